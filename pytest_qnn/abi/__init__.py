@@ -1,0 +1,1 @@
+"""C layouts, declared once. No behaviour."""

@@ -1,0 +1,1 @@
+"""What to do, as immutable data, and the strategies that generate it. No ctypes."""

@@ -1,0 +1,208 @@
+"""MemoryCase: a sequence of QNN and rpcmem calls with symbolic names, as immutable data.
+
+Every object is named by the step that makes it (``c0``, ``b0``, ``h0``, ``g0``); a later step may use the
+name while the object lives, after it was freed (a stale reference) or never made (unknown). Two names
+are reserved everywhere: ``NULL`` and ``BOGUS`` (a value that no target has handed out).
+
+The session (getProviders, logCreate, backendCreate, deviceCreate) is opened by the runner before the
+first step that needs it, and closed in the reverse order after the last step; its codes are in the trace.
+"""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import msgspec
+
+NULL = "NULL"
+BOGUS = "BOGUS"
+
+QnnDType = Literal["UFIXED_POINT_8", "FLOAT_32"]
+QnnOp = Literal["ElementWiseAdd", "ElementWiseMultiply", "ElementWiseSubtract", "Relu", "Reshape"]
+FdKind = Literal["buffer", "minus-one", "closed", "pipe", "socket", "directory", "readonly"]
+"""What a descriptor carries as fd: the buffer's own, or something that is not such a buffer."""
+PointerKind = Literal["base", "interior", "unknown", "null"]
+
+
+class Step(msgspec.Struct, frozen=True, tag_field="do", omit_defaults=True):
+    """One call. The tag ``do`` names it in JSON."""
+
+
+class Providers(Step, tag="providers", frozen=True, omit_defaults=True):
+    """QnnInterface_getProviders; an argument may be NULL."""
+
+    null_list: bool = False
+    null_count: bool = False
+
+
+class Capability(Step, tag="capability", frozen=True, omit_defaults=True):
+    """QnnProperty_hasCapability(key). ``early``: before backendCreate (must precede every other step)."""
+
+    key: int
+    early: bool = False
+
+
+class ContextCreate(Step, tag="context-create", frozen=True, omit_defaults=True):
+    """QnnContext_create."""
+
+    context: str
+
+
+class ContextFree(Step, tag="context-free", frozen=True, omit_defaults=True):
+    """QnnContext_free."""
+
+    context: str
+
+
+class Alloc(Step, tag="alloc", frozen=True, omit_defaults=True):
+    """rpcmem_alloc(25, 1, size): the buffer is called ``buffer`` if it succeeds."""
+
+    buffer: str
+    size: int
+
+
+class Free(Step, tag="free", frozen=True, omit_defaults=True):
+    """rpcmem_free of a pointer into ``buffer`` (or of an unknown or NULL pointer)."""
+
+    buffer: str = ""
+    pointer: PointerKind = "base"
+
+
+class ToFd(Step, tag="to-fd", frozen=True, omit_defaults=True):
+    """rpcmem_to_fd of a pointer into ``buffer`` (or of an unknown or NULL pointer)."""
+
+    buffer: str = ""
+    pointer: PointerKind = "base"
+
+
+class Write(Step, tag="write", frozen=True, omit_defaults=True):
+    """The client writes ``size`` bytes of `pytest_qnn.cases.data.contents(dtype, seed)` at ``offset``."""
+
+    buffer: str
+    size: int
+    offset: int = 0
+    seed: int = 0
+    dtype: QnnDType = "UFIXED_POINT_8"
+
+
+class Fill(Step, tag="fill", frozen=True, omit_defaults=True):
+    """The client fills the whole buffer with one byte."""
+
+    buffer: str
+    byte: int = 0xEE
+
+
+class Read(Step, tag="read", frozen=True, omit_defaults=True):
+    """The client reads the whole buffer through its own pointer (``via="client"``) or through a second
+    mapping of the fd (``via="fd"``).
+    """
+
+    buffer: str
+    via: Literal["client", "fd"] = "client"
+
+
+class Descriptor(msgspec.Struct, frozen=True, omit_defaults=True):
+    """One Qnn_MemDescriptor_t over ``buffer``."""
+
+    buffer: str
+    shape: tuple[int, ...]
+    dtype: QnnDType = "UFIXED_POINT_8"
+    mem_type: int = 1
+    """Qnn_MemType_t: 1 ION, 2 CUSTOM, 3 DMA_BUF; other values are invalid."""
+    fd: FdKind = "buffer"
+    htp_type: int = 1
+    """QnnMemHtp_Descriptor_t.type where mem_type is CUSTOM: 1 SHARED_BUFFER."""
+    size: int | None = None
+    """QnnMemHtp_Descriptor_t.size; None: the buffer's true size."""
+    offset: int = 0
+
+
+class Register(Step, tag="register", frozen=True, omit_defaults=True):
+    """QnnMem_register of a batch. Handle ``i`` is called ``handles[i]`` if the call succeeds.
+
+    The handle array is filled with 0x55 bytes before the call.
+    """
+
+    context: str
+    descriptors: tuple[Descriptor, ...]
+    handles: tuple[str, ...]
+    null_descriptors: bool = False
+    null_handles: bool = False
+    count: int | None = None
+    """numDescriptors where it is not ``len(descriptors)``."""
+
+
+class Deregister(Step, tag="deregister", frozen=True, omit_defaults=True):
+    """QnnMem_deRegister of a batch of handle names (a context's name passes that handle value)."""
+
+    handles: tuple[str, ...]
+    null_handles: bool = False
+    count: int | None = None
+
+
+class Prepare(Step, tag="prepare", frozen=True, omit_defaults=True):
+    """graphCreate, createGraphTensor for each tensor, addNode, finalize; it stops at the first failure.
+
+    The graph has the operator's inputs (two, or one for Relu and Reshape) and one output, all of
+    ``shape`` (Reshape: the output is flat) and ``dtype``.
+    """
+
+    graph: str
+    context: str
+    op: QnnOp = "ElementWiseAdd"
+    dtype: QnnDType = "UFIXED_POINT_8"
+    shape: tuple[int, ...] = (1, 2, 2, 2)
+    mem_types: tuple[int, ...] = ()
+    """Qnn_TensorMemType_t per IO tensor, inputs first (0 RAW, 1 MEMHANDLE); missing ones are RAW."""
+    preset: tuple[bool, ...] = ()
+    """Per IO tensor: give a non-NULL clientBuf.data (RAW) or memHandle (MEMHANDLE) at creation."""
+
+
+class Binding(msgspec.Struct, frozen=True, omit_defaults=True):
+    """The memory behind one IO tensor of an execute."""
+
+    kind: Literal["raw", "handle"] = "raw"
+    handle: str = ""
+    """A handle name, ``NULL`` or ``BOGUS``, where kind is ``handle``."""
+    seed: int = 0
+    """Contents of a raw input."""
+
+
+class Execute(Step, tag="execute", frozen=True, omit_defaults=True):
+    """QnnGraph_execute. Raw outputs are filled with 0xEE before the call."""
+
+    graph: str
+    bindings: tuple[Binding, ...]
+    """Per IO tensor, inputs first, as in Prepare."""
+
+
+class Observe(Step, tag="observe", frozen=True, omit_defaults=True):
+    """Look at the process from outside: descriptors, mappings, and mappings of about ``region`` bytes."""
+
+    region: int = 0
+    """Count writable mappings of [region, region + 64 KiB) bytes; 0: do not look for any."""
+
+
+AnyStep = (
+    Providers
+    | Capability
+    | ContextCreate
+    | ContextFree
+    | Alloc
+    | Free
+    | ToFd
+    | Write
+    | Fill
+    | Read
+    | Register
+    | Deregister
+    | Prepare
+    | Execute
+    | Observe
+)
+
+
+class MemoryCase(msgspec.Struct, frozen=True, omit_defaults=True):
+    """A sequence of steps on one fresh process state (sandboxed) or one fresh session (in process)."""
+
+    steps: tuple[AnyStep, ...]

@@ -1,0 +1,45 @@
+"""What was learned of a target before any rule is judged: strategies and gates read it."""
+
+from __future__ import annotations
+
+import msgspec
+
+
+class MemoryFacts(msgspec.Struct, frozen=True, kw_only=True):
+    """A QNN backend as it presents itself."""
+
+    provider: str = ""
+    backend_id: int = 0
+    core_version: tuple[int, int, int] = (0, 0, 0)
+    backend_version: tuple[int, int, int] = (0, 0, 0)
+    session: tuple[tuple[str, int], ...] = ()
+    """Codes of opening a session up to the first failure, as in `MemoryTrace.session`."""
+    capabilities: dict[int, int] = {}
+    """Property key -> low 16 bits of the answer, for the keys that rules are gated by."""
+    null_functions: tuple[str, ...] = ()
+    """Members of the interface table that are NULL."""
+    operators: tuple[tuple[str, str], ...] = ()
+    """(operator, dtype) pairs that compose, validate and finalise on this target."""
+    rpcmem: str = "emulated"
+
+    def supports(self, key: int) -> bool:
+        """The property key was answered with success."""
+        return self.capabilities.get(key) == 0
+
+    @property
+    def session_failure(self) -> tuple[str, int] | None:
+        """The call that kept the session from opening, with its code."""
+        return next((call for call in self.session if call[1] & 0xFFFF), None)
+
+
+class DelegateFacts(msgspec.Struct, frozen=True, kw_only=True):
+    """A delegate (or a chain of them) on one runtime."""
+
+    runtime: str = ""
+    runtime_version: str = ""
+    delegates: tuple[str, ...] = ()
+    """Specification of each delegate of the chain, in order of precedence."""
+    steerable: bool = False
+    """Every delegate of the chain obeys `Application.claim`."""
+    observed: bool = True
+    """Plans and kernels can be read on this runtime (the canary held)."""

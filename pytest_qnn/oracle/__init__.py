@@ -1,0 +1,1 @@
+"""What must happen, as pure Python. No ctypes."""

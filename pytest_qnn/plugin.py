@@ -1,0 +1,1 @@
+"""pytest hooks and nothing else."""

@@ -1,0 +1,1 @@
+"""The reference QNN backend, reference delegates and emulated rpcmem."""

@@ -1,0 +1,1 @@
+"""Verdicts to terminal and files."""

@@ -1,0 +1,95 @@
+"""What a rule is, and the catalogue that all rules are entered into."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, Generic, Literal, TypeVar
+
+from pytest_qnn.verdict import Examined, Level
+
+if TYPE_CHECKING:
+    from hypothesis.strategies import SearchStrategy
+
+CaseT = TypeVar("CaseT")
+TraceT = TypeVar("TraceT")
+FactsT = TypeVar("FactsT")
+
+Subject = Literal["delegate", "memory"]
+
+
+@dataclasses.dataclass(frozen=True)
+class Rule(Generic[CaseT, TraceT, FactsT]):
+    """One requirement with a stable id.
+
+    ``check(case, trace)`` is pure. It returns what it examined, raises a
+    :class:`~pytest_qnn.verdict.Violation` when the target broke the rule in this case, and
+    :class:`~pytest_qnn.verdict.Unsupported` when the trace shows that the target does not offer what
+    the rule is about. ``cases(facts)`` gives the Hypothesis strategy of the cases that can show a
+    violation on a target with these facts.
+    """
+
+    id: str
+    level: Level
+    sentence: str
+    source: str
+    subject: Subject
+    cases: Callable[[FactsT], SearchStrategy[CaseT]]
+    check: Callable[[CaseT, TraceT], Examined]
+    gate: tuple[str, ...] = ()
+    """Capability keys (QNN) or features (delegates) without which the rule is unsupported."""
+    self_check: bool = False
+    """True: the rule judges the TensorFlow Lite runtime (and so this suite), not the delegate."""
+    weight: float = 1.0
+    """Share of the profile's examples: below 1 where the space of cases is small or a case is dear."""
+
+    @property
+    def area(self) -> str:
+        """The part of the id before the hyphen."""
+        return self.id.partition("-")[0]
+
+
+_CATALOGUE: dict[str, Rule[Any, Any, Any]] = {}
+
+
+def rule(
+    rule_id: str,
+    level: Level,
+    sentence: str,
+    *,
+    source: str,
+    subject: Subject,
+    cases: Callable[[FactsT], SearchStrategy[CaseT]],
+    gate: tuple[str, ...] = (),
+    self_check: bool = False,
+    weight: float = 1.0,
+) -> Callable[[Callable[[CaseT, TraceT], Examined]], Callable[[CaseT, TraceT], Examined]]:
+    """Enter the decorated check into the catalogue under ``rule_id``.
+
+    Raises:
+        ValueError: the id is taken already; ids are never reused.
+    """
+
+    def enter(check: Callable[[CaseT, TraceT], Examined]) -> Callable[[CaseT, TraceT], Examined]:
+        if rule_id in _CATALOGUE:
+            raise ValueError(f"rule id {rule_id} is entered twice")
+        _CATALOGUE[rule_id] = Rule(
+            id=rule_id,
+            level=level,
+            sentence=sentence,
+            source=source,
+            subject=subject,
+            cases=cases,
+            check=check,
+            gate=gate,
+            self_check=self_check,
+            weight=weight,
+        )
+        return check
+
+    return enter
+
+
+def entered() -> dict[str, Rule[Any, Any, Any]]:
+    """The rules entered so far, by id, in the order of entry."""
+    return _CATALOGUE

@@ -1,0 +1,120 @@
+"""What is said of a target: levels, outcomes, violations and the verdict of one rule.
+
+Everything here is plain data or an exception that carries plain data; importing it loads neither numpy
+nor Hypothesis nor a runtime.
+"""
+
+from __future__ import annotations
+
+import enum
+
+import msgspec
+
+
+class Level(str, enum.Enum):
+    """How binding a rule is, in the words of RFC 2119. MUST only where a document says so."""
+
+    MUST = "MUST"
+    SHOULD = "SHOULD"
+    MAY = "MAY"
+
+
+class Outcome(str, enum.Enum):
+    """The verdict on one rule for one target."""
+
+    PASS = "pass"
+    FAIL = "fail"
+    CRASH = "crash"
+    HANG = "hang"
+    UNSUPPORTED = "unsupported"
+    CONTRADICTION = "contradiction"
+    INCONCLUSIVE = "inconclusive"
+
+
+class Examined(msgspec.Struct, frozen=True):
+    """What a check looked at: ``count`` things called ``what``. Nought looked at is never a pass."""
+
+    count: int
+    what: str
+
+
+class Violation(Exception):  # noqa: N818 - it is the field's word, and not an error of ours
+    """The target broke the rule in this case.
+
+    Args:
+        expected: what the rule's source demands, with values.
+        seen: what the target did instead, with values.
+        where: the step, node, tensor or call concerned.
+        picture: an optional drawing in text, several lines.
+    """
+
+    outcome = Outcome.FAIL
+
+    def __init__(self, expected: str, seen: str, where: str = "", picture: str = "") -> None:
+        super().__init__(f"expected {expected}; seen {seen}" + (f" ({where})" if where else ""))
+        self.expected = expected
+        self.seen = seen
+        self.where = where
+        self.picture = picture
+
+
+class Contradiction(Violation):
+    """The target disagrees with itself: what it declares and what it does cannot both be true."""
+
+    outcome = Outcome.CONTRADICTION
+
+
+class Crashed(Violation):
+    """The process in which the target ran died on a signal or left without being asked to."""
+
+    outcome = Outcome.CRASH
+
+
+class Hung(Violation):
+    """The target did not answer within the time of one case."""
+
+    outcome = Outcome.HANG
+
+
+class Unsupported(Exception):  # noqa: N818 - a finding about the target, not an error
+    """The target does not offer what the rule is about; the reason says how that was learned."""
+
+    def __init__(self, reason: str) -> None:
+        super().__init__(reason)
+        self.reason = reason
+
+
+class Finding(msgspec.Struct, frozen=True, kw_only=True):
+    """A violation as data, with its smallest case."""
+
+    expected: str
+    seen: str
+    where: str = ""
+    picture: str = ""
+    case: str = ""
+    """The minimal Case as JSON text."""
+
+
+class Verdict(msgspec.Struct, frozen=True, kw_only=True):
+    """What the suite says of one rule for one target. It crosses processes as JSON."""
+
+    rule: str
+    area: str
+    level: Level
+    sentence: str
+    source: str
+    subject: str
+    self_check: bool
+    target: str
+    outcome: Outcome
+    examples: int
+    """Cases that were run on the target (repeats of an equal case are not counted)."""
+    examined: int
+    what: str
+    """What the examined things are, in the plural."""
+    seconds: float
+    seed: int
+    reason: str = ""
+    finding: Finding | None = None
+    replay: str = ""
+    """One shell command that judges the minimal case again."""
