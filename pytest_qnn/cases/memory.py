@@ -93,7 +93,9 @@ class Fill(Step, tag="fill", frozen=True, omit_defaults=True):
 
 
 class Read(Step, tag="read", frozen=True, omit_defaults=True):
-    """The client reads the whole buffer through its own pointer (``via="client"``) or through a second
+    """The client reads the whole buffer.
+
+    ``via="client"``: through its own pointer; ``via="fd"``: through a second
     mapping of the fd (``via="fd"``).
     """
 
