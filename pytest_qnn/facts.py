@@ -28,8 +28,13 @@ class MemoryFacts(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def session_failure(self) -> tuple[str, int] | None:
-        """The call that kept the session from opening, with its code."""
-        return next((call for call in self.session if call[1] & 0xFFFF), None)
+        """The call that kept the session from opening, with its code.
+
+        A backend without logs or devices answers 1000 to their creation, and does without.
+        """
+        spared = ("logCreate", "deviceCreate")
+        refused = (call for call in self.session if call[1])
+        return next((call for call in refused if call[0] not in spared or call[1] & 0xFFFF != 1000), None)
 
 
 class DelegateFacts(msgspec.Struct, frozen=True, kw_only=True):

@@ -1,1 +1,170 @@
-"""pytest hooks and nothing else."""
+"""pytest hooks and nothing else.
+
+Every pytest run of an environment that has this plugin imports this module: it loads neither numpy nor
+Hypothesis nor a runtime. The work is done by modules that are imported when they are needed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Generator
+from typing import TYPE_CHECKING
+
+import pytest
+
+from pytest_qnn import options as opts
+from pytest_qnn.gather import Gatherer
+from pytest_qnn.session import REPLAYED, SESSION, VERDICTS, Session
+
+if TYPE_CHECKING:
+    from pytest_qnn.replay import CaseFile
+
+__all__ = ["Judge", "judge"]
+
+pytest_plugins: tuple[str, ...] = ()
+
+Judge = Callable[[str], None]
+"""Judges the rule with the given id on the targets of the run, and ends the test accordingly."""
+
+MARKERS = (
+    "qnn_delegate: the test judges a rule about TensorFlow Lite delegates (set by the plugin)",
+    "qnn_memory: the test judges a rule about QNN memory (set by the plugin)",
+    "qnn_self_check: the test judges a rule about the runtime, and so the suite itself (set by the plugin)",
+)
+
+
+def pytest_addhooks(pluginmanager: pytest.PytestPluginManager) -> None:
+    """Declare the plugin's own hooks."""
+    from pytest_qnn import newhooks
+
+    pluginmanager.add_hookspecs(newhooks)
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """Declare the options and their ini twins."""
+    opts.declare(parser.getgroup("qnn", "conformance of TensorFlow Lite delegates and QNN memory").addoption)
+    for one in opts.DECLARED:
+        text = f"{one.flag}: {one.help}"
+        if one.kind == "list":
+            parser.addini(one.ini, text, type="linelist", default=None)
+        else:
+            parser.addini(one.ini, text, type="string", default=None)
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Check the options' form and start the session's record."""
+    for line in MARKERS:
+        config.addinivalue_line("markers", line)
+    ini = {one.ini: config.getini(one.ini) for one in opts.DECLARED}
+    folder = config.inipath.parent if config.inipath else config.rootpath
+    try:
+        options = opts.read(vars(config.option), ini, folder)
+        options, case_file = _replay(options)
+    except opts.BadOption as error:
+        raise pytest.UsageError(str(error)) from None
+    session = config.stash[SESSION] = Session(config, options, case_file)
+    if not _is_worker(config):
+        config.pluginmanager.register(Gatherer(session), "qnn-gatherer")
+
+
+def _replay(options: opts.Options) -> tuple[opts.Options, CaseFile | None]:
+    if options.replay is None:
+        return options, None
+    from pytest_qnn.replay import prepare
+
+    return prepare(options, options.replay)
+
+
+def pytest_report_header(config: pytest.Config) -> list[str]:
+    """Name runtime, targets and seed, when the run was given any option of the plugin."""
+    session = config.stash[SESSION]
+    return [_header(session)] if session.options.given else []
+
+
+def pytest_report_collectionfinish(config: pytest.Config) -> list[str]:
+    """The same line, when no option was given but rules were collected."""
+    session = config.stash[SESSION]
+    return [_header(session)] if session.expected and not session.options.given else []
+
+
+def _header(session: Session) -> str:
+    from pytest_qnn.report import terminal
+
+    return terminal.header(session)
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Mark the tests that judge a rule; under --qnn-replay keep the one that judges the file's rule."""
+    session = config.stash[SESSION]
+    kept: list[pytest.Item] = []
+    dropped: list[pytest.Item] = []
+    for item in items:
+        rule = session.rule_of_test(item.name) if _judges(item) else None
+        if rule is not None:
+            item.add_marker(f"qnn_{rule.subject}")
+            if rule.self_check:
+                item.add_marker("qnn_self_check")
+        wanted = session.case_file is None or (rule is not None and rule.id == session.case_file.rule)
+        (kept if wanted else dropped).append(item)
+    if dropped:
+        config.hook.pytest_deselected(items=dropped)
+        items[:] = kept
+
+
+def pytest_collection_finish(session: pytest.Session) -> None:
+    """Open the targets that the collected tests need, before any test runs."""
+    config = session.config
+    # A worker of pytest-xdist cannot end the run with a usage error; the main process does that in
+    # pytest_xdist_node_collection_finished, and workers open their targets when a test needs them.
+    if _is_worker(config) or config.option.collectonly:
+        return
+    config.stash[SESSION].expect([item.name for item in session.items if _judges(item)])
+
+
+def _judges(item: pytest.Item) -> bool:
+    return "judge" in getattr(item, "fixturenames", ())
+
+
+def _is_worker(config: pytest.Config) -> bool:
+    return hasattr(config, "workerinput")
+
+
+@pytest.fixture
+def judge(request: pytest.FixtureRequest) -> Judge:
+    """Judge a rule of the catalogue on the targets of this run: ``judge("REG-08")``.
+
+    The test passes when the rule held in every case; it is skipped when the target does not offer what
+    the rule is about, xfails when a SHOULD is violated, and fails otherwise, with a minimal case and the
+    command that runs it again. A test called ``test_reg_08`` stands for the rule REG-08 and can judge no
+    other: so the run knows which targets it needs before it begins.
+    """
+    session = request.config.stash[SESSION]
+    item: pytest.Item = request.node
+
+    def judge_rule(rule_id: str) -> None:
+        from pytest_qnn.judging import judge_or_explain
+
+        judge_or_explain(session, item, rule_id)
+
+    return judge_rule
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(
+    item: pytest.Item,
+) -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    """Send verdicts along with the test's report, also across processes."""
+    report = yield
+    # Extra attributes of a report that are plain data are serialised by pytest.
+    for name, key in (("qnn_verdicts", VERDICTS), ("qnn_replayed", REPLAYED)):
+        if key in item.stash:
+            vars(report)[name] = item.stash[key]
+            del item.stash[key]
+    return report
+
+
+def pytest_unconfigure(config: pytest.Config) -> None:
+    """Close what is still open."""
+    session = config.stash.get(SESSION, None)
+    if session is not None:
+        session.close()

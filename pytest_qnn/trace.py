@@ -128,11 +128,18 @@ class StepSeen(msgspec.Struct, frozen=True, omit_defaults=True):
     calls: tuple[tuple[str, int], ...] = ()
     """Prepare: each call with its code, in order (the last one is the failed one, if any)."""
     values: tuple[int, ...] = ()
-    """Handle values, pointers, descriptors: see the runner's step for the meaning."""
+    """Handle values, pointers, descriptors: for each kind of step see the table in `pytest_qnn.run.memory`.
+
+    0x5555555555555555: the call did not write this handle.
+    """
     data: tuple[bytes, ...] = ()
     """Bytes read: outputs of an execute, or of a Read."""
     counts: dict[str, int] = {}
-    """Observe: fds, mappings, regions, rss, ... Other steps: named small findings."""
+    """Observe: fds, mappings, memfds, memfd:NAME, regions, vm, rss. Execute: inputs_changed, output_overrun.
+
+    Alloc: first_writable, last_writable. Register: descriptors_changed. Providers: count, listed. One that is
+    absent is nought.
+    """
     regions: tuple[tuple[int, int], ...] = ()
     """Observe: (address, resident bytes) of each mapping of the wanted size."""
     skipped: str = ""

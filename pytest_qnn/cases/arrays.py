@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
+import functools
 from typing import Any
 
 import msgspec
 import numpy as np
 import numpy.typing as npt
+
+
+@functools.cache
+def _name_of(dtype: np.dtype[Any]) -> str:
+    return dtype.name  # computed anew by numpy at each access
 
 
 class Array(msgspec.Struct, frozen=True):
@@ -20,7 +26,7 @@ class Array(msgspec.Struct, frozen=True):
     @classmethod
     def of(cls, array: npt.NDArray[Any]) -> Array:
         """Copy a numpy array."""
-        return cls(array.dtype.name, tuple(map(int, array.shape)), array.tobytes())
+        return cls(_name_of(array.dtype), tuple(map(int, array.shape)), array.tobytes())
 
     def numpy(self) -> npt.NDArray[Any]:
         """A read-only numpy view. Raises ValueError when data and shape disagree."""

@@ -1,0 +1,1 @@
+"""Benchmarks: what performance claims rest on."""

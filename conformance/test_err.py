@@ -1,0 +1,13 @@
+"""ERR: failures, and what they leave behind."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from pytest_qnn.plugin import Judge
+
+
+def test_err_03(judge: Judge) -> None:
+    """@@After a failed application the plan is the original one, every kernel that was initialised has been freed, and the results are the CPU's."""
+    judge("ERR-03")

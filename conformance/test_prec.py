@@ -1,0 +1,28 @@
+"""PREC: several delegates on one graph. A delegate is judged; self-checks judge the runtime."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from pytest_qnn.plugin import Judge
+
+
+def test_prec_01(judge: Judge) -> None:
+    """First come, first served: a node that one delegate has claimed is never carried out by a later one."""
+    judge("PREC-01")
+
+
+def test_prec_02(judge: Judge) -> None:
+    """@@A later delegate sees the kernels of earlier ones as nodes with builtin code 51 and their boundary tensors."""
+    judge("PREC-02")
+
+
+def test_prec_03(judge: Judge) -> None:
+    """A delegate works as the first, the middle or the last of several, with the same numbers."""
+    judge("PREC-03")
+
+
+def test_prec_06(judge: Judge) -> None:
+    """The failure of a later delegate undoes all earlier ones and leaves a graph that runs on the CPU."""
+    judge("PREC-06")

@@ -1,0 +1,84 @@
+"""Read C values at an address, quickly.
+
+The whole address space is one ctypes buffer, never touched as such: `struct` and numpy then read single
+values from it in about 0.1 us, where a ctypes object per value takes a microsecond. As in C, a wrong
+address ends the process.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import functools
+import struct
+from typing import Any, Final
+
+import numpy as np
+import numpy.typing as npt
+
+MEMORY: Final[Any] = (ctypes.c_char * (1 << 47)).from_address(0)
+"""All user-space memory of a 64-bit Linux process."""
+
+_INT: Final = struct.Struct("=i")
+_POINTER: Final = struct.Struct("=Q")
+
+
+@functools.lru_cache(maxsize=1024)
+def _layout(count: int, code: str) -> struct.Struct:
+    return struct.Struct(f"={count}{code}")
+
+
+def integer(address: int) -> int:
+    """The C int at ``address``."""
+    value: int = _INT.unpack_from(MEMORY, address)[0]
+    return value
+
+
+def pointer(address: int) -> int:
+    """The pointer at ``address``; 0 for NULL."""
+    value: int = _POINTER.unpack_from(MEMORY, address)[0]
+    return value
+
+
+def set_pointer(address: int, value: int) -> None:
+    """Store a pointer at ``address``."""
+    _POINTER.pack_into(MEMORY, address, value)
+
+
+def integers(address: int) -> tuple[int, ...]:
+    """A TfLiteIntArray; empty for NULL."""
+    if not address:
+        return ()
+    return _layout(_INT.unpack_from(MEMORY, address)[0], "i").unpack_from(MEMORY, address + 4)
+
+
+def floats(address: int) -> tuple[float, ...]:
+    """A TfLiteFloatArray of the form {int size; float data[]}; empty for NULL."""
+    if not address:
+        return ()
+    return _layout(_INT.unpack_from(MEMORY, address)[0], "f").unpack_from(MEMORY, address + 4)
+
+
+def vector(address: int, code: str) -> tuple[int, ...]:
+    """A std::vector at ``address`` of elements with the struct code ``i`` (int) or ``Q`` (pointer)."""
+    begin, end = _layout(2, "Q").unpack_from(MEMORY, address)
+    return _layout((end - begin) // struct.calcsize(code), code).unpack_from(MEMORY, begin)
+
+
+def text(address: int) -> str:
+    """A C string; empty for NULL."""
+    return ctypes.string_at(address).decode(errors="replace") if address else ""
+
+
+def array(address: int, dtype: npt.DTypeLike, shape: tuple[int, ...]) -> npt.NDArray[Any]:
+    """A writable view, without copying, of a dense array at ``address``."""
+    count = 1
+    for length in shape:
+        count *= length
+    if not count:
+        return np.empty(shape, dtype)
+    return np.frombuffer(MEMORY, dtype, count, address).reshape(shape)
+
+
+def int_array(values: tuple[int, ...]) -> Any:
+    """A TfLiteIntArray of our own (a ctypes object to keep alive while C reads it)."""
+    return (ctypes.c_int * (len(values) + 1))(len(values), *values)

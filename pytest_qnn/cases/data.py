@@ -1,0 +1,106 @@
+"""Contents of graph inputs, constants and buffers: functions of a seed, the same on every machine.
+
+Values come from an integer hash over the element's position (the finaliser of MurmurHash3 by Austin
+Appleby), computed for the whole array at once. Seed 0 gives the simplest contents, so that cases shrink
+to something a reader can follow.
+"""
+
+from __future__ import annotations
+
+from functools import lru_cache
+from math import prod
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from pytest_qnn.cases.delegate import DelegateCase, Fill
+
+EXTREME = 1024.0
+"""Largest magnitude of a float32 input. Generated graphs stay finite for inputs up to it."""
+
+_RAMP = np.array([1, -2, 3, -4, 5, -6, 7, -8], np.float32)
+_MIXED_SCALE = np.float32(2.0**-12)
+_EXTREME_SCALE = np.float32(EXTREME / 2**15)
+
+
+def hashed(count: int, seed: int) -> npt.NDArray[np.uint32]:
+    """``count`` well mixed 32-bit words; different seeds give unrelated words."""
+    words = np.arange(count, dtype=np.uint32)
+    words += np.uint32(seed * 0x9E3779B1 & 0xFFFFFFFF)
+    words ^= words >> np.uint32(16)
+    words *= np.uint32(0x85EBCA6B)
+    words ^= words >> np.uint32(13)
+    words *= np.uint32(0xC2B2AE35)
+    words ^= words >> np.uint32(16)
+    return words
+
+
+def ramp(count: int, start: int) -> npt.NDArray[np.float32]:
+    """float32 [count]: 1, -2, 3, ..., -8, 1, ... begun at position ``2 * start``."""
+    return np.resize(np.roll(_RAMP, -2 * start), count)
+
+
+def inputs_of(case: DelegateCase) -> list[npt.NDArray[Any]]:
+    """The contents of the graph's inputs in order: read-only arrays of their shapes and dtypes.
+
+    ``ramp`` counts up with alternating signs; ``mixed`` spreads over [-8, 8) in steps of 2**-12 (float32)
+    or all of int8, and is the ramp for seed 0; ``extreme`` is -128 and 127 (int8), or magnitudes up to
+    `EXTREME` (float32).
+    """
+    tensors = case.graph.tensors
+    return [
+        _contents_of(tensors[index].shape, tensors[index].dtype, case.data_seed, case.fill, position)
+        for position, index in enumerate(case.graph.inputs)
+    ]
+
+
+@lru_cache(4096)
+def _contents_of(
+    shape: tuple[int, ...], dtype: str, seed: int, fill: Fill, position: int
+) -> npt.NDArray[Any]:
+    count = prod(shape)
+    if fill == "ramp" or (fill == "mixed" and seed == 0):
+        values = ramp(count, seed + position)
+        array = values if dtype == "float32" else (values * 8).astype(dtype)
+    else:
+        words = hashed(count, seed * 64 + position).view(np.int32)
+        array = _extreme(words, dtype) if fill == "extreme" else _mixed(words, dtype)
+    array = array.reshape(shape)
+    array.flags.writeable = False
+    return array
+
+
+def _mixed(words: npt.NDArray[np.int32], dtype: str) -> npt.NDArray[Any]:
+    if dtype == "float32":
+        return (words >> 16).astype(np.float32) * _MIXED_SCALE
+    return (words >> 24).astype(dtype)
+
+
+def _extreme(words: npt.NDArray[np.int32], dtype: str) -> npt.NDArray[Any]:
+    if dtype == "float32":
+        # One element in eight is small, so that large and small meet in one operator.
+        values = (words >> 16).astype(np.float32) * _EXTREME_SCALE
+        return np.where(words & 7, values, values * np.float32(2.0**-20))
+    return np.where(words < 0, -128, 127).astype(dtype)
+
+
+def contents(dtype: str, seed: int, nbytes: int) -> bytes:
+    """``nbytes`` bytes for a QNN buffer.
+
+    ``UFIXED_POINT_8``: any bytes (seed 0: 0, 1, 2, ...). ``FLOAT_32``: multiples of 1/8 in [-16, 16), so
+    that sums and products of two are exact; a length that is no multiple of four cuts the last one short.
+
+    Raises:
+        ValueError: any other dtype.
+    """
+    if dtype == "UFIXED_POINT_8":
+        if seed == 0:
+            return np.arange(nbytes, dtype=np.uint32).astype(np.uint8).tobytes()
+        return hashed((nbytes + 3) // 4, seed).tobytes()[:nbytes]
+    if dtype != "FLOAT_32":
+        raise ValueError(f"no contents for dtype {dtype!r}")
+    count = (nbytes + 3) // 4
+    if seed == 0:
+        return ramp(count, 0).tobytes()[:nbytes]
+    return ((hashed(count, seed).view(np.int32) >> 24).astype(np.float32) / np.float32(8)).tobytes()[:nbytes]

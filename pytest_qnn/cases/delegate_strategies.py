@@ -1,0 +1,225 @@
+"""Hypothesis strategies for delegate cases: one factory for each kind of question that rules ask.
+
+Each case is one draw of bytes: those of the graph with its claims (`pytest_qnn.cases.graphs`), followed by
+a few that choose the order of delegates, the contents of the inputs and the like. Zero is the simplest
+choice throughout, so cases shrink towards one small graph with the simplest contents.
+
+A target that cannot be told what to claim (``facts.steerable`` is False) is never told; it decides itself.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import msgspec
+from hypothesis import strategies as st
+from hypothesis.strategies import SearchStrategy
+
+from pytest_qnn.cases.delegate import Application, DelegateCase, Fault, Fill
+from pytest_qnn.cases.graph import DType, Graph, Op
+from pytest_qnn.cases.graph_decode import HEADER, RECORD
+from pytest_qnn.cases.graphs import OPS, Claims, decode_graph
+from pytest_qnn.facts import DelegateFacts
+
+ELEMENTWISE: tuple[Op, ...] = (
+    "ADD",
+    "SUB",
+    "MUL",
+    "MAXIMUM",
+    "RELU",
+    "ABS",
+    "NEG",
+    "PRELU",
+    "RESHAPE",
+    "CONCATENATION",
+)
+"""Operators with one correctly rounded operation (or none) per element of the result."""
+SUMS: tuple[Op, ...] = ("MEAN", "FULLY_CONNECTED", "CONV_2D")
+"""Operators that add up many terms, in an order of their own choice."""
+
+POISON = (0xEE, 0x99)
+"""Fills of outputs before the first and second invoke: float32 -3.7e28 and -1.6e-23, int8 -18 and -103."""
+
+_EXTRA = 4
+"""Bytes after the graph's: shape of the case, seed (2), contents."""
+_FILLS: tuple[Fill, ...] = ("mixed", "extreme", "ramp")
+_FAULTS: tuple[Fault, ...] = ("prepare", "kernel-prepare", "init")
+
+Make = Callable[[Graph, Claims, int], DelegateCase]
+"""(graph, claims, choice 0..255) -> case; contents of the inputs are filled in afterwards."""
+
+
+def anything(facts: DelegateFacts) -> SearchStrategy[DelegateCase]:
+    """Any graph, any claim, the target alone."""
+
+    def make(graph: Graph, claims: Claims, choice: int) -> DelegateCase:
+        return DelegateCase(graph, (_target(facts, claims[0], choice),))
+
+    return _cases(make, 1, max_nodes=20)
+
+
+def routing(facts: DelegateFacts) -> SearchStrategy[DelegateCase]:
+    """Partitions of several nodes, inputs and outputs; plain operators without fused activations."""
+
+    def make(graph: Graph, claims: Claims, choice: int) -> DelegateCase:
+        return DelegateCase(_plain(graph), (_target(facts, claims[0], choice),))
+
+    return _cases(make, 1, min_nodes=2, max_nodes=16)
+
+
+def fan_out(facts: DelegateFacts) -> SearchStrategy[DelegateCase]:
+    """As `routing`, invoked twice with different bytes in the outputs beforehand."""
+
+    def make(graph: Graph, claims: Claims, choice: int) -> DelegateCase:
+        target = _target(facts, claims[0], choice)
+        return DelegateCase(_plain(graph), (target,), invokes=2, poison=POISON)
+
+    return _cases(make, 1, min_nodes=2, max_nodes=16)
+
+
+def behind_a_probe(facts: DelegateFacts) -> SearchStrategy[DelegateCase]:
+    """A probe takes some nodes, then the target is applied."""
+
+    def make(graph: Graph, claims: Claims, choice: int) -> DelegateCase:
+        return DelegateCase(graph, (_probe(claims[0]), _target(facts, claims[1], choice)))
+
+    return _cases(make, 2, min_nodes=2, max_nodes=16)
+
+
+def between_probes(facts: DelegateFacts) -> SearchStrategy[DelegateCase]:
+    """The target first, last and in the middle of one or two probes; claims may overlap."""
+
+    def make(graph: Graph, claims: Claims, choice: int) -> DelegateCase:
+        first, last = _probe(claims[0]), _probe(claims[1])
+        target = _target(facts, claims[2], choice >> 2)
+        orders = ((first, target), (target, first), (first, target, last), (first, last, target))
+        return DelegateCase(_plain(graph), orders[choice & 3])
+
+    return _cases(make, 3, min_nodes=2, max_nodes=16)
+
+
+def before_probes(facts: DelegateFacts) -> SearchStrategy[DelegateCase]:
+    """The target, then one or two probes: each makes the runtime prepare the target's kernels again."""
+
+    def make(graph: Graph, claims: Claims, choice: int) -> DelegateCase:
+        probes = tuple(_probe(claim) for claim in claims[1 : 2 + (choice & 1)])
+        return DelegateCase(_plain(graph), (_target(facts, claims[0], choice >> 1), *probes))
+
+    return _cases(make, 3, max_nodes=12)
+
+
+def before_a_failure(facts: DelegateFacts) -> SearchStrategy[DelegateCase]:
+    """The target, then a probe that fails: in its Prepare, or in init or prepare of a kernel.
+
+    Never the other way round: tensors of a failed delegate stay marked as its own (RT-01), and the runtime
+    refuses later delegates for it.
+    """
+
+    def make(graph: Graph, claims: Claims, choice: int) -> DelegateCase:
+        fault = _FAULTS[(choice & 15) % len(_FAULTS)]
+        failing = Application("probe", claims[1], fault)
+        return DelegateCase(graph, (_target(facts, claims[0], choice >> 4), failing))
+
+    return _cases(make, 2, min_nodes=2, max_nodes=12)
+
+
+def nothing_to_claim(facts: DelegateFacts) -> SearchStrategy[DelegateCase]:
+    """Graphs that leave the target nothing: a probe has taken all; or it is told so; or as it comes."""
+
+    def make(graph: Graph, _: Claims, choice: int) -> DelegateCase:
+        target = Application(claim=() if facts.steerable else None)
+        return DelegateCase(graph, (target,) if choice & 1 else (Application("probe"), target))
+
+    return _cases(make, 0, max_nodes=6)
+
+
+def watched(facts: DelegateFacts) -> SearchStrategy[DelegateCase]:
+    """Any graph and claim; writes of kernels outside their outputs are looked for."""
+
+    def make(graph: Graph, claims: Claims, choice: int) -> DelegateCase:
+        return DelegateCase(graph, (_target(facts, claims[0], choice),), watch=True)
+
+    return _cases(make, 1, max_nodes=10)
+
+
+def repeated(facts: DelegateFacts) -> SearchStrategy[DelegateCase]:
+    """Any graph and claim, invoked four times."""
+
+    def make(graph: Graph, claims: Claims, choice: int) -> DelegateCase:
+        return DelegateCase(graph, (_target(facts, claims[0], choice),), invokes=4)
+
+    return _cases(make, 1, max_nodes=10)
+
+
+def poisoned(facts: DelegateFacts) -> SearchStrategy[DelegateCase]:
+    """Any graph and claim, invoked twice with different bytes in the outputs beforehand."""
+
+    def make(graph: Graph, claims: Claims, choice: int) -> DelegateCase:
+        return DelegateCase(graph, (_target(facts, claims[0], choice),), invokes=2, poison=POISON)
+
+    return _cases(make, 1, max_nodes=10)
+
+
+def elementwise(_: DelegateFacts) -> SearchStrategy[DelegateCase]:
+    """Up to three float32 element-wise nodes, all for the target."""
+    return _cases(_alone, 0, max_nodes=3, ops=ELEMENTWISE, dtypes=("float32",))
+
+
+def sums(_: DelegateFacts) -> SearchStrategy[DelegateCase]:
+    """One float32 node that adds up terms, for the target."""
+    return _cases(_alone, 0, max_nodes=1, ops=SUMS, dtypes=("float32",))
+
+
+def quantised(_: DelegateFacts) -> SearchStrategy[DelegateCase]:
+    """One int8 node, for the target."""
+    return _cases(_alone, 0, max_nodes=1, dtypes=("int8",))
+
+
+def saturating(_: DelegateFacts) -> SearchStrategy[DelegateCase]:
+    """One int8 node with inputs of -128 and 127 only, for the target."""
+
+    def make(graph: Graph, _: Claims, __: int) -> DelegateCase:
+        return DelegateCase(graph, fill="extreme")
+
+    return _cases(make, 0, max_nodes=1, dtypes=("int8",), fills=("extreme",))
+
+
+def _alone(graph: Graph, _: Claims, __: int) -> DelegateCase:
+    return DelegateCase(graph)
+
+
+def _target(facts: DelegateFacts, claim: tuple[int, ...], choice: int) -> Application:
+    """The target: it takes all that it supports, or (steerable, every second choice) the claim."""
+    return Application(claim=claim if facts.steerable and choice & 1 else None)
+
+
+def _probe(claim: tuple[int, ...]) -> Application:
+    return Application("probe", claim)
+
+
+def _plain(graph: Graph) -> Graph:
+    """The graph without fused activations: whether they are applied is another rule's question."""
+    nodes = tuple(msgspec.structs.replace(node, activation="NONE") for node in graph.nodes)
+    return msgspec.structs.replace(graph, nodes=nodes)
+
+
+def _cases(
+    make: Make,
+    n_claims: int,
+    *,
+    min_nodes: int = 1,
+    max_nodes: int,
+    ops: Sequence[Op] | None = None,
+    dtypes: Sequence[DType] = ("float32", "int8"),
+    fills: Sequence[Fill] = _FILLS,
+) -> SearchStrategy[DelegateCase]:
+    """Cases decoded from one draw of bytes."""
+    choices = [(dtype, [op for op in OPS[dtype] if ops is None or op in ops]) for dtype in dtypes]
+    size = _EXTRA + HEADER + n_claims + max_nodes * (RECORD + n_claims)
+
+    def decode(data: bytes) -> DelegateCase:
+        choice, seed, fill = data[0], int.from_bytes(data[1:3], "big"), fills[data[3] % len(fills)]
+        graph, claims = decode_graph(data[_EXTRA:], choices, n_claims, min_nodes, max_nodes)
+        return msgspec.structs.replace(make(graph, claims, choice), data_seed=seed, fill=fill)
+
+    return st.binary(min_size=size, max_size=size).map(decode)

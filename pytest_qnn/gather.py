@@ -1,0 +1,91 @@
+"""The main process: gathers verdicts, from workers of pytest-xdist too, and hands them to the reports."""
+
+from __future__ import annotations
+
+import datetime
+from typing import Any
+
+import pytest
+
+from pytest_qnn.session import Session
+
+
+class Gatherer:
+    """The hooks of the process that the user started; workers of pytest-xdist have none."""
+
+    def __init__(self, session: Session) -> None:
+        self.session = session
+        self._checked = False
+        self._problems: list[str] = []
+
+    @pytest.hookimpl(optionalhook=True)
+    def pytest_configure_node(self, node: Any) -> None:
+        """Give every worker the run's seed."""
+        node.workerinput["qnn_seed"] = self.session.seed
+
+    @pytest.hookimpl(optionalhook=True)
+    def pytest_xdist_node_collection_finished(self, ids: list[str]) -> None:
+        """Check the targets that the tests need before the first test is sent to a worker."""
+        if self._checked:
+            return
+        self._checked = True
+        self.session.expect(ids)
+        self.session.close()
+
+    @pytest.hookimpl(optionalhook=True)
+    def pytest_handlecrashitem(self, crashitem: str) -> None:
+        """Enter the verdict on a rule whose worker died, which cannot send one itself."""
+        rule = self.session.rule_of_test(crashitem)
+        if rule is None:
+            return
+        from pytest_qnn.judging import broken
+        from pytest_qnn.verdict import Outcome
+
+        reason = "the target ended the test process; --qnn-sandbox=fork or spawn finds the case"
+        self.session.take(broken(self.session, rule, Outcome.CRASH, reason))
+
+    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
+        """Take the verdicts out of a test's report."""
+        verdicts = getattr(report, "qnn_verdicts", [])
+        replayed = getattr(report, "qnn_replayed", [])
+        if not (verdicts or replayed):
+            return
+        import msgspec
+
+        from pytest_qnn.replay import Replayed
+        from pytest_qnn.verdict import Verdict
+
+        for verdict in msgspec.convert(verdicts, list[Verdict]):
+            self.session.take(verdict)
+        self.session.replayed += msgspec.convert(replayed, list[Replayed])
+
+    def pytest_sessionfinish(self, session: pytest.Session, exitstatus: int) -> None:
+        """Close the targets and write the reports; of an interrupted run too, as incomplete."""
+        self.session.close()
+        options = self.session.options
+        refused = exitstatus == pytest.ExitCode.USAGE_ERROR
+        if not options.reports or refused or options.replay or session.config.option.collectonly:
+            return
+        from pytest_qnn.report import document, files
+
+        ended = exitstatus in (
+            pytest.ExitCode.OK,
+            pytest.ExitCode.TESTS_FAILED,
+            pytest.ExitCode.NO_TESTS_COLLECTED,
+        )
+        finished = datetime.datetime.now(datetime.timezone.utc)
+        report = document.make(self.session, finished, ended=ended)
+        session.config.hook.pytest_qnn_report(config=session.config, document=report)
+        self._problems = files.write_all(options.reports, report)
+        if self._problems:
+            session.exitstatus = pytest.ExitCode.INTERNAL_ERROR
+
+    def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter) -> None:
+        """Print the table of verdicts and a line for each rule that did not pass."""
+        for problem in self._problems:
+            terminalreporter.write_line(problem, red=True)
+        if not (self.session.verdicts or self.session.replayed):
+            return
+        from pytest_qnn.report import terminal
+
+        terminal.summary(terminalreporter, self.session)

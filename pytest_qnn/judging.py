@@ -1,0 +1,118 @@
+"""Judge one rule inside a test: the verdict, its case file, and what pytest is told.
+
+Everything dear to import is loaded by this module, so the plugin imports it when the first rule is judged.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import time
+from typing import Any
+
+import msgspec
+import pytest
+
+from pytest_qnn import engine, replay
+from pytest_qnn.profile import PROFILES
+from pytest_qnn.report import failure
+from pytest_qnn.rules.rule import Rule
+from pytest_qnn.session import VERDICTS, Session, spec_of
+from pytest_qnn.target import Target
+from pytest_qnn.verdict import Level, Outcome, Verdict
+
+
+def rule_seed(run_seed: int, rule_id: str) -> int:
+    """The seed of one rule, 48 bits: the same in every process, whatever else is selected."""
+    digest = hashlib.sha256(f"{run_seed} {rule_id}".encode()).digest()
+    return int.from_bytes(digest[:6], "big")
+
+
+def judge(session: Session, item: pytest.Item, rule_id: str) -> Verdict:
+    """Judge a rule on the run's target and keep the case file of a finding.
+
+    Raises:
+        LookupError: there is no such rule.
+        ValueError: the test is named after another rule.
+        pytest_qnn.run.targets.TargetUnusable: the target cannot be opened.
+    """
+    rule = checked_rule(session, item, rule_id)
+    target = session.target(rule.subject)
+    seed = rule_seed(session.seed, rule_id)
+    verdict = engine.judge(rule, target, PROFILES[session.options.profile], seed)
+    return replay.keep(session, target, verdict)
+
+
+def checked_rule(session: Session, item: pytest.Item, rule_id: str) -> Rule[Any, Any, Any]:
+    """The rule, when the test's name does not promise another one."""
+    named = session.rule_of_test(item.name)
+    if named is not None and named.id != rule_id:
+        raise ValueError(f"{item.name} stands for {named.id} by its name, and judges {rule_id}")
+    return session.rule(rule_id)
+
+
+def broken(session: Session, rule: Rule[Any, Any, Any], outcome: Outcome, reason: str) -> Verdict:
+    """The verdict on a rule that could not be judged to the end, through no finding of the engine's."""
+    target: Target[Any, Any] | None = session.targets.get(rule.subject)
+    specs = [spec for subject, spec in session.described if subject == rule.subject]
+    return Verdict(
+        rule=rule.id,
+        area=rule.area,
+        level=rule.level,
+        sentence=rule.sentence,
+        source=rule.source,
+        subject=rule.subject,
+        self_check=rule.self_check,
+        target=target.spec if target else (specs or [spec_of(session.options, rule.subject)])[0],
+        outcome=outcome,
+        examples=0,
+        examined=0,
+        what="",
+        seconds=0.0,
+        seed=rule_seed(session.seed, rule.id),
+        reason=reason,
+    )
+
+
+def judge_or_explain(session: Session, item: pytest.Item, rule_id: str) -> None:
+    """Judge, record the verdict with the test, and end the test as the verdict demands."""
+    if session.case_file is not None:
+        replay.run(session, item, checked_rule(session, item, rule_id))
+        return
+    started = time.perf_counter()
+    try:
+        verdict = judge(session, item, rule_id)
+    except Exception as error:
+        rule = checked_rule(session, item, rule_id)
+        reason = f"the suite itself failed: {type(error).__name__}: {error}"
+        verdict = broken(session, rule, Outcome.INCONCLUSIVE, reason)
+        record(item, msgspec.structs.replace(verdict, seconds=time.perf_counter() - started))
+        raise
+    record(item, verdict)
+    conclude(verdict, session.seed, strict=session.options.strict)
+
+
+def record(item: pytest.Item, verdict: Verdict) -> None:
+    """Keep the verdict with the test: for its report (across processes) and as JUnit properties."""
+    item.stash.setdefault(VERDICTS, []).append(msgspec.to_builtins(verdict))
+    item.user_properties += [
+        ("rule", verdict.rule),
+        ("level", verdict.level.value),
+        ("target", verdict.target),
+        ("verdict", verdict.outcome.value),
+        ("examples", str(verdict.examples)),
+        ("examined", str(verdict.examined)),
+    ]
+
+
+def conclude(verdict: Verdict, run_seed: int, *, strict: bool) -> None:
+    """Pass, skip, xfail or fail the running test."""
+    if verdict.outcome is Outcome.PASS:
+        return
+    if verdict.outcome is Outcome.UNSUPPORTED:
+        pytest.skip(f"{verdict.rule} unsupported: {verdict.reason}")
+    text = failure.text(verdict, run_seed)
+    optional = verdict.level is Level.MAY or (verdict.level is Level.SHOULD and not strict)
+    if verdict.outcome is Outcome.FAIL and optional:
+        # Under --runxfail pytest makes xfail() return, and the test fails as that option demands.
+        pytest.xfail(f"{verdict.rule} {verdict.level.value}: {failure.seen(verdict)}")
+    pytest.fail(text, pytrace=False)

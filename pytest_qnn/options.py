@@ -1,0 +1,382 @@
+"""The options of the plugin: declared once, read from the command line or the ini file, checked for form.
+
+Only the form is checked here (a number is a number, a file is there): what needs the file to be loaded
+is said when the target is opened. Importing this module loads nothing but the standard library.
+"""
+
+from __future__ import annotations
+
+import argparse
+import dataclasses
+import math
+import os
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+DEFAULT_DELEGATES = (("reference", ()),)
+PROFILE_NAMES = ("quick", "default", "thorough")
+"""The keys of `pytest_qnn.profile.PROFILES`, repeated here because that module is dear to import."""
+RUNTIMES = ("auto", "tflite_runtime", "ai_edge_litert")
+SANDBOXES = ("auto", "off", "fork", "spawn")
+REPORT_KINDS = (".json", ".html")
+VARIANTS = ("reference:", "mutant:")
+"""Prefixes of named variants of the suite's own targets; whether there is such a one, the target says."""
+PROXY = "proxy:"
+
+
+class BadOption(ValueError):  # noqa: N818 - it is the user's option that is bad
+    """An option has the wrong form; the text is the one sentence that says which and why."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Declared:
+    """One option and its ini twin."""
+
+    flag: str
+    metavar: str
+    help: str
+    kind: str = "value"
+    """``value``, ``list`` (repeatable) or ``switch``."""
+    selects_target: bool = False
+    is_path: bool = False
+    """The value may be a path: in the ini file it is relative to that file."""
+
+    @property
+    def ini(self) -> str:
+        """Name of the ini twin, and of the command line's destination."""
+        return self.flag.lstrip("-").replace("-", "_")
+
+
+DECLARED = (
+    Declared(
+        "--qnn-backend",
+        "SPEC",
+        "QNN backend under judgement: reference (default), the path of a library that exports "
+        "QnnInterface_getProviders, or proxy:PATH (the suite's own QnnMem over that library's graphs)",
+        selects_target=True,
+        is_path=True,
+    ),
+    Declared(
+        "--qnn-rpcmem",
+        "SPEC",
+        "rpcmem that QNN cases allocate from: emulated (default), or the path of libcdsprpc.so",
+        selects_target=True,
+        is_path=True,
+    ),
+    Declared(
+        "--tflite-delegate",
+        "SPEC",
+        "delegate under judgement: reference (default), xnnpack, or the path of an external delegate "
+        "plugin; repeatable, the order is precedence",
+        kind="list",
+        selects_target=True,
+        is_path=True,
+    ),
+    Declared(
+        "--tflite-delegate-option",
+        "KEY=VALUE",
+        "option for the delegate plugin named last before it; repeatable "
+        "(ini: for the last plugin of tflite_delegate)",
+        kind="list",
+        selects_target=True,
+    ),
+    Declared(
+        "--tflite-runtime",
+        "NAME",
+        "TensorFlow Lite runtime: auto (default), tflite_runtime or ai_edge_litert",
+        selects_target=True,
+    ),
+    Declared(
+        "--qnn-sandbox",
+        "MODE",
+        "where cases run: auto (default: in this process for the reference, in children for foreign "
+        "libraries), off, fork or spawn",
+        selects_target=True,
+    ),
+    Declared(
+        "--qnn-timeout",
+        "SECONDS",
+        "time limit of one sandboxed case (default: 10)",
+        selects_target=True,
+    ),
+    Declared(
+        "--qnn-report",
+        "PATH",
+        "write the verdicts to PATH.json or PATH.html at the end of the run; repeatable",
+        kind="list",
+        is_path=True,
+    ),
+    Declared("--qnn-profile", "NAME", "how much is tried per rule: quick, default or thorough"),
+    Declared(
+        "--qnn-seed", "N", "seed of all generated cases (default: a new one each run, shown in the header)"
+    ),
+    Declared("--qnn-strict", "", "a violated SHOULD fails instead of xfails", kind="switch"),
+    Declared(
+        "--qnn-replay",
+        "FILE",
+        "judge only the case in FILE, as written under .pytest-qnn/ for a rule that did not pass",
+        is_path=True,
+    ),
+)
+
+Delegates = tuple[tuple[str, tuple[tuple[str, str], ...]], ...]
+
+
+@dataclasses.dataclass(frozen=True)
+class Options:
+    """What was asked for, checked for form."""
+
+    backend: str = "reference"
+    rpcmem: str = "emulated"
+    delegates: Delegates = DEFAULT_DELEGATES
+    """(specification, its (key, value) options), in order of precedence."""
+    runtime: str = "auto"
+    sandbox: str = "auto"
+    timeout: float = 10.0
+    """Seconds for one sandboxed case."""
+    reports: tuple[Path, ...] = ()
+    profile: str = "default"
+    seed: int | None = None
+    """None: not asked for; the run draws one."""
+    strict: bool = False
+    replay: Path | None = None
+    given: frozenset[str] = frozenset()
+    """Flags that the command line or the ini file gave."""
+    target_given: bool = False
+    """The command line selects a target, or how it is run."""
+
+
+def declare(add: Callable[..., object]) -> None:
+    """Declare every option through ``add``: a pytest option group's ``addoption``, or argparse's.
+
+    Delegates and their options share one destination, so that their order is kept.
+    """
+    for one in DECLARED:
+        if one.kind == "switch":
+            add(one.flag, action="store_true", dest=one.ini, default=None, help=one.help)
+        elif one.flag == "--tflite-delegate":
+            add(
+                one.flag,
+                metavar=one.metavar,
+                action="append",
+                type=_delegate,
+                dest="tflite_chain",
+                help=one.help,
+            )
+        elif one.flag == "--tflite-delegate-option":
+            add(
+                one.flag,
+                metavar=one.metavar,
+                action="append",
+                type=_option,
+                dest="tflite_chain",
+                help=one.help,
+            )
+        else:
+            action = "append" if one.kind == "list" else "store"
+            add(one.flag, metavar=one.metavar, action=action, dest=one.ini, help=one.help)
+
+
+def _delegate(text: str) -> tuple[str, str]:
+    return ("delegate", text)
+
+
+def _option(text: str) -> tuple[str, str]:
+    return ("option", text)
+
+
+def read(command_line: Mapping[str, Any], ini: Mapping[str, Any], ini_folder: Path) -> Options:
+    """Merge both sources (the command line wins, option by option) and check the form of every value.
+
+    Args:
+        command_line: destination -> value or None, as declared by :func:`declare`.
+        ini: ini name -> text, or list of lines for a repeatable option; None or empty: not given.
+        ini_folder: what relative paths of the ini file are relative to.
+
+    Raises:
+        BadOption: a value has the wrong form, or a file or folder it names is not there.
+    """
+    values: dict[str, Any] = {}
+    given: set[str] = set()
+    for one in DECLARED:
+        value = command_line.get(one.ini)
+        if value is None and ini.get(one.ini):
+            value = _beside(ini[one.ini], ini_folder) if one.is_path else ini[one.ini]
+        values[one.ini] = value
+        if value is not None:
+            given.add(one.flag)
+    chain = command_line.get("tflite_chain") or []
+    given.update(
+        {"delegate": "--tflite-delegate", "option": "--tflite-delegate-option"}[kind] for kind, _ in chain
+    )
+    from_command_line = bool(chain) or any(
+        one.selects_target and command_line.get(one.ini) is not None for one in DECLARED
+    )
+    return Options(
+        backend=_library("--qnn-backend", values["qnn_backend"], ("reference",)),
+        rpcmem=_library("--qnn-rpcmem", values["qnn_rpcmem"], ("emulated",)),
+        delegates=_delegates(_chain(chain, values)),
+        runtime=_choice("--tflite-runtime", values["tflite_runtime"], RUNTIMES, "auto"),
+        sandbox=_choice("--qnn-sandbox", values["qnn_sandbox"], SANDBOXES, "auto"),
+        timeout=_seconds("--qnn-timeout", values["qnn_timeout"]),
+        reports=tuple(_report("--qnn-report", text) for text in values["qnn_report"] or ()),
+        profile=_choice("--qnn-profile", values["qnn_profile"], PROFILE_NAMES, "default"),
+        seed=_seed("--qnn-seed", values["qnn_seed"]),
+        strict=_truth("--qnn-strict", values["qnn_strict"]),
+        replay=_file("--qnn-replay", values["qnn_replay"]),
+        given=frozenset(given),
+        target_given=from_command_line,
+    )
+
+
+def with_target_of(options: Options, arguments: Sequence[str]) -> Options:
+    """``options`` on the target that ``arguments`` (a verdict's ``--tflite-delegate=...``) select.
+
+    Raises:
+        BadOption: an argument does not select a target, or has the wrong form.
+    """
+    parser = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
+    declare(parser.add_argument)
+    for text in arguments:
+        if text.startswith("--") and not _selects_target(text.partition("=")[0]):
+            raise BadOption(f"{text!r} does not select a target")
+    try:
+        known, unknown = parser.parse_known_args(list(arguments))
+    except SystemExit:
+        raise BadOption(f"{' '.join(arguments)!r} does not select a target") from None
+    if unknown:
+        raise BadOption(f"{unknown[0]!r} does not select a target")
+    target = read(vars(known), {}, Path())
+    return dataclasses.replace(
+        options,
+        backend=target.backend,
+        rpcmem=target.rpcmem,
+        delegates=target.delegates,
+        runtime=target.runtime,
+        sandbox=target.sandbox,
+        timeout=target.timeout,
+    )
+
+
+def _selects_target(flag: str) -> bool:
+    return any(one.flag == flag and one.selects_target for one in DECLARED)
+
+
+def _beside(value: str | list[str], folder: Path) -> str | list[str]:
+    """Paths of an ini value made relative to the ini file; keywords are left alone."""
+    if isinstance(value, list):
+        return [str(_beside(text, folder)) for text in value]
+    proxy = PROXY if value.startswith(PROXY) else ""
+    tail = value.removeprefix(PROXY)
+    is_path = not value.startswith(VARIANTS) and (os.sep in tail or (folder / tail).is_file())
+    return f"{proxy}{folder / tail}" if is_path else value
+
+
+def _chain(chain: Sequence[tuple[str, str]], values: Mapping[str, Any]) -> list[tuple[str, str]]:
+    """Delegates and options in order: the command line's, on the ini file's delegates if it names none."""
+    named = any(kind == "delegate" for kind, _ in chain)
+    from_ini = [_delegate(text) for text in values["tflite_delegate"] or ()]
+    ini_options = [_option(text) for text in values["tflite_delegate_option"] or ()]
+    if named:
+        return list(chain)
+    return from_ini + (list(chain) or ini_options)
+
+
+def _delegates(chain: Sequence[tuple[str, str]]) -> Delegates:
+    delegates: list[tuple[str, tuple[tuple[str, str], ...]]] = []
+    for kind, text in chain:
+        if kind == "delegate":
+            delegates.append((_library("--tflite-delegate", text, ("reference", "xnnpack")), ()))
+            continue
+        key, equals, value = text.partition("=")
+        if not key or not equals:
+            raise BadOption(f"--tflite-delegate-option: {text!r} is not of the form key=value")
+        if not delegates:
+            raise BadOption(f"--tflite-delegate-option: {text!r} belongs to no delegate; it must follow one")
+        spec, options = delegates[-1]
+        delegates[-1] = (spec, (*options, (key, value)))
+    return tuple(delegates) or DEFAULT_DELEGATES
+
+
+def _library(flag: str, text: str | None, keywords: tuple[str, ...]) -> str:
+    """A keyword, a named variant or the path of a file that is there; None gives the first keyword."""
+    if text is None:
+        return keywords[0]
+    if text in keywords or text.startswith(VARIANTS):
+        return text
+    path = text.removeprefix(PROXY) if flag == "--qnn-backend" else text
+    if not path:
+        raise BadOption(f"{flag}: {text!r} names no library")
+    if Path(path).is_dir():
+        raise BadOption(f"{flag}: {path!r} is a folder, not a library")
+    if not Path(path).is_file():
+        raise BadOption(f"{flag}: {path!r} is not {' or '.join(keywords)}, and there is no such file")
+    return text
+
+
+def _choice(flag: str, text: str | None, choices: tuple[str, ...], default: str) -> str:
+    if text is None:
+        return default
+    if text not in choices:
+        raise BadOption(f"{flag}: {text!r} is not one of {', '.join(choices)}")
+    return text
+
+
+def _seconds(flag: str, text: str | None) -> float:
+    if text is None:
+        return 10.0
+    try:
+        seconds = float(text)
+    except ValueError:
+        seconds = math.nan
+    if not (math.isfinite(seconds) and seconds > 0):
+        raise BadOption(f"{flag}: {text!r} is not a positive number of seconds")
+    return seconds
+
+
+def _seed(flag: str, text: str | None) -> int | None:
+    if text is None:
+        return None
+    if not (text.isascii() and text.isdigit()):
+        raise BadOption(f"{flag}: {text!r} is not a whole number of nought or more")
+    return int(text)
+
+
+def _truth(flag: str, value: str | bool | None) -> bool:
+    if isinstance(value, bool) or value is None:
+        return bool(value)
+    words = {
+        "true": True,
+        "yes": True,
+        "on": True,
+        "1": True,
+        "false": False,
+        "no": False,
+        "off": False,
+        "0": False,
+    }
+    if value.lower() not in words:
+        raise BadOption(f"{flag}: {value!r} is neither true nor false")
+    return words[value.lower()]
+
+
+def _file(flag: str, text: str | None) -> Path | None:
+    if text is None:
+        return None
+    if not Path(text).is_file():
+        raise BadOption(f"{flag}: there is no file {text!r}")
+    return Path(text)
+
+
+def _report(flag: str, text: str) -> Path:
+    path = Path(text).absolute()
+    if path.suffix not in REPORT_KINDS:
+        raise BadOption(f"{flag}: {text!r} ends in neither {' nor '.join(REPORT_KINDS)}")
+    if path.is_dir():
+        raise BadOption(f"{flag}: {text!r} is a folder")
+    if not path.parent.is_dir():
+        raise BadOption(f"{flag}: there is no folder {str(path.parent)!r} to write {path.name!r} to")
+    if not os.access(path.parent, os.W_OK):
+        raise BadOption(f"{flag}: the folder {str(path.parent)!r} cannot be written to")
+    return path

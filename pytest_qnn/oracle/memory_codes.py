@@ -1,0 +1,43 @@
+"""How the memory rules read codes, and the small tables that tie memory types to property keys."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+
+from pytest_qnn.abi.qnn_codes import Error, MemType, Property
+
+TYPE_KEYS: dict[int, int] = {
+    MemType.ION: Property.MEMORY_SUPPORT_MEM_TYPE_ION,
+    MemType.CUSTOM: Property.MEMORY_SUPPORT_MEM_TYPE_CUSTOM,
+    MemType.DMA_BUF: Property.MEMORY_SUPPORT_MEM_TYPE_DMA_BUF,
+}
+"""Qnn_MemType_t -> the property key that tells whether memory of this type can be registered."""
+
+HTP_BACKEND_ID = 6
+"""Only with this backend id is QNN_MEM_TYPE_CUSTOM described by a QnnMemHtp_Descriptor_t."""
+
+SENTINEL = 0x5555555555555555
+"""What the runner fills handle arrays with before a call."""
+
+_NAMES = {code.value: code.name for code in Error}
+
+
+def low(code: int) -> int:
+    """The error code proper: callers read only the low 16 bits, but success is exactly 0 in all 64.
+
+    A value whose low bits are 0 while others are set is neither: it comes back unmasked, so that it
+    equals no code and is not taken for success (H:QnnCommon).
+    """
+    return code & 0xFFFF or code
+
+
+def named(code: int) -> str:
+    """The code with its header name, for messages."""
+    number = str(low(code)) if code == low(code) else f"{low(code)} (0x{code:x})"
+    name = _NAMES.get(low(code))
+    return f"{number} QNN_{name}" if name else number
+
+
+def one_of(codes: Collection[int]) -> str:
+    """A set of allowed codes in words."""
+    return " or ".join(named(int(code)) for code in sorted(codes))

@@ -1,0 +1,142 @@
+"""What outputs and buffers must hold: the bytes side of the memory model.
+
+`compare(case, trace)` follows every write, fill and successful execute of a case, and at each place where
+the trace shows bytes (the output of an execute, a client's read) says whether they are the right ones.
+Buffers count from their first Fill, since nobody says what fresh memory holds.
+
+UFIXED_POINT_8 must be right to the byte. FLOAT_32 may be off by one unit in the last place of a float16:
+|seen - expected| <= 2**-10 * |expected|. Backends compute FLOAT_32 graphs in float16 (libQnnHtp does; facts,
+section 5), whose significand has 11 bits; all inputs of the suite are multiples of 1/8 in [-16, 16) and
+so exact in it, as are their sums, and a product is rounded (or cut) once, to within one unit, 2**-10 of it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Literal
+
+import msgspec
+import numpy as np
+
+from pytest_qnn.cases.data import contents
+from pytest_qnn.cases.memory import (
+    Alloc,
+    Binding,
+    Execute,
+    Fill,
+    MemoryCase,
+    Prepare,
+    QnnDType,
+    Read,
+    Register,
+    Write,
+)
+from pytest_qnn.oracle.memory import Walked, walk
+from pytest_qnn.oracle.memory_state import tensor_bytes
+from pytest_qnn.oracle.qnn_ops import expected, inputs_of
+from pytest_qnn.trace import MemoryTrace
+
+FLOAT_BOUND = 2.0**-10
+"""Largest relative error of a FLOAT_32 output."""
+
+_SHOWN = 8
+
+
+class Compared(msgspec.Struct, frozen=True):
+    """Bytes that were seen, against what they had to be."""
+
+    walked: Walked
+    """The step that showed them: an execute, or a client's read."""
+    where: Literal["output", "buffer"]
+    """``output``: the output of an execute, as the client saw it at once; ``buffer``: a whole buffer."""
+    data: bytes
+    """What was seen."""
+    difference: str = ""
+    """Empty: it is right. Otherwise the first wrong place in words."""
+    made: Prepare | None = None
+    """Of an output: the graph's preparation, its execute, and the bytes of its inputs."""
+    execute: Execute | None = None
+    inputs: tuple[bytes, ...] = ()
+
+
+class _Follower:
+    """The state behind `compare`."""
+
+    def __init__(self) -> None:
+        self.sizes: dict[str, int] = {}
+        self.buffers: dict[str, bytearray] = {}
+        self.spots: dict[str, tuple[str, int]] = {}
+        self.graphs: dict[str, Prepare] = {}
+
+    def follow(self, walked: Walked) -> Iterator[Compared]:
+        step, seen = walked.step, walked.seen
+        if isinstance(step, Alloc):
+            self.sizes[step.buffer] = step.size
+        elif isinstance(step, Fill) and step.buffer in self.sizes:
+            self.buffers[step.buffer] = bytearray([step.byte]) * self.sizes[step.buffer]
+        elif isinstance(step, Write) and step.buffer in self.buffers:
+            end = step.offset + step.size
+            self.buffers[step.buffer][step.offset : end] = contents(step.dtype, step.seed, step.size)
+        elif isinstance(step, Register) and seen.code == 0:
+            for name, descriptor in zip(step.handles, step.descriptors, strict=False):
+                self.spots[name] = (descriptor.buffer, descriptor.offset)
+        elif isinstance(step, Prepare) and seen.code == 0:
+            self.graphs[step.graph] = step
+        elif isinstance(step, Execute) and seen.code == 0 and step.graph in self.graphs:
+            yield from self._execute(walked, step, self.graphs[step.graph])
+        elif isinstance(step, Read) and step.buffer in self.buffers and seen.data:
+            held, data = bytes(self.buffers[step.buffer]), seen.data[0]
+            yield Compared(walked, "buffer", data, differs(held, data, "UFIXED_POINT_8"))
+            self.buffers[step.buffer] = bytearray(data)
+
+    def _execute(self, walked: Walked, step: Execute, made: Prepare) -> Iterator[Compared]:
+        size = tensor_bytes(made.shape, made.dtype)
+        count = inputs_of(made.op)
+        given = [self._input(each, made.dtype, size) for each in step.bindings[:count]]
+        inputs = tuple(data for data in given if data is not None)
+        if len(inputs) < count or len(step.bindings) <= count or not walked.seen.data:
+            return
+        data = walked.seen.data[0]
+        difference = differs(expected(made.op, made.dtype, *inputs), data, made.dtype)
+        yield Compared(walked, "output", data, difference, made, step, inputs)
+        # What was seen is where the story goes on: one wrong byte is not reported again by a read.
+        buffer, offset = self.spots.get(step.bindings[count].handle, ("", 0))
+        if buffer in self.buffers:
+            self.buffers[buffer][offset : offset + len(data)] = data
+
+    def _input(self, binding: Binding, dtype: QnnDType, size: int) -> bytes | None:
+        if binding.kind == "raw":
+            return contents(dtype, binding.seed, size)
+        buffer, offset = self.spots.get(binding.handle, ("", 0))
+        if buffer not in self.buffers:
+            return None
+        return bytes(self.buffers[buffer][offset : offset + size])
+
+
+def compare(case: MemoryCase, trace: MemoryTrace) -> Iterator[Compared]:
+    """Every comparison that the trace allows, in the order of the steps."""
+    follower = _Follower()
+    for walked in walk(case, trace):
+        yield from follower.follow(walked)
+
+
+def differs(wanted: bytes, seen: bytes, dtype: QnnDType) -> str:
+    """The first place where ``seen`` is not ``wanted``, in words; empty if there is none."""
+    if wanted == seen:
+        return ""
+    if len(wanted) != len(seen):
+        return f"{len(seen)} bytes instead of {len(wanted)}"
+    if dtype == "FLOAT_32":
+        return _differs_float(wanted, seen)
+    at = next(i for i, (want, see) in enumerate(zip(wanted, seen, strict=True)) if want != see)
+    return f"at byte {at}: {seen[at : at + _SHOWN].hex(' ')} instead of {wanted[at : at + _SHOWN].hex(' ')}"
+
+
+def _differs_float(wanted: bytes, seen: bytes) -> str:
+    want, see = (np.frombuffer(data, np.float32).astype(np.float64) for data in (wanted, seen))
+    # Not "error > bound": a NaN is never within the bound.
+    wrong = np.flatnonzero(~(np.abs(see - want) <= FLOAT_BOUND * np.abs(want)))
+    if not wrong.size:
+        return ""
+    at = int(wrong[0])
+    return f"at element {at}: {see[at]:g} instead of {want[at]:g} (bound {FLOAT_BOUND * abs(want[at]):g})"

@@ -1,0 +1,240 @@
+"""Capabilities, errors, logs, backends, devices and contexts of the reference backend."""
+
+from __future__ import annotations
+
+import abc
+import ctypes
+import itertools
+from typing import Any, ClassVar
+
+from pytest_qnn.abi.qnn import API_VERSION, ERROR_MASK, ContextConfig, Version
+from pytest_qnn.abi.qnn_codes import ContextOption, Error, LogLevel, Property
+from pytest_qnn.reference.backend_objects import KINDS, Context, Graph, Kind, QnnError, Registration
+from pytest_qnn.reference.backend_table import InterfaceTable
+from pytest_qnn.reference.mapping import Mapping
+from pytest_qnn.reference.personalities import DEFAULT, Personality
+
+_ALWAYS = frozenset(
+    {
+        Property.GROUP_BACKEND,
+        Property.BACKEND_SUPPORT_COMPOSITION,
+        Property.GROUP_CONTEXT,
+        Property.GROUP_GRAPH,
+        Property.GRAPH_SUPPORT_EXECUTE,
+        Property.GRAPH_SUPPORT_ONLINE_PREPARE,
+        Property.GROUP_TENSOR,
+        Property.TENSOR_SUPPORT_QUANTIZATION_ENCODING_SCALE_OFFSET,
+        Property.GROUP_ERROR,
+        Property.GROUP_LOG,
+        Property.GROUP_DEVICE,
+    }
+)
+_KNOWN = frozenset(map(int, Property))
+_MESSAGES: dict[int, bytes] = {
+    int(error): f"QNN_{error.name}: {error.name.partition('ERROR_')[2].replace('_', ' ').lower()}".encode()
+    for error in Error
+    if error
+}
+_HARMLESS_OPTIONS = frozenset({ContextOption.PRIORITY, ContextOption.ERROR_REPORTING})
+_CONFIG = ctypes.POINTER(ctypes.POINTER(ContextConfig))
+_KIND_SHIFT = 56
+"""Handle values carry their kind above bit 55: no address of a process reaches so high."""
+
+
+class Core(InterfaceTable, abc.ABC):
+    """The objects of a process and the functions that do not belong to graphs or memory."""
+
+    build_id: ClassVar[bytes] = b"pytest-qnn reference"
+
+    def __init__(self, personality: Personality = DEFAULT) -> None:
+        self.personality = personality
+        self.backends: dict[int, None] = {}
+        self.logs: dict[int, int] = {}
+        self.devices: dict[int, None] = {}
+        self.contexts: dict[int, Context] = {}
+        self.graphs: dict[int, Graph] = {}
+        self.registrations: dict[int, Registration] = {}
+        self._tables: dict[Kind, dict[int, Any]] = {
+            "backend": self.backends,
+            "log": self.logs,
+            "device": self.devices,
+            "context": self.contexts,
+            "graph": self.graphs,
+            "mem": self.registrations,
+        }
+        self.mappings: set[Mapping] = set()
+        self._serial = itertools.count(1)
+        super().__init__()
+
+    def close(self) -> None:
+        """Release all memory and handles, as the end of a process would. The table stays callable.
+
+        No hook is asked: what a faulty backend leaks goes too.
+        """
+        with self.lock:
+            for each in list(self.mappings):
+                each.release()
+            for table in self._tables.values():
+                table.clear()
+
+    def answer(self, name: str, code: int) -> int:
+        """Hook: success is 0; some personalities set bits above the low 16 in errors."""
+        del name
+        return code | self.personality.error_bits if code else 0
+
+    def mint(self, kind: Kind) -> int:
+        """Hook: the value of a new handle, never 0."""
+        if self.personality.reuse_handles:
+            return next(value for value in itertools.count(1) if value not in self._tables[kind])
+        return (KINDS.index(kind) + 1) << _KIND_SHIFT | next(self._serial)
+
+    def require(self, kind: Kind, value: int | None, code: int) -> Any:
+        """Hook: the object of a live handle; ``code`` for NULL, unknown or freed ones."""
+        table = self._tables[kind]
+        if value is None or value not in table:
+            raise QnnError(code)
+        return table[value]
+
+    def property_has_capability(self, key: int) -> None:
+        """QnnProperty_hasCapability: 0, 1000 or 2000."""
+        code = self.capability(key)
+        if code:
+            raise QnnError(code)
+
+    def capability(self, key: int) -> int:
+        """Hook: 0 supported, 1000 not supported, 2000 unknown key."""
+        memory = {
+            Property.TENSOR_SUPPORT_MEMHANDLE_TYPE: self.personality.memory,
+            Property.GROUP_MEMORY: self.personality.memory,
+            Property.MEMORY_SUPPORT_MEM_TYPE_ION: self.personality.ion,
+            Property.MEMORY_SUPPORT_MEM_TYPE_CUSTOM: self.personality.custom,
+            Property.MEMORY_SUPPORT_MEM_TYPE_DMA_BUF: self.personality.dma_buf,
+        }
+        if key not in _KNOWN:
+            return Error.PROPERTY_ERROR_UNKNOWN_KEY
+        if key in _ALWAYS or memory.get(Property(key), False):
+            return Error.SUCCESS
+        return Error.PROPERTY_NOT_SUPPORTED
+
+    def error_get_message(self, code: int, out: Any) -> None:
+        """QnnError_getMessage: NULL and 10001 for a code that is not one of QNN's."""
+        if not out:
+            raise QnnError(Error.ERROR_INVALID_ARGUMENT)
+        out[0] = _MESSAGES.get(code & ERROR_MASK)
+        if code & ERROR_MASK not in _MESSAGES:
+            raise QnnError(Error.ERROR_INVALID_ERROR_HANDLE)
+
+    def log_create(self, callback: int | None, level: int, out: Any) -> None:
+        """QnnLog_create; the reference never logs."""
+        del callback
+        if not out:
+            raise QnnError(Error.LOG_ERROR_INVALID_ARGUMENT)
+        self._check_level(level)
+        out[0] = handle = self.mint("log")
+        self.logs[handle] = level
+
+    def log_set_log_level(self, log: int | None, level: int) -> None:
+        """QnnLog_setLogLevel."""
+        self.require("log", log, Error.LOG_ERROR_INVALID_HANDLE)
+        self._check_level(level)
+        self.logs[log or 0] = level
+
+    def _check_level(self, level: int) -> None:
+        if not LogLevel.ERROR <= level <= LogLevel.DEBUG:
+            raise QnnError(Error.LOG_ERROR_INVALID_ARGUMENT)
+
+    def log_free(self, log: int | None) -> None:
+        """QnnLog_free."""
+        self.require("log", log, Error.LOG_ERROR_INVALID_HANDLE)
+        del self.logs[log or 0]
+
+    def backend_get_api_version(self, out: Any) -> None:
+        """QnnBackend_getApiVersion; works before backendCreate."""
+        if not out:
+            raise QnnError(Error.BACKEND_ERROR_INVALID_ARGUMENT)
+        out[0].coreApiVersion = Version(*API_VERSION)
+        out[0].backendApiVersion = Version(*self.backend_version)
+
+    def backend_get_build_id(self, out: Any) -> None:
+        """QnnBackend_getBuildId; works before backendCreate."""
+        if not out:
+            raise QnnError(Error.BACKEND_ERROR_INVALID_ARGUMENT)
+        out[0] = self.build_id
+
+    def backend_create(self, log: int | None, config: int | None, out: Any) -> None:
+        """QnnBackend_create; configs are accepted and have no effect."""
+        del config
+        if not out:
+            raise QnnError(Error.BACKEND_ERROR_INVALID_ARGUMENT)
+        if log:
+            self.require("log", log, Error.BACKEND_ERROR_INVALID_HANDLE)
+        out[0] = handle = self.mint("backend")
+        self.backends[handle] = None
+
+    def backend_free(self, backend: int | None) -> None:
+        """QnnBackend_free: the contexts of the backend go with it."""
+        self.require("backend", backend, Error.BACKEND_ERROR_INVALID_HANDLE)
+        for context in [each for each in self.contexts.values() if each.backend == backend]:
+            self.free_context(context)
+        del self.backends[backend or 0]
+
+    def device_create(self, log: int | None, config: int | None, out: Any) -> None:
+        """QnnDevice_create; configs are accepted and have no effect."""
+        del config
+        if not out:
+            raise QnnError(Error.DEVICE_ERROR_INVALID_ARGUMENT)
+        if log:
+            self.require("log", log, Error.DEVICE_ERROR_INVALID_HANDLE)
+        out[0] = handle = self.mint("device")
+        self.devices[handle] = None
+
+    def device_free(self, device: int | None) -> None:
+        """QnnDevice_free: refused with 14003 while a context uses the device."""
+        self.require("device", device, Error.DEVICE_ERROR_INVALID_HANDLE)
+        if any(context.device == device for context in self.contexts.values()):
+            raise QnnError(Error.DEVICE_ERROR_ASSOCIATED_TO_CONTEXT)
+        del self.devices[device or 0]
+
+    def context_create(self, backend: int | None, device: int | None, config: int | None, out: Any) -> None:
+        """QnnContext_create; the device may be NULL."""
+        if not out:
+            raise QnnError(Error.CONTEXT_ERROR_INVALID_ARGUMENT)
+        self.require("backend", backend, Error.CONTEXT_ERROR_INVALID_HANDLE)
+        if device:
+            self.require("device", device, Error.CONTEXT_ERROR_INVALID_HANDLE)
+        self.check_context_config(config)
+        handle = self.mint("context")
+        self.contexts[handle] = Context(handle, backend or 0, device or 0)
+        out[0] = handle
+
+    def check_context_config(self, config: int | None) -> None:
+        """Hook: priority and error reporting have no effect, what needs a capability is refused (1000)."""
+        if not config:
+            return
+        entries = ctypes.cast(config, _CONFIG)
+        for entry in itertools.takewhile(bool, (entries[i] for i in itertools.count())):
+            option = entry[0].option
+            not_deferred = option == ContextOption.DEFER_GRAPH_INIT and not entry[0].isGraphInitDeferred
+            if option not in _HARMLESS_OPTIONS and not not_deferred:
+                raise QnnError(Error.CONTEXT_ERROR_UNSUPPORTED_FEATURE)
+
+    def context_free(self, context: int | None, profile: int | None) -> None:
+        """QnnContext_free: graphs, IO buffers and registrations of the context go with it."""
+        found: Context = self.require("context", context, Error.CONTEXT_ERROR_INVALID_HANDLE)
+        if profile:
+            raise QnnError(Error.CONTEXT_ERROR_INVALID_ARGUMENT)
+        self.free_context(found)
+
+    def free_context(self, context: Context) -> None:
+        """Hook: end a context, whoever asked for it."""
+        self.release_registrations(context)
+        self.release_graphs(context)
+        del self.contexts[context.handle]
+
+    @abc.abstractmethod
+    def release_registrations(self, context: Context) -> None:
+        """Hook: end every registration of a context that is freed."""
+
+    @abc.abstractmethod
+    def release_graphs(self, context: Context) -> None:
+        """Hook: end every graph of a context that is freed."""

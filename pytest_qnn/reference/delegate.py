@@ -1,0 +1,169 @@
+"""The reference delegate: a TfLiteDelegate made of Python callbacks that computes with numpy.
+
+It works on both runtimes and on any model, through the public C interface only: it claims what it is told
+to (or all that it supports) and leaves the rest to the CPU. Every step is a small method, so that a mutant
+is a subclass that overrides one of them.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import dataclasses
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy.typing as npt
+
+from pytest_qnn.abi import peek, tflite, view
+from pytest_qnn.cases.delegate import Fault
+from pytest_qnn.cases.graph import Node, Tensor
+from pytest_qnn.oracle.kernels import run_node
+from pytest_qnn.reference import trampolines
+from pytest_qnn.reference.plan import PlanView, read_plan
+from pytest_qnn.reference.support import supports
+
+Values = npt.NDArray[Any]
+
+_DTYPES = {tflite.TYPE_FLOAT32: "float32", tflite.TYPE_INT32: "int32", tflite.TYPE_INT8: "int8"}
+
+
+@dataclasses.dataclass(eq=False)
+class Kernel:
+    """One partition: what init keeps for the invokes to come."""
+
+    nodes: tuple[int, ...]
+    """TfLiteDelegateParams.nodes_to_replace: an order in which they can be computed."""
+    inputs: tuple[int, ...]
+    outputs: tuple[int, ...]
+    steps: tuple[Node, ...]
+    """The operators of ``nodes``, in their order."""
+    tensors: Mapping[int, Tensor]
+    """Shape, type and quantisation of every tensor that the steps name."""
+
+
+class ReferenceDelegate:
+    """One TfLiteDelegate. Keep it until every interpreter it was applied to is gone, then close it.
+
+    Args:
+        claim: original node indices to claim, as far as they are still in the plan and supported; None:
+            everything that is supported.
+        name: the custom_name of its kernels.
+        fault: the callback that reports failure; ``prepare`` does so after it has claimed its nodes.
+        flags: TfLiteDelegateFlags.
+    """
+
+    def __init__(
+        self,
+        *,
+        claim: Sequence[int] | None = None,
+        name: str = "reference",
+        fault: Fault = "",
+        flags: int = 0,
+    ) -> None:
+        self.claim = None if claim is None else frozenset(claim)
+        self.fault = fault
+        self.errors: list[BaseException] = []
+        """What was raised inside a callback; C has seen an error status instead."""
+        self.plan = PlanView((), {}, {}, set())
+        """The plan as last read by prepare."""
+        self._name = ctypes.create_string_buffer(name.encode())
+        self._struct = tflite.Delegate(Prepare=trampolines.PREPARE, flags=flags)
+        self.address = ctypes.addressof(self._struct)
+        trampolines.enter(self)
+
+    def close(self) -> None:
+        """Forget the delegate; C must not call it any more. May be called twice."""
+        trampolines.leave(self)
+
+    # What the delegate does with a graph.
+
+    def prepare(self, context: int) -> int:
+        """Choose nodes and claim them; the status for ModifyGraphWithDelegate."""
+        self.plan = self.read(context)
+        status = self.replace(context, self.choose(self.plan))
+        return status or (tflite.ERROR if self.fault == "prepare" else tflite.OK)
+
+    def read(self, context: int) -> PlanView:
+        """The plan and the nodes that may be claimed."""
+        return read_plan(context, self.claim)
+
+    def choose(self, plan: PlanView) -> tuple[int, ...]:
+        """Indices of the nodes to claim, in the order of the plan."""
+        return tuple(
+            index
+            for index in plan.plan
+            if index in plan.nodes and self.supports(plan.nodes[index], plan.tensors, plan.constants)
+        )
+
+    def supports(self, node: Node, tensors: Mapping[int, Tensor], constants: set[int]) -> bool:
+        """Whether this delegate computes the node."""
+        return supports(node, tensors, constants)
+
+    def replace(self, context: int, nodes: tuple[int, ...]) -> int:
+        """Call ReplaceNodeSubsetsWithDelegateKernels; its status."""
+        registration = tflite.Registration(
+            init=trampolines.INIT,
+            free=trampolines.FREE,
+            prepare=trampolines.KERNEL_PREPARE,
+            invoke=trampolines.KERNEL_INVOKE,
+            custom_name=ctypes.addressof(self._name),
+            version=1,
+        )
+        table = tflite.Context.from_address(context)
+        call = tflite.ReplaceNodeSubsets(table.ReplaceNodeSubsetsWithDelegateKernels)
+        array = peek.int_array(nodes)
+        status: int = call(context, registration, ctypes.addressof(array), self.address)
+        return status
+
+    # What a kernel does.
+
+    def init(
+        self, context: int, nodes: tuple[int, ...], inputs: tuple[int, ...], outputs: tuple[int, ...]
+    ) -> Kernel | None:
+        """Make the kernel of one partition; None reports failure."""
+        if self.fault == "init":
+            return None
+        steps = tuple(self.plan.nodes[index] for index in nodes)
+        return Kernel(nodes, inputs, outputs, steps, self.plan.tensors)
+
+    def kernel_prepare(self, context: int, kernel: Kernel) -> int:
+        """Get ready for invokes; may be called many times."""
+        return tflite.ERROR if self.fault == "kernel-prepare" else tflite.OK
+
+    def kernel_invoke(self, context: int, kernel: Kernel) -> int:
+        """Compute the partition. Tensors inside it have no memory: their values are kept here."""
+        if self.fault == "kernel-invoke":
+            return tflite.ERROR
+        values: dict[int, Values] = {}
+        for node in kernel.steps:
+            operands = [
+                values[index] if index in values else self.read_input(context, index) for index in node.inputs
+            ]
+            values[node.outputs[0]] = self.compute_node(kernel, node, operands)
+        for index in kernel.outputs:
+            self.write_output(context, index, values[index])
+        return tflite.OK
+
+    def read_input(self, context: int, index: int) -> Values | None:
+        """A view of a tensor that the runtime holds; None for an absent optional one."""
+        if index == tflite.OPTIONAL_TENSOR:
+            return None
+        tensor = view.tensor(context, index)
+        return peek.array(tensor.data, _DTYPES[tensor.type], peek.integers(tensor.dims))
+
+    def compute_node(self, kernel: Kernel, node: Node, operands: list[Values | None]) -> Values:
+        """The result of one operator."""
+        return run_node(node, kernel.tensors, operands)
+
+    def write_output(self, context: int, index: int, value: Values) -> None:
+        """Store a result in the runtime's tensor.
+
+        Raises:
+            ValueError: the tensor has another number of elements.
+        """
+        tensor = view.tensor(context, index)
+        target = peek.array(tensor.data, _DTYPES[tensor.type], peek.integers(tensor.dims))
+        target[...] = value.reshape(target.shape)
+
+    def free(self, kernel: Kernel) -> None:
+        """Release what the kernel holds."""

@@ -1,0 +1,79 @@
+"""The text of a verdict that is not a pass: everything needed to believe it and to see it again."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from pytest_qnn.verdict import Finding, Verdict
+
+WIDTH = 100
+
+
+def text(verdict: Verdict, run_seed: int) -> str:
+    """The whole text, several lines.
+
+    Args:
+        verdict: with its finding or its reason.
+        run_seed: the value of ``--qnn-seed`` that gives the same cases.
+    """
+    lines = [
+        f"{verdict.rule} {verdict.outcome.value}: {verdict.sentence}",
+        f"  level     {verdict.level.value}",
+        f"  source    {verdict.source}",
+        f"  target    {verdict.subject} {verdict.target}",
+    ]
+    if verdict.self_check:
+        lines.append("  note      a self-check: it judges the runtime and this suite, not the delegate")
+    lines += _finding(verdict.finding) if verdict.finding else [f"  reason    {verdict.reason}"]
+    lines += [
+        f"  examples  {verdict.examples} cases run, {verdict.examined} {verdict.what or 'things'} examined",
+        f"  seed      --qnn-seed={run_seed}",
+    ]
+    if verdict.replay:
+        lines.append(f"  replay    {verdict.replay}")
+    return "\n".join(lines)
+
+
+def _finding(finding: Finding) -> list[str]:
+    lines = [f"  expected  {finding.expected}", f"  seen      {finding.seen}"]
+    if finding.where:
+        lines.append(f"  where     {finding.where}")
+    if finding.picture:
+        lines += ["  picture", *(f"    {line}" for line in finding.picture.splitlines())]
+    if finding.case:
+        lines += [
+            "  minimal case",
+            *(f"    {line}" for line in compact(json.loads(finding.case)).splitlines()),
+        ]
+    return lines
+
+
+def compact(value: Any, indent: int = 0, used: int = 0) -> str:
+    """JSON in as few lines as fit: a value that fits into what is left of its line stays on it.
+
+    Args:
+        value: JSON data.
+        indent: columns in front of the lines of this value.
+        used: columns that its first line has used already.
+    """
+    flat = json.dumps(value)
+    if len(flat) <= WIDTH - max(indent, used) or not isinstance(value, (dict, list)) or not value:
+        return flat
+    pad = " " * (indent + 1)
+    if isinstance(value, list):
+        parts = [compact(part, indent + 1) for part in value]
+        opening, closing = "[]"
+    else:
+        keys = {json.dumps(key): part for key, part in value.items()}
+        parts = [f"{key}: {compact(part, indent + 1, indent + 3 + len(key))}" for key, part in keys.items()]
+        opening, closing = "{}"
+    return opening + f",\n{pad}".join(parts) + closing
+
+
+def seen(verdict: Verdict) -> str:
+    """What was seen, on one line."""
+    if verdict.finding is None:
+        return " ".join(verdict.reason.split())
+    where = f" ({verdict.finding.where})" if verdict.finding.where else ""
+    return " ".join(f"{verdict.finding.seen}{where}".split())

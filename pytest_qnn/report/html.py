@@ -1,0 +1,108 @@
+"""The report as one self-contained HTML page: no script, no file beside it, everything escaped."""
+
+from __future__ import annotations
+
+from html import escape
+from typing import Any
+
+from pytest_qnn.report.failure import compact
+
+OUTCOMES = ("pass", "fail", "crash", "hang", "unsupported", "contradiction", "inconclusive")
+
+STYLE = """
+body { font: 15px/1.5 system-ui, sans-serif; margin: 2em auto; max-width: 72em; padding: 0 1em; color: #222 }
+table { border-collapse: collapse; margin: 1em 0 }
+th, td { border: 1px solid #ccc; padding: .2em .6em; text-align: left; vertical-align: top }
+td.number { text-align: right }
+pre { background: #f6f6f6; padding: .6em; overflow-x: auto; white-space: pre-wrap }
+.pass { color: #176f2c } .fail, .crash, .hang { color: #b3161b } .unsupported { color: #666 }
+.contradiction, .inconclusive { color: #8a5a00 }
+"""
+
+HEAD = f"""<!doctype html>
+<html lang="en">
+<head>
+<meta charset="utf-8">
+<title>pytest-qnn report</title>
+<style>{STYLE}</style>
+</head>
+<body>
+<h1>pytest-qnn report</h1>"""
+
+
+def page(document: dict[str, Any]) -> str:
+    """The whole page for a report of schema 1."""
+    state = "complete" if document["complete"] else "incomplete"
+    parts = [HEAD, _pairs({"state": state, **_run(document)})]
+    if document["not_judged"]:
+        parts.append(f"<p>Not judged: {escape(', '.join(document['not_judged']))}</p>")
+    parts += [_target(target) for target in document["targets"]]
+    return "\n".join([*parts, "</body>\n</html>\n"])
+
+
+def _run(document: dict[str, Any]) -> dict[str, Any]:
+    plain = ("python", "platform", "started", "finished", "seed", "profile")
+    return {
+        **{key: document[key] for key in plain},
+        **document["tool"],
+        **{key: compact(value) for key, value in document["options"].items()},
+        **{key: compact(value) for key, value in document["extra"].items()},
+    }
+
+
+def _pairs(values: dict[str, Any]) -> str:
+    rows = (f"<tr><th>{escape(key)}</th><td>{escape(str(value))}</td></tr>" for key, value in values.items())
+    return "<table>\n" + "\n".join(rows) + "\n</table>"
+
+
+def _target(target: dict[str, Any]) -> str:
+    rules = target["rules"]
+    title = f"<h2>{escape(target['subject'])} target: {escape(target['spec'])}</h2>"
+    chosen = {"options": " ".join(target["options"]), **target["provenance"]}
+    rows = "\n".join(_rule(rule) for rule in rules)
+    names = ("rule", "level", "verdict", "examples", "examined", "what was found")
+    head = "<tr>" + "".join(f"<th>{name}</th>" for name in names) + "</tr>"
+    return "\n".join([title, _pairs(chosen), _counts(rules), f"<table>\n{head}\n{rows}\n</table>"])
+
+
+def _counts(rules: list[dict[str, Any]]) -> str:
+    """The table of areas and verdict counts."""
+    areas: dict[str, list[str]] = {}
+    for rule in rules:
+        areas.setdefault(rule["area"], []).append(rule["verdict"])
+    areas["total"] = [rule["verdict"] for rule in rules]
+    head = "<tr><th>area</th>" + "".join(f"<th>{name}</th>" for name in OUTCOMES) + "</tr>"
+    rows = [
+        f"<tr><th>{escape(area)}</th>"
+        + "".join(f'<td class="number">{found.count(name)}</td>' for name in OUTCOMES)
+        + "</tr>"
+        for area, found in areas.items()
+    ]
+    return "\n".join(["<table>", head, *rows, "</table>"])
+
+
+def _rule(rule: dict[str, Any]) -> str:
+    verdict = escape(rule["verdict"])
+    level = escape(rule["level"]) + (" (self-check)" if rule["self_check"] else "")
+    return (
+        f'<tr id="{escape(rule["id"])}"><td>{escape(rule["id"])}</td><td>{level}</td>'
+        f'<td class="{verdict}">{verdict}</td><td class="number">{rule["examples"]}</td>'
+        f'<td class="number">{rule["examined"]} {escape(rule["what"])}</td><td>{_found(rule)}</td></tr>'
+    )
+
+
+def _found(rule: dict[str, Any]) -> str:
+    parts = [f"{escape(rule['sentence'])} <small>{escape(rule['source'])}</small>"]
+    if rule["reason"]:
+        parts.append(escape(rule["reason"]))
+    if rule["violation"]:
+        shown = {key: text for key, text in rule["violation"].items() if text and key != "picture"}
+        parts += [f"{key}: {escape(text)}" for key, text in shown.items()]
+        if rule["violation"]["picture"]:
+            parts.append(f"<pre>{escape(rule['violation']['picture'])}</pre>")
+    if rule["case"] is not None:
+        case = escape(compact(rule["case"]))
+        parts.append(f"<details><summary>minimal case</summary><pre>{case}</pre></details>")
+    if rule["replay"]:
+        parts.append(f"<pre>{escape(rule['replay'])}</pre>")
+    return "<br>\n".join(parts)

@@ -1,0 +1,108 @@
+"""Verdicts on the terminal: the header line, a table per target, a line per rule that did not pass."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from pytest_qnn.report import failure
+from pytest_qnn.session import Session, spec_of
+
+if TYPE_CHECKING:
+    import pytest
+
+    from pytest_qnn.verdict import Verdict
+
+COLUMNS = ("pass", "fail", "crash", "hang", "unsupported", "contradiction", "inconclusive")
+LONGEST_SEEN = 200
+
+
+def header(session: Session) -> str:
+    """Runtime, targets, seed and profile on one line; the runtime's version once it is loaded."""
+    options = session.options
+    parts = [
+        f"runtime {_runtime(session) or options.runtime}",
+        f"delegate {spec_of(options, 'delegate')}",
+        f"backend {options.backend}",
+        f"rpcmem {options.rpcmem}",
+        f"seed {session.seed}",
+        f"profile {options.profile}",
+    ]
+    return "qnn: " + ", ".join(parts)
+
+
+def _runtime(session: Session) -> str:
+    """Name and version of the runtime in use; empty before a delegate target was opened."""
+    for (subject, _), described in session.described.items():
+        if subject == "delegate":
+            found = described.provenance
+            return f"{found.get('runtime', '')} {found.get('runtime_version', '')}".strip()
+    return ""
+
+
+def summary(reporter: pytest.TerminalReporter, session: Session) -> None:
+    """Write what the run found."""
+    reporter.section("qnn", "=")
+    reporter.write_line(header(session))
+    for replayed in session.replayed:
+        line = f"{replayed.rule} on {replayed.target}: {replayed.result}: {one_line(replayed.detail)}"
+        reporter.write_line(line, green=replayed.result == "FIXED", red=replayed.result != "FIXED")
+    for (subject, target), verdicts in by_target(session).items():
+        reporter.write_line("")
+        reporter.write_line(f"{subject} target: {target}", bold=True)
+        for line in table(verdicts):
+            reporter.write_line(line)
+        for line in findings(verdicts):
+            reporter.write_line(line)
+    if session.verdicts and session.not_judged:
+        reporter.write_line("")
+        reporter.write_line(f"not judged: {', '.join(session.not_judged)}", yellow=True)
+
+
+def by_target(session: Session) -> dict[tuple[str, str], list[Verdict]]:
+    """Verdicts by (subject, target), each list in the order of rule ids."""
+    grouped: dict[tuple[str, str], list[Verdict]] = {}
+    for subject, target, rule in sorted(session.verdicts):
+        grouped.setdefault((subject, target), []).append(session.verdicts[subject, target, rule])
+    return grouped
+
+
+def table(verdicts: list[Verdict]) -> list[str]:
+    """Lines of the table of areas and verdict counts, aligned; a dot is nought."""
+    areas: dict[str, list[str]] = {}
+    for verdict in verdicts:
+        areas.setdefault(verdict.area, []).append(verdict.outcome.value)
+    areas["total"] = [verdict.outcome.value for verdict in verdicts]
+    first = max(map(len, areas))
+    lines = [f"{'area':<{first}}" + "".join(f"  {name:>5}" for name in COLUMNS)]
+    for area, outcomes in areas.items():
+        counts = [outcomes.count(name) for name in COLUMNS]
+        cells = (
+            f"  {count or '.':>{max(5, len(name))}}" for count, name in zip(counts, COLUMNS, strict=True)
+        )
+        lines.append(f"{area:<{first}}" + "".join(cells))
+    return lines
+
+
+def findings(verdicts: list[Verdict]) -> list[str]:
+    """A line per rule that did not pass, and one per reason why rules are unsupported."""
+    lines = []
+    reasons: dict[str, list[str]] = {}
+    for verdict in verdicts:
+        outcome = verdict.outcome.value
+        if outcome == "unsupported":
+            reasons.setdefault(one_line(verdict.reason), []).append(verdict.rule)
+        elif outcome != "pass":
+            note = " (self-check)" if verdict.self_check else ""
+            replay = f" | replay: {verdict.replay}" if verdict.replay else ""
+            lines.append(
+                f"{verdict.rule} {verdict.level.value} {outcome}{note}: {one_line(verdict.sentence)}"
+                f" | seen: {one_line(failure.seen(verdict))}{replay}"
+            )
+    lines += [f"unsupported: {', '.join(rules)}: {reason}" for reason, rules in reasons.items()]
+    return lines
+
+
+def one_line(text: str) -> str:
+    """White space collapsed, and cut where the terminal is no place for it."""
+    text = " ".join(text.split())
+    return text if len(text) <= LONGEST_SEEN else f"{text[: LONGEST_SEEN - 1]}…"

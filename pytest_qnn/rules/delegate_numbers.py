@@ -1,0 +1,102 @@
+"""Comparing outputs: bit for bit with the CPU, within the operators' bounds, or for grave errors only."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from pytest_qnn.cases.arrays import Array
+from pytest_qnn.cases.delegate import DelegateCase
+from pytest_qnn.oracle.numerics import Expected, expected_outputs
+from pytest_qnn.rules import delegate_support as support
+from pytest_qnn.trace import DelegateTrace
+from pytest_qnn.verdict import Violation
+
+_MARGIN = 16.0
+"""Multiple of the operators' own tolerance below which a difference is a matter of precision."""
+_RELATIVE = 2.0**-6
+"""Part of an output's largest magnitude below which a float difference is one too (float16: 2**-11)."""
+_UNITS = 8.0
+"""The same for int8, in LSB."""
+_HUGE = 1e30
+"""Beyond, float32 overflow is near and kernels legally differ."""
+
+
+def same_bits(case: DelegateCase, trace: DelegateTrace, expected: str) -> None:
+    """Raises Violation where an output of an invoke is not the CPU's, bit for bit."""
+    for number, outputs in enumerate(trace.outputs):
+        for tensor, seen, cpu in zip(case.graph.outputs, outputs, trace.cpu, strict=True):
+            if seen != cpu:
+                raise Violation(
+                    f"{expected}: {_numbers(cpu)}",
+                    _numbers(seen),
+                    f"graph output t{tensor}, invoke {number}",
+                    support.draw(case, trace),
+                )
+
+
+def outputs_are_right(case: DelegateCase, trace: DelegateTrace, expected: str) -> None:
+    """Raises Violation where an output is gravely wrong, as by a value that took the wrong way.
+
+    Rules about partitions and lifetimes use it. They leave precision to NUM: a difference within 16 times
+    the operators' own tolerance, or 1/64 of the output's largest magnitude (int8: 8 units), is none of
+    their business. A value that was not written, or is another tensor's, is off by its own magnitude.
+    """
+    bounds: list[Expected] | None = None
+    for number, outputs in enumerate(trace.outputs):
+        for position, (seen, cpu) in enumerate(zip(outputs, trace.cpu, strict=True)):
+            if seen == cpu:
+                continue
+            bounds = bounds or expected_outputs(case.graph, [array.numpy() for array in trace.inputs])
+            wrong = _gravely_wrong(bounds[position], seen.numpy())
+            if wrong:
+                raise Violation(
+                    expected,
+                    wrong,
+                    f"graph output t{case.graph.outputs[position]}, invoke {number}",
+                    support.draw(case, trace),
+                )
+
+
+def judged_outputs(
+    case: DelegateCase, trace: DelegateTrace
+) -> Iterator[tuple[str, Expected, npt.NDArray[Any]]]:
+    """(where, expected, seen) of each graph output that a kernel of the target wrote."""
+    written = {tensor for kernel in support.live_target_kernels(trace) for tensor in kernel.outputs}
+    if support.failure(trace) or not written.intersection(case.graph.outputs):
+        return
+    bounds = expected_outputs(case.graph, [array.numpy() for array in trace.inputs])
+    for number, outputs in enumerate(trace.outputs):
+        for expected, seen in zip(bounds, outputs, strict=True):
+            if expected.tensor in written:
+                yield f"graph output t{expected.tensor}, invoke {number}", expected, seen.numpy()
+
+
+def _gravely_wrong(expected: Expected, seen: npt.NDArray[Any]) -> str:
+    """What is wrong, or an empty text."""
+    value = expected.value
+    if seen.shape != value.shape:
+        return f"shape {seen.shape} instead of {value.shape}"
+    if seen.dtype == np.int8:
+        slack = _UNITS
+    else:
+        slack = _RELATIVE * (1.0 + float(np.abs(value[np.abs(value) < _HUGE]).max(initial=0.0)))
+    with np.errstate(invalid="ignore"):
+        near = np.abs(seen.astype(np.float64) - value) <= _MARGIN * expected.tolerance + slack
+        wrong = ~near & (np.abs(value) < _HUGE)
+    if not wrong.any():
+        return ""
+    at = int(wrong.argmax())
+    return (
+        f"{seen.ravel()[at].item()!r} instead of {float(value.ravel()[at])!r} in element {at}, "
+        f"{int(wrong.sum())} of {wrong.size} wrong"
+    )
+
+
+def _numbers(array: Array) -> str:
+    values = array.numpy().ravel()
+    shown = ", ".join(repr(value.item()) for value in values[:6])
+    return f"[{shown}{', ...' if values.size > 6 else ''}]"

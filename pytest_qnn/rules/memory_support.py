@@ -1,0 +1,139 @@
+"""What the memory rules share: gates, picking the steps that are a rule's own, and judging codes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterator
+
+from pytest_qnn.abi.qnn_codes import Error, Property
+from pytest_qnn.cases.memory import AnyStep, Deregister, MemoryCase, Register
+from pytest_qnn.facts import MemoryFacts
+from pytest_qnn.oracle.memory import Walked, walk
+from pytest_qnn.oracle.memory_codes import low, named, one_of
+from pytest_qnn.trace import MemoryTrace, StepSeen
+from pytest_qnn.verdict import Examined, Unsupported, Violation
+
+
+def facts_of(trace: MemoryTrace) -> MemoryFacts:
+    """The facts that the target attached (none: a target of which nothing is known)."""
+    return trace.facts or MemoryFacts()
+
+
+_OPTIONAL = frozenset({"logCreate", "deviceCreate"})
+"""A session works without them where they answer "not supported"."""
+
+
+def require_session(trace: MemoryTrace) -> None:
+    """Raise Unsupported when the session could not be opened, with the call and its code."""
+    for call, code in trace.session:
+        if code != 0 and not (call in _OPTIONAL and low(code) == Error.COMMON_ERROR_NOT_SUPPORTED):
+            raise Unsupported(f"{call} answers {named(code)}")
+
+
+def require_memory_calls(case: MemoryCase, trace: MemoryTrace) -> None:
+    """Raise Unsupported when every memory call of the case was answered with "not supported".
+
+    A target that answers so to some arguments only is judged on those answers.
+    """
+    answers = {
+        low(seen.code)
+        for step, seen in zip(case.steps, trace.steps, strict=False)
+        if isinstance(step, Register | Deregister) and seen.code is not None
+    }
+    if answers == {int(Error.MEM_ERROR_NOT_SUPPORTED)}:
+        call = "memRegister" if any(isinstance(step, Register) for step in case.steps) else "memDeRegister"
+        raise Unsupported(f"{call} answers 1000, not supported")
+
+
+def require_memory(case: MemoryCase, trace: MemoryTrace) -> None:
+    """Both gates of a rule whose steps need a context and the memory API."""
+    require_session(trace)
+    require_memory_calls(case, trace)
+    facts = facts_of(trace)
+    keys = (Property.MEMORY_SUPPORT_MEM_TYPE_ION, Property.MEMORY_SUPPORT_MEM_TYPE_CUSTOM)
+    if facts.capabilities and not any(facts.supports(key) for key in (*keys, 1104)):
+        raise Unsupported("no memory type can be registered: property keys 1102, 1103 and 1104 say so")
+
+
+def require_operator(trace: MemoryTrace) -> None:
+    """Raise Unsupported when the target takes no operator that the suite's graphs use."""
+    require_session(trace)
+    if not facts_of(trace).operators:
+        raise Unsupported("no operator of the suite composes, validates and finalises on this target")
+
+
+def call_name(step: AnyStep) -> str:
+    """The step as it is called in a case's JSON."""
+    return str(step.__struct_config__.tag)
+
+
+def place(walked: Walked) -> str:
+    """Where a violation happened."""
+    return f"step {walked.index}, {call_name(walked.step)}"
+
+
+def demand_code(walked: Walked, codes: Collection[int], because: str = "") -> None:
+    """Raise Violation unless the step was answered with one of ``codes`` (low 16 bits, 0 is success)."""
+    if walked.code is None or walked.code in codes:
+        return
+    demanded = one_of(codes) + (f": {because}" if because else "")
+    raise Violation(demanded, named(walked.seen.code or 0), place(walked))
+
+
+def bytes_read(seen: StepSeen) -> bytes | None:
+    """What a Read gave; None when the memory could not be read."""
+    return seen.data[0] if seen.data and not seen.skipped else None
+
+
+def own_steps(case: MemoryCase, trace: MemoryTrace, own: Callable[[Walked], bool]) -> Iterator[Walked]:
+    """The steps with an answer for which ``own`` holds."""
+    return (walked for walked in walk(case, trace) if walked.seen.code is not None and own(walked))
+
+
+def judge_faults(
+    case: MemoryCase,
+    trace: MemoryTrace,
+    faults: Collection[str],
+    what: str,
+    because: str = "",
+    own: Callable[[Walked], bool] = lambda _: True,
+) -> Examined:
+    """Steps that are wrong in exactly one way, one of ``faults``, must be refused with its codes."""
+    count = 0
+    for walked in own_steps(case, trace, lambda w: w.allowed.only(*faults) and own(w)):
+        demand_code(walked, walked.allowed.codes, because)
+        count += 1
+    return Examined(count, what)
+
+
+def judge_valid(
+    case: MemoryCase,
+    trace: MemoryTrace,
+    own: Callable[[Walked], bool],
+    what: str,
+    because: str = "",
+) -> Examined:
+    """Steps that are in order, and for which ``own`` holds, must succeed."""
+    count = 0
+    for walked in own_steps(case, trace, lambda w: w.allowed.valid and own(w)):
+        demand_code(walked, {0}, because)
+        count += 1
+    return Examined(count, what)
+
+
+_PRECEDENCE = frozenset({"null-descriptors", "null-handles", "bad-context", "bad-handle", "type-unsupported"})
+"""Faults that may come together in one call; no document says which is looked at first (facts 7.3)."""
+
+
+def judge_argument(case: MemoryCase, trace: MemoryTrace, fault: str, what: str) -> Examined:
+    """Register and Deregister calls with the wrong argument ``fault`` are refused.
+
+    Another wrong argument in the same call (a context that is none, for targets which open none) allows
+    its codes too.
+    """
+    count = 0
+    for walked in own_steps(case, trace, lambda w: fault in w.allowed.faults):
+        mine = isinstance(walked.step, Register | Deregister)
+        if mine and walked.allowed.settled and walked.allowed.faults <= _PRECEDENCE:
+            demand_code(walked, walked.allowed.codes)
+            count += 1
+    return Examined(count, what)

@@ -1,0 +1,155 @@
+"""Seed 001's table as seen from outside: which IO buffers appear when, and which of them are touched."""
+
+from __future__ import annotations
+
+import msgspec
+
+from pytest_qnn.abi.qnn_codes import TensorMemType
+from pytest_qnn.cases.memory import Execute, MemoryCase, Observe, Prepare
+from pytest_qnn.oracle.memory_codes import HTP_BACKEND_ID
+from pytest_qnn.oracle.memory_state import PAGE, tensor_bytes
+from pytest_qnn.oracle.qnn_ops import inputs_of
+from pytest_qnn.rules.memory_graph_support import kinds
+from pytest_qnn.rules.memory_support import facts_of
+from pytest_qnn.trace import MemoryTrace
+from pytest_qnn.verdict import Unsupported, Violation
+
+Regions = dict[int, int]
+"""Address -> resident bytes of mappings of a tensor's size."""
+
+
+class Inference(msgspec.Struct, frozen=True):
+    """One successful execute with a look directly before and after it."""
+
+    step: int
+    kinds: set[str]
+    new: Regions
+    """Mappings that appeared during it."""
+    before: Regions
+    """Those of preparation, as they were before it."""
+    after: Regions
+    """Those of preparation that are still there after it."""
+
+
+class Row(msgspec.Struct, frozen=True):
+    """One prepared graph with a look directly before and after its preparation."""
+
+    step: int
+    made: Prepare
+    tensors: int
+    """IO tensors."""
+    raw: int
+    """IO tensors prepared RAW."""
+    at_prepare: Regions
+    inferences: tuple[Inference, ...]
+
+    @property
+    def visible(self) -> bool:
+        """Some IO buffer was seen to appear."""
+        return bool(self.at_prepare) or any(inference.new for inference in self.inferences)
+
+    def touched(self, resident: int) -> bool:
+        """So many resident bytes hold a whole tensor: it was copied there."""
+        return resident >= tensor_bytes(self.made.shape, self.made.dtype) // PAGE * PAGE
+
+
+def rows(case: MemoryCase, trace: MemoryTrace) -> list[Row]:
+    """Every prepare of the case that succeeded between two looks for its tensors' size."""
+    found = []
+    for index, step in enumerate(case.steps[: len(trace.steps)]):
+        if not isinstance(step, Prepare) or trace.steps[index].code != 0:
+            continue
+        around = _around(case, trace, index, tensor_bytes(step.shape, step.dtype))
+        if around is None:
+            continue
+        tensors = inputs_of(step.op) + 1
+        raw = tensors - sum(kind == TensorMemType.MEMHANDLE for kind in step.mem_types[:tensors])
+        new = _new(*around)
+        found.append(Row(index, step, tensors, raw, new, _inferences(case, trace, step, new)))
+    return found
+
+
+def _inferences(
+    case: MemoryCase, trace: MemoryTrace, made: Prepare, at_prepare: Regions
+) -> tuple[Inference, ...]:
+    found = []
+    for index, step in enumerate(case.steps[: len(trace.steps)]):
+        if not isinstance(step, Execute) or step.graph != made.graph or trace.steps[index].code != 0:
+            continue
+        around = _around(case, trace, index, tensor_bytes(made.shape, made.dtype))
+        if around is None:
+            continue
+        before, after = around
+        found.append(
+            Inference(
+                index,
+                kinds(step),
+                _new(before, after),
+                {address: before[address] for address in at_prepare if address in before},
+                {address: after[address] for address in at_prepare if address in after},
+            )
+        )
+    return tuple(found)
+
+
+def _around(case: MemoryCase, trace: MemoryTrace, index: int, size: int) -> tuple[Regions, Regions] | None:
+    """The looks directly before and after a step, if there are any for this size."""
+    looks = []
+    for at in (index - 1, index + 1):
+        if not 0 <= at < len(trace.steps) or case.steps[at] != Observe(size) or trace.steps[at].skipped:
+            return None
+        looks.append(dict(trace.steps[at].regions))
+    return looks[0], looks[1]
+
+
+def _new(before: Regions, after: Regions) -> Regions:
+    return {address: resident for address, resident in after.items() if address not in before}
+
+
+def require_visible(trace: MemoryTrace, found: list[Row]) -> None:
+    """Raise Unsupported when nothing can be said of allocation.
+
+    Seed 001 speaks of the HTP backend only. And a backend that works in the caller's buffers, as Qualcomm's
+    simulator for x86-64 does, or allocates all IO buffers in one piece, shows no IO buffer in any row: there
+    is nothing to judge. A backend that shows buffers in one row of the case is judged strictly in all.
+    """
+    backend = facts_of(trace).backend_id
+    if backend != HTP_BACKEND_ID:
+        raise Unsupported(
+            f"seed 001 speaks of the HTP backend (id {HTP_BACKEND_ID}); this one has id {backend}"
+        )
+    if found and not any(row.visible for row in found):
+        raise Unsupported("no IO buffer can be seen from outside in this process")
+
+
+def demand_at_prepare(row: Row) -> None:
+    """As many new IO buffers at preparation as tensors were prepared RAW."""
+    if len(row.at_prepare) != row.raw:
+        raise Violation(
+            f"{row.raw} IO buffers allocated at preparation ({row.raw} of {row.tensors} tensors are RAW)",
+            f"{len(row.at_prepare)}",
+            f"step {row.step}, prepare",
+        )
+
+
+def demand_new(inference: Inference, wanted: int, because: str) -> None:
+    """So many new IO buffers during the execute."""
+    if len(inference.new) != wanted:
+        seen = f"{len(inference.new)}"
+        raise Violation(f"{wanted} IO buffers allocated: {because}", seen, f"step {inference.step}, execute")
+
+
+def demand_copied(row: Row, inference: Inference, regions: Regions) -> None:
+    """Every IO buffer of ``regions`` holds a tensor after the execute."""
+    untouched = [resident for resident in regions.values() if not row.touched(resident)]
+    if untouched:
+        seen = f"{len(untouched)} of {len(regions)} IO buffers are not filled (resident bytes {untouched})"
+        raise Violation("raw inputs and outputs are copied", seen, f"step {inference.step}, execute")
+
+
+def demand_not_copied(row: Row, inference: Inference) -> None:
+    """No IO buffer of preparation was filled by the execute (one that was full already tells nothing)."""
+    for address, resident in inference.after.items():
+        if row.touched(resident) and not row.touched(inference.before.get(address, 0)):
+            seen = f"an IO buffer has {resident} resident bytes afterwards"
+            raise Violation("the copy is avoided", seen, f"step {inference.step}, execute")

@@ -1,0 +1,209 @@
+"""Carry out a DelegateCase on a runtime with a chain of delegates, and write down what was seen."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from pytest_qnn.cases.arrays import Array
+from pytest_qnn.cases.data import inputs_of
+from pytest_qnn.cases.delegate import Application, DelegateCase
+from pytest_qnn.cases.model import emit
+from pytest_qnn.run.delegates import PROBE, DelegateFactory, DelegateUnusable, LiveDelegate
+from pytest_qnn.run.runtime import Runtime
+from pytest_qnn.run.spy import Session
+from pytest_qnn.run.state import context_of, private_plan
+from pytest_qnn.trace import Applied, DelegateTrace, PlanNode
+
+OnPhase = Callable[[int], None]
+
+
+def run_delegate_case(
+    case: DelegateCase,
+    chain: Sequence[DelegateFactory],
+    runtime: Runtime,
+    on_phase: OnPhase | None = None,
+) -> DelegateTrace:
+    """Build, apply, allocate, invoke, read, destroy.
+
+    ``chain`` is the target: its delegates in order of precedence. ``on_phase`` is told what begins, see
+    `phase_name`. What the target does, errors included, is in the trace; outputs of a failed invoke are
+    an empty tuple, and nothing is invoked after a failed allocate.
+
+    Raises:
+        ValueError: the runtime refuses the model.
+        RuntimeError: the spy itself went wrong.
+    """
+    model = emit(case.graph)
+    values = tuple(map(Array.of, inputs_of(case)))
+    cpu = _cpu_outputs(runtime, model, case.graph.inputs, values, case.graph.outputs)
+    run = _Run(case, runtime, model, on_phase)
+    try:
+        run.apply_all(chain)
+        run.execute(values)
+    finally:
+        run.end()
+    if run.session.errors:
+        raise RuntimeError("the spy failed") from run.session.errors[0]
+    return run.trace(values, cpu)
+
+
+def phase_name(case: DelegateCase, chain_length: int, phase: int) -> str:
+    """What `run_delegate_case` was doing when it last called ``on_phase(phase)``."""
+    applications = sum(chain_length if step.who == "target" else 1 for step in case.applications)
+    if phase < 0:
+        return "before the first delegate"
+    if phase < applications:
+        return f"applying delegate {phase}"
+    if phase == applications:
+        return "allocating tensors"
+    invoke = phase - applications - 1
+    return f"invoke {invoke}" if invoke < case.invokes else "destroying the interpreter"
+
+
+@functools.lru_cache(maxsize=64)
+def _cpu_outputs(
+    runtime: Runtime,
+    model: bytes,
+    inputs: tuple[int, ...],
+    values: tuple[Array, ...],
+    outputs: tuple[int, ...],
+) -> tuple[Array, ...]:
+    """Outputs of the model on the runtime's own kernels."""
+    interpreter = runtime.interpreter(model)
+    interpreter.allocate_tensors()
+    _set(interpreter, inputs, values)
+    interpreter.invoke()
+    return _get(interpreter, outputs)
+
+
+def _set(interpreter: Any, indices: Sequence[int], values: Sequence[Array]) -> None:
+    for index, value in zip(indices, values, strict=True):
+        interpreter.set_tensor(index, value.numpy())
+
+
+def _get(interpreter: Any, indices: Sequence[int]) -> tuple[Array, ...]:
+    return tuple(Array.of(interpreter.get_tensor(index)) for index in indices)
+
+
+def _attempt(action: Callable[[], object]) -> str:
+    """The text of the error that a call to the runtime ends in; empty for success."""
+    try:
+        action()
+    except (RuntimeError, ValueError) as error:
+        return str(error) or type(error).__name__
+    return ""
+
+
+class _Run:
+    """One case on its way. Holds the only reference to its interpreter."""
+
+    def __init__(self, case: DelegateCase, runtime: Runtime, model: bytes, on_phase: OnPhase | None) -> None:
+        self.case = case
+        self.observed = runtime.observed
+        self.session = Session(observed=runtime.observed, watch=case.watch)
+        self.applied: list[Applied] = []
+        self.allocate_error = ""
+        self.invoke_errors: list[str] = []
+        self.outputs: list[tuple[Array, ...]] = []
+        self.inputs_after: tuple[Array, ...] = ()
+        self._delegates: list[LiveDelegate] = []
+        self._on_phase = on_phase
+        self._phase = 0
+        self._interpreter: Any = runtime.interpreter(model)
+        self._context = context_of(self._interpreter) if self.observed else 0
+        self.plan_before = self._plan()
+        self.plan: tuple[PlanNode, ...] = ()
+
+    def apply_all(self, chain: Sequence[DelegateFactory]) -> None:
+        """Carry out the applications; where one stands for the target, each delegate of the chain."""
+        for step, application in enumerate(self.case.applications):
+            for factory in (PROBE,) if application.who == "probe" else chain:
+                self._apply(factory, step, application)
+
+    def execute(self, values: tuple[Array, ...]) -> None:
+        """Allocate, set the inputs once, invoke."""
+        self._begin()
+        self.allocate_error = _attempt(self._interpreter.allocate_tensors)
+        self.plan = self._plan()
+        if self.allocate_error:
+            return
+        touched = (*self.plan, self.case.graph)
+        self.session.live = frozenset(index for part in touched for index in (*part.inputs, *part.outputs))
+        _set(self._interpreter, self.case.graph.inputs, values)
+        for number in range(self.case.invokes):
+            self._begin()
+            if number < len(self.case.poison):
+                self._poison(self.case.poison[number])
+            error = _attempt(self._interpreter.invoke)
+            self.invoke_errors.append(error)
+            self.outputs.append(() if error else _get(self._interpreter, self.case.graph.outputs))
+        self.inputs_after = _get(self._interpreter, self.case.graph.inputs)
+
+    def end(self) -> None:
+        """Destroy the interpreter, then the delegates."""
+        self._begin()
+        self._interpreter = None
+        self.session.unhook()
+        for delegate in reversed(self._delegates):
+            delegate.close()
+
+    def trace(self, values: tuple[Array, ...], cpu: tuple[Array, ...]) -> DelegateTrace:
+        """What was seen, complete only after `end`."""
+        return DelegateTrace(
+            plan_before=self.plan_before,
+            applied=tuple(self.applied),
+            kernels=tuple(self.session.kernels),
+            events=tuple(self.session.events),
+            plan=self.plan,
+            allocate_error=self.allocate_error,
+            invoke_errors=tuple(self.invoke_errors),
+            inputs=values,
+            outputs=tuple(self.outputs),
+            inputs_after=self.inputs_after,
+            cpu=cpu,
+            writes=tuple(self.session.writes),
+            observed=self.observed,
+        )
+
+    def _apply(self, factory: DelegateFactory, step: int, application: Application) -> None:
+        self._begin()
+        number = len(self.applied)
+        try:
+            delegate = factory.make(application)
+        except DelegateUnusable as error:
+            message = str(error)
+        else:
+            self._delegates.append(delegate)
+            self.session.hook(delegate.address, number)
+            modify = self._interpreter._interpreter.ModifyGraphWithDelegate
+            message = _attempt(functools.partial(modify, delegate.address))
+        self.applied.append(
+            Applied(
+                name=factory.name,
+                is_target=application.who == "target",
+                step=step,
+                ok=not message,
+                message=message,
+                plan_seen=self.session.plans.get(number, ()),
+                prepared=number in self.session.plans,
+                prepare_status=self.session.statuses.get(number, 0),
+                replaces=tuple(self.session.replaces.get(number, ())),
+                plan_after=self._plan(),
+            )
+        )
+
+    def _begin(self) -> None:
+        if self._on_phase is not None:
+            self._on_phase(self._phase)
+        self._phase += 1
+
+    def _plan(self) -> tuple[PlanNode, ...]:
+        return private_plan(self._context, self.session.owners) if self.observed else ()
+
+    def _poison(self, byte: int) -> None:
+        """Fill the outputs that nodes produce; an output that is a graph input or constant keeps its value."""
+        produced = {index for node in self.case.graph.nodes for index in node.outputs}
+        for index in produced.intersection(self.case.graph.outputs):
+            self._interpreter.tensor(index)().view("uint8").fill(byte)

@@ -1,0 +1,157 @@
+"""The runner of memory cases: a `MemoryCase` in, a `MemoryTrace` out.
+
+What a step leaves in its `StepSeen`, beside ``code`` (None where no QNN call was made):
+
+=================  ======================================================================================
+step               meaning
+=================  ======================================================================================
+`Providers`        ``values``: addresses of the listed interfaces (0 for a NULL one) where the call
+                   succeeded with a list; ``counts["count"]``: the count after the call, 0x55555555 if
+                   untouched; ``counts["listed"]``: 1 if the list pointer is not NULL afterwards
+`Capability`       code only
+`ContextCreate`    ``values``: (handle,)
+`ContextFree`      code only
+`Alloc`            ``values``: (pointer,), 0 for NULL; ``counts``: ``first_writable``, ``last_writable``, 1 if
+                   that byte can be written (both are 0 afterwards); absent for NULL
+`Free`             ``values``: (pointer passed,)
+`ToFd`             ``values``: (fd,)
+`Write`, `Fill`    nothing
+`Read`             ``data``: (the buffer's bytes,)
+`Register`         ``values``: the handle array after the call; ``counts["descriptors_changed"]``: 1 if a
+                   descriptor was written to
+`Deregister`       ``values``: the handle array after the call
+`Prepare`          ``calls``: each call with its code; ``code``: that of the last one; ``values``: (graph
+                   handle, id of each tensor, inputs first)
+`Execute`          ``data``: (the output's bytes,), read after the call whatever its code: from the raw
+                   buffer (0xEE before the call), or through the client's pointer at the descriptor's
+                   offset; b"" where the client has no such memory (NULL, BOGUS, a freed buffer);
+                   ``counts["inputs_changed"]``: inputs whose bytes differ afterwards;
+                   ``counts["output_overrun"]``: bytes written behind a raw output
+`Observe`          ``counts``: ``fds``, ``mappings``, ``memfds`` (mappings of memfds), ``memfd:NAME`` each,
+                   ``vm`` and ``rss`` in bytes; with a region also ``regions``, and ``regions``: (address,
+                   resident bytes) of each. Mappings of the client's own memory are not among the regions
+=================  ======================================================================================
+
+A handle or a pointer that a call did not write reads 0x5555555555555555 (`qnn_client.UNTOUCHED`).
+A count that is absent is nought. Names: a name stands for the last object made under it, also after its
+end (a stale value is passed on); ``NULL`` and ``BOGUS`` are always passed on; a step that needs an object
+that was never made, or memory that the client may no longer touch, is skipped and says why. A step with
+NULL or BOGUS in place of its context, graph or handles is carried out even where no session can be opened.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+from collections.abc import Callable
+from typing import Any
+
+from pytest_qnn.abi.qnn_table import InterfaceP
+from pytest_qnn.cases import memory as steps
+from pytest_qnn.cases.memory import AnyStep, Capability, MemoryCase, Observe, Providers
+from pytest_qnn.run import memory_buffers, memory_graphs, memory_register
+from pytest_qnn.run.memory_learn import learn
+from pytest_qnn.run.memory_state import Buffer, Context, MemHandle, Skip, State
+from pytest_qnn.run.observe import keep_large_blocks_visible
+from pytest_qnn.run.qnn_client import NullFunction, QnnClient
+from pytest_qnn.run.qnn_library import QnnEntry
+from pytest_qnn.run.rpcmem import Rpcmem
+from pytest_qnn.trace import MemoryTrace, StepSeen
+
+__all__ = ["learn", "run_memory_case"]
+
+_COUNT_UNTOUCHED = 0x55555555
+
+
+def run_memory_case(
+    case: MemoryCase,
+    entry: QnnEntry,
+    rpcmem: Rpcmem,
+    on_step: Callable[[int], None] | None = None,
+) -> MemoryTrace:
+    """Carry out a case in this process. Whatever the target does that can be survived is in the trace.
+
+    ``on_step(i)`` is called before step ``i``. Everything the case made is given back at the end.
+    """
+    if any(isinstance(step, Observe) and step.region for step in case.steps):
+        keep_large_blocks_visible()
+    state = State(QnnClient(entry), rpcmem)
+    seen: list[StepSeen] = []
+    try:
+        for index, step in enumerate(case.steps):
+            if on_step is not None:
+                on_step(index)
+            seen.append(_carry_out(state, step))
+    finally:
+        closing = _close(state)
+    return MemoryTrace(session=tuple(state.session.codes), steps=tuple(seen), closing=tuple(closing))
+
+
+def _carry_out(state: State, step: AnyStep) -> StepSeen:
+    try:
+        return _HANDLERS[type(step)](state, step)
+    except (Skip, NullFunction) as reason:
+        return StepSeen(skipped=str(reason))
+
+
+def _providers(state: State, step: Providers) -> StepSeen:
+    listed = ctypes.POINTER(InterfaceP)()
+    count = ctypes.c_uint32(_COUNT_UNTOUCHED)
+    code: int = state.client.entry.get_providers(
+        None if step.null_list else ctypes.byref(listed), None if step.null_count else ctypes.byref(count)
+    )
+    found: list[int] = []
+    if code == 0 and listed and count.value != _COUNT_UNTOUCHED:
+        addresses = ctypes.cast(listed, ctypes.POINTER(ctypes.c_void_p))
+        found = [addresses[i] or 0 for i in range(count.value)]
+    counts = {"count": count.value, "listed": int(bool(listed))}
+    return StepSeen(code=code, values=tuple(found), counts=counts)
+
+
+def _capability(state: State, step: Capability) -> StepSeen:
+    if not step.early:
+        state.session.open()
+    elif state.session.opened:
+        raise Skip("the session is open already, so this is no early question")
+    return StepSeen(code=state.client.call("propertyHasCapability", step.key & 0xFFFFFFFF))
+
+
+_HANDLERS: dict[type[Any], Callable[[State, Any], StepSeen]] = {
+    Providers: _providers,
+    Capability: _capability,
+    steps.ContextCreate: memory_register.context_create,
+    steps.ContextFree: memory_register.context_free,
+    steps.Register: memory_register.register,
+    steps.Deregister: memory_register.deregister,
+    steps.Alloc: memory_buffers.alloc,
+    steps.Free: memory_buffers.free,
+    steps.ToFd: memory_buffers.to_fd,
+    steps.Write: memory_buffers.write,
+    steps.Fill: memory_buffers.fill,
+    steps.Read: memory_buffers.read,
+    steps.Prepare: memory_graphs.prepare,
+    steps.Execute: memory_graphs.execute,
+    Observe: memory_buffers.observe,
+}
+
+
+def _close(state: State) -> list[tuple[str, int]]:
+    """Deregister, free contexts, close the session, free buffers: the order of real clients."""
+    codes: list[tuple[str, int]] = []
+
+    def call(name: str, *arguments: Any) -> None:
+        with contextlib.suppress(NullFunction):
+            codes.append((name, state.client.call(name, *arguments)))
+
+    left = [*state.retired, *state.handles.values(), *state.contexts.values(), *state.buffers.values()]
+    for handle in left:
+        if isinstance(handle, MemHandle) and handle.live:
+            call("memDeRegister", (ctypes.c_void_p * 1)(handle.value), 1)
+    for context in left:
+        if isinstance(context, Context) and context.live:
+            call("contextFree", context.value, None)
+    codes += state.session.close()
+    for buffer in left:
+        if isinstance(buffer, Buffer) and buffer.live:
+            state.rpcmem.free(buffer.pointer)
+    return codes

@@ -1,0 +1,171 @@
+"""Steps on the client's memory: alloc, free, to-fd, write, fill, read, observe."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+from functools import lru_cache
+
+from pytest_qnn.abi import libc
+from pytest_qnn.abi.rpcmem import DEFAULT_FLAGS, HEAP_ID_SYSTEM
+from pytest_qnn.cases.data import contents
+from pytest_qnn.cases.memory import Alloc, Fill, Free, Observe, PointerKind, QnnDType, Read, ToFd, Write
+from pytest_qnn.run.memory_state import Buffer, Skip, State
+from pytest_qnn.run.observe import regions, snapshot
+from pytest_qnn.trace import StepSeen
+
+_PAGE = os.sysconf("SC_PAGE_SIZE")
+_UNKNOWN = ctypes.create_string_buffer(_PAGE)
+"""Memory that no rpcmem has handed out: the unknown pointer leads here."""
+_SMALL = 4096
+
+
+@lru_cache(1024)
+def _small_contents(dtype: QnnDType, seed: int, size: int) -> bytes:
+    return contents(dtype, seed, size)
+
+
+def data_of(dtype: QnnDType, seed: int, size: int) -> bytes:
+    """`pytest_qnn.cases.data.contents`, remembered where it is small."""
+    return _small_contents(dtype, seed, size) if size <= _SMALL else contents(dtype, seed, size)
+
+
+def mapped(address: int, size: int) -> bool:
+    """Every page of [address, address + size) is mapped into this process."""
+    start = address & -_PAGE
+    pages = (address + size - start + _PAGE - 1) // _PAGE
+    seen = ctypes.create_string_buffer(pages)
+    return int(libc.mincore(start, address + size - start, seen)) == 0
+
+
+def usable(state: State, name: str) -> Buffer:
+    """The live buffer, if the client may touch it.
+
+    Raises:
+        Skip: it was never made or is freed, or its memory is gone (a mistaken rpcmem took it away).
+    """
+    buffer = state.buffer(name)
+    if not buffer.live:
+        raise Skip(f"buffer {name} is freed")
+    if not buffer.usable:
+        raise Skip(f"buffer {name} is not writable from its first to its last byte")
+    if not mapped(buffer.pointer, buffer.size):
+        raise Skip(f"buffer {name} is no longer mapped")
+    return buffer
+
+
+def descriptor_of(state: State, buffer: Buffer) -> int:
+    """The buffer's fd; of a freed one, the number the client remembers (-1 if it never asked)."""
+    if buffer.live:
+        buffer.fd = state.rpcmem.to_fd(buffer.pointer)
+        if buffer.fd >= 0:
+            try:
+                status = os.fstat(buffer.fd)
+            except OSError:
+                return buffer.fd
+            state.inodes.add((status.st_dev, status.st_ino))
+    return buffer.fd
+
+
+def alloc(state: State, step: Alloc) -> StepSeen:
+    """rpcmem_alloc, and a write to the first and the last byte that cannot crash."""
+    pointer = state.rpcmem.alloc(HEAP_ID_SYSTEM, DEFAULT_FLAGS, step.size)
+    if not pointer:
+        return StepSeen(values=(0,))
+    first = _writable(pointer)
+    last = _writable(pointer + max(step.size, 1) - 1)
+    previous = state.buffers.get(step.buffer)
+    if previous is not None and previous.live:
+        state.retired.append(previous)
+    state.buffers[step.buffer] = Buffer(pointer, step.size, usable=first and last)
+    return StepSeen(values=(pointer,), counts={"first_writable": int(first), "last_writable": int(last)})
+
+
+def free(state: State, step: Free) -> StepSeen:
+    """rpcmem_free."""
+    pointer = _pointer(state, step.buffer, step.pointer)
+    state.rpcmem.free(pointer)
+    if step.pointer == "base":
+        state.buffers[step.buffer].live = False
+    return StepSeen(values=(pointer,))
+
+
+def to_fd(state: State, step: ToFd) -> StepSeen:
+    """rpcmem_to_fd."""
+    if step.pointer == "base" and state.buffer(step.buffer).live:
+        return StepSeen(values=(descriptor_of(state, state.buffer(step.buffer)),))
+    return StepSeen(values=(state.rpcmem.to_fd(_pointer(state, step.buffer, step.pointer)),))
+
+
+def write(state: State, step: Write) -> StepSeen:
+    """The client writes."""
+    buffer = usable(state, step.buffer)
+    if step.offset < 0 or step.size < 0 or step.offset + step.size > buffer.size:
+        raise Skip(f"{step.size} bytes at {step.offset} are not within buffer {step.buffer}")
+    ctypes.memmove(buffer.pointer + step.offset, data_of(step.dtype, step.seed, step.size), step.size)
+    return StepSeen()
+
+
+def fill(state: State, step: Fill) -> StepSeen:
+    """The client fills."""
+    buffer = usable(state, step.buffer)
+    ctypes.memset(buffer.pointer, step.byte, buffer.size)
+    return StepSeen()
+
+
+def read(state: State, step: Read) -> StepSeen:
+    """The client reads, through its pointer or through a second mapping of the descriptor."""
+    buffer = usable(state, step.buffer)
+    data = (
+        ctypes.string_at(buffer.pointer, buffer.size) if step.via == "client" else _through_fd(state, buffer)
+    )
+    return StepSeen(data=(state.keep(data),))
+
+
+def observe(state: State, step: Observe) -> StepSeen:
+    """Count from outside; look for regions only where asked."""
+    seen = snapshot()
+    counts = seen.counts()
+    if not step.region:
+        return StepSeen(counts=counts)
+    found = regions(
+        seen.lines,
+        step.region,
+        own_inodes=state.inodes,
+        # In CPython an object's id is its address.
+        own_addresses=[*map(id, state.kept), *(each.pointer for each in state.buffers.values())],
+    )
+    counts["regions"] = len(found)
+    return StepSeen(counts=counts, regions=found)
+
+
+def _pointer(state: State, name: str, kind: PointerKind) -> int:
+    if kind == "null":
+        return 0
+    if kind == "unknown":
+        return ctypes.addressof(_UNKNOWN)
+    buffer = state.buffer(name)
+    if kind == "base":
+        return buffer.pointer
+    return buffer.pointer + (64 if buffer.size > 64 else 1)
+
+
+def _writable(address: int) -> bool:
+    # The kernel writes the byte for us, and says EFAULT where we would get SIGSEGV or SIGBUS.
+    if int(libc.readlink(b"/proc/self", address, 1)) != 1:
+        return False
+    ctypes.memset(address, 0, 1)
+    return True
+
+
+def _through_fd(state: State, buffer: Buffer) -> bytes:
+    fd = descriptor_of(state, buffer)
+    address = libc.mmap(None, buffer.size, libc.PROT_READ, libc.MAP_SHARED, fd, 0)
+    if address in (None, libc.MAP_FAILED):
+        raise Skip(f"descriptor {fd} cannot be mapped")
+    try:
+        if os.fstat(fd).st_size < buffer.size:
+            raise Skip(f"the file behind descriptor {fd} is shorter than the buffer")
+        return ctypes.string_at(address, buffer.size)
+    finally:
+        libc.munmap(address, buffer.size)

@@ -1,0 +1,224 @@
+"""Steps on graphs: prepare and execute."""
+
+from __future__ import annotations
+
+import ctypes
+import math
+from typing import Any
+
+from pytest_qnn.abi import libc
+from pytest_qnn.abi.qnn import OpConfig
+from pytest_qnn.abi.qnn_codes import TensorMemType
+from pytest_qnn.cases.memory import BOGUS, NULL, Binding, Execute, Prepare
+from pytest_qnn.oracle.qnn_ops import ELEMENT_BYTES
+from pytest_qnn.run.memory_buffers import data_of, mapped
+from pytest_qnn.run.memory_state import BOGUS_HANDLE, LARGE, Graph, MemHandle, Skip, State
+from pytest_qnn.run.qnn_client import Operator, QnnClient
+from pytest_qnn.trace import StepSeen
+
+FILL = 0xEE
+GUARD = 64
+"""Bytes behind each raw output that must keep `FILL`."""
+_DEFAULT = Binding()
+
+
+class ClientMemory:
+    """Memory of the client behind one raw tensor.
+
+    Large pieces are shared anonymous mappings: they never merge with a mapping of the target's, and
+    freeing them does not change how the target's own allocator works.
+    """
+
+    def __init__(self, size: int) -> None:
+        self.size = size
+        self._small: Any = None
+        if size < LARGE:
+            self._small = ctypes.create_string_buffer(size)
+            self.address = ctypes.addressof(self._small)
+            return
+        flags = libc.MAP_SHARED | libc.MAP_ANONYMOUS
+        address = libc.mmap(None, size, libc.PROT_READ | libc.PROT_WRITE, flags, -1, 0)
+        if address in (None, libc.MAP_FAILED):
+            raise MemoryError(f"no {size} bytes for a raw tensor")
+        self.address = address
+
+    def release(self) -> None:
+        """Give the memory back."""
+        if self._small is None:
+            libc.munmap(self.address, self.size)
+
+
+def prepare(state: State, step: Prepare) -> StepSeen:
+    """graphCreate, tensorCreateGraphTensor per tensor, graphAddNode, graphFinalize."""
+    state.session.open()
+    context = state.context_value(step.context)
+    operator = Operator(step.op, step.dtype, step.shape)
+    memory = _preset(operator, step)
+    try:
+        graph, calls = _compose(state.client, context, step.graph, operator)
+    finally:
+        memory.release()
+    code = calls[-1][1]
+    if code == 0:
+        state.graphs[step.graph] = Graph(graph, step, operator)
+    ids = [tensor.v1.id for tensor in operator.tensors]
+    return StepSeen(code=code, calls=tuple(calls), values=(graph, *ids))
+
+
+def _compose(
+    client: QnnClient, context: int | None, name: str, operator: Operator
+) -> tuple[int, list[tuple[str, int]]]:
+    """Call after call up to the first failure: the graph's handle, and the calls with their codes."""
+    code, graph = client.create("graphCreate", context, name.encode(), None)
+    calls = [("graphCreate", code)]
+    following: list[tuple[str, tuple[Any, ...]]] = [
+        *(("tensorCreateGraphTensor", (ctypes.byref(tensor),)) for tensor in operator.tensors),
+        # Passed by value, but with pointers to the tensors, whose ids are known by then.
+        ("graphAddNode", (operator.config(),)),
+        ("graphFinalize", (None, None)),
+    ]
+    for call, arguments in following:
+        if code != 0:
+            break
+        code = client.call(call, graph, *arguments)
+        calls.append((call, code))
+    return graph, calls
+
+
+def execute(state: State, step: Execute) -> StepSeen:
+    """QnnGraph_execute with each IO tensor in raw memory or behind a handle."""
+    state.session.open()
+    value = state.graph_value(step.graph)
+    made = state.graphs.get(step.graph)
+    shape = made.step if made is not None else Prepare(graph=step.graph, context=NULL)
+    operator = made.operator if made is not None else _numbered(Operator(shape.op, shape.dtype, shape.shape))
+    run = _Run(state, shape, operator)
+    try:
+        for position in range(len(operator.tensors)):
+            run.bind(position, step.bindings[position] if position < len(step.bindings) else _DEFAULT)
+        code = state.client.call(
+            "graphExecute", value, operator.inputs, len(operator.inputs), operator.outputs, 1, None, None
+        )
+        return run.seen(code)
+    finally:
+        run.release()
+
+
+def validated(state: State, operator: Operator) -> int:
+    """QnnBackend_validateOpConfig."""
+    config: OpConfig = operator.config()
+    return state.client.call("backendValidateOpConfig", state.session.backend, config)
+
+
+class _Run:
+    """One execute: the memory behind each tensor, and what became of it."""
+
+    def __init__(self, state: State, shape: Prepare, operator: Operator) -> None:
+        self.state = state
+        self.dtype = shape.dtype
+        self.operator = operator
+        self.nbytes = math.prod(shape.shape) * ELEMENT_BYTES[shape.dtype]
+        self.raw: list[ClientMemory] = []
+        self.inputs: list[tuple[int, bytes]] = []
+        """Address and contents before the call of each input the client can read."""
+        self.output: tuple[int, int] | None = None
+        """Address and length of the output, where the client can read it."""
+        self.guard: int | None = None
+        """Address of the guard behind a raw output."""
+
+    def bind(self, position: int, binding: Binding) -> None:
+        """Point the tensor at its memory."""
+        v1 = self.operator.tensors[position].v1
+        is_output = position == len(self.operator.inputs)
+        if binding.kind == "raw":
+            self._bind_raw(v1, binding.seed, is_output=is_output)
+            return
+        value = self.state.handle_value(binding.handle)
+        v1.memType = TensorMemType.MEMHANDLE
+        v1.clientBuf.data = None
+        v1.clientBuf.dataSize = 0
+        v1.memHandle = value
+        handle = self.state.handles.get(binding.handle)
+        spot = None if binding.handle in (NULL, BOGUS) else self._spot(handle)
+        if spot is not None:
+            if is_output:
+                self.output = spot
+            else:
+                self.inputs.append((spot[0], ctypes.string_at(*spot)))
+
+    def _bind_raw(self, v1: Any, seed: int, *, is_output: bool) -> None:
+        memory = ClientMemory(self.nbytes + (GUARD if is_output else 0))
+        self.raw.append(memory)
+        if is_output:
+            ctypes.memset(memory.address, FILL, memory.size)
+            self.output = (memory.address, self.nbytes)
+            self.guard = memory.address + self.nbytes
+        else:
+            data = data_of(self.dtype, seed, self.nbytes)
+            ctypes.memmove(memory.address, data, self.nbytes)
+            self.inputs.append((memory.address, data))
+        v1.memType = TensorMemType.RAW
+        v1.clientBuf.data = memory.address
+        v1.clientBuf.dataSize = self.nbytes
+
+    def _spot(self, handle: MemHandle | None) -> tuple[int, int] | None:
+        """Where the client sees the handle's tensor: as much of it as lies within a live buffer."""
+        buffer = handle.buffer if handle is not None else None
+        if handle is None or buffer is None or not (buffer.live and buffer.usable):
+            return None
+        length = min(self.nbytes, buffer.size - handle.offset)
+        if length <= 0 or not mapped(buffer.pointer, buffer.size):
+            return None
+        return buffer.pointer + handle.offset, length
+
+    def seen(self, code: int) -> StepSeen:
+        """The output's bytes, and whether anything was written that must not be."""
+        data = ctypes.string_at(*self.output) if self.output is not None else b""
+        self.state.keep(data)
+        output = self.output or (0, 0)
+        changed = sum(
+            ctypes.string_at(address, len(before)) != before
+            for address, before in self.inputs
+            if not _overlap(address, len(before), output)
+        )
+        counts = {"inputs_changed": changed} if changed else {}
+        if self.guard is not None:
+            overrun = GUARD - ctypes.string_at(self.guard, GUARD).count(FILL)
+            if overrun:
+                counts["output_overrun"] = overrun
+        return StepSeen(code=code, data=(data,), counts=counts)
+
+    def release(self) -> None:
+        """Give the raw memory back."""
+        for memory in self.raw:
+            memory.release()
+
+
+def _overlap(address: int, length: int, other: tuple[int, int]) -> bool:
+    return address < other[0] + other[1] and other[0] < address + length
+
+
+def _numbered(operator: Operator) -> Operator:
+    """Give tensors that no graph has created the ids 1, 2, ..."""
+    for number, tensor in enumerate(operator.tensors, 1):
+        tensor.v1.id = number
+    return operator
+
+
+def _preset(operator: Operator, step: Prepare) -> ClientMemory:
+    """Set memType, and a non-NULL pointer or handle where the step wants one; gives the pointer's memory."""
+    if len(step.mem_types) > len(operator.tensors):
+        raise Skip(f"{step.op} has {len(operator.tensors)} IO tensors, not {len(step.mem_types)}")
+    nbytes = math.prod(step.shape) * ELEMENT_BYTES[step.dtype]
+    memory = ClientMemory(nbytes if any(step.preset) else 1)
+    for tensor, mem_type in zip(operator.tensors, step.mem_types, strict=False):
+        tensor.v1.memType = mem_type
+    for tensor, wanted in zip(operator.tensors, step.preset, strict=False):
+        if not wanted:
+            continue
+        if tensor.v1.memType == TensorMemType.MEMHANDLE:
+            tensor.v1.memHandle = BOGUS_HANDLE
+        else:
+            tensor.v1.clientBuf.data = memory.address
+            tensor.v1.clientBuf.dataSize = nbytes
+    return memory

@@ -1,0 +1,74 @@
+"""What a QNN backend is and accepts, learned before any rule is judged."""
+
+from __future__ import annotations
+
+from pytest_qnn.abi.qnn import Version
+from pytest_qnn.cases.memory import Prepare, QnnDType, QnnOp
+from pytest_qnn.facts import MemoryFacts
+from pytest_qnn.oracle.qnn_ops import DTYPES, OPERATORS
+from pytest_qnn.run.memory_graphs import prepare, validated
+from pytest_qnn.run.memory_state import Context, Skip, State
+from pytest_qnn.run.qnn_client import NullFunction, Operator, QnnClient, low
+from pytest_qnn.run.qnn_library import QnnEntry
+from pytest_qnn.run.rpcmem import Rpcmem
+
+KEYS = (101, 107, 202, 215, 217, 220, 301, 304, 317, 318, 502, 1001, 1101, 1102, 1103, 1104, 1501)
+"""The property keys that rules are gated by (`pytest_qnn.abi.qnn_codes.Property`)."""
+
+
+def learn(entry: QnnEntry, rpcmem: Rpcmem) -> MemoryFacts:
+    """Open a session, ask for versions and capabilities, and try every operator once."""
+    client = QnnClient(entry)
+    state = State(client, rpcmem)
+    try:
+        is_open = state.session.open()
+        interface = client.interface
+        if interface is None:
+            return MemoryFacts(session=tuple(state.session.codes), rpcmem=rpcmem.name)
+        return MemoryFacts(
+            provider=(interface.providerName or b"").decode(errors="replace"),
+            backend_id=interface.backendId,
+            core_version=_numbers(interface.apiVersion.coreApiVersion),
+            backend_version=_numbers(interface.apiVersion.backendApiVersion),
+            session=tuple(state.session.codes),
+            capabilities=_capabilities(client),
+            null_functions=client.null_functions(),
+            operators=_operators(state) if is_open else (),
+            rpcmem=rpcmem.name,
+        )
+    finally:
+        state.session.close()
+
+
+def _numbers(version: Version) -> tuple[int, int, int]:
+    return version.major, version.minor, version.patch
+
+
+def _capabilities(client: QnnClient) -> dict[int, int]:
+    try:
+        return {key: low(client.call("propertyHasCapability", key)) for key in KEYS}
+    except NullFunction:
+        return {}
+
+
+def _operators(state: State) -> tuple[tuple[str, str], ...]:
+    return tuple((op, dtype) for op in OPERATORS for dtype in DTYPES if _accepts(state, op, dtype))
+
+
+def _accepts(state: State, op: QnnOp, dtype: QnnDType) -> bool:
+    """The backend validates the operator, and composes and finalises a graph of it."""
+    step = Prepare(graph=f"{op}_{dtype}", context="c", op=op, dtype=dtype)
+    session = state.session
+    try:
+        if validated(state, Operator(op, dtype, step.shape)) != 0:
+            return False
+        code, context = state.client.create("contextCreate", session.backend, session.device, None)
+        if code != 0:
+            return False
+        state.contexts["c"] = Context(context)
+        try:
+            return prepare(state, step).code == 0
+        finally:
+            state.client.call("contextFree", context, None)
+    except (NullFunction, Skip):
+        return False

@@ -1,0 +1,185 @@
+"""Steps on contexts and registrations: context-create, context-free, register, deregister."""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import math
+import os
+import socket
+from collections.abc import Iterator
+from typing import Any
+
+from pytest_qnn.abi.qnn import HtpMemDescriptor, MemDescriptor
+from pytest_qnn.abi.qnn_codes import Error, MemType
+from pytest_qnn.cases.memory import (
+    BOGUS,
+    NULL,
+    ContextCreate,
+    ContextFree,
+    Deregister,
+    Descriptor,
+    FdKind,
+    Register,
+)
+from pytest_qnn.oracle.qnn_ops import ELEMENT_BYTES
+from pytest_qnn.run.memory_buffers import descriptor_of
+from pytest_qnn.run.memory_state import Buffer, Context, MemHandle, Skip, State
+from pytest_qnn.run.qnn_client import UNTOUCHED, data_type, low
+from pytest_qnn.trace import StepSeen
+
+BOGUS_FD = 1 << 20
+"""The descriptor of the buffer ``BOGUS``: higher than any that can be open."""
+
+
+def context_create(state: State, step: ContextCreate) -> StepSeen:
+    """QnnContext_create on the session's backend and device, without a configuration."""
+    if not state.session.open():
+        raise Skip(f"there is no session: {state.session.failure}")
+    session = state.session
+    code, value = state.client.create("contextCreate", session.backend, session.device, None)
+    if code == 0:
+        _retire(state, state.contexts.get(step.context))
+        state.contexts[step.context] = Context(value)
+    return StepSeen(code=code, values=(value,))
+
+
+def context_free(state: State, step: ContextFree) -> StepSeen:
+    """QnnContext_free without a profile."""
+    state.session.open()
+    value = state.context_value(step.context)
+    code = state.client.call("contextFree", value, None)
+    if code == 0 and step.context in state.contexts:
+        state.contexts[step.context].live = False
+        for handle in state.known_handles():
+            handle.live = handle.live and handle.context != value
+    return StepSeen(code=code)
+
+
+def register(state: State, step: Register) -> StepSeen:
+    """QnnMem_register; the handle array is full of 0x55 before the call."""
+    state.session.open()
+    context = state.context_value(step.context)
+    count = len(step.descriptors) if step.count is None else step.count
+    room = max(count, len(step.descriptors), len(step.handles), 1)
+    handles = (ctypes.c_void_p * room)(*[UNTOUCHED] * room)
+    with contextlib.ExitStack() as opened:
+        described, kept = _describe(state, step.descriptors, room, opened)
+        before = bytes(described)
+        code = state.client.call(
+            "memRegister",
+            context,
+            None if step.null_descriptors else described,
+            count,
+            None if step.null_handles else handles,
+        )
+        changed = bytes(described) != before
+        del kept
+    values = tuple(value or 0 for value in handles)
+    if code == 0 and not step.null_handles:
+        for name, descriptor, value in zip(step.handles, step.descriptors, values, strict=False):
+            _retire(state, state.handles.get(name))
+            buffer = state.buffers.get(descriptor.buffer)
+            state.handles[name] = MemHandle(value, buffer, _offset(descriptor), context)
+    return StepSeen(code=code, values=values, counts={"descriptors_changed": 1} if changed else {})
+
+
+def deregister(state: State, step: Deregister) -> StepSeen:
+    """QnnMem_deRegister."""
+    state.session.open()
+    wanted = [state.handle_value(name) for name in step.handles]
+    count = len(wanted) if step.count is None else step.count
+    room = max(count, len(wanted), 1)
+    handles = (ctypes.c_void_p * room)(*wanted)
+    code = state.client.call("memDeRegister", None if step.null_handles else handles, count)
+    # Handles that are refused (8001) do not keep the valid ones of the call from being deregistered.
+    if not step.null_handles and low(code) in (Error.SUCCESS, Error.MEM_ERROR_INVALID_HANDLE):
+        for name in step.handles[:count]:
+            if name in state.handles:
+                state.handles[name].live = False
+    return StepSeen(code=code, values=tuple(value or 0 for value in handles))
+
+
+def _retire(state: State, previous: Context | MemHandle | None) -> None:
+    if previous is not None and previous.live:
+        state.retired.append(previous)
+
+
+def _offset(descriptor: Descriptor) -> int:
+    return descriptor.offset if descriptor.mem_type == MemType.CUSTOM else 0
+
+
+def _describe(
+    state: State, descriptors: tuple[Descriptor, ...], room: int, opened: contextlib.ExitStack
+) -> tuple[Any, list[Any]]:
+    """The C array (of ``room`` elements, the surplus zero), and what its pointers lead to."""
+    array = (MemDescriptor * room)()
+    kept: list[Any] = []
+    for slot, descriptor in zip(array, descriptors, strict=False):
+        buffer = _buffer(state, descriptor.buffer)
+        dimensions = (ctypes.c_uint32 * len(descriptor.shape))(*descriptor.shape)
+        kept.append(dimensions)
+        slot.memShape.numDim = len(descriptor.shape)
+        slot.memShape.dimSize = dimensions
+        slot.dataType = data_type(descriptor.dtype)
+        slot.memType = descriptor.mem_type & 0xFFFFFFFF
+        size = _true_size(buffer, descriptor)
+        fd = _fd(state, descriptor, buffer, size, opened)
+        if descriptor.mem_type == MemType.CUSTOM:
+            custom = HtpMemDescriptor(type=descriptor.htp_type & 0xFFFFFFFF)
+            custom.size = size if descriptor.size is None else descriptor.size
+            custom.sharedBufferConfig.fd = fd
+            custom.sharedBufferConfig.offset = descriptor.offset
+            kept.append(custom)
+            slot.customInfo = ctypes.addressof(custom)
+        else:
+            # ionInfo.fd and dmaBufInfo.fd are the same bytes.
+            slot.dmaBufInfo.fd = fd
+            if descriptor.mem_type == MemType.DMA_BUF and buffer is not None:
+                slot.dmaBufInfo.data = buffer.pointer
+    return array, kept
+
+
+def _buffer(state: State, name: str) -> Buffer | None:
+    return None if name in (NULL, BOGUS) else state.buffer(name)
+
+
+def _true_size(buffer: Buffer | None, descriptor: Descriptor) -> int:
+    if buffer is not None:
+        return buffer.size
+    return descriptor.offset + math.prod(descriptor.shape) * ELEMENT_BYTES[descriptor.dtype]
+
+
+def _fd(
+    state: State, descriptor: Descriptor, buffer: Buffer | None, size: int, opened: contextlib.ExitStack
+) -> int:
+    if descriptor.fd != "buffer":
+        return -1 if descriptor.fd == "minus-one" else opened.enter_context(_odd_fd(descriptor.fd, size))
+    if buffer is None:
+        return -1 if descriptor.buffer == NULL else BOGUS_FD
+    return descriptor_of(state, buffer)
+
+
+@contextlib.contextmanager
+def _odd_fd(kind: FdKind, size: int) -> Iterator[int]:
+    """A descriptor of something else than a mappable buffer, open while the call lasts."""
+    fds: list[int] = []
+    if kind == "pipe":
+        fds += os.pipe()
+    elif kind == "socket":
+        fds += [end.detach() for end in socket.socketpair()]
+    elif kind == "readonly":
+        whole = os.memfd_create("readonly", os.MFD_CLOEXEC)
+        os.ftruncate(whole, size)
+        fds.append(os.open(f"/proc/self/fd/{whole}", os.O_RDONLY | os.O_CLOEXEC))
+        os.close(whole)
+    else:
+        fds.append(os.open("/", os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC))
+    number = fds[0]
+    if kind == "closed":
+        os.close(fds.pop())
+    try:
+        yield number
+    finally:
+        for fd in fds:
+            os.close(fd)

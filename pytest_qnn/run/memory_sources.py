@@ -1,0 +1,72 @@
+"""Where a QNN interface comes from: a library, the reference, one of its personalities or a mutant."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Iterator
+from typing import Any
+
+from pytest_qnn.mutants import table as mutants
+from pytest_qnn.reference.backend import ReferenceBackend
+from pytest_qnn.reference.personalities import PERSONALITIES
+from pytest_qnn.reference.rpcmem import EmulatedRpcmem
+from pytest_qnn.run.qnn_library import QnnEntry, QnnUnusable, open_library
+from pytest_qnn.run.rpcmem import Rpcmem, RpcmemUnusable, open_rpcmem
+from pytest_qnn.run.worker import Unusable
+
+
+class MemorySource:
+    """Gives an interface and an rpcmem for one case: fresh ones of our own, the same foreign ones.
+
+    Raises:
+        Unusable: the named library cannot be used.
+    """
+
+    def __init__(self, backend: str, rpcmem: str) -> None:
+        self._make_backend: Callable[..., Any] | None = None
+        self._make_rpcmem: Callable[..., Any] = EmulatedRpcmem
+        self._entry: QnnEntry | None = None
+        self._rpcmem: Rpcmem | None = None
+        kind, _, name = backend.partition(":")
+        try:
+            if kind == "mutant":
+                self._mutate(name)
+            elif kind == "reference":
+                self._make_backend = _personality(name)
+            else:
+                self._entry = open_library(backend)
+            if rpcmem != "emulated":
+                self._rpcmem = open_rpcmem(rpcmem)
+        except (QnnUnusable, RpcmemUnusable) as error:
+            raise Unusable(str(error)) from None
+
+    def _mutate(self, name: str) -> None:
+        mutant = mutants()[name]
+        self._make_backend = mutant.backend or ReferenceBackend
+        self._make_rpcmem = mutant.rpcmem or EmulatedRpcmem
+
+    @contextlib.contextmanager
+    def open(self) -> Iterator[tuple[QnnEntry, Rpcmem]]:
+        """The interface's entry and the rpcmem; our own are closed afterwards."""
+        rpcmem = self._rpcmem or self._make_rpcmem()
+        if self._make_backend is None:
+            assert self._entry is not None
+            entry, backend = self._entry, None
+        else:
+            backend = self._make_backend()
+            entry = QnnEntry(backend.get_providers, backend)
+        try:
+            yield entry, rpcmem
+        finally:
+            if backend is not None:
+                backend.close()
+            if self._rpcmem is None:
+                rpcmem.close()
+
+
+def _personality(name: str) -> Callable[[], ReferenceBackend]:
+    if name and name not in PERSONALITIES:
+        known = ", ".join(sorted(PERSONALITIES))
+        raise Unusable(f"the reference has no personality {name!r}; there are {known}")
+    personality = PERSONALITIES[name or "default"]
+    return lambda: ReferenceBackend(personality)

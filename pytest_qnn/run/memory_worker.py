@@ -1,0 +1,66 @@
+"""A loaded QNN backend: a library stays loaded, the reference is made afresh for every case."""
+
+from __future__ import annotations
+
+import msgspec
+
+from pytest_qnn.cases.memory import (
+    Alloc,
+    Binding,
+    ContextCreate,
+    Descriptor,
+    Execute,
+    MemoryCase,
+    Observe,
+    Prepare,
+    Register,
+)
+from pytest_qnn.facts import MemoryFacts
+from pytest_qnn.run.memory import learn, run_memory_case
+from pytest_qnn.run.memory_sources import MemorySource
+from pytest_qnn.run.worker import LEARN, MemorySpec, OnStep
+from pytest_qnn.trace import MemoryTrace
+
+_CASE = msgspec.msgpack.Decoder(MemoryCase)
+_WARMING = MemoryCase(
+    steps=(
+        ContextCreate("c"),
+        Alloc("b", 8),
+        Register("c", (Descriptor("b", (8,)),), ("h",)),
+        Prepare("g", "c", shape=(8,)),
+        Execute("g", (Binding("handle", "h"), Binding(), Binding())),
+        Observe(1 << 16),
+    )
+)
+
+
+class MemoryWorker:
+    """Carries out memory cases.
+
+    Raises:
+        Unusable: the backend or the rpcmem cannot be used.
+
+    """
+
+    def __init__(self, spec: MemorySpec) -> None:
+        self._source = MemorySource(spec.backend, spec.rpcmem)
+
+    def facts(self) -> MemoryFacts:
+        """Learn what the backend is; this initialises it."""
+        with self._source.open() as (entry, rpcmem):
+            return learn(entry, rpcmem)
+
+    def warm(self) -> None:
+        """Run our own code once, on the reference, so that a fork finds every cache filled."""
+        MemoryWorker(MemorySpec("reference", "emulated")).run(_WARMING)
+
+    def run(self, case: MemoryCase, on_step: OnStep | None = None) -> MemoryTrace:
+        """Carry out one case."""
+        with self._source.open() as (entry, rpcmem):
+            return run_memory_case(case, entry, rpcmem, on_step)
+
+    def handle(self, request: bytes, on_step: OnStep) -> bytes:
+        """Facts or trace as MessagePack."""
+        if request == LEARN:
+            return msgspec.msgpack.encode(self.facts())
+        return msgspec.msgpack.encode(self.run(_CASE.decode(request), on_step))

@@ -1,0 +1,112 @@
+"""The process looked at from outside, through /proc: nobody needs to be asked or trusted.
+
+Resident bytes come from /proc/self/pagemap, which says for each page whether it is present: the Rss of
+/proc/self/smaps, without walking every other mapping of the process.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+from collections.abc import Collection
+
+from pytest_qnn.abi import libc
+
+REGION_SLACK = 64 * 1024
+"""An allocator may add a header and round up: a region of ``size`` has [size, size + 64 KiB) bytes."""
+_PAGE = os.sysconf("SC_PAGE_SIZE")
+_PRESENT = 0xC0
+"""Top byte of a pagemap entry: bit 63 present, bit 62 swapped."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Snapshot:
+    """What /proc says of this process."""
+
+    fds: int
+    """Open descriptors."""
+    lines: tuple[str, ...]
+    """/proc/self/maps."""
+    virtual: int
+    """Bytes mapped."""
+    resident: int
+    """Bytes resident."""
+
+    def counts(self) -> dict[str, int]:
+        """``fds``, ``mappings``, ``memfds`` (mappings of memfds), ``memfd:NAME`` each, ``vm``, ``rss``."""
+        found = {
+            "fds": self.fds,
+            "mappings": len(self.lines),
+            "memfds": 0,
+            "vm": self.virtual,
+            "rss": self.resident,
+        }
+        for line in self.lines:
+            if "/memfd:" in line:
+                name = line.partition("/memfd:")[2].removesuffix(" (deleted)")
+                found["memfds"] += 1
+                found[f"memfd:{name}"] = found.get(f"memfd:{name}", 0) + 1
+        return found
+
+
+def snapshot() -> Snapshot:
+    """Look now."""
+    with open("/proc/self/maps", encoding="utf-8", errors="surrogateescape") as maps:
+        lines = tuple(maps.read().splitlines())
+    with open("/proc/self/statm", encoding="ascii") as statm:
+        pages = statm.read().split()
+    # The listing itself has one descriptor open while it looks.
+    return Snapshot(descriptors(), lines, int(pages[0]) * _PAGE, int(pages[1]) * _PAGE)
+
+
+def descriptors() -> int:
+    """How many descriptors this process has open."""
+    return len(os.listdir("/proc/self/fd")) - 1
+
+
+def regions(
+    lines: Collection[str],
+    size: int,
+    *,
+    own_inodes: Collection[tuple[int, int]] = (),
+    own_addresses: Collection[int] = (),
+) -> tuple[tuple[int, int], ...]:
+    """Writable mappings of ``size`` bytes or up to 64 KiB more, as (address, resident bytes).
+
+    Mappings of the files ``own_inodes`` (device, inode) and mappings that hold one of ``own_addresses``
+    are left out: they are the observer's.
+    """
+    found = []
+    for line in lines:
+        span, permissions, _, device, inode, *_ = line.split(None, 5)
+        start, end = (int(word, 16) for word in span.split("-"))
+        if not size <= end - start < size + REGION_SLACK or "w" not in permissions:
+            continue
+        if inode != "0" and (_device(device), int(inode)) in own_inodes:
+            continue
+        if any(start <= address < end for address in own_addresses):
+            continue
+        found.append((start, resident_bytes(start, end - start)))
+    return tuple(found)
+
+
+def resident_bytes(address: int, size: int) -> int:
+    """How many bytes of whole pages in [address, address + size) are present or swapped out."""
+    first, last = address // _PAGE, -(-(address + size) // _PAGE)
+    with open("/proc/self/pagemap", "rb", buffering=0) as pagemap:
+        entries = os.pread(pagemap.fileno(), (last - first) * 8, first * 8)
+    return sum(1 for top in entries[7::8] if top & _PRESENT) * _PAGE
+
+
+def keep_large_blocks_visible() -> None:
+    """Have glibc map each large block on its own.
+
+    By default its threshold rises whenever a mapped block is freed, and later blocks hide in the heap.
+    """
+    if libc.mallopt is not None:
+        libc.mallopt(libc.M_MMAP_THRESHOLD, 128 * 1024)
+
+
+def _device(text: str) -> int:
+    major, minor = text.split(":")
+    return os.makedev(int(major, 16), int(minor, 16))

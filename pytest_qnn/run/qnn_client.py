@@ -1,0 +1,143 @@
+"""A thin typed client of a QNN interface: it builds the C structures and returns codes as they come.
+
+Every call returns the whole Qnn_ErrorHandle_t (64 bits). Success is exactly 0; a failure is told by its
+low 16 bits (`low`).
+"""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Sequence
+from typing import Any
+
+from pytest_qnn.abi.qnn import ERROR_MASK, OpConfig, OpConfigV1, Tensor, TensorP
+from pytest_qnn.abi.qnn_codes import DataType, EncodingDefinition, QuantizationEncoding, TensorType
+from pytest_qnn.abi.qnn_table import FUNCTIONS
+from pytest_qnn.cases.memory import QnnDType, QnnOp
+from pytest_qnn.oracle.qnn_ops import QUANTIZATION
+from pytest_qnn.run.qnn_library import QnnEntry, providers
+
+PACKAGE = b"qti.aisw"
+"""The package of the built-in operators."""
+UNTOUCHED = 0x5555555555555555
+"""What a handle reads as where a call did not write it."""
+_DTYPE = {"UFIXED_POINT_8": DataType.UFIXED_POINT_8, "FLOAT_32": DataType.FLOAT_32}
+
+
+def low(code: int) -> int:
+    """The error code proper: a backend may use the upper 48 bits for details."""
+    return code & ERROR_MASK
+
+
+class NullFunction(Exception):  # noqa: N818 - a finding about the table, not an error of ours
+    """An entry of the interface table is NULL and so cannot be called."""
+
+
+class QnnClient:
+    """Calls the functions of the first provider that is not NULL.
+
+    Raises:
+        NullFunction: by any call whose table entry is NULL.
+    """
+
+    def __init__(self, entry: QnnEntry) -> None:
+        self.entry = entry
+        self.code, found = providers(entry)
+        self.interface: Any = found[0].contents if found else None
+        self._functions: dict[str, Any] = {}
+
+    def call(self, name: str, *arguments: Any) -> int:
+        """Call an entry of the table with ctypes arguments."""
+        function = self._functions.get(name)
+        if function is None:
+            function = self._functions[name] = self._function(name)
+        code: int = function(*arguments)
+        return code
+
+    def create(self, name: str, *arguments: Any) -> tuple[int, int]:
+        """Call an entry whose last argument receives a handle: the code, and the handle (or `UNTOUCHED`)."""
+        out = ctypes.c_void_p(UNTOUCHED)
+        code = self.call(name, *arguments, ctypes.byref(out))
+        return code, out.value or 0
+
+    def null_functions(self) -> tuple[str, ...]:
+        """Names of the entries that are NULL, among those of API 2.32."""
+        table = self.interface.implementation if self.interface else None
+        return tuple(name for name, _ in FUNCTIONS if table is None or not getattr(table, name))
+
+    def _function(self, name: str) -> Any:
+        if self.interface is None:
+            raise NullFunction("there is no provider")
+        function = getattr(self.interface.implementation, name)
+        if not function:
+            raise NullFunction(f"{name} is NULL in the interface table")
+        return function
+
+
+class Operator:
+    """The tensors of a graph with one operator, ready to be created, added and executed.
+
+    ``inputs`` and ``outputs`` are ctypes arrays of `Tensor` (version 1); ``tensors`` are the same
+    structures in one list, inputs first.
+    """
+
+    def __init__(self, op: QnnOp, dtype: QnnDType, shape: Sequence[int]) -> None:
+        self.op = op
+        self.dtype = dtype
+        encodings = QUANTIZATION[op]
+        self.inputs = (Tensor * (len(encodings) - 1))()
+        self.outputs = (Tensor * 1)()
+        self.tensors = [*self.inputs, *self.outputs]
+        elements = 1
+        for size in shape:
+            elements *= size
+        same = (ctypes.c_uint32 * len(shape))(*shape)
+        flat = (ctypes.c_uint32 * 1)(elements)
+        self._dimensions = (same, flat)
+        for position, tensor in enumerate(self.tensors):
+            is_output = position == len(encodings) - 1
+            dimensions = flat if is_output and op == "Reshape" else same
+            kind = TensorType.APP_READ if is_output else TensorType.APP_WRITE
+            self._describe(tensor, b"output" if is_output else b"input%d" % position, kind, dimensions)
+            if dtype == "UFIXED_POINT_8":
+                _quantise(tensor, *encodings[position])
+            else:
+                tensor.v1.quantizeParams.encodingDefinition = EncodingDefinition.UNDEFINED
+                tensor.v1.quantizeParams.quantizationEncoding = QuantizationEncoding.UNDEFINED
+
+    def config(self) -> OpConfig:
+        """The Qnn_OpConfig_t of the operator over these tensors; it lives no longer than they do."""
+        return OpConfig(
+            version=1,
+            v1=OpConfigV1(
+                name=b"node",
+                packageName=PACKAGE,
+                typeName=self.op.encode(),
+                numOfInputs=len(self.inputs),
+                inputTensors=ctypes.cast(self.inputs, TensorP),
+                numOfOutputs=1,
+                outputTensors=ctypes.cast(self.outputs, TensorP),
+            ),
+        )
+
+    def _describe(self, tensor: Any, name: bytes, kind: TensorType, dimensions: Any) -> None:
+        tensor.version = 1
+        v1 = tensor.v1
+        v1.name = name
+        v1.type = kind
+        v1.dataType = _DTYPE[self.dtype]
+        v1.rank = len(dimensions)
+        v1.dimensions = ctypes.cast(dimensions, ctypes.POINTER(ctypes.c_uint32))
+
+
+def data_type(dtype: QnnDType) -> int:
+    """The Qnn_DataType_t of a dtype."""
+    return int(_DTYPE[dtype])
+
+
+def _quantise(tensor: Any, scale: float, offset: int) -> None:
+    parameters = tensor.v1.quantizeParams
+    parameters.encodingDefinition = EncodingDefinition.DEFINED
+    parameters.quantizationEncoding = QuantizationEncoding.SCALE_OFFSET
+    parameters.scaleOffsetEncoding.scale = scale
+    parameters.scaleOffsetEncoding.offset = offset

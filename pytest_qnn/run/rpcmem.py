@@ -1,0 +1,82 @@
+"""The client's shared memory: what every rpcmem offers, and the one of a real libcdsprpc.so."""
+
+from __future__ import annotations
+
+import ctypes
+from pathlib import Path
+from typing import Any, Protocol
+
+from pytest_qnn.abi.rpcmem import INT_MAX, PROTOTYPES
+
+
+class RpcmemUnusable(Exception):  # noqa: N818 - a finding about a named file, not an error of ours
+    """The named library is no rpcmem; the text is one clear sentence."""
+
+
+class Rpcmem(Protocol):
+    """rpcmem_alloc, rpcmem_free, rpcmem_to_fd."""
+
+    @property
+    def name(self) -> str:
+        """``emulated``, or the library's path."""
+
+    def alloc(self, heap: int, flags: int, size: int) -> int:
+        """The address of ``size`` bytes of shared memory, or 0 on failure."""
+
+    def free(self, pointer: int) -> None:
+        """Release an allocation by its base address; anything else is ignored."""
+
+    def to_fd(self, pointer: int) -> int:
+        """The descriptor of the allocation that begins at ``pointer``, or -1."""
+
+    def close(self) -> None:
+        """Let go of the provider."""
+
+
+class LibraryRpcmem:
+    """rpcmem out of a loaded library."""
+
+    def __init__(self, name: str, library: ctypes.CDLL) -> None:
+        self.name = name
+        self._functions: dict[str, Any] = {}
+        for symbol, (result, arguments) in PROTOTYPES.items():
+            function = getattr(library, symbol)
+            function.restype, function.argtypes = result, arguments
+            self._functions[symbol] = function
+
+    def alloc(self, heap: int, flags: int, size: int) -> int:
+        """The address, or 0. A size that no C int holds cannot be asked for and gives 0 as well."""
+        if not -INT_MAX - 1 <= size <= INT_MAX:
+            return 0
+        return self._functions["rpcmem_alloc"](heap, flags, size) or 0
+
+    def free(self, pointer: int) -> None:
+        """rpcmem_free."""
+        self._functions["rpcmem_free"](pointer)
+
+    def to_fd(self, pointer: int) -> int:
+        """rpcmem_to_fd."""
+        fd: int = self._functions["rpcmem_to_fd"](pointer)
+        return fd
+
+    def close(self) -> None:
+        """Nothing: a loaded library stays."""
+
+
+def open_rpcmem(path: str) -> LibraryRpcmem:
+    """Load ``libcdsprpc.so``, or any library with its three symbols.
+
+    Raises:
+        RpcmemUnusable: the file is missing, is no library or lacks a symbol.
+    """
+    if not Path(path).is_file():
+        raise RpcmemUnusable(f"the rpcmem library {path} does not exist")
+    try:
+        library = ctypes.CDLL(path)
+    except OSError as error:
+        reason = str(error).removeprefix(f"{path}: ")
+        raise RpcmemUnusable(f"{path} cannot be loaded as a shared library: {reason}") from None
+    missing = [symbol for symbol in PROTOTYPES if not hasattr(library, symbol)]
+    if missing:
+        raise RpcmemUnusable(f"{path} is no rpcmem library: it does not export {', '.join(missing)}")
+    return LibraryRpcmem(path, library)

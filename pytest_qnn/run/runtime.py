@@ -1,0 +1,126 @@
+"""The two TensorFlow Lite runtimes behind one interface. Both may be used in one process."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import importlib
+from collections.abc import Sequence
+from importlib import metadata, util
+from pathlib import Path
+from types import ModuleType
+from typing import Any, Literal
+
+from pytest_qnn.run.symbols import function_offsets, load_address
+
+RuntimeName = Literal["auto", "tflite_runtime", "ai_edge_litert"]
+
+_DISTRIBUTIONS = {"tflite_runtime": "tflite-runtime", "ai_edge_litert": "ai-edge-litert"}
+_LIBRARIES = {
+    "tflite_runtime": "_pywrap_tensorflow_interpreter_wrapper.so",
+    "ai_edge_litert": "libpywrap_litert_common.so",
+}
+
+
+class RuntimeMissing(Exception):  # noqa: N818 - a finding about the environment
+    """No runtime of the wanted name can be imported; the text is one sentence."""
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Runtime:
+    """One imported runtime."""
+
+    name: str
+    version: str
+    module: ModuleType
+    """Its ``interpreter`` module."""
+    library: Path
+    """The library that holds the interpreter's C++ code."""
+
+    def interpreter(
+        self,
+        model: bytes,
+        *,
+        default_delegates: bool = False,
+        delegates: Sequence[Any] = (),
+    ) -> Any:
+        """An Interpreter of ``model``, without XNNPACK unless ``default_delegates``.
+
+        It has one thread: runtimes otherwise start and end a thread pool with each convolution's first
+        invoke, which costs more than all the rest of a case.
+
+        Raises:
+            ValueError: the runtime refuses the model.
+            RuntimeError: a delegate refuses the graph.
+        """
+        types = self.module.OpResolverType
+        return self.module.Interpreter(
+            model_content=model,
+            experimental_delegates=list(delegates) or None,
+            num_threads=1,
+            experimental_op_resolver_type=(
+                types.BUILTIN if default_delegates else types.BUILTIN_WITHOUT_DEFAULT_DELEGATES
+            ),
+        )
+
+    def load_delegate(self, path: str, options: dict[str, str]) -> Any:
+        """The runtime's own ``load_delegate``. The result owns the native delegate."""
+        return self.module.load_delegate(path, options)
+
+    def symbol(self, name: str) -> int:
+        """The address of the function called ``name`` (mangled for C++).
+
+        Raises:
+            LookupError: this build of the runtime has no such symbol.
+        """
+        if name not in self._offsets:
+            raise LookupError(f"{self.name} {self.version} has no symbol {name}")
+        return self._base + self._offsets[name]
+
+    @functools.cached_property
+    def observed(self) -> bool:
+        """The canary holds: private state may be read. Checked at first use, once per process."""
+        from pytest_qnn.run.canary import holds  # noqa: PLC0415 - the canary needs a runtime itself
+
+        return holds(self)
+
+    @functools.cached_property
+    def _offsets(self) -> dict[str, int]:
+        return function_offsets(self.library)
+
+    @functools.cached_property
+    def _base(self) -> int:
+        return load_address(self.library)
+
+
+def load_runtime(name: RuntimeName | str = "auto") -> Runtime:
+    """Import a runtime; ``auto`` takes tflite_runtime, or else ai_edge_litert.
+
+    Raises:
+        RuntimeMissing: it is not installed, or cannot be imported.
+    """
+    if name != "auto":
+        return _load(name)
+    for candidate in _DISTRIBUTIONS:
+        if util.find_spec(candidate) is not None:
+            return _load(candidate)
+    raise RuntimeMissing(
+        "no TensorFlow Lite runtime is installed: pip install ai-edge-litert (or tflite-runtime)"
+    )
+
+
+@functools.cache
+def _load(name: str) -> Runtime:
+    distribution = _DISTRIBUTIONS.get(name)
+    if distribution is None:
+        raise RuntimeMissing(f"{name} is not a runtime: it is auto, tflite_runtime or ai_edge_litert")
+    spec = util.find_spec(name)
+    if spec is None:
+        raise RuntimeMissing(f"the runtime {name} is not installed: pip install {distribution}")
+    try:
+        module = importlib.import_module(f"{name}.interpreter")
+        package = importlib.import_module(name)
+    except ImportError as error:
+        raise RuntimeMissing(f"the runtime {name} cannot be imported: {error}") from None
+    folder = Path(next(iter(package.__path__)))
+    return Runtime(name, metadata.version(distribution), module, folder / _LIBRARIES[name])

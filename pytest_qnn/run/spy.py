@@ -1,0 +1,285 @@
+"""Observe any delegate from outside: what its Prepare claims, and every callback of its kernels.
+
+The delegate's ``Prepare`` is swapped in its struct. While it runs, the context's Replace is swapped too;
+the registration that passes through there gets the spy's callbacks, which call the delegate's own. The
+runtime holds a number of ours as user data; the delegate's own user data is put back into the node around
+each call, so that kernels are told apart even where a delegate gives all of them the same pointer.
+
+Kernels of opaque delegates (registration_external) keep their callbacks to themselves and are not seen.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import functools
+import itertools
+from typing import Any, Final
+
+from pytest_qnn.abi import peek, tflite
+from pytest_qnn.run.state import private_plan, public_plan
+from pytest_qnn.run.watch import snapshot, writes_since
+from pytest_qnn.trace import Event, Kernel, PlanNode, Replace, Write
+
+_PREPARE: Final = tflite.Delegate.Prepare.offset
+_REPLACE: Final = tflite.Context.ReplaceNodeSubsetsWithDelegateKernels.offset
+_USER_DATA: Final = tflite.Node.user_data.offset
+
+
+@functools.lru_cache(maxsize=256)
+def _function(kind: Any, address: int | None) -> Any:
+    return kind(address) if address else None
+
+
+class _Functions:
+    """A registration's own callbacks, and for whom they are called."""
+
+    def __init__(self, session: Session, application: int, own: tflite.Registration) -> None:
+        self.session = session
+        self.application = application
+        self.init = _function(tflite.KernelInit, own.init)
+        self.free = _function(tflite.KernelFree, own.free)
+        self.prepare = _function(tflite.KernelCall, own.prepare)
+        self.invoke = _function(tflite.KernelCall, own.invoke)
+
+    def wrap(self, own: tflite.Registration) -> tflite.Registration:
+        """A copy of the registration with the spy's callbacks. A missing invoke stays missing."""
+        wrapped = tflite.Registration.from_buffer_copy(own)
+        wrapped.init, wrapped.free, wrapped.prepare = _INIT, _FREE, _KERNEL_PREPARE
+        wrapped.invoke = _KERNEL_INVOKE if own.invoke else None
+        return wrapped
+
+
+class _Live:
+    """A kernel that the runtime holds."""
+
+    __slots__ = ("functions", "kernel", "user_data")
+
+    def __init__(self, kernel: Kernel, functions: _Functions, user_data: int) -> None:
+        self.kernel = kernel
+        self.functions = functions
+        self.user_data = user_data
+
+
+class Session:
+    """What is seen of the delegates of one case.
+
+    Args:
+        observed: private state may be read, else only what the C interface offers.
+        watch: look for writes outside a kernel's outputs at each invoke.
+    """
+
+    def __init__(self, *, observed: bool, watch: bool) -> None:
+        self.watch = watch
+        self.live: frozenset[int] = frozenset()
+        """Tensors that hold memory of their own while kernels run; watched besides a kernel's inputs."""
+        self.read_plan = private_plan if observed else public_plan
+        self.owners: dict[int, int] = {}
+        """Delegate address -> application."""
+        self.kernels: list[Kernel] = []
+        self.events: list[Event] = []
+        self.writes: list[Write] = []
+        self.plans: dict[int, tuple[PlanNode, ...]] = {}
+        """Application -> the plan when its Prepare was first called."""
+        self.replaces: dict[int, list[Replace]] = {}
+        """Application -> its calls of Replace."""
+        self.statuses: dict[int, int] = {}
+        """Application -> what its Prepare returned last."""
+        self.errors: list[BaseException] = []
+        """What went wrong in the spy itself."""
+        self._numbers: list[int] = []
+        self._contexts: set[int] = set()
+
+    def hook(self, address: int, application: int) -> None:
+        """Watch the delegate at ``address`` from now on."""
+        self.owners[address] = application
+        self.replaces[application] = []
+        own = peek.pointer(address + _PREPARE)
+        if own:  # a NULL Prepare stays what it is: an opaque delegate, or a fault of the delegate
+            _hooked[address] = self, application, own
+            peek.set_pointer(address + _PREPARE, _DELEGATE_PREPARE)
+
+    def unhook(self) -> None:
+        """Give each delegate its own Prepare back, and forget kernels that were never freed."""
+        for address in self.owners:
+            if address in _hooked:
+                peek.set_pointer(address + _PREPARE, _hooked.pop(address)[2])
+        for number in self._numbers:
+            _live.pop(number, None)
+        for context in self._contexts:
+            _failed.pop(context, None)
+            _contexts.pop(context, None)
+
+    def begin(self, context: int, application: int) -> int:
+        """A delegate begins to prepare; the place of its event."""
+        self._contexts.add(context)
+        _contexts[context] = self
+        if application not in self.plans:
+            self.plans[application] = self.read_plan(context, self.owners)
+        self.events.append(Event("Prepare", application, -1))
+        return len(self.events) - 1
+
+    def enter(self, functions: _Functions, context: int, params: int, user_data: int) -> int:
+        """Enter the kernel that init has made; what the runtime shall hold as its user data."""
+        nodes, inputs, outputs = (peek.integers(peek.pointer(params + at)) for at in (8, 16, 24))
+        kernel = Kernel(functions.application, len(self.kernels), nodes, inputs, outputs)
+        self.kernels.append(kernel)
+        failed = user_data == tflite.KERNEL_INIT_FAILED
+        self.events.append(Event("init", functions.application, kernel.kernel, int(failed)))
+        live = _Live(kernel, functions, user_data)
+        if failed:
+            _failed[context] = live
+            return user_data
+        number = next(_counter)
+        _live[number] = live
+        self._numbers.append(number)
+        return number
+
+    def record(self, kind: Any, live: _Live, status: int) -> None:
+        """Add a kernel's callback to the events."""
+        self.events.append(Event(kind, live.kernel.application, live.kernel.kernel, status))
+
+
+_counter: Final = itertools.count(1)
+_hooked: Final[dict[int, tuple[Session, int, int]]] = {}
+"""Delegate -> session, application, address of its own Prepare."""
+_preparing: Final[dict[int, tuple[Session, int, int]]] = {}
+"""Context -> session, application, address of the runtime's own Replace."""
+_registering: Final[dict[int, _Functions]] = {}
+"""Context -> the registration that Replace is at work with."""
+_live: Final[dict[int, _Live]] = {}
+"""User data as the runtime holds it -> kernel."""
+_contexts: Final[dict[int, Session]] = {}
+"""Context -> session, until the session is over."""
+_failed: Final[dict[int, _Live]] = {}
+"""Context -> the last kernel whose init failed: a runtime that knows no such thing goes on with it."""
+
+
+def _find(context: int, user_data: int | None) -> _Live | None:
+    if user_data == tflite.KERNEL_INIT_FAILED:
+        return _failed.get(context)
+    return _live.get(user_data or 0)
+
+
+def _on_prepare(context: int, address: int) -> int:
+    session, application, own = _hooked[address]
+    slot = context + _REPLACE
+    try:
+        at = session.begin(context, application)
+        replace = peek.pointer(slot)
+        _preparing[context] = session, application, replace
+        peek.set_pointer(slot, _REPLACE_HOOK)
+        try:
+            status: int = _function(tflite.DelegatePrepare, own)(context, address)
+        finally:
+            peek.set_pointer(slot, replace)
+            del _preparing[context]
+        session.events[at] = Event("Prepare", application, -1, status)
+        session.statuses[application] = status
+    except BaseException as error:
+        session.errors.append(error)
+        return tflite.ERROR
+    return status
+
+
+def _on_replace(context: int, own: tflite.Registration, nodes: int, delegate: int) -> int:
+    session, application, replace = _preparing[context]
+    try:
+        functions = _Functions(session, application, own)
+        _registering[context] = functions
+        given = own if own.registration_external else functions.wrap(own)
+        claimed = peek.integers(nodes)
+        try:
+            status: int = _function(tflite.ReplaceNodeSubsets, replace)(context, given, nodes, delegate)
+        finally:
+            del _registering[context]
+        session.replaces[application].append(Replace(claimed, status))
+    except BaseException as error:
+        session.errors.append(error)
+        return tflite.ERROR
+    return status
+
+
+def _on_init(context: int, params: int, length: int) -> int:
+    functions = _registering[context]
+    try:
+        user_data = functions.init(context, params, length) if functions.init else None
+        return functions.session.enter(functions, context, params, user_data or 0)
+    except BaseException as error:
+        functions.session.errors.append(error)
+        return tflite.KERNEL_INIT_FAILED
+
+
+def _call(own: Any, context: int, node: int, live: _Live) -> int:
+    """Call a kernel's own function with its own user data in the node."""
+    slot = node + _USER_DATA
+    ours = peek.pointer(slot)
+    peek.set_pointer(slot, live.user_data)
+    try:
+        status: int = own(context, node)
+    finally:
+        peek.set_pointer(slot, ours)
+    return status
+
+
+def _on_kernel_prepare(context: int, node: int) -> int:
+    live = _find(context, peek.pointer(node + _USER_DATA))
+    if live is None:
+        return tflite.ERROR
+    session = live.functions.session
+    try:
+        own = live.functions.prepare
+        status = _call(own, context, node, live) if own else tflite.OK
+        session.record("prepare", live, status)
+    except BaseException as error:
+        session.errors.append(error)
+        return tflite.ERROR
+    return status
+
+
+def _on_kernel_invoke(context: int, node: int) -> int:
+    live = _find(context, peek.pointer(node + _USER_DATA))
+    if live is None:
+        return tflite.ERROR
+    session = live.functions.session
+    try:
+        before = snapshot(context, node, session.live) if session.watch else None
+        status = _call(live.functions.invoke, context, node, live)
+        session.record("invoke", live, status)
+        if before is not None:
+            session.writes += writes_since(before, live.kernel)
+    except BaseException as error:
+        session.errors.append(error)
+        return tflite.ERROR
+    return status
+
+
+def _on_free(context: int, user_data: int | None) -> None:
+    live = _find(context, user_data)
+    session = live.functions.session if live else _contexts.get(context)
+    if session is None:
+        return
+    if live is None:
+        session.events.append(Event("free", -1, -1))
+        return
+    try:
+        _live.pop(user_data or 0, None)
+        if _failed.get(context) is live:
+            del _failed[context]
+        session.record("free", live, tflite.OK)
+        if live.functions.free:
+            live.functions.free(context, live.user_data)
+    except BaseException as error:
+        session.errors.append(error)
+
+
+_keep: Final = (
+    tflite.DelegatePrepare(_on_prepare),
+    tflite.ReplaceNodeSubsets(_on_replace),
+    tflite.KernelInit(_on_init),
+    tflite.KernelFree(_on_free),
+    tflite.KernelCall(_on_kernel_prepare),
+    tflite.KernelCall(_on_kernel_invoke),
+)
+_DELEGATE_PREPARE, _REPLACE_HOOK, _INIT, _FREE, _KERNEL_PREPARE, _KERNEL_INVOKE = (
+    ctypes.cast(callback, ctypes.c_void_p).value or 0 for callback in _keep
+)

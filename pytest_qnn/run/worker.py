@@ -1,0 +1,73 @@
+"""What a process does that holds a target: load it once, then carry out cases.
+
+The same worker serves a case in the pytest process (``--qnn-sandbox off``) and in a child, so that the
+result is the same.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Protocol
+
+import msgspec
+
+OnStep = Callable[[int], None]
+
+
+class WorkerSpec(msgspec.Struct, frozen=True, tag_field="subject"):
+    """Everything a process needs to make the worker again."""
+
+
+class MemorySpec(WorkerSpec, frozen=True, tag="memory"):
+    """A QNN backend and the rpcmem that its buffers come from."""
+
+    backend: str
+    rpcmem: str
+
+
+class DelegateSpec(WorkerSpec, frozen=True, tag="delegate"):
+    """A chain of delegates on one runtime."""
+
+    delegates: tuple[tuple[str, dict[str, str]], ...]
+    runtime: str
+
+
+AnySpec = MemorySpec | DelegateSpec
+LEARN = b""
+"""The request for the target's facts; any other request is a case as MessagePack."""
+
+
+class Worker(Protocol):
+    """A loaded target."""
+
+    def facts(self) -> Any:
+        """Learn what the target is."""
+
+    def warm(self) -> None:
+        """Run the runner's own code once, without touching what is judged."""
+
+    def run(self, case: Any, on_step: OnStep | None = None) -> Any:
+        """Carry out one case."""
+
+    def handle(self, request: bytes, on_step: OnStep) -> bytes:
+        """Answer one request in the children's format."""
+
+
+class Unusable(Exception):  # noqa: N818 - a finding about what was named, not an error of ours
+    """The target cannot be used; the text is one sentence."""
+
+
+def make_worker(spec: AnySpec) -> Worker:
+    """Load the target.
+
+    Raises:
+        Unusable: it cannot be used.
+    """
+    # Each half loads its own world: a QNN vendor needs no TensorFlow Lite runtime, and the other way round.
+    if isinstance(spec, MemorySpec):
+        from pytest_qnn.run.memory_worker import MemoryWorker  # noqa: PLC0415
+
+        return MemoryWorker(spec)
+    from pytest_qnn.run.delegate_worker import DelegateWorker  # noqa: PLC0415
+
+    return DelegateWorker(spec)

@@ -1,0 +1,166 @@
+"""A catalogue of made-up rules and targets that behave to order, for the tests of plugin and report.
+
+``install`` puts them in place of the real ones. For runs in a process of their own, name this module with
+``-p fake_suite``: as a plugin it installs itself.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import types
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import pytest
+from hypothesis import strategies as st
+
+from pytest_qnn import rules, run
+from pytest_qnn.cases import memory
+from pytest_qnn.cases.delegate import DelegateCase
+from pytest_qnn.cases.graph import Graph, Node, Tensor
+from pytest_qnn.cases.memory import MemoryCase
+from pytest_qnn.rules.rule import Rule, Subject
+from pytest_qnn.trace import Death, DelegateTrace, MemoryTrace
+from pytest_qnn.verdict import Contradiction, Examined, Level, Unsupported, Violation
+
+CASE = MemoryCase((memory.ContextCreate("c0"), memory.Alloc("b0", 4096)))
+CRASH = MemoryCase((memory.ContextCreate("c0"), memory.ContextFree("crash")))
+HANG = MemoryCase((memory.ContextCreate("c0"), memory.ContextFree("hang")))
+EXIT = MemoryCase((memory.ContextFree("exit"),))
+GRAPH = Graph((Tensor((1, 2)), Tensor((1, 2))), (Node("ABS", (0,), (1,)),), (0,), (1,))
+
+
+class TargetUnusable(Exception):  # noqa: N818 - the name is the real module's
+    pass
+
+
+class FakeTarget:
+    isolated = False
+    facts = None
+
+    def __init__(self, subject: Subject, spec: str, options: tuple[str, ...]) -> None:
+        self.subject = subject
+        self.spec = spec
+        self.options = options
+
+    def run(self, case: Any) -> Any:
+        if self.subject == "delegate":
+            return DelegateTrace()
+        if case == EXIT:
+            os._exit(3)
+        death = {
+            CRASH: Death("signal", "SIGSEGV", step=1),
+            HANG: Death("hang", "no answer within 10 s", step=1),
+        }.get(case)
+        return MemoryTrace(death=death)
+
+    def provenance(self) -> dict[str, str]:
+        if self.subject == "delegate":
+            return {"runtime": "fake_runtime", "runtime_version": "1.2"}
+        return {"library": self.spec, "library_sha256": "0" * 64}
+
+    def close(self) -> None:
+        if log := os.environ.get("FAKE_LOG"):
+            with open(log, "a", encoding="utf-8") as file:
+                file.write(f"closed {self.subject}\n")
+
+
+def open_memory_target(backend: str, rpcmem: str, sandbox: str, timeout: float) -> FakeTarget:
+    if backend == "mutant:unusable":
+        raise TargetUnusable(f"--qnn-backend {backend}: it is no library.")
+    return FakeTarget("memory", backend, (f"--qnn-backend={backend}", f"--qnn-rpcmem={rpcmem}"))
+
+
+def open_delegate_target(
+    delegates: Sequence[tuple[str, Mapping[str, str]]], runtime: str, sandbox: str, timeout: float
+) -> FakeTarget:
+    spec = " + ".join(name for name, _ in delegates)
+    return FakeTarget("delegate", spec, (f"--tflite-runtime={runtime}", f"--tflite-delegate={spec}"))
+
+
+def passes(case: Any, trace: Any) -> Examined:
+    return Examined(1, "calls")
+
+
+def fails(case: Any, trace: Any) -> Examined:
+    raise Violation("0 (success)", "code 1000 <&>", "step 1", "t0 -> [ABS]\n      -> t1")
+
+
+def disagrees(case: Any, trace: Any) -> Examined:
+    raise Contradiction("the key's answer to hold", "supported, then 1000")
+
+
+def unsupported(case: Any, trace: Any) -> Examined:
+    raise Unsupported("the key answers 1000")
+
+
+def looks_at_nothing(case: Any, trace: Any) -> Examined:
+    return Examined(0, "calls")
+
+
+def stumbles(case: Any, trace: Any) -> Examined:
+    raise ZeroDivisionError("a mistake of ours")
+
+
+def _rule(
+    rule_id: str, check: Callable[..., Examined], case: Any = CASE, level: Level = Level.MUST, **more: Any
+) -> Rule[Any, Any, Any]:
+    return Rule(
+        id=rule_id,
+        level=level,
+        sentence=f"Sentence of {rule_id}.",
+        source="seed 000, section 0",
+        subject=more.pop("subject", "memory"),
+        cases=lambda _facts: st.just(case),
+        check=check,
+        **more,
+    )
+
+
+CATALOGUE = {
+    rule.id: rule
+    for rule in (
+        _rule("REG-01", passes),
+        _rule("REG-02", fails),
+        _rule("REG-03", passes, CRASH),
+        _rule("REG-04", passes, HANG),
+        _rule("REG-05", disagrees),
+        _rule("REG-06", unsupported),
+        _rule("REG-07", looks_at_nothing),
+        _rule("REG-08", fails, level=Level.SHOULD),
+        _rule("REG-09", passes, CRASH, level=Level.SHOULD),
+        _rule("REG-10", fails, level=Level.MAY),
+        _rule("REG-11", stumbles),
+        _rule("REG-12", passes, EXIT),
+        _rule("PART-01", passes, DelegateCase(GRAPH), subject="delegate"),
+        _rule("PART-02", fails, DelegateCase(GRAPH), subject="delegate", self_check=True),
+    )
+}
+
+
+def fake_targets() -> types.ModuleType:
+    module = types.ModuleType("pytest_qnn.run.targets")
+    for name in ("TargetUnusable", "open_memory_target", "open_delegate_target"):
+        setattr(module, name, globals()[name])
+    return module
+
+
+def install(patch: pytest.MonkeyPatch) -> None:
+    module = fake_targets()
+    patch.setattr(rules, "catalogue", lambda: CATALOGUE)
+    patch.setitem(sys.modules, "pytest_qnn.run.targets", module)
+    patch.setattr(run, "targets", module, raising=False)
+
+
+def suite(*rule_ids: str) -> str:
+    """Source of a test module that judges these rules as the conformance suite does."""
+    tests = [
+        f'def test_{rule_id.lower().replace("-", "_")}(judge: Judge) -> None:\n    judge("{rule_id}")\n'
+        for rule_id in rule_ids
+    ]
+    return "\n".join(["from pytest_qnn.plugin import Judge\n", *tests])
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    install(pytest.MonkeyPatch())

@@ -1,0 +1,256 @@
+"""Each bad input gives one clear sentence and exit code 4, before any test runs."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import fake_suite
+import pytest
+from native import build, qnn_library
+
+PLUGIN = """
+#include <stdlib.h>
+#include <unistd.h>
+__attribute__((constructor)) static void on_load(void) { ON_LOAD; }
+void* tflite_plugin_create_delegate(char** keys, char** values, size_t count, void (*report)(const char*)) {
+  return 0;
+}
+void tflite_plugin_destroy_delegate(void* delegate) {}
+"""
+UNRELATED = "int answer(void) { return 42; }"
+NO_RUNTIME = """
+import sys
+
+class Missing:
+    def find_spec(self, name, path=None, target=None):
+        if name.partition(".")[0] in ("tflite_runtime", "ai_edge_litert"):
+            raise ModuleNotFoundError(f"No module named {name!r}", name=name)
+
+sys.meta_path.insert(0, Missing())
+"""
+
+
+def refusal(result: pytest.RunResult) -> str:
+    """The one sentence of a run that was refused."""
+    assert result.ret == pytest.ExitCode.USAGE_ERROR
+    assert "PASSED" not in result.stdout.str()
+    assert "Traceback" not in result.stdout.str() + result.stderr.str()
+    (line,) = [line for line in result.stderr.str().splitlines() if line]
+    assert line.startswith("ERROR: ")
+    return line.removeprefix("ERROR: ")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "sentence"),
+    [
+        (["--qnn-backend=gone.so"], "--qnn-backend: 'gone.so' is not reference, and there is no such file"),
+        (
+            ["--qnn-backend=proxy:gone.so"],
+            "--qnn-backend: 'gone.so' is not reference, and there is no such file",
+        ),
+        (["--qnn-backend="], "--qnn-backend: '' names no library"),
+        (["--qnn-backend=."], "--qnn-backend: '.' is a folder, not a library"),
+        (["--qnn-rpcmem=gone.so"], "--qnn-rpcmem: 'gone.so' is not emulated, and there is no such file"),
+        (
+            ["--tflite-delegate=gone.so"],
+            "--tflite-delegate: 'gone.so' is not reference or xnnpack, and there is no such file",
+        ),
+        (
+            ["--tflite-delegate=xnnpack", "--tflite-delegate-option=threads"],
+            "--tflite-delegate-option: 'threads' is not of the form key=value",
+        ),
+        (
+            ["--tflite-delegate=xnnpack", "--tflite-delegate-option==4"],
+            "--tflite-delegate-option: '=4' is not of the form key=value",
+        ),
+        (
+            ["--tflite-delegate-option=a=1", "--tflite-delegate=xnnpack"],
+            "--tflite-delegate-option: 'a=1' belongs to no delegate; it must follow one",
+        ),
+        (
+            ["--tflite-runtime=tf"],
+            "--tflite-runtime: 'tf' is not one of auto, tflite_runtime, ai_edge_litert",
+        ),
+        (["--qnn-sandbox=yes"], "--qnn-sandbox: 'yes' is not one of auto, off, fork, spawn"),
+        (["--qnn-timeout=soon"], "--qnn-timeout: 'soon' is not a positive number of seconds"),
+        (["--qnn-timeout=0"], "--qnn-timeout: '0' is not a positive number of seconds"),
+        (["--qnn-timeout=nan"], "--qnn-timeout: 'nan' is not a positive number of seconds"),
+        (["--qnn-timeout=inf"], "--qnn-timeout: 'inf' is not a positive number of seconds"),
+        (["--qnn-profile=slow"], "--qnn-profile: 'slow' is not one of quick, default, thorough"),
+        (["--qnn-seed=-1"], "--qnn-seed: '-1' is not a whole number of nought or more"),
+        (["--qnn-seed=0x10"], "--qnn-seed: '0x10' is not a whole number of nought or more"),
+        (["--qnn-report=out.xml"], "--qnn-report: 'out.xml' ends in neither .json nor .html"),
+        (["--qnn-replay=gone.json"], "--qnn-replay: there is no file 'gone.json'"),
+    ],
+)
+def test_an_option_of_the_wrong_form(pytester: pytest.Pytester, arguments: list[str], sentence: str) -> None:
+    pytester.makepyfile("def test_other(): pass")
+    assert refusal(pytester.runpytest_inprocess("-v", *arguments)) == sentence
+
+
+def test_a_report_path_in_a_folder_that_does_not_exist(pytester: pytest.Pytester) -> None:
+    folder = pytester.path / "gone"
+    sentence = refusal(pytester.runpytest_inprocess("--qnn-report=gone/out.json"))
+    assert sentence == f"--qnn-report: there is no folder {str(folder)!r} to write 'out.json' to"
+
+
+def test_a_report_path_that_is_a_folder(pytester: pytest.Pytester) -> None:
+    pytester.mkdir("out.html")
+    assert (
+        refusal(pytester.runpytest_inprocess("--qnn-report=out.html"))
+        == "--qnn-report: 'out.html' is a folder"
+    )
+
+
+GOOD_CASE = {
+    "schema": 1,
+    "rule": "REG-01",
+    "subject": "memory",
+    "target": "reference",
+    "options": ["--qnn-backend=reference"],
+    "seed": 1,
+    "case": {"steps": [{"do": "context-create", "context": "c0"}]},
+    "expected": "a",
+    "seen": "b",
+}
+
+
+def without(key: str) -> dict[str, object]:
+    return {name: value for name, value in GOOD_CASE.items() if name != key}
+
+
+@pytest.mark.parametrize(
+    ("content", "said"),
+    [
+        (b"", "is not a case file of pytest-qnn: Input data was truncated"),
+        (json.dumps(GOOD_CASE).encode()[:-40], "is not a case file of pytest-qnn: Input data was truncated"),
+        (b"\x7fELF\x00", "is not a case file of pytest-qnn: JSON is malformed"),
+        (b'{"schema": 1, "rule": "\xff"}', "is not a case file of pytest-qnn: "),
+        (b"[" * 100_000, "is not a case file of pytest-qnn: "),
+        ([GOOD_CASE], "is not a case file of pytest-qnn: Expected `object`, got `array`"),
+        (GOOD_CASE | {"schema": 2}, "has schema 2, and this pytest-qnn reads schema 1"),
+        (GOOD_CASE | {"schema": "1"}, "is not a case file of pytest-qnn: Expected `int`, got `str`"),
+        (
+            GOOD_CASE | {"code": "import os"},
+            "is not a case file of pytest-qnn: Object contains unknown field `code`",
+        ),
+        (without("case"), "is not a case file of pytest-qnn: Object missing required field `case`"),
+        (GOOD_CASE | {"subject": "kernel"}, "is not a case file of pytest-qnn: Invalid enum value 'kernel'"),
+        (
+            GOOD_CASE | {"subject": "delegate"},
+            "is not a case file of pytest-qnn: Object missing required field `graph`",
+        ),
+        (
+            GOOD_CASE | {"case": {"steps": [{"do": "system", "command": "ls"}]}},
+            "is not a case file of pytest-qnn: Invalid value 'system'",
+        ),
+        (
+            GOOD_CASE | {"options": ["--qnn-report=x.json"]},
+            "CANNOT RUN: '--qnn-report=x.json' does not select a target",
+        ),
+    ],
+)
+def test_a_malformed_case_file(pytester: pytest.Pytester, content: object, said: str) -> None:
+    path = pytester.path / "case.json"
+    path.write_bytes(content if isinstance(content, bytes) else json.dumps(content).encode())
+    sentence = refusal(pytester.runpytest_inprocess("--qnn-replay=case.json"))
+    assert sentence.startswith("--qnn-replay")
+    assert said in sentence
+
+
+@pytest.mark.usefixtures("fakes")
+def test_a_case_file_about_a_rule_that_there_is_not(pytester: pytest.Pytester) -> None:
+    pytester.makepyfile(fake_suite.suite("REG-01"))
+    (pytester.path / "case.json").write_text(json.dumps(GOOD_CASE | {"rule": "NONE-01"}))
+    sentence = refusal(pytester.runpytest_inprocess("--qnn-replay=case.json"))
+    assert sentence.startswith("--qnn-replay: no collected test judges NONE-01; ")
+
+
+def judged(pytester: pytest.Pytester, *arguments: str) -> str:
+    """The refusal of a run, in a process of its own, that would judge a rule of each kind for real."""
+    pytester.makepyfile(fake_suite.suite("REG-01", "PART-01"))
+    return refusal(pytester.runpytest_subprocess("-v", *arguments))
+
+
+def text_file(folder: Path) -> Path:
+    path = folder / "libtext.so"
+    path.write_text("this is no library\n")
+    return path
+
+
+@pytest.mark.parametrize("flag", ["--qnn-backend", "--tflite-delegate"])
+def test_a_file_that_is_not_a_library(pytester: pytest.Pytester, flag: str) -> None:
+    path = text_file(pytester.path)
+    sentence = judged(pytester, f"{flag}={path}")
+    assert sentence.startswith(f"{flag} {path}: ")
+
+
+def test_an_rpcmem_that_is_not_a_library(pytester: pytest.Pytester) -> None:
+    path = text_file(pytester.path)
+    assert str(path) in judged(pytester, f"--qnn-rpcmem={path}")
+
+
+@pytest.mark.parametrize(
+    ("flag", "symbol"),
+    [
+        ("--qnn-backend", "QnnInterface_getProviders"),
+        ("--tflite-delegate", "tflite_plugin_create_delegate"),
+        ("--qnn-rpcmem", "rpcmem_alloc"),
+    ],
+)
+def test_a_library_without_the_entry_point(pytester: pytest.Pytester, flag: str, symbol: str) -> None:
+    path = build(pytester.path, UNRELATED)
+    sentence = judged(pytester, f"{flag}={path}")
+    assert str(path) in sentence
+    assert symbol in sentence
+
+
+def test_an_entry_point_that_returns_no_provider(pytester: pytest.Pytester) -> None:
+    path = qnn_library(pytester.path, providers=0)
+    sentence = judged(pytester, f"--qnn-backend={path}")
+    assert sentence.startswith(f"--qnn-backend {path}: ")
+    assert "provider" in sentence
+
+
+def test_a_delegate_plugin_whose_create_returns_null(pytester: pytest.Pytester) -> None:
+    path = build(pytester.path, PLUGIN, ON_LOAD="")
+    sentence = judged(pytester, f"--tflite-delegate={path}")
+    assert sentence.startswith(f"--tflite-delegate {path}: ")
+    assert "NULL" in sentence
+
+
+@pytest.mark.parametrize("sandbox", ["fork", "spawn"])
+@pytest.mark.parametrize(
+    ("on_load", "said"),
+    [("_exit(3)", "exit status 3"), ("abort()", "SIGABRT"), ("for(;;)", "no answer within 1 s")],
+)
+def test_a_backend_that_does_not_survive_its_load(
+    pytester: pytest.Pytester, on_load: str, said: str, sandbox: str
+) -> None:
+    path = qnn_library(pytester.path, on_load=on_load)
+    sentence = judged(pytester, f"--qnn-backend={path}", "--qnn-timeout=1", f"--qnn-sandbox={sandbox}")
+    assert sentence.startswith(f"--qnn-backend {path}: ")
+    assert said in sentence
+
+
+def test_a_delegate_plugin_that_exits_during_its_load(pytester: pytest.Pytester) -> None:
+    path = build(pytester.path, PLUGIN, ON_LOAD="_exit(3)")
+    sentence = judged(pytester, f"--tflite-delegate={path}")
+    assert sentence.startswith(f"--tflite-delegate {path}: ")
+    assert "exit status 3" in sentence
+
+
+def test_both_runtimes_missing(pytester: pytest.Pytester) -> None:
+    (pytester.path / "no_runtime.py").write_text(NO_RUNTIME)
+    pytester.syspathinsert()
+    sentence = judged(pytester, "-p", "no_runtime")
+    assert "tflite_runtime" in sentence
+    assert "ai_edge_litert" in sentence
+
+
+@pytest.mark.parametrize(
+    ("flag", "value"), [("--qnn-backend", "mutant:none"), ("--tflite-delegate", "mutant:none")]
+)
+def test_a_mutant_that_there_is_not(pytester: pytest.Pytester, flag: str, value: str) -> None:
+    assert value in judged(pytester, f"{flag}={value}")

@@ -1,0 +1,229 @@
+from __future__ import annotations
+
+import dataclasses
+from collections import Counter
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from pytest_qnn.cases.delegate import Application, DelegateCase, Fault
+from pytest_qnn.cases.graph import Graph, Node, Tensor
+from pytest_qnn.reference.delegate import ReferenceDelegate, Values
+from pytest_qnn.run.delegate import phase_name, run_delegate_case
+from pytest_qnn.run.delegates import DelegateUnusable, delegate_factory
+from pytest_qnn.run.runtime import Runtime, RuntimeMissing, load_runtime
+from pytest_qnn.trace import DelegateTrace
+import native
+from delegate_doubles import Factory
+
+# x -> NEG -> ABS -> NEG -> ABS; the graph input and a tensor in the middle are outputs too.
+CHAIN = Graph(
+    tensors=tuple(Tensor((2, 3)) for _ in range(5)),
+    nodes=(Node("NEG", (0,), (1,)), Node("ABS", (1,), (2,)), Node("NEG", (2,), (3,)), Node("ABS", (3,), (4,))),
+    inputs=(0,),
+    outputs=(4, 0, 2),
+)
+
+CONVOLUTIONS = Graph(
+    tensors=(
+        Tensor((1, 3, 3, 1)),
+        Tensor((1, 2, 2, 1), data=b"\0\0\x80?" * 4),
+        Tensor((1,), data=bytes(4)),
+        *(Tensor((1, 3, 3, 1)) for _ in range(4)),
+    ),
+    nodes=(
+        Node("CONV_2D", (0, 1, 2), (3,)),
+        Node("CONV_2D", (3, 1, 2), (4,)),
+        Node("CONV_2D", (4, 1, 2), (5,)),
+        Node("RELU", (5,), (6,)),
+    ),
+    inputs=(0,),
+    outputs=(6,),
+)
+
+
+@pytest.fixture(params=["tflite_runtime", "ai_edge_litert"])
+def runtime(request: pytest.FixtureRequest) -> Runtime:
+    try:
+        return load_runtime(request.param)
+    except RuntimeMissing as missing:
+        pytest.skip(str(missing))
+
+
+def run(runtime: Runtime, case: DelegateCase, *specs: str) -> DelegateTrace:
+    chain = [delegate_factory(spec, {}, runtime) for spec in specs or ("reference",)]
+    return run_delegate_case(case, chain, runtime)
+
+
+def test_the_canary_holds_on_both_runtimes(runtime: Runtime) -> None:
+    assert runtime.observed
+
+
+def test_both_runtimes_in_one_process_give_the_same_trace() -> None:
+    case = DelegateCase(CHAIN, (Application("probe", (0,)), Application(claim=(1, 3))), invokes=2)
+    one, other = (run(load_runtime(name), case) for name in ("tflite_runtime", "ai_edge_litert"))
+    assert one == other
+
+
+def test_a_case_without_faults_gives_the_cpus_results(runtime: Runtime) -> None:
+    trace = run(runtime, DelegateCase(CHAIN, (Application(claim=(1, 2)),), invokes=2))
+    assert trace.outputs == (trace.cpu, trace.cpu)
+    assert trace.invoke_errors == ("", "")
+    assert trace.inputs == trace.inputs_after
+    assert [node.owner for node in trace.plan] == [-1, 0, -1]
+
+
+def test_three_convolutions_of_a_first_delegate_are_one_kernel_to_the_second(runtime: Runtime) -> None:
+    case = DelegateCase(CONVOLUTIONS, (Application("probe", (0, 1, 2)), Application()))
+    trace = run(runtime, case)
+    seen = [(node.op, node.inputs, node.outputs, node.owner) for node in trace.applied[1].plan_seen]
+    assert seen == [(51, (0, 1, 2), (5,), 0), (19, (5,), (6,), -1)]
+    assert trace.applied[1].replaces[0].nodes == (3,)
+
+
+def test_the_target_stands_for_its_whole_chain_in_order(runtime: Runtime) -> None:
+    trace = run(runtime, DelegateCase(CHAIN, (Application("probe", (0,)), Application())), "xnnpack", "reference")
+    assert [(one.name, one.is_target, one.step) for one in trace.applied] == [
+        ("probe", False, 0),
+        ("xnnpack", True, 1),
+        ("reference", True, 1),
+    ]
+    assert trace.outputs == (trace.cpu,)
+
+
+def test_every_kernel_is_freed_once_the_interpreter_is_gone(runtime: Runtime) -> None:
+    trace = run(runtime, DelegateCase(CHAIN, (Application(claim=(0, 3)), Application(claim=(1,)))))
+    frees = [event.kernel for event in trace.events if event.kind == "free"]
+    assert sorted(frees) == [kernel.kernel for kernel in trace.kernels] == [0, 1, 2]
+    assert trace.events[-1].kind == "free"
+
+
+@pytest.mark.parametrize("fault", ["prepare", "init", "kernel-prepare"])
+def test_a_failing_application_leaves_the_original_plan_and_a_working_interpreter(
+    runtime: Runtime, fault: Fault
+) -> None:
+    case = DelegateCase(CHAIN, (Application(claim=(0,)), Application("probe", (1, 2), fault)))
+    trace = run(runtime, case)
+    assert [applied.ok for applied in trace.applied] == [True, False]
+    assert trace.applied[1].message
+    assert trace.applied[1].prepare_status == (1 if fault == "prepare" else trace.applied[1].prepare_status)
+    assert trace.plan == trace.applied[1].plan_after == trace.plan_before
+    assert trace.outputs == (trace.cpu,)
+    counts = Counter((event.kind, event.status) for event in trace.events)
+    if fault != "init":
+        assert counts["init", 0] == counts["free", 0] == 2
+
+
+def test_a_kernel_that_fails_to_invoke_is_an_invoke_error_without_outputs(runtime: Runtime) -> None:
+    trace = run(runtime, DelegateCase(CHAIN, (Application("probe", (1,), "kernel-invoke"),), invokes=2))
+    assert all("failed to invoke" in error for error in trace.invoke_errors)
+    assert trace.outputs == ((), ())
+    assert [event.status for event in trace.events if event.kind == "invoke"] == [1, 1]
+
+
+def test_poison_spares_an_output_that_is_a_graph_input(runtime: Runtime) -> None:
+    trace = run(runtime, DelegateCase(CHAIN, poison=(0xAA, 0x55), invokes=2))
+    assert trace.outputs == (trace.cpu, trace.cpu)
+
+
+def test_poison_shows_where_nobody_writes(runtime: Runtime) -> None:
+    class Lazy(ReferenceDelegate):
+        def write_output(self, context: int, index: int, value: Values) -> None:
+            pass
+
+    case = DelegateCase(CHAIN, (Application(),), poison=(0xAA,))
+    trace = run_delegate_case(case, [Factory("lazy", Lazy)], runtime)
+    assert trace.outputs[0][0].data == b"\xaa" * 24
+    assert trace.outputs[0][1] == trace.inputs[0]
+
+
+def test_phases_are_announced_in_order_and_have_names(runtime: Runtime) -> None:
+    case = DelegateCase(CHAIN, (Application("probe", (0,)), Application()), invokes=2)
+    phases: list[int] = []
+    chain = [delegate_factory("reference", {}, runtime)]
+    run_delegate_case(case, chain, runtime, phases.append)
+    assert [phase_name(case, 1, phase) for phase in phases] == [
+        "applying delegate 0",
+        "applying delegate 1",
+        "allocating tensors",
+        "invoke 0",
+        "invoke 1",
+        "destroying the interpreter",
+    ]
+
+
+def test_without_the_canary_callbacks_alone_are_observed(runtime: Runtime) -> None:
+    blind = dataclasses.replace(runtime)
+    blind.__dict__["observed"] = False
+    trace = run(blind, DelegateCase(CHAIN, (Application(claim=(1, 2)),)))
+    assert not trace.observed
+    assert trace.plan_before == trace.plan == ()
+    assert [node.index for node in trace.applied[0].plan_seen] == [0, 1, 2, 3]
+    assert [kernel.nodes for kernel in trace.kernels] == [(1, 2)]
+    assert trace.outputs == (trace.cpu,)
+
+
+def test_a_trace_survives_messagepack(runtime: Runtime) -> None:
+    trace = run(runtime, DelegateCase(CHAIN))
+    assert msgspec.msgpack.decode(msgspec.msgpack.encode(trace), type=DelegateTrace) == trace
+
+
+def test_xnnpack_takes_its_number_of_threads_and_nothing_else(runtime: Runtime) -> None:
+    factory = delegate_factory("xnnpack", {"num_threads": "2"}, runtime)
+    assert run_delegate_case(DelegateCase(CHAIN), [factory], runtime).outputs
+    with pytest.raises(DelegateUnusable, match="num_threads only, not depth"):
+        delegate_factory("xnnpack", {"depth": "2"}, runtime)
+    with pytest.raises(DelegateUnusable, match="must be a number, not 'two'"):
+        delegate_factory("xnnpack", {"num_threads": "two"}, runtime)
+
+
+def test_a_delegate_library_that_is_missing_is_named(runtime: Runtime, tmp_path: Path) -> None:
+    with pytest.raises(DelegateUnusable, match="there is no delegate library .*gone.so"):
+        delegate_factory(str(tmp_path / "gone.so"), {}, runtime)
+
+
+def test_a_file_that_is_not_a_library_is_refused(runtime: Runtime, tmp_path: Path) -> None:
+    path = tmp_path / "text.so"
+    path.write_text("not a library")
+    with pytest.raises(DelegateUnusable, match="cannot be loaded as a library"):
+        delegate_factory(str(path), {}, runtime)
+
+
+def test_a_library_without_the_entry_point_is_refused(runtime: Runtime, tmp_path: Path) -> None:
+    path = native.build(tmp_path, "int answer(void) { return 42; }", "libplain.so")
+    with pytest.raises(DelegateUnusable, match="exports no tflite_plugin_create_delegate"):
+        delegate_factory(str(path), {}, runtime)
+
+
+def test_a_create_that_returns_null_is_told_with_its_reason(runtime: Runtime, tmp_path: Path) -> None:
+    # Its destroy crashes on NULL, which the runtime's own loader would pass (RT-11).
+    path = native.build(
+        tmp_path,
+        "void* tflite_plugin_create_delegate(char** k, char** v, int n, void (*report)(const char*)) {"
+        '  report("no device"); return 0; }'
+        "void tflite_plugin_destroy_delegate(int* d) { *d = 0; }",
+        "libnull.so",
+    )
+    with pytest.raises(DelegateUnusable, match="returned NULL: no device"):
+        delegate_factory(str(path), {}, runtime)
+
+
+def test_an_unknown_mutant_is_named(runtime: Runtime) -> None:
+    with pytest.raises(DelegateUnusable, match="no mutant called 'nobody'"):
+        delegate_factory("mutant:nobody", {}, runtime)
+
+
+def test_the_reference_takes_no_options(runtime: Runtime) -> None:
+    with pytest.raises(DelegateUnusable, match="takes no options"):
+        delegate_factory("reference", {"key": "value"}, runtime)
+
+
+def test_an_unknown_runtime_is_named() -> None:
+    with pytest.raises(RuntimeMissing, match="nobody is not a runtime"):
+        load_runtime("nobody")
+
+
+def test_a_missing_symbol_is_a_lookup_error(runtime: Runtime) -> None:
+    with pytest.raises(LookupError, match="has no symbol NoSuchFunction"):
+        runtime.symbol("NoSuchFunction")

@@ -1,0 +1,93 @@
+from __future__ import annotations
+
+import ctypes
+import mmap
+import os
+from collections.abc import Iterator
+
+import pytest
+
+from pytest_qnn.run.observe import REGION_SLACK, descriptors, regions, resident_bytes, snapshot
+
+SIZE = 3 * 1024 * 1024 + mmap.PAGESIZE
+"""Pages enough to be a mapping that nothing else in this process has."""
+
+
+@pytest.fixture
+def block() -> Iterator[mmap.mmap]:
+    with mmap.mmap(-1, SIZE) as mapping:
+        yield mapping
+
+
+def address_of(mapping: mmap.mmap) -> int:
+    return ctypes.addressof(ctypes.c_char.from_buffer(mapping))
+
+
+def test_an_opened_descriptor_is_counted() -> None:
+    before = descriptors()
+    fd = os.open("/dev/null", os.O_RDONLY)
+    try:
+        assert descriptors() == before + 1
+        assert snapshot().counts()["fds"] == before + 1
+    finally:
+        os.close(fd)
+    assert descriptors() == before
+
+
+def test_mappings_of_a_memfd_are_counted_under_its_name() -> None:
+    fd = os.memfd_create("observed thing")
+    os.ftruncate(fd, mmap.PAGESIZE)
+    first, second = mmap.mmap(fd, mmap.PAGESIZE), mmap.mmap(fd, mmap.PAGESIZE)
+    assert snapshot().counts()["memfd:observed thing"] == 2
+    first.close()
+    assert snapshot().counts()["memfd:observed thing"] == 1
+    second.close()
+    os.close(fd)
+    assert "memfd:observed thing" not in snapshot().counts()
+
+
+def test_a_new_mapping_is_a_region_and_its_touched_pages_are_resident(block: mmap.mmap) -> None:
+    address = address_of(block)
+    assert regions(snapshot().lines, SIZE) == ((address, 0),)
+    block[0] = 1
+    block[SIZE - 1] = 1
+    assert regions(snapshot().lines, SIZE) == ((address, 2 * mmap.PAGESIZE),)
+
+
+def test_resident_bytes_agree_with_smaps(block: mmap.mmap) -> None:
+    for page in range(0, SIZE, 7 * mmap.PAGESIZE):
+        block[page] = 1
+    address = address_of(block)
+    with open("/proc/self/smaps") as smaps:
+        rows = iter(smaps)
+        next(row for row in rows if row.startswith(f"{address:x}-"))
+        rss = next(int(row.split()[1]) for row in rows if row.startswith("Rss:"))
+    assert resident_bytes(address, SIZE) == rss * 1024
+
+
+@pytest.mark.parametrize(
+    ("wanted", "found"),
+    [(SIZE, True), (SIZE + 1, False), (SIZE - REGION_SLACK + 1, True), (SIZE - REGION_SLACK, False)],
+)
+def test_a_region_is_up_to_64_kib_larger_than_wanted(block: mmap.mmap, wanted: int, found: bool) -> None:
+    assert (address_of(block) in dict(regions(snapshot().lines, wanted))) is found
+
+
+def test_a_mapping_that_cannot_be_written_is_no_region() -> None:
+    with mmap.mmap(-1, SIZE, prot=mmap.PROT_READ):
+        assert regions(snapshot().lines, SIZE) == ()
+
+
+def test_memory_of_the_observer_is_no_region(block: mmap.mmap) -> None:
+    assert regions(snapshot().lines, SIZE, own_addresses=[address_of(block) + SIZE - 1]) == ()
+
+
+def test_a_file_of_the_observer_is_no_region() -> None:
+    fd = os.memfd_create("own")
+    os.ftruncate(fd, SIZE)
+    status = os.fstat(fd)
+    with mmap.mmap(fd, SIZE):
+        lines = snapshot().lines
+        assert len(regions(lines, SIZE)) == 1
+        assert regions(lines, SIZE, own_inodes={(status.st_dev, status.st_ino)}) == ()
+    os.close(fd)

@@ -1,0 +1,153 @@
+from __future__ import annotations
+
+import argparse
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import fake_suite
+import pytest
+
+from pytest_qnn import options as opts
+from pytest_qnn.options import BadOption, Options
+from pytest_qnn.profile import PROFILES
+
+DEAR = ("numpy", "hypothesis", "msgspec", "tflite_runtime", "ai_edge_litert")
+
+
+def parse(*arguments: str, ini: dict[str, Any] | None = None, folder: Path = Path()) -> Options:
+    parser = argparse.ArgumentParser()
+    opts.declare(parser.add_argument)
+    return opts.read(vars(parser.parse_args(arguments)), ini or {}, folder)
+
+
+def test_importing_the_plugin_loads_nothing_dear() -> None:
+    code = f"import sys, pytest_qnn.plugin; print([name for name in {DEAR} if name in sys.modules])"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "[]"
+
+
+def test_a_run_that_judges_nothing_loads_nothing_dear(pytester: pytest.Pytester) -> None:
+    pytester.makepyfile(
+        f"""
+        import sys
+
+        def test_nothing_dear():
+            assert [name for name in {DEAR} if name in sys.modules] == []
+        """
+    )
+    result = pytester.runpytest_subprocess("-p", "no:hypothesispytest")
+    result.assert_outcomes(passed=1)
+
+
+def test_a_run_that_judges_nothing_is_quiet(pytester: pytest.Pytester) -> None:
+    pytester.makepyfile("def test_other(): pass")
+    result = pytester.runpytest_inprocess("--strict-markers", "--strict-config", "-p", "no:cacheprovider")
+    result.assert_outcomes(passed=1)
+    assert "qnn:" not in result.stdout.str()
+    assert not (pytester.path / ".pytest-qnn").exists()
+
+
+def test_help_shows_every_option_in_one_group_and_every_ini_twin(pytester: pytest.Pytester) -> None:
+    text = pytester.runpytest_inprocess("--help").stdout.str()
+    group = text.partition("conformance of TensorFlow Lite delegates and QNN memory:")[2].partition("\n\n")[0]
+    ini = text.partition("\n[pytest] ")[2]
+    for one in opts.DECLARED:
+        assert f"  {one.flag}" in group, one.flag
+        assert f"  {one.ini} (" in ini, one.ini
+
+
+def test_profile_names_are_those_of_the_profiles() -> None:
+    assert list(PROFILES) == list(opts.PROFILE_NAMES)
+
+
+def test_without_options_the_reference_is_judged() -> None:
+    options = parse()
+    assert options.delegates == (("reference", ()),)
+    assert (options.backend, options.rpcmem) == ("reference", "emulated")
+    assert (options.given, options.target_given, options.seed) == (frozenset(), False, None)
+
+
+def test_a_delegate_option_belongs_to_the_delegate_named_before_it() -> None:
+    options = parse(
+        "--tflite-delegate=reference",
+        "--tflite-delegate-option=a=1",
+        "--tflite-delegate=xnnpack",
+        "--tflite-delegate-option=b=2=3",
+        "--tflite-delegate-option=c=",
+    )
+    assert options.delegates == (("reference", (("a", "1"),)), ("xnnpack", (("b", "2=3"), ("c", ""))))
+
+
+def test_the_command_line_wins_over_the_ini_file() -> None:
+    ini = {"qnn_profile": "quick", "qnn_timeout": "3", "tflite_delegate": ["xnnpack"], "qnn_strict": "true"}
+    options = parse("--qnn-profile=thorough", "--tflite-delegate=reference", ini=ini)
+    assert (options.profile, options.timeout, options.strict) == ("thorough", 3.0, True)
+    assert options.delegates == (("reference", ()),)
+
+
+def test_ini_options_belong_to_the_last_ini_delegate() -> None:
+    ini = {"tflite_delegate": ["reference", "xnnpack"], "tflite_delegate_option": ["a=1"]}
+    assert parse(ini=ini).delegates == (("reference", ()), ("xnnpack", (("a", "1"),)))
+    assert parse("--tflite-delegate=reference", ini=ini).delegates == (("reference", ()),)
+
+
+def test_paths_of_the_ini_file_are_relative_to_it(tmp_path: Path) -> None:
+    (tmp_path / "lib.so").touch()
+    ini = {"qnn_backend": "proxy:lib.so", "tflite_delegate": ["lib.so", "xnnpack"], "qnn_rpcmem": "emulated"}
+    options = parse(ini=ini, folder=tmp_path)
+    assert options.backend == f"proxy:{tmp_path / 'lib.so'}"
+    assert options.delegates == ((str(tmp_path / "lib.so"), ()), ("xnnpack", ()))
+    assert options.rpcmem == "emulated"
+
+
+def test_ini_twins_are_read_from_the_ini_file(pytester: pytest.Pytester) -> None:
+    pytester.makeini(
+        "[pytest]\nqnn_seed = 5\nqnn_profile = quick\ntflite_delegate =\n  reference\n  xnnpack\n"
+    )
+    pytester.makepyfile("def test_other(): pass")
+    result = pytester.runpytest_inprocess("--strict-config")
+    result.stdout.fnmatch_lines(["qnn: *delegate reference + xnnpack*seed 5, profile quick"])
+
+
+def test_an_ini_value_of_the_wrong_form_is_a_usage_error(pytester: pytest.Pytester) -> None:
+    pytester.makeini("[pytest]\nqnn_strict = perhaps\n")
+    result = pytester.runpytest_inprocess()
+    assert result.ret == pytest.ExitCode.USAGE_ERROR
+    assert result.stderr.str().strip() == "ERROR: --qnn-strict: 'perhaps' is neither true nor false"
+
+
+def test_target_options_of_a_case_file_select_only_a_target() -> None:
+    chosen = opts.with_target_of(Options(seed=4), ("--qnn-backend=mutant:x", "--qnn-timeout", "2"))
+    assert (chosen.backend, chosen.timeout, chosen.seed) == ("mutant:x", 2.0, 4)
+    for arguments in (("--qnn-report=x.json",), ("stray",), ("--no-such",), ("--qnn-backend",)):
+        with pytest.raises(BadOption, match="does not select a target"):
+            opts.with_target_of(Options(), arguments)
+
+
+@pytest.mark.usefixtures("fakes")
+def test_the_header_names_targets_and_seed_when_rules_are_collected(pytester: pytest.Pytester) -> None:
+    pytester.makepyfile(fake_suite.suite("REG-01"))
+    result = pytester.runpytest_inprocess()
+    line = (
+        "qnn: runtime auto, delegate reference, backend reference, rpcmem emulated, seed *, profile default"
+    )
+    result.stdout.fnmatch_lines(["collected 1 item", line])
+
+
+@pytest.mark.usefixtures("fakes")
+def test_the_header_names_the_runtime_in_use_once_it_is_known(pytester: pytest.Pytester) -> None:
+    pytester.makepyfile(fake_suite.suite("PART-01"))
+    pytester.runpytest_inprocess().stdout.fnmatch_lines(
+        ["qnn: runtime fake_runtime 1.2, delegate reference, *"]
+    )
+
+
+@pytest.mark.usefixtures("fakes")
+def test_each_run_draws_a_new_seed_and_an_asked_for_seed_is_used(pytester: pytest.Pytester) -> None:
+    pytester.makepyfile(fake_suite.suite("REG-02"))
+    texts = [pytester.runpytest_inprocess().stdout.str() for _ in range(2)]
+    seeds = [text.partition("--qnn-seed=")[2].split()[0] for text in texts]
+    assert seeds[0] != seeds[1]
+    pytester.runpytest_inprocess("--qnn-seed=77").stdout.fnmatch_lines(["*--qnn-seed=77"])

@@ -1,0 +1,268 @@
+from __future__ import annotations
+
+import json
+import os
+import xml.etree.ElementTree as ET
+from html.parser import HTMLParser
+from pathlib import Path
+from typing import Any
+
+import fake_suite
+import pytest
+
+from pytest_qnn.report import failure, files, terminal
+
+pytestmark = pytest.mark.usefixtures("fakes")
+
+
+def run(pytester: pytest.Pytester, rule_ids: tuple[str, ...], *arguments: str) -> pytest.RunResult:
+    pytester.makepyfile(test_rules=fake_suite.suite(*rule_ids))
+    return pytester.runpytest_inprocess("--qnn-seed=3", *arguments)
+
+
+def report(name: str = "out.json") -> dict[str, Any]:
+    content: dict[str, Any] = json.loads(Path(name).read_text())
+    return content
+
+
+def test_a_failure_text_says_everything(pytester: pytest.Pytester) -> None:
+    result = run(pytester, ("REG-02",))
+    result.stdout.fnmatch_lines(
+        [
+            "REG-02 fail: Sentence of REG-02.",
+            "  level     MUST",
+            "  source    seed 000, section 0",
+            "  target    memory reference",
+            "  expected  0 (success)",
+            "  seen      code 1000 <&>",
+            "  where     step 1",
+            "  picture",
+            "    t0 -> [[]ABS[]]",
+            "          -> t1",
+            "  minimal case",
+            '    {"steps": [[]{"do": "context-create", "context": "c0"}, *',
+            "  examples  1 cases run, *",
+            "  seed      --qnn-seed=3",
+            "  replay    pytest --pyargs pytest_qnn.conformance --qnn-replay .pytest-qnn/*/REG-02.json *",
+        ],
+        consecutive=True,
+    )
+
+
+def test_a_self_check_that_fails_does_not_blame_the_delegate(pytester: pytest.Pytester) -> None:
+    result = run(pytester, ("PART-02",))
+    result.stdout.fnmatch_lines(
+        [
+            "  note      a self-check: *not the delegate",
+            "PART-02 MUST fail (self-check): Sentence of PART-02. *",
+        ]
+    )
+
+
+def test_the_table_counts_verdicts_by_area(pytester: pytest.Pytester) -> None:
+    result = run(pytester, ("REG-01", "REG-02", "REG-03", "REG-06", "PART-01"), "-q")
+    result.stdout.fnmatch_lines(
+        [
+            "delegate target: reference",
+            "area    pass   fail  crash   hang  unsupported  contradiction  inconclusive",
+            "PART       1      .      .      .            .              .             .",
+            "total      1      .      .      .            .              .             .",
+            "",
+            "memory target: reference",
+            "area    pass   fail  crash   hang  unsupported  contradiction  inconclusive",
+            "REG        1      1      1      .            1              .             .",
+            "total      1      1      1      .            1              .             .",
+        ],
+        consecutive=True,
+    )
+
+
+def test_each_rule_that_did_not_pass_has_one_line(pytester: pytest.Pytester) -> None:
+    result = run(pytester, ("REG-01", "REG-03", "REG-06", "REG-07", "REG-08"))
+    result.stdout.fnmatch_lines(
+        [
+            "REG-03 MUST crash: Sentence of REG-03. | seen: SIGSEGV (step 1) | replay: pytest *",
+            "REG-07 MUST inconclusive: Sentence of REG-07. | seen: 1 cases were run and none *",
+            "REG-08 SHOULD fail: Sentence of REG-08. | seen: code 1000 <&> (step 1) | replay: pytest *",
+            "unsupported: REG-06: the key answers 1000",
+        ],
+        consecutive=True,
+    )
+
+
+def test_the_summary_has_no_colour_codes_when_not_on_a_terminal(pytester: pytest.Pytester) -> None:
+    assert "\x1b" not in run(pytester, ("REG-01", "REG-02")).stdout.str()
+
+
+def test_junit_properties_carry_the_verdict(pytester: pytest.Pytester) -> None:
+    run(pytester, ("REG-02",), "--junitxml=out.xml")
+    found = {one.get("name"): one.get("value") for one in ET.parse("out.xml").iter("property")}
+    assert found == {
+        "rule": "REG-02",
+        "level": "MUST",
+        "target": "reference",
+        "verdict": "fail",
+        "examples": "1",
+        "examined": "0",
+    }
+
+
+def test_an_interrupted_run_leaves_an_incomplete_report(pytester: pytest.Pytester) -> None:
+    pytester.makepyfile(
+        test_rules=fake_suite.suite("REG-01") + "\ndef test_stop(): raise KeyboardInterrupt\n\n"
+        'def test_reg_06(judge): judge("REG-06")\n'
+    )
+    pytester.runpytest_inprocess("--qnn-report=out.json", "--no-summary", no_reraise_ctrlc=True)
+    assert report()["complete"] is False
+    assert report()["not_judged"] == ["REG-06"]
+    assert [rule["id"] for rule in report()["targets"][0]["rules"]] == ["REG-01"]
+
+
+def test_a_rule_whose_test_never_came_to_judge_makes_the_report_incomplete(pytester: pytest.Pytester) -> None:
+    pytester.makepyfile("def test_reg_01(judge): assert False")
+    pytester.runpytest_inprocess("--qnn-report=out.json")
+    assert (report()["complete"], report()["not_judged"]) == (False, ["REG-01"])
+
+
+def test_a_mistake_of_the_suite_is_in_the_report_as_inconclusive(pytester: pytest.Pytester) -> None:
+    run(pytester, ("REG-11",), "--qnn-report=out.json")
+    (rule,) = report()["targets"][0]["rules"]
+    assert (rule["verdict"], rule["reason"]) == (
+        "inconclusive",
+        "the suite itself failed: ZeroDivisionError: a mistake of ours",
+    )
+
+
+def test_of_two_verdicts_on_a_rule_the_worse_is_kept(pytester: pytest.Pytester) -> None:
+    pytester.makepyfile(
+        test_rules="""
+        def test_a(judge): judge("REG-02")
+        def test_b(judge): judge("REG-02")
+        """
+    )
+    pytester.makeconftest(
+        """
+        import msgspec
+        from pytest_qnn import engine
+        from pytest_qnn.verdict import Outcome
+
+        judge, calls = engine.judge, []
+
+        def second_time_lucky(*arguments):
+            calls.append(1)
+            verdict = judge(*arguments)
+            if len(calls) == 1:
+                return verdict
+            return msgspec.structs.replace(verdict, outcome=Outcome.PASS, finding=None)
+
+        def pytest_configure(config):
+            engine.judge = second_time_lucky
+
+        def pytest_unconfigure(config):
+            engine.judge = judge
+        """
+    )
+    pytester.runpytest_inprocess("--qnn-report=out.json").assert_outcomes(passed=1, failed=1)
+    assert [rule["verdict"] for rule in report()["targets"][0]["rules"]] == ["fail"]
+
+
+def test_hooks_are_called_with_each_verdict_and_with_the_report(pytester: pytest.Pytester) -> None:
+    pytester.makeconftest(
+        """
+        def pytest_qnn_verdict(config, verdict):
+            print("HOOK", verdict.rule, verdict.outcome.value)
+
+        def pytest_qnn_report(config, document):
+            document["extra"]["board"] = "bench 3"
+        """
+    )
+    result = run(pytester, ("REG-01", "REG-06"), "--qnn-report=out.json", "-s")
+    result.stdout.fnmatch_lines(["*HOOK REG-01 pass", "*HOOK REG-06 unsupported"])
+    assert report()["extra"] == {"board": "bench 3"}
+
+
+def test_a_report_that_cannot_be_written_is_said_and_fails_the_run(
+    pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(path: Path, content: bytes) -> None:
+        raise OSError("no space left")
+
+    monkeypatch.setattr(files, "replace", full)
+    result = run(pytester, ("REG-01",), "--qnn-report=out.json")
+    assert result.ret == pytest.ExitCode.INTERNAL_ERROR
+    result.stdout.fnmatch_lines(["--qnn-report: *out.json could not be written: no space left"])
+
+
+def test_an_unwritable_case_file_does_not_hide_the_verdict(pytester: pytest.Pytester) -> None:
+    (pytester.path / ".pytest-qnn").write_text("in the way")
+    result = run(pytester, ("REG-02",))
+    result.assert_outcomes(failed=1)
+    result.stdout.fnmatch_lines(["  replay    # the case file could not be written: *"])
+
+
+def test_a_file_is_replaced_at_once_and_nothing_is_left_beside_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "out.json"
+    files.replace(path, b"old")
+
+    def torn(self: Path, target: Path) -> Path:
+        raise OSError("gone")
+
+    monkeypatch.setattr(Path, "replace", torn)
+    with pytest.raises(OSError, match="gone"):
+        files.replace(path, b"new")
+    assert path.read_bytes() == b"old"
+    assert os.listdir(tmp_path) == ["out.json"]
+
+
+class Page(HTMLParser):
+    VOID = frozenset(("meta", "br"))
+
+    def __init__(self, text: str) -> None:
+        super().__init__()
+        self.opened: list[str] = []
+        self.names: set[str] = set()
+        self.texts: list[str] = []
+        self.feed(text)
+        self.close()
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.names |= {name for name, _ in attrs}
+        if tag not in self.VOID:
+            self.opened.append(tag)
+
+    def handle_endtag(self, tag: str) -> None:
+        assert self.opened.pop() == tag
+
+    def handle_data(self, data: str) -> None:
+        self.texts.append(data)
+
+
+def test_the_html_page_is_balanced_self_contained_and_escaped(pytester: pytest.Pytester) -> None:
+    run(pytester, ("REG-01", "REG-02", "REG-06"), "--qnn-report=out.html", "--qnn-report=out.json")
+    text = Path("out.html").read_text()
+    page = Page(text)
+    assert page.opened == []
+    assert not page.names & {"src", "href"}
+    assert "code 1000 <&>" in "".join(page.texts)
+    assert "code 1000 <&>" not in text
+    for rule in report()["targets"][0]["rules"]:
+        assert rule["sentence"] in text
+
+
+def test_compact_json_is_the_same_value_in_short_lines() -> None:
+    value = {
+        "steps": [{"do": "alloc", "buffer": f"b{k}", "size": k} for k in range(12)],
+        "empty": [],
+        "n": 1.5,
+    }
+    text = failure.compact(value)
+    assert json.loads(text) == value
+    assert 1 < len(text.splitlines()) <= 14
+    assert max(map(len, text.splitlines())) <= failure.WIDTH + 2
+
+
+def test_a_line_is_one_line_and_not_endless() -> None:
+    assert terminal.one_line("a\n  b") == "a b"
+    assert len(terminal.one_line("x" * 1000)) == terminal.LONGEST_SEEN

@@ -1,0 +1,278 @@
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+from typing import Any
+
+import fake_suite
+import pytest
+
+from pytest_qnn.judging import rule_seed
+
+pytestmark = pytest.mark.usefixtures("fakes")
+
+
+def run(pytester: pytest.Pytester, rule_ids: tuple[str, ...], *arguments: str) -> pytest.RunResult:
+    pytester.makepyfile(test_rules=fake_suite.suite(*rule_ids))
+    return pytester.runpytest_inprocess("-p", "no:cacheprovider", "--strict-markers", *arguments)
+
+
+def case_file(pytester: pytest.Pytester, rule_id: str) -> Path:
+    return next((pytester.path / ".pytest-qnn").glob(f"*/{rule_id}.json"))
+
+
+@pytest.mark.parametrize(
+    ("rule_id", "outcome"),
+    [
+        ("REG-01", {"passed": 1}),
+        ("REG-02", {"failed": 1}),
+        ("REG-03", {"failed": 1}),
+        ("REG-04", {"failed": 1}),
+        ("REG-05", {"failed": 1}),
+        ("REG-06", {"skipped": 1}),
+        ("REG-07", {"failed": 1}),
+        ("REG-08", {"xfailed": 1}),
+        ("REG-09", {"failed": 1}),
+        ("REG-10", {"xfailed": 1}),
+        ("REG-11", {"failed": 1}),
+    ],
+)
+def test_a_verdict_ends_its_test(pytester: pytest.Pytester, rule_id: str, outcome: dict[str, int]) -> None:
+    run(pytester, (rule_id,)).assert_outcomes(**outcome)
+
+
+def test_strict_fails_a_violated_should_and_not_a_may(pytester: pytest.Pytester) -> None:
+    run(pytester, ("REG-08", "REG-10"), "--qnn-strict").assert_outcomes(failed=1, xfailed=1)
+
+
+def test_runxfail_does_not_turn_a_violation_into_a_pass(pytester: pytest.Pytester) -> None:
+    run(pytester, ("REG-08",), "--runxfail").assert_outcomes(failed=1)
+
+
+def test_xfail_and_skip_show_what_was_found(pytester: pytest.Pytester) -> None:
+    result = run(pytester, ("REG-06", "REG-08"), "-rsx")
+    result.stdout.fnmatch_lines(
+        ["SKIPPED*REG-06 unsupported: the key answers 1000", "XFAIL*REG-08*code 1000*"]
+    )
+
+
+def test_an_unknown_rule_is_an_error(pytester: pytest.Pytester) -> None:
+    pytester.makepyfile('def test_mine(judge): judge("REG-99")')
+    result = pytester.runpytest_inprocess()
+    result.assert_outcomes(failed=1)
+    result.stdout.fnmatch_lines(["*LookupError: the catalogue has no rule REG-99"])
+
+
+def test_a_test_cannot_judge_another_rule_than_its_name_promises(pytester: pytest.Pytester) -> None:
+    pytester.makepyfile('def test_reg_01(judge): judge("REG-06")')
+    result = pytester.runpytest_inprocess()
+    result.assert_outcomes(failed=1)
+    result.stdout.fnmatch_lines(["*ValueError: test_reg_01 stands for REG-01 by its name, and judges REG-06"])
+
+
+def test_a_test_with_a_name_of_its_own_may_judge_any_rule(pytester: pytest.Pytester) -> None:
+    pytester.makepyfile('def test_mine(judge): judge("PART-01")')
+    result = pytester.runpytest_inprocess()
+    result.assert_outcomes(passed=1)
+    result.stdout.fnmatch_lines(["delegate target: reference", "PART       1 *"])
+
+
+def test_one_test_may_judge_several_rules(pytester: pytest.Pytester) -> None:
+    pytester.makepyfile('def test_mine(judge): judge("REG-01"); judge("PART-01")')
+    result = pytester.runpytest_inprocess()
+    result.stdout.fnmatch_lines(
+        ["delegate target: reference", "total      1 *", "memory target: *", "total      1 *"]
+    )
+
+
+def test_a_rule_may_be_judged_while_a_fixture_is_set_up(pytester: pytest.Pytester) -> None:
+    pytester.makepyfile(
+        """
+        import pytest
+
+        @pytest.fixture
+        def judged(judge): judge("REG-02")
+
+        def test_mine(judged): pass
+        """
+    )
+    pytester.runpytest_inprocess().stdout.fnmatch_lines(["REG-02 MUST fail: *"])
+
+
+def test_an_unusable_target_ends_the_run_before_any_test(pytester: pytest.Pytester) -> None:
+    pytester.makepyfile(test_first="def test_first(): print('ran')")
+    result = run(pytester, ("REG-01",), "--qnn-backend=mutant:unusable", "-s")
+    assert result.ret == pytest.ExitCode.USAGE_ERROR
+    assert result.stderr.str().strip() == "ERROR: --qnn-backend mutant:unusable: it is no library."
+    assert "ran" not in result.stdout.str().splitlines()
+
+
+def test_a_target_that_no_collected_test_needs_is_not_opened(pytester: pytest.Pytester) -> None:
+    run(pytester, ("PART-01",), "--qnn-backend=mutant:unusable").assert_outcomes(passed=1)
+
+
+def test_collecting_opens_no_target(pytester: pytest.Pytester) -> None:
+    result = run(pytester, ("REG-01",), "--qnn-backend=mutant:unusable", "--collect-only", "-q")
+    assert result.ret == pytest.ExitCode.OK
+
+
+def test_targets_are_closed_at_the_end(pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("FAKE_LOG", str(pytester.path / "log"))
+    run(pytester, ("REG-02", "PART-01"))
+    assert sorted((pytester.path / "log").read_text().splitlines()) == ["closed delegate", "closed memory"]
+
+
+def test_markers_select_half_of_the_catalogue(pytester: pytest.Pytester) -> None:
+    run(pytester, ("REG-01", "PART-01"), "-m", "qnn_delegate").assert_outcomes(passed=1, deselected=1)
+    run(pytester, ("PART-01", "PART-02"), "-m", "not qnn_self_check").assert_outcomes(passed=1, deselected=1)
+
+
+def test_the_seed_of_a_rule_depends_on_the_run_and_the_rule_alone() -> None:
+    assert rule_seed(1, "REG-08") == 17345671656881  # a stored --qnn-seed must keep its meaning
+    assert len({rule_seed(run_seed, rule) for run_seed in (1, 2) for rule in ("REG-08", "REG-09")}) == 4
+
+
+def test_a_finding_leaves_a_case_file(pytester: pytest.Pytester) -> None:
+    run(pytester, ("REG-03",), "--qnn-seed=9")
+    content = json.loads(case_file(pytester, "REG-03").read_text())
+    assert content == {
+        "schema": 1,
+        "rule": "REG-03",
+        "subject": "memory",
+        "target": "reference",
+        "options": ["--qnn-backend=reference", "--qnn-rpcmem=emulated"],
+        "seed": 9,
+        "case": {
+            "steps": [{"do": "context-create", "context": "c0"}, {"do": "context-free", "context": "crash"}]
+        },
+        "expected": "the call returns, with success or an error",
+        "seen": "SIGSEGV",
+    }
+    assert (pytester.path / ".pytest-qnn" / ".gitignore").read_text() == "*\n"
+
+
+def test_rules_that_pass_or_are_unsupported_leave_no_case_file(pytester: pytest.Pytester) -> None:
+    run(pytester, ("REG-01", "REG-06", "REG-07"))
+    assert not (pytester.path / ".pytest-qnn").exists()
+
+
+def test_replay_repeats_the_sandbox_and_timeout_that_were_asked_for(pytester: pytest.Pytester) -> None:
+    run(pytester, ("REG-02",), "--qnn-timeout=2", "--qnn-sandbox=spawn")
+    options = json.loads(case_file(pytester, "REG-02").read_text())["options"]
+    assert options[-2:] == ["--qnn-sandbox=spawn", "--qnn-timeout=2"]
+
+
+def test_replay_judges_only_the_rule_of_the_file_and_says_still_fails(pytester: pytest.Pytester) -> None:
+    run(pytester, ("REG-01", "REG-02"))
+    result = run(pytester, ("REG-01", "REG-02"), "--qnn-replay", str(case_file(pytester, "REG-02")))
+    result.assert_outcomes(failed=1, deselected=1)
+    result.stdout.fnmatch_lines(["REG-02 on reference: STILL FAILS: expected 0 (success); seen code 1000*"])
+
+
+def rewritten(path: Path, **changes: Any) -> Path:
+    path.write_text(json.dumps(json.loads(path.read_text()) | changes))
+    return path
+
+
+@pytest.mark.parametrize(
+    ("rule_id", "outcome", "line"),
+    [
+        ("REG-01", "passed", "REG-01 on reference: FIXED: the rule holds in this case (1 calls examined)"),
+        ("REG-06", "failed", "REG-06 on reference: CANNOT RUN: the key answers 1000"),
+        (
+            "REG-07",
+            "failed",
+            "REG-07 on reference: CANNOT RUN: the case ran, and let the rule look at nothing",
+        ),
+        ("PART-01", "failed", "PART-01 on reference: CANNOT RUN: the file has a memory case, and PART-01 *"),
+    ],
+)
+def test_replay_says_what_became_of_the_case(
+    pytester: pytest.Pytester, rule_id: str, outcome: str, line: str
+) -> None:
+    run(pytester, ("REG-02",))
+    path = rewritten(case_file(pytester, "REG-02"), rule=rule_id)
+    result = run(pytester, (rule_id,), "--qnn-replay", str(path))
+    result.assert_outcomes(**{outcome: 1})
+    result.stdout.fnmatch_lines([line])
+
+
+def test_replay_takes_the_target_of_the_file_unless_the_command_line_names_one(
+    pytester: pytest.Pytester,
+) -> None:
+    run(pytester, ("REG-02",))
+    path = rewritten(case_file(pytester, "REG-02"), options=["--qnn-backend=mutant:other"])
+    run(pytester, ("REG-02",), f"--qnn-replay={path}").stdout.fnmatch_lines(["REG-02 on mutant:other: *"])
+    chosen = run(pytester, ("REG-02",), f"--qnn-replay={path}", "--qnn-backend=reference")
+    chosen.stdout.fnmatch_lines(["REG-02 on reference: *"])
+
+
+def test_replay_on_a_target_of_the_file_that_is_gone_cannot_run(pytester: pytest.Pytester) -> None:
+    run(pytester, ("REG-02",))
+    path = rewritten(case_file(pytester, "REG-02"), options=["--qnn-backend=/gone/lib.so"])
+    result = run(pytester, ("REG-02",), f"--qnn-replay={path}")
+    assert result.ret == pytest.ExitCode.USAGE_ERROR
+    result.stderr.fnmatch_lines(["ERROR: --qnn-replay * CANNOT RUN: --qnn-backend: '/gone/lib.so' is not*"])
+
+
+def test_replay_without_the_test_of_its_rule_is_a_usage_error(pytester: pytest.Pytester) -> None:
+    run(pytester, ("REG-02",))
+    result = run(pytester, ("REG-01",), f"--qnn-replay={case_file(pytester, 'REG-02')}")
+    assert result.ret == pytest.ExitCode.USAGE_ERROR
+    result.stderr.fnmatch_lines(["ERROR: --qnn-replay: no collected test judges REG-02; *"])
+
+
+def test_replay_leaves_the_report_of_the_whole_run_alone(pytester: pytest.Pytester) -> None:
+    run(pytester, ("REG-02",), "--qnn-report=out.json")
+    before = (pytester.path / "out.json").read_bytes()
+    run(pytester, ("REG-02",), "--qnn-report=out.json", f"--qnn-replay={case_file(pytester, 'REG-02')}")
+    assert (pytester.path / "out.json").read_bytes() == before
+
+
+@pytest.mark.usefixtures("fakes_outside")
+class TestWithXdist:
+    def run(
+        self, pytester: pytest.Pytester, rule_ids: tuple[str, ...], *arguments: str
+    ) -> tuple[pytest.RunResult, dict[str, dict[str, Any]]]:
+        pytester.makepyfile(test_rules=fake_suite.suite(*rule_ids))
+        result = pytester.runpytest_subprocess("-p", "fake_suite", "--qnn-report=out.json", *arguments)
+        document = json.loads(Path("out.json").read_text()) if os.path.exists("out.json") else {"targets": []}
+        return result, {rule["id"]: rule for target in document["targets"] for rule in target["rules"]}
+
+    def test_verdicts_and_seeds_are_those_of_a_serial_run(self, pytester: pytest.Pytester) -> None:
+        rules = ("REG-01", "REG-02", "REG-06", "REG-08", "PART-01")
+        _, serial = self.run(pytester, rules, "--qnn-seed=3")
+        result, spread = self.run(pytester, rules, "--qnn-seed=3", "-n2")
+        result.assert_outcomes(passed=2, failed=1, skipped=1, xfailed=1)
+        for rule in (*serial.values(), *spread.values()):
+            del rule["seconds"]
+        assert spread == serial
+
+    def test_workers_share_the_seed_that_the_run_drew(self, pytester: pytest.Pytester) -> None:
+        result, rules = self.run(pytester, ("REG-01", "REG-02"), "-n1")
+        seed = int(result.stdout.str().partition("--qnn-seed=")[2].split()[0])
+        assert {rule: verdict["seed"] for rule, verdict in rules.items()} == {
+            rule: rule_seed(seed, rule) for rule in ("REG-01", "REG-02")
+        }
+
+    def test_a_rule_whose_worker_died_is_a_crash_and_appears_once(self, pytester: pytest.Pytester) -> None:
+        result, rules = self.run(pytester, ("REG-01", "REG-12"), "-n1")
+        assert result.ret == pytest.ExitCode.TESTS_FAILED
+        assert {rule: verdict["verdict"] for rule, verdict in rules.items()} == {
+            "REG-01": "pass",
+            "REG-12": "crash",
+        }
+
+    def test_an_unusable_target_is_one_usage_error(self, pytester: pytest.Pytester) -> None:
+        result, rules = self.run(pytester, ("REG-01",), "-n1", "--qnn-backend=mutant:unusable")
+        assert result.ret == pytest.ExitCode.USAGE_ERROR
+        assert "ERROR: --qnn-backend mutant:unusable: it is no library." in result.stderr.str()
+        assert rules == {}
+
+    def test_replay_works(self, pytester: pytest.Pytester) -> None:
+        self.run(pytester, ("REG-01", "REG-02"))
+        result, _ = self.run(
+            pytester, ("REG-01", "REG-02"), "-n1", "--qnn-replay", str(case_file(pytester, "REG-02"))
+        )
+        result.stdout.fnmatch_lines(["REG-02 on reference: STILL FAILS: *"])
