@@ -9,5 +9,5 @@ if TYPE_CHECKING:
 
 
 def test_err_03(judge: Judge) -> None:
-    """@@After a failed application the plan is the original one, every kernel that was initialised has been freed, and the results are the CPU's."""
+    """After a failed application the plan is restored, kernels are freed and the CPU's results stand."""
     judge("ERR-03")

@@ -1,4 +1,4 @@
-"""LIFE: the life of a kernel. A delegate is judged; self-checks judge the runtime."""
+"""LIFE: the life of a kernel."""
 
 from __future__ import annotations
 
@@ -9,15 +9,15 @@ if TYPE_CHECKING:
 
 
 def test_life_01(judge: Judge) -> None:
-    """init is called once for each kernel, before any prepare of it, and user_data is what init returned."""
+    """A kernel has one init, before any prepare, and its user_data is what init returned."""
     judge("LIFE-01")
 
 
 def test_life_02(judge: Judge) -> None:
-    """prepare may be called many times for one init and must be idempotent."""
+    """A kernel's prepare may be called many times for one init and must be idempotent."""
     judge("LIFE-02")
 
 
 def test_life_04(judge: Judge) -> None:
-    """@@When the interpreter is gone, each successful init has been met by exactly one free of its user_data."""
+    """Each successful init is met by exactly one free when the interpreter is gone."""
     judge("LIFE-04")

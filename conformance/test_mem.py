@@ -9,10 +9,10 @@ if TYPE_CHECKING:
 
 
 def test_mem_01(judge: Judge) -> None:
-    """invoke writes only its kernel's output tensors and memory of the delegate's own."""
+    """A kernel's invoke writes only its kernel's output tensors and memory of the delegate's own."""
     judge("MEM-01")
 
 
 def test_mem_02(judge: Judge) -> None:
-    """invoke does not modify its kernel's inputs."""
+    """A kernel's invoke does not modify its kernel's inputs."""
     judge("MEM-02")

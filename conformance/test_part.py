@@ -1,4 +1,4 @@
-"""PART: claims and partitions. A delegate is judged; self-checks judge the runtime."""
+"""PART: claims and partitions."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ if TYPE_CHECKING:
 
 
 def test_part_01(judge: Judge) -> None:
-    """@@Every node index that Prepare passes to ReplaceNodeSubsetsWithDelegateKernels is in the current execution plan."""
+    """Every claimed node index is in the current execution plan."""
     judge("PART-01")
 
 
@@ -19,12 +19,12 @@ def test_part_02(judge: Judge) -> None:
 
 
 def test_part_04(judge: Judge) -> None:
-    """@@A node that the delegate does not support is left to the CPU; it does not fail in Prepare, in kernel prepare or in invoke."""
+    """An unsupported node is left to the CPU instead of failing."""
     judge("PART-04")
 
 
 def test_part_05(judge: Judge) -> None:
-    """@@Every node of the original plan is carried out by exactly one entry of the plan: the CPU's node or one kernel that replaces it."""
+    """Every node of the original plan is carried out by exactly one entry of the plan."""
     judge("PART-05")
 
 
@@ -34,22 +34,22 @@ def test_part_06(judge: Judge) -> None:
 
 
 def test_part_07(judge: Judge) -> None:
-    """@@A kernel's input_tensors are the tensors that its nodes read and do not produce: sorted, unique, constants included, absent optional ones not."""
+    """input_tensors are what the partition reads and does not produce."""
     judge("PART-07")
 
 
 def test_part_08(judge: Judge) -> None:
-    """@@A kernel's output_tensors are the tensors its nodes write that are read outside it or are graph outputs: sorted and unique."""
+    """output_tensors are what the partition writes for others or for the graph."""
     judge("PART-08")
 
 
 def test_part_09(judge: Judge) -> None:
-    """@@Partitions and plan are those of the runtime's documented algorithm (greedy, in the order of the plan)."""
+    """Partitions and plan are those of the runtime's documented algorithm."""
     judge("PART-09")
 
 
 def test_part_10(judge: Judge) -> None:
-    """@@A kernel computes from nodes_to_replace, input_tensors and output_tensors as given, not from an assumed order or number of them."""
+    """A kernel computes from the nodes and tensors it is given."""
     judge("PART-10")
 
 
@@ -64,5 +64,5 @@ def test_part_15(judge: Judge) -> None:
 
 
 def test_part_16(judge: Judge) -> None:
-    """@@On a graph without a node that it supports, Prepare succeeds and claims nothing; the plan stays as it was and the results are the CPU's."""
+    """On a graph without a supported node nothing is claimed and nothing fails."""
     judge("PART-16")

@@ -1,4 +1,4 @@
-"""PREC: several delegates on one graph. A delegate is judged; self-checks judge the runtime."""
+"""PREC: several delegates on one graph."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ def test_prec_01(judge: Judge) -> None:
 
 
 def test_prec_02(judge: Judge) -> None:
-    """@@A later delegate sees the kernels of earlier ones as nodes with builtin code 51 and their boundary tensors."""
+    """A later delegate sees earlier kernels as nodes with code 51 and their boundary tensors."""
     judge("PREC-02")
 
 

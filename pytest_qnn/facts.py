@@ -21,6 +21,8 @@ class MemoryFacts(msgspec.Struct, frozen=True, kw_only=True):
     operators: tuple[tuple[str, str], ...] = ()
     """(operator, dtype) pairs that compose, validate and finalise on this target."""
     rpcmem: str = "emulated"
+    deaths: tuple[str, ...] = ()
+    """How the process died while more than this was to be learned; what is missing here is then unknown."""
 
     def supports(self, key: int) -> bool:
         """The property key was answered with success."""
@@ -48,3 +50,5 @@ class DelegateFacts(msgspec.Struct, frozen=True, kw_only=True):
     """Every delegate of the chain obeys `Application.claim`."""
     observed: bool = True
     """Plans and kernels can be read on this runtime (the canary held)."""
+    deaths: tuple[str, ...] = ()
+    """How the process died while more than this was to be learned."""

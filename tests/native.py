@@ -23,7 +23,11 @@ struct Interface {
 static Error unsupported(void) { return 1000; }
 static uintptr_t next_handle = 0x100;
 static Error create2(void* a, void* b, uintptr_t* out) { (void)a; (void)b; *out = ++next_handle; return 0; }
-static Error log_create(void* a, uint32_t b, uintptr_t* out) { (void)a; (void)b; *out = ++next_handle; return 0; }
+static Error backend_create(void* a, void* b, uintptr_t* out) {
+  ON_BACKEND;
+  return create2(a, b, out);
+}
+static Error log_create(void* a, uint32_t b, uintptr_t* out) { return create2(a, (void*)(long)b, out); }
 static Error ok1(void* a) { (void)a; return 0; }
 static Error ok2(void* a, void* b) { (void)a; (void)b; return 0; }
 static Error context_create(void* a, void* b, void* c, uintptr_t* out) {
@@ -40,7 +44,7 @@ __attribute__((constructor)) static void on_load(void) { ON_LOAD; }
 Error QnnInterface_getProviders(struct Interface*** list, uint32_t* count) {
   if (!list || !count) return 1004;
   for (int i = 0; i < 71; ++i) interface.table[i] = (void*)unsupported;
-  interface.table[1] = (void*)create2;        /* backendCreate */
+  interface.table[1] = (void*)backend_create; /* backendCreate */
   interface.table[8] = (void*)ok1;            /* backendFree */
   interface.table[9] = (void*)context_create; /* contextCreate */
   interface.table[14] = (void*)ok2;           /* contextFree */
@@ -66,7 +70,13 @@ def build(folder: Path, source: str, name: str = "libbuilt.so", **macros: str) -
     return path
 
 
-def qnn_library(folder: Path, behaviour: str = "", on_load: str = "", providers: int = 1) -> Path:
-    """A QNN backend that carries out ``behaviour`` in contextCreate and ``on_load`` when it is loaded."""
-    name = f"libqnn{abs(hash((behaviour, on_load, providers))) % 10**8}.so"
-    return build(folder, QNN_SOURCE, name, BEHAVIOUR=behaviour, ON_LOAD=on_load, PROVIDERS=str(providers))
+def qnn_library(
+    folder: Path, behaviour: str = "", *, on_load: str = "", on_backend: str = "", providers: int = 1
+) -> Path:
+    """A QNN backend that carries out ``behaviour`` in contextCreate.
+
+    ``on_load`` is carried out when it is loaded, ``on_backend`` in backendCreate.
+    """
+    name = f"libqnn{len(list(folder.iterdir()))}.so"
+    macros = {"BEHAVIOUR": behaviour, "ON_LOAD": on_load, "ON_BACKEND": on_backend}
+    return build(folder, QNN_SOURCE, name, **macros, PROVIDERS=str(providers))

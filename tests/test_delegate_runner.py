@@ -20,7 +20,12 @@ from delegate_doubles import Factory
 # x -> NEG -> ABS -> NEG -> ABS; the graph input and a tensor in the middle are outputs too.
 CHAIN = Graph(
     tensors=tuple(Tensor((2, 3)) for _ in range(5)),
-    nodes=(Node("NEG", (0,), (1,)), Node("ABS", (1,), (2,)), Node("NEG", (2,), (3,)), Node("ABS", (3,), (4,))),
+    nodes=(
+        Node("NEG", (0,), (1,)),
+        Node("ABS", (1,), (2,)),
+        Node("NEG", (2,), (3,)),
+        Node("ABS", (3,), (4,)),
+    ),
     inputs=(0,),
     outputs=(4, 0, 2),
 )
@@ -83,7 +88,9 @@ def test_three_convolutions_of_a_first_delegate_are_one_kernel_to_the_second(run
 
 
 def test_the_target_stands_for_its_whole_chain_in_order(runtime: Runtime) -> None:
-    trace = run(runtime, DelegateCase(CHAIN, (Application("probe", (0,)), Application())), "xnnpack", "reference")
+    trace = run(
+        runtime, DelegateCase(CHAIN, (Application("probe", (0,)), Application())), "xnnpack", "reference"
+    )
     assert [(one.name, one.is_target, one.step) for one in trace.applied] == [
         ("probe", False, 0),
         ("xnnpack", True, 1),

@@ -3,11 +3,10 @@ from __future__ import annotations
 import ctypes
 import mmap
 import os
-import subprocess
 from collections.abc import Iterator
 from pathlib import Path
-from shutil import which
 
+import native
 import pytest
 
 from pytest_qnn.abi.rpcmem import DEFAULT_FLAGS, HEAP_ID_SYSTEM, INT_MAX
@@ -35,16 +34,6 @@ def rpcmem() -> Iterator[EmulatedRpcmem]:
 
 def alloc(rpcmem: EmulatedRpcmem, size: int) -> int:
     return rpcmem.alloc(HEAP_ID_SYSTEM, DEFAULT_FLAGS, size)
-
-
-def build(folder: Path, source: str) -> str:
-    compiler = which("cc") or which("gcc")
-    if compiler is None:
-        pytest.skip("there is no C compiler")
-    (folder / "lib.c").write_text(source)
-    library = folder / "lib.so"
-    subprocess.run([compiler, "-shared", "-fPIC", "-o", library, folder / "lib.c"], check=True)
-    return str(library)
 
 
 def test_a_second_mapping_of_the_descriptor_sees_what_the_pointer_wrote(rpcmem: EmulatedRpcmem) -> None:
@@ -103,7 +92,7 @@ def test_close_releases_what_is_left() -> None:
 
 
 def test_a_library_is_called_with_the_c_signatures(tmp_path: Path) -> None:
-    rpcmem = open_rpcmem(build(tmp_path, LIBRARY_SOURCE))
+    rpcmem = open_rpcmem(str(native.build(tmp_path, LIBRARY_SOURCE)))
     pointer = rpcmem.alloc(HEAP_ID_SYSTEM, DEFAULT_FLAGS, 64)
     assert pointer
     assert rpcmem.alloc(HEAP_ID_SYSTEM, DEFAULT_FLAGS, 65) == 0
@@ -113,7 +102,12 @@ def test_a_library_is_called_with_the_c_signatures(tmp_path: Path) -> None:
 
 
 def test_a_size_that_no_c_int_holds_is_not_truncated(tmp_path: Path) -> None:
-    assert open_rpcmem(build(tmp_path, LIBRARY_SOURCE)).alloc(HEAP_ID_SYSTEM, DEFAULT_FLAGS, 2**32 + 64) == 0
+    assert (
+        open_rpcmem(str(native.build(tmp_path, LIBRARY_SOURCE))).alloc(
+            HEAP_ID_SYSTEM, DEFAULT_FLAGS, 2**32 + 64
+        )
+        == 0
+    )
 
 
 def test_a_missing_file_is_named(tmp_path: Path) -> None:
@@ -129,6 +123,6 @@ def test_a_file_that_is_no_library_is_named(tmp_path: Path) -> None:
 
 
 def test_missing_symbols_are_named(tmp_path: Path) -> None:
-    library = build(tmp_path, "void rpcmem_free(void *p) { (void)p; }")
+    library = native.build(tmp_path, "void rpcmem_free(void *p) { (void)p; }")
     with pytest.raises(RpcmemUnusable, match=r"does not export rpcmem_alloc, rpcmem_to_fd$"):
-        open_rpcmem(library)
+        open_rpcmem(str(library))

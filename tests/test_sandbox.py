@@ -111,7 +111,10 @@ def test_closing_leaves_no_process_and_no_descriptor(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("on_load", "said"),
-    [("exit(0)", "ended with exit status 0 while loading it"), ("abort()", "died of SIGABRT while loading it")],
+    [
+        ("exit(0)", "ended with exit status 0 while loading it"),
+        ("abort()", "died of SIGABRT while loading it"),
+    ],
 )
 def test_a_library_that_dies_when_loaded_is_unusable(tmp_path: Path, on_load: str, said: str) -> None:
     library = qnn_library(tmp_path, on_load=on_load)
@@ -125,5 +128,16 @@ def test_a_library_that_starts_a_thread_when_loaded_is_not_forked(tmp_path: Path
     try:
         assert target.provenance()["isolation"] == "spawn"
         assert target.run(CASE).death is None
+    finally:
+        target.close()
+
+
+def test_a_target_that_dies_while_it_is_asked_is_still_judged(tmp_path: Path) -> None:
+    library = qnn_library(tmp_path, on_backend="*(volatile int*)8=0")
+    target = open_memory_target(str(library), "emulated", "fork", 5.0)
+    try:
+        assert target.facts.deaths == ("all: the process died of SIGSEGV",)
+        assert target.facts.provider == "MISBEHAVING"
+        assert target.run(CASE).death is not None
     finally:
         target.close()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import ctypes
-from ctypes import c_char_p, c_int, c_long, c_size_t, c_ssize_t, c_void_p
+from ctypes import c_int, c_long, c_size_t, c_void_p
 
 PROT_READ, PROT_WRITE = 1, 2
 MAP_SHARED, MAP_ANONYMOUS = 0x01, 0x20
@@ -17,8 +17,6 @@ mmap.restype, mmap.argtypes = c_void_p, (c_void_p, c_size_t, c_int, c_int, c_int
 munmap = _LIBC.munmap
 munmap.restype, munmap.argtypes = c_int, (c_void_p, c_size_t)
 mincore = _LIBC.mincore
-mincore.restype, mincore.argtypes = c_int, (c_void_p, c_size_t, c_char_p)
-readlink = _LIBC.readlink
-readlink.restype, readlink.argtypes = c_ssize_t, (c_char_p, c_void_p, c_size_t)
+mincore.restype, mincore.argtypes = c_int, (c_void_p, c_size_t, c_void_p)
 mallopt = getattr(_LIBC, "mallopt", None)
 """glibc only."""

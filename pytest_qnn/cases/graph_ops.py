@@ -134,7 +134,7 @@ def _concatenation(build: Builder, choice: Choices) -> None:
     length = sum(build.tensors[part].shape[axis] for part in parts)
     new = (*shape[:axis], length, *shape[axis + 1 :])
     bound = max(map(build.bound, parts))
-    # The format allows negative axes; the choice.second lowest bit picks that spelling.
+    # The format allows negative axes; the second lowest bit picks that spelling.
     spelled = axis - len(shape) if choice.options & 2 else axis
     build.node("CONCATENATION", parts, new, build.params_of(one), bound, axis=spelled)
 

@@ -107,10 +107,15 @@ def decode_graph(
 
 
 def _allowed(dtype: DType, ops: Sequence[Op] | None) -> tuple[Op, ...]:
-    allowed = tuple(op for op in OPS[dtype] if ops is None or op in ops)
+    """The wanted operators, as many for each dtype, so that the dtype shrinks without changing the rest.
+
+    One that the dtype does not have is replaced by the simplest that it has.
+    """
+    wanted = tuple(op for op in MAKE if ops is None or op in ops)
+    allowed = tuple(op for op in wanted if op in OPS[dtype])
     if not allowed:
         raise ValueError(f"no operator of {ops} is generated for {dtype}")
-    return allowed
+    return tuple(op if op in allowed else allowed[0] for op in wanted)
 
 
 def _first(drawn: tuple[Graph, Claims]) -> Graph:

@@ -251,7 +251,7 @@ def _executed_with(facts: MemoryFacts, handle: str) -> Cases:
             execute(scene, name, None, seed=tape.below(16))
         bad = 1 + tape.below((1 << tensors_of(scene, name)) - 1)
         bindings = (
-            Binding("handle", handle) if bad >> tensor & 1 else Binding(seed=tensor)
+            Binding("handle", handle) if bad >> tensor & 1 else Binding()
             for tensor in range(tensors_of(scene, name))
         )
         scene.add(Execute(name, tuple(bindings)))

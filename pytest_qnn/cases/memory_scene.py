@@ -30,6 +30,7 @@ from pytest_qnn.cases.memory import (
     QnnDType,
     QnnOp,
     Register,
+    Write,
 )
 from pytest_qnn.facts import MemoryFacts
 
@@ -218,11 +219,18 @@ class Scene:
         return name
 
     def tensor_memory(self, graph: str, kind: int | None = None) -> tuple[str, ...]:
-        """Register a new buffer of its own for each IO tensor of ``graph``; gives the handles' names."""
+        """Register a new buffer of its own for each IO tensor of ``graph``; gives the handles' names.
+
+        Each buffer is filled, and those of inputs get contents of seeds 1, 2, ...
+        """
         made = self.graphs[graph]
         names: list[str] = []
-        for _ in range(arity(made.op) + 1):
-            buffer = self.alloc(nbytes(made.shape, made.dtype))
+        needed = nbytes(made.shape, made.dtype)
+        for position in range(arity(made.op) + 1):
+            buffer = self.alloc(needed)
+            self.add(Fill(buffer))
+            if position < arity(made.op):
+                self.add(Write(buffer, needed, seed=1 + position, dtype=made.dtype))
             shape = made.shape
             of_type = self.types[0] if kind is None else kind
             names += self.register(made.context, Descriptor(buffer, shape, made.dtype, of_type))

@@ -64,9 +64,7 @@ def embedded(
     around: Act = Scene.around,
 ) -> Callable[[MemoryFacts], st.SearchStrategy[MemoryCase]]:
     """`scenes` with the facts still to come: what a rule gives as its ``cases``."""
-    return lambda facts: scenes(
-        facts, core, core_bytes=core_bytes, before=before, after=after, around=around
-    )
+    return lambda facts: scenes(facts, core, core_bytes=core_bytes, before=before, after=after, around=around)
 
 
 def memory_sequences(

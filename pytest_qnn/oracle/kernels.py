@@ -92,7 +92,7 @@ def _result(node: Node, tensors: TensorTable, operands: list[Array]) -> Array:
 def _activated(node: Node, values: Array) -> Array:
     if node.activation == "NONE":
         return values
-    values = np.maximum(values, 0)
+    values = _relu(values)
     return np.minimum(values, 6) if node.activation == "RELU6" else values
 
 
@@ -130,8 +130,13 @@ def _with_bias(sums: Array, operands: Sequence[Array]) -> Array:
     return np.add(sums, operands[2]) if len(operands) > 2 else sums
 
 
+def _maximum(one: Array, other: Array) -> Array:
+    # Of two zeros numpy's maximum gives either; the CPU kernels give the second, and here RELU keeps -0.
+    return np.where(one > other, one, other)
+
+
 def _relu(value: Array) -> Array:
-    return np.asarray(np.maximum(value, 0))
+    return np.where(value < 0, np.float32(0), value)
 
 
 def _prelu(value: Array, slope: Array) -> Array:
@@ -142,7 +147,7 @@ _ELEMENTWISE: dict[Op, Callable[..., Array]] = {
     "ADD": np.add,
     "SUB": np.subtract,
     "MUL": np.multiply,
-    "MAXIMUM": np.maximum,
+    "MAXIMUM": _maximum,
     "ABS": np.abs,
     "NEG": np.negative,
     "RELU": _relu,

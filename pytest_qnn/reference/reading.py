@@ -40,6 +40,9 @@ _ACTIVATIONS: Final[dict[int, Activation]] = {0: "NONE", 1: "RELU", 3: "RELU6"}
 """TfLiteFusedActivation values that are known here."""
 
 
+_WITH_OPTIONS: Final = frozenset(("ADD", "SUB", "MUL", "CONV_2D", "FULLY_CONNECTED", "CONCATENATION", "MEAN"))
+
+
 class Unknown(Exception):  # noqa: N818 - not an error: the node is left to the CPU
     """An operator, type or option that the Graph types cannot express."""
 
@@ -76,6 +79,8 @@ def read_node(node: int, registration: int) -> Node:
         raise Unknown(f"operator {code}")
     inputs, outputs, options = _NODE.unpack_from(peek.MEMORY, node)
     operands = peek.integers(inputs), peek.integers(outputs)
+    if not options and op in _WITH_OPTIONS:
+        raise Unknown(f"{op} without options")
     if op in ("ADD", "SUB", "MUL"):
         return Node(op, *operands, activation=_activation(peek.integer(options)))
     if op == "CONV_2D":

@@ -52,7 +52,7 @@ def _sweep(_: MemoryFacts) -> st.SearchStrategy[MemoryCase]:
 @rule(
     "CAP-01",
     Level.MUST,
-    "propertyHasCapability answers supported, not supported or unknown key, and nothing else, at any time.",
+    "QnnProperty_hasCapability answers supported, not supported or unknown key only, at any time.",
     source="H:QnnProperty_hasCapability",
     subject="memory",
     cases=_sweep,
@@ -139,7 +139,7 @@ def cap_03(case: MemoryCase, trace: MemoryTrace) -> Examined:
     facts = facts_of(trace)
     if not facts.supports(Property.GROUP_MEMORY):
         answer = facts.capabilities.get(Property.GROUP_MEMORY)
-        raise Unsupported("key 1101 says that there is no memory API" + (f" ({answer})" if answer else ""))
+        raise Unsupported(f"there is no memory API: key 1101 is answered with {named(answer or 0)}")
     count = 0
     for walked in own_steps(case, trace, lambda w: isinstance(w.step, Register) and w.allowed.valid):
         assert isinstance(walked.step, Register)

@@ -52,7 +52,7 @@ def _leave_registered(scene: Scene, tape: Tape) -> None:
 @rule(
     "CTX-01",
     Level.MUST,
-    "contextFree releases every registration of that context.",
+    "QnnContext_free releases every registration of that context.",
     source="seed 002, step 5; H:QnnContext_free",
     subject="memory",
     cases=embedded(_leave_registered),

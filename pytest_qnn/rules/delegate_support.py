@@ -24,6 +24,17 @@ def need_observation(trace: DelegateTrace) -> None:
         )
 
 
+def need_work(trace: DelegateTrace) -> None:
+    """Raises Unsupported when there is no plan to read, or the target failed before it could be judged.
+
+    That it failed is the finding of PART-04 and PART-16, and not of every other rule too.
+    """
+    need_observation(trace)
+    reason = blame(trace)
+    if reason:
+        raise Unsupported(reason)
+
+
 def targets(trace: DelegateTrace) -> Iterator[tuple[int, Applied]]:
     """The applications of the target whose Prepare was called, with their positions."""
     return ((i, a) for i, a in enumerate(trace.applied) if a.is_target and a.prepared)

@@ -25,7 +25,7 @@ from pytest_qnn.verdict import Examined, Level, Violation
 )
 def repeats_itself(case: DelegateCase, trace: DelegateTrace) -> Examined:
     """Compares every later invoke with the first; inputs that a kernel changed are MEM-02's affair."""
-    support.need_observation(trace)
+    support.need_work(trace)
     kernels = support.live_target_kernels(trace)
     if not kernels or support.failure(trace) or trace.inputs_after != trace.inputs:
         return Examined(0, "outputs compared with the first invoke's")
@@ -63,7 +63,7 @@ def overwrites_outputs(case: DelegateCase, trace: DelegateTrace) -> Examined:
     An element counts as not written only when it shows the fill of the first invoke after the first, and
     the different fill of the second after the second: no value of its own can do that.
     """
-    support.need_observation(trace)
+    support.need_work(trace)
     if support.failure(trace) or len(case.poison) < 2 or len(trace.outputs) < 2:
         return Examined(0, "output elements")
     written = {tensor for kernel in support.live_target_kernels(trace) for tensor in kernel.outputs}

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+
 import msgspec
 
 from pytest_qnn.cases.memory import (
@@ -22,6 +24,7 @@ from pytest_qnn.oracle.memory_codes import named
 from pytest_qnn.rules.memory_support import (
     bytes_read,
     demand_code,
+    demand_outputs,
     judge_argument,
     judge_faults,
     judge_valid,
@@ -255,7 +258,7 @@ def drg_09(case: MemoryCase, trace: MemoryTrace) -> Examined:
             if data.strip(bytes([fills[step.buffer]])):
                 raise Violation(f"every byte 0x{fills[step.buffer]:02x}", f"{data[:16].hex(' ')} ...", where)
             count += 1
-    for (_, before), (index, after) in zip(looks, looks[1:], strict=False):
+    for (_, before), (index, after) in itertools.pairwise(looks):
         if before["fds"] != after["fds"]:
             seen_fds = f"{after['fds']} after registering and deregistering"
             raise Violation(f"{before['fds']} open descriptors", seen_fds, f"step {index}, observe")
@@ -305,4 +308,5 @@ def drg_11(case: MemoryCase, trace: MemoryTrace) -> Examined:
                 f"registered again with {named(0)}",
                 f"step {walked.index}",
             )
+    demand_outputs(case, trace, lambda w: "survived:other-deregistered" in w.allowed.notes)
     return Examined(count, "uses of handles that stayed live")

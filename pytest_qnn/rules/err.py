@@ -23,7 +23,7 @@ from pytest_qnn.verdict import Examined, Level
 )
 def failure_leaves_nothing(case: DelegateCase, trace: DelegateTrace) -> Examined:
     """Looks at the target's kernels that were undone because a probe after the target failed."""
-    support.need_observation(trace)
+    support.need_work(trace)
     kernels = support.target_kernels(trace)
     if not kernels or not failed_after_target(trace):
         return Examined(0, "kernels undone")

@@ -64,7 +64,7 @@ def _plain_calls(case: MemoryCase, trace: MemoryTrace) -> list[tuple[int, int, t
 @rule(
     "IF-01",
     Level.MUST,
-    "getProviders succeeds as the first call of all and yields at least one provider that is not NULL.",
+    "QnnInterface_getProviders succeeds as the first call of all and yields a provider that is not NULL.",
     source="seed 002, initialisation; H:QnnInterface_getProviders",
     subject="memory",
     cases=_first_thing,
@@ -88,7 +88,7 @@ def _null_arguments(_: MemoryFacts) -> st.SearchStrategy[MemoryCase]:
 
     def decode(data: bytes) -> MemoryCase:
         tape = Tape(data)
-        steps = [Providers(bool(n & 1), bool(n & 2)) for n in (tape.below(5) for _ in range(_BYTES)) if n < 4]
+        steps = [Providers(n in (1, 3), n in (2, 3)) for n in (tape.below(5) for _ in range(_BYTES)) if n]
         return MemoryCase((Providers(null_list=True), *steps) if not tape.below(2) else tuple(steps))
 
     return st.binary(min_size=_BYTES + 1, max_size=_BYTES + 1).map(decode)
@@ -119,8 +119,7 @@ def if_02(case: MemoryCase, trace: MemoryTrace) -> Examined:
 @rule(
     "IF-05",
     Level.MUST,
-    "A function pointer is NULL only where its feature is not supported; with the memory API both "
-    "memory functions are there.",
+    "A function pointer is NULL only where its feature is not supported.",
     source="H:QnnInterface, QnnProperty",
     subject="memory",
     cases=_first_thing,

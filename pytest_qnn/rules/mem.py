@@ -37,7 +37,7 @@ def leaves_inputs_alone(case: DelegateCase, trace: DelegateTrace) -> Examined:
 
 
 def _untouched(case: DelegateCase, trace: DelegateTrace, *, inputs: bool) -> Examined:
-    support.need_observation(trace)
+    support.need_work(trace)
     what = "an input" if inputs else "not an output"
     for write in trace.writes:
         if write.is_input == inputs and trace.applied[write.application].is_target:

@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterator
 
 from pytest_qnn.abi.qnn_codes import Error, Property
-from pytest_qnn.cases.memory import AnyStep, Deregister, MemoryCase, Register
+from pytest_qnn.cases.memory import AnyStep, Deregister, Execute, MemoryCase, Register
 from pytest_qnn.facts import MemoryFacts
 from pytest_qnn.oracle.memory import Walked, walk
 from pytest_qnn.oracle.memory_codes import low, named, one_of
+from pytest_qnn.oracle.memory_contents import compare
 from pytest_qnn.trace import MemoryTrace, StepSeen
 from pytest_qnn.verdict import Examined, Unsupported, Violation
 
@@ -117,7 +118,20 @@ def judge_valid(
     for walked in own_steps(case, trace, lambda w: w.allowed.valid and own(w)):
         demand_code(walked, {0}, because)
         count += 1
+    demand_outputs(case, trace, own, because)
     return Examined(count, what)
+
+
+def demand_outputs(
+    case: MemoryCase, trace: MemoryTrace, own: Callable[[Walked], bool], because: str = ""
+) -> None:
+    """Raise Violation unless every execute for which ``own`` holds wrote the right output."""
+    if not any(isinstance(step, Execute) for step in case.steps):
+        return
+    for compared in compare(case, trace):
+        if compared.difference and compared.where == "output" and own(compared.walked):
+            demanded = "the right output" + (f": {because}" if because else "")
+            raise Violation(demanded, compared.difference, place(compared.walked))
 
 
 _PRECEDENCE = frozenset({"null-descriptors", "null-handles", "bad-context", "bad-handle", "type-unsupported"})

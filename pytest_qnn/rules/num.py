@@ -67,7 +67,7 @@ def rounds_to_the_nearest_unit(case: DelegateCase, trace: DelegateTrace) -> Exam
 )
 def saturates(case: DelegateCase, trace: DelegateTrace) -> Examined:
     """Looks at elements whose expected value is an end of the range."""
-    support.need_observation(trace)
+    support.need_work(trace)
     looked_at = 0
     for where, expected, seen in judged_outputs(case, trace):
         low, high = expected.least, expected.greatest
@@ -87,7 +87,7 @@ def saturates(case: DelegateCase, trace: DelegateTrace) -> Examined:
 
 
 def _within_bounds(case: DelegateCase, trace: DelegateTrace) -> Examined:
-    support.need_observation(trace)
+    support.need_work(trace)
     looked_at = 0
     for where, expected, seen in judged_outputs(case, trace):
         wrong = mismatch(expected, seen)

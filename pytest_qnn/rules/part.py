@@ -100,7 +100,7 @@ def computes_what_it_was_given(case: DelegateCase, trace: DelegateTrace) -> Exam
 
     A value sent the wrong way is off by its own magnitude: `outputs_are_right` judges only that.
     """
-    support.need_observation(trace)
+    support.need_work(trace)
     kernels = [k for k in support.live_target_kernels(trace) if _intricate(k)]
     if kernels and not support.failure(trace):
         outputs_are_right(
@@ -123,7 +123,7 @@ def _intricate(kernel: Kernel) -> bool:
 )
 def writes_fan_out_outputs(case: DelegateCase, trace: DelegateTrace) -> Examined:
     """Looks at output tensors of a kernel that a node of the same kernel reads too."""
-    support.need_observation(trace)
+    support.need_work(trace)
     shared = [tensor for k in support.live_target_kernels(trace) for tensor in _read_inside(case, trace, k)]
     if shared and not support.failure(trace):
         outputs_are_right(case, trace, f"the fan-out tensors {_named(shared)} written by their kernel")

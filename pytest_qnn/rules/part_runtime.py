@@ -24,7 +24,7 @@ from pytest_qnn.verdict import Examined, Level, Violation
 )
 def covers_every_node_once(case: DelegateCase, trace: DelegateTrace) -> Examined:
     """Opens up every kernel of the final plan; looks only at plans that have one."""
-    support.need_observation(trace)
+    support.need_work(trace)
     live = support.live_kernels(trace)
     if not live:
         return Examined(0, "nodes")
@@ -54,7 +54,7 @@ def covers_every_node_once(case: DelegateCase, trace: DelegateTrace) -> Examined
 )
 def orders_by_dependency(case: DelegateCase, trace: DelegateTrace) -> Examined:
     """Walks every plan that an application left behind."""
-    support.need_observation(trace)
+    support.need_work(trace)
     produced = {tensor for node in case.graph.nodes for tensor in node.outputs}
     looked_at = 0
     for position, applied in _modified(trace):
@@ -104,7 +104,7 @@ def names_kernel_outputs(case: DelegateCase, trace: DelegateTrace) -> Examined:
 
 
 def _boundaries(case: DelegateCase, trace: DelegateTrace, side: str) -> Examined:
-    support.need_observation(trace)
+    support.need_work(trace)
     looked_at = 0
     for kernel in trace.kernels:
         plan = {node.index: node for node in trace.applied[kernel.application].plan_seen}
@@ -146,7 +146,7 @@ def _outputs(case: DelegateCase, kernel: Kernel, plan: dict[int, PlanNode]) -> t
 )
 def partitions_like_the_oracle(case: DelegateCase, trace: DelegateTrace) -> Examined:
     """Compares members and boundaries of kernels, their order, and the plan left behind."""
-    support.need_observation(trace)
+    support.need_work(trace)
     looked_at = 0
     for position, applied in _modified(trace):
         kernels: list[tuple[tuple[int, ...], tuple[int, ...], tuple[int, ...]]] = []
@@ -179,7 +179,7 @@ def _kernels(kernels: list[tuple[tuple[int, ...], tuple[int, ...], tuple[int, ..
 )
 def does_not_split_its_claim(case: DelegateCase, trace: DelegateTrace) -> Examined:
     """Compares the number of kernels with the oracle's for the union of all Replace calls of one Prepare."""
-    support.need_observation(trace)
+    support.need_work(trace)
     looked_at = 0
     for position, applied in _modified(trace):
         if not applied.is_target:

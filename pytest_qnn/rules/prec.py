@@ -24,7 +24,7 @@ _MODIFY = "tflite/core/subgraph.cc, Subgraph::ModifyGraphWithDelegateImpl"
 )
 def serves_the_first(case: DelegateCase, trace: DelegateTrace) -> Examined:
     """Looks at the claims of all successful applications in order."""
-    support.need_observation(trace)
+    support.need_work(trace)
     owner: dict[int, int] = {}
     for kernel in trace.kernels:
         if trace.applied[kernel.application].ok:
@@ -53,7 +53,7 @@ def serves_the_first(case: DelegateCase, trace: DelegateTrace) -> Examined:
 )
 def shows_earlier_kernels(case: DelegateCase, trace: DelegateTrace) -> Examined:
     """Looks at every plan that a later Prepare could read."""
-    support.need_observation(trace)
+    support.need_work(trace)
     looked_at = 0
     for position, applied in enumerate(trace.applied):
         if not applied.prepared or not all(a.ok for a in trace.applied[:position]):
@@ -110,7 +110,7 @@ def works_in_any_position(case: DelegateCase, trace: DelegateTrace) -> Examined:
 )
 def failure_undoes_all(case: DelegateCase, trace: DelegateTrace) -> Examined:
     """Looks at cases in which the target was applied and a probe after it failed."""
-    support.need_observation(trace)
+    support.need_work(trace)
     if not failed_after_target(trace):
         return Examined(0, "kernels undone")
     undone_to_cpu(case, trace)

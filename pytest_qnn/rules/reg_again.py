@@ -5,7 +5,13 @@ from __future__ import annotations
 from pytest_qnn.cases.memory import Deregister, Execute, MemoryCase, Register
 from pytest_qnn.cases.memory_strategies import Scene, Tape, embedded
 from pytest_qnn.oracle.memory import Walked
-from pytest_qnn.rules.memory_support import demand_code, judge_valid, own_steps, require_memory
+from pytest_qnn.rules.memory_support import (
+    demand_code,
+    demand_outputs,
+    judge_valid,
+    own_steps,
+    require_memory,
+)
 from pytest_qnn.rules.rule import rule
 from pytest_qnn.trace import MemoryTrace
 from pytest_qnn.verdict import Examined, Level
@@ -20,10 +26,7 @@ def _survivor(walked: Walked, *events: str) -> bool:
 def _twice(scene: Scene, tape: Tape) -> None:
     context = scene.any_context(tape)
     graph = scene.prepare(context, tape) if tape.below(2) else ""
-    if graph:
-        handles = scene.tensor_memory(graph)
-    else:
-        handles = scene.register(context, scene.descriptor(tape))
+    handles = scene.tensor_memory(graph) if graph else scene.register(context, scene.descriptor(tape))
     chosen = handles[tape.below(len(handles))]
     for _ in range(1 + tape.below(2)):
         scene.add(Register(context, (scene.handles[chosen].descriptor,), (scene.name("h"),)))
@@ -51,6 +54,7 @@ def reg_21(case: MemoryCase, trace: MemoryTrace) -> Examined:
             count += 1
         elif walked.allowed.valid and _survivor(walked, "duplicate-refused"):
             demand_code(walked, {0}, "a refused repetition leaves the first handle valid")
+    demand_outputs(case, trace, lambda w: _survivor(w, "duplicate-refused"))
     return Examined(count, "repeated registrations")
 
 
@@ -93,10 +97,7 @@ def _in_contexts(scene: Scene, tape: Tape) -> None:
     contexts = [scene.context() for _ in range(2 + tape.below(2))]
     keeper = contexts[tape.below(len(contexts))]
     graph = scene.prepare(keeper, tape) if tape.below(2) else ""
-    if graph:
-        kept = scene.tensor_memory(graph)
-    else:
-        kept = scene.register(keeper, scene.descriptor(tape))
+    kept = scene.tensor_memory(graph) if graph else scene.register(keeper, scene.descriptor(tape))
     shared = scene.handles[kept[tape.below(len(kept))]].descriptor
     others = [scene.register(context, shared)[0] for context in contexts if context != keeper]
     scene.deregister(others[tape.below(len(others))])

@@ -10,7 +10,7 @@ from pytest_qnn.facts import DelegateFacts
 from pytest_qnn.run.delegate import run_delegate_case
 from pytest_qnn.run.delegates import DelegateUnusable, delegate_factory
 from pytest_qnn.run.runtime import RuntimeMissing, load_runtime
-from pytest_qnn.run.worker import LEARN, DelegateSpec, OnStep, Unusable
+from pytest_qnn.run.worker import ASKED, DelegateSpec, Depth, OnStep, Unusable
 from pytest_qnn.trace import DelegateTrace
 
 _CASE = msgspec.msgpack.Decoder(DelegateCase)
@@ -32,10 +32,10 @@ class DelegateWorker:
             raise Unusable(str(error)) from None
         self._names = tuple(name for name, _ in spec.delegates)
 
-    def facts(self) -> DelegateFacts:
-        """Learn what the chain is, and that each of its delegates can be made."""
+    def facts(self, depth: Depth = "all") -> DelegateFacts:
+        """Learn what the chain is, and with ``all`` that each of its delegates can be made."""
         try:
-            for factory in self._chain:
+            for factory in self._chain if depth == "all" else ():
                 factory.make(Application()).close()
         except DelegateUnusable as error:
             raise Unusable(str(error)) from None
@@ -60,6 +60,6 @@ class DelegateWorker:
 
     def handle(self, request: bytes, on_step: OnStep) -> bytes:
         """Facts or trace as MessagePack."""
-        if request == LEARN:
-            return msgspec.msgpack.encode(self.facts())
+        if request in ASKED:
+            return msgspec.msgpack.encode(self.facts(ASKED[request]))
         return msgspec.msgpack.encode(self.run(_CASE.decode(request), on_step))

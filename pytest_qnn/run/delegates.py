@@ -156,10 +156,13 @@ class _PluginFactory:
         for function in ("tflite_plugin_create_delegate", "tflite_plugin_destroy_delegate"):
             if not hasattr(library, function):
                 raise DelegateUnusable(f"{path} is no delegate plugin: it exports no {function}")
+        self.make(Application()).close()  # so that a create that gives nothing is told at once
 
     def make(self, _application: Application) -> LiveDelegate:
-        """What ``load_delegate`` does, but for one thing: when create returned NULL, the runtime's
-        object would call destroy with NULL (RT-11), which is not what is judged here.
+        """Do what ``load_delegate`` does, but for one thing.
+
+        When create returned NULL, the runtime's object would call destroy with NULL (RT-11), which is
+        not what is judged here.
         """
         owner = self._class.__new__(self._class)
         try:

@@ -53,7 +53,7 @@ from pytest_qnn.run import memory_buffers, memory_graphs, memory_register
 from pytest_qnn.run.memory_learn import learn
 from pytest_qnn.run.memory_state import Buffer, Context, MemHandle, Skip, State
 from pytest_qnn.run.observe import keep_large_blocks_visible
-from pytest_qnn.run.qnn_client import NullFunction, QnnClient
+from pytest_qnn.run.qnn_client import NullFunction, QnnClient, array_of
 from pytest_qnn.run.qnn_library import QnnEntry
 from pytest_qnn.run.rpcmem import Rpcmem
 from pytest_qnn.trace import MemoryTrace, StepSeen
@@ -146,7 +146,7 @@ def _close(state: State) -> list[tuple[str, int]]:
     left = [*state.retired, *state.handles.values(), *state.contexts.values(), *state.buffers.values()]
     for handle in left:
         if isinstance(handle, MemHandle) and handle.live:
-            call("memDeRegister", (ctypes.c_void_p * 1)(handle.value), 1)
+            call("memDeRegister", array_of(ctypes.c_void_p, 1)(handle.value), 1)
     for context in left:
         if isinstance(context, Context) and context.live:
             call("contextFree", context.value, None)

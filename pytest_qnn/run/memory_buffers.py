@@ -12,6 +12,7 @@ from pytest_qnn.cases.data import contents
 from pytest_qnn.cases.memory import Alloc, Fill, Free, Observe, PointerKind, QnnDType, Read, ToFd, Write
 from pytest_qnn.run.memory_state import Buffer, Skip, State
 from pytest_qnn.run.observe import regions, snapshot
+from pytest_qnn.run.qnn_client import array_of
 from pytest_qnn.trace import StepSeen
 
 _PAGE = os.sysconf("SC_PAGE_SIZE")
@@ -34,7 +35,7 @@ def mapped(address: int, size: int) -> bool:
     """Every page of [address, address + size) is mapped into this process."""
     start = address & -_PAGE
     pages = (address + size - start + _PAGE - 1) // _PAGE
-    seen = ctypes.create_string_buffer(pages)
+    seen = array_of(ctypes.c_ubyte, pages)()
     return int(libc.mincore(start, address + size - start, seen)) == 0
 
 
@@ -151,8 +152,10 @@ def _pointer(state: State, name: str, kind: PointerKind) -> int:
 
 
 def _writable(address: int) -> bool:
-    # The kernel writes the byte for us, and says EFAULT where we would get SIGSEGV or SIGBUS.
-    if int(libc.readlink(b"/proc/self", address, 1)) != 1:
+    # The kernel writes the byte for us (mincore's answer about a page that is there), and says EFAULT where
+    # we would get SIGSEGV or SIGBUS.
+    here = ctypes.addressof(_UNKNOWN) & -_PAGE
+    if int(libc.mincore(here, _PAGE, address)) != 0:
         return False
     ctypes.memset(address, 0, 1)
     return True

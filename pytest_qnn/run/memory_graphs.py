@@ -13,7 +13,7 @@ from pytest_qnn.cases.memory import BOGUS, NULL, Binding, Execute, Prepare
 from pytest_qnn.oracle.qnn_ops import ELEMENT_BYTES
 from pytest_qnn.run.memory_buffers import data_of, mapped
 from pytest_qnn.run.memory_state import BOGUS_HANDLE, LARGE, Graph, MemHandle, Skip, State
-from pytest_qnn.run.qnn_client import Operator, QnnClient
+from pytest_qnn.run.qnn_client import Operator, QnnClient, array_of
 from pytest_qnn.trace import StepSeen
 
 FILL = 0xEE
@@ -33,7 +33,7 @@ class ClientMemory:
         self.size = size
         self._small: Any = None
         if size < LARGE:
-            self._small = ctypes.create_string_buffer(size)
+            self._small = array_of(ctypes.c_char, size)()
             self.address = ctypes.addressof(self._small)
             return
         flags = libc.MAP_SHARED | libc.MAP_ANONYMOUS

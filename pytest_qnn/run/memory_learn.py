@@ -11,17 +11,27 @@ from pytest_qnn.run.memory_state import Context, Skip, State
 from pytest_qnn.run.qnn_client import NullFunction, Operator, QnnClient, low
 from pytest_qnn.run.qnn_library import QnnEntry
 from pytest_qnn.run.rpcmem import Rpcmem
+from pytest_qnn.run.worker import Depth
 
 KEYS = (101, 107, 202, 215, 217, 220, 301, 304, 317, 318, 502, 1001, 1101, 1102, 1103, 1104, 1501)
 """The property keys that rules are gated by (`pytest_qnn.abi.qnn_codes.Property`)."""
 
 
-def learn(entry: QnnEntry, rpcmem: Rpcmem) -> MemoryFacts:
-    """Open a session, ask for versions and capabilities, and try every operator once."""
+UNTRIED = ((OPERATORS[0], DTYPES[0]),)
+"""The operators taken for granted where a target cannot be asked: its rules then show why not."""
+
+
+def learn(entry: QnnEntry, rpcmem: Rpcmem, depth: Depth = "all") -> MemoryFacts:
+    """Open a session, ask for versions and capabilities, and try every operator once.
+
+    ``identity``: no session and no graph; ``nothing``: no call at all.
+    """
+    if depth == "nothing":
+        return MemoryFacts(operators=UNTRIED, rpcmem=rpcmem.name)
     client = QnnClient(entry)
     state = State(client, rpcmem)
     try:
-        is_open = state.session.open()
+        is_open = depth == "all" and state.session.open()
         interface = client.interface
         if interface is None:
             return MemoryFacts(session=tuple(state.session.codes), rpcmem=rpcmem.name)
@@ -33,7 +43,7 @@ def learn(entry: QnnEntry, rpcmem: Rpcmem) -> MemoryFacts:
             session=tuple(state.session.codes),
             capabilities=_capabilities(client),
             null_functions=client.null_functions(),
-            operators=_operators(state) if is_open else (),
+            operators=_operators(state) if is_open else UNTRIED if depth == "identity" else (),
             rpcmem=rpcmem.name,
         )
     finally:

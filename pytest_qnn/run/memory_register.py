@@ -25,7 +25,7 @@ from pytest_qnn.cases.memory import (
 from pytest_qnn.oracle.qnn_ops import ELEMENT_BYTES
 from pytest_qnn.run.memory_buffers import descriptor_of
 from pytest_qnn.run.memory_state import Buffer, Context, MemHandle, Skip, State
-from pytest_qnn.run.qnn_client import UNTOUCHED, data_type, low
+from pytest_qnn.run.qnn_client import UNTOUCHED, array_of, data_type, low
 from pytest_qnn.trace import StepSeen
 
 BOGUS_FD = 1 << 20
@@ -62,7 +62,7 @@ def register(state: State, step: Register) -> StepSeen:
     context = state.context_value(step.context)
     count = len(step.descriptors) if step.count is None else step.count
     room = max(count, len(step.descriptors), len(step.handles), 1)
-    handles = (ctypes.c_void_p * room)(*[UNTOUCHED] * room)
+    handles = array_of(ctypes.c_void_p, room)(*[UNTOUCHED] * room)
     with contextlib.ExitStack() as opened:
         described, kept = _describe(state, step.descriptors, room, opened)
         before = bytes(described)
@@ -90,7 +90,7 @@ def deregister(state: State, step: Deregister) -> StepSeen:
     wanted = [state.handle_value(name) for name in step.handles]
     count = len(wanted) if step.count is None else step.count
     room = max(count, len(wanted), 1)
-    handles = (ctypes.c_void_p * room)(*wanted)
+    handles = array_of(ctypes.c_void_p, room)(*wanted)
     code = state.client.call("memDeRegister", None if step.null_handles else handles, count)
     # Handles that are refused (8001) do not keep the valid ones of the call from being deregistered.
     if not step.null_handles and low(code) in (Error.SUCCESS, Error.MEM_ERROR_INVALID_HANDLE):
@@ -113,11 +113,11 @@ def _describe(
     state: State, descriptors: tuple[Descriptor, ...], room: int, opened: contextlib.ExitStack
 ) -> tuple[Any, list[Any]]:
     """The C array (of ``room`` elements, the surplus zero), and what its pointers lead to."""
-    array = (MemDescriptor * room)()
+    array = array_of(MemDescriptor, room)()
     kept: list[Any] = []
     for slot, descriptor in zip(array, descriptors, strict=False):
         buffer = _buffer(state, descriptor.buffer)
-        dimensions = (ctypes.c_uint32 * len(descriptor.shape))(*descriptor.shape)
+        dimensions = array_of(ctypes.c_uint32, len(descriptor.shape))(*descriptor.shape)
         kept.append(dimensions)
         slot.memShape.numDim = len(descriptor.shape)
         slot.memShape.dimSize = dimensions

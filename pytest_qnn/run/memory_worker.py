@@ -18,7 +18,7 @@ from pytest_qnn.cases.memory import (
 from pytest_qnn.facts import MemoryFacts
 from pytest_qnn.run.memory import learn, run_memory_case
 from pytest_qnn.run.memory_sources import MemorySource
-from pytest_qnn.run.worker import LEARN, MemorySpec, OnStep
+from pytest_qnn.run.worker import ASKED, Depth, MemorySpec, OnStep
 from pytest_qnn.trace import MemoryTrace
 
 _CASE = msgspec.msgpack.Decoder(MemoryCase)
@@ -45,10 +45,10 @@ class MemoryWorker:
     def __init__(self, spec: MemorySpec) -> None:
         self._source = MemorySource(spec.backend, spec.rpcmem)
 
-    def facts(self) -> MemoryFacts:
-        """Learn what the backend is; this initialises it."""
+    def facts(self, depth: Depth = "all") -> MemoryFacts:
+        """Learn what the backend is; with ``all`` this initialises it."""
         with self._source.open() as (entry, rpcmem):
-            return learn(entry, rpcmem)
+            return learn(entry, rpcmem, depth)
 
     def warm(self) -> None:
         """Run our own code once, on the reference, so that a fork finds every cache filled."""
@@ -61,6 +61,6 @@ class MemoryWorker:
 
     def handle(self, request: bytes, on_step: OnStep) -> bytes:
         """Facts or trace as MessagePack."""
-        if request == LEARN:
-            return msgspec.msgpack.encode(self.facts())
+        if request in ASKED:
+            return msgspec.msgpack.encode(self.facts(ASKED[request]))
         return msgspec.msgpack.encode(self.run(_CASE.decode(request), on_step))

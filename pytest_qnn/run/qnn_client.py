@@ -7,14 +7,15 @@ low 16 bits (`low`).
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Sequence
+import math
+from functools import lru_cache
 from typing import Any
 
 from pytest_qnn.abi.qnn import ERROR_MASK, OpConfig, OpConfigV1, Tensor, TensorP
 from pytest_qnn.abi.qnn_codes import DataType, EncodingDefinition, QuantizationEncoding, TensorType
 from pytest_qnn.abi.qnn_table import FUNCTIONS
 from pytest_qnn.cases.memory import QnnDType, QnnOp
-from pytest_qnn.oracle.qnn_ops import QUANTIZATION
+from pytest_qnn.oracle.qnn_ops import QUANTIZATION, Encoding
 from pytest_qnn.run.qnn_library import QnnEntry, providers
 
 PACKAGE = b"qti.aisw"
@@ -27,6 +28,12 @@ _DTYPE = {"UFIXED_POINT_8": DataType.UFIXED_POINT_8, "FLOAT_32": DataType.FLOAT_
 def low(code: int) -> int:
     """The error code proper: a backend may use the upper 48 bits for details."""
     return code & ERROR_MASK
+
+
+@lru_cache(1024)
+def array_of(element: Any, count: int) -> Any:
+    """The ctypes type of an array. ctypes itself forgets an array type with its last instance."""
+    return element * count
 
 
 class NullFunction(Exception):  # noqa: N818 - a finding about the table, not an error of ours
@@ -81,29 +88,14 @@ class Operator:
     structures in one list, inputs first.
     """
 
-    def __init__(self, op: QnnOp, dtype: QnnDType, shape: Sequence[int]) -> None:
+    def __init__(self, op: QnnOp, dtype: QnnDType, shape: tuple[int, ...]) -> None:
+        template = _template(op, dtype, shape)
         self.op = op
-        self.dtype = dtype
-        encodings = QUANTIZATION[op]
-        self.inputs = (Tensor * (len(encodings) - 1))()
-        self.outputs = (Tensor * 1)()
+        # The copies point to the template's names and dimensions.
+        self._template = template
+        self.inputs = type(template[0]).from_buffer_copy(template[0])
+        self.outputs = type(template[1]).from_buffer_copy(template[1])
         self.tensors = [*self.inputs, *self.outputs]
-        elements = 1
-        for size in shape:
-            elements *= size
-        same = (ctypes.c_uint32 * len(shape))(*shape)
-        flat = (ctypes.c_uint32 * 1)(elements)
-        self._dimensions = (same, flat)
-        for position, tensor in enumerate(self.tensors):
-            is_output = position == len(encodings) - 1
-            dimensions = flat if is_output and op == "Reshape" else same
-            kind = TensorType.APP_READ if is_output else TensorType.APP_WRITE
-            self._describe(tensor, b"output" if is_output else b"input%d" % position, kind, dimensions)
-            if dtype == "UFIXED_POINT_8":
-                _quantise(tensor, *encodings[position])
-            else:
-                tensor.v1.quantizeParams.encodingDefinition = EncodingDefinition.UNDEFINED
-                tensor.v1.quantizeParams.quantizationEncoding = QuantizationEncoding.UNDEFINED
 
     def config(self) -> OpConfig:
         """The Qnn_OpConfig_t of the operator over these tensors; it lives no longer than they do."""
@@ -120,24 +112,41 @@ class Operator:
             ),
         )
 
-    def _describe(self, tensor: Any, name: bytes, kind: TensorType, dimensions: Any) -> None:
+
+@lru_cache(256)
+def _template(op: QnnOp, dtype: QnnDType, shape: tuple[int, ...]) -> tuple[Any, Any, Any]:
+    """Arrays of the input and the output tensors, and the dimensions they point to."""
+    encodings = QUANTIZATION[op]
+    inputs, outputs = array_of(Tensor, len(encodings) - 1)(), array_of(Tensor, 1)()
+    same = (ctypes.c_uint32 * len(shape))(*shape)
+    flat = (ctypes.c_uint32 * 1)(math.prod(shape))
+    for position, tensor in enumerate(inputs):
+        _describe(tensor.v1, b"input%d" % position, TensorType.APP_WRITE, dtype, same)
+    _describe(outputs[0].v1, b"output", TensorType.APP_READ, dtype, flat if op == "Reshape" else same)
+    for tensor, encoding in zip([*inputs, *outputs], encodings, strict=True):
         tensor.version = 1
-        v1 = tensor.v1
-        v1.name = name
-        v1.type = kind
-        v1.dataType = _DTYPE[self.dtype]
-        v1.rank = len(dimensions)
-        v1.dimensions = ctypes.cast(dimensions, ctypes.POINTER(ctypes.c_uint32))
+        _quantise(tensor.v1.quantizeParams, encoding if dtype == "UFIXED_POINT_8" else None)
+    return inputs, outputs, (same, flat)
+
+
+def _describe(v1: Any, name: bytes, kind: TensorType, dtype: QnnDType, dimensions: Any) -> None:
+    v1.name = name
+    v1.type = kind
+    v1.dataType = _DTYPE[dtype]
+    v1.rank = len(dimensions)
+    v1.dimensions = ctypes.cast(dimensions, ctypes.POINTER(ctypes.c_uint32))
+
+
+def _quantise(parameters: Any, encoding: Encoding | None) -> None:
+    if encoding is None:
+        parameters.encodingDefinition = EncodingDefinition.UNDEFINED
+        parameters.quantizationEncoding = QuantizationEncoding.UNDEFINED
+        return
+    parameters.encodingDefinition = EncodingDefinition.DEFINED
+    parameters.quantizationEncoding = QuantizationEncoding.SCALE_OFFSET
+    parameters.scaleOffsetEncoding.scale, parameters.scaleOffsetEncoding.offset = encoding
 
 
 def data_type(dtype: QnnDType) -> int:
     """The Qnn_DataType_t of a dtype."""
     return int(_DTYPE[dtype])
-
-
-def _quantise(tensor: Any, scale: float, offset: int) -> None:
-    parameters = tensor.v1.quantizeParams
-    parameters.encodingDefinition = EncodingDefinition.DEFINED
-    parameters.quantizationEncoding = QuantizationEncoding.SCALE_OFFSET
-    parameters.scaleOffsetEncoding.scale = scale
-    parameters.scaleOffsetEncoding.offset = offset

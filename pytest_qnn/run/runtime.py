@@ -102,11 +102,18 @@ def load_runtime(name: RuntimeName | str = "auto") -> Runtime:
     if name != "auto":
         return _load(name)
     for candidate in _DISTRIBUTIONS:
-        if util.find_spec(candidate) is not None:
+        if _installed(candidate):
             return _load(candidate)
     raise RuntimeMissing(
         "no TensorFlow Lite runtime is installed: pip install ai-edge-litert (or tflite-runtime)"
     )
+
+
+def _installed(name: str) -> bool:
+    try:
+        return util.find_spec(name) is not None
+    except ImportError:  # an import hook forbids it
+        return False
 
 
 @functools.cache
@@ -114,8 +121,7 @@ def _load(name: str) -> Runtime:
     distribution = _DISTRIBUTIONS.get(name)
     if distribution is None:
         raise RuntimeMissing(f"{name} is not a runtime: it is auto, tflite_runtime or ai_edge_litert")
-    spec = util.find_spec(name)
-    if spec is None:
+    if not _installed(name):
         raise RuntimeMissing(f"the runtime {name} is not installed: pip install {distribution}")
     try:
         module = importlib.import_module(f"{name}.interpreter")

@@ -18,7 +18,7 @@ from pytest_qnn.mutants import Mutant
 from pytest_qnn.mutants import table as mutants
 from pytest_qnn.rules.rule import Subject
 from pytest_qnn.run.sandbox import Sandbox
-from pytest_qnn.run.worker import LEARN, AnySpec, DelegateSpec, MemorySpec, Unusable, make_worker
+from pytest_qnn.run.worker import DEPTHS, AnySpec, DelegateSpec, MemorySpec, Unusable, make_worker
 from pytest_qnn.trace import Death, DelegateTrace, MemoryTrace
 
 
@@ -57,7 +57,8 @@ class MemoryTarget(_Target):
         answer = self._executor.run(case)
         if isinstance(answer, Death):
             return MemoryTrace(death=answer, facts=self.facts)
-        return msgspec.structs.replace(answer, facts=self.facts)
+        trace: MemoryTrace = msgspec.structs.replace(answer, facts=self.facts)
+        return trace
 
     def provenance(self) -> dict[str, str]:
         """Provider, versions, and the digest of a library."""
@@ -73,7 +74,8 @@ class MemoryTarget(_Target):
         return found | _digest("library", self.spec)
 
     def _learn(self) -> MemoryFacts:
-        return self._executor.learn(MemoryFacts, self.spec)
+        facts: MemoryFacts = self._executor.learn(MemoryFacts)
+        return facts
 
 
 class DelegateTarget(_Target):
@@ -114,7 +116,8 @@ class DelegateTarget(_Target):
         return found
 
     def _learn(self) -> DelegateFacts:
-        return self._executor.learn(DelegateFacts, self.spec)
+        facts: DelegateFacts = self._executor.learn(DelegateFacts)
+        return facts
 
 
 class _Executor:
@@ -147,18 +150,21 @@ class _Executor:
         except msgspec.DecodeError as error:
             return Death("garbage", f"the process left a trace that is none: {error}")
 
-    def learn(self, kind: type[Any], name: str) -> Any:
-        """The target's facts.
+    def learn(self, kind: type[Any]) -> Any:
+        """The target's facts: as many as it survives being asked for.
 
-        Raises:
-            Unusable: the target did not survive being asked.
+        A target that dies while it is asked is still judged: its rules then say what kills it.
         """
         if self._sandbox is None:
             return self._worker.facts()
-        answer = self._sandbox.call(LEARN)
-        if isinstance(answer, Death):
-            raise Unusable(f"{name}: {answer.detail} while its properties were read")
-        return msgspec.msgpack.decode(answer, type=kind)
+        deaths: list[str] = []
+        for depth, request in DEPTHS.items():
+            answer = self._sandbox.call(request)
+            if not isinstance(answer, Death):
+                facts = msgspec.msgpack.decode(answer, type=kind)
+                return msgspec.structs.replace(facts, deaths=tuple(deaths))
+            deaths.append(f"{depth}: {answer.detail}")
+        raise Unusable("; ".join(deaths))
 
     def close(self) -> None:
         """End the children."""

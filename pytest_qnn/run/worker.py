@@ -7,7 +7,7 @@ result is the same.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, Protocol
+from typing import Any, Literal, Protocol
 
 import msgspec
 
@@ -33,15 +33,18 @@ class DelegateSpec(WorkerSpec, frozen=True, tag="delegate"):
 
 
 AnySpec = MemorySpec | DelegateSpec
-LEARN = b""
-"""The request for the target's facts; any other request is a case as MessagePack."""
+Depth = Literal["all", "identity", "nothing"]
+"""How much is learned of a target: a target that does not survive one depth is asked for less."""
+DEPTHS: dict[Depth, bytes] = {"all": b"learn all", "identity": b"learn identity", "nothing": b"learn nothing"}
+"""The requests for the target's facts, most first; any other request is a case as MessagePack."""
+ASKED = {request: depth for depth, request in DEPTHS.items()}
 
 
 class Worker(Protocol):
     """A loaded target."""
 
-    def facts(self) -> Any:
-        """Learn what the target is."""
+    def facts(self, depth: Depth = "all") -> Any:
+        """Learn what the target is; with ``nothing`` without calling it at all."""
 
     def warm(self) -> None:
         """Run the runner's own code once, without touching what is judged."""

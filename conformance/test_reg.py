@@ -1,0 +1,93 @@
+"""REG: QnnMem_register."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from pytest_qnn.plugin import Judge
+
+
+def test_reg_01(judge: Judge) -> None:
+    """A valid context and one valid descriptor give success and a non-NULL handle."""
+    judge("REG-01")
+
+
+def test_reg_02(judge: Judge) -> None:
+    """A batch of n descriptors gives n distinct handles, handle[i] belonging to descriptor[i]."""
+    judge("REG-02")
+
+
+def test_reg_03(judge: Judge) -> None:
+    """A NULL descriptor array is refused."""
+    judge("REG-03")
+
+
+def test_reg_04(judge: Judge) -> None:
+    """A NULL handle array is refused, and nothing stays registered."""
+    judge("REG-04")
+
+
+def test_reg_05(judge: Judge) -> None:
+    """A count of 0 succeeds without effect or is refused; no memory is touched."""
+    judge("REG-05")
+
+
+def test_reg_06(judge: Judge) -> None:
+    """A context that is NULL, unknown or freed is refused."""
+    judge("REG-06")
+
+
+def test_reg_07(judge: Judge) -> None:
+    """After any failure every handle of the array is NULL."""
+    judge("REG-07")
+
+
+def test_reg_08(judge: Judge) -> None:
+    """A batch is registered as a whole or not at all: one bad descriptor registers none."""
+    judge("REG-08")
+
+
+def test_reg_13(judge: Judge) -> None:
+    """A descriptor with file descriptor -1 is refused."""
+    judge("REG-13")
+
+
+def test_reg_14(judge: Judge) -> None:
+    """A file descriptor that is closed or cannot be mapped is refused."""
+    judge("REG-14")
+
+
+def test_reg_15(judge: Judge) -> None:
+    """A buffer smaller than the tensor that shape and data type imply is refused."""
+    judge("REG-15")
+
+
+def test_reg_16(judge: Judge) -> None:
+    """A buffer larger than its tensor is accepted."""
+    judge("REG-16")
+
+
+def test_reg_20(judge: Judge) -> None:
+    """Registering does not change the contents of the buffer."""
+    judge("REG-20")
+
+
+def test_reg_21(judge: Judge) -> None:
+    """Memory that is registered already is refused in the same context, and its handle stays valid."""
+    judge("REG-21")
+
+
+def test_reg_22(judge: Judge) -> None:
+    """The same memory twice in one batch is refused, and nothing of the batch is registered."""
+    judge("REG-22")
+
+
+def test_reg_23(judge: Judge) -> None:
+    """The same memory may be registered in several contexts, with independent handles."""
+    judge("REG-23")
+
+
+def test_reg_24(judge: Judge) -> None:
+    """After its deregistration the same memory can be registered again."""
+    judge("REG-24")

@@ -1,0 +1,159 @@
+"""Reference backends with one fault each in preparing graphs and in seed 001's table (PRE, QMG)."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from pytest_qnn.abi.qnn_codes import DataType, Error, TensorMemType
+from pytest_qnn.mutants.mutant import Mutant
+from pytest_qnn.reference.backend import ReferenceBackend
+from pytest_qnn.reference.backend_execute import Stored
+from pytest_qnn.reference.backend_objects import Binding, Graph, QnnError, Tensor
+from pytest_qnn.reference.backend_ops import Values
+from pytest_qnn.reference.personalities import DEFAULT, Personality
+
+
+class _Lazy(ReferenceBackend):
+    def wants_buffer(self, graph: Graph, tensor: Tensor) -> bool:
+        del graph, tensor
+        return False
+
+
+class _HintIgnored(ReferenceBackend):
+    def wants_buffer(self, graph: Graph, tensor: Tensor) -> bool:
+        del graph, tensor
+        return True
+
+
+class _HintForAll(ReferenceBackend):
+    def wants_buffer(self, graph: Graph, tensor: Tensor) -> bool:
+        del tensor
+        tensors = (*graph.inputs.values(), *graph.outputs.values())
+        return all(each.mem_type == TensorMemType.RAW for each in tensors)
+
+
+class _HintRefused(ReferenceBackend):
+    def hint(self, graph: Graph, tensor: Tensor) -> int:
+        if tensor.mem_type == TensorMemType.MEMHANDLE:
+            raise QnnError(Error.TENSOR_ERROR_UNSUPPORTED_TENSOR_PARAM)
+        return super().hint(graph, tensor)
+
+
+class _Scratch(ReferenceBackend):
+    def read_input(self, graph: Graph, binding: Binding) -> Stored:
+        stored = super().read_input(graph, binding)
+        scratch = graph.buffers.get(binding.tensor.id)
+        if binding.registration is None or scratch is None:
+            return stored
+        inside = scratch.view(0, binding.tensor.size)
+        inside[:] = stored
+        return inside
+
+
+class _CopiesOnce(ReferenceBackend):
+    def __init__(self, personality: Personality = DEFAULT) -> None:
+        super().__init__(personality)
+        self.copied: set[int] = set()
+
+    def read_input(self, graph: Graph, binding: Binding) -> Stored:
+        if binding.registration is None and binding.tensor.id in self.copied:
+            return self.buffer_of(graph, binding.tensor).view(0, binding.tensor.size)
+        if binding.registration is None:
+            self.copied.add(binding.tensor.id)
+        return super().read_input(graph, binding)
+
+
+class _RawRefused(ReferenceBackend):
+    def check_client_buffer(self, tensor: Tensor, buffer: Any) -> None:
+        if tensor.mem_type == TensorMemType.MEMHANDLE:
+            raise QnnError(Error.GRAPH_ERROR_INVALID_TENSOR)
+        super().check_client_buffer(tensor, buffer)
+
+
+class _AllocatesAlways(ReferenceBackend):
+    def begin_execute(self, graph: Graph, sources: list[Binding], sinks: list[Binding]) -> None:
+        for each in (*sources, *sinks):
+            self.buffer_of(graph, each.tensor)
+
+
+class _RoundsDown(ReferenceBackend):
+    def store(self, tensor: Tensor, real: Values) -> Stored:
+        if tensor.mem_type == TensorMemType.MEMHANDLE and tensor.data_type == DataType.UFIXED_POINT_8:
+            real = real - tensor.scale / 2
+        return super().store(tensor, np.asarray(real))
+
+
+class _AllocatesAgain(ReferenceBackend):
+    def begin_execute(self, graph: Graph, sources: list[Binding], sinks: list[Binding]) -> None:
+        for each in (*sources, *sinks):
+            if each.registration is None and each.tensor.mem_type == TensorMemType.MEMHANDLE:
+                used = graph.buffers.pop(each.tensor.id, None)
+                if used is not None:
+                    graph.buffers[-len(graph.buffers) - 1_000_000 * each.tensor.id] = used
+        super().begin_execute(graph, sources, sinks)
+
+
+class _FirstMode(ReferenceBackend):
+    def __init__(self, personality: Personality = DEFAULT) -> None:
+        super().__init__(personality)
+        self.modes: dict[int, bool] = {}
+
+    def begin_execute(self, graph: Graph, sources: list[Binding], sinks: list[Binding]) -> None:
+        raw = all(each.registration is None for each in (*sources, *sinks))
+        if self.modes.setdefault(graph.handle, raw) != raw:
+            raise QnnError(Error.GRAPH_ERROR_INVALID_TENSOR)
+        super().begin_execute(graph, sources, sinks)
+
+
+class _PresetHandle(ReferenceBackend):
+    def check_preset(self, given: Any) -> None:
+        if given.memType != TensorMemType.MEMHANDLE:
+            super().check_preset(given)
+
+
+class _PresetData(ReferenceBackend):
+    def check_preset(self, given: Any) -> None:
+        if given.memType != TensorMemType.RAW:
+            super().check_preset(given)
+
+
+MUTANTS = [
+    Mutant(name, fault, kills, "memory", backend=backend)
+    for name, fault, kills, backend in (
+        ("io-lazy", "IO buffers are allocated at the first execute only", ("QMG-01", "QMG-02"), _Lazy),
+        (
+            "hint-ignored",
+            "IO buffers are allocated at preparation whatever the hint",
+            ("PRE-04", "QMG-03", "QMG-04", "QMG-08"),
+            _HintIgnored,
+        ),
+        ("hint-for-all", "one tensor's hint counts for all of the graph", ("QMG-08",), _HintForAll),
+        ("hint-refused", "tensors of memory type MEMHANDLE are refused", ("PRE-04",), _HintRefused),
+        ("raw-copied-once", "raw inputs are copied at the first inference only", ("QMG-01",), _CopiesOnce),
+        ("handle-scratch", "inputs through handles are copied to the IO buffers", ("QMG-02",), _Scratch),
+        (
+            "hinted-refuses-raw",
+            "a tensor prepared memhandle cannot be executed raw",
+            ("QMG-03", "QMG-05", "QMG-06", "QMG-07", "QMG-08"),
+            _RawRefused,
+        ),
+        (
+            "handle-allocates",
+            "IO buffers are allocated at the first execute with handles too",
+            ("QMG-04",),
+            _AllocatesAlways,
+        ),
+        ("hinted-rounds-down", "graphs prepared memhandle round halves down", ("QMG-05",), _RoundsDown),
+        ("raw-allocates-again", "each raw inference allocates IO buffers", ("QMG-06",), _AllocatesAgain),
+        (
+            "first-mode-only",
+            "a graph executes only with the kind of memory of its first execute",
+            ("QMG-05", "QMG-07", "EXE-01"),
+            _FirstMode,
+        ),
+        ("preset-handle", "a tensor may be created with a memory handle", ("PRE-01",), _PresetHandle),
+        ("preset-data", "a raw tensor may be created with data", ("PRE-02",), _PresetData),
+    )
+]

@@ -1,0 +1,128 @@
+"""Emulated rpcmem with one fault each."""
+
+from __future__ import annotations
+
+import contextlib
+import mmap
+import os
+
+from pytest_qnn.abi import libc
+from pytest_qnn.mutants.mutant import Mutant
+from pytest_qnn.reference.rpcmem import Block, EmulatedRpcmem
+
+_PAGE = os.sysconf("SC_PAGE_SIZE")
+
+
+class _ShortFile(EmulatedRpcmem):
+    def _create(self, size: int) -> int:
+        fd = super()._create(size)
+        os.ftruncate(fd, min(size, _PAGE))
+        return fd
+
+
+class _AnySize(EmulatedRpcmem):
+    def alloc(self, heap: int, flags: int, size: int) -> int:
+        return super().alloc(heap, flags, size if size > 0 else _PAGE)
+
+
+class _Spare(EmulatedRpcmem):
+    """Keeps what a faulty method leaves behind, and releases it at the end of the case."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.spare_fds: list[int] = []
+        self.spare_blocks: list[Block] = []
+
+    def close(self) -> None:
+        super().close()
+        for fd in self.spare_fds:
+            with contextlib.suppress(OSError):
+                os.close(fd)
+        for block in self.spare_blocks:
+            libc.munmap(block.pointer, block.size)
+
+
+class _DupPerCall(_Spare):
+    def _fd_of(self, block: Block) -> int:
+        self.spare_fds.append(os.dup(block.fd))
+        return self.spare_fds[-1]
+
+
+def _containing(blocks: dict[int, Block], pointer: int) -> Block | None:
+    return next((b for b in blocks.values() if b.pointer <= pointer < b.pointer + b.size), None)
+
+
+class _InteriorFd(EmulatedRpcmem):
+    def _find(self, pointer: int) -> Block | None:
+        return _containing(self._blocks, pointer)
+
+    def _find_to_free(self, pointer: int) -> Block | None:
+        return self._blocks.get(pointer)
+
+
+class _RemembersFds(EmulatedRpcmem):
+    """A freed pointer still has a descriptor."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.freed: dict[int, int] = {}
+
+    def _forget(self, block: Block) -> None:
+        super()._forget(block)
+        self.freed[block.pointer] = block.fd
+
+    def to_fd(self, pointer: int) -> int:
+        fd = super().to_fd(pointer)
+        return self.freed.get(pointer, -1) if fd < 0 else fd
+
+
+class _InteriorFree(EmulatedRpcmem):
+    def _find_to_free(self, pointer: int) -> Block | None:
+        return _containing(self._blocks, pointer)
+
+
+class _UnknownFreesLast(EmulatedRpcmem):
+    def _find_to_free(self, pointer: int) -> Block | None:
+        return super()._find_to_free(pointer) or next(reversed(self._blocks.values()), None)
+
+
+class _OneFd(EmulatedRpcmem):
+    def _fd_of(self, block: Block) -> int:
+        del block
+        return next(iter(self._blocks.values())).fd
+
+
+class _Private(EmulatedRpcmem):
+    def _map(self, fd: int, size: int) -> int:
+        protection = libc.PROT_READ | libc.PROT_WRITE
+        pointer: int | None = libc.mmap(None, size, protection, mmap.MAP_PRIVATE, fd, 0)
+        return 0 if pointer in (None, libc.MAP_FAILED) else pointer
+
+
+class _LeaksFds(_Spare):
+    def _close(self, fd: int) -> None:
+        self.spare_fds.append(fd)
+
+
+class _LeaksMappings(_Spare):
+    def _unmap(self, block: Block) -> None:
+        self.spare_blocks.append(block)
+
+
+def _mutant(name: str, rpcmem: type[EmulatedRpcmem], fault: str, *kills: str) -> Mutant:
+    return Mutant(name, fault, kills, "memory", rpcmem=rpcmem)
+
+
+MUTANTS = [
+    _mutant("rpc-short", _ShortFile, "Only the first page of an allocation is there.", "RPC-02"),
+    _mutant("rpc-any-size", _AnySize, "A size of 0 or below gives one page.", "RPC-04"),
+    _mutant("rpc-dup-per-call", _DupPerCall, "Each rpcmem_to_fd opens a new descriptor.", "RPC-06"),
+    _mutant("rpc-interior-fd", _InteriorFd, "Interior pointers have their block's fd.", "RPC-07"),
+    _mutant("rpc-freed-fd", _RemembersFds, "Freed pointers keep their fd.", "RPC-07"),
+    _mutant("rpc-interior-free", _InteriorFree, "Freeing an interior pointer frees its block.", "RPC-08"),
+    _mutant("rpc-unknown-free", _UnknownFreesLast, "Freeing an unknown pointer frees the last.", "RPC-08"),
+    _mutant("rpc-one-fd", _OneFd, "Every allocation has the first one's descriptor.", "RPC-09"),
+    _mutant("rpc-private", _Private, "The client's mapping is a private copy.", "RPC-10"),
+    _mutant("rpc-leaks-fds", _LeaksFds, "rpcmem_free does not close the descriptor.", "RPC-11"),
+    _mutant("rpc-leaks-mappings", _LeaksMappings, "rpcmem_free does not unmap.", "RPC-11"),
+]

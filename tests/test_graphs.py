@@ -1,0 +1,203 @@
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable
+from math import prod
+
+import numpy as np
+import pytest
+from hypothesis import Phase, find, given, settings
+from hypothesis import strategies as st
+
+from pytest_qnn.cases.data import inputs_of
+from pytest_qnn.cases.delegate import DelegateCase
+from pytest_qnn.cases.graph import DType, Graph, Op
+from pytest_qnn.cases.graphs import OPS, decode_graph, graphs, graphs_with_claims, single_op_graphs
+from pytest_qnn.oracle.kernels import run_graph
+
+MANY = settings(deadline=None, max_examples=200, phases=(Phase.generate, Phase.shrink), database=None)
+CHOICES: tuple[tuple[DType, tuple[Op, ...]], ...] = (("float32", OPS["float32"]), ("int8", OPS["int8"]))
+
+
+def smallest(wanted: Callable[[Graph], bool]) -> Graph:
+    return find(graphs(), wanted, settings=settings(deadline=None, max_examples=2000, database=None))
+
+
+def has(graph: Graph, op: Op) -> bool:
+    return any(node.op == op for node in graph.nodes)
+
+
+@MANY
+@given(graphs(max_nodes=30))
+def test_nodes_read_only_what_exists_before_them(graph: Graph) -> None:
+    known = set(graph.inputs) | {i for i, tensor in enumerate(graph.tensors) if tensor.data is not None}
+    for node in graph.nodes:
+        assert set(node.inputs) <= known
+        assert not set(node.outputs) & known
+        known |= set(node.outputs)
+    assert known == set(range(len(graph.tensors)))
+    assert set(graph.outputs) <= known
+
+
+@MANY
+@given(graphs(max_nodes=30))
+def test_whatever_nobody_reads_is_an_output_and_outputs_are_named_once(graph: Graph) -> None:
+    read = {index for node in graph.nodes for index in node.inputs}
+    assert set(range(len(graph.tensors))) - read <= set(graph.outputs)
+    assert len(set(graph.outputs)) == len(graph.outputs) > 0
+    assert not any(graph.tensors[index].data for index in graph.outputs)
+
+
+@MANY
+@given(graphs(max_nodes=30))
+def test_constants_fill_their_shapes_and_shapes_stay_small(graph: Graph) -> None:
+    width = {"float32": 4, "int8": 1, "int32": 4}
+    for tensor in graph.tensors:
+        assert all(length >= 1 for length in tensor.shape)
+        if tensor.data is None:
+            assert 1 <= len(tensor.shape) <= 4
+            assert prod(tensor.shape) <= 144
+        else:
+            assert len(tensor.data) == prod(tensor.shape) * width[tensor.dtype]
+
+
+@MANY
+@given(graphs(max_nodes=40, dtypes=("float32",)), st.sampled_from(["mixed", "extreme"]))
+def test_float_graphs_stay_finite_for_extreme_inputs(graph: Graph, fill: str) -> None:
+    case = DelegateCase(graph, data_seed=1, fill=fill)  # type: ignore[arg-type] # one of Fill's names
+    for value in run_graph(graph, inputs_of(case)):
+        assert np.isfinite(value).all()
+
+
+@MANY
+@given(graphs(max_nodes=30, dtypes=("int8",)))
+def test_int8_graphs_keep_the_quantisation_specification(graph: Graph) -> None:
+    tensors = graph.tensors
+    for node in graph.nodes:
+        first, output = tensors[node.inputs[0]], tensors[node.outputs[0]]
+        if node.op in ("RESHAPE", "MAXIMUM", "CONCATENATION"):
+            operands = node.inputs[:1] if node.op == "RESHAPE" else node.inputs
+            assert {(tensors[i].scales, tensors[i].zero_points) for i in operands} == {
+                (output.scales, output.zero_points)
+            }
+        if node.op in ("FULLY_CONNECTED", "CONV_2D"):
+            weights, bias = tensors[node.inputs[1]], tensors[node.inputs[2]]
+            assert not any(weights.zero_points)
+            assert len(weights.scales) in (1, weights.shape[0])
+            assert -128 not in np.frombuffer(weights.data or b"", np.int8)
+            products = np.float32(first.scales[0]) * np.array(weights.scales, np.float32)
+            assert np.allclose(bias.scales, products, rtol=1e-6)
+            assert bias.dtype == "int32"
+
+
+def test_zero_bytes_are_the_simplest_graph() -> None:
+    graph, claims = decode_graph(bytes(1000), CHOICES, 1, 1, 20)
+    assert [node.op for node in graph.nodes] == ["RELU"]
+    assert [tensor.shape for tensor in graph.tensors] == [(2,), (2,)]
+    assert claims == ((),)
+
+
+@pytest.mark.parametrize("op", OPS["float32"])
+def test_a_failure_of_one_operator_shrinks_to_that_node_alone(op: Op) -> None:
+    graph = smallest(lambda graph: has(graph, op))
+    assert [node.op for node in graph.nodes] == [op]
+    assert graph.tensors[graph.inputs[0]].dtype == "float32"
+    assert prod(graph.tensors[graph.nodes[0].outputs[0]].shape) <= 4
+
+
+def test_a_failure_of_two_operators_shrinks_to_two_nodes() -> None:
+    graph = smallest(lambda graph: has(graph, "CONV_2D") and has(graph, "CONCATENATION"))
+    assert len(graph.nodes) == 2
+
+
+def test_a_failure_that_needs_int8_shrinks_to_one_node() -> None:
+    graph = smallest(lambda graph: graph.tensors[graph.inputs[0]].dtype == "int8")
+    assert [node.op for node in graph.nodes] == ["RELU"]
+
+
+@MANY
+@given(graphs(min_nodes=5, max_nodes=7))
+def test_the_number_of_nodes_is_within_its_limits(graph: Graph) -> None:
+    assert 5 <= len(graph.nodes) <= 7
+
+
+@MANY
+@given(single_op_graphs(ops=("MEAN", "CONV_2D"), dtypes=("int8",)))
+def test_a_single_op_graph_has_one_of_the_wanted_operators(graph: Graph) -> None:
+    assert len(graph.nodes) == 1
+    assert graph.nodes[0].op in ("MEAN", "CONV_2D")
+    assert graph.tensors[graph.nodes[0].outputs[0]].dtype == "int8"
+
+
+@MANY
+@given(graphs_with_claims(3, max_nodes=12))
+def test_claims_are_ascending_node_indices(drawn: tuple[Graph, tuple[tuple[int, ...], ...]]) -> None:
+    graph, claims = drawn
+    assert len(claims) == 3
+    for claim in claims:
+        assert list(claim) == sorted(set(claim) & set(range(len(graph.nodes))))
+
+
+def features(graph: Graph) -> set[str]:
+    """What of the wanted variety this graph shows."""
+    readers = Counter(index for node in graph.nodes for index in set(node.inputs))
+    made = {node.outputs[0] for node in graph.nodes}
+    dtype = graph.tensors[graph.inputs[0]].dtype
+    found = {f"{node.op} {dtype}" for node in graph.nodes} | {node.activation for node in graph.nodes}
+    found |= {"fan-out"} if any(readers[index] > 1 for index in made) else set()
+    found |= {"inputs"} if len(graph.inputs) > 1 else set()
+    found |= {"outputs"} if len(graph.outputs) > 1 else set()
+    found |= {"read output"} if any(readers[index] for index in graph.outputs if index in made) else set()
+    found |= {"input is output"} if set(graph.inputs) & set(graph.outputs) else set()
+    found |= {"odd size"} if any(prod(graph.tensors[index].shape) % 2 for index in made) else set()
+    found |= {f"rank {len(graph.tensors[index].shape)}" for index in made}
+    found |= {"valid"} if any(not node.same_padding for node in graph.nodes) else set()
+    found |= {"stride"} if any(node.stride != (1, 1) for node in graph.nodes) else set()
+    found |= {"dilation"} if any(node.dilation != (1, 1) for node in graph.nodes) else set()
+    found |= {"per channel"} if any(len(tensor.scales) > 1 for tensor in graph.tensors) else set()
+    return found
+
+
+def test_three_hundred_random_graphs_show_all_of_the_wanted_variety() -> None:
+    random = np.random.default_rng(1)
+    seen: set[str] = set()
+    for _ in range(300):
+        seen |= features(decode_graph(random.bytes(5 + 20 * 5), CHOICES, 0, 1, 20)[0])
+    wanted = {f"{op} {dtype}" for dtype, ops in OPS.items() for op in ops}
+    wanted |= {"NONE", "RELU", "RELU6", "fan-out", "inputs", "outputs", "read output", "input is output"}
+    wanted |= {
+        "odd size",
+        "rank 1",
+        "rank 2",
+        "rank 3",
+        "rank 4",
+        "valid",
+        "stride",
+        "dilation",
+        "per channel",
+    }
+    assert wanted - seen == set()
+
+
+def test_a_reshape_whose_operand_is_needed_elsewhere_is_an_output() -> None:
+    random = np.random.default_rng(2)
+    checked = 0
+    for _ in range(100):
+        graph, _ = decode_graph(random.bytes(5 + 20 * 5), CHOICES, 0, 1, 20)
+        readers = Counter(index for node in graph.nodes for index in node.inputs)
+        for node in graph.nodes:
+            if node.op == "RESHAPE" and (readers[node.inputs[0]] > 1 or node.inputs[0] in graph.outputs):
+                assert node.outputs[0] in graph.outputs
+                checked += 1
+    assert checked > 20
+
+
+@pytest.mark.parametrize(("least", "most"), [(0, 3), (4, 3), (1, 1001)])
+def test_impossible_numbers_of_nodes_are_refused(least: int, most: int) -> None:
+    with pytest.raises(ValueError, match="nodes"):
+        graphs(min_nodes=least, max_nodes=most)
+
+
+def test_a_dtype_without_any_of_the_operators_is_refused() -> None:
+    with pytest.raises(ValueError, match="int8"):
+        graphs(ops=("NEG",), dtypes=("int8",))

@@ -1,0 +1,55 @@
+from __future__ import annotations
+
+from pathlib import Path
+
+import native
+import pytest
+
+from pytest_qnn.run.qnn_library import QnnUnusable, open_library, providers
+
+SOURCE = """
+#include <stdint.h>
+struct Interface { uint32_t id; const char *name; uint32_t version[6]; void *table[71]; };
+static struct Interface interface = {7, "TINY"};
+static struct Interface *list[] = {LISTED};
+uint64_t QnnInterface_getProviders(struct Interface ***out, uint32_t *count) {
+    *out = list; *count = sizeof list / sizeof *list; return CODE;
+}
+"""
+
+
+def test_the_providers_that_are_not_null_are_found(tmp_path: Path) -> None:
+    path = native.build(tmp_path, SOURCE, LISTED="0, &interface", CODE="0")
+    code, found = providers(open_library(str(path)))
+    assert code == 0
+    assert [each.contents.providerName for each in found] == [b"TINY"]
+
+
+def test_a_missing_file_is_named(tmp_path: Path) -> None:
+    with pytest.raises(QnnUnusable, match=r"absent\.so does not exist$"):
+        open_library(str(tmp_path / "absent.so"))
+
+
+def test_a_file_that_is_no_library_is_named_with_the_loaders_reason(tmp_path: Path) -> None:
+    text = tmp_path / "text.so"
+    text.write_text("this is no library, whatever its name says")
+    with pytest.raises(QnnUnusable, match=r"^\S+text\.so cannot be loaded as a shared library: \w+"):
+        open_library(str(text))
+
+
+def test_a_library_without_the_entry_point_is_named(tmp_path: Path) -> None:
+    path = native.build(tmp_path, "int unrelated(void) { return 1; }")
+    with pytest.raises(QnnUnusable, match=r"does not export QnnInterface_getProviders$"):
+        open_library(str(path))
+
+
+@pytest.mark.parametrize(
+    ("listed", "code", "reason"),
+    [("0", "0", "succeeded with an empty list"), ("&interface", "1004", "returned 1004")],
+)
+def test_an_entry_point_without_a_provider_is_named(
+    tmp_path: Path, listed: str, code: str, reason: str
+) -> None:
+    path = native.build(tmp_path, SOURCE, LISTED=listed, CODE=code)
+    with pytest.raises(QnnUnusable, match=f"yields no provider: QnnInterface_getProviders {reason}$"):
+        open_library(str(path))
