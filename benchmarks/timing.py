@@ -7,6 +7,10 @@ import time
 from collections.abc import Callable, Iterable, Sequence
 from typing import TextIO, TypeVar
 
+import hypothesis
+from hypothesis import HealthCheck, Phase
+from hypothesis.strategies import SearchStrategy
+
 T = TypeVar("T")
 
 
@@ -26,6 +30,26 @@ def mean_us(function: Callable[[], object], examples: int) -> float:
     started = time.perf_counter()
     function()
     return (time.perf_counter() - started) / examples * 1e6
+
+
+def drawn(strategy: SearchStrategy[T], count: int) -> list[T]:
+    """``count`` examples, as the engine draws them."""
+    found: list[T] = []
+
+    @hypothesis.seed(1)
+    @hypothesis.settings(
+        max_examples=count,
+        database=None,
+        deadline=None,
+        phases=(Phase.generate,),
+        suppress_health_check=list(HealthCheck),
+    )
+    @hypothesis.given(strategy)
+    def draw(example: T) -> None:
+        found.append(example)
+
+    draw()
+    return found
 
 
 def table(out: TextIO, head: Sequence[str], rows: Iterable[Sequence[object]]) -> None:

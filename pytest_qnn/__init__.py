@@ -1,7 +1,7 @@
 """A pytest plugin and conformance suite for TensorFlow Lite delegates and the QNN memory APIs.
 
-What authors need in their own tests can be imported from here; each name is loaded when it is first used,
-because every pytest run of an environment imports this package.
+What authors need in their own tests can be imported from here (docs/fixtures.md shows how). Each name is
+loaded when it is first used, because every pytest run of an environment imports this package.
 """
 
 from __future__ import annotations
@@ -14,14 +14,16 @@ if TYPE_CHECKING:
     from pytest_qnn.cases.delegate import Application, DelegateCase
     from pytest_qnn.cases.graph import Graph, Node, Tensor
     from pytest_qnn.cases.graphs import graphs, graphs_with_claims, single_op_graphs
-    from pytest_qnn.cases.memory import MemoryCase
+    from pytest_qnn.cases.memory import Binding, MemoryCase
     from pytest_qnn.cases.memory_strategies import memory_sequences
     from pytest_qnn.cases.model import emit
-    from pytest_qnn.live import assert_partitioning, execution_plan, run
+    from pytest_qnn.live import Delegate, assert_partitioning, execution_plan, invoke
     from pytest_qnn.oracle.numerics import expected_outputs, mismatch
 
 _HOMES = {
     "Application": "cases.delegate",
+    "Binding": "cases.memory",
+    "Delegate": "live",
     "DelegateCase": "cases.delegate",
     "Graph": "cases.graph",
     "MemoryCase": "cases.memory",
@@ -34,14 +36,16 @@ _HOMES = {
     "graphs": "cases.graphs",
     "graphs_with_claims": "cases.graphs",
     "inputs_of": "cases.data",
+    "invoke": "live",
     "memory_sequences": "cases.memory_strategies",
     "mismatch": "oracle.numerics",
-    "run": "live",
     "single_op_graphs": "cases.graphs",
 }
 
 __all__ = [
     "Application",
+    "Binding",
+    "Delegate",
     "DelegateCase",
     "Graph",
     "MemoryCase",
@@ -54,9 +58,9 @@ __all__ = [
     "graphs",
     "graphs_with_claims",
     "inputs_of",
+    "invoke",
     "memory_sequences",
     "mismatch",
-    "run",
     "single_op_graphs",
 ]
 

@@ -10,11 +10,12 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from pytest_qnn.abi.tflite import BUILTIN_DELEGATE
 from pytest_qnn.cases.delegate import Application, Fault
 from pytest_qnn.cases.graph import Graph
 from pytest_qnn.cases.model import emit
 from pytest_qnn.run.delegates import LiveDelegate, delegate_factory
-from pytest_qnn.run.runtime import Runtime
+from pytest_qnn.run.runtime import Runtime, load_runtime
 from pytest_qnn.run.state import context_of, private_plan
 from pytest_qnn.trace import PlanNode
 
@@ -27,8 +28,17 @@ class Delegate:
     It is destroyed with the last reference to it; an interpreter that it was passed to holds one.
     """
 
-    def __init__(self, native: LiveDelegate) -> None:
+    def __init__(self, native: LiveDelegate, name: str) -> None:
         self._native: LiveDelegate | None = native
+        self.name = name
+        """Its specification: ``reference``, ``xnnpack`` or a plugin's path; ``probe`` from `reference`."""
+
+    def __repr__(self) -> str:
+        return (
+            f"<delegate {self.name} at {self._native.address:#x}>"
+            if self._native
+            else f"<closed {self.name}>"
+        )
 
     @property
     def address(self) -> int:
@@ -48,7 +58,7 @@ class Delegate:
             native.close()
 
     def _get_native_delegate_pointer(self) -> int:
-        """What the runtimes' Interpreter asks every delegate for."""
+        """What an Interpreter of either runtime asks every delegate for."""
         return self.address
 
     def __del__(self) -> None:
@@ -63,7 +73,7 @@ def open_delegate(
     Raises:
         DelegateUnusable: it cannot be made; the text is one sentence.
     """
-    return Delegate(delegate_factory(spec, options or {}, runtime).make(Application()))
+    return Delegate(delegate_factory(spec, options or {}, runtime).make(Application()), spec)
 
 
 def reference(runtime: Runtime, claim: Sequence[int] | None = None, fault: Fault = "") -> Delegate:
@@ -71,10 +81,13 @@ def reference(runtime: Runtime, claim: Sequence[int] | None = None, fault: Fault
     from pytest_qnn.run.delegates import PROBE  # noqa: PLC0415 - not needed by plugins
 
     del runtime  # the callbacks are the same on both
-    return Delegate(PROBE.make(Application("probe", None if claim is None else tuple(claim), fault)))
+    application = Application("probe", None if claim is None else tuple(claim), fault)
+    return Delegate(PROBE.make(application), "probe")
 
 
-def interpreter(runtime: Runtime, model: Model, delegates: Sequence[Any] = (), *, allocate: bool = True) -> Any:
+def interpreter(
+    runtime: Runtime, model: Model, delegates: Sequence[Any] = (), *, allocate: bool = True
+) -> Any:
     """Make an interpreter without default delegates and apply ``delegates`` in order.
 
     Raises:
@@ -96,7 +109,7 @@ def model_bytes(model: Model) -> bytes:
     return Path(model).read_bytes()
 
 
-def run(live: Any, inputs: Sequence[npt.NDArray[Any]]) -> list[npt.NDArray[Any]]:
+def invoke(live: Any, inputs: Sequence[npt.NDArray[Any]]) -> list[npt.NDArray[Any]]:
     """Set the inputs of an allocated interpreter, invoke it, and copy its outputs.
 
     Raises:
@@ -109,25 +122,86 @@ def run(live: Any, inputs: Sequence[npt.NDArray[Any]]) -> list[npt.NDArray[Any]]
 
 
 def execution_plan(live: Any, *delegates: Delegate) -> tuple[PlanNode, ...]:
-    """The interpreter's execution plan; ``owner`` is the position of the owning delegate, else -1."""
+    """The interpreter's execution plan; ``owner`` is the position of the owning delegate, else -1.
+
+    Raises:
+        RuntimeError: this build of the runtime keeps its plan in an unknown place.
+        RuntimeMissing: the interpreter is neither tflite_runtime's nor ai_edge_litert's.
+    """
+    runtime = load_runtime(type(live).__module__.partition(".")[0])
+    if not runtime.observed:
+        raise RuntimeError(f"the plan of {runtime.name} {runtime.version} cannot be read: unknown layout")
     owners = {delegate.address: position for position, delegate in enumerate(delegates)}
     return private_plan(context_of(live), owners)
 
 
-def assert_partitioning(live: Any, expected: Sequence[int | str]) -> None:
-    """Assert what the interpreter will execute, in order: node indices for the CPU, names for kernels.
+def assert_partitioning(live: Any, expected: Sequence[int | str | Delegate]) -> None:
+    """Assert what the interpreter will execute, in order.
 
     ``assert_partitioning(interpreter, [0, "MyDelegate", 4])``: node 0 on the CPU, one kernel of a delegate
-    that calls its kernels MyDelegate, node 4 on the CPU.
+    that calls its kernels MyDelegate (the custom_name of its registration), node 4 on the CPU. A `Delegate`
+    in place of a name stands for a kernel of that very delegate. Node indices are positions in
+    ``Graph.nodes``.
 
     Raises:
-        AssertionError: with both plans.
+        AssertionError: the plan is another one; both plans are drawn side by side.
+        RuntimeError, RuntimeMissing: as `execution_plan`.
     """
-    plan = execution_plan(live)
-    seen = [node.name if node.op == _DELEGATE else node.index for node in plan]
-    if seen != list(expected):
-        raise AssertionError(f"partitioning: expected {list(expected)}, seen {seen}")
+    __tracebackhide__ = True
+    delegates = list({id(entry): entry for entry in expected if isinstance(entry, Delegate)}.values())
+    plan = execution_plan(live, *delegates)
+    wanted = [delegates.index(entry) if isinstance(entry, Delegate) else entry for entry in expected]
+    fits = [
+        _is_kernel(node) and node.owner == want if isinstance(entry, Delegate) else _label(node) == want
+        for node, want, entry in zip(plan, wanted, expected, strict=False)
+    ]
+    if len(plan) == len(expected) and all(fits):
+        return
+    names = {detail["index"]: detail["op_name"] for detail in live._get_ops_details()}
+    wanted_texts = [_described(entry, names) for entry in expected]
+    raise AssertionError(
+        _both_plans(plan, [_seen(node, names, delegates) for node in plan], wanted_texts, fits)
+    )
 
 
-_DELEGATE = 51
-"""kTfLiteBuiltinDelegate."""
+def _both_plans(
+    plan: Sequence[PlanNode], seen: Sequence[str], expected: Sequence[str], fits: Sequence[bool]
+) -> str:
+    """The expected and the seen plan side by side; what differs is marked."""
+    rows = [("", "expected", "seen", "reads", "writes")]
+    for place in range(max(len(plan), len(expected))):
+        mark = " " if place < len(fits) and fits[place] else ">"
+        want = expected[place] if place < len(expected) else "-"
+        if place < len(plan):
+            node = plan[place]
+            rows.append((mark, want, seen[place], _tensors(node.inputs), _tensors(node.outputs)))
+        else:
+            rows.append((mark, want, "-", "", ""))
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    lines = ("  ".join(map(str.ljust, row, widths)).rstrip() for row in rows)
+    return "\n".join(["the execution plan is not the expected one", *lines])
+
+
+def _is_kernel(node: PlanNode) -> bool:
+    return node.op == BUILTIN_DELEGATE
+
+
+def _label(node: PlanNode) -> int | str:
+    return node.name if _is_kernel(node) else node.index
+
+
+def _described(entry: int | str | Delegate, names: Mapping[int, str]) -> str:
+    if isinstance(entry, Delegate):
+        return f"kernel of {entry}"
+    if isinstance(entry, str):
+        return f"kernel {entry}"
+    return f"node {entry} {names.get(entry, '(no such node)')}"
+
+
+def _seen(node: PlanNode, names: Mapping[int, str], delegates: Sequence[Delegate]) -> str:
+    owner = f" of {delegates[node.owner]}" if node.owner >= 0 else ""
+    return _described(_label(node), names) + owner
+
+
+def _tensors(indices: Sequence[int]) -> str:
+    return " ".join(f"t{index}" if index >= 0 else "none" for index in indices) or "-"

@@ -50,7 +50,8 @@ class SharedBuffer:
         self.name = name
         self.pointer = pointer
         self.size = size
-        self.array: npt.NDArray[np.uint8] = np.frombuffer((ctypes.c_char * size).from_address(pointer), np.uint8)
+        memory = (ctypes.c_char * size).from_address(pointer)
+        self.array: npt.NDArray[np.uint8] = np.frombuffer(memory, np.uint8)
         self._session = session
 
     @property

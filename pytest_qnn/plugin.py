@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 __all__ = ["Judge", "judge"]
 
-pytest_plugins: tuple[str, ...] = ()
+pytest_plugins = ("pytest_qnn.fixtures.delegates", "pytest_qnn.fixtures.memory")
 
 Judge = Callable[[str], None]
 """Judges the rule with the given id on the targets of the run, and ends the test accordingly."""

@@ -84,7 +84,7 @@ def keep(session: Session, target: Target[Any, Any], verdict: Verdict) -> Verdic
         expected=verdict.finding.expected,
         seen=verdict.finding.seen,
     )
-    folder = session.config.rootpath / FOLDER
+    folder = _home(session.config) / FOLDER
     path = folder / slug(target.subject, verdict.target, options) / f"{verdict.rule}.json"
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -95,6 +95,15 @@ def keep(session: Session, target: Target[Any, Any], verdict: Verdict) -> Verdic
     shown = _relative(path, session.config.invocation_params.dir)
     words = ["pytest", "--pyargs", "pytest_qnn.conformance", "--qnn-replay", shown, *options]
     return msgspec.structs.replace(verdict, replay=shlex.join(words))
+
+
+def _home(config: pytest.Config) -> Path:
+    """The folder of the project's ini file, or else the one that pytest was started in.
+
+    Without an ini file pytest's rootdir is no help: it is the folder of any existing path on the command
+    line, and so that of the library in ``--qnn-backend PATH``.
+    """
+    return config.rootpath if config.inipath else config.invocation_params.dir
 
 
 def _running(options: Options) -> tuple[str, ...]:

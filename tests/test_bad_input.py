@@ -257,8 +257,8 @@ def test_both_runtimes_missing(pytester: pytest.Pytester) -> None:
     (pytester.path / "no_runtime.py").write_text(NO_RUNTIME)
     pytester.syspathinsert()
     sentence = judged(pytester, "-p", "no_runtime")
-    assert "tflite_runtime" in sentence
-    assert "ai_edge_litert" in sentence
+    assert "tflite-runtime" in sentence
+    assert "ai-edge-litert" in sentence
 
 
 @pytest.mark.parametrize(

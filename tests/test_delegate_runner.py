@@ -5,17 +5,19 @@ from collections import Counter
 from pathlib import Path
 
 import msgspec
+import native
 import pytest
+from delegate_doubles import Factory
 
 from pytest_qnn.cases.delegate import Application, DelegateCase, Fault
 from pytest_qnn.cases.graph import Graph, Node, Tensor
+from pytest_qnn.cases.model import emit
 from pytest_qnn.reference.delegate import ReferenceDelegate, Values
 from pytest_qnn.run.delegate import phase_name, run_delegate_case
 from pytest_qnn.run.delegates import DelegateUnusable, delegate_factory
 from pytest_qnn.run.runtime import Runtime, RuntimeMissing, load_runtime
+from pytest_qnn.run.state import context_of, private_plan
 from pytest_qnn.trace import DelegateTrace
-import native
-from delegate_doubles import Factory
 
 # x -> NEG -> ABS -> NEG -> ABS; the graph input and a tensor in the middle are outputs too.
 CHAIN = Graph(
@@ -186,7 +188,7 @@ def test_xnnpack_takes_its_number_of_threads_and_nothing_else(runtime: Runtime) 
 
 
 def test_a_delegate_library_that_is_missing_is_named(runtime: Runtime, tmp_path: Path) -> None:
-    with pytest.raises(DelegateUnusable, match="there is no delegate library .*gone.so"):
+    with pytest.raises(DelegateUnusable, match=r"there is no delegate library .*gone\.so"):
         delegate_factory(str(tmp_path / "gone.so"), {}, runtime)
 
 
@@ -224,6 +226,16 @@ def test_an_unknown_mutant_is_named(runtime: Runtime) -> None:
 def test_the_reference_takes_no_options(runtime: Runtime) -> None:
     with pytest.raises(DelegateUnusable, match="takes no options"):
         delegate_factory("reference", {"key": "value"}, runtime)
+
+
+def test_default_delegates_are_applied_only_when_asked_for(runtime: Runtime) -> None:
+    model = emit(CHAIN)
+    names = []
+    for wanted in (False, True):
+        interpreter = runtime.interpreter(model, default_delegates=wanted)
+        interpreter.allocate_tensors()
+        names.append({node.name for node in private_plan(context_of(interpreter), {})})
+    assert names == [{""}, {"TfLiteXNNPackDelegate"}]
 
 
 def test_an_unknown_runtime_is_named() -> None:

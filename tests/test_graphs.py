@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from pytest_qnn.cases.data import inputs_of
 from pytest_qnn.cases.delegate import DelegateCase
 from pytest_qnn.cases.graph import DType, Graph, Op
-from pytest_qnn.cases.graphs import OPS, decode_graph, graphs, graphs_with_claims, single_op_graphs
+from pytest_qnn.cases.graphs import OPS, decode_graph, graphs, graphs_with_claims, single_op_graphs, size_of
 from pytest_qnn.oracle.kernels import run_graph
 
 MANY = settings(deadline=None, max_examples=200, phases=(Phase.generate, Phase.shrink), database=None)
@@ -162,7 +162,7 @@ def test_three_hundred_random_graphs_show_all_of_the_wanted_variety() -> None:
     random = np.random.default_rng(1)
     seen: set[str] = set()
     for _ in range(300):
-        seen |= features(decode_graph(random.bytes(5 + 20 * 5), CHOICES, 0, 1, 20)[0])
+        seen |= features(decode_graph(random.bytes(size_of(20, 0)), CHOICES, 0, 1, 20)[0])
     wanted = {f"{op} {dtype}" for dtype, ops in OPS.items() for op in ops}
     wanted |= {"NONE", "RELU", "RELU6", "fan-out", "inputs", "outputs", "read output", "input is output"}
     wanted |= {
@@ -183,7 +183,7 @@ def test_a_reshape_whose_operand_is_needed_elsewhere_is_an_output() -> None:
     random = np.random.default_rng(2)
     checked = 0
     for _ in range(100):
-        graph, _ = decode_graph(random.bytes(5 + 20 * 5), CHOICES, 0, 1, 20)
+        graph, _ = decode_graph(random.bytes(size_of(20, 0)), CHOICES, 0, 1, 20)
         readers = Counter(index for node in graph.nodes for index in node.inputs)
         for node in graph.nodes:
             if node.op == "RESHAPE" and (readers[node.inputs[0]] > 1 or node.inputs[0] in graph.outputs):
@@ -201,3 +201,26 @@ def test_impossible_numbers_of_nodes_are_refused(least: int, most: int) -> None:
 def test_a_dtype_without_any_of_the_operators_is_refused() -> None:
     with pytest.raises(ValueError, match="int8"):
         graphs(ops=("NEG",), dtypes=("int8",))
+
+
+def test_more_claims_than_a_record_holds_are_refused() -> None:
+    with pytest.raises(ValueError, match="claims"):
+        graphs_with_claims(9)
+
+
+@pytest.mark.parametrize(
+    ("mode", "least", "most"), [(0, 0.4, 0.6), (1, 0.65, 0.85), (2, 0.15, 0.35), (3, 0.95, 1)]
+)
+def test_claims_take_the_share_of_nodes_that_their_mode_names(mode: int, least: float, most: float) -> None:
+    random = np.random.default_rng(4)
+    for claim in (0, 7):
+        data = bytes([255, 0, 0, 0, 0]) + bytes([mode] * 8) + random.bytes(size_of(500, 8))
+        graph, claims = decode_graph(data, CHOICES, 8, 500, 500)
+        assert least <= len(claims[claim]) / len(graph.nodes) <= most
+
+
+@settings(deadline=None, max_examples=30)
+@given(graphs(ops=("NEG",), max_nodes=3))
+def test_a_dtype_without_any_of_the_operators_is_passed_over(graph: Graph) -> None:
+    assert {node.op for node in graph.nodes} == {"NEG"}
+    assert graph.tensors[graph.inputs[0]].dtype == "float32"

@@ -6,7 +6,7 @@ import pytest
 from memory_rules import RULES
 
 from pytest_qnn.engine import judge
-from pytest_qnn.profile import PROFILES
+from pytest_qnn.profile import PROFILES, Profile
 from pytest_qnn.reference.personalities import PERSONALITIES
 from pytest_qnn.run.targets import MemoryTarget, open_memory_target
 from pytest_qnn.verdict import Outcome
@@ -17,6 +17,8 @@ UNSUPPORTED: dict[str, set[str]] = {
     "dma-buf": {"CAP-02", "CAP-04"},
 }
 """Rules that a personality cannot show; with the memory API there, that is CAP-02."""
+
+FEW = Profile("few", in_process=8, in_children=1)
 
 SPECIFIED = [
     "IF-01",
@@ -82,6 +84,7 @@ def test_every_rule_of_these_areas_is_entered() -> None:
 def test_rule_is_quiet_on_every_personality_of_the_reference(rule: str, personality: MemoryTarget) -> None:
     name = personality.spec.partition(":")[2]
     unsupported = rule in UNSUPPORTED.get(name, {"CAP-02"})
-    verdict = judge(RULES[rule], personality, PROFILES["quick"], seed=7)
+    profile = PROFILES["quick"] if name == "default" else FEW
+    verdict = judge(RULES[rule], personality, profile, seed=7)
     assert verdict.outcome == (Outcome.UNSUPPORTED if unsupported else Outcome.PASS), verdict
     assert bool(verdict.reason) == unsupported

@@ -14,7 +14,7 @@ from pytest_qnn.cases.data import inputs_of
 from pytest_qnn.cases.delegate import DelegateCase, Fill
 from pytest_qnn.cases.graph import Activation, DType, Graph, Node, Op, Tensor
 from pytest_qnn.cases.graph_constants import float_weights
-from pytest_qnn.cases.graphs import OPS, decode_graph, graphs, single_op_graphs
+from pytest_qnn.cases.graphs import OPS, decode_graph, graphs, single_op_graphs, size_of
 from pytest_qnn.cases.model import emit
 from pytest_qnn.oracle import kernels, quantisation
 from pytest_qnn.oracle.kernels import run_graph, run_node
@@ -29,7 +29,7 @@ EPS = 2.0**-23
 def random_graphs(count: int, seed: int, nodes: int, dtype: DType, ops: tuple[Op, ...] = ()) -> list[Graph]:
     random = np.random.default_rng(seed)
     choices = ((dtype, ops or OPS[dtype]),)
-    return [decode_graph(random.bytes(5 + 5 * nodes), choices, 0, 1, nodes)[0] for _ in range(count)]
+    return [decode_graph(random.bytes(size_of(nodes, 0)), choices, 0, 1, nodes)[0] for _ in range(count)]
 
 
 def inputs(graph: Graph, seed: int) -> list[Array]:

@@ -75,6 +75,12 @@ def test_a_plan_out_of_order_is_scanned_again() -> None:
     assert [subset.nodes for subset in found] == [(0, 1, 2, 3)]
 
 
+def test_a_node_that_becomes_ready_behind_the_scan_joins_after_those_before_it() -> None:
+    nodes = {0: Operator((0,), (1,)), 1: Operator((1,), (2,)), 2: Operator((0,), (3,))}
+    (found,) = partition(nodes, [1, 0, 2], [2, 3], [0, 1, 2])
+    assert found.nodes == (0, 2, 1)
+
+
 def test_stateful_nodes_keep_their_order() -> None:
     nodes = {
         0: Operator((0,), (1,), stateful=True),
@@ -192,7 +198,8 @@ def test_the_oracle_agrees_with_the_runtime_on_random_graphs(runtime: Runtime) -
 def convolutions_and_prelus() -> Graph:
     """Seed 004's picture: two branches that meet in a concatenation, 12 nodes.
 
-    A: MAXIMUM, then B: CONV, PRELU, CONV | C: CONV, PRELU, CONV, then CONCATENATION, then CONV, PRELU, CONV, PRELU.
+    MAXIMUM, then twice side by side CONV_2D, PRELU, CONV_2D, then CONCATENATION, then CONV_2D, PRELU,
+    CONV_2D, PRELU.
     """
     tensors = [Tensor((1, 2, 2, 1)), Tensor((1, 1, 1, 1), data=b"\0\0\x80?"), Tensor((1,), data=bytes(4))]
     wide = [Tensor((2, 1, 1, 2), data=b"\0\0\x80?" * 4), Tensor((2,), data=bytes(8))]

@@ -152,6 +152,27 @@ def test_a_finding_leaves_a_case_file(pytester: pytest.Pytester) -> None:
     assert (pytester.path / ".pytest-qnn" / ".gitignore").read_text() == "*\n"
 
 
+def test_case_files_are_kept_with_the_project_whatever_library_is_named(
+    pytester: pytest.Pytester, tmp_path: Path
+) -> None:
+    library = tmp_path / "lib.so"
+    library.touch()
+    run(pytester, ("REG-02",), "--qnn-backend", str(library))
+    assert case_file(pytester, "REG-02").parent.name.startswith("memory-lib-so-")
+    assert not list(tmp_path.glob("**/REG-02.json"))
+
+
+def test_case_files_are_beside_the_ini_file_wherever_pytest_is_started(
+    pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pytester.makeini("[pytest]\n")
+    pytester.makepyfile(test_rules=fake_suite.suite("REG-02"))
+    monkeypatch.chdir(pytester.mkdir("sub"))
+    result = pytester.runpytest_inprocess("..")
+    path = case_file(pytester, "REG-02")
+    result.stdout.fnmatch_lines([f"  replay    pytest * --qnn-replay {path} *"])
+
+
 def test_rules_that_pass_or_are_unsupported_leave_no_case_file(pytester: pytest.Pytester) -> None:
     run(pytester, ("REG-01", "REG-06", "REG-07"))
     assert not (pytester.path / ".pytest-qnn").exists()

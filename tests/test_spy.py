@@ -140,7 +140,7 @@ def test_claims_are_kept_as_they_were_passed(runtime: Runtime) -> None:
 
 def test_a_prepare_without_replace_is_seen_as_such(runtime: Runtime) -> None:
     class Idle(ReferenceDelegate):
-        def prepare(self, context: int) -> int:
+        def prepare(self, *_: object) -> int:
             return tflite.OK
 
     (applied,) = watched(runtime, Idle).applied
@@ -175,6 +175,28 @@ def test_xnnpack_is_seen_through(runtime: Runtime) -> None:
     assert trace.writes == ()
 
 
+def test_kernels_whose_init_failed_are_told_apart(runtime: Runtime) -> None:
+    case = DelegateCase(CHAIN, (Application("probe", (0, 2), "init"),))
+    trace = run_delegate_case(case, [], runtime)
+    inits = [(event.kernel, event.status) for event in trace.events if event.kind == "init"]
+    frees = [event.kernel for event in trace.events if event.kind == "free"]
+    # A runtime that knows kTfLiteKernelInitFailed stops at the first and frees nothing; an older one
+    # takes it for user data.
+    assert (inits, frees) in (([(0, 1)], []), ([(0, 1), (1, 1)], [0, 1]))
+
+
+def test_a_delegate_applied_twice_is_seen_twice(runtime: Runtime) -> None:
+    class Once(Factory):
+        def make(self, application: Application) -> ReferenceDelegate:
+            return self.made[0] if self.made else super().make(application)
+
+    factory = Once("once", ReferenceDelegate)
+    case = DelegateCase(CHAIN, (Application(claim=(1,)), Application()))
+    trace = run_delegate_case(case, [factory], runtime)
+    assert [event.application for event in trace.events if event.kind == "Prepare"] == [0, 1]
+    assert trace.outputs == (trace.cpu,)
+
+
 def test_a_delegate_gets_its_own_prepare_back(runtime: Runtime) -> None:
     offset = tflite.Delegate.Prepare.offset
     delegate = ReferenceDelegate()
@@ -190,9 +212,8 @@ def test_a_delegate_gets_its_own_prepare_back(runtime: Runtime) -> None:
 def test_the_spy_forgets_a_case_that_is_over(runtime: Runtime) -> None:
     watched(runtime, ReferenceDelegate)
     watched(runtime, ReferenceDelegate, applications=(Application("probe", fault="init"),))
-    assert not (
-        spy._hooked or spy._preparing or spy._registering or spy._contexts or spy._live or spy._failed
-    )
+    tables = (spy._hooked, spy._preparing, spy._registering, spy._contexts, spy._live, spy._failed)
+    assert not any(tables)
 
 
 def test_an_error_in_the_spy_itself_is_not_blamed_on_the_delegate(

@@ -228,8 +228,6 @@ class ArithmeticParams(c.Structure):
 
 PADDING_SAME: Final = 1
 PADDING_VALID: Final = 2
-ACTIVATIONS: Final = {0: "NONE", 1: "RELU", 3: "RELU6"}
-"""TfLiteFusedActivation values that `pytest_qnn.cases.graph.Activation` knows."""
 
 # Private: C++ members without a header. Equal in tflite-runtime 2.14 and ai-edge-litert 2.3.
 INTERPRETER_CONTEXT: Final = 0x00

@@ -17,9 +17,10 @@ from pytest_qnn.cases.graph import Activation, Graph, Node, Op, Tensor
 from pytest_qnn.cases.graph_constants import PARAMS, Params, activation, constant
 
 HEADER = 5
-"""Bytes: number of records, dtype, shape, quantisation and outputs, spare choice of operators."""
-RECORD = 5
-"""Bytes: operator, first operand, second operand, options, output."""
+"""Bytes: number of records, dtype, shape, quantisation, whether an input is an output."""
+RECORD = 4
+"""Bytes: operator (and its variant: quantisation of the result), first operand, second operand, options.
+One byte of claims may follow."""
 
 MAX_ELEMENTS = 64
 _MAX_INPUTS = 4
@@ -184,11 +185,8 @@ class Builder:
         for operand in operands:
             readers[operand] = readers.get(operand, 0) + 1
         output = self.activation(shape, params, bound)
-        self.nodes.append(
-            Node(
-                op, operands, (output,), activation, axis, keep_dims, same_padding, stride, dilation
-            )
-        )  # fmt: skip
+        window = (same_padding, stride, dilation)
+        self.nodes.append(Node(op, operands, (output,), activation, axis, keep_dims, *window))
 
     def finish(self, extra: list[int], input_too: bool) -> Graph:
         """The graph. Whatever nobody reads is an output, ``extra`` node numbers' results too."""

@@ -20,7 +20,7 @@ from pytest_qnn.cases.graph_decode import MAX_ELEMENTS, Builder, elements, fused
 
 
 class Choices(NamedTuple):
-    """The bytes of a node record behind its operator."""
+    """What a node record says besides its operator: three bytes and the variant."""
 
     first: int
     """First operand."""

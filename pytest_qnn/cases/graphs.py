@@ -20,8 +20,10 @@ OPS: dict[DType, tuple[Op, ...]] = {
 }
 """The operators of generated graphs per dtype, from the simplest to the richest."""
 
-_THRESHOLDS = (127, 31, 0, 223)
-"""A node is claimed when its claim byte is above this: about 1/2, 7/8, all, 1/8 of the nodes."""
+MAX_CLAIMS = 8
+_VARIANTS = 20
+_FIRST_EXTRA = 15
+"""From this variant of an operator on (one in four), its result is a graph output in any case."""
 
 
 def graphs(
@@ -39,10 +41,10 @@ def graphs(
         min_nodes: at least 1.
         max_nodes: at least ``min_nodes``, at most 1000 (Hypothesis' own limit on one draw).
         ops: the operators to choose from; None: all that both runtimes have for the dtype.
-        dtypes: "float32", "int8" or both.
+        dtypes: "float32", "int8" or both; one for which no operator is left is passed over.
 
     Raises:
-        ValueError: a number out of range, or a dtype for which no operator is left.
+        ValueError: a number out of range, or no dtype for which an operator is left.
     """
     return graphs_with_claims(0, min_nodes=min_nodes, max_nodes=max_nodes, ops=ops, dtypes=dtypes).map(_first)
 
@@ -62,16 +64,29 @@ def graphs_with_claims(
     ops: Sequence[Op] | None = None,
     dtypes: Sequence[DType] = ("float32", "int8"),
 ) -> SearchStrategy[tuple[Graph, Claims]]:
-    """As `graphs`, with ``n_claims`` sets of node indices (ascending, perhaps empty) in the same draw."""
+    """As `graphs`, with ``n_claims`` sets of node indices (ascending, perhaps empty) in the same draw.
+
+    Raises:
+        ValueError: as `graphs`, or more than `MAX_CLAIMS` claims.
+    """
     if not 1 <= min_nodes <= max_nodes <= 1000:
         raise ValueError(f"no graphs of {min_nodes} to {max_nodes} nodes")
-    choices = tuple((dtype, _allowed(dtype, ops)) for dtype in dtypes)
-    size = HEADER + n_claims + max_nodes * (RECORD + n_claims)
+    if not 0 <= n_claims <= MAX_CLAIMS:
+        raise ValueError(f"{n_claims} claims are not between 0 and {MAX_CLAIMS}")
+    choices = tuple((dtype, allowed) for dtype in dtypes if (allowed := _allowed(dtype, ops)))
+    if not choices:
+        raise ValueError(f"no operator of {ops} is generated for {' or '.join(dtypes)}")
+    size = size_of(max_nodes, n_claims)
 
     def decode(data: bytes) -> tuple[Graph, Claims]:
         return decode_graph(data, choices, n_claims, min_nodes, max_nodes)
 
     return st.binary(min_size=size, max_size=size).map(decode)
+
+
+def size_of(max_nodes: int, n_claims: int) -> int:
+    """Bytes that `decode_graph` wants. Hypothesis takes about 2 us for each, so they are few."""
+    return HEADER + n_claims + max_nodes * (RECORD + (n_claims > 0))
 
 
 def decode_graph(
@@ -84,38 +99,42 @@ def decode_graph(
     """The graph and claims that ``data`` stands for; ``choices`` are the dtypes with their operators."""
     dtype, ops = choices[data[1] % len(choices)]
     build = Builder(dtype == "int8", data[2], data[3])
-    claims: list[list[int]] = [[] for _ in range(n_claims)]
-    thresholds = [_THRESHOLDS[byte & 3] for byte in data[HEADER : HEADER + n_claims]]
+    modes = data[HEADER : HEADER + n_claims]
+    claims: list[list[int]] = [[] for _ in modes]
     extra: list[int] = []
-    left = min_nodes + int.from_bytes(data[0:1], "big") * (max_nodes - min_nodes + 1) // 256
-    stride = RECORD + n_claims
+    left = min_nodes + data[0] * (max_nodes - min_nodes + 1) // 256
+    stride = RECORD + (n_claims > 0)
     for at in range(HEADER + n_claims, HEADER + n_claims + left * stride, stride):
         number = len(build.nodes)
-        operator = data[at]
-        if not operator and number + left > min_nodes:
-            left -= 1
-            continue
         left -= 1
-        MAKE[ops[(operator - 1) % len(ops) if operator else 0]](build, Choices(*data[at + 1 : at + RECORD]))
-        if data[at + 4] >= 192:
+        if not data[at] and number + left >= min_nodes:
+            continue
+        variant, op = divmod(max(data[at] - 1, 0), len(ops))
+        variant %= _VARIANTS
+        MAKE[ops[op]](build, Choices(data[at + 1], data[at + 2], data[at + 3], variant))
+        if variant >= _FIRST_EXTRA:
             extra.append(number)
-        for k, threshold in enumerate(thresholds):
-            if data[at + RECORD + k] > threshold:
+        for k, mode in enumerate(modes):
+            if _claimed(data[at + RECORD], k, mode):
                 claims[k].append(number)
     graph = build.finish(extra, input_too=data[4] >= 192)
     return graph, tuple(map(tuple, claims))
 
 
+def _claimed(byte: int, claim: int, mode: int) -> bool:
+    """Whether a node is in a claim: about 1/2, 3/4, 1/4 or (almost) all of the nodes are, by ``mode``."""
+    one, other = byte >> claim & 1, byte >> (claim + 3) % 8 & 1
+    return bool((one, one | other, one & other, byte)[mode & 3])
+
+
 def _allowed(dtype: DType, ops: Sequence[Op] | None) -> tuple[Op, ...]:
     """The wanted operators, as many for each dtype, so that the dtype shrinks without changing the rest.
 
-    One that the dtype does not have is replaced by the simplest that it has.
+    One that the dtype does not have is replaced by the simplest that it has; none at all is an empty tuple.
     """
     wanted = tuple(op for op in MAKE if ops is None or op in ops)
     allowed = tuple(op for op in wanted if op in OPS[dtype])
-    if not allowed:
-        raise ValueError(f"no operator of {ops} is generated for {dtype}")
-    return tuple(op if op in allowed else allowed[0] for op in wanted)
+    return tuple(op if op in allowed else allowed[0] for op in wanted) if allowed else ()
 
 
 def _first(drawn: tuple[Graph, Claims]) -> Graph:

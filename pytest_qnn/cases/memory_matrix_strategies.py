@@ -171,16 +171,10 @@ def hinted(facts: MemoryFacts) -> Cases:
     """PRE-04: graphs created with the hint; every other time with a look at what the hint changes."""
 
     def core(scene: Scene, tape: Tape) -> None:
-        looked = tape.chance(2)
-        executed = tape.chance(2)
-        if looked:
-            name = _watched(scene, tape, HINTED)
-            if name:
-                _watched(scene, tape, PLAIN)
-            return
-        hints = 7 - tape.below(7)
-        name = graph(scene, tape, tuple(hints >> tensor & 1 for tensor in range(3)))
-        if name and executed:
-            execute(scene, name, None, seed=tape.below(16))
+        if not tape.chance(2):
+            hints = 7 - tape.below(7)
+            graph(scene, tape, tuple(hints >> tensor & 1 for tensor in range(3)))
+        elif _watched(scene, tape, HINTED):
+            _watched(scene, tape, PLAIN)
 
     return scenes(facts, core)

@@ -39,6 +39,8 @@ T = TypeVar("T")
 PAGE = 4096
 SHAPES: tuple[tuple[int, ...], ...] = ((1, 2, 2, 2), (1,), (1, 1, 1, 7), (2, 3), (1, 4, 4, 3), (1, 8, 8, 4))
 """Shapes of tensors, the graphs' default first; at most 256 elements."""
+HTP_BACKEND_ID = 6
+"""Only with this backend id is QNN_MEM_TYPE_CUSTOM described by a QnnMemHtp_Descriptor_t."""
 _ION, _CUSTOM, _DMA_BUF = 1, 2, 3
 _KEYS = {_ION: 1102, _CUSTOM: 1103, _DMA_BUF: 1104}
 
@@ -91,7 +93,7 @@ def memory_types(facts: MemoryFacts) -> tuple[int, ...]:
     asked with ION all the same, so that its answer is on record.
     """
     found = [kind for kind in (_ION, _DMA_BUF) if facts.supports(_KEYS[kind])]
-    if facts.supports(_KEYS[_CUSTOM]) and facts.backend_id == 6:
+    if facts.supports(_KEYS[_CUSTOM]) and facts.backend_id == HTP_BACKEND_ID:
         found.insert(1 if found[:1] == [_ION] else 0, _CUSTOM)
     return tuple(found) or (_ION,)
 

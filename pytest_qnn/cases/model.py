@@ -126,12 +126,13 @@ def _tensors(tensors: Iterable[Tensor], field: int, position: int) -> tuple[list
             buffers += 1
             buffer = buffers
         offsets.append(position - field - 4 * index)
+        name = _tensor_name(index)
         tail, shape, quantisation, dtype, front = _tensor_tail(
-            tensor.shape, tensor.dtype, tensor.scales, tensor.zero_points, tensor.axis, len(str(index))
+            tensor.shape, tensor.dtype, tensor.scales, tensor.zero_points, tensor.axis, len(name)
         )
         record = TENSOR(position - front, shape, buffer, TENSOR_SIZE - NAME_FIELD, quantisation, dtype)
-        records += (record, _tensor_name(index), tail)
-        position += TENSOR_SIZE + len(_tensor_name(index)) + len(tail)
+        records += (record, name, tail)
+        position += TENSOR_SIZE + len(name) + len(tail)
     return offsets, records, position
 
 
@@ -147,14 +148,14 @@ def _tensor_tail(
     scales: tuple[float, ...],
     zero_points: tuple[int, ...],
     axis: int,
-    digits: int,
+    name_size: int,
 ) -> tuple[bytes, int, int, int, int]:
     """What follows a tensor's name, and its table's fields: shape, quantization, type, vtable.
 
     Records are multiples of 8 bytes and begin on one, so that the int64 zero points are aligned; hence
     the tail depends on where it begins only through the length of the name.
     """
-    start = TENSOR_SIZE + ((4 + 1 + digits + 1 + 7) & ~7)
+    start = TENSOR_SIZE + name_size
     tail = padded(_vector(shape), 8)
     if not scales:
         return tail, start - 4, 0, TENSOR_TYPE[dtype], VT_TENSOR

@@ -55,13 +55,14 @@ class _Scratch(ReferenceBackend):
 class _CopiesOnce(ReferenceBackend):
     def __init__(self, personality: Personality = DEFAULT) -> None:
         super().__init__(personality)
-        self.copied: set[int] = set()
+        self.copied: set[tuple[int, int]] = set()
 
     def read_input(self, graph: Graph, binding: Binding) -> Stored:
-        if binding.registration is None and binding.tensor.id in self.copied:
+        key = (graph.handle, binding.tensor.id)
+        if binding.registration is None and key in self.copied:
             return self.buffer_of(graph, binding.tensor).view(0, binding.tensor.size)
         if binding.registration is None:
-            self.copied.add(binding.tensor.id)
+            self.copied.add(key)
         return super().read_input(graph, binding)
 
 

@@ -131,7 +131,7 @@ def _with_bias(sums: Array, operands: Sequence[Array]) -> Array:
 
 
 def _maximum(one: Array, other: Array) -> Array:
-    # Of two zeros numpy's maximum gives either; the CPU kernels give the second, and here RELU keeps -0.
+    # Of zeros of either sign numpy's maximum gives any; the CPU kernels give the second. So too in _relu.
     return np.where(one > other, one, other)
 
 

@@ -102,6 +102,8 @@ class Model:
         self.graphs: dict[str, Graph] = {}
         self.history: dict[Identity, str] = {}
         """The last EVENT of an identity that is not live."""
+        self.unsure: dict[str, Registration] = {}
+        """Registrations whose life is ``unknown``, by handle name."""
         self._alive: dict[str, Registration] = {}
 
     def expect(self, step: AnyStep) -> Allowed:
@@ -161,19 +163,29 @@ class Model:
             self._follow_deregister(step, seen, allowed or self.expect(step))
         elif isinstance(step, Prepare) and seen.code == 0:
             inputs = 1 if step.op in _UNARY else 2
-            self.graphs[step.graph] = Graph(step.context, inputs, tensor_bytes(step.shape, step.dtype))
+            made = Graph(step.context, inputs, tensor_bytes(step.shape, step.dtype))
+            # A context that is gone, and yet a graph: its value belongs to another context by now.
+            made.live = self.context_lives(step.context)
+            self.graphs[step.graph] = made
 
     def _follow_context_free(self, step: ContextFree, seen: StepSeen) -> None:
-        if seen.code != 0 or not self.context_lives(step.context):
+        if seen.code != 0 or step.context not in self.contexts:
             return
-        self.contexts[step.context].live = False
+        value = self.contexts[step.context].value
+        for name, context in self.contexts.items():
+            # A stale name ends the live context to which its value was given.
+            if context.live and (name == step.context or context.value == value):
+                self._end_context(name)
+
+    def _end_context(self, name: str) -> None:
+        self.contexts[name].live = False
         for graph in self.graphs.values():
-            graph.live = graph.live and graph.context != step.context
-        freed = self.live(step.context)
-        for name, registration in freed.items():
+            graph.live = graph.live and graph.context != name
+        freed = self.live(name)
+        for handle, registration in freed.items():
             registration.life = "orphan"
             self.history[registration.identity] = "context-freed"
-            del self._alive[name]
+            del self._alive[handle]
         memory = {registration.descriptor.buffer for registration in freed.values()}
         for other in self._alive.values():
             same = other.descriptor.buffer in memory
@@ -182,13 +194,11 @@ class Model:
     def _follow_register(self, step: Register, seen: StepSeen, allowed: Allowed) -> None:
         count = len(step.descriptors) if step.count is None else step.count
         wanted = step.descriptors[:count]
-        if seen.code == 0 and not step.null_handles:
-            for name, descriptor, value in zip(step.handles, wanted, seen.values, strict=False):
-                made = Registration(
-                    step.context, descriptor, value, tensor_bytes(descriptor.shape, descriptor.dtype)
-                )
-                self.registrations[name] = self._alive[name] = made
-                self.history.pop(made.identity, None)
+        if seen.code == 0:
+            if not (step.null_handles or step.null_descriptors):
+                self._made(step, seen.values[:count])
+            return
+        if not allowed.faults:
             return
         live = {found.identity for found in self._alive.values()}
         for descriptor in wanted:
@@ -201,6 +211,19 @@ class Model:
                 if found.identity in again:
                     found.witnessed.add("duplicate-refused")
 
+    def _made(self, step: Register, values: tuple[int, ...]) -> None:
+        lives = self.context_lives(step.context)
+        for name, descriptor, value in zip(step.handles, step.descriptors, values, strict=False):
+            size = tensor_bytes(descriptor.shape, descriptor.dtype)
+            made = Registration(step.context, descriptor, value, size)
+            self.registrations[name] = made
+            self.history.pop(made.identity, None)
+            if lives:
+                self._alive[name] = made
+            else:
+                made.life = "unknown"
+                self.unsure[name] = made
+
     def _follow_deregister(self, step: Deregister, seen: StepSeen, allowed: Allowed) -> None:
         if step.null_handles or seen.code is None:
             return
@@ -210,16 +233,29 @@ class Model:
         for name in dict.fromkeys(step.handles[:count]):
             found = self.registrations.get(name)
             if found is None or found.life == "dead":
+                self._hit_by_alias(name)
                 continue
             if found.life == "live":
                 gone.append(self._alive.pop(name))
                 self.history[found.identity] = _farewell(allowed)
             found.life = "dead" if expected else "unknown"
+            if not expected:
+                self.unsure[name] = found
         for other in self._alive.values():
             for found in gone:
                 same = other.descriptor.buffer == found.descriptor.buffer
                 sibling = same and other.context != found.context
                 other.witnessed.add("sibling-deregistered" if sibling else "other-deregistered")
+
+    def _hit_by_alias(self, name: str) -> None:
+        """A stale handle or a context was deregistered: whatever live handle has its value is in doubt."""
+        stale = self.registrations.get(name) or self.contexts.get(name)
+        if stale is None:
+            return
+        for other, found in list(self._alive.items()):
+            if found.value == stale.value:
+                found.life = "unknown"
+                self.unsure[other] = self._alive.pop(other)
 
 
 def _farewell(allowed: Allowed) -> str:

@@ -13,9 +13,6 @@ TYPE_KEYS: dict[int, int] = {
 }
 """Qnn_MemType_t -> the property key that tells whether memory of this type can be registered."""
 
-HTP_BACKEND_ID = 6
-"""Only with this backend id is QNN_MEM_TYPE_CUSTOM described by a QnnMemHtp_Descriptor_t."""
-
 SENTINEL = 0x5555555555555555
 """What the runner fills handle arrays with before a call."""
 

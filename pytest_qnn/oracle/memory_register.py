@@ -113,14 +113,10 @@ def _repeat_faults(
         faults["duplicate-in-batch"] = frozenset({_TWICE})
         return False
     vague = any(_relation(this, earlier, descriptor) for earlier in before)
-    for found in model.registrations.values():
-        if found.context != context or found.descriptor.buffer != descriptor.buffer:
-            continue
-        if found.life == "unknown":
-            vague = True
-        elif found.life == "live":
+    for found in model.live().values():
+        if found.context == context and found.descriptor.buffer == descriptor.buffer:
             vague = _clash(model, found, this, descriptor, faults) or vague
-    return vague
+    return vague or any(found.identity[:2] == this[:2] for found in model.unsure.values())
 
 
 def _clash(model: Model, found: Registration, this: Identity, descriptor: Descriptor, faults: Faults) -> bool:

@@ -118,7 +118,11 @@ class ReferenceDelegate:
     # What a kernel does.
 
     def init(
-        self, context: int, nodes: tuple[int, ...], inputs: tuple[int, ...], outputs: tuple[int, ...]
+        self,
+        context: int,  # noqa: ARG002 - for overriding steps
+        nodes: tuple[int, ...],
+        inputs: tuple[int, ...],
+        outputs: tuple[int, ...],
     ) -> Kernel | None:
         """Make the kernel of one partition; None reports failure."""
         if self.fault == "init":
@@ -126,7 +130,7 @@ class ReferenceDelegate:
         steps = tuple(self.plan.nodes[index] for index in nodes)
         return Kernel(nodes, inputs, outputs, steps, self.plan.tensors)
 
-    def kernel_prepare(self, context: int, kernel: Kernel) -> int:
+    def kernel_prepare(self, context: int, kernel: Kernel) -> int:  # noqa: ARG002 - for overriding steps
         """Get ready for invokes; may be called many times."""
         return tflite.ERROR if self.fault == "kernel-prepare" else tflite.OK
 

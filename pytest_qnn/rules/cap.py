@@ -14,11 +14,18 @@ from pytest_qnn.cases.memory import (
     MemoryCase,
     Register,
 )
-from pytest_qnn.cases.memory_strategies import Scene, Tape, embedded, memory_types, nbytes
+from pytest_qnn.cases.memory_strategies import Scene, Tape, embedded, nbytes
 from pytest_qnn.facts import MemoryFacts
 from pytest_qnn.oracle.memory import walk
-from pytest_qnn.oracle.memory_codes import HTP_BACKEND_ID, SENTINEL, TYPE_KEYS, low, named
-from pytest_qnn.rules.memory_support import demand_code, facts_of, own_steps, place, require_session
+from pytest_qnn.oracle.memory_codes import SENTINEL, TYPE_KEYS, low, named
+from pytest_qnn.rules.memory_support import (
+    demand_code,
+    facts_of,
+    own_steps,
+    place,
+    require_memory_type,
+    require_session,
+)
 from pytest_qnn.rules.rule import rule
 from pytest_qnn.trace import MemoryTrace
 from pytest_qnn.verdict import Contradiction, Examined, Level, Unsupported, Violation
@@ -153,14 +160,8 @@ def cap_03(case: MemoryCase, trace: MemoryTrace) -> Examined:
         demand_code(walked, {0}, said)
         count += 1
     if not count:
-        raise Unsupported(_no_type(facts))
+        require_memory_type(facts)
     return Examined(count, "valid registrations of supported types")
-
-
-def _no_type(facts: MemoryFacts) -> str:
-    if facts.supports(TYPE_KEYS[2]) and facts.backend_id != HTP_BACKEND_ID:
-        return f"CUSTOM memory of backend id {facts.backend_id} is not the HTP's shared buffer"
-    return "no memory type is supported: property keys 1102, 1103 and 1104 say so"
 
 
 def _closed_types(facts: MemoryFacts) -> tuple[int, ...]:
@@ -197,8 +198,7 @@ def cap_04(case: MemoryCase, trace: MemoryTrace) -> Examined:
     answers = [low(w.seen.code or 0) for w in own_steps(case, trace, lambda w: isinstance(w.step, Register))]
     if answers and set(answers) == {_NOT_SUPPORTED}:
         raise Unsupported("memRegister answers 1000, not supported")
-    if set(memory_types(facts)) <= set(_closed_types(facts)):
-        raise Unsupported(_no_type(facts))
+    require_memory_type(facts)
     count = 0
     for walked in own_steps(case, trace, lambda w: w.allowed.only("type-unsupported")):
         demand_code(walked, walked.allowed.codes)

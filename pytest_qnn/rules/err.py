@@ -6,7 +6,7 @@ from pytest_qnn.cases import delegate_strategies as cases
 from pytest_qnn.cases.delegate import DelegateCase
 from pytest_qnn.rules import delegate_support as support
 from pytest_qnn.rules.life import freed_once
-from pytest_qnn.rules.prec import failed_after_target, undone_to_cpu
+from pytest_qnn.rules.prec import undone_to_cpu
 from pytest_qnn.rules.rule import rule
 from pytest_qnn.trace import DelegateTrace
 from pytest_qnn.verdict import Examined, Level
@@ -22,10 +22,10 @@ from pytest_qnn.verdict import Examined, Level
     cases=cases.before_a_failure,
 )
 def failure_leaves_nothing(case: DelegateCase, trace: DelegateTrace) -> Examined:
-    """Looks at the target's kernels that were undone because a probe after the target failed."""
-    support.need_work(trace)
-    kernels = support.target_kernels(trace)
-    if not kernels or not failed_after_target(trace):
-        return Examined(0, "kernels undone")
+    """Looks at the target's own failures, and at its kernels that were undone for a later probe's failure."""
+    support.need_observation(trace)
+    failed = [applied for _, applied in support.targets(trace) if not applied.ok]
+    if trace.applied[-1].ok or not (failed or support.target_kernels(trace)):
+        return Examined(0, "failures and kernels undone")
     undone_to_cpu(case, trace)
-    return Examined(freed_once(case, trace), "kernels undone")
+    return Examined(freed_once(case, trace) + len(failed), "failures and kernels undone")

@@ -85,7 +85,8 @@ def _judge_refused(case: MemoryCase, trace: MemoryTrace, fault: str, because: st
         demand_code(walked, _REFUSED, because)
         for data in walked.seen.data:
             if data.strip(bytes([_UNTOUCHED])):
-                raise Violation("an output that is left alone", differs(_same(data), data, "UFIXED_POINT_8"))
+                seen = differs(_same(data), data, "UFIXED_POINT_8")
+                raise Violation("an output that is left alone", seen, place(walked))
         count += 1
     return count
 

@@ -55,6 +55,7 @@ def prepares_again(case: DelegateCase, trace: DelegateTrace) -> Examined:
     support.need_observation(trace)
     again = [k for k in support.live_target_kernels(trace) if len(support.statuses(trace, "prepare", k)) > 1]
     if not again:
+        support.need_work(trace)
         return Examined(0, "kernels prepared more than once")
     support.runs_end_to_end(case, trace)
     times = max(len(support.statuses(trace, "prepare", k)) for k in again)
@@ -72,7 +73,10 @@ def prepares_again(case: DelegateCase, trace: DelegateTrace) -> Examined:
 )
 def frees_once(case: DelegateCase, trace: DelegateTrace) -> Examined:
     """Looks at the target's kernels whose init succeeded."""
-    return Examined(freed_once(case, trace), "kernels")
+    looked_at = freed_once(case, trace)
+    if not looked_at:
+        support.need_work(trace)
+    return Examined(looked_at, "kernels")
 
 
 def freed_once(case: DelegateCase, trace: DelegateTrace) -> int:

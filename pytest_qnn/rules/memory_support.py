@@ -6,9 +6,10 @@ from collections.abc import Callable, Collection, Iterator
 
 from pytest_qnn.abi.qnn_codes import Error, Property
 from pytest_qnn.cases.memory import AnyStep, Deregister, Execute, MemoryCase, Register
+from pytest_qnn.cases.memory_scene import memory_types
 from pytest_qnn.facts import MemoryFacts
 from pytest_qnn.oracle.memory import Walked, walk
-from pytest_qnn.oracle.memory_codes import low, named, one_of
+from pytest_qnn.oracle.memory_codes import TYPE_KEYS, low, named, one_of
 from pytest_qnn.oracle.memory_contents import compare
 from pytest_qnn.trace import MemoryTrace, StepSeen
 from pytest_qnn.verdict import Examined, Unsupported, Violation
@@ -49,10 +50,16 @@ def require_memory(case: MemoryCase, trace: MemoryTrace) -> None:
     """Both gates of a rule whose steps need a context and the memory API."""
     require_session(trace)
     require_memory_calls(case, trace)
-    facts = facts_of(trace)
-    keys = (Property.MEMORY_SUPPORT_MEM_TYPE_ION, Property.MEMORY_SUPPORT_MEM_TYPE_CUSTOM)
-    if facts.capabilities and not any(facts.supports(key) for key in (*keys, 1104)):
-        raise Unsupported("no memory type can be registered: property keys 1102, 1103 and 1104 say so")
+    require_memory_type(facts_of(trace))
+
+
+def require_memory_type(facts: MemoryFacts) -> None:
+    """Raise Unsupported when the suite cannot register memory of any type that the target declares."""
+    if not facts.capabilities or any(facts.supports(TYPE_KEYS[kind]) for kind in memory_types(facts)):
+        return
+    if facts.supports(Property.MEMORY_SUPPORT_MEM_TYPE_CUSTOM):
+        raise Unsupported(f"CUSTOM memory of backend id {facts.backend_id} is not the HTP's shared buffer")
+    raise Unsupported("no memory type is supported: property keys 1102, 1103 and 1104 say so")
 
 
 def require_operator(trace: MemoryTrace) -> None:

@@ -40,6 +40,8 @@ def claims_from_the_plan(case: DelegateCase, trace: DelegateTrace) -> Examined:
                     )
             if replace.status == 0:
                 plan -= set(replace.nodes)
+    if not looked_at:
+        support.need_work(trace)
     return Examined(looked_at, "claimed node indices")
 
 

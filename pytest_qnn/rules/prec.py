@@ -111,15 +111,10 @@ def works_in_any_position(case: DelegateCase, trace: DelegateTrace) -> Examined:
 def failure_undoes_all(case: DelegateCase, trace: DelegateTrace) -> Examined:
     """Looks at cases in which the target was applied and a probe after it failed."""
     support.need_work(trace)
-    if not failed_after_target(trace):
+    if trace.applied[-1].ok or not all(applied.ok for applied in trace.applied[:-1]):
         return Examined(0, "kernels undone")
     undone_to_cpu(case, trace)
     return Examined(len(trace.kernels), "kernels undone")
-
-
-def failed_after_target(trace: DelegateTrace) -> bool:
-    """The target was applied with success and the last application, a probe's, failed."""
-    return bool(trace.applied) and not trace.applied[-1].ok and all(a.ok for a in trace.applied[:-1])
 
 
 def undone_to_cpu(case: DelegateCase, trace: DelegateTrace) -> None:

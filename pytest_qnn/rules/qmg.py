@@ -1,7 +1,7 @@
 """QMG: seed 001's table of preparing and executing with raw memory and memory handles.
 
 What is allocated, and copied, is judged from outside, by the mappings of the process and their resident
-bytes; `pytest_qnn.rules.qmg_rows.require_visible` says where that is possible.
+bytes; `require_htp` and `require_visible` in `pytest_qnn.rules.qmg_rows` say where that is possible.
 """
 
 from __future__ import annotations
@@ -27,6 +27,7 @@ from pytest_qnn.rules.qmg_rows import (
     demand_copied,
     demand_new,
     demand_not_copied,
+    require_htp,
     require_visible,
     rows,
 )
@@ -45,7 +46,7 @@ def _seen(
 ) -> Iterator[tuple[Row, tuple[Inference, ...]]]:
     """The rows prepared all RAW or all MEMHANDLE, with their executes of one kind."""
     found = rows(case, trace)
-    require_visible(trace, found)
+    require_visible(found)
     kind = {"handle"} if handles else {"raw"}
     for row in found:
         if row.raw == (row.tensors if raw else 0) and row.inferences:
@@ -56,6 +57,7 @@ def _seen(
 
 def _require_raw(case: MemoryCase, trace: MemoryTrace, because: str) -> None:
     """The gates of a row that is executed raw; the executes themselves must succeed and be right."""
+    require_htp(trace)
     require_execute(case, trace)
     judge_executes(case, trace, lambda step: kinds(step) == {"raw"}, because)
     judge_contents(case, trace, because=because)
@@ -96,6 +98,7 @@ def qmg_01(case: MemoryCase, trace: MemoryTrace) -> Examined:
 )
 def qmg_02(case: MemoryCase, trace: MemoryTrace) -> Examined:
     """One new mapping per tensor at preparation, none at execute, and none of them filled by it."""
+    require_htp(trace)
     require_executed_memory(case, trace)
     judge_executes(case, trace, lambda step: kinds(step) == {"handle"}, "prepared raw, executed memhandle")
     count = 0
@@ -116,7 +119,7 @@ def qmg_02(case: MemoryCase, trace: MemoryTrace) -> Examined:
     source=f"{_TABLE}, row 3",
     subject="memory",
     cases=strategies.memhandle_raw,
-    gate=("502",),
+    gate=("502", "HTP"),
     weight=_WEIGHT,
 )
 def qmg_03(case: MemoryCase, trace: MemoryTrace) -> Examined:
@@ -141,11 +144,12 @@ def qmg_03(case: MemoryCase, trace: MemoryTrace) -> Examined:
     source=f"{_TABLE}, row 4",
     subject="memory",
     cases=strategies.memhandle_memhandle,
-    gate=("502",),
+    gate=("502", "HTP"),
     weight=_WEIGHT,
 )
 def qmg_04(case: MemoryCase, trace: MemoryTrace) -> Examined:
     """No new mapping at preparation or execute, while the same operator prepared raw has some."""
+    require_htp(trace)
     require_executed_memory(case, trace)
     judge_executes(case, trace, lambda step: kinds(step) == {"handle"}, "prepared and executed memhandle")
     count = 0
@@ -206,7 +210,7 @@ def _named(row: tuple[bool, str]) -> str:
     source=f"{_TABLE}, row 3 (first inference)",
     subject="memory",
     cases=strategies.raw_again,
-    gate=("502",),
+    gate=("502", "HTP"),
     weight=_WEIGHT,
 )
 def qmg_06(case: MemoryCase, trace: MemoryTrace) -> Examined:
@@ -244,14 +248,14 @@ def qmg_07(case: MemoryCase, trace: MemoryTrace) -> Examined:
     source="seed 001, Online Prepare (memory type of each IO tensor)",
     subject="memory",
     cases=strategies.mixed_hints,
-    gate=("502",),
+    gate=("502", "HTP"),
     weight=_WEIGHT,
 )
 def qmg_08(case: MemoryCase, trace: MemoryTrace) -> Examined:
     """As many new mappings at preparation as RAW tensors, the others at the first raw execute."""
     _require_raw(case, trace, "some tensors carry the hint")
     found = rows(case, trace)
-    require_visible(trace, found)
+    require_visible(found)
     count = 0
     for row in found:
         if not 0 < row.raw < row.tensors:

@@ -10,7 +10,7 @@ from pytest_qnn.oracle.memory_codes import HTP_BACKEND_ID
 from pytest_qnn.oracle.memory_state import PAGE, tensor_bytes
 from pytest_qnn.oracle.qnn_ops import inputs_of
 from pytest_qnn.rules.memory_graph_support import kinds
-from pytest_qnn.rules.memory_support import facts_of
+from pytest_qnn.rules.memory_support import facts_of, require_session
 from pytest_qnn.trace import MemoryTrace
 from pytest_qnn.verdict import Unsupported, Violation
 
@@ -29,6 +29,8 @@ class Inference(msgspec.Struct, frozen=True):
     """Those of preparation, as they were before it."""
     after: Regions
     """Those of preparation that are still there after it."""
+    unexplained: int
+    """Bytes by which the process grew during it beside the new mappings and the bytes of the trace."""
 
 
 class Row(msgspec.Struct, frozen=True):
@@ -41,12 +43,20 @@ class Row(msgspec.Struct, frozen=True):
     raw: int
     """IO tensors prepared RAW."""
     at_prepare: Regions
+    unexplained: int
+    """Bytes by which the process grew during preparation beside these mappings."""
     inferences: tuple[Inference, ...]
 
     @property
     def visible(self) -> bool:
         """Some IO buffer was seen to appear."""
         return bool(self.at_prepare) or any(inference.new for inference in self.inferences)
+
+    @property
+    def ambiguous(self) -> bool:
+        """The process grew by a tensor or more that is not among the mappings of a tensor's size."""
+        size = tensor_bytes(self.made.shape, self.made.dtype)
+        return max(self.unexplained, *(each.unexplained for each in self.inferences), 0) >= size
 
     def touched(self, resident: int) -> bool:
         """So many resident bytes hold a whole tensor: it was copied there."""
@@ -65,7 +75,8 @@ def rows(case: MemoryCase, trace: MemoryTrace) -> list[Row]:
         tensors = inputs_of(step.op) + 1
         raw = tensors - sum(kind == TensorMemType.MEMHANDLE for kind in step.mem_types[:tensors])
         new = _new(*around)
-        found.append(Row(index, step, tensors, raw, new, _inferences(case, trace, step, new)))
+        growth = _unexplained(trace, index, step, new)
+        found.append(Row(index, step, tensors, raw, new, growth, _inferences(case, trace, step, new)))
     return found
 
 
@@ -80,13 +91,15 @@ def _inferences(
         if around is None:
             continue
         before, after = around
+        new = _new(before, after)
         found.append(
             Inference(
                 index,
                 kinds(step),
-                _new(before, after),
+                new,
                 {address: before[address] for address in at_prepare if address in before},
                 {address: after[address] for address in at_prepare if address in after},
+                _unexplained(trace, index, made, new),
             )
         )
     return tuple(found)
@@ -102,24 +115,39 @@ def _around(case: MemoryCase, trace: MemoryTrace, index: int, size: int) -> tupl
     return looks[0], looks[1]
 
 
+def _unexplained(trace: MemoryTrace, index: int, made: Prepare, new: Regions) -> int:
+    """Growth of the process between the looks around a step, beside new mappings and the trace itself."""
+    before, after = (trace.steps[at].counts.get("vm", 0) for at in (index - 1, index + 1))
+    kept = sum(map(len, trace.steps[index].data))
+    return after - before - kept - len(new) * tensor_bytes(made.shape, made.dtype)
+
+
 def _new(before: Regions, after: Regions) -> Regions:
     return {address: resident for address, resident in after.items() if address not in before}
 
 
-def require_visible(trace: MemoryTrace, found: list[Row]) -> None:
-    """Raise Unsupported when nothing can be said of allocation.
-
-    Seed 001 speaks of the HTP backend only. And a backend that works in the caller's buffers, as Qualcomm's
-    simulator for x86-64 does, or allocates all IO buffers in one piece, shows no IO buffer in any row: there
-    is nothing to judge. A backend that shows buffers in one row of the case is judged strictly in all.
-    """
+def require_htp(trace: MemoryTrace) -> None:
+    """Raise Unsupported for a backend that is not the HTP: seed 001 says nothing of its IO buffers."""
+    require_session(trace)
     backend = facts_of(trace).backend_id
     if backend != HTP_BACKEND_ID:
         raise Unsupported(
             f"seed 001 speaks of the HTP backend (id {HTP_BACKEND_ID}); this one has id {backend}"
         )
+
+
+def require_visible(found: list[Row]) -> None:
+    """Raise Unsupported when nothing can be said of allocation, though all calls were answered.
+
+    A backend that works in the caller's buffers, as Qualcomm's simulator for x86-64 does, or allocates all
+    IO buffers in one piece, shows no IO buffer in any row: there is nothing to judge. A backend that shows
+    buffers in one row of the case is judged strictly in all; except that a case proves nothing in which the
+    process grew otherwise by the size of a tensor, since neighbouring anonymous mappings merge.
+    """
     if found and not any(row.visible for row in found):
         raise Unsupported("no IO buffer can be seen from outside in this process")
+    if any(row.ambiguous for row in found):
+        raise Unsupported("IO buffers cannot be told apart: the process grew in mappings of other sizes")
 
 
 def demand_at_prepare(row: Row) -> None:

@@ -44,8 +44,10 @@ def run_delegate_case(
         run.execute(values)
     finally:
         run.end()
-    if run.session.errors:
-        raise RuntimeError("the spy failed") from run.session.errors[0]
+    for error in run.session.errors:
+        if not isinstance(error, Exception):
+            raise error  # an interrupt, not a failure
+        raise RuntimeError("the spy failed") from error
     return run.trace(values, cpu)
 
 
@@ -129,8 +131,9 @@ class _Run:
         self.plan = self._plan()
         if self.allocate_error:
             return
-        touched = (*self.plan, self.case.graph)
-        self.session.live = frozenset(index for part in touched for index in (*part.inputs, *part.outputs))
+        graph = self.case.graph
+        nodes = (tensor for node in self.plan for tensor in (*node.inputs, *node.outputs))
+        self.session.live = frozenset((*nodes, *graph.inputs, *graph.outputs))
         _set(self._interpreter, self.case.graph.inputs, values)
         for number in range(self.case.invokes):
             self._begin()
@@ -203,7 +206,7 @@ class _Run:
         return private_plan(self._context, self.session.owners) if self.observed else ()
 
     def _poison(self, byte: int) -> None:
-        """Fill the outputs that nodes produce; an output that is a graph input or constant keeps its value."""
+        """Fill the outputs that nodes produce; a graph input or a constant keeps its value."""
         produced = {index for node in self.case.graph.nodes for index in node.outputs}
         for index in produced.intersection(self.case.graph.outputs):
-            self._interpreter.tensor(index)().view("uint8").fill(byte)
+            self._interpreter.tensor(index)().reshape(-1).view("uint8").fill(byte)

@@ -156,7 +156,6 @@ class _PluginFactory:
         for function in ("tflite_plugin_create_delegate", "tflite_plugin_destroy_delegate"):
             if not hasattr(library, function):
                 raise DelegateUnusable(f"{path} is no delegate plugin: it exports no {function}")
-        self.make(Application()).close()  # so that a create that gives nothing is told at once
 
     def make(self, _application: Application) -> LiveDelegate:
         """Do what ``load_delegate`` does, but for one thing.

@@ -58,7 +58,7 @@ from pytest_qnn.run.qnn_library import QnnEntry
 from pytest_qnn.run.rpcmem import Rpcmem
 from pytest_qnn.trace import MemoryTrace, StepSeen
 
-__all__ = ["learn", "run_memory_case"]
+__all__ = ["carry_out", "learn", "release", "run_memory_case"]
 
 _COUNT_UNTOUCHED = 0x55555555
 
@@ -81,13 +81,14 @@ def run_memory_case(
         for index, step in enumerate(case.steps):
             if on_step is not None:
                 on_step(index)
-            seen.append(_carry_out(state, step))
+            seen.append(carry_out(state, step))
     finally:
-        closing = _close(state)
+        closing = release(state)
     return MemoryTrace(session=tuple(state.session.codes), steps=tuple(seen), closing=tuple(closing))
 
 
-def _carry_out(state: State, step: AnyStep) -> StepSeen:
+def carry_out(state: State, step: AnyStep) -> StepSeen:
+    """Carry out one step of a case under way."""
     try:
         return _HANDLERS[type(step)](state, step)
     except (Skip, NullFunction) as reason:
@@ -135,8 +136,11 @@ _HANDLERS: dict[type[Any], Callable[[State, Any], StepSeen]] = {
 }
 
 
-def _close(state: State) -> list[tuple[str, int]]:
-    """Deregister, free contexts, close the session, free buffers: the order of real clients."""
+def release(state: State) -> list[tuple[str, int]]:
+    """End a case: deregister, free contexts, close the session, free buffers, as real clients do.
+
+    Returns each call with its code, in order.
+    """
     codes: list[tuple[str, int]] = []
 
     def call(name: str, *arguments: Any) -> None:

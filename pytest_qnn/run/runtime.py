@@ -63,10 +63,6 @@ class Runtime:
             ),
         )
 
-    def load_delegate(self, path: str, options: dict[str, str]) -> Any:
-        """The runtime's own ``load_delegate``. The result owns the native delegate."""
-        return self.module.load_delegate(path, options)
-
     def symbol(self, name: str) -> int:
         """The address of the function called ``name`` (mangled for C++).
 

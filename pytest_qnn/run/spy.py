@@ -93,7 +93,7 @@ class Session:
         """Watch the delegate at ``address`` from now on."""
         self.owners[address] = application
         self.replaces[application] = []
-        own = peek.pointer(address + _PREPARE)
+        own = _hooked[address][2] if address in _hooked else peek.pointer(address + _PREPARE)
         if own:  # a NULL Prepare stays what it is: an opaque delegate, or a fault of the delegate
             _hooked[address] = self, application, own
             peek.set_pointer(address + _PREPARE, _DELEGATE_PREPARE)
@@ -127,7 +127,7 @@ class Session:
         self.events.append(Event("init", functions.application, kernel.kernel, int(failed)))
         live = _Live(kernel, functions, user_data)
         if failed:
-            _failed[context] = live
+            _failed.setdefault(context, []).append(live)
             return user_data
         number = next(_counter)
         _live[number] = live
@@ -150,13 +150,14 @@ _live: Final[dict[int, _Live]] = {}
 """User data as the runtime holds it -> kernel."""
 _contexts: Final[dict[int, Session]] = {}
 """Context -> session, until the session is over."""
-_failed: Final[dict[int, _Live]] = {}
-"""Context -> the last kernel whose init failed: a runtime that knows no such thing goes on with it."""
+_failed: Final[dict[int, list[_Live]]] = {}
+"""Context -> kernels whose init failed: a runtime that knows no such thing prepares and frees them, in
+the order of their init."""
 
 
 def _find(context: int, user_data: int | None) -> _Live | None:
     if user_data == tflite.KERNEL_INIT_FAILED:
-        return _failed.get(context)
+        return next(iter(_failed.get(context, ())), None)
     return _live.get(user_data or 0)
 
 
@@ -263,8 +264,8 @@ def _on_free(context: int, user_data: int | None) -> None:
         return
     try:
         _live.pop(user_data or 0, None)
-        if _failed.get(context) is live:
-            del _failed[context]
+        if user_data == tflite.KERNEL_INIT_FAILED:
+            _failed[context].pop(0)
         session.record("free", live, tflite.OK)
         if live.functions.free:
             live.functions.free(context, live.user_data)

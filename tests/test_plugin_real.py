@@ -1,0 +1,69 @@
+"""The plugin on the real catalogue, suite and targets."""
+
+from __future__ import annotations
+
+import json
+from importlib import resources
+from pathlib import Path
+
+import jsonschema
+import pytest
+
+from pytest_qnn.mutants import table
+from pytest_qnn.rules import catalogue
+from pytest_qnn.run import targets
+from pytest_qnn.run.runtime import load_runtime
+
+# pytester forgets what a run in this process imported. A runtime cannot be imported twice, nor can a
+# rule be entered twice: so everything is loaded here, before the first run.
+RULES = catalogue()
+table()
+load_runtime("auto")
+targets.open_memory_target("reference", "emulated", "off", 10.0).close()
+
+SUITE = ("--pyargs", "pytest_qnn.conformance", "--qnn-profile=quick", "-p", "no:cacheprovider")
+
+
+def test_every_rule_has_one_test_and_every_test_stands_for_a_rule(pytester: pytest.Pytester) -> None:
+    items, _ = pytester.inline_genitems(*SUITE)
+    names = [item.name for item in items]
+    assert sorted(names) == sorted(f"test_{rule.lower().replace('-', '_')}" for rule in RULES)
+
+
+@pytest.mark.parametrize(
+    ("rule", "mutant", "reference"),
+    [
+        ("MEM-02", "--tflite-delegate=mutant:writes-input", "--tflite-delegate=reference"),
+        ("REG-02", "--qnn-backend=mutant:reg-same-handle", "--qnn-backend=reference"),
+    ],
+)
+def test_a_mutant_fails_and_its_case_is_fixed_on_the_reference(
+    pytester: pytest.Pytester, rule: str, mutant: str, reference: str
+) -> None:
+    name = f"test_{rule.lower().replace('-', '_')}"
+    pytester.runpytest_inprocess(*SUITE, "-k", name, mutant, "--qnn-seed=1").assert_outcomes(
+        failed=1, deselected=len(RULES) - 1
+    )
+    (path,) = pytester.path.glob(f".pytest-qnn/*/{rule}.json")
+    still = pytester.runpytest_inprocess(*SUITE, f"--qnn-replay={path}")
+    still.stdout.fnmatch_lines([f"{rule} on mutant:*: STILL FAILS: *"])
+    fixed = pytester.runpytest_inprocess(*SUITE, f"--qnn-replay={path}", reference)
+    fixed.stdout.fnmatch_lines([f"{rule} on reference: FIXED: *"])
+
+
+def test_the_report_of_a_real_run_is_valid_and_names_the_runtime(pytester: pytest.Pytester) -> None:
+    pytester.runpytest_inprocess(*SUITE, "-k", "test_part_01 or test_reg_01", "--qnn-report=out.json")
+    document = json.loads(Path("out.json").read_text())
+    schema = json.loads(resources.files("pytest_qnn.report").joinpath("schema.json").read_text())
+    jsonschema.Draft202012Validator(schema).validate(document)
+    delegate, memory = document["targets"]
+    assert delegate["provenance"]["runtime"] in ("tflite_runtime", "ai_edge_litert")
+    assert memory["provenance"]["rpcmem"] == "emulated"
+    assert [rule["verdict"] for target in (delegate, memory) for rule in target["rules"]] == ["pass", "pass"]
+
+
+def test_markers_split_the_suite_between_delegates_and_memory(pytester: pytest.Pytester) -> None:
+    subjects = [rule.subject for rule in RULES.values()]
+    for subject in ("delegate", "memory"):
+        result = pytester.runpytest_inprocess(*SUITE, "--collect-only", "-q", "-m", f"qnn_{subject}")
+        result.stdout.fnmatch_lines([f"{subjects.count(subject)}/{len(subjects)} tests collected *"])
