@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from os import PathLike
 from pathlib import Path
 from typing import Any
@@ -65,15 +65,22 @@ class Delegate:
         self.close()
 
 
-def open_delegate(
-    runtime: Runtime, spec: str = "reference", options: Mapping[str, str] | None = None
-) -> Delegate:
-    """Make a delegate from a specification: ``reference``, ``xnnpack``, ``mutant:NAME`` or a plugin's path.
+def chain_maker(
+    runtime: Runtime, chain: Iterable[tuple[str, Mapping[str, str]]]
+) -> Callable[[], tuple[Delegate, ...]]:
+    """A function that makes a new delegate for each (specification, options) of ``chain``, in order.
+
+    A specification is ``reference``, ``xnnpack``, ``mutant:NAME`` or the path of a plugin.
 
     Raises:
-        DelegateUnusable: it cannot be made; the text is one sentence.
+        DelegateUnusable: one of them cannot be made; the text is one sentence. Also from the function.
     """
-    return Delegate(delegate_factory(spec, options or {}, runtime).make(Application()), spec)
+    factories = [delegate_factory(spec, options, runtime) for spec, options in chain]
+
+    def make() -> tuple[Delegate, ...]:
+        return tuple(Delegate(factory.make(Application()), factory.name) for factory in factories)
+
+    return make
 
 
 def reference(runtime: Runtime, claim: Sequence[int] | None = None, fault: Fault = "") -> Delegate:

@@ -50,8 +50,8 @@ class SharedBuffer:
         self.name = name
         self.pointer = pointer
         self.size = size
-        memory = (ctypes.c_char * size).from_address(pointer)
-        self.array: npt.NDArray[np.uint8] = np.frombuffer(memory, np.uint8)
+        memory = (ctypes.c_uint8 * size).from_address(pointer)
+        self.array: npt.NDArray[np.uint8] = np.ctypeslib.as_array(memory)
         self._session = session
 
     @property

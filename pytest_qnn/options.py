@@ -8,25 +8,15 @@ from __future__ import annotations
 
 import argparse
 import dataclasses
-import math
 import os
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from pytest_qnn import forms
+from pytest_qnn.forms import PROFILE_NAMES, PROXY, RUNTIMES, SANDBOXES, VARIANTS, BadOption
+
 DEFAULT_DELEGATES = (("reference", ()),)
-PROFILE_NAMES = ("quick", "default", "thorough")
-"""The keys of `pytest_qnn.profile.PROFILES`, repeated here because that module is dear to import."""
-RUNTIMES = ("auto", "tflite_runtime", "ai_edge_litert")
-SANDBOXES = ("auto", "off", "fork", "spawn")
-REPORT_KINDS = (".json", ".html")
-VARIANTS = ("reference:", "mutant:")
-"""Prefixes of named variants of the suite's own targets; whether there is such a one, the target says."""
-PROXY = "proxy:"
-
-
-class BadOption(ValueError):  # noqa: N818 - it is the user's option that is bad
-    """An option has the wrong form; the text is the one sentence that says which and why."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -214,17 +204,17 @@ def read(command_line: Mapping[str, Any], ini: Mapping[str, Any], ini_folder: Pa
         one.selects_target and command_line.get(one.ini) is not None for one in DECLARED
     )
     return Options(
-        backend=_library("--qnn-backend", values["qnn_backend"], ("reference",)),
-        rpcmem=_library("--qnn-rpcmem", values["qnn_rpcmem"], ("emulated",)),
+        backend=forms.library("--qnn-backend", values["qnn_backend"], ("reference",)),
+        rpcmem=forms.library("--qnn-rpcmem", values["qnn_rpcmem"], ("emulated",)),
         delegates=_delegates(_chain(chain, values)),
-        runtime=_choice("--tflite-runtime", values["tflite_runtime"], RUNTIMES, "auto"),
-        sandbox=_choice("--qnn-sandbox", values["qnn_sandbox"], SANDBOXES, "auto"),
-        timeout=_seconds("--qnn-timeout", values["qnn_timeout"]),
-        reports=tuple(_report("--qnn-report", text) for text in values["qnn_report"] or ()),
-        profile=_choice("--qnn-profile", values["qnn_profile"], PROFILE_NAMES, "default"),
-        seed=_seed("--qnn-seed", values["qnn_seed"]),
-        strict=_truth("--qnn-strict", values["qnn_strict"]),
-        replay=_file("--qnn-replay", values["qnn_replay"]),
+        runtime=forms.choice("--tflite-runtime", values["tflite_runtime"], RUNTIMES, "auto"),
+        sandbox=forms.choice("--qnn-sandbox", values["qnn_sandbox"], SANDBOXES, "auto"),
+        timeout=forms.seconds("--qnn-timeout", values["qnn_timeout"]),
+        reports=tuple(forms.report("--qnn-report", text) for text in values["qnn_report"] or ()),
+        profile=forms.choice("--qnn-profile", values["qnn_profile"], PROFILE_NAMES, "default"),
+        seed=forms.seed("--qnn-seed", values["qnn_seed"]),
+        strict=forms.truth("--qnn-strict", values["qnn_strict"]),
+        replay=forms.file("--qnn-replay", values["qnn_replay"]),
         given=frozenset(given),
         target_given=from_command_line,
     )
@@ -287,7 +277,7 @@ def _delegates(chain: Sequence[tuple[str, str]]) -> Delegates:
     delegates: list[tuple[str, tuple[tuple[str, str], ...]]] = []
     for kind, text in chain:
         if kind == "delegate":
-            delegates.append((_library("--tflite-delegate", text, ("reference", "xnnpack")), ()))
+            delegates.append((forms.library("--tflite-delegate", text, ("reference", "xnnpack")), ()))
             continue
         key, equals, value = text.partition("=")
         if not key or not equals:
@@ -297,86 +287,3 @@ def _delegates(chain: Sequence[tuple[str, str]]) -> Delegates:
         spec, options = delegates[-1]
         delegates[-1] = (spec, (*options, (key, value)))
     return tuple(delegates) or DEFAULT_DELEGATES
-
-
-def _library(flag: str, text: str | None, keywords: tuple[str, ...]) -> str:
-    """A keyword, a named variant or the path of a file that is there; None gives the first keyword."""
-    if text is None:
-        return keywords[0]
-    if text in keywords or text.startswith(VARIANTS):
-        return text
-    path = text.removeprefix(PROXY) if flag == "--qnn-backend" else text
-    if not path:
-        raise BadOption(f"{flag}: {text!r} names no library")
-    if Path(path).is_dir():
-        raise BadOption(f"{flag}: {path!r} is a folder, not a library")
-    if not Path(path).is_file():
-        raise BadOption(f"{flag}: {path!r} is not {' or '.join(keywords)}, and there is no such file")
-    return text
-
-
-def _choice(flag: str, text: str | None, choices: tuple[str, ...], default: str) -> str:
-    if text is None:
-        return default
-    if text not in choices:
-        raise BadOption(f"{flag}: {text!r} is not one of {', '.join(choices)}")
-    return text
-
-
-def _seconds(flag: str, text: str | None) -> float:
-    if text is None:
-        return 10.0
-    try:
-        seconds = float(text)
-    except ValueError:
-        seconds = math.nan
-    if not (math.isfinite(seconds) and seconds > 0):
-        raise BadOption(f"{flag}: {text!r} is not a positive number of seconds")
-    return seconds
-
-
-def _seed(flag: str, text: str | None) -> int | None:
-    if text is None:
-        return None
-    if not (text.isascii() and text.isdigit()):
-        raise BadOption(f"{flag}: {text!r} is not a whole number of nought or more")
-    return int(text)
-
-
-def _truth(flag: str, value: str | bool | None) -> bool:
-    if isinstance(value, bool) or value is None:
-        return bool(value)
-    words = {
-        "true": True,
-        "yes": True,
-        "on": True,
-        "1": True,
-        "false": False,
-        "no": False,
-        "off": False,
-        "0": False,
-    }
-    if value.lower() not in words:
-        raise BadOption(f"{flag}: {value!r} is neither true nor false")
-    return words[value.lower()]
-
-
-def _file(flag: str, text: str | None) -> Path | None:
-    if text is None:
-        return None
-    if not Path(text).is_file():
-        raise BadOption(f"{flag}: there is no file {text!r}")
-    return Path(text)
-
-
-def _report(flag: str, text: str) -> Path:
-    path = Path(text).absolute()
-    if path.suffix not in REPORT_KINDS:
-        raise BadOption(f"{flag}: {text!r} ends in neither {' nor '.join(REPORT_KINDS)}")
-    if path.is_dir():
-        raise BadOption(f"{flag}: {text!r} is a folder")
-    if not path.parent.is_dir():
-        raise BadOption(f"{flag}: there is no folder {str(path.parent)!r} to write {path.name!r} to")
-    if not os.access(path.parent, os.W_OK):
-        raise BadOption(f"{flag}: the folder {str(path.parent)!r} cannot be written to")
-    return path

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from pytest_qnn import forms
 from pytest_qnn import options as opts
 from pytest_qnn.gather import Gatherer
 from pytest_qnn.session import REPLAYED, SESSION, VERDICTS, Session
@@ -59,7 +60,7 @@ def pytest_configure(config: pytest.Config) -> None:
     try:
         options = opts.read(vars(config.option), ini, folder)
         options, case_file = _replay(options)
-    except opts.BadOption as error:
+    except forms.BadOption as error:
         raise pytest.UsageError(str(error)) from None
     session = config.stash[SESSION] = Session(config, options, case_file)
     if not _is_worker(config):

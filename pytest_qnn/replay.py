@@ -19,7 +19,8 @@ import pytest
 from pytest_qnn import engine
 from pytest_qnn.cases.delegate import DelegateCase
 from pytest_qnn.cases.memory import MemoryCase
-from pytest_qnn.options import BadOption, Options, with_target_of
+from pytest_qnn.forms import BadOption
+from pytest_qnn.options import Options, with_target_of
 from pytest_qnn.report import files
 from pytest_qnn.rules.rule import Rule, Subject
 from pytest_qnn.session import REPLAYED, Session

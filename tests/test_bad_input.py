@@ -38,6 +38,9 @@ sys.meta_path[:] = [WithoutRuntimes(finder) for finder in sys.meta_path]
 """
 
 
+SUITE = ("--pyargs", "pytest_qnn.conformance", "-p", "no:cacheprovider", "-k", "test_reg_01 or test_part_01")
+
+
 def refusal(result: pytest.RunResult) -> str:
     """The one sentence of a run that was refused."""
     assert result.ret == pytest.ExitCode.USAGE_ERROR
@@ -85,8 +88,8 @@ def refusal(result: pytest.RunResult) -> str:
         (["--qnn-timeout=nan"], "--qnn-timeout: 'nan' is not a positive number of seconds"),
         (["--qnn-timeout=inf"], "--qnn-timeout: 'inf' is not a positive number of seconds"),
         (["--qnn-profile=slow"], "--qnn-profile: 'slow' is not one of quick, default, thorough"),
-        (["--qnn-seed=-1"], "--qnn-seed: '-1' is not a whole number of nought or more"),
-        (["--qnn-seed=0x10"], "--qnn-seed: '0x10' is not a whole number of nought or more"),
+        (["--qnn-seed=-1"], "--qnn-seed: '-1' is not a whole number of at most 15 digits"),
+        (["--qnn-seed=0x10"], "--qnn-seed: '0x10' is not a whole number of at most 15 digits"),
         (["--qnn-report=out.xml"], "--qnn-report: 'out.xml' ends in neither .json nor .html"),
         (["--qnn-replay=gone.json"], "--qnn-replay: there is no file 'gone.json'"),
     ],
@@ -176,8 +179,7 @@ def test_a_case_file_about_a_rule_that_there_is_not(pytester: pytest.Pytester) -
 
 def judged(pytester: pytest.Pytester, *arguments: str) -> str:
     """The refusal of a run, in a process of its own, that would judge a rule of each kind for real."""
-    pytester.makepyfile(fake_suite.suite("REG-01", "PART-01"))
-    return refusal(pytester.runpytest_subprocess("-v", *arguments))
+    return refusal(pytester.runpytest_subprocess(*SUITE, "-v", *arguments))
 
 
 def text_file(folder: Path) -> Path:

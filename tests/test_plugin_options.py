@@ -10,7 +10,8 @@ import fake_suite
 import pytest
 
 from pytest_qnn import options as opts
-from pytest_qnn.options import BadOption, Options
+from pytest_qnn.forms import PROFILE_NAMES, BadOption
+from pytest_qnn.options import Options
 from pytest_qnn.profile import PROFILES
 
 DEAR = ("numpy", "hypothesis", "msgspec", "tflite_runtime", "ai_edge_litert")
@@ -59,7 +60,7 @@ def test_help_shows_every_option_in_one_group_and_every_ini_twin(pytester: pytes
 
 
 def test_profile_names_are_those_of_the_profiles() -> None:
-    assert list(PROFILES) == list(opts.PROFILE_NAMES)
+    assert list(PROFILES) == list(PROFILE_NAMES)
 
 
 def test_without_options_the_reference_is_judged() -> None:

@@ -8,20 +8,7 @@ from pathlib import Path
 
 import jsonschema
 import pytest
-
-from pytest_qnn.mutants import table
-from pytest_qnn.rules import catalogue
-from pytest_qnn.run import targets
-from pytest_qnn.run.runtime import load_runtime
-
-# pytester forgets what a run in this process imported. A runtime cannot be imported twice, nor can a
-# rule be entered twice: so everything is loaded here, before the first run.
-RULES = catalogue()
-table()
-load_runtime("auto")
-targets.open_memory_target("reference", "emulated", "off", 10.0).close()
-
-SUITE = ("--pyargs", "pytest_qnn.conformance", "--qnn-profile=quick", "-p", "no:cacheprovider")
+from real_suite import RULES, SUITE
 
 
 def test_every_rule_has_one_test_and_every_test_stands_for_a_rule(pytester: pytest.Pytester) -> None:

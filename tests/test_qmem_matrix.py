@@ -18,9 +18,11 @@ from pytest_qnn.cases.memory import (
     Register,
     Write,
 )
-from pytest_qnn.rules.qmg_rows import Row, rows
+from pytest_qnn.facts import MemoryFacts
+from pytest_qnn.rules.qmg_rows import Row, require_htp, require_visible, rows
 from pytest_qnn.run.targets import open_memory_target
-from pytest_qnn.trace import MemoryTrace
+from pytest_qnn.trace import MemoryTrace, StepSeen
+from pytest_qnn.verdict import Unsupported
 
 SHAPE = (1, 3, 1000, 1001)
 T = 3 * 1000 * 1001
@@ -84,3 +86,45 @@ def test_all_four_rows_give_the_same_output() -> None:
             outputs.add(next(seen.data[0] for seen in trace.steps if seen.data and seen.code == 0))
     assert len(outputs) == 1
     assert len(set(outputs.pop())) > 100
+
+
+def synthetic(regions: list[dict[int, int]], growth: int = 0) -> list[Row]:
+    """Rows of a prepared raw, executed raw graph on a made-up trace with these looks."""
+    case = row_case(0, "raw")
+    looks = iter([*regions[:2], regions[1], regions[2]])
+    steps = []
+    vm = 0
+    for step in case.steps:
+        if isinstance(step, Observe):
+            vm += growth
+            steps.append(StepSeen(regions=tuple(next(looks).items()), counts={"vm": vm}))
+        else:
+            steps.append(StepSeen(code=0))
+    return rows(case, MemoryTrace(steps=tuple(steps)))
+
+
+def test_a_process_that_shows_no_io_buffer_in_any_row_cannot_be_judged() -> None:
+    with pytest.raises(Unsupported, match="no IO buffer can be seen from outside in this process"):
+        require_visible(synthetic([{1: 0}, {1: 0}, {1: 0}]))
+
+
+def test_a_process_that_shows_an_io_buffer_in_one_row_is_judged() -> None:
+    require_visible(synthetic([{}, {}, {}]) + synthetic([{}, {1: 0}, {1: T}]))
+
+
+def test_growth_in_mappings_of_other_sizes_proves_nothing() -> None:
+    with pytest.raises(Unsupported, match="cannot be told apart"):
+        require_visible(synthetic([{}, {1: 0}, {1: 0}], growth=2 * T))
+
+
+def test_mappings_that_were_there_before_are_no_io_buffers() -> None:
+    (row,) = synthetic([{1: 0}, {1: 0, 2: 0}, {1: T, 2: T, 3: 0}])
+    assert row.at_prepare == {2: 0}
+    assert row.inferences[0].new == {3: 0}
+    assert row.inferences[0].after == {2: T}
+
+
+def test_seed_001_is_not_applied_to_other_backends() -> None:
+    with pytest.raises(Unsupported, match="HTP"):
+        require_htp(MemoryTrace(facts=MemoryFacts(backend_id=3)))
+    require_htp(MemoryTrace(facts=MemoryFacts(backend_id=6)))

@@ -123,10 +123,8 @@ class Builder:
         """The activation that a node reads: the latest one, any one, or a new input."""
         if not self.pool:
             return self.graph_input(self._base, choice)
-        if choice < 96:
-            return self.pool[-1]
         if choice < 240 or len(self.inputs) >= _MAX_INPUTS:
-            return self.pool[-1 - choice % len(self.pool)]
+            return _pick(self.pool, choice)
         return self.graph_input(self._base, choice)
 
     def image(self, choice: int) -> int:
@@ -134,7 +132,7 @@ class Builder:
         if not self._images:
             base = self._base if len(self._base) == 4 else _IMAGES[choice % len(_IMAGES)]
             return self.graph_input(base, choice)
-        return self._images[-1 - (choice % len(self._images) if choice >= 96 else 0)]
+        return _pick(self._images, choice)
 
     def partner(self, first: int, choice: int, *, same_params: bool, growing: bool) -> int:
         """A second operand for ``first``: of its shape, or a constant that broadcasts to it.
@@ -145,7 +143,7 @@ class Builder:
         shape = self.tensors[first].shape
         if not growing and choice < 160:
             peers = self.peers[shape]
-            other = peers[-1 - choice % len(peers)]
+            other = _pick(peers, choice * 3 // 2)
             return first if same_params and self.params_of(other) != self.params_of(first) else other
         params = self.params_of(first) if same_params else self.out_params(choice)
         if not growing and choice >= 240 and len(self.inputs) < _MAX_INPUTS:
@@ -208,6 +206,16 @@ class Builder:
         for node in self.nodes:
             if node.op == "RESHAPE" and (self.readers[node.inputs[0]] > 1 or node.inputs[0] in chosen):
                 chosen.add(node.outputs[0])
+
+
+def _pick(tensors: list[int], choice: int) -> int:
+    """One of ``tensors``: below 96 the latest; below 168 counted from the first one, then from the last.
+
+    Counting from the first keeps a tensor's readers together while Hypothesis leaves nodes out.
+    """
+    if choice < 96:
+        return tensors[-1]
+    return tensors[(choice - 96) % len(tensors)] if choice < 168 else tensors[-1 - choice % len(tensors)]
 
 
 def fused(choice: int) -> Activation:

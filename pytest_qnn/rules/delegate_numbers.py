@@ -10,6 +10,8 @@ import numpy.typing as npt
 
 from pytest_qnn.cases.arrays import Array
 from pytest_qnn.cases.delegate import DelegateCase
+from pytest_qnn.cases.graph import Graph
+from pytest_qnn.oracle.kernels import run_graph
 from pytest_qnn.oracle.numerics import Expected, expected_outputs
 from pytest_qnn.rules import delegate_support as support
 from pytest_qnn.trace import DelegateTrace
@@ -18,9 +20,12 @@ from pytest_qnn.verdict import Violation
 _MARGIN = 16.0
 """Multiple of the operators' own tolerance below which a difference is a matter of precision."""
 _RELATIVE = 2.0**-6
-"""Part of an output's largest magnitude below which a float difference is one too (float16: 2**-11)."""
-_UNITS = 8.0
-"""The same for int8, in LSB."""
+"""Part of the largest magnitude on the way to an output below which a float difference is one too.
+
+float16 rounds by 2**-11 of a value; a difference of large values keeps that error and loses their size.
+"""
+_UNITS = 48.0
+"""The same for int8, in units: a few of them grow where a result has a finer scale than its operands."""
 _HUGE = 1e30
 """Beyond, float32 overflow is near and kernels legally differ."""
 
@@ -42,16 +47,20 @@ def outputs_are_right(case: DelegateCase, trace: DelegateTrace, expected: str) -
     """Raises Violation where an output is gravely wrong, as by a value that took the wrong way.
 
     Rules about partitions and lifetimes use it. They leave precision to NUM: a difference within 16 times
-    the operators' own tolerance, or 1/64 of the output's largest magnitude (int8: 8 units), is none of
-    their business. A value that was not written, or is another tensor's, is off by its own magnitude.
+    the operators' own tolerance, or 1/64 of the largest magnitude that went into the output (int8: 48
+    units), is none of their business. A value that was not written, or is another tensor's, is off by its
+    own magnitude.
     """
     bounds: list[Expected] | None = None
+    largest: dict[int, float] = {}
     for number, outputs in enumerate(trace.outputs):
         for position, (seen, cpu) in enumerate(zip(outputs, trace.cpu, strict=True)):
             if seen == cpu:
                 continue
-            bounds = bounds or expected_outputs(case.graph, [array.numpy() for array in trace.inputs])
-            wrong = _gravely_wrong(bounds[position], seen.numpy())
+            if bounds is None:
+                inputs = [array.numpy() for array in trace.inputs]
+                bounds, largest = expected_outputs(case.graph, inputs), _magnitudes(case.graph, inputs)
+            wrong = _gravely_wrong(bounds[position], seen.numpy(), largest[case.graph.outputs[position]])
             if wrong:
                 raise Violation(
                     expected,
@@ -75,15 +84,25 @@ def judged_outputs(
                 yield f"graph output t{expected.tensor}, invoke {number}", expected, seen.numpy()
 
 
-def _gravely_wrong(expected: Expected, seen: npt.NDArray[Any]) -> str:
+def _magnitudes(graph: Graph, inputs: list[npt.NDArray[Any]]) -> dict[int, float]:
+    """Tensor -> the largest finite magnitude in it and in all that it is computed from."""
+    values = run_graph(graph, inputs)
+    largest = {
+        index: float(np.abs(value[np.abs(value) < _HUGE], dtype=np.float64).max(initial=0.0))
+        for index, value in enumerate(values)
+    }
+    for node in graph.nodes:
+        for output in node.outputs:
+            largest[output] = max(largest[output], *(largest[index] for index in node.inputs if index >= 0))
+    return largest
+
+
+def _gravely_wrong(expected: Expected, seen: npt.NDArray[Any], largest: float) -> str:
     """What is wrong, or an empty text."""
     value = expected.value
     if seen.shape != value.shape:
         return f"shape {seen.shape} instead of {value.shape}"
-    if seen.dtype == np.int8:
-        slack = _UNITS
-    else:
-        slack = _RELATIVE * (1.0 + float(np.abs(value[np.abs(value) < _HUGE]).max(initial=0.0)))
+    slack = _UNITS if seen.dtype == np.int8 else _RELATIVE * largest
     with np.errstate(invalid="ignore"):
         near = np.abs(seen.astype(np.float64) - value) <= _MARGIN * expected.tolerance + slack
         wrong = ~near & (np.abs(value) < _HUGE)

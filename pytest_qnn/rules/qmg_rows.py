@@ -6,7 +6,7 @@ import msgspec
 
 from pytest_qnn.abi.qnn_codes import TensorMemType
 from pytest_qnn.cases.memory import Execute, MemoryCase, Observe, Prepare
-from pytest_qnn.oracle.memory_codes import HTP_BACKEND_ID
+from pytest_qnn.cases.memory_scene import HTP_BACKEND_ID
 from pytest_qnn.oracle.memory_state import PAGE, tensor_bytes
 from pytest_qnn.oracle.qnn_ops import inputs_of
 from pytest_qnn.rules.memory_graph_support import kinds

@@ -1,0 +1,107 @@
+"""The forms that option values may have. A value of another form raises `BadOption`, with one sentence.
+
+Importing this module loads nothing but the standard library.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+from pathlib import Path
+
+PROFILE_NAMES = ("quick", "default", "thorough")
+"""The keys of `pytest_qnn.profile.PROFILES`, repeated here because that module is dear to import."""
+RUNTIMES = ("auto", "tflite_runtime", "ai_edge_litert")
+SANDBOXES = ("auto", "off", "fork", "spawn")
+YES = ("true", "yes", "on", "1")
+NO = ("false", "no", "off", "0")
+REPORT_KINDS = (".json", ".html")
+VARIANTS = ("reference:", "mutant:")
+"""Prefixes of named variants of the suite's own targets; whether there is such a one, the target says."""
+PROXY = "proxy:"
+LONGEST_SEED = 15
+"""Digits: JSON readers with floating-point numbers carry no more."""
+
+
+class BadOption(ValueError):  # noqa: N818 - it is the user's option that is bad
+    """An option has the wrong form; the text is the one sentence that says which and why."""
+
+
+def library(flag: str, text: str | None, keywords: tuple[str, ...]) -> str:
+    """A keyword, a named variant or the path of a file that is there; None gives the first keyword."""
+    if text is None:
+        return keywords[0]
+    if text in keywords or text.startswith(VARIANTS):
+        return text
+    path = text.removeprefix(PROXY) if flag == "--qnn-backend" else text
+    if not path:
+        raise BadOption(f"{flag}: {text!r} names no library")
+    if Path(path).is_dir():
+        raise BadOption(f"{flag}: {path!r} is a folder, not a library")
+    if not Path(path).is_file():
+        raise BadOption(f"{flag}: {path!r} is not {' or '.join(keywords)}, and there is no such file")
+    return text
+
+
+def choice(flag: str, text: str | None, choices: tuple[str, ...], default: str) -> str:
+    """One of the choices; None gives the default."""
+    if text is None:
+        return default
+    if text not in choices:
+        raise BadOption(f"{flag}: {text!r} is not one of {', '.join(choices)}")
+    return text
+
+
+def seconds(flag: str, text: str | None) -> float:
+    """A positive, finite number of seconds; None gives 10."""
+    if text is None:
+        return 10.0
+    try:
+        number = float(text)
+    except ValueError:
+        number = math.nan
+    if not (math.isfinite(number) and number > 0):
+        raise BadOption(f"{flag}: {text!r} is not a positive number of seconds")
+    return number
+
+
+def seed(flag: str, text: str | None) -> int | None:
+    """A whole number that every process and JSON reader can carry."""
+    if text is None:
+        return None
+    if not (text.isascii() and text.isdigit() and len(text) <= LONGEST_SEED):
+        raise BadOption(f"{flag}: {text!r} is not a whole number of at most {LONGEST_SEED} digits")
+    return int(text)
+
+
+def truth(flag: str, value: str | bool | None) -> bool:
+    """A switch of the command line, or a word of the ini file; None is false."""
+    if isinstance(value, bool) or value is None:
+        return bool(value)
+    word = value.lower()
+    if word not in (*YES, *NO):
+        raise BadOption(f"{flag}: {value!r} is neither true nor false")
+    return word in YES
+
+
+def file(flag: str, text: str | None) -> Path | None:
+    """The path of a file that is there."""
+    if text is None:
+        return None
+    if not Path(text).is_file():
+        raise BadOption(f"{flag}: there is no file {text!r}")
+    return Path(text)
+
+
+def report(flag: str, text: str) -> Path:
+    """The absolute path of a report, in a folder that can be written to."""
+    path = Path(text).absolute()
+    if path.suffix not in REPORT_KINDS:
+        raise BadOption(f"{flag}: {text!r} ends in neither {' nor '.join(REPORT_KINDS)}")
+    if path.is_dir():
+        raise BadOption(f"{flag}: {text!r} is a folder")
+    if not path.parent.is_dir():
+        raise BadOption(f"{flag}: there is no folder {str(path.parent)!r} to write {path.name!r} to")
+    if not os.access(path.parent, os.W_OK):
+        raise BadOption(f"{flag}: the folder {str(path.parent)!r} cannot be written to")
+    return path
