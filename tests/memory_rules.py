@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from pytest_qnn.rules import cap, ctx, drg, iface, reg, reg_again, reg_arguments, rpc
+from pytest_qnn.rules import cap, ctx, drg, iface, reg, reg_again, reg_arguments, rpc, rpc_free
 from pytest_qnn.rules.rule import Rule, entered
 
-MODULES = (iface, cap, rpc, reg, reg_arguments, reg_again, drg, ctx)
+MODULES = (iface, cap, rpc, rpc_free, reg, reg_arguments, reg_again, drg, ctx)
 _NAMES = {module.__name__ for module in MODULES}
 
 RULES: dict[str, Rule[Any, Any, Any]] = {

@@ -6,6 +6,7 @@ import pytest
 
 from pytest_qnn.cases.memory import (
     Alloc,
+    AnyStep,
     Binding,
     ContextCreate,
     Descriptor,
@@ -33,7 +34,12 @@ LOOK = Observe(T)
 
 def row_case(prepared: int, executed: str) -> MemoryCase:
     """One add of T bytes per tensor: prepared raw (0) or memhandle (1), executed with raw or handle."""
-    steps = [ContextCreate("c0"), LOOK, Prepare("g0", "c0", shape=SHAPE, mem_types=(prepared,) * 3), LOOK]
+    steps: list[AnyStep] = [
+        ContextCreate("c0"),
+        LOOK,
+        Prepare("g0", "c0", shape=SHAPE, mem_types=(prepared,) * 3),
+        LOOK,
+    ]
     if executed == "handle":
         for tensor in range(3):
             buffer = f"b{tensor}"

@@ -232,8 +232,9 @@ class Model:
         gone: list[Registration] = []
         for name in dict.fromkeys(step.handles[:count]):
             found = self.registrations.get(name)
-            if found is None or found.life == "dead":
+            if found is None or found.life != "live":
                 self._hit_by_alias(name)
+            if found is None or found.life == "dead":
                 continue
             if found.life == "live":
                 gone.append(self._alive.pop(name))
@@ -248,7 +249,7 @@ class Model:
                 other.witnessed.add("sibling-deregistered" if sibling else "other-deregistered")
 
     def _hit_by_alias(self, name: str) -> None:
-        """A stale handle or a context was deregistered: whatever live handle has its value is in doubt."""
+        """What is no live handle was deregistered: a live handle that has its value is in doubt."""
         stale = self.registrations.get(name) or self.contexts.get(name)
         if stale is None:
             return

@@ -36,7 +36,7 @@ from pytest_qnn.trace import MemoryTrace
 from pytest_qnn.verdict import Examined, Level, Violation
 
 _TABLE = "seed 001, Mis-matching mem_type during preparation and execution"
-_WEIGHT = 0.2
+_WEIGHT = 0.15
 """A case maps and fills megabytes, and there is little to vary."""
 _ONE_BY_ONE = {frozenset({"raw"}), frozenset({"handle"})}
 

@@ -10,9 +10,16 @@
 #include <stdint.h>
 
 enum { kOk = 0, kError = 1 };
-enum { kFloat32 = 1 };
-enum { kBuiltinAdd = 0, kBuiltinMul = 18, kBuiltinSub = 41, kBuiltinDelegate = 51 };
+enum { kFloat32 = 1, kInt8 = 9 };
+enum {
+  kBuiltinAdd = 0,
+  kBuiltinFullyConnected = 9,
+  kBuiltinMul = 18,
+  kBuiltinSub = 41,
+  kBuiltinDelegate = 51
+};
 enum { kActNone = 0, kActRelu = 1, kActReluN1To1 = 2, kActRelu6 = 3 };
+enum { kWeightsPlain = 0 };
 
 typedef struct {
   int size;
@@ -101,9 +108,10 @@ struct Context {
   int (*replace_node_subsets)(Context*, Registration, const IntArray* nodes, Delegate*);
 };
 
-/* ADD, SUB and MUL have the activation as the first member of their parameters. */
+/* ADD, SUB, MUL and FULLY_CONNECTED: the activation is the first member of their parameters. */
 typedef struct {
   int activation;
-} ElementwiseParams;
+  int weights_format; /* FULLY_CONNECTED only */
+} FusedParams;
 
 #endif

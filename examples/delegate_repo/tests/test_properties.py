@@ -24,7 +24,7 @@ from pytest_qnn import (
 Make = Callable[..., Any]
 
 
-@given(graph=graphs(ops=["ADD", "SUB", "MUL", "RELU"], dtypes=["float32"]), seed=st.integers(0, 2**16))
+@given(graph=graphs(ops=["ADD", "SUB", "MUL", "FULLY_CONNECTED", "RELU"]), seed=st.integers(0, 2**16))
 def test_results_are_those_of_the_operators(
     make_interpreter: Make, delegate_chain: Make, graph: Graph, seed: int
 ) -> None:
@@ -34,7 +34,7 @@ def test_results_are_those_of_the_operators(
     assert not any(wrong)
 
 
-@given(drawn=graphs_with_claims(1, ops=["ADD", "SUB", "MUL"], dtypes=["float32"]))
+@given(drawn=graphs_with_claims(1, ops=["ADD", "SUB", "MUL"]))
 def test_what_another_delegate_claimed_stays_with_it(
     make_interpreter: Make,
     delegate_chain: Make,
@@ -65,5 +65,5 @@ def test_a_chain_is_shared_with_an_earlier_delegate(
     )
     other = reference_delegate([1])
     assert_partitioning(
-        make_interpreter(graph, other, delegate), ["ElementwiseDelegate", other, "ElementwiseDelegate"]
+        make_interpreter(graph, other, delegate), ["ArithmeticDelegate", other, "ArithmeticDelegate"]
     )

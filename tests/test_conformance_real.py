@@ -1,0 +1,91 @@
+"""The whole suite on real libraries: Qualcomm's own QNN backends and the XNNPACK of both runtimes."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+RUNTIMES = ["tflite_runtime", "ai_edge_litert"]
+
+
+def real_library(name: str) -> Path:
+    """A library of the onnxruntime-qnn package, which is not imported."""
+    spec = importlib.util.find_spec("onnxruntime_qnn")
+    if spec is None or not spec.submodule_search_locations:
+        pytest.skip("onnxruntime-qnn has no wheel for this platform")
+    return Path(next(iter(spec.submodule_search_locations))) / name
+
+
+def judged(folder: Path, marker: str, *options: str) -> dict[str, dict[str, Any]]:
+    """The report's rules by id, after a run of one half of the suite in a process of its own."""
+    report = folder / "report.json"
+    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "--pyargs", "pytest_qnn.conformance"]
+    command += ["-m", marker, "--qnn-profile=quick", "--qnn-seed=1", f"--qnn-report={report}", *options]
+    ended = subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=300, check=False)
+    assert report.exists(), ended.stdout + ended.stderr
+    return {rule["id"]: rule for rule in json.loads(report.read_text())["rules"]}
+
+
+def verdicts(rules: dict[str, dict[str, Any]], *but: str) -> dict[str, str]:
+    """Rules with another verdict than those named in ``but``."""
+    return {name: rule["verdict"] for name, rule in rules.items() if rule["verdict"] not in but}
+
+
+def test_libqnnhtp(tmp_path: Path) -> None:
+    rules = judged(tmp_path, "qnn_memory", f"--qnn-backend={real_library('libQnnHtp.so')}")
+    assert verdicts(rules, "pass", "unsupported") == {"CAP-03": "contradiction", "EXE-05": "crash"}
+    assert "1000" in rules["CAP-03"]["violation"]["seen"]
+    for name in ("PRE-01", "PRE-02", "PRE-04", "QMG-05", "EXE-03", "CTX-06"):
+        assert rules[name]["verdict"] == "pass", name
+        assert rules[name]["examined"] > 0, name
+    assert "raw columns" in rules["QMG-05"]["what"]
+    crash = rules["EXE-05"]
+    assert "SIGSEGV" in crash["violation"]["seen"]
+    assert [step["do"] for step in crash["case"]["steps"]] == ["context-create", "prepare", "execute"]
+
+
+def test_libqnngpu(tmp_path: Path) -> None:
+    rules = judged(tmp_path, "qnn_memory", f"--qnn-backend={real_library('libQnnGpu.so')}")
+    assert verdicts(rules, "pass", "unsupported") == {"REG-07": "fail"}
+    assert "backendCreate answers 4000" in rules["REG-01"]["reason"]
+    for name in ("IF-01", "IF-02", "CAP-01", "REG-03", "REG-04", "REG-06", "DRG-02", "DRG-03"):
+        assert rules[name]["verdict"] == "pass", name
+
+
+def test_libqnnsaver(tmp_path: Path) -> None:
+    rules = judged(tmp_path, "qnn_memory", f"--qnn-backend={real_library('libQnnSaver.so')}")
+    assert verdicts(rules, "pass", "unsupported") == {"CAP-01": "fail", "PRE-02": "fail"}
+    assert "4950" in rules["CAP-01"]["violation"]["seen"]
+    assert list(tmp_path.glob("saver_output*")) == []
+
+
+def test_libqnnir(tmp_path: Path) -> None:
+    rules = judged(tmp_path, "qnn_memory", f"--qnn-backend={real_library('libQnnIr.so')}")
+    assert verdicts(rules, "pass", "unsupported") == {}
+    assert rules["CAP-02"]["verdict"] == "pass"
+
+
+@pytest.mark.parametrize("runtime", RUNTIMES)
+def test_xnnpack(tmp_path: Path, runtime: str) -> None:
+    rules = judged(tmp_path, "qnn_delegate", "--tflite-delegate=xnnpack", f"--tflite-runtime={runtime}")
+    assert verdicts(rules, "pass", "unsupported") == {}
+    assert rules["PART-10"]["examined"] > 0
+
+
+@pytest.mark.parametrize("runtime", RUNTIMES)
+@pytest.mark.parametrize("sandbox", ["fork", "spawn"])
+def test_the_reference_in_children_is_judged_as_in_this_process(
+    tmp_path: Path, runtime: str, sandbox: str
+) -> None:
+    only = "part_05 or part_11 or prec_03 or mem_01"
+    options = (f"--qnn-sandbox={sandbox}", f"--tflite-runtime={runtime}", "-k", only)
+    rules = judged(tmp_path, "qnn_delegate", *options)
+    assert {name: rule["verdict"] for name, rule in rules.items()} == dict.fromkeys(
+        ("PART-05", "PART-11", "PREC-03", "MEM-01"), "pass"
+    )
