@@ -8,8 +8,9 @@ import functools
 from collections.abc import Callable
 from typing import Any, TextIO
 
-from benchmarks.timing import drawn, mean_us, median_us, table
 from hypothesis.strategies import SearchStrategy
+
+from benchmarks.timing import drawn, mean_us, median_us, table
 from pytest_qnn.abi import tflite
 from pytest_qnn.cases.delegate import Application, DelegateCase
 from pytest_qnn.cases.graphs import graphs_with_claims
@@ -28,7 +29,18 @@ RULE = "PART-09"
 
 def report(out: TextIO, *, quick: bool) -> None:
     """Print a table per runtime."""
-    head = ("nodes", "draw", "build", "run", "judge", "whole", "isolated", "floor", "whole/floor", "isolated/floor")
+    head = (
+        "nodes",
+        "draw",
+        "build",
+        "run",
+        "judge",
+        "whole",
+        "isolated",
+        "floor",
+        "whole/floor",
+        "isolated/floor",
+    )
     for name in RUNTIMES:
         runtime = load_runtime(name)
         out.write(f"delegate examples on {runtime.name} {runtime.version}, microseconds each, rule {RULE}\n")
@@ -91,9 +103,9 @@ class _Bare:
         self.claim: Any = None
         callbacks: dict[str, Callable[..., Any]] = {
             "prepare": tflite.DelegatePrepare(self._prepare),
-            "init": tflite.KernelInit(lambda context, params, length: 1),
-            "free": tflite.KernelFree(lambda context, data: None),
-            "call": tflite.KernelCall(lambda context, node: 0),
+            "init": tflite.KernelInit(lambda *_: 1),
+            "free": tflite.KernelFree(lambda *_: None),
+            "call": tflite.KernelCall(lambda *_: 0),
         }
         self._keep = callbacks
         at = {name: ctypes.cast(callback, ctypes.c_void_p).value for name, callback in callbacks.items()}  # type: ignore[arg-type]

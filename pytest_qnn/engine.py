@@ -43,11 +43,11 @@ class _Judge:
         self.examined = 0
         self.what = ""
         self.unsupported = ""
-        self.first_unsupported = 0
+        self.settled = 0
         self.minimal: tuple[Any, Violation] | None = None
 
     def __call__(self, case: Any) -> None:
-        if not self.examined and self.first_unsupported >= _PATIENCE:
+        if not self.examined and self.settled >= _PATIENCE:
             return
         if case not in self.known:
             if self.failed and (self.budget <= 0 or self.hangs_left <= 0):
@@ -72,7 +72,7 @@ class _Judge:
             return violation.with_traceback(None)
         except Unsupported as unsupported:
             self.unsupported = unsupported.reason
-            self.first_unsupported += 1
+            self.settled += unsupported.settled
             return None
         self.examined += examined.count
         self.what = examined.what

@@ -18,6 +18,12 @@ from pytest_qnn.forms import PROFILE_NAMES, PROXY, RUNTIMES, SANDBOXES, VARIANTS
 
 DEFAULT_DELEGATES = (("reference", ()),)
 
+_NAMES_A_TARGET = {
+    "delegate": frozenset({"--tflite-delegate"}),
+    "memory": frozenset({"--qnn-backend", "--qnn-rpcmem"}),
+}
+"""The options that say which half of the catalogue a run is about."""
+
 
 @dataclasses.dataclass(frozen=True)
 class Declared:
@@ -135,6 +141,16 @@ class Options:
     """Flags that the command line or the ini file gave."""
     target_given: bool = False
     """The command line selects a target, or how it is run."""
+
+    @property
+    def halves(self) -> frozenset[str]:
+        """The halves of the catalogue that the run is about.
+
+        A delegate's author who names a delegate wants it judged, and not the reference backend as well;
+        and the other way round. Who names targets of both kinds, or none, wants both.
+        """
+        named = {half for half, flags in _NAMES_A_TARGET.items() if self.given & flags}
+        return frozenset(named or _NAMES_A_TARGET)
 
 
 def declare(add: Callable[..., object]) -> None:

@@ -95,7 +95,10 @@ def _header(session: Session) -> str:
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Mark the tests that judge a rule; under --qnn-replay keep the one that judges the file's rule."""
+    """Mark the tests that judge a rule, and keep those that the run is about.
+
+    These are the rules of the halves that targets were named for; under --qnn-replay the file's rule.
+    """
     session = config.stash[SESSION]
     kept: list[pytest.Item] = []
     dropped: list[pytest.Item] = []
@@ -105,7 +108,10 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
             item.add_marker(f"qnn_{rule.subject}")
             if rule.self_check:
                 item.add_marker("qnn_self_check")
-        wanted = session.case_file is None or (rule is not None and rule.id == session.case_file.rule)
+        if session.case_file is not None:
+            wanted = rule is not None and rule.id == session.case_file.rule
+        else:
+            wanted = rule is None or rule.subject in session.options.halves
         (kept if wanted else dropped).append(item)
     if dropped:
         config.hook.pytest_deselected(items=dropped)

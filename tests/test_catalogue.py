@@ -6,11 +6,13 @@ import re
 from pathlib import Path
 
 import pytest_qnn.conformance
+
 from pytest_qnn.mutants import table
 from pytest_qnn.rules import catalogue
 from pytest_qnn.rules.__main__ import document
 
-ISSUED = """
+ISSUED = set(
+    """
 PART-01 PART-02 PART-04 PART-05 PART-06 PART-07 PART-08 PART-09 PART-10 PART-11 PART-15 PART-16
 PREC-01 PREC-02 PREC-03 PREC-06 LIFE-01 LIFE-02 LIFE-04 ERR-03 MEM-01 MEM-02 DET-01 DET-04
 NUM-01 NUM-02 NUM-03 NUM-04
@@ -22,7 +24,8 @@ SHB-03 SHB-04 SHB-06 SHB-07 SHB-08 SHB-09 SHB-13
 DRG-01 DRG-02 DRG-03 DRG-04 DRG-05 DRG-06 DRG-09 DRG-11
 CTX-01 CTX-03 CTX-04 CTX-05 CTX-06 EXE-01 EXE-02 EXE-03 EXE-04 EXE-05
 QMG-01 QMG-02 QMG-03 QMG-04 QMG-05 QMG-06 QMG-07 QMG-08 PRE-01 PRE-02 PRE-04
-""".split()
+""".split()  # noqa: SIM905 - a table of ids reads better than a list of strings
+)
 """Ids are never reused and never dropped: this list only grows."""
 
 
@@ -38,7 +41,7 @@ def conformance_tests() -> list[str]:
 
 
 def test_no_rule_was_dropped() -> None:
-    assert set(ISSUED) <= set(catalogue())
+    assert set(catalogue()) >= ISSUED
 
 
 def test_each_rule_has_exactly_one_test_of_its_name() -> None:

@@ -25,11 +25,21 @@ def real_library(name: str) -> Path:
 def judged(folder: Path, marker: str, *options: str) -> dict[str, dict[str, Any]]:
     """The report's rules by id, after a run of one half of the suite in a process of its own."""
     report = folder / "report.json"
-    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "--pyargs", "pytest_qnn.conformance"]
-    command += ["-m", marker, "--qnn-profile=quick", "--qnn-seed=1", f"--qnn-report={report}", *options]
+    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider"]
+    command += [
+        "--pyargs",
+        "pytest_qnn.conformance",
+        "-m",
+        marker,
+        "--qnn-profile=quick",
+        "--qnn-seed=1",
+        f"--qnn-report={report}",
+        *options,
+    ]
     ended = subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=300, check=False)
     assert report.exists(), ended.stdout + ended.stderr
-    return {rule["id"]: rule for rule in json.loads(report.read_text())["rules"]}
+    (target,) = json.loads(report.read_text())["targets"]
+    return {rule["id"]: rule for rule in target["rules"]}
 
 
 def verdicts(rules: dict[str, dict[str, Any]], *but: str) -> dict[str, str]:

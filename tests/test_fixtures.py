@@ -338,6 +338,26 @@ def test_no_session_skips_the_test(pytester: pytest.Pytester, monkeypatch: pytes
     pytester.runpytest("-p", "no:cacheprovider").assert_outcomes(skipped=1)
 
 
+@pytest.mark.parametrize(
+    ("fixture", "option"),
+    [
+        ("delegate", "--tflite-delegate"),
+        ("delegate_target", "--tflite-delegate"),
+        ("qnn_backend", "--qnn-backend"),
+        ("memory_target", "--qnn-backend"),
+    ],
+)
+def test_a_file_that_is_no_library_is_told_in_one_sentence(
+    pytester: pytest.Pytester, fixture: str, option: str
+) -> None:
+    path = pytester.makefile(".so", notalibrary="text")
+    pytester.makepyfile(f"def test({fixture}): pass")
+    result = pytester.runpytest("-p", "no:cacheprovider", f"{option}={path}")
+    result.assert_outcomes(errors=1)
+    result.stdout.fnmatch_lines([f"{option}*{path} cannot be loaded*"])
+    result.stdout.no_fnmatch_line("*Traceback*")
+
+
 def test_fixtures_are_listed_with_their_docstrings(pytester: pytest.Pytester) -> None:
     listed = pytester.runpytest("--fixtures", "-p", "no:cacheprovider").stdout.str()
     for name in FIXTURES:

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import os
 import shutil
 import subprocess
 import sys
@@ -62,3 +63,25 @@ def test_the_licence_is_in_the_wheel(wheel: zipfile.ZipFile) -> None:
     (name,) = (name for name in wheel.namelist() if name.endswith("/METADATA"))
     assert "License-Expression: Apache-2.0" in wheel.read(name).decode().splitlines()
     assert any(name.endswith(".dist-info/licenses/LICENSE") for name in wheel.namelist())
+
+
+def test_the_installed_suite_runs(wheel: zipfile.ZipFile, tmp_path: Path) -> None:
+    installed = tmp_path / "site-packages"
+    wheel.extractall(installed)
+    (tmp_path / "test_here.py").write_text(
+        "import pytest_qnn\n"
+        "def test_here(make_interpreter, shared_buffer):\n"
+        f"    assert pytest_qnn.__file__.startswith({str(installed)!r})\n"
+    )
+    options = ["-k", "here or part_01 or reg_01", "--qnn-profile=quick", "-p", "no:cacheprovider"]
+    done = subprocess.run(
+        [sys.executable, "-m", "pytest", "--pyargs", "pytest_qnn.conformance", "test_here.py", *options],
+        cwd=tmp_path,
+        env=os.environ | {"PYTHONPATH": str(installed)},
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert " 3 passed" in f" {done.stdout.splitlines()[-1].strip('= ')}"

@@ -152,3 +152,23 @@ def test_each_run_draws_a_new_seed_and_an_asked_for_seed_is_used(pytester: pytes
     seeds = [text.partition("--qnn-seed=")[2].split()[0] for text in texts]
     assert seeds[0] != seeds[1]
     pytester.runpytest_inprocess("--qnn-seed=77").stdout.fnmatch_lines(["*--qnn-seed=77"])
+
+
+@pytest.mark.usefixtures("fakes")
+@pytest.mark.parametrize(
+    ("arguments", "passed"),
+    [
+        ((), ("test_part_01", "test_reg_01")),
+        (("--tflite-delegate=reference",), ("test_part_01",)),
+        (("--qnn-backend=reference",), ("test_reg_01",)),
+        (("--qnn-rpcmem=emulated",), ("test_reg_01",)),
+        (("--qnn-backend=reference", "--tflite-delegate=reference"), ("test_part_01", "test_reg_01")),
+        (("--tflite-runtime=auto",), ("test_part_01", "test_reg_01")),
+    ],
+)
+def test_a_named_target_selects_its_half(
+    pytester: pytest.Pytester, arguments: tuple[str, ...], passed: tuple[str, ...]
+) -> None:
+    pytester.makepyfile(fake_suite.suite("PART-01", "REG-01"))
+    result = pytester.runpytest_inprocess(*arguments)
+    result.assert_outcomes(passed=len(passed), deselected=2 - len(passed))

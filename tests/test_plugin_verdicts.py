@@ -109,7 +109,8 @@ def test_an_unusable_target_ends_the_run_before_any_test(pytester: pytest.Pytest
 
 
 def test_a_target_that_no_collected_test_needs_is_not_opened(pytester: pytest.Pytester) -> None:
-    run(pytester, ("PART-01",), "--qnn-backend=mutant:unusable").assert_outcomes(passed=1)
+    targets = ("--qnn-backend=mutant:unusable", "--tflite-delegate=reference")
+    run(pytester, ("PART-01",), *targets).assert_outcomes(passed=1)
 
 
 def test_collecting_opens_no_target(pytester: pytest.Pytester) -> None:

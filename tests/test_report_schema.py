@@ -23,7 +23,9 @@ def schema() -> dict[str, Any]:
 @pytest.fixture
 def document(pytester: pytest.Pytester, fakes: None) -> dict[str, Any]:
     pytester.makepyfile(fake_suite.suite(*ALL_RULES))
-    pytester.runpytest_inprocess("--qnn-report=out.json", "--qnn-seed=3", "--tflite-delegate=xnnpack")
+    pytester.runpytest_inprocess(
+        "--qnn-report=out.json", "--qnn-seed=3", "--tflite-delegate=xnnpack", "--qnn-backend=reference"
+    )
     content: dict[str, Any] = json.loads(Path("out.json").read_text())
     return content
 

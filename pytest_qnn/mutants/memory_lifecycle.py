@@ -16,13 +16,13 @@ class _NoProviders(ReferenceBackend):
 
 
 class _ProvidersAfterBackend(ReferenceBackend):
+    asked = False
+
     def interface_get_providers(self, providers: Any, count: Any) -> None:
         super().interface_get_providers(providers, count)
         if not self.backends and self.asked:
             count[0] = 0
         self.asked = True
-
-    asked = False
 
 
 class _NullOutPointers(ReferenceBackend):
@@ -147,6 +147,8 @@ class _UnmapsAtFirst(ReferenceBackend):
 
 
 class _FreedContextKeepsMappings(ReferenceBackend):
+    freeing = False
+
     def unmap(self, context: Context, identity: Identity) -> None:
         if not self.freeing:
             super().unmap(context, identity)
@@ -155,8 +157,6 @@ class _FreedContextKeepsMappings(ReferenceBackend):
         self.freeing = True
         super().release_registrations(context)
         self.freeing = False
-
-    freeing = False
 
 
 class _FreeUnmapsEverywhere(ReferenceBackend):

@@ -44,7 +44,7 @@ def _prepare(context: int, address: int) -> int:
     try:
         return delegate.prepare(context)
     except BaseException as error:
-        delegate.errors.append(error)
+        delegate.errors.append(error.with_traceback(None))
         return tflite.ERROR
 
 
@@ -56,7 +56,7 @@ def _init(context: int, params: int, _length: int) -> int:
     try:
         kernel = delegate.init(context, peek.integers(nodes), peek.integers(inputs), peek.integers(outputs))
     except BaseException as error:
-        delegate.errors.append(error)
+        delegate.errors.append(error.with_traceback(None))
         kernel = None
     if kernel is None:
         return tflite.KERNEL_INIT_FAILED
@@ -73,7 +73,7 @@ def _kernel_prepare(context: int, node: int) -> int:
     try:
         return delegate.kernel_prepare(context, kernel)
     except BaseException as error:
-        delegate.errors.append(error)
+        delegate.errors.append(error.with_traceback(None))
         return tflite.ERROR
 
 
@@ -85,7 +85,7 @@ def _kernel_invoke(context: int, node: int) -> int:
     try:
         return delegate.kernel_invoke(context, kernel)
     except BaseException as error:
-        delegate.errors.append(error)
+        delegate.errors.append(error.with_traceback(None))
         return tflite.ERROR
 
 
@@ -97,7 +97,7 @@ def _free(_context: int, user_data: int | None) -> None:
     try:
         delegate.free(kernel)
     except BaseException as error:
-        delegate.errors.append(error)
+        delegate.errors.append(error.with_traceback(None))
 
 
 _keep: Final = (

@@ -27,7 +27,9 @@ def document() -> str:
             killers.setdefault(rule_id, []).append(f"`{mutant.name}`")
     parts = [_HEAD]
     for subject, of_subject in itertools.groupby(rules, key=lambda rule: rule.subject):
-        parts.append(f"\n## {_SUBJECTS[subject]}\n\n| id | level | rule | source | mutants |\n|---|---|---|---|---|\n")
+        parts.append(
+            f"\n## {_SUBJECTS[subject]}\n\n| id | level | rule | source | mutants |\n|---|---|---|---|---|\n"
+        )
         parts += [_row(rule, killers.get(rule.id, [])) for rule in of_subject]
     return "".join(parts)
 

@@ -19,7 +19,7 @@ from pytest_qnn.verdict import Examined, Level, Violation
     "DET-01",
     Level.MUST,
     "Repeated invokes with the same inputs give bit-identical outputs in one interpreter.",
-    source="facts/tflite-delegates.md section 12, DET-01: an inference is a function of its inputs",
+    source="an inference is a function of its inputs (interpreter.h: Interpreter::Invoke)",
     subject="delegate",
     cases=cases.repeated,
 )
@@ -53,7 +53,7 @@ def _first_difference(first: npt.NDArray[Any], again: npt.NDArray[Any]) -> int:
     "DET-04",
     Level.MUST,
     "Every element of an output is written by invoke: what stood there before does not survive.",
-    source="facts/tflite-delegates.md section 12, DET-04: an inference is a function of its inputs",
+    source="an inference is a function of its inputs (interpreter.h: Interpreter::Invoke)",
     subject="delegate",
     cases=cases.poisoned,
 )

@@ -26,7 +26,7 @@ _UNTOUCHED = 0xEE
 @rule(
     "EXE-01",
     Level.MUST,
-    "graphExecute with registered handles for inputs and outputs succeeds with correct numbers",
+    "graphExecute with registered handles for inputs and outputs succeeds with correct numbers.",
     source="seed 002, execute QNN graph with input tensor and output tensor",
     subject="memory",
     cases=strategies.executed_both_ways,
@@ -61,7 +61,7 @@ def _through(seen: Compared) -> set[str]:
 @rule(
     "EXE-02",
     Level.MUST,
-    "raw memory and memory handles may be mixed, tensor by tensor, in one execute",
+    "Raw memory and memory handles may be mixed, tensor by tensor, in one execute.",
     source="seed 001 (memory types are given per IO tensor); QnnTypes.h: Qnn_TensorMemType_t",
     subject="memory",
     cases=strategies.executed_mixed,
@@ -76,14 +76,19 @@ def exe_02(case: MemoryCase, trace: MemoryTrace) -> Examined:
     return Examined(count, "outputs of mixed executes")
 
 
-def _judge_refused(case: MemoryCase, trace: MemoryTrace, fault: str, because: str) -> int:
-    """Executes whose only fault this is answer 6004 and touch no raw output; gives how many there were."""
+def _judge_refused(
+    case: MemoryCase, trace: MemoryTrace, fault: str, because: str, *, untouched: bool = False
+) -> int:
+    """Executes whose only fault this is answer 6004; gives how many there were.
+
+    ``untouched``: and they wrote no raw output.
+    """
     count = 0
     for walked in own_steps(case, trace, lambda w: w.allowed.only(fault)):
         if not isinstance(walked.step, Execute):
             continue
         demand_code(walked, _REFUSED, because)
-        for data in walked.seen.data:
+        for data in walked.seen.data if untouched else ():
             if data.strip(bytes([_UNTOUCHED])):
                 seen = differs(_same(data), data, "UFIXED_POINT_8")
                 raise Violation("an output that is left alone", seen, place(walked))
@@ -98,7 +103,7 @@ def _same(data: bytes) -> bytes:
 @rule(
     "EXE-03",
     Level.MUST,
-    "memory type MEMHANDLE with a NULL handle is refused",
+    "Memory type MEMHANDLE with a NULL handle is refused.",
     source="QnnGraph.h: QnnGraph_execute, QNN_GRAPH_ERROR_INVALID_TENSOR",
     subject="memory",
     cases=strategies.executed_with_null,
@@ -114,7 +119,7 @@ def exe_03(case: MemoryCase, trace: MemoryTrace) -> Examined:
 @rule(
     "EXE-04",
     Level.MUST,
-    "a deregistered handle is refused and outputs are not touched",
+    "A deregistered handle is refused and outputs are not touched.",
     source="QnnGraph.h: QnnGraph_execute, QNN_GRAPH_ERROR_INVALID_TENSOR; observed on devices (6004)",
     subject="memory",
     cases=strategies.executed_with_stale,
@@ -123,7 +128,7 @@ def exe_03(case: MemoryCase, trace: MemoryTrace) -> Examined:
 def exe_04(case: MemoryCase, trace: MemoryTrace) -> Examined:
     """A stale handle answers 6004; raw outputs and the output's buffer stay as they were."""
     require_executed_memory(case, trace)
-    count = _judge_refused(case, trace, "dead-handle", "the handle was deregistered")
+    count = _judge_refused(case, trace, "dead-handle", "the handle was deregistered", untouched=True)
     if count:
         judge_contents(case, trace, lambda seen: seen.where == "buffer", "the execute was refused")
     return Examined(count, "executes with a deregistered handle")
@@ -132,7 +137,7 @@ def exe_04(case: MemoryCase, trace: MemoryTrace) -> Examined:
 @rule(
     "EXE-05",
     Level.MUST,
-    "an unknown handle value is refused without a crash",
+    "An unknown handle value is refused without a crash.",
     source="QnnGraph.h: QnnGraph_execute, QNN_GRAPH_ERROR_INVALID_TENSOR; observed on devices (6004)",
     subject="memory",
     cases=strategies.executed_with_bogus,

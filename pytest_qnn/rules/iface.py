@@ -68,7 +68,7 @@ def _plain_calls(case: MemoryCase, trace: MemoryTrace) -> list[tuple[int, int, t
     source="seed 002, initialisation; H:QnnInterface_getProviders",
     subject="memory",
     cases=_first_thing,
-    weight=0.2,
+    weight=0.5,
 )
 def if_01(case: MemoryCase, trace: MemoryTrace) -> Examined:
     """Success and a non-NULL provider, first of all and later on."""
@@ -101,7 +101,7 @@ def _null_arguments(_: MemoryFacts) -> st.SearchStrategy[MemoryCase]:
     source="H:QnnInterface_getProviders",
     subject="memory",
     cases=_null_arguments,
-    weight=0.2,
+    weight=0.5,
 )
 def if_02(case: MemoryCase, trace: MemoryTrace) -> Examined:
     """1004 for each of the three combinations."""

@@ -22,7 +22,7 @@ def _judge(case: MemoryCase, trace: MemoryTrace, because: str) -> Examined:
 @rule(
     "ION-03",
     Level.MUST,
-    "each tensor has an ION buffer, pointer, fd and handle of its own; all inputs and outputs can be ION",
+    "Each tensor has an ION buffer, pointer, fd and handle of its own; all inputs and outputs can be ION.",
     source="seed 002, Using QNN_MEM_TYPE_ION",
     subject="memory",
     cases=strategies.ion_tensors,
@@ -36,7 +36,7 @@ def ion_03(case: MemoryCase, trace: MemoryTrace) -> Examined:
 @rule(
     "ION-04",
     Level.MUST,
-    "the bytes of an input are read from its ION buffer at the time of execute",
+    "The bytes of an input are read from its ION buffer at the time of execute.",
     source="seed 002, Using QNN_MEM_TYPE_ION, load the input, then execute",
     subject="memory",
     cases=strategies.ion_rewritten,
@@ -50,7 +50,7 @@ def ion_04(case: MemoryCase, trace: MemoryTrace) -> Examined:
 @rule(
     "ION-05",
     Level.MUST,
-    "the bytes of an output are visible through the client's pointer when execute returns",
+    "The bytes of an output are visible through the client's pointer when execute returns.",
     source="seed 002, Using QNN_MEM_TYPE_ION, execute, then get the output",
     subject="memory",
     cases=strategies.ion_read_at_once,

@@ -67,7 +67,7 @@ def prepares_again(case: DelegateCase, trace: DelegateTrace) -> Examined:
     "LIFE-04",
     Level.MUST,
     "When the interpreter is gone, each successful init has been met by exactly one free of its user_data.",
-    source="tflite/core/subgraph.cc, Subgraph::CleanupNode; facts/tflite-delegates.md RT-02",
+    source="tflite/core/subgraph.cc, Subgraph::CleanupNode; docs/runtimes.md RT-02",
     subject="delegate",
     cases=cases.before_probes,
 )

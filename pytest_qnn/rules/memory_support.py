@@ -142,7 +142,10 @@ def demand_outputs(
 
 
 _PRECEDENCE = frozenset({"null-descriptors", "null-handles", "bad-context", "bad-handle", "type-unsupported"})
-"""Faults that may come together in one call; no document says which is looked at first (facts 7.3)."""
+"""Faults that may come together in one call.
+
+No document says which is looked at first; libQnnGpu checks pointers and count before the context.
+"""
 
 
 def judge_argument(case: MemoryCase, trace: MemoryTrace, fault: str, what: str) -> Examined:

@@ -49,7 +49,7 @@ def claims_from_the_plan(case: DelegateCase, trace: DelegateTrace) -> Examined:
     "PART-02",
     Level.MUST,
     "A delegate never claims a node whose builtin code is DELEGATE (51) or that another delegate owns.",
-    source="tflite/core/subgraph.cc, ReplaceNodeSubsetsWithDelegateKernels; facts/tflite-delegates.md RT-02",
+    source="tflite/core/subgraph.cc, ReplaceNodeSubsetsWithDelegateKernels; docs/runtimes.md RT-02",
     subject="delegate",
     cases=cases.behind_a_probe,
 )

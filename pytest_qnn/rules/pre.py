@@ -71,7 +71,7 @@ def _require_hint(case: MemoryCase, trace: MemoryTrace) -> None:
 @rule(
     "PRE-01",
     Level.MUST,
-    "an IO tensor of memory type MEMHANDLE has a NULL memHandle when it is created",
+    "An IO tensor of memory type MEMHANDLE has a NULL memHandle when it is created.",
     source="seed 001, Online Prepare, comment; seed 002, comment; QnnTensor.h: QnnTensor_createGraphTensor",
     subject="memory",
     cases=memory_graph_strategies.preset_handles,
@@ -87,7 +87,7 @@ def pre_01(case: MemoryCase, trace: MemoryTrace) -> Examined:
 @rule(
     "PRE-02",
     Level.MUST,
-    "an IO tensor of memory type RAW has NULL data when it is created",
+    "An IO tensor of memory type RAW has NULL data when it is created.",
     source="QnnTensor.h: QnnTensor_createGraphTensor",
     subject="memory",
     cases=memory_graph_strategies.preset_data,
@@ -101,7 +101,7 @@ def pre_02(case: MemoryCase, trace: MemoryTrace) -> Examined:
 @rule(
     "PRE-04",
     Level.MUST,
-    "memory type MEMHANDLE with a NULL handle at creation is the hint: it is taken and has its effect",
+    "Memory type MEMHANDLE with a NULL handle at creation is the hint: it is taken and has its effect.",
     source="seed 001, Online Prepare",
     subject="memory",
     cases=memory_matrix_strategies.hinted,

@@ -66,7 +66,7 @@ def _require_raw(case: MemoryCase, trace: MemoryTrace, because: str) -> None:
 @rule(
     "QMG-01",
     Level.MUST,
-    "prepared raw, executed raw: IO buffers are allocated at preparation; data is copied at each inference",
+    "Prepared raw, executed raw: IO buffers are allocated at preparation; data is copied at each inference.",
     source=f"{_TABLE}, row 1",
     subject="memory",
     cases=strategies.raw_raw,
@@ -89,7 +89,7 @@ def qmg_01(case: MemoryCase, trace: MemoryTrace) -> Examined:
 @rule(
     "QMG-02",
     Level.MUST,
-    "prepared raw, executed memhandle: IO buffers are allocated at preparation; the copy is avoided",
+    "Prepared raw, executed memhandle: IO buffers are allocated at preparation; the copy is avoided.",
     source=f"{_TABLE}, row 2",
     subject="memory",
     cases=strategies.raw_memhandle,
@@ -114,8 +114,8 @@ def qmg_02(case: MemoryCase, trace: MemoryTrace) -> Examined:
 @rule(
     "QMG-03",
     Level.MUST,
-    "prepared memhandle, executed raw: IO buffers are allocated at the first raw inference only; "
-    "data is copied at each inference",
+    "Prepared memhandle, executed raw: IO buffers are allocated at the first raw inference only; "
+    "data is copied at each inference.",
     source=f"{_TABLE}, row 3",
     subject="memory",
     cases=strategies.memhandle_raw,
@@ -140,7 +140,7 @@ def qmg_03(case: MemoryCase, trace: MemoryTrace) -> Examined:
 @rule(
     "QMG-04",
     Level.MUST,
-    "prepared memhandle, executed memhandle: no IO buffer is ever allocated and nothing is copied",
+    "Prepared memhandle, executed memhandle: no IO buffer is ever allocated and nothing is copied.",
     source=f"{_TABLE}, row 4",
     subject="memory",
     cases=strategies.memhandle_memhandle,
@@ -164,7 +164,7 @@ def qmg_04(case: MemoryCase, trace: MemoryTrace) -> Examined:
 @rule(
     "QMG-05",
     Level.MUST,
-    "all four combinations of preparation and execution give identical outputs",
+    "All four combinations of preparation and execution give identical outputs.",
     source="seed 001 (memory type at preparation is a hint)",
     subject="memory",
     cases=strategies.four_rows,
@@ -206,7 +206,7 @@ def _named(row: tuple[bool, str]) -> str:
 @rule(
     "QMG-06",
     Level.MUST,
-    "prepared memhandle: the IO buffers of the first raw inference serve all later ones",
+    "Prepared memhandle: the IO buffers of the first raw inference serve all later ones.",
     source=f"{_TABLE}, row 3 (first inference)",
     subject="memory",
     cases=strategies.raw_again,
@@ -227,7 +227,7 @@ def qmg_06(case: MemoryCase, trace: MemoryTrace) -> Examined:
 @rule(
     "QMG-07",
     Level.MUST,
-    "raw and memhandle executes may alternate on one graph",
+    "Raw and memhandle executes may alternate on one graph.",
     source=_TABLE,
     subject="memory",
     cases=strategies.alternating,
@@ -244,7 +244,7 @@ def qmg_07(case: MemoryCase, trace: MemoryTrace) -> Examined:
 @rule(
     "QMG-08",
     Level.MUST,
-    "the hint is given per IO tensor: only tensors left RAW get IO buffers at preparation",
+    "The hint is given per IO tensor: only tensors left RAW get IO buffers at preparation.",
     source="seed 001, Online Prepare (memory type of each IO tensor)",
     subject="memory",
     cases=strategies.mixed_hints,

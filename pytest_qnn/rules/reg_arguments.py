@@ -87,7 +87,7 @@ def _none(scene: Scene, tape: Tape) -> None:
     "REG-05",
     Level.MAY,
     "A count of 0 succeeds without effect or is refused; no memory is touched.",
-    source="documents are silent (facts 7.2); libQnnGpu answers 8000",
+    source="QnnMem.h: QnnMem_register is silent; libQnnGpu answers 8000",
     subject="memory",
     cases=embedded(_none),
     gate=("1101",),

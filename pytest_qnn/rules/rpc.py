@@ -53,7 +53,8 @@ def rpc_02(case: MemoryCase, trace: MemoryTrace) -> Examined:
             count += 1
     for index, buffer, data, expected in written(case, trace, "client"):
         if data != expected:
-            raise Violation("every byte as written", first_difference(expected, data), read_at(index, buffer))
+            wrong = first_difference(expected, data)
+            raise Violation("every byte as written", wrong, read_at(index, buffer))
         count += 1
     return Examined(count, "allocations written to their ends")
 
@@ -69,7 +70,7 @@ def _no_size(scene: Scene, tape: Tape) -> None:
     source="fastrpc rpcmem_alloc; seed 002, NULL on failure",
     subject="memory",
     cases=embedded(_no_size, around=Scene.around_memory),
-    weight=0.3,
+    weight=0.5,
 )
 def rpc_04(case: MemoryCase, trace: MemoryTrace) -> Examined:
     """NULL for 0, -1, -4096 and the smallest int."""

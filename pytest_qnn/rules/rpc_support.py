@@ -58,10 +58,12 @@ def written(case: MemoryCase, trace: MemoryTrace, via: str) -> Iterator[tuple[in
 
 
 def read_at(index: int, buffer: str) -> str:
+    """Where a read went wrong."""
     return f"step {index}, read of {buffer}"
 
 
 def first_difference(expected: bytes, seen: bytes) -> str:
+    """The first byte that is not as expected, in words."""
     if len(expected) != len(seen):
         return f"{len(seen)} bytes of {len(expected)}"
     at = next(at for at, (a, b) in enumerate(zip(expected, seen, strict=True)) if a != b)

@@ -46,7 +46,7 @@ def _shared_only(step: Register) -> bool:
 @rule(
     "SHB-03",
     Level.MUST,
-    "size is the total size of the buffer, the same in all registrations of its fd; another size is refused",
+    "Size is the total size of the buffer, the same in all registrations of its fd; another size is refused.",
     source="seed 002, Using QNN_HTP_MEM_SHARED_BUFFER, note on size; QnnHtpMem.h",
     subject="memory",
     cases=strategies.shared_sizes,
@@ -60,7 +60,7 @@ def shb_03(case: MemoryCase, trace: MemoryTrace) -> Examined:
 @rule(
     "SHB-04",
     Level.MUST,
-    "a tensor lies inside its buffer: offset + bytes <= size",
+    "A tensor lies inside its buffer: offset + bytes <= size.",
     source="seed 002, Using QNN_HTP_MEM_SHARED_BUFFER; observed on devices (8000)",
     subject="memory",
     cases=strategies.shared_ends,
@@ -74,7 +74,7 @@ def shb_04(case: MemoryCase, trace: MemoryTrace) -> Examined:
 @rule(
     "SHB-06",
     Level.MUST,
-    "offsets are 64 bits wide: huge ones, and those that wrap around with the tensor, are refused",
+    "Offsets are 64 bits wide: huge ones, and those that wrap around with the tensor, are refused.",
     source="QnnHtpMem.h: QnnHtpMem_SharedBufferConfig_t.offset",
     subject="memory",
     cases=strategies.shared_wraps,
@@ -88,7 +88,7 @@ def shb_06(case: MemoryCase, trace: MemoryTrace) -> Examined:
 @rule(
     "SHB-07",
     Level.MUST,
-    "each offset in one buffer gives a handle of its own",
+    "Each offset in one buffer gives a handle of its own.",
     source="QnnHtpMem.h; seed 002, Using QNN_HTP_MEM_SHARED_BUFFER",
     subject="memory",
     cases=strategies.shared_offsets,
@@ -128,7 +128,7 @@ def _judge_layout(case: MemoryCase, trace: MemoryTrace, because: str) -> Examine
 @rule(
     "SHB-08",
     Level.MUST,
-    "a tensor is read and written exactly in [offset, offset + bytes) of its buffer; the rest is left alone",
+    "A tensor is read and written exactly in [offset, offset + bytes) of its buffer; the rest is left alone.",
     source="seed 002, Using QNN_HTP_MEM_SHARED_BUFFER, memory pointer offset of each tensor",
     subject="memory",
     cases=strategies.shared_layout,
@@ -142,7 +142,7 @@ def shb_08(case: MemoryCase, trace: MemoryTrace) -> Examined:
 @rule(
     "SHB-09",
     Level.MUST,
-    "inputs and outputs may lie in one buffer in any order, registered one by one or in one batch",
+    "Inputs and outputs may lie in one buffer in any order, registered one by one or in one batch.",
     source="seed 002, Using QNN_HTP_MEM_SHARED_BUFFER, loop over tensors; QnnMem.h: QnnMem_register",
     subject="memory",
     cases=strategies.shared_layout,
@@ -156,7 +156,7 @@ def shb_09(case: MemoryCase, trace: MemoryTrace) -> Examined:
 @rule(
     "SHB-13",
     Level.MUST,
-    "deregistering one handle leaves the buffer's other tensors usable; its mapping goes with the last one",
+    "Deregistering one handle leaves the buffer's other tensors usable; its mapping goes with the last one.",
     source="seed 002, Using QNN_HTP_MEM_SHARED_BUFFER, loop of deregistrations",
     subject="memory",
     cases=strategies.shared_farewell,

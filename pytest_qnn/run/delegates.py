@@ -152,7 +152,8 @@ class _PluginFactory:
         try:
             library = ctypes.CDLL(path)
         except OSError as error:
-            raise DelegateUnusable(f"{path} cannot be loaded as a library: {error}") from None
+            reason = str(error).removeprefix(f"{path}: ")
+            raise DelegateUnusable(f"{path} cannot be loaded as a library: {reason}") from None
         for function in ("tflite_plugin_create_delegate", "tflite_plugin_destroy_delegate"):
             if not hasattr(library, function):
                 raise DelegateUnusable(f"{path} is no delegate plugin: it exports no {function}")

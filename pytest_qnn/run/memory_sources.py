@@ -37,8 +37,10 @@ class MemorySource:
                 self._entry = open_library(backend)
             if rpcmem != "emulated":
                 self._rpcmem = open_rpcmem(rpcmem)
-        except (QnnUnusable, RpcmemUnusable) as error:
+        except QnnUnusable as error:
             raise Unusable(str(error)) from None
+        except RpcmemUnusable as error:
+            raise Unusable(f"--qnn-rpcmem: {error}") from None
 
     def _mutate(self, name: str) -> None:
         mutant = mutants()[name]

@@ -177,7 +177,7 @@ def _on_prepare(context: int, address: int) -> int:
         session.events[at] = Event("Prepare", application, -1, status)
         session.statuses[application] = status
     except BaseException as error:
-        session.errors.append(error)
+        session.errors.append(error.with_traceback(None))
         return tflite.ERROR
     return status
 
@@ -195,7 +195,7 @@ def _on_replace(context: int, own: tflite.Registration, nodes: int, delegate: in
             del _registering[context]
         session.replaces[application].append(Replace(claimed, status))
     except BaseException as error:
-        session.errors.append(error)
+        session.errors.append(error.with_traceback(None))
         return tflite.ERROR
     return status
 
@@ -206,7 +206,7 @@ def _on_init(context: int, params: int, length: int) -> int:
         user_data = functions.init(context, params, length) if functions.init else None
         return functions.session.enter(functions, context, params, user_data or 0)
     except BaseException as error:
-        functions.session.errors.append(error)
+        functions.session.errors.append(error.with_traceback(None))
         return tflite.KERNEL_INIT_FAILED
 
 
@@ -232,7 +232,7 @@ def _on_kernel_prepare(context: int, node: int) -> int:
         status = _call(own, context, node, live) if own else tflite.OK
         session.record("prepare", live, status)
     except BaseException as error:
-        session.errors.append(error)
+        session.errors.append(error.with_traceback(None))
         return tflite.ERROR
     return status
 
@@ -249,7 +249,7 @@ def _on_kernel_invoke(context: int, node: int) -> int:
         if before is not None:
             session.writes += writes_since(before, live.kernel)
     except BaseException as error:
-        session.errors.append(error)
+        session.errors.append(error.with_traceback(None))
         return tflite.ERROR
     return status
 
@@ -270,7 +270,7 @@ def _on_free(context: int, user_data: int | None) -> None:
         if live.functions.free:
             live.functions.free(context, live.user_data)
     except BaseException as error:
-        session.errors.append(error)
+        session.errors.append(error.with_traceback(None))
 
 
 _keep: Final = (

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-import platform
 from collections.abc import Callable, Mapping, Sequence
-from importlib import metadata
 from pathlib import Path
 from typing import Any
 
@@ -37,7 +35,11 @@ class _Target:
         self._worker_spec = worker
         self._executor = executor
         self.isolated = executor.isolated
-        self.facts: Any = self._learn()
+        try:
+            self.facts: Any = self._learn()
+        except BaseException:
+            executor.close()
+            raise
 
     def _learn(self) -> Any:
         raise TypeError("each kind of target learns its own facts")
@@ -158,13 +160,15 @@ class _Executor:
         if self._sandbox is None:
             return self._worker.facts()
         deaths: list[str] = []
+        detail = ""
         for depth, request in DEPTHS.items():
             answer = self._sandbox.call(request)
             if not isinstance(answer, Death):
                 facts = msgspec.msgpack.decode(answer, type=kind)
                 return msgspec.structs.replace(facts, deaths=tuple(deaths))
-            deaths.append(f"{depth}: {answer.detail}")
-        raise Unusable("; ".join(deaths))
+            detail = answer.detail
+            deaths.append(f"{depth}: {detail}")
+        raise Unusable(f"{detail} while it was loaded")
 
     def close(self) -> None:
         """End the children."""
@@ -178,8 +182,10 @@ def open_memory_target(backend: str, rpcmem: str, sandbox: str, timeout: float) 
     Raises:
         TargetUnusable: with one sentence for the user.
     """
+    if backend.startswith("proxy:"):
+        raise TargetUnusable("--qnn-backend: proxy targets are not part of this version yet")
     backend, rpcmem = _resolved(backend), _resolved(rpcmem)
-    _mutant(backend, "memory")
+    _mutant("--qnn-backend", backend, "memory")
     foreign = _is_path(backend) or _is_path(rpcmem)
     spec = MemorySpec(backend, rpcmem)
     options = (f"--qnn-backend={backend}", f"--qnn-rpcmem={rpcmem}")
@@ -187,7 +193,7 @@ def open_memory_target(backend: str, rpcmem: str, sandbox: str, timeout: float) 
         executor = _Executor(spec, MemoryTrace, _mode(sandbox, foreign=foreign), timeout)
         return MemoryTarget(backend, spec, options, executor)
     except Unusable as error:
-        raise TargetUnusable(f"--qnn-backend {backend}: {error}") from None
+        raise TargetUnusable(_sentence("--qnn-backend", backend, error)) from None
 
 
 def open_delegate_target(
@@ -201,7 +207,7 @@ def open_delegate_target(
         TargetUnusable: with one sentence for the user.
     """
     chain = tuple((_resolved(name), dict(options)) for name, options in delegates)
-    found = [_mutant(name, "delegate") for name, _ in chain]
+    found = [_mutant("--tflite-delegate", name, "delegate") for name, _ in chain]
     distort = next((mutant.distort for mutant in found if mutant and mutant.distort), None)
     spec = DelegateSpec(chain, runtime)
     name = " + ".join(name for name, _ in chain)
@@ -210,7 +216,7 @@ def open_delegate_target(
         executor = _Executor(spec, DelegateTrace, mode, timeout)
         return DelegateTarget(name, spec, _chain_options(chain, runtime), executor, distort)
     except Unusable as error:
-        raise TargetUnusable(f"--tflite-delegate {name}: {error}") from None
+        raise TargetUnusable(_sentence("--tflite-delegate", name, error)) from None
 
 
 def _chain_options(chain: tuple[tuple[str, dict[str, str]], ...], runtime: str) -> tuple[str, ...]:
@@ -237,12 +243,20 @@ def _resolved(spec: str) -> str:
     return str(Path(spec).resolve()) if _is_path(spec) else spec
 
 
-def _mutant(spec: str, subject: Subject) -> Mutant | None:
+def _sentence(flag: str, name: str, error: Unusable) -> str:
+    """One sentence that names the option and, once, what was given to it."""
+    text = str(error)
+    if text.startswith("--"):
+        return text
+    return f"{flag}: {text}" if name in text else f"{flag}: {name}: {text}"
+
+
+def _mutant(flag: str, spec: str, subject: Subject) -> Mutant | None:
     if not spec.startswith("mutant:"):
         return None
     mutant = mutants().get(spec.removeprefix("mutant:"))
     if mutant is None or mutant.subject != subject:
-        raise TargetUnusable(f"{spec}: there is no {subject} mutant of this name")
+        raise TargetUnusable(f"{flag}: {spec}: there is no {subject} mutant of this name")
     return mutant
 
 
@@ -250,11 +264,3 @@ def _digest(key: str, spec: str) -> dict[str, str]:
     if not _is_path(spec):
         return {}
     return {key: spec, f"{key}_sha256": hashlib.sha256(Path(spec).read_bytes()).hexdigest()}
-
-
-def tool_versions() -> dict[str, str]:
-    """Versions of this project, Python and what it stands on, for the report's provenance."""
-    versions = {"python": platform.python_version(), "platform": platform.platform()}
-    for name in ("pytest-qnn", "pytest", "hypothesis", "numpy", "msgspec"):
-        versions[name] = metadata.version(name)
-    return versions
