@@ -214,8 +214,9 @@ def test_a_create_that_returns_null_is_told_with_its_reason(runtime: Runtime, tm
         "void tflite_plugin_destroy_delegate(int* d) { *d = 0; }",
         "libnull.so",
     )
+    factory = delegate_factory(str(path), {}, runtime)
     with pytest.raises(DelegateUnusable, match="returned NULL: no device"):
-        delegate_factory(str(path), {}, runtime)
+        factory.make(Application())
 
 
 def test_an_unknown_mutant_is_named(runtime: Runtime) -> None:

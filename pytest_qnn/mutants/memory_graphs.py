@@ -249,7 +249,7 @@ MUTANTS = [
         (
             "refused-execute-wipes",
             "raw outputs are cleared before handles are checked",
-            ("EXE-03", "EXE-04", "EXE-05"),
+            ("EXE-04",),
             _WipesOutput,
         ),
     )
