@@ -37,7 +37,8 @@ class _Judge:
         self.target = target
         self.budget = profile.shrink_budget(isolated=target.isolated)
         self.hangs_left = profile.hang_budget
-        self.known: dict[Any, Violation | None] = {}
+        self.known: dict[bytes, Violation | None] = {}
+        """By encoded case: bytes are small, and nothing to the garbage collector."""
         self.failed = False
         self.examples = 0
         self.examined = 0
@@ -49,12 +50,13 @@ class _Judge:
     def __call__(self, case: Any) -> None:
         if not self.examined and self.settled >= _PATIENCE:
             return
-        if case not in self.known:
+        key = msgspec.msgpack.encode(case)
+        if key not in self.known:
             if self.failed and (self.budget <= 0 or self.hangs_left <= 0):
                 return
             self.budget -= self.failed
-            self.known[case] = self._judge(case)
-        violation = self.known[case]
+            self.known[key] = self._judge(case)
+        violation = self.known[key]
         if violation is not None:
             self.failed = True
             self.minimal = (case, violation)

@@ -10,7 +10,7 @@ from pytest_qnn.cases.arrays import Array
 from pytest_qnn.facts import DelegateFacts, MemoryFacts
 
 
-class Death(msgspec.Struct, frozen=True):
+class Death(msgspec.Struct, frozen=True, gc=False):
     """How the process of a sandboxed case ended when it did not hand over its trace."""
 
     kind: Literal["signal", "exit", "hang", "garbage"]
@@ -20,7 +20,7 @@ class Death(msgspec.Struct, frozen=True):
     """The step (memory) or phase (delegate) that had begun; -1: none."""
 
 
-class PlanNode(msgspec.Struct, frozen=True, array_like=True):
+class PlanNode(msgspec.Struct, frozen=True, gc=False, array_like=True):
     """A node of an execution plan as read from the runtime."""
 
     index: int
@@ -34,7 +34,7 @@ class PlanNode(msgspec.Struct, frozen=True, array_like=True):
     """custom_name of a kernel's registration."""
 
 
-class Replace(msgspec.Struct, frozen=True, array_like=True):
+class Replace(msgspec.Struct, frozen=True, gc=False, array_like=True):
     """A ReplaceNodeSubsetsWithDelegateKernels call by a delegate's Prepare."""
 
     nodes: tuple[int, ...]
@@ -42,7 +42,7 @@ class Replace(msgspec.Struct, frozen=True, array_like=True):
     status: int
 
 
-class Kernel(msgspec.Struct, frozen=True, array_like=True):
+class Kernel(msgspec.Struct, frozen=True, gc=False, array_like=True):
     """A partition as its kernel's init received it (TfLiteDelegateParams)."""
 
     application: int
@@ -53,7 +53,7 @@ class Kernel(msgspec.Struct, frozen=True, array_like=True):
     outputs: tuple[int, ...]
 
 
-class Event(msgspec.Struct, frozen=True, array_like=True):
+class Event(msgspec.Struct, frozen=True, gc=False, array_like=True):
     """A callback, in order."""
 
     kind: Literal["Prepare", "init", "prepare", "invoke", "free"]
@@ -63,7 +63,7 @@ class Event(msgspec.Struct, frozen=True, array_like=True):
     status: int = 0
 
 
-class Write(msgspec.Struct, frozen=True, array_like=True):
+class Write(msgspec.Struct, frozen=True, gc=False, array_like=True):
     """A kernel changed memory that is not its output."""
 
     application: int
@@ -74,7 +74,7 @@ class Write(msgspec.Struct, frozen=True, array_like=True):
     is_input: bool
 
 
-class Applied(msgspec.Struct, frozen=True):
+class Applied(msgspec.Struct, frozen=True, gc=False):
     """One delegate's application."""
 
     name: str
@@ -93,7 +93,7 @@ class Applied(msgspec.Struct, frozen=True):
     plan_after: tuple[PlanNode, ...]
 
 
-class DelegateTrace(msgspec.Struct, frozen=True, kw_only=True):
+class DelegateTrace(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     """What was seen of a `DelegateCase`."""
 
     plan_before: tuple[PlanNode, ...] = ()
@@ -120,7 +120,7 @@ class DelegateTrace(msgspec.Struct, frozen=True, kw_only=True):
     """What is known of the target; the target adds it after the trace has come back."""
 
 
-class StepSeen(msgspec.Struct, frozen=True, omit_defaults=True):
+class StepSeen(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
     """What one step of a `MemoryCase` gave."""
 
     code: int | None = None
@@ -146,7 +146,7 @@ class StepSeen(msgspec.Struct, frozen=True, omit_defaults=True):
     """Why the step was not carried out (an object it needs was never made)."""
 
 
-class MemoryTrace(msgspec.Struct, frozen=True, kw_only=True):
+class MemoryTrace(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     """What was seen of a `MemoryCase`."""
 
     session: tuple[tuple[str, int], ...] = ()

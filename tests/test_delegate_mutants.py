@@ -24,7 +24,7 @@ class _FirstFailure(Profile):
         return 0
 
 
-PROFILE = _FirstFailure("first failure", PROFILES["default"].in_process, PROFILES["default"].in_children)
+PROFILE = _FirstFailure("first failure", PROFILES["default"].usual, PROFILES["default"].dear)
 
 
 @functools.cache

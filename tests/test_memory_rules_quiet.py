@@ -18,7 +18,7 @@ UNSUPPORTED: dict[str, set[str]] = {
 }
 """Rules that a personality cannot show; with the memory API there, that is CAP-02."""
 
-FEW = Profile("few", in_process=8, in_children=1)
+FEW = Profile("few", usual=8, dear=1)
 
 SPECIFIED = [
     "IF-01",

@@ -15,7 +15,7 @@ def _name_of(dtype: np.dtype[Any]) -> str:
     return dtype.name  # computed anew by numpy at each access
 
 
-class Array(msgspec.Struct, frozen=True):
+class Array(msgspec.Struct, frozen=True, gc=False):
     """A dense little-endian array as data. ``data`` holds ``prod(shape) * itemsize`` bytes, C order."""
 
     dtype: str

@@ -12,7 +12,7 @@ Fault = Literal["", "prepare", "init", "kernel-prepare", "kernel-invoke"]
 Fill = Literal["ramp", "mixed", "extreme"]
 
 
-class Application(msgspec.Struct, frozen=True, omit_defaults=True):
+class Application(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
     """One ``ModifyGraphWithDelegate``, in order.
 
     ``target`` stands for the delegate under test: each delegate of its chain in order of precedence.
@@ -29,7 +29,7 @@ class Application(msgspec.Struct, frozen=True, omit_defaults=True):
     """Probe only: TfLiteDelegateFlags."""
 
 
-class DelegateCase(msgspec.Struct, frozen=True, omit_defaults=True):
+class DelegateCase(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
     """Build the graph, apply delegates, allocate, invoke some times, read, destroy."""
 
     graph: Graph

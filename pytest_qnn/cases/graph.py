@@ -30,7 +30,7 @@ Op = Literal[
 Activation = Literal["NONE", "RELU", "RELU6"]
 
 
-class Tensor(msgspec.Struct, frozen=True, omit_defaults=True):
+class Tensor(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
     """One tensor: its shape, type, quantisation and, for a constant, its bytes."""
 
     shape: tuple[int, ...]
@@ -43,7 +43,7 @@ class Tensor(msgspec.Struct, frozen=True, omit_defaults=True):
     """Little-endian contents of a constant, C order."""
 
 
-class Node(msgspec.Struct, frozen=True, omit_defaults=True):
+class Node(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
     """One operator with its operands (tensor indices; -1 is an absent optional input) and options."""
 
     op: Op
@@ -62,7 +62,7 @@ class Node(msgspec.Struct, frozen=True, omit_defaults=True):
     """CONV_2D: (height, width)."""
 
 
-class Graph(msgspec.Struct, frozen=True):
+class Graph(msgspec.Struct, frozen=True, gc=False):
     """A directed acyclic graph in execution order."""
 
     tensors: tuple[Tensor, ...]

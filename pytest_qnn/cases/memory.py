@@ -24,58 +24,58 @@ FdKind = Literal["buffer", "minus-one", "closed", "pipe", "socket", "directory",
 PointerKind = Literal["base", "interior", "unknown", "null"]
 
 
-class Step(msgspec.Struct, frozen=True, tag_field="do", omit_defaults=True):
+class Step(msgspec.Struct, frozen=True, gc=False, tag_field="do", omit_defaults=True):
     """One call. The tag ``do`` names it in JSON."""
 
 
-class Providers(Step, tag="providers", frozen=True, omit_defaults=True):
+class Providers(Step, tag="providers", frozen=True, gc=False, omit_defaults=True):
     """QnnInterface_getProviders; an argument may be NULL."""
 
     null_list: bool = False
     null_count: bool = False
 
 
-class Capability(Step, tag="capability", frozen=True, omit_defaults=True):
+class Capability(Step, tag="capability", frozen=True, gc=False, omit_defaults=True):
     """QnnProperty_hasCapability(key). ``early``: before backendCreate (must precede every other step)."""
 
     key: int
     early: bool = False
 
 
-class ContextCreate(Step, tag="context-create", frozen=True, omit_defaults=True):
+class ContextCreate(Step, tag="context-create", frozen=True, gc=False, omit_defaults=True):
     """QnnContext_create."""
 
     context: str
 
 
-class ContextFree(Step, tag="context-free", frozen=True, omit_defaults=True):
+class ContextFree(Step, tag="context-free", frozen=True, gc=False, omit_defaults=True):
     """QnnContext_free."""
 
     context: str
 
 
-class Alloc(Step, tag="alloc", frozen=True, omit_defaults=True):
+class Alloc(Step, tag="alloc", frozen=True, gc=False, omit_defaults=True):
     """rpcmem_alloc(25, 1, size): the buffer is called ``buffer`` if it succeeds."""
 
     buffer: str
     size: int
 
 
-class Free(Step, tag="free", frozen=True, omit_defaults=True):
+class Free(Step, tag="free", frozen=True, gc=False, omit_defaults=True):
     """rpcmem_free of a pointer into ``buffer`` (or of an unknown or NULL pointer)."""
 
     buffer: str = ""
     pointer: PointerKind = "base"
 
 
-class ToFd(Step, tag="to-fd", frozen=True, omit_defaults=True):
+class ToFd(Step, tag="to-fd", frozen=True, gc=False, omit_defaults=True):
     """rpcmem_to_fd of a pointer into ``buffer`` (or of an unknown or NULL pointer)."""
 
     buffer: str = ""
     pointer: PointerKind = "base"
 
 
-class Write(Step, tag="write", frozen=True, omit_defaults=True):
+class Write(Step, tag="write", frozen=True, gc=False, omit_defaults=True):
     """The client writes ``size`` bytes of `pytest_qnn.cases.data.contents(dtype, seed)` at ``offset``."""
 
     buffer: str
@@ -85,14 +85,14 @@ class Write(Step, tag="write", frozen=True, omit_defaults=True):
     dtype: QnnDType = "UFIXED_POINT_8"
 
 
-class Fill(Step, tag="fill", frozen=True, omit_defaults=True):
+class Fill(Step, tag="fill", frozen=True, gc=False, omit_defaults=True):
     """The client fills the whole buffer with one byte."""
 
     buffer: str
     byte: int = 0xEE
 
 
-class Read(Step, tag="read", frozen=True, omit_defaults=True):
+class Read(Step, tag="read", frozen=True, gc=False, omit_defaults=True):
     """The client reads the whole buffer.
 
     ``via="client"``: through its own pointer; ``via="fd"``: through a second
@@ -103,7 +103,7 @@ class Read(Step, tag="read", frozen=True, omit_defaults=True):
     via: Literal["client", "fd"] = "client"
 
 
-class Descriptor(msgspec.Struct, frozen=True, omit_defaults=True):
+class Descriptor(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
     """One Qnn_MemDescriptor_t over ``buffer``."""
 
     buffer: str
@@ -119,7 +119,7 @@ class Descriptor(msgspec.Struct, frozen=True, omit_defaults=True):
     offset: int = 0
 
 
-class Register(Step, tag="register", frozen=True, omit_defaults=True):
+class Register(Step, tag="register", frozen=True, gc=False, omit_defaults=True):
     """QnnMem_register of a batch. Handle ``i`` is called ``handles[i]`` if the call succeeds.
 
     The handle array is filled with 0x55 bytes before the call.
@@ -134,7 +134,7 @@ class Register(Step, tag="register", frozen=True, omit_defaults=True):
     """numDescriptors where it is not ``len(descriptors)``."""
 
 
-class Deregister(Step, tag="deregister", frozen=True, omit_defaults=True):
+class Deregister(Step, tag="deregister", frozen=True, gc=False, omit_defaults=True):
     """QnnMem_deRegister of a batch of handle names (a context's name passes that handle value)."""
 
     handles: tuple[str, ...]
@@ -142,7 +142,7 @@ class Deregister(Step, tag="deregister", frozen=True, omit_defaults=True):
     count: int | None = None
 
 
-class Prepare(Step, tag="prepare", frozen=True, omit_defaults=True):
+class Prepare(Step, tag="prepare", frozen=True, gc=False, omit_defaults=True):
     """graphCreate, createGraphTensor for each tensor, addNode, finalize; it stops at the first failure.
 
     The graph has the operator's inputs (two, or one for Relu and Reshape) and one output, all of
@@ -160,7 +160,7 @@ class Prepare(Step, tag="prepare", frozen=True, omit_defaults=True):
     """Per IO tensor: give a non-NULL clientBuf.data (RAW) or memHandle (MEMHANDLE) at creation."""
 
 
-class Binding(msgspec.Struct, frozen=True, omit_defaults=True):
+class Binding(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
     """The memory behind one IO tensor of an execute."""
 
     kind: Literal["raw", "handle"] = "raw"
@@ -170,7 +170,7 @@ class Binding(msgspec.Struct, frozen=True, omit_defaults=True):
     """Contents of a raw input."""
 
 
-class Execute(Step, tag="execute", frozen=True, omit_defaults=True):
+class Execute(Step, tag="execute", frozen=True, gc=False, omit_defaults=True):
     """QnnGraph_execute. Raw outputs are filled with 0xEE before the call."""
 
     graph: str
@@ -178,7 +178,7 @@ class Execute(Step, tag="execute", frozen=True, omit_defaults=True):
     """Per IO tensor, inputs first, as in Prepare."""
 
 
-class Observe(Step, tag="observe", frozen=True, omit_defaults=True):
+class Observe(Step, tag="observe", frozen=True, gc=False, omit_defaults=True):
     """Look at the process from outside: descriptors, mappings, and mappings of about ``region`` bytes."""
 
     region: int = 0
@@ -204,7 +204,7 @@ AnyStep = (
 )
 
 
-class MemoryCase(msgspec.Struct, frozen=True, omit_defaults=True):
+class MemoryCase(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
     """A sequence of steps on one fresh process state (sandboxed) or one fresh session (in process)."""
 
     steps: tuple[AnyStep, ...]

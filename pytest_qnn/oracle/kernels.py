@@ -48,7 +48,7 @@ def run_node(node: Node, tensors: TensorTable, operands: Sequence[Array | None])
         KeyError: there is no kernel for this operator.
     """
     with np.errstate(all="ignore"):
-        return _result(node, tensors, [operand for operand in operands if operand is not None])
+        return compute(node, tensors, [operand for operand in operands if operand is not None])
 
 
 def run_graph(graph: Graph, inputs: Sequence[Array]) -> list[Array]:
@@ -65,7 +65,7 @@ def run_graph(graph: Graph, inputs: Sequence[Array]) -> list[Array]:
     with np.errstate(all="ignore"):
         for node in graph.nodes:
             operands = [values[index] for index in node.inputs if index >= 0]
-            values[node.outputs[0]] = _result(node, tensors, operands)
+            values[node.outputs[0]] = compute(node, tensors, operands)
     return [values[index] for index in range(len(tensors))]
 
 
@@ -75,7 +75,8 @@ def constant_value(data: bytes, dtype: str, shape: tuple[int, ...]) -> Array:
     return np.frombuffer(data, dtype).reshape(shape)
 
 
-def _result(node: Node, tensors: TensorTable, operands: list[Array]) -> Array:
+def compute(node: Node, tensors: TensorTable, operands: list[Array]) -> Array:
+    """As `run_node` for operands that are all there; ``np.errstate`` is the caller's, once for many nodes."""
     output = tensors[node.outputs[0]]
     if output.dtype != "int8":
         return _activated(node, _apply(node, operands, output.shape))

@@ -12,12 +12,13 @@ import dataclasses
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+import numpy as np
 import numpy.typing as npt
 
 from pytest_qnn.abi import peek, tflite, view
 from pytest_qnn.cases.delegate import Fault
 from pytest_qnn.cases.graph import Node, Tensor
-from pytest_qnn.oracle.kernels import run_node
+from pytest_qnn.oracle.kernels import compute
 from pytest_qnn.reference import trampolines
 from pytest_qnn.reference.plan import PlanView, read_plan
 from pytest_qnn.reference.support import supports
@@ -139,11 +140,13 @@ class ReferenceDelegate:
         if self.fault == "kernel-invoke":
             return tflite.ERROR
         values: dict[int, Values] = {}
-        for node in kernel.steps:
-            operands = [
-                values[index] if index in values else self.read_input(context, index) for index in node.inputs
-            ]
-            values[node.outputs[0]] = self.compute_node(kernel, node, operands)
+        with np.errstate(all="ignore"):
+            for node in kernel.steps:
+                operands = [
+                    values[index] if index in values else self.read_input(context, index)
+                    for index in node.inputs
+                ]
+                values[node.outputs[0]] = self.compute_node(kernel, node, operands)
         for index in kernel.outputs:
             self.write_output(context, index, values[index])
         return tflite.OK
@@ -157,7 +160,7 @@ class ReferenceDelegate:
 
     def compute_node(self, kernel: Kernel, node: Node, operands: list[Values | None]) -> Values:
         """The result of one operator."""
-        return run_node(node, kernel.tensors, operands)
+        return compute(node, kernel.tensors, [operand for operand in operands if operand is not None])
 
     def write_output(self, context: int, index: int, value: Values) -> None:
         """Store a result in the runtime's tensor.
