@@ -1,11 +1,16 @@
 """What one example costs, as ratios against the bare floor of the same run.
 
-    python -m benchmarks [--quick]
+    python -m benchmarks [--quick] [--only models|delegates|memory]
+
+Models: the writer of .tflite files against the schema bindings.
 
 Delegates, per runtime and number of nodes: draw a case, build the model, run it, judge it, and the whole
-example through the engine, in process and in a child; the floor is the runtime alone on a prebuilt model
-(create, modify with a claim of nothing but bare callbacks, allocate, invoke). Memory: a generated sequence
-through the whole way, and the same sequence as bare ctypes calls. Figures are medians in microseconds.
+example through the engine, in this process and in a child. The floor is the runtime alone on a prebuilt
+model: create, modify with a delegate whose callbacks do nothing, allocate, invoke.
+
+Memory: a sequence of calls on the reference through the whole way, and the same calls made by hand.
+
+Figures are medians in microseconds (draw, whole and isolated: means over all examples).
 """
 
 from __future__ import annotations
@@ -13,18 +18,17 @@ from __future__ import annotations
 import argparse
 import sys
 
-from benchmarks import delegates, memory
+from benchmarks import delegates, memory, models
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m benchmarks", description=__doc__.splitlines()[0])
     parser.add_argument("--quick", action="store_true", help="fewer repetitions")
-    parser.add_argument("--only", choices=["delegates", "memory"], help="one half only")
+    parser.add_argument("--only", choices=["models", "delegates", "memory"], help="one table only")
     arguments = parser.parse_args()
-    if arguments.only != "memory":
-        delegates.report(sys.stdout, quick=arguments.quick)
-    if arguments.only != "delegates":
-        memory.report(sys.stdout, quick=arguments.quick)
+    for name, part in (("models", models), ("delegates", delegates), ("memory", memory)):
+        if arguments.only in (None, name):
+            part.report(sys.stdout, quick=arguments.quick)
 
 
 if __name__ == "__main__":

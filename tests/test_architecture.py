@@ -1,0 +1,72 @@
+"""Who may import what: the table of ARCHITECTURE.md, held against the code."""
+
+from __future__ import annotations
+
+import ast
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[1]
+PACKAGE = ROOT / "pytest_qnn"
+TYPES = {"verdict", "trace", "facts", "target"}
+ROOMS: dict[str, set[str]] = {
+    "abi": set(),
+    "cases": {"facts"},
+    "oracle": {"abi", "cases", "facts", "trace"},
+    "rules": {"abi", "cases", "facts", "oracle", "trace", "verdict", "mutants"},
+    "reference": {"abi", "cases", "oracle"},
+    "mutants": {"abi", "cases", "oracle", "reference", "rules", "trace"},
+    "run": {"abi", "cases", "facts", "mutants", "oracle", "reference", "rules", "trace"},
+}
+"""Room -> the rooms it may import from, besides itself. ``rules`` names mutants in its document only,
+``mutants`` and ``run`` take the type `Subject` from ``rules``, ``cases`` takes codes from ``abi``."""
+CODES_ONLY = {"cases", "oracle", "rules"}
+"""Rooms that may import of ``abi`` the codes alone, which are plain integers."""
+
+
+def modules(room: str) -> list[Path]:
+    return sorted((PACKAGE / room).rglob("*.py"))
+
+
+def imported(path: Path) -> set[str]:
+    """Every module that a file imports, at its top or later, under its full name."""
+    names: set[str] = set()
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.Import):
+            names |= {alias.name for alias in node.names}
+        elif isinstance(node, ast.ImportFrom) and node.module:
+            names.add(node.module)
+            names |= {f"{node.module}.{alias.name}" for alias in node.names}
+    return names
+
+
+@pytest.mark.parametrize("room", ROOMS)
+def test_a_room_imports_from_the_rooms_it_may(room: str) -> None:
+    allowed = ROOMS[room] | {room} | ({"abi"} if room in CODES_ONLY else set())
+    wrong = [
+        (path.name, name)
+        for path in modules(room)
+        for name in imported(path)
+        if name.startswith("pytest_qnn.") and name.split(".")[1] not in allowed
+    ]
+    assert wrong == []
+
+
+@pytest.mark.parametrize("room", sorted(CODES_ONLY))
+def test_a_pure_room_knows_no_ctypes(room: str) -> None:
+    layouts = ("pytest_qnn.abi.qnn.", "pytest_qnn.abi.tflite", "pytest_qnn.abi.qnn_table", "ctypes")
+    wrong = [
+        (path.name, name)
+        for path in modules(room)
+        for name in imported(path)
+        if name.startswith(layouts) or name == "pytest_qnn.abi.qnn"
+    ]
+    assert wrong == []
+    assert "ctypes" not in imported(PACKAGE / "abi" / "qnn_codes.py")
+
+
+@pytest.mark.parametrize("room", [*ROOMS, "report"])
+def test_nothing_imports_the_suite_or_the_fixtures(room: str) -> None:
+    folders = ("pytest_qnn.conformance", "pytest_qnn.fixtures", "conformance", "fixtures")
+    assert [path.name for path in modules(room) for name in imported(path) if name.startswith(folders)] == []
