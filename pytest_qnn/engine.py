@@ -3,7 +3,9 @@
     strategy -> Case -> target.run -> Trace -> rule.check -> Verdict
 
 Hypothesis stays in this process and sees a pure function of the case, whatever process the target runs
-in: so crashes and hangs shrink as failures do.
+in: so crashes and hangs shrink as failures do. Of what it leaves, whole steps and nodes are then taken
+away (`pytest_qnn.cases.reduce`) until none can go; and the smallest case is run again, to tell a failure
+from a flake.
 """
 
 from __future__ import annotations
@@ -16,6 +18,7 @@ import hypothesis
 import msgspec
 from hypothesis import HealthCheck, Phase
 
+from pytest_qnn.cases.reduce import smaller
 from pytest_qnn.profile import Profile
 from pytest_qnn.rules.rule import Rule
 from pytest_qnn.target import Target, TraceLike
@@ -30,12 +33,15 @@ _PATIENCE = 5
 
 
 class _Judge:
-    """Runs cases, remembers what each gave, and keeps the shrinking phase within its budget."""
+    """Runs cases, remembers what each gave, and keeps what follows the first failure within its budget."""
 
     def __init__(self, rule: Rule[Any, Any, Any], target: Target[Any, Any], profile: Profile) -> None:
         self.rule = rule
         self.target = target
+        self.profile = profile
         self.budget = profile.shrink_budget(isolated=target.isolated)
+        self.reserved = self.budget * 2 // 3
+        """Of the budget: for taking steps away, which gains more with each run than Hypothesis does."""
         self.hangs_left = profile.hang_budget
         self.known: dict[bytes, Violation | None] = {}
         """By encoded case: bytes are small, and nothing to the garbage collector."""
@@ -48,23 +54,64 @@ class _Judge:
         self.minimal: tuple[Any, Violation] | None = None
 
     def __call__(self, case: Any) -> None:
-        if not self.examined and self.settled >= _PATIENCE:
-            return
-        key = msgspec.msgpack.encode(case)
-        if key not in self.known:
-            if self.failed and (self.budget <= 0 or self.hangs_left <= 0):
-                return
-            self.budget -= self.failed
-            self.known[key] = self._judge(case)
-        violation = self.known[key]
-        if violation is not None:
+        """Judge a case for Hypothesis, to which equal cases give the same result however often it asks.
+
+        Raises:
+            Violation: the target broke the rule, in the way in which it did so first: a failure does not
+                turn into a crash while it shrinks, nor the other way round.
+        """
+        violation = self.result(case, keep=self.reserved)
+        if violation is not None and (self.minimal is None or type(violation) is type(self.minimal[1])):
             self.failed = True
             self.minimal = (case, violation)
-            raise violation
+            raise violation.with_traceback(None)
 
-    def _judge(self, case: Any) -> Violation | None:
+    def result(self, case: Any, *, keep: int = 0) -> Violation | None:
+        """What the case gives, by memory or by running it; None also where no budget is left to run it.
+
+        Args:
+            case: the case.
+            keep: runs of the budget to leave for later. With any, hangs are not searched through either:
+                each costs the whole time of a case, and taking steps away makes more of it.
+        """
+        key = msgspec.msgpack.encode(case)
+        if key not in self.known:
+            hung = self.minimal is not None and isinstance(self.minimal[1], Hung)
+            spent = self.failed and (self.budget <= keep or self.hangs_left <= 1 or (hung and keep > 0))
+            idle = not self.failed and not self.examined and self.settled >= _PATIENCE
+            if spent or idle:
+                return None
+            self.budget -= self.failed
+            self.examples += 1
+            self.known[key] = self._run(case)
+        return self.known[key]
+
+    def reduce(self) -> None:
+        """Take away from the minimal case what can go, until nothing can; the rest fails alike."""
+        shrinking = self.minimal is not None
+        while shrinking and self.minimal is not None:
+            shrinking = False
+            case, violation = self.minimal
+            for candidate in smaller(case, deadly=isinstance(violation, Crashed | Hung)):
+                found = _unless_it_stumbles(self.result, candidate)
+                if found is not None and type(found) is type(violation):
+                    self.minimal = (candidate, found)
+                    shrinking = True
+                    break
+
+    def repeat(self) -> str:
+        """Run the minimal case again: how often it failed, if it does not always; else empty."""
+        if self.minimal is None:
+            return ""
+        case, violation = self.minimal
+        times = 1 if isinstance(violation, Hung) else self.profile.repeats
+        again = [_unless_it_stumbles(self._run, case) for _ in range(times)]
+        failed = 1 + sum(found is not None for found in again)
+        return "" if failed == 1 + times else f"failed {failed} of {1 + times} runs"
+
+    def _run(self, case: Any) -> Violation | None:
+        """Run the case and judge its trace; only what is learned of the target is remembered."""
         trace = self.target.run(case)
-        self.examples += 1
         if trace.death is not None:
             self.hangs_left -= trace.death.kind == "hang"
             return died(trace.death)
@@ -78,6 +125,18 @@ class _Judge:
             return None
         self.examined += examined.count
         self.what = examined.what
+        return None
+
+
+def _unless_it_stumbles(judge: Callable[[Any], Violation | None], case: Any) -> Violation | None:
+    """What ``judge`` gives for the case; None when the suite itself fails in it.
+
+    Once there is a finding, nothing that is tried after it may cost it: a rule may rely on how its own
+    cases are made, and stumble over one that a step was taken from.
+    """
+    try:
+        return judge(case)
+    except Exception:
         return None
 
 
@@ -102,26 +161,9 @@ def judge(
     started = time.perf_counter()
     run = _Judge(rule, target, profile)
     _search(run, rule.cases(target.facts), profile.examples(rule, isolated=target.isolated), seed)
-    finding: Finding | None = None
-    reason = ""
-    if run.minimal is not None:
-        case, violation = run.minimal
-        outcome = violation.outcome
-        finding = Finding(
-            expected=violation.expected,
-            seen=violation.seen,
-            where=violation.where,
-            picture=violation.picture,
-            case=msgspec.json.encode(case).decode(),
-        )
-    elif run.examined:
-        outcome = Outcome.PASS
-    elif run.unsupported:
-        outcome, reason = Outcome.UNSUPPORTED, run.unsupported
-    else:
-        outcome = Outcome.INCONCLUSIVE
-        reason = f"{run.examples} cases were run and none of them let the rule look at anything"
-    return _verdict(rule, target, run, outcome, reason, finding, seed, time.perf_counter() - started)
+    run.reduce()
+    flaky = run.repeat()
+    return _verdict(rule, target, run, seed, flaky, time.perf_counter() - started)
 
 
 def judge_case(
@@ -159,21 +201,42 @@ def _search(run: Callable[[Any], None], cases: Any, examples: int, seed: int) ->
     except Violation:
         pass
     except hypothesis.errors.Flaky:
-        # The budget made a failing case look harmless on its way to the minimum: the last failing
-        # case that was really run is the finding.
+        # Only a strategy that draws differently each time comes here, since equal cases give equal results:
+        # the last failing case is the finding all the same.
         pass
 
 
+def _outcome(run: _Judge) -> tuple[Outcome, str]:
+    """The outcome, and the reason where there is neither a pass nor a finding."""
+    if run.minimal is not None:
+        return run.minimal[1].outcome, ""
+    if run.examined:
+        return Outcome.PASS, ""
+    if run.unsupported:
+        return Outcome.UNSUPPORTED, run.unsupported
+    return (
+        Outcome.INCONCLUSIVE,
+        f"{run.examples} cases were run and none of them let the rule look at anything",
+    )
+
+
+def _finding(minimal: tuple[Any, Violation] | None) -> Finding | None:
+    if minimal is None:
+        return None
+    case, violation = minimal
+    return Finding(
+        expected=violation.expected,
+        seen=violation.seen,
+        where=violation.where,
+        picture=violation.picture,
+        case=msgspec.json.encode(case).decode(),
+    )
+
+
 def _verdict(
-    rule: Rule[Any, Any, Any],
-    target: Target[Any, Any],
-    run: _Judge,
-    outcome: Outcome,
-    reason: str,
-    finding: Finding | None,
-    seed: int,
-    seconds: float,
+    rule: Rule[Any, Any, Any], target: Target[Any, Any], run: _Judge, seed: int, flaky: str, seconds: float
 ) -> Verdict:
+    outcome, reason = _outcome(run)
     return Verdict(
         rule=rule.id,
         area=rule.area,
@@ -190,5 +253,6 @@ def _verdict(
         seconds=seconds,
         seed=seed,
         reason=reason,
-        finding=finding,
+        finding=_finding(run.minimal),
+        flaky=flaky,
     )

@@ -84,12 +84,16 @@ def truth(flag: str, value: str | bool | None) -> bool:
     return word in YES
 
 
-def file(flag: str, text: str | None) -> Path | None:
-    """The path of a file that is there."""
+def case(flag: str, text: str | None) -> Path | None:
+    """The path of a file that is there, or of a folder with a case.json."""
     if text is None:
         return None
-    if not Path(text).is_file():
-        raise BadOption(f"{flag}: there is no file {text!r}")
+    # os.path says False of a path that is too long or has a null byte, where pathlib raises.
+    if os.path.isdir(text):
+        if not os.path.isfile(os.path.join(text, "case.json")):
+            raise BadOption(f"{flag}: the folder {text!r} holds no case.json")
+    elif not os.path.isfile(text):
+        raise BadOption(f"{flag}: there is no file or folder {text!r}")
     return Path(text)
 
 

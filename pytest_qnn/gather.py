@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import datetime
+import signal
+import threading
+from types import FrameType
 from typing import Any
 
 import pytest
@@ -17,6 +20,20 @@ class Gatherer:
         self.session = session
         self._checked = False
         self._problems: list[str] = []
+
+    def pytest_sessionstart(self) -> None:
+        """Let SIGTERM interrupt the run as Ctrl-C does, where a report is to be written nonetheless.
+
+        Not where somebody else handles it, nor outside the main thread, where Python cannot.
+        """
+        here = threading.current_thread() is threading.main_thread()
+        if self.session.options.reports and here and signal.getsignal(signal.SIGTERM) is signal.SIG_DFL:
+            signal.signal(signal.SIGTERM, _interrupt)
+
+    def pytest_unconfigure(self) -> None:
+        """Leave SIGTERM as it was."""
+        if signal.getsignal(signal.SIGTERM) is _interrupt:
+            signal.signal(signal.SIGTERM, signal.SIG_DFL)
 
     @pytest.hookimpl(optionalhook=True)
     def pytest_configure_node(self, node: Any) -> None:
@@ -89,3 +106,7 @@ class Gatherer:
         from pytest_qnn.report import terminal
 
         terminal.summary(terminalreporter, self.session)
+
+
+def _interrupt(_signal: int, _frame: FrameType | None) -> None:
+    raise KeyboardInterrupt("SIGTERM")

@@ -1,4 +1,4 @@
-"""Judge one rule inside a test: the verdict, its case file, and what pytest is told.
+"""Judge one rule inside a test: the verdict, what it leaves on disk, and what pytest is told.
 
 Everything dear to import is loaded by this module, so the plugin imports it when the first rule is judged.
 """
@@ -12,7 +12,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from pytest_qnn import engine, replay
+from pytest_qnn import artifacts, engine, replay
 from pytest_qnn.profile import PROFILES
 from pytest_qnn.report import failure
 from pytest_qnn.rules.rule import Rule
@@ -28,7 +28,7 @@ def rule_seed(run_seed: int, rule_id: str) -> int:
 
 
 def judge(session: Session, item: pytest.Item, rule_id: str) -> Verdict:
-    """Judge a rule on the run's target and keep the case file of a finding.
+    """Judge a rule on the run's target and keep what a finding leaves.
 
     Raises:
         LookupError: there is no such rule.
@@ -39,7 +39,7 @@ def judge(session: Session, item: pytest.Item, rule_id: str) -> Verdict:
     target = session.target(rule.subject)
     seed = rule_seed(session.seed, rule_id)
     verdict = engine.judge(rule, target, PROFILES[session.options.profile], seed)
-    return replay.keep(session, target, verdict)
+    return artifacts.keep(session, target, verdict)
 
 
 def checked_rule(session: Session, item: pytest.Item, rule_id: str) -> Rule[Any, Any, Any]:

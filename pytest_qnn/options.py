@@ -110,8 +110,9 @@ DECLARED = (
     Declared("--qnn-strict", "", "a violated SHOULD fails instead of xfails", kind="switch"),
     Declared(
         "--qnn-replay",
-        "FILE",
-        "judge only the case in FILE, as written under .pytest-qnn/ for a rule that did not pass",
+        "FOLDER",
+        "judge only the case in FOLDER (or in its case.json), as written under .pytest-qnn/ for a rule that "
+        "did not pass",
         is_path=True,
     ),
 )
@@ -230,7 +231,7 @@ def read(command_line: Mapping[str, Any], ini: Mapping[str, Any], ini_folder: Pa
         profile=forms.choice("--qnn-profile", values["qnn_profile"], PROFILE_NAMES, "default"),
         seed=forms.seed("--qnn-seed", values["qnn_seed"]),
         strict=forms.truth("--qnn-strict", values["qnn_strict"]),
-        replay=forms.file("--qnn-replay", values["qnn_replay"]),
+        replay=forms.case("--qnn-replay", values["qnn_replay"]),
         given=frozenset(given),
         target_given=from_command_line,
     )

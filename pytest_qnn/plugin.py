@@ -17,7 +17,7 @@ from pytest_qnn.gather import Gatherer
 from pytest_qnn.session import REPLAYED, SESSION, VERDICTS, Session
 
 if TYPE_CHECKING:
-    from pytest_qnn.replay import CaseFile
+    from pytest_qnn.casefile import AnyCaseFile
 
 __all__ = ["Judge", "judge"]
 
@@ -59,7 +59,7 @@ def pytest_configure(config: pytest.Config) -> None:
     folder = config.inipath.parent if config.inipath else config.rootpath
     try:
         options = opts.read(vars(config.option), ini, folder)
-        options, case_file = _replay(options)
+        options, case_file = _replay(config, options)
     except forms.BadOption as error:
         raise pytest.UsageError(str(error)) from None
     session = config.stash[SESSION] = Session(config, options, case_file)
@@ -67,11 +67,12 @@ def pytest_configure(config: pytest.Config) -> None:
         config.pluginmanager.register(Gatherer(session), "qnn-gatherer")
 
 
-def _replay(options: opts.Options) -> tuple[opts.Options, CaseFile | None]:
+def _replay(config: pytest.Config, options: opts.Options) -> tuple[opts.Options, AnyCaseFile | None]:
     if options.replay is None:
         return options, None
-    from pytest_qnn.replay import prepare
+    from pytest_qnn.replay import collect_suite, prepare
 
+    collect_suite(config)
     return prepare(options, options.replay)
 
 

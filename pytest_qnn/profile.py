@@ -21,8 +21,10 @@ class Profile:
     usual: int
     dear: int
     """Examples of memory cases in children."""
-    hang_budget: int = 3
-    """Cases that may hang before shrinking stops: each costs a whole ``--qnn-timeout``."""
+    hang_budget: int = 5
+    """Cases that may hang for one rule, its repeat included: each costs a whole ``--qnn-timeout``."""
+    repeats: int = 5
+    """Further runs of a minimal case, to tell a failure from a flake; one that hangs is repeated once."""
 
     def examples(self, rule: Rule[Any, Any, Any], *, isolated: bool) -> int:
         """Examples to draw for a rule, at least one."""
@@ -30,8 +32,8 @@ class Profile:
         return max(1, round((self.dear if dear else self.usual) * rule.weight))
 
     def shrink_budget(self, *, isolated: bool) -> int:
-        """Cases that may be run after the first failure."""
-        return 150 if isolated else 2000
+        """Cases that may be run after the first failure: a third by Hypothesis, the rest by reduction."""
+        return 180 if isolated else 2000
 
 
 PROFILES = {

@@ -1,15 +1,8 @@
-"""Case files: a finding's minimal case on disk, and judging exactly that case again.
-
-A case file is JSON, read by msgspec into typed, plain data. Nothing in it is ever executed, and its
-options can select a target and nothing else.
-"""
+"""Judging exactly one case again: that of a finding's folder, on its own target or on another one."""
 
 from __future__ import annotations
 
-import hashlib
 import os
-import re
-import shlex
 from pathlib import Path
 from typing import Any, Literal
 
@@ -17,48 +10,17 @@ import msgspec
 import pytest
 
 from pytest_qnn import engine
-from pytest_qnn.cases.delegate import DelegateCase
-from pytest_qnn.cases.memory import MemoryCase
+from pytest_qnn.casefile import AnyCaseFile, read
 from pytest_qnn.forms import BadOption
 from pytest_qnn.options import Options, with_target_of
-from pytest_qnn.report import files
-from pytest_qnn.rules.rule import Rule, Subject
+from pytest_qnn.rules.rule import Rule
 from pytest_qnn.session import REPLAYED, Session
 from pytest_qnn.target import Target
-from pytest_qnn.verdict import Unsupported, Verdict, Violation
-
-SCHEMA = 1
-FOLDER = ".pytest-qnn"
+from pytest_qnn.verdict import Unsupported, Violation
 
 Result = Literal["STILL FAILS", "FIXED", "CANNOT RUN"]
 
-
-class _Version(msgspec.Struct):
-    schema: int
-
-
-class CaseFile(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """A case file, schema 1."""
-
-    schema: Literal[1] = 1
-    rule: str
-    subject: Subject
-    target: str
-    """Specification string of the target that broke the rule."""
-    options: tuple[str, ...]
-    """Command-line options that select that target."""
-    seed: int
-    """Seed of the run that found the case."""
-    case: msgspec.Raw
-    """A `MemoryCase` or `DelegateCase`, by the subject."""
-    expected: str
-    seen: str
-
-    def decoded(self) -> MemoryCase | DelegateCase:
-        """The case. Raises msgspec.ValidationError when it is none."""
-        if self.subject == "memory":
-            return msgspec.json.decode(self.case, type=MemoryCase)
-        return msgspec.json.decode(self.case, type=DelegateCase)
+SUITE = "pytest_qnn.conformance"
 
 
 class Replayed(msgspec.Struct, frozen=True):
@@ -70,65 +32,7 @@ class Replayed(msgspec.Struct, frozen=True):
     detail: str
 
 
-def keep(session: Session, target: Target[Any, Any], verdict: Verdict) -> Verdict:
-    """Write the case file of a finding, if there is one, and enter its replay command."""
-    if verdict.finding is None:
-        return verdict
-    options = target.options + _running(session.options)
-    content = CaseFile(
-        rule=verdict.rule,
-        subject=target.subject,
-        target=verdict.target,
-        options=options,
-        seed=session.seed,
-        case=msgspec.Raw(verdict.finding.case.encode()),
-        expected=verdict.finding.expected,
-        seen=verdict.finding.seen,
-    )
-    folder = _home(session.config) / FOLDER
-    path = folder / slug(target.subject, verdict.target, options) / f"{verdict.rule}.json"
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        files.replace(folder / ".gitignore", b"*\n")
-        files.replace(path, msgspec.json.format(msgspec.json.encode(content), indent=1) + b"\n")
-    except OSError as error:
-        return msgspec.structs.replace(verdict, replay=f"# the case file could not be written: {error}")
-    shown = _relative(path, session.config.invocation_params.dir)
-    words = ["pytest", "--pyargs", "pytest_qnn.conformance", "--qnn-replay", shown, *options]
-    return msgspec.structs.replace(verdict, replay=shlex.join(words))
-
-
-def _home(config: pytest.Config) -> Path:
-    """The folder of the project's ini file, or else the one that pytest was started in.
-
-    Without an ini file pytest's rootdir is no help: it is the folder of any existing path on the command
-    line, and so that of the library in ``--qnn-backend PATH``.
-    """
-    return config.rootpath if config.inipath else config.invocation_params.dir
-
-
-def _running(options: Options) -> tuple[str, ...]:
-    """How cases were run, where that was asked for: a finding may depend on it."""
-    words = []
-    if "--qnn-sandbox" in options.given:
-        words.append(f"--qnn-sandbox={options.sandbox}")
-    if "--qnn-timeout" in options.given:
-        words.append(f"--qnn-timeout={options.timeout:g}")
-    return tuple(words)
-
-
-def slug(subject: Subject, spec: str, options: tuple[str, ...]) -> str:
-    """A folder name for a target: readable, and different for different options."""
-    name = re.sub(r"[^A-Za-z0-9]+", "-", Path(spec).name).strip("-")[:40]
-    return f"{subject}-{name}-{hashlib.sha256(repr(options).encode()).hexdigest()[:8]}"
-
-
-def _relative(path: Path, folder: Path) -> str:
-    shorter = os.path.relpath(path, folder)
-    return str(path) if shorter.startswith("..") else shorter
-
-
-def prepare(options: Options, path: Path) -> tuple[Options, CaseFile]:
+def prepare(options: Options, path: Path) -> tuple[Options, AnyCaseFile]:
     """Read the file for ``--qnn-replay``; without target options on the command line, take the file's.
 
     Raises:
@@ -138,29 +42,32 @@ def prepare(options: Options, path: Path) -> tuple[Options, CaseFile]:
     if options.target_given:
         return options, content
     try:
-        return with_target_of(options, content.options), content
+        chosen = with_target_of(options, content.options)
+        for library in _libraries(chosen):
+            _trusted(library, path)
     except BadOption as error:
         raise BadOption(f"--qnn-replay {path}: CANNOT RUN: {error}") from None
+    return chosen, content
 
 
-def read(path: Path) -> CaseFile:
-    """Read and check a case file, its case included.
+def _libraries(options: Options) -> list[Path]:
+    """Files that opening the target would load."""
+    specs = (options.backend.removeprefix("proxy:"), options.rpcmem, *(spec for spec, _ in options.delegates))
+    return [Path(spec) for spec in specs if os.path.isfile(spec)]
 
-    Raises:
-        BadOption: with one sentence that says what is wrong with it.
-    """
-    try:
-        text = path.read_bytes()
-        schema = msgspec.json.decode(text, type=_Version).schema
-        if schema != SCHEMA:
-            raise BadOption(
-                f"--qnn-replay: {path} has schema {schema}, and this pytest-qnn reads schema {SCHEMA}"
-            )
-        content = msgspec.json.decode(text, type=CaseFile)
-        content.decoded()
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError, OSError) as error:
-        raise BadOption(f"--qnn-replay: {path} is not a case file of pytest-qnn: {error}") from None
-    return content
+
+def _trusted(library: Path, path: Path) -> None:
+    """A file that came with the case, or that lies wherever pytest is started, is not loaded unasked."""
+    folder = (path if path.is_dir() else path.parent).resolve()
+    if not library.is_absolute() or library.resolve().is_relative_to(folder):
+        raise BadOption(f"the case file names the library {str(library)!r}; name it on the command line")
+
+
+def collect_suite(config: pytest.Config) -> None:
+    """Where the command line names no tests, collect the conformance suite: the case's rule is in there."""
+    if config.args_source is not pytest.Config.ArgsSource.ARGS:
+        config.args = [SUITE]
+        config.option.pyargs = True
 
 
 def run(session: Session, item: pytest.Item, rule: Rule[Any, Any, Any]) -> None:
@@ -170,7 +77,9 @@ def run(session: Session, item: pytest.Item, rule: Rule[Any, Any, Any]) -> None:
         raise ValueError("the session has no case to replay")
     target = session.target(rule.subject)
     if content.subject == rule.subject:
-        result, detail = _judge(rule, target, content.decoded())
+        result, detail = _judge(rule, target, content.case)
+        if result == "FIXED" and content.flaky:
+            detail += f"; but when it was found it {content.flaky}, so that one run proves little"
     else:
         result, detail = (
             "CANNOT RUN",
@@ -182,8 +91,16 @@ def run(session: Session, item: pytest.Item, rule: Rule[Any, Any, Any]) -> None:
         pytest.fail(f"{rule.id} {result}: {detail}", pytrace=False)
 
 
+def _first_line(error: Exception) -> str:
+    return next(iter(str(error).splitlines()), "")
+
+
 def _judge(rule: Rule[Any, Any, Any], target: Target[Any, Any], case: Any) -> tuple[Result, str]:
-    found = engine.judge_case(rule, target, case)
+    try:
+        found = engine.judge_case(rule, target, case)
+    except Exception as error:
+        # A case from a file may be one that no strategy makes, and the suite not up to it.
+        return "CANNOT RUN", f"the suite itself failed: {type(error).__name__}: {_first_line(error)}"
     if isinstance(found, Violation):
         return "STILL FAILS", str(found)
     if isinstance(found, Unsupported):

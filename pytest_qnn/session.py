@@ -16,7 +16,8 @@ import pytest
 from pytest_qnn.options import Options
 
 if TYPE_CHECKING:
-    from pytest_qnn.replay import CaseFile, Replayed
+    from pytest_qnn.casefile import AnyCaseFile
+    from pytest_qnn.replay import Replayed
     from pytest_qnn.rules.rule import Rule, Subject
     from pytest_qnn.target import Target
     from pytest_qnn.verdict import Verdict
@@ -37,7 +38,7 @@ WORST_FIRST = ("crash", "hang", "fail", "contradiction", "inconclusive", "unsupp
 class Session:
     """The state of one run in one process."""
 
-    def __init__(self, config: pytest.Config, options: Options, case_file: CaseFile | None = None) -> None:
+    def __init__(self, config: pytest.Config, options: Options, case_file: AnyCaseFile | None = None) -> None:
         self.config = config
         self.options = options
         self.case_file = case_file
@@ -77,10 +78,7 @@ class Session:
         needed = [rule for name in names if (rule := self.rule_of_test(name)) is not None]
         self.expected = {rule.id for rule in needed}
         if self.case_file is not None and not needed:
-            raise pytest.UsageError(
-                f"--qnn-replay: no collected test judges {self.case_file.rule}; "
-                "add --pyargs pytest_qnn.conformance to the command line"
-            )
+            raise pytest.UsageError(f"--qnn-replay: {self._no_test(self.case_file.rule)}")
         if not needed:
             return
         from pytest_qnn.run.targets import TargetUnusable
@@ -90,6 +88,16 @@ class Session:
                 self.target(subject)
         except TargetUnusable as error:
             raise pytest.UsageError(self._sentence(error)) from None
+
+    def _no_test(self, rule_id: str) -> str:
+        try:
+            self.rule(rule_id)
+        except LookupError as error:
+            return f"{self.options.replay}: {error.args[0]}"
+        return (
+            f"no collected test judges {rule_id}; "
+            "name no tests on the command line, or add --pyargs pytest_qnn.conformance"
+        )
 
     def _sentence(self, error: Exception) -> str:
         if self.case_file is None or self.options.target_given:

@@ -120,5 +120,7 @@ class Verdict(msgspec.Struct, frozen=True, kw_only=True):
     seed: int
     reason: str = ""
     finding: Finding | None = None
+    flaky: str = ""
+    """How often the minimal case failed, if not in every run: ``failed 2 of 6 runs``."""
     replay: str = ""
     """One shell command that judges the minimal case again."""

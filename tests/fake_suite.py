@@ -84,6 +84,8 @@ def passes(case: Any, trace: Any) -> Examined:
 
 
 def fails(case: Any, trace: Any) -> Examined:
+    if case not in (CASE, DelegateCase(GRAPH)):  # smaller ones are innocent
+        return Examined(0, "")
     raise Violation("0 (success)", "code 1000 <&>", "step 1", "t0 -> [ABS]\n      -> t1")
 
 

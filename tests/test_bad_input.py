@@ -91,7 +91,9 @@ def refusal(result: pytest.RunResult) -> str:
         (["--qnn-seed=-1"], "--qnn-seed: '-1' is not a whole number of at most 15 digits"),
         (["--qnn-seed=0x10"], "--qnn-seed: '0x10' is not a whole number of at most 15 digits"),
         (["--qnn-report=out.xml"], "--qnn-report: 'out.xml' ends in neither .json nor .html"),
-        (["--qnn-replay=gone.json"], "--qnn-replay: there is no file 'gone.json'"),
+        (["--qnn-replay=gone.json"], "--qnn-replay: there is no file or folder 'gone.json'"),
+        (["--qnn-replay=."], "--qnn-replay: the folder '.' holds no case.json"),
+        (["--qnn-replay=a\0b"], "--qnn-replay: there is no file or folder 'a\\x00b'"),
     ],
 )
 def test_an_option_of_the_wrong_form(pytester: pytest.Pytester, arguments: list[str], sentence: str) -> None:
@@ -139,6 +141,15 @@ def without(key: str) -> dict[str, object]:
         (b'{"schema": 1, "rule": "\xff"}', "is not a case file of pytest-qnn: "),
         (b"[" * 100_000, "is not a case file of pytest-qnn: "),
         ([GOOD_CASE], "is not a case file of pytest-qnn: Expected `object`, got `array`"),
+        (b" " * ((1 << 21) + 1), "has more than 2097152 bytes, and no case file of pytest-qnn has"),
+        (
+            GOOD_CASE | {"case": {"steps": [{"do": "context-create", "context": "../../x"}]}},
+            "is not a case file of pytest-qnn: '../../x' is no name",
+        ),
+        (
+            GOOD_CASE | {"case": {"steps": [{"do": "alloc", "buffer": "b0", "size": 1 << 70}]}},
+            "is not a case file of pytest-qnn: step 0: size is a number of 71 bits, not within ",
+        ),
         (GOOD_CASE | {"schema": 2}, "has schema 2, and this pytest-qnn reads schema 1"),
         (GOOD_CASE | {"schema": "1"}, "is not a case file of pytest-qnn: Expected `int`, got `str`"),
         (
@@ -146,7 +157,7 @@ def without(key: str) -> dict[str, object]:
             "is not a case file of pytest-qnn: Object contains unknown field `code`",
         ),
         (without("case"), "is not a case file of pytest-qnn: Object missing required field `case`"),
-        (GOOD_CASE | {"subject": "kernel"}, "is not a case file of pytest-qnn: Invalid enum value 'kernel'"),
+        (GOOD_CASE | {"subject": "kernel"}, "is not a case file of pytest-qnn: Invalid value 'kernel'"),
         (
             GOOD_CASE | {"subject": "delegate"},
             "is not a case file of pytest-qnn: Object missing required field `graph`",
@@ -174,7 +185,7 @@ def test_a_case_file_about_a_rule_that_there_is_not(pytester: pytest.Pytester) -
     pytester.makepyfile(fake_suite.suite("REG-01"))
     (pytester.path / "case.json").write_text(json.dumps(GOOD_CASE | {"rule": "NONE-01"}))
     sentence = refusal(pytester.runpytest_inprocess("--qnn-replay=case.json"))
-    assert sentence.startswith("--qnn-replay: no collected test judges NONE-01; ")
+    assert sentence == "--qnn-replay: case.json: the catalogue has no rule NONE-01"
 
 
 def judged(pytester: pytest.Pytester, *arguments: str) -> str:

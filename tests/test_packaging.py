@@ -50,7 +50,8 @@ def test_every_module_is_installed_and_nothing_else(wheel: zipfile.ZipFile, sour
         for path in (source / folder).rglob("*.py")
     }
     installed = {name for name in wheel.namelist() if name.startswith("pytest_qnn/")}
-    assert installed == modules | {"pytest_qnn/py.typed", "pytest_qnn/report/schema.json"}
+    schemas = {"pytest_qnn/report/schema.json", "pytest_qnn/report/case.schema.json"}
+    assert installed == modules | schemas | {"pytest_qnn/py.typed"}
     assert {"pytest_qnn/conformance/test_part.py", "pytest_qnn/fixtures/delegates.py"} < installed
 
 

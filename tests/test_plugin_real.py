@@ -31,10 +31,10 @@ def test_a_mutant_fails_and_its_case_is_fixed_on_the_reference(
     pytester.runpytest_inprocess(*SUITE, "-k", name, mutant, "--qnn-seed=1").assert_outcomes(
         failed=1, deselected=len(RULES) - 1
     )
-    (path,) = pytester.path.glob(f".pytest-qnn/*/{rule}.json")
-    still = pytester.runpytest_inprocess(*SUITE, f"--qnn-replay={path}")
+    (folder,) = pytester.path.glob(f".pytest-qnn/*/{rule}")
+    still = pytester.runpytest_inprocess(f"--qnn-replay={folder}")
     still.stdout.fnmatch_lines([f"{rule} on mutant:*: STILL FAILS: *"])
-    fixed = pytester.runpytest_inprocess(*SUITE, f"--qnn-replay={path}", reference)
+    fixed = pytester.runpytest_inprocess(f"--qnn-replay={folder}", reference)
     fixed.stdout.fnmatch_lines([f"{rule} on reference: FIXED: *"])
 
 

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import xml.etree.ElementTree as ET
 from html.parser import HTMLParser
 from pathlib import Path
@@ -41,9 +42,9 @@ def test_a_failure_text_says_everything(pytester: pytest.Pytester) -> None:
             "          -> t1",
             "  minimal case",
             '    {"steps": [[]{"do": "context-create", "context": "c0"}, *',
-            "  examples  1 cases run, *",
+            "  examples  3 cases run, *",
             "  seed      --qnn-seed=3",
-            "  replay    pytest --pyargs pytest_qnn.conformance --qnn-replay .pytest-qnn/*/REG-02.json *",
+            "  replay    pytest --qnn-replay .pytest-qnn/memory-reference-*/REG-02 --qnn-backend=reference *",
         ],
         consecutive=True,
     )
@@ -102,7 +103,7 @@ def test_junit_properties_carry_the_verdict(pytester: pytest.Pytester) -> None:
         "level": "MUST",
         "target": "reference",
         "verdict": "fail",
-        "examples": "1",
+        "examples": "3",
         "examined": "0",
     }
 
@@ -116,6 +117,39 @@ def test_an_interrupted_run_leaves_an_incomplete_report(pytester: pytest.Pyteste
     assert report()["complete"] is False
     assert report()["not_judged"] == ["REG-06"]
     assert [rule["id"] for rule in report()["targets"][0]["rules"]] == ["REG-01"]
+
+
+@pytest.mark.usefixtures("fakes_outside")
+@pytest.mark.parametrize(("spread", "main"), [((), "os.getpid()"), (("-n1",), "os.getppid()")])
+def test_a_terminated_run_leaves_an_incomplete_report(
+    pytester: pytest.Pytester, spread: tuple[str, ...], main: str
+) -> None:
+    # The pause lets the main process receive the first verdict.
+    stop = f"def test_stop(): time.sleep(1); os.kill({main}, signal.SIGTERM); time.sleep(20)\n"
+    parts = ("import os, signal, time", fake_suite.suite("REG-01"), stop, fake_suite.suite("REG-06"))
+    pytester.makepyfile(test_rules="\n".join(parts))
+    options = ("-p", "fake_suite", "--qnn-report=out.json", *spread)
+    result = pytester.runpytest_subprocess(*options, timeout=15)
+    assert result.ret == pytest.ExitCode.INTERRUPTED
+    assert (report()["complete"], report()["not_judged"]) == (False, ["REG-06"])
+    assert [rule["id"] for rule in report()["targets"][0]["rules"]] == ["REG-01"]
+
+
+def test_without_a_report_the_plugin_leaves_sigterm_alone(pytester: pytest.Pytester) -> None:
+    pytester.makepyfile(
+        "import signal\ndef test_default(): assert signal.getsignal(signal.SIGTERM) is signal.SIG_DFL"
+    )
+    pytester.runpytest_inprocess().assert_outcomes(passed=1)
+
+
+def test_sigterm_is_as_it_was_after_a_run_with_a_report(pytester: pytest.Pytester) -> None:
+    before = signal.getsignal(signal.SIGTERM)
+    pytester.makepyfile(
+        f"import signal\n{fake_suite.suite('REG-01')}\n"
+        "def test_other(): assert signal.getsignal(signal.SIGTERM) is not signal.SIG_DFL"
+    )
+    pytester.runpytest_inprocess("--qnn-report=out.json").assert_outcomes(passed=2)
+    assert signal.getsignal(signal.SIGTERM) is before
 
 
 def test_a_rule_whose_test_never_came_to_judge_makes_the_report_incomplete(pytester: pytest.Pytester) -> None:
@@ -197,7 +231,7 @@ def test_an_unwritable_case_file_does_not_hide_the_verdict(pytester: pytest.Pyte
     (pytester.path / ".pytest-qnn").write_text("in the way")
     result = run(pytester, ("REG-02",))
     result.assert_outcomes(failed=1)
-    result.stdout.fnmatch_lines(["  replay    # the case file could not be written: *"])
+    result.stdout.fnmatch_lines(["  replay    # the case could not be written: *"])
 
 
 def test_a_file_is_replaced_at_once_and_nothing_is_left_beside_it(

@@ -18,8 +18,9 @@ def run(pytester: pytest.Pytester, rule_ids: tuple[str, ...], *arguments: str) -
     return pytester.runpytest_inprocess("-p", "no:cacheprovider", "--strict-markers", *arguments)
 
 
-def case_file(pytester: pytest.Pytester, rule_id: str) -> Path:
-    return next((pytester.path / ".pytest-qnn").glob(f"*/{rule_id}.json"))
+def finding(pytester: pytest.Pytester, rule_id: str) -> Path:
+    """The folder that a finding has left."""
+    return next((pytester.path / ".pytest-qnn").glob(f"*/{rule_id}"))
 
 
 @pytest.mark.parametrize(
@@ -134,124 +135,6 @@ def test_the_seed_of_a_rule_depends_on_the_run_and_the_rule_alone() -> None:
     assert len({rule_seed(run_seed, rule) for run_seed in (1, 2) for rule in ("REG-08", "REG-09")}) == 4
 
 
-def test_a_finding_leaves_a_case_file(pytester: pytest.Pytester) -> None:
-    run(pytester, ("REG-03",), "--qnn-seed=9")
-    content = json.loads(case_file(pytester, "REG-03").read_text())
-    assert content == {
-        "schema": 1,
-        "rule": "REG-03",
-        "subject": "memory",
-        "target": "reference",
-        "options": ["--qnn-backend=reference", "--qnn-rpcmem=emulated"],
-        "seed": 9,
-        "case": {
-            "steps": [{"do": "context-create", "context": "c0"}, {"do": "context-free", "context": "crash"}]
-        },
-        "expected": "the call returns, with success or an error",
-        "seen": "SIGSEGV",
-    }
-    assert (pytester.path / ".pytest-qnn" / ".gitignore").read_text() == "*\n"
-
-
-def test_case_files_are_kept_with_the_project_whatever_library_is_named(
-    pytester: pytest.Pytester, tmp_path: Path
-) -> None:
-    library = tmp_path / "lib.so"
-    library.touch()
-    run(pytester, ("REG-02",), "--qnn-backend", str(library))
-    assert case_file(pytester, "REG-02").parent.name.startswith("memory-lib-so-")
-    assert not list(tmp_path.glob("**/REG-02.json"))
-
-
-def test_case_files_are_beside_the_ini_file_wherever_pytest_is_started(
-    pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    pytester.makeini("[pytest]\n")
-    pytester.makepyfile(test_rules=fake_suite.suite("REG-02"))
-    monkeypatch.chdir(pytester.mkdir("sub"))
-    result = pytester.runpytest_inprocess("..")
-    path = case_file(pytester, "REG-02")
-    result.stdout.fnmatch_lines([f"  replay    pytest * --qnn-replay {path} *"])
-
-
-def test_rules_that_pass_or_are_unsupported_leave_no_case_file(pytester: pytest.Pytester) -> None:
-    run(pytester, ("REG-01", "REG-06", "REG-07"))
-    assert not (pytester.path / ".pytest-qnn").exists()
-
-
-def test_replay_repeats_the_sandbox_and_timeout_that_were_asked_for(pytester: pytest.Pytester) -> None:
-    run(pytester, ("REG-02",), "--qnn-timeout=2", "--qnn-sandbox=spawn")
-    options = json.loads(case_file(pytester, "REG-02").read_text())["options"]
-    assert options[-2:] == ["--qnn-sandbox=spawn", "--qnn-timeout=2"]
-
-
-def test_replay_judges_only_the_rule_of_the_file_and_says_still_fails(pytester: pytest.Pytester) -> None:
-    run(pytester, ("REG-01", "REG-02"))
-    result = run(pytester, ("REG-01", "REG-02"), "--qnn-replay", str(case_file(pytester, "REG-02")))
-    result.assert_outcomes(failed=1, deselected=1)
-    result.stdout.fnmatch_lines(["REG-02 on reference: STILL FAILS: expected 0 (success); seen code 1000*"])
-
-
-def rewritten(path: Path, **changes: Any) -> Path:
-    path.write_text(json.dumps(json.loads(path.read_text()) | changes))
-    return path
-
-
-@pytest.mark.parametrize(
-    ("rule_id", "outcome", "line"),
-    [
-        ("REG-01", "passed", "REG-01 on reference: FIXED: the rule holds in this case (1 calls examined)"),
-        ("REG-06", "failed", "REG-06 on reference: CANNOT RUN: the key answers 1000"),
-        (
-            "REG-07",
-            "failed",
-            "REG-07 on reference: CANNOT RUN: the case ran, and let the rule look at nothing",
-        ),
-        ("PART-01", "failed", "PART-01 on reference: CANNOT RUN: the file has a memory case, and PART-01 *"),
-    ],
-)
-def test_replay_says_what_became_of_the_case(
-    pytester: pytest.Pytester, rule_id: str, outcome: str, line: str
-) -> None:
-    run(pytester, ("REG-02",))
-    path = rewritten(case_file(pytester, "REG-02"), rule=rule_id)
-    result = run(pytester, (rule_id,), "--qnn-replay", str(path))
-    result.assert_outcomes(**{outcome: 1})
-    result.stdout.fnmatch_lines([line])
-
-
-def test_replay_takes_the_target_of_the_file_unless_the_command_line_names_one(
-    pytester: pytest.Pytester,
-) -> None:
-    run(pytester, ("REG-02",))
-    path = rewritten(case_file(pytester, "REG-02"), options=["--qnn-backend=mutant:other"])
-    run(pytester, ("REG-02",), f"--qnn-replay={path}").stdout.fnmatch_lines(["REG-02 on mutant:other: *"])
-    chosen = run(pytester, ("REG-02",), f"--qnn-replay={path}", "--qnn-backend=reference")
-    chosen.stdout.fnmatch_lines(["REG-02 on reference: *"])
-
-
-def test_replay_on_a_target_of_the_file_that_is_gone_cannot_run(pytester: pytest.Pytester) -> None:
-    run(pytester, ("REG-02",))
-    path = rewritten(case_file(pytester, "REG-02"), options=["--qnn-backend=/gone/lib.so"])
-    result = run(pytester, ("REG-02",), f"--qnn-replay={path}")
-    assert result.ret == pytest.ExitCode.USAGE_ERROR
-    result.stderr.fnmatch_lines(["ERROR: --qnn-replay * CANNOT RUN: --qnn-backend: '/gone/lib.so' is not*"])
-
-
-def test_replay_without_the_test_of_its_rule_is_a_usage_error(pytester: pytest.Pytester) -> None:
-    run(pytester, ("REG-02",))
-    result = run(pytester, ("REG-01",), f"--qnn-replay={case_file(pytester, 'REG-02')}")
-    assert result.ret == pytest.ExitCode.USAGE_ERROR
-    result.stderr.fnmatch_lines(["ERROR: --qnn-replay: no collected test judges REG-02; *"])
-
-
-def test_replay_leaves_the_report_of_the_whole_run_alone(pytester: pytest.Pytester) -> None:
-    run(pytester, ("REG-02",), "--qnn-report=out.json")
-    before = (pytester.path / "out.json").read_bytes()
-    run(pytester, ("REG-02",), "--qnn-report=out.json", f"--qnn-replay={case_file(pytester, 'REG-02')}")
-    assert (pytester.path / "out.json").read_bytes() == before
-
-
 @pytest.mark.usefixtures("fakes_outside")
 class TestWithXdist:
     def run(
@@ -295,6 +178,7 @@ class TestWithXdist:
     def test_replay_works(self, pytester: pytest.Pytester) -> None:
         self.run(pytester, ("REG-01", "REG-02"))
         result, _ = self.run(
-            pytester, ("REG-01", "REG-02"), "-n1", "--qnn-replay", str(case_file(pytester, "REG-02"))
+            pytester, ("REG-01", "REG-02"), "-n1", "--qnn-replay", str(finding(pytester, "REG-02"))
         )
         result.stdout.fnmatch_lines(["REG-02 on reference: STILL FAILS: *"])
+        result.assert_outcomes(failed=1)

@@ -2,15 +2,25 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
+import random
+import socket
+import struct
+import subprocess
+import sys
+import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+from hostile import relatives
 from native import qnn_library
 
 from pytest_qnn.cases.memory import ContextCreate, MemoryCase, Providers
+from pytest_qnn.run import supervisor, wire
+from pytest_qnn.run.room import Room, remove
 from pytest_qnn.run.targets import MemoryTarget, TargetUnusable, open_memory_target
 
 CASE = MemoryCase(steps=(Providers(), ContextCreate("c0")))
@@ -141,3 +151,141 @@ def test_a_target_that_dies_while_it_is_asked_is_still_judged(tmp_path: Path) ->
         assert target.run(CASE).death is not None
     finally:
         target.close()
+
+
+@pytest.fixture
+def slot() -> Iterator[wire.Slot]:
+    made = wire.Slot.make()
+    yield made
+    made.close()
+
+
+def test_a_slot_holds_no_descriptor_once_it_is_hidden() -> None:
+    before = len(os.listdir("/proc/self/fd"))
+    slot = wire.Slot.make()
+    handed_on = wire.Slot(os.dup(slot.fileno()))
+    handed_on.hide()
+    handed_on.step(7)
+    handed_on.answer(b"answer")
+    assert slot.result() == (7, b"answer")
+    slot.close()
+    assert len(os.listdir("/proc/self/fd")) == before
+
+
+def test_a_slot_cannot_be_cut_off_under_the_supervisor(slot: wire.Slot) -> None:
+    with pytest.raises(PermissionError):
+        os.ftruncate(slot.fileno(), 0)
+
+
+@pytest.mark.parametrize(
+    ("header", "seen"),
+    [
+        (struct.pack("<qQ", -1, 0), (-1, None)),
+        (struct.pack("<qQ", 1 << 62, 0), (-1, None)),
+        (struct.pack("<qQ", -5, 1 << 63), (-1, None)),
+        (struct.pack("<qQ", 3, wire.MAX_ANSWER + 1), (3, None)),
+        (b"\xc1" * 16, (-1, None)),
+    ],
+)
+def test_an_absurd_slot_says_nothing(slot: wire.Slot, header: bytes, seen: tuple[int, bytes | None]) -> None:
+    os.pwrite(slot.fileno(), header, 0)
+    assert slot.result() == seen
+
+
+def test_an_answer_larger_than_the_slot_is_refused(slot: wire.Slot) -> None:
+    with pytest.raises(ValueError, match="more than"):
+        slot.answer(bytes(wire.MAX_ANSWER + 1))
+
+
+def test_garbage_for_an_answer_is_a_death_and_no_error() -> None:
+    chance = random.Random(1)
+    whole = b"\x81\xa7payload\xc4\x03abc"
+    answers = [chance.randbytes(chance.randrange(40)) for _ in range(2000)]
+    answers += [whole[:cut] for cut in range(len(whole))]
+    answers += [b"\x81\xa1x" + b"\x91" * 1_000_000, b"\x81\xa7payload\xc6\xff\xff\xff\xff"]
+    deaths = [supervisor.judge(0, 0, answer).death for answer in answers]
+    assert set(deaths) == {"garbage"}
+    assert supervisor.judge(0, 0, whole).payload == b"abc"
+
+
+def test_a_message_that_does_not_come_is_a_timeout_and_an_absurd_one_no_message() -> None:
+    ours, theirs = socket.socketpair()
+    with ours, theirs:
+        theirs.sendall(struct.pack("<Q", 5) + b"half")
+        with pytest.raises(TimeoutError):
+            wire.receive(ours, time.monotonic() + 0.05)
+        theirs.sendall(struct.pack("<Q", 1 << 62))
+        with pytest.raises(wire.Closed, match="was announced"):
+            wire.receive(ours, time.monotonic() + 1.0)
+        with pytest.raises(TimeoutError):  # nobody reads it
+            wire.send(theirs, bytes(16 << 20), time.monotonic() + 0.05)
+
+
+@contextlib.contextmanager
+def as_nobody() -> Iterator[Path]:
+    """A folder of a user without privileges, and that user."""
+    root = os.geteuid() == 0
+    if root:
+        os.seteuid(65534)
+    folder = Path(tempfile.mkdtemp())
+    try:
+        yield folder
+    finally:
+        if root:
+            os.seteuid(0)
+        remove(folder)
+
+
+def test_what_a_case_locked_up_is_removed() -> None:
+    with as_nobody() as folder:
+        room = Room(folder / "root")
+        inner = room.prepare() / "a" / "b"
+        inner.mkdir(parents=True)
+        (inner / "file").write_text("")
+        for path in (inner, inner.parent, room.path):
+            path.chmod(0)
+        assert list(room.prepare().iterdir()) == []
+        room.close()
+        assert list(folder.iterdir()) == []
+
+
+def test_what_a_link_leads_to_is_not_removed(tmp_path: Path) -> None:
+    kept = tmp_path / "kept"
+    kept.mkdir()
+    (kept / "file").write_text("")
+    room = Room(tmp_path / "root")
+    room.prepare().rmdir()
+    room.path.symlink_to(kept)
+    assert room.prepare().is_symlink() is False
+    (room.path / "link").symlink_to(kept)
+    room.close()
+    assert (kept / "file").exists()
+    assert not (tmp_path / "root").exists()
+
+
+def test_a_killed_pytest_leaves_no_process_and_no_file(tmp_path: Path) -> None:
+    temporary = tmp_path / "temporary"
+    temporary.mkdir()
+    note = tmp_path / "note"
+    library = qnn_library(tmp_path, f'fopen("{note}", "w");for(;;)')
+    script = (
+        "import sys; sys.path.insert(0, sys.argv[2]); from test_sandbox import CASE, open_memory_target\n"
+        "open_memory_target(sys.argv[1], 'emulated', 'fork', 60.0).run(CASE)"
+    )
+    command = [sys.executable, "-c", script, str(library), str(Path(__file__).parent)]
+    host = subprocess.Popen(command, env={**os.environ, "TMPDIR": str(temporary)})
+    try:
+        assert within(20.0, note.exists)
+        assert relatives(str(temporary))
+    finally:
+        host.kill()
+        host.wait()
+    assert within(5.0, lambda: not relatives(str(temporary)))
+    assert list(temporary.iterdir()) == []
+
+
+def within(seconds: float, holds: Callable[[], bool]) -> bool:
+    deadline = time.monotonic() + seconds
+    while not holds() and time.monotonic() < deadline:
+        time.sleep(0.02)
+    return holds()

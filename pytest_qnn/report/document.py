@@ -90,6 +90,7 @@ def _rule(verdict: Verdict) -> dict[str, Any]:
         "seconds": round(verdict.seconds, 6),
         "seed": verdict.seed,
         "reason": verdict.reason,
+        "flaky": verdict.flaky,
         "violation": violation,
         "case": json.loads(finding.case) if finding and finding.case else None,
         "replay": verdict.replay,

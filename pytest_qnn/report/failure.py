@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from typing import Any
 
 from pytest_qnn.verdict import Finding, Verdict
@@ -30,9 +31,42 @@ def text(verdict: Verdict, run_seed: int) -> str:
         f"  examples  {verdict.examples} cases run, {verdict.examined} {verdict.what or 'things'} examined",
         f"  seed      --qnn-seed={run_seed}",
     ]
+    if verdict.flaky:
+        lines.insert(1, f"  flaky     the minimal case {verdict.flaky}")
     if verdict.replay:
         lines.append(f"  replay    {verdict.replay}")
     return "\n".join(lines)
+
+
+def readme(
+    verdict: Verdict, run_seed: int, provenance: Mapping[str, str], contents: Mapping[str, str]
+) -> str:
+    """The text that stands in a finding's folder.
+
+    Args:
+        verdict: with its finding and its replay command.
+        run_seed: as for `text`.
+        provenance: versions and digests of the target.
+        contents: what each file of the folder is.
+    """
+    width = max(map(len, (*provenance, *contents)))
+    return "\n".join(
+        [
+            text(verdict, run_seed),
+            "",
+            "The target it was found on",
+            *(f"  {key:<{width}}  {value}" for key, value in provenance.items()),
+            "",
+            "The files of this folder",
+            *(f"  {key:<{width}}  {value}" for key, value in contents.items()),
+            "",
+            "To judge the case again, here or on another machine, give pytest this folder:",
+            "  pytest --qnn-replay FOLDER",
+            "It says STILL FAILS, FIXED or CANNOT RUN. Options such as --qnn-backend=PATH or",
+            "--tflite-delegate=PATH choose another target than the one it was found on.",
+            "",
+        ]
+    )
 
 
 def _finding(finding: Finding) -> list[str]:

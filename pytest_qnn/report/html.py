@@ -95,6 +95,8 @@ def _found(rule: dict[str, Any]) -> str:
     parts = [f"{escape(rule['sentence'])} <small>{escape(rule['source'])}</small>"]
     if rule["reason"]:
         parts.append(escape(rule["reason"]))
+    if rule["flaky"]:
+        parts.append(f"flaky: the minimal case {escape(rule['flaky'])}")
     if rule["violation"]:
         shown = {key: text for key, text in rule["violation"].items() if text and key != "picture"}
         parts += [f"{key}: {escape(text)}" for key, text in shown.items()]

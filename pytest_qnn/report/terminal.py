@@ -93,6 +93,7 @@ def findings(verdicts: list[Verdict]) -> list[str]:
             reasons.setdefault(one_line(verdict.reason), []).append(verdict.rule)
         elif outcome != "pass":
             note = " (self-check)" if verdict.self_check else ""
+            note += f" (flaky: {verdict.flaky})" if verdict.flaky else ""
             replay = f" | replay: {verdict.replay}" if verdict.replay else ""
             lines.append(
                 f"{verdict.rule} {verdict.level.value} {outcome}{note}: {one_line(verdict.sentence)}"

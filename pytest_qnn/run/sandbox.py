@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import contextlib
 import os
+import select
 import signal
 import socket
 import subprocess
 import sys
+import tempfile
 import time
+from pathlib import Path
 
 import msgspec
 
-from pytest_qnn.run import wire
+from pytest_qnn.run import kin, room, wire
 from pytest_qnn.run.worker import AnySpec, Unusable
 from pytest_qnn.trace import Death
 
@@ -23,6 +26,8 @@ _LOAD_TIMEOUT = 60.0
 """Seconds that loading a library may take."""
 _GRACE = 10.0
 """Seconds beyond a case's own time before the supervisor itself is taken for dead."""
+_FAREWELL = 1.0
+"""Seconds for the supervisor to end by itself once its connection is closed."""
 
 
 class RunnerFailure(Exception):  # noqa: N818 - carries the child's traceback
@@ -45,6 +50,7 @@ class Sandbox:
         self._timeout = timeout
         self._process: subprocess.Popen[bytes] | None = None
         self._connection: socket.socket | None = None
+        self._root: Path | None = None
 
     def start(self) -> None:
         """Load the target in the supervisor; a target that starts threads when loaded is spawned.
@@ -69,9 +75,9 @@ class Sandbox:
             self.start()
         assert self._connection is not None
         try:
-            wire.send(self._connection, request)
             deadline = time.monotonic() + self._timeout + _GRACE
-            reply = _REPLY.decode(wire.receive(self._connection, deadline))
+            wire.send(self._connection, request, deadline)
+            reply = _REPLY.decode(self._receive(deadline))
         except TimeoutError:
             self.close()
             return Death("hang", f"no answer within {self._timeout:g} s, not even of the supervisor")
@@ -87,37 +93,73 @@ class Sandbox:
         return reply.payload
 
     def close(self) -> None:
-        """End the supervisor and whatever it still runs."""
+        """End the supervisor and whatever it still runs, and remove its folder."""
         if self._connection is not None:
             self._connection.close()
             self._connection = None
+        in_order = True
         if self._process is not None:
-            try:
-                self._process.wait(timeout=1.0)
-            except subprocess.TimeoutExpired:
-                self._process.kill()
-                self._process.wait()
+            in_order = self._status() == 0
+            self._process.kill()
+            self._process.wait()
             self._process = None
+        if self._root is not None:
+            if not in_order:  # it could not clear up itself
+                kin.end_family(_mark(self._root))
+            room.remove(self._root)
+            self._root = None
+
+    def _status(self) -> int | None:
+        """The supervisor's exit status; None if it does not end by itself."""
+        assert self._process is not None
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            return self._process.wait(timeout=_FAREWELL)
+        return None
+
+    def _receive(self, deadline: float) -> bytes:
+        """The supervisor's next message.
+
+        Raises:
+            Closed: it is gone, also where a process that the target started holds the connection open.
+            TimeoutError: it said nothing in time.
+        """
+        assert self._process is not None
+        assert self._connection is not None
+        pidfd = os.pidfd_open(self._process.pid)
+        try:
+            poll = select.poll()
+            poll.register(pidfd, select.POLLIN)
+            poll.register(self._connection, select.POLLIN)
+            ready = dict(poll.poll(max(0.0, deadline - time.monotonic()) * 1000))
+        finally:
+            os.close(pidfd)
+        if not ready:
+            raise TimeoutError
+        if self._connection.fileno() not in ready:
+            raise wire.Closed("the supervisor is gone")
+        return wire.receive(self._connection, deadline)
 
     def _start(self) -> wire.Ready:
         ours, theirs = socket.socketpair()
+        self._connection = ours
+        self._root = Path(tempfile.mkdtemp(prefix="pytest-qnn-"))
+        room.Room(self._root).prepare()
         command = [sys.executable, "-m", "pytest_qnn.run.supervisor", str(theirs.fileno()), self.mode]
         spec = msgspec.json.encode(self._spec).decode()
         with theirs:
             self._process = subprocess.Popen(
-                [*command, str(self._timeout), spec],
+                [*command, str(self._timeout), str(self._root), spec],
                 pass_fds=(theirs.fileno(),),
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.DEVNULL,
                 stderr=subprocess.DEVNULL,
-                env=_environment(),
+                env=_environment(self._root),
                 start_new_session=True,
             )
-        self._connection = ours
         try:
-            ready = _READY.decode(wire.receive(ours, time.monotonic() + _LOAD_TIMEOUT))
+            ready = _READY.decode(self._receive(time.monotonic() + _LOAD_TIMEOUT))
         except (wire.Closed, msgspec.DecodeError):
-            status = self._process.wait()
+            status = self._status()
             self.close()
             raise Unusable(f"the process {_ended(status)} while loading it") from None
         except TimeoutError:
@@ -130,7 +172,12 @@ class Sandbox:
         return ready
 
 
-def _environment() -> dict[str, str]:
+def _mark(root: Path) -> str:
+    """What tells a supervisor and all that descends from it: temporary files go where cases run."""
+    return f"TMPDIR={room.Room(root).path}"
+
+
+def _environment(root: Path) -> dict[str, str]:
     """The children's environment: ours, with the way to this package and little thread noise."""
     environment = dict(os.environ)
     # numpy's BLAS would start threads in the supervisor, and a process with threads is not to be forked.
@@ -138,10 +185,13 @@ def _environment() -> dict[str, str]:
         environment[name] = "1"
     environment["PYTHONPATH"] = os.pathsep.join(entry for entry in sys.path if entry)
     environment["PYTHONDONTWRITEBYTECODE"] = "1"
-    return environment
+    name, _, folder = _mark(root).partition("=")
+    return environment | {name: folder}
 
 
-def _ended(status: int) -> str:
+def _ended(status: int | None) -> str:
+    if status is None:
+        return "closed descriptors that are not its own, or wrote to them,"
     if status < 0:
         with contextlib.suppress(ValueError):
             return f"died of {signal.Signals(-status).name}"

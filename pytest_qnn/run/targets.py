@@ -16,7 +16,8 @@ from pytest_qnn.mutants import Mutant
 from pytest_qnn.mutants import table as mutants
 from pytest_qnn.rules.rule import Subject
 from pytest_qnn.run.sandbox import Sandbox
-from pytest_qnn.run.worker import DEPTHS, AnySpec, DelegateSpec, MemorySpec, Unusable, make_worker
+from pytest_qnn.run.worker import DEPTHS, AnySpec, DelegateSpec, MemorySpec, Unusable
+from pytest_qnn.run.workers import make_worker
 from pytest_qnn.trace import Death, DelegateTrace, MemoryTrace
 
 

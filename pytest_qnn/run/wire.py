@@ -6,7 +6,8 @@ into typed structures; lengths are checked before memory is taken; every wait ha
 
 from __future__ import annotations
 
-import mmap
+import ctypes
+import fcntl
 import os
 import socket
 import struct
@@ -15,8 +16,15 @@ from typing import Literal
 
 import msgspec
 
-MAX_MESSAGE = 1 << 30
+from pytest_qnn.abi import libc
+
+_SLOT_SIZE = (256 << 20) - (128 << 10)
+"""Bytes mapped for a child's answer. Not the size of any memory that a case would look for."""
+MAX_ANSWER = _SLOT_SIZE - 16
+"""Bytes of the largest answer of a child."""
+MAX_MESSAGE = 256 << 20
 """Bytes of the largest message that is accepted."""
+_MAX_STEPS = 1 << 20
 
 _LENGTH = struct.Struct("<Q")
 
@@ -46,14 +54,18 @@ class Closed(Exception):  # noqa: N818 - the other end is gone, which is informa
     """The other end closed the connection or sent something that is no message."""
 
 
-def send(connection: socket.socket, message: bytes) -> None:
-    """Send one message.
+def send(connection: socket.socket, message: bytes, deadline: float | None) -> None:
+    """Send one message before ``deadline`` (seconds of `time.monotonic`; None waits for ever).
 
     Raises:
         Closed: the other end is gone.
+        TimeoutError: it did not take the message in time.
     """
+    connection.settimeout(_left(deadline))
     try:
         connection.sendall(_LENGTH.pack(len(message)) + message)
+    except TimeoutError:
+        raise
     except OSError as error:
         raise Closed(str(error)) from None
 
@@ -74,13 +86,12 @@ def receive(connection: socket.socket, deadline: float | None) -> bytes:
 def _exactly(connection: socket.socket, length: int, deadline: float | None) -> bytes:
     parts = bytearray()
     while len(parts) < length:
-        if deadline is None:
-            connection.settimeout(None)
-        else:
-            connection.settimeout(max(0.001, deadline - time.monotonic()))
+        connection.settimeout(_left(deadline))
         try:
             part = connection.recv(min(length - len(parts), 1 << 20))
-        except ConnectionError as error:
+        except TimeoutError:
+            raise
+        except OSError as error:
             raise Closed(str(error)) from None
         if not part:
             raise Closed("the connection was closed")
@@ -88,50 +99,76 @@ def _exactly(connection: socket.socket, length: int, deadline: float | None) -> 
     return bytes(parts)
 
 
+def _left(deadline: float | None) -> float | None:
+    return None if deadline is None else max(0.001, deadline - time.monotonic())
+
+
 class Slot:
     """A piece of shared memory in which a child leaves its progress and its reply.
 
-    Layout: 8 bytes step (signed), 8 bytes length of the reply (0: none yet), then the reply. A file
-    rather than a pipe: nothing can block on it, and a grandchild that keeps it open delays nobody.
+    Layout: 8 bytes step (signed), 8 bytes length of the reply (0: none yet), then the reply. Memory
+    rather than a pipe: nothing can block on it, and a grandchild that keeps it delays nobody. A child
+    needs no descriptor for it (see `hide`), so that none can be closed or written to by the target.
+
+    Raises:
+        OSError: the memory cannot be mapped.
     """
 
     _HEADER = struct.Struct("<qQ")
 
     def __init__(self, fd: int) -> None:
         self._fd = fd
-        self._header = mmap.mmap(fd, mmap.PAGESIZE)
+        # Not mmap.mmap: that would keep a descriptor of its own.
+        protection = libc.PROT_READ | libc.PROT_WRITE
+        address = libc.mmap(None, _SLOT_SIZE, protection, libc.MAP_SHARED, fd, 0)
+        if address in (None, libc.MAP_FAILED):
+            raise OSError("the memory for a child's answer cannot be mapped")
+        self._address: int = address
+        self._memory = (ctypes.c_char * _SLOT_SIZE).from_address(address)
 
     @classmethod
     def make(cls) -> Slot:
-        """A fresh slot: no step begun, no reply."""
-        fd = os.memfd_create("pytest-qnn-slot")
-        os.ftruncate(fd, mmap.PAGESIZE)
+        """A fresh slot: no step begun, no reply. Pages of it that nobody touches take no memory."""
+        fd = os.memfd_create("pytest-qnn-slot", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
+        os.ftruncate(fd, _SLOT_SIZE)
+        # A file that shrank would kill the supervisor when it looks.
+        fcntl.fcntl(fd, fcntl.F_ADD_SEALS, fcntl.F_SEAL_SHRINK)
         slot = cls(fd)
-        slot._header[: cls._HEADER.size] = cls._HEADER.pack(-1, 0)
+        slot.step(-1)
         return slot
 
     def fileno(self) -> int:
         """The descriptor, to hand the slot on to another process."""
         return self._fd
 
+    def hide(self) -> None:
+        """Child: close the descriptor; the memory stays."""
+        os.close(self._fd)
+
     def step(self, index: int) -> None:
         """Child: step ``index`` begins."""
-        struct.pack_into("<q", self._header, 0, index)
+        struct.pack_into("<q", self._memory, 0, index)
 
     def answer(self, payload: bytes) -> None:
-        """Child: leave the reply. The length goes last, so that half a reply is no reply."""
-        os.pwrite(self._fd, payload, self._HEADER.size)
-        struct.pack_into("<Q", self._header, 8, len(payload))
+        """Child: leave the reply. The length goes last, so that half a reply is no reply.
+
+        Raises:
+            ValueError: it is larger than MAX_ANSWER.
+        """
+        if len(payload) > MAX_ANSWER:
+            raise ValueError(f"the answer has {len(payload)} bytes, more than {MAX_ANSWER}")
+        ctypes.memmove(self._address + self._HEADER.size, payload, len(payload))
+        struct.pack_into("<Q", self._memory, 8, len(payload))
 
     def result(self) -> tuple[int, bytes | None]:
-        """Supervisor: (last step begun, reply or None)."""
-        step, length = self._HEADER.unpack_from(self._header, 0)
-        available = os.fstat(self._fd).st_size - self._HEADER.size
-        if not 0 < length <= min(available, MAX_MESSAGE):
-            return step, None
-        return step, os.pread(self._fd, length, self._HEADER.size)
+        """Supervisor: (last step begun, -1 if that is no number of a step; the reply or None)."""
+        step, length = self._HEADER.unpack_from(self._memory, 0)
+        payload = None
+        if 0 < length <= MAX_ANSWER:
+            payload = ctypes.string_at(self._address + self._HEADER.size, length)
+        return step if 0 <= step < _MAX_STEPS else -1, payload
 
     def close(self) -> None:
         """Unmap and close."""
-        self._header.close()
+        libc.munmap(self._address, _SLOT_SIZE)
         os.close(self._fd)

@@ -1,0 +1,145 @@
+"""What a finding leaves on disk: a folder with everything that is needed to see it again elsewhere."""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import os
+import re
+import shlex
+import shutil
+from importlib import metadata
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import numpy as np
+import pytest
+
+from pytest_qnn.casefile import NAME, SCHEMA, AnyCaseFile, DelegateCaseFile, MemoryCaseFile, encode
+from pytest_qnn.cases.data import inputs_of
+from pytest_qnn.cases.delegate import DelegateCase
+from pytest_qnn.cases.memory import MemoryCase
+from pytest_qnn.cases.model import emit
+from pytest_qnn.options import Options
+from pytest_qnn.report import failure, files
+from pytest_qnn.rules.rule import Subject
+from pytest_qnn.session import Session
+from pytest_qnn.target import Target
+from pytest_qnn.verdict import Verdict
+
+HOME = ".pytest-qnn"
+CONTENTS = {
+    NAME: "the case and its target, as data",
+    "model.tflite": "the graph of the case as a model",
+    "inputs.npz": "the contents of its inputs, by tensor name",
+    "command.txt": "the command that judges the case again",
+}
+_TOOLS = ("pytest-qnn", "msgspec", "numpy")
+
+
+def keep(session: Session, target: Target[Any, Any], verdict: Verdict) -> Verdict:
+    """Write the folder of a finding, if there is one, and enter its replay command."""
+    if verdict.finding is None:
+        return verdict
+    options = target.options + _running(session.options)
+    home = _project(session.config) / HOME
+    folder = home / slug(target.subject, verdict.target, options) / verdict.rule
+    shown = _relative(folder, session.config.invocation_params.dir)
+    verdict = msgspec.structs.replace(verdict, replay=shlex.join(["pytest", "--qnn-replay", shown, *options]))
+    try:
+        content = _content(session, target, verdict, options)
+        folder.parent.mkdir(parents=True, exist_ok=True)
+        files.replace(home / ".gitignore", b"*\n")
+        _write(folder, _files(session, content, verdict))
+    except (OSError, UnicodeError) as error:
+        return msgspec.structs.replace(verdict, replay=f"# the case could not be written: {error}")
+    return verdict
+
+
+def _content(
+    session: Session, target: Target[Any, Any], verdict: Verdict, options: tuple[str, ...]
+) -> AnyCaseFile:
+    finding = verdict.finding
+    if finding is None:
+        raise ValueError(f"there is no finding on {verdict.rule}")
+    common: dict[str, Any] = {
+        "schema": SCHEMA,
+        "rule": verdict.rule,
+        "verdict": verdict.outcome.value,
+        "flaky": verdict.flaky,
+        "target": verdict.target,
+        "options": options,
+        "provenance": target.provenance(),
+        "tool": {name: metadata.version(name) for name in _TOOLS},
+        "seed": session.seed,
+        "expected": finding.expected,
+        "seen": finding.seen,
+        "where": finding.where,
+        "picture": finding.picture,
+    }
+    if target.subject == "memory":
+        return MemoryCaseFile(**common, case=msgspec.json.decode(finding.case, type=MemoryCase))
+    return DelegateCaseFile(**common, case=msgspec.json.decode(finding.case, type=DelegateCase))
+
+
+def _files(session: Session, content: AnyCaseFile, verdict: Verdict) -> dict[str, bytes]:
+    """The folder's files by name."""
+    made = {NAME: encode(content), "command.txt": f"{verdict.replay}\n".encode()}
+    if isinstance(content, DelegateCaseFile):
+        made |= {"model.tflite": emit(content.case.graph), "inputs.npz": _inputs(content.case)}
+    described = {name: text for name, text in CONTENTS.items() if name in made}
+    made["README.txt"] = failure.readme(verdict, session.seed, content.provenance, described).encode()
+    return made
+
+
+def _inputs(case: DelegateCase) -> bytes:
+    """The inputs' contents in numpy's format, each under its tensor's name in the model."""
+    buffer = io.BytesIO()
+    arrays = dict(zip((f"t{index}" for index in case.graph.inputs), inputs_of(case), strict=True))
+    np.savez(buffer, **arrays)
+    return buffer.getvalue()
+
+
+def _write(folder: Path, contents: dict[str, bytes]) -> None:
+    """Put a new folder in place of an old one, so that files of different findings never mix."""
+    fresh = folder.with_name(f".{folder.name}.{os.getpid()}")
+    try:
+        fresh.mkdir(exist_ok=True)
+        for name, content in contents.items():
+            (fresh / name).write_bytes(content)
+        if folder.exists():
+            shutil.rmtree(folder)
+        fresh.rename(folder)
+    finally:
+        shutil.rmtree(fresh, ignore_errors=True)
+
+
+def _project(config: pytest.Config) -> Path:
+    """The folder of the project's ini file, or else the one that pytest was started in.
+
+    Without an ini file pytest's rootdir is no help: it is the folder of any existing path on the command
+    line, and so that of the library in ``--qnn-backend PATH``.
+    """
+    return config.rootpath if config.inipath else config.invocation_params.dir
+
+
+def _running(options: Options) -> tuple[str, ...]:
+    """How cases were run, where that was asked for: a finding may depend on it."""
+    words = []
+    if "--qnn-sandbox" in options.given:
+        words.append(f"--qnn-sandbox={options.sandbox}")
+    if "--qnn-timeout" in options.given:
+        words.append(f"--qnn-timeout={options.timeout:g}")
+    return tuple(words)
+
+
+def slug(subject: Subject, spec: str, options: tuple[str, ...]) -> str:
+    """A folder name for a target: readable, and different for different options."""
+    name = re.sub(r"[^A-Za-z0-9]+", "-", Path(spec).name).strip("-")[:40]
+    return f"{subject}-{name}-{hashlib.sha256(repr(options).encode()).hexdigest()[:8]}"
+
+
+def _relative(path: Path, folder: Path) -> str:
+    shorter = os.path.relpath(path, folder)
+    return str(path) if shorter.startswith("..") else shorter

@@ -1,0 +1,126 @@
+"""Memory cases from files: numbers that the C types hold, and no more memory or work than a machine has."""
+
+from __future__ import annotations
+
+from math import prod
+from typing import Any
+
+from pytest_qnn.cases.bounds import need, within
+from pytest_qnn.cases.memory import (
+    Alloc,
+    Capability,
+    Deregister,
+    Descriptor,
+    Execute,
+    Fill,
+    MemoryCase,
+    Observe,
+    Prepare,
+    Read,
+    Register,
+    Write,
+)
+
+MOST_STEPS = 400
+MOST_PARTS = 64
+"""Descriptors, handles, bindings, dimensions: per step."""
+MOST_RESERVED = 1 << 34
+"""Bytes of all allocations that can succeed. Memory that nobody touches costs nothing."""
+MOST_TOUCHED = 1 << 28
+"""Bytes that the steps write and read, in all."""
+INT_MAX = (1 << 31) - 1
+"""Largest size that rpcmem_alloc's int can carry."""
+
+
+def check_memory(case: MemoryCase) -> None:
+    """Raise `pytest_qnn.cases.bounds.BadCase` for a case that must not be run."""
+    need(len(case.steps) <= MOST_STEPS, f"{len(case.steps)} steps are more than {MOST_STEPS}")
+    budget = _Budget()
+    for position, step in enumerate(case.steps):
+        _numbers(step, f"step {position}")
+        budget.spend(step)
+
+
+class _Budget:
+    """What the steps so far have reserved and touched."""
+
+    def __init__(self) -> None:
+        self.reserved = 0
+        self.touched = 0
+        self.buffers: dict[str, int] = {}
+        """Largest size that each name was allocated with."""
+        self.graphs: dict[str, int] = {}
+        """Largest bytes per tensor that each name was prepared with."""
+
+    def spend(self, step: Any) -> None:
+        """Add a step."""
+        if isinstance(step, Alloc) and 0 < step.size <= INT_MAX:
+            self.reserved += step.size
+            self.buffers[step.buffer] = max(self.buffers.get(step.buffer, 0), step.size)
+        elif isinstance(step, Fill | Read):
+            self.touched += self.buffers.get(step.buffer, 0)
+        elif isinstance(step, Write):
+            self.touched += step.size
+        elif isinstance(step, Prepare):
+            size = 4 * prod(step.shape)
+            self.touched += size
+            self.graphs[step.graph] = max(self.graphs.get(step.graph, 0), size)
+        elif isinstance(step, Execute):
+            self.touched += 3 * self.graphs.get(step.graph, 0)
+        need(self.reserved <= MOST_RESERVED, f"the steps reserve more than {MOST_RESERVED} bytes")
+        need(self.touched <= MOST_TOUCHED, f"the steps touch more than {MOST_TOUCHED} bytes")
+
+
+def _numbers(step: Any, where: str) -> None:
+    """Each number fits the C type that it becomes, and each list is short."""
+    if isinstance(step, Alloc):
+        within(f"{where}: size", step.size, -(1 << 63), (1 << 63) - 1)
+    elif isinstance(step, Capability):
+        within(f"{where}: key", step.key, 0, (1 << 32) - 1)
+    elif isinstance(step, Fill):
+        within(f"{where}: byte", step.byte, 0, 255)
+    elif isinstance(step, Observe):
+        within(f"{where}: region", step.region, 0, INT_MAX)
+    elif isinstance(step, Write):
+        within(f"{where}: size", step.size, 0, INT_MAX)
+        within(f"{where}: offset", step.offset, 0, INT_MAX)
+        within(f"{where}: seed", step.seed, 0, (1 << 32) - 1)
+    elif isinstance(step, Register):
+        _batch(where, step.count, step.handles)
+        need(len(step.descriptors) <= MOST_PARTS, f"{where}: more than {MOST_PARTS} descriptors")
+        for descriptor in step.descriptors:
+            _descriptor(where, descriptor)
+    elif isinstance(step, Deregister):
+        _batch(where, step.count, step.handles)
+    elif isinstance(step, Prepare):
+        _prepare(where, step)
+    elif isinstance(step, Execute):
+        need(len(step.bindings) <= MOST_PARTS, f"{where}: more than {MOST_PARTS} bindings")
+        for binding in step.bindings:
+            within(f"{where}: seed", binding.seed, 0, (1 << 32) - 1)
+
+
+def _batch(where: str, count: int | None, handles: tuple[str, ...]) -> None:
+    need(len(handles) <= MOST_PARTS, f"{where}: more than {MOST_PARTS} handles")
+    if count is not None:
+        within(f"{where}: count", count, 0, MOST_PARTS)
+
+
+def _descriptor(where: str, descriptor: Descriptor) -> None:
+    need(len(descriptor.shape) <= MOST_PARTS, f"{where}: more than {MOST_PARTS} dimensions")
+    for length in descriptor.shape:
+        within(f"{where}: a dimension", length, 0, (1 << 32) - 1)
+    within(f"{where}: mem_type", descriptor.mem_type, 0, (1 << 32) - 1)
+    within(f"{where}: htp_type", descriptor.htp_type, 0, (1 << 32) - 1)
+    within(f"{where}: offset", descriptor.offset, 0, (1 << 64) - 1)
+    within(f"{where}: size", descriptor.size or 0, 0, (1 << 64) - 1)
+
+
+def _prepare(where: str, step: Prepare) -> None:
+    within(f"{where}: the number of dimensions", len(step.shape), 1, 8)
+    for length in step.shape:
+        within(f"{where}: a dimension", length, 1, MOST_TOUCHED)
+    need(len(step.preset) <= MOST_PARTS, f"{where}: more than {MOST_PARTS} presets")
+    need(len(step.mem_types) <= MOST_PARTS, f"{where}: more than {MOST_PARTS} memory types")
+    for mem_type in step.mem_types:
+        within(f"{where}: mem_type", mem_type, 0, (1 << 32) - 1)

@@ -1,0 +1,111 @@
+"""The child's side of a case: answer one request, and end.
+
+    python -m pytest_qnn.run.child SPEC_JSON SLOT_FD REQUEST_FD
+
+is the body of a spawned child; a forked one calls `carry_out`.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import os
+import sys
+import traceback
+from collections.abc import Callable, Iterator
+
+import msgspec
+
+from pytest_qnn.run import kin, wire
+from pytest_qnn.run.worker import AnySpec, Unusable, Worker
+from pytest_qnn.run.workers import make_worker
+
+FAILED = 70
+"""Exit status of a child that could not even say what went wrong."""
+_MEMORY = "the case used up the memory of its process"
+_CANARY_LOST = "the case closed descriptors that are not its own"
+_SCARCE = {errno.ENOMEM: _MEMORY, errno.EMFILE: "the case used up the descriptors of its process"}
+
+
+def main() -> None:
+    """Load the target in this fresh interpreter and answer the request."""
+    spec_json, slot_fd, request_fd = sys.argv[1:4]
+    kin.die_with_parent()
+    slot = wire.Slot(int(slot_fd))
+    request = os.pread(int(request_fd), os.fstat(int(request_fd)).st_size, 0)
+    os.close(int(request_fd))
+    spec = msgspec.json.decode(spec_json, type=AnySpec)
+    carry_out(lambda: make_worker(spec), slot, request)
+
+
+def carry_out(worker: Callable[[], Worker], slot: wire.Slot, request: bytes) -> None:
+    """Answer the request and end the process; exit status 0 says that the answer is whole."""
+    slot.hide()
+    _be_killed_first()
+    canary = os.open(os.devnull, os.O_RDONLY)
+    device = os.fstat(canary).st_rdev
+
+    def intact() -> bool:
+        with contextlib.suppress(OSError):
+            return os.fstat(canary).st_rdev == device
+        return False
+
+    def begin(step: int) -> None:
+        if not intact():  # the step before did it
+            _leave(slot, wire.Reply(death="garbage", detail=_CANARY_LOST))
+        slot.step(step)
+
+    try:
+        reply = wire.Reply(payload=worker().handle(request, begin))
+    except Unusable as error:
+        reply = wire.Reply(error=str(error))
+    except Exception as error:
+        reply = _failure(error)
+    if not intact():
+        reply = wire.Reply(death="garbage", detail=_CANARY_LOST)
+    _leave(slot, reply)
+
+
+def _leave(slot: wire.Slot, reply: wire.Reply) -> None:
+    try:
+        answer = msgspec.msgpack.encode(reply)
+    except MemoryError:
+        answer = _OUT_OF_MEMORY
+    if len(answer) > wire.MAX_ANSWER:
+        error = f"the runner itself failed: its answer has {len(answer)} bytes"
+        answer = msgspec.msgpack.encode(wire.Reply(error=error))
+    slot.answer(answer)
+    os._exit(0)
+
+
+def _failure(error: Exception) -> wire.Reply:
+    """The target's doing where the process has nothing left to work with, else a defect of this project."""
+    for cause in _causes(error):
+        if isinstance(cause, MemoryError):
+            return wire.Reply(death="garbage", detail=_MEMORY)
+        if isinstance(cause, OSError) and cause.errno in _SCARCE:
+            return wire.Reply(death="garbage", detail=_SCARCE[cause.errno])
+    return wire.Reply(error=f"the runner itself failed: {error!r}", detail=traceback.format_exc())
+
+
+def _causes(error: BaseException) -> Iterator[BaseException]:
+    cause: BaseException | None = error
+    while cause is not None:
+        yield cause
+        cause = cause.__cause__ or cause.__context__
+
+
+def _be_killed_first() -> None:
+    """When the machine runs out of memory, the kernel shall choose this process."""
+    with contextlib.suppress(OSError), open("/proc/self/oom_score_adj", "wb", buffering=0) as score:
+        score.write(b"1000")
+
+
+_OUT_OF_MEMORY = msgspec.msgpack.encode(wire.Reply(death="garbage", detail=_MEMORY))
+
+
+if __name__ == "__main__":
+    try:
+        main()
+    finally:
+        os._exit(FAILED)

@@ -1,0 +1,83 @@
+"""Processes that a case started: found and ended, however they tried to get away.
+
+A grandchild that leaves its process group becomes a child of the supervisor (a subreaper) once its own
+parent is gone. When the supervisor itself was killed, its family is known by its environment, which
+every fork inherits and no ``setsid`` changes.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import os
+import signal
+import time
+
+_PR_SET_PDEATHSIG = 1
+_PR_SET_CHILD_SUBREAPER = 36
+_PATIENCE = 5.0
+"""Seconds after which processes that cannot be ended (or that multiply faster) are given up."""
+
+
+def die_with_parent() -> None:
+    """Have the kernel kill this process when its parent ends."""
+    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
+
+
+def outlive_parent() -> None:
+    """Take `die_with_parent` back."""
+    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, 0, 0, 0, 0)
+
+
+def adopt_orphans() -> None:
+    """Become the parent of every descendant whose own parent ends."""
+    ctypes.CDLL(None).prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
+
+
+def end_orphans() -> None:
+    """Kill and reap every child of this process."""
+    deadline = time.monotonic() + _PATIENCE
+    while time.monotonic() < deadline:
+        try:
+            reaped, _ = os.waitpid(-1, os.WNOHANG)
+        except ChildProcessError:
+            return
+        if not reaped:
+            kill(_children())
+            time.sleep(0.001)
+
+
+def end_family(mark: str) -> None:
+    """Kill every process with the entry ``mark`` (``NAME=value``) in the environment it was started with."""
+    deadline = time.monotonic() + _PATIENCE
+    while (found := _marked(mark)) and time.monotonic() < deadline:
+        kill(found)
+        time.sleep(0.01)
+
+
+def kill(processes: list[int]) -> None:
+    """SIGKILL for each; one that is gone already is no error."""
+    for process in processes:
+        with contextlib.suppress(ProcessLookupError, PermissionError):
+            os.kill(process, signal.SIGKILL)
+
+
+def _children() -> list[int]:
+    found: list[int] = []
+    for task in os.listdir("/proc/self/task"):
+        with contextlib.suppress(OSError), open(f"/proc/self/task/{task}/children", encoding="ascii") as file:
+            found += map(int, file.read().split())
+    return found
+
+
+def _marked(mark: str) -> list[int]:
+    entry = os.fsencode(mark)
+    found = []
+    for name in os.listdir("/proc"):
+        if not name.isdecimal() or int(name) == os.getpid():
+            continue
+        # A zombie's environment reads empty: it is dead already.
+        with contextlib.suppress(OSError), open(f"/proc/{name}/environ", "rb") as file:
+            if entry in file.read().split(b"\0"):
+                found.append(int(name))
+    return found

@@ -1,0 +1,170 @@
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable
+from typing import Any
+
+import msgspec
+import pytest
+from hypothesis import strategies as st
+from minimal_doubles import FakeTarget, finding, made_up, refusing
+
+from pytest_qnn.cases.memory import Alloc, ContextCreate, MemoryCase
+from pytest_qnn.engine import judge
+from pytest_qnn.profile import PROFILES, Profile
+from pytest_qnn.report import failure, terminal
+from pytest_qnn.trace import Death, MemoryTrace
+from pytest_qnn.verdict import Examined, Outcome, Unsupported, Violation
+
+PROFILE = PROFILES["default"]
+CASE = MemoryCase((ContextCreate("c0"),))
+SIZES = st.integers(1, 100).map(lambda size: MemoryCase((ContextCreate("c0"), Alloc("b0", size))))
+
+
+def failing_in(runs: list[bool]) -> Callable[[Any, Any], Examined]:
+    """A check that fails in the runs that are marked, and never after them."""
+    left = iter(runs)
+
+    def check(_case: Any, _trace: Any) -> Examined:
+        if next(left, False):
+            raise Violation("0", "1000")
+        return Examined(1, "calls")
+
+    return check
+
+
+def test_a_case_that_always_fails_is_no_flake() -> None:
+    verdict = judge(
+        made_up(st.just(CASE), "memory", failing_in([True] * 99)), FakeTarget("memory"), PROFILE, 1
+    )
+    assert (verdict.outcome, verdict.flaky) == (Outcome.FAIL, "")
+
+
+@pytest.mark.parametrize(
+    ("runs", "rate"),
+    [
+        ([True], "failed 1 of 6 runs"),
+        ([True, False, True], "failed 2 of 6 runs"),
+        ([True, True, True, True, True], "failed 5 of 6 runs"),
+    ],
+)
+def test_a_case_that_does_not_always_fail_is_flaky_and_never_a_pass(runs: list[bool], rate: str) -> None:
+    verdict = judge(made_up(st.just(CASE), "memory", failing_in(runs)), FakeTarget("memory"), PROFILE, 1)
+    assert (verdict.outcome, verdict.flaky) == (Outcome.FAIL, rate)
+    assert msgspec.json.decode(finding(verdict).case, type=MemoryCase) == CASE
+
+
+def test_a_passing_rule_is_not_run_again() -> None:
+    target = FakeTarget("memory")
+    verdict = judge(made_up(SIZES, "memory"), target, PROFILE, 1)
+    assert (verdict.outcome, verdict.flaky) == (Outcome.PASS, "")
+    assert len(target.cases) == len(set(target.cases)) == verdict.examples
+
+
+def test_a_crash_one_time_in_three_is_a_flaky_crash() -> None:
+    turns = itertools.cycle([False, False, True])
+
+    def run(_case: MemoryCase) -> MemoryTrace:
+        return MemoryTrace(death=Death("signal", "SIGSEGV", 0) if next(turns) else None)
+
+    verdict = judge(made_up(SIZES, "memory"), FakeTarget("memory", run), PROFILE, 1)
+    assert verdict.outcome is Outcome.CRASH
+    assert verdict.flaky in ("failed 2 of 6 runs", "failed 3 of 6 runs")
+
+
+def test_a_target_of_many_moods_does_not_confuse_the_search() -> None:
+    # Each run of a case gives another answer; what a case gave first is what Hypothesis keeps seeing.
+    answers = itertools.cycle([0, 1, 1, 0, 2, 1, 0, 0, 3])
+
+    def check(_case: Any, _trace: Any) -> Examined:
+        answer = next(answers)
+        if answer == 3:
+            raise Unsupported("today it does not")
+        if answer:
+            raise Violation("0", str(answer))
+        return Examined(1, "calls")
+
+    verdicts = [
+        judge(made_up(SIZES, "memory", check), FakeTarget("memory"), PROFILE, seed) for seed in range(9)
+    ]
+    assert {verdict.outcome for verdict in verdicts} == {Outcome.FAIL}
+    assert any(verdict.flaky for verdict in verdicts)
+
+
+def test_a_strategy_that_draws_differently_each_time_keeps_its_finding() -> None:
+    count = itertools.count()
+    cases = st.integers(0, 9).map(lambda _: MemoryCase((Alloc("b0", next(count) + 1),)))
+    rule = made_up(cases, "memory", refusing(lambda case: bool(case.steps[0].size > 5)))
+    assert judge(rule, FakeTarget("memory"), PROFILE, 1).outcome is Outcome.FAIL
+
+
+def test_a_hang_is_searched_within_its_budget_and_repeated_once() -> None:
+    def hangs(case: MemoryCase) -> bool:
+        return any(isinstance(step, Alloc) and step.size > 10 for step in case.steps)
+
+    def run(case: MemoryCase) -> MemoryTrace:
+        return MemoryTrace(death=Death("hang", "no answer within 10 s", 1) if hangs(case) else None)
+
+    target = FakeTarget("memory", run)
+    cases = st.lists(st.integers(1, 100), min_size=6, max_size=20).map(
+        lambda sizes: MemoryCase(tuple(Alloc(f"b{at}", size) for at, size in enumerate(sizes)))
+    )
+    verdict = judge(made_up(cases, "memory"), target, PROFILE, 1)
+    assert (verdict.outcome, verdict.flaky) == (Outcome.HANG, "")
+    assert sum(map(hangs, target.cases)) <= PROFILE.hang_budget
+    assert len(msgspec.json.decode(finding(verdict).case, type=MemoryCase).steps) == 1
+
+
+def test_a_smaller_case_that_fails_otherwise_is_not_the_finding() -> None:
+    def run(case: MemoryCase) -> MemoryTrace:
+        return MemoryTrace(death=Death("signal", "SIGSEGV", 1) if len(case.steps) == 2 else None)
+
+    rule = made_up(SIZES, "memory", refusing(lambda case: len(case.steps) == 1))
+    verdict = judge(rule, FakeTarget("memory", run), PROFILE, 1)
+    assert verdict.outcome is Outcome.CRASH
+    assert len(msgspec.json.decode(finding(verdict).case, type=MemoryCase).steps) == 2
+
+
+def test_a_rule_that_stumbles_over_a_smaller_case_keeps_its_finding() -> None:
+    def check(case: MemoryCase, _trace: Any) -> Examined:
+        assert isinstance(case.steps[1], Alloc)  # an IndexError in every smaller case
+        raise Violation("0", "1000")
+
+    verdict = judge(made_up(SIZES, "memory", check), FakeTarget("memory"), PROFILE, 1)
+    assert verdict.outcome is Outcome.FAIL
+
+
+def test_without_a_budget_nothing_is_tried_after_the_first_failure() -> None:
+    class Hasty(Profile):
+        def shrink_budget(self, *, isolated: bool) -> int:  # noqa: ARG002 - the signature is Profile's
+            return 0
+
+    target = FakeTarget("memory")
+    judge(made_up(SIZES, "memory", refusing(lambda _: True)), target, Hasty("hasty", 9, 9, repeats=2), 1)
+    assert len(target.cases) == 3
+    assert len(set(target.cases)) == 1
+
+
+def test_a_flake_is_told_in_the_text_and_in_the_line_of_the_report() -> None:
+    verdict = judge(
+        made_up(st.just(CASE), "memory", failing_in([True, False, True])), FakeTarget("memory"), PROFILE, 1
+    )
+    assert "  flaky     the minimal case failed 2 of 6 runs" in failure.text(verdict, 1).splitlines()
+    (line,) = terminal.findings([verdict])
+    assert line.startswith("REG-99 MUST fail (flaky: failed 2 of 6 runs): ")
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_a_failure_does_not_turn_into_a_crash_while_it_shrinks(seed: int) -> None:
+    seen: list[str] = []
+
+    def run(case: MemoryCase) -> MemoryTrace:
+        size = sum(step.size for step in case.steps if isinstance(step, Alloc))
+        kind = "fail" if size > 60 else "crash" if size > 30 else ""
+        seen.append(kind)
+        return MemoryTrace(death=Death("signal", "SIGSEGV", 1) if kind == "crash" else None)
+
+    check = refusing(lambda case: any(isinstance(step, Alloc) and step.size > 60 for step in case.steps))
+    verdict = judge(made_up(SIZES, "memory", check), FakeTarget("memory", run), PROFILE, seed)
+    assert verdict.outcome.value == next(filter(None, seen))
+    assert finding(verdict).case.count('"size":61' if verdict.outcome is Outcome.FAIL else '"size":31') == 1

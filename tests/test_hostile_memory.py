@@ -1,0 +1,234 @@
+from __future__ import annotations
+
+import contextlib
+import os
+import tempfile
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from hostile import (
+    DEEDS,
+    HEADERS,
+    HOARD,
+    LIMIT,
+    LOOP,
+    THIRD_CALL,
+    THROWN,
+    Deed,
+    relatives,
+    resident,
+    state,
+    third_process,
+)
+from native import qnn_library
+
+from pytest_qnn.cases.memory import Alloc, ContextCreate, MemoryCase, Providers, Read
+from pytest_qnn.run import sandbox
+from pytest_qnn.run.targets import MemoryTarget, TargetUnusable, open_memory_target
+
+SPAWNED = [
+    "segv",
+    "exit-0",
+    "close-descriptors",
+    "garbage-everywhere",
+    "grandchild",
+    "remove-folder",
+    "litter",
+]
+ALIEN = "closed descriptors that are not its own, or wrote to them, while loading it"
+SPAWN_LIMIT = 5.0
+"""Seconds for a case with a fresh interpreter."""
+CASE = MemoryCase(steps=(Providers(), ContextCreate("c0")))
+HARMLESS = MemoryCase(steps=(Providers(), Providers()))
+
+
+@pytest.fixture(autouse=True)
+def temporary(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """A folder for temporary files of this test's own: nobody else's are counted."""
+    folder = tmp_path / "temporary"
+    folder.mkdir()
+    monkeypatch.setattr(tempfile, "tempdir", str(folder))
+    yield folder
+    assert list(folder.iterdir()) == []
+    assert relatives(str(folder)) == []
+
+
+@contextlib.contextmanager
+def opened(folder: Path, deed: Deed, mode: str = "fork", limit: float = LIMIT) -> Iterator[MemoryTarget]:
+    library = qnn_library(folder, "deed()", before=deed.source(), beside=deed.beside)
+    target = open_memory_target(str(library), "emulated", mode, limit)
+    try:
+        yield target
+    finally:
+        target.close()
+
+
+def check(target: MemoryTarget, deed: Deed) -> None:
+    """The deed ends the case as it must, and the harmless case after it ends well."""
+    death = target.run(CASE).death
+    if deed.kind:
+        assert death is not None
+        assert (death.kind, death.step) == (deed.kind, -1 if "watched" in death.detail else 1)
+        assert deed.detail in death.detail
+    else:
+        assert death is None
+    trace = target.run(HARMLESS)
+    assert trace.death is None
+    assert [step.code for step in trace.steps] == [0, 0]
+
+
+@pytest.mark.parametrize("name", DEEDS)
+def test_a_deed_costs_its_case_and_nothing_else(tmp_path: Path, name: str) -> None:
+    before, memory = state(), resident()
+    started = time.monotonic()
+    with opened(tmp_path, DEEDS[name]) as target:
+        for _ in range(2):
+            check(target, DEEDS[name])
+            assert len(relatives(tempfile.gettempdir())) == 1, "processes beside the supervisor"
+    assert time.monotonic() - started < 4 * LIMIT + 4.0
+    assert state() == before
+    assert resident() - memory < 64 << 20
+    with pytest.raises(ChildProcessError):
+        os.waitpid(-1, os.WNOHANG)
+
+
+@pytest.mark.parametrize("name", SPAWNED)
+def test_the_same_in_a_fresh_interpreter(tmp_path: Path, name: str) -> None:
+    before = state()
+    with opened(tmp_path, DEEDS[name], "spawn", SPAWN_LIMIT) as target:
+        check(target, DEEDS[name])
+        assert len(relatives(tempfile.gettempdir())) == 1, "processes beside the supervisor"
+    assert state() == before
+
+
+@pytest.mark.parametrize("name", THROWN)
+def test_an_exception_that_nobody_can_catch_ends_the_process(tmp_path: Path, name: str) -> None:
+    deed = THROWN[name]._replace(kind="signal", detail="SIGABRT")
+    with opened(tmp_path, deed) as target:
+        check(target, deed)
+
+
+def test_a_crash_on_the_third_call_is_a_death_at_that_step(tmp_path: Path) -> None:
+    calls = [ContextCreate(f"c{number}") for number in range(4)]
+    with opened(tmp_path, THIRD_CALL) as target:
+        for _ in range(3):  # the count begins anew with every case
+            death = target.run(MemoryCase(steps=(*calls,))).death
+            assert death is not None
+            assert (death.kind, death.step) == ("signal", 2)
+            assert target.run(MemoryCase(steps=(*calls[:2],))).death is None
+
+
+def test_a_crash_in_every_third_process_is_a_death_in_every_third_case(tmp_path: Path) -> None:
+    with opened(tmp_path, third_process(tmp_path / "note")) as target:
+        began = len((tmp_path / "note").read_bytes()) if (tmp_path / "note").exists() else 0
+        died = [target.run(CASE).death is not None for _ in range(9)]
+    assert died == [(began + number) % 3 == 0 for number in range(1, 10)]
+
+
+def test_a_removed_descriptor_is_charged_to_the_step_that_removed_it(tmp_path: Path) -> None:
+    case = MemoryCase(steps=(Providers(), ContextCreate("c0"), Providers(), Providers()))
+    with opened(tmp_path, DEEDS["close-descriptors"]) as target:
+        death = target.run(case).death
+    assert death is not None
+    assert (death.kind, death.step) == ("garbage", 1)
+
+
+def test_memory_that_a_target_used_up_is_charged_to_it(tmp_path: Path) -> None:
+    case = MemoryCase(steps=(Alloc("b", 4 << 20), ContextCreate("c0"), Read("b")))
+    with opened(tmp_path, HOARD, limit=5.0) as target:
+        death = target.run(case).death
+        assert death is not None
+        assert (death.kind, death.detail) == ("garbage", "the case used up the memory of its process")
+        assert death.step == 2
+        assert target.run(HARMLESS).death is None
+
+
+@pytest.mark.parametrize("name", ["signals", "remove-folder", "litter", "float-environment"])
+def test_a_case_finds_its_process_as_if_it_were_the_first(tmp_path: Path, name: str) -> None:
+    surroundings = """
+static void look(void) {
+  char here[4096] = "", left[64] = "";
+  FILE* note = fopen(NOTE, "a");
+  sigset_t mask; sigprocmask(SIG_BLOCK, 0, &mask);
+  struct sigaction term; sigaction(SIGTERM, 0, &term);
+  DIR* folder = opendir(getcwd(here, 4096) ? here : "/"); int entries = 0;
+  while (folder && readdir(folder)) ++entries;
+  fprintf(note, "%s %d %d %d %d %x\\n", here, entries, sigismember(&mask, SIGTERM),
+          term.sa_handler == SIG_DFL, fegetround(), _mm_getcsr() & 0xFFC0);
+  fclose(note);
+}
+""".replace("NOTE", f'"{tmp_path / "note"}"').replace("\\\\", "\\")
+    deed = DEEDS[name]
+    before = f"{deed.before}\n{surroundings}"
+    with opened(tmp_path, deed._replace(before=before, body=f"look(); {deed.body}")) as target:
+        for _ in range(3):
+            assert target.run(CASE).death is None
+    seen = (tmp_path / "note").read_text().splitlines()
+    assert len(seen) >= 3
+    assert len(set(seen)) == 1
+    assert seen[0].startswith(tempfile.gettempdir())
+    assert seen[0].endswith("/case 2 0 1 0 1f80")
+
+
+@pytest.mark.parametrize(
+    ("on_load", "said"),
+    [
+        ("for(int i=3;i<64;++i)close(i);", "exit status 1 while loading it"),
+        (f"for(int i=3;i<64;++i)close(i);{LOOP}", ALIEN),
+        ('for(int i=3;i<64;++i)write(i,"garbage garbage",15);', ALIEN),
+        ("for(int i=3;i<64;++i)write(i,calloc(9,1),9);", ALIEN),
+        ("*(volatile int*)8=0;", "died of SIGSEGV while loading it"),
+        (LOOP, "loading it took more than 1 s"),
+        ("setsid();if(!fork()){setsid();sleep(60);}exit(3);", "exit status 3 while loading it"),
+    ],
+)
+def test_what_is_done_while_loading_makes_the_target_unusable_in_time(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, on_load: str, said: str
+) -> None:
+    monkeypatch.setattr(sandbox, "_LOAD_TIMEOUT", 1.0)
+    library = qnn_library(tmp_path, on_load=on_load, before=HEADERS)
+    before, started = state(), time.monotonic()
+    with pytest.raises(TargetUnusable, match=said):
+        open_memory_target(str(library), "emulated", "fork", LIMIT)
+    assert time.monotonic() - started < 4.0
+    assert state() == before
+
+
+@pytest.mark.parametrize(
+    "on_load",
+    [
+        "signal(SIGCHLD,SIG_IGN);",
+        "sigset_t s;sigfillset(&s);sigprocmask(SIG_SETMASK,&s,0);",
+        'chdir("/proc");',
+    ],
+)
+def test_what_is_done_while_loading_does_not_blind_the_supervisor(tmp_path: Path, on_load: str) -> None:
+    library = qnn_library(tmp_path, "abort()", on_load=on_load, before=HEADERS)
+    target = open_memory_target(str(library), "emulated", "fork", LIMIT)
+    try:
+        check(target, DEEDS["abort"])
+    finally:
+        target.close()
+
+
+def test_a_target_whose_destructor_never_ends_is_closed_at_once(tmp_path: Path) -> None:
+    loop = f"__attribute__((destructor)) static void never(void) {{ {LOOP} }}"
+    with opened(tmp_path, Deed("", before=loop)) as target:
+        check(target, Deed(""))
+        started = time.monotonic()
+    assert time.monotonic() - started < 0.5
+
+
+def test_closing_during_a_hang_of_the_supervisor_itself_ends_everything(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sandbox, "_GRACE", 0.5)
+    stop = Deed(f"kill(getppid(), SIGSTOP); {LOOP}")
+    with opened(tmp_path, stop) as target:
+        death = target.run(CASE).death
+        assert death is not None
+        assert (death.kind, death.detail) == ("hang", "no answer within 1 s, not even of the supervisor")
+        assert relatives(tempfile.gettempdir()) == []
+        assert target.run(HARMLESS).death is None

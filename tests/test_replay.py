@@ -1,0 +1,310 @@
+from __future__ import annotations
+
+import json
+from importlib import resources
+from pathlib import Path
+from typing import Any
+
+import fake_suite
+import jsonschema
+import msgspec
+import numpy as np
+import pytest
+
+from pytest_qnn import casefile
+from pytest_qnn.cases.data import inputs_of
+from pytest_qnn.cases.delegate import DelegateCase
+from pytest_qnn.cases.model import emit
+from pytest_qnn.forms import BadOption
+
+pytestmark = pytest.mark.usefixtures("fakes")
+
+
+def run(pytester: pytest.Pytester, rule_ids: tuple[str, ...], *arguments: str) -> pytest.RunResult:
+    pytester.makepyfile(test_rules=fake_suite.suite(*rule_ids))
+    return pytester.runpytest_inprocess("-p", "no:cacheprovider", "test_rules.py", *arguments)
+
+
+def finding(pytester: pytest.Pytester, rule_id: str) -> Path:
+    """The folder that a finding has left."""
+    return next((pytester.path / ".pytest-qnn").glob(f"*/{rule_id}"))
+
+
+def content_of(folder: Path) -> dict[str, Any]:
+    content: dict[str, Any] = json.loads((folder / "case.json").read_text())
+    return content
+
+
+def rewritten(folder: Path, **changes: Any) -> Path:
+    (folder / "case.json").write_text(json.dumps(content_of(folder) | changes))
+    return folder
+
+
+def schema() -> dict[str, Any]:
+    text = resources.files("pytest_qnn.report").joinpath("case.schema.json").read_text()
+    loaded: dict[str, Any] = json.loads(text)
+    return loaded
+
+
+def test_the_shipped_schema_is_that_of_the_types() -> None:
+    assert schema() == casefile.json_schema()  # if not: python -m pytest_qnn.casefile
+
+
+@pytest.mark.parametrize("rule_id", ["REG-02", "PART-02"])
+def test_case_files_are_valid_by_the_schema(pytester: pytest.Pytester, rule_id: str) -> None:
+    run(pytester, (rule_id,))
+    jsonschema.Draft202012Validator.check_schema(schema())
+    content = content_of(finding(pytester, rule_id))
+    jsonschema.Draft202012Validator(schema()).validate(content)
+    with pytest.raises(jsonschema.ValidationError):
+        jsonschema.Draft202012Validator(schema()).validate(content | {"code": "import os"})
+
+
+def test_a_finding_leaves_its_case_and_its_target(pytester: pytest.Pytester) -> None:
+    run(pytester, ("REG-03",), "--qnn-seed=9")
+    content = content_of(finding(pytester, "REG-03"))
+    assert set(content.pop("tool")) == {"pytest-qnn", "msgspec", "numpy"}
+    assert content == {
+        "subject": "memory",
+        "schema": 1,
+        "rule": "REG-03",
+        "verdict": "crash",
+        "flaky": "",
+        "target": "reference",
+        "options": ["--qnn-backend=reference", "--qnn-rpcmem=emulated"],
+        "provenance": {"library": "reference", "library_sha256": "0" * 64},
+        "seed": 9,
+        "case": {
+            "steps": [{"do": "context-create", "context": "c0"}, {"do": "context-free", "context": "crash"}]
+        },
+        "expected": "the call returns, with success or an error",
+        "seen": "SIGSEGV",
+        "where": "step 1",
+        "picture": "",
+    }
+    assert (pytester.path / ".pytest-qnn" / ".gitignore").read_text() == "*\n"
+
+
+def test_a_delegate_finding_leaves_model_and_inputs(pytester: pytest.Pytester) -> None:
+    run(pytester, ("PART-02",))
+    folder = finding(pytester, "PART-02")
+    case = DelegateCase(fake_suite.GRAPH)
+    assert (folder / "model.tflite").read_bytes() == emit(case.graph)
+    with np.load(folder / "inputs.npz", allow_pickle=False) as inputs:
+        assert list(inputs) == ["t0"]
+        np.testing.assert_array_equal(inputs["t0"], inputs_of(case)[0], strict=True)
+
+
+@pytest.mark.parametrize(
+    ("rule_id", "names"),
+    [
+        ("REG-02", ["README.txt", "case.json", "command.txt"]),
+        ("PART-02", ["README.txt", "case.json", "command.txt", "inputs.npz", "model.tflite"]),
+    ],
+)
+def test_the_readme_names_every_file_and_the_target(
+    pytester: pytest.Pytester, rule_id: str, names: list[str]
+) -> None:
+    run(pytester, (rule_id,))
+    folder = finding(pytester, rule_id)
+    assert sorted(path.name for path in folder.iterdir()) == names
+    text = (folder / "README.txt").read_text()
+    assert text.startswith(f"{rule_id} fail: Sentence of {rule_id}.\n")
+    assert "  seen      code 1000 <&>\n" in text
+    assert all(f"\n  {name} " in text for name in names if name != "README.txt")
+    assert all(value in text for value in content_of(folder)["provenance"].values())
+
+
+def test_the_folder_holds_the_command_that_replays_it(pytester: pytest.Pytester) -> None:
+    result = run(pytester, ("REG-02",))
+    command = (finding(pytester, "REG-02") / "command.txt").read_text().strip()
+    result.stdout.fnmatch_lines([f"  replay    {command}"])
+    program, *arguments = command.split()
+    assert program == "pytest"
+    replayed = pytester.runpytest_inprocess(*arguments)
+    replayed.stdout.fnmatch_lines(["REG-02 on reference: STILL FAILS: *"])
+    replayed.assert_outcomes(failed=1, deselected=replayed.parseoutcomes()["deselected"])
+
+
+def test_a_new_finding_replaces_the_folder_of_the_old_one(pytester: pytest.Pytester) -> None:
+    run(pytester, ("REG-02",))
+    (finding(pytester, "REG-02") / "old").touch()
+    run(pytester, ("REG-02",), "--qnn-seed=77")
+    folder = finding(pytester, "REG-02")
+    assert content_of(folder)["seed"] == 77
+    assert not (folder / "old").exists()
+    assert [path.name for path in folder.parent.iterdir()] == ["REG-02"]
+
+
+def test_findings_are_kept_with_the_project_whatever_library_is_named(
+    pytester: pytest.Pytester, tmp_path: Path
+) -> None:
+    library = tmp_path / "lib.so"
+    library.touch()
+    run(pytester, ("REG-02",), "--qnn-backend", str(library))
+    assert finding(pytester, "REG-02").parent.name.startswith("memory-lib-so-")
+    assert list(tmp_path.iterdir()) == [library]
+
+
+def test_findings_are_beside_the_ini_file_wherever_pytest_is_started(
+    pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pytester.makeini("[pytest]\n")
+    pytester.makepyfile(test_rules=fake_suite.suite("REG-02"))
+    monkeypatch.chdir(pytester.mkdir("sub"))
+    result = pytester.runpytest_inprocess("..")
+    path = finding(pytester, "REG-02")
+    result.stdout.fnmatch_lines([f"  replay    pytest --qnn-replay {path} *"])
+
+
+def test_verdicts_without_a_case_leave_nothing(pytester: pytest.Pytester) -> None:
+    run(pytester, ("REG-01", "REG-06", "REG-07", "REG-11"))
+    assert not (pytester.path / ".pytest-qnn").exists()
+
+
+def test_replay_repeats_the_sandbox_and_timeout_that_were_asked_for(pytester: pytest.Pytester) -> None:
+    run(pytester, ("REG-02",), "--qnn-timeout=2", "--qnn-sandbox=spawn")
+    options = content_of(finding(pytester, "REG-02"))["options"]
+    assert options[-2:] == ["--qnn-sandbox=spawn", "--qnn-timeout=2"]
+
+
+@pytest.mark.parametrize("name", ["", "case.json"])
+def test_replay_takes_the_folder_or_its_file_and_judges_only_that_rule(
+    pytester: pytest.Pytester, name: str
+) -> None:
+    run(pytester, ("REG-01", "REG-02"))
+    path = finding(pytester, "REG-02") / name
+    result = run(pytester, ("REG-01", "REG-02"), "--qnn-replay", str(path))
+    result.assert_outcomes(failed=1, deselected=1)
+    result.stdout.fnmatch_lines(["REG-02 on reference: STILL FAILS: expected 0 (success); seen code 1000*"])
+
+
+def test_replay_needs_no_test_on_the_command_line(pytester: pytest.Pytester) -> None:
+    run(pytester, ("REG-02",))
+    folder = finding(pytester, "REG-02")
+    pytester.makepyfile(test_rules="def test_other(): assert False")
+    result = pytester.runpytest_inprocess(f"--qnn-replay={folder}")
+    result.stdout.fnmatch_lines(["REG-02 on reference: STILL FAILS: *"])
+    assert result.parseoutcomes()["failed"] == 1
+
+
+def test_a_folder_replays_wherever_it_is_moved(pytester: pytest.Pytester, tmp_path: Path) -> None:
+    run(pytester, ("PART-02",))
+    moved = finding(pytester, "PART-02").rename(tmp_path / "moved")
+    result = pytester.runpytest_inprocess(f"--qnn-replay={moved}")
+    result.stdout.fnmatch_lines(["PART-02 on reference: STILL FAILS: *"])
+
+
+@pytest.mark.parametrize(
+    ("rule_id", "outcome", "line"),
+    [
+        ("REG-01", "passed", "REG-01 on reference: FIXED: the rule holds in this case (1 calls examined)"),
+        ("REG-06", "failed", "REG-06 on reference: CANNOT RUN: the key answers 1000"),
+        (
+            "REG-07",
+            "failed",
+            "REG-07 on reference: CANNOT RUN: the case ran, and let the rule look at nothing",
+        ),
+        (
+            "REG-11",
+            "failed",
+            "REG-11 on reference: CANNOT RUN: the suite itself failed: ZeroDivisionError: a mistake of ours",
+        ),
+        ("PART-01", "failed", "PART-01 on reference: CANNOT RUN: the file has a memory case, and PART-01 *"),
+    ],
+)
+def test_replay_says_what_became_of_the_case(
+    pytester: pytest.Pytester, rule_id: str, outcome: str, line: str
+) -> None:
+    run(pytester, ("REG-02",))
+    folder = rewritten(finding(pytester, "REG-02"), rule=rule_id)
+    result = run(pytester, (rule_id,), "--qnn-replay", str(folder))
+    result.assert_outcomes(**{outcome: 1})
+    result.stdout.fnmatch_lines([line])
+
+
+def test_a_flaky_case_that_holds_once_is_not_called_fixed_without_a_word(pytester: pytest.Pytester) -> None:
+    run(pytester, ("REG-02",))
+    folder = rewritten(finding(pytester, "REG-02"), rule="REG-01", flaky="failed 2 of 6 runs")
+    result = run(pytester, ("REG-01",), f"--qnn-replay={folder}")
+    result.stdout.fnmatch_lines(
+        ["*: FIXED: *; but when it was found it failed 2 of 6 runs, so that one run *"]
+    )
+
+
+def test_replay_takes_the_target_of_the_file_unless_the_command_line_names_one(
+    pytester: pytest.Pytester,
+) -> None:
+    run(pytester, ("REG-02",))
+    folder = rewritten(finding(pytester, "REG-02"), options=["--qnn-backend=mutant:other"])
+    run(pytester, ("REG-02",), f"--qnn-replay={folder}").stdout.fnmatch_lines(["REG-02 on mutant:other: *"])
+    chosen = run(pytester, ("REG-02",), f"--qnn-replay={folder}", "--qnn-backend=reference")
+    chosen.stdout.fnmatch_lines(["REG-02 on reference: *"])
+
+
+def refusal(result: pytest.RunResult) -> str:
+    assert result.ret == pytest.ExitCode.USAGE_ERROR
+    (line,) = [line for line in result.stderr.str().splitlines() if line]
+    return line
+
+
+def test_replay_on_a_target_of_the_file_that_is_gone_cannot_run(pytester: pytest.Pytester) -> None:
+    run(pytester, ("REG-02",))
+    folder = rewritten(finding(pytester, "REG-02"), options=["--qnn-backend=/gone/lib.so"])
+    said = refusal(run(pytester, ("REG-02",), f"--qnn-replay={folder}"))
+    assert said.startswith(f"ERROR: --qnn-replay {folder}: CANNOT RUN: --qnn-backend: '/gone/lib.so' is not ")
+
+
+def test_a_target_of_the_file_that_cannot_be_opened_cannot_run(pytester: pytest.Pytester) -> None:
+    run(pytester, ("REG-02",))
+    folder = rewritten(finding(pytester, "REG-02"), options=["--qnn-backend=mutant:unusable"])
+    said = refusal(run(pytester, ("REG-02",), f"--qnn-replay={folder}"))
+    assert said == (
+        f"ERROR: --qnn-replay {folder}: CANNOT RUN: --qnn-backend mutant:unusable: it is no library."
+    )
+
+
+@pytest.mark.parametrize("flag", ["--qnn-backend", "--qnn-rpcmem", "--tflite-delegate"])
+@pytest.mark.parametrize("relative", [True, False])
+def test_a_library_that_comes_with_the_case_is_not_loaded_unasked(
+    pytester: pytest.Pytester, flag: str, relative: bool
+) -> None:
+    run(pytester, ("REG-02",))
+    folder = finding(pytester, "REG-02")
+    library = (pytester.path if relative else folder) / "lib.so"
+    library.touch()
+    rewritten(folder, options=[f"{flag}={'lib.so' if relative else library}"])
+    said = refusal(run(pytester, ("REG-02",), f"--qnn-replay={folder}"))
+    assert "CANNOT RUN: the case file names the library" in said
+    assert said.endswith("; name it on the command line")
+
+
+def test_replay_of_a_named_test_of_another_rule_is_a_usage_error(pytester: pytest.Pytester) -> None:
+    run(pytester, ("REG-02",))
+    said = refusal(run(pytester, ("REG-01",), f"--qnn-replay={finding(pytester, 'REG-02')}"))
+    assert said.startswith("ERROR: --qnn-replay: no collected test judges REG-02; ")
+
+
+def test_replay_leaves_the_report_of_the_whole_run_alone(pytester: pytest.Pytester) -> None:
+    run(pytester, ("REG-02",), "--qnn-report=out.json")
+    before = (pytester.path / "out.json").read_bytes()
+    run(pytester, ("REG-02",), "--qnn-report=out.json", f"--qnn-replay={finding(pytester, 'REG-02')}")
+    assert (pytester.path / "out.json").read_bytes() == before
+
+
+def test_what_is_written_is_what_is_read(pytester: pytest.Pytester) -> None:
+    run(pytester, ("PART-02",))
+    folder = finding(pytester, "PART-02")
+    content = casefile.read(folder)
+    assert content == casefile.read(folder / "case.json")
+    assert content.case == DelegateCase(fake_suite.GRAPH)
+    assert casefile.encode(content) == (folder / "case.json").read_bytes()
+
+
+def test_a_sentence_about_a_file_is_one_line_without_control_characters(tmp_path: Path) -> None:
+    path = tmp_path / "case.json"
+    path.write_bytes(msgspec.json.encode({"schema": 1, "subject": "a\n\x1b[2J" + "b" * 1000}))
+    with pytest.raises(BadOption) as raised:
+        casefile.read(path)
+    assert str(raised.value).isprintable()
+    assert len(str(raised.value)) < 500 + len(str(path))

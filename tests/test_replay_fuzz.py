@@ -1,0 +1,352 @@
+from __future__ import annotations
+
+import itertools
+import json
+import os
+import random
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import case_mutations
+import msgspec
+import pytest
+
+from pytest_qnn import casefile
+from pytest_qnn.cases.bounds import BadCase
+from pytest_qnn.cases.delegate import Application, DelegateCase
+from pytest_qnn.cases.graph import Graph, Node, Tensor
+from pytest_qnn.cases.memory import (
+    Alloc,
+    ContextCreate,
+    Deregister,
+    Descriptor,
+    Execute,
+    Fill,
+    MemoryCase,
+    Prepare,
+    Read,
+    Register,
+    Write,
+)
+from pytest_qnn.cases.reduce import smaller
+from pytest_qnn.cases.valid import check
+from pytest_qnn.forms import BadOption
+from pytest_qnn.run import targets
+from pytest_qnn.run.targets import DelegateTarget, MemoryTarget
+
+FUZZED = 10_000
+RUN = 100
+"""Mutated cases of each kind that are carried out."""
+LONGEST_READ = 0.5
+"""Seconds; the usual file takes a tenth of a millisecond."""
+
+
+@pytest.fixture(scope="module")
+def memory() -> Iterator[MemoryTarget]:
+    target = targets.open_memory_target("reference", "emulated", "fork", 10.0)
+    yield target
+    target.close()
+
+
+@pytest.fixture(scope="module")
+def delegate() -> Iterator[DelegateTarget]:
+    target = targets.open_delegate_target([("reference", {})], "auto", "fork", 10.0)
+    yield target
+    target.close()
+
+
+@pytest.fixture(scope="module")
+def contents(memory: MemoryTarget, delegate: DelegateTarget) -> list[dict[str, Any]]:
+    return case_mutations.case_files(memory.facts, delegate.facts)
+
+
+def tree(folder: Path) -> set[tuple[str, int]]:
+    return {(str(path), path.stat().st_size) for path in folder.rglob("*")}
+
+
+def read_all(
+    contents: list[dict[str, Any]], folder: Path
+) -> tuple[list[casefile.AnyCaseFile], list[str], float]:
+    """What is read of all fuzzed files: contents, refusals, and the longest time."""
+    chance = random.Random(20)
+    inside = folder / "inside"
+    inside.mkdir()
+    (folder / "beside").touch()
+    good: list[casefile.AnyCaseFile] = []
+    refusals: list[str] = []
+    longest = 0.0
+    for number in range(FUZZED):
+        path = inside / str(number)  # writing over a file again and again is slow on ext4
+        path.write_bytes(case_mutations.spoiled(chance, contents))
+        before = time.perf_counter()
+        try:
+            good.append(casefile.read(path))
+        except BadOption as refusal:
+            refusals.append(str(refusal))
+        longest = max(longest, time.perf_counter() - before)
+        path.unlink()
+    return good, refusals, longest
+
+
+@pytest.fixture(scope="module")
+def outcome(
+    contents: list[dict[str, Any]], tmp_path_factory: pytest.TempPathFactory
+) -> tuple[list[casefile.AnyCaseFile], list[str], float, set[tuple[str, int]]]:
+    folder = tmp_path_factory.mktemp("fuzz")
+    here = Path.cwd()
+    os.chdir(folder)
+    try:
+        return (*read_all(contents, folder), tree(folder))
+    finally:
+        os.chdir(here)
+
+
+Outcome = tuple[list[casefile.AnyCaseFile], list[str], float, set[tuple[str, int]]]
+
+
+def test_each_fuzzed_file_gives_a_case_or_one_sentence(outcome: Outcome) -> None:
+    good, refusals, _, _ = outcome
+    assert len(good) + len(refusals) == FUZZED
+    assert len(good) > FUZZED / 10  # the mutations reach beyond the decoder
+    assert len(refusals) > FUZZED / 2
+    assert {type(content) for content in good} == {casefile.MemoryCaseFile, casefile.DelegateCaseFile}
+    for sentence in refusals:
+        assert sentence.startswith("--qnn-replay: ")
+        assert sentence.isprintable()
+        assert len(sentence) < 600
+
+
+def test_the_refusals_are_of_many_kinds(outcome: Outcome) -> None:
+    refusals = "\n".join(outcome[1])
+    for said in (
+        "JSON is malformed",
+        "was truncated",
+        "recursion depth",
+        "has schema 99,",
+        "has more than 2097152 bytes",
+        "is no name",
+        "codec can't decode",
+        "before it is written",
+        "of contents, and needs",
+        "unknown field",
+        "not within",
+    ):
+        assert said in refusals
+
+
+def test_reading_takes_little_time_and_writes_nothing(outcome: Outcome) -> None:
+    _, _, longest, found = outcome
+    assert longest < LONGEST_READ
+    assert {Path(path).name for path, _ in found} == {"inside", "beside"}
+
+
+def sample(outcome: Outcome, contents: list[dict[str, Any]], subject: str) -> list[Any]:
+    """Readable cases that no strategy has made."""
+    known = {json.dumps(content["case"], sort_keys=True) for content in contents}
+    found = {
+        text: content.case
+        for content in outcome[0]
+        if content.subject == subject
+        and (text := json.dumps(msgspec.to_builtins(content.case), sort_keys=True)) not in known
+    }
+    return list(found.values())[:RUN]
+
+
+def test_readable_memory_cases_harm_nobody(
+    outcome: Outcome, contents: list[dict[str, Any]], memory: MemoryTarget
+) -> None:
+    cases = sample(outcome, contents, "memory")
+    assert len(cases) == RUN
+    for case in cases:
+        trace = memory.run(case)
+        assert trace.death is None, case
+        assert len(trace.steps) == len(case.steps)
+
+
+def test_readable_delegate_cases_run(
+    outcome: Outcome, contents: list[dict[str, Any]], delegate: DelegateTarget
+) -> None:
+    cases = sample(outcome, contents, "delegate")
+    assert len(cases) > RUN / 2
+    for case in cases:
+        trace = delegate.run(case)
+        assert trace.death is None, case
+        assert trace.plan_before, case
+
+
+def test_every_case_that_the_strategies_make_can_be_read_back(
+    memory: MemoryTarget, delegate: DelegateTarget
+) -> None:
+    for target in (memory, delegate):
+        for case in case_mutations.examples(target.subject, target.facts, each=10):
+            check(case)
+
+
+def test_every_case_that_the_engine_reduces_to_can_be_read_back(
+    memory: MemoryTarget, delegate: DelegateTarget
+) -> None:
+    for target in (memory, delegate):
+        for case in case_mutations.examples(target.subject, target.facts):
+            for candidate in itertools.islice(smaller(case), 60):
+                check(candidate)
+
+
+def alloc(size: int) -> MemoryCase:
+    return MemoryCase((Alloc("b0", size),))
+
+
+def test_an_allocation_that_no_machine_can_give_is_left_to_the_target() -> None:
+    check(alloc(1 << 60))  # rpcmem's int cannot even carry it, and it must say so by NULL
+    check(alloc((1 << 31) - 1))
+
+
+def described(**changes: Any) -> MemoryCase:
+    descriptor = msgspec.structs.replace(Descriptor("b0", (8,)), **changes)
+    return MemoryCase((ContextCreate("c0"), Alloc("b0", 8), Register("c0", (descriptor,), ("h0",))))
+
+
+@pytest.mark.parametrize(
+    ("case", "said"),
+    [
+        (alloc(1 << 64), "step 0: size is a number of 65 bits, not within "),
+        (MemoryCase((Alloc("b0", (1 << 31) - 1),) * 9), "the steps reserve more than 17179869184 bytes"),
+        (MemoryCase((Alloc("b0", 1 << 30), Fill("b0"))), "the steps touch more than 268435456 bytes"),
+        (MemoryCase((Alloc("b0", 1 << 25), *((Read("b0"),) * 9))), "the steps touch more than 268435456"),
+        (MemoryCase((Write("b0", (1 << 31) - 1),)), "the steps touch more than "),
+        (MemoryCase((Write("b0", -1),)), "step 0: size is -1, not within "),
+        (MemoryCase((Fill("b0", 256),)), "step 0: byte is 256, not within 0 to 255"),
+        (MemoryCase((Prepare("g0", "c0", shape=(1 << 20, 1 << 20)),)), "the steps touch more than "),
+        (MemoryCase((Prepare("g0", "c0", shape=(1 << 60,)),)), "step 0: a dimension is "),
+        (MemoryCase((Prepare("g0", "c0", shape=()),)), "step 0: the number of dimensions is 0"),
+        (
+            MemoryCase((Prepare("g0", "c0", shape=(1 << 22,)), *((Execute("g0", ()),) * 9))),
+            "the steps touch more than ",
+        ),
+        (MemoryCase((ContextCreate("c0"),) * 401), "401 steps are more than 400"),
+        (MemoryCase((ContextCreate("../../x"),)), "'../../x' is no name"),
+        (MemoryCase((Deregister(("h0",), count=1 << 40),)), "step 0: count is 1099511627776"),
+        (MemoryCase((Deregister(("h0",), count=-1),)), "step 0: count is -1"),
+        (MemoryCase((Deregister(("h0",) * 65),)), "step 0: more than 64 handles"),
+        (described(offset=1 << 64), "step 2: offset is a number of 65 bits"),
+        (described(mem_type=-1), "step 2: mem_type is -1"),
+        (described(shape=(1,) * 65), "step 2: more than 64 dimensions"),
+    ],
+)
+def test_a_memory_case_beyond_the_limits(case: MemoryCase, said: str) -> None:
+    with pytest.raises(BadCase) as raised:
+        check(case)
+    assert str(raised.value).startswith(said)
+
+
+GRAPH = Graph(
+    (
+        Tensor((1, 2)),
+        Tensor((1, 2), data=bytes(8)),
+        Tensor((1, 2)),
+        Tensor((1, 2)),
+        Tensor((2,), "int32", data=b"\x02\0\0\0\x01\0\0\0"),
+        Tensor((2, 1)),
+    ),
+    (Node("ADD", (0, 1), (2,)), Node("ABS", (2,), (3,)), Node("RESHAPE", (3, 4), (5,))),
+    (0,),
+    (5,),
+)
+
+
+def with_tensor(index: int, **changes: Any) -> Callable[[], Graph]:
+    tensors = list(GRAPH.tensors)
+    tensors[index] = msgspec.structs.replace(tensors[index], **changes)
+    return lambda: msgspec.structs.replace(GRAPH, tensors=tuple(tensors))
+
+
+def with_node(index: int, **changes: Any) -> Callable[[], Graph]:
+    nodes = list(GRAPH.nodes)
+    nodes[index] = msgspec.structs.replace(nodes[index], **changes)
+    return lambda: msgspec.structs.replace(GRAPH, nodes=tuple(nodes))
+
+
+def with_graph(**changes: Any) -> Callable[[], Graph]:
+    return lambda: msgspec.structs.replace(GRAPH, **changes)
+
+
+def test_the_graph_that_is_spoiled_below_is_valid(delegate: DelegateTarget) -> None:
+    case = DelegateCase(GRAPH)
+    check(case)
+    assert delegate.run(case).invoke_errors == ("",)
+
+
+@pytest.mark.parametrize(
+    ("graph", "said"),
+    [
+        (with_node(0, inputs=(0, 6)), "node 0 (ADD) reads tensor 6, which there is not"),
+        (with_node(0, inputs=(0, -2)), "node 0 (ADD) reads tensor -2, which there is not"),
+        (with_node(0, inputs=(0, -1)), "node 0 (ADD) lacks an operand"),
+        (with_node(0, inputs=(0, 3)), "node 0 (ADD) reads tensor 3 before it is written"),  # a cycle
+        (with_node(0, inputs=(0,)), "node 0 (ADD) has 1 operands"),
+        (with_node(0, outputs=(6,)), "node 0 (ADD) writes to tensor 6, which there is not"),
+        (with_node(0, outputs=(1,)), "node 0 (ADD) writes to tensor 1, which has its contents already"),
+        (with_node(1, outputs=(2,)), "node 1 (ABS) writes to tensor 2, which has its contents already"),
+        (with_node(0, outputs=()), "node 0 (ADD) has 0 results, not one"),
+        (with_node(1, activation="RELU"), "node 1 (ABS) cannot have an activation"),
+        (with_node(1, axis=1 << 40), "node 1 (ABS): axis is 1099511627776"),
+        (with_node(1, op="CONV_2D", inputs=(2, 1)), "node 1 (CONV_2D) has weights that do not match"),
+        (with_node(2, inputs=(3, 0)), "node 2 (RESHAPE) needs a constant int32 vector"),
+        (with_tensor(1, data=bytes(7)), "tensor 1 has 7 bytes of contents, and needs 8"),
+        (with_tensor(1, shape=(1, 3), data=bytes(12)), "node 0 (ADD) has operands that do not match"),
+        (with_tensor(1, data=None), "node 0 (ADD) reads tensor 1 before it is written"),
+        (with_tensor(2, shape=(2, 2)), "node 0 (ADD) gives [1, 2], and its result has [2, 2]"),
+        (with_tensor(2, dtype="int32"), "node 0 (ADD) cannot compute int32"),
+        (with_tensor(2, dtype="int8"), "tensor 2 is int8 without a scale"),
+        (with_tensor(2, scales=(0.5,), zero_points=(0,)), "tensor 2 is float32 with a scale"),
+        (with_tensor(2, scales=(0.5,)), "tensor 2 has scales and zero points of different number"),
+        (with_tensor(4, data=bytes(8)), "node 2 (RESHAPE) has no positive shape"),
+        (with_tensor(0, shape=()), "tensor 0: the number of dimensions is 0"),
+        (with_tensor(0, shape=(0, 2)), "tensor 0: a dimension is 0"),
+        (with_tensor(0, shape=(1 << 16, 1 << 16)), "tensor 0 has 4294967296 elements"),
+        (with_tensor(0, shape=(1 << 60,)), "tensor 0: a dimension is 1152921504606846976"),
+        (with_graph(inputs=(0, 1)), "an input of the graph is a constant"),
+        (with_graph(inputs=(0, 0)), "an input of the graph is named twice"),
+        (with_graph(inputs=(0, 9)), "an input or output of the graph is 9"),
+        (with_graph(outputs=()), "the number of outputs is 0"),
+        (with_graph(nodes=GRAPH.nodes[:2]), "nothing writes to tensor 5"),
+    ],
+)
+def test_a_graph_that_no_runtime_may_be_given(graph: Callable[[], Graph], said: str) -> None:
+    with pytest.raises(BadCase) as raised:
+        check(DelegateCase(graph()))
+    assert str(raised.value).startswith(said)
+
+
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        ({"invokes": 1 << 30}, "invokes is 1073741824"),
+        ({"data_seed": 1 << 70}, "data_seed is a number of 71 bits"),
+        ({"poison": (256,)}, "a poison byte is 256"),
+        ({"poison": (1, 2)}, "2 poisons for 1 invokes"),
+        ({"applications": (Application(),) * 9}, "the number of applications is 9"),
+        ({"applications": (Application(claim=(3,)),)}, "a claimed node is 3"),
+        ({"applications": (Application(claim=(1, 1)),)}, "a claim names a node twice"),
+        ({"applications": (Application(flags=1 << 40),)}, "flags is 1099511627776"),
+    ],
+)
+def test_a_delegate_case_beyond_the_limits(changes: dict[str, Any], said: str) -> None:
+    with pytest.raises(BadCase) as raised:
+        check(msgspec.structs.replace(DelegateCase(GRAPH), **changes))
+    assert str(raised.value).startswith(said)
+
+
+def test_weights_of_int8_layers_are_symmetric_and_convolutions_have_a_bias() -> None:
+    one = {"dtype": "int8", "scales": (0.5,), "zero_points": (0,)}
+    weights = Tensor((1, 1, 1, 2), data=bytes(2), **one)
+    bias = Tensor((1,), "int32", (0.25,), (0,), data=bytes(4))
+    tensors = (Tensor((1, 1, 1, 2), **one), weights, bias, Tensor((1, 1, 1, 1), **one))
+    good = Graph(tensors, (Node("CONV_2D", (0, 1, 2), (3,)),), (0,), (3,))
+    check(DelegateCase(good))
+    skewed = msgspec.structs.replace(weights, zero_points=(1,))
+    with pytest.raises(BadCase, match="weights with a zero point"):
+        check(DelegateCase(msgspec.structs.replace(good, tensors=(tensors[0], skewed, bias, tensors[3]))))
+    with pytest.raises(BadCase, match="has no bias"):
+        check(DelegateCase(msgspec.structs.replace(good, nodes=(Node("CONV_2D", (0, 1), (3,)),))))
