@@ -4,19 +4,31 @@ import ctypes
 import mmap
 import os
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 
 from pytest_qnn.run.observe import REGION_SLACK, descriptors, regions, resident_bytes, snapshot
 
 SIZE = 3 * 1024 * 1024 + mmap.PAGESIZE
-"""Pages enough to be a mapping that nothing else in this process has."""
 
 
 @pytest.fixture
-def block() -> Iterator[mmap.mmap]:
+def elsewhere() -> set[int]:
+    """Addresses of regions of this size that the process happens to have already."""
+    return {address for address, _ in regions(snapshot().lines, SIZE)}
+
+
+@pytest.fixture
+def block(elsewhere: set[int]) -> Iterator[mmap.mmap]:
     with mmap.mmap(-1, SIZE) as mapping:
+        assert address_of(mapping) not in elsewhere
         yield mapping
+
+
+def fresh(elsewhere: set[int], **own: Any) -> tuple[tuple[int, int], ...]:
+    """The regions of this size that have come since."""
+    return tuple(found for found in regions(snapshot().lines, SIZE, **own) if found[0] not in elsewhere)
 
 
 def address_of(mapping: mmap.mmap) -> int:
@@ -46,12 +58,14 @@ def test_mappings_of_a_memfd_are_counted_under_its_name() -> None:
     assert "memfd:observed thing" not in snapshot().counts()
 
 
-def test_a_new_mapping_is_a_region_and_its_touched_pages_are_resident(block: mmap.mmap) -> None:
+def test_a_new_mapping_is_a_region_and_its_touched_pages_are_resident(
+    block: mmap.mmap, elsewhere: set[int]
+) -> None:
     address = address_of(block)
-    assert regions(snapshot().lines, SIZE) == ((address, 0),)
+    assert fresh(elsewhere) == ((address, 0),)
     block[0] = 1
     block[SIZE - 1] = 1
-    assert regions(snapshot().lines, SIZE) == ((address, 2 * mmap.PAGESIZE),)
+    assert fresh(elsewhere) == ((address, 2 * mmap.PAGESIZE),)
 
 
 def test_resident_bytes_agree_with_smaps(block: mmap.mmap) -> None:
@@ -73,21 +87,20 @@ def test_a_region_is_up_to_64_kib_larger_than_wanted(block: mmap.mmap, wanted: i
     assert (address_of(block) in dict(regions(snapshot().lines, wanted))) is found
 
 
-def test_a_mapping_that_cannot_be_written_is_no_region() -> None:
+def test_a_mapping_that_cannot_be_written_is_no_region(elsewhere: set[int]) -> None:
     with mmap.mmap(-1, SIZE, prot=mmap.PROT_READ):
-        assert regions(snapshot().lines, SIZE) == ()
+        assert fresh(elsewhere) == ()
 
 
-def test_memory_of_the_observer_is_no_region(block: mmap.mmap) -> None:
-    assert regions(snapshot().lines, SIZE, own_addresses=[address_of(block) + SIZE - 1]) == ()
+def test_memory_of_the_observer_is_no_region(block: mmap.mmap, elsewhere: set[int]) -> None:
+    assert fresh(elsewhere, own_addresses=[address_of(block) + SIZE - 1]) == ()
 
 
-def test_a_file_of_the_observer_is_no_region() -> None:
+def test_a_file_of_the_observer_is_no_region(elsewhere: set[int]) -> None:
     fd = os.memfd_create("own")
     os.ftruncate(fd, SIZE)
     status = os.fstat(fd)
     with mmap.mmap(fd, SIZE):
-        lines = snapshot().lines
-        assert len(regions(lines, SIZE)) == 1
-        assert regions(lines, SIZE, own_inodes={(status.st_dev, status.st_ino)}) == ()
+        assert len(fresh(elsewhere)) == 1
+        assert fresh(elsewhere, own_inodes={(status.st_dev, status.st_ino)}) == ()
     os.close(fd)
