@@ -31,7 +31,7 @@ CaseT = TypeVar("CaseT")
 TraceT = TypeVar("TraceT", bound=TraceLike)
 
 _PATIENCE = 5
-"""Cases in a row that the target does not support, with nothing examined, before the rule is given up."""
+"""Cases that settle the target's lack of support, before the rule is given up with nothing examined."""
 
 
 class _Judge:

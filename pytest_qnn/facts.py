@@ -2,7 +2,23 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import msgspec
+
+_OPTIONAL = frozenset({"logCreate", "deviceCreate"})
+_NOT_SUPPORTED = 1000
+
+
+def refused_call(session: Sequence[tuple[str, int]]) -> tuple[str, int] | None:
+    """The first call that keeps a session from opening, with its code (all 64 bits).
+
+    A backend without logs or devices answers 1000 to their creation, and does without.
+    """
+    for call, code in session:
+        if code and not (call in _OPTIONAL and code & 0xFFFF == _NOT_SUPPORTED):
+            return call, code
+    return None
 
 
 class MemoryFacts(msgspec.Struct, frozen=True, kw_only=True):
@@ -30,13 +46,8 @@ class MemoryFacts(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def session_failure(self) -> tuple[str, int] | None:
-        """The call that kept the session from opening, with its code.
-
-        A backend without logs or devices answers 1000 to their creation, and does without.
-        """
-        spared = ("logCreate", "deviceCreate")
-        refused = (call for call in self.session if call[1])
-        return next((call for call in refused if call[0] not in spared or call[1] & 0xFFFF != 1000), None)
+        """The call that kept the session from opening, with its code."""
+        return refused_call(self.session)
 
 
 class DelegateFacts(msgspec.Struct, frozen=True, kw_only=True):

@@ -12,8 +12,9 @@ _HEAD = """\
 # The rules
 
 Written by `python -m pytest_qnn.rules > docs/rules.md`; a test keeps it so. The ids are stable. A rule
-marked * judges the TensorFlow Lite runtime, and so the suite itself, not the delegate. The last column
-names the mutants that the rule must find.
+marked * judges the TensorFlow Lite runtime, and so the suite itself, not the delegate. The gate names the
+property keys that the source ties a rule to; whether it applies to a target is told by what the target does.
+The last column names the mutants that the rule must find.
 """
 _SUBJECTS = {"delegate": "TensorFlow Lite delegates", "memory": "QNN memory"}
 
@@ -28,7 +29,8 @@ def document() -> str:
     parts = [_HEAD]
     for subject, of_subject in itertools.groupby(rules, key=lambda rule: rule.subject):
         parts.append(
-            f"\n## {_SUBJECTS[subject]}\n\n| id | level | rule | source | mutants |\n|---|---|---|---|---|\n"
+            f"\n## {_SUBJECTS[subject]}\n\n"
+            "| id | level | rule | source | gate | mutants |\n|---|---|---|---|---|---|\n"
         )
         parts += [_row(rule, killers.get(rule.id, [])) for rule in of_subject]
     return "".join(parts)
@@ -36,7 +38,14 @@ def document() -> str:
 
 def _row(rule: Rule[object, object, object], killers: list[str]) -> str:
     star = " *" if rule.self_check else ""
-    cells = [rule.id + star, rule.level.value, rule.sentence, rule.source, ", ".join(sorted(killers))]
+    cells = [
+        rule.id + star,
+        rule.level.value,
+        rule.sentence,
+        rule.source,
+        ", ".join(rule.gate),
+        ", ".join(sorted(killers)),
+    ]
     return "| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |\n"
 
 

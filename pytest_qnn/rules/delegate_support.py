@@ -127,15 +127,6 @@ def runs_end_to_end(case: DelegateCase, trace: DelegateTrace) -> None:
         )
 
 
-def consumers(graph: Graph) -> dict[int, tuple[int, ...]]:
-    """Tensor -> nodes that read it, in order of execution."""
-    found: dict[int, tuple[int, ...]] = {}
-    for index, node in enumerate(graph.nodes):
-        for tensor in dict.fromkeys(node.inputs):
-            found[tensor] = (*found.get(tensor, ()), index)
-    return found
-
-
 def draw(case: DelegateCase, trace: DelegateTrace) -> str:
     """A drawing of the graph in order of execution: operator, operands, who claimed it, where it runs."""
     kernels = kernel_nodes(trace)

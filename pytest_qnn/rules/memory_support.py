@@ -7,7 +7,7 @@ from collections.abc import Callable, Collection, Iterator
 from pytest_qnn.abi.qnn_codes import Error, Property
 from pytest_qnn.cases.memory import AnyStep, Deregister, Execute, MemoryCase, Register
 from pytest_qnn.cases.memory_scene import memory_types
-from pytest_qnn.facts import MemoryFacts
+from pytest_qnn.facts import MemoryFacts, refused_call
 from pytest_qnn.oracle.memory import Walked, walk
 from pytest_qnn.oracle.memory_codes import TYPE_KEYS, low, named, one_of
 from pytest_qnn.oracle.memory_contents import compare
@@ -20,15 +20,11 @@ def facts_of(trace: MemoryTrace) -> MemoryFacts:
     return trace.facts or MemoryFacts()
 
 
-_OPTIONAL = frozenset({"logCreate", "deviceCreate"})
-"""A session works without them where they answer "not supported"."""
-
-
 def require_session(trace: MemoryTrace) -> None:
     """Raise Unsupported when the session could not be opened, with the call and its code."""
-    for call, code in trace.session:
-        if code != 0 and not (call in _OPTIONAL and low(code) == Error.COMMON_ERROR_NOT_SUPPORTED):
-            raise Unsupported(f"{call} answers {named(code)}")
+    refused = refused_call(trace.session)
+    if refused is not None:
+        raise Unsupported(f"{refused[0]} answers {named(refused[1])}")
 
 
 def require_memory_calls(case: MemoryCase, trace: MemoryTrace) -> None:

@@ -30,10 +30,9 @@ class _Target:
 
     subject: Subject
 
-    def __init__(self, spec: str, worker: AnySpec, options: tuple[str, ...], executor: _Executor) -> None:
+    def __init__(self, spec: str, options: tuple[str, ...], executor: _Executor) -> None:
         self.spec = spec
         self.options = options
-        self._worker_spec = worker
         self._executor = executor
         self.isolated = executor.isolated
         try:
@@ -89,12 +88,11 @@ class DelegateTarget(_Target):
     def __init__(
         self,
         spec: str,
-        worker: AnySpec,
         options: tuple[str, ...],
         executor: _Executor,
         distort: Callable[[DelegateTrace], DelegateTrace] | None = None,
     ) -> None:
-        super().__init__(spec, worker, options, executor)
+        super().__init__(spec, options, executor)
         self._distort = distort
 
     def run(self, case: DelegateCase) -> DelegateTrace:
@@ -192,7 +190,7 @@ def open_memory_target(backend: str, rpcmem: str, sandbox: str, timeout: float) 
     options = (f"--qnn-backend={backend}", f"--qnn-rpcmem={rpcmem}")
     try:
         executor = _Executor(spec, MemoryTrace, _mode(sandbox, foreign=foreign), timeout)
-        return MemoryTarget(backend, spec, options, executor)
+        return MemoryTarget(backend, options, executor)
     except Unusable as error:
         raise TargetUnusable(_sentence("--qnn-backend", backend, error)) from None
 
@@ -215,7 +213,7 @@ def open_delegate_target(
     mode = _mode(sandbox, foreign=any(_is_path(name) for name, _ in chain))
     try:
         executor = _Executor(spec, DelegateTrace, mode, timeout)
-        return DelegateTarget(name, spec, _chain_options(chain, runtime), executor, distort)
+        return DelegateTarget(name, _chain_options(chain, runtime), executor, distort)
     except Unusable as error:
         raise TargetUnusable(_sentence("--tflite-delegate", name, error)) from None
 
