@@ -51,7 +51,8 @@ def test_every_module_is_installed_and_nothing_else(wheel: zipfile.ZipFile, sour
     }
     installed = {name for name in wheel.namelist() if name.startswith("pytest_qnn/")}
     schemas = {"pytest_qnn/report/schema.json", "pytest_qnn/report/case.schema.json"}
-    assert installed == modules | schemas | {"pytest_qnn/py.typed"}
+    sources = {"pytest_qnn/native/provider.c", "pytest_qnn/native/cdsprpc.c"}
+    assert installed == modules | schemas | sources | {"pytest_qnn/py.typed"}
     assert {"pytest_qnn/conformance/test_part.py", "pytest_qnn/fixtures/delegates.py"} < installed
 
 

@@ -23,8 +23,8 @@ class, module        hooks
 InterfaceTable       entries, null_entries, backend_id, provider_name, core_version, backend_version (class
 (backend_table)      attributes); answer, interface_get_providers, check_provider_arguments, provider_list,
                      provider_count
-Core                 mint, require, capability, check_context_config, free_context, release_registrations,
-(backend_core)       release_graphs
+Core                 mint, require, capability, check_context_config, check_custom_config,
+(backend_core)       free_context, release_registrations, release_graphs
 Graphs               check_preset, hint, operator_accepts, prepare_buffers, wants_buffer, allocate_buffer,
 (backend_graph)      release_buffers
 Execution            bind_all, bind, find_registration, check_registration, check_client_buffer,
@@ -41,6 +41,7 @@ Memory               require_memory_api, clear_handles, check_register_arguments
 
 from __future__ import annotations
 
+from pytest_qnn.reference.backend_device import Devices
 from pytest_qnn.reference.backend_execute import Execution
 from pytest_qnn.reference.backend_mem import Memory
 from pytest_qnn.reference.personalities import DEFAULT, PERSONALITIES, Personality
@@ -48,7 +49,7 @@ from pytest_qnn.reference.personalities import DEFAULT, PERSONALITIES, Personali
 __all__ = ["DEFAULT", "PERSONALITIES", "Personality", "ReferenceBackend"]
 
 
-class ReferenceBackend(Execution, Memory):
+class ReferenceBackend(Execution, Memory, Devices):
     """A conforming QNN backend in this process: graphs in numpy, QnnMem on memfd-backed rpcmem.
 
     Codes follow the public headers of API 2.32; where those are silent, libQnnHtp on x86-64.

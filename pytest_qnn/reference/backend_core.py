@@ -8,7 +8,7 @@ import itertools
 from typing import Any, ClassVar
 
 from pytest_qnn.abi.qnn import API_VERSION, ERROR_MASK, ContextConfig, Version
-from pytest_qnn.abi.qnn_codes import ContextOption, Error, LogLevel, Property
+from pytest_qnn.abi.qnn_codes import ContextOption, Error, HtpContextConfigOption, LogLevel, Property
 from pytest_qnn.reference.backend_objects import KINDS, Context, Graph, Kind, QnnError, Registration
 from pytest_qnn.reference.backend_table import InterfaceTable
 from pytest_qnn.reference.mapping import Mapping
@@ -36,6 +36,16 @@ _MESSAGES: dict[int, bytes] = {
     if error
 }
 _HARMLESS_OPTIONS = frozenset({ContextOption.PRIORITY, ContextOption.ERROR_REPORTING})
+_HARMLESS_CUSTOM = frozenset(
+    {
+        HtpContextConfigOption.WEIGHT_SHARING_ENABLED,
+        HtpContextConfigOption.FILE_READ_MEMORY_BUDGET,
+        HtpContextConfigOption.PREPARE_ONLY,
+        HtpContextConfigOption.USE_EXTENDED_UDMA,
+        HtpContextConfigOption.LORA_WEIGHT_SHARING_ENABLED,
+    }
+)
+"""Options that libQnnHtp takes from any client; ONNX Runtime gives the first and the last but one."""
 _CONFIG = ctypes.POINTER(ctypes.POINTER(ContextConfig))
 _KIND_SHIFT = 56
 """Handle values carry their kind above bit 55: no address of a process reaches so high."""
@@ -214,9 +224,19 @@ class Core(InterfaceTable, abc.ABC):
         entries = ctypes.cast(config, _CONFIG)
         for entry in itertools.takewhile(bool, (entries[i] for i in itertools.count())):
             option = entry[0].option
+            if option == ContextOption.CUSTOM:
+                self.check_custom_config(entry[0].customConfig)
+                continue
             not_deferred = option == ContextOption.DEFER_GRAPH_INIT and not entry[0].isGraphInitDeferred
             if option not in _HARMLESS_OPTIONS and not not_deferred:
                 raise QnnError(Error.CONTEXT_ERROR_UNSUPPORTED_FEATURE)
+
+    def check_custom_config(self, config: int | None) -> None:
+        """Hook: a QnnHtpContext_CustomConfig_t without effect here is taken; any other is invalid (5010)."""
+        if not config:
+            raise QnnError(Error.CONTEXT_ERROR_INVALID_ARGUMENT)
+        if ctypes.c_uint32.from_address(config).value not in _HARMLESS_CUSTOM:
+            raise QnnError(Error.CONTEXT_ERROR_INVALID_CONFIG)
 
     def context_free(self, context: int | None, profile: int | None) -> None:
         """QnnContext_free: graphs, IO buffers and registrations of the context go with it."""

@@ -26,6 +26,7 @@ ENTRIES: dict[str, str] = {
     "logFree": "log_free",
     "deviceCreate": "device_create",
     "deviceFree": "device_free",
+    "deviceGetInfrastructure": "device_get_infrastructure",
     "contextCreate": "context_create",
     "contextFree": "context_free",
     "graphCreate": "graph_create",

@@ -1,0 +1,160 @@
+from __future__ import annotations
+
+import functools
+import importlib.util
+import json
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from pytest_qnn import native
+from pytest_qnn.native import NativeReference
+
+CLIENTS = Path(__file__).parent / "native_clients"
+ORT = "onnxruntime_qnn"
+
+
+@pytest.fixture(scope="module")
+def libraries(tmp_path_factory: pytest.TempPathFactory) -> NativeReference:
+    return native.build(tmp_path_factory.mktemp("native"))
+
+
+@functools.cache
+def _ort_library(name: str) -> str:
+    found = importlib.util.find_spec(ORT)
+    if found is None or not found.submodule_search_locations:
+        pytest.skip("there is no wheel of onnxruntime-qnn for this platform")
+    return str(Path(found.submodule_search_locations[0], name))
+
+
+def _run(command: list[str], environment: dict[str, str]) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        command,
+        env=os.environ | environment,
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+
+
+def _ort(libraries: NativeReference, *words: str) -> dict[str, Any]:
+    _ort_library("")
+    command = [sys.executable, str(CLIENTS / "ort_client.py"), *words]
+    done = _run(command, libraries.environment())
+    assert done.returncode == 0, done.stderr
+    answer: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
+    return answer
+
+
+def test_a_c_client_without_python_computes_in_shared_memory(
+    libraries: NativeReference, tmp_path: Path
+) -> None:
+    if native.libpython() is None:
+        pytest.skip("this Python has no shared library that a C program could load")
+    client = tmp_path / "client"
+    source = str(CLIENTS / "qnn_client.c")
+    subprocess.run(["gcc", "-Wall", "-Wextra", "-Werror", "-o", client, source, "-ldl"], check=True)
+    done = _run([str(client), str(libraries.backend)], libraries.environment())
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout == "PYTEST_QNN_REFERENCE: 128 sums are right\n"
+
+
+def test_the_c_client_sees_the_personality_that_was_asked_for(
+    libraries: NativeReference, tmp_path: Path
+) -> None:
+    if native.libpython() is None:
+        pytest.skip("this Python has no shared library that a C program could load")
+    client = tmp_path / "client"
+    subprocess.run(["gcc", "-o", client, str(CLIENTS / "qnn_client.c"), "-ldl"], check=True)
+    done = _run([str(client), str(libraries.backend)], libraries.environment("no-memory"))
+    assert (done.returncode, done.stderr) == (1, "1000: memRegister\n")
+
+
+def test_a_process_without_any_python_gets_not_supported_and_a_reason(
+    libraries: NativeReference, tmp_path: Path
+) -> None:
+    client = tmp_path / "client"
+    subprocess.run(["gcc", "-o", client, str(CLIENTS / "qnn_client.c"), "-ldl"], check=True)
+    environment = libraries.environment() | {"PYTEST_QNN_LIBPYTHON": "/nowhere/libpython.so"}
+    done = _run([str(client), str(libraries.backend)], environment)
+    assert done.returncode == 1
+    assert "1000: QnnInterface_getProviders" in done.stderr
+    assert "none to load: /nowhere/libpython.so" in done.stderr
+
+
+def test_the_libraries_pass_the_suite_as_foreign_ones(libraries: NativeReference, tmp_path: Path) -> None:
+    report = tmp_path / "report.json"
+    options = [
+        f"--qnn-backend={libraries.backend}",
+        f"--qnn-rpcmem={libraries.rpcmem}",
+        f"--qnn-report={report}",
+    ]
+    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "--qnn-profile=quick"]
+    done = _run([*command, "--rootdir", str(tmp_path), *options, "--pyargs", "pytest_qnn.conformance"], {})
+    assert done.returncode == 0, done.stdout
+    (target,) = json.loads(report.read_text())["targets"]
+    verdicts = {rule["id"]: rule["verdict"] for rule in target["rules"]}
+    assert {rule for rule, verdict in verdicts.items() if verdict != "pass"} == {"CAP-02"}
+    assert len(verdicts) > 70
+
+
+@pytest.mark.parametrize("kind", ["u8", "float"])
+def test_onnx_runtime_computes_on_the_reference_as_on_its_own_kernels(
+    libraries: NativeReference, kind: str
+) -> None:
+    # The provider asks for the interface version of its own SDK; the reference has that of API 2.32.
+    found = _ort(libraries, kind, str(libraries.backend), "skip_qnn_version_check=1")
+    wanted = _ort(libraries, kind, "cpu")
+    assert "QNNExecutionProvider" in found["providers"]
+    # One unit of uint8: sums that are halfway between two are rounded to even there, and up here.
+    bound = 1 if kind == "u8" else 0
+    assert np.abs(np.subtract(found["c"], wanted["c"])).max() <= bound
+
+
+def test_onnx_runtime_gets_the_same_bits_from_the_reference_and_from_libqnnhtp(
+    libraries: NativeReference,
+) -> None:
+    real = _ort(libraries, "u8", _ort_library("libQnnHtp.so"))
+    found = _ort(libraries, "u8", str(libraries.backend), "skip_qnn_version_check=1")
+    assert found["c"] == real["c"]
+    assert len(set(found["c"])) > 60
+
+
+def test_onnx_runtime_takes_the_emulated_rpcmem(libraries: NativeReference) -> None:
+    options = ["skip_qnn_version_check=1", "enable_htp_shared_memory_allocator=1"]
+    found = _ort(libraries, "u8", str(libraries.backend), *options)
+    assert found["c"] == _ort(libraries, "u8", str(libraries.backend), *options[:1])["c"]
+
+
+def test_a_missing_compiler_is_one_sentence(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(shutil, "which", lambda _: None)
+    with pytest.raises(native.BuildFailed, match=r"need a C compiler \(cc or gcc\), and there is none"):
+        native.build(tmp_path)
+
+
+def test_a_failing_compiler_is_quoted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    compiler = tmp_path / "cc"
+    compiler.write_text("#!/bin/sh\necho 'no such machine' >&2\nexit 3\n")
+    compiler.chmod(0o755)
+    monkeypatch.setenv("CC", str(compiler))
+    with pytest.raises(native.BuildFailed, match=r"cannot build libQnnReference\.so: no such machine"):
+        native.build(tmp_path / "out")
+
+
+def test_the_command_prints_what_a_client_needs(tmp_path: Path) -> None:
+    done = _run([sys.executable, "-m", "pytest_qnn.native", str(tmp_path), "--personality", "no-ion"], {})
+    assert done.returncode == 0
+    assert f"# backend: {tmp_path}/libQnnReference.so" in done.stdout
+    assert "export PYTEST_QNN_PERSONALITY=no-ion" in done.stdout
+    assert sorted(path.name for path in tmp_path.iterdir()) == [
+        "libQnnReference.so",
+        "libQnnSystem.so",
+        "libcdsprpc.so",
+    ]
