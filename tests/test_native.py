@@ -127,6 +127,18 @@ def test_onnx_runtime_gets_the_same_bits_from_the_reference_and_from_libqnnhtp(
     assert len(set(found["c"])) > 60
 
 
+def test_onnx_runtime_loads_in_another_process_what_it_saved(
+    libraries: NativeReference, tmp_path: Path
+) -> None:
+    model, version = tmp_path / "saved.onnx", "skip_qnn_version_check=1"
+    saving = [version, "ep.context_enable=1", f"ep.context_file_path={model}"]
+    saved = _ort(libraries, "u8", str(libraries.backend), *saving)
+    binaries = [path.read_bytes() for path in tmp_path.glob("*.bin")]
+    assert [data[:8] for data in binaries] == [b"PQNNCTX1"]
+    loaded = _ort(libraries, "u8", str(libraries.backend), version, f"model={model}")
+    assert loaded == saved
+
+
 def test_onnx_runtime_takes_the_emulated_rpcmem(libraries: NativeReference) -> None:
     options = ["skip_qnn_version_check=1", "enable_htp_shared_memory_allocator=1"]
     found = _ort(libraries, "u8", str(libraries.backend), *options)

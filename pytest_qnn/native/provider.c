@@ -29,7 +29,8 @@ EXPORT void pytest_qnn_serve(GetProviders function) { atomic_store(&served, func
  * hexadecimal digits, so that no sign of it can be taken for source. */
 static char* source(int embedded) {
   Dl_info here;
-  if (!dladdr((void*)pytest_qnn_serve, &here) || !here.dli_fname) return NULL;
+  /* Of something that no other library has: an exported name may be taken from the first that was loaded. */
+  if (!dladdr(&booting, &here) || !here.dli_fname) return NULL;
   size_t length = strlen(here.dli_fname);
   char* digits = malloc(2 * length + 1);
   char* text = malloc(2 * length + 512);

@@ -23,33 +23,36 @@ class, module        hooks
 InterfaceTable       entries, null_entries, backend_id, provider_name, core_version, backend_version (class
 (backend_table)      attributes); answer, interface_get_providers, check_provider_arguments, provider_list,
                      provider_count
-Core                 mint, require, capability, check_context_config, check_custom_config,
+Core                 mint, require, capability, check_context_config, takes_option, check_custom_config,
 (backend_core)       free_context, release_registrations, release_graphs
 Graphs               check_preset, hint, operator_accepts, prepare_buffers, wants_buffer, allocate_buffer,
 (backend_graph)      release_buffers
 Execution            bind_all, bind, find_registration, check_registration, check_client_buffer,
 (backend_execute)    begin_execute, buffer_of, locate, registered, read_input, write_output, compute,
-                     compute_node, store
+                     compute_node, constant, keep, store
+Binaries             require_binaries, serialise, stored_tensor, check_binary_config, load, read_binary,
+(backend_binary)     initialise, loaded_tensor
 Memory               require_memory_api, clear_handles, check_register_arguments, registration_context,
 (backend_mem)        register_one, roll_back, deliver_handles, read_descriptor, require_mem_type,
                      needed_bytes, read_shared_buffer, examine_fd, effective_offset, range_end, check_fits,
                      find_duplicate, same_memory, resolve_duplicate, shared_for, check_declared, map_memory,
                      adopt, check_deregister_arguments, deregister_all, deregister_one, forget, drop_user,
                      unmap
+ExternalBuffers      check_beside_deferred, needed_weights, needed_spill, context_property, open_external,
+(backend_external)   check_alignment, excludes, is_fixed, external_memory, place, held
 =================== ========================================================================================
 """
 
 from __future__ import annotations
 
 from pytest_qnn.reference.backend_device import Devices
-from pytest_qnn.reference.backend_execute import Execution
-from pytest_qnn.reference.backend_mem import Memory
+from pytest_qnn.reference.backend_external import ExternalBuffers
 from pytest_qnn.reference.personalities import DEFAULT, PERSONALITIES, Personality
 
 __all__ = ["DEFAULT", "PERSONALITIES", "Personality", "ReferenceBackend"]
 
 
-class ReferenceBackend(Execution, Memory, Devices):
+class ReferenceBackend(ExternalBuffers, Devices):
     """A conforming QNN backend in this process: graphs in numpy, QnnMem on memfd-backed rpcmem.
 
     Codes follow the public headers of API 2.32; where those are silent, libQnnHtp on x86-64.

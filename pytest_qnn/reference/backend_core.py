@@ -35,7 +35,9 @@ _MESSAGES: dict[int, bytes] = {
     for error in Error
     if error
 }
-_HARMLESS_OPTIONS = frozenset({ContextOption.PRIORITY, ContextOption.ERROR_REPORTING})
+_HARMLESS_OPTIONS = frozenset(
+    {ContextOption.PRIORITY, ContextOption.ERROR_REPORTING, ContextOption.DEFER_GRAPH_INIT}
+)
 _HARMLESS_CUSTOM = frozenset(
     {
         HtpContextConfigOption.WEIGHT_SHARING_ENABLED,
@@ -113,16 +115,19 @@ class Core(InterfaceTable, abc.ABC):
 
     def capability(self, key: int) -> int:
         """Hook: 0 supported, 1000 not supported, 2000 unknown key."""
-        memory = {
+        optional = {
             Property.TENSOR_SUPPORT_MEMHANDLE_TYPE: self.personality.memory,
             Property.GROUP_MEMORY: self.personality.memory,
             Property.MEMORY_SUPPORT_MEM_TYPE_ION: self.personality.ion,
             Property.MEMORY_SUPPORT_MEM_TYPE_CUSTOM: self.personality.custom,
             Property.MEMORY_SUPPORT_MEM_TYPE_DMA_BUF: self.personality.dma_buf,
+            Property.CONTEXT_SUPPORT_CACHING: self.personality.binaries,
+            Property.CONTEXT_SUPPORT_CUSTOM_PROPERTY: self.personality.deferred,
+            Property.CONTEXT_SUPPORT_DEFERRED_GRAPH_INIT: self.personality.deferred,
         }
         if key not in _KNOWN:
             return Error.PROPERTY_ERROR_UNKNOWN_KEY
-        if key in _ALWAYS or memory.get(Property(key), False):
+        if key in _ALWAYS or optional.get(Property(key), False):
             return Error.SUCCESS
         return Error.PROPERTY_NOT_SUPPORTED
 
@@ -219,17 +224,16 @@ class Core(InterfaceTable, abc.ABC):
 
     def check_context_config(self, config: int | None) -> None:
         """Hook: priority and error reporting have no effect, what needs a capability is refused (1000)."""
-        if not config:
-            return
-        entries = ctypes.cast(config, _CONFIG)
-        for entry in itertools.takewhile(bool, (entries[i] for i in itertools.count())):
-            option = entry[0].option
-            if option == ContextOption.CUSTOM:
-                self.check_custom_config(entry[0].customConfig)
-                continue
-            not_deferred = option == ContextOption.DEFER_GRAPH_INIT and not entry[0].isGraphInitDeferred
-            if option not in _HARMLESS_OPTIONS and not not_deferred:
+        for entry in context_config(config):
+            if entry.option == ContextOption.CUSTOM:
+                self.check_custom_config(entry.customConfig)
+            elif not self.takes_option(entry):
                 raise QnnError(Error.CONTEXT_ERROR_UNSUPPORTED_FEATURE)
+
+    def takes_option(self, entry: ContextConfig) -> bool:
+        """Hook: an option of contextCreate; only what comes out of a binary can be deferred."""
+        deferred = entry.option == ContextOption.DEFER_GRAPH_INIT and bool(entry.isGraphInitDeferred)
+        return not deferred and entry.option in _HARMLESS_OPTIONS
 
     def check_custom_config(self, config: int | None) -> None:
         """Hook: a QnnHtpContext_CustomConfig_t without effect here is taken; any other is invalid (5010)."""
@@ -258,3 +262,11 @@ class Core(InterfaceTable, abc.ABC):
     @abc.abstractmethod
     def release_graphs(self, context: Context) -> None:
         """Hook: end every graph of a context that is freed."""
+
+
+def context_config(config: int | None) -> list[ContextConfig]:
+    """The entries of a NULL-terminated array of QnnContext_Config_t pointers."""
+    if not config:
+        return []
+    entries = ctypes.cast(config, _CONFIG)
+    return [entry[0] for entry in itertools.takewhile(bool, (entries[i] for i in itertools.count()))]

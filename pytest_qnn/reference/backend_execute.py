@@ -123,7 +123,7 @@ class Execution(Graphs):
         """Hook: add the bytes of every tensor that a node writes, in the order of the nodes."""
         for tensor in graph.tensors.values():
             if tensor.data is not None:
-                values[tensor.id] = np.frombuffer(tensor.data, np.uint8)
+                values[tensor.id] = self.constant(graph, tensor, tensor.data)
         with np.errstate(all="ignore"):
             for node in graph.nodes:
                 self.compute_node(graph, node, values)
@@ -133,7 +133,18 @@ class Execution(Graphs):
         operands = [backend_ops.load(graph.tensors[each], values[each]) for each in node.inputs]
         result = backend_ops.OPERATORS[node.operator].compute(*operands)
         (output,) = node.outputs
-        values[output] = self.store(graph.tensors[output], result)
+        tensor = graph.tensors[output]
+        values[output] = self.keep(graph, tensor, self.store(tensor, result))
+
+    def constant(self, graph: Graph, tensor: Tensor, data: bytes) -> Stored:
+        """Hook: the bytes of a STATIC tensor."""
+        del graph, tensor
+        return np.frombuffer(data, np.uint8)
+
+    def keep(self, graph: Graph, tensor: Tensor, stored: Stored) -> Stored:
+        """Hook: where the result of a node waits for the nodes that read it."""
+        del graph, tensor
+        return stored
 
     def store(self, tensor: Tensor, real: backend_ops.Values) -> Stored:
         """Hook: the bytes of a tensor's real values, halves rounded up."""

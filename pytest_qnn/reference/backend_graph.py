@@ -31,11 +31,13 @@ class Graphs(Core):
     """Graphs up to and including preparation: the IO buffers of RAW tensors are allocated there."""
 
     def graph_create(self, context: int | None, name: bytes | None, config: int | None, out: Any) -> None:
-        """QnnGraph_create; configs are accepted and have no effect."""
+        """QnnGraph_create; configs are accepted and have no effect; 1005 in a deserialised context."""
         del config
         if not out:
             raise QnnError(Error.GRAPH_ERROR_INVALID_ARGUMENT)
         owner: Context = self.require("context", context, Error.GRAPH_ERROR_INVALID_HANDLE)
+        if owner.deserialised:
+            raise QnnError(Error.COMMON_ERROR_OPERATION_NOT_PERMITTED)
         if name is None or name.decode(errors="replace") in owner.graphs:
             raise QnnError(Error.GRAPH_ERROR_INVALID_NAME)
         handle = self.mint("graph")
@@ -44,10 +46,12 @@ class Graphs(Core):
         out[0] = handle
 
     def graph_retrieve(self, context: int | None, name: bytes | None, out: Any) -> None:
-        """QnnGraph_retrieve: 6002 for a name that is not in the context."""
+        """QnnGraph_retrieve: 6002 for a name that the context has not, 6023 while its graphs are deferred."""
         owner: Context = self.require("context", context, Error.GRAPH_ERROR_INVALID_HANDLE)
         if not out or name is None:
             raise QnnError(Error.GRAPH_ERROR_INVALID_NAME)
+        if owner.external is not None and owner.external.pending is not None:
+            raise QnnError(Error.GRAPH_ERROR_GRAPH_NOT_FINALIZED)
         graph = owner.graphs.get(name.decode(errors="replace"))
         if graph is None:
             raise QnnError(Error.GRAPH_ERROR_GRAPH_DOES_NOT_EXIST)

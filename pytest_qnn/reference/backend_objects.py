@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import dataclasses
-from typing import Literal
+from typing import Any, Literal
 
-from pytest_qnn.abi.qnn_codes import ITEM_SIZE
+from pytest_qnn.abi.qnn_codes import ITEM_SIZE, HtpMemType
 from pytest_qnn.reference.mapping import Mapping
 
 Kind = Literal["backend", "log", "device", "context", "graph", "mem"]
@@ -40,6 +40,8 @@ class Tensor:
     """Bytes."""
     data: bytes | None = None
     """Contents of a STATIC tensor."""
+    placed: int = -1
+    """Where its bytes are in the external weights (STATIC) or spill-fill (NATIVE) buffer; -1: in neither."""
 
 
 @dataclasses.dataclass(eq=False)
@@ -64,7 +66,9 @@ class Request:
     """Bytes of the tensor: product of the shape times the element size."""
     offset: int = 0
     declared: int | None = None
-    """Total size that a shared-buffer descriptor declares; None for ION and DMA_BUF."""
+    """Total size that a CUSTOM descriptor declares; None for ION and DMA_BUF."""
+    role: int = HtpMemType.SHARED_BUFFER
+    """QnnHtpMem_Type_t of a CUSTOM descriptor: IO tensor, weights or spill-fill."""
 
     @property
     def total(self) -> int:
@@ -111,6 +115,20 @@ class Graph:
 
 
 @dataclasses.dataclass(eq=False)
+class External:
+    """The two buffers of a context that a client may supply, and whether it still may."""
+
+    needed: dict[int, int]
+    """Bytes, by QnnHtpMem_Type_t."""
+    pending: Any
+    """The binary until contextFinalize has made its graphs, then None."""
+    given: dict[int, Registration] = dataclasses.field(default_factory=dict)
+    """What the client has registered, by QnnHtpMem_Type_t."""
+    memory: dict[int, tuple[Mapping, int]] = dataclasses.field(default_factory=dict)
+    """From finalising on: (mapping, offset) of each buffer, the client's or the backend's own."""
+
+
+@dataclasses.dataclass(eq=False)
 class Context:
     """A context with everything that goes when it goes."""
 
@@ -122,6 +140,10 @@ class Context:
     shared: dict[Identity, Shared] = dataclasses.field(default_factory=dict)
     tensors: int = 0
     """Ids given out so far: they are unique in the context."""
+    deserialised: bool = False
+    """It came out of a binary: its graphs cannot be changed."""
+    external: External | None = None
+    """Of a context with deferred initialisation: its own weights and spill-fill memory."""
 
 
 @dataclasses.dataclass(eq=False)

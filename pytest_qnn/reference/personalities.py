@@ -23,6 +23,10 @@ class Personality:
     """Property 1103: CUSTOM descriptors of type SHARED_BUFFER."""
     dma_buf: bool = False
     """Property 1104."""
+    binaries: bool = True
+    """Property 202: context binaries. Off: their functions answer 1000."""
+    deferred: bool = True
+    """Properties 215 and 217: deferred initialisation with external buffers, and what it asks for."""
     data_types: frozenset[int] = _BOTH
     """Qnn_DataType_t codes that the operators take."""
     error_bits: int = 0
@@ -37,9 +41,18 @@ PERSONALITIES: dict[str, Personality] = {
     personality.name: personality
     for personality in (
         DEFAULT,
-        Personality("no-memory", "no QnnMem functions at all", memory=False, ion=False, custom=False),
+        Personality(
+            "no-memory",
+            "no QnnMem functions at all",
+            memory=False,
+            ion=False,
+            custom=False,
+            deferred=False,
+        ),
         Personality("no-ion", "no ION memory", ion=False),
         Personality("no-custom", "no shared buffers", custom=False),
+        Personality("no-binaries", "no context binaries", binaries=False, deferred=False),
+        Personality("no-deferred-init", "binaries are initialised when they are read", deferred=False),
         Personality("dma-buf", "DMA_BUF memory as well", dma_buf=True),
         Personality(
             "high-error-bits", "bits above the low 16 set in every error", error_bits=0x7E57_0000_0000

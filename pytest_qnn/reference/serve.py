@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import ctypes
 import os
+from collections.abc import Callable
 from typing import Any
 
 from pytest_qnn.reference.backend import ReferenceBackend
 from pytest_qnn.reference.personalities import PERSONALITIES
+from pytest_qnn.reference.system import ReferenceSystem
 
 _SERVED: list[Any] = []
 """What C holds pointers into, until the process ends: its clients may call at any time."""
@@ -18,7 +20,7 @@ def serve(library: bytes, kind: str) -> None:
 
     Args:
         library: path of the loaded library that asks.
-        kind: ``backend``.
+        kind: ``backend`` or ``system``.
 
     Raises:
         KeyError: there is no such personality, or no such kind.
@@ -36,4 +38,4 @@ def _backend() -> ReferenceBackend:
     return ReferenceBackend(PERSONALITIES[os.environ.get("PYTEST_QNN_PERSONALITY") or "default"])
 
 
-_KINDS = {"backend": _backend}
+_KINDS: dict[str, Callable[[], Any]] = {"backend": _backend, "system": ReferenceSystem}

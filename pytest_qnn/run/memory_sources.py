@@ -1,4 +1,4 @@
-"""Where a QNN interface comes from: a library, the reference, one of its personalities or a mutant."""
+"""Where a QNN interface comes from: a library, the reference, a personality or mutant of it, or a proxy."""
 
 from __future__ import annotations
 
@@ -9,8 +9,9 @@ from typing import Any
 from pytest_qnn.mutants import table as mutants
 from pytest_qnn.reference.backend import ReferenceBackend
 from pytest_qnn.reference.personalities import PERSONALITIES
+from pytest_qnn.reference.proxy import Proxy
 from pytest_qnn.reference.rpcmem import EmulatedRpcmem
-from pytest_qnn.run.qnn_library import QnnEntry, QnnUnusable, open_library
+from pytest_qnn.run.qnn_library import QnnEntry, QnnUnusable, open_library, providers
 from pytest_qnn.run.rpcmem import Rpcmem, RpcmemUnusable, open_rpcmem
 from pytest_qnn.run.worker import Unusable
 
@@ -33,6 +34,8 @@ class MemorySource:
                 self._mutate(name)
             elif kind == "reference":
                 self._make_backend = _personality(name)
+            elif kind == "proxy":
+                self._make_backend = _proxy(name)
             else:
                 self._entry = open_library(backend)
             if rpcmem != "emulated":
@@ -72,3 +75,8 @@ def _personality(name: str) -> Callable[[], ReferenceBackend]:
         raise Unusable(f"the reference has no personality {name!r}; there are {known}")
     personality = PERSONALITIES[name or "default"]
     return lambda: ReferenceBackend(personality)
+
+
+def _proxy(path: str) -> Callable[[], Proxy]:
+    _, found = providers(open_library(path))
+    return lambda: Proxy(found[0].contents)
