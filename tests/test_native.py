@@ -44,9 +44,9 @@ def _run(command: list[str], environment: dict[str, str]) -> subprocess.Complete
     )
 
 
-def _ort(libraries: NativeReference, *words: str) -> dict[str, Any]:
+def _ort(libraries: NativeReference, *words: str, client: str = "ort_client.py") -> dict[str, Any]:
     _ort_library("")
-    command = [sys.executable, str(CLIENTS / "ort_client.py"), *words]
+    command = [sys.executable, str(CLIENTS / client), *words]
     done = _run(command, libraries.environment())
     assert done.returncode == 0, done.stderr
     answer: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
@@ -143,6 +143,17 @@ def test_onnx_runtime_takes_the_emulated_rpcmem(libraries: NativeReference) -> N
     options = ["skip_qnn_version_check=1", "enable_htp_shared_memory_allocator=1"]
     found = _ort(libraries, "u8", str(libraries.backend), *options)
     assert found["c"] == _ort(libraries, "u8", str(libraries.backend), *options[:1])["c"]
+
+
+def test_onnx_runtime_registers_shared_memory_at_offsets_and_lets_it_go(libraries: NativeReference) -> None:
+    found = _ort(libraries, str(libraries.backend), client="ort_shared_client.py")
+    wanted = _ort(libraries, "u8", str(libraries.backend), "skip_qnn_version_check=1")
+    assert found["c"] == wanted["c"]
+    inputs = [{"offset": offset, "size": 4096, "bytes": 128} for offset in (256, 512)]
+    output = {"offset": 0, "size": 128, "bytes": 128}
+    assert found["running"] == [*inputs, output]
+    assert found["inputs_freed"] == [output]
+    assert found["all_freed"] == []
 
 
 def test_a_missing_compiler_is_one_sentence(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from pytest_qnn.abi import qnn, qnn_table
+from pytest_qnn.abi import qnn, qnn_system, qnn_table
 from pytest_qnn.abi.qnn_codes import ITEM_SIZE, DataType, Error, Property
 
 SIZES: dict[Any, int] = {
@@ -43,6 +43,9 @@ SIZES: dict[Any, int] = {
     qnn.HtpContextProperty: 16,
     qnn.HtpGroupRegistration: 16,
     qnn.ProfileEventData: 24,
+    qnn_system.SystemInterface: 160,
+    qnn_system.BinaryInfo: 144,
+    qnn_system.GraphInfo: 88,
 }
 OFFSETS: dict[Any, dict[str, int]] = {
     qnn_table.Interface: {"backendId": 0, "providerName": 8, "apiVersion": 16, "implementation": 40},

@@ -77,4 +77,5 @@ def main() -> None:
     os._exit(0)  # QNN libraries do not survive the order in which an interpreter takes itself down
 
 
-main()
+if __name__ == "__main__":
+    main()
