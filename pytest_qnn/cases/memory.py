@@ -22,6 +22,9 @@ QnnOp = Literal["ElementWiseAdd", "ElementWiseMultiply", "ElementWiseSubtract", 
 FdKind = Literal["buffer", "minus-one", "closed", "pipe", "socket", "directory", "readonly"]
 """What a descriptor carries as fd: the buffer's own, or something that is not such a buffer."""
 PointerKind = Literal["base", "interior", "unknown", "null"]
+Damage = Literal["", "empty", "truncated", "trailing", "garbage", "zeros", "flipped"]
+"""What is wrong with the bytes of a context binary: nothing; none are left; the second half is missing; a
+byte too many; other bytes in the place of all; the first half zeroed; one bit in the middle changed."""
 
 
 class Step(msgspec.Struct, frozen=True, gc=False, tag_field="do", omit_defaults=True):
@@ -46,6 +49,69 @@ class ContextCreate(Step, tag="context-create", frozen=True, gc=False, omit_defa
     """QnnContext_create."""
 
     context: str
+    defer: bool | None = None
+    """isGraphInitDeferred of the option DEFER_GRAPH_INIT; None: the option is not given."""
+
+
+class GetBinary(Step, tag="get-binary", frozen=True, gc=False, omit_defaults=True):
+    """QnnContext_getBinarySize, then, if it succeeded, QnnContext_getBinary into a buffer of that size.
+
+    The bytes are called ``binary`` if both succeed.
+    """
+
+    context: str
+    binary: str
+    missing: int = 0
+    """Bytes by which the buffer (and its stated size) is too small."""
+    null: Literal["", "size", "buffer", "written"] = ""
+    """The argument that is NULL."""
+
+
+class ContextFromBinary(Step, tag="context-from-binary", frozen=True, gc=False, omit_defaults=True):
+    """QnnContext_createFromBinary, of a copy of the binary that lives as long as the case."""
+
+    context: str
+    binary: str
+    defer: bool | None = None
+    """As in `ContextCreate`."""
+    beside: tuple[int, ...] = ()
+    """Custom HTP context options (QnnHtpContext_ConfigOption_t) that are given as well, each switched on."""
+    damage: Damage = ""
+
+
+class ReleaseBinary(Step, tag="release-binary", frozen=True, gc=False, omit_defaults=True):
+    """The client overwrites, with 0xEE, the bytes that ``context`` was created from."""
+
+    context: str
+
+
+class ContextFinalize(Step, tag="context-finalize", frozen=True, gc=False, omit_defaults=True):
+    """QnnContext_finalize."""
+
+    context: str
+
+
+class ContextProperty(Step, tag="context-property", frozen=True, gc=False, omit_defaults=True):
+    """QnnContext_getProperty of custom HTP properties, in one call."""
+
+    context: str
+    options: tuple[int, ...]
+    """QnnHtpContext_PropertyOption_t: 1 start alignment, 2 spill-fill size, 3 weights size."""
+    null_list: bool = False
+
+
+class Retrieve(Step, tag="retrieve", frozen=True, gc=False, omit_defaults=True):
+    """QnnGraph_retrieve in ``context`` of the graph prepared as ``source``; then called ``graph``."""
+
+    graph: str
+    context: str
+    source: str
+
+
+class Inspect(Step, tag="inspect", frozen=True, gc=False, omit_defaults=True):
+    """What the System interface says of a binary."""
+
+    binary: str
 
 
 class ContextFree(Step, tag="context-free", frozen=True, gc=False, omit_defaults=True):
@@ -158,6 +224,8 @@ class Prepare(Step, tag="prepare", frozen=True, gc=False, omit_defaults=True):
     """Qnn_TensorMemType_t per IO tensor, inputs first (0 RAW, 1 MEMHANDLE); missing ones are RAW."""
     preset: tuple[bool, ...] = ()
     """Per IO tensor: give a non-NULL clientBuf.data (RAW) or memHandle (MEMHANDLE) at creation."""
+    weights: int | None = None
+    """Of an operator with two inputs: the second is no IO tensor but STATIC, with contents of this seed."""
 
 
 class Binding(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
@@ -190,6 +258,13 @@ AnyStep = (
     | Capability
     | ContextCreate
     | ContextFree
+    | GetBinary
+    | ContextFromBinary
+    | ReleaseBinary
+    | ContextFinalize
+    | ContextProperty
+    | Retrieve
+    | Inspect
     | Alloc
     | Free
     | ToFd

@@ -11,6 +11,16 @@ step               meaning
 `Capability`       code only
 `ContextCreate`    ``values``: (handle,)
 `ContextFree`      code only
+`GetBinary`        ``calls``, ``code`` as for `Prepare`; ``values``: (size that was answered, bytes written),
+                   0x5555555555555555 where untouched; ``counts``: ``overrun``, bytes written behind the
+                   buffer; ``touched``, bytes written to it by a call that failed
+`ContextFrom-      ``values``: (handle,)
+Binary`
+`ReleaseBinary`    nothing
+`ContextFinalize`  code only
+`ContextProperty`  ``values``: each property after the call, 0x5555555555555555 where untouched
+`Retrieve`         ``values``: (graph handle,)
+`Inspect`          see `pytest_qnn.run.qnn_system.describe`; ``code`` is that of the System interface
 `Alloc`            ``values``: (pointer,), 0 for NULL; ``counts``: ``first_writable``, ``last_writable``, 1 if
                    that byte can be written (both are 0 afterwards); absent for NULL
 `Free`             ``values``: (pointer passed,)
@@ -49,7 +59,7 @@ from typing import Any
 from pytest_qnn.abi.qnn_table import InterfaceP
 from pytest_qnn.cases import memory as steps
 from pytest_qnn.cases.memory import AnyStep, Capability, MemoryCase, Observe, Providers
-from pytest_qnn.run import memory_buffers, memory_graphs, memory_register
+from pytest_qnn.run import memory_binaries, memory_buffers, memory_graphs, memory_register
 from pytest_qnn.run.memory_learn import learn
 from pytest_qnn.run.memory_state import Buffer, Context, MemHandle, Skip, State
 from pytest_qnn.run.observe import keep_large_blocks_visible
@@ -122,6 +132,13 @@ _HANDLERS: dict[type[Any], Callable[[State, Any], StepSeen]] = {
     Capability: _capability,
     steps.ContextCreate: memory_register.context_create,
     steps.ContextFree: memory_register.context_free,
+    steps.GetBinary: memory_binaries.get_binary,
+    steps.ContextFromBinary: memory_binaries.context_from_binary,
+    steps.ReleaseBinary: memory_binaries.release_binary,
+    steps.ContextFinalize: memory_binaries.context_finalize,
+    steps.ContextProperty: memory_binaries.context_property,
+    steps.Retrieve: memory_binaries.retrieve,
+    steps.Inspect: memory_binaries.inspect,
     steps.Register: memory_register.register,
     steps.Deregister: memory_register.deregister,
     steps.Alloc: memory_buffers.alloc,

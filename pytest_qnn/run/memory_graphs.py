@@ -52,7 +52,7 @@ def prepare(state: State, step: Prepare) -> StepSeen:
     """graphCreate, tensorCreateGraphTensor per tensor, graphAddNode, graphFinalize."""
     state.session.open()
     context = state.context_value(step.context)
-    operator = Operator(step.op, step.dtype, step.shape)
+    operator = _operator(step)
     memory = _preset(operator, step)
     try:
         graph, calls = _compose(state.client, context, step.graph, operator)
@@ -91,17 +91,26 @@ def execute(state: State, step: Execute) -> StepSeen:
     value = state.graph_value(step.graph)
     made = state.graphs.get(step.graph)
     shape = made.step if made is not None else Prepare(graph=step.graph, context=NULL)
-    operator = made.operator if made is not None else _numbered(Operator(shape.op, shape.dtype, shape.shape))
+    operator = made.operator if made is not None else _numbered(_operator(shape))
     run = _Run(state, shape, operator)
     try:
-        for position in range(len(operator.tensors)):
+        for position in range(len(operator.io)):
             run.bind(position, step.bindings[position] if position < len(step.bindings) else _DEFAULT)
         code = state.client.call(
-            "graphExecute", value, operator.inputs, len(operator.inputs), operator.outputs, 1, None, None
+            "graphExecute", value, operator.inputs, operator.io_inputs, operator.outputs, 1, None, None
         )
         return run.seen(code)
     finally:
         run.release()
+
+
+def _operator(step: Prepare) -> Operator:
+    if step.weights is None:
+        return Operator(step.op, step.dtype, step.shape)
+    if step.op in ("Relu", "Reshape"):
+        raise Skip(f"{step.op} has no second input that could be weights")
+    size = math.prod(step.shape) * ELEMENT_BYTES[step.dtype]
+    return Operator(step.op, step.dtype, step.shape, data_of(step.dtype, step.weights, size))
 
 
 def validated(state: State, operator: Operator) -> int:
@@ -128,8 +137,8 @@ class _Run:
 
     def bind(self, position: int, binding: Binding) -> None:
         """Point the tensor at its memory."""
-        v1 = self.operator.tensors[position].v1
-        is_output = position == len(self.operator.inputs)
+        v1 = self.operator.io[position].v1
+        is_output = position == self.operator.io_inputs
         if binding.kind == "raw":
             self._bind_raw(v1, binding.seed, is_output=is_output)
             return
@@ -207,13 +216,13 @@ def _numbered(operator: Operator) -> Operator:
 
 def _preset(operator: Operator, step: Prepare) -> ClientMemory:
     """Set memType, and a non-NULL pointer or handle where the step wants one; gives the pointer's memory."""
-    if len(step.mem_types) > len(operator.tensors):
-        raise Skip(f"{step.op} has {len(operator.tensors)} IO tensors, not {len(step.mem_types)}")
+    if len(step.mem_types) > len(operator.io):
+        raise Skip(f"{step.op} has {len(operator.io)} IO tensors, not {len(step.mem_types)}")
     nbytes = math.prod(step.shape) * ELEMENT_BYTES[step.dtype]
     memory = ClientMemory(nbytes if any(step.preset) else 1)
-    for tensor, mem_type in zip(operator.tensors, step.mem_types, strict=False):
+    for tensor, mem_type in zip(operator.io, step.mem_types, strict=False):
         tensor.v1.memType = mem_type
-    for tensor, wanted in zip(operator.tensors, step.preset, strict=False):
+    for tensor, wanted in zip(operator.io, step.preset, strict=False):
         if not wanted:
             continue
         if tensor.v1.memType == TensorMemType.MEMHANDLE:

@@ -23,6 +23,7 @@ from pytest_qnn.cases.memory import (
     Register,
 )
 from pytest_qnn.oracle.qnn_ops import ELEMENT_BYTES
+from pytest_qnn.run.memory_binaries import configuration
 from pytest_qnn.run.memory_buffers import descriptor_of
 from pytest_qnn.run.memory_state import Buffer, Context, MemHandle, Skip, State
 from pytest_qnn.run.qnn_client import UNTOUCHED, array_of, data_type, low
@@ -33,14 +34,15 @@ BOGUS_FD = 1 << 20
 
 
 def context_create(state: State, step: ContextCreate) -> StepSeen:
-    """QnnContext_create on the session's backend and device, without a configuration."""
+    """QnnContext_create on the session's backend and device."""
     if not state.session.open():
         raise Skip(f"there is no session: {state.session.failure}")
     session = state.session
-    code, value = state.client.create("contextCreate", session.backend, session.device, None)
+    config, kept = configuration(step.defer)
+    code, value = state.client.create("contextCreate", session.backend, session.device, config)
+    del kept
     if code == 0:
-        _retire(state, state.contexts.get(step.context))
-        state.contexts[step.context] = Context(value)
+        state.take_context(step.context, Context(value))
     return StepSeen(code=code, values=(value,))
 
 
@@ -100,7 +102,7 @@ def deregister(state: State, step: Deregister) -> StepSeen:
     return StepSeen(code=code, values=tuple(value or 0 for value in handles))
 
 
-def _retire(state: State, previous: Context | MemHandle | None) -> None:
+def _retire(state: State, previous: MemHandle | None) -> None:
     if previous is not None and previous.live:
         state.retired.append(previous)
 

@@ -28,6 +28,8 @@ class MemorySource:
         self._make_rpcmem: Callable[..., Any] = EmulatedRpcmem
         self._entry: QnnEntry | None = None
         self._rpcmem: Rpcmem | None = None
+        self._system = "reference"
+        """The System interface beside a backend of our own: a proxy's is that of its library."""
         kind, _, name = backend.partition(":")
         try:
             if kind == "mutant":
@@ -35,7 +37,8 @@ class MemorySource:
             elif kind == "reference":
                 self._make_backend = _personality(name)
             elif kind == "proxy":
-                self._make_backend = _proxy(name)
+                behind = open_library(name)
+                self._make_backend, self._system = _proxy(behind), behind.system
             else:
                 self._entry = open_library(backend)
             if rpcmem != "emulated":
@@ -59,7 +62,7 @@ class MemorySource:
             entry, backend = self._entry, None
         else:
             backend = self._make_backend()
-            entry = QnnEntry(backend.get_providers, backend)
+            entry = QnnEntry(backend.get_providers, backend, self._system)
         try:
             yield entry, rpcmem
         finally:
@@ -77,6 +80,6 @@ def _personality(name: str) -> Callable[[], ReferenceBackend]:
     return lambda: ReferenceBackend(personality)
 
 
-def _proxy(path: str) -> Callable[[], Proxy]:
-    _, found = providers(open_library(path))
+def _proxy(behind: QnnEntry) -> Callable[[], Proxy]:
+    _, found = providers(behind)
     return lambda: Proxy(found[0].contents)

@@ -28,6 +28,9 @@ class Context:
 
     value: int
     live: bool = True
+    held: Any = None
+    """The client's bytes of the binary that it was created from."""
+    held_size: int = 0
 
 
 @dataclasses.dataclass(slots=True)
@@ -75,12 +78,22 @@ class State:
         self.buffers: dict[str, Buffer] = {}
         self.handles: dict[str, MemHandle] = {}
         self.graphs: dict[str, Graph] = {}
+        self.binaries: dict[str, bytes] = {}
+        self.held: list[Any] = []
+        """Memory that the target was given and may still read."""
         self.retired: list[Context | Buffer | MemHandle] = []
         """Live objects whose name was given to a new one: they are released at the end as well."""
         self.inodes: set[tuple[int, int]] = set()
         """(device, inode) of every buffer's file, once its descriptor was asked for."""
         self.kept: list[bytes] = []
         """Bytes objects of the trace so far: memory of the runner's own."""
+
+    def take_context(self, name: str, context: Context) -> None:
+        """Give a name to a new context; one that had it before is released at the end."""
+        previous = self.contexts.get(name)
+        if previous is not None and previous.live:
+            self.retired.append(previous)
+        self.contexts[name] = context
 
     def context_value(self, name: str) -> int | None:
         """The value to pass for a context's name."""

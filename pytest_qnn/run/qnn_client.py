@@ -88,7 +88,9 @@ class Operator:
     structures in one list, inputs first.
     """
 
-    def __init__(self, op: QnnOp, dtype: QnnDType, shape: tuple[int, ...]) -> None:
+    def __init__(
+        self, op: QnnOp, dtype: QnnDType, shape: tuple[int, ...], weights: bytes | None = None
+    ) -> None:
         template = _template(op, dtype, shape)
         self.op = op
         # The copies point to the template's names and dimensions.
@@ -96,6 +98,32 @@ class Operator:
         self.inputs = type(template[0]).from_buffer_copy(template[0])
         self.outputs = type(template[1]).from_buffer_copy(template[1])
         self.tensors = [*self.inputs, *self.outputs]
+        self.io_inputs = len(self.inputs)
+        """How many of the inputs are IO tensors: all but one with weights, which is the last."""
+        if weights is not None:
+            self._make_static(weights)
+
+    @property
+    def io(self) -> list[Any]:
+        """The IO tensors, inputs first."""
+        return [*self.inputs[: self.io_inputs], *self.outputs]
+
+    def again(self) -> Operator:
+        """The same tensors, with the same ids, in structures of their own."""
+        other = Operator.__new__(Operator)
+        other.__dict__.update(self.__dict__)
+        other.inputs = type(self.inputs).from_buffer_copy(self.inputs)
+        other.outputs = type(self.outputs).from_buffer_copy(self.outputs)
+        other.tensors = [*other.inputs, *other.outputs]
+        return other
+
+    def _make_static(self, weights: bytes) -> None:
+        self.io_inputs -= 1
+        self._weights = weights
+        last = self.inputs[self.io_inputs].v1
+        last.name, last.type = b"weights", TensorType.STATIC
+        last.clientBuf.data = ctypes.cast(ctypes.c_char_p(weights), ctypes.c_void_p).value
+        last.clientBuf.dataSize = len(weights)
 
     def config(self) -> OpConfig:
         """The Qnn_OpConfig_t of the operator over these tensors; it lives no longer than they do."""

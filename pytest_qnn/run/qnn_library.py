@@ -27,6 +27,8 @@ class QnnEntry:
 
     get_providers: Any
     owner: Any = None
+    system: str = ""
+    """Path of the System library beside the backend, ``reference`` for that of our own; "": there is none."""
 
 
 def open_library(path: str) -> QnnEntry:
@@ -45,7 +47,7 @@ def open_library(path: str) -> QnnEntry:
         raise QnnUnusable(f"{path} cannot be loaded as a shared library: {reason}") from None
     if not hasattr(library, SYMBOL):
         raise QnnUnusable(f"{path} is no QNN backend: it does not export {SYMBOL}")
-    entry = QnnEntry(GetProviders((SYMBOL, library)), library)
+    entry = QnnEntry(GetProviders((SYMBOL, library)), library, str(Path(path).with_name("libQnnSystem.so")))
     code, found = providers(entry)
     if code:
         raise QnnUnusable(f"{path} yields no provider: {SYMBOL} returned {code}")

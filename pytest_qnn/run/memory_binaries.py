@@ -1,0 +1,170 @@
+"""Steps on context binaries: written, read, deferred, looked into."""
+
+from __future__ import annotations
+
+import ctypes
+import itertools
+from typing import Any
+
+from pytest_qnn.abi.qnn import ContextConfig, ContextProperty, HtpContextProperty
+from pytest_qnn.abi.qnn_codes import ContextOption
+from pytest_qnn.cases import memory as steps
+from pytest_qnn.cases.memory import Damage
+from pytest_qnn.run.memory_state import Context, Graph, Skip, State
+from pytest_qnn.run.qnn_client import UNTOUCHED, array_of
+from pytest_qnn.run.qnn_system import SystemUnusable, describe
+from pytest_qnn.trace import StepSeen
+
+RELEASED = 0xEE
+_GUARD = 64
+"""Bytes behind the buffer of a binary that must stay as they are."""
+_UNTOUCHED = 0x5555555555555555
+
+
+def get_binary(state: State, step: steps.GetBinary) -> StepSeen:
+    """The size, then the bytes."""
+    context = _context(state, step.context)
+    size = ctypes.c_uint64(_UNTOUCHED)
+    out = None if step.null == "size" else ctypes.byref(size)
+    calls = [("contextGetBinarySize", state.client.call("contextGetBinarySize", context, out))]
+    if calls[0][1] or step.null == "size":
+        return StepSeen(code=calls[0][1], calls=tuple(calls), values=(size.value,))
+    room = max(0, size.value - step.missing)
+    buffer = (ctypes.c_uint8 * (room + _GUARD))()
+    ctypes.memset(buffer, RELEASED, room + _GUARD)
+    written = ctypes.c_uint64(_UNTOUCHED)
+    code = state.client.call(
+        "contextGetBinary",
+        context,
+        None if step.null == "buffer" else ctypes.addressof(buffer),
+        room,
+        None if step.null == "written" else ctypes.byref(written),
+    )
+    calls.append(("contextGetBinary", code))
+    data = bytes(buffer)
+    if code == 0 and written.value <= room:
+        state.binaries[step.binary] = data[: written.value]
+    counts = {
+        "overrun": _GUARD - data[room:].count(RELEASED),
+        "touched": room - data[:room].count(RELEASED) if code else 0,
+    }
+    return StepSeen(
+        code=code,
+        calls=tuple(calls),
+        values=(size.value, written.value),
+        counts={name: count for name, count in counts.items() if count},
+    )
+
+
+def context_from_binary(state: State, step: steps.ContextFromBinary) -> StepSeen:
+    """QnnContext_createFromBinary."""
+    if not state.session.open():
+        raise Skip(f"there is no session: {state.session.failure}")
+    if step.binary not in state.binaries:
+        raise Skip(f"binary {step.binary} was never made")
+    data = _damaged(state.binaries[step.binary], step.damage)
+    held = ctypes.create_string_buffer(data, max(1, len(data)))
+    config, kept = configuration(step.defer, step.beside)
+    session = state.session
+    out = ctypes.c_void_p(UNTOUCHED)
+    place = (ctypes.addressof(held), len(data), ctypes.byref(out), None)
+    code = state.client.call("contextCreateFromBinary", session.backend, session.device, config, *place)
+    # What is given must stay until contextFinalize of a deferred context; here, to the end of the case.
+    state.held.append((held, kept))
+    if code == 0:
+        state.take_context(step.context, Context(out.value or 0, held=held, held_size=len(data)))
+    return StepSeen(code=code, values=(out.value or 0,))
+
+
+def release_binary(state: State, step: steps.ReleaseBinary) -> StepSeen:
+    """Nothing is called: the client's bytes change."""
+    context = state.contexts.get(step.context)
+    if context is None or context.held is None:
+        raise Skip(f"context {step.context} was not created from a binary")
+    ctypes.memset(context.held, RELEASED, context.held_size)
+    return StepSeen()
+
+
+def context_finalize(state: State, step: steps.ContextFinalize) -> StepSeen:
+    """QnnContext_finalize without a profile."""
+    return StepSeen(code=state.client.call("contextFinalize", _context(state, step.context), None))
+
+
+def context_property(state: State, step: steps.ContextProperty) -> StepSeen:
+    """QnnContext_getProperty; ``values``: each property after the call."""
+    context = _context(state, step.context)
+    asked = [HtpContextProperty(option=option, value=_UNTOUCHED) for option in step.options]
+    entries = [
+        ContextProperty(option=ContextOption.CUSTOM, customProperty=ctypes.addressof(each)) for each in asked
+    ]
+    listed = array_of(ctypes.c_void_p, len(entries) + 1)(*map(ctypes.addressof, entries), None)
+    address = None if step.null_list else ctypes.addressof(listed)
+    code = state.client.call("contextGetProperty", context, address)
+    return StepSeen(code=code, values=tuple(each.value for each in asked))
+
+
+def retrieve(state: State, step: steps.Retrieve) -> StepSeen:
+    """QnnGraph_retrieve; ``values``: the graph's handle."""
+    context = _context(state, step.context)
+    source = state.graphs.get(step.source)
+    if source is None:
+        raise Skip(f"graph {step.source} was never made")
+    name = source.step.graph.encode()
+    code, value = state.client.create("graphRetrieve", context, name)
+    if code == 0:
+        state.graphs[step.graph] = Graph(value, source.step, source.operator.again())
+    return StepSeen(code=code, values=(value,))
+
+
+def inspect(state: State, step: steps.Inspect) -> StepSeen:
+    """QnnSystemContext_getBinaryInfo; see `pytest_qnn.run.qnn_system.describe`."""
+    if step.binary not in state.binaries:
+        raise Skip(f"binary {step.binary} was never made")
+    try:
+        code, values, counts = describe(state.client.entry, state.binaries[step.binary])
+    except SystemUnusable as error:
+        raise Skip(str(error)) from None
+    return StepSeen(code=code, values=values, counts=counts)
+
+
+def configuration(defer: bool | None, beside: tuple[int, ...] = ()) -> tuple[int | None, Any]:
+    """The address of a NULL-terminated array of context options, and what it points to."""
+    made: list[Any] = []
+    kept: list[Any] = []
+    if defer is not None:
+        option = ContextConfig(option=ContextOption.DEFER_GRAPH_INIT)
+        option.isGraphInitDeferred = int(defer)
+        made.append(option)
+    for number in beside:
+        # QnnHtpContext_CustomConfig_t: option, and a union of at most 16 bytes.
+        custom = (ctypes.c_uint64 * 3)(number, 1, 0)
+        kept.append(custom)
+        option = ContextConfig(option=ContextOption.CUSTOM)
+        option.customConfig = ctypes.addressof(custom)
+        made.append(option)
+    if not made:
+        return None, None
+    listed = array_of(ctypes.c_void_p, len(made) + 1)(*map(ctypes.addressof, made), None)
+    return ctypes.addressof(listed), (listed, made, kept)
+
+
+def _context(state: State, name: str) -> int | None:
+    state.session.open()
+    return state.context_value(name)
+
+
+def _damaged(data: bytes, damage: Damage) -> bytes:
+    middle = len(data) // 2
+    ways: dict[Damage, bytes] = {
+        "": data,
+        "empty": b"",
+        "truncated": data[:middle],
+        "trailing": data + b"\0",
+        "zeros": bytes(middle) + data[middle:],
+        "flipped": data[:middle]
+        + bytes(byte ^ 0x10 for byte in data[middle : middle + 1])
+        + data[middle + 1 :],
+        # Without a pattern that a format could know.
+        "garbage": bytes(itertools.islice(itertools.cycle(range(7, 251, 13)), len(data))),
+    }
+    return ways[damage]

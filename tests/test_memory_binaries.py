@@ -1,0 +1,178 @@
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from pytest_qnn.cases.memory import (
+    Alloc,
+    AnyStep,
+    Binding,
+    ContextCreate,
+    ContextFinalize,
+    ContextFree,
+    ContextFromBinary,
+    ContextProperty,
+    Damage,
+    Deregister,
+    Descriptor,
+    Execute,
+    Fill,
+    GetBinary,
+    Inspect,
+    MemoryCase,
+    Observe,
+    Prepare,
+    Read,
+    Register,
+    ReleaseBinary,
+    Retrieve,
+)
+from pytest_qnn.run.targets import MemoryTarget, open_memory_target
+from pytest_qnn.trace import StepSeen
+
+PAGE = 4096
+SAVED = (ContextCreate("c"), Prepare("g", "c", weights=3), GetBinary("c", "b"))
+DEFERRED = (*SAVED, ContextFromBinary("d", "b", defer=True))
+RUN = (Retrieve("h", "d", "g"), Execute("h", (Binding(seed=1), Binding())))
+
+
+@pytest.fixture(scope="module")
+def reference() -> Iterator[MemoryTarget]:
+    target = open_memory_target("reference", "emulated", "off", 10.0)
+    yield target
+    target.close()
+
+
+def external(kind: int, buffer: str = "w", offset: int = 0, size: int | None = None) -> Descriptor:
+    return Descriptor(buffer, (), mem_type=2, htp_type=kind, offset=offset, size=size)
+
+
+def run(target: MemoryTarget, *steps: AnyStep) -> list[StepSeen]:
+    trace = target.run(MemoryCase(steps))
+    assert trace.death is None
+    return list(trace.steps)
+
+
+def codes(seen: list[StepSeen]) -> list[int | None]:
+    return [step.code for step in seen]
+
+
+def test_a_binary_keeps_the_memory_type_of_each_tensor(reference: MemoryTarget) -> None:
+    prepared = Prepare("g", "c", mem_types=(1, 0, 1))
+    *_, seen = run(reference, ContextCreate("c"), prepared, GetBinary("c", "b"), Inspect("b"))
+    assert (seen.code, seen.values) == (0, (1, 0, 1))
+    assert seen.counts == {"version": 3, "graphs": 1, "inputs": 2, "outputs": 1, "data": 0}
+
+
+def test_a_graph_out_of_a_binary_computes_the_same(reference: MemoryTarget) -> None:
+    execute = Execute("g", (Binding(seed=1), Binding()))
+    steps = (*SAVED, execute, ContextFromBinary("d", "b"), ReleaseBinary("d"), *RUN)
+    seen = run(reference, *steps)
+    assert seen[-1].code == 0
+    assert seen[-1].data == seen[3].data
+
+
+@pytest.mark.parametrize(("mem_types", "mapped"), [((), 3), ((1, 1, 1), 0)])
+def test_loading_allocates_what_preparing_would(
+    reference: MemoryTarget, mem_types: tuple[int, ...], mapped: int
+) -> None:
+    prepared = Prepare("g", "c", shape=(1, 3, 251, 201), mem_types=mem_types)
+    look = Observe(3 * 251 * 201)
+    saved = (ContextCreate("c"), prepared, GetBinary("c", "b"))
+    seen = run(reference, *saved, look, ContextFromBinary("d", "b"), look)
+    assert seen[5].counts.get("regions", 0) - seen[3].counts.get("regions", 0) == mapped
+
+
+@pytest.mark.parametrize("damage", ["truncated", "trailing", "garbage", "zeros", "flipped"])
+def test_a_damaged_binary_is_refused(reference: MemoryTarget, damage: Damage) -> None:
+    *_, seen = run(reference, *SAVED, ContextFromBinary("d", "b", damage=damage))
+    assert (seen.code, seen.values) == (5005, (0x5555555555555555,))
+
+
+def test_getting_a_binary_checks_its_arguments(reference: MemoryTarget) -> None:
+    asked = [GetBinary("c", "x", null=null) for null in ("size", "buffer", "written")]
+    seen = run(reference, *SAVED, *asked, GetBinary("c", "x", missing=1))
+    assert codes(seen[3:]) == [5000, 5000, 5000, 5007]
+    assert seen[-1].counts == {}
+
+
+def test_a_deserialised_context_is_read_only(reference: MemoryTarget) -> None:
+    later = (GetBinary("d", "x"), Prepare("n", "d"), ContextFinalize("d"), ContextProperty("d", (1,)))
+    seen = run(reference, *SAVED, ContextFromBinary("d", "b"), *later)
+    assert codes(seen[4:]) == [1005, 1005, 1000, 1000]
+
+
+def test_the_deferred_flow_in_its_five_steps(reference: MemoryTarget) -> None:
+    plain = Execute("g", (Binding(seed=1), Binding()))
+    seen = run(
+        reference,
+        *(*DEFERRED, Retrieve("h", "d", "g"), ContextProperty("d", (1, 2, 3))),
+        *(Alloc("w", PAGE), Fill("w", 0), Register("d", (external(2),), ("wh",)), ContextFinalize("d")),
+        *(*RUN, plain, Read("w"), Deregister(("wh",)), ContextFree("d"), Deregister(("wh",))),
+    )
+    retrieve, properties = seen[4:6]
+    assert retrieve.code == 6023
+    assert (properties.code, properties.values) == (0, (PAGE, 0, PAGE))
+    register, finalise, _, execute, usual, weights, early, free, late = seen[8:]
+    assert codes([register, finalise, execute, early, free, late]) == [0, 0, 0, 8001, 0, 8001]
+    assert execute.data == usual.data
+    assert weights.data[0].strip(b"\0")
+
+
+@pytest.mark.parametrize(
+    "descriptor",
+    [external(2, size=PAGE - 1), external(2, offset=1), external(2, offset=PAGE)],
+    ids=["small", "misaligned", "beyond"],
+)
+def test_external_memory_must_fit(reference: MemoryTarget, descriptor: Descriptor) -> None:
+    *_, seen = run(reference, *DEFERRED, Alloc("w", PAGE), Register("d", (descriptor,), ("wh",)))
+    assert seen.code == 8000
+
+
+def test_external_memory_is_taken_between_creation_and_finalising_only(reference: MemoryTarget) -> None:
+    register = Register("d", (external(2),), ("wh",))
+    seen = run(reference, *DEFERRED, Alloc("w", PAGE), ContextFinalize("d"), register)
+    assert seen[-1].code == 1005
+    usual = Register("c", (external(2),), ("wh",))
+    assert run(reference, *SAVED, Alloc("w", PAGE), usual)[-1].code == 1005
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "code"),
+    [
+        (external(2), external(2), 8002),
+        (external(3), external(3), 0),
+        (external(2), external(3), 8002),
+        (external(2), Descriptor("w", (4,)), 8002),
+    ],
+    ids=["weights-twice", "spill-shared", "weights-as-spill", "weights-as-ion"],
+)
+def test_memory_has_one_use(
+    reference: MemoryTarget, first: Descriptor, second: Descriptor, code: int
+) -> None:
+    other = ContextFromBinary("e", "b", defer=True)
+    registered = (Register("d", (first,), ("x",)), Register("e", (second,), ("y",)))
+    seen = run(reference, *DEFERRED, other, Alloc("w", PAGE), *registered)
+    assert codes(seen[-2:]) == [0, code]
+
+
+def test_what_the_client_takes_back_the_backend_allocates(reference: MemoryTarget) -> None:
+    steps = (Register("d", (external(2),), ("wh",)), Deregister(("wh",)), Fill("w"), ContextFinalize("d"))
+    seen = run(reference, *DEFERRED, Alloc("w", PAGE), *steps, *RUN, Read("w"))
+    assert codes(seen[5:-1]) == [0, 0, None, 0, 0, 0]
+    assert set(seen[-1].data[0]) == {0xEE}
+
+
+@pytest.mark.parametrize("option", [2, 11, 12])
+def test_some_options_exclude_deferring(reference: MemoryTarget, option: int) -> None:
+    step = ContextFromBinary("d", "b", defer=True, beside=(option,))
+    assert run(reference, *SAVED, step)[-1].code == 5010
+
+
+def test_not_to_defer_is_the_same_as_to_say_nothing(reference: MemoryTarget) -> None:
+    seen = run(
+        reference, *SAVED, ContextFromBinary("d", "b", defer=False), *RUN, ContextCreate("e", defer=False)
+    )
+    assert codes(seen[3:]) == [0, 0, 0, 0]
+    assert run(reference, ContextCreate("e", defer=True))[0].code == 1000
