@@ -1,6 +1,6 @@
 """What one example costs, as ratios against the bare floor of the same run.
 
-    python -m benchmarks [--quick] [--only models|delegates|memory]
+    python -m benchmarks [--quick] [--only models|delegates|memory|isolation]
 
 Models: the writer of .tflite files against the schema bindings.
 
@@ -10,23 +10,35 @@ model: create, modify with a delegate whose callbacks do nothing, allocate, invo
 
 Memory: a sequence of calls on the reference through the whole way, and the same calls made by hand.
 
-Figures are medians in microseconds (draw, whole and isolated: means over all examples).
+Isolation: a case in a child (forked, spawned) against the same case in this process, for the reference
+delegate, the native one of examples/delegate_repo (with gcc) and the reference memory backend.
+
+Figures are medians in microseconds (draw, whole and isolated: means over all examples; isolation:
+milliseconds).
 """
 
 from __future__ import annotations
 
 import argparse
 import sys
+from types import ModuleType
 
-from benchmarks import delegates, memory, models
+from benchmarks import delegates, isolation, memory, models
+
+PARTS: dict[str, ModuleType] = {
+    "models": models,
+    "delegates": delegates,
+    "memory": memory,
+    "isolation": isolation,
+}
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m benchmarks", description=__doc__.splitlines()[0])
     parser.add_argument("--quick", action="store_true", help="fewer repetitions")
-    parser.add_argument("--only", choices=["models", "delegates", "memory"], help="one table only")
+    parser.add_argument("--only", choices=list(PARTS), help="one table only")
     arguments = parser.parse_args()
-    for name, part in (("models", models), ("delegates", delegates), ("memory", memory)):
+    for name, part in PARTS.items():
         if arguments.only in (None, name):
             part.report(sys.stdout, quick=arguments.quick)
 

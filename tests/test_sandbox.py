@@ -25,12 +25,14 @@ from pytest_qnn.run.targets import MemoryTarget, TargetUnusable, open_memory_tar
 
 CASE = MemoryCase(steps=(Providers(), ContextCreate("c0")))
 HARMLESS = MemoryCase(steps=(Providers(),))
+LIMITS = {"fork": 1.0, "spawn": 4.0}
+"""Seconds for a case; with a fresh interpreter, also on a busy machine."""
 
 
 @pytest.fixture
 def target(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[MemoryTarget]:
     behaviour, mode = request.param
-    opened = open_memory_target(str(qnn_library(tmp_path, behaviour)), "emulated", mode, 1.0)
+    opened = open_memory_target(str(qnn_library(tmp_path, behaviour)), "emulated", mode, LIMITS[mode])
     yield opened
     opened.close()
 
@@ -73,8 +75,9 @@ def test_a_loop_is_a_hang_after_its_time_and_not_much_later(target: MemoryTarget
     started = time.monotonic()
     death = target.run(CASE).death
     assert death is not None
-    assert (death.kind, death.detail) == ("hang", "no answer within 1 s")
-    assert time.monotonic() - started < 3.0
+    limit = LIMITS[target.provenance()["isolation"]]
+    assert (death.kind, death.detail) == ("hang", f"no answer within {limit:g} s")
+    assert limit <= time.monotonic() - started < limit + 2.0
 
 
 @pytest.mark.parametrize("target", [("for(int i=0;i<99999;++i)puts(__FILE__)", "fork")], indirect=True)
@@ -190,6 +193,21 @@ def test_a_slot_cannot_be_cut_off_under_the_supervisor(slot: wire.Slot) -> None:
 def test_an_absurd_slot_says_nothing(slot: wire.Slot, header: bytes, seen: tuple[int, bytes | None]) -> None:
     os.pwrite(slot.fileno(), header, 0)
     assert slot.result() == seen
+
+
+def test_a_request_is_found_in_the_slot_and_then_the_case_has_begun(slot: wire.Slot) -> None:
+    slot.ask(b"request")
+    assert not slot.begun
+    assert slot.result() == (-1, None)
+    assert slot.take() == b"request"
+    assert slot.begun
+    slot.answer(b"an answer that is longer than the request")
+    assert slot.result() == (-1, b"an answer that is longer than the request")
+
+
+def test_a_request_larger_than_the_slot_is_refused(slot: wire.Slot) -> None:
+    with pytest.raises(ValueError, match="more than"):
+        slot.ask(bytes(wire.MAX_REQUEST + 1))
 
 
 def test_an_answer_larger_than_the_slot_is_refused(slot: wire.Slot) -> None:

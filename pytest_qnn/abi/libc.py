@@ -8,6 +8,7 @@ from ctypes import c_int, c_long, c_size_t, c_void_p
 PROT_READ, PROT_WRITE = 1, 2
 MAP_SHARED, MAP_ANONYMOUS = 0x01, 0x20
 MAP_FAILED = ctypes.c_void_p(-1).value
+MADV_DONTFORK, MADV_COLLAPSE = 10, 25
 M_MMAP_THRESHOLD = -3
 
 _LIBC = ctypes.CDLL(None, use_errno=True)
@@ -16,7 +17,44 @@ mmap = _LIBC.mmap
 mmap.restype, mmap.argtypes = c_void_p, (c_void_p, c_size_t, c_int, c_int, c_int, c_long)
 munmap = _LIBC.munmap
 munmap.restype, munmap.argtypes = c_int, (c_void_p, c_size_t)
+madvise = _LIBC.madvise
+madvise.restype, madvise.argtypes = c_int, (c_void_p, c_size_t, c_int)
 mincore = _LIBC.mincore
 mincore.restype, mincore.argtypes = c_int, (c_void_p, c_size_t, c_void_p)
+malloc = _LIBC.malloc
+malloc.restype, malloc.argtypes = c_void_p, (c_size_t,)
 mallopt = getattr(_LIBC, "mallopt", None)
 """glibc only."""
+
+
+class _Mallinfo2(ctypes.Structure):
+    """Struct mallinfo2 of glibc 2.33 and later."""
+
+    _fields_ = [
+        (name, c_size_t)
+        for name in (
+            "arena",
+            "ordblks",
+            "smblks",
+            "hblks",
+            "hblkhd",
+            "usmblks",
+            "fsmblks",
+            "uordblks",
+            "fordblks",
+            "keepcost",
+        )
+    ]
+
+
+_MALLINFO2 = getattr(_LIBC, "mallinfo2", None)
+if _MALLINFO2 is not None:
+    _MALLINFO2.restype, _MALLINFO2.argtypes = _Mallinfo2, ()
+
+
+def malloc_in_use() -> int | None:
+    """Bytes that malloc has given out and not got back, in all its arenas; None where glibc is too old."""
+    if _MALLINFO2 is None:
+        return None
+    info = _MALLINFO2()
+    return int(info.uordblks) + int(info.hblkhd)

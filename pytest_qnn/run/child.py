@@ -1,8 +1,8 @@
 """The child's side of a case: answer one request, and end.
 
-    python -m pytest_qnn.run.child SPEC_JSON SLOT_FD REQUEST_FD
+    python -m pytest_qnn.run.child SPEC_JSON SLOT_FD EAR_FD
 
-is the body of a spawned child; a forked one calls `carry_out`.
+is the body of a spawned child; a forked one calls `carry_out` when its case begins.
 """
 
 from __future__ import annotations
@@ -29,19 +29,19 @@ _SCARCE = {errno.ENOMEM: _MEMORY, errno.EMFILE: "the case used up the descriptor
 
 def main() -> None:
     """Load the target in this fresh interpreter and answer the request."""
-    spec_json, slot_fd, request_fd = sys.argv[1:4]
+    spec_json, slot_fd, ear_fd = sys.argv[1:4]
     kin.die_with_parent()
     slot = wire.Slot(int(slot_fd))
-    request = os.pread(int(request_fd), os.fstat(int(request_fd)).st_size, 0)
-    os.close(int(request_fd))
-    spec = msgspec.json.decode(spec_json, type=AnySpec)
-    carry_out(lambda: make_worker(spec), slot, request)
-
-
-def carry_out(worker: Callable[[], Worker], slot: wire.Slot, request: bytes) -> None:
-    """Answer the request and end the process; exit status 0 says that the answer is whole."""
     slot.hide()
-    _be_killed_first()
+    be_killed_first()
+    spec = msgspec.json.decode(spec_json, type=AnySpec)
+    if wire.called(int(ear_fd)):
+        carry_out(lambda: make_worker(spec), slot)
+
+
+def carry_out(worker: Callable[[], Worker], slot: wire.Slot) -> None:
+    """Answer the request and end the process; exit status 0 says that the answer is whole."""
+    request = slot.take()
     canary = os.open(os.devnull, os.O_RDONLY)
     device = os.fstat(canary).st_rdev
 
@@ -95,7 +95,7 @@ def _causes(error: BaseException) -> Iterator[BaseException]:
         cause = cause.__cause__ or cause.__context__
 
 
-def _be_killed_first() -> None:
+def be_killed_first() -> None:
     """When the machine runs out of memory, the kernel shall choose this process."""
     with contextlib.suppress(OSError), open("/proc/self/oom_score_adj", "wb", buffering=0) as score:
         score.write(b"1000")

@@ -13,6 +13,7 @@ import os
 import signal
 import time
 
+_LIBC = ctypes.CDLL(None)
 _PR_SET_PDEATHSIG = 1
 _PR_SET_CHILD_SUBREAPER = 36
 _PATIENCE = 5.0
@@ -21,30 +22,29 @@ _PATIENCE = 5.0
 
 def die_with_parent() -> None:
     """Have the kernel kill this process when its parent ends."""
-    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
+    _LIBC.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
 
 
 def outlive_parent() -> None:
     """Take `die_with_parent` back."""
-    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, 0, 0, 0, 0)
+    _LIBC.prctl(_PR_SET_PDEATHSIG, 0, 0, 0, 0)
 
 
 def adopt_orphans() -> None:
     """Become the parent of every descendant whose own parent ends."""
-    ctypes.CDLL(None).prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
+    _LIBC.prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
 
 
-def end_orphans() -> None:
-    """Kill and reap every child of this process."""
+def end_orphans(spared: int) -> bool:
+    """Kill and reap every child of this process but ``spared`` (0: every one); whether there were any."""
     deadline = time.monotonic() + _PATIENCE
-    while time.monotonic() < deadline:
-        try:
-            reaped, _ = os.waitpid(-1, os.WNOHANG)
-        except ChildProcessError:
-            return
-        if not reaped:
-            kill(_children())
+    found = False
+    while (orphans := [child for child in _children() if child != spared]) and time.monotonic() < deadline:
+        found = True
+        kill(orphans)
+        if not sum(map(_reap, orphans)):
             time.sleep(0.001)
+    return found
 
 
 def end_family(mark: str) -> None:
@@ -60,6 +60,12 @@ def kill(processes: list[int]) -> None:
     for process in processes:
         with contextlib.suppress(ProcessLookupError, PermissionError):
             os.kill(process, signal.SIGKILL)
+
+
+def _reap(process: int) -> bool:
+    with contextlib.suppress(ChildProcessError):
+        return os.waitpid(process, os.WNOHANG)[0] == process
+    return False
 
 
 def _children() -> list[int]:

@@ -2,8 +2,9 @@
 
     python -m pytest_qnn.run.supervisor SOCKET_FD MODE TIMEOUT ROOT SPEC_JSON
 
-``fork``: the target is loaded here but never initialised, and every child is a fork. ``spawn``: the
-target is loaded in a fresh interpreter per case, for targets that start threads when loaded.
+``fork``: the target is loaded here but never initialised, and every child is a fork, made while the case
+before it runs (see `pytest_qnn.run.offspring`). ``spawn``: the target is loaded in a fresh interpreter per
+case, for targets that start threads when loaded.
 
 What a case can and cannot do to others: a child shares no descriptor, no group of processes and no
 writable memory with the supervisor but its `wire.Slot`; what it leaves behind (processes, files) is
@@ -16,22 +17,22 @@ of a static object would notice) is not seen, and no rule judges it.
 from __future__ import annotations
 
 import contextlib
-import gc
+import functools
 import os
 import resource
-import select
 import signal
 import socket
-import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 
 import msgspec
 
-from pytest_qnn.run import child, kin, wire
+from pytest_qnn.run import kin, wire
+from pytest_qnn.run.offspring import Offspring, fork, spawn
 from pytest_qnn.run.room import Room
-from pytest_qnn.run.worker import AnySpec, Unusable, Worker
+from pytest_qnn.run.settle import settle
+from pytest_qnn.run.worker import AnySpec, Unusable
 from pytest_qnn.run.workers import make_worker
 
 MEMORY_LIMIT = 2 << 30
@@ -43,6 +44,9 @@ counted by this limit; who exhausts the machine with it is the first that the ke
 """
 _STACK_LIMIT = 64 << 20
 """Bytes of the largest stack: an endless recursion must end where ``ulimit -s`` says unlimited, too."""
+
+_TO_BEGIN = 2.0
+"""Seconds after which a waiting child that has not taken its request is lost, and a fresh one is made."""
 
 _REPLY = msgspec.msgpack.Decoder(wire.Reply)
 
@@ -57,9 +61,10 @@ def main() -> None:
     _limit()
     _redirect_standard_streams()
     room = Room(Path(root))
-    serve = _Server(connection, float(timeout), room)
+    server = functools.partial(_Server, connection, float(timeout), room)
     if mode == "spawn":
-        serve(wire.Ready(), lambda slot, request: _spawn(spec_json, room.path, slot, request))
+        # Not ahead: it takes a hundred times longer than the case that it would have to hide behind.
+        server(lambda _: spawn(spec_json, room.path), ahead=False)(wire.Ready())
         return
     try:
         worker = make_worker(spec)
@@ -69,66 +74,95 @@ def main() -> None:
     _take_signals_back()
     ready = wire.Ready(threads=len(os.listdir("/proc/self/task")))
     worker.warm()
-    gc.collect()
-    gc.freeze()
-    serve(ready, lambda slot, request: _fork(worker, connection, room.path, slot, request))
+    settle()
+    # A process with threads is not forked at all: `Sandbox.start` then asks for a spawning supervisor.
+    ahead = ready.threads == 1
+    server(lambda alien: fork(worker, room.path, [connection.fileno(), *alien]), ahead=ahead)(ready)
 
 
-Start = Callable[[wire.Slot, bytes], int]
+Make = Callable[[Iterable[int]], Offspring]
+"""Makes a child. Argument: descriptors that it must not keep."""
 
 
 class _Server:
-    def __init__(self, connection: socket.socket, timeout: float, room: Room) -> None:
+    """Answers requests, one child each.
+
+    With ``ahead`` the child of the next case is made while a case runs. It is used only where that case
+    left things as they were: one that died, or left processes behind, may have done anything to it.
+    """
+
+    def __init__(
+        self, connection: socket.socket, timeout: float, room: Room, make: Make, *, ahead: bool
+    ) -> None:
         self._connection = connection
         self._timeout = timeout
         self._room = room
+        self._make = make
+        self._ahead = ahead
+        self._waiting: Offspring | None = None
 
-    def __call__(self, ready: wire.Ready, start: Start) -> None:
+    def __call__(self, ready: wire.Ready) -> None:
         """Say that the target is loaded, then answer each request until the other end is gone."""
         wire.send(self._connection, msgspec.msgpack.encode(ready), None)
         kin.outlive_parent()
         os.chdir("/")
         try:
             while True:
+                if self._waiting is None:
+                    self._look_ahead(())
                 request = wire.receive(self._connection, None)
-                wire.send(self._connection, msgspec.msgpack.encode(self._answer(start, request)), None)
+                wire.send(self._connection, msgspec.msgpack.encode(self._answer(request)), None)
         except wire.Closed:
             return
         finally:
+            self._dismiss()
             self._room.close()
 
-    def _answer(self, start: Start, request: bytes) -> wire.Reply:
-        self._room.prepare()
-        slot = wire.Slot.make()
-        try:
-            status = self._await(start(slot, request))
-            step, payload = slot.result()
-        finally:
-            slot.close()
-        self._room.prepare()
-        if status is None:
-            return wire.Reply(death="hang", detail=f"no answer within {self._timeout:g} s", step=step)
-        return judge(status, step, payload)
+    def _answer(self, request: bytes) -> wire.Reply:
+        """Have the waiting child carry out the case, or a fresh one where that one was lost."""
+        if len(request) > wire.MAX_REQUEST:
+            return wire.Reply(error=f"the runner itself failed: a request has {len(request)} bytes")
+        waiting, self._waiting = self._waiting, None
+        if waiting:
+            begun, reply = self._carry_out(waiting, request, min(_TO_BEGIN, self._timeout))
+            if begun:
+                return reply
+        _, reply = self._carry_out(self._make(()), request, self._timeout)
+        return reply
 
-    def _await(self, pid: int) -> int | None:
-        """The child's wait status, or None after it had to be killed."""
-        pidfd = os.pidfd_open(pid)
-        try:
-            poll = select.poll()
-            poll.register(pidfd, select.POLLIN)
-            # Nobody waits for the answer any more: the pytest process has closed its end, or is gone.
-            poll.register(self._connection, select.POLLRDHUP)
-            ended = pidfd in dict(poll.poll(self._timeout * 1000))
-        finally:
-            os.close(pidfd)
-        # Also after a good end: nothing that the case started may outlive it.
-        with contextlib.suppress(ProcessLookupError, PermissionError):
-            os.killpg(pid, signal.SIGKILL)
-        if not ended:
-            kin.kill([pid])
-        _, status = os.waitpid(pid, 0)
-        kin.end_orphans()
-        return status if ended else None
+    def _carry_out(self, child: Offspring, request: bytes, to_begin: float) -> tuple[bool, wire.Reply]:
+        """Whether the child began the case (``to_begin``: within how many seconds), and how that ended."""
+        self._room.prepare()
+        child.begin(request)
+        self._look_ahead(child.own())
+        ended = child.ended(to_begin, self._connection) or (
+            child.slot.begun and child.ended(self._timeout - to_begin, self._connection)
+        )
+        status = child.end()
+        begun = child.slot.begun
+        step, payload = child.slot.result()
+        child.slot.close()
+        left_any = kin.end_orphans(self._waiting.pid if self._waiting else 0)
+        self._room.prepare()
+        if ended:
+            reply = judge(status, step, payload)
+        else:
+            reply = wire.Reply(death="hang", detail=f"no answer within {self._timeout:g} s", step=step)
+        if left_any or reply.death or not begun:
+            self._dismiss()
+        return begun, reply
+
+    def _look_ahead(self, alien: Iterable[int]) -> None:
+        """Make the next child while nobody waits for it."""
+        if self._ahead:
+            with contextlib.suppress(OSError):  # no room for it now: then it is made when it is needed
+                self._waiting = self._make(alien)
+
+    def _dismiss(self) -> None:
+        if self._waiting is not None:
+            self._waiting.end()
+            self._waiting.slot.close()
+            self._waiting = None
 
 
 def judge(status: int, step: int, payload: bytes | None) -> wire.Reply:
@@ -155,42 +189,6 @@ def signal_name(number: int) -> str:
     return f"signal {number}"
 
 
-def _fork(worker: Worker, connection: socket.socket, room: Path, slot: wire.Slot, request: bytes) -> int:
-    pid = os.fork()
-    if pid:
-        with contextlib.suppress(OSError):  # whoever is first; the child may have gone already
-            os.setpgid(pid, pid)
-        return pid
-    try:
-        os.setpgid(0, 0)
-        kin.die_with_parent()
-        connection.close()
-        os.chdir(room)
-        gc.disable()
-        child.carry_out(lambda: worker, slot, request)
-    finally:
-        # Not even our own failure may run the supervisor's code in the child.
-        os._exit(child.FAILED)
-
-
-def _spawn(spec_json: str, room: Path, slot: wire.Slot, request: bytes) -> int:
-    request_fd = os.memfd_create("pytest-qnn-request")
-    try:
-        os.pwrite(request_fd, request, 0)
-        command = [sys.executable, "-m", "pytest_qnn.run.child", spec_json]
-        process = subprocess.Popen(
-            [*command, str(slot.fileno()), str(request_fd)],
-            pass_fds=(slot.fileno(), request_fd),
-            start_new_session=True,
-            cwd=room,
-        )
-    finally:
-        os.close(request_fd)
-    # The status is collected by _await; Popen must not want it too.
-    process.returncode = 0
-    return process.pid
-
-
 def _limit() -> None:
     """Limits that the children inherit; a stricter one of the user's stays."""
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
@@ -209,8 +207,12 @@ def _redirect_standard_streams() -> None:
 
 
 def _take_signals_back() -> None:
-    """Undo what loading the target may have done: who ignores SIGCHLD never learns how a child ended."""
+    """Undo what loading the target may have done.
+
+    Who ignores SIGCHLD never learns how a child ended; who does not ignore SIGPIPE dies with it.
+    """
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+    signal.signal(signal.SIGPIPE, signal.SIG_IGN)
     signal.pthread_sigmask(signal.SIG_SETMASK, ())
 
 

@@ -22,9 +22,13 @@ _SLOT_SIZE = (256 << 20) - (128 << 10)
 """Bytes mapped for a child's answer. Not the size of any memory that a case would look for."""
 MAX_ANSWER = _SLOT_SIZE - 16
 """Bytes of the largest answer of a child."""
+MAX_REQUEST = MAX_ANSWER - 8
+"""Bytes of the largest request that a child can be given."""
 MAX_MESSAGE = 256 << 20
 """Bytes of the largest message that is accepted."""
 _MAX_STEPS = 1 << 20
+_WAITING = -2
+"""In place of a step: the child has not taken its request."""
 
 _LENGTH = struct.Struct("<Q")
 
@@ -103,12 +107,21 @@ def _left(deadline: float | None) -> float | None:
     return None if deadline is None else max(0.001, deadline - time.monotonic())
 
 
-class Slot:
-    """A piece of shared memory in which a child leaves its progress and its reply.
+def called(ear: int) -> bool:
+    """Child: wait until its request is in its slot; False if there will be none, or nobody to want it."""
+    try:
+        return bool(os.read(ear, 1))
+    finally:
+        os.close(ear)
 
-    Layout: 8 bytes step (signed), 8 bytes length of the reply (0: none yet), then the reply. Memory
-    rather than a pipe: nothing can block on it, and a grandchild that keeps it delays nobody. A child
-    needs no descriptor for it (see `hide`), so that none can be closed or written to by the target.
+
+class Slot:
+    """A piece of shared memory in which a child finds its request and leaves its progress and its reply.
+
+    Layout: 8 bytes step (signed), 8 bytes length of the reply (0: none yet), then the reply; until then
+    the request is in its place, behind its own length. Memory rather than a pipe: nothing can block
+    on it, and a grandchild that keeps it delays nobody. A child needs no descriptor for it (see `hide`), so
+    that none can be closed or written to by the target.
 
     Raises:
         OSError: the memory cannot be mapped.
@@ -134,16 +147,45 @@ class Slot:
         # A file that shrank would kill the supervisor when it looks.
         fcntl.fcntl(fd, fcntl.F_ADD_SEALS, fcntl.F_SEAL_SHRINK)
         slot = cls(fd)
-        slot.step(-1)
+        slot.step(_WAITING)
         return slot
 
     def fileno(self) -> int:
         """The descriptor, to hand the slot on to another process."""
         return self._fd
 
+    def keep(self) -> None:
+        """Supervisor: hand the slot on to no later child. The one that has it keeps it."""
+        os.close(self._fd)
+        self._fd = -1
+        libc.madvise(self._address, _SLOT_SIZE, libc.MADV_DONTFORK)
+
+    def ask(self, request: bytes) -> None:
+        """Supervisor: leave the request.
+
+        Raises:
+            ValueError: it is larger than MAX_REQUEST.
+        """
+        if len(request) > MAX_REQUEST:
+            raise ValueError(f"the request has {len(request)} bytes, more than {MAX_REQUEST}")
+        whole = _LENGTH.pack(len(request)) + request
+        ctypes.memmove(self._address + self._HEADER.size, whole, len(whole))
+
     def hide(self) -> None:
         """Child: close the descriptor; the memory stays."""
         os.close(self._fd)
+
+    def take(self) -> bytes:
+        """Child: the request. From now on the case has begun."""
+        (length,) = _LENGTH.unpack_from(self._memory, self._HEADER.size)
+        self.step(-1)
+        return ctypes.string_at(self._address + self._HEADER.size + _LENGTH.size, length)
+
+    @property
+    def begun(self) -> bool:
+        """Supervisor: the child has taken its request."""
+        step: int = self._HEADER.unpack_from(self._memory, 0)[0]
+        return step != _WAITING
 
     def step(self, index: int) -> None:
         """Child: step ``index`` begins."""
@@ -171,4 +213,5 @@ class Slot:
     def close(self) -> None:
         """Unmap and close."""
         libc.munmap(self._address, _SLOT_SIZE)
-        os.close(self._fd)
+        if self._fd >= 0:
+            os.close(self._fd)
