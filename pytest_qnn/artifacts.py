@@ -16,10 +16,18 @@ import msgspec
 import numpy as np
 import pytest
 
-from pytest_qnn.casefile import NAME, SCHEMA, AnyCaseFile, DelegateCaseFile, MemoryCaseFile, encode
+from pytest_qnn.casefile import (
+    NAME,
+    SCHEMA,
+    AnyCaseFile,
+    DelegateCaseFile,
+    PluginCaseFile,
+    ScriptCaseFile,
+    encode,
+    with_case,
+)
 from pytest_qnn.cases.data import inputs_of
 from pytest_qnn.cases.delegate import DelegateCase
-from pytest_qnn.cases.memory import MemoryCase
 from pytest_qnn.cases.model import emit
 from pytest_qnn.options import Options
 from pytest_qnn.report import failure, files
@@ -33,7 +41,7 @@ CONTENTS = {
     NAME: "the case and its target, as data",
     "model.tflite": "the graph of the case as a model",
     "inputs.npz": "the contents of its inputs, by tensor name",
-    "command.txt": "the command that judges the case again",
+    "command.txt": "the command that judges the case again, from any working directory",
 }
 _TOOLS = ("pytest-qnn", "msgspec", "numpy")
 
@@ -46,15 +54,19 @@ def keep(session: Session, target: Target[Any, Any], verdict: Verdict) -> Verdic
     home = _project(session.config) / HOME
     folder = home / slug(target.subject, verdict.target, options) / verdict.rule
     shown = _relative(folder, session.config.invocation_params.dir)
-    verdict = msgspec.structs.replace(verdict, replay=shlex.join(["pytest", "--qnn-replay", shown, *options]))
+    verdict = msgspec.structs.replace(verdict, replay=_command(shown, options))
     try:
         content = _content(session, target, verdict, options)
         folder.parent.mkdir(parents=True, exist_ok=True)
         files.replace(home / ".gitignore", b"*\n")
-        _write(folder, _files(session, content, verdict))
+        _write(folder, _files(session, content, verdict, _command(str(folder), options)))
     except (OSError, UnicodeError) as error:
         return msgspec.structs.replace(verdict, replay=f"# the case could not be written: {error}")
     return verdict
+
+
+def _command(folder: str, options: tuple[str, ...]) -> str:
+    return shlex.join(["pytest", "--qnn-replay", folder, *options])
 
 
 def _content(
@@ -78,17 +90,22 @@ def _content(
         "where": finding.where,
         "picture": finding.picture,
     }
-    if target.subject == "memory":
-        return MemoryCaseFile(**common, case=msgspec.json.decode(finding.case, type=MemoryCase))
-    return DelegateCaseFile(**common, case=msgspec.json.decode(finding.case, type=DelegateCase))
+    return with_case(target.subject, finding.case, common)
 
 
-def _files(session: Session, content: AnyCaseFile, verdict: Verdict) -> dict[str, bytes]:
+def _files(session: Session, content: AnyCaseFile, verdict: Verdict, command: str) -> dict[str, bytes]:
     """The folder's files by name."""
-    made = {NAME: encode(content), "command.txt": f"{verdict.replay}\n".encode()}
+    made = {NAME: encode(content), "command.txt": f"{command}\n".encode()}
     if isinstance(content, DelegateCaseFile):
         made |= {"model.tflite": emit(content.case.graph), "inputs.npz": _inputs(content.case)}
+    elif isinstance(content, PluginCaseFile):
+        made["model.tflite"] = emit(content.case.graph)
+    elif isinstance(content, ScriptCaseFile):
+        made |= {f"model{number}.tflite": emit(graph) for number, graph in enumerate(content.case.graphs)}
     described = {name: text for name, text in CONTENTS.items() if name in made}
+    described |= {
+        name: f"graph {name[5:-7]} of the case as a model" for name in made if name[5:-7].isdecimal()
+    }
     made["README.txt"] = failure.readme(verdict, session.seed, content.provenance, described).encode()
     return made
 

@@ -6,11 +6,14 @@ import datetime
 import signal
 import threading
 from types import FrameType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from pytest_qnn.session import Session
+
+if TYPE_CHECKING:
+    from pytest_qnn.rules.rule import Subject
 
 
 class Gatherer:
@@ -19,6 +22,8 @@ class Gatherer:
     def __init__(self, session: Session) -> None:
         self.session = session
         self._checked = False
+        self._interrupted: set[str] = set()
+        """Ids of workers that were interrupted, not killed."""
         self._problems: list[str] = []
 
     def pytest_sessionstart(self) -> None:
@@ -50,16 +55,32 @@ class Gatherer:
         self.session.close()
 
     @pytest.hookimpl(optionalhook=True)
-    def pytest_handlecrashitem(self, crashitem: str) -> None:
-        """Enter the verdict on a rule whose worker died, which cannot send one itself."""
+    def pytest_testnodedown(self, node: Any, error: object) -> None:
+        """Remember which workers end because the user wants them to."""
+        if error == "keyboard-interrupt":
+            self._interrupted.add(node.gateway.id)
+
+    @pytest.hookimpl(optionalhook=True)
+    def pytest_handlecrashitem(self, crashitem: str, report: Any) -> None:
+        """Enter the verdict on a rule whose worker died, which cannot send one itself.
+
+        A worker that was interrupted has not judged its rule, and nobody is to blame for that.
+        """
         rule = self.session.rule_of_test(crashitem)
-        if rule is None:
+        if rule is None or report.node.gateway.id in self._interrupted:
             return
         from pytest_qnn.judging import broken
+        from pytest_qnn.report import failure
         from pytest_qnn.verdict import Outcome
 
-        reason = "the target ended the test process; --qnn-sandbox=fork or spawn finds the case"
-        self.session.take(broken(self.session, rule, Outcome.CRASH, reason))
+        verdict = broken(self.session, rule, Outcome.CRASH, self._why_died(rule.subject))
+        report.longrepr = f"{report.longrepr}\n{failure.text(verdict, self.session.seed)}"
+        self.session.take(verdict)
+
+    def _why_died(self, subject: Subject) -> str:
+        if self.session.isolated(subject):
+            return "the worker process was killed while it judged the rule, from outside or by the target"
+        return "the target ended the test process; --qnn-sandbox=fork or spawn finds the case"
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
         """Take the verdicts out of a test's report."""
@@ -76,8 +97,12 @@ class Gatherer:
             self.session.take(verdict)
         self.session.replayed += msgspec.convert(replayed, list[Replayed])
 
+    @pytest.hookimpl(tryfirst=True)
     def pytest_sessionfinish(self, session: pytest.Session, exitstatus: int) -> None:
-        """Close the targets and write the reports; of an interrupted run too, as incomplete."""
+        """Close the targets and write the reports; of an interrupted run too, as incomplete.
+
+        First of all plugins: pytest-xdist waits for its workers here, and who is terminated has little time.
+        """
         self.session.close()
         options = self.session.options
         refused = exitstatus == pytest.ExitCode.USAGE_ERROR

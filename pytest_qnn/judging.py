@@ -94,7 +94,16 @@ def judge_or_explain(session: Session, item: pytest.Item, rule_id: str) -> None:
 def record(item: pytest.Item, verdict: Verdict) -> None:
     """Keep the verdict with the test: for its report (across processes) and as JUnit properties."""
     item.stash.setdefault(VERDICTS, []).append(msgspec.to_builtins(verdict))
-    item.user_properties += [
+    item.user_properties += properties(verdict)
+
+
+def properties(verdict: Verdict) -> list[tuple[str, object]]:
+    """What JUnit files say of a verdict: what each has, then what only some have.
+
+    ``flaky`` is the rate of a case that does not always fail, ``reason`` says why there is neither a pass nor
+    a finding, and ``replay`` is the command that judges the minimal case again.
+    """
+    always = [
         ("rule", verdict.rule),
         ("level", verdict.level.value),
         ("target", verdict.target),
@@ -102,6 +111,8 @@ def record(item: pytest.Item, verdict: Verdict) -> None:
         ("examples", str(verdict.examples)),
         ("examined", str(verdict.examined)),
     ]
+    some = [("flaky", verdict.flaky), ("reason", verdict.reason), ("replay", verdict.replay)]
+    return [*always, *(pair for pair in some if pair[1])]
 
 
 def conclude(verdict: Verdict, run_seed: int, *, strict: bool) -> None:

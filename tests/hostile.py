@@ -160,6 +160,11 @@ def third_process(note: Path) -> Deed:
     )
 
 
+def noted(note: Path) -> Deed:
+    """Do nothing, but for a byte in the file ``note`` each time."""
+    return Deed(f'int f = open("{note}", O_CREAT | O_APPEND | O_WRONLY, 0600); write(f, "x", 1); close(f);')
+
+
 DEEDS = DEATHS | SURVIVED
 
 
@@ -197,15 +202,26 @@ def resident() -> int:
     return int(pages) * resource.getpagesize()
 
 
+def children() -> list[int]:
+    """Child processes of this process, dead ones that nobody has waited for included."""
+    return [
+        int(word) for path in Path("/proc/self/task").glob("*/children") for word in path.read_text().split()
+    ]
+
+
 def relatives(temporary: str) -> list[int]:
     """Processes of supervisors that began with a TMPDIR below the folder ``temporary``."""
-    entry = f"TMPDIR={temporary}/pytest-qnn-".encode()
+    return began_with(f"TMPDIR={temporary}/pytest-qnn-")
+
+
+def began_with(entry: str) -> list[int]:
+    """Processes that began with an entry of the environment that starts with ``entry`` (``NAME=value``)."""
     found = []
     for path in Path("/proc").glob("[0-9]*/environ"):
         try:
             words = path.read_bytes().split(b"\0")
         except OSError:
             continue
-        if any(word.startswith(entry) for word in words):
+        if any(word.startswith(entry.encode()) for word in words):
             found.append(int(path.parent.name))
     return found

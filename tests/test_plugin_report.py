@@ -2,7 +2,9 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import signal
+import sys
 import xml.etree.ElementTree as ET
 from html.parser import HTMLParser
 from pathlib import Path
@@ -12,6 +14,7 @@ import fake_suite
 import pytest
 
 from pytest_qnn.report import failure, files, terminal
+from pytest_qnn.trace import Death, MemoryTrace
 
 pytestmark = pytest.mark.usefixtures("fakes")
 
@@ -95,17 +98,63 @@ def test_the_summary_has_no_colour_codes_when_not_on_a_terminal(pytester: pytest
     assert "\x1b" not in run(pytester, ("REG-01", "REG-02")).stdout.str()
 
 
+def junit(rule_id: str) -> dict[str | None, str | None]:
+    tests = {case.get("name"): case for case in ET.parse("out.xml").iter("testcase")}
+    test = tests[f"test_{rule_id.lower().replace('-', '_')}"]
+    return {one.get("name"): one.get("value") for one in test.iter("property")}
+
+
 def test_junit_properties_carry_the_verdict(pytester: pytest.Pytester) -> None:
-    run(pytester, ("REG-02",), "--junitxml=out.xml")
-    found = {one.get("name"): one.get("value") for one in ET.parse("out.xml").iter("property")}
-    assert found == {
+    run(pytester, ("REG-01", "REG-02", "REG-06"), "--junitxml=out.xml", "--qnn-report=out.json")
+    always = {"level": "MUST", "target": "reference", "examined": "0"}
+    rules = {rule["id"]: rule for rule in report()["targets"][0]["rules"]}
+    assert junit("REG-01") == always | {
+        "rule": "REG-01",
+        "verdict": "pass",
+        "examples": "1",
+        "examined": "1",
+    }
+    assert junit("REG-02") == always | {
         "rule": "REG-02",
-        "level": "MUST",
-        "target": "reference",
         "verdict": "fail",
         "examples": "3",
-        "examined": "0",
+        "replay": rules["REG-02"]["replay"],
     }
+    assert junit("REG-06") == always | {
+        "rule": "REG-06",
+        "verdict": "unsupported",
+        "examples": str(rules["REG-06"]["examples"]),
+        "reason": "the key answers 1000",
+    }
+
+
+class EveryOther(fake_suite.FakeTarget):
+    """Dies in every second case."""
+
+    runs = 0
+
+    def run(self, case: Any) -> MemoryTrace:  # noqa: ARG002 - it dies whatever the case
+        self.runs += 1
+        return MemoryTrace(death=Death("signal", "SIGSEGV") if self.runs % 2 else None)
+
+
+def test_a_flake_is_called_one_everywhere(pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch) -> None:
+    flaky = EveryOther("memory", "reference", ())
+    monkeypatch.setattr(sys.modules["pytest_qnn.run.targets"], "open_memory_target", lambda *_: flaky)
+    result = run(
+        pytester, ("REG-01",), "--junitxml=out.xml", "--qnn-report=out.json", "--qnn-report=out.html"
+    )
+    (rule,) = report()["targets"][0]["rules"]
+    assert rule["verdict"] == "crash"
+    assert re.fullmatch("failed [1-5] of 6 runs", rule["flaky"])
+    assert junit("REG-01")["flaky"] == rule["flaky"]
+    result.stdout.fnmatch_lines(
+        [
+            f"  flaky     the minimal case {rule['flaky']}",
+            f"REG-01 MUST crash (flaky: {rule['flaky']}): *",
+        ]
+    )
+    assert f"flaky: the minimal case {rule['flaky']}" in Path("out.html").read_text()
 
 
 def test_an_interrupted_run_leaves_an_incomplete_report(pytester: pytest.Pytester) -> None:
@@ -125,11 +174,11 @@ def test_a_terminated_run_leaves_an_incomplete_report(
     pytester: pytest.Pytester, spread: tuple[str, ...], main: str
 ) -> None:
     # The pause lets the main process receive the first verdict.
-    stop = f"def test_stop(): time.sleep(1); os.kill({main}, signal.SIGTERM); time.sleep(20)\n"
+    stop = f"def test_stop(): time.sleep(1); os.kill({main}, signal.SIGTERM); time.sleep(90)\n"
     parts = ("import os, signal, time", fake_suite.suite("REG-01"), stop, fake_suite.suite("REG-06"))
     pytester.makepyfile(test_rules="\n".join(parts))
     options = ("-p", "fake_suite", "--qnn-report=out.json", *spread)
-    result = pytester.runpytest_subprocess(*options, timeout=15)
+    result = pytester.runpytest_subprocess(*options, timeout=60)
     assert result.ret == pytest.ExitCode.INTERRUPTED
     assert (report()["complete"], report()["not_judged"]) == (False, ["REG-06"])
     assert [rule["id"] for rule in report()["targets"][0]["rules"]] == ["REG-01"]

@@ -115,15 +115,28 @@ def test_the_readme_names_every_file_and_the_target(
     assert all(value in text for value in content_of(folder)["provenance"].values())
 
 
-def test_the_folder_holds_the_command_that_replays_it(pytester: pytest.Pytester) -> None:
-    result = run(pytester, ("REG-02",))
-    command = (finding(pytester, "REG-02") / "command.txt").read_text().strip()
-    result.stdout.fnmatch_lines([f"  replay    {command}"])
+def replay(pytester: pytest.Pytester, command: str) -> None:
     program, *arguments = command.split()
     assert program == "pytest"
     replayed = pytester.runpytest_inprocess(*arguments)
     replayed.stdout.fnmatch_lines(["REG-02 on reference: STILL FAILS: *"])
     replayed.assert_outcomes(failed=1, deselected=replayed.parseoutcomes()["deselected"])
+
+
+def test_the_command_that_is_shown_replays_the_case_from_here(pytester: pytest.Pytester) -> None:
+    lines = run(pytester, ("REG-02",)).outlines
+    (command,) = (line.split(maxsplit=1)[1] for line in lines if line.startswith("  replay "))
+    assert str(pytester.path) not in command
+    replay(pytester, command)
+
+
+def test_the_command_in_the_folder_replays_the_case_from_anywhere(
+    pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run(pytester, ("REG-02",))
+    command = (finding(pytester, "REG-02") / "command.txt").read_text()
+    monkeypatch.chdir(pytester.mkdir("elsewhere"))
+    replay(pytester, command)
 
 
 def test_a_new_finding_replaces_the_folder_of_the_old_one(pytester: pytest.Pytester) -> None:

@@ -1,0 +1,28 @@
+"""A pytest plugin (``-p kill_worker``): pytest-xdist's first worker is killed in the middle of a rule."""
+
+from __future__ import annotations
+
+import os
+import signal
+from typing import Any
+
+import pytest
+
+from pytest_qnn.run import targets
+
+IN_THE_MIDDLE = 20
+"""The case that the worker does not come back from: beyond a rule's first, whichever rule it is."""
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    if getattr(config, "workerinput", {}).get("workerid") != "gw0":
+        return
+    run, cases = targets.MemoryTarget.run, []
+
+    def dying(self: targets.MemoryTarget, case: Any) -> Any:
+        cases.append(case)
+        if len(cases) == IN_THE_MIDDLE:
+            os.kill(os.getpid(), signal.SIGKILL)
+        return run(self, case)
+
+    pytest.MonkeyPatch().setattr(targets.MemoryTarget, "run", dying)

@@ -1,0 +1,207 @@
+"""The conformance suite against targets of which only one thing is wrong: nothing but that is lost."""
+
+from __future__ import annotations
+
+import shlex
+import subprocess
+import sys
+import xml.etree.ElementTree as ET
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pytest
+from hostile import DEATHS, SURVIVED, THIRD_CALL, THROWN, Deed, noted, third_process
+from hostile_suite import Judged, check_nothing_is_lost, check_the_rest_is_judged, suite
+from hostile_targets import hostile_backend, hostile_delegate
+
+from pytest_qnn import native
+
+HIT = {"memory": "EXE-02", "delegate": "PART-11"}
+"""A rule of each half whose cases come to the deed."""
+NARROW = "exe_02 or reg_04 or part_11 or num_02"
+"""These, and one of each half whose cases do not."""
+MANY = "exe or reg_04 or det or part_15 or num_02"
+
+DEADLY = (
+    "segv",
+    "abort",
+    "bus",
+    "fpe",
+    "stack-overflow",
+    "exit-0",
+    "exit-3",
+    "exit-in-destructor",
+    "deaf-loop",
+    "loop-with-the-gil",
+    "close-descriptors",
+    "allocate",
+)
+HARMLESS = (
+    "gigabyte-of-stdout",
+    "grandchild",
+    "sleeping-threads",
+    "signals",
+    "remove-folder",
+    "float-environment",
+    "corruption-seen-at-exit-only",
+)
+REPLAYED = ("segv", "close-descriptors", "deaf-loop")
+LIMITS = {"deaf-loop": 0.5, "loop-with-the-gil": 0.5}
+"""Seconds for a case, where many of them are spent; else far more than any case takes."""
+
+
+class Bench(NamedTuple):
+    """Where hostile libraries are built and judged."""
+
+    folder: Path
+    reference: Path
+
+    def judge(self, name: str, deed: Deed, only: str = NARROW) -> Judged:
+        folder = self.folder / name
+        folder.mkdir()
+        libraries = self.folder / f"{name}-libraries"
+        libraries.mkdir()
+        backend = hostile_backend(libraries, self.reference, deed)
+        options = (f"--qnn-backend={backend}", f"--tflite-delegate={hostile_delegate(libraries, deed)}")
+        limit = f"--qnn-timeout={LIMITS.get(name, 10)}"
+        return suite(folder, *options, limit, "--junitxml=out.xml", "--qnn-report=out.html", only=only)
+
+    def calm(self, name: str, only: str = NARROW) -> Judged:
+        """The same on a target that only notes when it would do the deed."""
+        judged = self.judge(name, noted(self.folder / name / "note"), only)
+        assert {rule["verdict"] for rule in judged.rules.values()} <= {"pass", "unsupported"}
+        return judged
+
+
+@pytest.fixture(scope="module")
+def bench(tmp_path_factory: pytest.TempPathFactory) -> Bench:
+    folder = tmp_path_factory.mktemp("hostile")
+    return Bench(folder, native.build(folder / "reference").backend)
+
+
+@pytest.fixture(scope="module")
+def calm(bench: Bench) -> Judged:
+    judged = bench.calm("calm")
+    assert judged.came == set(HIT.values())
+    check_nothing_is_lost(judged, judged)
+    return judged
+
+
+def dies_of(rule: dict[str, Any], deed: Deed) -> None:
+    assert rule["verdict"] == ("hang" if deed.kind == "hang" else "crash")
+    assert deed.detail in rule["violation"]["seen"]
+    assert rule["flaky"] == ""
+
+
+@pytest.mark.parametrize("name", DEADLY)
+def test_a_deadly_deed_costs_the_rules_that_it_hits_and_no_other(
+    bench: Bench, calm: Judged, name: str
+) -> None:
+    deed = DEATHS[name]
+    if deed.kind == "hang":
+        deed = deed._replace(detail="no answer within 0.5 s")
+    judged = bench.judge(name, deed)
+    check_nothing_is_lost(judged, calm)
+    check_the_rest_is_judged(judged, calm, calm.came)
+    for rule_id in HIT.values():
+        dies_of(judged.rules[rule_id], deed)
+    if name in REPLAYED:
+        assert replays(judged) == dict.fromkeys(HIT.values(), "STILL FAILS")
+
+
+def test_an_exception_through_the_c_interface_costs_no_other_rule(bench: Bench, calm: Judged) -> None:
+    deed = THROWN["throw-an-exception"]
+    judged = bench.judge("throw", deed)
+    check_nothing_is_lost(judged, calm)
+    check_the_rest_is_judged(judged, calm, calm.came)
+    dies_of(judged.rules[HIT["memory"]], deed._replace(detail="SIGABRT"))
+    # The runtime's Python wrapper catches it, past frames of the interpreter, which dies of that.
+    dies_of(judged.rules[HIT["delegate"]], deed._replace(detail="SIGSEGV"))
+
+
+@pytest.mark.parametrize("name", HARMLESS)
+def test_a_deed_that_changes_its_process_only_costs_nothing(bench: Bench, calm: Judged, name: str) -> None:
+    judged = bench.judge(name, SURVIVED[name])
+    check_nothing_is_lost(judged, calm)
+    check_the_rest_is_judged(judged, calm, set())
+
+
+def test_garbage_in_every_descriptor_reaches_shared_memory_and_nothing_else(
+    bench: Bench, calm: Judged
+) -> None:
+    judged = bench.judge("garbage", SURVIVED["garbage-everywhere"])
+    check_nothing_is_lost(judged, calm)
+    check_the_rest_is_judged(judged, calm, {HIT["memory"]})
+    rule = judged.rules[HIT["memory"]]
+    assert (rule["verdict"], rule["flaky"]) == ("fail", "")
+    assert rule["violation"]["seen"].startswith("at byte 0: ")
+
+
+def test_the_whole_suite_on_a_target_that_dies_of_the_third_call(bench: Bench) -> None:
+    calm = bench.calm("calm-whole", only="")
+    judged = bench.judge("third-call", THIRD_CALL, only="")
+    check_nothing_is_lost(judged, calm)
+    died = {name for name, rule in judged.rules.items() if rule["verdict"] == "crash"}
+    assert died <= calm.came
+    check_the_rest_is_judged(judged, calm, died)
+    assert died
+    for name in died:
+        dies_of(judged.rules[name], Deed("", "signal", "SIGABRT"))
+        assert_minimal_for_three_calls(judged.rules[name]["case"])
+
+
+def assert_minimal_for_three_calls(case: dict[str, Any]) -> None:
+    if "steps" in case:
+        assert [step["do"] for step in case["steps"]].count("execute") == 3
+        return
+    operators = [node["op"] for node in case["graph"]["nodes"]]
+    invokes = case.get("invokes", 1)
+    assert set(operators) == {"MUL"}
+    assert (len(operators) - 1) * invokes < 3 <= len(operators) * invokes
+
+
+def replays(judged: Judged) -> dict[str, str]:
+    """By rule, what replaying each finding of the run gives, started in another folder."""
+    elsewhere = judged.folder / "elsewhere"
+    elsewhere.mkdir()
+    found = {}
+    for path in sorted(judged.folder.glob(".pytest-qnn/*/*/command.txt")):
+        program, *arguments = shlex.split(path.read_text())
+        assert program == "pytest"
+        command = [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", *arguments]
+        ended = subprocess.run(
+            command, cwd=elsewhere, capture_output=True, text=True, timeout=60, check=False
+        )
+        lines = [line for line in ended.stdout.splitlines() if line.startswith(f"{path.parent.name} on ")]
+        found[path.parent.name] = lines[0].split(": ")[1] if lines else ended.stdout + ended.stderr
+    assert list(elsewhere.iterdir()) == []
+    return found
+
+
+def test_a_target_that_dies_one_time_in_three_is_flaky_everywhere(bench: Bench) -> None:
+    calm = bench.calm("calm-many", only=MANY)
+    judged = bench.judge("one-in-three", third_process(bench.folder / "one-in-three" / "note"), only=MANY)
+    check_nothing_is_lost(judged, calm)
+    check_the_rest_is_judged(judged, calm, calm.came)
+    often = {name for name, times in calm.deeds.items() if times >= 3}
+    assert often
+    assert {judged.rules[name]["verdict"] for name in often} == {"crash"}
+    flaky = {name: rule["flaky"] for name, rule in judged.rules.items() if rule["flaky"]}
+    page = (judged.folder / "out.html").read_text()
+    properties = junit(judged.folder / "out.xml")
+    assert flaky
+    for name, rate in flaky.items():
+        rule = judged.rules[name]
+        assert rule["verdict"] == "crash"
+        assert f"{name} {rule['level']} crash (flaky: {rate}): " in judged.output
+        assert f"the minimal case {rate}" in page.partition(f'id="{name}"')[2].partition("</tr>")[0]
+        assert properties[name]["flaky"] == rate
+
+
+def junit(path: Path) -> dict[str, dict[str, str]]:
+    """The properties of each rule's test."""
+    found = {}
+    for case in ET.parse(path).iter("testcase"):
+        pairs = {one.get("name", ""): one.get("value", "") for one in case.iter("property")}
+        found[pairs["rule"]] = pairs
+    return found
