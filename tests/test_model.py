@@ -8,9 +8,11 @@ import numpy as np
 import pytest
 import tflite
 from hypothesis import given, settings
+from hypothesis import strategies as st
 
+from pytest_qnn.cases import control_graphs
 from pytest_qnn.cases.graph import Graph, Node, Tensor
-from pytest_qnn.cases.graphs import graphs
+from pytest_qnn.cases.graphs import OPS, graphs
 from pytest_qnn.cases.model import emit
 
 RUNTIMES = [name for name in ("tflite_runtime", "ai_edge_litert") if importlib.util.find_spec(name)]
@@ -18,6 +20,8 @@ TYPES = {
     "float32": tflite.TensorType.FLOAT32,
     "int32": tflite.TensorType.INT32,
     "int8": tflite.TensorType.INT8,
+    "bool": tflite.TensorType.BOOL,
+    "resource": tflite.TensorType.RESOURCE,
 }
 ACTIVATIONS = {
     "NONE": tflite.ActivationFunctionType.NONE,
@@ -36,6 +40,12 @@ OPTIONS = {
     "MEAN": "ReducerOptions",
     "FULLY_CONNECTED": "FullyConnectedOptions",
     "CONV_2D": "Conv2DOptions",
+    "LESS": "LessOptions",
+    "IF": "IfOptions",
+    "WHILE": "WhileOptions",
+    "VAR_HANDLE": "VarHandleOptions",
+    "READ_VARIABLE": "ReadVariableOptions",
+    "ASSIGN_VARIABLE": "AssignVariableOptions",
 }
 
 
@@ -54,8 +64,9 @@ def options_of(operator: Any, name: str) -> Any:
     return options
 
 
-def check_tensor(model: Any, seen: Any, tensor: Tensor, index: int) -> None:
-    assert seen.Name() == f"t{index}".encode()
+def check_tensor(model: Any, seen: Any, tensor: Tensor, index: int, prefix: str = "") -> None:
+    assert seen.Name() == f"{prefix}t{index}".encode()
+    assert tuple(listed(seen.ShapeSignatureAsNumpy())) == tensor.signature
     assert tuple(listed(seen.ShapeAsNumpy())) == tensor.shape
     assert seen.Type() == TYPES[tensor.dtype]
     assert not seen.IsVariable()
@@ -73,7 +84,9 @@ def check_tensor(model: Any, seen: Any, tensor: Tensor, index: int) -> None:
 
 def check_operator(model: Any, seen: Any, node: Node) -> None:
     code = model.OperatorCodes(seen.OpcodeIndex())
-    assert code.BuiltinCode() == code.DeprecatedBuiltinCode() == getattr(tflite.BuiltinOperator, node.op)
+    number = getattr(tflite.BuiltinOperator, node.op)
+    # The old field has one byte; greater numbers are 127 there (schema.fbs, OperatorCode).
+    assert (code.BuiltinCode(), code.DeprecatedBuiltinCode()) == (number, min(number, 127))
     assert tuple(listed(seen.InputsAsNumpy())) == node.inputs
     assert tuple(listed(seen.OutputsAsNumpy())) == node.outputs
     if node.op not in OPTIONS:
@@ -87,6 +100,12 @@ def check_operator(model: Any, seen: Any, node: Node) -> None:
         assert options.Axis() == node.axis
     if node.op == "MEAN":
         assert options.KeepDims() == node.keep_dims
+    if node.op == "IF":
+        assert (options.ThenSubgraphIndex(), options.ElseSubgraphIndex()) == node.subgraphs
+    if node.op == "WHILE":
+        assert (options.CondSubgraphIndex(), options.BodySubgraphIndex()) == node.subgraphs
+    if node.op == "VAR_HANDLE":
+        assert (options.Container(), options.SharedName()) == (b"", node.variable.encode())
     if node.op == "CONV_2D":
         assert options.Padding() == (tflite.Padding.SAME if node.same_padding else tflite.Padding.VALID)
         assert (options.StrideH(), options.StrideW()) == node.stride
@@ -109,6 +128,58 @@ def test_an_independent_schema_library_reads_back_what_was_emitted(graph: Graph)
     assert subgraph.OperatorsLength() == len(graph.nodes)
     for index, node in enumerate(graph.nodes):
         check_operator(model, subgraph.Operators(index), node)
+
+
+KINDS = (control_graphs.dynamic, control_graphs.looping, control_graphs.branching, control_graphs.stateful)
+CHOICES = (("float32", OPS["float32"]), ("int8", OPS["int8"]))
+
+
+@settings(deadline=None, max_examples=100)
+@given(st.sampled_from(KINDS), st.binary(min_size=44, max_size=44))
+def test_subgraphs_and_variables_are_read_back_too(kind: Any, data: bytes) -> None:
+    graph = kind(control_graphs.Bytes.of(data), CHOICES)
+    model = read(graph)
+    assert model.SubgraphsLength() == 1 + len(graph.subgraphs)
+    for number, part in enumerate((graph, *graph.subgraphs)):
+        subgraph = model.Subgraphs(number)
+        assert subgraph.Name() == (f"sub{number}".encode() if number else b"main")
+        assert tuple(listed(subgraph.InputsAsNumpy())) == part.inputs
+        assert tuple(listed(subgraph.OutputsAsNumpy())) == part.outputs
+        for index, tensor in enumerate(part.tensors):
+            check_tensor(model, subgraph.Tensors(index), tensor, index, f"s{number}" if number else "")
+        for index, node in enumerate(part.nodes):
+            check_operator(model, subgraph.Operators(index), node)
+
+
+def test_control_edges_are_metadata_of_varints() -> None:
+    tensor = Tensor((2,))
+    nodes = tuple(Node("ABS", (index,), (index + 1,)) for index in range(130))
+    graph = Graph((tensor,) * 131, nodes, (0,), (130,), control_edges=((1, 2), (64, 129)))
+    model = read(graph)
+    assert model.MetadataLength() == 1
+    assert model.Metadata(0).Name() == b"model_control_dependencies"
+    contents = model.Buffers(model.Metadata(0).Buffer()).DataAsNumpy().tobytes()
+    # Version 1, one subgraph, two edges; each number doubled, in groups of seven bits from the lowest.
+    assert contents == bytes((1, 1, 2, 2, 4, 0x80, 0x01, 0x82, 0x02))
+    assert read(Graph(graph.tensors, nodes, (0,), (130,))).MetadataLength() == 0
+
+
+def test_a_shape_signature_is_written_beside_the_quantisation() -> None:
+    tensors = (
+        Tensor((2, 3), signature=(-1, 3)),
+        Tensor((2, 3), "int8", (0.5, 0.25, 1.0), (0, 0, 0), 1, signature=(-1, 3)),
+        Tensor((2, 3)),
+    )
+    model = read(Graph(tensors, (Node("ABS", (0,), (2,)),), (0, 1), (2,)))
+    for index, tensor in enumerate(tensors):
+        check_tensor(model, model.Subgraphs(0).Tensors(index), tensor, index)
+
+
+def test_a_subgraph_for_validation_has_the_name_that_keeps_it_from_delegation() -> None:
+    plain = Graph((Tensor((2,)), Tensor((2,))), (Node("ABS", (0,), (1,)),), (0,), (1,))
+    spared = Graph(plain.tensors, plain.nodes, (0,), (1,), validation=True)
+    model = read(Graph(plain.tensors, plain.nodes, (0,), (1,), subgraphs=(plain, spared)))
+    assert [model.Subgraphs(n).Name() for n in range(3)] == [b"main", b"sub1", b"VALIDATION:sub2"]
 
 
 @settings(deadline=None, max_examples=50)

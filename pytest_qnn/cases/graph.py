@@ -1,8 +1,11 @@
 """Graph: a TensorFlow Lite graph as immutable data.
 
-Tensor ``i`` is called ``t<i>`` and the only subgraph ``main`` in the emitted model, so that every name is
-unique (LiteRT's Qualcomm compiler refuses unnamed ones). Node indices are positions in ``nodes``, which
-is also the order of execution before any delegate.
+Tensor ``i`` is called ``t<i>`` and the graph ``main`` in the emitted model, so that every name is unique
+(LiteRT's Qualcomm compiler refuses unnamed ones). Node indices are positions in ``nodes``, which is also
+the order of execution before any delegate.
+
+Subgraphs are numbered as in the model: 0 is the graph itself, ``k`` is ``subgraphs[k - 1]``, whose tensors
+are called ``s<k>t<i>``.
 """
 
 from __future__ import annotations
@@ -11,7 +14,7 @@ from typing import Literal
 
 import msgspec
 
-DType = Literal["float32", "int8", "int32"]
+DType = Literal["float32", "int8", "int32", "bool", "resource"]
 Op = Literal[
     "ADD",
     "SUB",
@@ -26,6 +29,12 @@ Op = Literal[
     "MEAN",
     "FULLY_CONNECTED",
     "CONV_2D",
+    "LESS",
+    "IF",
+    "WHILE",
+    "VAR_HANDLE",
+    "READ_VARIABLE",
+    "ASSIGN_VARIABLE",
 ]
 Activation = Literal["NONE", "RELU", "RELU6"]
 
@@ -41,6 +50,8 @@ class Tensor(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
     axis: int = 0
     data: bytes | None = None
     """Little-endian contents of a constant, C order."""
+    signature: tuple[int, ...] = ()
+    """shape_signature: the shape with -1 where a length may change; empty: the model says nothing."""
 
 
 class Node(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
@@ -60,12 +71,26 @@ class Node(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
     """CONV_2D: (height, width)."""
     dilation: tuple[int, int] = (1, 1)
     """CONV_2D: (height, width)."""
+    subgraphs: tuple[int, ...] = ()
+    """IF: the subgraphs for true and for false. WHILE: condition and body."""
+    variable: str = ""
+    """VAR_HANDLE: shared_name of the resource."""
 
 
-class Graph(msgspec.Struct, frozen=True, gc=False):
-    """A directed acyclic graph in execution order."""
+class Graph(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
+    """A directed acyclic graph in execution order.
+
+    The shape of a result whose shape hangs on contents (a RESHAPE by a tensor that is no constant, and
+    what follows from it) is the one that the model states; a runtime finds another one out.
+    """
 
     tensors: tuple[Tensor, ...]
     nodes: tuple[Node, ...]
     inputs: tuple[int, ...]
     outputs: tuple[int, ...]
+    subgraphs: tuple[Graph, ...] = ()
+    """Of the main graph only: what IF and WHILE call, and whatever else the model holds."""
+    validation: bool = False
+    """A subgraph: its name begins with ``VALIDATION:``, and so it is not delegated."""
+    control_edges: tuple[tuple[int, int], ...] | None = None
+    """Pairs of nodes (first, then): the metadata ``model_control_dependencies``; None: there is none."""

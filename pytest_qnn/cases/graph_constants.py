@@ -27,6 +27,9 @@ PARAMS: tuple[Params, ...] = tuple(
     (single(scale), zero)
     for scale, zero in ((0.0625, 0), (0.05, -3), (0.11, 17), (0.031, -128), (0.073, 100), (0.0213, 5))
 )
+SHIFTED: tuple[Params, ...] = tuple(params for params in PARAMS if params[1])
+"""Those with a zero point that is not 0."""
+SYMMETRIC: tuple[Params, ...] = tuple((scale, 0) for scale, _ in PARAMS)
 _WEIGHT_SCALES = tuple(single(scale) for scale in (0.0078125, 0.013, 0.0041, 0.0102, 0.0059))
 
 

@@ -14,7 +14,7 @@ from math import prod
 
 from pytest_qnn.cases.data import EXTREME
 from pytest_qnn.cases.graph import Activation, Graph, Node, Op, Tensor
-from pytest_qnn.cases.graph_constants import PARAMS, Params, activation, constant
+from pytest_qnn.cases.graph_constants import PARAMS, SHIFTED, SYMMETRIC, Params, activation, constant
 
 HEADER = 5
 """Bytes: number of records, dtype, shape, quantisation, whether an input is an output."""
@@ -42,7 +42,9 @@ _SHAPES: tuple[tuple[int, ...], ...] = (
     (2, 3, 2, 3),
     (1, 5, 2, 1),
 )
-_IMAGES = tuple(shape for shape in _SHAPES if len(shape) == 4)
+_LARGE: tuple[tuple[int, ...], ...] = ((17,), (4, 5), (2, 3, 3), (1, 4, 3, 3), (2, 3, 2, 3))
+"""Enough elements for statistics on how they are rounded."""
+_OF_RANK = {rank: tuple(shape for shape in _SHAPES if len(shape) == rank) for rank in (1, 2, 3, 4)}
 _ACTIVATIONS: tuple[Activation, ...] = ("NONE", "NONE", "RELU", "RELU6")
 
 
@@ -54,7 +56,6 @@ class Builder:
 
     __slots__ = (
         "_base",
-        "_images",
         "bounds",
         "inputs",
         "nodes",
@@ -62,11 +63,24 @@ class Builder:
         "peak",
         "peers",
         "pool",
+        "ranks",
         "readers",
         "tensors",
     )
 
-    def __init__(self, quantised: bool, shape: int, params: int) -> None:
+    def __init__(
+        self,
+        quantised: bool,
+        shape: int,
+        params: int,
+        *,
+        zero_points: bool | None = None,
+        large: bool = False,
+    ) -> None:
+        """``zero_points``: none of an int8 graph's is 0, or all are; None: as it comes.
+
+        ``large``: no small shapes.
+        """
         self.tensors: list[Tensor] = []
         self.nodes: list[Node] = []
         self.inputs: list[int] = []
@@ -79,9 +93,12 @@ class Builder:
         self.bounds: dict[int, float] = {}
         self.peak = EXTREME
         """The largest bound so far."""
-        self.params = tuple(PARAMS[(params + i) % len(PARAMS)] for i in range(3)) if quantised else ()
-        self._base = _SHAPES[shape % len(_SHAPES)]
-        self._images: list[int] = []
+        choices = PARAMS if zero_points is None else SHIFTED if zero_points else SYMMETRIC
+        self.params = tuple(choices[(params + i) % len(choices)] for i in range(3)) if quantised else ()
+        shapes = _LARGE if large else _SHAPES
+        self._base = shapes[shape % len(shapes)]
+        self.ranks: dict[int, list[int]] = {}
+        """Activations by rank."""
 
     # Tensors ------------------------------------------------------------------------------------
 
@@ -96,8 +113,7 @@ class Builder:
         self.tensors.append(activation(shape, params))
         self.pool.append(index)
         self.peers.setdefault(shape, []).append(index)
-        if len(shape) == 4:
-            self._images.append(index)
+        self.ranks.setdefault(len(shape), []).append(index)
         self.bounds[index] = bound
         self.peak = max(self.peak, bound)
         return index
@@ -119,20 +135,22 @@ class Builder:
 
     # Operands -----------------------------------------------------------------------------------
 
-    def operand(self, choice: int) -> int:
-        """The activation that a node reads: the latest one, any one, or a new input."""
-        if not self.pool:
-            return self.graph_input(self._base, choice)
-        if choice < 240 or len(self.inputs) >= _MAX_INPUTS:
-            return _pick(self.pool, choice)
-        return self.graph_input(self._base, choice)
+    @property
+    def rank(self) -> int:
+        """Rank of the latest activation; of the input that the first node reads while there is none."""
+        return len(self.tensors[self.pool[-1]].shape if self.pool else self._base)
 
-    def image(self, choice: int) -> int:
-        """As `operand`, of rank 4."""
-        if not self._images:
-            base = self._base if len(self._base) == 4 else _IMAGES[choice % len(_IMAGES)]
-            return self.graph_input(base, choice)
-        return _pick(self._images, choice)
+    def operand(self, choice: int, rank: int = 0) -> int:
+        """The activation that a node reads, of ``rank`` if given: the latest one, any one, or a new input."""
+        pool = self.ranks.get(rank) if rank else self.pool
+        shape = self._base
+        if rank and len(shape) != rank:
+            shape = _OF_RANK[rank][choice % len(_OF_RANK[rank])]
+        if not pool:
+            return self.graph_input(shape, choice)
+        if choice < 240 or len(self.inputs) >= _MAX_INPUTS:
+            return _pick(pool, choice)
+        return self.graph_input(shape, choice)
 
     def partner(self, first: int, choice: int, *, same_params: bool, growing: bool) -> int:
         """A second operand for ``first``: of its shape, or a constant that broadcasts to it.

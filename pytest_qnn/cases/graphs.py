@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import NamedTuple
 
+import msgspec
 from hypothesis import strategies as st
 from hypothesis.strategies import SearchStrategy
 
-from pytest_qnn.cases.graph import DType, Graph, Op
+from pytest_qnn.cases.combinations import Combination
+from pytest_qnn.cases.graph import DType, Graph, Op, Tensor
 from pytest_qnn.cases.graph_decode import HEADER, RECORD, Builder
 from pytest_qnn.cases.graph_ops import MAKE, Choices
 
@@ -19,6 +22,21 @@ OPS: dict[DType, tuple[Op, ...]] = {
     "int8": tuple(op for op in MAKE if op != "NEG"),
 }
 """The operators of generated graphs per dtype, from the simplest to the richest."""
+
+Wants = dict[int, tuple[Combination, ...]]
+"""By rank of the first operand: kinds of one operator's nodes, of which a record makes one."""
+
+
+class Kind(NamedTuple):
+    """A kind of graph that bytes are decoded to."""
+
+    dtype: DType
+    slots: Sequence[Op | Wants]
+    """What a record's operator byte chooses from: an operator in any form, or wanted kinds of node."""
+    zero_points: bool | None = None
+    """As for `pytest_qnn.cases.graph_decode.Builder`, as is the next."""
+    large: bool = False
+
 
 MAX_CLAIMS = 8
 _VARIANTS = 20
@@ -91,14 +109,17 @@ def size_of(max_nodes: int, n_claims: int) -> int:
 
 def decode_graph(
     data: bytes,
-    choices: Sequence[tuple[DType, Sequence[Op]]],
+    choices: Sequence[Kind | tuple[DType, Sequence[Op]]],
     n_claims: int,
     min_nodes: int,
     max_nodes: int,
 ) -> tuple[Graph, Claims]:
-    """The graph and claims that ``data`` stands for; ``choices`` are the dtypes with their operators."""
-    dtype, ops = choices[data[1] % len(choices)]
-    build = Builder(dtype == "int8", data[2], data[3])
+    """The graph and claims that ``data`` stands for.
+
+    ``choices`` are the kinds of graph, or just dtypes and their operators.
+    """
+    dtype, slots, zero_points, large = Kind(*choices[data[1] % len(choices)])
+    build = Builder(dtype == "int8", data[2], data[3], zero_points=zero_points, large=large)
     modes = data[HEADER : HEADER + n_claims]
     claims: list[list[int]] = [[] for _ in modes]
     extra: list[int] = []
@@ -109,9 +130,17 @@ def decode_graph(
         left -= 1
         if not data[at] and number + left >= min_nodes:
             continue
-        variant, op = divmod(max(data[at] - 1, 0), len(ops))
-        variant %= _VARIANTS
-        MAKE[ops[op]](build, Choices(data[at + 1], data[at + 2], data[at + 3], variant))
+        variant, place = divmod(max(data[at] - 1, 0), len(slots))
+        slot = slots[place]
+        first, second, options = data[at + 1 : at + 4]
+        if isinstance(slot, str):
+            variant %= _VARIANTS
+            MAKE[slot](build, Choices(first, second, options, variant))
+        else:
+            # Bytes that no other choice hangs on together: their sum is as good as one more byte.
+            want = _one_of(slot, build.rank, 31 * first + 17 * second + 7 * options)
+            variant = (variant + first + second + options) % _VARIANTS
+            MAKE[want.op](build, Choices(first, second, options, variant, want))
         if variant >= _FIRST_EXTRA:
             extra.append(number)
         for k, mode in enumerate(modes):
@@ -119,6 +148,25 @@ def decode_graph(
                 claims[k].append(number)
     graph = build.finish(extra, input_too=data[4] >= 192)
     return graph, tuple(map(tuple, claims))
+
+
+def _one_of(wants: Wants, rank: int, choice: int) -> Combination:
+    """A wanted kind, of a first operand's rank that the graph has to offer where there is such a one."""
+    of_rank = wants.get(rank) or next(iter(wants.values()))
+    return of_rank[choice % len(of_rank)]
+
+
+def graph_of(want: Combination, copies: int = 1) -> Graph:
+    """The simplest graph of one node of this kind, or of ``copies`` nodes that read the same operands."""
+    build = Builder(want.dtype == "int8", 0, 0, zero_points=want.zero_points)
+    MAKE[want.op](build, Choices(0, 0, 0, 0, want))
+    graph = build.finish([], input_too=False)
+    node, result = graph.nodes[0], graph.tensors[graph.nodes[0].outputs[0]]
+    first = len(graph.tensors)
+    outputs = (*graph.outputs, *range(first, first + copies - 1))
+    tensors: tuple[Tensor, ...] = graph.tensors + (result,) * (copies - 1)
+    nodes = tuple(msgspec.structs.replace(node, outputs=(output,)) for output in outputs)
+    return msgspec.structs.replace(graph, tensors=tensors, nodes=nodes, outputs=outputs)
 
 
 def _claimed(byte: int, claim: int, mode: int) -> bool:

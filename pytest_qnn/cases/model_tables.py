@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import struct
 
-TENSOR_TYPE = {"float32": 0, "int32": 2, "int8": 9}
+TENSOR_TYPE = {"float32": 0, "int32": 2, "bool": 6, "int8": 9, "resource": 13}
 ACTIVATION = {"NONE": 0, "RELU": 1, "RELU6": 3}
 BUILTIN = {
     "ADD": 0,
@@ -21,8 +21,14 @@ BUILTIN = {
     "SUB": 41,
     "PRELU": 54,
     "MAXIMUM": 55,
+    "LESS": 58,
     "NEG": 59,
     "ABS": 101,
+    "IF": 118,
+    "WHILE": 119,
+    "VAR_HANDLE": 142,
+    "READ_VARIABLE": 143,
+    "ASSIGN_VARIABLE": 144,
 }
 INT8_VERSION = {
     "ADD": 2,
@@ -47,8 +53,14 @@ OPTIONS_TAG = {
     "MEAN": 27,
     "SUB": 28,
     "MAXIMUM": 39,
+    "LESS": 41,
     "NEG": 42,
     "ABS": 78,
+    "IF": 92,
+    "WHILE": 93,
+    "VAR_HANDLE": 111,
+    "READ_VARIABLE": 112,
+    "ASSIGN_VARIABLE": 113,
 }
 """Position in the union BuiltinOptions; RELU and PRELU have no options table."""
 
@@ -84,6 +96,10 @@ IDENTIFIER = b"\0\0\0\0TFL3"
         VT_PLAIN_OPERATOR,
         VT_BUFFER,
         VT_EMPTY,
+        VT_ANNOTATED_MODEL,
+        VT_METADATA,
+        VT_SIGNED,
+        VT_SIGNED_QUANTISED,
     ),
     VTABLES,
 ) = _place(
@@ -96,13 +112,24 @@ IDENTIFIER = b"\0\0\0\0TFL3"
     vtable(16, 4, 8, 12),  # Operator without options
     vtable(8, 4),  # Buffer: data
     vtable(4),  # Buffer without data
+    vtable(24, 4, 8, 12, 0, 16, 0, 20),  # Model: the same, and metadata
+    vtable(12, 4, 8),  # Metadata: name, buffer
+    vtable(28, 4, 20, 8, 12, 0, 0, 0, 24),  # Tensor: shape, type, buffer, name, shape_signature
+    vtable(28, 4, 20, 8, 12, 16, 0, 0, 24),  # Tensor: the same, and quantization
     start=len(IDENTIFIER),
 )
 MODEL = len(IDENTIFIER) + len(VTABLES)
-SUBGRAPH_VECTOR = MODEL + 20
-SUBGRAPH = SUBGRAPH_VECTOR + 8
-NAME = SUBGRAPH + 24
-HEAD_SIZE = (NAME + 12 + 7) & ~7
-HEAD = struct.Struct("<iIIII" + "II" + "iIIIII").pack
+HEAD = struct.pack("<I", MODEL) + IDENTIFIER[4:] + VTABLES
+"""What every model begins with, up to the table Model."""
+MODEL_FIELDS = tuple(MODEL + field for field in (4, 8, 12, 16, 20))
+"""Where in the file its version and its vectors of codes, subgraphs, buffers and metadata are told."""
+CODES = MODEL + 24
+"""Where the vector of operator codes is."""
+SUBGRAPH = struct.Struct("<iIIIII").pack
+SUBGRAPH_SIZE = 24
+METADATA_TABLE = struct.Struct("<iII").pack
+CONTROL_EDGES = "model_control_dependencies"
 TENSOR = struct.Struct("<iIIIIb3x").pack
 NAME_FIELD, QUANTISATION_FIELD, TENSOR_SIZE = 12, 16, 24
+SIGNATURE_SIZE = 8
+"""What a tensor with a shape_signature has more."""

@@ -17,6 +17,8 @@ MOST_RANK = 4
 MOST_STRIDE = 64
 _FUSES = ("ADD", "SUB", "MUL", "FULLY_CONNECTED", "CONV_2D")
 _WEIGHTED = ("FULLY_CONNECTED", "CONV_2D")
+_INTEGER = ("ADD", "CONCATENATION")
+"""They count, and put shapes together: on int32 too."""
 
 
 def check_node(where: str, node: Node, tensors: Sequence[Tensor]) -> int:
@@ -36,9 +38,32 @@ def check_node(where: str, node: Node, tensors: Sequence[Tensor]) -> int:
     operands = [tensors[index] for index in node.inputs if index >= 0]
     result = tensors[node.outputs[0]]
     _check_types(where, node, operands, result)
-    shape = shape_of(where, node, operands)
+    shape = _stated(where, operands, result) if is_dynamic(node, tensors) else shape_of(where, node, operands)
     need(result.shape == shape, f"{where} gives {list(shape)}, and its result has {list(result.shape)}")
     return prod(shape) * (prod(operands[1].shape[1:]) if node.op in _WEIGHTED else len(operands))
+
+
+def is_dynamic(node: Node, tensors: Sequence[Tensor]) -> bool:
+    """Whether the shape of the result hangs on the contents of a tensor that is no constant."""
+    return node.op == "RESHAPE" and tensors[node.inputs[1]].data is None
+
+
+def result_shape(node: Node, operands: Sequence[Tensor]) -> Shape:
+    """The shape of a node's result by those of its operands (with contents, where a shape hangs on them).
+
+    Raises:
+        pytest_qnn.cases.bounds.BadCase: they do not match.
+        KeyError: the operator has no rule of its own (it calls subgraphs or touches a resource).
+    """
+    return _OPS[node.op][2](node.op, node, operands)
+
+
+def _stated(where: str, operands: Sequence[Tensor], result: Tensor) -> Shape:
+    """The shape that the model states for a result of dynamic shape."""
+    value, shape = operands
+    need(shape.shape == (len(result.shape),), f"{where} has a shape of another rank than its result")
+    need(prod(value.shape) == prod(result.shape), f"{where} changes the number of elements")
+    return result.shape
 
 
 def _check_options(where: str, node: Node) -> None:
@@ -55,15 +80,21 @@ def _check_types(where: str, node: Node, operands: Sequence[Tensor], result: Ten
     if node.op in ("RESHAPE", "MEAN"):
         second = operands[1]
         need(
-            second.dtype == "int32" and second.data is not None and len(second.shape) == 1,
-            f"{where} needs a constant int32 vector as its second operand",
+            second.dtype == "int32" and len(second.shape) == 1,
+            f"{where} needs an int32 vector as its second operand",
         )
+        need(second.data is not None or node.op == "RESHAPE", f"{where} needs constant axes")
         values = operands[:1]
     elif node.op in _WEIGHTED:
         bias_type = "int32" if result.dtype == "int8" else "float32"
         need(all(bias.dtype == bias_type for bias in operands[2:]), f"{where} has a bias of another type")
         values = operands[:2]
-    need(result.dtype in ("float32", "int8"), f"{where} cannot compute {result.dtype}")
+    elif node.op == "LESS":
+        need({value.dtype for value in values} in ({"float32"}, {"int32"}), f"{where} cannot compare these")
+        need(result.dtype == "bool", f"{where} gives bool, not {result.dtype}")
+        return
+    allowed = ("float32", "int8", "int32") if node.op in _INTEGER else ("float32", "int8")
+    need(result.dtype in allowed, f"{where} cannot compute {result.dtype}")
     need(all(value.dtype == result.dtype for value in values), f"{where} has operands of different types")
     per_tensor = (values[0], result) if node.op in _WEIGHTED else (*values, result)
     need(all(len(tensor.scales) <= 1 for tensor in per_tensor), f"{where} has an activation of many scales")
@@ -90,8 +121,14 @@ def _prelu(where: str, node: Node, operands: Sequence[Tensor]) -> Shape:
 
 def _reshape(where: str, _node: Node, operands: Sequence[Tensor]) -> Shape:
     shape = _integers(operands[1])
-    need(all(length > 0 for length in shape), f"{where} has no positive shape")
-    need(prod(shape) == prod(operands[0].shape), f"{where} changes the number of elements")
+    need(
+        all(length > 0 or length == -1 for length in shape) and shape.count(-1) <= 1,
+        f"{where} has no positive shape",
+    )
+    size = prod(operands[0].shape)
+    known = prod(length for length in shape if length > 0)
+    shape = tuple(size // known if length < 0 else length for length in shape)
+    need(prod(shape) == size, f"{where} changes the number of elements")
     return shape
 
 
@@ -176,5 +213,6 @@ _OPS: dict[Op, tuple[int, int, Callable[[str, Node, Sequence[Tensor]], Shape]]] 
     "CONCATENATION": (1, 16, _concatenation),
     "FULLY_CONNECTED": (2, 3, _fully_connected),
     "CONV_2D": (2, 3, _conv_2d),
+    "LESS": (2, 2, _broadcast),
 }
 """Fewest and most operands, and the shape of the result."""

@@ -153,6 +153,7 @@ _ELEMENTWISE: dict[Op, Callable[..., Array]] = {
     "NEG": np.negative,
     "RELU": _relu,
     "PRELU": _prelu,
+    "LESS": np.less,
 }
 _REDUCING: dict[Op, Callable[[Sequence[Array]], Array]] = {
     "MEAN": _mean,

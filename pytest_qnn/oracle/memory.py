@@ -27,12 +27,15 @@ Deregister
 ContextFree
     faults: ``bad-context`` (NULL, never made), ``dead-context``.
 Prepare
-    faults: ``bad-context``, ``preset``.
+    faults: ``bad-context``, ``preset``, ``read-only`` (a context from a binary).
 Execute
     faults: ``bad-graph``, ``null-handle``, ``bad-handle``, ``dead-handle``, ``foreign-handle``,
     ``short-handle``, ``arity``; unsettled: ``orphan-handle``, ``unknown-handle``, ``in-place``,
     ``freed-buffer``.
     notes: ``survived:EVENT``, ``handles`` (at least one memory handle is bound), ``raw``.
+
+Context binaries and what is made of them: `pytest_qnn.oracle.memory_binaries`; weights and spill-fill
+memory: `pytest_qnn.oracle.memory_external`.
 
 EVENTs: ``deregistered``, ``deregistered-mixed`` (in a call with invalid handles), ``deregistered-twice``
 (in one call), ``failed:FAULT`` (a refused registration), ``other-deregistered``,
@@ -58,6 +61,7 @@ from pytest_qnn.cases.memory import (
     Register,
 )
 from pytest_qnn.facts import MemoryFacts
+from pytest_qnn.oracle.memory_binaries import FOLLOW
 from pytest_qnn.oracle.memory_codes import low
 from pytest_qnn.oracle.memory_expect import expect
 from pytest_qnn.oracle.memory_state import (
@@ -73,8 +77,6 @@ from pytest_qnn.oracle.memory_state import (
 from pytest_qnn.trace import MemoryTrace, StepSeen
 
 __all__ = ["Allowed", "Model", "Walked", "walk"]
-
-_UNARY = ("Relu", "Reshape")
 
 
 class Walked(msgspec.Struct, frozen=True):
@@ -100,6 +102,8 @@ class Model:
         self.contexts: dict[str, Context] = {}
         self.registrations: dict[str, Registration] = {}
         self.graphs: dict[str, Graph] = {}
+        self.binaries: dict[str, dict[str, Prepare]] = {}
+        """By name: the graphs of each, by the name they were prepared with."""
         self.history: dict[Identity, str] = {}
         """The last EVENT of an identity that is not live."""
         self.unsure: dict[str, Registration] = {}
@@ -161,12 +165,28 @@ class Model:
             self._follow_register(step, seen, allowed or self.expect(step))
         elif isinstance(step, Deregister):
             self._follow_deregister(step, seen, allowed or self.expect(step))
-        elif isinstance(step, Prepare) and seen.code == 0:
-            inputs = 1 if step.op in _UNARY else 2
-            made = Graph(step.context, inputs, tensor_bytes(step.shape, step.dtype))
+        elif isinstance(step, Prepare):
+            self._follow_prepare(step, seen)
+        elif type(step) in FOLLOW:
+            FOLLOW[type(step)](self, step, seen)
+
+    def forget_objects(self) -> None:
+        """The process has ended: nothing is left but the binaries."""
+        for known in (self.buffers, self.contexts, self.registrations, self.graphs):
+            known.clear()
+        for also in (self.history, self.unsure, self._alive):
+            also.clear()
+
+    def _follow_prepare(self, step: Prepare, seen: StepSeen) -> None:
+        context = self.contexts.get(step.context)
+        if seen.code == 0:
             # A context that is gone, and yet a graph: its value belongs to another context by now.
-            made.live = self.context_lives(step.context)
-            self.graphs[step.graph] = made
+            live = self.context_lives(step.context)
+            self.graphs[step.graph] = Graph.of(step, step.context, live=live)
+            if context is not None:
+                context.graphs[step.graph] = step
+        elif context is not None and seen.calls and seen.calls[0][1] == 0:
+            context.unfinished = True
 
     def _follow_context_free(self, step: ContextFree, seen: StepSeen) -> None:
         if seen.code != 0 or step.context not in self.contexts:
@@ -183,7 +203,7 @@ class Model:
             graph.live = graph.live and graph.context != name
         freed = self.live(name)
         for handle, registration in freed.items():
-            registration.life = "orphan"
+            registration.life = "dead" if registration.fixed else "orphan"
             self.history[registration.identity] = "context-freed"
             del self._alive[handle]
         memory = {registration.descriptor.buffer for registration in freed.values()}
@@ -234,7 +254,7 @@ class Model:
             found = self.registrations.get(name)
             if found is None or found.life != "live":
                 self._hit_by_alias(name)
-            if found is None or found.life == "dead":
+            if found is None or found.life == "dead" or (found.fixed and seen.code != 0):
                 continue
             if found.life == "live":
                 gone.append(self._alive.pop(name))

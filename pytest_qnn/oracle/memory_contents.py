@@ -2,7 +2,8 @@
 
 `compare(case, trace)` follows every write, fill and successful execute of a case, and at each place where
 the trace shows bytes (the output of an execute, a client's read) says whether they are the right ones.
-Buffers count from their first Fill, since nobody says what fresh memory holds.
+Buffers count from their first Fill, since nobody says what fresh memory holds, and to their registration for
+weights or spill-fill, since nobody says what a backend puts there.
 
 UFIXED_POINT_8 must be right to the byte. FLOAT_32 may be off by one unit in the last place of a float16:
 |seen - expected| <= 2**-10 * |expected|. Backends compute FLOAT_32 graphs in float16 (libQnnHtp does; facts,
@@ -21,18 +22,22 @@ import numpy as np
 from pytest_qnn.cases.data import contents
 from pytest_qnn.cases.memory import (
     Alloc,
+    AllocNeeded,
     Binding,
+    Carry,
     Execute,
     Fill,
     MemoryCase,
+    NewProcess,
     Prepare,
     QnnDType,
     Read,
     Register,
+    Retrieve,
     Write,
 )
 from pytest_qnn.oracle.memory import Walked, walk
-from pytest_qnn.oracle.memory_state import tensor_bytes
+from pytest_qnn.oracle.memory_state import role_of, tensor_bytes
 from pytest_qnn.oracle.qnn_ops import expected, inputs_of
 from pytest_qnn.trace import MemoryTrace
 
@@ -57,6 +62,7 @@ class Compared(msgspec.Struct, frozen=True):
     """Of an output: the graph's preparation, its execute, and the bytes of its inputs."""
     execute: Execute | None = None
     inputs: tuple[bytes, ...] = ()
+    """Weights included."""
 
 
 class _Follower:
@@ -70,8 +76,8 @@ class _Follower:
 
     def follow(self, walked: Walked) -> Iterator[Compared]:
         step, seen = walked.step, walked.seen
-        if isinstance(step, Alloc):
-            self.sizes[step.buffer] = step.size
+        if isinstance(step, Alloc | AllocNeeded):
+            self.sizes[step.buffer] = step.size if isinstance(step, Alloc) else seen.values[-1]
         elif isinstance(step, Fill) and step.buffer in self.sizes:
             self.buffers[step.buffer] = bytearray([step.byte]) * self.sizes[step.buffer]
         elif isinstance(step, Write) and step.buffer in self.buffers:
@@ -80,8 +86,12 @@ class _Follower:
         elif isinstance(step, Register) and seen.code == 0:
             for name, descriptor in zip(step.handles, step.descriptors, strict=False):
                 self.spots[name] = (descriptor.buffer, descriptor.offset)
+                if role_of(descriptor):
+                    self.buffers.pop(descriptor.buffer, None)
         elif isinstance(step, Prepare) and seen.code == 0:
             self.graphs[step.graph] = step
+        elif isinstance(step, Retrieve | Carry | NewProcess):
+            self._binaries(step, done=seen.code == 0)
         elif isinstance(step, Execute) and seen.code == 0 and step.graph in self.graphs:
             yield from self._execute(walked, step, self.graphs[step.graph])
         elif isinstance(step, Read) and step.buffer in self.buffers and seen.data:
@@ -89,13 +99,25 @@ class _Follower:
             yield Compared(walked, "buffer", data, differs(held, data, "UFIXED_POINT_8"))
             self.buffers[step.buffer] = bytearray(data)
 
+    def _binaries(self, step: Retrieve | Carry | NewProcess, *, done: bool) -> None:
+        """Graphs that come out of binaries, and the end of a process."""
+        if isinstance(step, Carry):
+            self.graphs |= {each.prepared.graph: each.prepared for each in step.graphs}
+        elif isinstance(step, NewProcess):
+            self.buffers.clear()
+            self.spots.clear()
+        elif done and step.source in self.graphs:
+            self.graphs[step.graph] = self.graphs[step.source]
+
     def _execute(self, walked: Walked, step: Execute, made: Prepare) -> Iterator[Compared]:
         size = tensor_bytes(made.shape, made.dtype)
-        count = inputs_of(made.op)
+        count = inputs_of(made.op) - (made.weights is not None)
         given = [self._input(each, made.dtype, size) for each in step.bindings[:count]]
         inputs = tuple(data for data in given if data is not None)
         if len(inputs) < count or len(step.bindings) <= count or not walked.seen.data:
             return
+        if made.weights is not None:
+            inputs = (*inputs, contents(made.dtype, made.weights, size))
         data = walked.seen.data[0]
         difference = differs(expected(made.op, made.dtype, *inputs), data, made.dtype)
         yield Compared(walked, "output", data, difference, made, step, inputs)

@@ -16,6 +16,8 @@ from pytest_qnn.cases.memory import (
     Prepare,
     Register,
 )
+from pytest_qnn.oracle.memory_binaries import EXPECT, context_create
+from pytest_qnn.oracle.memory_external import register_notes
 from pytest_qnn.oracle.memory_register import descriptor_faults
 from pytest_qnn.oracle.memory_state import Allowed, Graph, Identity, Registration, identity, tensor_bytes
 
@@ -32,6 +34,7 @@ _CONTEXT = frozenset({int(Error.CONTEXT_ERROR_INVALID_HANDLE)})
 _GRAPH = frozenset({int(Error.GRAPH_ERROR_INVALID_HANDLE)})
 _TENSOR = frozenset({int(Error.GRAPH_ERROR_INVALID_TENSOR)})
 _PARAMETER = frozenset({int(Error.TENSOR_ERROR_INVALID_TENSOR_PARAM)})
+_READ_ONLY = frozenset({int(Error.COMMON_ERROR_OPERATION_NOT_PERMITTED)})
 _LOOSE = _TENSOR | {int(Error.GRAPH_ERROR_INVALID_ARGUMENT)}
 
 
@@ -44,11 +47,6 @@ def expect(model: Model, step: AnyStep) -> Allowed:
 def _allowed(faults: Faults, notes: set[str], *, settled: bool) -> Allowed:
     codes = frozenset[int]().union(*faults.values()) if faults else SUCCESS
     return Allowed(codes, frozenset(faults), frozenset(notes), settled=settled)
-
-
-def _context_create(model: Model, step: ContextCreate) -> Allowed:
-    del model, step
-    return Allowed(SUCCESS)
 
 
 def _context_free(model: Model, step: ContextFree) -> Allowed:
@@ -84,6 +82,7 @@ def _register(model: Model, step: Register) -> Allowed:
             notes.add("larger")
         before.append(this)
     _note_others(model, step, set(before), notes)
+    notes |= register_notes(model, step)
     return _allowed(faults, notes, settled=settled)
 
 
@@ -122,7 +121,10 @@ def _deregister(model: Model, step: Deregister) -> Allowed:
             notes.add(f"{found.life}-handle")
         elif name in step.handles[:position]:
             faults["repeated-handle"] = _HANDLE
+        elif found.fixed:
+            faults["fixed-handle"] = frozenset()
         else:
+            notes |= {"taken-back"} if found.role else set()
             notes |= _survived(found)
     return _allowed(faults, notes, settled=settled)
 
@@ -131,6 +133,8 @@ def _prepare(model: Model, step: Prepare) -> Allowed:
     if not model.context_lives(step.context):
         settled = not model.context_alias(step.context)
         return _allowed({"bad-context": _GRAPH}, set(), settled=settled)
+    if model.contexts[step.context].binary is not None:
+        return _allowed({"read-only": _READ_ONLY}, set(), settled=True)
     if any(step.preset):
         return _allowed({"preset": _PARAMETER}, set(), settled=True)
     return _allowed({}, set(), settled=(step.op, step.dtype) in model.facts.operators)
@@ -171,6 +175,9 @@ def _bound(model: Model, graph: Graph, name: str, found: Registration, notes: se
     notes |= _survived(found)
     if found.context != graph.context:
         return "foreign-handle", model.handle_alias(name)
+    if found.role:
+        notes.add("external-handle")
+        return "", True
     if found.bytes < graph.bytes:
         return "short-handle", False
     buffer = model.buffers.get(found.descriptor.buffer)
@@ -200,7 +207,8 @@ def _overlap(a: tuple[str, int, int], b: tuple[str, int, int]) -> bool:
 
 
 _HANDLERS: dict[type[Any], Callable[[Any, Any], Allowed]] = {
-    ContextCreate: _context_create,
+    **EXPECT,
+    ContextCreate: context_create,
     ContextFree: _context_free,
     Register: _register,
     Deregister: _deregister,

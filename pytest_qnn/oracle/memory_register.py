@@ -5,15 +5,17 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from pytest_qnn.abi.qnn_codes import Error, HtpMemType, MemType
+from pytest_qnn.abi.qnn_codes import Error, HtpMemType, MemType, Property
 from pytest_qnn.cases.memory import Descriptor
 from pytest_qnn.oracle.memory_codes import TYPE_KEYS
+from pytest_qnn.oracle.memory_external import external_faults, taken_faults
 from pytest_qnn.oracle.memory_state import (
     Buffer,
     Identity,
     Registration,
     identity,
     pages,
+    role_of,
     tensor_bytes,
 )
 
@@ -42,9 +44,12 @@ def descriptor_faults(
     give their codes: ``type-unknown`` REG-09, ``type-unsupported`` CAP-04, ``htp-type`` SHB-02,
     ``bad-shape`` REG-11, ``fd-minus-one`` REG-13, ``fd-unmappable`` REG-14, ``small-buffer`` REG-15,
     ``past-end`` SHB-04, ``size-too-large`` SHB-05, ``huge-offset`` SHB-06, ``size-mismatch`` SHB-03,
-    ``duplicate`` REG-21, ``duplicate-in-batch`` REG-22.
+    ``duplicate`` REG-21, ``duplicate-in-batch`` REG-22; and those of `pytest_qnn.oracle.memory_external`.
     """
     faults: Faults = {}
+    if role_of(descriptor):
+        vague = external_faults(model, context, descriptor, before, faults)
+        return faults, vague or not model.facts.supports(Property.CONTEXT_SUPPORT_DEFERRED_GRAPH_INIT)
     vague = _type_faults(model, descriptor, faults)
     if not descriptor.shape or 0 in descriptor.shape:
         faults["bad-shape"] = frozenset({_SHAPE, _ARGUMENT})
@@ -54,6 +59,9 @@ def descriptor_faults(
     if buffer is None or not buffer.live:
         return faults, True
     vague = _size_faults(descriptor, buffer, faults) or vague
+    vague = taken_faults(model, descriptor, faults) or vague
+    if "other-use" in faults:
+        return faults, vague
     if "size-too-large" not in faults:
         vague = _repeat_faults(model, context, descriptor, before, faults) or vague
     return faults, vague
@@ -66,8 +74,6 @@ def _type_faults(model: Model, descriptor: Descriptor, faults: Faults) -> bool:
     elif model.facts.capabilities.get(key, 0) != 0:
         faults["type-unsupported"] = frozenset({_TYPE})
     elif descriptor.mem_type == MemType.CUSTOM and descriptor.htp_type != HtpMemType.SHARED_BUFFER:
-        if descriptor.htp_type in (HtpMemType.WEIGHTS_BUFFER, HtpMemType.SHARED_SPILLFILL_BUFFER):
-            return True
         faults["htp-type"] = frozenset({_ARGUMENT, _TYPE})
     return False
 

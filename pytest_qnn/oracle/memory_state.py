@@ -8,7 +8,8 @@ from typing import Literal
 
 import msgspec
 
-from pytest_qnn.cases.memory import Descriptor, QnnDType
+from pytest_qnn.abi.qnn_codes import HtpMemType, MemType
+from pytest_qnn.cases.memory import Descriptor, Prepare, QnnDType
 
 ELEMENT_BYTES: dict[QnnDType, int] = {"UFIXED_POINT_8": 1, "FLOAT_32": 4}
 PAGE = 4096
@@ -64,6 +65,18 @@ class Context:
 
     value: int
     live: bool = True
+    graphs: dict[str, Prepare] = dataclasses.field(default_factory=dict)
+    """Those that it holds, by the name they were prepared with; of a pending context: will hold."""
+    binary: str | None = None
+    """It was made from this binary."""
+    deferred: bool = False
+    """It was made with deferred initialisation."""
+    pending: bool = False
+    """It waits for contextFinalize."""
+    unfinished: bool = False
+    """It holds a graph that was begun and not finalised."""
+    said: dict[int, int] = dataclasses.field(default_factory=dict)
+    """Its properties as far as it was asked, by QnnHtpContext_PropertyOption_t."""
 
 
 @dataclasses.dataclass(slots=True)
@@ -77,6 +90,13 @@ class Registration:
     life: Life = "live"
     witnessed: set[str] = dataclasses.field(default_factory=set)
     """What happened to other things while it was live (see `Model`): none of it may have hurt it."""
+    fixed: bool = False
+    """Memory of a context that was finalised with it: only contextFree ends it (EXT-21, EXT-22)."""
+
+    @property
+    def role(self) -> int:
+        """See `role_of`."""
+        return role_of(self.descriptor)
 
     @property
     def identity(self) -> Identity:
@@ -93,6 +113,22 @@ class Graph:
     bytes: int
     """Of each IO tensor."""
     live: bool = True
+
+    @classmethod
+    def of(cls, made: Prepare, context: str, *, live: bool) -> Graph:
+        """The graph of a Prepare in this context, wherever it was prepared."""
+        inputs = (1 if made.op in _UNARY else 2) - (made.weights is not None)
+        return cls(context, inputs, tensor_bytes(made.shape, made.dtype), live)
+
+
+_UNARY = ("Relu", "Reshape")
+
+
+def role_of(descriptor: Descriptor) -> int:
+    """QnnHtpMem_Type_t of memory for weights or spill-fill; 0: memory of an IO tensor."""
+    external = (HtpMemType.WEIGHTS_BUFFER, HtpMemType.SHARED_SPILLFILL_BUFFER)
+    own = descriptor.mem_type == MemType.CUSTOM and descriptor.htp_type in external
+    return descriptor.htp_type if own else 0
 
 
 def identity(context: str, descriptor: Descriptor) -> Identity:

@@ -55,8 +55,24 @@ class Unschedulable(ValueError):  # noqa: N818 - the field's word
 
 
 def operators(graph: Graph) -> dict[int, Operator]:
-    """The nodes of a Graph, none of which is stateful."""
-    return {index: Operator(node.inputs, node.outputs) for index, node in enumerate(graph.nodes)}
+    """The nodes of a Graph.
+
+    Stateful are those that touch a resource, and IF and WHILE (subgraph.cc, OpMightHaveSideEffect).
+    """
+    resources = resources_of(graph)
+    return {
+        index: Operator(
+            node.inputs,
+            node.outputs,
+            node.op in ("IF", "WHILE") or not resources.isdisjoint(node.inputs + node.outputs),
+        )
+        for index, node in enumerate(graph.nodes)
+    }
+
+
+def resources_of(graph: Graph) -> set[int]:
+    """The tensors that stand for resources."""
+    return {index for index, tensor in enumerate(graph.tensors) if tensor.dtype == "resource"}
 
 
 def operators_of_plan(plan: Iterable[PlanNode]) -> dict[int, Operator]:

@@ -20,7 +20,7 @@ from pytest_qnn.cases.delegate import Fault
 from pytest_qnn.cases.graph import Node, Tensor
 from pytest_qnn.oracle.kernels import compute
 from pytest_qnn.reference import trampolines
-from pytest_qnn.reference.plan import PlanView, read_plan
+from pytest_qnn.reference.plan import PlanView, count_nodes, has_node, read_plan
 from pytest_qnn.reference.support import supports
 
 Values = npt.NDArray[Any]
@@ -40,6 +40,8 @@ class Kernel:
     """The operators of ``nodes``, in their order."""
     tensors: Mapping[int, Tensor]
     """Shape, type and quantisation of every tensor that the steps name."""
+    invokes: int = 0
+    """How often it was invoked."""
 
 
 class ReferenceDelegate:
@@ -81,12 +83,18 @@ class ReferenceDelegate:
     def prepare(self, context: int) -> int:
         """Choose nodes and claim them; the status for ModifyGraphWithDelegate."""
         self.plan = self.read(context)
+        for subgraph in self.plan.called:
+            self.look_into(context, subgraph)
         status = self.replace(context, self.choose(self.plan))
         return status or (tflite.ERROR if self.fault == "prepare" else tflite.OK)
 
     def read(self, context: int) -> PlanView:
         """The plan and the nodes that may be claimed."""
         return read_plan(context, self.claim)
+
+    def look_into(self, context: int, subgraph: int) -> int:
+        """How large a subgraph is that a node of this one calls: a call as such is left to the runtime."""
+        return count_nodes(context, subgraph)
 
     def choose(self, plan: PlanView) -> tuple[int, ...]:
         """Indices of the nodes to claim, in the order of the plan."""
@@ -102,7 +110,15 @@ class ReferenceDelegate:
 
     def replace(self, context: int, nodes: tuple[int, ...]) -> int:
         """Call ReplaceNodeSubsetsWithDelegateKernels; its status."""
-        registration = tflite.Registration(
+        table = tflite.Context.from_address(context)
+        call = tflite.ReplaceNodeSubsets(table.ReplaceNodeSubsetsWithDelegateKernels)
+        array = peek.int_array(nodes)
+        status: int = call(context, self.registration(nodes), ctypes.addressof(array), self.address)
+        return status
+
+    def registration(self, nodes: tuple[int, ...]) -> tflite.Registration:  # noqa: ARG002 - for overriding steps
+        """What its kernels are made from."""
+        return tflite.Registration(
             init=trampolines.INIT,
             free=trampolines.FREE,
             prepare=trampolines.KERNEL_PREPARE,
@@ -110,23 +126,23 @@ class ReferenceDelegate:
             custom_name=ctypes.addressof(self._name),
             version=1,
         )
-        table = tflite.Context.from_address(context)
-        call = tflite.ReplaceNodeSubsets(table.ReplaceNodeSubsetsWithDelegateKernels)
-        array = peek.int_array(nodes)
-        status: int = call(context, registration, ctypes.addressof(array), self.address)
-        return status
+
+    def explain(self, context: int, text: str) -> None:
+        """Tell the runtime, in words, why a callback fails: the application's exception says it."""
+        report = tflite.Context.from_address(context).ReportError
+        tflite.ReportError(report)(context, b"%s", text.encode(errors="replace"))
 
     # What a kernel does.
 
     def init(
         self,
-        context: int,  # noqa: ARG002 - for overriding steps
+        context: int,
         nodes: tuple[int, ...],
         inputs: tuple[int, ...],
         outputs: tuple[int, ...],
     ) -> Kernel | None:
         """Make the kernel of one partition; None reports failure."""
-        if self.fault == "init":
+        if self.fault == "init" or not has_node(context, nodes[0]):
             return None
         steps = tuple(self.plan.nodes[index] for index in nodes)
         return Kernel(nodes, inputs, outputs, steps, self.plan.tensors)
@@ -137,7 +153,8 @@ class ReferenceDelegate:
 
     def kernel_invoke(self, context: int, kernel: Kernel) -> int:
         """Compute the partition. Tensors inside it have no memory: their values are kept here."""
-        if self.fault == "kernel-invoke":
+        kernel.invokes += 1
+        if self.fault == "kernel-invoke" or (self.fault == "second-invoke" and kernel.invokes == 2):
             return tflite.ERROR
         values: dict[int, Values] = {}
         with np.errstate(all="ignore"):

@@ -4,11 +4,17 @@ from __future__ import annotations
 
 import ctypes
 import dataclasses
+import functools
 from collections.abc import Collection
+from typing import Any, Final
 
 from pytest_qnn.abi import peek, tflite
 from pytest_qnn.cases.graph import Node, Tensor
-from pytest_qnn.reference.reading import Unknown, read_node, read_tensor
+from pytest_qnn.reference.reading import Unknown, called_subgraphs, read_node, read_tensor
+
+_GET_NODE: Final = tflite.Context.GetNodeAndRegistration.offset
+_FOUND: Final = (ctypes.c_void_p * 2)()
+"""Where an answer goes that nobody reads."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -22,6 +28,8 @@ class PlanView:
     """Their tensors, without contents."""
     constants: set[int]
     """Those tensors that the model fixes."""
+    called: list[int] = dataclasses.field(default_factory=list)
+    """Subgraphs that nodes of the plan call."""
 
 
 def read_plan(context: int, wanted: Collection[int] | None = None) -> PlanView:
@@ -47,6 +55,33 @@ def read_plan(context: int, wanted: Collection[int] | None = None) -> PlanView:
     return view
 
 
+def count_nodes(context: int, subgraph: int) -> int:
+    """How many nodes another subgraph has; only while a delegate prepares.
+
+    Raises:
+        RuntimeError: the runtime answers with an error.
+    """
+    table = tflite.Context.from_address(context)
+    found = ctypes.c_void_p()
+    if tflite.AcquireSubgraph(table.AcquireSubgraphContext)(context, subgraph, ctypes.addressof(found)):
+        raise RuntimeError(f"AcquireSubgraphContext failed for subgraph {subgraph}")
+    try:
+        return len(read_plan(found.value or 0, ()).plan)
+    finally:
+        tflite.ReleaseSubgraph(table.ReleaseSubgraphContext)(context, subgraph)
+
+
+def has_node(context: int, index: int) -> bool:
+    """Whether the runtime gives the node; only while a delegate prepares."""
+    found = ctypes.addressof(_FOUND)
+    return not _function(peek.pointer(context + _GET_NODE))(context, index, found, found + 8)
+
+
+@functools.lru_cache(maxsize=16)
+def _function(address: int) -> Any:
+    return tflite.GetNodeAndRegistration(address)
+
+
 def _add(view: PlanView, index: int, node: int, registration: int, tensors: int) -> None:
     """Enter one node with its tensors, unless something of it cannot be expressed."""
     try:
@@ -58,5 +93,6 @@ def _add(view: PlanView, index: int, node: int, registration: int, tensors: int)
             if constant:
                 view.constants.add(operand)
     except Unknown:
+        view.called.extend(called_subgraphs(node, registration))
         return
     view.nodes[index] = found

@@ -43,6 +43,10 @@ _ACTIVATIONS: Final[dict[int, Activation]] = {0: "NONE", 1: "RELU", 3: "RELU6"}
 _WITH_OPTIONS: Final = frozenset(("ADD", "SUB", "MUL", "CONV_2D", "FULLY_CONNECTED", "CONCATENATION", "MEAN"))
 
 
+_IF: Final = 118
+_WHILE: Final = 119
+
+
 class Unknown(Exception):  # noqa: N818 - not an error: the node is left to the CPU
     """An operator, type or option that the Graph types cannot express."""
 
@@ -93,6 +97,14 @@ def read_node(node: int, registration: int) -> Node:
     if op == "MEAN":
         return Node(op, *operands, keep_dims=tflite.ReducerParams.from_address(options).keep_dims)
     return Node(op, *operands)
+
+
+def called_subgraphs(node: int, registration: int) -> tuple[int, ...]:
+    """The subgraphs that an IF or WHILE calls (TfLiteIfParams, TfLiteWhileParams); none of other nodes."""
+    options = _NODE.unpack_from(peek.MEMORY, node)[2]
+    if not options or peek.integer(registration + _CODE) not in (_IF, _WHILE):
+        return ()
+    return peek.integer(options), peek.integer(options + 4)
 
 
 def _conv(operands: tuple[tuple[int, ...], tuple[int, ...]], options: int) -> Node:

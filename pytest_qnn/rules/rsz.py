@@ -1,0 +1,266 @@
+"""RSZ: the inputs of a delegated graph are resized."""
+
+from __future__ import annotations
+
+import itertools
+
+from pytest_qnn.cases import shape_strategies as cases
+from pytest_qnn.cases.script import Allocate, Apply, Invoke, Measure, Repeat, Resize, ScriptCase, flat
+from pytest_qnn.rules import shape_support as support
+from pytest_qnn.rules.delegate_support import DELEGATE
+from pytest_qnn.rules.rule import rule
+from pytest_qnn.trace import InterpreterSeen, ScriptTrace
+from pytest_qnn.verdict import Examined, Level, Unsupported, Violation
+
+_RESIZE = "tflite/core/subgraph.cc, Subgraph::ResizeInputTensor"
+_LEAST_GROWTH = 16384
+"""Bytes, in every count: less may be what the suite keeps of the first and the last round."""
+_FEWEST_ROUNDS, _FEWEST_COUNTS = 4, 4
+
+
+@rule(
+    "RSZ-01",
+    Level.MUST,
+    "After resize_tensor_input and allocate_tensors the results are those of a fresh interpreter of that "
+    "shape.",
+    source=_RESIZE,
+    subject="delegate",
+    cases=cases.resized,
+)
+def follows_a_resize(case: ScriptCase, trace: ScriptTrace) -> Examined:
+    """Looks at results after a resize of graphs that the target still has a kernel in."""
+    seen = support.applied_interpreter(trace)
+    first = _first(case, Resize)
+    looked_at = 0
+    for reading in support.readings(case, trace, seen):
+        mine = support.target_nodes(seen, support.plan_at(seen, reading.step))
+        if reading.step > first and mine:
+            reading.check("the values of a fresh interpreter of that shape")
+            looked_at += len(mine)
+    return Examined(looked_at, "kernels run after a resize")
+
+
+@rule(
+    "RSZ-02",
+    Level.MUST,
+    "To resize an input to the shape that it has causes no callback.",
+    source=_RESIZE,
+    subject="delegate",
+    cases=cases.to_the_same,
+    self_check=True,
+)
+def same_shape_is_no_change(case: ScriptCase, trace: ScriptTrace) -> Examined:
+    """Looks at the callbacks during such a resize, and an allocate_tensors to which nothing has changed."""
+    seen = support.applied_interpreter(trace)
+    idle = _idle_steps(case, trace)
+    for event, step in zip(seen.events, seen.event_steps, strict=True):
+        if step in idle:
+            raise Violation("no callback", f"{event.kind} of kernel {event.kernel}", f"step {step}")
+    kernels = support.target_nodes(seen, support.plan_at(seen, max(idle))) if idle else []
+    return Examined(len(kernels), "kernels left in peace")
+
+
+def _idle_steps(case: ScriptCase, trace: ScriptTrace) -> set[int]:
+    """Steps that leave all shapes as they were at the last successful allocate_tensors."""
+    graph = case.graphs[0]
+    shapes = [graph.tensors[index].shape for index in graph.inputs]
+    settled = False
+    idle: set[int] = set()
+    for number, step in enumerate(flat(case.steps)):
+        if isinstance(step, Apply) or not trace.steps[number].ok:
+            settled = False
+        elif isinstance(step, Resize):
+            if settled and shapes[step.input] == step.shape:
+                idle.add(number)
+            settled = settled and shapes[step.input] == step.shape
+            shapes[step.input] = step.shape
+        elif isinstance(step, Allocate):
+            if settled and number - 1 in idle:
+                idle.add(number)
+            settled = True
+    return idle
+
+
+def _first(case: ScriptCase, kind: type) -> int:
+    return next((n for n, step in enumerate(flat(case.steps)) if isinstance(step, kind)), -1)
+
+
+@rule(
+    "RSZ-03",
+    Level.MUST,
+    "A static delegate is undone by a resize and redone by allocate_tensors, in the order of application; as "
+    "many kernels are freed as are made.",
+    source="tflite/core/subgraph.cc, Subgraph::UndoAllDelegates and RedoAllDelegates",
+    subject="delegate",
+    cases=cases.redone,
+)
+def is_undone_and_redone(case: ScriptCase, trace: ScriptTrace) -> Examined:
+    """Looks at shapes that go to and fro, the last being one that the target has prepared for before."""
+    seen = support.applied_interpreter(trace)
+    number = _first(case, Repeat)
+    if number < 0:
+        return Examined(0, "kernels made anew")
+    rounds = trace.steps[number].numbers
+    _need_success(case, trace, seen, _first(case, Resize))
+    last = number + len(flat((flat(case.steps)[number],))) - 1
+    before, after = (_kernels_in(support.plan_at(seen, step)) for step in (number, last))
+    init, free = rounds.get("init", 0), rounds.get("free", 0)
+    if before + init - free != after:
+        raise Violation(
+            f"{before - after:+} more kernels freed than made in {_times(case, number)} rounds",
+            f"{init} made and {free} freed",
+            f"step {number}",
+        )
+    _in_order(case, seen, number)
+    for reading in support.readings(case, trace, seen):
+        reading.check(f"the CPU's values after {_times(case, number)} rounds of resizing")
+    live = support.target_nodes(seen, support.plan_at(seen, len(flat(case.steps))))
+    return Examined(_times(case, number) * len(live), "kernels made anew")
+
+
+def _kernels_in(plan: support.Plan) -> int:
+    return sum(node.op == DELEGATE for node in plan)
+
+
+def _times(case: ScriptCase, number: int) -> int:
+    step = flat(case.steps)[number]
+    return step.times if isinstance(step, Repeat) else 0
+
+
+def _need_success(case: ScriptCase, trace: ScriptTrace, seen: InterpreterSeen, first: int) -> None:
+    """A shape that the target was applied with is one that it can be applied with again.
+
+    Raises:
+        Violation: it was not.
+        Unsupported: another shape was refused, which RSZ-04 judges, or somebody else failed.
+    """
+    at, failed = support.step_failure(case, trace, first)
+    if not failed:
+        return
+    refused = [
+        event
+        for event, step in zip(seen.events, seen.event_steps, strict=True)
+        if step == at and event.status and seen.applied[event.application].is_target
+    ]
+    if refused and _is_back(case, at):
+        raise Violation(
+            "the delegate to be redone for a shape that it had before",
+            f"{refused[0].kind} returned {refused[0].status}; {failed}",
+            f"step {at}",
+        )
+    raise Unsupported(failed, settled=False)
+
+
+def _is_back(case: ScriptCase, step: int) -> bool:
+    """The inputs had the model's shapes when ``step`` came."""
+    graph = case.graphs[0]
+    shapes = [graph.tensors[index].shape for index in graph.inputs]
+    for number, each in enumerate(flat(case.steps)):
+        if number < step and isinstance(each, Resize):
+            shapes[each.input] = each.shape
+    return all(shape == graph.tensors[i].shape for shape, i in zip(shapes, graph.inputs, strict=True))
+
+
+def _in_order(case: ScriptCase, seen: InterpreterSeen, number: int) -> None:
+    """Raises Violation where Prepare is not called in the order of application."""
+    last = max((n for n, step in enumerate(flat(case.steps)) if isinstance(step, Allocate)), default=-1)
+    order = [
+        event.application
+        for event, step, turn in zip(seen.events, seen.event_steps, seen.event_rounds, strict=True)
+        if step == last and turn == 0 and event.kind == "Prepare"
+    ]
+    if order != sorted(order):
+        raise Violation(
+            "Prepare in the order of application", f"of the applications {order}", f"step {last} in {number}"
+        )
+
+
+@rule(
+    "RSZ-04",
+    Level.SHOULD,
+    "A shape that the delegate cannot handle makes it claim less, or allocate_tensors fail; then the second "
+    "allocate_tensors succeeds on the CPU (unless dynamic tensors are allowed).",
+    source=f"{_RESIZE}; Subgraph::RedoAllDelegates",
+    subject="delegate",
+    cases=cases.grown,
+)
+def grows_or_declines(case: ScriptCase, trace: ScriptTrace) -> Examined:
+    """Looks at results after the inputs have grown far, whoever computed them."""
+    seen = support.applied_interpreter(trace)
+    first = _first(case, Resize)
+    if first < 0 or not support.target_nodes(seen, support.plan_at(seen, first - 1)):
+        return Examined(0, "results of grown inputs")
+    for number, step in enumerate(flat(case.steps)):
+        given = trace.steps[number]
+        if number < first or given.ok or given.skipped:
+            continue
+        if isinstance(step, Invoke):
+            raise Violation(
+                "to claim less, or to fail in allocate_tensors, where the inputs are too large",
+                f"invoke failed: {support.line(given.message)}",
+                f"step {number}, {_shapes(case, number)}",
+            )
+        again = isinstance(flat(case.steps)[number - 1], Allocate) and not trace.steps[number - 1].ok
+        if again and not support.flags_of(seen) & support.ALLOW_DYNAMIC:
+            raise Violation(
+                "the second allocate_tensors to succeed on the CPU",
+                support.line(given.message),
+                f"step {number}, {_shapes(case, number)}",
+            )
+    grown = [reading for reading in support.readings(case, trace, seen) if reading.step > first]
+    for reading in grown:
+        reading.check("the CPU's values after the inputs have grown")
+    return Examined(len(grown), "results of grown inputs")
+
+
+def _shapes(case: ScriptCase, step: int) -> str:
+    """The shapes that were asked for last."""
+    shapes: dict[int, tuple[int, ...]] = {}
+    for number, each in enumerate(flat(case.steps)):
+        if number < step and isinstance(each, Resize):
+            shapes[each.input] = each.shape
+    return ", ".join(f"input {position}: {list(shape)}" for position, shape in sorted(shapes.items()))
+
+
+def _rounds_before_each_measure(case: ScriptCase) -> list[int]:
+    return [
+        before.times if isinstance(before, Repeat) else 0
+        for before, step in itertools.pairwise(case.steps)
+        if isinstance(step, Measure)
+    ]
+
+
+@rule(
+    "RSZ-05",
+    Level.SHOULD,
+    "Growing and shrinking the leading dimension does not take more and more memory.",
+    source="tflite/core/c/common.h, TfLiteRegistration.free and prepare",
+    subject="delegate",
+    cases=cases.alternating,
+    weight=0.1,
+)
+def forgets_former_shapes(case: ScriptCase, trace: ScriptTrace) -> Examined:
+    """Compares the bytes that malloc has given out after equal numbers of rounds over the same shapes.
+
+    Memory that is kept for each shape and used again is not growth: every round has the same shapes.
+    """
+    seen = support.applied_interpreter(trace)
+    steps = flat(case.steps)
+    counts = [trace.steps[n].numbers for n, step in enumerate(steps) if isinstance(step, Measure)]
+    if not all("malloc" in count for count in counts):
+        raise Unsupported("this C library does not tell how much memory is in use")
+    _, failed = support.step_failure(case, trace)
+    if failed or not support.target_nodes(seen, support.plan_at(seen, len(steps))):
+        return Examined(0, "rounds over several shapes")
+    rounds = min(_rounds_before_each_measure(case), default=0)
+    if rounds < _FEWEST_ROUNDS or len(counts) < _FEWEST_COUNTS:
+        return Examined(0, "rounds over several shapes")
+    grown = [after["malloc"] - before["malloc"] for before, after in itertools.pairwise(counts)]
+    # The first rounds may fill caches of whatever is in the process.
+    if min(grown[1:]) >= _LEAST_GROWTH:
+        raise Violation(
+            f"as much memory in use after each {rounds} rounds over the same shapes",
+            f"{', '.join(f'{size:+}' for size in grown[1:])} bytes",
+            f"{_shapes(case, len(steps))} and others",
+        )
+    return Examined(rounds * (len(counts) - 1), "rounds over several shapes")
