@@ -1,0 +1,84 @@
+"""Carry out a ScriptCase on a runtime with a chain of delegates, and write down what was seen."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Final
+
+from pytest_qnn.cases.graph import Graph
+from pytest_qnn.cases.script import (
+    Allocate,
+    Apply,
+    Close,
+    Hollow,
+    Invoke,
+    MakeDelegate,
+    Measure,
+    Open,
+    Place,
+    Read,
+    RemoveAll,
+    ScriptCase,
+    SetInputs,
+)
+from pytest_qnn.run import script_extras, script_flow, script_memory, script_steps
+from pytest_qnn.run.delegates import DelegateFactory
+from pytest_qnn.run.runtime import Runtime
+from pytest_qnn.run.script_world import Chain, Handlers, OnStep, World
+from pytest_qnn.trace import ScriptTrace
+
+HANDLERS: Final[Handlers] = {
+    **script_steps.HANDLERS,
+    **script_memory.HANDLERS,
+    **script_flow.HANDLERS,
+    **script_extras.HANDLERS,
+}
+"""By type of step: what carries it out."""
+
+
+def run_script_case(
+    case: ScriptCase,
+    chain: Chain,
+    runtime: Runtime,
+    remake: Callable[[int, Mapping[str, str]], DelegateFactory],
+    on_step: OnStep | None = None,
+) -> ScriptTrace:
+    """Carry out the steps in order; then destroy what is left, whatever happened.
+
+    ``chain`` is the target: its delegates in order of precedence. ``remake`` makes a factory for one of
+    them with further options. ``on_step`` is told the number of the step that begins.
+
+    Raises:
+        ValueError: the runtime refuses a model.
+        RuntimeError: the spy itself went wrong.
+    """
+    world = World(case, chain, runtime, remake, on_step)
+    try:
+        for number, step in script_flow.numbered(case.steps, 0):
+            script_flow.perform(world, HANDLERS, number, step)
+    finally:
+        world.end()
+    for error in world.errors:
+        if not isinstance(error, Exception):
+            raise error  # an interrupt, not a failure
+        raise RuntimeError("the spy failed") from error
+    return world.trace()
+
+
+def warming_script(graph: Graph) -> ScriptCase:
+    """A script that makes all that later ones find made: symbols looked up, handlers imported and run."""
+    steps = (
+        MakeDelegate("d", "probe"),
+        Open("i"),
+        Place("i", graph.inputs[0]),
+        Hollow("i"),
+        Apply("i", "d"),
+        Allocate("i"),
+        SetInputs("i"),
+        Invoke("i"),
+        Read("i"),
+        RemoveAll("i"),
+        Close("i"),
+        Measure(),
+    )
+    return ScriptCase((graph,), steps)
