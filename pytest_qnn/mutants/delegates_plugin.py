@@ -1,0 +1,282 @@
+"""Plugin libraries that break the interface of external delegates: emulated ones, each with one fault."""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Callable
+from typing import Any
+
+from pytest_qnn.abi import peek, tflite
+from pytest_qnn.cases.plugin import CREATE, DESTROY
+from pytest_qnn.mutants.mutant import Mutant
+from pytest_qnn.reference.delegate import ReferenceDelegate
+from pytest_qnn.reference.plugin import BadOption, EmulatedPlugin
+
+_LEAK = 1024
+_MALLOC = ctypes.CDLL(None).malloc
+_MALLOC.restype, _MALLOC.argtypes = ctypes.c_void_p, (ctypes.c_size_t,)
+
+
+class _Mangled(EmulatedPlugin):
+    exports = ("_Z29tflite_plugin_create_delegatePPcS0_mPFvPKcE", "_Z30tflite_plugin_destroy_delegatePv")
+
+
+class _ExportsNoDestroy(EmulatedPlugin):
+    exports = (CREATE,)
+
+
+class _ReadsFirstKey(EmulatedPlugin):
+    def read_options(self, keys: int, values: int, count: int) -> dict[str, str]:
+        ctypes.string_at(peek.pointer(keys))
+        return super().read_options(keys, values, count)
+
+
+class _NeedsAnOption(EmulatedPlugin):
+    def flags_of(self, options: dict[str, str]) -> int:
+        if not options:
+            raise BadOption("num_threads is missing")
+        return super().flags_of(options)
+
+
+class _ReadsNumbersLoosely(EmulatedPlugin):
+    """As atoi does: what is no number is 0."""
+
+    def number(self, key: str, value: str) -> int:  # noqa: ARG002 - the signature is the plugin's
+        digits = value[: len(value) - len(value.lstrip("0123456789"))]
+        return int(digits or 0)
+
+
+class _ReadsTruthLoosely(EmulatedPlugin):
+    def truth(self, key: str, value: str) -> bool:  # noqa: ARG002 - as above
+        return value.lower() == "true"
+
+
+class _CutsOptions(EmulatedPlugin):
+    """As strtok does: writes into the values."""
+
+    def read_options(self, keys: int, values: int, count: int) -> dict[str, str]:
+        options = super().read_options(keys, values, count)
+        for index in range(count):
+            ctypes.memset(peek.pointer(values + 8 * index), 0, 1)
+        return options
+
+
+class _IgnoresUnknown(EmulatedPlugin):
+    def unknown(self, key: str) -> None:
+        pass
+
+
+class _RefusesSilently(EmulatedPlugin):
+    def report(self, function: int, text: str) -> None:
+        pass
+
+
+class _Rereads(ReferenceDelegate):
+    """Parses its options again in each Prepare."""
+
+    check: Callable[[], object] | None = None
+
+    def prepare(self, context: int) -> int:
+        if self.check is not None:
+            self.check()
+        return super().prepare(context)
+
+
+class _KeepsOptions(EmulatedPlugin):
+    def __init__(self, _: object = None) -> None:
+        super().__init__(_Rereads)
+        self.given = (0, 0, 0)
+
+    def read_options(self, keys: int, values: int, count: int) -> dict[str, str]:
+        self.given = keys, values, count
+        return super().read_options(keys, values, count)
+
+    def make(self, options: dict[str, str], flags: int, report: int) -> int:
+        address = super().make(options, flags, report)
+        given = self.given
+        delegate: Any = self.live[address]
+        delegate.check = lambda: self.flags_of(EmulatedPlugin.read_options(self, *given))
+        return address
+
+
+class _KeepsReport(EmulatedPlugin):
+    def __init__(self, _: object = None) -> None:
+        super().__init__(_Rereads)
+
+    def make(self, options: dict[str, str], flags: int, report: int) -> int:
+        address = super().make(options, flags, report)
+        delegate: Any = self.live[address]
+        delegate.check = lambda: self.report(report, "preparing")
+        return address
+
+
+class _ReportsAlways(EmulatedPlugin):
+    """Calls report_error without asking whether there is one."""
+
+    def report(self, function: int, text: str) -> None:
+        tflite.PluginReport.from_address(ctypes.addressof(ctypes.c_void_p(function)))(text.encode())
+
+
+class _NeedsReport(EmulatedPlugin):
+    def make(self, options: dict[str, str], flags: int, report: int) -> int:
+        return super().make(options, flags, report) if report else 0
+
+
+class _ReadsNull(EmulatedPlugin):
+    def destroy(self, address: int) -> None:
+        if not address:
+            peek.pointer(0)
+        super().destroy(address)
+
+
+class _NullIsTheLast(EmulatedPlugin):
+    def destroy(self, address: int) -> None:
+        super().destroy(address or next(reversed(self.live), 0))
+
+
+class _DestroysTheFirst(EmulatedPlugin):
+    def destroy(self, address: int) -> None:
+        super().destroy(next(iter(self.live), 0) if address else 0)
+
+
+class _DestroysTheLast(EmulatedPlugin):
+    def destroy(self, address: int) -> None:
+        super().destroy(next(reversed(self.live), 0) if address else 0)
+
+
+class _Leaks(EmulatedPlugin):
+    """Takes memory in create that destroy does not give back."""
+
+    def make(self, options: dict[str, str], flags: int, report: int) -> int:
+        _MALLOC(_LEAK)
+        return super().make(options, flags, report)
+
+
+class _Spoils(EmulatedPlugin):
+    """Changes the struct of a new delegate."""
+
+    def make(self, options: dict[str, str], flags: int, report: int) -> int:
+        address = super().make(options, flags, report)
+        self.spoil(tflite.Delegate.from_address(address))
+        return address
+
+    def spoil(self, struct: tflite.Delegate) -> None:
+        """The change."""
+
+
+class _EndsAtByte48(_Spoils):
+    """What follows a struct of old headers in memory."""
+
+    def spoil(self, struct: tflite.Delegate) -> None:
+        struct.opaque_delegate_builder = 0x2D2D2D2D2D2D
+
+
+class _UnknownFlags(_Spoils):
+    def spoil(self, struct: tflite.Delegate) -> None:
+        struct.flags |= 0x7F00
+
+
+class _NoPrepare(_Spoils):
+    def spoil(self, struct: tflite.Delegate) -> None:
+        struct.Prepare = None
+
+
+class _GarbageCallback(_Spoils):
+    def spoil(self, struct: tflite.Delegate) -> None:
+        struct.FreeBufferHandle = ctypes.addressof(struct)
+
+
+class OpaquePlugin(_Spoils):
+    """An opaque delegate that passes an ordinary registration, as before there were operators."""
+
+    def __init__(self, delegate: Callable[[], Any] = ReferenceDelegate) -> None:
+        super().__init__(delegate)
+        self._builders: list[object] = []
+
+    def spoil(self, struct: tflite.Delegate) -> None:
+        """Move its Prepare into an opaque builder."""
+        own = tflite.DelegatePrepare(struct.Prepare)
+        address = ctypes.addressof(struct)
+        prepare = tflite.OpaquePrepare(lambda context, *_: own(context, address))
+        builder = tflite.OpaqueDelegateBuilder(Prepare=ctypes.cast(prepare, ctypes.c_void_p).value)
+        self._builders += [own, prepare, builder]
+        struct.opaque_delegate_builder = ctypes.addressof(builder)
+        struct.Prepare = None
+
+
+class _Mixes(OpaquePlugin):
+    """An opaque builder beside a callback of its own."""
+
+    def spoil(self, struct: tflite.Delegate) -> None:
+        callback = tflite.CopyBufferHandle(lambda *_: tflite.OK)
+        super().spoil(struct)
+        self._builders.append(callback)
+        struct.CopyFromBufferHandle = ctypes.cast(callback, ctypes.c_void_p).value
+
+
+class _NeedsTflite(EmulatedPlugin):
+    undefined = ("TfLiteIntArrayCreate",)
+    load_error = "undefined symbol: TfLiteIntArrayCreate"
+
+
+class _ExportsTflite(EmulatedPlugin):
+    exports = (CREATE, DESTROY, "TfLiteIntArrayCreate", "_ZN6tflite16RegisterSelectedEv")
+
+
+class _GarbageTail(ReferenceDelegate):
+    """Built with headers that end its registration at byte 64: the rest is what the stack holds."""
+
+    def registration(self, nodes: tuple[int, ...]) -> tflite.Registration:
+        registration = super().registration(nodes)
+        registration.inplace_operator = 0x7FFE_0000_0000 | len(nodes) << 4
+        return registration
+
+
+def _mutant(
+    name: str, fault: str, kills: tuple[str, ...], plugin: type[EmulatedPlugin], *, deadly: bool = False
+) -> Mutant:
+    return Mutant(f"plugin-{name}", fault, kills, "delegate", plugin=plugin, deadly=deadly)
+
+
+MUTANTS = [
+    _mutant("mangled", "Exports both functions under C++ names.", ("ABI-01",), _Mangled),
+    _mutant("no-destroy", "Exports no destroy.", ("ABI-01",), _ExportsNoDestroy),
+    _mutant("reads-first-key", "Reads keys[0] without options.", ("ABI-02",), _ReadsFirstKey, deadly=True),
+    _mutant("needs-an-option", "Returns NULL without options.", ("ABI-02",), _NeedsAnOption),
+    _mutant("numbers-loosely", "Takes 'abc' for 0, as atoi does.", ("ABI-03",), _ReadsNumbersLoosely),
+    _mutant("truth-loosely", "Takes everything but true for false.", ("ABI-03",), _ReadsTruthLoosely),
+    _mutant("cuts-options", "Writes into the options' texts.", ("ABI-03",), _CutsOptions),
+    _mutant("ignores-unknown", "Ignores unknown keys.", ("ABI-04",), _IgnoresUnknown),
+    _mutant("refuses-silently", "Returns NULL without a report.", ("ABI-04",), _RefusesSilently),
+    _mutant("keeps-options", "Reads its options in each Prepare.", ("ABI-05",), _KeepsOptions),
+    _mutant("keeps-report", "Calls report_error in Prepare.", ("ABI-06",), _KeepsReport),
+    _mutant(
+        "reports-always", "Calls report_error when it is NULL.", ("ABI-06",), _ReportsAlways, deadly=True
+    ),
+    _mutant("needs-report", "Makes no delegate without a report_error.", ("ABI-06",), _NeedsReport),
+    _mutant("reads-null", "Dereferences NULL in destroy.", ("ABI-07",), _ReadsNull, deadly=True),
+    _mutant("null-is-last", "destroy(NULL) destroys the last delegate.", ("ABI-07",), _NullIsTheLast),
+    _mutant("destroys-first", "destroy ends the oldest delegate.", ("ABI-08",), _DestroysTheFirst),
+    _mutant("destroys-last", "destroy ends the newest delegate.", ("ABI-08",), _DestroysTheLast),
+    _mutant("leaks", "destroy gives 1 KiB not back.", ("ABI-08",), _Leaks),
+    _mutant("ends-at-byte-48", "Leaves opaque_delegate_builder uninitialised.", ("ABI-09",), _EndsAtByte48),
+    _mutant("unknown-flags", "Sets flags that there are not.", ("ABI-09",), _UnknownFlags),
+    _mutant("no-prepare", "Has neither Prepare nor builder.", ("ABI-09",), _NoPrepare),
+    _mutant("garbage-callback", "A callback shows no code.", ("ABI-09",), _GarbageCallback),
+    _mutant("mixes", "Sets CopyFromBufferHandle beside a builder.", ("ABI-10",), _Mixes),
+    _mutant(
+        "opaque-plain",
+        "Passes an opaque delegate's registration without operator.",
+        ("ABI-11",),
+        OpaquePlugin,
+    ),
+    _mutant("needs-tflite", "Needs TfLiteIntArrayCreate from the runtime.", ("ABI-12",), _NeedsTflite),
+    _mutant("exports-tflite", "Exports functions of TensorFlow Lite.", ("ABI-14",), _ExportsTflite),
+    Mutant(
+        "garbage-tail",
+        "Leaves the last 24 bytes of its registration as the stack has them.",
+        ("ABI-13",),
+        "delegate",
+        delegate=_GarbageTail,
+    ),
+]

@@ -1,0 +1,101 @@
+"""Reference delegates that do not get on with the runtimes' own XNNPACK."""
+
+from __future__ import annotations
+
+import ctypes
+
+from msgspec.structs import replace
+
+from pytest_qnn.abi import peek, tflite
+from pytest_qnn.mutants.mutant import Mutant
+from pytest_qnn.reference.delegate import Kernel, ReferenceDelegate
+from pytest_qnn.reference.plan import PlanView
+from pytest_qnn.rules.delegate_support import DELEGATE
+from pytest_qnn.trace import InterpreterSeen, PlanNode, ScriptTrace
+
+
+class _PreparesOnce(ReferenceDelegate):
+    """Fails when a kernel is prepared again, as it is when another delegate comes."""
+
+    def __init__(self, **settings: object) -> None:
+        super().__init__(**settings)  # type: ignore[arg-type] # handed on as they are
+        self.prepared: set[int] = set()
+
+    def kernel_prepare(self, context: int, kernel: Kernel) -> int:
+        if id(kernel) in self.prepared:
+            return tflite.ERROR
+        self.prepared.add(id(kernel))
+        return super().kernel_prepare(context, kernel)
+
+
+class _ClaimsKernels(ReferenceDelegate):
+    def choose(self, plan: PlanView) -> tuple[int, ...]:
+        return plan.plan
+
+
+class _FailsBehindKernels(ReferenceDelegate):
+    """Takes a graph of kernels for one that it cannot work with."""
+
+    def prepare(self, context: int) -> int:
+        status = super().prepare(context)
+        kernels = set(self.plan.plan) - self.plan.nodes.keys()
+        return tflite.ERROR if kernels == set(self.plan.plan) else status
+
+
+class _KnowsOptimisedKernels(ReferenceDelegate):
+    """Needs the kernels that it saw first: it reads what these keep with their nodes."""
+
+    known: dict[tuple[int, int], int] = {}  # noqa: RUF012 - shared on purpose: it is the fault
+
+    def prepare(self, context: int) -> int:
+        status = super().prepare(context)
+        table = tflite.Context.from_address(context)
+        get_node = tflite.GetNodeAndRegistration(table.GetNodeAndRegistration)
+        pair = (ctypes.c_void_p * 2)()
+        at = ctypes.addressof(pair)
+        for index in self.plan.plan:
+            if status or get_node(context, index, at, at + 8):
+                return tflite.ERROR
+            registration = tflite.Registration.from_address(peek.pointer(at + 8))
+            invoke = registration.invoke or 0
+            runtime = table.GetNodeAndRegistration  # a process may have two, with kernels of their own
+            if self.known.setdefault((runtime, registration.builtin_code), invoke) != invoke:
+                return tflite.ERROR
+        return status
+
+
+def _applies_xnnpack(trace: ScriptTrace) -> ScriptTrace:
+    """Every plan gets a kernel that no delegate of the case owns, once tensors are allocated."""
+
+    def spoilt(seen: InterpreterSeen) -> InterpreterSeen:
+        plans = tuple(
+            (number + 1, (*plan, PlanNode(99, DELEGATE, (), (), -1, "TfLiteXNNPackDelegate")))
+            for number, plan in seen.plans[-1:]
+        )
+        return replace(seen, plans=seen.plans + plans)
+
+    return replace(trace, interpreters=tuple(map(spoilt, trace.interpreters)))
+
+
+def _mutant(name: str, fault: str, kills: tuple[str, ...], delegate: type[ReferenceDelegate]) -> Mutant:
+    return Mutant(name, fault, kills, "delegate", delegate=delegate)
+
+
+MUTANTS = [
+    _mutant("xnn-prepares-once", "Fails when a kernel is prepared again.", ("XNN-01",), _PreparesOnce),
+    _mutant("xnn-claims-kernels", "Claims XNNPACK's kernels.", ("XNN-02",), _ClaimsKernels),
+    _mutant("xnn-fails-behind", "Fails on a graph of kernels alone.", ("XNN-02",), _FailsBehindKernels),
+    Mutant(
+        "runtime-applies-xnnpack",
+        "XNNPACK is applied to a graph without a node for it.",
+        ("XNN-03",),
+        "delegate",
+        distort_script=_applies_xnnpack,
+    ),
+    _mutant(
+        "xnn-knows-kernels",
+        "Works only with the kernels that it saw first.",
+        ("XNN-04",),
+        _KnowsOptimisedKernels,
+    ),
+]

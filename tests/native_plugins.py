@@ -1,0 +1,238 @@
+"""External delegates in C that tests build with gcc: a conforming one, and copies of it with one fault each.
+
+The delegate takes float32 NEG, and has one option, ``threads``, from 1 to 64. Faults are chosen by macros.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from types import MappingProxyType
+from typing import NamedTuple
+
+from native import build
+
+SOURCE = r"""
+#include <stdlib.h>
+#include <string.h>
+#include "tflite_abi.h"
+
+enum { kBuiltinNeg = 59 };
+typedef void (*Report)(const char*);
+
+typedef struct {
+  Delegate delegate;
+#ifdef OLD_STRUCT /* headers that end at byte 48: what follows lies where the builder is looked for */
+#define STATE(self) (*(char**)((char*)(self) + 48))
+#else
+#define STATE(self) (((Plugin*)(self))->state)
+#endif
+  char* state;
+  char* threads;
+  Report report;
+} Plugin;
+
+static void* init(Context* context, const char* buffer, size_t length) {
+  (void)context; (void)length;
+  const IntArray* nodes = ((const DelegateParams*)buffer)->nodes_to_replace;
+  int* count = malloc(sizeof(int));
+  *count = nodes->size;
+  return count;
+}
+static void release(Context* context, void* data) { (void)context; free(data); }
+static int kernel_prepare(Context* context, Node* node) {
+  (void)context;
+  return node->user_data ? kOk : kError;
+}
+/* One node for each kernel: NEG of its input. */
+static int invoke(Context* context, Node* node) {
+  const Tensor* in = &context->tensors[node->inputs->data[0]];
+  Tensor* out = &context->tensors[node->outputs->data[0]];
+  const float* a = in->data;
+  for (size_t i = 0; i < out->bytes / sizeof(float); ++i) ((float*)out->data)[i] = -a[i];
+  return kOk;
+}
+static int number(const char* text) {
+#ifdef LOOSE
+  return atoi(text) >= 0;
+#else
+  char* end;
+  long value = strtol(text, &end, 10);
+  return *text && !*end && value >= 1 && value <= 64;
+#endif
+}
+static int is_neg(Context* context, int index, Node** node) {
+  Registration* registration;
+  context->get_node_and_registration(context, index, node, &registration);
+  const Tensor* out = &context->tensors[(*node)->outputs->data[0]];
+  return registration->builtin_code == kBuiltinNeg && out->type == kFloat32;
+}
+static int claim(Context* context, int index, Delegate* self) {
+  struct { int size; int node; } nodes = {1, index};
+  Registration kernel = {init, release, kernel_prepare, invoke};
+  kernel.builtin_code = kBuiltinDelegate;
+  kernel.custom_name = "Neg";
+  kernel.version = 1;
+#ifdef OLD_REGISTRATION /* headers that end at byte 64: the rest is what the stack holds */
+  typedef struct { char bytes[64]; } Short;
+  struct { Short registration; char stack[88]; } frame;
+  memset(&frame, 0x5A, sizeof frame);
+  memcpy(&frame.registration, &kernel, 64);
+  return ((int (*)(Context*, Short, const void*, Delegate*))context->replace_node_subsets)(
+      context, frame.registration, &nodes, self);
+#else
+  return context->replace_node_subsets(context, kernel, (const IntArray*)&nodes, self);
+#endif
+}
+static int prepare(Context* context, Delegate* self) {
+  Plugin* plugin = (Plugin*)self;
+  (void)plugin;
+#ifdef KEEPS_OPTIONS
+  if (plugin->threads && !number(plugin->threads)) return kError;
+#endif
+#ifdef KEEPS_REPORT
+  if (plugin->report) plugin->report("preparing");
+#endif
+  IntArray* plan;
+  if (context->get_execution_plan(context, &plan) != kOk) return kError;
+  int count = plan->size, status = kOk;
+  int* copy = malloc(count * sizeof(int) + 1);
+  memcpy(copy, plan->data, count * sizeof(int));
+  for (int i = 0; i < count && status == kOk; ++i) {
+    Node* node;
+    if (is_neg(context, copy[i], &node)) status = claim(context, copy[i], self);
+  }
+  free(copy);
+  return status;
+}
+typedef struct {
+  void* data;
+  int (*prepare)(Context*, Delegate*, void*);
+  void *from, *to, *release;
+  int64_t flags;
+} Builder;
+static int opaque_prepare(Context* context, Delegate* self, void* data) {
+  (void)data;
+  return prepare(context, self);
+}
+static Builder builder = {0, opaque_prepare, 0, 0, 0, 0};
+static int copy_from(Context* context, Delegate* self, int handle, Tensor* tensor) {
+  (void)context; (void)self; (void)handle; (void)tensor;
+  return kOk;
+}
+
+static Plugin* refuse(Report report, const char* text) {
+  (void)text;
+#ifdef SILENT
+  (void)report;
+#elif defined REPORTS_ALWAYS
+  report(text);
+#else
+  if (report) report(text);
+#endif
+  return NULL;
+}
+#ifndef CREATE
+#define CREATE tflite_plugin_create_delegate
+#define DESTROY tflite_plugin_destroy_delegate
+#endif
+#ifdef NEEDS_TFLITE
+extern IntArray* TfLiteIntArrayCreate(int);
+#endif
+#ifdef EXPORTS_TFLITE
+IntArray* TfLiteIntArrayCreate(int size) { return calloc(size + 1, sizeof(int)); }
+#endif
+Plugin* CREATE(char** keys, char** values, size_t count, Report report) {
+  char* threads = NULL;
+#ifdef READS_FIRST_KEY
+  if (keys[0][0] == '-') return NULL;
+#endif
+  for (size_t i = 0; i < count; ++i) {
+    if (!strcmp(keys[i], "threads")) {
+      if (!number(values[i])) return refuse(report, "threads is no number from 1 to 64");
+      threads = values[i];
+    } else {
+#ifndef IGNORES_UNKNOWN
+      return refuse(report, "there is no such option");
+#endif
+    }
+  }
+#ifdef CUTS
+  if (threads) threads[0] = 0;
+#endif
+  Plugin* plugin = calloc(1, sizeof(Plugin));
+  plugin->delegate.prepare = prepare;
+  plugin->threads = threads;
+  plugin->report = report;
+#ifdef OPAQUE
+  plugin->delegate.prepare = NULL;
+  plugin->delegate.opaque_delegate_builder = &builder;
+#endif
+#ifdef MIXES
+  plugin->delegate.copy_from_buffer_handle = copy_from;
+#endif
+#ifdef NEEDS_TFLITE
+  free(TfLiteIntArrayCreate(1));
+#endif
+  STATE(plugin) = malloc(64);
+  return plugin;
+}
+void DESTROY(Plugin* plugin) {
+#ifndef READS_NULL
+  if (!plugin) return;
+#endif
+#ifndef LEAKS
+  free(STATE(plugin));
+#else
+  (void)STATE(plugin);
+#endif
+#ifdef OTHER_BASE
+  free((char*)plugin + 16);
+#else
+  free(plugin);
+#endif
+}
+"""
+
+OPTIONS = {"threads": "2"}
+
+
+class Fault(NamedTuple):
+    """One fault: the rule that must find it, the macros that bring it in, and the options it needs."""
+
+    rule: str
+    macros: dict[str, str]
+    options: Mapping[str, str] = MappingProxyType({})
+
+
+FAULTS = {
+    "mangled": Fault(
+        "ABI-01",
+        {
+            "CREATE": "_Z29tflite_plugin_create_delegatePPcS0_mPFvPKcE",
+            "DESTROY": "_Z30tflite_plugin_destroy_delegateP6Plugin",
+        },
+    ),
+    "reads-first-key": Fault("ABI-02", {"READS_FIRST_KEY": "1"}),
+    "loose": Fault("ABI-03", {"LOOSE": "1"}, OPTIONS),
+    "cuts": Fault("ABI-03", {"CUTS": "1"}, OPTIONS),
+    "ignores-unknown": Fault("ABI-04", {"IGNORES_UNKNOWN": "1"}),
+    "silent": Fault("ABI-04", {"SILENT": "1"}),
+    "keeps-options": Fault("ABI-05", {"KEEPS_OPTIONS": "1"}, OPTIONS),
+    "keeps-report": Fault("ABI-06", {"KEEPS_REPORT": "1"}),
+    "reports-always": Fault("ABI-06", {"REPORTS_ALWAYS": "1"}),
+    "reads-null": Fault("ABI-07", {"READS_NULL": "1"}),
+    "leaks": Fault("ABI-08", {"LEAKS": "1"}),
+    "other-base": Fault("ABI-08", {"OTHER_BASE": "1"}),
+    "old-struct": Fault("ABI-09", {"OLD_STRUCT": "1"}),
+    "mixes": Fault("ABI-10", {"OPAQUE": "1", "MIXES": "1"}),
+    "opaque-plain": Fault("ABI-11", {"OPAQUE": "1"}),
+    "needs-tflite": Fault("ABI-12", {"NEEDS_TFLITE": "1"}),
+    "old-registration": Fault("ABI-13", {"OLD_REGISTRATION": "1"}),
+    "exports-tflite": Fault("ABI-14", {"EXPORTS_TFLITE": "1"}),
+}
+
+
+def plugin(folder: Path, **macros: str) -> Path:
+    """Build the plugin; without macros it conforms."""
+    return build(folder, SOURCE, f"libplugin{len(list(folder.iterdir()))}.so", **macros)

@@ -1,0 +1,91 @@
+from __future__ import annotations
+
+import shutil
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+from native_plugins import FAULTS, OPTIONS, plugin
+
+from pytest_qnn.engine import judge
+from pytest_qnn.profile import Profile
+from pytest_qnn.rules import catalogue
+from pytest_qnn.run import delegate_learn, targets
+from pytest_qnn.run.targets import DelegateTarget, open_delegate_target
+from pytest_qnn.verdict import Outcome
+
+pytestmark = pytest.mark.skipif(shutil.which("gcc") is None, reason="there is no C compiler (gcc)")
+
+RUNTIMES = ("tflite_runtime", "ai_edge_litert")
+FOUND = (Outcome.FAIL, Outcome.CRASH)
+
+
+class _NoShrink(Profile):
+    def shrink_budget(self, *, isolated: bool) -> int:  # noqa: ARG002 - the signature is Profile's
+        return 0
+
+
+FEW = _NoShrink("few", usual=10, dear=5, repeats=0)
+
+
+@pytest.fixture(autouse=True, scope="module")
+def learned_once() -> Iterator[None]:
+    """What is learned of the plugin takes longer than its rules, and is the same whatever the fault."""
+    learned: list[Any] = []
+
+    def learn(ask: Any) -> Any:
+        if not learned:
+            learned.append(delegate_learn.learn_claims(ask))
+        return learned[0]
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(targets, "learn_claims", learn)
+        yield
+
+
+@contextmanager
+def opened(library: Path, options: Mapping[str, str], runtime: str = RUNTIMES[0]) -> Iterator[DelegateTarget]:
+    target = open_delegate_target([(str(library), options)], runtime, "fork", 10.0)
+    try:
+        yield target
+    finally:
+        target.close()
+
+
+@pytest.mark.parametrize(
+    ("runtime", "options"), [(RUNTIMES[0], {}), (RUNTIMES[1], OPTIONS)], ids=["bare", "options"]
+)
+def test_a_faultless_library_passes(runtime: str, options: Mapping[str, str], tmp_path: Path) -> None:
+    with opened(plugin(tmp_path), options, runtime) as target:
+        verdicts = {
+            rule.id: judge(rule, target, FEW, seed=1)
+            for rule in catalogue().values()
+            if rule.area in ("ABI", "XNN")
+        }
+    outcomes = {rule: verdict.outcome for rule, verdict in verdicts.items()}
+    looked_at_nothing = {"ABI-11"} if options else {"ABI-03", "ABI-05", "ABI-11"}
+    passed = {rule for rule, outcome in outcomes.items() if outcome is Outcome.PASS}
+    assert passed == outcomes.keys() - looked_at_nothing, [
+        (rule, verdict.outcome, verdict.reason, verdict.finding) for rule, verdict in verdicts.items()
+    ]
+    assert all(outcomes[rule] in (Outcome.INCONCLUSIVE, Outcome.UNSUPPORTED) for rule in looked_at_nothing)
+
+
+@pytest.mark.parametrize("name", FAULTS)
+def test_a_faulty_library_is_found(name: str, tmp_path: Path) -> None:
+    fault = FAULTS[name]
+    with opened(plugin(tmp_path, **fault.macros), fault.options) as target:
+        verdict = judge(catalogue()[fault.rule], target, FEW, seed=1)
+    assert verdict.outcome in FOUND, verdict
+
+
+@pytest.mark.parametrize("name", ["mangled", "needs-tflite"])
+def test_a_library_that_makes_no_delegate_is_judged_by_its_interface_alone(name: str, tmp_path: Path) -> None:
+    with opened(plugin(tmp_path, **FAULTS[name].macros), {}) as target:
+        reason = target.facts.unusable
+        verdict = judge(catalogue()["PART-01"], target, FEW, seed=1)
+    assert verdict.outcome is Outcome.UNSUPPORTED
+    assert verdict.reason == reason
+    assert reason

@@ -1,0 +1,254 @@
+from __future__ import annotations
+
+import ctypes
+
+import msgspec
+import pytest
+
+from pytest_qnn.abi import tflite
+from pytest_qnn.cases.bounds import BadCase
+from pytest_qnn.cases.plugin import (
+    CREATE,
+    DESTROY,
+    AnyPluginStep,
+    Apply,
+    Copy,
+    Create,
+    Cycle,
+    Destroy,
+    Options,
+    PluginCase,
+    Spoil,
+)
+from pytest_qnn.cases.plugin_strategies import TRIVIAL, spoilt_values
+from pytest_qnn.cases.reduce import smaller
+from pytest_qnn.cases.valid import check
+from pytest_qnn.facts import DelegateFacts
+from pytest_qnn.mutants import delegates_plugin
+from pytest_qnn.reference.delegate import ReferenceDelegate
+from pytest_qnn.reference.plugin import EmulatedPlugin
+from pytest_qnn.rules import catalogue
+from pytest_qnn.run import plugin as run_plugin
+from pytest_qnn.run import plugin_library
+from pytest_qnn.run.delegates import delegate_factory
+from pytest_qnn.run.plugin import run_plugin_case
+from pytest_qnn.run.plugin_struct import read_struct, used_tail
+from pytest_qnn.run.runtime import load_runtime
+from pytest_qnn.trace import LibrarySeen, PluginSeen, PluginTrace
+from pytest_qnn.verdict import Examined, Unsupported, Violation
+
+GOOD: Options = ((b"num_threads", b"2"), (b"profiling", b"True"))
+
+
+def ran(*steps: AnyPluginStep, spec: str = "reference", runtime: str = "tflite_runtime") -> PluginTrace:
+    found = load_runtime(runtime)
+    return run_plugin_case(PluginCase(TRIVIAL, steps), [delegate_factory(spec, {}, found)], found)
+
+
+def judged(rule: str, trace: PluginTrace, *steps: AnyPluginStep) -> Examined:
+    return catalogue()[rule].check(PluginCase(TRIVIAL, steps), trace)
+
+
+def seen(*given: PluginSeen, facts: DelegateFacts | None = None) -> PluginTrace:
+    return PluginTrace(library=LibrarySeen((CREATE, DESTROY)), steps=given, facts=facts)
+
+
+@pytest.mark.parametrize("runtime", ["tflite_runtime", "ai_edge_litert"])
+def test_a_delegate_is_made_applied_and_destroyed(runtime: str) -> None:
+    trace = ran(Create(options=GOOD), Apply(), Destroy("d0"), Apply(), runtime=runtime)
+    create, apply, _, gone = trace.steps
+    assert create.made
+    assert create.struct is not None
+    assert create.struct.functions["Prepare"] == "code"
+    assert create.struct.flags == tflite.FLAG_PER_OPERATOR_PROFILING
+    assert apply.claimed == (0,)
+    assert apply.outputs == trace.cpu
+    assert gone.skipped == "there is no d0"
+
+
+@pytest.mark.parametrize(
+    ("key", "value"),
+    [
+        (b"num_threads", b"0"),
+        (b"num_threads", b"65"),
+        (b"num_threads", b"2.5"),
+        (b"num_threads", b"True"),
+        (b"num_threads", b"None"),
+        (b"profiling", b"1"),
+        (b"threads", b"2"),
+        (b"", b""),
+        (b"\xff", b"2"),
+    ],
+)
+def test_the_emulated_plugin_refuses_an_option_with_a_reason(key: bytes, value: bytes) -> None:
+    (create,) = ran(Create(options=((key, value),))).steps
+    assert create.made is False
+    assert len(create.reports) == 1
+    assert create.struct is None
+
+
+def test_what_create_changes_in_its_arrays_is_seen() -> None:
+    (create,) = ran(Create(options=GOOD), spec="mutant:plugin-cuts-options").steps
+    assert create.modified == ("value 0", "value 1")
+
+
+def test_a_report_after_create_is_late() -> None:
+    trace = ran(Create(), Apply(), spec="mutant:plugin-keeps-report")
+    assert [(step.reports, step.late) for step in trace.steps] == [((), ()), ((), ("preparing",))]
+
+
+def test_spoilt_options_read_as_something_else() -> None:
+    trace = ran(Create(options=GOOD), Apply(), Spoil(), Apply(), spec="mutant:plugin-keeps-options")
+    assert not trace.steps[1].error
+    assert trace.steps[3].error
+
+
+def test_a_copy_has_delegates_of_its_own() -> None:
+    trace = ran(Create(), Copy("d1"), Destroy("d0"), Apply("d1"))
+    assert trace.steps[1].made
+    assert trace.steps[3].claimed == (0,)
+
+
+def test_a_cycle_that_leaks_grows_by_what_leaks() -> None:
+    (cycle,) = ran(Cycle(times=8), spec="mutant:plugin-leaks").steps
+    growth = [after - before for before, after in zip(cycle.in_use, cycle.in_use[1:], strict=False)]
+    assert all(grown >= 8 * 1024 for grown in growth)
+
+
+def test_a_cycle_of_slow_delegates_is_shorter(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(run_plugin, "_CYCLE_SECONDS", 1e-9)
+    (cycle,) = ran(Cycle(times=200)).steps
+    assert cycle.times == 1
+    assert len(cycle.in_use) == 4
+
+
+def test_xnnpack_has_no_plugin_interface() -> None:
+    trace = ran(Create(), spec="xnnpack")
+    assert trace.steps == ()
+    with pytest.raises(Unsupported, match="xnnpack is linked into the runtime"):
+        judged("ABI-02", trace)
+
+
+def test_a_registration_of_an_opaque_delegate_is_seen() -> None:
+    trace = ran(Create(), Apply(), spec="mutant:plugin-opaque-plain")
+    assert trace.steps[0].struct is not None
+    assert trace.steps[0].struct.builder == "valid"
+    assert trace.steps[1].operators == (False,)
+
+
+def test_a_builder_that_is_not_mapped_is_invalid_and_not_read() -> None:
+    struct = tflite.Delegate(Prepare=None, opaque_delegate_builder=8)
+    found = read_struct(ctypes.addressof(struct))
+    assert found.builder == "invalid"
+    assert found.functions["Prepare"] == "null"
+
+
+def test_a_struct_that_is_not_mapped_is_unreadable() -> None:
+    assert read_struct(8).builder == "unreadable"
+
+
+def test_the_tail_of_a_registration_says_what_it_shows() -> None:
+    struct = tflite.Registration(registration_external=8, inplace_operator=2)
+    assert used_tail(struct) == (("registration_external", 8, "nothing"), ("inplace_operator", 2, "nothing"))
+    assert used_tail(tflite.Registration(init=8, version=1)) == ()
+
+
+def test_the_emulated_functions_keep_exceptions_from_c() -> None:
+    def fails() -> ReferenceDelegate:
+        raise ZeroDivisionError
+
+    plugin = EmulatedPlugin(fails)
+    assert tflite.PluginCreate(plugin.create_address)(None, None, 0, None) is None
+    tflite.PluginDestroy(plugin.destroy_address)(4711)
+    assert [type(error) for error in plugin.errors] == [ZeroDivisionError, KeyError]
+
+
+def test_only_numbers_and_truth_values_can_be_spoilt() -> None:
+    assert spoilt_values(b"some text") == ()
+    assert b"abc" in spoilt_values(b"-2.5")
+    assert b"maybe" in spoilt_values(b"True")
+    assert b"2" not in spoilt_values(b"2")
+
+
+def test_a_plugin_that_was_given_options_may_refuse_to_do_without() -> None:
+    trace = seen(PluginSeen(made=False, reports=("missing",)))
+    with pytest.raises(Violation):
+        judged("ABI-02", trace, Create())
+    excused = msgspec.structs.replace(trace, facts=DelegateFacts(needs_options=True))
+    assert judged("ABI-02", excused, Create()).count == 1
+
+
+def test_growth_that_stops_is_no_leak() -> None:
+    steady = seen(PluginSeen(times=16, in_use=(5000, 9000, 9000, 9000)))
+    assert judged("ABI-08", steady, Cycle(times=16)).count == 48
+    growing = seen(PluginSeen(times=16, in_use=(5000, 9000, 13000, 17000)))
+    with pytest.raises(Violation, match="\\+4000"):
+        judged("ABI-08", growing, Cycle(times=16))
+
+
+def test_without_its_functions_a_library_is_judged_by_its_symbols_alone() -> None:
+    trace = PluginTrace(library=LibrarySeen(("_Z29tflite_plugin_create_delegatev",)), steps=(PluginSeen(),))
+    with pytest.raises(Unsupported, match="exports no tflite_plugin_create_delegate"):
+        judged("ABI-07", trace, Destroy())
+    with pytest.raises(Violation, match=r"a name that C\+\+ made"):
+        judged("ABI-01", trace, Destroy())
+
+
+STEPS = (Create(options=GOOD), Copy("d1", GOOD), Apply(), Spoil(), Cycle(4, GOOD), Destroy("d0"), Destroy())
+
+
+def test_a_case_survives_json_and_messagepack() -> None:
+    case = PluginCase(TRIVIAL, STEPS, delegate=1, data_seed=7)
+    assert msgspec.json.decode(msgspec.json.encode(case), type=PluginCase) == case
+    assert msgspec.msgpack.decode(msgspec.msgpack.encode(case), type=PluginCase) == case
+    check(case)
+
+
+@pytest.mark.parametrize(
+    "step",
+    [
+        Create(options=((b"a\0b", b"1"),)),
+        Create(options=((b"a", b"1" * 5000),)),
+        Create(options=((b"a", b"1"),) * 65),
+        Cycle(times=0),
+        Cycle(times=100_000),
+        Apply("../etc"),
+    ],
+    ids=str,
+)
+def test_a_step_that_must_not_be_run_is_refused(step: AnyPluginStep) -> None:
+    with pytest.raises(BadCase):
+        check(PluginCase(TRIVIAL, (step,)))
+
+
+def test_smaller_cases_have_fewer_steps_with_their_options() -> None:
+    case = PluginCase(TRIVIAL, STEPS)
+    shorter = list(smaller(case))
+    assert next(len(one.steps) for one in shorter if one.graph == TRIVIAL) == 4
+    assert all(set(one.steps) <= set(STEPS) for one in shorter)
+    assert (*STEPS[:2], *STEPS[3:]) in [one.steps for one in shorter]
+
+
+def test_an_opaque_delegate_with_an_operator_obeys() -> None:
+    runtime = load_runtime("ai_edge_litert")
+    create = ctypes.CFUNCTYPE(ctypes.c_void_p, ctypes.c_int, ctypes.c_char_p, ctypes.c_int, ctypes.c_void_p)(
+        runtime.symbol("TfLiteOperatorCreate")
+    )
+    operator = create(tflite.BUILTIN_DELEGATE, b"opaque", 1, None)  # the interpreter deletes it
+
+    class Operates(ReferenceDelegate):
+        def registration(self, _: tuple[int, ...]) -> tflite.Registration:
+            return tflite.Registration(
+                builtin_code=tflite.BUILTIN_DELEGATE, version=1, registration_external=operator
+            )
+
+    class Opaque(delegates_plugin.OpaquePlugin):
+        def __init__(self, _: object) -> None:
+            super().__init__(Operates)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(plugin_library, "EmulatedPlugin", Opaque)
+        trace = ran(Create(), Apply(), Destroy("d0"), runtime="ai_edge_litert")
+    assert trace.steps[1].operators == (True,)
+    assert judged("ABI-11", trace, Create(), Apply(), Destroy("d0")) == Examined(1, "registrations")
+    assert judged("ABI-10", trace, Create(), Apply(), Destroy("d0")).count == 1
