@@ -92,8 +92,13 @@ def _mutant(name: str, fault: str, kills: tuple[str, ...], delegate: type[Refere
 
 MUTANTS = [
     _mutant("approximates", "Rounds float32 results to 12 bits.", ("NUM-01", "NUM-02"), _Approximates),
-    _mutant("adds-up-in-half", "Adds up in float16.", ("NUM-02",), _AddsUpInHalf),
+    _mutant("adds-up-in-half", "Adds up in float16.", ("NUM-02", "NUM-08"), _AddsUpInHalf),
     _mutant("truncates", "Keeps six bits of an int8 result.", ("NUM-03",), _Truncates),
     _mutant("wraps-around", "Lets int8 results wrap around.", ("NUM-04",), _WrapsAround),
-    _mutant("ignores-activation", "Leaves fused activations out.", ("NUM-01", "NUM-04"), _IgnoresActivation),
+    _mutant(
+        "ignores-activation",
+        "Leaves fused activations out.",
+        ("NUM-01", "NUM-04", "NUM-06"),
+        _IgnoresActivation,
+    ),
 ]

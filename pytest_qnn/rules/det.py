@@ -4,12 +4,18 @@ from __future__ import annotations
 
 from typing import Any
 
+import msgspec
 import numpy as np
 import numpy.typing as npt
 
 from pytest_qnn.cases import delegate_strategies as cases
+from pytest_qnn.cases import numeric_strategies as numeric
+from pytest_qnn.cases.arrays import Array
+from pytest_qnn.cases.data import inputs_of
 from pytest_qnn.cases.delegate import DelegateCase
+from pytest_qnn.oracle.kernels import run_graph
 from pytest_qnn.rules import delegate_support as support
+from pytest_qnn.rules.delegate_numbers import outputs_are_right
 from pytest_qnn.rules.rule import rule
 from pytest_qnn.trace import DelegateTrace
 from pytest_qnn.verdict import Examined, Level, Violation
@@ -88,3 +94,71 @@ def _filled(trace: DelegateTrace, position: int, invoke: int, byte: int) -> npt.
     array = trace.outputs[invoke][position].numpy()
     bytes_of = array.ravel().view(np.uint8).reshape(array.size, array.itemsize)
     return np.asarray((bytes_of == byte).all(axis=1))
+
+
+@rule(
+    "DET-02",
+    Level.MUST,
+    "Outputs depend on the inputs of their invoke, not on earlier invokes.",
+    source="an inference is a function of its inputs (interpreter.h: Interpreter::Invoke)",
+    subject="delegate",
+    cases=numeric.revisited,
+)
+def forgets_earlier_invokes(case: DelegateCase, trace: DelegateTrace) -> Examined:
+    """Inputs A, B, A: the second A gives the bits of the first, and B gives B's values, not A's."""
+    support.need_work(trace)
+    what = "outputs of inputs seen before, and of others"
+    seeds = case.reseed
+    if not support.live_target_kernels(trace) or support.failure(trace) or len(seeds) < 3:
+        return Examined(0, what)
+    if seeds[0] != seeds[2] or len(trace.outputs) < 3:
+        return Examined(0, what)
+    for tensor, first, again in zip(case.graph.outputs, trace.outputs[0], trace.outputs[2], strict=True):
+        if first.data != again.data:
+            element = _first_difference(first.numpy(), again.numpy())
+            raise Violation(
+                f"{first.numpy().ravel()[element]!r} again, as from the same inputs in invoke 0",
+                f"{again.numpy().ravel()[element]!r}",
+                f"element {element} of graph output t{tensor}, invoke 2, after other inputs in invoke 1",
+                support.draw(case, trace),
+            )
+    other = [Array.of(array) for array in inputs_of(msgspec.structs.replace(case, data_seed=seeds[1]))]
+    values = run_graph(case.graph, [array.numpy() for array in other])
+    right = tuple(Array.of(values[tensor]) for tensor in case.graph.outputs)
+    outputs = (right, trace.outputs[1])  # what stands in place of invoke 0 is right by definition
+    second = msgspec.structs.replace(trace, inputs=tuple(other), cpu=right, outputs=outputs)
+    outputs_are_right(case, second, "the values of the second inputs, not of the first")
+    return Examined(2 * len(case.graph.outputs), what)
+
+
+@rule(
+    "DET-03",
+    Level.SHOULD,
+    "Two interpreters of one model give equal outputs, in one process and in two.",
+    source="an inference is a function of model and inputs (interpreter.h: Interpreter::Invoke)",
+    subject="delegate",
+    cases=numeric.twice,
+    weight=0.5,
+)
+def agrees_with_another_interpreter(case: DelegateCase, trace: DelegateTrace) -> Examined:
+    """Compares bit for bit with a second interpreter beside the first, or with one in a fresh process."""
+    support.need_work(trace)
+    what = "outputs compared with another interpreter's"
+    if not support.live_target_kernels(trace) or support.failure(trace) or not trace.again:
+        return Examined(0, what)
+    elsewhere = "a fresh process" if case.again == "process" else "a second interpreter beside it"
+    looked_at = 0
+    for number, (here, there) in enumerate(zip(trace.outputs, trace.again, strict=True)):
+        if not there:
+            raise Violation("a second success", "a failed invoke", f"invoke {number} in {elsewhere}")
+        for tensor, first, again in zip(case.graph.outputs, here, there, strict=True):
+            looked_at += 1
+            if first.data != again.data:
+                element = _first_difference(first.numpy(), again.numpy())
+                raise Violation(
+                    f"{first.numpy().ravel()[element]!r}, as on the first interpreter",
+                    f"{again.numpy().ravel()[element]!r}",
+                    f"element {element} of graph output t{tensor}, invoke {number} in {elsewhere}",
+                    support.draw(case, trace),
+                )
+    return Examined(looked_at, what)
