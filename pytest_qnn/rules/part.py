@@ -18,7 +18,7 @@ from pytest_qnn.verdict import Examined, Level, Violation
     "execution plan.",
     source="tflite/core/c/common.h, TfLiteContext.GetExecutionPlan and ReplaceNodeSubsetsWithDelegateKernels",
     subject="delegate",
-    cases=cases.behind_a_probe,
+    cases=cases.with_work(cases.behind_a_probe),
 )
 def claims_from_the_plan(case: DelegateCase, trace: DelegateTrace) -> Examined:
     """A node leaves the plan with the call that replaces it, so a second call must not name it again."""

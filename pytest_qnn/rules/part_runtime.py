@@ -20,7 +20,7 @@ from pytest_qnn.verdict import Examined, Level, Violation
     "kernel that replaces it.",
     source="tflite/graph_info.cc, PartitionGraphIntoIndependentNodeSubsets",
     subject="delegate",
-    cases=cases.between_probes,
+    cases=cases.with_work(cases.between_probes),
 )
 def covers_every_node_once(case: DelegateCase, trace: DelegateTrace) -> Examined:
     """Opens up every kernel of the final plan; looks only at plans with a kernel of the target."""
@@ -175,7 +175,7 @@ def _kernels(kernels: list[tuple[tuple[int, ...], tuple[int, ...], tuple[int, ..
     "A delegate has no more kernels than the runtime makes of its claim as a whole: it does not split it.",
     source="tensorflow.org/lite/performance/implementing_delegate: avoid multiple partitions",
     subject="delegate",
-    cases=cases.behind_a_probe,
+    cases=cases.with_work(cases.behind_a_probe),
 )
 def does_not_split_its_claim(case: DelegateCase, trace: DelegateTrace) -> Examined:
     """Compares the number of kernels with the oracle's for the union of all Replace calls of one Prepare."""
@@ -194,7 +194,7 @@ def does_not_split_its_claim(case: DelegateCase, trace: DelegateTrace) -> Examin
                 f"{expected} kernels for the {len(union)} claimed nodes",
                 f"{seen} kernels from {len(applied.replaces)} Replace calls",
                 f"application {position} ({applied.name})",
-                support.draw(case, trace),
+                support.draw(case, trace, joined=True),
             )
         looked_at += seen
     return Examined(looked_at, "kernels")

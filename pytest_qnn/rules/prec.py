@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pytest_qnn.cases import delegate_strategies as cases
 from pytest_qnn.cases.delegate import DelegateCase
+from pytest_qnn.oracle.partition import operators_of_plan, partition
 from pytest_qnn.rules import delegate_support as support
 from pytest_qnn.rules.delegate_numbers import outputs_are_right, same_bits
 from pytest_qnn.rules.rule import rule
@@ -19,7 +20,7 @@ _MODIFY = "tflite/core/subgraph.cc, Subgraph::ModifyGraphWithDelegateImpl"
     "First come, first served: a node that one delegate has claimed is never carried out by a later one.",
     source=_MODIFY,
     subject="delegate",
-    cases=cases.between_probes,
+    cases=cases.permuted,
     self_check=True,
 )
 def serves_the_first(case: DelegateCase, trace: DelegateTrace) -> Examined:
@@ -48,7 +49,7 @@ def serves_the_first(case: DelegateCase, trace: DelegateTrace) -> Examined:
     "tensors.",
     source="tflite/core/subgraph.cc, Subgraph::ReplaceNodeSubsetsWithDelegateKernels",
     subject="delegate",
-    cases=cases.between_probes,
+    cases=cases.permuted,
     self_check=True,
 )
 def shows_earlier_kernels(case: DelegateCase, trace: DelegateTrace) -> Examined:
@@ -85,7 +86,7 @@ def shows_earlier_kernels(case: DelegateCase, trace: DelegateTrace) -> Examined:
     "A delegate works as the first, the middle or the last of several, with the same numbers.",
     source=_MODIFY,
     subject="delegate",
-    cases=cases.between_probes,
+    cases=cases.with_work(cases.permuted),
 )
 def works_in_any_position(case: DelegateCase, trace: DelegateTrace) -> Examined:
     """Looks at cases in which both the target and a probe have a kernel in the final plan."""
@@ -97,6 +98,42 @@ def works_in_any_position(case: DelegateCase, trace: DelegateTrace) -> Examined:
         return Examined(0, "kernels beside another delegate's")
     outputs_are_right(case, trace, "the CPU's values with kernels of several delegates")
     return Examined(len(mine), "kernels beside another delegate's")
+
+
+@rule(
+    "PREC-04",
+    Level.SHOULD,
+    "Behind other delegates' kernels a delegate claims of the nodes that are left what it claims alone.",
+    source=f"{_MODIFY}; tflite/core/c/common.h, TfLiteContext.GetExecutionPlan",
+    subject="delegate",
+    cases=cases.beside_foreign_kernels,
+)
+def claims_what_is_left(case: DelegateCase, trace: DelegateTrace) -> Examined:
+    """Compares with the same graph without the probes.
+
+    A partition left out as a whole may be too small, or one too many, for the delegate: that counts only
+    where it made as small ones, and more of them, alone.
+    """
+    support.need_work(trace)
+    seen = next((applied.plan_seen for _, applied in support.targets(trace)), ())
+    foreign = [node.index for node in seen if node.op == support.DELEGATE]
+    if trace.twin is None or support.failure(trace) or not foreign:
+        return Examined(0, "nodes left by another delegate")
+    remaining = set(trace.twin.claim) & {node.index for node in seen}
+    missing = remaining.difference(support.target_claim(case, trace))
+    plan = [node.index for node in seen]
+    smallest = min(map(len, trace.twin.kernels), default=0)
+    many = len(support.target_kernels(trace)) >= len(trace.twin.kernels)
+    for part in partition(operators_of_plan(seen), plan, case.graph.outputs, remaining):
+        left = sorted(missing.intersection(part.nodes))
+        whole = len(left) == len(part.nodes)
+        if left and not (whole and (many or len(left) < smallest)):
+            raise Violation(
+                f"the claim {sorted(remaining)}, as without the foreign kernels {foreign}",
+                f"{left} not claimed",
+                picture=support.draw(case, trace),
+            )
+    return Examined(len(remaining), "nodes left by another delegate")
 
 
 @rule(

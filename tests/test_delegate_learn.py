@@ -1,0 +1,136 @@
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+from native import delegate_library
+
+from pytest_qnn.cases.combinations import GRID, combination_of
+from pytest_qnn.cases.graphs import graph_of
+from pytest_qnn.facts import LIMITS, DelegateFacts
+from pytest_qnn.run.delegate_learn import MORE_COPIES, Question, learn_claims
+from pytest_qnn.run.targets import open_delegate_target
+from pytest_qnn.trace import Death
+
+RUNTIMES = ("tflite_runtime", "ai_edge_litert")
+
+
+def learned(
+    spec: str, runtime: str = RUNTIMES[0], sandbox: str = "off", timeout: float = 10.0, **options: str
+) -> DelegateFacts:
+    target = open_delegate_target([(spec, options)], runtime, sandbox, timeout)
+    target.close()
+    facts: DelegateFacts = target.facts
+    return facts
+
+
+def outcomes(facts: DelegateFacts) -> Counter[str]:
+    return Counter(claim.outcome for claim in facts.claims)
+
+
+def test_each_kind_of_the_grid_is_asked_about_by_a_graph_of_that_kind() -> None:
+    assert [combination_of(graph, graph.nodes[0]) for graph in map(graph_of, GRID)] == list(GRID)
+    assert len(set(GRID)) == len(GRID)
+    assert 150 <= len(GRID) <= 400
+
+
+def test_a_graph_of_several_nodes_of_a_kind_has_as_many_results() -> None:
+    graph = graph_of(GRID[0], 3)
+    assert len(graph.nodes) == len(set(graph.outputs)) == 3
+    assert {node.inputs for node in graph.nodes} == {graph.nodes[0].inputs}
+
+
+@pytest.mark.parametrize("runtime", RUNTIMES)
+@pytest.mark.parametrize("sandbox", ["off", "fork"])
+def test_the_reference_claims_the_whole_grid(runtime: str, sandbox: str) -> None:
+    facts = learned("reference", runtime, sandbox)
+    assert [claim.kind for claim in facts.claims] == list(GRID)
+    assert outcomes(facts) == {"claimed": len(GRID)}
+    assert facts.deaths == ()
+
+
+@pytest.mark.parametrize("runtime", RUNTIMES)
+def test_a_delegate_of_one_operator_is_known_by_type_and_parameters(runtime: str) -> None:
+    claimed = [
+        claim.kind
+        for claim in learned("reference:one-operator", runtime).claims
+        if claim.outcome == "claimed"
+    ]
+    assert {(kind.op, kind.dtype, kind.activation) for kind in claimed} == {("ADD", "float32", "NONE")}
+    assert {kind.rank for kind in claimed} == {1, 2, 3, 4}
+    assert {kind.form for kind in claimed} == {"", "constant"}
+
+
+@pytest.mark.parametrize("runtime", RUNTIMES)
+def test_a_delegate_that_claims_nothing_is_asked_with_several_nodes_too(runtime: str) -> None:
+    facts = learned("reference:nothing", runtime)
+    assert outcomes(facts) == {"refused": len(GRID)}
+    assert facts.least_nodes == 1
+
+
+@pytest.mark.parametrize("runtime", RUNTIMES)
+def test_a_delegate_that_leaves_small_partitions_alone_is_learned_with_more_nodes(runtime: str) -> None:
+    facts = learned("reference:limited", runtime, min_nodes_per_partition="3")
+    assert outcomes(facts) == {"claimed": len(GRID)}
+    assert facts.least_nodes == MORE_COPIES
+
+
+def test_a_kind_that_kills_the_target_is_named_and_costs_no_other(tmp_path: Path) -> None:
+    facts = learned(
+        str(delegate_library(tmp_path, on_prepare="raise(SIGSEGV)", before=_SIGNALS)), sandbox="fork"
+    )
+    by_op = {op: {c.outcome for c in facts.claims if c.kind.op == op} for op in ("ADD", "MUL", "CONV_2D")}
+    assert by_op == {"ADD": {"claimed"}, "MUL": {"died", "unknown"}, "CONV_2D": {"claimed"}}
+    assert [death.partition(":")[0] for death in facts.deaths] == [
+        "claiming MUL float32 rank 1",
+        "claiming MUL float32 rank 1 RELU",
+        "claiming MUL int8 rank 1",
+        "claiming MUL int8 rank 1 RELU",
+    ]
+    assert all("SIGSEGV" in death for death in facts.deaths)
+
+
+def test_a_kind_that_hangs_the_target_is_named_and_the_rest_is_unknown(tmp_path: Path) -> None:
+    library = delegate_library(tmp_path, on_prepare="for (;;) pause()", before="#include <unistd.h>\n")
+    facts = learned(str(library), sandbox="fork", timeout=0.5)
+    assert len(facts.deaths) == 2
+    assert outcomes(facts)["died"] == 2
+    assert {claim.outcome for claim in facts.claims if claim.kind.op == "CONV_2D"} == {"unknown"}
+
+
+def test_a_kind_whose_application_fails_is_told_from_one_that_is_refused(tmp_path: Path) -> None:
+    facts = learned(str(delegate_library(tmp_path, on_prepare="return kError")))
+    assert {claim.outcome for claim in facts.claims if claim.kind.op == "MUL"} == {"failed"}
+    assert {claim.outcome for claim in facts.claims if claim.kind.op == "ADD"} == {"claimed"}
+
+
+def test_slow_answers_are_asked_for_in_parts() -> None:
+    asked: list[Question] = []
+
+    def slow(question: Question) -> Sequence[str]:
+        asked.append(question)
+        return ["claimed"] * min(100, question.last - question.first)
+
+    assert {claim.outcome for claim in learn_claims(slow).claims} == {"claimed"}
+    assert [question.first for question in asked] == [0, 100, 200, 300]
+
+
+def test_a_death_without_a_place_ends_the_lesson() -> None:
+    lesson = learn_claims(lambda _: Death("garbage", "gone"))
+    assert {claim.outcome for claim in lesson.claims} == {"unknown"}
+    assert len(lesson.deaths) == 1
+
+
+def test_a_delegate_with_the_options_is_told_from_one_without() -> None:
+    assert learned("reference:limited").limits == dict.fromkeys(LIMITS, "")
+    assert all("refuses the option" in reason for reason in learned("reference").limits.values())
+
+
+def test_a_delegate_that_takes_any_option_is_not_taken_to_have_these(tmp_path: Path) -> None:
+    reasons = learned(str(delegate_library(tmp_path))).limits.values()
+    assert all("takes any option" in reason for reason in reasons)
+
+
+_SIGNALS = "#include <signal.h>\n"

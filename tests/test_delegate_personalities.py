@@ -1,0 +1,110 @@
+from __future__ import annotations
+
+import functools
+from collections.abc import Iterator
+
+import pytest
+
+from pytest_qnn.cases.delegate import DelegateCase
+from pytest_qnn.cases.graph import Graph, Node, Tensor
+from pytest_qnn.cases.graph_constants import float_weights
+from pytest_qnn.cases.kinds import taken
+from pytest_qnn.engine import judge
+from pytest_qnn.profile import Profile
+from pytest_qnn.reference.delegate_personalities import PERSONALITIES
+from pytest_qnn.rules import catalogue
+from pytest_qnn.run.targets import DelegateTarget, TargetUnusable, open_delegate_target
+from pytest_qnn.verdict import Outcome
+
+RUNTIMES = ("tflite_runtime", "ai_edge_litert")
+FEW = Profile("few", usual=3, dear=3)
+RULES = sorted(rule.id for rule in catalogue().values() if rule.subject == "delegate")
+WITHOUT_WORK = {"PART-02", "PART-04", "PART-16"}
+"""Rules that look at what Prepare leaves alone: a delegate that claims nothing obeys them visibly."""
+
+_OPEN: list[DelegateTarget] = []
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _closed() -> Iterator[None]:
+    yield
+    while _OPEN:
+        _OPEN.pop().close()
+
+
+@functools.cache
+def _target(name: str, runtime: str) -> DelegateTarget:
+    _OPEN.append(open_delegate_target([(f"reference:{name}", {})], runtime, "off", 10.0))
+    return _OPEN[-1]
+
+
+@pytest.mark.parametrize("runtime", RUNTIMES)
+@pytest.mark.parametrize("name", PERSONALITIES)
+def test_no_rule_accuses_a_conforming_variant(name: str, runtime: str) -> None:
+    verdicts = [judge(catalogue()[rule_id], _target(name, runtime), FEW, seed=1) for rule_id in RULES]
+    assert [(verdict.rule, verdict.finding) for verdict in verdicts if verdict.finding] == []
+    assert sum(verdict.outcome is Outcome.PASS for verdict in verdicts) > 10
+
+
+@pytest.mark.parametrize("runtime", RUNTIMES)
+@pytest.mark.parametrize("area", ["PART", "PREC", "DET", "NUM"])
+def test_a_variant_that_claims_nothing_leaves_the_rules_about_its_work_open(area: str, runtime: str) -> None:
+    rules = [catalogue()[rule_id] for rule_id in RULES if rule_id.startswith(area)]
+    for rule in rules:
+        if rule.self_check or rule.id in WITHOUT_WORK:
+            continue
+        verdict = judge(rule, _target("nothing", runtime), FEW, seed=1)
+        assert verdict.outcome is not Outcome.PASS, verdict
+
+
+@pytest.mark.parametrize("name", ["one-operator", "int8-only", "nothing"])
+def test_a_narrow_variant_claims_what_its_name_says(name: str) -> None:
+    kinds = {claim.kind for claim in _target(name, RUNTIMES[0]).facts.claims if claim.outcome == "claimed"}
+    expected = {
+        "one-operator": {("ADD", "float32")},
+        "int8-only": {(kind.op, "int8") for kind in kinds},
+        "nothing": set(),
+    }
+    assert {(kind.op, kind.dtype) for kind in kinds} == expected[name]
+    assert kinds == taken(_target(name, RUNTIMES[0]).facts)
+
+
+def test_the_other_order_of_a_sum_gives_other_bits_within_the_bounds() -> None:
+    tensors = (Tensor((1, 64)), *float_weights((4, 64), 3, 1), Tensor((1, 4)))
+    graph = Graph(tensors, (Node("FULLY_CONNECTED", (0, 1, 2), (3,)),), (0,), (3,))
+    traces = {
+        spec: [_target(spec, RUNTIMES[0]).run(DelegateCase(graph, data_seed=seed)) for seed in range(1, 9)]
+        for spec in ("preview", "other-order")
+    }
+    usual, other = ([trace.outputs for trace in found] for found in traces.values())
+    assert usual != other
+    verdict = judge(
+        catalogue()["NUM-02"], _target("other-order", RUNTIMES[0]), Profile("many", 60, 60), seed=1
+    )
+    assert verdict.outcome is Outcome.PASS
+
+
+@pytest.mark.parametrize("rule_id", ["PART-12", "PART-13", "PART-14", "PART-17", "PREC-04"])
+@pytest.mark.parametrize(
+    "value", ["max_delegated_partitions=1", "max_delegated_partitions=2", "min_nodes_per_partition=2"]
+)
+def test_a_delegate_that_is_limited_by_its_user_is_not_accused(value: str, rule_id: str) -> None:
+    key, _, number = value.partition("=")
+    target = open_delegate_target([("reference:limited", {key: number})], RUNTIMES[0], "off", 10.0)
+    verdict = judge(catalogue()[rule_id], target, Profile("more", usual=60, dear=60), seed=1)
+    target.close()
+    assert verdict.finding is None, verdict.finding
+
+
+@pytest.mark.parametrize(
+    ("options", "told"),
+    [({"threads": "2"}, "has no option threads"), ({"max_delegated_partitions": "x"}, "refuses its options")],
+)
+def test_the_limited_variant_takes_its_options_and_no_others(options: dict[str, str], told: str) -> None:
+    with pytest.raises(TargetUnusable, match=told):
+        open_delegate_target([("reference:limited", options)], "auto", "off", 10.0)
+
+
+def test_a_name_that_no_variant_has_is_told_with_those_there_are() -> None:
+    with pytest.raises(TargetUnusable, match="none of the reference's variants: one-operator, int8-only"):
+        open_delegate_target([("reference:unheard-of", {})], "auto", "off", 10.0)
