@@ -18,6 +18,11 @@ def test_part_02(judge: Judge) -> None:
     judge("PART-02")
 
 
+def test_part_03(judge: Judge) -> None:
+    """What a delegate claims of single nodes, whatever their parameters, it computes."""
+    judge("PART-03")
+
+
 def test_part_04(judge: Judge) -> None:
     """An unsupported node is left to the CPU instead of failing."""
     judge("PART-04")
@@ -58,6 +63,21 @@ def test_part_11(judge: Judge) -> None:
     judge("PART-11")
 
 
+def test_part_12(judge: Judge) -> None:
+    """max_delegated_partitions bounds the number of kernels."""
+    judge("PART-12")
+
+
+def test_part_13(judge: Judge) -> None:
+    """min_nodes_per_partition bounds the size of each kernel."""
+    judge("PART-13")
+
+
+def test_part_14(judge: Judge) -> None:
+    """Of more partitions than max_delegated_partitions allows, the largest are delegated."""
+    judge("PART-14")
+
+
 def test_part_15(judge: Judge) -> None:
     """A delegate has no more kernels than the runtime makes of its claim as a whole: it does not split it."""
     judge("PART-15")
@@ -66,3 +86,28 @@ def test_part_15(judge: Judge) -> None:
 def test_part_16(judge: Judge) -> None:
     """On a graph without a supported node nothing is claimed and nothing fails."""
     judge("PART-16")
+
+
+def test_part_17(judge: Judge) -> None:
+    """The same graph is claimed alike each time."""
+    judge("PART-17")
+
+
+def test_part_19(judge: Judge) -> None:
+    """Preview and Replace agree."""
+    judge("PART-19")
+
+
+def test_part_20(judge: Judge) -> None:
+    """A preview is not used after Prepare."""
+    judge("PART-20")
+
+
+def test_part_21(judge: Judge) -> None:
+    """An execution plan is not used once another was asked for."""
+    judge("PART-21")
+
+
+def test_part_18(judge: Judge) -> None:
+    """Nodes with side effects, and those that the model's metadata put in order, keep their order."""
+    judge("PART-18")

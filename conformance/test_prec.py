@@ -23,6 +23,26 @@ def test_prec_03(judge: Judge) -> None:
     judge("PREC-03")
 
 
+def test_prec_04(judge: Judge) -> None:
+    """Behind other delegates' kernels, of what is left the same is claimed as without them."""
+    judge("PREC-04")
+
+
 def test_prec_06(judge: Judge) -> None:
     """The failure of a later delegate undoes all earlier ones and leaves a graph that runs on the CPU."""
     judge("PREC-06")
+
+
+def test_prec_05(judge: Judge) -> None:
+    """Delegates stand in the order of application, after a redo too."""
+    judge("PREC-05")
+
+
+def test_prec_07(judge: Judge) -> None:
+    """A delegate that was undone can be applied to a fresh interpreter."""
+    judge("PREC-07")
+
+
+def test_prec_08(judge: Judge) -> None:
+    """One delegate on several interpreters keeps their kernels apart."""
+    judge("PREC-08")

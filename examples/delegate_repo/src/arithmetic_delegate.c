@@ -180,18 +180,24 @@ static int kernel_invoke(Context* context, Node* node) {
   return kOk;
 }
 
+/* Its text reaches the application: in Python, as the exception's. */
+static int failure(Context* context, const char* what) {
+  context->report_error(context, "ArithmeticDelegate: %s", what);
+  return kError;
+}
+
 static int delegate_prepare(Context* context, Delegate* delegate) {
   IntArray* plan;
-  if (context->get_execution_plan(context, &plan) != kOk) return kError;
+  if (context->get_execution_plan(context, &plan) != kOk) return failure(context, "there is no plan");
   IntArray* claimed = malloc(sizeof(int) * ((size_t)plan->size + 1));
-  if (!claimed) return kError;
+  if (!claimed) return failure(context, "there is no memory for a claim");
   claimed->size = 0;
   for (int i = 0; i < plan->size; ++i) {
     Node* node;
     Registration* registration;
     if (context->get_node_and_registration(context, plan->data[i], &node, &registration) != kOk) {
       free(claimed);
-      return kError;
+      return failure(context, "a node of the plan cannot be read");
     }
     if (is_supported(context, node, registration)) claimed->data[claimed->size++] = plan->data[i];
   }
