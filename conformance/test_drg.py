@@ -38,11 +38,41 @@ def test_drg_06(judge: Judge) -> None:
     judge("DRG-06")
 
 
+def test_drg_07(judge: Judge) -> None:
+    """A count of 0 succeeds or is refused; nothing happens."""
+    judge("DRG-07")
+
+
+def test_drg_08(judge: Judge) -> None:
+    """One call may deregister handles of several contexts."""
+    judge("DRG-08")
+
+
 def test_drg_09(judge: Judge) -> None:
     """Deregistering does not close the client's descriptor, unmap its pointer or change its contents."""
     judge("DRG-09")
 
 
+def test_drg_10(judge: Judge) -> None:
+    """After deregistering and the client's free the memory is gone: the backend keeps no reference to it."""
+    judge("DRG-10")
+
+
 def test_drg_11(judge: Judge) -> None:
     """Deregistering one handle has no effect on any other."""
     judge("DRG-11")
+
+
+def test_drg_12(judge: Judge) -> None:
+    """The array of handles is not modified."""
+    judge("DRG-12")
+
+
+def test_drg_13(judge: Judge) -> None:
+    """A backend survives a client that frees its memory first: deregistering still succeeds."""
+    judge("DRG-13")
+
+
+def test_drg_14(judge: Judge) -> None:
+    """Deregistering memory that a graph is executing with neither crashes nor blocks the backend."""
+    judge("DRG-14")

@@ -46,3 +46,13 @@ def test_qmg_07(judge: Judge) -> None:
 def test_qmg_08(judge: Judge) -> None:
     """The hint is given per IO tensor: only tensors left RAW get IO buffers at preparation."""
     judge("QMG-08")
+
+
+def test_qmg_09(judge: Judge) -> None:
+    """The internal IO buffers of a graph are given back when its context is freed."""
+    judge("QMG-09")
+
+
+def test_qmg_11(judge: Judge) -> None:
+    """The hint changes no error: the same mistake is answered alike whether a graph carries it or not."""
+    judge("QMG-11")

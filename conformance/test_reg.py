@@ -48,6 +48,26 @@ def test_reg_08(judge: Judge) -> None:
     judge("REG-08")
 
 
+def test_reg_09(judge: Judge) -> None:
+    """A memory type that is UNDEFINED or not in the enumeration is refused."""
+    judge("REG-09")
+
+
+def test_reg_10(judge: Judge) -> None:
+    """A shape with dimensions whose dimSize is NULL is refused."""
+    judge("REG-10")
+
+
+def test_reg_11(judge: Judge) -> None:
+    """A shape of rank 0 or with a dimension of 0 is refused; a scalar is registered as one dimension of 1."""
+    judge("REG-11")
+
+
+def test_reg_12(judge: Judge) -> None:
+    """A data type that is UNDEFINED or unknown is refused for the memory of a tensor."""
+    judge("REG-12")
+
+
 def test_reg_13(judge: Judge) -> None:
     """A descriptor with file descriptor -1 is refused."""
     judge("REG-13")
@@ -66,6 +86,21 @@ def test_reg_15(judge: Judge) -> None:
 def test_reg_16(judge: Judge) -> None:
     """A buffer larger than its tensor is accepted."""
     judge("REG-16")
+
+
+def test_reg_17(judge: Judge) -> None:
+    """Memory can be registered at any time of a context's life."""
+    judge("REG-17")
+
+
+def test_reg_18(judge: Judge) -> None:
+    """Descriptors, dimensions and custom structs need to live during the call only."""
+    judge("REG-18")
+
+
+def test_reg_19(judge: Judge) -> None:
+    """Descriptors, and what they point to, are not modified."""
+    judge("REG-19")
 
 
 def test_reg_20(judge: Judge) -> None:
@@ -91,3 +126,23 @@ def test_reg_23(judge: Judge) -> None:
 def test_reg_24(judge: Judge) -> None:
     """After its deregistration the same memory can be registered again."""
     judge("REG-24")
+
+
+def test_reg_25(judge: Judge) -> None:
+    """A dup of an fd is recognised as the same memory, or it is not; the first handle stays as it is."""
+    judge("REG-25")
+
+
+def test_reg_26(judge: Judge) -> None:
+    """After deregistering and freeing, a new buffer with the same fd number registers, whatever its size."""
+    judge("REG-26")
+
+
+def test_reg_27(judge: Judge) -> None:
+    """A shapeConfig of NULL is accepted, an unknown one refused."""
+    judge("REG-27")
+
+
+def test_reg_28(judge: Judge) -> None:
+    """A registration that fails leaves no descriptor and no mapping behind."""
+    judge("REG-28")

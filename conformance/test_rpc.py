@@ -13,9 +13,19 @@ def test_rpc_02(judge: Judge) -> None:
     judge("RPC-02")
 
 
+def test_rpc_03(judge: Judge) -> None:
+    """The pointer that rpcmem_alloc gives is at the start of a page."""
+    judge("RPC-03")
+
+
 def test_rpc_04(judge: Judge) -> None:
     """rpcmem_alloc of a size of 0 or below gives NULL."""
     judge("RPC-04")
+
+
+def test_rpc_05(judge: Judge) -> None:
+    """rpcmem_alloc2 takes sizes that no int holds, and cuts none of them short."""
+    judge("RPC-05")
 
 
 def test_rpc_06(judge: Judge) -> None:
@@ -46,3 +56,8 @@ def test_rpc_10(judge: Judge) -> None:
 def test_rpc_11(judge: Judge) -> None:
     """rpcmem_free unmaps and closes: descriptors and mappings return to where they were."""
     judge("RPC-11")
+
+
+def test_rpc_13(judge: Judge) -> None:
+    """rpcmem_alloc, rpcmem_to_fd and rpcmem_free may be called from several threads."""
+    judge("RPC-13")

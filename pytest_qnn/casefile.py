@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import inspect
 import json
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -17,6 +18,8 @@ from msgspec import Meta
 
 from pytest_qnn.cases.delegate import DelegateCase
 from pytest_qnn.cases.memory import MemoryCase
+from pytest_qnn.cases.plugin import PluginCase
+from pytest_qnn.cases.script import ScriptCase
 from pytest_qnn.cases.valid import check
 from pytest_qnn.forms import BadOption
 from pytest_qnn.rules.rule import Subject
@@ -37,7 +40,7 @@ class _Version(msgspec.Struct):
 
 
 class CaseFile(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, tag_field="subject"):
-    """What every case file says; ``subject`` tells the two kinds apart."""
+    """What every case file says; ``subject`` tells the kinds apart."""
 
     schema: Literal[1]
     rule: RuleId
@@ -78,7 +81,31 @@ class DelegateCaseFile(CaseFile, frozen=True, kw_only=True, forbid_unknown_field
     case: DelegateCase
 
 
-AnyCaseFile = MemoryCaseFile | DelegateCaseFile
+class ScriptCaseFile(CaseFile, frozen=True, kw_only=True, forbid_unknown_fields=True, tag="delegate-script"):
+    """A case of steps on interpreters and delegates."""
+
+    case: ScriptCase
+
+
+class PluginCaseFile(CaseFile, frozen=True, kw_only=True, forbid_unknown_fields=True, tag="delegate-plugin"):
+    """A case of calls of an external delegate's two functions."""
+
+    case: PluginCase
+
+
+AnyCaseFile = MemoryCaseFile | DelegateCaseFile | ScriptCaseFile | PluginCaseFile
+
+
+def with_case(subject: Subject, case: str, common: Mapping[str, Any]) -> AnyCaseFile:
+    """The file of a case given as JSON text, and of everything else that such a file says."""
+    if subject == "memory":
+        return MemoryCaseFile(**common, case=msgspec.json.decode(case, type=MemoryCase))
+    fields = msgspec.json.decode(case, type=dict[str, msgspec.Raw])
+    if "graphs" in fields:
+        return ScriptCaseFile(**common, case=msgspec.json.decode(case, type=ScriptCase))
+    if "steps" in fields:
+        return PluginCaseFile(**common, case=msgspec.json.decode(case, type=PluginCase))
+    return DelegateCaseFile(**common, case=msgspec.json.decode(case, type=DelegateCase))
 
 
 def encode(content: AnyCaseFile) -> bytes:

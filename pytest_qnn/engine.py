@@ -20,12 +20,24 @@ import hypothesis
 import msgspec
 from hypothesis import HealthCheck, Phase
 
-from pytest_qnn.cases.reduce import smaller
+from pytest_qnn.cases.plugin import PluginCase
+from pytest_qnn.cases.reduce import revealing, smaller
+from pytest_qnn.facts import DelegateFacts, NothingToJudge
 from pytest_qnn.profile import Profile
 from pytest_qnn.rules.rule import Rule
 from pytest_qnn.target import Target, TraceLike
 from pytest_qnn.trace import Death
-from pytest_qnn.verdict import Crashed, Examined, Finding, Hung, Outcome, Unsupported, Verdict, Violation
+from pytest_qnn.verdict import (
+    Crashed,
+    Divergence,
+    Examined,
+    Finding,
+    Hung,
+    Outcome,
+    Unsupported,
+    Verdict,
+    Violation,
+)
 
 CaseT = TypeVar("CaseT")
 TraceT = TypeVar("TraceT", bound=TraceLike)
@@ -52,6 +64,8 @@ class _Judge:
         self.examined = 0
         self.what = ""
         self.unsupported = ""
+        self.nothing = ""
+        """Why there is no case to run."""
         self.settled = 0
         self.minimal: tuple[Any, Violation] | None = None
 
@@ -88,6 +102,13 @@ class _Judge:
             self.known[key] = self._run(case)
         return self.known[key]
 
+    def give_up(self, nothing: NothingToJudge) -> None:
+        """There is no case that could show anything of the target."""
+        if nothing.unsupported:
+            self.unsupported = nothing.reason
+        else:
+            self.nothing = nothing.reason
+
     def reduce(self) -> None:
         """Take away from the minimal case what can go, until nothing can; the rest fails alike."""
         shrinking = self.minimal is not None
@@ -101,6 +122,19 @@ class _Judge:
                     shrinking = True
                     break
 
+    def locate(self) -> None:
+        """Of a number that is wrong, find the node with which it began, by looking into the minimal case."""
+        if self.minimal is None:
+            return
+        case, end = self.minimal
+        if not isinstance(end, Divergence) or end.is_first:
+            return
+        for candidate in revealing(case):
+            found = _unless_it_stumbles(self.result, candidate)
+            if isinstance(found, Divergence) and (found.is_first or found.node < end.node):
+                self.minimal = (candidate, found)
+                return
+
     def repeat(self) -> str:
         """Run the minimal case again: how often it failed, if it does not always; else empty."""
         if self.minimal is None:
@@ -113,6 +147,11 @@ class _Judge:
 
     def _run(self, case: Any) -> Violation | None:
         """Run the case and judge its trace; only what is learned of the target is remembered."""
+        unfit = _unfit(self.target, case)
+        if unfit:
+            self.unsupported = unfit
+            self.settled += 1
+            return None
         trace = self.target.run(case)
         if trace.death is not None:
             self.hangs_left -= trace.death.kind == "hang"
@@ -142,6 +181,12 @@ def _unless_it_stumbles(judge: Callable[[Any], Violation | None], case: Any) -> 
         return None
 
 
+def _unfit(target: Target[Any, Any], case: Any) -> str:
+    """Why no case of this kind can be carried out on the target; empty if it can be tried."""
+    facts = target.facts
+    return facts.unusable if isinstance(facts, DelegateFacts) and not isinstance(case, PluginCase) else ""
+
+
 def died(death: Death) -> Violation:
     """The violation that every rule shares: the process that ran the case did not survive it."""
     where = f"step {death.step}" if death.step >= 0 else ""
@@ -162,17 +207,40 @@ def judge(
     """
     started = time.perf_counter()
     run = _Judge(rule, target, profile)
-    with _rare_collections():
-        _search(run, rule.cases(target.facts), profile.examples(rule, isolated=target.isolated), seed)
+    try:
+        cases = rule.cases(target.facts)
+    except NothingToJudge as nothing:
+        run.give_up(nothing)
+    else:
+        with _rare_collections():
+            _search(run, cases, profile.examples(rule, isolated=target.isolated), seed)
     run.reduce()
+    run.locate()
     flaky = run.repeat()
     return _verdict(rule, target, run, seed, flaky, time.perf_counter() - started)
+
+
+def first_failure(
+    rule: Rule[CaseT, TraceT, Any], target: Target[CaseT, TraceT], profile: Profile, seed: int
+) -> int | None:
+    """How many cases were run when the first one broke the rule; None: none did. Nothing is shrunk.
+
+    The cases are those of `judge` with the same arguments.
+    """
+    run = _Judge(rule, target, profile)
+    examples = profile.examples(rule, isolated=target.isolated)
+    with _rare_collections():
+        _search(run, rule.cases(target.facts), examples, seed, shrink=False)
+    return run.examples if run.minimal is not None else None
 
 
 def judge_case(
     rule: Rule[CaseT, TraceT, Any], target: Target[CaseT, TraceT], case: CaseT
 ) -> Violation | Unsupported | Examined:
     """Judge exactly one case, without any search (replay, tests)."""
+    unfit = _unfit(target, case)
+    if unfit:
+        return Unsupported(unfit)
     trace = target.run(case)
     if trace.death is not None:
         return died(trace.death)
@@ -197,7 +265,7 @@ def _rare_collections() -> Iterator[None]:
         gc.set_threshold(*usual)
 
 
-def _search(run: Callable[[Any], None], cases: Any, examples: int, seed: int) -> None:
+def _search(run: Callable[[Any], None], cases: Any, examples: int, seed: int, *, shrink: bool = True) -> None:
     @hypothesis.seed(seed)
     @hypothesis.settings(
         max_examples=examples,
@@ -207,7 +275,7 @@ def _search(run: Callable[[Any], None], cases: Any, examples: int, seed: int) ->
         report_multiple_bugs=False,
         print_blob=False,
         verbosity=hypothesis.Verbosity.quiet,
-        phases=(Phase.generate, Phase.shrink),
+        phases=(Phase.generate, Phase.shrink) if shrink else (Phase.generate,),
         suppress_health_check=list(HealthCheck),
     )
     @hypothesis.given(cases)
@@ -234,7 +302,7 @@ def _outcome(run: _Judge) -> tuple[Outcome, str]:
         return Outcome.UNSUPPORTED, run.unsupported
     return (
         Outcome.INCONCLUSIVE,
-        f"{run.examples} cases were run and none of them let the rule look at anything",
+        run.nothing or f"{run.examples} cases were run and none of them let the rule look at anything",
     )
 
 

@@ -19,6 +19,11 @@ REPORT_KINDS = (".json", ".html")
 VARIANTS = ("reference:", "mutant:")
 """Prefixes of named variants of the suite's own targets; whether there is such a one, the target says."""
 PROXY = "proxy:"
+PROXY_MUTANT = "proxy-mutant:"
+"""Followed by the mutant's name, a colon and the path."""
+QNN_DELEGATE = "qnn-reference"
+DELEGATES = ("reference", "xnnpack", QNN_DELEGATE)
+"""Delegates that need no library of the user's."""
 LONGEST_SEED = 15
 """Digits: JSON readers with floating-point numbers carry no more."""
 
@@ -33,7 +38,7 @@ def library(flag: str, text: str | None, keywords: tuple[str, ...]) -> str:
         return keywords[0]
     if text in keywords or text.startswith(VARIANTS):
         return text
-    path = text.removeprefix(PROXY) if flag == "--qnn-backend" else text
+    path = unwrapped(text)[1] if flag == "--qnn-backend" else text
     if not path:
         raise BadOption(f"{flag}: {text!r} names no library")
     if Path(path).is_dir():
@@ -41,6 +46,14 @@ def library(flag: str, text: str | None, keywords: tuple[str, ...]) -> str:
     if not Path(path).is_file():
         raise BadOption(f"{flag}: {path!r} is not {' or '.join(keywords)}, and there is no such file")
     return text
+
+
+def unwrapped(spec: str) -> tuple[str, str]:
+    """What a specification says in front of a library's path, and the path: ``("proxy:", PATH)``."""
+    if spec.startswith(PROXY_MUTANT):
+        name, _, path = spec.removeprefix(PROXY_MUTANT).partition(":")
+        return f"{PROXY_MUTANT}{name}:", path
+    return (PROXY, spec.removeprefix(PROXY)) if spec.startswith(PROXY) else ("", spec)
 
 
 def choice(flag: str, text: str | None, choices: tuple[str, ...], default: str) -> str:

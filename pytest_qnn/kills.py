@@ -98,7 +98,7 @@ def measure(mutant: Mutant, rules: Iterable[str], seeds: int, profile: str) -> I
 def _open(mutant: Mutant, place: str, sandbox: str) -> Any:
     spec = f"mutant:{mutant.name}"
     if mutant.subject == "delegate":
-        return open_delegate_target([(spec, {})], place, sandbox, _TIMEOUT)
+        return open_delegate_target([(spec, {})], place, sandbox, mutant.timeout)
     return open_memory_target(spec, "emulated", sandbox, _TIMEOUT)
 
 

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from pytest_qnn import forms
-from pytest_qnn.forms import PROFILE_NAMES, PROXY, RUNTIMES, SANDBOXES, VARIANTS, BadOption
+from pytest_qnn.forms import PROFILE_NAMES, RUNTIMES, SANDBOXES, VARIANTS, BadOption
 
 DEFAULT_DELEGATES = (("reference", ()),)
 
@@ -274,8 +274,7 @@ def _beside(value: str | list[str], folder: Path) -> str | list[str]:
     """Paths of an ini value made relative to the ini file; keywords are left alone."""
     if isinstance(value, list):
         return [str(_beside(text, folder)) for text in value]
-    proxy = PROXY if value.startswith(PROXY) else ""
-    tail = value.removeprefix(PROXY)
+    proxy, tail = forms.unwrapped(value)
     is_path = not value.startswith(VARIANTS) and (os.sep in tail or (folder / tail).is_file())
     return f"{proxy}{folder / tail}" if is_path else value
 
@@ -294,7 +293,7 @@ def _delegates(chain: Sequence[tuple[str, str]]) -> Delegates:
     delegates: list[tuple[str, tuple[tuple[str, str], ...]]] = []
     for kind, text in chain:
         if kind == "delegate":
-            delegates.append((forms.library("--tflite-delegate", text, ("reference", "xnnpack")), ()))
+            delegates.append((forms.library("--tflite-delegate", text, forms.DELEGATES), ()))
             continue
         key, equals, value = text.partition("=")
         if not key or not equals:

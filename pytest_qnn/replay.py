@@ -11,7 +11,7 @@ import pytest
 
 from pytest_qnn import engine
 from pytest_qnn.casefile import AnyCaseFile, read
-from pytest_qnn.forms import BadOption
+from pytest_qnn.forms import BadOption, unwrapped
 from pytest_qnn.options import Options, with_target_of
 from pytest_qnn.rules.rule import Rule
 from pytest_qnn.session import REPLAYED, Session
@@ -52,7 +52,7 @@ def prepare(options: Options, path: Path) -> tuple[Options, AnyCaseFile]:
 
 def _libraries(options: Options) -> list[Path]:
     """Files that opening the target would load."""
-    specs = (options.backend.removeprefix("proxy:"), options.rpcmem, *(spec for spec, _ in options.delegates))
+    specs = (unwrapped(options.backend)[1], options.rpcmem, *(spec for spec, _ in options.delegates))
     return [Path(spec) for spec in specs if os.path.isfile(spec)]
 
 

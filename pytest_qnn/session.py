@@ -85,9 +85,19 @@ class Session:
 
         try:
             for subject in sorted({rule.subject for rule in needed}):
-                self.target(subject)
+                self._ask_choices(self.target(subject))
         except TargetUnusable as error:
             raise pytest.UsageError(self._sentence(error)) from None
+
+    def _ask_choices(self, target: Target[Any, Any]) -> None:
+        """For the report, and so not in a worker, nor for a replay: what documents leave to the target."""
+        ask = getattr(target, "choices", None)
+        if ask is None or self.case_file is not None:
+            return
+        from pytest_qnn.report import choices
+
+        described = self.described[target.subject, target.spec]
+        described.learned = described.learned | choices.learned(ask())
 
     def _no_test(self, rule_id: str) -> str:
         try:
@@ -113,8 +123,20 @@ class Session:
         if subject not in self.targets:
             target = _open(subject, self.options)
             self.targets[subject] = target
-            self.described[subject, target.spec] = Description(target.options, target.provenance())
+            from pytest_qnn.report import claims
+
+            found = claims.learned(target.facts)
+            self.described[subject, target.spec] = Description(target.options, target.provenance(), found)
         return self.targets[subject]
+
+    def isolated(self, subject: Subject) -> bool:
+        """The target of this half runs in processes of its own, as far as is known."""
+        modes = (
+            found.provenance.get("isolation")
+            for (half, _), found in self.described.items()
+            if half == subject
+        )
+        return any(mode not in (None, "off") for mode in modes)
 
     def close(self) -> None:
         """Close every open target. What was learned of them stays."""
@@ -138,9 +160,16 @@ class Session:
 class Description:
     """What the report says of a target, kept after it was closed."""
 
-    def __init__(self, options: tuple[str, ...] = (), provenance: dict[str, str] | None = None) -> None:
+    def __init__(
+        self,
+        options: tuple[str, ...] = (),
+        provenance: dict[str, str] | None = None,
+        learned: dict[str, Any] | None = None,
+    ) -> None:
         self.options = options
         self.provenance = provenance or {}
+        self.learned = learned or {}
+        """`pytest_qnn.report.claims.learned` and `pytest_qnn.report.choices.learned`."""
 
 
 def spec_of(options: Options, subject: Subject) -> str:

@@ -58,6 +58,26 @@ class Violation(Exception):  # noqa: N818 - it is the field's word, and not an e
         self.picture = picture
 
 
+class Divergence(Violation):
+    """A number out of its bounds. Where it began is found by cutting the graph (`pytest_qnn.cases.reduce`).
+
+    Args:
+        expected: as for `Violation`.
+        seen: as for `Violation`.
+        where: as for `Violation`.
+        picture: as for `Violation`.
+        node: index of the node whose result is out of its bounds.
+        is_first: all that the node reads was seen, and was right.
+    """
+
+    def __init__(
+        self, expected: str, seen: str, where: str = "", picture: str = "", *, node: int, is_first: bool
+    ) -> None:
+        super().__init__(expected, seen, where, picture)
+        self.node = node
+        self.is_first = is_first
+
+
 class Contradiction(Violation):
     """The target disagrees with itself: what it declares and what it does cannot both be true."""
 

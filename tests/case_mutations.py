@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import random
 from collections.abc import Callable
@@ -12,7 +13,9 @@ import msgspec
 from hypothesis import HealthCheck, Phase
 
 from pytest_qnn.casefile import SCHEMA
-from pytest_qnn.facts import DelegateFacts, MemoryFacts
+from pytest_qnn.cases.plugin import PluginCase
+from pytest_qnn.cases.script import ScriptCase
+from pytest_qnn.facts import DelegateFacts, MemoryFacts, NothingToJudge
 from pytest_qnn.rules import catalogue
 
 HOSTILE: tuple[Any, ...] = (
@@ -54,7 +57,8 @@ def examples(subject: str, facts: Any, each: int = 2) -> list[Any]:
     found: list[Any] = []
     for rule in catalogue().values():
         if rule.subject == subject:
-            _draw(rule.cases(facts), each, found.append)
+            with contextlib.suppress(NothingToJudge):
+                _draw(rule.cases(facts), each, found.append)
     return found
 
 
@@ -75,12 +79,14 @@ def _draw(cases: Any, count: int, take: Callable[[Any], None]) -> None:
 
 
 def case_files(memory: MemoryFacts, delegate: DelegateFacts) -> list[dict[str, Any]]:
-    """The contents of valid case files, both kinds."""
+    """The contents of valid case files, of all kinds."""
     return [
         {
             "schema": SCHEMA,
             "rule": rule,
-            "subject": subject,
+            "subject": {ScriptCase: "delegate-script", PluginCase: "delegate-plugin"}.get(
+                type(case), subject
+            ),
             "target": "reference",
             "options": [option],
             "provenance": {"runtime": "tflite_runtime"},

@@ -16,11 +16,13 @@ ROOMS: dict[str, set[str]] = {
     "oracle": {"abi", "cases", "facts", "trace"},
     "rules": {"abi", "cases", "facts", "oracle", "trace", "verdict", "mutants"},
     "reference": {"abi", "cases", "oracle"},
-    "mutants": {"abi", "cases", "oracle", "reference", "rules", "trace"},
-    "run": {"abi", "cases", "facts", "mutants", "oracle", "reference", "rules", "trace"},
+    "mutants": {"abi", "cases", "kills", "oracle", "reference", "rules", "trace"},
+    "run": {"abi", "cases", "facts", "forms", "mutants", "oracle", "reference", "rules", "trace"},
 }
-"""Room -> the rooms it may import from, besides itself. ``rules`` names mutants in its document only,
-``mutants`` and ``run`` take the type `Subject` from ``rules``, ``cases`` takes codes from ``abi``."""
+"""Room -> the rooms it may import from, besides itself. ``rules`` names mutants in its document only;
+``mutants`` is a command too, which measures its table with ``kills``; ``mutants`` and ``run`` take the type
+`Subject` from ``rules``, ``run`` the names of built-in targets from ``forms``; ``cases`` takes codes from
+``abi``, which are plain integers."""
 CODES_ONLY = {"cases", "oracle", "rules"}
 """Rooms that may import of ``abi`` the codes alone, which are plain integers."""
 

@@ -69,10 +69,13 @@ def _check(rule_id: str, trace: DelegateTrace, case: DelegateCase = CASE) -> Exa
 
 def test_the_picture_shows_order_operands_claims_and_kernels() -> None:
     assert draw(CASE, TRACE).splitlines() == [
-        "node  operator  reads  writes  claimed by  runs in",
-        "0     RELU      t0     t1      -           CPU",
-        "1     NEG       t1     t2      mine        kernel 0 (node 2)",
+        "node  operator  reads  writes  claimed by  expected  seen",
+        "0     RELU      t0     t1      -           CPU       CPU",
+        "1     NEG       t1     t2      mine        kernel 0  kernel 0",
         "graph inputs t0, outputs t2",
+        "plan: 0 2=kernel0",
+        "1 partition, 1 switch between CPU and delegates, 1 node on the CPU",
+        "left to the CPU: 0",
     ]
 
 

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import functools
+from collections.abc import Iterator
 
 import pytest
 
@@ -14,7 +15,7 @@ from pytest_qnn.verdict import Outcome
 
 RUNTIMES = ("tflite_runtime", "ai_edge_litert")
 MUTANTS = [mutant for mutant in table().values() if mutant.subject == "delegate"]
-CAUGHT = (Outcome.FAIL, Outcome.CRASH, Outcome.CONTRADICTION)
+CAUGHT = (Outcome.FAIL, Outcome.CRASH, Outcome.HANG, Outcome.CONTRADICTION)
 
 
 class _FirstFailure(Profile):
@@ -27,9 +28,23 @@ class _FirstFailure(Profile):
 PROFILE = _FirstFailure("first failure", PROFILES["default"].usual, PROFILES["default"].dear)
 
 
+_OPEN: list[DelegateTarget] = []
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _closed() -> Iterator[None]:
+    """Targets are opened once for the whole file, and closed after it."""
+    yield
+    while _OPEN:
+        _OPEN.pop().close()
+
+
 @functools.cache
 def _target(spec: str, runtime: str) -> DelegateTarget:
-    return open_delegate_target([(spec, {})], runtime, "off", 10.0)
+    mutant = table().get(spec.removeprefix("mutant:"), Mutant(spec, "", (), "delegate"))
+    sandbox = "fork" if mutant.deadly else "off"
+    _OPEN.append(open_delegate_target([(spec, {})], runtime, sandbox, mutant.timeout))
+    return _OPEN[-1]
 
 
 def _rules() -> list[Rule[object, object, object]]:

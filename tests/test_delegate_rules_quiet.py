@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import functools
+from collections.abc import Iterator
 
 import pytest
 
@@ -16,13 +17,49 @@ RULES = sorted(rule.id for rule in catalogue().values() if rule.subject == "dele
 
 UNSUPPORTED = {
     # The XNNPACK of tflite-runtime 2.14 claims no int8 node by default.
-    ("xnnpack", "tflite_runtime"): {"NUM-03", "NUM-04"},
+    ("xnnpack", "tflite_runtime"): {"NUM-03", "NUM-04", "NUM-05"},
 }
+
+
+_OPEN: list[DelegateTarget] = []
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _closed() -> Iterator[None]:
+    """Targets are opened once for the whole file, and closed after it."""
+    yield
+    while _OPEN:
+        _OPEN.pop().close()
 
 
 @functools.cache
 def _target(chain: tuple[str, ...], runtime: str) -> DelegateTarget:
-    return open_delegate_target([(name, {}) for name in chain], runtime, "off", 10.0)
+    _OPEN.append(open_delegate_target([(name, {}) for name in chain], runtime, "off", 10.0))
+    return _OPEN[-1]
+
+
+def _lacking(chain: tuple[str, ...], runtime: str) -> Iterator[str]:
+    """Ids of rules, or of areas with their hyphen, that find nothing to look at."""
+    yield from UNSUPPORTED.get(("+".join(chain), runtime), ())
+    yield "PART-20"  # none of them previews its partitions
+    yield from ("PART-12", "PART-13", "PART-14")  # none of them has options that limit partitions
+    yield from ("ABI-11", "TFL-")  # none is opaque, or offers custom memory
+    yield from (f"BUF-{number:02}" for number in range(1, 11) if number != 3)  # results stay in no buffers
+    if not (chain[0] == "xnnpack" and runtime == "ai_edge_litert"):
+        yield from ("DYN-02", "DYN-03")  # the first delegate allows no dynamic tensors
+    if chain == ("xnnpack",):  # it has no plugin interface
+        yield from (f"ABI-{number:02}" for number in range(1, 15) if number != 13)
+    if chain[0] == "xnnpack":
+        yield "CTRL-03"  # it never looks into another subgraph
+    if "xnnpack" in chain:
+        yield from ("ERR-05", "ERR-06")  # it cannot be told to fail
+        yield "XNN-01"  # it leaves the runtime's own XNNPACK nothing
+
+
+def _expected(rule_id: str, chain: tuple[str, ...], runtime: str) -> Outcome:
+    """A pass, except where there is nothing to look at."""
+    lacking = rule_id.startswith(tuple(_lacking(chain, runtime)))
+    return Outcome.UNSUPPORTED if lacking else Outcome.PASS
 
 
 @pytest.mark.parametrize("runtime", RUNTIMES)
@@ -30,6 +67,6 @@ def _target(chain: tuple[str, ...], runtime: str) -> DelegateTarget:
 @pytest.mark.parametrize("rule_id", RULES)
 def test_no_rule_accuses_a_conforming_delegate(rule_id: str, chain: tuple[str, ...], runtime: str) -> None:
     verdict = judge(catalogue()[rule_id], _target(chain, runtime), PROFILES["quick"], seed=1)
-    silent = rule_id in UNSUPPORTED.get(("+".join(chain), runtime), ())
-    assert verdict.outcome is (Outcome.UNSUPPORTED if silent else Outcome.PASS), verdict
-    assert (verdict.examined > 0) is not silent
+    expected = _expected(rule_id, chain, runtime)
+    assert verdict.outcome is expected, verdict
+    assert (verdict.examined > 0) is (expected is Outcome.PASS)

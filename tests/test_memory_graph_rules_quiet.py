@@ -12,11 +12,20 @@ from pytest_qnn.run.targets import MemoryTarget, open_memory_target
 from pytest_qnn.verdict import Outcome
 
 AREAS = ("ION", "SHB", "EXE", "QMG", "PRE")
-RULES = [name for name in catalogue() if name.split("-")[0] in AREAS]
+PROBES = ("exe_tensors", "pre_tensors", "qmg_more")
+CONTRACT = ("ion_fd", "shb_descriptors", "shb_relations", "rpc_more")
+ELSEWHERE = tuple(f"pytest_qnn.rules.{module}" for module in (*PROBES, *CONTRACT))
+"""Modules whose rules are held by test_memory_probe_rules.py and test_memory_contract.py."""
+RULES = [
+    name
+    for name, rule in catalogue().items()
+    if name.split("-")[0] in AREAS and rule.check.__module__ not in ELSEWHERE
+]
 NEED_ION = {"ION-03", "ION-04", "ION-05"}
 NEED_CUSTOM = {f"SHB-{number:02}" for number in (3, 4, 6, 7, 8, 9, 13)}
 NEED_MEMORY = NEED_ION | NEED_CUSTOM | {"EXE-01", "EXE-02", "EXE-04", "QMG-02", "QMG-04", "QMG-07"}
 UNSUPPORTED = {"no-memory": NEED_MEMORY, "no-ion": NEED_ION, "no-custom": NEED_CUSTOM}
+UNSUPPORTED["dma-buf-only"] = NEED_ION | NEED_CUSTOM
 
 
 @lru_cache(None)

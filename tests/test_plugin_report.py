@@ -5,6 +5,7 @@ import os
 import re
 import signal
 import sys
+import textwrap
 import xml.etree.ElementTree as ET
 from html.parser import HTMLParser
 from pathlib import Path
@@ -182,6 +183,23 @@ def test_a_terminated_run_leaves_an_incomplete_report(
     assert result.ret == pytest.ExitCode.INTERRUPTED
     assert (report()["complete"], report()["not_judged"]) == (False, ["REG-06"])
     assert [rule["id"] for rule in report()["targets"][0]["rules"]] == ["REG-01"]
+
+
+@pytest.mark.usefixtures("fakes_outside")
+def test_a_termination_that_a_c_callback_swallows_ends_the_run_after_all(pytester: pytest.Pytester) -> None:
+    stop = """
+        def test_stop():
+            @ctypes.CFUNCTYPE(None)
+            def callback():
+                os.kill(os.getpid(), signal.SIGTERM)
+                time.sleep(0.1)
+            callback()
+    """
+    head = "import ctypes, os, signal, time"
+    pytester.makepyfile(test_rules="\n".join((head, textwrap.dedent(stop), fake_suite.suite("REG-06"))))
+    result = pytester.runpytest_subprocess("-p", "fake_suite", "--qnn-report=out.json", timeout=60)
+    assert result.ret == pytest.ExitCode.INTERRUPTED
+    assert (report()["complete"], report()["not_judged"]) == (False, ["REG-06"])
 
 
 def test_without_a_report_the_plugin_leaves_sigterm_alone(pytester: pytest.Pytester) -> None:

@@ -29,6 +29,7 @@ from pytest_qnn.cases.model import emit
 from pytest_qnn.cases.reduce import smaller
 from pytest_qnn.cases.reduce_graph import restricted
 from pytest_qnn.engine import judge_case
+from pytest_qnn.facts import NothingToJudge
 from pytest_qnn.rules import catalogue
 from pytest_qnn.rules.rule import Subject
 from pytest_qnn.run.targets import DelegateTarget, MemoryTarget, open_delegate_target, open_memory_target
@@ -213,12 +214,16 @@ def rules_of(subject: Subject) -> list[str]:
 
 def some_cases(rule_id: str, facts: object, count: int) -> list[object]:
     found: list[object] = []
+    try:
+        cases = catalogue()[rule_id].cases(facts)
+    except NothingToJudge:
+        return found
 
     @hypothesis.seed(5)
     @hypothesis.settings(
         max_examples=count, database=None, phases=[Phase.generate], suppress_health_check=list(HealthCheck)
     )
-    @hypothesis.given(catalogue()[rule_id].cases(facts))
+    @hypothesis.given(cases)
     def collect(case: object) -> None:
         found.append(case)
 
@@ -230,7 +235,8 @@ def some_cases(rule_id: str, facts: object, count: int) -> list[object]:
 def test_no_smaller_case_accuses_a_conforming_delegate(rule_id: str, delegate: DelegateTarget) -> None:
     for case in some_cases(rule_id, delegate.facts, 4):
         for candidate in list(smaller(case))[::5]:
-            assert len(emit(candidate.graph)) <= len(emit(case.graph))  # type: ignore[attr-defined] # a DelegateCase
+            if isinstance(case, DelegateCase):
+                assert len(emit(candidate.graph)) <= len(emit(case.graph))
             assert not isinstance(judge_case(catalogue()[rule_id], delegate, candidate), Violation), candidate
 
 

@@ -31,6 +31,7 @@ from pytest_qnn.cases.memory import (
     Write,
 )
 from pytest_qnn.cases.reduce import smaller
+from pytest_qnn.cases.script import ScriptCase, flat
 from pytest_qnn.cases.valid import check
 from pytest_qnn.forms import BadOption
 from pytest_qnn.run import targets
@@ -111,7 +112,12 @@ def test_each_fuzzed_file_gives_a_case_or_one_sentence(outcome: Outcome) -> None
     assert len(good) + len(refusals) == FUZZED
     assert len(good) > FUZZED / 10  # the mutations reach beyond the decoder
     assert len(refusals) > FUZZED / 2
-    assert {type(content) for content in good} == {casefile.MemoryCaseFile, casefile.DelegateCaseFile}
+    assert {type(content) for content in good} == {
+        casefile.MemoryCaseFile,
+        casefile.DelegateCaseFile,
+        casefile.ScriptCaseFile,
+        casefile.PluginCaseFile,
+    }
     for sentence in refusals:
         assert sentence.startswith("--qnn-replay: ")
         assert sentence.isprintable()
@@ -142,13 +148,14 @@ def test_reading_takes_little_time_and_writes_nothing(outcome: Outcome) -> None:
     assert {Path(path).name for path, _ in found} == {"inside", "beside"}
 
 
-def sample(outcome: Outcome, contents: list[dict[str, Any]], subject: str) -> list[Any]:
+def sample(outcome: Outcome, contents: list[dict[str, Any]], subject: str, kind: Any = object) -> list[Any]:
     """Readable cases that no strategy has made."""
     known = {json.dumps(content["case"], sort_keys=True) for content in contents}
     found = {
         text: content.case
         for content in outcome[0]
         if content.subject == subject
+        and isinstance(content.case, kind)
         and (text := json.dumps(msgspec.to_builtins(content.case), sort_keys=True)) not in known
     }
     return list(found.values())[:RUN]
@@ -168,12 +175,23 @@ def test_readable_memory_cases_harm_nobody(
 def test_readable_delegate_cases_run(
     outcome: Outcome, contents: list[dict[str, Any]], delegate: DelegateTarget
 ) -> None:
-    cases = sample(outcome, contents, "delegate")
+    cases = sample(outcome, contents, "delegate", DelegateCase)
     assert len(cases) > RUN / 2
     for case in cases:
         trace = delegate.run(case)
         assert trace.death is None, case
         assert trace.plan_before, case
+
+
+def test_readable_script_cases_run(
+    outcome: Outcome, contents: list[dict[str, Any]], delegate: DelegateTarget
+) -> None:
+    cases = sample(outcome, contents, "delegate", ScriptCase)
+    assert len(cases) > RUN / 4
+    for case in cases:
+        trace = delegate.run(case)
+        assert trace.death is None, case
+        assert len(trace.steps) == len(flat(case.steps))
 
 
 def test_every_case_that_the_strategies_make_can_be_read_back(
@@ -292,12 +310,12 @@ def test_the_graph_that_is_spoiled_below_is_valid(delegate: DelegateTarget) -> N
         (with_node(1, activation="RELU"), "node 1 (ABS) cannot have an activation"),
         (with_node(1, axis=1 << 40), "node 1 (ABS): axis is 1099511627776"),
         (with_node(1, op="CONV_2D", inputs=(2, 1)), "node 1 (CONV_2D) has weights that do not match"),
-        (with_node(2, inputs=(3, 0)), "node 2 (RESHAPE) needs a constant int32 vector"),
+        (with_node(2, inputs=(3, 0)), "node 2 (RESHAPE) needs an int32 vector"),
         (with_tensor(1, data=bytes(7)), "tensor 1 has 7 bytes of contents, and needs 8"),
         (with_tensor(1, shape=(1, 3), data=bytes(12)), "node 0 (ADD) has operands that do not match"),
         (with_tensor(1, data=None), "node 0 (ADD) reads tensor 1 before it is written"),
         (with_tensor(2, shape=(2, 2)), "node 0 (ADD) gives [1, 2], and its result has [2, 2]"),
-        (with_tensor(2, dtype="int32"), "node 0 (ADD) cannot compute int32"),
+        (with_tensor(2, dtype="int32"), "node 0 (ADD) has operands of different types"),
         (with_tensor(2, dtype="int8"), "tensor 2 is int8 without a scale"),
         (with_tensor(2, scales=(0.5,), zero_points=(0,)), "tensor 2 is float32 with a scale"),
         (with_tensor(2, scales=(0.5,)), "tensor 2 has scales and zero points of different number"),

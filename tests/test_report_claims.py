@@ -10,7 +10,7 @@ import pytest
 
 from pytest_qnn.cases.combinations import GRID
 from pytest_qnn.facts import Claim, DelegateFacts, MemoryFacts, Sample
-from pytest_qnn.report.claims import learned, lines
+from pytest_qnn.report.claims import learned, lines, sample_lines
 from pytest_qnn.run.targets import open_delegate_target
 
 SUITE = """
@@ -60,7 +60,17 @@ def test_the_number_of_switches_counts_from_kernel_to_kernel_too() -> None:
         "kernels": 2,
         "switches": 3,
         "left": {"ABS": 1},
+        "samples": [{"nodes": 4, "kernels": 2, "switches": 3, "left": {"ABS": 1}}],
     }
+
+
+def test_each_sample_graph_is_told_apart_and_the_sums_are_theirs() -> None:
+    found = _found("reference:many-partitions")
+    sums = found["partitioning"]
+    assert len(sums["samples"]) == sums["graphs"] == len(sample_lines(found))
+    for key in ("nodes", "kernels", "switches"):
+        assert sum(sample[key] for sample in sums["samples"]) == sums[key]
+    assert len({sample["switches"] for sample in sums["samples"]}) > 1
 
 
 def test_of_a_backend_and_where_nothing_was_learned_nothing_is_said() -> None:
@@ -82,4 +92,7 @@ def test_terminal_json_and_html_show_what_was_learned(pytester: pytest.Pytester)
     jsonschema.Draft202012Validator(schema).validate(document)
     (target,) = document["targets"]
     assert {claim["op"] for claim in target["claims"] if claim["dtype"] == "int8"} >= {"ADD", "CONV_2D"}
-    assert "int8: claims RELU" in Path("out.html").read_text()
+    assert len(target["partitioning"]["samples"]) == 16
+    page = Path("out.html").read_text()
+    assert "int8: claims RELU" in page
+    assert "16: 12 nodes" in page

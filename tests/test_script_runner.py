@@ -54,6 +54,12 @@ def run(request: pytest.FixtureRequest) -> Run:
     return carry_out
 
 
+def test_poison_is_not_taken_for_a_result(run: Run) -> None:
+    trace = run(*READY, *USE, Poison("i0"), Read("i0"), Invoke("i0"), Read("i0"))
+    assert trace.steps[-3].cpu == ()
+    assert trace.steps[-1].cpu == trace.steps[-1].outputs
+
+
 def test_steps_are_numbered_with_those_inside_others_behind_them() -> None:
     inner = Repeat(2, (Invoke("i0"),))
     steps = (Open("i0"), Parallel(((inner,), (Close("i0"),))), Measure())

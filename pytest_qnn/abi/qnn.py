@@ -343,6 +343,12 @@ class TensorSet(Structure):
     _fields_ = (("version", c_uint32), ("versions", _TensorSetVersions))
 
 
+class ExecuteEnvironment(Structure):
+    """QnnGraph_ExecuteEnvironment_t, 48 bytes."""
+
+    _fields_ = (("option", c_uint32), ("tensorSet", TensorSet))
+
+
 class ProfileEventData(Structure):
     """QnnProfile_EventData_t, 24 bytes."""
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ctypes import c_int, c_uint32, c_void_p
+from ctypes import c_int, c_size_t, c_uint32, c_void_p
 from typing import Any
 
 HEAP_ID_SYSTEM = 25
@@ -18,3 +18,5 @@ PROTOTYPES: dict[str, tuple[Any, tuple[Any, ...]]] = {
     "rpcmem_to_fd": (c_int, (c_void_p,)),
 }
 """Result and argument types by symbol."""
+ALLOC2: tuple[Any, tuple[Any, ...]] = (c_void_p, (c_int, c_uint32, c_size_t))
+"""Result and argument types of rpcmem_alloc2, which newer libraries export as well."""

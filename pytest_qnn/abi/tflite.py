@@ -76,6 +76,27 @@ GetNodeAndRegistration = c.CFUNCTYPE(c.c_int, pointer, c.c_int, pointer, pointer
 ReplaceNodeSubsets = c.CFUNCTYPE(c.c_int, pointer, Registration, pointer, pointer)
 """(context, registration, TfLiteIntArray*, delegate) -> status."""
 PreviewPartitioning = c.CFUNCTYPE(c.c_int, pointer, pointer, pointer, pointer)
+"""(context, TfLiteIntArray*, TfLiteDelegateParams**, int*) -> status."""
+AddTensors = c.CFUNCTYPE(c.c_int, pointer, c.c_int, pointer)
+"""(context, count, int* first) -> status."""
+ReportError = c.CFUNCTYPE(None, pointer, c.c_char_p, c.c_char_p)
+"""(context, format, text). Variadic in C; on x86-64 Linux a call with one text argument is the same."""
+ReportHook = c.CFUNCTYPE(None, pointer, c.c_char_p, pointer)
+"""The same as it arrives: (context, format, first argument), whatever that is."""
+AnyOfContext = c.CFUNCTYPE(c.c_int, pointer)
+"""Any function (context, ...) -> status that looks at nothing but the context."""
+AcquireSubgraph = c.CFUNCTYPE(c.c_int, pointer, c.c_int, pointer)
+"""(context, index, TfLiteContext**) -> status."""
+ReleaseSubgraph = c.CFUNCTYPE(c.c_int, pointer, c.c_int)
+"""(context, index) -> status."""
+PluginCreate = c.CFUNCTYPE(pointer, pointer, pointer, c.c_size_t, pointer)
+"""(keys, values, count, report_error) -> TfLiteDelegate*; external_delegate_interface.h."""
+PluginDestroy = c.CFUNCTYPE(None, pointer)
+"""(TfLiteDelegate*)."""
+PluginReport = c.CFUNCTYPE(None, c.c_char_p)
+"""report_error: (text)."""
+OpaquePrepare = c.CFUNCTYPE(c.c_int, pointer, pointer, pointer)
+"""(context, delegate, data) -> status."""
 
 
 class Context(c.Structure):
@@ -165,6 +186,19 @@ class Delegate(c.Structure):
     ]
 
 
+class OpaqueDelegateBuilder(c.Structure):
+    """TfLiteOpaqueDelegateBuilder."""
+
+    _fields_ = [
+        ("data", pointer),
+        ("Prepare", pointer),
+        ("CopyFromBufferHandle", pointer),
+        ("CopyToBufferHandle", pointer),
+        ("FreeBufferHandle", pointer),
+        ("flags", c.c_int64),
+    ]
+
+
 class DelegateParams(c.Structure):
     """TfLiteDelegateParams: what a kernel's init is given."""
 
@@ -231,6 +265,8 @@ PADDING_VALID: Final = 2
 
 # Private: C++ members without a header. Equal in tflite-runtime 2.14 and ai-edge-litert 2.3.
 INTERPRETER_CONTEXT: Final = 0x00
+INTERPRETER_HANDLE_OUTPUT: Final = 0x30
+"""allow_buffer_handle_output_, a bool."""
 SUBGRAPH_STATE: Final = 0x20
 SUBGRAPH_NODES: Final = 0x108
 """std::vector of pairs (TfLiteNode, TfLiteRegistration)."""

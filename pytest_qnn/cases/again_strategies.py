@@ -26,7 +26,7 @@ from pytest_qnn.cases.script import (
 from pytest_qnn.facts import DelegateFacts
 
 Strategy = SearchStrategy[ScriptCase]
-FEW, MANY = 2, 24
+FEW, MANY = 2, 14
 """Interpreters between two measurements, by turns: what the suite itself keeps of each spell cancels out."""
 _FAULTS: tuple[Fault, ...] = ("prepare", "kernel-prepare", "init")
 

@@ -19,6 +19,14 @@ from pytest_qnn.cases.delegate import DelegateCase, Fill
 EXTREME = 1024.0
 """Largest magnitude of a float32 input. Generated graphs stay finite for inputs up to it."""
 
+_MOST = np.finfo(np.float32).max
+_DENORMAL = (1e-45, -1e-45, 1.1754942e-38, -3e-39)
+SPECIAL = np.array(
+    (np.nan, np.nan, np.inf, np.inf, -np.inf, -np.inf, 0, -0.0, -0.0, 2.0**-126, _MOST, -_MOST, *_DENORMAL),
+    np.float32,
+)
+"""float32 [16]: values that IEEE 754 treats apart, and the ends of the range of denormal numbers."""
+
 _RAMP = np.array([1, -2, 3, -4, 5, -6, 7, -8], np.float32)
 _MIXED_SCALE = np.float32(2.0**-12)
 _EXTREME_SCALE = np.float32(EXTREME / 2**15)
@@ -46,7 +54,8 @@ def inputs_of(case: DelegateCase) -> list[npt.NDArray[Any]]:
 
     ``ramp`` counts up with alternating signs; ``mixed`` spreads over [-8, 8) in steps of 2**-12 (float32)
     or all of int8, and is the ramp for seed 0; ``extreme`` is -128 and 127 (int8), or magnitudes up to
-    `EXTREME` (float32).
+    `EXTREME` (float32); ``special`` is as ``extreme`` for int8, and for float32 every second element is
+    NaN, an infinity, a zero of either sign, a denormal number or the largest one, the others ``mixed``.
     """
     tensors = case.graph.tensors
     return [
@@ -60,13 +69,23 @@ def _contents_of(
     shape: tuple[int, ...], dtype: str, seed: int, fill: Fill, position: int
 ) -> npt.NDArray[Any]:
     count = prod(shape)
+    if dtype == "int32":
+        return _few(shape, seed, position)
     if fill == "ramp" or (fill == "mixed" and seed == 0):
         values = ramp(count, seed + position)
         array = values if dtype == "float32" else (values * 8).astype(dtype)
     else:
         words = hashed(count, seed * 64 + position).view(np.int32)
-        array = _extreme(words, dtype) if fill == "extreme" else _mixed(words, dtype)
+        array = _FILLS[fill](words, dtype)
     array = array.reshape(shape)
+    array.flags.writeable = False
+    return array
+
+
+def _few(shape: tuple[int, ...], seed: int, position: int) -> npt.NDArray[np.int32]:
+    """Numbers 1 to 4: how often to go round, which way to take, how to cut a shape; seed 0: 1, 2, ..."""
+    numbers = hashed(prod(shape), seed * 64 + position) if seed else np.arange(prod(shape), dtype=np.uint32)
+    array = (numbers % np.uint32(4) + np.uint32(1)).astype(np.int32).reshape(shape)
     array.flags.writeable = False
     return array
 
@@ -83,6 +102,15 @@ def _extreme(words: npt.NDArray[np.int32], dtype: str) -> npt.NDArray[Any]:
         values = (words >> 16).astype(np.float32) * _EXTREME_SCALE
         return np.where(words & 7, values, values * np.float32(2.0**-20))
     return np.where(words < 0, -128, 127).astype(dtype)
+
+
+def _special(words: npt.NDArray[np.int32], dtype: str) -> npt.NDArray[Any]:
+    if dtype != "float32":
+        return _extreme(words, dtype)
+    return np.where(words & 1, SPECIAL[words >> 8 & 15], _mixed(words, dtype))
+
+
+_FILLS = {"mixed": _mixed, "extreme": _extreme, "special": _special}
 
 
 def contents(dtype: str, seed: int, nbytes: int) -> bytes:

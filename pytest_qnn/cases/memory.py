@@ -14,21 +14,33 @@ from typing import Literal
 
 import msgspec
 
+from pytest_qnn.cases import memory_step
+from pytest_qnn.cases.memory_probes import (
+    Churn,
+    Environment,
+    FreeParent,
+    Interface,
+    Message,
+    Misuse,
+    Parallel,
+    Version,
+)
+from pytest_qnn.cases.memory_step import Step
+
 NULL = "NULL"
 BOGUS = "BOGUS"
 
-QnnDType = Literal["UFIXED_POINT_8", "FLOAT_32"]
-QnnOp = Literal["ElementWiseAdd", "ElementWiseMultiply", "ElementWiseSubtract", "Relu", "Reshape"]
-FdKind = Literal["buffer", "minus-one", "closed", "pipe", "socket", "directory", "readonly"]
-"""What a descriptor carries as fd: the buffer's own, or something that is not such a buffer."""
+QnnDType = memory_step.QnnDType
+QnnOp = memory_step.QnnOp
+
+FdKind = Literal["buffer", "minus-one", "closed", "pipe", "socket", "directory", "readonly", "dup"]
+"""What a descriptor carries as fd: the buffer's own, something that is not such a buffer, or a duplicate of
+its own, which is closed after the call."""
 PointerKind = Literal["base", "interior", "unknown", "null"]
-Damage = Literal["", "empty", "truncated", "trailing", "garbage", "zeros", "flipped"]
+Damage = Literal["", "empty", "truncated", "trailing", "garbage", "zeros", "flipped", "flipped-end"]
 """What is wrong with the bytes of a context binary: nothing; none are left; the second half is missing; a
-byte too many; other bytes in the place of all; the first half zeroed; one bit in the middle changed."""
-
-
-class Step(msgspec.Struct, frozen=True, gc=False, tag_field="do", omit_defaults=True):
-    """One call. The tag ``do`` names it in JSON."""
+byte too many; other bytes in the place of all; the first half zeroed; one bit in the middle changed; one bit
+in the last byte."""
 
 
 class Providers(Step, tag="providers", frozen=True, gc=False, omit_defaults=True):
@@ -65,6 +77,8 @@ class GetBinary(Step, tag="get-binary", frozen=True, gc=False, omit_defaults=Tru
     """Bytes by which the buffer (and its stated size) is too small."""
     null: Literal["", "size", "buffer", "written"] = ""
     """The argument that is NULL."""
+    keep: bool = False
+    """The trace has the bytes."""
 
 
 class ContextFromBinary(Step, tag="context-from-binary", frozen=True, gc=False, omit_defaults=True):
@@ -114,6 +128,13 @@ class Inspect(Step, tag="inspect", frozen=True, gc=False, omit_defaults=True):
     binary: str
 
 
+class NewProcess(Step, tag="new-process", frozen=True, gc=False, omit_defaults=True):
+    """The process ends, and the following steps run in another one.
+
+    Nothing is left but the binaries, and what the client knows of the graphs in them (`Carry`).
+    """
+
+
 class ContextFree(Step, tag="context-free", frozen=True, gc=False, omit_defaults=True):
     """QnnContext_free."""
 
@@ -125,6 +146,23 @@ class Alloc(Step, tag="alloc", frozen=True, gc=False, omit_defaults=True):
 
     buffer: str
     size: int
+    wide: bool = False
+    """rpcmem_alloc2, whose size is a size_t, where the library has it."""
+    own: bool = False
+    """Not from rpcmem: the client's own shared memory of the kind that rpcmem gives."""
+
+
+class AllocNeeded(Step, tag="alloc-needed", frozen=True, gc=False, omit_defaults=True):
+    """rpcmem_alloc of as many bytes as a property of ``context`` last said, plus ``extra``.
+
+    Without an answer, or where nothing is needed, there is no buffer.
+    """
+
+    buffer: str
+    context: str
+    option: int
+    """As in `ContextProperty`."""
+    extra: int = 0
 
 
 class Free(Step, tag="free", frozen=True, gc=False, omit_defaults=True):
@@ -183,6 +221,16 @@ class Descriptor(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
     size: int | None = None
     """QnnMemHtp_Descriptor_t.size; None: the buffer's true size."""
     offset: int = 0
+    data_type: int | None = None
+    """Qnn_DataType_t where it is not that of ``dtype``."""
+    shape_config: str | None = None
+    """Qnn_MemShape_t.shapeConfig; None: NULL."""
+    null: Literal["", "dimensions", "custom"] = ""
+    """The pointer that is NULL: memShape.dimSize, or customInfo of a CUSTOM descriptor."""
+    junk: bool = False
+    """Of an ION descriptor: the bytes of the union behind the fd are 0xA5, not 0."""
+    pointer: Literal["own", "null", "foreign"] = "own"
+    """dmaBufInfo.data of a DMA_BUF descriptor: the client's pointer, NULL, or one to other memory."""
 
 
 class Register(Step, tag="register", frozen=True, gc=False, omit_defaults=True):
@@ -198,6 +246,8 @@ class Register(Step, tag="register", frozen=True, gc=False, omit_defaults=True):
     null_handles: bool = False
     count: int | None = None
     """numDescriptors where it is not ``len(descriptors)``."""
+    scribble: bool = False
+    """After the call the client overwrites the descriptors, and all that they point to, with 0xA5."""
 
 
 class Deregister(Step, tag="deregister", frozen=True, gc=False, omit_defaults=True):
@@ -226,6 +276,36 @@ class Prepare(Step, tag="prepare", frozen=True, gc=False, omit_defaults=True):
     """Per IO tensor: give a non-NULL clientBuf.data (RAW) or memHandle (MEMHANDLE) at creation."""
     weights: int | None = None
     """Of an operator with two inputs: the second is no IO tensor but STATIC, with contents of this seed."""
+    relay: bool = False
+    """The operator's result is a NATIVE tensor, and the output is a Reshape of it (flat)."""
+    relay_mem_type: int = 0
+    """Qnn_TensorMemType_t of that NATIVE tensor."""
+    weights_as: Literal["kept", "scribbled", "null"] = "kept"
+    """The client's bytes of the weights: as they are until the end; overwritten once the tensor is created;
+    none at all (clientBuf.data is NULL)."""
+    version: Literal[1, 2] = 1
+    """Of every Qnn_Tensor_t."""
+    node_mem_types: tuple[int, ...] = ()
+    """As ``mem_types``, but in the structs that graphAddNode is given; empty: those of the creation."""
+    finalise: bool = True
+    watch: bool = False
+    """Count what creations write to their structs beside the id."""
+
+
+class Carried(msgspec.Struct, frozen=True, gc=False):
+    """A graph of a binary, as far as a client needs to know it."""
+
+    prepared: Prepare
+    ids: tuple[int, ...]
+    """Of its tensors, as `Prepare` leaves them in the trace."""
+
+
+class Carry(Step, tag="carry", frozen=True, gc=False):
+    """The client has a binary that was made before, by this or another process; nothing is called."""
+
+    binary: str
+    data: bytes
+    graphs: tuple[Carried, ...]
 
 
 class Binding(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
@@ -236,6 +316,14 @@ class Binding(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
     """A handle name, ``NULL`` or ``BOGUS``, where kind is ``handle``."""
     seed: int = 0
     """Contents of a raw input."""
+    short: int = 0
+    """Bytes by which raw memory, and its dataSize, is too small; behind it nothing can be touched."""
+    data_size: int | None = None
+    """clientBuf.dataSize where kind is ``handle``; None: 0."""
+    mem_type: int | None = None
+    """Qnn_TensorMemType_t of raw memory where it is not RAW."""
+    of: str = ""
+    """The tensor has the id of that of the same position in this graph."""
 
 
 class Execute(Step, tag="execute", frozen=True, gc=False, omit_defaults=True):
@@ -244,6 +332,12 @@ class Execute(Step, tag="execute", frozen=True, gc=False, omit_defaults=True):
     graph: str
     bindings: tuple[Binding, ...]
     """Per IO tensor, inputs first, as in Prepare."""
+    inputs: tuple[int, ...] | None = None
+    """Positions of the tensors in the array of inputs; None: every input, in order."""
+    outputs: tuple[int, ...] | None = None
+    """The same for the array of outputs."""
+    watch: bool = False
+    """Count the structs that differ afterwards."""
 
 
 class Observe(Step, tag="observe", frozen=True, gc=False, omit_defaults=True):
@@ -265,7 +359,10 @@ AnyStep = (
     | ContextProperty
     | Retrieve
     | Inspect
+    | NewProcess
+    | Carry
     | Alloc
+    | AllocNeeded
     | Free
     | ToFd
     | Write
@@ -276,6 +373,14 @@ AnyStep = (
     | Prepare
     | Execute
     | Observe
+    | Interface
+    | Version
+    | Message
+    | Misuse
+    | Environment
+    | FreeParent
+    | Churn
+    | Parallel
 )
 
 

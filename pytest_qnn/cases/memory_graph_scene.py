@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import msgspec
 
 from pytest_qnn.cases.memory import Binding, Descriptor, Execute, Fill, Read, Write
-from pytest_qnn.cases.memory_scene import SHAPES, Scene, Tape, arity, nbytes
+from pytest_qnn.cases.memory_scene import SHAPES, Scene, Tape, io_inputs, nbytes
 
 ION, CUSTOM = 1, 2
 ODD_SHAPES = (*SHAPES, (3,), (1, 3, 5, 7), (5, 13), (1, 1, 9, 33), (2, 1, 3, 5))
@@ -52,7 +52,7 @@ def hint(scene: Scene, name: str, mem_types: tuple[int, ...]) -> None:
 
 def tensors_of(scene: Scene, name: str) -> int:
     """IO tensors of the graph."""
-    return arity(scene.graphs[name].op) + 1
+    return io_inputs(scene.graphs[name]) + 1
 
 
 def register_all(
@@ -111,7 +111,7 @@ def load(scene: Scene, name: str, memory: Memory, seed: int) -> None:
     """Write the inputs that a raw execute with ``seed`` would have."""
     made = scene.graphs[name]
     size = nbytes(made.shape, made.dtype)
-    for tensor in range(arity(made.op)):
+    for tensor in range(io_inputs(made)):
         step = Write(memory.buffers[tensor], size, memory.offsets[tensor], seed + tensor, made.dtype)
         scene.add(step)
 
@@ -121,7 +121,7 @@ def execute(scene: Scene, name: str, memory: Memory | None, raw: int = 0, seed: 
     bindings = []
     for tensor in range(tensors_of(scene, name)):
         if memory is None or raw >> tensor & 1:
-            bindings.append(Binding(seed=seed + tensor if tensor < arity(scene.graphs[name].op) else 0))
+            bindings.append(Binding(seed=seed + tensor if tensor < io_inputs(scene.graphs[name]) else 0))
         else:
             bindings.append(Binding("handle", memory.handles[tensor]))
     scene.add(Execute(name, tuple(bindings)))

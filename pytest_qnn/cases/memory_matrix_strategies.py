@@ -178,3 +178,18 @@ def hinted(facts: MemoryFacts) -> Cases:
             _watched(scene, tape, PLAIN)
 
     return scenes(facts, core)
+
+
+def freed(facts: MemoryFacts) -> Cases:
+    """QMG-09: a graph with IO buffers, from before its preparation to after its context is freed."""
+
+    def core(scene: Scene, tape: Tape) -> None:
+        name = _watched(scene, tape, tape.pick((PLAIN, HINTED)))
+        if not name:
+            return
+        _executed(scene, tape, name, handles=False)
+        region = _region(scene, name)
+        scene.free_context(scene.graphs[name].context)
+        scene.add(Observe(region))
+
+    return scenes(facts, core, before=2, after=0)

@@ -228,10 +228,10 @@ class Scene:
         made = self.graphs[graph]
         names: list[str] = []
         needed = nbytes(made.shape, made.dtype)
-        for position in range(arity(made.op) + 1):
+        for position in range(io_inputs(made) + 1):
             buffer = self.alloc(needed)
             self.add(Fill(buffer))
-            if position < arity(made.op):
+            if position < io_inputs(made):
                 self.add(Write(buffer, needed, seed=1 + position, dtype=made.dtype))
             shape = made.shape
             of_type = self.types[0] if kind is None else kind
@@ -240,7 +240,7 @@ class Scene:
 
     def execute_raw(self, graph: str, seed: int = 0) -> None:
         """Execute with raw memory for every tensor; input ``i`` has contents ``seed + i``."""
-        inputs = arity(self.graphs[graph].op)
+        inputs = io_inputs(self.graphs[graph])
         bindings = [Binding(seed=seed + position) for position in range(inputs)]
         self.add(Execute(graph, (*bindings, Binding())))
 
@@ -287,6 +287,11 @@ AROUND_BYTES = 16
 def arity(op: QnnOp) -> int:
     """Inputs of the operator."""
     return 1 if op in ("Relu", "Reshape") else 2
+
+
+def io_inputs(made: Prepare) -> int:
+    """IO tensors that are inputs: weights are none."""
+    return arity(made.op) - (made.weights is not None)
 
 
 def nbytes(shape: tuple[int, ...], dtype: QnnDType) -> int:

@@ -18,7 +18,7 @@ from pytest_qnn.cases.graph import Graph, Node
 
 def smaller_delegate(case: DelegateCase) -> Iterator[DelegateCase]:
     """Cases with fewer nodes, then fewer applications, then plainer in everything else; boldest first."""
-    for kept in _kept(len(case.graph.nodes)):
+    for kept in kept_nodes(len(case.graph.nodes) if is_plain(case.graph) else 0):
         for join in (True, False):
             graph = restricted(case.graph, frozenset(kept), join=join)
             yield msgspec.structs.replace(case, graph=graph, applications=_renumbered(case, kept))
@@ -28,7 +28,34 @@ def smaller_delegate(case: DelegateCase) -> Iterator[DelegateCase]:
     yield from _plainer(case)
 
 
-def _kept(count: int) -> Iterator[list[int]]:
+def with_more_outputs(case: DelegateCase) -> Iterator[DelegateCase]:
+    """The graph cut where numbers may have gone wrong: results inside it become outputs of the graph.
+
+    First all of them at once, which a delegate that fuses nodes may answer in another way; then each one
+    beside the outputs there are, in the order of the nodes.
+    """
+    written = [tensor for node in case.graph.nodes for tensor in node.outputs]
+    inside = [tensor for tensor in written if tensor not in case.graph.outputs]
+    if not inside or not is_plain(case.graph):
+        return
+    for more in (inside, *([tensor] for tensor in inside if len(inside) > 1)):
+        chosen = {*case.graph.outputs, *more}
+        _protect_reshaped(list(case.graph.nodes), chosen)
+        graph = msgspec.structs.replace(case.graph, outputs=tuple(sorted(chosen)))
+        yield msgspec.structs.replace(case, graph=graph)
+
+
+def is_plain(graph: Graph) -> bool:
+    """Nodes can be taken from the graph: each has one result, and no shape or way hangs on data."""
+    return (
+        not graph.subgraphs
+        and graph.control_edges is None
+        and all(len(node.outputs) == 1 and node.inputs for node in graph.nodes)
+        and all(t.dtype in ("float32", "int8") or t.data is not None for t in graph.tensors)
+    )
+
+
+def kept_nodes(count: int) -> Iterator[list[int]]:
     """One node alone; all but chunks of halves, quarters, ...; all but each one."""
     if count > 2:
         yield from ([node] for node in range(count))
@@ -136,7 +163,7 @@ def _fewer_claims(case: DelegateCase) -> Iterator[DelegateCase]:
 
 def _fewer_outputs(case: DelegateCase) -> Iterator[DelegateCase]:
     """Each output left out that need not be one."""
-    for output in reversed(case.graph.outputs):
+    for output in reversed(case.graph.outputs) if is_plain(case.graph) else ():
         left = set(case.graph.outputs) - {output}
         graph = _tidy(case.graph, list(case.graph.nodes), left)
         if len(graph.outputs) < len(case.graph.outputs):
@@ -145,9 +172,19 @@ def _fewer_outputs(case: DelegateCase) -> Iterator[DelegateCase]:
 
 def _plainer(case: DelegateCase) -> Iterator[DelegateCase]:
     """Fewer invokes, nothing watched or overwritten, the simplest contents, no fused activation."""
-    for invokes in sorted({1, case.invokes - 1} - {0, case.invokes}):
-        yield msgspec.structs.replace(case, invokes=invokes, poison=case.poison[:invokes])
-    simple: tuple[dict[str, object], ...] = ({"watch": False}, {"poison": ()}, {"data_seed": 0})
+    for invokes in sorted(n for n in {1, case.invokes - 1} if 0 < n < case.invokes):
+        first = {"poison": case.poison[:invokes], "reseed": case.reseed[:invokes]}
+        yield msgspec.structs.replace(case, invokes=invokes, **first)
+    simple: tuple[dict[str, object], ...] = (
+        {"watch": False},
+        {"poison": ()},
+        {"reseed": ()},
+        {"again": ""},
+        {"late": False},
+        {"redo": 0},
+        {"look": ()},
+        {"data_seed": 0},
+    )
     for change in simple:
         plain = msgspec.structs.replace(case, **change)
         if plain != case:

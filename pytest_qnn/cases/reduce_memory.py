@@ -21,23 +21,28 @@ import msgspec
 
 from pytest_qnn.cases.memory import (
     Alloc,
+    AllocNeeded,
     AnyStep,
     Binding,
+    Carry,
     ContextCreate,
     ContextFree,
+    ContextFromBinary,
     Deregister,
     Descriptor,
     Execute,
     Fill,
     Free,
+    GetBinary,
     MemoryCase,
+    NewProcess,
     Observe,
     Prepare,
-    Read,
     Register,
-    ToFd,
+    Retrieve,
     Write,
 )
+from pytest_qnn.cases.memory_probes import Environment, Misuse
 
 Steps = tuple[AnyStep, ...]
 _ENDERS = (ContextFree, Deregister, Free)
@@ -90,30 +95,44 @@ def _ends(steps: Steps) -> int:
     return sum(isinstance(step, _ENDERS) for step in steps)
 
 
+_MAKERS: dict[type[AnyStep], str] = {
+    ContextCreate: "context",
+    ContextFromBinary: "context",
+    Alloc: "buffer",
+    AllocNeeded: "buffer",
+    Prepare: "graph",
+    Retrieve: "graph",
+    GetBinary: "binary",
+    Carry: "binary",
+}
+"""Steps that make one object -> the field with its name."""
+_NAMES = ("context", "source", "binary", "buffer")
+"""Fields with the name of one object."""
+
+
 def made_by(step: AnyStep) -> tuple[str, ...]:
     """Names of the objects that the step makes."""
-    if isinstance(step, ContextCreate):
-        return (step.context,)
-    if isinstance(step, Alloc):
-        return (step.buffer,)
-    if isinstance(step, Prepare):
-        return (step.graph,)
-    return step.handles if isinstance(step, Register) else ()
+    if isinstance(step, Register):
+        return step.handles
+    field = _MAKERS.get(type(step))
+    return (getattr(step, field),) if field else ()
 
 
 def used_by(step: AnyStep) -> tuple[str, ...]:
     """Names that the step refers to, reserved and empty ones included."""
-    if isinstance(step, ContextFree | Prepare):
-        return (step.context,)
-    if isinstance(step, Free | ToFd | Write | Fill | Read):
-        return (step.buffer,)
     if isinstance(step, Register):
         return (step.context, *(descriptor.buffer for descriptor in step.descriptors))
     if isinstance(step, Deregister):
         return step.handles
     if isinstance(step, Execute):
-        return (step.graph, *(binding.handle for binding in step.bindings))
-    return ()
+        named = (name for binding in step.bindings for name in (binding.handle, binding.of))
+        return (step.graph, *named)
+    if isinstance(step, Environment):
+        return (step.graph,)
+    if isinstance(step, Misuse):
+        return (step.handle,)
+    made = _MAKERS.get(type(step))
+    return tuple(getattr(step, field) for field in _NAMES if field != made and hasattr(step, field))
 
 
 def _only(steps: Steps, kept: set[int]) -> Steps:
@@ -183,16 +202,18 @@ def _plainer(steps: Steps) -> Iterator[Steps]:
     for made in steps:
         if not isinstance(made, Prepare):
             continue
-        executes = [step for step in steps if isinstance(step, Execute) and step.graph == made.graph]
+        again = {step.graph for step in steps if isinstance(step, Retrieve) and step.source == made.graph}
+        names = {made.graph} | again
+        executes = [step for step in steps if isinstance(step, Execute) and step.graph in names]
         for tensor in range(max((len(step.bindings) for step in executes), default=0)):
-            yield tuple(_with_raw(step, made.graph, tensor) for step in steps)
+            yield tuple(_with_raw(step, names, tensor) for step in steps)
 
 
-def _with_raw(step: AnyStep, graph: str, tensor: int) -> AnyStep:
-    if isinstance(step, Prepare) and step.graph == graph:
+def _with_raw(step: AnyStep, graphs: set[str], tensor: int) -> AnyStep:
+    if isinstance(step, Prepare) and step.graph in graphs:
         kinds = tuple(_RAW if at == tensor else kind for at, kind in enumerate(step.mem_types))
         return msgspec.structs.replace(step, mem_types=kinds)
-    if isinstance(step, Execute) and step.graph == graph and tensor < len(step.bindings):
+    if isinstance(step, Execute) and step.graph in graphs and tensor < len(step.bindings):
         bindings = (*step.bindings[:tensor], Binding(), *step.bindings[tensor + 1 :])
         return msgspec.structs.replace(step, bindings=bindings)
     return step
@@ -233,6 +254,8 @@ class _Story:
                 self._live.pop(handle, None)
         elif isinstance(step, ContextFree):
             self._live = {handle: of for handle, of in self._live.items() if of != step.context}
+        elif isinstance(step, NewProcess):
+            self._live.clear()
         elif isinstance(step, Free) and step.pointer == "base":
             under = [handle for handle in self._live if self._over[handle].buffer == step.buffer]
             self.freed.update(("freed", handle) for handle in under)

@@ -22,6 +22,7 @@ from pytest_qnn.cases.script import (
     ScriptCase,
     flat,
 )
+from pytest_qnn.cases.script_custom import AllocCustom, AssignCustom, ReadCustom
 
 Steps = tuple[AnyScriptStep, ...]
 _PLAIN: tuple[dict[str, Any], ...] = (
@@ -55,7 +56,7 @@ def _fewer(steps: Steps) -> Iterator[Steps]:
 
 
 def _without(steps: Steps, gone: range) -> Steps:
-    """The steps but for a few; a delegate or interpreter that they make is not used by others either."""
+    """The steps but for a few; what they make is not used by others either."""
     names = {name for index in gone for name in _made(steps[index])}
     return tuple(
         step for index, step in enumerate(steps) if index not in gone and names.isdisjoint(_used(step))
@@ -65,13 +66,16 @@ def _without(steps: Steps, gone: range) -> Steps:
 def _made(step: AnyScriptStep) -> tuple[str, ...]:
     if isinstance(step, MakeDelegate):
         return (step.delegate,)
+    if isinstance(step, AllocCustom):
+        return (step.buffer,)
     return (step.interpreter,) if isinstance(step, Open) else ()
 
 
 def _used(step: AnyScriptStep) -> tuple[str, ...]:
     if isinstance(step, Repeat | Parallel):
         return ()  # it may do without; its own steps are looked at when it is opened up
-    return tuple(getattr(step, field) for field in ("delegate", "interpreter") if hasattr(step, field))
+    fields = ("delegate", "interpreter", "buffer")
+    return tuple(getattr(step, field) for field in fields if hasattr(step, field))
 
 
 def _flatter(steps: Steps) -> Iterator[Steps]:
@@ -160,7 +164,7 @@ class _Renumbered:
 
     def _about_tensors(self, step: Any) -> Any:
         change: dict[str, Any] = {}
-        if isinstance(step, Place):
+        if isinstance(step, Place | AssignCustom | ReadCustom):
             change = {"tensor": self.tensors.get(step.tensor)}
         elif isinstance(step, Resize):
             change = {"input": self.inputs.get(step.input)}

@@ -19,15 +19,14 @@ import msgspec
 
 from pytest_qnn.cases.delegate import Fault, Fill
 from pytest_qnn.cases.graph import Graph
+from pytest_qnn.cases.script_custom import CustomStep
+from pytest_qnn.cases.script_step import ScriptStep
 
 Resolver = Literal["bare", "default", "reference"]
 """``bare``: the runtime's kernels without XNNPACK; ``default``: with XNNPACK, applied lazily at the first
 allocate; ``reference``: the runtime's reference kernels."""
 Guard = Literal["after", "before", "flush", "none"]
-
-
-class ScriptStep(msgspec.Struct, frozen=True, gc=False, tag_field="do", omit_defaults=True):
-    """One step. The tag ``do`` names it in JSON."""
+Wrong = Literal["", "none", "unknown"]
 
 
 class MakeDelegate(ScriptStep, tag="make-delegate", frozen=True, gc=False, omit_defaults=True):
@@ -189,7 +188,7 @@ class CopyFrom(ScriptStep, tag="copy-from", frozen=True, gc=False, omit_defaults
     interpreter: str
     output: int = 0
     """Position in the graph's outputs."""
-    wrong: Literal["", "none", "unknown"] = ""
+    wrong: Wrong = ""
     """Pass kTfLiteNullBufferHandle, or a number that is no tensor's handle."""
 
 
@@ -259,6 +258,7 @@ PlainStep = (
     | Lend
     | Close
     | Measure
+    | CustomStep
 )
 
 

@@ -15,14 +15,18 @@ import msgspec
 from pytest_qnn.cases.bounds import need, shown
 from pytest_qnn.cases.delegate import DelegateCase
 from pytest_qnn.cases.memory import MemoryCase
+from pytest_qnn.cases.plugin import PluginCase
+from pytest_qnn.cases.script import ScriptCase
 from pytest_qnn.cases.valid_delegate import check_delegate
 from pytest_qnn.cases.valid_memory import check_memory
+from pytest_qnn.cases.valid_plugin import check_plugin
+from pytest_qnn.cases.valid_script import check_script
 
 WORD = re.compile(r"[A-Za-z0-9_-]{0,40}")
 """A symbolic name of an object, or one of the words that an enumeration allows (``minus-one``)."""
 
 
-def check(case: MemoryCase | DelegateCase) -> None:
+def check(case: MemoryCase | DelegateCase | ScriptCase | PluginCase) -> None:
     """Check names, numbers, sizes and structure.
 
     Raises:
@@ -32,6 +36,10 @@ def check(case: MemoryCase | DelegateCase) -> None:
         need(WORD.fullmatch(text), f"{shown(text)} is no name")
     if isinstance(case, MemoryCase):
         check_memory(case)
+    elif isinstance(case, ScriptCase):
+        check_script(case)
+    elif isinstance(case, PluginCase):
+        check_plugin(case)
     else:
         check_delegate(case)
 

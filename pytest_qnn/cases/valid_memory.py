@@ -8,18 +8,26 @@ from typing import Any
 from pytest_qnn.cases.bounds import need, within
 from pytest_qnn.cases.memory import (
     Alloc,
+    AllocNeeded,
     Capability,
+    Carry,
+    ContextFromBinary,
+    ContextProperty,
     Deregister,
     Descriptor,
     Execute,
     Fill,
+    GetBinary,
     MemoryCase,
+    NewProcess,
     Observe,
     Prepare,
     Read,
     Register,
+    Retrieve,
     Write,
 )
+from pytest_qnn.cases.valid_probes import check_unusual
 
 MOST_STEPS = 400
 MOST_PARTS = 64
@@ -28,6 +36,9 @@ MOST_RESERVED = 1 << 34
 """Bytes of all allocations that can succeed. Memory that nobody touches costs nothing."""
 MOST_TOUCHED = 1 << 28
 """Bytes that the steps write and read, in all."""
+MOST_NEEDED = 1 << 24
+"""Largest buffer, in bytes, that is made because a context asks for it, and the most beside what it asks."""
+MOST_PROCESSES = 4
 INT_MAX = (1 << 31) - 1
 """Largest size that rpcmem_alloc's int can carry."""
 
@@ -51,12 +62,23 @@ class _Budget:
         """Largest size that each name was allocated with."""
         self.graphs: dict[str, int] = {}
         """Largest bytes per tensor that each name was prepared with."""
+        self.processes = 1
 
     def spend(self, step: Any) -> None:
         """Add a step."""
-        if isinstance(step, Alloc) and 0 < step.size <= INT_MAX:
+        if isinstance(step, Alloc) and (0 < step.size <= INT_MAX or step.wide):
             self.reserved += step.size
             self.buffers[step.buffer] = max(self.buffers.get(step.buffer, 0), step.size)
+        elif isinstance(step, AllocNeeded):
+            self.reserved += MOST_NEEDED
+            self.buffers[step.buffer] = max(self.buffers.get(step.buffer, 0), MOST_NEEDED)
+        elif isinstance(step, Carry):
+            for each in step.graphs:
+                self.spend(each.prepared)
+        elif isinstance(step, Retrieve):
+            self.graphs[step.graph] = max(self.graphs.get(step.graph, 0), self.graphs.get(step.source, 0))
+        elif isinstance(step, NewProcess):
+            self.processes += 1
         elif isinstance(step, Fill | Read):
             self.touched += self.buffers.get(step.buffer, 0)
         elif isinstance(step, Write):
@@ -67,12 +89,14 @@ class _Budget:
             self.graphs[step.graph] = max(self.graphs.get(step.graph, 0), size)
         elif isinstance(step, Execute):
             self.touched += 3 * self.graphs.get(step.graph, 0)
+        need(self.processes <= MOST_PROCESSES, f"more than {MOST_PROCESSES} processes")
         need(self.reserved <= MOST_RESERVED, f"the steps reserve more than {MOST_RESERVED} bytes")
         need(self.touched <= MOST_TOUCHED, f"the steps touch more than {MOST_TOUCHED} bytes")
 
 
 def _numbers(step: Any, where: str) -> None:
     """Each number fits the C type that it becomes, and each list is short."""
+    check_unusual(where, step)
     if isinstance(step, Alloc):
         within(f"{where}: size", step.size, -(1 << 63), (1 << 63) - 1)
     elif isinstance(step, Capability):
@@ -94,6 +118,8 @@ def _numbers(step: Any, where: str) -> None:
         _batch(where, step.count, step.handles)
     elif isinstance(step, Prepare):
         _prepare(where, step)
+    elif isinstance(step, Carry | GetBinary | ContextFromBinary | ContextProperty | AllocNeeded):
+        _binary(where, step)
     elif isinstance(step, Execute):
         need(len(step.bindings) <= MOST_PARTS, f"{where}: more than {MOST_PARTS} bindings")
         for binding in step.bindings:
@@ -113,13 +139,37 @@ def _descriptor(where: str, descriptor: Descriptor) -> None:
     within(f"{where}: mem_type", descriptor.mem_type, 0, (1 << 32) - 1)
     within(f"{where}: htp_type", descriptor.htp_type, 0, (1 << 32) - 1)
     within(f"{where}: offset", descriptor.offset, 0, (1 << 64) - 1)
+    within(f"{where}: data_type", descriptor.data_type or 0, 0, (1 << 32) - 1)
     within(f"{where}: size", descriptor.size or 0, 0, (1 << 64) - 1)
+
+
+def _binary(where: str, step: Carry | GetBinary | ContextFromBinary | ContextProperty | AllocNeeded) -> None:
+    """Steps on context binaries and what is made of them."""
+    if isinstance(step, GetBinary):
+        within(f"{where}: missing", step.missing, 0, INT_MAX)
+    elif isinstance(step, AllocNeeded):
+        within(f"{where}: option", step.option, 0, (1 << 32) - 1)
+        within(f"{where}: extra", step.extra, -MOST_NEEDED, MOST_NEEDED)
+    elif isinstance(step, Carry):
+        need(len(step.data) <= MOST_TOUCHED, f"{where}: a binary of more than {MOST_TOUCHED} bytes")
+        need(len(step.graphs) <= MOST_PARTS, f"{where}: more than {MOST_PARTS} graphs")
+        for each in step.graphs:
+            _prepare(where, each.prepared)
+            need(len(each.ids) <= MOST_PARTS, f"{where}: more than {MOST_PARTS} tensors")
+            for number in each.ids:
+                within(f"{where}: a tensor's id", number, 0, (1 << 32) - 1)
+    else:
+        options = step.options if isinstance(step, ContextProperty) else step.beside
+        need(len(options) <= MOST_PARTS, f"{where}: more than {MOST_PARTS} options")
+        for option in options:
+            within(f"{where}: option", option, 0, (1 << 32) - 1)
 
 
 def _prepare(where: str, step: Prepare) -> None:
     within(f"{where}: the number of dimensions", len(step.shape), 1, 8)
     for length in step.shape:
         within(f"{where}: a dimension", length, 1, MOST_TOUCHED)
+    within(f"{where}: weights", step.weights or 0, 0, (1 << 32) - 1)
     need(len(step.preset) <= MOST_PARTS, f"{where}: more than {MOST_PARTS} presets")
     need(len(step.mem_types) <= MOST_PARTS, f"{where}: more than {MOST_PARTS} memory types")
     for mem_type in step.mem_types:

@@ -26,6 +26,7 @@ from pytest_qnn.cases.script import (
     SetInputs,
     flat,
 )
+from pytest_qnn.cases.script_custom import AllocCustom, AssignCustom, FreeCustom, ReadCustom
 from pytest_qnn.cases.valid_delegate import MOST_NODES, check_graph
 
 MOST_GRAPHS = 8
@@ -39,6 +40,7 @@ MOST_LENGTH = 1024
 MOST_BROADCAST = 1 << 20
 """Elements of a result of operands with the longest dimensions that a graph's tensors have or are given."""
 MOST_EXTRA = 1 << 20
+MOST_ALIGNMENT = 1 << 20
 ELEMENTWISE = frozenset(("ADD", "SUB", "MUL", "MAXIMUM", "RELU", "ABS", "NEG", "PRELU"))
 """Operators whose inputs may be resized to any shape, empty ones included."""
 
@@ -62,6 +64,7 @@ def check_script(case: ScriptCase) -> None:
     need(invokes <= MOST_INVOKES, f"{invokes} invokes are more than {MOST_INVOKES}")
     for number, step in enumerate(steps):
         _numbers(f"step {number}", step, case.graphs)
+        _custom(f"step {number}", step)
     shapes = [step.shape for step in steps if isinstance(step, Resize)]
     for graph in case.graphs if shapes else ():
         _broadcast(graph, shapes)
@@ -114,6 +117,18 @@ def _numbers(where: str, step: Any, graphs: Sequence[Graph]) -> None:
         need(len(step.tensors) <= 64, f"{where}: more than 64 tensors")
         for tensor in step.tensors:
             within(f"{where}: a tensor", tensor, 0, 1 << 16)
+
+
+def _custom(where: str, step: Any) -> None:
+    if isinstance(step, AllocCustom):
+        within(f"{where}: bytes", step.bytes, 0, (1 << 64) - 1)
+        within(f"{where}: alignment", step.alignment, 1, MOST_ALIGNMENT)
+        need(step.alignment.bit_count() == 1, f"{where}: an alignment that is no power of two")
+        within(f"{where}: seed", step.seed, 0, (1 << 32) - 1)
+    if isinstance(step, AllocCustom | FreeCustom):
+        within(f"{where}: position", step.position, 0, 100)
+    elif isinstance(step, AssignCustom | ReadCustom):
+        within(f"{where}: tensor", step.tensor, 0, 1 << 16)
 
 
 def _resize(where: str, step: Resize, graphs: Sequence[Graph]) -> None:

@@ -1,6 +1,6 @@
 """Targets with exactly one fault each, and the rules that must find it.
 
-Each module but ``mutant`` has a list ``MUTANTS``.
+Each module but ``mutant``, ``proxies`` and ``__main__`` has a list ``MUTANTS``.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ def table() -> dict[str, Mutant]:
     """
     found: dict[str, Mutant] = {}
     for entry in pkgutil.iter_modules(__path__):
-        if entry.name == "mutant":
+        if entry.name in ("mutant", "proxies", "__main__"):
             continue
         for mutant in importlib.import_module(f"{__name__}.{entry.name}").MUTANTS:
             if mutant.name in found:

@@ -101,7 +101,10 @@ def _mutant(name: str, fault: str, kills: tuple[str, ...], delegate: type[Refere
 MUTANTS = [
     _mutant("appends-steps", "Appends its operators again at every prepare.", ("LIFE-02",), _AppendsSteps),
     _mutant(
-        "swaps-operands", "Leaves the operands of SUB swapped in the graph.", ("ERR-03",), _SwapsOperands
+        "swaps-operands",
+        "Leaves the operands of SUB swapped in the graph.",
+        ("ERR-03", "LIFE-10"),
+        _SwapsOperands,
     ),
     _mutant("writes-elsewhere", "Writes a tensor of other nodes.", ("MEM-01",), _WritesElsewhere),
     _mutant("writes-input", "Rectifies its inputs in place.", ("MEM-02",), _WritesInput),

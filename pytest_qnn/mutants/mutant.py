@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Any
 from pytest_qnn.rules.rule import Subject
 
 if TYPE_CHECKING:
-    from pytest_qnn.trace import DelegateTrace
+    from pytest_qnn.reference.custom_tensors import QnnParts
+    from pytest_qnn.trace import DelegateTrace, ScriptTrace
 
 
 @dataclasses.dataclass(frozen=True)
@@ -21,6 +22,7 @@ class Mutant:
     * ``backend``: makes a reference QNN backend with the fault (memory rules);
     * ``rpcmem``: makes an emulated rpcmem with the fault, under the faultless reference (memory rules);
     * ``delegate``: makes a reference delegate with the fault (delegate rules);
+    * ``plugin``: makes the plugin interface of the faultless reference with the fault (delegate rules);
     * ``distort``: changes the trace of the faultless reference, for rules that judge the runtime, which
       cannot be mutated (self-check rules).
     """
@@ -35,3 +37,12 @@ class Mutant:
     rpcmem: Callable[..., Any] | None = None
     delegate: Callable[..., Any] | None = None
     distort: Callable[[DelegateTrace], DelegateTrace] | None = None
+    plugin: Callable[..., Any] | None = None
+    distort_script: Callable[[ScriptTrace], ScriptTrace] | None = None
+    """As ``distort``, for the traces of scripts."""
+    qnn: QnnParts | None = None
+    """A reference QNN delegate with the fault (rules about custom memory)."""
+    deadly: bool = False
+    """The fault may end the process: judge it in children."""
+    timeout: float = 10.0
+    """Seconds after which a case of it hangs."""

@@ -170,6 +170,11 @@ class Model:
         elif type(step) in FOLLOW:
             FOLLOW[type(step)](self, step, seen)
 
+    def end_contexts(self) -> None:
+        """Every context went with the device or the backend that it stood on."""
+        for name in [name for name, context in self.contexts.items() if context.live]:
+            self._end_context(name)
+
     def forget_objects(self) -> None:
         """The process has ended: nothing is left but the binaries."""
         for known in (self.buffers, self.contexts, self.registrations, self.graphs):

@@ -38,6 +38,7 @@ from pytest_qnn.cases.memory import (
     NewProcess,
     Retrieve,
 )
+from pytest_qnn.cases.memory_probes import FreeParent
 from pytest_qnn.oracle.memory_state import Allowed, Buffer, Context, Graph
 from pytest_qnn.trace import StepSeen
 
@@ -224,6 +225,12 @@ def _follow_new_process(model: Model, step: NewProcess, seen: StepSeen) -> None:
     model.forget_objects()
 
 
+def _follow_free_parent(model: Model, step: FreeParent, seen: StepSeen) -> None:
+    del step
+    if seen.code == 0:
+        model.end_contexts()
+
+
 FOLLOW: dict[type[Any], Callable[[Any, Any, StepSeen], None]] = {
     GetBinary: _follow_get_binary,
     Carry: _follow_carry,
@@ -233,5 +240,6 @@ FOLLOW: dict[type[Any], Callable[[Any, Any, StepSeen], None]] = {
     Retrieve: _follow_retrieve,
     AllocNeeded: _follow_needed,
     NewProcess: _follow_new_process,
+    FreeParent: _follow_free_parent,
 }
 """What becomes of the model: (model, step, seen)."""

@@ -19,7 +19,9 @@ from pytest_qnn.cases.memory import (
 from pytest_qnn.oracle.memory_binaries import EXPECT, context_create
 from pytest_qnn.oracle.memory_external import register_notes
 from pytest_qnn.oracle.memory_register import descriptor_faults
+from pytest_qnn.oracle.memory_relations import relations
 from pytest_qnn.oracle.memory_state import Allowed, Graph, Identity, Registration, identity, tensor_bytes
+from pytest_qnn.oracle.memory_unusual import execute_faults, prepare_faults
 
 if TYPE_CHECKING:
     from pytest_qnn.oracle.memory import Model
@@ -82,7 +84,7 @@ def _register(model: Model, step: Register) -> Allowed:
             notes.add("larger")
         before.append(this)
     _note_others(model, step, set(before), notes)
-    notes |= register_notes(model, step)
+    notes |= register_notes(model, step) | relations(model, step)
     return _allowed(faults, notes, settled=settled)
 
 
@@ -137,18 +139,20 @@ def _prepare(model: Model, step: Prepare) -> Allowed:
         return _allowed({"read-only": _READ_ONLY}, set(), settled=True)
     if any(step.preset):
         return _allowed({"preset": _PARAMETER}, set(), settled=True)
-    return _allowed({}, set(), settled=(step.op, step.dtype) in model.facts.operators)
+    faults, vague = prepare_faults(step)
+    settled = not vague if faults else (step.op, step.dtype) in model.facts.operators
+    return _allowed(faults, set(), settled=settled)
 
 
 def _execute(model: Model, step: Execute) -> Allowed:
     graph = model.graphs.get(step.graph)
     if graph is None or not graph.live:
         return _allowed({"bad-graph": _GRAPH}, set(), settled=graph is None)
-    faults: Faults = {}
     notes: set[str] = set()
+    faults, vague = execute_faults(step, graph, notes)
     if len(step.bindings) != graph.inputs + 1:
         faults["arity"] = _LOOSE
-    vague = _in_place(model, step, graph, notes)
+    vague = _in_place(model, step, graph, notes) or vague
     for binding in step.bindings:
         if binding.kind != "handle":
             notes.add("raw")

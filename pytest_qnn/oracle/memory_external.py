@@ -43,9 +43,10 @@ def external_faults(
         return False
     if not owner.pending:
         faults["not-open"] = frozenset()
+        return False
     if descriptor.fd == "readonly":
         return True
-    if descriptor.fd != "buffer":
+    if descriptor.fd not in ("buffer", "dup"):
         faults["not-dma"] = _UNMAPPABLE
         return False
     buffer = model.buffers.get(descriptor.buffer)

@@ -42,23 +42,28 @@ def descriptor_faults(
 
     ``before`` are the identities of the earlier descriptors of the same call. Faults and the rules that
     give their codes: ``type-unknown`` REG-09, ``type-unsupported`` CAP-04, ``htp-type`` SHB-02,
-    ``bad-shape`` REG-11, ``fd-minus-one`` REG-13, ``fd-unmappable`` REG-14, ``small-buffer`` REG-15,
-    ``past-end`` SHB-04, ``size-too-large`` SHB-05, ``huge-offset`` SHB-06, ``size-mismatch`` SHB-03,
-    ``duplicate`` REG-21, ``duplicate-in-batch`` REG-22; and those of `pytest_qnn.oracle.memory_external`.
+    ``null-dimensions`` REG-10, ``bad-shape`` REG-11, ``data-type`` REG-12, ``shape-config`` REG-27,
+    ``null-custom`` SHB-01, ``null-data`` DMA-01, ``fd-minus-one`` REG-13, ``fd-unmappable`` REG-14,
+    ``small-buffer`` REG-15, ``past-end`` SHB-04, ``size-too-large`` SHB-05, ``huge-offset`` SHB-06,
+    ``size-mismatch`` SHB-03, ``duplicate`` REG-21, ``duplicate-in-batch`` REG-22; and those of
+    `pytest_qnn.oracle.memory_external`.
     """
     faults: Faults = {}
     if role_of(descriptor):
         vague = external_faults(model, context, descriptor, before, faults)
         return faults, vague or not model.facts.supports(Property.CONTEXT_SUPPORT_DEFERRED_GRAPH_INIT)
     vague = _type_faults(model, descriptor, faults)
-    if not descriptor.shape or 0 in descriptor.shape:
-        faults["bad-shape"] = frozenset({_SHAPE, _ARGUMENT})
-    if descriptor.fd != "buffer":
+    _form_faults(descriptor, faults)
+    if descriptor.null == "custom" and descriptor.mem_type == MemType.CUSTOM:
+        return faults, vague
+    if descriptor.fd not in ("buffer", "dup"):
         return faults, _fd_faults(descriptor, faults) or vague
     buffer = model.buffers.get(descriptor.buffer)
     if buffer is None or not buffer.live:
         return faults, True
-    vague = _size_faults(descriptor, buffer, faults) or vague
+    # Whether another number for the same memory repeats a registration, no document says.
+    vague = _size_faults(descriptor, buffer, faults) or vague or descriptor.fd == "dup"
+    vague = vague or (descriptor.pointer == "foreign" and descriptor.mem_type == MemType.DMA_BUF)
     vague = taken_faults(model, descriptor, faults) or vague
     if "other-use" in faults:
         return faults, vague
@@ -76,6 +81,22 @@ def _type_faults(model: Model, descriptor: Descriptor, faults: Faults) -> bool:
     elif descriptor.mem_type == MemType.CUSTOM and descriptor.htp_type != HtpMemType.SHARED_BUFFER:
         faults["htp-type"] = frozenset({_ARGUMENT, _TYPE})
     return False
+
+
+def _form_faults(descriptor: Descriptor, faults: Faults) -> None:
+    """What is wrong with the descriptor whatever memory it is about."""
+    if not descriptor.shape or 0 in descriptor.shape:
+        faults["bad-shape"] = frozenset({_SHAPE, _ARGUMENT})
+    if descriptor.null == "dimensions" and descriptor.shape:
+        faults["null-dimensions"] = frozenset({_ARGUMENT, _SHAPE})
+    if descriptor.shape_config is not None:
+        faults["shape-config"] = frozenset({_SHAPE, _ARGUMENT})
+    if descriptor.data_type is not None:
+        faults["data-type"] = frozenset({_ARGUMENT})
+    if descriptor.null == "custom" and descriptor.mem_type == MemType.CUSTOM:
+        faults["null-custom"] = frozenset({_ARGUMENT})
+    if descriptor.pointer == "null" and descriptor.mem_type == MemType.DMA_BUF:
+        faults["null-data"] = frozenset({_ARGUMENT, _MAPPING})
 
 
 def _fd_faults(descriptor: Descriptor, faults: Faults) -> bool:
@@ -120,8 +141,12 @@ def _repeat_faults(
         return False
     vague = any(_relation(this, earlier, descriptor) for earlier in before)
     for found in model.live().values():
-        if found.context == context and found.descriptor.buffer == descriptor.buffer:
+        if found.context != context:
+            continue
+        if found.descriptor.buffer == descriptor.buffer:
             vague = _clash(model, found, this, descriptor, faults) or vague
+        elif (other := model.buffers.get(found.descriptor.buffer)) is not None and not other.live:
+            vague = True  # Freed while registered: its number may be this one, and devices go by the number.
     return vague or any(found.identity[:2] == this[:2] for found in model.unsure.values())
 
 

@@ -113,12 +113,13 @@ class Graph:
     bytes: int
     """Of each IO tensor."""
     live: bool = True
+    finalised: bool = True
 
     @classmethod
     def of(cls, made: Prepare, context: str, *, live: bool) -> Graph:
         """The graph of a Prepare in this context, wherever it was prepared."""
         inputs = (1 if made.op in _UNARY else 2) - (made.weights is not None)
-        return cls(context, inputs, tensor_bytes(made.shape, made.dtype), live)
+        return cls(context, inputs, tensor_bytes(made.shape, made.dtype), live, made.finalise)
 
 
 _UNARY = ("Relu", "Reshape")

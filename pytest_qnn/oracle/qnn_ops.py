@@ -57,8 +57,10 @@ def inputs_of(op: QnnOp) -> int:
     return len(QUANTIZATION[op]) - 1
 
 
-def expected(op: QnnOp, dtype: QnnDType, *inputs: bytes) -> bytes:
+def expected(op: QnnOp, dtype: QnnDType, *inputs: bytes, ties_up: bool = True) -> bytes:
     """The output's bytes for the inputs' bytes (equally long, whole elements).
+
+    ``ties_up``: how a quantised result exactly between two integers is rounded.
 
     Raises:
         ValueError: the number of inputs is not the operator's, or their lengths differ.
@@ -71,7 +73,8 @@ def expected(op: QnnOp, dtype: QnnDType, *inputs: bytes) -> bytes:
         return bytes(_apply(op, *(np.frombuffer(data, np.float32) for data in inputs)).data)
     *encodings, out = QUANTIZATION[op]
     real = _apply(op, *(_decode(data, code) for data, code in zip(inputs, encodings, strict=True)))
-    stored = np.floor(real / out.scale - out.offset + 0.5)
+    exact = real / out.scale - out.offset
+    stored = np.floor(exact + 0.5) if ties_up else np.ceil(exact - 0.5)
     return bytes(np.clip(stored, 0, 255).astype(np.uint8))
 
 

@@ -74,7 +74,7 @@ class Execution(Graphs):
     def check_registration(self, registration: Registration, tensor: Tensor) -> None:
         """Hook: a registration may be larger than the tensor, never smaller (6004)."""
         if registration.request.size < tensor.size:
-            raise QnnError(_BAD_TENSOR)
+            raise QnnError(self.personality.code("short-handle", _BAD_TENSOR))
 
     def check_client_buffer(self, tensor: Tensor, buffer: Any) -> None:
         """Hook: a client buffer may be larger than the tensor, never NULL or smaller (6004)."""

@@ -1,8 +1,8 @@
 """QnnMem of the reference backend: registering client memory and letting it go.
 
-A memory is identified by the file behind its fd, per context, never by the number of the fd, which the
-system gives out again as soon as it is closed. A file is mapped once per context, for as long as any
-registration of it lives there.
+A memory is identified by the file behind its fd, per context. The number of the fd, which the system gives
+out again as soon as it is closed, identifies it in one personality only, as it does on devices. A file is
+mapped once per context, for as long as any registration of it lives there.
 """
 
 from __future__ import annotations
@@ -27,6 +27,9 @@ from pytest_qnn.reference.backend_objects import (
 from pytest_qnn.reference.mapping import Mapping
 
 _INVALID = Error.MEM_ERROR_INVALID_ARGUMENT
+_NO_FD = -1
+_BY_NUMBER = -1
+"""In place of a device, where the number of the fd is the identity: no file has it."""
 
 
 class Memory(Core):
@@ -37,6 +40,8 @@ class Memory(Core):
         self.require_memory_api()
         if handles:
             self.clear_handles(handles, count)
+        if self.personality.context_first:
+            self.registration_context(context)
         self.check_register_arguments(descriptors, count, handles)
         owner = self.registration_context(context)
         batch: list[Registration] = []
@@ -60,8 +65,8 @@ class Memory(Core):
             handles[i] = None
 
     def check_register_arguments(self, descriptors: Any, count: int, handles: Any) -> None:
-        """Hook: NULL arrays and a count of 0 are refused with 8000."""
-        if not descriptors or not handles or not count:
+        """Hook: NULL arrays and, by default, a count of 0 are refused with 8000."""
+        if not descriptors or not handles or not (count or self.personality.empty_calls):
             raise QnnError(_INVALID)
 
     def registration_context(self, context: int | None) -> Context:
@@ -112,12 +117,14 @@ class Memory(Core):
 
     def require_mem_type(self, kind: int) -> None:
         """Hook: refuse with 8005 what the property keys 1102, 1103 and 1104 do not offer."""
+        if kind not in list(MemType) or kind == MemType.UNDEFINED:
+            raise QnnError(self.personality.code("type-unknown", Error.MEM_ERROR_UNSUPPORTED_MEMTYPE))
         offered = {
             MemType.ION: self.personality.ion,
             MemType.CUSTOM: self.personality.custom,
             MemType.DMA_BUF: self.personality.dma_buf,
         }
-        if kind not in list(MemType) or not offered.get(MemType(kind), False):
+        if not offered[MemType(kind)]:
             raise QnnError(Error.MEM_ERROR_UNSUPPORTED_MEMTYPE)
 
     def needed_bytes(self, descriptor: Any) -> int:
@@ -127,7 +134,7 @@ class Memory(Core):
             raise QnnError(_INVALID)
         dimensions = tuple(shape.dimSize[i] for i in range(min(shape.numDim, MAX_RANK)))
         if not 0 < shape.numDim <= MAX_RANK or 0 in dimensions or shape.shapeConfig is not None:
-            raise QnnError(Error.MEM_ERROR_INVALID_SHAPE)
+            raise QnnError(self.personality.code("bad-shape", Error.MEM_ERROR_INVALID_SHAPE))
         return bytes_of(dimensions, descriptor.dataType)
 
     def read_shared_buffer(self, address: int | None) -> tuple[int, int, int]:
@@ -136,18 +143,21 @@ class Memory(Core):
             raise QnnError(_INVALID)
         custom = qnn.HtpMemDescriptor.from_address(address)
         if custom.type != HtpMemType.SHARED_BUFFER:
-            raise QnnError(Error.MEM_ERROR_UNSUPPORTED_MEMTYPE)
+            raise QnnError(self.personality.code("htp-type", Error.MEM_ERROR_UNSUPPORTED_MEMTYPE))
         return custom.sharedBufferConfig.fd, custom.sharedBufferConfig.offset, custom.size
 
     def examine_fd(self, fd: int) -> tuple[Identity, int]:
         """Hook: identity and bytes of the file; 8003 for what is not open or not a file of memory."""
+        if fd == _NO_FD:
+            raise QnnError(self.personality.code("fd-minus-one", Error.MEM_ERROR_MAPPING))
         try:
             found = os.fstat(fd)
         except OSError:
             raise QnnError(Error.MEM_ERROR_MAPPING) from None
         if not stat.S_ISREG(found.st_mode):
             raise QnnError(Error.MEM_ERROR_MAPPING)
-        return (found.st_dev, found.st_ino), found.st_size
+        identity = (_BY_NUMBER, fd) if self.personality.by_number else (found.st_dev, found.st_ino)
+        return identity, found.st_size
 
     def effective_offset(self, offset: int) -> int:
         """Hook: the offset as used from here on, all 64 bits of it."""
@@ -160,8 +170,11 @@ class Memory(Core):
     def check_fits(self, context: Context, request: Request) -> None:
         """Hook: the tensor lies inside the buffer, and the declared size inside the file: else 8000."""
         del context
-        if request.total > request.length or self.range_end(request) > request.total:
-            raise QnnError(_INVALID)
+        if request.total > request.length:
+            raise QnnError(self.personality.code("size-too-large", _INVALID))
+        if self.range_end(request) > request.total:
+            without_size = request.declared is None
+            raise QnnError(self.personality.code("small-buffer", _INVALID) if without_size else _INVALID)
 
     def find_duplicate(
         self, context: Context, request: Request, batch: list[Registration]
@@ -170,6 +183,8 @@ class Memory(Core):
         del batch
         for registration in context.registrations.values():
             if self.same_memory(request, registration.request):
+                return registration
+            if not self.personality.overlap and _overlapping(request, registration.request):
                 return registration
         return None
 
@@ -220,8 +235,8 @@ class Memory(Core):
             raise QnnError(Error.MEM_ERROR_INVALID_HANDLE)
 
     def check_deregister_arguments(self, handles: Any, count: int) -> None:
-        """Hook: a NULL array and a count of 0 are refused with 8000."""
-        if not handles or not count:
+        """Hook: a NULL array and, by default, a count of 0 are refused with 8000."""
+        if not handles or not (count or self.personality.empty_calls):
             raise QnnError(_INVALID)
 
     def deregister_all(self, handles: list[int | None]) -> bool:
@@ -259,3 +274,10 @@ class Memory(Core):
         """Hook: end every registration of a context that is freed."""
         for registration in list(context.registrations.values()):
             self.forget(registration)
+
+
+def _overlapping(request: Request, other: Request) -> bool:
+    """Both are tensors in one shared buffer, and have bytes in common."""
+    return request.identity == other.identity and (
+        request.offset < other.offset + other.size and other.offset < request.offset + request.size
+    )

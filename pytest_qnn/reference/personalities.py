@@ -4,9 +4,21 @@ from __future__ import annotations
 
 import dataclasses
 
-from pytest_qnn.abi.qnn_codes import DataType
+from pytest_qnn.abi.qnn_codes import DataType, Error
 
 _BOTH = frozenset({int(DataType.FLOAT_32), int(DataType.UFIXED_POINT_8)})
+_OTHER_CODES = tuple(
+    (fault, int(code))
+    for fault, code in (
+        ("type-unknown", Error.MEM_ERROR_INVALID_ARGUMENT),
+        ("htp-type", Error.MEM_ERROR_INVALID_ARGUMENT),
+        ("bad-shape", Error.MEM_ERROR_INVALID_ARGUMENT),
+        ("fd-minus-one", Error.MEM_ERROR_INVALID_ARGUMENT),
+        ("small-buffer", Error.MEM_ERROR_INVALID_SHAPE),
+        ("size-too-large", Error.MEM_ERROR_MAPPING),
+        ("short-handle", Error.GRAPH_ERROR_INVALID_ARGUMENT),
+    )
+)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -33,6 +45,20 @@ class Personality:
     """Set above bit 15 in every code that is not success; clients must mask them out."""
     reuse_handles: bool = False
     """Handles are the smallest free integer of their kind, as libQnnHtp does. Off: never reused."""
+    by_number: bool = False
+    """Memory is told apart by the number of its fd, as devices do. Off: by the file behind it."""
+    overlap: bool = True
+    """Tensors in one shared buffer may overlap (catalogue, SHB-12)."""
+    context_first: bool = False
+    """memRegister looks at its context before its arrays."""
+    empty_calls: bool = False
+    """A count of 0 succeeds, and nothing happens (REG-05, DRG-07). Off: 8000."""
+    codes: tuple[tuple[str, int], ...] = ()
+    """(what is wrong, code), where the catalogue allows several; names as in `pytest_qnn.oracle.memory`."""
+
+    def code(self, fault: str, usual: int) -> int:
+        """The code for what is wrong."""
+        return dict(self.codes).get(fault, usual)
 
 
 DEFAULT = Personality("default", "every memory type but DMA_BUF, handles never reused")
@@ -55,6 +81,14 @@ PERSONALITIES: dict[str, Personality] = {
         Personality("no-deferred-init", "binaries are initialised when they are read", deferred=False),
         Personality("dma-buf", "DMA_BUF memory as well", dma_buf=True),
         Personality(
+            "dma-buf-only",
+            "DMA_BUF memory and no other, as backends of GPUs have it",
+            ion=False,
+            custom=False,
+            dma_buf=True,
+            deferred=False,
+        ),
+        Personality(
             "high-error-bits", "bits above the low 16 set in every error", error_bits=0x7E57_0000_0000
         ),
         Personality("float-only", "FLOAT_32 operators only", data_types=frozenset({int(DataType.FLOAT_32)})),
@@ -63,6 +97,11 @@ PERSONALITIES: dict[str, Personality] = {
             "UFIXED_POINT_8 operators only",
             data_types=frozenset({int(DataType.UFIXED_POINT_8)}),
         ),
+        Personality("identity-by-number", "memory is known by its descriptor's number", by_number=True),
+        Personality("no-overlap", "tensors in one buffer must not overlap", overlap=False),
+        Personality("context-first", "a context is looked at before the arrays", context_first=True),
+        Personality("empty-calls", "registering or deregistering nothing succeeds", empty_calls=True),
+        Personality("other-codes", "the other code wherever several are allowed", codes=_OTHER_CODES),
         Personality("small-reused-handles", "handles 1, 2, 3, ..., reused at once", reuse_handles=True),
     )
 }

@@ -24,14 +24,15 @@ _OURS = {
     Property.MEMORY_SUPPORT_MEM_TYPE_CUSTOM,
     Property.MEMORY_SUPPORT_MEM_TYPE_DMA_BUF,
 }
-_BAD_TENSOR = Error.GRAPH_ERROR_INVALID_TENSOR
+BAD_TENSOR = Error.GRAPH_ERROR_INVALID_TENSOR
 
 
 class Proxy(Memory):
     """The table of a library with another QnnMem.
 
     The objects that a registration hangs on (contexts, graphs, their tensors) are mirrored as the library
-    makes and frees them. Hooks are those of `Memory`, and ``client_address``.
+    makes and frees them. Hooks are those of `Memory`, and ``bound``, ``find_registration`` and
+    ``client_address``.
 
     Args:
         library: the QnnInterface_t of the library; whatever it lies in must outlive this object.
@@ -143,27 +144,32 @@ class Proxy(Memory):
         self.forward("graphExecute", graph, sources, num_inputs, sinks, num_outputs, *more)
 
     def bound(self, graph: Graph, given: Any, count: int) -> Any:
-        """The client's array of tensors, or a copy of it in which no handle is left."""
+        """Hook: the client's array of tensors, or a copy of it in which no handle is left."""
         if not given or all(given[i].v1.memType != TensorMemType.MEMHANDLE for i in range(count)):
             return given
         copies = (TensorStruct * count)(*given[:count])
         for copy in copies:
             if copy.v1.memType == TensorMemType.MEMHANDLE:
                 tensor = graph.tensors.get(copy.v1.id) or _readable(copy)
-                registration = self.registrations.get(copy.v1.memHandle or 0)
+                registration = self.find_registration(copy.v1.memHandle)
                 address = self.client_address(graph, tensor, registration)
                 copy.v1.memType = TensorMemType.RAW
                 copy.v1.clientBuf.data = address
                 copy.v1.clientBuf.dataSize = tensor.size if tensor else 0
         return copies
 
+    def find_registration(self, handle: int | None) -> Registration | None:
+        """Hook: what a handle stands for; None for NULL, unknown and deregistered ones."""
+        return self.registrations.get(handle or 0)
+
     def client_address(self, graph: Graph, tensor: Tensor | None, registration: Registration | None) -> int:
         """Hook: where a registered tensor lies; 6004 unless it is of the graph's context and large enough."""
         if tensor is None or registration is None or registration.context is not graph.context:
-            raise QnnError(_BAD_TENSOR)
+            raise QnnError(BAD_TENSOR)
         if registration.request.size < tensor.size:
-            raise QnnError(_BAD_TENSOR)
-        return registration.shared.mapping.address + registration.request.offset
+            raise QnnError(BAD_TENSOR)
+        # A view and not a sum: memory that a fault unmapped must not reach the library.
+        return registration.shared.mapping.view(registration.request.offset, tensor.size).ctypes.data
 
     def release_graphs(self, context: Context) -> None:
         """Forget the mirrored graphs of a context."""

@@ -40,8 +40,17 @@ class EmulatedRpcmem:
 
     def alloc(self, heap: int, flags: int, size: int) -> int:  # noqa: ARG002 - rpcmem_alloc has them
         """The address of ``size`` bytes of shared memory, or 0 on failure."""
-        if not self._acceptable(size):
-            return 0
+        return self._allocate(size) if self._acceptable(size) else 0
+
+    def alloc2(self, heap: int, flags: int, size: int) -> int | None:  # noqa: ARG002 - rpcmem_alloc2 has them
+        """The same for sizes that no int holds."""
+        return self._allocate(self._wide_size(size)) if size > 0 else 0
+
+    def _wide_size(self, size: int) -> int:
+        """The size that rpcmem_alloc2 works with."""
+        return size
+
+    def _allocate(self, size: int) -> int:
         try:
             fd = self._create(size)
         except OSError:

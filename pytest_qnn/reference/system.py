@@ -48,7 +48,7 @@ class Info:
         made = (qnn.Tensor * len(tensors))()
         for struct, tensor in zip(made, tensors, strict=True):
             dimensions = (ctypes.c_uint32 * len(tensor.shape))(*tensor.shape)
-            self._kept.append(dimensions)
+            self._kept += [dimensions, tensor]
             struct.version = 1
             _describe(struct.v1, tensor, dimensions)
         self._kept.append(made)
@@ -56,7 +56,8 @@ class Info:
 
 
 def _describe(v1: Any, tensor: Tensor, dimensions: Any) -> None:
-    """Fill a Qnn_TensorV1_t; its data is NULL, whatever its memory type."""
+    """Fill a Qnn_TensorV1_t; its data is what the binary has for it: NULL for an IO tensor."""
+    v1.clientBuf.data = ctypes.cast(ctypes.c_char_p(tensor.data), ctypes.c_void_p).value
     v1.id, v1.name, v1.type = tensor.id, tensor.name.encode(), tensor.type
     v1.dataType, v1.memType = tensor.data_type, tensor.mem_type
     v1.rank, v1.dimensions = len(dimensions), ctypes.cast(dimensions, ctypes.POINTER(ctypes.c_uint32))

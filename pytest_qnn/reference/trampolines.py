@@ -37,15 +37,33 @@ def leave(delegate: ReferenceDelegate) -> None:
         del _kernels[number]
 
 
+def delegate_at(address: int) -> ReferenceDelegate | None:
+    """The delegate whose TfLiteDelegate is at this address; None: it is closed, or none of ours."""
+    return _delegates.get(address)
+
+
+def _told(delegate: ReferenceDelegate, context: int, status: int, what: str) -> int:
+    """The status; of one that is no success the runtime is told in words."""
+    if status:
+        delegate.explain(context, f"reference delegate: {what} failed")
+    return status
+
+
+def _raised(delegate: ReferenceDelegate, context: int, what: str, error: BaseException) -> int:
+    """The status of a callback that ended in an exception; the runtime is told in words."""
+    delegate.errors.append(error.with_traceback(None))
+    delegate.explain(context, f"reference delegate: {what} failed: {error}")
+    return tflite.ERROR
+
+
 def _prepare(context: int, address: int) -> int:
     delegate = _delegates.get(address)
     if delegate is None:
         return tflite.ERROR
     try:
-        return delegate.prepare(context)
+        return _told(delegate, context, delegate.prepare(context), "Prepare")
     except BaseException as error:
-        delegate.errors.append(error.with_traceback(None))
-        return tflite.ERROR
+        return _raised(delegate, context, "Prepare", error)
 
 
 def _init(context: int, params: int, _length: int) -> int:
@@ -59,6 +77,7 @@ def _init(context: int, params: int, _length: int) -> int:
         delegate.errors.append(error.with_traceback(None))
         kernel = None
     if kernel is None:
+        delegate.explain(context, "reference delegate: init of a kernel failed")
         return tflite.KERNEL_INIT_FAILED
     number = next(_numbers)
     _kernels[number] = delegate, kernel
@@ -71,10 +90,9 @@ def _kernel_prepare(context: int, node: int) -> int:
         return tflite.ERROR  # init failed, on a runtime that does not know KERNEL_INIT_FAILED
     delegate, kernel = found
     try:
-        return delegate.kernel_prepare(context, kernel)
+        return _told(delegate, context, delegate.kernel_prepare(context, kernel), "prepare of a kernel")
     except BaseException as error:
-        delegate.errors.append(error.with_traceback(None))
-        return tflite.ERROR
+        return _raised(delegate, context, "prepare of a kernel", error)
 
 
 def _kernel_invoke(context: int, node: int) -> int:
@@ -83,10 +101,9 @@ def _kernel_invoke(context: int, node: int) -> int:
         return tflite.ERROR
     delegate, kernel = found
     try:
-        return delegate.kernel_invoke(context, kernel)
+        return _told(delegate, context, delegate.kernel_invoke(context, kernel), "invoke of a kernel")
     except BaseException as error:
-        delegate.errors.append(error.with_traceback(None))
-        return tflite.ERROR
+        return _raised(delegate, context, "invoke of a kernel", error)
 
 
 def _free(_context: int, user_data: int | None) -> None:

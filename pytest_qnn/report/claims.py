@@ -17,7 +17,8 @@ def learned(facts: object) -> dict[str, Any]:
     """``claims`` and ``partitioning`` as JSON data; empty where nothing was learned, or of a QNN backend.
 
     ``claims`` is a list of {op, dtype, claimed, asked, text}, of kinds of node; ``partitioning`` holds sums
-    over the sample graphs (`pytest_qnn.facts.Sample`), ``left`` operators with numbers of nodes.
+    over the sample graphs (`pytest_qnn.facts.Sample`), ``left`` operators with numbers of nodes, and under
+    ``samples`` the same for each graph.
     """
     if not isinstance(facts, DelegateFacts) or not facts.claims:
         return {}
@@ -32,12 +33,24 @@ def lines(found: Mapping[str, Any]) -> list[str]:
     text = [line for dtype in ("float32", "int8") for line in _of_type(dtype, found.get("claims", ()))]
     sums = found.get("partitioning")
     if sums:
-        left = ", ".join(f"{op} {count}" for op, count in sums["left"].items()) or "nothing"
         text.append(
             f"{sums['graphs']} sample graphs of {sums['nodes']} nodes: {sums['kernels']} kernels, "
-            f"{sums['switches']} switches between CPU and kernels; left to the CPU: {left}"
+            f"{sums['switches']} switches between CPU and kernels; left to the CPU: {_left(sums)}"
         )
     return text
+
+
+def sample_lines(found: Mapping[str, Any]) -> list[str]:
+    """A line for each sample graph: where a delegate cuts, and which nodes make it cut."""
+    return [
+        f"{number}: {sample['nodes']} nodes, {sample['kernels']} kernels, {sample['switches']} switches; "
+        f"left to the CPU: {_left(sample)}"
+        for number, sample in enumerate(found.get("partitioning", {}).get("samples", ()), 1)
+    ]
+
+
+def _left(counted: Mapping[str, Any]) -> str:
+    return ", ".join(f"{op} {count}" for op, count in counted["left"].items()) or "nothing"
 
 
 def _grouped(claims: Iterable[Claim]) -> dict[tuple[str, str], list[Claim]]:
@@ -90,11 +103,25 @@ def _of_type(dtype: str, claims: Iterable[Mapping[str, Any]]) -> list[str]:
 
 
 def _partitioning(samples: Sequence[Sample]) -> dict[str, Any]:
-    left = Counter(op for sample in samples for op in sample.left)
+    each = [
+        {
+            "nodes": sample.nodes,
+            "kernels": sample.kernels,
+            "switches": sample.switches,
+            "left": _counted(sample.left),
+        }
+        for sample in samples
+    ]
     return {
         "graphs": len(samples),
         "nodes": sum(sample.nodes for sample in samples),
         "kernels": sum(sample.kernels for sample in samples),
         "switches": sum(sample.switches for sample in samples),
-        "left": dict(sorted(left.items(), key=lambda pair: (-pair[1], pair[0]))),
+        "left": _counted(op for sample in samples for op in sample.left),
+        "samples": each,
     }
+
+
+def _counted(operators: Iterable[str]) -> dict[str, int]:
+    """Operators with numbers of nodes, the most frequent first."""
+    return dict(sorted(Counter(operators).items(), key=lambda pair: (-pair[1], pair[0])))

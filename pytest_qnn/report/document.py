@@ -64,6 +64,7 @@ def _target(subject: str, spec: str, description: Description, verdicts: list[Ve
         "spec": spec,
         "options": list(description.options),
         "provenance": description.provenance,
+        **description.learned,
         "rules": [_rule(verdict) for verdict in verdicts],
     }
 

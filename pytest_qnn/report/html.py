@@ -5,6 +5,7 @@ from __future__ import annotations
 from html import escape
 from typing import Any
 
+from pytest_qnn.report import choices, claims
 from pytest_qnn.report.failure import compact
 
 OUTCOMES = ("pass", "fail", "crash", "hang", "unsupported", "contradiction", "inconclusive")
@@ -14,6 +15,7 @@ body { font: 15px/1.5 system-ui, sans-serif; margin: 2em auto; max-width: 72em; 
 table { border-collapse: collapse; margin: 1em 0 }
 th, td { border: 1px solid #ccc; padding: .2em .6em; text-align: left; vertical-align: top }
 td.number { text-align: right }
+td { white-space: pre-line }
 pre { background: #f6f6f6; padding: .6em; overflow-x: auto; white-space: pre-wrap }
 .pass { color: #176f2c } .fail, .crash, .hang { color: #b3161b } .unsupported { color: #666 }
 .contradiction, .inconclusive { color: #8a5a00 }
@@ -59,6 +61,12 @@ def _target(target: dict[str, Any]) -> str:
     rules = target["rules"]
     title = f"<h2>{escape(target['subject'])} target: {escape(target['spec'])}</h2>"
     chosen = {"options": " ".join(target["options"]), **target["provenance"]}
+    if "claims" in target:
+        chosen["learned"] = "\n".join(claims.lines(target))
+    if "partitioning" in target:
+        chosen["sample graphs"] = "\n".join(claims.sample_lines(target))
+    if "choices" in target:
+        chosen["where documents are silent"] = "\n".join(choices.lines(target))
     rows = "\n".join(_rule(rule) for rule in rules)
     names = ("rule", "level", "verdict", "examples", "examined", "what was found")
     head = "<tr>" + "".join(f"<th>{name}</th>" for name in names) + "</tr>"

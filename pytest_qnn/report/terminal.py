@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from pytest_qnn.report import failure
+from pytest_qnn.report import choices, claims, failure
 from pytest_qnn.session import Session, spec_of
 
 if TYPE_CHECKING:
@@ -49,6 +49,11 @@ def summary(reporter: pytest.TerminalReporter, session: Session) -> None:
     for (subject, target), verdicts in by_target(session).items():
         reporter.write_line("")
         reporter.write_line(f"{subject} target: {target}", bold=True)
+        described = session.described.get((subject, target))
+        for line in claims.lines(described.learned) if described else ():
+            reporter.write_line(one_line(line))
+        for line in choices.summary(described.learned) if described else ():
+            reporter.write_line(line)
         for line in table(verdicts):
             reporter.write_line(line)
         for line in findings(verdicts):

@@ -53,6 +53,7 @@ def creates_without_options(case: PluginCase, trace: PluginTrace) -> Examined:
 def parses_strictly(case: PluginCase, trace: PluginTrace) -> Examined:
     """Looks at options given on the command line: as they are, and, if a number or truth value, spoilt."""
     support.need_functions(trace)
+    support.need_options(case, trace)
     looked_at = 0
     for position, step, seen in support.steps(case, trace, Create):
         if seen.modified:
@@ -113,6 +114,7 @@ def explains_refusals(case: PluginCase, trace: PluginTrace) -> Examined:
 def keeps_no_options(case: PluginCase, trace: PluginTrace) -> Examined:
     """Compares the delegate at work before and after its options were overwritten."""
     support.need_functions(trace)
+    support.need_options(case, trace)
     given = sum(len(step.options) for _, step, seen in support.steps(case, trace, Create) if seen.made)
     spoilt = [position for position, _, _ in support.steps(case, trace, Spoil)]
     applied = list(support.steps(case, trace, Apply))

@@ -38,6 +38,15 @@ def need_functions(trace: PluginTrace) -> None:
             raise Unsupported(f"the library exports no {function}")
 
 
+def need_options(case: PluginCase, trace: PluginTrace) -> None:
+    """Raises Unsupported where the delegate was selected without options: nobody knows which it takes."""
+    if not any(step.options for step in case.steps if isinstance(step, Create)):
+        chain = trace.facts.delegates if trace.facts else ()
+        raise Unsupported(
+            "the delegate was selected without options (--tflite-delegate-option)", settled=len(chain) < 2
+        )
+
+
 def pictured(check: Check) -> Check:
     """The check, with a list of the case's steps as the picture of its violations."""
 

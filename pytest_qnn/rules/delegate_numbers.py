@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -43,13 +43,15 @@ def same_bits(case: DelegateCase, trace: DelegateTrace, expected: str) -> None:
                 )
 
 
-def outputs_are_right(case: DelegateCase, trace: DelegateTrace, expected: str) -> None:
+def outputs_are_right(
+    case: DelegateCase, trace: DelegateTrace, expected: str, *, units: float = _UNITS
+) -> None:
     """Raises Violation where an output is gravely wrong, as by a value that took the wrong way.
 
     Rules about partitions and lifetimes use it. They leave precision to NUM: a difference within 16 times
     the operators' own tolerance, or 1/64 of the largest magnitude that went into the output (int8: 48
     units), is none of their business. A value that was not written, or is another tensor's, is off by its
-    own magnitude.
+    own magnitude. Of a single int8 node, whose operands are exact, no ``units`` need to be allowed.
     """
     bounds: list[Expected] | None = None
     largest: dict[int, float] = {}
@@ -60,7 +62,8 @@ def outputs_are_right(case: DelegateCase, trace: DelegateTrace, expected: str) -
             if bounds is None:
                 inputs = [array.numpy() for array in trace.inputs]
                 bounds, largest = expected_outputs(case.graph, inputs), _magnitudes(case.graph, inputs)
-            wrong = _gravely_wrong(bounds[position], seen.numpy(), largest[case.graph.outputs[position]])
+            magnitude = largest[case.graph.outputs[position]]
+            wrong = _gravely_wrong(bounds[position], seen.numpy(), magnitude, units)
             if wrong:
                 raise Violation(
                     expected,
@@ -68,6 +71,26 @@ def outputs_are_right(case: DelegateCase, trace: DelegateTrace, expected: str) -
                     f"graph output t{case.graph.outputs[position]}, invoke {number}",
                     support.draw(case, trace),
                 )
+
+
+def gravely_wrong(
+    graph: Graph, inputs: Sequence[npt.NDArray[Any]], outputs: Sequence[Array], cpu: Sequence[Array]
+) -> str:
+    """What is gravely wrong with the outputs of ``graph`` for ``inputs``, as `outputs_are_right` has it.
+
+    An empty text where nothing is. ``outputs`` and ``cpu`` are in the order of the graph's outputs.
+    """
+    bounds: list[Expected] | None = None
+    largest: dict[int, float] = {}
+    for position, (seen, right) in enumerate(zip(outputs, cpu, strict=True)):
+        if seen == right:
+            continue
+        if bounds is None:
+            bounds, largest = expected_outputs(graph, inputs), _magnitudes(graph, list(inputs))
+        wrong = _gravely_wrong(bounds[position], seen.numpy(), largest[graph.outputs[position]], _UNITS)
+        if wrong:
+            return f"output {position}: {wrong}"
+    return ""
 
 
 def judged_outputs(
@@ -97,12 +120,12 @@ def _magnitudes(graph: Graph, inputs: list[npt.NDArray[Any]]) -> dict[int, float
     return largest
 
 
-def _gravely_wrong(expected: Expected, seen: npt.NDArray[Any], largest: float) -> str:
+def _gravely_wrong(expected: Expected, seen: npt.NDArray[Any], largest: float, units: float) -> str:
     """What is wrong, or an empty text."""
     value = expected.value
     if seen.shape != value.shape:
         return f"shape {seen.shape} instead of {value.shape}"
-    slack = _UNITS if seen.dtype == np.int8 else _RELATIVE * largest
+    slack = units if seen.dtype == np.int8 else _RELATIVE * largest
     with np.errstate(invalid="ignore"):
         near = np.abs(seen.astype(np.float64) - value) <= _MARGIN * expected.tolerance + slack
         wrong = ~near & (np.abs(value) < _HUGE)

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from pytest_qnn.cases.delegate import DelegateCase
-from pytest_qnn.cases.graph import Graph
-from pytest_qnn.trace import Applied, DelegateTrace, Kernel, PlanNode
+from pytest_qnn.rules import picture
+from pytest_qnn.trace import Applied, DelegateTrace, Kernel
 from pytest_qnn.verdict import Unsupported, Violation
 
 DELEGATE = 51
@@ -33,6 +33,12 @@ def need_work(trace: DelegateTrace) -> None:
     reason = blame(trace)
     if reason:
         raise Unsupported(reason)
+    _need_memory(trace)
+
+
+def _need_memory(trace: DelegateTrace) -> None:
+    if trace.hollow:
+        raise Unsupported(f"the delegate took the whole graph without memory (RT-07): {_line(trace.hollow)}")
 
 
 def targets(trace: DelegateTrace) -> Iterator[tuple[int, Applied]]:
@@ -43,6 +49,13 @@ def targets(trace: DelegateTrace) -> Iterator[tuple[int, Applied]]:
 def target_kernels(trace: DelegateTrace) -> tuple[Kernel, ...]:
     """The kernels that delegates of the target made."""
     return tuple(k for k in trace.kernels if trace.applied[k.application].is_target)
+
+
+def target_claim(case: DelegateCase, trace: DelegateTrace) -> tuple[int, ...]:
+    """The nodes of the graph that delegates of the target claimed, ascending."""
+    nodes = range(len(case.graph.nodes))
+    calls = [replace for applied in trace.applied if applied.is_target for replace in applied.replaces]
+    return tuple(sorted({index for call in calls for index in call.nodes if index in nodes}))
 
 
 def live_kernels(trace: DelegateTrace) -> KernelMap:
@@ -119,53 +132,53 @@ def blame(trace: DelegateTrace) -> str:
 
 
 def runs_end_to_end(case: DelegateCase, trace: DelegateTrace) -> None:
-    """Raises Violation when the case failed; its probes have no fault, so the target is the cause."""
-    seen = blame(trace) or failure(trace)
+    """Raises Violation when the case failed and neither a probe nor the runtime is the cause.
+
+    After a failed delegate, the runtime refuses others whose kernels write the same tensors (RT-01). It
+    takes control edges, which are positions in the original plan, for positions in the plan that an earlier
+    delegate has shrunk (RT-05).
+
+    Raises:
+        Unsupported: the case failed, and one of these is the likely cause.
+        Violation: it failed.
+    """
+    seen = blame(trace)
+    if not seen and failure(trace):
+        if any(application.fault for application in case.applications):
+            raise Unsupported("a probe that fails on purpose disturbs the runtime (RT-01)", settled=False)
+        if case.graph.control_edges and len(trace.applied) > 1:
+            raise Unsupported("control edges with several delegates disturb it (RT-05)", settled=False)
+    seen = seen or failure(trace)
     if seen:
         raise Violation(
             "every application, allocate_tensors and invoke to succeed", seen, picture=draw(case, trace)
         )
+    _need_memory(trace)
 
 
-def draw(case: DelegateCase, trace: DelegateTrace) -> str:
-    """A drawing of the graph in order of execution: operator, operands, who claimed it, where it runs."""
-    kernels = kernel_nodes(trace)
-    landed: dict[int, str] = {}
-    for number, kernel in live_kernels(trace).items():
-        landed |= dict.fromkeys(originals(kernel, kernels), f"kernel {kernel.kernel} (node {number})")
-    rows = [("node", "operator", "reads", "writes", "claimed by", "runs in")]
-    for index in _execution_order(case.graph, trace.plan, kernels):
-        node = case.graph.nodes[index]
-        claimed = [a.name for a in trace.applied if any(index in r.nodes for r in a.replaces)]
-        rows.append(
-            (
-                str(index),
-                node.op,
-                _tensors(node.inputs),
-                _tensors(node.outputs),
-                ", ".join(claimed) or "-",
-                landed.get(index, "CPU"),
-            )
-        )
-    widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
-    lines = [
-        "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows
-    ]
-    return "\n".join(
-        [*lines, f"graph inputs {_tensors(case.graph.inputs)}, outputs {_tensors(case.graph.outputs)}"]
+def draw(case: DelegateCase, trace: DelegateTrace, mark: int | None = None, *, joined: bool = False) -> str:
+    """The picture of the partitioning (`pytest_qnn.rules.picture`).
+
+    Args:
+        case: with the graph.
+        trace: of it.
+        mark: a node to point at.
+        joined: what is expected is as if each delegate had claimed all its nodes in one call.
+    """
+    outputs = case.graph.outputs
+    expected = picture.expected_landing(trace.plan_before, trace.applied, outputs, joined=joined)
+    return picture.draw(case.graph, trace.applied, landing(trace), expected, mark)
+
+
+def landing(trace: DelegateTrace) -> picture.Landing:
+    """Where the nodes of the graph run, by the plan at the time of invoke."""
+    live, kernels = live_kernels(trace), kernel_nodes(trace)
+    return tuple(
+        picture.Entry(node.index, live[node.index].kernel, originals(live[node.index], kernels))
+        if node.index in live
+        else picture.Entry(node.index, -1, (node.index,))
+        for node in trace.plan
     )
-
-
-def _execution_order(graph: Graph, plan: tuple[PlanNode, ...], kernels: dict[int, Kernel]) -> list[int]:
-    order: list[int] = []
-    for node in plan:
-        order += originals(kernels[node.index], kernels) if node.index in kernels else (node.index,)
-    known = [index for index in dict.fromkeys(order) if 0 <= index < len(graph.nodes)]
-    return known + [index for index in range(len(graph.nodes)) if index not in set(known)]
-
-
-def _tensors(indices: tuple[int, ...]) -> str:
-    return " ".join(f"t{index}" if index >= 0 else "none" for index in indices) or "-"
 
 
 def _line(text: str) -> str:

@@ -138,7 +138,7 @@ def forgets_earlier_invokes(case: DelegateCase, trace: DelegateTrace) -> Examine
     source="an inference is a function of model and inputs (interpreter.h: Interpreter::Invoke)",
     subject="delegate",
     cases=numeric.twice,
-    weight=0.5,
+    weight=0.25,
 )
 def agrees_with_another_interpreter(case: DelegateCase, trace: DelegateTrace) -> Examined:
     """Compares bit for bit with a second interpreter beside the first, or with one in a fresh process."""

@@ -22,7 +22,7 @@ _LEAST = 96
     source="tflite/core/c/common.h, TfLiteRegistration.free; tflite/core/subgraph.cc, Subgraph::CleanupNode",
     subject="delegate",
     cases=again.cycles,
-    weight=0.25,
+    weight=0.12,
 )
 def gives_everything_back(case: ScriptCase, trace: ScriptTrace) -> Examined:
     """Interpreters come and go while the delegate stays; what malloc has given out must not grow with them.

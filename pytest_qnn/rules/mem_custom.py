@@ -26,6 +26,7 @@ _HEADER = "tflite/core/interpreter.h, SetCustomAllocationForTensor"
     source="tflite/core/c/common.h, TfLiteTensor.data and bytes; xnnpack.h, XNN_EXTRA_BYTES",
     subject="delegate",
     cases=cases.guarded,
+    weight=0.7,
 )
 def stays_inside(case: ScriptCase, trace: ScriptTrace) -> Examined:
     """Looks at the pages and bytes beside placed tensors, constants included, around each invoke.
@@ -47,6 +48,7 @@ def stays_inside(case: ScriptCase, trace: ScriptTrace) -> Examined:
     source=f"{_HEADER}; {_SEED}, steps 1 to 3",
     subject="delegate",
     cases=cases.placed,
+    weight=0.4,
 )
 def works_in_foreign_memory(case: ScriptCase, trace: ScriptTrace) -> Examined:
     """Looks at the outputs; a buffer that is refused, or is too small, and then replaced does no harm.
@@ -68,6 +70,7 @@ def works_in_foreign_memory(case: ScriptCase, trace: ScriptTrace) -> Examined:
     source=f"{_HEADER} (assigns or reassigns); {_SEED}, running example",
     subject="delegate",
     cases=cases.replaced(allocate=True),
+    weight=0.4,
 )
 def follows_the_pointer(case: ScriptCase, trace: ScriptTrace) -> Examined:
     """Looks at the outputs of the second invoke, which has other inputs in other buffers."""
@@ -81,6 +84,7 @@ def follows_the_pointer(case: ScriptCase, trace: ScriptTrace) -> Examined:
     source="tflite/core/c/common.h, kTfLiteCustomAllocationFlagsSkipAlignCheck; docs/custom-allocations.md",
     subject="delegate",
     cases=cases.misaligned,
+    weight=0.4,
 )
 def bears_misalignment(case: ScriptCase, trace: ScriptTrace) -> Examined:
     """Looks at the outputs; that the process ends is a crash."""
@@ -100,6 +104,7 @@ def bears_misalignment(case: ScriptCase, trace: ScriptTrace) -> Examined:
     source="tflite/interpreter_test.cc, CustomInputAlloc_AllocateTensorsBefore; docs/custom-allocations.md",
     subject="delegate",
     cases=cases.replaced(allocate=False),
+    weight=0.4,
 )
 def follows_the_pointer_at_once(case: ScriptCase, trace: ScriptTrace) -> Examined:
     """As MEM-05. Both runtimes' own kernels and XNNPACK do so."""
@@ -113,6 +118,7 @@ def follows_the_pointer_at_once(case: ScriptCase, trace: ScriptTrace) -> Examine
     source=f"{_HEADER} (outlives the interpreter); {_SEED}, step 4 and the order of deletion",
     subject="delegate",
     cases=cases.outlived,
+    weight=0.4,
 )
 def lets_memory_go(case: ScriptCase, trace: ScriptTrace) -> Examined:
     """Looks at memory given back, while the delegate works for another interpreter and is destroyed."""

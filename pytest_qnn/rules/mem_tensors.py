@@ -24,6 +24,7 @@ _FIRST_SHARED = 1
     source=f"{_COMMON}, kTfLiteMmapRo",
     subject="delegate",
     cases=cases.guarded,
+    weight=0.4,
 )
 def leaves_constants_alone(case: ScriptCase, trace: ScriptTrace) -> Examined:
     """Looks at constants in read-only pages, and at the whole model, during every callback of the target."""
@@ -95,6 +96,7 @@ def bears_empty_tensors(case: ScriptCase, trace: ScriptTrace) -> Examined:
     source="tflite/arena_planner.cc (plans the tensors of the execution plan only); docs/runtimes.md",
     subject="delegate",
     cases=cases.hollow,
+    weight=0.4,
 )
 def knows_hollow_tensors(case: ScriptCase, trace: ScriptTrace) -> Examined:
     """Looks at kernels of several nodes, with pages that must not be touched behind the tensors inside them.

@@ -33,6 +33,7 @@ def require_type(trace: MemoryTrace, mem_type: int) -> None:
     key = {
         MemType.ION: Property.MEMORY_SUPPORT_MEM_TYPE_ION,
         MemType.CUSTOM: Property.MEMORY_SUPPORT_MEM_TYPE_CUSTOM,
+        MemType.DMA_BUF: Property.MEMORY_SUPPORT_MEM_TYPE_DMA_BUF,
     }[MemType(mem_type)]
     if facts.capabilities and not facts.supports(key):
         answer = facts.capabilities.get(key, _UNSUPPORTED)
@@ -58,12 +59,21 @@ def require_prepared(case: MemoryCase, trace: MemoryTrace) -> None:
             raise Unsupported(f"{call} of {of} answers {named(seen.code)}")
 
 
+def require_execution(trace: MemoryTrace) -> None:
+    """Raise Unsupported when property 311 says that graphs are not executed: libQnnSaver only records them."""
+    key = Property.GRAPH_SUPPORT_EXECUTE
+    answer = facts_of(trace).capabilities.get(key, 0)
+    if answer not in (0, Error.PROPERTY_ERROR_UNKNOWN_KEY):
+        raise Unsupported(f"property key {int(key)} ({key.name}) answers {named(answer)}")
+
+
 def require_execute(case: MemoryCase, trace: MemoryTrace) -> None:
     """Raise Unsupported when graphs cannot be prepared, or every execute is answered "not supported".
 
     A target that declares MEMHANDLE tensors (property 502) is judged on that answer.
     """
     require_prepared(case, trace)
+    require_execution(trace)
     answers = {
         low(seen.code)
         for step, seen in zip(case.steps, trace.steps, strict=False)

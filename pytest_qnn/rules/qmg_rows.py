@@ -65,19 +65,25 @@ class Row(msgspec.Struct, frozen=True):
 
 def rows(case: MemoryCase, trace: MemoryTrace) -> list[Row]:
     """Every prepare of the case that succeeded between two looks for its tensors' size."""
-    found = []
-    for index, step in enumerate(case.steps[: len(trace.steps)]):
-        if not isinstance(step, Prepare) or trace.steps[index].code != 0:
-            continue
-        around = _around(case, trace, index, tensor_bytes(step.shape, step.dtype))
-        if around is None:
-            continue
-        tensors = inputs_of(step.op) + 1
-        raw = tensors - sum(kind == TensorMemType.MEMHANDLE for kind in step.mem_types[:tensors])
-        new = _new(*around)
-        growth = _unexplained(trace, index, step, new)
-        found.append(Row(index, step, tensors, raw, new, growth, _inferences(case, trace, step, new)))
-    return found
+    made = [row_at(case, trace, i, step) for i, step in enumerate(case.steps) if isinstance(step, Prepare)]
+    return [row for row in made if row is not None]
+
+
+def row_at(case: MemoryCase, trace: MemoryTrace, index: int, made: Prepare) -> Row | None:
+    """The graph called ``made.graph`` that step ``index`` brought about, as its Prepare describes it.
+
+    None: the step failed, or there is no look directly before and after it.
+    """
+    if index >= len(trace.steps) or trace.steps[index].code != 0:
+        return None
+    around = _around(case, trace, index, tensor_bytes(made.shape, made.dtype))
+    if around is None:
+        return None
+    tensors = inputs_of(made.op) + 1 - (made.weights is not None)
+    raw = tensors - sum(kind == TensorMemType.MEMHANDLE for kind in made.mem_types[:tensors])
+    new = _new(*around)
+    growth = _unexplained(trace, index, made, new)
+    return Row(index, made, tensors, raw, new, growth, _inferences(case, trace, made, new))
 
 
 def _inferences(

@@ -32,10 +32,11 @@ Plan = tuple[PlanNode, ...]
 def stays_beside_xnnpack(case: ScriptCase, trace: ScriptTrace) -> Examined:
     """Looks at graphs of which the delegate took a part and XNNPACK another."""
     _need_observation(trace)
-    looked_at = 0
+    looked_at = kernels = 0
     for seen in trace.interpreters:
         _need_application(seen)
         mine = _mine(_plan_after(case, seen, Apply))
+        kernels += len(mine)
         allocated = _step_of(case, seen, Allocate)
         if not mine:
             continue
@@ -52,6 +53,8 @@ def stays_beside_xnnpack(case: ScriptCase, trace: ScriptTrace) -> Examined:
         if _foreign(plan):
             looked_at += len(mine)
             _numbers_are_right(case, trace, seen, "the CPU's values beside XNNPACK")
+    if kernels and not looked_at:
+        raise Unsupported("XNNPACK takes nothing of what the delegate leaves", settled=False)
     return Examined(looked_at, "kernels beside XNNPACK's")
 
 

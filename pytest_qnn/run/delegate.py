@@ -6,15 +6,18 @@ import functools
 from collections.abc import Callable, Sequence
 from typing import Any
 
+import msgspec
+
 from pytest_qnn.cases.arrays import Array
 from pytest_qnn.cases.data import inputs_of
 from pytest_qnn.cases.delegate import Application, DelegateCase
 from pytest_qnn.cases.model import emit
+from pytest_qnn.run.delegate_extras import looking_of, order_of, resize_and_back, run_early, spied
 from pytest_qnn.run.delegates import PROBE, DelegateFactory, DelegateUnusable, LiveDelegate
 from pytest_qnn.run.runtime import Runtime
 from pytest_qnn.run.spy import Session
 from pytest_qnn.run.state import context_of, private_plan
-from pytest_qnn.trace import Applied, DelegateTrace, PlanNode
+from pytest_qnn.trace import Applied, DelegateTrace, Name, PlanNode, Twin
 
 OnPhase = Callable[[int], None]
 
@@ -38,17 +41,20 @@ def run_delegate_case(
     model = emit(case.graph)
     values = tuple(map(Array.of, inputs_of(case)))
     cpu = _cpu_outputs(runtime, model, case.graph.inputs, values, case.graph.outputs)
+    twin = _twin(case, chain, runtime, model) if case.twin else None
     run = _Run(case, runtime, model, on_phase)
     try:
         run.apply_all(chain)
         run.execute(values)
+        again = _again(case, chain, runtime, model, values) if case.again == "interpreter" else None
+        run.look_at_names()
     finally:
         run.end()
     for error in run.session.errors:
         if not isinstance(error, Exception):
             raise error  # an interrupt, not a failure
         raise RuntimeError("the spy failed") from error
-    return run.trace(values, cpu)
+    return run.trace(values, cpu, again, twin)
 
 
 def phase_name(case: DelegateCase, chain_length: int, phase: int) -> str:
@@ -62,6 +68,49 @@ def phase_name(case: DelegateCase, chain_length: int, phase: int) -> str:
         return "allocating tensors"
     invoke = phase - applications - 1
     return f"invoke {invoke}" if invoke < case.invokes else "destroying the interpreter"
+
+
+def _twin(
+    case: DelegateCase, chain: Sequence[DelegateFactory], runtime: Runtime, model: bytes
+) -> Twin | None:
+    """What the target claims without the case's options, and without its probes if so wanted."""
+    applications = tuple(
+        msgspec.structs.replace(application, options=())
+        for application in case.applications
+        if application.who == "target" or case.twin == "plain"
+    )
+    run = _Run(msgspec.structs.replace(case, applications=applications), runtime, model, None)
+    try:
+        run.apply_all(chain)
+    finally:
+        run.end()
+    if run.session.errors or not all(applied.ok for applied in run.applied):
+        return None
+    nodes = range(len(case.graph.nodes))
+    mine = {number for number, applied in enumerate(run.applied) if applied.is_target}
+    claimed = {
+        n for number in mine for call in run.applied[number].replaces for n in call.nodes if n in nodes
+    }
+    kernels = tuple(kernel.nodes for kernel in run.session.kernels if kernel.application in mine)
+    return Twin(tuple(sorted(claimed)), kernels)
+
+
+def _again(
+    case: DelegateCase,
+    chain: Sequence[DelegateFactory],
+    runtime: Runtime,
+    model: bytes,
+    values: tuple[Array, ...],
+) -> _Run:
+    """The same case on an interpreter of its own, with delegates of its own."""
+    run = _Run(case, runtime, model, None)
+    try:
+        run.apply_all(chain)
+        run.execute(values)
+        run.look_at_names()
+    finally:
+        run.end()
+    return run
 
 
 @functools.lru_cache(maxsize=64)
@@ -105,8 +154,12 @@ class _Run:
         self.case = case
         self.observed = runtime.observed
         self.session = Session(observed=runtime.observed, watch=case.watch)
+        self.session.looking = looking_of(case) if self.observed else None
+        self.order: list[tuple[int, ...]] = []
+        self.names: tuple[Name, ...] = ()
         self.applied: list[Applied] = []
         self.allocate_error = ""
+        self.hollow = ""
         self.invoke_errors: list[str] = []
         self.outputs: list[tuple[Array, ...]] = []
         self.inputs_after: tuple[Array, ...] = ()
@@ -120,40 +173,73 @@ class _Run:
 
     def apply_all(self, chain: Sequence[DelegateFactory]) -> None:
         """Carry out the applications; where one stands for the target, each delegate of the chain."""
+        if self.case.late:
+            run_early(self._interpreter, self.case)
         for step, application in enumerate(self.case.applications):
-            for factory in (PROBE,) if application.who == "probe" else chain:
-                self._apply(factory, step, application)
+            if application.who == "probe":
+                self._apply(PROBE, step, application)
+                continue
+            plain = msgspec.structs.replace(application, options=()) if application.options else application
+            for factory in chain:
+                self._apply(factory, step, application if factory is chain[-1] else plain)
 
     def execute(self, values: tuple[Array, ...]) -> None:
         """Allocate, set the inputs once, invoke."""
         self._begin()
+        self._note_order()
         self.allocate_error = _attempt(self._interpreter.allocate_tensors)
+        self._note_order()
+        for _ in range(self.case.redo if not self.allocate_error else 0):
+            again = functools.partial(resize_and_back, self._interpreter, self.case)
+            self.allocate_error = self.allocate_error or _attempt(again)
+            self._note_order()
         self.plan = self._plan()
         if self.allocate_error:
             return
         graph = self.case.graph
         nodes = (tensor for node in self.plan for tensor in (*node.inputs, *node.outputs))
         self.session.live = frozenset((*nodes, *graph.inputs, *graph.outputs))
-        _set(self._interpreter, self.case.graph.inputs, values)
+        try:
+            _set(self._interpreter, graph.inputs, values)
+        except ValueError as error:
+            self.hollow = str(error)
+            return
         for number in range(self.case.invokes):
             self._begin()
+            if number < len(self.case.reseed):
+                other = msgspec.structs.replace(self.case, data_seed=self.case.reseed[number])
+                _set(self._interpreter, graph.inputs, tuple(map(Array.of, inputs_of(other))))
             if number < len(self.case.poison):
                 self._poison(self.case.poison[number])
-            error = _attempt(self._interpreter.invoke)
-            self.invoke_errors.append(error)
-            self.outputs.append(() if error else _get(self._interpreter, self.case.graph.outputs))
+            failed = _attempt(self._interpreter.invoke)
+            self.invoke_errors.append(failed)
+            self.outputs.append(() if failed else _get(self._interpreter, self.case.graph.outputs))
         self.inputs_after = _get(self._interpreter, self.case.graph.inputs)
+
+    def look_at_names(self) -> None:
+        """Read the names of kernels, at a time when all of them still live."""
+        if self.session.looking is not None:
+            self.names = self.session.looking.named()
 
     def end(self) -> None:
         """Destroy the interpreter, then the delegates."""
         self._begin()
         self._interpreter = None
         self.session.unhook()
+        if self.session.looking is not None:
+            self.session.errors += self.session.looking.errors
         for delegate in reversed(self._delegates):
             delegate.close()
 
-    def trace(self, values: tuple[Array, ...], cpu: tuple[Array, ...]) -> DelegateTrace:
+    def trace(
+        self,
+        values: tuple[Array, ...],
+        cpu: tuple[Array, ...],
+        again: _Run | None = None,
+        twin: Twin | None = None,
+    ) -> DelegateTrace:
         """What was seen, complete only after `end`."""
+        mine = [number for number, applied in enumerate(self.applied) if applied.is_target]
         return DelegateTrace(
             plan_before=self.plan_before,
             applied=tuple(self.applied),
@@ -161,12 +247,16 @@ class _Run:
             events=tuple(self.session.events),
             plan=self.plan,
             allocate_error=self.allocate_error,
+            hollow=self.hollow,
             invoke_errors=tuple(self.invoke_errors),
             inputs=values,
             outputs=tuple(self.outputs),
             inputs_after=self.inputs_after,
             cpu=cpu,
             writes=tuple(self.session.writes),
+            again=tuple(again.outputs) if again else (),
+            spied=spied(self.session.looking, mine, self.order, (self.names, again.names if again else ())),
+            twin=twin,
             observed=self.observed,
         )
 
@@ -180,6 +270,8 @@ class _Run:
         else:
             self._delegates.append(delegate)
             self.session.hook(delegate.address, number)
+            if self.session.looking is not None:
+                self.session.looking.refusals[number] = application.refused, application.refused_call
             modify = self._interpreter._interpreter.ModifyGraphWithDelegate
             message = _attempt(functools.partial(modify, delegate.address))
         self.applied.append(
@@ -201,6 +293,10 @@ class _Run:
         if self._on_phase is not None:
             self._on_phase(self._phase)
         self._phase += 1
+
+    def _note_order(self) -> None:
+        if "order" in self.case.look and self.observed:
+            self.order.append(order_of(self._context, self.session.owners))
 
     def _plan(self) -> tuple[PlanNode, ...]:
         return private_plan(self._context, self.session.owners) if self.observed else ()

@@ -2,18 +2,45 @@
 
 from __future__ import annotations
 
+import contextlib
+import ctypes
+from collections.abc import Mapping
+from typing import Any
+
 import msgspec
 
 from pytest_qnn.cases.delegate import Application, DelegateCase
-from pytest_qnn.cases.graph import Graph, Node, Tensor
+from pytest_qnn.cases.plugin import PluginCase
 from pytest_qnn.facts import DelegateFacts
+from pytest_qnn.run import delegate_learn
+from pytest_qnn.run.custom_memory import offering
 from pytest_qnn.run.delegate import run_delegate_case
-from pytest_qnn.run.delegates import DelegateUnusable, delegate_factory
+from pytest_qnn.run.delegates import (
+    DelegateFactory,
+    DelegateUnusable,
+    delegate_factory,
+    is_steerable,
+    known_options,
+    why_broken,
+)
+from pytest_qnn.run.kinds import case_of, request_of
+from pytest_qnn.run.plugin import run_plugin_case
+from pytest_qnn.run.plugin_library import NoInterface, open_plugin
 from pytest_qnn.run.runtime import RuntimeMissing, load_runtime
-from pytest_qnn.run.worker import ASKED, DelegateSpec, Depth, OnStep, Unusable
-from pytest_qnn.trace import DelegateTrace
+from pytest_qnn.run.script import run_script_case, warming_script
+from pytest_qnn.run.warming import WARMING
+from pytest_qnn.run.worker import (
+    ASKED,
+    LEARN_LIMITS,
+    LEARN_SAMPLES,
+    PROBE,
+    DelegateSpec,
+    Depth,
+    OnStep,
+    Unusable,
+)
 
-_CASE = msgspec.msgpack.Decoder(DelegateCase)
+_WARMING = request_of(WARMING)
 
 
 class DelegateWorker:
@@ -28,38 +55,80 @@ class DelegateWorker:
         try:
             self._runtime = load_runtime(spec.runtime)
             self._chain = [delegate_factory(name, options, self._runtime) for name, options in spec.delegates]
+            self._spec = spec
         except (DelegateUnusable, RuntimeMissing) as error:
             raise Unusable(str(error)) from None
         self._names = tuple(name for name, _ in spec.delegates)
 
     def facts(self, depth: Depth = "all") -> DelegateFacts:
         """Learn what the chain is, and with ``all`` that each of its delegates can be made."""
+        unusable = next(filter(None, map(why_broken, self._chain)), "")
+        custom = offering(self._chain)
+        registers: bool | None = None
         try:
-            for factory in self._chain if depth == "all" else ():
-                factory.make(Application()).close()
+            for position, factory in enumerate(self._chain if depth == "all" and not unusable else ()):
+                live = factory.make(Application())
+                if position == custom and hasattr(live, "registers"):
+                    registers = live.registers()
+                live.close()
         except DelegateUnusable as error:
             raise Unusable(str(error)) from None
         return DelegateFacts(
             runtime=self._runtime.name,
             runtime_version=self._runtime.version,
             delegates=self._names,
-            steerable=all(name == "reference" or name.startswith("mutant:") for name in self._names),
+            steerable=all(map(is_steerable, self._names)),
             observed=self._runtime.observed,
+            options=tuple(known_options(name, options) for name, options in self._spec.delegates),
+            needs_options=any(options for _, options in self._spec.delegates),
+            unusable=unusable,
+            custom_memory=custom,
+            registers=registers,
         )
 
     def warm(self) -> None:
-        """Run our own code once, so that a fork finds every cache filled. No delegate under test is made."""
-        graph = Graph(
-            tensors=(Tensor((1,)), Tensor((1,))), nodes=(Node("ABS", (0,), (1,)),), inputs=(0,), outputs=(1,)
-        )
-        run_delegate_case(DelegateCase(graph, (Application("probe"),), watch=True), (), self._runtime)
+        """Run our own code once, so that a case finds every cache filled. No delegate under test is made."""
+        case = case_of(_WARMING, DelegateCase)
+        msgspec.msgpack.encode(run_delegate_case(case, (), self._runtime))
+        script = case_of(request_of(warming_script(case.graph)), DelegateCase)
+        msgspec.msgpack.encode(run_script_case(script, (), self._runtime, self._remake))
+        with contextlib.suppress(OSError):
+            # What creating a plugin makes the loader do, and no library: it looks at every loaded one.
+            ctypes.CDLL("/")
+        for factory in self._chain:
+            with contextlib.suppress(NoInterface, OSError, ValueError):
+                open_plugin(factory, self._runtime)  # reads the symbols of its file; nothing of it is called
 
-    def run(self, case: DelegateCase, on_step: OnStep | None = None) -> DelegateTrace:
-        """Carry out one case."""
-        return run_delegate_case(case, self._chain, self._runtime, on_step)
+    def probe(self, question: delegate_learn.Question, on_step: OnStep | None = None) -> list[str]:
+        """What the chain does with models of one node."""
+        return delegate_learn.answer(question, self._chain, self._runtime, on_step)
+
+    def limits(self) -> dict[str, str]:
+        """Which of the known options that limit partitions the chain has (`DelegateFacts.limits`)."""
+        return delegate_learn.learn_limits(self._chain)
+
+    def run(self, case: Any, on_step: OnStep | None = None) -> Any:
+        """Carry out one case, of any kind that concerns delegates; its trace."""
+        if isinstance(case, DelegateCase):
+            return run_delegate_case(case, self._chain, self._runtime, on_step)
+        if isinstance(case, PluginCase):
+            return run_plugin_case(case, self._chain, self._runtime, on_step)
+        return run_script_case(case, self._chain, self._runtime, self._remake, on_step)
+
+    def _remake(self, position: int, options: Mapping[str, str]) -> DelegateFactory:
+        """The factory of one delegate of the chain, with further options."""
+        name, usual = self._spec.delegates[position]
+        return delegate_factory(name, {**usual, **options}, self._runtime)
 
     def handle(self, request: bytes, on_step: OnStep) -> bytes:
         """Facts or trace as MessagePack."""
         if request in ASKED:
             return msgspec.msgpack.encode(self.facts(ASKED[request]))
-        return msgspec.msgpack.encode(self.run(_CASE.decode(request), on_step))
+        if request == LEARN_LIMITS:
+            return msgspec.msgpack.encode(self.limits())
+        if request == LEARN_SAMPLES:
+            return msgspec.msgpack.encode(delegate_learn.learn_samples(self._chain, self._runtime))
+        if request.startswith(PROBE):
+            question = msgspec.msgpack.decode(request[len(PROBE) :], type=delegate_learn.Question)
+            return msgspec.msgpack.encode(self.probe(question, on_step))
+        return msgspec.msgpack.encode(self.run(case_of(request, DelegateCase), on_step))

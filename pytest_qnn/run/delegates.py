@@ -8,9 +8,17 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from pytest_qnn.cases.delegate import Application
+from pytest_qnn.forms import QNN_DELEGATE
 from pytest_qnn.mutants import table as mutants
+from pytest_qnn.reference.custom_tensors import QnnParts
 from pytest_qnn.reference.delegate import ReferenceDelegate
+from pytest_qnn.reference.delegate_personalities import PERSONALITIES
+from pytest_qnn.reference.dynamic import DynamicOutputs
+from pytest_qnn.reference.plugin import SAMPLE_OPTIONS
+from pytest_qnn.reference.shared_memory import CUSTOM_MEMORY
+from pytest_qnn.run.plugin_symbols import broken
 from pytest_qnn.run.runtime import Runtime
+from pytest_qnn.run.worker import Unusable
 
 
 class DelegateUnusable(Exception):  # noqa: N818 - a finding about what was named
@@ -49,19 +57,29 @@ def delegate_factory(spec: str, options: Mapping[str, str], runtime: Runtime) ->
     Raises:
         DelegateUnusable: the specification names nothing that can be used on this runtime.
     """
-    if spec == "reference" or spec.startswith("mutant:"):
-        if options:
-            raise DelegateUnusable(
-                f"the delegate {spec} takes no options, but {next(iter(options))} was given"
-            )
-        return _PythonFactory(spec, _python_delegate(spec))
+    if spec.startswith("mutant:") and (parts := _qnn_parts(spec)) is not None:
+        return _QnnFactory(spec, options, parts)
+    if spec == "reference" or spec.startswith(("reference:", "mutant:")):
+        return _PythonFactory(spec, _python_delegate(spec), options)
     if spec == "xnnpack":
         return _XnnpackFactory(runtime, options)
+    if spec == QNN_DELEGATE:
+        return _QnnFactory(spec, options)
     return _PluginFactory(spec, options, runtime)
+
+
+def _qnn_parts(spec: str) -> QnnParts | None:
+    """What a mutant of the QNN delegate is made of; None for any other."""
+    mutant = mutants().get(spec.removeprefix("mutant:"))
+    return mutant.qnn if mutant is not None else None
 
 
 def _python_delegate(spec: str) -> Callable[..., ReferenceDelegate]:
     kind, _, name = spec.partition(":")
+    if kind == "reference" and name:
+        if name not in PERSONALITIES:
+            raise DelegateUnusable(f"{name} is none of the reference's variants: {', '.join(PERSONALITIES)}")
+        return PERSONALITIES[name].delegate
     if kind == "reference":
         return ReferenceDelegate
     mutant = mutants().get(name)
@@ -73,12 +91,80 @@ def _python_delegate(spec: str) -> Callable[..., ReferenceDelegate]:
 
 
 class _PythonFactory:
-    def __init__(self, name: str, create: Callable[..., ReferenceDelegate]) -> None:
+    def __init__(
+        self, name: str, create: Callable[..., ReferenceDelegate], options: Mapping[str, str]
+    ) -> None:
         self.name = name
         self._create = create
+        self._options = dict(options)
+        self._known: tuple[str, ...] = getattr(create, "OPTIONS", ())
+        self._checked(self._options)
 
     def make(self, application: Application) -> LiveDelegate:
-        return self._create(claim=application.claim)
+        """Variants of the reference decide by themselves what they claim."""
+        options = self._checked(self._options | dict(application.options))
+        try:
+            arguments: dict[str, Any] = {"options": options} if self._known else {}
+            if is_steerable(self.name):
+                arguments |= {"claim": application.claim}
+                arguments |= {"fault": application.fault} if application.fault else {}
+            return self._create(**arguments)
+        except ValueError as error:
+            raise DelegateUnusable(f"the delegate {self.name} refuses its options: {error}") from None
+
+    def _checked(self, options: dict[str, str]) -> dict[str, str]:
+        unknown = next((key for key in options if key not in self._known), None)
+        if unknown and not self._known:
+            raise DelegateUnusable(f"the delegate {self.name} takes no options, but {unknown} was given")
+        if unknown:
+            raise DelegateUnusable(f"the delegate {self.name} has no option {unknown}")
+        return options
+
+
+def is_steerable(spec: str) -> bool:
+    """The delegate of this specification claims what it is told to."""
+    return spec == "reference" or spec.startswith("mutant:")
+
+
+class _QnnFactory:
+    """The reference of the TensorFlow Lite QNN delegate, on the backend that its option names.
+
+    Attributes:
+        custom_memory: that of the process, or a mutant's own.
+    """
+
+    def __init__(self, name: str, options: Mapping[str, str], parts: QnnParts | None = None) -> None:
+        # Nobody but its user needs a QNN client.
+        from pytest_qnn.run import qnn_delegate  # noqa: PLC0415
+        from pytest_qnn.run.memory_sources import MemorySource  # noqa: PLC0415
+
+        self.name = name
+        self._check(options)
+        self._module = qnn_delegate
+        self._parts = parts or QnnParts()
+        self.custom_memory = parts.memory() if parts else CUSTOM_MEMORY
+        backend = options.get("backend", self._parts.backend or "reference")
+        try:
+            self._source = MemorySource(backend, "emulated")
+        except Unusable as error:
+            raise DelegateUnusable(str(error)) from None
+
+    def make(self, application: Application) -> LiveDelegate:
+        self._check(dict(application.options))
+        arguments: dict[str, Any] = {}
+        if is_steerable(self.name):
+            arguments |= {"claim": application.claim}
+            arguments |= {"fault": application.fault} if application.fault else {}
+        made = self._source, self.custom_memory, self._parts.tensors
+        try:
+            return self._module.QnnDelegate(*made, **arguments)
+        except self._module.QnnFailed as error:
+            raise DelegateUnusable(f"the delegate {self.name} has no backend: {error}") from None
+
+    def _check(self, options: Mapping[str, str]) -> None:
+        unknown = next((key for key in options if key != "backend"), None)
+        if unknown is not None:
+            raise DelegateUnusable(f"the delegate {self.name} has the option backend only, not {unknown}")
 
 
 class _Xnnpack:
@@ -111,7 +197,9 @@ class _XnnpackFactory:
         self._create = ctypes.CFUNCTYPE(ctypes.c_void_p, ctypes.c_void_p)(create)
         self._delete = ctypes.CFUNCTYPE(None, ctypes.c_void_p)(delete)
 
-    def make(self, _application: Application) -> LiveDelegate:
+    def make(self, application: Application) -> LiveDelegate:
+        if application.options:
+            _threads(dict(application.options))
         address = self._create(ctypes.addressof(self._options))
         if not address:
             raise DelegateUnusable("TfLiteXNNPackDelegateCreate returned NULL")
@@ -141,7 +229,11 @@ class _Plugin:
 
 
 class _PluginFactory:
-    """An external delegate library, loaded as users load it."""
+    """An external delegate library, loaded as users load it.
+
+    Attributes:
+        broken: why it can make no delegate although it is a plugin, for rules about its interface.
+    """
 
     def __init__(self, path: str, options: Mapping[str, str], runtime: Runtime) -> None:
         self.name = path
@@ -149,6 +241,12 @@ class _PluginFactory:
         self._class = runtime.module.Delegate
         if not Path(path).is_file():
             raise DelegateUnusable(f"there is no delegate library {path}")
+        try:
+            self.broken = broken(Path(path))
+        except (OSError, ValueError):  # the loader says it better
+            self.broken = ""
+        if self.broken:
+            return
         try:
             library = ctypes.CDLL(path)
         except OSError as error:
@@ -158,15 +256,17 @@ class _PluginFactory:
             if not hasattr(library, function):
                 raise DelegateUnusable(f"{path} is no delegate plugin: it exports no {function}")
 
-    def make(self, _application: Application) -> LiveDelegate:
+    def make(self, application: Application) -> LiveDelegate:
         """Do what ``load_delegate`` does, but for one thing.
 
         When create returned NULL, the runtime's object would call destroy with NULL (RT-11), which is
         not what is judged here.
         """
+        if self.broken:
+            raise DelegateUnusable(f"{self.name}: {self.broken}")
         owner = self._class.__new__(self._class)
         try:
-            owner.__init__(self.name, self._options)
+            owner.__init__(self.name, self._options | dict(application.options))
         except (OSError, ValueError) as error:
             owner._library = None
             said = f": {error}" if str(error) else " and reported no error"
@@ -182,9 +282,18 @@ class _ProbeFactory:
     name = "probe"
 
     def make(self, application: Application) -> LiveDelegate:
-        return ReferenceDelegate(
-            claim=application.claim, name="probe", fault=application.fault, flags=application.flags
-        )
+        create = DynamicOutputs if application.fault == "dynamic" else ReferenceDelegate
+        return create(claim=application.claim, name="probe", fault=application.fault, flags=application.flags)
+
+
+def why_broken(factory: DelegateFactory) -> str:
+    """Why a plugin can make no delegate, while its interface can still be judged; empty otherwise."""
+    return factory.broken if isinstance(factory, _PluginFactory) else ""
+
+
+def known_options(spec: str, options: Mapping[str, str]) -> tuple[tuple[str, str], ...]:
+    """Options that the plugin interface of a delegate takes, as far as that is known."""
+    return SAMPLE_OPTIONS if spec.startswith(("reference", "mutant:")) else tuple(options.items())
 
 
 PROBE: DelegateFactory = _ProbeFactory()

@@ -13,7 +13,8 @@ step               meaning
 `ContextFree`      code only
 `GetBinary`        ``calls``, ``code`` as for `Prepare`; ``values``: (size that was answered, bytes written),
                    0x5555555555555555 where untouched; ``counts``: ``overrun``, bytes written behind the
-                   buffer; ``touched``, bytes written to it by a call that failed
+                   buffer; ``touched``, bytes written to it by a call that failed; ``data``: the binary, if
+                   the step says ``keep``
 `ContextFrom-      ``values``: (handle,)
 Binary`
 `ReleaseBinary`    nothing
@@ -21,25 +22,44 @@ Binary`
 `ContextProperty`  ``values``: each property after the call, 0x5555555555555555 where untouched
 `Retrieve`         ``values``: (graph handle,)
 `Inspect`          see `pytest_qnn.run.qnn_system.describe`; ``code`` is that of the System interface
+`Carry`            nothing
+`NewProcess`       nothing (see `pytest_qnn.run.memory_processes`)
+`AllocNeeded`      as `Alloc`, and ``values``: (pointer, size)
 `Alloc`            ``values``: (pointer,), 0 for NULL; ``counts``: ``first_writable``, ``last_writable``, 1 if
                    that byte can be written (both are 0 afterwards); absent for NULL
 `Free`             ``values``: (pointer passed,)
 `ToFd`             ``values``: (fd,)
 `Write`, `Fill`    nothing
+`FreeParent`       code only
 `Read`             ``data``: (the buffer's bytes,)
 `Register`         ``values``: the handle array after the call; ``counts["descriptors_changed"]``: 1 if a
                    descriptor was written to
-`Deregister`       ``values``: the handle array after the call
+`Deregister`       ``values``: the handle array after the call; ``counts["handles_changed"]``: 1 if it was
+                   written to
 `Prepare`          ``calls``: each call with its code; ``code``: that of the last one; ``values``: (graph
-                   handle, id of each tensor, inputs first)
+                   handle, id of each tensor, inputs first); ``counts["tensor_bytes_changed"]``: bytes
+                   that creations wrote to watched structs beside the id
 `Execute`          ``data``: (the output's bytes,), read after the call whatever its code: from the raw
                    buffer (0xEE before the call), or through the client's pointer at the descriptor's
                    offset; b"" where the client has no such memory (NULL, BOGUS, a freed buffer);
                    ``counts["inputs_changed"]``: inputs whose bytes differ afterwards;
-                   ``counts["output_overrun"]``: bytes written behind a raw output
+                   ``counts["output_overrun"]``: bytes written behind a raw output;
+                   ``counts["tensors_changed"]``: watched arrays of structs that differ afterwards
 `Observe`          ``counts``: ``fds``, ``mappings``, ``memfds`` (mappings of memfds), ``memfd:NAME`` each,
                    ``vm`` and ``rss`` in bytes; with a region also ``regions``, and ``regions``: (address,
                    resident bytes) of each. Mappings of the client's own memory are not among the regions
+`Interface`        ``values``: (address,); ``data``: (the bytes of QnnInterface_t, the provider's name);
+                   ``counts``: ``core_major``, ``core_minor``, ``core_patch``, and ``backend_`` the same
+`Version`          ``api``: ``counts`` as for `Interface`; ``build``: as for `Message`
+`Message`          ``values``: (1,) where the pointer leads to a text, which is in ``data``, (0,) for NULL
+`Misuse`           code only
+`Environment`      code only
+`Churn`            ``calls``: the first call with another code than it had to give, which is ``code``
+                   (else 0, or that of the last refusal); ``counts``: ``rounds`` that were carried out, and
+                   the growth of ``fds``, ``mappings``, ``vm``, ``rss`` and ``heap`` (bytes that malloc
+                   has given out; absent without glibc)
+`Parallel`         ``calls``: the call that failed in each thread ("wrong output": none did), its code;
+                   of a race: the execute that ended it
 =================  ======================================================================================
 
 A handle or a pointer that a call did not write reads 0x5555555555555555 (`qnn_client.UNTOUCHED`).
@@ -58,8 +78,17 @@ from typing import Any
 
 from pytest_qnn.abi.qnn_table import InterfaceP
 from pytest_qnn.cases import memory as steps
+from pytest_qnn.cases import memory_probes as probes
 from pytest_qnn.cases.memory import AnyStep, Capability, MemoryCase, Observe, Providers
-from pytest_qnn.run import memory_binaries, memory_buffers, memory_graphs, memory_register
+from pytest_qnn.run import (
+    memory_binaries,
+    memory_buffers,
+    memory_graphs,
+    memory_probes,
+    memory_register,
+    memory_rounds,
+    memory_threads,
+)
 from pytest_qnn.run.memory_learn import learn
 from pytest_qnn.run.memory_state import Buffer, Context, MemHandle, Skip, State
 from pytest_qnn.run.observe import keep_large_blocks_visible
@@ -139,9 +168,12 @@ _HANDLERS: dict[type[Any], Callable[[State, Any], StepSeen]] = {
     steps.ContextProperty: memory_binaries.context_property,
     steps.Retrieve: memory_binaries.retrieve,
     steps.Inspect: memory_binaries.inspect,
+    steps.Carry: memory_binaries.carry,
+    steps.NewProcess: memory_binaries.new_process,
     steps.Register: memory_register.register,
     steps.Deregister: memory_register.deregister,
     steps.Alloc: memory_buffers.alloc,
+    steps.AllocNeeded: memory_buffers.alloc_needed,
     steps.Free: memory_buffers.free,
     steps.ToFd: memory_buffers.to_fd,
     steps.Write: memory_buffers.write,
@@ -150,6 +182,14 @@ _HANDLERS: dict[type[Any], Callable[[State, Any], StepSeen]] = {
     steps.Prepare: memory_graphs.prepare,
     steps.Execute: memory_graphs.execute,
     Observe: memory_buffers.observe,
+    probes.Interface: memory_probes.interface,
+    probes.Version: memory_probes.version,
+    probes.Message: memory_probes.message,
+    probes.Misuse: memory_probes.misuse,
+    probes.Environment: memory_probes.environment,
+    probes.FreeParent: memory_register.free_parent,
+    probes.Churn: memory_rounds.churn,
+    probes.Parallel: memory_threads.parallel,
 }
 
 
@@ -174,5 +214,5 @@ def release(state: State) -> list[tuple[str, int]]:
     codes += state.session.close()
     for buffer in left:
         if isinstance(buffer, Buffer) and buffer.live:
-            state.rpcmem.free(buffer.pointer)
+            memory_buffers.give_back(state, buffer)
     return codes

@@ -10,6 +10,7 @@ from pytest_qnn.abi.qnn import ContextConfig, ContextProperty, HtpContextPropert
 from pytest_qnn.abi.qnn_codes import ContextOption
 from pytest_qnn.cases import memory as steps
 from pytest_qnn.cases.memory import Damage
+from pytest_qnn.run.memory_graphs import operator_of
 from pytest_qnn.run.memory_state import Context, Graph, Skip, State
 from pytest_qnn.run.qnn_client import UNTOUCHED, array_of
 from pytest_qnn.run.qnn_system import SystemUnusable, describe
@@ -48,10 +49,12 @@ def get_binary(state: State, step: steps.GetBinary) -> StepSeen:
         "overrun": _GUARD - data[room:].count(RELEASED),
         "touched": room - data[:room].count(RELEASED) if code else 0,
     }
+    kept = step.keep and step.binary in state.binaries and code == 0
     return StepSeen(
         code=code,
         calls=tuple(calls),
         values=(size.value, written.value),
+        data=(state.binaries[step.binary],) if kept else (),
         counts={name: count for name, count in counts.items() if count},
     )
 
@@ -100,6 +103,8 @@ def context_property(state: State, step: steps.ContextProperty) -> StepSeen:
     listed = array_of(ctypes.c_void_p, len(entries) + 1)(*map(ctypes.addressof, entries), None)
     address = None if step.null_list else ctypes.addressof(listed)
     code = state.client.call("contextGetProperty", context, address)
+    if code == 0 and step.context in state.contexts:
+        state.contexts[step.context].said.update((each.option, each.value) for each in asked)
     return StepSeen(code=code, values=tuple(each.value for each in asked))
 
 
@@ -114,6 +119,23 @@ def retrieve(state: State, step: steps.Retrieve) -> StepSeen:
     if code == 0:
         state.graphs[step.graph] = Graph(value, source.step, source.operator.again())
     return StepSeen(code=code, values=(value,))
+
+
+def carry(state: State, step: steps.Carry) -> StepSeen:
+    """Nothing is called: the client has these bytes, and knows the graphs in them."""
+    for each in step.graphs:
+        operator = operator_of(each.prepared)
+        for tensor, number in zip(operator.tensors, each.ids, strict=False):
+            tensor.v1.id = number
+        state.graphs[each.prepared.graph] = Graph(0, each.prepared, operator)
+    state.binaries[step.binary] = step.data
+    return StepSeen()
+
+
+def new_process(state: State, step: steps.NewProcess) -> StepSeen:
+    """Whoever runs a case sees to other processes; within one, there is none."""
+    del state, step
+    raise Skip("the steps run in one process")
 
 
 def inspect(state: State, step: steps.Inspect) -> StepSeen:
@@ -164,6 +186,7 @@ def _damaged(data: bytes, damage: Damage) -> bytes:
         "flipped": data[:middle]
         + bytes(byte ^ 0x10 for byte in data[middle : middle + 1])
         + data[middle + 1 :],
+        "flipped-end": data[:-1] + bytes(byte ^ 0x10 for byte in data[-1:]),
         # Without a pattern that a format could know.
         "garbage": bytes(itertools.islice(itertools.cycle(range(7, 251, 13)), len(data))),
     }

@@ -9,7 +9,20 @@ from functools import lru_cache
 from pytest_qnn.abi import libc
 from pytest_qnn.abi.rpcmem import DEFAULT_FLAGS, HEAP_ID_SYSTEM
 from pytest_qnn.cases.data import contents
-from pytest_qnn.cases.memory import Alloc, Fill, Free, Observe, PointerKind, QnnDType, Read, ToFd, Write
+from pytest_qnn.cases.memory import (
+    Alloc,
+    AllocNeeded,
+    Fill,
+    Free,
+    Observe,
+    PointerKind,
+    QnnDType,
+    Read,
+    ToFd,
+    Write,
+)
+from pytest_qnn.cases.valid_memory import MOST_NEEDED
+from pytest_qnn.run.heap import own_memory
 from pytest_qnn.run.memory_state import Buffer, Skip, State
 from pytest_qnn.run.observe import regions, snapshot
 from pytest_qnn.run.qnn_client import array_of
@@ -58,7 +71,8 @@ def usable(state: State, name: str) -> Buffer:
 def descriptor_of(state: State, buffer: Buffer) -> int:
     """The buffer's fd; of a freed one, the number the client remembers (-1 if it never asked)."""
     if buffer.live:
-        buffer.fd = state.rpcmem.to_fd(buffer.pointer)
+        if not buffer.own:
+            buffer.fd = state.rpcmem.to_fd(buffer.pointer)
         if buffer.fd >= 0:
             try:
                 status = os.fstat(buffer.fd)
@@ -70,7 +84,7 @@ def descriptor_of(state: State, buffer: Buffer) -> int:
 
 def alloc(state: State, step: Alloc) -> StepSeen:
     """rpcmem_alloc, and a write to the first and the last byte that cannot crash."""
-    pointer = state.rpcmem.alloc(HEAP_ID_SYSTEM, DEFAULT_FLAGS, step.size)
+    pointer, fd = _allocate(state, step)
     if not pointer:
         return StepSeen(values=(0,))
     first = _writable(pointer)
@@ -78,14 +92,53 @@ def alloc(state: State, step: Alloc) -> StepSeen:
     previous = state.buffers.get(step.buffer)
     if previous is not None and previous.live:
         state.retired.append(previous)
-    state.buffers[step.buffer] = Buffer(pointer, step.size, usable=first and last)
+    made = Buffer(pointer, step.size, usable=first and last, own=step.own, fd=fd)
+    state.buffers[step.buffer] = made
     return StepSeen(values=(pointer,), counts={"first_writable": int(first), "last_writable": int(last)})
+
+
+def _allocate(state: State, step: Alloc) -> tuple[int, int]:
+    """(pointer, descriptor of memory of the client's own or -1)."""
+    if step.own:
+        return own_memory(step.size)
+    if not step.wide:
+        return state.rpcmem.alloc(HEAP_ID_SYSTEM, DEFAULT_FLAGS, step.size), -1
+    pointer = state.rpcmem.alloc2(HEAP_ID_SYSTEM, DEFAULT_FLAGS, step.size)
+    if pointer is None:
+        raise Skip("rpcmem_alloc2 is not exported")
+    return pointer, -1
+
+
+def give_back(state: State, buffer: Buffer) -> None:
+    """Release a buffer as it was made."""
+    if buffer.own:
+        libc.munmap(buffer.pointer, buffer.size)
+        os.close(buffer.fd)
+    else:
+        state.rpcmem.free(buffer.pointer)
+
+
+def alloc_needed(state: State, step: AllocNeeded) -> StepSeen:
+    """rpcmem_alloc of what a context needs, as it has said; ``values``: (pointer, size)."""
+    context = state.contexts.get(step.context)
+    needed = context.said.get(step.option, 0) if context is not None else 0
+    if not needed:
+        raise Skip(f"context {step.context} has not said that it needs any")
+    if needed + step.extra > MOST_NEEDED:
+        raise Skip(f"context {step.context} needs {needed} bytes, more than this suite gives")
+    size = needed + step.extra
+    seen = alloc(state, Alloc(step.buffer, size))
+    return StepSeen(values=(*seen.values, size), counts=seen.counts)
 
 
 def free(state: State, step: Free) -> StepSeen:
     """rpcmem_free."""
     pointer = _pointer(state, step.buffer, step.pointer)
-    state.rpcmem.free(pointer)
+    made = state.buffers.get(step.buffer)
+    if made is not None and made.own and made.live and step.pointer == "base":
+        give_back(state, made)
+    else:
+        state.rpcmem.free(pointer)
     if step.pointer == "base":
         state.buffers[step.buffer].live = False
     return StepSeen(values=(pointer,))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import math
+from operator import ne
 from typing import Any
 
 from pytest_qnn.abi import libc
@@ -13,6 +14,7 @@ from pytest_qnn.cases.memory import BOGUS, NULL, Binding, Execute, Prepare
 from pytest_qnn.oracle.qnn_ops import ELEMENT_BYTES
 from pytest_qnn.run.memory_buffers import data_of, mapped
 from pytest_qnn.run.memory_state import BOGUS_HANDLE, LARGE, Graph, MemHandle, Skip, State
+from pytest_qnn.run.memory_variants import ShortMemory, Weights, arrays, create_tensors, vary
 from pytest_qnn.run.qnn_client import Operator, QnnClient, array_of
 from pytest_qnn.trace import StepSeen
 
@@ -52,37 +54,45 @@ def prepare(state: State, step: Prepare) -> StepSeen:
     """graphCreate, tensorCreateGraphTensor per tensor, graphAddNode, graphFinalize."""
     state.session.open()
     context = state.context_value(step.context)
-    operator = _operator(step)
+    operator = operator_of(step)
+    vary(operator, step)
     memory = _preset(operator, step)
     try:
-        graph, calls = _compose(state.client, context, step.graph, operator)
+        graph, calls, amiss = compose(state.client, context, step, operator)
     finally:
         memory.release()
     code = calls[-1][1]
     if code == 0:
         state.graphs[step.graph] = Graph(graph, step, operator)
     ids = [tensor.v1.id for tensor in operator.tensors]
-    return StepSeen(code=code, calls=tuple(calls), values=(graph, *ids))
+    counts = {"tensor_bytes_changed": amiss} if amiss else {}
+    return StepSeen(code=code, calls=tuple(calls), values=(graph, *ids), counts=counts)
 
 
-def _compose(
-    client: QnnClient, context: int | None, name: str, operator: Operator
-) -> tuple[int, list[tuple[str, int]]]:
-    """Call after call up to the first failure: the graph's handle, and the calls with their codes."""
-    code, graph = client.create("graphCreate", context, name.encode(), None)
+def compose(
+    client: QnnClient, context: int | None, step: Prepare, operator: Operator
+) -> tuple[int, list[tuple[str, int]], int]:
+    """Call after call up to the first failure: the graph's handle, the calls, and bytes written amiss."""
+    code, graph = client.create("graphCreate", context, step.graph.encode(), None)
     calls = [("graphCreate", code)]
+    if code != 0:
+        return graph, calls, 0
+    weights = Weights(operator, step)
+    created, amiss = create_tensors(client, graph, operator, watch=step.watch)
+    calls += created
+    weights.created()
+    for tensor, mem_type in zip(operator.io, step.node_mem_types, strict=False):
+        tensor.v1.memType = mem_type
     following: list[tuple[str, tuple[Any, ...]]] = [
-        *(("tensorCreateGraphTensor", (ctypes.byref(tensor),)) for tensor in operator.tensors),
-        # Passed by value, but with pointers to the tensors, whose ids are known by then.
-        ("graphAddNode", (operator.config(),)),
-        ("graphFinalize", (None, None)),
+        # Passed by value, but with pointers to the tensors, whose ids are known by now.
+        *(("graphAddNode", (config,)) for config in operator.configs()),
+        *([("graphFinalize", (None, None))] if step.finalise else []),
     ]
     for call, arguments in following:
-        if code != 0:
+        if calls[-1][1] != 0:
             break
-        code = client.call(call, graph, *arguments)
-        calls.append((call, code))
-    return graph, calls
+        calls.append((call, client.call(call, graph, *arguments)))
+    return graph, calls, amiss
 
 
 def execute(state: State, step: Execute) -> StepSeen:
@@ -91,26 +101,31 @@ def execute(state: State, step: Execute) -> StepSeen:
     value = state.graph_value(step.graph)
     made = state.graphs.get(step.graph)
     shape = made.step if made is not None else Prepare(graph=step.graph, context=NULL)
-    operator = made.operator if made is not None else _numbered(_operator(shape))
+    operator = made.operator if made is not None else _numbered(operator_of(shape))
     run = _Run(state, shape, operator)
     try:
         for position in range(len(operator.io)):
             run.bind(position, step.bindings[position] if position < len(step.bindings) else _DEFAULT)
-        code = state.client.call(
-            "graphExecute", value, operator.inputs, operator.io_inputs, operator.outputs, 1, None, None
-        )
-        return run.seen(code)
+        given = arrays(state, step, operator)
+        before = (bytes(given[0]), bytes(given[2])) if step.watch else None
+        code = state.client.call("graphExecute", value, *given, None, None)
+        seen = run.seen(code)
+        if before is not None:
+            seen.counts["tensors_changed"] = sum(map(ne, before, (bytes(given[0]), bytes(given[2]))))
+        return seen
     finally:
         run.release()
 
 
-def _operator(step: Prepare) -> Operator:
+def operator_of(step: Prepare) -> Operator:
+    """The tensors of the step's graph. Raises Skip for one that there cannot be."""
     if step.weights is None:
-        return Operator(step.op, step.dtype, step.shape)
+        return Operator(step.op, step.dtype, step.shape, relay=step.relay)
     if step.op in ("Relu", "Reshape"):
         raise Skip(f"{step.op} has no second input that could be weights")
     size = math.prod(step.shape) * ELEMENT_BYTES[step.dtype]
-    return Operator(step.op, step.dtype, step.shape, data_of(step.dtype, step.weights, size))
+    weights = data_of(step.dtype, step.weights, size)
+    return Operator(step.op, step.dtype, step.shape, weights, relay=step.relay)
 
 
 def validated(state: State, operator: Operator) -> int:
@@ -127,7 +142,7 @@ class _Run:
         self.dtype = shape.dtype
         self.operator = operator
         self.nbytes = math.prod(shape.shape) * ELEMENT_BYTES[shape.dtype]
-        self.raw: list[ClientMemory] = []
+        self.raw: list[ClientMemory | ShortMemory] = []
         self.inputs: list[tuple[int, bytes]] = []
         """Address and contents before the call of each input the client can read."""
         self.output: tuple[int, int] | None = None
@@ -140,12 +155,12 @@ class _Run:
         v1 = self.operator.io[position].v1
         is_output = position == self.operator.io_inputs
         if binding.kind == "raw":
-            self._bind_raw(v1, binding.seed, is_output=is_output)
+            self._bind_raw(v1, binding, is_output=is_output)
             return
         value = self.state.handle_value(binding.handle)
         v1.memType = TensorMemType.MEMHANDLE
         v1.clientBuf.data = None
-        v1.clientBuf.dataSize = 0
+        v1.clientBuf.dataSize = binding.data_size or 0
         v1.memHandle = value
         handle = self.state.handles.get(binding.handle)
         spot = None if binding.handle in (NULL, BOGUS) else self._spot(handle)
@@ -155,20 +170,22 @@ class _Run:
             else:
                 self.inputs.append((spot[0], ctypes.string_at(*spot)))
 
-    def _bind_raw(self, v1: Any, seed: int, *, is_output: bool) -> None:
-        memory = ClientMemory(self.nbytes + (GUARD if is_output else 0))
+    def _bind_raw(self, v1: Any, binding: Binding, *, is_output: bool) -> None:
+        size = max(0, self.nbytes - binding.short)
+        guard = GUARD if is_output and not binding.short else 0
+        memory = ShortMemory(size) if binding.short else ClientMemory(size + guard)
         self.raw.append(memory)
         if is_output:
             ctypes.memset(memory.address, FILL, memory.size)
-            self.output = (memory.address, self.nbytes)
-            self.guard = memory.address + self.nbytes
+            self.output = (memory.address, size)
+            self.guard = memory.address + size if guard else None
         else:
-            data = data_of(self.dtype, seed, self.nbytes)
-            ctypes.memmove(memory.address, data, self.nbytes)
+            data = data_of(self.dtype, binding.seed, self.nbytes)[:size]
+            ctypes.memmove(memory.address, data, size)
             self.inputs.append((memory.address, data))
-        v1.memType = TensorMemType.RAW
+        v1.memType = TensorMemType.RAW if binding.mem_type is None else binding.mem_type
         v1.clientBuf.data = memory.address
-        v1.clientBuf.dataSize = self.nbytes
+        v1.clientBuf.dataSize = size
 
     def _spot(self, handle: MemHandle | None) -> tuple[int, int] | None:
         """Where the client sees the handle's tensor: as much of it as lies within a live buffer."""

@@ -22,6 +22,7 @@ from pytest_qnn.cases.memory import (
     FdKind,
     Register,
 )
+from pytest_qnn.cases.memory_probes import FreeParent
 from pytest_qnn.oracle.qnn_ops import ELEMENT_BYTES
 from pytest_qnn.run.memory_binaries import configuration
 from pytest_qnn.run.memory_buffers import descriptor_of
@@ -29,6 +30,7 @@ from pytest_qnn.run.memory_state import Buffer, Context, MemHandle, Skip, State
 from pytest_qnn.run.qnn_client import UNTOUCHED, array_of, data_type, low
 from pytest_qnn.trace import StepSeen
 
+_UNION = MemDescriptor.ionInfo.offset
 BOGUS_FD = 1 << 20
 """The descriptor of the buffer ``BOGUS``: higher than any that can be open."""
 
@@ -58,6 +60,19 @@ def context_free(state: State, step: ContextFree) -> StepSeen:
     return StepSeen(code=code)
 
 
+def free_parent(state: State, step: FreeParent) -> StepSeen:
+    """QnnDevice_free or QnnBackend_free; where it succeeds, the contexts are taken to be gone with it."""
+    if not state.session.open():
+        raise Skip(f"there is no session: {state.session.failure}")
+    code = state.session.end(step.what)
+    if code == 0:
+        for context in state.contexts.values():
+            context.live = False
+        for handle in state.known_handles():
+            handle.live = False
+    return StepSeen(code=code)
+
+
 def register(state: State, step: Register) -> StepSeen:
     """QnnMem_register; the handle array is full of 0x55 before the call."""
     state.session.open()
@@ -67,7 +82,7 @@ def register(state: State, step: Register) -> StepSeen:
     handles = array_of(ctypes.c_void_p, room)(*[UNTOUCHED] * room)
     with contextlib.ExitStack() as opened:
         described, kept = _describe(state, step.descriptors, room, opened)
-        before = bytes(described)
+        before = _bytes(described, kept)
         code = state.client.call(
             "memRegister",
             context,
@@ -75,7 +90,11 @@ def register(state: State, step: Register) -> StepSeen:
             count,
             None if step.null_handles else handles,
         )
-        changed = bytes(described) != before
+        changed = _bytes(described, kept) != before
+        if step.scribble:
+            for each in (described, *kept):
+                ctypes.memset(ctypes.addressof(each), 0xA5, ctypes.sizeof(each))
+            state.held.append((described, kept))
         del kept
     values = tuple(value or 0 for value in handles)
     if code == 0 and not step.null_handles:
@@ -93,13 +112,21 @@ def deregister(state: State, step: Deregister) -> StepSeen:
     count = len(wanted) if step.count is None else step.count
     room = max(count, len(wanted), 1)
     handles = array_of(ctypes.c_void_p, room)(*wanted)
+    before = bytes(handles)
     code = state.client.call("memDeRegister", None if step.null_handles else handles, count)
+    changed = bytes(handles) != before
     # Handles that are refused (8001) do not keep the valid ones of the call from being deregistered.
     if not step.null_handles and low(code) in (Error.SUCCESS, Error.MEM_ERROR_INVALID_HANDLE):
         for name in step.handles[:count]:
             if name in state.handles:
                 state.handles[name].live = False
-    return StepSeen(code=code, values=tuple(value or 0 for value in handles))
+    counts = {"handles_changed": 1} if changed else {}
+    return StepSeen(code=code, values=tuple(value or 0 for value in handles), counts=counts)
+
+
+def _bytes(described: Any, kept: list[Any]) -> bytes:
+    """The descriptors and all that they point to."""
+    return b"".join(map(bytes, (described, *kept)))
 
 
 def _retire(state: State, previous: MemHandle | None) -> None:
@@ -122,8 +149,12 @@ def _describe(
         dimensions = array_of(ctypes.c_uint32, len(descriptor.shape))(*descriptor.shape)
         kept.append(dimensions)
         slot.memShape.numDim = len(descriptor.shape)
-        slot.memShape.dimSize = dimensions
-        slot.dataType = data_type(descriptor.dtype)
+        slot.memShape.dimSize = None if descriptor.null == "dimensions" else dimensions
+        if descriptor.shape_config is not None:
+            text = ctypes.create_string_buffer(descriptor.shape_config.encode())
+            kept.append(text)
+            slot.memShape.shapeConfig = ctypes.addressof(text)
+        slot.dataType = data_type(descriptor.dtype) if descriptor.data_type is None else descriptor.data_type
         slot.memType = descriptor.mem_type & 0xFFFFFFFF
         size = _true_size(buffer, descriptor)
         fd = _fd(state, descriptor, buffer, size, opened)
@@ -133,13 +164,24 @@ def _describe(
             custom.sharedBufferConfig.fd = fd
             custom.sharedBufferConfig.offset = descriptor.offset
             kept.append(custom)
-            slot.customInfo = ctypes.addressof(custom)
+            slot.customInfo = None if descriptor.null == "custom" else ctypes.addressof(custom)
         else:
+            if descriptor.junk:
+                ctypes.memset(ctypes.addressof(slot) + _UNION, 0xA5, ctypes.sizeof(slot) - _UNION)
             # ionInfo.fd and dmaBufInfo.fd are the same bytes.
             slot.dmaBufInfo.fd = fd
             if descriptor.mem_type == MemType.DMA_BUF and buffer is not None:
-                slot.dmaBufInfo.data = buffer.pointer
+                slot.dmaBufInfo.data = _data(state, descriptor, buffer)
     return array, kept
+
+
+def _data(state: State, descriptor: Descriptor, buffer: Buffer) -> int | None:
+    """The pointer that a DMA_BUF descriptor carries beside its fd."""
+    if descriptor.pointer == "foreign":
+        other = ctypes.create_string_buffer(buffer.size)
+        state.held.append(other)
+        return ctypes.addressof(other)
+    return buffer.pointer if descriptor.pointer == "own" else None
 
 
 def _buffer(state: State, name: str) -> Buffer | None:
@@ -155,11 +197,16 @@ def _true_size(buffer: Buffer | None, descriptor: Descriptor) -> int:
 def _fd(
     state: State, descriptor: Descriptor, buffer: Buffer | None, size: int, opened: contextlib.ExitStack
 ) -> int:
-    if descriptor.fd != "buffer":
+    if descriptor.fd not in ("buffer", "dup"):
         return -1 if descriptor.fd == "minus-one" else opened.enter_context(_odd_fd(descriptor.fd, size))
     if buffer is None:
         return -1 if descriptor.buffer == NULL else BOGUS_FD
-    return descriptor_of(state, buffer)
+    number = descriptor_of(state, buffer)
+    if descriptor.fd == "dup":
+        with contextlib.suppress(OSError):
+            number = os.dup(number)
+            opened.callback(os.close, number)
+    return number
 
 
 @contextlib.contextmanager

@@ -35,6 +35,10 @@ class Session:
         """The device's handle, None where the backend has no devices."""
         return self._handles.get("deviceCreate")
 
+    def handles(self) -> set[int]:
+        """The values of the handles that are open."""
+        return set(self._handles.values())
+
     def open(self) -> bool:
         """Open once; True if the session is open."""
         if not self.opened:
@@ -57,6 +61,16 @@ class Session:
                 except NullFunction:
                     continue
         return codes
+
+    def end(self, what: str) -> int | None:
+        """Free the device or the backend now; None: there is none."""
+        handle = self._handles.get(f"{what}Create")
+        if handle is None:
+            return None
+        code = self.client.call(f"{what}Free", handle)
+        if code == 0:
+            del self._handles[f"{what}Create"]
+        return code
 
     def _open(self) -> None:
         self.codes.append(("getProviders", self.client.code))

@@ -1,4 +1,4 @@
-"""Where a QNN interface comes from: a library, the reference, a personality or mutant of it, or a proxy."""
+"""Where a QNN interface comes from: a library, the reference, a proxy; personalities and mutants of ours."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 from pytest_qnn.mutants import table as mutants
+from pytest_qnn.mutants.proxies import mutated, proxy_table
 from pytest_qnn.reference.backend import ReferenceBackend
 from pytest_qnn.reference.personalities import PERSONALITIES
 from pytest_qnn.reference.proxy import Proxy
@@ -36,9 +37,10 @@ class MemorySource:
                 self._mutate(name)
             elif kind == "reference":
                 self._make_backend = _personality(name)
-            elif kind == "proxy":
-                behind = open_library(name)
-                self._make_backend, self._system = _proxy(behind), behind.system
+            elif kind in ("proxy", "proxy-mutant"):
+                fault, _, path = name.partition(":") if kind == "proxy-mutant" else ("", "", name)
+                behind = open_library(path)
+                self._make_backend, self._system = _proxy(behind, fault), behind.system
             else:
                 self._entry = open_library(backend)
             if rpcmem != "emulated":
@@ -80,6 +82,9 @@ def _personality(name: str) -> Callable[[], ReferenceBackend]:
     return lambda: ReferenceBackend(personality)
 
 
-def _proxy(behind: QnnEntry) -> Callable[[], Proxy]:
+def _proxy(behind: QnnEntry, fault: str) -> Callable[[], Proxy]:
     _, found = providers(behind)
-    return lambda: Proxy(found[0].contents)
+    if not fault:
+        return lambda: Proxy(found[0].contents)
+    mutant = proxy_table()[fault]
+    return lambda: mutated(mutant, found[0].contents)

@@ -31,6 +31,8 @@ class Context:
     held: Any = None
     """The client's bytes of the binary that it was created from."""
     held_size: int = 0
+    said: dict[int, int] = dataclasses.field(default_factory=dict)
+    """Answers of contextGetProperty, by option."""
 
 
 @dataclasses.dataclass(slots=True)
@@ -42,6 +44,8 @@ class Buffer:
     usable: bool
     """First and last byte could be written."""
     live: bool = True
+    own: bool = False
+    """The client made it without rpcmem; then ``fd`` is its descriptor from the start."""
     fd: int = -1
     """The descriptor once it was asked for: what the client still knows when the buffer is gone."""
 

@@ -89,7 +89,13 @@ class Operator:
     """
 
     def __init__(
-        self, op: QnnOp, dtype: QnnDType, shape: tuple[int, ...], weights: bytes | None = None
+        self,
+        op: QnnOp,
+        dtype: QnnDType,
+        shape: tuple[int, ...],
+        weights: bytes | None = None,
+        *,
+        relay: bool = False,
     ) -> None:
         template = _template(op, dtype, shape)
         self.op = op
@@ -100,8 +106,11 @@ class Operator:
         self.tensors = [*self.inputs, *self.outputs]
         self.io_inputs = len(self.inputs)
         """How many of the inputs are IO tensors: all but one with weights, which is the last."""
+        self._between: Any = None
         if weights is not None:
             self._make_static(weights)
+        if relay:
+            self._put_between()
 
     @property
     def io(self) -> list[Any]:
@@ -125,20 +134,39 @@ class Operator:
         last.clientBuf.data = ctypes.cast(ctypes.c_char_p(weights), ctypes.c_void_p).value
         last.clientBuf.dataSize = len(weights)
 
+    def _put_between(self) -> None:
+        """The operator gives a NATIVE tensor; the output becomes flat."""
+        self._between = type(self.outputs).from_buffer_copy(self.outputs)
+        native, output = self._between[0].v1, self.outputs[0].v1
+        native.name, native.type = b"between", TensorType.NATIVE
+        output.rank = 1
+        output.dimensions = ctypes.cast(self._template[2][1], ctypes.POINTER(ctypes.c_uint32))
+        self.tensors.append(self._between[0])
+
     def config(self) -> OpConfig:
         """The Qnn_OpConfig_t of the operator over these tensors; it lives no longer than they do."""
-        return OpConfig(
-            version=1,
-            v1=OpConfigV1(
-                name=b"node",
-                packageName=PACKAGE,
-                typeName=self.op.encode(),
-                numOfInputs=len(self.inputs),
-                inputTensors=ctypes.cast(self.inputs, TensorP),
-                numOfOutputs=1,
-                outputTensors=ctypes.cast(self.outputs, TensorP),
-            ),
-        )
+        outputs = self.outputs if self._between is None else self._between
+        return _node(b"node", self.op, self.inputs, outputs)
+
+    def configs(self) -> list[OpConfig]:
+        """All nodes of the graph, in order; they live no longer than the tensors."""
+        second = [] if self._between is None else [_node(b"relay", "Reshape", self._between, self.outputs)]
+        return [self.config(), *second]
+
+
+def _node(name: bytes, op: QnnOp, inputs: Any, outputs: Any) -> OpConfig:
+    return OpConfig(
+        version=1,
+        v1=OpConfigV1(
+            name=name,
+            packageName=PACKAGE,
+            typeName=op.encode(),
+            numOfInputs=len(inputs),
+            inputTensors=ctypes.cast(inputs, TensorP),
+            numOfOutputs=1,
+            outputTensors=ctypes.cast(outputs, TensorP),
+        ),
+    )
 
 
 @lru_cache(256)

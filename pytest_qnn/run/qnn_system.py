@@ -28,7 +28,7 @@ def describe(entry: QnnEntry, binary: bytes) -> tuple[int, tuple[int, ...], dict
 
     Returns:
         The code of the first call that failed, or 0. For each IO tensor, inputs of a graph first, in the
-        order of the graphs: its memType. ``graphs``, ``inputs``, ``outputs``: how many; ``data``: tensors
+        order of the graphs' names: its memType. ``graphs``, ``inputs``, ``outputs``: how many; ``data``: tensors
         whose data pointer is not NULL; ``version``: that of the information.
 
     Raises:
@@ -53,6 +53,7 @@ def _read(info: Any) -> tuple[tuple[int, ...], dict[str, int]]:
     counts = {"version": info.version}
     content = info.contextBinaryInfoV3
     graphs = [content.graphs[i].graphInfoV3 for i in range(content.numGraphs)]
+    graphs.sort(key=lambda graph: graph.graphName or b"")
     inputs = [graph.graphInputs[i].v1 for graph in graphs for i in range(graph.numGraphInputs)]
     outputs = [graph.graphOutputs[i].v1 for graph in graphs for i in range(graph.numGraphOutputs)]
     each = [

@@ -6,7 +6,7 @@ import ctypes
 from pathlib import Path
 from typing import Any, Protocol
 
-from pytest_qnn.abi.rpcmem import INT_MAX, PROTOTYPES
+from pytest_qnn.abi.rpcmem import ALLOC2, INT_MAX, PROTOTYPES
 
 
 class RpcmemUnusable(Exception):  # noqa: N818 - a finding about a named file, not an error of ours
@@ -22,6 +22,9 @@ class Rpcmem(Protocol):
 
     def alloc(self, heap: int, flags: int, size: int) -> int:
         """The address of ``size`` bytes of shared memory, or 0 on failure."""
+
+    def alloc2(self, heap: int, flags: int, size: int) -> int | None:
+        """As ``alloc`` with a size_t; None where the provider has no rpcmem_alloc2."""
 
     def free(self, pointer: int) -> None:
         """Release an allocation by its base address; anything else is ignored."""
@@ -43,12 +46,19 @@ class LibraryRpcmem:
             function = getattr(library, symbol)
             function.restype, function.argtypes = result, arguments
             self._functions[symbol] = function
+        self._wide: Any = getattr(library, "rpcmem_alloc2", None)
+        if self._wide is not None:
+            self._wide.restype, self._wide.argtypes = ALLOC2
 
     def alloc(self, heap: int, flags: int, size: int) -> int:
         """The address, or 0. A size that no C int holds cannot be asked for and gives 0 as well."""
         if not -INT_MAX - 1 <= size <= INT_MAX:
             return 0
         return self._functions["rpcmem_alloc"](heap, flags, size) or 0
+
+    def alloc2(self, heap: int, flags: int, size: int) -> int | None:
+        """rpcmem_alloc2; None where the library does not export it."""
+        return None if self._wide is None else self._wide(heap, flags, size) or 0
 
     def free(self, pointer: int) -> None:
         """rpcmem_free."""

@@ -43,11 +43,13 @@ class Runtime:
         *,
         default_delegates: bool = False,
         delegates: Sequence[Any] = (),
+        reference_kernels: bool = False,
+        threads: int = 1,
     ) -> Any:
         """An Interpreter of ``model``, without XNNPACK unless ``default_delegates``.
 
-        It has one thread: runtimes otherwise start and end a thread pool with each convolution's first
-        invoke, which costs more than all the rest of a case.
+        It has one thread unless more are asked for: runtimes otherwise start and end a thread pool with each
+        convolution's first invoke, which costs more than all the rest of a case.
 
         Raises:
             ValueError: the runtime refuses the model.
@@ -57,9 +59,13 @@ class Runtime:
         return self.module.Interpreter(
             model_content=model,
             experimental_delegates=list(delegates) or None,
-            num_threads=1,
+            num_threads=threads,
             experimental_op_resolver_type=(
-                types.BUILTIN if default_delegates else types.BUILTIN_WITHOUT_DEFAULT_DELEGATES
+                types.BUILTIN_REF
+                if reference_kernels
+                else types.BUILTIN
+                if default_delegates
+                else types.BUILTIN_WITHOUT_DEFAULT_DELEGATES
             ),
         )
 
@@ -72,6 +78,10 @@ class Runtime:
         if name not in self._offsets:
             raise LookupError(f"{self.name} {self.version} has no symbol {name}")
         return self._base + self._offsets[name]
+
+    def has_symbol(self, name: str) -> bool:
+        """The runtime's own code has a function of this name."""
+        return name in self._offsets
 
     @functools.cached_property
     def observed(self) -> bool:

@@ -21,7 +21,7 @@ from pytest_qnn.cases.script import (
     ScriptCase,
     SetInputs,
 )
-from pytest_qnn.run import script_extras, script_flow, script_memory, script_steps
+from pytest_qnn.run import script_custom, script_extras, script_flow, script_memory, script_steps
 from pytest_qnn.run.delegates import DelegateFactory
 from pytest_qnn.run.runtime import Runtime
 from pytest_qnn.run.script_world import Chain, Handlers, OnStep, World
@@ -32,6 +32,7 @@ HANDLERS: Final[Handlers] = {
     **script_memory.HANDLERS,
     **script_flow.HANDLERS,
     **script_extras.HANDLERS,
+    **script_custom.HANDLERS,
 }
 """By type of step: what carries it out."""
 

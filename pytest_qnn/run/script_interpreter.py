@@ -10,6 +10,7 @@ import msgspec
 
 from pytest_qnn.cases.arrays import Array
 from pytest_qnn.cases.graph import Graph
+from pytest_qnn.run.custom_memory import CustomBuffer
 from pytest_qnn.run.gauge import Gauge
 from pytest_qnn.run.guard import Guarded
 from pytest_qnn.run.handles import Handles
@@ -76,7 +77,7 @@ class LiveInterpreter:
         """The last allocate_tensors succeeded, and no input was resized since."""
         self.invoked: tuple[Shapes, tuple[Array | None, ...]] | None = None
         """Shapes and inputs of the last invoke, if it succeeded."""
-        self.placed: dict[int, Guarded] = {}
+        self.placed: dict[int, Guarded | CustomBuffer] = {}
         """By tensor: the custom allocation in force."""
         self.own: list[Guarded] = []
         """Buffers that no other interpreter can be given."""

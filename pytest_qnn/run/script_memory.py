@@ -10,6 +10,7 @@ import numpy as np
 
 from pytest_qnn.abi import peek, tflite, view
 from pytest_qnn.cases.script import FreeBuffer, Hollow, Place
+from pytest_qnn.run.custom_memory import CustomBuffer
 from pytest_qnn.run.guard import Guarded
 from pytest_qnn.run.script_interpreter import LiveInterpreter
 from pytest_qnn.run.script_reference import tensor_sizes
@@ -46,6 +47,7 @@ def _place(world: World, step: Place) -> ScriptSeen:
         buffer.use(max(size, *(sizes[t] for t, other in live.placed.items() if other is buffer), 0))
         buffer.readonly = step.readonly or constant is not None
         live.placed[step.tensor] = buffer
+        live.invoked = None  # results of the last invoke may be where the tensor was
         if step.tensor in live.graph.inputs:
             live.inputs[live.graph.inputs.index(step.tensor)] = None
     numbers = {"status": status, "size": size, "bytes": buffer.size}
@@ -66,14 +68,23 @@ def _buffer(world: World, live: LiveInterpreter, step: Place, size: int) -> Guar
 
 def _assign(world: World, live: LiveInterpreter, step: Place, buffer: Guarded) -> int:
     """The status of SetCustomAllocationForTensor."""
+    flags = _SKIP_ALIGN_CHECK if step.skip_alignment_check else 0
+    return assign(world, live, step.tensor, (buffer.address, buffer.size), flags)
+
+
+def assign(world: World, live: LiveInterpreter, tensor: int, memory: tuple[int, int], flags: int) -> int:
+    """Call SetCustomAllocationForTensor with (address, bytes); its status.
+
+    Raises:
+        Skip: the runtime does not export it.
+    """
     try:
         address = world.runtime.symbol(_SET)
     except LookupError as error:
         raise Skip(str(error)) from None
-    allocation = (ctypes.c_uint64 * 2)(buffer.address, buffer.size)
-    flags = _SKIP_ALIGN_CHECK if step.skip_alignment_check else 0
+    allocation = (ctypes.c_uint64 * 2)(*memory)
     handle = live.native._native_handle()
-    status: int = _SetCustomAllocation(address)(handle, step.tensor, ctypes.addressof(allocation), flags)
+    status: int = _SetCustomAllocation(address)(handle, tensor, ctypes.addressof(allocation), flags)
     return status
 
 
@@ -140,12 +151,19 @@ def _point(live: LiveInterpreter, kernel: int, *, begins: bool) -> None:
 
 def arm(live: LiveInterpreter) -> None:
     """Close what must not be touched, before the runtime or a delegate is called."""
+    _need_placed(live)
     for buffer in (*live.placed.values(), *live.hollow.values()):
         buffer.arm()
 
 
+def _need_placed(live: LiveInterpreter) -> None:
+    if any(isinstance(buffer, CustomBuffer) and buffer.given_back for buffer in live.placed.values()):
+        raise Skip("a tensor is in custom memory that was given back, which the client must not use")
+
+
 def open_all(live: LiveInterpreter) -> None:
     """Let the client write."""
+    _need_placed(live)
     for buffer in live.placed.values():
         buffer.open()
 

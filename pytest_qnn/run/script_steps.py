@@ -186,6 +186,8 @@ def _poison(world: World, step: Poison) -> ScriptSeen:
         live.native.tensor(tensor)().reshape(-1).view("uint8").fill(step.byte)
 
     memory.open_all(live)
+    if live.invoked:  # what the outputs hold is no result any more
+        live.invoked = live.invoked[0], (None,) * len(live.inputs)
     messages = [
         attempt(functools.partial(fill, tensor)) for tensor in live.graph.outputs if tensor in produced
     ]
@@ -226,11 +228,11 @@ def _read(world: World, step: Read) -> ScriptSeen:
 
     message = attempt(get)
     return ScriptSeen(
-        ok=not message, message=message, outputs=tuple(read), cpu=_expected(world, live, tensors)
+        ok=not message, message=message, outputs=tuple(read), cpu=expected(world, live, tensors)
     )
 
 
-def _expected(world: World, live: LiveInterpreter, tensors: tuple[int, ...]) -> tuple[Array, ...]:
+def expected(world: World, live: LiveInterpreter, tensors: tuple[int, ...]) -> tuple[Array, ...]:
     """What the tensors should read, as far as the client knows what it has put in."""
     shapes, inputs = live.invoked or ((), ())
     known = [

@@ -13,6 +13,7 @@ from pytest_qnn.cases.delegate import Application
 from pytest_qnn.cases.model import emit
 from pytest_qnn.cases.script import AnyScriptStep, ScriptCase, flat
 from pytest_qnn.run import handles, spy
+from pytest_qnn.run.custom_memory import CustomBuffer
 from pytest_qnn.run.delegates import DelegateFactory, LiveDelegate
 from pytest_qnn.run.guard import Guarded
 from pytest_qnn.run.runtime import Runtime
@@ -86,6 +87,7 @@ class World:
         self.interpreters: dict[str, LiveInterpreter] = {}
         self.delegates: dict[str, Made] = {}
         self.buffers: dict[str, Guarded] = {}
+        self.custom: dict[str, CustomBuffer] = {}
         self.touches: list[Touch] = []
         self.errors: list[BaseException] = []
         """What went wrong in the spy itself."""
@@ -159,10 +161,13 @@ class World:
         made.live.close()
 
     def end(self) -> None:
-        """Destroy what is left: interpreters, delegates, buffers, in this order."""
+        """Destroy what is left: interpreters, custom memory, delegates, buffers, in this order."""
         self.begin(self.count)
         for name in reversed(list(self.interpreters)):
             self.close(name)
+        for custom in self.custom.values():
+            custom.give_back()
+        self.custom.clear()
         for name in reversed(list(self.delegates)):
             self.destroy(name)
         for buffer in self.buffers.values():

@@ -10,19 +10,25 @@ Kernels of opaque delegates (registration_external) keep their callbacks to them
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import functools
 import itertools
+from collections.abc import Callable
 from typing import Any, Final
 
 from pytest_qnn.abi import peek, tflite
+from pytest_qnn.run.borrow import watched
+from pytest_qnn.run.looking import Looking, replacing, scope_of
+from pytest_qnn.run.plugin_struct import used_tail
 from pytest_qnn.run.state import private_plan, public_plan
 from pytest_qnn.run.watch import snapshot, writes_since
-from pytest_qnn.trace import Event, Kernel, PlanNode, Replace, Write
+from pytest_qnn.trace import Borrow, During, Event, Kernel, PlanNode, Replace, Write
 
 _PREPARE: Final = tflite.Delegate.Prepare.offset
 _REPLACE: Final = tflite.Context.ReplaceNodeSubsetsWithDelegateKernels.offset
 _USER_DATA: Final = tflite.Node.user_data.offset
+_FLAGS: Final = tflite.Delegate.flags.offset
 
 
 @functools.lru_cache(maxsize=256)
@@ -86,7 +92,20 @@ class Session:
         """Application -> what its Prepare returned last."""
         self.errors: list[BaseException] = []
         """What went wrong in the spy itself."""
-        self._numbers: list[int] = []
+        self.flags: dict[int, list[int]] = {}
+        """Application -> its delegate's flags before and after each Prepare, repetitions left out."""
+        self.subgraphs: dict[int, int] = {}
+        """Context -> number, in the order in which they were first prepared."""
+        self.borrowed: list[Borrow] | None = None
+        """What each Prepare borrows of other subgraphs; None: nobody asked."""
+        self.looking: Looking | None = None
+        """What else is looked at while callbacks are at work; None: nobody asked."""
+        self.running: tuple[int, int] | None = None
+        """(application, kernel) of the callback that is at work; kernel -1: Prepare or an init."""
+        self.around: Callable[[int, bool], None] | None = None
+        """Called with (kernel, True) before a kernel's invoke, and with (kernel, False) after it."""
+        self._numbers: dict[int, int] = {}
+        """User data as the runtime holds it -> number of the kernel; freed ones are left out."""
         self._contexts: set[int] = set()
 
     def hook(self, address: int, application: int) -> None:
@@ -98,16 +117,25 @@ class Session:
             _hooked[address] = self, application, own
             peek.set_pointer(address + _PREPARE, _DELEGATE_PREPARE)
 
+    def adopt(self, context: int) -> None:
+        """Take what delegates do on this context for this session's, whichever session hooked them last."""
+        self._contexts.add(context)
+        _adopted[context] = self
+
     def unhook(self) -> None:
         """Give each delegate its own Prepare back, and forget kernels that were never freed."""
         for address in self.owners:
-            if address in _hooked:
-                peek.set_pointer(address + _PREPARE, _hooked.pop(address)[2])
+            release(address)
+        self.forget()
+
+    def forget(self) -> None:
+        """Forget the interpreter, which is gone, and kernels that were never freed."""
         for number in self._numbers:
             _live.pop(number, None)
         for context in self._contexts:
             _failed.pop(context, None)
             _contexts.pop(context, None)
+            _adopted.pop(context, None)
 
     def begin(self, context: int, application: int) -> int:
         """A delegate begins to prepare; the place of its event."""
@@ -115,13 +143,22 @@ class Session:
         _contexts[context] = self
         if application not in self.plans:
             self.plans[application] = self.read_plan(context, self.owners)
+        self.subgraphs.setdefault(context, len(self.subgraphs))
         self.events.append(Event("Prepare", application, -1))
         return len(self.events) - 1
+
+    def note_flags(self, application: int, address: int) -> None:
+        """Remember a delegate's flags as they are now, if they have changed."""
+        known = self.flags.setdefault(application, [])
+        value = peek.pointer(address + _FLAGS)
+        if known[-1:] != [value]:
+            known.append(value)
 
     def enter(self, functions: _Functions, context: int, params: int, user_data: int) -> int:
         """Enter the kernel that init has made; what the runtime shall hold as its user data."""
         nodes, inputs, outputs = (peek.integers(peek.pointer(params + at)) for at in (8, 16, 24))
-        kernel = Kernel(functions.application, len(self.kernels), nodes, inputs, outputs)
+        subgraph = self.subgraphs.get(context, 0)
+        kernel = Kernel(functions.application, len(self.kernels), nodes, inputs, outputs, subgraph)
         self.kernels.append(kernel)
         failed = user_data == tflite.KERNEL_INIT_FAILED
         self.events.append(Event("init", functions.application, kernel.kernel, int(failed)))
@@ -131,12 +168,28 @@ class Session:
             return user_data
         number = next(_counter)
         _live[number] = live
-        self._numbers.append(number)
+        self._numbers[number] = kernel.kernel
         return number
+
+    def over(self, user_data: int) -> None:
+        """A kernel is freed."""
+        self._numbers.pop(user_data, None)
+
+    def drop_kernels(self, known: int) -> None:
+        """Forget the latest kernels as far as they are freed already, but for the first ``known`` ones."""
+        alive = set(self._numbers.values())
+        while len(self.kernels) > known and len(self.kernels) - 1 not in alive:
+            self.kernels.pop()
 
     def record(self, kind: Any, live: _Live, status: int) -> None:
         """Add a kernel's callback to the events."""
         self.events.append(Event(kind, live.kernel.application, live.kernel.kernel, status))
+
+
+def release(address: int) -> None:
+    """Give the delegate at ``address`` its own Prepare back, if it was hooked."""
+    if address in _hooked:
+        peek.set_pointer(address + _PREPARE, _hooked.pop(address)[2])
 
 
 _counter: Final = itertools.count(1)
@@ -150,6 +203,8 @@ _live: Final[dict[int, _Live]] = {}
 """User data as the runtime holds it -> kernel."""
 _contexts: Final[dict[int, Session]] = {}
 """Context -> session, until the session is over."""
+_adopted: Final[dict[int, Session]] = {}
+"""Context -> the session that asked for it. A delegate may be applied to interpreters of several."""
 _failed: Final[dict[int, list[_Live]]] = {}
 """Context -> kernels whose init failed: a runtime that knows no such thing prepares and frees them, in
 the order of their init."""
@@ -161,20 +216,51 @@ def _find(context: int, user_data: int | None) -> _Live | None:
     return _live.get(user_data or 0)
 
 
+_NOTHING: Final[contextlib.AbstractContextManager[Any]] = contextlib.nullcontext()
+
+
+def _borrowing(session: Session, application: int, context: int) -> contextlib.AbstractContextManager[None]:
+    """Watch what Prepare borrows, if somebody asked."""
+    borrowed = session.borrowed
+    if borrowed is None:
+        return _NOTHING
+    subgraph = session.subgraphs[context]
+    return watched(
+        context,
+        lambda acquire, index, status: borrowed.append(Borrow(application, subgraph, index, acquire, status)),
+    )
+
+
+def _looking(session: Session, application: int, context: int) -> contextlib.AbstractContextManager[Any]:
+    """Look at what Prepare does, if somebody asked."""
+    if session.looking is None:
+        return _NOTHING
+    plan = session.read_plan(context, session.owners)
+    return session.looking.prepare(context, application, [node.index for node in plan])
+
+
 def _on_prepare(context: int, address: int) -> int:
     session, application, own = _hooked[address]
+    if context in _adopted:
+        session = _adopted[context]
+        application = session.owners[address]
     slot = context + _REPLACE
+    session.running = application, -1
     try:
         at = session.begin(context, application)
         replace = peek.pointer(slot)
         _preparing[context] = session, application, replace
         peek.set_pointer(slot, _REPLACE_HOOK)
         try:
-            status: int = _function(tflite.DelegatePrepare, own)(context, address)
+            session.note_flags(application, address)
+            with _borrowing(session, application, context), _looking(session, application, context):
+                status: int = _function(tflite.DelegatePrepare, own)(context, address)
+            session.note_flags(application, address)
         finally:
             peek.set_pointer(slot, replace)
             del _preparing[context]
-        session.events[at] = Event("Prepare", application, -1, status)
+            session.running = None
+        session.events[at] = Event("Prepare", application, -1, status, session.subgraphs[context])
         session.statuses[application] = status
     except BaseException as error:
         session.errors.append(error.with_traceback(None))
@@ -189,11 +275,16 @@ def _on_replace(context: int, own: tflite.Registration, nodes: int, delegate: in
         _registering[context] = functions
         given = own if own.registration_external else functions.wrap(own)
         claimed = peek.integers(nodes)
+        scope = scope_of(context)
+        if scope is not None and not replacing(scope, own.custom_name or 0, nodes, len(session.kernels)):
+            del _registering[context]
+            session.replaces[application].append(Replace(claimed, tflite.ERROR, used_tail(own)))
+            return tflite.ERROR
         try:
             status: int = _function(tflite.ReplaceNodeSubsets, replace)(context, given, nodes, delegate)
         finally:
             del _registering[context]
-        session.replaces[application].append(Replace(claimed, status))
+        session.replaces[application].append(Replace(claimed, status, used_tail(own)))
     except BaseException as error:
         session.errors.append(error.with_traceback(None))
         return tflite.ERROR
@@ -202,23 +293,37 @@ def _on_replace(context: int, own: tflite.Registration, nodes: int, delegate: in
 
 def _on_init(context: int, params: int, length: int) -> int:
     functions = _registering[context]
+    scope = scope_of(context)
     try:
+        if scope is not None:
+            scope.enter_init()
         user_data = functions.init(context, params, length) if functions.init else None
         return functions.session.enter(functions, context, params, user_data or 0)
     except BaseException as error:
         functions.session.errors.append(error.with_traceback(None))
         return tflite.KERNEL_INIT_FAILED
+    finally:
+        if scope is not None:
+            scope.leave_init()
 
 
-def _call(own: Any, context: int, node: int, live: _Live) -> int:
+def _call(own: Any, context: int, node: int, live: _Live, during: During) -> int:
     """Call a kernel's own function with its own user data in the node."""
     slot = node + _USER_DATA
     ours = peek.pointer(slot)
+    session, kernel = live.functions.session, live.kernel
+    outer = session.running
     peek.set_pointer(slot, live.user_data)
+    session.running = kernel.application, kernel.kernel
     try:
-        status: int = own(context, node)
+        if session.looking is None:
+            status: int = own(context, node)
+        else:
+            with session.looking.kernel(context, kernel, during):
+                status = own(context, node)
     finally:
         peek.set_pointer(slot, ours)
+        session.running = outer
     return status
 
 
@@ -229,7 +334,7 @@ def _on_kernel_prepare(context: int, node: int) -> int:
     session = live.functions.session
     try:
         own = live.functions.prepare
-        status = _call(own, context, node, live) if own else tflite.OK
+        status = _call(own, context, node, live, "prepare") if own else tflite.OK
         session.record("prepare", live, status)
     except BaseException as error:
         session.errors.append(error.with_traceback(None))
@@ -244,7 +349,11 @@ def _on_kernel_invoke(context: int, node: int) -> int:
     session = live.functions.session
     try:
         before = snapshot(context, node, session.live) if session.watch else None
-        status = _call(live.functions.invoke, context, node, live)
+        if session.around:
+            session.around(live.kernel.kernel, True)
+        status = _call(live.functions.invoke, context, node, live, "invoke")
+        if session.around:
+            session.around(live.kernel.kernel, False)
         session.record("invoke", live, status)
         if before is not None:
             session.writes += writes_since(before, live.kernel)
@@ -264,6 +373,7 @@ def _on_free(context: int, user_data: int | None) -> None:
         return
     try:
         _live.pop(user_data or 0, None)
+        session.over(user_data or 0)
         if user_data == tflite.KERNEL_INIT_FAILED:
             _failed[context].pop(0)
         session.record("free", live, tflite.OK)

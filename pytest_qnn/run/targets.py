@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -11,14 +11,30 @@ import msgspec
 
 from pytest_qnn.cases.delegate import DelegateCase
 from pytest_qnn.cases.memory import MemoryCase
-from pytest_qnn.facts import DelegateFacts, MemoryFacts
+from pytest_qnn.cases.script import ScriptCase, aligned, needs_child, without_guards
+from pytest_qnn.facts import LIMITS, Choice, DelegateFacts, MemoryFacts, Sample
+from pytest_qnn.forms import DELEGATES, PROXY_MUTANT, QNN_DELEGATE, unwrapped
 from pytest_qnn.mutants import Mutant
 from pytest_qnn.mutants import table as mutants
+from pytest_qnn.mutants.proxies import proxy_table
 from pytest_qnn.rules.rule import Subject
-from pytest_qnn.run.sandbox import Sandbox
-from pytest_qnn.run.worker import DEPTHS, AnySpec, DelegateSpec, MemorySpec, Unusable
+from pytest_qnn.run.delegate_learn import Question, learn_claims
+from pytest_qnn.run.kinds import KINDS, request_of, trace_of
+from pytest_qnn.run.memory_choices import choices
+from pytest_qnn.run.memory_processes import run_in_processes, several_processes
+from pytest_qnn.run.sandbox import RunnerFailure, Sandbox
+from pytest_qnn.run.worker import (
+    DEPTHS,
+    LEARN_LIMITS,
+    LEARN_SAMPLES,
+    PROBE,
+    AnySpec,
+    DelegateSpec,
+    MemorySpec,
+    Unusable,
+)
 from pytest_qnn.run.workers import make_worker
-from pytest_qnn.trace import Death, DelegateTrace, MemoryTrace
+from pytest_qnn.trace import Death, DelegateTrace, MemoryTrace, ScriptTrace
 
 
 class TargetUnusable(Exception):  # noqa: N818 - a finding about what was named, not an error of ours
@@ -56,11 +72,28 @@ class MemoryTarget(_Target):
 
     def run(self, case: MemoryCase) -> MemoryTrace:
         """Carry out the case; how a child died is in the trace."""
-        answer = self._executor.run(case)
+        if several_processes(case):
+            later = self._executor.run if self.isolated else self._executor.run_fresh
+            answer = run_in_processes(case, self._executor.run, later)
+        else:
+            answer = self._executor.run(case)
         if isinstance(answer, Death):
             return MemoryTrace(death=answer, facts=self.facts)
         trace: MemoryTrace = msgspec.structs.replace(answer, facts=self.facts)
         return trace
+
+    def choices(self) -> tuple[Choice, ...]:
+        """What the backend does where the documents are silent; a few dozen short cases.
+
+        Nothing, of a library that is in this process: it might end it.
+        """
+        foreign = any(_is_path(option.partition("=")[2]) for option in self.options)
+        if foreign and not self.isolated:
+            return ()
+        try:
+            return choices(self.facts, self.run)
+        except (Unusable, RunnerFailure):
+            return ()  # The rules meet the same, and say so.
 
     def provenance(self) -> dict[str, str]:
         """Provider, versions, and the digest of a library."""
@@ -90,18 +123,39 @@ class DelegateTarget(_Target):
         spec: str,
         options: tuple[str, ...],
         executor: _Executor,
-        distort: Callable[[DelegateTrace], DelegateTrace] | None = None,
+        distort: Mapping[type[Any], Callable[[Any], Any]] | None = None,
     ) -> None:
+        """``distort``: by type of trace, what a mutant of the runtime does to it."""
         super().__init__(spec, options, executor)
-        self._distort = distort
+        self._distort = distort or {}
 
-    def run(self, case: DelegateCase) -> DelegateTrace:
-        """Carry out the case; how a child died is in the trace."""
-        answer = self._executor.run(case)
+    def run(self, case: Any) -> Any:
+        """Carry out the case, of any kind that concerns delegates; how a child died is in the trace."""
+        guarded = isinstance(case, ScriptCase) and needs_child(case)
+        answer = self._executor.run(case, guarded=guarded)
         if isinstance(answer, Death):
-            return DelegateTrace(death=answer, facts=self.facts)
-        trace: DelegateTrace = msgspec.structs.replace(answer, facts=self.facts)
-        return self._distort(trace) if self._distort else trace
+            if guarded and self._misaligned(case):
+                return ScriptTrace(misaligned=True, facts=self.facts)
+            return KINDS[type(case)].trace(death=answer, facts=self.facts)
+        trace: Any = msgspec.structs.replace(answer, facts=self.facts)
+        if isinstance(case, DelegateCase) and case.again == "process":
+            fresh = self._executor.run_fresh(case)
+            if isinstance(fresh, Death):
+                return DelegateTrace(death=fresh, facts=self.facts)
+            trace = msgspec.structs.replace(trace, again=fresh.outputs)
+        distort = self._distort.get(type(trace))
+        return distort(trace) if distort else trace
+
+    def _misaligned(self, case: ScriptCase) -> bool:
+        """Whether the case ends the process without guard pages too, and does not with aligned buffers.
+
+        A client that passes SkipAlignCheck is warned that it may crash (tflite/core/interpreter.h).
+        """
+        bare = without_guards(case)
+        return bare != case and (
+            isinstance(self._executor.run(bare, guarded=True), Death)
+            and not isinstance(self._executor.run(aligned(bare), guarded=True), Death)
+        )
 
     def provenance(self) -> dict[str, str]:
         """Runtime, versions, and the digest of each plugin."""
@@ -117,15 +171,39 @@ class DelegateTarget(_Target):
         return found
 
     def _learn(self) -> DelegateFacts:
+        """What the chain is, and what it claims; one that dies of being made is not asked for more."""
         facts: DelegateFacts = self._executor.learn(DelegateFacts)
-        return facts
+        if facts.deaths or facts.unusable:
+            return facts
+        limits = self._executor.ask(LEARN_LIMITS, dict[str, str])
+        if isinstance(limits, Death):
+            limits = dict.fromkeys(LIMITS, f"{limits.detail} while it was asked for its options")
+        lesson = learn_claims(self._probe)
+        samples = () if lesson.deaths else self._executor.ask(LEARN_SAMPLES, tuple[Sample, ...])
+        return msgspec.structs.replace(
+            facts,
+            claims=lesson.claims,
+            least_nodes=lesson.least_nodes,
+            deaths=facts.deaths + lesson.deaths,
+            limits=limits,
+            samples=() if isinstance(samples, Death) else samples,
+        )
+
+    def _probe(self, question: Question) -> Sequence[str] | Death:
+        answer: Sequence[str] | Death
+        answer = self._executor.ask(PROBE + msgspec.msgpack.encode(question), tuple[str, ...])
+        return answer
 
 
 class _Executor:
     """Carries cases out: here (mode ``off``) or in children."""
 
-    def __init__(self, spec: AnySpec, trace: type[Any], mode: str, timeout: float) -> None:
-        self._decoder = msgspec.msgpack.Decoder(trace)
+    def __init__(self, spec: AnySpec, mode: str, timeout: float, *, guards: bool = False) -> None:
+        """``guards``: cases that arrange memory to catch faults run in a child even in mode ``off``."""
+        self._guards = Sandbox(spec, "fork", timeout) if guards and mode == "off" else None
+        """Not started before a case asks for it."""
+        self._fresh = Sandbox(spec, "spawn", timeout)
+        """Not started before a case asks for a process of its own."""
         self._sandbox: Sandbox | None = None
         self.isolated = mode != "off"
         if self.isolated:
@@ -139,15 +217,23 @@ class _Executor:
         """``off``, ``fork`` or ``spawn``: what is really in use."""
         return self._sandbox.mode if self._sandbox else "off"
 
-    def run(self, case: Any) -> Any:
+    def run(self, case: Any, *, guarded: bool = False) -> Any:
         """A trace, or the Death of the child."""
-        if self._sandbox is None:
+        sandbox = self._guards if guarded and self._guards else self._sandbox
+        if sandbox is None:
             return self._worker.run(case)
-        answer = self._sandbox.call(msgspec.msgpack.encode(case))
+        return self._call(sandbox, case)
+
+    def run_fresh(self, case: Any) -> Any:
+        """A trace from a process that has carried out nothing else, or that process's Death."""
+        return self._call(self._fresh, case)
+
+    def _call(self, sandbox: Sandbox, case: Any) -> Any:
+        answer = sandbox.call(request_of(case))
         if isinstance(answer, Death):
             return answer
         try:
-            return self._decoder.decode(answer)
+            return trace_of(case, answer)
         except msgspec.DecodeError as error:
             return Death("garbage", f"the process left a trace that is none: {error}")
 
@@ -169,27 +255,44 @@ class _Executor:
             deaths.append(f"{depth}: {detail}")
         raise Unusable(f"{detail} while it was loaded")
 
+    def ask(self, request: bytes, kind: Any) -> Any:
+        """The answer, of type ``kind``, to a request that is no case; or the Death of the child."""
+        if self._sandbox is None:
+            answer: bytes | Death = self._worker.handle(request, lambda _: None)
+        else:
+            answer = self._sandbox.call(request)
+        if isinstance(answer, Death):
+            return answer
+        try:
+            return msgspec.msgpack.decode(answer, type=kind)
+        except msgspec.DecodeError as error:
+            return Death("garbage", f"the process left an answer that is none: {error}")
+
     def close(self) -> None:
         """End the children."""
+        self._fresh.close()
+        if self._guards is not None:
+            self._guards.close()
         if self._sandbox is not None:
             self._sandbox.close()
 
 
 def open_memory_target(backend: str, rpcmem: str, sandbox: str, timeout: float) -> MemoryTarget:
-    """Open a QNN backend: ``reference``, ``reference:PERSONALITY``, ``mutant:NAME`` or a library's path.
+    """Open a QNN backend.
+
+    It is ``reference``, ``reference:PERSONALITY``, ``mutant:NAME``, or a library's path, which ``proxy:`` or
+    ``proxy-mutant:NAME:`` may precede.
 
     Raises:
         TargetUnusable: with one sentence for the user.
     """
-    if backend.startswith("proxy:"):
-        raise TargetUnusable("--qnn-backend: proxy targets are not part of this version yet")
     backend, rpcmem = _resolved(backend), _resolved(rpcmem)
     _mutant("--qnn-backend", backend, "memory")
     foreign = _is_path(backend) or _is_path(rpcmem)
     spec = MemorySpec(backend, rpcmem)
     options = (f"--qnn-backend={backend}", f"--qnn-rpcmem={rpcmem}")
     try:
-        executor = _Executor(spec, MemoryTrace, _mode(sandbox, foreign=foreign), timeout)
+        executor = _Executor(spec, _mode(sandbox, foreign=foreign), timeout)
         return MemoryTarget(backend, options, executor)
     except Unusable as error:
         raise TargetUnusable(_sentence("--qnn-backend", backend, error)) from None
@@ -205,14 +308,17 @@ def open_delegate_target(
     Raises:
         TargetUnusable: with one sentence for the user.
     """
-    chain = tuple((_resolved(name), dict(options)) for name, options in delegates)
+    chain = tuple((_resolved(name), _resolved_backend(name, options)) for name, options in delegates)
     found = [_mutant("--tflite-delegate", name, "delegate") for name, _ in chain]
-    distort = next((mutant.distort for mutant in found if mutant and mutant.distort), None)
+    distort: dict[type[Any], Callable[[Any], Any]] = {}
+    for mutant in filter(None, found):
+        both = {DelegateTrace: mutant.distort, ScriptTrace: mutant.distort_script}
+        distort |= {kind: change for kind, change in both.items() if change}
     spec = DelegateSpec(chain, runtime)
     name = " + ".join(name for name, _ in chain)
-    mode = _mode(sandbox, foreign=any(_is_path(name) for name, _ in chain))
+    mode = _mode(sandbox, foreign=any(_is_path(library) for library in _libraries(chain)))
     try:
-        executor = _Executor(spec, DelegateTrace, mode, timeout)
+        executor = _Executor(spec, mode, timeout, guards=sandbox == "auto")
         return DelegateTarget(name, _chain_options(chain, runtime), executor, distort)
     except Unusable as error:
         raise TargetUnusable(_sentence("--tflite-delegate", name, error)) from None
@@ -226,6 +332,22 @@ def _chain_options(chain: tuple[tuple[str, dict[str, str]], ...], runtime: str) 
     return tuple(words)
 
 
+def _resolved_backend(name: str, options: Mapping[str, str]) -> dict[str, str]:
+    """Options of a delegate; the QNN backend under the reference of the QNN delegate is a target, too."""
+    made = dict(options)
+    if name == QNN_DELEGATE and "backend" in made:
+        made["backend"] = _resolved(made["backend"])
+    return made
+
+
+def _libraries(chain: Sequence[tuple[str, Mapping[str, str]]]) -> Iterator[str]:
+    """Specifications of everything that the chain loads."""
+    for name, options in chain:
+        yield name
+        if name == QNN_DELEGATE:
+            yield options.get("backend", "reference")
+
+
 def _mode(sandbox: str, *, foreign: bool) -> str:
     if sandbox == "auto":
         return "fork" if foreign else "off"
@@ -233,13 +355,14 @@ def _mode(sandbox: str, *, foreign: bool) -> str:
 
 
 def _is_path(spec: str) -> bool:
-    builtin = spec in ("reference", "xnnpack", "emulated")
+    builtin = spec in (*DELEGATES, "emulated")
     return not builtin and not spec.startswith(("reference:", "mutant:"))
 
 
 def _resolved(spec: str) -> str:
     """A path made absolute (children run in folders of their own); other specifications as they are."""
-    return str(Path(spec).resolve()) if _is_path(spec) else spec
+    proxy, path = unwrapped(spec)
+    return f"{proxy}{Path(path).resolve()}" if _is_path(spec) else spec
 
 
 def _sentence(flag: str, name: str, error: Unusable) -> str:
@@ -251,9 +374,13 @@ def _sentence(flag: str, name: str, error: Unusable) -> str:
 
 
 def _mutant(flag: str, spec: str, subject: Subject) -> Mutant | None:
-    if not spec.startswith("mutant:"):
+    if spec.startswith(PROXY_MUTANT):
+        name = unwrapped(spec)[0].removeprefix(PROXY_MUTANT).rstrip(":")
+        mutant = proxy_table().get(name)
+    elif spec.startswith("mutant:"):
+        mutant = mutants().get(spec.removeprefix("mutant:"))
+    else:
         return None
-    mutant = mutants().get(spec.removeprefix("mutant:"))
     if mutant is None or mutant.subject != subject:
         raise TargetUnusable(f"{flag}: {spec}: there is no {subject} mutant of this name")
     return mutant
@@ -262,4 +389,5 @@ def _mutant(flag: str, spec: str, subject: Subject) -> Mutant | None:
 def _digest(key: str, spec: str) -> dict[str, str]:
     if not _is_path(spec):
         return {}
-    return {key: spec, f"{key}_sha256": hashlib.sha256(Path(spec).read_bytes()).hexdigest()}
+    path = unwrapped(spec)[1]
+    return {key: path, f"{key}_sha256": hashlib.sha256(Path(path).read_bytes()).hexdigest()}

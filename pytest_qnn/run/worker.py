@@ -37,6 +37,10 @@ Depth = Literal["all", "identity", "nothing"]
 """How much is learned of a target: a target that does not survive one depth is asked for less."""
 DEPTHS: dict[Depth, bytes] = {"all": b"learn all", "identity": b"learn identity", "nothing": b"learn nothing"}
 """The requests for the target's facts, most first; any other request is a case as MessagePack."""
+LEARN_LIMITS = b"learn limits"
+LEARN_SAMPLES = b"learn samples"
+PROBE = b"probe "
+"""Further requests of delegates: see `pytest_qnn.run.delegate_learn`."""
 ASKED = {request: depth for depth, request in DEPTHS.items()}
 
 

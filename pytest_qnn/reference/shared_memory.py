@@ -11,7 +11,6 @@ import threading
 from collections.abc import Callable
 
 from pytest_qnn.reference.rpcmem import EmulatedRpcmem
-from pytest_qnn.run.rpcmem import Rpcmem
 
 _HEAP, _FLAGS = 25, 1
 """RPCMEM_HEAP_ID_SYSTEM and RPCMEM_DEFAULT_FLAGS."""
@@ -33,10 +32,13 @@ class Block:
 
 
 class SharedMemory:
-    """Blocks of rpcmem, found again by any address inside them."""
+    """Blocks of rpcmem, found again by any address inside them.
 
-    def __init__(self, rpcmem: Rpcmem | None = None) -> None:
-        self._rpcmem = rpcmem or EmulatedRpcmem()
+    The methods with an underscore are the hooks: each is one decision, and a mutant overrides one of them.
+    """
+
+    def __init__(self, rpcmem: EmulatedRpcmem | None = None) -> None:
+        self.rpcmem = rpcmem or EmulatedRpcmem()
         self._blocks: dict[int, Block] = {}
         self._lock = threading.Lock()
         self.leaving: list[Callable[[Block], None]] = []
@@ -46,24 +48,26 @@ class SharedMemory:
         """``size`` bytes at a multiple of ``alignment`` (a power of two), or 0 on failure."""
         if size <= 0 or alignment <= 0 or alignment & (alignment - 1):
             return 0
-        total = size + alignment
-        base = self._rpcmem.alloc(_HEAP, _FLAGS, total)
+        total = self._total(size, alignment)
+        base = self.rpcmem.alloc(_HEAP, _FLAGS, total)
         if not base:
             return 0
-        pointer = -(-base // alignment) * alignment
+        pointer = self._align(base, alignment)
         with self._lock:
-            self._blocks[pointer] = Block(base, total, pointer, size, self._rpcmem.to_fd(base))
+            self._blocks[pointer] = Block(base, total, pointer, size, self.rpcmem.to_fd(base))
         return pointer
 
     def free(self, pointer: int) -> None:
         """Give a block back; a pointer that is NULL or not from `alloc` is ignored."""
         with self._lock:
-            block = self._blocks.pop(pointer, None)
+            block = self._find_to_free(pointer)
+            if block is not None:
+                del self._blocks[block.pointer]
         if block is None:
             return
         for tell in list(self.leaving):
             tell(block)
-        self._rpcmem.free(block.base)
+        self._give_back(block)
 
     def find(self, address: int, size: int) -> Block | None:
         """The block in which ``size`` bytes at ``address`` lie."""
@@ -72,6 +76,22 @@ class SharedMemory:
                 if block.pointer <= address and address + size <= block.pointer + block.size:
                     return block
         return None
+
+    def retire(self) -> None:
+        """A delegate is destroyed: the client keeps what it has."""
+
+    def _total(self, size: int, alignment: int) -> int:
+        """Bytes to ask rpcmem for, so that ``size`` are left behind the first multiple of the alignment."""
+        return size + alignment
+
+    def _align(self, base: int, alignment: int) -> int:
+        return -(-base // alignment) * alignment
+
+    def _find_to_free(self, pointer: int) -> Block | None:
+        return self._blocks.get(pointer)
+
+    def _give_back(self, block: Block) -> None:
+        self.rpcmem.free(block.base)
 
 
 CUSTOM_MEMORY = SharedMemory()

@@ -1,0 +1,23 @@
+"""QLEAK: what many rounds leave behind."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from pytest_qnn.plugin import Judge
+
+
+def test_qleak_01(judge: Judge) -> None:
+    """Registering and deregistering again and again leaves nothing behind."""
+    judge("QLEAK-01")
+
+
+def test_qleak_02(judge: Judge) -> None:
+    """Freeing contexts with live registrations again and again leaves nothing behind."""
+    judge("QLEAK-02")
+
+
+def test_qleak_03(judge: Judge) -> None:
+    """Registrations that fail again and again leave nothing behind."""
+    judge("QLEAK-03")

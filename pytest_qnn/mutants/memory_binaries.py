@@ -1,0 +1,244 @@
+"""Reference backends with one fault each in context binaries, and in when memory registers (OFF, REG-17)."""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import dataclasses
+from typing import Any, ClassVar
+
+from pytest_qnn.abi.qnn_codes import DataType, Error, TensorMemType, TensorType
+from pytest_qnn.mutants.mutant import Mutant
+from pytest_qnn.reference.backend import ReferenceBackend
+from pytest_qnn.reference.backend_binary import Binary, decode
+from pytest_qnn.reference.backend_objects import Context, Graph, QnnError, Tensor
+from pytest_qnn.reference.personalities import DEFAULT, Personality
+
+_IO = frozenset({int(TensorType.APP_WRITE), int(TensorType.APP_READ)})
+
+
+class _TypeDropped(ReferenceBackend):
+    def stored_tensor(self, tensor: Tensor) -> Tensor:
+        return dataclasses.replace(tensor, mem_type=TensorMemType.RAW)
+
+
+class _TypeOfFirst(ReferenceBackend):
+    """The writer keeps one memory type for a whole graph: that of its last tensor."""
+
+    def stored_tensor(self, tensor: Tensor) -> Tensor:
+        owner = next(graph for graph in self.graphs.values() if tensor in graph.tensors.values())
+        last = [each for each in owner.tensors.values() if each.type in _IO][-1]
+        return dataclasses.replace(tensor, mem_type=last.mem_type)
+
+
+class _LoadAllocates(ReferenceBackend):
+    def wants_buffer(self, graph: Graph, tensor: Tensor) -> bool:
+        return graph.context.deserialised or super().wants_buffer(graph, tensor)
+
+
+class _ScaleLost(ReferenceBackend):
+    def loaded_tensor(self, tensor: Tensor) -> Tensor:
+        if tensor.data_type == DataType.UFIXED_POINT_8 and tensor.type == TensorType.APP_READ:
+            return dataclasses.replace(tensor, scale=1.0)
+        return tensor
+
+
+class _OwnOnly(ReferenceBackend):
+    """A binary leads to what this process remembers of it."""
+
+    made: ClassVar[set[bytes]] = set()
+
+    def serialise(self, context: Context) -> bytes:
+        data = super().serialise(context)
+        self.made.add(data)
+        return data
+
+    def read_binary(self, data: bytes) -> Binary:
+        if data not in self.made:
+            raise ValueError("nothing is remembered of it")
+        return super().read_binary(data)
+
+
+class _HintShifts(ReferenceBackend):
+    def loaded_tensor(self, tensor: Tensor) -> Tensor:
+        hinted = tensor.mem_type == TensorMemType.MEMHANDLE and tensor.type == TensorType.APP_WRITE
+        return dataclasses.replace(tensor, offset=tensor.offset + 1) if hinted else tensor
+
+
+class _DataLeaks(ReferenceBackend):
+    def stored_tensor(self, tensor: Tensor) -> Tensor:
+        return dataclasses.replace(tensor, data=b"\1") if tensor.type in _IO else tensor
+
+
+class _Partial(ReferenceBackend):
+    def context_get_binary(self, context: int | None, buffer: int | None, size: int, written: Any) -> None:
+        owner: Context = self.require("context", context, Error.CONTEXT_ERROR_INVALID_HANDLE)
+        if buffer and size and written:
+            data = self.serialise(owner)[:size]
+            ctypes.memmove(buffer, data, len(data))
+        super().context_get_binary(context, buffer, size, written)
+
+
+class _Overrun(ReferenceBackend):
+    def context_get_binary(self, context: int | None, buffer: int | None, size: int, written: Any) -> None:
+        super().context_get_binary(context, buffer, size, written)
+        ctypes.memset((buffer or 0) + written[0], 0, 8)
+
+
+class _Unfinished(ReferenceBackend):
+    def serialise(self, context: Context) -> bytes:
+        begun = {name: graph for name, graph in context.graphs.items() if not graph.finalised}
+        context.graphs = {name: graph for name, graph in context.graphs.items() if graph.finalised}
+        try:
+            return super().serialise(context)
+        finally:
+            context.graphs |= begun
+
+
+class _BinaryOfBinary(ReferenceBackend):
+    def serialise(self, context: Context) -> bytes:
+        was, context.deserialised = context.deserialised, False
+        try:
+            return super().serialise(context)
+        finally:
+            context.deserialised = was
+
+
+class _AnythingGoes(ReferenceBackend):
+    def read_binary(self, data: bytes) -> Binary:
+        try:
+            return super().read_binary(data)
+        except ValueError:
+            return Binary(self.build_id, ())
+
+
+class _RestIgnored(ReferenceBackend):
+    def read_binary(self, data: bytes) -> Binary:
+        for end in range(len(data), max(0, len(data) - 2), -1):
+            with contextlib.suppress(ValueError):
+                return decode(data[:end])
+        raise ValueError("not a context binary")
+
+
+class _HalfMade(ReferenceBackend):
+    def context_create_from_binary(self, *arguments: Any) -> None:
+        out = arguments[5]
+        try:
+            super().context_create_from_binary(*arguments)
+        except QnnError:
+            if out:
+                out[0] = self.mint("context")
+            raise
+
+
+class _OtherCode(ReferenceBackend):
+    def read_binary(self, data: bytes) -> Binary:
+        try:
+            return super().read_binary(data)
+        except ValueError:
+            raise QnnError(Error.SYSTEM_CONTEXT_ERROR_MALFORMED_BINARY) from None
+
+
+class _Alterable(ReferenceBackend):
+    def graph_create(self, context: int | None, name: bytes | None, config: int | None, out: Any) -> None:
+        owner: Context | None = self.contexts.get(context or 0)
+        was = owner.deserialised if owner else False
+        if owner:
+            owner.deserialised = False
+        try:
+            super().graph_create(context, name, config, out)
+        finally:
+            if owner:
+                owner.deserialised = was
+
+
+class _ReadLate(ReferenceBackend):
+    """Graphs are looked up in the client's bytes, at each retrieve."""
+
+    def __init__(self, personality: Personality = DEFAULT) -> None:
+        super().__init__(personality)
+        self.client: dict[int, tuple[int, int]] = {}
+
+    def context_create_from_binary(self, *arguments: Any) -> None:
+        super().context_create_from_binary(*arguments)
+        self.client[arguments[5][0]] = (arguments[3] or 0, arguments[4])
+
+    def graph_retrieve(self, context: int | None, name: bytes | None, out: Any) -> None:
+        if context in self.client:
+            try:
+                decode(ctypes.string_at(*self.client[context]))
+            except ValueError:
+                raise QnnError(Error.GRAPH_ERROR_GRAPH_DOES_NOT_EXIST) from None
+        super().graph_retrieve(context, name, out)
+
+
+class _ComposedOnly(ReferenceBackend):
+    def registration_context(self, context: int | None) -> Context:
+        found = super().registration_context(context)
+        if found.deserialised:
+            raise QnnError(Error.COMMON_ERROR_OPERATION_NOT_PERMITTED)
+        return found
+
+
+class _AfterFinalise(ReferenceBackend):
+    def registration_context(self, context: int | None) -> Context:
+        found = super().registration_context(context)
+        if not any(graph.finalised for graph in found.graphs.values()):
+            raise QnnError(Error.COMMON_ERROR_OPERATION_NOT_PERMITTED)
+        return found
+
+
+MUTANTS = [
+    Mutant(name, fault, kills, "memory", backend=backend)
+    for name, fault, kills, backend in (
+        ("binary-drops-type", "binaries record every tensor as RAW", ("OFF-01", "OFF-02"), _TypeDropped),
+        ("binary-one-type", "binaries record one memory type per graph", ("OFF-01",), _TypeOfFirst),
+        ("load-allocates", "loading allocates every IO buffer", ("OFF-02",), _LoadAllocates),
+        ("load-loses-scale", "the output's scale is lost in a binary", ("OFF-03", "OFF-05"), _ScaleLost),
+        (
+            "binary-of-process",
+            "a binary is good for one process only",
+            ("OFF-03",),
+            _OwnOnly,
+        ),
+        (
+            "hinted-binary-shifts",
+            "hinted inputs are off by one once loaded",
+            ("OFF-03", "OFF-05"),
+            _HintShifts,
+        ),
+        ("binary-leaks-data", "IO tensors in a binary carry data", ("OFF-06",), _DataLeaks),
+        ("binary-partial", "a buffer that is too small gets what fits", ("OFF-07",), _Partial),
+        ("binary-overrun", "bytes are written behind the binary", ("OFF-07",), _Overrun),
+        (
+            "binary-unfinished",
+            "graphs that are not finalised are left out",
+            ("OFF-07",),
+            _Unfinished,
+        ),
+        ("binary-of-binary", "a context from a binary gives a binary", ("OFF-07",), _BinaryOfBinary),
+        ("any-binary", "any bytes make a context", ("OFF-08",), _AnythingGoes),
+        ("binary-tail-ignored", "a byte behind a binary is ignored", ("OFF-08",), _RestIgnored),
+        ("refused-binary-context", "a refused binary leaves a context handle", ("OFF-08",), _HalfMade),
+        (
+            "system-code-leaks",
+            "a malformed binary answers a System code",
+            ("OFF-08",),
+            _OtherCode,
+        ),
+        ("binary-alterable", "graphs can be added to a context from a binary", ("OFF-09",), _Alterable),
+        ("binary-read-late", "graphs are looked up in the client's bytes", ("OFF-10", "EXT-19"), _ReadLate),
+        (
+            "register-composed-only",
+            "contexts from binaries take no registrations",
+            ("REG-17",),
+            _ComposedOnly,
+        ),
+        (
+            "register-after-finalise",
+            "memory registers only once a graph is finalised",
+            ("REG-17",),
+            _AfterFinalise,
+        ),
+    )
+]

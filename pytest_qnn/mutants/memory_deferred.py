@@ -1,0 +1,163 @@
+"""Reference backends with one fault each in deferred initialisation and its properties (EXT, CAP-06)."""
+
+from __future__ import annotations
+
+import ctypes
+from typing import Any
+
+from pytest_qnn.abi import qnn
+from pytest_qnn.abi.qnn_codes import ContextOption, Error, HtpContextOption, Property, TensorType
+from pytest_qnn.mutants.mutant import Mutant
+from pytest_qnn.reference.backend import ReferenceBackend
+from pytest_qnn.reference.backend_binary import Binary
+from pytest_qnn.reference.backend_core import context_config
+from pytest_qnn.reference.backend_external import ALIGNMENT, SPILL, WEIGHTS
+from pytest_qnn.reference.backend_objects import Context, External, QnnError
+
+_KEYS = frozenset({Property.CONTEXT_SUPPORT_DEFERRED_GRAPH_INIT, Property.CONTEXT_SUPPORT_CUSTOM_PROPERTY})
+_ENTRIES = ctypes.POINTER(ctypes.POINTER(qnn.ContextProperty))
+
+
+def _pages(size: int) -> int:
+    return -(-size // ALIGNMENT) * ALIGNMENT
+
+
+class _AtOnce(ReferenceBackend):
+    """The graphs of a deferred context are made when it is."""
+
+    def graph_retrieve(self, context: int | None, name: bytes | None, out: Any) -> None:
+        owner = self.contexts.get(context or 0)
+        if owner is not None and owner.external is not None and owner.external.pending is not None:
+            self.context_finalize(context, None)
+        super().graph_retrieve(context, name, out)
+
+
+class _InCreate(ReferenceBackend):
+    def takes_option(self, entry: qnn.ContextConfig) -> bool:
+        return entry.option == ContextOption.DEFER_GRAPH_INIT or super().takes_option(entry)
+
+
+class _OddAlignment(ReferenceBackend):
+    def context_property(self, context: Context, option: int) -> int:
+        value = super().context_property(context, option)
+        return 3 * value if option == HtpContextOption.BUFFER_START_ALIGNMENT else value
+
+
+class _OneByOne(ReferenceBackend):
+    """Of several properties in one call, the first alone is answered."""
+
+    def context_get_property(self, context: int | None, properties: int | None) -> None:
+        entries = ctypes.cast(properties or 0, _ENTRIES)
+        kept = []
+        if properties and entries[0]:
+            at = 1
+            while entries[at]:
+                place = qnn.HtpContextProperty.from_address(entries[at][0].customProperty)
+                kept.append((place, place.value))
+                at += 1
+        super().context_get_property(context, properties)
+        for place, value in kept:
+            place.value = value
+
+
+class _Scribbles(ReferenceBackend):
+    def context_property(self, context: Context, option: int) -> int:
+        return super().context_property(context, option) if option in list(HtpContextOption) else 0
+
+
+class _UnknownIsGeneral(ReferenceBackend):
+    def context_property(self, context: Context, option: int) -> int:
+        if option not in list(HtpContextOption):
+            raise QnnError(Error.COMMON_ERROR_GENERAL)
+        return super().context_property(context, option)
+
+
+class _Unstable(ReferenceBackend):
+    """What is registered is no longer needed."""
+
+    def context_property(self, context: Context, option: int) -> int:
+        value = super().context_property(context, option)
+        assert context.external is not None
+        taken = context.external.given.get(int(WEIGHTS)) if option == 3 else None
+        return 0 if taken is not None else value
+
+
+class _SpillSum(ReferenceBackend):
+    def needed_spill(self, binary: Binary) -> int:
+        tensors = [tensor for graph in binary.graphs for tensor in graph.tensors]
+        return _pages(sum(tensor.size for tensor in tensors if tensor.type == TensorType.NATIVE))
+
+
+class _FirstWeights(ReferenceBackend):
+    def needed_weights(self, binary: Binary) -> int:
+        return super().needed_weights(Binary(binary.build, binary.graphs[:1]))
+
+
+class _FinaliseAgain(ReferenceBackend):
+    def context_finalize(self, context: int | None, profile: int | None) -> None:
+        owner: Context = self.require("context", context, Error.CONTEXT_ERROR_INVALID_HANDLE)
+        if owner.external is not None and owner.external.pending is not None:
+            super().context_finalize(context, profile)
+
+
+class _FinaliseAny(ReferenceBackend):
+    """A context that was not deferred is initialised again: its graphs are gone."""
+
+    def context_finalize(self, context: int | None, profile: int | None) -> None:
+        try:
+            super().context_finalize(context, profile)
+        except QnnError:
+            owner = self.contexts.get(context or 0)
+            if owner is not None:
+                self.release_graphs(owner)
+            raise
+
+
+class _Together(ReferenceBackend):
+    def check_beside_deferred(self, config: int | None) -> None:
+        del config
+
+
+class _HalfWay(ReferenceBackend):
+    """Deferred initialisation begins and cannot be finished, as on libQnnHtp for x86-64."""
+
+    def context_finalize(self, context: int | None, profile: int | None) -> None:
+        del profile
+        self.require("context", context, Error.CONTEXT_ERROR_INVALID_HANDLE)
+        raise QnnError(Error.CONTEXT_ERROR_UNSUPPORTED_FEATURE)
+
+
+class _NoIsYes(ReferenceBackend):
+    def load(self, context: Context, binary: Binary, config: int | None) -> None:
+        if any(entry.option == ContextOption.DEFER_GRAPH_INIT for entry in context_config(config)):
+            needed = {int(WEIGHTS): self.needed_weights(binary), int(SPILL): self.needed_spill(binary)}
+            context.external = External(needed, binary)
+        else:
+            super().load(context, binary, config)
+
+
+class _KeysDenied(ReferenceBackend):
+    def capability(self, key: int) -> int:
+        return int(Error.PROPERTY_NOT_SUPPORTED) if key in _KEYS else super().capability(key)
+
+
+MUTANTS = [
+    Mutant(name, fault, kills, "memory", backend=backend)
+    for name, fault, kills, backend in (
+        ("deferred-at-once", "graphs of a deferred context can be retrieved early", ("EXT-01",), _AtOnce),
+        ("defer-in-create", "a composed context may be deferred", ("EXT-02",), _InCreate),
+        ("alignment-odd", "the alignment is no power of two", ("EXT-03",), _OddAlignment),
+        ("properties-one-by-one", "only the first property of a call is answered", ("EXT-03",), _OneByOne),
+        ("property-unknown-zero", "an unknown property is 0", ("EXT-04",), _Scribbles),
+        ("property-unknown-code", "an unknown property answers 1100", ("EXT-04",), _UnknownIsGeneral),
+        ("property-unstable", "a property changes with what is registered", ("EXT-05",), _Unstable),
+        ("spill-summed", "spill-fill memory is summed over the graphs", ("EXT-06",), _SpillSum),
+        ("weights-of-first", "weights are counted for the first graph only", ("EXT-06",), _FirstWeights),
+        ("finalise-again", "a second contextFinalize succeeds", ("EXT-25",), _FinaliseAgain),
+        ("finalise-clears", "a refused contextFinalize takes the graphs away", ("EXT-25",), _FinaliseAny),
+        ("defer-beside-all", "deferring goes with options that exclude it", ("EXT-28",), _Together),
+        ("half-deferred", "contextFinalize is not supported", ("EXT-29", "CAP-06"), _HalfWay),
+        ("defer-no-is-yes", "the option given as no defers all the same", ("EXT-31",), _NoIsYes),
+        ("deferred-keys-denied", "keys 215 and 217 say no", ("CAP-06",), _KeysDenied),
+    )
+]

@@ -1,0 +1,318 @@
+"""IF: what a backend says of itself, what its codes and handles are, and calls on what is no object."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from pytest_qnn.abi.qnn_codes import Error
+from pytest_qnn.cases import memory_probe_strategies as strategies
+from pytest_qnn.cases.memory import (
+    BOGUS,
+    NULL,
+    AnyStep,
+    ContextCreate,
+    ContextFree,
+    MemoryCase,
+    Prepare,
+    Register,
+)
+from pytest_qnn.cases.memory_probes import FREED, Interface, Message, Misuse, Version
+from pytest_qnn.oracle.memory_codes import SENTINEL, low, named, one_of
+from pytest_qnn.rules.memory_support import call_name, require_session
+from pytest_qnn.rules.rule import rule
+from pytest_qnn.trace import MemoryTrace, StepSeen
+from pytest_qnn.verdict import Examined, Level, Unsupported, Violation
+
+_UNSUPPORTED = int(Error.COMMON_ERROR_NOT_SUPPORTED)
+_LOW = 0xFFFF
+_COMMON = 1
+"""Thousands of a code that any component may give."""
+_BACKEND, _CONTEXT, _GRAPH = (
+    int(Error.BACKEND_ERROR_INVALID_HANDLE),
+    int(Error.CONTEXT_ERROR_INVALID_HANDLE),
+    int(Error.GRAPH_ERROR_INVALID_HANDLE),
+)
+_DEVICE, _LOG = int(Error.DEVICE_ERROR_INVALID_HANDLE), int(Error.LOG_ERROR_INVALID_HANDLE)
+INVALID: dict[str, frozenset[int]] = {
+    "backendValidateOpConfig": frozenset({_BACKEND}),
+    "backendFree": frozenset({_BACKEND}),
+    "contextCreate": frozenset({_CONTEXT, _BACKEND}),
+    "contextFree": frozenset({_CONTEXT}),
+    "contextGetBinarySize": frozenset({_CONTEXT}),
+    "contextGetBinary": frozenset({_CONTEXT}),
+    "graphCreate": frozenset({_GRAPH, _CONTEXT}),
+    "graphRetrieve": frozenset({_GRAPH, _CONTEXT}),
+    "graphAddNode": frozenset({_GRAPH}),
+    "graphFinalize": frozenset({_GRAPH}),
+    "graphExecute": frozenset({_GRAPH}),
+    "tensorCreateGraphTensor": frozenset({int(Error.TENSOR_ERROR_INVALID_HANDLE), _GRAPH}),
+    "memDeRegister": frozenset({int(Error.MEM_ERROR_INVALID_HANDLE)}),
+    "deviceFree": frozenset({_DEVICE}),
+    "logSetLogLevel": frozenset({_LOG}),
+    "logFree": frozenset({_LOG}),
+    "profileFree": frozenset({int(Error.PROFILE_ERROR_INVALID_HANDLE)}),
+}
+"""The invalid-handle code of the call's component, and of its handle's where that is another.
+
+Headers give each component its own code and do not say whose is meant where a call of one component takes a
+handle of another; both are found in libraries.
+"""
+
+
+def _pairs(case: MemoryCase, trace: MemoryTrace) -> Iterator[tuple[str, AnyStep, StepSeen]]:
+    """(place, step, what was seen) of each step that was carried out."""
+    for index, (step, seen) in enumerate(zip(case.steps, trace.steps, strict=False)):
+        if not seen.skipped:
+            yield f"step {index}, {call_name(step)}", step, seen
+
+
+def _demand(seen: StepSeen, codes: frozenset[int], where: str, because: str) -> None:
+    if seen.code is not None and low(seen.code) not in codes:
+        raise Violation(f"{one_of(codes)}: {because}", named(seen.code), where)
+
+
+@rule(
+    "IF-03",
+    Level.MUST,
+    "The interface that is listed stays where it is and as it is, for the life of the library.",
+    source="QnnInterface.h: QnnInterface_getProviders",
+    subject="memory",
+    cases=strategies.interfaces,
+    weight=0.5,
+)
+def if_03(case: MemoryCase, trace: MemoryTrace) -> Examined:
+    """The same address and the same bytes at every look."""
+    first: StepSeen | None = None
+    count = 0
+    for where, step, seen in _pairs(case, trace):
+        if not isinstance(step, Interface) or not seen.data:
+            continue
+        first = first or seen
+        if seen.values != first.values:
+            raise Violation("the interface at the address given before", "another address", where)
+        for before, now, of in zip(first.data, seen.data, ("struct", "provider name"), strict=True):
+            if before != now:
+                at = next((i for i, (a, b) in enumerate(zip(before, now, strict=False)) if a != b), 0)
+                raise Violation(f"a {of} that stays as it is", f"byte {at} differs", where)
+        count += 1
+    return Examined(count, "looks at the interface")
+
+
+_CORE = ("core_major", "core_minor", "core_patch")
+_MAJOR = 2
+
+
+@rule(
+    "IF-04",
+    Level.MUST,
+    "The interface has the version of the backend, and its table the functions in the header's order.",
+    source="QnnCommon.h: Qnn_ApiVersion_t; QnnInterface.h: QnnInterface_t",
+    subject="memory",
+    cases=strategies.table,
+    weight=0.5,
+)
+def if_04(case: MemoryCase, trace: MemoryTrace) -> Examined:
+    """The version from both sources; and that calls on NULL are answered by the component they belong to.
+
+    A function in another's place answers with the codes of its own component.
+    """
+    said: tuple[int, ...] | None = None
+    count = 0
+    for where, step, seen in _pairs(case, trace):
+        if isinstance(step, Version | Interface) and seen.counts:
+            version = tuple(seen.counts.get(part, 0) for part in _CORE)
+            if version[0] != _MAJOR:
+                raise Unsupported(f"the interface is of API {version[0]}, this suite's is of API {_MAJOR}")
+            said = said or version
+            if version != said:
+                raise Violation(f"core API {_dotted(said)}, as said before", _dotted(version), where)
+            count += 1
+        elif isinstance(step, Misuse) and seen.code:
+            _demand_component(step.call, INVALID[step.call], seen.code, where)
+            count += 1
+        elif isinstance(step, Message) and step.null and seen.code:
+            own = frozenset({int(Error.ERROR_INVALID_ARGUMENT)})
+            _demand_component("errorGetMessage", own, seen.code, where)
+            count += 1
+    return Examined(count, "versions, and functions called")
+
+
+def _dotted(version: tuple[int, ...]) -> str:
+    return ".".join(map(str, version))
+
+
+def _demand_component(call: str, own: frozenset[int], code: int, where: str) -> None:
+    components = {each // 1000 for each in own} | {_COMMON}
+    if low(code) // 1000 not in components:
+        wanted = " or ".join(f"{each}xxx" for each in sorted(components))
+        raise Violation(f"a code of the component of {call}: {wanted}", named(code), where)
+
+
+@rule(
+    "IF-06",
+    Level.MUST,
+    "Success is exactly 0; of any other answer the low 16 bits are an error code.",
+    source="QnnCommon.h: Qnn_ErrorHandle_t, QNN_GET_ERROR_CODE, QNN_SUCCESS",
+    subject="memory",
+    cases=strategies.anything,
+)
+def if_06(case: MemoryCase, trace: MemoryTrace) -> Examined:
+    """No answer of any call has low bits of 0 and others set."""
+    count = 0
+    answers = [("session", call, code) for call, code in trace.session]
+    answers += [("end of the case", call, code) for call, code in trace.closing]
+    for where, step, seen in _pairs(case, trace):
+        answers += [(where, call, code) for call, code in seen.calls]
+        if seen.code is not None:
+            answers.append((where, call_name(step), seen.code))
+    for where, call, code in answers:
+        if code and not code & _LOW:
+            raise Violation("0, or an error code in the low 16 bits", f"{call} answers 0x{code:x}", where)
+        count += 1
+    return Examined(count, "answers")
+
+
+@rule(
+    "IF-07",
+    Level.MUST,
+    "The API version and the build id are told before any backend is created; NULL is refused.",
+    source="QnnBackend.h: QnnBackend_getApiVersion, QnnBackend_getBuildId",
+    subject="memory",
+    cases=strategies.versions,
+    weight=0.5,
+)
+def if_07(case: MemoryCase, trace: MemoryTrace) -> Examined:
+    """Success and something told; 4004 for a NULL out pointer."""
+    count = 0
+    for where, step, seen in _pairs(case, trace):
+        if not isinstance(step, Version):
+            continue
+        if seen.code is not None and low(seen.code) == _UNSUPPORTED:
+            raise Unsupported(f"{_TOLD[step.call]} answers 1000")
+        if step.null:
+            codes = frozenset({int(Error.BACKEND_ERROR_INVALID_ARGUMENT)})
+            _demand(seen, codes, where, "the out pointer is NULL")
+        else:
+            _demand(seen, frozenset({0}), where, "no backend is needed")
+            if step.call == "build" and not seen.data:
+                raise Violation("a build id", "NULL or an empty text", where)
+        count += 1
+    return Examined(count, "questions for the version or the build id")
+
+
+_TOLD = {"api": "backendGetApiVersion", "build": "backendGetBuildId"}
+
+
+@rule(
+    "IF-08",
+    Level.SHOULD,
+    "QnnError_getMessage knows the codes of QnnMem; for an unknown code it fails and gives NULL.",
+    source="QnnError.h: QnnError_getMessage",
+    subject="memory",
+    cases=strategies.messages,
+    gate=("1001",),
+    weight=0.5,
+)
+def if_08(case: MemoryCase, trace: MemoryTrace) -> Examined:
+    """A text for 8000 to 8005; 10001 and NULL for codes that are none; 10000 for a NULL out pointer."""
+    count = 0
+    for where, step, seen in _pairs(case, trace):
+        if not isinstance(step, Message):
+            continue
+        if seen.code is not None and low(seen.code) == _UNSUPPORTED:
+            raise Unsupported("errorGetMessage answers 1000")
+        if step.null:
+            _demand(seen, frozenset({int(Error.ERROR_INVALID_ARGUMENT)}), where, "the out pointer is NULL")
+        elif step.error in strategies.CODES:
+            _demand(seen, frozenset({0}), where, f"{step.error} is a code of QnnMem")
+            if not seen.data:
+                raise Violation(f"a text for {step.error}", "none", where)
+        elif step.error in strategies.UNKNOWN_CODES:
+            unknown = frozenset({int(Error.ERROR_INVALID_ERROR_HANDLE)})
+            _demand(seen, unknown, where, f"{step.error} is no error code")
+            if seen.values != (0,):
+                raise Violation("a pointer that is NULL afterwards", "it is not", where)
+        count += 1
+    return Examined(count, "questions for a message")
+
+
+@rule(
+    "IF-09",
+    Level.MUST,
+    "A handle that comes with success is not 0.",
+    source="QnnCommon.h: opaque handles; QnnContext_create, QnnGraph_create, QnnMem_register",
+    subject="memory",
+    cases=strategies.anything,
+)
+def if_09(case: MemoryCase, trace: MemoryTrace) -> Examined:
+    """Contexts, graphs and memory handles; equal values of different kinds are in order."""
+    count = 0
+    for where, step, seen in _pairs(case, trace):
+        if isinstance(step, ContextCreate | Prepare):
+            made = seen.values[:1] if seen.code == 0 else ()
+        elif isinstance(step, Register) and not (step.null_handles or step.null_descriptors):
+            made = seen.values[: len(step.descriptors)] if seen.code == 0 else ()
+        else:
+            continue
+        for value in made:
+            if value in (0, SENTINEL):
+                raise Violation("a handle that is not 0", "0" if not value else "none was written", where)
+            count += 1
+    if not count:
+        require_session(trace)
+    return Examined(count, "handles")
+
+
+class _Gone:
+    """Contexts and graphs by name: which are gone, and whose value was not given out again."""
+
+    def __init__(self) -> None:
+        self.contexts: dict[str, int] = {}
+        self.graphs: dict[str, tuple[str, int]] = {}
+        self.live: set[str] = set()
+
+    def follow(self, step: AnyStep, seen: StepSeen) -> None:
+        if isinstance(step, ContextCreate) and seen.code == 0:
+            self.contexts[step.context] = seen.values[0]
+            self.live.add(step.context)
+        elif isinstance(step, ContextFree) and seen.code == 0:
+            self.live.discard(step.context)
+        elif isinstance(step, Prepare) and seen.values:
+            self.graphs[step.graph] = (step.context, seen.values[0])
+
+    def stands_for_nothing(self, name: str) -> bool:
+        if name in (NULL, BOGUS, FREED):
+            return True
+        if name in self.graphs:
+            context, value = self.graphs[name]
+            again = {mine for of, mine in self.graphs.values() if of in self.live}
+            return context not in self.live and value not in again
+        again = {self.contexts[each] for each in self.live}
+        return name in self.contexts and self.contexts[name] not in again
+
+
+@rule(
+    "IF-10",
+    Level.MUST,
+    "A call on a handle that is NULL, unknown or freed fails with the code for that, without a crash.",
+    source="headers of every component: ..._ERROR_INVALID_HANDLE",
+    subject="memory",
+    cases=strategies.misuses,
+)
+def if_10(case: MemoryCase, trace: MemoryTrace) -> Examined:
+    """4011, 5002, 6001, 7001, 8001, 11004, 12000, 14000; what answers 1000 is not offered at all."""
+    count = 0
+    unsupported = ""
+    gone = _Gone()
+    for where, step, seen in _pairs(case, trace):
+        gone.follow(step, seen)
+        if not isinstance(step, Misuse) or seen.code is None or not gone.stands_for_nothing(step.handle):
+            continue
+        if low(seen.code) == _UNSUPPORTED:
+            unsupported = f"{step.call} answers 1000"
+            continue
+        _demand(seen, INVALID[step.call], where, f"{step.call} on a handle that is {step.handle}")
+        count += 1
+    if unsupported and not count:
+        raise Unsupported(unsupported)
+    return Examined(count, "calls on handles that stand for nothing")

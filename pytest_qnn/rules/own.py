@@ -1,0 +1,171 @@
+"""OWN: how long delegates live, and what their end leaves behind."""
+
+from __future__ import annotations
+
+from pytest_qnn.cases import lifetime_strategies as cases
+from pytest_qnn.cases.script import Close, Lend, MakeDelegate, Read, ScriptCase
+from pytest_qnn.rules import delegate_support as support
+from pytest_qnn.rules import leak_support as leaks
+from pytest_qnn.rules import script_support as scripts
+from pytest_qnn.rules.delegate_numbers import outputs_are_right
+from pytest_qnn.rules.rule import rule
+from pytest_qnn.trace import ScriptTrace
+from pytest_qnn.verdict import Examined, Level, Unsupported, Violation
+
+_PLUGIN = "tflite/delegates/external/external_delegate_interface.h"
+_OWNER = "tflite/core/interpreter.h, ModifyGraphWithDelegate (the delegate outlives the interpreter)"
+
+
+@rule(
+    "OWN-01",
+    Level.MUST,
+    "An interpreter keeps the delegates that its constructor was given, and lets them go with itself.",
+    source=f"{_OWNER}; interpreter.py, Interpreter(experimental_delegates)",
+    subject="delegate",
+    cases=cases.lent,
+    self_check=True,
+    weight=0.5,
+)
+def interpreters_keep_delegates(case: ScriptCase, trace: ScriptTrace) -> Examined:
+    """Looks at the Python object of a probe that nobody else holds."""
+    scripts.need_trace(trace)
+    lent = [seen for _, step, seen in scripts.numbered(case, trace) if isinstance(step, Lend) and seen.ok]
+    for seen in lent:
+        if not seen.numbers["kept"]:
+            raise Violation("the delegate alive while the interpreter is", "it was freed")
+        if not seen.numbers["released"]:
+            raise Violation("the delegate freed with the interpreter", "it was not")
+    return Examined(len(lent), "delegates lent")
+
+
+@rule(
+    "OWN-02",
+    Level.MUST,
+    "Destroying the delegate after its interpreters gives back memory, threads, descriptors, mappings.",
+    source=f"{_PLUGIN}, tflite_plugin_destroy_delegate",
+    subject="delegate",
+    cases=cases.cycles("i0", "i1"),
+    weight=0.05,
+)
+def destroy_gives_everything_back(case: ScriptCase, trace: ScriptTrace) -> Examined:
+    """Looks at mallinfo2 and /proc after delegates that served two interpreters each."""
+    scripts.need_trace(trace)
+    if not leaks.target_worked(trace):
+        return Examined(0, "delegates destroyed")
+    judged = leaks.nothing_left(
+        case, trace, tuple(leaks.LEAST), cases.CYCLES, "a delegate of two interpreters"
+    )
+    return Examined(cases.CYCLES * cases.SPELLS * judged, "delegates destroyed")
+
+
+@rule(
+    "OWN-03",
+    Level.MUST,
+    "Making a delegate and destroying it without applying it does no harm and leaves nothing behind.",
+    source=f"{_PLUGIN}, tflite_plugin_create_delegate and tflite_plugin_destroy_delegate",
+    subject="delegate",
+    cases=cases.unapplied,
+    weight=0.05,
+)
+def unused_delegates_leave_nothing(case: ScriptCase, trace: ScriptTrace) -> Examined:
+    """Looks at mallinfo2 and /proc after delegates that were never applied."""
+    scripts.need_trace(trace)
+    made = [
+        seen
+        for _, step, seen in scripts.numbered(case, trace)
+        if isinstance(step, MakeDelegate) and step.who == "target"
+    ]
+    failed = next((seen.message for seen in made if not seen.ok), "")
+    if failed or not made:
+        raise Unsupported(f"the delegate cannot be made: {failed}", settled=False)
+    judged = leaks.nothing_left(case, trace, tuple(leaks.LEAST), cases.CYCLES, "an unused delegate")
+    return Examined(cases.CYCLES * cases.SPELLS * judged, "delegates never applied")
+
+
+@rule(
+    "OWN-04",
+    Level.SHOULD,
+    "Interpreters of one delegate end in any order, and the others go on; or the second one is refused.",
+    source=f"{_OWNER}; TfLiteRegistration.free: what init returned is the kernel's own",
+    subject="delegate",
+    cases=cases.interleaved,
+)
+def ends_do_not_disturb_others(case: ScriptCase, trace: ScriptTrace) -> Examined:
+    """Looks at what the other interpreters compute after the end of one."""
+    scripts.need_trace(trace)
+    ended = [number for number, step, _ in scripts.numbered(case, trace) if isinstance(step, Close)]
+    for name in scripts.names(case):
+        _need_application(case, trace, name, "one delegate is not applied to several interpreters")
+    looked_at = 0
+    for name in scripts.names(case):
+        looked_at += _judge_reads(case, trace, name, min(ended, default=len(trace.steps)))
+    return Examined(looked_at, "outputs read after the end of another interpreter")
+
+
+@rule(
+    "OWN-05",
+    Level.SHOULD,
+    "After a delegate was destroyed, a new one works as the first did, and claims the same.",
+    source=f"{_PLUGIN} (both functions may be called any number of times)",
+    subject="delegate",
+    cases=cases.made_again,
+)
+def can_be_made_again(case: ScriptCase, trace: ScriptTrace) -> Examined:
+    """Looks at what the second and third delegate claim and compute."""
+    scripts.need_trace(trace)
+    _need_application(case, trace, "i0", "the first delegate does not work")
+    first = scripts.interpreter(trace, "i0")
+    if first is None or not first.kernels:
+        return Examined(0, "delegates made again")
+    looked_at = 0
+    for name in scripts.names(case)[1:]:
+        seen, found = scripts.view(case, trace, name), scripts.interpreter(trace, name)
+        made = [
+            one
+            for _, one, step in scripts.numbered(case, trace)
+            if isinstance(one, MakeDelegate) and not step.ok
+        ]
+        if made or seen is None or found is None:
+            if made:
+                raise Violation("a new delegate to be made", "it was not", f"delegate {made[0].delegate}")
+            continue
+        failed = support.blame(seen[1]) or support.failure(seen[1])
+        if failed:
+            raise Violation("a new delegate to work as the first did", failed, f"interpreter {name}")
+        claims = [[kernel.nodes for kernel in one.kernels] for one in (first, found)]
+        if claims[0] != claims[1]:
+            raise Violation(f"kernels of the nodes {claims[0]}, as the first", str(claims[1]), name)
+        looked_at += _judge_reads(case, trace, name, 0)
+    return Examined(looked_at, "delegates made again")
+
+
+def _need_application(case: ScriptCase, trace: ScriptTrace, name: str, reason: str) -> None:
+    """Raises Unsupported where the delegate was refused."""
+    seen = scripts.view(case, trace, name)
+    failed = support.failure(seen[1]) if seen else "the interpreter was not opened"
+    if seen is None or not all(one.ok for one in seen[1].applied) or not seen[1].applied:
+        raise Unsupported(f"{reason}: {failed or 'it was not tried'}", settled=False)
+
+
+def _judge_reads(case: ScriptCase, trace: ScriptTrace, name: str, since: int) -> int:
+    """Judge what was read of an interpreter after a step; how many times.
+
+    Raises:
+        Violation: something failed, or an output is gravely wrong.
+    """
+    whole = scripts.view(case, trace, name)
+    found = scripts.interpreter(trace, name)
+    if whole is None or found is None or not support.target_kernels(whole[1]):
+        return 0
+    failed = support.blame(whole[1]) or support.failure(whole[1])
+    judged = 0
+    for number, step, seen in scripts.numbered(case, trace):
+        if not isinstance(step, Read) or step.interpreter != name or number < since:
+            continue
+        if failed:
+            raise Violation("every invoke to succeed", failed, f"interpreter {name}, step {number}")
+        here = scripts.view(case, trace, name, number + 1)
+        if here is not None and seen.ok and seen.cpu:
+            outputs_are_right(*here, f"the CPU's values in interpreter {name}, step {number}")
+            judged += 1
+    return judged

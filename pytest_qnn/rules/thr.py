@@ -1,0 +1,173 @@
+"""THR: delegates and interpreters on several threads. The runtimes' Python lets go of its lock in invoke."""
+
+from __future__ import annotations
+
+from pytest_qnn.cases import thread_strategies as cases
+from pytest_qnn.cases.arrays import Array
+from pytest_qnn.cases.script import Measure, Open, Read, ScriptCase, SetInputs, flat
+from pytest_qnn.rules import script_support as scripts
+from pytest_qnn.rules.delegate_numbers import gravely_wrong
+from pytest_qnn.rules.rule import rule
+from pytest_qnn.trace import ScriptTrace
+from pytest_qnn.verdict import Examined, Level, Unsupported, Violation
+
+_WRAPPER = "tflite/python/interpreter_wrapper (invoke lets go of Python's lock, the rest keeps it)"
+_THREADS = "tflite/core/c/common.h, TfLiteContext.recommended_num_threads"
+_WHAT = "outputs read on threads"
+
+
+@rule(
+    "THR-01",
+    Level.MUST,
+    "Interpreters with a delegate each may be invoked at the same time.",
+    source=f"{_WRAPPER}; tflite/core/interpreter.h (an interpreter at a time is one thread's)",
+    subject="delegate",
+    cases=cases.apart,
+    weight=0.5,
+)
+def works_side_by_side(case: ScriptCase, trace: ScriptTrace) -> Examined:
+    """Three threads, each with inputs of its own: looks at what each reads."""
+    scripts.need_trace(trace)
+    return Examined(_judge(case, trace), _WHAT)
+
+
+@rule(
+    "THR-02",
+    Level.SHOULD,
+    "One delegate applied to interpreters on several threads is safe, or refused with an error.",
+    source=f"{_WRAPPER}; tflite/core/interpreter.h, ModifyGraphWithDelegate",
+    subject="delegate",
+    cases=cases.together,
+    weight=0.5,
+)
+def is_shared_by_threads(case: ScriptCase, trace: ScriptTrace) -> Examined:
+    """Three threads whose interpreters have one delegate: looks at what each reads."""
+    scripts.need_trace(trace)
+    return Examined(_judge(case, trace, "one delegate is not shared by threads"), _WHAT)
+
+
+@rule(
+    "THR-03",
+    Level.SHOULD,
+    "A delegate may be made, applied and destroyed while another one works on another thread.",
+    source=_WRAPPER,
+    subject="delegate",
+    cases=cases.churning,
+    weight=0.5,
+)
+def comes_and_goes_beside_others(case: ScriptCase, trace: ScriptTrace) -> Examined:
+    """Looks at what both threads read."""
+    scripts.need_trace(trace)
+    return Examined(_judge(case, trace), _WHAT)
+
+
+@rule(
+    "THR-04",
+    Level.SHOULD,
+    "An interpreter may be made on one thread and invoked on another, or there is an error.",
+    source="tflite/core/interpreter.h; tflite/delegates/gpu/delegate.cc (on another thread: an error)",
+    subject="delegate",
+    cases=cases.handed_over,
+    weight=0.5,
+)
+def may_change_threads(case: ScriptCase, trace: ScriptTrace) -> Examined:
+    """Looks at what is read before, on the other thread and after it."""
+    scripts.need_trace(trace)
+    return Examined(_judge(case, trace, "an interpreter is not handed to another thread"), _WHAT)
+
+
+@rule(
+    "THR-05",
+    Level.SHOULD,
+    "A delegate has no more worker threads than it was allowed, and none when it has been destroyed.",
+    source=f"{_THREADS}; external_delegate_interface.h, tflite_plugin_destroy_delegate",
+    subject="delegate",
+    cases=cases.counted,
+    weight=0.3,
+)
+def threads_are_counted(case: ScriptCase, trace: ScriptTrace) -> Examined:
+    """Looks at /proc/self/task, after an interpreter without the delegate: what was there stays out of it.
+
+    Allowed are as many as the interpreter has, or as an option ``num_threads`` says.
+    """
+    scripts.need_trace(trace)
+    found = [seen.numbers for _, step, seen in scripts.numbered(case, trace) if isinstance(step, Measure)]
+    if len(found) != 3 or not scripts.target_invokes(trace, "i1"):
+        return Examined(0, "threads counted")
+    allowed = _allowed(case, trace)
+    before, during, after = (numbers["threads"] for numbers in found)
+    if during - before > allowed:
+        raise Violation(f"at most {allowed} threads more with the delegate", f"{during - before} more")
+    if after > before:
+        raise Violation(
+            "no thread left of a delegate that was destroyed", f"{after - before} more than before it"
+        )
+    return Examined(1, "threads counted")
+
+
+def _allowed(case: ScriptCase, trace: ScriptTrace) -> int:
+    asked = [step.threads for step in flat(case.steps) if isinstance(step, Open)]
+    options = trace.facts.options if trace.facts else ()
+    said = [value for one in options for key, value in one if key == "num_threads" and value.isdecimal()]
+    return max([*asked, *map(int, said)])
+
+
+@rule(
+    "THR-06",
+    Level.MUST,
+    "Prepare of a delegate and of its kernels wait for no thread that needs Python's lock.",
+    source=f"{_WRAPPER}: ModifyGraphWithDelegate and allocate_tensors keep it",
+    subject="delegate",
+    cases=cases.unspied,
+    weight=0.3,
+)
+def preparing_waits_for_nobody(case: ScriptCase, trace: ScriptTrace) -> Examined:  # noqa: ARG001 - as all checks
+    """A delegate that waits so never answers: a hang.
+
+    Looks at applications that nothing of the suite's stood in the way of, beside another thread of Python.
+    """
+    scripts.need_trace(trace)
+    found = scripts.interpreter(trace)
+    if found is None or not found.applied or not found.applied[0].ok:
+        return Examined(0, "kernels prepared")
+    kernels = sum(node.owner == 0 for node in found.applied[0].plan_after)
+    return Examined(kernels, "kernels prepared")
+
+
+def _judge(case: ScriptCase, trace: ScriptTrace, refused: str = "") -> int:
+    """Judge everything that was read; how often that was, with kernels of the target.
+
+    Raises:
+        Unsupported: something failed, and may: ``refused`` says what it means.
+        Violation: something failed that must not, or an output is gravely wrong.
+    """
+    opened = {step.interpreter: step.graph for step in flat(case.steps) if isinstance(step, Open)}
+    inputs: dict[str, tuple[Array, ...]] = {}
+    judged = 0
+    for number, step, seen in scripts.numbered(case, trace):
+        if not seen.ok and not seen.skipped:
+            _failed(type(step).__name__, seen.message, number, refused)
+        if isinstance(step, SetInputs):
+            inputs[step.interpreter] = seen.outputs
+        if not isinstance(step, Read) or not seen.ok or not seen.cpu or step.interpreter not in inputs:
+            continue
+        graph, given = case.graphs[opened[step.interpreter]], inputs[step.interpreter]
+        for read in (seen, seen.first or seen):
+            wrong = gravely_wrong(graph, [array.numpy() for array in given], read.outputs, read.cpu)
+            if wrong:
+                raise Violation("the CPU's values", wrong, f"interpreter {step.interpreter}, step {number}")
+        judged += any(_works(trace, step.interpreter))
+    return judged
+
+
+def _works(trace: ScriptTrace, name: str) -> list[bool]:
+    """For each kernel of an interpreter, whether it is the target's."""
+    found = scripts.interpreter(trace, name)
+    return [found.applied[kernel.application].is_target for kernel in found.kernels] if found else []
+
+
+def _failed(what: str, message: str, number: int, refused: str) -> None:
+    text = " ".join(message.split()) or "(no text)"
+    if refused:
+        raise Unsupported(f"{refused}: {what} failed: {text}", settled=False)
+    raise Violation("every step to succeed", f"{what} failed: {text}", f"step {number}")

@@ -1,0 +1,253 @@
+from __future__ import annotations
+
+import functools
+from collections.abc import Iterator
+from pathlib import Path
+
+import msgspec
+import native
+import native_plugins
+import pytest
+
+from pytest_qnn.cases.bounds import BadCase
+from pytest_qnn.cases.custom_strategies import ordered
+from pytest_qnn.cases.graph import Graph, Node, Tensor
+from pytest_qnn.cases.reduce import smaller
+from pytest_qnn.cases.script import (
+    Allocate,
+    AnyScriptStep,
+    Apply,
+    Close,
+    DestroyDelegate,
+    Invoke,
+    MakeDelegate,
+    Open,
+    Poison,
+    Read,
+    ScriptCase,
+    SetInputs,
+)
+from pytest_qnn.cases.script_custom import (
+    AllocCustom,
+    AssignCustom,
+    FreeCustom,
+    InspectCustom,
+    ReadCustom,
+    ReadLog,
+)
+from pytest_qnn.cases.valid_script import check_script
+from pytest_qnn.engine import judge
+from pytest_qnn.facts import DelegateFacts, NothingToJudge
+from pytest_qnn.profile import Profile
+from pytest_qnn.rules import catalogue
+from pytest_qnn.run.targets import DelegateTarget, open_delegate_target
+from pytest_qnn.trace import ScriptSeen
+from pytest_qnn.verdict import Outcome
+
+RUNTIMES = ("tflite_runtime", "ai_edge_litert")
+T = Tensor((2, 3))
+GRAPH = Graph((T, T, T), (Node("ADD", (0, 0), (1,)), Node("RELU", (1,), (2,))), (0,), (2,))
+PLACED = (
+    MakeDelegate("d"),
+    Open("i"),
+    AllocCustom("a", 24, seed=1),
+    AllocCustom("b", 28, seed=2),
+    AssignCustom("i", 0, "a"),
+    AssignCustom("i", 2, "b"),
+    Allocate("i"),
+    Apply("i", "d"),
+    Allocate("i"),
+)
+USE = (SetInputs("i", 3), Invoke("i"), Read("i"), ReadCustom("i", 2))
+FEW = Profile("few", usual=8, dear=4)
+RULES = [rule for rule in catalogue().values() if rule.area == "TFL"]
+
+_OPEN: list[DelegateTarget] = []
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _closed() -> Iterator[None]:
+    yield
+    while _OPEN:
+        _OPEN.pop().close()
+
+
+@functools.cache
+def target(spec: str = "qnn-reference", runtime: str = RUNTIMES[0], backend: str = "") -> DelegateTarget:
+    options = {"backend": backend} if backend else {}
+    _OPEN.append(open_delegate_target([(spec, options)], runtime, "auto", 30.0))
+    return _OPEN[-1]
+
+
+def run(*steps: AnyScriptStep, runtime: str = RUNTIMES[0], spec: str = "qnn-reference") -> list[ScriptSeen]:
+    trace = target(spec, runtime).run(ScriptCase((GRAPH,), steps))
+    assert trace.death is None
+    return list(trace.steps)
+
+
+@pytest.mark.parametrize("runtime", RUNTIMES)
+def test_the_workflow_of_the_tutorial_runs_in_shared_memory(runtime: str) -> None:
+    ending = (Close("i"), FreeCustom("a"), FreeCustom("b"))
+    seen = run(*PLACED, *USE, ReadLog("d"), *ending, DestroyDelegate("d"), runtime=runtime)
+    assert all(step.ok for step in seen)
+    for allocated in seen[2:4]:
+        numbers = allocated.numbers
+        assert [numbers[key] for key in ("offset", "usable", "shared", "overlaps")] == [0, 1, 1, 0]
+    assert seen[5].numbers == {"status": 0, "size": 24, "bytes": 28}
+    read, custom, log = seen[11:14]
+    assert read.outputs == read.cpu == custom.outputs == custom.cpu
+    assert custom.numbers == {"same": 1}
+    assert log.lines == (
+        "TfLiteQnnDelegate delegate: 2 nodes delegated out of 2 nodes with 1 partitions.",
+        "Tensor 0 is successfully registered to shared memory.",
+        "Tensor 2 is successfully registered to shared memory.",
+    )
+
+
+def test_memory_that_was_freed_is_not_used_by_the_client() -> None:
+    after = (SetInputs("i"), Poison("i"), Allocate("i"), Invoke("i"), Read("i"), ReadCustom("i", 2))
+    seen = run(*PLACED, *USE, FreeCustom("b"), *after, Close("i"))
+    assert seen[13].ok  # the tutorial frees memory while the interpreter is there
+    assert [bool(step.skipped) for step in seen[14:20]] == [False, True, True, True, True, True]
+    assert seen[20].ok
+
+
+def test_results_are_not_read_where_a_tensor_was_just_assigned() -> None:
+    other = (AllocCustom("c", 24), AssignCustom("i", 2, "c"), Read("i"), ReadCustom("i", 2))
+    assert [bool(step.skipped) for step in run(*PLACED, *USE, *other)[-2:]] == [True, True]
+
+
+def test_freed_memory_may_be_replaced() -> None:
+    other = (FreeCustom("b"), AllocCustom("b", 24), AssignCustom("i", 2, "b"), Allocate("i"))
+    seen = run(*PLACED, *USE, *other, *USE)
+    assert all(step.ok for step in seen)
+    assert seen[-1].outputs == seen[-1].cpu
+
+
+def test_memory_is_kept_when_a_delegate_goes_and_a_wrong_pointer_is_freed() -> None:
+    wrong = (FreeCustom(what="null"), FreeCustom(what="unknown"))
+    seen = run(
+        MakeDelegate("d"), AllocCustom("a", 5000, 4096), DestroyDelegate("d"), *wrong, InspectCustom("a")
+    )
+    assert seen[-1].numbers == {"usable": 1, "shared": 1, "kept": 1}
+
+
+@pytest.mark.parametrize("size", [0, 1 << 31, 1 << 46, (1 << 64) - 1])
+def test_what_cannot_be_had_is_null(size: int) -> None:
+    alloc, assign = run(Open("i"), AllocCustom("a", size), AssignCustom("i", 0, "a"))[1:]
+    assert (alloc.ok, alloc.numbers, assign.skipped) == (False, {"pointer": 0}, "there is no custom memory a")
+
+
+def test_private_memory_is_told_from_shared() -> None:
+    (seen,) = run(AllocCustom("a", 4096), spec="mutant:custom-plain-malloc")
+    assert (seen.numbers["usable"], seen.numbers["shared"]) == (1, 0)
+
+
+@pytest.mark.parametrize("spec", ["reference", "xnnpack"])
+def test_other_delegates_offer_no_custom_memory(spec: str) -> None:
+    assert target(spec).facts.custom_memory == -1
+    assert run(AllocCustom("a", 64), spec=spec)[0].skipped == f"the delegate {spec} offers no custom memory"
+
+
+@pytest.mark.parametrize("rule", RULES, ids=lambda rule: rule.id)
+def test_on_other_delegates_no_case_is_run(rule: object) -> None:
+    assert len(RULES) == 10
+    verdict = judge(rule, target("reference"), FEW, seed=1)  # type: ignore[arg-type] - a Rule of any types
+    assert (verdict.outcome, verdict.examples) == (Outcome.UNSUPPORTED, 0)
+    assert verdict.reason.startswith("the delegate offers no custom memory")
+
+
+def test_the_delegate_that_offers_memory_is_found_in_a_chain() -> None:
+    chain: list[tuple[str, dict[str, str]]] = [("xnnpack", {}), ("qnn-reference", {})]
+    _OPEN.append(open_delegate_target(chain, RUNTIMES[0], "off", 30.0))
+    assert (_OPEN[-1].facts.custom_memory, _OPEN[-1].facts.registers) == (1, True)
+    assert judge(catalogue()["TFL-09"], _OPEN[-1], FEW, seed=1).outcome is Outcome.PASS
+
+
+@pytest.mark.parametrize(
+    ("step", "reason"),
+    [
+        (AllocCustom("a", -1), "step 0: bytes is -1"),
+        (AllocCustom("a", 8, 48), "step 0: an alignment that is no power of two"),
+        (AllocCustom("a", 8, 1 << 40), "step 0: alignment is"),
+        (FreeCustom("a", position=-1), "step 0: position is -1"),
+        (AssignCustom("i", -1, "a"), "step 0: tensor is -1"),
+        (ReadCustom("i", 1 << 20), "step 0: tensor is"),
+    ],
+)
+def test_numbers_that_no_call_can_take_are_refused(step: AnyScriptStep, reason: str) -> None:
+    with pytest.raises(BadCase, match=reason):
+        check_script(ScriptCase((GRAPH,), (step,)))
+
+
+def test_a_case_without_its_memory_has_no_step_that_uses_it() -> None:
+    stories = [case.steps for case in smaller(ScriptCase((GRAPH,), PLACED))]
+    without = tuple(step for step in PLACED if getattr(step, "buffer", "") != "b")
+    assert without in stories
+
+
+def test_tensors_are_renumbered_with_a_smaller_graph() -> None:
+    stories = [case.steps for case in smaller(ScriptCase((GRAPH,), (*PLACED, *USE)))]
+    left = [steps for steps in stories if AssignCustom("i", 1, "b") in steps]
+    assert left
+    assert all(ReadCustom("i", 1) in steps for steps in left if len(steps) == len(PLACED) + len(USE))
+
+
+def test_a_case_survives_its_file() -> None:
+    case = ScriptCase((GRAPH,), (*PLACED, *USE, ReadLog("d"), FreeCustom(what="null"), InspectCustom("a")))
+    assert msgspec.json.decode(msgspec.json.encode(case), type=ScriptCase) == case
+
+
+def test_there_is_no_case_for_a_delegate_without_custom_memory() -> None:
+    with pytest.raises(NothingToJudge, match="offers no custom memory"):
+        ordered(DelegateFacts())
+
+
+LIBRARY = (
+    native_plugins.SOURCE
+    + r"""
+#define _GNU_SOURCE
+#include <sys/mman.h>
+static struct { void* memory; size_t bytes; } blocks[64];
+void* TfLiteQnnDelegateAllocCustomMem(size_t bytes, size_t alignment) {
+  int i = 0;
+  while (i < 64 && blocks[i].memory) ++i;
+  if (i == 64 || !bytes || bytes > 1 << 30 || alignment > 4096) return NULL;
+  void* memory = mmap(0, bytes, PROT_READ | PROT_WRITE, SHARING | MAP_ANONYMOUS, -1, 0);
+  if (memory == MAP_FAILED) return NULL;
+  blocks[i].memory = memory;
+  blocks[i].bytes = bytes;
+  return memory;
+}
+void TfLiteQnnDelegateFreeCustomMem(void* pointer) {
+  for (int i = 0; i < 64; ++i)
+    if (pointer && blocks[i].memory == pointer) {
+      munmap(pointer, blocks[i].bytes);
+      blocks[i].memory = NULL;
+    }
+}
+"""
+)
+
+
+@pytest.fixture(scope="module")
+def library(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return native.build(tmp_path_factory.mktemp("good"), LIBRARY, SHARING="MAP_SHARED")
+
+
+def test_a_library_is_judged_by_its_two_functions(library: Path) -> None:
+    facts = target(str(library)).facts
+    assert (facts.custom_memory, facts.registers) == (0, None)
+    verdicts = {rule.id: judge(rule, target(str(library)), FEW, seed=1) for rule in RULES}
+    outcomes = {name: verdict.outcome for name, verdict in verdicts.items()}
+    unsupported = dict.fromkeys(("TFL-04", "TFL-09"), Outcome.UNSUPPORTED)
+    assert outcomes == dict.fromkeys(outcomes, Outcome.PASS) | unsupported
+    assert "nobody can hear" in verdicts["TFL-09"].reason
+
+
+def test_a_library_that_gives_private_memory_is_found(tmp_path: Path) -> None:
+    made = native.build(tmp_path, LIBRARY, SHARING="MAP_PRIVATE")
+    verdict = judge(catalogue()["TFL-01"], target(str(made)), FEW, seed=1)
+    assert verdict.outcome is Outcome.FAIL
+    assert verdict.finding is not None
+    assert verdict.finding.seen == "memory in a mapping that is private to the process"

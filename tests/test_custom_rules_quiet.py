@@ -1,0 +1,91 @@
+from __future__ import annotations
+
+import functools
+import importlib.util
+from collections.abc import Iterator
+from contextlib import closing
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from pytest_qnn.cases.script import ScriptCase
+from pytest_qnn.engine import judge, judge_case
+from pytest_qnn.mutants import Mutant, table
+from pytest_qnn.profile import PROFILES, Profile
+from pytest_qnn.rules import catalogue
+from pytest_qnn.run.targets import DelegateTarget, open_delegate_target
+from pytest_qnn.verdict import Examined, Outcome
+
+RUNTIMES = ("tflite_runtime", "ai_edge_litert")
+RULES = sorted(rule.id for rule in catalogue().values() if rule.area == "TFL")
+NO_MEMORY = ("reference:no-memory", "reference:no-custom")
+BACKENDS = ("reference", "reference:high-error-bits", "reference:small-reused-handles", *NO_MEMORY)
+MUTANTS = [mutant for mutant in table().values() if mutant.qnn]
+FEW = Profile("few", usual=5, dear=5)
+
+_OPEN: list[DelegateTarget] = []
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _closed() -> Iterator[None]:
+    """Targets are opened once for the whole file, and closed after it."""
+    yield
+    while _OPEN:
+        _OPEN.pop().close()
+
+
+@functools.cache
+def _target(backend: str, runtime: str) -> DelegateTarget:
+    _OPEN.append(open_delegate_target([("qnn-reference", {"backend": backend})], runtime, "auto", 60.0))
+    return _OPEN[-1]
+
+
+def _htp() -> str:
+    found = importlib.util.find_spec("onnxruntime_qnn")
+    if found is None or not found.submodule_search_locations:
+        pytest.skip("there is no wheel of onnxruntime-qnn for this platform")
+    return str(Path(found.submodule_search_locations[0], "libQnnHtp.so"))
+
+
+def _expected(rule_id: str, *, registers: bool) -> Outcome:
+    """TFL-04 is about backends that register nothing, TFL-09 about the others."""
+    return Outcome.UNSUPPORTED if rule_id == ("TFL-04" if registers else "TFL-09") else Outcome.PASS
+
+
+@pytest.mark.parametrize("runtime", RUNTIMES)
+@pytest.mark.parametrize("backend", BACKENDS)
+@pytest.mark.parametrize("rule_id", RULES)
+def test_no_rule_accuses_the_reference(rule_id: str, backend: str, runtime: str) -> None:
+    target = _target(backend, runtime)
+    assert target.facts.registers is (backend not in NO_MEMORY)
+    verdict = judge(catalogue()[rule_id], target, PROFILES["quick"], seed=1)
+    assert verdict.outcome is _expected(rule_id, registers=target.facts.registers), verdict
+
+
+@pytest.mark.parametrize("prefix", ["proxy:", ""])
+def test_no_rule_accuses_the_reference_on_the_htp_simulator(prefix: str) -> None:
+    target = _target(prefix + _htp(), RUNTIMES[0])
+    # libQnnHtp on a host has no QnnMem; the proxy adds it.
+    assert target.facts.registers is bool(prefix)
+    verdicts = {rule_id: judge(catalogue()[rule_id], target, FEW, seed=1) for rule_id in RULES}
+    expected = {rule_id: _expected(rule_id, registers=bool(prefix)) for rule_id in RULES}
+    assert {rule_id: verdict.outcome for rule_id, verdict in verdicts.items()} == expected
+
+
+@pytest.mark.parametrize("mutant", MUTANTS, ids=lambda mutant: mutant.name)
+def test_the_minimal_case_of_a_mutant_passes_on_the_reference(mutant: Mutant) -> None:
+    assert mutant.qnn is not None
+    rule = catalogue()[mutant.kills[0]]
+    with closing(open_delegate_target([(f"mutant:{mutant.name}", {})], RUNTIMES[0], "off", 10.0)) as target:
+        verdict = judge(rule, target, PROFILES["default"], seed=1)
+    assert verdict.finding is not None
+    case = msgspec.json.decode(verdict.finding.case, type=ScriptCase)
+    found = judge_case(rule, _target(mutant.qnn.backend or "reference", RUNTIMES[0]), case)
+    assert isinstance(found, Examined), verdict.finding
+
+
+@pytest.mark.parametrize("rule_id", ["CTRL-01", "CTRL-02"])
+def test_partitions_without_results_are_left_to_the_cpu(rule_id: str) -> None:
+    verdict = judge(catalogue()[rule_id], _target("reference", RUNTIMES[1]), PROFILES["quick"], seed=1)
+    assert verdict.outcome is Outcome.PASS, verdict

@@ -1,0 +1,139 @@
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import pytest
+
+from pytest_qnn.cases.graph import Graph, Node, Tensor
+from pytest_qnn.cases.lifetime_strategies import CYCLES, FEW, SPELLS
+from pytest_qnn.cases.script import (
+    Allocate,
+    AnyScriptStep,
+    Apply,
+    Close,
+    DestroyDelegate,
+    Invoke,
+    MakeDelegate,
+    Measure,
+    Open,
+    Read,
+    Repeat,
+    ScriptCase,
+    SetInputs,
+    flat,
+)
+from pytest_qnn.cases.valid_script import check_script
+from pytest_qnn.rules import catalogue
+from pytest_qnn.rules.leak_support import nothing_left
+from pytest_qnn.run.targets import open_delegate_target
+from pytest_qnn.trace import ScriptSeen, ScriptTrace
+from pytest_qnn.verdict import Examined, Unsupported, Violation
+
+T = Tensor((2, 3))
+GRAPH = Graph((T, T, T), (Node("ADD", (0, 0), (1,)), Node("MUL", (1, 0), (2,))), (0,), (2,))
+RUNTIMES = ("tflite_runtime", "ai_edge_litert")
+
+
+def _spells(name: str) -> tuple[AnyScriptStep, ...]:
+    cycle = (MakeDelegate(name), DestroyDelegate(name))
+    few, many = Repeat(FEW, cycle), Repeat(CYCLES, cycle)
+    return (few, many, Measure(), *((few, Measure(), many, Measure()) * SPELLS))
+
+
+CASE = ScriptCase((GRAPH,), (*_spells("d0"), *_spells("p0")))
+
+
+def _judge(target: Sequence[int], probe: Sequence[int], key: str = "malloc", case: ScriptCase = CASE) -> bool:
+    """Judge what spells leave behind, a short and a long one by turns."""
+    values: list[int] = []
+    for grown in (target, probe):
+        values.append(1000)
+        for more in grown:
+            values.append(values[-1] + more)
+    numbers = iter(values)
+    steps = (
+        ScriptSeen(numbers={key: next(numbers)}) if isinstance(step, Measure) else ScriptSeen()
+        for step in flat(case.steps)
+    )
+    return nothing_left(case, ScriptTrace(steps=tuple(steps)), (key,), CYCLES, "a cycle")
+
+
+NOTHING = (0,) * (2 * SPELLS)
+BLOCK = 32
+LEAK = (BLOCK * FEW, BLOCK * CYCLES) * SPELLS
+
+
+def test_the_smallest_block_in_each_cycle_is_a_leak() -> None:
+    with pytest.raises(Violation, match="as many bytes of malloc's"):
+        _judge(LEAK, NOTHING)
+
+
+def test_a_descriptor_in_each_cycle_is_a_leak() -> None:
+    with pytest.raises(Violation, match="descriptors"):
+        _judge((FEW, CYCLES) * SPELLS, NOTHING, "fds")
+
+
+def test_what_a_probe_leaves_too_is_nobodys_leak() -> None:
+    assert _judge(LEAK, LEAK)
+
+
+def test_what_each_spell_leaves_whatever_its_length_is_no_leak() -> None:
+    assert _judge((5000, 5000) * SPELLS, NOTHING)
+
+
+def test_what_one_spell_does_not_leave_is_no_leak() -> None:
+    assert _judge((*LEAK[:-1], 0), NOTHING)
+
+
+def test_what_spells_leave_by_chance_is_no_leak() -> None:
+    assert _judge((0, 3000, 0, 90_000, 0, 1500), NOTHING)
+
+
+def test_a_case_from_which_steps_were_taken_is_not_judged() -> None:
+    shorter = ScriptCase((GRAPH,), CASE.steps[1:])
+    assert not _judge(LEAK, NOTHING, case=shorter)
+
+
+def test_without_mallinfo2_leaks_of_memory_are_unsupported() -> None:
+    steps = tuple(ScriptSeen() for _ in flat(CASE.steps))
+    with pytest.raises(Unsupported, match="mallinfo2"):
+        nothing_left(CASE, ScriptTrace(steps=steps), ("malloc",), CYCLES, "a cycle")
+
+
+@pytest.mark.parametrize("rule_id", ["LEAK-01", "LEAK-02", "OWN-02"])
+@pytest.mark.parametrize("runtime", RUNTIMES)
+def test_cycles_of_the_reference_leave_nothing(rule_id: str, runtime: str) -> None:
+    target = open_delegate_target([("reference", {})], runtime, "off", 10.0)
+    cycle = (
+        *(MakeDelegate("d0"), Open("i0"), Apply("i0", "d0")),
+        *(SetInputs("i0"), Close("i0"), DestroyDelegate("d0")),
+    )
+    few, many = Repeat(FEW, cycle), Repeat(CYCLES, cycle)
+    half = (few, many, Measure(), *((few, Measure(), many, Measure()) * SPELLS))
+    case = ScriptCase((GRAPH,), (*half, *half))
+    assert catalogue()[rule_id].check(case, target.run(case)).count == CYCLES * SPELLS
+
+
+def test_every_script_of_the_strategies_may_be_replayed() -> None:
+    check_script(CASE)
+
+
+@pytest.mark.parametrize("runtime", RUNTIMES)
+def test_an_error_on_another_thread_is_accepted_where_the_rule_says_so(runtime: str) -> None:
+    target = open_delegate_target([("reference", {})], runtime, "off", 10.0)
+    steps = (
+        *(MakeDelegate("d0", fault="kernel-invoke"), Open("i0"), Apply("i0", "d0")),
+        *(SetInputs("i0"), Invoke("i0"), Read("i0")),
+    )
+    allocated = (*steps[:3], Allocate("i0"), *steps[3:])
+    trace = target.run(ScriptCase((GRAPH,), allocated))
+    with pytest.raises(Unsupported, match="handed to another thread"):
+        catalogue()["THR-04"].check(ScriptCase((GRAPH,), allocated), trace)
+    with pytest.raises(Violation, match="every step to succeed"):
+        catalogue()["THR-01"].check(ScriptCase((GRAPH,), allocated), trace)
+
+
+def test_nothing_read_is_nothing_examined() -> None:
+    case = ScriptCase((GRAPH,), (Open("i0"),))
+    found = catalogue()["THR-01"].check(case, ScriptTrace(steps=(ScriptSeen(),)))
+    assert found == Examined(0, "outputs read on threads")

@@ -1,0 +1,158 @@
+from __future__ import annotations
+
+from functools import lru_cache
+
+import pytest
+from msgspec.structs import replace
+
+from pytest_qnn.cases.memory import (
+    Alloc,
+    AnyStep,
+    ContextCreate,
+    ContextFree,
+    Descriptor,
+    Fill,
+    Free,
+    MemoryCase,
+    Read,
+    Register,
+)
+from pytest_qnn.cases.memory_probes import FreeParent
+from pytest_qnn.engine import judge
+from pytest_qnn.mutants import memory_descriptors, memory_ends
+from pytest_qnn.mutants.mutant import Mutant
+from pytest_qnn.oracle.memory import Model
+from pytest_qnn.profile import PROFILES, Profile
+from pytest_qnn.reference.personalities import PERSONALITIES
+from pytest_qnn.rules import (
+    catalogue,
+    ctx_ends,
+    dma,
+    drg_more,
+    ion_fd,
+    reg_descriptors,
+    reg_memory,
+    rpc_more,
+    shb_descriptors,
+    shb_relations,
+)
+from pytest_qnn.run.targets import MemoryTarget, open_memory_target
+from pytest_qnn.trace import StepSeen
+from pytest_qnn.verdict import Outcome
+
+MODULES = (
+    ctx_ends,
+    dma,
+    drg_more,
+    ion_fd,
+    reg_descriptors,
+    reg_memory,
+    rpc_more,
+    shb_descriptors,
+    shb_relations,
+)
+RULES = [
+    name
+    for name, rule in catalogue().items()
+    if rule.check.__module__ in {module.__name__ for module in MODULES}
+]
+DMA = {"DMA-01", "DMA-02", "DMA-03", "DMA-04"}
+ION = {"ION-01", "ION-02"}
+SHARED = {name for name in RULES if name.startswith("SHB-")}
+WITHOUT_MEMORY = {"RPC-03", "RPC-05", "RPC-13", "ION-06", "CTX-07", "CTX-08"}
+USUAL = DMA | {"ION-06"}
+UNSUPPORTED: dict[str, set[str]] = {
+    "no-memory": set(RULES) - WITHOUT_MEMORY,
+    "no-ion": DMA | ION | {"SHB-14"},
+    "no-custom": USUAL | SHARED,
+    "dma-buf": {"DMA-03", "ION-06"},
+    "dma-buf-only": ION | SHARED,
+}
+FEW = Profile("few", usual=8, dear=1)
+MUTANTS: list[Mutant] = [*memory_descriptors.MUTANTS, *memory_ends.MUTANTS]
+KILLS = [(mutant, rule) for mutant in MUTANTS for rule in mutant.kills]
+
+
+@lru_cache(None)
+def target(personality: str) -> MemoryTarget:
+    return open_memory_target(f"reference:{personality}", "emulated", "off", 10)
+
+
+@pytest.mark.parametrize("personality", PERSONALITIES)
+@pytest.mark.parametrize("rule", RULES)
+def test_rule_is_quiet_on_every_personality_of_the_reference(rule: str, personality: str) -> None:
+    verdict = judge(catalogue()[rule], target(personality), FEW, seed=7)
+    lacks = rule in UNSUPPORTED.get(personality, USUAL)
+    assert verdict.outcome is (Outcome.UNSUPPORTED if lacks else Outcome.PASS), verdict
+    assert bool(verdict.reason) is lacks
+
+
+@pytest.mark.parametrize(("mutant", "rule"), KILLS, ids=[f"{m.name}-{r}" for m, r in KILLS])
+def test_mutant_is_killed_by_its_rule(mutant: Mutant, rule: str) -> None:
+    judged = open_memory_target(f"mutant:{mutant.name}", "emulated", "fork" if mutant.deadly else "off", 10)
+    verdict = judge(catalogue()[rule], judged, PROFILES["default"], seed=3)
+    judged.close()
+    assert verdict.outcome is (Outcome.CRASH if mutant.deadly else Outcome.FAIL), verdict
+
+
+def test_every_rule_has_a_mutant() -> None:
+    assert set(RULES) == {rule for _, rule in KILLS}
+
+
+def run(*steps: AnyStep) -> tuple[StepSeen, ...]:
+    return target("dma-buf").run(MemoryCase(steps)).steps
+
+
+START = (ContextCreate("c"), Alloc("b", 64))
+RIGHT = Descriptor("b", (64,))
+
+
+@pytest.mark.parametrize(
+    ("wrong", "code"),
+    [
+        (replace(RIGHT, null="dimensions"), 8000),
+        (replace(RIGHT, shape_config="unknown"), 8004),
+        (replace(RIGHT, data_type=0x0BAD), 8000),
+        (replace(RIGHT, mem_type=2, null="custom"), 8000),
+        (replace(RIGHT, mem_type=3, pointer="null"), 8000),
+        (replace(RIGHT, junk=True), 0),
+        (replace(RIGHT, mem_type=3, pointer="foreign"), 0),
+    ],
+)
+def test_a_field_of_the_descriptor_reaches_the_target(wrong: Descriptor, code: int) -> None:
+    seen = run(*START, Register("c", (wrong,), ("h",)))
+    assert seen[-1].code == code
+
+
+def test_a_buffer_of_the_clients_own_is_registered_and_read_like_any_other() -> None:
+    steps = (Alloc("o", 64, own=True), Fill("o", 7), Register("c", (replace(RIGHT, buffer="o"),), ("h",)))
+    *_, registered, read, freed, again = run(*START, *steps, Read("o", "fd"), Free("o"), Read("o"))
+    assert registered.code == 0
+    assert read.data == (bytes([7]) * 64,)
+    assert not freed.skipped
+    assert again.skipped
+
+
+def test_a_wide_allocation_has_all_its_bytes() -> None:
+    (seen,) = run(Alloc("w", (1 << 32) + 4096, wide=True))
+    assert seen.counts == {"first_writable": 1, "last_writable": 1}
+
+
+def test_contexts_go_with_the_backend_they_stand_on_and_not_before() -> None:
+    refused = run(*START, FreeParent("device"), Register("c", (RIGHT,), ("h",)))
+    gone = run(*START, FreeParent("backend"), Register("c", (RIGHT,), ("h",)), ContextFree("c"))
+    assert [seen.code for seen in refused[2:]] == [14003, 0]
+    assert [seen.code for seen in gone[2:]] == [0, 8001, 5002]
+
+
+def test_a_dup_is_the_same_memory_to_the_model_only_as_a_question() -> None:
+    model = Model()
+    steps: tuple[AnyStep, ...] = (*START, Register("c", (RIGHT,), ("h",)))
+    for step, seen in zip(steps, run(*steps), strict=True):
+        model.follow(step, seen)
+    again = model.expect(Register("c", (replace(RIGHT, fd="dup"),), ("i",)))
+    other = model.expect(Register("c", (replace(RIGHT, shape=(8,)),), ("i",)))
+    assert "relation:duplicate-fd" in again.notes
+    assert "relation:same-fd" in other.notes
+    assert not again.settled
+    assert not other.settled

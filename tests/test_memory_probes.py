@@ -1,0 +1,195 @@
+"""What the probing steps and the unusual ways of preparing and executing leave in the trace."""
+
+from __future__ import annotations
+
+import pytest
+
+from pytest_qnn.cases.bounds import BadCase
+from pytest_qnn.cases.data import contents
+from pytest_qnn.cases.memory import (
+    Alloc,
+    AnyStep,
+    Binding,
+    ContextCreate,
+    ContextFree,
+    Execute,
+    MemoryCase,
+    Prepare,
+)
+from pytest_qnn.cases.memory_probes import (
+    FREED,
+    Churn,
+    Environment,
+    Interface,
+    Message,
+    Misuse,
+    Parallel,
+    Version,
+)
+from pytest_qnn.cases.reduce_memory import smaller_memory
+from pytest_qnn.cases.valid_memory import check_memory
+from pytest_qnn.facts import MemoryFacts
+from pytest_qnn.oracle.memory import walk
+from pytest_qnn.oracle.qnn_ops import expected
+from pytest_qnn.rules.iface_calls import if_10
+from pytest_qnn.run.targets import open_memory_target
+from pytest_qnn.trace import MemoryTrace, StepSeen
+from pytest_qnn.verdict import Violation
+
+CONTEXT = ContextCreate("c0")
+GRAPH = (CONTEXT, Prepare("g0", "c0"))
+RAW = (Binding(seed=1), Binding(seed=2), Binding())
+
+
+def carried_out(*steps: AnyStep, target: str = "reference") -> MemoryTrace:
+    opened = open_memory_target(target, "emulated", "off", 10.0)
+    try:
+        return opened.run(MemoryCase(steps))
+    finally:
+        opened.close()
+
+
+def last(*steps: AnyStep) -> StepSeen:
+    return carried_out(*steps).steps[-1]
+
+
+def test_the_interface_is_seen_byte_by_byte() -> None:
+    first, second = carried_out(Interface(), Interface()).steps
+    assert first == second
+    assert first.data[1] == b"PYTEST_QNN_REFERENCE"
+    assert len(first.data[0]) == 608
+    assert (first.counts["core_major"], first.counts["core_minor"]) == (2, 32)
+
+
+def test_the_version_needs_no_session() -> None:
+    trace = carried_out(Version(), Version("build"), Version("build", null=True))
+    assert trace.session == ()
+    assert [seen.code for seen in trace.steps] == [0, 0, 4004]
+    assert trace.steps[1].data == (b"pytest-qnn reference",)
+
+
+def test_a_message_shows_its_text_and_what_became_of_the_pointer() -> None:
+    known, unknown, null = carried_out(Message(8002), Message(999), Message(8002, null=True)).steps
+    assert (known.code, known.values) == (0, (1,))
+    assert b"ALREADY_REGISTERED" in known.data[0]
+    assert (unknown.code, unknown.values, unknown.data) == (10001, (0,), ())
+    assert null.code == 10000
+
+
+def test_a_freed_backend_is_none_of_the_session() -> None:
+    trace = carried_out(CONTEXT, Misuse("backendFree", FREED), Prepare("g0", "c0"))
+    assert [seen.code for seen in trace.steps] == [0, 4011, 0]
+
+
+def test_a_misuse_of_a_live_object_is_no_misuse() -> None:
+    case = MemoryCase((CONTEXT, Misuse("contextFree", "c0")))
+    trace = MemoryTrace(steps=(StepSeen(code=0, values=(7,)), StepSeen(code=0)))
+    assert if_10(case, trace).count == 0
+
+
+def test_a_misuse_of_a_freed_context_is_judged() -> None:
+    case = MemoryCase((CONTEXT, ContextFree("c0"), Misuse("contextFree", "c0")))
+    trace = MemoryTrace(steps=(StepSeen(code=0, values=(7,)), StepSeen(code=0), StepSeen(code=0)))
+    with pytest.raises(Violation, match="5002"):
+        if_10(case, trace)
+
+
+def test_environments_are_not_offered_by_the_reference() -> None:
+    assert last(*GRAPH, Environment("g0", 1)).code == 1000
+
+
+def test_rounds_that_leave_something_behind_are_counted() -> None:
+    seen = carried_out(
+        CONTEXT, Alloc("b0", 256), Churn("register", "b0", "c0", 30), target="mutant:leak-registrations"
+    ).steps[-1]
+    assert seen.counts["fds"] == 30
+
+
+def test_rounds_stop_at_the_first_surprise() -> None:
+    seen = last(CONTEXT, Alloc("b0", 256), Churn("register", "b0", "c0", 30, mem_type=9))
+    assert seen.calls == (("memRegister", 8005),)
+
+
+def test_threads_in_sibling_contexts_find_nothing_on_the_reference() -> None:
+    seen = last(Parallel("contexts", threads=3, rounds=3))
+    assert (seen.code, seen.calls) == (0, ())
+
+
+def test_a_race_ends_with_the_code_of_the_execute() -> None:
+    assert last(Parallel("race")).calls == (("graphExecute", 6001),)
+
+
+def test_the_order_of_the_inputs_does_not_change_the_output() -> None:
+    trace = carried_out(*GRAPH, Execute("g0", RAW), Execute("g0", RAW, inputs=(1, 0)))
+    wanted = expected("ElementWiseAdd", "UFIXED_POINT_8", *(contents("UFIXED_POINT_8", i, 8) for i in (1, 2)))
+    assert [seen.data for seen in trace.steps[2:]] == [(wanted,), (wanted,)]
+
+
+def test_scribbled_weights_are_those_of_the_creation() -> None:
+    prepared = Prepare("g0", "c0", weights=2, weights_as="scribbled")
+    seen = last(CONTEXT, prepared, Execute("g0", (Binding(seed=1), Binding())))
+    inputs = (contents("UFIXED_POINT_8", seed, 8) for seed in (1, 2))
+    assert seen.data == (expected("ElementWiseAdd", "UFIXED_POINT_8", *inputs),)
+
+
+@pytest.mark.parametrize(
+    ("binding", "code"),
+    [(Binding(mem_type=77), 6004), (Binding(short=3), 6004), (Binding(of="g1"), 6004)],
+    ids=["memory type", "short", "foreign"],
+)
+def test_a_tensor_that_is_wrong_is_refused_by_the_reference(binding: Binding, code: int) -> None:
+    other = Prepare("g1", "c0")
+    seen = last(*GRAPH, other, Execute("g0", (binding, *RAW[1:])))
+    assert (seen.code, seen.data) == (code, (b"\xee" * 8,))
+
+
+def test_what_is_written_to_watched_structs_is_counted() -> None:
+    seen = carried_out(CONTEXT, Prepare("g0", "c0", watch=True), target="mutant:create-writes-structs")
+    assert seen.steps[-1].counts["tensor_bytes_changed"] == 3
+
+
+FAULTS = {
+    "tensors": Execute("g0", RAW, inputs=(0, 0)),
+    "mem-type": Execute("g0", (Binding(mem_type=5), *RAW[1:])),
+    "short-data": Execute("g0", (*RAW[:2], Binding(short=1))),
+}
+
+
+@pytest.mark.parametrize("fault", FAULTS)
+def test_the_model_knows_what_is_wrong_with_an_execute(fault: str) -> None:
+    case = MemoryCase((*GRAPH, FAULTS[fault]))
+    facts = MemoryFacts(operators=(("ElementWiseAdd", "UFIXED_POINT_8"),))
+    done = tuple(StepSeen(code=0, values=(1, 1, 2, 3)) for _ in case.steps)
+    *_, walked = walk(case, MemoryTrace(steps=done, facts=facts))
+    assert walked.allowed.only(fault)
+
+
+def test_the_model_knows_a_graph_that_is_not_finalised() -> None:
+    case = MemoryCase((CONTEXT, Prepare("g0", "c0", finalise=False), Execute("g0", RAW)))
+    done = tuple(StepSeen(code=0, values=(1, 1, 2, 3)) for _ in case.steps)
+    *_, walked = walk(case, MemoryTrace(steps=done))
+    assert (walked.allowed.faults, walked.allowed.codes) == ({"not-finalised"}, {6023})
+
+
+@pytest.mark.parametrize(
+    "step",
+    [
+        Execute("g0", (Binding(mem_type=1),)),
+        Execute("g0", (Binding(short=-1),)),
+        Churn("register", "b0", rounds=1 << 20),
+        Parallel("race", threads=1000),
+        Message(-1),
+    ],
+    ids=["handle by type", "negative", "rounds", "threads", "code"],
+)
+def test_a_case_from_a_file_has_its_bounds(step: AnyStep) -> None:
+    with pytest.raises(BadCase):
+        check_memory(MemoryCase((step,)))
+
+
+def test_a_misuse_goes_with_the_context_it_names() -> None:
+    case = MemoryCase((CONTEXT, ContextFree("c0"), Misuse("graphCreate", "c0")))
+    for smaller in smaller_memory(case):
+        named = {step.handle for step in smaller.steps if isinstance(step, Misuse)}
+        made = {step.context for step in smaller.steps if isinstance(step, ContextCreate)}
+        assert named <= made
