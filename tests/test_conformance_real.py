@@ -124,6 +124,7 @@ def test_libqnnsaver(tmp_path: Path) -> None:
         "IF-10": "fail",
         "PRE-03": "fail",
         "PRE-06": "fail",
+        "CTX-07": "fail",
     }
     assert "4950" in rules["CAP-01"]["violation"]["seen"]
     assert list(tmp_path.glob("saver_output*")) == []

@@ -65,11 +65,10 @@ class _WantsShapeConfig(ReferenceBackend):
 
 
 class _KeepsPointers(ReferenceBackend):
-    """The offset is read from the client's struct again whenever it is needed."""
+    """The client's struct is looked at again when its registration ends."""
 
     def __init__(self) -> None:
         super().__init__()
-        self.seen: list[tuple[Any, int]] = []
         self.kept: dict[int, tuple[Any, int]] = {}
 
     def needed_bytes(self, descriptor: Any) -> int:

@@ -60,7 +60,7 @@ def require_prepared(case: MemoryCase, trace: MemoryTrace) -> None:
 
 
 def require_execution(trace: MemoryTrace) -> None:
-    """Raise Unsupported when property 311 says that graphs are not executed: libQnnSaver only records them."""
+    """Raise Unsupported when property 311 says that graphs are not executed (libQnnSaver records them)."""
     key = Property.GRAPH_SUPPORT_EXECUTE
     answer = facts_of(trace).capabilities.get(key, 0)
     if answer not in (0, Error.PROPERTY_ERROR_UNKNOWN_KEY):

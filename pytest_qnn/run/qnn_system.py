@@ -28,8 +28,8 @@ def describe(entry: QnnEntry, binary: bytes) -> tuple[int, tuple[int, ...], dict
 
     Returns:
         The code of the first call that failed, or 0. For each IO tensor, inputs of a graph first, in the
-        order of the graphs' names: its memType. ``graphs``, ``inputs``, ``outputs``: how many; ``data``: tensors
-        whose data pointer is not NULL; ``version``: that of the information.
+        order of the graphs' names: its memType. ``graphs``, ``inputs``, ``outputs``: how many; ``data``:
+        tensors whose data pointer is not NULL; ``version``: that of the information.
 
     Raises:
         SystemUnusable: there is none.
