@@ -453,7 +453,10 @@ class StructSeen(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
     """A TfLiteDelegate as its 56 bytes read; pointers as code, data or nothing."""
 
     functions: dict[str, str] = {}
-    """Prepare, CopyFromBufferHandle, CopyToBufferHandle, FreeBufferHandle: ``null``, ``code``, ``no code``."""
+    """Prepare, CopyFromBufferHandle, CopyToBufferHandle, FreeBufferHandle.
+
+    Each is ``null``, ``code`` or ``no code``.
+    """
     flags: int = 0
     builder: str = "null"
     """opaque_delegate_builder: ``null``, ``valid`` (memory with code or nothing in its function members and

@@ -64,8 +64,10 @@ def refusal(result: pytest.RunResult) -> str:
         (["--qnn-rpcmem=gone.so"], "--qnn-rpcmem: 'gone.so' is not emulated, and there is no such file"),
         (
             ["--tflite-delegate=gone.so"],
-            "--tflite-delegate: 'gone.so' is not reference or xnnpack or qnn-reference, "
-            "and there is no such file",
+            (
+                "--tflite-delegate: 'gone.so' is not reference or xnnpack or qnn-reference, "
+                "and there is no such file"
+            ),
         ),
         (
             ["--tflite-delegate=xnnpack", "--tflite-delegate-option=threads"],
