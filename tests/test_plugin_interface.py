@@ -110,9 +110,10 @@ def test_a_copy_has_delegates_of_its_own() -> None:
 
 
 def test_a_cycle_that_leaks_grows_by_what_leaks() -> None:
-    (cycle,) = ran(Cycle(times=8), spec="mutant:plugin-leaks").steps
+    # Of 20 cycles each, so that what else a long-lived process frees meanwhile is little beside it.
+    (cycle,) = ran(Cycle(times=80), spec="mutant:plugin-leaks").steps
     growth = [after - before for before, after in zip(cycle.in_use, cycle.in_use[1:], strict=False)]
-    assert all(grown >= 8 * 1024 for grown in growth)
+    assert all(grown >= 64 * 1024 for grown in growth)
 
 
 def test_a_cycle_of_slow_delegates_is_shorter(monkeypatch: pytest.MonkeyPatch) -> None:

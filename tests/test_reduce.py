@@ -231,11 +231,21 @@ def some_cases(rule_id: str, facts: object, count: int) -> list[object]:
     return found[1:]  # the first is the simplest
 
 
+DEAR = ("LEAK-", "OWN-", "THR-", "LIFE-05", "RSZ-05", "QLEAK-", "QTHR-")
+"""Rules whose cases go through many cycles or threads: a second and more for each."""
+
+
+def a_few(rule_id: str, case: object, step: int) -> list[object]:
+    """Some of the smaller cases, from the boldest to the least bold; two of a rule that is dear."""
+    found = list(smaller(case))
+    return [*found[:1], *found[-1:]] if rule_id.startswith(DEAR) else found[::step]
+
+
 @pytest.mark.parametrize("rule_id", rules_of("delegate"))
 def test_no_smaller_case_accuses_a_conforming_delegate(rule_id: str, delegate: DelegateTarget) -> None:
     for case in some_cases(rule_id, delegate.facts, 4):
-        for candidate in list(smaller(case))[::5]:
-            if isinstance(case, DelegateCase):
+        for candidate in a_few(rule_id, case, 5):
+            if isinstance(case, DelegateCase) and isinstance(candidate, DelegateCase):
                 assert len(emit(candidate.graph)) <= len(emit(case.graph))
             assert not isinstance(judge_case(catalogue()[rule_id], delegate, candidate), Violation), candidate
 
@@ -243,5 +253,5 @@ def test_no_smaller_case_accuses_a_conforming_delegate(rule_id: str, delegate: D
 @pytest.mark.parametrize("rule_id", rules_of("memory"))
 def test_no_smaller_case_accuses_a_conforming_backend(rule_id: str, backend: MemoryTarget) -> None:
     for case in some_cases(rule_id, backend.facts, 3):
-        for candidate in list(smaller(case))[::9]:
+        for candidate in a_few(rule_id, case, 9):
             assert not isinstance(judge_case(catalogue()[rule_id], backend, candidate), Violation), candidate

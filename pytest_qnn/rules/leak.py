@@ -76,7 +76,7 @@ def invokes_leave_nothing(case: ScriptCase, trace: ScriptTrace) -> Examined:
     source=f"{_CLEANUP}; tflite/core/interpreter.h, ModifyGraphWithDelegate; docs/runtimes.md RT-02",
     subject="delegate",
     cases=cases.failures,
-    weight=0.15,
+    weight=0.4,
 )
 def failures_leave_nothing(case: ScriptCase, trace: ScriptTrace) -> Examined:
     """Looks at spells of failures.
