@@ -24,9 +24,12 @@ MUTANTS = (
     "--qnn-backend=mutant:reg-keeps-first",
     "--tflite-delegate=mutant:ignores-activation",
     "-k",
-    "reg_07 or reg_08 or num_04 or num_06 or part_05 or part_10",
+    "(reg or num or part) and not num_05",
 )
-"""Faults that show alike in every process: what a target leaves unwritten is never twice the same."""
+"""Faults that show alike in every process: what a target leaves unwritten is never twice the same.
+
+NUM-05 is left out: how many examples it took differed by one between processes, for a reason not yet found.
+"""
 CLOCK = ("started", "finished")
 """Keys of the report that depend on when it was made; besides them only ``seconds`` of each rule does."""
 PAUSE = 60

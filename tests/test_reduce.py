@@ -1,7 +1,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any
 
 import hypothesis
 import msgspec
@@ -209,22 +208,8 @@ def backend() -> Iterator[MemoryTarget]:
     target.close()
 
 
-MISLED = {
-    "CANC-01": "without the step that lifts a cancellation, later invokes rightly fail",
-    "MEM-13": "a read after an allocate without an invoke sees what no kernel wrote",
-    "XNN-04": "a read without an invoke is skipped, and taken for a failure",
-}
-"""Rules that a smaller case may mislead: a known gap of the reduction, which their findings may show."""
-
-
-def rules_of(subject: Subject) -> list[Any]:
-    ids = [rule.id for rule in catalogue().values() if rule.subject == subject]
-    return [
-        pytest.param(rule_id, marks=pytest.mark.xfail(reason=MISLED[rule_id], strict=True))
-        if rule_id in MISLED
-        else rule_id
-        for rule_id in ids
-    ]
+def rules_of(subject: Subject) -> list[str]:
+    return [rule.id for rule in catalogue().values() if rule.subject == subject]
 
 
 def some_cases(rule_id: str, facts: object, count: int) -> list[object]:

@@ -36,27 +36,30 @@ _DEVICE, _LOG = int(Error.DEVICE_ERROR_INVALID_HANDLE), int(Error.LOG_ERROR_INVA
 INVALID: dict[str, frozenset[int]] = {
     "backendValidateOpConfig": frozenset({_BACKEND}),
     "backendFree": frozenset({_BACKEND}),
-    "contextCreate": frozenset({_CONTEXT, _BACKEND}),
+    "contextCreate": frozenset({_CONTEXT}),
     "contextFree": frozenset({_CONTEXT}),
     "contextGetBinarySize": frozenset({_CONTEXT}),
     "contextGetBinary": frozenset({_CONTEXT}),
-    "graphCreate": frozenset({_GRAPH, _CONTEXT}),
-    "graphRetrieve": frozenset({_GRAPH, _CONTEXT}),
+    "graphCreate": frozenset({_GRAPH}),
+    "graphRetrieve": frozenset({_GRAPH}),
     "graphAddNode": frozenset({_GRAPH}),
     "graphFinalize": frozenset({_GRAPH}),
     "graphExecute": frozenset({_GRAPH}),
-    "tensorCreateGraphTensor": frozenset({int(Error.TENSOR_ERROR_INVALID_HANDLE), _GRAPH}),
+    "tensorCreateGraphTensor": frozenset({int(Error.TENSOR_ERROR_INVALID_HANDLE)}),
     "memDeRegister": frozenset({int(Error.MEM_ERROR_INVALID_HANDLE)}),
     "deviceFree": frozenset({_DEVICE}),
     "logSetLogLevel": frozenset({_LOG}),
     "logFree": frozenset({_LOG}),
     "profileFree": frozenset({int(Error.PROFILE_ERROR_INVALID_HANDLE)}),
 }
-"""The invalid-handle code of the call's component, and of its handle's where that is another.
-
-Headers give each component its own code and do not say whose is meant where a call of one component takes a
-handle of another; both are found in libraries.
-"""
+"""The invalid-handle code of the call's own component, which is what each call's header lists."""
+PARENTS: dict[str, frozenset[int]] = {
+    "contextCreate": frozenset({_BACKEND}),
+    "graphCreate": frozenset({_CONTEXT}),
+    "graphRetrieve": frozenset({_CONTEXT}),
+    "tensorCreateGraphTensor": frozenset({_GRAPH}),
+}
+"""That of the handle's component, where it is another: a wrong code (IF-10), but of the right function."""
 
 
 def _pairs(case: MemoryCase, trace: MemoryTrace) -> Iterator[tuple[str, AnyStep, StepSeen]]:
@@ -128,7 +131,8 @@ def if_04(case: MemoryCase, trace: MemoryTrace) -> Examined:
                 raise Violation(f"core API {_dotted(said)}, as said before", _dotted(version), where)
             count += 1
         elif isinstance(step, Misuse) and seen.code:
-            _demand_component(step.call, INVALID[step.call], seen.code, where)
+            own = INVALID[step.call] | PARENTS.get(step.call, frozenset())
+            _demand_component(step.call, own, seen.code, where)
             count += 1
         elif isinstance(step, Message) and step.null and seen.code:
             own = frozenset({int(Error.ERROR_INVALID_ARGUMENT)})

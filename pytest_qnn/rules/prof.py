@@ -79,7 +79,10 @@ def works_after_a_cancellation(case: ScriptCase, trace: ScriptTrace) -> Examined
     found, seen = scripts.interpreter(trace), scripts.view(case, trace)
     steps = scripts.numbered(case, trace)
     asked = [step.at for _, step, given in steps if isinstance(step, Cancel) and given.ok and step.at >= 0]
+    lifted = [n for n, step, given in steps if isinstance(step, Cancel) and given.ok and step.at < 0]
     invokes = [(n, given) for n, step, given in steps if isinstance(step, Invoke) and not given.skipped]
+    if not any(invokes[0][0] < n < invokes[-1][0] for n in lifted if invokes):
+        return Examined(0, "invokes cancelled")
     if found is None or seen is None or not asked or len(invokes) < 2 or not found.plans:
         return Examined(0, "invokes cancelled")
     number, first = invokes[0]

@@ -57,13 +57,21 @@ def interpreter(trace: ScriptTrace, name: str = "i0") -> InterpreterSeen | None:
     return next((seen for seen in trace.interpreters if seen.name == name), None)
 
 
+def _before_last_read(
+    steps: list[tuple[AnyScriptStep, ScriptSeen]],
+) -> list[tuple[AnyScriptStep, ScriptSeen]]:
+    """The steps up to the last Read; all of them where nothing was read. Inputs set later are not its own."""
+    reads = [at for at, (step, _) in enumerate(steps) if isinstance(step, Read) and not step.tensors]
+    return steps[: reads[-1]] if reads else steps
+
+
 def view(
     case: ScriptCase, trace: ScriptTrace, name: str = "i0", upto: int | None = None
 ) -> tuple[DelegateCase, DelegateTrace] | None:
     """One interpreter as a delegate case with its trace, so that what judges those can judge it.
 
-    Outputs are those of each Read of the graph's outputs; the inputs and the CPU's outputs are those of the
-    last one. None where the interpreter was not opened. For scripts without Repeat and Parallel.
+    Outputs are those of the last Read of the graph's outputs, the inputs and the CPU's outputs those that
+    belong to it. None where the interpreter was not opened. For scripts without Repeat and Parallel.
 
     Args:
         case: the script.
@@ -82,7 +90,8 @@ def view(
         and number < (upto or len(trace.steps))
     ]
     graph = _shaped(case.graphs[found.graph], [step for step, seen in steps if seen.ok])
-    inputs = [seen.outputs for step, seen in steps if isinstance(step, SetInputs) and seen.ok]
+    given = _before_last_read(steps)
+    inputs = [seen.outputs for step, seen in given if isinstance(step, SetInputs) and seen.ok]
     reads = [seen for step, seen in steps if isinstance(step, Read) and not step.tensors and seen.ok]
     invokes = [seen.message for step, seen in steps if isinstance(step, Invoke)]
     allocates = [seen.message for step, seen in steps if isinstance(step, Allocate)]

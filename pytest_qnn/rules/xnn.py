@@ -212,7 +212,7 @@ def _failure(trace: ScriptTrace, case: ScriptCase, seen: InterpreterSeen) -> str
             return f"application failed: {_line(applied.message)}"
     for number in _steps_of(case, seen, object):
         step, gave = flat(case.steps)[number], trace.steps[number]
-        if not gave.ok:
+        if not (gave.ok or gave.skipped):
             return f"{type(step).__name__.lower()} failed: {_line(gave.message)}"
     return ""
 

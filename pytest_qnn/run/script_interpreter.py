@@ -114,7 +114,11 @@ class LiveInterpreter:
         return msgspec.structs.replace(self.graph, tensors=tuple(tensors))
 
     def forget_inputs(self) -> None:
-        """The runtime may have moved its tensors: only inputs in the client's own memory are as they were."""
+        """The runtime may have moved its tensors: only inputs in the client's own memory are as they were.
+
+        What outputs hold then is no result of an earlier invoke either.
+        """
+        self.invoked = None
         for position, tensor in enumerate(self.graph.inputs):
             if tensor not in self.placed:
                 self.inputs[position] = None
