@@ -1,9 +1,22 @@
 from __future__ import annotations
 
+from collections.abc import Iterator
+from pathlib import Path
+
 import fake_suite
+import kept
 import pytest
 
 pytest_plugins = ["pytester"]
+
+
+@pytest.fixture(autouse=True, scope="module")
+def _no_module_leaves_a_process() -> Iterator[None]:
+    """The child that one module leaves behind would be another's puzzle: it is told where it was made."""
+    yield
+    kept.close_all()
+    left = [path.read_text().split() for path in Path("/proc/self/task").glob("*/children")]
+    assert not any(left), f"processes {left} are left"
 
 
 @pytest.fixture

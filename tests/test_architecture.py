@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import ast
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -72,3 +74,17 @@ def test_a_pure_room_knows_no_ctypes(room: str) -> None:
 def test_nothing_imports_the_suite_or_the_fixtures(room: str) -> None:
     folders = ("pytest_qnn.conformance", "pytest_qnn.fixtures", "conformance", "fixtures")
     assert [path.name for path in modules(room) for name in imported(path) if name.startswith(folders)] == []
+
+
+@pytest.mark.parametrize("worker", ["memory_worker", "delegate_worker"])
+def test_processes_that_carry_cases_out_load_nothing_that_generates_or_judges(worker: str) -> None:
+    """Each case pays for the size of its process."""
+    heavy = "{'hypothesis', 'pytest', '_pytest', 'pytest_qnn.engine', 'pytest_qnn.report'}"
+    code = (
+        "import sys; from pytest_qnn.run import supervisor;"
+        f"import pytest_qnn.run.{worker}; import pytest_qnn.run.delegates;"
+        f"print(*{heavy} & sys.modules.keys(), *(name for name in sys.modules"
+        " if name.startswith('pytest_qnn.rules.') and name != 'pytest_qnn.rules.rule'))"
+    )
+    loaded = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
+    assert loaded.split() == []

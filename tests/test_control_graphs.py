@@ -16,7 +16,7 @@ from pytest_qnn.cases.data import inputs_of
 from pytest_qnn.cases.delegate import DelegateCase
 from pytest_qnn.cases.elastic import leading
 from pytest_qnn.cases.graph import Graph, Node, Tensor
-from pytest_qnn.cases.graphs import OPS
+from pytest_qnn.cases.graph_kinds import OPS
 from pytest_qnn.cases.model import emit
 from pytest_qnn.cases.valid_delegate import check_graph
 from pytest_qnn.oracle.flat import flattened

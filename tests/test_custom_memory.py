@@ -1,13 +1,14 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
 
 import msgspec
 import native
 import native_plugins
 import pytest
+from kept import keep
 
 from pytest_qnn.cases.bounds import BadCase
 from pytest_qnn.cases.custom_strategies import ordered
@@ -62,21 +63,11 @@ USE = (SetInputs("i", 3), Invoke("i"), Read("i"), ReadCustom("i", 2))
 FEW = Profile("few", usual=8, dear=4)
 RULES = [rule for rule in catalogue().values() if rule.area == "TFL"]
 
-_OPEN: list[DelegateTarget] = []
-
-
-@pytest.fixture(scope="module", autouse=True)
-def _closed() -> Iterator[None]:
-    yield
-    while _OPEN:
-        _OPEN.pop().close()
-
 
 @functools.cache
 def target(spec: str = "qnn-reference", runtime: str = RUNTIMES[0], backend: str = "") -> DelegateTarget:
     options = {"backend": backend} if backend else {}
-    _OPEN.append(open_delegate_target([(spec, options)], runtime, "auto", 30.0))
-    return _OPEN[-1]
+    return keep(open_delegate_target([(spec, options)], runtime, "auto", 30.0))
 
 
 def run(*steps: AnyScriptStep, runtime: str = RUNTIMES[0], spec: str = "qnn-reference") -> list[ScriptSeen]:
@@ -159,9 +150,9 @@ def test_on_other_delegates_no_case_is_run(rule: object) -> None:
 
 def test_the_delegate_that_offers_memory_is_found_in_a_chain() -> None:
     chain: list[tuple[str, dict[str, str]]] = [("xnnpack", {}), ("qnn-reference", {})]
-    _OPEN.append(open_delegate_target(chain, RUNTIMES[0], "off", 30.0))
-    assert (_OPEN[-1].facts.custom_memory, _OPEN[-1].facts.registers) == (1, True)
-    assert judge(catalogue()["TFL-09"], _OPEN[-1], FEW, seed=1).outcome is Outcome.PASS
+    with closing(open_delegate_target(chain, RUNTIMES[0], "off", 30.0)) as opened:
+        assert (opened.facts.custom_memory, opened.facts.registers) == (1, True)
+        assert judge(catalogue()["TFL-09"], opened, FEW, seed=1).outcome is Outcome.PASS
 
 
 @pytest.mark.parametrize(

@@ -2,12 +2,12 @@ from __future__ import annotations
 
 import functools
 import importlib.util
-from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
 
 import msgspec
 import pytest
+from kept import keep
 
 from pytest_qnn.cases.script import ScriptCase
 from pytest_qnn.engine import judge, judge_case
@@ -24,21 +24,10 @@ BACKENDS = ("reference", "reference:high-error-bits", "reference:small-reused-ha
 MUTANTS = [mutant for mutant in table().values() if mutant.qnn]
 FEW = Profile("few", usual=5, dear=5)
 
-_OPEN: list[DelegateTarget] = []
-
-
-@pytest.fixture(scope="module", autouse=True)
-def _closed() -> Iterator[None]:
-    """Targets are opened once for the whole file, and closed after it."""
-    yield
-    while _OPEN:
-        _OPEN.pop().close()
-
 
 @functools.cache
 def _target(backend: str, runtime: str) -> DelegateTarget:
-    _OPEN.append(open_delegate_target([("qnn-reference", {"backend": backend})], runtime, "auto", 60.0))
-    return _OPEN[-1]
+    return keep(open_delegate_target([("qnn-reference", {"backend": backend})], runtime, "auto", 60.0))
 
 
 def _htp() -> str:

@@ -8,7 +8,7 @@ import pytest
 from native import delegate_library
 
 from pytest_qnn.cases.combinations import GRID, combination_of
-from pytest_qnn.cases.graphs import graph_of
+from pytest_qnn.cases.graph_kinds import graph_of
 from pytest_qnn.facts import LIMITS, DelegateFacts
 from pytest_qnn.run.delegate_learn import MORE_COPIES, Question, learn_claims
 from pytest_qnn.run.targets import open_delegate_target

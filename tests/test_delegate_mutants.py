@@ -1,9 +1,9 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Iterator
 
 import pytest
+from kept import keep
 
 from pytest_qnn.engine import judge
 from pytest_qnn.mutants import Mutant, table
@@ -28,23 +28,11 @@ class _FirstFailure(Profile):
 PROFILE = _FirstFailure("first failure", PROFILES["default"].usual, PROFILES["default"].dear)
 
 
-_OPEN: list[DelegateTarget] = []
-
-
-@pytest.fixture(scope="module", autouse=True)
-def _closed() -> Iterator[None]:
-    """Targets are opened once for the whole file, and closed after it."""
-    yield
-    while _OPEN:
-        _OPEN.pop().close()
-
-
 @functools.cache
 def _target(spec: str, runtime: str) -> DelegateTarget:
     mutant = table().get(spec.removeprefix("mutant:"), Mutant(spec, "", (), "delegate"))
     sandbox = "fork" if mutant.deadly else "off"
-    _OPEN.append(open_delegate_target([(spec, {})], runtime, sandbox, mutant.timeout))
-    return _OPEN[-1]
+    return keep(open_delegate_target([(spec, {})], runtime, sandbox, mutant.timeout))
 
 
 def _rules() -> list[Rule[object, object, object]]:

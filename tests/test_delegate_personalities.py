@@ -1,9 +1,9 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Iterator
 
 import pytest
+from kept import keep
 
 from pytest_qnn.cases.delegate import DelegateCase
 from pytest_qnn.cases.graph import Graph, Node, Tensor
@@ -26,20 +26,10 @@ OF_THEIR_OWN = ("device-buffers", "dynamic")
 WITHOUT_WORK = {"PART-02", "PART-04", "PART-16"}
 """Rules that look at what Prepare leaves alone: a delegate that claims nothing obeys them visibly."""
 
-_OPEN: list[DelegateTarget] = []
-
-
-@pytest.fixture(scope="module", autouse=True)
-def _closed() -> Iterator[None]:
-    yield
-    while _OPEN:
-        _OPEN.pop().close()
-
 
 @functools.cache
 def _target(name: str, runtime: str) -> DelegateTarget:
-    _OPEN.append(open_delegate_target([(f"reference:{name}", {})], runtime, "off", 10.0))
-    return _OPEN[-1]
+    return keep(open_delegate_target([(f"reference:{name}", {})], runtime, "off", 10.0))
 
 
 @pytest.mark.parametrize("runtime", RUNTIMES)

@@ -4,6 +4,7 @@ import functools
 from collections.abc import Iterator
 
 import pytest
+from kept import keep
 
 from pytest_qnn.engine import judge
 from pytest_qnn.profile import PROFILES
@@ -21,21 +22,9 @@ UNSUPPORTED = {
 }
 
 
-_OPEN: list[DelegateTarget] = []
-
-
-@pytest.fixture(scope="module", autouse=True)
-def _closed() -> Iterator[None]:
-    """Targets are opened once for the whole file, and closed after it."""
-    yield
-    while _OPEN:
-        _OPEN.pop().close()
-
-
 @functools.cache
 def _target(chain: tuple[str, ...], runtime: str) -> DelegateTarget:
-    _OPEN.append(open_delegate_target([(name, {}) for name in chain], runtime, "off", 10.0))
-    return _OPEN[-1]
+    return keep(open_delegate_target([(name, {}) for name in chain], runtime, "off", 10.0))
 
 
 def _lacking(chain: tuple[str, ...], runtime: str) -> Iterator[str]:

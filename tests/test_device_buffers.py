@@ -1,9 +1,10 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 
 import pytest
+from kept import keep
 
 from pytest_qnn.cases.graph import Graph, Node, Tensor
 from pytest_qnn.cases.script import (
@@ -39,20 +40,11 @@ READY = (*BEHIND, Apply("i0", "d0"), Allocate("i0"))
 USE = (SetInputs("i0", 3), Poison("i0"), Invoke("i0"), Read("i0"))
 
 Run = Callable[..., ScriptTrace]
-_OPEN: list[DelegateTarget] = []
-
-
-@pytest.fixture(scope="module", autouse=True)
-def _closed() -> Iterator[None]:
-    yield
-    while _OPEN:
-        _OPEN.pop().close()
 
 
 @functools.cache
 def _target(spec: str, runtime: str) -> DelegateTarget:
-    _OPEN.append(open_delegate_target([(spec, {})], runtime, "off", 10.0))
-    return _OPEN[-1]
+    return keep(open_delegate_target([(spec, {})], runtime, "off", 10.0))
 
 
 @pytest.fixture(params=RUNTIMES)

@@ -11,7 +11,7 @@ from delegate_doubles import Factory
 from pytest_qnn.cases import control_graphs
 from pytest_qnn.cases.control_graphs import Bytes
 from pytest_qnn.cases.graph import Graph, Node, Tensor
-from pytest_qnn.cases.graphs import OPS
+from pytest_qnn.cases.graph_kinds import OPS
 from pytest_qnn.cases.script import (
     Allocate,
     Apply,

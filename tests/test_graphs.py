@@ -12,7 +12,8 @@ from hypothesis import strategies as st
 from pytest_qnn.cases.data import inputs_of
 from pytest_qnn.cases.delegate import DelegateCase
 from pytest_qnn.cases.graph import DType, Graph, Op
-from pytest_qnn.cases.graphs import OPS, decode_graph, graphs, graphs_with_claims, single_op_graphs, size_of
+from pytest_qnn.cases.graph_kinds import OPS, decode_graph, size_of
+from pytest_qnn.cases.graphs import graphs, graphs_with_claims, single_op_graphs
 from pytest_qnn.oracle.kernels import run_graph
 
 MANY = settings(deadline=None, max_examples=200, phases=(Phase.generate, Phase.shrink), database=None)

@@ -10,6 +10,7 @@ from collections.abc import Iterator
 
 import numpy as np
 import pytest
+from kept import keep
 
 from pytest_qnn.abi import peek
 from pytest_qnn.cases.graph import Graph, Node, Tensor
@@ -59,7 +60,7 @@ def buffer() -> Iterator[Buffer]:
 
 @functools.cache
 def _target(spec: str, runtime: str, sandbox: str = "off") -> DelegateTarget:
-    return open_delegate_target([(spec, {})], runtime, sandbox, 10.0)
+    return keep(open_delegate_target([(spec, {})], runtime, sandbox, 10.0))
 
 
 def _run(spec: str, runtime: str, *steps: AnyScriptStep, sandbox: str = "off") -> ScriptTrace:

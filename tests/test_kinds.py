@@ -6,6 +6,7 @@ import msgspec
 import pytest
 from hypothesis import HealthCheck, find, given, settings
 from hypothesis.strategies import SearchStrategy
+from kept import keep
 
 from pytest_qnn.cases import delegate_strategies as cases
 from pytest_qnn.cases.combinations import GRID, Combination, combination_of
@@ -122,7 +123,7 @@ def test_cases_shrink_to_one_claimed_node(known: DelegateFacts) -> None:
 
 
 def test_a_rule_without_cases_is_inconclusive_at_once_with_the_reason() -> None:
-    target = open_delegate_target([("reference:nothing", {})], "auto", "off", 10.0)
+    target = keep(open_delegate_target([("reference:nothing", {})], "auto", "off", 10.0))
     verdict = judge(catalogue()["PART-10"], target, PROFILES["quick"], seed=1)
     assert verdict.outcome is Outcome.INCONCLUSIVE
     assert verdict.examples == 0

@@ -3,6 +3,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import pytest
+from kept import keep
 
 from pytest_qnn.cases.graph import Graph, Node, Tensor
 from pytest_qnn.cases.lifetime_strategies import CYCLES, FEW, SPELLS
@@ -103,7 +104,7 @@ def test_without_mallinfo2_leaks_of_memory_are_unsupported() -> None:
 @pytest.mark.parametrize("rule_id", ["LEAK-01", "LEAK-02", "OWN-02"])
 @pytest.mark.parametrize("runtime", RUNTIMES)
 def test_cycles_of_the_reference_leave_nothing(rule_id: str, runtime: str) -> None:
-    target = open_delegate_target([("reference", {})], runtime, "off", 10.0)
+    target = keep(open_delegate_target([("reference", {})], runtime, "off", 10.0))
     cycle = (
         *(MakeDelegate("d0"), Open("i0"), Apply("i0", "d0")),
         *(SetInputs("i0"), Close("i0"), DestroyDelegate("d0")),
@@ -120,7 +121,7 @@ def test_every_script_of_the_strategies_may_be_replayed() -> None:
 
 @pytest.mark.parametrize("runtime", RUNTIMES)
 def test_an_error_on_another_thread_is_accepted_where_the_rule_says_so(runtime: str) -> None:
-    target = open_delegate_target([("reference", {})], runtime, "off", 10.0)
+    target = keep(open_delegate_target([("reference", {})], runtime, "off", 10.0))
     steps = (
         *(MakeDelegate("d0", fault="kernel-invoke"), Open("i0"), Apply("i0", "d0")),
         *(SetInputs("i0"), Invoke("i0"), Read("i0")),

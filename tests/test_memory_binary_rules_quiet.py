@@ -3,6 +3,7 @@ from __future__ import annotations
 from functools import lru_cache
 
 import pytest
+from kept import keep
 
 from pytest_qnn.engine import judge
 from pytest_qnn.profile import Profile
@@ -28,7 +29,7 @@ FEW = Profile("few", usual=8, dear=2)
 
 @lru_cache(None)
 def target(personality: str) -> MemoryTarget:
-    return open_memory_target(f"reference:{personality}", "emulated", "off", 10.0)
+    return keep(open_memory_target(f"reference:{personality}", "emulated", "off", 10.0))
 
 
 @pytest.mark.parametrize("personality", PERSONALITIES)

@@ -3,6 +3,7 @@ from __future__ import annotations
 from functools import lru_cache
 
 import pytest
+from kept import keep
 from msgspec.structs import replace
 
 from pytest_qnn.cases.memory import (
@@ -75,7 +76,7 @@ KILLS = [(mutant, rule) for mutant in MUTANTS for rule in mutant.kills]
 
 @lru_cache(None)
 def target(personality: str) -> MemoryTarget:
-    return open_memory_target(f"reference:{personality}", "emulated", "off", 10)
+    return keep(open_memory_target(f"reference:{personality}", "emulated", "off", 10))
 
 
 @pytest.mark.parametrize("personality", PERSONALITIES)

@@ -5,6 +5,7 @@ from contextlib import contextmanager
 from functools import lru_cache
 
 import pytest
+from kept import keep
 
 from pytest_qnn.engine import judge
 from pytest_qnn.mutants.memory_interface import MUTANTS as INTERFACE
@@ -43,7 +44,7 @@ def opened(spec: str) -> Iterator[MemoryTarget]:
 
 @lru_cache(None)
 def personality(name: str) -> MemoryTarget:
-    return open_memory_target(f"reference:{name}", "emulated", "off", 10.0)
+    return keep(open_memory_target(f"reference:{name}", "emulated", "off", 10.0))
 
 
 @pytest.mark.parametrize("name", PERSONALITIES)

@@ -12,7 +12,8 @@ from hypothesis import strategies as st
 
 from pytest_qnn.cases import control_graphs
 from pytest_qnn.cases.graph import Graph, Node, Tensor
-from pytest_qnn.cases.graphs import OPS, graphs
+from pytest_qnn.cases.graph_kinds import OPS
+from pytest_qnn.cases.graphs import graphs
 from pytest_qnn.cases.model import emit
 
 RUNTIMES = [name for name in ("tflite_runtime", "ai_edge_litert") if importlib.util.find_spec(name)]

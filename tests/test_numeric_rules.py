@@ -9,6 +9,7 @@ import pytest
 from delegate_doubles import Factory
 from hypothesis import HealthCheck, Phase, given, seed, settings
 from hypothesis.strategies import SearchStrategy
+from kept import keep
 from msgspec.structs import replace
 
 from pytest_qnn.cases import numeric_strategies as numeric
@@ -302,7 +303,7 @@ def test_more_precision_inside_a_partition_is_no_violation(runtime: str, rule_id
 
 
 def halved_in_large_partitions(runtime: str) -> DelegateTarget:
-    return open_delegate_target([("mutant:halves-large-partitions", {})], runtime, "off", 10.0)
+    return keep(open_delegate_target([("mutant:halves-large-partitions", {})], runtime, "off", 10.0))
 
 
 @pytest.mark.parametrize("runtime", RUNTIMES)

@@ -14,7 +14,8 @@ from pytest_qnn.cases.data import inputs_of
 from pytest_qnn.cases.delegate import DelegateCase, Fill
 from pytest_qnn.cases.graph import Activation, DType, Graph, Node, Op, Tensor
 from pytest_qnn.cases.graph_constants import float_weights
-from pytest_qnn.cases.graphs import OPS, decode_graph, graphs, single_op_graphs, size_of
+from pytest_qnn.cases.graph_kinds import OPS, decode_graph, size_of
+from pytest_qnn.cases.graphs import graphs, single_op_graphs
 from pytest_qnn.cases.model import emit
 from pytest_qnn.oracle import kernels, quantisation
 from pytest_qnn.oracle.kernels import run_graph, run_node

@@ -3,6 +3,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import pytest
+from kept import keep
 from msgspec.structs import replace
 
 from pytest_qnn.cases.delegate import Application, DelegateCase
@@ -151,7 +152,7 @@ def test_long_names_and_many_operands_stay_within_the_width() -> None:
 
 @pytest.mark.parametrize("runtime", RUNTIMES)
 def test_expected_and_seen_agree_for_delegates_that_take_turns(runtime: str) -> None:
-    target = open_delegate_target([("reference", {})], runtime, "off", 10.0)
+    target = keep(open_delegate_target([("reference", {})], runtime, "off", 10.0))
     graph = chain(8)
     applications = (Application("probe", (1, 2)), Application(claim=(4, 5, 7)), Application("probe", (0,)))
     trace = target.run(DelegateCase(graph, applications))
@@ -163,7 +164,7 @@ def test_expected_and_seen_agree_for_delegates_that_take_turns(runtime: str) -> 
 
 @pytest.mark.parametrize("runtime", RUNTIMES)
 def test_an_undone_graph_is_drawn_on_the_cpu(runtime: str) -> None:
-    target = open_delegate_target([("reference", {})], runtime, "off", 10.0)
+    target = keep(open_delegate_target([("reference", {})], runtime, "off", 10.0))
     case = DelegateCase(chain(2), (Application(), Application("probe", (0,), "prepare")))
     text = support.draw(case, target.run(case))
     assert "<--" not in text
@@ -171,7 +172,7 @@ def test_an_undone_graph_is_drawn_on_the_cpu(runtime: str) -> None:
 
 
 def test_without_a_plan_the_picture_says_so() -> None:
-    target = open_delegate_target([("reference", {})], RUNTIMES[0], "off", 10.0)
+    target = keep(open_delegate_target([("reference", {})], RUNTIMES[0], "off", 10.0))
     case = DelegateCase(chain(1))
     trace = replace(target.run(case), plan=(), plan_before=())
     assert support.draw(case, trace).splitlines()[1].split()[-2:] == ["?", "?"]

@@ -9,7 +9,7 @@ import pytest
 from pytest_qnn.cases.data import hashed
 from pytest_qnn.cases.delegate import Application, DelegateCase
 from pytest_qnn.cases.graph import Graph, Node, Tensor
-from pytest_qnn.cases.graphs import Kind, decode_graph, size_of
+from pytest_qnn.cases.graph_kinds import Kind, decode_graph, size_of
 from pytest_qnn.cases.model import emit
 from pytest_qnn.reference.delegate import ReferenceDelegate
 from pytest_qnn.rules import delegate_support as support

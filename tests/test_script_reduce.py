@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import pytest
+from kept import keep
 
 from pytest_qnn.cases.graph import Graph, Node, Tensor
 from pytest_qnn.cases.reduce import smaller
@@ -82,7 +83,7 @@ def test_numbers_become_plain() -> None:
     ("mutant", "rule_id", "most"), [("writes-tail", "MEM-03", 9), ("fills-inside", "MEM-10", 9)]
 )
 def test_a_finding_is_reduced_to_what_it_needs(mutant: str, rule_id: str, most: int) -> None:
-    target = open_delegate_target([(f"mutant:{mutant}", {})], "auto", "off", 10.0)
+    target = keep(open_delegate_target([(f"mutant:{mutant}", {})], "auto", "off", 10.0))
     verdict = judge(catalogue()[rule_id], target, PROFILES["default"], seed=1)
     assert verdict.outcome is Outcome.FAIL
     assert verdict.finding is not None

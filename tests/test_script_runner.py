@@ -5,6 +5,7 @@ from collections.abc import Callable
 
 import msgspec
 import pytest
+from kept import keep
 
 from pytest_qnn.cases.graph import Graph, Node, Tensor
 from pytest_qnn.cases.script import (
@@ -42,7 +43,7 @@ Run = Callable[..., ScriptTrace]
 
 @functools.cache
 def _target(runtime: str, sandbox: str = "off") -> DelegateTarget:
-    return open_delegate_target([("reference", {})], runtime, sandbox, 10.0)
+    return keep(open_delegate_target([("reference", {})], runtime, sandbox, 10.0))
 
 
 @pytest.fixture(params=RUNTIMES)

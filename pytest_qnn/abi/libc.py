@@ -8,7 +8,7 @@ from ctypes import c_int, c_long, c_size_t, c_void_p
 PROT_READ, PROT_WRITE = 1, 2
 MAP_SHARED, MAP_ANONYMOUS = 0x01, 0x20
 MAP_FAILED = ctypes.c_void_p(-1).value
-MADV_DONTFORK, MADV_COLLAPSE = 10, 25
+MADV_DONTFORK, MADV_POPULATE_WRITE, MADV_COLLAPSE = 10, 23, 25
 M_MMAP_THRESHOLD = -3
 
 _LIBC = ctypes.CDLL(None, use_errno=True)

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from hypothesis.strategies import SearchStrategy
 
 from pytest_qnn.cases.graph import Graph, Node, Tensor
-from pytest_qnn.cases.graphs import Claims, decode_graph, size_of
+from pytest_qnn.cases.graph_kinds import Claims, decode_graph, size_of
 from pytest_qnn.cases.kinds import mixed_kinds, need_claims
 from pytest_qnn.cases.script import (
     Allocate,

@@ -13,7 +13,7 @@ import msgspec
 
 from pytest_qnn.cases.combinations import GRID, Combination
 from pytest_qnn.cases.graph import DType, Op
-from pytest_qnn.cases.graphs import OPS, Kind, Wants
+from pytest_qnn.cases.graph_kinds import OPS, Kind, Wants
 from pytest_qnn.facts import DelegateFacts, NothingToJudge
 
 _MIXED = 3

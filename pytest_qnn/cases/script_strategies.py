@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from hypothesis.strategies import SearchStrategy
 
 from pytest_qnn.cases.graph import Graph, Node, Op, Tensor
-from pytest_qnn.cases.graphs import Claims, Kind, decode_graph, size_of
+from pytest_qnn.cases.graph_kinds import Claims, Kind, decode_graph, size_of
 from pytest_qnn.cases.kinds import claimed_kinds, mixed_kinds, need_claims, taken
 from pytest_qnn.cases.script import (
     Allocate,

@@ -16,7 +16,7 @@ from pytest_qnn.cases import control_graphs as graphs
 from pytest_qnn.cases.control_graphs import Bytes, Choice, size_of
 from pytest_qnn.cases.elastic import leading
 from pytest_qnn.cases.graph import DType, Graph, Op
-from pytest_qnn.cases.graphs import OPS
+from pytest_qnn.cases.graph_kinds import OPS
 from pytest_qnn.cases.kinds import need_claims, taken
 from pytest_qnn.cases.script import (
     Allocate,

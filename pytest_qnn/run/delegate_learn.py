@@ -18,7 +18,7 @@ from pytest_qnn.cases.combinations import GRID
 from pytest_qnn.cases.data import hashed
 from pytest_qnn.cases.delegate import Application
 from pytest_qnn.cases.graph import Graph
-from pytest_qnn.cases.graphs import OPS, Kind, decode_graph, graph_of, size_of
+from pytest_qnn.cases.graph_kinds import OPS, Kind, decode_graph, graph_of, size_of
 from pytest_qnn.cases.model import emit
 from pytest_qnn.facts import LIMITS, Claim, Sample
 from pytest_qnn.run.delegates import DelegateFactory, DelegateUnusable, LiveDelegate

@@ -88,9 +88,8 @@ class DelegateWorker:
 
     def warm(self) -> None:
         """Run our own code once, so that a case finds every cache filled. No delegate under test is made."""
-        case = case_of(_WARMING, DelegateCase)
-        msgspec.msgpack.encode(run_delegate_case(case, (), self._runtime))
-        script = case_of(request_of(warming_script(case.graph)), DelegateCase)
+        self.rehearse()
+        script = case_of(request_of(warming_script(WARMING.graph)), DelegateCase)
         msgspec.msgpack.encode(run_script_case(script, (), self._runtime, self._remake))
         with contextlib.suppress(OSError):
             # What creating a plugin makes the loader do, and no library: it looks at every loaded one.
@@ -98,6 +97,11 @@ class DelegateWorker:
         for factory in self._chain:
             with contextlib.suppress(NoInterface, OSError, ValueError):
                 open_plugin(factory, self._runtime)  # reads the symbols of its file; nothing of it is called
+
+    def rehearse(self) -> None:
+        """Carry out a case without the delegates under test."""
+        case = case_of(_WARMING, DelegateCase)
+        msgspec.msgpack.encode(run_delegate_case(case, (), self._runtime))
 
     def probe(self, question: delegate_learn.Question, on_step: OnStep | None = None) -> list[str]:
         """What the chain does with models of one node."""

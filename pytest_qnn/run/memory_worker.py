@@ -52,6 +52,10 @@ class MemoryWorker:
 
     def warm(self) -> None:
         """Run our own code once, on the reference, so that a fork finds every cache filled."""
+        self.rehearse()
+
+    def rehearse(self) -> None:
+        """Carry out a case on the reference."""
         MemoryWorker(MemorySpec("reference", "emulated")).run(_WARMING)
 
     def run(self, case: MemoryCase, on_step: OnStep | None = None) -> MemoryTrace:

@@ -98,6 +98,18 @@ def resident_bytes(address: int, size: int) -> int:
     return sum(1 for top in entries[7::8] if top & _PRESENT) * _PAGE
 
 
+def private_mappings(*, anonymous: bool) -> list[tuple[int, int]]:
+    """Address and bytes of each private writable mapping; ``anonymous``: of the heap and its like only."""
+    found = []
+    with open("/proc/self/maps", encoding="utf-8", errors="surrogateescape") as maps:
+        for line in maps:
+            span, permissions, *_, name = [*line.split(None, 5), ""][:6]
+            if permissions == "rw-p" and not (anonymous and name.strip() not in ("", "[heap]")):
+                begin, end = (int(word, 16) for word in span.split("-"))
+                found.append((begin, end - begin))
+    return found
+
+
 def keep_large_blocks_visible() -> None:
     """Have glibc map each large block on its own.
 

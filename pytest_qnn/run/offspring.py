@@ -1,9 +1,9 @@
 """The supervisor's children: started, given their case, waited for.
 
-A forked child is made ahead of its case and waits for it. Meanwhile it runs the runner's own code once
-(`Worker.warm`), so that the copies of memory that a fork must make on first use, most of a case's price,
-are made while nobody waits for them. It does not touch the target until its case begins, and `wire.Slot`
-says whether that has happened: a waiting child that was lost has judged nothing.
+A forked child is made ahead of its case and waits for it. Meanwhile it makes the copies of memory that it
+would make on first use (`pytest_qnn.run.prefault`), most of a case's price, while nobody waits for them. It
+does not touch the target until its case begins, and `wire.Slot` says whether that has happened: a waiting
+child that was lost has judged nothing.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ import sys
 from collections.abc import Iterable
 from pathlib import Path
 
-from pytest_qnn.run import child, kin, wire
+from pytest_qnn.run import child, kin, prefault, wire
 from pytest_qnn.run.worker import Worker
 
 
@@ -77,13 +77,14 @@ class Offspring:
         return status
 
 
-def fork(worker: Worker, room: Path, alien: Iterable[int]) -> Offspring:
+def fork(worker: Worker, room: Path, alien: Iterable[int], pages: prefault.Ranges) -> Offspring:
     """A copy of this process that waits for its case.
 
     Args:
         worker: the loaded target.
         room: the folder to enter when the case begins.
         alien: descriptors of the supervisor's own, closed in the child.
+        pages: the memory that the case will write to.
 
     Raises:
         OSError: the system has no room for it.
@@ -97,6 +98,7 @@ def fork(worker: Worker, room: Path, alien: Iterable[int]) -> Offspring:
         try:
             pid = os.fork()
             if not pid:
+                prefault.copy(pages)
                 _live(worker, room, slot, ear, [*alien, bell])
         finally:
             os.close(ear)
@@ -117,8 +119,6 @@ def _live(worker: Worker, room: Path, slot: wire.Slot, ear: int, alien: list[int
         slot.hide()
         gc.disable()
         child.be_killed_first()
-        with contextlib.suppress(Exception):  # what goes wrong here will go wrong in the case, and be told
-            worker.warm()
         if wire.called(ear):
             os.chdir(room)
             child.carry_out(lambda: worker, slot)

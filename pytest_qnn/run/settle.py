@@ -5,7 +5,7 @@ from __future__ import annotations
 import gc
 
 from pytest_qnn.abi import libc
-from pytest_qnn.run.observe import resident_bytes
+from pytest_qnn.run.observe import private_mappings, resident_bytes
 
 _HUGE = 2 << 20
 """Bytes of a huge page (x86-64, arm64 with pages of 4 KiB)."""
@@ -18,20 +18,8 @@ def settle() -> None:
     """
     gc.collect()
     gc.freeze()
-    for begin, end in _anonymous():
-        for address in range(-(-begin // _HUGE) * _HUGE, end - _HUGE + 1, _HUGE):
+    for begin, size in private_mappings(anonymous=True):
+        for address in range(-(-begin // _HUGE) * _HUGE, begin + size - _HUGE + 1, _HUGE):
             # Not a library's large table that hardly anybody uses: all of it would become resident.
             if resident_bytes(address, _HUGE) >= _HUGE // 2:
                 libc.madvise(address, _HUGE, libc.MADV_COLLAPSE)
-
-
-def _anonymous() -> list[tuple[int, int]]:
-    """Begin and end of each private writable mapping without a file: the heap and what is like it."""
-    found = []
-    with open("/proc/self/maps", encoding="utf-8", errors="surrogateescape") as maps:
-        for line in maps:
-            span, permissions, *_, name = [*line.split(None, 5), ""][:6]
-            if permissions == "rw-p" and name.strip() in ("", "[heap]"):
-                begin, end = (int(word, 16) for word in span.split("-"))
-                found.append((begin, end))
-    return found

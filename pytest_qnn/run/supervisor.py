@@ -30,6 +30,7 @@ import msgspec
 
 from pytest_qnn.run import kin, wire
 from pytest_qnn.run.offspring import Offspring, fork, spawn
+from pytest_qnn.run.prefault import written_by
 from pytest_qnn.run.room import Room
 from pytest_qnn.run.settle import settle
 from pytest_qnn.run.worker import AnySpec, Unusable
@@ -77,7 +78,8 @@ def main() -> None:
     settle()
     # A process with threads is not forked at all: `Sandbox.start` then asks for a spawning supervisor.
     ahead = ready.threads == 1
-    server(lambda alien: fork(worker, room.path, [connection.fileno(), *alien]), ahead=ahead)(ready)
+    pages = written_by(worker.rehearse) if ahead else []
+    server(lambda alien: fork(worker, room.path, [connection.fileno(), *alien], pages), ahead=ahead)(ready)
 
 
 Make = Callable[[Iterable[int]], Offspring]

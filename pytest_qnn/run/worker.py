@@ -51,7 +51,10 @@ class Worker(Protocol):
         """Learn what the target is; with ``nothing`` without calling it at all."""
 
     def warm(self) -> None:
-        """Run the runner's own code once, without touching what is judged."""
+        """Run the runner's own code once, for every kind of case, without touching what is judged."""
+
+    def rehearse(self) -> None:
+        """Carry out a case of the most frequent kind, without touching what is judged."""
 
     def run(self, case: Any, on_step: OnStep | None = None) -> Any:
         """Carry out one case."""
