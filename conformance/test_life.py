@@ -71,3 +71,8 @@ def test_life_12(judge: Judge) -> None:
 def test_life_13(judge: Judge) -> None:
     """A kernel has a name, and the same one each time."""
     judge("LIFE-13")
+
+
+def test_life_14(judge: Judge) -> None:
+    """A process can end in good order while a delegate is in use, and after its use."""
+    judge("LIFE-14")

@@ -21,3 +21,8 @@ def test_qleak_02(judge: Judge) -> None:
 def test_qleak_03(judge: Judge) -> None:
     """Registrations that fail again and again leave nothing behind."""
     judge("QLEAK-03")
+
+
+def test_qleak_04(judge: Judge) -> None:
+    """A process can end in good order with contexts and registrations alive."""
+    judge("QLEAK-04")

@@ -190,6 +190,9 @@ def _unfit(target: Target[Any, Any], case: Any) -> str:
 def died(death: Death) -> Violation:
     """The violation that every rule shares: the process that ran the case did not survive it."""
     where = f"step {death.step}" if death.step >= 0 else ""
+    if death.late:
+        kind = Hung if death.kind == "hang" else Crashed
+        return kind("the process ends in good order, whatever is alive", death.detail, "after the last step")
     if death.kind == "hang":
         return Hung("an answer", death.detail, where)
     return Crashed("the call returns, with success or an error", death.detail, where)

@@ -18,6 +18,8 @@ class Death(msgspec.Struct, frozen=True, gc=False):
     """``SIGSEGV``, ``exit status 3``, ``no answer within 10 s``, ..."""
     step: int = -1
     """The step (memory) or phase (delegate) that had begun; -1: none."""
+    late: bool = False
+    """The case was over: the process did not survive its own end, which the case asked for."""
 
 
 class PlanNode(msgspec.Struct, frozen=True, gc=False, array_like=True):
@@ -141,6 +143,15 @@ class Report(msgspec.Struct, frozen=True, gc=False, array_like=True):
     text: str
 
 
+class Asked(msgspec.Struct, frozen=True, gc=False, array_like=True):
+    """A delegate's own call of PreviewDelegatePartitioning."""
+
+    application: int
+    nodes: tuple[int, ...]
+    made: int
+    """Kernels that its Prepare had made by then."""
+
+
 class Preview(msgspec.Struct, frozen=True, gc=False, array_like=True):
     """What PreviewDelegatePartitioning says right before a Replace with the same nodes."""
 
@@ -186,6 +197,8 @@ class Spied(msgspec.Struct, frozen=True, gc=False, kw_only=True, omit_defaults=T
     previews_taken_back: int = 0
     """``lent``: partitions that the target previewed, which became invalid at the end of Prepare."""
     previews: tuple[Preview, ...] = ()
+    asked: tuple[Asked, ...] = ()
+    """``previews``, ``lent``: in order."""
     added: tuple[Added, ...] = ()
     """``tensors``: of each prepare and invoke of the target's kernels."""
     order: tuple[tuple[int, ...], ...] = ()
@@ -393,6 +406,8 @@ class ScriptTrace(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     else is in the trace then."""
     observed: bool = True
     """False: the canary did not hold, so plans and kernels could not be read."""
+    ended: bool = False
+    """The process ended in good order after the last step, as the case asked for."""
     death: Death | None = None
     facts: DelegateFacts | None = None
     """What is known of the target; the target adds it after the trace has come back."""
@@ -432,6 +447,8 @@ class MemoryTrace(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     steps: tuple[StepSeen, ...] = ()
     closing: tuple[tuple[str, int], ...] = ()
     """Codes of closing it."""
+    ended: bool = False
+    """The process ended in good order after the last step, as the case asked for."""
     death: Death | None = None
     facts: MemoryFacts | None = None
     """What is known of the target; the target adds it after the trace has come back."""

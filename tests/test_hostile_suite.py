@@ -126,6 +126,19 @@ def test_a_deed_that_changes_its_process_only_costs_nothing(bench: Bench, calm: 
     check_the_rest_is_judged(judged, calm, set())
 
 
+def test_what_shows_when_a_process_ends_only_is_found_by_the_rules_about_its_end(bench: Bench) -> None:
+    ends = {"QLEAK-04", "LIFE-14"}
+    only = f"{NARROW} or qleak_04 or life_14"
+    calm = bench.calm("calm-ends", only)
+    assert calm.came >= ends
+    judged = bench.judge("corruption-at-the-end", SURVIVED["corruption-seen-at-exit-only"], only)
+    check_nothing_is_lost(judged, calm)
+    check_the_rest_is_judged(judged, calm, ends)
+    for rule_id in ends:
+        dies_of(judged.rules[rule_id], Deed("", "signal", "SIGABRT as it ended, after the case"))
+    assert replays(judged) == dict.fromkeys(ends, "STILL FAILS")
+
+
 def test_garbage_in_every_descriptor_reaches_shared_memory_and_nothing_else(
     bench: Bench, calm: Judged
 ) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+from collections.abc import Callable
 from ctypes import c_int, c_long, c_size_t, c_void_p
 
 PROT_READ, PROT_WRITE = 1, 2
@@ -58,3 +59,14 @@ def malloc_in_use() -> int | None:
         return None
     info = _MALLINFO2()
     return int(info.uordblks) + int(info.hblkhd)
+
+
+_ENDING = ctypes.CFUNCTYPE(None, c_void_p)
+_ENDINGS: list[object] = []
+
+
+def at_exit(function: Callable[[int | None], None]) -> None:
+    """Have exit(3) call a function, as the destructor of a library. It is never taken back."""
+    callback = _ENDING(function)
+    _ENDINGS.append(callback)
+    _LIBC.__cxa_atexit(callback, None, None)

@@ -388,3 +388,5 @@ class MemoryCase(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
     """A sequence of steps on one fresh process state (sandboxed) or one fresh session (in process)."""
 
     steps: tuple[AnyStep, ...]
+    ends: bool = False
+    """After the last step the process ends in good order, by exit(3): what is live then stays live."""

@@ -60,7 +60,7 @@ def smaller_memory(case: MemoryCase, *, deadly: bool = False) -> Iterator[Memory
     candidates = _counted(steps) if counted else _uncounted(steps)
     for candidate in (*candidates, *_plainer(steps)):
         if candidate and candidate != steps and _hazards(candidate, deadly=deadly) <= known:
-            yield MemoryCase(candidate)
+            yield msgspec.structs.replace(case, steps=candidate)
 
 
 def _uncounted(steps: Steps) -> Iterator[Steps]:

@@ -287,6 +287,8 @@ class ScriptCase(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
     """Record every write of a kernel outside its own outputs (slower)."""
     buffers: bool = False
     """Record buffer handles, and calls of the functions for them."""
+    ends: bool = False
+    """After the last step the process ends in good order, by exit(3): what is live then stays live."""
 
 
 def flat(steps: Iterable[AnyScriptStep]) -> tuple[AnyScriptStep, ...]:

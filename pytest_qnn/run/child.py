@@ -17,7 +17,7 @@ from collections.abc import Callable, Iterator
 import msgspec
 
 from pytest_qnn.run import kin, wire
-from pytest_qnn.run.worker import AnySpec, Unusable, Worker
+from pytest_qnn.run.worker import ENDS, AnySpec, Unusable, Worker
 from pytest_qnn.run.workers import make_worker
 
 FAILED = 70
@@ -42,6 +42,8 @@ def main() -> None:
 def carry_out(worker: Callable[[], Worker], slot: wire.Slot) -> None:
     """Answer the request and end the process; exit status 0 says that the answer is whole."""
     request = slot.take()
+    ends = request.startswith(ENDS)
+    request = request.removeprefix(ENDS)
     canary = os.open(os.devnull, os.O_RDONLY)
     device = os.fstat(canary).st_rdev
 
@@ -63,10 +65,11 @@ def carry_out(worker: Callable[[], Worker], slot: wire.Slot) -> None:
         reply = _failure(error)
     if not intact():
         reply = wire.Reply(death="garbage", detail=_CANARY_LOST)
-    _leave(slot, reply)
+    _leave(slot, reply, in_order=ends and not reply.death and not reply.error)
 
 
-def _leave(slot: wire.Slot, reply: wire.Reply) -> None:
+def _leave(slot: wire.Slot, reply: wire.Reply, *, in_order: bool = False) -> None:
+    """Answer, and end the process: ``in_order`` through the destructors of all that is loaded."""
     try:
         answer = msgspec.msgpack.encode(reply)
     except MemoryError:
@@ -75,6 +78,8 @@ def _leave(slot: wire.Slot, reply: wire.Reply) -> None:
         error = f"the runner itself failed: its answer has {len(answer)} bytes"
         answer = msgspec.msgpack.encode(wire.Reply(error=error))
     slot.answer(answer)
+    if in_order:
+        kin.end_in_order()
     os._exit(0)
 
 

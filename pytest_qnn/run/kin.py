@@ -30,6 +30,11 @@ def outlive_parent() -> None:
     _LIBC.prctl(_PR_SET_PDEATHSIG, 0, 0, 0, 0)
 
 
+def end_in_order() -> None:
+    """End this process by exit(3): what libraries registered for its end is run. Never returns."""
+    _LIBC.exit(0)
+
+
 def adopt_orphans() -> None:
     """Become the parent of every descendant whose own parent ends."""
     _LIBC.prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)

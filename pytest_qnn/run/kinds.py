@@ -1,7 +1,7 @@
 """The kinds of case that targets carry out, and how a request and its answer are told apart.
 
 A request is the case as MessagePack, behind a word for every kind but the most frequent: MessagePack of a
-case never begins with a letter.
+case never begins with a letter. Before that, `pytest_qnn.run.worker.ENDS` asks for an end in good order.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from pytest_qnn.cases.delegate import DelegateCase
 from pytest_qnn.cases.memory import MemoryCase
 from pytest_qnn.cases.plugin import PluginCase
 from pytest_qnn.cases.script import ScriptCase
+from pytest_qnn.run.worker import ENDS
 from pytest_qnn.trace import DelegateTrace, MemoryTrace, PluginTrace, ScriptTrace
 
 
@@ -42,7 +43,8 @@ _LENGTH: Final = 7
 
 def request_of(case: Any) -> bytes:
     """The request that asks a child to carry out the case."""
-    return KINDS[type(case)].word + msgspec.msgpack.encode(case)
+    ends = ENDS if getattr(case, "ends", False) else b""
+    return ends + KINDS[type(case)].word + msgspec.msgpack.encode(case)
 
 
 def case_of(request: bytes, usual: type[Any]) -> Any:

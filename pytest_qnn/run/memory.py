@@ -110,7 +110,8 @@ def run_memory_case(
 ) -> MemoryTrace:
     """Carry out a case in this process. Whatever the target does that can be survived is in the trace.
 
-    ``on_step(i)`` is called before step ``i``. Everything the case made is given back at the end.
+    ``on_step(i)`` is called before step ``i``. Everything the case made is given back at the end, unless the
+    case ends the process: whoever carries such a case out ends the process next.
     """
     if any(isinstance(step, Observe) and step.region for step in case.steps):
         keep_large_blocks_visible()
@@ -122,7 +123,7 @@ def run_memory_case(
                 on_step(index)
             seen.append(carry_out(state, step))
     finally:
-        closing = release(state)
+        closing = _leave(state) if case.ends else release(state)
     return MemoryTrace(session=tuple(state.session.codes), steps=tuple(seen), closing=tuple(closing))
 
 
@@ -191,6 +192,15 @@ _HANDLERS: dict[type[Any], Callable[[State, Any], StepSeen]] = {
     probes.Churn: memory_rounds.churn,
     probes.Parallel: memory_threads.parallel,
 }
+
+
+_LEFT: list[State] = []
+"""What cases that end their process leave alive."""
+
+
+def _leave(state: State) -> list[tuple[str, int]]:
+    _LEFT.append(state)
+    return []
 
 
 def release(state: State) -> list[tuple[str, int]]:

@@ -30,10 +30,12 @@ def run_in_processes(case: MemoryCase, first: Run, later: Run) -> MemoryTrace:
     luggage: dict[str, Carry] = {}
     seen: list[StepSeen] = []
     trace = MemoryTrace()
-    for number, part in enumerate(_parts(case.steps)):
+    parts = _parts(case.steps)
+    for number, part in enumerate(parts):
         packed = tuple(luggage.values())
         wanted = tuple(_kept(step) for step in part)
-        answer = (later if number else first)(MemoryCase((*packed, *wanted)))
+        ends = case.ends and number == len(parts) - 1
+        answer = (later if number else first)(MemoryCase((*packed, *wanted), ends))
         if number:
             seen.append(StepSeen())
         if isinstance(answer, Death):

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+
 import msgspec
 
 from pytest_qnn.cases.memory import (
@@ -22,6 +24,8 @@ from pytest_qnn.run.worker import ASKED, Depth, MemorySpec, OnStep
 from pytest_qnn.trace import MemoryTrace
 
 _CASE = msgspec.msgpack.Decoder(MemoryCase)
+_LEFT: list[contextlib.ExitStack] = []
+"""What a case that ends its process leaves open."""
 _WARMING = MemoryCase(
     steps=(
         ContextCreate("c"),
@@ -60,8 +64,12 @@ class MemoryWorker:
 
     def run(self, case: MemoryCase, on_step: OnStep | None = None) -> MemoryTrace:
         """Carry out one case."""
-        with self._source.open() as (entry, rpcmem):
-            return run_memory_case(case, entry, rpcmem, on_step)
+        with contextlib.ExitStack() as ending:
+            entry, rpcmem = ending.enter_context(self._source.open())
+            trace = run_memory_case(case, entry, rpcmem, on_step)
+            if case.ends:
+                _LEFT.append(ending.pop_all())
+        return trace
 
     def handle(self, request: bytes, on_step: OnStep) -> bytes:
         """Facts or trace as MessagePack."""

@@ -89,7 +89,7 @@ class Sandbox:
         if reply.error:
             raise Unusable(reply.error)
         if reply.death:
-            return Death(reply.death, reply.detail, reply.step)
+            return Death(reply.death, reply.detail, reply.step, reply.late)
         return reply.payload
 
     def close(self) -> None:

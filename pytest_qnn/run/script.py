@@ -37,6 +37,10 @@ HANDLERS: Final[Handlers] = {
 """By type of step: what carries it out."""
 
 
+_LEFT: list[World] = []
+"""What scripts that end their process leave alive."""
+
+
 def run_script_case(
     case: ScriptCase,
     chain: Chain,
@@ -45,6 +49,8 @@ def run_script_case(
     on_step: OnStep | None = None,
 ) -> ScriptTrace:
     """Carry out the steps in order; then destroy what is left, whatever happened.
+
+    Nothing is destroyed for a case that ends the process: whoever carries it out ends the process next.
 
     ``chain`` is the target: its delegates in order of precedence. ``remake`` makes a factory for one of
     them with further options. ``on_step`` is told the number of the step that begins.
@@ -58,7 +64,10 @@ def run_script_case(
         for number, step in script_flow.numbered(case.steps, 0):
             script_flow.perform(world, HANDLERS, number, step)
     finally:
-        world.end()
+        if case.ends:
+            _LEFT.append(world)
+        else:
+            world.end()
     for error in world.errors:
         if not isinstance(error, Exception):
             raise error  # an interrupt, not a failure

@@ -9,9 +9,10 @@ case, for targets that start threads when loaded.
 What a case can and cannot do to others: a child shares no descriptor, no group of processes and no
 writable memory with the supervisor but its `wire.Slot`; what it leaves behind (processes, files) is
 removed; its memory is limited (see `MEMORY_LIMIT`). A child ends by ``_exit`` as soon as it has answered:
-functions registered with ``atexit`` and static destructors of the target are not run. So a fault that shows
-only when a process exits in good order (a destructor that crashes, a corrupted heap that only ``free``
-of a static object would notice) is not seen, and no rule judges it.
+functions registered with ``atexit`` and static destructors of the target are not run. A fault that shows
+only when a process ends in good order (a destructor that crashes, a corrupted heap that only ``free``
+of a static object notices) is seen by cases that ask for such an end (``ends``; QLEAK-04 and LIFE-14), once
+they have answered; no other rule's cases are spoilt by it.
 """
 
 from __future__ import annotations
@@ -149,7 +150,9 @@ class _Server:
         if ended:
             reply = judge(status, step, payload)
         else:
-            reply = wire.Reply(death="hang", detail=f"no answer within {self._timeout:g} s", step=step)
+            late = payload is not None
+            what = "it answered but did not end" if late else "no answer"
+            reply = wire.Reply(b"", "hang", f"{what} within {self._timeout:g} s", step, late)
         if left_any or reply.death or not begun:
             self._dismiss()
         return begun, reply
@@ -169,14 +172,15 @@ class _Server:
 
 def judge(status: int, step: int, payload: bytes | None) -> wire.Reply:
     """What the child's end means."""
+    late = payload is not None
+    when = "as it ended, after the case" if late else "before the case was over"
     if os.WIFSIGNALED(status):
-        return wire.Reply(
-            death="signal", detail=f"the process died of {signal_name(os.WTERMSIG(status))}", step=step
-        )
+        died = f"the process died of {signal_name(os.WTERMSIG(status))}" + (f" {when}" if late else "")
+        return wire.Reply(death="signal", detail=died, step=step, late=late)
     code = os.WEXITSTATUS(status)
     if code or payload is None:
-        detail = f"the process ended with exit status {code} before the case was over"
-        return wire.Reply(death="exit", detail=detail, step=step)
+        detail = f"the process ended with exit status {code} {when}"
+        return wire.Reply(death="exit", detail=detail, step=step, late=late)
     try:
         reply = _REPLY.decode(payload)
     except (msgspec.DecodeError, RecursionError):

@@ -199,7 +199,7 @@ class _Executor:
     """Carries cases out: here (mode ``off``) or in children."""
 
     def __init__(self, spec: AnySpec, mode: str, timeout: float, *, guards: bool = False) -> None:
-        """``guards``: cases that arrange memory to catch faults run in a child even in mode ``off``."""
+        """``guards``: even in mode ``off``, cases that are made to end their process run in a child."""
         self._guards = Sandbox(spec, "fork", timeout) if guards and mode == "off" else None
         """Not started before a case asks for it."""
         self._fresh = Sandbox(spec, "spawn", timeout)
@@ -219,9 +219,10 @@ class _Executor:
 
     def run(self, case: Any, *, guarded: bool = False) -> Any:
         """A trace, or the Death of the child."""
-        sandbox = self._guards if guarded and self._guards else self._sandbox
+        ends = getattr(case, "ends", False)
+        sandbox = self._guards if (guarded or ends) and self._guards else self._sandbox
         if sandbox is None:
-            return self._worker.run(case)
+            return self._worker.run(msgspec.structs.replace(case, ends=False) if ends else case)
         return self._call(sandbox, case)
 
     def run_fresh(self, case: Any) -> Any:
@@ -233,9 +234,10 @@ class _Executor:
         if isinstance(answer, Death):
             return answer
         try:
-            return trace_of(case, answer)
+            trace = trace_of(case, answer)
         except msgspec.DecodeError as error:
             return Death("garbage", f"the process left a trace that is none: {error}")
+        return msgspec.structs.replace(trace, ended=True) if getattr(case, "ends", False) else trace
 
     def learn(self, kind: type[Any]) -> Any:
         """The target's facts: as many as it survives being asked for.
@@ -292,7 +294,7 @@ def open_memory_target(backend: str, rpcmem: str, sandbox: str, timeout: float) 
     spec = MemorySpec(backend, rpcmem)
     options = (f"--qnn-backend={backend}", f"--qnn-rpcmem={rpcmem}")
     try:
-        executor = _Executor(spec, _mode(sandbox, foreign=foreign), timeout)
+        executor = _Executor(spec, _mode(sandbox, foreign=foreign), timeout, guards=sandbox == "auto")
         return MemoryTarget(backend, options, executor)
     except Unusable as error:
         raise TargetUnusable(_sentence("--qnn-backend", backend, error)) from None

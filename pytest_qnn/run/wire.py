@@ -41,6 +41,8 @@ class Reply(msgspec.Struct, frozen=True, omit_defaults=True):
     death: Literal["", "signal", "exit", "hang", "garbage"] = ""
     detail: str = ""
     step: int = -1
+    late: bool = False
+    """The child had answered before it died."""
     error: str = ""
     """What went wrong in the runner itself, or why the target cannot be used."""
 

@@ -41,6 +41,8 @@ LEARN_LIMITS = b"learn limits"
 LEARN_SAMPLES = b"learn samples"
 PROBE = b"probe "
 """Further requests of delegates: see `pytest_qnn.run.delegate_learn`."""
+ENDS = b"ends "
+"""Before a case's request: when it has been answered, the process ends by exit(3) and not by _exit(2)."""
 ASKED = {request: depth for depth, request in DEPTHS.items()}
 
 
