@@ -10,9 +10,9 @@ from collections.abc import Callable, Sequence
 from math import prod
 
 import numpy as np
-from hypothesis import strategies as st
 from hypothesis.strategies import SearchStrategy
 
+from pytest_qnn.cases.drawing import decoded
 from pytest_qnn.cases.graph import Graph, Node, Tensor
 from pytest_qnn.cases.graph_kinds import Claims, decode_graph, size_of
 from pytest_qnn.cases.kinds import mixed_kinds, need_claims
@@ -68,7 +68,7 @@ def memories(facts: DelegateFacts) -> Cases:
         steps += [InspectCustom(step.buffer) for step in steps if isinstance(step, AllocCustom)]
         return _alone(steps)
 
-    return st.binary(min_size=9, max_size=9).map(decode)
+    return decoded(9, decode)
 
 
 def alignments(facts: DelegateFacts) -> Cases:
@@ -83,7 +83,7 @@ def alignments(facts: DelegateFacts) -> Cases:
             ]
         )
 
-    return st.binary(min_size=7, max_size=7).map(decode)
+    return decoded(7, decode)
 
 
 def released(facts: DelegateFacts) -> Cases:
@@ -99,7 +99,7 @@ def released(facts: DelegateFacts) -> Cases:
         cycles: Steps = (*once, Measure(), Repeat(_ROUNDS, once), Measure()) if data[2] & 4 else once
         return _alone([*kept, *cycles, *odd, DestroyDelegate("d0"), InspectCustom("c0")])
 
-    return st.binary(min_size=4, max_size=4).map(decode)
+    return decoded(4, decode)
 
 
 def ordered(facts: DelegateFacts) -> Cases:
@@ -295,4 +295,4 @@ def _scenes(
         return ScriptCase((graph,), (*make(scene), *scene.plain(plain)))
 
     size = _CHOICE + size_of(_NODES, 1)
-    return st.binary(min_size=size, max_size=size).map(decode)
+    return decoded(size, decode)

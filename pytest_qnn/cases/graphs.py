@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from hypothesis import strategies as st
 from hypothesis.strategies import SearchStrategy
 
+from pytest_qnn.cases.drawing import decoded
 from pytest_qnn.cases.graph import DType, Graph, Op
 from pytest_qnn.cases.graph_kinds import OPS, Claims, decode_graph, size_of
 from pytest_qnn.cases.graph_ops import MAKE
@@ -69,7 +69,7 @@ def graphs_with_claims(
     def decode(data: bytes) -> tuple[Graph, Claims]:
         return decode_graph(data, choices, n_claims, min_nodes, max_nodes)
 
-    return st.binary(min_size=size, max_size=size).map(decode)
+    return decoded(size, decode)
 
 
 def _allowed(dtype: DType, ops: Sequence[Op] | None) -> tuple[Op, ...]:

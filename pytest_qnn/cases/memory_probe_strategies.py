@@ -10,6 +10,7 @@ from typing import get_args
 
 from hypothesis import strategies as st
 
+from pytest_qnn.cases.drawing import decoded
 from pytest_qnn.cases.memory import BOGUS, NULL, AnyStep, Capability, ContextFree, MemoryCase, Providers
 from pytest_qnn.cases.memory_graph_scene import any_memory, execute, graph, load
 from pytest_qnn.cases.memory_probes import (
@@ -53,7 +54,7 @@ def _listed(choices: Sequence[AnyStep], first: AnyStep) -> Cases:
         acts = (byte % (len(choices) + 1) for byte in data)
         return MemoryCase((first, *(choices[act - 1] for act in acts if act)))
 
-    return st.binary(min_size=_BYTES, max_size=_BYTES).map(decode)
+    return decoded(_BYTES, decode)
 
 
 def interfaces(facts: MemoryFacts) -> Cases:

@@ -1,6 +1,6 @@
 """Building blocks of memory cases: a Tape of drawn bytes, and a Scene that makes steps from it.
 
-Drawing is cheap because a case is drawn as one ``st.binary`` of fixed length and decoded here. Zero bytes
+Drawing is cheap because a case is drawn as one string of bytes and decoded here. Zero bytes
 mean the simplest choice everywhere, and a record of a step starts with the byte that says whether there is
 a step at all; so Hypothesis shrinks a case to few steps by zeroing bytes.
 """
@@ -14,6 +14,7 @@ from typing import TypeVar
 import msgspec
 from hypothesis import strategies as st
 
+from pytest_qnn.cases.drawing import decoded
 from pytest_qnn.cases.memory import (
     Alloc,
     AnyStep,
@@ -326,4 +327,4 @@ def scenes(
         return scene.case()
 
     length = core_bytes + (before + after) * AROUND_BYTES
-    return st.binary(min_size=length, max_size=length).map(decode)
+    return decoded(length, decode)

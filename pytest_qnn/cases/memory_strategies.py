@@ -10,6 +10,7 @@ from collections.abc import Callable
 import msgspec
 from hypothesis import strategies as st
 
+from pytest_qnn.cases.drawing import decoded
 from pytest_qnn.cases.memory import (
     BOGUS,
     NULL,
@@ -85,7 +86,7 @@ def memory_sequences(
         return scene.case()
 
     length = max_steps * _RECORD
-    return st.binary(min_size=length, max_size=length).map(decode)
+    return decoded(length, decode)
 
 
 def _one_step(scene: Scene, tape: Tape, *, invalid: bool) -> None:

@@ -10,11 +10,11 @@ from collections.abc import Callable, Sequence
 from typing import Literal
 
 import msgspec
-from hypothesis import strategies as st
 from hypothesis.strategies import SearchStrategy
 
 from pytest_qnn.cases.delegate import Application, DelegateCase, Fill
 from pytest_qnn.cases.delegate_strategies import ELEMENTWISE, SUMS
+from pytest_qnn.cases.drawing import decoded
 from pytest_qnn.cases.graph import Activation, Graph, Node, Op, Tensor
 from pytest_qnn.cases.graph_constants import float_weights, integers, single
 from pytest_qnn.cases.graph_decode import HEADER, RECORD
@@ -138,7 +138,7 @@ def long_sums(facts: DelegateFacts) -> SearchStrategy[DelegateCase]:
         seed = 1 + int.from_bytes(data[3:], "big")
         return DelegateCase(make(batch, units, 1 + seed % 15), data_seed=seed)
 
-    return st.binary(min_size=5, max_size=5).map(decode)
+    return decoded(5, decode)
 
 
 def _long_mean(batch: int, _: int, __: int) -> Graph:
@@ -214,4 +214,4 @@ def _cases(
         graph, claims = decode_graph(data[_EXTRA:], kinds, n_claims, min_nodes, max_nodes)
         return msgspec.structs.replace(make(graph, claims, choice), data_seed=seed, fill=fill)
 
-    return st.binary(min_size=size, max_size=size).map(decode)
+    return decoded(size, decode)

@@ -10,9 +10,9 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 import msgspec
-from hypothesis import strategies as st
 from hypothesis.strategies import SearchStrategy
 
+from pytest_qnn.cases.drawing import decoded
 from pytest_qnn.cases.graph import Graph, Node, Op, Tensor
 from pytest_qnn.cases.graph_kinds import Claims, Kind, decode_graph, size_of
 from pytest_qnn.cases.kinds import claimed_kinds, mixed_kinds, need_claims, taken
@@ -170,7 +170,7 @@ def empty(facts: DelegateFacts) -> SearchStrategy[ScriptCase]:
         using: Steps = (Allocate("i0"), SetInputs("i0"), Invoke("i0"), Read("i0"))
         return _script(graph, (*opening, *order, *places, *using))
 
-    return st.binary(min_size=6, max_size=6).map(decode)
+    return decoded(6, decode)
 
 
 def hollow(facts: DelegateFacts) -> SearchStrategy[ScriptCase]:
@@ -283,4 +283,4 @@ def _scripts(
         )
         return msgspec.structs.replace(case, steps=tuple(steps))
 
-    return st.binary(min_size=size, max_size=size).map(decode)
+    return decoded(size, decode)

@@ -9,11 +9,11 @@ import itertools
 from collections.abc import Callable, Sequence
 
 import msgspec
-from hypothesis import strategies as st
 from hypothesis.strategies import SearchStrategy
 
 from pytest_qnn.cases import control_graphs as graphs
 from pytest_qnn.cases.control_graphs import Bytes, Choice, size_of
+from pytest_qnn.cases.drawing import decoded
 from pytest_qnn.cases.elastic import leading
 from pytest_qnn.cases.graph import DType, Graph, Op
 from pytest_qnn.cases.graph_kinds import OPS
@@ -73,7 +73,7 @@ def _cases(
         graph = kinds[data[_EXTRA - 1] % len(kinds)](Bytes.of(data[_EXTRA:]), choices)
         return ScriptCase((graph,), tuple(make(graph, data[:_EXTRA])))
 
-    return st.binary(min_size=size, max_size=size).map(decode)
+    return decoded(size, decode)
 
 
 def _target(facts: DelegateFacts, graph: Graph, choice: int) -> MakeDelegate:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from hypothesis import strategies as st
 
 from pytest_qnn.abi.qnn_codes import Error, Property
+from pytest_qnn.cases.drawing import decoded
 from pytest_qnn.cases.memory import (
     BOGUS,
     NULL,
@@ -53,7 +54,7 @@ def _sweep(_: MemoryFacts) -> st.SearchStrategy[MemoryCase]:
         return MemoryCase((*early, *late))
 
     length = 3 * _KEYS_PER_CASE
-    return st.binary(min_size=length, max_size=length).map(decode)
+    return decoded(length, decode)
 
 
 @rule(

@@ -5,6 +5,7 @@ from __future__ import annotations
 from hypothesis import strategies as st
 
 from pytest_qnn.abi.qnn_codes import Error, Property
+from pytest_qnn.cases.drawing import decoded
 from pytest_qnn.cases.memory import Capability, ContextCreate, MemoryCase, Providers
 from pytest_qnn.cases.memory_strategies import Tape
 from pytest_qnn.facts import MemoryFacts
@@ -49,7 +50,7 @@ def _first_thing(_: MemoryFacts) -> st.SearchStrategy[MemoryCase]:
                 steps.append(Capability(int(Property.GROUP_MEMORY)))
         return MemoryCase(tuple(steps))
 
-    return st.binary(min_size=_BYTES, max_size=_BYTES).map(decode)
+    return decoded(_BYTES, decode)
 
 
 def _plain_calls(case: MemoryCase, trace: MemoryTrace) -> list[tuple[int, int, tuple[int, ...]]]:
@@ -91,7 +92,7 @@ def _null_arguments(_: MemoryFacts) -> st.SearchStrategy[MemoryCase]:
         steps = [Providers(n in (1, 3), n in (2, 3)) for n in (tape.below(5) for _ in range(_BYTES)) if n]
         return MemoryCase((Providers(null_list=True), *steps) if not tape.below(2) else tuple(steps))
 
-    return st.binary(min_size=_BYTES + 1, max_size=_BYTES + 1).map(decode)
+    return decoded(_BYTES + 1, decode)
 
 
 @rule(
