@@ -134,3 +134,9 @@ def test_a_delegate_that_takes_any_option_is_not_taken_to_have_these(tmp_path: P
 
 
 _SIGNALS = "#include <signal.h>\n"
+
+
+@pytest.mark.parametrize("runtime", RUNTIMES)
+def test_a_delegate_that_writes_to_constants_spoils_its_own_models_only(runtime: str) -> None:
+    learned("mutant:packs-weights", runtime)
+    assert outcomes(learned("reference", runtime)) == {"claimed": len(GRID)}

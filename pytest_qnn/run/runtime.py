@@ -57,7 +57,8 @@ class Runtime:
         """
         types = self.module.OpResolverType
         return self.module.Interpreter(
-            model_content=model,
+            # A copy: constants are used where they are, and a faulty delegate writes to them.
+            model_content=bytes(memoryview(model)),
             experimental_delegates=list(delegates) or None,
             num_threads=threads,
             experimental_op_resolver_type=(
