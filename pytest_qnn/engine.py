@@ -46,6 +46,19 @@ _PATIENCE = 5
 """Cases that settle the target's lack of support, before the rule is given up with nothing examined."""
 
 
+class Stumbled(Exception):  # noqa: N818 - what happened to the suite, raised from the error itself
+    """The suite itself failed in a case: a defect of this project.
+
+    Args:
+        case: the smallest in which it does.
+
+    """
+
+    def __init__(self, case: Any) -> None:
+        super().__init__()
+        self.case = case
+
+
 class _Judge:
     """Runs cases, remembers what each gave, and keeps what follows the first failure within its budget."""
 
@@ -68,6 +81,8 @@ class _Judge:
         """Why there is no case to run."""
         self.settled = 0
         self.minimal: tuple[Any, Violation] | None = None
+        self.idle: Any = None
+        """A case that showed nothing: the smallest, which Hypothesis tries first."""
 
     def __call__(self, case: Any) -> None:
         """Judge a case for Hypothesis, to which equal cases give the same result however often it asks.
@@ -152,11 +167,11 @@ class _Judge:
             self.unsupported = unfit
             self.settled += 1
             return None
-        trace = self.target.run(case)
-        if trace.death is not None:
-            self.hangs_left -= trace.death.kind == "hang"
-            return died(trace.death)
         try:
+            trace = self.target.run(case)
+            if trace.death is not None:
+                self.hangs_left -= trace.death.kind == "hang"
+                return died(trace.death)
             examined = self.rule.check(case, trace)
         except Violation as violation:
             return violation.with_traceback(None)
@@ -164,6 +179,10 @@ class _Judge:
             self.unsupported = unsupported.reason
             self.settled += unsupported.settled
             return None
+        except Exception as error:
+            raise Stumbled(case) from error
+        if not examined.count and self.idle is None:
+            self.idle = case
         self.examined += examined.count
         self.what = examined.what
         return None
@@ -309,17 +328,21 @@ def _outcome(run: _Judge) -> tuple[Outcome, str]:
     )
 
 
-def _finding(minimal: tuple[Any, Violation] | None) -> Finding | None:
-    if minimal is None:
-        return None
-    case, violation = minimal
-    return Finding(
-        expected=violation.expected,
-        seen=violation.seen,
-        where=violation.where,
-        picture=violation.picture,
-        case=msgspec.json.encode(case).decode(),
-    )
+def _finding(run: _Judge, outcome: Outcome, reason: str) -> Finding | None:
+    """What can be judged again: a violation, or that a case showed nothing."""
+    if run.minimal is not None:
+        case, violation = run.minimal
+        return Finding(
+            expected=violation.expected,
+            seen=violation.seen,
+            where=violation.where,
+            picture=violation.picture,
+            case=msgspec.json.encode(case).decode(),
+        )
+    if outcome is Outcome.INCONCLUSIVE and run.idle is not None:
+        wanted = "a case that lets the rule look at something"
+        return Finding(expected=wanted, seen=reason, case=msgspec.json.encode(run.idle).decode())
+    return None
 
 
 def _verdict(
@@ -342,6 +365,6 @@ def _verdict(
         seconds=seconds,
         seed=seed,
         reason=reason,
-        finding=_finding(run.minimal),
+        finding=_finding(run, outcome, reason),
         flaky=flaky,
     )

@@ -18,7 +18,7 @@ from pytest_qnn.report import failure
 from pytest_qnn.rules.rule import Rule
 from pytest_qnn.session import VERDICTS, Session, spec_of
 from pytest_qnn.target import Target
-from pytest_qnn.verdict import Level, Outcome, Verdict
+from pytest_qnn.verdict import Finding, Level, Outcome, Verdict
 
 
 def rule_seed(run_seed: int, rule_id: str) -> int:
@@ -81,14 +81,28 @@ def judge_or_explain(session: Session, item: pytest.Item, rule_id: str) -> None:
     started = time.perf_counter()
     try:
         verdict = judge(session, item, rule_id)
+    except engine.Stumbled as stumbled:
+        error = stumbled.__cause__ or stumbled
+        verdict = _failed(session, item, rule_id, error, time.perf_counter() - started)
+        case = msgspec.json.encode(stumbled.case).decode()
+        finding = Finding(expected="a verdict", seen=verdict.reason, case=case)
+        verdict = msgspec.structs.replace(verdict, finding=finding)
+        record(item, artifacts.keep(session, session.target(session.rule(rule_id).subject), verdict))
+        raise error from None
     except Exception as error:
-        rule = checked_rule(session, item, rule_id)
-        reason = f"the suite itself failed: {type(error).__name__}: {error}"
-        verdict = broken(session, rule, Outcome.INCONCLUSIVE, reason)
-        record(item, msgspec.structs.replace(verdict, seconds=time.perf_counter() - started))
+        record(item, _failed(session, item, rule_id, error, time.perf_counter() - started))
         raise
     record(item, verdict)
     conclude(verdict, session.seed, strict=session.options.strict)
+
+
+def _failed(
+    session: Session, item: pytest.Item, rule_id: str, error: BaseException, seconds: float
+) -> Verdict:
+    """The verdict where the suite itself failed."""
+    reason = f"the suite itself failed: {type(error).__name__}: {error}"
+    verdict = broken(session, checked_rule(session, item, rule_id), Outcome.INCONCLUSIVE, reason)
+    return msgspec.structs.replace(verdict, seconds=seconds)
 
 
 def record(item: pytest.Item, verdict: Verdict) -> None:

@@ -16,7 +16,7 @@ from pytest_qnn.options import Options, with_target_of
 from pytest_qnn.rules.rule import Rule
 from pytest_qnn.session import REPLAYED, Session
 from pytest_qnn.target import Target
-from pytest_qnn.verdict import Unsupported, Violation
+from pytest_qnn.verdict import Outcome, Unsupported, Violation
 
 Result = Literal["STILL FAILS", "FIXED", "CANNOT RUN"]
 
@@ -77,7 +77,7 @@ def run(session: Session, item: pytest.Item, rule: Rule[Any, Any, Any]) -> None:
         raise ValueError("the session has no case to replay")
     target = session.target(rule.subject)
     if content.subject == rule.subject:
-        result, detail = _judge(rule, target, content.case)
+        result, detail = _judge(rule, target, content)
         if result == "FIXED" and content.flaky:
             detail += f"; but when it was found it {content.flaky}, so that one run proves little"
     else:
@@ -95,16 +95,19 @@ def _first_line(error: Exception) -> str:
     return next(iter(str(error).splitlines()), "")
 
 
-def _judge(rule: Rule[Any, Any, Any], target: Target[Any, Any], case: Any) -> tuple[Result, str]:
+def _judge(rule: Rule[Any, Any, Any], target: Target[Any, Any], file: AnyCaseFile) -> tuple[Result, str]:
     try:
-        found = engine.judge_case(rule, target, case)
+        found = engine.judge_case(rule, target, file.case)
     except Exception as error:
         # A case from a file may be one that no strategy makes, and the suite not up to it.
-        return "CANNOT RUN", f"the suite itself failed: {type(error).__name__}: {_first_line(error)}"
+        known = file.verdict == Outcome.INCONCLUSIVE.value
+        detail = f"the suite itself failed: {type(error).__name__}: {_first_line(error)}"
+        return "STILL FAILS" if known else "CANNOT RUN", detail
     if isinstance(found, Violation):
         return "STILL FAILS", str(found)
     if isinstance(found, Unsupported):
         return "CANNOT RUN", found.reason
     if not found.count:
-        return "CANNOT RUN", "the case ran, and let the rule look at nothing"
+        idle = file.verdict == Outcome.INCONCLUSIVE.value
+        return "STILL FAILS" if idle else "CANNOT RUN", "the case ran, and let the rule look at nothing"
     return "FIXED", f"the rule holds in this case ({found.count} {found.what} examined)"

@@ -170,8 +170,8 @@ def test_findings_are_beside_the_ini_file_wherever_pytest_is_started(
     result.stdout.fnmatch_lines([f"  replay    pytest --qnn-replay {path} *"])
 
 
-def test_verdicts_without_a_case_leave_nothing(pytester: pytest.Pytester) -> None:
-    run(pytester, ("REG-01", "REG-06", "REG-07", "REG-11"))
+def test_a_pass_and_what_is_unsupported_leave_nothing(pytester: pytest.Pytester) -> None:
+    run(pytester, ("REG-01", "REG-06"))
     assert not (pytester.path / ".pytest-qnn").exists()
 
 
@@ -234,6 +234,27 @@ def test_replay_says_what_became_of_the_case(
     result = run(pytester, (rule_id,), "--qnn-replay", str(folder))
     result.assert_outcomes(**{outcome: 1})
     result.stdout.fnmatch_lines([line])
+
+
+@pytest.mark.parametrize(
+    ("rule_id", "detail"),
+    [
+        ("REG-07", "the case ran, and let the rule look at nothing"),
+        ("REG-11", "the suite itself failed: ZeroDivisionError: a mistake of ours"),
+    ],
+)
+def test_a_rule_that_could_not_be_judged_leaves_a_case_as_well(
+    pytester: pytest.Pytester, rule_id: str, detail: str
+) -> None:
+    lines = run(pytester, (rule_id,)).outlines
+    content = content_of(finding(pytester, rule_id))
+    assert (content["verdict"], content["rule"]) == ("inconclusive", rule_id)
+    assert any(line.startswith("  replay ") for line in lines) or rule_id == "REG-11"
+    result = run(pytester, (rule_id,), "--qnn-replay", str(finding(pytester, rule_id)))
+    result.stdout.fnmatch_lines([f"{rule_id} on reference: STILL FAILS: {detail}"])
+    fixed = rewritten(finding(pytester, rule_id), rule="REG-01")
+    result = run(pytester, ("REG-01",), "--qnn-replay", str(fixed))
+    result.stdout.fnmatch_lines(["REG-01 on reference: FIXED: *"])
 
 
 def test_a_flaky_case_that_holds_once_is_not_called_fixed_without_a_word(pytester: pytest.Pytester) -> None:
