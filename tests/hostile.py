@@ -149,7 +149,12 @@ THROWN = {
 
 HOARD = Deed("for (size_t n = 1 << 20; n > 8; n /= 2) while (malloc(n)) {}")
 """Takes all memory and returns."""
-THIRD_CALL = Deed("static int calls; if (++calls == 3) abort();")
+def nth_call(number: int) -> Deed:
+    """Abort at the call of this number in a process."""
+    return Deed(f"static int calls; if (++calls == {number}) abort();")
+
+
+THIRD_CALL = nth_call(3)
 
 
 def third_process(note: Path) -> Deed:

@@ -69,7 +69,7 @@ def suite(folder: Path, *options: str, only: str = "", **environment: str) -> Ju
         env=os.environ | own | environment,
         capture_output=True,
         text=True,
-        timeout=300,
+        timeout=900,
         check=False,
     )
     seconds = time.monotonic() - began
