@@ -13,8 +13,10 @@ from typing import NamedTuple
 from native import build
 
 SOURCE = r"""
+#include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 #include "tflite_abi.h"
 
 enum { kBuiltinNeg = 59 };
@@ -39,7 +41,14 @@ static void* init(Context* context, const char* buffer, size_t length) {
   *count = nodes->size;
   return count;
 }
-static void release(Context* context, void* data) { (void)context; free(data); }
+static void release(Context* context, void* data) {
+  (void)context;
+#ifdef LEAKS_KERNEL
+  (void)data;
+#else
+  free(data);
+#endif
+}
 static int kernel_prepare(Context* context, Node* node) {
   (void)context;
   return node->user_data ? kOk : kError;
@@ -121,8 +130,22 @@ static int copy_from(Context* context, Delegate* self, int handle, Tensor* tenso
   return kOk;
 }
 
+#ifdef KEEPS_WORKER
+static void* work(void* nothing) {
+  for (;;) usleep(200);
+  return nothing;
+}
+static void employ(void) {
+  static pthread_t worker;
+  if (!worker) pthread_create(&worker, NULL, work, NULL);
+}
+#endif
+
 static Plugin* refuse(Report report, const char* text) {
   (void)text;
+#ifdef LEAKS_REFUSED
+  *(volatile char*)malloc(256) = 1;
+#endif
 #ifdef SILENT
   (void)report;
 #elif defined REPORTS_ALWAYS
@@ -159,6 +182,9 @@ Plugin* CREATE(char** keys, char** values, size_t count, Report report) {
   }
 #ifdef CUTS
   if (threads) threads[0] = 0;
+#endif
+#ifdef KEEPS_WORKER
+  employ();
 #endif
   Plugin* plugin = calloc(1, sizeof(Plugin));
   plugin->delegate.prepare = prepare;
@@ -230,6 +256,8 @@ FAULTS = {
     "needs-tflite": Fault("ABI-12", {"NEEDS_TFLITE": "1"}),
     "old-registration": Fault("ABI-13", {"OLD_REGISTRATION": "1"}),
     "exports-tflite": Fault("ABI-14", {"EXPORTS_TFLITE": "1"}),
+    "keeps-worker": Fault("OWN-05", {"KEEPS_WORKER": "1"}),
+    "leaks-refused": Fault("LEAK-04", {"LEAKS_REFUSED": "1"}),
 }
 
 

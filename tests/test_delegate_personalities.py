@@ -23,6 +23,7 @@ DEAR = ("LEAK-", "OWN-", "THR-", "LIFE-05", "RSZ-05")
 """Rules that take seconds, and look at what the variants have in common with the reference."""
 OF_THEIR_OWN = ("device-buffers", "dynamic")
 """Variants that hold something of their own, which these rules are about."""
+INNOCENT = (Outcome.PASS, Outcome.UNSUPPORTED, Outcome.INCONCLUSIVE)
 WITHOUT_WORK = {"PART-02", "PART-04", "PART-16"}
 """Rules that look at what Prepare leaves alone: a delegate that claims nothing obeys them visibly."""
 
@@ -37,7 +38,8 @@ def _target(name: str, runtime: str) -> DelegateTarget:
 def test_no_rule_accuses_a_conforming_variant(name: str, runtime: str) -> None:
     rules = [rule for rule in RULES if name in OF_THEIR_OWN or not rule.startswith(DEAR)]
     verdicts = [judge(catalogue()[rule_id], _target(name, runtime), FEW, seed=1) for rule_id in rules]
-    assert [(verdict.rule, verdict.finding) for verdict in verdicts if verdict.finding] == []
+    accused = [verdict for verdict in verdicts if verdict.outcome not in INNOCENT]
+    assert [(verdict.rule, verdict.finding) for verdict in accused] == []
     assert sum(verdict.outcome is Outcome.PASS for verdict in verdicts) > 10
 
 
@@ -88,7 +90,7 @@ def test_a_delegate_that_is_limited_by_its_user_is_not_accused(value: str, rule_
     target = open_delegate_target([("reference:limited", {key: number})], RUNTIMES[0], "off", 10.0)
     verdict = judge(catalogue()[rule_id], target, Profile("more", usual=60, dear=60), seed=1)
     target.close()
-    assert verdict.finding is None, verdict.finding
+    assert verdict.outcome in INNOCENT, verdict.finding
 
 
 @pytest.mark.parametrize(

@@ -25,8 +25,6 @@ LACKING |= {rule for rule in DELEGATE_RULES if rule.startswith("BUF-")} - {"BUF-
 """It keeps no results in buffers of its own."""
 LACKING |= {"CTRL-03", "DYN-02", "DYN-03", "PART-20"}
 """It acquires no subgraph contexts, allows no dynamic tensors, and previews no partitions."""
-LACKING |= {"ERR-05", "ERR-06"}
-"""None of its invokes fails."""
 SOURCE = "src/arithmetic_delegate.c"
 
 
@@ -55,6 +53,7 @@ FAULTS = {
     ),
     "subtracts-the-wrong-way": Fault("? a - b :", "? b - a :", "NUM-01"),
     "wraps-around": Fault("units = 127.0f;", "units -= 256.0f;", "NUM-04", sandbox="off"),
+    "truncates": Fault("(int8_t)(units + (units < 0.0f ? -0.5f : 0.5f))", "(int8_t)units", "NUM-03"),
     "frees-twice": Fault(
         "  free(kernel->steps);", "  free(kernel->steps), free(kernel->steps);", "LIFE-01", "crash"
     ),

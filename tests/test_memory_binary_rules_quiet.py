@@ -22,6 +22,7 @@ UNSUPPORTED = {
     "dma-buf-only": NEED_DEFERRING,
     "no-binaries": NEED_BINARIES | {"EXT-29"},
     "no-custom": NEED_BUFFERS | {"EXT-29"},
+    "no-spill-fill": {"EXT-15", "EXT-26", "EXT-29"},
 }
 """Of any other personality: EXT-29, since initialisation can be deferred there."""
 FEW = Profile("few", usual=8, dear=2)

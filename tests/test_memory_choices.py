@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import ctypes
 import importlib.util
 import json
 from contextlib import closing
@@ -13,8 +14,12 @@ import pytest
 
 from pytest_qnn.cases.memory import Alloc, ContextCreate, Descriptor, MemoryCase, Register
 from pytest_qnn.facts import Choice, MemoryFacts
+from pytest_qnn.reference.backend import ReferenceBackend
+from pytest_qnn.reference.rpcmem import EmulatedRpcmem
 from pytest_qnn.report.choices import learned, lines, summary
+from pytest_qnn.run.memory import learn, run_memory_case
 from pytest_qnn.run.memory_choices import choices
+from pytest_qnn.run.qnn_library import QnnEntry
 from pytest_qnn.run.targets import open_memory_target
 from pytest_qnn.trace import Death, MemoryTrace
 
@@ -26,6 +31,19 @@ def test_drg_01(judge: Judge) -> None:
 """
 
 
+WITHOUT_MEMORY = {
+    "register",
+    "fresh-memory",
+    "device-freed-first",
+    "backend-freed-first",
+    "hinted-raw",
+    "native-handle",
+    "environment",
+    "flipped-bit",
+}
+"""What a target without QnnMem is asked about."""
+
+
 def chosen(spec: str) -> dict[str, Choice]:
     with closing(open_memory_target(spec, "emulated", "off", 10.0)) as target:
         return {choice.point: choice for choice in target.choices()}
@@ -35,7 +53,7 @@ def test_every_question_is_put_to_the_reference_once() -> None:
     with closing(open_memory_target("reference", "emulated", "off", 10.0)) as target:
         found = target.choices()
     assert len({choice.point for choice in found}) == len(found) >= 25
-    assert [choice.point for choice in found if choice.code is None] == []
+    assert [choice.point for choice in found if choice.code is None] == ["fresh-memory"]
 
 
 def test_the_references_choices_are_told() -> None:
@@ -53,8 +71,29 @@ def test_a_mutant_that_gives_a_handle_out_again_is_told_apart() -> None:
 
 def test_where_nothing_can_be_registered_only_graphs_are_asked_about() -> None:
     found = chosen("reference:no-memory")
-    assert set(found) == {"register", "hinted-raw", "native-handle"}
+    assert set(found) == WITHOUT_MEMORY
     assert found["register"].answer == "1000 QNN_COMMON_ERROR_NOT_SUPPORTED"
+
+
+class Recycled(EmulatedRpcmem):
+    """Gives memory as it was left by whoever had it before."""
+
+    def _map(self, fd: int, size: int) -> int:
+        pointer = super()._map(fd, size)
+        ctypes.memset(pointer, 0xA5, size)
+        return pointer
+
+
+@pytest.mark.parametrize(
+    ("kind", "answer"),
+    [(EmulatedRpcmem, "reads as zeros"), (Recycled, "holds other bytes than zeros")],
+    ids=["zeroed", "recycled"],
+)
+def test_what_new_memory_holds_is_told(kind: type[EmulatedRpcmem], answer: str) -> None:
+    with closing(ReferenceBackend()) as backend, closing(kind()) as rpcmem:
+        entry = QnnEntry(backend.get_providers, backend)
+        found = choices(learn(entry, rpcmem, "all"), lambda case: run_memory_case(case, entry, rpcmem))
+    assert {choice.point: choice.answer for choice in found}["fresh-memory"] == answer
 
 
 def test_a_question_whose_beginning_fails_is_not_asked() -> None:
@@ -62,7 +101,7 @@ def test_a_question_whose_beginning_fails_is_not_asked() -> None:
     assert "weights-late" not in found
     assert chosen("mutant:drg-live-fails")["deregister-after-free"].code == 8001
     refused = chosen("mutant:cap-key-without-call")
-    assert set(refused) == {"register", "hinted-raw", "native-handle"}
+    assert set(refused) == WITHOUT_MEMORY | {"finalised-again"}
 
 
 def test_a_crash_is_an_answer_and_a_hang_is_the_last_question() -> None:
@@ -116,6 +155,7 @@ def test_the_report_has_them_and_no_verdict_comes_of_them(
         ("empty-calls", "count-zero-deregister", 8000, 0),
         ("context-first", "context-or-array", 8000, 8001),
         ("identity-by-number", "other-number", 8002, 0),
+        ("device-takes-contexts", "device-freed-first", 14003, 0),
         ("no-overlap", "shared-overlap", 0, 8002),
         ("other-codes", "small-buffer", 8000, 8004),
         ("other-codes", "type-or-fd", 8005, 8000),
@@ -158,7 +198,12 @@ def test_what_qualcomms_libraries_choose_is_learned_in_children() -> None:
     for name in ("libQnnHtp.so", "libQnnGpu.so", "libQnnSaver.so"):
         with closing(open_memory_target(str(folder / name), "emulated", "auto", 10.0)) as target:
             found[name] = {choice.point: choice.code for choice in target.choices()}
-    assert found["libQnnHtp.so"] == {"register": 1000, "hinted-raw": 0, "native-handle": 0}
+    htp = found["libQnnHtp.so"]
+    assert set(htp) == WITHOUT_MEMORY
+    assert (htp["register"], htp["hinted-raw"], htp["native-handle"]) == (1000, 0, 0)
+    assert (htp["device-freed-first"], htp["backend-freed-first"]) == (0, 0)
     # It checks its arguments before it has a session: pointers first, and then the context.
-    assert found["libQnnGpu.so"] == {"context-or-array": 8000, "context-or-descriptor": 8001}
-    assert found["libQnnSaver.so"] == {"register": 1000, "hinted-raw": None, "native-handle": 6004}
+    gpu = {"fresh-memory": None, "context-or-array": 8000, "context-or-descriptor": 8001}
+    assert found["libQnnGpu.so"] == gpu
+    saver = found["libQnnSaver.so"]
+    assert (saver["register"], saver["hinted-raw"], saver["native-handle"]) == (1000, None, 6004)

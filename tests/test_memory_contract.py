@@ -97,7 +97,7 @@ def test_mutant_is_killed_by_its_rule(mutant: Mutant, rule: str) -> None:
 
 
 def test_every_rule_has_a_mutant() -> None:
-    assert set(RULES) == {rule for _, rule in KILLS}
+    assert set(RULES) <= {rule for _, rule in KILLS}
 
 
 def run(*steps: AnyStep) -> tuple[StepSeen, ...]:

@@ -25,7 +25,7 @@ EXE-06 EXE-07 EXE-08 EXE-09 EXE-10 EXE-11 EXE-12 EXE-13 EXE-14 EXE-15 EXE-16 EXE
 PRE-03 PRE-05 PRE-06 PRE-07 PRE-08 PRE-09 QMG-09 QMG-11
 QTHR-01 QTHR-03 QTHR-05 QLEAK-01 QLEAK-02 QLEAK-03
 """.split()  # noqa: SIM905 - a table of ids reads better than a list of strings
-NEED_MEMORY = {rule for rule in RULES if rule.startswith(("QLEAK", "QTHR-03"))} | {
+NEED_MEMORY = {rule for rule in RULES if rule.startswith(("QLEAK-01", "QLEAK-02", "QTHR-03"))} | {
     f"EXE-{number:02}" for number in (6, 7, 8, 9)
 }
 UNSUPPORTED = {"no-memory": NEED_MEMORY, "no-binaries": {"PRE-09"}}

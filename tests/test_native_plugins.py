@@ -28,6 +28,7 @@ class _NoShrink(Profile):
 
 
 FEW = _NoShrink("few", usual=10, dear=5, repeats=0)
+MORE = _NoShrink("more", usual=100, dear=5, repeats=0)
 
 
 @pytest.fixture(autouse=True, scope="module")
@@ -79,6 +80,12 @@ def test_a_faulty_library_is_found(name: str, tmp_path: Path) -> None:
     with opened(plugin(tmp_path, **fault.macros), fault.options) as target:
         verdict = judge(catalogue()[fault.rule], target, FEW, seed=1)
     assert verdict.outcome in FOUND, verdict
+
+
+def test_the_smallest_block_for_each_kernel_of_a_library_is_a_leak(tmp_path: Path) -> None:
+    with opened(plugin(tmp_path, LEAKS_KERNEL="1"), {}) as target:
+        verdict = judge(catalogue()["LEAK-01"], target, MORE, seed=1)
+    assert verdict.outcome is Outcome.FAIL, verdict
 
 
 @pytest.mark.parametrize("name", ["mangled", "needs-tflite"])

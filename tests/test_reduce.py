@@ -231,14 +231,16 @@ def some_cases(rule_id: str, facts: object, count: int) -> list[object]:
     return found[1:]  # the first is the simplest
 
 
-DEAR = ("LEAK-", "OWN-", "THR-", "LIFE-05", "RSZ-05", "QLEAK-", "QTHR-")
-"""Rules whose cases go through many cycles or threads: a second and more for each."""
+DEAR = ("LEAK-", "OWN-02", "OWN-03", "QLEAK-", "QTHR-")
+"""Rules whose cases go through many cycles or threads: half a second and more for each."""
 
 
 def a_few(rule_id: str, case: object, step: int) -> list[object]:
-    """Some of the smaller cases, from the boldest to the least bold; two of a rule that is dear."""
+    """Some of the smaller cases, from the boldest to the least bold; four of a rule that is dear."""
     found = list(smaller(case))
-    return [*found[:1], *found[-1:]] if rule_id.startswith(DEAR) else found[::step]
+    if not rule_id.startswith(DEAR):
+        return found[::step]
+    return [*found[:-1][:: max(1, len(found) // 3)][:3], *found[-1:]]
 
 
 @pytest.mark.parametrize("rule_id", rules_of("delegate"))

@@ -1,0 +1,93 @@
+from __future__ import annotations
+
+from pytest_qnn.cases.memory import (
+    Alloc,
+    AnyStep,
+    Binding,
+    ContextCreate,
+    ContextFree,
+    ContextFromBinary,
+    Execute,
+    Free,
+    GetBinary,
+    MemoryCase,
+    Observe,
+    Prepare,
+    ReleaseBinary,
+    Retrieve,
+    ToFd,
+)
+from pytest_qnn.facts import MemoryFacts
+from pytest_qnn.rules.binary_support import executed_after_release
+from pytest_qnn.rules.exe import exe_05
+from pytest_qnn.rules.rpc_free import rpc_08, rpc_11
+from pytest_qnn.trace import MemoryTrace, StepSeen
+
+FACTS = MemoryFacts(operators=(("ElementWiseAdd", "UFIXED_POINT_8"),))
+LOOK = StepSeen(counts={"fds": 5, "memfds": 1, "mappings": 40})
+Seen = tuple[AnyStep, StepSeen]
+
+
+def traced(*steps: Seen) -> tuple[MemoryCase, MemoryTrace]:
+    case = MemoryCase(tuple(step for step, _ in steps))
+    return case, MemoryTrace(steps=tuple(seen for _, seen in steps), facts=FACTS)
+
+
+def gave(*values: int) -> StepSeen:
+    return StepSeen(values=values)
+
+
+def test_rounds_in_which_nothing_was_allocated_are_not_counted() -> None:
+    looked: Seen = (Observe(), LOOK)
+    rounds: list[Seen] = [(Alloc("b", 64), gave(0))] * 8
+    assert rpc_11(*traced(looked, *rounds, looked)).count == 0
+    real: list[Seen] = [(Alloc("b", 64), gave(4096)), (Free("b"), gave(4096))] * 8
+    assert rpc_11(*traced(looked, *real, looked)).count == 8
+
+
+def freed_twice(second: int) -> tuple[MemoryCase, MemoryTrace]:
+    """A freed pointer is freed again; another block lives at ``second``, and goes if it is the same."""
+    less = StepSeen(counts={"fds": 4, "memfds": 0, "mappings": 39})
+    return traced(
+        (Alloc("gone", 64), gave(4096)),
+        (Free("gone"), gave(4096)),
+        (Alloc("kept", 64), gave(second)),
+        (ToFd("kept"), gave(7)),
+        (Observe(), LOOK),
+        (Free("gone"), gave(4096)),
+        (Observe(), LOOK if second != 4096 else less),
+    )
+
+
+def test_a_pointer_that_was_given_out_again_may_be_freed_again() -> None:
+    assert rpc_08(*freed_twice(4096)).count == 0
+    assert rpc_08(*freed_twice(8192)).count == 1
+
+
+def test_only_executes_after_the_release_of_a_binary_count() -> None:
+    done = StepSeen(code=0)
+    executed: Seen = (Execute("r", (Binding(), Binding(), Binding())), done)
+    begun: list[Seen] = [
+        (ContextCreate("c"), StepSeen(code=0, values=(1,))),
+        (Prepare("g", "c"), done),
+        (GetBinary("c", "f"), done),
+        (ContextFromBinary("d", "f"), StepSeen(code=0, values=(2,))),
+        (Retrieve("r", "d", "g"), done),
+        executed,
+    ]
+    assert executed_after_release(*traced(*begun)) == 0
+    released: Seen = (ReleaseBinary("d"), StepSeen())
+    assert executed_after_release(*traced(*begun, released, executed, executed)) == 2
+
+
+def test_the_value_of_a_context_that_may_be_another_object_is_judged_only_while_it_is_none() -> None:
+    prepared: list[Seen] = [
+        (ContextCreate("c"), StepSeen(code=0, values=(1,))),
+        (Prepare("g", "c"), StepSeen(code=0, values=(1, 1, 2, 3))),
+    ]
+    bound = Execute("g", (Binding("handle", "c"), Binding(), Binding()))
+    assert exe_05(*traced(*prepared, (bound, StepSeen(code=6004)))).count == 1
+    assert (
+        exe_05(*traced(*prepared, (ContextFree("c"), StepSeen(code=0)), (bound, StepSeen(code=6001)))).count
+        == 0
+    )
