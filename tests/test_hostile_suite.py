@@ -47,7 +47,7 @@ HARMLESS = (
 )
 REPLAYED = ("segv", "close-descriptors", "deaf-loop")
 THREADED = ("THR", "QTHR", "DRG-14")
-"""Rules whose cases have threads: which call is the eighth, and how many come to it, differs from run to run."""
+"""Rules whose cases have threads: which call is the eighth differs from run to run."""
 CALLS = 8
 """So many calls that most rules' cases do not come to the last of them."""
 LIMITS = {"deaf-loop": 0.5, "loop-with-the-gil": 0.5}
