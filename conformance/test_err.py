@@ -34,7 +34,7 @@ def test_err_05(judge: Judge) -> None:
 
 
 def test_err_06(judge: Judge) -> None:
-    """A failed invoke spares inputs and constants."""
+    """A failed invoke spares inputs, constants and other interpreters."""
     judge("ERR-06")
 
 

@@ -91,3 +91,8 @@ def test_exe_16(judge: Judge) -> None:
 def test_exe_17(judge: Judge) -> None:
     """An execute before the graph is finalised is refused."""
     judge("EXE-17")
+
+
+def test_exe_19(judge: Judge) -> None:
+    """An execute reads what the client wrote last to registered memory, and the client what it wrote."""
+    judge("EXE-19")

@@ -14,7 +14,7 @@ def test_life_01(judge: Judge) -> None:
 
 
 def test_life_02(judge: Judge) -> None:
-    """A kernel's prepare may be called many times for one init and must be idempotent."""
+    """A kernel's prepare, and a delegate's, may be called many times."""
     judge("LIFE-02")
 
 

@@ -29,5 +29,5 @@ def test_own_04(judge: Judge) -> None:
 
 
 def test_own_05(judge: Judge) -> None:
-    """A new delegate works after the old one was destroyed."""
+    """A new delegate works after the old one was destroyed, and after its library was unloaded."""
     judge("OWN-05")

@@ -9,7 +9,7 @@ if TYPE_CHECKING:
 
 
 def test_part_01(judge: Judge) -> None:
-    """Every claimed node index is in the current execution plan."""
+    """Every claimed or previewed node index is in the current execution plan."""
     judge("PART-01")
 
 
@@ -89,7 +89,7 @@ def test_part_16(judge: Judge) -> None:
 
 
 def test_part_17(judge: Judge) -> None:
-    """The same graph is claimed alike each time."""
+    """The same graph is claimed alike each time, after a resize too."""
     judge("PART-17")
 
 

@@ -44,5 +44,5 @@ def test_prec_07(judge: Judge) -> None:
 
 
 def test_prec_08(judge: Judge) -> None:
-    """One delegate on several interpreters keeps their kernels apart."""
+    """One delegate applied several times keeps its kernels apart."""
     judge("PREC-08")

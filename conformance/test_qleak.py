@@ -19,7 +19,7 @@ def test_qleak_02(judge: Judge) -> None:
 
 
 def test_qleak_03(judge: Judge) -> None:
-    """Registrations that fail again and again leave nothing behind."""
+    """Registrations, and contexts from half a binary, that fail again and again leave nothing behind."""
     judge("QLEAK-03")
 
 

@@ -149,6 +149,8 @@ THROWN = {
 
 HOARD = Deed("for (size_t n = 1 << 20; n > 8; n /= 2) while (malloc(n)) {}")
 """Takes all memory and returns."""
+
+
 def nth_call(number: int) -> Deed:
     """Abort at the call of this number in a process."""
     return Deed(f"static int calls; if (++calls == {number}) abort();")

@@ -32,6 +32,7 @@ def _lacking(chain: tuple[str, ...], runtime: str) -> Iterator[str]:
     yield from UNSUPPORTED.get(("+".join(chain), runtime), ())
     yield "PART-20"  # none of them previews its partitions
     yield from ("PART-12", "PART-13", "PART-14")  # none of them has options that limit partitions
+    yield "LIFE-14"  # they are judged in this process, which does not end
     yield from ("ABI-11", "TFL-")  # none is opaque, or offers custom memory
     yield from (f"BUF-{number:02}" for number in range(1, 11) if number != 3)  # results stay in no buffers
     if not (chain[0] == "xnnpack" and runtime == "ai_edge_litert"):

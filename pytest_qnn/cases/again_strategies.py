@@ -28,6 +28,8 @@ from pytest_qnn.facts import DelegateFacts
 Strategy = SearchStrategy[ScriptCase]
 FEW, MANY = 2, 14
 """Interpreters between two measurements, by turns: what the suite itself keeps of each spell cancels out."""
+PAIRS = 3
+"""Of such spells."""
 _FAULTS: tuple[Fault, ...] = ("prepare", "kernel-prepare", "init")
 
 
@@ -60,7 +62,10 @@ def undone(facts: DelegateFacts) -> Strategy:
 
 
 def shared(facts: DelegateFacts) -> Strategy:
-    """One delegate applied to interpreters of two graphs, which are invoked by turns."""
+    """One delegate applied to interpreters of two graphs, which are invoked by turns.
+
+    In every second case it is applied to one of them a second time, before or after the first invoke.
+    """
 
     def make(pair: tuple[DelegateCase, DelegateCase]) -> ScriptCase:
         first, second = pair
@@ -71,7 +76,13 @@ def shared(facts: DelegateFacts) -> Strategy:
         )
         turn = (Invoke("i0"), Invoke("i1"), Read("i0"), Read("i1"))
         other = (SetInputs("i1", second.data_seed + 1), Invoke("i1"), Read("i1"), Invoke("i0"), Read("i0"))
-        return ScriptCase((first.graph, second.graph), (*opening, *turn, *other))
+        twice: tuple[PlainStep, ...] = ()
+        if second.data_seed & 1:
+            twice = (Apply("i0", "d0"), Allocate("i0"), SetInputs("i0", first.data_seed + 1), Invoke("i0"))
+            twice = (*twice, Read("i0"))
+        late = first.data_seed & 1
+        steps = (*opening, *turn, *twice, *other) if late else (*opening, *twice, *turn, *other)
+        return ScriptCase((first.graph, second.graph), steps)
 
     return st.tuples(cases.routing(facts), cases.routing(facts)).map(make)
 
@@ -86,7 +97,7 @@ def cycles(facts: DelegateFacts) -> Strategy:
             *(SetInputs("i0", seed), Invoke("i0"), Invoke("i0"), Close("i0")),
         )
         few, many = Repeat(FEW, one), Repeat(MANY, one)
-        spells = (few, Measure(), many, Measure(), few, Measure(), many, Measure())
+        spells = (few, Measure(), many, Measure()) * PAIRS
         return ScriptCase((case.graph,), (_target(case), few, Measure(), *spells))
 
     return cases.routing(facts).map(make)

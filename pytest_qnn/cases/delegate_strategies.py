@@ -15,10 +15,10 @@ import functools
 from collections.abc import Callable, Sequence
 
 import msgspec
-from hypothesis import strategies as st
 from hypothesis.strategies import SearchStrategy
 
 from pytest_qnn.cases.delegate import Application, DelegateCase, Fault, Fill
+from pytest_qnn.cases.drawing import decoded
 from pytest_qnn.cases.graph import Graph, Op
 from pytest_qnn.cases.graph_decode import HEADER, RECORD
 from pytest_qnn.cases.graph_kinds import Claims, Kind, decode_graph
@@ -218,10 +218,14 @@ def single_nodes(facts: DelegateFacts) -> SearchStrategy[DelegateCase]:
 
 
 def twice(facts: DelegateFacts) -> SearchStrategy[DelegateCase]:
-    """Any graph, given to the target on two interpreters; it claims what it wants."""
+    """Any graph, given to the target on two interpreters; it claims what it wants.
+
+    Three cases of four resize an input there and back too, once or more, so that the target claims again.
+    """
 
     def make(graph: Graph, claims: Claims, choice: int) -> DelegateCase:
-        return DelegateCase(graph, (_target(facts, claims[0], choice),), invokes=0, twin="alone")
+        target = _target(facts, claims[0], choice)
+        return DelegateCase(graph, (target,), invokes=0, twin="alone", redo=(choice >> 1) % 4)
 
     return _cases(mixed_kinds(facts), make, 1, max_nodes=10)
 
@@ -310,7 +314,7 @@ def _cases(
         graph, claims = decode_graph(rest, kinds, n_claims, min_nodes, max_nodes)
         return msgspec.structs.replace(make(graph, claims, choice), data_seed=seed, fill=fill)
 
-    return st.binary(min_size=size, max_size=size).map(decode)
+    return decoded(size, decode)
 
 
 def _chained(data: bytes, n_claims: int) -> bytes:

@@ -29,6 +29,7 @@ from pytest_qnn.cases.script import (
     Repeat,
     ScriptCase,
     SetInputs,
+    Unload,
 )
 from pytest_qnn.facts import DelegateFacts
 
@@ -135,12 +136,14 @@ def interleaved(facts: DelegateFacts) -> Strategy:
 
 
 def made_again(facts: DelegateFacts) -> Strategy:
-    """A delegate is made, used and destroyed; then another one is."""
+    """A delegate is made, used and destroyed; another one is; and one after its library was unloaded."""
 
     def make(case: DelegateCase) -> ScriptCase:
         steps: list[AnyScriptStep] = []
         for time in range(3):
             target = msgspec.structs.replace(_target(facts, case), delegate=f"d{time}")
+            if time == 2 and _is_library(facts, target.position):
+                steps.append(Unload(target.position))
             name = f"i{time}"
             ready = (Open(name), Apply(name, target.delegate), Allocate(name))
             ends = (Close(name), DestroyDelegate(target.delegate))
@@ -148,6 +151,10 @@ def made_again(facts: DelegateFacts) -> Strategy:
         return ScriptCase((case.graph,), tuple(steps))
 
     return cases.routing(facts).map(make)
+
+
+def _is_library(facts: DelegateFacts, position: int) -> bool:
+    return "/" in "".join(facts.delegates[position : position + 1])
 
 
 def lent(facts: DelegateFacts) -> Strategy:

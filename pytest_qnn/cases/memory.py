@@ -33,7 +33,7 @@ BOGUS = "BOGUS"
 QnnDType = memory_step.QnnDType
 QnnOp = memory_step.QnnOp
 
-FdKind = Literal["buffer", "minus-one", "closed", "pipe", "socket", "directory", "readonly", "dup"]
+FdKind = Literal["buffer", "minus-one", "closed", "pipe", "socket", "directory", "file", "readonly", "dup"]
 """What a descriptor carries as fd: the buffer's own, something that is not such a buffer, or a duplicate of
 its own, which is closed after the call."""
 PointerKind = Literal["base", "interior", "unknown", "null"]
@@ -94,7 +94,7 @@ class ContextFromBinary(Step, tag="context-from-binary", frozen=True, gc=False, 
 
 
 class ReleaseBinary(Step, tag="release-binary", frozen=True, gc=False, omit_defaults=True):
-    """The client overwrites, with 0xEE, the bytes that ``context`` was created from."""
+    """The client overwrites, with 0xEE, the bytes and the configuration that ``context`` was created from."""
 
     context: str
 

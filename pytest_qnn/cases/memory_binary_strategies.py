@@ -24,10 +24,13 @@ from pytest_qnn.cases.memory_binary_scene import (
     written,
 )
 from pytest_qnn.cases.memory_graph_scene import any_memory, execute, load, output_of, read
+from pytest_qnn.cases.memory_probes import Misuse
 from pytest_qnn.cases.memory_scene import Scene, Tape, io_inputs, nbytes
 from pytest_qnn.cases.memory_strategies import embedded
 
 _HINTED = (1, 1, 1)
+_MEMORY = 1101
+"""QNN_PROPERTY_GROUP_MEMORY."""
 _DAMAGES: tuple[Damage, ...] = (
     "truncated",
     "garbage",
@@ -52,27 +55,42 @@ def _large(scene: Scene, tape: Tape) -> tuple[int, ...]:
     return (1, 3, 251, 201 + 2 * tape.below(64))
 
 
-def _watched(scene: Scene, tape: Tape, hints: tuple[int, ...]) -> None:
-    """A graph of large tensors, written, and loaded between two looks; then executed between two looks."""
+def _watched(scene: Scene, tape: Tape, hints: tuple[int, ...], *, handles: bool, away: bool) -> None:
+    """A graph of large tensors, written, and loaded between two looks; then executed, each between two looks.
+
+    ``handles``: with registered memory for every tensor; ``away``: in another process than it was written in.
+    """
     made = saved(scene, tape.cut(8), weights=False, hints=hints, shape=_large(scene, tape))
     if made is None:
         return
+    if away:
+        elsewhere(scene)
     source = scene.graphs[made.graphs[0]]
     look = Observe(nbytes(source.shape, source.dtype))
     scene.add(look)
     context = loaded(scene, made.binary)
     scene.add(look)
     name = retrieved(scene, context, source.graph)
-    scene.add(look)
-    execute(scene, name, None, seed=tape.below(16))
-    scene.add(look)
+    memory = any_memory(scene, tape.cut(8), name) if handles else None
+    for turn in range(1 + tape.below(2)):
+        seed = 16 * turn + tape.below(16)
+        if memory is not None:
+            load(scene, name, memory, seed)
+        scene.add(look)
+        execute(scene, name, memory, seed=seed)
+        scene.add(look)
 
 
 def _load_hinted(scene: Scene, tape: Tape) -> None:
-    """OFF-02: a binary with the hint on every tensor (or on some); as control one without any."""
-    bits = 7 - tape.below(7)
-    _watched(scene, tape, tuple(bits >> at & 1 for at in range(3)))
-    _watched(scene, tape, ())
+    """OFF-02: a binary with the hint on every tensor (or on some, or none); as control one without any.
+
+    Executed raw or with memory handles; loaded here or in another process.
+    """
+    bits = 7 - tape.below(8)
+    handles = tape.chance(2) and scene.facts.supports(_MEMORY)
+    hints = tuple(bits >> at & 1 for at in range(3))
+    _watched(scene, tape, hints, handles=handles, away=tape.chance(2))
+    _watched(scene, tape, (), handles=False, away=False)
 
 
 def _same_numbers(scene: Scene, tape: Tape) -> None:
@@ -158,7 +176,7 @@ def _damaged(scene: Scene, tape: Tape) -> None:
 
 
 def _altered(scene: Scene, tape: Tape) -> None:
-    """OFF-09: a new graph in a context from a binary; what it had goes on."""
+    """OFF-09: a new graph in a context from a binary, a new tensor in a graph of it; what it had goes on."""
     made = saved(scene, tape.cut(8))
     if made is None:
         return
@@ -166,7 +184,10 @@ def _altered(scene: Scene, tape: Tape) -> None:
     name = retrieved(scene, context, made.graphs[0])
     source = scene.graphs[made.graphs[0]]
     new = source.graph if tape.chance(4) else scene.name("n")
-    scene.add(Prepare(new, context, source.op, source.dtype, source.shape))
+    if tape.chance(2):
+        scene.add(Misuse("tensorCreateGraphTensor", name))
+    else:
+        scene.add(Prepare(new, context, source.op, source.dtype, source.shape))
     execute(scene, name, None, seed=tape.below(16))
 
 
@@ -198,7 +219,7 @@ def _asked(scene: Scene, tape: Tape) -> None:
 
 
 metadata = embedded(_metadata)
-load_hinted = embedded(_load_hinted, before=2, after=0)
+load_hinted = embedded(_load_hinted, core_bytes=48, before=2, after=0)
 same_numbers = embedded(_same_numbers, core_bytes=64)
 option_or_not = embedded(_option_or_not)
 get_binary = embedded(_asked, core_bytes=40)

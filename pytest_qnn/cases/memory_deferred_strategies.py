@@ -40,6 +40,11 @@ from pytest_qnn.cases.memory_graph_scene import execute
 from pytest_qnn.cases.memory_scene import Scene, Tape
 from pytest_qnn.cases.memory_strategies import embedded
 
+_CACHING = 202
+"""QNN_PROPERTY_CONTEXT_SUPPORT_CACHING."""
+EXCLUDED = (2, 12, 11)
+"""QnnHtpContext_ConfigOption_t: contexts in a group, concurrent sharing of resources, extended udma."""
+
 
 def _flow(scene: Scene, tape: Tape) -> None:
     """EXT-01, EXT-20, CAP-06: an early retrieve, the five steps, and executes as on the ordinary way."""
@@ -151,15 +156,15 @@ def _excluded(scene: Scene, tape: Tape) -> None:
         return
     ended(scene, made, deferred(scene, made.binary), 0)
     context = scene.name("c")
-    scene.add(ContextFromBinary(context, made.binary, defer=True, beside=(tape.pick((2, 12)),)))
+    scene.add(ContextFromBinary(context, made.binary, defer=True, beside=(tape.pick(EXCLUDED),)))
     scene.add(ContextFinalize(context))
     scene.add(Retrieve("late", context, made.graphs[0]))
     scene.add(Execute("late", (Binding(seed=1), Binding())))
 
 
 def _not_deferred(scene: Scene, tape: Tape) -> None:
-    """EXT-31: the option given as no, at creation and from a binary."""
-    if tape.below(2):
+    """EXT-31: the option given as no, at creation and, where there are binaries, from one."""
+    if tape.below(2) or not scene.facts.supports(_CACHING):
         scene.add(ContextCreate(scene.name("c"), defer=False))
         return
     made = weighted(scene, tape)

@@ -286,11 +286,16 @@ def permuted(facts: MemoryFacts) -> Cases:
 
 
 def wrong_arrays(facts: MemoryFacts) -> Cases:
-    """EXE-16: a tensor that is missing, there twice, foreign, in the wrong array or too much."""
+    """EXE-16: a tensor that is missing, there twice, foreign, in the wrong array or too much.
+
+    In one case of two the graph has been executed in order before.
+    """
 
     def core(scene: Scene, tape: Tape) -> None:
         if not (name := graph(scene, tape)):
             return
+        if tape.chance(2):
+            execute(scene, name, None, seed=tape.below(16))
         made = scene.graphs[name]
         count = arity(made.op)
         every = tuple(range(count))

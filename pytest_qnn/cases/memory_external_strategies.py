@@ -77,7 +77,7 @@ def _no_dma(scene: Scene, tape: Tape) -> None:
         return
     _, context = found
     role = tape.pick(ROLES)
-    kinds: tuple[FdKind, ...] = ("pipe", "socket", "directory", "closed", "minus-one")
+    kinds: tuple[FdKind, ...] = ("pipe", "file", "socket", "directory", "closed", "minus-one")
     wrong = msgspec.structs.replace(memory_of(role, external(scene, context, role)), fd=tape.pick(kinds))
     scene.add(Register(context, (wrong,), (scene.name("h"),)))
 

@@ -43,6 +43,8 @@ from pytest_qnn.facts import MemoryFacts
 Cases = st.SearchStrategy[MemoryCase]
 
 RAW, MEMHANDLE = 0, 1
+_MEMORY = 1101
+"""QNN_PROPERTY_GROUP_MEMORY."""
 HUGE_OFFSETS = (1 << 32, (1 << 64) - 4, (1 << 64) - 1, 1 << 63, (1 << 33) + 4, (1 << 48) + 1)
 
 
@@ -241,8 +243,12 @@ def executed_mixed(facts: MemoryFacts) -> Cases:
     return scenes(facts, core)
 
 
-def _executed_with(facts: MemoryFacts, handle: str) -> Cases:
-    """An execute with ``handle`` for one or more tensors and raw memory for the others."""
+def _executed_with(facts: MemoryFacts, *handles: str) -> Cases:
+    """An execute with one of ``handles`` for one or more tensors and raw memory for the others.
+
+    In one case of two, handles of the graph's own context are live that would fit each tensor. The context's
+    name stands for its value, which is no memory handle.
+    """
 
     def core(scene: Scene, tape: Tape) -> None:
         if not (name := graph(scene, tape)):
@@ -250,6 +256,9 @@ def _executed_with(facts: MemoryFacts, handle: str) -> Cases:
         if tape.chance(3):
             execute(scene, name, None, seed=tape.below(16))
         bad = 1 + tape.below((1 << tensors_of(scene, name)) - 1)
+        handle = tape.pick(handles) or scene.graphs[name].context
+        if tape.chance(2) and facts.supports(_MEMORY):
+            any_memory(scene, tape, name)
         bindings = (
             Binding("handle", handle) if bad >> tensor & 1 else Binding()
             for tensor in range(tensors_of(scene, name))
@@ -260,13 +269,36 @@ def _executed_with(facts: MemoryFacts, handle: str) -> Cases:
 
 
 def executed_with_null(facts: MemoryFacts) -> Cases:
-    """EXE-03: NULL where a memory handle belongs."""
+    """EXE-03: NULL where a memory handle belongs, also while handles are live."""
     return _executed_with(facts, NULL)
 
 
 def executed_with_bogus(facts: MemoryFacts) -> Cases:
-    """EXE-05: a value that was never given out where a memory handle belongs."""
-    return _executed_with(facts, BOGUS)
+    """EXE-05: a value that was never given out, or is a context's, where a memory handle belongs."""
+    return _executed_with(facts, BOGUS, "")
+
+
+def rewritten_and_reread(facts: MemoryFacts) -> Cases:
+    """EXE-19: other inputs in the same memory for each execute, and the output read after each.
+
+    The client reads its memory before some of the executes as well, and overwrites the output.
+    """
+
+    def core(scene: Scene, tape: Tape) -> None:
+        if not (name := graph(scene, tape)):
+            return
+        memory = any_memory(scene, tape, name)
+        output = output_of(scene, name, memory)
+        for turn in range(2 + tape.below(4)):
+            load(scene, name, memory, 16 * turn + tape.below(16))
+            if tape.chance(2):
+                read(scene, memory.buffers)
+            execute(scene, name, memory)
+            read(scene, [output])
+            if tape.chance(2) and memory.buffers.count(output) == 1:
+                scene.add(Fill(output))
+
+    return scenes(facts, core)
 
 
 def executed_with_stale(facts: MemoryFacts) -> Cases:

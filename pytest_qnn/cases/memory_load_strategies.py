@@ -5,19 +5,27 @@ As in `pytest_qnn.cases.memory_graph_strategies`, each function of `MemoryFacts`
 
 from __future__ import annotations
 
+import functools
 from typing import Literal
 
 import msgspec
 from hypothesis import strategies as st
 
-from pytest_qnn.cases.memory import Alloc, AnyStep, ContextCreate, MemoryCase
+from pytest_qnn.cases.memory import Alloc, AnyStep, ContextCreate, GetBinary, MemoryCase
 from pytest_qnn.cases.memory_probes import TENSOR, Churn, Parallel
 from pytest_qnn.cases.memory_scene import Scene, Tape, memory_types, scenes
 from pytest_qnn.facts import MemoryFacts, NothingToJudge
 
 Cases = st.SearchStrategy[MemoryCase]
-_ROUNDS = {"register": (1000, 300, 10_000), "context": (1000, 300), "refused": (1000, 300, 10_000)}
+_ROUNDS = {
+    "register": (1000, 300, 10_000),
+    "context": (1000, 300),
+    "refused": (1000, 300, 10_000),
+    "unread": (1000, 300),
+}
 _MOST_TENSORS = 4
+_CACHING, _MEMORY = 202, 1101
+"""QNN_PROPERTY_CONTEXT_SUPPORT_CACHING, QNN_PROPERTY_GROUP_MEMORY."""
 _EXECUTE, _UNKNOWN_KEY = 311, 2000
 """QNN_PROPERTY_GRAPH_SUPPORT_EXECUTE, and the answer of a target that is older than the key."""
 
@@ -50,8 +58,20 @@ def contexts(facts: MemoryFacts) -> Cases:
 
 
 def refusals(facts: MemoryFacts) -> Cases:
-    """QLEAK-03: registrations that fail, over and over."""
-    return _churned(facts, "refused")
+    """QLEAK-03: registrations that fail, and contexts from half a binary, over and over."""
+    registrations = _churned(facts, "refused")
+    if not (facts.supports(_CACHING) and facts.operators):
+        return registrations
+    binaries = st.sampled_from(_ROUNDS["unread"]).map(functools.partial(_unread, facts))
+    return st.one_of(registrations, binaries) if facts.supports(_MEMORY) else binaries
+
+
+def _unread(facts: MemoryFacts, rounds: int) -> MemoryCase:
+    scene = Scene(facts)
+    made = scene.prepare(scene.context(), Tape(b""))
+    scene.add(GetBinary(scene.graphs[made].context, "f0"))
+    scene.add(Churn("unread", scene.alloc(TENSOR), "", rounds))
+    return scene.case()
 
 
 def _threads(facts: MemoryFacts, step: Parallel, *, most: int = 8) -> Cases:

@@ -11,7 +11,16 @@ from typing import get_args
 from hypothesis import strategies as st
 
 from pytest_qnn.cases.drawing import decoded
-from pytest_qnn.cases.memory import BOGUS, NULL, AnyStep, Capability, ContextFree, MemoryCase, Providers
+from pytest_qnn.cases.memory import (
+    BOGUS,
+    NULL,
+    AnyStep,
+    Capability,
+    ContextFree,
+    GetBinary,
+    MemoryCase,
+    Providers,
+)
 from pytest_qnn.cases.memory_graph_scene import any_memory, execute, graph, load
 from pytest_qnn.cases.memory_probes import (
     FREED,
@@ -30,6 +39,8 @@ _BYTES = 12
 _CALLS: tuple[Misused, ...] = get_args(Misused)
 _MISUSE_BYTES = 5
 _OWN_KIND = ("backend", "device", "log")
+_CACHING = 202
+"""QNN_PROPERTY_CONTEXT_SUPPORT_CACHING."""
 PLACES: tuple[Misused, ...] = (
     "backendFree",
     "contextFree",
@@ -116,11 +127,14 @@ def anything(facts: MemoryFacts) -> Cases:
 def misuses(facts: MemoryFacts) -> Cases:
     """IF-10: every call, on NULL, on a value never given out, and maybe on what was freed just before.
 
-    There is little to vary, and what one case does not show takes many to find.
+    There is little to vary, and what one case does not show takes many to find. Before them a context is
+    written to a binary, where there are binaries, for the call that wants one.
     """
 
     def core(scene: Scene, tape: Tape) -> None:
         start = tape.below(len(_CALLS))
+        if facts.supports(_CACHING) and (name := graph(scene, Tape(b""))):
+            scene.add(GetBinary(scene.graphs[name].context, "f0"))
         for position in range(len(_CALLS)):
             act = tape.cut(_MISUSE_BYTES)
             call = _CALLS[(start + position) % len(_CALLS)]
@@ -135,7 +149,7 @@ def misuses(facts: MemoryFacts) -> Cases:
 
 def _gone(scene: Scene, tape: Tape, call: Misused) -> str:
     """The name of an object of the kind that the call takes, which is gone."""
-    if call.startswith(_OWN_KIND) or call == "contextCreate":
+    if call.startswith(_OWN_KIND) or call in ("contextCreate", "contextCreateFromBinary"):
         return FREED
     if call in ("memDeRegister", "profileFree"):
         return BOGUS

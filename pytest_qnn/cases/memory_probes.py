@@ -13,6 +13,9 @@ Misused = Literal[
     "contextFree",
     "contextGetBinarySize",
     "contextGetBinary",
+    "contextCreateFromBinary",
+    "contextFinalize",
+    "contextGetProperty",
     "graphCreate",
     "graphRetrieve",
     "graphAddNode",
@@ -53,7 +56,8 @@ class Message(Step, tag="message", frozen=True, gc=False, omit_defaults=True):
 class Misuse(Step, tag="misuse", frozen=True, gc=False, omit_defaults=True):
     """One call on ``handle``: ``NULL``, ``BOGUS``, `FREED`, or the name of an object that is gone.
 
-    Every other argument is good. What a call that succeeds nevertheless makes is given back.
+    Every other argument is good. What a call that succeeds nevertheless makes is given back. With
+    tensorCreateGraphTensor it may also be a graph out of a binary, which takes no new tensor.
     """
 
     call: Misused
@@ -79,10 +83,11 @@ class Churn(Step, tag="churn", frozen=True, gc=False, omit_defaults=True):
 
     ``register``: register ``tensors`` tensors of ``buffer`` in ``context``, and deregister them.
     ``context``: create a context, register them there, free it. ``refused``: register a batch whose last
-    descriptor has no mappable file.
+    descriptor has no mappable file. ``unread``: create a context from the first half of the binary that was
+    written last.
     """
 
-    what: Literal["register", "context", "refused"]
+    what: Literal["register", "context", "refused", "unread"]
     buffer: str
     context: str = ""
     rounds: int = 100

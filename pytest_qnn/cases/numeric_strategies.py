@@ -39,8 +39,13 @@ Make = Callable[[Graph, Claims, int], DelegateCase]
 
 
 def quantised_graphs(facts: DelegateFacts) -> SearchStrategy[DelegateCase]:
-    """One to five int8 nodes, for the target."""
-    return _cases(and_larger(claimed_kinds(facts, dtypes=("int8",))), _alone, 0, max_nodes=5)
+    """One to five int8 nodes, for the target.
+
+    Every second case is a single node with enough elements for statistics on how they are rounded.
+    """
+    kinds = claimed_kinds(facts, dtypes=("int8",))
+    single = tuple(kind._replace(large=True) for kind in kinds)
+    return _cases(and_larger(kinds), _alone, 0, max_nodes=5, single=single)
 
 
 def saturating_graphs(facts: DelegateFacts) -> SearchStrategy[DelegateCase]:
@@ -205,13 +210,18 @@ def _cases(
     min_nodes: int = 1,
     max_nodes: int,
     fills: Sequence[Fill] = _FILLS,
+    single: Sequence[Kind] = (),
 ) -> SearchStrategy[DelegateCase]:
-    """Cases decoded from one draw of bytes."""
+    """Cases decoded from one draw of bytes. ``single``: every second one is a node of these kinds."""
     size = _EXTRA + HEADER + n_claims + max_nodes * (RECORD + (n_claims > 0))
 
     def decode(data: bytes) -> DelegateCase:
         choice, seed, fill = data[0], int.from_bytes(data[1:3], "big"), fills[data[3] % len(fills)]
-        graph, claims = decode_graph(data[_EXTRA:], kinds, n_claims, min_nodes, max_nodes)
+        if single and choice & 1:
+            graph, claims = decode_graph(data[_EXTRA:], single, n_claims, 1, 1)
+            fill = "mixed"
+        else:
+            graph, claims = decode_graph(data[_EXTRA:], kinds, n_claims, min_nodes, max_nodes)
         return msgspec.structs.replace(make(graph, claims, choice), data_seed=seed, fill=fill)
 
     return decoded(size, decode)

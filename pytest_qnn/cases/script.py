@@ -157,7 +157,10 @@ class Invoke(ScriptStep, tag="invoke", frozen=True, gc=False, omit_defaults=True
 
 
 class Read(ScriptStep, tag="read", frozen=True, gc=False, omit_defaults=True):
-    """get_tensor of the graph's outputs, or of ``tensors``. Skipped unless the last invoke succeeded."""
+    """get_tensor of the graph's outputs, or of ``tensors``. Skipped unless the last invoke succeeded.
+
+    After one that failed, the graph's inputs can be read all the same.
+    """
 
     interpreter: str
     tensors: tuple[int, ...] = ()
@@ -223,6 +226,17 @@ class Lend(ScriptStep, tag="lend", frozen=True, gc=False, omit_defaults=True):
     graph: int = 0
 
 
+class Unload(ScriptStep, tag="unload", frozen=True, gc=False, omit_defaults=True):
+    """dlclose the library of one of the target's delegates until it is gone; the next MakeDelegate loads it.
+
+    Skipped while there is a delegate of it, and for what is no library. Numbers: ``unloaded``, 0 if the
+    library asks the loader to keep it.
+    """
+
+    position: int = 0
+    """As in MakeDelegate."""
+
+
 class Close(ScriptStep, tag="close", frozen=True, gc=False, omit_defaults=True):
     """Destroy an interpreter."""
 
@@ -256,6 +270,7 @@ PlainStep = (
     | Profile
     | Cancel
     | Lend
+    | Unload
     | Close
     | Measure
     | CustomStep
@@ -305,9 +320,12 @@ def flat(steps: Iterable[AnyScriptStep]) -> tuple[AnyScriptStep, ...]:
 
 
 def needs_child(case: ScriptCase) -> bool:
-    """Whether a faulty delegate is likely to end the process: tensors have memory of their own, or none."""
+    """Whether a faulty delegate is likely to end the process.
+
+    Tensors have memory of their own, or none, or a library's code goes away.
+    """
     return any(
-        isinstance(step, Place | Hollow) or (isinstance(step, Resize) and 0 in step.shape)
+        isinstance(step, Place | Hollow | Unload) or (isinstance(step, Resize) and 0 in step.shape)
         for step in flat(case.steps)
     )
 

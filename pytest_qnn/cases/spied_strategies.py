@@ -13,6 +13,9 @@ from msgspec.structs import replace
 
 from pytest_qnn.cases import delegate_strategies as cases
 from pytest_qnn.cases.delegate import Application, DelegateCase, Fault, Refused
+from pytest_qnn.cases.graph import Graph, Node, Op, Tensor
+from pytest_qnn.cases.kinds import need_claims, taken
+from pytest_qnn.cases.valid_delegate import MOST_ELEMENTS
 from pytest_qnn.facts import DelegateFacts
 
 Strategy = SearchStrategy[DelegateCase]
@@ -22,7 +25,21 @@ Change = Callable[[Application, int], Application]
 _REFUSED: tuple[Refused, ...] = ("plan", "replace", "node", "preview")
 _REFUSED_ANYWHERE: tuple[Refused, ...] = ("node-in-init", *_REFUSED)
 _FAULTS: tuple[Fault, ...] = ("kernel-invoke", "kernel-prepare", "")
+_UNARY: tuple[Op, ...] = ("RELU", "ABS", "NEG")
+_BINARY: tuple[Op, ...] = ("ADD", "MUL", "SUB", "MAXIMUM")
+LARGE = ((MOST_ELEMENTS,), (1, MOST_ELEMENTS), (256, MOST_ELEMENTS // 256), (MOST_ELEMENTS, 1, 1, 1))
 _PROBE_FAULTS: tuple[Fault, ...] = ("prepare", "kernel-prepare", "init")
+
+
+def claimed(facts: DelegateFacts) -> Strategy:
+    """A probe takes some nodes, then the target is applied; what it asks to preview is looked at."""
+    need_claims(facts)
+    return cases.behind_a_probe(facts).map(lambda case: replace(case, look=("previews",)))
+
+
+def prepared_again(facts: DelegateFacts) -> Strategy:
+    """Probes after the target, and up to two resizes: each makes the runtime prepare its kernels again."""
+    return cases.before_probes(facts).map(lambda case: replace(case, redo=case.data_seed % 3))
 
 
 def calls_of_kernels(facts: DelegateFacts) -> Strategy:
@@ -91,31 +108,47 @@ def names(facts: DelegateFacts) -> Strategy:
 
 
 def hostile(facts: DelegateFacts) -> Strategy:
-    """Inputs that are infinite, not a number, or at the ends of their range; every fourth case refuses."""
+    """Inputs that are infinite, not a number, or at the ends of their range; every fourth case refuses.
+
+    In every fifth case tensors are as large as any is here: their elements are not counted by 16 bits.
+    """
+    known = {kind.op for kind in taken(facts) if kind.dtype == "float32"}
+    plain = [op for op in (*_UNARY, *_BINARY) if op in known]
 
     def change(case: DelegateCase) -> DelegateCase:
         changed = replace(case, fill="extreme" if case.data_seed % 3 == 2 else "special")
+        if plain and case.data_seed % 5 == 4:
+            return replace(changed, graph=_large(plain[case.data_seed // 5 % len(plain)], case.data_seed))
         return _with_target(changed, _refuse(_REFUSED_ANYWHERE)) if case.data_seed % 4 == 3 else changed
 
     return cases.anything(facts).map(change)
 
 
+def _large(op: Op, seed: int) -> Graph:
+    """Two nodes, with as many elements in each tensor as a case may have."""
+    tensor = Tensor(LARGE[seed % len(LARGE)])
+    operands = 2 if op in _BINARY else 1
+    nodes = tuple(Node(op, (at,) * operands, (at + 1,)) for at in range(2))
+    return Graph((tensor,) * 3, nodes, (0,), (2,))
+
+
 def failing_invoke(facts: DelegateFacts) -> Strategy:
-    """Three invokes with inputs of their own; a target that can be told to fails in the second."""
+    """Three invokes with inputs of their own, of which the second fails.
+
+    A probe's kernel fails, beside the target's; or, in every second case, that of a target that can be told.
+    """
 
     def change(case: DelegateCase) -> DelegateCase:
         seed = case.data_seed
+        who = "target" if facts.steerable and not seed & 1 else "probe"
         case = replace(case, invokes=3, reseed=(seed, seed ^ 1, seed ^ 2), poison=(0xEE, 0xEE, 0xEE))
-        if not facts.steerable:
-            return case
-        return _with_target(case, lambda application, _: replace(application, fault="second-invoke"))
+        first = next(at for at, one in enumerate(case.applications) if one.who == who)
+        failing = replace(case.applications[first], fault="second-invoke")
+        applications = (*case.applications[:first], failing, *case.applications[first + 1 :])
+        return replace(case, applications=applications)
 
-    return cases.routing(facts).map(change)
-
-
-def failing_invoke_watched(facts: DelegateFacts) -> Strategy:
-    """As `failing_invoke`, with writes of kernels looked for."""
-    return failing_invoke(facts).map(lambda case: replace(case, watch=True))
+    need_claims(facts)
+    return cases.between_probes(facts).map(change)
 
 
 def failing_callbacks(facts: DelegateFacts) -> Strategy:

@@ -24,6 +24,7 @@ from pytest_qnn.cases.script import (
     Resize,
     ScriptCase,
     SetInputs,
+    Unload,
     flat,
 )
 from pytest_qnn.cases.script_custom import AllocCustom, AssignCustom, FreeCustom, ReadCustom
@@ -125,7 +126,7 @@ def _custom(where: str, step: Any) -> None:
         within(f"{where}: alignment", step.alignment, 1, MOST_ALIGNMENT)
         need(step.alignment.bit_count() == 1, f"{where}: an alignment that is no power of two")
         within(f"{where}: seed", step.seed, 0, (1 << 32) - 1)
-    if isinstance(step, AllocCustom | FreeCustom):
+    if isinstance(step, AllocCustom | FreeCustom | Unload):
         within(f"{where}: position", step.position, 0, 100)
     elif isinstance(step, AssignCustom | ReadCustom):
         within(f"{where}: tensor", step.tensor, 0, 1 << 16)

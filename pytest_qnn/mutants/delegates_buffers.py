@@ -33,6 +33,27 @@ class _NegativeHandles(DeviceBuffers):
         return -1 - super().new_handle(context, index)
 
 
+class _Disowns(DeviceBuffers):
+    """Marks a result as stale, and gives the tensor to a delegate that is not there any more."""
+
+    def write_output(self, context: int, index: int, value: Values) -> None:
+        super().write_output(context, index, value)
+        self.tensor(context, index).delegate = self.former
+
+    @property
+    def former(self) -> int:
+        """A copy of the delegate's struct, which the runtime does not know."""
+        if not hasattr(self, "_former"):
+            self._former = tflite.Delegate.from_buffer_copy(self._struct)
+        return ctypes.addressof(self._former)
+
+
+class _RenamesFreed(DeviceBuffers):
+    """Takes 0 for what is no handle."""
+
+    FREED = 0
+
+
 class _CopiesHalf(DeviceBuffers):
     """Copies the first half of a tensor of more than four elements."""
 
@@ -200,6 +221,9 @@ def _mutant(
 MUTANTS = [
     _mutant("stale-without-handle", "Leaves tensors stale without a handle.", ("BUF-01",), _WithoutHandle),
     _mutant("negative-handles", "Gives out handles below 0.", ("BUF-01",), _NegativeHandles),
+    _mutant(
+        "disowns", "Leaves tensors stale with a delegate that is not it.", ("BUF-01",), _Disowns, deadly=True
+    ),
     _mutant("copies-half", "Copies the first half of a buffer.", ("BUF-02",), _CopiesHalf),
     _mutant("no-copy", "Leaves tensors stale, and has no CopyFromBufferHandle.", ("BUF-02",), _NoCopy),
     _mutant("always-stale", "Marks data as stale that it has written.", ("BUF-03",), _AlwaysStale),
@@ -207,6 +231,7 @@ MUTANTS = [
     _mutant("moves-out", "Gives a buffer away with the first copy.", ("BUF-04",), _MovesOut),
     _mutant("copies-more", "Writes to inputs while it copies an output.", ("BUF-04",), _CopiesMore),
     _mutant("ignores-mistakes", "Answers a copy from no handle with success.", ("BUF-05",), _IgnoresMistakes),
+    _mutant("renames-freed", "Leaves 0 in the place of a freed handle.", ("BUF-06",), _RenamesFreed),
     _mutant("frees-all", "Frees every buffer with the first handle.", ("BUF-06",), _FreesAll),
     _mutant(
         "frees-twice",

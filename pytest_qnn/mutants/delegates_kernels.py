@@ -32,6 +32,14 @@ class _LeaksAtInvoke(ReferenceDelegate):
         return status
 
 
+class _LeaksAtInit(ReferenceDelegate):
+    def init(
+        self, context: int, nodes: tuple[int, ...], inputs: tuple[int, ...], outputs: tuple[int, ...]
+    ) -> Kernel | None:
+        libc.malloc(_LEAK)
+        return super().init(context, nodes, inputs, outputs)
+
+
 class _FoldsData(ReferenceDelegate):
     """Takes an operand that has data at the time of prepare for a constant."""
 
@@ -141,6 +149,7 @@ MUTANTS = [
         ("LIFE-05",),
         _LeaksAtInvoke,
     ),
+    _mutant("leaks-at-init", "Never frees what init acquires.", ("LIFE-05",), _LeaksAtInit),
     _mutant("folds-data", "Takes data at the time of prepare for constant.", ("LIFE-09",), _FoldsData),
     _mutant("clears-outputs", "Clears its outputs in prepare.", ("LIFE-09",), _ClearsOutputs),
     _mutant("packs-weights", "Rearranges constants in place in Prepare.", ("LIFE-10",), _PacksWeights),

@@ -165,7 +165,9 @@ MUTANTS = [
         deadly=True,
     ),
     _mutant("keeps-mapping", "Leaks a page for each kernel.", ("LEAK-02",), _KeepsMapping),
-    _mutant("keeps-pool", "Leaves a thread behind.", ("LEAK-02", "OWN-02"), _KeepsPool, deadly=True),
+    _mutant(
+        "keeps-pool", "Leaves a thread behind.", ("LEAK-02", "OWN-02", "THR-05"), _KeepsPool, deadly=True
+    ),
     _mutant("makes-in-create", "Leaks where it is never applied.", ("OWN-03",), _MakesInCreate),
     _mutant("leaks-failure", "Leaks where its Prepare fails.", ("LEAK-04",), _LeaksFailure),
     _mutant("shares-state", "The first free ends what all kernels use.", ("OWN-04",), _SharesState),

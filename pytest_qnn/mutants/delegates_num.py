@@ -98,7 +98,7 @@ MUTANTS = [
     _mutant(
         "ignores-activation",
         "Leaves fused activations out.",
-        ("NUM-01", "NUM-04", "NUM-06"),
+        ("NUM-01", "NUM-04", "NUM-06", "PART-03"),
         _IgnoresActivation,
     ),
 ]

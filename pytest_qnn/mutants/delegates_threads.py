@@ -13,6 +13,7 @@ import numpy.typing as npt
 from pytest_qnn.abi import tflite
 from pytest_qnn.mutants.mutant import Mutant
 from pytest_qnn.reference.delegate import Kernel, ReferenceDelegate
+from pytest_qnn.reference.profiled import ProfiledDelegate
 
 Values = npt.NDArray[Any]
 _SHORTLY = 2e-4
@@ -132,6 +133,15 @@ class _SilentProfile(ReferenceDelegate):
         super().__init__(flags=flags, **options)
 
 
+class _TellsUnasked(ProfiledDelegate):
+    """Tells the profiler of its operators, as the runtime does of its kernels, without having declared it."""
+
+    EVENT = 2
+
+    def __init__(self, *, flags: int = 0, **options: Any) -> None:
+        super().__init__(flags=flags, **options)
+
+
 class _CountsFrames(ReferenceDelegate):
     """Its first kernel opens a frame and its last one closes it; one that is still open is an error."""
 
@@ -184,5 +194,6 @@ MUTANTS = [
         timeout=2.0,
     ),
     _mutant("silent-profile", "Declares events that it does not make.", ("PROF-01",), _SilentProfile),
+    _mutant("tells-unasked", "Makes events that it has not declared.", ("PROF-01",), _TellsUnasked),
     _mutant("counts-frames", "Is out of step after a cancellation.", ("CANC-01",), _CountsFrames),
 ]

@@ -11,7 +11,8 @@ from pytest_qnn.abi.qnn_codes import DataType, Error, TensorMemType, TensorType
 from pytest_qnn.mutants.mutant import Mutant
 from pytest_qnn.reference.backend import ReferenceBackend
 from pytest_qnn.reference.backend_binary import Binary, decode
-from pytest_qnn.reference.backend_objects import Context, Graph, QnnError, Tensor
+from pytest_qnn.reference.backend_execute import Stored
+from pytest_qnn.reference.backend_objects import Binding, Context, Graph, QnnError, Tensor
 from pytest_qnn.reference.personalities import DEFAULT, Personality
 
 _IO = frozenset({int(TensorType.APP_WRITE), int(TensorType.APP_READ)})
@@ -34,6 +35,43 @@ class _TypeOfFirst(ReferenceBackend):
 class _LoadAllocates(ReferenceBackend):
     def wants_buffer(self, graph: Graph, tensor: Tensor) -> bool:
         return graph.context.deserialised or super().wants_buffer(graph, tensor)
+
+
+class _LoadedAllocates(ReferenceBackend):
+    """Every execute of a loaded graph has IO buffers, whatever memory it is given."""
+
+    def begin_execute(self, graph: Graph, sources: list[Binding], sinks: list[Binding]) -> None:
+        super().begin_execute(graph, sources, sinks)
+        for each in (*sources, *sinks) if graph.context.deserialised else ():
+            self.buffer_of(graph, each.tensor)
+
+
+class _LoadedCopies(ReferenceBackend):
+    """Inputs of loaded graphs behind handles are copied to the IO buffers that are there."""
+
+    def read_input(self, graph: Graph, binding: Binding) -> Stored:
+        data = super().read_input(graph, binding)
+        inside = graph.buffers.get(binding.tensor.id)
+        if inside is None or binding.registration is None or not graph.context.deserialised:
+            return data
+        copy = inside.view(0, binding.tensor.size)
+        copy[:] = data
+        return copy
+
+
+class _HintOfProcess(ReferenceBackend):
+    """A loaded graph has its memory types from the process that wrote it; elsewhere all are RAW."""
+
+    def __init__(self, personality: Personality = DEFAULT) -> None:
+        super().__init__(personality)
+        self.written = False
+
+    def serialise(self, context: Context) -> bytes:
+        self.written = True
+        return super().serialise(context)
+
+    def loaded_tensor(self, tensor: Tensor) -> Tensor:
+        return tensor if self.written else dataclasses.replace(tensor, mem_type=TensorMemType.RAW)
 
 
 class _ScaleLost(ReferenceBackend):
@@ -152,6 +190,21 @@ class _Alterable(ReferenceBackend):
                 owner.deserialised = was
 
 
+class _TensorsAdded(ReferenceBackend):
+    """A graph is open again for as long as a tensor is created in it."""
+
+    def tensor_create_graph_tensor(self, graph: int | None, tensor: Any) -> None:
+        found = self.graphs.get(graph or 0)
+        if found is None or not found.context.deserialised:
+            super().tensor_create_graph_tensor(graph, tensor)
+            return
+        found.finalised = False
+        try:
+            super().tensor_create_graph_tensor(graph, tensor)
+        finally:
+            found.finalised = True
+
+
 class _ReadLate(ReferenceBackend):
     """Graphs are looked up in the client's bytes, at each retrieve."""
 
@@ -194,6 +247,9 @@ MUTANTS = [
         ("binary-drops-type", "binaries record every tensor as RAW", ("OFF-01", "OFF-02"), _TypeDropped),
         ("binary-one-type", "binaries record one memory type per graph", ("OFF-01",), _TypeOfFirst),
         ("load-allocates", "loading allocates every IO buffer", ("OFF-02",), _LoadAllocates),
+        ("loaded-allocates", "loaded graphs have IO buffers for handles too", ("OFF-02",), _LoadedAllocates),
+        ("loaded-copies", "loaded graphs copy inputs behind handles", ("OFF-02",), _LoadedCopies),
+        ("hint-of-process", "the hint is lost in another process", ("OFF-02",), _HintOfProcess),
         ("load-loses-scale", "the output's scale is lost in a binary", ("OFF-03", "OFF-05"), _ScaleLost),
         (
             "binary-of-process",
@@ -227,6 +283,7 @@ MUTANTS = [
             _OtherCode,
         ),
         ("binary-alterable", "graphs can be added to a context from a binary", ("OFF-09",), _Alterable),
+        ("binary-tensors-added", "tensors can be added to a loaded graph", ("OFF-09",), _TensorsAdded),
         ("binary-read-late", "graphs are looked up in the client's bytes", ("OFF-10", "EXT-19"), _ReadLate),
         (
             "register-composed-only",

@@ -6,13 +6,21 @@ import ctypes
 from typing import Any
 
 from pytest_qnn.abi import qnn
-from pytest_qnn.abi.qnn_codes import ContextOption, Error, HtpContextOption, Property, TensorType
+from pytest_qnn.abi.qnn_codes import (
+    ContextOption,
+    Error,
+    HtpContextConfigOption,
+    HtpContextOption,
+    Property,
+    TensorType,
+)
 from pytest_qnn.mutants.mutant import Mutant
 from pytest_qnn.reference.backend import ReferenceBackend
 from pytest_qnn.reference.backend_binary import Binary
 from pytest_qnn.reference.backend_core import context_config
 from pytest_qnn.reference.backend_external import ALIGNMENT, SPILL, WEIGHTS
 from pytest_qnn.reference.backend_objects import Context, External, QnnError
+from pytest_qnn.reference.personalities import DEFAULT, Personality
 
 _KEYS = frozenset({Property.CONTEXT_SUPPORT_DEFERRED_GRAPH_INIT, Property.CONTEXT_SUPPORT_CUSTOM_PROPERTY})
 _ENTRIES = ctypes.POINTER(ctypes.POINTER(qnn.ContextProperty))
@@ -118,6 +126,31 @@ class _Together(ReferenceBackend):
         del config
 
 
+class _BesideUdma(ReferenceBackend):
+    def check_beside_deferred(self, config: int | None) -> None:
+        udma = HtpContextConfigOption.USE_EXTENDED_UDMA
+        if not config or ctypes.c_uint32.from_address(config).value != udma:
+            super().check_beside_deferred(config)
+
+
+class _ConfigReadLate(ReferenceBackend):
+    """The client's configuration is looked at again, when a graph is retrieved."""
+
+    def __init__(self, personality: Personality = DEFAULT) -> None:
+        super().__init__(personality)
+        self.configs: dict[int, list[qnn.ContextConfig]] = {}
+
+    def load(self, context: Context, binary: Binary, config: int | None) -> None:
+        super().load(context, binary, config)
+        self.configs[context.handle] = context_config(config)
+
+    def graph_retrieve(self, context: int | None, name: bytes | None, out: Any) -> None:
+        for entry in self.configs.get(context or 0, ()):
+            if entry.option not in list(ContextOption):
+                raise QnnError(Error.COMMON_ERROR_GENERAL)
+        super().graph_retrieve(context, name, out)
+
+
 class _HalfWay(ReferenceBackend):
     """Deferred initialisation begins and cannot be finished, as on libQnnHtp for x86-64."""
 
@@ -156,6 +189,8 @@ MUTANTS = [
         ("finalise-again", "a second contextFinalize succeeds", ("EXT-25",), _FinaliseAgain),
         ("finalise-clears", "a refused contextFinalize takes the graphs away", ("EXT-25",), _FinaliseAny),
         ("defer-beside-all", "deferring goes with options that exclude it", ("EXT-28",), _Together),
+        ("defer-beside-udma", "deferring goes with extended udma", ("EXT-28",), _BesideUdma),
+        ("config-read-late", "the configuration is read after finalising", ("EXT-19",), _ConfigReadLate),
         ("half-deferred", "contextFinalize is not supported", ("EXT-29", "CAP-06"), _HalfWay),
         ("defer-no-is-yes", "the option given as no defers all the same", ("EXT-31",), _NoIsYes),
         ("deferred-keys-denied", "keys 215 and 217 say no", ("CAP-06",), _KeysDenied),

@@ -1,4 +1,4 @@
-"""Reference backends and rpcmem with one fault each in deregistering and in the ends of sessions."""
+"""Reference backends and rpcmem with one fault each: deregistering, ends of sessions, and deadly ones."""
 
 from __future__ import annotations
 
@@ -7,10 +7,19 @@ import signal
 import time
 from typing import Any
 
+from pytest_qnn.abi import libc
 from pytest_qnn.abi.qnn_codes import Error
 from pytest_qnn.mutants.mutant import Mutant
 from pytest_qnn.reference.backend import ReferenceBackend
-from pytest_qnn.reference.backend_objects import Context, Graph, Identity, QnnError, Registration
+from pytest_qnn.reference.backend_objects import (
+    Context,
+    Graph,
+    Identity,
+    QnnError,
+    Registration,
+    Request,
+)
+from pytest_qnn.reference.mapping import Mapping
 from pytest_qnn.reference.rpcmem import Block, EmulatedRpcmem
 
 
@@ -62,6 +71,29 @@ class _CrashesOnStale(ReferenceBackend):
         if handle and handle not in self.registrations:
             os.kill(os.getpid(), signal.SIGSEGV)
         return super().find_registration(graph, handle)
+
+
+class _ReadOnly(Mapping):
+    """A mapping that nobody can write to."""
+
+    __slots__ = ()
+
+    def __init__(self, fd: int, length: int, live: set[Mapping]) -> None:
+        address = libc.mmap(None, length, libc.PROT_READ, libc.MAP_SHARED, fd, 0)
+        if address in (None, libc.MAP_FAILED):
+            raise QnnError(Error.MEM_ERROR_MAPPING)
+        self.address, self.length, self._live = address, length, live
+        live.add(self)
+
+
+class _MapsReadOnly(ReferenceBackend):
+    """What cannot be mapped for writing is mapped for reading, and written to all the same."""
+
+    def map_memory(self, request: Request) -> Mapping:
+        try:
+            return super().map_memory(request)
+        except QnnError:
+            return _ReadOnly(request.fd, request.length, self.mappings)
 
 
 class _OrphansLive(ReferenceBackend):
@@ -173,6 +205,14 @@ MUTANTS = [
         ("DRG-14",),
         "memory",
         backend=_CrashesOnStale,
+        deadly=True,
+    ),
+    Mutant(
+        "reg-maps-read-only",
+        "Outputs are written through a read-only mapping.",
+        ("REG-14",),
+        "memory",
+        backend=_MapsReadOnly,
         deadly=True,
     ),
     _mutant("ctx-orphans-live", _OrphansLive, "Handles outlive their context.", "CTX-02"),

@@ -73,6 +73,11 @@ class _AnyFile(ReferenceBackend):
         return Request(MemType.CUSTOM, fd, identity, length, 0, 0, custom.size, custom.type)
 
 
+class _PlainFile(ReferenceBackend):
+    def require_dma_buffer(self, fd: int) -> None:
+        del fd
+
+
 class _ShapeChecked(ReferenceBackend):
     def read_descriptor(self, descriptor: Any) -> Request:
         if _role(descriptor) in ROLES:
@@ -200,6 +205,7 @@ MUTANTS = [
         ("external-offset-free", "external memory may end behind its buffer", ("EXT-07",), _OffsetForgotten),
         ("external-misaligned", "external memory may start anywhere", ("EXT-08",), _Misaligned),
         ("external-any-file", "a descriptor that cannot be mapped is taken", ("EXT-09",), _AnyFile),
+        ("external-plain-file", "a plain file is taken for a DMA buffer", ("EXT-09",), _PlainFile),
         ("external-shape", "external memory needs a shape", ("EXT-11",), _ShapeChecked),
         ("external-both", "one kind of external memory needs the other", ("EXT-12",), _BothNeeded),
         ("weights-shared", "two contexts have their weights in one buffer", ("EXT-13",), _WeightsShared),

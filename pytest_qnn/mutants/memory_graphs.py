@@ -69,6 +69,24 @@ class _LateOutput(ReferenceBackend):
             self.late.append((graph, binding, stored.copy()))
 
 
+class _StaleLines(ReferenceBackend):
+    """The first bytes of an input behind a handle are those of the execute before: a stale cache line."""
+
+    def __init__(self, personality: Personality = DEFAULT) -> None:
+        super().__init__(personality)
+        self.lines: dict[int, Stored] = {}
+
+    def read_input(self, graph: Graph, binding: Binding) -> Stored:
+        data = super().read_input(graph, binding)
+        if binding.registration is None:
+            return data
+        fresh = data.copy()
+        stale = self.lines.get(binding.registration.handle, fresh)[:64]
+        self.lines[binding.registration.handle] = data.copy()
+        fresh[: len(stale)] = stale[: len(fresh)]
+        return fresh
+
+
 class _AnySize(ReferenceBackend):
     def check_declared(self, shared: Shared, request: Request) -> None:
         pass
@@ -172,6 +190,34 @@ class _UnknownIsZeros(_Zeros):
         return not handle or handle in self.registrations
 
 
+class _NewestFor(ReferenceBackend):
+    """Takes some bad handles for the one that the context was given last."""
+
+    def find_registration(self, graph: Graph, handle: int | None) -> Registration:
+        if self.newest_stands_for(handle) and graph.context.registrations:
+            return next(reversed(graph.context.registrations.values()))
+        return super().find_registration(graph, handle)
+
+    def newest_stands_for(self, handle: int | None) -> bool:
+        """The handle is one of those that are mistaken."""
+        raise TypeError(f"each mutant says which handles it mistakes, and whether {handle} is one")
+
+
+class _NullIsNewest(_NewestFor):
+    def newest_stands_for(self, handle: int | None) -> bool:
+        return not handle
+
+
+class _UnknownIsNewest(_NewestFor):
+    def newest_stands_for(self, handle: int | None) -> bool:
+        return bool(handle) and handle not in self.registrations
+
+
+class _ContextIsNewest(_NewestFor):
+    def newest_stands_for(self, handle: int | None) -> bool:
+        return handle in self.contexts
+
+
 class _StaleExecutes(ReferenceBackend):
     def __init__(self, personality: Personality = DEFAULT) -> None:
         super().__init__(personality)
@@ -214,7 +260,13 @@ MUTANTS = [
             ("ION-04", "EXE-01"),
             _Snapshot,
         ),
-        ("output-late", "an output reaches registered memory at the next execute", ("ION-05",), _LateOutput),
+        (
+            "output-late",
+            "an output reaches registered memory at the next execute",
+            ("ION-05", "EXE-19"),
+            _LateOutput,
+        ),
+        ("input-stale-line", "an input begins with bytes of before", ("EXE-19",), _StaleLines),
         ("shared-any-size", "a mapped fd may be registered with another size", ("SHB-03",), _AnySize),
         ("shared-end-late", "a tensor may end one byte behind its buffer", ("SHB-04",), _EndOneLate),
         ("shared-end-early", "a tensor must end one byte before its buffer's end", ("SHB-04",), _EndOneEarly),
@@ -244,6 +296,9 @@ MUTANTS = [
         ("handle-output-off", "outputs through handles have bit 6 flipped", ("EXE-01", "ION-03"), _OutputOff),
         ("execute-all-or-none", "raw memory and handles cannot be mixed", ("EXE-02",), _AllOrNone),
         ("null-handle-zeros", "a NULL handle stands for zeros", ("EXE-03",), _NullIsZeros),
+        ("null-handle-newest", "a NULL handle stands for the newest one", ("EXE-03",), _NullIsNewest),
+        ("unknown-handle-newest", "an unknown handle stands for the newest", ("EXE-05",), _UnknownIsNewest),
+        ("context-as-handle", "a context's value stands for its memory", ("EXE-05",), _ContextIsNewest),
         ("unknown-handle-zeros", "an unknown handle stands for zeros", ("EXE-04", "EXE-05"), _UnknownIsZeros),
         ("stale-handle-executes", "a deregistered handle still executes", ("EXE-04",), _StaleExecutes),
         (

@@ -14,6 +14,7 @@ from pytest_qnn.abi.qnn_codes import Error, Property, TensorMemType
 from pytest_qnn.abi.qnn_table import InterfaceP, PaddedInterface
 from pytest_qnn.mutants.mutant import Mutant
 from pytest_qnn.reference.backend import ReferenceBackend
+from pytest_qnn.reference.backend_binary import Binary
 from pytest_qnn.reference.backend_objects import Context, Kind, QnnError, Registration
 from pytest_qnn.reference.backend_table import ENTRIES
 from pytest_qnn.reference.personalities import DEFAULT, Personality
@@ -105,6 +106,14 @@ class _Last(ReferenceBackend):
 
 class _LastContext(_Last):
     kind = "context"
+
+
+class _BinaryOfLastBackend(ReferenceBackend):
+    """createFromBinary takes an unknown backend for the one made last."""
+
+    def context_create_from_binary(self, backend: int | None, *arguments: Any) -> None:
+        known = backend if backend in self.backends else max(self.backends, default=None)
+        super().context_create_from_binary(known, *arguments)
 
 
 class _NoDeviceIsFine(ReferenceBackend):
@@ -214,6 +223,19 @@ class _LeaksPerFailure(_Leaks):
         self.leak()
 
 
+class _GraveOfBinaries(ReferenceBackend):
+    def __init__(self, personality: Personality = DEFAULT) -> None:
+        super().__init__(personality)
+        self.grave: list[bytes] = []
+
+    def read_binary(self, data: bytes) -> Binary:
+        try:
+            return super().read_binary(data)
+        except ValueError:
+            self.grave.append(b"\1" * 8192)
+            raise
+
+
 class _GraveOfContexts(ReferenceBackend):
     def __init__(self, personality: Personality = DEFAULT) -> None:
         super().__init__(personality)
@@ -240,6 +262,7 @@ MUTANTS = [
     _mutant("if-no-messages", _NoMemoryMessages, "The codes of QnnMem are not known.", "IF-08"),
     _mutant("if-zero-handle", _ZeroHandles, "Contexts have handle 0.", "IF-09"),
     _mutant("if-last-context", _LastContext, "An unknown context is the one made last.", "IF-10"),
+    _mutant("if-last-backend", _BinaryOfLastBackend, "An unknown backend is the last one made.", "IF-10"),
     _mutant("if-no-device", _NoDeviceIsFine, "Freeing what is no device succeeds.", "IF-10"),
     _mutant("if-other-code", _WrongComponent, "graphFinalize answers 6000 to what is no graph.", "IF-10"),
     _mutant("cap-hint-refused", _HintNotFinalised, "A graph with the hint is not finalised.", "CAP-05"),
@@ -250,5 +273,6 @@ MUTANTS = [
     _mutant("thread-freed-graphs", _FreedGraphsExecute, "Graphs of freed contexts execute.", "QTHR-05"),
     _mutant("leak-registrations", _LeaksPerRegistration, "Each registration keeps a descriptor.", "QLEAK-01"),
     _mutant("leak-contexts", _GraveOfContexts, "Freed contexts keep 8 KiB per registration.", "QLEAK-02"),
+    _mutant("leak-binaries", _GraveOfBinaries, "Each binary that is refused keeps 8 KiB.", "QLEAK-03"),
     _mutant("leak-failures", _LeaksPerFailure, "Each failed registration keeps a descriptor.", "QLEAK-03"),
 ]

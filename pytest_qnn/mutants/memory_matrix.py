@@ -132,7 +132,12 @@ MUTANTS = [
         ),
         ("hint-for-all", "one tensor's hint counts for all of the graph", ("QMG-08",), _HintForAll),
         ("hint-refused", "tensors of memory type MEMHANDLE are refused", ("PRE-04",), _HintRefused),
-        ("raw-copied-once", "raw inputs are copied at the first inference only", ("QMG-01",), _CopiesOnce),
+        (
+            "raw-copied-once",
+            "raw inputs are copied at the first inference only",
+            ("QMG-01", "QMG-03", "OFF-02"),
+            _CopiesOnce,
+        ),
         ("handle-scratch", "inputs through handles are copied to the IO buffers", ("QMG-02",), _Scratch),
         (
             "hinted-refuses-raw",

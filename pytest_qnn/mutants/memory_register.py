@@ -7,7 +7,15 @@ from typing import Any
 from pytest_qnn.abi.qnn_codes import Error
 from pytest_qnn.mutants.mutant import Mutant
 from pytest_qnn.reference.backend import ReferenceBackend
-from pytest_qnn.reference.backend_objects import Context, Identity, QnnError, Registration, Request
+from pytest_qnn.reference.backend_execute import Stored
+from pytest_qnn.reference.backend_objects import (
+    Binding,
+    Context,
+    Identity,
+    QnnError,
+    Registration,
+    Request,
+)
 from pytest_qnn.reference.mapping import Mapping, anonymous
 
 _LENGTH = 1 << 24
@@ -26,6 +34,21 @@ class _Reversed(ReferenceBackend):
 class _SameHandle(ReferenceBackend):
     def deliver_handles(self, handles: Any, batch: list[Registration]) -> None:
         super().deliver_handles(handles, batch[:1] * len(batch))
+
+
+class _MemoryOfFirst(ReferenceBackend):
+    """Every handle of a batch leads to the memory of its first descriptor."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first: dict[int, Registration] = {}
+
+    def deliver_handles(self, handles: Any, batch: list[Registration]) -> None:
+        super().deliver_handles(handles, batch)
+        self.first.update((each.handle, batch[0]) for each in batch)
+
+    def registered(self, binding: Binding, registration: Registration) -> Stored:
+        return super().registered(binding, self.first.get(registration.handle, registration))
 
 
 class _NullDescriptors(ReferenceBackend):
@@ -173,6 +196,7 @@ MUTANTS = [
     _mutant("reg-null-handle", _NullHandle, "memRegister succeeds with a NULL handle.", "REG-01"),
     _mutant("reg-reversed", _Reversed, "The handles of a batch come in reverse order.", "REG-02"),
     _mutant("reg-same-handle", _SameHandle, "A batch gets the same handle for each descriptor.", "REG-02"),
+    _mutant("reg-memory-of-first", _MemoryOfFirst, "A batch uses its first memory only.", "REG-02"),
     _mutant("reg-null-descriptors", _NullDescriptors, "A NULL descriptor array succeeds.", "REG-03"),
     _mutant(
         "reg-null-handles-leak",

@@ -86,6 +86,33 @@ class _UnknownFreesLast(EmulatedRpcmem):
         return super()._find_to_free(pointer) or next(reversed(self._blocks.values()), None)
 
 
+class _ClosesAgain(EmulatedRpcmem):
+    """A pointer that is freed again closes its old descriptor number, which may be used again by then."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.numbers: dict[int, int] = {}
+        self.closed: set[int] = set()
+
+    def _forget(self, block: Block) -> None:
+        super()._forget(block)
+        self.numbers[block.pointer] = block.fd
+
+    def _find_to_free(self, pointer: int) -> Block | None:
+        block = super()._find_to_free(pointer)
+        number = self.numbers.get(pointer, -1)
+        if block is None and number in {each.fd for each in self._blocks.values()} - self.closed:
+            os.close(number)
+            self.closed.add(number)
+        return block
+
+    def _close(self, fd: int) -> None:
+        if fd in self.closed:
+            self.closed.discard(fd)
+        else:
+            super()._close(fd)
+
+
 class _OneFd(EmulatedRpcmem):
     def _fd_of(self, block: Block) -> int:
         del block
@@ -121,6 +148,7 @@ MUTANTS = [
     _mutant("rpc-freed-fd", _RemembersFds, "Freed pointers keep their fd.", "RPC-07"),
     _mutant("rpc-interior-free", _InteriorFree, "Freeing an interior pointer frees its block.", "RPC-08"),
     _mutant("rpc-unknown-free", _UnknownFreesLast, "Freeing an unknown pointer frees the last.", "RPC-08"),
+    _mutant("rpc-closes-again", _ClosesAgain, "A second free closes a number used again.", "RPC-08"),
     _mutant("rpc-one-fd", _OneFd, "Every allocation has the first one's descriptor.", "RPC-09"),
     _mutant("rpc-private", _Private, "The client's mapping is a private copy.", "RPC-10"),
     _mutant("rpc-leaks-fds", _LeaksFds, "rpcmem_free does not close the descriptor.", "RPC-11"),

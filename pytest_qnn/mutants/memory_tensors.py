@@ -161,6 +161,41 @@ class _AnyArrays(_Keeps):
         ]
 
 
+class _PreviousData(_Keeps):
+    """An input that is missing has the bytes of the execute before."""
+
+    def __init__(self, personality: Personality = DEFAULT) -> None:
+        super().__init__(personality)
+        self.last: dict[int, int] = {}
+
+    def bind_all(self, graph: Graph, given: Any, count: int, wanted: dict[int, Tensor]) -> list[Binding]:
+        there = {given[position].v1.id for position in range(count)}
+        if wanted is not graph.inputs or len(there) < count or not there < wanted.keys():
+            return super().bind_all(graph, given, count, wanted)
+        missing = wanted.keys() - there
+        if not missing <= self.last.keys():
+            raise QnnError(_BAD_TENSOR)
+        some = {number: tensor for number, tensor in wanted.items() if number in there}
+        found = super().bind_all(graph, given, count, some)
+        return found + [Binding(wanted[number], address=self.last[number]) for number in missing]
+
+    def read_input(self, graph: Graph, binding: Binding) -> Stored:
+        data = super().read_input(graph, binding)
+        self.last[binding.tensor.id] = address = self.own(len(data))
+        ctypes.memmove(address, data.tobytes(), len(data))
+        return data
+
+
+class _TwiceIsOnce(ReferenceBackend):
+    """Of a tensor that is there twice the first counts."""
+
+    def bind_all(self, graph: Graph, given: Any, count: int, wanted: dict[int, Tensor]) -> list[Binding]:
+        first = {given[position].v1.id: position for position in reversed(range(count))}
+        if first.keys() != wanted.keys():
+            raise QnnError(_BAD_TENSOR)
+        return [self.bind(graph, wanted[number], given[at].v1) for number, at in first.items()]
+
+
 class _FinalisesItself(ReferenceBackend):
     def graph_execute(self, graph: int | None, *arguments: Any) -> None:
         if graph in self.graphs and not self.graphs[graph].finalised:
@@ -277,6 +312,8 @@ MUTANTS = [
         ("execute-any-data-size", "raw memory may be too small", ("EXE-14",), _AnyDataSize),
         ("execute-by-position", "tensors are told by their places", ("EXE-15",), _ByPosition),
         ("execute-any-arrays", "missing and foreign tensors go unnoticed", ("EXE-16",), _AnyArrays),
+        ("execute-previous-data", "a missing input is that of before", ("EXE-16",), _PreviousData),
+        ("execute-twice-is-once", "a tensor may be there twice", ("EXE-16",), _TwiceIsOnce),
         ("execute-finalises", "an execute finalises the graph", ("EXE-17",), _FinalisesItself),
         ("static-read-later", "a STATIC tensor's data is read at addNode", ("PRE-03",), _WeightsLater),
         ("static-null-zeros", "a STATIC tensor without data is zeros", ("PRE-03",), _NoWeightsAreZeros),

@@ -66,6 +66,7 @@ INCOMPATIBLE = frozenset(
     {
         int(HtpContextConfigOption.REGISTER_MULTI_CONTEXTS),
         int(HtpContextConfigOption.REGISTER_CONCURRENT_RESOURCE_SHARING),
+        int(HtpContextConfigOption.USE_EXTENDED_UDMA),
     }
 )
 """Seed 002, limitations: options of a context that exclude deferred initialisation."""

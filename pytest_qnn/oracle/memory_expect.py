@@ -167,6 +167,7 @@ def _execute(model: Model, step: Execute) -> Allowed:
             notes.add(f"{found.life}-handle")
         else:
             fault = "null-handle" if binding.handle == NULL else "bad-handle"
+            vague = vague or model.context_as_handle(binding.handle)
         if fault:
             faults[fault] = _LOOSE if fault == "short-handle" else _TENSOR
     return _allowed(faults, notes, settled=not vague)

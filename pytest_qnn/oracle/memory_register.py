@@ -102,8 +102,8 @@ def _form_faults(descriptor: Descriptor, faults: Faults) -> None:
 def _fd_faults(descriptor: Descriptor, faults: Faults) -> bool:
     if descriptor.fd == "minus-one":
         faults["fd-minus-one"] = frozenset({_MAPPING, _ARGUMENT})
-    elif descriptor.fd == "readonly":
-        return True  # Whether it will be an output is not known yet.
+    elif descriptor.fd in ("readonly", "file"):
+        return True  # Whether it will be an output is not known yet; and a plain file can be mapped.
     else:
         faults["fd-unmappable"] = frozenset({_MAPPING})
     return False

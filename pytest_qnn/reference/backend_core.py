@@ -204,10 +204,13 @@ class Core(InterfaceTable, abc.ABC):
         self.devices[handle] = None
 
     def device_free(self, device: int | None) -> None:
-        """QnnDevice_free: refused with 14003 while a context uses the device."""
+        """QnnDevice_free: refused with 14003 while a context uses the device, or the end of its contexts."""
         self.require("device", device, Error.DEVICE_ERROR_INVALID_HANDLE)
-        if any(context.device == device for context in self.contexts.values()):
+        users = [context for context in self.contexts.values() if context.device == device]
+        if users and self.personality.parents_wait:
             raise QnnError(Error.DEVICE_ERROR_ASSOCIATED_TO_CONTEXT)
+        for context in users:
+            self.free_context(context)
         del self.devices[device or 0]
 
     def context_create(self, backend: int | None, device: int | None, config: int | None, out: Any) -> None:

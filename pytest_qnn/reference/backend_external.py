@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import ctypes
 import itertools
+import os
 from collections.abc import Iterable
 from typing import Any
 
@@ -54,6 +55,8 @@ _INCOMPATIBLE = frozenset(
 )
 _PROPERTIES = ctypes.POINTER(ctypes.POINTER(qnn.ContextProperty))
 _INVALID = Error.MEM_ERROR_INVALID_ARGUMENT
+_MEMORY_FILES = ("/memfd:", "/dmabuf:", "/dev/ashmem", "/dev/dma_heap")
+"""How the links of descriptors of shared memory begin in /proc."""
 
 
 class ExternalBuffers(Memory, Binaries, Execution):
@@ -63,7 +66,7 @@ class ExternalBuffers(Memory, Binaries, Execution):
         """Hook: initialisation may be deferred (1000 without the feature), but not beside some other options.
 
         Seed 002, limitations: several contexts in a group, concurrent sharing of resources, switching of
-        graphs and extended udma exclude it (5010).
+        graphs and extended udma exclude it (5010; or contextFinalize refuses).
         """
         if not _deferred(config):
             self.check_context_config(config)
@@ -71,6 +74,8 @@ class ExternalBuffers(Memory, Binaries, Execution):
         if not self.personality.deferred:
             raise QnnError(Error.CONTEXT_ERROR_UNSUPPORTED_FEATURE)
         for entry in context_config(config):
+            if _excluding(entry) and not self.personality.early_limits:
+                continue
             if entry.option == ContextOption.GRAPH_RETENTION_ORDER:
                 raise QnnError(Error.CONTEXT_ERROR_INVALID_CONFIG)
             if entry.option == ContextOption.CUSTOM:
@@ -88,7 +93,8 @@ class ExternalBuffers(Memory, Binaries, Execution):
         """Hook: deferred, the context knows what it needs and has no graph yet."""
         if _deferred(config):
             needed = {int(WEIGHTS): self.needed_weights(binary), int(SPILL): self.needed_spill(binary)}
-            context.external = External(needed, binary)
+            excluded = any(map(_excluding, context_config(config))) and not self.personality.early_limits
+            context.external = External(needed, binary, excluded=excluded)
         else:
             super().load(context, binary, config)
 
@@ -98,6 +104,8 @@ class ExternalBuffers(Memory, Binaries, Execution):
 
     def needed_spill(self, binary: Binary) -> int:
         """Hook: bytes of the graph that needs the most: they share the buffer and take turns."""
+        if not self.personality.spill_fill:
+            return 0
         return _pages(max((_bytes(graph.tensors, TensorType.NATIVE) for graph in binary.graphs), default=0))
 
     def context_get_property(self, context: int | None, properties: int | None) -> None:
@@ -130,8 +138,14 @@ class ExternalBuffers(Memory, Binaries, Execution):
             custom = qnn.HtpMemDescriptor.from_address(descriptor.customInfo)
             fd, offset = custom.sharedBufferConfig.fd, custom.sharedBufferConfig.offset
             identity, length = self.examine_fd(fd)
+            self.require_dma_buffer(fd)
             return Request(MemType.CUSTOM, fd, identity, length, 0, offset, custom.size, custom.type)
         return super().read_descriptor(descriptor)
+
+    def require_dma_buffer(self, fd: int) -> None:
+        """Hook: 8003 for a file that is no memory: on a host, memfds stand for DMA buffers."""
+        if not os.readlink(f"/proc/self/fd/{fd}").startswith(_MEMORY_FILES):
+            raise QnnError(Error.MEM_ERROR_MAPPING)
 
     def check_fits(self, context: Context, request: Request) -> None:
         """Hook: external memory is as large and as aligned as its context asks for: else 8000."""
@@ -206,7 +220,7 @@ class ExternalBuffers(Memory, Binaries, Execution):
         if profile:
             raise QnnError(Error.CONTEXT_ERROR_INVALID_ARGUMENT)
         external = owner.external
-        if external is None or external.pending is None:
+        if external is None or external.pending is None or external.excluded:
             raise QnnError(Error.CONTEXT_ERROR_UNSUPPORTED_FEATURE)
         binary, external.pending = external.pending, None
         external.memory = {role: self.external_memory(owner, role) for role in ROLES if external.needed[role]}
@@ -231,7 +245,7 @@ class ExternalBuffers(Memory, Binaries, Execution):
                 if tensor.type == TensorType.STATIC:
                     tensor.placed, at = at, at + tensor.size
                     self.held(graph, tensor)[:] = memoryview(tensor.data or b"")
-                elif tensor.type == TensorType.NATIVE:
+                elif tensor.type == TensorType.NATIVE and self.personality.spill_fill:
                     tensor.placed, spill = spill, spill + tensor.size
 
     def held(self, graph: Graph, tensor: Tensor) -> Stored:
@@ -267,6 +281,13 @@ def _deferred(config: int | None) -> bool:
         entry.option == ContextOption.DEFER_GRAPH_INIT and entry.isGraphInitDeferred
         for entry in context_config(config)
     )
+
+
+def _excluding(entry: qnn.ContextConfig) -> bool:
+    """An option that excludes deferred initialisation."""
+    if entry.option != ContextOption.CUSTOM or not entry.customConfig:
+        return bool(entry.option == ContextOption.GRAPH_RETENTION_ORDER)
+    return ctypes.c_uint32.from_address(entry.customConfig).value in _INCOMPATIBLE
 
 
 def _asked(properties: int) -> list[qnn.HtpContextProperty]:

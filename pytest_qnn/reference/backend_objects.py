@@ -122,6 +122,8 @@ class External:
     """Bytes, by QnnHtpMem_Type_t."""
     pending: Any
     """The binary until contextFinalize has made its graphs, then None."""
+    excluded: bool = False
+    """It was made with an option that excludes deferring, which contextFinalize will refuse."""
     given: dict[int, Registration] = dataclasses.field(default_factory=dict)
     """What the client has registered, by QnnHtpMem_Type_t."""
     memory: dict[int, tuple[Mapping, int]] = dataclasses.field(default_factory=dict)

@@ -21,6 +21,7 @@ from pytest_qnn.reference.delegate_fused import FusedDelegate
 from pytest_qnn.reference.device_buffers import DeviceBuffers
 from pytest_qnn.reference.dynamic import DynamicDelegate, PropagatedDelegate
 from pytest_qnn.reference.plan import PlanView
+from pytest_qnn.reference.profiled import ProfiledDelegate
 from pytest_qnn.reference.variables import VariableDelegate
 
 Values = npt.NDArray[Any]
@@ -171,6 +172,7 @@ PERSONALITIES: dict[str, DelegatePersonality] = {
         DelegatePersonality(
             "propagated", "allows dynamic tensors, and requires propagated shapes", PropagatedDelegate
         ),
+        DelegatePersonality("profiled", "tells the profiler of each of its operators", ProfiledDelegate),
         DelegatePersonality("device-buffers", "keeps its results in buffers of a device", DeviceBuffers),
     )
 }

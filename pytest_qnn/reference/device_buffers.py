@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import ctypes
 import itertools
-from typing import Any, Final
+from typing import Any, ClassVar, Final
 
 import numpy as np
 import numpy.typing as npt
@@ -25,6 +25,9 @@ Values = npt.NDArray[Any]
 
 class DeviceBuffers(ReferenceDelegate):
     """As the reference; every result that leaves a partition stays in a buffer until it is asked for."""
+
+    FREED: ClassVar[int] = tflite.NO_BUFFER_HANDLE
+    """What a handle becomes that was freed."""
 
     def __init__(self, **options: Any) -> None:
         super().__init__(**options)
@@ -126,7 +129,7 @@ def _free_handle(_context: int, address: int, handle: int) -> None:
     try:
         slot = ctypes.c_int.from_address(handle)
         delegate.free_handle(slot.value)
-        slot.value = tflite.NO_BUFFER_HANDLE
+        slot.value = delegate.FREED
     except BaseException as error:
         delegate.errors.append(error.with_traceback(None))
 

@@ -53,6 +53,12 @@ class Personality:
     """memRegister looks at its context before its arrays."""
     empty_calls: bool = False
     """A count of 0 succeeds, and nothing happens (REG-05, DRG-07). Off: 8000."""
+    parents_wait: bool = True
+    """deviceFree under a context is refused (14003). Off: it takes the contexts along (CTX-07)."""
+    spill_fill: bool = True
+    """Graphs need spill-fill memory for what lies between their nodes. Off: property 2 is 0."""
+    early_limits: bool = True
+    """What excludes deferred initialisation is refused at creation. Off: at contextFinalize (EXT-28)."""
     codes: tuple[tuple[str, int], ...] = ()
     """(what is wrong, code), where the catalogue allows several; names as in `pytest_qnn.oracle.memory`."""
 
@@ -101,6 +107,11 @@ PERSONALITIES: dict[str, Personality] = {
         Personality("no-overlap", "tensors in one buffer must not overlap", overlap=False),
         Personality("context-first", "a context is looked at before the arrays", context_first=True),
         Personality("empty-calls", "registering or deregistering nothing succeeds", empty_calls=True),
+        Personality("device-takes-contexts", "deviceFree frees the device's contexts", parents_wait=False),
+        Personality("no-spill-fill", "no graph needs spill-fill memory", spill_fill=False),
+        Personality(
+            "late-limits", "what excludes deferring is refused by contextFinalize", early_limits=False
+        ),
         Personality("other-codes", "the other code wherever several are allowed", codes=_OTHER_CODES),
         Personality("small-reused-handles", "handles 1, 2, 3, ..., reused at once", reuse_handles=True),
     )

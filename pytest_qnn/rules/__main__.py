@@ -13,7 +13,9 @@ _HEAD = """\
 
 Written by `python -m pytest_qnn.rules > docs/rules.md`; a test keeps it so. The ids are stable. A rule
 marked * judges the TensorFlow Lite runtime, and so the suite itself, not the delegate. The gate names the
-property keys that the source ties a rule to; whether it applies to a target is told by what the target does.
+property keys that a rule needs (HTP: backend id 6): on a target without one of them the rule is unsupported,
+unless it is about that very lack, as CAP-05 to CAP-07, EXT-02, EXT-25, EXT-29, EXT-31, IF-05 and ION-06 are.
+A test holds the column to that; whether a target lacks something is told by what it does, not by its keys.
 The last column names the mutants that the rule must find.
 """
 _SUBJECTS = {"delegate": "TensorFlow Lite delegates", "memory": "QNN memory"}

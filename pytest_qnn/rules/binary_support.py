@@ -14,6 +14,7 @@ from pytest_qnn.cases.memory import (
     Inspect,
     MemoryCase,
     Register,
+    ReleaseBinary,
     Retrieve,
 )
 from pytest_qnn.cases.memory_scene import HTP_BACKEND_ID
@@ -99,9 +100,11 @@ def require_needed(case: MemoryCase, trace: MemoryTrace, role: int) -> None:
     """
     option = NEEDED[role]
     said = [
-        dict(zip(w.step.options, w.seen.values, strict=False)).get(option, 0)
+        value
         for w in walk(case, trace)
         if w.code == 0 and isinstance(w.step, ContextProperty)
+        for asked, value in zip(w.step.options, w.seen.values, strict=False)
+        if asked == option
     ]
     if said and not any(said):
         name = "weights" if role == WEIGHTS else "spill-fill"
@@ -139,6 +142,22 @@ def judge_flow(case: MemoryCase, trace: MemoryTrace, because: str) -> int:
             demand_code(walked, {0}, because)
         count += isinstance(walked.step, Execute)
     judge_contents(case, trace, lambda seen: seen.where == "output", because)
+    return count
+
+
+def executed_after_release(case: MemoryCase, trace: MemoryTrace) -> int:
+    """How many executes succeeded in contexts whose binary the client had overwritten by then."""
+    released: set[str] = set()
+    owners: dict[str, str] = {}
+    count = 0
+    for walked in walk(case, trace):
+        step = walked.step
+        if isinstance(step, ReleaseBinary):
+            released.add(step.context)
+        elif isinstance(step, Retrieve):
+            owners[step.graph] = step.context
+        elif isinstance(step, Execute) and walked.code == 0:
+            count += owners.get(step.graph) in released
     return count
 
 

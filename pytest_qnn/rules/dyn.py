@@ -80,8 +80,7 @@ def _live_readings(case: ScriptCase, trace: ScriptTrace, first: int, what: str) 
     for reading in support.readings(case, trace, seen):
         mine = support.target_nodes(seen, support.plan_at(seen, reading.step))
         if reading.step > first and mine:
-            reading.check("the shapes and values of a fresh interpreter")
-            looked_at += len(mine)
+            looked_at += len(mine) * reading.check("the shapes and values of a fresh interpreter")
     return Examined(looked_at, what)
 
 

@@ -4,16 +4,19 @@ from __future__ import annotations
 
 import msgspec
 
+from pytest_qnn.cases import failure_strategies as failures
 from pytest_qnn.cases import spied_strategies as cases
 from pytest_qnn.cases.arrays import Array
 from pytest_qnn.cases.data import inputs_of
 from pytest_qnn.cases.delegate import DelegateCase
+from pytest_qnn.cases.script import AnyScriptStep, Invoke, Read, ScriptCase, SetInputs
 from pytest_qnn.oracle.kernels import run_graph
 from pytest_qnn.rules import delegate_support as support
+from pytest_qnn.rules import script_support as scripts
 from pytest_qnn.rules import spied_support as spied
 from pytest_qnn.rules.delegate_numbers import outputs_are_right
 from pytest_qnn.rules.rule import rule
-from pytest_qnn.trace import DelegateTrace
+from pytest_qnn.trace import DelegateTrace, ScriptSeen, ScriptTrace
 from pytest_qnn.verdict import Examined, Level, Unsupported, Violation
 
 _CANCELLED = 8
@@ -31,7 +34,7 @@ _STATUSES = "tflite/core/c/c_api_types.h, TfLiteStatus"
     cases=cases.hostile,
 )
 def survives_hostile_inputs(case: DelegateCase, trace: DelegateTrace) -> Examined:
-    """NaN, infinities, ends of ranges, functions that fail: that the process lives is what is judged."""
+    """NaN, infinities, ends of ranges, large tensors, failing functions: that the process lives is judged."""
     spied.need_callbacks(trace)
     mine = {kernel.kernel for kernel in support.target_kernels(trace)}
     invokes = sum(event.kind == "invoke" and event.kernel in mine for event in trace.events)
@@ -42,7 +45,8 @@ def survives_hostile_inputs(case: DelegateCase, trace: DelegateTrace) -> Examine
 @rule(
     "ERR-05",
     Level.SHOULD,
-    "After a failed invoke the next one gives right results or fails too: no success with old data.",
+    "After a failed invoke, whoever failed in it, the next one gives right results or fails too: no success "
+    "with old data.",
     source="tflite/core/subgraph.cc, Subgraph::Invoke: a failed invoke leaves the graph invokable",
     subject="delegate",
     cases=cases.failing_invoke,
@@ -50,6 +54,8 @@ def survives_hostile_inputs(case: DelegateCase, trace: DelegateTrace) -> Examine
 def recovers_or_fails_again(case: DelegateCase, trace: DelegateTrace) -> Examined:
     """Each invoke has inputs of its own, and outputs that were overwritten beforehand."""
     first = _first_failed_invoke(trace)
+    if not support.live_target_kernels(trace):
+        return Examined(0, "invokes after a failed one")
     looked_at = 0
     for number in range(first + 1, len(trace.outputs)):
         if trace.invoke_errors[number]:
@@ -68,37 +74,8 @@ def recovers_or_fails_again(case: DelegateCase, trace: DelegateTrace) -> Examine
     return Examined(looked_at, "invokes after a failed one")
 
 
-@rule(
-    "ERR-06",
-    Level.SHOULD,
-    "A failed invoke leaves the inputs and constants as they were, and other tensors than its outputs too.",
-    source="tflite/core/c/common.h, TfLiteRegistration.invoke: only outputs are unspecified after an error",
-    subject="delegate",
-    cases=cases.failing_invoke_watched,
-)
-def spares_inputs_when_it_fails(case: DelegateCase, trace: DelegateTrace) -> Examined:
-    """Looks for writes of the kernels, and at the graph's inputs after the last invoke."""
-    _first_failed_invoke(trace)
-    for write in trace.writes:
-        if trace.applied[write.application].is_target:
-            raise Violation(
-                f"tensor t{write.tensor} as it was",
-                f"byte {write.offset} of it changed",
-                f"an invoke of kernel {write.kernel}, of which one failed",
-                support.draw(case, trace),
-            )
-    failed = sum(map(bool, trace.invoke_errors))
-    expected = _inputs(case, case.invokes - 1)
-    for tensor, before, after in zip(case.graph.inputs, expected, trace.inputs_after, strict=True):
-        if before.data != after.data and tensor not in case.graph.outputs:
-            raise Violation(
-                "the graph's inputs as they were set", f"other contents in t{tensor}", "after a failed invoke"
-            )
-    return Examined(failed, "failed invokes")
-
-
 def _first_failed_invoke(trace: DelegateTrace) -> int:
-    """Number of the first invoke that a kernel of the target failed in.
+    """Number of the first invoke that failed.
 
     Raises:
         Unsupported: there was none.
@@ -107,11 +84,9 @@ def _first_failed_invoke(trace: DelegateTrace) -> int:
     applied = next((a for a in trace.applied if not a.ok), None)
     if applied or trace.allocate_error:
         raise Unsupported(support.failure(trace), settled=False)
-    mine = {kernel.kernel for kernel in support.target_kernels(trace)}
-    failed = any(e.kind == "invoke" and e.status and e.kernel in mine for e in trace.events)
     number = next((number for number, error in enumerate(trace.invoke_errors) if error), None)
-    if number is None or not failed:
-        raise Unsupported("no invoke of the delegate failed, and it cannot be told to fail", settled=False)
+    if number is None:
+        raise Unsupported("no invoke failed: the probe that would have done so has no kernel", settled=False)
     return number
 
 
@@ -120,6 +95,79 @@ def _inputs(case: DelegateCase, number: int) -> tuple[Array, ...]:
     seeds = case.reseed[: number + 1]
     changed = msgspec.structs.replace(case, data_seed=seeds[-1]) if seeds else case
     return tuple(map(Array.of, inputs_of(changed)))
+
+
+@rule(
+    "ERR-06",
+    Level.SHOULD,
+    "A failed invoke leaves inputs, constants and all tensors but outputs as they were, and other "
+    "interpreters unharmed.",
+    source="tflite/core/c/common.h, TfLiteRegistration.invoke: only outputs are unspecified after an error",
+    subject="delegate",
+    cases=failures.beside_another,
+)
+def spares_others_when_it_fails(case: ScriptCase, trace: ScriptTrace) -> Examined:
+    """Looks for writes of the target's kernels, at inputs after the failure, and at another interpreter."""
+    scripts.need_trace(trace)
+    found = scripts.interpreter(trace)
+    steps = scripts.numbered(case, trace)
+    failed = [n for n, step, seen in steps if _fails(step, seen)]
+    if found is None or not failed:
+        raise Unsupported("no invoke failed: the probe that would have done so has no kernel", settled=False)
+    for write in found.writes:
+        if found.applied[write.application].is_target:
+            raise Violation(
+                f"tensor t{write.tensor} as it was",
+                f"byte {write.offset} of it changed",
+                f"an invoke of kernel {write.kernel}, of which one failed",
+            )
+    _inputs_stand(case, trace, failed[0])
+    kernels = sum(found.applied[kernel.application].is_target for kernel in found.kernels)
+    return Examined(_others_work(case, trace, failed[0]) if kernels else 0, "failed invokes")
+
+
+def _fails(step: AnyScriptStep, seen: ScriptSeen) -> bool:
+    return isinstance(step, Invoke) and step.interpreter == "i0" and not (seen.ok or seen.skipped)
+
+
+def _inputs_stand(case: ScriptCase, trace: ScriptTrace, failed: int) -> None:
+    """Raises Violation where an input is not as it was set before step ``failed``."""
+    graph = case.graphs[0]
+    before: tuple[Array, ...] = ()
+    for number, step, seen in scripts.numbered(case, trace):
+        if isinstance(step, SetInputs) and step.interpreter == "i0":
+            before = seen.outputs if seen.ok else ()
+        elif isinstance(step, Read) and number > failed and step.tensors == graph.inputs and seen.outputs:
+            for tensor, was, reads in zip(graph.inputs, before, seen.outputs, strict=False):
+                if was != reads and tensor not in graph.outputs:
+                    raise Violation(
+                        "the graph's inputs as they were set",
+                        f"other contents in t{tensor}",
+                        f"step {number}, after the failed invoke of step {failed}",
+                    )
+
+
+def _others_work(case: ScriptCase, trace: ScriptTrace, failed: int) -> int:
+    """How many results of the other interpreter were judged.
+
+    Raises:
+        Violation: one is wrong, or an invoke of it failed.
+    """
+    beside = scripts.view(case, trace, "i1")
+    if beside is None or not beside[1].applied or not all(applied.ok for applied in beside[1].applied):
+        return 1
+    judged = 0
+    for number, step, seen in scripts.numbered(case, trace):
+        if getattr(step, "interpreter", "") != "i1" or number < failed:
+            continue
+        if isinstance(step, Invoke) and not (seen.ok or seen.skipped):
+            raise Violation("the other interpreter to work", " ".join(seen.message.split()), f"step {number}")
+        if isinstance(step, Read) and seen.cpu:
+            here = scripts.view(case, trace, "i1", number + 1)
+            if here is not None:
+                outputs_are_right(*here, f"the CPU's values in the other interpreter, step {number}")
+                judged += 1
+    return judged
 
 
 @rule(

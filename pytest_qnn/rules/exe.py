@@ -9,6 +9,7 @@ from pytest_qnn.oracle.memory_contents import Compared, compare, differs
 from pytest_qnn.rules.memory_graph_support import (
     judge_contents,
     judge_executes,
+    judge_run,
     kinds,
     require_execute,
     require_executed_memory,
@@ -65,7 +66,7 @@ def _through(seen: Compared) -> set[str]:
     source="seed 001 (memory types are given per IO tensor); QnnTypes.h: Qnn_TensorMemType_t",
     subject="memory",
     cases=strategies.executed_mixed,
-    gate=("502",),
+    gate=("502", "1101"),
 )
 def exe_02(case: MemoryCase, trace: MemoryTrace) -> Examined:
     """Mixed executes succeed with correct numbers."""
@@ -107,10 +108,9 @@ def _same(data: bytes) -> bytes:
     source="QnnGraph.h: QnnGraph_execute, QNN_GRAPH_ERROR_INVALID_TENSOR",
     subject="memory",
     cases=strategies.executed_with_null,
-    gate=("502",),
 )
 def exe_03(case: MemoryCase, trace: MemoryTrace) -> Examined:
-    """NULL answers 6004; judged without any registration."""
+    """NULL answers 6004, whether handles are live or none is."""
     require_execute(case, trace)
     count = _judge_refused(case, trace, "null-handle", "the memory handle is NULL")
     return Examined(count, "executes with a NULL handle")
@@ -141,10 +141,31 @@ def exe_04(case: MemoryCase, trace: MemoryTrace) -> Examined:
     source="QnnGraph.h: QnnGraph_execute, QNN_GRAPH_ERROR_INVALID_TENSOR; observed on devices (6004)",
     subject="memory",
     cases=strategies.executed_with_bogus,
-    gate=("502",),
 )
 def exe_05(case: MemoryCase, trace: MemoryTrace) -> Examined:
-    """A value that was never given out answers 6004; judged without any registration."""
+    """A value that was never given out, or is a context's, answers 6004, whether handles are live or none is.
+
+    A context's value that is a live memory handle as well is not judged (IF-09).
+    """
     require_execute(case, trace)
     count = _judge_refused(case, trace, "bad-handle", "no such handle was ever given out")
     return Examined(count, "executes with an unknown handle")
+
+
+@rule(
+    "EXE-19",
+    Level.MUST,
+    "An execute reads what the client wrote last to registered memory, and the client what it wrote.",
+    source="seed 002, RPCMEM_DEFAULT_FLAGS (cached memory); load the input, execute, get the output",
+    subject="memory",
+    cases=strategies.rewritten_and_reread,
+    gate=("502", "1101"),
+)
+def exe_19(case: MemoryCase, trace: MemoryTrace) -> Examined:
+    """Outputs are right, round after round: a cache line that is stale on either side shows in one of them.
+
+    A host's caches are coherent: there the rule finds only what a backend keeps itself.
+    """
+    require_executed_memory(case, trace)
+    because = "no stale bytes, whoever wrote last"
+    return judge_run(case, trace, "outputs and buffers, written and read in turns", because)

@@ -6,14 +6,15 @@ from collections.abc import Collection
 
 from pytest_qnn.cases import memory_external_strategies as strategies
 from pytest_qnn.cases.memory import MemoryCase
-from pytest_qnn.rules.binary_support import demand_refused, judge_flow, require_external
+from pytest_qnn.oracle.memory_external import SPILL, WEIGHTS
+from pytest_qnn.rules.binary_support import demand_refused, judge_flow, require_external, require_needed
 from pytest_qnn.rules.memory_support import demand_code, judge_faults, own_steps
 from pytest_qnn.rules.rule import rule
 from pytest_qnn.trace import MemoryTrace
 from pytest_qnn.verdict import Examined, Level
 
 _FLOW = "seed 002, external weights and spill-fill buffers"
-_GATE = ("217",)
+_GATE = ("202", "217", "1101", "1103")
 
 
 def _judge_refused(
@@ -65,7 +66,7 @@ def ext_08(case: MemoryCase, trace: MemoryTrace) -> Examined:
     gate=_GATE,
 )
 def ext_09(case: MemoryCase, trace: MemoryTrace) -> Examined:
-    """8003 or 8000 for the descriptor of a pipe, a socket or a folder, a closed one, and -1."""
+    """8003 or 8000 for the descriptor of a pipe, a plain file, a socket or a folder, a closed one, and -1."""
     return _judge_refused(case, trace, {"not-dma"}, "descriptors of other things", "it is no DMA buffer")
 
 
@@ -122,6 +123,7 @@ def ext_12(case: MemoryCase, trace: MemoryTrace) -> Examined:
 )
 def ext_13(case: MemoryCase, trace: MemoryTrace) -> Examined:
     """8002 or 8000 for the weights memory of another context, which goes on."""
+    require_needed(case, trace, WEIGHTS)
     what = "weights buffers of another context"
     return _judge_refused(case, trace, {"weights-shared"}, what, "another context has its weights there")
 
@@ -152,6 +154,7 @@ def ext_14(case: MemoryCase, trace: MemoryTrace) -> Examined:
 def ext_15(case: MemoryCase, trace: MemoryTrace) -> Examined:
     """Registering it with each of them succeeds."""
     require_external(case, trace)
+    require_needed(case, trace, SPILL)
     count = 0
     for walked in own_steps(case, trace, lambda w: w.allowed.valid and "spill-shared" in w.allowed.notes):
         demand_code(walked, {0}, "spill-fill memory may be shared between contexts")

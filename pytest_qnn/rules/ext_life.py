@@ -5,13 +5,16 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from pytest_qnn.cases import memory_external_strategies as strategies
-from pytest_qnn.cases.memory import ContextFinalize, MemoryCase, Read, Register, ReleaseBinary
+from pytest_qnn.cases.memory import ContextFinalize, MemoryCase, Read, Register
 from pytest_qnn.oracle.memory import Walked, walk
+from pytest_qnn.oracle.memory_external import SPILL, WEIGHTS
 from pytest_qnn.rules.binary_support import (
     demand_refused,
+    executed_after_release,
     judge_flow,
     require_external,
     require_finalize,
+    require_needed,
 )
 from pytest_qnn.rules.memory_support import bytes_read, demand_code, own_steps, place
 from pytest_qnn.rules.rule import rule
@@ -19,7 +22,7 @@ from pytest_qnn.trace import MemoryTrace
 from pytest_qnn.verdict import Examined, Level, Violation
 
 _FLOW = "seed 002, external weights and spill-fill buffers"
-_GATE = ("217",)
+_GATE = ("202", "217", "1101", "1103")
 
 
 def _reads(case: MemoryCase, trace: MemoryTrace) -> dict[str, list[tuple[Walked, bytes]]]:
@@ -69,6 +72,7 @@ def _around_finalize(case: MemoryCase, trace: MemoryTrace) -> list[tuple[bytes, 
 def ext_17(case: MemoryCase, trace: MemoryTrace) -> Examined:
     """The buffer holds zeros before, other bytes after it, and the same ones after executes."""
     require_external(case, trace)
+    require_needed(case, trace, WEIGHTS)
     judge_flow(case, trace, "the context has external weights memory")
     count = 0
     for before, after in _around_finalize(case, trace):
@@ -89,14 +93,13 @@ def ext_17(case: MemoryCase, trace: MemoryTrace) -> Examined:
     source=f"{_FLOW}, step 5",
     subject="memory",
     cases=strategies.released,
-    gate=_GATE,
+    gate=("202", "217"),
 )
 def ext_19(case: MemoryCase, trace: MemoryTrace) -> Examined:
-    """The binary's bytes are overwritten after finalising; retrieving and executing give what they must."""
+    """Both are overwritten after finalising; retrieving and executing give what they must."""
     require_finalize(case, trace)
-    count = judge_flow(case, trace, "the binary was released after contextFinalize")
-    released = any(isinstance(step, ReleaseBinary) for step in case.steps)
-    return Examined(count if released else 0, "executes after the binary was released")
+    judge_flow(case, trace, "the binary was released after contextFinalize")
+    return Examined(executed_after_release(case, trace), "executes after the binary was released")
 
 
 @rule(
@@ -177,6 +180,7 @@ def ext_23(case: MemoryCase, trace: MemoryTrace) -> Examined:
 def ext_26(case: MemoryCase, trace: MemoryTrace) -> Examined:
     """Each output is right, whichever graph was executed before."""
     require_external(case, trace)
+    require_needed(case, trace, SPILL)
     shared = sum("spill-shared" in walked.allowed.notes for walked in walk(case, trace))
     count = judge_flow(case, trace, "the graphs are executed in turns")
     return Examined(count if shared else 0, "executes over shared spill-fill memory")

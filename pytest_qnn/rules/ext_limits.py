@@ -26,7 +26,7 @@ _UNSUPPORTED = int(Error.CONTEXT_ERROR_UNSUPPORTED_FEATURE)
     source="H:QnnProperty; seed 002, external weights and spill-fill buffers",
     subject="memory",
     cases=strategies.flow,
-    gate=("215", "217"),
+    gate=("202", "215", "217"),
 )
 def cap_06(case: MemoryCase, trace: MemoryTrace) -> Examined:
     """With 217, creation, contextFinalize and graphRetrieve succeed; without, creation answers 1000.
@@ -99,10 +99,13 @@ def ext_02(case: MemoryCase, trace: MemoryTrace) -> Examined:
     source=f"{_FLOW}, limitations",
     subject="memory",
     cases=strategies.excluded,
-    gate=("217",),
+    gate=("202", "217"),
 )
 def ext_28(case: MemoryCase, trace: MemoryTrace) -> Examined:
-    """5010 or 1000 at creation, or any refusal of contextFinalize, graphRetrieve or graphExecute."""
+    """5010 or 1000 at creation, or any refusal of contextFinalize, graphRetrieve or graphExecute.
+
+    Custom options 2, 12 and 11 (udma64). Graph switching has no one option, and secure-PD none at all.
+    """
     require_finalize(case, trace)
     count = 0
     for walked in own_steps(case, trace, lambda w: "incompatible" in w.allowed.faults):
@@ -134,7 +137,7 @@ def _went_through(case: MemoryCase, trace: MemoryTrace, context: str) -> bool:
     source=f"{_FLOW}, limitations (supported on some platforms only)",
     subject="memory",
     cases=strategies.flow,
-    gate=("217",),
+    gate=("202", "217"),
 )
 def ext_29(case: MemoryCase, trace: MemoryTrace) -> Examined:
     """Where contextFinalize of a deferred context answers 1000, createFromBinary has to do so already."""

@@ -40,6 +40,9 @@ INVALID: dict[str, frozenset[int]] = {
     "contextFree": frozenset({_CONTEXT}),
     "contextGetBinarySize": frozenset({_CONTEXT}),
     "contextGetBinary": frozenset({_CONTEXT}),
+    "contextCreateFromBinary": frozenset({_CONTEXT}),
+    "contextFinalize": frozenset({_CONTEXT}),
+    "contextGetProperty": frozenset({_CONTEXT}),
     "graphCreate": frozenset({_GRAPH}),
     "graphRetrieve": frozenset({_GRAPH}),
     "graphAddNode": frozenset({_GRAPH}),
@@ -55,6 +58,7 @@ INVALID: dict[str, frozenset[int]] = {
 """The invalid-handle code of the call's own component, which is what each call's header lists."""
 PARENTS: dict[str, frozenset[int]] = {
     "contextCreate": frozenset({_BACKEND}),
+    "contextCreateFromBinary": frozenset({_BACKEND}),
     "graphCreate": frozenset({_CONTEXT}),
     "graphRetrieve": frozenset({_CONTEXT}),
     "tensorCreateGraphTensor": frozenset({_GRAPH}),

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from collections import Counter
+
 from pytest_qnn.cases import delegate_strategies as cases
+from pytest_qnn.cases import spied_strategies as spied
 from pytest_qnn.cases.delegate import DelegateCase
 from pytest_qnn.rules import delegate_support as support
 from pytest_qnn.rules.delegate_numbers import outputs_are_right
@@ -45,21 +48,27 @@ def initialises_once(case: DelegateCase, trace: DelegateTrace) -> Examined:
 @rule(
     "LIFE-02",
     Level.MUST,
-    "prepare may be called many times for one init and must be idempotent.",
-    source=f"{_REGISTRATION}.prepare",
+    "prepare may be called many times for one init, and Prepare many times for one interpreter, as after a "
+    "resize; both are idempotent.",
+    source=f"{_REGISTRATION}.prepare; tflite/core/subgraph.cc, Subgraph::RedoAllDelegates",
     subject="delegate",
-    cases=cases.before_probes,
+    cases=spied.prepared_again,
 )
 def prepares_again(case: DelegateCase, trace: DelegateTrace) -> Examined:
-    """Looks at the target's kernels that delegates applied later made the runtime prepare again."""
+    """Looks at the target's kernels that later delegates, or resizes, made the runtime prepare again.
+
+    A resize has the runtime free the kernels of a static delegate, and call its Prepare once more.
+    """
     support.need_observation(trace)
-    again = [k for k in support.live_target_kernels(trace) if len(support.statuses(trace, "prepare", k)) > 1]
+    times = {k.kernel: len(support.statuses(trace, "prepare", k)) for k in support.live_target_kernels(trace)}
+    redone = Counter(event.application for event in trace.events if event.kind == "Prepare")
+    again = [n for n in times if times[n] > 1 or redone[trace.kernels[n].application] > 1]
     if not again:
         support.need_work(trace)
         return Examined(0, "kernels prepared more than once")
     support.runs_end_to_end(case, trace)
-    times = max(len(support.statuses(trace, "prepare", k)) for k in again)
-    outputs_are_right(case, trace, f"the CPU's values after {times} calls of prepare")
+    calls = f"{max(times.values())} calls of prepare and {max(redone.values())} of Prepare"
+    outputs_are_right(case, trace, f"the CPU's values after {calls}")
     return Examined(len(again), "kernels prepared more than once")
 
 

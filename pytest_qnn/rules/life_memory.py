@@ -28,15 +28,15 @@ def gives_everything_back(case: ScriptCase, trace: ScriptTrace) -> Examined:
     """Interpreters come and go while the delegate stays; what malloc has given out must not grow with them.
 
     Spells of few and of many interpreters take turns: only what the many leave more than the few counts,
-    and only if it does so twice. A cache that fills up, or a table that grows once, is no leak. Less than
+    and only if it does so each time. A cache that fills up, or a table that grows once, is no leak. Less than
     `_LEAST` bytes for each interpreter is not told from what the suite itself keeps.
     """
     scripts.need_trace(trace)
     found = [seen.numbers for _, step, seen in scripts.numbered(case, trace) if isinstance(step, Measure)]
-    if len(found) < 5 or not all("malloc" in numbers for numbers in found):
+    if len(found) < 1 + 2 * again.PAIRS or not all("malloc" in numbers for numbers in found):
         raise Unsupported("malloc cannot be asked what it has given out (mallinfo2 of glibc 2.33)")
     spells = [step for step in case.steps if isinstance(step, Repeat)]
-    times = [again.FEW, again.FEW, again.MANY, again.FEW, again.MANY]
+    times = [again.FEW, *([again.FEW, again.MANY] * again.PAIRS)]
     whole = bool(spells) and any(isinstance(step, Close) for step in spells[0].steps)
     if [spell.times for spell in spells] != times or len({spell.steps for spell in spells}) > 1 or not whole:
         return Examined(0, "kernels freed")  # no two spells that could be compared
@@ -44,13 +44,13 @@ def gives_everything_back(case: ScriptCase, trace: ScriptTrace) -> Examined:
     if not any(seen.kernels for seen in live):
         return Examined(0, "kernels freed")
     grown = [b["malloc"] - a["malloc"] for a, b in pairwise(found)]
-    surplus = (grown[1] - grown[0], grown[3] - grown[2])
+    surplus = [many - few for few, many in zip(grown[::2], grown[1::2], strict=False)]
     more = again.MANY - again.FEW
     kernels = max(len(seen.kernels) for seen in live)
     if min(surplus) >= _LEAST * more:
         raise Violation(
             "as much memory in use after an interpreter as before it",
-            f"{surplus[0]} and {surplus[1]} bytes more after {more} interpreters more",
+            f"{', '.join(map(str, surplus))} bytes more after {more} interpreters more",
             f"{kernels} kernels in each",
         )
-    return Examined(kernels * 2 * again.MANY, "kernels freed")
+    return Examined(kernels * again.PAIRS * again.MANY, "kernels freed")

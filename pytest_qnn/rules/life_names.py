@@ -110,7 +110,7 @@ def has_a_stable_name(case: DelegateCase, trace: DelegateTrace) -> Examined:
     for position, name in enumerate(seen):
         if not trace.applied[name.application].is_target:
             continue
-        looked_at += 1
+        looked_at += len(again) == len(seen)
         where = f"application {name.application}"
         if not name.text:
             raise Violation("a name", "custom_name NULL or empty", where, support.draw(case, trace))

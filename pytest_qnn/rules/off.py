@@ -2,8 +2,18 @@
 
 from __future__ import annotations
 
+from pytest_qnn.abi.qnn_codes import Error
 from pytest_qnn.cases import memory_binary_strategies as strategies
-from pytest_qnn.cases.memory import ContextFromBinary, GetBinary, Inspect, MemoryCase, Prepare
+from pytest_qnn.cases.memory import (
+    ContextFree,
+    ContextFromBinary,
+    GetBinary,
+    Inspect,
+    MemoryCase,
+    Prepare,
+    Retrieve,
+)
+from pytest_qnn.cases.memory_probes import Misuse
 from pytest_qnn.cases.memory_scene import io_inputs
 from pytest_qnn.oracle.memory import Model, Walked
 from pytest_qnn.oracle.memory_codes import SENTINEL
@@ -15,6 +25,8 @@ from pytest_qnn.verdict import Examined, Level, Violation
 
 _OFFLINE = "seed 001, Offline Prepare"
 _GATE = ("202",)
+_CLOSED = frozenset({int(Error.COMMON_ERROR_OPERATION_NOT_PERMITTED), int(Error.GRAPH_ERROR_GRAPH_FINALIZED)})
+"""What a tensor is refused with in a graph that is finalised, and whose context is read-only."""
 
 
 def _graphs_of(case: MemoryCase, trace: MemoryTrace) -> dict[str, list[Prepare]]:
@@ -152,17 +164,28 @@ def _require_before(case: MemoryCase, trace: MemoryTrace) -> None:
     "OFF-09",
     Level.MUST,
     "A context from a binary cannot be altered.",
-    source="H:QnnContext_createFromBinary; H:QNN_COMMON_ERROR_OPERATION_NOT_PERMITTED",
+    source="H:QnnContext_createFromBinary; H:QNN_COMMON_ERROR_OPERATION_NOT_PERMITTED, "
+    "QNN_GRAPH_ERROR_GRAPH_FINALIZED",
     subject="memory",
     cases=strategies.altered,
     gate=_GATE,
 )
 def off_09(case: MemoryCase, trace: MemoryTrace) -> Examined:
-    """GraphCreate answers 1005, and the graphs that it has go on."""
+    """GraphCreate answers 1005, a new tensor in one of its graphs 1005 or 6024, and its graphs go on."""
     _require_before(case, trace)
     count = 0
-    for walked in own_steps(case, trace, lambda w: w.allowed.only("read-only")):
-        demand_code(walked, walked.allowed.codes, "the context comes from a binary")
-        count += 1
+    retrieved: dict[str, str] = {}
+    for walked in own_steps(case, trace, lambda _: True):
+        step = walked.step
+        if isinstance(step, Retrieve) and walked.code == 0:
+            retrieved[step.graph] = step.context
+        elif isinstance(step, ContextFree) and walked.code == 0:
+            retrieved = {graph: owner for graph, owner in retrieved.items() if owner != step.context}
+        elif walked.allowed.only("read-only"):
+            demand_code(walked, walked.allowed.codes, "the context comes from a binary")
+            count += 1
+        elif isinstance(step, Misuse) and step.handle in retrieved:
+            demand_code(walked, _CLOSED, "the graph comes from a binary")
+            count += 1
     judge_flow(case, trace, "the context goes on")
-    return Examined(count, "graphs refused")
+    return Examined(count, "graphs and tensors refused")

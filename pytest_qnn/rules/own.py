@@ -105,13 +105,17 @@ def ends_do_not_disturb_others(case: ScriptCase, trace: ScriptTrace) -> Examined
 @rule(
     "OWN-05",
     Level.SHOULD,
-    "After a delegate was destroyed, a new one works as the first did, and claims the same.",
-    source=f"{_PLUGIN} (both functions may be called any number of times)",
+    "After a delegate was destroyed, a new one works as the first did, and claims the same; also after the "
+    "library was unloaded.",
+    source=f"{_PLUGIN} (both functions may be called any number of times); dlclose(3)",
     subject="delegate",
     cases=cases.made_again,
 )
 def can_be_made_again(case: ScriptCase, trace: ScriptTrace) -> Examined:
-    """Looks at what the second and third delegate claim and compute."""
+    """Looks at what the second and third delegate claim and compute.
+
+    A library is unloaded before the third one: code of it that still runs, or is called, ends the process.
+    """
     scripts.need_trace(trace)
     _need_application(case, trace, "i0", "the first delegate does not work")
     first = scripts.interpreter(trace, "i0")
@@ -125,7 +129,7 @@ def can_be_made_again(case: ScriptCase, trace: ScriptTrace) -> Examined:
             for _, one, step in scripts.numbered(case, trace)
             if isinstance(one, MakeDelegate) and not step.ok
         ]
-        if made or seen is None or found is None:
+        if made or seen is None or found is None or not found.applied:
             if made:
                 raise Violation("a new delegate to be made", "it was not", f"delegate {made[0].delegate}")
             continue

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pytest_qnn.cases import delegate_strategies as cases
+from pytest_qnn.cases import spied_strategies as spied
 from pytest_qnn.cases.delegate import DelegateCase
 from pytest_qnn.rules import delegate_support as support
 from pytest_qnn.rules.delegate_numbers import outputs_are_right, same_bits
@@ -14,16 +15,17 @@ from pytest_qnn.verdict import Examined, Level, Violation
 @rule(
     "PART-01",
     Level.MUST,
-    "Every node index that Prepare passes to ReplaceNodeSubsetsWithDelegateKernels is in the current "
-    "execution plan.",
-    source="tflite/core/c/common.h, TfLiteContext.GetExecutionPlan and ReplaceNodeSubsetsWithDelegateKernels",
+    "Every node index that Prepare passes to ReplaceNodeSubsetsWithDelegateKernels or to "
+    "PreviewDelegatePartitioning is in the current execution plan.",
+    source="tflite/core/c/common.h, TfLiteContext.GetExecutionPlan, ReplaceNodeSubsetsWithDelegateKernels "
+    "and PreviewDelegatePartitioning",
     subject="delegate",
-    cases=cases.with_work(cases.behind_a_probe),
+    cases=spied.claimed,
 )
 def claims_from_the_plan(case: DelegateCase, trace: DelegateTrace) -> Examined:
     """A node leaves the plan with the call that replaces it, so a second call must not name it again."""
     support.need_observation(trace)
-    looked_at = 0
+    looked_at = _previewed_from_the_plan(case, trace)
     for position, applied in support.targets(trace):
         plan = {node.index for node in applied.plan_seen}
         newest = max(plan, default=-1)
@@ -43,6 +45,23 @@ def claims_from_the_plan(case: DelegateCase, trace: DelegateTrace) -> Examined:
     if not looked_at:
         support.need_work(trace)
     return Examined(looked_at, "claimed node indices")
+
+
+def _previewed_from_the_plan(case: DelegateCase, trace: DelegateTrace) -> int:
+    """The number of indices that were passed to Preview; kernels made by then have newer ones."""
+    for asked in trace.spied.asked:
+        applied = trace.applied[asked.application]
+        plan = {node.index for node in applied.plan_seen}
+        newest = max(plan, default=-1)
+        wrong = [i for i in asked.nodes if i not in plan and not (asked.made and newest < i)]
+        if applied.is_target and wrong:
+            raise Violation(
+                f"only indices of the execution plan {sorted(plan)}",
+                f"node {wrong[0]} among the previewed {list(asked.nodes)}",
+                f"application {asked.application} ({applied.name})",
+                support.draw(case, trace),
+            )
+    return sum(len(a.nodes) for a in trace.spied.asked if trace.applied[a.application].is_target)
 
 
 @rule(

@@ -118,13 +118,14 @@ def delegates_the_largest_partitions(case: DelegateCase, trace: DelegateTrace) -
 @rule(
     "PART-17",
     Level.SHOULD,
-    "What a delegate claims is a function of the graph: the same graph is claimed alike each time.",
+    "What a delegate claims is a function of the graph: the same graph is claimed alike each time, by "
+    "another delegate of the library and by the same one after a resize there and back.",
     source="tflite/core/subgraph.cc, Subgraph::RedoAllDelegates: a delegate is prepared again at any time",
     subject="delegate",
     cases=cases.with_work(cases.twice),
 )
 def claims_alike_each_time(case: DelegateCase, trace: DelegateTrace) -> Examined:
-    """Two delegates of one library on two interpreters, one after the other, in one process."""
+    """Two delegates of one library on two interpreters, one after the other; and each Prepare of one."""
     support.need_work(trace)
     if trace.twin is None or support.failure(trace):
         return Examined(0, "nodes claimed twice")
@@ -135,7 +136,32 @@ def claims_alike_each_time(case: DelegateCase, trace: DelegateTrace) -> Examined
             f"{list(claim)}",
             picture=support.draw(case, trace),
         )
-    return Examined(len(claim), "nodes claimed twice")
+    return Examined(len(claim) + _claims_again(case, trace), "nodes claimed twice")
+
+
+def _claims_again(case: DelegateCase, trace: DelegateTrace) -> int:
+    """The number of nodes that later Prepares claimed, all of them as the first; of kernels seen as made.
+
+    A kernel may take in one that an earlier call of the same Prepare made: the graph's own nodes count.
+    """
+    own = range(len(case.graph.nodes))
+    claims: dict[int, list[set[int]]] = {position: [] for position, _ in support.targets(trace)}
+    for event in trace.events:
+        if event.application in claims and event.kind == "Prepare":
+            claims[event.application].append(set())
+        elif event.application in claims and event.kind == "init":
+            nodes = trace.kernels[event.kernel].nodes
+            claims[event.application][-1].update(index for index in nodes if index in own)
+    for position, (first, *later) in claims.items():
+        for number, claim in enumerate(later, 1):
+            if claim != first:
+                raise Violation(
+                    f"the claim {sorted(first)} again, as before the resize there and back",
+                    f"{sorted(claim)}",
+                    f"application {position}, redo {number}",
+                    support.draw(case, trace),
+                )
+    return sum(len(claim) for _, *later in claims.values() for claim in later)
 
 
 def _value(case: DelegateCase, option: str) -> int | None:

@@ -243,6 +243,7 @@ def _said(calls: list[tuple[str, int]]) -> str:
     source="seed 001, Online Prepare; libQnnHtp on x86-64",
     subject="memory",
     cases=strategies.node_types,
+    gate=("202",),
 )
 def pre_09(case: MemoryCase, trace: MemoryTrace) -> Examined:
     """As the context binary records it: judged where binaries can be written and looked into."""

@@ -40,7 +40,7 @@ def _judge(case: MemoryCase, trace: MemoryTrace, what: str) -> Examined:
                 raise Unsupported(f"{call} answers 1000, not supported")
             require_memory_type(facts_of(trace))
             after = seen.counts.get("rounds", 0)
-            wanted = "a refusal" if step.what == "refused" else "success"
+            wanted = "a refusal" if step.what in ("refused", "unread") else "success"
             raise Violation(f"{wanted} in every round", f"{call} answers {named(code)} after {after}", where)
         _demand_flat(seen.counts, step.rounds, where)
         count += step.rounds
@@ -93,13 +93,12 @@ def qleak_02(case: MemoryCase, trace: MemoryTrace) -> Examined:
 @rule(
     "QLEAK-03",
     Level.MUST,
-    "Registrations that fail again and again leave nothing behind.",
-    source="QnnMem.h: QnnMem_register, note on failure",
+    "Registrations, and contexts from half a binary, that fail again and again leave nothing behind.",
+    source="QnnMem.h: QnnMem_register, note on failure; QnnContext.h: QnnContext_createFromBinary",
     subject="memory",
     cases=strategies.refusals,
-    gate=("1101",),
     weight=0.05,
 )
 def qleak_03(case: MemoryCase, trace: MemoryTrace) -> Examined:
-    """Descriptors, mappings and resident bytes stay flat over up to 10,000 batches with a bad descriptor."""
-    return _judge(case, trace, "registrations that were refused")
+    """Descriptors, mappings and resident bytes stay flat over up to 10,000 refusals."""
+    return _judge(case, trace, "calls that were refused")

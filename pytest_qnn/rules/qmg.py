@@ -70,7 +70,7 @@ def _require_raw(case: MemoryCase, trace: MemoryTrace, because: str) -> None:
     source=f"{_TABLE}, row 1",
     subject="memory",
     cases=strategies.raw_raw,
-    gate=("502", "HTP"),
+    gate=("HTP",),
     weight=_WEIGHT,
 )
 def qmg_01(case: MemoryCase, trace: MemoryTrace) -> Examined:
@@ -93,7 +93,7 @@ def qmg_01(case: MemoryCase, trace: MemoryTrace) -> Examined:
     source=f"{_TABLE}, row 2",
     subject="memory",
     cases=strategies.raw_memhandle,
-    gate=("502", "HTP"),
+    gate=("502", "1101", "HTP"),
     weight=_WEIGHT,
 )
 def qmg_02(case: MemoryCase, trace: MemoryTrace) -> Examined:
@@ -119,7 +119,7 @@ def qmg_02(case: MemoryCase, trace: MemoryTrace) -> Examined:
     source=f"{_TABLE}, row 3",
     subject="memory",
     cases=strategies.memhandle_raw,
-    gate=("502", "HTP"),
+    gate=("HTP",),
     weight=_WEIGHT,
 )
 def qmg_03(case: MemoryCase, trace: MemoryTrace) -> Examined:
@@ -144,7 +144,7 @@ def qmg_03(case: MemoryCase, trace: MemoryTrace) -> Examined:
     source=f"{_TABLE}, row 4",
     subject="memory",
     cases=strategies.memhandle_memhandle,
-    gate=("502", "HTP"),
+    gate=("502", "1101", "HTP"),
     weight=_WEIGHT,
 )
 def qmg_04(case: MemoryCase, trace: MemoryTrace) -> Examined:
@@ -168,7 +168,6 @@ def qmg_04(case: MemoryCase, trace: MemoryTrace) -> Examined:
     source="seed 001 (memory type at preparation is a hint)",
     subject="memory",
     cases=strategies.four_rows,
-    gate=("502",),
 )
 def qmg_05(case: MemoryCase, trace: MemoryTrace) -> Examined:
     """Outputs for equal inputs are compared bit by bit between all rows that the target can carry out.
@@ -210,7 +209,7 @@ def _named(row: tuple[bool, str]) -> str:
     source=f"{_TABLE}, row 3 (first inference)",
     subject="memory",
     cases=strategies.raw_again,
-    gate=("502", "HTP"),
+    gate=("HTP",),
     weight=_WEIGHT,
 )
 def qmg_06(case: MemoryCase, trace: MemoryTrace) -> Examined:
@@ -231,7 +230,7 @@ def qmg_06(case: MemoryCase, trace: MemoryTrace) -> Examined:
     source=_TABLE,
     subject="memory",
     cases=strategies.alternating,
-    gate=("502",),
+    gate=("502", "1101"),
 )
 def qmg_07(case: MemoryCase, trace: MemoryTrace) -> Examined:
     """Each execute of an alternating sequence succeeds with correct numbers."""
@@ -248,7 +247,7 @@ def qmg_07(case: MemoryCase, trace: MemoryTrace) -> Examined:
     source="seed 001, Online Prepare (memory type of each IO tensor)",
     subject="memory",
     cases=strategies.mixed_hints,
-    gate=("502", "HTP"),
+    gate=("HTP",),
     weight=_WEIGHT,
 )
 def qmg_08(case: MemoryCase, trace: MemoryTrace) -> Examined:

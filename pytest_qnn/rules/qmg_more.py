@@ -62,7 +62,6 @@ def _after_free(case: MemoryCase, trace: MemoryTrace, row: Row) -> int | None:
     source=f"{_TABLE} (the memory type at preparation is a hint only)",
     subject="memory",
     cases=memory_execute_strategies.same_mistakes,
-    gate=("502",),
 )
 def qmg_11(case: MemoryCase, trace: MemoryTrace) -> Examined:
     """Equal codes for equal executes of a graph prepared raw and of one prepared memhandle."""

@@ -2,10 +2,23 @@
 
 from __future__ import annotations
 
-from pytest_qnn.cases.memory import Descriptor, FdKind, Fill, MemoryCase, Read, Register, Write
+from pytest_qnn.abi.qnn_codes import Error
+from pytest_qnn.cases.memory import (
+    Binding,
+    Descriptor,
+    Execute,
+    FdKind,
+    Fill,
+    MemoryCase,
+    Read,
+    Register,
+    Write,
+)
+from pytest_qnn.cases.memory_scene import io_inputs
 from pytest_qnn.cases.memory_strategies import Scene, Tape, embedded, nbytes
 from pytest_qnn.oracle.memory import Walked
 from pytest_qnn.oracle.memory_codes import SENTINEL
+from pytest_qnn.rules.memory_graph_support import judge_contents
 from pytest_qnn.rules.memory_support import (
     demand_code,
     judge_faults,
@@ -19,6 +32,8 @@ from pytest_qnn.trace import MemoryTrace
 from pytest_qnn.verdict import Examined, Level, Violation
 
 PAGE = 4096
+_LARGE_BATCH = 64
+_READ_ONLY = frozenset({0, int(Error.MEM_ERROR_MAPPING)})
 _UNMAPPABLE: tuple[FdKind, ...] = ("pipe", "closed", "directory", "socket")
 
 
@@ -52,11 +67,35 @@ def reg_01(case: MemoryCase, trace: MemoryTrace) -> Examined:
     return Examined(count, "registrations")
 
 
+def _graph_memory(scene: Scene, tape: Tape, graph: str) -> list[Descriptor]:
+    """Descriptors of a buffer of its own for each IO tensor; inputs are written, nothing is registered."""
+    made = scene.graphs[graph]
+    size = nbytes(made.shape, made.dtype)
+    found = []
+    for position in range(io_inputs(made) + 1):
+        buffer = scene.alloc(size)
+        scene.add(Fill(buffer))
+        if position < io_inputs(made):
+            scene.add(Write(buffer, size, seed=1 + position, dtype=made.dtype))
+        found.append(Descriptor(buffer, made.shape, made.dtype, tape.pick(scene.types)))
+    return found
+
+
 def _batch_and_probe(scene: Scene, tape: Tape) -> None:
-    """A batch; then one handle is deregistered and the whole batch offered again, one by one."""
+    """A batch, now and then with the tensors of a graph, which is executed.
+
+    One handle is deregistered, and its descriptor offered again.
+    """
     context = scene.any_context(tape)
-    descriptors = [scene.descriptor(tape.cut(4)) for _ in range(2 + tape.below(4))]
+    graph = scene.prepare(context, tape) if tape.chance(2) else ""
+    descriptors = _graph_memory(scene, tape, graph) if graph else []
+    used = len(descriptors)
+    count = _LARGE_BATCH if tape.chance(16) else 2 + tape.below(4)
+    descriptors += [scene.descriptor(tape.cut(4)) for _ in range(count)]
     handles = scene.register(context, *descriptors)
+    if graph:
+        scene.execute_handles(graph, handles[:used])
+        scene.add(Read(descriptors[used - 1].buffer))
     chosen = tape.below(len(handles))
     scene.deregister(handles[chosen])
     scene.register(context, descriptors[chosen])
@@ -72,7 +111,7 @@ def _batch_and_probe(scene: Scene, tape: Tape) -> None:
     gate=("1101",),
 )
 def reg_02(case: MemoryCase, trace: MemoryTrace) -> Examined:
-    """Distinct values; and after handle[i] was deregistered, it is descriptor[i] that is free again."""
+    """Distinct values; handle[i] reads and writes the memory of descriptor[i], and frees it when it goes."""
     require_memory(case, trace)
     count = 0
     batch: tuple[Descriptor, ...] = ()
@@ -88,6 +127,7 @@ def reg_02(case: MemoryCase, trace: MemoryTrace) -> Examined:
         elif "after:deregistered" in walked.allowed.notes and walked.step.descriptors[0] in batch:
             because = "the handle of this very descriptor was deregistered"
             demand_code(walked, {0}, because)
+    judge_contents(case, trace, because="each handle of a batch means the memory of its own descriptor")
     return Examined(count, "handles of batches")
 
 
@@ -116,19 +156,51 @@ def reg_13(case: MemoryCase, trace: MemoryTrace) -> Examined:
     return judge_faults(case, trace, ("fd-minus-one",), "descriptors with fd -1")
 
 
+def _read_only(scene: Scene, tape: Tape) -> None:
+    """An output's memory comes by a descriptor that is open for reading only; the graph is executed."""
+    graph = scene.prepare(scene.any_context(tape), tape)
+    made = scene.graphs.get(graph)
+    shape, dtype = (made.shape, made.dtype) if made else scene.tensor(tape)
+    context = made.context if made else scene.any_context(tape)
+    buffer, handle = scene.alloc(nbytes(shape, dtype)), scene.name("h")
+    only = Descriptor(buffer, shape, dtype, tape.pick(scene.types), fd="readonly")
+    scene.add(Register(context, (only,), (handle,)))
+    if made:
+        raw = (Binding(seed=position) for position in range(io_inputs(made)))
+        scene.add(Execute(graph, (*raw, Binding("handle", handle))))
+
+
+def _no_memory(scene: Scene, tape: Tape) -> None:
+    if tape.chance(3):
+        _read_only(scene, tape)
+    else:
+        _unmappable(scene, tape, *_UNMAPPABLE)
+
+
 @rule(
     "REG-14",
     Level.MUST,
     "A file descriptor that is closed or cannot be mapped is refused.",
     source="H:QNN_MEM_ERROR_MAPPING",
     subject="memory",
-    cases=embedded(lambda scene, tape: _unmappable(scene, tape, *_UNMAPPABLE)),
+    cases=embedded(_no_memory),
     gate=("1101",),
 )
 def reg_14(case: MemoryCase, trace: MemoryTrace) -> Examined:
-    """8003 for a closed fd, a pipe, a socket and a directory."""
+    """8003 for a closed fd, a pipe, a socket and a directory.
+
+    One that is open for reading only may be taken, since it may be an input's; then an execute that writes
+    there must not end the process.
+    """
     require_memory(case, trace)
-    return judge_faults(case, trace, ("fd-unmappable",), "descriptors that cannot be mapped")
+    found = judge_faults(case, trace, ("fd-unmappable",), "descriptors that cannot be mapped")
+    count = 0
+    for walked in own_steps(case, trace, lambda w: isinstance(w.step, Register) and not w.allowed.faults):
+        assert isinstance(walked.step, Register)
+        if any(each.fd == "readonly" for each in walked.step.descriptors):
+            demand_code(walked, _READ_ONLY, "the descriptor is open for reading only")
+            count += 1
+    return Examined(found.count + count, found.what)
 
 
 def _too_small(scene: Scene, tape: Tape) -> None:

@@ -35,8 +35,7 @@ def follows_a_resize(case: ScriptCase, trace: ScriptTrace) -> Examined:
     for reading in support.readings(case, trace, seen):
         mine = support.target_nodes(seen, support.plan_at(seen, reading.step))
         if reading.step > first and mine:
-            reading.check("the values of a fresh interpreter of that shape")
-            looked_at += len(mine)
+            looked_at += len(mine) * reading.check("the values of a fresh interpreter of that shape")
     return Examined(looked_at, "kernels run after a resize")
 
 
@@ -112,10 +111,10 @@ def is_undone_and_redone(case: ScriptCase, trace: ScriptTrace) -> Examined:
             f"step {number}",
         )
     _in_order(case, seen, number)
-    for reading in support.readings(case, trace, seen):
-        reading.check(f"the CPU's values after {_times(case, number)} rounds of resizing")
+    expected = f"the CPU's values after {_times(case, number)} rounds of resizing"
+    compared = [reading.check(expected) for reading in support.readings(case, trace, seen)]
     live = support.target_nodes(seen, support.plan_at(seen, len(flat(case.steps))))
-    return Examined(_times(case, number) * len(live), "kernels made anew")
+    return Examined(_times(case, number) * len(live) if any(compared) else 0, "kernels made anew")
 
 
 def _kernels_in(plan: support.Plan) -> int:
@@ -208,9 +207,8 @@ def grows_or_declines(case: ScriptCase, trace: ScriptTrace) -> Examined:
                 f"step {number}, {_shapes(case, number)}",
             )
     grown = [reading for reading in support.readings(case, trace, seen) if reading.step > first]
-    for reading in grown:
-        reading.check("the CPU's values after the inputs have grown")
-    return Examined(len(grown), "results of grown inputs")
+    compared = [reading.check("the CPU's values after the inputs have grown") for reading in grown]
+    return Examined(sum(compared), "results of grown inputs")
 
 
 def _shapes(case: ScriptCase, step: int) -> str:

@@ -37,7 +37,7 @@ class Rule(Generic[CaseT, TraceT, FactsT]):
     cases: Callable[[FactsT], SearchStrategy[CaseT]]
     check: Callable[[CaseT, TraceT], Examined]
     gate: tuple[str, ...] = ()
-    """Property keys (QNN) that the source ties the rule to. Whether it applies is told by the trace."""
+    """Property keys (QNN) that the rule needs. That a target lacks one is told by the trace."""
     self_check: bool = False
     """True: the rule judges the TensorFlow Lite runtime (and so this suite), not the delegate."""
     weight: float = 1.0

@@ -60,9 +60,14 @@ def interpreter(trace: ScriptTrace, name: str = "i0") -> InterpreterSeen | None:
 def _before_last_read(
     steps: list[tuple[AnyScriptStep, ScriptSeen]],
 ) -> list[tuple[AnyScriptStep, ScriptSeen]]:
-    """The steps up to the last Read; all of them where nothing was read. Inputs set later are not its own."""
+    """The steps up to the invoke that the last Read shows; all of them where nothing was read.
+
+    Inputs set later are not its own.
+    """
     reads = [at for at, (step, _) in enumerate(steps) if isinstance(step, Read) and not step.tensors]
-    return steps[: reads[-1]] if reads else steps
+    before = steps[: reads[-1]] if reads else steps
+    invokes = [at for at, (step, _) in enumerate(before) if isinstance(step, Invoke)]
+    return before[: invokes[-1]] if reads and invokes else before
 
 
 def view(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pytest_qnn.cases import thread_strategies as cases
 from pytest_qnn.cases.arrays import Array
-from pytest_qnn.cases.script import Measure, Open, Read, ScriptCase, SetInputs, flat
+from pytest_qnn.cases.script import Invoke, Measure, Open, Read, ScriptCase, SetInputs, flat
 from pytest_qnn.rules import script_support as scripts
 from pytest_qnn.rules.delegate_numbers import gravely_wrong
 from pytest_qnn.rules.rule import rule
@@ -142,13 +142,16 @@ def _judge(case: ScriptCase, trace: ScriptTrace, refused: str = "") -> int:
         Violation: something failed that must not, or an output is gravely wrong.
     """
     opened = {step.interpreter: step.graph for step in flat(case.steps) if isinstance(step, Open)}
+    contents: dict[str, tuple[Array, ...]] = {}
     inputs: dict[str, tuple[Array, ...]] = {}
     judged = 0
     for number, step, seen in scripts.numbered(case, trace):
         if not seen.ok and not seen.skipped:
             _failed(type(step).__name__, seen.message, number, refused)
         if isinstance(step, SetInputs):
-            inputs[step.interpreter] = seen.outputs
+            contents[step.interpreter] = seen.outputs
+        if isinstance(step, Invoke) and seen.ok and not seen.skipped and step.interpreter in contents:
+            inputs[step.interpreter] = contents[step.interpreter]
         if not isinstance(step, Read) or not seen.ok or not seen.cpu or step.interpreter not in inputs:
             continue
         graph, given = case.graphs[opened[step.interpreter]], inputs[step.interpreter]

@@ -89,6 +89,7 @@ def spied(
         reports=tuple(looking.reports),
         stale=tuple(looking.stale),
         previews=tuple(looking.previews),
+        asked=tuple(looking.asked),
         added=tuple(looking.added),
         order=tuple(order),
         **count,

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import ctypes
+import os
+import threading
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, Protocol
 
+from pytest_qnn.abi import tflite
 from pytest_qnn.cases.delegate import Application
 from pytest_qnn.forms import QNN_DELEGATE
 from pytest_qnn.mutants import table as mutants
@@ -19,6 +22,11 @@ from pytest_qnn.reference.shared_memory import CUSTOM_MEMORY
 from pytest_qnn.run.plugin_symbols import broken
 from pytest_qnn.run.runtime import Runtime
 from pytest_qnn.run.worker import Unusable
+
+_MOST_OPENED = 1000
+"""More often than any case opens a library."""
+_dlopen = ctypes.CFUNCTYPE(ctypes.c_void_p, ctypes.c_char_p, ctypes.c_int)(("dlopen", ctypes.CDLL(None)))
+_dlclose = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_void_p)(("dlclose", ctypes.CDLL(None)))
 
 
 class DelegateUnusable(Exception):  # noqa: N818 - a finding about what was named
@@ -65,7 +73,7 @@ def delegate_factory(spec: str, options: Mapping[str, str], runtime: Runtime) ->
         return _XnnpackFactory(runtime, options)
     if spec == QNN_DELEGATE:
         return _QnnFactory(spec, options)
-    return _PluginFactory(spec, options, runtime)
+    return PluginFactory(spec, options)
 
 
 def _qnn_parts(spec: str) -> QnnParts | None:
@@ -218,62 +226,100 @@ def _threads(options: Mapping[str, str]) -> int:
 
 
 class _Plugin:
-    """A delegate that the runtime's own ``Delegate`` object owns."""
+    """A delegate that the library's create has made."""
 
-    def __init__(self, owner: Any) -> None:
-        self.address: int = owner._get_native_delegate_pointer()
-        self._owner = owner
+    def __init__(self, address: int, destroy: Callable[[int], None]) -> None:
+        self.address = address
+        self._destroy = destroy
 
     def close(self) -> None:
-        self._owner = None
+        self._destroy(self.address)
 
 
-class _PluginFactory:
-    """An external delegate library, loaded as users load it.
+class _Said(threading.local):
+    """What create reports, on the thread that calls it."""
+
+    def __init__(self) -> None:
+        self.texts: list[str] = []
+
+
+_said = _Said()
+_report = tflite.PluginReport(lambda text: _said.texts.append((text or b"").decode(errors="replace")))
+
+
+class PluginFactory:
+    """An external delegate library, used as the runtimes' Python `Delegate` does.
+
+    That class is not used itself: it calls destroy with NULL when create has returned NULL (RT-11), passes
+    the number of options as an int (RT-12), and makes classes for each delegate, whose memory hides leaks.
 
     Attributes:
         broken: why it can make no delegate although it is a plugin, for rules about its interface.
     """
 
-    def __init__(self, path: str, options: Mapping[str, str], runtime: Runtime) -> None:
+    def __init__(self, path: str, options: Mapping[str, str]) -> None:
         self.name = path
         self._options = dict(options)
-        self._class = runtime.module.Delegate
+        self._library: ctypes.PyDLL | None = None
         if not Path(path).is_file():
             raise DelegateUnusable(f"there is no delegate library {path}")
         try:
             self.broken = broken(Path(path))
         except (OSError, ValueError):  # the loader says it better
             self.broken = ""
-        if self.broken:
-            return
+        if not self.broken:
+            self._load()
+
+    def _load(self) -> ctypes.PyDLL:
+        """The library; as the runtimes do, Python's lock is kept while its functions are called."""
+        if self._library is not None:
+            return self._library
         try:
-            library = ctypes.CDLL(path)
+            library = ctypes.PyDLL(self.name)
         except OSError as error:
-            reason = str(error).removeprefix(f"{path}: ")
-            raise DelegateUnusable(f"{path} cannot be loaded as a library: {reason}") from None
+            reason = str(error).removeprefix(f"{self.name}: ")
+            raise DelegateUnusable(f"{self.name} cannot be loaded as a library: {reason}") from None
         for function in ("tflite_plugin_create_delegate", "tflite_plugin_destroy_delegate"):
             if not hasattr(library, function):
-                raise DelegateUnusable(f"{path} is no delegate plugin: it exports no {function}")
+                raise DelegateUnusable(f"{self.name} is no delegate plugin: it exports no {function}")
+        create, destroy = library.tflite_plugin_create_delegate, library.tflite_plugin_destroy_delegate
+        create.argtypes = [ctypes.c_void_p, ctypes.c_void_p, ctypes.c_size_t, ctypes.c_void_p]
+        create.restype = ctypes.c_void_p
+        destroy.argtypes, destroy.restype = [ctypes.c_void_p], None
+        self._library = library
+        return library
 
     def make(self, application: Application) -> LiveDelegate:
-        """Do what ``load_delegate`` does, but for one thing.
-
-        When create returned NULL, the runtime's object would call destroy with NULL (RT-11), which is
-        not what is judged here.
-        """
+        """Do what ``load_delegate`` does."""
         if self.broken:
             raise DelegateUnusable(f"{self.name}: {self.broken}")
-        owner = self._class.__new__(self._class)
-        try:
-            owner.__init__(self.name, self._options | dict(application.options))
-        except (OSError, ValueError) as error:
-            owner._library = None
-            said = f": {error}" if str(error) else " and reported no error"
-            raise DelegateUnusable(
-                f"tflite_plugin_create_delegate of {self.name} returned NULL{said}"
-            ) from None
-        return _Plugin(owner)
+        library = self._load()
+        options = self._options | dict(application.options)
+        keys, values = (
+            (ctypes.c_char_p * len(options))(*(str(text).encode() for text in texts))
+            for texts in (options.keys(), options.values())
+        )
+        _said.texts.clear()
+        address = library.tflite_plugin_create_delegate(keys, values, len(options), _report)
+        if not address:
+            said = f": {''.join(_said.texts)}" if any(_said.texts) else " and reported no error"
+            raise DelegateUnusable(f"tflite_plugin_create_delegate of {self.name} returned NULL{said}")
+        return _Plugin(address, library.tflite_plugin_destroy_delegate)
+
+    def unload(self) -> bool:
+        """Close the library as often as it was opened; False where the loader keeps it all the same.
+
+        No delegate of it must be left.
+        """
+        name = self.name.encode()
+        self._library = None
+        for _ in range(_MOST_OPENED):
+            handle = _dlopen(name, os.RTLD_LAZY | os.RTLD_NOLOAD)
+            if not handle:
+                return True
+            _dlclose(handle)  # for this call, and for an earlier one
+            _dlclose(handle)
+        return False
 
 
 class _ProbeFactory:
@@ -288,7 +334,7 @@ class _ProbeFactory:
 
 def why_broken(factory: DelegateFactory) -> str:
     """Why a plugin can make no delegate, while its interface can still be judged; empty otherwise."""
-    return factory.broken if isinstance(factory, _PluginFactory) else ""
+    return factory.broken if isinstance(factory, PluginFactory) else ""
 
 
 def known_options(spec: str, options: Mapping[str, str]) -> tuple[tuple[str, str], ...]:

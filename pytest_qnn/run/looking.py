@@ -15,7 +15,7 @@ from pytest_qnn.abi import peek, tflite
 from pytest_qnn.cases.delegate import Look, Refused
 from pytest_qnn.run.lending import STALE, Lender
 from pytest_qnn.run.unchanged import DataSeen, Difference, GraphSeen
-from pytest_qnn.trace import Added, Call, Change, During, Kernel, Name, Preview, Report
+from pytest_qnn.trace import Added, Asked, Call, Change, During, Kernel, Name, Preview, Report
 
 _SLOTS: Final = {
     name: getattr(tflite.Context, name).offset
@@ -62,6 +62,7 @@ class Looking:
         """(application, address of custom_name, its text) of each Replace."""
         self.reports: list[Report] = []
         self.previews: list[Preview] = []
+        self.asked: list[Asked] = []
         self.added: list[Added] = []
         self.errors: list[BaseException] = []
         """What went wrong in the hooks themselves."""
@@ -270,6 +271,7 @@ def _on_preview(context: int, nodes: int, answer: int, count: int) -> int:
         return tflite.ERROR
     if stale(scope, nodes, "PreviewDelegatePartitioning"):
         return tflite.ERROR
+    scope.looking.asked.append(Asked(scope.application, peek.integers(nodes), scope.inits))
     preview = tflite.PreviewPartitioning(scope.own["PreviewDelegatePartitioning"])
     status: int = preview(context, nodes, answer, count)
     if not status and _lends(scope):

@@ -75,16 +75,22 @@ def context_from_binary(state: State, step: steps.ContextFromBinary) -> StepSeen
     # What is given must stay until contextFinalize of a deferred context; here, to the end of the case.
     state.held.append((held, kept))
     if code == 0:
-        state.take_context(step.context, Context(out.value or 0, held=held, held_size=len(data)))
+        made = Context(out.value or 0, held=held, held_size=len(data))
+        if kept is not None:
+            listed, options, behind = kept
+            made.config = (listed, *options, *behind)
+        state.take_context(step.context, made)
     return StepSeen(code=code, values=(out.value or 0,))
 
 
 def release_binary(state: State, step: steps.ReleaseBinary) -> StepSeen:
-    """Nothing is called: the client's bytes change."""
+    """Nothing is called: the client's bytes change, those of the binary and of its configuration."""
     context = state.contexts.get(step.context)
     if context is None or context.held is None:
         raise Skip(f"context {step.context} was not created from a binary")
     ctypes.memset(context.held, RELEASED, context.held_size)
+    for each in context.config:
+        ctypes.memset(ctypes.addressof(each), RELEASED, ctypes.sizeof(each))
     return StepSeen()
 
 

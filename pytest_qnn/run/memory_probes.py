@@ -6,7 +6,14 @@ import ctypes
 from collections.abc import Callable
 from typing import Any
 
-from pytest_qnn.abi.qnn import ApiVersion, ExecuteEnvironment, TensorP
+from pytest_qnn.abi.qnn import (
+    ApiVersion,
+    ContextProperty,
+    ExecuteEnvironment,
+    HtpContextProperty,
+    TensorP,
+)
+from pytest_qnn.abi.qnn_codes import ContextOption, HtpContextOption, TensorMemType
 from pytest_qnn.abi.qnn_table import Interface as InterfaceStruct
 from pytest_qnn.abi.qnn_table import InterfaceP
 from pytest_qnn.cases.memory_probes import FREED, Environment, Interface, Message, Misuse, Version
@@ -151,6 +158,9 @@ def _binary(state: State, name: str, handle: int | None) -> int:
 
 def _tensors(state: State, name: str, handle: int | None) -> int:
     """A call that takes a node, a tensor, or arrays of tensors."""
+    made = next((each.operator for each in state.graphs.values() if each.value == handle), None)
+    if name == "tensorCreateGraphTensor" and made is not None:
+        return _another_tensor(state, handle, made)
     operator = Operator("ElementWiseAdd", "UFIXED_POINT_8", (8,))
     for number, tensor in enumerate(operator.tensors, 1):
         tensor.v1.id = number
@@ -164,11 +174,41 @@ def _tensors(state: State, name: str, handle: int | None) -> int:
     return state.client.call(name, handle, operator.inputs, 2, operator.outputs, 1, None, None)
 
 
+def _another_tensor(state: State, graph: int | None, operator: Operator) -> int:
+    """A tensor like a graph's first one, under a name of its own."""
+    new = operator.again().tensors[0]
+    new.v1.name, new.v1.memType = b"misuse", TensorMemType.RAW
+    new.v1.clientBuf.data, new.v1.clientBuf.dataSize = None, 0
+    return state.client.call("tensorCreateGraphTensor", graph, ctypes.byref(new))
+
+
 def _context(state: State, name: str, handle: int | None) -> int:
     code, value = state.client.create(name, handle, state.session.device, None)
     if code == 0:
         state.client.call("contextFree", value, None)
     return code
+
+
+def _from_binary(state: State, name: str, handle: int | None) -> int:
+    """With the binary that the case has written last."""
+    data = next(reversed(state.binaries.values()), b"")
+    if not data:
+        raise Skip("there is no binary to make a context from")
+    held = ctypes.create_string_buffer(data, len(data))
+    out = ctypes.c_void_p()
+    place = (None, ctypes.addressof(held), len(data), ctypes.byref(out), None)
+    code = state.client.call(name, handle, state.session.device, *place)
+    if code == 0:
+        state.client.call("contextFree", out.value, None)
+    return code
+
+
+def _property(state: State, name: str, handle: int | None) -> int:
+    """The alignment of external buffers."""
+    asked = HtpContextProperty(option=HtpContextOption.BUFFER_START_ALIGNMENT)
+    entry = ContextProperty(option=ContextOption.CUSTOM, customProperty=ctypes.addressof(asked))
+    listed = array_of(ctypes.c_void_p, 2)(ctypes.addressof(entry), None)
+    return state.client.call(name, handle, ctypes.addressof(listed))
 
 
 def _deregister(state: State, name: str, handle: int | None) -> int:
@@ -182,6 +222,9 @@ _CALLS: dict[str, tuple[str, Call]] = {
     "contextFree": ("context", _plain(None)),
     "contextGetBinarySize": ("context", _out),
     "contextGetBinary": ("context", _binary),
+    "contextCreateFromBinary": ("backend", _from_binary),
+    "contextFinalize": ("context", _plain(None)),
+    "contextGetProperty": ("context", _property),
     "graphCreate": ("context", _out),
     "graphRetrieve": ("context", _out),
     "graphAddNode": ("graph", _tensors),

@@ -217,6 +217,12 @@ def _odd_fd(kind: FdKind, size: int) -> Iterator[int]:
         fds += os.pipe()
     elif kind == "socket":
         fds += [end.detach() for end in socket.socketpair()]
+    elif kind == "file":
+        # Without `tempfile`, which children would have to load for this alone.
+        path = f"{os.environ.get('TMPDIR') or '/tmp'}/pytest-qnn-{os.getpid()}-{size}"
+        fds.append(os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600))
+        os.unlink(path)
+        os.ftruncate(fds[0], size)
     elif kind == "readonly":
         whole = os.memfd_create("readonly", os.MFD_CLOEXEC)
         os.ftruncate(whole, size)

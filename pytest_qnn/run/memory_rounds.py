@@ -80,7 +80,7 @@ class Batch:
             self._spoil(shared=shared)
         self.handles = array_of(ctypes.c_void_p, self.count)()
         self.refusal = 0
-        """The code of the last registration that was to be refused."""
+        """The code of the last call that was to be refused."""
 
     def _spoil(self, *, shared: bool) -> None:
         """The last descriptor has a closed file."""
@@ -107,6 +107,21 @@ def _refused(state: State, step: Churn, batch: Batch) -> Found | None:
     return ("memRegister", code) if code == 0 else None
 
 
+def _unread(state: State, step: Churn, batch: Batch) -> Found | None:
+    del step
+    data = next(reversed(state.binaries.values()), b"")
+    if not data:
+        raise Skip("there is no binary to cut in two")
+    size = len(data) // 2
+    held = ctypes.create_string_buffer(data[:size], size)
+    out = ctypes.c_void_p()
+    place = (None, ctypes.addressof(held), size, ctypes.byref(out), None)
+    session = state.session
+    code = state.client.call("contextCreateFromBinary", session.backend, session.device, *place)
+    batch.refusal = code
+    return ("contextCreateFromBinary", code) if code == 0 else None
+
+
 def _context(state: State, step: Churn, batch: Batch) -> Found | None:
     del step
     session = state.session
@@ -127,5 +142,6 @@ _ONCE: dict[str, Callable[[State, Churn, Batch], Found | None]] = {
     "register": _register,
     "context": _context,
     "refused": _refused,
+    "unread": _unread,
 }
 """One round: None, or the call that gave another code than it had to."""

@@ -31,6 +31,8 @@ class Context:
     held: Any = None
     """The client's bytes of the binary that it was created from."""
     held_size: int = 0
+    config: tuple[Any, ...] = ()
+    """The list of configurations that came with it, and what the list leads to."""
     said: dict[int, int] = dataclasses.field(default_factory=dict)
     """Answers of contextGetProperty, by option."""
 

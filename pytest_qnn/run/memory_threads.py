@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import functools
 import os
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
 from pytest_qnn.abi.qnn import HtpMemDescriptor, MemDescriptor
 from pytest_qnn.abi.qnn_codes import HtpMemType, MemType, TensorMemType
@@ -80,10 +81,38 @@ def _create(state: State, name: str, *arguments: int | None) -> int:
     return value
 
 
+class _Pace:
+    """Lets threads begin each round together, so that every round is a race and not the first alone."""
+
+    def __init__(self, threads: int) -> None:
+        self._gate = threading.Barrier(threads)
+
+    def together(self) -> None:
+        """Wait for the others, unless one of them has failed."""
+        with contextlib.suppress(threading.BrokenBarrierError):
+            self._gate.wait()
+
+    @contextlib.contextmanager
+    def kept(self) -> Iterator[None]:
+        """What fails here keeps nobody waiting."""
+        try:
+            yield
+        except BaseException:
+            self._gate.abort()
+            raise
+
+
 def _backends(state: State, step: Parallel) -> Works:
+    pace = _Pace(step.threads)
+
     def work() -> None:
-        for _ in range(step.rounds):
-            _call(state, "backendFree", _create(state, "backendCreate", None, None))
+        with pace.kept():
+            for _ in range(step.rounds):
+                pace.together()
+                backend = _create(state, "backendCreate", None, None)
+                # Nobody frees before everybody has one: a value given out twice is then freed twice.
+                pace.together()
+                _call(state, "backendFree", backend)
 
     return [work] * step.threads, []
 
@@ -106,13 +135,15 @@ class _Lane:
         self.nbytes = _SIZE * (4 if step.dtype == "FLOAT_32" else 1)
         self.number = number
 
-    def work(self) -> None:
-        """Register, execute, compare, deregister."""
+    def work(self, pace: _Pace) -> None:
+        """Register, execute, compare, deregister; each round begins as the other lanes' rounds do."""
         alloc = self.state.rpcmem.alloc
         buffers = [alloc(HEAP_ID_SYSTEM, DEFAULT_FLAGS, self.nbytes) for _ in self.operator.io]
         try:
-            for turn in range(self.step.rounds):
-                self._once(buffers, turn)
+            with pace.kept():
+                for turn in range(self.step.rounds):
+                    pace.together()
+                    self._once(buffers, turn)
         finally:
             for buffer in buffers:
                 self.state.rpcmem.free(buffer)
@@ -172,7 +203,8 @@ def _described(
 
 def _contexts(state: State, step: Parallel) -> Works:
     lanes = [_Lane(state, step, number) for number in range(step.threads)]
-    return [lane.work for lane in lanes], [lane.context for lane in lanes]
+    pace = _Pace(len(lanes))
+    return [functools.partial(lane.work, pace) for lane in lanes], [lane.context for lane in lanes]
 
 
 def _race(state: State, step: Parallel) -> Works:

@@ -1,4 +1,4 @@
-"""Steps of a script that call a delegate's CopyFromBufferHandle, profile, cancel, or lend a delegate."""
+"""Steps of a script that copy from buffers, profile, cancel, lend a delegate or unload its library."""
 
 from __future__ import annotations
 
@@ -10,7 +10,8 @@ from typing import Final
 import numpy as np
 
 from pytest_qnn.abi import peek, tflite
-from pytest_qnn.cases.script import Cancel, CopyFrom, Lend, Profile
+from pytest_qnn.cases.script import Cancel, CopyFrom, Lend, Profile, Unload
+from pytest_qnn.run.delegates import PluginFactory
 from pytest_qnn.run.gauge import Gauge
 from pytest_qnn.run.handles import tensor_of
 from pytest_qnn.run.script_interpreter import LiveInterpreter
@@ -110,4 +111,20 @@ def _lend(world: World, step: Lend) -> ScriptSeen:
     return ScriptSeen(numbers={"kept": int(kept), "released": int(watched() is None)})
 
 
-HANDLERS: Final[Handlers] = {CopyFrom: _copy_from, Profile: _profile, Cancel: _cancel, Lend: _lend}
+def _unload(world: World, step: Unload) -> ScriptSeen:
+    factory = world.chain[min(step.position, len(world.chain) - 1)]
+    if not isinstance(factory, PluginFactory):
+        raise Skip(f"the delegate {factory.name} is no library")
+    if any(made.specification == factory.name for made in world.delegates.values()):
+        raise Skip(f"there is a delegate of {factory.name}")
+    gc.collect()
+    return ScriptSeen(numbers={"unloaded": int(factory.unload())})
+
+
+HANDLERS: Final[Handlers] = {
+    CopyFrom: _copy_from,
+    Profile: _profile,
+    Cancel: _cancel,
+    Lend: _lend,
+    Unload: _unload,
+}

@@ -101,6 +101,12 @@ class LiveInterpreter:
         """The execution plan as it is now."""
         return private_plan(self.context, self.session.owners) if self.context else ()
 
+    @property
+    def known(self) -> frozenset[int]:
+        """Inputs whose contents the client has set."""
+        pairs = zip(self.graph.inputs, self.inputs, strict=True)
+        return frozenset(tensor for tensor, value in pairs if value is not None)
+
     def resized(self) -> Shapes:
         """The inputs whose shape is not the model's."""
         pairs = zip(self.graph.inputs, self.shapes, strict=True)
