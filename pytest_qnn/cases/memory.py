@@ -23,6 +23,7 @@ from pytest_qnn.cases.memory_probes import (
     Message,
     Misuse,
     Parallel,
+    Restart,
     Version,
 )
 from pytest_qnn.cases.memory_step import Step
@@ -379,6 +380,7 @@ AnyStep = (
     | Misuse
     | Environment
     | FreeParent
+    | Restart
     | Churn
     | Parallel
 )

@@ -78,6 +78,10 @@ class FreeParent(Step, tag="free-parent", frozen=True, gc=False, omit_defaults=T
     what: Literal["device", "backend"]
 
 
+class Restart(Step, tag="restart", frozen=True, gc=False, omit_defaults=True):
+    """The subsystem behind the backend restarts; skipped where nothing can make it."""
+
+
 class Churn(Step, tag="churn", frozen=True, gc=False, omit_defaults=True):
     """The same thing ``rounds`` times, after a few rounds that warm the target up.
 

@@ -40,19 +40,21 @@ Memory               require_memory_api, clear_handles, check_register_arguments
                      unmap
 ExternalBuffers      check_beside_deferred, needed_weights, needed_spill, context_property, open_external,
 (backend_external)   check_alignment, excludes, is_fixed, external_memory, place, held
+Restarts             restart, deregister_one
+(backend_restart)
 =================== ========================================================================================
 """
 
 from __future__ import annotations
 
 from pytest_qnn.reference.backend_device import Devices
-from pytest_qnn.reference.backend_external import ExternalBuffers
+from pytest_qnn.reference.backend_restart import Restarts
 from pytest_qnn.reference.personalities import DEFAULT, PERSONALITIES, Personality
 
 __all__ = ["DEFAULT", "PERSONALITIES", "Personality", "ReferenceBackend"]
 
 
-class ReferenceBackend(ExternalBuffers, Devices):
+class ReferenceBackend(Restarts, Devices):
     """A conforming QNN backend in this process: graphs in numpy, QnnMem on memfd-backed rpcmem.
 
     Codes follow the public headers of API 2.32; where those are silent, libQnnHtp on x86-64.

@@ -54,6 +54,7 @@ Binary`
 `Message`          ``values``: (1,) where the pointer leads to a text, which is in ``data``, (0,) for NULL
 `Misuse`           code only
 `Environment`      code only
+`Restart`          nothing
 `Churn`            ``calls``: the first call with another code than it had to give, which is ``code``
                    (else 0, or that of the last refusal); ``counts``: ``rounds`` that were carried out, and
                    the growth of ``fds``, ``mappings``, ``vm``, ``rss`` and ``heap`` (bytes that malloc
@@ -188,6 +189,7 @@ _HANDLERS: dict[type[Any], Callable[[State, Any], StepSeen]] = {
     probes.Message: memory_probes.message,
     probes.Misuse: memory_probes.misuse,
     probes.Environment: memory_probes.environment,
+    probes.Restart: memory_probes.restart,
     probes.FreeParent: memory_register.free_parent,
     probes.Churn: memory_rounds.churn,
     probes.Parallel: memory_threads.parallel,

@@ -16,7 +16,8 @@ from pytest_qnn.abi.qnn import (
 from pytest_qnn.abi.qnn_codes import ContextOption, HtpContextOption, TensorMemType
 from pytest_qnn.abi.qnn_table import Interface as InterfaceStruct
 from pytest_qnn.abi.qnn_table import InterfaceP
-from pytest_qnn.cases.memory_probes import FREED, Environment, Interface, Message, Misuse, Version
+from pytest_qnn.cases.memory_probes import FREED, Environment, Interface, Message, Misuse, Restart, Version
+from pytest_qnn.reference.backend import ReferenceBackend
 from pytest_qnn.run.memory_state import BOGUS_HANDLE, Skip, State
 from pytest_qnn.run.qnn_client import UNTOUCHED, Operator, array_of
 from pytest_qnn.trace import StepSeen
@@ -79,6 +80,15 @@ def _text(
     if address == ctypes.addressof(_SENTINEL_TEXT):
         return code, (UNTOUCHED,), ()
     return code, (int(bool(address)),), (out.value[:_TEXT],) if out.value else ()
+
+
+def restart(state: State, step: Restart) -> StepSeen:  # noqa: ARG001 - each kind of step has one
+    """Only the reference can be made to lose what a restart takes."""
+    backend = state.client.entry.owner
+    if not isinstance(backend, ReferenceBackend):
+        raise Skip("nothing here can make the subsystem behind this target restart")
+    backend.restart()
+    return StepSeen()
 
 
 def environment(state: State, step: Environment) -> StepSeen:

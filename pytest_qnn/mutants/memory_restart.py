@@ -1,0 +1,63 @@
+"""Backends that take a restart of their subsystem for less, or for more, than it is."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from pytest_qnn.abi.qnn_codes import Error
+from pytest_qnn.mutants.mutant import Mutant
+from pytest_qnn.reference.backend import ReferenceBackend
+from pytest_qnn.reference.backend_objects import Context, QnnError
+
+_GONE = Error.COMMON_ERROR_SYSTEM_COMMUNICATION
+
+
+class _GoesOn(ReferenceBackend):
+    """One execute says 1007; then everything is as before."""
+
+    restarted = False
+
+    def restart(self) -> None:
+        self.restarted = True
+
+    def graph_execute(self, *arguments: Any) -> None:
+        if self.restarted:
+            self.restarted = False
+            raise QnnError(_GONE)
+        super().graph_execute(*arguments)
+
+
+class _SaysNothing(ReferenceBackend):
+    def restart(self) -> None:
+        """As if nothing had happened."""
+
+
+class _StaysDown(ReferenceBackend):
+    down = False
+
+    def restart(self) -> None:
+        super().restart()
+        self.down = True
+
+    def registration_context(self, context: int | None) -> Context:
+        if self.down:
+            raise QnnError(_GONE)
+        return super().registration_context(context)
+
+
+class _ForgetsHandles(ReferenceBackend):
+    def restart(self) -> None:
+        super().restart()
+        self.lost = {each for each in self.lost if each[0] != "mem"}
+
+
+def _mutant(name: str, fault: str, backend: type[ReferenceBackend]) -> Mutant:
+    return Mutant(f"restart-{name}", fault, ("SSR-01",), "memory", backend=backend)
+
+
+MUTANTS = [
+    _mutant("goes-on", "After one 1007 the handles of before the restart are valid.", _GoesOn),
+    _mutant("says-nothing", "A restart is told by no call.", _SaysNothing),
+    _mutant("stays-down", "After a restart nothing can be registered any more.", _StaysDown),
+    _mutant("forgets-handles", "Handles of before the restart cannot be deregistered.", _ForgetsHandles),
+]
