@@ -20,6 +20,12 @@ from pytest_qnn.session import VERDICTS, Session, spec_of
 from pytest_qnn.target import Target
 from pytest_qnn.verdict import Finding, Level, Outcome, Verdict
 
+_HUNG = 3
+"""Rules that may hang in one target, and in one process, before hangs in it are no longer shrunk.
+
+Each costs up to five times ``--qnn-timeout``, and a call that hangs may be in the cases of a hundred rules.
+"""
+
 
 def rule_seed(run_seed: int, rule_id: str) -> int:
     """The seed of one rule, 48 bits: the same in every process, whatever else is selected."""
@@ -38,7 +44,11 @@ def judge(session: Session, item: pytest.Item, rule_id: str) -> Verdict:
     rule = checked_rule(session, item, rule_id)
     target = session.target(rule.subject)
     seed = rule_seed(session.seed, rule_id)
-    verdict = engine.judge(rule, target, PROFILES[session.options.profile], seed)
+    profile = PROFILES[session.options.profile]
+    if session.hung[rule.subject] >= _HUNG:
+        profile = profile.hasty()
+    verdict = engine.judge(rule, target, profile, seed)
+    session.hung[rule.subject] += verdict.outcome is Outcome.HANG
     return artifacts.keep(session, target, verdict)
 
 

@@ -26,6 +26,10 @@ class Profile:
     repeats: int = 5
     """Further runs of a minimal case, to tell a failure from a flake; one that hangs is repeated once."""
 
+    def hasty(self) -> Profile:
+        """The same for a target in which several rules have hung: what hangs is repeated, and not shrunk."""
+        return dataclasses.replace(self, hang_budget=2)
+
     def examples(self, rule: Rule[Any, Any, Any], *, isolated: bool) -> int:
         """Examples to draw for a rule, at least one."""
         dear = isolated and rule.subject == "memory"

@@ -8,6 +8,7 @@ from __future__ import annotations
 import datetime
 import random
 import re
+from collections import Counter
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
@@ -47,6 +48,8 @@ class Session:
         self.targets: dict[Subject, Target[Any, Any]] = {}
         self.described: dict[tuple[str, str], Description] = {}
         self.expected: set[str] = set()
+        self.hung: Counter[Subject] = Counter()
+        """Rules of each half that hung, of those judged in this process."""
         self.verdicts: dict[tuple[str, str, str], Verdict] = {}
         self.replayed: list[Replayed] = []
 

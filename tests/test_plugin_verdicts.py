@@ -8,7 +8,10 @@ from typing import Any
 import fake_suite
 import pytest
 
+from pytest_qnn import engine
 from pytest_qnn.judging import rule_seed
+from pytest_qnn.profile import Profile
+from pytest_qnn.verdict import Verdict
 
 pytestmark = pytest.mark.usefixtures("fakes")
 
@@ -182,3 +185,28 @@ class TestWithXdist:
         )
         result.stdout.fnmatch_lines(["REG-02 on reference: STILL FAILS: *"])
         result.assert_outcomes(failed=1)
+
+
+def test_a_target_in_which_rules_hang_again_and_again_is_not_shrunk_for_each(
+    pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    budgets = []
+
+    def judge(rule: Any, target: Any, profile: Profile, seed: int) -> Verdict:
+        budgets.append(profile.hang_budget)
+        return usual(rule, target, profile, seed)
+
+    usual = engine.judge
+    monkeypatch.setattr(engine, "judge", judge)
+    pytester.makepyfile(
+        """
+        import pytest
+        @pytest.mark.parametrize("time", range(5))
+        def test_again(judge, time): judge("REG-04")
+        def test_other_half(judge): judge("PART-01")
+        """
+    )
+    result = pytester.runpytest_inprocess("-p", "no:cacheprovider")
+    result.assert_outcomes(failed=5, passed=1)
+    most = Profile("", 1, 1).hang_budget
+    assert budgets == [most, most, most, 2, 2, most]
