@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+import tomllib
 
 HOMES = {
     "pytest_qnn": "pytest_qnn",
@@ -87,3 +88,13 @@ def test_the_installed_suite_runs(wheel: zipfile.ZipFile, tmp_path: Path) -> Non
     )
     assert done.returncode == 0, done.stdout + done.stderr
     assert " 3 passed" in f" {done.stdout.splitlines()[-1].strip('= ')}"
+
+
+def test_every_package_of_the_tree_is_shipped(pytestconfig: pytest.Config) -> None:
+    root = pytestconfig.rootpath
+    with (root / "pyproject.toml").open("rb") as file:
+        shipped = set(tomllib.load(file)["tool"]["setuptools"]["packages"])
+    tree = {
+        ".".join(path.parent.relative_to(root).parts) for path in (root / "pytest_qnn").rglob("__init__.py")
+    }
+    assert shipped == tree | {"pytest_qnn.conformance", "pytest_qnn.fixtures"}
