@@ -231,7 +231,7 @@ def some_cases(rule_id: str, facts: object, count: int) -> list[object]:
     return found[1:]  # the first is the simplest
 
 
-DEAR = ("LEAK-", "OWN-02", "OWN-03", "QLEAK-", "QTHR-")
+DEAR = ("LEAK-", "OWN-01", "OWN-02", "OWN-03", "LIFE-05", "RSZ-05", "THR-05", "QLEAK-", "QTHR-")
 """Rules whose cases go through many cycles or threads: half a second and more for each."""
 
 

@@ -118,7 +118,9 @@ def hostile(facts: DelegateFacts) -> Strategy:
     def change(case: DelegateCase) -> DelegateCase:
         changed = replace(case, fill="extreme" if case.data_seed % 3 == 2 else "special")
         if plain and case.data_seed % 5 == 4:
-            return replace(changed, graph=_large(plain[case.data_seed // 5 % len(plain)], case.data_seed))
+            graph = _large(plain[case.data_seed // 5 % len(plain)], case.data_seed)
+            claimed = tuple(replace(one, claim=one.claim and (0, 1)) for one in case.applications)
+            return replace(changed, graph=graph, applications=claimed)
         return _with_target(changed, _refuse(_REFUSED_ANYWHERE)) if case.data_seed % 4 == 3 else changed
 
     return cases.anything(facts).map(change)

@@ -45,11 +45,13 @@ class Runtime:
         delegates: Sequence[Any] = (),
         reference_kernels: bool = False,
         threads: int = 1,
+        own: bool = False,
     ) -> Any:
         """An Interpreter of ``model``, without XNNPACK unless ``default_delegates``.
 
         It has one thread unless more are asked for: runtimes otherwise start and end a thread pool with each
-        convolution's first invoke, which costs more than all the rest of a case.
+        convolution's first invoke, which costs more than all the rest of a case. With ``own`` the bytes of
+        ``model`` are used as they are, and a delegate may write to them; else a copy of them.
 
         Raises:
             ValueError: the runtime refuses the model.
@@ -57,8 +59,7 @@ class Runtime:
         """
         types = self.module.OpResolverType
         return self.module.Interpreter(
-            # A copy: constants are used where they are, and a faulty delegate writes to them.
-            model_content=bytes(memoryview(model)),
+            model_content=model if own else bytes(memoryview(model)),
             experimental_delegates=list(delegates) or None,
             num_threads=threads,
             experimental_op_resolver_type=(

@@ -78,6 +78,7 @@ def _open(world: World, step: Open) -> ScriptSeen:
         default_delegates=step.resolver == "default",
         reference_kernels=step.resolver == "reference",
         threads=step.threads,
+        own=True,
     )
     where = world.where
     live = LiveInterpreter(
