@@ -91,6 +91,8 @@ class ContextFromBinary(Step, tag="context-from-binary", frozen=True, gc=False, 
     """As in `ContextCreate`."""
     beside: tuple[int, ...] = ()
     """Custom HTP context options (QnnHtpContext_ConfigOption_t) that are given as well, each switched on."""
+    switching: bool = False
+    """Graph switching is asked for as well: a limit of memory, and that the binary persists."""
     damage: Damage = ""
 
 

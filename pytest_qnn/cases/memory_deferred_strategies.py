@@ -156,7 +156,9 @@ def _excluded(scene: Scene, tape: Tape) -> None:
         return
     ended(scene, made, deferred(scene, made.binary), 0)
     context = scene.name("c")
-    scene.add(ContextFromBinary(context, made.binary, defer=True, beside=(tape.pick(EXCLUDED),)))
+    option = tape.pick((*EXCLUDED, None))
+    beside = () if option is None else (option,)
+    scene.add(ContextFromBinary(context, made.binary, True, beside, switching=option is None))
     scene.add(ContextFinalize(context))
     scene.add(Retrieve("late", context, made.graphs[0]))
     scene.add(Execute("late", (Binding(seed=1), Binding())))

@@ -133,6 +133,12 @@ class _BesideUdma(ReferenceBackend):
             super().check_beside_deferred(config)
 
 
+class _BesideSwitching(ReferenceBackend):
+    def takes_option(self, entry: qnn.ContextConfig) -> bool:
+        switching = (ContextOption.MEMORY_LIMIT_HINT, ContextOption.PERSISTENT_BINARY)
+        return entry.option in switching or super().takes_option(entry)
+
+
 class _ConfigReadLate(ReferenceBackend):
     """The client's configuration is looked at again, when a graph is retrieved."""
 
@@ -190,6 +196,7 @@ MUTANTS = [
         ("finalise-clears", "a refused contextFinalize takes the graphs away", ("EXT-25",), _FinaliseAny),
         ("defer-beside-all", "deferring goes with options that exclude it", ("EXT-28",), _Together),
         ("defer-beside-udma", "deferring goes with extended udma", ("EXT-28",), _BesideUdma),
+        ("defer-beside-switching", "deferring goes with graph switching", ("EXT-28",), _BesideSwitching),
         ("config-read-late", "the configuration is read after finalising", ("EXT-19",), _ConfigReadLate),
         ("half-deferred", "contextFinalize is not supported", ("EXT-29", "CAP-06"), _HalfWay),
         ("defer-no-is-yes", "the option given as no defers all the same", ("EXT-31",), _NoIsYes),

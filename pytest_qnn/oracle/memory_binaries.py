@@ -123,7 +123,7 @@ def _from_binary(model: Model, step: ContextFromBinary) -> Allowed:
         faults["damaged"] = MALFORMED | {_ARGUMENT}
     elif step.damage:
         faults["damaged"] = MALFORMED
-    if step.defer and INCOMPATIBLE.intersection(step.beside):
+    if step.defer and (step.switching or INCOMPATIBLE.intersection(step.beside)):
         faults["incompatible"] = _CONFIG
     others = set(step.beside) - (INCOMPATIBLE if step.defer else set())
     return _settle(faults, notes, settled=not others and step.damage not in _FLIPPED)

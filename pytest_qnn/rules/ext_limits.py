@@ -104,7 +104,8 @@ def ext_02(case: MemoryCase, trace: MemoryTrace) -> Examined:
 def ext_28(case: MemoryCase, trace: MemoryTrace) -> Examined:
     """5010 or 1000 at creation, or any refusal of contextFinalize, graphRetrieve or graphExecute.
 
-    Custom options 2, 12 and 11 (udma64). Graph switching has no one option, and secure-PD none at all.
+    Custom options 2, 12 and 11 (udma64), and the two options that ask for graph switching. Secure-PD is a
+    protection of models by the device's system, and no option of the interface.
     """
     require_finalize(case, trace)
     count = 0
@@ -113,10 +114,9 @@ def ext_28(case: MemoryCase, trace: MemoryTrace) -> Examined:
         if walked.code != 0:
             demand_code(walked, walked.allowed.codes, "the options exclude each other")
         elif _went_through(case, trace, walked.step.context):
-            option = walked.step.beside[0]
-            raise Violation(
-                f"a refusal of custom option {option} beside DEFER_GRAPH_INIT", "none", place(walked)
-            )
+            beside = walked.step.beside
+            other = f"custom option {beside[0]}" if beside else "graph switching"
+            raise Violation(f"a refusal of {other} beside DEFER_GRAPH_INIT", "none", place(walked))
         count += 1
     return Examined(count, "contexts with options that exclude each other")
 

@@ -20,6 +20,8 @@ RELEASED = 0xEE
 _GUARD = 64
 """Bytes behind the buffer of a binary that must stay as they are."""
 _UNTOUCHED = 0x5555555555555555
+_LIMIT = 1
+"""MB that graphs may hold while others run: a limit, which is what asks for switching."""
 
 
 def get_binary(state: State, step: steps.GetBinary) -> StepSeen:
@@ -67,7 +69,7 @@ def context_from_binary(state: State, step: steps.ContextFromBinary) -> StepSeen
         raise Skip(f"binary {step.binary} was never made")
     data = _damaged(state.binaries[step.binary], step.damage)
     held = ctypes.create_string_buffer(data, max(1, len(data)))
-    config, kept = configuration(step.defer, step.beside)
+    config, kept = configuration(step.defer, step.beside, switching=step.switching)
     session = state.session
     out = ctypes.c_void_p(UNTOUCHED)
     place = (ctypes.addressof(held), len(data), ctypes.byref(out), None)
@@ -155,8 +157,14 @@ def inspect(state: State, step: steps.Inspect) -> StepSeen:
     return StepSeen(code=code, values=values, counts=counts)
 
 
-def configuration(defer: bool | None, beside: tuple[int, ...] = ()) -> tuple[int | None, Any]:
-    """The address of a NULL-terminated array of context options, and what it points to."""
+def configuration(
+    defer: bool | None, beside: tuple[int, ...] = (), *, switching: bool = False
+) -> tuple[int | None, Any]:
+    """The address of a NULL-terminated array of context options, and what it points to.
+
+    ``switching``: the two options that ask for graph switching (documentation of the SDK, version 2.29, LoRA
+    and graph switching).
+    """
     made: list[Any] = []
     kept: list[Any] = []
     if defer is not None:
@@ -170,6 +178,12 @@ def configuration(defer: bool | None, beside: tuple[int, ...] = ()) -> tuple[int
         option = ContextConfig(option=ContextOption.CUSTOM)
         option.customConfig = ctypes.addressof(custom)
         made.append(option)
+    if switching:
+        limit = ContextConfig(option=ContextOption.MEMORY_LIMIT_HINT)
+        limit.memoryLimitHint = _LIMIT
+        persistent = ContextConfig(option=ContextOption.PERSISTENT_BINARY)
+        persistent.isPersistentBinary = 1
+        made += (limit, persistent)
     if not made:
         return None, None
     listed = array_of(ctypes.c_void_p, len(made) + 1)(*map(ctypes.addressof, made), None)
