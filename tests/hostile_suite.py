@@ -111,4 +111,12 @@ def check_nothing_is_lost(judged: Judged, calm: Judged) -> None:
 def check_the_rest_is_judged(judged: Judged, calm: Judged, hit: set[str]) -> None:
     """Rules that are not hit have the verdict, the cases and the examined things of the calm target."""
     rest = set(calm.rules) - hit
-    assert {name: judged.rules[name] for name in rest} == {name: calm.rules[name] for name in rest}
+    differs = {
+        name: {
+            key: (value, judged.rules[name][key])
+            for key, value in calm.rules[name].items()
+            if value != judged.rules[name][key]
+        }
+        for name in rest
+    }
+    assert {name: found for name, found in differs.items() if found} == {}
