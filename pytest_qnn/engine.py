@@ -161,13 +161,6 @@ class _Judge:
         return "" if failed == 1 + times else f"failed {failed} of {1 + times} runs"
 
     def _run(self, case: Any) -> Violation | None:
-        """Run the case and judge its trace; what a rule measures, it must have measured twice to accuse."""
-        found = self._once(case)
-        if self.rule.measured and found is not None and not isinstance(found, Crashed | Hung):
-            return self._once(case)
-        return found
-
-    def _once(self, case: Any) -> Violation | None:
         """Run the case and judge its trace; only what is learned of the target is remembered."""
         unfit = _unfit(self.target, case)
         if unfit:
@@ -270,14 +263,6 @@ def judge_case(
     unfit = _unfit(target, case)
     if unfit:
         return Unsupported(unfit)
-    found = _judged_once(rule, target, case)
-    measured = rule.measured and isinstance(found, Violation) and not isinstance(found, Crashed | Hung)
-    return _judged_once(rule, target, case) if measured else found
-
-
-def _judged_once(
-    rule: Rule[CaseT, TraceT, Any], target: Target[CaseT, TraceT], case: CaseT
-) -> Violation | Unsupported | Examined:
     trace = target.run(case)
     if trace.death is not None:
         return died(trace.death)

@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-import dataclasses
 import itertools
 from collections.abc import Callable
 from typing import Any
@@ -11,7 +10,7 @@ from hypothesis import strategies as st
 from minimal_doubles import FakeTarget, finding, made_up, refusing
 
 from pytest_qnn.cases.memory import Alloc, ContextCreate, MemoryCase
-from pytest_qnn.engine import judge, judge_case
+from pytest_qnn.engine import judge
 from pytest_qnn.profile import PROFILES, Profile
 from pytest_qnn.report import failure, terminal
 from pytest_qnn.trace import Death, MemoryTrace
@@ -53,17 +52,6 @@ def test_a_case_that_does_not_always_fail_is_flaky_and_never_a_pass(runs: list[b
     verdict = judge(made_up(st.just(CASE), "memory", failing_in(runs)), FakeTarget("memory"), PROFILE, 1)
     assert (verdict.outcome, verdict.flaky) == (Outcome.FAIL, rate)
     assert msgspec.json.decode(finding(verdict).case, type=MemoryCase) == CASE
-
-
-@pytest.mark.parametrize(
-    ("runs", "outcome"), [([True, False], Outcome.PASS), ([True, True] * 99, Outcome.FAIL)]
-)
-def test_what_is_measured_accuses_when_it_is_measured_twice(runs: list[bool], outcome: Outcome) -> None:
-    rule = dataclasses.replace(made_up(st.just(CASE), "memory", failing_in(runs)), measured=True)
-    verdict = judge(rule, FakeTarget("memory"), PROFILE, 1)
-    assert (verdict.outcome, verdict.flaky) == (outcome, "")
-    again = dataclasses.replace(rule, check=failing_in(runs))
-    assert isinstance(judge_case(again, FakeTarget("memory"), CASE), Violation) is (outcome is Outcome.FAIL)
 
 
 def test_a_passing_rule_is_not_run_again() -> None:

@@ -22,7 +22,6 @@ _WHAT = "cycles measured"
     subject="delegate",
     cases=cases.cycles("i0"),
     weight=0.1,
-    measured=True,
 )
 def cycles_leave_no_memory(case: ScriptCase, trace: ScriptTrace) -> Examined:
     """Looks at mallinfo2 after spells of cycles, exact to one block for each cycle."""
@@ -41,7 +40,6 @@ def cycles_leave_no_memory(case: ScriptCase, trace: ScriptTrace) -> Examined:
     subject="delegate",
     cases=cases.cycles("i0"),
     weight=0.05,
-    measured=True,
 )
 def cycles_leave_no_resources(case: ScriptCase, trace: ScriptTrace) -> Examined:
     """Looks at /proc after spells of cycles; mappings that the kernel joins show in the address space."""
@@ -61,7 +59,6 @@ def cycles_leave_no_resources(case: ScriptCase, trace: ScriptTrace) -> Examined:
     subject="delegate",
     cases=cases.invokes,
     weight=0.1,
-    measured=True,
 )
 def invokes_leave_nothing(case: ScriptCase, trace: ScriptTrace) -> Examined:
     """Looks at mallinfo2 and /proc after spells of invokes of one interpreter."""
@@ -80,7 +77,6 @@ def invokes_leave_nothing(case: ScriptCase, trace: ScriptTrace) -> Examined:
     subject="delegate",
     cases=cases.failures,
     weight=0.4,
-    measured=True,
 )
 def failures_leave_nothing(case: ScriptCase, trace: ScriptTrace) -> Examined:
     """Looks at spells of failures.

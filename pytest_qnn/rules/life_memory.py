@@ -23,7 +23,6 @@ _LEAST = 96
     subject="delegate",
     cases=again.cycles,
     weight=0.12,
-    measured=True,
 )
 def gives_everything_back(case: ScriptCase, trace: ScriptTrace) -> Examined:
     """Interpreters come and go while the delegate stays; what malloc has given out must not grow with them.

@@ -46,7 +46,6 @@ def interpreters_keep_delegates(case: ScriptCase, trace: ScriptTrace) -> Examine
     subject="delegate",
     cases=cases.cycles("i0", "i1"),
     weight=0.05,
-    measured=True,
 )
 def destroy_gives_everything_back(case: ScriptCase, trace: ScriptTrace) -> Examined:
     """Looks at mallinfo2 and /proc after delegates that served two interpreters each."""
@@ -67,7 +66,6 @@ def destroy_gives_everything_back(case: ScriptCase, trace: ScriptTrace) -> Exami
     subject="delegate",
     cases=cases.unapplied,
     weight=0.05,
-    measured=True,
 )
 def unused_delegates_leave_nothing(case: ScriptCase, trace: ScriptTrace) -> Examined:
     """Looks at mallinfo2 and /proc after delegates that were never applied."""

@@ -69,7 +69,6 @@ def _demand_flat(counts: dict[str, int], rounds: int, where: str) -> None:
     cases=strategies.registrations,
     gate=("1101",),
     weight=0.05,
-    measured=True,
 )
 def qleak_01(case: MemoryCase, trace: MemoryTrace) -> Examined:
     """Descriptors, mappings and resident bytes stay flat over up to 10,000 rounds."""
@@ -85,7 +84,6 @@ def qleak_01(case: MemoryCase, trace: MemoryTrace) -> Examined:
     cases=strategies.contexts,
     gate=("1101",),
     weight=0.05,
-    measured=True,
 )
 def qleak_02(case: MemoryCase, trace: MemoryTrace) -> Examined:
     """Descriptors, mappings and resident bytes stay flat over up to 1,000 rounds."""
@@ -100,7 +98,6 @@ def qleak_02(case: MemoryCase, trace: MemoryTrace) -> Examined:
     subject="memory",
     cases=strategies.refusals,
     weight=0.05,
-    measured=True,
 )
 def qleak_03(case: MemoryCase, trace: MemoryTrace) -> Examined:
     """Descriptors, mappings and resident bytes stay flat over up to 10,000 refusals."""

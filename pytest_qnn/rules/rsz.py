@@ -236,7 +236,6 @@ def _rounds_before_each_measure(case: ScriptCase) -> list[int]:
     subject="delegate",
     cases=cases.alternating,
     weight=0.1,
-    measured=True,
 )
 def forgets_former_shapes(case: ScriptCase, trace: ScriptTrace) -> Examined:
     """Compares the bytes that malloc has given out after equal numbers of rounds over the same shapes.

@@ -42,9 +42,6 @@ class Rule(Generic[CaseT, TraceT, FactsT]):
     """True: the rule judges the TensorFlow Lite runtime (and so this suite), not the delegate."""
     weight: float = 1.0
     """Share of the profile's examples: below 1 where the space of cases is small or a case is dear."""
-    measured: bool = False
-    """True: the rule judges what the process holds, which others in it change as well (allocators, caches,
-    threads of earlier cases). What it finds is measured once more, and counts only if it is found again."""
 
     @property
     def area(self) -> str:
@@ -66,7 +63,6 @@ def rule(
     gate: tuple[str, ...] = (),
     self_check: bool = False,
     weight: float = 1.0,
-    measured: bool = False,
 ) -> Callable[[Callable[[CaseT, TraceT], Examined]], Callable[[CaseT, TraceT], Examined]]:
     """Enter the decorated check into the catalogue under ``rule_id``.
 
@@ -88,7 +84,6 @@ def rule(
             gate=gate,
             self_check=self_check,
             weight=weight,
-            measured=measured,
         )
         return check
 
