@@ -98,8 +98,7 @@ def fork(worker: Worker, room: Path, alien: Iterable[int], pages: prefault.Range
         try:
             pid = os.fork()
             if not pid:
-                prefault.copy(pages)
-                _live(worker, room, slot, ear, [*alien, bell])
+                _live(worker, room, slot, ear, [*alien, bell], pages)
         finally:
             os.close(ear)
         with contextlib.suppress(OSError):  # whoever is first; the child may have gone already
@@ -109,7 +108,9 @@ def fork(worker: Worker, room: Path, alien: Iterable[int], pages: prefault.Range
         return Offspring(pid, slot, bell)
 
 
-def _live(worker: Worker, room: Path, slot: wire.Slot, ear: int, alien: list[int]) -> None:
+def _live(
+    worker: Worker, room: Path, slot: wire.Slot, ear: int, alien: list[int], pages: prefault.Ranges
+) -> None:
     """The whole life of a forked child; never returns."""
     try:
         os.setpgid(0, 0)
@@ -119,6 +120,7 @@ def _live(worker: Worker, room: Path, slot: wire.Slot, ear: int, alien: list[int
         slot.hide()
         gc.disable()
         child.be_killed_first()
+        prefault.copy(pages)
         if wire.called(ear):
             os.chdir(room)
             child.carry_out(lambda: worker, slot)
