@@ -119,4 +119,5 @@ def check_the_rest_is_judged(judged: Judged, calm: Judged, hit: set[str]) -> Non
         }
         for name in rest
     }
-    assert {name: found for name, found in differs.items() if found} == {}
+    said = [f"{name}: {found}" for name, found in sorted(differs.items()) if found]
+    assert not said, "\n".join(said)
