@@ -90,6 +90,14 @@ def test_what_spells_leave_by_chance_is_no_leak() -> None:
     assert _judge((0, 3000, 0, 90_000, 0, 1500), NOTHING)
 
 
+def test_what_short_spells_give_back_of_long_ones_is_no_leak() -> None:
+    mebibyte = 1 << 20
+    assert _judge((-mebibyte, mebibyte) * SPELLS, NOTHING, "virtual")
+    assert _judge((0, mebibyte, -mebibyte, mebibyte, -mebibyte, mebibyte), NOTHING, "virtual")
+    with pytest.raises(Violation, match="bytes of address space"):
+        _judge((0, mebibyte) * SPELLS, NOTHING, "virtual")
+
+
 def test_a_case_from_which_steps_were_taken_is_not_judged() -> None:
     shorter = ScriptCase((GRAPH,), CASE.steps[1:])
     assert not _judge(LEAK, NOTHING, case=shorter)

@@ -8,8 +8,17 @@ from typing import Any
 
 import pytest
 
-from pytest_qnn.run.observe import REGION_SLACK, descriptors, regions, resident_bytes, snapshot
+from pytest_qnn.run.observe import (
+    REGION_SLACK,
+    descriptors,
+    regions,
+    resident_bytes,
+    small_blocks_in_reserve,
+    snapshot,
+)
 
+ARENA = 1 << 20
+"""Bytes that Python maps at a time for small objects."""
 SIZE = 3 * 1024 * 1024 + mmap.PAGESIZE
 
 
@@ -104,3 +113,26 @@ def test_a_file_of_the_observer_is_no_region(elsewhere: set[int]) -> None:
         assert len(fresh(elsewhere)) == 1
         assert fresh(elsewhere, own_inodes={(status.st_dev, status.st_ino)}) == ()
     os.close(fd)
+
+
+def _nearly_full() -> list[bytes]:
+    """Small objects that leave some 64 KiB of the memory that Python has mapped for their like."""
+    held: list[bytes] = []
+    before = after = snapshot().virtual
+    while after - before < ARENA:
+        before = after
+        held.extend(bytes(400) for _ in range(40))
+        after = snapshot().virtual
+    held.extend(bytes(400) for _ in range((ARENA - 64 * 1024) // 448))
+    return held
+
+
+@pytest.mark.parametrize("reserved", [False, True])
+def test_python_maps_memory_for_small_objects_only_without_a_reserve(reserved: bool) -> None:
+    held: list[object] = [_nearly_full()]
+    if reserved:
+        held.append(small_blocks_in_reserve())
+    before = snapshot().virtual
+    held += (bytes(400) for _ in range(1000))
+    grown = snapshot().virtual - before
+    assert (grown < ARENA) is reserved

@@ -27,9 +27,9 @@ WORDS = {
 def nothing_left(case: ScriptCase, trace: ScriptTrace, keys: tuple[str, ...], times: int, per: str) -> bool:
     """Judge the measurements; False where they are not as the strategies ask for.
 
-    A leak is what many cycles leave more than a few do, in every pair of spells about the same: a cache that
-    fills, or a table that grows, is none. What a probe in the delegate's place leaves
-    behind, the runtime or the suite does.
+    A leak is what many cycles leave more than a few do, in every pair of spells about the same, and what is
+    still there when all of them are over: a cache that fills, a table that grows, or memory that comes and
+    goes, is none. What a probe in the delegate's place leaves behind, the runtime or the suite does.
 
     Args:
         case: with spells of few and of ``times`` cycles of the target, then of the probe.
@@ -51,7 +51,8 @@ def nothing_left(case: ScriptCase, trace: ScriptTrace, keys: tuple[str, ...], ti
         values = [numbers[key] for numbers in found]
         target, probe = _surplus(values[:_MEASURES]), _surplus(values[_MEASURES:])
         least = LEAST[key] * (times - FEW)
-        if _regular(target, least) and min(target) - max(0, min(probe)) >= least:
+        is_left = values[_MEASURES - 1] - values[0] >= sum(target) / 2
+        if is_left and _regular(target, least) and min(target) - max(0, min(probe)) >= least:
             raise Violation(
                 f"as many {WORDS[key]} in use after {per} as before it",
                 f"{', '.join(map(str, target))} more after {times - FEW} times more",

@@ -24,7 +24,7 @@ from pytest_qnn.cases.memory import (
 from pytest_qnn.cases.valid_memory import MOST_NEEDED
 from pytest_qnn.run.heap import own_memory
 from pytest_qnn.run.memory_state import Buffer, Skip, State
-from pytest_qnn.run.observe import regions, snapshot
+from pytest_qnn.run.observe import regions, small_blocks_in_reserve, snapshot
 from pytest_qnn.run.qnn_client import array_of
 from pytest_qnn.trace import StepSeen
 
@@ -178,6 +178,8 @@ def read(state: State, step: Read) -> StepSeen:
 
 def observe(state: State, step: Observe) -> StepSeen:
     """Count from outside; look for regions only where asked."""
+    if step.region and state.reserve is None:
+        state.reserve = small_blocks_in_reserve()
     seen = snapshot()
     counts = seen.counts()
     if not step.region:

@@ -93,6 +93,8 @@ class State:
         """(device, inode) of every buffer's file, once its descriptor was asked for."""
         self.kept: list[bytes] = []
         """Bytes objects of the trace so far: memory of the runner's own."""
+        self.reserve: object = None
+        """Room for Python's own objects, where mappings are looked at (`small_blocks_in_reserve`)."""
 
     def take_context(self, name: str, context: Context) -> None:
         """Give a name to a new context; one that had it before is released at the end."""

@@ -18,6 +18,11 @@ _PAGE = os.sysconf("SC_PAGE_SIZE")
 _PRESENT = 0xC0
 """Top byte of a pagemap entry: bit 63 present, bit 62 swapped."""
 
+_ARENA = 1 << 20
+"""Bytes that CPython 3.10 and later map at a time for objects of up to 512 bytes (Objects/obmalloc.c)."""
+_SMALL = 400
+"""Bytes of an object that is one of them, whatever its header takes."""
+
 
 @dataclasses.dataclass(frozen=True)
 class Snapshot:
@@ -117,6 +122,16 @@ def keep_large_blocks_visible() -> None:
     """
     if libc.mallopt is not None:
         libc.mallopt(libc.M_MMAP_THRESHOLD, 128 * 1024)
+
+
+def small_blocks_in_reserve() -> object:
+    """Make room for a mebibyte of Python's small objects, as long as what is returned is kept.
+
+    Python maps memory for them a mebibyte at a time, whenever the last is full: where that happens between
+    two looks, it hides a library's buffer, or passes for memory that a target keeps.
+    """
+    blocks = [bytes(_SMALL) for _ in range(2 * _ARENA // _SMALL)]
+    return blocks[-1]  # the arena that it is in came last, and is used last
 
 
 def _device(text: str) -> int:

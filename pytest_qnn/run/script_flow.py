@@ -11,7 +11,7 @@ from typing import Final
 
 from pytest_qnn.abi import libc
 from pytest_qnn.cases.script import AnyScriptStep, Measure, Parallel, Repeat, flat
-from pytest_qnn.run.observe import snapshot
+from pytest_qnn.run.observe import small_blocks_in_reserve, snapshot
 from pytest_qnn.run.script_world import Handlers, Skip, World
 from pytest_qnn.trace import ScriptSeen
 
@@ -93,6 +93,8 @@ def _parallel(world: World, handlers: Handlers, number: int, step: Parallel) -> 
 
 
 def _measure(world: World, step: Measure) -> ScriptSeen:  # noqa: ARG001 - the signature is a handler's
+    if world.reserve is None:
+        world.reserve = small_blocks_in_reserve()
     gc.collect()
     looked = snapshot()
     numbers = {

@@ -91,6 +91,8 @@ class World:
         self.touches: list[Touch] = []
         self.errors: list[BaseException] = []
         """What went wrong in the spy itself."""
+        self.reserve: object = None
+        """Room for Python's own objects, where the process is measured (`small_blocks_in_reserve`)."""
         self._on_step = on_step
         self._seen: list[ScriptSeen] = [ScriptSeen(ok=False, skipped="not reached")] * self.count
         self._ended: list[LiveInterpreter] = []
