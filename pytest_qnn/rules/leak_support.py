@@ -49,10 +49,10 @@ def nothing_left(case: ScriptCase, trace: ScriptTrace, keys: tuple[str, ...], ti
         if not all(key in numbers for numbers in found):
             raise Unsupported("malloc cannot be asked what it has given out (mallinfo2 of glibc 2.33)")
         values = [numbers[key] for numbers in found]
-        target, probe = _surplus(values[:_MEASURES]), _surplus(values[_MEASURES:])
+        target, probe = surplus(values[:_MEASURES]), surplus(values[_MEASURES:])
         least = LEAST[key] * (times - FEW)
-        is_left = values[_MEASURES - 1] - values[0] >= sum(target) / 2
-        if is_left and _regular(target, least) and min(target) - max(0, min(probe)) >= least:
+        left = is_left(values[:_MEASURES])
+        if left and _regular(target, least) and min(target) - max(0, min(probe)) >= least:
             raise Violation(
                 f"as many {WORDS[key]} in use after {per} as before it",
                 f"{', '.join(map(str, target))} more after {times - FEW} times more",
@@ -84,18 +84,23 @@ def _is_half(steps: list[AnyScriptStep], times: int) -> bool:
     )
 
 
-def _surplus(values: list[int]) -> list[int]:
+def surplus(values: list[int]) -> list[int]:
     """What each long spell leaves more than the short one before it."""
     grown = [after - before for before, after in pairwise(values)]
     return [many - few for few, many in zip(grown[::2], grown[1::2], strict=True)]
 
 
-def _regular(surplus: list[int], least: int) -> bool:
+def is_left(values: list[int]) -> bool:
+    """Whether most of what long spells leave is still there after the last: short ones did not free it."""
+    return values[-1] - values[0] >= sum(surplus(values)) / 2
+
+
+def _regular(more: list[int], least: int) -> bool:
     """Whether the numbers are about the same: what Python and malloc's caches keep at a time is not.
 
     Those caches hold a few thousand bytes, which weigh less the more there is.
     """
-    spread, smallest = max(surplus) - min(surplus), min(surplus)
+    spread, smallest = max(more) - min(more), min(more)
     return spread <= smallest / 6 or (smallest >= 2 * least and spread <= smallest)
 
 
