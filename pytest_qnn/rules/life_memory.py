@@ -27,8 +27,9 @@ def gives_everything_back(case: ScriptCase, trace: ScriptTrace) -> Examined:
     """Interpreters come and go while the delegate stays; what malloc has given out must not grow with them.
 
     Spells of few and of many interpreters take turns: only what the many leave more than the few counts,
-    only if it does so each time, and if it is still there in the end. A cache that fills up, or a table that grows once, is no leak. Less than
-    `_LEAST` bytes for each interpreter is not told from what the suite itself keeps.
+    only if it does so each time, and if it is still there in the end. A cache that fills up, or a table that
+    grows once, is no leak. Less than `_LEAST` bytes for each interpreter is not told from what the suite
+    itself keeps.
     """
     scripts.need_trace(trace)
     found = [seen.numbers for _, step, seen in scripts.numbered(case, trace) if isinstance(step, Measure)]
