@@ -58,8 +58,9 @@ _REST = "static void* rest(void* p) { for (;;) sleep(99); return p; }"
 _GRIND = "static void* grind(void* p) { for (;;) {} return p; }"
 _BLOCK = (
     "static char* block;"
-    "__attribute__((constructor)) static void make(void) { block = malloc(24); malloc(24); }"
+    "__attribute__((constructor)) static void make(void) { block = malloc(1 << 20); }"
 )
+"""A block with a mapping of its own: only its own free looks at its header, and finds a size that cannot be."""
 _UNBLOCK = "__attribute__((destructor)) static void unmake(void) { free(block); free(block); abort(); }"
 _QUIT = "__attribute__((destructor)) static void quit(void) { _exit(7); }"
 
@@ -101,7 +102,7 @@ DEATHS = {
 
 SURVIVED = {
     "unused-destructor": Deed("", before=_QUIT),
-    "corruption-seen-at-exit-only": Deed("memset(block, 0x41, 40);", before=_BLOCK + _UNBLOCK),
+    "corruption-seen-at-exit-only": Deed("memset(block - 16, 8, 16);", before=_BLOCK + _UNBLOCK),
     "garbage-everywhere": Deed(
         "char junk[4096]; memset(junk, 0xC1, 4096);"
         "for (int i = 0; i < 1024; ++i) { write(i, junk, 4096); pwrite(i, junk, 4096, 0); }"
