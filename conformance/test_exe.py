@@ -93,6 +93,11 @@ def test_exe_17(judge: Judge) -> None:
     judge("EXE-17")
 
 
+def test_exe_18(judge: Judge) -> None:
+    """Asynchronous execution follows the memory rules until its notification, and then uses no memory."""
+    judge("EXE-18")
+
+
 def test_exe_19(judge: Judge) -> None:
     """An execute reads what the client wrote last to registered memory, and the client what it wrote."""
     judge("EXE-19")

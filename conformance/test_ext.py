@@ -138,6 +138,16 @@ def test_ext_29(judge: Judge) -> None:
     judge("EXT-29")
 
 
+def test_ext_30(judge: Judge) -> None:
+    """A context that cannot be finalised can be freed, and its buffers used again."""
+    judge("EXT-30")
+
+
 def test_ext_31(judge: Judge) -> None:
     """DEFER_GRAPH_INIT given as no is the same as not given."""
     judge("EXT-31")
+
+
+def test_ext_32(judge: Judge) -> None:
+    """A binary comes piece by piece, and each piece is given back once."""
+    judge("EXT-32")

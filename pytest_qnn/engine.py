@@ -174,6 +174,7 @@ class _Judge:
                 return died(trace.death)
             examined = self.rule.check(case, trace)
         except Violation as violation:
+            self.hangs_left -= isinstance(violation, Hung)
             return violation.with_traceback(None)
         except Unsupported as unsupported:
             self.unsupported = unsupported.reason

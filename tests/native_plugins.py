@@ -34,12 +34,16 @@ typedef struct {
   Report report;
 } Plugin;
 
+typedef struct {
+  int nodes;
+  int invokes;
+} Kernel;
+
 static void* init(Context* context, const char* buffer, size_t length) {
   (void)context; (void)length;
-  const IntArray* nodes = ((const DelegateParams*)buffer)->nodes_to_replace;
-  int* count = malloc(sizeof(int));
-  *count = nodes->size;
-  return count;
+  Kernel* kernel = calloc(1, sizeof(Kernel));
+  kernel->nodes = ((const DelegateParams*)buffer)->nodes_to_replace->size;
+  return kernel;
 }
 static void release(Context* context, void* data) {
   (void)context;
@@ -49,7 +53,19 @@ static void release(Context* context, void* data) {
   free(data);
 #endif
 }
+static int64_t elements(const IntArray* dims) {
+  int64_t count = 1;
+  for (int i = 0; i < dims->size; ++i) count *= dims->data[i];
+  return count;
+}
 static int kernel_prepare(Context* context, Node* node) {
+#ifdef IN_KERNEL_PREPARE /* what a test puts there; it may ask for the elements of `dims` */
+  const IntArray* dims = context->tensors[node->inputs->data[0]].dims;
+  IN_KERNEL_PREPARE;
+#endif
+#ifdef LEAKS_PREPARE /* what was kept for the shape before */
+  *(volatile char*)malloc(24) = 1;
+#endif
   (void)context;
   return node->user_data ? kOk : kError;
 }
@@ -58,6 +74,23 @@ static int invoke(Context* context, Node* node) {
   const Tensor* in = &context->tensors[node->inputs->data[0]];
   Tensor* out = &context->tensors[node->outputs->data[0]];
   const float* a = in->data;
+#ifdef IN_INVOKE /* what a test puts there: `in` and `out` are the tensors */
+  IN_INVOKE;
+#endif
+#ifdef FAILS_SECOND /* each kernel of the interpreter that is invoked first loses its device once */
+  static Context* first;
+  static int lost;
+  if (!first) first = context;
+  int turn = ++((Kernel*)node->user_data)->invokes;
+  if (turn == 2 && context == first) {
+    lost = 1;
+    FAILS_SECOND;
+    return kError;
+  }
+#ifdef STALE_WHEN /* and says from then on that all is well, without doing anything */
+  if (STALE_WHEN) return kOk;
+#endif
+#endif
   for (size_t i = 0; i < out->bytes / sizeof(float); ++i) ((float*)out->data)[i] = -a[i];
   return kOk;
 }
@@ -72,7 +105,7 @@ static int number(const char* text) {
 }
 static int is_neg(Context* context, int index, Node** node) {
   Registration* registration;
-  context->get_node_and_registration(context, index, node, &registration);
+  if (context->get_node_and_registration(context, index, node, &registration) != kOk) return 0;
   const Tensor* out = &context->tensors[(*node)->outputs->data[0]];
   return registration->builtin_code == kBuiltinNeg && out->type == kFloat32;
 }
@@ -221,6 +254,8 @@ void DESTROY(Plugin* plugin) {
 """
 
 OPTIONS = {"threads": "2"}
+FAILING = {"FAILS_SECOND": ""}
+"""A conforming library: each kernel of the first interpreter fails in its second invoke, and only there."""
 
 
 class Fault(NamedTuple):

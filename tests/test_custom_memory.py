@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import functools
+import os
 from contextlib import closing
 from pathlib import Path
 
@@ -41,6 +42,7 @@ from pytest_qnn.engine import judge
 from pytest_qnn.facts import DelegateFacts, NothingToJudge
 from pytest_qnn.profile import Profile
 from pytest_qnn.rules import catalogue
+from pytest_qnn.run.hearing import hearing
 from pytest_qnn.run.targets import DelegateTarget, open_delegate_target
 from pytest_qnn.trace import ScriptSeen
 from pytest_qnn.verdict import Outcome
@@ -233,7 +235,60 @@ def test_a_library_is_judged_by_its_two_functions(library: Path) -> None:
     outcomes = {name: verdict.outcome for name, verdict in verdicts.items()}
     unsupported = dict.fromkeys(("TFL-04", "TFL-09"), Outcome.UNSUPPORTED)
     assert outcomes == dict.fromkeys(outcomes, Outcome.PASS) | unsupported
-    assert "nobody can hear" in verdicts["TFL-09"].reason
+    assert "reports no tensor at all" in verdicts["TFL-09"].reason
+
+
+REPORTS = """
+for (int side = 0; side < 2; ++side) {
+  const IntArray* tensors = side ? node->outputs : node->inputs;
+  for (int i = 0; i < tensors->size; ++i)
+    for (int b = 0; b < 64; ++b)
+      if (blocks[b].memory && blocks[b].memory == context->tensors[tensors->data[i]].data WHEN)
+        fprintf(stderr, "INFO: Tensor %d is successfully registered to shared memory.\\n", tensors->data[i]);
+}
+"""
+BLOCKS = "#include <stdio.h>\nstatic struct { void* memory; size_t bytes; } blocks[64];\n"
+
+
+def reporting(folder: Path, when: str = "") -> Path:
+    """The library, which tells of the tensors that its kernels find in custom memory at an invoke."""
+    loud = BLOCKS + LIBRARY.replace("static struct { void* memory; size_t bytes; } blocks[64];", "")
+    text = " ".join(REPORTS.replace("WHEN", when).split())
+    return native.build(folder, loud, SHARING="MAP_SHARED", IN_INVOKE=text)
+
+
+@pytest.mark.parametrize("runtime", RUNTIMES)
+def test_what_a_library_writes_to_stderr_is_heard(tmp_path: Path, runtime: str) -> None:
+    verdict = judge(catalogue()["TFL-09"], target(str(reporting(tmp_path)), runtime), FEW, seed=1)
+    assert verdict.outcome is Outcome.PASS, verdict
+    assert verdict.examined
+
+
+def test_a_library_that_keeps_quiet_about_results_is_found(tmp_path: Path) -> None:
+    made = reporting(tmp_path, when="&& !side")
+    verdict = judge(catalogue()["TFL-09"], target(str(made)), FEW, seed=1)
+    assert verdict.outcome is Outcome.FAIL, verdict
+
+
+def test_stderr_is_given_back_after_a_case_that_reads_a_log(capfd: pytest.CaptureFixture[str]) -> None:
+    before = os.fstat(2)
+    with hearing(ScriptCase((GRAPH,), (ReadLog("d"),))) as heard:
+        assert heard is not None
+        os.write(2, b"one\ntwo\n")
+        assert heard.lines() == ("one", "two")
+        assert heard.lines() == ()
+        assert 0 < os.write(2, bytes(1 << 24)) < 1 << 24
+        with pytest.raises(BlockingIOError):  # nobody is held up who says more than there is room for
+            os.write(2, bytes(1 << 16))
+    after = os.fstat(2)
+    assert (before.st_dev, before.st_ino) == (after.st_dev, after.st_ino)
+    os.write(2, b"three\n")
+    assert capfd.readouterr().err == "three\n"
+
+
+def test_other_cases_hear_nothing() -> None:
+    with hearing(ScriptCase((GRAPH,), (Open("i"),))) as heard:
+        assert heard is None
 
 
 def test_a_library_that_gives_private_memory_is_found(tmp_path: Path) -> None:

@@ -191,7 +191,8 @@ def test_inputs_can_be_read_after_a_failed_invoke_and_nothing_else(runtime: str)
 
 def test_a_wide_graph_is_among_the_hostile_ones() -> None:
     cases = drawn(spied_strategies.hostile(NATIVE))
-    large = [case for case in cases if case.graph.tensors[0].shape in spied_strategies.LARGE]
+    plain = [case for case in cases if isinstance(case, DelegateCase)]
+    large = [case for case in plain if case.graph.tensors[0].shape in spied_strategies.LARGE]
     assert large
     for case in large:
         check_delegate(case)

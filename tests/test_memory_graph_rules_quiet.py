@@ -13,10 +13,10 @@ from pytest_qnn.run.targets import MemoryTarget, open_memory_target
 from pytest_qnn.verdict import Outcome
 
 AREAS = ("ION", "SHB", "EXE", "QMG", "PRE")
-PROBES = ("exe_tensors", "pre_tensors", "qmg_more")
+PROBES = ("exe_tensors", "exe_async", "pre_tensors", "qmg_more")
 CONTRACT = ("ion_fd", "shb_descriptors", "shb_relations", "rpc_more")
 ELSEWHERE = tuple(f"pytest_qnn.rules.{module}" for module in (*PROBES, *CONTRACT))
-"""Modules whose rules are held by test_memory_probe_rules.py and test_memory_contract.py."""
+"""Modules whose rules are held by test_memory_{probe_rules,async,contract}.py."""
 RULES = [
     name
     for name, rule in catalogue().items()
@@ -26,6 +26,7 @@ NEED_ION = {"ION-03", "ION-04", "ION-05"}
 NEED_CUSTOM = {f"SHB-{number:02}" for number in (3, 4, 6, 7, 8, 9, 13)}
 NEED_MEMORY = NEED_ION | NEED_CUSTOM | {"EXE-01", "EXE-02", "EXE-04", "EXE-19", "QMG-02", "QMG-04", "QMG-07"}
 UNSUPPORTED = {"no-memory": NEED_MEMORY, "no-ion": NEED_ION, "no-custom": NEED_CUSTOM}
+UNSUPPORTED["io-in-one-piece"] = {f"QMG-{number:02}" for number in (1, 2, 3, 4, 6)}
 UNSUPPORTED["dma-buf-only"] = NEED_ION | NEED_CUSTOM
 
 

@@ -3,14 +3,15 @@ from __future__ import annotations
 import pytest
 
 from pytest_qnn.engine import first_failure, judge
-from pytest_qnn.mutants import memory_binaries, memory_deferred, memory_external, table
+from pytest_qnn.mutants import memory_binaries, memory_deferred, memory_external, memory_failed, table
 from pytest_qnn.mutants.mutant import Mutant
 from pytest_qnn.profile import PROFILES
 from pytest_qnn.rules import catalogue
 from pytest_qnn.run.targets import open_memory_target
 from pytest_qnn.verdict import Outcome
 
-MUTANTS: list[Mutant] = [*memory_binaries.MUTANTS, *memory_external.MUTANTS, *memory_deferred.MUTANTS]
+MODULES = (memory_binaries, memory_external, memory_deferred, memory_failed)
+MUTANTS: list[Mutant] = [mutant for module in MODULES for mutant in module.MUTANTS]
 DEAR = {"OFF-02", "OFF-03"}
 """Their cases go through several processes, or map megabytes: they are not reduced here."""
 KILLS = [(mutant, rule) for mutant in MUTANTS for rule in mutant.kills]

@@ -8,6 +8,7 @@ import pytest
 from kept import keep
 
 from pytest_qnn.engine import judge
+from pytest_qnn.mutants.memory_handles import MUTANTS as HANDLES
 from pytest_qnn.mutants.memory_interface import MUTANTS as INTERFACE
 from pytest_qnn.mutants.memory_restart import MUTANTS as RESTART
 from pytest_qnn.mutants.memory_tensors import MUTANTS as TENSORS
@@ -18,7 +19,7 @@ from pytest_qnn.rules import catalogue
 from pytest_qnn.run.targets import MemoryTarget, open_memory_target
 from pytest_qnn.verdict import Outcome
 
-MUTANTS = [*INTERFACE, *RESTART, *TENSORS]
+MUTANTS = [*INTERFACE, *HANDLES, *RESTART, *TENSORS]
 KILLS = [(mutant, rule) for mutant in MUTANTS for rule in mutant.kills]
 RULES = """
 IF-03 IF-04 IF-06 IF-07 IF-08 IF-09 IF-10 CAP-05 CAP-07 CAP-08
@@ -29,7 +30,12 @@ SSR-01 QTHR-01 QTHR-03 QTHR-05 QLEAK-01 QLEAK-02 QLEAK-03
 NEED_MEMORY = {rule for rule in RULES if rule.startswith(("QLEAK-01", "QLEAK-02", "QTHR-03", "SSR"))} | {
     f"EXE-{number:02}" for number in (6, 7, 8, 9)
 }
-UNSUPPORTED = {"no-memory": NEED_MEMORY, "no-binaries": {"PRE-09"}}
+UNSUPPORTED = {
+    "no-memory": NEED_MEMORY,
+    "no-binaries": {"PRE-09"},
+    "environments": {"CAP-07"},
+    "io-in-one-piece": {"QMG-09"},
+}
 """Rules that a personality cannot show."""
 FEW = Profile("few", usual=8, dear=1)
 

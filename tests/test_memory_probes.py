@@ -31,7 +31,7 @@ from pytest_qnn.cases.valid_memory import check_memory
 from pytest_qnn.facts import MemoryFacts
 from pytest_qnn.oracle.memory import walk
 from pytest_qnn.oracle.qnn_ops import expected
-from pytest_qnn.rules.iface_calls import if_10
+from pytest_qnn.rules.iface_handles import if_10
 from pytest_qnn.run.targets import open_memory_target
 from pytest_qnn.trace import MemoryTrace, StepSeen
 from pytest_qnn.verdict import Violation

@@ -82,10 +82,22 @@ def test_a_faulty_library_is_found(name: str, tmp_path: Path) -> None:
     assert verdict.outcome in FOUND, verdict
 
 
-def test_the_smallest_block_for_each_kernel_of_a_library_is_a_leak(tmp_path: Path) -> None:
-    with opened(plugin(tmp_path, LEAKS_KERNEL="1"), {}) as target:
-        verdict = judge(catalogue()["LEAK-01"], target, MORE, seed=1)
+@pytest.mark.parametrize(
+    ("macro", "rule_id"),
+    [("LEAKS_KERNEL", "LEAK-01"), ("LEAKS_KERNEL", "RSZ-05"), ("LEAKS_PREPARE", "RSZ-05")],
+)
+def test_the_smallest_block_for_each_kernel_of_a_library_is_a_leak(
+    macro: str, rule_id: str, tmp_path: Path
+) -> None:
+    with opened(plugin(tmp_path, **{macro: "1"}), {}) as target:
+        verdict = judge(catalogue()[rule_id], target, MORE, seed=1)
     assert verdict.outcome is Outcome.FAIL, verdict
+
+
+def test_a_library_that_keeps_nothing_may_be_resized(tmp_path: Path) -> None:
+    with opened(plugin(tmp_path), {}) as target:
+        verdict = judge(catalogue()["RSZ-05"], target, MORE, seed=1)
+    assert verdict.outcome is Outcome.PASS, verdict
 
 
 @pytest.mark.parametrize("name", ["mangled", "needs-tflite"])

@@ -6,6 +6,7 @@ import json
 import subprocess
 import sys
 from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -106,6 +107,16 @@ def test_only_the_keys_of_memory_are_ours(library: ReferenceBackend) -> None:
     assert [step.code for step in trace.steps] == [0, Error.PROPERTY_NOT_SUPPORTED]
 
 
+def test_calls_that_would_see_the_proxys_handles_are_not_offered() -> None:
+    execute = Execute("g", (Binding("handle", "h"), Binding(), Binding()), asynchronous=1)
+    asked = Capability(int(Property.GRAPH_SUPPORT_ASYNC_EXECUTION))
+    with closing(ReferenceBackend(PERSONALITIES["asynchronous"])) as library:
+        trace = _run(library, *PREPARED, asked, execute)
+    unsupported = Error.GRAPH_ERROR_UNSUPPORTED_FEATURE
+    assert [step.code for step in trace.steps[-2:]] == [Error.PROPERTY_NOT_SUPPORTED, unsupported]
+    assert trace.steps[-1].counts["notified"] == 0
+
+
 def test_entries_without_memory_are_the_librarys_own(library: ReferenceBackend) -> None:
     _, found = providers(QnnEntry(library.get_providers))
     _, shown = providers(QnnEntry(Proxy(found[0].contents).get_providers))
@@ -138,6 +149,8 @@ def test_the_memory_rules_hold_on_libqnnhtp_behind_a_proxy(tmp_path: Path) -> No
     assert {verdicts[rule] for rule in IO_BUFFERS} == {"unsupported"}
     passed = {rule for rule, verdict in verdicts.items() if verdict == "pass"}
     areas = catalogue()
-    assert {rule for rule in areas if rule.startswith("EXE-")} - THE_LIBRARYS.keys() <= passed
+    # The library's graphs execute synchronously only, and a proxy adds nothing to them.
+    assert verdicts["EXE-18"] == "unsupported"
+    assert {rule for rule in areas if rule.startswith("EXE-")} - {"EXE-18", *THE_LIBRARYS} <= passed
     assert {"QMG-05", "QMG-07", "QMG-11", "SHB-08", "REG-08"} <= passed
     assert len(target["provenance"]["library_sha256"]) == 64

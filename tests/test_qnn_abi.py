@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from pytest_qnn.abi import qnn, qnn_system, qnn_table
+from pytest_qnn.abi import qnn, qnn_load, qnn_system, qnn_table
 from pytest_qnn.abi.qnn_codes import ITEM_SIZE, DataType, Error, Property
 
 SIZES: dict[Any, int] = {
@@ -43,6 +43,15 @@ SIZES: dict[Any, int] = {
     qnn.HtpContextProperty: 16,
     qnn.HtpGroupRegistration: 16,
     qnn.ProfileEventData: 24,
+    qnn.OperationName: 24,
+    qnn.SignalConfig: 16,
+    qnn_load.ContextParamsV1: 48,
+    qnn_load.ContextParams: 56,
+    qnn_load.DataRequest: 24,
+    qnn_load.RawDataResponse: 24,
+    qnn_load.RawDataMem: 16,
+    qnn_load.RawBufferCallback: 32,
+    qnn_load.ContextBinaryCallback: 40,
     qnn_system.SystemInterface: 160,
     qnn_system.BinaryInfo: 144,
     qnn_system.GraphInfo: 88,

@@ -353,3 +353,20 @@ class ProfileEventData(Structure):
     """QnnProfile_EventData_t, 24 bytes."""
 
     _fields_ = (("type", c_uint32), ("unit", c_uint32), ("value", c_uint64), ("identifier", c_char_p))
+
+
+class OperationName(Structure):
+    """QnnBackend_OperationName_t, 24 bytes."""
+
+    _fields_ = (("packageName", c_char_p), ("name", c_char_p), ("target", c_char_p))
+
+
+class _SignalConfigValue(Union):
+    _fields_ = (("customConfig", c_void_p), ("timeoutDurationUs", c_uint64))
+
+
+class SignalConfig(Structure):
+    """QnnSignal_Config_t, 16 bytes; passed as a NULL-terminated array of pointers."""
+
+    _anonymous_ = ("value",)
+    _fields_ = (("option", c_uint32), ("value", _SignalConfigValue))

@@ -15,6 +15,7 @@ from typing import Literal
 import msgspec
 
 from pytest_qnn.cases import memory_step
+from pytest_qnn.cases.memory_pieces import PieceStep
 from pytest_qnn.cases.memory_probes import (
     Churn,
     Environment,
@@ -26,6 +27,7 @@ from pytest_qnn.cases.memory_probes import (
     Restart,
     Version,
 )
+from pytest_qnn.cases.memory_sections import SectionStep
 from pytest_qnn.cases.memory_step import Step
 
 NULL = "NULL"
@@ -106,6 +108,8 @@ class ContextFinalize(Step, tag="context-finalize", frozen=True, gc=False, omit_
     """QnnContext_finalize."""
 
     context: str
+    descriptors: int | None = None
+    """So many and no more can be opened during the call; memory shared with a processor is behind one."""
 
 
 class ContextProperty(Step, tag="context-property", frozen=True, gc=False, omit_defaults=True):
@@ -200,11 +204,7 @@ class Fill(Step, tag="fill", frozen=True, gc=False, omit_defaults=True):
 
 
 class Read(Step, tag="read", frozen=True, gc=False, omit_defaults=True):
-    """The client reads the whole buffer.
-
-    ``via="client"``: through its own pointer; ``via="fd"``: through a second
-    mapping of the fd (``via="fd"``).
-    """
+    """The client reads the whole buffer, through its own pointer or through a second mapping of its fd."""
 
     buffer: str
     via: Literal["client", "fd"] = "client"
@@ -283,9 +283,9 @@ class Prepare(Step, tag="prepare", frozen=True, gc=False, omit_defaults=True):
     """The operator's result is a NATIVE tensor, and the output is a Reshape of it (flat)."""
     relay_mem_type: int = 0
     """Qnn_TensorMemType_t of that NATIVE tensor."""
-    weights_as: Literal["kept", "scribbled", "null"] = "kept"
+    weights_as: Literal["kept", "scribbled", "null", "updatable"] = "kept"
     """The client's bytes of the weights: as they are until the end; overwritten once the tensor is created;
-    none at all (clientBuf.data is NULL)."""
+    none at all (clientBuf.data is NULL). Updatable: kept, and the tensor is UPDATEABLE_STATIC."""
     version: Literal[1, 2] = 1
     """Of every Qnn_Tensor_t."""
     node_mem_types: tuple[int, ...] = ()
@@ -341,6 +341,8 @@ class Execute(Step, tag="execute", frozen=True, gc=False, omit_defaults=True):
     """The same for the array of outputs."""
     watch: bool = False
     """Count the structs that differ afterwards."""
+    asynchronous: int = 0
+    """QnnGraph_executeAsync, as the last of so many calls (`pytest_qnn.cases.memory_async`). 0: it is not."""
 
 
 class Observe(Step, tag="observe", frozen=True, gc=False, omit_defaults=True):
@@ -385,6 +387,8 @@ AnyStep = (
     | Restart
     | Churn
     | Parallel
+    | SectionStep
+    | PieceStep
 )
 
 

@@ -6,7 +6,6 @@ As in `pytest_qnn.cases.memory_graph_strategies`, each function of `MemoryFacts`
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import get_args
 
 from hypothesis import strategies as st
 
@@ -28,17 +27,16 @@ from pytest_qnn.cases.memory_probes import (
     Interface,
     Message,
     Misuse,
-    Misused,
     Version,
 )
 from pytest_qnn.cases.memory_scene import Scene, Tape, scenes
+from pytest_qnn.cases.misuses import NULL_IS_GOOD, TAKES, Misused
 from pytest_qnn.facts import MemoryFacts
 
 Cases = st.SearchStrategy[MemoryCase]
 _BYTES = 12
-_CALLS: tuple[Misused, ...] = get_args(Misused)
+_CALLS: tuple[Misused, ...] = tuple(TAKES)
 _MISUSE_BYTES = 5
-_OWN_KIND = ("backend", "device", "log")
 _CACHING = 202
 """QNN_PROPERTY_CONTEXT_SUPPORT_CACHING."""
 PLACES: tuple[Misused, ...] = (
@@ -127,18 +125,19 @@ def anything(facts: MemoryFacts) -> Cases:
 def misuses(facts: MemoryFacts) -> Cases:
     """IF-10: every call, on NULL, on a value never given out, and maybe on what was freed just before.
 
-    There is little to vary, and what one case does not show takes many to find. Before them a context is
-    written to a binary, where there are binaries, for the call that wants one.
+    There is little to vary, and what one case does not show takes many to find. Before them a graph is made
+    and its context written to a binary, where there are binaries, for the calls that want them.
     """
 
     def core(scene: Scene, tape: Tape) -> None:
         start = tape.below(len(_CALLS))
-        if facts.supports(_CACHING) and (name := graph(scene, Tape(b""))):
+        if (name := graph(scene, Tape(b""))) and facts.supports(_CACHING):
             scene.add(GetBinary(scene.graphs[name].context, "f0"))
         for position in range(len(_CALLS)):
             act = tape.cut(_MISUSE_BYTES)
             call = _CALLS[(start + position) % len(_CALLS)]
-            scene.add(Misuse(call, NULL))
+            if call not in NULL_IS_GOOD:
+                scene.add(Misuse(call, NULL))
             scene.add(Misuse(call, BOGUS))
             if act.below(2):
                 scene.add(Misuse(call, _gone(scene, act, call)))
@@ -148,12 +147,13 @@ def misuses(facts: MemoryFacts) -> Cases:
 
 
 def _gone(scene: Scene, tape: Tape, call: Misused) -> str:
-    """The name of an object of the kind that the call takes, which is gone."""
-    if call.startswith(_OWN_KIND) or call in ("contextCreate", "contextCreateFromBinary"):
-        return FREED
-    if call in ("memDeRegister", "profileFree"):
+    """The name of an object of the kind that the call takes, which is gone; BOGUS where there can be none."""
+    kind = TAKES[call]
+    if kind == "error":
         return BOGUS
-    if call.startswith("context") or call in ("graphCreate", "graphRetrieve"):
+    if kind not in ("context", "graph"):
+        return FREED
+    if kind == "context":
         context = scene.context()
         scene.free_context(context)
         return context

@@ -5,32 +5,11 @@ from __future__ import annotations
 from typing import Literal
 
 from pytest_qnn.cases.memory_step import QnnDType, QnnOp, Step
+from pytest_qnn.cases.misuses import Misused
 
-Misused = Literal[
-    "backendValidateOpConfig",
-    "backendFree",
-    "contextCreate",
-    "contextFree",
-    "contextGetBinarySize",
-    "contextGetBinary",
-    "contextCreateFromBinary",
-    "contextFinalize",
-    "contextGetProperty",
-    "graphCreate",
-    "graphRetrieve",
-    "graphAddNode",
-    "graphFinalize",
-    "graphExecute",
-    "tensorCreateGraphTensor",
-    "memDeRegister",
-    "deviceFree",
-    "logSetLogLevel",
-    "logFree",
-    "profileFree",
-]
-"""Calls whose first argument is a handle (memDeRegister: an array of one)."""
 FREED = "FREED"
-"""Of a backend, a device or a log: one of its own is made and freed first."""
+"""Of anything but a context, a graph or an error code: one of its own is made and freed first. Memory is
+registered in a context of the case for it, and an event is that of an execute of a graph of the case."""
 
 
 class Interface(Step, tag="interface", frozen=True, gc=False, omit_defaults=True):
@@ -56,8 +35,9 @@ class Message(Step, tag="message", frozen=True, gc=False, omit_defaults=True):
 class Misuse(Step, tag="misuse", frozen=True, gc=False, omit_defaults=True):
     """One call on ``handle``: ``NULL``, ``BOGUS``, `FREED`, or the name of an object that is gone.
 
-    Every other argument is good. What a call that succeeds nevertheless makes is given back. With
-    tensorCreateGraphTensor it may also be a graph out of a binary, which takes no new tensor.
+    Every other argument is as good as it can be (`pytest_qnn.rules.iface_codes` has where it cannot). What a
+    call that succeeds nevertheless makes is given back. With tensorCreateGraphTensor it may also be a graph
+    out of a binary, which takes no new tensor.
     """
 
     call: Misused

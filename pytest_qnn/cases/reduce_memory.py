@@ -42,7 +42,9 @@ from pytest_qnn.cases.memory import (
     Retrieve,
     Write,
 )
-from pytest_qnn.cases.memory_probes import Environment, Misuse
+from pytest_qnn.cases.memory_pieces import ContextWithCallback
+from pytest_qnn.cases.memory_probes import Misuse
+from pytest_qnn.cases.memory_sections import GetSection
 
 Steps = tuple[AnyStep, ...]
 _ENDERS = (ContextFree, Deregister, Free)
@@ -104,9 +106,11 @@ _MAKERS: dict[type[AnyStep], str] = {
     Retrieve: "graph",
     GetBinary: "binary",
     Carry: "binary",
+    GetSection: "section",
+    ContextWithCallback: "context",
 }
 """Steps that make one object -> the field with its name."""
-_NAMES = ("context", "source", "binary", "buffer")
+_NAMES = ("context", "graph", "source", "binary", "section", "buffer")
 """Fields with the name of one object."""
 
 
@@ -127,8 +131,6 @@ def used_by(step: AnyStep) -> tuple[str, ...]:
     if isinstance(step, Execute):
         named = (name for binding in step.bindings for name in (binding.handle, binding.of))
         return (step.graph, *named)
-    if isinstance(step, Environment):
-        return (step.graph,)
     if isinstance(step, Misuse):
         return (step.handle,)
     made = _MAKERS.get(type(step))
@@ -283,3 +285,19 @@ class _Story:
                 self.vague.add(("used", binding.handle))
             self._results.add(buffer)
             self._written.append((buffer, start, start + 1))
+        if step.asynchronous:
+            self._write_over(step)
+
+    def _write_over(self, step: Execute) -> None:
+        """Once it is notified, the client fills the memory of every tensor."""
+        spots = {
+            (found.buffer, found.offset)
+            for binding in step.bindings
+            if (found := self._over.get(binding.handle)) is not None
+        }
+        self._results -= {buffer for buffer, _ in spots}
+        self._written = [
+            (buffer, first, end)
+            for buffer, first, end in self._written
+            if not any(of == buffer and first <= start < end for of, start in spots)
+        ]

@@ -25,6 +25,9 @@ from pytest_qnn.cases.script_step import ScriptStep
 Resolver = Literal["bare", "default", "reference"]
 """``bare``: the runtime's kernels without XNNPACK; ``default``: with XNNPACK, applied lazily at the first
 allocate; ``reference``: the runtime's reference kernels."""
+IMPOSSIBLE = 1 << 48
+"""Elements of a resized input: no process has so many addresses. A Resize to so many is skipped on a runtime
+that throws where it cannot allocate, and SetInputs after it on any."""
 Guard = Literal["after", "before", "flush", "none"]
 Wrong = Literal["", "none", "unknown"]
 

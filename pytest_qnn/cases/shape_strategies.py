@@ -18,6 +18,7 @@ from pytest_qnn.cases.elastic import leading
 from pytest_qnn.cases.graph import DType, Graph, Op
 from pytest_qnn.cases.graph_kinds import OPS
 from pytest_qnn.cases.kinds import need_claims, taken
+from pytest_qnn.cases.lifetime_strategies import FEW, SPELLS
 from pytest_qnn.cases.script import (
     Allocate,
     AnyScriptStep,
@@ -38,12 +39,14 @@ from pytest_qnn.facts import DelegateFacts, NothingToJudge
 MakeGraph = Callable[[Bytes, Sequence[Choice]], Graph]
 MakeSteps = Callable[[Graph, bytes], Sequence[AnyScriptStep]]
 
-TARGET, PROBE, ONE = "d0", "d1", "i0"
-"""Names of delegates and of the interpreter."""
+TARGET, PROBE, ONE, OTHER = "d0", "d1", "i0", "i1"
+"""Names of delegates and of interpreters."""
 _EXTRA = 8
 _LENGTHS = (3, 1, 5, 2, 8, 4, 7, 16)
 _GREAT = (16, 33, 64, 100)
 _ROUNDS = 8
+ROUNDS = 80
+"""Over several shapes, in a long spell: what a short one leaves more than that is the suite's own."""
 _ELEMENTWISE: tuple[Op, ...] = ("RELU", "ABS", "NEG", "ADD", "SUB", "MUL", "MAXIMUM")
 
 
@@ -89,15 +92,15 @@ def _run(seed: int) -> tuple[PlainStep, ...]:
     return SetInputs(ONE, seed=seed), Invoke(ONE), Read(ONE)
 
 
-def _resize(graph: Graph, length: int) -> tuple[PlainStep, ...]:
+def _resize(graph: Graph, length: int, interpreter: str = ONE) -> tuple[PlainStep, ...]:
     """Resize the inputs along their leading dimension, and allocate. int32 inputs stay as they are."""
     shapes = leading(graph, length)
     resized = (
-        Resize(ONE, position, shape)
+        Resize(interpreter, position, shape)
         for position, (index, shape) in enumerate(zip(graph.inputs, shapes, strict=True))
         if graph.tensors[index].dtype != "int32"
     )
-    return (*resized, Allocate(ONE))
+    return (*resized, Allocate(interpreter))
 
 
 def _base(graph: Graph) -> int:
@@ -179,15 +182,30 @@ def grown(facts: DelegateFacts) -> SearchStrategy[ScriptCase]:
 
 
 def alternating(facts: DelegateFacts) -> SearchStrategy[ScriptCase]:
-    """Shapes go to and fro; memory is counted after each of three equal numbers of rounds."""
+    """Shapes go to and fro, in spells of few and of many rounds; first the target's, then a probe's.
+
+    Memory is counted after each spell. Nothing of the suite's stands between the runtime and a delegate:
+    what is made for every callback would move the counts by more than a small block for each round.
+    """
 
     def steps(graph: Graph, choice: bytes) -> Sequence[AnyScriptStep]:
-        lengths = dict.fromkeys((*(_LENGTHS[byte % len(_LENGTHS)] for byte in choice[1:3]), 6))
-        inner = [step for length in lengths for step in (*_resize(graph, length), *_run(1))]
-        rounds = (Repeat(_ROUNDS, tuple(inner)), Measure())
-        return (*_opened(facts, graph, choice[0]), Allocate(ONE), *(rounds * 4))
+        lengths = tuple(dict.fromkeys((*(_LENGTHS[byte % len(_LENGTHS)] for byte in choice[1:3]), 6)))
+        target = _target(facts, graph, choice[0])
+        probe = MakeDelegate(PROBE, "probe", claim=target.claim)
+        return (*_spells(target, ONE, graph, lengths), *_spells(probe, OTHER, graph, lengths))
 
     return _cases(claimed_choices(facts), (elastic,), steps, nodes=4)
+
+
+def _spells(
+    made: MakeDelegate, interpreter: str, graph: Graph, lengths: Sequence[int]
+) -> tuple[AnyScriptStep, ...]:
+    """Spells as `pytest_qnn.rules.leak_support` compares them, of rounds over these leading dimensions."""
+    use = (SetInputs(interpreter, seed=1), Invoke(interpreter))
+    inner = tuple(step for length in lengths for step in (*_resize(graph, length, interpreter), *use))
+    few, many = Repeat(FEW, inner), Repeat(ROUNDS, inner)
+    ready = (Open(interpreter), Apply(interpreter, made.delegate, spied=False), Allocate(interpreter))
+    return (made, *ready, few, many, Measure(), *((few, Measure(), many, Measure()) * SPELLS))
 
 
 def dynamic(facts: DelegateFacts) -> SearchStrategy[ScriptCase]:

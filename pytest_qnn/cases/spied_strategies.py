@@ -12,9 +12,11 @@ from hypothesis.strategies import SearchStrategy
 from msgspec.structs import replace
 
 from pytest_qnn.cases import delegate_strategies as cases
+from pytest_qnn.cases import huge_strategies as huge
 from pytest_qnn.cases.delegate import Application, DelegateCase, Fault, Refused
-from pytest_qnn.cases.graph import Graph, Node, Op, Tensor
-from pytest_qnn.cases.kinds import need_claims, taken
+from pytest_qnn.cases.graph import Tensor
+from pytest_qnn.cases.kinds import need_claims
+from pytest_qnn.cases.script import ScriptCase
 from pytest_qnn.cases.valid_delegate import MOST_ELEMENTS
 from pytest_qnn.facts import DelegateFacts
 
@@ -25,8 +27,6 @@ Change = Callable[[Application, int], Application]
 _REFUSED: tuple[Refused, ...] = ("plan", "replace", "node", "preview")
 _REFUSED_ANYWHERE: tuple[Refused, ...] = ("node-in-init", *_REFUSED)
 _FAULTS: tuple[Fault, ...] = ("kernel-invoke", "kernel-prepare", "")
-_UNARY: tuple[Op, ...] = ("RELU", "ABS", "NEG")
-_BINARY: tuple[Op, ...] = ("ADD", "MUL", "SUB", "MAXIMUM")
 LARGE = ((MOST_ELEMENTS,), (1, MOST_ELEMENTS), (256, MOST_ELEMENTS // 256), (MOST_ELEMENTS, 1, 1, 1))
 _PROBE_FAULTS: tuple[Fault, ...] = ("prepare", "kernel-prepare", "init")
 
@@ -107,31 +107,27 @@ def names(facts: DelegateFacts) -> Strategy:
     return cases.routing(facts).map(lambda case: replace(case, look=("names",), again="interpreter"))
 
 
-def hostile(facts: DelegateFacts) -> Strategy:
+def hostile(facts: DelegateFacts) -> SearchStrategy[DelegateCase | ScriptCase]:
     """Inputs that are infinite, not a number, or at the ends of their range; every fourth case refuses.
 
-    In every fifth case tensors are as large as any is here: their elements are not counted by 16 bits.
+    In every tenth case tensors are as large as a model's are here: their elements are not counted by 16
+    bits. In every other tenth an input is resized to more (`pytest_qnn.cases.huge_strategies`).
     """
-    known = {kind.op for kind in taken(facts) if kind.dtype == "float32"}
-    plain = [op for op in (*_UNARY, *_BINARY) if op in known]
+    kinds = huge.plain_kinds(facts)
+    plain = [op for dtype, op in kinds if dtype == "float32"]
 
-    def change(case: DelegateCase) -> DelegateCase:
+    def change(case: DelegateCase) -> DelegateCase | ScriptCase:
         changed = replace(case, fill="extreme" if case.data_seed % 3 == 2 else "special")
-        if plain and case.data_seed % 5 == 4:
-            graph = _large(plain[case.data_seed // 5 % len(plain)], case.data_seed)
+        choice = case.data_seed // 10
+        if kinds and case.data_seed % 10 == 9:
+            return huge.grown(facts, kinds, choice)
+        if plain and case.data_seed % 10 == 4:
+            graph = huge.two_nodes(plain[choice % len(plain)], Tensor(LARGE[choice % len(LARGE)]))
             claimed = tuple(replace(one, claim=one.claim and (0, 1)) for one in case.applications)
             return replace(changed, graph=graph, applications=claimed)
         return _with_target(changed, _refuse(_REFUSED_ANYWHERE)) if case.data_seed % 4 == 3 else changed
 
     return cases.anything(facts).map(change)
-
-
-def _large(op: Op, seed: int) -> Graph:
-    """Two nodes, with as many elements in each tensor as a case may have."""
-    tensor = Tensor(LARGE[seed % len(LARGE)])
-    operands = 2 if op in _BINARY else 1
-    nodes = tuple(Node(op, (at,) * operands, (at + 1,)) for at in range(2))
-    return Graph((tensor,) * 3, nodes, (0,), (2,))
 
 
 def failing_invoke(facts: DelegateFacts) -> Strategy:

@@ -11,6 +11,7 @@ from pytest_qnn.cases.memory import (
     AllocNeeded,
     Capability,
     Carry,
+    ContextFinalize,
     ContextFromBinary,
     ContextProperty,
     Deregister,
@@ -28,6 +29,8 @@ from pytest_qnn.cases.memory import (
     Write,
 )
 from pytest_qnn.cases.valid_probes import check_unusual
+
+BinaryStep = Carry | GetBinary | ContextFromBinary | ContextFinalize | ContextProperty | AllocNeeded
 
 MOST_STEPS = 400
 MOST_PARTS = 64
@@ -88,7 +91,7 @@ class _Budget:
             self.touched += size
             self.graphs[step.graph] = max(self.graphs.get(step.graph, 0), size)
         elif isinstance(step, Execute):
-            self.touched += 3 * self.graphs.get(step.graph, 0)
+            self.touched += 3 * self.graphs.get(step.graph, 0) * max(1, step.asynchronous)
         need(self.processes <= MOST_PROCESSES, f"more than {MOST_PROCESSES} processes")
         need(self.reserved <= MOST_RESERVED, f"the steps reserve more than {MOST_RESERVED} bytes")
         need(self.touched <= MOST_TOUCHED, f"the steps touch more than {MOST_TOUCHED} bytes")
@@ -118,7 +121,7 @@ def _numbers(step: Any, where: str) -> None:
         _batch(where, step.count, step.handles)
     elif isinstance(step, Prepare):
         _prepare(where, step)
-    elif isinstance(step, Carry | GetBinary | ContextFromBinary | ContextProperty | AllocNeeded):
+    elif isinstance(step, BinaryStep):
         _binary(where, step)
     elif isinstance(step, Execute):
         need(len(step.bindings) <= MOST_PARTS, f"{where}: more than {MOST_PARTS} bindings")
@@ -143,9 +146,11 @@ def _descriptor(where: str, descriptor: Descriptor) -> None:
     within(f"{where}: size", descriptor.size or 0, 0, (1 << 64) - 1)
 
 
-def _binary(where: str, step: Carry | GetBinary | ContextFromBinary | ContextProperty | AllocNeeded) -> None:
+def _binary(where: str, step: BinaryStep) -> None:
     """Steps on context binaries and what is made of them."""
-    if isinstance(step, GetBinary):
+    if isinstance(step, ContextFinalize):
+        within(f"{where}: descriptors", step.descriptors or 0, 0, MOST_PARTS)
+    elif isinstance(step, GetBinary):
         within(f"{where}: missing", step.missing, 0, INT_MAX)
     elif isinstance(step, AllocNeeded):
         within(f"{where}: option", step.option, 0, (1 << 32) - 1)

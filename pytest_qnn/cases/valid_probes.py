@@ -6,10 +6,15 @@ from typing import Any
 
 from pytest_qnn.cases.bounds import need, within
 from pytest_qnn.cases.memory import Binding, Execute, Prepare
+from pytest_qnn.cases.memory_async import MOST_CALLS
+from pytest_qnn.cases.memory_pieces import ContextWithCallback
 from pytest_qnn.cases.memory_probes import Churn, Environment, Message, Parallel
+from pytest_qnn.cases.memory_sections import ApplySection, GetSection, UpdateWeights
 
 MOST_ROUNDS = 20_000
 MOST_THREADS = 16
+MOST_BESIDE = 1 << 20
+"""Bytes before a piece of a binary in its memory."""
 _MOST_PARTS = 64
 _U32 = (1 << 32) - 1
 _INT = (1 << 31) - 1
@@ -24,6 +29,7 @@ def check_unusual(where: str, step: Any) -> None:
             need(len(positions) <= _MOST_PARTS, f"{where}: more than {_MOST_PARTS} tensors")
             for position in positions:
                 within(f"{where}: the position of a tensor", position, 0, _MOST_PARTS)
+        within(f"{where}: asynchronous", step.asynchronous, 0, MOST_CALLS)
         for binding in step.bindings:
             _binding(where, binding)
     elif isinstance(step, Prepare):
@@ -35,6 +41,12 @@ def check_unusual(where: str, step: Any) -> None:
         within(f"{where}: error", step.error, 0, (1 << 64) - 1)
     elif isinstance(step, Environment):
         within(f"{where}: option", step.option, 0, _U32)
+    elif isinstance(step, UpdateWeights | GetSection | ApplySection):
+        number = step.weights if isinstance(step, UpdateWeights) else step.mem_type
+        within(f"{where}: weights or mem_type", number, 0, _U32)
+    elif isinstance(step, ContextWithCallback):
+        within(f"{where}: fails", step.fails, 0, _INT)
+        within(f"{where}: start", step.start, 0, MOST_BESIDE)
     elif isinstance(step, Churn):
         within(f"{where}: rounds", step.rounds, 1, MOST_ROUNDS)
         within(f"{where}: tensors", step.tensors, 1, _MOST_PARTS)

@@ -9,6 +9,7 @@ from typing import Any
 from pytest_qnn.cases.bounds import need, within
 from pytest_qnn.cases.graph import Graph
 from pytest_qnn.cases.script import (
+    IMPOSSIBLE,
     Cancel,
     CopyFrom,
     Invoke,
@@ -40,6 +41,10 @@ MOST_LENGTH = 1024
 """Of a dimension that an input is resized to."""
 MOST_BROADCAST = 1 << 20
 """Elements of a result of operands with the longest dimensions that a graph's tensors have or are given."""
+MOST_RESIZED = 1 << 26
+"""Elements of all tensors of a graph of element-wise operators and one input, were all as large as that."""
+MOST_LARGE_INVOKES = 16
+"""Of a script whose tensors may be that large."""
 MOST_EXTRA = 1 << 20
 MOST_ALIGNMENT = 1 << 20
 ELEMENTWISE = frozenset(("ADD", "SUB", "MUL", "MAXIMUM", "RELU", "ABS", "NEG", "PRELU"))
@@ -67,8 +72,9 @@ def check_script(case: ScriptCase) -> None:
         _numbers(f"step {number}", step, case.graphs)
         _custom(f"step {number}", step)
     shapes = [step.shape for step in steps if isinstance(step, Resize)]
+    shapes = [shape for shape in shapes if prod(shape) < IMPOSSIBLE]
     for graph in case.graphs if shapes else ():
-        _broadcast(graph, shapes)
+        _broadcast(graph, shapes, invokes)
 
 
 def _performed(steps: Sequence[Any]) -> list[tuple[int, PlainStep]]:
@@ -139,10 +145,11 @@ def _resize(where: str, step: Resize, graphs: Sequence[Graph]) -> None:
     """
     within(f"{where}: input", step.input, 0, 100)
     within(f"{where}: the number of dimensions", len(step.shape), 1, 4)
+    most = (1 << 31) - 1 if all(map(_is_elementwise, graphs)) else MOST_LENGTH
     for length in step.shape:
-        within(f"{where}: a dimension", length, 0, MOST_LENGTH)
+        within(f"{where}: a dimension", length, 0, most)
     for graph in graphs:
-        if {node.op for part in (graph, *graph.subgraphs) for node in part.nodes} <= ELEMENTWISE:
+        if _is_elementwise(graph):
             continue
         need(prod(step.shape), f"{where}: an empty shape, and not all operators are element-wise")
         shape = graph.tensors[graph.inputs[step.input]].shape if step.input < len(graph.inputs) else ()
@@ -152,11 +159,19 @@ def _resize(where: str, step: Resize, graphs: Sequence[Graph]) -> None:
         )
 
 
-def _broadcast(graph: Graph, shapes: Sequence[tuple[int, ...]]) -> None:
+def _is_elementwise(graph: Graph) -> bool:
+    return {node.op for part in (graph, *graph.subgraphs) for node in part.nodes} <= ELEMENTWISE
+
+
+def _broadcast(graph: Graph, shapes: Sequence[tuple[int, ...]], invokes: int) -> None:
     """No result has more elements than all the longest dimensions together have."""
     parts = (graph, *graph.subgraphs)
     every = [*shapes, *(tensor.shape for part in parts for tensor in part.tensors)]
     longest = [
         max((shape[-axis] for shape in every if axis <= len(shape)), default=1) for axis in (1, 2, 3, 4)
     ]
-    need(prod(longest) <= MOST_BROADCAST, f"with the new shapes a tensor may have {prod(longest)} elements")
+    count = prod(longest)
+    if count > MOST_BROADCAST and len(graph.inputs) == 1 and _is_elementwise(graph):
+        within("the number of invokes on large tensors", invokes, 0, MOST_LARGE_INVOKES)
+        count = count * len(graph.tensors) * MOST_BROADCAST // MOST_RESIZED
+    need(count <= MOST_BROADCAST, f"with the new shapes a tensor may have {prod(longest)} elements")

@@ -5,9 +5,10 @@ from __future__ import annotations
 import ctypes
 import os
 from collections.abc import Mapping
+from math import prod
 from typing import Any, ClassVar
 
-from pytest_qnn.abi import libc, tflite, view
+from pytest_qnn.abi import libc, peek, tflite, view
 from pytest_qnn.mutants.mutant import Mutant
 from pytest_qnn.reference.delegate import Kernel, ReferenceDelegate
 from pytest_qnn.reference.delegate_personalities import Preview
@@ -117,6 +118,16 @@ class _CountsInShort(ReferenceDelegate):
         return super().kernel_invoke(context, kernel)
 
 
+class _CountsInTwentyBits(ReferenceDelegate):
+    """Its descriptors have 20 bits for the number of elements, and it takes more for impossible."""
+
+    def kernel_invoke(self, context: int, kernel: Kernel) -> int:
+        shapes = (peek.integers(view.tensor(context, index).dims) for index in kernel.inputs if index >= 0)
+        if any(prod(shape) >> 20 for shape in shapes):
+            os.abort()
+        return super().kernel_invoke(context, kernel)
+
+
 def _mutant(name: str, fault: str, kills: tuple[str, ...], delegate: type[ReferenceDelegate]) -> Mutant:
     return Mutant(name, fault, kills, "delegate", delegate=delegate)
 
@@ -141,6 +152,14 @@ MUTANTS = [
         ("ERR-04",),
         "delegate",
         delegate=_CountsInShort,
+        deadly=True,
+    ),
+    Mutant(
+        "counts-in-twenty-bits",
+        "Aborts where 20 bits do not count the elements.",
+        ("ERR-04",),
+        "delegate",
+        delegate=_CountsInTwentyBits,
         deadly=True,
     ),
     _mutant("leaks-refusal", "Leaks where create refuses an option.", ("LEAK-04",), _LeaksRefusal),

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from msgspec.structs import replace
 
-from pytest_qnn.abi import peek, tflite, view
+from pytest_qnn.abi import libc, peek, tflite, view
 from pytest_qnn.cases.arrays import Array
 from pytest_qnn.mutants.mutant import Mutant
 from pytest_qnn.reference.delegate import Kernel, ReferenceDelegate, Values
@@ -17,6 +17,8 @@ from pytest_qnn.trace import Event, ScriptSeen, ScriptTrace
 
 _CAPACITY = 128
 """Elements."""
+_SMALLEST = 24
+"""Bytes: with its header, the smallest block of glibc."""
 
 
 class _CountsOnce(ReferenceDelegate):
@@ -63,6 +65,21 @@ class _KeepsEveryScratch(ReferenceDelegate):
 
     def kernel_prepare(self, context: int, kernel: Kernel) -> int:
         self._scratch.append(bytearray(4096))
+        return super().kernel_prepare(context, kernel)
+
+
+class _KeepsABlock(ReferenceDelegate):
+    """Forgets the smallest block that malloc gives out whenever a kernel is prepared for other shapes."""
+
+    def __init__(self, **options: Any) -> None:
+        super().__init__(**options)
+        self._shapes: tuple[tuple[int, ...], ...] = ()
+
+    def kernel_prepare(self, context: int, kernel: Kernel) -> int:
+        shapes = tuple(peek.integers(view.tensor(context, index).dims) for index in kernel.inputs)
+        if shapes != self._shapes:
+            self._shapes = shapes
+            libc.malloc(_SMALLEST)
         return super().kernel_prepare(context, kernel)
 
 
@@ -173,6 +190,7 @@ MUTANTS = [
     _mutant("prepares-once", "Fails when it is prepared a second time.", ("RSZ-03",), _PreparesOnce),
     _mutant("has-fixed-capacity", "Fails at invoke when inputs have grown.", ("RSZ-04",), _HasFixedCapacity),
     _mutant("keeps-every-scratch", "Takes memory at each prepare for good.", ("RSZ-05",), _KeepsEveryScratch),
+    _mutant("keeps-a-block", "Forgets 24 bytes whenever shapes change.", ("RSZ-05",), _KeepsABlock),
     _mutant("keeps-old-shapes", "Keeps the first shapes of its outputs.", ("DYN-02",), _KeepsOldShapes),
     _mutant("resizes-once", "Gives a dynamic output its shape only once.", ("DYN-03",), _ResizesOnce),
     _mutant("sets-flag-late", "Sets a flag in its Prepare.", ("DYN-06",), _SetsItsFlagLate),

@@ -9,8 +9,12 @@ GetBinary
 ContextFromBinary
     ``damaged`` (OFF-08; a flipped bit is unsettled: no document says that it must be noticed),
     ``incompatible`` (EXT-28). Notes: ``loaded``, ``deferred``.
+ContextWithCallback
+    Unsettled but for DMA buffers that begin with their piece, none of which is refused, and for binaries
+    with graphs. Notes: ``provided``.
 ContextFinalize
-    ``bad-context``, ``dead-context``, ``nothing-pending`` (EXT-25). Notes: ``finalises``.
+    ``bad-context``, ``dead-context``, ``nothing-pending`` (EXT-25). Notes: ``finalises``. Unsettled where
+    descriptors are scarce, and after that has failed.
 ContextProperty
     ``bad-context``, ``dead-context``, ``null-list``, ``unknown-option`` (EXT-04). Unsettled for contexts
     without deferred initialisation.
@@ -38,6 +42,7 @@ from pytest_qnn.cases.memory import (
     NewProcess,
     Retrieve,
 )
+from pytest_qnn.cases.memory_pieces import ContextWithCallback
 from pytest_qnn.cases.memory_probes import FreeParent
 from pytest_qnn.oracle.memory_state import Allowed, Buffer, Context, Graph
 from pytest_qnn.trace import StepSeen
@@ -129,12 +134,20 @@ def _from_binary(model: Model, step: ContextFromBinary) -> Allowed:
     return _settle(faults, notes, settled=not others and step.damage not in _FLIPPED)
 
 
+def _with_callback(model: Model, step: ContextWithCallback) -> Allowed:
+    """The trace says whether a piece was refused; that raw memory and offsets are taken no document says."""
+    plain = step.memory == "dma" and not step.fails and not step.start
+    return _settle({}, {"provided"}, settled=plain and bool(model.binaries.get(step.binary)))
+
+
 def _finalize(model: Model, step: ContextFinalize) -> Allowed:
     faults: Faults = {}
     vague = _no_context(model, step.context, faults)
     context = model.contexts.get(step.context)
     if context is not None and context.live and not context.pending:
         faults["nothing-pending"] = frozenset({_UNSUPPORTED, _ARGUMENT})
+    elif step.descriptors is not None or (context is not None and context.failed):
+        vague = True
     return _settle(faults, set() if faults else {"finalises"}, settled=not vague)
 
 
@@ -166,6 +179,7 @@ def _retrieve(model: Model, step: Retrieve) -> Allowed:
 EXPECT: dict[type[Any], Callable[[Any, Any], Allowed]] = {
     GetBinary: _get_binary,
     ContextFromBinary: _from_binary,
+    ContextWithCallback: _with_callback,
     ContextFinalize: _finalize,
     ContextProperty: _property,
     Retrieve: _retrieve,
@@ -194,11 +208,15 @@ def _follow_from_binary(model: Model, step: ContextFromBinary, seen: StepSeen) -
     model.contexts[step.context] = made
 
 
+def _follow_with_callback(model: Model, step: ContextWithCallback, seen: StepSeen) -> None:
+    _follow_from_binary(model, ContextFromBinary(step.context, step.binary), seen)
+
+
 def _follow_finalize(model: Model, step: ContextFinalize, seen: StepSeen) -> None:
     context = model.contexts.get(step.context)
-    if seen.code != 0 or context is None or not context.pending:
+    if context is None or not context.pending or (seen.code != 0 and step.descriptors is None):
         return
-    context.pending = False
+    context.pending, context.failed = seen.code != 0, seen.code != 0
     for registration in model.live(step.context).values():
         registration.fixed = registration.role != 0
 
@@ -236,6 +254,7 @@ FOLLOW: dict[type[Any], Callable[[Any, Any, StepSeen], None]] = {
     GetBinary: _follow_get_binary,
     Carry: _follow_carry,
     ContextFromBinary: _follow_from_binary,
+    ContextWithCallback: _follow_with_callback,
     ContextFinalize: _follow_finalize,
     ContextProperty: _follow_property,
     Retrieve: _follow_retrieve,

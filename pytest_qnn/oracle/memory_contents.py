@@ -25,8 +25,10 @@ from pytest_qnn.cases.memory import (
     AllocNeeded,
     Binding,
     Carry,
+    ContextFromBinary,
     Execute,
     Fill,
+    GetBinary,
     MemoryCase,
     NewProcess,
     Prepare,
@@ -36,6 +38,9 @@ from pytest_qnn.cases.memory import (
     Retrieve,
     Write,
 )
+from pytest_qnn.cases.memory_async import OVER_INPUT, OVER_OUTPUT, queued_seed
+from pytest_qnn.cases.memory_pieces import ContextWithCallback
+from pytest_qnn.cases.memory_sections import ApplySection, GetSection, UpdateWeights
 from pytest_qnn.oracle.memory import Walked, walk
 from pytest_qnn.oracle.memory_state import role_of, tensor_bytes
 from pytest_qnn.oracle.memory_unusual import UNUSUAL
@@ -46,6 +51,8 @@ FLOAT_BOUND = 2.0**-10
 """Largest relative error of a FLOAT_32 output."""
 
 _SHOWN = 8
+_WEIGHTS = UpdateWeights | GetSection | ApplySection | GetBinary | ContextFromBinary | ContextWithCallback
+"""Steps on which it hangs what weights a graph has."""
 
 
 class Compared(msgspec.Struct, frozen=True):
@@ -74,6 +81,12 @@ class _Follower:
         self.buffers: dict[str, bytearray] = {}
         self.spots: dict[str, tuple[str, int]] = {}
         self.graphs: dict[str, Prepare] = {}
+        self.saved: dict[str, dict[str, Prepare]] = {}
+        """By binary: the graphs as they were when it was written."""
+        self.contexts: dict[str, str] = {}
+        """By context: the binary that it was made from."""
+        self.sections: dict[str, int | None] = {}
+        """By section: the weights that it holds."""
 
     def follow(self, walked: Walked) -> Iterator[Compared]:
         step, seen = walked.step, walked.seen
@@ -93,8 +106,12 @@ class _Follower:
             self.graphs[step.graph] = step
         elif isinstance(step, Retrieve | Carry | NewProcess):
             self._binaries(step, done=seen.code == 0)
+        elif isinstance(step, _WEIGHTS) and seen.code == 0:
+            self._weights(step)
         elif isinstance(step, Execute) and seen.code == 0 and step.graph in self.graphs:
             yield from self._execute(walked, step, self.graphs[step.graph])
+            if step.asynchronous and seen.data:
+                self._write_over(step, self.graphs[step.graph])
         elif isinstance(step, Read) and step.buffer in self.buffers and seen.data:
             held, data = bytes(self.buffers[step.buffer]), seen.data[0]
             yield Compared(walked, "buffer", data, differs(held, data, "UFIXED_POINT_8"))
@@ -108,7 +125,28 @@ class _Follower:
             self.buffers.clear()
             self.spots.clear()
         elif done and step.source in self.graphs:
-            self.graphs[step.graph] = self.graphs[step.source]
+            saved = self.saved.get(self.contexts.get(step.context, ""), self.graphs)
+            self.graphs[step.graph] = saved.get(step.source, self.graphs[step.source])
+
+    def _weights(
+        self,
+        step: UpdateWeights | GetSection | ApplySection | GetBinary | ContextFromBinary | ContextWithCallback,
+    ) -> None:
+        """Which weights a graph has, and has in a binary: that of the time when it was written."""
+        if isinstance(step, GetBinary):
+            self.saved[step.binary] = dict(self.graphs)
+            return
+        if isinstance(step, ContextFromBinary | ContextWithCallback):
+            self.contexts[step.context] = step.binary
+            return
+        made = self.graphs.get(step.graph)
+        if made is None:
+            return
+        if isinstance(step, GetSection):
+            self.sections[step.section] = made.weights
+            return
+        new = step.weights if isinstance(step, UpdateWeights) else self.sections.get(step.section)
+        self.graphs[step.graph] = msgspec.structs.replace(made, weights=new)
 
     def _execute(self, walked: Walked, step: Execute, made: Prepare) -> Iterator[Compared]:
         if not walked.allowed.faults.isdisjoint(UNUSUAL):
@@ -124,10 +162,21 @@ class _Follower:
         data = walked.seen.data[0]
         difference = differs(_wanted(made, inputs, data), data, made.dtype)
         yield Compared(walked, "output", data, difference, made, step, inputs)
+        for call, other in enumerate(walked.seen.data[1:]):
+            yield _queued(walked, made, call, other)
         # What was seen is where the story goes on: one wrong byte is not reported again by a read.
         buffer, offset = self.spots.get(step.bindings[count].handle, ("", 0))
         if buffer in self.buffers:
             self.buffers[buffer][offset : offset + len(data)] = data
+
+    def _write_over(self, step: Execute, made: Prepare) -> None:
+        """What the client does once it was notified (`pytest_qnn.cases.memory_async`)."""
+        size = tensor_bytes(made.shape, made.dtype)
+        for position, binding in enumerate(step.bindings):
+            buffer, offset = self.spots.get(binding.handle, ("", 0))
+            if buffer in self.buffers:
+                byte = OVER_INPUT if position < len(step.bindings) - 1 else OVER_OUTPUT
+                self.buffers[buffer][offset : offset + size] = bytes([byte]) * size
 
     def _input(self, binding: Binding, dtype: QnnDType, size: int) -> bytes | None:
         if binding.kind == "raw":
@@ -136,6 +185,17 @@ class _Follower:
         if buffer not in self.buffers:
             return None
         return bytes(self.buffers[buffer][offset : offset + size])
+
+
+def _queued(walked: Walked, made: Prepare, call: int, data: bytes) -> Compared:
+    """The output of a call that was in the queue before an asynchronous execute."""
+    size = tensor_bytes(made.shape, made.dtype)
+    count = inputs_of(made.op) - (made.weights is not None)
+    seeds = [queued_seed(call, position) for position in range(count)]
+    seeds += [] if made.weights is None else [made.weights]
+    inputs = tuple(contents(made.dtype, seed, size) for seed in seeds)
+    difference = differs(_wanted(made, inputs, data), data, made.dtype)
+    return Compared(walked, "output", data, difference, made, inputs=inputs)
 
 
 def _wanted(made: Prepare, inputs: tuple[bytes, ...], data: bytes) -> bytes:

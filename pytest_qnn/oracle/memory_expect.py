@@ -20,6 +20,7 @@ from pytest_qnn.oracle.memory_binaries import EXPECT, context_create
 from pytest_qnn.oracle.memory_external import register_notes
 from pytest_qnn.oracle.memory_register import descriptor_faults
 from pytest_qnn.oracle.memory_relations import relations
+from pytest_qnn.oracle.memory_sections import EXPECT_SECTIONS
 from pytest_qnn.oracle.memory_state import Allowed, Graph, Identity, Registration, identity, tensor_bytes
 from pytest_qnn.oracle.memory_unusual import execute_faults, prepare_faults
 
@@ -125,6 +126,7 @@ def _deregister(model: Model, step: Deregister) -> Allowed:
             faults["repeated-handle"] = _HANDLE
         elif found.fixed:
             faults["fixed-handle"] = frozenset()
+            settled = settled and not model.contexts[found.context].failed
         else:
             notes |= {"taken-back"} if found.role else set()
             notes |= _survived(found)
@@ -213,6 +215,7 @@ def _overlap(a: tuple[str, int, int], b: tuple[str, int, int]) -> bool:
 
 _HANDLERS: dict[type[Any], Callable[[Any, Any], Allowed]] = {
     **EXPECT,
+    **EXPECT_SECTIONS,
     ContextCreate: context_create,
     ContextFree: _context_free,
     Register: _register,

@@ -4,7 +4,7 @@ Faults of a descriptor of these types, with the rules that give their codes: ``n
 ``external-small`` EXT-07, ``external-misaligned`` EXT-08, ``weights-shared`` EXT-13, ``second-external``
 EXT-14, ``other-use`` EXT-16 (of any descriptor), ``not-open`` EXT-24 (with whatever code). Notes of a
 Register: ``weights``, ``spill``, ``spill-shared`` (EXT-15). Of a Deregister: the fault ``fixed-handle``
-EXT-21, with whatever code, and the note ``taken-back`` EXT-23.
+EXT-21, with whatever code (unsettled after a finalise that failed), and the note ``taken-back`` EXT-23.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ def external_faults(
     if not owner.pending:
         faults["not-open"] = frozenset()
         return False
-    if descriptor.fd == "readonly":
+    if owner.failed or descriptor.fd == "readonly":
         return True
     if descriptor.fd not in ("buffer", "dup"):
         faults["not-dma"] = _UNMAPPABLE

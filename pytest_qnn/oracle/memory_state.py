@@ -73,6 +73,8 @@ class Context:
     """It was made with deferred initialisation."""
     pending: bool = False
     """It waits for contextFinalize."""
+    failed: bool = False
+    """contextFinalize failed for want of a descriptor; whether it may be called again no document says."""
     unfinished: bool = False
     """It holds a graph that was begun and not finalised."""
     said: dict[int, int] = dataclasses.field(default_factory=dict)
@@ -114,12 +116,16 @@ class Graph:
     """Of each IO tensor."""
     live: bool = True
     finalised: bool = True
+    updatable: bool = False
+    """It has weights that can be updated."""
 
     @classmethod
     def of(cls, made: Prepare, context: str, *, live: bool) -> Graph:
         """The graph of a Prepare in this context, wherever it was prepared."""
         inputs = (1 if made.op in _UNARY else 2) - (made.weights is not None)
-        return cls(context, inputs, tensor_bytes(made.shape, made.dtype), live, made.finalise)
+        updatable = made.weights is not None and made.weights_as == "updatable"
+        size = tensor_bytes(made.shape, made.dtype)
+        return cls(context, inputs, size, live, made.finalise, updatable)
 
 
 _UNARY = ("Relu", "Reshape")

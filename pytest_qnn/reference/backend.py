@@ -30,8 +30,18 @@ Graphs               check_preset, hint, operator_accepts, prepare_buffers, want
 Execution            bind_all, bind, find_registration, check_registration, check_client_buffer,
 (backend_execute)    begin_execute, buffer_of, locate, registered, read_input, write_output, compute,
                      compute_node, constant, keep, store
+Asynchronous         require_asynchronous, enqueue, run_job, status_of, check_alive, notify
+(backend_async)
 Binaries             require_binaries, serialise, stored_tensor, check_binary_config, load, read_binary,
 (backend_binary)     initialise, loaded_tensor
+Environments         check_environment, populate
+(backend_environment)
+InOnePiece           allocate_piece
+(backend_one_piece)
+Retrieval            fetch
+(backend_retrieve)
+Sections             require_sections, update, section, section_memory, section_registration, check_room
+(backend_sections)
 Memory               require_memory_api, clear_handles, check_register_arguments, registration_context,
 (backend_mem)        register_one, roll_back, deliver_handles, read_descriptor, require_mem_type,
                      needed_bytes, read_shared_buffer, examine_fd, effective_offset, range_end, check_fits,
@@ -39,22 +49,47 @@ Memory               require_memory_api, clear_handles, check_register_arguments
                      adopt, check_deregister_arguments, deregister_all, deregister_one, forget, drop_user,
                      unmap
 ExternalBuffers      check_beside_deferred, needed_weights, needed_spill, context_property, open_external,
-(backend_external)   check_alignment, excludes, is_fixed, external_memory, place, held
+(backend_external)   check_alignment, excludes, is_fixed, external_memory, undo_finalize, place, held
 Restarts             restart, deregister_one
 (backend_restart)
+ProvidedPieces       ranges, fetch_piece, keep_pieces, let_go, unmap_piece
+(backend_pieces)
+Profiles             clear_profile
+(backend_profile)
 =================== ========================================================================================
 """
 
 from __future__ import annotations
 
+from pytest_qnn.reference.backend_async import Asynchronous
 from pytest_qnn.reference.backend_device import Devices
+from pytest_qnn.reference.backend_environment import Environments
+from pytest_qnn.reference.backend_one_piece import InOnePiece
+from pytest_qnn.reference.backend_pieces import ProvidedPieces
+from pytest_qnn.reference.backend_profile import Profiles
 from pytest_qnn.reference.backend_restart import Restarts
+from pytest_qnn.reference.backend_retrieve import Retrieval
+from pytest_qnn.reference.backend_sections import Sections
+from pytest_qnn.reference.backend_settings import Settings
+from pytest_qnn.reference.backend_signal import Signals
 from pytest_qnn.reference.personalities import DEFAULT, PERSONALITIES, Personality
 
 __all__ = ["DEFAULT", "PERSONALITIES", "Personality", "ReferenceBackend"]
 
 
-class ReferenceBackend(Restarts, Devices):
+class ReferenceBackend(
+    ProvidedPieces,
+    Profiles,
+    Signals,
+    Settings,
+    Restarts,
+    Asynchronous,
+    Sections,
+    Retrieval,
+    Environments,
+    InOnePiece,
+    Devices,
+):
     """A conforming QNN backend in this process: graphs in numpy, QnnMem on memfd-backed rpcmem.
 
     Codes follow the public headers of API 2.32; where those are silent, libQnnHtp on x86-64.

@@ -21,6 +21,7 @@ from pytest_qnn.reference.backend_objects import Context, Graph, Node, QnnError,
 MAGIC = b"PQNNCTX1"
 _HEADER = struct.Struct("<8sQI")
 """Magic, bytes of what follows, and its CRC-32."""
+HEADER_SIZE = _HEADER.size
 
 
 class StoredGraph(msgspec.Struct, frozen=True):

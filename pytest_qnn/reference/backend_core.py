@@ -27,6 +27,13 @@ _ALWAYS = frozenset(
         Property.GROUP_ERROR,
         Property.GROUP_LOG,
         Property.GROUP_DEVICE,
+        Property.ERROR_GET_VERBOSE_MESSAGE,
+        Property.GROUP_PROFILE,
+        Property.GRAPH_SUPPORT_EXECUTE_PER_API_PROFILING,
+        Property.GROUP_SIGNAL,
+        Property.SIGNAL_SUPPORT_ABORT,
+        Property.GRAPH_SUPPORT_FINALIZE_SIGNAL,
+        Property.GRAPH_SUPPORT_EXECUTE_SIGNAL,
     }
 )
 _KNOWN = frozenset(map(int, Property))
@@ -122,6 +129,17 @@ class Core(InterfaceTable, abc.ABC):
             Property.MEMORY_SUPPORT_MEM_TYPE_CUSTOM: self.personality.custom,
             Property.MEMORY_SUPPORT_MEM_TYPE_DMA_BUF: self.personality.dma_buf,
             Property.CONTEXT_SUPPORT_CACHING: self.personality.binaries,
+            Property.CONTEXT_SUPPORT_VALIDATE_BINARY: self.personality.binaries,
+            Property.CONTEXT_SUPPORT_CREATE_FROM_BINARY_WITH_SIGNALS: self.personality.binaries,
+            Property.GRAPH_SUPPORT_ASYNC_EXECUTION: self.personality.asynchronous,
+            Property.TENSOR_SUPPORT_RETRIEVE_RAW: self.personality.retrieve_raw,
+            Property.GRAPH_SUPPORT_ENV_OPTION_BIND_MEM_HANDLES: self.personality.environments,
+            Property.GRAPH_SUPPORT_ENV_OPTION_POPULATE_CLIENT_BUFS: self.personality.environments,
+            Property.CONTEXT_SUPPORT_BINARY_UPDATES: self.personality.sections,
+            Property.CONTEXT_SUPPORT_BINARY_SECTION_FULL_CONTEXT: self.personality.sections,
+            Property.CONTEXT_SUPPORT_BINARY_WEIGHT_ONLY_UPDATES: self.personality.sections,
+            Property.TENSOR_SUPPORT_UPDATEABLE_STATIC_TENSORS: self.personality.sections,
+            Property.CONTEXT_SUPPORT_CREATE_FROM_BINARY_WITH_CALLBACK: bool(self.personality.pieces),
             Property.CONTEXT_SUPPORT_CUSTOM_PROPERTY: self.personality.deferred,
             Property.CONTEXT_SUPPORT_DEFERRED_GRAPH_INIT: self.personality.deferred,
         }

@@ -16,6 +16,8 @@ from pytest_qnn.reference.mapping import Mapping, at
 _BAD_TENSOR = Error.GRAPH_ERROR_INVALID_TENSOR
 Stored = npt.NDArray[np.uint8]
 """The bytes of a tensor, flat."""
+Admitted = tuple[Graph, list[Binding], list[Binding]]
+"""A graph, and the memory that an execute gives to its inputs and its outputs."""
 
 
 class Execution(Graphs):
@@ -32,6 +34,19 @@ class Execution(Graphs):
         signal: int | None,
     ) -> None:
         """QnnGraph_execute: every argument is checked before any byte is touched."""
+        self.carry_out(*self.admit(graph, inputs, num_inputs, outputs, num_outputs, profile, signal))
+
+    def admit(
+        self,
+        graph: int | None,
+        inputs: Any,
+        num_inputs: int,
+        outputs: Any,
+        num_outputs: int,
+        profile: int | None,
+        signal: int | None,
+    ) -> Admitted:
+        """The graph and the memory of an execute whose arguments are good; nothing is read or written."""
         owner: Graph = self.require("graph", graph, Error.GRAPH_ERROR_INVALID_HANDLE)
         if not owner.finalised:
             raise QnnError(Error.GRAPH_ERROR_GRAPH_NOT_FINALIZED)
@@ -41,11 +56,15 @@ class Execution(Graphs):
             raise QnnError(Error.GRAPH_ERROR_INVALID_ARGUMENT)
         sources = self.bind_all(owner, inputs, num_inputs, owner.inputs)
         sinks = self.bind_all(owner, outputs, num_outputs, owner.outputs)
-        self.begin_execute(owner, sources, sinks)
-        values = {each.tensor.id: self.read_input(owner, each) for each in sources}
-        self.compute(owner, values)
+        return owner, sources, sinks
+
+    def carry_out(self, graph: Graph, sources: list[Binding], sinks: list[Binding]) -> None:
+        """Read the inputs, compute, write the outputs."""
+        self.begin_execute(graph, sources, sinks)
+        values = {each.tensor.id: self.read_input(graph, each) for each in sources}
+        self.compute(graph, values)
         for each in sinks:
-            self.write_output(owner, each, values[each.tensor.id])
+            self.write_output(graph, each, values[each.tensor.id])
 
     def bind_all(self, graph: Graph, given: Any, count: int, wanted: dict[int, Tensor]) -> list[Binding]:
         """Hook: each wanted tensor exactly once, in any order, found by id; else 6004."""

@@ -223,9 +223,21 @@ class ExternalBuffers(Memory, Binaries, Execution):
         if external is None or external.pending is None or external.excluded:
             raise QnnError(Error.CONTEXT_ERROR_UNSUPPORTED_FEATURE)
         binary, external.pending = external.pending, None
-        external.memory = {role: self.external_memory(owner, role) for role in ROLES if external.needed[role]}
-        self.initialise(owner, binary)
+        try:
+            for role in ROLES:
+                if external.needed[role]:
+                    external.memory[role] = self.external_memory(owner, role)
+            self.initialise(owner, binary)
+        except OSError:
+            self.undo_finalize(owner, binary)
+            raise QnnError(Error.CONTEXT_ERROR_MEM_ALLOC) from None
         self.place(owner)
+
+    def undo_finalize(self, context: Context, binary: Binary) -> None:
+        """Hook: there is no memory (1002): the context is what it was before, and holds no more than then."""
+        assert context.external is not None
+        self.release_graphs(context)
+        context.external.pending = binary
 
     def external_memory(self, context: Context, role: int) -> tuple[mapping.Mapping, int]:
         """Hook: (mapping, offset) of the client's memory, or of memory of our own."""

@@ -22,7 +22,8 @@ from pytest_qnn.reference.backend_objects import MAX_RANK, Context, Graph, Node,
 from pytest_qnn.reference.backend_ops import OPERATORS, PACKAGE, Operator, accepts
 
 _IO = frozenset({int(TensorType.APP_WRITE), int(TensorType.APP_READ)})
-_TYPES = _IO | {int(TensorType.NATIVE), int(TensorType.STATIC)}
+_WITH_DATA = frozenset({int(TensorType.STATIC), int(TensorType.UPDATEABLE_STATIC)})
+_TYPES = _IO | _WITH_DATA | {int(TensorType.NATIVE)}
 _MEM_TYPES = frozenset({int(TensorMemType.RAW), int(TensorMemType.MEMHANDLE)})
 _BAD_TENSOR = Error.TENSOR_ERROR_INVALID_TENSOR_PARAM
 
@@ -67,7 +68,7 @@ class Graphs(Core):
         if tensor[0].version not in (1, 2):
             raise QnnError(_BAD_TENSOR)
         given = tensor[0].v1
-        made = read_tensor(given)
+        made = self.read(given)
         self.check_preset(given)
         if any(made.name == other.name for other in owner.tensors.values()):
             raise QnnError(Error.TENSOR_ERROR_ALREADY_EXISTS)
@@ -76,6 +77,12 @@ class Graphs(Core):
         made.id = owner.context.tensors
         owner.tensors[made.id] = made
         given.id = made.id
+
+    def read(self, given: Any) -> Tensor:
+        """A tensor as a client describes it; 7004 for a type that the personality has not."""
+        if given.type == TensorType.UPDATEABLE_STATIC and not self.personality.sections:
+            raise QnnError(_BAD_TENSOR)
+        return read_tensor(given)
 
     def check_preset(self, given: Any) -> None:
         """Hook: an IO tensor comes without data (RAW) and without a handle (MEMHANDLE): else 7004."""
@@ -96,8 +103,8 @@ class Graphs(Core):
             raise QnnError(Error.BACKEND_ERROR_OP_PACKAGE_NOT_FOUND)
         node = config.v1
         try:
-            inputs = [read_tensor(node.inputTensors[i].v1) for i in range(node.numOfInputs)]
-            outputs = [read_tensor(node.outputTensors[i].v1) for i in range(node.numOfOutputs)]
+            inputs = [self.read(node.inputTensors[i].v1) for i in range(node.numOfInputs)]
+            outputs = [self.read(node.outputTensors[i].v1) for i in range(node.numOfOutputs)]
         except (QnnError, ValueError):
             raise QnnError(Error.OP_PACKAGE_ERROR_VALIDATION_FAILURE) from None
         if not self.operator_accepts(operator, inputs, outputs):
@@ -210,7 +217,7 @@ def read_tensor(given: Any) -> Tensor:
         mem_type=given.memType,
         size=bytes_of(shape, given.dataType),
     )
-    if given.type == TensorType.STATIC:
+    if given.type in _WITH_DATA:
         tensor.data = _read_static(given, tensor.size)
     return tensor
 

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import dataclasses
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 from pytest_qnn.abi.qnn_codes import ITEM_SIZE, HtpMemType
 from pytest_qnn.reference.mapping import Mapping
 
-Kind = Literal["backend", "log", "device", "context", "graph", "mem"]
-KINDS: tuple[Kind, ...] = ("backend", "log", "device", "context", "graph", "mem")
+Kind = Literal["backend", "log", "device", "context", "graph", "mem", "profile", "event", "signal"]
+KINDS: tuple[Kind, ...] = get_args(Kind)
 MAX_RANK = 8
 Identity = tuple[int, int]
 """Of a file: (st_dev, st_ino). It survives dup and differs when a descriptor number is used again."""
@@ -112,6 +112,8 @@ class Graph:
     """APP_READ tensors by id."""
     buffers: dict[int, Mapping] = dataclasses.field(default_factory=dict)
     """Internal IO buffers by tensor id."""
+    updates: dict[int, bytes] = dataclasses.field(default_factory=dict)
+    """Data of updatable tensors that waits for graphFinalize, by id."""
 
 
 @dataclasses.dataclass(eq=False)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from typing import Literal
 
 from pytest_qnn.abi.qnn_codes import DataType, Error
 
@@ -59,6 +60,19 @@ class Personality:
     """Graphs need spill-fill memory for what lies between their nodes. Off: property 2 is 0."""
     early_limits: bool = True
     """What excludes deferred initialisation is refused at creation. Off: at contextFinalize (EXT-28)."""
+    asynchronous: bool = False
+    """Property 304: graphExecuteAsync."""
+    sections: bool = False
+    """Properties 213 and 506: updatable weights, and sections of binaries to carry them."""
+    retrieve_raw: bool = False
+    """Property 516: data of STATIC tensors is fetched by a callback (RETRIEVE_RAW)."""
+    environments: bool = False
+    """Properties 317 and 318: execution environments bind handles, and tell the backend's own buffers."""
+    one_piece: bool = False
+    """The IO buffers of a graph lie in one mapping. Off: each has its own."""
+    pieces: Literal["", "kept", "read"] = ""
+    """Property 220: a client may provide binaries piece by piece, and is told of the pieces when their
+    context is freed (kept), or once they are read."""
     codes: tuple[tuple[str, int], ...] = ()
     """(what is wrong, code), where the catalogue allows several; names as in `pytest_qnn.oracle.memory`."""
 
@@ -111,6 +125,15 @@ PERSONALITIES: dict[str, Personality] = {
         Personality("no-spill-fill", "no graph needs spill-fill memory", spill_fill=False),
         Personality(
             "late-limits", "what excludes deferring is refused by contextFinalize", early_limits=False
+        ),
+        Personality("asynchronous", "graphs execute asynchronously as well", asynchronous=True),
+        Personality("binary-sections", "weights can be updated by sections of binaries", sections=True),
+        Personality("retrieve-raw", "data of STATIC tensors is fetched by a callback", retrieve_raw=True),
+        Personality("environments", "execution environments of both kinds", environments=True),
+        Personality("io-in-one-piece", "one mapping holds a graph's IO buffers", one_piece=True),
+        Personality("provided-pieces", "binaries come piece by piece as well, in memory kept", pieces="kept"),
+        Personality(
+            "pieces-given-back", "binaries come piece by piece, in memory given back at once", pieces="read"
         ),
         Personality("other-codes", "the other code wherever several are allowed", codes=_OTHER_CODES),
         Personality("small-reused-handles", "handles 1, 2, 3, ..., reused at once", reuse_handles=True),

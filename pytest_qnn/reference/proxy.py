@@ -2,7 +2,8 @@
 
 A library may compute and yet offer no memory handles, as libQnnHtp does on a host. Behind this table its
 numerics are judged under handles all the same: the handles of an execute become addresses before the library
-sees them. Everything that has nothing to do with memory is the library's own function, untouched.
+sees them. Everything that has nothing to do with memory is the library's own function, untouched; a few calls
+that have are not offered.
 """
 
 from __future__ import annotations
@@ -24,6 +25,15 @@ _OURS = {
     Property.MEMORY_SUPPORT_MEM_TYPE_CUSTOM,
     Property.MEMORY_SUPPORT_MEM_TYPE_DMA_BUF,
 }
+_WITHHELD = {
+    "graphExecuteAsync": Property.GRAPH_SUPPORT_ASYNC_EXECUTION,
+    "contextGetBinarySection": Property.CONTEXT_SUPPORT_BINARY_UPDATES,
+    "contextApplyBinarySection": Property.CONTEXT_SUPPORT_BINARY_UPDATES,
+    "contextCreateFromBinaryWithSignal": Property.CONTEXT_SUPPORT_CREATE_FROM_BINARY_WITH_SIGNALS,
+    "contextCreateFromBinaryListAsync": Property.CONTEXT_SUPPORT_CREATE_FROM_BINARY_LIST_ASYNC,
+    "contextCreateFromBinaryWithCallback": Property.CONTEXT_SUPPORT_CREATE_FROM_BINARY_WITH_CALLBACK,
+}
+"""Calls that take handles, or make contexts, in ways that are not mirrored: not offered, nor their keys."""
 BAD_TENSOR = Error.GRAPH_ERROR_INVALID_TENSOR
 
 
@@ -65,7 +75,7 @@ class Proxy(Memory):
         interface.apiVersion = self.library.apiVersion
         for name in PROTOTYPES:
             own = getattr(self.library.implementation, name)
-            if name not in self.entries or not own:
+            if not own or (name not in self.entries and name not in _WITHHELD):
                 setattr(interface.implementation, name, own)
 
     def forward(self, name: str, *arguments: Any) -> None:
@@ -75,7 +85,9 @@ class Proxy(Memory):
             raise QnnError(code)
 
     def property_has_capability(self, key: int) -> None:
-        """The keys of QnnMem are ours, every other the library's."""
+        """The keys of QnnMem are ours, every other the library's, but for what is withheld."""
+        if key in _WITHHELD.values():
+            raise QnnError(Error.PROPERTY_NOT_SUPPORTED)
         if key in _OURS:
             super().property_has_capability(key)
         else:

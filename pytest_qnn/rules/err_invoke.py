@@ -9,7 +9,7 @@ from pytest_qnn.cases import spied_strategies as cases
 from pytest_qnn.cases.arrays import Array
 from pytest_qnn.cases.data import inputs_of
 from pytest_qnn.cases.delegate import DelegateCase
-from pytest_qnn.cases.script import AnyScriptStep, Invoke, Read, ScriptCase, SetInputs
+from pytest_qnn.cases.script import AnyScriptStep, Invoke, Read, Resize, ScriptCase, SetInputs, flat
 from pytest_qnn.oracle.kernels import run_graph
 from pytest_qnn.rules import delegate_support as support
 from pytest_qnn.rules import script_support as scripts
@@ -33,13 +33,32 @@ _STATUSES = "tflite/core/c/c_api_types.h, TfLiteStatus"
     subject="delegate",
     cases=cases.hostile,
 )
-def survives_hostile_inputs(case: DelegateCase, trace: DelegateTrace) -> Examined:
+def survives_hostile_inputs(case: DelegateCase | ScriptCase, trace: DelegateTrace | ScriptTrace) -> Examined:
     """NaN, infinities, ends of ranges, large tensors, failing functions: that the process lives is judged."""
+    what = "calls of kernels with hostile inputs"
+    if isinstance(case, ScriptCase) and isinstance(trace, ScriptTrace):
+        return Examined(_calls_after_growth(case, trace), what)
+    if not (isinstance(case, DelegateCase) and isinstance(trace, DelegateTrace)):
+        raise TypeError("the trace is of another kind of case")
     spied.need_callbacks(trace)
     mine = {kernel.kernel for kernel in support.target_kernels(trace)}
     invokes = sum(event.kind == "invoke" and event.kernel in mine for event in trace.events)
-    hostile = case.fill in ("special", "extreme")
-    return Examined(invokes if hostile else 0, "invokes of kernels with hostile inputs")
+    return Examined(invokes if case.fill in ("special", "extreme") else 0, what)
+
+
+def _calls_after_growth(case: ScriptCase, trace: ScriptTrace) -> int:
+    """How often kernels of the target were prepared or invoked between the first resize and the second."""
+    scripts.need_trace(trace)
+    found = scripts.interpreter(trace)
+    resizes = [n for n, step in enumerate(flat(case.steps)) if isinstance(step, Resize)]
+    if found is None or not resizes:
+        return 0
+    first, last = resizes[0], resizes[1] if len(resizes) > 1 else len(trace.steps)
+    mine = {kernel.kernel for kernel in found.kernels if found.applied[kernel.application].is_target}
+    return sum(
+        event.kind in ("prepare", "invoke") and event.kernel in mine and first < step < last
+        for event, step in zip(found.events, found.event_steps, strict=True)
+    )
 
 
 @rule(

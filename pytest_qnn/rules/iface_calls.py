@@ -1,4 +1,4 @@
-"""IF: what a backend says of itself, what its codes and handles are, and calls on what is no object."""
+"""IF: what a backend says of itself, and what its codes and handles are."""
 
 from __future__ import annotations
 
@@ -6,18 +6,10 @@ from collections.abc import Iterator
 
 from pytest_qnn.abi.qnn_codes import Error
 from pytest_qnn.cases import memory_probe_strategies as strategies
-from pytest_qnn.cases.memory import (
-    BOGUS,
-    NULL,
-    AnyStep,
-    ContextCreate,
-    ContextFree,
-    MemoryCase,
-    Prepare,
-    Register,
-)
-from pytest_qnn.cases.memory_probes import FREED, Interface, Message, Misuse, Version
+from pytest_qnn.cases.memory import AnyStep, ContextCreate, MemoryCase, Prepare, Register
+from pytest_qnn.cases.memory_probes import Interface, Message, Misuse, Version
 from pytest_qnn.oracle.memory_codes import SENTINEL, low, named, one_of
+from pytest_qnn.rules.iface_codes import PARENTS, component
 from pytest_qnn.rules.memory_support import call_name, require_session
 from pytest_qnn.rules.rule import rule
 from pytest_qnn.trace import MemoryTrace, StepSeen
@@ -27,53 +19,17 @@ _UNSUPPORTED = int(Error.COMMON_ERROR_NOT_SUPPORTED)
 _LOW = 0xFFFF
 _COMMON = 1
 """Thousands of a code that any component may give."""
-_BACKEND, _CONTEXT, _GRAPH = (
-    int(Error.BACKEND_ERROR_INVALID_HANDLE),
-    int(Error.CONTEXT_ERROR_INVALID_HANDLE),
-    int(Error.GRAPH_ERROR_INVALID_HANDLE),
-)
-_DEVICE, _LOG = int(Error.DEVICE_ERROR_INVALID_HANDLE), int(Error.LOG_ERROR_INVALID_HANDLE)
-INVALID: dict[str, frozenset[int]] = {
-    "backendValidateOpConfig": frozenset({_BACKEND}),
-    "backendFree": frozenset({_BACKEND}),
-    "contextCreate": frozenset({_CONTEXT}),
-    "contextFree": frozenset({_CONTEXT}),
-    "contextGetBinarySize": frozenset({_CONTEXT}),
-    "contextGetBinary": frozenset({_CONTEXT}),
-    "contextCreateFromBinary": frozenset({_CONTEXT}),
-    "contextFinalize": frozenset({_CONTEXT}),
-    "contextGetProperty": frozenset({_CONTEXT}),
-    "graphCreate": frozenset({_GRAPH}),
-    "graphRetrieve": frozenset({_GRAPH}),
-    "graphAddNode": frozenset({_GRAPH}),
-    "graphFinalize": frozenset({_GRAPH}),
-    "graphExecute": frozenset({_GRAPH}),
-    "tensorCreateGraphTensor": frozenset({int(Error.TENSOR_ERROR_INVALID_HANDLE)}),
-    "memDeRegister": frozenset({int(Error.MEM_ERROR_INVALID_HANDLE)}),
-    "deviceFree": frozenset({_DEVICE}),
-    "logSetLogLevel": frozenset({_LOG}),
-    "logFree": frozenset({_LOG}),
-    "profileFree": frozenset({int(Error.PROFILE_ERROR_INVALID_HANDLE)}),
-}
-"""The invalid-handle code of the call's own component, which is what each call's header lists."""
-PARENTS: dict[str, frozenset[int]] = {
-    "contextCreate": frozenset({_BACKEND}),
-    "contextCreateFromBinary": frozenset({_BACKEND}),
-    "graphCreate": frozenset({_CONTEXT}),
-    "graphRetrieve": frozenset({_CONTEXT}),
-    "tensorCreateGraphTensor": frozenset({_GRAPH}),
-}
-"""That of the handle's component, where it is another: a wrong code (IF-10), but of the right function."""
 
 
-def _pairs(case: MemoryCase, trace: MemoryTrace) -> Iterator[tuple[str, AnyStep, StepSeen]]:
+def pairs(case: MemoryCase, trace: MemoryTrace) -> Iterator[tuple[str, AnyStep, StepSeen]]:
     """(place, step, what was seen) of each step that was carried out."""
     for index, (step, seen) in enumerate(zip(case.steps, trace.steps, strict=False)):
         if not seen.skipped:
             yield f"step {index}, {call_name(step)}", step, seen
 
 
-def _demand(seen: StepSeen, codes: frozenset[int], where: str, because: str) -> None:
+def demand(seen: StepSeen, codes: frozenset[int], where: str, because: str) -> None:
+    """Raise Violation unless the code seen, if any, is one of ``codes`` (low 16 bits)."""
     if seen.code is not None and low(seen.code) not in codes:
         raise Violation(f"{one_of(codes)}: {because}", named(seen.code), where)
 
@@ -91,7 +47,7 @@ def if_03(case: MemoryCase, trace: MemoryTrace) -> Examined:
     """The same address and the same bytes at every look."""
     first: StepSeen | None = None
     count = 0
-    for where, step, seen in _pairs(case, trace):
+    for where, step, seen in pairs(case, trace):
         if not isinstance(step, Interface) or not seen.data:
             continue
         first = first or seen
@@ -125,7 +81,7 @@ def if_04(case: MemoryCase, trace: MemoryTrace) -> Examined:
     """
     said: tuple[int, ...] | None = None
     count = 0
-    for where, step, seen in _pairs(case, trace):
+    for where, step, seen in pairs(case, trace):
         if isinstance(step, Version | Interface) and seen.counts:
             version = tuple(seen.counts.get(part, 0) for part in _CORE)
             if version[0] != _MAJOR:
@@ -135,7 +91,7 @@ def if_04(case: MemoryCase, trace: MemoryTrace) -> Examined:
                 raise Violation(f"core API {_dotted(said)}, as said before", _dotted(version), where)
             count += 1
         elif isinstance(step, Misuse) and seen.code:
-            own = INVALID[step.call] | PARENTS.get(step.call, frozenset())
+            own = component(step.call) | PARENTS.get(step.call, frozenset())
             _demand_component(step.call, own, seen.code, where)
             count += 1
         elif isinstance(step, Message) and step.null and seen.code:
@@ -169,7 +125,7 @@ def if_06(case: MemoryCase, trace: MemoryTrace) -> Examined:
     count = 0
     answers = [("session", call, code) for call, code in trace.session]
     answers += [("end of the case", call, code) for call, code in trace.closing]
-    for where, step, seen in _pairs(case, trace):
+    for where, step, seen in pairs(case, trace):
         answers += [(where, call, code) for call, code in seen.calls]
         if seen.code is not None:
             answers.append((where, call_name(step), seen.code))
@@ -192,16 +148,16 @@ def if_06(case: MemoryCase, trace: MemoryTrace) -> Examined:
 def if_07(case: MemoryCase, trace: MemoryTrace) -> Examined:
     """Success and something told; 4004 for a NULL out pointer."""
     count = 0
-    for where, step, seen in _pairs(case, trace):
+    for where, step, seen in pairs(case, trace):
         if not isinstance(step, Version):
             continue
         if seen.code is not None and low(seen.code) == _UNSUPPORTED:
             raise Unsupported(f"{_TOLD[step.call]} answers 1000")
         if step.null:
             codes = frozenset({int(Error.BACKEND_ERROR_INVALID_ARGUMENT)})
-            _demand(seen, codes, where, "the out pointer is NULL")
+            demand(seen, codes, where, "the out pointer is NULL")
         else:
-            _demand(seen, frozenset({0}), where, "no backend is needed")
+            demand(seen, frozenset({0}), where, "no backend is needed")
             if step.call == "build" and not seen.data:
                 raise Violation("a build id", "NULL or an empty text", where)
         count += 1
@@ -224,20 +180,20 @@ _TOLD = {"api": "backendGetApiVersion", "build": "backendGetBuildId"}
 def if_08(case: MemoryCase, trace: MemoryTrace) -> Examined:
     """A text for 8000 to 8005; 10001 and NULL for codes that are none; 10000 for a NULL out pointer."""
     count = 0
-    for where, step, seen in _pairs(case, trace):
+    for where, step, seen in pairs(case, trace):
         if not isinstance(step, Message):
             continue
         if seen.code is not None and low(seen.code) == _UNSUPPORTED:
             raise Unsupported("errorGetMessage answers 1000")
         if step.null:
-            _demand(seen, frozenset({int(Error.ERROR_INVALID_ARGUMENT)}), where, "the out pointer is NULL")
+            demand(seen, frozenset({int(Error.ERROR_INVALID_ARGUMENT)}), where, "the out pointer is NULL")
         elif step.error in strategies.CODES:
-            _demand(seen, frozenset({0}), where, f"{step.error} is a code of QnnMem")
+            demand(seen, frozenset({0}), where, f"{step.error} is a code of QnnMem")
             if not seen.data:
                 raise Violation(f"a text for {step.error}", "none", where)
         elif step.error in strategies.UNKNOWN_CODES:
             unknown = frozenset({int(Error.ERROR_INVALID_ERROR_HANDLE)})
-            _demand(seen, unknown, where, f"{step.error} is no error code")
+            demand(seen, unknown, where, f"{step.error} is no error code")
             if seen.values != (0,):
                 raise Violation("a pointer that is NULL afterwards", "it is not", where)
         count += 1
@@ -255,7 +211,7 @@ def if_08(case: MemoryCase, trace: MemoryTrace) -> Examined:
 def if_09(case: MemoryCase, trace: MemoryTrace) -> Examined:
     """Contexts, graphs and memory handles; equal values of different kinds are in order."""
     count = 0
-    for where, step, seen in _pairs(case, trace):
+    for where, step, seen in pairs(case, trace):
         if isinstance(step, ContextCreate | Prepare):
             made = seen.values[:1] if seen.code == 0 else ()
         elif isinstance(step, Register) and not (step.null_handles or step.null_descriptors):
@@ -269,58 +225,3 @@ def if_09(case: MemoryCase, trace: MemoryTrace) -> Examined:
     if not count:
         require_session(trace)
     return Examined(count, "handles")
-
-
-class _Gone:
-    """Contexts and graphs by name: which are gone, and whose value was not given out again."""
-
-    def __init__(self) -> None:
-        self.contexts: dict[str, int] = {}
-        self.graphs: dict[str, tuple[str, int]] = {}
-        self.live: set[str] = set()
-
-    def follow(self, step: AnyStep, seen: StepSeen) -> None:
-        if isinstance(step, ContextCreate) and seen.code == 0:
-            self.contexts[step.context] = seen.values[0]
-            self.live.add(step.context)
-        elif isinstance(step, ContextFree) and seen.code == 0:
-            self.live.discard(step.context)
-        elif isinstance(step, Prepare) and seen.values:
-            self.graphs[step.graph] = (step.context, seen.values[0])
-
-    def stands_for_nothing(self, name: str) -> bool:
-        if name in (NULL, BOGUS, FREED):
-            return True
-        if name in self.graphs:
-            context, value = self.graphs[name]
-            again = {mine for of, mine in self.graphs.values() if of in self.live}
-            return context not in self.live and value not in again
-        again = {self.contexts[each] for each in self.live}
-        return name in self.contexts and self.contexts[name] not in again
-
-
-@rule(
-    "IF-10",
-    Level.MUST,
-    "A call on a handle that is NULL, unknown or freed fails with the code for that, without a crash.",
-    source="headers of every component: ..._ERROR_INVALID_HANDLE",
-    subject="memory",
-    cases=strategies.misuses,
-)
-def if_10(case: MemoryCase, trace: MemoryTrace) -> Examined:
-    """4011, 5002, 6001, 7001, 8001, 11004, 12000, 14000; what answers 1000 is not offered at all."""
-    count = 0
-    unsupported = ""
-    gone = _Gone()
-    for where, step, seen in _pairs(case, trace):
-        gone.follow(step, seen)
-        if not isinstance(step, Misuse) or seen.code is None or not gone.stands_for_nothing(step.handle):
-            continue
-        if low(seen.code) == _UNSUPPORTED:
-            unsupported = f"{step.call} answers 1000"
-            continue
-        _demand(seen, INVALID[step.call], where, f"{step.call} on a handle that is {step.handle}")
-        count += 1
-    if unsupported and not count:
-        raise Unsupported(unsupported)
-    return Examined(count, "calls on handles that stand for nothing")

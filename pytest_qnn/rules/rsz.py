@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import itertools
-
 from pytest_qnn.cases import shape_strategies as cases
-from pytest_qnn.cases.script import Allocate, Apply, Invoke, Measure, Repeat, Resize, ScriptCase, flat
+from pytest_qnn.cases.lifetime_strategies import SPELLS
+from pytest_qnn.cases.script import Allocate, Apply, Invoke, Repeat, Resize, ScriptCase, flat
+from pytest_qnn.rules import leak_support as leaks
 from pytest_qnn.rules import shape_support as support
 from pytest_qnn.rules.delegate_support import DELEGATE
 from pytest_qnn.rules.rule import rule
@@ -13,9 +13,6 @@ from pytest_qnn.trace import InterpreterSeen, ScriptTrace
 from pytest_qnn.verdict import Examined, Level, Unsupported, Violation
 
 _RESIZE = "tflite/core/subgraph.cc, Subgraph::ResizeInputTensor"
-_LEAST_GROWTH = 16384
-"""Bytes, in every count: less may be what the suite keeps of the first and the last round."""
-_FEWEST_ROUNDS, _FEWEST_COUNTS = 4, 4
 
 
 @rule(
@@ -220,14 +217,6 @@ def _shapes(case: ScriptCase, step: int) -> str:
     return ", ".join(f"input {position}: {list(shape)}" for position, shape in sorted(shapes.items()))
 
 
-def _rounds_before_each_measure(case: ScriptCase) -> list[int]:
-    return [
-        before.times if isinstance(before, Repeat) else 0
-        for before, step in itertools.pairwise(case.steps)
-        if isinstance(step, Measure)
-    ]
-
-
 @rule(
     "RSZ-05",
     Level.SHOULD,
@@ -235,30 +224,17 @@ def _rounds_before_each_measure(case: ScriptCase) -> list[int]:
     source="tflite/core/c/common.h, TfLiteRegistration.free and prepare",
     subject="delegate",
     cases=cases.alternating,
-    weight=0.1,
+    weight=0.08,
 )
 def forgets_former_shapes(case: ScriptCase, trace: ScriptTrace) -> Examined:
-    """Compares the bytes that malloc has given out after equal numbers of rounds over the same shapes.
+    """Looks at mallinfo2 after spells of rounds over the same shapes, exact to one block for each round.
 
     Memory that is kept for each shape and used again is not growth: every round has the same shapes.
     """
+    what = "rounds over several shapes"
     seen = support.applied_interpreter(trace)
-    steps = flat(case.steps)
-    counts = [trace.steps[n].numbers for n, step in enumerate(steps) if isinstance(step, Measure)]
-    if not all("malloc" in count for count in counts):
-        raise Unsupported("this C library does not tell how much memory is in use")
     _, failed = support.step_failure(case, trace)
-    if failed or not support.target_nodes(seen, support.plan_at(seen, len(steps))):
-        return Examined(0, "rounds over several shapes")
-    rounds = min(_rounds_before_each_measure(case), default=0)
-    if rounds < _FEWEST_ROUNDS or len(counts) < _FEWEST_COUNTS:
-        return Examined(0, "rounds over several shapes")
-    grown = [after["malloc"] - before["malloc"] for before, after in itertools.pairwise(counts)]
-    # The first rounds may fill caches of whatever is in the process.
-    if min(grown[1:]) >= _LEAST_GROWTH:
-        raise Violation(
-            f"as much memory in use after each {rounds} rounds over the same shapes",
-            f"{', '.join(f'{size:+}' for size in grown[1:])} bytes",
-            f"{_shapes(case, len(steps))} and others",
-        )
-    return Examined(rounds * (len(counts) - 1), "rounds over several shapes")
+    if failed or not support.target_nodes(seen, support.plan_at(seen, len(flat(case.steps)))):
+        return Examined(0, what)
+    judged = leaks.nothing_left(case, trace, ("malloc",), cases.ROUNDS, "a round of resizes")
+    return Examined(cases.ROUNDS * SPELLS * judged, what)

@@ -45,6 +45,14 @@ Binary`
                    ``counts["inputs_changed"]``: inputs whose bytes differ afterwards;
                    ``counts["output_overrun"]``: bytes written behind a raw output;
                    ``counts["tensors_changed"]``: watched arrays of structs that differ afterwards
+asynchronous       ``calls``: the calls, then each notification with its status; ``code``: that of the last
+`Execute`          call, or where that is 0 its first status; ``data``, ``inputs_changed`` and
+                   ``output_overrun`` as above, but at the first notification (without one there is no
+                   data), and the outputs of the calls before behind it; ``counts``: ``notified``, how often
+                   for the last call; ``silent``, calls of which none came in time; ``queued_amiss``, calls
+                   before the last that failed or were not notified of success once;
+                   ``strange_notifications``, with a parameter never given; ``late_writes``, bytes that are
+                   not what the client wrote after a notification
 `Observe`          ``counts``: ``fds``, ``mappings``, ``memfds`` (mappings of memfds), ``memfd:NAME`` each,
                    ``vm`` and ``rss`` in bytes; with a region also ``regions``, and ``regions``: (address,
                    resident bytes) of each. Mappings of the client's own memory are not among the regions
@@ -59,6 +67,8 @@ Binary`
                    (else 0, or that of the last refusal); ``counts``: ``rounds`` that were carried out, and
                    the growth of ``fds``, ``mappings``, ``vm``, ``rss`` and ``heap`` (bytes that malloc
                    has given out; absent without glibc)
+sections           see `pytest_qnn.run.memory_sections`
+pieces             see `pytest_qnn.run.memory_pieces`
 `Parallel`         ``calls``: the call that failed in each thread ("wrong output": none did), its code;
                    of a race: the execute that ended it
 =================  ======================================================================================
@@ -79,15 +89,21 @@ from typing import Any
 
 from pytest_qnn.abi.qnn_table import InterfaceP
 from pytest_qnn.cases import memory as steps
+from pytest_qnn.cases import memory_pieces as pieces
 from pytest_qnn.cases import memory_probes as probes
-from pytest_qnn.cases.memory import AnyStep, Capability, MemoryCase, Observe, Providers
+from pytest_qnn.cases import memory_sections as sections
+from pytest_qnn.cases.memory import AnyStep, Capability, Execute, MemoryCase, Observe, Providers
 from pytest_qnn.run import (
+    memory_async,
     memory_binaries,
     memory_buffers,
     memory_graphs,
+    memory_misuse,
+    memory_pieces,
     memory_probes,
     memory_register,
     memory_rounds,
+    memory_sections,
     memory_threads,
 )
 from pytest_qnn.run.memory_learn import learn
@@ -158,6 +174,10 @@ def _capability(state: State, step: Capability) -> StepSeen:
     return StepSeen(code=state.client.call("propertyHasCapability", step.key & 0xFFFFFFFF))
 
 
+def _execute(state: State, step: Execute) -> StepSeen:
+    return memory_async.execute(state, step) if step.asynchronous else memory_graphs.execute(state, step)
+
+
 _HANDLERS: dict[type[Any], Callable[[State, Any], StepSeen]] = {
     Providers: _providers,
     Capability: _capability,
@@ -182,12 +202,17 @@ _HANDLERS: dict[type[Any], Callable[[State, Any], StepSeen]] = {
     steps.Fill: memory_buffers.fill,
     steps.Read: memory_buffers.read,
     steps.Prepare: memory_graphs.prepare,
-    steps.Execute: memory_graphs.execute,
+    steps.Execute: _execute,
     Observe: memory_buffers.observe,
+    pieces.ContextWithCallback: memory_pieces.create,
+    pieces.Pieces: memory_pieces.pieces,
+    sections.UpdateWeights: memory_sections.update_weights,
+    sections.GetSection: memory_sections.get_section,
+    sections.ApplySection: memory_sections.apply_section,
     probes.Interface: memory_probes.interface,
     probes.Version: memory_probes.version,
     probes.Message: memory_probes.message,
-    probes.Misuse: memory_probes.misuse,
+    probes.Misuse: memory_misuse.misuse,
     probes.Environment: memory_probes.environment,
     probes.Restart: memory_probes.restart,
     probes.FreeParent: memory_register.free_parent,
@@ -224,6 +249,8 @@ def release(state: State) -> list[tuple[str, int]]:
         if isinstance(context, Context) and context.live:
             call("contextFree", context.value, None)
     codes += state.session.close()
+    memory_async.release(state)
+    memory_pieces.release(state)
     for buffer in left:
         if isinstance(buffer, Buffer) and buffer.live:
             memory_buffers.give_back(state, buffer)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import itertools
 from typing import Any
@@ -14,6 +15,7 @@ from pytest_qnn.run.memory_graphs import operator_of
 from pytest_qnn.run.memory_state import Context, Graph, Skip, State
 from pytest_qnn.run.qnn_client import UNTOUCHED, array_of
 from pytest_qnn.run.qnn_system import SystemUnusable, describe
+from pytest_qnn.run.starving import few_descriptors
 from pytest_qnn.trace import StepSeen
 
 RELEASED = 0xEE
@@ -98,7 +100,11 @@ def release_binary(state: State, step: steps.ReleaseBinary) -> StepSeen:
 
 def context_finalize(state: State, step: steps.ContextFinalize) -> StepSeen:
     """QnnContext_finalize without a profile."""
-    return StepSeen(code=state.client.call("contextFinalize", _context(state, step.context), None))
+    context = _context(state, step.context)
+    few = contextlib.nullcontext() if step.descriptors is None else few_descriptors(step.descriptors)
+    with few:
+        code = state.client.call("contextFinalize", context, None)
+    return StepSeen(code=code)
 
 
 def context_property(state: State, step: steps.ContextProperty) -> StepSeen:

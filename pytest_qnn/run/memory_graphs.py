@@ -99,14 +99,9 @@ def execute(state: State, step: Execute) -> StepSeen:
     """QnnGraph_execute with each IO tensor in raw memory or behind a handle."""
     state.session.open()
     value = state.graph_value(step.graph)
-    made = state.graphs.get(step.graph)
-    shape = made.step if made is not None else Prepare(graph=step.graph, context=NULL)
-    operator = made.operator if made is not None else _numbered(operator_of(shape))
-    run = _Run(state, shape, operator)
+    run = Run(state, step.graph)
     try:
-        for position in range(len(operator.io)):
-            run.bind(position, step.bindings[position] if position < len(step.bindings) else _DEFAULT)
-        given = arrays(state, step, operator)
+        given = run.bind_all(step)
         before = (bytes(given[0]), bytes(given[2])) if step.watch else None
         code = state.client.call("graphExecute", value, *given, None, None)
         seen = run.seen(code)
@@ -134,13 +129,17 @@ def validated(state: State, operator: Operator) -> int:
     return state.client.call("backendValidateOpConfig", state.session.backend, config)
 
 
-class _Run:
+class Run:
     """One execute: the memory behind each tensor, and what became of it."""
 
-    def __init__(self, state: State, shape: Prepare, operator: Operator) -> None:
+    def __init__(self, state: State, graph: str, *, apart: bool = False) -> None:
+        """``apart``: the tensors are in structs of their own, and not in those of the graph."""
+        made = state.graphs.get(graph)
+        shape = made.step if made is not None else Prepare(graph=graph, context=NULL)
         self.state = state
         self.dtype = shape.dtype
-        self.operator = operator
+        operator = made.operator if made is not None else _numbered(operator_of(shape))
+        self.operator = operator.again() if apart else operator
         self.nbytes = math.prod(shape.shape) * ELEMENT_BYTES[shape.dtype]
         self.raw: list[ClientMemory | ShortMemory] = []
         self.inputs: list[tuple[int, bytes]] = []
@@ -149,6 +148,12 @@ class _Run:
         """Address and length of the output, where the client can read it."""
         self.guard: int | None = None
         """Address of the guard behind a raw output."""
+
+    def bind_all(self, step: Execute) -> tuple[Any, int, Any, int]:
+        """Point every tensor at its memory: the arrays of inputs and outputs, with their lengths."""
+        for position in range(len(self.operator.io)):
+            self.bind(position, step.bindings[position] if position < len(step.bindings) else _DEFAULT)
+        return arrays(self.state, step, self.operator)
 
     def bind(self, position: int, binding: Binding) -> None:
         """Point the tensor at its memory."""
@@ -208,11 +213,19 @@ class _Run:
             if not _overlap(address, len(before), output)
         )
         counts = {"inputs_changed": changed} if changed else {}
-        if self.guard is not None:
-            overrun = GUARD - ctypes.string_at(self.guard, GUARD).count(FILL)
-            if overrun:
-                counts["output_overrun"] = overrun
+        overrun = self.overrun()
+        if overrun:
+            counts["output_overrun"] = overrun
         return StepSeen(code=code, data=(data,), counts=counts)
+
+    def overrun(self) -> int:
+        """Bytes written behind a raw output."""
+        return 0 if self.guard is None else GUARD - ctypes.string_at(self.guard, GUARD).count(FILL)
+
+    def overlapping(self) -> bool:
+        """The output lies on memory of an input."""
+        output = self.output or (0, 0)
+        return any(_overlap(address, len(data), output) for address, data in self.inputs)
 
     def release(self) -> None:
         """Give the raw memory back."""

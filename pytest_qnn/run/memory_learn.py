@@ -13,7 +13,7 @@ from pytest_qnn.run.qnn_library import QnnEntry
 from pytest_qnn.run.rpcmem import Rpcmem
 from pytest_qnn.run.worker import Depth
 
-KEYS = (101, 107, 202, 215, 217, 220, 301, 304, 311, 317, 318, 502, 1001, 1101, 1102, 1103, 1104, 1501)
+KEYS = (101, 107, 202, 213, 215, 217, 220, 301, 304, 311, 317, 318, 502, 1001, 1101, 1102, 1103, 1104, 1501)
 """The property keys that rules are gated by (`pytest_qnn.abi.qnn_codes.Property`)."""
 
 

@@ -85,6 +85,7 @@ class State:
         self.handles: dict[str, MemHandle] = {}
         self.graphs: dict[str, Graph] = {}
         self.binaries: dict[str, bytes] = {}
+        self.sections: dict[str, bytes] = {}
         self.held: list[Any] = []
         """Memory that the target was given and may still read."""
         self.retired: list[Context | Buffer | MemHandle] = []

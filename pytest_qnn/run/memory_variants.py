@@ -9,6 +9,7 @@ from typing import Any
 
 from pytest_qnn.abi import libc
 from pytest_qnn.abi.qnn import Tensor
+from pytest_qnn.abi.qnn_codes import TensorType
 from pytest_qnn.cases.memory import Binding, Execute, Prepare
 from pytest_qnn.run.guard import protect
 from pytest_qnn.run.memory_state import Skip, State
@@ -27,7 +28,7 @@ class Weights:
 
     def __init__(self, operator: Operator, step: Prepare) -> None:
         self._memory: Any = None
-        if step.weights is None or step.weights_as == "kept":
+        if step.weights is None or step.weights_as in ("kept", "updatable"):
             return
         tensor = operator.inputs[operator.io_inputs].v1
         if step.weights_as == "null":
@@ -51,6 +52,8 @@ def vary(operator: Operator, step: Prepare) -> None:
             tensor.v2.sparseParams.type = _SPARSE_UNDEFINED
         if step.relay and tensor is operator.tensors[-1]:
             tensor.v1.memType = step.relay_mem_type
+    if step.weights is not None and step.weights_as == "updatable":
+        operator.inputs[operator.io_inputs].v1.type = TensorType.UPDATEABLE_STATIC
 
 
 def create_tensors(

@@ -115,6 +115,13 @@ def private_mappings(*, anonymous: bool) -> list[tuple[int, int]]:
     return found
 
 
+def mappings_of(file: tuple[int, int]) -> int:
+    """How many mappings of this file, (device, inode), the process has."""
+    with open("/proc/self/maps", encoding="utf-8", errors="surrogateescape") as maps:
+        words = [line.split(None, 5) for line in maps]
+    return sum((_device(device), int(inode)) == file for _, _, _, device, inode, *_ in words)
+
+
 def keep_large_blocks_visible() -> None:
     """Have glibc map each large block on its own.
 

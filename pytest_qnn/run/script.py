@@ -23,6 +23,7 @@ from pytest_qnn.cases.script import (
 )
 from pytest_qnn.run import script_custom, script_extras, script_flow, script_memory, script_steps
 from pytest_qnn.run.delegates import DelegateFactory
+from pytest_qnn.run.hearing import hearing
 from pytest_qnn.run.runtime import Runtime
 from pytest_qnn.run.script_world import Chain, Handlers, OnStep, World
 from pytest_qnn.trace import ScriptTrace
@@ -61,8 +62,9 @@ def run_script_case(
     """
     world = World(case, chain, runtime, remake, on_step)
     try:
-        for number, step in script_flow.numbered(case.steps, 0):
-            script_flow.perform(world, HANDLERS, number, step)
+        with hearing(case) as world.heard:
+            for number, step in script_flow.numbered(case.steps, 0):
+                script_flow.perform(world, HANDLERS, number, step)
     finally:
         if case.ends:
             _LEFT.append(world)

@@ -16,6 +16,7 @@ from pytest_qnn.run import handles, spy
 from pytest_qnn.run.custom_memory import CustomBuffer
 from pytest_qnn.run.delegates import DelegateFactory, LiveDelegate
 from pytest_qnn.run.guard import Guarded
+from pytest_qnn.run.hearing import Hearing
 from pytest_qnn.run.runtime import Runtime
 from pytest_qnn.run.script_interpreter import LiveInterpreter
 from pytest_qnn.trace import InterpreterSeen, ScriptSeen, ScriptTrace, Touch
@@ -93,6 +94,8 @@ class World:
         """What went wrong in the spy itself."""
         self.reserve: object = None
         """Room for Python's own objects, where the process is measured (`small_blocks_in_reserve`)."""
+        self.heard: Hearing | None = None
+        """What native delegates say; None: nobody asked, or nobody can hear it."""
         self._on_step = on_step
         self._seen: list[ScriptSeen] = [ScriptSeen(ok=False, skipped="not reached")] * self.count
         self._ended: list[LiveInterpreter] = []

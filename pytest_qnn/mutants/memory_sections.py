@@ -1,0 +1,175 @@
+"""Reference backends with one fault each in binary sections behind memory handles (MSC-01)."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from pytest_qnn.abi.qnn_codes import Error
+from pytest_qnn.abi.qnn_sections import ContextBuffer, ContextMemType
+from pytest_qnn.mutants.mutant import Mutant
+from pytest_qnn.reference.backend import ReferenceBackend
+from pytest_qnn.reference.backend_execute import Stored
+from pytest_qnn.reference.backend_objects import Context, Graph, QnnError, Registration
+from pytest_qnn.reference.backend_sections import decode
+from pytest_qnn.reference.personalities import PERSONALITIES
+
+_ROOM = 1 << 16
+
+
+class _Sections(ReferenceBackend):
+    def __init__(self) -> None:
+        super().__init__(PERSONALITIES["binary-sections"])
+
+
+def _through_handle(address: int | None) -> bool:
+    return bool(address) and ContextBuffer.from_address(address or 0).v1.memType == ContextMemType.MEMHANDLE
+
+
+class _AnyHandle(_Sections):
+    """An unknown handle stands for memory of the backend's own, in which the last section lies."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.own = np.zeros(_ROOM, np.uint8)
+
+    def section_memory(self, context: Context, address: int | None) -> Stored:
+        try:
+            return super().section_memory(context, address)
+        except QnnError:
+            return self.own
+
+
+class _DeadHandle(_Sections):
+    def __init__(self) -> None:
+        super().__init__()
+        self.dead: dict[int, Registration] = {}
+
+    def forget(self, registration: Registration) -> None:
+        self.dead[registration.handle] = registration
+        del self.registrations[registration.handle]
+        del registration.context.registrations[registration.handle]
+
+    def section_registration(self, context: Context, handle: int | None) -> Registration:
+        return self.dead.get(handle or 0) or super().section_registration(context, handle)
+
+
+class _NullHandle(_Sections):
+    """NULL stands for the memory that was registered last."""
+
+    def section_registration(self, context: Context, handle: int | None) -> Registration:
+        last = next(reversed(self.registrations), None)
+        return super().section_registration(context, handle or last)
+
+
+class _AlwaysRaw(_Sections):
+    def section_memory(self, context: Context, address: int | None) -> Stored:
+        if address:
+            ContextBuffer.from_address(address).v1.memType = ContextMemType.RAW
+        return super().section_memory(context, address)
+
+
+class _WholeBuffer(_Sections):
+    """The memory of a handle goes on to the end of its buffer."""
+
+    def section_memory(self, context: Context, address: int | None) -> Stored:
+        if not _through_handle(address):
+            return super().section_memory(context, address)
+        handle = ContextBuffer.from_address(address or 0).v1.memHandle
+        mapping = self.section_registration(context, handle).shared.mapping
+        return mapping.view(0, mapping.length)
+
+
+class _ClearsAll(_Sections):
+    """Before a section is written to memory behind a handle, the whole buffer is cleared."""
+
+    def section_registration(self, context: Context, handle: int | None) -> Registration:
+        found = super().section_registration(context, handle)
+        if context.deserialised:
+            return found
+        found.shared.mapping.view(0, found.shared.mapping.length)[:] = 0
+        return found
+
+
+class _CutShort(_Sections):
+    """Of memory behind a handle the last byte is never written."""
+
+    def context_get_binary_section(
+        self, context: int | None, graph: int | None, section: int, buffer: int | None, *more: Any
+    ) -> None:
+        owner = self.contexts.get(context or 0)
+        memory = self.section_memory(owner, buffer) if owner and _through_handle(buffer) else None
+        last = None if memory is None else int(memory[-1])
+        super().context_get_binary_section(context, graph, section, buffer, *more)
+        if memory is not None:
+            memory[-1] = last
+
+
+class _NotApplied(_Sections):
+    """A section that comes through a handle changes nothing, and the call succeeds."""
+
+    def context_apply_binary_section(
+        self, context: int | None, graph: int | None, section: int, buffer: int | None, *more: Any
+    ) -> None:
+        self.ignored = _through_handle(buffer)
+        super().context_apply_binary_section(context, graph, section, buffer, *more)
+
+    ignored = False
+
+    def update(self, graph: Graph, data: dict[int, bytes]) -> None:
+        if not self.ignored:
+            super().update(graph, data)
+
+
+class _AppliedAllTheSame(_Sections):
+    """With a handle that is none, the section taken last is applied, and the call fails."""
+
+    last = b""
+
+    def section(self, context: int | None, graph: int | None, section: int) -> bytes:
+        self.last = super().section(context, graph, section)
+        return self.last
+
+    def context_apply_binary_section(
+        self, context: int | None, graph: int | None, section: int, buffer: int | None, *more: Any
+    ) -> None:
+        try:
+            super().context_apply_binary_section(context, graph, section, buffer, *more)
+        except QnnError:
+            for new in decode(self.last).values():
+                self.update(self.graphs[graph or 0], new)
+            raise
+
+
+class _OtherCode(_Sections):
+    def section_registration(self, context: Context, handle: int | None) -> Registration:
+        try:
+            return super().section_registration(context, handle)
+        except QnnError:
+            raise QnnError(Error.CONTEXT_ERROR_INVALID_HANDLE) from None
+
+
+class _NoHandle(_Sections):
+    def section_registration(self, context: Context, handle: int | None) -> Registration:
+        del context, handle
+        raise QnnError(Error.CONTEXT_ERROR_INVALID_ARGUMENT)
+
+
+def _mutant(name: str, fault: str, backend: type[_Sections], *, deadly: bool = False) -> Mutant:
+    return Mutant(f"section-{name}", fault, ("MSC-01",), "memory", backend=backend, deadly=deadly)
+
+
+MUTANTS = [
+    _mutant("any-handle", "A section is taken into an unknown handle.", _AnyHandle),
+    _mutant("dead-handle", "A deregistered handle still takes sections.", _DeadHandle),
+    _mutant("null-handle", "NULL stands for the newest memory handle.", _NullHandle),
+    _mutant("always-raw", "The memory type of a section's buffer is ignored.", _AlwaysRaw, deadly=True),
+    _mutant("whole-buffer", "A handle's memory goes on to the end of its buffer.", _WholeBuffer),
+    _mutant("clears-all", "The whole buffer of a handle is cleared first.", _ClearsAll),
+    _mutant("cut-short", "A section's last byte does not reach a handle's memory.", _CutShort),
+    _mutant("not-applied", "A section that comes through a handle is not applied.", _NotApplied),
+    _mutant("applied-anyway", "A section is applied although its handle is none.", _AppliedAllTheSame),
+    _mutant("other-code", "A handle that is none is refused with 5002.", _OtherCode),
+    _mutant("no-handle", "Registered handles are refused with 5000.", _NoHandle),
+]

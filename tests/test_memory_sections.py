@@ -1,0 +1,218 @@
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import msgspec
+import pytest
+from kept import keep
+
+from pytest_qnn.abi import qnn_sections as abi
+from pytest_qnn.abi.qnn_codes import Error
+from pytest_qnn.cases.bounds import BadCase
+from pytest_qnn.cases.data import contents
+from pytest_qnn.cases.memory import (
+    AnyStep,
+    Binding,
+    ContextCreate,
+    ContextFromBinary,
+    Execute,
+    GetBinary,
+    MemoryCase,
+    Observe,
+    Prepare,
+    Retrieve,
+)
+from pytest_qnn.cases.memory_sections import ApplySection, GetSection, SectionMemory, UpdateWeights
+from pytest_qnn.cases.valid_memory import check_memory
+from pytest_qnn.engine import judge
+from pytest_qnn.mutants.memory_sections import MUTANTS
+from pytest_qnn.mutants.mutant import Mutant
+from pytest_qnn.oracle.memory import walk
+from pytest_qnn.oracle.memory_contents import compare
+from pytest_qnn.oracle.qnn_ops import expected
+from pytest_qnn.profile import PROFILES
+from pytest_qnn.reference import backend_sections
+from pytest_qnn.reference.backend import ReferenceBackend
+from pytest_qnn.reference.personalities import PERSONALITIES
+from pytest_qnn.reference.rpcmem import EmulatedRpcmem
+from pytest_qnn.rules import catalogue
+from pytest_qnn.run.memory import run_memory_case
+from pytest_qnn.run.qnn_library import QnnEntry
+from pytest_qnn.run.targets import MemoryTarget, open_memory_target
+from pytest_qnn.trace import MemoryTrace, StepSeen
+from pytest_qnn.verdict import Outcome
+
+RULE = catalogue()["MSC-01"]
+MADE: tuple[AnyStep, ...] = (ContextCreate("c"), Prepare("g", "c", weights=1, weights_as="updatable"))
+WRITTEN: tuple[AnyStep, ...] = (*MADE, GetBinary("c", "f"), UpdateWeights("g", 9))
+LOADED: tuple[AnyStep, ...] = (ContextFromBinary("d", "f"), Retrieve("r", "d", "g"))
+TAKEN = GetSection("c", "g", "s")
+APPLIED = ApplySection("d", "r", "s")
+RAW = (Binding(seed=1), Binding())
+EXECUTED, AGAIN = Execute("g", RAW), Execute("r", RAW)
+
+
+def output(weights: int) -> bytes:
+    inputs = (contents("UFIXED_POINT_8", seed, 8) for seed in (1, weights))
+    return expected("ElementWiseAdd", "UFIXED_POINT_8", *inputs)
+
+
+def carry_out(*steps: AnyStep, personality: str = "binary-sections") -> tuple[MemoryCase, MemoryTrace]:
+    case, rpcmem = MemoryCase(steps), EmulatedRpcmem()
+    backend = ReferenceBackend(PERSONALITIES[personality])
+    try:
+        trace = run_memory_case(case, QnnEntry(backend.get_providers, backend), rpcmem)
+        assert backend.escaped == []
+        return case, trace
+    finally:
+        backend.close()
+        rpcmem.close()
+
+
+def last(*steps: AnyStep, personality: str = "binary-sections") -> StepSeen:
+    return carry_out(*steps, personality=personality)[1].steps[-1]
+
+
+@contextmanager
+def opened(spec: str, sandbox: str = "off") -> Iterator[MemoryTarget]:
+    target = open_memory_target(spec, "emulated", sandbox, 10.0)
+    try:
+        yield target
+    finally:
+        target.close()
+
+
+def test_the_buffer_of_a_section_is_laid_out_as_in_the_header() -> None:
+    v1 = abi.ContextBuffer.v1.offset
+    assert ctypes.sizeof(abi.ContextBuffer) == 32
+    assert (v1, v1 + abi.ContextBufferV1.memHandle.offset) == (8, 16)
+    assert v1 + abi.ContextBufferV1.binaryBuf.offset + abi.BinaryBuffer.dataSize.offset == 24
+
+
+def test_updated_weights_are_in_effect_after_finalising_again() -> None:
+    _, trace = carry_out(*MADE, EXECUTED, UpdateWeights("g", 9), EXECUTED)
+    assert [trace.steps[at].data for at in (2, 4)] == [(output(1),), (output(9),)]
+    assert trace.steps[3].calls == (("tensorUpdateGraphTensors", 0), ("graphFinalize", 0))
+
+
+def test_weights_that_are_not_updatable_are_not_updated() -> None:
+    seen = last(ContextCreate("c"), Prepare("g", "c", weights=1), UpdateWeights("g", 9))
+    assert seen.calls == (("tensorUpdateGraphTensors", Error.TENSOR_ERROR_INCOMPATIBLE_TENSOR_UPDATE),)
+
+
+@pytest.mark.parametrize("memory", ["raw", "handle"])
+@pytest.mark.parametrize("mem_type", [1, 2])
+def test_a_section_carries_weights_into_a_graph_that_was_written_before(
+    memory: SectionMemory, mem_type: int
+) -> None:
+    applied = ApplySection("d", "r", "s", memory, mem_type)
+    case, trace = carry_out(*WRITTEN, TAKEN, *LOADED, AGAIN, applied, AGAIN)
+    assert [trace.steps[at].data for at in (-3, -1)] == [(output(1),), (output(9),)]
+    assert [seen.difference for seen in compare(case, trace)] == ["", ""]
+
+
+def test_a_section_is_the_same_behind_a_handle_as_in_raw_memory_and_nothing_lies_behind_it() -> None:
+    raw, behind = carry_out(*WRITTEN, TAKEN, GetSection("c", "g", "t", "handle"))[1].steps[-2:]
+    assert raw.code == behind.code == 0
+    assert raw.data == behind.data != ()
+    assert raw.values == behind.values == (len(raw.data[0]),) * 2
+    assert raw.counts == behind.counts == {}
+
+
+@pytest.mark.parametrize(
+    ("memory", "code"),
+    [
+        ("null", Error.CONTEXT_ERROR_INVALID_ARGUMENT),
+        ("unknown", Error.CONTEXT_ERROR_INVALID_ARGUMENT),
+        ("dead", Error.CONTEXT_ERROR_INVALID_ARGUMENT),
+        ("short", Error.CONTEXT_ERROR_GET_BINARY_FAILED),
+    ],
+)
+def test_a_handle_that_is_none_takes_no_section(memory: SectionMemory, code: Error) -> None:
+    case, trace = carry_out(*MADE, GetSection("c", "g", "s", memory))
+    assert trace.steps[-1].code == code
+    assert trace.steps[-1].counts == {}
+    allowed = list(walk(case, trace))[-1].allowed
+    assert allowed.only("short" if memory == "short" else "unregistered")
+
+
+@pytest.mark.parametrize("memory", ["null", "unknown", "dead", "short"])
+def test_what_is_refused_leaves_the_weights_as_they_are(memory: SectionMemory) -> None:
+    steps = (*WRITTEN, TAKEN, *LOADED, ApplySection("d", "r", "s", memory), AGAIN)
+    refused, executed = carry_out(*steps)[1].steps[-2:]
+    assert refused.code == Error.CONTEXT_ERROR_INVALID_ARGUMENT
+    assert executed.data == (output(1),)
+
+
+def test_a_context_out_of_a_binary_gives_no_section() -> None:
+    seen = last(*WRITTEN, *LOADED, GetSection("d", "r", "s"))
+    assert seen.calls == (("contextGetBinarySectionSize", Error.COMMON_ERROR_OPERATION_NOT_PERMITTED),)
+
+
+def test_a_section_of_another_graph_is_not_applied() -> None:
+    other = Prepare("h", "c", weights=1, weights_as="updatable")
+    seen = last(*MADE, other, TAKEN, ApplySection("c", "h", "s"))
+    assert seen.code == Error.CONTEXT_ERROR_INVALID_ARGUMENT
+
+
+@pytest.mark.parametrize("cut", [4, 21])
+def test_a_damaged_section_is_none(cut: int) -> None:
+    data = backend_sections.encode({"g": {2: b"abc"}})
+    assert backend_sections.decode(data + b"behind it") == {"g": {2: b"abc"}}
+    with pytest.raises(ValueError, match=r"section|short"):
+        backend_sections.decode(data[:cut])
+
+
+def test_without_the_property_there_are_no_updatable_weights() -> None:
+    seen = last(*MADE, personality="default")
+    assert seen.calls[-1] == ("tensorCreateGraphTensor", Error.TENSOR_ERROR_INVALID_TENSOR_PARAM)
+
+
+def test_the_memory_of_sections_is_given_back() -> None:
+    rounds = [
+        step
+        for memory in ("handle", "short", "dead", "null")
+        for step in (GetSection("c", "g", "t", memory), ApplySection("d", "r", "s", memory))
+    ]
+    _, trace = carry_out(*WRITTEN, TAKEN, *LOADED, *rounds, Observe(), *rounds, Observe())
+    first, second = (trace.steps[at].counts for at in (-1 - len(rounds) - 1, -1))
+    assert {name: first.get(name) for name in ("fds", "memfds")} == {
+        name: second.get(name) for name in ("fds", "memfds")
+    }
+
+
+@pytest.mark.parametrize("step", [UpdateWeights("g", -1), GetSection("c", "g", "s", "handle", 1 << 32)])
+def test_a_file_has_numbers_that_fit_their_c_types(step: AnyStep) -> None:
+    with pytest.raises(BadCase, match="mem_type"):
+        check_memory(MemoryCase((*MADE, step)))
+
+
+@pytest.mark.parametrize("mutant", MUTANTS, ids=lambda mutant: mutant.name)
+def test_the_rule_finds_its_mutant(mutant: Mutant) -> None:
+    with opened(f"mutant:{mutant.name}", "fork" if mutant.deadly else "off") as target:
+        verdict = judge(RULE, target, PROFILES["default"], seed=1)
+    assert verdict.outcome is (Outcome.CRASH if mutant.deadly else Outcome.FAIL), verdict
+    assert verdict.finding is not None
+
+
+def test_an_unknown_handle_shrinks_to_one_section() -> None:
+    with opened("mutant:section-any-handle") as target:
+        verdict = judge(RULE, target, PROFILES["default"], seed=2)
+    assert verdict.finding is not None
+    case = msgspec.json.decode(verdict.finding.case, type=MemoryCase)
+    context, graph, section = case.steps
+    assert isinstance(context, ContextCreate)
+    assert isinstance(graph, Prepare)
+    assert isinstance(section, GetSection)
+    assert section.memory == "unknown"
+
+
+@pytest.mark.parametrize("personality", ["binary-sections", "default", "no-memory", "no-binaries"])
+def test_the_rule_is_quiet_where_sections_conform(personality: str) -> None:
+    target = keep(open_memory_target(f"reference:{personality}", "emulated", "off", 10.0))
+    verdict = judge(RULE, target, PROFILES["default"], seed=7)
+    wanted = Outcome.PASS if personality == "binary-sections" else Outcome.UNSUPPORTED
+    assert verdict.outcome is wanted, verdict.finding or verdict.reason
+    assert bool(verdict.examined) is (wanted is Outcome.PASS)
