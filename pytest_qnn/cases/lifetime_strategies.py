@@ -80,7 +80,7 @@ def invokes(facts: DelegateFacts) -> Strategy:
         steps: list[AnyScriptStep] = []
         for name, target in (("i0", _target(facts, case)), ("i1", _probe(case))):
             ready = (Open(name), Apply(name, target.delegate), Allocate(name))
-            steps += (target, *ready, *_spells((SetInputs(name, case.data_seed), Invoke(name)), INVOKES))
+            steps += (target, *ready, *spells((SetInputs(name, case.data_seed), Invoke(name)), INVOKES))
         return ScriptCase((case.graph,), tuple(steps))
 
     return cases.routing(facts).map(make)
@@ -168,11 +168,12 @@ def lent(facts: DelegateFacts) -> Strategy:
 
 def _measured(facts: DelegateFacts, case: DelegateCase, cycle: Callable[[MakeDelegate], Plain]) -> ScriptCase:
     """Spells of cycles of the target, then of the probe, with a measurement after each."""
-    spells = (_spells(cycle(who), CYCLES) for who in (_target(facts, case), _probe(case)))
-    return ScriptCase((case.graph,), tuple(step for steps in spells for step in steps))
+    halves = (spells(cycle(who), CYCLES) for who in (_target(facts, case), _probe(case)))
+    return ScriptCase((case.graph,), tuple(step for steps in halves for step in steps))
 
 
-def _spells(cycle: Plain, times: int) -> tuple[AnyScriptStep, ...]:
+def spells(cycle: Plain, times: int) -> tuple[AnyScriptStep, ...]:
+    """Spells of few and of so many cycles by turns, each measured, as `rules.leak_support` compares them."""
     few, many = Repeat(FEW, cycle), Repeat(times, cycle)
     return (few, many, Measure(), *((few, Measure(), many, Measure()) * SPELLS))
 

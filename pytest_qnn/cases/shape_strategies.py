@@ -18,14 +18,13 @@ from pytest_qnn.cases.elastic import leading
 from pytest_qnn.cases.graph import DType, Graph, Op
 from pytest_qnn.cases.graph_kinds import OPS
 from pytest_qnn.cases.kinds import need_claims, taken
-from pytest_qnn.cases.lifetime_strategies import FEW, SPELLS
+from pytest_qnn.cases.lifetime_strategies import spells
 from pytest_qnn.cases.script import (
     Allocate,
     AnyScriptStep,
     Apply,
     Invoke,
     MakeDelegate,
-    Measure,
     Open,
     PlainStep,
     Read,
@@ -192,20 +191,19 @@ def alternating(facts: DelegateFacts) -> SearchStrategy[ScriptCase]:
         lengths = tuple(dict.fromkeys((*(_LENGTHS[byte % len(_LENGTHS)] for byte in choice[1:3]), 6)))
         target = _target(facts, graph, choice[0])
         probe = MakeDelegate(PROBE, "probe", claim=target.claim)
-        return (*_spells(target, ONE, graph, lengths), *_spells(probe, OTHER, graph, lengths))
+        return (*_rounds(target, ONE, graph, lengths), *_rounds(probe, OTHER, graph, lengths))
 
     return _cases(claimed_choices(facts), (elastic,), steps, nodes=4)
 
 
-def _spells(
+def _rounds(
     made: MakeDelegate, interpreter: str, graph: Graph, lengths: Sequence[int]
 ) -> tuple[AnyScriptStep, ...]:
-    """Spells as `pytest_qnn.rules.leak_support` compares them, of rounds over these leading dimensions."""
+    """A delegate on an interpreter of its own, and spells of rounds over these leading dimensions."""
     use = (SetInputs(interpreter, seed=1), Invoke(interpreter))
     inner = tuple(step for length in lengths for step in (*_resize(graph, length, interpreter), *use))
-    few, many = Repeat(FEW, inner), Repeat(ROUNDS, inner)
     ready = (Open(interpreter), Apply(interpreter, made.delegate, spied=False), Allocate(interpreter))
-    return (made, *ready, few, many, Measure(), *((few, Measure(), many, Measure()) * SPELLS))
+    return (made, *ready, *spells(inner, ROUNDS))
 
 
 def dynamic(facts: DelegateFacts) -> SearchStrategy[ScriptCase]:
