@@ -18,6 +18,11 @@ def test_qthr_03(judge: Judge) -> None:
     judge("QTHR-03")
 
 
+def test_qthr_04(judge: Judge) -> None:
+    """A log's callback may be called from any thread, as loudly and as long as is wanted."""
+    judge("QTHR-04")
+
+
 def test_qthr_05(judge: Judge) -> None:
     """An execute whose context is freed meanwhile fails cleanly."""
     judge("QTHR-05")

@@ -30,7 +30,11 @@ static Error backend_create(void* a, void* b, uintptr_t* out) {
   ON_BACKEND;
   return create2(a, b, out);
 }
-static Error log_create(void* a, uint32_t b, uintptr_t* out) { return create2(a, (void*)(long)b, out); }
+static void* log_callback;
+static Error log_create(void* a, uint32_t b, uintptr_t* out) {
+  log_callback = a;
+  return create2(a, (void*)(long)b, out);
+}
 static Error ok1(void* a) { (void)a; return 0; }
 static Error ok2(void* a, void* b) { (void)a; (void)b; return 0; }
 static Error context_create(void* a, void* b, void* c, uintptr_t* out) {

@@ -97,7 +97,9 @@ def test_libqnnhtp(tmp_path: Path) -> None:
         "EXE-14": "crash",
         "IF-10": "fail",
         "PRE-06": "fail",
+        "QTHR-04": "fail",
     }
+    assert "3 (INFO)" in rules["QTHR-04"]["violation"]["seen"]
     assert "1000" in rules["CAP-03"]["violation"]["seen"]
     for name in ("PRE-01", "PRE-02", "PRE-04", "QMG-05", "EXE-03", "CTX-06"):
         assert rules[name]["verdict"] == "pass", name

@@ -10,6 +10,7 @@ from kept import keep
 from pytest_qnn.engine import judge
 from pytest_qnn.mutants.memory_handles import MUTANTS as HANDLES
 from pytest_qnn.mutants.memory_interface import MUTANTS as INTERFACE
+from pytest_qnn.mutants.memory_logs import MUTANTS as LOGS
 from pytest_qnn.mutants.memory_restart import MUTANTS as RESTART
 from pytest_qnn.mutants.memory_tensors import MUTANTS as TENSORS
 from pytest_qnn.mutants.mutant import Mutant
@@ -19,13 +20,13 @@ from pytest_qnn.rules import catalogue
 from pytest_qnn.run.targets import MemoryTarget, open_memory_target
 from pytest_qnn.verdict import Outcome
 
-MUTANTS = [*INTERFACE, *HANDLES, *RESTART, *TENSORS]
+MUTANTS = [*INTERFACE, *HANDLES, *LOGS, *RESTART, *TENSORS]
 KILLS = [(mutant, rule) for mutant in MUTANTS for rule in mutant.kills]
 RULES = """
 IF-03 IF-04 IF-06 IF-07 IF-08 IF-09 IF-10 CAP-05 CAP-07 CAP-08
 EXE-06 EXE-07 EXE-08 EXE-09 EXE-10 EXE-11 EXE-12 EXE-13 EXE-14 EXE-15 EXE-16 EXE-17
 PRE-03 PRE-05 PRE-06 PRE-07 PRE-08 PRE-09 QMG-09 QMG-11
-SSR-01 QTHR-01 QTHR-03 QTHR-05 QLEAK-01 QLEAK-02 QLEAK-03
+SSR-01 QTHR-01 QTHR-03 QTHR-04 QTHR-05 QLEAK-01 QLEAK-02 QLEAK-03
 """.split()  # noqa: SIM905 - a table of ids reads better than a list of strings
 NEED_MEMORY = {rule for rule in RULES if rule.startswith(("QLEAK-01", "QLEAK-02", "QTHR-03", "SSR"))} | {
     f"EXE-{number:02}" for number in (6, 7, 8, 9)

@@ -11,6 +11,7 @@ from typing import Literal
 import msgspec
 from hypothesis import strategies as st
 
+from pytest_qnn.cases.drawing import decoded
 from pytest_qnn.cases.memory import Alloc, AnyStep, ContextCreate, GetBinary, MemoryCase
 from pytest_qnn.cases.memory_probes import TENSOR, Churn, Parallel
 from pytest_qnn.cases.memory_scene import Scene, Tape, memory_types, scenes
@@ -24,6 +25,7 @@ _ROUNDS = {
     "unread": (1000, 300),
 }
 _MOST_TENSORS = 4
+_LOG_BYTES = 12
 _CACHING, _MEMORY = 202, 1101
 """QNN_PROPERTY_CONTEXT_SUPPORT_CACHING, QNN_PROPERTY_GROUP_MEMORY."""
 _EXECUTE, _UNKNOWN_KEY = 311, 2000
@@ -100,6 +102,41 @@ def siblings(facts: MemoryFacts) -> Cases:
     if not facts.operators:
         raise NothingToJudge("no operator of the suite composes on this target", unsupported=True)
     return _threads(facts, Parallel("contexts"), most=4)
+
+
+_LEVELS = (4, 4, 4, 5, 3)
+"""QnnLog_Level_t; below INFO there is little to hear of calls that succeed."""
+_LOWERED = (1, 2, 3, 0)
+_HANDLES = 502
+"""QNN_PROPERTY_TENSOR_SUPPORT_MEMHANDLE_TYPE."""
+
+
+def logs(facts: MemoryFacts) -> Cases:
+    """QTHR-04: all that a backend may tell a log of, in several threads; most logs want less halfway."""
+    if not facts.operators:
+        raise NothingToJudge("no operator of the suite composes on this target", unsupported=True)
+    operators = Scene(facts).operators
+    offered = facts.supports(_MEMORY) and facts.supports(_HANDLES)
+    # Behind _MEMORY come the keys of the memory types, in the order of Qnn_MemType_t.
+    types = tuple(kind for kind in memory_types(facts) if offered and facts.supports(_MEMORY + kind)) or (0,)
+
+    def decode(data: bytes) -> MemoryCase:
+        tape = Tape(data)
+        op, dtype = tape.pick(operators)
+        level = tape.pick(_LEVELS)
+        step = Parallel(
+            "logs",
+            threads=2 + tape.below(3),
+            rounds=2 + tape.below(4),
+            mem_type=tape.pick(types),
+            op=op,
+            dtype=dtype,
+            level=level,
+            lowered=min(tape.pick(_LOWERED), level - 1),
+        )
+        return MemoryCase((step,))
+
+    return decoded(_LOG_BYTES, decode)
 
 
 def races(facts: MemoryFacts) -> Cases:

@@ -88,15 +88,21 @@ class Parallel(Step, tag="parallel", frozen=True, gc=False, omit_defaults=True):
     handles, reads the output and deregisters. ``race``: one thread executes a graph raw until that fails,
     while another frees its context. ``deregister``: one thread executes a graph with memory handles while
     another deregisters the output's. ``rpcmem``: each thread allocates, writes, asks for the descriptor, maps
-    it, compares and frees; no session is needed.
+    it, compares and frees; no session is needed. ``logs``: a log with a callback, a backend and a device are
+    made for the step; each thread creates a context, prepares a graph, executes it raw, registers two buffers
+    (with ``mem_type`` 0: none), deregisters them and frees the context. Then all is freed, the log last.
     """
 
-    what: Literal["backends", "contexts", "race", "deregister", "rpcmem"]
+    what: Literal["backends", "contexts", "race", "deregister", "rpcmem", "logs"]
     threads: int = 2
     rounds: int = 1
     mem_type: int = 1
     op: QnnOp = "ElementWiseAdd"
     dtype: QnnDType = "UFIXED_POINT_8"
+    level: int = 4
+    """QnnLog_Level_t of the log of ``logs``: 1 ERROR to 5 DEBUG."""
+    lowered: int = 0
+    """The level that the log is given halfway, between two rounds; 0: it keeps the one it has."""
 
 
 TENSOR = 64

@@ -43,7 +43,7 @@ from pytest_qnn.cases.memory import (
     Write,
 )
 from pytest_qnn.cases.memory_pieces import ContextWithCallback
-from pytest_qnn.cases.memory_probes import Misuse
+from pytest_qnn.cases.memory_probes import Misuse, Parallel
 from pytest_qnn.cases.memory_sections import GetSection
 
 Steps = tuple[AnyStep, ...]
@@ -52,7 +52,7 @@ _RAW = 0
 
 
 def smaller_memory(case: MemoryCase, *, deadly: bool = False) -> Iterator[MemoryCase]:
-    """Cases with fewer steps, then with smaller batches, then with raw memory and seed 0; boldest first.
+    """Cases with fewer steps, then with smaller batches, then with what is plainer; boldest first.
 
     ``deadly``: the case ends the process, so counts do not matter.
     """
@@ -200,7 +200,11 @@ def _smaller_batches(steps: Steps) -> Iterator[Steps]:
 
 
 def _plainer(steps: Steps) -> Iterator[Steps]:
-    """Raw memory with seed 0 for a tensor, in every execute of a graph and in its preparation."""
+    """Raw memory with seed 0 for a tensor, in every execute of a graph and in its preparation; plain logs."""
+    for index, step in enumerate(steps):
+        if isinstance(step, Parallel) and step.what == "logs":
+            for change in ({"lowered": 0}, {"mem_type": 0}):
+                yield (*steps[:index], msgspec.structs.replace(step, **change), *steps[index + 1 :])
     for made in steps:
         if not isinstance(made, Prepare):
             continue

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from pytest_qnn.abi.qnn_codes import LogLevel
 from pytest_qnn.cases.bounds import need, within
 from pytest_qnn.cases.memory import Binding, Execute, Prepare
 from pytest_qnn.cases.memory_async import MOST_CALLS
@@ -55,6 +56,8 @@ def check_unusual(where: str, step: Any) -> None:
         within(f"{where}: threads", step.threads, 1, MOST_THREADS)
         within(f"{where}: rounds", step.rounds, 1, MOST_ROUNDS // MOST_THREADS)
         within(f"{where}: mem_type", step.mem_type, 0, _U32)
+        within(f"{where}: level", step.level, LogLevel.ERROR, LogLevel.DEBUG)
+        within(f"{where}: lowered", step.lowered, 0, step.level)
 
 
 def _binding(where: str, binding: Binding) -> None:

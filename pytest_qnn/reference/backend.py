@@ -23,6 +23,8 @@ class, module        hooks
 InterfaceTable       entries, null_entries, backend_id, provider_name, core_version, backend_version (class
 (backend_table)      attributes); answer, interface_get_providers, check_provider_arguments, provider_list,
                      provider_count
+Logs                 tell, speak
+(backend_logs)
 Core                 mint, require, capability, check_context_config, takes_option, check_custom_config,
 (backend_core)       free_context, release_registrations, release_graphs
 Graphs               check_preset, hint, operator_accepts, prepare_buffers, wants_buffer, allocate_buffer,

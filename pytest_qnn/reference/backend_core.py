@@ -1,4 +1,4 @@
-"""Capabilities, errors, logs, backends, devices and contexts of the reference backend."""
+"""Capabilities, errors, backends, devices and contexts of the reference backend."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from typing import Any, ClassVar
 
 from pytest_qnn.abi.qnn import API_VERSION, ERROR_MASK, ContextConfig, Version
 from pytest_qnn.abi.qnn_codes import ContextOption, Error, HtpContextConfigOption, LogLevel, Property
+from pytest_qnn.reference.backend_logs import Log, Logs
 from pytest_qnn.reference.backend_objects import KINDS, Context, Graph, Kind, QnnError, Registration
-from pytest_qnn.reference.backend_table import InterfaceTable
 from pytest_qnn.reference.mapping import Mapping
 from pytest_qnn.reference.personalities import DEFAULT, Personality
 
@@ -60,7 +60,7 @@ _KIND_SHIFT = 56
 """Handle values carry their kind above bit 55: no address of a process reaches so high."""
 
 
-class Core(InterfaceTable, abc.ABC):
+class Core(Logs, abc.ABC):
     """The objects of a process and the functions that do not belong to graphs or memory."""
 
     build_id: ClassVar[bytes] = b"pytest-qnn reference"
@@ -68,7 +68,8 @@ class Core(InterfaceTable, abc.ABC):
     def __init__(self, personality: Personality = DEFAULT) -> None:
         self.personality = personality
         self.backends: dict[int, None] = {}
-        self.logs: dict[int, int] = {}
+        self.logs: dict[int, Log] = {}
+        self.heard: dict[int, Log] = {}
         self.devices: dict[int, None] = {}
         self.contexts: dict[int, Context] = {}
         self.graphs: dict[int, Graph] = {}
@@ -93,7 +94,7 @@ class Core(InterfaceTable, abc.ABC):
         with self.lock:
             for each in list(self.mappings):
                 each.release()
-            for table in self._tables.values():
+            for table in (*self._tables.values(), self.heard):
                 table.clear()
 
     def answer(self, name: str, code: int) -> int:
@@ -157,30 +158,6 @@ class Core(InterfaceTable, abc.ABC):
         if code & ERROR_MASK not in _MESSAGES:
             raise QnnError(Error.ERROR_INVALID_ERROR_HANDLE)
 
-    def log_create(self, callback: int | None, level: int, out: Any) -> None:
-        """QnnLog_create; the reference never logs."""
-        del callback
-        if not out:
-            raise QnnError(Error.LOG_ERROR_INVALID_ARGUMENT)
-        self._check_level(level)
-        out[0] = handle = self.mint("log")
-        self.logs[handle] = level
-
-    def log_set_log_level(self, log: int | None, level: int) -> None:
-        """QnnLog_setLogLevel."""
-        self.require("log", log, Error.LOG_ERROR_INVALID_HANDLE)
-        self._check_level(level)
-        self.logs[log or 0] = level
-
-    def _check_level(self, level: int) -> None:
-        if not LogLevel.ERROR <= level <= LogLevel.DEBUG:
-            raise QnnError(Error.LOG_ERROR_INVALID_ARGUMENT)
-
-    def log_free(self, log: int | None) -> None:
-        """QnnLog_free."""
-        self.require("log", log, Error.LOG_ERROR_INVALID_HANDLE)
-        del self.logs[log or 0]
-
     def backend_get_api_version(self, out: Any) -> None:
         """QnnBackend_getApiVersion; works before backendCreate."""
         if not out:
@@ -203,6 +180,7 @@ class Core(InterfaceTable, abc.ABC):
             self.require("log", log, Error.BACKEND_ERROR_INVALID_HANDLE)
         out[0] = handle = self.mint("backend")
         self.backends[handle] = None
+        self.listen(handle, log)
 
     def backend_free(self, backend: int | None) -> None:
         """QnnBackend_free: the contexts of the backend go with it."""
@@ -210,6 +188,7 @@ class Core(InterfaceTable, abc.ABC):
         for context in [each for each in self.contexts.values() if each.backend == backend]:
             self.free_context(context)
         del self.backends[backend or 0]
+        self.forget_listener(backend or 0)
 
     def device_create(self, log: int | None, config: int | None, out: Any) -> None:
         """QnnDevice_create; configs are accepted and have no effect."""
@@ -242,6 +221,8 @@ class Core(InterfaceTable, abc.ABC):
         handle = self.mint("context")
         self.contexts[handle] = Context(handle, backend or 0, device or 0)
         out[0] = handle
+        if self.heard:
+            self.tell(backend or 0, LogLevel.INFO, b"context created")
 
     def check_context_config(self, config: int | None) -> None:
         """Hook: priority and error reporting have no effect, what needs a capability is refused (1000)."""
@@ -275,6 +256,8 @@ class Core(InterfaceTable, abc.ABC):
         self.release_registrations(context)
         self.release_graphs(context)
         del self.contexts[context.handle]
+        if self.heard:
+            self.tell(context.backend, LogLevel.INFO, b"context freed")
 
     @abc.abstractmethod
     def release_registrations(self, context: Context) -> None:

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from pytest_qnn.abi.qnn_codes import Error, TensorMemType
+from pytest_qnn.abi.qnn_codes import Error, LogLevel, TensorMemType
 from pytest_qnn.reference import backend_ops
 from pytest_qnn.reference.backend_graph import Graphs
 from pytest_qnn.reference.backend_objects import Binding, Graph, Node, QnnError, Registration, Tensor
@@ -65,6 +65,8 @@ class Execution(Graphs):
         self.compute(graph, values)
         for each in sinks:
             self.write_output(graph, each, values[each.tensor.id])
+        if self.heard:
+            self.tell(graph.context.backend, LogLevel.VERBOSE, b"graph executed")
 
     def bind_all(self, graph: Graph, given: Any, count: int, wanted: dict[int, Tensor]) -> list[Binding]:
         """Hook: each wanted tensor exactly once, in any order, found by id; else 6004."""

@@ -12,7 +12,7 @@ import stat
 from typing import Any
 
 from pytest_qnn.abi import qnn
-from pytest_qnn.abi.qnn_codes import ITEM_SIZE, Error, HtpMemType, MemType
+from pytest_qnn.abi.qnn_codes import ITEM_SIZE, Error, HtpMemType, LogLevel, MemType
 from pytest_qnn.reference.backend_core import Core
 from pytest_qnn.reference.backend_objects import (
     MAX_RANK,
@@ -226,6 +226,8 @@ class Memory(Core):
         registration.shared.users.add(registration.handle)
         registration.context.registrations[registration.handle] = registration
         self.registrations[registration.handle] = registration
+        if self.heard:
+            self.tell(registration.context.backend, LogLevel.VERBOSE, b"memory registered")
 
     def mem_deregister(self, handles: Any, count: int) -> None:
         """QnnMem_deRegister: the valid handles go even when others are not valid (8001)."""
@@ -256,6 +258,8 @@ class Memory(Core):
         del self.registrations[registration.handle]
         del registration.context.registrations[registration.handle]
         self.drop_user(registration)
+        if self.heard:
+            self.tell(registration.context.backend, LogLevel.VERBOSE, b"memory deregistered")
 
     def drop_user(self, registration: Registration) -> None:
         """Hook: the mapping of the file goes with its last registration."""

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from pytest_qnn.abi.qnn_codes import Error
+from pytest_qnn.abi.qnn_codes import Error, LogLevel
 from pytest_qnn.cases import memory_load_strategies as strategies
 from pytest_qnn.cases.memory import MemoryCase
 from pytest_qnn.cases.memory_probes import Parallel
@@ -79,6 +79,52 @@ def qthr_03(case: MemoryCase, trace: MemoryTrace) -> Examined:
     if trace.facts is not None:
         require_memory_type(trace.facts)
     return Examined(count, "rounds in sibling contexts")
+
+
+@rule(
+    "QTHR-04",
+    Level.SHOULD,
+    "While a log is told of calls in several threads every call ends, and no message is louder than wanted, "
+    "or comes once the log is freed.",
+    source="QnnLog.h: QnnLog_Callback_t, QnnLog_create, QnnLog_setLogLevel, QnnLog_free",
+    subject="memory",
+    cases=strategies.logs,
+    weight=0.2,
+)
+def qthr_04(case: MemoryCase, trace: MemoryTrace) -> Examined:
+    """The callback is thread-safe and calls nothing of QNN, so every call succeeds, and comes to its end."""
+    count = 0
+    for where, step, seen in _parallel(case, trace):
+        _demand_nothing_failed(iter([(where, step, seen)]))
+        _demand_wanted_messages(where, step, seen.counts)
+        count += seen.counts.get("heard", 0)
+        if not count and step.what == "logs":
+            told = f"nothing is told to a log of level {_level(step.level)}"
+            raise Unsupported(told, settled=step.level >= LogLevel.VERBOSE)
+    return Examined(count, "messages to logs")
+
+
+def _demand_wanted_messages(where: str, step: Parallel, counts: dict[str, int]) -> None:
+    if late := counts.get("late"):
+        raise Violation("no message once logFree has returned", _messages(late), where)
+    if null := counts.get("null_formats"):
+        raise Violation("a format with each message", f"{_messages(null)} with NULL", where)
+    if strange := counts.get("strange"):
+        raise Violation(f"levels from {_level(1)} on", f"{_messages(strange)} of a lower level", where)
+    if loud := counts.get("loud"):
+        wanted = f"no level above {_level(step.level)}"
+        if step.lowered:
+            wanted += f", nor above {_level(step.lowered)} once logSetLogLevel has said so"
+        seen = f"{_messages(loud)} too loud, up to {_level(counts.get('loudest', 0))}"
+        raise Violation(wanted, seen, where)
+
+
+def _messages(count: int) -> str:
+    return f"{count} message{'s' if count != 1 else ''}"
+
+
+def _level(level: int) -> str:
+    return f"{level} ({LogLevel(level).name})" if level in set(LogLevel) else str(level)
 
 
 @rule(

@@ -70,7 +70,7 @@ asynchronous       ``calls``: the calls, then each notification with its status;
 sections           see `pytest_qnn.run.memory_sections`
 pieces             see `pytest_qnn.run.memory_pieces`
 `Parallel`         ``calls``: the call that failed in each thread ("wrong output": none did), its code;
-                   of a race: the execute that ended it
+                   of a race: the execute that ended it; of ``logs``: see `pytest_qnn.run.memory_logs`
 =================  ======================================================================================
 
 A handle or a pointer that a call did not write reads 0x5555555555555555 (`qnn_client.UNTOUCHED`).
@@ -98,6 +98,7 @@ from pytest_qnn.run import (
     memory_binaries,
     memory_buffers,
     memory_graphs,
+    memory_logs,
     memory_misuse,
     memory_pieces,
     memory_probes,
@@ -174,6 +175,10 @@ def _capability(state: State, step: Capability) -> StepSeen:
     return StepSeen(code=state.client.call("propertyHasCapability", step.key & 0xFFFFFFFF))
 
 
+def _parallel(state: State, step: probes.Parallel) -> StepSeen:
+    return memory_logs.logs(state, step) if step.what == "logs" else memory_threads.parallel(state, step)
+
+
 def _execute(state: State, step: Execute) -> StepSeen:
     return memory_async.execute(state, step) if step.asynchronous else memory_graphs.execute(state, step)
 
@@ -217,7 +222,7 @@ _HANDLERS: dict[type[Any], Callable[[State, Any], StepSeen]] = {
     probes.Restart: memory_probes.restart,
     probes.FreeParent: memory_register.free_parent,
     probes.Churn: memory_rounds.churn,
-    probes.Parallel: memory_threads.parallel,
+    probes.Parallel: _parallel,
 }
 
 

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import contextlib
 import ctypes
 import functools
 import os
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 
 from pytest_qnn.abi.qnn import HtpMemDescriptor, MemDescriptor
 from pytest_qnn.abi.qnn_codes import HtpMemType, MemType, TensorMemType
@@ -18,23 +17,16 @@ from pytest_qnn.oracle.qnn_ops import expected
 from pytest_qnn.run.memory_buffers import data_of
 from pytest_qnn.run.memory_graphs import compose, operator_of
 from pytest_qnn.run.memory_state import Buffer, Skip, State
+from pytest_qnn.run.memory_together import Failed, Pace, Work, call, create, in_threads, seen_of
 from pytest_qnn.run.qnn_client import Operator, array_of, data_type
 from pytest_qnn.trace import StepSeen
 
-_SHAPE = (1, 4, 8, 8)
-_SIZE = 256
+SHAPE = (1, 4, 8, 8)
+SIZE = 256
 _RACES = 10_000
 """Executes after which the thread of a race gives up."""
 _EXECUTES = 200
 """Executes while a handle is deregistered, if all of them succeed."""
-
-
-class Failed(Exception):  # noqa: N818 - a finding, not an error of ours
-    """A call that had to succeed did not; or the output was wrong (code 0)."""
-
-    def __init__(self, call: str, code: int) -> None:
-        super().__init__(call, code)
-        self.found = (call, code)
 
 
 def parallel(state: State, step: Parallel) -> StepSeen:
@@ -42,77 +34,28 @@ def parallel(state: State, step: Parallel) -> StepSeen:
     if step.what != "rpcmem" and not state.session.open():
         raise Skip(f"there is no session: {state.session.failure}")
     works, contexts = _WORKS[step.what](state, step)
-    found: list[tuple[str, int]] = []
-    gate = threading.Barrier(len(works))
-    threads = [threading.Thread(target=_run, args=(work, gate, found), daemon=True) for work in works]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
+    found = in_threads(works)
     for context in contexts:
         state.client.call("contextFree", context, None)
     counts = {"threads": len(works), "rounds": step.rounds}
-    return StepSeen(code=found[0][1] if found else 0, calls=tuple(sorted(found)), counts=counts)
+    return seen_of(found, counts)
 
 
-Work = Callable[[], None]
 Works = tuple[list[Work], list[int]]
 """What each thread does, and the contexts to free when all have ended."""
 
 
-def _run(work: Work, gate: threading.Barrier, found: list[tuple[str, int]]) -> None:
-    gate.wait()
-    try:
-        work()
-    except Failed as failed:
-        found.append(failed.found)
-
-
-def _call(state: State, name: str, *arguments: object) -> None:
-    code = state.client.call(name, *arguments)
-    if code:
-        raise Failed(name, code)
-
-
-def _create(state: State, name: str, *arguments: int | None) -> int:
-    code, value = state.client.create(name, *arguments)
-    if code:
-        raise Failed(name, code)
-    return value
-
-
-class _Pace:
-    """Lets threads begin each round together, so that every round is a race and not the first alone."""
-
-    def __init__(self, threads: int) -> None:
-        self._gate = threading.Barrier(threads)
-
-    def together(self) -> None:
-        """Wait for the others, unless one of them has failed."""
-        with contextlib.suppress(threading.BrokenBarrierError):
-            self._gate.wait()
-
-    @contextlib.contextmanager
-    def kept(self) -> Iterator[None]:
-        """What fails here keeps nobody waiting."""
-        try:
-            yield
-        except BaseException:
-            self._gate.abort()
-            raise
-
-
 def _backends(state: State, step: Parallel) -> Works:
-    pace = _Pace(step.threads)
+    pace = Pace(step.threads)
 
     def work() -> None:
         with pace.kept():
             for _ in range(step.rounds):
                 pace.together()
-                backend = _create(state, "backendCreate", None, None)
+                backend = create(state, "backendCreate", None, None)
                 # Nobody frees before everybody has one: a value given out twice is then freed twice.
                 pace.together()
-                _call(state, "backendFree", backend)
+                call(state, "backendFree", backend)
 
     return [work] * step.threads, []
 
@@ -127,15 +70,15 @@ class _Lane:
         code, self.context = state.client.create("contextCreate", session.backend, session.device, None)
         if code:
             raise Skip(f"contextCreate gave {code}")
-        prepared = Prepare(f"lane{number}", "", step.op, step.dtype, _SHAPE)
+        prepared = Prepare(f"lane{number}", "", step.op, step.dtype, SHAPE)
         self.operator: Operator = operator_of(prepared)
         self.graph, calls, _ = compose(state.client, self.context, prepared, self.operator)
         if calls[-1][1]:
             raise Skip(f"{calls[-1][0]} gave {calls[-1][1]}")
-        self.nbytes = _SIZE * (4 if step.dtype == "FLOAT_32" else 1)
+        self.nbytes = bytes_of(step)
         self.number = number
 
-    def work(self, pace: _Pace) -> None:
+    def work(self, pace: Pace) -> None:
         """Register, execute, compare, deregister; each round begins as the other lanes' rounds do."""
         alloc = self.state.rpcmem.alloc
         buffers = [alloc(HEAP_ID_SYSTEM, DEFAULT_FLAGS, self.nbytes) for _ in self.operator.io]
@@ -156,13 +99,13 @@ class _Lane:
         for buffer, data in zip(buffers, inputs, strict=False):
             ctypes.memmove(buffer, data, self.nbytes)
         count = len(buffers)
-        described, kept = _described(self.state, self.step, buffers, self.nbytes)
+        described, kept = descriptors_of(self.state, self.step, buffers, self.nbytes)
         handles = array_of(ctypes.c_void_p, count)()
-        _call(self.state, "memRegister", self.context, described, count, handles)
+        call(self.state, "memRegister", self.context, described, count, handles)
         self.bind(handles)
         self.execute()
         seen = ctypes.string_at(buffers[-1], self.nbytes)
-        _call(self.state, "memDeRegister", handles, count)
+        call(self.state, "memDeRegister", handles, count)
         del kept
         if self.step.dtype == "UFIXED_POINT_8" and seen != expected(self.step.op, self.step.dtype, *inputs):
             raise Failed("wrong output", 0)
@@ -177,18 +120,34 @@ class _Lane:
     def execute(self) -> None:
         operator = self.operator
         given = (operator.inputs, operator.io_inputs, operator.outputs, 1)
-        _call(self.state, "graphExecute", self.graph, *given, None, None)
+        call(self.state, "graphExecute", self.graph, *given, None, None)
 
 
-def _described(
+def bind_raw(operator: Operator, nbytes: int) -> list[object]:
+    """Give each IO tensor client memory of its own: that memory, to be kept until the execute is over."""
+    rooms = [ctypes.create_string_buffer(nbytes) for _ in operator.io]
+    for tensor, room in zip(operator.io, rooms, strict=True):
+        tensor.v1.memType = TensorMemType.RAW
+        tensor.v1.clientBuf.data = ctypes.addressof(room)
+        tensor.v1.clientBuf.dataSize = nbytes
+    return list(rooms)
+
+
+def bytes_of(step: Parallel) -> int:
+    """Bytes of each tensor of the step's graphs."""
+    return SIZE * (4 if step.dtype == "FLOAT_32" else 1)
+
+
+def descriptors_of(
     state: State, step: Parallel, buffers: list[int], size: int
 ) -> tuple[ctypes.Array[MemDescriptor], list[object]]:
+    """A descriptor of the step's memory type for each buffer, and what the descriptors lead to: keep it."""
     array = array_of(MemDescriptor, len(buffers))()
-    lengths = (ctypes.c_uint32 * len(_SHAPE))(*_SHAPE)
+    lengths = (ctypes.c_uint32 * len(SHAPE))(*SHAPE)
     kept: list[object] = [lengths]
     for slot, buffer in zip(array, buffers, strict=True):
         fd = state.rpcmem.to_fd(buffer)
-        slot.memShape.numDim, slot.memShape.dimSize = len(_SHAPE), lengths
+        slot.memShape.numDim, slot.memShape.dimSize = len(SHAPE), lengths
         slot.dataType, slot.memType = data_type(step.dtype), step.mem_type
         slot.dmaBufInfo.fd = fd
         if step.mem_type == MemType.DMA_BUF:
@@ -203,18 +162,14 @@ def _described(
 
 def _contexts(state: State, step: Parallel) -> Works:
     lanes = [_Lane(state, step, number) for number in range(step.threads)]
-    pace = _Pace(len(lanes))
+    pace = Pace(len(lanes))
     return [functools.partial(lane.work, pace) for lane in lanes], [lane.context for lane in lanes]
 
 
 def _race(state: State, step: Parallel) -> Works:
     """One thread executes until that fails, the other frees the context."""
     lane = _Lane(state, step, 0)
-    rooms = [ctypes.create_string_buffer(lane.nbytes) for _ in lane.operator.io]
-    for tensor, room in zip(lane.operator.io, rooms, strict=True):
-        tensor.v1.memType = TensorMemType.RAW
-        tensor.v1.clientBuf.data = ctypes.addressof(room)
-        tensor.v1.clientBuf.dataSize = lane.nbytes
+    rooms = bind_raw(lane.operator, lane.nbytes)
     executed = threading.Event()
 
     def execute() -> None:
@@ -229,7 +184,7 @@ def _race(state: State, step: Parallel) -> Works:
 
     def free() -> None:
         executed.wait()
-        _call(state, "contextFree", lane.context, None)
+        call(state, "contextFree", lane.context, None)
 
     return [execute, free], []
 
@@ -239,7 +194,7 @@ def _deregister(state: State, step: Parallel) -> Works:
     lane = _Lane(state, step, 0)
     buffers = [state.rpcmem.alloc(HEAP_ID_SYSTEM, DEFAULT_FLAGS, lane.nbytes) for _ in lane.operator.io]
     state.retired += [Buffer(buffer, lane.nbytes, usable=True) for buffer in buffers]
-    described, kept = _described(state, step, buffers, lane.nbytes)
+    described, kept = descriptors_of(state, step, buffers, lane.nbytes)
     handles = array_of(ctypes.c_void_p, len(buffers))()
     code = state.client.call("memRegister", lane.context, described, len(buffers), handles)
     if code:
@@ -260,7 +215,7 @@ def _deregister(state: State, step: Parallel) -> Works:
 
     def deregister() -> None:
         executed.wait()
-        _call(state, "memDeRegister", array_of(ctypes.c_void_p, 1)(live[-1]), 1)
+        call(state, "memDeRegister", array_of(ctypes.c_void_p, 1)(live[-1]), 1)
 
     return [execute, deregister], [lane.context]
 

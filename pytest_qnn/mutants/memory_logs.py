@@ -1,0 +1,114 @@
+"""Reference backends with one fault each in what they tell logs, and in which thread (QTHR-04)."""
+
+from __future__ import annotations
+
+import threading
+import time
+from typing import Any
+
+from pytest_qnn.abi.qnn_codes import Error, LogLevel
+from pytest_qnn.mutants.mutant import Mutant
+from pytest_qnn.reference.backend import ReferenceBackend
+from pytest_qnn.reference.backend_execute import Admitted
+from pytest_qnn.reference.backend_logs import Log
+from pytest_qnn.reference.backend_objects import QnnError
+
+_PATIENCE = 0.2
+"""Seconds after which a thread that waits in vain gives up: a real deadlock would take its process along."""
+_GOODBYES, _APART = 30, 0.002
+"""Messages after logFree, and seconds before each."""
+
+
+class _WaitsForItsLogger(ReferenceBackend):
+    """An execute waits, with the backend's lock, for a thread that wants this lock to log."""
+
+    def carry_out(self, *admitted: Any) -> None:
+        super().carry_out(*admitted)
+        if not self.heard:
+            return
+        logger = threading.Thread(target=self.log_execute, args=(admitted,), daemon=True)
+        logger.start()
+        logger.join(_PATIENCE)
+        if logger.is_alive():
+            raise QnnError(Error.COMMON_ERROR_GENERAL)
+
+    def log_execute(self, admitted: Admitted) -> None:
+        with self.lock:
+            self.tell(admitted[0].context.backend, LogLevel.VERBOSE, b"graph executed")
+
+
+class _TwoLocks(ReferenceBackend):
+    """Whoever logs holds the log's lock until it has the backend's back, which others keep for the log's."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.log_lock = threading.Lock()
+
+    def speak(self, log: Log, level: int, text: bytes) -> None:
+        if not self.log_lock.acquire(timeout=_PATIENCE):
+            raise QnnError(Error.COMMON_ERROR_GENERAL)
+        try:
+            # The others' calls go on while the client listens.
+            self.lock.release()
+            super().speak(log, level, text)
+            if not self.lock.acquire(timeout=_PATIENCE):
+                self.lock.acquire()
+                raise QnnError(Error.COMMON_ERROR_GENERAL)
+        finally:
+            self.log_lock.release()
+
+
+class _SpeaksOn(ReferenceBackend):
+    def log_free(self, log: int | None) -> None:
+        found = self.logs.get(log or 0)
+        super().log_free(log)
+        if found is not None and found.callback:
+            threading.Thread(target=self.say_goodbye, args=(found,), daemon=True).start()
+
+    def say_goodbye(self, log: Log) -> None:
+        for _ in range(_GOODBYES):
+            time.sleep(_APART)
+            self.speak(log, LogLevel.ERROR, b"log freed")
+
+
+class _OneLouder(ReferenceBackend):
+    def tell(self, backend: int, level: int, text: bytes) -> None:
+        super().tell(backend, level - 1, text)
+
+    def speak(self, log: Log, level: int, text: bytes) -> None:
+        super().speak(log, level + 1, text)
+
+
+class _KeepsItsLevel(ReferenceBackend):
+    def log_set_log_level(self, log: int | None, level: int) -> None:
+        found = self.logs.get(log or 0)
+        wanted = found.level if found else level
+        super().log_set_log_level(log, level)
+        if found is not None:
+            found.level = wanted
+
+
+class _NullFormat(ReferenceBackend):
+    def speak(self, log: Log, level: int, text: bytes) -> None:
+        del text
+        super().speak(log, level, None)  # type: ignore[arg-type]  # the fault
+
+
+class _NoLevel(ReferenceBackend):
+    def speak(self, log: Log, level: int, text: bytes) -> None:
+        super().speak(log, 0 if level == LogLevel.VERBOSE else level, text)
+
+
+def _mutant(name: str, fault: str, backend: type[ReferenceBackend]) -> Mutant:
+    return Mutant(f"log-{name}", fault, ("QTHR-04",), "memory", backend=backend)
+
+
+MUTANTS = [
+    _mutant("deadlock", "An execute waits for a thread that waits for it, to log.", _WaitsForItsLogger),
+    _mutant("two-locks", "Two threads that log wait for each other's lock.", _TwoLocks),
+    _mutant("late", "A thread goes on telling after logFree.", _SpeaksOn),
+    _mutant("louder", "One level more is told than was asked for.", _OneLouder),
+    _mutant("keeps-level", "logSetLogLevel succeeds, and changes nothing.", _KeepsItsLevel),
+    _mutant("null-format", "The format is NULL.", _NullFormat),
+    _mutant("no-level", "Executes and registrations are told at level 0.", _NoLevel),
+]
