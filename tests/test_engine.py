@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import gc
 import itertools
 from collections.abc import Callable
 from typing import Any
@@ -168,3 +169,23 @@ def test_a_failure_does_not_turn_into_a_crash_while_it_shrinks(seed: int) -> Non
     verdict = judge(made_up(SIZES, "memory", check), FakeTarget("memory", run), PROFILE, seed)
     assert verdict.outcome.value == next(filter(None, seen))
     assert finding(verdict).case.count('"size":61' if verdict.outcome is Outcome.FAIL else '"size":31') == 1
+
+
+@pytest.mark.parametrize("frozen_by_the_user", [False, True])
+def test_what_was_there_before_a_search_is_frozen_for_its_time_and_no_longer(
+    frozen_by_the_user: bool,
+) -> None:
+    counts: list[int] = []
+
+    def check(_case: Any, _trace: Any) -> Examined:
+        counts.append(gc.get_freeze_count())
+        return Examined(1, "calls")
+
+    if frozen_by_the_user:
+        gc.freeze()
+    try:
+        judge(made_up(st.just(CASE), "memory", check), FakeTarget("memory"), PROFILE, 1)
+        assert counts[0] > 1000
+        assert bool(gc.get_freeze_count()) is frozen_by_the_user
+    finally:
+        gc.unfreeze()
