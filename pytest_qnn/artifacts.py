@@ -8,6 +8,7 @@ import os
 import re
 import shlex
 import shutil
+import sys
 from importlib import metadata
 from pathlib import Path
 from typing import Any
@@ -53,20 +54,32 @@ def keep(session: Session, target: Target[Any, Any], verdict: Verdict) -> Verdic
     options = target.options + _running(session.options)
     home = _project(session.config) / HOME
     folder = home / slug(target.subject, verdict.target, options) / verdict.rule
-    shown = _relative(folder, session.config.invocation_params.dir)
-    verdict = msgspec.structs.replace(verdict, replay=_command(shown, options))
+    command = _command(folder, options)
+    verdict = msgspec.structs.replace(verdict, replay=command)
     try:
         content = _content(session, target, verdict, options)
         folder.parent.mkdir(parents=True, exist_ok=True)
         files.replace(home / ".gitignore", b"*\n")
-        _write(folder, _files(session, content, verdict, _command(str(folder), options)))
+        _write(folder, _files(session, content, verdict, command))
     except (OSError, UnicodeError) as error:
         return msgspec.structs.replace(verdict, replay=f"# the case could not be written: {error}")
     return verdict
 
 
-def _command(folder: str, options: tuple[str, ...]) -> str:
-    return shlex.join(["pytest", "--qnn-replay", folder, *options])
+def _command(folder: Path, options: tuple[str, ...]) -> str:
+    """A command for a shell in any folder, whether or not this environment is activated there."""
+    return shlex.join([_pytest(), "--qnn-replay", str(folder), *options])
+
+
+def _pytest() -> str:
+    """What starts this environment's pytest.
+
+    Not ``python -m pytest``: that looks for modules in the working directory first.
+    """
+    script = Path(sys.executable).with_name("pytest")
+    if shutil.which("pytest") == str(script) or not script.exists():
+        return "pytest"
+    return str(script)
 
 
 def _content(
@@ -155,8 +168,3 @@ def slug(subject: Subject, spec: str, options: tuple[str, ...]) -> str:
     """A folder name for a target: readable, and different for different options."""
     name = re.sub(r"[^A-Za-z0-9]+", "-", Path(spec).name).strip("-")[:40]
     return f"{subject}-{name}-{hashlib.sha256(repr(options).encode()).hexdigest()[:8]}"
-
-
-def _relative(path: Path, folder: Path) -> str:
-    shorter = os.path.relpath(path, folder)
-    return str(path) if shorter.startswith("..") else shorter

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import math
 import os
+from collections.abc import Callable
 from pathlib import Path
 
 PROFILE_NAMES = ("quick", "default", "thorough")
@@ -33,12 +34,18 @@ class BadOption(ValueError):  # noqa: N818 - it is the user's option that is bad
 
 
 def library(flag: str, text: str | None, keywords: tuple[str, ...]) -> str:
-    """A keyword, a named variant or the path of a file that is there; None gives the first keyword."""
+    """A keyword, a named variant or the path of a file that is there; None gives the first keyword.
+
+    ``flag`` is one of those in `PATHS`.
+    """
     if text is None:
         return keywords[0]
-    if text in keywords or text.startswith(VARIANTS):
+    if text in keywords:
         return text
-    path = unwrapped(text)[1] if flag == "--qnn-backend" else text
+    split = PATHS[flag](text)
+    if split is None:
+        return text
+    path = split[1]
     if not path:
         raise BadOption(f"{flag}: {text!r} names no library")
     if Path(path).is_dir():
@@ -54,6 +61,48 @@ def unwrapped(spec: str) -> tuple[str, str]:
         name, _, path = spec.removeprefix(PROXY_MUTANT).partition(":")
         return f"{PROXY_MUTANT}{name}:", path
     return (PROXY, spec.removeprefix(PROXY)) if spec.startswith(PROXY) else ("", spec)
+
+
+Split = Callable[[str], tuple[str, str] | None]
+"""What stands before a path in an option's value, and the path; None: the value names no file."""
+
+
+def backend_path(text: str) -> tuple[str, str] | None:
+    """Of a QNN backend: a path, which ``proxy:`` may precede."""
+    return None if text == "reference" or text.startswith(VARIANTS) else unwrapped(text)
+
+
+def rpcmem_path(text: str) -> tuple[str, str] | None:
+    """Of an rpcmem, which has no variants."""
+    return None if text == "emulated" else ("", text)
+
+
+def delegate_path(text: str) -> tuple[str, str] | None:
+    """Of a delegate."""
+    return None if text in DELEGATES or text.startswith(VARIANTS) else ("", text)
+
+
+def option_path(text: str) -> tuple[str, str] | None:
+    """Of a delegate's ``key=value``.
+
+    The reference of the QNN delegate has one option that names a library. What an option of a plugin is for,
+    only the plugin knows: a value with a slash in it, or that is a file's name here, may be a path.
+    """
+    key, equals, value = text.partition("=")
+    if key == "backend":
+        split = backend_path(value)
+        return split and (f"{key}={split[0]}", split[1])
+    found = os.sep in value or os.path.lexists(value)
+    return (f"{key}{equals}", value) if found else None
+
+
+PATHS: dict[str, Split] = {
+    "--qnn-backend": backend_path,
+    "--qnn-rpcmem": rpcmem_path,
+    "--tflite-delegate": delegate_path,
+    "--tflite-delegate-option": option_path,
+}
+"""Every option that can make the run load a file, with how to find the path in its value."""
 
 
 def choice(flag: str, text: str | None, choices: tuple[str, ...], default: str) -> str:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import argparse
 import dataclasses
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -35,6 +35,8 @@ class Declared:
     kind: str = "value"
     """``value``, ``list`` (repeatable) or ``switch``."""
     selects_target: bool = False
+    once: bool = False
+    """Two different values on one command line are a mistake, and not an overruled default."""
     is_path: bool = False
     """The value may be a path: in the ini file it is relative to that file."""
 
@@ -51,6 +53,7 @@ DECLARED = (
         "QNN backend under judgement: reference (default), the path of a library that exports "
         "QnnInterface_getProviders, or proxy:PATH (the suite's own QnnMem over that library's graphs)",
         selects_target=True,
+        once=True,
         is_path=True,
     ),
     Declared(
@@ -58,6 +61,7 @@ DECLARED = (
         "SPEC",
         "rpcmem that QNN cases allocate from: emulated (default), or the path of libcdsprpc.so",
         selects_target=True,
+        once=True,
         is_path=True,
     ),
     Declared(
@@ -117,7 +121,8 @@ DECLARED = (
     ),
 )
 
-Delegates = tuple[tuple[str, tuple[tuple[str, str], ...]], ...]
+Pairs = tuple[tuple[str, str], ...]
+Delegates = tuple[tuple[str, Pairs], ...]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -140,8 +145,8 @@ class Options:
     replay: Path | None = None
     given: frozenset[str] = frozenset()
     """Flags that the command line or the ini file gave."""
-    target_given: bool = False
-    """The command line selects a target, or how it is run."""
+    files: frozenset[str] = frozenset()
+    """Files that the command line or the ini file names to be loaded, with links resolved."""
 
     @property
     def halves(self) -> frozenset[str]:
@@ -162,27 +167,34 @@ def declare(add: Callable[..., object]) -> None:
     for one in DECLARED:
         if one.kind == "switch":
             add(one.flag, action="store_true", dest=one.ini, default=None, help=one.help)
-        elif one.flag == "--tflite-delegate":
+        elif one.flag in _CHAIN:
             add(
                 one.flag,
                 metavar=one.metavar,
                 action="append",
-                type=_delegate,
-                dest="tflite_chain",
-                help=one.help,
-            )
-        elif one.flag == "--tflite-delegate-option":
-            add(
-                one.flag,
-                metavar=one.metavar,
-                action="append",
-                type=_option,
+                type=_CHAIN[one.flag],
                 dest="tflite_chain",
                 help=one.help,
             )
         else:
-            action = "append" if one.kind == "list" else "store"
+            action = "append" if one.kind == "list" else _Once if one.once else "store"
             add(one.flag, metavar=one.metavar, action=action, dest=one.ini, help=one.help)
+
+
+class _Once(argparse.Action):
+    """Stores a value, and in ``given_twice`` that another one was there."""
+
+    def __call__(
+        self,
+        _parser: argparse.ArgumentParser,
+        namespace: argparse.Namespace,
+        value: Any,
+        flag: str | None = None,
+    ) -> None:
+        before = getattr(namespace, self.dest, None)
+        if before not in (None, value):
+            namespace.given_twice = (flag, before, value)
+        setattr(namespace, self.dest, value)
 
 
 def _delegate(text: str) -> tuple[str, str]:
@@ -193,52 +205,109 @@ def _option(text: str) -> tuple[str, str]:
     return ("option", text)
 
 
-def read(command_line: Mapping[str, Any], ini: Mapping[str, Any], ini_folder: Path) -> Options:
-    """Merge both sources (the command line wins, option by option) and check the form of every value.
+_CHAIN = {"--tflite-delegate": _delegate, "--tflite-delegate-option": _option}
+_CHAIN_FLAGS = {"delegate": "--tflite-delegate", "option": "--tflite-delegate-option"}
+Chain = list[tuple[str, str]]
+"""Delegates and their options in order: ``("delegate", specification)`` and ``("option", "key=value")``."""
+
+
+@dataclasses.dataclass(frozen=True)
+class _Source:
+    """What one source says: the command line, a case file, or the ini file."""
+
+    values: dict[str, Any]
+    """By name of the ini twin, without delegates and their options; what is not given is not there."""
+    chain: Chain
+
+    @property
+    def names_delegates(self) -> bool:
+        return any(kind == "delegate" for kind, _ in self.chain)
+
+    def given(self) -> set[str]:
+        """The flags of what it says."""
+        flags = {one.flag for one in DECLARED if one.ini in self.values}
+        return flags | {_CHAIN_FLAGS[kind] for kind, _ in self.chain}
+
+    def files(self) -> Iterator[str]:
+        """Everything in its values that is a path of something to load, with links resolved."""
+        named = [(one.flag, self.values[one.ini]) for one in DECLARED if one.ini in self.values]
+        for flag, text in (*named, *((_CHAIN_FLAGS[kind], text) for kind, text in self.chain)):
+            split = forms.PATHS[flag](text) if flag in forms.PATHS else None
+            if split:
+                yield os.path.realpath(split[1])
+
+
+def read(
+    command_line: Mapping[str, Any],
+    ini: Mapping[str, Any],
+    ini_folder: Path,
+    case_file: Sequence[str] = (),
+) -> Options:
+    """Merge the sources, option by option, and check the form of every value.
+
+    The command line wins over a case file, and that over the ini file. A delegate that the command line
+    and the case file name at the same place of the chain keeps the case file's options, unless the command
+    line gives them other values.
 
     Args:
         command_line: destination -> value or None, as declared by :func:`declare`.
         ini: ini name -> text, or list of lines for a repeatable option; None or empty: not given.
         ini_folder: what relative paths of the ini file are relative to.
+        case_file: the options of a case file. It makes no file be loaded that the others do not name.
 
     Raises:
-        BadOption: a value has the wrong form, or a file or folder it names is not there.
+        BadOption: a value has the wrong form, a file or folder it names is not there, or only the case file
+            names it.
     """
-    values: dict[str, Any] = {}
-    given: set[str] = set()
-    for one in DECLARED:
-        value = command_line.get(one.ini)
-        if value is None and ini.get(one.ini):
-            value = _beside(ini[one.ini], ini_folder) if one.is_path else ini[one.ini]
-        values[one.ini] = value
-        if value is not None:
-            given.add(one.flag)
-    chain = command_line.get("tflite_chain") or []
-    given.update(
-        {"delegate": "--tflite-delegate", "option": "--tflite-delegate-option"}[kind] for kind, _ in chain
-    )
-    from_command_line = bool(chain) or any(
-        one.selects_target and command_line.get(one.ini) is not None for one in DECLARED
-    )
+    if command_line.get("given_twice"):
+        flag, first, second = command_line["given_twice"]
+        raise BadOption(f"{flag}: {first!r} and {second!r} are given, and a run has one")
+    command, defaults = _of_command_line(command_line), _of_ini(ini, ini_folder)
+    files = frozenset((*command.files(), *defaults.files()))
+    case = _of_case(case_file)
+    of_case = {
+        one.ini: real_path(one.flag, case.values[one.ini], files)
+        for one in DECLARED
+        if one.ini in case.values.keys() - command.values.keys()
+    }
+    values = defaults.values | of_case | command.values
+    given = command.given() | defaults.given()
     return Options(
-        backend=forms.library("--qnn-backend", values["qnn_backend"], ("reference",)),
-        rpcmem=forms.library("--qnn-rpcmem", values["qnn_rpcmem"], ("emulated",)),
-        delegates=_delegates(_chain(chain, values)),
-        runtime=forms.choice("--tflite-runtime", values["tflite_runtime"], RUNTIMES, "auto"),
-        sandbox=forms.choice("--qnn-sandbox", values["qnn_sandbox"], SANDBOXES, "auto"),
-        timeout=forms.seconds("--qnn-timeout", values["qnn_timeout"]),
-        reports=tuple(forms.report("--qnn-report", text) for text in values["qnn_report"] or ()),
-        profile=forms.choice("--qnn-profile", values["qnn_profile"], PROFILE_NAMES, "default"),
-        seed=forms.seed("--qnn-seed", values["qnn_seed"]),
-        strict=forms.truth("--qnn-strict", values["qnn_strict"]),
-        replay=forms.case("--qnn-replay", values["qnn_replay"]),
+        backend=forms.library("--qnn-backend", values.get("qnn_backend"), ("reference",)),
+        rpcmem=forms.library("--qnn-rpcmem", values.get("qnn_rpcmem"), ("emulated",)),
+        delegates=_delegates(command, case, defaults, files),
+        runtime=forms.choice("--tflite-runtime", values.get("tflite_runtime"), RUNTIMES, "auto"),
+        sandbox=forms.choice("--qnn-sandbox", values.get("qnn_sandbox"), SANDBOXES, "auto"),
+        timeout=forms.seconds("--qnn-timeout", values.get("qnn_timeout")),
+        reports=tuple(forms.report("--qnn-report", text) for text in values.get("qnn_report", ())),
+        profile=forms.choice("--qnn-profile", values.get("qnn_profile"), PROFILE_NAMES, "default"),
+        seed=forms.seed("--qnn-seed", values.get("qnn_seed")),
+        strict=forms.truth("--qnn-strict", values.get("qnn_strict")),
+        replay=forms.case("--qnn-replay", values.get("qnn_replay")),
         given=frozenset(given),
-        target_given=from_command_line,
+        files=files,
     )
 
 
-def with_target_of(options: Options, arguments: Sequence[str]) -> Options:
-    """``options`` on the target that ``arguments`` (a verdict's ``--tflite-delegate=...``) select.
+def _of_command_line(command_line: Mapping[str, Any]) -> _Source:
+    found = {one.ini: command_line.get(one.ini) for one in DECLARED if one.flag not in _CHAIN}
+    values = {name: value for name, value in found.items() if value is not None}
+    return _Source(values, list(command_line.get("tflite_chain") or ()))
+
+
+def _of_ini(ini: Mapping[str, Any], folder: Path) -> _Source:
+    found = {
+        one.ini: _beside(ini[one.ini], folder) if one.is_path else ini[one.ini]
+        for one in DECLARED
+        if ini.get(one.ini)
+    }
+    delegates = found.pop("tflite_delegate", ())
+    options = found.pop("tflite_delegate_option", ())
+    return _Source(found, [*map(_delegate, delegates), *map(_option, options)])
+
+
+def _of_case(arguments: Sequence[str]) -> _Source:
+    """What a case file's options (``--tflite-delegate=...``) say.
 
     Raises:
         BadOption: an argument does not select a target, or has the wrong form.
@@ -254,20 +323,30 @@ def with_target_of(options: Options, arguments: Sequence[str]) -> Options:
         raise BadOption(f"{' '.join(arguments)!r} does not select a target") from None
     if unknown:
         raise BadOption(f"{unknown[0]!r} does not select a target")
-    target = read(vars(known), {}, Path())
-    return dataclasses.replace(
-        options,
-        backend=target.backend,
-        rpcmem=target.rpcmem,
-        delegates=target.delegates,
-        runtime=target.runtime,
-        sandbox=target.sandbox,
-        timeout=target.timeout,
-    )
+    return _of_command_line(vars(known))
 
 
 def _selects_target(flag: str) -> bool:
     return any(one.flag == flag and one.selects_target for one in DECLARED)
+
+
+def real_path(flag: str, value: Any, files: frozenset[str]) -> Any:
+    """The value of an option out of a case file, the path in it, if there is one, with links resolved.
+
+    Raises:
+        BadOption: it names a file that is not among ``files``, which the user has named.
+    """
+    split = forms.PATHS[flag](value) if flag in forms.PATHS else None
+    if split is None:
+        return value
+    before, path = split
+    real = os.path.realpath(path)
+    if real not in files:
+        raise BadOption(
+            f"the case file names the file {path!r}, and has none loaded by itself; "
+            f"name it on the command line: {flag}={value}"
+        )
+    return f"{before}{real}"
 
 
 def _beside(value: str | list[str], folder: Path) -> str | list[str]:
@@ -279,27 +358,69 @@ def _beside(value: str | list[str], folder: Path) -> str | list[str]:
     return f"{proxy}{folder / tail}" if is_path else value
 
 
-def _chain(chain: Sequence[tuple[str, str]], values: Mapping[str, Any]) -> list[tuple[str, str]]:
-    """Delegates and options in order: the command line's, on the ini file's delegates if it names none."""
-    named = any(kind == "delegate" for kind, _ in chain)
-    from_ini = [_delegate(text) for text in values["tflite_delegate"] or ()]
-    ini_options = [_option(text) for text in values["tflite_delegate_option"] or ()]
-    if named:
-        return list(chain)
-    return from_ini + (list(chain) or ini_options)
+def _delegates(command: _Source, case: _Source, ini: _Source, files: frozenset[str]) -> Delegates:
+    """The chain of the first source that names delegates.
+
+    Options that the command line gives to the last delegate of a case file overrule those, and replace those
+    of the ini file.
+    """
+    if command.names_delegates:
+        chain = _with_options_of(case, _parsed(command.chain), files)
+    elif case.names_delegates:
+        *rest, (spec, old) = _parsed(
+            [(kind, real_path(_CHAIN_FLAGS[kind], text, files)) for kind, text in case.chain]
+        )
+        chain = (*rest, (spec, _overruled(old, tuple(_pair(text) for _, text in command.chain))))
+    else:
+        delegates = [one for one in ini.chain if one[0] == "delegate"]
+        options = command.chain or [one for one in ini.chain if one[0] == "option"]
+        chain = _parsed([*delegates, *options]) or DEFAULT_DELEGATES
+    return tuple(
+        (forms.library("--tflite-delegate", spec, forms.DELEGATES), options) for spec, options in chain
+    )
 
 
-def _delegates(chain: Sequence[tuple[str, str]]) -> Delegates:
-    delegates: list[tuple[str, tuple[tuple[str, str], ...]]] = []
+def _with_options_of(case: _Source, chain: Delegates, files: frozenset[str]) -> Delegates:
+    """The command line's chain; a delegate with the same place in the case file has those options as well."""
+    made = []
+    known = _parsed(case.chain)
+    for place, (spec, options) in enumerate(chain):
+        old: Pairs = ()
+        if place < len(known) and _real(known[place][0]) == _real(spec):
+            texts = (f"{key}={value}" for key, value in known[place][1])
+            old = tuple(_pair(real_path("--tflite-delegate-option", text, files)) for text in texts)
+        made.append((spec, _overruled(old, options)))
+    return tuple(made)
+
+
+def _real(spec: str) -> str:
+    """A delegate's specification, a path with links resolved."""
+    return os.path.realpath(spec) if forms.delegate_path(spec) else spec
+
+
+def _overruled(old: Pairs, new: Pairs) -> Pairs:
+    """The options of both, those of ``new`` where both have a key."""
+    keys = {key for key, _ in new}
+    return (*(pair for pair in old if pair[0] not in keys), *new)
+
+
+def _parsed(chain: Chain) -> Delegates:
+    """Each delegate of the chain with the options that follow it."""
+    delegates: list[tuple[str, Pairs]] = []
     for kind, text in chain:
         if kind == "delegate":
-            delegates.append((forms.library("--tflite-delegate", text, forms.DELEGATES), ()))
-            continue
-        key, equals, value = text.partition("=")
-        if not key or not equals:
-            raise BadOption(f"--tflite-delegate-option: {text!r} is not of the form key=value")
-        if not delegates:
+            delegates.append((text, ()))
+        elif delegates:
+            spec, options = delegates[-1]
+            delegates[-1] = (spec, (*options, _pair(text)))
+        else:
+            _pair(text)
             raise BadOption(f"--tflite-delegate-option: {text!r} belongs to no delegate; it must follow one")
-        spec, options = delegates[-1]
-        delegates[-1] = (spec, (*options, (key, value)))
-    return tuple(delegates) or DEFAULT_DELEGATES
+    return tuple(delegates)
+
+
+def _pair(text: str) -> tuple[str, str]:
+    key, equals, value = text.partition("=")
+    if not key or not equals:
+        raise BadOption(f"--tflite-delegate-option: {text!r} is not of the form key=value")
+    return key, value

@@ -6,7 +6,9 @@ Hypothesis nor a runtime. The work is done by modules that are imported when the
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator
+import functools
+from collections.abc import Callable, Generator, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
@@ -57,9 +59,11 @@ def pytest_configure(config: pytest.Config) -> None:
         config.addinivalue_line("markers", line)
     ini = {one.ini: config.getini(one.ini) for one in opts.DECLARED}
     folder = config.inipath.parent if config.inipath else config.rootpath
+    read = functools.partial(opts.read, vars(config.option), ini, folder)
     try:
-        options = opts.read(vars(config.option), ini, folder)
-        options, case_file = _replay(config, options)
+        options, case_file = read(), None
+        if options.replay is not None:
+            options, case_file = _replay(config, read, options.replay)
     except forms.BadOption as error:
         raise pytest.UsageError(str(error)) from None
     session = config.stash[SESSION] = Session(config, options, case_file)
@@ -67,13 +71,13 @@ def pytest_configure(config: pytest.Config) -> None:
         config.pluginmanager.register(Gatherer(session), "qnn-gatherer")
 
 
-def _replay(config: pytest.Config, options: opts.Options) -> tuple[opts.Options, AnyCaseFile | None]:
-    if options.replay is None:
-        return options, None
+def _replay(
+    config: pytest.Config, read: Callable[[Sequence[str]], opts.Options], path: Path
+) -> tuple[opts.Options, AnyCaseFile]:
     from pytest_qnn.replay import collect_suite, prepare
 
     collect_suite(config)
-    return prepare(options, options.replay)
+    return prepare(read, path)
 
 
 def pytest_report_header(config: pytest.Config) -> list[str]:

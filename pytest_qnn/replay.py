@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, Literal
 
@@ -11,16 +12,23 @@ import pytest
 
 from pytest_qnn import engine
 from pytest_qnn.casefile import AnyCaseFile, read
-from pytest_qnn.forms import BadOption, unwrapped
-from pytest_qnn.options import Options, with_target_of
+from pytest_qnn.forms import BadOption
+from pytest_qnn.options import Options, real_path
 from pytest_qnn.rules.rule import Rule
 from pytest_qnn.session import REPLAYED, Session
 from pytest_qnn.target import Target
 from pytest_qnn.verdict import Outcome, Unsupported, Violation
 
-Result = Literal["STILL FAILS", "FIXED", "CANNOT RUN"]
+Result = Literal["STILL FAILS", "FIXED", "FAILS HERE", "PASSES HERE", "CANNOT RUN"]
+"""``... HERE``: on another target than the one of the file, of which nothing is said."""
+
+_ELSEWHERE: dict[Result, Result] = {"FIXED": "PASSES HERE", "STILL FAILS": "FAILS HERE"}
 
 SUITE = "pytest_qnn.conformance"
+
+_HOW = ("--qnn-sandbox=", "--qnn-timeout=", "--tflite-runtime=")
+"""Options that say how a target is run. The runtime itself is compared by its name, whatever chose it."""
+_DEFAULTS = ("--qnn-backend=reference", "--qnn-rpcmem=emulated", "--tflite-delegate=reference")
 
 
 class Replayed(msgspec.Struct, frozen=True):
@@ -30,37 +38,56 @@ class Replayed(msgspec.Struct, frozen=True):
     target: str
     result: Result
     detail: str
+    other: str = ""
+    """Where another target than the one of the file was judged: both of them."""
+
+    @property
+    def good(self) -> bool:
+        """The rule holds in the case."""
+        return self.result in ("FIXED", "PASSES HERE")
 
 
-def prepare(options: Options, path: Path) -> tuple[Options, AnyCaseFile]:
-    """Read the file for ``--qnn-replay``; without target options on the command line, take the file's.
+def prepare(read_with: Callable[[Sequence[str]], Options], path: Path) -> tuple[Options, AnyCaseFile]:
+    """Read the file for ``--qnn-replay``, and the run's options with those of the file's target among them.
+
+    Args:
+        read_with: reads the run's options, given those of the case file.
+        path: what ``--qnn-replay`` names.
 
     Raises:
-        BadOption: the file is not a case file, or its target's options are unusable here.
+        BadOption: the file is not a case file, its target's options are unusable here, or something would
+            be loaded that neither the command line nor the ini file names.
     """
     content = read(path)
-    if options.target_given:
-        return options, content
     try:
-        chosen = with_target_of(options, content.options)
-        for library in _libraries(chosen):
-            _trusted(library, path)
+        options = read_with(content.options)
+        for key, value in _delegate_options(content.case):
+            real_path("--tflite-delegate-option", f"{_text(key)}={_text(value)}", options.files)
     except BadOption as error:
         raise BadOption(f"--qnn-replay {path}: CANNOT RUN: {error}") from None
-    return chosen, content
+    return options, content
 
 
-def _libraries(options: Options) -> list[Path]:
-    """Files that opening the target would load."""
-    specs = (unwrapped(options.backend)[1], options.rpcmem, *(spec for spec, _ in options.delegates))
-    return [Path(spec) for spec in specs if os.path.isfile(spec)]
+def _delegate_options(case: Any) -> Iterator[tuple[Any, Any]]:
+    """Every option that a case gives to a delegate, however deep in it.
+
+    These fields are called ``options`` and hold pairs of texts or bytes; no other field of a case holds text
+    that is more than a name (`pytest_qnn.cases.valid`).
+    """
+    if isinstance(case, tuple):
+        for part in case:
+            yield from _delegate_options(part)
+    elif isinstance(case, msgspec.Struct):
+        for field in case.__struct_fields__:
+            value = getattr(case, field)
+            if field == "options":
+                yield from (pair for pair in value if isinstance(pair, tuple))
+            else:
+                yield from _delegate_options(value)
 
 
-def _trusted(library: Path, path: Path) -> None:
-    """A file that came with the case, or that lies wherever pytest is started, is not loaded unasked."""
-    folder = (path if path.is_dir() else path.parent).resolve()
-    if not library.is_absolute() or library.resolve().is_relative_to(folder):
-        raise BadOption(f"the case file names the library {str(library)!r}; name it on the command line")
+def _text(part: str | bytes) -> str:
+    return part if isinstance(part, str) else os.fsdecode(part)
 
 
 def collect_suite(config: pytest.Config) -> None:
@@ -75,20 +102,37 @@ def run(session: Session, item: pytest.Item, rule: Rule[Any, Any, Any]) -> None:
     content = session.case_file
     if content is None:
         raise ValueError("the session has no case to replay")
-    target = session.target(rule.subject)
-    if content.subject == rule.subject:
-        result, detail = _judge(rule, target, content)
-        if result == "FIXED" and content.flaky:
-            detail += f"; but when it was found it {content.flaky}, so that one run proves little"
-    else:
-        result, detail = (
-            "CANNOT RUN",
-            f"the file has a {content.subject} case, and {rule.id} needs a {rule.subject} case",
-        )
-    replayed = Replayed(rule.id, target.spec, result, detail)
+    replayed = _replayed(rule, session.target(rule.subject), content)
     item.stash.setdefault(REPLAYED, []).append(msgspec.to_builtins(replayed))
-    if result != "FIXED":
-        pytest.fail(f"{rule.id} {result}: {detail}", pytrace=False)
+    if not replayed.good:
+        text = f"{rule.id} {replayed.result}: {replayed.detail}"
+        pytest.fail(f"{text}\n{replayed.other}".rstrip(), pytrace=False)
+
+
+def _replayed(rule: Rule[Any, Any, Any], target: Target[Any, Any], content: AnyCaseFile) -> Replayed:
+    if content.subject != rule.subject:
+        detail = f"the file has a {content.subject} case, and {rule.id} needs a {rule.subject} case"
+        return Replayed(rule.id, target.spec, "CANNOT RUN", detail)
+    result, detail = _judge(rule, target, content)
+    other = _other_target(content, target)
+    if other and result in _ELSEWHERE:
+        return Replayed(rule.id, target.spec, _ELSEWHERE[result], detail, other)
+    if result == "FIXED" and content.flaky:
+        detail += f"; but when it was found it {content.flaky}, so that one run proves little"
+    return Replayed(rule.id, target.spec, result, detail)
+
+
+def _other_target(file: AnyCaseFile, target: Target[Any, Any]) -> str:
+    """Which other target than the one of the file was judged, as a sentence; empty: the same."""
+    theirs = [option for option in file.options if not option.startswith(_HOW)]
+    ours = [option for option in target.options if not option.startswith(_HOW)]
+    runtimes = [found.get("runtime", "") for found in (file.provenance, target.provenance())]
+    if all(runtimes):
+        theirs.append(f"--tflite-runtime={runtimes[0]}")
+        ours.append(f"--tflite-runtime={runtimes[1]}")
+    if theirs == [option for option in ours if option in theirs or option not in _DEFAULTS]:
+        return ""
+    return f"Judged: {' '.join(ours)}. Not judged: {' '.join(theirs)}, on which the case was found."
 
 
 def _first_line(error: Exception) -> str:

@@ -113,7 +113,7 @@ class Session:
         )
 
     def _sentence(self, error: Exception) -> str:
-        if self.case_file is None or self.options.target_given:
+        if self.case_file is None:
             return str(error)
         return f"--qnn-replay {self.options.replay}: CANNOT RUN: {error}"
 

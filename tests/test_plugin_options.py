@@ -3,6 +3,7 @@ from __future__ import annotations
 import argparse
 import subprocess
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -10,17 +11,19 @@ import fake_suite
 import pytest
 
 from pytest_qnn import options as opts
-from pytest_qnn.forms import PROFILE_NAMES, BadOption
+from pytest_qnn.forms import PATHS, PROFILE_NAMES, BadOption
 from pytest_qnn.options import Options
 from pytest_qnn.profile import PROFILES
 
 DEAR = ("numpy", "hypothesis", "msgspec", "tflite_runtime", "ai_edge_litert")
 
 
-def parse(*arguments: str, ini: dict[str, Any] | None = None, folder: Path = Path()) -> Options:
+def parse(
+    *arguments: str, ini: dict[str, Any] | None = None, folder: Path = Path(), case_file: Sequence[str] = ()
+) -> Options:
     parser = argparse.ArgumentParser()
     opts.declare(parser.add_argument)
-    return opts.read(vars(parser.parse_args(arguments)), ini or {}, folder)
+    return opts.read(vars(parser.parse_args(arguments)), ini or {}, folder, case_file)
 
 
 def test_importing_the_plugin_loads_nothing_dear() -> None:
@@ -67,7 +70,7 @@ def test_without_options_the_reference_is_judged() -> None:
     options = parse()
     assert options.delegates == (("reference", ()),)
     assert (options.backend, options.rpcmem) == ("reference", "emulated")
-    assert (options.given, options.target_given, options.seed) == (frozenset(), False, None)
+    assert (options.given, options.files, options.seed) == (frozenset(), frozenset(), None)
 
 
 def test_a_delegate_option_belongs_to_the_delegate_named_before_it() -> None:
@@ -119,12 +122,136 @@ def test_an_ini_value_of_the_wrong_form_is_a_usage_error(pytester: pytest.Pytest
     assert result.stderr.str().strip() == "ERROR: --qnn-strict: 'perhaps' is neither true nor false"
 
 
-def test_target_options_of_a_case_file_select_only_a_target() -> None:
-    chosen = opts.with_target_of(Options(seed=4), ("--qnn-backend=mutant:x", "--qnn-timeout", "2"))
+def test_options_of_a_case_file_select_only_a_target() -> None:
+    chosen = parse("--qnn-seed=4", case_file=("--qnn-backend=mutant:x", "--qnn-timeout", "2"))
     assert (chosen.backend, chosen.timeout, chosen.seed) == ("mutant:x", 2.0, 4)
     for arguments in (("--qnn-report=x.json",), ("stray",), ("--no-such",), ("--qnn-backend",)):
         with pytest.raises(BadOption, match="does not select a target"):
-            opts.with_target_of(Options(), arguments)
+            parse(case_file=arguments)
+
+
+MEMORY = ("--qnn-backend=mutant:x", "--qnn-rpcmem=emulated", "--qnn-timeout=7")
+CHAIN = (
+    "--tflite-runtime=tflite_runtime",
+    *("--tflite-delegate=reference:limited", "--tflite-delegate-option=a=1", "--tflite-delegate-option=b=2"),
+    "--tflite-delegate=xnnpack",
+)
+
+
+@pytest.mark.parametrize(
+    "arguments", [("--qnn-timeout=60",), ("--qnn-sandbox=spawn",), ("--tflite-runtime=auto",)]
+)
+def test_the_command_line_replaces_a_case_files_options_one_by_one(arguments: tuple[str, ...]) -> None:
+    options, alone = parse(*arguments, case_file=MEMORY), parse(*arguments)
+    assert options.backend == "mutant:x"
+    assert options.timeout == (alone.timeout if "timeout" in arguments[0] else 7)
+    assert (options.sandbox, options.runtime) == (alone.sandbox, alone.runtime)
+
+
+def test_a_case_files_options_win_over_the_ini_file_and_no_others() -> None:
+    ini = {
+        "qnn_backend": "mutant:y",
+        "qnn_timeout": "3",
+        "qnn_sandbox": "fork",
+        "tflite_delegate": ["xnnpack"],
+    }
+    options = parse(ini=ini, case_file=MEMORY)
+    assert (options.backend, options.timeout, options.sandbox) == ("mutant:x", 7, "fork")
+    assert options.delegates == (("xnnpack", ()),)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "delegates"),
+    [
+        ((), (("reference:limited", (("a", "1"), ("b", "2"))), ("xnnpack", ()))),
+        (
+            ("--tflite-delegate=reference:limited", "--tflite-delegate-option=b=3"),
+            (("reference:limited", (("a", "1"), ("b", "3"))),),
+        ),
+        (("--tflite-delegate=reference",), (("reference", ()),)),
+        (
+            ("--tflite-delegate-option=num_threads=2",),
+            (("reference:limited", (("a", "1"), ("b", "2"))), ("xnnpack", (("num_threads", "2"),))),
+        ),
+    ],
+)
+def test_a_case_files_chain_is_the_start(arguments: tuple[str, ...], delegates: Any) -> None:
+    options = parse(*arguments, case_file=CHAIN)
+    assert options.delegates == delegates
+    assert options.runtime == "tflite_runtime"
+
+
+FILE_VALUES = {
+    "--qnn-backend": ("{}", "proxy:{}", "proxy-mutant:x:{}"),
+    "--qnn-rpcmem": ("{}",),
+    "--tflite-delegate": ("{}",),
+    "--tflite-delegate-option": ("backend={}", "backend=proxy:{}", "library_path={}"),
+}
+"""For each option that can name a file, how it does so."""
+
+
+def test_every_option_that_selects_a_target_says_whether_it_can_name_a_file() -> None:
+    """Who adds an option decides this: what is not in `forms.PATHS` must refuse every path."""
+    for one in opts.DECLARED:
+        if not one.selects_target:
+            continue
+        assert (one.flag in PATHS) is (one.flag in FILE_VALUES), one.flag
+        if one.flag not in PATHS:
+            with pytest.raises(BadOption):
+                parse(f"{one.flag}={__file__}")
+
+
+@pytest.mark.parametrize(
+    ("flag", "form"), [(flag, form) for flag, forms in FILE_VALUES.items() for form in forms]
+)
+@pytest.mark.parametrize("way", ["absolute", "relative", "/proc/self/cwd", "link", "gone"])
+def test_a_case_file_names_no_file_that_the_user_does_not_name(
+    flag: str, form: str, way: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    library = tmp_path / "lib.so"
+    if way != "gone":
+        library.touch()
+    (tmp_path / "link.so").symlink_to(library)
+    link = str(tmp_path / "link.so")
+    known = {"relative": "lib.so", "/proc/self/cwd": "/proc/self/cwd/lib.so", "link": link}
+    value = form.format(known.get(way, str(library)))
+    start = ("--tflite-delegate=qnn-reference",) if flag == "--tflite-delegate-option" else ()
+    with pytest.raises(
+        BadOption, match=r"the case file names the file .* name it on the command line"
+    ) as said:
+        parse(case_file=(*start, f"{flag}={value}"))
+    assert str(said.value).endswith(f": {flag}={value}") or way == "gone"
+
+
+def test_a_case_file_may_name_what_the_user_names_by_whatever_way(tmp_path: Path) -> None:
+    library = tmp_path / "lib.so"
+    library.touch()
+    (tmp_path / "link.so").symlink_to(library)
+    of_file = parse(
+        "--tflite-delegate=" + str(library), case_file=(f"--qnn-backend=proxy:{tmp_path / 'link.so'}",)
+    )
+    assert of_file.backend == f"proxy:{library}"
+    of_ini = parse(
+        ini={"qnn_rpcmem": "link.so"}, folder=tmp_path, case_file=(f"--tflite-delegate={library}",)
+    )
+    assert of_ini.delegates == ((str(library), ()),)
+
+
+@pytest.mark.parametrize("flag", ["--qnn-backend", "--qnn-rpcmem"])
+def test_two_values_for_what_a_run_has_one_of_are_refused(flag: str) -> None:
+    keyword = {"--qnn-backend": "reference", "--qnn-rpcmem": "emulated"}[flag]
+    parse(f"{flag}={keyword}", f"{flag}={keyword}")
+    with pytest.raises(BadOption, match=f"{flag}: '{keyword}' and 'mutant:x' are given, and a run has one"):
+        parse(f"{flag}={keyword}", f"{flag}=mutant:x")
+
+
+def test_two_backends_are_a_usage_error(pytester: pytest.Pytester) -> None:
+    result = pytester.runpytest_inprocess("--qnn-backend=reference", "--qnn-backend=mutant:x")
+    assert result.ret == pytest.ExitCode.USAGE_ERROR
+    assert result.stderr.str().strip() == (
+        "ERROR: --qnn-backend: 'reference' and 'mutant:x' are given, and a run has one"
+    )
 
 
 @pytest.mark.usefixtures("fakes")

@@ -48,7 +48,7 @@ def test_a_failure_text_says_everything(pytester: pytest.Pytester) -> None:
             '    {"steps": [[]{"do": "context-create", "context": "c0"}, *',
             "  examples  3 cases run, *",
             "  seed      --qnn-seed=3",
-            "  replay    pytest --qnn-replay .pytest-qnn/memory-reference-*/REG-02 --qnn-backend=reference *",
+            "  replay *pytest --qnn-replay /*/.pytest-qnn/memory-reference-*/REG-02 --qnn-backend=*",
         ],
         consecutive=True,
     )
@@ -86,9 +86,9 @@ def test_each_rule_that_did_not_pass_has_one_line(pytester: pytest.Pytester) -> 
     result = run(pytester, ("REG-01", "REG-03", "REG-06", "REG-07", "REG-08"))
     result.stdout.fnmatch_lines(
         [
-            "REG-03 MUST crash: Sentence of REG-03. | seen: SIGSEGV (step 1) | replay: pytest *",
+            "REG-03 MUST crash: Sentence of REG-03. | seen: SIGSEGV (step 1) | replay: *pytest *",
             "REG-07 MUST inconclusive: Sentence of REG-07. | seen: 1 cases were run and none *",
-            "REG-08 SHOULD fail: Sentence of REG-08. | seen: code 1000 <&> (step 1) | replay: pytest *",
+            "REG-08 SHOULD fail: Sentence of REG-08. | seen: code 1000 <&> (step 1) | replay: *pytest *",
             "unsupported: REG-06: the key answers 1000",
         ],
         consecutive=True,

@@ -1,9 +1,12 @@
 from __future__ import annotations
 
 import json
+import shlex
+import shutil
+import sys
 from importlib import resources
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args, get_type_hints
 
 import fake_suite
 import jsonschema
@@ -13,8 +16,11 @@ import pytest
 
 from pytest_qnn import casefile
 from pytest_qnn.cases.data import inputs_of
-from pytest_qnn.cases.delegate import DelegateCase
+from pytest_qnn.cases.delegate import Application, DelegateCase
+from pytest_qnn.cases.memory import MemoryCase
 from pytest_qnn.cases.model import emit
+from pytest_qnn.cases.plugin import Copy, Create, Cycle, PluginCase
+from pytest_qnn.cases.script import MakeDelegate, ScriptCase
 from pytest_qnn.forms import BadOption
 
 pytestmark = pytest.mark.usefixtures("fakes")
@@ -116,28 +122,36 @@ def test_the_readme_names_every_file_and_the_target(
 
 
 def replay(pytester: pytest.Pytester, command: str) -> None:
-    program, *arguments = command.split()
-    assert program == "pytest"
+    program, *arguments = shlex.split(command)
+    assert Path(program).name == "pytest"
+    assert program == shutil.which("pytest") or Path(program).is_absolute() or shutil.which(program)
     replayed = pytester.runpytest_inprocess(*arguments)
     replayed.stdout.fnmatch_lines(["REG-02 on reference: STILL FAILS: *"])
     replayed.assert_outcomes(failed=1, deselected=replayed.parseoutcomes()["deselected"])
 
 
-def test_the_command_that_is_shown_replays_the_case_from_here(pytester: pytest.Pytester) -> None:
-    lines = run(pytester, ("REG-02",)).outlines
+def shown(result: pytest.RunResult) -> str:
+    """The replay command on the terminal."""
     # On CI, pytest's short summary says the whole message once more.
-    (command,) = {line.split(maxsplit=1)[1] for line in lines if line.startswith("  replay ")}
-    assert str(pytester.path) not in command
-    replay(pytester, command)
+    (command,) = {line.split(maxsplit=1)[1] for line in result.outlines if line.startswith("  replay ")}
+    return command
 
 
-def test_the_command_in_the_folder_replays_the_case_from_anywhere(
+def test_the_command_that_is_shown_replays_the_case_from_anywhere(
     pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    run(pytester, ("REG-02",))
-    command = (finding(pytester, "REG-02") / "command.txt").read_text()
+    command = shown(run(pytester, ("REG-02",)))
+    assert (finding(pytester, "REG-02") / "command.txt").read_text() == f"{command}\n"
     monkeypatch.chdir(pytester.mkdir("elsewhere"))
     replay(pytester, command)
+
+
+def test_the_command_starts_this_environments_pytest_where_it_is_not_activated(
+    pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PATH", "/nowhere")
+    command = shown(run(pytester, ("REG-02",)))
+    assert command.startswith(f"{Path(sys.executable).with_name('pytest')} --qnn-replay ")
 
 
 def test_a_new_finding_replaces_the_folder_of_the_old_one(pytester: pytest.Pytester) -> None:
@@ -168,7 +182,7 @@ def test_findings_are_beside_the_ini_file_wherever_pytest_is_started(
     monkeypatch.chdir(pytester.mkdir("sub"))
     result = pytester.runpytest_inprocess("..")
     path = finding(pytester, "REG-02")
-    result.stdout.fnmatch_lines([f"  replay    pytest --qnn-replay {path} *"])
+    result.stdout.fnmatch_lines([f"  replay *pytest --qnn-replay {path} *"])
 
 
 def test_a_pass_and_what_is_unsupported_leave_nothing(pytester: pytest.Pytester) -> None:
@@ -267,14 +281,62 @@ def test_a_flaky_case_that_holds_once_is_not_called_fixed_without_a_word(pyteste
     )
 
 
-def test_replay_takes_the_target_of_the_file_unless_the_command_line_names_one(
-    pytester: pytest.Pytester,
+FOUND_ON = ["--qnn-backend=mutant:other", "--qnn-rpcmem=emulated"]
+
+
+@pytest.mark.parametrize(
+    "further",
+    [
+        (),
+        ("--qnn-timeout=60",),
+        ("--qnn-sandbox=spawn",),
+        ("--tflite-runtime=auto",),
+        ("--tflite-delegate=xnnpack",),
+        ("--qnn-rpcmem=emulated",),
+        ("--qnn-backend=mutant:other",),
+    ],
+)
+@pytest.mark.parametrize(("rule_id", "result"), [("REG-01", "FIXED"), ("REG-02", "STILL FAILS")])
+def test_replay_judges_the_target_of_the_file_whatever_else_is_said(
+    pytester: pytest.Pytester, further: tuple[str, ...], rule_id: str, result: str
 ) -> None:
     run(pytester, ("REG-02",))
-    folder = rewritten(finding(pytester, "REG-02"), options=["--qnn-backend=mutant:other"])
-    run(pytester, ("REG-02",), f"--qnn-replay={folder}").stdout.fnmatch_lines(["REG-02 on mutant:other: *"])
-    chosen = run(pytester, ("REG-02",), f"--qnn-replay={folder}", "--qnn-backend=reference")
-    chosen.stdout.fnmatch_lines(["REG-02 on reference: *"])
+    folder = rewritten(finding(pytester, "REG-02"), options=FOUND_ON, rule=rule_id)
+    replayed = run(pytester, (rule_id,), f"--qnn-replay={folder}", *further)
+    replayed.stdout.fnmatch_lines([f"{rule_id} on mutant:other: {result}: *"])
+
+
+@pytest.mark.parametrize(
+    ("rule_id", "result", "outcome"),
+    [("REG-01", "PASSES HERE", "passed"), ("REG-02", "FAILS HERE", "failed")],
+)
+def test_on_another_target_nothing_is_said_of_the_one_in_the_file(
+    pytester: pytest.Pytester, rule_id: str, result: str, outcome: str
+) -> None:
+    run(pytester, ("REG-02",))
+    folder = rewritten(finding(pytester, "REG-02"), options=FOUND_ON, rule=rule_id)
+    replayed = run(pytester, (rule_id,), f"--qnn-replay={folder}", "--qnn-backend=reference")
+    replayed.assert_outcomes(**{outcome: 1})
+    replayed.stdout.fnmatch_lines(
+        [
+            f"{rule_id} on reference: {result}: *",
+            (
+                "Judged: --qnn-backend=reference --qnn-rpcmem=emulated. "
+                "Not judged: --qnn-backend=mutant:other --qnn-rpcmem=emulated, on which the case was found."
+            ),
+        ]
+    )
+    assert "FIXED" not in replayed.stdout.str()
+
+
+def test_another_runtime_is_another_target(pytester: pytest.Pytester) -> None:
+    run(pytester, ("PART-02",))
+    provenance = {"runtime": "another_runtime"}
+    folder = rewritten(finding(pytester, "PART-02"), rule="PART-01", provenance=provenance)
+    replayed = run(pytester, ("PART-01",), f"--qnn-replay={folder}")
+    replayed.stdout.fnmatch_lines(
+        ["PART-01 on reference: PASSES HERE: *", "*=fake_runtime. *=another_runtime,*"]
+    )
 
 
 def refusal(result: pytest.RunResult) -> str:
@@ -287,7 +349,13 @@ def test_replay_on_a_target_of_the_file_that_is_gone_cannot_run(pytester: pytest
     run(pytester, ("REG-02",))
     folder = rewritten(finding(pytester, "REG-02"), options=["--qnn-backend=/gone/lib.so"])
     said = refusal(run(pytester, ("REG-02",), f"--qnn-replay={folder}"))
-    assert said.startswith(f"ERROR: --qnn-replay {folder}: CANNOT RUN: --qnn-backend: '/gone/lib.so' is not ")
+    assert said.startswith(
+        f"ERROR: --qnn-replay {folder}: CANNOT RUN: the case file names the file '/gone/lib.so'"
+    )
+    named = ("--qnn-backend=/gone/lib.so", f"--qnn-replay={folder}")
+    assert refusal(run(pytester, ("REG-02",), *named)).startswith(
+        "ERROR: --qnn-backend: '/gone/lib.so' is not "
+    )
 
 
 def test_a_target_of_the_file_that_cannot_be_opened_cannot_run(pytester: pytest.Pytester) -> None:
@@ -300,18 +368,66 @@ def test_a_target_of_the_file_that_cannot_be_opened_cannot_run(pytester: pytest.
 
 
 @pytest.mark.parametrize("flag", ["--qnn-backend", "--qnn-rpcmem", "--tflite-delegate"])
-@pytest.mark.parametrize("relative", [True, False])
-def test_a_library_that_comes_with_the_case_is_not_loaded_unasked(
-    pytester: pytest.Pytester, flag: str, relative: bool
+@pytest.mark.parametrize("place", ["with the case", "in the working directory", "anywhere"])
+def test_a_library_that_only_the_case_names_is_not_loaded(
+    pytester: pytest.Pytester, flag: str, place: str, tmp_path: Path
 ) -> None:
     run(pytester, ("REG-02",))
     folder = finding(pytester, "REG-02")
-    library = (pytester.path if relative else folder) / "lib.so"
-    library.touch()
-    rewritten(folder, options=[f"{flag}={'lib.so' if relative else library}"])
+    names = {"with the case": folder / "lib.so", "anywhere": tmp_path / "lib.so"}
+    name = names.get(place, Path("lib.so"))
+    name.touch()
+    rewritten(folder, options=[f"{flag}={name}"])
     said = refusal(run(pytester, ("REG-02",), f"--qnn-replay={folder}"))
-    assert "CANNOT RUN: the case file names the library" in said
-    assert said.endswith("; name it on the command line")
+    assert f"CANNOT RUN: the case file names the file '{name}'" in said
+    assert said.endswith(f"; name it on the command line: {flag}={name}")
+
+
+MADE = PluginCase(fake_suite.GRAPH, (Create(options=((b"library_path", b"/tmp/lib.so"),)),))
+REMADE = ScriptCase((fake_suite.GRAPH,), (MakeDelegate("d", options=(("backend", "lib"),)),))
+
+
+@pytest.mark.parametrize(
+    ("subject", "case", "option"),
+    [
+        ("delegate-plugin", MADE, "library_path=/tmp/lib.so"),
+        ("delegate-script", REMADE, "backend=lib"),
+        (
+            "delegate",
+            DelegateCase(fake_suite.GRAPH, (Application(options=(("backend", "lib"),)),)),
+            "backend=lib",
+        ),
+    ],
+)
+def test_options_inside_a_case_name_no_files_of_their_own(
+    pytester: pytest.Pytester, subject: str, case: Any, option: str
+) -> None:
+    run(pytester, ("PART-02",))
+    data = json.loads(msgspec.json.encode(case))
+    folder = rewritten(finding(pytester, "PART-02"), subject=subject, case=data)
+    said = refusal(run(pytester, ("PART-02",), f"--qnn-replay={folder}"))
+    assert said.endswith(f"name it on the command line: --tflite-delegate-option={option}")
+    named = "--tflite-delegate=reference", f"--tflite-delegate-option={option}"
+    allowed = run(pytester, ("PART-02",), f"--qnn-replay={folder}", *named)
+    assert allowed.ret != pytest.ExitCode.USAGE_ERROR
+
+
+def test_every_field_of_a_case_with_pairs_of_texts_is_called_options() -> None:
+    """`pytest_qnn.replay` looks for files in fields of this name."""
+    pairs = [tuple[tuple[str, str], ...], tuple[tuple[bytes, bytes], ...]]
+    seen, waiting = set(), [MemoryCase, DelegateCase, ScriptCase, PluginCase]
+    while waiting:
+        kind = waiting.pop()
+        if kind in seen:
+            continue
+        seen.add(kind)
+        if isinstance(kind, type) and issubclass(kind, msgspec.Struct):
+            for name, hint in get_type_hints(kind).items():
+                assert (name == "options") or hint not in pairs, (kind, name)
+                waiting.append(hint)
+        else:
+            waiting += get_args(kind)
+    assert {Create, Copy, Cycle, MakeDelegate, Application} <= seen
 
 
 def test_replay_of_a_named_test_of_another_rule_is_a_usage_error(pytester: pytest.Pytester) -> None:

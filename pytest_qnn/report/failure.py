@@ -62,8 +62,9 @@ def readme(
             "",
             "To judge the case again, here or on another machine, give pytest this folder:",
             "  pytest --qnn-replay FOLDER",
-            "It says STILL FAILS, FIXED or CANNOT RUN. Options such as --qnn-backend=PATH or",
-            "--tflite-delegate=PATH choose another target than the one it was found on.",
+            "It says STILL FAILS, FIXED or CANNOT RUN. Further options replace those of the file.",
+            "A library is loaded only where you name it, as --qnn-backend=PATH or --tflite-delegate=PATH.",
+            "On another target than the one that the case was found on it says FAILS HERE or PASSES HERE.",
             "",
         ]
     )

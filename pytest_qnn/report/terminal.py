@@ -45,7 +45,9 @@ def summary(reporter: pytest.TerminalReporter, session: Session) -> None:
     reporter.write_line(header(session))
     for replayed in session.replayed:
         line = f"{replayed.rule} on {replayed.target}: {replayed.result}: {one_line(replayed.detail)}"
-        reporter.write_line(line, green=replayed.result == "FIXED", red=replayed.result != "FIXED")
+        reporter.write_line(line, green=replayed.good, red=not replayed.good)
+        if replayed.other:
+            reporter.write_line(replayed.other)
     for (subject, target), verdicts in by_target(session).items():
         reporter.write_line("")
         reporter.write_line(f"{subject} target: {target}", bold=True)
