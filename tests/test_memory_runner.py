@@ -2,11 +2,13 @@ from __future__ import annotations
 
 import ctypes
 from collections.abc import Callable, Iterator
+from contextlib import closing
 from typing import Any
 
 import msgspec
 import pytest
 
+from pytest_qnn.abi.qnn_codes import Error, low
 from pytest_qnn.abi.qnn_table import Interface
 from pytest_qnn.cases.data import contents
 from pytest_qnn.cases.memory import (
@@ -37,6 +39,7 @@ from pytest_qnn.cases.memory import (
 )
 from pytest_qnn.oracle.qnn_ops import DTYPES, OPERATORS, QUANTIZATION, expected, inputs_of
 from pytest_qnn.reference.backend import ReferenceBackend
+from pytest_qnn.reference.backend_objects import QnnError
 from pytest_qnn.reference.rpcmem import Block, EmulatedRpcmem
 from pytest_qnn.run.memory import learn, run_memory_case
 from pytest_qnn.run.observe import snapshot
@@ -390,3 +393,25 @@ def test_the_encodings_make_ties_and_saturate_at_both_ends(op: QnnOp) -> None:
             (0, False, True),
         )
     assert min(ties, beyond, below) > 100
+
+
+class UpperBitsOnly(ReferenceBackend):
+    """Says no with the upper bits alone, which is neither success nor any code."""
+
+    def property_has_capability(self, key: int) -> None:
+        raise QnnError((key >= 0) << 16)
+
+    def mem_deregister(self, handles: Any, count: int) -> None:
+        raise QnnError(bool(handles and count) << 16)
+
+
+def test_upper_bits_alone_are_no_success() -> None:
+    assert low(1 << 16) not in {int(code) for code in Error}
+    assert (low(0), low((7 << 16) + 8003)) == (0, 8003)
+    with closing(UpperBitsOnly()) as backend:
+        entry = QnnEntry(backend.get_providers, backend)
+        assert not any(map(learn(entry, EmulatedRpcmem()).supports, (1101, 1103)))
+        case = MemoryCase((*registered("0"), Deregister(("h0",))))
+        trace = run_memory_case(case, entry, EmulatedRpcmem())
+    assert trace.steps[-1].code == 1 << 16
+    assert ("memDeRegister", 1 << 16) in trace.closing  # it still stands, and the runner tries once more

@@ -398,3 +398,17 @@ class LogLevel(IntEnum):
     INFO = 3
     VERBOSE = 4
     DEBUG = 5
+
+
+ERROR_MASK = 0xFFFF
+"""QNN_GET_ERROR_CODE."""
+
+
+def low(code: int) -> int:
+    """The error code proper of a Qnn_ErrorHandle_t (64 bits).
+
+    Success is exactly 0; a failure is told by the low 16 bits, and the others may hold details
+    (QnnCommon.h). A code whose low 16 bits are 0 while others are set is neither success nor any code: it
+    comes back unmasked, so that it equals none.
+    """
+    return code & ERROR_MASK or code

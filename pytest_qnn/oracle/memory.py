@@ -49,6 +49,7 @@ from collections.abc import Iterator
 
 import msgspec
 
+from pytest_qnn.abi.qnn_codes import low
 from pytest_qnn.cases.memory import (
     Alloc,
     AnyStep,
@@ -62,7 +63,6 @@ from pytest_qnn.cases.memory import (
 )
 from pytest_qnn.facts import MemoryFacts
 from pytest_qnn.oracle.memory_binaries import FOLLOW
-from pytest_qnn.oracle.memory_codes import low
 from pytest_qnn.oracle.memory_expect import expect
 from pytest_qnn.oracle.memory_state import (
     Allowed,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection
 
-from pytest_qnn.abi.qnn_codes import Error, MemType, Property
+from pytest_qnn.abi.qnn_codes import Error, MemType, Property, low
 
 TYPE_KEYS: dict[int, int] = {
     MemType.ION: Property.MEMORY_SUPPORT_MEM_TYPE_ION,
@@ -17,15 +17,6 @@ SENTINEL = 0x5555555555555555
 """What the runner fills handle arrays with before a call."""
 
 _NAMES = {code.value: code.name for code in Error}
-
-
-def low(code: int) -> int:
-    """The error code proper: callers read only the low 16 bits, but success is exactly 0 in all 64.
-
-    A value whose low bits are 0 while others are set is neither: it comes back unmasked, so that it
-    equals no code and is not taken for success (H:QnnCommon).
-    """
-    return code & 0xFFFF or code
 
 
 def named(code: int) -> str:

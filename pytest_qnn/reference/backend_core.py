@@ -7,8 +7,8 @@ import ctypes
 import itertools
 from typing import Any, ClassVar
 
-from pytest_qnn.abi.qnn import API_VERSION, ERROR_MASK, ContextConfig, Version
-from pytest_qnn.abi.qnn_codes import ContextOption, Error, HtpContextConfigOption, LogLevel, Property
+from pytest_qnn.abi.qnn import API_VERSION, ContextConfig, Version
+from pytest_qnn.abi.qnn_codes import ContextOption, Error, HtpContextConfigOption, LogLevel, Property, low
 from pytest_qnn.reference.backend_logs import Log, Logs
 from pytest_qnn.reference.backend_objects import KINDS, Context, Graph, Kind, QnnError, Registration
 from pytest_qnn.reference.mapping import Mapping
@@ -154,8 +154,8 @@ class Core(Logs, abc.ABC):
         """QnnError_getMessage: NULL and 10001 for a code that is not one of QNN's."""
         if not out:
             raise QnnError(Error.ERROR_INVALID_ARGUMENT)
-        out[0] = _MESSAGES.get(code & ERROR_MASK)
-        if code & ERROR_MASK not in _MESSAGES:
+        out[0] = _MESSAGES.get(low(code))
+        if low(code) not in _MESSAGES:
             raise QnnError(Error.ERROR_INVALID_ERROR_HANDLE)
 
     def backend_get_api_version(self, out: Any) -> None:

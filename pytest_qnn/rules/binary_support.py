@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from pytest_qnn.abi.qnn_codes import Error, Property
+from pytest_qnn.abi.qnn_codes import Error, Property, low
 from pytest_qnn.cases.memory import (
     ContextFinalize,
     ContextFromBinary,
@@ -19,7 +19,7 @@ from pytest_qnn.cases.memory import (
 )
 from pytest_qnn.cases.memory_scene import HTP_BACKEND_ID
 from pytest_qnn.oracle.memory import Walked, walk
-from pytest_qnn.oracle.memory_codes import low, named
+from pytest_qnn.oracle.memory_codes import named
 from pytest_qnn.oracle.memory_contents import Compared, compare, differs
 from pytest_qnn.oracle.memory_external import NEEDED, WEIGHTS
 from pytest_qnn.rules.memory_graph_support import judge_contents, require_prepared

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from hypothesis import strategies as st
 
-from pytest_qnn.abi.qnn_codes import Error, Property
+from pytest_qnn.abi.qnn_codes import Error, Property, low
 from pytest_qnn.cases.drawing import decoded
 from pytest_qnn.cases.memory import (
     BOGUS,
@@ -18,7 +18,7 @@ from pytest_qnn.cases.memory import (
 from pytest_qnn.cases.memory_strategies import Scene, Tape, embedded, nbytes
 from pytest_qnn.facts import MemoryFacts
 from pytest_qnn.oracle.memory import walk
-from pytest_qnn.oracle.memory_codes import SENTINEL, TYPE_KEYS, low, named
+from pytest_qnn.oracle.memory_codes import SENTINEL, TYPE_KEYS, named
 from pytest_qnn.rules.memory_support import (
     demand_code,
     facts_of,

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from pytest_qnn.abi.qnn_codes import Error, Property, TensorMemType
+from pytest_qnn.abi.qnn_codes import Error, Property, TensorMemType, low
 from pytest_qnn.cases import memory_probe_strategies as strategies
 from pytest_qnn.cases.memory import Capability, Execute, MemoryCase, Prepare
 from pytest_qnn.cases.memory_probes import Environment
 from pytest_qnn.oracle.memory import walk
-from pytest_qnn.oracle.memory_codes import low, named
+from pytest_qnn.oracle.memory_codes import named
 from pytest_qnn.rules.memory_graph_support import CREATE_TENSOR, judge_contents, kinds, require_prepared
 from pytest_qnn.rules.memory_support import demand_code, facts_of, place, require_operator
 from pytest_qnn.rules.rule import rule

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from pytest_qnn.abi.qnn_codes import Error
+from pytest_qnn.abi.qnn_codes import ERROR_MASK, Error, low
 from pytest_qnn.cases import memory_probe_strategies as strategies
 from pytest_qnn.cases.memory import AnyStep, ContextCreate, MemoryCase, Prepare, Register
 from pytest_qnn.cases.memory_probes import Interface, Message, Misuse, Version
-from pytest_qnn.oracle.memory_codes import SENTINEL, low, named, one_of
+from pytest_qnn.oracle.memory_codes import SENTINEL, named, one_of
 from pytest_qnn.rules.iface_codes import PARENTS, component
 from pytest_qnn.rules.memory_support import call_name, require_session
 from pytest_qnn.rules.rule import rule
@@ -16,7 +16,6 @@ from pytest_qnn.trace import MemoryTrace, StepSeen
 from pytest_qnn.verdict import Examined, Level, Unsupported, Violation
 
 _UNSUPPORTED = int(Error.COMMON_ERROR_NOT_SUPPORTED)
-_LOW = 0xFFFF
 _COMMON = 1
 """Thousands of a code that any component may give."""
 
@@ -130,7 +129,7 @@ def if_06(case: MemoryCase, trace: MemoryTrace) -> Examined:
         if seen.code is not None:
             answers.append((where, call_name(step), seen.code))
     for where, call, code in answers:
-        if code and not code & _LOW:
+        if low(code) > ERROR_MASK:
             raise Violation("0, or an error code in the low 16 bits", f"{call} answers 0x{code:x}", where)
         count += 1
     return Examined(count, "answers")

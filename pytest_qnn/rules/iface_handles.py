@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
+from pytest_qnn.abi.qnn_codes import low
 from pytest_qnn.cases import memory_probe_strategies as strategies
 from pytest_qnn.cases.memory import BOGUS, NULL, AnyStep, ContextCreate, ContextFree, MemoryCase, Prepare
 from pytest_qnn.cases.memory_probes import FREED, Misuse
 from pytest_qnn.cases.misuses import NULL_IS_GOOD
-from pytest_qnn.oracle.memory_codes import low
 from pytest_qnn.rules.iface_calls import demand, pairs
 from pytest_qnn.rules.iface_codes import invalid, not_offered
 from pytest_qnn.rules.rule import rule

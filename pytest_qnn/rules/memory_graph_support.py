@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from pytest_qnn.abi.qnn_codes import Error, HtpMemType, MemType, Property, TensorMemType
+from pytest_qnn.abi.qnn_codes import Error, HtpMemType, MemType, Property, TensorMemType, low
 from pytest_qnn.cases.memory import Execute, MemoryCase, Prepare, Register
 from pytest_qnn.cases.memory_scene import HTP_BACKEND_ID
 from pytest_qnn.oracle.memory import Walked
-from pytest_qnn.oracle.memory_codes import low, named
+from pytest_qnn.oracle.memory_codes import named
 from pytest_qnn.oracle.memory_contents import Compared, compare
 from pytest_qnn.rules.memory_support import (
     demand_code,

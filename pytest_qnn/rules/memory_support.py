@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator
 
-from pytest_qnn.abi.qnn_codes import Error, Property
+from pytest_qnn.abi.qnn_codes import Error, Property, low
 from pytest_qnn.cases.memory import AnyStep, Deregister, Execute, MemoryCase, Register
 from pytest_qnn.cases.memory_scene import memory_types
 from pytest_qnn.facts import MemoryFacts, refused_call
 from pytest_qnn.oracle.memory import Walked, walk
-from pytest_qnn.oracle.memory_codes import TYPE_KEYS, low, named, one_of
+from pytest_qnn.oracle.memory_codes import TYPE_KEYS, named, one_of
 from pytest_qnn.oracle.memory_contents import compare
 from pytest_qnn.trace import MemoryTrace, StepSeen
 from pytest_qnn.verdict import Examined, Unsupported, Violation

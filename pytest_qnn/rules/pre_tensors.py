@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from pytest_qnn.abi.qnn_codes import Error, TensorMemType
+from pytest_qnn.abi.qnn_codes import Error, TensorMemType, low
 from pytest_qnn.cases import memory_tensor_strategies as strategies
 from pytest_qnn.cases.memory import Execute, Inspect, MemoryCase, Prepare
 from pytest_qnn.oracle.memory import Walked, walk
-from pytest_qnn.oracle.memory_codes import low, named, one_of
+from pytest_qnn.oracle.memory_codes import named, one_of
 from pytest_qnn.oracle.memory_contents import compare, differs
 from pytest_qnn.oracle.qnn_ops import inputs_of
 from pytest_qnn.rules.memory_graph_support import CREATE_TENSOR, require_execution

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from pytest_qnn.abi.qnn_codes import Error
+from pytest_qnn.abi.qnn_codes import Error, low
 from pytest_qnn.cases import memory_load_strategies as strategies
 from pytest_qnn.cases.memory import MemoryCase
 from pytest_qnn.cases.memory_probes import Churn
-from pytest_qnn.oracle.memory_codes import low, named
+from pytest_qnn.oracle.memory_codes import named
 from pytest_qnn.rules.memory_support import facts_of, require_memory_type, require_session
 from pytest_qnn.rules.rule import rule
 from pytest_qnn.trace import MemoryTrace

@@ -8,11 +8,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from pytest_qnn.abi.qnn_codes import Error, LogLevel
+from pytest_qnn.abi.qnn_codes import Error, LogLevel, low
 from pytest_qnn.cases import memory_load_strategies as strategies
 from pytest_qnn.cases.memory import MemoryCase
 from pytest_qnn.cases.memory_probes import Parallel
-from pytest_qnn.oracle.memory_codes import low, named, one_of
+from pytest_qnn.oracle.memory_codes import named, one_of
 from pytest_qnn.rules.memory_graph_support import require_execution
 from pytest_qnn.rules.memory_support import require_memory_type, require_operator, require_session
 from pytest_qnn.rules.rule import rule

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from pytest_qnn.abi.qnn_codes import Error
+from pytest_qnn.abi.qnn_codes import Error, low
 from pytest_qnn.cases import restart_strategies
 from pytest_qnn.cases.memory import ContextCreate, Deregister, Execute, MemoryCase, Register
 from pytest_qnn.cases.memory_probes import Restart
 from pytest_qnn.oracle.memory import Walked
-from pytest_qnn.oracle.memory_codes import low, named
+from pytest_qnn.oracle.memory_codes import named
 from pytest_qnn.rules.memory_support import judge_valid, own_steps, place, require_memory
 from pytest_qnn.rules.rule import rule
 from pytest_qnn.trace import MemoryTrace

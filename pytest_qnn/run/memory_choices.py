@@ -8,10 +8,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 
+from pytest_qnn.abi.qnn_codes import low
 from pytest_qnn.cases.memory import AnyStep, ContextCreate, MemoryCase, Read, Register
 from pytest_qnn.cases.memory_scene import memory_types
 from pytest_qnn.facts import Choice, MemoryFacts
-from pytest_qnn.oracle.memory_codes import low, named
+from pytest_qnn.oracle.memory_codes import named
 from pytest_qnn.run.memory_points import Point, ordinary, points
 from pytest_qnn.trace import MemoryTrace, StepSeen
 

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from pytest_qnn.abi.qnn import Version
+from pytest_qnn.abi.qnn_codes import low
 from pytest_qnn.cases.memory import Prepare, QnnDType, QnnOp
 from pytest_qnn.facts import MemoryFacts
 from pytest_qnn.oracle.qnn_ops import DTYPES, OPERATORS
 from pytest_qnn.run.memory_graphs import prepare, validated
 from pytest_qnn.run.memory_state import Context, Skip, State
-from pytest_qnn.run.qnn_client import NullFunction, Operator, QnnClient, low
+from pytest_qnn.run.qnn_client import NullFunction, Operator, QnnClient
 from pytest_qnn.run.qnn_library import QnnEntry
 from pytest_qnn.run.rpcmem import Rpcmem
 from pytest_qnn.run.worker import Depth

@@ -14,7 +14,7 @@ import functools
 import threading
 import time
 
-from pytest_qnn.abi.qnn_codes import Error, LogLevel
+from pytest_qnn.abi.qnn_codes import Error, LogLevel, low
 from pytest_qnn.abi.qnn_table import LogCallback
 from pytest_qnn.abi.rpcmem import DEFAULT_FLAGS, HEAP_ID_SYSTEM
 from pytest_qnn.cases.memory import Prepare
@@ -23,7 +23,7 @@ from pytest_qnn.run.memory_graphs import compose, operator_of
 from pytest_qnn.run.memory_state import Skip, State
 from pytest_qnn.run.memory_threads import SHAPE, bind_raw, bytes_of, descriptors_of
 from pytest_qnn.run.memory_together import Failed, Pace, call, create, in_threads, seen_of
-from pytest_qnn.run.qnn_client import NullFunction, array_of, low
+from pytest_qnn.run.qnn_client import NullFunction, array_of
 from pytest_qnn.trace import StepSeen
 
 _SETTLE = 0.005

@@ -20,6 +20,7 @@ from pytest_qnn.abi.qnn_codes import (
     HtpContextOption,
     MemType,
     Property,
+    low,
 )
 from pytest_qnn.abi.qnn_sections import ContextBuffer, SectionType
 from pytest_qnn.cases.memory import Alloc
@@ -31,7 +32,7 @@ from pytest_qnn.run import memory_misuse_load as load
 from pytest_qnn.run.memory_buffers import alloc
 from pytest_qnn.run.memory_rounds import Batch
 from pytest_qnn.run.memory_state import Skip, State
-from pytest_qnn.run.qnn_client import array_of, low
+from pytest_qnn.run.qnn_client import array_of
 
 LOG_LEVEL_ERROR = 1
 PROFILE_LEVEL_BASIC = 1

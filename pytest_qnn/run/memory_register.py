@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from pytest_qnn.abi.qnn import HtpMemDescriptor, MemDescriptor
-from pytest_qnn.abi.qnn_codes import Error, MemType
+from pytest_qnn.abi.qnn_codes import Error, MemType, low
 from pytest_qnn.cases.memory import (
     BOGUS,
     NULL,
@@ -27,7 +27,7 @@ from pytest_qnn.oracle.qnn_ops import ELEMENT_BYTES
 from pytest_qnn.run.memory_binaries import configuration
 from pytest_qnn.run.memory_buffers import descriptor_of
 from pytest_qnn.run.memory_state import Buffer, Context, MemHandle, Skip, State
-from pytest_qnn.run.qnn_client import UNTOUCHED, array_of, data_type, low
+from pytest_qnn.run.qnn_client import UNTOUCHED, array_of, data_type
 from pytest_qnn.trace import StepSeen
 
 _UNION = MemDescriptor.ionInfo.offset

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from pytest_qnn.abi.qnn_codes import Error
-from pytest_qnn.run.qnn_client import NullFunction, QnnClient, low
+from pytest_qnn.abi.qnn_codes import Error, low
+from pytest_qnn.run.qnn_client import NullFunction, QnnClient
 
 _LOG_LEVEL_ERROR = 1
 _OPTIONAL = frozenset({"logCreate", "deviceCreate"})

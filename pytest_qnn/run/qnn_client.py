@@ -1,7 +1,7 @@
 """A thin typed client of a QNN interface: it builds the C structures and returns codes as they come.
 
 Every call returns the whole Qnn_ErrorHandle_t (64 bits). Success is exactly 0; a failure is told by its
-low 16 bits (`low`).
+low 16 bits (`pytest_qnn.abi.qnn_codes.low`).
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import math
 from functools import lru_cache
 from typing import Any
 
-from pytest_qnn.abi.qnn import ERROR_MASK, OpConfig, OpConfigV1, Tensor, TensorP
+from pytest_qnn.abi.qnn import OpConfig, OpConfigV1, Tensor, TensorP
 from pytest_qnn.abi.qnn_codes import DataType, EncodingDefinition, QuantizationEncoding, TensorType
 from pytest_qnn.abi.qnn_table import FUNCTIONS
 from pytest_qnn.cases.memory import QnnDType, QnnOp
@@ -23,11 +23,6 @@ PACKAGE = b"qti.aisw"
 UNTOUCHED = 0x5555555555555555
 """What a handle reads as where a call did not write it."""
 _DTYPE = {"UFIXED_POINT_8": DataType.UFIXED_POINT_8, "FLOAT_32": DataType.FLOAT_32}
-
-
-def low(code: int) -> int:
-    """The error code proper: a backend may use the upper 48 bits for details."""
-    return code & ERROR_MASK
 
 
 @lru_cache(1024)
