@@ -46,8 +46,8 @@ _PATIENCE = 5
 """Cases that settle the target's lack of support, before the rule is given up with nothing examined."""
 
 
-class Stumbled(Exception):  # noqa: N818 - what happened to the suite, raised from the error itself
-    """The suite itself failed in a case: a defect of this project.
+class InternalError(Exception):
+    """The suite itself failed in a case: a defect of this project, raised from what was raised there.
 
     Args:
         case: the smallest in which it does.
@@ -131,7 +131,7 @@ class _Judge:
             shrinking = False
             case, violation = self.minimal
             for candidate in smaller(case, deadly=isinstance(violation, Crashed | Hung)):
-                found = _unless_it_stumbles(self.result, candidate)
+                found = _none_where_the_suite_fails(self.result, candidate)
                 if found is not None and type(found) is type(violation):
                     self.minimal = (candidate, found)
                     shrinking = True
@@ -145,18 +145,23 @@ class _Judge:
         if not isinstance(end, Divergence) or end.is_first:
             return
         for candidate in revealing(case):
-            found = _unless_it_stumbles(self.result, candidate)
+            found = _none_where_the_suite_fails(self.result, candidate)
             if isinstance(found, Divergence) and (found.is_first or found.node < end.node):
                 self.minimal = (candidate, found)
                 return
 
     def repeat(self) -> str:
-        """Run the minimal case again: how often it failed, if it does not always; else empty."""
+        """Run the minimal case again: how often it failed, if it does not always; else empty.
+
+        Raises:
+            InternalError: the suite failed where it runs the case; what it saw of the case before is worth
+                no more.
+        """
         if self.minimal is None:
             return ""
         case, violation = self.minimal
         times = 1 if isinstance(violation, Hung) else self.profile.repeats
-        again = [_unless_it_stumbles(self._run, case) for _ in range(times)]
+        again = [self._run(case) for _ in range(times)]
         failed = 1 + sum(found is not None for found in again)
         return "" if failed == 1 + times else f"failed {failed} of {1 + times} runs"
 
@@ -181,7 +186,7 @@ class _Judge:
             self.settled += unsupported.settled
             return None
         except Exception as error:
-            raise Stumbled(case) from error
+            raise InternalError(case) from error
         if not examined.count and self.idle is None:
             self.idle = case
         self.examined += examined.count
@@ -189,7 +194,7 @@ class _Judge:
         return None
 
 
-def _unless_it_stumbles(judge: Callable[[Any], Violation | None], case: Any) -> Violation | None:
+def _none_where_the_suite_fails(judge: Callable[[Any], Violation | None], case: Any) -> Violation | None:
     """What ``judge`` gives for the case; None when the suite itself fails in it.
 
     Once there is a finding, nothing that is tried after it may cost it: a rule may rely on how its own

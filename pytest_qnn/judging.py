@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import hashlib
 import time
+import traceback
 from typing import Any
 
 import msgspec
@@ -16,8 +17,7 @@ from pytest_qnn import artifacts, engine, replay
 from pytest_qnn.profile import PROFILES
 from pytest_qnn.report import failure
 from pytest_qnn.rules.rule import Rule
-from pytest_qnn.session import VERDICTS, Session, spec_of
-from pytest_qnn.target import Target
+from pytest_qnn.session import VERDICTS, Session
 from pytest_qnn.verdict import Finding, Level, Outcome, Verdict
 
 _HUNG = 3
@@ -62,8 +62,6 @@ def checked_rule(session: Session, item: pytest.Item, rule_id: str) -> Rule[Any,
 
 def broken(session: Session, rule: Rule[Any, Any, Any], outcome: Outcome, reason: str) -> Verdict:
     """The verdict on a rule that could not be judged to the end, through no finding of the engine's."""
-    target: Target[Any, Any] | None = session.targets.get(rule.subject)
-    specs = [spec for subject, spec in session.described if subject == rule.subject]
     return Verdict(
         rule=rule.id,
         area=rule.area,
@@ -72,7 +70,7 @@ def broken(session: Session, rule: Rule[Any, Any, Any], outcome: Outcome, reason
         source=rule.source,
         subject=rule.subject,
         self_check=rule.self_check,
-        target=target.spec if target else (specs or [spec_of(session.options, rule.subject)])[0],
+        target=session.spec(rule.subject),
         outcome=outcome,
         examples=0,
         examined=0,
@@ -91,28 +89,33 @@ def judge_or_explain(session: Session, item: pytest.Item, rule_id: str) -> None:
     started = time.perf_counter()
     try:
         verdict = judge(session, item, rule_id)
-    except engine.Stumbled as stumbled:
-        error = stumbled.__cause__ or stumbled
-        verdict = _failed(session, item, rule_id, error, time.perf_counter() - started)
-        case = msgspec.json.encode(stumbled.case).decode()
-        finding = Finding(expected="a verdict", seen=verdict.reason, case=case)
-        verdict = msgspec.structs.replace(verdict, finding=finding)
-        record(item, artifacts.keep(session, session.target(session.rule(rule_id).subject), verdict))
-        raise error from None
     except Exception as error:
-        record(item, _failed(session, item, rule_id, error, time.perf_counter() - started))
-        raise
+        verdict = _failed(session, item, rule_id, error, time.perf_counter() - started)
+        record(item, verdict)
+        pytest.fail(f"{failure.text(verdict, session.seed)}\n\n{verdict.traceback}", pytrace=False)
     record(item, verdict)
     conclude(verdict, session.seed, strict=session.options.strict)
 
 
-def _failed(
-    session: Session, item: pytest.Item, rule_id: str, error: BaseException, seconds: float
-) -> Verdict:
-    """The verdict where the suite itself failed."""
-    reason = f"the suite itself failed: {type(error).__name__}: {error}"
-    verdict = broken(session, checked_rule(session, item, rule_id), Outcome.INCONCLUSIVE, reason)
-    return msgspec.structs.replace(verdict, seconds=seconds)
+def _failed(session: Session, item: pytest.Item, rule_id: str, error: Exception, seconds: float) -> Verdict:
+    """The verdict where the suite itself failed, with the case in which it did, if it is known."""
+    cause = error.__cause__ or error if isinstance(error, engine.InternalError) else error
+    verdict = msgspec.structs.replace(
+        broken(
+            session,
+            checked_rule(session, item, rule_id),
+            Outcome.INCONCLUSIVE,
+            failure.internal_error(cause),
+        ),
+        seconds=seconds,
+        traceback="".join(traceback.format_exception(cause)),
+    )
+    if not isinstance(error, engine.InternalError):
+        return verdict
+    case = msgspec.json.encode(error.case).decode()
+    finding = Finding(expected="a verdict", seen=verdict.reason, case=case)
+    verdict = msgspec.structs.replace(verdict, finding=finding)
+    return artifacts.keep(session, session.target(session.rule(rule_id).subject), verdict)
 
 
 def record(item: pytest.Item, verdict: Verdict) -> None:

@@ -14,6 +14,7 @@ from pytest_qnn import engine
 from pytest_qnn.casefile import AnyCaseFile, read
 from pytest_qnn.forms import BadOption
 from pytest_qnn.options import Options, real_path
+from pytest_qnn.report import failure
 from pytest_qnn.rules.rule import Rule
 from pytest_qnn.session import REPLAYED, Session
 from pytest_qnn.target import Target
@@ -135,18 +136,13 @@ def _other_target(file: AnyCaseFile, target: Target[Any, Any]) -> str:
     return f"Judged: {' '.join(ours)}. Not judged: {' '.join(theirs)}, on which the case was found."
 
 
-def _first_line(error: Exception) -> str:
-    return next(iter(str(error).splitlines()), "")
-
-
 def _judge(rule: Rule[Any, Any, Any], target: Target[Any, Any], file: AnyCaseFile) -> tuple[Result, str]:
     try:
         found = engine.judge_case(rule, target, file.case)
     except Exception as error:
         # A case from a file may be one that no strategy makes, and the suite not up to it.
         known = file.verdict == Outcome.INCONCLUSIVE.value
-        detail = f"the suite itself failed: {type(error).__name__}: {_first_line(error)}"
-        return "STILL FAILS" if known else "CANNOT RUN", detail
+        return "STILL FAILS" if known else "CANNOT RUN", failure.internal_error(error)
     if isinstance(found, Violation):
         return "STILL FAILS", str(found)
     if isinstance(found, Unsupported):

@@ -48,6 +48,7 @@ class Session:
         self.targets: dict[Subject, Target[Any, Any]] = {}
         self.described: dict[tuple[str, str], Description] = {}
         self.expected: set[str] = set()
+        """Ids of the rules whose tests were collected."""
         self.hung: Counter[Subject] = Counter()
         """Rules of each half that hung, of those judged in this process."""
         self.verdicts: dict[tuple[str, str, str], Verdict] = {}
@@ -132,6 +133,11 @@ class Session:
             self.described[subject, target.spec] = Description(target.options, target.provenance(), found)
         return self.targets[subject]
 
+    def spec(self, subject: Subject) -> str:
+        """The specification string of this half's target, opened in this process or not."""
+        opened = [spec for half, spec in self.described if half == subject]
+        return opened[0] if opened else spec_of(self.options, subject)
+
     def isolated(self, subject: Subject) -> bool:
         """The target of this half runs in processes of its own, as far as is known."""
         modes = (
@@ -158,6 +164,14 @@ class Session:
     def not_judged(self) -> list[str]:
         """Ids of the rules whose tests were collected and that have no verdict."""
         return sorted(self.expected - {rule for _, _, rule in self.verdicts})
+
+    @property
+    def not_selected(self) -> list[str]:
+        """Ids of the rules of this run's halves whose tests were not collected."""
+        from pytest_qnn import rules
+
+        about = {rule.id for rule in rules.catalogue().values() if rule.subject in self.options.halves}
+        return sorted(about - self.expected)
 
 
 class Description:

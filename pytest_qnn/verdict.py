@@ -144,3 +144,5 @@ class Verdict(msgspec.Struct, frozen=True, kw_only=True):
     """How often the minimal case failed, if not in every run: ``failed 2 of 6 runs``."""
     replay: str = ""
     """One shell command that judges the minimal case again."""
+    traceback: str = ""
+    """Where the suite itself failed; nothing is known of the target then."""

@@ -15,6 +15,7 @@ from typing import Any, NamedTuple
 
 import jsonschema
 from hostile import began_with
+from reports import judged_rules
 
 HERE = Path(__file__).parent
 SEED = 1
@@ -90,7 +91,7 @@ def _command(only: str) -> list[str]:
 
 
 def _rules(document: dict[str, Any]) -> dict[str, dict[str, Any]]:
-    found = [rule for target in document["targets"] for rule in target["rules"]]
+    found = judged_rules(document)
     twice = [rule for rule, times in Counter(rule["id"] for rule in found).items() if times > 1]
     assert twice == []
     return {rule["id"]: {key: rule[key] for key in rule if key != "seconds"} for rule in found}

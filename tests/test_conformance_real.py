@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from reports import judged_by_id
 
 RUNTIMES = ["tflite_runtime", "ai_edge_litert"]
 
@@ -38,8 +39,7 @@ def judged(folder: Path, marker: str, *options: str) -> dict[str, dict[str, Any]
     ]
     ended = subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=300, check=False)
     assert report.exists(), ended.stdout + ended.stderr
-    (target,) = json.loads(report.read_text())["targets"]
-    return {rule["id"]: rule for rule in target["rules"]}
+    return judged_by_id(json.loads(report.read_text()))
 
 
 def verdicts(rules: dict[str, dict[str, Any]], *but: str) -> dict[str, str]:

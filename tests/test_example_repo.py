@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import pytest
+from reports import judged_by_id
 
 from pytest_qnn.rules import catalogue
 
@@ -80,8 +81,7 @@ def judged(repository: Path, *options: str) -> tuple[int, dict[str, Any]]:
         [*command, *options], cwd=repository, capture_output=True, text=True, timeout=300, check=False
     )
     assert done.returncode in (0, 1), done.stdout + done.stderr
-    (target,) = json.loads((repository / "verdicts.json").read_text())["targets"]
-    return done.returncode, {verdict["id"]: verdict for verdict in target["rules"]}
+    return done.returncode, judged_by_id(json.loads((repository / "verdicts.json").read_text()))
 
 
 @pytest.mark.parametrize("sandbox", ["fork", "off"])

@@ -11,6 +11,7 @@ from typing import Any
 import jsonschema
 import msgspec
 import pytest
+from reports import judged_by_id
 
 from pytest_qnn.cases.memory import Alloc, ContextCreate, Descriptor, MemoryCase, Register
 from pytest_qnn.facts import Choice, MemoryFacts
@@ -141,9 +142,8 @@ def test_the_report_has_them_and_no_verdict_comes_of_them(
     document = json.loads((pytester.path / "r.json").read_text())
     schema = json.loads(resources.files("pytest_qnn.report").joinpath("schema.json").read_text())
     jsonschema.validate(document, schema)
-    (target,) = document["targets"]
-    assert len(target["choices"]) >= 25
-    assert [rule["id"] for rule in target["rules"]] == ["DRG-01"]
+    assert len(document["targets"][-1]["choices"]) >= 25
+    assert list(judged_by_id(document)) == ["DRG-01"]
     page = (pytester.path / "r.html").read_text()
     assert "A tensor that overlaps a registered one: success, a handle of its own" in page
 

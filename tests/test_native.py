@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from reports import judged_by_id
 
 from pytest_qnn import native
 from pytest_qnn.native import NativeReference
@@ -97,8 +98,7 @@ def _verdicts(libraries: NativeReference, folder: Path) -> dict[str, dict[str, A
     suite = ("--rootdir", str(folder), f"--qnn-report={report}", "--pyargs", "pytest_qnn.conformance")
     done = _run([*command, *target, *suite], {})
     assert done.returncode == 0, done.stdout
-    (judged,) = json.loads(report.read_text())["targets"]
-    return {rule["id"]: rule for rule in judged["rules"]}
+    return judged_by_id(json.loads(report.read_text()))
 
 
 def test_the_libraries_pass_the_suite_as_foreign_ones(libraries: NativeReference, tmp_path: Path) -> None:

@@ -17,6 +17,7 @@ from typing import Any
 import fake_suite
 import pytest
 from hostile import began_with
+from reports import judged_rules
 
 HERE = Path(__file__).parent
 SUITE = ("--pyargs", "pytest_qnn.conformance", "--qnn-profile=quick", "--qnn-seed=1")
@@ -74,20 +75,16 @@ def timeless(folder: Path) -> dict[str, Any]:
     document: dict[str, Any] = json.loads(text)
     for key in CLOCK:
         del document[key]
-    for rule in rules_of(document):
+    for rule in judged_rules(document):
         del rule["seconds"]
     return document
-
-
-def rules_of(document: dict[str, Any]) -> list[dict[str, Any]]:
-    return [rule for target in document["targets"] for rule in target["rules"]]
 
 
 @pytest.mark.parametrize("targets", [(), MUTANTS], ids=["reference", "mutants"])
 def test_the_report_of_two_workers_is_that_of_one_process(tmp_path: Path, targets: tuple[str, ...]) -> None:
     one = judged(tmp_path / "one", *targets)
     two = judged(tmp_path / "two", "-n2", *targets)
-    failed = {rule["id"] for rule in rules_of(one) if rule["verdict"] == "fail"}
+    failed = {rule["id"] for rule in judged_rules(one) if rule["verdict"] == "fail"}
     assert (failed >= {"REG-08", "NUM-04"}) if targets else (failed == set())
     assert two == one
 
@@ -96,10 +93,10 @@ def test_a_killed_worker_costs_the_rule_that_it_judged(tmp_path: Path) -> None:
     options = ("-k", "reg or drg", "--qnn-sandbox=fork")
     one = judged(tmp_path / "one", *options)
     two = judged(tmp_path / "two", "-n2", "-p", "kill_worker", *options)
-    assert two["complete"] is True
-    whole = {rule["id"]: rule for rule in rules_of(one)}
-    assert [rule["id"] for rule in rules_of(two)] == list(whole)
-    (lost,) = (rule for rule in rules_of(two) if rule != whole[rule["id"]])
+    assert two["not_judged"] == []
+    whole = {rule["id"]: rule for rule in judged_rules(one)}
+    assert [rule["id"] for rule in judged_rules(two)] == list(whole)
+    (lost,) = (rule for rule in judged_rules(two) if rule != whole[rule["id"]])
     assert (lost["verdict"], lost["examined"]) == ("crash", 0)
     assert "the worker process was killed while it judged the rule" in lost["reason"]
 
@@ -172,7 +169,7 @@ def test_a_run_that_is_ended_says_what_was_judged_and_what_was_not(
     document = timeless(tmp_path)
     assert document["complete"] is False
     assert document["not_judged"] == ["REG-06", "REG-07", "REG-08"]
-    assert [(rule["id"], rule["verdict"]) for rule in rules_of(document)] == [("REG-01", "pass")]
+    assert [(rule["id"], rule["verdict"]) for rule in judged_rules(document)] == [("REG-01", "pass")]
 
 
 def test_the_report_does_not_wait_for_workers_that_do_not_end(

@@ -13,6 +13,7 @@ from typing import Any
 
 import fake_suite
 import pytest
+from reports import judged_by_id, judged_rules
 
 from pytest_qnn.report import failure, files, terminal
 from pytest_qnn.trace import Death, MemoryTrace
@@ -108,7 +109,7 @@ def junit(rule_id: str) -> dict[str | None, str | None]:
 def test_junit_properties_carry_the_verdict(pytester: pytest.Pytester) -> None:
     run(pytester, ("REG-01", "REG-02", "REG-06"), "--junitxml=out.xml", "--qnn-report=out.json")
     always = {"level": "MUST", "target": "reference", "examined": "0"}
-    rules = {rule["id"]: rule for rule in report()["targets"][0]["rules"]}
+    rules = judged_by_id(report())
     assert junit("REG-01") == always | {
         "rule": "REG-01",
         "verdict": "pass",
@@ -145,7 +146,7 @@ def test_a_flake_is_called_one_everywhere(pytester: pytest.Pytester, monkeypatch
     result = run(
         pytester, ("REG-01",), "--junitxml=out.xml", "--qnn-report=out.json", "--qnn-report=out.html"
     )
-    (rule,) = report()["targets"][0]["rules"]
+    (rule,) = judged_rules(report())
     assert rule["verdict"] == "crash"
     assert re.fullmatch("failed [1-5] of 6 runs", rule["flaky"])
     assert junit("REG-01")["flaky"] == rule["flaky"]
@@ -158,6 +159,37 @@ def test_a_flake_is_called_one_everywhere(pytester: pytest.Pytester, monkeypatch
     assert f"flaky: the minimal case {rule['flaky']}" in Path("out.html").read_text()
 
 
+class Breaks(fake_suite.FakeTarget):
+    """The first case dies; then the suite's own code fails in every case."""
+
+    runs = 0
+
+    def run(self, case: Any) -> Any:  # noqa: ARG002 - whatever the case
+        self.runs += 1
+        if self.runs > 1:
+            raise RuntimeError("a mistake of the runner\nwith a second line")
+        return MemoryTrace(death=Death("signal", "SIGSEGV"))
+
+
+def test_a_runner_that_fails_is_no_flake_of_the_target(
+    pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    broken = Breaks("memory", "reference", ())
+    monkeypatch.setattr(sys.modules["pytest_qnn.run.targets"], "open_memory_target", lambda *_: broken)
+    result = run(pytester, ("REG-01",), "--qnn-report=out.json", "--qnn-report=out.html")
+    result.assert_outcomes(failed=1)
+    (rule,) = judged_rules(report())
+    assert (rule["verdict"], rule["flaky"]) == ("inconclusive", "")
+    assert rule["reason"].startswith(
+        "internal error: RuntimeError: a mistake of the runner; the suite itself "
+    )
+    assert rule["traceback"].endswith("RuntimeError: a mistake of the runner\nwith a second line\n")
+    assert rule["case"]["steps"][0] == {"do": "context-create", "context": "c0"}
+    result.stdout.fnmatch_lines(["*nothing is known of the target*", "RuntimeError: a mistake of the runner"])
+    assert "with a second line" in Path("out.html").read_text()
+    assert "flaky" not in result.stdout.str()
+
+
 def test_an_interrupted_run_leaves_an_incomplete_report(pytester: pytest.Pytester) -> None:
     pytester.makepyfile(
         test_rules=fake_suite.suite("REG-01") + "\ndef test_stop(): raise KeyboardInterrupt\n\n"
@@ -166,7 +198,7 @@ def test_an_interrupted_run_leaves_an_incomplete_report(pytester: pytest.Pyteste
     pytester.runpytest_inprocess("--qnn-report=out.json", "--no-summary", no_reraise_ctrlc=True)
     assert report()["complete"] is False
     assert report()["not_judged"] == ["REG-06"]
-    assert [rule["id"] for rule in report()["targets"][0]["rules"]] == ["REG-01"]
+    assert list(judged_by_id(report())) == ["REG-01"]
 
 
 @pytest.mark.usefixtures("fakes_outside")
@@ -182,7 +214,7 @@ def test_a_terminated_run_leaves_an_incomplete_report(
     result = pytester.runpytest_subprocess(*options, timeout=60)
     assert result.ret == pytest.ExitCode.INTERRUPTED
     assert (report()["complete"], report()["not_judged"]) == (False, ["REG-06"])
-    assert [rule["id"] for rule in report()["targets"][0]["rules"]] == ["REG-01"]
+    assert list(judged_by_id(report())) == ["REG-01"]
 
 
 @pytest.mark.usefixtures("fakes_outside")
@@ -227,11 +259,15 @@ def test_a_rule_whose_test_never_came_to_judge_makes_the_report_incomplete(pytes
 
 def test_a_mistake_of_the_suite_is_in_the_report_as_inconclusive(pytester: pytest.Pytester) -> None:
     run(pytester, ("REG-11",), "--qnn-report=out.json")
-    (rule,) = report()["targets"][0]["rules"]
+    (rule,) = judged_rules(report())
     assert (rule["verdict"], rule["reason"]) == (
         "inconclusive",
-        "the suite itself failed: ZeroDivisionError: a mistake of ours",
+        (
+            "internal error: ZeroDivisionError: a mistake of ours; "
+            "the suite itself failed, and nothing is known of the target"
+        ),
     )
+    assert rule["traceback"].splitlines()[-1] == "ZeroDivisionError: a mistake of ours"
 
 
 def test_of_two_verdicts_on_a_rule_the_worse_is_kept(pytester: pytest.Pytester) -> None:
@@ -264,7 +300,7 @@ def test_of_two_verdicts_on_a_rule_the_worse_is_kept(pytester: pytest.Pytester) 
         """
     )
     pytester.runpytest_inprocess("--qnn-report=out.json").assert_outcomes(passed=1, failed=1)
-    assert [rule["verdict"] for rule in report()["targets"][0]["rules"]] == ["fail"]
+    assert [rule["verdict"] for rule in judged_rules(report())] == ["fail"]
 
 
 def test_hooks_are_called_with_each_verdict_and_with_the_report(pytester: pytest.Pytester) -> None:
@@ -348,7 +384,7 @@ def test_the_html_page_is_balanced_self_contained_and_escaped(pytester: pytest.P
     assert not page.names & {"src", "href"}
     assert "code 1000 <&>" in "".join(page.texts)
     assert "code 1000 <&>" not in text
-    for rule in report()["targets"][0]["rules"]:
+    for rule in judged_rules(report()):
         assert rule["sentence"] in text
 
 

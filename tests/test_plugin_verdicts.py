@@ -7,6 +7,7 @@ from typing import Any
 
 import fake_suite
 import pytest
+from reports import judged_by_id
 
 from pytest_qnn import engine
 from pytest_qnn.judging import rule_seed
@@ -146,7 +147,7 @@ class TestWithXdist:
         pytester.makepyfile(test_rules=fake_suite.suite(*rule_ids))
         result = pytester.runpytest_subprocess("-p", "fake_suite", "--qnn-report=out.json", *arguments)
         document = json.loads(Path("out.json").read_text()) if os.path.exists("out.json") else {"targets": []}
-        return result, {rule["id"]: rule for target in document["targets"] for rule in target["rules"]}
+        return result, judged_by_id(document)
 
     def test_verdicts_and_seeds_are_those_of_a_serial_run(self, pytester: pytest.Pytester) -> None:
         rules = ("REG-01", "REG-02", "REG-06", "REG-08", "PART-01")

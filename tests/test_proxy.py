@@ -10,6 +10,7 @@ from contextlib import closing
 from pathlib import Path
 
 import pytest
+from reports import judged_by_id
 
 from pytest_qnn.abi.qnn_codes import Error, Property
 from pytest_qnn.cases.memory import (
@@ -142,8 +143,9 @@ def test_the_memory_rules_hold_on_libqnnhtp_behind_a_proxy(tmp_path: Path) -> No
     ]
     done = subprocess.run(command, capture_output=True, text=True, timeout=300, check=False, cwd=tmp_path)
     assert report.exists(), done.stdout
-    (target,) = json.loads(report.read_text())["targets"]
-    verdicts = {rule["id"]: rule["verdict"] for rule in target["rules"]}
+    document = json.loads(report.read_text())
+    (target,) = document["targets"]
+    verdicts = {name: rule["verdict"] for name, rule in judged_by_id(document).items()}
     found = {rule: seen for rule, seen in verdicts.items() if seen not in ("pass", "unsupported")}
     assert found == THE_LIBRARYS, done.stdout
     assert {verdicts[rule] for rule in IO_BUFFERS} == {"unsupported"}

@@ -1,18 +1,27 @@
-"""The report as JSON data, schema 1. `schema.json`, beside this module, describes it."""
+"""The report as JSON data, schema 2. `schema.json`, beside this module, describes it.
+
+Schema 2: each rule of the halves that the run is about appears once, also one that was not selected or not
+judged; ``complete`` says that all of them were judged; where the suite itself failed, there is a traceback.
+"""
 
 from __future__ import annotations
 
 import datetime
+import hashlib
 import json
 import platform
 from importlib import metadata
-from typing import Any
+from itertools import chain
+from typing import Any, get_args
 
+from pytest_qnn import rules
 from pytest_qnn.report import terminal
+from pytest_qnn.rules.rule import Rule, Subject
 from pytest_qnn.session import Description, Session
 from pytest_qnn.verdict import Verdict
 
-SCHEMA = 1
+SCHEMA = 2
+SUBJECTS: tuple[Subject, ...] = get_args(Subject)
 TOOLS = ("pytest-qnn", "pytest", "hypothesis", "msgspec", "numpy")
 
 
@@ -23,12 +32,14 @@ def make(session: Session, finished: datetime.datetime, *, ended: bool) -> dict[
         session: the run, its targets closed or not.
         finished: when it ended, with a time zone.
         ended: pytest came to the end of its own accord. The report is complete when, besides, every
-            rule whose test was collected was judged.
+            rule of the halves that the run is about was judged.
     """
     return {
         "schema": SCHEMA,
-        "complete": ended and not session.not_judged,
+        "complete": ended and not session.not_judged and not session.not_selected,
+        "halves": sorted(session.options.halves),
         "not_judged": session.not_judged,
+        "catalogue": {"rules": len(rules.catalogue()), "sha256": fingerprint()},
         "tool": {name: metadata.version(name) for name in TOOLS},
         "python": platform.python_version(),
         "platform": platform.platform(),
@@ -37,12 +48,36 @@ def make(session: Session, finished: datetime.datetime, *, ended: bool) -> dict[
         "seed": session.seed,
         "profile": session.options.profile,
         "options": _options(session),
-        "targets": [
-            _target(subject, spec, session.described.get((subject, spec), Description()), verdicts)
-            for (subject, spec), verdicts in terminal.by_target(session).items()
-        ],
+        "targets": _targets(session),
         "extra": {},
     }
+
+
+def fingerprint() -> str:
+    """SHA-256 of what the catalogue demands: the same for two reports that are about the same rules."""
+    demands = sorted(
+        (rule.id, rule.level.value, rule.subject, rule.self_check, rule.sentence, rule.source)
+        for rule in rules.catalogue().values()
+    )
+    return hashlib.sha256(json.dumps(demands).encode()).hexdigest()
+
+
+def _targets(session: Session) -> list[dict[str, Any]]:
+    """Every target with verdicts; of each half that the run is about at least one, and all of its rules."""
+    judged = terminal.by_target(session)
+    for subject in SUBJECTS:
+        if subject in session.options.halves and subject not in {half for half, _ in judged}:
+            judged[subject, session.spec(subject)] = []
+    left = {rule.id: rule for rule in rules.catalogue().values()}
+    for verdict in chain.from_iterable(judged.values()):
+        left.pop(verdict.rule, None)
+    targets = []
+    for (half, spec), verdicts in sorted(judged.items()):
+        rest = [left.pop(name) for name in sorted(left) if left[name].subject == half]
+        made = [*map(_rule, verdicts), *(_unjudged(rule, session) for rule in rest)]
+        description = session.described.get((half, spec), Description())
+        targets.append(_target(half, spec, description, sorted(made, key=lambda rule: rule["id"])))
+    return targets
 
 
 def _options(session: Session) -> dict[str, Any]:
@@ -58,14 +93,30 @@ def _options(session: Session) -> dict[str, Any]:
     }
 
 
-def _target(subject: str, spec: str, description: Description, verdicts: list[Verdict]) -> dict[str, Any]:
+def _target(
+    subject: str, spec: str, description: Description, judged: list[dict[str, Any]]
+) -> dict[str, Any]:
     return {
         "subject": subject,
         "spec": spec,
         "options": list(description.options),
         "provenance": description.provenance,
         **description.learned,
-        "rules": [_rule(verdict) for verdict in verdicts],
+        "rules": judged,
+    }
+
+
+def _unjudged(rule: Rule[Any, Any, Any], session: Session) -> dict[str, Any]:
+    """A rule that has no verdict."""
+    return {
+        "id": rule.id,
+        "area": rule.area,
+        "level": rule.level.value,
+        "sentence": rule.sentence,
+        "source": rule.source,
+        "self_check": rule.self_check,
+        "state": "not_judged" if rule.id in session.expected else "not_selected",
+        "verdict": None,
     }
 
 
@@ -84,6 +135,7 @@ def _rule(verdict: Verdict) -> dict[str, Any]:
         "sentence": verdict.sentence,
         "source": verdict.source,
         "self_check": verdict.self_check,
+        "state": "judged",
         "verdict": verdict.outcome.value,
         "examples": verdict.examples,
         "examined": verdict.examined,
@@ -95,4 +147,5 @@ def _rule(verdict: Verdict) -> dict[str, Any]:
         "violation": violation,
         "case": json.loads(finding.case) if finding and finding.case else None,
         "replay": verdict.replay,
+        "traceback": verdict.traceback,
     }

@@ -70,6 +70,13 @@ def readme(
     )
 
 
+def internal_error(error: BaseException) -> str:
+    """What is said where the suite itself failed: no verdict, and whose fault it is."""
+    # What is behind the first line of a message is in the traceback.
+    said = f"{type(error).__name__}: {next(iter(str(error).splitlines()), '')}"
+    return f"internal error: {said}; the suite itself failed, and nothing is known of the target"
+
+
 def _finding(finding: Finding) -> list[str]:
     lines = [f"  expected  {finding.expected}", f"  seen      {finding.seen}"]
     if finding.where:

@@ -33,7 +33,7 @@ HEAD = f"""<!doctype html>
 
 
 def page(document: dict[str, Any]) -> str:
-    """The whole page for a report of schema 1."""
+    """The whole page for a report of schema 2."""
     state = "complete" if document["complete"] else "incomplete"
     parts = [HEAD, _pairs({"state": state, **_run(document)})]
     if document["not_judged"]:
@@ -58,7 +58,7 @@ def _pairs(values: dict[str, Any]) -> str:
 
 
 def _target(target: dict[str, Any]) -> str:
-    rules = target["rules"]
+    rules = [rule for rule in target["rules"] if rule["state"] == "judged"]
     title = f"<h2>{escape(target['subject'])} target: {escape(target['spec'])}</h2>"
     chosen = {"options": " ".join(target["options"]), **target["provenance"]}
     if "claims" in target:
@@ -70,7 +70,16 @@ def _target(target: dict[str, Any]) -> str:
     rows = "\n".join(_rule(rule) for rule in rules)
     names = ("rule", "level", "verdict", "examples", "examined", "what was found")
     head = "<tr>" + "".join(f"<th>{name}</th>" for name in names) + "</tr>"
-    return "\n".join([title, _pairs(chosen), _counts(rules), f"<table>\n{head}\n{rows}\n</table>"])
+    table = [_counts(rules), f"<table>\n{head}\n{rows}\n</table>"] if rules else []
+    return "\n".join([title, _pairs(chosen), *table, _not_selected(target)])
+
+
+def _not_selected(target: dict[str, Any]) -> str:
+    ids = [rule["id"] for rule in target["rules"] if rule["state"] == "not_selected"]
+    if not ids:
+        return ""
+    summary = f"{len(ids)} of {len(target['rules'])} rules were not selected"
+    return f"<details><summary>{summary}</summary><p>{escape(', '.join(ids))}</p></details>"
 
 
 def _counts(rules: list[dict[str, Any]]) -> str:
@@ -113,6 +122,8 @@ def _found(rule: dict[str, Any]) -> str:
     if rule["case"] is not None:
         case = escape(compact(rule["case"]))
         parts.append(f"<details><summary>minimal case</summary><pre>{case}</pre></details>")
+    if rule["traceback"]:
+        parts.append(f"<details><summary>traceback</summary><pre>{escape(rule['traceback'])}</pre></details>")
     if rule["replay"]:
         parts.append(f"<pre>{escape(rule['replay'])}</pre>")
     return "<br>\n".join(parts)

@@ -63,6 +63,11 @@ def summary(reporter: pytest.TerminalReporter, session: Session) -> None:
     if session.verdicts and session.not_judged:
         reporter.write_line("")
         reporter.write_line(f"not judged: {', '.join(session.not_judged)}", yellow=True)
+    left_out = session.not_selected if session.verdicts else []
+    if left_out:
+        reporter.write_line("")
+        whole = len(left_out) + len(session.expected)
+        reporter.write_line(f"not selected: {len(left_out)} of {whole} rules; the report is incomplete")
 
 
 def by_target(session: Session) -> dict[tuple[str, str], list[Verdict]]:
