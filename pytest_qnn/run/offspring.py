@@ -15,11 +15,10 @@ import select
 import signal
 import socket
 import subprocess
-import sys
 from collections.abc import Iterable
 from pathlib import Path
 
-from pytest_qnn.run import child, kin, prefault, wire
+from pytest_qnn.run import child, interpreter, kin, prefault, wire
 from pytest_qnn.run.worker import Worker
 
 
@@ -142,7 +141,7 @@ def spawn(spec_json: str, room: Path) -> Offspring:
         ear, bell = os.pipe()
         undo.callback(os.close, bell)
         handed_on = (slot.fileno(), ear)
-        command = [sys.executable, "-m", "pytest_qnn.run.child", spec_json, *map(str, handed_on)]
+        command = interpreter.command("pytest_qnn.run.child", spec_json, *map(str, handed_on))
         try:
             process = subprocess.Popen(command, pass_fds=handed_on, start_new_session=True, cwd=room)
         finally:

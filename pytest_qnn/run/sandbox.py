@@ -8,14 +8,14 @@ import select
 import signal
 import socket
 import subprocess
-import sys
 import tempfile
 import time
 from pathlib import Path
+from typing import IO
 
 import msgspec
 
-from pytest_qnn.run import kin, room, wire
+from pytest_qnn.run import interpreter, kin, room, wire
 from pytest_qnn.run.worker import AnySpec, Unusable
 from pytest_qnn.trace import Death
 
@@ -28,6 +28,8 @@ _GRACE = 10.0
 """Seconds beyond a case's own time before the supervisor itself is taken for dead."""
 _FAREWELL = 1.0
 """Seconds for the supervisor to end by itself once its connection is closed."""
+_LONGEST_SAID = 1 << 16
+"""Bytes of a supervisor's own traceback that are shown."""
 
 
 class RunnerFailure(Exception):  # noqa: N818 - carries the child's traceback
@@ -50,6 +52,7 @@ class Sandbox:
         self._timeout = timeout
         self._process: subprocess.Popen[bytes] | None = None
         self._connection: socket.socket | None = None
+        self._said: IO[bytes] | None = None
         self._root: Path | None = None
 
     def start(self) -> None:
@@ -97,6 +100,9 @@ class Sandbox:
         if self._connection is not None:
             self._connection.close()
             self._connection = None
+        if self._said is not None:
+            self._said.close()
+            self._said = None
         in_order = True
         if self._process is not None:
             in_order = self._status() == 0
@@ -115,6 +121,14 @@ class Sandbox:
         with contextlib.suppress(subprocess.TimeoutExpired):
             return self._process.wait(timeout=_FAREWELL)
         return None
+
+    def _traceback(self) -> str:
+        """Of a supervisor that failed before anything was loaded: what Python said; else empty."""
+        if self._said is None:
+            return ""
+        self._said.seek(0)
+        text = self._said.read(_LONGEST_SAID).decode(errors="replace")
+        return text if "Traceback (most recent call last)" in text else ""
 
     def _receive(self, deadline: float) -> bytes:
         """The supervisor's next message.
@@ -144,23 +158,27 @@ class Sandbox:
         self._connection = ours
         self._root = Path(tempfile.mkdtemp(prefix="pytest-qnn-"))
         room.Room(self._root).prepare()
-        command = [sys.executable, "-m", "pytest_qnn.run.supervisor", str(theirs.fileno()), self.mode]
         spec = msgspec.json.encode(self._spec).decode()
+        arguments = (str(theirs.fileno()), self.mode, str(self._timeout), str(self._root), spec)
+        # What the supervisor says before it has a connection: afterwards its standard streams lead nowhere.
+        self._said = tempfile.TemporaryFile()  # noqa: SIM115 - closed with the sandbox
         with theirs:
             self._process = subprocess.Popen(
-                [*command, str(self._timeout), str(self._root), spec],
+                interpreter.command("pytest_qnn.run.supervisor", *arguments),
                 pass_fds=(theirs.fileno(),),
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.DEVNULL,
-                stderr=subprocess.DEVNULL,
+                stderr=self._said,
                 env=_environment(self._root),
                 start_new_session=True,
             )
         try:
             ready = _READY.decode(self._receive(time.monotonic() + _LOAD_TIMEOUT))
         except (wire.Closed, msgspec.DecodeError):
-            status = self._status()
+            status, own = self._status(), self._traceback()
             self.close()
+            if own:
+                raise Unusable(f"a helper process failed before it was loaded:\n{own}") from None
             raise Unusable(f"the process {_ended(status)} while loading it") from None
         except TimeoutError:
             self._process.kill()
@@ -178,12 +196,11 @@ def _mark(root: Path) -> str:
 
 
 def _environment(root: Path) -> dict[str, str]:
-    """The children's environment: ours, with the way to this package and little thread noise."""
-    environment = dict(os.environ)
+    """The children's environment: ours, with little thread noise."""
+    environment = interpreter.environment()
     # numpy's BLAS would start threads in the supervisor, and a process with threads is not to be forked.
     for name in ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS"):
         environment[name] = "1"
-    environment["PYTHONPATH"] = os.pathsep.join(entry for entry in sys.path if entry)
     environment["PYTHONDONTWRITEBYTECODE"] = "1"
     name, _, folder = _mark(root).partition("=")
     return environment | {name: folder}

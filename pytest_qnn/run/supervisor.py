@@ -24,6 +24,7 @@ import resource
 import signal
 import socket
 import sys
+import traceback
 from collections.abc import Callable, Iterable
 from pathlib import Path
 
@@ -72,6 +73,10 @@ def main() -> None:
         worker = make_worker(spec)
     except Unusable as error:
         wire.send(connection, msgspec.msgpack.encode(wire.Ready(error=str(error))), None)
+        return
+    except Exception:
+        own = f"a helper process failed while it was loaded:\n{traceback.format_exc()}"
+        wire.send(connection, msgspec.msgpack.encode(wire.Ready(error=own)), None)
         return
     _take_signals_back()
     ready = wire.Ready(threads=len(os.listdir("/proc/self/task")))
@@ -225,6 +230,8 @@ def _take_signals_back() -> None:
 if __name__ == "__main__":
     try:
         main()
-    finally:
-        # Not through the target's destructors, which may do anything.
-        os._exit(int(sys.exc_info()[0] is not None))
+    except BaseException:
+        traceback.print_exc()  # `Sandbox` reads it, where the standard streams still lead there
+        os._exit(1)
+    # Not through the target's destructors, which may do anything.
+    os._exit(0)
