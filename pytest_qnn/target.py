@@ -45,6 +45,9 @@ class Target(Protocol[CaseT_contra, TraceT_co]):
     def run(self, case: CaseT_contra) -> TraceT_co:
         """Carry out the case. Never raises for what the target does: that is in the trace."""
 
+    def run_fresh(self, case: CaseT_contra) -> TraceT_co:
+        """The same in a process that has carried out nothing else, also where cases run in this process."""
+
     def provenance(self) -> dict[str, str]:
         """Versions and digests for the report: library path and SHA-256, runtime, provider, ..."""
 

@@ -78,6 +78,10 @@ class Divergence(Violation):
         self.is_first = is_first
 
 
+class Measured(Violation):
+    """More was counted in the process than there may be: it stands if fresh processes count so too."""
+
+
 class Contradiction(Violation):
     """The target disagrees with itself: what it declares and what it does cannot both be true."""
 

@@ -129,6 +129,9 @@ static int claim(Context* context, int index, Delegate* self) {
 static int prepare(Context* context, Delegate* self) {
   Plugin* plugin = (Plugin*)self;
   (void)plugin;
+#ifdef IN_PREPARE /* what a test puts there: it happens once for each interpreter */
+  IN_PREPARE;
+#endif
 #ifdef KEEPS_OPTIONS
   if (plugin->threads && !number(plugin->threads)) return kError;
 #endif

@@ -7,7 +7,7 @@ from pytest_qnn.cases.plugin import Apply, Create, Cycle, Destroy, PluginCase, S
 from pytest_qnn.rules import abi_support as support
 from pytest_qnn.rules.rule import rule
 from pytest_qnn.trace import PluginSeen, PluginTrace
-from pytest_qnn.verdict import Examined, Level, Violation
+from pytest_qnn.verdict import Examined, Level, Measured, Violation
 
 _LEAST_LEAK = 16
 """Bytes per delegate: the smallest block that malloc gives."""
@@ -211,7 +211,7 @@ def destroys_its_own(case: PluginCase, trace: PluginTrace) -> Examined:
     for position, cycle, seen in support.steps(case, trace, Cycle):
         growth = [after - before for before, after in zip(seen.in_use, seen.in_use[1:], strict=False)]
         if growth and min(growth) >= _LEAST_LEAK * seen.times:
-            raise Violation(
+            raise Measured(
                 "as many bytes in use after each delegate was created and destroyed",
                 f"{', '.join(f'{grown:+}' for grown in growth)} bytes for {seen.times} delegates each",
                 support.at(position, cycle),

@@ -8,7 +8,7 @@ from pytest_qnn.rules import leak_support as leaks
 from pytest_qnn.rules import script_support as scripts
 from pytest_qnn.rules.rule import rule
 from pytest_qnn.trace import ScriptTrace
-from pytest_qnn.verdict import Examined, Level, Unsupported, Violation
+from pytest_qnn.verdict import Examined, Level, Measured, Unsupported
 
 _LEAST = 96
 """Bytes for each interpreter."""
@@ -48,7 +48,7 @@ def gives_everything_back(case: ScriptCase, trace: ScriptTrace) -> Examined:
     more = again.MANY - again.FEW
     kernels = max(len(seen.kernels) for seen in live)
     if leaks.is_left(values) and min(surplus) >= _LEAST * more:
-        raise Violation(
+        raise Measured(
             "as much memory in use after an interpreter as before it",
             f"{', '.join(map(str, surplus))} bytes more after {more} interpreters more",
             f"{kernels} kernels in each",

@@ -10,7 +10,7 @@ from pytest_qnn.oracle.memory_codes import named
 from pytest_qnn.rules.memory_support import facts_of, require_memory_type, require_session
 from pytest_qnn.rules.rule import rule
 from pytest_qnn.trace import MemoryTrace
-from pytest_qnn.verdict import Examined, Level, Unsupported, Violation
+from pytest_qnn.verdict import Examined, Level, Measured, Unsupported, Violation
 
 _UNSUPPORTED = int(Error.MEM_ERROR_NOT_SUPPORTED)
 _FDS = 4
@@ -57,7 +57,7 @@ def _demand_flat(counts: dict[str, int], rounds: int, where: str) -> None:
     for counted, (bound, called) in bounds.items():
         grown = counts.get(counted, 0)
         if grown > bound:
-            raise Violation(f"at most {bound} more {called} than before", f"{grown} more", where)
+            raise Measured(f"at most {bound} more {called} than before", f"{grown} more", where)
 
 
 @rule(

@@ -9,7 +9,7 @@ from pytest_qnn.rules import script_support as scripts
 from pytest_qnn.rules.delegate_numbers import gravely_wrong
 from pytest_qnn.rules.rule import rule
 from pytest_qnn.trace import ScriptTrace
-from pytest_qnn.verdict import Examined, Level, Unsupported, Violation
+from pytest_qnn.verdict import Examined, Level, Measured, Unsupported, Violation
 
 _WRAPPER = "tflite/python/interpreter_wrapper (invoke lets go of Python's lock, the rest keeps it)"
 _THREADS = "tflite/core/c/common.h, TfLiteContext.recommended_num_threads"
@@ -97,9 +97,9 @@ def threads_are_counted(case: ScriptCase, trace: ScriptTrace) -> Examined:
     allowed = _allowed(case, trace)
     before, during, after = (numbers["threads"] for numbers in found)
     if during - before > allowed:
-        raise Violation(f"at most {allowed} threads more with the delegate", f"{during - before} more")
+        raise Measured(f"at most {allowed} threads more with the delegate", f"{during - before} more")
     if after > before:
-        raise Violation(
+        raise Measured(
             "no thread left of a delegate that was destroyed", f"{after - before} more than before it"
         )
     return Examined(1, "threads counted")

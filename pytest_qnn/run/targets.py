@@ -10,6 +10,7 @@ from typing import Any
 import msgspec
 
 from pytest_qnn.cases.delegate import DelegateCase
+from pytest_qnn.cases.measuring import measures
 from pytest_qnn.cases.memory import MemoryCase
 from pytest_qnn.cases.script import ScriptCase, aligned, needs_child, without_guards
 from pytest_qnn.facts import LIMITS, Choice, DelegateFacts, MemoryFacts, Sample
@@ -74,9 +75,16 @@ class MemoryTarget(_Target):
         """Carry out the case; how a child died is in the trace."""
         if several_processes(case):
             later = self._executor.run if self.isolated else self._executor.run_fresh
-            answer = run_in_processes(case, self._executor.run, later)
-        else:
-            answer = self._executor.run(case)
+            return self._seen(run_in_processes(case, self._executor.run, later))
+        return self._seen(self._executor.run(case))
+
+    def run_fresh(self, case: MemoryCase) -> MemoryTrace:
+        """The same in processes of its own."""
+        if several_processes(case):
+            return self._seen(run_in_processes(case, self._executor.run_fresh, self._executor.run_fresh))
+        return self._seen(self._executor.run_fresh(case))
+
+    def _seen(self, answer: Any) -> MemoryTrace:
         if isinstance(answer, Death):
             return MemoryTrace(death=answer, facts=self.facts)
         trace: MemoryTrace = msgspec.structs.replace(answer, facts=self.facts)
@@ -136,13 +144,20 @@ class DelegateTarget(_Target):
         if isinstance(answer, Death):
             if guarded and self._misaligned(case):
                 return ScriptTrace(misaligned=True, facts=self.facts)
-            return KINDS[type(case)].trace(death=answer, facts=self.facts)
-        trace: Any = msgspec.structs.replace(answer, facts=self.facts)
-        if isinstance(case, DelegateCase) and case.again == "process":
+        elif isinstance(case, DelegateCase) and case.again == "process":
             fresh = self._executor.run_fresh(case)
-            if isinstance(fresh, Death):
-                return DelegateTrace(death=fresh, facts=self.facts)
-            trace = msgspec.structs.replace(trace, again=fresh.outputs)
+            died = isinstance(fresh, Death)
+            answer = fresh if died else msgspec.structs.replace(answer, again=fresh.outputs)
+        return self._seen(case, answer)
+
+    def run_fresh(self, case: Any) -> Any:
+        """The same in a process of its own."""
+        return self._seen(case, self._executor.run_fresh(case))
+
+    def _seen(self, case: Any, answer: Any) -> Any:
+        if isinstance(answer, Death):
+            return KINDS[type(case)].trace(death=answer, facts=self.facts)
+        trace = msgspec.structs.replace(answer, facts=self.facts)
         distort = self._distort.get(type(trace))
         return distort(trace) if distort else trace
 
@@ -196,14 +211,23 @@ class DelegateTarget(_Target):
 
 
 class _Executor:
-    """Carries cases out: here (mode ``off``) or in children."""
+    """Carries cases out: here (mode ``off``) or in children.
+
+    Cases that measure memory run in children of their own, whose malloc counts exactly (`Sandbox`).
+    """
 
     def __init__(self, spec: AnySpec, mode: str, timeout: float, *, guards: bool = False) -> None:
-        """``guards``: even in mode ``off``, cases that are made to end their process run in a child."""
+        """``guards``: even in mode ``off``, cases run in a child that may end their process or measure it."""
         self._guards = Sandbox(spec, "fork", timeout) if guards and mode == "off" else None
         """Not started before a case asks for it."""
         self._fresh = Sandbox(spec, "spawn", timeout)
         """Not started before a case asks for a process of its own."""
+        self._fresh_exact = Sandbox(spec, "spawn", timeout, exact=True)
+        """The same for a case that measures memory."""
+        self._exact: Sandbox | None = None
+        """Not started before a case measures memory."""
+        if guards or mode != "off":
+            self._exact = Sandbox(spec, "fork" if mode == "off" else mode, timeout, exact=True)
         self._sandbox: Sandbox | None = None
         self.isolated = mode != "off"
         if self.isolated:
@@ -221,13 +245,15 @@ class _Executor:
         """A trace, or the Death of the child."""
         ends = getattr(case, "ends", False)
         sandbox = self._guards if (guarded or ends) and self._guards else self._sandbox
+        if measures(case):
+            sandbox = self._exact or sandbox
         if sandbox is None:
             return self._worker.run(msgspec.structs.replace(case, ends=False) if ends else case)
         return self._call(sandbox, case)
 
     def run_fresh(self, case: Any) -> Any:
         """A trace from a process that has carried out nothing else, or that process's Death."""
-        return self._call(self._fresh, case)
+        return self._call(self._fresh_exact if measures(case) else self._fresh, case)
 
     def _call(self, sandbox: Sandbox, case: Any) -> Any:
         answer = sandbox.call(request_of(case))
@@ -272,11 +298,9 @@ class _Executor:
 
     def close(self) -> None:
         """End the children."""
-        self._fresh.close()
-        if self._guards is not None:
-            self._guards.close()
-        if self._sandbox is not None:
-            self._sandbox.close()
+        for sandbox in (self._fresh, self._fresh_exact, self._guards, self._exact, self._sandbox):
+            if sandbox is not None:
+                sandbox.close()
 
 
 def open_memory_target(backend: str, rpcmem: str, sandbox: str, timeout: float) -> MemoryTarget:
