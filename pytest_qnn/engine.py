@@ -171,7 +171,7 @@ class _Judge:
 
         Smaller cases may have failed by chance: of those, the reduction chooses the ones that did.
         """
-        if self.minimal is None or self.confirmed is None:
+        if self.minimal is None or self.confirmed is None or self.minimal[0] == self.confirmed[0]:
             return
         if not _none_where_the_suite_fails(self._comes_again, self.minimal[0]):
             self.minimal = self.confirmed

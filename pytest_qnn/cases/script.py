@@ -252,6 +252,9 @@ class Measure(ScriptStep, tag="measure", frozen=True, gc=False, omit_defaults=Tr
     Numbers: ``malloc`` (bytes in use, mallinfo2), ``fds``, ``threads``, ``mappings``, ``virtual`` (bytes).
     """
 
+    like: int = -1
+    """Position of an earlier Measure: threads have a second to end, until there are no more than it found."""
+
 
 PlainStep = (
     MakeDelegate
@@ -344,6 +347,14 @@ def without_guards(case: ScriptCase) -> ScriptCase:
 def aligned(case: ScriptCase) -> ScriptCase:
     """The case with every buffer at a multiple of the default tensor alignment."""
     return _with_places(case, lambda place: msgspec.structs.replace(place, misalign=0))
+
+
+def without_edges(case: ScriptCase) -> ScriptCase:
+    """The case without control edges in the metadata of its models; the case itself, if there are none."""
+    if all(graph.control_edges is None for graph in case.graphs):
+        return case
+    graphs = tuple(msgspec.structs.replace(graph, control_edges=None) for graph in case.graphs)
+    return msgspec.structs.replace(case, graphs=graphs)
 
 
 def _is_misaligned(step: AnyScriptStep) -> bool:

@@ -97,8 +97,8 @@ def counted(facts: DelegateFacts) -> Strategy:
         plain = (Open("i0", threads=threads), Allocate("i0"), *_use("i0", case.data_seed))
         target = (_target(facts, case), Open("i1", threads=threads), Apply("i1", "d0"), Allocate("i1"))
         use = (*_use("i1", case.data_seed), Invoke("i1"))
-        ends = (Close("i1"), DestroyDelegate("d0"), Measure(), Close("i0"))
-        steps = (*plain, Measure(), *target, *use, Measure(), *ends)
+        ends = (Close("i1"), DestroyDelegate("d0"), Measure(like=1), Close("i0"))
+        steps = (Measure(), *plain, Measure(), *target, *use, Measure(), *ends)
         return ScriptCase((case.graph,), steps)
 
     return cases.routing(facts).map(make)

@@ -18,6 +18,11 @@ _PAGE = os.sysconf("SC_PAGE_SIZE")
 _PRESENT = 0xC0
 """Top byte of a pagemap entry: bit 63 present, bit 62 swapped."""
 
+_FLAGS = 6
+"""Place of the flags in /proc/self/task/*/stat behind the name: field 9 of proc(5)."""
+_EXITING = 0x4
+"""PF_EXITING of linux/sched.h: the thread's own code is over."""
+
 _ARENA = 1 << 20
 """Bytes that CPython 3.10 and later map at a time for objects of up to 512 bytes (Objects/obmalloc.c)."""
 _SMALL = 400
@@ -67,6 +72,23 @@ def snapshot() -> Snapshot:
 def descriptors() -> int:
     """How many descriptors this process has open."""
     return len(os.listdir("/proc/self/fd")) - 1
+
+
+def threads() -> int:
+    """How many threads this process has.
+
+    One that was joined may still be listed for a moment: the kernel wakes who waits for it before that.
+    """
+    return sum(map(_is_live, os.listdir("/proc/self/task")))
+
+
+def _is_live(thread: str) -> bool:
+    try:
+        with open(f"/proc/self/task/{thread}/stat", "rb") as stat:
+            words = stat.read().rpartition(b")")[2].split()  # behind the name, which may hold anything
+    except (FileNotFoundError, ProcessLookupError):
+        return False
+    return not int(words[_FLAGS]) & _EXITING
 
 
 def regions(

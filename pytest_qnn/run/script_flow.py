@@ -3,20 +3,23 @@
 from __future__ import annotations
 
 import gc
-import os
 import threading
+import time
 from collections import Counter
 from collections.abc import Iterable
 from typing import Final
 
 from pytest_qnn.abi import libc
 from pytest_qnn.cases.script import AnyScriptStep, Measure, Parallel, Repeat, flat
-from pytest_qnn.run.observe import small_blocks_in_reserve, snapshot
+from pytest_qnn.run.observe import small_blocks_in_reserve, snapshot, threads
 from pytest_qnn.run.script_world import Handlers, Skip, World
 from pytest_qnn.trace import ScriptSeen
 
 _PATIENCE = 60.0
 """Seconds that a branch waits for the others to begin."""
+_TO_END = 1.0
+"""Seconds for threads to end, once a delegate has told them to; how often they are looked for meanwhile."""
+_PAUSE = 0.002
 
 
 def perform(world: World, handlers: Handlers, number: int, step: AnyScriptStep) -> None:
@@ -48,9 +51,9 @@ def _repeat(world: World, handlers: Handlers, number: int, step: Repeat) -> Scri
     outer = where.counts
     counts: Counter[str] = Counter()
     where.counts = counts
-    for time in range(step.times):
-        where.round = time
-        where.middle = 0 < time < step.times - 1
+    for turn in range(step.times):
+        where.round = turn
+        where.middle = 0 < turn < step.times - 1
         for inner, inside in numbered(step.steps, number + 1):
             perform(world, handlers, inner, inside)
     where.round, where.middle, where.counts = 0, False, outer
@@ -92,21 +95,32 @@ def _parallel(world: World, handlers: Handlers, number: int, step: Parallel) -> 
     return ScriptSeen(numbers=dict(totals))
 
 
-def _measure(world: World, step: Measure) -> ScriptSeen:  # noqa: ARG001 - the signature is a handler's
+def _measure(world: World, step: Measure) -> ScriptSeen:
     if world.reserve is None:
         world.reserve = small_blocks_in_reserve()
     gc.collect()
+    count = _threads(world, step)
     looked = snapshot()
     numbers = {
         "fds": looked.fds,
         "mappings": len(looked.lines),
-        "threads": len(os.listdir("/proc/self/task")),
+        "threads": count,
         "virtual": looked.virtual,
     }
     in_use = libc.malloc_in_use()
     if in_use is not None:
         numbers["malloc"] = in_use
     return ScriptSeen(numbers=numbers)
+
+
+def _threads(world: World, step: Measure) -> int:
+    """How many threads there are, once they have had their time to end."""
+    until = time.monotonic() + _TO_END
+    if 0 <= step.like < len(world.threads):
+        while threads() > world.threads[step.like] and time.monotonic() < until:
+            time.sleep(_PAUSE)
+    world.threads.append(threads())
+    return world.threads[-1]
 
 
 HANDLERS: Final[Handlers] = {Measure: _measure}

@@ -94,6 +94,8 @@ class World:
         """What went wrong in the spy itself."""
         self.reserve: object = None
         """Room for Python's own objects, where the process is measured (`small_blocks_in_reserve`)."""
+        self.threads: list[int] = []
+        """How many each Measure found."""
         self.heard: Hearing | None = None
         """What native delegates say; None: nobody asked, or nobody can hear it."""
         self._on_step = on_step

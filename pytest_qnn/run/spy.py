@@ -270,6 +270,7 @@ def _on_prepare(context: int, address: int) -> int:
 
 def _on_replace(context: int, own: tflite.Registration, nodes: int, delegate: int) -> int:
     session, application, replace = _preparing[context]
+    subgraph = session.subgraphs[context]
     try:
         functions = _Functions(session, application, own)
         _registering[context] = functions
@@ -278,13 +279,13 @@ def _on_replace(context: int, own: tflite.Registration, nodes: int, delegate: in
         scope = scope_of(context)
         if scope is not None and not replacing(scope, own.custom_name or 0, nodes, len(session.kernels)):
             del _registering[context]
-            session.replaces[application].append(Replace(claimed, tflite.ERROR, used_tail(own)))
+            session.replaces[application].append(Replace(claimed, tflite.ERROR, used_tail(own), subgraph))
             return tflite.ERROR
         try:
             status: int = _function(tflite.ReplaceNodeSubsets, replace)(context, given, nodes, delegate)
         finally:
             del _registering[context]
-        session.replaces[application].append(Replace(claimed, status, used_tail(own)))
+        session.replaces[application].append(Replace(claimed, status, used_tail(own), subgraph))
     except BaseException as error:
         session.errors.append(error.with_traceback(None))
         return tflite.ERROR

@@ -12,7 +12,7 @@ import msgspec
 from pytest_qnn.cases.delegate import DelegateCase
 from pytest_qnn.cases.measuring import measures
 from pytest_qnn.cases.memory import MemoryCase
-from pytest_qnn.cases.script import ScriptCase, aligned, needs_child, without_guards
+from pytest_qnn.cases.script import ScriptCase, aligned, needs_child, without_edges, without_guards
 from pytest_qnn.facts import LIMITS, Choice, DelegateFacts, MemoryFacts, Sample
 from pytest_qnn.forms import DELEGATES, PROXY_MUTANT, QNN_DELEGATE, unwrapped
 from pytest_qnn.mutants import Mutant
@@ -144,6 +144,8 @@ class DelegateTarget(_Target):
         if isinstance(answer, Death):
             if guarded and self._misaligned(case):
                 return ScriptTrace(misaligned=True, facts=self.facts)
+            if isinstance(case, ScriptCase) and self._lost_the_order(case):
+                return ScriptTrace(order_lost=True, facts=self.facts)
         elif isinstance(case, DelegateCase) and case.again == "process":
             fresh = self._executor.run_fresh(case)
             died = isinstance(fresh, Death)
@@ -160,6 +162,20 @@ class DelegateTarget(_Target):
         trace = msgspec.structs.replace(answer, facts=self.facts)
         distort = self._distort.get(type(trace))
         return distort(trace) if distort else trace
+
+    def _lost_the_order(self, case: ScriptCase) -> bool:
+        """Whether it was the runtime that ended the process, by RT-05 (docs/runtimes.md).
+
+        Control edges are places in the plan, and the runtime goes on using them after a delegate's first
+        Replace has shortened it. Whether there was a second one is seen without the edges.
+        """
+        bare = without_edges(case)
+        if bare is case:
+            return False
+        answer = self._executor.run(bare)
+        return not isinstance(answer, Death) and any(
+            len(applied.claims()) > 1 for seen in answer.interpreters for applied in seen.applied
+        )
 
     def _misaligned(self, case: ScriptCase) -> bool:
         """Whether the case ends the process without guard pages too, and does not with aligned buffers.

@@ -28,6 +28,10 @@ class Applied(msgspec.Struct, frozen=True, gc=False):
     replaces: tuple[Replace, ...]
     plan_after: tuple[PlanNode, ...]
 
+    def claims(self) -> tuple[tuple[int, ...], ...]:
+        """What each Replace claimed of the main graph; calls with no node are left out: they do nothing."""
+        return tuple(one.nodes for one in self.replaces if one.nodes and not one.subgraph)
+
 
 class Twin(msgspec.Struct, frozen=True, gc=False, array_like=True):
     """What the target did on the other interpreter of a case with `DelegateCase.twin`."""

@@ -42,6 +42,8 @@ class Replace(msgspec.Struct, frozen=True, gc=False, array_like=True):
     tail: tuple[tuple[str, int, str], ...] = ()
     """(member, value, what it shows: ``code``, ``memory`` or ``nothing``) of the registration's last three
     members (registration_external, async_kernel, inplace_operator), where not zero."""
+    subgraph: int = 0
+    """On which one, as in `Kernel.subgraph`."""
 
 
 class Kernel(msgspec.Struct, frozen=True, gc=False, array_like=True):

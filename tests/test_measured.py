@@ -1,0 +1,181 @@
+"""What is measured of a process: exactly, in processes for it, and only what comes again is a finding."""
+
+from __future__ import annotations
+
+import itertools
+import shutil
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+from hypothesis import strategies as st
+from minimal_doubles import FakeTarget, made_up
+from native_plugins import plugin
+
+from pytest_qnn.cases.memory import Alloc, MemoryCase
+from pytest_qnn.cases.script import DestroyDelegate, ScriptCase
+from pytest_qnn.engine import judge
+from pytest_qnn.profile import PROFILES, Profile
+from pytest_qnn.rules import catalogue
+from pytest_qnn.run.targets import DelegateTarget, open_delegate_target
+from pytest_qnn.trace import MemoryTrace
+from pytest_qnn.verdict import Examined, Measured, Outcome, Verdict, Violation
+
+needs_gcc = pytest.mark.skipif(shutil.which("gcc") is None, reason="there is no C compiler (gcc)")
+RUNTIMES = ("tflite_runtime", "ai_edge_litert")
+PROFILE = PROFILES["default"]
+
+FILLS_THE_CACHE = (
+    "{static int turn; int size = 24 + turn % 60 * 16, count = turn++ / 60 % 7 + 1; void* blocks[7];"
+    "for (int i = 0; i < count; ++i) blocks[i] = malloc(size);"
+    "for (int i = 0; i < count; ++i) free(blocks[i]);}"
+)
+"""Another size for each interpreter, and everything given back: more and more blocks are in glibc's cache."""
+LEAKS_24 = "*(volatile char*)malloc(24) = 1"
+LEAKS_AT_TIMES = "{static int turn; if (turn++ % 2) *(volatile char*)malloc(100) = 1;}"
+FREES_TWICE = "{char *a = malloc(24), *b = malloc(24); free(a); free(b); free(a);}"
+"""Not in a row: only the cache notices."""
+
+
+class _NoShrink(Profile):
+    def shrink_budget(self, *, isolated: bool) -> int:  # noqa: ARG002 - the signature is Profile's
+        return 0
+
+
+FEW = _NoShrink("few", usual=100, dear=5, repeats=2)
+
+
+@contextmanager
+def opened(
+    folder: Path, runtime: str = RUNTIMES[0], mode: str = "fork", **macros: str
+) -> Iterator[DelegateTarget]:
+    target = open_delegate_target([(str(plugin(folder, **macros)), {})], runtime, mode, 10.0)
+    try:
+        yield target
+    finally:
+        target.close()
+
+
+@needs_gcc
+@pytest.mark.parametrize("runtime", RUNTIMES)
+def test_blocks_in_the_cache_of_glibc_are_no_leak(runtime: str, tmp_path: Path) -> None:
+    with opened(tmp_path, runtime, IN_PREPARE=FILLS_THE_CACHE) as target:
+        found = {seed: judge(catalogue()["LEAK-01"], target, FEW, seed) for seed in range(1, 7)}
+    assert {verdict.outcome for verdict in found.values()} == {Outcome.PASS}, found
+
+
+@needs_gcc
+@pytest.mark.parametrize("runtime", RUNTIMES)
+def test_the_smallest_block_for_each_interpreter_is_always_found(runtime: str, tmp_path: Path) -> None:
+    with opened(tmp_path, runtime, IN_PREPARE=LEAKS_24) as target:
+        found = {seed: judge(catalogue()["LEAK-01"], target, FEW, seed) for seed in range(1, 5)}
+    assert {(one.outcome, one.flaky) for one in found.values()} == {(Outcome.FAIL, "")}, found
+
+
+@needs_gcc
+@pytest.mark.parametrize(("leak", "mode"), [(LEAKS_AT_TIMES, "fork"), (LEAKS_24, "spawn"), (LEAKS_24, "off")])
+def test_a_leak_is_found_also(leak: str, mode: str, tmp_path: Path) -> None:
+    with opened(tmp_path, mode=mode, IN_PREPARE=leak) as target:
+        verdict = judge(catalogue()["LEAK-01"], target, FEW, 1)
+    assert verdict.outcome is Outcome.FAIL, verdict
+
+
+@needs_gcc
+def test_only_processes_that_measure_memory_do_without_the_cache(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("GLIBC_TUNABLES", "glibc.malloc.tcache_count=5")
+    dies = 'if (!strcmp(getenv("GLIBC_TUNABLES"), "glibc.malloc.tcache_count=5%s")) abort()'
+    for more, rule, others in (
+        ("", "PART-18", "LEAK-01"),
+        (":glibc.malloc.tcache_count=0", "LEAK-01", "PART-18"),
+    ):
+        with opened(tmp_path, IN_PREPARE=dies % more) as target:
+            assert judge(catalogue()[rule], target, FEW, 1).outcome is Outcome.CRASH
+            assert judge(catalogue()[others], target, FEW, 1).outcome is Outcome.PASS
+
+
+@needs_gcc
+def test_a_block_that_is_freed_twice_is_noticed_by_other_rules(tmp_path: Path) -> None:
+    with opened(tmp_path, IN_PREPARE=FREES_TWICE) as target:
+        verdict = judge(catalogue()["LIFE-02"], target, FEW, 1)
+    assert verdict.outcome is Outcome.CRASH
+
+
+@needs_gcc
+@pytest.mark.parametrize("runtime", RUNTIMES)
+@pytest.mark.parametrize("ends", ["pthread_join(worker, NULL)", "pthread_detach(worker)"])
+def test_a_thread_that_ends_with_its_delegate_is_none_left(runtime: str, ends: str, tmp_path: Path) -> None:
+    macros = {"HAS_WORKER(worker)": ends}
+    with opened(tmp_path, runtime, **macros) as target:
+        found = {seed: judge(catalogue()["THR-05"], target, FEW, seed) for seed in range(1, 7)}
+    assert {verdict.outcome for verdict in found.values()} == {Outcome.PASS}, found
+
+
+@needs_gcc
+def test_the_delegate_of_a_thread_that_is_left_is_destroyed_in_the_minimal_case(tmp_path: Path) -> None:
+    with opened(tmp_path, KEEPS_WORKER="1") as target:
+        verdict = judge(catalogue()["THR-05"], target, Profile("short", 100, 5, repeats=0), 1)
+    assert verdict.outcome is Outcome.FAIL
+    assert DestroyDelegate("d0") in case_of(verdict, ScriptCase).steps
+
+
+def case_of(verdict: Verdict, kind: Any) -> Any:
+    assert verdict.finding is not None
+    return msgspec.json.decode(verdict.finding.case, type=kind)
+
+
+class Measuring(FakeTarget):
+    """Leaves 24 bytes of the cases for which ``here`` says so; in a fresh process ``fresh`` does."""
+
+    def __init__(self, here: Callable[[int], bool], fresh: Callable[[int], bool]) -> None:
+        super().__init__("memory", lambda case: _left(here, case))
+        self._fresh = fresh
+
+    def run_fresh(self, case: Any) -> Any:
+        return _left(self._fresh, case)
+
+
+def _left(leaks: Callable[[int], bool], case: Any) -> MemoryTrace:
+    return MemoryTrace(session=(("left", 24 * leaks(case.steps[0].size)),))
+
+
+def judged(here: Callable[[int], bool], fresh: Callable[[int], bool], kind: type[Violation]) -> Verdict:
+    """The verdict on buffers of 1 to 100 bytes, by such a target."""
+
+    def check(_case: Any, trace: Any) -> Examined:
+        if trace.session[0][1]:
+            raise kind("0 bytes", "24 bytes")
+        return Examined(1, "buffers")
+
+    sizes = st.integers(1, 100).map(lambda size: MemoryCase((Alloc("b0", size),)))
+    return judge(made_up(sizes, "memory", check), Measuring(here, fresh), PROFILE, 1)
+
+
+def test_what_does_not_come_again_in_fresh_processes_is_no_finding() -> None:
+    assert judged(lambda _: True, lambda _: False, Measured).outcome is Outcome.INCONCLUSIVE
+    assert judged(lambda size: size < 50, lambda _: False, Measured).outcome is Outcome.PASS
+
+
+def test_it_has_to_come_again_in_each_of_them() -> None:
+    turns = itertools.cycle([True, False])
+    assert judged(lambda size: size < 50, lambda _: next(turns), Measured).outcome is Outcome.PASS
+
+
+def test_other_findings_need_no_fresh_process() -> None:
+    assert judged(lambda _: True, lambda _: False, Violation).outcome is Outcome.FAIL
+
+
+def test_after_chance_the_search_goes_on() -> None:
+    verdict = judged(lambda _: True, lambda size: size > 20, Measured)
+    assert verdict.outcome is Outcome.FAIL
+    assert case_of(verdict, MemoryCase).steps[0].size > 20
+
+
+def test_a_smaller_case_that_does_not_come_again_is_not_the_finding() -> None:
+    verdict = judged(lambda size: size > 5, lambda size: size > 20, Measured)
+    assert verdict.outcome is Outcome.FAIL
+    assert case_of(verdict, MemoryCase).steps[0].size > 20

@@ -1,0 +1,71 @@
+"""A delegate may call Replace several times in a Prepare; what RT-05 makes of it is not its fault."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import hypothesis
+import pytest
+from hypothesis import HealthCheck, settings
+from msgspec.structs import replace
+from native_plugins import plugin
+
+from pytest_qnn.cases.graph import Node
+from pytest_qnn.cases.script import ScriptCase
+from pytest_qnn.engine import judge, judge_case
+from pytest_qnn.profile import PROFILES
+from pytest_qnn.rules import catalogue
+from pytest_qnn.run.targets import DelegateTarget, open_delegate_target
+from pytest_qnn.verdict import Examined, Outcome
+
+pytestmark = pytest.mark.skipif(shutil.which("gcc") is None, reason="there is no C compiler (gcc)")
+
+RULE = catalogue()["PART-18"]
+
+
+@pytest.fixture(scope="module", params=["tflite_runtime", "ai_edge_litert"])
+def in_halves(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[DelegateTarget]:
+    library: Path = plugin(tmp_path_factory.mktemp("plugin"), IN_HALVES="1")
+    target = open_delegate_target([(str(library), {})], request.param, "fork", 10.0)
+    yield target
+    target.close()
+
+
+@pytest.mark.parametrize("seed", range(1, 4))
+def test_several_replaces_are_no_fault_and_nor_is_what_the_runtime_does_of_them(
+    seed: int, in_halves: DelegateTarget
+) -> None:
+    verdict = judge(RULE, in_halves, PROFILES["default"], seed)
+    assert verdict.outcome is Outcome.PASS, verdict.finding
+
+
+def test_as_many_replaces_as_subgraphs_need_not_be_one_for_each(in_halves: DelegateTarget) -> None:
+    case = with_one_neg_in_the_body(drawn(in_halves, loops_after_several_nodes))
+    found = judge_case(RULE, in_halves, case)
+    assert isinstance(found, Examined), found
+    assert found.count
+
+
+def loops_after_several_nodes(case: ScriptCase) -> bool:
+    graph = case.graphs[0]
+    return len(graph.subgraphs) == 2 and sum(node.op == "NEG" for node in graph.nodes) > 1
+
+
+def with_one_neg_in_the_body(case: ScriptCase) -> ScriptCase:
+    """Two calls in the main graph and one in the body: as many as there are subgraphs with the condition."""
+    graph = case.graphs[0]
+    condition, body = graph.subgraphs
+    others = tuple(node for node in body.nodes if node.op != "NEG")
+    body = replace(body, nodes=(*others, Node("NEG", body.inputs[-1:], body.outputs[-1:])))
+    return replace(case, graphs=(replace(graph, subgraphs=(condition, body)),))
+
+
+def drawn(target: DelegateTarget, wanted: Any) -> ScriptCase:
+    quick = settings(max_examples=2000, database=None, suppress_health_check=list(HealthCheck))
+    case: ScriptCase = hypothesis.find(RULE.cases(target.facts), wanted, settings=quick)
+    return case
