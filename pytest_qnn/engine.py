@@ -11,6 +11,7 @@ from a flake.
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import gc
 import time
 from collections.abc import Callable, Iterator
@@ -283,10 +284,19 @@ def judge(
     return _verdict(rule, target, run, seed, flaky, time.perf_counter() - started)
 
 
+@dataclasses.dataclass(frozen=True)
+class FirstFailure:
+    """The first case of a search that broke the rule."""
+
+    examples: int
+    """Cases that were run, this one included."""
+    violation: Violation
+
+
 def first_failure(
     rule: Rule[CaseT, TraceT, Any], target: Target[CaseT, TraceT], profile: Profile, seed: int
-) -> int | None:
-    """How many cases were run when the first one broke the rule; None: none did. Nothing is shrunk.
+) -> FirstFailure | None:
+    """What broke the rule first, and after how many cases; None: nothing did. Nothing is shrunk.
 
     The cases are those of `judge` with the same arguments.
     """
@@ -294,7 +304,7 @@ def first_failure(
     examples = profile.examples(rule, isolated=target.isolated)
     with _cheap_collections():
         _search(run, rule.cases(target.facts), examples, seed, shrink=False)
-    return run.examples if run.minimal is not None else None
+    return FirstFailure(run.examples, run.minimal[1]) if run.minimal is not None else None
 
 
 def judge_case(

@@ -13,17 +13,18 @@ import sys
 import time
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import closing
-from typing import Any
 
 from pytest_qnn.engine import first_failure
 from pytest_qnn.mutants import Mutant, table
 from pytest_qnn.profile import PROFILES
 from pytest_qnn.rules import catalogue
-from pytest_qnn.run.targets import open_delegate_target, open_memory_target
+from pytest_qnn.run.targets import DelegateTarget, MemoryTarget, open_delegate_target, open_memory_target
 
 RUNTIMES = ("tflite_runtime", "ai_edge_litert")
 REFERENCE = "reference"
 """What memory mutants run on: they are copies of the reference backend."""
+PLACES = {"delegate": RUNTIMES, "memory": (REFERENCE,)}
+"""By subject: where a mutant can be judged."""
 SEEDS = 5
 MOST = 20
 """Examples by which a rule should have found its mutant in the median."""
@@ -82,21 +83,23 @@ class Kill:
 
 
 def measure(mutant: Mutant, rules: Iterable[str], seeds: int, profile: str) -> Iterator[Kill]:
-    """Measure a mutant in all its places; one whose fault may end its process is run in children."""
-    sandbox = "fork" if mutant.deadly else "auto"
-    for place in RUNTIMES if mutant.subject == "delegate" else (REFERENCE,):
-        with closing(_open(mutant, place, sandbox)) as target:
+    """Measure a mutant in all its places."""
+    for place in PLACES[mutant.subject]:
+        with closing(opened(mutant, place)) as target:
             for rule_id in rules:
                 started = time.perf_counter()
-                counts = [
+                found = [
                     first_failure(catalogue()[rule_id], target, PROFILES[profile], seed)
                     for seed in range(1, seeds + 1)
                 ]
+                counts = [None if each is None else each.examples for each in found]
                 yield Kill(mutant, rule_id, place, tuple(counts), time.perf_counter() - started)
 
 
-def _open(mutant: Mutant, place: str, sandbox: str) -> Any:
+def opened(mutant: Mutant, place: str) -> DelegateTarget | MemoryTarget:
+    """The mutant as a target, to be closed; one whose fault may end its process is run in children."""
     spec = f"mutant:{mutant.name}"
+    sandbox = "fork" if mutant.deadly else "auto"
     if mutant.subject == "delegate":
         return open_delegate_target([(spec, {})], place, sandbox, mutant.timeout)
     return open_memory_target(spec, "emulated", sandbox, _TIMEOUT)

@@ -34,8 +34,6 @@ from pytest_qnn.cases.reduce_memory import smaller_memory
 from pytest_qnn.cases.valid_memory import check_memory
 from pytest_qnn.engine import judge
 from pytest_qnn.facts import MemoryFacts
-from pytest_qnn.mutants.memory_async import MUTANTS
-from pytest_qnn.mutants.mutant import Mutant
 from pytest_qnn.oracle.memory_contents import compare
 from pytest_qnn.oracle.qnn_ops import expected
 from pytest_qnn.profile import PROFILES
@@ -267,17 +265,6 @@ def test_smaller_cases_write_inputs_again_after_they_were_written_over() -> None
             since = max((other for other in executes if other < at), default=0)
             written = {f"h{step.buffer}" for step in smaller.steps[since:at] if isinstance(step, Write)}
             assert {name for name in bound if name} <= written
-
-
-@pytest.mark.parametrize("mutant", MUTANTS, ids=lambda mutant: mutant.name)
-def test_the_rule_finds_its_mutant(mutant: Mutant, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(memory_async, "_deadline", 0.3)
-    silent = dict.fromkeys(("async-never-notifies", "async-one-parameter"), Outcome.HANG)
-    outcomes = {**silent, "async-says-only": Outcome.CONTRADICTION}
-    with opened(f"mutant:{mutant.name}") as target:
-        verdict = judge(RULE, target, PROFILES["default"], seed=1)
-    assert verdict.outcome is outcomes.get(mutant.name, Outcome.FAIL), verdict
-    assert verdict.finding is not None
 
 
 def test_an_early_notification_shrinks_to_one_raw_execute() -> None:

@@ -23,7 +23,7 @@ from pytest_qnn.engine import judge
 from pytest_qnn.mutants import memory_descriptors, memory_ends
 from pytest_qnn.mutants.mutant import Mutant
 from pytest_qnn.oracle.memory import Model
-from pytest_qnn.profile import PROFILES, Profile
+from pytest_qnn.profile import Profile
 from pytest_qnn.reference.personalities import PERSONALITIES
 from pytest_qnn.rules import (
     catalogue,
@@ -86,18 +86,6 @@ def test_rule_is_quiet_on_every_personality_of_the_reference(rule: str, personal
     lacks = rule in UNSUPPORTED.get(personality, USUAL)
     assert verdict.outcome is (Outcome.UNSUPPORTED if lacks else Outcome.PASS), verdict
     assert bool(verdict.reason) is lacks
-
-
-@pytest.mark.parametrize(("mutant", "rule"), KILLS, ids=[f"{m.name}-{r}" for m, r in KILLS])
-def test_mutant_is_killed_by_its_rule(mutant: Mutant, rule: str) -> None:
-    judged = open_memory_target(f"mutant:{mutant.name}", "emulated", "fork" if mutant.deadly else "off", 10)
-    verdict = judge(catalogue()[rule], judged, PROFILES["default"], seed=3)
-    judged.close()
-    assert verdict.outcome is (Outcome.CRASH if mutant.deadly else Outcome.FAIL), verdict
-
-
-def test_every_rule_has_a_mutant() -> None:
-    assert set(RULES) <= {rule for _, rule in KILLS}
 
 
 def run(*steps: AnyStep) -> tuple[StepSeen, ...]:

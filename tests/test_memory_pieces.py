@@ -30,8 +30,6 @@ from pytest_qnn.cases.reduce_memory import smaller_memory
 from pytest_qnn.cases.valid_memory import check_memory
 from pytest_qnn.engine import judge
 from pytest_qnn.facts import MemoryFacts
-from pytest_qnn.mutants.memory_pieces import MUTANTS
-from pytest_qnn.mutants.mutant import Mutant
 from pytest_qnn.oracle.memory_contents import compare
 from pytest_qnn.profile import PROFILES
 from pytest_qnn.reference.backend import ReferenceBackend
@@ -232,14 +230,6 @@ def test_a_smaller_case_has_no_step_on_a_context_that_it_does_not_make() -> None
 def test_numbers_that_make_no_sense_are_refused(fields: dict[str, int]) -> None:
     with pytest.raises(BadCase):
         check_memory(MemoryCase((*SAVED, ContextWithCallback("d", "f", **fields))))
-
-
-@pytest.mark.parametrize("mutant", MUTANTS, ids=lambda each: each.name)
-def test_a_mutant_is_killed(mutant: Mutant) -> None:
-    with opened(f"mutant:{mutant.name}") as target:
-        verdict = judge(RULE, target, PROFILES["default"], seed=1)
-    said = Outcome.CONTRADICTION if mutant.name == "pieces-say-only" else Outcome.FAIL
-    assert verdict.outcome is said, verdict
 
 
 @pytest.mark.parametrize("personality", ["provided-pieces", "pieces-given-back"])

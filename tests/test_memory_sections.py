@@ -27,8 +27,6 @@ from pytest_qnn.cases.memory import (
 from pytest_qnn.cases.memory_sections import ApplySection, GetSection, SectionMemory, UpdateWeights
 from pytest_qnn.cases.valid_memory import check_memory
 from pytest_qnn.engine import judge
-from pytest_qnn.mutants.memory_sections import MUTANTS
-from pytest_qnn.mutants.mutant import Mutant
 from pytest_qnn.oracle.memory import walk
 from pytest_qnn.oracle.memory_contents import compare
 from pytest_qnn.oracle.qnn_ops import expected
@@ -187,14 +185,6 @@ def test_the_memory_of_sections_is_given_back() -> None:
 def test_a_file_has_numbers_that_fit_their_c_types(step: AnyStep) -> None:
     with pytest.raises(BadCase, match="mem_type"):
         check_memory(MemoryCase((*MADE, step)))
-
-
-@pytest.mark.parametrize("mutant", MUTANTS, ids=lambda mutant: mutant.name)
-def test_the_rule_finds_its_mutant(mutant: Mutant) -> None:
-    with opened(f"mutant:{mutant.name}", "fork" if mutant.deadly else "off") as target:
-        verdict = judge(RULE, target, PROFILES["default"], seed=1)
-    assert verdict.outcome is (Outcome.CRASH if mutant.deadly else Outcome.FAIL), verdict
-    assert verdict.finding is not None
 
 
 def test_an_unknown_handle_shrinks_to_one_section() -> None:

@@ -4,25 +4,16 @@ import importlib.util
 from contextlib import closing
 from pathlib import Path
 
-import msgspec
 import pytest
+from over_the_reference import OverTheReference
 
 from pytest_qnn import forms
-from pytest_qnn.cases.memory import MemoryCase
 from pytest_qnn.engine import first_failure, judge
-from pytest_qnn.facts import MemoryFacts
-from pytest_qnn.mutants import Mutant, table
-from pytest_qnn.mutants.proxies import OWN, mutated, proxy_table
+from pytest_qnn.mutants import table
+from pytest_qnn.mutants.proxies import OWN, proxy_table
 from pytest_qnn.profile import PROFILES
-from pytest_qnn.reference.backend import PERSONALITIES, ReferenceBackend
-from pytest_qnn.reference.proxy import Proxy
-from pytest_qnn.reference.rpcmem import EmulatedRpcmem
 from pytest_qnn.rules import catalogue
-from pytest_qnn.rules.rule import Subject
-from pytest_qnn.run.memory import learn, run_memory_case
-from pytest_qnn.run.qnn_library import QnnEntry, providers
 from pytest_qnn.run.targets import TargetUnusable, open_memory_target
-from pytest_qnn.trace import MemoryTrace
 from pytest_qnn.verdict import Outcome
 
 PAIRS = [(mutant, rule) for mutant in proxy_table().values() for rule in mutant.kills]
@@ -44,48 +35,9 @@ OVER_A_REAL_LIBRARY = {
 }
 
 
-class OverTheReference:
-    """A proxy with a fault, or without one, over a reference that has no QnnMem of its own."""
-
-    subject: Subject = "memory"
-    spec = "proxy"
-    isolated = False
-    options: tuple[str, ...] = ()
-
-    def __init__(self, mutant: Mutant | None) -> None:
-        self.mutant = mutant
-        library = ReferenceBackend(PERSONALITIES["no-memory"])
-        with closing(library), closing(self.proxy(library)) as proxy:
-            self.facts: MemoryFacts = learn(QnnEntry(proxy.get_providers), EmulatedRpcmem(), "all")
-
-    def proxy(self, library: ReferenceBackend) -> Proxy:
-        _, found = providers(QnnEntry(library.get_providers))
-        interface = found[0].contents
-        return mutated(self.mutant, interface) if self.mutant else Proxy(interface)
-
-    def run(self, case: MemoryCase) -> MemoryTrace:
-        library = ReferenceBackend(PERSONALITIES["no-memory"])
-        with closing(library), closing(self.proxy(library)) as proxy, closing(EmulatedRpcmem()) as rpcmem:
-            trace = run_memory_case(case, QnnEntry(proxy.get_providers, proxy), rpcmem)
-        return msgspec.structs.replace(trace, facts=self.facts)
-
-    def provenance(self) -> dict[str, str]:
-        return {}
-
-    def close(self) -> None:
-        """Nothing stays open between cases."""
-
-
 def test_at_least_ten_faults_can_stand_in_front_of_a_library() -> None:
     assert len(proxy_table()) >= 10
     assert set(proxy_table()) - set(table()) == {mutant.name for mutant in OWN}
-
-
-@pytest.mark.parametrize(("mutant", "rule"), PAIRS, ids=[f"{m.name}-{r}" for m, r in PAIRS])
-def test_a_fault_in_front_of_a_library_is_found(mutant: Mutant, rule: str) -> None:
-    verdict = judge(catalogue()[rule], OverTheReference(mutant), PROFILES["default"], seed=3)
-    expected = Outcome.CONTRADICTION if rule == "CAP-03" else Outcome.FAIL
-    assert verdict.outcome == expected, verdict
 
 
 @pytest.mark.parametrize("rule", sorted({rule for _, rule in PAIRS} - {IO_BUFFERS}))

@@ -1,0 +1,107 @@
+"""Each mutant is found by each rule that its table names, everywhere it can be judged."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import closing
+from typing import Any
+
+import msgspec
+import pytest
+from over_the_reference import OverTheReference
+
+from pytest_qnn.cases.memory import BOGUS, Binding, ContextCreate, Execute, MemoryCase, Prepare
+from pytest_qnn.engine import first_failure, judge
+from pytest_qnn.kills import PLACES, opened
+from pytest_qnn.mutants import Mutant, table
+from pytest_qnn.mutants.proxies import proxy_table
+from pytest_qnn.profile import PROFILES
+from pytest_qnn.rules import catalogue
+from pytest_qnn.verdict import Outcome
+
+PROXY = "proxy"
+"""In front of a library that has no QnnMem of its own."""
+CRASHES = {Outcome.CRASH, Outcome.FAIL}
+"""Of a delegate that may end the process: some of them are found before they do."""
+CONTRADICTIONS = {"CAP-03", "CAP-06", "async-says-only", "pieces-say-only"}
+"""Rules about what a target declares, and mutants that declare what they do not do."""
+HANGS = {"async-never-notifies", "async-one-parameter", "waits-for-python"}
+
+
+def everywhere() -> Iterator[Any]:
+    """Each mutant in each place, with the rules that it names in the test's id."""
+    for mutant in table().values():
+        for place in PLACES[mutant.subject]:
+            yield pytest.param(mutant, place, id=f"{mutant.name}-{'+'.join(mutant.kills)}-{place}")
+    for mutant in proxy_table().values():
+        yield pytest.param(mutant, PROXY, id=f"{mutant.name}-{'+'.join(mutant.kills)}-{PROXY}")
+
+
+def target_of(mutant: Mutant, place: str) -> Any:
+    return OverTheReference(mutant) if place == PROXY else opened(mutant, place)
+
+
+def expected(mutant: Mutant, rule_id: str) -> set[Outcome]:
+    """How the rule may find the mutant."""
+    if CONTRADICTIONS & {mutant.name, rule_id}:
+        return {Outcome.CONTRADICTION}
+    if mutant.name in HANGS:
+        return {Outcome.HANG}
+    if mutant.deadly:
+        return {Outcome.CRASH} if mutant.subject == "memory" else CRASHES
+    return {Outcome.FAIL}
+
+
+@pytest.mark.parametrize(("mutant", "place"), list(everywhere()))
+def test_a_mutant_is_found_by_each_of_its_rules(mutant: Mutant, place: str) -> None:
+    with closing(target_of(mutant, place)) as target:
+        for rule_id in mutant.kills:
+            found = first_failure(catalogue()[rule_id], target, PROFILES["default"], seed=1)
+            assert found is not None, rule_id
+            assert found.violation.outcome in expected(mutant, rule_id), rule_id
+            assert found.violation.expected, rule_id
+            assert found.violation.seen, rule_id
+
+
+@pytest.mark.parametrize(
+    ("name", "rule_id", "outcome"),
+    [
+        ("reg-same-handle", "REG-02", Outcome.FAIL),
+        ("cap-key-without-call", "CAP-03", Outcome.CONTRADICTION),
+        ("half-deferred", "CAP-06", Outcome.CONTRADICTION),
+        ("reg-maps-read-only", "REG-14", Outcome.CRASH),
+        ("section-always-raw", "MSC-01", Outcome.CRASH),
+        ("async-never-notifies", "EXE-18", Outcome.HANG),
+        ("claims-twice", "PART-01", Outcome.FAIL),
+        ("loads-aligned", "MEM-06", Outcome.CRASH),
+        ("waits-for-python", "THR-06", Outcome.HANG),
+    ],
+)
+def test_the_whole_judgement_ends_as_its_first_failure_does(
+    name: str, rule_id: str, outcome: Outcome
+) -> None:
+    mutant = table()[name]
+    with closing(opened(mutant, PLACES[mutant.subject][0])) as target:
+        verdict = judge(catalogue()[rule_id], target, PROFILES["default"], seed=3)
+    assert verdict.outcome is outcome, verdict
+    assert verdict.finding is not None
+    assert verdict.finding.expected
+    assert verdict.finding.seen
+    assert not verdict.flaky
+
+
+def test_an_unknown_handle_shrinks_to_context_prepare_execute() -> None:
+    with closing(opened(table()["unknown-handle-zeros"], "reference")) as target:
+        verdict = judge(catalogue()["EXE-05"], target, PROFILES["default"], seed=3)
+    assert verdict.finding is not None
+    case = msgspec.json.decode(verdict.finding.case, type=MemoryCase)
+    execute = Execute("g0", (Binding("handle", BOGUS), Binding(), Binding()))
+    assert case.steps == (ContextCreate("c0"), Prepare("g0", "c0"), execute)
+
+
+@pytest.mark.parametrize("rule_id", [f"PART-{number:02}" for number in (1, 2, 4, 5, 10, 11, 15, 16)])
+@pytest.mark.parametrize("name", ["approximates", "truncates"])
+def test_wrong_numbers_do_not_break_a_rule_about_partitions(name: str, rule_id: str) -> None:
+    with closing(opened(table()[name], PLACES["delegate"][0])) as target:
+        verdict = judge(catalogue()[rule_id], target, PROFILES["default"], seed=1)
+    assert verdict.outcome is Outcome.PASS, verdict.finding
