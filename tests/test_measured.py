@@ -35,6 +35,7 @@ FILLS_THE_CACHE = (
 )
 """Another size for each interpreter, and everything given back: more and more blocks are in glibc's cache."""
 LEAKS_24 = "*(volatile char*)malloc(24) = 1"
+LEAKS_400 = "*(volatile char*)malloc(400) = 1"
 LEAKS_AT_TIMES = "{static int turn; if (turn++ % 2) *(volatile char*)malloc(100) = 1;}"
 FREES_TWICE = "{char *a = malloc(24), *b = malloc(24); free(a); free(b); free(a);}"
 """Not in a row: only the cache notices."""
@@ -43,6 +44,11 @@ FREES_TWICE = "{char *a = malloc(24), *b = malloc(24); free(a); free(b); free(a)
 class _NoShrink(Profile):
     def shrink_budget(self, *, isolated: bool) -> int:  # noqa: ARG002 - the signature is Profile's
         return 0
+
+
+class Short(Profile):
+    def shrink_budget(self, *, isolated: bool) -> int:  # noqa: ARG002 - the signature is Profile's
+        return 20  # each costs the second that threads have to end
 
 
 FEW = _NoShrink("few", usual=100, dear=5, repeats=2)
@@ -76,7 +82,9 @@ def test_the_smallest_block_for_each_interpreter_is_always_found(runtime: str, t
 
 
 @needs_gcc
-@pytest.mark.parametrize(("leak", "mode"), [(LEAKS_AT_TIMES, "fork"), (LEAKS_24, "spawn"), (LEAKS_24, "off")])
+@pytest.mark.parametrize(
+    ("leak", "mode"), [(LEAKS_AT_TIMES, "fork"), (LEAKS_24, "spawn"), (LEAKS_400, "off")]
+)
 def test_a_leak_is_found_also(leak: str, mode: str, tmp_path: Path) -> None:
     with opened(tmp_path, mode=mode, IN_PREPARE=leak) as target:
         verdict = judge(catalogue()["LEAK-01"], target, FEW, 1)
@@ -118,7 +126,7 @@ def test_a_thread_that_ends_with_its_delegate_is_none_left(runtime: str, ends: s
 @needs_gcc
 def test_the_delegate_of_a_thread_that_is_left_is_destroyed_in_the_minimal_case(tmp_path: Path) -> None:
     with opened(tmp_path, KEEPS_WORKER="1") as target:
-        verdict = judge(catalogue()["THR-05"], target, Profile("short", 100, 5, repeats=0), 1)
+        verdict = judge(catalogue()["THR-05"], target, Short("short", 100, 5, repeats=0), 1)
     assert verdict.outcome is Outcome.FAIL
     assert DestroyDelegate("d0") in case_of(verdict, ScriptCase).steps
 
@@ -156,7 +164,7 @@ def judged(here: Callable[[int], bool], fresh: Callable[[int], bool], kind: type
 
 
 def test_what_does_not_come_again_in_fresh_processes_is_no_finding() -> None:
-    assert judged(lambda _: True, lambda _: False, Measured).outcome is Outcome.INCONCLUSIVE
+    assert judged(lambda _: True, lambda _: False, Measured).outcome is Outcome.PASS
     assert judged(lambda size: size < 50, lambda _: False, Measured).outcome is Outcome.PASS
 
 

@@ -13,8 +13,12 @@ from pytest_qnn.verdict import Measured, Unsupported
 _MEASURES = 2 * SPELLS + 1
 _LENGTH = 2 * _MEASURES + 1
 """Repeat and Measure steps of one half: two spells before the first measurement, one before each other."""
-LEAST = {"malloc": 32, "fds": 1, "threads": 1, "mappings": 1, "virtual": 4096}
-"""The least that one thing leaves behind: glibc gives out no block of less than 32 bytes, header included."""
+LEAST = {"malloc": 16, "fds": 1, "threads": 1, "mappings": 1, "virtual": 4096}
+"""The least that one thing leaves behind, which of malloc's is half a block.
+
+glibc gives out no block of less than 32 bytes, header included. What the suite's own blocks take more or less
+moves the numbers of 38 cycles by up to 80 bytes: 1,216 of the smallest leak may be seen as 1,200.
+"""
 _SPREAD = {"malloc": 1 / 2}
 """How far apart the numbers of a small leak may lie, as a part of the smallest; of other keys a sixth.
 
