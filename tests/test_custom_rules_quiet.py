@@ -19,8 +19,6 @@ from pytest_qnn.verdict import Examined, Outcome
 
 RUNTIMES = ("tflite_runtime", "ai_edge_litert")
 RULES = sorted(rule.id for rule in catalogue().values() if rule.area == "TFL")
-NO_MEMORY = ("reference:no-memory", "reference:no-custom")
-BACKENDS = ("reference", "reference:high-error-bits", "reference:small-reused-handles", *NO_MEMORY)
 MUTANTS = [mutant for mutant in table().values() if mutant.qnn]
 FEW = Profile("few", usual=5, dear=5)
 
@@ -40,16 +38,6 @@ def _htp() -> str:
 def _expected(rule_id: str, *, registers: bool) -> Outcome:
     """TFL-04 is about backends that register nothing, TFL-09 about the others."""
     return Outcome.UNSUPPORTED if rule_id == ("TFL-04" if registers else "TFL-09") else Outcome.PASS
-
-
-@pytest.mark.parametrize("runtime", RUNTIMES)
-@pytest.mark.parametrize("backend", BACKENDS)
-@pytest.mark.parametrize("rule_id", RULES)
-def test_no_rule_accuses_the_reference(rule_id: str, backend: str, runtime: str) -> None:
-    target = _target(backend, runtime)
-    assert target.facts.registers is (backend not in NO_MEMORY)
-    verdict = judge(catalogue()[rule_id], target, PROFILES["quick"], seed=1)
-    assert verdict.outcome is _expected(rule_id, registers=target.facts.registers), verdict
 
 
 @pytest.mark.parametrize("prefix", ["proxy:", ""])

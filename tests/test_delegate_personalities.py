@@ -11,7 +11,6 @@ from pytest_qnn.cases.graph_constants import float_weights
 from pytest_qnn.cases.kinds import taken
 from pytest_qnn.engine import judge
 from pytest_qnn.profile import Profile
-from pytest_qnn.reference.delegate_personalities import PERSONALITIES
 from pytest_qnn.rules import catalogue
 from pytest_qnn.run.targets import DelegateTarget, TargetUnusable, open_delegate_target
 from pytest_qnn.verdict import Outcome
@@ -19,10 +18,6 @@ from pytest_qnn.verdict import Outcome
 RUNTIMES = ("tflite_runtime", "ai_edge_litert")
 FEW = Profile("few", usual=3, dear=3)
 RULES = sorted(rule.id for rule in catalogue().values() if rule.subject == "delegate")
-DEAR = ("LEAK-", "OWN-", "THR-", "LIFE-05", "RSZ-05")
-"""Rules that take seconds, and look at what the variants have in common with the reference."""
-OF_THEIR_OWN = ("device-buffers", "dynamic")
-"""Variants that hold something of their own, which these rules are about."""
 INNOCENT = (Outcome.PASS, Outcome.UNSUPPORTED, Outcome.INCONCLUSIVE)
 WITHOUT_WORK = {"PART-02", "PART-04", "PART-16"}
 """Rules that look at what Prepare leaves alone: a delegate that claims nothing obeys them visibly."""
@@ -34,16 +29,6 @@ def _target(name: str, runtime: str) -> DelegateTarget:
 
 
 @pytest.mark.parametrize("runtime", RUNTIMES)
-@pytest.mark.parametrize("name", PERSONALITIES)
-def test_no_rule_accuses_a_conforming_variant(name: str, runtime: str) -> None:
-    rules = [rule for rule in RULES if name in OF_THEIR_OWN or not rule.startswith(DEAR)]
-    verdicts = [judge(catalogue()[rule_id], _target(name, runtime), FEW, seed=1) for rule_id in rules]
-    accused = [verdict for verdict in verdicts if verdict.outcome not in INNOCENT]
-    assert [(verdict.rule, verdict.finding) for verdict in accused] == []
-    assert sum(verdict.outcome is Outcome.PASS for verdict in verdicts) > 10
-
-
-@pytest.mark.parametrize("runtime", RUNTIMES)
 @pytest.mark.parametrize("area", ["PART", "PREC", "DET", "NUM"])
 def test_a_variant_that_claims_nothing_leaves_the_rules_about_its_work_open(area: str, runtime: str) -> None:
     rules = [catalogue()[rule_id] for rule_id in RULES if rule_id.startswith(area)]
@@ -52,6 +37,16 @@ def test_a_variant_that_claims_nothing_leaves_the_rules_about_its_work_open(area
             continue
         verdict = judge(rule, _target("nothing", runtime), FEW, seed=1)
         assert verdict.outcome is not Outcome.PASS, verdict
+
+
+@pytest.mark.parametrize("runtime", RUNTIMES)
+def test_a_variant_that_claims_nothing_passes_more_than_ten_rules(runtime: str) -> None:
+    target = _target("nothing", runtime)
+    rules = [
+        rule_id for rule_id in RULES if rule_id.startswith(("ABI", "DYN", "ERR", "LIFE", "PART", "PREC"))
+    ]
+    verdicts = [judge(catalogue()[rule_id], target, FEW, seed=1) for rule_id in rules]
+    assert sum(verdict.outcome is Outcome.PASS for verdict in verdicts) > 10
 
 
 @pytest.mark.parametrize("name", ["one-operator", "int8-only", "nothing"])

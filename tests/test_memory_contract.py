@@ -19,77 +19,18 @@ from pytest_qnn.cases.memory import (
     Register,
 )
 from pytest_qnn.cases.memory_probes import FreeParent
-from pytest_qnn.engine import judge
-from pytest_qnn.mutants import memory_descriptors, memory_ends
-from pytest_qnn.mutants.mutant import Mutant
 from pytest_qnn.oracle.memory import Model
-from pytest_qnn.profile import Profile
-from pytest_qnn.reference.personalities import PERSONALITIES
-from pytest_qnn.rules import (
-    catalogue,
-    ctx_ends,
-    dma,
-    drg_more,
-    ion_fd,
-    reg_descriptors,
-    reg_memory,
-    rpc_more,
-    shb_descriptors,
-    shb_relations,
-)
 from pytest_qnn.run.targets import MemoryTarget, open_memory_target
 from pytest_qnn.trace import StepSeen
-from pytest_qnn.verdict import Outcome
-
-MODULES = (
-    ctx_ends,
-    dma,
-    drg_more,
-    ion_fd,
-    reg_descriptors,
-    reg_memory,
-    rpc_more,
-    shb_descriptors,
-    shb_relations,
-)
-RULES = [
-    name
-    for name, rule in catalogue().items()
-    if rule.check.__module__ in {module.__name__ for module in MODULES}
-]
-DMA = {"DMA-01", "DMA-02", "DMA-03", "DMA-04"}
-ION = {"ION-01", "ION-02"}
-SHARED = {name for name in RULES if name.startswith("SHB-")}
-WITHOUT_MEMORY = {"RPC-03", "RPC-05", "RPC-13", "ION-06", "CTX-07", "CTX-08"}
-USUAL = DMA | {"ION-06"}
-UNSUPPORTED: dict[str, set[str]] = {
-    "no-memory": set(RULES) - WITHOUT_MEMORY,
-    "no-ion": DMA | ION | {"SHB-14"},
-    "no-custom": USUAL | SHARED,
-    "dma-buf": {"DMA-03", "ION-06"},
-    "dma-buf-only": ION | SHARED,
-}
-FEW = Profile("few", usual=8, dear=1)
-MUTANTS: list[Mutant] = [*memory_descriptors.MUTANTS, *memory_ends.MUTANTS]
-KILLS = [(mutant, rule) for mutant in MUTANTS for rule in mutant.kills]
 
 
 @lru_cache(None)
-def target(personality: str) -> MemoryTarget:
-    return keep(open_memory_target(f"reference:{personality}", "emulated", "off", 10))
-
-
-@pytest.mark.parametrize("personality", PERSONALITIES)
-@pytest.mark.parametrize("rule", RULES)
-def test_rule_is_quiet_on_every_personality_of_the_reference(rule: str, personality: str) -> None:
-    verdict = judge(catalogue()[rule], target(personality), FEW, seed=7)
-    lacks = rule in UNSUPPORTED.get(personality, USUAL)
-    assert verdict.outcome is (Outcome.UNSUPPORTED if lacks else Outcome.PASS), verdict
-    assert bool(verdict.reason) is lacks
+def target() -> MemoryTarget:
+    return keep(open_memory_target("reference:dma-buf", "emulated", "off", 10))
 
 
 def run(*steps: AnyStep) -> tuple[StepSeen, ...]:
-    return target("dma-buf").run(MemoryCase(steps)).steps
+    return target().run(MemoryCase(steps)).steps
 
 
 START = (ContextCreate("c"), Alloc("b", 64))

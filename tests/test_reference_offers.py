@@ -8,28 +8,21 @@ from contextlib import ExitStack
 from typing import Any
 
 import pytest
-from kept import keep
 
 from pytest_qnn.abi.qnn import ClientBuffer, ExecuteEnvironment, TensorP
 from pytest_qnn.abi.qnn_codes import Error, Property, TensorMemType
 from pytest_qnn.abi.qnn_environment import EnvironmentOption
 from pytest_qnn.abi.qnn_retrieve import FreeTensorRawDataFn, GetTensorRawDataFn, TensorRetrieveRaw
 from pytest_qnn.cases.data import contents
-from pytest_qnn.engine import judge
 from pytest_qnn.oracle.qnn_ops import expected
-from pytest_qnn.profile import PROFILES
 from pytest_qnn.reference.backend import ReferenceBackend
 from pytest_qnn.reference.personalities import PERSONALITIES
-from pytest_qnn.rules import catalogue
 from pytest_qnn.run.qnn_client import Operator, QnnClient, array_of
 from pytest_qnn.run.qnn_library import QnnEntry
-from pytest_qnn.run.targets import open_memory_target
-from pytest_qnn.verdict import Outcome
 
 SIZE = 8
 FIRST, SECOND = (contents("UFIXED_POINT_8", seed, SIZE) for seed in (1, 2))
 RIGHT = expected("ElementWiseAdd", "UFIXED_POINT_8", FIRST, SECOND)
-NEW = ("asynchronous", "binary-sections", "environments", "io-in-one-piece", "retrieve-raw")
 
 
 class Client:
@@ -250,27 +243,3 @@ def test_a_property_is_supported_where_its_personality_says_so(
 ) -> None:
     for other, keys in KEYS.items():
         assert all(client(personality).supports(key) is (other == personality) for key in keys)
-
-
-SEEN_ONE_BY_ONE = {"OFF-02", *(f"QMG-0{number}" for number in (1, 2, 3, 4, 6, 9))}
-"""Rules that count mappings of a tensor's size: of one piece they can say nothing.
-
-QMG-08 can where one tensor alone has a buffer.
-"""
-LACKS = {
-    "asynchronous": {"MSC-01"},
-    "binary-sections": {"EXE-18"},
-    "environments": {"CAP-07"},
-    "io-in-one-piece": SEEN_ONE_BY_ONE,
-}
-RULES = ("CAP-07", "CTX-04", "EXE-01", "EXE-10", "EXE-13", "MSC-01", "EXE-18", "OFF-03", "PRE-01", "QMG-05")
-
-
-@pytest.mark.parametrize("personality", NEW)
-@pytest.mark.parametrize("rule_id", sorted({*RULES, *SEEN_ONE_BY_ONE, "QMG-07", "QMG-08"}))
-def test_rules_are_quiet_on_what_the_personality_offers(rule_id: str, personality: str) -> None:
-    target = keep(open_memory_target(f"reference:{personality}", "emulated", "off", 10.0))
-    verdict = judge(catalogue()[rule_id], target, PROFILES["quick"], seed=7)
-    optional = {"EXE-18": "asynchronous", "MSC-01": "binary-sections"}
-    lacks = rule_id in LACKS.get(personality, set()) or optional.get(rule_id, personality) != personality
-    assert verdict.outcome is (Outcome.UNSUPPORTED if lacks else Outcome.PASS), verdict

@@ -7,16 +7,20 @@ import sys
 
 from pytest_qnn.mutants import table
 from pytest_qnn.rules import Rule, catalogue
+from pytest_qnn.rules.conditions import CONDITIONS
 
 _HEAD = """\
 # The rules
 
 Written by `python -m pytest_qnn.rules > docs/rules.md`; a test keeps it so. The ids are stable. A rule
-marked * judges the TensorFlow Lite runtime, and so the suite itself, not the delegate. The gate names the
-property keys that a rule needs (HTP: backend id 6): on a target without one of them the rule is unsupported,
-unless it is about that very lack, as CAP-05 to CAP-07, EXT-02, EXT-25, EXT-29, EXT-31, IF-05 and ION-06 are.
-A test holds the column to that; whether a target lacks something is told by what it does, not by its keys.
-The last column names the mutants that the rule must find.
+marked * judges the TensorFlow Lite runtime, and so the suite itself, not the delegate. The gate names what a
+rule needs, all of it: property keys of QNN (numbers) and the conditions below; `no` before one wants that it
+does not hold. Where a gate is closed the rule is unsupported, and elsewhere it passes on every conforming
+target: a test holds the column to that. Whether a target has something is told by what it does, not by its
+keys. The last column names the mutants that the rule must find.
+
+| condition | what is true |
+|---|---|
 """
 _SUBJECTS = {"delegate": "TensorFlow Lite delegates", "memory": "QNN memory"}
 
@@ -28,7 +32,7 @@ def document() -> str:
     for mutant in table().values():
         for rule_id in mutant.kills:
             killers.setdefault(rule_id, []).append(f"`{mutant.name}`")
-    parts = [_HEAD]
+    parts = [_HEAD, *(f"| {name} | {meaning} |\n" for name, meaning in CONDITIONS.items())]
     for subject, of_subject in itertools.groupby(rules, key=lambda rule: rule.subject):
         parts.append(
             f"\n## {_SUBJECTS[subject]}\n\n"

@@ -21,6 +21,7 @@ _LEAST_LEAK = 16
     source=f"{support.HEADER}, tflite_plugin_create_delegate",
     subject="delegate",
     cases=cases.without_options,
+    gate=("plugin interface",),
     weight=0.3,
 )
 @support.pictured
@@ -47,6 +48,7 @@ def creates_without_options(case: PluginCase, trace: PluginTrace) -> Examined:
     source=f"{support.HEADER}, tflite_plugin_create_delegate (should not modify); {support.PYTHON}.__init__",
     subject="delegate",
     cases=cases.parsed,
+    gate=("plugin interface",),
     weight=0.3,
 )
 @support.pictured
@@ -83,6 +85,7 @@ def parses_strictly(case: PluginCase, trace: PluginTrace) -> Examined:
     source=f"{support.HEADER}, tflite_plugin_create_delegate",
     subject="delegate",
     cases=cases.refused,
+    gate=("plugin interface",),
     weight=0.5,
 )
 @support.pictured
@@ -108,6 +111,7 @@ def explains_refusals(case: PluginCase, trace: PluginTrace) -> Examined:
     source=f"{support.HEADER}, tflite_plugin_create_delegate; {support.PYTHON}.__init__ frees them",
     subject="delegate",
     cases=cases.spoiling,
+    gate=("plugin interface",),
     weight=0.3,
 )
 @support.pictured
@@ -140,6 +144,7 @@ def keeps_no_options(case: PluginCase, trace: PluginTrace) -> Examined:
     source=f"{support.HEADER}, report_error if provided; tflite/delegates/external/external_delegate.cc",
     subject="delegate",
     cases=cases.unreported,
+    gate=("plugin interface",),
     weight=0.3,
 )
 @support.pictured
@@ -168,6 +173,7 @@ def reports_in_create_only(case: PluginCase, trace: PluginTrace) -> Examined:
     source=f"{support.HEADER}, tflite_plugin_destroy_delegate; docs/runtimes.md RT-11",
     subject="delegate",
     cases=cases.destroying_nothing,
+    gate=("plugin interface",),
     weight=0.3,
 )
 @support.pictured
@@ -195,6 +201,7 @@ def destroys_nothing(case: PluginCase, trace: PluginTrace) -> Examined:
     source=f"{support.HEADER}, tflite_plugin_destroy_delegate",
     subject="delegate",
     cases=cases.two_at_once,
+    gate=("plugin interface",),
     weight=0.3,
 )
 @support.pictured

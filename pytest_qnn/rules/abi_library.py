@@ -25,6 +25,7 @@ _KNOWN_INPLACE = 0b1111
     source=f'{support.HEADER}, extern "C" and TFL_EXTERNAL_DELEGATE_EXPORT',
     subject="delegate",
     cases=plugin_strategies.alone,
+    gate=("plugin interface",),
     weight=0.3,
 )
 def exports_its_functions(case: PluginCase, trace: PluginTrace) -> Examined:  # noqa: ARG001 - the form of a check
@@ -48,6 +49,7 @@ def exports_its_functions(case: PluginCase, trace: PluginTrace) -> Examined:  # 
     source=f"{_COMMON}, TfLiteDelegate",
     subject="delegate",
     cases=plugin_strategies.created,
+    gate=("plugin interface",),
     weight=0.3,
 )
 @support.pictured
@@ -89,6 +91,7 @@ def _valid(struct: StructSeen, where: str) -> None:
     source="tflite/core/c/common_internal.cc, TfLiteDelegateHasValidOpaqueDelegateBuilder",
     subject="delegate",
     cases=plugin_strategies.created,
+    gate=("plugin interface",),
     weight=0.3,
 )
 @support.pictured
@@ -117,6 +120,7 @@ def does_not_mix(case: PluginCase, trace: PluginTrace) -> Examined:
     source="tflite/core/subgraph.cc, Subgraph::ReplaceNodeSubsetsWithDelegateKernels (opaque)",
     subject="delegate",
     cases=plugin_strategies.applied,
+    gate=("plugin interface", "opaque"),
     weight=0.3,
 )
 @support.pictured
@@ -146,6 +150,7 @@ def registers_operators(case: PluginCase, trace: PluginTrace) -> Examined:
     source="dlopen(3), RTLD_NOW and RTLD_LOCAL, as Python loads libraries",
     subject="delegate",
     cases=plugin_strategies.alone,
+    gate=("plugin interface",),
     weight=0.3,
 )
 def binds_its_symbols(case: PluginCase, trace: PluginTrace) -> Examined:  # noqa: ARG001 - the form of a check
@@ -202,6 +207,7 @@ def _is_used(member: str, value: int, shows: str) -> bool:
     source="dlopen(3): an exported symbol may be bound in place of another library's own",
     subject="delegate",
     cases=plugin_strategies.copied,
+    gate=("plugin interface",),
     weight=0.3,
 )
 @support.pictured

@@ -23,6 +23,7 @@ _READABLE = "tflite/core/subgraph.cc, EnsureTensorDataIsReadable"
     source=f"{_TENSOR}; {_READABLE}",
     subject="delegate",
     cases=cases.kept,
+    gate=("buffers",),
 )
 def stale_tensors_have_handles(case: ScriptCase, trace: ScriptTrace) -> Examined:  # noqa: ARG001 - as all checks
     """Looks at the outputs of kernels right after each invoke, before the runtime looks at them."""
@@ -47,6 +48,7 @@ def stale_tensors_have_handles(case: ScriptCase, trace: ScriptTrace) -> Examined
     source=f"{_DELEGATE}.CopyFromBufferHandle; {_READABLE}",
     subject="delegate",
     cases=cases.kept,
+    gate=("buffers",),
 )
 def stale_data_is_copied(case: ScriptCase, trace: ScriptTrace) -> Examined:
     """Looks at the outputs, filled beforehand: the runtime drops what a copy of an output answers (RT-04)."""
@@ -107,6 +109,7 @@ def fresh_data_is_not_stale(case: ScriptCase, trace: ScriptTrace) -> Examined:
     source="tflite/core/subgraph.cc, Subgraph::InvokeImpl (tensor->delegate != node.delegate)",
     subject="delegate",
     cases=cases.connected,
+    gate=("buffers",),
 )
 def own_buffers_are_read(case: ScriptCase, trace: ScriptTrace) -> Examined:
     """Looks at outputs where one kernel of the delegate feeds another; a probe's node lies between them."""
@@ -135,6 +138,7 @@ def own_buffers_are_read(case: ScriptCase, trace: ScriptTrace) -> Examined:
     source=f"{_DELEGATE}.CopyToBufferHandle (no call site in tflite/core); docs/runtimes.md",
     subject="delegate",
     cases=cases.kept,
+    gate=("buffers",),
 )
 def nothing_is_uploaded(case: ScriptCase, trace: ScriptTrace) -> Examined:
     """Looks at the outputs of delegates that have the function."""
@@ -156,6 +160,7 @@ def nothing_is_uploaded(case: ScriptCase, trace: ScriptTrace) -> Examined:
     source="tflite/core/subgraph.cc, UndoAllDelegates (leaves buffer_handle as it is), Subgraph::~Subgraph",
     subject="delegate",
     cases=cases.resized,
+    gate=("buffers",),
 )
 def handles_survive_a_redo(case: ScriptCase, trace: ScriptTrace) -> Examined:
     """Looks at the invoke after it, and at the interpreter's end, where the runtime frees all handles."""

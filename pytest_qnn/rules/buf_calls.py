@@ -22,6 +22,7 @@ _COPY = f"{_DELEGATE}.CopyFromBufferHandle"
     source=_COPY,
     subject="delegate",
     cases=cases.copied,
+    gate=("buffers",),
 )
 def copying_is_repeatable(case: ScriptCase, trace: ScriptTrace) -> Examined:
     """Looks at two copies over different fills after the runtime's own, and at the border of the graph."""
@@ -67,6 +68,7 @@ def _copied(seen: ScriptSeen, at: str) -> None:
     source=f"{_COPY} (returns TfLiteStatus); docs/runtimes.md RT-04",
     subject="delegate",
     cases=cases.mistaken,
+    gate=("buffers",),
 )
 def bad_handles_are_refused(case: ScriptCase, trace: ScriptTrace) -> Examined:
     """Passes kTfLiteNullBufferHandle, or a number that was never given out.
@@ -93,6 +95,7 @@ def bad_handles_are_refused(case: ScriptCase, trace: ScriptTrace) -> Examined:
     source=f"{_DELEGATE}.FreeBufferHandle; tflite/core/subgraph.cc, Subgraph::~Subgraph",
     subject="delegate",
     cases=cases.freed,
+    gate=("buffers",),
 )
 def freeing_is_exact(case: ScriptCase, trace: ScriptTrace) -> Examined:
     """Two interpreters of one delegate: when the first has ended, the second one's buffers are still there.
@@ -120,6 +123,7 @@ def freeing_is_exact(case: ScriptCase, trace: ScriptTrace) -> Examined:
     source="tflite/core/interpreter.h, SetAllowBufferHandleOutput",
     subject="delegate",
     cases=cases.left_to_the_client,
+    gate=("buffers",),
 )
 def outputs_stay_in_buffers(case: ScriptCase, trace: ScriptTrace) -> Examined:
     """Looks at copies that the client makes after the second invoke.

@@ -102,6 +102,7 @@ def _anything(scene: Scene, tape: Tape) -> None:
     source="H:QnnMem, QNN_PROPERTY_GROUP_MEMORY",
     subject="memory",
     cases=embedded(_anything, before=0, after=0),
+    gate=("no 1101",),
 )
 def cap_02(case: MemoryCase, trace: MemoryTrace) -> Examined:
     """1000, and the handle array as it was.
@@ -188,7 +189,7 @@ def _unsupported_type(scene: Scene, tape: Tape) -> None:
     source="H:QNN_MEM_ERROR_UNSUPPORTED_MEMTYPE",
     subject="memory",
     cases=embedded(_unsupported_type),
-    gate=("1101",),
+    gate=("1101", "absent memory type"),
 )
 def cap_04(case: MemoryCase, trace: MemoryTrace) -> Examined:
     """8005, on a target that registers memory of another type."""

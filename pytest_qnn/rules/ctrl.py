@@ -73,6 +73,7 @@ def loops_right(case: ScriptCase, trace: ScriptTrace) -> Examined:
     source="tflite/core/c/common.h, TfLiteContext.ReleaseSubgraphContext",
     subject="delegate",
     cases=cases.controlled,
+    gate=("subgraphs",),
     weight=0.3,
 )
 def releases_what_it_acquires(case: ScriptCase, trace: ScriptTrace) -> Examined:

@@ -122,7 +122,7 @@ def _both_types(scene: Scene, tape: Tape) -> None:
     source="LiteRT's GPU path; QnnMem.h: QNN_MEM_ERROR_UNSUPPORTED_MEMTYPE",
     subject="memory",
     cases=embedded(_both_types),
-    gate=_GATE,
+    gate=("1101", "1104", "no 1102"),
 )
 def dma_03(case: MemoryCase, trace: MemoryTrace) -> Examined:
     """0 for DMA_BUF, 8005 for ION."""

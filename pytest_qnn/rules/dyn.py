@@ -55,6 +55,7 @@ def _runs(case: ScriptCase, trace: ScriptTrace, expected: str) -> None:
     source=_FLAGS,
     subject="delegate",
     cases=cases.resized,
+    gate=("dynamic tensors", "no propagated shapes"),
 )
 def gives_outputs_their_shapes(case: ScriptCase, trace: ScriptTrace) -> Examined:
     """Looks at results after a resize that the target's kernels have lived through."""
@@ -91,6 +92,7 @@ def _live_readings(case: ScriptCase, trace: ScriptTrace, first: int, what: str) 
     source=_FLAGS,
     subject="delegate",
     cases=cases.dynamic,
+    gate=("dynamic tensors",),
 )
 def follows_the_data(case: ScriptCase, trace: ScriptTrace) -> Examined:
     """Looks at graphs in which the target has a kernel with such an output, invoked with several data."""

@@ -217,7 +217,7 @@ def ext_20(case: MemoryCase, trace: MemoryTrace) -> Examined:
     source="H:QnnContext_finalize",
     subject="memory",
     cases=strategies.again,
-    gate=("202", "217"),
+    gate=("202",),
 )
 def ext_25(case: MemoryCase, trace: MemoryTrace) -> Examined:
     """1000 or 5000 (5002 for a context that is none); the graphs go on."""

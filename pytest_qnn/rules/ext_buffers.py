@@ -149,7 +149,7 @@ def ext_14(case: MemoryCase, trace: MemoryTrace) -> Examined:
     source=f"{_FLOW}, step 4",
     subject="memory",
     cases=strategies.spill_shared,
-    gate=_GATE,
+    gate=("202", "217", "1101", "1103", "spill-fill"),
 )
 def ext_15(case: MemoryCase, trace: MemoryTrace) -> Examined:
     """Registering it with each of them succeeds."""

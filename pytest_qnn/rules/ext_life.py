@@ -175,7 +175,7 @@ def ext_23(case: MemoryCase, trace: MemoryTrace) -> Examined:
     source=f"{_FLOW}, step 4",
     subject="memory",
     cases=strategies.spill_shared,
-    gate=_GATE,
+    gate=("202", "217", "1101", "1103", "spill-fill"),
 )
 def ext_26(case: MemoryCase, trace: MemoryTrace) -> Examined:
     """Each output is right, whichever graph was executed before."""

@@ -26,7 +26,7 @@ _UNSUPPORTED = int(Error.CONTEXT_ERROR_UNSUPPORTED_FEATURE)
     source="H:QnnProperty; seed 002, external weights and spill-fill buffers",
     subject="memory",
     cases=strategies.flow,
-    gate=("202", "215", "217"),
+    gate=("202",),
 )
 def cap_06(case: MemoryCase, trace: MemoryTrace) -> Examined:
     """With 217, creation, contextFinalize and graphRetrieve succeed; without, creation answers 1000.
@@ -79,7 +79,6 @@ def _require_option(walked: Walked, trace: MemoryTrace, codes: Collection[int]) 
     source=f"{_FLOW}, limitations",
     subject="memory",
     cases=strategies.created,
-    gate=("217",),
 )
 def ext_02(case: MemoryCase, trace: MemoryTrace) -> Examined:
     """QnnContext_create with DEFER_GRAPH_INIT answers 1000 or 5010."""
@@ -137,7 +136,7 @@ def _went_through(case: MemoryCase, trace: MemoryTrace, context: str) -> bool:
     source=f"{_FLOW}, limitations (supported on some platforms only)",
     subject="memory",
     cases=strategies.flow,
-    gate=("202", "217"),
+    gate=("202", "no 217"),
 )
 def ext_29(case: MemoryCase, trace: MemoryTrace) -> Examined:
     """Where contextFinalize of a deferred context answers 1000, createFromBinary has to do so already."""
@@ -165,7 +164,6 @@ def ext_29(case: MemoryCase, trace: MemoryTrace) -> Examined:
     source="H:QNN_CONTEXT_CONFIG_OPTION_DEFER_GRAPH_INIT",
     subject="memory",
     cases=strategies.not_deferred,
-    gate=("217",),
     weight=0.5,
 )
 def ext_31(case: MemoryCase, trace: MemoryTrace) -> Examined:

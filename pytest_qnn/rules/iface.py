@@ -124,7 +124,6 @@ def if_02(case: MemoryCase, trace: MemoryTrace) -> Examined:
     source="H:QnnInterface, QnnProperty",
     subject="memory",
     cases=_first_thing,
-    gate=("1101",),
     weight=0.05,
 )
 def if_05(case: MemoryCase, trace: MemoryTrace) -> Examined:

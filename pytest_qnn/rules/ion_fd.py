@@ -104,7 +104,7 @@ def _on_any(scene: Scene, tape: Tape) -> None:
     source="QnnMem.h: QNN_MEM_TYPE_ION; QnnProperty.h: QNN_PROPERTY_MEMORY_SUPPORT_MEM_TYPE_ION",
     subject="memory",
     cases=embedded(_on_any),
-    gate=("1102",),
+    gate=("no 1102",),
 )
 def ion_06(case: MemoryCase, trace: MemoryTrace) -> Examined:
     """8005, or 1000 without any memory API."""

@@ -48,6 +48,7 @@ def _constants(case: ScriptCase, kernel: Kernel) -> list[int]:
     source=f"{_COMMON}, kTfLiteOptionalTensor",
     subject="delegate",
     cases=cases.without_bias,
+    gate=("optional inputs",),
     weight=0.5,
 )
 def knows_absent_operands(case: ScriptCase, trace: ScriptTrace) -> Examined:
@@ -73,6 +74,7 @@ def knows_absent_operands(case: ScriptCase, trace: ScriptTrace) -> Examined:
     source=f"{_COMMON}, TfLiteTensor.bytes; docs/custom-allocations.md",
     subject="delegate",
     cases=cases.empty,
+    gate=("float32",),
     weight=0.5,
 )
 def bears_empty_tensors(case: ScriptCase, trace: ScriptTrace) -> Examined:

@@ -29,6 +29,7 @@ _QUANTISATION = "TensorFlow Lite 8-bit quantisation specification"
     source=f"IEEE 754, one correctly rounded operation per element; {_MEASURED}",
     subject="delegate",
     cases=cases.elementwise,
+    gate=("float32",),
 )
 def computes_elements_exactly(case: DelegateCase, trace: DelegateTrace) -> Examined:
     """Zeros of either sign are equal: kernels of the runtime's own differ there."""
@@ -42,6 +43,7 @@ def computes_elements_exactly(case: DelegateCase, trace: DelegateTrace) -> Exami
     source=f"standard error bound of a sum in any order (oracle/numerics.py); {_MEASURED}",
     subject="delegate",
     cases=cases.sums,
+    gate=("float32 sums",),
 )
 def adds_up_in_float32(case: DelegateCase, trace: DelegateTrace) -> Examined:
     """MEAN, FULLY_CONNECTED and CONV_2D against float64."""
@@ -56,6 +58,7 @@ def adds_up_in_float32(case: DelegateCase, trace: DelegateTrace) -> Examined:
     source=f"{_QUANTISATION}; {_MEASURED}",
     subject="delegate",
     cases=numeric.quantised_graphs,
+    gate=("int8",),
 )
 def rounds_to_the_nearest_unit(case: DelegateCase, trace: DelegateTrace) -> Examined:
     """Graphs of up to five nodes, each judged three ways: see `within_bounds`."""
@@ -69,6 +72,7 @@ def rounds_to_the_nearest_unit(case: DelegateCase, trace: DelegateTrace) -> Exam
     source=f"{_QUANTISATION}: restricted range of the output",
     subject="delegate",
     cases=numeric.saturating_graphs,
+    gate=("int8",),
 )
 def saturates(case: DelegateCase, trace: DelegateTrace) -> Examined:
     """Looks at elements whose expected value is an end of the range."""
@@ -101,6 +105,7 @@ def saturates(case: DelegateCase, trace: DelegateTrace) -> Examined:
     source=f"tflite/core/c/common.h, TfLiteAffineQuantization; {_QUANTISATION}: per-axis weights",
     subject="delegate",
     cases=numeric.per_channel,
+    gate=("int8",),
 )
 def honours_channels_and_zero_points(case: DelegateCase, trace: DelegateTrace) -> Examined:
     """Counts the results of nodes with weights of several scales, or with a zero point."""
@@ -119,6 +124,7 @@ def _has_parameters(graph: Graph, node: Node) -> bool:
     source="tflite/core/c/builtin_op_data.h, TfLiteFusedActivation",
     subject="delegate",
     cases=numeric.activated,
+    gate=("fused activations",),
 )
 def applies_fused_activations(case: DelegateCase, trace: DelegateTrace) -> Examined:
     """Looks at elements that the activation of the node that writes them changes.
@@ -170,6 +176,7 @@ def _without_last_activations(
     source="tflite/core/c/common.h, TfLiteContext.allow_fp32_relax_to_fp16 (false by default)",
     subject="delegate",
     cases=numeric.long_sums,
+    gate=("float32 sums",),
     weight=0.3,
 )
 def computes_long_sums_in_single_precision(case: DelegateCase, trace: DelegateTrace) -> Examined:

@@ -30,6 +30,7 @@ Array = npt.NDArray[Any]
     source="IEEE 754-2019; what the CPU kernels and XNNPACK of both runtimes do (oracle/numerics_special.py)",
     subject="delegate",
     cases=cases.special_values,
+    gate=("float32",),
 )
 def propagates_special_values(case: DelegateCase, trace: DelegateTrace) -> Examined:
     """Looks at elements of the target's results that are, or are computed from, special values."""

@@ -73,7 +73,7 @@ def _demand_table(row: Row) -> None:
     source=f"{_OFFLINE}; the table of mismatching memory types",
     subject="memory",
     cases=strategies.load_hinted,
-    gate=("202", "HTP"),
+    gate=("202", "HTP", "separate IO buffers"),
     weight=0.15,
 )
 def off_02(case: MemoryCase, trace: MemoryTrace) -> Examined:

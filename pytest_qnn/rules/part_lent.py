@@ -48,6 +48,7 @@ def previews_truly(case: DelegateCase, trace: DelegateTrace) -> Examined:
     source="tflite/core/subgraph.cc, Subgraph::SwitchToKernelContext and FreeDelegatePartitioningData",
     subject="delegate",
     cases=cases.lent_nodes,
+    gate=("previews",),
 )
 def forgets_previews(case: DelegateCase, trace: DelegateTrace) -> Examined:
     """Prepare gets copies, which are emptied when it returns; the kernels' results must stand."""

@@ -46,6 +46,7 @@ def implements_what_it_claims(case: DelegateCase, trace: DelegateTrace) -> Exami
     source=_OPTIONS,
     subject="delegate",
     cases=cases.limited(_MOST, (1, 2, 0, 3, -1)),
+    gate=("max_delegated_partitions",),
 )
 def has_at_most_n_kernels(case: DelegateCase, trace: DelegateTrace) -> Examined:
     """Looks at graphs of which the delegate makes a kernel, or more of them than N, without the option."""
@@ -72,6 +73,7 @@ def has_at_most_n_kernels(case: DelegateCase, trace: DelegateTrace) -> Examined:
     source=f"{_OPTIONS}; tflite/delegates/utils.cc, GraphPartitionHelper::GetFirstNLargestPartitions",
     subject="delegate",
     cases=cases.limited(_LEAST, (2, 3, 1, 4)),
+    gate=("min_nodes_per_partition",),
 )
 def has_kernels_of_m_nodes(case: DelegateCase, trace: DelegateTrace) -> Examined:
     """Looks at graphs of which the delegate makes a smaller kernel without the option."""
@@ -97,6 +99,7 @@ def has_kernels_of_m_nodes(case: DelegateCase, trace: DelegateTrace) -> Examined
     source="tflite/delegates/utils.cc, GraphPartitionHelper::GetFirstNLargestPartitions",
     subject="delegate",
     cases=cases.limited(_MOST, (1, 1, 2)),
+    gate=("max_delegated_partitions",),
 )
 def delegates_the_largest_partitions(case: DelegateCase, trace: DelegateTrace) -> Examined:
     """Compares numbers of nodes: of partitions of one size any may be taken."""

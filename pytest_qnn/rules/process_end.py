@@ -22,6 +22,7 @@ _SOURCE = "inference: exit(3) runs the functions of atexit(3) and the destructor
     source=_SOURCE,
     subject="memory",
     cases=cases.memory,
+    gate=("own process",),
     weight=0.5,
 )
 def qleak_04(case: MemoryCase, trace: MemoryTrace) -> Examined:
@@ -42,6 +43,7 @@ def qleak_04(case: MemoryCase, trace: MemoryTrace) -> Examined:
     source=_SOURCE,
     subject="delegate",
     cases=cases.delegate,
+    gate=("own process",),
     weight=0.5,
 )
 def life_14(case: ScriptCase, trace: ScriptTrace) -> Examined:

@@ -70,7 +70,7 @@ def _require_raw(case: MemoryCase, trace: MemoryTrace, because: str) -> None:
     source=f"{_TABLE}, row 1",
     subject="memory",
     cases=strategies.raw_raw,
-    gate=("HTP",),
+    gate=("HTP", "separate IO buffers"),
     weight=_WEIGHT,
 )
 def qmg_01(case: MemoryCase, trace: MemoryTrace) -> Examined:
@@ -93,7 +93,7 @@ def qmg_01(case: MemoryCase, trace: MemoryTrace) -> Examined:
     source=f"{_TABLE}, row 2",
     subject="memory",
     cases=strategies.raw_memhandle,
-    gate=("502", "1101", "HTP"),
+    gate=("502", "1101", "HTP", "separate IO buffers"),
     weight=_WEIGHT,
 )
 def qmg_02(case: MemoryCase, trace: MemoryTrace) -> Examined:
@@ -119,7 +119,7 @@ def qmg_02(case: MemoryCase, trace: MemoryTrace) -> Examined:
     source=f"{_TABLE}, row 3",
     subject="memory",
     cases=strategies.memhandle_raw,
-    gate=("HTP",),
+    gate=("HTP", "separate IO buffers"),
     weight=_WEIGHT,
 )
 def qmg_03(case: MemoryCase, trace: MemoryTrace) -> Examined:
@@ -144,7 +144,7 @@ def qmg_03(case: MemoryCase, trace: MemoryTrace) -> Examined:
     source=f"{_TABLE}, row 4",
     subject="memory",
     cases=strategies.memhandle_memhandle,
-    gate=("502", "1101", "HTP"),
+    gate=("502", "1101", "HTP", "separate IO buffers"),
     weight=_WEIGHT,
 )
 def qmg_04(case: MemoryCase, trace: MemoryTrace) -> Examined:
@@ -209,7 +209,7 @@ def _named(row: tuple[bool, str]) -> str:
     source=f"{_TABLE}, row 3 (first inference)",
     subject="memory",
     cases=strategies.raw_again,
-    gate=("HTP",),
+    gate=("HTP", "separate IO buffers"),
     weight=_WEIGHT,
 )
 def qmg_06(case: MemoryCase, trace: MemoryTrace) -> Examined:

@@ -23,7 +23,7 @@ _TABLE = "seed 001, Mis-matching mem_type during preparation and execution"
     source=f"{_TABLE}; QnnContext.h: QnnContext_free",
     subject="memory",
     cases=memory_matrix_strategies.freed,
-    gate=("HTP",),
+    gate=("HTP", "separate IO buffers"),
     weight=0.15,
 )
 def qmg_09(case: MemoryCase, trace: MemoryTrace) -> Examined:

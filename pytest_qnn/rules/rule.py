@@ -37,7 +37,8 @@ class Rule(Generic[CaseT, TraceT, FactsT]):
     cases: Callable[[FactsT], SearchStrategy[CaseT]]
     check: Callable[[CaseT, TraceT], Examined]
     gate: tuple[str, ...] = ()
-    """Property keys (QNN) that the rule needs. That a target lacks one is told by the trace."""
+    """What the rule needs, all of it: property keys (QNN) and names of `pytest_qnn.rules.conditions`, or with
+    ``no`` before them that they do not hold. Whether a target has something is told by the trace."""
     self_check: bool = False
     """True: the rule judges the TensorFlow Lite runtime (and so this suite), not the delegate."""
     weight: float = 1.0

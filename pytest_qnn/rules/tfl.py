@@ -27,6 +27,7 @@ _TENSORS = "tensors of partitions in custom memory"
     source=f"{_ALLOC}; {_SEED}, step 1",
     subject="delegate",
     cases=cases.memories,
+    gate=("custom memory",),
     weight=0.5,
 )
 def gives_shared_memory(case: ScriptCase, trace: ScriptTrace) -> Examined:
@@ -57,6 +58,7 @@ def gives_shared_memory(case: ScriptCase, trace: ScriptTrace) -> Examined:
     source=f"{_ALLOC}; {_SEED}, step 1 (kDefaultTensorAlignment)",
     subject="delegate",
     cases=cases.alignments,
+    gate=("custom memory",),
     weight=0.5,
 )
 def honours_the_alignment(case: ScriptCase, trace: ScriptTrace) -> Examined:
@@ -76,6 +78,7 @@ def honours_the_alignment(case: ScriptCase, trace: ScriptTrace) -> Examined:
     source=f"{_FREE}; {_SEED}, step 4 and the running example (the user's to free)",
     subject="delegate",
     cases=cases.released,
+    gate=("custom memory",),
     weight=0.5,
 )
 def releases_what_is_its_own(case: ScriptCase, trace: ScriptTrace) -> Examined:
@@ -104,6 +107,7 @@ def releases_what_is_its_own(case: ScriptCase, trace: ScriptTrace) -> Examined:
     source=f"{_SEED} (this feature is only able to use with HTP backend)",
     subject="delegate",
     cases=cases.unregistered,
+    gate=("custom memory", "no registration"),
 )
 def does_without_registering(case: ScriptCase, trace: ScriptTrace) -> Examined:
     """Looks at results and at the log."""
@@ -124,6 +128,7 @@ def does_without_registering(case: ScriptCase, trace: ScriptTrace) -> Examined:
     source=f"{_SEED}, workflow and running example",
     subject="delegate",
     cases=cases.ordered,
+    gate=("custom memory",),
 )
 def works_in_every_order(case: ScriptCase, trace: ScriptTrace) -> Examined:
     """Looks at results.
@@ -145,6 +150,7 @@ def works_in_every_order(case: ScriptCase, trace: ScriptTrace) -> Examined:
     source=f"{_SEED}, the output",
     subject="delegate",
     cases=cases.logged,
+    gate=("custom memory", "registration"),
 )
 def reports_what_it_registers(case: ScriptCase, trace: ScriptTrace) -> Examined:
     """Looks for "Tensor <index> is successfully registered to shared memory." in what the delegate says."""
@@ -170,6 +176,7 @@ def reports_what_it_registers(case: ScriptCase, trace: ScriptTrace) -> Examined:
     source=f"{_SEED}, steps 2 and 3",
     subject="delegate",
     cases=cases.twice,
+    gate=("custom memory",),
 )
 def gives_the_same_results(case: ScriptCase, trace: ScriptTrace) -> Examined:
     """Looks at two invokes with other inputs, bit for bit if the delegate repeats itself without it too."""
@@ -193,6 +200,7 @@ def gives_the_same_results(case: ScriptCase, trace: ScriptTrace) -> Examined:
     source=f"{_SEED}, step 1 (exact or enough bytes)",
     subject="delegate",
     cases=cases.larger,
+    gate=("custom memory",),
 )
 def takes_larger_memory(case: ScriptCase, trace: ScriptTrace) -> Examined:
     """Looks at results with 0 to 4096 bytes more."""
@@ -210,6 +218,7 @@ def takes_larger_memory(case: ScriptCase, trace: ScriptTrace) -> Examined:
     source=f"{_SEED}, running example (assigns or reassigns)",
     subject="delegate",
     cases=cases.reassigned,
+    gate=("custom memory",),
 )
 def follows_other_memory(case: ScriptCase, trace: ScriptTrace) -> Examined:
     """Looks at results before and after; the new memory may have the old one's address or descriptor."""
@@ -227,6 +236,7 @@ def follows_other_memory(case: ScriptCase, trace: ScriptTrace) -> Examined:
     source=f"{_SEED} (specified tensors, usually graph inputs and outputs)",
     subject="delegate",
     cases=cases.mixed,
+    gate=("custom memory",),
 )
 def takes_some_tensors_only(case: ScriptCase, trace: ScriptTrace) -> Examined:
     """Looks at results where only some tensors are in custom memory, or only some nodes are claimed."""

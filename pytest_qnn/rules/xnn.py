@@ -28,6 +28,7 @@ Plan = tuple[PlanNode, ...]
     source=_LAZY,
     subject="delegate",
     cases=cases.sharing_with_xnnpack,
+    gate=("XNNPACK nodes",),
 )
 def stays_beside_xnnpack(case: ScriptCase, trace: ScriptTrace) -> Examined:
     """Looks at graphs of which the delegate took a part and XNNPACK another."""

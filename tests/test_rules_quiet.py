@@ -1,0 +1,119 @@
+"""Every rule on every conforming target: unsupported exactly where its gate is closed, and else a pass."""
+
+from __future__ import annotations
+
+import functools
+from collections import Counter
+from typing import Any
+
+import pytest
+from conforming import DELEGATES, MEMORY, TARGETS, Conforming
+from fast_pairs import DEAR, FURTHER, LEAST, base_of, fast_pairs, pairs, targets_of
+
+from pytest_qnn.engine import judge
+from pytest_qnn.facts import LIMITS, DelegateFacts, MemoryFacts
+from pytest_qnn.kills import RUNTIMES
+from pytest_qnn.profile import PROFILES
+from pytest_qnn.rules import catalogue
+from pytest_qnn.rules.conditions import CONDITIONS, closed, parted
+from pytest_qnn.run.memory_learn import KEYS
+from pytest_qnn.verdict import Outcome
+
+FAST = fast_pairs()
+NEVER_OPEN = {
+    "ABI-11": "no conforming delegate here is opaque; test_plugin_interface.py judges one by a trace"
+}
+SEES_NOTHING = {
+    **{
+        ("XNN-03", f"many-partitions-{runtime}"): "it claims every second node, and so no graph as a whole"
+        for runtime in RUNTIMES
+    },
+    **{
+        ("LIFE-08", target.name): "it reads no node in an init"
+        for target in DELEGATES
+        if target.name.startswith("qnn-")
+    },
+}
+"""Where a gate is open, and what the rule looks at never comes about."""
+
+
+@functools.cache
+def opened(name: str) -> Any:
+    return TARGETS[name].open()
+
+
+def marked(rule_id: str, name: str) -> Any:
+    marks = () if (rule_id, name) in FAST else (pytest.mark.full,)
+    return pytest.param(rule_id, name, id=f"{name}-{rule_id}", marks=marks)
+
+
+def by_target() -> list[tuple[str, str]]:
+    """All pairs, those of one target together: it is opened once."""
+    order = list(TARGETS)
+    return sorted(pairs(), key=lambda pair: (order.index(pair[1]), pair[0]))
+
+
+def outcomes(rule_id: str, target: Conforming) -> set[Outcome]:
+    """What the rule may say of the target."""
+    if (rule_id, target.name) in SEES_NOTHING:
+        return {Outcome.INCONCLUSIVE}
+    usual = Outcome.UNSUPPORTED if closed(catalogue()[rule_id].gate, target.holding) else Outcome.PASS
+    return {usual, Outcome.INCONCLUSIVE} if target.idle else {usual}
+
+
+@pytest.mark.parametrize(("rule_id", "name"), [marked(*pair) for pair in by_target()])
+def test_a_rule_is_unsupported_exactly_where_its_gate_is_closed(rule_id: str, name: str) -> None:
+    verdict = judge(catalogue()[rule_id], opened(name), PROFILES["quick"], seed=7)
+    passed = verdict.outcome is Outcome.PASS
+    assert verdict.outcome in outcomes(rule_id, TARGETS[name]), verdict
+    assert (verdict.examined > 0) is passed
+    assert bool(verdict.reason) is not passed
+
+
+@pytest.mark.parametrize("name", [target.name for target in MEMORY])
+def test_property_keys_are_answered_as_it_is_said_of_the_personality(name: str) -> None:
+    facts: MemoryFacts = opened(name).facts
+    keys = {part for rule in catalogue().values() for part, _ in map(parted, rule.gate) if part.isdecimal()}
+    assert {key for key in keys if facts.supports(int(key))} == TARGETS[name].holding & keys
+    assert facts.backend_id == 6
+    assert opened(name).isolated is ("own process" in TARGETS[name].holding)
+
+
+@pytest.mark.parametrize("name", [target.name for target in DELEGATES])
+def test_what_is_learned_of_a_delegate_is_what_is_said_of_it(name: str) -> None:
+    facts: DelegateFacts = opened(name).facts
+    learned = {option for option in LIMITS if facts.limits.get(option) == ""}
+    learned |= {"custom memory"} if facts.custom_memory >= 0 else set()
+    learned |= {"registration"} if facts.registers else set()
+    assert learned == TARGETS[name].holding & {*LIMITS, "custom memory", "registration"}
+
+
+def test_every_gate_names_property_keys_that_are_asked_for_and_known_conditions() -> None:
+    named = {part for rule in catalogue().values() for part, _ in map(parted, rule.gate)}
+    assert {part for part in named if not part.isdecimal()} == CONDITIONS.keys()
+    assert {int(part) for part in named if part.isdecimal()} <= set(KEYS)
+
+
+def test_every_rule_passes_on_some_conforming_target() -> None:
+    never = {
+        rule.id
+        for rule in catalogue().values()
+        if all(closed(rule.gate, target.holding) for target in targets_of(rule))
+    }
+    assert never == NEVER_OPEN.keys()
+
+
+def test_the_fast_run_has_every_rule_on_further_targets_and_every_target_with_many_rules() -> None:
+    for rule in catalogue().values():
+        others = [target.name for target in targets_of(rule) if target.name not in base_of(rule)]
+        passing = {name for name in others if not closed(rule.gate, TARGETS[name].holding)}
+        met = sum((rule.id, name) in FAST for name in passing)
+        assert rule.id.startswith(DEAR) or met >= min(FURTHER, len(passing)), rule.id
+    assert min(Counter(name for _, name in FAST).values()) >= LEAST
+
+
+def test_the_fast_run_meets_every_part_of_a_gate_closed_where_some_target_closes_it() -> None:
+    for rule in catalogue().values():
+        for part in rule.gate:
+            shut = {target.name for target in targets_of(rule) if closed((part,), target.holding)}
+            assert not shut or any((rule.id, name) in FAST for name in shut), (rule.id, part)
