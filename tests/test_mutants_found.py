@@ -8,6 +8,7 @@ from typing import Any
 
 import msgspec
 import pytest
+from fast_pairs import runtimes
 from over_the_reference import OverTheReference
 
 from pytest_qnn.cases.memory import BOGUS, Binding, ContextCreate, Execute, MemoryCase, Prepare
@@ -29,12 +30,18 @@ HANGS = {"async-never-notifies", "async-one-parameter", "waits-for-python"}
 
 
 def everywhere() -> Iterator[Any]:
-    """Each mutant in each place, with the rules that it names in the test's id."""
+    """Each mutant in each place; delegates in the fast run on one runtime."""
     for mutant in table().values():
         for place in PLACES[mutant.subject]:
-            yield pytest.param(mutant, place, id=f"{mutant.name}-{'+'.join(mutant.kills)}-{place}")
+            later = mutant.subject == "delegate" and place != runtimes(mutant.name)[0]
+            yield in_one_place(mutant, place, *[pytest.mark.full] * later)
     for mutant in proxy_table().values():
-        yield pytest.param(mutant, PROXY, id=f"{mutant.name}-{'+'.join(mutant.kills)}-{PROXY}")
+        yield in_one_place(mutant, PROXY)
+
+
+def in_one_place(mutant: Mutant, place: str, *marks: pytest.MarkDecorator) -> Any:
+    """The rules that the mutant names are in the test's id."""
+    return pytest.param(mutant, place, id=f"{mutant.name}-{'+'.join(mutant.kills)}-{place}", marks=marks)
 
 
 def target_of(mutant: Mutant, place: str) -> Any:
