@@ -145,8 +145,15 @@ def test_xnnpack(tmp_path: Path, runtime: str) -> None:
     assert rules["PART-10"]["examined"] > 0
 
 
-@pytest.mark.parametrize("runtime", RUNTIMES)
-@pytest.mark.parametrize("sandbox", ["fork", "spawn"])
+@pytest.mark.parametrize(
+    ("runtime", "sandbox"),
+    [
+        ("tflite_runtime", "spawn"),
+        ("ai_edge_litert", "fork"),
+        pytest.param("ai_edge_litert", "spawn", marks=pytest.mark.full),
+        pytest.param("tflite_runtime", "fork", marks=pytest.mark.full),
+    ],
+)
 def test_the_reference_in_children_is_judged_as_in_this_process(
     tmp_path: Path, runtime: str, sandbox: str
 ) -> None:

@@ -14,7 +14,6 @@ from reports import judged_by_id
 
 from pytest_qnn.rules import catalogue
 
-RUNTIMES = ("tflite_runtime", "ai_edge_litert")
 DELEGATE_RULES = {rule.id for rule in catalogue().values() if rule.subject == "delegate"}
 LACKING = {"PART-12", "PART-13", "PART-14"}
 """The delegate has no options that would limit its partitions."""
@@ -84,8 +83,15 @@ def judged(repository: Path, *options: str) -> tuple[int, dict[str, Any]]:
     return done.returncode, judged_by_id(json.loads((repository / "verdicts.json").read_text()))
 
 
-@pytest.mark.parametrize("sandbox", ["fork", "off"])
-@pytest.mark.parametrize("runtime", RUNTIMES)
+@pytest.mark.parametrize(
+    ("runtime", "sandbox"),
+    [
+        ("tflite_runtime", "fork"),
+        ("ai_edge_litert", "off"),
+        pytest.param("ai_edge_litert", "fork", marks=pytest.mark.full),
+        pytest.param("tflite_runtime", "off", marks=pytest.mark.full),
+    ],
+)
 def test_the_delegate_passes_every_rule_and_its_own_tests(
     repository: Path, runtime: str, sandbox: str
 ) -> None:
