@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import zlib
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -8,6 +9,23 @@ import kept
 import pytest
 
 pytest_plugins = ["pytester"]
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """An option of this project's own tests, and of no other run."""
+    parser.addoption("--slice", metavar="K/N", help="of the collected tests only each N-th: part K, from 0")
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Keep one part of the tests: by their names, so that a new test moves no other to another part."""
+    if not config.option.slice:
+        return
+    part, _, parts = config.option.slice.partition("/")
+    if not (part.isdecimal() and parts.isdecimal() and int(part) < int(parts)):
+        raise pytest.UsageError(f"--slice: {config.option.slice!r} is not K/N with K below N")
+    chosen = [item for item in items if zlib.crc32(item.nodeid.encode()) % int(parts) == int(part)]
+    config.hook.pytest_deselected(items=[item for item in items if item not in set(chosen)])
+    items[:] = chosen
 
 
 @pytest.fixture(autouse=True, scope="module")
