@@ -56,6 +56,10 @@ run in 4 of a rule with 40 examples had a finding. Were fresh processes no bette
 """
 
 
+_SELDOM = 5.0
+"""Seconds between collections of garbage among all objects, of which pytest's process has some 300,000."""
+
+
 class InternalError(Exception):
     """The suite itself failed in a case: a defect of this project, raised from what was raised there.
 
@@ -323,6 +327,19 @@ def judge_case(
         return outcome
 
 
+class _Collected:
+    """When garbage was last collected among all objects of this process, in seconds of `time.monotonic`."""
+
+    last = 0.0
+
+    @classmethod
+    def now_and_then(cls) -> None:
+        """Collect, at most once in some seconds: it takes a tenth of one."""
+        if time.monotonic() - cls.last > _SELDOM:
+            gc.collect()
+            cls.last = time.monotonic()
+
+
 @contextlib.contextmanager
 def _cheap_collections() -> Iterator[None]:
     """Collect garbage less often while examples are made, and never among what was there before.
@@ -330,7 +347,10 @@ def _cheap_collections() -> Iterator[None]:
     Each example leaves some thousand objects, few of them in cycles: at Python's usual thresholds the
     collector takes a fifteenth of an example, at these hardly anything. A case that measures memory collects
     before each look: what pytest and Hypothesis hold is frozen, or most of a leak rule's time goes to it.
+
+    Garbage that is frozen stays: where the last whole collection was long ago, there is one first.
     """
+    _Collected.now_and_then()
     usual = gc.get_threshold()
     frozen_before = gc.get_freeze_count()
     gc.set_threshold(20_000, 20, 20)
