@@ -1,6 +1,6 @@
 """The child's side of a case: answer one request, and end.
 
-    python -m pytest_qnn.run.child SPEC_JSON SLOT_FD EAR_FD
+    python -m pytest_qnn.run.child SPEC_JSON WARM SLOT_FD EAR_FD
 
 is the body of a spawned child; a forked one calls `carry_out` when its case begins.
 """
@@ -29,14 +29,21 @@ _SCARCE = {errno.ENOMEM: _MEMORY, errno.EMFILE: "the case used up the descriptor
 
 def main() -> None:
     """Load the target in this fresh interpreter and answer the request."""
-    spec_json, slot_fd, ear_fd = sys.argv[1:4]
+    spec_json, warm, slot_fd, ear_fd = sys.argv[1:5]
     kin.die_with_parent()
     slot = wire.Slot(int(slot_fd))
     slot.hide()
     be_killed_first()
     spec = msgspec.json.decode(spec_json, type=AnySpec)
+
+    def make() -> Worker:
+        worker = make_worker(spec)
+        if warm == "1":
+            worker.warm()
+        return worker
+
     if wire.called(int(ear_fd)):
-        carry_out(lambda: make_worker(spec), slot)
+        carry_out(make, slot)
 
 
 def carry_out(worker: Callable[[], Worker], slot: wire.Slot) -> None:

@@ -1,10 +1,11 @@
 """The supervisor: a process of its own that starts a child per case and outlives what the child does.
 
-    python -m pytest_qnn.run.supervisor SOCKET_FD MODE TIMEOUT ROOT SPEC_JSON
+    python -m pytest_qnn.run.supervisor SOCKET_FD MODE WARM TIMEOUT ROOT SPEC_JSON
 
 ``fork``: the target is loaded here but never initialised, and every child is a fork, made while the case
 before it runs (see `pytest_qnn.run.offspring`). ``spawn``: the target is loaded in a fresh interpreter per
-case, for targets that start threads when loaded.
+case, for targets that start threads when loaded; with WARM (1, else 0) it runs our own code once before the
+case, as a supervisor does before it forks.
 
 What a case can and cannot do to others: a child shares no descriptor, no group of processes and no
 writable memory with the supervisor but its `wire.Slot`; what it leaves behind (processes, files) is
@@ -56,7 +57,7 @@ _REPLY = msgspec.msgpack.Decoder(wire.Reply)
 
 def main() -> None:
     """Serve requests until the pytest process closes the connection."""
-    fd, mode, timeout, root, spec_json = sys.argv[1:6]
+    fd, mode, warm, timeout, root, spec_json = sys.argv[1:7]
     connection = socket.socket(fileno=int(fd))
     spec = msgspec.json.decode(spec_json, type=AnySpec)
     kin.die_with_parent()  # while loading; afterwards a closed connection says it
@@ -67,7 +68,7 @@ def main() -> None:
     server = functools.partial(_Server, connection, float(timeout), room)
     if mode == "spawn":
         # Not ahead: it takes a hundred times longer than the case that it would have to hide behind.
-        server(lambda _: spawn(spec_json, room.path), ahead=False)(wire.Ready())
+        server(lambda _: spawn(spec_json, room.path, warm), ahead=False)(wire.Ready())
         return
     try:
         worker = make_worker(spec)
