@@ -187,11 +187,9 @@ def _fully_connected(build: Builder, choice: Choices) -> None:
     operand = build.operand(choice.first, choice.rank)
     shape = build.tensors[operand].shape
     per_channel = _per_channel(choice)
-    rows = elements(shape) // shape[-1]
     units = max(1 + (choice.options >> 2) % 5, 2 if per_channel and choice.want else 1)
-    units = min(units, max(1, MAX_ELEMENTS // rows))
     operands, bound = _weighted(build, operand, (units, shape[-1]), choice.second, per_channel=per_channel)
-    new = (rows, units)
+    new = (elements(shape) // shape[-1], units)
     build.node("FULLY_CONNECTED", operands, new, build.out_params(choice.out), bound, choice.activation)
 
 
