@@ -51,7 +51,7 @@ def test_whatever_nobody_reads_is_an_output_and_outputs_are_named_once(graph: Gr
 
 
 UNITS = 5
-"""Columns that FULLY_CONNECTED makes of one, at most; every other operator but CONV_2D keeps to MAX_ELEMENTS."""
+"""Columns that FULLY_CONNECTED makes of one at most; all other operators but CONV_2D keep to MAX_ELEMENTS."""
 
 
 @MANY
