@@ -1,8 +1,8 @@
 """Case files of schema 1, written before the project was laid out anew, are read and judged as they were.
 
 `case_files_1.jsonl` has one case file in each line, and beside its own fields what judging it gave then. They
-are minimal cases of mutants, chosen so that every kind of step is among them, and every field that is set in any
-of the minimal cases of all mutants.
+are minimal cases of mutants, chosen so that every kind of step is among them, and every field that is set in
+any of the minimal cases of all mutants.
 """
 
 from __future__ import annotations
