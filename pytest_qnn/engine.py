@@ -318,7 +318,8 @@ def judge_case(
     unfit = _unfit(target, case)
     if unfit:
         return Unsupported(unfit)
-    trace = target.run(case)
+    with _cheap_collections():
+        trace = target.run(case)
     if trace.death is not None:
         return died(trace.death)
     try:
