@@ -15,8 +15,8 @@ from pytest_qnn.abi import tflite
 from pytest_qnn.cases.delegate import Application, DelegateCase
 from pytest_qnn.cases.graphs import graphs_with_claims
 from pytest_qnn.cases.model import emit
-from pytest_qnn.engine import judge
-from pytest_qnn.profile import Profile
+from pytest_qnn.core.engine import judge
+from pytest_qnn.core.profile import Profile
 from pytest_qnn.rules import catalogue
 from pytest_qnn.run.runtime import Runtime, load_runtime
 from pytest_qnn.run.targets import open_delegate_target

@@ -14,9 +14,9 @@ import time
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import closing
 
-from pytest_qnn.engine import first_failure
+from pytest_qnn.core.engine import first_failure
+from pytest_qnn.core.profile import PROFILES
 from pytest_qnn.mutants import Mutant, table
-from pytest_qnn.profile import PROFILES
 from pytest_qnn.rules import catalogue
 from pytest_qnn.run.targets import DelegateTarget, MemoryTarget, open_delegate_target, open_memory_target
 

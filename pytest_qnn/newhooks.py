@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 if TYPE_CHECKING:
-    from pytest_qnn.verdict import Verdict
+    from pytest_qnn.core.verdict import Verdict
 
 
 @pytest.hookspec()

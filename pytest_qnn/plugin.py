@@ -15,11 +15,11 @@ import pytest
 
 from pytest_qnn import forms
 from pytest_qnn import options as opts
-from pytest_qnn.gather import Gatherer
-from pytest_qnn.session import REPLAYED, SESSION, VERDICTS, Session
+from pytest_qnn.session.gather import Gatherer
+from pytest_qnn.session.state import REPLAYED, SESSION, VERDICTS, Session
 
 if TYPE_CHECKING:
-    from pytest_qnn.casefile import AnyCaseFile
+    from pytest_qnn.session.case_file import AnyCaseFile
 
 __all__ = ["Judge", "judge"]
 
@@ -74,7 +74,7 @@ def pytest_configure(config: pytest.Config) -> None:
 def _replay(
     config: pytest.Config, read: Callable[[Sequence[str]], opts.Options], path: Path
 ) -> tuple[opts.Options, AnyCaseFile]:
-    from pytest_qnn.replay import collect_suite, prepare
+    from pytest_qnn.session.replay import collect_suite, prepare
 
     collect_suite(config)
     return prepare(read, path)
@@ -154,7 +154,7 @@ def judge(request: pytest.FixtureRequest) -> Judge:
     item: pytest.Item = request.node
 
     def judge_rule(rule_id: str) -> None:
-        from pytest_qnn.judging import judge_or_explain
+        from pytest_qnn.session.judging import judge_or_explain
 
         judge_or_explain(session, item, rule_id)
 

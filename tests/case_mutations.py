@@ -12,11 +12,11 @@ import hypothesis
 import msgspec
 from hypothesis import HealthCheck, Phase
 
-from pytest_qnn.casefile import SCHEMA
 from pytest_qnn.cases.plugin import PluginCase
 from pytest_qnn.cases.script import ScriptCase
 from pytest_qnn.facts import DelegateFacts, MemoryFacts, NothingToJudge
 from pytest_qnn.rules import catalogue
+from pytest_qnn.session.case_file import SCHEMA
 
 HOSTILE: tuple[Any, ...] = (
     *(

@@ -7,10 +7,10 @@ from collections.abc import Callable
 
 from kept import keep
 
+from pytest_qnn.core.rule import Subject
 from pytest_qnn.kills import RUNTIMES
 from pytest_qnn.reference import delegate_personalities
 from pytest_qnn.reference.personalities import DEFAULT, PERSONALITIES, Personality
-from pytest_qnn.rules.rule import Subject
 from pytest_qnn.run.targets import (
     DelegateTarget,
     MemoryTarget,

@@ -20,9 +20,9 @@ from pytest_qnn.cases import memory
 from pytest_qnn.cases.delegate import DelegateCase
 from pytest_qnn.cases.graph import Graph, Node, Tensor
 from pytest_qnn.cases.memory import MemoryCase
-from pytest_qnn.rules.rule import Rule, Subject
+from pytest_qnn.core.rule import Rule, Subject
+from pytest_qnn.core.verdict import Contradiction, Examined, Level, Unsupported, Violation
 from pytest_qnn.trace import Death, DelegateTrace, MemoryTrace
-from pytest_qnn.verdict import Contradiction, Examined, Level, Unsupported, Violation
 
 CASE = MemoryCase((memory.ContextCreate("c0"), memory.Alloc("b0", 4096)))
 CRASH = MemoryCase((memory.ContextCreate("c0"), memory.ContextFree("crash")))

@@ -7,9 +7,9 @@ from typing import Any
 
 from hypothesis.strategies import SearchStrategy
 
-from pytest_qnn.rules.rule import Rule, Subject
+from pytest_qnn.core.rule import Rule, Subject
+from pytest_qnn.core.verdict import Examined, Finding, Level, Verdict, Violation
 from pytest_qnn.trace import DelegateTrace, MemoryTrace
-from pytest_qnn.verdict import Examined, Finding, Level, Verdict, Violation
 
 
 class FakeTarget:

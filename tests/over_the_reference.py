@@ -7,13 +7,13 @@ from contextlib import closing
 import msgspec
 
 from pytest_qnn.cases.memory import MemoryCase
+from pytest_qnn.core.rule import Subject
 from pytest_qnn.facts import MemoryFacts
 from pytest_qnn.mutants import Mutant
 from pytest_qnn.mutants.proxies import mutated
 from pytest_qnn.reference.backend import PERSONALITIES, ReferenceBackend
 from pytest_qnn.reference.proxy import Proxy
 from pytest_qnn.reference.rpcmem import EmulatedRpcmem
-from pytest_qnn.rules.rule import Subject
 from pytest_qnn.run.memory import learn, run_memory_case
 from pytest_qnn.run.qnn_library import QnnEntry, providers
 from pytest_qnn.trace import MemoryTrace

@@ -79,12 +79,12 @@ def test_nothing_imports_the_suite_or_the_fixtures(room: str) -> None:
 @pytest.mark.parametrize("worker", ["memory_worker", "delegate_worker"])
 def test_processes_that_carry_cases_out_load_nothing_that_generates_or_judges(worker: str) -> None:
     """Each case pays for the size of its process."""
-    heavy = "{'hypothesis', 'pytest', '_pytest', 'pytest_qnn.engine', 'pytest_qnn.report'}"
+    heavy = "{'hypothesis', 'pytest', '_pytest', 'pytest_qnn.core.engine', 'pytest_qnn.report'}"
     code = (
         "import sys; from pytest_qnn.run import supervisor;"
         f"import pytest_qnn.run.{worker}; import pytest_qnn.run.delegates;"
         f"print(*{heavy} & sys.modules.keys(), *(name for name in sys.modules"
-        " if name.startswith('pytest_qnn.rules.') and name != 'pytest_qnn.rules.rule'))"
+        " if name.startswith('pytest_qnn.rules.') and name != 'pytest_qnn.core.rule'))"
     )
     loaded = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
     assert loaded.split() == []

@@ -10,7 +10,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pytest_qnn.cases import control_graphs
-from pytest_qnn.cases.bounds import BadCase
 from pytest_qnn.cases.control_graphs import Bytes
 from pytest_qnn.cases.data import inputs_of
 from pytest_qnn.cases.delegate import DelegateCase
@@ -19,6 +18,7 @@ from pytest_qnn.cases.graph import Graph, Node, Tensor
 from pytest_qnn.cases.graph_kinds import OPS
 from pytest_qnn.cases.model import emit
 from pytest_qnn.cases.valid_delegate import check_graph
+from pytest_qnn.core.bounds import BadCase
 from pytest_qnn.oracle.flat import flattened
 from pytest_qnn.oracle.numerics import expected_outputs
 from pytest_qnn.run.runtime import load_runtime

@@ -11,7 +11,6 @@ import native_plugins
 import pytest
 from kept import keep
 
-from pytest_qnn.cases.bounds import BadCase
 from pytest_qnn.cases.custom_strategies import ordered
 from pytest_qnn.cases.graph import Graph, Node, Tensor
 from pytest_qnn.cases.reduce import smaller
@@ -38,14 +37,15 @@ from pytest_qnn.cases.script_custom import (
     ReadLog,
 )
 from pytest_qnn.cases.valid_script import check_script
-from pytest_qnn.engine import judge
+from pytest_qnn.core.bounds import BadCase
+from pytest_qnn.core.engine import judge
+from pytest_qnn.core.profile import Profile
+from pytest_qnn.core.verdict import Outcome
 from pytest_qnn.facts import DelegateFacts, NothingToJudge
-from pytest_qnn.profile import Profile
 from pytest_qnn.rules import catalogue
 from pytest_qnn.run.hearing import hearing
 from pytest_qnn.run.targets import DelegateTarget, open_delegate_target
 from pytest_qnn.trace import ScriptSeen
-from pytest_qnn.verdict import Outcome
 
 RUNTIMES = ("tflite_runtime", "ai_edge_litert")
 T = Tensor((2, 3))

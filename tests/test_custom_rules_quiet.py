@@ -10,12 +10,12 @@ import pytest
 from kept import keep
 
 from pytest_qnn.cases.script import ScriptCase
-from pytest_qnn.engine import judge, judge_case
+from pytest_qnn.core.engine import judge, judge_case
+from pytest_qnn.core.profile import PROFILES, Profile
+from pytest_qnn.core.verdict import Examined, Outcome
 from pytest_qnn.mutants import Mutant, table
-from pytest_qnn.profile import PROFILES, Profile
 from pytest_qnn.rules import catalogue
 from pytest_qnn.run.targets import DelegateTarget, open_delegate_target
-from pytest_qnn.verdict import Examined, Outcome
 
 RUNTIMES = ("tflite_runtime", "ai_edge_litert")
 RULES = sorted(rule.id for rule in catalogue().values() if rule.area == "TFL")

@@ -7,12 +7,12 @@ from msgspec.structs import replace
 from pytest_qnn.cases.arrays import Array
 from pytest_qnn.cases.delegate import Application, DelegateCase
 from pytest_qnn.cases.graph import Graph, Node, Tensor
+from pytest_qnn.core.verdict import Examined, Unsupported, Violation
 from pytest_qnn.rules import catalogue
 from pytest_qnn.rules.delegate_support import draw
 from pytest_qnn.rules.life import freed_once
 from pytest_qnn.trace import Applied, DelegateTrace, Event, Kernel, PlanNode
 from pytest_qnn.trace import Replace as Claim
-from pytest_qnn.verdict import Examined, Unsupported, Violation
 
 GRAPH = Graph(
     tensors=(Tensor((2,)), Tensor((2,)), Tensor((2,))),

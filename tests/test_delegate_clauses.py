@@ -36,7 +36,8 @@ from pytest_qnn.cases.script import (
 )
 from pytest_qnn.cases.valid_delegate import MOST_ELEMENTS, check_delegate
 from pytest_qnn.cases.valid_script import check_script
-from pytest_qnn.engine import judge_case
+from pytest_qnn.core.engine import judge_case
+from pytest_qnn.core.verdict import Examined, Unsupported, Violation
 from pytest_qnn.facts import DelegateFacts
 from pytest_qnn.reference.delegate import ReferenceDelegate
 from pytest_qnn.rules import catalogue
@@ -44,7 +45,6 @@ from pytest_qnn.run.delegate import run_delegate_case
 from pytest_qnn.run.runtime import load_runtime
 from pytest_qnn.run.state import context_of
 from pytest_qnn.run.targets import DelegateTarget, open_delegate_target
-from pytest_qnn.verdict import Examined, Unsupported, Violation
 
 RUNTIMES = ("tflite_runtime", "ai_edge_litert")
 T = Tensor((2, 3))

@@ -9,11 +9,11 @@ from pytest_qnn.cases.delegate import DelegateCase
 from pytest_qnn.cases.graph import Graph, Node, Tensor
 from pytest_qnn.cases.graph_constants import float_weights
 from pytest_qnn.cases.kinds import taken
-from pytest_qnn.engine import judge
-from pytest_qnn.profile import Profile
+from pytest_qnn.core.engine import judge
+from pytest_qnn.core.profile import Profile
+from pytest_qnn.core.verdict import Outcome
 from pytest_qnn.rules import catalogue
 from pytest_qnn.run.targets import DelegateTarget, TargetUnusable, open_delegate_target
-from pytest_qnn.verdict import Outcome
 
 RUNTIMES = ("tflite_runtime", "ai_edge_litert")
 FEW = Profile("few", usual=3, dear=3)

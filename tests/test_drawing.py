@@ -8,7 +8,7 @@ import hypothesis
 import pytest
 from hypothesis import strategies as st
 
-from pytest_qnn.cases.drawing import decoded
+from pytest_qnn.core.drawing import decoded
 
 CONSTANT = b"seventeen bytes !"
 

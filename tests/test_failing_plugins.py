@@ -10,14 +10,14 @@ from native import build
 from native_plugins import FAILING, SOURCE, plugin
 
 from pytest_qnn.cases.combinations import GRID
-from pytest_qnn.engine import judge
+from pytest_qnn.core.engine import judge
+from pytest_qnn.core.profile import Profile
+from pytest_qnn.core.verdict import Outcome, Verdict
 from pytest_qnn.facts import Claim
-from pytest_qnn.profile import Profile
 from pytest_qnn.rules import catalogue
 from pytest_qnn.run import targets
 from pytest_qnn.run.delegate_learn import Learned
 from pytest_qnn.run.targets import open_delegate_target
-from pytest_qnn.verdict import Outcome, Verdict
 
 pytestmark = pytest.mark.skipif(shutil.which("gcc") is None, reason="there is no C compiler (gcc)")
 

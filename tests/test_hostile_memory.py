@@ -25,7 +25,7 @@ from hostile import (
 from native import qnn_library
 
 from pytest_qnn.cases.memory import Alloc, ContextCreate, MemoryCase, Providers, Read
-from pytest_qnn.run import sandbox
+from pytest_qnn.isolation import sandbox
 from pytest_qnn.run.targets import MemoryTarget, TargetUnusable, open_memory_target
 
 SPAWNED = [

@@ -7,19 +7,19 @@ import pytest
 from hypothesis import HealthCheck, Phase
 
 from pytest_qnn.cases import huge_strategies as huge
-from pytest_qnn.cases.bounds import BadCase
 from pytest_qnn.cases.graph import DType, Graph, Node, Op, Tensor
 from pytest_qnn.cases.model import emit
 from pytest_qnn.cases.script import IMPOSSIBLE, Allocate, Invoke, Open, Repeat, Resize, ScriptCase, SetInputs
 from pytest_qnn.cases.shape_strategies import alternating
 from pytest_qnn.cases.spied_strategies import hostile
 from pytest_qnn.cases.valid_script import check_script
-from pytest_qnn.engine import judge_case
+from pytest_qnn.core.bounds import BadCase
+from pytest_qnn.core.engine import judge_case
+from pytest_qnn.core.verdict import Examined
 from pytest_qnn.facts import DelegateFacts
 from pytest_qnn.rules import catalogue
 from pytest_qnn.run.runtime import load_runtime
 from pytest_qnn.run.targets import open_delegate_target
-from pytest_qnn.verdict import Examined
 
 RUNTIMES = ("tflite_runtime", "ai_edge_litert")
 T = Tensor((2, 2))

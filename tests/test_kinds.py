@@ -13,12 +13,12 @@ from pytest_qnn.cases.combinations import GRID, Combination, combination_of
 from pytest_qnn.cases.delegate import DelegateCase
 from pytest_qnn.cases.graph import Graph
 from pytest_qnn.cases.kinds import and_larger, claimed_kinds, mixed_kinds, taken
-from pytest_qnn.engine import judge
+from pytest_qnn.core.engine import judge
+from pytest_qnn.core.profile import PROFILES
+from pytest_qnn.core.verdict import Outcome
 from pytest_qnn.facts import Claim, DelegateFacts, NothingToJudge
-from pytest_qnn.profile import PROFILES
 from pytest_qnn.rules import catalogue
 from pytest_qnn.run.targets import open_delegate_target
-from pytest_qnn.verdict import Outcome
 
 SOME = settings(max_examples=60, database=None, derandomize=True, suppress_health_check=list(HealthCheck))
 

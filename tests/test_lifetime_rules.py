@@ -24,11 +24,11 @@ from pytest_qnn.cases.script import (
     flat,
 )
 from pytest_qnn.cases.valid_script import check_script
+from pytest_qnn.core.verdict import Examined, Unsupported, Violation
 from pytest_qnn.rules import catalogue
 from pytest_qnn.rules.leak_support import nothing_left
 from pytest_qnn.run.targets import open_delegate_target
 from pytest_qnn.trace import ScriptSeen, ScriptTrace
-from pytest_qnn.verdict import Examined, Unsupported, Violation
 
 T = Tensor((2, 3))
 GRAPH = Graph((T, T, T), (Node("ADD", (0, 0), (1,)), Node("MUL", (1, 0), (2,))), (0,), (2,))

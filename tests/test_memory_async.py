@@ -10,7 +10,6 @@ import pytest
 from kept import keep
 
 from pytest_qnn.abi.qnn_codes import Error
-from pytest_qnn.cases.bounds import BadCase
 from pytest_qnn.cases.data import contents
 from pytest_qnn.cases.memory import (
     NULL,
@@ -32,11 +31,13 @@ from pytest_qnn.cases.memory import (
 from pytest_qnn.cases.memory_async import OVER_INPUT, OVER_OUTPUT
 from pytest_qnn.cases.reduce_memory import smaller_memory
 from pytest_qnn.cases.valid_memory import check_memory
-from pytest_qnn.engine import judge
+from pytest_qnn.core.bounds import BadCase
+from pytest_qnn.core.engine import judge
+from pytest_qnn.core.profile import PROFILES
+from pytest_qnn.core.verdict import Outcome
 from pytest_qnn.facts import MemoryFacts
 from pytest_qnn.oracle.memory_contents import compare
 from pytest_qnn.oracle.qnn_ops import expected
-from pytest_qnn.profile import PROFILES
 from pytest_qnn.reference.backend import ReferenceBackend
 from pytest_qnn.reference.backend_async import Job
 from pytest_qnn.reference.backend_objects import Context, Graph, QnnError
@@ -48,7 +49,6 @@ from pytest_qnn.run.memory import run_memory_case
 from pytest_qnn.run.qnn_library import QnnEntry
 from pytest_qnn.run.targets import MemoryTarget, open_memory_target
 from pytest_qnn.trace import MemoryTrace
-from pytest_qnn.verdict import Outcome
 
 RULE = catalogue()["EXE-18"]
 ASYNCHRONOUS = PERSONALITIES["asynchronous"]

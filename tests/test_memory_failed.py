@@ -5,7 +5,6 @@ import os
 import pytest
 
 from pytest_qnn.abi.qnn_codes import Error
-from pytest_qnn.cases.bounds import BadCase
 from pytest_qnn.cases.memory import (
     AllocNeeded,
     AnyStep,
@@ -26,18 +25,19 @@ from pytest_qnn.cases.memory import (
     Retrieve,
 )
 from pytest_qnn.cases.valid_memory import check_memory
+from pytest_qnn.core.bounds import BadCase
+from pytest_qnn.core.verdict import Unsupported, Violation
 from pytest_qnn.facts import MemoryFacts
+from pytest_qnn.isolation.observe import descriptors
 from pytest_qnn.oracle.memory import walk
 from pytest_qnn.oracle.memory_contents import compare
 from pytest_qnn.reference.backend import ReferenceBackend
 from pytest_qnn.reference.rpcmem import EmulatedRpcmem
 from pytest_qnn.rules.ext_failed import ext_30
 from pytest_qnn.run.memory import run_memory_case
-from pytest_qnn.run.observe import descriptors
 from pytest_qnn.run.qnn_library import QnnEntry
 from pytest_qnn.run.starving import few_descriptors
 from pytest_qnn.trace import MemoryTrace, StepSeen
-from pytest_qnn.verdict import Unsupported, Violation
 
 FACTS = MemoryFacts(
     backend_id=6,

@@ -13,21 +13,21 @@ from native import qnn_library
 from qnn_mini import Client
 
 from pytest_qnn.abi.qnn_table import LogCallback
-from pytest_qnn.cases.bounds import BadCase
 from pytest_qnn.cases.memory import MemoryCase
 from pytest_qnn.cases.memory_load_strategies import logs
 from pytest_qnn.cases.memory_probes import Parallel
 from pytest_qnn.cases.reduce_memory import smaller_memory
 from pytest_qnn.cases.valid_memory import check_memory
-from pytest_qnn.engine import judge
+from pytest_qnn.core.bounds import BadCase
+from pytest_qnn.core.engine import judge
+from pytest_qnn.core.profile import Profile
+from pytest_qnn.core.verdict import Outcome, Unsupported, Violation
 from pytest_qnn.facts import MemoryFacts
-from pytest_qnn.profile import Profile
 from pytest_qnn.reference.backend import ReferenceBackend
 from pytest_qnn.rules import catalogue
 from pytest_qnn.rules.qthr import qthr_04
 from pytest_qnn.run.targets import open_memory_target
 from pytest_qnn.trace import MemoryTrace, StepSeen
-from pytest_qnn.verdict import Outcome, Unsupported, Violation
 
 INFO, VERBOSE = 3, 4
 ADD = ("ElementWiseAdd", "UFIXED_POINT_8")

@@ -22,6 +22,7 @@ from pytest_qnn.cases.memory import (
 )
 from pytest_qnn.cases.memory_probes import FREED, Misuse
 from pytest_qnn.cases.misuses import NULL_IS_GOOD, TAKES, Misused
+from pytest_qnn.core.verdict import Examined, Unsupported, Violation
 from pytest_qnn.reference.backend import PERSONALITIES, Personality, ReferenceBackend
 from pytest_qnn.reference.backend_objects import QnnError
 from pytest_qnn.reference.rpcmem import EmulatedRpcmem
@@ -31,7 +32,6 @@ from pytest_qnn.run.memory import run_memory_case
 from pytest_qnn.run.qnn_library import QnnEntry
 from pytest_qnn.run.targets import open_memory_target
 from pytest_qnn.trace import MemoryTrace, StepSeen
-from pytest_qnn.verdict import Examined, Unsupported, Violation
 
 WITHOUT_HANDLE = {
     "propertyHasCapability",

@@ -13,7 +13,6 @@ from pytest_qnn import native
 from pytest_qnn.abi.qnn_codes import Error
 from pytest_qnn.abi.qnn_load import ContextBinaryCallback, DataRequest, RawDataResponse
 from pytest_qnn.abi.qnn_pieces import ContextBinaryDmaCallback, DmaDataMem, DmaDataResponse
-from pytest_qnn.cases.bounds import BadCase
 from pytest_qnn.cases.memory import (
     AnyStep,
     Binding,
@@ -28,10 +27,12 @@ from pytest_qnn.cases.memory import (
 from pytest_qnn.cases.memory_pieces import ContextWithCallback, Pieces
 from pytest_qnn.cases.reduce_memory import smaller_memory
 from pytest_qnn.cases.valid_memory import check_memory
-from pytest_qnn.engine import judge
+from pytest_qnn.core.bounds import BadCase
+from pytest_qnn.core.engine import judge
+from pytest_qnn.core.profile import PROFILES
+from pytest_qnn.core.verdict import Contradiction, Outcome, Unsupported, Violation
 from pytest_qnn.facts import MemoryFacts
 from pytest_qnn.oracle.memory_contents import compare
-from pytest_qnn.profile import PROFILES
 from pytest_qnn.reference.backend import ReferenceBackend
 from pytest_qnn.reference.backend_objects import QnnError
 from pytest_qnn.reference.backend_pieces import Piece, Provider
@@ -43,7 +44,6 @@ from pytest_qnn.run.memory import run_memory_case
 from pytest_qnn.run.qnn_library import QnnEntry
 from pytest_qnn.run.targets import MemoryTarget, open_memory_target
 from pytest_qnn.trace import MemoryTrace, StepSeen
-from pytest_qnn.verdict import Contradiction, Outcome, Unsupported, Violation
 
 RULE = catalogue()["EXT-32"]
 KEPT, READ = PERSONALITIES["provided-pieces"], PERSONALITIES["pieces-given-back"]

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import pytest
 
-from pytest_qnn.cases.bounds import BadCase
 from pytest_qnn.cases.data import contents
 from pytest_qnn.cases.memory import (
     Alloc,
@@ -28,13 +27,14 @@ from pytest_qnn.cases.memory_probes import (
 )
 from pytest_qnn.cases.reduce_memory import smaller_memory
 from pytest_qnn.cases.valid_memory import check_memory
+from pytest_qnn.core.bounds import BadCase
+from pytest_qnn.core.verdict import Violation
 from pytest_qnn.facts import MemoryFacts
 from pytest_qnn.oracle.memory import walk
 from pytest_qnn.oracle.qnn_ops import expected
 from pytest_qnn.rules.iface_handles import if_10
 from pytest_qnn.run.targets import open_memory_target
 from pytest_qnn.trace import MemoryTrace, StepSeen
-from pytest_qnn.verdict import Violation
 
 CONTEXT = ContextCreate("c0")
 GRAPH = (CONTEXT, Prepare("g0", "c0"))

@@ -37,12 +37,12 @@ from pytest_qnn.cases.memory import (
     ToFd,
     Write,
 )
+from pytest_qnn.isolation.observe import snapshot
 from pytest_qnn.oracle.qnn_ops import DTYPES, OPERATORS, QUANTIZATION, expected, inputs_of
 from pytest_qnn.reference.backend import ReferenceBackend
 from pytest_qnn.reference.backend_objects import QnnError
 from pytest_qnn.reference.rpcmem import Block, EmulatedRpcmem
 from pytest_qnn.run.memory import learn, run_memory_case
-from pytest_qnn.run.observe import snapshot
 from pytest_qnn.run.qnn_client import UNTOUCHED
 from pytest_qnn.run.qnn_library import QnnEntry
 from pytest_qnn.trace import MemoryTrace, StepSeen

@@ -10,7 +10,6 @@ from kept import keep
 
 from pytest_qnn.abi import qnn_sections as abi
 from pytest_qnn.abi.qnn_codes import Error
-from pytest_qnn.cases.bounds import BadCase
 from pytest_qnn.cases.data import contents
 from pytest_qnn.cases.memory import (
     AnyStep,
@@ -26,11 +25,13 @@ from pytest_qnn.cases.memory import (
 )
 from pytest_qnn.cases.memory_sections import ApplySection, GetSection, SectionMemory, UpdateWeights
 from pytest_qnn.cases.valid_memory import check_memory
-from pytest_qnn.engine import judge
+from pytest_qnn.core.bounds import BadCase
+from pytest_qnn.core.engine import judge
+from pytest_qnn.core.profile import PROFILES
+from pytest_qnn.core.verdict import Outcome
 from pytest_qnn.oracle.memory import walk
 from pytest_qnn.oracle.memory_contents import compare
 from pytest_qnn.oracle.qnn_ops import expected
-from pytest_qnn.profile import PROFILES
 from pytest_qnn.reference import backend_sections
 from pytest_qnn.reference.backend import ReferenceBackend
 from pytest_qnn.reference.personalities import PERSONALITIES
@@ -40,7 +41,6 @@ from pytest_qnn.run.memory import run_memory_case
 from pytest_qnn.run.qnn_library import QnnEntry
 from pytest_qnn.run.targets import MemoryTarget, open_memory_target
 from pytest_qnn.trace import MemoryTrace, StepSeen
-from pytest_qnn.verdict import Outcome
 
 RULE = catalogue()["MSC-01"]
 MADE: tuple[AnyStep, ...] = (ContextCreate("c"), Prepare("g", "c", weights=1, weights_as="updatable"))

@@ -26,15 +26,15 @@ from pytest_qnn.cases.memory import (
 )
 from pytest_qnn.cases.memory_scene import Scene, Tape, io_inputs, scenes
 from pytest_qnn.cases.memory_strategies import memory_sequences
-from pytest_qnn.engine import judge, judge_case
+from pytest_qnn.core.engine import judge, judge_case
+from pytest_qnn.core.profile import PROFILES
+from pytest_qnn.core.verdict import Outcome, Violation
 from pytest_qnn.facts import MemoryFacts
 from pytest_qnn.oracle.memory import walk
 from pytest_qnn.oracle.memory_codes import named, one_of
-from pytest_qnn.profile import PROFILES
 from pytest_qnn.reference.personalities import PERSONALITIES
 from pytest_qnn.rules import catalogue
 from pytest_qnn.run.targets import MemoryTarget, open_memory_target
-from pytest_qnn.verdict import Outcome, Violation
 
 LONG = 200
 QUICK = settings(

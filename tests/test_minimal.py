@@ -24,18 +24,18 @@ from pytest_qnn.cases.memory import Deregister, Descriptor, MemoryCase, Observe,
 from pytest_qnn.cases.memory_scene import Scene, Tape, scenes
 from pytest_qnn.cases.reduce import smaller
 from pytest_qnn.cases.reduce_memory import made_by, used_by
-from pytest_qnn.engine import judge, judge_case
+from pytest_qnn.core.engine import judge, judge_case
+from pytest_qnn.core.profile import Profile
+from pytest_qnn.core.rule import Rule
+from pytest_qnn.core.target import Target
+from pytest_qnn.core.verdict import Outcome, Verdict, Violation
 from pytest_qnn.facts import DelegateFacts, MemoryFacts
-from pytest_qnn.profile import Profile
 from pytest_qnn.reference.delegate import Kernel, ReferenceDelegate
 from pytest_qnn.rules import catalogue
-from pytest_qnn.rules.rule import Rule
 from pytest_qnn.run.delegate import run_delegate_case
 from pytest_qnn.run.runtime import load_runtime
 from pytest_qnn.run.targets import open_delegate_target, open_memory_target
-from pytest_qnn.target import Target
 from pytest_qnn.trace import DelegateTrace
-from pytest_qnn.verdict import Outcome, Verdict, Violation
 
 SEEDS = (1, 2, 3)
 CUSTOM = 2

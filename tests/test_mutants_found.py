@@ -12,13 +12,13 @@ from fast_pairs import runtimes
 from over_the_reference import OverTheReference
 
 from pytest_qnn.cases.memory import BOGUS, Binding, ContextCreate, Execute, MemoryCase, Prepare
-from pytest_qnn.engine import first_failure, judge
+from pytest_qnn.core.engine import first_failure, judge
+from pytest_qnn.core.profile import PROFILES
+from pytest_qnn.core.verdict import Outcome
 from pytest_qnn.kills import PLACES, opened
 from pytest_qnn.mutants import Mutant, table
 from pytest_qnn.mutants.proxies import proxy_table
-from pytest_qnn.profile import PROFILES
 from pytest_qnn.rules import catalogue
-from pytest_qnn.verdict import Outcome
 
 PROXY = "proxy"
 """In front of a library that has no QnnMem of its own."""

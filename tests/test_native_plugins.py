@@ -9,12 +9,12 @@ from typing import Any
 import pytest
 from native_plugins import FAULTS, OPTIONS, plugin
 
-from pytest_qnn.engine import judge
-from pytest_qnn.profile import Profile
+from pytest_qnn.core.engine import judge
+from pytest_qnn.core.profile import Profile
+from pytest_qnn.core.verdict import Outcome
 from pytest_qnn.rules import catalogue
 from pytest_qnn.run import delegate_learn, targets
 from pytest_qnn.run.targets import DelegateTarget, open_delegate_target
-from pytest_qnn.verdict import Outcome
 
 pytestmark = pytest.mark.skipif(shutil.which("gcc") is None, reason="there is no C compiler (gcc)")
 

@@ -14,19 +14,20 @@ from msgspec.structs import replace
 
 from pytest_qnn.cases import numeric_strategies as numeric
 from pytest_qnn.cases.arrays import Array
-from pytest_qnn.cases.bounds import BadCase
 from pytest_qnn.cases.data import SPECIAL, inputs_of
 from pytest_qnn.cases.delegate import DelegateCase
 from pytest_qnn.cases.graph import Graph, Node, Tensor
 from pytest_qnn.cases.graph_constants import int8_weights
 from pytest_qnn.cases.reduce import revealing, smaller
 from pytest_qnn.cases.valid_delegate import check_delegate
-from pytest_qnn.engine import judge, judge_case
+from pytest_qnn.core.bounds import BadCase
+from pytest_qnn.core.engine import judge, judge_case
+from pytest_qnn.core.profile import PROFILES
+from pytest_qnn.core.verdict import Divergence, Examined, Outcome, Violation
 from pytest_qnn.facts import DelegateFacts
 from pytest_qnn.oracle import numerics_special as special
 from pytest_qnn.oracle.numerics import expected_outputs, mismatch
 from pytest_qnn.oracle.numerics_real import real_outputs
-from pytest_qnn.profile import PROFILES
 from pytest_qnn.reference.delegate import ReferenceDelegate
 from pytest_qnn.reference.delegate_fused import FusedDelegate
 from pytest_qnn.rules import catalogue
@@ -34,7 +35,6 @@ from pytest_qnn.run.delegate import run_delegate_case
 from pytest_qnn.run.runtime import load_runtime
 from pytest_qnn.run.targets import DelegateTarget, open_delegate_target
 from pytest_qnn.trace import DelegateTrace
-from pytest_qnn.verdict import Divergence, Examined, Outcome, Violation
 
 RUNTIMES = ("tflite_runtime", "ai_edge_litert")
 STEERABLE = DelegateFacts(steerable=True)

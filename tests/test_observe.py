@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from pytest_qnn.run.observe import (
+from pytest_qnn.isolation.observe import (
     REGION_SLACK,
     descriptors,
     regions,

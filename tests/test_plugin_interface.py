@@ -6,7 +6,6 @@ import msgspec
 import pytest
 
 from pytest_qnn.abi import tflite
-from pytest_qnn.cases.bounds import BadCase
 from pytest_qnn.cases.plugin import (
     CREATE,
     DESTROY,
@@ -23,6 +22,8 @@ from pytest_qnn.cases.plugin import (
 from pytest_qnn.cases.plugin_strategies import TRIVIAL, spoilt_values
 from pytest_qnn.cases.reduce import smaller
 from pytest_qnn.cases.valid import check
+from pytest_qnn.core.bounds import BadCase
+from pytest_qnn.core.verdict import Examined, Unsupported, Violation
 from pytest_qnn.facts import DelegateFacts
 from pytest_qnn.mutants import delegates_plugin
 from pytest_qnn.reference.delegate import ReferenceDelegate
@@ -35,7 +36,6 @@ from pytest_qnn.run.plugin import run_plugin_case
 from pytest_qnn.run.plugin_struct import read_struct, used_tail
 from pytest_qnn.run.runtime import load_runtime
 from pytest_qnn.trace import LibrarySeen, PluginSeen, PluginTrace
-from pytest_qnn.verdict import Examined, Unsupported, Violation
 
 GOOD: Options = ((b"num_threads", b"2"), (b"profiling", b"True"))
 

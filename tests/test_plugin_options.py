@@ -11,9 +11,9 @@ import fake_suite
 import pytest
 
 from pytest_qnn import options as opts
+from pytest_qnn.core.profile import PROFILES
 from pytest_qnn.forms import PATHS, PROFILE_NAMES, BadOption
 from pytest_qnn.options import Options
-from pytest_qnn.profile import PROFILES
 
 DEAR = ("numpy", "hypothesis", "msgspec", "tflite_runtime", "ai_edge_litert")
 

@@ -9,10 +9,10 @@ import fake_suite
 import pytest
 from reports import judged_by_id
 
-from pytest_qnn import engine
-from pytest_qnn.judging import rule_seed
-from pytest_qnn.profile import Profile
-from pytest_qnn.verdict import Verdict
+from pytest_qnn.core import engine
+from pytest_qnn.core.profile import Profile
+from pytest_qnn.core.verdict import Verdict
+from pytest_qnn.session.judging import rule_seed
 
 pytestmark = pytest.mark.usefixtures("fakes")
 

@@ -8,13 +8,13 @@ import pytest
 from over_the_reference import OverTheReference
 
 from pytest_qnn import forms
-from pytest_qnn.engine import first_failure, judge
+from pytest_qnn.core.engine import first_failure, judge
+from pytest_qnn.core.profile import PROFILES
+from pytest_qnn.core.verdict import Outcome
 from pytest_qnn.mutants import table
 from pytest_qnn.mutants.proxies import OWN, proxy_table
-from pytest_qnn.profile import PROFILES
 from pytest_qnn.rules import catalogue
 from pytest_qnn.run.targets import TargetUnusable, open_memory_target
-from pytest_qnn.verdict import Outcome
 
 PAIRS = [(mutant, rule) for mutant in proxy_table().values() for rule in mutant.kills]
 IO_BUFFERS = "SHB-13"

@@ -14,7 +14,6 @@ import msgspec
 import numpy as np
 import pytest
 
-from pytest_qnn import casefile
 from pytest_qnn.cases.data import inputs_of
 from pytest_qnn.cases.delegate import Application, DelegateCase
 from pytest_qnn.cases.memory import MemoryCase
@@ -22,6 +21,7 @@ from pytest_qnn.cases.model import emit
 from pytest_qnn.cases.plugin import Copy, Create, Cycle, PluginCase
 from pytest_qnn.cases.script import MakeDelegate, ScriptCase
 from pytest_qnn.forms import BadOption
+from pytest_qnn.session.state import case_file
 
 pytestmark = pytest.mark.usefixtures("fakes")
 
@@ -53,7 +53,7 @@ def schema() -> dict[str, Any]:
 
 
 def test_the_shipped_schema_is_that_of_the_types() -> None:
-    assert schema() == casefile.json_schema()  # if not: python -m pytest_qnn.casefile
+    assert schema() == case_file.json_schema()  # if not: python -m pytest_qnn.session.case_file
 
 
 @pytest.mark.parametrize("rule_id", ["REG-02", "PART-02"])
@@ -413,7 +413,7 @@ def test_options_inside_a_case_name_no_files_of_their_own(
 
 
 def test_every_field_of_a_case_with_pairs_of_texts_is_called_options() -> None:
-    """`pytest_qnn.replay` looks for files in fields of this name."""
+    """`pytest_qnn.session.replay` looks for files in fields of this name."""
     pairs = [tuple[tuple[str, str], ...], tuple[tuple[bytes, bytes], ...]]
     seen, waiting = set(), [MemoryCase, DelegateCase, ScriptCase, PluginCase]
     while waiting:
@@ -446,16 +446,16 @@ def test_replay_leaves_the_report_of_the_whole_run_alone(pytester: pytest.Pytest
 def test_what_is_written_is_what_is_read(pytester: pytest.Pytester) -> None:
     run(pytester, ("PART-02",))
     folder = finding(pytester, "PART-02")
-    content = casefile.read(folder)
-    assert content == casefile.read(folder / "case.json")
+    content = case_file.read(folder)
+    assert content == case_file.read(folder / "case.json")
     assert content.case == DelegateCase(fake_suite.GRAPH)
-    assert casefile.encode(content) == (folder / "case.json").read_bytes()
+    assert case_file.encode(content) == (folder / "case.json").read_bytes()
 
 
 def test_a_sentence_about_a_file_is_one_line_without_control_characters(tmp_path: Path) -> None:
     path = tmp_path / "case.json"
     path.write_bytes(msgspec.json.encode({"schema": 1, "subject": "a\n\x1b[2J" + "b" * 1000}))
     with pytest.raises(BadOption) as raised:
-        casefile.read(path)
+        case_file.read(path)
     assert str(raised.value).isprintable()
     assert len(str(raised.value)) < 500 + len(str(path))

@@ -13,8 +13,6 @@ import case_mutations
 import msgspec
 import pytest
 
-from pytest_qnn import casefile
-from pytest_qnn.cases.bounds import BadCase
 from pytest_qnn.cases.delegate import Application, DelegateCase
 from pytest_qnn.cases.graph import Graph, Node, Tensor
 from pytest_qnn.cases.memory import (
@@ -33,9 +31,11 @@ from pytest_qnn.cases.memory import (
 from pytest_qnn.cases.reduce import smaller
 from pytest_qnn.cases.script import ScriptCase, flat
 from pytest_qnn.cases.valid import check
+from pytest_qnn.core.bounds import BadCase
 from pytest_qnn.forms import BadOption
 from pytest_qnn.run import targets
 from pytest_qnn.run.targets import DelegateTarget, MemoryTarget
+from pytest_qnn.session.state import case_file
 
 FUZZED = 10_000
 RUN = 100
@@ -69,13 +69,13 @@ def tree(folder: Path) -> set[tuple[str, int]]:
 
 def read_all(
     contents: list[dict[str, Any]], folder: Path
-) -> tuple[list[casefile.AnyCaseFile], list[str], float]:
+) -> tuple[list[case_file.AnyCaseFile], list[str], float]:
     """What is read of all fuzzed files: contents, refusals, and the longest time."""
     chance = random.Random(20)
     inside = folder / "inside"
     inside.mkdir()
     (folder / "beside").touch()
-    good: list[casefile.AnyCaseFile] = []
+    good: list[case_file.AnyCaseFile] = []
     refusals: list[str] = []
     longest = 0.0
     for number in range(FUZZED):
@@ -83,7 +83,7 @@ def read_all(
         path.write_bytes(case_mutations.spoiled(chance, contents))
         before = time.perf_counter()
         try:
-            good.append(casefile.read(path))
+            good.append(case_file.read(path))
         except BadOption as refusal:
             refusals.append(str(refusal))
         longest = max(longest, time.perf_counter() - before)
@@ -94,7 +94,7 @@ def read_all(
 @pytest.fixture(scope="module")
 def outcome(
     contents: list[dict[str, Any]], tmp_path_factory: pytest.TempPathFactory
-) -> tuple[list[casefile.AnyCaseFile], list[str], float, set[tuple[str, int]]]:
+) -> tuple[list[case_file.AnyCaseFile], list[str], float, set[tuple[str, int]]]:
     folder = tmp_path_factory.mktemp("fuzz")
     here = Path.cwd()
     os.chdir(folder)
@@ -104,7 +104,7 @@ def outcome(
         os.chdir(here)
 
 
-Outcome = tuple[list[casefile.AnyCaseFile], list[str], float, set[tuple[str, int]]]
+Outcome = tuple[list[case_file.AnyCaseFile], list[str], float, set[tuple[str, int]]]
 
 
 def test_each_fuzzed_file_gives_a_case_or_one_sentence(outcome: Outcome) -> None:
@@ -113,10 +113,10 @@ def test_each_fuzzed_file_gives_a_case_or_one_sentence(outcome: Outcome) -> None
     assert len(good) > FUZZED / 10  # the mutations reach beyond the decoder
     assert len(refusals) > FUZZED / 2
     assert {type(content) for content in good} == {
-        casefile.MemoryCaseFile,
-        casefile.DelegateCaseFile,
-        casefile.ScriptCaseFile,
-        casefile.PluginCaseFile,
+        case_file.MemoryCaseFile,
+        case_file.DelegateCaseFile,
+        case_file.ScriptCaseFile,
+        case_file.PluginCaseFile,
     }
     for sentence in refusals:
         assert sentence.startswith("--qnn-replay: ")

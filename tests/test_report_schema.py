@@ -12,7 +12,7 @@ import jsonschema
 import pytest
 from reports import judged_rules
 
-from pytest_qnn.verdict import Level
+from pytest_qnn.core.verdict import Level
 
 ALL_RULES = [rule for rule in fake_suite.CATALOGUE if rule != "REG-12"]  # REG-12 ends its process
 

@@ -10,8 +10,8 @@ import native
 import pytest
 
 from pytest_qnn.abi.rpcmem import DEFAULT_FLAGS, HEAP_ID_SYSTEM, INT_MAX
+from pytest_qnn.isolation.observe import descriptors, snapshot
 from pytest_qnn.reference.rpcmem import EmulatedRpcmem
-from pytest_qnn.run.observe import descriptors, snapshot
 from pytest_qnn.run.rpcmem import RpcmemUnusable, open_rpcmem
 
 LIBRARY_SOURCE = """

@@ -23,26 +23,26 @@ from delegate_doubles import Factory
 from hypothesis import HealthCheck, Phase, given, seed, settings
 
 from pytest_qnn.abi import peek, tflite, view
-from pytest_qnn.cases.bounds import BadCase
 from pytest_qnn.cases.delegate import Application, DelegateCase
 from pytest_qnn.cases.graph import Graph, Node, Tensor
 from pytest_qnn.cases.model import emit
 from pytest_qnn.cases.script import Allocate, Invoke, Open, Place, ScriptCase, SetInputs, flat
 from pytest_qnn.cases.valid_delegate import check_delegate
-from pytest_qnn.engine import judge
+from pytest_qnn.core.bounds import BadCase
+from pytest_qnn.core.engine import judge
+from pytest_qnn.core.profile import PROFILES
+from pytest_qnn.core.rule import Rule
+from pytest_qnn.core.verdict import Outcome, Unsupported, Violation
 from pytest_qnn.facts import NothingToJudge
-from pytest_qnn.profile import PROFILES
 from pytest_qnn.reference.delegate import Kernel, ReferenceDelegate
 from pytest_qnn.reference.plan import PlanView
 from pytest_qnn.rules import catalogue
-from pytest_qnn.rules.rule import Rule
 from pytest_qnn.run import delegate as runner
 from pytest_qnn.run.delegates import DelegateUnusable, delegate_factory
 from pytest_qnn.run.runtime import Runtime, load_runtime
 from pytest_qnn.run.state import context_of, private_plan, subgraph_of
 from pytest_qnn.run.targets import DelegateTarget, open_delegate_target
 from pytest_qnn.trace import DelegateTrace
-from pytest_qnn.verdict import Outcome, Unsupported, Violation
 
 PLACE = "_ZN6tflite4impl11Interpreter28SetCustomAllocationForTensorEiRK22TfLiteCustomAllocationl"
 SET_HANDLE = "_ZN6tflite4impl11Interpreter15SetBufferHandleEiiP14TfLiteDelegate"

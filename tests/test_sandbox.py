@@ -19,8 +19,8 @@ from hostile import relatives
 from native import qnn_library
 
 from pytest_qnn.cases.memory import ContextCreate, MemoryCase, Providers
-from pytest_qnn.run import supervisor, wire
-from pytest_qnn.run.room import Room, remove
+from pytest_qnn.isolation import supervisor, wire
+from pytest_qnn.isolation.working_directory import Room, remove
 from pytest_qnn.run.targets import MemoryTarget, TargetUnusable, open_memory_target
 
 CASE = MemoryCase(steps=(Providers(), ContextCreate("c0")))

@@ -20,11 +20,11 @@ from pytest_qnn.cases.script import (
     ScriptCase,
     SetInputs,
 )
-from pytest_qnn.engine import judge
-from pytest_qnn.profile import PROFILES
+from pytest_qnn.core.engine import judge
+from pytest_qnn.core.profile import PROFILES
+from pytest_qnn.core.verdict import Outcome
 from pytest_qnn.rules import catalogue
 from pytest_qnn.run.targets import open_delegate_target
-from pytest_qnn.verdict import Outcome
 
 T = Tensor((2,))
 CHAIN = Graph(

@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from pytest_qnn import casefile
-from pytest_qnn.casefile import ScriptCaseFile
+from pytest_qnn.session.case_file import ScriptCaseFile
+from pytest_qnn.session.state import case_file
 
 RUN = ("-p", "no:cacheprovider", "--pyargs", "pytest_qnn.conformance", "-k", "test_mem_03", "--qnn-seed=1")
 
@@ -21,7 +21,7 @@ def finding(pytester: pytest.Pytester) -> Path:
 
 
 def test_a_script_is_kept_replayed_and_found_fixed(pytester: pytest.Pytester, finding: Path) -> None:
-    content = casefile.read(finding)
+    content = case_file.read(finding)
     assert isinstance(content, ScriptCaseFile)
     assert json.loads((finding / "case.json").read_text())["subject"] == "delegate-script"
     assert (finding / "model0.tflite").read_bytes()[4:8] == b"TFL3"

@@ -2,7 +2,6 @@ from __future__ import annotations
 
 import pytest
 
-from pytest_qnn.cases.bounds import BadCase
 from pytest_qnn.cases.graph import Graph, Node, Tensor
 from pytest_qnn.cases.script import (
     AnyScriptStep,
@@ -18,6 +17,7 @@ from pytest_qnn.cases.script import (
     SetInputs,
 )
 from pytest_qnn.cases.valid import check
+from pytest_qnn.core.bounds import BadCase
 
 GRAPH = Graph(
     (Tensor((1, 2)), Tensor((1, 2)), Tensor((2,), "int32", data=b"\x02\0\0\0\x01\0\0\0"), Tensor((2, 1))),

@@ -12,7 +12,6 @@ from math import prod
 import numpy as np
 from hypothesis.strategies import SearchStrategy
 
-from pytest_qnn.cases.drawing import decoded
 from pytest_qnn.cases.graph import Graph, Node, Tensor
 from pytest_qnn.cases.graph_kinds import Claims, decode_graph, size_of
 from pytest_qnn.cases.kinds import mixed_kinds, need_claims
@@ -41,6 +40,7 @@ from pytest_qnn.cases.script_custom import (
     ReadCustom,
     ReadLog,
 )
+from pytest_qnn.core.drawing import decoded
 from pytest_qnn.facts import DelegateFacts, NothingToJudge
 
 Steps = tuple[AnyScriptStep, ...]

@@ -18,11 +18,11 @@ import msgspec
 from hypothesis.strategies import SearchStrategy
 
 from pytest_qnn.cases.delegate import Application, DelegateCase, Fault, Fill
-from pytest_qnn.cases.drawing import decoded
 from pytest_qnn.cases.graph import Graph, Op
 from pytest_qnn.cases.graph_decode import HEADER, RECORD
 from pytest_qnn.cases.graph_kinds import Claims, Kind, decode_graph
 from pytest_qnn.cases.kinds import claimed_kinds, mixed_kinds, need_claims, option_kinds
+from pytest_qnn.core.drawing import decoded
 from pytest_qnn.facts import DelegateFacts, NothingToJudge
 
 ELEMENTWISE: tuple[Op, ...] = (

@@ -6,10 +6,10 @@ from collections.abc import Sequence
 
 from hypothesis.strategies import SearchStrategy
 
-from pytest_qnn.cases.drawing import decoded
 from pytest_qnn.cases.graph import DType, Graph, Op
 from pytest_qnn.cases.graph_kinds import OPS, Claims, decode_graph, size_of
 from pytest_qnn.cases.graph_ops import MAKE
+from pytest_qnn.core.drawing import decoded
 
 MAX_CLAIMS = 8
 

@@ -11,10 +11,10 @@ from typing import Literal
 import msgspec
 from hypothesis import strategies as st
 
-from pytest_qnn.cases.drawing import decoded
 from pytest_qnn.cases.memory import Alloc, AnyStep, ContextCreate, GetBinary, MemoryCase
 from pytest_qnn.cases.memory_probes import TENSOR, Churn, Parallel
 from pytest_qnn.cases.memory_scene import Scene, Tape, memory_types, scenes
+from pytest_qnn.core.drawing import decoded
 from pytest_qnn.facts import MemoryFacts, NothingToJudge
 
 Cases = st.SearchStrategy[MemoryCase]

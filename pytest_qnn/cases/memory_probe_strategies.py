@@ -9,7 +9,6 @@ from collections.abc import Sequence
 
 from hypothesis import strategies as st
 
-from pytest_qnn.cases.drawing import decoded
 from pytest_qnn.cases.memory import (
     BOGUS,
     NULL,
@@ -31,6 +30,7 @@ from pytest_qnn.cases.memory_probes import (
 )
 from pytest_qnn.cases.memory_scene import Scene, Tape, scenes
 from pytest_qnn.cases.misuses import NULL_IS_GOOD, TAKES, Misused
+from pytest_qnn.core.drawing import decoded
 from pytest_qnn.facts import MemoryFacts
 
 Cases = st.SearchStrategy[MemoryCase]

@@ -14,7 +14,6 @@ from typing import TypeVar
 import msgspec
 from hypothesis import strategies as st
 
-from pytest_qnn.cases.drawing import decoded
 from pytest_qnn.cases.memory import (
     Alloc,
     AnyStep,
@@ -33,6 +32,7 @@ from pytest_qnn.cases.memory import (
     Register,
     Write,
 )
+from pytest_qnn.core.drawing import decoded
 from pytest_qnn.facts import MemoryFacts
 
 T = TypeVar("T")

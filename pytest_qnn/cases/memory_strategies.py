@@ -10,7 +10,6 @@ from collections.abc import Callable
 import msgspec
 from hypothesis import strategies as st
 
-from pytest_qnn.cases.drawing import decoded
 from pytest_qnn.cases.memory import (
     BOGUS,
     NULL,
@@ -33,6 +32,7 @@ from pytest_qnn.cases.memory_scene import (
     nbytes,
     scenes,
 )
+from pytest_qnn.core.drawing import decoded
 from pytest_qnn.facts import MemoryFacts
 
 __all__ = [

@@ -14,12 +14,12 @@ from hypothesis.strategies import SearchStrategy
 
 from pytest_qnn.cases.delegate import Application, DelegateCase, Fill
 from pytest_qnn.cases.delegate_strategies import ELEMENTWISE, SUMS
-from pytest_qnn.cases.drawing import decoded
 from pytest_qnn.cases.graph import Activation, Graph, Node, Op, Tensor
 from pytest_qnn.cases.graph_constants import float_weights, integers, single
 from pytest_qnn.cases.graph_decode import HEADER, RECORD
 from pytest_qnn.cases.graph_kinds import Claims, Kind, decode_graph
 from pytest_qnn.cases.kinds import and_larger, claimed_kinds, mixed_kinds, need_claims, taken
+from pytest_qnn.core.drawing import decoded
 from pytest_qnn.facts import LIMITS, DelegateFacts
 
 LONG = 2048

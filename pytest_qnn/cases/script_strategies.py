@@ -12,7 +12,6 @@ from collections.abc import Callable, Sequence
 import msgspec
 from hypothesis.strategies import SearchStrategy
 
-from pytest_qnn.cases.drawing import decoded
 from pytest_qnn.cases.graph import Graph, Node, Op, Tensor
 from pytest_qnn.cases.graph_kinds import Claims, Kind, decode_graph, size_of
 from pytest_qnn.cases.kinds import claimed_kinds, mixed_kinds, need_claims, taken
@@ -34,6 +33,7 @@ from pytest_qnn.cases.script import (
     ScriptCase,
     SetInputs,
 )
+from pytest_qnn.core.drawing import decoded
 from pytest_qnn.facts import DelegateFacts, NothingToJudge
 
 Steps = tuple[AnyScriptStep, ...]

@@ -13,7 +13,6 @@ from hypothesis.strategies import SearchStrategy
 
 from pytest_qnn.cases import control_graphs as graphs
 from pytest_qnn.cases.control_graphs import Bytes, Choice, size_of
-from pytest_qnn.cases.drawing import decoded
 from pytest_qnn.cases.elastic import leading
 from pytest_qnn.cases.graph import DType, Graph, Op
 from pytest_qnn.cases.graph_kinds import OPS
@@ -33,6 +32,7 @@ from pytest_qnn.cases.script import (
     ScriptCase,
     SetInputs,
 )
+from pytest_qnn.core.drawing import decoded
 from pytest_qnn.facts import DelegateFacts, NothingToJudge
 
 MakeGraph = Callable[[Bytes, Sequence[Choice]], Graph]

@@ -12,7 +12,6 @@ from typing import Any
 
 import msgspec
 
-from pytest_qnn.cases.bounds import need, shown
 from pytest_qnn.cases.delegate import DelegateCase
 from pytest_qnn.cases.memory import MemoryCase
 from pytest_qnn.cases.plugin import PluginCase
@@ -21,6 +20,7 @@ from pytest_qnn.cases.valid_delegate import check_delegate
 from pytest_qnn.cases.valid_memory import check_memory
 from pytest_qnn.cases.valid_plugin import check_plugin
 from pytest_qnn.cases.valid_script import check_script
+from pytest_qnn.core.bounds import need, shown
 
 WORD = re.compile(r"[A-Za-z0-9_-]{0,40}")
 """A symbolic name of an object, or one of the words that an enumeration allows (``minus-one``)."""
@@ -30,7 +30,7 @@ def check(case: MemoryCase | DelegateCase | ScriptCase | PluginCase) -> None:
     """Check names, numbers, sizes and structure.
 
     Raises:
-        pytest_qnn.cases.bounds.BadCase: the case must not be run.
+        pytest_qnn.core.bounds.BadCase: the case must not be run.
     """
     for text in _texts(case):
         need(WORD.fullmatch(text), f"{shown(text)} is no name")

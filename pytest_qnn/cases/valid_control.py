@@ -10,8 +10,8 @@ from __future__ import annotations
 import struct
 from collections.abc import Sequence
 
-from pytest_qnn.cases.bounds import need, shown, within
 from pytest_qnn.cases.graph import Graph, Node, Tensor
+from pytest_qnn.core.bounds import need, shown, within
 
 SPECIAL = frozenset(("IF", "WHILE", "VAR_HANDLE", "READ_VARIABLE", "ASSIGN_VARIABLE"))
 MOST_SUBGRAPHS = 16
@@ -30,7 +30,7 @@ def check_special(where: str, node: Node, graph: Graph, variables: dict[int | st
             node does to them.
 
     Raises:
-        pytest_qnn.cases.bounds.BadCase: the node must not be given to a runtime.
+        pytest_qnn.core.bounds.BadCase: the node must not be given to a runtime.
     """
     _check_options(where, node, graph)
     if node.op == "WHILE":

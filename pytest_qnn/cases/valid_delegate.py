@@ -9,11 +9,11 @@ from __future__ import annotations
 import math
 from itertools import chain
 
-from pytest_qnn.cases.bounds import need, shown, within
 from pytest_qnn.cases.delegate import DelegateCase
 from pytest_qnn.cases.graph import Graph, Node, Tensor
 from pytest_qnn.cases.valid_control import MOST_SUBGRAPHS, SPECIAL, check_special
 from pytest_qnn.cases.valid_nodes import check_node
+from pytest_qnn.core.bounds import need, shown, within
 
 MOST_TENSORS = 1000
 MOST_NODES = 500
@@ -32,7 +32,7 @@ ITEM_BYTES = {"float32": 4, "int32": 4, "int8": 1, "bool": 1, "resource": 4}
 
 
 def check_delegate(case: DelegateCase) -> None:
-    """Raise `pytest_qnn.cases.bounds.BadCase` for a case that must not be run."""
+    """Raise `pytest_qnn.core.bounds.BadCase` for a case that must not be run."""
     within("invokes", case.invokes, 0, 16)
     within("data_seed", case.data_seed, 0, (1 << 32) - 1)
     need(len(case.poison) <= case.invokes, f"{len(case.poison)} poisons for {case.invokes} invokes")
@@ -57,7 +57,7 @@ def check_delegate(case: DelegateCase) -> None:
 
 
 def check_graph(graph: Graph) -> None:
-    """Raise `pytest_qnn.cases.bounds.BadCase` for a graph that must not be given to a runtime."""
+    """Raise `pytest_qnn.core.bounds.BadCase` for a graph that must not be given to a runtime."""
     need(not graph.validation, "the main graph is for validation")
     within("the number of subgraphs", len(graph.subgraphs), 0, MOST_SUBGRAPHS)
     work = 0

@@ -5,7 +5,6 @@ from __future__ import annotations
 from math import prod
 from typing import Any
 
-from pytest_qnn.cases.bounds import need, within
 from pytest_qnn.cases.memory import (
     Alloc,
     AllocNeeded,
@@ -29,6 +28,7 @@ from pytest_qnn.cases.memory import (
     Write,
 )
 from pytest_qnn.cases.valid_probes import check_unusual
+from pytest_qnn.core.bounds import need, within
 
 BinaryStep = Carry | GetBinary | ContextFromBinary | ContextFinalize | ContextProperty | AllocNeeded
 
@@ -47,7 +47,7 @@ INT_MAX = (1 << 31) - 1
 
 
 def check_memory(case: MemoryCase) -> None:
-    """Raise `pytest_qnn.cases.bounds.BadCase` for a case that must not be run."""
+    """Raise `pytest_qnn.core.bounds.BadCase` for a case that must not be run."""
     need(len(case.steps) <= MOST_STEPS, f"{len(case.steps)} steps are more than {MOST_STEPS}")
     budget = _Budget()
     for position, step in enumerate(case.steps):

@@ -9,8 +9,8 @@ import struct
 from collections.abc import Callable, Sequence
 from math import prod
 
-from pytest_qnn.cases.bounds import need, within
 from pytest_qnn.cases.graph import Node, Op, Tensor
+from pytest_qnn.core.bounds import need, within
 
 Shape = tuple[int, ...]
 MOST_RANK = 4
@@ -25,7 +25,7 @@ def check_node(where: str, node: Node, tensors: Sequence[Tensor]) -> int:
     """Check one node whose indices are in range; give about how many operations it needs.
 
     Raises:
-        pytest_qnn.cases.bounds.BadCase: with ``where`` in front.
+        pytest_qnn.core.bounds.BadCase: with ``where`` in front.
     """
     least, most, shape_of = _OPS[node.op]
     need(least <= len(node.inputs) <= most, f"{where} has {len(node.inputs)} operands")
@@ -52,7 +52,7 @@ def result_shape(node: Node, operands: Sequence[Tensor]) -> Shape:
     """The shape of a node's result by those of its operands (with contents, where a shape hangs on them).
 
     Raises:
-        pytest_qnn.cases.bounds.BadCase: they do not match.
+        pytest_qnn.core.bounds.BadCase: they do not match.
         KeyError: the operator has no rule of its own (it calls subgraphs or touches a resource).
     """
     return _OPS[node.op][2](node.op, node, operands)

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from pytest_qnn.cases.bounds import need, within
 from pytest_qnn.cases.plugin import AnyPluginStep, Copy, Create, Cycle, PluginCase
 from pytest_qnn.cases.valid_delegate import check_graph
+from pytest_qnn.core.bounds import need, within
 
 MOST_STEPS = 64
 MOST_OPTIONS = 64
@@ -13,7 +13,7 @@ LONGEST_OPTION = 4096
 
 
 def check_plugin(case: PluginCase) -> None:
-    """Raise `pytest_qnn.cases.bounds.BadCase` for a case that must not be run."""
+    """Raise `pytest_qnn.core.bounds.BadCase` for a case that must not be run."""
     check_graph(case.graph)
     within("the number of steps", len(case.steps), 0, MOST_STEPS)
     within("the position of the delegate", case.delegate, 0, 8)

@@ -5,12 +5,12 @@ from __future__ import annotations
 from typing import Any
 
 from pytest_qnn.abi.qnn_codes import LogLevel
-from pytest_qnn.cases.bounds import need, within
 from pytest_qnn.cases.memory import Binding, Execute, Prepare
 from pytest_qnn.cases.memory_async import MOST_CALLS
 from pytest_qnn.cases.memory_pieces import ContextWithCallback
 from pytest_qnn.cases.memory_probes import Churn, Environment, Message, Parallel
 from pytest_qnn.cases.memory_sections import ApplySection, GetSection, UpdateWeights
+from pytest_qnn.core.bounds import need, within
 
 MOST_ROUNDS = 20_000
 MOST_THREADS = 16
@@ -24,7 +24,7 @@ _KNOWN = (0, 1)
 
 
 def check_unusual(where: str, step: Any) -> None:
-    """Raise `pytest_qnn.cases.bounds.BadCase` for numbers that no C type holds, or for too much work."""
+    """Raise `pytest_qnn.core.bounds.BadCase` for numbers that no C type holds, or for too much work."""
     if isinstance(step, Execute):
         for positions in (step.inputs or (), step.outputs or ()):
             need(len(positions) <= _MOST_PARTS, f"{where}: more than {_MOST_PARTS} tensors")

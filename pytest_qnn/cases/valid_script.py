@@ -6,7 +6,6 @@ from collections.abc import Sequence
 from math import prod
 from typing import Any
 
-from pytest_qnn.cases.bounds import need, within
 from pytest_qnn.cases.graph import Graph
 from pytest_qnn.cases.script import (
     IMPOSSIBLE,
@@ -30,6 +29,7 @@ from pytest_qnn.cases.script import (
 )
 from pytest_qnn.cases.script_custom import AllocCustom, AssignCustom, FreeCustom, ReadCustom
 from pytest_qnn.cases.valid_delegate import MOST_NODES, check_graph
+from pytest_qnn.core.bounds import need, within
 
 MOST_GRAPHS = 8
 MOST_STEPS = 400
@@ -52,7 +52,7 @@ ELEMENTWISE = frozenset(("ADD", "SUB", "MUL", "MAXIMUM", "RELU", "ABS", "NEG", "
 
 
 def check_script(case: ScriptCase) -> None:
-    """Raise `pytest_qnn.cases.bounds.BadCase` for a case that must not be run."""
+    """Raise `pytest_qnn.core.bounds.BadCase` for a case that must not be run."""
     within("the number of graphs", len(case.graphs), 1, MOST_GRAPHS)
     for graph in case.graphs:
         check_graph(graph)

@@ -8,7 +8,8 @@ from collections.abc import Mapping
 from math import prod
 from typing import Any, ClassVar
 
-from pytest_qnn.abi import libc, peek, tflite, view
+from pytest_qnn.abi import peek, tflite, view
+from pytest_qnn.isolation import libc
 from pytest_qnn.mutants.mutant import Mutant
 from pytest_qnn.reference.delegate import Kernel, ReferenceDelegate
 from pytest_qnn.reference.delegate_personalities import Preview

@@ -7,7 +7,8 @@ from typing import Any
 
 import numpy as np
 
-from pytest_qnn.abi import libc, peek, tflite, view
+from pytest_qnn.abi import peek, tflite, view
+from pytest_qnn.isolation import libc
 from pytest_qnn.mutants.mutant import Mutant
 from pytest_qnn.reference.delegate import Kernel, ReferenceDelegate, Values
 

@@ -12,7 +12,7 @@ import msgspec
 import numpy as np
 import numpy.typing as npt
 
-from pytest_qnn.abi import libc
+from pytest_qnn.isolation import libc
 from pytest_qnn.mutants.mutant import Mutant
 from pytest_qnn.reference.delegate import Kernel, ReferenceDelegate
 from pytest_qnn.reference.plan import PlanView

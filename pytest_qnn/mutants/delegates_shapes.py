@@ -8,8 +8,9 @@ from typing import Any
 import numpy as np
 from msgspec.structs import replace
 
-from pytest_qnn.abi import libc, peek, tflite, view
+from pytest_qnn.abi import peek, tflite, view
 from pytest_qnn.cases.arrays import Array
+from pytest_qnn.isolation import libc
 from pytest_qnn.mutants.mutant import Mutant
 from pytest_qnn.reference.delegate import Kernel, ReferenceDelegate, Values
 from pytest_qnn.reference.dynamic import DynamicDelegate, is_dynamic

@@ -7,8 +7,8 @@ import signal
 import time
 from typing import Any
 
-from pytest_qnn.abi import libc
 from pytest_qnn.abi.qnn_codes import Error
+from pytest_qnn.isolation import libc
 from pytest_qnn.mutants.mutant import Mutant
 from pytest_qnn.reference.backend import ReferenceBackend
 from pytest_qnn.reference.backend_objects import (

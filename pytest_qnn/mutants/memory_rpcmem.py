@@ -6,7 +6,7 @@ import contextlib
 import mmap
 import os
 
-from pytest_qnn.abi import libc
+from pytest_qnn.isolation import libc
 from pytest_qnn.mutants.mutant import Mutant
 from pytest_qnn.reference.rpcmem import Block, EmulatedRpcmem
 

@@ -6,7 +6,7 @@ import dataclasses
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from pytest_qnn.rules.rule import Subject
+from pytest_qnn.core.rule import Subject
 
 if TYPE_CHECKING:
     from pytest_qnn.reference.custom_tensors import QnnParts

@@ -7,7 +7,7 @@ import signal
 from collections.abc import Callable
 from typing import Any
 
-from pytest_qnn.abi import libc
+from pytest_qnn.isolation import libc
 from pytest_qnn.mutants.mutant import Mutant
 from pytest_qnn.reference.backend import ReferenceBackend
 from pytest_qnn.reference.delegate import Kernel, ReferenceDelegate

@@ -30,7 +30,7 @@ def flattened(graph: Graph, inputs: Sequence[Array]) -> Graph:
     Results of type int32 and bool become constants. Two outputs may be the same tensor, or an input.
 
     Raises:
-        pytest_qnn.cases.bounds.BadCase: shapes do not match.
+        pytest_qnn.core.bounds.BadCase: shapes do not match.
         ValueError: a loop does not end.
         KeyError: a variable is read before it is assigned.
     """

@@ -13,9 +13,10 @@ from typing import Any, Final
 import msgspec
 import numpy as np
 
-from pytest_qnn.abi import libc, peek, tflite, view
+from pytest_qnn.abi import peek, tflite, view
 from pytest_qnn.cases.graph import Node, Tensor
 from pytest_qnn.cases.valid_nodes import result_shape
+from pytest_qnn.isolation import libc
 from pytest_qnn.reference.delegate import Kernel, ReferenceDelegate, Values
 from pytest_qnn.reference.support import supports
 

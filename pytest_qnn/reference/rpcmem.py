@@ -10,8 +10,8 @@ from __future__ import annotations
 import os
 import threading
 
-from pytest_qnn.abi import libc
 from pytest_qnn.abi.rpcmem import INT_MAX
+from pytest_qnn.isolation import libc
 
 
 class Block:

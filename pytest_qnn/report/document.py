@@ -15,10 +15,10 @@ from itertools import chain
 from typing import Any, get_args
 
 from pytest_qnn import rules
+from pytest_qnn.core.rule import Rule, Subject
+from pytest_qnn.core.verdict import Verdict
 from pytest_qnn.report import terminal
-from pytest_qnn.rules.rule import Rule, Subject
-from pytest_qnn.session import Description, Session
-from pytest_qnn.verdict import Verdict
+from pytest_qnn.session.state import Description, Session
 
 SCHEMA = 2
 SUBJECTS: tuple[Subject, ...] = get_args(Subject)

@@ -6,7 +6,7 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
-from pytest_qnn.verdict import Finding, Verdict
+from pytest_qnn.core.verdict import Finding, Verdict
 
 WIDTH = 100
 

@@ -5,12 +5,12 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from pytest_qnn.report import choices, claims, failure
-from pytest_qnn.session import Session, spec_of
+from pytest_qnn.session.state import Session, spec_of
 
 if TYPE_CHECKING:
     import pytest
 
-    from pytest_qnn.verdict import Verdict
+    from pytest_qnn.core.verdict import Verdict
 
 COLUMNS = ("pass", "fail", "crash", "hang", "unsupported", "contradiction", "inconclusive")
 LONGEST_SEEN = 200

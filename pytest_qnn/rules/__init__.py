@@ -6,7 +6,7 @@ import importlib
 import pkgutil
 from typing import Any
 
-from pytest_qnn.rules.rule import Rule, entered
+from pytest_qnn.core.rule import Rule, entered
 
 __all__ = ["Rule", "catalogue"]
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from pytest_qnn.cases import plugin_strategies as cases
 from pytest_qnn.cases.plugin import Apply, Create, Cycle, Destroy, PluginCase, Spoil
+from pytest_qnn.core.rule import rule
+from pytest_qnn.core.verdict import Examined, Level, Measured, Violation
 from pytest_qnn.rules import abi_support as support
-from pytest_qnn.rules.rule import rule
 from pytest_qnn.trace import PluginSeen, PluginTrace
-from pytest_qnn.verdict import Examined, Level, Measured, Violation
 
 _LEAST_LEAK = 16
 """Bytes per delegate: the smallest block that malloc gives."""

@@ -5,11 +5,11 @@ from __future__ import annotations
 from pytest_qnn.cases import delegate_strategies, plugin_strategies
 from pytest_qnn.cases.delegate import DelegateCase
 from pytest_qnn.cases.plugin import CREATE, DESTROY, Apply, Copy, Create, PluginCase
+from pytest_qnn.core.rule import rule
+from pytest_qnn.core.verdict import Examined, Level, Unsupported, Violation
 from pytest_qnn.rules import abi_support as support
 from pytest_qnn.rules.delegate_support import need_observation
-from pytest_qnn.rules.rule import rule
 from pytest_qnn.trace import DelegateTrace, PluginTrace, StructSeen
-from pytest_qnn.verdict import Examined, Level, Unsupported, Violation
 
 _COMMON = "tflite/core/c/common.h"
 _KNOWN_FLAGS = 0b1111

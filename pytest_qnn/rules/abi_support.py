@@ -10,9 +10,9 @@ from pytest_qnn.cases.arrays import Array
 from pytest_qnn.cases.data import inputs_of
 from pytest_qnn.cases.delegate import DelegateCase
 from pytest_qnn.cases.plugin import CREATE, DESTROY, AnyPluginStep, Copy, Create, Cycle, PluginCase
+from pytest_qnn.core.verdict import Examined, Unsupported, Violation
 from pytest_qnn.rules.delegate_numbers import outputs_are_right
 from pytest_qnn.trace import DelegateTrace, PluginSeen, PluginTrace
-from pytest_qnn.verdict import Examined, Unsupported, Violation
 
 HEADER = "tflite/delegates/external/external_delegate_interface.h"
 PYTHON = "tflite/python/interpreter.py, Delegate"

@@ -18,6 +18,7 @@ from pytest_qnn.cases.memory import (
     Retrieve,
 )
 from pytest_qnn.cases.memory_scene import HTP_BACKEND_ID
+from pytest_qnn.core.verdict import Unsupported, Violation
 from pytest_qnn.oracle.memory import Walked, walk
 from pytest_qnn.oracle.memory_codes import named
 from pytest_qnn.oracle.memory_contents import Compared, compare, differs
@@ -25,7 +26,6 @@ from pytest_qnn.oracle.memory_external import NEEDED, WEIGHTS
 from pytest_qnn.rules.memory_graph_support import judge_contents, require_prepared
 from pytest_qnn.rules.memory_support import demand_code, facts_of, own_steps, place, require_memory_calls
 from pytest_qnn.trace import MemoryTrace
-from pytest_qnn.verdict import Unsupported, Violation
 
 _UNSUPPORTED = int(Error.CONTEXT_ERROR_UNSUPPORTED_FEATURE)
 

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from pytest_qnn.cases import buffer_strategies as cases
 from pytest_qnn.cases.script import ScriptCase
+from pytest_qnn.core.rule import rule
+from pytest_qnn.core.verdict import Examined, Level, Unsupported, Violation
 from pytest_qnn.rules import buffer_support as buffers
 from pytest_qnn.rules import delegate_support as support
 from pytest_qnn.rules.delegate_numbers import outputs_are_right
-from pytest_qnn.rules.rule import rule
 from pytest_qnn.trace import ScriptTrace
-from pytest_qnn.verdict import Examined, Level, Unsupported, Violation
 
 _TENSOR = "tflite/core/c/common.h, TfLiteTensor.buffer_handle and data_is_stale"
 _DELEGATE = "tflite/core/c/common.h, TfLiteDelegate"

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from pytest_qnn.cases import buffer_strategies as cases
 from pytest_qnn.cases.script import HandleOutput, Read, ScriptCase
+from pytest_qnn.core.rule import rule
+from pytest_qnn.core.verdict import Examined, Level, Violation
 from pytest_qnn.rules import buffer_support as buffers
 from pytest_qnn.rules import delegate_support as support
 from pytest_qnn.rules import script_support as scripts
-from pytest_qnn.rules.rule import rule
 from pytest_qnn.trace import ScriptSeen, ScriptTrace
-from pytest_qnn.verdict import Examined, Level, Violation
 
 _DELEGATE = "tflite/core/c/common.h, TfLiteDelegate"
 _COPY = f"{_DELEGATE}.CopyFromBufferHandle"

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from pytest_qnn.cases.delegate import DelegateCase
 from pytest_qnn.cases.script import CopyFrom, ScriptCase
+from pytest_qnn.core.verdict import Unsupported, Violation
 from pytest_qnn.rules import delegate_support as support
 from pytest_qnn.rules import script_support as scripts
 from pytest_qnn.rules.delegate_numbers import outputs_are_right
 from pytest_qnn.trace import BufferCall, BufferFunctions, DelegateTrace, Handled, InterpreterSeen, ScriptTrace
 from pytest_qnn.trace import ScriptSeen as Seen
-from pytest_qnn.verdict import Unsupported, Violation
 
 
 def opened(trace: ScriptTrace, name: str = "i0") -> InterpreterSeen:

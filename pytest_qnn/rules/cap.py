@@ -5,7 +5,6 @@ from __future__ import annotations
 from hypothesis import strategies as st
 
 from pytest_qnn.abi.qnn_codes import Error, Property, low
-from pytest_qnn.cases.drawing import decoded
 from pytest_qnn.cases.memory import (
     BOGUS,
     NULL,
@@ -16,6 +15,9 @@ from pytest_qnn.cases.memory import (
     Register,
 )
 from pytest_qnn.cases.memory_strategies import Scene, Tape, embedded, nbytes
+from pytest_qnn.core.drawing import decoded
+from pytest_qnn.core.rule import rule
+from pytest_qnn.core.verdict import Contradiction, Examined, Level, Unsupported, Violation
 from pytest_qnn.facts import MemoryFacts
 from pytest_qnn.oracle.memory import walk
 from pytest_qnn.oracle.memory_codes import SENTINEL, TYPE_KEYS, named
@@ -27,9 +29,7 @@ from pytest_qnn.rules.memory_support import (
     require_memory_type,
     require_session,
 )
-from pytest_qnn.rules.rule import rule
 from pytest_qnn.trace import MemoryTrace
-from pytest_qnn.verdict import Contradiction, Examined, Level, Unsupported, Violation
 
 _ANSWERS = frozenset({0, int(Error.PROPERTY_NOT_SUPPORTED), int(Error.PROPERTY_ERROR_UNKNOWN_KEY)})
 _KNOWN = tuple(int(key) for key in Property)

@@ -6,13 +6,13 @@ from pytest_qnn.abi.qnn_codes import Error, Property, TensorMemType, low
 from pytest_qnn.cases import memory_probe_strategies as strategies
 from pytest_qnn.cases.memory import Capability, Execute, MemoryCase, Prepare
 from pytest_qnn.cases.memory_probes import Environment
+from pytest_qnn.core.rule import rule
+from pytest_qnn.core.verdict import Contradiction, Examined, Level, Unsupported, Violation
 from pytest_qnn.oracle.memory import walk
 from pytest_qnn.oracle.memory_codes import named
 from pytest_qnn.rules.memory_graph_support import CREATE_TENSOR, judge_contents, kinds, require_prepared
 from pytest_qnn.rules.memory_support import demand_code, facts_of, place, require_operator
-from pytest_qnn.rules.rule import rule
 from pytest_qnn.trace import MemoryTrace
-from pytest_qnn.verdict import Contradiction, Examined, Level, Unsupported, Violation
 
 _NOT_SUPPORTED = int(Error.COMMON_ERROR_NOT_SUPPORTED)
 

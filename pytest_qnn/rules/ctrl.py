@@ -6,10 +6,10 @@ from collections import Counter
 
 from pytest_qnn.cases import shape_strategies as cases
 from pytest_qnn.cases.script import ScriptCase, flat
+from pytest_qnn.core.rule import rule
+from pytest_qnn.core.verdict import Examined, Level, Unsupported, Violation
 from pytest_qnn.rules import shape_support as support
-from pytest_qnn.rules.rule import rule
 from pytest_qnn.trace import InterpreterSeen, Kernel, ScriptTrace
-from pytest_qnn.verdict import Examined, Level, Unsupported, Violation
 
 _ALL = "tflite/core/interpreter.cc, Interpreter::ModifyGraphWithDelegateImpl"
 

@@ -14,6 +14,8 @@ from pytest_qnn.cases.memory import (
     Register,
 )
 from pytest_qnn.cases.memory_strategies import Scene, Tape, arity, embedded
+from pytest_qnn.core.rule import rule
+from pytest_qnn.core.verdict import Examined, Level, Violation
 from pytest_qnn.oracle.memory import Walked
 from pytest_qnn.rules.memory_support import (
     judge_faults,
@@ -22,9 +24,7 @@ from pytest_qnn.rules.memory_support import (
     require_operator,
     require_session,
 )
-from pytest_qnn.rules.rule import rule
 from pytest_qnn.trace import MemoryTrace
-from pytest_qnn.verdict import Examined, Level, Violation
 
 _CYCLES = 3
 

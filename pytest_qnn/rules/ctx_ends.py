@@ -6,6 +6,8 @@ from pytest_qnn.abi.qnn_codes import Error
 from pytest_qnn.cases.memory import ContextFree, Deregister, MemoryCase, Register
 from pytest_qnn.cases.memory_probes import FreeParent
 from pytest_qnn.cases.memory_strategies import Scene, Tape, embedded
+from pytest_qnn.core.rule import rule
+from pytest_qnn.core.verdict import Examined, Level, Violation
 from pytest_qnn.oracle.memory_codes import named
 from pytest_qnn.rules.memory_support import (
     demand_code,
@@ -14,9 +16,7 @@ from pytest_qnn.rules.memory_support import (
     require_memory,
     require_session,
 )
-from pytest_qnn.rules.rule import rule
 from pytest_qnn.trace import MemoryTrace
-from pytest_qnn.verdict import Examined, Level, Violation
 
 _HANDLE = {int(Error.MEM_ERROR_INVALID_HANDLE)}
 _UNSUPPORTED = int(Error.MEM_ERROR_NOT_SUPPORTED)

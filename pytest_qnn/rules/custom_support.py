@@ -7,11 +7,11 @@ import re
 from pytest_qnn.cases.arrays import Array
 from pytest_qnn.cases.script import Invoke, Poison, Read, ScriptCase, SetInputs
 from pytest_qnn.cases.script_custom import AllocCustom, AssignCustom, ReadCustom, ReadLog
+from pytest_qnn.core.verdict import Unsupported, Violation
 from pytest_qnn.rules import delegate_support as support
 from pytest_qnn.rules import script_support as scripts
 from pytest_qnn.rules.delegate_numbers import outputs_are_right
 from pytest_qnn.trace import ScriptSeen, ScriptTrace
-from pytest_qnn.verdict import Unsupported, Violation
 
 _REGISTERED = re.compile(r"Tensor (\d+) is successfully registered to shared memory\.")
 

@@ -11,11 +11,11 @@ import numpy.typing as npt
 from pytest_qnn.cases.arrays import Array
 from pytest_qnn.cases.delegate import DelegateCase
 from pytest_qnn.cases.graph import Graph
+from pytest_qnn.core.verdict import Violation
 from pytest_qnn.oracle.kernels import run_graph
 from pytest_qnn.oracle.numerics import Expected, expected_outputs
 from pytest_qnn.rules import delegate_support as support
 from pytest_qnn.trace import DelegateTrace
-from pytest_qnn.verdict import Violation
 
 _MARGIN = 16.0
 """Multiple of the operators' own tolerance below which a difference is a matter of precision."""

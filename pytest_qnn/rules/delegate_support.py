@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from pytest_qnn.cases.delegate import DelegateCase
+from pytest_qnn.core.verdict import Unsupported, Violation
 from pytest_qnn.rules import picture
 from pytest_qnn.trace import Applied, DelegateTrace, Kernel
-from pytest_qnn.verdict import Unsupported, Violation
 
 DELEGATE = 51
 """TfLiteBuiltinOperator of a delegate's kernel."""

@@ -13,12 +13,12 @@ from pytest_qnn.cases import numeric_strategies as numeric
 from pytest_qnn.cases.arrays import Array
 from pytest_qnn.cases.data import inputs_of
 from pytest_qnn.cases.delegate import DelegateCase
+from pytest_qnn.core.rule import rule
+from pytest_qnn.core.verdict import Examined, Level, Violation
 from pytest_qnn.oracle.kernels import run_graph
 from pytest_qnn.rules import delegate_support as support
 from pytest_qnn.rules.delegate_numbers import outputs_are_right
-from pytest_qnn.rules.rule import rule
 from pytest_qnn.trace import DelegateTrace
-from pytest_qnn.verdict import Examined, Level, Violation
 
 
 @rule(

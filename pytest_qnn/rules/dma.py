@@ -10,6 +10,8 @@ from pytest_qnn.abi.qnn_codes import Error, MemType, Property
 from pytest_qnn.cases.memory import Deregister, Descriptor, Execute, MemoryCase, Register
 from pytest_qnn.cases.memory_graph_scene import Memory, execute, load, output_of, read
 from pytest_qnn.cases.memory_strategies import Scene, Tape, embedded, nbytes
+from pytest_qnn.core.rule import rule
+from pytest_qnn.core.verdict import Examined, Level, Unsupported
 from pytest_qnn.rules.memory_graph_support import judge_contents, require_type
 from pytest_qnn.rules.memory_support import (
     demand_code,
@@ -19,9 +21,7 @@ from pytest_qnn.rules.memory_support import (
     own_steps,
     require_memory,
 )
-from pytest_qnn.rules.rule import rule
 from pytest_qnn.trace import MemoryTrace
-from pytest_qnn.verdict import Examined, Level, Unsupported
 
 _GATE = ("1101", "1104")
 _DMA = int(MemType.DMA_BUF)

@@ -19,6 +19,8 @@ from pytest_qnn.cases.memory import (
     ToFd,
 )
 from pytest_qnn.cases.memory_strategies import Scene, Tape, embedded
+from pytest_qnn.core.rule import rule
+from pytest_qnn.core.verdict import Examined, Level, Violation
 from pytest_qnn.oracle.memory import Walked
 from pytest_qnn.oracle.memory_codes import named
 from pytest_qnn.rules.memory_support import (
@@ -32,9 +34,7 @@ from pytest_qnn.rules.memory_support import (
     require_memory,
     require_memory_calls,
 )
-from pytest_qnn.rules.rule import rule
 from pytest_qnn.trace import MemoryTrace
-from pytest_qnn.verdict import Examined, Level, Violation
 
 
 def _several(scene: Scene, tape: Tape, least: int = 1, most: int = 4) -> tuple[str, ...]:

@@ -14,6 +14,8 @@ from pytest_qnn.cases.memory import (
 )
 from pytest_qnn.cases.memory_probes import Parallel
 from pytest_qnn.cases.memory_strategies import Scene, Tape, embedded
+from pytest_qnn.core.rule import rule
+from pytest_qnn.core.verdict import Examined, Level, Unsupported, Violation
 from pytest_qnn.facts import MemoryFacts
 from pytest_qnn.oracle.memory import Walked
 from pytest_qnn.rules.memory_support import (
@@ -28,9 +30,7 @@ from pytest_qnn.rules.memory_support import (
     require_session,
 )
 from pytest_qnn.rules.rpc_support import demand_steady
-from pytest_qnn.rules.rule import rule
 from pytest_qnn.trace import MemoryTrace
-from pytest_qnn.verdict import Examined, Level, Unsupported, Violation
 
 
 def _nothing(scene: Scene, tape: Tape) -> None:

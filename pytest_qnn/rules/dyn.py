@@ -6,10 +6,10 @@ from pytest_qnn.cases import shape_strategies as cases
 from pytest_qnn.cases.graph import Graph
 from pytest_qnn.cases.script import Resize, ScriptCase, flat
 from pytest_qnn.cases.valid_nodes import is_dynamic
+from pytest_qnn.core.rule import rule
+from pytest_qnn.core.verdict import Examined, Level, Unsupported, Violation
 from pytest_qnn.rules import shape_support as support
-from pytest_qnn.rules.rule import rule
 from pytest_qnn.trace import ScriptTrace
-from pytest_qnn.verdict import Examined, Level, Unsupported, Violation
 
 _FLAGS = "tflite/core/c/common.h, TfLiteDelegateFlags"
 _MODIFY = "tflite/core/subgraph.cc, Subgraph::ModifyGraphWithDelegateImpl"

@@ -6,12 +6,12 @@ from pytest_qnn.cases import again_strategies as again
 from pytest_qnn.cases import spied_strategies as cases
 from pytest_qnn.cases.delegate import DelegateCase
 from pytest_qnn.cases.script import Allocate, Invoke, Read, RemoveAll, ScriptCase, flat
+from pytest_qnn.core.rule import rule
+from pytest_qnn.core.verdict import Examined, Level, Violation
 from pytest_qnn.rules import delegate_support as support
 from pytest_qnn.rules import script_support as scripts
 from pytest_qnn.rules.delegate_numbers import outputs_are_right
-from pytest_qnn.rules.rule import rule
 from pytest_qnn.trace import DelegateTrace, ScriptTrace
-from pytest_qnn.verdict import Examined, Level, Violation
 
 
 @rule(

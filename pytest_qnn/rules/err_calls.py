@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from pytest_qnn.cases import spied_strategies as cases
 from pytest_qnn.cases.delegate import DelegateCase
+from pytest_qnn.core.rule import rule
+from pytest_qnn.core.verdict import Examined, Level, Violation
 from pytest_qnn.rules import delegate_support as support
 from pytest_qnn.rules import spied_support as spied
 from pytest_qnn.rules.delegate_numbers import outputs_are_right
 from pytest_qnn.rules.prec import undone_to_cpu
-from pytest_qnn.rules.rule import rule
 from pytest_qnn.trace import Applied, Call, DelegateTrace
-from pytest_qnn.verdict import Examined, Level, Violation
 
 _NODE = "GetNodeAndRegistration"
 

@@ -10,14 +10,14 @@ from pytest_qnn.cases.arrays import Array
 from pytest_qnn.cases.data import inputs_of
 from pytest_qnn.cases.delegate import DelegateCase
 from pytest_qnn.cases.script import AnyScriptStep, Invoke, Read, Resize, ScriptCase, SetInputs, flat
+from pytest_qnn.core.rule import rule
+from pytest_qnn.core.verdict import Examined, Level, Unsupported, Violation
 from pytest_qnn.oracle.kernels import run_graph
 from pytest_qnn.rules import delegate_support as support
 from pytest_qnn.rules import script_support as scripts
 from pytest_qnn.rules import spied_support as spied
 from pytest_qnn.rules.delegate_numbers import outputs_are_right
-from pytest_qnn.rules.rule import rule
 from pytest_qnn.trace import DelegateTrace, ScriptSeen, ScriptTrace
-from pytest_qnn.verdict import Examined, Level, Unsupported, Violation
 
 _CANCELLED = 8
 _SHAPE_NOT_KNOWN = 9

@@ -5,6 +5,8 @@ from __future__ import annotations
 from pytest_qnn.abi.qnn_codes import Error
 from pytest_qnn.cases import memory_graph_strategies as strategies
 from pytest_qnn.cases.memory import Execute, MemoryCase
+from pytest_qnn.core.rule import rule
+from pytest_qnn.core.verdict import Examined, Level, Violation
 from pytest_qnn.oracle.memory_contents import Compared, compare, differs
 from pytest_qnn.rules.memory_graph_support import (
     judge_contents,
@@ -15,9 +17,7 @@ from pytest_qnn.rules.memory_graph_support import (
     require_executed_memory,
 )
 from pytest_qnn.rules.memory_support import demand_code, own_steps, place
-from pytest_qnn.rules.rule import rule
 from pytest_qnn.trace import MemoryTrace
-from pytest_qnn.verdict import Examined, Level, Violation
 
 _REFUSED = frozenset({int(Error.GRAPH_ERROR_INVALID_TENSOR)})
 _UNTOUCHED = 0xEE

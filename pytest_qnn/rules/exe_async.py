@@ -6,13 +6,13 @@ from pytest_qnn.abi.qnn_codes import Error, Property
 from pytest_qnn.cases import memory_async_strategies as strategies
 from pytest_qnn.cases.memory import Execute, MemoryCase, Register
 from pytest_qnn.cases.memory_async import PATIENCE
+from pytest_qnn.core.rule import rule
+from pytest_qnn.core.verdict import Contradiction, Examined, Hung, Level, Unsupported, Violation
 from pytest_qnn.oracle.memory import Walked
 from pytest_qnn.oracle.memory_codes import named
 from pytest_qnn.rules.memory_graph_support import judge_contents, require_execution, require_prepared
 from pytest_qnn.rules.memory_support import demand_code, facts_of, own_steps, place, require_memory
-from pytest_qnn.rules.rule import rule
 from pytest_qnn.trace import MemoryTrace
-from pytest_qnn.verdict import Contradiction, Examined, Hung, Level, Unsupported, Violation
 
 _UNSUPPORTED = int(Error.GRAPH_ERROR_UNSUPPORTED_FEATURE)
 _UNTOUCHED = b"\xee"

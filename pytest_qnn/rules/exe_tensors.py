@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from pytest_qnn.cases import memory_execute_strategies as strategies
 from pytest_qnn.cases.memory import Execute, MemoryCase
+from pytest_qnn.core.rule import rule
+from pytest_qnn.core.verdict import Examined, Level, Violation
 from pytest_qnn.oracle.memory import Walked
 from pytest_qnn.oracle.memory_contents import Compared, differs
 from pytest_qnn.rules.memory_graph_support import (
@@ -14,9 +16,7 @@ from pytest_qnn.rules.memory_graph_support import (
     require_executed_memory,
 )
 from pytest_qnn.rules.memory_support import demand_code, own_steps, place
-from pytest_qnn.rules.rule import rule
 from pytest_qnn.trace import MemoryTrace
-from pytest_qnn.verdict import Examined, Level, Violation
 
 _EXECUTE = "QnnGraph.h: QnnGraph_execute"
 _UNTOUCHED = 0xEE

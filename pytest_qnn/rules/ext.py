@@ -14,6 +14,8 @@ from pytest_qnn.cases.memory import (
     MemoryCase,
     Prepare,
 )
+from pytest_qnn.core.rule import rule
+from pytest_qnn.core.verdict import Examined, Level, Violation
 from pytest_qnn.oracle.memory import Walked, walk
 from pytest_qnn.oracle.memory_codes import SENTINEL
 from pytest_qnn.rules.binary_support import (
@@ -24,9 +26,7 @@ from pytest_qnn.rules.binary_support import (
     require_finalize,
 )
 from pytest_qnn.rules.memory_support import demand_code, own_steps, place
-from pytest_qnn.rules.rule import rule
 from pytest_qnn.trace import MemoryTrace
-from pytest_qnn.verdict import Examined, Level, Violation
 
 _FLOW = "seed 002, external weights and spill-fill buffers"
 _UNSUPPORTED = int(Error.CONTEXT_ERROR_UNSUPPORTED_FEATURE)

@@ -6,12 +6,12 @@ from collections.abc import Collection
 
 from pytest_qnn.cases import memory_external_strategies as strategies
 from pytest_qnn.cases.memory import MemoryCase
+from pytest_qnn.core.rule import rule
+from pytest_qnn.core.verdict import Examined, Level
 from pytest_qnn.oracle.memory_external import SPILL, WEIGHTS
 from pytest_qnn.rules.binary_support import demand_refused, judge_flow, require_external, require_needed
 from pytest_qnn.rules.memory_support import demand_code, judge_faults, own_steps
-from pytest_qnn.rules.rule import rule
 from pytest_qnn.trace import MemoryTrace
-from pytest_qnn.verdict import Examined, Level
 
 _FLOW = "seed 002, external weights and spill-fill buffers"
 _GATE = ("202", "217", "1101", "1103")

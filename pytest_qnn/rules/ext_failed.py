@@ -6,13 +6,13 @@ import itertools
 
 from pytest_qnn.cases import failed_strategies as strategies
 from pytest_qnn.cases.memory import ContextFinalize, ContextFree, MemoryCase, Observe, Retrieve
+from pytest_qnn.core.rule import rule
+from pytest_qnn.core.verdict import Examined, Level, Unsupported, Violation
 from pytest_qnn.oracle.memory import Walked, walk
 from pytest_qnn.oracle.memory_codes import named
 from pytest_qnn.rules.binary_support import demand_refused, judge_flow, require_external
 from pytest_qnn.rules.memory_support import demand_code, place
-from pytest_qnn.rules.rule import rule
 from pytest_qnn.trace import MemoryTrace
-from pytest_qnn.verdict import Examined, Level, Unsupported, Violation
 
 _COUNTED = {"fds": "open descriptors", "memfds": "mappings of shared memory"}
 

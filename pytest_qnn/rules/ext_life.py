@@ -6,6 +6,8 @@ from collections.abc import Iterator
 
 from pytest_qnn.cases import memory_external_strategies as strategies
 from pytest_qnn.cases.memory import ContextFinalize, MemoryCase, Read, Register
+from pytest_qnn.core.rule import rule
+from pytest_qnn.core.verdict import Examined, Level, Violation
 from pytest_qnn.oracle.memory import Walked, walk
 from pytest_qnn.oracle.memory_external import SPILL, WEIGHTS
 from pytest_qnn.rules.binary_support import (
@@ -17,9 +19,7 @@ from pytest_qnn.rules.binary_support import (
     require_needed,
 )
 from pytest_qnn.rules.memory_support import bytes_read, demand_code, own_steps, place
-from pytest_qnn.rules.rule import rule
 from pytest_qnn.trace import MemoryTrace
-from pytest_qnn.verdict import Examined, Level, Violation
 
 _FLOW = "seed 002, external weights and spill-fill buffers"
 _GATE = ("202", "217", "1101", "1103")

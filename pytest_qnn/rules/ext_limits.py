@@ -7,13 +7,13 @@ from collections.abc import Collection
 from pytest_qnn.abi.qnn_codes import Error, Property
 from pytest_qnn.cases import memory_deferred_strategies as strategies
 from pytest_qnn.cases.memory import ContextFromBinary, ContextProperty, Execute, MemoryCase, Retrieve
+from pytest_qnn.core.rule import rule
+from pytest_qnn.core.verdict import Contradiction, Examined, Level, Unsupported, Violation
 from pytest_qnn.oracle.memory import Walked, walk
 from pytest_qnn.oracle.memory_codes import named
 from pytest_qnn.rules.binary_support import judge_flow, require_binaries, require_finalize
 from pytest_qnn.rules.memory_support import demand_code, facts_of, own_steps, place, require_session
-from pytest_qnn.rules.rule import rule
 from pytest_qnn.trace import MemoryTrace
-from pytest_qnn.verdict import Contradiction, Examined, Level, Unsupported, Violation
 
 _FLOW = "seed 002, external weights and spill-fill buffers"
 _UNSUPPORTED = int(Error.CONTEXT_ERROR_UNSUPPORTED_FEATURE)

@@ -8,13 +8,13 @@ from pytest_qnn.abi.qnn_codes import Error, Property
 from pytest_qnn.cases import piece_strategies as strategies
 from pytest_qnn.cases.memory import ContextFree, MemoryCase
 from pytest_qnn.cases.memory_pieces import ContextWithCallback, Pieces
+from pytest_qnn.core.rule import rule
+from pytest_qnn.core.verdict import Contradiction, Examined, Level, Unsupported, Violation
 from pytest_qnn.oracle.memory import Walked, walk
 from pytest_qnn.oracle.memory_codes import named
 from pytest_qnn.rules.binary_support import judge_flow, require_binaries
 from pytest_qnn.rules.memory_support import demand_code, facts_of, place
-from pytest_qnn.rules.rule import rule
 from pytest_qnn.trace import MemoryTrace
-from pytest_qnn.verdict import Contradiction, Examined, Level, Unsupported, Violation
 
 _UNSUPPORTED = int(Error.CONTEXT_ERROR_UNSUPPORTED_FEATURE)
 _KEY = Property.CONTEXT_SUPPORT_CREATE_FROM_BINARY_WITH_CALLBACK

@@ -5,15 +5,15 @@ from __future__ import annotations
 from hypothesis import strategies as st
 
 from pytest_qnn.abi.qnn_codes import Error, Property, low
-from pytest_qnn.cases.drawing import decoded
 from pytest_qnn.cases.memory import Capability, ContextCreate, MemoryCase, Providers
 from pytest_qnn.cases.memory_strategies import Tape
+from pytest_qnn.core.drawing import decoded
+from pytest_qnn.core.rule import rule
+from pytest_qnn.core.verdict import Examined, Level, Unsupported, Violation
 from pytest_qnn.facts import MemoryFacts
 from pytest_qnn.oracle.memory_codes import named
 from pytest_qnn.rules.memory_support import facts_of
-from pytest_qnn.rules.rule import rule
 from pytest_qnn.trace import MemoryTrace
-from pytest_qnn.verdict import Examined, Level, Unsupported, Violation
 
 _BYTES = 8
 _FUNCTIONS: dict[int, tuple[str, ...]] = {

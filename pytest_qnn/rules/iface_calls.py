@@ -8,12 +8,12 @@ from pytest_qnn.abi.qnn_codes import ERROR_MASK, Error, low
 from pytest_qnn.cases import memory_probe_strategies as strategies
 from pytest_qnn.cases.memory import AnyStep, ContextCreate, MemoryCase, Prepare, Register
 from pytest_qnn.cases.memory_probes import Interface, Message, Misuse, Version
+from pytest_qnn.core.rule import rule
+from pytest_qnn.core.verdict import Examined, Level, Unsupported, Violation
 from pytest_qnn.oracle.memory_codes import SENTINEL, named, one_of
 from pytest_qnn.rules.iface_codes import PARENTS, component
 from pytest_qnn.rules.memory_support import call_name, require_session
-from pytest_qnn.rules.rule import rule
 from pytest_qnn.trace import MemoryTrace, StepSeen
-from pytest_qnn.verdict import Examined, Level, Unsupported, Violation
 
 _UNSUPPORTED = int(Error.COMMON_ERROR_NOT_SUPPORTED)
 _COMMON = 1

@@ -7,11 +7,11 @@ from pytest_qnn.cases import memory_probe_strategies as strategies
 from pytest_qnn.cases.memory import BOGUS, NULL, AnyStep, ContextCreate, ContextFree, MemoryCase, Prepare
 from pytest_qnn.cases.memory_probes import FREED, Misuse
 from pytest_qnn.cases.misuses import NULL_IS_GOOD
+from pytest_qnn.core.rule import rule
+from pytest_qnn.core.verdict import Examined, Level, Unsupported
 from pytest_qnn.rules.iface_calls import demand, pairs
 from pytest_qnn.rules.iface_codes import invalid, not_offered
-from pytest_qnn.rules.rule import rule
 from pytest_qnn.trace import MemoryTrace, StepSeen
-from pytest_qnn.verdict import Examined, Level, Unsupported
 
 
 class _Gone:

@@ -5,10 +5,10 @@ from __future__ import annotations
 from pytest_qnn.abi.qnn_codes import MemType
 from pytest_qnn.cases import memory_graph_strategies as strategies
 from pytest_qnn.cases.memory import MemoryCase
+from pytest_qnn.core.rule import rule
+from pytest_qnn.core.verdict import Examined, Level
 from pytest_qnn.rules.memory_graph_support import judge_run, require_executed_memory, require_type
-from pytest_qnn.rules.rule import rule
 from pytest_qnn.trace import MemoryTrace
-from pytest_qnn.verdict import Examined, Level
 
 _GATE = ("1101", "1102")
 

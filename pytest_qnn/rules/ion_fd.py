@@ -7,6 +7,8 @@ import msgspec
 from pytest_qnn.abi.qnn_codes import Error, MemType, Property
 from pytest_qnn.cases.memory import Descriptor, MemoryCase, Register
 from pytest_qnn.cases.memory_strategies import SHAPES, Scene, Tape, embedded, nbytes
+from pytest_qnn.core.rule import rule
+from pytest_qnn.core.verdict import Examined, Level, Unsupported
 from pytest_qnn.rules.memory_graph_support import require_type
 from pytest_qnn.rules.memory_relation_support import judge_relation
 from pytest_qnn.rules.memory_support import (
@@ -17,9 +19,7 @@ from pytest_qnn.rules.memory_support import (
     require_memory,
     require_session,
 )
-from pytest_qnn.rules.rule import rule
 from pytest_qnn.trace import MemoryTrace
-from pytest_qnn.verdict import Examined, Level, Unsupported
 
 _GATE = ("1101", "1102")
 _REFUSED = {int(Error.MEM_ERROR_UNSUPPORTED_MEMTYPE), int(Error.MEM_ERROR_NOT_SUPPORTED)}

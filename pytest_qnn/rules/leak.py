@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from pytest_qnn.cases import lifetime_strategies as cases
 from pytest_qnn.cases.script import Apply, MakeDelegate, ScriptCase
+from pytest_qnn.core.rule import rule
+from pytest_qnn.core.verdict import Examined, Level
 from pytest_qnn.rules import leak_support as leaks
 from pytest_qnn.rules import script_support as scripts
-from pytest_qnn.rules.rule import rule
 from pytest_qnn.trace import ScriptTrace
-from pytest_qnn.verdict import Examined, Level
 
 _CLEANUP = "tflite/core/subgraph.cc, Subgraph::~Subgraph and CleanupNode"
 _WHAT = "cycles measured"

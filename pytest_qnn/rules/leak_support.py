@@ -6,9 +6,9 @@ from itertools import pairwise
 
 from pytest_qnn.cases.lifetime_strategies import FEW, SPELLS
 from pytest_qnn.cases.script import AnyScriptStep, Measure, Repeat, ScriptCase
+from pytest_qnn.core.verdict import Measured, Unsupported
 from pytest_qnn.rules import script_support as scripts
 from pytest_qnn.trace import InterpreterSeen, ScriptTrace
-from pytest_qnn.verdict import Measured, Unsupported
 
 _MEASURES = 2 * SPELLS + 1
 _LENGTH = 2 * _MEASURES + 1

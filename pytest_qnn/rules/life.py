@@ -7,11 +7,11 @@ from collections import Counter
 from pytest_qnn.cases import delegate_strategies as cases
 from pytest_qnn.cases import spied_strategies as spied
 from pytest_qnn.cases.delegate import DelegateCase
+from pytest_qnn.core.rule import rule
+from pytest_qnn.core.verdict import Examined, Level, Violation
 from pytest_qnn.rules import delegate_support as support
 from pytest_qnn.rules.delegate_numbers import outputs_are_right
-from pytest_qnn.rules.rule import rule
 from pytest_qnn.trace import DelegateTrace, Kernel
-from pytest_qnn.verdict import Examined, Level, Violation
 
 _REGISTRATION = "tflite/core/c/common.h, TfLiteRegistration"
 

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from pytest_qnn.cases import again_strategies as again
 from pytest_qnn.cases.script import Close, Measure, Repeat, ScriptCase
+from pytest_qnn.core.rule import rule
+from pytest_qnn.core.verdict import Examined, Level, Measured, Unsupported
 from pytest_qnn.rules import leak_support as leaks
 from pytest_qnn.rules import script_support as scripts
-from pytest_qnn.rules.rule import rule
 from pytest_qnn.trace import ScriptTrace
-from pytest_qnn.verdict import Examined, Level, Measured, Unsupported
 
 _LEAST = 96
 """Bytes for each interpreter."""

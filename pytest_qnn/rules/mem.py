@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from pytest_qnn.cases import delegate_strategies as cases
 from pytest_qnn.cases.delegate import DelegateCase
+from pytest_qnn.core.rule import rule
+from pytest_qnn.core.verdict import Examined, Level, Violation
 from pytest_qnn.rules import delegate_support as support
-from pytest_qnn.rules.rule import rule
 from pytest_qnn.trace import DelegateTrace
-from pytest_qnn.verdict import Examined, Level, Violation
 
 
 @rule(

@@ -8,12 +8,12 @@ from __future__ import annotations
 
 from pytest_qnn.cases import script_strategies as cases
 from pytest_qnn.cases.script import FreeBuffer, Place, Read, ScriptCase, flat
+from pytest_qnn.core.rule import rule
+from pytest_qnn.core.verdict import Examined, Level, Violation
 from pytest_qnn.rules import delegate_support as support
 from pytest_qnn.rules import script_support as scripts
 from pytest_qnn.rules.delegate_numbers import outputs_are_right
-from pytest_qnn.rules.rule import rule
 from pytest_qnn.trace import ScriptTrace
-from pytest_qnn.verdict import Examined, Level, Violation
 
 _SEED = "seeds/000 (Running Inference Using Shared Memory)"
 _HEADER = "tflite/core/interpreter.h, SetCustomAllocationForTensor"

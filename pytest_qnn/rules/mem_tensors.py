@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from pytest_qnn.cases import script_strategies as cases
 from pytest_qnn.cases.script import Allocate, Place, Read, ScriptCase
+from pytest_qnn.core.rule import rule
+from pytest_qnn.core.verdict import Examined, Level, Violation
 from pytest_qnn.rules import delegate_support as support
 from pytest_qnn.rules import script_support as scripts
 from pytest_qnn.rules.delegate_numbers import outputs_are_right
-from pytest_qnn.rules.rule import rule
 from pytest_qnn.trace import Kernel, ScriptTrace
-from pytest_qnn.verdict import Examined, Level, Violation
 
 _COMMON = "tflite/core/c/common.h"
 _IN_PLACE = "inplace_operator"

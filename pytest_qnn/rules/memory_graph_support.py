@@ -7,6 +7,7 @@ from collections.abc import Callable
 from pytest_qnn.abi.qnn_codes import Error, HtpMemType, MemType, Property, TensorMemType, low
 from pytest_qnn.cases.memory import Execute, MemoryCase, Prepare, Register
 from pytest_qnn.cases.memory_scene import HTP_BACKEND_ID
+from pytest_qnn.core.verdict import Examined, Unsupported, Violation
 from pytest_qnn.oracle.memory import Walked
 from pytest_qnn.oracle.memory_codes import named
 from pytest_qnn.oracle.memory_contents import Compared, compare
@@ -19,7 +20,6 @@ from pytest_qnn.rules.memory_support import (
     require_operator,
 )
 from pytest_qnn.trace import MemoryTrace
-from pytest_qnn.verdict import Examined, Unsupported, Violation
 
 CREATE_TENSOR = "tensorCreateGraphTensor"
 """The call that makes an IO tensor, as a Prepare's trace names it."""

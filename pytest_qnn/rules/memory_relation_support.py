@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Collection
 
 from pytest_qnn.cases.memory import Deregister, Execute, MemoryCase, Register
+from pytest_qnn.core.verdict import Examined
 from pytest_qnn.rules.memory_support import demand_code, demand_outputs, own_steps
 from pytest_qnn.trace import MemoryTrace
-from pytest_qnn.verdict import Examined
 
 
 def judge_relation(

@@ -7,12 +7,12 @@ from collections.abc import Callable, Collection, Iterator
 from pytest_qnn.abi.qnn_codes import Error, Property, low
 from pytest_qnn.cases.memory import AnyStep, Deregister, Execute, MemoryCase, Register
 from pytest_qnn.cases.memory_scene import memory_types
+from pytest_qnn.core.verdict import Examined, Unsupported, Violation
 from pytest_qnn.facts import MemoryFacts, refused_call
 from pytest_qnn.oracle.memory import Walked, walk
 from pytest_qnn.oracle.memory_codes import TYPE_KEYS, named, one_of
 from pytest_qnn.oracle.memory_contents import compare
 from pytest_qnn.trace import MemoryTrace, StepSeen
-from pytest_qnn.verdict import Examined, Unsupported, Violation
 
 
 def facts_of(trace: MemoryTrace) -> MemoryFacts:

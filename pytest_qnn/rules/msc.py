@@ -6,14 +6,14 @@ from pytest_qnn.abi.qnn_codes import Error, Property
 from pytest_qnn.cases import memory_section_strategies as strategies
 from pytest_qnn.cases.memory import MemoryCase, Prepare
 from pytest_qnn.cases.memory_sections import ApplySection, GetSection, UpdateWeights
+from pytest_qnn.core.rule import rule
+from pytest_qnn.core.verdict import Examined, Level, Unsupported, Violation
 from pytest_qnn.oracle.memory import Walked
 from pytest_qnn.oracle.memory_codes import named
 from pytest_qnn.oracle.memory_contents import differs
 from pytest_qnn.rules.memory_graph_support import judge_contents, require_prepared
 from pytest_qnn.rules.memory_support import demand_code, facts_of, own_steps, place
-from pytest_qnn.rules.rule import rule
 from pytest_qnn.trace import MemoryTrace
-from pytest_qnn.verdict import Examined, Level, Unsupported, Violation
 
 _KEY = Property.CONTEXT_SUPPORT_BINARY_UPDATES
 _UNSUPPORTED = int(Error.CONTEXT_ERROR_UNSUPPORTED_FEATURE)

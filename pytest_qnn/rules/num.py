@@ -9,13 +9,13 @@ from pytest_qnn.cases import delegate_strategies as cases
 from pytest_qnn.cases import numeric_strategies as numeric
 from pytest_qnn.cases.delegate import DelegateCase
 from pytest_qnn.cases.graph import Graph, Node
+from pytest_qnn.core.rule import rule
+from pytest_qnn.core.verdict import Divergence, Examined, Level, Violation
 from pytest_qnn.oracle.numerics import expected_outputs
 from pytest_qnn.rules import delegate_support as support
 from pytest_qnn.rules.delegate_numbers import judged_outputs, outputs_are_right
 from pytest_qnn.rules.num_support import need_claim, origin, within_bounds
-from pytest_qnn.rules.rule import rule
 from pytest_qnn.trace import DelegateTrace
-from pytest_qnn.verdict import Divergence, Examined, Level, Violation
 
 _MEASURED = "held by the CPU kernels and XNNPACK of both runtimes (tests/test_numerics.py)"
 _QUANTISATION = "TensorFlow Lite 8-bit quantisation specification"

@@ -11,13 +11,13 @@ import numpy.typing as npt
 from pytest_qnn.cases import numeric_strategies as cases
 from pytest_qnn.cases.delegate import DelegateCase
 from pytest_qnn.cases.graph import Node
+from pytest_qnn.core.rule import rule
+from pytest_qnn.core.verdict import Divergence, Examined, Level
 from pytest_qnn.oracle import numerics_special as special
 from pytest_qnn.oracle.kernels import constant_value
 from pytest_qnn.rules import delegate_support as support
 from pytest_qnn.rules.num_support import need_claim
-from pytest_qnn.rules.rule import rule
 from pytest_qnn.trace import DelegateTrace
-from pytest_qnn.verdict import Divergence, Examined, Level
 
 Array = npt.NDArray[Any]
 

@@ -10,11 +10,11 @@ import numpy.typing as npt
 
 from pytest_qnn.cases.delegate import DelegateCase
 from pytest_qnn.cases.graph import Graph, Node
+from pytest_qnn.core.verdict import Divergence, Unsupported
 from pytest_qnn.oracle.numerics import Expected, Mismatch, expected_outputs, mismatch
 from pytest_qnn.oracle.numerics_real import InUnits, real_outputs
 from pytest_qnn.rules import delegate_support as support
 from pytest_qnn.trace import DelegateTrace
-from pytest_qnn.verdict import Divergence, Unsupported
 
 Array = npt.NDArray[Any]
 Wanted = Callable[[Graph, Node], bool]

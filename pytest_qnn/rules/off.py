@@ -15,13 +15,13 @@ from pytest_qnn.cases.memory import (
 )
 from pytest_qnn.cases.memory_probes import Misuse
 from pytest_qnn.cases.memory_scene import io_inputs
+from pytest_qnn.core.rule import rule
+from pytest_qnn.core.verdict import Examined, Level, Violation
 from pytest_qnn.oracle.memory import Model, Walked
 from pytest_qnn.oracle.memory_codes import SENTINEL
 from pytest_qnn.rules.binary_support import inspected, judge_flow, require_binaries
 from pytest_qnn.rules.memory_support import demand_code, own_steps, place
-from pytest_qnn.rules.rule import rule
 from pytest_qnn.trace import MemoryTrace
-from pytest_qnn.verdict import Examined, Level, Violation
 
 _OFFLINE = "seed 001, Offline Prepare"
 _GATE = ("202",)

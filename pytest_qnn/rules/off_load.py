@@ -7,6 +7,8 @@ import msgspec
 from pytest_qnn.abi.qnn_codes import TensorMemType
 from pytest_qnn.cases import memory_binary_strategies as strategies
 from pytest_qnn.cases.memory import ContextFromBinary, MemoryCase, Prepare, Retrieve
+from pytest_qnn.core.rule import rule
+from pytest_qnn.core.verdict import Examined, Level, Violation
 from pytest_qnn.rules.binary_support import (
     demand_equal,
     executed_after_release,
@@ -23,9 +25,7 @@ from pytest_qnn.rules.qmg_rows import (
     require_visible,
     row_at,
 )
-from pytest_qnn.rules.rule import rule
 from pytest_qnn.trace import MemoryTrace
-from pytest_qnn.verdict import Examined, Level, Violation
 
 _OFFLINE = "seed 001, Offline Prepare"
 _GATE = ("202",)

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from pytest_qnn.cases import lifetime_strategies as cases
 from pytest_qnn.cases.script import Close, Lend, MakeDelegate, Read, ScriptCase
+from pytest_qnn.core.rule import rule
+from pytest_qnn.core.verdict import Examined, Level, Unsupported, Violation
 from pytest_qnn.rules import delegate_support as support
 from pytest_qnn.rules import leak_support as leaks
 from pytest_qnn.rules import script_support as scripts
 from pytest_qnn.rules.delegate_numbers import outputs_are_right
-from pytest_qnn.rules.rule import rule
 from pytest_qnn.trace import ScriptTrace
-from pytest_qnn.verdict import Examined, Level, Unsupported, Violation
 
 _PLUGIN = "tflite/delegates/external/external_delegate_interface.h"
 _OWNER = "tflite/core/interpreter.h, ModifyGraphWithDelegate (the delegate outlives the interpreter)"

@@ -7,11 +7,11 @@ from collections.abc import Sequence
 from pytest_qnn.cases import shape_strategies as cases
 from pytest_qnn.cases.graph import Graph
 from pytest_qnn.cases.script import ScriptCase, flat
+from pytest_qnn.core.rule import rule
+from pytest_qnn.core.verdict import Examined, Level, Violation
 from pytest_qnn.oracle.partition import Delegated, delegate, operators, resources_of
 from pytest_qnn.rules import shape_support as support
-from pytest_qnn.rules.rule import rule
 from pytest_qnn.trace import InterpreterSeen, Kernel, ScriptTrace
-from pytest_qnn.verdict import Examined, Level, Violation
 
 _WHAT = "kernels of graphs with an order to keep"
 

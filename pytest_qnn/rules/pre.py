@@ -5,6 +5,8 @@ from __future__ import annotations
 from pytest_qnn.abi.qnn_codes import Error, Property, TensorMemType
 from pytest_qnn.cases import memory_graph_strategies, memory_matrix_strategies
 from pytest_qnn.cases.memory import MemoryCase, Prepare
+from pytest_qnn.core.rule import rule
+from pytest_qnn.core.verdict import Examined, Level, Unsupported, Violation
 from pytest_qnn.oracle.memory import Walked
 from pytest_qnn.oracle.memory_codes import named
 from pytest_qnn.rules.memory_graph_support import (
@@ -19,9 +21,7 @@ from pytest_qnn.rules.memory_support import (
     require_session,
 )
 from pytest_qnn.rules.qmg_rows import rows
-from pytest_qnn.rules.rule import rule
 from pytest_qnn.trace import MemoryTrace, StepSeen
-from pytest_qnn.verdict import Examined, Level, Unsupported, Violation
 
 _REFUSED = frozenset({int(Error.TENSOR_ERROR_INVALID_TENSOR_PARAM)})
 

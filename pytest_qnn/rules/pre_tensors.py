@@ -7,15 +7,15 @@ from collections.abc import Iterator
 from pytest_qnn.abi.qnn_codes import Error, TensorMemType, low
 from pytest_qnn.cases import memory_tensor_strategies as strategies
 from pytest_qnn.cases.memory import Execute, Inspect, MemoryCase, Prepare
+from pytest_qnn.core.rule import rule
+from pytest_qnn.core.verdict import Examined, Level, Unsupported, Violation
 from pytest_qnn.oracle.memory import Walked, walk
 from pytest_qnn.oracle.memory_codes import named, one_of
 from pytest_qnn.oracle.memory_contents import compare, differs
 from pytest_qnn.oracle.qnn_ops import inputs_of
 from pytest_qnn.rules.memory_graph_support import CREATE_TENSOR, require_execution
 from pytest_qnn.rules.memory_support import place, require_operator
-from pytest_qnn.rules.rule import rule
 from pytest_qnn.trace import MemoryTrace, StepSeen
-from pytest_qnn.verdict import Examined, Level, Unsupported, Violation
 
 _CREATE = "QnnTensor.h: QnnTensor_createGraphTensor"
 _PARAMETER = int(Error.TENSOR_ERROR_INVALID_TENSOR_PARAM)

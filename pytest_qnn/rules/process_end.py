@@ -5,11 +5,11 @@ from __future__ import annotations
 from pytest_qnn.cases import ending_strategies as cases
 from pytest_qnn.cases.memory import ContextCreate, MemoryCase
 from pytest_qnn.cases.script import MakeDelegate, ScriptCase
+from pytest_qnn.core.rule import rule
+from pytest_qnn.core.verdict import Examined, Level, Unsupported
 from pytest_qnn.rules.memory_support import require_session
-from pytest_qnn.rules.rule import rule
 from pytest_qnn.rules.script_support import need_trace, numbered
 from pytest_qnn.trace import MemoryTrace, ScriptTrace
-from pytest_qnn.verdict import Examined, Level, Unsupported
 
 _WHAT = "processes that ended in good order"
 _SOURCE = "inference: exit(3) runs the functions of atexit(3) and the destructors of all that is loaded"

@@ -6,11 +6,11 @@ from pytest_qnn.abi.qnn_codes import Error, low
 from pytest_qnn.cases import memory_load_strategies as strategies
 from pytest_qnn.cases.memory import MemoryCase
 from pytest_qnn.cases.memory_probes import Churn
+from pytest_qnn.core.rule import rule
+from pytest_qnn.core.verdict import Examined, Level, Measured, Unsupported, Violation
 from pytest_qnn.oracle.memory_codes import named
 from pytest_qnn.rules.memory_support import facts_of, require_memory_type, require_session
-from pytest_qnn.rules.rule import rule
 from pytest_qnn.trace import MemoryTrace
-from pytest_qnn.verdict import Examined, Level, Measured, Unsupported, Violation
 
 _UNSUPPORTED = int(Error.MEM_ERROR_NOT_SUPPORTED)
 _FDS = 4

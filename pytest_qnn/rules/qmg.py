@@ -10,6 +10,8 @@ from collections.abc import Iterator
 
 from pytest_qnn.cases import memory_matrix_strategies as strategies
 from pytest_qnn.cases.memory import Execute, MemoryCase
+from pytest_qnn.core.rule import rule
+from pytest_qnn.core.verdict import Examined, Level, Violation
 from pytest_qnn.oracle.memory_contents import compare, differs
 from pytest_qnn.rules.memory_graph_support import (
     judge_contents,
@@ -31,9 +33,7 @@ from pytest_qnn.rules.qmg_rows import (
     require_visible,
     rows,
 )
-from pytest_qnn.rules.rule import rule
 from pytest_qnn.trace import MemoryTrace
-from pytest_qnn.verdict import Examined, Level, Violation
 
 _TABLE = "seed 001, Mis-matching mem_type during preparation and execution"
 _WEIGHT = 0.15

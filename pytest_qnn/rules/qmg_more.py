@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from pytest_qnn.cases import memory_execute_strategies, memory_matrix_strategies
 from pytest_qnn.cases.memory import AnyStep, ContextFree, Execute, MemoryCase, Observe, Prepare
+from pytest_qnn.core.rule import rule
+from pytest_qnn.core.verdict import Examined, Level, Violation
 from pytest_qnn.oracle.memory import Walked, walk
 from pytest_qnn.oracle.memory_codes import named
 from pytest_qnn.rules.memory_graph_support import require_execute, require_prepared
 from pytest_qnn.rules.memory_support import place
 from pytest_qnn.rules.qmg_rows import Row, require_htp, require_visible, rows
-from pytest_qnn.rules.rule import rule
 from pytest_qnn.trace import MemoryTrace
-from pytest_qnn.verdict import Examined, Level, Violation
 
 _TABLE = "seed 001, Mis-matching mem_type during preparation and execution"
 

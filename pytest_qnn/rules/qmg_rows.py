@@ -7,12 +7,12 @@ import msgspec
 from pytest_qnn.abi.qnn_codes import TensorMemType
 from pytest_qnn.cases.memory import Execute, MemoryCase, Observe, Prepare
 from pytest_qnn.cases.memory_scene import HTP_BACKEND_ID
+from pytest_qnn.core.verdict import Unsupported, Violation
 from pytest_qnn.oracle.memory_state import PAGE, tensor_bytes
 from pytest_qnn.oracle.qnn_ops import inputs_of
 from pytest_qnn.rules.memory_graph_support import kinds
 from pytest_qnn.rules.memory_support import facts_of, require_session
 from pytest_qnn.trace import MemoryTrace
-from pytest_qnn.verdict import Unsupported, Violation
 
 Regions = dict[int, int]
 """Address -> resident bytes of mappings of a tensor's size."""

@@ -12,12 +12,12 @@ from pytest_qnn.abi.qnn_codes import Error, LogLevel, low
 from pytest_qnn.cases import memory_load_strategies as strategies
 from pytest_qnn.cases.memory import MemoryCase
 from pytest_qnn.cases.memory_probes import Parallel
+from pytest_qnn.core.rule import rule
+from pytest_qnn.core.verdict import Examined, Level, Unsupported, Violation
 from pytest_qnn.oracle.memory_codes import named, one_of
 from pytest_qnn.rules.memory_graph_support import require_execution
 from pytest_qnn.rules.memory_support import require_memory_type, require_operator, require_session
-from pytest_qnn.rules.rule import rule
 from pytest_qnn.trace import MemoryTrace, StepSeen
-from pytest_qnn.verdict import Examined, Level, Unsupported, Violation
 
 _UNSUPPORTED = int(Error.COMMON_ERROR_NOT_SUPPORTED)
 _CLEAN = frozenset({int(Error.GRAPH_ERROR_INVALID_HANDLE), int(Error.GRAPH_ERROR_INVALID_CONTEXT)})

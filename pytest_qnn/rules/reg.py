@@ -16,6 +16,8 @@ from pytest_qnn.cases.memory import (
 )
 from pytest_qnn.cases.memory_scene import io_inputs
 from pytest_qnn.cases.memory_strategies import Scene, Tape, embedded, nbytes
+from pytest_qnn.core.rule import rule
+from pytest_qnn.core.verdict import Examined, Level, Violation
 from pytest_qnn.oracle.memory import Walked
 from pytest_qnn.oracle.memory_codes import SENTINEL
 from pytest_qnn.rules.memory_graph_support import judge_contents
@@ -27,9 +29,7 @@ from pytest_qnn.rules.memory_support import (
     place,
     require_memory,
 )
-from pytest_qnn.rules.rule import rule
 from pytest_qnn.trace import MemoryTrace
-from pytest_qnn.verdict import Examined, Level, Violation
 
 PAGE = 4096
 _LARGE_BATCH = 64

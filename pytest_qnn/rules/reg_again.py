@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from pytest_qnn.cases.memory import Deregister, Execute, MemoryCase, Register
 from pytest_qnn.cases.memory_strategies import Scene, Tape, embedded
+from pytest_qnn.core.rule import rule
+from pytest_qnn.core.verdict import Examined, Level
 from pytest_qnn.oracle.memory import Walked
 from pytest_qnn.rules.memory_support import (
     demand_code,
@@ -12,9 +14,7 @@ from pytest_qnn.rules.memory_support import (
     own_steps,
     require_memory,
 )
-from pytest_qnn.rules.rule import rule
 from pytest_qnn.trace import MemoryTrace
-from pytest_qnn.verdict import Examined, Level
 
 
 def _survivor(walked: Walked, *events: str) -> bool:

@@ -6,6 +6,8 @@ import msgspec
 
 from pytest_qnn.cases.memory import BOGUS, NULL, Descriptor, MemoryCase, Register
 from pytest_qnn.cases.memory_strategies import Scene, Tape, embedded
+from pytest_qnn.core.rule import rule
+from pytest_qnn.core.verdict import Examined, Level, Violation
 from pytest_qnn.oracle.memory import Walked
 from pytest_qnn.oracle.memory_codes import SENTINEL, named
 from pytest_qnn.rules.memory_support import (
@@ -17,9 +19,7 @@ from pytest_qnn.rules.memory_support import (
     require_memory,
     require_memory_calls,
 )
-from pytest_qnn.rules.rule import rule
 from pytest_qnn.trace import MemoryTrace
-from pytest_qnn.verdict import Examined, Level, Violation
 
 _NOWHERE = (NULL, BOGUS)
 

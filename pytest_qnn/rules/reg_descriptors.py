@@ -8,6 +8,8 @@ import msgspec
 
 from pytest_qnn.cases.memory import Deregister, Descriptor, Execute, MemoryCase, Register
 from pytest_qnn.cases.memory_strategies import Scene, Tape, embedded
+from pytest_qnn.core.rule import rule
+from pytest_qnn.core.verdict import Examined, Level, Violation
 from pytest_qnn.rules.memory_support import (
     demand_code,
     demand_outputs,
@@ -17,9 +19,7 @@ from pytest_qnn.rules.memory_support import (
     place,
     require_memory,
 )
-from pytest_qnn.rules.rule import rule
 from pytest_qnn.trace import MemoryTrace
-from pytest_qnn.verdict import Examined, Level, Violation
 
 Spoil = Callable[[Descriptor, Tape], Descriptor]
 

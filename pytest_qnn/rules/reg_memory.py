@@ -7,12 +7,12 @@ import msgspec
 from pytest_qnn.abi.qnn_codes import Error
 from pytest_qnn.cases.memory import Descriptor, Free, MemoryCase, Observe, Register, ToFd
 from pytest_qnn.cases.memory_strategies import Scene, Tape, embedded, nbytes
+from pytest_qnn.core.rule import rule
+from pytest_qnn.core.verdict import Examined, Level
 from pytest_qnn.rules.memory_relation_support import judge_relation
 from pytest_qnn.rules.memory_support import demand_code, own_steps, require_memory
 from pytest_qnn.rules.rpc_support import demand_steady
-from pytest_qnn.rules.rule import rule
 from pytest_qnn.trace import MemoryTrace
-from pytest_qnn.verdict import Examined, Level
 
 _FAILURES = 8
 

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from pytest_qnn.cases.memory import Execute, MemoryCase, Register
 from pytest_qnn.cases.memory_time_strategies import any_time
+from pytest_qnn.core.rule import rule
+from pytest_qnn.core.verdict import Examined, Level
 from pytest_qnn.oracle.memory import Walked
 from pytest_qnn.rules.memory_graph_support import kinds, require_execute
 from pytest_qnn.rules.memory_support import judge_valid, require_memory
-from pytest_qnn.rules.rule import rule
 from pytest_qnn.trace import MemoryTrace
-from pytest_qnn.verdict import Examined, Level
 
 
 @rule(

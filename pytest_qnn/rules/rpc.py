@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from pytest_qnn.cases.memory import Alloc, Free, MemoryCase, Read, ToFd, Write
 from pytest_qnn.cases.memory_strategies import Scene, Tape, embedded
+from pytest_qnn.core.rule import rule
+from pytest_qnn.core.verdict import Examined, Level, Violation
 from pytest_qnn.rules.rpc_support import (
     PAGE,
     fd_of,
@@ -14,9 +16,7 @@ from pytest_qnn.rules.rpc_support import (
     steps_of,
     written,
 )
-from pytest_qnn.rules.rule import rule
 from pytest_qnn.trace import MemoryTrace
-from pytest_qnn.verdict import Examined, Level, Violation
 
 _NO_SIZES = (0, -1, -(1 << 31), -PAGE)
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from pytest_qnn.cases.memory import Alloc, Free, MemoryCase, Observe, ToFd
 from pytest_qnn.cases.memory_strategies import Scene, Tape, embedded
+from pytest_qnn.core.rule import rule
+from pytest_qnn.core.verdict import Examined, Level, Violation
 from pytest_qnn.rules.rpc_support import PAGE, demand_steady, fd_of, pointer_of, some_size, steps_of
-from pytest_qnn.rules.rule import rule
 from pytest_qnn.trace import MemoryTrace
-from pytest_qnn.verdict import Examined, Level, Violation
 
 _CYCLES = 8
 

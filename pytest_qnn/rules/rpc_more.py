@@ -9,13 +9,13 @@ from pytest_qnn.cases.memory import Alloc, Descriptor, Execute, Fill, MemoryCase
 from pytest_qnn.cases.memory_graph_scene import CUSTOM
 from pytest_qnn.cases.memory_probes import Parallel
 from pytest_qnn.cases.memory_strategies import Scene, Tape, embedded, nbytes
+from pytest_qnn.core.rule import rule
+from pytest_qnn.core.verdict import Examined, Level, Unsupported, Violation
 from pytest_qnn.facts import MemoryFacts
 from pytest_qnn.rules.memory_graph_support import judge_contents, require_type
 from pytest_qnn.rules.memory_support import demand_code, own_steps, require_memory
 from pytest_qnn.rules.rpc_support import PAGE, pointer_of, some_size, steps_of
-from pytest_qnn.rules.rule import rule
 from pytest_qnn.trace import MemoryTrace
-from pytest_qnn.verdict import Examined, Level, Unsupported, Violation
 
 _WIDE = (1 << 31, (1 << 32) + PAGE, PAGE, (1 << 32) + 1)
 

@@ -7,9 +7,9 @@ from collections.abc import Iterator
 from pytest_qnn.cases.data import contents
 from pytest_qnn.cases.memory import Alloc, AnyStep, MemoryCase, Observe, Read, Write
 from pytest_qnn.cases.memory_strategies import Tape
+from pytest_qnn.core.verdict import Violation
 from pytest_qnn.rules.memory_support import bytes_read
 from pytest_qnn.trace import MemoryTrace, StepSeen
-from pytest_qnn.verdict import Violation
 
 PAGE = 4096
 _SIZES = (1, PAGE, PAGE + 1, 3 * PAGE, 64, 1 << 20)

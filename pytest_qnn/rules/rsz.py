@@ -5,12 +5,12 @@ from __future__ import annotations
 from pytest_qnn.cases import shape_strategies as cases
 from pytest_qnn.cases.lifetime_strategies import SPELLS
 from pytest_qnn.cases.script import Allocate, Apply, Invoke, Repeat, Resize, ScriptCase, flat
+from pytest_qnn.core.rule import rule
+from pytest_qnn.core.verdict import Examined, Level, Unsupported, Violation
 from pytest_qnn.rules import leak_support as leaks
 from pytest_qnn.rules import shape_support as support
 from pytest_qnn.rules.delegate_support import DELEGATE
-from pytest_qnn.rules.rule import rule
 from pytest_qnn.trace import InterpreterSeen, ScriptTrace
-from pytest_qnn.verdict import Examined, Level, Unsupported, Violation
 
 _RESIZE = "tflite/core/subgraph.cc, Subgraph::ResizeInputTensor"
 

@@ -20,9 +20,9 @@ from pytest_qnn.cases.script import (
     SetInputs,
     flat,
 )
+from pytest_qnn.core.verdict import Unsupported, Violation
 from pytest_qnn.rules import delegate_support as support
 from pytest_qnn.trace import DelegateTrace, InterpreterSeen, Kernel, PlanNode, ScriptSeen, ScriptTrace, Touch
-from pytest_qnn.verdict import Unsupported, Violation
 
 NO_ALIGNMENT = (
     "the process dies with buffers that are not aligned to 64 bytes, which a client who passes "

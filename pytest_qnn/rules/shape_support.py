@@ -8,11 +8,11 @@ from typing import NamedTuple
 from pytest_qnn.cases.arrays import Array
 from pytest_qnn.cases.graph import Graph
 from pytest_qnn.cases.script import Apply, Invoke, MakeDelegate, Read, ScriptCase, SetInputs, flat
+from pytest_qnn.core.verdict import Unsupported, Violation
 from pytest_qnn.oracle.flat import flattened
 from pytest_qnn.rules.delegate_numbers import gravely_wrong
 from pytest_qnn.rules.delegate_support import DELEGATE
 from pytest_qnn.trace import InterpreterSeen, PlanNode, ScriptTrace
-from pytest_qnn.verdict import Unsupported, Violation
 
 ALLOW_DYNAMIC = 1
 """kTfLiteDelegateFlagsAllowDynamicTensors."""

@@ -5,6 +5,8 @@ from __future__ import annotations
 from pytest_qnn.abi.qnn_codes import Error, MemType
 from pytest_qnn.cases import memory_graph_strategies as strategies
 from pytest_qnn.cases.memory import Deregister, MemoryCase, Observe, Register
+from pytest_qnn.core.rule import rule
+from pytest_qnn.core.verdict import Examined, Level, Violation
 from pytest_qnn.rules.memory_graph_support import judge_run, require_executed_memory, require_type
 from pytest_qnn.rules.memory_support import (
     demand_code,
@@ -13,9 +15,7 @@ from pytest_qnn.rules.memory_support import (
     place,
     require_memory,
 )
-from pytest_qnn.rules.rule import rule
 from pytest_qnn.trace import MemoryTrace
-from pytest_qnn.verdict import Examined, Level, Violation
 
 _GATE = ("1101", "1103")
 

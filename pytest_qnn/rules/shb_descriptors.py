@@ -19,11 +19,11 @@ from pytest_qnn.cases.memory_graph_scene import (
     tensors_of,
 )
 from pytest_qnn.cases.memory_strategies import Scene, Tape, embedded, nbytes
+from pytest_qnn.core.rule import rule
+from pytest_qnn.core.verdict import Examined, Level
 from pytest_qnn.rules.memory_graph_support import judge_contents, require_executed_memory, require_type
 from pytest_qnn.rules.memory_support import demand_code, judge_faults, judge_valid, own_steps, require_memory
-from pytest_qnn.rules.rule import rule
 from pytest_qnn.trace import MemoryTrace
-from pytest_qnn.verdict import Examined, Level
 
 _GATE = ("1101", "1103")
 _NO_TYPES = (0, 0x7FFFFFFF, 99)

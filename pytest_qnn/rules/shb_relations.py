@@ -8,12 +8,12 @@ from pytest_qnn.abi.qnn_codes import Error, MemType
 from pytest_qnn.cases.memory import Descriptor, MemoryCase, Register
 from pytest_qnn.cases.memory_graph_scene import CUSTOM, ION
 from pytest_qnn.cases.memory_strategies import Scene, Tape, embedded, nbytes
+from pytest_qnn.core.rule import rule
+from pytest_qnn.core.verdict import Examined, Level, Violation
 from pytest_qnn.rules.memory_graph_support import require_type
 from pytest_qnn.rules.memory_relation_support import judge_relation
 from pytest_qnn.rules.memory_support import own_steps, place, require_memory
-from pytest_qnn.rules.rule import rule
 from pytest_qnn.trace import MemoryTrace
-from pytest_qnn.verdict import Examined, Level, Violation
 
 _TWICE = int(Error.MEM_ERROR_ALREADY_REGISTERED)
 _SHAPE = (1, 4, 4, 2)

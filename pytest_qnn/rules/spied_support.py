@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from pytest_qnn.cases.delegate import DelegateCase
+from pytest_qnn.core.verdict import Unsupported, Violation
 from pytest_qnn.rules import delegate_support as support
 from pytest_qnn.trace import Applied, Call, DelegateTrace
-from pytest_qnn.verdict import Unsupported, Violation
 
 
 def need_callbacks(trace: DelegateTrace) -> None:

@@ -8,12 +8,12 @@ from pytest_qnn.abi.qnn_codes import Error, low
 from pytest_qnn.cases import restart_strategies
 from pytest_qnn.cases.memory import ContextCreate, Deregister, Execute, MemoryCase, Register
 from pytest_qnn.cases.memory_probes import Restart
+from pytest_qnn.core.rule import rule
+from pytest_qnn.core.verdict import Examined, Level, Unsupported, Violation
 from pytest_qnn.oracle.memory import Walked
 from pytest_qnn.oracle.memory_codes import named
 from pytest_qnn.rules.memory_support import judge_valid, own_steps, place, require_memory
-from pytest_qnn.rules.rule import rule
 from pytest_qnn.trace import MemoryTrace
-from pytest_qnn.verdict import Examined, Level, Unsupported, Violation
 
 _GONE = int(Error.COMMON_ERROR_SYSTEM_COMMUNICATION)
 

@@ -5,11 +5,11 @@ from __future__ import annotations
 from pytest_qnn.cases import custom_strategies as cases
 from pytest_qnn.cases.script import Measure, Repeat, ScriptCase
 from pytest_qnn.cases.script_custom import InspectCustom
+from pytest_qnn.core.rule import rule
+from pytest_qnn.core.verdict import Examined, Level, Unsupported, Violation
 from pytest_qnn.rules import custom_support as custom
 from pytest_qnn.rules import script_support as scripts
-from pytest_qnn.rules.rule import rule
 from pytest_qnn.trace import ScriptTrace
-from pytest_qnn.verdict import Examined, Level, Unsupported, Violation
 
 _SEED = "seeds/000 (Running Inference Using Shared Memory)"
 _HEADER = "QnnTFLiteDelegate.h"

@@ -19,11 +19,11 @@ from pytest_qnn.cases.script import (
     SetInputs,
     flat,
 )
+from pytest_qnn.core.rule import rule
+from pytest_qnn.core.verdict import Examined, Level, Measured, Unsupported, Violation
 from pytest_qnn.rules import script_support as scripts
 from pytest_qnn.rules.delegate_numbers import gravely_wrong
-from pytest_qnn.rules.rule import rule
 from pytest_qnn.trace import ScriptTrace
-from pytest_qnn.verdict import Examined, Level, Measured, Unsupported, Violation
 
 _WRAPPER = "tflite/python/interpreter_wrapper (invoke lets go of Python's lock, the rest keeps it)"
 _THREADS = "tflite/core/c/common.h, TfLiteContext.recommended_num_threads"

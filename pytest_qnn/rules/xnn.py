@@ -9,11 +9,11 @@ from pytest_qnn.cases.arrays import Array
 from pytest_qnn.cases.data import inputs_of
 from pytest_qnn.cases.delegate import DelegateCase
 from pytest_qnn.cases.script import Allocate, Apply, Read, ScriptCase, SetInputs, flat
+from pytest_qnn.core.rule import rule
+from pytest_qnn.core.verdict import Examined, Level, Unsupported, Violation
 from pytest_qnn.rules.delegate_numbers import outputs_are_right
 from pytest_qnn.rules.delegate_support import DELEGATE
-from pytest_qnn.rules.rule import rule
 from pytest_qnn.trace import DelegateTrace, InterpreterSeen, PlanNode, ScriptTrace
-from pytest_qnn.verdict import Examined, Level, Unsupported, Violation
 
 _LAZY = "tflite/core/interpreter.cc, Interpreter::ApplyLazyDelegateProviders"
 

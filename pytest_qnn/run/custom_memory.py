@@ -13,8 +13,8 @@ import numpy.typing as npt
 
 from pytest_qnn.abi import peek
 from pytest_qnn.cases.data import hashed
+from pytest_qnn.isolation.observe import snapshot
 from pytest_qnn.run.delegates import DelegateFactory
-from pytest_qnn.run.observe import snapshot
 from pytest_qnn.run.symbols import dynamic_symbols
 
 ALLOC: Final = "TfLiteQnnDelegateAllocCustomMem"

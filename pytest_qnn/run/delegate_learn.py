@@ -21,11 +21,11 @@ from pytest_qnn.cases.graph import Graph
 from pytest_qnn.cases.graph_kinds import OPS, Kind, decode_graph, graph_of, size_of
 from pytest_qnn.cases.model import emit
 from pytest_qnn.facts import LIMITS, Claim, Sample
+from pytest_qnn.isolation.worker import OnStep
 from pytest_qnn.run.delegates import DelegateFactory, DelegateUnusable, LiveDelegate
 from pytest_qnn.run.runtime import Runtime
 from pytest_qnn.run.spy import Session
 from pytest_qnn.run.state import context_of, private_plan
-from pytest_qnn.run.worker import OnStep
 from pytest_qnn.trace import Death, PlanNode
 
 MORE_COPIES = 8

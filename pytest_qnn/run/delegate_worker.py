@@ -12,6 +12,16 @@ import msgspec
 from pytest_qnn.cases.delegate import Application, DelegateCase
 from pytest_qnn.cases.plugin import PluginCase
 from pytest_qnn.facts import DelegateFacts
+from pytest_qnn.isolation.worker import (
+    ASKED,
+    LEARN_LIMITS,
+    LEARN_SAMPLES,
+    PROBE,
+    DelegateSpec,
+    Depth,
+    OnStep,
+    Unusable,
+)
 from pytest_qnn.run import delegate_learn
 from pytest_qnn.run.custom_memory import offering
 from pytest_qnn.run.delegate import run_delegate_case
@@ -29,16 +39,6 @@ from pytest_qnn.run.plugin_library import NoInterface, open_plugin
 from pytest_qnn.run.runtime import RuntimeMissing, load_runtime
 from pytest_qnn.run.script import run_script_case, warming_script
 from pytest_qnn.run.warming import WARMING
-from pytest_qnn.run.worker import (
-    ASKED,
-    LEARN_LIMITS,
-    LEARN_SAMPLES,
-    PROBE,
-    DelegateSpec,
-    Depth,
-    OnStep,
-    Unusable,
-)
 
 _WARMING = request_of(WARMING)
 

@@ -12,6 +12,7 @@ from typing import Any, Protocol
 from pytest_qnn.abi import tflite
 from pytest_qnn.cases.delegate import Application
 from pytest_qnn.forms import QNN_DELEGATE
+from pytest_qnn.isolation.worker import Unusable
 from pytest_qnn.mutants import table as mutants
 from pytest_qnn.reference.custom_tensors import QnnParts
 from pytest_qnn.reference.delegate import ReferenceDelegate
@@ -21,7 +22,6 @@ from pytest_qnn.reference.plugin import SAMPLE_OPTIONS
 from pytest_qnn.reference.shared_memory import CUSTOM_MEMORY
 from pytest_qnn.run.plugin_symbols import broken
 from pytest_qnn.run.runtime import Runtime
-from pytest_qnn.run.worker import Unusable
 
 _MOST_OPENED = 1000
 """More often than any case opens a library."""

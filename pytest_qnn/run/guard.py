@@ -17,9 +17,10 @@ from typing import Final
 import numpy as np
 import numpy.typing as npt
 
-from pytest_qnn.abi import libc, peek
+from pytest_qnn.abi import peek
 from pytest_qnn.cases.data import hashed
 from pytest_qnn.cases.script import Guard
+from pytest_qnn.isolation import libc
 from pytest_qnn.run import trap
 
 PAGE: Final[int] = os.sysconf("SC_PAGE_SIZE")

@@ -6,7 +6,7 @@ import ctypes
 import fcntl
 import os
 
-from pytest_qnn.abi import libc
+from pytest_qnn.isolation import libc
 
 _HEAP = "/dev/dma_heap/system"
 _IOCTL_ALLOC = 0xC0184800

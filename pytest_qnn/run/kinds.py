@@ -1,7 +1,8 @@
 """The kinds of case that targets carry out, and how a request and its answer are told apart.
 
 A request is the case as MessagePack, behind a word for every kind but the most frequent: MessagePack of a
-case never begins with a letter. Before that, `pytest_qnn.run.worker.ENDS` asks for an end in good order.
+case never begins with a letter. Before that, `pytest_qnn.isolation.worker.ENDS` asks for an end in good
+order.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from pytest_qnn.cases.delegate import DelegateCase
 from pytest_qnn.cases.memory import MemoryCase
 from pytest_qnn.cases.plugin import PluginCase
 from pytest_qnn.cases.script import ScriptCase
-from pytest_qnn.run.worker import ENDS
+from pytest_qnn.isolation.worker import ENDS
 from pytest_qnn.trace import DelegateTrace, MemoryTrace, PluginTrace, ScriptTrace
 
 

@@ -93,6 +93,7 @@ from pytest_qnn.cases import memory_pieces as pieces
 from pytest_qnn.cases import memory_probes as probes
 from pytest_qnn.cases import memory_sections as sections
 from pytest_qnn.cases.memory import AnyStep, Capability, Execute, MemoryCase, Observe, Providers
+from pytest_qnn.isolation.observe import keep_large_blocks_visible
 from pytest_qnn.run import (
     memory_async,
     memory_binaries,
@@ -109,7 +110,6 @@ from pytest_qnn.run import (
 )
 from pytest_qnn.run.memory_learn import learn
 from pytest_qnn.run.memory_state import Buffer, Context, MemHandle, Skip, State
-from pytest_qnn.run.observe import keep_large_blocks_visible
 from pytest_qnn.run.qnn_client import NullFunction, QnnClient, array_of
 from pytest_qnn.run.qnn_library import QnnEntry
 from pytest_qnn.run.rpcmem import Rpcmem

@@ -6,7 +6,6 @@ import ctypes
 import os
 from functools import lru_cache
 
-from pytest_qnn.abi import libc
 from pytest_qnn.abi.rpcmem import DEFAULT_FLAGS, HEAP_ID_SYSTEM
 from pytest_qnn.cases.data import contents
 from pytest_qnn.cases.memory import (
@@ -22,9 +21,10 @@ from pytest_qnn.cases.memory import (
     Write,
 )
 from pytest_qnn.cases.valid_memory import MOST_NEEDED
+from pytest_qnn.isolation import libc
+from pytest_qnn.isolation.observe import regions, small_blocks_in_reserve, snapshot
 from pytest_qnn.run.heap import own_memory
 from pytest_qnn.run.memory_state import Buffer, Skip, State
-from pytest_qnn.run.observe import regions, small_blocks_in_reserve, snapshot
 from pytest_qnn.run.qnn_client import array_of
 from pytest_qnn.trace import StepSeen
 

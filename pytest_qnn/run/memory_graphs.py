@@ -7,10 +7,10 @@ import math
 from operator import ne
 from typing import Any
 
-from pytest_qnn.abi import libc
 from pytest_qnn.abi.qnn import OpConfig
 from pytest_qnn.abi.qnn_codes import TensorMemType
 from pytest_qnn.cases.memory import BOGUS, NULL, Binding, Execute, Prepare
+from pytest_qnn.isolation import libc
 from pytest_qnn.oracle.qnn_ops import ELEMENT_BYTES
 from pytest_qnn.run.memory_buffers import data_of, mapped
 from pytest_qnn.run.memory_state import BOGUS_HANDLE, LARGE, Graph, MemHandle, Skip, State

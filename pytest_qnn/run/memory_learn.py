@@ -6,13 +6,13 @@ from pytest_qnn.abi.qnn import Version
 from pytest_qnn.abi.qnn_codes import low
 from pytest_qnn.cases.memory import Prepare, QnnDType, QnnOp
 from pytest_qnn.facts import MemoryFacts
+from pytest_qnn.isolation.worker import Depth
 from pytest_qnn.oracle.qnn_ops import DTYPES, OPERATORS
 from pytest_qnn.run.memory_graphs import prepare, validated
 from pytest_qnn.run.memory_state import Context, Skip, State
 from pytest_qnn.run.qnn_client import NullFunction, Operator, QnnClient
 from pytest_qnn.run.qnn_library import QnnEntry
 from pytest_qnn.run.rpcmem import Rpcmem
-from pytest_qnn.run.worker import Depth
 
 KEYS = (101, 107, 202, 213, 215, 217, 220, 301, 304, 311, 317, 318, 502, 1001, 1101, 1102, 1103, 1104, 1501)
 """The property keys that rules are gated by (`pytest_qnn.abi.qnn_codes.Property`)."""

@@ -25,7 +25,6 @@ import mmap
 import os
 from typing import Any, Final
 
-from pytest_qnn.abi import libc
 from pytest_qnn.abi.qnn_codes import Error
 from pytest_qnn.abi.qnn_load import ContextBinaryCallback, DataRequest, ProvideRaw, RawDataMem, ReleaseRaw
 from pytest_qnn.abi.qnn_pieces import (
@@ -38,9 +37,10 @@ from pytest_qnn.abi.qnn_pieces import (
 )
 from pytest_qnn.abi.rpcmem import DEFAULT_FLAGS, HEAP_ID_SYSTEM
 from pytest_qnn.cases.memory_pieces import ContextWithCallback, Pieces
+from pytest_qnn.isolation import libc
+from pytest_qnn.isolation.observe import mappings_of
 from pytest_qnn.run.guard import protect
 from pytest_qnn.run.memory_state import Context, Skip, State
-from pytest_qnn.run.observe import mappings_of
 from pytest_qnn.run.qnn_client import UNTOUCHED
 from pytest_qnn.trace import StepSeen
 

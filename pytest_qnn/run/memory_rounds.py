@@ -7,13 +7,13 @@ import gc
 from collections.abc import Callable
 from typing import Any
 
-from pytest_qnn.abi import libc
 from pytest_qnn.abi.qnn import HtpMemDescriptor, MemDescriptor
 from pytest_qnn.abi.qnn_codes import HtpMemType, MemType
 from pytest_qnn.cases.memory_probes import TENSOR, Churn
+from pytest_qnn.isolation import libc
+from pytest_qnn.isolation.observe import snapshot
 from pytest_qnn.run.memory_buffers import descriptor_of, usable
 from pytest_qnn.run.memory_state import Skip, State
-from pytest_qnn.run.observe import snapshot
 from pytest_qnn.run.qnn_client import array_of, data_type
 from pytest_qnn.trace import StepSeen
 

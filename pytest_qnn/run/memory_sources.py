@@ -6,6 +6,7 @@ import contextlib
 from collections.abc import Callable, Iterator
 from typing import Any
 
+from pytest_qnn.isolation.worker import Unusable
 from pytest_qnn.mutants import table as mutants
 from pytest_qnn.mutants.proxies import mutated, proxy_table
 from pytest_qnn.reference.backend import ReferenceBackend
@@ -14,7 +15,6 @@ from pytest_qnn.reference.proxy import Proxy
 from pytest_qnn.reference.rpcmem import EmulatedRpcmem
 from pytest_qnn.run.qnn_library import QnnEntry, QnnUnusable, open_library, providers
 from pytest_qnn.run.rpcmem import Rpcmem, RpcmemUnusable, open_rpcmem
-from pytest_qnn.run.worker import Unusable
 
 
 class MemorySource:

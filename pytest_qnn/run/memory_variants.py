@@ -7,10 +7,10 @@ import mmap
 from collections.abc import Sequence
 from typing import Any
 
-from pytest_qnn.abi import libc
 from pytest_qnn.abi.qnn import Tensor
 from pytest_qnn.abi.qnn_codes import TensorType
 from pytest_qnn.cases.memory import Binding, Execute, Prepare
+from pytest_qnn.isolation import libc
 from pytest_qnn.run.guard import protect
 from pytest_qnn.run.memory_state import Skip, State
 from pytest_qnn.run.qnn_client import Operator, QnnClient, array_of

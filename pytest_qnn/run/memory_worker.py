@@ -18,9 +18,9 @@ from pytest_qnn.cases.memory import (
     Register,
 )
 from pytest_qnn.facts import MemoryFacts
+from pytest_qnn.isolation.worker import ASKED, Depth, MemorySpec, OnStep
 from pytest_qnn.run.memory import learn, run_memory_case
 from pytest_qnn.run.memory_sources import MemorySource
-from pytest_qnn.run.worker import ASKED, Depth, MemorySpec, OnStep
 from pytest_qnn.trace import MemoryTrace
 
 _CASE = msgspec.msgpack.Decoder(MemoryCase)

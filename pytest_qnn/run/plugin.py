@@ -9,7 +9,7 @@ from typing import Any
 
 import msgspec
 
-from pytest_qnn.abi import libc, tflite
+from pytest_qnn.abi import tflite
 from pytest_qnn.cases.arrays import Array
 from pytest_qnn.cases.data import inputs_of
 from pytest_qnn.cases.delegate import DelegateCase
@@ -25,6 +25,7 @@ from pytest_qnn.cases.plugin import (
     PluginCase,
     Spoil,
 )
+from pytest_qnn.isolation import libc
 from pytest_qnn.run.delegates import DelegateFactory
 from pytest_qnn.run.plugin_library import NoInterface, Plugin, open_plugin
 from pytest_qnn.run.plugin_struct import Operators, read_struct

@@ -9,9 +9,9 @@ from collections import Counter
 from collections.abc import Iterable
 from typing import Final
 
-from pytest_qnn.abi import libc
 from pytest_qnn.cases.script import AnyScriptStep, Measure, Parallel, Repeat, flat
-from pytest_qnn.run.observe import small_blocks_in_reserve, snapshot, threads
+from pytest_qnn.isolation import libc
+from pytest_qnn.isolation.observe import small_blocks_in_reserve, snapshot, threads
 from pytest_qnn.run.script_world import Handlers, Skip, World
 from pytest_qnn.trace import ScriptSeen
 

@@ -13,18 +13,11 @@ from pytest_qnn.cases.delegate import DelegateCase
 from pytest_qnn.cases.measuring import measures
 from pytest_qnn.cases.memory import MemoryCase
 from pytest_qnn.cases.script import ScriptCase, aligned, needs_child, without_edges, without_guards
+from pytest_qnn.core.rule import Subject
 from pytest_qnn.facts import LIMITS, Choice, DelegateFacts, MemoryFacts, Sample
 from pytest_qnn.forms import DELEGATES, PROXY_MUTANT, QNN_DELEGATE, unwrapped
-from pytest_qnn.mutants import Mutant
-from pytest_qnn.mutants import table as mutants
-from pytest_qnn.mutants.proxies import proxy_table
-from pytest_qnn.rules.rule import Subject
-from pytest_qnn.run.delegate_learn import Question, learn_claims
-from pytest_qnn.run.kinds import KINDS, request_of, trace_of
-from pytest_qnn.run.memory_choices import choices
-from pytest_qnn.run.memory_processes import run_in_processes, several_processes
-from pytest_qnn.run.sandbox import RunnerFailure, Sandbox
-from pytest_qnn.run.worker import (
+from pytest_qnn.isolation.sandbox import RunnerFailure, Sandbox
+from pytest_qnn.isolation.worker import (
     DEPTHS,
     LEARN_LIMITS,
     LEARN_SAMPLES,
@@ -34,6 +27,13 @@ from pytest_qnn.run.worker import (
     MemorySpec,
     Unusable,
 )
+from pytest_qnn.mutants import Mutant
+from pytest_qnn.mutants import table as mutants
+from pytest_qnn.mutants.proxies import proxy_table
+from pytest_qnn.run.delegate_learn import Question, learn_claims
+from pytest_qnn.run.kinds import KINDS, request_of, trace_of
+from pytest_qnn.run.memory_choices import choices
+from pytest_qnn.run.memory_processes import run_in_processes, several_processes
 from pytest_qnn.run.workers import make_worker
 from pytest_qnn.trace import Death, DelegateTrace, MemoryTrace, ScriptTrace
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from pytest_qnn.run.worker import AnySpec, MemorySpec, Worker
+from pytest_qnn.isolation.worker import AnySpec, MemorySpec, Worker
 
 
 def make_worker(spec: AnySpec) -> Worker:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any, Protocol, TypeVar
 
-from pytest_qnn.rules.rule import Subject
+from pytest_qnn.core.rule import Subject
 from pytest_qnn.trace import Death
 
 CaseT_contra = TypeVar("CaseT_contra", contravariant=True)

@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from pytest_qnn.session import Session
+from pytest_qnn.session.state import Session
 
 if TYPE_CHECKING:
-    from pytest_qnn.rules.rule import Subject
+    from pytest_qnn.core.rule import Subject
 
 
 class Gatherer:
@@ -79,9 +79,9 @@ class Gatherer:
         rule = self.session.rule_of_test(crashitem)
         if rule is None or report.node.gateway.id in self._interrupted:
             return
-        from pytest_qnn.judging import broken
+        from pytest_qnn.core.verdict import Outcome
         from pytest_qnn.report import failure
-        from pytest_qnn.verdict import Outcome
+        from pytest_qnn.session.judging import broken
 
         verdict = broken(self.session, rule, Outcome.CRASH, self._why_died(rule.subject))
         report.longrepr = f"{report.longrepr}\n{failure.text(verdict, self.session.seed)}"
@@ -100,8 +100,8 @@ class Gatherer:
             return
         import msgspec
 
-        from pytest_qnn.replay import Replayed
-        from pytest_qnn.verdict import Verdict
+        from pytest_qnn.core.verdict import Verdict
+        from pytest_qnn.session.replay import Replayed
 
         for verdict in msgspec.convert(verdicts, list[Verdict]):
             self.session.take(verdict)

@@ -1,6 +1,6 @@
 """The child's side of a case: answer one request, and end.
 
-    python -m pytest_qnn.run.child SPEC_JSON WARM SLOT_FD EAR_FD
+    python -m pytest_qnn.isolation.child SPEC_JSON WARM SLOT_FD EAR_FD
 
 is the body of a spawned child; a forked one calls `carry_out` when its case begins.
 """
@@ -16,8 +16,8 @@ from collections.abc import Callable, Iterator
 
 import msgspec
 
-from pytest_qnn.run import kin, wire
-from pytest_qnn.run.worker import ENDS, AnySpec, Unusable, Worker
+from pytest_qnn.isolation import processes, wire
+from pytest_qnn.isolation.worker import ENDS, AnySpec, Unusable, Worker
 from pytest_qnn.run.workers import make_worker
 
 FAILED = 70
@@ -30,7 +30,7 @@ _SCARCE = {errno.ENOMEM: _MEMORY, errno.EMFILE: "the case used up the descriptor
 def main() -> None:
     """Load the target in this fresh interpreter and answer the request."""
     spec_json, warm, slot_fd, ear_fd = sys.argv[1:5]
-    kin.die_with_parent()
+    processes.die_with_parent()
     slot = wire.Slot(int(slot_fd))
     slot.hide()
     be_killed_first()
@@ -86,7 +86,7 @@ def _leave(slot: wire.Slot, reply: wire.Reply, *, in_order: bool = False) -> Non
         answer = msgspec.msgpack.encode(wire.Reply(error=error))
     slot.answer(answer)
     if in_order:
-        kin.end_in_order()
+        processes.end_in_order()
     os._exit(0)
 
 

@@ -6,7 +6,7 @@ import dataclasses
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Generic, Literal, TypeVar
 
-from pytest_qnn.verdict import Examined, Level
+from pytest_qnn.core.verdict import Examined, Level
 
 if TYPE_CHECKING:
     from hypothesis.strategies import SearchStrategy
@@ -23,8 +23,8 @@ class Rule(Generic[CaseT, TraceT, FactsT]):
     """One requirement with a stable id.
 
     ``check(case, trace)`` is pure. It returns what it examined, raises a
-    :class:`~pytest_qnn.verdict.Violation` when the target broke the rule in this case, and
-    :class:`~pytest_qnn.verdict.Unsupported` when the trace shows that the target does not offer what
+    :class:`~pytest_qnn.core.verdict.Violation` when the target broke the rule in this case, and
+    :class:`~pytest_qnn.core.verdict.Unsupported` when the trace shows that the target does not offer what
     the rule is about. ``cases(facts)`` gives the Hypothesis strategy of the cases that can show a
     violation on a target with these facts.
     """

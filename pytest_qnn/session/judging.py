@@ -13,12 +13,13 @@ from typing import Any
 import msgspec
 import pytest
 
-from pytest_qnn import artifacts, engine, replay
-from pytest_qnn.profile import PROFILES
+from pytest_qnn.core import engine
+from pytest_qnn.core.profile import PROFILES
+from pytest_qnn.core.rule import Rule
+from pytest_qnn.core.verdict import Finding, Level, Outcome, Verdict
 from pytest_qnn.report import failure
-from pytest_qnn.rules.rule import Rule
-from pytest_qnn.session import VERDICTS, Session
-from pytest_qnn.verdict import Finding, Level, Outcome, Verdict
+from pytest_qnn.session import findings, replay
+from pytest_qnn.session.state import VERDICTS, Session
 
 _HUNG = 3
 """Rules that may hang in one target, and in one process, before hangs in it are no longer shrunk.
@@ -49,7 +50,7 @@ def judge(session: Session, item: pytest.Item, rule_id: str) -> Verdict:
         profile = profile.hasty()
     verdict = engine.judge(rule, target, profile, seed)
     session.hung[rule.subject] += verdict.outcome is Outcome.HANG
-    return artifacts.keep(session, target, verdict)
+    return findings.keep(session, target, verdict)
 
 
 def checked_rule(session: Session, item: pytest.Item, rule_id: str) -> Rule[Any, Any, Any]:
@@ -115,7 +116,7 @@ def _failed(session: Session, item: pytest.Item, rule_id: str, error: Exception,
     case = msgspec.json.encode(error.case).decode()
     finding = Finding(expected="a verdict", seen=verdict.reason, case=case)
     verdict = msgspec.structs.replace(verdict, finding=finding)
-    return artifacts.keep(session, session.target(session.rule(rule_id).subject), verdict)
+    return findings.keep(session, session.target(session.rule(rule_id).subject), verdict)
 
 
 def record(item: pytest.Item, verdict: Verdict) -> None:

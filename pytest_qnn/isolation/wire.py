@@ -16,7 +16,7 @@ from typing import Literal
 
 import msgspec
 
-from pytest_qnn.abi import libc
+from pytest_qnn.isolation import libc
 
 _SLOT_SIZE = (256 << 20) - (128 << 10)
 """Bytes mapped for a child's answer. Not the size of any memory that a case would look for."""

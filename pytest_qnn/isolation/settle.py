@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import gc
 
-from pytest_qnn.abi import libc
-from pytest_qnn.run.observe import private_mappings, resident_bytes
+from pytest_qnn.isolation import libc
+from pytest_qnn.isolation.observe import private_mappings, resident_bytes
 
 _HUGE = 2 << 20
 """Bytes of a huge page (x86-64, arm64 with pages of 4 KiB)."""

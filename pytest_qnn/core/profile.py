@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 from typing import Any
 
-from pytest_qnn.rules.rule import Rule
+from pytest_qnn.core.rule import Rule
 
 
 @dataclasses.dataclass(frozen=True)

@@ -10,15 +10,15 @@ from typing import Any, Literal
 import msgspec
 import pytest
 
-from pytest_qnn import engine
-from pytest_qnn.casefile import AnyCaseFile, read
+from pytest_qnn.core import engine
+from pytest_qnn.core.rule import Rule
+from pytest_qnn.core.target import Target
+from pytest_qnn.core.verdict import Outcome, Unsupported, Violation
 from pytest_qnn.forms import BadOption
 from pytest_qnn.options import Options, real_path
 from pytest_qnn.report import failure
-from pytest_qnn.rules.rule import Rule
-from pytest_qnn.session import REPLAYED, Session
-from pytest_qnn.target import Target
-from pytest_qnn.verdict import Outcome, Unsupported, Violation
+from pytest_qnn.session.case_file import AnyCaseFile, read
+from pytest_qnn.session.state import REPLAYED, Session
 
 Result = Literal["STILL FAILS", "FIXED", "FAILS HERE", "PASSES HERE", "CANNOT RUN"]
 """``... HERE``: on another target than the one of the file, of which nothing is said."""

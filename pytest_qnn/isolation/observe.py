@@ -10,7 +10,7 @@ import dataclasses
 import os
 from collections.abc import Collection
 
-from pytest_qnn.abi import libc
+from pytest_qnn.isolation import libc
 
 REGION_SLACK = 64 * 1024
 """An allocator may add a header and round up: a region of ``size`` has [size, size + 64 KiB) bytes."""

@@ -1,9 +1,9 @@
 """The supervisor: a process of its own that starts a child per case and outlives what the child does.
 
-    python -m pytest_qnn.run.supervisor SOCKET_FD MODE WARM TIMEOUT ROOT SPEC_JSON
+    python -m pytest_qnn.isolation.supervisor SOCKET_FD MODE WARM TIMEOUT ROOT SPEC_JSON
 
 ``fork``: the target is loaded here but never initialised, and every child is a fork, made while the case
-before it runs (see `pytest_qnn.run.offspring`). ``spawn``: the target is loaded in a fresh interpreter per
+before it runs (see `pytest_qnn.isolation.child_process`). ``spawn``: the target is loaded in a fresh interpreter per
 case, for targets that start threads when loaded; with WARM (1, else 0) it runs our own code once before the
 case, as a supervisor does before it forks.
 
@@ -31,12 +31,12 @@ from pathlib import Path
 
 import msgspec
 
-from pytest_qnn.run import kin, wire
-from pytest_qnn.run.offspring import Offspring, fork, spawn
-from pytest_qnn.run.prefault import written_by
-from pytest_qnn.run.room import Room
-from pytest_qnn.run.settle import settle
-from pytest_qnn.run.worker import AnySpec, Unusable
+from pytest_qnn.isolation import processes, wire
+from pytest_qnn.isolation.child_process import Offspring, fork, spawn
+from pytest_qnn.isolation.prefault import written_by
+from pytest_qnn.isolation.settle import settle
+from pytest_qnn.isolation.worker import AnySpec, Unusable
+from pytest_qnn.isolation.working_directory import Room
 from pytest_qnn.run.workers import make_worker
 
 MEMORY_LIMIT = 2 << 30
@@ -60,8 +60,8 @@ def main() -> None:
     fd, mode, warm, timeout, root, spec_json = sys.argv[1:7]
     connection = socket.socket(fileno=int(fd))
     spec = msgspec.json.decode(spec_json, type=AnySpec)
-    kin.die_with_parent()  # while loading; afterwards a closed connection says it
-    kin.adopt_orphans()
+    processes.die_with_parent()  # while loading; afterwards a closed connection says it
+    processes.adopt_orphans()
     _limit()
     _redirect_standard_streams()
     room = Room(Path(root))
@@ -113,7 +113,7 @@ class _Server:
     def __call__(self, ready: wire.Ready) -> None:
         """Say that the target is loaded, then answer each request until the other end is gone."""
         wire.send(self._connection, msgspec.msgpack.encode(ready), None)
-        kin.outlive_parent()
+        processes.outlive_parent()
         os.chdir("/")
         try:
             while True:
@@ -151,7 +151,7 @@ class _Server:
         begun = child.slot.begun
         step, payload = child.slot.result()
         child.slot.close()
-        left_any = kin.end_orphans(self._waiting.pid if self._waiting else 0)
+        left_any = processes.end_orphans(self._waiting.pid if self._waiting else 0)
         self._room.prepare()
         if ended:
             reply = judge(status, step, payload)

@@ -2,7 +2,7 @@
 
 Nothing in such a file is ever executed: it is decoded into typed, plain data, and what is to be run is
 checked for size and structure first. `report/case.schema.json` is made from these types:
-``python -m pytest_qnn.casefile``.
+``python -m pytest_qnn.session.case_file``.
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ from pytest_qnn.cases.memory import MemoryCase
 from pytest_qnn.cases.plugin import PluginCase
 from pytest_qnn.cases.script import ScriptCase
 from pytest_qnn.cases.valid import check
+from pytest_qnn.core.rule import Subject
 from pytest_qnn.forms import BadOption
-from pytest_qnn.rules.rule import Subject
 
 SCHEMA = 1
 NAME = "case.json"

@@ -23,12 +23,10 @@ from hypothesis import HealthCheck, Phase
 
 from pytest_qnn.cases.plugin import PluginCase
 from pytest_qnn.cases.reduce import revealing, smaller
-from pytest_qnn.facts import DelegateFacts, NothingToJudge
-from pytest_qnn.profile import Profile
-from pytest_qnn.rules.rule import Rule
-from pytest_qnn.target import Target, TraceLike
-from pytest_qnn.trace import Death
-from pytest_qnn.verdict import (
+from pytest_qnn.core.profile import Profile
+from pytest_qnn.core.rule import Rule
+from pytest_qnn.core.target import Target, TraceLike
+from pytest_qnn.core.verdict import (
     Crashed,
     Divergence,
     Examined,
@@ -40,6 +38,8 @@ from pytest_qnn.verdict import (
     Verdict,
     Violation,
 )
+from pytest_qnn.facts import DelegateFacts, NothingToJudge
+from pytest_qnn.trace import Death
 
 CaseT = TypeVar("CaseT")
 TraceT = TypeVar("TraceT", bound=TraceLike)

@@ -17,11 +17,11 @@ import pytest
 from pytest_qnn.options import Options
 
 if TYPE_CHECKING:
-    from pytest_qnn.casefile import AnyCaseFile
-    from pytest_qnn.replay import Replayed
-    from pytest_qnn.rules.rule import Rule, Subject
-    from pytest_qnn.target import Target
-    from pytest_qnn.verdict import Verdict
+    from pytest_qnn.core.rule import Rule, Subject
+    from pytest_qnn.core.target import Target
+    from pytest_qnn.core.verdict import Verdict
+    from pytest_qnn.session.case_file import AnyCaseFile
+    from pytest_qnn.session.replay import Replayed
 
 SESSION: pytest.StashKey[Session] = pytest.StashKey()
 """Of a config: its session."""

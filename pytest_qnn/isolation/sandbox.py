@@ -15,8 +15,8 @@ from typing import IO
 
 import msgspec
 
-from pytest_qnn.run import interpreter, kin, room, wire
-from pytest_qnn.run.worker import AnySpec, Unusable
+from pytest_qnn.isolation import interpreter, processes, wire, working_directory
+from pytest_qnn.isolation.worker import AnySpec, Unusable
 from pytest_qnn.trace import Death
 
 _REPLY = msgspec.msgpack.Decoder(wire.Reply)
@@ -49,7 +49,7 @@ class Sandbox:
 
     Args:
         spec: the worker to load in the children.
-        mode: ``fork`` or ``spawn`` (see `pytest_qnn.run.supervisor`).
+        mode: ``fork`` or ``spawn`` (see `pytest_qnn.isolation.supervisor`).
         timeout: seconds for one case.
         exact: malloc of the children counts as in use what is in use (see `_EXACT`).
 
@@ -121,8 +121,8 @@ class Sandbox:
             self._process = None
         if self._root is not None:
             if not in_order:  # it could not clear up itself
-                kin.end_family(_mark(self._root))
-            room.remove(self._root)
+                processes.end_family(_mark(self._root))
+            working_directory.remove(self._root)
             self._root = None
 
     def _status(self) -> int | None:
@@ -167,7 +167,7 @@ class Sandbox:
         ours, theirs = socket.socketpair()
         self._connection = ours
         self._root = Path(tempfile.mkdtemp(prefix="pytest-qnn-"))
-        room.Room(self._root).prepare()
+        working_directory.Room(self._root).prepare()
         spec = msgspec.json.encode(self._spec).decode()
         warm = str(int(self._exact))  # what a process does for the first time is not to be measured
         arguments = (str(theirs.fileno()), self.mode, warm, str(self._timeout), str(self._root), spec)
@@ -175,7 +175,7 @@ class Sandbox:
         self._said = tempfile.TemporaryFile()  # noqa: SIM115 - closed with the sandbox
         with theirs:
             self._process = subprocess.Popen(
-                interpreter.command("pytest_qnn.run.supervisor", *arguments),
+                interpreter.command("pytest_qnn.isolation.supervisor", *arguments),
                 pass_fds=(theirs.fileno(),),
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.DEVNULL,
@@ -203,7 +203,7 @@ class Sandbox:
 
 def _mark(root: Path) -> str:
     """What tells a supervisor and all that descends from it: temporary files go where cases run."""
-    return f"TMPDIR={room.Room(root).path}"
+    return f"TMPDIR={working_directory.Room(root).path}"
 
 
 def _environment(root: Path) -> dict[str, str]:

@@ -17,7 +17,15 @@ import msgspec
 import numpy as np
 import pytest
 
-from pytest_qnn.casefile import (
+from pytest_qnn.cases.data import inputs_of
+from pytest_qnn.cases.delegate import DelegateCase
+from pytest_qnn.cases.model import emit
+from pytest_qnn.core.rule import Subject
+from pytest_qnn.core.target import Target
+from pytest_qnn.core.verdict import Verdict
+from pytest_qnn.options import Options
+from pytest_qnn.report import failure, files
+from pytest_qnn.session.case_file import (
     NAME,
     SCHEMA,
     AnyCaseFile,
@@ -27,15 +35,7 @@ from pytest_qnn.casefile import (
     encode,
     with_case,
 )
-from pytest_qnn.cases.data import inputs_of
-from pytest_qnn.cases.delegate import DelegateCase
-from pytest_qnn.cases.model import emit
-from pytest_qnn.options import Options
-from pytest_qnn.report import failure, files
-from pytest_qnn.rules.rule import Subject
-from pytest_qnn.session import Session
-from pytest_qnn.target import Target
-from pytest_qnn.verdict import Verdict
+from pytest_qnn.session.state import Session
 
 HOME = ".pytest-qnn"
 CONTENTS = {

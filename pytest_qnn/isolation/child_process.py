@@ -1,9 +1,9 @@
 """The supervisor's children: started, given their case, waited for.
 
 A forked child is made ahead of its case and waits for it. Meanwhile it makes the copies of memory that it
-would make on first use (`pytest_qnn.run.prefault`), most of a case's price, while nobody waits for them. It
-does not touch the target until its case begins, and `wire.Slot` says whether that has happened: a waiting
-child that was lost has judged nothing.
+would make on first use (`pytest_qnn.isolation.prefault`), most of a case's price, while nobody waits for
+them. It does not touch the target until its case begins, and `wire.Slot` says whether that has happened: a
+waiting child that was lost has judged nothing.
 """
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ import subprocess
 from collections.abc import Iterable
 from pathlib import Path
 
-from pytest_qnn.run import child, interpreter, kin, prefault, wire
-from pytest_qnn.run.worker import Worker
+from pytest_qnn.isolation import child, interpreter, prefault, processes, wire
+from pytest_qnn.isolation.worker import Worker
 
 
 class Offspring:
@@ -69,7 +69,7 @@ class Offspring:
         """
         with contextlib.suppress(ProcessLookupError, PermissionError):
             os.killpg(self.pid, signal.SIGKILL)
-        kin.kill([self.pid])
+        processes.kill([self.pid])
         _, status = os.waitpid(self.pid, 0)
         for descriptor in self.own():
             os.close(descriptor)
@@ -113,7 +113,7 @@ def _live(
     """The whole life of a forked child; never returns."""
     try:
         os.setpgid(0, 0)
-        kin.die_with_parent()
+        processes.die_with_parent()
         for descriptor in alien:
             os.close(descriptor)
         slot.hide()
@@ -143,7 +143,7 @@ def spawn(spec_json: str, room: Path, warm: str) -> Offspring:
         ear, bell = os.pipe()
         undo.callback(os.close, bell)
         handed_on = (slot.fileno(), ear)
-        command = interpreter.command("pytest_qnn.run.child", spec_json, warm, *map(str, handed_on))
+        command = interpreter.command("pytest_qnn.isolation.child", spec_json, warm, *map(str, handed_on))
         try:
             process = subprocess.Popen(command, pass_fds=handed_on, start_new_session=True, cwd=room)
         finally:

@@ -16,9 +16,8 @@ from collections.abc import Callable, Iterator
 
 import msgspec
 
-from pytest_qnn.abi import libc
-from pytest_qnn.run import kin
-from pytest_qnn.run.observe import private_mappings
+from pytest_qnn.isolation import libc, processes
+from pytest_qnn.isolation.observe import private_mappings
 
 Ranges = list[tuple[int, int]]
 """Address and bytes, whole pages each."""
@@ -41,7 +40,7 @@ def written_by(work: Callable[[], None]) -> Ranges:
     pid = os.fork()
     if not pid:
         try:
-            kin.die_with_parent()
+            processes.die_with_parent()
             work()
             with open(mouth, "wb") as answer_to:
                 answer_to.write(msgspec.msgpack.encode(list(_own_pages(shared))))
@@ -49,7 +48,7 @@ def written_by(work: Callable[[], None]) -> Ranges:
             os._exit(0)
     os.close(mouth)
     answer = _read_all(ear)
-    kin.kill([pid])
+    processes.kill([pid])
     os.waitpid(pid, 0)
     with contextlib.suppress(msgspec.DecodeError):
         return msgspec.msgpack.decode(answer, type=Ranges)

@@ -1,0 +1,1 @@
+"""What every rule, target and half shares: verdicts, rules, the search. It knows neither half."""
