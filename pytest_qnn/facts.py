@@ -65,18 +65,6 @@ class Choice(msgspec.Struct, frozen=True, gc=False):
     """Low 16 bits of the answer; None: there was none."""
 
 
-class NothingToJudge(Exception):  # noqa: N818 - a finding about the target, not an error
-    """A strategy has no case that could show anything of this target; the reason says how that was learned.
-
-    ``unsupported``: the target does other things, but not what the rule is about.
-    """
-
-    def __init__(self, reason: str, *, unsupported: bool = False) -> None:
-        super().__init__(reason)
-        self.reason = reason
-        self.unsupported = unsupported
-
-
 LIMITS = ("max_delegated_partitions", "min_nodes_per_partition")
 """Options that delegates made with TensorFlow Lite's SimpleDelegate have (simple_delegate.h, Options)."""
 

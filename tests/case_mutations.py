@@ -14,7 +14,8 @@ from hypothesis import HealthCheck, Phase
 
 from pytest_qnn.cases.plugin import PluginCase
 from pytest_qnn.cases.script import ScriptCase
-from pytest_qnn.facts import DelegateFacts, MemoryFacts, NothingToJudge
+from pytest_qnn.core.rule import NothingToJudge
+from pytest_qnn.facts import DelegateFacts, MemoryFacts
 from pytest_qnn.rules import catalogue
 from pytest_qnn.session.case_file import SCHEMA
 

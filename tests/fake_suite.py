@@ -14,6 +14,7 @@ from typing import Any
 
 import pytest
 from hypothesis import strategies as st
+from reducing import Reducing
 
 from pytest_qnn import rules, run
 from pytest_qnn.cases import memory
@@ -35,7 +36,7 @@ class TargetUnusable(Exception):  # noqa: N818 - the name is the real module's
     pass
 
 
-class FakeTarget:
+class FakeTarget(Reducing):
     isolated = False
     facts = None
 

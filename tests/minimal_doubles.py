@@ -6,13 +6,14 @@ from collections.abc import Callable
 from typing import Any
 
 from hypothesis.strategies import SearchStrategy
+from reducing import Reducing
 
 from pytest_qnn.core.rule import Rule, Subject
 from pytest_qnn.core.verdict import Examined, Finding, Level, Verdict, Violation
 from pytest_qnn.trace import DelegateTrace, MemoryTrace
 
 
-class FakeTarget:
+class FakeTarget(Reducing):
     """Runs nothing; ``run`` maps a case to a trace."""
 
     spec = "fake"

@@ -5,6 +5,7 @@ from __future__ import annotations
 from contextlib import closing
 
 import msgspec
+from reducing import Reducing
 
 from pytest_qnn.cases.memory import MemoryCase
 from pytest_qnn.core.rule import Subject
@@ -19,7 +20,7 @@ from pytest_qnn.run.qnn_library import QnnEntry, providers
 from pytest_qnn.trace import MemoryTrace
 
 
-class OverTheReference:
+class OverTheReference(Reducing):
     """The proxy as a target; without a mutant it is faultless."""
 
     subject: Subject = "memory"

@@ -11,20 +11,27 @@ import pytest
 
 ROOT = Path(__file__).parents[1]
 PACKAGE = ROOT / "pytest_qnn"
-TYPES = {"verdict", "trace", "facts", "target"}
 ROOMS: dict[str, set[str]] = {
-    "abi": set(),
-    "cases": {"facts"},
+    "core": set(),
+    "isolation": {"core"},
+    "abi": {"isolation"},
+    "cases": {"core", "facts"},
+    "trace": {"cases", "core", "facts"},
     "oracle": {"abi", "cases", "facts", "trace"},
-    "rules": {"abi", "cases", "facts", "oracle", "trace", "verdict", "mutants"},
-    "reference": {"abi", "cases", "oracle"},
-    "mutants": {"abi", "cases", "kills", "oracle", "reference", "rules", "trace"},
-    "run": {"abi", "cases", "facts", "forms", "mutants", "oracle", "reference", "rules", "trace"},
+    "rules": {"abi", "cases", "core", "facts", "oracle", "trace", "mutants"},
+    "reference": {"abi", "cases", "isolation", "oracle"},
+    "mutants": {"abi", "cases", "core", "isolation", "kills", "oracle", "reference", "rules", "trace"},
+    "run": {
+        *("abi", "cases", "core", "facts", "forms", "isolation", "mutants", "oracle", "reference", "rules"),
+        "trace",
+    },
+    "report": {"cases", "core", "facts", "rules", "session"},
+    "session": {"cases", "core", "forms", "newhooks", "options", "report", "rules", "run"},
 }
 """Room -> the rooms it may import from, besides itself. ``rules`` names mutants in its document only;
-``mutants`` is a command too, which measures its table with ``kills``; ``mutants`` and ``run`` take the type
-`Subject` from ``rules``, ``run`` the names of built-in targets from ``forms``; ``cases`` takes codes from
-``abi``, which are plain integers."""
+``mutants`` is a command too, which measures its table with ``kills``; ``run`` takes the names of built-in
+targets from ``forms``; ``cases`` takes codes from ``abi``, which are plain integers."""
+WITHOUT_CIRCLES = ("core", "isolation", "session")
 CODES_ONLY = {"cases", "oracle", "rules"}
 """Rooms that may import of ``abi`` the codes alone, which are plain integers."""
 
@@ -57,6 +64,16 @@ def test_a_room_imports_from_the_rooms_it_may(room: str) -> None:
     assert wrong == []
 
 
+@pytest.mark.parametrize("room", WITHOUT_CIRCLES)
+def test_no_files_of_a_room_import_each_other_in_a_circle(room: str) -> None:
+    prefix = f"pytest_qnn.{room}."
+    left = {path.stem: {name.removeprefix(prefix) for name in imported(path)} for path in modules(room)}
+    while free := [name for name, needs in left.items() if not needs & left.keys() - {name}]:
+        for name in free:
+            del left[name]
+    assert left == {}
+
+
 @pytest.mark.parametrize("room", sorted(CODES_ONLY))
 def test_a_pure_room_knows_no_ctypes(room: str) -> None:
     layouts = ("pytest_qnn.abi.qnn.", "pytest_qnn.abi.tflite", "pytest_qnn.abi.qnn_table", "ctypes")
@@ -70,7 +87,7 @@ def test_a_pure_room_knows_no_ctypes(room: str) -> None:
     assert "ctypes" not in imported(PACKAGE / "abi" / "qnn_codes.py")
 
 
-@pytest.mark.parametrize("room", [*ROOMS, "report"])
+@pytest.mark.parametrize("room", ROOMS)
 def test_nothing_imports_the_suite_or_the_fixtures(room: str) -> None:
     folders = ("pytest_qnn.conformance", "pytest_qnn.fixtures", "conformance", "fixtures")
     assert [path.name for path in modules(room) for name in imported(path) if name.startswith(folders)] == []
@@ -81,7 +98,7 @@ def test_processes_that_carry_cases_out_load_nothing_that_generates_or_judges(wo
     """Each case pays for the size of its process."""
     heavy = "{'hypothesis', 'pytest', '_pytest', 'pytest_qnn.core.engine', 'pytest_qnn.report'}"
     code = (
-        "import sys; from pytest_qnn.run import supervisor;"
+        "import sys; from pytest_qnn.isolation import supervisor;"
         f"import pytest_qnn.run.{worker}; import pytest_qnn.run.delegates;"
         f"print(*{heavy} & sys.modules.keys(), *(name for name in sys.modules"
         " if name.startswith('pytest_qnn.rules.') and name != 'pytest_qnn.core.rule'))"

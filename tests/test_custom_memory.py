@@ -40,8 +40,9 @@ from pytest_qnn.cases.valid_script import check_script
 from pytest_qnn.core.bounds import BadCase
 from pytest_qnn.core.engine import judge
 from pytest_qnn.core.profile import Profile
+from pytest_qnn.core.rule import NothingToJudge
 from pytest_qnn.core.verdict import Outcome
-from pytest_qnn.facts import DelegateFacts, NothingToJudge
+from pytest_qnn.facts import DelegateFacts
 from pytest_qnn.rules import catalogue
 from pytest_qnn.run.hearing import hearing
 from pytest_qnn.run.targets import DelegateTarget, open_delegate_target

@@ -15,8 +15,9 @@ from pytest_qnn.cases.graph import Graph
 from pytest_qnn.cases.kinds import and_larger, claimed_kinds, mixed_kinds, taken
 from pytest_qnn.core.engine import judge
 from pytest_qnn.core.profile import PROFILES
+from pytest_qnn.core.rule import NothingToJudge
 from pytest_qnn.core.verdict import Outcome
-from pytest_qnn.facts import Claim, DelegateFacts, NothingToJudge
+from pytest_qnn.facts import Claim, DelegateFacts
 from pytest_qnn.rules import catalogue
 from pytest_qnn.run.targets import open_delegate_target
 

@@ -11,6 +11,7 @@ from hypothesis import HealthCheck, Phase, given, seed, settings
 from hypothesis.strategies import SearchStrategy
 from kept import keep
 from msgspec.structs import replace
+from reducing import Reducing
 
 from pytest_qnn.cases import numeric_strategies as numeric
 from pytest_qnn.cases.arrays import Array
@@ -67,7 +68,7 @@ def drawn(make: Make, count: int = 40, facts: DelegateFacts = STEERABLE) -> list
     return found
 
 
-class Double:
+class Double(Reducing):
     """A target of delegates of one class."""
 
     facts = None

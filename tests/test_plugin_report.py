@@ -280,7 +280,7 @@ def test_of_two_verdicts_on_a_rule_the_worse_is_kept(pytester: pytest.Pytester) 
     pytester.makeconftest(
         """
         import msgspec
-        from pytest_qnn import engine
+        from pytest_qnn.core import engine
         from pytest_qnn.core.verdict import Outcome
 
         judge, calls = engine.judge, []

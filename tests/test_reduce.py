@@ -29,9 +29,8 @@ from pytest_qnn.cases.model import emit
 from pytest_qnn.cases.reduce import smaller
 from pytest_qnn.cases.reduce_graph import restricted
 from pytest_qnn.core.engine import judge_case
-from pytest_qnn.core.rule import Subject
+from pytest_qnn.core.rule import NothingToJudge, Subject
 from pytest_qnn.core.verdict import Violation
-from pytest_qnn.facts import NothingToJudge
 from pytest_qnn.rules import catalogue
 from pytest_qnn.run.targets import DelegateTarget, MemoryTarget, open_delegate_target, open_memory_target
 

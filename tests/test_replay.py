@@ -21,7 +21,7 @@ from pytest_qnn.cases.model import emit
 from pytest_qnn.cases.plugin import Copy, Create, Cycle, PluginCase
 from pytest_qnn.cases.script import MakeDelegate, ScriptCase
 from pytest_qnn.forms import BadOption
-from pytest_qnn.session.state import case_file
+from pytest_qnn.session import case_file
 
 pytestmark = pytest.mark.usefixtures("fakes")
 

@@ -35,7 +35,7 @@ from pytest_qnn.core.bounds import BadCase
 from pytest_qnn.forms import BadOption
 from pytest_qnn.run import targets
 from pytest_qnn.run.targets import DelegateTarget, MemoryTarget
-from pytest_qnn.session.state import case_file
+from pytest_qnn.session import case_file
 
 FUZZED = 10_000
 RUN = 100

@@ -21,6 +21,7 @@ import numpy as np
 import pytest
 from delegate_doubles import Factory
 from hypothesis import HealthCheck, Phase, given, seed, settings
+from reducing import Reducing
 
 from pytest_qnn.abi import peek, tflite, view
 from pytest_qnn.cases.delegate import Application, DelegateCase
@@ -31,9 +32,8 @@ from pytest_qnn.cases.valid_delegate import check_delegate
 from pytest_qnn.core.bounds import BadCase
 from pytest_qnn.core.engine import judge
 from pytest_qnn.core.profile import PROFILES
-from pytest_qnn.core.rule import Rule
+from pytest_qnn.core.rule import NothingToJudge, Rule
 from pytest_qnn.core.verdict import Outcome, Unsupported, Violation
-from pytest_qnn.facts import NothingToJudge
 from pytest_qnn.reference.delegate import Kernel, ReferenceDelegate
 from pytest_qnn.reference.plan import PlanView
 from pytest_qnn.rules import catalogue
@@ -106,7 +106,7 @@ def accusation(rule: Rule[Any, Any, Any], case: DelegateCase, trace: DelegateTra
     return ""
 
 
-class Double:
+class Double(Reducing):
     """A target made of any factories."""
 
     def __init__(self, runtime: Runtime, *chain: Any) -> None:

@@ -41,7 +41,8 @@ from pytest_qnn.cases.script_custom import (
     ReadLog,
 )
 from pytest_qnn.core.drawing import decoded
-from pytest_qnn.facts import DelegateFacts, NothingToJudge
+from pytest_qnn.core.rule import NothingToJudge
+from pytest_qnn.facts import DelegateFacts
 
 Steps = tuple[AnyScriptStep, ...]
 Cases = SearchStrategy[ScriptCase]

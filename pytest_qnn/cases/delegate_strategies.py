@@ -23,7 +23,8 @@ from pytest_qnn.cases.graph_decode import HEADER, RECORD
 from pytest_qnn.cases.graph_kinds import Claims, Kind, decode_graph
 from pytest_qnn.cases.kinds import claimed_kinds, mixed_kinds, need_claims, option_kinds
 from pytest_qnn.core.drawing import decoded
-from pytest_qnn.facts import DelegateFacts, NothingToJudge
+from pytest_qnn.core.rule import NothingToJudge
+from pytest_qnn.facts import DelegateFacts
 
 ELEMENTWISE: tuple[Op, ...] = (
     "ADD",

@@ -14,7 +14,8 @@ import msgspec
 from pytest_qnn.cases.combinations import GRID, Combination
 from pytest_qnn.cases.graph import DType, Op
 from pytest_qnn.cases.graph_kinds import OPS, Kind, Wants
-from pytest_qnn.facts import DelegateFacts, NothingToJudge
+from pytest_qnn.core.rule import NothingToJudge
+from pytest_qnn.facts import DelegateFacts
 
 _MIXED = 3
 """Claimed slots for each refused one."""

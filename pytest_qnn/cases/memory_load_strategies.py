@@ -15,7 +15,8 @@ from pytest_qnn.cases.memory import Alloc, AnyStep, ContextCreate, GetBinary, Me
 from pytest_qnn.cases.memory_probes import TENSOR, Churn, Parallel
 from pytest_qnn.cases.memory_scene import Scene, Tape, memory_types, scenes
 from pytest_qnn.core.drawing import decoded
-from pytest_qnn.facts import MemoryFacts, NothingToJudge
+from pytest_qnn.core.rule import NothingToJudge
+from pytest_qnn.facts import MemoryFacts
 
 Cases = st.SearchStrategy[MemoryCase]
 _ROUNDS = {

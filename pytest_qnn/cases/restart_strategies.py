@@ -8,7 +8,8 @@ from hypothesis import strategies as st
 from pytest_qnn.cases.memory import ContextFree, Deregister, MemoryCase, Register
 from pytest_qnn.cases.memory_probes import Restart
 from pytest_qnn.cases.memory_scene import Scene, Tape, scenes
-from pytest_qnn.facts import MemoryFacts, NothingToJudge
+from pytest_qnn.core.rule import NothingToJudge
+from pytest_qnn.facts import MemoryFacts
 
 
 def restarts(facts: MemoryFacts) -> st.SearchStrategy[MemoryCase]:

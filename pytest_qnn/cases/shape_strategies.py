@@ -33,7 +33,8 @@ from pytest_qnn.cases.script import (
     SetInputs,
 )
 from pytest_qnn.core.drawing import decoded
-from pytest_qnn.facts import DelegateFacts, NothingToJudge
+from pytest_qnn.core.rule import NothingToJudge
+from pytest_qnn.facts import DelegateFacts
 
 MakeGraph = Callable[[Bytes, Sequence[Choice]], Graph]
 MakeSteps = Callable[[Graph, bytes], Sequence[AnyScriptStep]]

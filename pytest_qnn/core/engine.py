@@ -4,7 +4,7 @@
 
 Hypothesis stays in this process and sees a pure function of the case, whatever process the target runs
 in: so crashes and hangs shrink as failures do. Of what it leaves, whole steps and nodes are then taken
-away (`pytest_qnn.cases.reduce`) until none can go; and the smallest case is run again, to tell a failure
+away (`Target.smaller`) until none can go; and the smallest case is run again, to tell a failure
 from a flake.
 """
 
@@ -21,11 +21,9 @@ import hypothesis
 import msgspec
 from hypothesis import HealthCheck, Phase
 
-from pytest_qnn.cases.plugin import PluginCase
-from pytest_qnn.cases.reduce import revealing, smaller
 from pytest_qnn.core.profile import Profile
-from pytest_qnn.core.rule import Rule
-from pytest_qnn.core.target import Target, TraceLike
+from pytest_qnn.core.rule import NothingToJudge, Rule
+from pytest_qnn.core.target import Death, Target, TraceLike
 from pytest_qnn.core.verdict import (
     Crashed,
     Divergence,
@@ -38,8 +36,6 @@ from pytest_qnn.core.verdict import (
     Verdict,
     Violation,
 )
-from pytest_qnn.facts import DelegateFacts, NothingToJudge
-from pytest_qnn.trace import Death
 
 CaseT = TypeVar("CaseT")
 TraceT = TypeVar("TraceT", bound=TraceLike)
@@ -151,7 +147,7 @@ class _Judge:
         while shrinking and self.minimal is not None:
             shrinking = False
             case, violation = self.minimal
-            for candidate in smaller(case, deadly=isinstance(violation, Crashed | Hung)):
+            for candidate in self.target.smaller(case, deadly=isinstance(violation, Crashed | Hung)):
                 found = _none_where_the_suite_fails(self.result, candidate)
                 if found is not None and type(found) is type(violation):
                     self.minimal = (candidate, found)
@@ -165,7 +161,7 @@ class _Judge:
         case, end = self.minimal
         if not isinstance(end, Divergence) or end.is_first:
             return
-        for candidate in revealing(case):
+        for candidate in self.target.revealing(case):
             found = _none_where_the_suite_fails(self.result, candidate)
             if isinstance(found, Divergence) and (found.is_first or found.node < end.node):
                 self.minimal = (candidate, found)
@@ -206,7 +202,7 @@ class _Judge:
 
     def _run(self, case: Any, run: Callable[[Any], TraceLike] | None = None) -> Violation | None:
         """Run the case and judge its trace; only what is learned of the target is remembered."""
-        unfit = _unfit(self.target, case)
+        unfit = self.target.unfit(case)
         if unfit:
             self.unsupported = unfit
             self.settled += 1
@@ -243,12 +239,6 @@ def _none_where_the_suite_fails(judge: Callable[[Any], ResultT | None], case: An
         return judge(case)
     except Exception:
         return None
-
-
-def _unfit(target: Target[Any, Any], case: Any) -> str:
-    """Why no case of this kind can be carried out on the target; empty if it can be tried."""
-    facts = target.facts
-    return facts.unusable if isinstance(facts, DelegateFacts) and not isinstance(case, PluginCase) else ""
 
 
 def died(death: Death) -> Violation:
@@ -315,7 +305,7 @@ def judge_case(
     rule: Rule[CaseT, TraceT, Any], target: Target[CaseT, TraceT], case: CaseT
 ) -> Violation | Unsupported | Examined:
     """Judge exactly one case, without any search (replay, tests)."""
-    unfit = _unfit(target, case)
+    unfit = target.unfit(case)
     if unfit:
         return Unsupported(unfit)
     with _cheap_collections():

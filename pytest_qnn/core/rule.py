@@ -18,6 +18,18 @@ FactsT = TypeVar("FactsT")
 Subject = Literal["delegate", "memory"]
 
 
+class NothingToJudge(Exception):  # noqa: N818 - a finding about the target, not an error
+    """A strategy has no case that could show anything of this target; the reason says how that was learned.
+
+    ``unsupported``: the target does other things, but not what the rule is about.
+    """
+
+    def __init__(self, reason: str, *, unsupported: bool = False) -> None:
+        super().__init__(reason)
+        self.reason = reason
+        self.unsupported = unsupported
+
+
 @dataclasses.dataclass(frozen=True)
 class Rule(Generic[CaseT, TraceT, FactsT]):
     """One requirement with a stable id.

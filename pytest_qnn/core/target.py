@@ -1,14 +1,28 @@
-"""A target: something that turns a Case into a Trace."""
+"""A target: something that turns a Case into a Trace; and how a process ended that did not give one."""
 
 from __future__ import annotations
 
-from typing import Any, Protocol, TypeVar
+from collections.abc import Iterator
+from typing import Any, Literal, Protocol, TypeVar
+
+import msgspec
 
 from pytest_qnn.core.rule import Subject
-from pytest_qnn.trace import Death
 
 CaseT_contra = TypeVar("CaseT_contra", contravariant=True)
 TraceT_co = TypeVar("TraceT_co", covariant=True)
+
+
+class Death(msgspec.Struct, frozen=True, gc=False):
+    """How the process of a sandboxed case ended when it did not hand over its trace."""
+
+    kind: Literal["signal", "exit", "hang", "garbage"]
+    detail: str
+    """``SIGSEGV``, ``exit status 3``, ``no answer within 10 s``, ..."""
+    step: int = -1
+    """The step (memory) or phase (delegate) that had begun; -1: none."""
+    late: bool = False
+    """The case was over: the process did not survive its own end, which the case asked for."""
 
 
 class TraceLike(Protocol):
@@ -47,6 +61,25 @@ class Target(Protocol[CaseT_contra, TraceT_co]):
 
     def run_fresh(self, case: CaseT_contra) -> TraceT_co:
         """The same in a process that has carried out nothing else, also where cases run in this process."""
+
+    def unfit(self, case: CaseT_contra) -> str:
+        """Why no case of this kind can be carried out on the target; empty if it can be tried."""
+
+    def smaller(self, case: Any, *, deadly: bool) -> Iterator[Any]:
+        """Cases that are smaller than ``case``, the boldest first, always in the same order.
+
+        A case from which none of them still fails has no step and no node that can be removed.
+
+        Args:
+            case: one that fails.
+            deadly: it ends the process, so that nothing depends on what it counts.
+        """
+
+    def revealing(self, case: Any) -> Iterator[Any]:
+        """Cases that show more of what went wrong inside ``case``, where its numbers are wrong.
+
+        The first of them that still fails names the node with which it began.
+        """
 
     def provenance(self) -> dict[str, str]:
         """Versions and digests for the report: library path and SHA-256, runtime, provider, ..."""

@@ -7,6 +7,7 @@ nor Hypothesis nor a runtime.
 from __future__ import annotations
 
 import enum
+from typing import Literal
 
 import msgspec
 
@@ -150,3 +151,23 @@ class Verdict(msgspec.Struct, frozen=True, kw_only=True):
     """One shell command that judges the minimal case again."""
     traceback: str = ""
     """Where the suite itself failed; nothing is known of the target then."""
+
+
+Result = Literal["STILL FAILS", "FIXED", "FAILS HERE", "PASSES HERE", "CANNOT RUN"]
+"""``... HERE``: on another target than the one of the file, of which nothing is said."""
+
+
+class Replayed(msgspec.Struct, frozen=True):
+    """What replaying a case gave."""
+
+    rule: str
+    target: str
+    result: Result
+    detail: str
+    other: str = ""
+    """Where another target than the one of the file was judged: both of them."""
+
+    @property
+    def good(self) -> bool:
+        """The rule holds in the case."""
+        return self.result in ("FIXED", "PASSES HERE")

@@ -1,6 +1,6 @@
 """The child's side of a case: answer one request, and end.
 
-    python -m pytest_qnn.isolation.child SPEC_JSON WARM SLOT_FD EAR_FD
+    python -m pytest_qnn.isolation.child SPEC WARM SLOT_FD EAR_FD
 
 is the body of a spawned child; a forked one calls `carry_out` when its case begins.
 """
@@ -17,8 +17,7 @@ from collections.abc import Callable, Iterator
 import msgspec
 
 from pytest_qnn.isolation import processes, wire
-from pytest_qnn.isolation.worker import ENDS, AnySpec, Unusable, Worker
-from pytest_qnn.run.workers import make_worker
+from pytest_qnn.isolation.worker import ENDS, Unusable, Worker, make_worker
 
 FAILED = 70
 """Exit status of a child that could not even say what went wrong."""
@@ -29,12 +28,11 @@ _SCARCE = {errno.ENOMEM: _MEMORY, errno.EMFILE: "the case used up the descriptor
 
 def main() -> None:
     """Load the target in this fresh interpreter and answer the request."""
-    spec_json, warm, slot_fd, ear_fd = sys.argv[1:5]
+    spec, warm, slot_fd, ear_fd = sys.argv[1:5]
     processes.die_with_parent()
     slot = wire.Slot(int(slot_fd))
     slot.hide()
     be_killed_first()
-    spec = msgspec.json.decode(spec_json, type=AnySpec)
 
     def make() -> Worker:
         worker = make_worker(spec)

@@ -128,7 +128,7 @@ def _live(
         os._exit(child.FAILED)
 
 
-def spawn(spec_json: str, room: Path, warm: str) -> Offspring:
+def spawn(spec: str, room: Path, warm: str) -> Offspring:
     """A fresh interpreter that loads the target in ``room`` once its case begins.
 
     ``warm``: ``1`` for one that runs our own code once before its case.
@@ -143,7 +143,7 @@ def spawn(spec_json: str, room: Path, warm: str) -> Offspring:
         ear, bell = os.pipe()
         undo.callback(os.close, bell)
         handed_on = (slot.fileno(), ear)
-        command = interpreter.command("pytest_qnn.isolation.child", spec_json, warm, *map(str, handed_on))
+        command = interpreter.command("pytest_qnn.isolation.child", spec, warm, *map(str, handed_on))
         try:
             process = subprocess.Popen(command, pass_fds=handed_on, start_new_session=True, cwd=room)
         finally:

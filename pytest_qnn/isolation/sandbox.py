@@ -15,9 +15,9 @@ from typing import IO
 
 import msgspec
 
+from pytest_qnn.core.target import Death
 from pytest_qnn.isolation import interpreter, processes, wire, working_directory
-from pytest_qnn.isolation.worker import AnySpec, Unusable
-from pytest_qnn.trace import Death
+from pytest_qnn.isolation.worker import Unusable, WorkerSpec
 
 _REPLY = msgspec.msgpack.Decoder(wire.Reply)
 _READY = msgspec.msgpack.Decoder(wire.Ready)
@@ -55,7 +55,7 @@ class Sandbox:
 
     """
 
-    def __init__(self, spec: AnySpec, mode: str, timeout: float, *, exact: bool = False) -> None:
+    def __init__(self, spec: WorkerSpec, mode: str, timeout: float, *, exact: bool = False) -> None:
         self.mode = mode
         self._spec = spec
         self._timeout = timeout
@@ -168,9 +168,9 @@ class Sandbox:
         self._connection = ours
         self._root = Path(tempfile.mkdtemp(prefix="pytest-qnn-"))
         working_directory.Room(self._root).prepare()
-        spec = msgspec.json.encode(self._spec).decode()
         warm = str(int(self._exact))  # what a process does for the first time is not to be measured
-        arguments = (str(theirs.fileno()), self.mode, warm, str(self._timeout), str(self._root), spec)
+        limits = (warm, str(self._timeout), str(self._root))
+        arguments = (str(theirs.fileno()), self.mode, *limits, self._spec.text())
         # What the supervisor says before it has a connection: afterwards its standard streams lead nowhere.
         self._said = tempfile.TemporaryFile()  # noqa: SIM115 - closed with the sandbox
         with theirs:

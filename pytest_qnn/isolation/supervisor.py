@@ -1,6 +1,6 @@
 """The supervisor: a process of its own that starts a child per case and outlives what the child does.
 
-    python -m pytest_qnn.isolation.supervisor SOCKET_FD MODE WARM TIMEOUT ROOT SPEC_JSON
+    python -m pytest_qnn.isolation.supervisor SOCKET_FD MODE WARM TIMEOUT ROOT SPEC
 
 ``fork``: the target is loaded here but never initialised, and every child is a fork, made while the case
 before it runs (see `pytest_qnn.isolation.child_process`). ``spawn``: the target is loaded in a fresh interpreter per
@@ -35,9 +35,8 @@ from pytest_qnn.isolation import processes, wire
 from pytest_qnn.isolation.child_process import Offspring, fork, spawn
 from pytest_qnn.isolation.prefault import written_by
 from pytest_qnn.isolation.settle import settle
-from pytest_qnn.isolation.worker import AnySpec, Unusable
+from pytest_qnn.isolation.worker import Unusable, make_worker
 from pytest_qnn.isolation.working_directory import Room
-from pytest_qnn.run.workers import make_worker
 
 MEMORY_LIMIT = 2 << 30
 """Bytes of private writable memory (RLIMIT_DATA) of a child.
@@ -57,9 +56,8 @@ _REPLY = msgspec.msgpack.Decoder(wire.Reply)
 
 def main() -> None:
     """Serve requests until the pytest process closes the connection."""
-    fd, mode, warm, timeout, root, spec_json = sys.argv[1:7]
+    fd, mode, warm, timeout, root, spec = sys.argv[1:7]
     connection = socket.socket(fileno=int(fd))
-    spec = msgspec.json.decode(spec_json, type=AnySpec)
     processes.die_with_parent()  # while loading; afterwards a closed connection says it
     processes.adopt_orphans()
     _limit()
@@ -68,7 +66,7 @@ def main() -> None:
     server = functools.partial(_Server, connection, float(timeout), room)
     if mode == "spawn":
         # Not ahead: it takes a hundred times longer than the case that it would have to hide behind.
-        server(lambda _: spawn(spec_json, room.path, warm), ahead=False)(wire.Ready())
+        server(lambda _: spawn(spec, room.path, warm), ahead=False)(wire.Ready())
         return
     try:
         worker = make_worker(spec)

@@ -6,41 +6,19 @@ result is the same.
 
 from __future__ import annotations
 
+import importlib
 from collections.abc import Callable
-from typing import Any, Literal, Protocol
+from typing import Any, ClassVar, Literal, Protocol
 
 import msgspec
 
 OnStep = Callable[[int], None]
 
 
-class WorkerSpec(msgspec.Struct, frozen=True, tag_field="subject"):
-    """Everything a process needs to make the worker again."""
-
-
-class MemorySpec(WorkerSpec, frozen=True, tag="memory"):
-    """A QNN backend and the rpcmem that its buffers come from."""
-
-    backend: str
-    rpcmem: str
-
-
-class DelegateSpec(WorkerSpec, frozen=True, tag="delegate"):
-    """A chain of delegates on one runtime."""
-
-    delegates: tuple[tuple[str, dict[str, str]], ...]
-    runtime: str
-
-
-AnySpec = MemorySpec | DelegateSpec
 Depth = Literal["all", "identity", "nothing"]
 """How much is learned of a target: a target that does not survive one depth is asked for less."""
 DEPTHS: dict[Depth, bytes] = {"all": b"learn all", "identity": b"learn identity", "nothing": b"learn nothing"}
 """The requests for the target's facts, most first; any other request is a case as MessagePack."""
-LEARN_LIMITS = b"learn limits"
-LEARN_SAMPLES = b"learn samples"
-PROBE = b"probe "
-"""Further requests of delegates: see `pytest_qnn.run.delegate_learn`."""
 ENDS = b"ends "
 """Before a case's request: when it has been answered, the process ends by exit(3) and not by _exit(2)."""
 ASKED = {request: depth for depth, request in DEPTHS.items()}
@@ -63,6 +41,29 @@ class Worker(Protocol):
 
     def handle(self, request: bytes, on_step: OnStep) -> bytes:
         """Answer one request in the children's format."""
+
+
+class WorkerSpec(msgspec.Struct, frozen=True):
+    """What a process needs to make the worker again: what is judged, and which module knows how."""
+
+    maker: ClassVar[str]
+    """A module with ``make(content) -> Worker``, imported by whoever makes the worker: so a process loads the
+    half that it serves, and no other. ``content``: JSON of this structure, as bytes."""
+
+    def text(self) -> str:
+        """For a command line."""
+        return f"{self.maker} {msgspec.json.encode(self).decode()}"
+
+
+def make_worker(text: str) -> Worker:
+    """Load the target that `WorkerSpec.text` is about.
+
+    Raises:
+        Unusable: it cannot be used.
+    """
+    maker, _, content = text.partition(" ")
+    worker: Worker = importlib.import_module(maker).make(content.encode())
+    return worker
 
 
 class Unusable(Exception):  # noqa: N818 - a finding about what was named, not an error of ours

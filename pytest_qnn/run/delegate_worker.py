@@ -12,16 +12,7 @@ import msgspec
 from pytest_qnn.cases.delegate import Application, DelegateCase
 from pytest_qnn.cases.plugin import PluginCase
 from pytest_qnn.facts import DelegateFacts
-from pytest_qnn.isolation.worker import (
-    ASKED,
-    LEARN_LIMITS,
-    LEARN_SAMPLES,
-    PROBE,
-    DelegateSpec,
-    Depth,
-    OnStep,
-    Unusable,
-)
+from pytest_qnn.isolation.worker import ASKED, Depth, OnStep, Unusable
 from pytest_qnn.run import delegate_learn
 from pytest_qnn.run.custom_memory import offering
 from pytest_qnn.run.delegate import run_delegate_case
@@ -38,6 +29,7 @@ from pytest_qnn.run.plugin import run_plugin_case
 from pytest_qnn.run.plugin_library import NoInterface, open_plugin
 from pytest_qnn.run.runtime import RuntimeMissing, load_runtime
 from pytest_qnn.run.script import run_script_case, warming_script
+from pytest_qnn.run.specs import LEARN_LIMITS, LEARN_SAMPLES, PROBE, DelegateSpec
 from pytest_qnn.run.warming import WARMING
 
 _WARMING = request_of(WARMING)
@@ -136,3 +128,8 @@ class DelegateWorker:
             question = msgspec.msgpack.decode(request[len(PROBE) :], type=delegate_learn.Question)
             return msgspec.msgpack.encode(self.probe(question, on_step))
         return msgspec.msgpack.encode(self.run(case_of(request, DelegateCase), on_step))
+
+
+def make(content: bytes) -> DelegateWorker:
+    """From a `DelegateSpec` as JSON. Raises Unusable."""
+    return DelegateWorker(msgspec.json.decode(content, type=DelegateSpec))

@@ -18,9 +18,10 @@ from pytest_qnn.cases.memory import (
     Register,
 )
 from pytest_qnn.facts import MemoryFacts
-from pytest_qnn.isolation.worker import ASKED, Depth, MemorySpec, OnStep
+from pytest_qnn.isolation.worker import ASKED, Depth, OnStep
 from pytest_qnn.run.memory import learn, run_memory_case
 from pytest_qnn.run.memory_sources import MemorySource
+from pytest_qnn.run.specs import MemorySpec
 from pytest_qnn.trace import MemoryTrace
 
 _CASE = msgspec.msgpack.Decoder(MemoryCase)
@@ -76,3 +77,8 @@ class MemoryWorker:
         if request in ASKED:
             return msgspec.msgpack.encode(self.facts(ASKED[request]))
         return msgspec.msgpack.encode(self.run(_CASE.decode(request), on_step))
+
+
+def make(content: bytes) -> MemoryWorker:
+    """From a `MemorySpec` as JSON. Raises Unusable."""
+    return MemoryWorker(msgspec.json.decode(content, type=MemorySpec))

@@ -12,21 +12,14 @@ import msgspec
 from pytest_qnn.cases.delegate import DelegateCase
 from pytest_qnn.cases.measuring import measures
 from pytest_qnn.cases.memory import MemoryCase
+from pytest_qnn.cases.plugin import PluginCase
+from pytest_qnn.cases.reduce import revealing, smaller
 from pytest_qnn.cases.script import ScriptCase, aligned, needs_child, without_edges, without_guards
 from pytest_qnn.core.rule import Subject
 from pytest_qnn.facts import LIMITS, Choice, DelegateFacts, MemoryFacts, Sample
 from pytest_qnn.forms import DELEGATES, PROXY_MUTANT, QNN_DELEGATE, unwrapped
 from pytest_qnn.isolation.sandbox import RunnerFailure, Sandbox
-from pytest_qnn.isolation.worker import (
-    DEPTHS,
-    LEARN_LIMITS,
-    LEARN_SAMPLES,
-    PROBE,
-    AnySpec,
-    DelegateSpec,
-    MemorySpec,
-    Unusable,
-)
+from pytest_qnn.isolation.worker import DEPTHS, Unusable, WorkerSpec, make_worker
 from pytest_qnn.mutants import Mutant
 from pytest_qnn.mutants import table as mutants
 from pytest_qnn.mutants.proxies import proxy_table
@@ -34,7 +27,7 @@ from pytest_qnn.run.delegate_learn import Question, learn_claims
 from pytest_qnn.run.kinds import KINDS, request_of, trace_of
 from pytest_qnn.run.memory_choices import choices
 from pytest_qnn.run.memory_processes import run_in_processes, several_processes
-from pytest_qnn.run.workers import make_worker
+from pytest_qnn.run.specs import LEARN_LIMITS, LEARN_SAMPLES, PROBE, DelegateSpec, MemorySpec
 from pytest_qnn.trace import Death, DelegateTrace, MemoryTrace, ScriptTrace
 
 
@@ -60,6 +53,18 @@ class _Target:
 
     def _learn(self) -> Any:
         raise TypeError("each kind of target learns its own facts")
+
+    def unfit(self, case: Any) -> str:  # noqa: ARG002 - the signature is Target's
+        """Empty: any case can be tried."""
+        return ""
+
+    def smaller(self, case: Any, *, deadly: bool) -> Iterator[Any]:
+        """See `pytest_qnn.cases.reduce`."""
+        return smaller(case, deadly=deadly)
+
+    def revealing(self, case: Any) -> Iterator[Any]:
+        """See `pytest_qnn.cases.reduce`."""
+        return revealing(case)
 
     def close(self) -> None:
         """End child processes and free what the target holds."""
@@ -177,6 +182,11 @@ class DelegateTarget(_Target):
             len(applied.claims()) > 1 for seen in answer.interpreters for applied in seen.applied
         )
 
+    def unfit(self, case: Any) -> str:
+        """A plugin that makes no delegate is judged by its interface alone."""
+        facts: DelegateFacts = self.facts
+        return "" if isinstance(case, PluginCase) else facts.unusable
+
     def _misaligned(self, case: ScriptCase) -> bool:
         """Whether the case ends the process without guard pages too, and does not with aligned buffers.
 
@@ -232,7 +242,7 @@ class _Executor:
     Cases that measure memory run in children of their own, whose malloc counts exactly (`Sandbox`).
     """
 
-    def __init__(self, spec: AnySpec, mode: str, timeout: float, *, guards: bool = False) -> None:
+    def __init__(self, spec: WorkerSpec, mode: str, timeout: float, *, guards: bool = False) -> None:
         """``guards``: even in mode ``off``, cases run in a child that may end their process or measure it."""
         self._guards = Sandbox(spec, "fork", timeout) if guards and mode == "off" else None
         """Not started before a case asks for it."""
@@ -250,7 +260,7 @@ class _Executor:
             self._sandbox = Sandbox(spec, mode, timeout)
             self._sandbox.start()
         else:
-            self._worker = make_worker(spec)
+            self._worker = make_worker(spec.text())
 
     @property
     def mode(self) -> str:

@@ -100,8 +100,7 @@ class Gatherer:
             return
         import msgspec
 
-        from pytest_qnn.core.verdict import Verdict
-        from pytest_qnn.session.replay import Replayed
+        from pytest_qnn.core.verdict import Replayed, Verdict
 
         for verdict in msgspec.convert(verdicts, list[Verdict]):
             self.session.take(verdict)

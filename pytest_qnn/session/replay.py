@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import msgspec
 import pytest
@@ -13,15 +13,12 @@ import pytest
 from pytest_qnn.core import engine
 from pytest_qnn.core.rule import Rule
 from pytest_qnn.core.target import Target
-from pytest_qnn.core.verdict import Outcome, Unsupported, Violation
+from pytest_qnn.core.verdict import Outcome, Replayed, Result, Unsupported, Violation
 from pytest_qnn.forms import BadOption
 from pytest_qnn.options import Options, real_path
 from pytest_qnn.report import failure
 from pytest_qnn.session.case_file import AnyCaseFile, read
 from pytest_qnn.session.state import REPLAYED, Session
-
-Result = Literal["STILL FAILS", "FIXED", "FAILS HERE", "PASSES HERE", "CANNOT RUN"]
-"""``... HERE``: on another target than the one of the file, of which nothing is said."""
 
 _ELSEWHERE: dict[Result, Result] = {"FIXED": "PASSES HERE", "STILL FAILS": "FAILS HERE"}
 
@@ -30,22 +27,6 @@ SUITE = "pytest_qnn.conformance"
 _HOW = ("--qnn-sandbox=", "--qnn-timeout=", "--tflite-runtime=")
 """Options that say how a target is run. The runtime itself is compared by its name, whatever chose it."""
 _DEFAULTS = ("--qnn-backend=reference", "--qnn-rpcmem=emulated", "--tflite-delegate=reference")
-
-
-class Replayed(msgspec.Struct, frozen=True):
-    """What replaying a case gave."""
-
-    rule: str
-    target: str
-    result: Result
-    detail: str
-    other: str = ""
-    """Where another target than the one of the file was judged: both of them."""
-
-    @property
-    def good(self) -> bool:
-        """The rule holds in the case."""
-        return self.result in ("FIXED", "PASSES HERE")
 
 
 def prepare(read_with: Callable[[Sequence[str]], Options], path: Path) -> tuple[Options, AnyCaseFile]:

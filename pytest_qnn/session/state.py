@@ -19,9 +19,8 @@ from pytest_qnn.options import Options
 if TYPE_CHECKING:
     from pytest_qnn.core.rule import Rule, Subject
     from pytest_qnn.core.target import Target
-    from pytest_qnn.core.verdict import Verdict
+    from pytest_qnn.core.verdict import Replayed, Verdict
     from pytest_qnn.session.case_file import AnyCaseFile
-    from pytest_qnn.session.replay import Replayed
 
 SESSION: pytest.StashKey[Session] = pytest.StashKey()
 """Of a config: its session."""

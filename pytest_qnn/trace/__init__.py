@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pytest_qnn.core.target import Death
 from pytest_qnn.trace.delegate import Applied, DelegateTrace, Twin
 from pytest_qnn.trace.memory import MemoryTrace, StepSeen
 from pytest_qnn.trace.plugin import LibrarySeen, PluginSeen, PluginTrace, StructSeen
@@ -14,7 +15,7 @@ from pytest_qnn.trace.script import (
     ScriptTrace,
     Touch,
 )
-from pytest_qnn.trace.seen import Borrow, Death, Event, Kernel, PlanNode, Replace, Write
+from pytest_qnn.trace.seen import Borrow, Event, Kernel, PlanNode, Replace, Write
 from pytest_qnn.trace.spied import Added, Asked, Call, Change, During, Name, Preview, Report, Spied
 
 __all__ = [

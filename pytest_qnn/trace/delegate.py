@@ -5,8 +5,9 @@ from __future__ import annotations
 import msgspec
 
 from pytest_qnn.cases.arrays import Array
+from pytest_qnn.core.target import Death
 from pytest_qnn.facts import DelegateFacts
-from pytest_qnn.trace.seen import Death, Event, Kernel, PlanNode, Replace, Write
+from pytest_qnn.trace.seen import Event, Kernel, PlanNode, Replace, Write
 from pytest_qnn.trace.spied import Spied
 
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import msgspec
 
+from pytest_qnn.core.target import Death
 from pytest_qnn.facts import MemoryFacts
-from pytest_qnn.trace.seen import Death
 
 
 class StepSeen(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):

@@ -5,8 +5,8 @@ from __future__ import annotations
 import msgspec
 
 from pytest_qnn.cases.arrays import Array
+from pytest_qnn.core.target import Death
 from pytest_qnn.facts import DelegateFacts
-from pytest_qnn.trace.seen import Death
 
 
 class LibrarySeen(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):

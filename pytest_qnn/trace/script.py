@@ -7,9 +7,10 @@ from typing import Literal
 import msgspec
 
 from pytest_qnn.cases.arrays import Array
+from pytest_qnn.core.target import Death
 from pytest_qnn.facts import DelegateFacts
 from pytest_qnn.trace.delegate import Applied
-from pytest_qnn.trace.seen import Borrow, Death, Event, Kernel, PlanNode, Write
+from pytest_qnn.trace.seen import Borrow, Event, Kernel, PlanNode, Write
 
 
 class ScriptSeen(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):

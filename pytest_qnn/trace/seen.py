@@ -7,18 +7,6 @@ from typing import Literal
 import msgspec
 
 
-class Death(msgspec.Struct, frozen=True, gc=False):
-    """How the process of a sandboxed case ended when it did not hand over its trace."""
-
-    kind: Literal["signal", "exit", "hang", "garbage"]
-    detail: str
-    """``SIGSEGV``, ``exit status 3``, ``no answer within 10 s``, ..."""
-    step: int = -1
-    """The step (memory) or phase (delegate) that had begun; -1: none."""
-    late: bool = False
-    """The case was over: the process did not survive its own end, which the case asked for."""
-
-
 class PlanNode(msgspec.Struct, frozen=True, gc=False, array_like=True):
     """A node of an execution plan as read from the runtime."""
 
