@@ -14,7 +14,7 @@ PACKAGE = ROOT / "pytest_qnn"
 ROOMS: dict[str, set[str]] = {
     "core": set(),
     "isolation": {"core"},
-    "abi": {"isolation"},
+    "abi": set(),
     "cases": {"core", "facts"},
     "trace": {"cases", "core", "facts"},
     "oracle": {"abi", "cases", "facts", "trace"},
@@ -22,7 +22,7 @@ ROOMS: dict[str, set[str]] = {
     "reference": {"abi", "cases", "isolation", "oracle"},
     "mutants": {"abi", "cases", "core", "isolation", "kills", "oracle", "reference", "rules", "trace"},
     "run": {
-        *("abi", "cases", "core", "facts", "forms", "isolation", "mutants", "oracle", "reference", "rules"),
+        *("abi", "cases", "core", "facts", "forms", "isolation", "mutants", "oracle", "reference"),
         "trace",
     },
     "report": {"cases", "core", "facts", "rules", "session"},

@@ -15,15 +15,15 @@ from typing import Any, get_args
 
 import pytest
 
-from pytest_qnn import casefile
 from pytest_qnn.cases.memory import AnyStep
 from pytest_qnn.cases.plugin import AnyPluginStep
 from pytest_qnn.cases.script import AnyScriptStep
-from pytest_qnn.engine import judge_case
+from pytest_qnn.core.engine import judge_case
+from pytest_qnn.core.verdict import Examined, Unsupported
 from pytest_qnn.mutants import table
 from pytest_qnn.rules import catalogue
 from pytest_qnn.run.targets import open_delegate_target, open_memory_target
-from pytest_qnn.verdict import Examined, Unsupported
+from pytest_qnn.session import case_file
 
 FILES = [json.loads(line) for line in Path(__file__).with_name("case_files_1.jsonl").read_text().splitlines()]
 STEPS = {"memory": AnyStep, "delegate-script": AnyScriptStep, "delegate-plugin": AnyPluginStep}
@@ -64,7 +64,7 @@ def test_every_kind_of_case_is_in_a_file() -> None:
 
 @pytest.mark.parametrize("file", FILES, ids=lambda file: f"{file['rule']}-{file['target']}")
 def test_a_case_file_of_schema_1_gives_what_it_gave(file: dict[str, Any]) -> None:
-    content = casefile.decode(json.dumps({key: file[key] for key in file if key != "result"}).encode())
+    content = case_file.decode(json.dumps({key: file[key] for key in file if key != "result"}).encode())
     with closing(opened(content)) as target:
         found = judge_case(catalogue()[content.rule], target, content.case)
     if isinstance(found, Examined | Unsupported):
@@ -73,7 +73,7 @@ def test_a_case_file_of_schema_1_gives_what_it_gave(file: dict[str, Any]) -> Non
         assert found.outcome.value == file["result"], found
 
 
-def opened(content: casefile.AnyCaseFile) -> Any:
+def opened(content: case_file.AnyCaseFile) -> Any:
     """The target that the file names, of this suite's own."""
     mutant = table().get(content.target.removeprefix("mutant:"))
     sandbox = "fork" if mutant is not None and mutant.deadly else "auto"

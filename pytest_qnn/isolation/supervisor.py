@@ -3,9 +3,9 @@
     python -m pytest_qnn.isolation.supervisor SOCKET_FD MODE WARM TIMEOUT ROOT SPEC
 
 ``fork``: the target is loaded here but never initialised, and every child is a fork, made while the case
-before it runs (see `pytest_qnn.isolation.child_process`). ``spawn``: the target is loaded in a fresh interpreter per
-case, for targets that start threads when loaded; with WARM (1, else 0) it runs our own code once before the
-case, as a supervisor does before it forks.
+before it runs (see `pytest_qnn.isolation.child_process`). ``spawn``: the target is loaded in a fresh
+interpreter per case, for targets that start threads when loaded; with WARM (1, else 0) it runs our own code
+once before the case, as a supervisor does before it forks.
 
 What a case can and cannot do to others: a child shares no descriptor, no group of processes and no
 writable memory with the supervisor but its `wire.Slot`; what it leaves behind (processes, files) is
