@@ -20,7 +20,7 @@ from native import qnn_library
 
 from pytest_qnn.cases.memory import ContextCreate, MemoryCase, Providers
 from pytest_qnn.isolation import supervisor, wire
-from pytest_qnn.isolation.working_directory import Room, remove
+from pytest_qnn.isolation.working_directory import WorkingDirectory, remove
 from pytest_qnn.run.targets import MemoryTarget, TargetUnusable, open_memory_target
 
 CASE = MemoryCase(steps=(Providers(), ContextCreate("c0")))
@@ -167,7 +167,7 @@ def test_a_slot_holds_no_descriptor_once_it_is_hidden() -> None:
     before = len(os.listdir("/proc/self/fd"))
     slot = wire.Slot.make()
     handed_on = wire.Slot(os.dup(slot.fileno()))
-    handed_on.hide()
+    handed_on.close_in_child()
     handed_on.step(7)
     handed_on.answer(b"answer")
     assert slot.result() == (7, b"answer")
@@ -196,10 +196,10 @@ def test_an_absurd_slot_says_nothing(slot: wire.Slot, header: bytes, seen: tuple
 
 
 def test_a_request_is_found_in_the_slot_and_then_the_case_has_begun(slot: wire.Slot) -> None:
-    slot.ask(b"request")
+    slot.write_request(b"request")
     assert not slot.begun
     assert slot.result() == (-1, None)
-    assert slot.take() == b"request"
+    assert slot.read_request() == b"request"
     assert slot.begun
     slot.answer(b"an answer that is longer than the request")
     assert slot.result() == (-1, b"an answer that is longer than the request")
@@ -207,7 +207,7 @@ def test_a_request_is_found_in_the_slot_and_then_the_case_has_begun(slot: wire.S
 
 def test_a_request_larger_than_the_slot_is_refused(slot: wire.Slot) -> None:
     with pytest.raises(ValueError, match="more than"):
-        slot.ask(bytes(wire.MAX_REQUEST + 1))
+        slot.write_request(bytes(wire.MAX_REQUEST + 1))
 
 
 def test_an_answer_larger_than_the_slot_is_refused(slot: wire.Slot) -> None:
@@ -256,7 +256,7 @@ def as_nobody() -> Iterator[Path]:
 
 def test_what_a_case_locked_up_is_removed() -> None:
     with as_nobody() as folder:
-        room = Room(folder / "root")
+        room = WorkingDirectory(folder / "root")
         inner = room.prepare() / "a" / "b"
         inner.mkdir(parents=True)
         (inner / "file").write_text("")
@@ -271,7 +271,7 @@ def test_what_a_link_leads_to_is_not_removed(tmp_path: Path) -> None:
     kept = tmp_path / "kept"
     kept.mkdir()
     (kept / "file").write_text("")
-    room = Room(tmp_path / "root")
+    room = WorkingDirectory(tmp_path / "root")
     room.prepare().rmdir()
     room.path.symlink_to(kept)
     assert room.prepare().is_symlink() is False

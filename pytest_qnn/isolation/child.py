@@ -1,6 +1,6 @@
 """The child's side of a case: answer one request, and end.
 
-    python -m pytest_qnn.isolation.child SPEC WARM SLOT_FD EAR_FD
+    python -m pytest_qnn.isolation.child SPEC WARM SLOT_FD READ_FD
 
 is the body of a spawned child; a forked one calls `carry_out` when its case begins.
 """
@@ -28,10 +28,10 @@ _SCARCE = {errno.ENOMEM: _MEMORY, errno.EMFILE: "the case used up the descriptor
 
 def main() -> None:
     """Load the target in this fresh interpreter and answer the request."""
-    spec, warm, slot_fd, ear_fd = sys.argv[1:5]
+    spec, warm, slot_fd, read_fd = sys.argv[1:5]
     processes.die_with_parent()
     slot = wire.Slot(int(slot_fd))
-    slot.hide()
+    slot.close_in_child()
     be_killed_first()
 
     def make() -> Worker:
@@ -40,13 +40,13 @@ def main() -> None:
             worker.warm()
         return worker
 
-    if wire.called(int(ear_fd)):
+    if wire.called(int(read_fd)):
         carry_out(make, slot)
 
 
 def carry_out(worker: Callable[[], Worker], slot: wire.Slot) -> None:
     """Answer the request and end the process; exit status 0 says that the answer is whole."""
-    request = slot.take()
+    request = slot.read_request()
     ends = request.startswith(ENDS)
     request = request.removeprefix(ENDS)
     canary = os.open(os.devnull, os.O_RDONLY)

@@ -26,7 +26,7 @@ _LOAD_TIMEOUT = 60.0
 """Seconds that loading a library may take."""
 _GRACE = 10.0
 """Seconds beyond a case's own time before the supervisor itself is taken for dead."""
-_FAREWELL = 1.0
+_TO_END = 1.0
 """Seconds for the supervisor to end by itself once its connection is closed."""
 _LONGEST_SAID = 1 << 16
 """Bytes of a supervisor's own traceback that are shown."""
@@ -129,7 +129,7 @@ class Sandbox:
         """The supervisor's exit status; None if it does not end by itself."""
         assert self._process is not None
         with contextlib.suppress(subprocess.TimeoutExpired):
-            return self._process.wait(timeout=_FAREWELL)
+            return self._process.wait(timeout=_TO_END)
         return None
 
     def _traceback(self) -> str:
@@ -167,7 +167,7 @@ class Sandbox:
         ours, theirs = socket.socketpair()
         self._connection = ours
         self._root = Path(tempfile.mkdtemp(prefix="pytest-qnn-"))
-        working_directory.Room(self._root).prepare()
+        working_directory.WorkingDirectory(self._root).prepare()
         warm = str(int(self._exact))  # what a process does for the first time is not to be measured
         limits = (warm, str(self._timeout), str(self._root))
         arguments = (str(theirs.fileno()), self.mode, *limits, self._spec.text())
@@ -203,7 +203,7 @@ class Sandbox:
 
 def _mark(root: Path) -> str:
     """What tells a supervisor and all that descends from it: temporary files go where cases run."""
-    return f"TMPDIR={working_directory.Room(root).path}"
+    return f"TMPDIR={working_directory.WorkingDirectory(root).path}"
 
 
 def _environment(root: Path) -> dict[str, str]:

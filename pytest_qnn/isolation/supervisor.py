@@ -32,11 +32,10 @@ from pathlib import Path
 import msgspec
 
 from pytest_qnn.isolation import processes, wire
-from pytest_qnn.isolation.child_process import Offspring, fork, spawn
-from pytest_qnn.isolation.prefault import written_by
-from pytest_qnn.isolation.settle import settle
+from pytest_qnn.isolation.child_process import ChildProcess, fork, spawn
+from pytest_qnn.isolation.warm_start import compact, written_by
 from pytest_qnn.isolation.worker import Unusable, make_worker
-from pytest_qnn.isolation.working_directory import Room
+from pytest_qnn.isolation.working_directory import WorkingDirectory
 
 MEMORY_LIMIT = 2 << 30
 """Bytes of private writable memory (RLIMIT_DATA) of a child.
@@ -62,11 +61,11 @@ def main() -> None:
     processes.adopt_orphans()
     _limit()
     _redirect_standard_streams()
-    room = Room(Path(root))
-    server = functools.partial(_Server, connection, float(timeout), room)
+    directory = WorkingDirectory(Path(root))
+    server = functools.partial(_Server, connection, float(timeout), directory)
     if mode == "spawn":
         # Not ahead: it takes a hundred times longer than the case that it would have to hide behind.
-        server(lambda _: spawn(spec, room.path, warm), ahead=False)(wire.Ready())
+        server(lambda _: spawn(spec, directory.path, warm), ahead=False)(wire.Ready())
         return
     try:
         worker = make_worker(spec)
@@ -80,14 +79,18 @@ def main() -> None:
     _take_signals_back()
     ready = wire.Ready(threads=len(os.listdir("/proc/self/task")))
     worker.warm()
-    settle()
+    compact()
     # A process with threads is not forked at all: `Sandbox.start` then asks for a spawning supervisor.
     ahead = ready.threads == 1
     pages = written_by(worker.rehearse) if ahead else []
-    server(lambda alien: fork(worker, room.path, [connection.fileno(), *alien], pages), ahead=ahead)(ready)
+
+    def make(fds_to_close: Iterable[int]) -> ChildProcess:
+        return fork(worker, directory.path, [connection.fileno(), *fds_to_close], pages)
+
+    server(make, ahead=ahead)(ready)
 
 
-Make = Callable[[Iterable[int]], Offspring]
+Make = Callable[[Iterable[int]], ChildProcess]
 """Makes a child. Argument: descriptors that it must not keep."""
 
 
@@ -99,14 +102,20 @@ class _Server:
     """
 
     def __init__(
-        self, connection: socket.socket, timeout: float, room: Room, make: Make, *, ahead: bool
+        self,
+        connection: socket.socket,
+        timeout: float,
+        directory: WorkingDirectory,
+        make: Make,
+        *,
+        ahead: bool,
     ) -> None:
         self._connection = connection
         self._timeout = timeout
-        self._room = room
+        self._directory = directory
         self._make = make
         self._ahead = ahead
-        self._waiting: Offspring | None = None
+        self._waiting: ChildProcess | None = None
 
     def __call__(self, ready: wire.Ready) -> None:
         """Say that the target is loaded, then answer each request until the other end is gone."""
@@ -123,7 +132,7 @@ class _Server:
             return
         finally:
             self._dismiss()
-            self._room.close()
+            self._directory.close()
 
     def _answer(self, request: bytes) -> wire.Reply:
         """Have the waiting child carry out the case, or a fresh one where that one was lost."""
@@ -137,9 +146,9 @@ class _Server:
         _, reply = self._carry_out(self._make(()), request, self._timeout)
         return reply
 
-    def _carry_out(self, child: Offspring, request: bytes, to_begin: float) -> tuple[bool, wire.Reply]:
+    def _carry_out(self, child: ChildProcess, request: bytes, to_begin: float) -> tuple[bool, wire.Reply]:
         """Whether the child began the case (``to_begin``: within how many seconds), and how that ended."""
-        self._room.prepare()
+        self._directory.prepare()
         child.begin(request)
         self._look_ahead(child.own())
         ended = child.ended(to_begin, self._connection) or (
@@ -150,7 +159,7 @@ class _Server:
         step, payload = child.slot.result()
         child.slot.close()
         left_any = processes.end_orphans(self._waiting.pid if self._waiting else 0)
-        self._room.prepare()
+        self._directory.prepare()
         if ended:
             reply = judge(status, step, payload)
         else:
@@ -161,11 +170,11 @@ class _Server:
             self._dismiss()
         return begun, reply
 
-    def _look_ahead(self, alien: Iterable[int]) -> None:
+    def _look_ahead(self, fds_to_close: Iterable[int]) -> None:
         """Make the next child while nobody waits for it."""
         if self._ahead:
             with contextlib.suppress(OSError):  # no room for it now: then it is made when it is needed
-                self._waiting = self._make(alien)
+                self._waiting = self._make(fds_to_close)
 
     def _dismiss(self) -> None:
         if self._waiting is not None:

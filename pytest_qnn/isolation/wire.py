@@ -109,12 +109,12 @@ def _left(deadline: float | None) -> float | None:
     return None if deadline is None else max(0.001, deadline - time.monotonic())
 
 
-def called(ear: int) -> bool:
+def called(read_fd: int) -> bool:
     """Child: wait until its request is in its slot; False if there will be none, or nobody to want it."""
     try:
-        return bool(os.read(ear, 1))
+        return bool(os.read(read_fd, 1))
     finally:
-        os.close(ear)
+        os.close(read_fd)
 
 
 class Slot:
@@ -122,8 +122,8 @@ class Slot:
 
     Layout: 8 bytes step (signed), 8 bytes length of the reply (0: none yet), then the reply; until then
     the request is in its place, behind its own length. Memory rather than a pipe: nothing can block
-    on it, and a grandchild that keeps it delays nobody. A child needs no descriptor for it (see `hide`), so
-    that none can be closed or written to by the target.
+    on it, and a grandchild that keeps it delays nobody. A child needs no descriptor for it (see
+    `close_in_child`), so that none can be closed or written to by the target.
 
     Raises:
         OSError: the memory cannot be mapped.
@@ -156,13 +156,13 @@ class Slot:
         """The descriptor, to hand the slot on to another process."""
         return self._fd
 
-    def keep(self) -> None:
+    def close_in_parent(self) -> None:
         """Supervisor: hand the slot on to no later child. The one that has it keeps it."""
         os.close(self._fd)
         self._fd = -1
         libc.madvise(self._address, _SLOT_SIZE, libc.MADV_DONTFORK)
 
-    def ask(self, request: bytes) -> None:
+    def write_request(self, request: bytes) -> None:
         """Supervisor: leave the request.
 
         Raises:
@@ -173,11 +173,11 @@ class Slot:
         whole = _LENGTH.pack(len(request)) + request
         ctypes.memmove(self._address + self._HEADER.size, whole, len(whole))
 
-    def hide(self) -> None:
+    def close_in_child(self) -> None:
         """Child: close the descriptor; the memory stays."""
         os.close(self._fd)
 
-    def take(self) -> bytes:
+    def read_request(self) -> bytes:
         """Child: the request. From now on the case has begun."""
         (length,) = _LENGTH.unpack_from(self._memory, self._HEADER.size)
         self.step(-1)

@@ -9,7 +9,7 @@ import stat
 from pathlib import Path
 
 
-class Room:
+class WorkingDirectory:
     """A folder below ``root`` that is made when a case needs it and emptied when a case left something."""
 
     def __init__(self, root: Path) -> None:
