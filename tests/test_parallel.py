@@ -30,6 +30,11 @@ MUTANTS = (
 """Faults that show alike in every process: what a target leaves unwritten is never twice the same."""
 CLOCK = ("started", "finished")
 """Keys of the report that depend on when it was made; besides them only ``seconds`` of each rule does."""
+INTERRUPTIBLE = (
+    "import os, signal, sys; signal.signal(signal.SIGINT, signal.SIG_DFL);"
+    "os.execv(sys.executable, [sys.executable, *sys.argv[1:]])"
+)
+"""A shell's background job has SIGINT ignored and hands that on: tests may be such a job, their runs not."""
 PAUSE = 60
 """Seconds that a test would take if nobody ended it."""
 
@@ -43,7 +48,10 @@ def started(folder: Path, *options: str) -> Iterator[subprocess.Popen[str]]:
     paths = filter(None, (str(HERE), os.environ.get("PYTHONPATH", "")))
     own = {"PARALLEL": mark, "TMPDIR": str(temporary), "PYTHONPATH": os.pathsep.join(paths)}
     process = subprocess.Popen(
-        [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", "--qnn-report=out.json", *options],
+        [
+            *(sys.executable, "-c", INTERRUPTIBLE),
+            *("-m", "pytest", "-p", "no:cacheprovider", "--qnn-report=out.json", *options),
+        ],
         cwd=folder,
         env=os.environ | own,
         stdout=subprocess.PIPE,
