@@ -1,14 +1,11 @@
-"""Targets with exactly one fault each, and the rules that must find it.
-
-Each module but ``mutant``, ``proxies`` and ``__main__`` has a list ``MUTANTS``.
-"""
+"""Targets with exactly one fault each, and the rules that must find it."""
 
 from __future__ import annotations
 
 import importlib
 import pkgutil
 
-from pytest_qnn.mutants.mutant import Mutant
+from pytest_qnn.mutants.mutant import Mutant, entered
 
 __all__ = ["Mutant", "table"]
 
@@ -19,12 +16,7 @@ def table() -> dict[str, Mutant]:
     Raises:
         ValueError: two mutants have one name.
     """
-    found: dict[str, Mutant] = {}
-    for entry in pkgutil.iter_modules(__path__):
-        if entry.name in ("mutant", "proxies", "__main__"):
-            continue
-        for mutant in importlib.import_module(f"{__name__}.{entry.name}").MUTANTS:
-            if mutant.name in found:
-                raise ValueError(f"two mutants are called {mutant.name}")
-            found[mutant.name] = mutant
-    return found
+    for module in pkgutil.iter_modules(__path__):
+        if module.name != "__main__":
+            importlib.import_module(f"{__name__}.{module.name}")
+    return entered()

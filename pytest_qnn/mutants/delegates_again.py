@@ -6,12 +6,13 @@ from typing import Any
 
 import msgspec
 
-from pytest_qnn.mutants.mutant import Mutant
+from pytest_qnn.mutants.mutant import faulty_delegate
 from pytest_qnn.reference.delegate import Kernel, ReferenceDelegate
 from pytest_qnn.reference.delegate_personalities import Preview
 from pytest_qnn.reference.plan import PlanView
 
 
+@faulty_delegate("previews-positions", "Previews positions in the plan.", "PART-01")
 class _PreviewsPositions(Preview):
     """Previews positions in the plan; claims the right nodes."""
 
@@ -24,6 +25,7 @@ class _PreviewsPositions(Preview):
         return chosen
 
 
+@faulty_delegate("forgets-when-redone", "Leaves the last node out after a resize.", "PART-17")
 class _ForgetsLastWhenRedone(ReferenceDelegate):
     """Its second Prepare, and each later one, leaves the last node to the CPU."""
 
@@ -35,6 +37,7 @@ class _ForgetsLastWhenRedone(ReferenceDelegate):
         return chosen if self.prepared == 1 else chosen[:-1]
 
 
+@faulty_delegate("appends-when-redone", "Appends a partition's operators again at every Prepare.", "LIFE-02")
 class _AppendsWhenRedone(ReferenceDelegate):
     """Keeps a list of each partition's operators, to which every Prepare adds."""
 
@@ -56,6 +59,9 @@ class _AppendsWhenRedone(ReferenceDelegate):
         return kernel
 
 
+@faulty_delegate(
+    "starts-over", "Its second Prepare for an interpreter empties the kernels of the first.", "PREC-08"
+)
 class _StartsOver(ReferenceDelegate):
     """Each Prepare gives up the steps of the kernels that an earlier one has made."""
 
@@ -74,30 +80,3 @@ class _StartsOver(ReferenceDelegate):
         kernel = super().init(context, nodes, inputs, outputs)
         self._made.setdefault(context, []).extend([kernel] if kernel else [])
         return kernel
-
-
-def _mutant(name: str, fault: str, kills: tuple[str, ...], delegate: type[ReferenceDelegate]) -> Mutant:
-    return Mutant(name, fault, kills, "delegate", delegate=delegate)
-
-
-MUTANTS = [
-    _mutant("previews-positions", "Previews positions in the plan.", ("PART-01",), _PreviewsPositions),
-    _mutant(
-        "forgets-when-redone",
-        "Leaves the last node out after a resize.",
-        ("PART-17",),
-        _ForgetsLastWhenRedone,
-    ),
-    _mutant(
-        "appends-when-redone",
-        "Appends a partition's operators again at every Prepare.",
-        ("LIFE-02",),
-        _AppendsWhenRedone,
-    ),
-    _mutant(
-        "starts-over",
-        "Its second Prepare for an interpreter empties the kernels of the first.",
-        ("PREC-08",),
-        _StartsOver,
-    ),
-]

@@ -10,7 +10,7 @@ import numpy.typing as npt
 
 from pytest_qnn.abi import peek, tflite, view
 from pytest_qnn.isolation import libc
-from pytest_qnn.mutants.mutant import Mutant
+from pytest_qnn.mutants.mutant import faulty_delegate
 from pytest_qnn.reference.delegate import Kernel, ReferenceDelegate
 from pytest_qnn.reference.device_buffers import DeviceBuffers
 
@@ -19,6 +19,7 @@ _LIBC = ctypes.CDLL(None)
 _LIBC.free.restype, _LIBC.free.argtypes = None, (ctypes.c_void_p,)
 
 
+@faulty_delegate("stale-without-handle", "Leaves tensors stale without a handle.", "BUF-01")
 class _WithoutHandle(DeviceBuffers):
     """Marks a result as stale and tells nobody where it is."""
 
@@ -27,6 +28,7 @@ class _WithoutHandle(DeviceBuffers):
         self.tensor(context, index).data_is_stale = True
 
 
+@faulty_delegate("negative-handles", "Gives out handles below 0.", "BUF-01")
 class _NegativeHandles(DeviceBuffers):
     """Counts its handles down."""
 
@@ -34,6 +36,7 @@ class _NegativeHandles(DeviceBuffers):
         return -1 - super().new_handle(context, index)
 
 
+@faulty_delegate("disowns", "Leaves tensors stale with a delegate that is not it.", "BUF-01", deadly=True)
 class _Disowns(DeviceBuffers):
     """Marks a result as stale, and gives the tensor to a delegate that is not there any more."""
 
@@ -49,12 +52,14 @@ class _Disowns(DeviceBuffers):
         return ctypes.addressof(self._former)
 
 
+@faulty_delegate("renames-freed", "Leaves 0 in the place of a freed handle.", "BUF-06")
 class _RenamesFreed(DeviceBuffers):
     """Takes 0 for what is no handle."""
 
     FREED = 0
 
 
+@faulty_delegate("copies-half", "Copies the first half of a buffer.", "BUF-02")
 class _CopiesHalf(DeviceBuffers):
     """Copies the first half of a tensor of more than four elements."""
 
@@ -66,6 +71,7 @@ class _CopiesHalf(DeviceBuffers):
         return tflite.OK
 
 
+@faulty_delegate("no-copy", "Leaves tensors stale, and has no CopyFromBufferHandle.", "BUF-02")
 class _NoCopy(DeviceBuffers):
     """Has no CopyFromBufferHandle."""
 
@@ -74,6 +80,7 @@ class _NoCopy(DeviceBuffers):
         self._struct.CopyFromBufferHandle = None
 
 
+@faulty_delegate("always-stale", "Marks data as stale that it has written.", "BUF-03")
 class _AlwaysStale(DeviceBuffers):
     """Writes the data, and marks it as stale all the same; its buffer is as it was at the first invoke."""
 
@@ -85,6 +92,7 @@ class _AlwaysStale(DeviceBuffers):
         tensor.data_is_stale = True
 
 
+@faulty_delegate("never-stale", "Marks no data as stale.", "BUF-03")
 class _NeverStale(DeviceBuffers):
     """Keeps a result in its buffer without marking the data as stale."""
 
@@ -93,6 +101,7 @@ class _NeverStale(DeviceBuffers):
         self.tensor(context, index).data_is_stale = False
 
 
+@faulty_delegate("moves-out", "Gives a buffer away with the first copy.", "BUF-04")
 class _MovesOut(DeviceBuffers):
     """Gives a buffer away with the first copy."""
 
@@ -103,6 +112,7 @@ class _MovesOut(DeviceBuffers):
         return status
 
 
+@faulty_delegate("copies-more", "Writes to inputs while it copies an output.", "BUF-04")
 class _CopiesMore(DeviceBuffers):
     """Clears the first input of the graph while it copies."""
 
@@ -120,6 +130,7 @@ class _CopiesMore(DeviceBuffers):
         return super().copy_from(context, handle, tensor)
 
 
+@faulty_delegate("ignores-mistakes", "Answers a copy from no handle with success.", "BUF-05")
 class _IgnoresMistakes(DeviceBuffers):
     """Answers every copy with success."""
 
@@ -128,6 +139,7 @@ class _IgnoresMistakes(DeviceBuffers):
         return tflite.OK
 
 
+@faulty_delegate("frees-all", "Frees every buffer with the first handle.", "BUF-06")
 class _FreesAll(DeviceBuffers):
     """Gives all its buffers back with the first handle."""
 
@@ -136,6 +148,9 @@ class _FreesAll(DeviceBuffers):
         self.buffers.clear()
 
 
+@faulty_delegate(
+    "frees-twice", "Frees memory with the kernel, and with the handle again.", "BUF-06", deadly=True
+)
 class _FreesTwice(DeviceBuffers):
     """Gives memory back when a kernel is freed, and when its handles are."""
 
@@ -158,6 +173,7 @@ class _FreesTwice(DeviceBuffers):
         _LIBC.free(self._memory.get(handle, 0))
 
 
+@faulty_delegate("reads-own-stale", "Reads the data of its own stale tensors.", "BUF-07")
 class _ReadsOwnStale(DeviceBuffers):
     """Takes for readable what one of its own kernels has left stale."""
 
@@ -165,6 +181,7 @@ class _ReadsOwnStale(DeviceBuffers):
         return ReferenceDelegate.read_input(self, context, index)
 
 
+@faulty_delegate("waits-for-upload", "Relies on CopyToBufferHandle.", "BUF-08")
 class _WaitsForUpload(DeviceBuffers):
     """Reads its inputs from buffers that CopyToBufferHandle should have filled."""
 
@@ -176,6 +193,7 @@ class _WaitsForUpload(DeviceBuffers):
         return np.full_like(values, 3)
 
 
+@faulty_delegate("frees-with-kernel", "Frees the buffers with the kernel only.", "BUF-09")
 class _FreesWithKernel(DeviceBuffers):
     """Gives the buffers back with the kernel, and then takes the handles that tensors kept for valid."""
 
@@ -194,6 +212,7 @@ class _FreesWithKernel(DeviceBuffers):
         super().write_output(context, index, value)
 
 
+@faulty_delegate("keeps-unfetched", "Writes no result over one not fetched.", "BUF-10")
 class _KeepsUnfetched(DeviceBuffers):
     """Does not write to a buffer again before it was copied from."""
 
@@ -211,38 +230,3 @@ class _KeepsUnfetched(DeviceBuffers):
     def copy_from(self, context: int, handle: int, tensor: tflite.Tensor) -> int:
         self._full.discard(handle)
         return super().copy_from(context, handle, tensor)
-
-
-def _mutant(
-    name: str, fault: str, kills: tuple[str, ...], delegate: type[ReferenceDelegate], *, deadly: bool = False
-) -> Mutant:
-    return Mutant(name, fault, kills, "delegate", delegate=delegate, deadly=deadly)
-
-
-MUTANTS = [
-    _mutant("stale-without-handle", "Leaves tensors stale without a handle.", ("BUF-01",), _WithoutHandle),
-    _mutant("negative-handles", "Gives out handles below 0.", ("BUF-01",), _NegativeHandles),
-    _mutant(
-        "disowns", "Leaves tensors stale with a delegate that is not it.", ("BUF-01",), _Disowns, deadly=True
-    ),
-    _mutant("copies-half", "Copies the first half of a buffer.", ("BUF-02",), _CopiesHalf),
-    _mutant("no-copy", "Leaves tensors stale, and has no CopyFromBufferHandle.", ("BUF-02",), _NoCopy),
-    _mutant("always-stale", "Marks data as stale that it has written.", ("BUF-03",), _AlwaysStale),
-    _mutant("never-stale", "Marks no data as stale.", ("BUF-03",), _NeverStale),
-    _mutant("moves-out", "Gives a buffer away with the first copy.", ("BUF-04",), _MovesOut),
-    _mutant("copies-more", "Writes to inputs while it copies an output.", ("BUF-04",), _CopiesMore),
-    _mutant("ignores-mistakes", "Answers a copy from no handle with success.", ("BUF-05",), _IgnoresMistakes),
-    _mutant("renames-freed", "Leaves 0 in the place of a freed handle.", ("BUF-06",), _RenamesFreed),
-    _mutant("frees-all", "Frees every buffer with the first handle.", ("BUF-06",), _FreesAll),
-    _mutant(
-        "frees-twice",
-        "Frees memory with the kernel, and with the handle again.",
-        ("BUF-06",),
-        _FreesTwice,
-        deadly=True,
-    ),
-    _mutant("reads-own-stale", "Reads the data of its own stale tensors.", ("BUF-07",), _ReadsOwnStale),
-    _mutant("waits-for-upload", "Relies on CopyToBufferHandle.", ("BUF-08",), _WaitsForUpload),
-    _mutant("frees-with-kernel", "Frees the buffers with the kernel only.", ("BUF-09",), _FreesWithKernel),
-    _mutant("keeps-unfetched", "Writes no result over one not fetched.", ("BUF-10",), _KeepsUnfetched),
-]

@@ -11,7 +11,7 @@ import numpy as np
 
 from pytest_qnn.abi import peek, tflite, view
 from pytest_qnn.isolation import libc
-from pytest_qnn.mutants.mutant import Mutant
+from pytest_qnn.mutants.mutant import faulty_delegate
 from pytest_qnn.reference.delegate import Kernel, ReferenceDelegate
 from pytest_qnn.reference.delegate_personalities import Preview
 from pytest_qnn.reference.plan import PlanView, has_node, read_plan
@@ -20,12 +20,14 @@ _EINVAL = 22
 _CANCELLED = 8
 
 
+@faulty_delegate("asks-at-invoke", "Looks a node up at invoke.", "LIFE-06")
 class _AsksAtInvoke(ReferenceDelegate):
     def kernel_invoke(self, context: int, kernel: Kernel) -> int:
         has_node(context, kernel.nodes[0])
         return super().kernel_invoke(context, kernel)
 
 
+@faulty_delegate("asks-again", "Asks for the plan when prepared again.", "LIFE-06")
 class _AsksAgain(ReferenceDelegate):
     """Reads the plan from the second prepare on."""
 
@@ -37,6 +39,7 @@ class _AsksAgain(ReferenceDelegate):
         return super().kernel_prepare(context, kernel)
 
 
+@faulty_delegate("keeps-nodes", "Keeps TfLiteNode* from Prepare for invokes.", "LIFE-07")
 class _KeepsNodes(ReferenceDelegate):
     """Keeps TfLiteNode* from Prepare, and reads operands from there at each invoke."""
 
@@ -59,6 +62,7 @@ class _KeepsNodes(ReferenceDelegate):
         return super().kernel_invoke(context, kernel)
 
 
+@faulty_delegate("keeps-preview", "Keeps a preview for invokes.", "PART-20")
 class _KeepsPreview(Preview):
     """Keeps the previewed TfLiteDelegateParams, and looks into them at each invoke."""
 
@@ -85,6 +89,7 @@ class _KeepsPreview(Preview):
         return super().kernel_invoke(context, kernel)
 
 
+@faulty_delegate("keeps-first-plan", "Asks for the plan twice, uses the first.", "PART-21")
 class _KeepsFirstPlan(ReferenceDelegate):
     """Asks for the plan twice, and goes through the first one."""
 
@@ -99,12 +104,14 @@ class _KeepsFirstPlan(ReferenceDelegate):
         return PlanView(first, plan.nodes, plan.tensors, plan.constants)
 
 
+@faulty_delegate("ignores-replace", "Ignores that Replace failed.", "ERR-01")
 class _IgnoresReplace(ReferenceDelegate):
     def replace(self, context: int, nodes: tuple[int, ...]) -> int:
         super().replace(context, nodes)
         return tflite.OK
 
 
+@faulty_delegate("ignores-plan", "Succeeds where the plan cannot be read.", "ERR-01")
 class _IgnoresPlan(ReferenceDelegate):
     def prepare(self, context: int) -> int:
         try:
@@ -113,6 +120,9 @@ class _IgnoresPlan(ReferenceDelegate):
             return tflite.OK
 
 
+@faulty_delegate(
+    "runs-without-init", "Makes a kernel that does nothing where init fails.", "LIFE-08", "ERR-02"
+)
 class _RunsWithoutInit(ReferenceDelegate):
     """An init that fails leaves a kernel that does nothing."""
 
@@ -123,6 +133,7 @@ class _RunsWithoutInit(ReferenceDelegate):
         return kernel or Kernel(nodes, inputs, (), (), {})
 
 
+@faulty_delegate("claims-unread", "Claims a node that it could not read.", "ERR-02")
 class _ClaimsUnread(ReferenceDelegate):
     """Claims a node that it could not read too, as if it had the operator of the one before it."""
 
@@ -138,6 +149,7 @@ class _ClaimsUnread(ReferenceDelegate):
             return plan
 
 
+@faulty_delegate("aborts-on-nan", "Aborts on a NaN or an infinity.", "ERR-04", deadly=True)
 class _Aborts(ReferenceDelegate):
     def kernel_invoke(self, context: int, kernel: Kernel) -> int:
         for index in kernel.inputs:
@@ -147,6 +159,7 @@ class _Aborts(ReferenceDelegate):
         return super().kernel_invoke(context, kernel)
 
 
+@faulty_delegate("stays-lost", "Reports success with old data after an error.", "ERR-05")
 class _StaysLost(ReferenceDelegate):
     """After an error, reports success and leaves the outputs alone."""
 
@@ -159,6 +172,7 @@ class _StaysLost(ReferenceDelegate):
         return status
 
 
+@faulty_delegate("wipes-inputs", "Clears its inputs when it fails.", "ERR-06")
 class _WipesInputs(ReferenceDelegate):
     """Clears its inputs when it fails."""
 
@@ -171,21 +185,25 @@ class _WipesInputs(ReferenceDelegate):
         return status
 
 
+@faulty_delegate("fails-silently", "Fails without a word.", "ERR-07")
 class _Silent(ReferenceDelegate):
     def explain(self, context: int, text: str) -> None:
         pass
 
 
+@faulty_delegate("returns-errno", "Returns an errno from invoke.", "ERR-08")
 class _ReturnsErrno(ReferenceDelegate):
     def kernel_invoke(self, context: int, kernel: Kernel) -> int:
         return _EINVAL if super().kernel_invoke(context, kernel) else tflite.OK
 
 
+@faulty_delegate("calls-it-cancelled", "Calls a failure a cancellation.", "ERR-08")
 class _CallsItCancelled(ReferenceDelegate):
     def kernel_prepare(self, context: int, kernel: Kernel) -> int:
         return _CANCELLED if super().kernel_prepare(context, kernel) else tflite.OK
 
 
+@faulty_delegate("nameless", "Its kernels have no name.", "LIFE-13")
 class _Nameless(ReferenceDelegate):
     def registration(self, nodes: tuple[int, ...]) -> tflite.Registration:
         registration = super().registration(nodes)
@@ -196,6 +214,7 @@ class _Nameless(ReferenceDelegate):
 _named = 0
 
 
+@faulty_delegate("numbers-its-name", "Its kernels' name counts delegates.", "LIFE-13")
 class _NumbersItsName(ReferenceDelegate):
     """The name counts delegates."""
 
@@ -205,6 +224,7 @@ class _NumbersItsName(ReferenceDelegate):
         super().__init__(name=f"reference {_named}", **arguments)
 
 
+@faulty_delegate("frees-its-name", "Its kernels' name dies with Prepare.", "LIFE-12")
 class _FreesItsName(ReferenceDelegate):
     """The name lives in memory that Prepare gives back."""
 
@@ -219,36 +239,3 @@ class _FreesItsName(ReferenceDelegate):
         registration = super().registration(nodes)
         registration.custom_name = self._name_at
         return registration
-
-
-def _mutant(
-    name: str, fault: str, kills: tuple[str, ...], delegate: type[ReferenceDelegate], *, deadly: bool = False
-) -> Mutant:
-    return Mutant(name, fault, kills, "delegate", delegate=delegate, deadly=deadly)
-
-
-MUTANTS = [
-    _mutant("asks-at-invoke", "Looks a node up at invoke.", ("LIFE-06",), _AsksAtInvoke),
-    _mutant("asks-again", "Asks for the plan when prepared again.", ("LIFE-06",), _AsksAgain),
-    _mutant("keeps-nodes", "Keeps TfLiteNode* from Prepare for invokes.", ("LIFE-07",), _KeepsNodes),
-    _mutant("keeps-preview", "Keeps a preview for invokes.", ("PART-20",), _KeepsPreview),
-    _mutant("keeps-first-plan", "Asks for the plan twice, uses the first.", ("PART-21",), _KeepsFirstPlan),
-    _mutant("ignores-replace", "Ignores that Replace failed.", ("ERR-01",), _IgnoresReplace),
-    _mutant("ignores-plan", "Succeeds where the plan cannot be read.", ("ERR-01",), _IgnoresPlan),
-    _mutant(
-        "runs-without-init",
-        "Makes a kernel that does nothing where init fails.",
-        ("LIFE-08", "ERR-02"),
-        _RunsWithoutInit,
-    ),
-    _mutant("claims-unread", "Claims a node that it could not read.", ("ERR-02",), _ClaimsUnread),
-    _mutant("aborts-on-nan", "Aborts on a NaN or an infinity.", ("ERR-04",), _Aborts, deadly=True),
-    _mutant("stays-lost", "Reports success with old data after an error.", ("ERR-05",), _StaysLost),
-    _mutant("wipes-inputs", "Clears its inputs when it fails.", ("ERR-06",), _WipesInputs),
-    _mutant("fails-silently", "Fails without a word.", ("ERR-07",), _Silent),
-    _mutant("returns-errno", "Returns an errno from invoke.", ("ERR-08",), _ReturnsErrno),
-    _mutant("calls-it-cancelled", "Calls a failure a cancellation.", ("ERR-08",), _CallsItCancelled),
-    _mutant("nameless", "Its kernels have no name.", ("LIFE-13",), _Nameless),
-    _mutant("numbers-its-name", "Its kernels' name counts delegates.", ("LIFE-13",), _NumbersItsName),
-    _mutant("frees-its-name", "Its kernels' name dies with Prepare.", ("LIFE-12",), _FreesItsName),
-]

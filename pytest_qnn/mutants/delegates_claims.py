@@ -3,22 +3,25 @@
 from __future__ import annotations
 
 from pytest_qnn.abi import tflite
-from pytest_qnn.mutants.mutant import Mutant
+from pytest_qnn.mutants.mutant import faulty_delegate
 from pytest_qnn.reference.delegate import Kernel, ReferenceDelegate
 from pytest_qnn.reference.plan import PlanView
 
 
+@faulty_delegate("claims-positions", "Claims positions in the plan, not node indices.", "PART-01")
 class _ClaimsPositions(ReferenceDelegate):
     def choose(self, plan: PlanView) -> tuple[int, ...]:
         chosen = super().choose(plan)
         return tuple(position for position, index in enumerate(plan.plan) if index in chosen)
 
 
+@faulty_delegate("claims-kernels", "Claims everything, other delegates' kernels too.", "PART-02")
 class _ClaimsForeignKernels(ReferenceDelegate):
     def choose(self, plan: PlanView) -> tuple[int, ...]:
         return plan.plan
 
 
+@faulty_delegate("fails-reshape", "Claims RESHAPE and fails in kernel prepare.", "PART-04")
 class _FailsReshape(ReferenceDelegate):
     def kernel_prepare(self, context: int, kernel: Kernel) -> int:
         if any(step.op == "RESHAPE" for step in kernel.steps):
@@ -26,12 +29,14 @@ class _FailsReshape(ReferenceDelegate):
         return super().kernel_prepare(context, kernel)
 
 
+@faulty_delegate("claims-twice", "Claims its nodes a second time in one Prepare.", "PART-01")
 class _ClaimsTwice(ReferenceDelegate):
     def prepare(self, context: int) -> int:
         status = super().prepare(context)
         return status or self.replace(context, self.choose(self.plan))
 
 
+@faulty_delegate("repeats-output", "Gives all outputs the first one's values.", "PART-10")
 class _RepeatsFirstOutput(ReferenceDelegate):
     def kernel_invoke(self, context: int, kernel: Kernel) -> int:
         status = super().kernel_invoke(context, kernel)
@@ -43,6 +48,7 @@ class _RepeatsFirstOutput(ReferenceDelegate):
         return status
 
 
+@faulty_delegate("writes-last-output", "Writes the last output only.", "PART-10", "PART-11")
 class _WritesLastOutput(ReferenceDelegate):
     def init(
         self, context: int, nodes: tuple[int, ...], inputs: tuple[int, ...], outputs: tuple[int, ...]
@@ -50,6 +56,9 @@ class _WritesLastOutput(ReferenceDelegate):
         return super().init(context, nodes, inputs, outputs[-1:])
 
 
+@faulty_delegate(
+    "writes-terminal-outputs", "Writes only outputs that none of its own nodes reads.", "PART-11"
+)
 class _WritesTerminalOutputs(ReferenceDelegate):
     def init(
         self, context: int, nodes: tuple[int, ...], inputs: tuple[int, ...], outputs: tuple[int, ...]
@@ -59,16 +68,19 @@ class _WritesTerminalOutputs(ReferenceDelegate):
         return super().init(context, nodes, inputs, terminal)
 
 
+@faulty_delegate("splits-claim", "Calls Replace once for each node.", "PART-15")
 class _ReplacesEachNode(ReferenceDelegate):
     def replace(self, context: int, nodes: tuple[int, ...]) -> int:
         return max((super(_ReplacesEachNode, self).replace(context, (index,)) for index in nodes), default=0)
 
 
+@faulty_delegate("fails-on-nothing", "Reports an error when it supports no node.", "PART-16")
 class _FailsOnNothing(ReferenceDelegate):
     def replace(self, context: int, nodes: tuple[int, ...]) -> int:
         return super().replace(context, nodes) if nodes else tflite.ERROR
 
 
+@faulty_delegate("assumes-dense-nodes", "Takes node indices for positions in the plan.", "PREC-03")
 class _AssumesDenseNodes(ReferenceDelegate):
     def init(
         self, context: int, nodes: tuple[int, ...], inputs: tuple[int, ...], outputs: tuple[int, ...]
@@ -77,38 +89,3 @@ class _AssumesDenseNodes(ReferenceDelegate):
         if kernel is not None:
             kernel.steps = tuple(self.plan.nodes[self.plan.plan[index]] for index in nodes)
         return kernel
-
-
-def _mutant(name: str, fault: str, kills: tuple[str, ...], delegate: type[ReferenceDelegate]) -> Mutant:
-    return Mutant(name, fault, kills, "delegate", delegate=delegate)
-
-
-MUTANTS = [
-    _mutant(
-        "claims-positions", "Claims positions in the plan, not node indices.", ("PART-01",), _ClaimsPositions
-    ),
-    _mutant("claims-twice", "Claims its nodes a second time in one Prepare.", ("PART-01",), _ClaimsTwice),
-    _mutant(
-        "claims-kernels",
-        "Claims everything, other delegates' kernels too.",
-        ("PART-02",),
-        _ClaimsForeignKernels,
-    ),
-    _mutant("fails-reshape", "Claims RESHAPE and fails in kernel prepare.", ("PART-04",), _FailsReshape),
-    _mutant("repeats-output", "Gives all outputs the first one's values.", ("PART-10",), _RepeatsFirstOutput),
-    _mutant("writes-last-output", "Writes the last output only.", ("PART-10", "PART-11"), _WritesLastOutput),
-    _mutant(
-        "writes-terminal-outputs",
-        "Writes only outputs that none of its own nodes reads.",
-        ("PART-11",),
-        _WritesTerminalOutputs,
-    ),
-    _mutant("splits-claim", "Calls Replace once for each node.", ("PART-15",), _ReplacesEachNode),
-    _mutant("fails-on-nothing", "Reports an error when it supports no node.", ("PART-16",), _FailsOnNothing),
-    _mutant(
-        "assumes-dense-nodes",
-        "Takes node indices for positions in the plan.",
-        ("PREC-03",),
-        _AssumesDenseNodes,
-    ),
-]

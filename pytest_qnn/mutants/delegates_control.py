@@ -10,7 +10,7 @@ import numpy as np
 from msgspec.structs import replace
 
 from pytest_qnn.abi import tflite
-from pytest_qnn.mutants.mutant import Mutant
+from pytest_qnn.mutants.mutant import faulty_delegate, faulty_runtime_of_scripts
 from pytest_qnn.reference.delegate import Kernel, ReferenceDelegate, Values
 from pytest_qnn.reference.plan import PlanView
 from pytest_qnn.reference.variables import VariableDelegate
@@ -20,6 +20,7 @@ _ALIKE = (("RELU", "ABS", "NEG"), ("ADD", "SUB", "MUL", "MAXIMUM"))
 """Operators that take the same operands."""
 
 
+@faulty_delegate("knows-one-graph", "Takes each subgraph for the first one.", "CTRL-01")
 class _KnowsOneGraph(ReferenceDelegate):
     """Takes the nodes of the first subgraph that it was shown for those of every one."""
 
@@ -49,6 +50,7 @@ class _KnowsOneGraph(ReferenceDelegate):
         return known if any(known in group and op in group for group in _ALIKE) else op
 
 
+@faulty_delegate("carries-state", "Adds the last turn's results to the next.", "CTRL-02")
 class _CarriesState(ReferenceDelegate):
     """Begins each invoke with what the last one left, but for the main graph."""
 
@@ -70,12 +72,14 @@ class _CarriesState(ReferenceDelegate):
         super().write_output(context, index, value)
 
 
+@faulty_delegate("never-releases", "Keeps the subgraph contexts it acquires.", "CTRL-03")
 class _NeverReleases(ReferenceDelegate):
     def look_into(self, context: int, subgraph: int) -> int:
         acquire = tflite.AcquireSubgraph(tflite.Context.from_address(context).AcquireSubgraphContext)
         return int(acquire(context, subgraph, ctypes.addressof(ctypes.c_void_p())))
 
 
+@faulty_delegate("reads-at-init", "Reads variables when kernels are made.", "PART-18")
 class _ReadsAtInit(VariableDelegate):
     """A variable is what it was when the kernel was made: nothing yet."""
 
@@ -83,6 +87,7 @@ class _ReadsAtInit(VariableDelegate):
         return np.zeros_like(super().recall(kernel, node, variable))
 
 
+@faulty_delegate("reads-first", "Reads variables before it assigns them.", "PART-18")
 class _ReadsFirst(VariableDelegate):
     """Reads all variables before it assigns any."""
 
@@ -119,28 +124,9 @@ def _forgets_order(seen: InterpreterSeen) -> InterpreterSeen:
     return replace(seen, kernels=tuple(replace(k, nodes=k.nodes[::-1]) for k in seen.kernels))
 
 
-def _mutant(name: str, fault: str, kills: tuple[str, ...], delegate: type[ReferenceDelegate]) -> Mutant:
-    return Mutant(name, fault, kills, "delegate", delegate=delegate)
-
-
-MUTANTS = [
-    _mutant("knows-one-graph", "Takes each subgraph for the first one.", ("CTRL-01",), _KnowsOneGraph),
-    _mutant("carries-state", "Adds the last turn's results to the next.", ("CTRL-02",), _CarriesState),
-    _mutant("never-releases", "Keeps the subgraph contexts it acquires.", ("CTRL-03",), _NeverReleases),
-    _mutant("reads-at-init", "Reads variables when kernels are made.", ("PART-18",), _ReadsAtInit),
-    _mutant("reads-first", "Reads variables before it assigns them.", ("PART-18",), _ReadsFirst),
-    Mutant(
-        "runtime-prepares-validation",
-        "Delegates a subgraph for validation.",
-        ("CTRL-04",),
-        "delegate",
-        distort_script=_distorted(_prepares_one_more),
-    ),
-    Mutant(
-        "runtime-forgets-order",
-        "Runs the nodes of a kernel in reverse.",
-        ("PART-18",),
-        "delegate",
-        distort_script=_distorted(_forgets_order),
-    ),
-]
+faulty_runtime_of_scripts("runtime-prepares-validation", "Delegates a subgraph for validation.", "CTRL-04")(
+    _distorted(_prepares_one_more)
+)
+faulty_runtime_of_scripts("runtime-forgets-order", "Runs the nodes of a kernel in reverse.", "PART-18")(
+    _distorted(_forgets_order)
+)

@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from pytest_qnn.abi import peek, tflite, view
-from pytest_qnn.mutants.mutant import Mutant
+from pytest_qnn.mutants.mutant import faulty_delegate, faulty_runtime_of_scripts
 from pytest_qnn.reference import trampolines
 from pytest_qnn.reference.delegate import Kernel, ReferenceDelegate
 from pytest_qnn.trace import ScriptTrace
@@ -22,6 +22,7 @@ _CUSTOM = 6
 Values = npt.NDArray[Any]
 
 
+@faulty_delegate("reads-tail", "Reads its inputs in vectors of 64 bytes, the last one too.", "MEM-03")
 class _ReadsTail(ReferenceDelegate):
     """Reads whole vectors."""
 
@@ -33,6 +34,7 @@ class _ReadsTail(ReferenceDelegate):
         return values
 
 
+@faulty_delegate("writes-tail", "Writes an element more where their number is odd.", "MEM-03")
 class _WritesTail(ReferenceDelegate):
     """Writes one element more than there are where their number is odd: the last one again."""
 
@@ -43,6 +45,7 @@ class _WritesTail(ReferenceDelegate):
             peek.array(beside, value.dtype, (1,))[0] = value.ravel()[-1]
 
 
+@faulty_delegate("reads-before", "Reads before inputs of more than 8 elements.", "MEM-03")
 class _ReadsBefore(ReferenceDelegate):
     """Looks at the element before the first one of inputs of more than eight."""
 
@@ -53,6 +56,7 @@ class _ReadsBefore(ReferenceDelegate):
         return values
 
 
+@faulty_delegate("arena-only", "Writes no output that is a custom allocation.", "MEM-04")
 class _ArenaOnly(ReferenceDelegate):
     """Leaves outputs alone that are not in the runtime's arena."""
 
@@ -61,6 +65,7 @@ class _ArenaOnly(ReferenceDelegate):
             super().write_output(context, index, value)
 
 
+@faulty_delegate("keeps-pointers", "Keeps the addresses of inputs from the first invoke.", "MEM-05", "MEM-13")
 class _KeepsPointers(ReferenceDelegate):
     """Uses at every invoke the addresses that inputs had at the first one."""
 
@@ -79,6 +84,7 @@ class _KeepsPointers(ReferenceDelegate):
         self._first.clear()
 
 
+@faulty_delegate("rounds-addresses", "Takes addresses for multiples of 64.", "MEM-06")
 class _RoundsAddresses(ReferenceDelegate):
     """Takes the address of an input for a multiple of 64."""
 
@@ -90,6 +96,7 @@ class _RoundsAddresses(ReferenceDelegate):
         return peek.array(address // 64 * 64, values.dtype, values.shape)
 
 
+@faulty_delegate("loads-aligned", "Dies of misaligned inputs.", "MEM-06", deadly=True)
 class _LoadsAligned(ReferenceDelegate):
     """Uses an instruction that wants addresses of its operands to be multiples of 16."""
 
@@ -101,6 +108,7 @@ class _LoadsAligned(ReferenceDelegate):
         return values
 
 
+@faulty_delegate("rounds-constants", "Rounds the constants of the model.", "MEM-07")
 class _RoundsConstants(ReferenceDelegate):
     """Quantises the constants of a kernel where they are."""
 
@@ -115,6 +123,7 @@ class _RoundsConstants(ReferenceDelegate):
         return super().init(context, nodes, inputs, outputs)
 
 
+@faulty_delegate("reads-absent", "Adds a bias that is absent.", "MEM-08")
 class _ReadsAbsent(ReferenceDelegate):
     """Takes what stands before the tensors for an operand that is absent."""
 
@@ -125,6 +134,7 @@ class _ReadsAbsent(ReferenceDelegate):
         return np.full((1,), 1 << 20, np.int32 if integer else np.float32)
 
 
+@faulty_delegate("writes-empty", "Writes the first of no elements.", "MEM-09", deadly=True)
 class _WritesEmpty(ReferenceDelegate):
     """Clears the first element of each output, be there one or not."""
 
@@ -133,6 +143,7 @@ class _WritesEmpty(ReferenceDelegate):
         super().write_output(context, index, value)
 
 
+@faulty_delegate("fills-inside", "Writes tensors inside its partitions.", "MEM-10")
 class _FillsInside(ReferenceDelegate):
     """Writes every result of a partition to its tensor, if that has an address."""
 
@@ -148,6 +159,7 @@ class _FillsInside(ReferenceDelegate):
         return super().kernel_invoke(context, kernel)
 
 
+@faulty_delegate("declares-sharing", "Declares an in-place kernel that is none.", "MEM-11")
 class _DeclaresSharing(ReferenceDelegate):
     """Declares that input and output may share memory, and clears its outputs first."""
 
@@ -174,6 +186,7 @@ class _DeclaresSharing(ReferenceDelegate):
         return super().kernel_invoke(context, kernel)
 
 
+@faulty_delegate("looks-back", "Reads an output after its interpreter.", "MEM-14", deadly=True)
 class _LooksBack(ReferenceDelegate):
     """Looks at its last output once more when it is destroyed."""
 
@@ -192,44 +205,8 @@ class _LooksBack(ReferenceDelegate):
         super().close()
 
 
+@faulty_runtime_of_scripts("accepts-small", "The runtime accepts buffers that are too small.", "MEM-12")
 def _silent(trace: ScriptTrace) -> ScriptTrace:
     """Nothing ever failed."""
     steps = (msgspec.structs.replace(seen, ok=not seen.skipped, message="") for seen in trace.steps)
     return msgspec.structs.replace(trace, steps=tuple(steps))
-
-
-def _mutant(
-    name: str, fault: str, kills: tuple[str, ...], delegate: type[ReferenceDelegate], *, deadly: bool = False
-) -> Mutant:
-    return Mutant(name, fault, kills, "delegate", delegate=delegate, deadly=deadly)
-
-
-MUTANTS = [
-    _mutant(
-        "reads-tail", "Reads its inputs in vectors of 64 bytes, the last one too.", ("MEM-03",), _ReadsTail
-    ),
-    _mutant("writes-tail", "Writes an element more where their number is odd.", ("MEM-03",), _WritesTail),
-    _mutant("reads-before", "Reads before inputs of more than 8 elements.", ("MEM-03",), _ReadsBefore),
-    _mutant("arena-only", "Writes no output that is a custom allocation.", ("MEM-04",), _ArenaOnly),
-    _mutant(
-        "keeps-pointers",
-        "Keeps the addresses of inputs from the first invoke.",
-        ("MEM-05", "MEM-13"),
-        _KeepsPointers,
-    ),
-    _mutant("rounds-addresses", "Takes addresses for multiples of 64.", ("MEM-06",), _RoundsAddresses),
-    _mutant("loads-aligned", "Dies of misaligned inputs.", ("MEM-06",), _LoadsAligned, deadly=True),
-    _mutant("rounds-constants", "Rounds the constants of the model.", ("MEM-07",), _RoundsConstants),
-    _mutant("reads-absent", "Adds a bias that is absent.", ("MEM-08",), _ReadsAbsent),
-    _mutant("writes-empty", "Writes the first of no elements.", ("MEM-09",), _WritesEmpty, deadly=True),
-    _mutant("fills-inside", "Writes tensors inside its partitions.", ("MEM-10",), _FillsInside),
-    _mutant("declares-sharing", "Declares an in-place kernel that is none.", ("MEM-11",), _DeclaresSharing),
-    _mutant("looks-back", "Reads an output after its interpreter.", ("MEM-14",), _LooksBack, deadly=True),
-    Mutant(
-        "accepts-small",
-        "The runtime accepts buffers that are too small.",
-        ("MEM-12",),
-        "delegate",
-        distort_script=_silent,
-    ),
-]

@@ -3,17 +3,44 @@
 from __future__ import annotations
 
 import ctypes
-from typing import Any
+from collections.abc import Callable
+from typing import Any, TypeVar
 
 from pytest_qnn.abi import tflite, view
 from pytest_qnn.abi.qnn_codes import TensorMemType, TensorType
-from pytest_qnn.mutants.mutant import Mutant
+from pytest_qnn.mutants.mutant import Mutant, enter
 from pytest_qnn.reference.custom_tensors import REGISTERED, Bound, CustomTensors, QnnParts
 from pytest_qnn.reference.rpcmem import EmulatedRpcmem
 from pytest_qnn.reference.shared_memory import Block, SharedMemory
 
 _HEADER = 16
 """Bytes that some allocators keep before what they give."""
+
+
+MemoryT = TypeVar("MemoryT", bound=SharedMemory)
+TensorsT = TypeVar("TensorsT", bound=CustomTensors)
+
+
+def _faulty_memory(name: str, fault: str, rule: str) -> Callable[[type[MemoryT]], type[MemoryT]]:
+    """For a class of custom memories."""
+
+    def take(memory: type[MemoryT]) -> type[MemoryT]:
+        enter(Mutant(name, fault, (rule,), "delegate", qnn=QnnParts(memory=memory)))
+        return memory
+
+    return take
+
+
+def _faulty_tensors(
+    name: str, fault: str, rule: str, *, backend: str = "reference"
+) -> Callable[[type[TensorsT]], type[TensorsT]]:
+    """For a class of tensors in custom memory, over a QNN backend."""
+
+    def take(tensors: type[TensorsT]) -> type[TensorsT]:
+        enter(Mutant(name, fault, (rule,), "delegate", qnn=QnnParts(tensors=tensors, backend=backend)))
+        return tensors
+
+    return take
 
 
 class _PrivateRpcmem(EmulatedRpcmem):
@@ -37,11 +64,13 @@ class _PrivateRpcmem(EmulatedRpcmem):
         return -1
 
 
+@_faulty_memory("custom-plain-malloc", "Gives memory of the heap.", "TFL-01")
 class _PlainMalloc(SharedMemory):
     def __init__(self) -> None:
         super().__init__(_PrivateRpcmem())
 
 
+@_faulty_memory("custom-counts-in-int", "Gives as many bytes as 31 bits hold.", "TFL-01")
 class _CountsInInt(SharedMemory):
     """Asks for as many bytes as the lower 32 bits say."""
 
@@ -49,6 +78,7 @@ class _CountsInInt(SharedMemory):
         return super()._total(size, alignment) & 0x7FFF_FFFF
 
 
+@_faulty_memory("custom-ignores-alignment", "Gives pointers behind a header.", "TFL-02")
 class _IgnoresAlignment(SharedMemory):
     """Gives what stands behind a header of its own."""
 
@@ -59,6 +89,7 @@ class _IgnoresAlignment(SharedMemory):
         return super()._total(size, alignment) + _HEADER
 
 
+@_faulty_memory("custom-frees-aligned", "Frees the aligned pointer.", "TFL-03")
 class _FreesAligned(SharedMemory):
     """Has a header before the first multiple of the alignment, and gives rpcmem the client's pointer."""
 
@@ -72,6 +103,7 @@ class _FreesAligned(SharedMemory):
         self.rpcmem.free(block.pointer)
 
 
+@_faulty_memory("custom-frees-last", "Frees the last memory for an unknown pointer.", "TFL-03")
 class _FreesLast(SharedMemory):
     """Takes a pointer that it does not know for the last one that it gave."""
 
@@ -79,6 +111,7 @@ class _FreesLast(SharedMemory):
         return super()._find_to_free(pointer) or next(reversed(self._blocks.values()), None)
 
 
+@_faulty_memory("custom-ends-with-delegate", "Frees memory with the delegate.", "TFL-03")
 class _EndsWithDelegate(SharedMemory):
     """Takes the client's memory back when a delegate is destroyed."""
 
@@ -87,6 +120,9 @@ class _EndsWithDelegate(SharedMemory):
             self.free(pointer)
 
 
+@_faulty_tensors(
+    "custom-reports-anyway", "Reports what it has not registered.", "TFL-04", backend="reference:no-memory"
+)
 class _ReportsAnyway(CustomTensors):
     """Reports tensors as registered before it has asked the backend."""
 
@@ -95,6 +131,7 @@ class _ReportsAnyway(CustomTensors):
         return super().register(kernel, v1, block, offset)
 
 
+@_faulty_tensors("custom-looks-at-init", "Takes memory of before init only.", "TFL-06")
 class _LooksAtInit(CustomTensors):
     """Knows custom memory that tensors had when the kernel was made, and fails with any other."""
 
@@ -113,11 +150,13 @@ class _LooksAtInit(CustomTensors):
         return super().bind(context, kernel, v1, index)
 
 
+@_faulty_tensors("custom-copies-silently", "Registers nothing.", "TFL-09")
 class _CopiesSilently(CustomTensors):
     def handle_of(self, kernel: Bound, index: int, v1: Any, address: int, size: int) -> int:  # noqa: ARG002
         return 0
 
 
+@_faulty_tensors("custom-copies-late", "Delivers results an invoke late.", "TFL-10")
 class _CopiesLate(CustomTensors):
     """Executes into memory of its own, and brings results to the client's when the next invoke begins."""
 
@@ -139,6 +178,7 @@ class _CopiesLate(CustomTensors):
         return status
 
 
+@_faulty_tensors("custom-wants-exact", "Fails with larger memory.", "TFL-11")
 class _WantsExact(CustomTensors):
     """Fails where the memory is larger than the tensor."""
 
@@ -150,6 +190,7 @@ class _WantsExact(CustomTensors):
         return super().bind(context, kernel, v1, index)
 
 
+@_faulty_tensors("custom-keeps-handles", "Keeps a tensor's first handle.", "TFL-12")
 class _KeepsHandles(CustomTensors):
     """Uses the handle that a tensor got first for as long as there is one."""
 
@@ -167,6 +208,7 @@ class _KeepsHandles(CustomTensors):
         return handle
 
 
+@_faulty_tensors("custom-wants-all", "Wants all tensors in custom memory.", "TFL-13")
 class _WantsAll(CustomTensors):
     """Fails where one tensor of a kernel is in custom memory and another is not."""
 
@@ -175,36 +217,3 @@ class _WantsAll(CustomTensors):
         if kernel.handles and self.memory.find(tensor.data, tensor.bytes) is None:
             return tflite.ERROR
         return super().bind(context, kernel, v1, index)
-
-
-def _memory(name: str, fault: str, rule: str, memory: type[SharedMemory]) -> Mutant:
-    return Mutant(name, fault, (rule,), "delegate", qnn=QnnParts(memory=memory))
-
-
-def _tensors(
-    name: str, fault: str, rule: str, tensors: type[CustomTensors], backend: str = "reference"
-) -> Mutant:
-    return Mutant(name, fault, (rule,), "delegate", qnn=QnnParts(tensors=tensors, backend=backend))
-
-
-MUTANTS = [
-    _memory("custom-plain-malloc", "Gives memory of the heap.", "TFL-01", _PlainMalloc),
-    _memory("custom-counts-in-int", "Gives as many bytes as 31 bits hold.", "TFL-01", _CountsInInt),
-    _memory("custom-ignores-alignment", "Gives pointers behind a header.", "TFL-02", _IgnoresAlignment),
-    _memory("custom-frees-aligned", "Frees the aligned pointer.", "TFL-03", _FreesAligned),
-    _memory("custom-frees-last", "Frees the last memory for an unknown pointer.", "TFL-03", _FreesLast),
-    _memory("custom-ends-with-delegate", "Frees memory with the delegate.", "TFL-03", _EndsWithDelegate),
-    _tensors(
-        "custom-reports-anyway",
-        "Reports what it has not registered.",
-        "TFL-04",
-        _ReportsAnyway,
-        "reference:no-memory",
-    ),
-    _tensors("custom-looks-at-init", "Takes memory of before init only.", "TFL-06", _LooksAtInit),
-    _tensors("custom-copies-silently", "Registers nothing.", "TFL-09", _CopiesSilently),
-    _tensors("custom-copies-late", "Delivers results an invoke late.", "TFL-10", _CopiesLate),
-    _tensors("custom-wants-exact", "Fails with larger memory.", "TFL-11", _WantsExact),
-    _tensors("custom-keeps-handles", "Keeps a tensor's first handle.", "TFL-12", _KeepsHandles),
-    _tensors("custom-wants-all", "Wants all tensors in custom memory.", "TFL-13", _WantsAll),
-]

@@ -10,13 +10,14 @@ from typing import Any, ClassVar
 
 from pytest_qnn.abi import peek, tflite, view
 from pytest_qnn.isolation import libc
-from pytest_qnn.mutants.mutant import Mutant
+from pytest_qnn.mutants.mutant import faulty_delegate
 from pytest_qnn.reference.delegate import Kernel, ReferenceDelegate
 from pytest_qnn.reference.delegate_personalities import Preview
 
 _SHAPE_NOT_KNOWN = 9
 
 
+@faulty_delegate("resumes-failed", "Takes kernels that ran in a failed invoke for done.", "ERR-05", "CANC-01")
 class _ResumesFailed(ReferenceDelegate):
     """Kernels that ran in an invoke which did not come to its end are not run again in the next one."""
 
@@ -42,6 +43,7 @@ class _ResumesFailed(ReferenceDelegate):
         return status
 
 
+@faulty_delegate("loses-all", "Its failure stops all other delegates of the library.", "ERR-06")
 class _LosesAll(ReferenceDelegate):
     """After a failure no kernel of any delegate computes anything, until another delegate is prepared."""
 
@@ -59,6 +61,7 @@ class _LosesAll(ReferenceDelegate):
         return status
 
 
+@faulty_delegate("spoils-constants", "Leaves constants unpacked when it fails.", "ERR-06")
 class _SpoilsConstants(ReferenceDelegate):
     """Unpacks constants in place, and packs them again unless it fails."""
 
@@ -71,11 +74,13 @@ class _SpoilsConstants(ReferenceDelegate):
         return status
 
 
+@faulty_delegate("says-shape-not-known", "Fails with kTfLiteOutputShapeNotKnown.", "ERR-08")
 class _SaysShapeNotKnown(ReferenceDelegate):
     def kernel_invoke(self, context: int, kernel: Kernel) -> int:
         return _SHAPE_NOT_KNOWN if super().kernel_invoke(context, kernel) else tflite.OK
 
 
+@faulty_delegate("fails-late", "Claims SUB and fails in invoke.", "PART-04")
 class _FailsLate(ReferenceDelegate):
     """Claims SUB, and finds at invoke that it cannot compute it."""
 
@@ -85,6 +90,7 @@ class _FailsLate(ReferenceDelegate):
         return super().kernel_invoke(context, kernel)
 
 
+@faulty_delegate("ignores-preview", "Claims although a preview failed.", "ERR-01")
 class _IgnoresPreview(Preview):
     """Claims as ever where a preview has failed."""
 
@@ -98,6 +104,7 @@ class _IgnoresPreview(Preview):
             return [nodes]
 
 
+@faulty_delegate("leaks-refusal", "Leaks where create refuses an option.", "LEAK-04")
 class _LeaksRefusal(ReferenceDelegate):
     """Leaves early, with its state still allocated, where it refuses an option."""
 
@@ -110,6 +117,7 @@ class _LeaksRefusal(ReferenceDelegate):
         super().__init__(**arguments)
 
 
+@faulty_delegate("counts-in-short", "Aborts where 16 bits do not count the elements.", "ERR-04", deadly=True)
 class _CountsInShort(ReferenceDelegate):
     """Has scratch memory for as many elements as 16 bits count, and takes more for impossible."""
 
@@ -119,6 +127,9 @@ class _CountsInShort(ReferenceDelegate):
         return super().kernel_invoke(context, kernel)
 
 
+@faulty_delegate(
+    "counts-in-twenty-bits", "Aborts where 20 bits do not count the elements.", "ERR-04", deadly=True
+)
 class _CountsInTwentyBits(ReferenceDelegate):
     """Its descriptors have 20 bits for the number of elements, and it takes more for impossible."""
 
@@ -127,41 +138,3 @@ class _CountsInTwentyBits(ReferenceDelegate):
         if any(prod(shape) >> 20 for shape in shapes):
             os.abort()
         return super().kernel_invoke(context, kernel)
-
-
-def _mutant(name: str, fault: str, kills: tuple[str, ...], delegate: type[ReferenceDelegate]) -> Mutant:
-    return Mutant(name, fault, kills, "delegate", delegate=delegate)
-
-
-MUTANTS = [
-    _mutant(
-        "resumes-failed",
-        "Takes kernels that ran in a failed invoke for done.",
-        ("ERR-05", "CANC-01"),
-        _ResumesFailed,
-    ),
-    _mutant("loses-all", "Its failure stops all other delegates of the library.", ("ERR-06",), _LosesAll),
-    _mutant("spoils-constants", "Leaves constants unpacked when it fails.", ("ERR-06",), _SpoilsConstants),
-    _mutant(
-        "says-shape-not-known", "Fails with kTfLiteOutputShapeNotKnown.", ("ERR-08",), _SaysShapeNotKnown
-    ),
-    _mutant("fails-late", "Claims SUB and fails in invoke.", ("PART-04",), _FailsLate),
-    _mutant("ignores-preview", "Claims although a preview failed.", ("ERR-01",), _IgnoresPreview),
-    Mutant(
-        "counts-in-short",
-        "Aborts where 16 bits do not count the elements.",
-        ("ERR-04",),
-        "delegate",
-        delegate=_CountsInShort,
-        deadly=True,
-    ),
-    Mutant(
-        "counts-in-twenty-bits",
-        "Aborts where 20 bits do not count the elements.",
-        ("ERR-04",),
-        "delegate",
-        delegate=_CountsInTwentyBits,
-        deadly=True,
-    ),
-    _mutant("leaks-refusal", "Leaks where create refuses an option.", ("LEAK-04",), _LeaksRefusal),
-]

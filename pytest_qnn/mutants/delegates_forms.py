@@ -8,13 +8,14 @@ import numpy as np
 import numpy.typing as npt
 
 from pytest_qnn.cases.graph import Node
-from pytest_qnn.mutants.mutant import Mutant
+from pytest_qnn.mutants.mutant import faulty_delegate
 from pytest_qnn.reference.delegate import Kernel, ReferenceDelegate
 
 Values = npt.NDArray[Any]
 _BINARY = ("ADD", "SUB", "MUL", "MAXIMUM")
 
 
+@faulty_delegate("knows-two-dimensions", "Claims any rank, and goes over two dimensions.", "PART-03")
 class _KnowsTwoDimensions(ReferenceDelegate):
     """Goes over the first two dimensions of a result, and leaves the others at their first index."""
 
@@ -27,6 +28,7 @@ class _KnowsTwoDimensions(ReferenceDelegate):
         return known.reshape(value.shape)
 
 
+@faulty_delegate("knows-no-broadcast", "Claims operands of two shapes, and broadcasts none.", "PART-03")
 class _KnowsNoBroadcast(ReferenceDelegate):
     """Reads the operands element by element, and zeros where one has come to its end."""
 
@@ -43,6 +45,7 @@ def _lengthened(value: Values, shape: tuple[int, ...]) -> Values:
     return flat.reshape(shape)
 
 
+@faulty_delegate("works-in-pairs", "Leaves out the last element of rows of odd length.", "PART-03")
 class _WorksInPairs(ReferenceDelegate):
     """Computes two elements at a time, and not the last one of a row of odd length."""
 
@@ -52,14 +55,3 @@ class _WorksInPairs(ReferenceDelegate):
             value = value.copy()
             value[..., -1] = 0
         return value
-
-
-def _mutant(name: str, fault: str, delegate: type[ReferenceDelegate]) -> Mutant:
-    return Mutant(name, fault, ("PART-03",), "delegate", delegate=delegate)
-
-
-MUTANTS = [
-    _mutant("knows-two-dimensions", "Claims any rank, and goes over two dimensions.", _KnowsTwoDimensions),
-    _mutant("knows-no-broadcast", "Claims operands of two shapes, and broadcasts none.", _KnowsNoBroadcast),
-    _mutant("works-in-pairs", "Leaves out the last element of rows of odd length.", _WorksInPairs),
-]

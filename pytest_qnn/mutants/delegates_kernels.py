@@ -9,7 +9,7 @@ import numpy as np
 
 from pytest_qnn.abi import peek, tflite, view
 from pytest_qnn.isolation import libc
-from pytest_qnn.mutants.mutant import Mutant
+from pytest_qnn.mutants.mutant import faulty_delegate
 from pytest_qnn.reference.delegate import Kernel, ReferenceDelegate, Values
 
 _ARENA = (2, 3)
@@ -17,12 +17,16 @@ _ARENA = (2, 3)
 _LEAK = 1000
 
 
+@faulty_delegate("leaks-at-prepare", "Never frees what prepare acquires.", "LIFE-05")
 class _LeaksAtPrepare(ReferenceDelegate):
     def kernel_prepare(self, context: int, kernel: Kernel) -> int:
         libc.malloc(_LEAK)
         return super().kernel_prepare(context, kernel)
 
 
+@faulty_delegate(
+    "leaks-at-invoke", "A kernel of several nodes never frees what its second invoke acquires.", "LIFE-05"
+)
 class _LeaksAtInvoke(ReferenceDelegate):
     """Only kernels of more than one node, and at their second invoke."""
 
@@ -33,6 +37,7 @@ class _LeaksAtInvoke(ReferenceDelegate):
         return status
 
 
+@faulty_delegate("leaks-at-init", "Never frees what init acquires.", "LIFE-05")
 class _LeaksAtInit(ReferenceDelegate):
     def init(
         self, context: int, nodes: tuple[int, ...], inputs: tuple[int, ...], outputs: tuple[int, ...]
@@ -41,6 +46,7 @@ class _LeaksAtInit(ReferenceDelegate):
         return super().init(context, nodes, inputs, outputs)
 
 
+@faulty_delegate("folds-data", "Takes data at the time of prepare for constant.", "LIFE-09")
 class _FoldsData(ReferenceDelegate):
     """Takes an operand that has data at the time of prepare for a constant."""
 
@@ -63,6 +69,7 @@ class _FoldsData(ReferenceDelegate):
         return folded[index] if index in folded else super().read_input(context, index)
 
 
+@faulty_delegate("clears-outputs", "Clears its outputs in prepare.", "LIFE-09")
 class _ClearsOutputs(ReferenceDelegate):
     """Clears its outputs in prepare, if they have memory."""
 
@@ -74,6 +81,7 @@ class _ClearsOutputs(ReferenceDelegate):
         return super().kernel_prepare(context, kernel)
 
 
+@faulty_delegate("packs-weights", "Rearranges constants in place in Prepare.", "LIFE-10")
 class _PacksWeights(ReferenceDelegate):
     """Rearranges constants where they are."""
 
@@ -86,6 +94,7 @@ class _PacksWeights(ReferenceDelegate):
         return status
 
 
+@faulty_delegate("flattens-results", "Changes dimensions in Prepare.", "LIFE-10")
 class _FlattensResults(ReferenceDelegate):
     """Turns the dimensions of a result round."""
 
@@ -100,6 +109,7 @@ class _FlattensResults(ReferenceDelegate):
         return status
 
 
+@faulty_delegate("adds-tensors", "Adds a tensor at each prepare.", "LIFE-11")
 class _AddsTensors(ReferenceDelegate):
     """Adds a tensor of its own at each prepare."""
 
@@ -110,6 +120,7 @@ class _AddsTensors(ReferenceDelegate):
         return super().kernel_prepare(context, kernel)
 
 
+@faulty_delegate("initialises-once", "Stays initialised when it is undone.", "PREC-07")
 class _InitialisesOnce(ReferenceDelegate):
     """Claims nothing once it was initialised, even when that was undone."""
 
@@ -124,6 +135,7 @@ class _InitialisesOnce(ReferenceDelegate):
         return super().prepare(context)
 
 
+@faulty_delegate("has-one-kernel", "Runs the kernel made last.", "PREC-08")
 class _HasOneKernel(ReferenceDelegate):
     """Runs the steps of the kernel made last, whichever is invoked."""
 
@@ -136,26 +148,3 @@ class _HasOneKernel(ReferenceDelegate):
 
     def kernel_invoke(self, context: int, kernel: Kernel) -> int:  # noqa: ARG002 - that is the fault
         return super().kernel_invoke(context, self._last) if self._last else tflite.ERROR
-
-
-def _mutant(name: str, fault: str, kills: tuple[str, ...], delegate: type[ReferenceDelegate]) -> Mutant:
-    return Mutant(name, fault, kills, "delegate", delegate=delegate)
-
-
-MUTANTS = [
-    _mutant("leaks-at-prepare", "Never frees what prepare acquires.", ("LIFE-05",), _LeaksAtPrepare),
-    _mutant(
-        "leaks-at-invoke",
-        "A kernel of several nodes never frees what its second invoke acquires.",
-        ("LIFE-05",),
-        _LeaksAtInvoke,
-    ),
-    _mutant("leaks-at-init", "Never frees what init acquires.", ("LIFE-05",), _LeaksAtInit),
-    _mutant("folds-data", "Takes data at the time of prepare for constant.", ("LIFE-09",), _FoldsData),
-    _mutant("clears-outputs", "Clears its outputs in prepare.", ("LIFE-09",), _ClearsOutputs),
-    _mutant("packs-weights", "Rearranges constants in place in Prepare.", ("LIFE-10",), _PacksWeights),
-    _mutant("flattens-results", "Changes dimensions in Prepare.", ("LIFE-10",), _FlattensResults),
-    _mutant("adds-tensors", "Adds a tensor at each prepare.", ("LIFE-11",), _AddsTensors),
-    _mutant("initialises-once", "Stays initialised when it is undone.", ("PREC-07",), _InitialisesOnce),
-    _mutant("has-one-kernel", "Runs the kernel made last.", ("PREC-08",), _HasOneKernel),
-]

@@ -13,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from pytest_qnn.isolation import libc
-from pytest_qnn.mutants.mutant import Mutant
+from pytest_qnn.mutants.mutant import faulty_delegate, faulty_runtime_of_scripts
 from pytest_qnn.reference.delegate import Kernel, ReferenceDelegate
 from pytest_qnn.reference.plan import PlanView
 from pytest_qnn.trace import ScriptSeen, ScriptTrace
@@ -25,6 +25,7 @@ _PAGE = 4096
 _DEVICE = "/dev/null"
 
 
+@faulty_delegate("leaks-block", "Leaks 24 bytes for each kernel.", "LEAK-01", "OWN-02")
 class _LeaksBlock(ReferenceDelegate):
     """Forgets the smallest block of memory at each kernel's first invoke."""
 
@@ -34,6 +35,7 @@ class _LeaksBlock(ReferenceDelegate):
         return super().kernel_invoke(context, kernel)
 
 
+@faulty_delegate("leaks-events", "Leaks 24 bytes at each invoke.", "LEAK-03")
 class _LeaksEvents(ReferenceDelegate):
     """Makes an object at each invoke, for someone who never comes."""
 
@@ -42,6 +44,7 @@ class _LeaksEvents(ReferenceDelegate):
         return super().kernel_invoke(context, kernel)
 
 
+@faulty_delegate("keeps-device", "Leaks a descriptor for each application.", "LEAK-02", "OWN-02", deadly=True)
 class _KeepsDevice(ReferenceDelegate):
     """Opens its device for each delegate that is applied, and never closes it."""
 
@@ -50,6 +53,7 @@ class _KeepsDevice(ReferenceDelegate):
         return super().prepare(context)
 
 
+@faulty_delegate("keeps-mapping", "Leaks a page for each kernel.", "LEAK-02")
 class _KeepsMapping(ReferenceDelegate):
     """Maps a page for each kernel, and never unmaps it."""
 
@@ -61,6 +65,7 @@ class _KeepsMapping(ReferenceDelegate):
         return super().init(context, nodes, inputs, outputs)
 
 
+@faulty_delegate("keeps-pool", "Leaves a thread behind.", "LEAK-02", "OWN-02", "THR-05", deadly=True)
 class _KeepsPool(ReferenceDelegate):
     """Leaves the worker of its pool running when it is destroyed."""
 
@@ -78,6 +83,7 @@ def _until_asked() -> None:
     threading.Event().wait()
 
 
+@faulty_delegate("makes-in-create", "Leaks where it is never applied.", "OWN-03")
 class _MakesInCreate(ReferenceDelegate):
     """Takes its memory when it is made, and gives it back with its first kernel."""
 
@@ -91,6 +97,7 @@ class _MakesInCreate(ReferenceDelegate):
         self._memory = None
 
 
+@faulty_delegate("leaks-failure", "Leaks where its Prepare fails.", "LEAK-04")
 class _LeaksFailure(ReferenceDelegate):
     """Leaves early, with its plans still allocated, where something fails."""
 
@@ -102,6 +109,7 @@ class _LeaksFailure(ReferenceDelegate):
         return status
 
 
+@faulty_delegate("shares-state", "The first free ends what all kernels use.", "OWN-04")
 class _SharesState(ReferenceDelegate):
     """All kernels of one delegate share what the first of them made, and the first free ends it."""
 
@@ -122,6 +130,7 @@ class _SharesState(ReferenceDelegate):
         return result if self.open else np.full_like(result, 99)
 
 
+@faulty_delegate("once-init", "Works once: what is torn down is not set up again.", "OWN-05")
 class _EverySecond(ReferenceDelegate):
     """A library that is set up by every second delegate only: what one tears down, the next one misses."""
 
@@ -136,6 +145,9 @@ class _EverySecond(ReferenceDelegate):
         return chosen if self._set_up else chosen[1:]
 
 
+@faulty_runtime_of_scripts(
+    "lets-delegates-go", "The runtime does not hold the delegates that it was given.", "OWN-01"
+)
 def _let_go(trace: ScriptTrace) -> ScriptTrace:
     """The interpreter does not hold what it was lent."""
     return msgspec.structs.replace(trace, steps=tuple(map(_freed_early, trace.steps)))
@@ -145,38 +157,3 @@ def _freed_early(seen: ScriptSeen) -> ScriptSeen:
     if "kept" not in seen.numbers:
         return seen
     return msgspec.structs.replace(seen, numbers=seen.numbers | {"kept": 0})
-
-
-def _mutant(
-    name: str, fault: str, kills: tuple[str, ...], delegate: type[ReferenceDelegate], *, deadly: bool = False
-) -> Mutant:
-    """``deadly``: what it leaves behind would sooner or later stand in the way of whoever runs it."""
-    return Mutant(name, fault, kills, "delegate", delegate=delegate, deadly=deadly)
-
-
-MUTANTS = [
-    _mutant("leaks-block", "Leaks 24 bytes for each kernel.", ("LEAK-01", "OWN-02"), _LeaksBlock),
-    _mutant("leaks-events", "Leaks 24 bytes at each invoke.", ("LEAK-03",), _LeaksEvents),
-    _mutant(
-        "keeps-device",
-        "Leaks a descriptor for each application.",
-        ("LEAK-02", "OWN-02"),
-        _KeepsDevice,
-        deadly=True,
-    ),
-    _mutant("keeps-mapping", "Leaks a page for each kernel.", ("LEAK-02",), _KeepsMapping),
-    _mutant(
-        "keeps-pool", "Leaves a thread behind.", ("LEAK-02", "OWN-02", "THR-05"), _KeepsPool, deadly=True
-    ),
-    _mutant("makes-in-create", "Leaks where it is never applied.", ("OWN-03",), _MakesInCreate),
-    _mutant("leaks-failure", "Leaks where its Prepare fails.", ("LEAK-04",), _LeaksFailure),
-    _mutant("shares-state", "The first free ends what all kernels use.", ("OWN-04",), _SharesState),
-    _mutant("once-init", "Works once: what is torn down is not set up again.", ("OWN-05",), _EverySecond),
-    Mutant(
-        "lets-delegates-go",
-        "The runtime does not hold the delegates that it was given.",
-        ("OWN-01",),
-        "delegate",
-        distort_script=_let_go,
-    ),
-]

@@ -10,13 +10,14 @@ import numpy as np
 import numpy.typing as npt
 
 from pytest_qnn.abi import peek, tflite, view
-from pytest_qnn.mutants.mutant import Mutant
+from pytest_qnn.mutants.mutant import faulty_delegate
 from pytest_qnn.reference.delegate import Kernel, ReferenceDelegate
 
 _ARENA = 2
 """kTfLiteArenaRw."""
 
 
+@faulty_delegate("appends-steps", "Appends its operators again at every prepare.", "LIFE-02")
 class _AppendsSteps(ReferenceDelegate):
     """The copy of a step works on the step's own result."""
 
@@ -33,6 +34,7 @@ class _AppendsSteps(ReferenceDelegate):
         return super().kernel_prepare(context, kernel)
 
 
+@faulty_delegate("swaps-operands", "Leaves the operands of SUB swapped in the graph.", "ERR-03", "LIFE-10")
 class _SwapsOperands(ReferenceDelegate):
     """Rewrites the graph in Prepare and never puts it back."""
 
@@ -48,6 +50,7 @@ class _SwapsOperands(ReferenceDelegate):
         return status
 
 
+@faulty_delegate("writes-elsewhere", "Writes a tensor of other nodes.", "MEM-01")
 class _WritesElsewhere(ReferenceDelegate):
     def kernel_invoke(self, context: int, kernel: Kernel) -> int:
         status = super().kernel_invoke(context, kernel)
@@ -62,6 +65,7 @@ class _WritesElsewhere(ReferenceDelegate):
         return status
 
 
+@faulty_delegate("writes-input", "Rectifies its inputs in place.", "MEM-02")
 class _WritesInput(ReferenceDelegate):
     def kernel_invoke(self, context: int, kernel: Kernel) -> int:
         status = super().kernel_invoke(context, kernel)
@@ -72,6 +76,7 @@ class _WritesInput(ReferenceDelegate):
         return status
 
 
+@faulty_delegate("keeps-scratch", "Reads scratch memory that the last invoke left.", "DET-01")
 class _KeepsScratch(ReferenceDelegate):
     """Adds to an output what the last invoke left in its scratch memory."""
 
@@ -85,6 +90,7 @@ class _KeepsScratch(ReferenceDelegate):
         super().write_output(context, index, value if stale is None else value + stale)
 
 
+@faulty_delegate("skips-tail", "Leaves out elements beyond a multiple of four.", "DET-04")
 class _SkipsTail(ReferenceDelegate):
     """Works on whole vectors of four elements."""
 
@@ -92,22 +98,3 @@ class _SkipsTail(ReferenceDelegate):
         tensor = view.tensor(context, index)
         whole = value.size - value.size % 4
         peek.array(tensor.data, value.dtype, (value.size,))[:whole] = value.ravel()[:whole]
-
-
-def _mutant(name: str, fault: str, kills: tuple[str, ...], delegate: type[ReferenceDelegate]) -> Mutant:
-    return Mutant(name, fault, kills, "delegate", delegate=delegate)
-
-
-MUTANTS = [
-    _mutant("appends-steps", "Appends its operators again at every prepare.", ("LIFE-02",), _AppendsSteps),
-    _mutant(
-        "swaps-operands",
-        "Leaves the operands of SUB swapped in the graph.",
-        ("ERR-03", "LIFE-10"),
-        _SwapsOperands,
-    ),
-    _mutant("writes-elsewhere", "Writes a tensor of other nodes.", ("MEM-01",), _WritesElsewhere),
-    _mutant("writes-input", "Rectifies its inputs in place.", ("MEM-02",), _WritesInput),
-    _mutant("keeps-scratch", "Reads scratch memory that the last invoke left.", ("DET-01",), _KeepsScratch),
-    _mutant("skips-tail", "Leaves out elements beyond a multiple of four.", ("DET-04",), _SkipsTail),
-]

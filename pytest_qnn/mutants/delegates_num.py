@@ -10,7 +10,7 @@ import numpy.typing as npt
 
 from pytest_qnn.cases.delegate_strategies import SUMS
 from pytest_qnn.cases.graph import Node, Tensor
-from pytest_qnn.mutants.mutant import Mutant
+from pytest_qnn.mutants.mutant import faulty_delegate
 from pytest_qnn.oracle.kernels import run_node
 from pytest_qnn.reference.delegate import Kernel, ReferenceDelegate
 
@@ -18,6 +18,7 @@ Values = npt.NDArray[Any]
 Operands = list[Values | None]
 
 
+@faulty_delegate("approximates", "Rounds float32 results to 12 bits.", "NUM-01", "NUM-02")
 class _Approximates(ReferenceDelegate):
     """As reciprocal and other approximations without a refining step give."""
 
@@ -28,6 +29,7 @@ class _Approximates(ReferenceDelegate):
         return (np.ascontiguousarray(result).view(np.uint32) & np.uint32(0xFFFFF000)).view(np.float32)
 
 
+@faulty_delegate("adds-up-in-half", "Adds up in float16.", "NUM-02", "NUM-08")
 class _AddsUpInHalf(ReferenceDelegate):
     def compute_node(self, kernel: Kernel, node: Node, operands: Operands) -> Values:
         if node.op not in SUMS or operands[0] is None or operands[0].dtype != np.float32:
@@ -44,12 +46,14 @@ def _half(values: Values | None) -> Values | None:
         return values.astype(np.float16).astype(np.float32)
 
 
+@faulty_delegate("truncates", "Keeps six bits of an int8 result.", "NUM-03")
 class _Truncates(ReferenceDelegate):
     def compute_node(self, kernel: Kernel, node: Node, operands: Operands) -> Values:
         result = super().compute_node(kernel, node, operands)
         return result & np.int8(-4) if result.dtype == np.int8 else result
 
 
+@faulty_delegate("wraps-around", "Lets int8 results wrap around.", "NUM-04")
 class _WrapsAround(ReferenceDelegate):
     """Computes in float32 and keeps the low eight bits of the rounded result."""
 
@@ -81,24 +85,9 @@ def _real(values: Values, tensor: Tensor) -> Values:
     return np.asarray((values.astype(np.int64) - zero) * scale, np.float32)
 
 
+@faulty_delegate(
+    "ignores-activation", "Leaves fused activations out.", "NUM-01", "NUM-04", "NUM-06", "PART-03"
+)
 class _IgnoresActivation(ReferenceDelegate):
     def compute_node(self, kernel: Kernel, node: Node, operands: Operands) -> Values:
         return super().compute_node(kernel, msgspec.structs.replace(node, activation="NONE"), operands)
-
-
-def _mutant(name: str, fault: str, kills: tuple[str, ...], delegate: type[ReferenceDelegate]) -> Mutant:
-    return Mutant(name, fault, kills, "delegate", delegate=delegate)
-
-
-MUTANTS = [
-    _mutant("approximates", "Rounds float32 results to 12 bits.", ("NUM-01", "NUM-02"), _Approximates),
-    _mutant("adds-up-in-half", "Adds up in float16.", ("NUM-02", "NUM-08"), _AddsUpInHalf),
-    _mutant("truncates", "Keeps six bits of an int8 result.", ("NUM-03",), _Truncates),
-    _mutant("wraps-around", "Lets int8 results wrap around.", ("NUM-04",), _WrapsAround),
-    _mutant(
-        "ignores-activation",
-        "Leaves fused activations out.",
-        ("NUM-01", "NUM-04", "NUM-06", "PART-03"),
-        _IgnoresActivation,
-    ),
-]

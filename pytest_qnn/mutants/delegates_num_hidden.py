@@ -7,14 +7,13 @@ of a process, another process.
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from pytest_qnn.cases.graph import Activation, Node, Tensor
-from pytest_qnn.mutants.mutant import Mutant
+from pytest_qnn.mutants.mutant import faulty_delegate
 from pytest_qnn.reference.delegate import Kernel, ReferenceDelegate
 from pytest_qnn.reference.delegate_fused import FusedDelegate
 
@@ -22,6 +21,7 @@ Values = npt.NDArray[Any]
 Operands = list[Values | None]
 
 
+@faulty_delegate("halves-long-sums", "Computes in half precision from 1024 terms on.", "NUM-08")
 class _HalvesLongSums(ReferenceDelegate):
     def compute_node(self, kernel: Kernel, node: Node, operands: Operands) -> Values:
         first = operands[0]
@@ -35,6 +35,12 @@ def _halved(values: Values | None) -> Values | None:
     return values.astype(np.float16).astype(np.float32)
 
 
+@faulty_delegate(
+    "forgets-odd-tail",
+    "Repeats the last element but one where the number of elements is odd.",
+    "NUM-01",
+    "NUM-03",
+)
 class _ForgetsOddTail(ReferenceDelegate):
     def compute_node(self, kernel: Kernel, node: Node, operands: Operands) -> Values:
         result = super().compute_node(kernel, node, operands).copy()
@@ -44,6 +50,11 @@ class _ForgetsOddTail(ReferenceDelegate):
         return result
 
 
+@faulty_delegate(
+    "halves-large-partitions",
+    "Keeps results in half precision in partitions of four nodes and more.",
+    "NUM-09",
+)
 class _HalvesLargePartitions(ReferenceDelegate):
     def compute_node(self, kernel: Kernel, node: Node, operands: Operands) -> Values:
         result = super().compute_node(kernel, node, operands)
@@ -53,12 +64,21 @@ class _HalvesLargePartitions(ReferenceDelegate):
             return result.astype(np.float16).astype(np.float32)
 
 
+@faulty_delegate(
+    "forgets-ranges", "Clamps int8 results only where they leave the partition.", "NUM-03", "NUM-09"
+)
 class _ForgetsRanges(FusedDelegate):
     def clamped(self, tensor: Tensor, activation: Activation, real: Values) -> Values:
         del tensor, activation
         return real
 
 
+@faulty_delegate(
+    "rounds-wrongly-at-the-edge",
+    "Rounds what leaves an int8 partition of two nodes and more down by more than a unit.",
+    "NUM-03",
+    "NUM-09",
+)
 class _FloorsAtTheEdge(FusedDelegate):
     def rounded(self, kernel: Kernel, tensor: Tensor, activation: Activation, real: Values) -> Values:
         if len(kernel.steps) > 1:
@@ -86,17 +106,20 @@ class _Remembers(ReferenceDelegate):
         return value
 
 
+@faulty_delegate("keeps-first-results", "Gives the first invoke's results for ever.", "DET-02")
 class _KeepsFirstResults(_Remembers):
     def later(self, first: Values, value: Values) -> Values:
         del value
         return first
 
 
+@faulty_delegate("adds-to-outputs", "Adds to the first invoke's results later on.", "DET-01", "DET-02")
 class _AddsToOutputs(_Remembers):
     def later(self, first: Values, value: Values) -> Values:
         return (first + value).astype(value.dtype)
 
 
+@faulty_delegate("tunes", "Computes in another way with every second delegate.", "DET-03")
 class _Tunes(ReferenceDelegate):
     """Every delegate of the process after the first one takes another way to compute."""
 
@@ -111,6 +134,7 @@ class _Tunes(ReferenceDelegate):
         return _with_low_byte(super().compute_node(kernel, node, operands), self._way)
 
 
+@faulty_delegate("depends-on-the-process", "Computes in another way in each process.", "DET-03")
 class _DependsOnTheProcess(ReferenceDelegate):
     def compute_node(self, kernel: Kernel, node: Node, operands: Operands) -> Values:
         return _with_low_byte(super().compute_node(kernel, node, operands), os.getpid())
@@ -120,54 +144,3 @@ def _with_low_byte(result: Values, salt: int) -> Values:
     changed = np.ascontiguousarray(result).copy()
     changed.reshape(-1).view(np.uint8)[:: changed.itemsize] = salt & 0x7F
     return changed
-
-
-def _mutant(name: str, fault: str, kills: Sequence[str], delegate: type[ReferenceDelegate]) -> Mutant:
-    return Mutant(name, fault, tuple(kills), "delegate", delegate=delegate)
-
-
-MUTANTS = [
-    _mutant(
-        "halves-long-sums", "Computes in half precision from 1024 terms on.", ("NUM-08",), _HalvesLongSums
-    ),
-    _mutant(
-        "forgets-odd-tail",
-        "Repeats the last element but one where the number of elements is odd.",
-        ("NUM-01", "NUM-03"),
-        _ForgetsOddTail,
-    ),
-    _mutant(
-        "halves-large-partitions",
-        "Keeps results in half precision in partitions of four nodes and more.",
-        ("NUM-09",),
-        _HalvesLargePartitions,
-    ),
-    _mutant(
-        "forgets-ranges",
-        "Clamps int8 results only where they leave the partition.",
-        ("NUM-03", "NUM-09"),
-        _ForgetsRanges,
-    ),
-    _mutant(
-        "rounds-wrongly-at-the-edge",
-        "Rounds what leaves an int8 partition of two nodes and more down by more than a unit.",
-        ("NUM-03", "NUM-09"),
-        _FloorsAtTheEdge,
-    ),
-    _mutant(
-        "keeps-first-results", "Gives the first invoke's results for ever.", ("DET-02",), _KeepsFirstResults
-    ),
-    _mutant(
-        "adds-to-outputs",
-        "Adds to the first invoke's results later on.",
-        ("DET-01", "DET-02"),
-        _AddsToOutputs,
-    ),
-    _mutant("tunes", "Computes in another way with every second delegate.", ("DET-03",), _Tunes),
-    _mutant(
-        "depends-on-the-process",
-        "Computes in another way in each process.",
-        ("DET-03",),
-        _DependsOnTheProcess,
-    ),
-]

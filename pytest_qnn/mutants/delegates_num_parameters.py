@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from pytest_qnn.cases.graph import Node, Tensor
-from pytest_qnn.mutants.mutant import Mutant
+from pytest_qnn.mutants.mutant import faulty_delegate
 from pytest_qnn.oracle.kernels import run_node
 from pytest_qnn.reference.delegate import Kernel, ReferenceDelegate
 
@@ -41,12 +41,14 @@ class _Table:
         return self._tensors[index]
 
 
+@faulty_delegate("uses-first-scale", "Takes the first channel's scale for all of them.", "NUM-05")
 class _UsesFirstScale(_OtherTensors):
     def described(self, tensor: Tensor) -> Tensor:
         count = len(tensor.scales)
         return msgspec.structs.replace(tensor, scales=tensor.scales[:1] * count) if count > 1 else tensor
 
 
+@faulty_delegate("ignores-zero-points", "Takes every zero point for 0.", "NUM-03", "NUM-05")
 class _IgnoresZeroPoints(_OtherTensors):
     def described(self, tensor: Tensor) -> Tensor:
         zeros = (0,) * len(tensor.zero_points)
@@ -61,12 +63,16 @@ class _OtherActivations(ReferenceDelegate):
         return node
 
 
+@faulty_delegate("takes-relu6-for-relu", "Does not stop at 6.", "NUM-06")
 class _TakesSixForRelu(_OtherActivations):
     def changed(self, kernel: Kernel, node: Node) -> Node:
         del kernel
         return msgspec.structs.replace(node, activation="RELU") if node.activation == "RELU6" else node
 
 
+@faulty_delegate(
+    "activates-at-the-edge", "Applies fused activations only to what leaves the partition.", "NUM-06"
+)
 class _ActivatesAtTheEdge(_OtherActivations):
     def changed(self, kernel: Kernel, node: Node) -> Node:
         inside = not set(node.outputs).intersection(kernel.outputs)
@@ -85,53 +91,29 @@ class _FloatResults(ReferenceDelegate):
         return result
 
 
+@faulty_delegate("loses-nan", "Gives 0 for NaN.", "NUM-07")
 class _LosesNan(_FloatResults):
     def changed(self, result: Values, node: Node) -> Values:
         del node
         return np.where(np.isnan(result), np.float32(0), result)
 
 
+@faulty_delegate("bounds-infinity", "Clamps results to the range of float16 beside infinities.", "NUM-07")
 class _BoundsInfinity(_FloatResults):
     def changed(self, result: Values, node: Node) -> Values:
         del node
         return np.clip(result, np.float32(-65504), np.float32(65504)) if np.isinf(result).any() else result
 
 
+@faulty_delegate("flushes-copies", "Copies denormal numbers as 0.", "NUM-07")
 class _FlushesCopies(_FloatResults):
     def changed(self, result: Values, node: Node) -> Values:
         copied = node.op in ("RESHAPE", "CONCATENATION")
         return np.where(np.abs(result) < _LEAST, np.float32(0), result) if copied else result
 
 
+@faulty_delegate("drops-zero-signs", "Copies -0 as 0.", "NUM-07")
 class _DropsZeroSigns(_FloatResults):
     def changed(self, result: Values, node: Node) -> Values:
         copied = node.op in ("RESHAPE", "CONCATENATION")
         return np.where(result == 0, np.float32(0), result) if copied else result
-
-
-def _mutant(name: str, fault: str, kills: tuple[str, ...], delegate: type[ReferenceDelegate]) -> Mutant:
-    return Mutant(name, fault, kills, "delegate", delegate=delegate)
-
-
-MUTANTS = [
-    _mutant(
-        "uses-first-scale", "Takes the first channel's scale for all of them.", ("NUM-05",), _UsesFirstScale
-    ),
-    _mutant("ignores-zero-points", "Takes every zero point for 0.", ("NUM-03", "NUM-05"), _IgnoresZeroPoints),
-    _mutant("takes-relu6-for-relu", "Does not stop at 6.", ("NUM-06",), _TakesSixForRelu),
-    _mutant(
-        "activates-at-the-edge",
-        "Applies fused activations only to what leaves the partition.",
-        ("NUM-06",),
-        _ActivatesAtTheEdge,
-    ),
-    _mutant("loses-nan", "Gives 0 for NaN.", ("NUM-07",), _LosesNan),
-    _mutant(
-        "bounds-infinity",
-        "Clamps results to the range of float16 beside infinities.",
-        ("NUM-07",),
-        _BoundsInfinity,
-    ),
-    _mutant("flushes-copies", "Copies denormal numbers as 0.", ("NUM-07",), _FlushesCopies),
-    _mutant("drops-zero-signs", "Copies -0 as 0.", ("NUM-07",), _DropsZeroSigns),
-]

@@ -9,7 +9,7 @@ import msgspec
 import numpy.typing as npt
 
 from pytest_qnn.cases.graph import Node, Tensor
-from pytest_qnn.mutants.mutant import Mutant
+from pytest_qnn.mutants.mutant import faulty_delegate
 from pytest_qnn.reference.delegate import Kernel, ReferenceDelegate
 from pytest_qnn.reference.delegate_personalities import Limited
 from pytest_qnn.reference.plan import PlanView, read_plan
@@ -18,6 +18,7 @@ Values = npt.NDArray[Any]
 Operands = list[Values | None]
 
 
+@faulty_delegate("ignores-dilation", "Claims dilated CONV_2D and leaves dilation out.", "PART-03")
 class _IgnoresDilation(ReferenceDelegate):
     def compute_node(self, kernel: Kernel, node: Node, operands: Operands) -> Values:
         if node.same_padding:
@@ -38,6 +39,7 @@ class _WithOtherTensors(ReferenceDelegate):
         return tensor
 
 
+@faulty_delegate("takes-raw-integers", "Checks operators only: computes int8 without scales.", "PART-03")
 class _TakesRawIntegers(_WithOtherTensors):
     """As one that checks the operator and not the type of its operands."""
 
@@ -47,22 +49,26 @@ class _TakesRawIntegers(_WithOtherTensors):
         return msgspec.structs.replace(tensor, scales=(1.0,), zero_points=(0,))
 
 
+@faulty_delegate("drops-zero-points", "Takes every zero point for 0.", "PART-03")
 class _IgnoresZeroPoints(_WithOtherTensors):
     def seen(self, tensor: Tensor) -> Tensor:
         return msgspec.structs.replace(tensor, zero_points=(0,) * len(tensor.scales))
 
 
+@faulty_delegate("drops-channel-scales", "Takes the first channel's scale for all.", "PART-03")
 class _IgnoresChannels(_WithOtherTensors):
     def seen(self, tensor: Tensor) -> Tensor:
         return msgspec.structs.replace(tensor, scales=tensor.scales[:1] * len(tensor.scales))
 
 
+@faulty_delegate("one-partition-more", "Makes a kernel more than the option allows.", "PART-12")
 class _OneMore(Limited):
     def largest(self, partitions: list[tuple[int, ...]]) -> list[tuple[int, ...]]:
         self.most += self.most > 0
         return super().largest(partitions)
 
 
+@faulty_delegate("nought-partitions", "Takes a limit of 0 for no partition at all.", "PART-12")
 class _NoughtIsNone(Limited):
     def __init__(self, *, options: Mapping[str, str] | None = None, **arguments: Any) -> None:
         super().__init__(options=options, **arguments)
@@ -72,16 +78,19 @@ class _NoughtIsNone(Limited):
         return [] if self.none else super().largest(partitions)
 
 
+@faulty_delegate("compares-totals", "Compares the nodes of all partitions with the least of one.", "PART-13")
 class _ComparesTotals(Limited):
     def largest(self, partitions: list[tuple[int, ...]]) -> list[tuple[int, ...]]:
         return partitions if sum(map(len, partitions)) >= self.least else []
 
 
+@faulty_delegate("takes-the-first", "Keeps the first partitions, not the largest.", "PART-14")
 class _TakesTheFirst(Limited):
     def largest(self, partitions: list[tuple[int, ...]]) -> list[tuple[int, ...]]:
         return partitions[: self.most] if self.most > 0 else super().largest(partitions)
 
 
+@faulty_delegate("claims-in-turns", "Leaves the last node out every second time.", "PART-17")
 class _ClaimsInTurns(ReferenceDelegate):
     """A counter that outlives the delegate decides on the last node."""
 
@@ -93,46 +102,12 @@ class _ClaimsInTurns(ReferenceDelegate):
         return chosen if self.prepared % 2 else chosen[:-1]
 
 
+@faulty_delegate(
+    "stops-at-foreign-kernels", "Looks at the plan up to the first foreign kernel only.", "PREC-04"
+)
 class _StopsAtForeignKernels(ReferenceDelegate):
     def read(self, context: int) -> PlanView:
         view = super().read(context)
         known = read_plan(context).nodes
         foreign = next((place for place, index in enumerate(view.plan) if index not in known), len(view.plan))
         return PlanView(view.plan[:foreign], view.nodes, view.tensors, view.constants)
-
-
-def _mutant(name: str, fault: str, kills: tuple[str, ...], delegate: type[ReferenceDelegate]) -> Mutant:
-    return Mutant(name, fault, kills, "delegate", delegate=delegate)
-
-
-MUTANTS = [
-    _mutant(
-        "ignores-dilation", "Claims dilated CONV_2D and leaves dilation out.", ("PART-03",), _IgnoresDilation
-    ),
-    _mutant(
-        "takes-raw-integers",
-        "Checks operators only: computes int8 without scales.",
-        ("PART-03",),
-        _TakesRawIntegers,
-    ),
-    _mutant("drops-zero-points", "Takes every zero point for 0.", ("PART-03",), _IgnoresZeroPoints),
-    _mutant(
-        "drops-channel-scales", "Takes the first channel's scale for all.", ("PART-03",), _IgnoresChannels
-    ),
-    _mutant("one-partition-more", "Makes a kernel more than the option allows.", ("PART-12",), _OneMore),
-    _mutant("nought-partitions", "Takes a limit of 0 for no partition at all.", ("PART-12",), _NoughtIsNone),
-    _mutant(
-        "compares-totals",
-        "Compares the nodes of all partitions with the least of one.",
-        ("PART-13",),
-        _ComparesTotals,
-    ),
-    _mutant("takes-the-first", "Keeps the first partitions, not the largest.", ("PART-14",), _TakesTheFirst),
-    _mutant("claims-in-turns", "Leaves the last node out every second time.", ("PART-17",), _ClaimsInTurns),
-    _mutant(
-        "stops-at-foreign-kernels",
-        "Looks at the plan up to the first foreign kernel only.",
-        ("PREC-04",),
-        _StopsAtForeignKernels,
-    ),
-]

@@ -8,7 +8,7 @@ from typing import Any
 
 from pytest_qnn.abi import peek, tflite
 from pytest_qnn.cases.plugin import CREATE, DESTROY
-from pytest_qnn.mutants.mutant import Mutant
+from pytest_qnn.mutants.mutant import faulty_delegate, faulty_plugin
 from pytest_qnn.reference.delegate import ReferenceDelegate
 from pytest_qnn.reference.plugin import BadOption, EmulatedPlugin
 
@@ -17,20 +17,24 @@ _MALLOC = ctypes.CDLL(None).malloc
 _MALLOC.restype, _MALLOC.argtypes = ctypes.c_void_p, (ctypes.c_size_t,)
 
 
+@faulty_plugin("plugin-mangled", "Exports both functions under C++ names.", "ABI-01")
 class _Mangled(EmulatedPlugin):
     exports = ("_Z29tflite_plugin_create_delegatePPcS0_mPFvPKcE", "_Z30tflite_plugin_destroy_delegatePv")
 
 
+@faulty_plugin("plugin-no-destroy", "Exports no destroy.", "ABI-01")
 class _ExportsNoDestroy(EmulatedPlugin):
     exports = (CREATE,)
 
 
+@faulty_plugin("plugin-reads-first-key", "Reads keys[0] without options.", "ABI-02", deadly=True)
 class _ReadsFirstKey(EmulatedPlugin):
     def read_options(self, keys: int, values: int, count: int) -> dict[str, str]:
         ctypes.string_at(peek.pointer(keys))
         return super().read_options(keys, values, count)
 
 
+@faulty_plugin("plugin-needs-an-option", "Returns NULL without options.", "ABI-02")
 class _NeedsAnOption(EmulatedPlugin):
     def flags_of(self, options: dict[str, str]) -> int:
         if not options:
@@ -38,6 +42,7 @@ class _NeedsAnOption(EmulatedPlugin):
         return super().flags_of(options)
 
 
+@faulty_plugin("plugin-numbers-loosely", "Takes 'abc' for 0, as atoi does.", "ABI-03")
 class _ReadsNumbersLoosely(EmulatedPlugin):
     """As atoi does: what is no number is 0."""
 
@@ -46,11 +51,13 @@ class _ReadsNumbersLoosely(EmulatedPlugin):
         return int(digits or 0)
 
 
+@faulty_plugin("plugin-truth-loosely", "Takes everything but true for false.", "ABI-03")
 class _ReadsTruthLoosely(EmulatedPlugin):
     def truth(self, key: str, value: str) -> bool:  # noqa: ARG002 - as above
         return value.lower() == "true"
 
 
+@faulty_plugin("plugin-cuts-options", "Writes into the options' texts.", "ABI-03")
 class _CutsOptions(EmulatedPlugin):
     """As strtok does: writes into the values."""
 
@@ -61,11 +68,13 @@ class _CutsOptions(EmulatedPlugin):
         return options
 
 
+@faulty_plugin("plugin-ignores-unknown", "Ignores unknown keys.", "ABI-04")
 class _IgnoresUnknown(EmulatedPlugin):
     def unknown(self, key: str) -> None:
         pass
 
 
+@faulty_plugin("plugin-refuses-silently", "Returns NULL without a report.", "ABI-04")
 class _RefusesSilently(EmulatedPlugin):
     def report(self, function: int, text: str) -> None:
         pass
@@ -82,6 +91,7 @@ class _Rereads(ReferenceDelegate):
         return super().prepare(context)
 
 
+@faulty_plugin("plugin-keeps-options", "Reads its options in each Prepare.", "ABI-05")
 class _KeepsOptions(EmulatedPlugin):
     def __init__(self, _: object = None) -> None:
         super().__init__(_Rereads)
@@ -99,6 +109,7 @@ class _KeepsOptions(EmulatedPlugin):
         return address
 
 
+@faulty_plugin("plugin-keeps-report", "Calls report_error in Prepare.", "ABI-06")
 class _KeepsReport(EmulatedPlugin):
     def __init__(self, _: object = None) -> None:
         super().__init__(_Rereads)
@@ -110,6 +121,7 @@ class _KeepsReport(EmulatedPlugin):
         return address
 
 
+@faulty_plugin("plugin-reports-always", "Calls report_error when it is NULL.", "ABI-06", deadly=True)
 class _ReportsAlways(EmulatedPlugin):
     """Calls report_error without asking whether there is one."""
 
@@ -117,11 +129,13 @@ class _ReportsAlways(EmulatedPlugin):
         tflite.PluginReport.from_address(ctypes.addressof(ctypes.c_void_p(function)))(text.encode())
 
 
+@faulty_plugin("plugin-needs-report", "Makes no delegate without a report_error.", "ABI-06")
 class _NeedsReport(EmulatedPlugin):
     def make(self, options: dict[str, str], flags: int, report: int) -> int:
         return super().make(options, flags, report) if report else 0
 
 
+@faulty_plugin("plugin-reads-null", "Dereferences NULL in destroy.", "ABI-07", deadly=True)
 class _ReadsNull(EmulatedPlugin):
     def destroy(self, address: int) -> None:
         if not address:
@@ -129,21 +143,25 @@ class _ReadsNull(EmulatedPlugin):
         super().destroy(address)
 
 
+@faulty_plugin("plugin-null-is-last", "destroy(NULL) destroys the last delegate.", "ABI-07")
 class _NullIsTheLast(EmulatedPlugin):
     def destroy(self, address: int) -> None:
         super().destroy(address or next(reversed(self.live), 0))
 
 
+@faulty_plugin("plugin-destroys-first", "destroy ends the oldest delegate.", "ABI-08")
 class _DestroysTheFirst(EmulatedPlugin):
     def destroy(self, address: int) -> None:
         super().destroy(next(iter(self.live), 0) if address else 0)
 
 
+@faulty_plugin("plugin-destroys-last", "destroy ends the newest delegate.", "ABI-08")
 class _DestroysTheLast(EmulatedPlugin):
     def destroy(self, address: int) -> None:
         super().destroy(next(reversed(self.live), 0) if address else 0)
 
 
+@faulty_plugin("plugin-leaks", "destroy gives 1 KiB not back.", "ABI-08")
 class _Leaks(EmulatedPlugin):
     """Takes memory in create that destroy does not give back."""
 
@@ -164,6 +182,7 @@ class _Spoils(EmulatedPlugin):
         """The change."""
 
 
+@faulty_plugin("plugin-ends-at-byte-48", "Leaves opaque_delegate_builder uninitialised.", "ABI-09")
 class _EndsAtByte48(_Spoils):
     """What follows a struct of old headers in memory."""
 
@@ -171,21 +190,25 @@ class _EndsAtByte48(_Spoils):
         struct.opaque_delegate_builder = 0x2D2D2D2D2D2D
 
 
+@faulty_plugin("plugin-unknown-flags", "Sets flags that there are not.", "ABI-09")
 class _UnknownFlags(_Spoils):
     def spoil(self, struct: tflite.Delegate) -> None:
         struct.flags |= 0x7F00
 
 
+@faulty_plugin("plugin-no-prepare", "Has neither Prepare nor builder.", "ABI-09")
 class _NoPrepare(_Spoils):
     def spoil(self, struct: tflite.Delegate) -> None:
         struct.Prepare = None
 
 
+@faulty_plugin("plugin-garbage-callback", "A callback shows no code.", "ABI-09")
 class _GarbageCallback(_Spoils):
     def spoil(self, struct: tflite.Delegate) -> None:
         struct.FreeBufferHandle = ctypes.addressof(struct)
 
 
+@faulty_plugin("plugin-opaque-plain", "Passes an opaque delegate's registration without operator.", "ABI-11")
 class OpaquePlugin(_Spoils):
     """An opaque delegate that passes an ordinary registration, as before there were operators."""
 
@@ -204,6 +227,7 @@ class OpaquePlugin(_Spoils):
         struct.Prepare = None
 
 
+@faulty_plugin("plugin-mixes", "Sets CopyFromBufferHandle beside a builder.", "ABI-10")
 class _Mixes(OpaquePlugin):
     """An opaque builder beside a callback of its own."""
 
@@ -214,15 +238,20 @@ class _Mixes(OpaquePlugin):
         struct.CopyFromBufferHandle = ctypes.cast(callback, ctypes.c_void_p).value
 
 
+@faulty_plugin("plugin-needs-tflite", "Needs TfLiteIntArrayCreate from the runtime.", "ABI-12")
 class _NeedsTflite(EmulatedPlugin):
     undefined = ("TfLiteIntArrayCreate",)
     load_error = "undefined symbol: TfLiteIntArrayCreate"
 
 
+@faulty_plugin("plugin-exports-tflite", "Exports functions of TensorFlow Lite.", "ABI-14")
 class _ExportsTflite(EmulatedPlugin):
     exports = (CREATE, DESTROY, "TfLiteIntArrayCreate", "_ZN6tflite16RegisterSelectedEv")
 
 
+@faulty_delegate(
+    "garbage-tail", "Leaves the last 24 bytes of its registration as the stack has them.", "ABI-13"
+)
 class _GarbageTail(ReferenceDelegate):
     """Built with headers that end its registration at byte 64: the rest is what the stack holds."""
 
@@ -230,53 +259,3 @@ class _GarbageTail(ReferenceDelegate):
         registration = super().registration(nodes)
         registration.inplace_operator = 0x7FFE_0000_0000 | len(nodes) << 4
         return registration
-
-
-def _mutant(
-    name: str, fault: str, kills: tuple[str, ...], plugin: type[EmulatedPlugin], *, deadly: bool = False
-) -> Mutant:
-    return Mutant(f"plugin-{name}", fault, kills, "delegate", plugin=plugin, deadly=deadly)
-
-
-MUTANTS = [
-    _mutant("mangled", "Exports both functions under C++ names.", ("ABI-01",), _Mangled),
-    _mutant("no-destroy", "Exports no destroy.", ("ABI-01",), _ExportsNoDestroy),
-    _mutant("reads-first-key", "Reads keys[0] without options.", ("ABI-02",), _ReadsFirstKey, deadly=True),
-    _mutant("needs-an-option", "Returns NULL without options.", ("ABI-02",), _NeedsAnOption),
-    _mutant("numbers-loosely", "Takes 'abc' for 0, as atoi does.", ("ABI-03",), _ReadsNumbersLoosely),
-    _mutant("truth-loosely", "Takes everything but true for false.", ("ABI-03",), _ReadsTruthLoosely),
-    _mutant("cuts-options", "Writes into the options' texts.", ("ABI-03",), _CutsOptions),
-    _mutant("ignores-unknown", "Ignores unknown keys.", ("ABI-04",), _IgnoresUnknown),
-    _mutant("refuses-silently", "Returns NULL without a report.", ("ABI-04",), _RefusesSilently),
-    _mutant("keeps-options", "Reads its options in each Prepare.", ("ABI-05",), _KeepsOptions),
-    _mutant("keeps-report", "Calls report_error in Prepare.", ("ABI-06",), _KeepsReport),
-    _mutant(
-        "reports-always", "Calls report_error when it is NULL.", ("ABI-06",), _ReportsAlways, deadly=True
-    ),
-    _mutant("needs-report", "Makes no delegate without a report_error.", ("ABI-06",), _NeedsReport),
-    _mutant("reads-null", "Dereferences NULL in destroy.", ("ABI-07",), _ReadsNull, deadly=True),
-    _mutant("null-is-last", "destroy(NULL) destroys the last delegate.", ("ABI-07",), _NullIsTheLast),
-    _mutant("destroys-first", "destroy ends the oldest delegate.", ("ABI-08",), _DestroysTheFirst),
-    _mutant("destroys-last", "destroy ends the newest delegate.", ("ABI-08",), _DestroysTheLast),
-    _mutant("leaks", "destroy gives 1 KiB not back.", ("ABI-08",), _Leaks),
-    _mutant("ends-at-byte-48", "Leaves opaque_delegate_builder uninitialised.", ("ABI-09",), _EndsAtByte48),
-    _mutant("unknown-flags", "Sets flags that there are not.", ("ABI-09",), _UnknownFlags),
-    _mutant("no-prepare", "Has neither Prepare nor builder.", ("ABI-09",), _NoPrepare),
-    _mutant("garbage-callback", "A callback shows no code.", ("ABI-09",), _GarbageCallback),
-    _mutant("mixes", "Sets CopyFromBufferHandle beside a builder.", ("ABI-10",), _Mixes),
-    _mutant(
-        "opaque-plain",
-        "Passes an opaque delegate's registration without operator.",
-        ("ABI-11",),
-        OpaquePlugin,
-    ),
-    _mutant("needs-tflite", "Needs TfLiteIntArrayCreate from the runtime.", ("ABI-12",), _NeedsTflite),
-    _mutant("exports-tflite", "Exports functions of TensorFlow Lite.", ("ABI-14",), _ExportsTflite),
-    Mutant(
-        "garbage-tail",
-        "Leaves the last 24 bytes of its registration as the stack has them.",
-        ("ABI-13",),
-        "delegate",
-        delegate=_GarbageTail,
-    ),
-]

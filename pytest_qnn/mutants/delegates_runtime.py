@@ -10,7 +10,7 @@ from collections.abc import Callable
 
 from msgspec.structs import replace
 
-from pytest_qnn.mutants.mutant import Mutant
+from pytest_qnn.mutants.mutant import faulty_runtime
 from pytest_qnn.rules.delegate_support import DELEGATE
 from pytest_qnn.trace import Applied, DelegateTrace, Event, Kernel
 
@@ -38,6 +38,7 @@ def _events(change: Callable[[tuple[Event, ...]], tuple[Event, ...]]) -> Distort
     return distort
 
 
+@faulty_runtime("runtime-steals", "A later delegate's kernel takes a claimed node.", "PREC-01")
 def _steals(trace: DelegateTrace) -> DelegateTrace:
     """The first kernel of each later application runs a node of the very first kernel too."""
     first = trace.kernels[:1]
@@ -49,12 +50,14 @@ def _steals(trace: DelegateTrace) -> DelegateTrace:
     return replace(trace, kernels=kernels)
 
 
+@faulty_runtime("runtime-runs-twice", "A CPU node is in a kernel too.", "PART-05")
 def _runs_twice(trace: DelegateTrace) -> DelegateTrace:
     """A kernel also runs a node that stayed with the CPU."""
     on_cpu = tuple(node.index for node in trace.plan if node.op != DELEGATE)[:1]
     return replace(trace, kernels=tuple(replace(k, nodes=k.nodes + on_cpu) for k in trace.kernels))
 
 
+@faulty_runtime("runtime-stays-delegated", "A failure undoes nothing.", "PREC-06", "ERR-03")
 def _stays_delegated(trace: DelegateTrace) -> DelegateTrace:
     """The plan of the first delegate stands although a later one failed."""
     failed = any(not applied.ok for applied in trace.applied)
@@ -79,51 +82,24 @@ def _initialises_late(events: tuple[Event, ...]) -> tuple[Event, ...]:
     return tuple(event for event in events if event.kind != "init") + late
 
 
-def _mutant(name: str, fault: str, kills: tuple[str, ...], distort: Distort) -> Mutant:
-    return Mutant(name, fault, kills, "delegate", distort=distort)
-
-
-MUTANTS = [
-    _mutant(
-        "runtime-loses-node",
-        "The last node of each partition is carried out by nobody.",
-        ("PART-05",),
-        _kernels(lambda k: replace(k, nodes=k.nodes[:-1])),
-    ),
-    _mutant("runtime-runs-twice", "A CPU node is in a kernel too.", ("PART-05",), _runs_twice),
-    _mutant(
-        "runtime-reverses-plan",
-        "The plan runs backwards.",
-        ("PART-06",),
-        _applied(lambda a: replace(a, plan_after=a.plan_after[::-1])),
-    ),
-    _mutant(
-        "runtime-drops-input",
-        "A kernel's first input is not told.",
-        ("PART-07",),
-        _kernels(lambda k: replace(k, inputs=k.inputs[1:])),
-    ),
-    _mutant(
-        "runtime-drops-output",
-        "A kernel's last output is not told.",
-        ("PART-08",),
-        _kernels(lambda k: replace(k, outputs=k.outputs[:-1])),
-    ),
-    _mutant(
-        "runtime-reverses-partition",
-        "A kernel's nodes are in reverse.",
-        ("PART-09",),
-        _kernels(lambda k: replace(k, nodes=k.nodes[::-1])),
-    ),
-    _mutant("runtime-steals", "A later delegate's kernel takes a claimed node.", ("PREC-01",), _steals),
-    _mutant(
-        "runtime-hides-kernels",
-        "A later delegate sees kernels as builtin operators.",
-        ("PREC-02",),
-        _applied(_hides_kernels),
-    ),
-    _mutant("runtime-stays-delegated", "A failure undoes nothing.", ("PREC-06", "ERR-03"), _stays_delegated),
-    _mutant("runtime-inits-late", "init comes after prepare.", ("LIFE-01",), _events(_initialises_late)),
-    _mutant("runtime-never-frees", "free is never called.", ("LIFE-04", "ERR-03"), _events(_forgets_frees)),
-    _mutant("runtime-frees-twice", "free is called twice.", ("LIFE-04", "ERR-03"), _events(_frees_twice)),
-]
+faulty_runtime("runtime-loses-node", "The last node of each partition is carried out by nobody.", "PART-05")(
+    _kernels(lambda k: replace(k, nodes=k.nodes[:-1]))
+)
+faulty_runtime("runtime-reverses-plan", "The plan runs backwards.", "PART-06")(
+    _applied(lambda a: replace(a, plan_after=a.plan_after[::-1]))
+)
+faulty_runtime("runtime-drops-input", "A kernel's first input is not told.", "PART-07")(
+    _kernels(lambda k: replace(k, inputs=k.inputs[1:]))
+)
+faulty_runtime("runtime-drops-output", "A kernel's last output is not told.", "PART-08")(
+    _kernels(lambda k: replace(k, outputs=k.outputs[:-1]))
+)
+faulty_runtime("runtime-reverses-partition", "A kernel's nodes are in reverse.", "PART-09")(
+    _kernels(lambda k: replace(k, nodes=k.nodes[::-1]))
+)
+faulty_runtime("runtime-hides-kernels", "A later delegate sees kernels as builtin operators.", "PREC-02")(
+    _applied(_hides_kernels)
+)
+faulty_runtime("runtime-inits-late", "init comes after prepare.", "LIFE-01")(_events(_initialises_late))
+faulty_runtime("runtime-never-frees", "free is never called.", "LIFE-04", "ERR-03")(_events(_forgets_frees))
+faulty_runtime("runtime-frees-twice", "free is called twice.", "LIFE-04", "ERR-03")(_events(_frees_twice))

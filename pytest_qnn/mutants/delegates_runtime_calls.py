@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 from msgspec.structs import replace
 
-from pytest_qnn.mutants.mutant import Mutant
+from pytest_qnn.mutants.mutant import faulty_runtime, faulty_runtime_of_scripts
 from pytest_qnn.rules.delegate_support import DELEGATE
 from pytest_qnn.trace import DelegateTrace, ScriptTrace, Spied
 
@@ -17,6 +17,7 @@ def _spied(change: Callable[[Spied], Spied]) -> Distort:
     return lambda trace: replace(trace, spied=change(trace.spied))
 
 
+@faulty_runtime("runtime-never-prepares", "Kernels are invoked unprepared.", "LIFE-03")
 def _never_prepares(trace: DelegateTrace) -> DelegateTrace:
     return replace(trace, events=tuple(e for e in trace.events if e.kind != "prepare"))
 
@@ -36,6 +37,7 @@ def _redoes_in_reverse(spied: Spied) -> Spied:
     return replace(spied, order=spied.order[:2] + tuple(order[::-1] for order in spied.order[2:]))
 
 
+@faulty_runtime("runtime-bars-others", "A failed delegate bars all others.", "ERR-09")
 def _bars_others(trace: DelegateTrace) -> DelegateTrace:
     """A failed delegate bars every later one."""
     first, *later = trace.applied
@@ -45,6 +47,9 @@ def _bars_others(trace: DelegateTrace) -> DelegateTrace:
     return replace(trace, kernels=kernels, applied=(first, *(replace(a, ok=False) for a in later)))
 
 
+@faulty_runtime_of_scripts(
+    "runtime-keeps-kernels", "Kernels stay in the plan when delegates are removed.", "ERR-10"
+)
 def _keeps_kernels(trace: ScriptTrace) -> ScriptTrace:
     """The plan keeps its kernels whatever is removed."""
     interpreters = tuple(
@@ -54,36 +59,12 @@ def _keeps_kernels(trace: ScriptTrace) -> ScriptTrace:
     return replace(trace, interpreters=interpreters)
 
 
-def _mutant(name: str, fault: str, kills: tuple[str, ...], distort: Distort) -> Mutant:
-    return Mutant(name, fault, kills, "delegate", distort=distort)
-
-
-MUTANTS = [
-    _mutant("runtime-never-prepares", "Kernels are invoked unprepared.", ("LIFE-03",), _never_prepares),
-    _mutant(
-        "runtime-previews-less",
-        "A preview lacks the last partition.",
-        ("PART-19",),
-        _spied(_previews_too_little),
-    ),
-    _mutant(
-        "runtime-previews-reversed",
-        "A preview gives nodes in reverse.",
-        ("PART-19",),
-        _spied(_previews_in_reverse),
-    ),
-    _mutant(
-        "runtime-redoes-reversed",
-        "A redo applies delegates in reverse.",
-        ("PREC-05",),
-        _spied(_redoes_in_reverse),
-    ),
-    Mutant(
-        "runtime-keeps-kernels",
-        "Kernels stay in the plan when delegates are removed.",
-        ("ERR-10",),
-        "delegate",
-        distort_script=_keeps_kernels,
-    ),
-    _mutant("runtime-bars-others", "A failed delegate bars all others.", ("ERR-09",), _bars_others),
-]
+faulty_runtime("runtime-previews-less", "A preview lacks the last partition.", "PART-19")(
+    _spied(_previews_too_little)
+)
+faulty_runtime("runtime-previews-reversed", "A preview gives nodes in reverse.", "PART-19")(
+    _spied(_previews_in_reverse)
+)
+faulty_runtime("runtime-redoes-reversed", "A redo applies delegates in reverse.", "PREC-05")(
+    _spied(_redoes_in_reverse)
+)

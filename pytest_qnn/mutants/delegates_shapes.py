@@ -11,7 +11,7 @@ from msgspec.structs import replace
 from pytest_qnn.abi import peek, tflite, view
 from pytest_qnn.cases.arrays import Array
 from pytest_qnn.isolation import libc
-from pytest_qnn.mutants.mutant import Mutant
+from pytest_qnn.mutants.mutant import faulty_delegate, faulty_runtime_of_scripts
 from pytest_qnn.reference.delegate import Kernel, ReferenceDelegate, Values
 from pytest_qnn.reference.dynamic import DynamicDelegate, is_dynamic
 from pytest_qnn.trace import Event, ScriptSeen, ScriptTrace
@@ -22,6 +22,7 @@ _SMALLEST = 24
 """Bytes: with its header, the smallest block of glibc."""
 
 
+@faulty_delegate("counts-once", "Keeps the element counts of the first shape.", "RSZ-01")
 class _CountsOnce(ReferenceDelegate):
     """Keeps the number of elements of each output, by its index, for good."""
 
@@ -36,6 +37,7 @@ class _CountsOnce(ReferenceDelegate):
         target[:count] = value.ravel()[:count]
 
 
+@faulty_delegate("prepares-once", "Fails when it is prepared a second time.", "RSZ-03")
 class _PreparesOnce(ReferenceDelegate):
     def __init__(self, **options: Any) -> None:
         super().__init__(**options)
@@ -48,6 +50,7 @@ class _PreparesOnce(ReferenceDelegate):
         return super().prepare(context)
 
 
+@faulty_delegate("has-fixed-capacity", "Fails at invoke when inputs have grown.", "RSZ-04")
 class _HasFixedCapacity(ReferenceDelegate):
     """Claims whatever it is shown, and finds out at invoke that it is too large."""
 
@@ -57,6 +60,7 @@ class _HasFixedCapacity(ReferenceDelegate):
         super().write_output(context, index, value)
 
 
+@faulty_delegate("keeps-every-scratch", "Takes memory at each prepare for good.", "RSZ-05")
 class _KeepsEveryScratch(ReferenceDelegate):
     """Takes new scratch memory at each prepare, and gives none back."""
 
@@ -69,6 +73,7 @@ class _KeepsEveryScratch(ReferenceDelegate):
         return super().kernel_prepare(context, kernel)
 
 
+@faulty_delegate("keeps-a-block", "Forgets 24 bytes whenever shapes change.", "RSZ-05")
 class _KeepsABlock(ReferenceDelegate):
     """Forgets the smallest block that malloc gives out whenever a kernel is prepared for other shapes."""
 
@@ -84,6 +89,7 @@ class _KeepsABlock(ReferenceDelegate):
         return super().kernel_prepare(context, kernel)
 
 
+@faulty_delegate("keeps-old-shapes", "Keeps the first shapes of its outputs.", "DYN-02")
 class _KeepsOldShapes(DynamicDelegate):
     """Leaves the shapes of its outputs as they were first, and writes what fits."""
 
@@ -100,6 +106,7 @@ class _KeepsOldShapes(DynamicDelegate):
         target[...] = np.resize(value, target.shape)
 
 
+@faulty_delegate("resizes-once", "Gives a dynamic output its shape only once.", "DYN-03")
 class _ResizesOnce(DynamicDelegate):
     """Gives an output its shape at the first invoke, and keeps it."""
 
@@ -121,6 +128,7 @@ class _ResizesOnce(DynamicDelegate):
         super().write_output(context, index, np.resize(value, shape))
 
 
+@faulty_delegate("sets-flag-late", "Sets a flag in its Prepare.", "DYN-06")
 class _SetsItsFlagLate(ReferenceDelegate):
     def prepare(self, context: int) -> int:
         status = super().prepare(context)
@@ -131,6 +139,9 @@ class _SetsItsFlagLate(ReferenceDelegate):
 Distort = Callable[[ScriptTrace], ScriptTrace]
 
 
+@faulty_runtime_of_scripts(
+    "runtime-prepares-static", "Accepts every delegate, dynamic tensors or not.", "DYN-01", "DYN-04"
+)
 def _prepares_in_spite(trace: ScriptTrace) -> ScriptTrace:
     """Every application was prepared and accepted."""
     return replace(
@@ -142,6 +153,7 @@ def _prepares_in_spite(trace: ScriptTrace) -> ScriptTrace:
     )
 
 
+@faulty_runtime_of_scripts("runtime-calls-back", "Prepares kernels at every step.", "RSZ-02")
 def _calls_back_at_each_step(trace: ScriptTrace) -> ScriptTrace:
     """A prepare of the first kernel during every step."""
     steps = tuple(range(len(trace.steps)))
@@ -160,6 +172,7 @@ def _calls_back_at_each_step(trace: ScriptTrace) -> ScriptTrace:
     )
 
 
+@faulty_runtime_of_scripts("runtime-keeps-shapes", "Outputs keep their first shapes.", "DYN-05")
 def _keeps_old_shapes(trace: ScriptTrace) -> ScriptTrace:
     """Whatever is read has the shape of what was read first."""
     first = next((step.outputs for step in trace.steps if step.outputs and step.cpu), ())
@@ -176,31 +189,3 @@ def _shaped(step: ScriptSeen, first: tuple[Array, ...]) -> ScriptSeen:
             for seen, like in zip(step.outputs, first, strict=True)
         ),
     )
-
-
-def _mutant(name: str, fault: str, kills: tuple[str, ...], delegate: type[ReferenceDelegate]) -> Mutant:
-    return Mutant(name, fault, kills, "delegate", delegate=delegate)
-
-
-def _runtime(name: str, fault: str, kills: tuple[str, ...], change: Distort) -> Mutant:
-    return Mutant(name, fault, kills, "delegate", distort_script=change)
-
-
-MUTANTS = [
-    _mutant("counts-once", "Keeps the element counts of the first shape.", ("RSZ-01",), _CountsOnce),
-    _mutant("prepares-once", "Fails when it is prepared a second time.", ("RSZ-03",), _PreparesOnce),
-    _mutant("has-fixed-capacity", "Fails at invoke when inputs have grown.", ("RSZ-04",), _HasFixedCapacity),
-    _mutant("keeps-every-scratch", "Takes memory at each prepare for good.", ("RSZ-05",), _KeepsEveryScratch),
-    _mutant("keeps-a-block", "Forgets 24 bytes whenever shapes change.", ("RSZ-05",), _KeepsABlock),
-    _mutant("keeps-old-shapes", "Keeps the first shapes of its outputs.", ("DYN-02",), _KeepsOldShapes),
-    _mutant("resizes-once", "Gives a dynamic output its shape only once.", ("DYN-03",), _ResizesOnce),
-    _mutant("sets-flag-late", "Sets a flag in its Prepare.", ("DYN-06",), _SetsItsFlagLate),
-    _runtime(
-        "runtime-prepares-static",
-        "Accepts every delegate, dynamic tensors or not.",
-        ("DYN-01", "DYN-04"),
-        _prepares_in_spite,
-    ),
-    _runtime("runtime-calls-back", "Prepares kernels at every step.", ("RSZ-02",), _calls_back_at_each_step),
-    _runtime("runtime-keeps-shapes", "Outputs keep their first shapes.", ("DYN-05",), _keeps_old_shapes),
-]

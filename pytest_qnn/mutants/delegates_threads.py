@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from pytest_qnn.abi import tflite
-from pytest_qnn.mutants.mutant import Mutant
+from pytest_qnn.mutants.mutant import faulty_delegate
 from pytest_qnn.reference.delegate import Kernel, ReferenceDelegate
 from pytest_qnn.reference.profiled import ProfiledDelegate
 
@@ -20,6 +20,7 @@ _SHORTLY = 2e-4
 """Seconds in which other threads of Python get their turn."""
 
 
+@faulty_delegate("static-scratch", "One buffer for all delegates.", "THR-01")
 class _StaticScratch(ReferenceDelegate):
     """All kernels of all delegates work in one buffer."""
 
@@ -31,6 +32,7 @@ class _StaticScratch(ReferenceDelegate):
         super().write_output(context, index, _taken(_StaticScratch.scratch, value))
 
 
+@faulty_delegate("shared-scratch", "One buffer for all kernels.", "THR-02")
 class _SharedScratch(ReferenceDelegate):
     """All kernels of one delegate work in one buffer."""
 
@@ -47,6 +49,7 @@ def _taken(scratch: Values, like: Values) -> Values:
     return np.resize(scratch, like.shape).astype(like.dtype)
 
 
+@faulty_delegate("global-registry", "Coming and going disturbs the others.", "THR-03")
 class _Registry(ReferenceDelegate):
     """Kernels look delegates up in a table of the library's, which whoever comes or goes clears."""
 
@@ -67,6 +70,7 @@ class _Registry(ReferenceDelegate):
         super().close()
 
 
+@faulty_delegate("thread-local", "Works on the thread that made it only.", "THR-04")
 class _ThreadLocal(ReferenceDelegate):
     """Keeps what it works with where only the thread that has made it finds it."""
 
@@ -80,6 +84,7 @@ class _ThreadLocal(ReferenceDelegate):
         return result if hasattr(self._mine, "there") else np.full_like(result, 77)
 
 
+@faulty_delegate("many-threads", "Starts eight threads.", "THR-05")
 class _ManyThreads(ReferenceDelegate):
     """Starts eight threads, whatever the interpreter was given."""
 
@@ -102,6 +107,9 @@ class _ManyThreads(ReferenceDelegate):
         super().close()
 
 
+@faulty_delegate(
+    "waits-for-python", "Waits in Prepare for another thread of Python.", "THR-06", deadly=True, timeout=2.0
+)
 class _WaitsForPython(ReferenceDelegate):
     """Waits in Prepare for another thread to log something, if there are others; with Python's lock."""
 
@@ -126,6 +134,7 @@ class _WaitsForPython(ReferenceDelegate):
         keeping.sem_wait(semaphore)
 
 
+@faulty_delegate("silent-profile", "Declares events that it does not make.", "PROF-01")
 class _SilentProfile(ReferenceDelegate):
     """Says that it profiles each of its operators, and does not."""
 
@@ -133,6 +142,7 @@ class _SilentProfile(ReferenceDelegate):
         super().__init__(flags=flags, **options)
 
 
+@faulty_delegate("tells-unasked", "Makes events that it has not declared.", "PROF-01")
 class _TellsUnasked(ProfiledDelegate):
     """Tells the profiler of its operators, as the runtime does of its kernels, without having declared it."""
 
@@ -142,6 +152,7 @@ class _TellsUnasked(ProfiledDelegate):
         super().__init__(flags=flags, **options)
 
 
+@faulty_delegate("counts-frames", "Is out of step after a cancellation.", "CANC-01")
 class _CountsFrames(ReferenceDelegate):
     """Its first kernel opens a frame and its last one closes it; one that is still open is an error."""
 
@@ -171,29 +182,3 @@ class _CountsFrames(ReferenceDelegate):
         super().free(kernel)
         self._kernels = [one for one in self._kernels if one is not kernel]
         self._open = False
-
-
-def _mutant(
-    name: str, fault: str, kills: tuple[str, ...], delegate: type[ReferenceDelegate], **more: Any
-) -> Mutant:
-    return Mutant(name, fault, kills, "delegate", delegate=delegate, **more)
-
-
-MUTANTS = [
-    _mutant("static-scratch", "One buffer for all delegates.", ("THR-01",), _StaticScratch),
-    _mutant("shared-scratch", "One buffer for all kernels.", ("THR-02",), _SharedScratch),
-    _mutant("global-registry", "Coming and going disturbs the others.", ("THR-03",), _Registry),
-    _mutant("thread-local", "Works on the thread that made it only.", ("THR-04",), _ThreadLocal),
-    _mutant("many-threads", "Starts eight threads.", ("THR-05",), _ManyThreads),
-    _mutant(
-        "waits-for-python",
-        "Waits in Prepare for another thread of Python.",
-        ("THR-06",),
-        _WaitsForPython,
-        deadly=True,
-        timeout=2.0,
-    ),
-    _mutant("silent-profile", "Declares events that it does not make.", ("PROF-01",), _SilentProfile),
-    _mutant("tells-unasked", "Makes events that it has not declared.", ("PROF-01",), _TellsUnasked),
-    _mutant("counts-frames", "Is out of step after a cancellation.", ("CANC-01",), _CountsFrames),
-]

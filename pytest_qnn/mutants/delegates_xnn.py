@@ -7,13 +7,14 @@ import ctypes
 from msgspec.structs import replace
 
 from pytest_qnn.abi import peek, tflite
-from pytest_qnn.mutants.mutant import Mutant
+from pytest_qnn.mutants.mutant import faulty_delegate, faulty_runtime_of_scripts
 from pytest_qnn.reference.delegate import Kernel, ReferenceDelegate
 from pytest_qnn.reference.plan import PlanView
 from pytest_qnn.rules.delegate_support import DELEGATE
 from pytest_qnn.trace import InterpreterSeen, PlanNode, ScriptTrace
 
 
+@faulty_delegate("xnn-prepares-once", "Fails when a kernel is prepared again.", "XNN-01")
 class _PreparesOnce(ReferenceDelegate):
     """Fails when a kernel is prepared again, as it is when another delegate comes."""
 
@@ -28,11 +29,13 @@ class _PreparesOnce(ReferenceDelegate):
         return super().kernel_prepare(context, kernel)
 
 
+@faulty_delegate("xnn-claims-kernels", "Claims XNNPACK's kernels.", "XNN-02")
 class _ClaimsKernels(ReferenceDelegate):
     def choose(self, plan: PlanView) -> tuple[int, ...]:
         return plan.plan
 
 
+@faulty_delegate("xnn-fails-behind", "Fails on a graph of kernels alone.", "XNN-02")
 class _FailsBehindKernels(ReferenceDelegate):
     """Takes a graph of kernels for one that it cannot work with."""
 
@@ -42,6 +45,7 @@ class _FailsBehindKernels(ReferenceDelegate):
         return tflite.ERROR if kernels == set(self.plan.plan) else status
 
 
+@faulty_delegate("xnn-knows-kernels", "Works only with the kernels that it saw first.", "XNN-04")
 class _KnowsOptimisedKernels(ReferenceDelegate):
     """Needs the kernels that it saw first: it reads what these keep with their nodes."""
 
@@ -64,6 +68,9 @@ class _KnowsOptimisedKernels(ReferenceDelegate):
         return status
 
 
+@faulty_runtime_of_scripts(
+    "runtime-applies-xnnpack", "XNNPACK is applied to a graph without a node for it.", "XNN-03"
+)
 def _applies_xnnpack(trace: ScriptTrace) -> ScriptTrace:
     """Every plan gets a kernel that no delegate of the case owns, once tensors are allocated."""
 
@@ -75,27 +82,3 @@ def _applies_xnnpack(trace: ScriptTrace) -> ScriptTrace:
         return replace(seen, plans=seen.plans + plans)
 
     return replace(trace, interpreters=tuple(map(spoilt, trace.interpreters)))
-
-
-def _mutant(name: str, fault: str, kills: tuple[str, ...], delegate: type[ReferenceDelegate]) -> Mutant:
-    return Mutant(name, fault, kills, "delegate", delegate=delegate)
-
-
-MUTANTS = [
-    _mutant("xnn-prepares-once", "Fails when a kernel is prepared again.", ("XNN-01",), _PreparesOnce),
-    _mutant("xnn-claims-kernels", "Claims XNNPACK's kernels.", ("XNN-02",), _ClaimsKernels),
-    _mutant("xnn-fails-behind", "Fails on a graph of kernels alone.", ("XNN-02",), _FailsBehindKernels),
-    Mutant(
-        "runtime-applies-xnnpack",
-        "XNNPACK is applied to a graph without a node for it.",
-        ("XNN-03",),
-        "delegate",
-        distort_script=_applies_xnnpack,
-    ),
-    _mutant(
-        "xnn-knows-kernels",
-        "Works only with the kernels that it saw first.",
-        ("XNN-04",),
-        _KnowsOptimisedKernels,
-    ),
-]

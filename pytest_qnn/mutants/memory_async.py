@@ -7,7 +7,7 @@ from typing import Any
 
 from pytest_qnn.abi.qnn_async import NotifyFn, NotifyStatus
 from pytest_qnn.abi.qnn_codes import Error
-from pytest_qnn.mutants.mutant import Mutant
+from pytest_qnn.mutants.mutant import faulty_backend
 from pytest_qnn.reference.backend import ReferenceBackend
 from pytest_qnn.reference.backend_async import Job
 from pytest_qnn.reference.backend_execute import Stored
@@ -23,12 +23,14 @@ class _Asynchronous(ReferenceBackend):
         super().__init__(PERSONALITIES["asynchronous"])
 
 
+@faulty_backend("async-notifies-first", "Notifies before it reads the inputs.", "EXE-18")
 class _NotifiesFirst(_Asynchronous):
     def run_job(self, job: Job) -> None:
         self.notify(job, 0)
         self.status_of(job)
 
 
+@faulty_backend("async-notifies-early", "Notifies before it writes the output.", "EXE-18")
 class _NotifiesBeforeItWrites(_Asynchronous):
     """Reads in time, writes too late."""
 
@@ -45,12 +47,14 @@ class _NotifiesBeforeItWrites(_Asynchronous):
         super().write_output(graph, binding, stored)
 
 
+@faulty_backend("async-writes-again", "Computes again once it has notified.", "EXE-18")
 class _WritesAgain(_Asynchronous):
     def run_job(self, job: Job) -> None:
         super().run_job(job)
         self.status_of(job)
 
 
+@faulty_backend("async-one-slot", "Remembers the memory of the last call only.", "EXE-18")
 class _OneSlot(_Asynchronous):
     """What waits is only the memory of the last call."""
 
@@ -65,6 +69,7 @@ class _OneSlot(_Asynchronous):
         super().run_job(Job(self.last.admitted if self.last else job.admitted, job.notify, job.parameter))
 
 
+@faulty_backend("async-one-parameter", "Notifies with the parameter of the last call.", "EXE-18")
 class _OneParameter(_OneSlot):
     """Every notification has the parameter of the last call."""
 
@@ -74,6 +79,7 @@ class _OneParameter(_OneSlot):
         self.notify(Job(job.admitted, job.notify, parameter), self.status_of(job))
 
 
+@faulty_backend("async-clears-inputs", "Clears registered inputs once it has notified.", "EXE-18")
 class _ClearsInputs(_Asynchronous):
     """Once it has notified it clears what it has read from registered memory."""
 
@@ -85,17 +91,20 @@ class _ClearsInputs(_Asynchronous):
                     self.registered(source, source.registration)[:] = 0
 
 
+@faulty_backend("async-never-notifies", "Notifies nobody.", "EXE-18")
 class _NeverNotifies(_Asynchronous):
     def notify(self, job: Job, status: int) -> None:
         pass
 
 
+@faulty_backend("async-notifies-twice", "Notifies twice.", "EXE-18")
 class _NotifiesTwice(_Asynchronous):
     def notify(self, job: Job, status: int) -> None:
         super().notify(job, status)
         super().notify(job, status)
 
 
+@faulty_backend("async-notifies-refusals", "Notifies of calls that it refuses.", "EXE-18")
 class _NotifiesRefusals(_Asynchronous):
     def graph_execute_async(self, *arguments: Any) -> None:
         try:
@@ -105,11 +114,13 @@ class _NotifiesRefusals(_Asynchronous):
             raise
 
 
+@faulty_backend("async-own-parameter", "Notifies with NULL for a parameter.", "EXE-18")
 class _OwnParameter(_Asynchronous):
     def notify(self, job: Job, status: int) -> None:
         super().notify(Job(job.admitted, job.notify, None), status)
 
 
+@faulty_backend("async-dead-handles", "Takes deregistered handles asynchronously.", "EXE-18")
 class _DeadHandles(_Asynchronous):
     """Asynchronously, a handle that was deregistered stands for the memory that it stood for."""
 
@@ -139,26 +150,7 @@ class _DeadHandles(_Asynchronous):
         pass
 
 
+@faulty_backend("async-says-only", "Answers 1000, and property 304 says supported.", "EXE-18")
 class _SaysOnly(_Asynchronous):
     def require_asynchronous(self) -> None:
         raise QnnError(Error.GRAPH_ERROR_UNSUPPORTED_FEATURE)
-
-
-def _mutant(name: str, fault: str, backend: type[_Asynchronous]) -> Mutant:
-    return Mutant(f"async-{name}", fault, ("EXE-18",), "memory", backend=backend)
-
-
-MUTANTS = [
-    _mutant("notifies-first", "Notifies before it reads the inputs.", _NotifiesFirst),
-    _mutant("notifies-early", "Notifies before it writes the output.", _NotifiesBeforeItWrites),
-    _mutant("writes-again", "Computes again once it has notified.", _WritesAgain),
-    _mutant("one-slot", "Remembers the memory of the last call only.", _OneSlot),
-    _mutant("one-parameter", "Notifies with the parameter of the last call.", _OneParameter),
-    _mutant("clears-inputs", "Clears registered inputs once it has notified.", _ClearsInputs),
-    _mutant("never-notifies", "Notifies nobody.", _NeverNotifies),
-    _mutant("notifies-twice", "Notifies twice.", _NotifiesTwice),
-    _mutant("notifies-refusals", "Notifies of calls that it refuses.", _NotifiesRefusals),
-    _mutant("own-parameter", "Notifies with NULL for a parameter.", _OwnParameter),
-    _mutant("dead-handles", "Takes deregistered handles asynchronously.", _DeadHandles),
-    _mutant("says-only", "Answers 1000, and property 304 says supported.", _SaysOnly),
-]

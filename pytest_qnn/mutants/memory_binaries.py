@@ -8,7 +8,7 @@ import dataclasses
 from typing import Any, ClassVar
 
 from pytest_qnn.abi.qnn_codes import DataType, Error, TensorMemType, TensorType
-from pytest_qnn.mutants.mutant import Mutant
+from pytest_qnn.mutants.mutant import faulty_backend
 from pytest_qnn.reference.backend import ReferenceBackend
 from pytest_qnn.reference.backend_binary import Binary, decode
 from pytest_qnn.reference.backend_execute import Stored
@@ -18,11 +18,13 @@ from pytest_qnn.reference.personalities import DEFAULT, Personality
 _IO = frozenset({int(TensorType.APP_WRITE), int(TensorType.APP_READ)})
 
 
+@faulty_backend("binary-drops-type", "binaries record every tensor as RAW", "OFF-01", "OFF-02")
 class _TypeDropped(ReferenceBackend):
     def stored_tensor(self, tensor: Tensor) -> Tensor:
         return dataclasses.replace(tensor, mem_type=TensorMemType.RAW)
 
 
+@faulty_backend("binary-one-type", "binaries record one memory type per graph", "OFF-01")
 class _TypeOfFirst(ReferenceBackend):
     """The writer keeps one memory type for a whole graph: that of its last tensor."""
 
@@ -32,11 +34,13 @@ class _TypeOfFirst(ReferenceBackend):
         return dataclasses.replace(tensor, mem_type=last.mem_type)
 
 
+@faulty_backend("load-allocates", "loading allocates every IO buffer", "OFF-02")
 class _LoadAllocates(ReferenceBackend):
     def wants_buffer(self, graph: Graph, tensor: Tensor) -> bool:
         return graph.context.deserialised or super().wants_buffer(graph, tensor)
 
 
+@faulty_backend("loaded-allocates", "loaded graphs have IO buffers for handles too", "OFF-02")
 class _LoadedAllocates(ReferenceBackend):
     """Every execute of a loaded graph has IO buffers, whatever memory it is given."""
 
@@ -46,6 +50,7 @@ class _LoadedAllocates(ReferenceBackend):
             self.buffer_of(graph, each.tensor)
 
 
+@faulty_backend("loaded-copies", "loaded graphs copy inputs behind handles", "OFF-02")
 class _LoadedCopies(ReferenceBackend):
     """Inputs of loaded graphs behind handles are copied to the IO buffers that are there."""
 
@@ -59,6 +64,7 @@ class _LoadedCopies(ReferenceBackend):
         return copy
 
 
+@faulty_backend("hint-of-process", "the hint is lost in another process", "OFF-02")
 class _HintOfProcess(ReferenceBackend):
     """A loaded graph has its memory types from the process that wrote it; elsewhere all are RAW."""
 
@@ -74,6 +80,7 @@ class _HintOfProcess(ReferenceBackend):
         return tensor if self.written else dataclasses.replace(tensor, mem_type=TensorMemType.RAW)
 
 
+@faulty_backend("load-loses-scale", "the output's scale is lost in a binary", "OFF-03", "OFF-05")
 class _ScaleLost(ReferenceBackend):
     def loaded_tensor(self, tensor: Tensor) -> Tensor:
         if tensor.data_type == DataType.UFIXED_POINT_8 and tensor.type == TensorType.APP_READ:
@@ -81,6 +88,7 @@ class _ScaleLost(ReferenceBackend):
         return tensor
 
 
+@faulty_backend("binary-of-process", "a binary is good for one process only", "OFF-03")
 class _OwnOnly(ReferenceBackend):
     """A binary leads to what this process remembers of it."""
 
@@ -97,17 +105,20 @@ class _OwnOnly(ReferenceBackend):
         return super().read_binary(data)
 
 
+@faulty_backend("hinted-binary-shifts", "hinted inputs are off by one once loaded", "OFF-03", "OFF-05")
 class _HintShifts(ReferenceBackend):
     def loaded_tensor(self, tensor: Tensor) -> Tensor:
         hinted = tensor.mem_type == TensorMemType.MEMHANDLE and tensor.type == TensorType.APP_WRITE
         return dataclasses.replace(tensor, offset=tensor.offset + 1) if hinted else tensor
 
 
+@faulty_backend("binary-leaks-data", "IO tensors in a binary carry data", "OFF-06")
 class _DataLeaks(ReferenceBackend):
     def stored_tensor(self, tensor: Tensor) -> Tensor:
         return dataclasses.replace(tensor, data=b"\1") if tensor.type in _IO else tensor
 
 
+@faulty_backend("binary-partial", "a buffer that is too small gets what fits", "OFF-07")
 class _Partial(ReferenceBackend):
     def context_get_binary(self, context: int | None, buffer: int | None, size: int, written: Any) -> None:
         owner: Context = self.require("context", context, Error.CONTEXT_ERROR_INVALID_HANDLE)
@@ -117,12 +128,14 @@ class _Partial(ReferenceBackend):
         super().context_get_binary(context, buffer, size, written)
 
 
+@faulty_backend("binary-overrun", "bytes are written behind the binary", "OFF-07")
 class _Overrun(ReferenceBackend):
     def context_get_binary(self, context: int | None, buffer: int | None, size: int, written: Any) -> None:
         super().context_get_binary(context, buffer, size, written)
         ctypes.memset((buffer or 0) + written[0], 0, 8)
 
 
+@faulty_backend("binary-unfinished", "graphs that are not finalised are left out", "OFF-07")
 class _Unfinished(ReferenceBackend):
     def serialise(self, context: Context) -> bytes:
         begun = {name: graph for name, graph in context.graphs.items() if not graph.finalised}
@@ -133,6 +146,7 @@ class _Unfinished(ReferenceBackend):
             context.graphs |= begun
 
 
+@faulty_backend("binary-of-binary", "a context from a binary gives a binary", "OFF-07")
 class _BinaryOfBinary(ReferenceBackend):
     def serialise(self, context: Context) -> bytes:
         was, context.deserialised = context.deserialised, False
@@ -142,6 +156,7 @@ class _BinaryOfBinary(ReferenceBackend):
             context.deserialised = was
 
 
+@faulty_backend("any-binary", "any bytes make a context", "OFF-08")
 class _AnythingGoes(ReferenceBackend):
     def read_binary(self, data: bytes) -> Binary:
         try:
@@ -150,6 +165,7 @@ class _AnythingGoes(ReferenceBackend):
             return Binary(self.build_id, ())
 
 
+@faulty_backend("binary-tail-ignored", "a byte behind a binary is ignored", "OFF-08")
 class _RestIgnored(ReferenceBackend):
     def read_binary(self, data: bytes) -> Binary:
         for end in range(len(data), max(0, len(data) - 2), -1):
@@ -158,6 +174,7 @@ class _RestIgnored(ReferenceBackend):
         raise ValueError("not a context binary")
 
 
+@faulty_backend("refused-binary-context", "a refused binary leaves a context handle", "OFF-08")
 class _HalfMade(ReferenceBackend):
     def context_create_from_binary(self, *arguments: Any) -> None:
         out = arguments[5]
@@ -169,6 +186,7 @@ class _HalfMade(ReferenceBackend):
             raise
 
 
+@faulty_backend("system-code-leaks", "a malformed binary answers a System code", "OFF-08")
 class _OtherCode(ReferenceBackend):
     def read_binary(self, data: bytes) -> Binary:
         try:
@@ -177,6 +195,7 @@ class _OtherCode(ReferenceBackend):
             raise QnnError(Error.SYSTEM_CONTEXT_ERROR_MALFORMED_BINARY) from None
 
 
+@faulty_backend("binary-alterable", "graphs can be added to a context from a binary", "OFF-09")
 class _Alterable(ReferenceBackend):
     def graph_create(self, context: int | None, name: bytes | None, config: int | None, out: Any) -> None:
         owner: Context | None = self.contexts.get(context or 0)
@@ -190,6 +209,7 @@ class _Alterable(ReferenceBackend):
                 owner.deserialised = was
 
 
+@faulty_backend("binary-tensors-added", "tensors can be added to a loaded graph", "OFF-09")
 class _TensorsAdded(ReferenceBackend):
     """A graph is open again for as long as a tensor is created in it."""
 
@@ -205,6 +225,7 @@ class _TensorsAdded(ReferenceBackend):
             found.finalised = True
 
 
+@faulty_backend("binary-read-late", "graphs are looked up in the client's bytes", "OFF-10", "EXT-19")
 class _ReadLate(ReferenceBackend):
     """Graphs are looked up in the client's bytes, at each retrieve."""
 
@@ -225,6 +246,7 @@ class _ReadLate(ReferenceBackend):
         super().graph_retrieve(context, name, out)
 
 
+@faulty_backend("register-composed-only", "contexts from binaries take no registrations", "REG-17")
 class _ComposedOnly(ReferenceBackend):
     def registration_context(self, context: int | None) -> Context:
         found = super().registration_context(context)
@@ -233,69 +255,10 @@ class _ComposedOnly(ReferenceBackend):
         return found
 
 
+@faulty_backend("register-after-finalise", "memory registers only once a graph is finalised", "REG-17")
 class _AfterFinalise(ReferenceBackend):
     def registration_context(self, context: int | None) -> Context:
         found = super().registration_context(context)
         if not any(graph.finalised for graph in found.graphs.values()):
             raise QnnError(Error.COMMON_ERROR_OPERATION_NOT_PERMITTED)
         return found
-
-
-MUTANTS = [
-    Mutant(name, fault, kills, "memory", backend=backend)
-    for name, fault, kills, backend in (
-        ("binary-drops-type", "binaries record every tensor as RAW", ("OFF-01", "OFF-02"), _TypeDropped),
-        ("binary-one-type", "binaries record one memory type per graph", ("OFF-01",), _TypeOfFirst),
-        ("load-allocates", "loading allocates every IO buffer", ("OFF-02",), _LoadAllocates),
-        ("loaded-allocates", "loaded graphs have IO buffers for handles too", ("OFF-02",), _LoadedAllocates),
-        ("loaded-copies", "loaded graphs copy inputs behind handles", ("OFF-02",), _LoadedCopies),
-        ("hint-of-process", "the hint is lost in another process", ("OFF-02",), _HintOfProcess),
-        ("load-loses-scale", "the output's scale is lost in a binary", ("OFF-03", "OFF-05"), _ScaleLost),
-        (
-            "binary-of-process",
-            "a binary is good for one process only",
-            ("OFF-03",),
-            _OwnOnly,
-        ),
-        (
-            "hinted-binary-shifts",
-            "hinted inputs are off by one once loaded",
-            ("OFF-03", "OFF-05"),
-            _HintShifts,
-        ),
-        ("binary-leaks-data", "IO tensors in a binary carry data", ("OFF-06",), _DataLeaks),
-        ("binary-partial", "a buffer that is too small gets what fits", ("OFF-07",), _Partial),
-        ("binary-overrun", "bytes are written behind the binary", ("OFF-07",), _Overrun),
-        (
-            "binary-unfinished",
-            "graphs that are not finalised are left out",
-            ("OFF-07",),
-            _Unfinished,
-        ),
-        ("binary-of-binary", "a context from a binary gives a binary", ("OFF-07",), _BinaryOfBinary),
-        ("any-binary", "any bytes make a context", ("OFF-08",), _AnythingGoes),
-        ("binary-tail-ignored", "a byte behind a binary is ignored", ("OFF-08",), _RestIgnored),
-        ("refused-binary-context", "a refused binary leaves a context handle", ("OFF-08",), _HalfMade),
-        (
-            "system-code-leaks",
-            "a malformed binary answers a System code",
-            ("OFF-08",),
-            _OtherCode,
-        ),
-        ("binary-alterable", "graphs can be added to a context from a binary", ("OFF-09",), _Alterable),
-        ("binary-tensors-added", "tensors can be added to a loaded graph", ("OFF-09",), _TensorsAdded),
-        ("binary-read-late", "graphs are looked up in the client's bytes", ("OFF-10", "EXT-19"), _ReadLate),
-        (
-            "register-composed-only",
-            "contexts from binaries take no registrations",
-            ("REG-17",),
-            _ComposedOnly,
-        ),
-        (
-            "register-after-finalise",
-            "memory registers only once a graph is finalised",
-            ("REG-17",),
-            _AfterFinalise,
-        ),
-    )
-]

@@ -14,7 +14,7 @@ from pytest_qnn.abi.qnn_codes import (
     Property,
     TensorType,
 )
-from pytest_qnn.mutants.mutant import Mutant
+from pytest_qnn.mutants.mutant import faulty_backend
 from pytest_qnn.reference.backend import ReferenceBackend
 from pytest_qnn.reference.backend_binary import Binary
 from pytest_qnn.reference.backend_core import context_config
@@ -30,6 +30,7 @@ def _pages(size: int) -> int:
     return -(-size // ALIGNMENT) * ALIGNMENT
 
 
+@faulty_backend("deferred-at-once", "graphs of a deferred context can be retrieved early", "EXT-01")
 class _AtOnce(ReferenceBackend):
     """The graphs of a deferred context are made when it is."""
 
@@ -40,17 +41,20 @@ class _AtOnce(ReferenceBackend):
         super().graph_retrieve(context, name, out)
 
 
+@faulty_backend("defer-in-create", "a composed context may be deferred", "EXT-02")
 class _InCreate(ReferenceBackend):
     def takes_option(self, entry: qnn.ContextConfig) -> bool:
         return entry.option == ContextOption.DEFER_GRAPH_INIT or super().takes_option(entry)
 
 
+@faulty_backend("alignment-odd", "the alignment is no power of two", "EXT-03")
 class _OddAlignment(ReferenceBackend):
     def context_property(self, context: Context, option: int) -> int:
         value = super().context_property(context, option)
         return 3 * value if option == HtpContextOption.BUFFER_START_ALIGNMENT else value
 
 
+@faulty_backend("properties-one-by-one", "only the first property of a call is answered", "EXT-03")
 class _OneByOne(ReferenceBackend):
     """Of several properties in one call, the first alone is answered."""
 
@@ -68,11 +72,13 @@ class _OneByOne(ReferenceBackend):
             place.value = value
 
 
+@faulty_backend("property-unknown-zero", "an unknown property is 0", "EXT-04")
 class _Scribbles(ReferenceBackend):
     def context_property(self, context: Context, option: int) -> int:
         return super().context_property(context, option) if option in list(HtpContextOption) else 0
 
 
+@faulty_backend("property-unknown-code", "an unknown property answers 1100", "EXT-04")
 class _UnknownIsGeneral(ReferenceBackend):
     def context_property(self, context: Context, option: int) -> int:
         if option not in list(HtpContextOption):
@@ -80,6 +86,7 @@ class _UnknownIsGeneral(ReferenceBackend):
         return super().context_property(context, option)
 
 
+@faulty_backend("property-unstable", "a property changes with what is registered", "EXT-05")
 class _Unstable(ReferenceBackend):
     """What is registered is no longer needed."""
 
@@ -90,17 +97,20 @@ class _Unstable(ReferenceBackend):
         return 0 if taken is not None else value
 
 
+@faulty_backend("spill-summed", "spill-fill memory is summed over the graphs", "EXT-06")
 class _SpillSum(ReferenceBackend):
     def needed_spill(self, binary: Binary) -> int:
         tensors = [tensor for graph in binary.graphs for tensor in graph.tensors]
         return _pages(sum(tensor.size for tensor in tensors if tensor.type == TensorType.NATIVE))
 
 
+@faulty_backend("weights-of-first", "weights are counted for the first graph only", "EXT-06")
 class _FirstWeights(ReferenceBackend):
     def needed_weights(self, binary: Binary) -> int:
         return super().needed_weights(Binary(binary.build, binary.graphs[:1]))
 
 
+@faulty_backend("finalise-again", "a second contextFinalize succeeds", "EXT-25")
 class _FinaliseAgain(ReferenceBackend):
     def context_finalize(self, context: int | None, profile: int | None) -> None:
         owner: Context = self.require("context", context, Error.CONTEXT_ERROR_INVALID_HANDLE)
@@ -108,6 +118,7 @@ class _FinaliseAgain(ReferenceBackend):
             super().context_finalize(context, profile)
 
 
+@faulty_backend("finalise-clears", "a refused contextFinalize takes the graphs away", "EXT-25")
 class _FinaliseAny(ReferenceBackend):
     """A context that was not deferred is initialised again: its graphs are gone."""
 
@@ -121,11 +132,13 @@ class _FinaliseAny(ReferenceBackend):
             raise
 
 
+@faulty_backend("defer-beside-all", "deferring goes with options that exclude it", "EXT-28")
 class _Together(ReferenceBackend):
     def check_beside_deferred(self, config: int | None) -> None:
         del config
 
 
+@faulty_backend("defer-beside-udma", "deferring goes with extended udma", "EXT-28")
 class _BesideUdma(ReferenceBackend):
     def check_beside_deferred(self, config: int | None) -> None:
         udma = HtpContextConfigOption.USE_EXTENDED_UDMA
@@ -133,12 +146,14 @@ class _BesideUdma(ReferenceBackend):
             super().check_beside_deferred(config)
 
 
+@faulty_backend("defer-beside-switching", "deferring goes with graph switching", "EXT-28")
 class _BesideSwitching(ReferenceBackend):
     def takes_option(self, entry: qnn.ContextConfig) -> bool:
         switching = (ContextOption.MEMORY_LIMIT_HINT, ContextOption.PERSISTENT_BINARY)
         return entry.option in switching or super().takes_option(entry)
 
 
+@faulty_backend("config-read-late", "the configuration is read after finalising", "EXT-19")
 class _ConfigReadLate(ReferenceBackend):
     """The client's configuration is looked at again, when a graph is retrieved."""
 
@@ -157,6 +172,7 @@ class _ConfigReadLate(ReferenceBackend):
         super().graph_retrieve(context, name, out)
 
 
+@faulty_backend("half-deferred", "contextFinalize is not supported", "EXT-29", "CAP-06")
 class _HalfWay(ReferenceBackend):
     """Deferred initialisation begins and cannot be finished, as on libQnnHtp for x86-64."""
 
@@ -166,6 +182,7 @@ class _HalfWay(ReferenceBackend):
         raise QnnError(Error.CONTEXT_ERROR_UNSUPPORTED_FEATURE)
 
 
+@faulty_backend("defer-no-is-yes", "the option given as no defers all the same", "EXT-31")
 class _NoIsYes(ReferenceBackend):
     def load(self, context: Context, binary: Binary, config: int | None) -> None:
         if any(entry.option == ContextOption.DEFER_GRAPH_INIT for entry in context_config(config)):
@@ -175,31 +192,7 @@ class _NoIsYes(ReferenceBackend):
             super().load(context, binary, config)
 
 
+@faulty_backend("deferred-keys-denied", "keys 215 and 217 say no", "CAP-06")
 class _KeysDenied(ReferenceBackend):
     def capability(self, key: int) -> int:
         return int(Error.PROPERTY_NOT_SUPPORTED) if key in _KEYS else super().capability(key)
-
-
-MUTANTS = [
-    Mutant(name, fault, kills, "memory", backend=backend)
-    for name, fault, kills, backend in (
-        ("deferred-at-once", "graphs of a deferred context can be retrieved early", ("EXT-01",), _AtOnce),
-        ("defer-in-create", "a composed context may be deferred", ("EXT-02",), _InCreate),
-        ("alignment-odd", "the alignment is no power of two", ("EXT-03",), _OddAlignment),
-        ("properties-one-by-one", "only the first property of a call is answered", ("EXT-03",), _OneByOne),
-        ("property-unknown-zero", "an unknown property is 0", ("EXT-04",), _Scribbles),
-        ("property-unknown-code", "an unknown property answers 1100", ("EXT-04",), _UnknownIsGeneral),
-        ("property-unstable", "a property changes with what is registered", ("EXT-05",), _Unstable),
-        ("spill-summed", "spill-fill memory is summed over the graphs", ("EXT-06",), _SpillSum),
-        ("weights-of-first", "weights are counted for the first graph only", ("EXT-06",), _FirstWeights),
-        ("finalise-again", "a second contextFinalize succeeds", ("EXT-25",), _FinaliseAgain),
-        ("finalise-clears", "a refused contextFinalize takes the graphs away", ("EXT-25",), _FinaliseAny),
-        ("defer-beside-all", "deferring goes with options that exclude it", ("EXT-28",), _Together),
-        ("defer-beside-udma", "deferring goes with extended udma", ("EXT-28",), _BesideUdma),
-        ("defer-beside-switching", "deferring goes with graph switching", ("EXT-28",), _BesideSwitching),
-        ("config-read-late", "the configuration is read after finalising", ("EXT-19",), _ConfigReadLate),
-        ("half-deferred", "contextFinalize is not supported", ("EXT-29", "CAP-06"), _HalfWay),
-        ("defer-no-is-yes", "the option given as no defers all the same", ("EXT-31",), _NoIsYes),
-        ("deferred-keys-denied", "keys 215 and 217 say no", ("CAP-06",), _KeysDenied),
-    )
-]

@@ -8,7 +8,7 @@ from typing import Any
 
 from pytest_qnn.abi import qnn
 from pytest_qnn.abi.qnn_codes import ITEM_SIZE, Error, HtpMemType, MemType
-from pytest_qnn.mutants.mutant import Mutant
+from pytest_qnn.mutants.mutant import faulty_backend
 from pytest_qnn.reference.backend import PERSONALITIES, ReferenceBackend
 from pytest_qnn.reference.backend_objects import Context, Identity, QnnError, Registration, Request
 from pytest_qnn.reference.mapping import Mapping, anonymous
@@ -17,12 +17,14 @@ _INVALID = Error.MEM_ERROR_INVALID_ARGUMENT
 _NOWHERE = -7
 
 
+@faulty_backend("reg-any-type", "Memory of an unknown type is taken for ION.", "REG-09")
 class _AnyTypeIsIon(ReferenceBackend):
     def require_mem_type(self, kind: int) -> None:
         if kind in list(MemType) and kind != MemType.UNDEFINED:
             super().require_mem_type(kind)
 
 
+@faulty_backend("reg-null-dimensions", "NULL dimensions count as one byte.", "REG-10")
 class _NullDimensions(ReferenceBackend):
     def needed_bytes(self, descriptor: Any) -> int:
         if descriptor.memShape.numDim and not descriptor.memShape.dimSize:
@@ -30,6 +32,7 @@ class _NullDimensions(ReferenceBackend):
         return super().needed_bytes(descriptor)
 
 
+@faulty_backend("reg-no-elements", "A dimension of 0 registers nought bytes.", "REG-11")
 class _NoElements(ReferenceBackend):
     def needed_bytes(self, descriptor: Any) -> int:
         shape = descriptor.memShape
@@ -38,16 +41,19 @@ class _NoElements(ReferenceBackend):
         return super().needed_bytes(descriptor)
 
 
+@faulty_backend("reg-rank-zero", "Rank 0 registers nought bytes.", "REG-11")
 class _RankZero(ReferenceBackend):
     def needed_bytes(self, descriptor: Any) -> int:
         return super().needed_bytes(descriptor) if descriptor.memShape.numDim else 0
 
 
+@faulty_backend("reg-any-data-type", "An unknown data type has one byte.", "REG-12")
 class _AnyDataType(ReferenceBackend):
     def needed_bytes(self, descriptor: Any) -> int:
         return super().needed_bytes(descriptor) if descriptor.dataType in ITEM_SIZE else 1
 
 
+@faulty_backend("reg-any-shape-config", "An unknown shapeConfig is ignored.", "REG-27")
 class _AnyShapeConfig(ReferenceBackend):
     def needed_bytes(self, descriptor: Any) -> int:
         text, descriptor.memShape.shapeConfig = descriptor.memShape.shapeConfig, None
@@ -57,6 +63,7 @@ class _AnyShapeConfig(ReferenceBackend):
             descriptor.memShape.shapeConfig = text
 
 
+@faulty_backend("reg-wants-shape-config", "A NULL shapeConfig is refused.", "REG-27")
 class _WantsShapeConfig(ReferenceBackend):
     def needed_bytes(self, descriptor: Any) -> int:
         if descriptor.memShape.shapeConfig is None:
@@ -64,6 +71,7 @@ class _WantsShapeConfig(ReferenceBackend):
         return super().needed_bytes(descriptor)
 
 
+@faulty_backend("reg-keeps-pointers", "Client structs are read after the call.", "REG-18")
 class _KeepsPointers(ReferenceBackend):
     """The client's struct is looked at again when its registration ends."""
 
@@ -85,6 +93,7 @@ class _KeepsPointers(ReferenceBackend):
         return super().deregister_one(handle) and (descriptor is None or descriptor.dataType == data_type)
 
 
+@faulty_backend("reg-flattens", "Shapes are made flat in the client's struct.", "REG-19")
 class _Flattens(ReferenceBackend):
     """A shape is made flat in the client's own struct."""
 
@@ -95,6 +104,7 @@ class _Flattens(ReferenceBackend):
         return size
 
 
+@faulty_backend("reg-rounds-size", "Sizes are rounded in the client's struct.", "REG-19")
 class _RoundsSize(ReferenceBackend):
     """The size of a shared buffer is made whole pages in the client's own struct."""
 
@@ -105,6 +115,7 @@ class _RoundsSize(ReferenceBackend):
         return found
 
 
+@faulty_backend("reg-dup-ends-first", "A dup of the fd replaces the registration.", "REG-25")
 class _DupEndsFirst(ReferenceBackend):
     """Memory that comes under another number replaces the first registration."""
 
@@ -118,6 +129,7 @@ class _DupEndsFirst(ReferenceBackend):
         return found
 
 
+@faulty_backend("reg-by-number", "Lengths are remembered by fd number.", "REG-26")
 class _RemembersNumbers(ReferenceBackend):
     """The length of a buffer is remembered by the number of its descriptor."""
 
@@ -131,6 +143,7 @@ class _RemembersNumbers(ReferenceBackend):
             raise QnnError(_INVALID)
 
 
+@faulty_backend("reg-leaks-mapping", "A failed batch leaves mappings.", "REG-28")
 class _LeaksOnFailure(ReferenceBackend):
     """What a failed batch had mapped stays mapped."""
 
@@ -141,6 +154,7 @@ class _LeaksOnFailure(ReferenceBackend):
             registration.context.shared.pop(registration.request.identity, None)
 
 
+@faulty_backend("reg-leaks-fd", "A failed registration leaves a descriptor.", "REG-28")
 class _LeaksFdOnFailure(ReferenceBackend):
     """A descriptor that is refused has been duplicated."""
 
@@ -161,6 +175,7 @@ class _LeaksFdOnFailure(ReferenceBackend):
             os.close(self.spare.pop())
 
 
+@faulty_backend("ion-whole-union", "The union behind an ION fd is looked at.", "ION-01")
 class _ReadsWholeUnion(ReferenceBackend):
     def read_descriptor(self, descriptor: Any) -> Request:
         if descriptor.memType == MemType.ION and (descriptor.customInfo or 0) >> 32:
@@ -168,6 +183,7 @@ class _ReadsWholeUnion(ReferenceBackend):
         return super().read_descriptor(descriptor)
 
 
+@faulty_backend("ion-size-in-words", "ION tensors need four bytes an element.", "ION-01")
 class _SizeInElements(ReferenceBackend):
     """An ION buffer has to hold four bytes for each element, whatever the data type."""
 
@@ -177,6 +193,7 @@ class _SizeInElements(ReferenceBackend):
             raise QnnError(_INVALID)
 
 
+@faulty_backend("ion-second-handle", "An ION fd gets a second handle.", "ION-02")
 class _ReplacesIon(ReferenceBackend):
     """Another tensor over the same ION memory takes the place of the first."""
 
@@ -186,6 +203,7 @@ class _ReplacesIon(ReferenceBackend):
         )
 
 
+@faulty_backend("ion-undeclared", "ION is registered although its key says no.", "ION-06")
 class _IonAllTheSame(ReferenceBackend):
     def __init__(self) -> None:
         super().__init__(PERSONALITIES["no-ion"])
@@ -202,6 +220,7 @@ class _DmaBuf(ReferenceBackend):
         super().__init__(PERSONALITIES["dma-buf"])
 
 
+@faulty_backend("dma-no-pointer", "DMA_BUF works without a pointer.", "DMA-01")
 class _DmaWithoutPointer(_DmaBuf):
     def read_descriptor(self, descriptor: Any) -> Request:
         if descriptor.memType == MemType.DMA_BUF and not descriptor.dmaBufInfo.data:
@@ -211,6 +230,7 @@ class _DmaWithoutPointer(_DmaBuf):
         return super().read_descriptor(descriptor)
 
 
+@faulty_backend("dma-through-pointer", "Results go to a foreign pointer.", "DMA-02")
 class _DmaThroughPointer(_DmaBuf):
     """Results go to the pointer, whatever memory it leads to."""
 
@@ -233,6 +253,7 @@ class _DmaThroughPointer(_DmaBuf):
             ctypes.memmove(pointer, stored.tobytes(), stored.size)
 
 
+@faulty_backend("dma-takes-ion", "A backend without ION registers it.", "DMA-03", "ION-06")
 class _GpuTakesIon(ReferenceBackend):
     def __init__(self) -> None:
         super().__init__(PERSONALITIES["dma-buf-only"])
@@ -242,11 +263,13 @@ class _GpuTakesIon(ReferenceBackend):
             super().require_mem_type(kind)
 
 
+@faulty_backend("dma-twice", "DMA_BUF memory is registered twice.", "DMA-04")
 class _DmaTwice(_DmaBuf):
     def same_memory(self, request: Request, other: Request) -> bool:
         return request.mem_type != MemType.DMA_BUF and super().same_memory(request, other)
 
 
+@faulty_backend("shb-null-custom", "NULL customInfo is registered.", "SHB-01")
 class _NullCustom(ReferenceBackend):
     """A CUSTOM descriptor without customInfo gets memory of the backend's own."""
 
@@ -262,6 +285,7 @@ class _NullCustom(ReferenceBackend):
         return super().map_memory(request)
 
 
+@faulty_backend("shb-any-type", "Any HTP type is a shared buffer.", "SHB-02")
 class _AnyHtpType(ReferenceBackend):
     def read_shared_buffer(self, address: int | None) -> tuple[int, int, int]:
         if not address:
@@ -272,6 +296,7 @@ class _AnyHtpType(ReferenceBackend):
         return super().read_shared_buffer(ctypes.addressof(own))
 
 
+@faulty_backend("shb-trusts-size", "The declared size is believed.", "SHB-05")
 class _TrustsSize(ReferenceBackend):
     def check_fits(self, context: Context, request: Request) -> None:
         del context
@@ -279,11 +304,13 @@ class _TrustsSize(ReferenceBackend):
             raise QnnError(_INVALID)
 
 
+@faulty_backend("shb-rounds-offset", "Offsets are rounded down to 64.", "SHB-10")
 class _RoundsOffset(ReferenceBackend):
     def effective_offset(self, offset: int) -> int:
         return offset // 64 * 64
 
 
+@faulty_backend("shb-by-shape", "One offset gets a handle for each size.", "SHB-11")
 class _SharedByShape(ReferenceBackend):
     """Two tensors at one offset are told apart by their size."""
 
@@ -292,6 +319,7 @@ class _SharedByShape(ReferenceBackend):
         return super().same_memory(request, other) and not (shared and request.size != other.size)
 
 
+@faulty_backend("shb-overlap-by-turns", "Every other overlap is refused.", "SHB-12")
 class _OverlapByTurns(ReferenceBackend):
     """Every other overlapping registration is refused."""
 
@@ -306,6 +334,7 @@ class _OverlapByTurns(ReferenceBackend):
             raise QnnError(_INVALID)
 
 
+@faulty_backend("shb-types-apart", "An ION fd is registered as shared buffer.", "SHB-14")
 class _TypesApart(ReferenceBackend):
     """ION and shared buffers know nothing of each other: each has mappings of its own."""
 
@@ -318,6 +347,7 @@ class _TypesApart(ReferenceBackend):
         self.kind = int(kind == MemType.CUSTOM)
 
 
+@faulty_backend("shb-failure-ends-group", "A failure ends earlier handles.", "SHB-15")
 class _FailureEndsGroup(ReferenceBackend):
     """A failed registration ends those that the context has made before."""
 
@@ -331,6 +361,7 @@ class _FailureEndsGroup(ReferenceBackend):
             raise
 
 
+@faulty_backend("shb-rpcmem-only", "Memory that is not rpcmem's is refused.", "SHB-16")
 class _RpcmemOnly(ReferenceBackend):
     """Only files of rpcmem's name are memory."""
 
@@ -339,42 +370,3 @@ class _RpcmemOnly(ReferenceBackend):
         if "own" in os.readlink(f"/proc/self/fd/{fd}"):
             raise QnnError(Error.MEM_ERROR_MAPPING)
         return found
-
-
-def _mutant(name: str, backend: type[ReferenceBackend], fault: str, *kills: str) -> Mutant:
-    return Mutant(name, fault, kills, "memory", backend=backend)
-
-
-MUTANTS = [
-    _mutant("reg-any-type", _AnyTypeIsIon, "Memory of an unknown type is taken for ION.", "REG-09"),
-    _mutant("reg-null-dimensions", _NullDimensions, "NULL dimensions count as one byte.", "REG-10"),
-    _mutant("reg-no-elements", _NoElements, "A dimension of 0 registers nought bytes.", "REG-11"),
-    _mutant("reg-rank-zero", _RankZero, "Rank 0 registers nought bytes.", "REG-11"),
-    _mutant("reg-any-data-type", _AnyDataType, "An unknown data type has one byte.", "REG-12"),
-    _mutant("reg-any-shape-config", _AnyShapeConfig, "An unknown shapeConfig is ignored.", "REG-27"),
-    _mutant("reg-wants-shape-config", _WantsShapeConfig, "A NULL shapeConfig is refused.", "REG-27"),
-    _mutant("reg-keeps-pointers", _KeepsPointers, "Client structs are read after the call.", "REG-18"),
-    _mutant("reg-flattens", _Flattens, "Shapes are made flat in the client's struct.", "REG-19"),
-    _mutant("reg-rounds-size", _RoundsSize, "Sizes are rounded in the client's struct.", "REG-19"),
-    _mutant("reg-dup-ends-first", _DupEndsFirst, "A dup of the fd replaces the registration.", "REG-25"),
-    _mutant("reg-by-number", _RemembersNumbers, "Lengths are remembered by fd number.", "REG-26"),
-    _mutant("reg-leaks-mapping", _LeaksOnFailure, "A failed batch leaves mappings.", "REG-28"),
-    _mutant("reg-leaks-fd", _LeaksFdOnFailure, "A failed registration leaves a descriptor.", "REG-28"),
-    _mutant("ion-whole-union", _ReadsWholeUnion, "The union behind an ION fd is looked at.", "ION-01"),
-    _mutant("ion-size-in-words", _SizeInElements, "ION tensors need four bytes an element.", "ION-01"),
-    _mutant("ion-second-handle", _ReplacesIon, "An ION fd gets a second handle.", "ION-02"),
-    _mutant("ion-undeclared", _IonAllTheSame, "ION is registered although its key says no.", "ION-06"),
-    _mutant("dma-no-pointer", _DmaWithoutPointer, "DMA_BUF works without a pointer.", "DMA-01"),
-    _mutant("dma-through-pointer", _DmaThroughPointer, "Results go to a foreign pointer.", "DMA-02"),
-    _mutant("dma-takes-ion", _GpuTakesIon, "A backend without ION registers it.", "DMA-03", "ION-06"),
-    _mutant("dma-twice", _DmaTwice, "DMA_BUF memory is registered twice.", "DMA-04"),
-    _mutant("shb-null-custom", _NullCustom, "NULL customInfo is registered.", "SHB-01"),
-    _mutant("shb-any-type", _AnyHtpType, "Any HTP type is a shared buffer.", "SHB-02"),
-    _mutant("shb-trusts-size", _TrustsSize, "The declared size is believed.", "SHB-05"),
-    _mutant("shb-rounds-offset", _RoundsOffset, "Offsets are rounded down to 64.", "SHB-10"),
-    _mutant("shb-by-shape", _SharedByShape, "One offset gets a handle for each size.", "SHB-11"),
-    _mutant("shb-overlap-by-turns", _OverlapByTurns, "Every other overlap is refused.", "SHB-12"),
-    _mutant("shb-types-apart", _TypesApart, "An ION fd is registered as shared buffer.", "SHB-14"),
-    _mutant("shb-failure-ends-group", _FailureEndsGroup, "A failure ends earlier handles.", "SHB-15"),
-    _mutant("shb-rpcmem-only", _RpcmemOnly, "Memory that is not rpcmem's is refused.", "SHB-16"),
-]

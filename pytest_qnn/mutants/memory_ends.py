@@ -9,7 +9,7 @@ from typing import Any
 
 from pytest_qnn.abi.qnn_codes import Error
 from pytest_qnn.isolation import libc
-from pytest_qnn.mutants.mutant import Mutant
+from pytest_qnn.mutants.mutant import faulty_backend, faulty_rpcmem
 from pytest_qnn.reference.backend import ReferenceBackend
 from pytest_qnn.reference.backend_objects import (
     Context,
@@ -23,6 +23,7 @@ from pytest_qnn.reference.mapping import Mapping
 from pytest_qnn.reference.rpcmem import Block, EmulatedRpcmem
 
 
+@faulty_backend("drg-nothing-is-all", "A count of 0 deregisters everything.", "DRG-07")
 class _NothingIsAll(ReferenceBackend):
     def check_deregister_arguments(self, handles: Any, count: int) -> None:
         if not count:
@@ -31,6 +32,7 @@ class _NothingIsAll(ReferenceBackend):
         super().check_deregister_arguments(handles, count)
 
 
+@faulty_backend("drg-one-context", "A call with two contexts answers 8001.", "DRG-08")
 class _OneContextOnly(ReferenceBackend):
     def deregister_all(self, handles: list[int | None]) -> bool:
         owners = {
@@ -39,11 +41,13 @@ class _OneContextOnly(ReferenceBackend):
         return super().deregister_all(handles) and len(owners) <= 1
 
 
+@faulty_backend("drg-keeps-memory", "Deregistered memory stays mapped.", "DRG-10")
 class _KeepsMemory(ReferenceBackend):
     def unmap(self, context: Context, identity: Identity) -> None:
         context.shared.pop(identity, None)
 
 
+@faulty_backend("drg-clears-array", "The client's handles are set to NULL.", "DRG-12")
 class _ClearsArray(ReferenceBackend):
     def mem_deregister(self, handles: Any, count: int) -> None:
         super().mem_deregister(handles, count)
@@ -51,6 +55,7 @@ class _ClearsArray(ReferenceBackend):
             handles[i] = None
 
 
+@faulty_backend("drg-needs-client", "A freed buffer answers 8001.", "DRG-13")
 class _NeedsClientMemory(ReferenceBackend):
     """Deregistering looks at the client's descriptor again."""
 
@@ -66,6 +71,12 @@ class _NeedsClientMemory(ReferenceBackend):
         return done
 
 
+@faulty_backend(
+    "drg-crashes-on-stale",
+    "Executing with a handle that was just deregistered crashes.",
+    "DRG-14",
+    deadly=True,
+)
 class _CrashesOnStale(ReferenceBackend):
     def find_registration(self, graph: Graph, handle: int | None) -> Registration:
         if handle and handle not in self.registrations:
@@ -86,6 +97,9 @@ class _ReadOnly(Mapping):
         live.add(self)
 
 
+@faulty_backend(
+    "reg-maps-read-only", "Outputs are written through a read-only mapping.", "REG-14", deadly=True
+)
 class _MapsReadOnly(ReferenceBackend):
     """What cannot be mapped for writing is mapped for reading, and written to all the same."""
 
@@ -96,6 +110,7 @@ class _MapsReadOnly(ReferenceBackend):
             return _ReadOnly(request.fd, request.length, self.mappings)
 
 
+@faulty_backend("ctx-orphans-live", "Handles outlive their context.", "CTX-02")
 class _OrphansLive(ReferenceBackend):
     """Handles of a freed context are still deregistered with success."""
 
@@ -111,6 +126,7 @@ class _OrphansLive(ReferenceBackend):
         return handle in self.orphans or super().deregister_one(handle)
 
 
+@faulty_backend("ctx-backend-leaves", "backendFree leaves contexts usable.", "CTX-07")
 class _BackendLeavesContexts(ReferenceBackend):
     """backendFree leaves its contexts, and they are usable."""
 
@@ -119,6 +135,7 @@ class _BackendLeavesContexts(ReferenceBackend):
         del self.backends[backend or 0]
 
 
+@faulty_backend("ctx-device-invalid", "A device in use is called invalid.", "CTX-07")
 class _DeviceFreeInvalid(ReferenceBackend):
     """deviceFree under a context answers that there is no such device."""
 
@@ -129,6 +146,7 @@ class _DeviceFreeInvalid(ReferenceBackend):
             raise QnnError(Error.DEVICE_ERROR_INVALID_HANDLE) from None
 
 
+@faulty_backend("ctx-device-stays", "A device once used cannot be freed.", "CTX-08")
 class _DeviceStaysInUse(ReferenceBackend):
     """A device on which a context ever stood cannot be freed."""
 
@@ -144,6 +162,7 @@ class _DeviceStaysInUse(ReferenceBackend):
         super().device_free(device)
 
 
+@faulty_rpcmem("rpc-unaligned", "Pointers are 16 bytes behind a page.", "RPC-03")
 class _Unaligned(EmulatedRpcmem):
     """The pointer is 16 bytes behind the start of a page, as malloc's are."""
 
@@ -161,11 +180,13 @@ class _Unaligned(EmulatedRpcmem):
         return fd
 
 
+@faulty_rpcmem("rpc-cuts-size", "rpcmem_alloc2 uses 31 bits of the size.", "RPC-05")
 class _CutsSize(EmulatedRpcmem):
     def _wide_size(self, size: int) -> int:
         return size & 0x7FFFFFFF or 1
 
 
+@faulty_rpcmem("rpc-shared-state", "Threads share the block under way.", "RPC-13")
 class _SharedState(EmulatedRpcmem):
     """The descriptor of the block under way is kept where every thread sees it."""
 
@@ -183,43 +204,3 @@ class _SharedState(EmulatedRpcmem):
 
     def _fd_of(self, block: Block) -> int:
         return int(self.late[block.pointer])
-
-
-def _mutant(name: str, backend: type[ReferenceBackend], fault: str, *kills: str) -> Mutant:
-    return Mutant(name, fault, kills, "memory", backend=backend)
-
-
-def _rpcmem(name: str, rpcmem: type[EmulatedRpcmem], fault: str, *kills: str) -> Mutant:
-    return Mutant(name, fault, kills, "memory", rpcmem=rpcmem)
-
-
-MUTANTS = [
-    _mutant("drg-nothing-is-all", _NothingIsAll, "A count of 0 deregisters everything.", "DRG-07"),
-    _mutant("drg-one-context", _OneContextOnly, "A call with two contexts answers 8001.", "DRG-08"),
-    _mutant("drg-keeps-memory", _KeepsMemory, "Deregistered memory stays mapped.", "DRG-10"),
-    _mutant("drg-clears-array", _ClearsArray, "The client's handles are set to NULL.", "DRG-12"),
-    _mutant("drg-needs-client", _NeedsClientMemory, "A freed buffer answers 8001.", "DRG-13"),
-    Mutant(
-        "drg-crashes-on-stale",
-        "Executing with a handle that was just deregistered crashes.",
-        ("DRG-14",),
-        "memory",
-        backend=_CrashesOnStale,
-        deadly=True,
-    ),
-    Mutant(
-        "reg-maps-read-only",
-        "Outputs are written through a read-only mapping.",
-        ("REG-14",),
-        "memory",
-        backend=_MapsReadOnly,
-        deadly=True,
-    ),
-    _mutant("ctx-orphans-live", _OrphansLive, "Handles outlive their context.", "CTX-02"),
-    _mutant("ctx-backend-leaves", _BackendLeavesContexts, "backendFree leaves contexts usable.", "CTX-07"),
-    _mutant("ctx-device-invalid", _DeviceFreeInvalid, "A device in use is called invalid.", "CTX-07"),
-    _mutant("ctx-device-stays", _DeviceStaysInUse, "A device once used cannot be freed.", "CTX-08"),
-    _rpcmem("rpc-unaligned", _Unaligned, "Pointers are 16 bytes behind a page.", "RPC-03"),
-    _rpcmem("rpc-cuts-size", _CutsSize, "rpcmem_alloc2 uses 31 bits of the size.", "RPC-05"),
-    _rpcmem("rpc-shared-state", _SharedState, "Threads share the block under way.", "RPC-13"),
-]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pytest_qnn.abi.qnn_codes import Error
-from pytest_qnn.mutants.mutant import Mutant
+from pytest_qnn.mutants.mutant import faulty_backend
 from pytest_qnn.reference.backend import ReferenceBackend
 from pytest_qnn.reference.backend_binary import Binary
 from pytest_qnn.reference.backend_external import ROLES
@@ -24,6 +24,9 @@ class _Remembers(ReferenceBackend):
         self.failed.add(context.handle)
 
 
+@faulty_backend(
+    "finalise-failed-not-freed", "A context that could not be finalised cannot be freed.", "EXT-30"
+)
 class _CannotBeFreed(_Remembers):
     def context_free(self, context: int | None, profile: int | None) -> None:
         if context in self.failed:
@@ -31,6 +34,9 @@ class _CannotBeFreed(_Remembers):
         super().context_free(context, profile)
 
 
+@faulty_backend(
+    "finalise-failed-keeps-buffers", "It keeps its weights and spill-fill memory for ever.", "EXT-30"
+)
 class _KeepsBuffers(_Remembers):
     """The external memory of such a context stays registered when it is freed."""
 
@@ -45,6 +51,7 @@ class _KeepsBuffers(_Remembers):
         return not kept and super().deregister_one(handle)
 
 
+@faulty_backend("finalise-failed-leaks", "What was mapped by then stays mapped.", "EXT-30")
 class _Leaks(ReferenceBackend):
     """Finalising maps the client's memory anew, and a failure forgets these mappings."""
 
@@ -61,20 +68,9 @@ class _Leaks(ReferenceBackend):
         super().undo_finalize(context, binary)
 
 
+@faulty_backend("finalise-failed-counts-as-done", "It has its graphs all the same.", "EXT-30")
 class _CountsAsDone(ReferenceBackend):
     """The graphs that were made before the failure stay."""
 
     def undo_finalize(self, context: Context, binary: Binary) -> None:
         """Nothing is undone."""
-
-
-def _mutant(name: str, fault: str, backend: type[ReferenceBackend]) -> Mutant:
-    return Mutant(f"finalise-failed-{name}", fault, ("EXT-30",), "memory", backend=backend)
-
-
-MUTANTS = [
-    _mutant("not-freed", "A context that could not be finalised cannot be freed.", _CannotBeFreed),
-    _mutant("keeps-buffers", "It keeps its weights and spill-fill memory for ever.", _KeepsBuffers),
-    _mutant("leaks", "What was mapped by then stays mapped.", _Leaks),
-    _mutant("counts-as-done", "It has its graphs all the same.", _CountsAsDone),
-]

@@ -12,7 +12,7 @@ from typing import Any, ClassVar
 
 from pytest_qnn.abi.qnn_codes import Error, Property, TensorMemType
 from pytest_qnn.abi.qnn_table import InterfaceP, PaddedInterface
-from pytest_qnn.mutants.mutant import Mutant
+from pytest_qnn.mutants.mutant import faulty_backend
 from pytest_qnn.reference.backend import ReferenceBackend
 from pytest_qnn.reference.backend_binary import Binary
 from pytest_qnn.reference.backend_objects import Context, Kind, QnnError, Registration
@@ -23,6 +23,7 @@ _MOST_LEAKED = 200
 """A process has few descriptors, and the observer needs some."""
 
 
+@faulty_backend("if-copied", "getProviders lists a new copy each time.", "IF-03")
 class _CopiedInterface(ReferenceBackend):
     def provider_list(self) -> Any:
         copy = PaddedInterface.from_buffer_copy(self._padded)
@@ -30,6 +31,7 @@ class _CopiedInterface(ReferenceBackend):
         return (InterfaceP * 1)(ctypes.pointer(copy.interface))
 
 
+@faulty_backend("if-changing", "The interface changes with what is created.", "IF-03")
 class _ChangingName(ReferenceBackend):
     def provider_list(self) -> Any:
         self._padded.interface.providerName = b"with a backend" if len(self.backends) > 1 else b"plain"
@@ -40,22 +42,26 @@ class _ChangingName(ReferenceBackend):
         self._padded.interface.backendId = 6 + len(self.backends)
 
 
+@faulty_backend("if-old-version", "The interface says minor 0, the backend 32.", "IF-04")
 class _OldVersion(ReferenceBackend):
     def _fill(self, interface: Any) -> None:
         super()._fill(interface)
         interface.apiVersion.coreApiVersion.minor = 0
 
 
+@faulty_backend("if-swapped", "deviceFree and logFree stand in each other's place.", "IF-04")
 class _SwappedEntries(ReferenceBackend):
     entries: ClassVar[dict[str, str]] = {**ENTRIES, "deviceFree": "log_free", "logFree": "device_free"}
 
 
+@faulty_backend("if-high-success", "contextCreate answers 1 << 32 for success.", "IF-06")
 class _HighSuccess(ReferenceBackend):
     def answer(self, name: str, code: int) -> int:
         odd = name == "contextCreate" and not code
         return 1 << 32 if odd else super().answer(name, code)
 
 
+@faulty_backend("if-version-late", "The version needs a backend.", "IF-07")
 class _VersionNeedsBackend(ReferenceBackend):
     def backend_get_api_version(self, out: Any) -> None:
         if not self.backends:
@@ -63,12 +69,14 @@ class _VersionNeedsBackend(ReferenceBackend):
         super().backend_get_api_version(out)
 
 
+@faulty_backend("if-build-null", "getBuildId(NULL) succeeds.", "IF-07")
 class _BuildIdOfNull(ReferenceBackend):
     def backend_get_build_id(self, out: Any) -> None:
         if out:
             super().backend_get_build_id(out)
 
 
+@faulty_backend("if-stale-message", "An unknown code gives the text of the last one.", "IF-08")
 class _StaleMessage(ReferenceBackend):
     text: Any = None
 
@@ -82,11 +90,13 @@ class _StaleMessage(ReferenceBackend):
             raise
 
 
+@faulty_backend("if-no-messages", "The codes of QnnMem are not known.", "IF-08")
 class _NoMemoryMessages(ReferenceBackend):
     def error_get_message(self, code: int, out: Any) -> None:
         super().error_get_message(0xFFFF if out and code // 1000 == 8 else code, out)
 
 
+@faulty_backend("if-zero-handle", "Contexts have handle 0.", "IF-09")
 class _ZeroHandles(ReferenceBackend):
     def mint(self, kind: Kind) -> int:
         return 0 if kind == "context" else super().mint(kind)
@@ -104,10 +114,12 @@ class _Last(ReferenceBackend):
         return super().require(kind, value, code)
 
 
+@faulty_backend("if-last-context", "An unknown context is the one made last.", "IF-10")
 class _LastContext(_Last):
     kind = "context"
 
 
+@faulty_backend("if-last-backend", "An unknown backend is the last one made.", "IF-10")
 class _BinaryOfLastBackend(ReferenceBackend):
     """createFromBinary takes an unknown backend for the one made last."""
 
@@ -116,12 +128,14 @@ class _BinaryOfLastBackend(ReferenceBackend):
         super().context_create_from_binary(known, *arguments)
 
 
+@faulty_backend("if-no-device", "Freeing what is no device succeeds.", "IF-10")
 class _NoDeviceIsFine(ReferenceBackend):
     def device_free(self, device: int | None) -> None:
         if device in self.devices:
             super().device_free(device)
 
 
+@faulty_backend("if-other-code", "graphFinalize answers 6000 to what is no graph.", "IF-10")
 class _WrongComponent(ReferenceBackend):
     def graph_finalize(self, graph: int | None, profile: int | None, signal: int | None) -> None:
         if graph not in self.graphs:
@@ -129,6 +143,7 @@ class _WrongComponent(ReferenceBackend):
         super().graph_finalize(graph, profile, signal)
 
 
+@faulty_backend("cap-hint-refused", "A graph with the hint is not finalised.", "CAP-05")
 class _HintNotFinalised(ReferenceBackend):
     def graph_finalize(self, graph: int | None, profile: int | None, signal: int | None) -> None:
         if graph in self.graphs:
@@ -138,6 +153,7 @@ class _HintNotFinalised(ReferenceBackend):
         super().graph_finalize(graph, profile, signal)
 
 
+@faulty_backend("cap-any-environment", "Any execution environment succeeds.", "CAP-07")
 class _AnyEnvironment(ReferenceBackend):
     entries: ClassVar[dict[str, str]] = {
         **ENTRIES,
@@ -148,6 +164,7 @@ class _AnyEnvironment(ReferenceBackend):
         """Claims success, binds nothing."""
 
 
+@faulty_backend("cap-learns", "Key 202 says no until there is a context.", "CAP-08")
 class _LearnsKeys(ReferenceBackend):
     def capability(self, key: int) -> int:
         if key == Property.CONTEXT_SUPPORT_CACHING and not self.contexts:
@@ -175,6 +192,7 @@ class _Racing(ReferenceBackend):
         return value
 
 
+@faulty_backend("thread-backends", "Two backends made at once have one handle.", "QTHR-01")
 class _RacingBackends(_Racing):
     kind = "backend"
 
@@ -185,10 +203,12 @@ class _RacingBackends(_Racing):
         self.lock.acquire()
 
 
+@faulty_backend("thread-handles", "Two registrations made at once have one handle.", "QTHR-03")
 class _RacingHandles(_Racing):
     kind = "mem"
 
 
+@faulty_backend("thread-freed-graphs", "Graphs of freed contexts execute.", "QTHR-05")
 class _FreedGraphsExecute(ReferenceBackend):
     def release_graphs(self, context: Context) -> None:
         pass
@@ -211,18 +231,21 @@ class _Leaks(ReferenceBackend):
             os.close(self.leaked.pop())
 
 
+@faulty_backend("leak-registrations", "Each registration keeps a descriptor.", "QLEAK-01")
 class _LeaksPerRegistration(_Leaks):
     def adopt(self, registration: Registration) -> None:
         super().adopt(registration)
         self.leak()
 
 
+@faulty_backend("leak-failures", "Each failed registration keeps a descriptor.", "QLEAK-03")
 class _LeaksPerFailure(_Leaks):
     def roll_back(self, batch: list[Registration]) -> None:
         super().roll_back(batch)
         self.leak()
 
 
+@faulty_backend("leak-binaries", "Each binary that is refused keeps 8 KiB.", "QLEAK-03")
 class _GraveOfBinaries(ReferenceBackend):
     def __init__(self, personality: Personality = DEFAULT) -> None:
         super().__init__(personality)
@@ -236,6 +259,7 @@ class _GraveOfBinaries(ReferenceBackend):
             raise
 
 
+@faulty_backend("leak-contexts", "Freed contexts keep 8 KiB per registration.", "QLEAK-02")
 class _GraveOfContexts(ReferenceBackend):
     def __init__(self, personality: Personality = DEFAULT) -> None:
         super().__init__(personality)
@@ -244,35 +268,3 @@ class _GraveOfContexts(ReferenceBackend):
     def release_registrations(self, context: Context) -> None:
         self.grave += [b"\1" * 8192 for _ in context.registrations]
         super().release_registrations(context)
-
-
-def _mutant(name: str, backend: type[ReferenceBackend], fault: str, *kills: str) -> Mutant:
-    return Mutant(name, fault, kills, "memory", backend=backend)
-
-
-MUTANTS = [
-    _mutant("if-copied", _CopiedInterface, "getProviders lists a new copy each time.", "IF-03"),
-    _mutant("if-changing", _ChangingName, "The interface changes with what is created.", "IF-03"),
-    _mutant("if-old-version", _OldVersion, "The interface says minor 0, the backend 32.", "IF-04"),
-    _mutant("if-swapped", _SwappedEntries, "deviceFree and logFree stand in each other's place.", "IF-04"),
-    _mutant("if-high-success", _HighSuccess, "contextCreate answers 1 << 32 for success.", "IF-06"),
-    _mutant("if-version-late", _VersionNeedsBackend, "The version needs a backend.", "IF-07"),
-    _mutant("if-build-null", _BuildIdOfNull, "getBuildId(NULL) succeeds.", "IF-07"),
-    _mutant("if-stale-message", _StaleMessage, "An unknown code gives the text of the last one.", "IF-08"),
-    _mutant("if-no-messages", _NoMemoryMessages, "The codes of QnnMem are not known.", "IF-08"),
-    _mutant("if-zero-handle", _ZeroHandles, "Contexts have handle 0.", "IF-09"),
-    _mutant("if-last-context", _LastContext, "An unknown context is the one made last.", "IF-10"),
-    _mutant("if-last-backend", _BinaryOfLastBackend, "An unknown backend is the last one made.", "IF-10"),
-    _mutant("if-no-device", _NoDeviceIsFine, "Freeing what is no device succeeds.", "IF-10"),
-    _mutant("if-other-code", _WrongComponent, "graphFinalize answers 6000 to what is no graph.", "IF-10"),
-    _mutant("cap-hint-refused", _HintNotFinalised, "A graph with the hint is not finalised.", "CAP-05"),
-    _mutant("cap-any-environment", _AnyEnvironment, "Any execution environment succeeds.", "CAP-07"),
-    _mutant("cap-learns", _LearnsKeys, "Key 202 says no until there is a context.", "CAP-08"),
-    _mutant("thread-backends", _RacingBackends, "Two backends made at once have one handle.", "QTHR-01"),
-    _mutant("thread-handles", _RacingHandles, "Two registrations made at once have one handle.", "QTHR-03"),
-    _mutant("thread-freed-graphs", _FreedGraphsExecute, "Graphs of freed contexts execute.", "QTHR-05"),
-    _mutant("leak-registrations", _LeaksPerRegistration, "Each registration keeps a descriptor.", "QLEAK-01"),
-    _mutant("leak-contexts", _GraveOfContexts, "Freed contexts keep 8 KiB per registration.", "QLEAK-02"),
-    _mutant("leak-binaries", _GraveOfBinaries, "Each binary that is refused keeps 8 KiB.", "QLEAK-03"),
-    _mutant("leak-failures", _LeaksPerFailure, "Each failed registration keeps a descriptor.", "QLEAK-03"),
-]

@@ -7,7 +7,7 @@ import time
 from typing import Any
 
 from pytest_qnn.abi.qnn_codes import Error, LogLevel
-from pytest_qnn.mutants.mutant import Mutant
+from pytest_qnn.mutants.mutant import faulty_backend
 from pytest_qnn.reference.backend import ReferenceBackend
 from pytest_qnn.reference.backend_execute import Admitted
 from pytest_qnn.reference.backend_logs import Log
@@ -19,6 +19,7 @@ _GOODBYES, _APART = 30, 0.002
 """Messages after logFree, and seconds before each."""
 
 
+@faulty_backend("log-deadlock", "An execute waits for a thread that waits for it, to log.", "QTHR-04")
 class _WaitsForItsLogger(ReferenceBackend):
     """An execute waits, with the backend's lock, for a thread that wants this lock to log."""
 
@@ -37,6 +38,7 @@ class _WaitsForItsLogger(ReferenceBackend):
             self.tell(admitted[0].context.backend, LogLevel.VERBOSE, b"graph executed")
 
 
+@faulty_backend("log-two-locks", "Two threads that log wait for each other's lock.", "QTHR-04")
 class _TwoLocks(ReferenceBackend):
     """Whoever logs holds the log's lock until it has the backend's back, which others keep for the log's."""
 
@@ -58,6 +60,7 @@ class _TwoLocks(ReferenceBackend):
             self.log_lock.release()
 
 
+@faulty_backend("log-late", "A thread goes on telling after logFree.", "QTHR-04")
 class _SpeaksOn(ReferenceBackend):
     def log_free(self, log: int | None) -> None:
         found = self.logs.get(log or 0)
@@ -71,6 +74,7 @@ class _SpeaksOn(ReferenceBackend):
             self.speak(log, LogLevel.ERROR, b"log freed")
 
 
+@faulty_backend("log-louder", "One level more is told than was asked for.", "QTHR-04")
 class _OneLouder(ReferenceBackend):
     def tell(self, backend: int, level: int, text: bytes) -> None:
         super().tell(backend, level - 1, text)
@@ -79,6 +83,7 @@ class _OneLouder(ReferenceBackend):
         super().speak(log, level + 1, text)
 
 
+@faulty_backend("log-keeps-level", "logSetLogLevel succeeds, and changes nothing.", "QTHR-04")
 class _KeepsItsLevel(ReferenceBackend):
     def log_set_log_level(self, log: int | None, level: int) -> None:
         found = self.logs.get(log or 0)
@@ -88,27 +93,14 @@ class _KeepsItsLevel(ReferenceBackend):
             found.level = wanted
 
 
+@faulty_backend("log-null-format", "The format is NULL.", "QTHR-04")
 class _NullFormat(ReferenceBackend):
     def speak(self, log: Log, level: int, text: bytes) -> None:
         del text
         super().speak(log, level, None)  # type: ignore[arg-type]  # the fault
 
 
+@faulty_backend("log-no-level", "Executes and registrations are told at level 0.", "QTHR-04")
 class _NoLevel(ReferenceBackend):
     def speak(self, log: Log, level: int, text: bytes) -> None:
         super().speak(log, 0 if level == LogLevel.VERBOSE else level, text)
-
-
-def _mutant(name: str, fault: str, backend: type[ReferenceBackend]) -> Mutant:
-    return Mutant(f"log-{name}", fault, ("QTHR-04",), "memory", backend=backend)
-
-
-MUTANTS = [
-    _mutant("deadlock", "An execute waits for a thread that waits for it, to log.", _WaitsForItsLogger),
-    _mutant("two-locks", "Two threads that log wait for each other's lock.", _TwoLocks),
-    _mutant("late", "A thread goes on telling after logFree.", _SpeaksOn),
-    _mutant("louder", "One level more is told than was asked for.", _OneLouder),
-    _mutant("keeps-level", "logSetLogLevel succeeds, and changes nothing.", _KeepsItsLevel),
-    _mutant("null-format", "The format is NULL.", _NullFormat),
-    _mutant("no-level", "Executes and registrations are told at level 0.", _NoLevel),
-]

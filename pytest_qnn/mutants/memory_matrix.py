@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from pytest_qnn.abi.qnn_codes import DataType, Error, TensorMemType
-from pytest_qnn.mutants.mutant import Mutant
+from pytest_qnn.mutants.mutant import faulty_backend
 from pytest_qnn.reference.backend import ReferenceBackend
 from pytest_qnn.reference.backend_execute import Stored
 from pytest_qnn.reference.backend_objects import Binding, Graph, QnnError, Tensor
@@ -15,18 +15,28 @@ from pytest_qnn.reference.backend_ops import Values
 from pytest_qnn.reference.personalities import DEFAULT, Personality
 
 
+@faulty_backend("io-lazy", "IO buffers are allocated at the first execute only", "QMG-01", "QMG-02")
 class _Lazy(ReferenceBackend):
     def wants_buffer(self, graph: Graph, tensor: Tensor) -> bool:
         del graph, tensor
         return False
 
 
+@faulty_backend(
+    "hint-ignored",
+    "IO buffers are allocated at preparation whatever the hint",
+    "PRE-04",
+    "QMG-03",
+    "QMG-04",
+    "QMG-08",
+)
 class _HintIgnored(ReferenceBackend):
     def wants_buffer(self, graph: Graph, tensor: Tensor) -> bool:
         del graph, tensor
         return True
 
 
+@faulty_backend("hint-for-all", "one tensor's hint counts for all of the graph", "QMG-08")
 class _HintForAll(ReferenceBackend):
     def wants_buffer(self, graph: Graph, tensor: Tensor) -> bool:
         del tensor
@@ -34,6 +44,7 @@ class _HintForAll(ReferenceBackend):
         return all(each.mem_type == TensorMemType.RAW for each in tensors)
 
 
+@faulty_backend("hint-refused", "tensors of memory type MEMHANDLE are refused", "PRE-04")
 class _HintRefused(ReferenceBackend):
     def hint(self, graph: Graph, tensor: Tensor) -> int:
         if tensor.mem_type == TensorMemType.MEMHANDLE:
@@ -41,6 +52,7 @@ class _HintRefused(ReferenceBackend):
         return super().hint(graph, tensor)
 
 
+@faulty_backend("handle-scratch", "inputs through handles are copied to the IO buffers", "QMG-02")
 class _Scratch(ReferenceBackend):
     def read_input(self, graph: Graph, binding: Binding) -> Stored:
         stored = super().read_input(graph, binding)
@@ -52,6 +64,9 @@ class _Scratch(ReferenceBackend):
         return inside
 
 
+@faulty_backend(
+    "raw-copied-once", "raw inputs are copied at the first inference only", "QMG-01", "QMG-03", "OFF-02"
+)
 class _CopiesOnce(ReferenceBackend):
     def __init__(self, personality: Personality = DEFAULT) -> None:
         super().__init__(personality)
@@ -66,6 +81,15 @@ class _CopiesOnce(ReferenceBackend):
         return super().read_input(graph, binding)
 
 
+@faulty_backend(
+    "hinted-refuses-raw",
+    "a tensor prepared memhandle cannot be executed raw",
+    "QMG-03",
+    "QMG-05",
+    "QMG-06",
+    "QMG-07",
+    "QMG-08",
+)
 class _RawRefused(ReferenceBackend):
     def check_client_buffer(self, tensor: Tensor, buffer: Any) -> None:
         if tensor.mem_type == TensorMemType.MEMHANDLE:
@@ -73,12 +97,16 @@ class _RawRefused(ReferenceBackend):
         super().check_client_buffer(tensor, buffer)
 
 
+@faulty_backend(
+    "handle-allocates", "IO buffers are allocated at the first execute with handles too", "QMG-04"
+)
 class _AllocatesAlways(ReferenceBackend):
     def begin_execute(self, graph: Graph, sources: list[Binding], sinks: list[Binding]) -> None:
         for each in (*sources, *sinks):
             self.buffer_of(graph, each.tensor)
 
 
+@faulty_backend("hinted-rounds-down", "graphs prepared memhandle round halves down", "QMG-05")
 class _RoundsDown(ReferenceBackend):
     def store(self, tensor: Tensor, real: Values) -> Stored:
         if tensor.mem_type == TensorMemType.MEMHANDLE and tensor.data_type == DataType.UFIXED_POINT_8:
@@ -86,6 +114,7 @@ class _RoundsDown(ReferenceBackend):
         return super().store(tensor, np.asarray(real))
 
 
+@faulty_backend("raw-allocates-again", "each raw inference allocates IO buffers", "QMG-06")
 class _AllocatesAgain(ReferenceBackend):
     def begin_execute(self, graph: Graph, sources: list[Binding], sinks: list[Binding]) -> None:
         for each in (*sources, *sinks):
@@ -96,6 +125,13 @@ class _AllocatesAgain(ReferenceBackend):
         super().begin_execute(graph, sources, sinks)
 
 
+@faulty_backend(
+    "first-mode-only",
+    "a graph executes only with the kind of memory of its first execute",
+    "QMG-05",
+    "QMG-07",
+    "EXE-01",
+)
 class _FirstMode(ReferenceBackend):
     def __init__(self, personality: Personality = DEFAULT) -> None:
         super().__init__(personality)
@@ -108,58 +144,15 @@ class _FirstMode(ReferenceBackend):
         super().begin_execute(graph, sources, sinks)
 
 
+@faulty_backend("preset-handle", "a tensor may be created with a memory handle", "PRE-01")
 class _PresetHandle(ReferenceBackend):
     def check_preset(self, given: Any) -> None:
         if given.memType != TensorMemType.MEMHANDLE:
             super().check_preset(given)
 
 
+@faulty_backend("preset-data", "a raw tensor may be created with data", "PRE-02")
 class _PresetData(ReferenceBackend):
     def check_preset(self, given: Any) -> None:
         if given.memType != TensorMemType.RAW:
             super().check_preset(given)
-
-
-MUTANTS = [
-    Mutant(name, fault, kills, "memory", backend=backend)
-    for name, fault, kills, backend in (
-        ("io-lazy", "IO buffers are allocated at the first execute only", ("QMG-01", "QMG-02"), _Lazy),
-        (
-            "hint-ignored",
-            "IO buffers are allocated at preparation whatever the hint",
-            ("PRE-04", "QMG-03", "QMG-04", "QMG-08"),
-            _HintIgnored,
-        ),
-        ("hint-for-all", "one tensor's hint counts for all of the graph", ("QMG-08",), _HintForAll),
-        ("hint-refused", "tensors of memory type MEMHANDLE are refused", ("PRE-04",), _HintRefused),
-        (
-            "raw-copied-once",
-            "raw inputs are copied at the first inference only",
-            ("QMG-01", "QMG-03", "OFF-02"),
-            _CopiesOnce,
-        ),
-        ("handle-scratch", "inputs through handles are copied to the IO buffers", ("QMG-02",), _Scratch),
-        (
-            "hinted-refuses-raw",
-            "a tensor prepared memhandle cannot be executed raw",
-            ("QMG-03", "QMG-05", "QMG-06", "QMG-07", "QMG-08"),
-            _RawRefused,
-        ),
-        (
-            "handle-allocates",
-            "IO buffers are allocated at the first execute with handles too",
-            ("QMG-04",),
-            _AllocatesAlways,
-        ),
-        ("hinted-rounds-down", "graphs prepared memhandle round halves down", ("QMG-05",), _RoundsDown),
-        ("raw-allocates-again", "each raw inference allocates IO buffers", ("QMG-06",), _AllocatesAgain),
-        (
-            "first-mode-only",
-            "a graph executes only with the kind of memory of its first execute",
-            ("QMG-05", "QMG-07", "EXE-01"),
-            _FirstMode,
-        ),
-        ("preset-handle", "a tensor may be created with a memory handle", ("PRE-01",), _PresetHandle),
-        ("preset-data", "a raw tensor may be created with data", ("PRE-02",), _PresetData),
-    )
-]

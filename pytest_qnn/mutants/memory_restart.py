@@ -5,13 +5,14 @@ from __future__ import annotations
 from typing import Any
 
 from pytest_qnn.abi.qnn_codes import Error
-from pytest_qnn.mutants.mutant import Mutant
+from pytest_qnn.mutants.mutant import faulty_backend
 from pytest_qnn.reference.backend import ReferenceBackend
 from pytest_qnn.reference.backend_objects import Context, QnnError
 
 _GONE = Error.COMMON_ERROR_SYSTEM_COMMUNICATION
 
 
+@faulty_backend("restart-goes-on", "After one 1007 the handles of before the restart are valid.", "SSR-01")
 class _GoesOn(ReferenceBackend):
     """One execute says 1007; then everything is as before."""
 
@@ -27,11 +28,13 @@ class _GoesOn(ReferenceBackend):
         super().graph_execute(*arguments)
 
 
+@faulty_backend("restart-says-nothing", "A restart is told by no call.", "SSR-01")
 class _SaysNothing(ReferenceBackend):
     def restart(self) -> None:
         """As if nothing had happened."""
 
 
+@faulty_backend("restart-stays-down", "After a restart nothing can be registered any more.", "SSR-01")
 class _StaysDown(ReferenceBackend):
     down = False
 
@@ -45,19 +48,8 @@ class _StaysDown(ReferenceBackend):
         return super().registration_context(context)
 
 
+@faulty_backend("restart-forgets-handles", "Handles of before the restart cannot be deregistered.", "SSR-01")
 class _ForgetsHandles(ReferenceBackend):
     def restart(self) -> None:
         super().restart()
         self.lost = {each for each in self.lost if each[0] != "mem"}
-
-
-def _mutant(name: str, fault: str, backend: type[ReferenceBackend]) -> Mutant:
-    return Mutant(f"restart-{name}", fault, ("SSR-01",), "memory", backend=backend)
-
-
-MUTANTS = [
-    _mutant("goes-on", "After one 1007 the handles of before the restart are valid.", _GoesOn),
-    _mutant("says-nothing", "A restart is told by no call.", _SaysNothing),
-    _mutant("stays-down", "After a restart nothing can be registered any more.", _StaysDown),
-    _mutant("forgets-handles", "Handles of before the restart cannot be deregistered.", _ForgetsHandles),
-]

@@ -7,12 +7,13 @@ import mmap
 import os
 
 from pytest_qnn.isolation import libc
-from pytest_qnn.mutants.mutant import Mutant
+from pytest_qnn.mutants.mutant import faulty_rpcmem
 from pytest_qnn.reference.rpcmem import Block, EmulatedRpcmem
 
 _PAGE = os.sysconf("SC_PAGE_SIZE")
 
 
+@faulty_rpcmem("rpc-short", "Only the first page of an allocation is there.", "RPC-02")
 class _ShortFile(EmulatedRpcmem):
     def _create(self, size: int) -> int:
         fd = super()._create(size)
@@ -20,6 +21,7 @@ class _ShortFile(EmulatedRpcmem):
         return fd
 
 
+@faulty_rpcmem("rpc-any-size", "A size of 0 or below gives one page.", "RPC-04")
 class _AnySize(EmulatedRpcmem):
     def alloc(self, heap: int, flags: int, size: int) -> int:
         return super().alloc(heap, flags, size if size > 0 else _PAGE)
@@ -42,6 +44,7 @@ class _Spare(EmulatedRpcmem):
             libc.munmap(block.pointer, block.size)
 
 
+@faulty_rpcmem("rpc-dup-per-call", "Each rpcmem_to_fd opens a new descriptor.", "RPC-06")
 class _DupPerCall(_Spare):
     def _fd_of(self, block: Block) -> int:
         self.spare_fds.append(os.dup(block.fd))
@@ -52,6 +55,7 @@ def _containing(blocks: dict[int, Block], pointer: int) -> Block | None:
     return next((b for b in blocks.values() if b.pointer <= pointer < b.pointer + b.size), None)
 
 
+@faulty_rpcmem("rpc-interior-fd", "Interior pointers have their block's fd.", "RPC-07")
 class _InteriorFd(EmulatedRpcmem):
     def _find(self, pointer: int) -> Block | None:
         return _containing(self._blocks, pointer)
@@ -60,6 +64,7 @@ class _InteriorFd(EmulatedRpcmem):
         return self._blocks.get(pointer)
 
 
+@faulty_rpcmem("rpc-freed-fd", "Freed pointers keep their fd.", "RPC-07")
 class _RemembersFds(EmulatedRpcmem):
     """A freed pointer still has a descriptor."""
 
@@ -76,16 +81,19 @@ class _RemembersFds(EmulatedRpcmem):
         return self.freed.get(pointer, -1) if fd < 0 else fd
 
 
+@faulty_rpcmem("rpc-interior-free", "Freeing an interior pointer frees its block.", "RPC-08")
 class _InteriorFree(EmulatedRpcmem):
     def _find_to_free(self, pointer: int) -> Block | None:
         return _containing(self._blocks, pointer)
 
 
+@faulty_rpcmem("rpc-unknown-free", "Freeing an unknown pointer frees the last.", "RPC-08")
 class _UnknownFreesLast(EmulatedRpcmem):
     def _find_to_free(self, pointer: int) -> Block | None:
         return super()._find_to_free(pointer) or next(reversed(self._blocks.values()), None)
 
 
+@faulty_rpcmem("rpc-closes-again", "A second free closes a number used again.", "RPC-08")
 class _ClosesAgain(EmulatedRpcmem):
     """A pointer that is freed again closes its old descriptor number, which may be used again by then."""
 
@@ -113,12 +121,14 @@ class _ClosesAgain(EmulatedRpcmem):
             super()._close(fd)
 
 
+@faulty_rpcmem("rpc-one-fd", "Every allocation has the first one's descriptor.", "RPC-09")
 class _OneFd(EmulatedRpcmem):
     def _fd_of(self, block: Block) -> int:
         del block
         return next(iter(self._blocks.values())).fd
 
 
+@faulty_rpcmem("rpc-private", "The client's mapping is a private copy.", "RPC-10")
 class _Private(EmulatedRpcmem):
     def _map(self, fd: int, size: int) -> int:
         protection = libc.PROT_READ | libc.PROT_WRITE
@@ -126,31 +136,13 @@ class _Private(EmulatedRpcmem):
         return 0 if pointer in (None, libc.MAP_FAILED) else pointer
 
 
+@faulty_rpcmem("rpc-leaks-fds", "rpcmem_free does not close the descriptor.", "RPC-11")
 class _LeaksFds(_Spare):
     def _close(self, fd: int) -> None:
         self.spare_fds.append(fd)
 
 
+@faulty_rpcmem("rpc-leaks-mappings", "rpcmem_free does not unmap.", "RPC-11")
 class _LeaksMappings(_Spare):
     def _unmap(self, block: Block) -> None:
         self.spare_blocks.append(block)
-
-
-def _mutant(name: str, rpcmem: type[EmulatedRpcmem], fault: str, *kills: str) -> Mutant:
-    return Mutant(name, fault, kills, "memory", rpcmem=rpcmem)
-
-
-MUTANTS = [
-    _mutant("rpc-short", _ShortFile, "Only the first page of an allocation is there.", "RPC-02"),
-    _mutant("rpc-any-size", _AnySize, "A size of 0 or below gives one page.", "RPC-04"),
-    _mutant("rpc-dup-per-call", _DupPerCall, "Each rpcmem_to_fd opens a new descriptor.", "RPC-06"),
-    _mutant("rpc-interior-fd", _InteriorFd, "Interior pointers have their block's fd.", "RPC-07"),
-    _mutant("rpc-freed-fd", _RemembersFds, "Freed pointers keep their fd.", "RPC-07"),
-    _mutant("rpc-interior-free", _InteriorFree, "Freeing an interior pointer frees its block.", "RPC-08"),
-    _mutant("rpc-unknown-free", _UnknownFreesLast, "Freeing an unknown pointer frees the last.", "RPC-08"),
-    _mutant("rpc-closes-again", _ClosesAgain, "A second free closes a number used again.", "RPC-08"),
-    _mutant("rpc-one-fd", _OneFd, "Every allocation has the first one's descriptor.", "RPC-09"),
-    _mutant("rpc-private", _Private, "The client's mapping is a private copy.", "RPC-10"),
-    _mutant("rpc-leaks-fds", _LeaksFds, "rpcmem_free does not close the descriptor.", "RPC-11"),
-    _mutant("rpc-leaks-mappings", _LeaksMappings, "rpcmem_free does not unmap.", "RPC-11"),
-]

@@ -8,7 +8,7 @@ import numpy as np
 
 from pytest_qnn.abi.qnn_codes import Error
 from pytest_qnn.abi.qnn_sections import ContextBuffer, ContextMemType
-from pytest_qnn.mutants.mutant import Mutant
+from pytest_qnn.mutants.mutant import faulty_backend
 from pytest_qnn.reference.backend import ReferenceBackend
 from pytest_qnn.reference.backend_execute import Stored
 from pytest_qnn.reference.backend_objects import Context, Graph, QnnError, Registration
@@ -27,6 +27,7 @@ def _through_handle(address: int | None) -> bool:
     return bool(address) and ContextBuffer.from_address(address or 0).v1.memType == ContextMemType.MEMHANDLE
 
 
+@faulty_backend("section-any-handle", "A section is taken into an unknown handle.", "MSC-01")
 class _AnyHandle(_Sections):
     """An unknown handle stands for memory of the backend's own, in which the last section lies."""
 
@@ -41,6 +42,7 @@ class _AnyHandle(_Sections):
             return self.own
 
 
+@faulty_backend("section-dead-handle", "A deregistered handle still takes sections.", "MSC-01")
 class _DeadHandle(_Sections):
     def __init__(self) -> None:
         super().__init__()
@@ -55,6 +57,7 @@ class _DeadHandle(_Sections):
         return self.dead.get(handle or 0) or super().section_registration(context, handle)
 
 
+@faulty_backend("section-null-handle", "NULL stands for the newest memory handle.", "MSC-01")
 class _NullHandle(_Sections):
     """NULL stands for the memory that was registered last."""
 
@@ -63,6 +66,9 @@ class _NullHandle(_Sections):
         return super().section_registration(context, handle or last)
 
 
+@faulty_backend(
+    "section-always-raw", "The memory type of a section's buffer is ignored.", "MSC-01", deadly=True
+)
 class _AlwaysRaw(_Sections):
     def section_memory(self, context: Context, address: int | None) -> Stored:
         if address:
@@ -70,6 +76,7 @@ class _AlwaysRaw(_Sections):
         return super().section_memory(context, address)
 
 
+@faulty_backend("section-whole-buffer", "A handle's memory goes on to the end of its buffer.", "MSC-01")
 class _WholeBuffer(_Sections):
     """The memory of a handle goes on to the end of its buffer."""
 
@@ -81,6 +88,7 @@ class _WholeBuffer(_Sections):
         return mapping.view(0, mapping.length)
 
 
+@faulty_backend("section-clears-all", "The whole buffer of a handle is cleared first.", "MSC-01")
 class _ClearsAll(_Sections):
     """Before a section is written to memory behind a handle, the whole buffer is cleared."""
 
@@ -92,6 +100,7 @@ class _ClearsAll(_Sections):
         return found
 
 
+@faulty_backend("section-cut-short", "A section's last byte does not reach a handle's memory.", "MSC-01")
 class _CutShort(_Sections):
     """Of memory behind a handle the last byte is never written."""
 
@@ -106,6 +115,7 @@ class _CutShort(_Sections):
             memory[-1] = last
 
 
+@faulty_backend("section-not-applied", "A section that comes through a handle is not applied.", "MSC-01")
 class _NotApplied(_Sections):
     """A section that comes through a handle changes nothing, and the call succeeds."""
 
@@ -122,6 +132,7 @@ class _NotApplied(_Sections):
             super().update(graph, data)
 
 
+@faulty_backend("section-applied-anyway", "A section is applied although its handle is none.", "MSC-01")
 class _AppliedAllTheSame(_Sections):
     """With a handle that is none, the section taken last is applied, and the call fails."""
 
@@ -142,6 +153,7 @@ class _AppliedAllTheSame(_Sections):
             raise
 
 
+@faulty_backend("section-other-code", "A handle that is none is refused with 5002.", "MSC-01")
 class _OtherCode(_Sections):
     def section_registration(self, context: Context, handle: int | None) -> Registration:
         try:
@@ -150,26 +162,8 @@ class _OtherCode(_Sections):
             raise QnnError(Error.CONTEXT_ERROR_INVALID_HANDLE) from None
 
 
+@faulty_backend("section-no-handle", "Registered handles are refused with 5000.", "MSC-01")
 class _NoHandle(_Sections):
     def section_registration(self, context: Context, handle: int | None) -> Registration:
         del context, handle
         raise QnnError(Error.CONTEXT_ERROR_INVALID_ARGUMENT)
-
-
-def _mutant(name: str, fault: str, backend: type[_Sections], *, deadly: bool = False) -> Mutant:
-    return Mutant(f"section-{name}", fault, ("MSC-01",), "memory", backend=backend, deadly=deadly)
-
-
-MUTANTS = [
-    _mutant("any-handle", "A section is taken into an unknown handle.", _AnyHandle),
-    _mutant("dead-handle", "A deregistered handle still takes sections.", _DeadHandle),
-    _mutant("null-handle", "NULL stands for the newest memory handle.", _NullHandle),
-    _mutant("always-raw", "The memory type of a section's buffer is ignored.", _AlwaysRaw, deadly=True),
-    _mutant("whole-buffer", "A handle's memory goes on to the end of its buffer.", _WholeBuffer),
-    _mutant("clears-all", "The whole buffer of a handle is cleared first.", _ClearsAll),
-    _mutant("cut-short", "A section's last byte does not reach a handle's memory.", _CutShort),
-    _mutant("not-applied", "A section that comes through a handle is not applied.", _NotApplied),
-    _mutant("applied-anyway", "A section is applied although its handle is none.", _AppliedAllTheSame),
-    _mutant("other-code", "A handle that is none is refused with 5002.", _OtherCode),
-    _mutant("no-handle", "Registered handles are refused with 5000.", _NoHandle),
-]

@@ -7,7 +7,7 @@ from typing import Any
 
 from pytest_qnn.abi.qnn import Tensor as TensorStruct
 from pytest_qnn.abi.qnn_codes import Error, TensorMemType, TensorType
-from pytest_qnn.mutants.mutant import Mutant
+from pytest_qnn.mutants.mutant import faulty_backend
 from pytest_qnn.reference.backend import ReferenceBackend
 from pytest_qnn.reference.backend_execute import Stored
 from pytest_qnn.reference.backend_objects import Binding, Graph, QnnError, Registration, Tensor
@@ -31,6 +31,7 @@ class _Keeps(ReferenceBackend):
         return ctypes.addressof(self.kept[-1])
 
 
+@faulty_backend("execute-data-size", "a handle's dataSize must be the tensor's", "EXE-06")
 class _DataSizeCounts(ReferenceBackend):
     def bind(self, graph: Graph, tensor: Tensor, given: Any) -> Binding:
         size = given.clientBuf.dataSize
@@ -39,6 +40,7 @@ class _DataSizeCounts(ReferenceBackend):
         return super().bind(graph, tensor, given)
 
 
+@faulty_backend("execute-any-registration", "a registration may be too small", "EXE-07")
 class _AnyRegistration(_Keeps):
     def check_registration(self, registration: Registration, tensor: Tensor) -> None:
         pass
@@ -49,12 +51,14 @@ class _AnyRegistration(_Keeps):
         return super().registered(binding, registration)
 
 
+@faulty_backend("execute-exact-registration", "a registration must not be larger", "EXE-07")
 class _ExactRegistration(ReferenceBackend):
     def check_registration(self, registration: Registration, tensor: Tensor) -> None:
         if registration.request.size != tensor.size:
             raise QnnError(_BAD_TENSOR)
 
 
+@faulty_backend("execute-bound-for-ever", "a handle serves its first tensor only", "EXE-08")
 class _BoundForEver(ReferenceBackend):
     def __init__(self, personality: Personality = DEFAULT) -> None:
         super().__init__(personality)
@@ -69,6 +73,7 @@ class _BoundForEver(ReferenceBackend):
         return binding
 
 
+@faulty_backend("execute-outputs-stay", "an output's handle is no input later", "EXE-09")
 class _OutputsStay(ReferenceBackend):
     def __init__(self, personality: Personality = DEFAULT) -> None:
         super().__init__(personality)
@@ -85,6 +90,7 @@ class _OutputsStay(ReferenceBackend):
         return binding
 
 
+@faulty_backend("execute-scrubs-inputs", "raw inputs are zeroed once they are read", "EXE-10")
 class _ScrubsInputs(ReferenceBackend):
     def read_input(self, graph: Graph, binding: Binding) -> Stored:
         stored = super().read_input(graph, binding).copy()
@@ -93,6 +99,7 @@ class _ScrubsInputs(ReferenceBackend):
         return stored
 
 
+@faulty_backend("execute-writes-behind", "a byte behind raw outputs is written", "EXE-10")
 class _WritesBehind(ReferenceBackend):
     def write_output(self, graph: Graph, binding: Binding, stored: Stored) -> None:
         super().write_output(graph, binding, stored)
@@ -100,6 +107,7 @@ class _WritesBehind(ReferenceBackend):
             at(binding.address, binding.tensor.size + 1)[-1] = 0
 
 
+@faulty_backend("execute-rewrites-structs", "the tensors' structs are written to", "EXE-11")
 class _RewritesStructs(ReferenceBackend):
     def bind(self, graph: Graph, tensor: Tensor, given: Any) -> Binding:
         binding = super().bind(graph, tensor, given)
@@ -107,6 +115,7 @@ class _RewritesStructs(ReferenceBackend):
         return binding
 
 
+@faulty_backend("execute-clears-first", "a refused execute changes raw outputs", "EXE-12")
 class _ClearsFirst(ReferenceBackend):
     def bind_all(self, graph: Graph, given: Any, count: int, wanted: dict[int, Tensor]) -> list[Binding]:
         try:
@@ -125,6 +134,7 @@ class _ClearsFirst(ReferenceBackend):
         super().graph_execute(graph, *arguments)
 
 
+@faulty_backend("execute-any-type-raw", "an unknown memory type is taken for RAW", "EXE-13")
 class _AnyTypeIsRaw(ReferenceBackend):
     def bind(self, graph: Graph, tensor: Tensor, given: Any) -> Binding:
         if given.memType in (TensorMemType.RAW, _HANDLE):
@@ -133,6 +143,7 @@ class _AnyTypeIsRaw(ReferenceBackend):
         return Binding(tensor, address=given.clientBuf.data)
 
 
+@faulty_backend("execute-any-data-size", "raw memory may be too small", "EXE-14")
 class _AnyDataSize(_Keeps):
     def bind(self, graph: Graph, tensor: Tensor, given: Any) -> Binding:
         if given.memType == TensorMemType.RAW and given.clientBuf.dataSize < tensor.size:
@@ -140,6 +151,7 @@ class _AnyDataSize(_Keeps):
         return super().bind(graph, tensor, given)
 
 
+@faulty_backend("execute-by-position", "tensors are told by their places", "EXE-15")
 class _ByPosition(ReferenceBackend):
     def bind_all(self, graph: Graph, given: Any, count: int, wanted: dict[int, Tensor]) -> list[Binding]:
         super().bind_all(graph, given, count, wanted)
@@ -148,6 +160,7 @@ class _ByPosition(ReferenceBackend):
         ]
 
 
+@faulty_backend("execute-any-arrays", "missing and foreign tensors go unnoticed", "EXE-16")
 class _AnyArrays(_Keeps):
     """What is missing is full of zeros, what is there twice or unknown is overlooked."""
 
@@ -161,6 +174,7 @@ class _AnyArrays(_Keeps):
         ]
 
 
+@faulty_backend("execute-previous-data", "a missing input is that of before", "EXE-16")
 class _PreviousData(_Keeps):
     """An input that is missing has the bytes of the execute before."""
 
@@ -186,6 +200,7 @@ class _PreviousData(_Keeps):
         return data
 
 
+@faulty_backend("execute-twice-is-once", "a tensor may be there twice", "EXE-16")
 class _TwiceIsOnce(ReferenceBackend):
     """Of a tensor that is there twice the first counts."""
 
@@ -196,6 +211,7 @@ class _TwiceIsOnce(ReferenceBackend):
         return [self.bind(graph, wanted[number], given[at].v1) for number, at in first.items()]
 
 
+@faulty_backend("execute-finalises", "an execute finalises the graph", "EXE-17")
 class _FinalisesItself(ReferenceBackend):
     def graph_execute(self, graph: int | None, *arguments: Any) -> None:
         if graph in self.graphs and not self.graphs[graph].finalised:
@@ -203,6 +219,7 @@ class _FinalisesItself(ReferenceBackend):
         super().graph_execute(graph, *arguments)
 
 
+@faulty_backend("static-read-later", "a STATIC tensor's data is read at addNode", "PRE-03")
 class _WeightsLater(ReferenceBackend):
     def graph_add_node(self, graph: int | None, config: Any) -> None:
         super().graph_add_node(graph, config)
@@ -226,6 +243,7 @@ class _Creates(_Keeps):
         tensor[0].v1.id = copy.v1.id
 
 
+@faulty_backend("static-null-zeros", "a STATIC tensor without data is zeros", "PRE-03")
 class _NoWeightsAreZeros(_Creates):
     def change(self, given: Any) -> None:
         if given.v1.type == TensorType.STATIC and not given.v1.clientBuf.data:
@@ -233,30 +251,35 @@ class _NoWeightsAreZeros(_Creates):
             given.v1.clientBuf.dataSize = 1 << 16
 
 
+@faulty_backend("native-hint-refused", "a NATIVE tensor must be RAW", "PRE-05")
 class _NoNativeHints(_Creates):
     def change(self, given: Any) -> None:
         if given.v1.type == TensorType.NATIVE and given.v1.memType == _HANDLE:
             raise QnnError(_BAD_PARAMETER)
 
 
+@faulty_backend("create-any-type-raw", "an unknown memory type is created as RAW", "PRE-06")
 class _UnknownIsRaw(_Creates):
     def change(self, given: Any) -> None:
         if given.v1.memType not in (TensorMemType.RAW, _HANDLE):
             given.v1.memType = TensorMemType.RAW
 
 
+@faulty_backend("create-version-one", "tensors of version 2 are refused", "PRE-08")
 class _OnlyVersionOne(_Creates):
     def change(self, given: Any) -> None:
         if given.version == 2:
             raise QnnError(Error.TENSOR_ERROR_UNSUPPORTED_TENSOR_PARAM)
 
 
+@faulty_backend("create-version-two-free", "version 2 may come with memory", "PRE-08")
 class _VersionTwoUnchecked(_Creates):
     def change(self, given: Any) -> None:
         if given.version == 2 and given.v1.type != TensorType.STATIC:
             given.v1.clientBuf.data = None
 
 
+@faulty_backend("create-writes-structs", "a creation writes memType and dataSize", "PRE-07")
 class _WritesStructs(ReferenceBackend):
     def tensor_create_graph_tensor(self, graph: int | None, tensor: Any) -> None:
         super().tensor_create_graph_tensor(graph, tensor)
@@ -264,6 +287,7 @@ class _WritesStructs(ReferenceBackend):
         tensor[0].v1.clientBuf.dataSize = 1
 
 
+@faulty_backend("create-ids-per-graph", "tensor ids begin anew in each graph", "PRE-07")
 class _IdsPerGraph(ReferenceBackend):
     def tensor_create_graph_tensor(self, graph: int | None, tensor: Any) -> None:
         if graph in self.graphs:
@@ -272,6 +296,7 @@ class _IdsPerGraph(ReferenceBackend):
         super().tensor_create_graph_tensor(graph, tensor)
 
 
+@faulty_backend("node-types-win", "the node's structs say the memory type", "PRE-09")
 class _NodeTypesWin(ReferenceBackend):
     def graph_add_node(self, graph: int | None, config: Any) -> None:
         super().graph_add_node(graph, config)
@@ -282,11 +307,13 @@ class _NodeTypesWin(ReferenceBackend):
             owner.tensors[each.id].mem_type = each.memType
 
 
+@faulty_backend("free-keeps-buffers", "contextFree leaves IO buffers behind", "QMG-09")
 class _BuffersStay(ReferenceBackend):
     def release_buffers(self, graph: Graph) -> None:
         graph.buffers.clear()
 
 
+@faulty_backend("hint-changes-codes", "graphs with the hint answer 6000 for 6004", "QMG-11")
 class _HintedErrors(ReferenceBackend):
     def bind_all(self, graph: Graph, given: Any, count: int, wanted: dict[int, Tensor]) -> list[Binding]:
         try:
@@ -294,37 +321,3 @@ class _HintedErrors(ReferenceBackend):
         except QnnError:
             hinted = any(tensor.mem_type == _HANDLE for tensor in wanted.values())
             raise QnnError(Error.GRAPH_ERROR_INVALID_ARGUMENT if hinted else _BAD_TENSOR) from None
-
-
-MUTANTS = [
-    Mutant(name, fault, kills, "memory", backend=backend)
-    for name, fault, kills, backend in (
-        ("execute-data-size", "a handle's dataSize must be the tensor's", ("EXE-06",), _DataSizeCounts),
-        ("execute-any-registration", "a registration may be too small", ("EXE-07",), _AnyRegistration),
-        ("execute-exact-registration", "a registration must not be larger", ("EXE-07",), _ExactRegistration),
-        ("execute-bound-for-ever", "a handle serves its first tensor only", ("EXE-08",), _BoundForEver),
-        ("execute-outputs-stay", "an output's handle is no input later", ("EXE-09",), _OutputsStay),
-        ("execute-scrubs-inputs", "raw inputs are zeroed once they are read", ("EXE-10",), _ScrubsInputs),
-        ("execute-writes-behind", "a byte behind raw outputs is written", ("EXE-10",), _WritesBehind),
-        ("execute-rewrites-structs", "the tensors' structs are written to", ("EXE-11",), _RewritesStructs),
-        ("execute-clears-first", "a refused execute changes raw outputs", ("EXE-12",), _ClearsFirst),
-        ("execute-any-type-raw", "an unknown memory type is taken for RAW", ("EXE-13",), _AnyTypeIsRaw),
-        ("execute-any-data-size", "raw memory may be too small", ("EXE-14",), _AnyDataSize),
-        ("execute-by-position", "tensors are told by their places", ("EXE-15",), _ByPosition),
-        ("execute-any-arrays", "missing and foreign tensors go unnoticed", ("EXE-16",), _AnyArrays),
-        ("execute-previous-data", "a missing input is that of before", ("EXE-16",), _PreviousData),
-        ("execute-twice-is-once", "a tensor may be there twice", ("EXE-16",), _TwiceIsOnce),
-        ("execute-finalises", "an execute finalises the graph", ("EXE-17",), _FinalisesItself),
-        ("static-read-later", "a STATIC tensor's data is read at addNode", ("PRE-03",), _WeightsLater),
-        ("static-null-zeros", "a STATIC tensor without data is zeros", ("PRE-03",), _NoWeightsAreZeros),
-        ("native-hint-refused", "a NATIVE tensor must be RAW", ("PRE-05",), _NoNativeHints),
-        ("create-any-type-raw", "an unknown memory type is created as RAW", ("PRE-06",), _UnknownIsRaw),
-        ("create-writes-structs", "a creation writes memType and dataSize", ("PRE-07",), _WritesStructs),
-        ("create-ids-per-graph", "tensor ids begin anew in each graph", ("PRE-07",), _IdsPerGraph),
-        ("create-version-one", "tensors of version 2 are refused", ("PRE-08",), _OnlyVersionOne),
-        ("create-version-two-free", "version 2 may come with memory", ("PRE-08",), _VersionTwoUnchecked),
-        ("node-types-win", "the node's structs say the memory type", ("PRE-09",), _NodeTypesWin),
-        ("free-keeps-buffers", "contextFree leaves IO buffers behind", ("QMG-09",), _BuffersStay),
-        ("hint-changes-codes", "graphs with the hint answer 6000 for 6004", ("QMG-11",), _HintedErrors),
-    )
-]

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from typing import Any
 
 from pytest_qnn.isolation import libc
-from pytest_qnn.mutants.mutant import Mutant
+from pytest_qnn.mutants.mutant import faulty_backend, faulty_delegate
 from pytest_qnn.reference.backend import ReferenceBackend
 from pytest_qnn.reference.delegate import Kernel, ReferenceDelegate
 
@@ -23,6 +23,9 @@ def _die_at_exit(still_there: Callable[[], bool]) -> None:
     libc.at_exit(destructor)
 
 
+@faulty_backend(
+    "exit-with-registrations", "A process that ends with a registration alive dies.", "QLEAK-04", deadly=True
+)
 class _NeedsNoRegistrations(ReferenceBackend):
     """Its static table is gone at the end, and the entries that are left refer to it."""
 
@@ -35,6 +38,9 @@ class _NeedsNoRegistrations(ReferenceBackend):
         super().mem_register(context, descriptors, count, handles)
 
 
+@faulty_backend(
+    "exit-with-contexts", "A process that ends with a context alive dies.", "QLEAK-04", deadly=True
+)
 class _NeedsNoContexts(ReferenceBackend):
     """Contexts that are left at the end tell a thread to stop that has gone."""
 
@@ -47,6 +53,7 @@ class _NeedsNoContexts(ReferenceBackend):
         super().context_create(backend, device, config, out)
 
 
+@faulty_delegate("breaks-the-end", "A process in which a kernel ran dies of its end.", "LIFE-14", deadly=True)
 class _CorruptsItsHeap(ReferenceDelegate):
     """What its kernels broke is noticed when the process ends, with or without them."""
 
@@ -56,6 +63,7 @@ class _CorruptsItsHeap(ReferenceDelegate):
         return super().kernel_invoke(context, kernel)
 
 
+@faulty_delegate("exit-with-kernels", "A process that ends with a kernel alive dies.", "LIFE-14", deadly=True)
 class _NeedsNoKernels(ReferenceDelegate):
     """Kernels that are alive at the end refer to a device that is gone."""
 
@@ -74,39 +82,3 @@ class _NeedsNoKernels(ReferenceDelegate):
     def free(self, kernel: Kernel) -> None:
         self.alive -= 1
         super().free(kernel)
-
-
-MUTANTS = [
-    Mutant(
-        "exit-with-registrations",
-        "A process that ends with a registration alive dies.",
-        ("QLEAK-04",),
-        "memory",
-        backend=_NeedsNoRegistrations,
-        deadly=True,
-    ),
-    Mutant(
-        "exit-with-contexts",
-        "A process that ends with a context alive dies.",
-        ("QLEAK-04",),
-        "memory",
-        backend=_NeedsNoContexts,
-        deadly=True,
-    ),
-    Mutant(
-        "breaks-the-end",
-        "A process in which a kernel ran dies of its end.",
-        ("LIFE-14",),
-        "delegate",
-        delegate=_CorruptsItsHeap,
-        deadly=True,
-    ),
-    Mutant(
-        "exit-with-kernels",
-        "A process that ends with a kernel alive dies.",
-        ("LIFE-14",),
-        "delegate",
-        delegate=_NeedsNoKernels,
-        deadly=True,
-    ),
-]

@@ -14,7 +14,7 @@ from typing import Any
 
 from pytest_qnn.abi.qnn_codes import TensorMemType
 from pytest_qnn.abi.qnn_table import Interface
-from pytest_qnn.mutants import memory_graphs, memory_lifecycle, memory_register
+from pytest_qnn.mutants import table
 from pytest_qnn.mutants.mutant import Mutant
 from pytest_qnn.reference.backend import ReferenceBackend
 from pytest_qnn.reference.backend_mem import Memory
@@ -25,7 +25,8 @@ from pytest_qnn.reference.proxy import BAD_TENSOR, Proxy
 
 _HOOKS = frozenset(vars(Memory))
 """A mutant that overrides any other hook has its fault in what the proxy leaves to the library."""
-_PARTS = (memory_graphs, memory_lifecycle, memory_register)
+_NOT_OFFERED = frozenset({"DMA", "EXT", "QLEAK"})
+"""Areas of rules about what no proxy offers: DMA-BUF memory, external memory, an end of its own process."""
 
 
 class _OffsetIgnored(Proxy):
@@ -89,7 +90,7 @@ OWN = tuple(
 @functools.cache
 def proxy_table() -> dict[str, Mutant]:
     """Every mutant that can stand in front of a library, by name: those of QnnMem, and `OWN`."""
-    from_reference = (mutant for part in _PARTS for mutant in part.MUTANTS if _lies_in_qnnmem(mutant))
+    from_reference = filter(_lies_in_qnnmem, table().values())
     return {mutant.name: mutant for mutant in (*from_reference, *OWN)}
 
 
@@ -118,12 +119,16 @@ def _faulty(backend: type[Any]) -> list[type[Any]]:
 
 
 def _lies_in_qnnmem(mutant: Mutant) -> bool:
-    """Every hook that the mutant overrides is one of `Memory`."""
-    if not isinstance(mutant.backend, type):
+    """Every hook that the mutant overrides is one of `Memory`, and its rules concern what a proxy offers."""
+    if not isinstance(mutant.backend, type) or mutant.deadly or _NOT_OFFERED & _areas(mutant):
         return False
     own = {name for each in _faulty(mutant.backend) for name in vars(each)}
     hooks = {name for name in own if not name.startswith("__") and hasattr(ReferenceBackend, name)}
     return bool(hooks) and hooks <= _HOOKS
+
+
+def _areas(mutant: Mutant) -> set[str]:
+    return {rule.partition("-")[0] for rule in mutant.kills}
 
 
 def _moved(base: type[Any], fault: type[Any]) -> type[Any]:
