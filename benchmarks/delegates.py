@@ -18,8 +18,8 @@ from pytest_qnn.cases.model import emit
 from pytest_qnn.core.engine import judge
 from pytest_qnn.core.profile import Profile
 from pytest_qnn.rules import catalogue
+from pytest_qnn.run.delegate_target import open_delegate_target
 from pytest_qnn.run.runtime import Runtime, load_runtime
-from pytest_qnn.run.targets import open_delegate_target
 
 NODES = (5, 20, 50, 500)
 RUNTIMES = ("tflite_runtime", "ai_edge_litert")

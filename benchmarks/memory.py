@@ -26,9 +26,9 @@ from pytest_qnn.cases.memory_strategies import memory_sequences
 from pytest_qnn.reference.backend import ReferenceBackend
 from pytest_qnn.reference.rpcmem import EmulatedRpcmem
 from pytest_qnn.rules import catalogue
+from pytest_qnn.run.memory_target import open_memory_target
 from pytest_qnn.run.qnn_client import Operator, QnnClient, data_type
 from pytest_qnn.run.qnn_library import QnnEntry
-from pytest_qnn.run.targets import open_memory_target
 
 STEPS = (10, 50, 200)
 SHAPE = (1, 2, 2, 2)

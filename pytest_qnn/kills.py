@@ -18,7 +18,8 @@ from pytest_qnn.core.engine import first_failure
 from pytest_qnn.core.profile import PROFILES
 from pytest_qnn.mutants import Mutant, table
 from pytest_qnn.rules import catalogue
-from pytest_qnn.run.targets import DelegateTarget, MemoryTarget, open_delegate_target, open_memory_target
+from pytest_qnn.run.delegate_target import DelegateTarget, open_delegate_target
+from pytest_qnn.run.memory_target import MemoryTarget, open_memory_target
 
 RUNTIMES = ("tflite_runtime", "ai_edge_litert")
 REFERENCE = "reference"

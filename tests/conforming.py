@@ -11,12 +11,8 @@ from pytest_qnn.core.rule import Subject
 from pytest_qnn.kills import RUNTIMES
 from pytest_qnn.reference import delegate_personalities
 from pytest_qnn.reference.personalities import DEFAULT, PERSONALITIES, Personality
-from pytest_qnn.run.targets import (
-    DelegateTarget,
-    MemoryTarget,
-    open_delegate_target,
-    open_memory_target,
-)
+from pytest_qnn.run.delegate_target import DelegateTarget, open_delegate_target
+from pytest_qnn.run.memory_target import MemoryTarget, open_memory_target
 
 CHAINS = (("reference",), ("xnnpack",), ("reference", "xnnpack"), ("xnnpack", "reference"))
 WITHOUT_MEMORY = ("reference:no-memory", "reference:no-custom")

@@ -9,20 +9,21 @@ from __future__ import annotations
 import os
 import sys
 import types
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable
 from typing import Any
 
 import pytest
 from hypothesis import strategies as st
 from reducing import Reducing
 
-from pytest_qnn import rules, run
+from pytest_qnn import rules, session
 from pytest_qnn.cases import memory
 from pytest_qnn.cases.delegate import DelegateCase
 from pytest_qnn.cases.graph import Graph, Node, Tensor
 from pytest_qnn.cases.memory import MemoryCase
 from pytest_qnn.core.rule import Rule, Subject
 from pytest_qnn.core.verdict import Contradiction, Examined, Level, Unsupported, Violation
+from pytest_qnn.options import Options
 from pytest_qnn.trace import Death, DelegateTrace, MemoryTrace
 
 CASE = MemoryCase((memory.ContextCreate("c0"), memory.Alloc("b0", 4096)))
@@ -65,19 +66,6 @@ class FakeTarget(Reducing):
         if log := os.environ.get("FAKE_LOG"):
             with open(log, "a", encoding="utf-8") as file:
                 file.write(f"closed {self.subject}\n")
-
-
-def open_memory_target(backend: str, rpcmem: str, sandbox: str, timeout: float) -> FakeTarget:
-    if backend == "mutant:unusable":
-        raise TargetUnusable(f"--qnn-backend {backend}: it is no library.")
-    return FakeTarget("memory", backend, (f"--qnn-backend={backend}", f"--qnn-rpcmem={rpcmem}"))
-
-
-def open_delegate_target(
-    delegates: Sequence[tuple[str, Mapping[str, str]]], runtime: str, sandbox: str, timeout: float
-) -> FakeTarget:
-    spec = " + ".join(name for name, _ in delegates)
-    return FakeTarget("delegate", spec, (f"--tflite-runtime={runtime}", f"--tflite-delegate={spec}"))
 
 
 def passes(case: Any, trace: Any) -> Examined:
@@ -142,9 +130,20 @@ CATALOGUE = {
 }
 
 
+def open_target(subject: Subject, options: Options) -> FakeTarget:
+    if subject == "delegate":
+        spec = " + ".join(name for name, _ in options.delegates)
+        words = (f"--tflite-runtime={options.runtime}", f"--tflite-delegate={spec}")
+        return FakeTarget("delegate", spec, words)
+    if options.backend == "mutant:unusable":
+        raise TargetUnusable(f"--qnn-backend {options.backend}: it is no library.")
+    words = (f"--qnn-backend={options.backend}", f"--qnn-rpcmem={options.rpcmem}")
+    return FakeTarget("memory", options.backend, words)
+
+
 def fake_targets() -> types.ModuleType:
-    module = types.ModuleType("pytest_qnn.run.targets")
-    for name in ("TargetUnusable", "open_memory_target", "open_delegate_target"):
+    module = types.ModuleType("pytest_qnn.session.targets")
+    for name in ("TargetUnusable", "open_target"):
         setattr(module, name, globals()[name])
     return module
 
@@ -152,8 +151,8 @@ def fake_targets() -> types.ModuleType:
 def install(patch: pytest.MonkeyPatch) -> None:
     module = fake_targets()
     patch.setattr(rules, "catalogue", lambda: CATALOGUE)
-    patch.setitem(sys.modules, "pytest_qnn.run.targets", module)
-    patch.setattr(run, "targets", module, raising=False)
+    patch.setitem(sys.modules, "pytest_qnn.session.targets", module)
+    patch.setattr(session, "targets", module, raising=False)
 
 
 def suite(*rule_ids: str) -> str:

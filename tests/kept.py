@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import TypeVar
 
-from pytest_qnn.run.targets import DelegateTarget, MemoryTarget
+from pytest_qnn.run.delegate_target import DelegateTarget
+from pytest_qnn.run.memory_target import MemoryTarget
 
 T = TypeVar("T", DelegateTarget, MemoryTarget)
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from pytest_qnn.run import targets
+from pytest_qnn.run.memory_target import MemoryTarget
 
 IN_THE_MIDDLE = 20
 """The case that the worker does not come back from: beyond a rule's first, whichever rule it is."""
@@ -17,12 +17,12 @@ IN_THE_MIDDLE = 20
 def pytest_configure(config: pytest.Config) -> None:
     if getattr(config, "workerinput", {}).get("workerid") != "gw0":
         return
-    run, cases = targets.MemoryTarget.run, []
+    run, cases = MemoryTarget.run, []
 
-    def dying(self: targets.MemoryTarget, case: Any) -> Any:
+    def dying(self: MemoryTarget, case: Any) -> Any:
         cases.append(case)
         if len(cases) == IN_THE_MIDDLE:
             os.kill(os.getpid(), signal.SIGKILL)
         return run(self, case)
 
-    pytest.MonkeyPatch().setattr(targets.MemoryTarget, "run", dying)
+    pytest.MonkeyPatch().setattr(MemoryTarget, "run", dying)

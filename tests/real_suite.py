@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from pytest_qnn.mutants import table
 from pytest_qnn.rules import catalogue
-from pytest_qnn.run import targets
+from pytest_qnn.run.memory_target import open_memory_target
 from pytest_qnn.run.runtime import load_runtime
 
 SUITE = ("--pyargs", "pytest_qnn.conformance", "--qnn-profile=quick", "-p", "no:cacheprovider")
@@ -16,4 +16,4 @@ RULES = catalogue()
 
 table()
 load_runtime("auto")
-targets.open_memory_target("reference", "emulated", "off", 10.0).close()
+open_memory_target("reference", "emulated", "off", 10.0).close()

@@ -5,7 +5,22 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from pytest_qnn.cases import reduce
+from pytest_qnn.cases.delegate import DelegateCase
+from pytest_qnn.cases.memory import MemoryCase
+from pytest_qnn.cases.reduce_graph import with_more_outputs
+from pytest_qnn.cases.reduce_memory import smaller_memory
+from pytest_qnn.run.delegate_target import smaller as smaller_on_delegates
+
+
+def smaller(case: Any, *, deadly: bool = False) -> Iterator[Any]:
+    """Smaller cases of any kind, as the target of its half makes them."""
+    if isinstance(case, MemoryCase):
+        return smaller_memory(case, deadly=deadly)
+    return smaller_on_delegates(case)
+
+
+def revealing(case: Any) -> Iterator[Any]:
+    return with_more_outputs(case) if isinstance(case, DelegateCase) else iter(())
 
 
 class Reducing:
@@ -13,7 +28,7 @@ class Reducing:
         return ""
 
     def smaller(self, case: Any, *, deadly: bool) -> Iterator[Any]:
-        return reduce.smaller(case, deadly=deadly)
+        return smaller(case, deadly=deadly)
 
     def revealing(self, case: Any) -> Iterator[Any]:
-        return reduce.revealing(case)
+        return revealing(case)

@@ -13,7 +13,7 @@ ROOT = Path(__file__).parents[1]
 PACKAGE = ROOT / "pytest_qnn"
 ROOMS: dict[str, set[str]] = {
     "core": set(),
-    "isolation": {"core"},
+    "isolation": {"core", "forms"},
     "abi": set(),
     "cases": {"core", "facts"},
     "trace": {"cases", "core", "facts"},
@@ -26,7 +26,7 @@ ROOMS: dict[str, set[str]] = {
         "trace",
     },
     "report": {"cases", "core", "facts", "rules", "session"},
-    "session": {"cases", "core", "forms", "newhooks", "options", "report", "rules", "run"},
+    "session": {"cases", "core", "forms", "isolation", "newhooks", "options", "report", "rules", "run"},
 }
 """Room -> the rooms it may import from, besides itself. ``rules`` names mutants in its document only;
 ``mutants`` is a command too, which measures its table with ``kills``; ``run`` takes the names of built-in

@@ -22,7 +22,8 @@ from pytest_qnn.core.engine import judge_case
 from pytest_qnn.core.verdict import Examined, Unsupported
 from pytest_qnn.mutants import table
 from pytest_qnn.rules import catalogue
-from pytest_qnn.run.targets import open_delegate_target, open_memory_target
+from pytest_qnn.run.delegate_target import open_delegate_target
+from pytest_qnn.run.memory_target import open_memory_target
 from pytest_qnn.session import case_file
 
 FILES = [json.loads(line) for line in Path(__file__).with_name("case_files_1.jsonl").read_text().splitlines()]

@@ -10,10 +10,10 @@ import native
 import native_plugins
 import pytest
 from kept import keep
+from reducing import smaller
 
 from pytest_qnn.cases.custom_strategies import ordered
 from pytest_qnn.cases.graph import Graph, Node, Tensor
-from pytest_qnn.cases.reduce import smaller
 from pytest_qnn.cases.script import (
     Allocate,
     AnyScriptStep,
@@ -44,8 +44,8 @@ from pytest_qnn.core.rule import NothingToJudge
 from pytest_qnn.core.verdict import Outcome
 from pytest_qnn.facts import DelegateFacts
 from pytest_qnn.rules import catalogue
+from pytest_qnn.run.delegate_target import DelegateTarget, open_delegate_target
 from pytest_qnn.run.hearing import hearing
-from pytest_qnn.run.targets import DelegateTarget, open_delegate_target
 from pytest_qnn.trace import ScriptSeen
 
 RUNTIMES = ("tflite_runtime", "ai_edge_litert")

@@ -15,7 +15,7 @@ from pytest_qnn.core.profile import PROFILES, Profile
 from pytest_qnn.core.verdict import Examined, Outcome
 from pytest_qnn.mutants import Mutant, table
 from pytest_qnn.rules import catalogue
-from pytest_qnn.run.targets import DelegateTarget, open_delegate_target
+from pytest_qnn.run.delegate_target import DelegateTarget, open_delegate_target
 
 RUNTIMES = ("tflite_runtime", "ai_edge_litert")
 RULES = sorted(rule.id for rule in catalogue().values() if rule.area == "TFL")

@@ -42,9 +42,9 @@ from pytest_qnn.facts import DelegateFacts
 from pytest_qnn.reference.delegate import ReferenceDelegate
 from pytest_qnn.rules import catalogue
 from pytest_qnn.run.delegate import run_delegate_case
+from pytest_qnn.run.delegate_target import DelegateTarget, open_delegate_target
 from pytest_qnn.run.runtime import load_runtime
 from pytest_qnn.run.state import context_of
-from pytest_qnn.run.targets import DelegateTarget, open_delegate_target
 
 RUNTIMES = ("tflite_runtime", "ai_edge_litert")
 T = Tensor((2, 3))

@@ -11,7 +11,7 @@ from pytest_qnn.cases.combinations import GRID, combination_of
 from pytest_qnn.cases.graph_kinds import graph_of
 from pytest_qnn.facts import LIMITS, DelegateFacts
 from pytest_qnn.run.delegate_learn import MORE_COPIES, Question, learn_claims
-from pytest_qnn.run.targets import open_delegate_target
+from pytest_qnn.run.delegate_target import open_delegate_target
 from pytest_qnn.trace import Death
 
 RUNTIMES = ("tflite_runtime", "ai_edge_litert")

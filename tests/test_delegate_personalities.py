@@ -12,8 +12,9 @@ from pytest_qnn.cases.kinds import taken
 from pytest_qnn.core.engine import judge
 from pytest_qnn.core.profile import Profile
 from pytest_qnn.core.verdict import Outcome
+from pytest_qnn.isolation.target import TargetUnusable
 from pytest_qnn.rules import catalogue
-from pytest_qnn.run.targets import DelegateTarget, TargetUnusable, open_delegate_target
+from pytest_qnn.run.delegate_target import DelegateTarget, open_delegate_target
 
 RUNTIMES = ("tflite_runtime", "ai_edge_litert")
 FEW = Profile("few", usual=3, dear=3)

@@ -15,9 +15,9 @@ from pytest_qnn.core.profile import Profile
 from pytest_qnn.core.verdict import Outcome, Verdict
 from pytest_qnn.facts import Claim
 from pytest_qnn.rules import catalogue
-from pytest_qnn.run import targets
+from pytest_qnn.run import delegate_target
 from pytest_qnn.run.delegate_learn import Learned
-from pytest_qnn.run.targets import open_delegate_target
+from pytest_qnn.run.delegate_target import open_delegate_target
 
 pytestmark = pytest.mark.skipif(shutil.which("gcc") is None, reason="there is no C compiler (gcc)")
 
@@ -39,7 +39,7 @@ PROFILE = _NoShrink("some", usual=60, dear=5, repeats=0)
 def known_claims() -> Iterator[None]:
     """What the libraries claim is known; to learn it takes longer than to judge a rule."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(targets, "learn_claims", lambda _: Learned(CLAIMS))
+        patch.setattr(delegate_target, "learn_claims", lambda _: Learned(CLAIMS))
         yield
 
 

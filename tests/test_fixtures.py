@@ -5,10 +5,10 @@ import re
 import pytest
 
 from pytest_qnn import live, live_memory
-from pytest_qnn.run import targets
+from pytest_qnn.run import delegate_target, memory_target
 from pytest_qnn.run.memory_session import Session
 
-SHARED = (live, live_memory, targets)
+SHARED = (live, live_memory, delegate_target, memory_target)
 """Loaded before any test, so that the pytest runs in this process share these modules and their classes."""
 
 

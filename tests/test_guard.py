@@ -29,8 +29,8 @@ from pytest_qnn.cases.script import (
     ScriptCase,
     SetInputs,
 )
+from pytest_qnn.run.delegate_target import DelegateTarget, open_delegate_target
 from pytest_qnn.run.guard import ALIGNMENT, PAGE, TAIL, Guarded
-from pytest_qnn.run.targets import DelegateTarget, open_delegate_target
 from pytest_qnn.trace import ScriptTrace
 
 RUNTIMES = ("tflite_runtime", "ai_edge_litert")

@@ -18,8 +18,8 @@ from pytest_qnn.core.engine import judge_case
 from pytest_qnn.core.verdict import Examined
 from pytest_qnn.facts import DelegateFacts
 from pytest_qnn.rules import catalogue
+from pytest_qnn.run.delegate_target import open_delegate_target
 from pytest_qnn.run.runtime import load_runtime
-from pytest_qnn.run.targets import open_delegate_target
 
 RUNTIMES = ("tflite_runtime", "ai_edge_litert")
 T = Tensor((2, 2))

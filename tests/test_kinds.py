@@ -19,7 +19,7 @@ from pytest_qnn.core.rule import NothingToJudge
 from pytest_qnn.core.verdict import Outcome
 from pytest_qnn.facts import Claim, DelegateFacts
 from pytest_qnn.rules import catalogue
-from pytest_qnn.run.targets import open_delegate_target
+from pytest_qnn.run.delegate_target import open_delegate_target
 
 SOME = settings(max_examples=60, database=None, derandomize=True, suppress_health_check=list(HealthCheck))
 

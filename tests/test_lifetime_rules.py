@@ -27,7 +27,7 @@ from pytest_qnn.cases.valid_script import check_script
 from pytest_qnn.core.verdict import Examined, Unsupported, Violation
 from pytest_qnn.rules import catalogue
 from pytest_qnn.rules.leak_support import nothing_left
-from pytest_qnn.run.targets import open_delegate_target
+from pytest_qnn.run.delegate_target import open_delegate_target
 from pytest_qnn.trace import ScriptSeen, ScriptTrace
 
 T = Tensor((2, 3))

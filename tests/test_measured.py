@@ -21,7 +21,7 @@ from pytest_qnn.core.engine import judge
 from pytest_qnn.core.profile import PROFILES, Profile
 from pytest_qnn.core.verdict import Examined, Measured, Outcome, Verdict, Violation
 from pytest_qnn.rules import catalogue
-from pytest_qnn.run.targets import DelegateTarget, open_delegate_target
+from pytest_qnn.run.delegate_target import DelegateTarget, open_delegate_target
 from pytest_qnn.trace import MemoryTrace
 
 needs_gcc = pytest.mark.skipif(shutil.which("gcc") is None, reason="there is no C compiler (gcc)")

@@ -28,7 +28,7 @@ from pytest_qnn.cases.memory import (
     ReleaseBinary,
     Retrieve,
 )
-from pytest_qnn.run.targets import MemoryTarget, open_memory_target
+from pytest_qnn.run.memory_target import MemoryTarget, open_memory_target
 from pytest_qnn.trace import StepSeen
 
 PAGE = 4096

@@ -20,8 +20,8 @@ from pytest_qnn.reference.rpcmem import EmulatedRpcmem
 from pytest_qnn.report.choices import learned, lines, summary
 from pytest_qnn.run.memory import learn, run_memory_case
 from pytest_qnn.run.memory_choices import choices
+from pytest_qnn.run.memory_target import open_memory_target
 from pytest_qnn.run.qnn_library import QnnEntry
-from pytest_qnn.run.targets import open_memory_target
 from pytest_qnn.trace import Death, MemoryTrace
 
 SUITE = """

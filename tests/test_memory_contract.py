@@ -20,7 +20,7 @@ from pytest_qnn.cases.memory import (
 )
 from pytest_qnn.cases.memory_probes import FreeParent
 from pytest_qnn.oracle.memory import Model
-from pytest_qnn.run.targets import MemoryTarget, open_memory_target
+from pytest_qnn.run.memory_target import MemoryTarget, open_memory_target
 from pytest_qnn.trace import StepSeen
 
 

@@ -26,7 +26,7 @@ from pytest_qnn.facts import MemoryFacts
 from pytest_qnn.reference.backend import ReferenceBackend
 from pytest_qnn.rules import catalogue
 from pytest_qnn.rules.qthr import qthr_04
-from pytest_qnn.run.targets import open_memory_target
+from pytest_qnn.run.memory_target import open_memory_target
 from pytest_qnn.trace import MemoryTrace, StepSeen
 
 INFO, VERBOSE = 3, 4

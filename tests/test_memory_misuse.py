@@ -29,8 +29,8 @@ from pytest_qnn.reference.rpcmem import EmulatedRpcmem
 from pytest_qnn.rules.iface_codes import component
 from pytest_qnn.rules.iface_handles import if_10
 from pytest_qnn.run.memory import run_memory_case
+from pytest_qnn.run.memory_target import open_memory_target
 from pytest_qnn.run.qnn_library import QnnEntry
-from pytest_qnn.run.targets import open_memory_target
 from pytest_qnn.trace import MemoryTrace, StepSeen
 
 WITHOUT_HANDLE = {

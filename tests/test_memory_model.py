@@ -27,7 +27,7 @@ from pytest_qnn.cases.memory import (
 from pytest_qnn.cases.memory_strategies import Tape, memory_sequences, memory_types
 from pytest_qnn.facts import MemoryFacts
 from pytest_qnn.oracle.memory import Allowed, Model, walk
-from pytest_qnn.run.targets import MemoryTarget, open_memory_target
+from pytest_qnn.run.memory_target import MemoryTarget, open_memory_target
 from pytest_qnn.trace import StepSeen
 
 FACTS = MemoryFacts(

@@ -41,8 +41,8 @@ from pytest_qnn.reference.rpcmem import EmulatedRpcmem
 from pytest_qnn.rules import catalogue
 from pytest_qnn.rules.ext_pieces import ext_32
 from pytest_qnn.run.memory import run_memory_case
+from pytest_qnn.run.memory_target import MemoryTarget, open_memory_target
 from pytest_qnn.run.qnn_library import QnnEntry
-from pytest_qnn.run.targets import MemoryTarget, open_memory_target
 from pytest_qnn.trace import MemoryTrace, StepSeen
 
 RULE = catalogue()["EXT-32"]

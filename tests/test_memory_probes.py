@@ -33,7 +33,7 @@ from pytest_qnn.facts import MemoryFacts
 from pytest_qnn.oracle.memory import walk
 from pytest_qnn.oracle.qnn_ops import expected
 from pytest_qnn.rules.iface_handles import if_10
-from pytest_qnn.run.targets import open_memory_target
+from pytest_qnn.run.memory_target import open_memory_target
 from pytest_qnn.trace import MemoryTrace, StepSeen
 
 CONTEXT = ContextCreate("c0")

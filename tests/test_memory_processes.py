@@ -21,7 +21,7 @@ from pytest_qnn.cases.memory import (
 )
 from pytest_qnn.oracle.memory_contents import compare
 from pytest_qnn.run.memory_processes import run_in_processes
-from pytest_qnn.run.targets import MemoryTarget, open_memory_target
+from pytest_qnn.run.memory_target import MemoryTarget, open_memory_target
 from pytest_qnn.trace import Death, MemoryTrace, StepSeen
 
 RAW = (Binding(seed=1), Binding())

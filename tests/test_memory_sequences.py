@@ -34,7 +34,7 @@ from pytest_qnn.oracle.memory import walk
 from pytest_qnn.oracle.memory_codes import named, one_of
 from pytest_qnn.reference.personalities import PERSONALITIES
 from pytest_qnn.rules import catalogue
-from pytest_qnn.run.targets import MemoryTarget, open_memory_target
+from pytest_qnn.run.memory_target import MemoryTarget, open_memory_target
 
 LONG = 200
 QUICK = settings(

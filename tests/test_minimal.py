@@ -15,6 +15,7 @@ import pytest
 from delegate_doubles import Factory
 from hypothesis import strategies as st
 from minimal_doubles import FakeTarget, finding, made_up, refusing
+from reducing import smaller
 
 from pytest_qnn.abi import qnn_table
 from pytest_qnn.cases.delegate import DelegateCase
@@ -22,7 +23,6 @@ from pytest_qnn.cases.graph import Op
 from pytest_qnn.cases.graphs import graphs
 from pytest_qnn.cases.memory import Deregister, Descriptor, MemoryCase, Observe, Register
 from pytest_qnn.cases.memory_scene import Scene, Tape, scenes
-from pytest_qnn.cases.reduce import smaller
 from pytest_qnn.cases.reduce_memory import made_by, used_by
 from pytest_qnn.core.engine import judge, judge_case
 from pytest_qnn.core.profile import Profile
@@ -33,8 +33,9 @@ from pytest_qnn.facts import DelegateFacts, MemoryFacts
 from pytest_qnn.reference.delegate import Kernel, ReferenceDelegate
 from pytest_qnn.rules import catalogue
 from pytest_qnn.run.delegate import run_delegate_case
+from pytest_qnn.run.delegate_target import open_delegate_target
+from pytest_qnn.run.memory_target import open_memory_target
 from pytest_qnn.run.runtime import load_runtime
-from pytest_qnn.run.targets import open_delegate_target, open_memory_target
 from pytest_qnn.trace import DelegateTrace
 
 SEEDS = (1, 2, 3)

@@ -14,7 +14,7 @@ from pytest_qnn.core.profile import Profile
 from pytest_qnn.core.verdict import Outcome
 from pytest_qnn.rules import catalogue
 from pytest_qnn.run import delegate_learn, targets
-from pytest_qnn.run.targets import DelegateTarget, open_delegate_target
+from pytest_qnn.run.delegate_target import DelegateTarget, open_delegate_target
 
 pytestmark = pytest.mark.skipif(shutil.which("gcc") is None, reason="there is no C compiler (gcc)")
 

@@ -11,7 +11,7 @@ from hypothesis import HealthCheck, Phase, given, seed, settings
 from hypothesis.strategies import SearchStrategy
 from kept import keep
 from msgspec.structs import replace
-from reducing import Reducing
+from reducing import Reducing, revealing, smaller
 
 from pytest_qnn.cases import numeric_strategies as numeric
 from pytest_qnn.cases.arrays import Array
@@ -19,7 +19,6 @@ from pytest_qnn.cases.data import SPECIAL, inputs_of
 from pytest_qnn.cases.delegate import DelegateCase
 from pytest_qnn.cases.graph import Graph, Node, Tensor
 from pytest_qnn.cases.graph_constants import int8_weights
-from pytest_qnn.cases.reduce import revealing, smaller
 from pytest_qnn.cases.valid_delegate import check_delegate
 from pytest_qnn.core.bounds import BadCase
 from pytest_qnn.core.engine import judge, judge_case
@@ -33,8 +32,8 @@ from pytest_qnn.reference.delegate import ReferenceDelegate
 from pytest_qnn.reference.delegate_fused import FusedDelegate
 from pytest_qnn.rules import catalogue
 from pytest_qnn.run.delegate import run_delegate_case
+from pytest_qnn.run.delegate_target import DelegateTarget, open_delegate_target
 from pytest_qnn.run.runtime import load_runtime
-from pytest_qnn.run.targets import DelegateTarget, open_delegate_target
 from pytest_qnn.trace import DelegateTrace
 
 RUNTIMES = ("tflite_runtime", "ai_edge_litert")

@@ -12,7 +12,7 @@ from pytest_qnn.oracle.partition import operators
 from pytest_qnn.rules import delegate_support as support
 from pytest_qnn.rules import picture
 from pytest_qnn.rules.picture import WIDTH, Entry, counts, draw, expected_landing
-from pytest_qnn.run.targets import open_delegate_target
+from pytest_qnn.run.delegate_target import open_delegate_target
 from pytest_qnn.trace import Applied, PlanNode
 from pytest_qnn.trace import Replace as Claim
 

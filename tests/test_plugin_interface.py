@@ -4,6 +4,7 @@ import ctypes
 
 import msgspec
 import pytest
+from reducing import smaller
 
 from pytest_qnn.abi import tflite
 from pytest_qnn.cases.plugin import (
@@ -20,7 +21,6 @@ from pytest_qnn.cases.plugin import (
     Spoil,
 )
 from pytest_qnn.cases.plugin_strategies import TRIVIAL, spoilt_values
-from pytest_qnn.cases.reduce import smaller
 from pytest_qnn.cases.valid import check
 from pytest_qnn.core.bounds import BadCase
 from pytest_qnn.core.verdict import Examined, Unsupported, Violation

@@ -22,7 +22,7 @@ from pytest_qnn.cases.memory import (
 from pytest_qnn.core.verdict import Unsupported
 from pytest_qnn.facts import MemoryFacts
 from pytest_qnn.rules.qmg_rows import Row, require_htp, require_visible, rows
-from pytest_qnn.run.targets import open_memory_target
+from pytest_qnn.run.memory_target import open_memory_target
 from pytest_qnn.trace import MemoryTrace, StepSeen
 
 SHAPE = (1, 3, 1000, 1001)

@@ -13,15 +13,16 @@ import pytest
 from pytest_qnn.cases.delegate import Application, DelegateCase
 from pytest_qnn.cases.graph import Graph, Node, Tensor
 from pytest_qnn.cases.model import emit
+from pytest_qnn.isolation.target import TargetUnusable
 from pytest_qnn.reference.backend import ReferenceBackend
 from pytest_qnn.reference.personalities import PERSONALITIES
 from pytest_qnn.reference.shared_memory import SharedMemory
 from pytest_qnn.run.delegate import run_delegate_case
+from pytest_qnn.run.delegate_target import open_delegate_target
 from pytest_qnn.run.delegates import DelegateUnusable, delegate_factory
 from pytest_qnn.run.memory_sources import MemorySource
 from pytest_qnn.run.qnn_delegate import QnnDelegate
 from pytest_qnn.run.runtime import Runtime, load_runtime
-from pytest_qnn.run.targets import TargetUnusable, open_delegate_target
 
 SHAPE = (1, 2, 3, 4)
 CONSTANT = np.arange(24, dtype="<f4")

@@ -6,6 +6,7 @@ import hypothesis
 import msgspec
 import pytest
 from hypothesis import HealthCheck, Phase
+from reducing import smaller
 
 from pytest_qnn.cases.delegate import Application, DelegateCase
 from pytest_qnn.cases.graph import Graph, Node, Tensor
@@ -26,13 +27,13 @@ from pytest_qnn.cases.memory import (
     Write,
 )
 from pytest_qnn.cases.model import emit
-from pytest_qnn.cases.reduce import smaller
 from pytest_qnn.cases.reduce_graph import restricted
 from pytest_qnn.core.engine import judge_case
 from pytest_qnn.core.rule import NothingToJudge, Subject
 from pytest_qnn.core.verdict import Violation
 from pytest_qnn.rules import catalogue
-from pytest_qnn.run.targets import DelegateTarget, MemoryTarget, open_delegate_target, open_memory_target
+from pytest_qnn.run.delegate_target import DelegateTarget, open_delegate_target
+from pytest_qnn.run.memory_target import MemoryTarget, open_memory_target
 
 REGISTERED = (
     ContextCreate("c0"),
@@ -187,10 +188,6 @@ def test_the_target_is_never_left_out() -> None:
 def test_invokes_and_poison_go_together() -> None:
     case = DelegateCase(CHAIN, invokes=3, poison=(1, 2, 3))
     assert {(c.invokes, c.poison) for c in smaller(case)} >= {(1, (1,)), (2, (1, 2)), (3, ())}
-
-
-def test_other_types_have_nothing_smaller() -> None:
-    assert list(smaller("case")) == []
 
 
 @pytest.fixture(scope="module")

@@ -20,7 +20,7 @@ from pytest_qnn.cases.memory import (
     Retrieve,
 )
 from pytest_qnn.reference.generator import input_output_tensor_mem_type
-from pytest_qnn.run.targets import MemoryTarget, open_memory_target
+from pytest_qnn.run.memory_target import MemoryTarget, open_memory_target
 from pytest_qnn.trace import StepSeen
 
 PLAIN = Prepare("g", "c", shape=(1, 3, 251, 201))

@@ -12,6 +12,7 @@ from typing import Any
 import case_mutations
 import msgspec
 import pytest
+from reducing import smaller
 
 from pytest_qnn.cases.delegate import Application, DelegateCase
 from pytest_qnn.cases.graph import Graph, Node, Tensor
@@ -28,13 +29,12 @@ from pytest_qnn.cases.memory import (
     Register,
     Write,
 )
-from pytest_qnn.cases.reduce import smaller
 from pytest_qnn.cases.script import ScriptCase, flat
 from pytest_qnn.cases.valid import check
 from pytest_qnn.core.bounds import BadCase
 from pytest_qnn.forms import BadOption
-from pytest_qnn.run import targets
-from pytest_qnn.run.targets import DelegateTarget, MemoryTarget
+from pytest_qnn.run.delegate_target import DelegateTarget, open_delegate_target
+from pytest_qnn.run.memory_target import MemoryTarget, open_memory_target
 from pytest_qnn.session import case_file
 
 FUZZED = 10_000
@@ -46,14 +46,14 @@ LONGEST_READ = 0.5
 
 @pytest.fixture(scope="module")
 def memory() -> Iterator[MemoryTarget]:
-    target = targets.open_memory_target("reference", "emulated", "fork", 10.0)
+    target = open_memory_target("reference", "emulated", "fork", 10.0)
     yield target
     target.close()
 
 
 @pytest.fixture(scope="module")
 def delegate() -> Iterator[DelegateTarget]:
-    target = targets.open_delegate_target([("reference", {})], "auto", "fork", 10.0)
+    target = open_delegate_target([("reference", {})], "auto", "fork", 10.0)
     yield target
     target.close()
 

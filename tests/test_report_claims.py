@@ -11,7 +11,7 @@ import pytest
 from pytest_qnn.cases.combinations import GRID
 from pytest_qnn.facts import Claim, DelegateFacts, MemoryFacts, Sample
 from pytest_qnn.report.claims import learned, lines, sample_lines
-from pytest_qnn.run.targets import open_delegate_target
+from pytest_qnn.run.delegate_target import open_delegate_target
 
 SUITE = """
 from pytest_qnn.plugin import Judge

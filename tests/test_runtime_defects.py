@@ -38,10 +38,10 @@ from pytest_qnn.reference.delegate import Kernel, ReferenceDelegate
 from pytest_qnn.reference.plan import PlanView
 from pytest_qnn.rules import catalogue
 from pytest_qnn.run import delegate as runner
+from pytest_qnn.run.delegate_target import DelegateTarget, open_delegate_target
 from pytest_qnn.run.delegates import DelegateUnusable, delegate_factory
 from pytest_qnn.run.runtime import Runtime, load_runtime
 from pytest_qnn.run.state import context_of, private_plan, subgraph_of
-from pytest_qnn.run.targets import DelegateTarget, open_delegate_target
 from pytest_qnn.trace import DelegateTrace
 
 PLACE = "_ZN6tflite4impl11Interpreter28SetCustomAllocationForTensorEiRK22TfLiteCustomAllocationl"

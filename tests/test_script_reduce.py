@@ -2,9 +2,9 @@ from __future__ import annotations
 
 import pytest
 from kept import keep
+from reducing import smaller
 
 from pytest_qnn.cases.graph import Graph, Node, Tensor
-from pytest_qnn.cases.reduce import smaller
 from pytest_qnn.cases.script import (
     Allocate,
     AnyScriptStep,
@@ -24,7 +24,7 @@ from pytest_qnn.core.engine import judge
 from pytest_qnn.core.profile import PROFILES
 from pytest_qnn.core.verdict import Outcome
 from pytest_qnn.rules import catalogue
-from pytest_qnn.run.targets import open_delegate_target
+from pytest_qnn.run.delegate_target import open_delegate_target
 
 T = Tensor((2,))
 CHAIN = Graph(

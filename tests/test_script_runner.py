@@ -29,7 +29,7 @@ from pytest_qnn.cases.script import (
     SetInputs,
     flat,
 )
-from pytest_qnn.run.targets import DelegateTarget, open_delegate_target
+from pytest_qnn.run.delegate_target import DelegateTarget, open_delegate_target
 from pytest_qnn.trace import ScriptTrace
 
 RUNTIMES = ("tflite_runtime", "ai_edge_litert")

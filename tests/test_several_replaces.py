@@ -19,7 +19,7 @@ from pytest_qnn.core.engine import judge, judge_case
 from pytest_qnn.core.profile import PROFILES
 from pytest_qnn.core.verdict import Examined, Outcome
 from pytest_qnn.rules import catalogue
-from pytest_qnn.run.targets import DelegateTarget, open_delegate_target
+from pytest_qnn.run.delegate_target import DelegateTarget, open_delegate_target
 
 pytestmark = pytest.mark.skipif(shutil.which("gcc") is None, reason="there is no C compiler (gcc)")
 

@@ -16,6 +16,7 @@ from pytest_qnn.isolation.worker import ASKED, Depth, OnStep, Unusable
 from pytest_qnn.run import delegate_learn
 from pytest_qnn.run.custom_memory import offering
 from pytest_qnn.run.delegate import run_delegate_case
+from pytest_qnn.run.delegate_codec import CODEC
 from pytest_qnn.run.delegates import (
     DelegateFactory,
     DelegateUnusable,
@@ -24,7 +25,6 @@ from pytest_qnn.run.delegates import (
     known_options,
     why_broken,
 )
-from pytest_qnn.run.kinds import case_of, request_of
 from pytest_qnn.run.plugin import run_plugin_case
 from pytest_qnn.run.plugin_library import NoInterface, open_plugin
 from pytest_qnn.run.runtime import RuntimeMissing, load_runtime
@@ -32,7 +32,7 @@ from pytest_qnn.run.script import run_script_case, warming_script
 from pytest_qnn.run.specs import LEARN_LIMITS, LEARN_SAMPLES, PROBE, DelegateSpec
 from pytest_qnn.run.warming import WARMING
 
-_WARMING = request_of(WARMING)
+_WARMING = CODEC.request_of(WARMING)
 
 
 class DelegateWorker:
@@ -81,7 +81,7 @@ class DelegateWorker:
     def warm(self) -> None:
         """Run our own code once, so that a case finds every cache filled. No delegate under test is made."""
         self.rehearse()
-        script = case_of(request_of(warming_script(WARMING.graph)), DelegateCase)
+        script = CODEC.case_of(CODEC.request_of(warming_script(WARMING.graph)))
         msgspec.msgpack.encode(run_script_case(script, (), self._runtime, self._remake))
         with contextlib.suppress(OSError):
             # What creating a plugin makes the loader do, and no library: it looks at every loaded one.
@@ -92,7 +92,7 @@ class DelegateWorker:
 
     def rehearse(self) -> None:
         """Carry out a case without the delegates under test."""
-        case = case_of(_WARMING, DelegateCase)
+        case = CODEC.case_of(_WARMING)
         msgspec.msgpack.encode(run_delegate_case(case, (), self._runtime))
 
     def probe(self, question: delegate_learn.Question, on_step: OnStep | None = None) -> list[str]:
@@ -127,7 +127,7 @@ class DelegateWorker:
         if request.startswith(PROBE):
             question = msgspec.msgpack.decode(request[len(PROBE) :], type=delegate_learn.Question)
             return msgspec.msgpack.encode(self.probe(question, on_step))
-        return msgspec.msgpack.encode(self.run(case_of(request, DelegateCase), on_step))
+        return msgspec.msgpack.encode(self.run(CODEC.case_of(request), on_step))
 
 
 def make(content: bytes) -> DelegateWorker:

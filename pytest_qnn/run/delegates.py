@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import importlib
 import os
 import threading
 from collections.abc import Callable, Mapping
@@ -12,17 +13,16 @@ from typing import Any, Protocol
 from pytest_qnn.abi import tflite
 from pytest_qnn.cases.delegate import Application
 from pytest_qnn.forms import QNN_DELEGATE
-from pytest_qnn.isolation.worker import Unusable
 from pytest_qnn.mutants import table as mutants
-from pytest_qnn.reference.custom_tensors import QnnParts
 from pytest_qnn.reference.delegate import ReferenceDelegate
 from pytest_qnn.reference.delegate_personalities import PERSONALITIES
 from pytest_qnn.reference.dynamic import DynamicOutputs
 from pytest_qnn.reference.plugin import SAMPLE_OPTIONS
-from pytest_qnn.reference.shared_memory import CUSTOM_MEMORY
 from pytest_qnn.run.plugin_symbols import broken
 from pytest_qnn.run.runtime import Runtime
 
+_QNN_FACTORY = "pytest_qnn.run.qnn_factory"
+"""The module that makes the reference of the QNN delegate: the only one that needs both halves."""
 _MOST_OPENED = 1000
 """More often than any case opens a library."""
 _dlopen = ctypes.CFUNCTYPE(ctypes.c_void_p, ctypes.c_char_p, ctypes.c_int)(("dlopen", ctypes.CDLL(None)))
@@ -65,21 +65,21 @@ def delegate_factory(spec: str, options: Mapping[str, str], runtime: Runtime) ->
     Raises:
         DelegateUnusable: the specification names nothing that can be used on this runtime.
     """
-    if spec.startswith("mutant:") and (parts := _qnn_parts(spec)) is not None:
-        return _QnnFactory(spec, options, parts)
+    if _needs_qnn(spec):
+        # Nobody but its user needs a QNN client.
+        made: DelegateFactory = importlib.import_module(_QNN_FACTORY).factory(spec, options)
+        return made
     if spec == "reference" or spec.startswith(("reference:", "mutant:")):
         return _PythonFactory(spec, _python_delegate(spec), options)
     if spec == "xnnpack":
         return _XnnpackFactory(runtime, options)
-    if spec == QNN_DELEGATE:
-        return _QnnFactory(spec, options)
     return PluginFactory(spec, options)
 
 
-def _qnn_parts(spec: str) -> QnnParts | None:
-    """What a mutant of the QNN delegate is made of; None for any other."""
-    mutant = mutants().get(spec.removeprefix("mutant:"))
-    return mutant.qnn if mutant is not None else None
+def _needs_qnn(spec: str) -> bool:
+    """The reference of the QNN delegate, or a mutant of it."""
+    mutant = mutants().get(spec.removeprefix("mutant:")) if spec.startswith("mutant:") else None
+    return spec == QNN_DELEGATE or (mutant is not None and mutant.qnn is not None)
 
 
 def _python_delegate(spec: str) -> Callable[..., ReferenceDelegate]:
@@ -132,47 +132,6 @@ class _PythonFactory:
 def is_steerable(spec: str) -> bool:
     """The delegate of this specification claims what it is told to."""
     return spec == "reference" or spec.startswith("mutant:")
-
-
-class _QnnFactory:
-    """The reference of the TensorFlow Lite QNN delegate, on the backend that its option names.
-
-    Attributes:
-        custom_memory: that of the process, or a mutant's own.
-    """
-
-    def __init__(self, name: str, options: Mapping[str, str], parts: QnnParts | None = None) -> None:
-        # Nobody but its user needs a QNN client.
-        from pytest_qnn.run import qnn_delegate  # noqa: PLC0415
-        from pytest_qnn.run.memory_sources import MemorySource  # noqa: PLC0415
-
-        self.name = name
-        self._check(options)
-        self._module = qnn_delegate
-        self._parts = parts or QnnParts()
-        self.custom_memory = parts.memory() if parts else CUSTOM_MEMORY
-        backend = options.get("backend", self._parts.backend or "reference")
-        try:
-            self._source = MemorySource(backend, "emulated")
-        except Unusable as error:
-            raise DelegateUnusable(str(error)) from None
-
-    def make(self, application: Application) -> LiveDelegate:
-        self._check(dict(application.options))
-        arguments: dict[str, Any] = {}
-        if is_steerable(self.name):
-            arguments |= {"claim": application.claim}
-            arguments |= {"fault": application.fault} if application.fault else {}
-        made = self._source, self.custom_memory, self._parts.tensors
-        try:
-            return self._module.QnnDelegate(*made, **arguments)
-        except self._module.QnnFailed as error:
-            raise DelegateUnusable(f"the delegate {self.name} has no backend: {error}") from None
-
-    def _check(self, options: Mapping[str, str]) -> None:
-        unknown = next((key for key in options if key != "backend"), None)
-        if unknown is not None:
-            raise DelegateUnusable(f"the delegate {self.name} has the option backend only, not {unknown}")
 
 
 class _Xnnpack:

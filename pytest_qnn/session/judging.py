@@ -40,7 +40,7 @@ def judge(session: Session, item: pytest.Item, rule_id: str) -> Verdict:
     Raises:
         LookupError: there is no such rule.
         ValueError: the test is named after another rule.
-        pytest_qnn.run.targets.TargetUnusable: the target cannot be opened.
+        pytest_qnn.isolation.target.TargetUnusable: the target cannot be opened.
     """
     rule = checked_rule(session, item, rule_id)
     target = session.target(rule.subject)

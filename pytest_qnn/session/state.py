@@ -84,7 +84,7 @@ class Session:
             raise pytest.UsageError(f"--qnn-replay: {self._no_test(self.case_file.rule)}")
         if not needed:
             return
-        from pytest_qnn.run.targets import TargetUnusable
+        from pytest_qnn.session.targets import TargetUnusable
 
         try:
             for subject in sorted({rule.subject for rule in needed}):
@@ -121,10 +121,12 @@ class Session:
         """The target of this run for one half of the catalogue, opened at the first call.
 
         Raises:
-            pytest_qnn.run.targets.TargetUnusable: with one sentence for the user.
+            pytest_qnn.isolation.target.TargetUnusable: with one sentence for the user.
         """
         if subject not in self.targets:
-            target = _open(subject, self.options)
+            from pytest_qnn.session import targets
+
+            target = targets.open_target(subject, self.options)
             self.targets[subject] = target
             from pytest_qnn.report import claims
 
@@ -203,12 +205,3 @@ def _seed(config: pytest.Config, options: Options) -> int:
     if worker is not None:
         return int(worker["qnn_seed"])
     return random.SystemRandom().randrange(2**32)
-
-
-def _open(subject: Subject, options: Options) -> Target[Any, Any]:
-    from pytest_qnn.run import targets
-
-    if subject == "memory":
-        return targets.open_memory_target(options.backend, options.rpcmem, options.sandbox, options.timeout)
-    chain = [(spec, dict(pairs)) for spec, pairs in options.delegates]
-    return targets.open_delegate_target(chain, options.runtime, options.sandbox, options.timeout)

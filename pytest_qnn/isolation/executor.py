@@ -1,0 +1,112 @@
+"""Carries cases out, in this process or in children: the same worker, the same result."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+
+from pytest_qnn.core.target import Death
+from pytest_qnn.isolation.codec import Codec
+from pytest_qnn.isolation.sandbox import Sandbox
+from pytest_qnn.isolation.worker import DEPTHS, Unusable, WorkerSpec, make_worker
+
+
+class Executor:
+    """Carries cases out: here (mode ``off``) or in children.
+
+    Cases that measure memory run in children of their own, whose malloc counts exactly (`Sandbox`).
+    """
+
+    def __init__(
+        self, spec: WorkerSpec, codec: Codec, mode: str, timeout: float, *, guards: bool = False
+    ) -> None:
+        """Nothing is started here but the worker or the sandbox that most cases go to.
+
+        ``codec``: the kinds of case. ``guards``: even in mode ``off``, cases run in a child that may end
+        their process or measure it.
+        """
+        self._codec = codec
+        self._guards = Sandbox(spec, "fork", timeout) if guards and mode == "off" else None
+        """Not started before a case asks for it."""
+        self._fresh = Sandbox(spec, "spawn", timeout)
+        """Not started before a case asks for a process of its own."""
+        self._fresh_exact = Sandbox(spec, "spawn", timeout, exact=True)
+        """The same for a case that measures memory."""
+        self._exact: Sandbox | None = None
+        """Not started before a case measures memory."""
+        if guards or mode != "off":
+            self._exact = Sandbox(spec, "fork" if mode == "off" else mode, timeout, exact=True)
+        self._sandbox: Sandbox | None = None
+        self.isolated = mode != "off"
+        if self.isolated:
+            self._sandbox = Sandbox(spec, mode, timeout)
+            self._sandbox.start()
+        else:
+            self._worker = make_worker(spec.text())
+
+    @property
+    def mode(self) -> str:
+        """``off``, ``fork`` or ``spawn``: what is really in use."""
+        return self._sandbox.mode if self._sandbox else "off"
+
+    def run(self, case: Any, *, guarded: bool = False) -> Any:
+        """A trace, or the Death of the child."""
+        ends = getattr(case, "ends", False)
+        sandbox = self._guards if (guarded or ends) and self._guards else self._sandbox
+        if self._codec.measures(case):
+            sandbox = self._exact or sandbox
+        if sandbox is None:
+            return self._worker.run(msgspec.structs.replace(case, ends=False) if ends else case)
+        return self._call(sandbox, case)
+
+    def run_fresh(self, case: Any) -> Any:
+        """A trace from a process that has carried out nothing else, or that process's Death."""
+        return self._call(self._fresh_exact if self._codec.measures(case) else self._fresh, case)
+
+    def _call(self, sandbox: Sandbox, case: Any) -> Any:
+        answer = sandbox.call(self._codec.request_of(case))
+        if isinstance(answer, Death):
+            return answer
+        try:
+            trace = self._codec.trace_of(case, answer)
+        except msgspec.DecodeError as error:
+            return Death("garbage", f"the process left a trace that is none: {error}")
+        return msgspec.structs.replace(trace, ended=True) if getattr(case, "ends", False) else trace
+
+    def learn(self, kind: type[Any]) -> Any:
+        """The target's facts: as many as it survives being asked for.
+
+        A target that dies while it is asked is still judged: its rules then say what kills it.
+        """
+        if self._sandbox is None:
+            return self._worker.facts()
+        deaths: list[str] = []
+        detail = ""
+        for depth, request in DEPTHS.items():
+            answer = self._sandbox.call(request)
+            if not isinstance(answer, Death):
+                facts = msgspec.msgpack.decode(answer, type=kind)
+                return msgspec.structs.replace(facts, deaths=tuple(deaths))
+            detail = answer.detail
+            deaths.append(f"{depth}: {detail}")
+        raise Unusable(f"{detail} while it was loaded")
+
+    def ask(self, request: bytes, kind: Any) -> Any:
+        """The answer, of type ``kind``, to a request that is no case; or the Death of the child."""
+        if self._sandbox is None:
+            answer: bytes | Death = self._worker.handle(request, lambda _: None)
+        else:
+            answer = self._sandbox.call(request)
+        if isinstance(answer, Death):
+            return answer
+        try:
+            return msgspec.msgpack.decode(answer, type=kind)
+        except msgspec.DecodeError as error:
+            return Death("garbage", f"the process left an answer that is none: {error}")
+
+    def close(self) -> None:
+        """End the children."""
+        for sandbox in (self._fresh, self._fresh_exact, self._guards, self._exact, self._sandbox):
+            if sandbox is not None:
+                sandbox.close()

@@ -1,0 +1,99 @@
+"""What the targets of both halves share: a named library or one of ours, and an executor for its cases."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from pytest_qnn.core.rule import Subject
+from pytest_qnn.forms import DELEGATES, unwrapped
+from pytest_qnn.isolation.executor import Executor
+from pytest_qnn.isolation.worker import Unusable
+
+
+class TargetUnusable(Exception):  # noqa: N818 - a finding about what was named, not an error of ours
+    """The target named by the user cannot be used; the text is one clear sentence."""
+
+
+class OpenTarget:
+    """What both kinds of target share: where cases run, and what was learned."""
+
+    subject: Subject
+
+    def __init__(self, spec: str, options: tuple[str, ...], executor: Executor) -> None:
+        self.spec = spec
+        self.options = options
+        self._executor = executor
+        self.isolated = executor.isolated
+        try:
+            self.facts: Any = self._learn()
+        except BaseException:
+            executor.close()
+            raise
+
+    def _learn(self) -> Any:
+        raise TypeError("each kind of target learns its own facts")
+
+    def unfit(self, case: Any) -> str:  # noqa: ARG002 - the signature is Target's
+        """Empty: any case can be tried."""
+        return ""
+
+    def smaller(self, case: Any, *, deadly: bool) -> Iterator[Any]:  # noqa: ARG002 - the signature is Target's
+        """Cases that are smaller than ``case``, the boldest first, always in the same order.
+
+        Bytes are not steps: a step that others stand on, or a node that others read, seldom goes by
+        changing the bytes that a case was drawn from. Here whole steps, nodes, entries of batches,
+        applications and claims go. Every candidate is a valid case, and a target that obeys the rules
+        passes it as it passes ``case``. A case from which none of them still fails has no step and no node
+        that can be removed.
+
+        Args:
+            case: of a kind of this half.
+            deadly: the case ends the process, so that nothing depends on what it counts.
+        """
+        raise TypeError("each kind of target makes its own cases smaller")
+
+    def revealing(self, case: Any) -> Iterator[Any]:  # noqa: ARG002 - the signature is Target's
+        """Cases that show more of what went wrong inside ``case``; most kinds have none."""
+        return iter(())
+
+    def close(self) -> None:
+        """End child processes and free what the target holds."""
+        self._executor.close()
+
+
+def sandbox_mode(sandbox: str, *, foreign: bool) -> str:
+    """What ``--qnn-sandbox`` means for a target; ``foreign``: it is in a library that is not ours."""
+    if sandbox == "auto":
+        return "fork" if foreign else "off"
+    return sandbox
+
+
+def is_path(spec: str) -> bool:
+    """A specification names a library."""
+    builtin = spec in (*DELEGATES, "emulated")
+    return not builtin and not spec.startswith(("reference:", "mutant:"))
+
+
+def resolved(spec: str) -> str:
+    """A path made absolute (children run in folders of their own); other specifications as they are."""
+    proxy, path = unwrapped(spec)
+    return f"{proxy}{Path(path).resolve()}" if is_path(spec) else spec
+
+
+def sentence(flag: str, name: str, error: Unusable) -> str:
+    """One sentence that names the option and, once, what was given to it."""
+    text = str(error)
+    if text.startswith("--"):
+        return text
+    return f"{flag}: {text}" if name in text else f"{flag}: {name}: {text}"
+
+
+def digest(key: str, spec: str) -> dict[str, str]:
+    """For the report: the path of a library, and its SHA-256."""
+    if not is_path(spec):
+        return {}
+    path = unwrapped(spec)[1]
+    return {key: path, f"{key}_sha256": hashlib.sha256(Path(path).read_bytes()).hexdigest()}
