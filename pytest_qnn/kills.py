@@ -15,8 +15,9 @@ from collections.abc import Iterable, Iterator, Sequence
 from contextlib import closing
 
 from pytest_qnn.core.engine import first_failure
+from pytest_qnn.core.mutant import Mutant
 from pytest_qnn.core.profile import PROFILES
-from pytest_qnn.mutants import Mutant, table
+from pytest_qnn.mutants import table
 from pytest_qnn.rules import catalogue
 from pytest_qnn.run.delegate_target import DelegateTarget, open_delegate_target
 from pytest_qnn.run.memory_target import MemoryTarget, open_memory_target

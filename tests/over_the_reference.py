@@ -8,9 +8,9 @@ import msgspec
 from reducing import Reducing
 
 from pytest_qnn.cases.memory import MemoryCase
+from pytest_qnn.core.mutant import Mutant
 from pytest_qnn.core.rule import Subject
 from pytest_qnn.facts import MemoryFacts
-from pytest_qnn.mutants import Mutant
 from pytest_qnn.mutants.proxies import mutated
 from pytest_qnn.reference.backend import PERSONALITIES, ReferenceBackend
 from pytest_qnn.reference.proxy import Proxy

@@ -11,15 +11,17 @@ from kept import keep
 
 from pytest_qnn.cases.script import ScriptCase
 from pytest_qnn.core.engine import judge, judge_case
+from pytest_qnn.core.mutant import Mutant
 from pytest_qnn.core.profile import PROFILES, Profile
 from pytest_qnn.core.verdict import Examined, Outcome
-from pytest_qnn.mutants import Mutant, table
+from pytest_qnn.mutants import table
+from pytest_qnn.mutants.delegates import QNN
 from pytest_qnn.rules import catalogue
 from pytest_qnn.run.delegate_target import DelegateTarget, open_delegate_target
 
 RUNTIMES = ("tflite_runtime", "ai_edge_litert")
 RULES = sorted(rule.id for rule in catalogue().values() if rule.area == "TFL")
-MUTANTS = [mutant for mutant in table().values() if mutant.qnn]
+MUTANTS = [mutant for mutant in table().values() if mutant.part == QNN]
 FEW = Profile("few", usual=5, dear=5)
 
 
@@ -52,13 +54,12 @@ def test_no_rule_accuses_the_reference_on_the_htp_simulator(prefix: str) -> None
 
 @pytest.mark.parametrize("mutant", MUTANTS, ids=lambda mutant: mutant.name)
 def test_the_minimal_case_of_a_mutant_passes_on_the_reference(mutant: Mutant) -> None:
-    assert mutant.qnn is not None
     rule = catalogue()[mutant.kills[0]]
     with closing(open_delegate_target([(f"mutant:{mutant.name}", {})], RUNTIMES[0], "off", 10.0)) as target:
         verdict = judge(rule, target, PROFILES["default"], seed=1)
     assert verdict.finding is not None
     case = msgspec.json.decode(verdict.finding.case, type=ScriptCase)
-    found = judge_case(rule, _target(mutant.qnn.backend or "reference", RUNTIMES[0]), case)
+    found = judge_case(rule, _target(mutant.made.backend or "reference", RUNTIMES[0]), case)
     assert isinstance(found, Examined), verdict.finding
 
 

@@ -13,10 +13,11 @@ from over_the_reference import OverTheReference
 
 from pytest_qnn.cases.memory import BOGUS, Binding, ContextCreate, Execute, MemoryCase, Prepare
 from pytest_qnn.core.engine import first_failure, judge
+from pytest_qnn.core.mutant import Mutant
 from pytest_qnn.core.profile import PROFILES
 from pytest_qnn.core.verdict import Outcome
 from pytest_qnn.kills import PLACES, opened
-from pytest_qnn.mutants import Mutant, table
+from pytest_qnn.mutants import table
 from pytest_qnn.mutants.proxies import proxy_table
 from pytest_qnn.rules import catalogue
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 import importlib
 import pkgutil
 
-from pytest_qnn.mutants.mutant import Mutant, entered
+from pytest_qnn.core.mutant import Mutant, entered
 
-__all__ = ["Mutant", "table"]
+__all__ = ["table"]
 
 
 def table() -> dict[str, Mutant]:

@@ -6,7 +6,7 @@ from typing import Any
 
 import msgspec
 
-from pytest_qnn.mutants.mutant import faulty_delegate
+from pytest_qnn.mutants.delegates import faulty_delegate
 from pytest_qnn.reference.delegate import Kernel, ReferenceDelegate
 from pytest_qnn.reference.delegate_personalities import Preview
 from pytest_qnn.reference.plan import PlanView

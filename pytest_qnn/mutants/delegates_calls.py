@@ -11,7 +11,7 @@ import numpy as np
 
 from pytest_qnn.abi import peek, tflite, view
 from pytest_qnn.isolation import libc
-from pytest_qnn.mutants.mutant import faulty_delegate
+from pytest_qnn.mutants.delegates import faulty_delegate
 from pytest_qnn.reference.delegate import Kernel, ReferenceDelegate
 from pytest_qnn.reference.delegate_personalities import Preview
 from pytest_qnn.reference.plan import PlanView, has_node, read_plan

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pytest_qnn.abi import tflite
-from pytest_qnn.mutants.mutant import faulty_delegate
+from pytest_qnn.mutants.delegates import faulty_delegate
 from pytest_qnn.reference.delegate import Kernel, ReferenceDelegate
 from pytest_qnn.reference.plan import PlanView
 

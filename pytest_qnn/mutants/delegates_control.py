@@ -10,7 +10,7 @@ import numpy as np
 from msgspec.structs import replace
 
 from pytest_qnn.abi import tflite
-from pytest_qnn.mutants.mutant import faulty_delegate, faulty_runtime_of_scripts
+from pytest_qnn.mutants.delegates import faulty_delegate, faulty_runtime_of_scripts
 from pytest_qnn.reference.delegate import Kernel, ReferenceDelegate, Values
 from pytest_qnn.reference.plan import PlanView
 from pytest_qnn.reference.variables import VariableDelegate

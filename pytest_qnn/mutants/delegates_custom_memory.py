@@ -8,7 +8,8 @@ from typing import Any, TypeVar
 
 from pytest_qnn.abi import tflite, view
 from pytest_qnn.abi.qnn_codes import TensorMemType, TensorType
-from pytest_qnn.mutants.mutant import Mutant, enter
+from pytest_qnn.core.mutant import Mutant, enter
+from pytest_qnn.mutants.delegates import QNN
 from pytest_qnn.reference.custom_tensors import REGISTERED, Bound, CustomTensors, QnnParts
 from pytest_qnn.reference.rpcmem import EmulatedRpcmem
 from pytest_qnn.reference.shared_memory import Block, SharedMemory
@@ -25,7 +26,7 @@ def _faulty_memory(name: str, fault: str, rule: str) -> Callable[[type[MemoryT]]
     """For a class of custom memories."""
 
     def take(memory: type[MemoryT]) -> type[MemoryT]:
-        enter(Mutant(name, fault, (rule,), "delegate", qnn=QnnParts(memory=memory)))
+        enter(Mutant(name, fault, (rule,), "delegate", QNN, QnnParts(memory=memory)))
         return memory
 
     return take
@@ -37,7 +38,7 @@ def _faulty_tensors(
     """For a class of tensors in custom memory, over a QNN backend."""
 
     def take(tensors: type[TensorsT]) -> type[TensorsT]:
-        enter(Mutant(name, fault, (rule,), "delegate", qnn=QnnParts(tensors=tensors, backend=backend)))
+        enter(Mutant(name, fault, (rule,), "delegate", QNN, QnnParts(tensors=tensors, backend=backend)))
         return tensors
 
     return take

@@ -10,7 +10,7 @@ from typing import Any, ClassVar
 
 from pytest_qnn.abi import peek, tflite, view
 from pytest_qnn.isolation import libc
-from pytest_qnn.mutants.mutant import faulty_delegate
+from pytest_qnn.mutants.delegates import faulty_delegate
 from pytest_qnn.reference.delegate import Kernel, ReferenceDelegate
 from pytest_qnn.reference.delegate_personalities import Preview
 

@@ -8,7 +8,7 @@ import numpy as np
 import numpy.typing as npt
 
 from pytest_qnn.cases.graph import Node
-from pytest_qnn.mutants.mutant import faulty_delegate
+from pytest_qnn.mutants.delegates import faulty_delegate
 from pytest_qnn.reference.delegate import Kernel, ReferenceDelegate
 
 Values = npt.NDArray[Any]

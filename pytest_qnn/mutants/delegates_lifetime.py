@@ -13,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from pytest_qnn.isolation import libc
-from pytest_qnn.mutants.mutant import faulty_delegate, faulty_runtime_of_scripts
+from pytest_qnn.mutants.delegates import faulty_delegate, faulty_runtime_of_scripts
 from pytest_qnn.reference.delegate import Kernel, ReferenceDelegate
 from pytest_qnn.reference.plan import PlanView
 from pytest_qnn.trace import ScriptSeen, ScriptTrace

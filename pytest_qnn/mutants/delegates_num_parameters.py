@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from pytest_qnn.cases.graph import Node, Tensor
-from pytest_qnn.mutants.mutant import faulty_delegate
+from pytest_qnn.mutants.delegates import faulty_delegate
 from pytest_qnn.oracle.kernels import run_node
 from pytest_qnn.reference.delegate import Kernel, ReferenceDelegate
 

@@ -9,7 +9,7 @@ import msgspec
 import numpy.typing as npt
 
 from pytest_qnn.cases.graph import Node, Tensor
-from pytest_qnn.mutants.mutant import faulty_delegate
+from pytest_qnn.mutants.delegates import faulty_delegate
 from pytest_qnn.reference.delegate import Kernel, ReferenceDelegate
 from pytest_qnn.reference.delegate_personalities import Limited
 from pytest_qnn.reference.plan import PlanView, read_plan

@@ -8,7 +8,7 @@ from typing import Any
 
 from pytest_qnn.abi import peek, tflite
 from pytest_qnn.cases.plugin import CREATE, DESTROY
-from pytest_qnn.mutants.mutant import faulty_delegate, faulty_plugin
+from pytest_qnn.mutants.delegates import faulty_delegate, faulty_plugin
 from pytest_qnn.reference.delegate import ReferenceDelegate
 from pytest_qnn.reference.plugin import BadOption, EmulatedPlugin
 

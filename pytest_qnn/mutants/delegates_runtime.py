@@ -10,7 +10,7 @@ from collections.abc import Callable
 
 from msgspec.structs import replace
 
-from pytest_qnn.mutants.mutant import faulty_runtime
+from pytest_qnn.mutants.delegates import faulty_runtime
 from pytest_qnn.rules.delegate_support import DELEGATE
 from pytest_qnn.trace import Applied, DelegateTrace, Event, Kernel
 

@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 from msgspec.structs import replace
 
-from pytest_qnn.mutants.mutant import faulty_runtime, faulty_runtime_of_scripts
+from pytest_qnn.mutants.delegates import faulty_runtime, faulty_runtime_of_scripts
 from pytest_qnn.rules.delegate_support import DELEGATE
 from pytest_qnn.trace import DelegateTrace, ScriptTrace, Spied
 

@@ -11,7 +11,7 @@ from msgspec.structs import replace
 from pytest_qnn.abi import peek, tflite, view
 from pytest_qnn.cases.arrays import Array
 from pytest_qnn.isolation import libc
-from pytest_qnn.mutants.mutant import faulty_delegate, faulty_runtime_of_scripts
+from pytest_qnn.mutants.delegates import faulty_delegate, faulty_runtime_of_scripts
 from pytest_qnn.reference.delegate import Kernel, ReferenceDelegate, Values
 from pytest_qnn.reference.dynamic import DynamicDelegate, is_dynamic
 from pytest_qnn.trace import Event, ScriptSeen, ScriptTrace

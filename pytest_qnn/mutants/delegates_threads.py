@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from pytest_qnn.abi import tflite
-from pytest_qnn.mutants.mutant import faulty_delegate
+from pytest_qnn.mutants.delegates import faulty_delegate
 from pytest_qnn.reference.delegate import Kernel, ReferenceDelegate
 from pytest_qnn.reference.profiled import ProfiledDelegate
 

@@ -7,7 +7,7 @@ import ctypes
 from msgspec.structs import replace
 
 from pytest_qnn.abi import peek, tflite
-from pytest_qnn.mutants.mutant import faulty_delegate, faulty_runtime_of_scripts
+from pytest_qnn.mutants.delegates import faulty_delegate, faulty_runtime_of_scripts
 from pytest_qnn.reference.delegate import Kernel, ReferenceDelegate
 from pytest_qnn.reference.plan import PlanView
 from pytest_qnn.rules.delegate_support import DELEGATE

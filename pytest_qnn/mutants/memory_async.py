@@ -7,7 +7,7 @@ from typing import Any
 
 from pytest_qnn.abi.qnn_async import NotifyFn, NotifyStatus
 from pytest_qnn.abi.qnn_codes import Error
-from pytest_qnn.mutants.mutant import faulty_backend
+from pytest_qnn.mutants.backends import faulty_backend
 from pytest_qnn.reference.backend import ReferenceBackend
 from pytest_qnn.reference.backend_async import Job
 from pytest_qnn.reference.backend_execute import Stored

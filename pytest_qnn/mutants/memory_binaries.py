@@ -8,7 +8,7 @@ import dataclasses
 from typing import Any, ClassVar
 
 from pytest_qnn.abi.qnn_codes import DataType, Error, TensorMemType, TensorType
-from pytest_qnn.mutants.mutant import faulty_backend
+from pytest_qnn.mutants.backends import faulty_backend
 from pytest_qnn.reference.backend import ReferenceBackend
 from pytest_qnn.reference.backend_binary import Binary, decode
 from pytest_qnn.reference.backend_execute import Stored

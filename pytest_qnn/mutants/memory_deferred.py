@@ -14,7 +14,7 @@ from pytest_qnn.abi.qnn_codes import (
     Property,
     TensorType,
 )
-from pytest_qnn.mutants.mutant import faulty_backend
+from pytest_qnn.mutants.backends import faulty_backend
 from pytest_qnn.reference.backend import ReferenceBackend
 from pytest_qnn.reference.backend_binary import Binary
 from pytest_qnn.reference.backend_core import context_config

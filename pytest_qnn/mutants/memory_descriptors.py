@@ -8,7 +8,7 @@ from typing import Any
 
 from pytest_qnn.abi import qnn
 from pytest_qnn.abi.qnn_codes import ITEM_SIZE, Error, HtpMemType, MemType
-from pytest_qnn.mutants.mutant import faulty_backend
+from pytest_qnn.mutants.backends import faulty_backend
 from pytest_qnn.reference.backend import PERSONALITIES, ReferenceBackend
 from pytest_qnn.reference.backend_objects import Context, Identity, QnnError, Registration, Request
 from pytest_qnn.reference.mapping import Mapping, anonymous

@@ -9,7 +9,7 @@ from typing import Any
 
 from pytest_qnn.abi.qnn_codes import Error
 from pytest_qnn.isolation import libc
-from pytest_qnn.mutants.mutant import faulty_backend, faulty_rpcmem
+from pytest_qnn.mutants.backends import faulty_backend, faulty_rpcmem
 from pytest_qnn.reference.backend import ReferenceBackend
 from pytest_qnn.reference.backend_objects import (
     Context,

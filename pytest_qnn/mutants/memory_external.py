@@ -7,7 +7,7 @@ from typing import Any
 
 from pytest_qnn.abi import qnn
 from pytest_qnn.abi.qnn_codes import Error, HtpMemType, MemType, TensorType
-from pytest_qnn.mutants.mutant import faulty_backend
+from pytest_qnn.mutants.backends import faulty_backend
 from pytest_qnn.reference import mapping
 from pytest_qnn.reference.backend import ReferenceBackend
 from pytest_qnn.reference.backend_execute import Stored

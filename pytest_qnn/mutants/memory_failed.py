@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pytest_qnn.abi.qnn_codes import Error
-from pytest_qnn.mutants.mutant import faulty_backend
+from pytest_qnn.mutants.backends import faulty_backend
 from pytest_qnn.reference.backend import ReferenceBackend
 from pytest_qnn.reference.backend_binary import Binary
 from pytest_qnn.reference.backend_external import ROLES

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from pytest_qnn.abi.qnn_codes import Error
-from pytest_qnn.mutants.mutant import faulty_backend
+from pytest_qnn.mutants.backends import faulty_backend
 from pytest_qnn.reference.backend import ReferenceBackend
 from pytest_qnn.reference.backend_objects import QnnError
 from pytest_qnn.reference.backend_profile import Profile

@@ -12,7 +12,7 @@ from typing import Any, ClassVar
 
 from pytest_qnn.abi.qnn_codes import Error, Property, TensorMemType
 from pytest_qnn.abi.qnn_table import InterfaceP, PaddedInterface
-from pytest_qnn.mutants.mutant import faulty_backend
+from pytest_qnn.mutants.backends import faulty_backend
 from pytest_qnn.reference.backend import ReferenceBackend
 from pytest_qnn.reference.backend_binary import Binary
 from pytest_qnn.reference.backend_objects import Context, Kind, QnnError, Registration

@@ -7,7 +7,7 @@ import time
 from typing import Any
 
 from pytest_qnn.abi.qnn_codes import Error, LogLevel
-from pytest_qnn.mutants.mutant import faulty_backend
+from pytest_qnn.mutants.backends import faulty_backend
 from pytest_qnn.reference.backend import ReferenceBackend
 from pytest_qnn.reference.backend_execute import Admitted
 from pytest_qnn.reference.backend_logs import Log

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from pytest_qnn.abi.qnn_codes import DataType, Error, TensorMemType
-from pytest_qnn.mutants.mutant import faulty_backend
+from pytest_qnn.mutants.backends import faulty_backend
 from pytest_qnn.reference.backend import ReferenceBackend
 from pytest_qnn.reference.backend_execute import Stored
 from pytest_qnn.reference.backend_objects import Binding, Graph, QnnError, Tensor

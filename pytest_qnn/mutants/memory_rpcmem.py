@@ -7,7 +7,7 @@ import mmap
 import os
 
 from pytest_qnn.isolation import libc
-from pytest_qnn.mutants.mutant import faulty_rpcmem
+from pytest_qnn.mutants.backends import faulty_rpcmem
 from pytest_qnn.reference.rpcmem import Block, EmulatedRpcmem
 
 _PAGE = os.sysconf("SC_PAGE_SIZE")

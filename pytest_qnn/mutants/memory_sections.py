@@ -8,7 +8,7 @@ import numpy as np
 
 from pytest_qnn.abi.qnn_codes import Error
 from pytest_qnn.abi.qnn_sections import ContextBuffer, ContextMemType
-from pytest_qnn.mutants.mutant import faulty_backend
+from pytest_qnn.mutants.backends import faulty_backend
 from pytest_qnn.reference.backend import ReferenceBackend
 from pytest_qnn.reference.backend_execute import Stored
 from pytest_qnn.reference.backend_objects import Context, Graph, QnnError, Registration

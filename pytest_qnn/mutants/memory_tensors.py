@@ -7,7 +7,7 @@ from typing import Any
 
 from pytest_qnn.abi.qnn import Tensor as TensorStruct
 from pytest_qnn.abi.qnn_codes import Error, TensorMemType, TensorType
-from pytest_qnn.mutants.mutant import faulty_backend
+from pytest_qnn.mutants.backends import faulty_backend
 from pytest_qnn.reference.backend import ReferenceBackend
 from pytest_qnn.reference.backend_execute import Stored
 from pytest_qnn.reference.backend_objects import Binding, Graph, QnnError, Registration, Tensor

@@ -8,7 +8,8 @@ from collections.abc import Callable
 from typing import Any
 
 from pytest_qnn.isolation import libc
-from pytest_qnn.mutants.mutant import faulty_backend, faulty_delegate
+from pytest_qnn.mutants.backends import faulty_backend
+from pytest_qnn.mutants.delegates import faulty_delegate
 from pytest_qnn.reference.backend import ReferenceBackend
 from pytest_qnn.reference.delegate import Kernel, ReferenceDelegate
 

@@ -14,8 +14,9 @@ from typing import Any
 
 from pytest_qnn.abi.qnn_codes import TensorMemType
 from pytest_qnn.abi.qnn_table import Interface
+from pytest_qnn.core.mutant import Mutant
 from pytest_qnn.mutants import table
-from pytest_qnn.mutants.mutant import Mutant
+from pytest_qnn.mutants.backends import BACKEND
 from pytest_qnn.reference.backend import ReferenceBackend
 from pytest_qnn.reference.backend_mem import Memory
 from pytest_qnn.reference.backend_objects import Graph, QnnError, Registration, Tensor
@@ -75,7 +76,7 @@ class _AllOrNone(Proxy):
 
 
 OWN = tuple(
-    Mutant(name, fault, kills, "memory", backend=backend)
+    Mutant(name, fault, kills, "memory", BACKEND, backend)
     for name, fault, kills, backend in (
         ("bound-offset-ignored", "Every handle means the start of its buffer.", ("SHB-08",), _OffsetIgnored),
         ("bound-any-context", "graphExecute takes a handle of any context.", ("CTX-05",), _AnyContext),
@@ -96,7 +97,7 @@ def proxy_table() -> dict[str, Mutant]:
 
 def mutated(mutant: Mutant, library: Interface) -> Proxy:
     """The proxy over ``library`` with the fault of one of `proxy_table`."""
-    fault: Any = mutant.backend
+    fault: Any = mutant.of(BACKEND)
     proxy: Proxy
     if issubclass(fault, Proxy):
         proxy = fault(library)
@@ -120,9 +121,9 @@ def _faulty(backend: type[Any]) -> list[type[Any]]:
 
 def _lies_in_qnnmem(mutant: Mutant) -> bool:
     """Every hook that the mutant overrides is one of `Memory`, and its rules concern what a proxy offers."""
-    if not isinstance(mutant.backend, type) or mutant.deadly or _NOT_OFFERED & _areas(mutant):
+    if not isinstance(mutant.of(BACKEND), type) or mutant.deadly or _NOT_OFFERED & _areas(mutant):
         return False
-    own = {name for each in _faulty(mutant.backend) for name in vars(each)}
+    own = {name for each in _faulty(mutant.of(BACKEND)) for name in vars(each)}
     hooks = {name for name in own if not name.startswith("__") and hasattr(ReferenceBackend, name)}
     return bool(hooks) and hooks <= _HOOKS
 

@@ -13,6 +13,7 @@ from pytest_qnn.cases.reduce_graph import smaller_delegate, with_more_outputs
 from pytest_qnn.cases.reduce_plugin import smaller_plugin
 from pytest_qnn.cases.reduce_script import smaller_script
 from pytest_qnn.cases.script import ScriptCase, aligned, needs_child, without_edges, without_guards
+from pytest_qnn.core.mutant import Mutant
 from pytest_qnn.core.rule import Subject
 from pytest_qnn.core.target import Death
 from pytest_qnn.facts import LIMITS, DelegateFacts, Sample
@@ -28,8 +29,8 @@ from pytest_qnn.isolation.target import (
     sentence,
 )
 from pytest_qnn.isolation.worker import Unusable
-from pytest_qnn.mutants import Mutant
 from pytest_qnn.mutants import table as mutants
+from pytest_qnn.mutants.delegates import SCRIPT_TRACE, TRACE
 from pytest_qnn.run.delegate_codec import CODEC
 from pytest_qnn.run.delegate_learn import Question, learn_claims
 from pytest_qnn.run.specs import LEARN_LIMITS, LEARN_SAMPLES, PROBE, DelegateSpec
@@ -178,7 +179,7 @@ def open_delegate_target(
     found = [_mutant(name) for name, _ in chain]
     distort: dict[type[Any], Callable[[Any], Any]] = {}
     for mutant in filter(None, found):
-        both = {DelegateTrace: mutant.distort, ScriptTrace: mutant.distort_script}
+        both = {DelegateTrace: mutant.of(TRACE), ScriptTrace: mutant.of(SCRIPT_TRACE)}
         distort |= {kind: change for kind, change in both.items() if change}
     spec = DelegateSpec(chain, runtime)
     name = " + ".join(name for name, _ in chain)

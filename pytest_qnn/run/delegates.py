@@ -14,6 +14,7 @@ from pytest_qnn.abi import tflite
 from pytest_qnn.cases.delegate import Application
 from pytest_qnn.forms import QNN_DELEGATE
 from pytest_qnn.mutants import table as mutants
+from pytest_qnn.mutants.delegates import DELEGATE, QNN
 from pytest_qnn.reference.delegate import ReferenceDelegate
 from pytest_qnn.reference.delegate_personalities import PERSONALITIES
 from pytest_qnn.reference.dynamic import DynamicOutputs
@@ -79,7 +80,7 @@ def delegate_factory(spec: str, options: Mapping[str, str], runtime: Runtime) ->
 def _needs_qnn(spec: str) -> bool:
     """The reference of the QNN delegate, or a mutant of it."""
     mutant = mutants().get(spec.removeprefix("mutant:")) if spec.startswith("mutant:") else None
-    return spec == QNN_DELEGATE or (mutant is not None and mutant.qnn is not None)
+    return spec == QNN_DELEGATE or (mutant is not None and mutant.part == QNN)
 
 
 def _python_delegate(spec: str) -> Callable[..., ReferenceDelegate]:
@@ -95,7 +96,8 @@ def _python_delegate(spec: str) -> Callable[..., ReferenceDelegate]:
         raise DelegateUnusable(f"there is no mutant called {name!r}")
     if mutant.subject != "delegate":
         raise DelegateUnusable(f"the mutant {name} is no delegate but a QNN backend")
-    return mutant.delegate or ReferenceDelegate  # a `distort` mutant changes the trace, not the delegate
+    faulty: Callable[..., ReferenceDelegate] | None = mutant.of(DELEGATE)
+    return faulty or ReferenceDelegate  # a mutant of the runtime changes the trace, not the delegate
 
 
 class _PythonFactory:

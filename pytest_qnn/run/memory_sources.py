@@ -8,6 +8,7 @@ from typing import Any
 
 from pytest_qnn.isolation.worker import Unusable
 from pytest_qnn.mutants import table as mutants
+from pytest_qnn.mutants.backends import BACKEND, RPCMEM
 from pytest_qnn.mutants.proxies import mutated, proxy_table
 from pytest_qnn.reference.backend import ReferenceBackend
 from pytest_qnn.reference.personalities import PERSONALITIES
@@ -52,8 +53,8 @@ class MemorySource:
 
     def _mutate(self, name: str) -> None:
         mutant = mutants()[name]
-        self._make_backend = mutant.backend or ReferenceBackend
-        self._make_rpcmem = mutant.rpcmem or EmulatedRpcmem
+        self._make_backend = mutant.of(BACKEND) or ReferenceBackend
+        self._make_rpcmem = mutant.of(RPCMEM) or EmulatedRpcmem
 
     @contextlib.contextmanager
     def open(self) -> Iterator[tuple[QnnEntry, Rpcmem]]:

@@ -13,6 +13,7 @@ from pytest_qnn.abi import tflite
 from pytest_qnn.cases.delegate import Application
 from pytest_qnn.forms import QNN_DELEGATE
 from pytest_qnn.mutants import table as mutants
+from pytest_qnn.mutants.delegates import PLUGIN
 from pytest_qnn.reference.plugin import EmulatedPlugin
 from pytest_qnn.run.delegates import DelegateFactory
 from pytest_qnn.run.plugin_symbols import FUNCTIONS, described
@@ -64,7 +65,7 @@ def open_plugin(factory: DelegateFactory, runtime: Runtime) -> Plugin:
     if kind == "reference":
         return _emulated(EmulatedPlugin, factory)
     if kind == "mutant":
-        return _emulated(mutants()[name].plugin or EmulatedPlugin, factory)
+        return _emulated(mutants()[name].of(PLUGIN) or EmulatedPlugin, factory)
     return _native(Path(factory.name), runtime)
 
 

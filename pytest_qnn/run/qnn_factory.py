@@ -8,6 +8,7 @@ from typing import Any
 from pytest_qnn.cases.delegate import Application
 from pytest_qnn.isolation.worker import Unusable
 from pytest_qnn.mutants import table as mutants
+from pytest_qnn.mutants.delegates import QNN
 from pytest_qnn.reference.custom_tensors import QnnParts
 from pytest_qnn.reference.shared_memory import CUSTOM_MEMORY
 from pytest_qnn.run.delegates import DelegateUnusable, is_steerable
@@ -22,7 +23,7 @@ def factory(spec: str, options: Mapping[str, str]) -> QnnFactory:
         DelegateUnusable: an option is wrong, or the backend cannot be used.
     """
     mutant = mutants().get(spec.removeprefix("mutant:"))
-    return QnnFactory(spec, options, mutant.qnn if mutant is not None else None)
+    return QnnFactory(spec, options, mutant.of(QNN) if mutant is not None else None)
 
 
 class QnnFactory:
