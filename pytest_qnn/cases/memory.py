@@ -14,7 +14,6 @@ from typing import Literal
 
 import msgspec
 
-from pytest_qnn.cases import memory_step
 from pytest_qnn.cases.memory_pieces import PieceStep
 from pytest_qnn.cases.memory_probes import (
     Churn,
@@ -28,13 +27,11 @@ from pytest_qnn.cases.memory_probes import (
     Version,
 )
 from pytest_qnn.cases.memory_sections import SectionStep
-from pytest_qnn.cases.memory_step import Step
+from pytest_qnn.cases.memory_step import QnnDType, QnnOp, Step
 
 NULL = "NULL"
 BOGUS = "BOGUS"
 
-QnnDType = memory_step.QnnDType
-QnnOp = memory_step.QnnOp
 
 FdKind = Literal["buffer", "minus-one", "closed", "pipe", "socket", "directory", "file", "readonly", "dup"]
 """What a descriptor carries as fd: the buffer's own, something that is not such a buffer, or a duplicate of

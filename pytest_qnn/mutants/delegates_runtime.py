@@ -12,12 +12,13 @@ from msgspec.structs import replace
 
 from pytest_qnn.mutants.delegates import faulty_runtime
 from pytest_qnn.rules.delegate_support import DELEGATE
-from pytest_qnn.trace import Applied, DelegateTrace, Event, Kernel
+from pytest_qnn.trace import Applied, DelegateTrace, Event
+from pytest_qnn.trace import Kernel as SeenKernel
 
 Distort = Callable[[DelegateTrace], DelegateTrace]
 
 
-def _kernels(change: Callable[[Kernel], Kernel]) -> Distort:
+def _kernels(change: Callable[[SeenKernel], SeenKernel]) -> Distort:
     def distort(trace: DelegateTrace) -> DelegateTrace:
         return replace(trace, kernels=tuple(map(change, trace.kernels)))
 
