@@ -11,15 +11,15 @@ from typing import Any, TextIO
 from hypothesis.strategies import SearchStrategy
 
 from benchmarks.timing import drawn, mean_us, median_us, table
-from pytest_qnn.abi import tflite
-from pytest_qnn.cases.delegate import Application, DelegateCase
-from pytest_qnn.cases.graphs import graphs_with_claims
-from pytest_qnn.cases.model import emit
 from pytest_qnn.core.engine import judge
 from pytest_qnn.core.profile import Profile
 from pytest_qnn.rules import catalogue
-from pytest_qnn.run.delegate_target import open_delegate_target
-from pytest_qnn.run.runtime import Runtime, load_runtime
+from pytest_qnn.tflite.abi import layouts
+from pytest_qnn.tflite.cases.delegate import Application, DelegateCase
+from pytest_qnn.tflite.graph.model import emit
+from pytest_qnn.tflite.graph.strategies import graphs_with_claims
+from pytest_qnn.tflite.runtime.runtime import Runtime, load_runtime
+from pytest_qnn.tflite.target import open_delegate_target
 
 NODES = (5, 20, 50, 500)
 RUNTIMES = ("tflite_runtime", "ai_edge_litert")
@@ -102,25 +102,25 @@ class _Bare:
     def __init__(self) -> None:
         self.claim: Any = None
         callbacks: dict[str, Callable[..., Any]] = {
-            "prepare": tflite.DelegatePrepare(self._prepare),
-            "init": tflite.KernelInit(lambda *_: 1),
-            "free": tflite.KernelFree(lambda *_: None),
-            "call": tflite.KernelCall(lambda *_: 0),
+            "prepare": layouts.DelegatePrepare(self._prepare),
+            "init": layouts.KernelInit(lambda *_: 1),
+            "free": layouts.KernelFree(lambda *_: None),
+            "call": layouts.KernelCall(lambda *_: 0),
         }
         self._keep = callbacks
         at = {name: ctypes.cast(callback, ctypes.c_void_p).value for name, callback in callbacks.items()}  # type: ignore[arg-type]
-        self._registration = tflite.Registration(
+        self._registration = layouts.Registration(
             init=at["init"],
             free=at["free"],
             prepare=at["call"],
             invoke=at["call"],
-            builtin_code=tflite.BUILTIN_DELEGATE,
+            builtin_code=layouts.BUILTIN_DELEGATE,
             version=1,
         )
-        self._struct = tflite.Delegate(Prepare=at["prepare"])
+        self._struct = layouts.Delegate(Prepare=at["prepare"])
         self.address = ctypes.addressof(self._struct)
 
     def _prepare(self, context: int, delegate: int) -> int:
-        slot = tflite.Context.from_address(context).ReplaceNodeSubsetsWithDelegateKernels
-        replace = tflite.ReplaceNodeSubsets(slot)
+        slot = layouts.Context.from_address(context).ReplaceNodeSubsetsWithDelegateKernels
+        replace = layouts.ReplaceNodeSubsets(slot)
         return int(replace(context, self._registration, ctypes.addressof(self.claim), delegate))

@@ -13,8 +13,8 @@ from typing import Any, TextIO
 from benchmarks.delegates import cases
 from benchmarks.memory import sequence
 from benchmarks.timing import drawn, median_us, table
-from pytest_qnn.run.delegate_target import open_delegate_target
-from pytest_qnn.run.memory_target import open_memory_target
+from pytest_qnn.qnn.target import open_memory_target
+from pytest_qnn.tflite.target import open_delegate_target
 
 NODES = 20
 STEPS = 20

@@ -8,9 +8,9 @@ import functools
 from typing import Any, TextIO
 
 from benchmarks.timing import drawn, mean_us, median_us, table
-from pytest_qnn.abi.qnn import MemDescriptor, Tensor
-from pytest_qnn.abi.qnn_codes import MemType, TensorMemType
-from pytest_qnn.cases.memory import (
+from pytest_qnn.qnn.abi.codes import MemType, TensorMemType
+from pytest_qnn.qnn.abi.layouts import MemDescriptor, Tensor
+from pytest_qnn.qnn.cases.case import (
     Alloc,
     AnyStep,
     Binding,
@@ -22,13 +22,13 @@ from pytest_qnn.cases.memory import (
     Prepare,
     Register,
 )
-from pytest_qnn.cases.memory_strategies import memory_sequences
-from pytest_qnn.reference.backend import ReferenceBackend
-from pytest_qnn.reference.rpcmem import EmulatedRpcmem
+from pytest_qnn.qnn.reference.backend import ReferenceBackend
+from pytest_qnn.qnn.reference.rpcmem import EmulatedRpcmem
+from pytest_qnn.qnn.runner.client import Operator, QnnClient, data_type
+from pytest_qnn.qnn.runner.library import QnnEntry
+from pytest_qnn.qnn.strategies.sequences import memory_sequences
+from pytest_qnn.qnn.target import open_memory_target
 from pytest_qnn.rules import catalogue
-from pytest_qnn.run.memory_target import open_memory_target
-from pytest_qnn.run.qnn_client import Operator, QnnClient, data_type
-from pytest_qnn.run.qnn_library import QnnEntry
 
 STEPS = (10, 50, 200)
 SHAPE = (1, 2, 2, 2)

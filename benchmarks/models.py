@@ -8,8 +8,8 @@ import flatbuffers
 import tflite
 
 from benchmarks.timing import median_us, table
-from pytest_qnn.cases.graph import Graph, Node, Tensor
-from pytest_qnn.cases.model import emit
+from pytest_qnn.tflite.graph.graph import Graph, Node, Tensor
+from pytest_qnn.tflite.graph.model import emit
 
 NODES = (5, 50, 500)
 SHAPE = (4, 8)

@@ -10,36 +10,36 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from pytest_qnn.cases.data import inputs_of
-    from pytest_qnn.cases.delegate import Application, DelegateCase
-    from pytest_qnn.cases.graph import Graph, Node, Tensor
-    from pytest_qnn.cases.graphs import graphs, graphs_with_claims, single_op_graphs
-    from pytest_qnn.cases.memory import Binding, MemoryCase
-    from pytest_qnn.cases.memory_strategies import memory_sequences
-    from pytest_qnn.cases.model import emit
-    from pytest_qnn.live import Delegate, assert_partitioning, execution_plan, invoke
-    from pytest_qnn.oracle.numerics import expected_outputs, mismatch
+    from pytest_qnn.qnn.cases.case import Binding, MemoryCase
+    from pytest_qnn.qnn.strategies.sequences import memory_sequences
+    from pytest_qnn.tflite.cases.delegate import Application, DelegateCase
+    from pytest_qnn.tflite.cases.inputs import inputs_of
+    from pytest_qnn.tflite.graph.graph import Graph, Node, Tensor
+    from pytest_qnn.tflite.graph.model import emit
+    from pytest_qnn.tflite.graph.strategies import graphs, graphs_with_claims, single_op_graphs
+    from pytest_qnn.tflite.live import Delegate, assert_partitioning, execution_plan, invoke
+    from pytest_qnn.tflite.numerics.bounds import expected_outputs, mismatch
 
 _HOMES = {
-    "Application": "cases.delegate",
-    "Binding": "cases.memory",
-    "Delegate": "live",
-    "DelegateCase": "cases.delegate",
-    "Graph": "cases.graph",
-    "MemoryCase": "cases.memory",
-    "Node": "cases.graph",
-    "Tensor": "cases.graph",
-    "assert_partitioning": "live",
-    "emit": "cases.model",
-    "execution_plan": "live",
-    "expected_outputs": "oracle.numerics",
-    "graphs": "cases.graphs",
-    "graphs_with_claims": "cases.graphs",
-    "inputs_of": "cases.data",
-    "invoke": "live",
-    "memory_sequences": "cases.memory_strategies",
-    "mismatch": "oracle.numerics",
-    "single_op_graphs": "cases.graphs",
+    "Application": "tflite.cases.delegate",
+    "Binding": "qnn.cases.case",
+    "Delegate": "tflite.live",
+    "DelegateCase": "tflite.cases.delegate",
+    "Graph": "tflite.graph.graph",
+    "MemoryCase": "qnn.cases.case",
+    "Node": "tflite.graph.graph",
+    "Tensor": "tflite.graph.graph",
+    "assert_partitioning": "tflite.live",
+    "emit": "tflite.graph.model",
+    "execution_plan": "tflite.live",
+    "expected_outputs": "tflite.numerics.bounds",
+    "graphs": "tflite.graph.strategies",
+    "graphs_with_claims": "tflite.graph.strategies",
+    "inputs_of": "tflite.cases.inputs",
+    "invoke": "tflite.live",
+    "memory_sequences": "qnn.strategies.sequences",
+    "mismatch": "tflite.numerics.bounds",
+    "single_op_graphs": "tflite.graph.strategies",
 }
 
 __all__ = [

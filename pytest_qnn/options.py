@@ -13,8 +13,8 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from pytest_qnn import forms
-from pytest_qnn.forms import PROFILE_NAMES, RUNTIMES, SANDBOXES, VARIANTS, BadOption
+from pytest_qnn.core import forms
+from pytest_qnn.core.forms import PROFILE_NAMES, RUNTIMES, SANDBOXES, VARIANTS, BadOption
 
 DEFAULT_DELEGATES = (("reference", ()),)
 

@@ -13,13 +13,13 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from pytest_qnn import forms
 from pytest_qnn import options as opts
+from pytest_qnn.core import forms
 from pytest_qnn.session.gather import Gatherer
-from pytest_qnn.session.state import REPLAYED, SESSION, VERDICTS, Session
+from pytest_qnn.state import REPLAYED, SESSION, VERDICTS, Session
 
 if TYPE_CHECKING:
-    from pytest_qnn.session.case_file import AnyCaseFile
+    from pytest_qnn.case_file import AnyCaseFile
 
 __all__ = ["Judge", "judge"]
 

@@ -12,12 +12,13 @@ import hypothesis
 import msgspec
 from hypothesis import HealthCheck, Phase
 
-from pytest_qnn.cases.plugin import PluginCase
-from pytest_qnn.cases.script import ScriptCase
+from pytest_qnn.case_file import SCHEMA
 from pytest_qnn.core.rule import NothingToJudge
-from pytest_qnn.facts import DelegateFacts, MemoryFacts
+from pytest_qnn.qnn.facts import MemoryFacts
 from pytest_qnn.rules import catalogue
-from pytest_qnn.session.case_file import SCHEMA
+from pytest_qnn.tflite.cases.plugin import PluginCase
+from pytest_qnn.tflite.cases.script import ScriptCase
+from pytest_qnn.tflite.facts import DelegateFacts
 
 HOSTILE: tuple[Any, ...] = (
     *(

@@ -8,11 +8,11 @@ from collections.abc import Callable
 from kept import keep
 
 from pytest_qnn.core.rule import Subject
-from pytest_qnn.kills import RUNTIMES
-from pytest_qnn.reference import delegate_personalities
-from pytest_qnn.reference.personalities import DEFAULT, PERSONALITIES, Personality
-from pytest_qnn.run.delegate_target import DelegateTarget, open_delegate_target
-from pytest_qnn.run.memory_target import MemoryTarget, open_memory_target
+from pytest_qnn.mutants import RUNTIMES
+from pytest_qnn.qnn.reference.personalities import DEFAULT, PERSONALITIES, Personality
+from pytest_qnn.qnn.target import MemoryTarget, open_memory_target
+from pytest_qnn.tflite.reference import personalities
+from pytest_qnn.tflite.target import DelegateTarget, open_delegate_target
 
 CHAINS = (("reference",), ("xnnpack",), ("reference", "xnnpack"), ("xnnpack", "reference"))
 WITHOUT_MEMORY = ("reference:no-memory", "reference:no-custom")
@@ -43,7 +43,7 @@ class Conforming:
     name: str
     subject: Subject
     holding: frozenset[str]
-    """Property keys and conditions (`pytest_qnn.rules.conditions`)."""
+    """Property keys and conditions (`pytest_qnn.core.conditions`)."""
     open: Callable[[], DelegateTarget | MemoryTarget] = dataclasses.field(compare=False)
     idle: bool = False
     """It claims nothing: a rule about a delegate's work may see none of it."""
@@ -140,7 +140,7 @@ DELEGATES = tuple(
     for runtime in RUNTIMES
     for target in (
         *(_chain(chain, runtime) for chain in CHAINS),
-        *(_variant(name, runtime) for name in delegate_personalities.PERSONALITIES),
+        *(_variant(name, runtime) for name in personalities.PERSONALITIES),
         *(_qnn(backend, runtime) for backend in BACKENDS),
         _in_children(runtime),
     )

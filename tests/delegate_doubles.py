@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from pytest_qnn.cases.delegate import Application
-from pytest_qnn.reference.delegate import ReferenceDelegate
+from pytest_qnn.tflite.cases.delegate import Application
+from pytest_qnn.tflite.reference.delegate import ReferenceDelegate
 
 
 class Factory:

@@ -17,14 +17,16 @@ from hypothesis import strategies as st
 from reducing import Reducing
 
 from pytest_qnn import rules, session
-from pytest_qnn.cases import memory
-from pytest_qnn.cases.delegate import DelegateCase
-from pytest_qnn.cases.graph import Graph, Node, Tensor
-from pytest_qnn.cases.memory import MemoryCase
 from pytest_qnn.core.rule import Rule, Subject
+from pytest_qnn.core.target import Death
 from pytest_qnn.core.verdict import Contradiction, Examined, Level, Unsupported, Violation
 from pytest_qnn.options import Options
-from pytest_qnn.trace import Death, DelegateTrace, MemoryTrace
+from pytest_qnn.qnn.cases import case as memory
+from pytest_qnn.qnn.cases.case import MemoryCase
+from pytest_qnn.qnn.trace import MemoryTrace
+from pytest_qnn.tflite.cases.delegate import DelegateCase
+from pytest_qnn.tflite.graph.graph import Graph, Node, Tensor
+from pytest_qnn.tflite.trace import DelegateTrace
 
 CASE = MemoryCase((memory.ContextCreate("c0"), memory.Alloc("b0", 4096)))
 CRASH = MemoryCase((memory.ContextCreate("c0"), memory.ContextFree("crash")))
@@ -142,7 +144,7 @@ def open_target(subject: Subject, options: Options) -> FakeTarget:
 
 
 def fake_targets() -> types.ModuleType:
-    module = types.ModuleType("pytest_qnn.session.targets")
+    module = types.ModuleType("pytest_qnn.targets")
     for name in ("TargetUnusable", "open_target"):
         setattr(module, name, globals()[name])
     return module
@@ -151,7 +153,7 @@ def fake_targets() -> types.ModuleType:
 def install(patch: pytest.MonkeyPatch) -> None:
     module = fake_targets()
     patch.setattr(rules, "catalogue", lambda: CATALOGUE)
-    patch.setitem(sys.modules, "pytest_qnn.session.targets", module)
+    patch.setitem(sys.modules, "pytest_qnn.targets", module)
     patch.setattr(session, "targets", module, raising=False)
 
 

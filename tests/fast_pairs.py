@@ -7,9 +7,10 @@ from collections.abc import Collection, Iterable, Sequence
 
 from conforming import CHAINS, DELEGATES, MEMORY, TARGETS, Conforming
 
-from pytest_qnn.kills import RUNTIMES
-from pytest_qnn.rules import Rule, catalogue
-from pytest_qnn.rules.conditions import closed
+from pytest_qnn.core.conditions import closed
+from pytest_qnn.core.rule import Rule
+from pytest_qnn.mutants import RUNTIMES
+from pytest_qnn.rules import catalogue
 
 Pair = tuple[str, str]
 """Id of a rule, name of a target."""

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TypeVar
 
-from pytest_qnn.run.delegate_target import DelegateTarget
-from pytest_qnn.run.memory_target import MemoryTarget
+from pytest_qnn.qnn.target import MemoryTarget
+from pytest_qnn.tflite.target import DelegateTarget
 
 T = TypeVar("T", DelegateTarget, MemoryTarget)
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from pytest_qnn.run.memory_target import MemoryTarget
+from pytest_qnn.qnn.target import MemoryTarget
 
 IN_THE_MIDDLE = 20
 """The case that the worker does not come back from: beyond a rule's first, whichever rule it is."""

@@ -10,7 +10,8 @@ from reducing import Reducing
 
 from pytest_qnn.core.rule import Rule, Subject
 from pytest_qnn.core.verdict import Examined, Finding, Level, Verdict, Violation
-from pytest_qnn.trace import DelegateTrace, MemoryTrace
+from pytest_qnn.qnn.trace import MemoryTrace
+from pytest_qnn.tflite.trace import DelegateTrace
 
 
 class FakeTarget(Reducing):

@@ -7,17 +7,19 @@ from contextlib import closing
 import msgspec
 from reducing import Reducing
 
-from pytest_qnn.cases.memory import MemoryCase
 from pytest_qnn.core.mutant import Mutant
 from pytest_qnn.core.rule import Subject
-from pytest_qnn.facts import MemoryFacts
-from pytest_qnn.mutants.proxies import mutated
-from pytest_qnn.reference.backend import PERSONALITIES, ReferenceBackend
-from pytest_qnn.reference.proxy import Proxy
-from pytest_qnn.reference.rpcmem import EmulatedRpcmem
-from pytest_qnn.run.memory import learn, run_memory_case
-from pytest_qnn.run.qnn_library import QnnEntry, providers
-from pytest_qnn.trace import MemoryTrace
+from pytest_qnn.qnn.cases.case import MemoryCase
+from pytest_qnn.qnn.facts import MemoryFacts
+from pytest_qnn.qnn.proxies import mutated
+from pytest_qnn.qnn.reference.backend import ReferenceBackend
+from pytest_qnn.qnn.reference.personalities import PERSONALITIES
+from pytest_qnn.qnn.reference.proxy import Proxy
+from pytest_qnn.qnn.reference.rpcmem import EmulatedRpcmem
+from pytest_qnn.qnn.runner.learn import learn
+from pytest_qnn.qnn.runner.library import QnnEntry, providers
+from pytest_qnn.qnn.runner.run import run_memory_case
+from pytest_qnn.qnn.trace import MemoryTrace
 
 
 class OverTheReference(Reducing):

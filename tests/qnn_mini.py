@@ -7,8 +7,8 @@ import mmap
 import os
 from typing import Any
 
-from pytest_qnn.abi import qnn, qnn_table
-from pytest_qnn.abi.qnn_codes import DataType, EncodingDefinition, MemType, TensorMemType, TensorType
+from pytest_qnn.qnn.abi import layouts, table
+from pytest_qnn.qnn.abi.codes import DataType, EncodingDefinition, MemType, TensorMemType, TensorType
 
 U8, F32 = DataType.UFIXED_POINT_8, DataType.FLOAT_32
 RAW, MEMHANDLE = TensorMemType.RAW, TensorMemType.MEMHANDLE
@@ -16,7 +16,7 @@ SENTINEL = 0x5555555555555555
 
 
 def provider(get_providers: Any) -> Any:
-    listed = ctypes.POINTER(qnn_table.InterfaceP)()
+    listed = ctypes.POINTER(table.InterfaceP)()
     count = ctypes.c_uint32()
     assert get_providers(ctypes.byref(listed), ctypes.byref(count)) == 0
     assert count.value == 1
@@ -37,7 +37,7 @@ def tensor(
     mem_type: int = RAW,
     version: int = 1,
 ) -> Any:
-    made = qnn.Tensor(version=version)
+    made = layouts.Tensor(version=version)
     inner = made.v1
     inner.name, inner.type, inner.dataType, inner.memType = name.encode(), kind, dtype, mem_type
     inner.quantizeParams.encodingDefinition = EncodingDefinition.UNDEFINED
@@ -53,11 +53,11 @@ def tensor(
 
 
 def array(tensors: list[Any]) -> Any:
-    return (qnn.Tensor * len(tensors))(*tensors)
+    return (layouts.Tensor * len(tensors))(*tensors)
 
 
 def operation(name: str, inputs: list[Any], outputs: list[Any], package: bytes = b"qti.aisw") -> Any:
-    config = qnn.OpConfig(version=1)
+    config = layouts.OpConfig(version=1)
     config.v1.name, config.v1.packageName, config.v1.typeName = b"node", package, name.encode()
     config.v1.numOfInputs, config.v1.inputTensors = len(inputs), array(inputs)
     config.v1.numOfOutputs, config.v1.outputTensors = len(outputs), array(outputs)
@@ -79,7 +79,7 @@ class Buffer:
 
 
 def ion(fd: int, shape: tuple[int, ...] = (1, 2, 2, 2), dtype: int = U8) -> Any:
-    made = qnn.MemDescriptor(dataType=dtype, memType=MemType.ION)
+    made = layouts.MemDescriptor(dataType=dtype, memType=MemType.ION)
     made.memShape.numDim, made.memShape.dimSize = len(shape), dims(shape)
     made.ionInfo.fd = fd
     return made
@@ -88,7 +88,7 @@ def ion(fd: int, shape: tuple[int, ...] = (1, 2, 2, 2), dtype: int = U8) -> Any:
 def shared(fd: int, size: int, offset: int, shape: tuple[int, ...] = (1, 2, 2, 2), dtype: int = U8) -> Any:
     made = ion(-1, shape, dtype)
     made.memType = MemType.CUSTOM
-    custom = qnn.HtpMemDescriptor(type=1, size=size)
+    custom = layouts.HtpMemDescriptor(type=1, size=size)
     custom.sharedBufferConfig.fd, custom.sharedBufferConfig.offset = fd, offset
     made.customInfo = ctypes.addressof(custom)
     made.keep = custom
@@ -117,7 +117,7 @@ class Client:
     def register(self, context: int | None, descriptors: list[Any]) -> tuple[int, list[int | None]]:
         count = len(descriptors)
         handles = (ctypes.c_void_p * count)(*[SENTINEL] * count)
-        given = (qnn.MemDescriptor * count)(*descriptors)
+        given = (layouts.MemDescriptor * count)(*descriptors)
         return self.api.memRegister(context, given, count, handles), list(handles)
 
     def deregister(self, *handles: int | None) -> int:
@@ -146,7 +146,7 @@ class Client:
         """Memory per tensor: a ctypes buffer (raw) or a handle value (memhandle)."""
         given = []
         for each, memo in zip(tensors, memory, strict=True):
-            copy = qnn.Tensor.from_buffer_copy(each)
+            copy = layouts.Tensor.from_buffer_copy(each)
             if memo is None or isinstance(memo, int):
                 copy.v1.memType, copy.v1.memHandle = MEMHANDLE, memo
             else:

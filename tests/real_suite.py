@@ -7,9 +7,9 @@ twice. So everything that a run may load is loaded here, before the first of the
 from __future__ import annotations
 
 from pytest_qnn.mutants import table
+from pytest_qnn.qnn.target import open_memory_target
 from pytest_qnn.rules import catalogue
-from pytest_qnn.run.memory_target import open_memory_target
-from pytest_qnn.run.runtime import load_runtime
+from pytest_qnn.tflite.runtime.runtime import load_runtime
 
 SUITE = ("--pyargs", "pytest_qnn.conformance", "--qnn-profile=quick", "-p", "no:cacheprovider")
 RULES = catalogue()

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from pytest_qnn.cases.delegate import DelegateCase
-from pytest_qnn.cases.memory import MemoryCase
-from pytest_qnn.cases.reduce_graph import with_more_outputs
-from pytest_qnn.cases.reduce_memory import smaller_memory
-from pytest_qnn.run.delegate_target import smaller as smaller_on_delegates
+from pytest_qnn.qnn.cases.case import MemoryCase
+from pytest_qnn.qnn.cases.reduce import smaller_memory
+from pytest_qnn.tflite.cases.delegate import DelegateCase
+from pytest_qnn.tflite.cases.reduce import with_more_outputs
+from pytest_qnn.tflite.target import smaller as smaller_on_delegates
 
 
 def smaller(case: Any, *, deadly: bool = False) -> Iterator[Any]:
@@ -29,6 +29,12 @@ class Reducing:
 
     def smaller(self, case: Any, *, deadly: bool) -> Iterator[Any]:
         return smaller(case, deadly=deadly)
+
+    def learned(self) -> dict[str, Any]:
+        return {}
+
+    def asked(self) -> dict[str, Any]:
+        return {}
 
     def revealing(self, case: Any) -> Iterator[Any]:
         return revealing(case)

@@ -1,107 +1,248 @@
-"""Who may import what: the table of ARCHITECTURE.md, held against the code."""
+"""Who may import what: the table of ARCHITECTURE.md, held against the code, without exceptions."""
 
 from __future__ import annotations
 
 import ast
+import re
 import subprocess
 import sys
+from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
 
 import pytest
 
 ROOT = Path(__file__).parents[1]
-PACKAGE = ROOT / "pytest_qnn"
+FOLDERS = {"pytest_qnn": "", "conformance": "conformance", "fixtures": "fixtures"}
+"""Folder at the top of the repository -> its name inside the package."""
+HALVES = ("qnn", "tflite")
+CODES = "qnn.abi.codes"
+"""Plain integers: what knows no ctypes may import it."""
 ROOMS: dict[str, set[str]] = {
     "core": set(),
-    "isolation": {"core", "forms"},
-    "abi": set(),
-    "cases": {"core", "facts"},
-    "trace": {"cases", "core", "facts"},
-    "oracle": {"abi", "cases", "facts", "trace"},
-    "rules": {"abi", "cases", "core", "facts", "oracle", "trace", "mutants"},
-    "reference": {"abi", "cases", "isolation", "oracle"},
-    "mutants": {"abi", "cases", "core", "isolation", "kills", "oracle", "reference", "rules", "trace"},
-    "run": {
-        *("abi", "cases", "core", "facts", "forms", "isolation", "mutants", "oracle", "reference"),
-        "trace",
+    "isolation": {"core"},
+    # QNN memory
+    "qnn.abi": set(),
+    "qnn.facts": set(),
+    "qnn.cases": {"core", CODES},
+    "qnn.trace": {"core", "qnn.facts"},
+    "qnn.strategies": {"core", "qnn.cases", "qnn.facts"},
+    "qnn.model": {CODES, "qnn.cases", "qnn.facts", "qnn.trace"},
+    "qnn.rules": {"core", CODES, "qnn.cases", "qnn.facts", "qnn.model", "qnn.strategies", "qnn.trace"},
+    "qnn.reference": {"isolation", "qnn.abi"},
+    "qnn.mutants": {"core"},
+    "qnn.rules/mutants": {"isolation", "qnn.abi", "qnn.mutants", "qnn.reference"},
+    "qnn.proxies": {"core", "qnn.abi", "qnn.mutants", "qnn.reference"},
+    "qnn.runner": {
+        *("core", "isolation", "qnn.abi", "qnn.cases", "qnn.facts", "qnn.model.codes", "qnn.model.operators"),
+        *("qnn.mutants", "qnn.proxies", "qnn.reference", "qnn.strategies.scene", "qnn.trace"),
     },
-    "report": {"cases", "core", "facts", "rules", "session"},
-    "session": {"cases", "core", "forms", "isolation", "newhooks", "options", "report", "rules", "run"},
+    "qnn.target": {
+        *("core", "isolation", "qnn.cases", "qnn.facts", "qnn.mutants", "qnn.proxies", "qnn.runner"),
+        "qnn.trace",
+    },
+    "qnn.live": {"qnn.cases", "qnn.runner", "qnn.trace"},
+    # TensorFlow Lite delegates
+    "tflite.abi": set(),
+    "tflite.graph": {"core"},
+    "tflite.facts": {"tflite.graph"},
+    "tflite.learned": {"tflite.facts", "tflite.graph"},
+    "tflite.cases": {"core", "tflite.graph"},
+    "tflite.trace": {"core", "tflite.cases", "tflite.facts"},
+    "tflite.strategies": {"core", "tflite.cases", "tflite.facts", "tflite.graph"},
+    "tflite.partition": {"tflite.graph", "tflite.trace"},
+    "tflite.numerics": {"tflite.graph"},
+    "tflite.rules": {
+        *("core", "tflite.cases", "tflite.facts", "tflite.graph", "tflite.numerics", "tflite.partition"),
+        *("tflite.strategies", "tflite.trace"),
+    },
+    "tflite.reference": {"isolation", "tflite.abi", "tflite.cases", "tflite.graph", "tflite.numerics"},
+    "tflite.mutants": {"core"},
+    "tflite.rules/mutants": {
+        *("isolation", "tflite.abi", "tflite.cases", "tflite.graph", "tflite.mutants", "tflite.numerics"),
+        *("tflite.reference", "tflite.trace"),
+    },
+    "tflite.runtime": {"tflite.abi", "tflite.graph", "tflite.reference", "tflite.trace"},
+    "tflite.observe": {
+        *("core", "isolation", "tflite.abi", "tflite.cases", "tflite.runtime", "tflite.trace"),
+    },
+    "tflite.runner": {
+        *("core", "isolation", "tflite.abi", "tflite.cases", "tflite.facts", "tflite.graph"),
+        *("tflite.mutants", "tflite.observe", "tflite.reference", "tflite.runtime", "tflite.trace"),
+    },
+    "tflite.target": {
+        *("core", "isolation", "tflite.cases", "tflite.facts", "tflite.learned", "tflite.mutants"),
+        *("tflite.runner", "tflite.trace"),
+    },
+    "tflite.live": {
+        *("tflite.abi", "tflite.cases", "tflite.graph", "tflite.observe", "tflite.runner", "tflite.runtime"),
+        "tflite.trace",
+    },
+    # The delegate that runs on QNN: the only room of the two halves that knows both
+    "tflite.qnn_delegate": {"core", "isolation", "qnn", "tflite"},
+    # The plugin
+    "newhooks": {"core"},
+    "options": {"core"},
+    "rules": {"core", "qnn.mutants", "tflite.mutants"},
+    "mutants": {"core", "qnn.mutants", "qnn.target", "rules", "tflite.mutants", "tflite.target"},
+    "native": {"qnn.reference"},
+    "case_file": {"core", "qnn.cases", "tflite.cases"},
+    "targets": {"core", "isolation", "options", "qnn.target", "tflite.target"},
+    "state": {"case_file", "core", "options", "rules", "targets"},
+    "report": {"core", "rules", "state", "tflite.cases", "tflite.graph", "tflite.learned"},
+    "session": {"case_file", "core", "options", "report", "state", "tflite.cases", "tflite.graph"},
+    "plugin": {"case_file", "core", "newhooks", "options", "report", "session", "state"},
+    "fixtures": {"core", "isolation", "qnn", "state", "tflite"},
+    "conformance": {"plugin"},
+    "": {"qnn", "tflite"},
 }
-"""Room -> the rooms it may import from, besides itself. ``rules`` names mutants in its document only;
-``mutants`` is a command too, which measures its table with ``kills``; ``run`` takes the names of built-in
-targets from ``forms``; ``cases`` takes codes from ``abi``, which are plain integers."""
-WITHOUT_CIRCLES = ("core", "isolation", "session")
-CODES_ONLY = {"cases", "oracle", "rules"}
-"""Rooms that may import of ``abi`` the codes alone, which are plain integers."""
+"""Room -> what it may import from, besides itself: rooms, single modules, or whole halves.
+
+``HALF.rules/mutants`` are the modules ``mutants`` of the areas: what makes a faulty reference. ``""`` is the
+package itself, which gives out names of both halves.
+"""
+PURE = re.compile(r"(qnn|tflite)\.(cases|facts|trace|strategies|model|graph|partition|numerics|rules)\b")
+"""Rooms that know no ctypes, the mutants in them aside."""
 
 
-def modules(room: str) -> list[Path]:
-    return sorted((PACKAGE / room).rglob("*.py"))
+def modules() -> dict[str, Path]:
+    """Every module of the package by its name without ``pytest_qnn.``; the package itself is ``""``."""
+    found = {}
+    for folder, name in FOLDERS.items():
+        for path in (ROOT / folder).rglob("*.py"):
+            parts = [name, *path.relative_to(ROOT / folder).with_suffix("").parts]
+            found[".".join(part for part in parts if part not in ("", "__init__"))] = path
+    return found
+
+
+MODULES = modules()
+
+
+def room_of(module: str) -> str:
+    """The longest room that the module's name begins with."""
+    if re.fullmatch(r"(qnn|tflite)\.rules\.\w+\.mutants", module):
+        return f"{module.partition('.')[0]}.rules/mutants"
+    if module in HALVES or "." not in module:
+        return module if module in ROOMS else ""
+    first_two = ".".join(module.split(".")[:2])
+    return first_two if first_two in ROOMS else module.partition(".")[0]
 
 
 def imported(path: Path) -> set[str]:
-    """Every module that a file imports, at its top or later, under its full name."""
+    """Every module that a file imports, at its top or later; those of this package without its name."""
     names: set[str] = set()
     for node in ast.walk(ast.parse(path.read_text())):
         if isinstance(node, ast.Import):
             names |= {alias.name for alias in node.names}
         elif isinstance(node, ast.ImportFrom) and node.module:
-            names.add(node.module)
-            names |= {f"{node.module}.{alias.name}" for alias in node.names}
-    return names
+            inner = {f"{node.module}.{alias.name}" for alias in node.names}
+            ours = {name for name in inner if name.removeprefix("pytest_qnn.") in MODULES}
+            names |= ours | ({node.module} if len(ours) < len(inner) else set())
+    return {name.removeprefix("pytest_qnn.") if name != "pytest_qnn" else "" for name in names}
+
+
+IMPORTS = {module: imported(path) for module, path in MODULES.items()}
+
+
+def within(module: str, prefix: str) -> bool:
+    return module == prefix or module.startswith(f"{prefix}.")
+
+
+def test_the_table_is_that_of_the_document() -> None:
+    told = set(re.findall(r"^\| `([\w./]+)` \|", (ROOT / "ARCHITECTURE.md").read_text(), re.MULTILINE))
+    assert told == {room for room in ROOMS if room}
 
 
 @pytest.mark.parametrize("room", ROOMS)
 def test_a_room_imports_from_the_rooms_it_may(room: str) -> None:
-    allowed = ROOMS[room] | {room} | ({"abi"} if room in CODES_ONLY else set())
     wrong = [
-        (path.name, name)
-        for path in modules(room)
-        for name in imported(path)
-        if name.startswith("pytest_qnn.") and name.split(".")[1] not in allowed
+        (module, name)
+        for module in MODULES
+        if room_of(module) == room
+        for name in IMPORTS[module]
+        if name in MODULES
+        and room_of(name) != room
+        and not any(
+            within(name, allowed) and (room_of(name) == allowed or allowed not in ROOMS)
+            for allowed in ROOMS[room]
+        )
     ]
     assert wrong == []
 
 
-@pytest.mark.parametrize("room", WITHOUT_CIRCLES)
-def test_no_files_of_a_room_import_each_other_in_a_circle(room: str) -> None:
-    prefix = f"pytest_qnn.{room}."
-    left = {path.stem: {name.removeprefix(prefix) for name in imported(path)} for path in modules(room)}
-    while free := [name for name, needs in left.items() if not needs & left.keys() - {name}]:
-        for name in free:
-            del left[name]
-    assert left == {}
+def test_the_halves_do_not_know_each_other() -> None:
+    bridge = "tflite.qnn_delegate"
+    for half, other in (HALVES, HALVES[::-1]):
+        wrong = [
+            (module, name)
+            for module in MODULES
+            if within(module, half) and not within(module, bridge)
+            for name in IMPORTS[module]
+            if within(name, other) or within(name, bridge)
+        ]
+        assert wrong == []
 
 
-@pytest.mark.parametrize("room", sorted(CODES_ONLY))
-def test_a_pure_room_knows_no_ctypes(room: str) -> None:
-    layouts = ("pytest_qnn.abi.qnn.", "pytest_qnn.abi.tflite", "pytest_qnn.abi.qnn_table", "ctypes")
+@pytest.mark.parametrize("unit", ["files", "rooms"])
+def test_nothing_is_imported_in_a_circle(unit: str) -> None:
+    graph: dict[str, set[str]] = {}
+    for module, names in IMPORTS.items():
+        one = module if unit == "files" else room_of(module)
+        ours = {name if unit == "files" else room_of(name) for name in names if name in MODULES}
+        graph.setdefault(one, set()).update(ours - {one})
+    try:
+        TopologicalSorter(graph).prepare()
+    except CycleError as error:
+        pytest.fail(f"circle: {error.args[1]}")
+
+
+def test_what_is_data_knows_no_ctypes() -> None:
+    layouts = ("ctypes", "qnn.abi.layouts", "qnn.abi.system", "qnn.abi.table", "qnn.abi.rpcmem", "tflite.abi")
     wrong = [
-        (path.name, name)
-        for path in modules(room)
-        for name in imported(path)
-        if name.startswith(layouts) or name == "pytest_qnn.abi.qnn"
+        (module, name)
+        for module in MODULES
+        if PURE.match(module) and not module.endswith(".mutants")
+        for name in IMPORTS[module]
+        if any(within(name, layout) for layout in layouts)
     ]
     assert wrong == []
-    assert "ctypes" not in imported(PACKAGE / "abi" / "qnn_codes.py")
+    assert "ctypes" not in IMPORTS[CODES]
 
 
-@pytest.mark.parametrize("room", ROOMS)
-def test_nothing_imports_the_suite_or_the_fixtures(room: str) -> None:
-    folders = ("pytest_qnn.conformance", "pytest_qnn.fixtures", "conformance", "fixtures")
-    assert [path.name for path in modules(room) for name in imported(path) if name.startswith(folders)] == []
+def test_nothing_imports_the_suite_or_the_fixtures() -> None:
+    folders = ("conformance", "fixtures")
+    assert [
+        (module, name)
+        for module in MODULES
+        if not module.startswith(folders)
+        for name in IMPORTS[module]
+        if name.startswith(folders)
+    ] == []
 
 
-@pytest.mark.parametrize("worker", ["memory_worker", "delegate_worker"])
-def test_processes_that_carry_cases_out_load_nothing_that_generates_or_judges(worker: str) -> None:
+@pytest.mark.parametrize("folder", sorted({path.parent for path in MODULES.values()}), ids=str)
+def test_a_folder_has_few_entries(folder: Path) -> None:
+    assert len([path for path in folder.iterdir() if path.name != "__pycache__"]) <= MOST_ENTRIES
+
+
+MOST_ENTRIES = 24
+
+
+@pytest.mark.parametrize("half", HALVES)
+def test_processes_that_carry_cases_out_load_nothing_that_generates_or_judges(half: str) -> None:
     """Each case pays for the size of its process."""
     heavy = "{'hypothesis', 'pytest', '_pytest', 'pytest_qnn.core.engine', 'pytest_qnn.report'}"
     code = (
         "import sys; from pytest_qnn.isolation import supervisor;"
-        f"import pytest_qnn.run.{worker}; import pytest_qnn.run.delegates;"
+        f"import pytest_qnn.{half}.runner.worker;"
         f"print(*{heavy} & sys.modules.keys(), *(name for name in sys.modules"
-        " if name.startswith('pytest_qnn.rules.') and name != 'pytest_qnn.core.rule'))"
+        " if name.startswith(('pytest_qnn.qnn.rules', 'pytest_qnn.tflite.rules'))))"
+    )
+    loaded = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
+    assert loaded.split() == []
+    other = HALVES[1 - HALVES.index(half)]
+    code = (
+        f"import sys; import pytest_qnn.{half}.runner.worker;"
+        f"print(*(name for name in sys.modules if name.startswith('pytest_qnn.{other}')))"
     )
     loaded = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
     assert loaded.split() == []

@@ -15,16 +15,16 @@ from typing import Any, get_args
 
 import pytest
 
-from pytest_qnn.cases.memory import AnyStep
-from pytest_qnn.cases.plugin import AnyPluginStep
-from pytest_qnn.cases.script import AnyScriptStep
+from pytest_qnn import case_file
 from pytest_qnn.core.engine import judge_case
 from pytest_qnn.core.verdict import Examined, Unsupported
 from pytest_qnn.mutants import table
+from pytest_qnn.qnn.cases.case import AnyStep
+from pytest_qnn.qnn.target import open_memory_target
 from pytest_qnn.rules import catalogue
-from pytest_qnn.run.delegate_target import open_delegate_target
-from pytest_qnn.run.memory_target import open_memory_target
-from pytest_qnn.session import case_file
+from pytest_qnn.tflite.cases.plugin import AnyPluginStep
+from pytest_qnn.tflite.cases.script import AnyScriptStep
+from pytest_qnn.tflite.target import open_delegate_target
 
 FILES = [json.loads(line) for line in Path(__file__).with_name("case_files_1.jsonl").read_text().splitlines()]
 STEPS = {"memory": AnyStep, "delegate-script": AnyScriptStep, "delegate-plugin": AnyPluginStep}

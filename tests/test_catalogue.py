@@ -8,8 +8,7 @@ from pathlib import Path
 import pytest_qnn.conformance
 
 from pytest_qnn.mutants import table
-from pytest_qnn.rules import catalogue
-from pytest_qnn.rules.__main__ import document
+from pytest_qnn.rules import catalogue, document
 
 ISSUED = set(
     """

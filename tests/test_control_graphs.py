@@ -9,30 +9,30 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pytest_qnn.cases import control_graphs
-from pytest_qnn.cases.control_graphs import Bytes
-from pytest_qnn.cases.data import inputs_of
-from pytest_qnn.cases.delegate import DelegateCase
-from pytest_qnn.cases.elastic import leading
-from pytest_qnn.cases.graph import Graph, Node, Tensor
-from pytest_qnn.cases.graph_kinds import OPS
-from pytest_qnn.cases.model import emit
-from pytest_qnn.cases.valid_delegate import check_graph
 from pytest_qnn.core.bounds import BadCase
-from pytest_qnn.oracle.flat import flattened
-from pytest_qnn.oracle.numerics import expected_outputs
-from pytest_qnn.run.runtime import load_runtime
+from pytest_qnn.tflite.cases.delegate import DelegateCase
+from pytest_qnn.tflite.cases.inputs import inputs_of
+from pytest_qnn.tflite.cases.valid import check_graph
+from pytest_qnn.tflite.graph import control
+from pytest_qnn.tflite.graph.control import Bytes
+from pytest_qnn.tflite.graph.elastic import leading
+from pytest_qnn.tflite.graph.graph import Graph, Node, Tensor
+from pytest_qnn.tflite.graph.kinds import OPS
+from pytest_qnn.tflite.graph.model import emit
+from pytest_qnn.tflite.numerics.bounds import expected_outputs
+from pytest_qnn.tflite.numerics.flat import flattened
+from pytest_qnn.tflite.runtime.runtime import load_runtime
 
 RUNTIMES = ("tflite_runtime", "ai_edge_litert")
 KINDS = (
-    control_graphs.elastic,
-    control_graphs.dynamic,
-    control_graphs.looping,
-    control_graphs.branching,
-    control_graphs.stateful,
+    control.elastic,
+    control.dynamic,
+    control.looping,
+    control.branching,
+    control.stateful,
 )
 CHOICES = (("float32", OPS["float32"]), ("int8", OPS["int8"]))
-DATA = st.binary(min_size=control_graphs.size_of(10), max_size=control_graphs.size_of(10))
+DATA = st.binary(min_size=control.size_of(10), max_size=control.size_of(10))
 T, I32 = Tensor((2,)), Tensor((1,), "int32")
 
 
@@ -87,7 +87,7 @@ def test_the_runtimes_give_what_the_flat_graph_gives(runtime: str, kind: Any, da
 @settings(deadline=None, max_examples=80)
 @given(st.sampled_from(RUNTIMES), DATA, st.integers(1, 40))
 def test_an_elastic_graph_takes_any_leading_dimension(runtime: str, data: bytes, length: int) -> None:
-    graph = control_graphs.elastic(Bytes.of(data), CHOICES)
+    graph = control.elastic(Bytes.of(data), CHOICES)
     tensors = list(graph.tensors)
     for index, shape in zip(graph.inputs, leading(graph, length), strict=True):
         tensors[index] = msgspec.structs.replace(tensors[index], shape=shape)

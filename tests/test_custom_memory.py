@@ -12,41 +12,39 @@ import pytest
 from kept import keep
 from reducing import smaller
 
-from pytest_qnn.cases.custom_strategies import ordered
-from pytest_qnn.cases.graph import Graph, Node, Tensor
-from pytest_qnn.cases.script import (
-    Allocate,
-    AnyScriptStep,
-    Apply,
-    Close,
-    DestroyDelegate,
-    Invoke,
-    MakeDelegate,
-    Open,
-    Poison,
-    Read,
-    ScriptCase,
-    SetInputs,
-)
-from pytest_qnn.cases.script_custom import (
-    AllocCustom,
-    AssignCustom,
-    FreeCustom,
-    InspectCustom,
-    ReadCustom,
-    ReadLog,
-)
-from pytest_qnn.cases.valid_script import check_script
 from pytest_qnn.core.bounds import BadCase
 from pytest_qnn.core.engine import judge
 from pytest_qnn.core.profile import Profile
 from pytest_qnn.core.rule import NothingToJudge
 from pytest_qnn.core.verdict import Outcome
-from pytest_qnn.facts import DelegateFacts
 from pytest_qnn.rules import catalogue
-from pytest_qnn.run.delegate_target import DelegateTarget, open_delegate_target
-from pytest_qnn.run.hearing import hearing
-from pytest_qnn.trace import ScriptSeen
+from pytest_qnn.tflite.cases.script import (
+    Allocate,
+    AllocCustom,
+    AnyScriptStep,
+    Apply,
+    AssignCustom,
+    Close,
+    DestroyDelegate,
+    FreeCustom,
+    InspectCustom,
+    Invoke,
+    MakeDelegate,
+    Open,
+    Poison,
+    Read,
+    ReadCustom,
+    ReadLog,
+    ScriptCase,
+    SetInputs,
+)
+from pytest_qnn.tflite.cases.valid import check_script
+from pytest_qnn.tflite.facts import DelegateFacts
+from pytest_qnn.tflite.graph.graph import Graph, Node, Tensor
+from pytest_qnn.tflite.observe.stderr import hearing
+from pytest_qnn.tflite.qnn_delegate.rules import ordered
+from pytest_qnn.tflite.target import DelegateTarget, open_delegate_target
+from pytest_qnn.tflite.trace import ScriptSeen
 
 RUNTIMES = ("tflite_runtime", "ai_edge_litert")
 T = Tensor((2, 3))

@@ -9,15 +9,15 @@ import msgspec
 import pytest
 from kept import keep
 
-from pytest_qnn.cases.script import ScriptCase
 from pytest_qnn.core.engine import judge, judge_case
 from pytest_qnn.core.mutant import Mutant
 from pytest_qnn.core.profile import PROFILES, Profile
 from pytest_qnn.core.verdict import Examined, Outcome
 from pytest_qnn.mutants import table
-from pytest_qnn.mutants.delegates import QNN
 from pytest_qnn.rules import catalogue
-from pytest_qnn.run.delegate_target import DelegateTarget, open_delegate_target
+from pytest_qnn.tflite.cases.script import ScriptCase
+from pytest_qnn.tflite.mutants import QNN
+from pytest_qnn.tflite.target import DelegateTarget, open_delegate_target
 
 RUNTIMES = ("tflite_runtime", "ai_edge_litert")
 RULES = sorted(rule.id for rule in catalogue().values() if rule.area == "TFL")

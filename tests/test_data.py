@@ -3,9 +3,11 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from pytest_qnn.cases.data import EXTREME, contents, inputs_of
-from pytest_qnn.cases.delegate import DelegateCase, Fill
-from pytest_qnn.cases.graph import DType, Graph, Node, Tensor
+from pytest_qnn.qnn.cases.contents import contents
+from pytest_qnn.tflite.cases.delegate import DelegateCase, Fill
+from pytest_qnn.tflite.cases.inputs import inputs_of
+from pytest_qnn.tflite.graph.constants import EXTREME
+from pytest_qnn.tflite.graph.graph import DType, Graph, Node, Tensor
 
 
 def case(dtype: DType, shape: tuple[int, ...] = (3, 5), seed: int = 0, fill: Fill = "mixed") -> DelegateCase:

@@ -4,15 +4,15 @@ import numpy as np
 import pytest
 from msgspec.structs import replace
 
-from pytest_qnn.cases.arrays import Array
-from pytest_qnn.cases.delegate import Application, DelegateCase
-from pytest_qnn.cases.graph import Graph, Node, Tensor
 from pytest_qnn.core.verdict import Examined, Unsupported, Violation
 from pytest_qnn.rules import catalogue
-from pytest_qnn.rules.delegate_support import draw
-from pytest_qnn.rules.life import freed_once
-from pytest_qnn.trace import Applied, DelegateTrace, Event, Kernel, PlanNode
-from pytest_qnn.trace import Replace as Claim
+from pytest_qnn.tflite.cases.arrays import Array
+from pytest_qnn.tflite.cases.delegate import Application, DelegateCase
+from pytest_qnn.tflite.graph.graph import Graph, Node, Tensor
+from pytest_qnn.tflite.rules.judging import draw
+from pytest_qnn.tflite.rules.life.rules import freed_once
+from pytest_qnn.tflite.trace import Applied, DelegateTrace, Event, Kernel, PlanNode
+from pytest_qnn.tflite.trace import Replace as Claim
 
 GRAPH = Graph(
     tensors=(Tensor((2,)), Tensor((2,)), Tensor((2,))),

@@ -14,12 +14,12 @@ from delegate_doubles import Factory
 from hypothesis import HealthCheck, Phase
 from kept import keep
 
-from pytest_qnn.abi import tflite, view
-from pytest_qnn.cases import failure_strategies, spied_strategies
-from pytest_qnn.cases.delegate import Application, DelegateCase
-from pytest_qnn.cases.graph import Graph, Node, Tensor
-from pytest_qnn.cases.model import emit
-from pytest_qnn.cases.script import (
+from pytest_qnn.core.engine import judge_case
+from pytest_qnn.core.verdict import Examined, Unsupported, Violation
+from pytest_qnn.rules import catalogue
+from pytest_qnn.tflite.abi import layouts, view
+from pytest_qnn.tflite.cases.delegate import Application, DelegateCase
+from pytest_qnn.tflite.cases.script import (
     Allocate,
     Apply,
     CopyFrom,
@@ -34,17 +34,16 @@ from pytest_qnn.cases.script import (
     Unload,
     flat,
 )
-from pytest_qnn.cases.valid_delegate import MOST_ELEMENTS, check_delegate
-from pytest_qnn.cases.valid_script import check_script
-from pytest_qnn.core.engine import judge_case
-from pytest_qnn.core.verdict import Examined, Unsupported, Violation
-from pytest_qnn.facts import DelegateFacts
-from pytest_qnn.reference.delegate import ReferenceDelegate
-from pytest_qnn.rules import catalogue
-from pytest_qnn.run.delegate import run_delegate_case
-from pytest_qnn.run.delegate_target import DelegateTarget, open_delegate_target
-from pytest_qnn.run.runtime import load_runtime
-from pytest_qnn.run.state import context_of
+from pytest_qnn.tflite.cases.valid import MOST_ELEMENTS, check_delegate, check_script
+from pytest_qnn.tflite.facts import DelegateFacts
+from pytest_qnn.tflite.graph.graph import Graph, Node, Tensor
+from pytest_qnn.tflite.graph.model import emit
+from pytest_qnn.tflite.reference.delegate import ReferenceDelegate
+from pytest_qnn.tflite.rules.err.rules import LARGE, beside_another, failing_invoke, hostile
+from pytest_qnn.tflite.runner.run import run_delegate_case
+from pytest_qnn.tflite.runtime.runtime import load_runtime
+from pytest_qnn.tflite.runtime.state import context_of
+from pytest_qnn.tflite.target import DelegateTarget, open_delegate_target
 
 RUNTIMES = ("tflite_runtime", "ai_edge_litert")
 T = Tensor((2, 3))
@@ -140,7 +139,7 @@ def test_an_invoke_that_fails_in_another_delegate_is_a_failed_one(runtime: str) 
     assert judged("ERR-05", "reference", runtime, FAILING) == Examined(1, "invokes after a failed one")
 
 
-@pytest.mark.parametrize("make", [spied_strategies.failing_invoke, failure_strategies.beside_another])
+@pytest.mark.parametrize("make", [failing_invoke, beside_another])
 def test_a_delegate_that_cannot_be_told_to_fail_is_judged_by_a_probe_that_does(
     make: Callable[[DelegateFacts], Any],
 ) -> None:
@@ -190,9 +189,9 @@ def test_inputs_can_be_read_after_a_failed_invoke_and_nothing_else(runtime: str)
 
 
 def test_a_wide_graph_is_among_the_hostile_ones() -> None:
-    cases = drawn(spied_strategies.hostile(NATIVE))
+    cases = drawn(hostile(NATIVE))
     plain = [case for case in cases if isinstance(case, DelegateCase)]
-    large = [case for case in plain if case.graph.tensors[0].shape in spied_strategies.LARGE]
+    large = [case for case in plain if case.graph.tensors[0].shape in LARGE]
     assert large
     for case in large:
         check_delegate(case)
@@ -231,12 +230,12 @@ def test_kernels_of_an_operator_are_not_seen_and_say_so() -> None:
     create = ctypes.CFUNCTYPE(ctypes.c_void_p, ctypes.c_int, ctypes.c_char_p, ctypes.c_int, ctypes.c_void_p)(
         runtime.symbol("TfLiteOperatorCreate")
     )
-    operator = create(tflite.BUILTIN_DELEGATE, b"opaque", 1, None)  # the interpreter deletes it
+    operator = create(layouts.BUILTIN_DELEGATE, b"opaque", 1, None)  # the interpreter deletes it
 
     class Operates(ReferenceDelegate):
-        def registration(self, _: tuple[int, ...]) -> tflite.Registration:
-            return tflite.Registration(
-                builtin_code=tflite.BUILTIN_DELEGATE, version=1, registration_external=operator
+        def registration(self, _: tuple[int, ...]) -> layouts.Registration:
+            return layouts.Registration(
+                builtin_code=layouts.BUILTIN_DELEGATE, version=1, registration_external=operator
             )
 
     case = DelegateCase(CHAIN, look=("forbidden",), invokes=0)

@@ -7,12 +7,12 @@ from pathlib import Path
 import pytest
 from native import delegate_library
 
-from pytest_qnn.cases.combinations import GRID, combination_of
-from pytest_qnn.cases.graph_kinds import graph_of
-from pytest_qnn.facts import LIMITS, DelegateFacts
-from pytest_qnn.run.delegate_learn import MORE_COPIES, Question, learn_claims
-from pytest_qnn.run.delegate_target import open_delegate_target
-from pytest_qnn.trace import Death
+from pytest_qnn.core.target import Death
+from pytest_qnn.tflite.facts import LIMITS, DelegateFacts
+from pytest_qnn.tflite.graph.combinations import GRID, combination_of
+from pytest_qnn.tflite.graph.kinds import graph_of
+from pytest_qnn.tflite.runner.learn import MORE_COPIES, Question, learn_claims
+from pytest_qnn.tflite.target import open_delegate_target
 
 RUNTIMES = ("tflite_runtime", "ai_edge_litert")
 

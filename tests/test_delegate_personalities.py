@@ -5,16 +5,16 @@ import functools
 import pytest
 from kept import keep
 
-from pytest_qnn.cases.delegate import DelegateCase
-from pytest_qnn.cases.graph import Graph, Node, Tensor
-from pytest_qnn.cases.graph_constants import float_weights
-from pytest_qnn.cases.kinds import taken
 from pytest_qnn.core.engine import judge
 from pytest_qnn.core.profile import Profile
 from pytest_qnn.core.verdict import Outcome
 from pytest_qnn.isolation.target import TargetUnusable
 from pytest_qnn.rules import catalogue
-from pytest_qnn.run.delegate_target import DelegateTarget, open_delegate_target
+from pytest_qnn.tflite.cases.delegate import DelegateCase
+from pytest_qnn.tflite.graph.constants import float_weights
+from pytest_qnn.tflite.graph.graph import Graph, Node, Tensor
+from pytest_qnn.tflite.strategies.claimed import taken
+from pytest_qnn.tflite.target import DelegateTarget, open_delegate_target
 
 RUNTIMES = ("tflite_runtime", "ai_edge_litert")
 FEW = Profile("few", usual=3, dear=3)

@@ -9,15 +9,15 @@ import native
 import pytest
 from delegate_doubles import Factory
 
-from pytest_qnn.cases.delegate import Application, DelegateCase, Fault
-from pytest_qnn.cases.graph import Graph, Node, Tensor
-from pytest_qnn.cases.model import emit
-from pytest_qnn.reference.delegate import ReferenceDelegate, Values
-from pytest_qnn.run.delegate import phase_name, run_delegate_case
-from pytest_qnn.run.delegates import DelegateUnusable, delegate_factory
-from pytest_qnn.run.runtime import Runtime, RuntimeMissing, load_runtime
-from pytest_qnn.run.state import context_of, private_plan
-from pytest_qnn.trace import DelegateTrace
+from pytest_qnn.tflite.cases.delegate import Application, DelegateCase, Fault
+from pytest_qnn.tflite.graph.graph import Graph, Node, Tensor
+from pytest_qnn.tflite.graph.model import emit
+from pytest_qnn.tflite.reference.delegate import ReferenceDelegate, Values
+from pytest_qnn.tflite.runner.delegates import DelegateUnusable, delegate_factory
+from pytest_qnn.tflite.runner.run import phase_name, run_delegate_case
+from pytest_qnn.tflite.runtime.runtime import Runtime, RuntimeMissing, load_runtime
+from pytest_qnn.tflite.runtime.state import context_of, private_plan
+from pytest_qnn.tflite.trace import DelegateTrace
 
 # x -> NEG -> ABS -> NEG -> ABS; the graph input and a tensor in the middle are outputs too.
 CHAIN = Graph(

@@ -6,30 +6,35 @@ import pytest
 from hypothesis import HealthCheck, find, given, settings
 from hypothesis.strategies import SearchStrategy
 
-from pytest_qnn.cases import delegate_strategies as cases
-from pytest_qnn.cases.delegate import DelegateCase
-from pytest_qnn.facts import DelegateFacts
+from pytest_qnn.tflite.cases.delegate import DelegateCase
+from pytest_qnn.tflite.facts import DelegateFacts
+from pytest_qnn.tflite.rules.det.rules import poisoned, repeated
+from pytest_qnn.tflite.rules.mem.rules import watched
+from pytest_qnn.tflite.rules.num.rules import elementwise, sums
+from pytest_qnn.tflite.rules.part.rules import fan_out, nothing_to_claim, single_nodes, twice
+from pytest_qnn.tflite.rules.prec.rules import beside_foreign_kernels, permuted
+from pytest_qnn.tflite.strategies import delegates as cases
 
 STEERABLE = DelegateFacts(steerable=True)
 NATIVE = DelegateFacts(steerable=False)
 FACTORIES = [
     cases.anything,
     cases.routing,
-    cases.fan_out,
+    fan_out,
     cases.behind_a_probe,
     cases.between_probes,
-    cases.permuted,
-    cases.single_nodes,
-    cases.twice,
-    cases.beside_foreign_kernels,
+    permuted,
+    single_nodes,
+    twice,
+    beside_foreign_kernels,
     cases.before_probes,
     cases.before_a_failure,
-    cases.nothing_to_claim,
-    cases.watched,
-    cases.repeated,
-    cases.poisoned,
-    cases.elementwise,
-    cases.sums,
+    nothing_to_claim,
+    watched,
+    repeated,
+    poisoned,
+    elementwise,
+    sums,
     cases.quantised,
     cases.saturating,
 ]
@@ -88,7 +93,7 @@ def test_fan_out_graphs_have_outputs_that_their_own_nodes_read() -> None:
         made = {tensor for node in case.graph.nodes for tensor in node.outputs}
         return bool(read & made & set(case.graph.outputs))
 
-    case = _finds(cases.fan_out(NATIVE), shared)
+    case = _finds(fan_out(NATIVE), shared)
     assert len(case.poison) == case.invokes == 2
     assert case.poison[0] != case.poison[1]
 
@@ -98,7 +103,7 @@ def test_poisoned_outputs_have_odd_numbers_of_elements_too() -> None:
         shape = case.graph.tensors[case.graph.outputs[0]].shape
         return all(length % 2 for length in shape) and max(shape) > 1
 
-    _finds(cases.poisoned(NATIVE), odd)
+    _finds(poisoned(NATIVE), odd)
 
 
 def test_routing_leaves_fused_activations_to_other_rules() -> None:

@@ -6,8 +6,7 @@ from collections.abc import Callable
 import pytest
 from kept import keep
 
-from pytest_qnn.cases.graph import Graph, Node, Tensor
-from pytest_qnn.cases.script import (
+from pytest_qnn.tflite.cases.script import (
     Allocate,
     AnyScriptStep,
     Apply,
@@ -26,8 +25,9 @@ from pytest_qnn.cases.script import (
     ScriptCase,
     SetInputs,
 )
-from pytest_qnn.run.delegate_target import DelegateTarget, open_delegate_target
-from pytest_qnn.trace import BufferFunctions, ScriptTrace
+from pytest_qnn.tflite.graph.graph import Graph, Node, Tensor
+from pytest_qnn.tflite.target import DelegateTarget, open_delegate_target
+from pytest_qnn.tflite.trace import BufferFunctions, ScriptTrace
 
 RUNTIMES = ("tflite_runtime", "ai_edge_litert")
 T = Tensor((2, 3))

@@ -8,11 +8,7 @@ import msgspec
 import pytest
 from delegate_doubles import Factory
 
-from pytest_qnn.cases import control_graphs
-from pytest_qnn.cases.control_graphs import Bytes
-from pytest_qnn.cases.graph import Graph, Node, Tensor
-from pytest_qnn.cases.graph_kinds import OPS
-from pytest_qnn.cases.script import (
+from pytest_qnn.tflite.cases.script import (
     Allocate,
     Apply,
     Invoke,
@@ -24,12 +20,16 @@ from pytest_qnn.cases.script import (
     ScriptCase,
     SetInputs,
 )
-from pytest_qnn.reference.delegate import ReferenceDelegate
-from pytest_qnn.reference.dynamic import DynamicDelegate, DynamicOutputs, PropagatedDelegate
-from pytest_qnn.reference.variables import VariableDelegate
-from pytest_qnn.run.runtime import load_runtime
-from pytest_qnn.run.script import run_script_case
-from pytest_qnn.trace import ScriptTrace
+from pytest_qnn.tflite.graph import control
+from pytest_qnn.tflite.graph.control import Bytes
+from pytest_qnn.tflite.graph.graph import Graph, Node, Tensor
+from pytest_qnn.tflite.graph.kinds import OPS
+from pytest_qnn.tflite.reference.delegate import ReferenceDelegate
+from pytest_qnn.tflite.reference.dynamic import DynamicDelegate, DynamicOutputs, PropagatedDelegate
+from pytest_qnn.tflite.reference.variables import VariableDelegate
+from pytest_qnn.tflite.runner.script import run_script_case
+from pytest_qnn.tflite.runtime.runtime import load_runtime
+from pytest_qnn.tflite.trace import ScriptTrace
 
 RUNTIMES = ("tflite_runtime", "ai_edge_litert")
 T = Tensor((2, 3))
@@ -74,7 +74,7 @@ def test_a_kernel_of_the_dynamic_delegate_lives_through_a_resize(runtime: str) -
 @pytest.mark.parametrize("runtime", RUNTIMES)
 @pytest.mark.parametrize("create", [DynamicDelegate, PropagatedDelegate])
 def test_a_reshape_by_data_is_claimed_and_followed(create: Any, runtime: str) -> None:
-    graph = control_graphs.dynamic(Bytes.of(bytes(control_graphs.size_of(4))), [("float32", ["RELU"])])
+    graph = control.dynamic(Bytes.of(bytes(control.size_of(4))), [("float32", ["RELU"])])
     runs = [step for seed in (0, 7, 8) for step in (SetInputs("i0", seed=seed), Invoke("i0"), Read("i0"))]
     trace, _ = carried_out(runtime, create, graph, *runs)
     reads = [step for step in trace.steps if step.cpu]
@@ -86,7 +86,7 @@ def test_a_reshape_by_data_is_claimed_and_followed(create: Any, runtime: str) ->
 
 @pytest.mark.parametrize("runtime", RUNTIMES)
 def test_variables_are_held_by_the_delegate(runtime: str) -> None:
-    graph = control_graphs.stateful(Bytes.of(bytes(control_graphs.size_of(8))), [("float32", OPS["float32"])])
+    graph = control.stateful(Bytes.of(bytes(control.size_of(8))), [("float32", OPS["float32"])])
     again = [step for seed in (5, 6) for step in (SetInputs("i0", seed=seed), Invoke("i0"), Read("i0"))]
     trace, factory = carried_out(runtime, VariableDelegate, graph, *again)
     assert all(step.outputs == step.cpu for step in trace.steps if step.cpu)
@@ -97,8 +97,8 @@ def test_variables_are_held_by_the_delegate(runtime: str) -> None:
 
 @pytest.mark.parametrize("runtime", RUNTIMES)
 def test_kernels_of_subgraphs_are_told_apart_and_borrowed_contexts_given_back(runtime: str) -> None:
-    data = Bytes.of(bytes(control_graphs.size_of(9)))
-    graph = control_graphs.looping(data, [("float32", ["ABS"])])
+    data = Bytes.of(bytes(control.size_of(9)))
+    graph = control.looping(data, [("float32", ["ABS"])])
     trace, _ = carried_out(runtime, ReferenceDelegate, graph, *RUN)
     seen = trace.interpreters[0]
     assert {kernel.subgraph for kernel in seen.kernels} == {0, 2}

@@ -10,12 +10,13 @@ import pytest
 from hypothesis import strategies as st
 from minimal_doubles import FakeTarget, finding, made_up, refusing
 
-from pytest_qnn.cases.memory import Alloc, ContextCreate, MemoryCase
 from pytest_qnn.core.engine import judge
 from pytest_qnn.core.profile import PROFILES, Profile
+from pytest_qnn.core.target import Death
 from pytest_qnn.core.verdict import Examined, Outcome, Unsupported, Violation
+from pytest_qnn.qnn.cases.case import Alloc, ContextCreate, MemoryCase
+from pytest_qnn.qnn.trace import MemoryTrace
 from pytest_qnn.report import failure, terminal
-from pytest_qnn.trace import Death, MemoryTrace
 
 PROFILE = PROFILES["default"]
 CASE = MemoryCase((ContextCreate("c0"),))

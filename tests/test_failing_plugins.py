@@ -9,15 +9,15 @@ from hostile import THROWN
 from native import build
 from native_plugins import FAILING, SOURCE, plugin
 
-from pytest_qnn.cases.combinations import GRID
 from pytest_qnn.core.engine import judge
 from pytest_qnn.core.profile import Profile
 from pytest_qnn.core.verdict import Outcome, Verdict
-from pytest_qnn.facts import Claim
 from pytest_qnn.rules import catalogue
-from pytest_qnn.run import delegate_target
-from pytest_qnn.run.delegate_learn import Learned
-from pytest_qnn.run.delegate_target import open_delegate_target
+from pytest_qnn.tflite import target as delegate_target
+from pytest_qnn.tflite.facts import Claim
+from pytest_qnn.tflite.graph.combinations import GRID
+from pytest_qnn.tflite.runner.learn import Learned
+from pytest_qnn.tflite.target import open_delegate_target
 
 pytestmark = pytest.mark.skipif(shutil.which("gcc") is None, reason="there is no C compiler (gcc)")
 

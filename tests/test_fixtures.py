@@ -4,11 +4,12 @@ import re
 
 import pytest
 
-from pytest_qnn import live, live_memory
-from pytest_qnn.run import delegate_target, memory_target
-from pytest_qnn.run.memory_session import Session
+from pytest_qnn.qnn import live as live_memory
+from pytest_qnn.qnn import target as qnn_target
+from pytest_qnn.qnn.runner.client import Session
+from pytest_qnn.tflite import live, target
 
-SHARED = (live, live_memory, delegate_target, memory_target)
+SHARED = (live, live_memory, target, qnn_target)
 """Loaded before any test, so that the pytest runs in this process share these modules and their classes."""
 
 
@@ -233,7 +234,7 @@ def test(delegate):
 def test_a_graph_adds_in_raw_and_in_shared_memory(pytester: pytest.Pytester, kind: str) -> None:
     source = f"""
 from pytest_qnn import Binding
-from pytest_qnn.oracle.qnn_ops import expected
+from pytest_qnn.qnn.model.operators import expected
 
 def test(qnn_backend, qnn_context, qnn_graph, shared_buffer):
     buffers = [shared_buffer(8) for _ in range(3)]
@@ -269,7 +270,7 @@ def test(shared_buffer, rpcmem):
 def test_a_refused_call_raises_with_its_code(pytester: pytest.Pytester) -> None:
     source = """
 import pytest
-from pytest_qnn.live_memory import QnnError
+from pytest_qnn.qnn.live import QnnError
 
 def test(qnn_backend, qnn_context, shared_buffer):
     buffer = shared_buffer(8)

@@ -9,13 +9,13 @@ import pytest
 from hypothesis import Phase, find, given, settings
 from hypothesis import strategies as st
 
-from pytest_qnn.cases.data import inputs_of
-from pytest_qnn.cases.delegate import DelegateCase
-from pytest_qnn.cases.graph import DType, Graph, Op
-from pytest_qnn.cases.graph_decode import MAX_ELEMENTS
-from pytest_qnn.cases.graph_kinds import OPS, decode_graph, size_of
-from pytest_qnn.cases.graphs import graphs, graphs_with_claims, single_op_graphs
-from pytest_qnn.oracle.kernels import run_graph
+from pytest_qnn.tflite.cases.delegate import DelegateCase
+from pytest_qnn.tflite.cases.inputs import inputs_of
+from pytest_qnn.tflite.graph.decode import MAX_ELEMENTS
+from pytest_qnn.tflite.graph.graph import DType, Graph, Op
+from pytest_qnn.tflite.graph.kinds import OPS, decode_graph, size_of
+from pytest_qnn.tflite.graph.strategies import graphs, graphs_with_claims, single_op_graphs
+from pytest_qnn.tflite.numerics.kernels import run_graph
 
 MANY = settings(deadline=None, max_examples=200, phases=(Phase.generate, Phase.shrink), database=None)
 CHOICES: tuple[tuple[DType, tuple[Op, ...]], ...] = (("float32", OPS["float32"]), ("int8", OPS["int8"]))

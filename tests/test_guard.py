@@ -12,9 +12,8 @@ import numpy as np
 import pytest
 from kept import keep
 
-from pytest_qnn.abi import peek
-from pytest_qnn.cases.graph import Graph, Node, Tensor
-from pytest_qnn.cases.script import (
+from pytest_qnn.tflite.abi import peek
+from pytest_qnn.tflite.cases.script import (
     Allocate,
     AnyScriptStep,
     Apply,
@@ -29,9 +28,10 @@ from pytest_qnn.cases.script import (
     ScriptCase,
     SetInputs,
 )
-from pytest_qnn.run.delegate_target import DelegateTarget, open_delegate_target
-from pytest_qnn.run.guard import ALIGNMENT, PAGE, TAIL, Guarded
-from pytest_qnn.trace import ScriptTrace
+from pytest_qnn.tflite.graph.graph import Graph, Node, Tensor
+from pytest_qnn.tflite.observe.guard_pages import ALIGNMENT, PAGE, TAIL, Guarded
+from pytest_qnn.tflite.target import DelegateTarget, open_delegate_target
+from pytest_qnn.tflite.trace import ScriptTrace
 
 RUNTIMES = ("tflite_runtime", "ai_edge_litert")
 T = Tensor((3, 5))
@@ -144,7 +144,7 @@ def test_data_lies_where_it_is_wanted(size: int, misalign: int) -> None:
 
 def test_a_crash_elsewhere_is_still_a_crash() -> None:
     code = (
-        "import ctypes; from pytest_qnn.run.guard import Guarded; "
+        "import ctypes; from pytest_qnn.tflite.observe.guard_pages import Guarded; "
         "made = Guarded(8); made.arm(); print('armed', flush=True); ctypes.string_at(8)"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
@@ -154,8 +154,9 @@ def test_a_crash_elsewhere_is_still_a_crash() -> None:
 
 def test_the_signal_is_given_back_with_the_last_buffer() -> None:
     code = (
-        "import faulthandler, ctypes; faulthandler.enable(); from pytest_qnn.run.guard import Guarded; "
-        "made = Guarded(8); made.close(); ctypes.string_at(8)"
+        "import faulthandler, ctypes; faulthandler.enable();"
+        " from pytest_qnn.tflite.observe.guard_pages import Guarded;"
+        " made = Guarded(8); made.close(); ctypes.string_at(8)"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
     assert "Fatal Python error: Segmentation fault" in done.stderr

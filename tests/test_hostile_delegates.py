@@ -12,9 +12,9 @@ import pytest
 from hostile import DEEDS, LIMIT, THIRD_CALL, THROWN, Deed, relatives, resident, state, third_process
 from native import delegate_library
 
-from pytest_qnn.cases.delegate import DelegateCase
-from pytest_qnn.cases.graph import Graph, Node, Op, Tensor
-from pytest_qnn.run.delegate_target import DelegateTarget, open_delegate_target
+from pytest_qnn.tflite.cases.delegate import DelegateCase
+from pytest_qnn.tflite.graph.graph import Graph, Node, Op, Tensor
+from pytest_qnn.tflite.target import DelegateTarget, open_delegate_target
 
 Where = Literal["prepare", "invoke"]
 STEPS: dict[Where, int] = {"prepare": 0, "invoke": 2}

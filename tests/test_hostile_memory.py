@@ -24,10 +24,10 @@ from hostile import (
 )
 from native import qnn_library
 
-from pytest_qnn.cases.memory import Alloc, ContextCreate, MemoryCase, Providers, Read
 from pytest_qnn.isolation import sandbox
 from pytest_qnn.isolation.target import TargetUnusable
-from pytest_qnn.run.memory_target import MemoryTarget, open_memory_target
+from pytest_qnn.qnn.cases.case import Alloc, ContextCreate, MemoryCase, Providers, Read
+from pytest_qnn.qnn.target import MemoryTarget, open_memory_target
 
 SPAWNED = [
     "segv",

@@ -6,20 +6,29 @@ import hypothesis
 import pytest
 from hypothesis import HealthCheck, Phase
 
-from pytest_qnn.cases import huge_strategies as huge
-from pytest_qnn.cases.graph import DType, Graph, Node, Op, Tensor
-from pytest_qnn.cases.model import emit
-from pytest_qnn.cases.script import IMPOSSIBLE, Allocate, Invoke, Open, Repeat, Resize, ScriptCase, SetInputs
-from pytest_qnn.cases.shape_strategies import alternating
-from pytest_qnn.cases.spied_strategies import hostile
-from pytest_qnn.cases.valid_script import check_script
 from pytest_qnn.core.bounds import BadCase
 from pytest_qnn.core.engine import judge_case
 from pytest_qnn.core.verdict import Examined
-from pytest_qnn.facts import DelegateFacts
 from pytest_qnn.rules import catalogue
-from pytest_qnn.run.delegate_target import open_delegate_target
-from pytest_qnn.run.runtime import load_runtime
+from pytest_qnn.tflite.cases.script import (
+    IMPOSSIBLE,
+    Allocate,
+    Invoke,
+    Open,
+    Repeat,
+    Resize,
+    ScriptCase,
+    SetInputs,
+)
+from pytest_qnn.tflite.cases.valid import check_script
+from pytest_qnn.tflite.facts import DelegateFacts
+from pytest_qnn.tflite.graph.graph import DType, Graph, Node, Op, Tensor
+from pytest_qnn.tflite.graph.model import emit
+from pytest_qnn.tflite.rules.err import rules as err
+from pytest_qnn.tflite.rules.err.rules import hostile, plain_kinds, two_nodes
+from pytest_qnn.tflite.rules.rsz.rules import alternating
+from pytest_qnn.tflite.runtime.runtime import load_runtime
+from pytest_qnn.tflite.target import open_delegate_target
 
 RUNTIMES = ("tflite_runtime", "ai_edge_litert")
 T = Tensor((2, 2))
@@ -29,7 +38,7 @@ FLOAT: DType = "float32"
 
 def grown(runtime: str) -> list[ScriptCase]:
     facts = DelegateFacts(runtime=runtime)
-    return [huge.grown(facts, huge.plain_kinds(facts), seed) for seed in range(200)]
+    return [err.grown(facts, plain_kinds(facts), seed) for seed in range(200)]
 
 
 def largest(case: ScriptCase) -> int:
@@ -66,7 +75,7 @@ def test_the_impossible_is_asked_for_only_where_the_runtime_answers() -> None:
     }
     assert asked == {
         "tflite_runtime": set(),
-        "ai_edge_litert": {math.prod(shape) for shape in huge.IMPOSSIBLE},
+        "ai_edge_litert": {math.prod(shape) for shape in err.IMPOSSIBLE},
     }
 
 
@@ -78,7 +87,7 @@ def test_nothing_is_invoked_on_impossible_shapes() -> None:
 
 
 def test_a_script_from_a_file_cannot_take_more_memory_than_that() -> None:
-    graph = huge.two_nodes(ABS, T)
+    graph = two_nodes(ABS, T)
     check_script(ScriptCase((graph,), (Resize("i0", 0, (1 << 22, 1)), Invoke("i0"))))
     with pytest.raises(BadCase, match="elements"):
         check_script(ScriptCase((graph,), (Resize("i0", 0, (1 << 27, 1)), Invoke("i0"))))
@@ -98,7 +107,7 @@ def test_only_element_wise_graphs_grow_that_far() -> None:
 def test_calls_of_kernels_are_counted_while_the_input_is_large(runtime: str) -> None:
     facts = DelegateFacts(runtime=runtime)
     target = open_delegate_target([("reference", {})], runtime, "off", 10.0)
-    case = huge.grown(facts, [(FLOAT, ABS)], 1)
+    case = err.grown(facts, [(FLOAT, ABS)], 1)
     outcome = judge_case(catalogue()["ERR-04"], target, case)
     assert outcome == Examined(2, "calls of kernels with hostile inputs")
 
@@ -108,13 +117,13 @@ def test_2_14_throws_where_2_3_answers_with_an_error() -> None:
     expected = {"tflite_runtime": MemoryError, "ai_edge_litert": RuntimeError}
     for runtime, error in expected.items():
         interpreter = load_runtime(runtime).interpreter(
-            emit(huge.two_nodes(ABS, T)),
+            emit(two_nodes(ABS, T)),
             default_delegates=False,
             reference_kernels=False,
             threads=1,
             own=True,
         )
-        interpreter.resize_tensor_input(0, huge.IMPOSSIBLE[0])
+        interpreter.resize_tensor_input(0, err.IMPOSSIBLE[0])
         with pytest.raises(error):
             interpreter.allocate_tensors()
 
@@ -122,8 +131,8 @@ def test_2_14_throws_where_2_3_answers_with_an_error() -> None:
 @pytest.mark.parametrize("runtime", RUNTIMES)
 def test_what_is_impossible_is_not_filled_nor_asked_of_a_runtime_that_throws(runtime: str) -> None:
     target = open_delegate_target([("reference", {})], runtime, "off", 10.0)
-    steps = (Open("i0"), Resize("i0", 0, huge.IMPOSSIBLE[0]), Allocate("i0"), SetInputs("i0"))
-    seen = target.run(ScriptCase((huge.two_nodes(ABS, T),), steps)).steps
+    steps = (Open("i0"), Resize("i0", 0, err.IMPOSSIBLE[0]), Allocate("i0"), SetInputs("i0"))
+    seen = target.run(ScriptCase((two_nodes(ABS, T),), steps)).steps
     assert [bool(step.skipped) for step in seen] == [
         False,
         runtime == "tflite_runtime",

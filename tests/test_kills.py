@@ -6,9 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from pytest_qnn import kills
-from pytest_qnn.kills import Kill
-from pytest_qnn.mutants import table
+from pytest_qnn import mutants as kills
+from pytest_qnn.mutants import Kill, table
 
 DOCUMENT = Path(__file__).parents[1] / "docs" / "mutants.md"
 

@@ -8,18 +8,21 @@ from hypothesis import HealthCheck, find, given, settings
 from hypothesis.strategies import SearchStrategy
 from kept import keep
 
-from pytest_qnn.cases import delegate_strategies as cases
-from pytest_qnn.cases.combinations import GRID, Combination, combination_of
-from pytest_qnn.cases.delegate import DelegateCase
-from pytest_qnn.cases.graph import Graph
-from pytest_qnn.cases.kinds import and_larger, claimed_kinds, mixed_kinds, taken
 from pytest_qnn.core.engine import judge
 from pytest_qnn.core.profile import PROFILES
 from pytest_qnn.core.rule import NothingToJudge
 from pytest_qnn.core.verdict import Outcome
-from pytest_qnn.facts import Claim, DelegateFacts
 from pytest_qnn.rules import catalogue
-from pytest_qnn.run.delegate_target import open_delegate_target
+from pytest_qnn.tflite.cases.delegate import DelegateCase
+from pytest_qnn.tflite.facts import Claim, DelegateFacts
+from pytest_qnn.tflite.graph.combinations import GRID, Combination, combination_of
+from pytest_qnn.tflite.graph.graph import Graph
+from pytest_qnn.tflite.rules.det.rules import poisoned
+from pytest_qnn.tflite.rules.num.rules import elementwise
+from pytest_qnn.tflite.rules.part.rules import single_nodes
+from pytest_qnn.tflite.strategies import delegates as cases
+from pytest_qnn.tflite.strategies.claimed import and_larger, claimed_kinds, mixed_kinds, taken
+from pytest_qnn.tflite.target import open_delegate_target
 
 SOME = settings(max_examples=60, database=None, derandomize=True, suppress_health_check=list(HealthCheck))
 
@@ -65,7 +68,7 @@ def test_at_least_half_of_the_nodes_are_claimed_and_some_are_refused(known: Dele
 
 
 def test_rules_about_numbers_are_asked_about_claimed_nodes_only() -> None:
-    assert set(kinds(cases.elementwise(ADDS))) <= taken(ADDS)
+    assert set(kinds(elementwise(ADDS))) <= taken(ADDS)
     assert {kind.zero_points for kind in kinds(cases.quantised(SYMMETRIC)) if kind} == {False}
 
 
@@ -75,14 +78,14 @@ def test_an_int8_delegate_gets_int8_graphs_for_the_most_part() -> None:
 
 
 def test_one_parameter_at_a_time_reaches_every_claimed_parameter() -> None:
-    drawn = {kind for kind in kinds(cases.single_nodes(NO_DILATION)) if kind}
+    drawn = {kind for kind in kinds(single_nodes(NO_DILATION)) if kind}
     assert {kind.form for kind in drawn} >= {"", "constant", "broadcast", "keep", "plane", "valid", "stride"}
     assert {kind.activation for kind in drawn} == {"NONE", "RELU", "RELU6"}
     assert {kind.quantisation for kind in drawn} == {"", "tensor", "channel"}
     assert drawn <= taken(NO_DILATION)
 
 
-@pytest.mark.parametrize("factory", [cases.routing, cases.poisoned, cases.single_nodes, cases.elementwise])
+@pytest.mark.parametrize("factory", [cases.routing, poisoned, single_nodes, elementwise])
 def test_a_target_that_claims_nothing_gives_rules_about_its_work_no_case(
     factory: Callable[[DelegateFacts], object],
 ) -> None:
@@ -93,7 +96,7 @@ def test_a_target_that_claims_nothing_gives_rules_about_its_work_no_case(
 
 def test_a_target_without_a_type_does_not_support_the_rules_about_it() -> None:
     with pytest.raises(NothingToJudge, match="no float32") as nothing:
-        cases.elementwise(INT8)
+        elementwise(INT8)
     assert nothing.value.unsupported
 
 

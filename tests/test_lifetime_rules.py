@@ -5,9 +5,9 @@ from collections.abc import Sequence
 import pytest
 from kept import keep
 
-from pytest_qnn.cases.graph import Graph, Node, Tensor
-from pytest_qnn.cases.lifetime_strategies import CYCLES, FEW, SPELLS
-from pytest_qnn.cases.script import (
+from pytest_qnn.core.verdict import Examined, Unsupported, Violation
+from pytest_qnn.rules import catalogue
+from pytest_qnn.tflite.cases.script import (
     Allocate,
     AnyScriptStep,
     Apply,
@@ -23,12 +23,12 @@ from pytest_qnn.cases.script import (
     SetInputs,
     flat,
 )
-from pytest_qnn.cases.valid_script import check_script
-from pytest_qnn.core.verdict import Examined, Unsupported, Violation
-from pytest_qnn.rules import catalogue
-from pytest_qnn.rules.leak_support import nothing_left
-from pytest_qnn.run.delegate_target import open_delegate_target
-from pytest_qnn.trace import ScriptSeen, ScriptTrace
+from pytest_qnn.tflite.cases.valid import check_script
+from pytest_qnn.tflite.graph.graph import Graph, Node, Tensor
+from pytest_qnn.tflite.rules.leaks import nothing_left
+from pytest_qnn.tflite.strategies.lifetimes import CYCLES, FEW, SPELLS
+from pytest_qnn.tflite.target import open_delegate_target
+from pytest_qnn.tflite.trace import ScriptSeen, ScriptTrace
 
 T = Tensor((2, 3))
 GRAPH = Graph((T, T, T), (Node("ADD", (0, 0), (1,)), Node("MUL", (1, 0), (2,))), (0,), (2,))

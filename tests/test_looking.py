@@ -7,19 +7,21 @@ import msgspec
 import pytest
 from delegate_doubles import Factory
 
-from pytest_qnn.abi import peek, tflite
-from pytest_qnn.cases.delegate import Application, DelegateCase, Look, Refused
-from pytest_qnn.cases.graph import Graph, Node, Tensor
-from pytest_qnn.cases.model import emit
-from pytest_qnn.reference.delegate import Kernel, ReferenceDelegate
-from pytest_qnn.reference.delegate_personalities import Preview
-from pytest_qnn.reference.plan import has_node
-from pytest_qnn.run import looking
-from pytest_qnn.run.delegate import run_delegate_case
-from pytest_qnn.run.delegates import delegate_factory
-from pytest_qnn.run.runtime import Runtime, RuntimeMissing, load_runtime
-from pytest_qnn.run.state import context_of
-from pytest_qnn.trace import Call, DelegateTrace, Spied
+from pytest_qnn.tflite.abi import layouts, peek
+from pytest_qnn.tflite.cases.delegate import Application, DelegateCase, Look, Refused
+from pytest_qnn.tflite.graph.graph import Graph, Node, Tensor
+from pytest_qnn.tflite.graph.model import emit
+from pytest_qnn.tflite.observe import context_hooks
+from pytest_qnn.tflite.observe.immutability import DataSeen
+from pytest_qnn.tflite.observe.lifetime_copies import STALE
+from pytest_qnn.tflite.reference.delegate import Kernel, ReferenceDelegate
+from pytest_qnn.tflite.reference.personalities import Preview
+from pytest_qnn.tflite.reference.plan import has_node
+from pytest_qnn.tflite.runner.delegates import delegate_factory
+from pytest_qnn.tflite.runner.run import run_delegate_case
+from pytest_qnn.tflite.runtime.runtime import Runtime, RuntimeMissing, load_runtime
+from pytest_qnn.tflite.runtime.state import context_of
+from pytest_qnn.tflite.trace import Call, DelegateTrace, Spied
 
 CHAIN = Graph(
     tensors=tuple(Tensor((2, 3)) for _ in range(5)),
@@ -27,7 +29,7 @@ CHAIN = Graph(
     inputs=(0,),
     outputs=(4, 1),
 )
-FORBIDDEN = set(looking.FORBIDDEN)
+FORBIDDEN = set(context_hooks.FORBIDDEN)
 EVERYTHING: tuple[Look, ...] = ("forbidden", "graph", "names", "reports", "lent", "tensors", "order")
 
 
@@ -66,7 +68,9 @@ def test_a_context_has_its_own_functions_again_afterwards(runtime: Runtime) -> N
 
     class Observer(ReferenceDelegate):
         def free(self, kernel: Kernel) -> None:  # noqa: ARG002 - the signature is the reference's
-            seen.append({name: peek.pointer(self.context + slot) for name, slot in looking._SLOTS.items()})
+            seen.append(
+                {name: peek.pointer(self.context + slot) for name, slot in context_hooks._SLOTS.items()}
+            )
 
         def prepare(self, context: int) -> int:
             self.context = context
@@ -75,7 +79,7 @@ def test_a_context_has_its_own_functions_again_afterwards(runtime: Runtime) -> N
     run(runtime, Observer, look=("forbidden", "lent", "reports", "previews"))
     run(runtime, Observer)
     assert seen[0] == seen[1], "something of ours was left in the first interpreter"
-    assert not looking._scopes
+    assert not context_hooks._scopes
 
 
 def test_each_forbidden_function_is_seen_with_its_caller_and_answers_with_an_error(runtime: Runtime) -> None:
@@ -83,15 +87,15 @@ def test_each_forbidden_function_is_seen_with_its_caller_and_answers_with_an_err
 
     class Caller(ReferenceDelegate):
         def kernel_invoke(self, context: int, kernel: Kernel) -> int:
-            for name in looking.FORBIDDEN:
-                function = getattr(tflite.Context.from_address(context), name)
-                answers.append(tflite.AnyOfContext(function)(context))
+            for name in context_hooks.FORBIDDEN:
+                function = getattr(layouts.Context.from_address(context), name)
+                answers.append(layouts.AnyOfContext(function)(context))
             return super().kernel_invoke(context, kernel)
 
     trace = run(runtime, Caller, look=("forbidden",))
     assert {call.function for call in trace.spied.forbidden} == FORBIDDEN
     assert {(call.kernel, call.during) for call in trace.spied.forbidden} == {(0, "invoke")}
-    assert set(answers) == {tflite.ERROR}
+    assert set(answers) == {layouts.ERROR}
 
 
 def test_functions_that_prepare_may_call_are_not_taken_for_forbidden(runtime: Runtime) -> None:
@@ -148,7 +152,7 @@ def test_texts_given_to_report_error_are_kept_and_still_reach_the_exception(runt
 def test_a_report_with_numbers_in_its_format_is_kept_as_its_format(runtime: Runtime) -> None:
     class Numbers(ReferenceDelegate):
         def explain(self, context: int, text: str) -> None:  # noqa: ARG002 - the signature is the reference's
-            report = tflite.Context.from_address(context).ReportError
+            report = layouts.Context.from_address(context).ReportError
             call = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_char_p, ctypes.c_int)(report)
             call(context, b"node %d", 7)
 
@@ -163,22 +167,22 @@ def test_a_plan_is_taken_back_by_the_next_call_of_anybody(runtime: Runtime) -> N
     class Keeper(ReferenceDelegate):
         def prepare(self, context: int) -> int:
             answer = ctypes.c_void_p()
-            call = tflite.GetExecutionPlan(tflite.Context.from_address(context).GetExecutionPlan)
+            call = layouts.GetExecutionPlan(layouts.Context.from_address(context).GetExecutionPlan)
             call(context, ctypes.addressof(answer))
             entries.append(list(peek.integers(answer.value or 0)))
             call(context, ctypes.addressof(ctypes.c_void_p()))
             entries.append(list(peek.integers(answer.value or 0)))
-            return tflite.OK
+            return layouts.OK
 
     trace = run(runtime, Keeper, look=("lent",))
-    assert entries == [[0, 1, 2, 3], [looking.STALE] * 4]
+    assert entries == [[0, 1, 2, 3], [STALE] * 4]
     assert (trace.spied.plans, trace.spied.plans_taken_back) == (2, 1)
 
 
 def test_a_claim_from_an_old_plan_never_reaches_the_runtime(runtime: Runtime) -> None:
     class Claims(ReferenceDelegate):
         def choose(self, _: object) -> tuple[int, ...]:
-            return (looking.STALE,)
+            return (STALE,)
 
     trace = run(runtime, Claims, look=("lent",))
     assert [call.function for call in trace.spied.stale] == ["ReplaceNodeSubsetsWithDelegateKernels"]
@@ -190,8 +194,8 @@ def test_nodes_say_nothing_any_more_once_prepare_is_over(runtime: Runtime) -> No
         def prepare(self, context: int) -> int:
             found = (ctypes.c_void_p * 2)()
             first = ctypes.addressof(found)
-            table = tflite.Context.from_address(context)
-            tflite.GetNodeAndRegistration(table.GetNodeAndRegistration)(context, 1, first, first + 8)
+            table = layouts.Context.from_address(context)
+            layouts.GetNodeAndRegistration(table.GetNodeAndRegistration)(context, 1, first, first + 8)
             self.node = peek.pointer(first)
             self.seen = [peek.integers(peek.pointer(self.node))]
             return super().prepare(context)
@@ -233,8 +237,8 @@ def test_a_change_of_the_graph_in_prepare_is_seen_from_what_to_what(runtime: Run
             status = super().prepare(context)
             found = (ctypes.c_void_p * 2)()
             first = ctypes.addressof(found)
-            table = tflite.Context.from_address(context)
-            tflite.GetNodeAndRegistration(table.GetNodeAndRegistration)(context, 1, first, first + 8)
+            table = layouts.Context.from_address(context)
+            layouts.GetNodeAndRegistration(table.GetNodeAndRegistration)(context, 1, first, first + 8)
             peek.array(peek.pointer(peek.pointer(first)) + 4, "int32", (1,))[0] = 0
             return status
 
@@ -268,14 +272,14 @@ def test_a_name_that_changes_afterwards_is_seen(runtime: Runtime) -> None:
 
 def test_a_text_is_read_wherever_its_address_points() -> None:
     buffer = ctypes.create_string_buffer(b"a name")
-    assert looking.text_at(ctypes.addressof(buffer)) == "a name"
-    assert looking.text_at(0) == looking.text_at(8) == looking.text_at((1 << 64) - 1) == ""
+    assert context_hooks.text_at(ctypes.addressof(buffer)) == "a name"
+    assert context_hooks.text_at(0) == context_hooks.text_at(8) == context_hooks.text_at((1 << 64) - 1) == ""
 
 
 def test_tensors_that_a_kernel_adds_are_counted(runtime: Runtime) -> None:
     class Adds(ReferenceDelegate):
         def kernel_prepare(self, context: int, kernel: Kernel) -> int:
-            add = tflite.AddTensors(tflite.Context.from_address(context).AddTensors)
+            add = layouts.AddTensors(layouts.Context.from_address(context).AddTensors)
             add(context, 3, ctypes.addressof(ctypes.c_int()))
             return super().kernel_prepare(context, kernel)
 
@@ -297,7 +301,7 @@ def test_a_late_application_finds_memory_and_gives_the_same_results(runtime: Run
 
     class Looks(ReferenceDelegate):
         def kernel_prepare(self, context: int, kernel: Kernel) -> int:
-            pointers.append(looking.DataSeen(context, kernel.inputs).size)
+            pointers.append(DataSeen(context, kernel.inputs).size)
             return super().kernel_prepare(context, kernel)
 
     assert run(runtime, Looks).outputs == run(runtime, Looks, late=True).outputs
@@ -327,6 +331,6 @@ def test_what_was_spied_survives_messagepack(runtime: Runtime) -> None:
 def test_an_interpreter_that_was_not_looked_at_keeps_its_kernel_functions(runtime: Runtime) -> None:
     interpreter = runtime.interpreter(emit(CHAIN))
     context = context_of(interpreter)
-    before = {name: peek.pointer(context + slot) for name, slot in looking._SLOTS.items()}
+    before = {name: peek.pointer(context + slot) for name, slot in context_hooks._SLOTS.items()}
     run(runtime, look=EVERYTHING)
-    assert {name: peek.pointer(context + slot) for name, slot in looking._SLOTS.items()} == before
+    assert {name: peek.pointer(context + slot) for name, slot in context_hooks._SLOTS.items()} == before

@@ -15,14 +15,14 @@ from hypothesis import strategies as st
 from minimal_doubles import FakeTarget, made_up
 from native_plugins import plugin
 
-from pytest_qnn.cases.memory import Alloc, MemoryCase
-from pytest_qnn.cases.script import DestroyDelegate, ScriptCase
 from pytest_qnn.core.engine import judge
 from pytest_qnn.core.profile import PROFILES, Profile
 from pytest_qnn.core.verdict import Examined, Measured, Outcome, Verdict, Violation
+from pytest_qnn.qnn.cases.case import Alloc, MemoryCase
+from pytest_qnn.qnn.trace import MemoryTrace
 from pytest_qnn.rules import catalogue
-from pytest_qnn.run.delegate_target import DelegateTarget, open_delegate_target
-from pytest_qnn.trace import MemoryTrace
+from pytest_qnn.tflite.cases.script import DestroyDelegate, ScriptCase
+from pytest_qnn.tflite.target import DelegateTarget, open_delegate_target
 
 needs_gcc = pytest.mark.skipif(shutil.which("gcc") is None, reason="there is no C compiler (gcc)")
 RUNTIMES = ("tflite_runtime", "ai_edge_litert")

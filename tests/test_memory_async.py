@@ -9,10 +9,15 @@ import msgspec
 import pytest
 from kept import keep
 
-from pytest_qnn.abi.qnn_codes import Error
-from pytest_qnn.cases.data import contents
-from pytest_qnn.cases.memory import (
+from pytest_qnn.core.bounds import BadCase
+from pytest_qnn.core.engine import judge
+from pytest_qnn.core.profile import PROFILES
+from pytest_qnn.core.verdict import Outcome
+from pytest_qnn.qnn.abi.codes import Error
+from pytest_qnn.qnn.cases.case import (
     NULL,
+    OVER_INPUT,
+    OVER_OUTPUT,
     Alloc,
     AnyStep,
     Binding,
@@ -28,27 +33,23 @@ from pytest_qnn.cases.memory import (
     Register,
     Write,
 )
-from pytest_qnn.cases.memory_async import OVER_INPUT, OVER_OUTPUT
-from pytest_qnn.cases.reduce_memory import smaller_memory
-from pytest_qnn.cases.valid_memory import check_memory
-from pytest_qnn.core.bounds import BadCase
-from pytest_qnn.core.engine import judge
-from pytest_qnn.core.profile import PROFILES
-from pytest_qnn.core.verdict import Outcome
-from pytest_qnn.facts import MemoryFacts
-from pytest_qnn.oracle.memory_contents import compare
-from pytest_qnn.oracle.qnn_ops import expected
-from pytest_qnn.reference.backend import ReferenceBackend
-from pytest_qnn.reference.backend_async import Job
-from pytest_qnn.reference.backend_objects import Context, Graph, QnnError
-from pytest_qnn.reference.personalities import PERSONALITIES
-from pytest_qnn.reference.rpcmem import EmulatedRpcmem
+from pytest_qnn.qnn.cases.contents import contents
+from pytest_qnn.qnn.cases.reduce import smaller_memory
+from pytest_qnn.qnn.cases.valid import check_memory
+from pytest_qnn.qnn.facts import MemoryFacts
+from pytest_qnn.qnn.model.contents import compare
+from pytest_qnn.qnn.model.operators import expected
+from pytest_qnn.qnn.reference.asynchronous import Job
+from pytest_qnn.qnn.reference.backend import ReferenceBackend
+from pytest_qnn.qnn.reference.objects import Context, Graph, QnnError
+from pytest_qnn.qnn.reference.personalities import PERSONALITIES
+from pytest_qnn.qnn.reference.rpcmem import EmulatedRpcmem
+from pytest_qnn.qnn.runner import asynchronous
+from pytest_qnn.qnn.runner.library import QnnEntry
+from pytest_qnn.qnn.runner.run import run_memory_case
+from pytest_qnn.qnn.target import MemoryTarget, open_memory_target
+from pytest_qnn.qnn.trace import MemoryTrace
 from pytest_qnn.rules import catalogue
-from pytest_qnn.run import memory_async
-from pytest_qnn.run.memory import run_memory_case
-from pytest_qnn.run.memory_target import MemoryTarget, open_memory_target
-from pytest_qnn.run.qnn_library import QnnEntry
-from pytest_qnn.trace import MemoryTrace
 
 RULE = catalogue()["EXE-18"]
 ASYNCHRONOUS = PERSONALITIES["asynchronous"]
@@ -239,7 +240,7 @@ class Silent(ReferenceBackend):
 def test_without_a_notification_the_wait_ends_and_no_further_execution_is_tried(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(memory_async, "_deadline", 0.05)
+    monkeypatch.setattr(asynchronous, "_deadline", 0.05)
     _, trace = carry_out(*MADE, later(RAW), later(RAW), ContextFree("c"), backend=Silent())
     silent, skipped, freed = trace.steps[-3:]
     assert (silent.code, silent.data, silent.counts) == (0, (), {"notified": 0, "silent": 1})

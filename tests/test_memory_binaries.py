@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from pytest_qnn.cases.memory import (
+from pytest_qnn.qnn.cases.case import (
     Alloc,
     AnyStep,
     Binding,
@@ -28,8 +28,8 @@ from pytest_qnn.cases.memory import (
     ReleaseBinary,
     Retrieve,
 )
-from pytest_qnn.run.memory_target import MemoryTarget, open_memory_target
-from pytest_qnn.trace import StepSeen
+from pytest_qnn.qnn.target import MemoryTarget, open_memory_target
+from pytest_qnn.qnn.trace import StepSeen
 
 PAGE = 4096
 SAVED = (ContextCreate("c"), Prepare("g", "c", weights=3), GetBinary("c", "b"))

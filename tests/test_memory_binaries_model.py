@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from pytest_qnn.cases.memory import (
+from pytest_qnn.qnn.cases.case import (
     AllocNeeded,
     AnyStep,
     ContextCreate,
@@ -22,11 +22,11 @@ from pytest_qnn.cases.memory import (
     Register,
     Retrieve,
 )
-from pytest_qnn.cases.reduce_memory import made_by, smaller_memory, used_by
-from pytest_qnn.facts import MemoryFacts
-from pytest_qnn.oracle.memory import Model, walk
-from pytest_qnn.oracle.memory_state import Allowed
-from pytest_qnn.trace import MemoryTrace, StepSeen
+from pytest_qnn.qnn.cases.reduce import made_by, smaller_memory, used_by
+from pytest_qnn.qnn.facts import MemoryFacts
+from pytest_qnn.qnn.model.expected import Model, walk
+from pytest_qnn.qnn.model.state import Allowed
+from pytest_qnn.qnn.trace import MemoryTrace, StepSeen
 
 FACTS = MemoryFacts(backend_id=6, capabilities={202: 0, 215: 0, 217: 0, 1101: 0, 1102: 0, 1103: 0})
 OK = StepSeen(code=0)

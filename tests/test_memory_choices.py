@@ -13,16 +13,18 @@ import msgspec
 import pytest
 from reports import judged_by_id
 
-from pytest_qnn.cases.memory import Alloc, ContextCreate, Descriptor, MemoryCase, Register
-from pytest_qnn.facts import Choice, MemoryFacts
-from pytest_qnn.reference.backend import ReferenceBackend
-from pytest_qnn.reference.rpcmem import EmulatedRpcmem
-from pytest_qnn.report.choices import learned, lines, summary
-from pytest_qnn.run.memory import learn, run_memory_case
-from pytest_qnn.run.memory_choices import choices
-from pytest_qnn.run.memory_target import open_memory_target
-from pytest_qnn.run.qnn_library import QnnEntry
-from pytest_qnn.trace import Death, MemoryTrace
+from pytest_qnn.core.target import Death
+from pytest_qnn.qnn.cases.case import Alloc, ContextCreate, Descriptor, MemoryCase, Register
+from pytest_qnn.qnn.facts import Choice, MemoryFacts
+from pytest_qnn.qnn.reference.backend import ReferenceBackend
+from pytest_qnn.qnn.reference.rpcmem import EmulatedRpcmem
+from pytest_qnn.qnn.runner.choices import choices
+from pytest_qnn.qnn.runner.learn import learn
+from pytest_qnn.qnn.runner.library import QnnEntry
+from pytest_qnn.qnn.runner.run import run_memory_case
+from pytest_qnn.qnn.target import open_memory_target
+from pytest_qnn.qnn.trace import MemoryTrace
+from pytest_qnn.report.choices import lines, summary
 
 SUITE = """
 from pytest_qnn.plugin import Judge
@@ -121,11 +123,11 @@ def test_a_crash_is_an_answer_and_a_hang_is_the_last_question() -> None:
 
 
 def test_choices_are_told_in_the_page_the_terminal_and_the_data() -> None:
-    found = learned((Choice("p", "What then", "success", 0), Choice("q", "And then", "success", 0)))
-    assert found["choices"][0] == {"point": "p", "question": "What then", "answer": "success", "code": 0}
+    asked = (Choice("p", "What then", "success", 0), Choice("q", "And then", "success", 0))
+    found = {"choices": [msgspec.to_builtins(choice) for choice in asked]}
     assert lines(found) == ["What then: success", "And then: success"]
     assert summary(found)[1:] == ["  success: p, q"]
-    assert (learned(()), lines({}), summary({})) == ({}, [], [])
+    assert (lines({}), summary({})) == ([], [])
 
 
 @pytest.mark.parametrize("workers", [(), ("-n", "1")], ids=["one-process", "xdist"])

@@ -3,8 +3,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from pytest_qnn.cases.data import contents
-from pytest_qnn.cases.memory import (
+from pytest_qnn.qnn.cases.case import (
     Alloc,
     Binding,
     ContextCreate,
@@ -16,8 +15,9 @@ from pytest_qnn.cases.memory import (
     Read,
     Register,
 )
-from pytest_qnn.oracle.memory_contents import FLOAT_BOUND, compare, differs
-from pytest_qnn.trace import MemoryTrace, StepSeen
+from pytest_qnn.qnn.cases.contents import contents
+from pytest_qnn.qnn.model.contents import FLOAT_BOUND, compare, differs
+from pytest_qnn.qnn.trace import MemoryTrace, StepSeen
 
 FLOATS = np.array([1.0, -2.0, 256.0, 0.0], np.float32)
 

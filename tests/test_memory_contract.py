@@ -6,7 +6,7 @@ import pytest
 from kept import keep
 from msgspec.structs import replace
 
-from pytest_qnn.cases.memory import (
+from pytest_qnn.qnn.cases.case import (
     Alloc,
     AnyStep,
     ContextCreate,
@@ -14,14 +14,14 @@ from pytest_qnn.cases.memory import (
     Descriptor,
     Fill,
     Free,
+    FreeParent,
     MemoryCase,
     Read,
     Register,
 )
-from pytest_qnn.cases.memory_probes import FreeParent
-from pytest_qnn.oracle.memory import Model
-from pytest_qnn.run.memory_target import MemoryTarget, open_memory_target
-from pytest_qnn.trace import StepSeen
+from pytest_qnn.qnn.model.expected import Model
+from pytest_qnn.qnn.target import MemoryTarget, open_memory_target
+from pytest_qnn.qnn.trace import StepSeen
 
 
 @lru_cache(None)

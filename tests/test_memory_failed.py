@@ -4,8 +4,11 @@ import os
 
 import pytest
 
-from pytest_qnn.abi.qnn_codes import Error
-from pytest_qnn.cases.memory import (
+from pytest_qnn.core.bounds import BadCase
+from pytest_qnn.core.verdict import Unsupported, Violation
+from pytest_qnn.isolation.observe import descriptors
+from pytest_qnn.qnn.abi.codes import Error
+from pytest_qnn.qnn.cases.case import (
     AllocNeeded,
     AnyStep,
     Binding,
@@ -24,20 +27,17 @@ from pytest_qnn.cases.memory import (
     Register,
     Retrieve,
 )
-from pytest_qnn.cases.valid_memory import check_memory
-from pytest_qnn.core.bounds import BadCase
-from pytest_qnn.core.verdict import Unsupported, Violation
-from pytest_qnn.facts import MemoryFacts
-from pytest_qnn.isolation.observe import descriptors
-from pytest_qnn.oracle.memory import walk
-from pytest_qnn.oracle.memory_contents import compare
-from pytest_qnn.reference.backend import ReferenceBackend
-from pytest_qnn.reference.rpcmem import EmulatedRpcmem
-from pytest_qnn.rules.ext_failed import ext_30
-from pytest_qnn.run.memory import run_memory_case
-from pytest_qnn.run.qnn_library import QnnEntry
-from pytest_qnn.run.starving import few_descriptors
-from pytest_qnn.trace import MemoryTrace, StepSeen
+from pytest_qnn.qnn.cases.valid import check_memory
+from pytest_qnn.qnn.facts import MemoryFacts
+from pytest_qnn.qnn.model.contents import compare
+from pytest_qnn.qnn.model.expected import walk
+from pytest_qnn.qnn.reference.backend import ReferenceBackend
+from pytest_qnn.qnn.reference.rpcmem import EmulatedRpcmem
+from pytest_qnn.qnn.rules.ext.failed import ext_30
+from pytest_qnn.qnn.runner.binaries import few_descriptors
+from pytest_qnn.qnn.runner.library import QnnEntry
+from pytest_qnn.qnn.runner.run import run_memory_case
+from pytest_qnn.qnn.trace import MemoryTrace, StepSeen
 
 FACTS = MemoryFacts(
     backend_id=6,

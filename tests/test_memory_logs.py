@@ -12,22 +12,20 @@ from hypothesis import HealthCheck, Phase
 from native import qnn_library
 from qnn_mini import Client
 
-from pytest_qnn.abi.qnn_table import LogCallback
-from pytest_qnn.cases.memory import MemoryCase
-from pytest_qnn.cases.memory_load_strategies import logs
-from pytest_qnn.cases.memory_probes import Parallel
-from pytest_qnn.cases.reduce_memory import smaller_memory
-from pytest_qnn.cases.valid_memory import check_memory
 from pytest_qnn.core.bounds import BadCase
 from pytest_qnn.core.engine import judge
 from pytest_qnn.core.profile import Profile
 from pytest_qnn.core.verdict import Outcome, Unsupported, Violation
-from pytest_qnn.facts import MemoryFacts
-from pytest_qnn.reference.backend import ReferenceBackend
+from pytest_qnn.qnn.abi.table import LogCallback
+from pytest_qnn.qnn.cases.case import MemoryCase, Parallel
+from pytest_qnn.qnn.cases.reduce import smaller_memory
+from pytest_qnn.qnn.cases.valid import check_memory
+from pytest_qnn.qnn.facts import MemoryFacts
+from pytest_qnn.qnn.reference.backend import ReferenceBackend
+from pytest_qnn.qnn.rules.qthr.rules import logs, qthr_04
+from pytest_qnn.qnn.target import open_memory_target
+from pytest_qnn.qnn.trace import MemoryTrace, StepSeen
 from pytest_qnn.rules import catalogue
-from pytest_qnn.rules.qthr import qthr_04
-from pytest_qnn.run.memory_target import open_memory_target
-from pytest_qnn.trace import MemoryTrace, StepSeen
 
 INFO, VERBOSE = 3, 4
 ADD = ("ElementWiseAdd", "UFIXED_POINT_8")

@@ -9,29 +9,31 @@ from typing import get_args
 
 import pytest
 
-from pytest_qnn.abi.qnn_table import FUNCTIONS
-from pytest_qnn.cases.memory import (
+from pytest_qnn.core.verdict import Examined, Unsupported, Violation
+from pytest_qnn.qnn.abi.table import FUNCTIONS
+from pytest_qnn.qnn.cases.case import (
     BOGUS,
+    FREED,
     NULL,
     AnyStep,
     ContextCreate,
     ContextFree,
     GetBinary,
     MemoryCase,
+    Misuse,
     Prepare,
 )
-from pytest_qnn.cases.memory_probes import FREED, Misuse
-from pytest_qnn.cases.misuses import NULL_IS_GOOD, TAKES, Misused
-from pytest_qnn.core.verdict import Examined, Unsupported, Violation
-from pytest_qnn.reference.backend import PERSONALITIES, Personality, ReferenceBackend
-from pytest_qnn.reference.backend_objects import QnnError
-from pytest_qnn.reference.rpcmem import EmulatedRpcmem
-from pytest_qnn.rules.iface_codes import component
-from pytest_qnn.rules.iface_handles import if_10
-from pytest_qnn.run.memory import run_memory_case
-from pytest_qnn.run.memory_target import open_memory_target
-from pytest_qnn.run.qnn_library import QnnEntry
-from pytest_qnn.trace import MemoryTrace, StepSeen
+from pytest_qnn.qnn.cases.misuses import NULL_IS_GOOD, TAKES, Misused
+from pytest_qnn.qnn.reference.backend import ReferenceBackend
+from pytest_qnn.qnn.reference.objects import QnnError
+from pytest_qnn.qnn.reference.personalities import PERSONALITIES, Personality
+from pytest_qnn.qnn.reference.rpcmem import EmulatedRpcmem
+from pytest_qnn.qnn.rules.iface.codes import component
+from pytest_qnn.qnn.rules.iface.rules import if_10
+from pytest_qnn.qnn.runner.library import QnnEntry
+from pytest_qnn.qnn.runner.run import run_memory_case
+from pytest_qnn.qnn.target import open_memory_target
+from pytest_qnn.qnn.trace import MemoryTrace, StepSeen
 
 WITHOUT_HANDLE = {
     "propertyHasCapability",

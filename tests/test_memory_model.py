@@ -8,7 +8,7 @@ import pytest
 from hypothesis import HealthCheck, Phase, find, given, settings
 from hypothesis import strategies as st
 
-from pytest_qnn.cases.memory import (
+from pytest_qnn.qnn.cases.case import (
     BOGUS,
     NULL,
     Alloc,
@@ -24,11 +24,13 @@ from pytest_qnn.cases.memory import (
     Prepare,
     Register,
 )
-from pytest_qnn.cases.memory_strategies import Tape, memory_sequences, memory_types
-from pytest_qnn.facts import MemoryFacts
-from pytest_qnn.oracle.memory import Allowed, Model, walk
-from pytest_qnn.run.memory_target import MemoryTarget, open_memory_target
-from pytest_qnn.trace import StepSeen
+from pytest_qnn.qnn.facts import MemoryFacts
+from pytest_qnn.qnn.model.expected import Model, walk
+from pytest_qnn.qnn.model.state import Allowed
+from pytest_qnn.qnn.strategies.scene import Tape, memory_types
+from pytest_qnn.qnn.strategies.sequences import memory_sequences
+from pytest_qnn.qnn.target import MemoryTarget, open_memory_target
+from pytest_qnn.qnn.trace import StepSeen
 
 FACTS = MemoryFacts(
     provider="made up",

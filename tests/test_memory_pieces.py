@@ -10,40 +10,47 @@ from typing import Literal
 import pytest
 
 from pytest_qnn import native
-from pytest_qnn.abi.qnn_codes import Error
-from pytest_qnn.abi.qnn_load import ContextBinaryCallback, DataRequest, RawDataResponse
-from pytest_qnn.abi.qnn_pieces import ContextBinaryDmaCallback, DmaDataMem, DmaDataResponse
-from pytest_qnn.cases.memory import (
-    AnyStep,
-    Binding,
-    ContextCreate,
-    ContextFree,
-    Execute,
-    GetBinary,
-    MemoryCase,
-    Prepare,
-    Retrieve,
-)
-from pytest_qnn.cases.memory_pieces import ContextWithCallback, Pieces
-from pytest_qnn.cases.reduce_memory import smaller_memory
-from pytest_qnn.cases.valid_memory import check_memory
 from pytest_qnn.core.bounds import BadCase
 from pytest_qnn.core.engine import judge
 from pytest_qnn.core.profile import PROFILES
 from pytest_qnn.core.verdict import Contradiction, Outcome, Unsupported, Violation
-from pytest_qnn.facts import MemoryFacts
-from pytest_qnn.oracle.memory_contents import compare
-from pytest_qnn.reference.backend import ReferenceBackend
-from pytest_qnn.reference.backend_objects import QnnError
-from pytest_qnn.reference.backend_pieces import Piece, Provider
-from pytest_qnn.reference.personalities import PERSONALITIES, Personality
-from pytest_qnn.reference.rpcmem import EmulatedRpcmem
+from pytest_qnn.qnn.abi.codes import Error
+from pytest_qnn.qnn.abi.layouts import (
+    ContextBinaryCallback,
+    ContextBinaryDmaCallback,
+    DataRequest,
+    DmaDataMem,
+    DmaDataResponse,
+    RawDataResponse,
+)
+from pytest_qnn.qnn.cases.case import (
+    AnyStep,
+    Binding,
+    ContextCreate,
+    ContextFree,
+    ContextWithCallback,
+    Execute,
+    GetBinary,
+    MemoryCase,
+    Pieces,
+    Prepare,
+    Retrieve,
+)
+from pytest_qnn.qnn.cases.reduce import smaller_memory
+from pytest_qnn.qnn.cases.valid import check_memory
+from pytest_qnn.qnn.facts import MemoryFacts
+from pytest_qnn.qnn.model.contents import compare
+from pytest_qnn.qnn.reference.backend import ReferenceBackend
+from pytest_qnn.qnn.reference.objects import QnnError
+from pytest_qnn.qnn.reference.personalities import PERSONALITIES, Personality
+from pytest_qnn.qnn.reference.pieces import Piece, Provider
+from pytest_qnn.qnn.reference.rpcmem import EmulatedRpcmem
+from pytest_qnn.qnn.rules.ext.pieces import ext_32
+from pytest_qnn.qnn.runner.library import QnnEntry
+from pytest_qnn.qnn.runner.run import run_memory_case
+from pytest_qnn.qnn.target import MemoryTarget, open_memory_target
+from pytest_qnn.qnn.trace import MemoryTrace, StepSeen
 from pytest_qnn.rules import catalogue
-from pytest_qnn.rules.ext_pieces import ext_32
-from pytest_qnn.run.memory import run_memory_case
-from pytest_qnn.run.memory_target import MemoryTarget, open_memory_target
-from pytest_qnn.run.qnn_library import QnnEntry
-from pytest_qnn.trace import MemoryTrace, StepSeen
 
 RULE = catalogue()["EXT-32"]
 KEPT, READ = PERSONALITIES["provided-pieces"], PERSONALITIES["pieces-given-back"]

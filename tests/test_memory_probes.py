@@ -4,37 +4,35 @@ from __future__ import annotations
 
 import pytest
 
-from pytest_qnn.cases.data import contents
-from pytest_qnn.cases.memory import (
+from pytest_qnn.core.bounds import BadCase
+from pytest_qnn.core.verdict import Violation
+from pytest_qnn.qnn.cases.case import (
+    FREED,
     Alloc,
     AnyStep,
     Binding,
+    Churn,
     ContextCreate,
     ContextFree,
-    Execute,
-    MemoryCase,
-    Prepare,
-)
-from pytest_qnn.cases.memory_probes import (
-    FREED,
-    Churn,
     Environment,
+    Execute,
     Interface,
+    MemoryCase,
     Message,
     Misuse,
     Parallel,
+    Prepare,
     Version,
 )
-from pytest_qnn.cases.reduce_memory import smaller_memory
-from pytest_qnn.cases.valid_memory import check_memory
-from pytest_qnn.core.bounds import BadCase
-from pytest_qnn.core.verdict import Violation
-from pytest_qnn.facts import MemoryFacts
-from pytest_qnn.oracle.memory import walk
-from pytest_qnn.oracle.qnn_ops import expected
-from pytest_qnn.rules.iface_handles import if_10
-from pytest_qnn.run.memory_target import open_memory_target
-from pytest_qnn.trace import MemoryTrace, StepSeen
+from pytest_qnn.qnn.cases.contents import contents
+from pytest_qnn.qnn.cases.reduce import smaller_memory
+from pytest_qnn.qnn.cases.valid import check_memory
+from pytest_qnn.qnn.facts import MemoryFacts
+from pytest_qnn.qnn.model.expected import walk
+from pytest_qnn.qnn.model.operators import expected
+from pytest_qnn.qnn.rules.iface.rules import if_10
+from pytest_qnn.qnn.target import open_memory_target
+from pytest_qnn.qnn.trace import MemoryTrace, StepSeen
 
 CONTEXT = ContextCreate("c0")
 GRAPH = (CONTEXT, Prepare("g0", "c0"))

@@ -6,7 +6,8 @@ import msgspec
 import pytest
 from test_conformance_real import real_library
 
-from pytest_qnn.cases.memory import (
+from pytest_qnn.core.target import Death
+from pytest_qnn.qnn.cases.case import (
     AnyStep,
     Binding,
     Carry,
@@ -19,10 +20,10 @@ from pytest_qnn.cases.memory import (
     Prepare,
     Retrieve,
 )
-from pytest_qnn.oracle.memory_contents import compare
-from pytest_qnn.run.memory_processes import run_in_processes
-from pytest_qnn.run.memory_target import MemoryTarget, open_memory_target
-from pytest_qnn.trace import Death, MemoryTrace, StepSeen
+from pytest_qnn.qnn.model.contents import compare
+from pytest_qnn.qnn.runner.processes import run_in_processes
+from pytest_qnn.qnn.target import MemoryTarget, open_memory_target
+from pytest_qnn.qnn.trace import MemoryTrace, StepSeen
 
 RAW = (Binding(seed=1), Binding())
 SAVED: tuple[AnyStep, ...] = (ContextCreate("c"), Prepare("g", "c", weights=3), GetBinary("c", "b"))

@@ -1,6 +1,6 @@
 from __future__ import annotations
 
-from pytest_qnn.cases.memory import (
+from pytest_qnn.qnn.cases.case import (
     Alloc,
     AnyStep,
     Binding,
@@ -17,11 +17,11 @@ from pytest_qnn.cases.memory import (
     Retrieve,
     ToFd,
 )
-from pytest_qnn.facts import MemoryFacts
-from pytest_qnn.rules.binary_support import executed_after_release
-from pytest_qnn.rules.exe import exe_05
-from pytest_qnn.rules.rpc_free import rpc_08, rpc_11
-from pytest_qnn.trace import MemoryTrace, StepSeen
+from pytest_qnn.qnn.facts import MemoryFacts
+from pytest_qnn.qnn.rules.binaries import executed_after_release
+from pytest_qnn.qnn.rules.exe.rules import exe_05
+from pytest_qnn.qnn.rules.rpc.rules import rpc_08, rpc_11
+from pytest_qnn.qnn.trace import MemoryTrace, StepSeen
 
 FACTS = MemoryFacts(operators=(("ElementWiseAdd", "UFIXED_POINT_8"),))
 LOOK = StepSeen(counts={"fds": 5, "memfds": 1, "mappings": 40})

@@ -8,10 +8,10 @@ from typing import Any
 import msgspec
 import pytest
 
-from pytest_qnn.abi.qnn_codes import Error, low
-from pytest_qnn.abi.qnn_table import Interface
-from pytest_qnn.cases.data import contents
-from pytest_qnn.cases.memory import (
+from pytest_qnn.isolation.observe import snapshot
+from pytest_qnn.qnn.abi.codes import Error, low
+from pytest_qnn.qnn.abi.table import Interface
+from pytest_qnn.qnn.cases.case import (
     BOGUS,
     NULL,
     Alloc,
@@ -37,15 +37,16 @@ from pytest_qnn.cases.memory import (
     ToFd,
     Write,
 )
-from pytest_qnn.isolation.observe import snapshot
-from pytest_qnn.oracle.qnn_ops import DTYPES, OPERATORS, QUANTIZATION, expected, inputs_of
-from pytest_qnn.reference.backend import ReferenceBackend
-from pytest_qnn.reference.backend_objects import QnnError
-from pytest_qnn.reference.rpcmem import Block, EmulatedRpcmem
-from pytest_qnn.run.memory import learn, run_memory_case
-from pytest_qnn.run.qnn_client import UNTOUCHED
-from pytest_qnn.run.qnn_library import QnnEntry
-from pytest_qnn.trace import MemoryTrace, StepSeen
+from pytest_qnn.qnn.cases.contents import contents
+from pytest_qnn.qnn.model.operators import DTYPES, OPERATORS, QUANTIZATION, expected, inputs_of
+from pytest_qnn.qnn.reference.backend import ReferenceBackend
+from pytest_qnn.qnn.reference.objects import QnnError
+from pytest_qnn.qnn.reference.rpcmem import Block, EmulatedRpcmem
+from pytest_qnn.qnn.runner.client import UNTOUCHED
+from pytest_qnn.qnn.runner.learn import learn
+from pytest_qnn.qnn.runner.library import QnnEntry
+from pytest_qnn.qnn.runner.run import run_memory_case
+from pytest_qnn.qnn.trace import MemoryTrace, StepSeen
 
 Run = Callable[..., MemoryTrace]
 SHAPE = (1, 2, 2, 2)

@@ -8,39 +8,42 @@ import msgspec
 import pytest
 from kept import keep
 
-from pytest_qnn.abi import qnn_sections as abi
-from pytest_qnn.abi.qnn_codes import Error
-from pytest_qnn.cases.data import contents
-from pytest_qnn.cases.memory import (
+from pytest_qnn.core.bounds import BadCase
+from pytest_qnn.core.engine import judge
+from pytest_qnn.core.profile import PROFILES
+from pytest_qnn.core.verdict import Outcome
+from pytest_qnn.qnn.abi import layouts as abi
+from pytest_qnn.qnn.abi.codes import Error
+from pytest_qnn.qnn.cases.case import (
     AnyStep,
+    ApplySection,
     Binding,
     ContextCreate,
     ContextFromBinary,
     Execute,
     GetBinary,
+    GetSection,
     MemoryCase,
     Observe,
     Prepare,
     Retrieve,
+    SectionMemory,
+    UpdateWeights,
 )
-from pytest_qnn.cases.memory_sections import ApplySection, GetSection, SectionMemory, UpdateWeights
-from pytest_qnn.cases.valid_memory import check_memory
-from pytest_qnn.core.bounds import BadCase
-from pytest_qnn.core.engine import judge
-from pytest_qnn.core.profile import PROFILES
-from pytest_qnn.core.verdict import Outcome
-from pytest_qnn.oracle.memory import walk
-from pytest_qnn.oracle.memory_contents import compare
-from pytest_qnn.oracle.qnn_ops import expected
-from pytest_qnn.reference import backend_sections
-from pytest_qnn.reference.backend import ReferenceBackend
-from pytest_qnn.reference.personalities import PERSONALITIES
-from pytest_qnn.reference.rpcmem import EmulatedRpcmem
+from pytest_qnn.qnn.cases.contents import contents
+from pytest_qnn.qnn.cases.valid import check_memory
+from pytest_qnn.qnn.model.contents import compare
+from pytest_qnn.qnn.model.expected import walk
+from pytest_qnn.qnn.model.operators import expected
+from pytest_qnn.qnn.reference import sections
+from pytest_qnn.qnn.reference.backend import ReferenceBackend
+from pytest_qnn.qnn.reference.personalities import PERSONALITIES
+from pytest_qnn.qnn.reference.rpcmem import EmulatedRpcmem
+from pytest_qnn.qnn.runner.library import QnnEntry
+from pytest_qnn.qnn.runner.run import run_memory_case
+from pytest_qnn.qnn.target import MemoryTarget, open_memory_target
+from pytest_qnn.qnn.trace import MemoryTrace, StepSeen
 from pytest_qnn.rules import catalogue
-from pytest_qnn.run.memory import run_memory_case
-from pytest_qnn.run.memory_target import MemoryTarget, open_memory_target
-from pytest_qnn.run.qnn_library import QnnEntry
-from pytest_qnn.trace import MemoryTrace, StepSeen
 
 RULE = catalogue()["MSC-01"]
 MADE: tuple[AnyStep, ...] = (ContextCreate("c"), Prepare("g", "c", weights=1, weights_as="updatable"))
@@ -157,10 +160,10 @@ def test_a_section_of_another_graph_is_not_applied() -> None:
 
 @pytest.mark.parametrize("cut", [4, 21])
 def test_a_damaged_section_is_none(cut: int) -> None:
-    data = backend_sections.encode({"g": {2: b"abc"}})
-    assert backend_sections.decode(data + b"behind it") == {"g": {2: b"abc"}}
+    data = sections.encode({"g": {2: b"abc"}})
+    assert sections.decode(data + b"behind it") == {"g": {2: b"abc"}}
     with pytest.raises(ValueError, match=r"section|short"):
-        backend_sections.decode(data[:cut])
+        sections.decode(data[:cut])
 
 
 def test_without_the_property_there_are_no_updatable_weights() -> None:

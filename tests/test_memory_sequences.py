@@ -10,7 +10,10 @@ import msgspec
 import pytest
 from hypothesis import HealthCheck, given, seed, settings
 
-from pytest_qnn.cases.memory import (
+from pytest_qnn.core.engine import judge, judge_case
+from pytest_qnn.core.profile import PROFILES
+from pytest_qnn.core.verdict import Outcome, Violation
+from pytest_qnn.qnn.cases.case import (
     Alloc,
     AnyStep,
     Binding,
@@ -24,17 +27,14 @@ from pytest_qnn.cases.memory import (
     Prepare,
     Register,
 )
-from pytest_qnn.cases.memory_scene import Scene, Tape, io_inputs, scenes
-from pytest_qnn.cases.memory_strategies import memory_sequences
-from pytest_qnn.core.engine import judge, judge_case
-from pytest_qnn.core.profile import PROFILES
-from pytest_qnn.core.verdict import Outcome, Violation
-from pytest_qnn.facts import MemoryFacts
-from pytest_qnn.oracle.memory import walk
-from pytest_qnn.oracle.memory_codes import named, one_of
-from pytest_qnn.reference.personalities import PERSONALITIES
+from pytest_qnn.qnn.facts import MemoryFacts
+from pytest_qnn.qnn.model.codes import named, one_of
+from pytest_qnn.qnn.model.expected import walk
+from pytest_qnn.qnn.reference.personalities import PERSONALITIES
+from pytest_qnn.qnn.strategies.scene import Scene, Tape, io_inputs, scenes
+from pytest_qnn.qnn.strategies.sequences import memory_sequences
+from pytest_qnn.qnn.target import MemoryTarget, open_memory_target
 from pytest_qnn.rules import catalogue
-from pytest_qnn.run.memory_target import MemoryTarget, open_memory_target
 
 LONG = 200
 QUICK = settings(

@@ -3,11 +3,11 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from pytest_qnn.cases.data import contents
-from pytest_qnn.cases.memory import Binding, ContextCreate, Execute, MemoryCase, Prepare
-from pytest_qnn.oracle.memory_contents import compare
-from pytest_qnn.oracle.qnn_ops import expected
-from pytest_qnn.trace import MemoryTrace, StepSeen
+from pytest_qnn.qnn.cases.case import Binding, ContextCreate, Execute, MemoryCase, Prepare
+from pytest_qnn.qnn.cases.contents import contents
+from pytest_qnn.qnn.model.contents import compare
+from pytest_qnn.qnn.model.operators import expected
+from pytest_qnn.qnn.trace import MemoryTrace, StepSeen
 
 COUNT = 64
 WEIGHTS = 5

@@ -17,26 +17,27 @@ from hypothesis import strategies as st
 from minimal_doubles import FakeTarget, finding, made_up, refusing
 from reducing import smaller
 
-from pytest_qnn.abi import qnn_table
-from pytest_qnn.cases.delegate import DelegateCase
-from pytest_qnn.cases.graph import Op
-from pytest_qnn.cases.graphs import graphs
-from pytest_qnn.cases.memory import Deregister, Descriptor, MemoryCase, Observe, Register
-from pytest_qnn.cases.memory_scene import Scene, Tape, scenes
-from pytest_qnn.cases.reduce_memory import made_by, used_by
 from pytest_qnn.core.engine import judge, judge_case
 from pytest_qnn.core.profile import Profile
 from pytest_qnn.core.rule import Rule
 from pytest_qnn.core.target import Target
 from pytest_qnn.core.verdict import Outcome, Verdict, Violation
-from pytest_qnn.facts import DelegateFacts, MemoryFacts
-from pytest_qnn.reference.delegate import Kernel, ReferenceDelegate
+from pytest_qnn.qnn.abi import table
+from pytest_qnn.qnn.cases.case import Deregister, Descriptor, MemoryCase, Observe, Register
+from pytest_qnn.qnn.cases.reduce import made_by, used_by
+from pytest_qnn.qnn.facts import MemoryFacts
+from pytest_qnn.qnn.strategies.scene import Scene, Tape, scenes
+from pytest_qnn.qnn.target import open_memory_target
 from pytest_qnn.rules import catalogue
-from pytest_qnn.run.delegate import run_delegate_case
-from pytest_qnn.run.delegate_target import open_delegate_target
-from pytest_qnn.run.memory_target import open_memory_target
-from pytest_qnn.run.runtime import load_runtime
-from pytest_qnn.trace import DelegateTrace
+from pytest_qnn.tflite.cases.delegate import DelegateCase
+from pytest_qnn.tflite.facts import DelegateFacts
+from pytest_qnn.tflite.graph.graph import Op
+from pytest_qnn.tflite.graph.strategies import graphs
+from pytest_qnn.tflite.reference.delegate import Kernel, ReferenceDelegate
+from pytest_qnn.tflite.runner.run import run_delegate_case
+from pytest_qnn.tflite.runtime.runtime import load_runtime
+from pytest_qnn.tflite.target import open_delegate_target
+from pytest_qnn.tflite.trace import DelegateTrace
 
 SEEDS = (1, 2, 3)
 CUSTOM = 2
@@ -118,7 +119,7 @@ static struct Interface interface ="""
 
 
 def breaking_library(folder: Path, wrong: str) -> Path:
-    names = [name for name, _ in qnn_table.FUNCTIONS]
+    names = [name for name, _ in table.FUNCTIONS]
     entries = "".join(
         f"  interface.table[{names.index(name)}] = (void*){function};\n"
         for name, function in (("memRegister", "mem_register"), ("memDeRegister", "mem_deregister"))

@@ -10,11 +10,11 @@ import tflite
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pytest_qnn.cases import control_graphs
-from pytest_qnn.cases.graph import Graph, Node, Tensor
-from pytest_qnn.cases.graph_kinds import OPS
-from pytest_qnn.cases.graphs import graphs
-from pytest_qnn.cases.model import emit
+from pytest_qnn.tflite.graph import control
+from pytest_qnn.tflite.graph.graph import Graph, Node, Tensor
+from pytest_qnn.tflite.graph.kinds import OPS
+from pytest_qnn.tflite.graph.model import emit
+from pytest_qnn.tflite.graph.strategies import graphs
 
 RUNTIMES = [name for name in ("tflite_runtime", "ai_edge_litert") if importlib.util.find_spec(name)]
 TYPES = {
@@ -131,14 +131,14 @@ def test_an_independent_schema_library_reads_back_what_was_emitted(graph: Graph)
         check_operator(model, subgraph.Operators(index), node)
 
 
-KINDS = (control_graphs.dynamic, control_graphs.looping, control_graphs.branching, control_graphs.stateful)
+KINDS = (control.dynamic, control.looping, control.branching, control.stateful)
 CHOICES = (("float32", OPS["float32"]), ("int8", OPS["int8"]))
 
 
 @settings(deadline=None, max_examples=100)
 @given(st.sampled_from(KINDS), st.binary(min_size=44, max_size=44))
 def test_subgraphs_and_variables_are_read_back_too(kind: Any, data: bytes) -> None:
-    graph = kind(control_graphs.Bytes.of(data), CHOICES)
+    graph = kind(control.Bytes.of(data), CHOICES)
     model = read(graph)
     assert model.SubgraphsLength() == 1 + len(graph.subgraphs)
     for number, part in enumerate((graph, *graph.subgraphs)):

@@ -11,14 +11,13 @@ import pytest
 from fast_pairs import runtimes
 from over_the_reference import OverTheReference
 
-from pytest_qnn.cases.memory import BOGUS, Binding, ContextCreate, Execute, MemoryCase, Prepare
 from pytest_qnn.core.engine import first_failure, judge
 from pytest_qnn.core.mutant import Mutant
 from pytest_qnn.core.profile import PROFILES
 from pytest_qnn.core.verdict import Outcome
-from pytest_qnn.kills import PLACES, opened
-from pytest_qnn.mutants import table
-from pytest_qnn.mutants.proxies import proxy_table
+from pytest_qnn.mutants import PLACES, opened, table
+from pytest_qnn.qnn.cases.case import BOGUS, Binding, ContextCreate, Execute, MemoryCase, Prepare
+from pytest_qnn.qnn.proxies import proxy_table
 from pytest_qnn.rules import catalogue
 
 PROXY = "proxy"

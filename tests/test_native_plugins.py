@@ -13,8 +13,9 @@ from pytest_qnn.core.engine import judge
 from pytest_qnn.core.profile import Profile
 from pytest_qnn.core.verdict import Outcome
 from pytest_qnn.rules import catalogue
-from pytest_qnn.run import delegate_learn, targets
-from pytest_qnn.run.delegate_target import DelegateTarget, open_delegate_target
+from pytest_qnn.tflite import target as delegate_target
+from pytest_qnn.tflite.runner import learn as delegate_learn
+from pytest_qnn.tflite.target import DelegateTarget, open_delegate_target
 
 pytestmark = pytest.mark.skipif(shutil.which("gcc") is None, reason="there is no C compiler (gcc)")
 
@@ -42,7 +43,7 @@ def learned_once() -> Iterator[None]:
         return learned[0]
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(targets, "learn_claims", learn)
+        patch.setattr(delegate_target, "learn_claims", learn)
         yield
 
 

@@ -13,28 +13,29 @@ from kept import keep
 from msgspec.structs import replace
 from reducing import Reducing, revealing, smaller
 
-from pytest_qnn.cases import numeric_strategies as numeric
-from pytest_qnn.cases.arrays import Array
-from pytest_qnn.cases.data import SPECIAL, inputs_of
-from pytest_qnn.cases.delegate import DelegateCase
-from pytest_qnn.cases.graph import Graph, Node, Tensor
-from pytest_qnn.cases.graph_constants import int8_weights
-from pytest_qnn.cases.valid_delegate import check_delegate
 from pytest_qnn.core.bounds import BadCase
 from pytest_qnn.core.engine import judge, judge_case
 from pytest_qnn.core.profile import PROFILES
 from pytest_qnn.core.verdict import Divergence, Examined, Outcome, Violation
-from pytest_qnn.facts import DelegateFacts
-from pytest_qnn.oracle import numerics_special as special
-from pytest_qnn.oracle.numerics import expected_outputs, mismatch
-from pytest_qnn.oracle.numerics_real import real_outputs
-from pytest_qnn.reference.delegate import ReferenceDelegate
-from pytest_qnn.reference.delegate_fused import FusedDelegate
 from pytest_qnn.rules import catalogue
-from pytest_qnn.run.delegate import run_delegate_case
-from pytest_qnn.run.delegate_target import DelegateTarget, open_delegate_target
-from pytest_qnn.run.runtime import load_runtime
-from pytest_qnn.trace import DelegateTrace
+from pytest_qnn.tflite.cases.arrays import Array
+from pytest_qnn.tflite.cases.delegate import DelegateCase
+from pytest_qnn.tflite.cases.inputs import SPECIAL, inputs_of
+from pytest_qnn.tflite.cases.valid import check_delegate
+from pytest_qnn.tflite.facts import DelegateFacts
+from pytest_qnn.tflite.graph.constants import int8_weights
+from pytest_qnn.tflite.graph.graph import Graph, Node, Tensor
+from pytest_qnn.tflite.numerics import special
+from pytest_qnn.tflite.numerics.bounds import expected_outputs, mismatch
+from pytest_qnn.tflite.numerics.real import real_outputs
+from pytest_qnn.tflite.reference.delegate import ReferenceDelegate
+from pytest_qnn.tflite.reference.fused import FusedDelegate
+from pytest_qnn.tflite.rules.det.rules import revisited, twice
+from pytest_qnn.tflite.rules.num import rules as numeric
+from pytest_qnn.tflite.runner.run import run_delegate_case
+from pytest_qnn.tflite.runtime.runtime import load_runtime
+from pytest_qnn.tflite.target import DelegateTarget, open_delegate_target
+from pytest_qnn.tflite.trace import DelegateTrace
 
 RUNTIMES = ("tflite_runtime", "ai_edge_litert")
 STEERABLE = DelegateFacts(steerable=True)
@@ -45,8 +46,8 @@ FACTORIES = [
     numeric.activated,
     numeric.special_values,
     numeric.cut_anywhere,
-    numeric.revisited,
-    numeric.twice,
+    revisited,
+    twice,
     numeric.long_sums,
 ]
 Make = Callable[[DelegateFacts], SearchStrategy[DelegateCase]]

@@ -10,16 +10,16 @@ import numpy.typing as npt
 import pytest
 from hypothesis import given, settings
 
-from pytest_qnn.cases.data import inputs_of
-from pytest_qnn.cases.delegate import DelegateCase, Fill
-from pytest_qnn.cases.graph import Activation, DType, Graph, Node, Op, Tensor
-from pytest_qnn.cases.graph_constants import float_weights
-from pytest_qnn.cases.graph_kinds import OPS, decode_graph, size_of
-from pytest_qnn.cases.graphs import graphs, single_op_graphs
-from pytest_qnn.cases.model import emit
-from pytest_qnn.oracle import kernels, quantisation
-from pytest_qnn.oracle.kernels import run_graph, run_node
-from pytest_qnn.oracle.numerics import Mismatch, expected_outputs, mismatch
+from pytest_qnn.tflite.cases.delegate import DelegateCase, Fill
+from pytest_qnn.tflite.cases.inputs import inputs_of
+from pytest_qnn.tflite.graph.constants import float_weights
+from pytest_qnn.tflite.graph.graph import Activation, DType, Graph, Node, Op, Tensor
+from pytest_qnn.tflite.graph.kinds import OPS, decode_graph, size_of
+from pytest_qnn.tflite.graph.model import emit
+from pytest_qnn.tflite.graph.strategies import graphs, single_op_graphs
+from pytest_qnn.tflite.numerics import kernels, quantisation
+from pytest_qnn.tflite.numerics.bounds import Mismatch, expected_outputs, mismatch
+from pytest_qnn.tflite.numerics.kernels import run_graph, run_node
 
 Array = npt.NDArray[Any]
 RUNTIMES = [name for name in ("tflite_runtime", "ai_edge_litert") if importlib.util.find_spec(name)]

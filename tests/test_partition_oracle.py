@@ -4,9 +4,9 @@ import random
 
 import pytest
 
-from pytest_qnn.cases.delegate import Application, DelegateCase
-from pytest_qnn.cases.graph import Graph, Node, Tensor
-from pytest_qnn.oracle.partition import (
+from pytest_qnn.tflite.cases.delegate import Application, DelegateCase
+from pytest_qnn.tflite.graph.graph import Graph, Node, Tensor
+from pytest_qnn.tflite.partition.oracle import (
     Operator,
     Subset,
     Unschedulable,
@@ -15,10 +15,10 @@ from pytest_qnn.oracle.partition import (
     operators_of_plan,
     partition,
 )
-from pytest_qnn.run.delegate import run_delegate_case
-from pytest_qnn.run.delegates import delegate_factory
-from pytest_qnn.run.runtime import Runtime, RuntimeMissing, load_runtime
-from pytest_qnn.trace import DelegateTrace
+from pytest_qnn.tflite.runner.delegates import delegate_factory
+from pytest_qnn.tflite.runner.run import run_delegate_case
+from pytest_qnn.tflite.runtime.runtime import Runtime, RuntimeMissing, load_runtime
+from pytest_qnn.tflite.trace import DelegateTrace
 
 # A chain 0 -> 1 -> 2 -> 3 over tensors t0 .. t4.
 CHAIN = {index: Operator((index,), (index + 1,)) for index in range(4)}

@@ -6,8 +6,12 @@ import msgspec
 import pytest
 from reducing import smaller
 
-from pytest_qnn.abi import tflite
-from pytest_qnn.cases.plugin import (
+from pytest_qnn.case_file import check
+from pytest_qnn.core.bounds import BadCase
+from pytest_qnn.core.verdict import Examined, Unsupported, Violation
+from pytest_qnn.rules import catalogue
+from pytest_qnn.tflite.abi import layouts
+from pytest_qnn.tflite.cases.plugin import (
     CREATE,
     DESTROY,
     AnyPluginStep,
@@ -20,22 +24,18 @@ from pytest_qnn.cases.plugin import (
     PluginCase,
     Spoil,
 )
-from pytest_qnn.cases.plugin_strategies import TRIVIAL, spoilt_values
-from pytest_qnn.cases.valid import check
-from pytest_qnn.core.bounds import BadCase
-from pytest_qnn.core.verdict import Examined, Unsupported, Violation
-from pytest_qnn.facts import DelegateFacts
-from pytest_qnn.mutants import delegates_plugin
-from pytest_qnn.reference.delegate import ReferenceDelegate
-from pytest_qnn.reference.plugin import EmulatedPlugin
-from pytest_qnn.rules import catalogue
-from pytest_qnn.run import plugin as run_plugin
-from pytest_qnn.run import plugin_library
-from pytest_qnn.run.delegates import delegate_factory
-from pytest_qnn.run.plugin import run_plugin_case
-from pytest_qnn.run.plugin_struct import read_struct, used_tail
-from pytest_qnn.run.runtime import load_runtime
-from pytest_qnn.trace import LibrarySeen, PluginSeen, PluginTrace
+from pytest_qnn.tflite.facts import DelegateFacts
+from pytest_qnn.tflite.observe.plugin_struct import read_struct, used_tail
+from pytest_qnn.tflite.reference.delegate import ReferenceDelegate
+from pytest_qnn.tflite.reference.plugin import EmulatedPlugin
+from pytest_qnn.tflite.rules.abi import mutants
+from pytest_qnn.tflite.rules.abi.rules import TRIVIAL, spoilt_values
+from pytest_qnn.tflite.runner import plugin as run_plugin
+from pytest_qnn.tflite.runner import plugin_library
+from pytest_qnn.tflite.runner.delegates import delegate_factory
+from pytest_qnn.tflite.runner.plugin import run_plugin_case
+from pytest_qnn.tflite.runtime.runtime import load_runtime
+from pytest_qnn.tflite.trace import LibrarySeen, PluginSeen, PluginTrace
 
 GOOD: Options = ((b"num_threads", b"2"), (b"profiling", b"True"))
 
@@ -60,7 +60,7 @@ def test_a_delegate_is_made_applied_and_destroyed(runtime: str) -> None:
     assert create.made
     assert create.struct is not None
     assert create.struct.functions["Prepare"] == "code"
-    assert create.struct.flags == tflite.FLAG_PER_OPERATOR_PROFILING
+    assert create.struct.flags == layouts.FLAG_PER_OPERATOR_PROFILING
     assert apply.claimed == (0,)
     assert apply.outputs == trace.cpu
     assert gone.skipped == "there is no d0"
@@ -138,7 +138,7 @@ def test_a_registration_of_an_opaque_delegate_is_seen() -> None:
 
 
 def test_a_builder_that_is_not_mapped_is_invalid_and_not_read() -> None:
-    struct = tflite.Delegate(Prepare=None, opaque_delegate_builder=8)
+    struct = layouts.Delegate(Prepare=None, opaque_delegate_builder=8)
     found = read_struct(ctypes.addressof(struct))
     assert found.builder == "invalid"
     assert found.functions["Prepare"] == "null"
@@ -149,9 +149,9 @@ def test_a_struct_that_is_not_mapped_is_unreadable() -> None:
 
 
 def test_the_tail_of_a_registration_says_what_it_shows() -> None:
-    struct = tflite.Registration(registration_external=8, inplace_operator=2)
+    struct = layouts.Registration(registration_external=8, inplace_operator=2)
     assert used_tail(struct) == (("registration_external", 8, "nothing"), ("inplace_operator", 2, "nothing"))
-    assert used_tail(tflite.Registration(init=8, version=1)) == ()
+    assert used_tail(layouts.Registration(init=8, version=1)) == ()
 
 
 def test_the_emulated_functions_keep_exceptions_from_c() -> None:
@@ -159,8 +159,8 @@ def test_the_emulated_functions_keep_exceptions_from_c() -> None:
         raise ZeroDivisionError
 
     plugin = EmulatedPlugin(fails)
-    assert tflite.PluginCreate(plugin.create_address)(None, None, 0, None) is None
-    tflite.PluginDestroy(plugin.destroy_address)(4711)
+    assert layouts.PluginCreate(plugin.create_address)(None, None, 0, None) is None
+    layouts.PluginDestroy(plugin.destroy_address)(4711)
     assert [type(error) for error in plugin.errors] == [ZeroDivisionError, KeyError]
 
 
@@ -235,15 +235,15 @@ def test_an_opaque_delegate_with_an_operator_obeys() -> None:
     create = ctypes.CFUNCTYPE(ctypes.c_void_p, ctypes.c_int, ctypes.c_char_p, ctypes.c_int, ctypes.c_void_p)(
         runtime.symbol("TfLiteOperatorCreate")
     )
-    operator = create(tflite.BUILTIN_DELEGATE, b"opaque", 1, None)  # the interpreter deletes it
+    operator = create(layouts.BUILTIN_DELEGATE, b"opaque", 1, None)  # the interpreter deletes it
 
     class Operates(ReferenceDelegate):
-        def registration(self, _: tuple[int, ...]) -> tflite.Registration:
-            return tflite.Registration(
-                builtin_code=tflite.BUILTIN_DELEGATE, version=1, registration_external=operator
+        def registration(self, _: tuple[int, ...]) -> layouts.Registration:
+            return layouts.Registration(
+                builtin_code=layouts.BUILTIN_DELEGATE, version=1, registration_external=operator
             )
 
-    class Opaque(delegates_plugin.OpaquePlugin):
+    class Opaque(mutants.OpaquePlugin):
         def __init__(self, _: object) -> None:
             super().__init__(Operates)
 

@@ -11,8 +11,8 @@ import fake_suite
 import pytest
 
 from pytest_qnn import options as opts
+from pytest_qnn.core.forms import PATHS, PROFILE_NAMES, BadOption
 from pytest_qnn.core.profile import PROFILES
-from pytest_qnn.forms import PATHS, PROFILE_NAMES, BadOption
 from pytest_qnn.options import Options
 
 DEAR = ("numpy", "hypothesis", "msgspec", "tflite_runtime", "ai_edge_litert")

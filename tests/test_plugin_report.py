@@ -15,8 +15,9 @@ import fake_suite
 import pytest
 from reports import judged_by_id, judged_rules
 
+from pytest_qnn.core.target import Death
+from pytest_qnn.qnn.trace import MemoryTrace
 from pytest_qnn.report import failure, files, terminal
-from pytest_qnn.trace import Death, MemoryTrace
 
 pytestmark = pytest.mark.usefixtures("fakes")
 
@@ -142,7 +143,7 @@ class EveryOther(fake_suite.FakeTarget):
 
 def test_a_flake_is_called_one_everywhere(pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch) -> None:
     flaky = EveryOther("memory", "reference", ())
-    monkeypatch.setattr(sys.modules["pytest_qnn.session.targets"], "open_target", lambda *_: flaky)
+    monkeypatch.setattr(sys.modules["pytest_qnn.targets"], "open_target", lambda *_: flaky)
     result = run(
         pytester, ("REG-01",), "--junitxml=out.xml", "--qnn-report=out.json", "--qnn-report=out.html"
     )
@@ -175,7 +176,7 @@ def test_a_runner_that_fails_is_no_flake_of_the_target(
     pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     broken = Breaks("memory", "reference", ())
-    monkeypatch.setattr(sys.modules["pytest_qnn.session.targets"], "open_target", lambda *_: broken)
+    monkeypatch.setattr(sys.modules["pytest_qnn.targets"], "open_target", lambda *_: broken)
     result = run(pytester, ("REG-01",), "--qnn-report=out.json", "--qnn-report=out.html")
     result.assert_outcomes(failed=1)
     (rule,) = judged_rules(report())

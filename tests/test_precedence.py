@@ -6,17 +6,17 @@ import itertools
 
 import pytest
 
-from pytest_qnn.cases.data import hashed
-from pytest_qnn.cases.delegate import Application, DelegateCase
-from pytest_qnn.cases.graph import Graph, Node, Tensor
-from pytest_qnn.cases.graph_kinds import Kind, decode_graph, size_of
-from pytest_qnn.cases.model import emit
-from pytest_qnn.reference.delegate import ReferenceDelegate
-from pytest_qnn.rules import delegate_support as support
-from pytest_qnn.run.delegate import run_delegate_case
-from pytest_qnn.run.delegates import delegate_factory
-from pytest_qnn.run.runtime import load_runtime
-from pytest_qnn.run.state import context_of, private_plan
+from pytest_qnn.core.contents import hashed
+from pytest_qnn.tflite.cases.delegate import Application, DelegateCase
+from pytest_qnn.tflite.graph.graph import Graph, Node, Tensor
+from pytest_qnn.tflite.graph.kinds import Kind, decode_graph, size_of
+from pytest_qnn.tflite.graph.model import emit
+from pytest_qnn.tflite.reference.delegate import ReferenceDelegate
+from pytest_qnn.tflite.rules import judging as support
+from pytest_qnn.tflite.runner.delegates import delegate_factory
+from pytest_qnn.tflite.runner.run import run_delegate_case
+from pytest_qnn.tflite.runtime.runtime import load_runtime
+from pytest_qnn.tflite.runtime.state import context_of, private_plan
 
 RUNTIMES = ("tflite_runtime", "ai_edge_litert")
 CLAIMS = {"a": (1, 2), "b": (2, 3, 5), "c": (4, 5, 6, 7), "d": (0, 2, 6)}

@@ -8,15 +8,15 @@ import pytest
 from native import qnn_library
 from reducing import smaller
 
-from pytest_qnn.cases.graph import Graph, Node, Tensor
-from pytest_qnn.cases.memory import ContextCreate, MemoryCase
-from pytest_qnn.cases.script import MakeDelegate, ScriptCase
 from pytest_qnn.core.engine import died, judge
 from pytest_qnn.core.profile import PROFILES, Profile
 from pytest_qnn.core.verdict import Crashed, Hung, Outcome
+from pytest_qnn.qnn.cases.case import ContextCreate, MemoryCase
+from pytest_qnn.qnn.target import MemoryTarget, open_memory_target
 from pytest_qnn.rules import catalogue
-from pytest_qnn.run.delegate_target import open_delegate_target
-from pytest_qnn.run.memory_target import MemoryTarget, open_memory_target
+from pytest_qnn.tflite.cases.script import MakeDelegate, ScriptCase
+from pytest_qnn.tflite.graph.graph import Graph, Node, Tensor
+from pytest_qnn.tflite.target import open_delegate_target
 
 CASE = MemoryCase((ContextCreate("c0"),), ends=True)
 GRAPH = Graph((Tensor((1, 2)), Tensor((1, 2))), (Node("ABS", (0,), (1,)),), (0,), (1,))

@@ -12,8 +12,8 @@ from pathlib import Path
 import pytest
 from reports import judged_by_id
 
-from pytest_qnn.abi.qnn_codes import Error, Property
-from pytest_qnn.cases.memory import (
+from pytest_qnn.qnn.abi.codes import Error, Property
+from pytest_qnn.qnn.cases.case import (
     Alloc,
     Binding,
     Capability,
@@ -26,13 +26,14 @@ from pytest_qnn.cases.memory import (
     Prepare,
     Register,
 )
-from pytest_qnn.reference.backend import PERSONALITIES, ReferenceBackend
-from pytest_qnn.reference.proxy import Proxy
-from pytest_qnn.reference.rpcmem import EmulatedRpcmem
+from pytest_qnn.qnn.reference.backend import ReferenceBackend
+from pytest_qnn.qnn.reference.personalities import PERSONALITIES
+from pytest_qnn.qnn.reference.proxy import Proxy
+from pytest_qnn.qnn.reference.rpcmem import EmulatedRpcmem
+from pytest_qnn.qnn.runner.library import QnnEntry, providers
+from pytest_qnn.qnn.runner.run import run_memory_case
+from pytest_qnn.qnn.trace import MemoryTrace
 from pytest_qnn.rules import catalogue
-from pytest_qnn.run.memory import run_memory_case
-from pytest_qnn.run.qnn_library import QnnEntry, providers
-from pytest_qnn.trace import MemoryTrace
 
 TENSOR = Descriptor("b", (1, 2, 2, 2))
 PREPARED = (ContextCreate("c"), Alloc("b", 8), Register("c", (TENSOR,), ("h",)), Prepare("g", "c"))

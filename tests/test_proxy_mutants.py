@@ -7,15 +7,15 @@ from pathlib import Path
 import pytest
 from over_the_reference import OverTheReference
 
-from pytest_qnn import forms
+from pytest_qnn.core import forms
 from pytest_qnn.core.engine import first_failure, judge
 from pytest_qnn.core.profile import PROFILES
 from pytest_qnn.core.verdict import Outcome
 from pytest_qnn.isolation.target import TargetUnusable
 from pytest_qnn.mutants import table
-from pytest_qnn.mutants.proxies import OWN, proxy_table
+from pytest_qnn.qnn.proxies import OWN, proxy_table
+from pytest_qnn.qnn.target import open_memory_target
 from pytest_qnn.rules import catalogue
-from pytest_qnn.run.memory_target import open_memory_target
 
 PAIRS = [(mutant, rule) for mutant in proxy_table().values() for rule in mutant.kills]
 IO_BUFFERS = "SHB-13"

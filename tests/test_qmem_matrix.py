@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from pytest_qnn.cases.memory import (
+from pytest_qnn.core.verdict import Unsupported
+from pytest_qnn.qnn.cases.case import (
     Alloc,
     AnyStep,
     Binding,
@@ -19,11 +20,10 @@ from pytest_qnn.cases.memory import (
     Register,
     Write,
 )
-from pytest_qnn.core.verdict import Unsupported
-from pytest_qnn.facts import MemoryFacts
-from pytest_qnn.rules.qmg_rows import Row, require_htp, require_visible, rows
-from pytest_qnn.run.memory_target import open_memory_target
-from pytest_qnn.trace import MemoryTrace, StepSeen
+from pytest_qnn.qnn.facts import MemoryFacts
+from pytest_qnn.qnn.rules.qmg.rows import Row, require_htp, require_visible, rows
+from pytest_qnn.qnn.target import open_memory_target
+from pytest_qnn.qnn.trace import MemoryTrace, StepSeen
 
 SHAPE = (1, 3, 1000, 1001)
 T = 3 * 1000 * 1001

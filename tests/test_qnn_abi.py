@@ -7,66 +7,66 @@ from typing import Any
 
 import pytest
 
-from pytest_qnn.abi import qnn, qnn_load, qnn_system, qnn_table
-from pytest_qnn.abi.qnn_codes import ITEM_SIZE, DataType, Error, Property
+from pytest_qnn.qnn.abi import layouts, system, table
+from pytest_qnn.qnn.abi.codes import ITEM_SIZE, DataType, Error, Property
 
 SIZES: dict[Any, int] = {
-    qnn.Version: 12,
-    qnn.ApiVersion: 24,
-    qnn_table.Interface: 608,
-    qnn_table.Implementation: 568,
-    qnn.ClientBuffer: 16,
-    qnn.QuantizeParams: 40,
-    qnn.ScaleOffset: 8,
-    qnn.BwScaleOffset: 12,
-    qnn.AxisScaleOffset: 16,
-    qnn.BwAxisScaleOffset: 32,
-    qnn.SparseParams: 12,
-    qnn.TensorV1: 112,
-    qnn.TensorV2: 136,
-    qnn.Tensor: 144,
-    qnn.TensorSetV1: 32,
-    qnn.TensorSet: 40,
-    qnn.Scalar: 16,
-    qnn.Param: 160,
-    qnn.OpConfigV1: 72,
-    qnn.OpConfig: 80,
-    qnn.MemShape: 24,
-    qnn.MemIonInfo: 4,
-    qnn.MemDmaBufInfo: 16,
-    qnn.MemDescriptor: 48,
-    qnn.HtpSharedBufferConfig: 16,
-    qnn.HtpMemDescriptor: 32,
-    qnn.AsyncExecutionQueueDepth: 8,
-    qnn.ContextConfig: 16,
-    qnn.ContextProperty: 16,
-    qnn.HtpContextProperty: 16,
-    qnn.HtpGroupRegistration: 16,
-    qnn.ProfileEventData: 24,
-    qnn.OperationName: 24,
-    qnn.SignalConfig: 16,
-    qnn_load.ContextParamsV1: 48,
-    qnn_load.ContextParams: 56,
-    qnn_load.DataRequest: 24,
-    qnn_load.RawDataResponse: 24,
-    qnn_load.RawDataMem: 16,
-    qnn_load.RawBufferCallback: 32,
-    qnn_load.ContextBinaryCallback: 40,
-    qnn_system.SystemInterface: 160,
-    qnn_system.BinaryInfo: 144,
-    qnn_system.GraphInfo: 88,
+    layouts.Version: 12,
+    layouts.ApiVersion: 24,
+    table.Interface: 608,
+    table.Implementation: 568,
+    layouts.ClientBuffer: 16,
+    layouts.QuantizeParams: 40,
+    layouts.ScaleOffset: 8,
+    layouts.BwScaleOffset: 12,
+    layouts.AxisScaleOffset: 16,
+    layouts.BwAxisScaleOffset: 32,
+    layouts.SparseParams: 12,
+    layouts.TensorV1: 112,
+    layouts.TensorV2: 136,
+    layouts.Tensor: 144,
+    layouts.TensorSetV1: 32,
+    layouts.TensorSet: 40,
+    layouts.Scalar: 16,
+    layouts.Param: 160,
+    layouts.OpConfigV1: 72,
+    layouts.OpConfig: 80,
+    layouts.MemShape: 24,
+    layouts.MemIonInfo: 4,
+    layouts.MemDmaBufInfo: 16,
+    layouts.MemDescriptor: 48,
+    layouts.HtpSharedBufferConfig: 16,
+    layouts.HtpMemDescriptor: 32,
+    layouts.AsyncExecutionQueueDepth: 8,
+    layouts.ContextConfig: 16,
+    layouts.ContextProperty: 16,
+    layouts.HtpContextProperty: 16,
+    layouts.HtpGroupRegistration: 16,
+    layouts.ProfileEventData: 24,
+    layouts.OperationName: 24,
+    layouts.SignalConfig: 16,
+    layouts.ContextParamsV1: 48,
+    layouts.ContextParams: 56,
+    layouts.DataRequest: 24,
+    layouts.RawDataResponse: 24,
+    layouts.RawDataMem: 16,
+    layouts.RawBufferCallback: 32,
+    layouts.ContextBinaryCallback: 40,
+    system.SystemInterface: 160,
+    system.BinaryInfo: 144,
+    system.GraphInfo: 88,
 }
 OFFSETS: dict[Any, dict[str, int]] = {
-    qnn_table.Interface: {"backendId": 0, "providerName": 8, "apiVersion": 16, "implementation": 40},
-    qnn.ClientBuffer: {"data": 0, "dataSize": 8},
-    qnn.QuantizeParams: {
+    table.Interface: {"backendId": 0, "providerName": 8, "apiVersion": 16, "implementation": 40},
+    layouts.ClientBuffer: {"data": 0, "dataSize": 8},
+    layouts.QuantizeParams: {
         "encodingDefinition": 0,
         "quantizationEncoding": 4,
         "scaleOffsetEncoding": 8,
         "axisScaleOffsetEncoding": 8,
         "bwAxisScaleOffsetEncoding": 8,
     },
-    qnn.TensorV1: {
+    layouts.TensorV1: {
         "id": 0,
         "name": 8,
         "type": 16,
@@ -79,7 +79,7 @@ OFFSETS: dict[Any, dict[str, int]] = {
         "clientBuf": 96,
         "memHandle": 96,
     },
-    qnn.TensorV2: {
+    layouts.TensorV2: {
         "memType": 88,
         "clientBuf": 96,
         "memHandle": 96,
@@ -88,12 +88,12 @@ OFFSETS: dict[Any, dict[str, int]] = {
         "sparseParams": 120,
         "isProduced": 132,
     },
-    qnn.Tensor: {"version": 0, "v1": 8, "v2": 8},
-    qnn.TensorSetV1: {"numInputs": 0, "inputs": 8, "numOutputs": 16, "outputs": 24},
-    qnn.TensorSet: {"v1": 8},
-    qnn.Scalar: {"dataType": 0, "floatValue": 8},
-    qnn.Param: {"paramType": 0, "name": 8, "scalarParam": 16, "tensorParam": 16},
-    qnn.OpConfigV1: {
+    layouts.Tensor: {"version": 0, "v1": 8, "v2": 8},
+    layouts.TensorSetV1: {"numInputs": 0, "inputs": 8, "numOutputs": 16, "outputs": 24},
+    layouts.TensorSet: {"v1": 8},
+    layouts.Scalar: {"dataType": 0, "floatValue": 8},
+    layouts.Param: {"paramType": 0, "name": 8, "scalarParam": 16, "tensorParam": 16},
+    layouts.OpConfigV1: {
         "name": 0,
         "packageName": 8,
         "typeName": 16,
@@ -104,10 +104,10 @@ OFFSETS: dict[Any, dict[str, int]] = {
         "numOfOutputs": 56,
         "outputTensors": 64,
     },
-    qnn.OpConfig: {"version": 0, "v1": 8},
-    qnn.MemShape: {"numDim": 0, "dimSize": 8, "shapeConfig": 16},
-    qnn.MemDmaBufInfo: {"fd": 0, "data": 8},
-    qnn.MemDescriptor: {
+    layouts.OpConfig: {"version": 0, "v1": 8},
+    layouts.MemShape: {"numDim": 0, "dimSize": 8, "shapeConfig": 16},
+    layouts.MemDmaBufInfo: {"fd": 0, "data": 8},
+    layouts.MemDescriptor: {
         "memShape": 0,
         "dataType": 24,
         "memType": 28,
@@ -115,13 +115,13 @@ OFFSETS: dict[Any, dict[str, int]] = {
         "customInfo": 32,
         "dmaBufInfo": 32,
     },
-    qnn.HtpSharedBufferConfig: {"fd": 0, "offset": 8},
-    qnn.HtpMemDescriptor: {"type": 0, "size": 8, "qurtAddress": 16, "sharedBufferConfig": 16},
-    qnn.ContextConfig: {"option": 0, "customConfig": 8, "isGraphInitDeferred": 8, "memoryLimitHint": 8},
-    qnn.ContextProperty: {"option": 0, "customProperty": 8},
-    qnn.HtpContextProperty: {"option": 0, "value": 8},
-    qnn.HtpGroupRegistration: {"firstGroupHandle": 0, "maxSpillFillBuffer": 8},
-    qnn.ProfileEventData: {"type": 0, "unit": 4, "value": 8, "identifier": 16},
+    layouts.HtpSharedBufferConfig: {"fd": 0, "offset": 8},
+    layouts.HtpMemDescriptor: {"type": 0, "size": 8, "qurtAddress": 16, "sharedBufferConfig": 16},
+    layouts.ContextConfig: {"option": 0, "customConfig": 8, "isGraphInitDeferred": 8, "memoryLimitHint": 8},
+    layouts.ContextProperty: {"option": 0, "customProperty": 8},
+    layouts.HtpContextProperty: {"option": 0, "value": 8},
+    layouts.HtpGroupRegistration: {"firstGroupHandle": 0, "maxSpillFillBuffer": 8},
+    layouts.ProfileEventData: {"type": 0, "unit": 4, "value": 8, "identifier": 16},
 }
 TABLE = {
     "propertyHasCapability": 0,
@@ -159,12 +159,12 @@ def test_members_are_where_the_header_puts_them(layout: Any) -> None:
 
 
 def test_the_table_has_71_entries_in_the_order_of_the_header() -> None:
-    assert len(qnn_table.FUNCTIONS) == 71
-    assert {name: getattr(qnn_table.Implementation, name).offset for name in TABLE} == TABLE
+    assert len(table.FUNCTIONS) == 71
+    assert {name: getattr(table.Implementation, name).offset for name in TABLE} == TABLE
 
 
 def test_a_table_is_followed_by_64_spare_pointers() -> None:
-    assert ctypes.sizeof(qnn_table.PaddedInterface) == 608 + 64 * 8
+    assert ctypes.sizeof(table.PaddedInterface) == 608 + 64 * 8
 
 
 def test_an_operator_config_with_unions_survives_a_call_by_value() -> None:
@@ -174,8 +174,8 @@ def test_an_operator_config_with_unions_survives_a_call_by_value() -> None:
         seen.append((handle, config.version, config.v1.typeName, config.v1.numOfOutputs))
         return 6005 << 32 | 1
 
-    call = qnn_table.PROTOTYPES["graphAddNode"](entry)
-    config = qnn.OpConfig(version=1)
+    call = table.PROTOTYPES["graphAddNode"](entry)
+    config = layouts.OpConfig(version=1)
     config.v1.typeName, config.v1.numOfOutputs = b"Relu", 3
     assert call(7, config) == 6005 << 32 | 1
     assert seen == [(7, 1, b"Relu", 3)]

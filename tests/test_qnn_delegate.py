@@ -10,19 +10,19 @@ from typing import Any
 import numpy as np
 import pytest
 
-from pytest_qnn.cases.delegate import Application, DelegateCase
-from pytest_qnn.cases.graph import Graph, Node, Tensor
-from pytest_qnn.cases.model import emit
 from pytest_qnn.isolation.target import TargetUnusable
-from pytest_qnn.reference.backend import ReferenceBackend
-from pytest_qnn.reference.personalities import PERSONALITIES
-from pytest_qnn.reference.shared_memory import SharedMemory
-from pytest_qnn.run.delegate import run_delegate_case
-from pytest_qnn.run.delegate_target import open_delegate_target
-from pytest_qnn.run.delegates import DelegateUnusable, delegate_factory
-from pytest_qnn.run.memory_sources import MemorySource
-from pytest_qnn.run.qnn_delegate import QnnDelegate
-from pytest_qnn.run.runtime import Runtime, load_runtime
+from pytest_qnn.qnn.reference.backend import ReferenceBackend
+from pytest_qnn.qnn.reference.personalities import PERSONALITIES
+from pytest_qnn.qnn.runner.sources import MemorySource
+from pytest_qnn.tflite.cases.delegate import Application, DelegateCase
+from pytest_qnn.tflite.graph.graph import Graph, Node, Tensor
+from pytest_qnn.tflite.graph.model import emit
+from pytest_qnn.tflite.qnn_delegate.delegate import QnnDelegate
+from pytest_qnn.tflite.qnn_delegate.shared_memory import SharedMemory
+from pytest_qnn.tflite.runner.delegates import DelegateUnusable, delegate_factory
+from pytest_qnn.tflite.runner.run import run_delegate_case
+from pytest_qnn.tflite.runtime.runtime import Runtime, load_runtime
+from pytest_qnn.tflite.target import open_delegate_target
 
 SHAPE = (1, 2, 3, 4)
 CONSTANT = np.arange(24, dtype="<f4")

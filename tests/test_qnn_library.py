@@ -5,7 +5,7 @@ from pathlib import Path
 import native
 import pytest
 
-from pytest_qnn.run.qnn_library import QnnUnusable, open_library, providers
+from pytest_qnn.qnn.runner.library import QnnUnusable, open_library, providers
 
 SOURCE = """
 #include <stdint.h>

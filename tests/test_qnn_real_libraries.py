@@ -10,8 +10,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from pytest_qnn.cases.data import contents
-from pytest_qnn.cases.memory import (
+from pytest_qnn.qnn.cases.case import (
     BOGUS,
     NULL,
     Alloc,
@@ -26,18 +25,20 @@ from pytest_qnn.cases.memory import (
     Providers,
     Register,
 )
-from pytest_qnn.facts import MemoryFacts
-from pytest_qnn.oracle.qnn_ops import DTYPES, OPERATORS, expected, inputs_of
-from pytest_qnn.run.qnn_client import UNTOUCHED
-from pytest_qnn.trace import MemoryTrace
+from pytest_qnn.qnn.cases.contents import contents
+from pytest_qnn.qnn.facts import MemoryFacts
+from pytest_qnn.qnn.model.operators import DTYPES, OPERATORS, expected, inputs_of
+from pytest_qnn.qnn.runner.client import UNTOUCHED
+from pytest_qnn.qnn.trace import MemoryTrace
 
 CHILD = """
 import sys
 import msgspec
-from pytest_qnn.cases.memory import MemoryCase
-from pytest_qnn.reference.rpcmem import EmulatedRpcmem
-from pytest_qnn.run.memory import learn, run_memory_case
-from pytest_qnn.run.qnn_library import open_library
+from pytest_qnn.qnn.cases.case import MemoryCase
+from pytest_qnn.qnn.reference.rpcmem import EmulatedRpcmem
+from pytest_qnn.qnn.runner.learn import learn
+from pytest_qnn.qnn.runner.run import run_memory_case
+from pytest_qnn.qnn.runner.library import open_library
 
 library, answer = sys.argv[1:]
 entry, rpcmem = open_library(library), EmulatedRpcmem()

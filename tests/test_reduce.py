@@ -8,9 +8,10 @@ import pytest
 from hypothesis import HealthCheck, Phase
 from reducing import smaller
 
-from pytest_qnn.cases.delegate import Application, DelegateCase
-from pytest_qnn.cases.graph import Graph, Node, Tensor
-from pytest_qnn.cases.memory import (
+from pytest_qnn.core.engine import judge_case
+from pytest_qnn.core.rule import NothingToJudge, Subject
+from pytest_qnn.core.verdict import Violation
+from pytest_qnn.qnn.cases.case import (
     Alloc,
     Binding,
     ContextCreate,
@@ -26,14 +27,13 @@ from pytest_qnn.cases.memory import (
     Register,
     Write,
 )
-from pytest_qnn.cases.model import emit
-from pytest_qnn.cases.reduce_graph import restricted
-from pytest_qnn.core.engine import judge_case
-from pytest_qnn.core.rule import NothingToJudge, Subject
-from pytest_qnn.core.verdict import Violation
+from pytest_qnn.qnn.target import MemoryTarget, open_memory_target
 from pytest_qnn.rules import catalogue
-from pytest_qnn.run.delegate_target import DelegateTarget, open_delegate_target
-from pytest_qnn.run.memory_target import MemoryTarget, open_memory_target
+from pytest_qnn.tflite.cases.delegate import Application, DelegateCase
+from pytest_qnn.tflite.cases.reduce import restricted
+from pytest_qnn.tflite.graph.graph import Graph, Node, Tensor
+from pytest_qnn.tflite.graph.model import emit
+from pytest_qnn.tflite.target import DelegateTarget, open_delegate_target
 
 REGISTERED = (
     ContextCreate("c0"),

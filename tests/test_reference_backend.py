@@ -9,9 +9,11 @@ from typing import Any
 import pytest
 from qnn_mini import MEMHANDLE, RAW, Buffer, Client, array, ion, operation, raw, tensor
 
-from pytest_qnn.abi import qnn, qnn_table
-from pytest_qnn.abi.qnn_codes import Property, TensorType
-from pytest_qnn.reference.backend import PERSONALITIES, ReferenceBackend
+from pytest_qnn.qnn.abi import layouts
+from pytest_qnn.qnn.abi import table as qnn_table
+from pytest_qnn.qnn.abi.codes import Property, TensorType
+from pytest_qnn.qnn.reference.backend import ReferenceBackend
+from pytest_qnn.qnn.reference.personalities import PERSONALITIES
 
 BOGUS = 0xB0605
 SIZE = 3 * 1024 * 1024 + 4096
@@ -84,7 +86,7 @@ def test_capabilities_are_only_0_1000_or_2000(client: Client) -> None:
 
 def test_version_and_build_need_no_backend(backend: ReferenceBackend) -> None:
     table = Client(backend.get_providers).api
-    version, build = qnn.ApiVersion(), ctypes.c_char_p()
+    version, build = layouts.ApiVersion(), ctypes.c_char_p()
     assert table.backendGetApiVersion(ctypes.byref(version)) == 0
     assert table.backendGetBuildId(ctypes.byref(build)) == 0
     assert (version.coreApiVersion.major, version.coreApiVersion.minor) == (2, 32)
@@ -142,9 +144,9 @@ def test_backend_free_takes_its_contexts_along(client: Client) -> None:
 
 def test_deferred_graphs_are_refused_and_zero_means_not_deferred(client: Client) -> None:
     for deferred, code in ((0, 0), (1, 1000)):
-        config = qnn.ContextConfig(option=9)
+        config = layouts.ContextConfig(option=9)
         config.isGraphInitDeferred = deferred
-        listed = (ctypes.POINTER(qnn.ContextConfig) * 2)(ctypes.pointer(config))
+        listed = (ctypes.POINTER(layouts.ContextConfig) * 2)(ctypes.pointer(config))
         out = ctypes.byref(ctypes.c_void_p())
         assert client.api.contextCreate(client.backend, None, listed, out) == code
 

@@ -9,15 +9,15 @@ import tflite as schema
 from delegate_doubles import Factory
 from hypothesis import HealthCheck, given, settings
 
-from pytest_qnn.cases.delegate import Application, DelegateCase, Fault
-from pytest_qnn.cases.graph import Graph, Node, Op, Tensor
-from pytest_qnn.cases.graphs import graphs_with_claims
-from pytest_qnn.cases.model import emit
-from pytest_qnn.reference import trampolines
-from pytest_qnn.reference.delegate import ReferenceDelegate, Values
-from pytest_qnn.reference.support import supports
-from pytest_qnn.run.delegate import run_delegate_case
-from pytest_qnn.run.runtime import Runtime, RuntimeMissing, load_runtime
+from pytest_qnn.tflite.cases.delegate import Application, DelegateCase, Fault
+from pytest_qnn.tflite.graph.graph import Graph, Node, Op, Tensor
+from pytest_qnn.tflite.graph.model import emit
+from pytest_qnn.tflite.graph.strategies import graphs_with_claims
+from pytest_qnn.tflite.reference import delegate as trampolines
+from pytest_qnn.tflite.reference.delegate import ReferenceDelegate, Values
+from pytest_qnn.tflite.reference.operators import supports
+from pytest_qnn.tflite.runner.run import run_delegate_case
+from pytest_qnn.tflite.runtime.runtime import Runtime, RuntimeMissing, load_runtime
 
 PAIR = Graph(
     tensors=(Tensor((4,)), Tensor((4,)), Tensor((4,))),

@@ -9,9 +9,10 @@ from typing import Any
 import pytest
 from qnn_mini import Client, array, operation, raw, tensor
 
-from pytest_qnn.abi import qnn
-from pytest_qnn.abi.qnn_codes import Property, TensorType
-from pytest_qnn.reference.backend import PERSONALITIES, ReferenceBackend
+from pytest_qnn.qnn.abi import layouts
+from pytest_qnn.qnn.abi.codes import Property, TensorType
+from pytest_qnn.qnn.reference.backend import ReferenceBackend
+from pytest_qnn.qnn.reference.personalities import PERSONALITIES
 
 ABORT, TIMEOUT = 1, 2
 PRIORITY = 1
@@ -44,7 +45,7 @@ def events(client: Client, profile: int) -> list[tuple[int, int, bytes]]:
     assert client.api.profileGetEvents(profile, ctypes.byref(ids), ctypes.byref(count)) == 0
     found = []
     for event in ids[: count.value]:
-        data = qnn.ProfileEventData()
+        data = layouts.ProfileEventData()
         assert client.api.profileGetEventData(event, ctypes.byref(data)) == 0
         found.append((data.type, data.unit, data.identifier))
     return found
@@ -83,7 +84,7 @@ def test_the_events_of_a_profile_end_with_it(client: Client) -> None:
     assert client.api.profileGetSubEvents(event, *sub) == 0
     assert count.value == 0
     assert client.api.profileFree(profile) == 0
-    assert client.api.profileGetEventData(event, ctypes.byref(qnn.ProfileEventData())) == 12000
+    assert client.api.profileGetEventData(event, ctypes.byref(layouts.ProfileEventData())) == 12000
     assert client.api.profileGetSubEvents(event, *sub) == 12000
     assert client.api.profileFree(profile) == 12000
 
@@ -95,7 +96,7 @@ def test_an_execute_with_what_is_no_profile_or_no_signal_is_refused(client: Clie
 
 
 def test_a_signal_comes_too_late_to_abort(client: Client) -> None:
-    abort = qnn.SignalConfig(option=ABORT)
+    abort = layouts.SignalConfig(option=ABORT)
     signal = client.new("signalCreate", client.backend, listed(abort))
     graph, tensors = client.graph(client.context())
     assert executed(client, graph, tensors, None, signal) == 0
@@ -107,8 +108,8 @@ def test_a_signal_comes_too_late_to_abort(client: Client) -> None:
 
 def test_signals_do_not_time_out(client: Client) -> None:
     signal = client.new("signalCreate", client.backend, None)
-    assert client.api.signalSetConfig(signal, listed(qnn.SignalConfig(option=TIMEOUT))) == 1000
-    assert client.api.signalSetConfig(signal, listed(qnn.SignalConfig(option=9))) == 9002
+    assert client.api.signalSetConfig(signal, listed(layouts.SignalConfig(option=TIMEOUT))) == 1000
+    assert client.api.signalSetConfig(signal, listed(layouts.SignalConfig(option=9))) == 9002
 
 
 def test_profiles_and_signals_go_with_their_backend(client: Client) -> None:
@@ -123,7 +124,7 @@ def test_the_operators_of_the_list_are_those_that_validate(client: Client) -> No
     for backend in (None, client.backend):
         call = client.api.backendGetSupportedOperations
         assert call(backend, ctypes.byref(count), ctypes.byref(out)) == 0
-        names = (qnn.OperationName * count.value).from_address(out.value or 0)
+        names = (layouts.OperationName * count.value).from_address(out.value or 0)
         assert {(each.packageName, each.name) for each in names} == {
             (b"qti.aisw", name.encode())
             for name in ("ElementWiseAdd", "ElementWiseMultiply", "ElementWiseSubtract", "Relu", "Reshape")
@@ -156,7 +157,7 @@ def test_an_option_without_effect_is_taken_and_any_other_is_not_offered(
         "profile": client.new("profileCreate", client.backend, 1),
     }
     handle = next(value for word, value in handles.items() if call.startswith(word))
-    entry = qnn.ContextConfig(option=option)
+    entry = layouts.ContextConfig(option=option)
     assert getattr(client.api, call)(handle, listed(entry)) == code
     assert getattr(client.api, call)(handle, listed()) == 0
 

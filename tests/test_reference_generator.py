@@ -4,8 +4,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from pytest_qnn.abi.qnn_codes import TensorMemType
-from pytest_qnn.cases.memory import (
+from pytest_qnn.qnn.abi.codes import TensorMemType
+from pytest_qnn.qnn.cases.case import (
     Binding,
     Carried,
     Carry,
@@ -19,9 +19,9 @@ from pytest_qnn.cases.memory import (
     Prepare,
     Retrieve,
 )
-from pytest_qnn.reference.generator import input_output_tensor_mem_type
-from pytest_qnn.run.memory_target import MemoryTarget, open_memory_target
-from pytest_qnn.trace import StepSeen
+from pytest_qnn.qnn.reference.binaries import input_output_tensor_mem_type
+from pytest_qnn.qnn.target import MemoryTarget, open_memory_target
+from pytest_qnn.qnn.trace import StepSeen
 
 PLAIN = Prepare("g", "c", shape=(1, 3, 251, 201))
 WITH_WEIGHTS = Prepare("g", "c", weights=3, relay=True)

@@ -12,9 +12,10 @@ from typing import Any
 import pytest
 from qnn_mini import F32, SENTINEL, Buffer, Client, ion, raw, shared
 
-from pytest_qnn.abi import qnn
-from pytest_qnn.abi.qnn_codes import MemType
-from pytest_qnn.reference.backend import PERSONALITIES, ReferenceBackend
+from pytest_qnn.qnn.abi import layouts
+from pytest_qnn.qnn.abi.codes import MemType
+from pytest_qnn.qnn.reference.backend import ReferenceBackend
+from pytest_qnn.qnn.reference.personalities import PERSONALITIES
 
 BOGUS = 0xB0605
 SHAPE = (1, 2, 2, 2)
@@ -74,7 +75,7 @@ def test_raw_and_registered_memory_mix_in_one_execute(client: Client, buffers: l
 
 def test_null_arguments_and_a_count_of_zero_are_refused(client: Client, buffers: list[Buffer]) -> None:
     context = client.context()
-    given, handles = (qnn.MemDescriptor * 1)(ion(buffers[0].fd)), (ctypes.c_void_p * 1)(SENTINEL)
+    given, handles = (layouts.MemDescriptor * 1)(ion(buffers[0].fd)), (ctypes.c_void_p * 1)(SENTINEL)
     assert client.api.memRegister(context, given, 0, handles) == 8000
     assert handles[0] == SENTINEL
     assert client.api.memRegister(context, None, 1, handles) == 8000

@@ -9,16 +9,22 @@ from typing import Any
 
 import pytest
 
-from pytest_qnn.abi.qnn import ClientBuffer, ExecuteEnvironment, TensorP
-from pytest_qnn.abi.qnn_codes import Error, Property, TensorMemType
-from pytest_qnn.abi.qnn_environment import EnvironmentOption
-from pytest_qnn.abi.qnn_retrieve import FreeTensorRawDataFn, GetTensorRawDataFn, TensorRetrieveRaw
-from pytest_qnn.cases.data import contents
-from pytest_qnn.oracle.qnn_ops import expected
-from pytest_qnn.reference.backend import ReferenceBackend
-from pytest_qnn.reference.personalities import PERSONALITIES
-from pytest_qnn.run.qnn_client import Operator, QnnClient, array_of
-from pytest_qnn.run.qnn_library import QnnEntry
+from pytest_qnn.qnn.abi.codes import Error, Property, TensorMemType
+from pytest_qnn.qnn.abi.layouts import (
+    ClientBuffer,
+    EnvironmentOption,
+    ExecuteEnvironment,
+    FreeTensorRawDataFn,
+    GetTensorRawDataFn,
+    TensorP,
+    TensorRetrieveRaw,
+)
+from pytest_qnn.qnn.cases.contents import contents
+from pytest_qnn.qnn.model.operators import expected
+from pytest_qnn.qnn.reference.backend import ReferenceBackend
+from pytest_qnn.qnn.reference.personalities import PERSONALITIES
+from pytest_qnn.qnn.runner.client import Operator, QnnClient, array_of
+from pytest_qnn.qnn.runner.library import QnnEntry
 
 SIZE = 8
 FIRST, SECOND = (contents("UFIXED_POINT_8", seed, SIZE) for seed in (1, 2))

@@ -11,8 +11,9 @@ import numpy as np
 import pytest
 from qnn_mini import F32, Client, operation, raw, tensor
 
-from pytest_qnn.abi.qnn_codes import TensorType
-from pytest_qnn.reference.backend import PERSONALITIES, ReferenceBackend
+from pytest_qnn.qnn.abi.codes import TensorType
+from pytest_qnn.qnn.reference.backend import ReferenceBackend
+from pytest_qnn.qnn.reference.personalities import PERSONALITIES
 
 IN, OUT, NATIVE, STATIC = TensorType.APP_WRITE, TensorType.APP_READ, TensorType.NATIVE, TensorType.STATIC
 

@@ -14,14 +14,14 @@ import msgspec
 import numpy as np
 import pytest
 
-from pytest_qnn.cases.data import inputs_of
-from pytest_qnn.cases.delegate import Application, DelegateCase
-from pytest_qnn.cases.memory import MemoryCase
-from pytest_qnn.cases.model import emit
-from pytest_qnn.cases.plugin import Copy, Create, Cycle, PluginCase
-from pytest_qnn.cases.script import MakeDelegate, ScriptCase
-from pytest_qnn.forms import BadOption
-from pytest_qnn.session import case_file
+from pytest_qnn import case_file
+from pytest_qnn.core.forms import BadOption
+from pytest_qnn.qnn.cases.case import MemoryCase
+from pytest_qnn.tflite.cases.delegate import Application, DelegateCase
+from pytest_qnn.tflite.cases.inputs import inputs_of
+from pytest_qnn.tflite.cases.plugin import Copy, Create, Cycle, PluginCase
+from pytest_qnn.tflite.cases.script import MakeDelegate, ScriptCase
+from pytest_qnn.tflite.graph.model import emit
 
 pytestmark = pytest.mark.usefixtures("fakes")
 
@@ -53,7 +53,7 @@ def schema() -> dict[str, Any]:
 
 
 def test_the_shipped_schema_is_that_of_the_types() -> None:
-    assert schema() == case_file.json_schema()  # if not: python -m pytest_qnn.session.case_file
+    assert schema() == case_file.json_schema()  # if not: python -m pytest_qnn.case_file
 
 
 @pytest.mark.parametrize("rule_id", ["REG-02", "PART-02"])

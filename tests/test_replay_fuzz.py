@@ -14,9 +14,11 @@ import msgspec
 import pytest
 from reducing import smaller
 
-from pytest_qnn.cases.delegate import Application, DelegateCase
-from pytest_qnn.cases.graph import Graph, Node, Tensor
-from pytest_qnn.cases.memory import (
+from pytest_qnn import case_file
+from pytest_qnn.case_file import check
+from pytest_qnn.core.bounds import BadCase
+from pytest_qnn.core.forms import BadOption
+from pytest_qnn.qnn.cases.case import (
     Alloc,
     ContextCreate,
     Deregister,
@@ -29,13 +31,11 @@ from pytest_qnn.cases.memory import (
     Register,
     Write,
 )
-from pytest_qnn.cases.script import ScriptCase, flat
-from pytest_qnn.cases.valid import check
-from pytest_qnn.core.bounds import BadCase
-from pytest_qnn.forms import BadOption
-from pytest_qnn.run.delegate_target import DelegateTarget, open_delegate_target
-from pytest_qnn.run.memory_target import MemoryTarget, open_memory_target
-from pytest_qnn.session import case_file
+from pytest_qnn.qnn.target import MemoryTarget, open_memory_target
+from pytest_qnn.tflite.cases.delegate import Application, DelegateCase
+from pytest_qnn.tflite.cases.script import ScriptCase, flat
+from pytest_qnn.tflite.graph.graph import Graph, Node, Tensor
+from pytest_qnn.tflite.target import DelegateTarget, open_delegate_target
 
 FUZZED = 10_000
 RUN = 100

@@ -8,10 +8,12 @@ from typing import Any
 import jsonschema
 import pytest
 
-from pytest_qnn.cases.combinations import GRID
-from pytest_qnn.facts import Claim, DelegateFacts, MemoryFacts, Sample
-from pytest_qnn.report.claims import learned, lines, sample_lines
-from pytest_qnn.run.delegate_target import open_delegate_target
+from pytest_qnn.qnn.facts import MemoryFacts
+from pytest_qnn.report.claims import lines, sample_lines
+from pytest_qnn.tflite.facts import Claim, DelegateFacts, Sample
+from pytest_qnn.tflite.graph.combinations import GRID
+from pytest_qnn.tflite.learned import learned
+from pytest_qnn.tflite.target import open_delegate_target
 
 SUITE = """
 from pytest_qnn.plugin import Judge

@@ -9,10 +9,10 @@ from pathlib import Path
 import native
 import pytest
 
-from pytest_qnn.abi.rpcmem import DEFAULT_FLAGS, HEAP_ID_SYSTEM, INT_MAX
 from pytest_qnn.isolation.observe import descriptors, snapshot
-from pytest_qnn.reference.rpcmem import EmulatedRpcmem
-from pytest_qnn.run.rpcmem import RpcmemUnusable, open_rpcmem
+from pytest_qnn.qnn.abi.rpcmem import DEFAULT_FLAGS, HEAP_ID_SYSTEM, INT_MAX
+from pytest_qnn.qnn.reference.rpcmem import EmulatedRpcmem
+from pytest_qnn.qnn.runner.rpcmem import RpcmemUnusable, open_rpcmem
 
 LIBRARY_SOURCE = """
 #include <stdlib.h>

@@ -10,14 +10,15 @@ import pytest
 from conforming import DELEGATES, MEMORY, TARGETS, Conforming
 from fast_pairs import DEAR, FURTHER, LEAST, base_of, fast_pairs, pairs, targets_of
 
+from pytest_qnn.core.conditions import CONDITIONS, closed, parted
 from pytest_qnn.core.engine import judge
 from pytest_qnn.core.profile import PROFILES
 from pytest_qnn.core.verdict import Outcome
-from pytest_qnn.facts import LIMITS, DelegateFacts, MemoryFacts
-from pytest_qnn.kills import RUNTIMES
+from pytest_qnn.mutants import RUNTIMES
+from pytest_qnn.qnn.facts import MemoryFacts
+from pytest_qnn.qnn.runner.learn import KEYS
 from pytest_qnn.rules import catalogue
-from pytest_qnn.rules.conditions import CONDITIONS, closed, parted
-from pytest_qnn.run.memory_learn import KEYS
+from pytest_qnn.tflite.facts import LIMITS, DelegateFacts
 
 FAST = fast_pairs()
 NEVER_OPEN = {

@@ -23,26 +23,26 @@ from delegate_doubles import Factory
 from hypothesis import HealthCheck, Phase, given, seed, settings
 from reducing import Reducing
 
-from pytest_qnn.abi import peek, tflite, view
-from pytest_qnn.cases.delegate import Application, DelegateCase
-from pytest_qnn.cases.graph import Graph, Node, Tensor
-from pytest_qnn.cases.model import emit
-from pytest_qnn.cases.script import Allocate, Invoke, Open, Place, ScriptCase, SetInputs, flat
-from pytest_qnn.cases.valid_delegate import check_delegate
 from pytest_qnn.core.bounds import BadCase
 from pytest_qnn.core.engine import judge
 from pytest_qnn.core.profile import PROFILES
 from pytest_qnn.core.rule import NothingToJudge, Rule
 from pytest_qnn.core.verdict import Outcome, Unsupported, Violation
-from pytest_qnn.reference.delegate import Kernel, ReferenceDelegate
-from pytest_qnn.reference.plan import PlanView
 from pytest_qnn.rules import catalogue
-from pytest_qnn.run import delegate as runner
-from pytest_qnn.run.delegate_target import DelegateTarget, open_delegate_target
-from pytest_qnn.run.delegates import DelegateUnusable, delegate_factory
-from pytest_qnn.run.runtime import Runtime, load_runtime
-from pytest_qnn.run.state import context_of, private_plan, subgraph_of
-from pytest_qnn.trace import DelegateTrace
+from pytest_qnn.tflite.abi import layouts, peek, view
+from pytest_qnn.tflite.cases.delegate import Application, DelegateCase
+from pytest_qnn.tflite.cases.script import Allocate, Invoke, Open, Place, ScriptCase, SetInputs, flat
+from pytest_qnn.tflite.cases.valid import check_delegate
+from pytest_qnn.tflite.graph.graph import Graph, Node, Tensor
+from pytest_qnn.tflite.graph.model import emit
+from pytest_qnn.tflite.reference.delegate import Kernel, ReferenceDelegate
+from pytest_qnn.tflite.reference.plan import PlanView
+from pytest_qnn.tflite.runner import run as runner
+from pytest_qnn.tflite.runner.delegates import DelegateUnusable, delegate_factory
+from pytest_qnn.tflite.runtime.runtime import Runtime, load_runtime
+from pytest_qnn.tflite.runtime.state import context_of, private_plan, subgraph_of
+from pytest_qnn.tflite.target import DelegateTarget, open_delegate_target
+from pytest_qnn.tflite.trace import DelegateTrace
 
 PLACE = "_ZN6tflite4impl11Interpreter28SetCustomAllocationForTensorEiRK22TfLiteCustomAllocationl"
 SET_HANDLE = "_ZN6tflite4impl11Interpreter15SetBufferHandleEiiP14TfLiteDelegate"
@@ -223,7 +223,7 @@ def aligned(size: int) -> np.ndarray[Any, Any]:
 
 def test_rt_03_a_dynamic_delegate_is_let_write_beyond_a_small_output_buffer(runtime: Runtime) -> None:
     interpreter = runtime.interpreter(emit(CHAIN))
-    delegate = ReferenceDelegate(flags=tflite.FLAG_ALLOW_DYNAMIC_TENSORS)
+    delegate = ReferenceDelegate(flags=layouts.FLAG_ALLOW_DYNAMIC_TENSORS)
     assert modify(interpreter, delegate)
     buffer = aligned(64)
     assert place(runtime, interpreter, 4, buffer, 4) == 0
@@ -284,19 +284,19 @@ def test_rt_08_nothing_is_invoked_after_a_failed_allocate(reference: DelegateTar
 class KeepsResults(ReferenceDelegate):
     """Leaves results in its own memory, marked stale; ``status`` is what copying them back answers."""
 
-    status = tflite.OK
+    status = layouts.OK
 
     def __init__(self, **options: Any) -> None:
         super().__init__(**options)
         self.kept: dict[int, np.ndarray[Any, Any]] = {}
-        self._copy = tflite.CopyBufferHandle(self.copy_from)
+        self._copy = layouts.CopyBufferHandle(self.copy_from)
         self._struct.CopyFromBufferHandle = ctypes.cast(self._copy, ctypes.c_void_p).value
 
     def write_output(self, context: int, index: int, value: np.ndarray[Any, Any]) -> None:
         tensor = view.tensor(context, index)
         self.kept[index] = np.array(value)
-        address = tflite.Context.from_address(context).tensors + 112 * index
-        stored = tflite.Tensor.from_address(address)
+        address = layouts.Context.from_address(context).tensors + 112 * index
+        stored = layouts.Tensor.from_address(address)
         stored.buffer_handle, stored.data_is_stale = index, True
         del tensor
 
@@ -304,14 +304,14 @@ class KeepsResults(ReferenceDelegate):
         return self.kept[index] if index in self.kept else super().read_input(context, index)
 
     def copy_from(self, _context: int, _delegate: int, handle: int, address: int) -> int:
-        tensor = tflite.Tensor.from_address(address)
-        if self.status == tflite.OK:
+        tensor = layouts.Tensor.from_address(address)
+        if self.status == layouts.OK:
             peek.array(tensor.data, np.float32, peek.integers(tensor.dims))[...] = self.kept[handle]
         return self.status
 
 
 class CannotCopy(KeepsResults):
-    status = tflite.ERROR
+    status = layouts.ERROR
 
 
 def test_rt_04_a_failed_copy_of_an_output_goes_unnoticed(runtime: Runtime) -> None:
@@ -352,10 +352,10 @@ EDGES = msgspec.structs.replace(
 _SECOND_DELEGATE = """
 import sys
 import msgspec
-from pytest_qnn.cases.graph import Graph
-from pytest_qnn.cases.model import emit
-from pytest_qnn.reference.delegate import ReferenceDelegate
-from pytest_qnn.run.runtime import load_runtime
+from pytest_qnn.tflite.graph.graph import Graph
+from pytest_qnn.tflite.graph.model import emit
+from pytest_qnn.tflite.reference.delegate import ReferenceDelegate
+from pytest_qnn.tflite.runtime.runtime import load_runtime
 
 graph = msgspec.json.decode(sys.stdin.read(), type=Graph)
 interpreter = load_runtime(sys.argv[1]).interpreter(emit(graph))
@@ -401,10 +401,10 @@ def test_rt_05_no_rule_applies_a_second_delegate_to_a_graph_with_control_edges(
 _CLAIMS_TOO_MUCH = """
 import os
 import sys
-from pytest_qnn.cases.graph import Graph, Node, Tensor
-from pytest_qnn.cases.model import emit
-from pytest_qnn.reference.delegate import ReferenceDelegate
-from pytest_qnn.run.runtime import load_runtime
+from pytest_qnn.tflite.graph.graph import Graph, Node, Tensor
+from pytest_qnn.tflite.graph.model import emit
+from pytest_qnn.tflite.reference.delegate import ReferenceDelegate
+from pytest_qnn.tflite.runtime.runtime import load_runtime
 
 class ClaimsTooMuch(ReferenceDelegate):
     def choose(self, plan):
@@ -457,7 +457,7 @@ def test_rt_06_a_plan_that_an_earlier_delegate_shrank_is_no_violation(reference:
 
 class PromisesAll(ReferenceDelegate):
     def __init__(self, **options: Any) -> None:
-        super().__init__(**options | {"flags": tflite.FLAG_HINT_FULLY_DELEGATED})
+        super().__init__(**options | {"flags": layouts.FLAG_HINT_FULLY_DELEGATED})
 
 
 def test_rt_07_a_broken_promise_leaves_a_changed_plan_on_2_3(runtime: Runtime) -> None:
@@ -470,7 +470,7 @@ def test_rt_07_a_broken_promise_leaves_a_changed_plan_on_2_3(runtime: Runtime) -
 
 def test_rt_07_probes_never_make_the_promise() -> None:
     case = DelegateCase(
-        CHAIN, (Application("probe", (0,), flags=tflite.FLAG_HINT_FULLY_DELEGATED), Application())
+        CHAIN, (Application("probe", (0,), flags=layouts.FLAG_HINT_FULLY_DELEGATED), Application())
     )
     with pytest.raises(BadCase, match="flags"):
         check_delegate(case)
@@ -495,7 +495,7 @@ def test_rt_09_setting_a_handle_again_frees_it_first(runtime: Runtime) -> None:
     def free(_context: int, _delegate: int, handle: int) -> None:
         freed.append(peek.integer(handle))
 
-    callback = tflite.FreeBufferHandle(free)
+    callback = layouts.FreeBufferHandle(free)
     delegate._struct.FreeBufferHandle = ctypes.cast(callback, ctypes.c_void_p).value
     interpreter = runtime.interpreter(emit(CHAIN))
     assert modify(interpreter, delegate)
@@ -522,10 +522,10 @@ def test_rt_09_the_suite_never_sets_a_handle_itself() -> None:
 
 _NULL_PREPARE = """
 import sys
-from pytest_qnn.cases.graph import Graph, Node, Tensor
-from pytest_qnn.cases.model import emit
-from pytest_qnn.reference.delegate import ReferenceDelegate
-from pytest_qnn.run.runtime import load_runtime
+from pytest_qnn.tflite.graph.graph import Graph, Node, Tensor
+from pytest_qnn.tflite.graph.model import emit
+from pytest_qnn.tflite.reference.delegate import ReferenceDelegate
+from pytest_qnn.tflite.runtime.runtime import load_runtime
 
 graph = Graph((Tensor((2,)), Tensor((2,))), (Node("RELU", (0,), (1,)),), (0,), (1,))
 interpreter = load_runtime(sys.argv[1]).interpreter(emit(graph))
@@ -535,11 +535,11 @@ interpreter._interpreter.ModifyGraphWithDelegate(delegate.address)
 """
 _HANDLE_WITHOUT_DELEGATE = """
 import sys
-from pytest_qnn.abi import tflite
-from pytest_qnn.cases.graph import Graph, Node, Tensor
-from pytest_qnn.cases.model import emit
-from pytest_qnn.run.runtime import load_runtime
-from pytest_qnn.run.state import context_of
+from pytest_qnn.tflite.abi import layouts as tflite
+from pytest_qnn.tflite.graph.graph import Graph, Node, Tensor
+from pytest_qnn.tflite.graph.model import emit
+from pytest_qnn.tflite.runtime.runtime import load_runtime
+from pytest_qnn.tflite.runtime.state import context_of
 
 graph = Graph((Tensor((2,)), Tensor((2,))), (Node("RELU", (0,), (1,)),), (0,), (1,))
 interpreter = load_runtime(sys.argv[1]).interpreter(emit(graph))
@@ -622,7 +622,7 @@ def test_rt_12_python_declares_an_int(runtime: Runtime) -> None:
 
 
 def test_rt_12_the_suite_declares_a_size_t() -> None:
-    assert tflite.PluginCreate._argtypes_[2] is ctypes.c_size_t
+    assert layouts.PluginCreate._argtypes_[2] is ctypes.c_size_t
 
 
 def test_rt_12_options_arrive_whatever_the_runtime_declares(runtime: Runtime, tmp_path: Path) -> None:
@@ -639,4 +639,4 @@ def test_the_state_of_an_interpreter_can_be_read(runtime: Runtime) -> None:
     interpreter = runtime.interpreter(emit(CHAIN))
     interpreter.allocate_tensors()
     subgraph = subgraph_of(context_of(interpreter))
-    assert peek.integer(subgraph + tflite.SUBGRAPH_STATE) in INVOKABLE
+    assert peek.integer(subgraph + layouts.SUBGRAPH_STATE) in INVOKABLE

@@ -18,11 +18,11 @@ import pytest
 from hostile import relatives
 from native import qnn_library
 
-from pytest_qnn.cases.memory import ContextCreate, MemoryCase, Providers
 from pytest_qnn.isolation import supervisor, wire
 from pytest_qnn.isolation.target import TargetUnusable
 from pytest_qnn.isolation.working_directory import WorkingDirectory, remove
-from pytest_qnn.run.memory_target import MemoryTarget, open_memory_target
+from pytest_qnn.qnn.cases.case import ContextCreate, MemoryCase, Providers
+from pytest_qnn.qnn.target import MemoryTarget, open_memory_target
 
 CASE = MemoryCase(steps=(Providers(), ContextCreate("c0")))
 HARMLESS = MemoryCase(steps=(Providers(),))

@@ -4,8 +4,11 @@ import pytest
 from kept import keep
 from reducing import smaller
 
-from pytest_qnn.cases.graph import Graph, Node, Tensor
-from pytest_qnn.cases.script import (
+from pytest_qnn.core.engine import judge
+from pytest_qnn.core.profile import PROFILES
+from pytest_qnn.core.verdict import Outcome
+from pytest_qnn.rules import catalogue
+from pytest_qnn.tflite.cases.script import (
     Allocate,
     AnyScriptStep,
     Apply,
@@ -20,11 +23,8 @@ from pytest_qnn.cases.script import (
     ScriptCase,
     SetInputs,
 )
-from pytest_qnn.core.engine import judge
-from pytest_qnn.core.profile import PROFILES
-from pytest_qnn.core.verdict import Outcome
-from pytest_qnn.rules import catalogue
-from pytest_qnn.run.delegate_target import open_delegate_target
+from pytest_qnn.tflite.graph.graph import Graph, Node, Tensor
+from pytest_qnn.tflite.target import open_delegate_target
 
 T = Tensor((2,))
 CHAIN = Graph(

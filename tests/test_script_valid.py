@@ -2,8 +2,9 @@ from __future__ import annotations
 
 import pytest
 
-from pytest_qnn.cases.graph import Graph, Node, Tensor
-from pytest_qnn.cases.script import (
+from pytest_qnn.case_file import check
+from pytest_qnn.core.bounds import BadCase
+from pytest_qnn.tflite.cases.script import (
     AnyScriptStep,
     Invoke,
     MakeDelegate,
@@ -16,8 +17,7 @@ from pytest_qnn.cases.script import (
     ScriptCase,
     SetInputs,
 )
-from pytest_qnn.cases.valid import check
-from pytest_qnn.core.bounds import BadCase
+from pytest_qnn.tflite.graph.graph import Graph, Node, Tensor
 
 GRAPH = Graph(
     (Tensor((1, 2)), Tensor((1, 2)), Tensor((2,), "int32", data=b"\x02\0\0\0\x01\0\0\0"), Tensor((2, 1))),

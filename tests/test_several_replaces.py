@@ -13,13 +13,13 @@ from hypothesis import HealthCheck, settings
 from msgspec.structs import replace
 from native_plugins import plugin
 
-from pytest_qnn.cases.graph import Node
-from pytest_qnn.cases.script import ScriptCase
 from pytest_qnn.core.engine import judge, judge_case
 from pytest_qnn.core.profile import PROFILES
 from pytest_qnn.core.verdict import Examined, Outcome
 from pytest_qnn.rules import catalogue
-from pytest_qnn.run.delegate_target import DelegateTarget, open_delegate_target
+from pytest_qnn.tflite.cases.script import ScriptCase
+from pytest_qnn.tflite.graph.graph import Node
+from pytest_qnn.tflite.target import DelegateTarget, open_delegate_target
 
 pytestmark = pytest.mark.skipif(shutil.which("gcc") is None, reason="there is no C compiler (gcc)")
 

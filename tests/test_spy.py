@@ -9,15 +9,15 @@ import numpy as np
 import pytest
 from delegate_doubles import Factory
 
-from pytest_qnn.abi import peek, tflite, view
-from pytest_qnn.cases.delegate import Application, DelegateCase
-from pytest_qnn.cases.graph import Graph, Node, Tensor
-from pytest_qnn.reference.delegate import Kernel, ReferenceDelegate
-from pytest_qnn.run import spy
-from pytest_qnn.run.delegate import run_delegate_case
-from pytest_qnn.run.delegates import delegate_factory
-from pytest_qnn.run.runtime import Runtime, RuntimeMissing, load_runtime
-from pytest_qnn.trace import DelegateTrace
+from pytest_qnn.tflite.abi import layouts, peek, view
+from pytest_qnn.tflite.cases.delegate import Application, DelegateCase
+from pytest_qnn.tflite.graph.graph import Graph, Node, Tensor
+from pytest_qnn.tflite.observe import spy
+from pytest_qnn.tflite.reference.delegate import Kernel, ReferenceDelegate
+from pytest_qnn.tflite.runner.delegates import delegate_factory
+from pytest_qnn.tflite.runner.run import run_delegate_case
+from pytest_qnn.tflite.runtime.runtime import Runtime, RuntimeMissing, load_runtime
+from pytest_qnn.tflite.trace import DelegateTrace
 
 CHAIN = Graph(
     tensors=tuple(Tensor((2, 3)) for _ in range(5)),
@@ -141,7 +141,7 @@ def test_claims_are_kept_as_they_were_passed(runtime: Runtime) -> None:
 def test_a_prepare_without_replace_is_seen_as_such(runtime: Runtime) -> None:
     class Idle(ReferenceDelegate):
         def prepare(self, *_: object) -> int:
-            return tflite.OK
+            return layouts.OK
 
     (applied,) = watched(runtime, Idle).applied
     assert applied.prepared
@@ -198,7 +198,7 @@ def test_a_delegate_applied_twice_is_seen_twice(runtime: Runtime) -> None:
 
 
 def test_a_delegate_gets_its_own_prepare_back(runtime: Runtime) -> None:
-    offset = tflite.Delegate.Prepare.offset
+    offset = layouts.Delegate.Prepare.offset
     delegate = ReferenceDelegate()
     own = peek.pointer(delegate.address + offset)
     session = spy.Session(observed=runtime.observed, watch=False)

@@ -6,9 +6,9 @@ from pathlib import Path
 import pytest
 from native import build
 
-from pytest_qnn.run.plugin_symbols import described
-from pytest_qnn.run.runtime import load_runtime
-from pytest_qnn.run.symbols import dynamic_symbols, function_offsets
+from pytest_qnn.tflite.runner.plugin_symbols import described
+from pytest_qnn.tflite.runtime.runtime import load_runtime
+from pytest_qnn.tflite.runtime.symbols import dynamic_symbols, function_offsets
 
 needs_compiler = pytest.mark.skipif(shutil.which("gcc") is None, reason="there is no C compiler (gcc)")
 

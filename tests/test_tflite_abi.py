@@ -5,23 +5,23 @@ import ctypes
 import numpy as np
 import pytest
 
-from pytest_qnn.abi import peek, tflite
+from pytest_qnn.tflite.abi import layouts, peek
 
 _SIZES = {
-    tflite.Context: 200,
-    tflite.Tensor: 112,
-    tflite.Node: 80,
-    tflite.Registration: 88,
-    tflite.Delegate: 56,
-    tflite.DelegateParams: 32,
-    tflite.ConvParams: 28,
-    tflite.FullyConnectedParams: 16,
-    tflite.ConcatenationParams: 8,
-    tflite.ReducerParams: 1,
-    tflite.ArithmeticParams: 4,
+    layouts.Context: 200,
+    layouts.Tensor: 112,
+    layouts.Node: 80,
+    layouts.Registration: 88,
+    layouts.Delegate: 56,
+    layouts.DelegateParams: 32,
+    layouts.ConvParams: 28,
+    layouts.FullyConnectedParams: 16,
+    layouts.ConcatenationParams: 8,
+    layouts.ReducerParams: 1,
+    layouts.ArithmeticParams: 4,
 }
 _OFFSETS = {
-    tflite.Context: {
+    layouts.Context: {
         "tensors_size": 0,
         "GetExecutionPlan": 8,
         "tensors": 16,
@@ -36,7 +36,7 @@ _OFFSETS = {
         "GetModelMetadata": 176,
         "ReleaseSubgraphContext": 192,
     },
-    tflite.Tensor: {
+    layouts.Tensor: {
         "type": 0,
         "data": 8,
         "dims": 16,
@@ -53,7 +53,7 @@ _OFFSETS = {
         "quantization_params": 88,
         "dims_signature": 104,
     },
-    tflite.Node: {
+    layouts.Node: {
         "inputs": 0,
         "outputs": 8,
         "temporaries": 24,
@@ -63,7 +63,7 @@ _OFFSETS = {
         "delegate": 64,
         "might_have_side_effect": 72,
     },
-    tflite.Registration: {
+    layouts.Registration: {
         "init": 0,
         "free": 8,
         "prepare": 16,
@@ -75,7 +75,7 @@ _OFFSETS = {
         "async_kernel": 72,
         "inplace_operator": 80,
     },
-    tflite.Delegate: {
+    layouts.Delegate: {
         "data_": 0,
         "Prepare": 8,
         "CopyFromBufferHandle": 16,
@@ -98,7 +98,7 @@ def test_each_member_lies_where_its_header_puts_it(structure: type[ctypes.Struct
 
 
 def test_node_and_registration_make_up_the_stride_of_the_node_vector() -> None:
-    assert ctypes.sizeof(tflite.Node) + ctypes.sizeof(tflite.Registration) == tflite.NODE_STRIDE
+    assert ctypes.sizeof(layouts.Node) + ctypes.sizeof(layouts.Registration) == layouts.NODE_STRIDE
 
 
 def test_an_int_array_is_read_back_as_it_was_written() -> None:

@@ -13,7 +13,7 @@ import pytest
 from native import qnn_library
 from test_sandbox import CASE, HARMLESS, within
 
-from pytest_qnn.run.memory_target import MemoryTarget, open_memory_target
+from pytest_qnn.qnn.target import MemoryTarget, open_memory_target
 
 
 @contextlib.contextmanager

@@ -63,7 +63,7 @@ def test_what_pytest_puts_on_the_path_for_tests_comes_last(folder: Path, tmp_pat
 def test_a_search_path_of_the_user_comes_after_the_standard_library(folder: Path, tmp_path: Path) -> None:
     library = plugin(tmp_path)
     script = (
-        "from pytest_qnn.run.delegate_target import open_delegate_target\n"
+        "from pytest_qnn.tflite.target import open_delegate_target\n"
         "import sys\n"
         f"sys.path.insert(0, {str(folder)!r})\n"
         f"open_delegate_target([({str(library)!r}, {{}})], 'auto', 'fork', 10).close()\n"

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import dataclasses
+import importlib
+import pkgutil
 from collections.abc import Callable
 from typing import Any, TypeVar
 
@@ -54,6 +56,13 @@ def enter(mutant: Mutant) -> None:
 def entered() -> dict[str, Mutant]:
     """The mutants entered so far, by name."""
     return _TABLE
+
+
+def load(package: str) -> None:
+    """Import the module ``mutants`` of every area of rules in a package."""
+    for area in pkgutil.iter_modules(importlib.import_module(package).__path__, f"{package}."):
+        if area.ispkg:
+            importlib.import_module(f"{area.name}.mutants")
 
 
 def faulty(

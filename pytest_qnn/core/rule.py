@@ -49,7 +49,7 @@ class Rule(Generic[CaseT, TraceT, FactsT]):
     cases: Callable[[FactsT], SearchStrategy[CaseT]]
     check: Callable[[CaseT, TraceT], Examined]
     gate: tuple[str, ...] = ()
-    """What the rule needs, all of it: property keys (QNN) and names of `pytest_qnn.rules.conditions`, or with
+    """What the rule needs, all of it: property keys (QNN) and names of `pytest_qnn.core.conditions`, or with
     ``no`` before them that they do not hold. Whether a target has something is told by the trace."""
     self_check: bool = False
     """True: the rule judges the TensorFlow Lite runtime (and so this suite), not the delegate."""

@@ -84,5 +84,11 @@ class Target(Protocol[CaseT_contra, TraceT_co]):
     def provenance(self) -> dict[str, str]:
         """Versions and digests for the report: library path and SHA-256, runtime, provider, ..."""
 
+    def learned(self) -> dict[str, Any]:
+        """What of the facts the report shows, as JSON data."""
+
+    def asked(self) -> dict[str, Any]:
+        """What only the report wants to know, and costs some cases to ask, as JSON data."""
+
     def close(self) -> None:
         """End child processes and free what the target holds."""

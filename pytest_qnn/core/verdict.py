@@ -60,7 +60,7 @@ class Violation(Exception):  # noqa: N818 - it is the field's word, and not an e
 
 
 class Divergence(Violation):
-    """A number out of its bounds. Where it began is found by cutting the graph (`pytest_qnn.cases.reduce`).
+    """A number out of its bounds. Where it began is found by cutting the graph.
 
     Args:
         expected: as for `Violation`.

@@ -1,8 +1,10 @@
-"""The few functions of the C library that Python does not offer, or not on plain addresses."""
+"""Functions of the C library that no module of Python offers."""
 
 from __future__ import annotations
 
 import ctypes
+import os
+import signal
 from collections.abc import Callable
 from ctypes import c_int, c_long, c_size_t, c_void_p
 
@@ -70,3 +72,27 @@ def at_exit(function: Callable[[int | None], None]) -> None:
     callback = _ENDING(function)
     _ENDINGS.append(callback)
     _LIBC.__cxa_atexit(callback, None, None)
+
+
+def die_at_exit(still_there: Callable[[], bool]) -> None:
+    """Have exit(3) end the process by SIGSEGV if something is still there then."""
+
+    def destructor(_: int | None) -> None:
+        if still_there():
+            os.kill(os.getpid(), signal.SIGSEGV)
+
+    at_exit(destructor)
+
+
+_mprotect = ctypes.CDLL(None, use_errno=True).mprotect
+_mprotect.argtypes = (ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int)
+
+
+def protect(address: int, size: int, protection: int) -> None:
+    """Change what may be done with whole pages.
+
+    Raises:
+        OSError: the system refuses.
+    """
+    if _mprotect(address, size, protection):
+        raise OSError(ctypes.get_errno(), "mprotect failed")

@@ -7,8 +7,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+from pytest_qnn.core.forms import DELEGATES, unwrapped
 from pytest_qnn.core.rule import Subject
-from pytest_qnn.forms import DELEGATES, unwrapped
 from pytest_qnn.isolation.executor import Executor
 from pytest_qnn.isolation.worker import Unusable
 
@@ -58,6 +58,14 @@ class OpenTarget:
     def revealing(self, case: Any) -> Iterator[Any]:  # noqa: ARG002 - the signature is Target's
         """Cases that show more of what went wrong inside ``case``; most kinds have none."""
         return iter(())
+
+    def learned(self) -> dict[str, Any]:
+        """Nothing, unless a half says more."""
+        return {}
+
+    def asked(self) -> dict[str, Any]:
+        """Nothing, unless a half says more."""
+        return {}
 
     def close(self) -> None:
         """End child processes and free what the target holds."""

@@ -8,7 +8,7 @@ import sys
 from pathlib import Path
 
 from pytest_qnn.native import BuildFailed, build
-from pytest_qnn.reference.personalities import PERSONALITIES
+from pytest_qnn.qnn.reference.personalities import PERSONALITIES
 
 
 def main() -> int:

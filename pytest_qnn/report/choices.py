@@ -2,22 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
-
-from pytest_qnn.facts import Choice
-
-
-def learned(choices: Sequence[Choice]) -> dict[str, Any]:
-    """``choices`` as JSON data, a list of {point, question, answer, code}; empty where nothing was asked."""
-    if not choices:
-        return {}
-    return {
-        "choices": [
-            {"point": each.point, "question": each.question, "answer": each.answer, "code": each.code}
-            for each in choices
-        ]
-    }
 
 
 def lines(found: Mapping[str, Any]) -> list[str]:

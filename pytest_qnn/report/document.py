@@ -18,7 +18,7 @@ from pytest_qnn import rules
 from pytest_qnn.core.rule import Rule, Subject
 from pytest_qnn.core.verdict import Verdict
 from pytest_qnn.report import terminal
-from pytest_qnn.session.state import Description, Session
+from pytest_qnn.state import Description, Session
 
 SCHEMA = 2
 SUBJECTS: tuple[Subject, ...] = get_args(Subject)

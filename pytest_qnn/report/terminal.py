@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from pytest_qnn.report import choices, claims, failure
-from pytest_qnn.session.state import Session, spec_of
+from pytest_qnn.state import Session, spec_of
 
 if TYPE_CHECKING:
     import pytest

@@ -17,15 +17,7 @@ import msgspec
 import numpy as np
 import pytest
 
-from pytest_qnn.cases.data import inputs_of
-from pytest_qnn.cases.delegate import DelegateCase
-from pytest_qnn.cases.model import emit
-from pytest_qnn.core.rule import Subject
-from pytest_qnn.core.target import Target
-from pytest_qnn.core.verdict import Verdict
-from pytest_qnn.options import Options
-from pytest_qnn.report import failure, files
-from pytest_qnn.session.case_file import (
+from pytest_qnn.case_file import (
     NAME,
     SCHEMA,
     AnyCaseFile,
@@ -35,7 +27,15 @@ from pytest_qnn.session.case_file import (
     encode,
     with_case,
 )
-from pytest_qnn.session.state import Session
+from pytest_qnn.core.rule import Subject
+from pytest_qnn.core.target import Target
+from pytest_qnn.core.verdict import Verdict
+from pytest_qnn.options import Options
+from pytest_qnn.report import failure, files
+from pytest_qnn.state import Session
+from pytest_qnn.tflite.cases.delegate import DelegateCase
+from pytest_qnn.tflite.cases.inputs import inputs_of
+from pytest_qnn.tflite.graph.model import emit
 
 HOME = ".pytest-qnn"
 CONTENTS = {

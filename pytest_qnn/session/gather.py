@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from pytest_qnn.session.state import Session
+from pytest_qnn.state import Session
 
 if TYPE_CHECKING:
     from pytest_qnn.core.rule import Subject

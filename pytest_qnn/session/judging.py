@@ -19,7 +19,7 @@ from pytest_qnn.core.rule import Rule
 from pytest_qnn.core.verdict import Finding, Level, Outcome, Verdict
 from pytest_qnn.report import failure
 from pytest_qnn.session import findings, replay
-from pytest_qnn.session.state import VERDICTS, Session
+from pytest_qnn.state import VERDICTS, Session
 
 _HUNG = 3
 """Rules that may hang in one target, and in one process, before hangs in it are no longer shrunk.

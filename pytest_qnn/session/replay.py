@@ -10,15 +10,15 @@ from typing import Any
 import msgspec
 import pytest
 
+from pytest_qnn.case_file import AnyCaseFile, read
 from pytest_qnn.core import engine
+from pytest_qnn.core.forms import BadOption
 from pytest_qnn.core.rule import Rule
 from pytest_qnn.core.target import Target
 from pytest_qnn.core.verdict import Outcome, Replayed, Result, Unsupported, Violation
-from pytest_qnn.forms import BadOption
 from pytest_qnn.options import Options, real_path
 from pytest_qnn.report import failure
-from pytest_qnn.session.case_file import AnyCaseFile, read
-from pytest_qnn.session.state import REPLAYED, Session
+from pytest_qnn.state import REPLAYED, Session
 
 _ELSEWHERE: dict[Result, Result] = {"FIXED": "PASSES HERE", "STILL FAILS": "FAILS HERE"}
 
@@ -54,7 +54,7 @@ def _delegate_options(case: Any) -> Iterator[tuple[Any, Any]]:
     """Every option that a case gives to a delegate, however deep in it.
 
     These fields are called ``options`` and hold pairs of texts or bytes; no other field of a case holds text
-    that is more than a name (`pytest_qnn.cases.valid`).
+    that is more than a name (`pytest_qnn.case_file`).
     """
     if isinstance(case, tuple):
         for part in case:

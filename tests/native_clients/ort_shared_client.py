@@ -127,7 +127,7 @@ def tensor(api: Api, allocator: c_void_p, *shape: int) -> tuple[c_void_p, Any]:
 
 def registered() -> list[dict[str, int]]:
     """What the reference in this process has registered now."""
-    from pytest_qnn.reference import serve  # noqa: PLC0415 - it must not be loaded before the library asks
+    from pytest_qnn.qnn.reference import serve  # noqa: PLC0415 - it must not be loaded before the library asks
 
     (backend,) = (each for each in serve._SERVED if hasattr(each, "registrations"))
     requests = [each.request for each in backend.registrations.values()]

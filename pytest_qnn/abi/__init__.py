@@ -1,1 +1,0 @@
-"""C layouts, declared once. No behaviour."""

@@ -1,0 +1,220 @@
+"""case.json: a finding with its minimal case, schema 1, and how it is read and checked.
+
+Nothing in such a file is ever executed: it is decoded into typed, plain data, and what is to be run is
+checked for size and structure before anything is allocated or run for it. The strategies make no other cases;
+the limits are far above what they make, and far below what would exhaust a machine.
+`report/case.schema.json` is made from these types: ``python -m pytest_qnn.case_file``.
+"""
+
+from __future__ import annotations
+
+import inspect
+import json
+import re
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+import msgspec
+from msgspec import Meta
+
+from pytest_qnn.core.bounds import need, shown
+from pytest_qnn.core.forms import BadOption
+from pytest_qnn.core.rule import Subject
+from pytest_qnn.qnn.cases.case import MemoryCase
+from pytest_qnn.qnn.cases.valid import check_memory
+from pytest_qnn.tflite.cases.delegate import DelegateCase
+from pytest_qnn.tflite.cases.plugin import PluginCase
+from pytest_qnn.tflite.cases.script import ScriptCase
+from pytest_qnn.tflite.cases.valid import check_delegate, check_plugin, check_script
+
+WORD = re.compile(r"[A-Za-z0-9_-]{0,40}")
+"""A symbolic name of an object, or one of the words that an enumeration allows (``minus-one``)."""
+
+
+def check(case: MemoryCase | DelegateCase | ScriptCase | PluginCase) -> None:
+    """Check names, numbers, sizes and structure.
+
+    Raises:
+        pytest_qnn.core.bounds.BadCase: the case must not be run.
+    """
+    for text in _texts(case):
+        need(WORD.fullmatch(text), f"{shown(text)} is no name")
+    if isinstance(case, MemoryCase):
+        check_memory(case)
+    elif isinstance(case, ScriptCase):
+        check_script(case)
+    elif isinstance(case, PluginCase):
+        check_plugin(case)
+    else:
+        check_delegate(case)
+
+
+def _texts(value: Any) -> Iterator[str]:
+    """Every text in a structure, however deep."""
+    if isinstance(value, str):
+        yield value
+    elif isinstance(value, tuple):
+        for part in value:
+            yield from _texts(part)
+    elif isinstance(value, msgspec.Struct):
+        for field in value.__struct_fields__:
+            yield from _texts(getattr(value, field))
+
+
+SCHEMA = 1
+NAME = "case.json"
+"""What the file is called in a finding's folder."""
+LARGEST_FILE = 1 << 21
+"""Bytes. The largest cases that the strategies make have a few thousand."""
+_LONGEST_REASON = 300
+
+RuleId = Annotated[str, Meta(pattern="^[A-Z]{1,12}-[0-9]{2,4}$")]
+TargetOption = Annotated[str, Meta(pattern="^--[a-z-]+=")]
+
+
+class _Version(msgspec.Struct):
+    schema: int
+
+
+class CaseFile(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, tag_field="subject"):
+    """What every case file says; ``subject`` tells the kinds apart."""
+
+    schema: Literal[1]
+    rule: RuleId
+    verdict: str = ""
+    """The verdict when the case was found."""
+    flaky: str = ""
+    """How often the case failed then, if not in every run."""
+    target: str
+    """Specification string of the target that broke the rule."""
+    options: Annotated[tuple[TargetOption, ...], Meta(max_length=100)]
+    """Command-line options that select that target."""
+    provenance: dict[str, str] = {}
+    """Versions and digests of that target."""
+    tool: dict[str, str] = {}
+    """Versions of pytest-qnn and of what it stands on."""
+    seed: int
+    """Seed of the run that found the case."""
+    expected: str
+    seen: str
+    where: str = ""
+    picture: str = ""
+
+    @property
+    def subject(self) -> Subject:
+        """Which half of the catalogue the case belongs to."""
+        return "memory" if isinstance(self, MemoryCaseFile) else "delegate"
+
+
+class MemoryCaseFile(CaseFile, frozen=True, kw_only=True, forbid_unknown_fields=True, tag="memory"):
+    """A case of QNN and rpcmem calls."""
+
+    case: MemoryCase
+
+
+class DelegateCaseFile(CaseFile, frozen=True, kw_only=True, forbid_unknown_fields=True, tag="delegate"):
+    """A case of a graph and the delegates applied to it."""
+
+    case: DelegateCase
+
+
+class ScriptCaseFile(CaseFile, frozen=True, kw_only=True, forbid_unknown_fields=True, tag="delegate-script"):
+    """A case of steps on interpreters and delegates."""
+
+    case: ScriptCase
+
+
+class PluginCaseFile(CaseFile, frozen=True, kw_only=True, forbid_unknown_fields=True, tag="delegate-plugin"):
+    """A case of calls of an external delegate's two functions."""
+
+    case: PluginCase
+
+
+AnyCaseFile = MemoryCaseFile | DelegateCaseFile | ScriptCaseFile | PluginCaseFile
+
+
+def with_case(subject: Subject, case: str, common: Mapping[str, Any]) -> AnyCaseFile:
+    """The file of a case given as JSON text, and of everything else that such a file says."""
+    if subject == "memory":
+        return MemoryCaseFile(**common, case=msgspec.json.decode(case, type=MemoryCase))
+    fields = msgspec.json.decode(case, type=dict[str, msgspec.Raw])
+    if "graphs" in fields:
+        return ScriptCaseFile(**common, case=msgspec.json.decode(case, type=ScriptCase))
+    if "steps" in fields:
+        return PluginCaseFile(**common, case=msgspec.json.decode(case, type=PluginCase))
+    return DelegateCaseFile(**common, case=msgspec.json.decode(case, type=DelegateCase))
+
+
+def encode(content: AnyCaseFile) -> bytes:
+    """The file's bytes: JSON, indented."""
+    return msgspec.json.format(msgspec.json.encode(content), indent=1) + b"\n"
+
+
+def read(path: Path) -> AnyCaseFile:
+    """Read and check a case file, or the one in a finding's folder.
+
+    Raises:
+        BadOption: with one sentence that says what is wrong with it.
+    """
+    try:
+        with (path / NAME if path.is_dir() else path).open("rb") as file:
+            text = file.read(LARGEST_FILE + 1)
+    except (OSError, ValueError) as error:
+        raise BadOption(f"--qnn-replay: {path} cannot be read: {_plain(str(error))}") from None
+    try:
+        return decode(text)
+    except BadOption as error:
+        raise BadOption(f"--qnn-replay: {path} {error}") from None
+
+
+def decode(text: bytes) -> AnyCaseFile:
+    """The content of a case file, fit to be run.
+
+    Raises:
+        BadOption: with the end of a sentence that begins with the file's name.
+    """
+    if len(text) > LARGEST_FILE:
+        raise BadOption(f"has more than {LARGEST_FILE} bytes, and no case file of pytest-qnn has")
+    try:
+        schema = msgspec.json.decode(text, type=_Version).schema
+        if schema != SCHEMA:
+            number = schema if schema.bit_length() <= 64 else "too great to print"
+            raise BadOption(f"has schema {number}, and this pytest-qnn reads schema {SCHEMA}")
+        content: AnyCaseFile = msgspec.json.decode(text, type=AnyCaseFile)
+        check(content.case)
+    except BadOption:
+        raise
+    # ValueError: BadCase, a text that is no UTF-8, and a number of too many digits.
+    except (msgspec.MsgspecError, ValueError, RecursionError) as error:
+        raise BadOption(f"is not a case file of pytest-qnn: {_plain(str(error))}") from None
+    return content
+
+
+def _plain(text: str) -> str:
+    """On one line, without control characters, and not too long: the file's own words may be part of it."""
+    line = "".join(sign if sign.isprintable() else "?" for sign in " ".join(text.split()))
+    return line if len(line) <= _LONGEST_REASON else f"{line[:_LONGEST_REASON]}..."
+
+
+def json_schema() -> dict[str, Any]:
+    """The JSON Schema (2020-12) of a case file, as JSON data."""
+    head = {
+        "$schema": "https://json-schema.org/draft/2020-12/schema",
+        "title": "A case file of pytest-qnn, schema 1",
+    }
+    # The defaults in a made schema are tuples, and how its descriptions are indented depends on Python.
+    made: dict[str, Any] = json.loads(
+        json.dumps(head | msgspec.json.schema(AnyCaseFile)), object_hook=_with_clean_description
+    )
+    return made
+
+
+def _with_clean_description(value: dict[str, Any]) -> dict[str, Any]:
+    if isinstance(value.get("description"), str):
+        value["description"] = inspect.cleandoc(value["description"])
+    return value
+
+
+if __name__ == "__main__":
+    print(json.dumps(json_schema(), indent=1))

@@ -1,1 +1,0 @@
-"""What must happen, as pure Python. No ctypes."""

@@ -1,0 +1,1 @@
+"""QNN memory: what judges a QNN backend. Knows nothing of TensorFlow Lite."""

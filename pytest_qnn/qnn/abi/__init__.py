@@ -1,0 +1,1 @@
+"""C layouts and codes of QNN and rpcmem, declared once. No behaviour."""

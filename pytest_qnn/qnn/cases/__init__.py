@@ -1,0 +1,1 @@
+"""What is done to a QNN backend, as immutable data. No ctypes."""

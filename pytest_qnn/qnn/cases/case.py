@@ -1,0 +1,567 @@
+"""MemoryCase: a sequence of QNN and rpcmem calls with symbolic names, as immutable data.
+
+Every object is named by the step that makes it (``c0``, ``b0``, ``h0``, ``g0``); a later step may use the
+name while the object lives, after it was freed (a stale reference) or never made (unknown). Two names
+are reserved everywhere: ``NULL`` and ``BOGUS`` (a value that no target has handed out).
+
+The session (getProviders, logCreate, backendCreate, deviceCreate) is opened by the runner before the
+first step that needs it, and closed in the reverse order after the last step; its codes are in the trace.
+"""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import msgspec
+
+from pytest_qnn.qnn.cases.misuses import Misused
+
+QnnDType = Literal["UFIXED_POINT_8", "FLOAT_32"]
+QnnOp = Literal["ElementWiseAdd", "ElementWiseMultiply", "ElementWiseSubtract", "Relu", "Reshape"]
+
+
+class Step(msgspec.Struct, frozen=True, gc=False, tag_field="do", omit_defaults=True):
+    """One call. The tag ``do`` names it in JSON."""
+
+
+class ContextWithCallback(Step, tag="context-with-callback", frozen=True, gc=False, omit_defaults=True):
+    """QnnContext_createFromBinaryWithCallback, of a copy of the binary that lives as long as the case."""
+
+    context: str
+    binary: str
+    memory: Literal["dma", "raw"] = "dma"
+    """Qnn_ContextBinaryCallbackType_t: pieces in rpcmem buffers, with their fds, or in memory without one."""
+    fails: int = 0
+    """The request, counted from 1, that is answered with 1002 and no memory; 0: none is."""
+    start: int = 0
+    """dataStartOffset: bytes before each piece in its memory, 0xA5 as well."""
+
+
+class Pieces(Step, tag="pieces", frozen=True, gc=False, omit_defaults=True):
+    """The client's account for ``context``, as it stands now. Nothing is called."""
+
+    context: str
+
+
+PieceStep = ContextWithCallback | Pieces
+
+FREED = "FREED"
+"""Of anything but a context, a graph or an error code: one of its own is made and freed first. Memory is
+registered in a context of the case for it, and an event is that of an execute of a graph of the case."""
+
+
+class Interface(Step, tag="interface", frozen=True, gc=False, omit_defaults=True):
+    """QnnInterface_getProviders, and then a look at every byte of the first interface that is listed."""
+
+
+class Version(Step, tag="version", frozen=True, gc=False, omit_defaults=True):
+    """QnnBackend_getApiVersion or QnnBackend_getBuildId. No session is opened for it."""
+
+    call: Literal["api", "build"] = "api"
+    null: bool = False
+    """The out pointer is NULL."""
+
+
+class Message(Step, tag="message", frozen=True, gc=False, omit_defaults=True):
+    """QnnError_getMessage."""
+
+    error: int
+    null: bool = False
+    """The out pointer is NULL."""
+
+
+class Misuse(Step, tag="misuse", frozen=True, gc=False, omit_defaults=True):
+    """One call on ``handle``: ``NULL``, ``BOGUS``, `FREED`, or the name of an object that is gone.
+
+    Every other argument is as good as it can be (`pytest_qnn.qnn.rules.iface.codes` has where it cannot).
+    What a
+    call that succeeds nevertheless makes is given back. With tensorCreateGraphTensor it may also be a graph
+    out of a binary, which takes no new tensor.
+    """
+
+    call: Misused
+    handle: str = "NULL"
+
+
+class Environment(Step, tag="environment", frozen=True, gc=False, omit_defaults=True):
+    """QnnGraph_prepareExecutionEnvironment with one environment, and if that succeeds its release."""
+
+    graph: str
+    option: int = 0
+    """QnnGraph_ExecuteEnvironmentOption_t: 0 BIND_MEM_HANDLES, 1 POPULATE_CLIENT_BUFS."""
+
+
+class FreeParent(Step, tag="free-parent", frozen=True, gc=False, omit_defaults=True):
+    """QnnDevice_free or QnnBackend_free of the session's own, whatever stands on it."""
+
+    what: Literal["device", "backend"]
+
+
+class Restart(Step, tag="restart", frozen=True, gc=False, omit_defaults=True):
+    """The subsystem behind the backend restarts; skipped where nothing can make it."""
+
+
+class Churn(Step, tag="churn", frozen=True, gc=False, omit_defaults=True):
+    """The same thing ``rounds`` times, after a few rounds that warm the target up.
+
+    ``register``: register ``tensors`` tensors of ``buffer`` in ``context``, and deregister them.
+    ``context``: create a context, register them there, free it. ``refused``: register a batch whose last
+    descriptor has no mappable file. ``unread``: create a context from the first half of the binary that was
+    written last.
+    """
+
+    what: Literal["register", "context", "refused", "unread"]
+    buffer: str
+    context: str = ""
+    rounds: int = 100
+    tensors: int = 1
+    """Shared buffers (CUSTOM) one behind the other, of `TENSOR` bytes each."""
+    mem_type: int = 1
+
+
+class Parallel(Step, tag="parallel", frozen=True, gc=False, omit_defaults=True):
+    """Several threads at once, each ``rounds`` times.
+
+    ``backends``: backendCreate, then backendFree. ``contexts``: each thread has a context of its own (made
+    before the threads start), in which it registers a buffer for each tensor of a graph, executes with the
+    handles, reads the output and deregisters. ``race``: one thread executes a graph raw until that fails,
+    while another frees its context. ``deregister``: one thread executes a graph with memory handles while
+    another deregisters the output's. ``rpcmem``: each thread allocates, writes, asks for the descriptor, maps
+    it, compares and frees; no session is needed. ``logs``: a log with a callback, a backend and a device are
+    made for the step; each thread creates a context, prepares a graph, executes it raw, registers two buffers
+    (with ``mem_type`` 0: none), deregisters them and frees the context. Then all is freed, the log last.
+    """
+
+    what: Literal["backends", "contexts", "race", "deregister", "rpcmem", "logs"]
+    threads: int = 2
+    rounds: int = 1
+    mem_type: int = 1
+    op: QnnOp = "ElementWiseAdd"
+    dtype: QnnDType = "UFIXED_POINT_8"
+    level: int = 4
+    """QnnLog_Level_t of the log of ``logs``: 1 ERROR to 5 DEBUG."""
+    lowered: int = 0
+    """The level that the log is given halfway, between two rounds; 0: it keeps the one it has."""
+
+
+TENSOR = 64
+"""Bytes of each tensor that a `Churn` registers."""
+
+SectionMemory = Literal["raw", "handle", "short", "null", "unknown", "dead"]
+"""What a QnnContext_Buffer_t leads to. Raw memory, or a memory handle: one of just enough bytes, of one byte
+less (behind it the buffer goes on), NULL, a value that was never given out, or one that was deregistered."""
+UNREGISTERED = frozenset({"null", "unknown", "dead"})
+
+
+class UpdateWeights(Step, tag="update-weights", frozen=True, gc=False, omit_defaults=True):
+    """QnnTensor_updateGraphTensors of the updatable weights of ``graph``, and QnnGraph_finalize."""
+
+    graph: str
+    weights: int
+    """Their contents from now on, as in `Prepare`."""
+
+
+class GetSection(Step, tag="get-section", frozen=True, gc=False, omit_defaults=True):
+    """QnnContext_getBinarySectionSize, then, if it succeeded, QnnContext_getBinarySection.
+
+    The bytes are called ``section`` if both succeed.
+    """
+
+    context: str
+    graph: str
+    section: str
+    memory: SectionMemory = "raw"
+    mem_type: int = 1
+    """Qnn_MemType_t of the memory behind a handle."""
+
+
+class ApplySection(Step, tag="apply-section", frozen=True, gc=False, omit_defaults=True):
+    """QnnContext_applyBinarySection of the bytes called ``section``."""
+
+    context: str
+    graph: str
+    section: str
+    memory: SectionMemory = "raw"
+    mem_type: int = 1
+
+
+SectionStep = UpdateWeights | GetSection | ApplySection
+
+NULL = "NULL"
+BOGUS = "BOGUS"
+
+
+FdKind = Literal["buffer", "minus-one", "closed", "pipe", "socket", "directory", "file", "readonly", "dup"]
+"""What a descriptor carries as fd: the buffer's own, something that is not such a buffer, or a duplicate of
+its own, which is closed after the call."""
+PointerKind = Literal["base", "interior", "unknown", "null"]
+Damage = Literal["", "empty", "truncated", "trailing", "garbage", "zeros", "flipped", "flipped-end"]
+"""What is wrong with the bytes of a context binary: nothing; none are left; the second half is missing; a
+byte too many; other bytes in the place of all; the first half zeroed; one bit in the middle changed; one bit
+in the last byte."""
+
+
+class Providers(Step, tag="providers", frozen=True, gc=False, omit_defaults=True):
+    """QnnInterface_getProviders; an argument may be NULL."""
+
+    null_list: bool = False
+    null_count: bool = False
+
+
+class Capability(Step, tag="capability", frozen=True, gc=False, omit_defaults=True):
+    """QnnProperty_hasCapability(key). ``early``: before backendCreate (must precede every other step)."""
+
+    key: int
+    early: bool = False
+
+
+class ContextCreate(Step, tag="context-create", frozen=True, gc=False, omit_defaults=True):
+    """QnnContext_create."""
+
+    context: str
+    defer: bool | None = None
+    """isGraphInitDeferred of the option DEFER_GRAPH_INIT; None: the option is not given."""
+
+
+class GetBinary(Step, tag="get-binary", frozen=True, gc=False, omit_defaults=True):
+    """QnnContext_getBinarySize, then, if it succeeded, QnnContext_getBinary into a buffer of that size.
+
+    The bytes are called ``binary`` if both succeed.
+    """
+
+    context: str
+    binary: str
+    missing: int = 0
+    """Bytes by which the buffer (and its stated size) is too small."""
+    null: Literal["", "size", "buffer", "written"] = ""
+    """The argument that is NULL."""
+    keep: bool = False
+    """The trace has the bytes."""
+
+
+class ContextFromBinary(Step, tag="context-from-binary", frozen=True, gc=False, omit_defaults=True):
+    """QnnContext_createFromBinary, of a copy of the binary that lives as long as the case."""
+
+    context: str
+    binary: str
+    defer: bool | None = None
+    """As in `ContextCreate`."""
+    beside: tuple[int, ...] = ()
+    """Custom HTP context options (QnnHtpContext_ConfigOption_t) that are given as well, each switched on."""
+    switching: bool = False
+    """Graph switching is asked for as well: a limit of memory, and that the binary persists."""
+    damage: Damage = ""
+
+
+class ReleaseBinary(Step, tag="release-binary", frozen=True, gc=False, omit_defaults=True):
+    """The client overwrites, with 0xEE, the bytes and the configuration that ``context`` was created from."""
+
+    context: str
+
+
+class ContextFinalize(Step, tag="context-finalize", frozen=True, gc=False, omit_defaults=True):
+    """QnnContext_finalize."""
+
+    context: str
+    descriptors: int | None = None
+    """So many and no more can be opened during the call; memory shared with a processor is behind one."""
+
+
+class ContextProperty(Step, tag="context-property", frozen=True, gc=False, omit_defaults=True):
+    """QnnContext_getProperty of custom HTP properties, in one call."""
+
+    context: str
+    options: tuple[int, ...]
+    """QnnHtpContext_PropertyOption_t: 1 start alignment, 2 spill-fill size, 3 weights size."""
+    null_list: bool = False
+
+
+class Retrieve(Step, tag="retrieve", frozen=True, gc=False, omit_defaults=True):
+    """QnnGraph_retrieve in ``context`` of the graph prepared as ``source``; then called ``graph``."""
+
+    graph: str
+    context: str
+    source: str
+
+
+class Inspect(Step, tag="inspect", frozen=True, gc=False, omit_defaults=True):
+    """What the System interface says of a binary."""
+
+    binary: str
+
+
+class NewProcess(Step, tag="new-process", frozen=True, gc=False, omit_defaults=True):
+    """The process ends, and the following steps run in another one.
+
+    Nothing is left but the binaries, and what the client knows of the graphs in them (`Carry`).
+    """
+
+
+class ContextFree(Step, tag="context-free", frozen=True, gc=False, omit_defaults=True):
+    """QnnContext_free."""
+
+    context: str
+
+
+class Alloc(Step, tag="alloc", frozen=True, gc=False, omit_defaults=True):
+    """rpcmem_alloc(25, 1, size): the buffer is called ``buffer`` if it succeeds."""
+
+    buffer: str
+    size: int
+    wide: bool = False
+    """rpcmem_alloc2, whose size is a size_t, where the library has it."""
+    own: bool = False
+    """Not from rpcmem: the client's own shared memory of the kind that rpcmem gives."""
+
+
+class AllocNeeded(Step, tag="alloc-needed", frozen=True, gc=False, omit_defaults=True):
+    """rpcmem_alloc of as many bytes as a property of ``context`` last said, plus ``extra``.
+
+    Without an answer, or where nothing is needed, there is no buffer.
+    """
+
+    buffer: str
+    context: str
+    option: int
+    """As in `ContextProperty`."""
+    extra: int = 0
+
+
+class Free(Step, tag="free", frozen=True, gc=False, omit_defaults=True):
+    """rpcmem_free of a pointer into ``buffer`` (or of an unknown or NULL pointer)."""
+
+    buffer: str = ""
+    pointer: PointerKind = "base"
+
+
+class ToFd(Step, tag="to-fd", frozen=True, gc=False, omit_defaults=True):
+    """rpcmem_to_fd of a pointer into ``buffer`` (or of an unknown or NULL pointer)."""
+
+    buffer: str = ""
+    pointer: PointerKind = "base"
+
+
+class Write(Step, tag="write", frozen=True, gc=False, omit_defaults=True):
+    """The client writes ``size`` bytes of `contents(dtype, seed)` (`qnn.cases.contents`) at ``offset``."""
+
+    buffer: str
+    size: int
+    offset: int = 0
+    seed: int = 0
+    dtype: QnnDType = "UFIXED_POINT_8"
+
+
+class Fill(Step, tag="fill", frozen=True, gc=False, omit_defaults=True):
+    """The client fills the whole buffer with one byte."""
+
+    buffer: str
+    byte: int = 0xEE
+
+
+class Read(Step, tag="read", frozen=True, gc=False, omit_defaults=True):
+    """The client reads the whole buffer, through its own pointer or through a second mapping of its fd."""
+
+    buffer: str
+    via: Literal["client", "fd"] = "client"
+
+
+class Descriptor(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
+    """One Qnn_MemDescriptor_t over ``buffer``."""
+
+    buffer: str
+    shape: tuple[int, ...]
+    dtype: QnnDType = "UFIXED_POINT_8"
+    mem_type: int = 1
+    """Qnn_MemType_t: 1 ION, 2 CUSTOM, 3 DMA_BUF; other values are invalid."""
+    fd: FdKind = "buffer"
+    htp_type: int = 1
+    """QnnMemHtp_Descriptor_t.type where mem_type is CUSTOM: 1 SHARED_BUFFER."""
+    size: int | None = None
+    """QnnMemHtp_Descriptor_t.size; None: the buffer's true size."""
+    offset: int = 0
+    data_type: int | None = None
+    """Qnn_DataType_t where it is not that of ``dtype``."""
+    shape_config: str | None = None
+    """Qnn_MemShape_t.shapeConfig; None: NULL."""
+    null: Literal["", "dimensions", "custom"] = ""
+    """The pointer that is NULL: memShape.dimSize, or customInfo of a CUSTOM descriptor."""
+    junk: bool = False
+    """Of an ION descriptor: the bytes of the union behind the fd are 0xA5, not 0."""
+    pointer: Literal["own", "null", "foreign"] = "own"
+    """dmaBufInfo.data of a DMA_BUF descriptor: the client's pointer, NULL, or one to other memory."""
+
+
+class Register(Step, tag="register", frozen=True, gc=False, omit_defaults=True):
+    """QnnMem_register of a batch. Handle ``i`` is called ``handles[i]`` if the call succeeds.
+
+    The handle array is filled with 0x55 bytes before the call.
+    """
+
+    context: str
+    descriptors: tuple[Descriptor, ...]
+    handles: tuple[str, ...]
+    null_descriptors: bool = False
+    null_handles: bool = False
+    count: int | None = None
+    """numDescriptors where it is not ``len(descriptors)``."""
+    scribble: bool = False
+    """After the call the client overwrites the descriptors, and all that they point to, with 0xA5."""
+
+
+class Deregister(Step, tag="deregister", frozen=True, gc=False, omit_defaults=True):
+    """QnnMem_deRegister of a batch of handle names (a context's name passes that handle value)."""
+
+    handles: tuple[str, ...]
+    null_handles: bool = False
+    count: int | None = None
+
+
+class Prepare(Step, tag="prepare", frozen=True, gc=False, omit_defaults=True):
+    """graphCreate, createGraphTensor for each tensor, addNode, finalize; it stops at the first failure.
+
+    The graph has the operator's inputs (two, or one for Relu and Reshape) and one output, all of
+    ``shape`` (Reshape: the output is flat) and ``dtype``.
+    """
+
+    graph: str
+    context: str
+    op: QnnOp = "ElementWiseAdd"
+    dtype: QnnDType = "UFIXED_POINT_8"
+    shape: tuple[int, ...] = (1, 2, 2, 2)
+    mem_types: tuple[int, ...] = ()
+    """Qnn_TensorMemType_t per IO tensor, inputs first (0 RAW, 1 MEMHANDLE); missing ones are RAW."""
+    preset: tuple[bool, ...] = ()
+    """Per IO tensor: give a non-NULL clientBuf.data (RAW) or memHandle (MEMHANDLE) at creation."""
+    weights: int | None = None
+    """Of an operator with two inputs: the second is no IO tensor but STATIC, with contents of this seed."""
+    relay: bool = False
+    """The operator's result is a NATIVE tensor, and the output is a Reshape of it (flat)."""
+    relay_mem_type: int = 0
+    """Qnn_TensorMemType_t of that NATIVE tensor."""
+    weights_as: Literal["kept", "scribbled", "null", "updatable"] = "kept"
+    """The client's bytes of the weights: as they are until the end; overwritten once the tensor is created;
+    none at all (clientBuf.data is NULL). Updatable: kept, and the tensor is UPDATEABLE_STATIC."""
+    version: Literal[1, 2] = 1
+    """Of every Qnn_Tensor_t."""
+    node_mem_types: tuple[int, ...] = ()
+    """As ``mem_types``, but in the structs that graphAddNode is given; empty: those of the creation."""
+    finalise: bool = True
+    watch: bool = False
+    """Count what creations write to their structs beside the id."""
+
+
+class Carried(msgspec.Struct, frozen=True, gc=False):
+    """A graph of a binary, as far as a client needs to know it."""
+
+    prepared: Prepare
+    ids: tuple[int, ...]
+    """Of its tensors, as `Prepare` leaves them in the trace."""
+
+
+class Carry(Step, tag="carry", frozen=True, gc=False):
+    """The client has a binary that was made before, by this or another process; nothing is called."""
+
+    binary: str
+    data: bytes
+    graphs: tuple[Carried, ...]
+
+
+class Binding(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
+    """The memory behind one IO tensor of an execute."""
+
+    kind: Literal["raw", "handle"] = "raw"
+    handle: str = ""
+    """A handle name, ``NULL`` or ``BOGUS``, where kind is ``handle``."""
+    seed: int = 0
+    """Contents of a raw input."""
+    short: int = 0
+    """Bytes by which raw memory, and its dataSize, is too small; behind it nothing can be touched."""
+    data_size: int | None = None
+    """clientBuf.dataSize where kind is ``handle``; None: 0."""
+    mem_type: int | None = None
+    """Qnn_TensorMemType_t of raw memory where it is not RAW."""
+    of: str = ""
+    """The tensor has the id of that of the same position in this graph."""
+
+
+class Execute(Step, tag="execute", frozen=True, gc=False, omit_defaults=True):
+    """QnnGraph_execute. Raw outputs are filled with 0xEE before the call."""
+
+    graph: str
+    bindings: tuple[Binding, ...]
+    """Per IO tensor, inputs first, as in Prepare."""
+    inputs: tuple[int, ...] | None = None
+    """Positions of the tensors in the array of inputs; None: every input, in order."""
+    outputs: tuple[int, ...] | None = None
+    """The same for the array of outputs."""
+    watch: bool = False
+    """Count the structs that differ afterwards."""
+    asynchronous: int = 0
+    """QnnGraph_executeAsync, as the last of so many calls (`pytest_qnn.qnn.cases.case`). 0: it is not."""
+
+
+class Observe(Step, tag="observe", frozen=True, gc=False, omit_defaults=True):
+    """Look at the process from outside: descriptors, mappings, and mappings of about ``region`` bytes."""
+
+    region: int = 0
+    """Count writable mappings of [region, region + 64 KiB) bytes; 0: do not look for any."""
+
+
+AnyStep = (
+    Providers
+    | Capability
+    | ContextCreate
+    | ContextFree
+    | GetBinary
+    | ContextFromBinary
+    | ReleaseBinary
+    | ContextFinalize
+    | ContextProperty
+    | Retrieve
+    | Inspect
+    | NewProcess
+    | Carry
+    | Alloc
+    | AllocNeeded
+    | Free
+    | ToFd
+    | Write
+    | Fill
+    | Read
+    | Register
+    | Deregister
+    | Prepare
+    | Execute
+    | Observe
+    | Interface
+    | Version
+    | Message
+    | Misuse
+    | Environment
+    | FreeParent
+    | Restart
+    | Churn
+    | Parallel
+    | SectionStep
+    | PieceStep
+)
+
+
+class MemoryCase(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
+    """A sequence of steps on one fresh process state (sandboxed) or one fresh session (in process)."""
+
+    steps: tuple[AnyStep, ...]
+    ends: bool = False
+    """After the last step the process ends in good order, by exit(3): what is live then stays live."""
+
+
+OVER_INPUT = 0xA5
+OVER_OUTPUT = 0x5A
+MOST_CALLS = 8
+PATIENCE = 2.0
+"""Seconds within which a notification must come: the graphs of the suite take milliseconds."""
+
+
+def queued_seed(call: int, position: int) -> int:
+    """Seed of the contents of an input (`qnn.cases.contents`), in call 0, 1, ... before the step's own."""
+    return 1000 + 16 * call + position

@@ -1,0 +1,308 @@
+"""Smaller memory cases: fewer steps, smaller batches, plainer bindings.
+
+A step goes together with everything that stands on the names it makes. What is left is in order where the
+whole was; candidates of which that cannot be said are left out:
+
+* No buffer is freed under a registration that the whole had ended before: to execute with it would be the
+  client's fault.
+* No buffer is used by an execute before its first Fill, as an input before it is written, or as an output
+  again before another Fill, if the whole saw to that. What fresh memory holds nobody knows, the bytes of a
+  Fill are no number that every backend can compute with, and where an earlier result lies it cannot be
+  seen that an output is left alone.
+* Where resources are counted (`Observe`), the counts stay, what was made between them is still ended, and
+  what was ended before the first of them stays: it may be there to warm the target up.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import msgspec
+
+from pytest_qnn.qnn.cases.case import (
+    Alloc,
+    AllocNeeded,
+    AnyStep,
+    Binding,
+    Carry,
+    ContextCreate,
+    ContextFree,
+    ContextFromBinary,
+    ContextWithCallback,
+    Deregister,
+    Descriptor,
+    Execute,
+    Fill,
+    Free,
+    GetBinary,
+    GetSection,
+    MemoryCase,
+    Misuse,
+    NewProcess,
+    Observe,
+    Parallel,
+    Prepare,
+    Register,
+    Retrieve,
+    Write,
+)
+
+Steps = tuple[AnyStep, ...]
+_ENDERS = (ContextFree, Deregister, Free)
+_RAW = 0
+
+
+def smaller_memory(case: MemoryCase, *, deadly: bool = False) -> Iterator[MemoryCase]:
+    """Cases with fewer steps, then with smaller batches, then with what is plainer; boldest first.
+
+    ``deadly``: the case ends the process, so counts do not matter.
+    """
+    steps = case.steps
+    counted = not deadly and any(isinstance(step, Observe) for step in steps)
+    known = _hazards(steps, deadly=deadly)
+    candidates = _counted(steps) if counted else _uncounted(steps)
+    for candidate in (*candidates, *_plainer(steps)):
+        if candidate and candidate != steps and _hazards(candidate, deadly=deadly) <= known:
+            yield msgspec.structs.replace(case, steps=candidate)
+
+
+def _uncounted(steps: Steps) -> Iterator[Steps]:
+    """One step with its makers; chunks left out, but for the makers of what stays; each step left out."""
+    everything = range(len(steps))
+    if len(steps) > 1:
+        yield from (_only(steps, {kept}) for kept in everything)
+    size = len(steps) // 2
+    while size > 1:
+        for end in range(len(steps), 0, -size):
+            yield _only(steps, set(everything) - set(range(max(0, end - size), end)))
+        size //= 2
+    for index in reversed(everything):
+        yield _without(steps, index)
+    yield from _smaller_batches(steps)
+
+
+def _counted(steps: Steps) -> Iterator[Steps]:
+    """Each step left out, as far as what is counted still comes out even."""
+    looks = [index for index, step in enumerate(steps) if isinstance(step, Observe)]
+    warming = steps[: looks[0]]
+    for index in reversed(range(len(steps))):
+        step = steps[index]
+        if isinstance(step, Observe) or (isinstance(step, _ENDERS) and index < looks[-1]):
+            continue
+        if index < looks[0] and _ends(_without(warming, index)) < _ends(warming):
+            continue
+        yield _without(steps, index)
+
+
+def _ends(steps: Steps) -> int:
+    return sum(isinstance(step, _ENDERS) for step in steps)
+
+
+_MAKERS: dict[type[AnyStep], str] = {
+    ContextCreate: "context",
+    ContextFromBinary: "context",
+    Alloc: "buffer",
+    AllocNeeded: "buffer",
+    Prepare: "graph",
+    Retrieve: "graph",
+    GetBinary: "binary",
+    Carry: "binary",
+    GetSection: "section",
+    ContextWithCallback: "context",
+}
+"""Steps that make one object -> the field with its name."""
+_NAMES = ("context", "graph", "source", "binary", "section", "buffer")
+"""Fields with the name of one object."""
+
+
+def made_by(step: AnyStep) -> tuple[str, ...]:
+    """Names of the objects that the step makes."""
+    if isinstance(step, Register):
+        return step.handles
+    field = _MAKERS.get(type(step))
+    return (getattr(step, field),) if field else ()
+
+
+def used_by(step: AnyStep) -> tuple[str, ...]:
+    """Names that the step refers to, reserved and empty ones included."""
+    if isinstance(step, Register):
+        return (step.context, *(descriptor.buffer for descriptor in step.descriptors))
+    if isinstance(step, Deregister):
+        return step.handles
+    if isinstance(step, Execute):
+        named = (name for binding in step.bindings for name in (binding.handle, binding.of))
+        return (step.graph, *named)
+    if isinstance(step, Misuse):
+        return (step.handle,)
+    made = _MAKERS.get(type(step))
+    return tuple(getattr(step, field) for field in _NAMES if field != made and hasattr(step, field))
+
+
+def _only(steps: Steps, kept: set[int]) -> Steps:
+    """The steps with the indices ``kept``, and those that make what they use."""
+    wanted: set[str] = set()
+    chosen: list[AnyStep] = []
+    for index in range(len(steps) - 1, -1, -1):
+        step = steps[index]
+        if index in kept or not wanted.isdisjoint(made_by(step)):
+            wanted.update(used_by(step))
+            chosen.append(step)
+    return tuple(reversed(chosen))
+
+
+def _without(steps: Steps, index: int) -> Steps:
+    """The steps but for one, and for what stands on the objects that it makes."""
+    return (*steps[:index], *_missing(steps[index + 1 :], set(made_by(steps[index]))))
+
+
+def _missing(steps: Steps, gone: set[str]) -> Iterator[AnyStep]:
+    """What is left of ``steps`` when the objects called ``gone`` are not made."""
+    for step in steps:
+        if gone.isdisjoint(used_by(step)):
+            yield step
+            continue
+        left = _rest(step, gone)
+        gone.update(set(made_by(step)) - set(made_by(left) if left else ()))
+        if left:
+            yield left
+
+
+def _rest(step: AnyStep, gone: set[str]) -> AnyStep | None:
+    """A batch without the entries that concern ``gone``; None for any other step."""
+    entries: list[int] = []
+    if isinstance(step, Register) and step.context not in gone:
+        entries = [i for i, descriptor in enumerate(step.descriptors) if descriptor.buffer not in gone]
+    elif isinstance(step, Deregister):
+        entries = [i for i, handle in enumerate(step.handles) if handle not in gone]
+    return _batch(step, entries)
+
+
+def _batch(step: AnyStep, entries: list[int]) -> AnyStep | None:
+    """The batch with these entries only; None if it cannot be had."""
+    if not entries or not isinstance(step, Register | Deregister) or step.count is not None:
+        return None
+    handles = tuple(step.handles[i] for i in entries)
+    if isinstance(step, Deregister):
+        return msgspec.structs.replace(step, handles=handles)
+    descriptors = tuple(step.descriptors[i] for i in entries)
+    return msgspec.structs.replace(step, descriptors=descriptors, handles=handles)
+
+
+def _smaller_batches(steps: Steps) -> Iterator[Steps]:
+    """Each entry of each batch left out, with what stands on its handle."""
+    for index, step in enumerate(steps):
+        if not isinstance(step, Register | Deregister):
+            continue
+        for entry in reversed(range(len(step.handles))):
+            left = _batch(step, [i for i in range(len(step.handles)) if i != entry])
+            if left:
+                gone = set(made_by(step)) - set(made_by(left))
+                yield (*steps[:index], left, *_missing(steps[index + 1 :], gone))
+
+
+def _plainer(steps: Steps) -> Iterator[Steps]:
+    """Raw memory with seed 0 for a tensor, in every execute of a graph and in its preparation; plain logs."""
+    for index, step in enumerate(steps):
+        if isinstance(step, Parallel) and step.what == "logs":
+            for change in ({"lowered": 0}, {"mem_type": 0}):
+                yield (*steps[:index], msgspec.structs.replace(step, **change), *steps[index + 1 :])
+    for made in steps:
+        if not isinstance(made, Prepare):
+            continue
+        again = {step.graph for step in steps if isinstance(step, Retrieve) and step.source == made.graph}
+        names = {made.graph} | again
+        executes = [step for step in steps if isinstance(step, Execute) and step.graph in names]
+        for tensor in range(max((len(step.bindings) for step in executes), default=0)):
+            yield tuple(_with_raw(step, names, tensor) for step in steps)
+
+
+def _with_raw(step: AnyStep, graphs: set[str], tensor: int) -> AnyStep:
+    if isinstance(step, Prepare) and step.graph in graphs:
+        kinds = tuple(_RAW if at == tensor else kind for at, kind in enumerate(step.mem_types))
+        return msgspec.structs.replace(step, mem_types=kinds)
+    if isinstance(step, Execute) and step.graph in graphs and tensor < len(step.bindings):
+        bindings = (*step.bindings[:tensor], Binding(), *step.bindings[tensor + 1 :])
+        return msgspec.structs.replace(step, bindings=bindings)
+    return step
+
+
+def _hazards(steps: Steps, *, deadly: bool) -> set[tuple[str, str]]:
+    """(what, handle): what the client does wrong, or leaves to chance, with the memory behind a handle."""
+    story = _Story()
+    for step in steps:
+        story.follow(step)
+    return story.freed if deadly else story.freed | story.vague
+
+
+class _Story:
+    """What becomes of buffers and registrations in steps that all succeed."""
+
+    def __init__(self) -> None:
+        self.freed: set[tuple[str, str]] = set()
+        """A buffer was freed under a registration."""
+        self.vague: set[tuple[str, str]] = set()
+        """It cannot be said what an execute finds there. No matter in a case that ends the process."""
+        self._over: dict[str, Descriptor] = {}
+        """By handle, dead ones included: a refused execute must leave their memory alone."""
+        self._live: dict[str, str] = {}
+        """Context by handle."""
+        self._filled: set[str] = set()
+        self._results: set[str] = set()
+        """Buffers that hold an output since their last Fill."""
+        self._written: list[tuple[str, int, int]] = []
+        """(buffer, first byte, end)."""
+
+    def follow(self, step: AnyStep) -> None:
+        if isinstance(step, Register):
+            self._over.update(zip(step.handles, step.descriptors, strict=False))
+            self._live.update(dict.fromkeys(step.handles, step.context))
+        elif isinstance(step, Deregister):
+            for handle in step.handles:
+                self._live.pop(handle, None)
+        elif isinstance(step, ContextFree):
+            self._live = {handle: of for handle, of in self._live.items() if of != step.context}
+        elif isinstance(step, NewProcess):
+            self._live.clear()
+        elif isinstance(step, Free) and step.pointer == "base":
+            under = [handle for handle in self._live if self._over[handle].buffer == step.buffer]
+            self.freed.update(("freed", handle) for handle in under)
+        elif isinstance(step, Fill):
+            self._filled.add(step.buffer)
+            self._results.discard(step.buffer)
+        elif isinstance(step, Write):
+            self._written.append((step.buffer, step.offset, step.offset + step.size))
+        elif isinstance(step, Execute):
+            self._execute(step)
+
+    def _execute(self, step: Execute) -> None:
+        for position, binding in enumerate(step.bindings):
+            if binding.handle not in self._over:
+                continue
+            descriptor = self._over[binding.handle]
+            buffer, start = descriptor.buffer, descriptor.offset
+            if buffer not in self._filled:
+                self.vague.add(("unfilled", binding.handle))
+            if position < len(step.bindings) - 1:
+                if not any(of == buffer and first <= start < end for of, first, end in self._written):
+                    self.vague.add(("unwritten", binding.handle))
+                continue
+            if buffer in self._results:
+                self.vague.add(("used", binding.handle))
+            self._results.add(buffer)
+            self._written.append((buffer, start, start + 1))
+        if step.asynchronous:
+            self._write_over(step)
+
+    def _write_over(self, step: Execute) -> None:
+        """Once it is notified, the client fills the memory of every tensor."""
+        spots = {
+            (found.buffer, found.offset)
+            for binding in step.bindings
+            if (found := self._over.get(binding.handle)) is not None
+        }
+        self._results -= {buffer for buffer, _ in spots}
+        self._written = [
+            (buffer, first, end)
+            for buffer, first, end in self._written
+            if not any(of == buffer and first <= start < end for of, start in spots)
+        ]

@@ -1,0 +1,62 @@
+"""What was learned of a QNN backend before any rule is judged: strategies and gates read it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import msgspec
+
+_OPTIONAL = frozenset({"logCreate", "deviceCreate"})
+_NOT_SUPPORTED = 1000
+
+
+def refused_call(session: Sequence[tuple[str, int]]) -> tuple[str, int] | None:
+    """The first call that keeps a session from opening, with its code (all 64 bits).
+
+    A backend without logs or devices answers 1000 to their creation, and does without.
+    """
+    for call, code in session:
+        if code and not (call in _OPTIONAL and code & 0xFFFF == _NOT_SUPPORTED):
+            return call, code
+    return None
+
+
+class MemoryFacts(msgspec.Struct, frozen=True, kw_only=True):
+    """A QNN backend as it presents itself."""
+
+    provider: str = ""
+    backend_id: int = 0
+    core_version: tuple[int, int, int] = (0, 0, 0)
+    backend_version: tuple[int, int, int] = (0, 0, 0)
+    session: tuple[tuple[str, int], ...] = ()
+    """Codes of opening a session up to the first failure, as in `MemoryTrace.session`."""
+    capabilities: dict[int, int] = {}
+    """Property key -> low 16 bits of the answer, for the keys that rules are gated by."""
+    null_functions: tuple[str, ...] = ()
+    """Members of the interface table that are NULL."""
+    operators: tuple[tuple[str, str], ...] = ()
+    """(operator, dtype) pairs that compose, validate and finalise on this target."""
+    rpcmem: str = "emulated"
+    deaths: tuple[str, ...] = ()
+    """How the process died while more than this was to be learned; what is missing here is then unknown."""
+
+    def supports(self, key: int) -> bool:
+        """The property key was answered with success."""
+        return self.capabilities.get(key) == 0
+
+    @property
+    def session_failure(self) -> tuple[str, int] | None:
+        """The call that kept the session from opening, with its code."""
+        return refused_call(self.session)
+
+
+class Choice(msgspec.Struct, frozen=True, gc=False):
+    """What a QNN backend does where the documents leave it the choice: never a finding."""
+
+    point: str
+    """A stable name of the question."""
+    question: str
+    answer: str
+    """``success``, a code with its name, how the process died, or why it was not asked."""
+    code: int | None = None
+    """Low 16 bits of the answer; None: there was none."""

@@ -1,0 +1,1 @@
+"""What must happen to a QNN backend, as pure Python. No ctypes."""

@@ -1,0 +1,243 @@
+"""What outputs and buffers must hold: the bytes side of the memory model.
+
+`compare(case, trace)` follows every write, fill and successful execute of a case, and at each place where
+the trace shows bytes (the output of an execute, a client's read) says whether they are the right ones.
+Buffers count from their first Fill, since nobody says what fresh memory holds, and to their registration for
+weights or spill-fill, since nobody says what a backend puts there.
+
+UFIXED_POINT_8 must be right to the byte. FLOAT_32 may be off by one unit in the last place of a float16:
+|seen - expected| <= 2**-10 * |expected|. Backends compute FLOAT_32 graphs in float16 (libQnnHtp does; facts,
+section 5), whose significand has 11 bits; all inputs of the suite are multiples of 1/8 in [-16, 16) and
+so exact in it, as are their sums, and a product is rounded (or cut) once, to within one unit, 2**-10 of it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Literal
+
+import msgspec
+import numpy as np
+
+from pytest_qnn.qnn.cases.case import (
+    OVER_INPUT,
+    OVER_OUTPUT,
+    Alloc,
+    AllocNeeded,
+    ApplySection,
+    Binding,
+    Carry,
+    ContextFromBinary,
+    ContextWithCallback,
+    Execute,
+    Fill,
+    GetBinary,
+    GetSection,
+    MemoryCase,
+    NewProcess,
+    Prepare,
+    QnnDType,
+    Read,
+    Register,
+    Retrieve,
+    UpdateWeights,
+    Write,
+    queued_seed,
+)
+from pytest_qnn.qnn.cases.contents import contents
+from pytest_qnn.qnn.model.expected import UNUSUAL, Walked, walk
+from pytest_qnn.qnn.model.operators import expected, inputs_of
+from pytest_qnn.qnn.model.state import role_of, tensor_bytes
+from pytest_qnn.qnn.trace import MemoryTrace
+
+FLOAT_BOUND = 2.0**-10
+"""Largest relative error of a FLOAT_32 output."""
+
+_SHOWN = 8
+_WEIGHTS = UpdateWeights | GetSection | ApplySection | GetBinary | ContextFromBinary | ContextWithCallback
+"""Steps on which it hangs what weights a graph has."""
+
+
+class Compared(msgspec.Struct, frozen=True):
+    """Bytes that were seen, against what they had to be."""
+
+    walked: Walked
+    """The step that showed them: an execute, or a client's read."""
+    where: Literal["output", "buffer"]
+    """``output``: the output of an execute, as the client saw it at once; ``buffer``: a whole buffer."""
+    data: bytes
+    """What was seen."""
+    difference: str = ""
+    """Empty: it is right. Otherwise the first wrong place in words."""
+    made: Prepare | None = None
+    """Of an output: the graph's preparation, its execute, and the bytes of its inputs."""
+    execute: Execute | None = None
+    inputs: tuple[bytes, ...] = ()
+    """Weights included."""
+
+
+class _Follower:
+    """The state behind `compare`."""
+
+    def __init__(self) -> None:
+        self.sizes: dict[str, int] = {}
+        self.buffers: dict[str, bytearray] = {}
+        self.spots: dict[str, tuple[str, int]] = {}
+        self.graphs: dict[str, Prepare] = {}
+        self.saved: dict[str, dict[str, Prepare]] = {}
+        """By binary: the graphs as they were when it was written."""
+        self.contexts: dict[str, str] = {}
+        """By context: the binary that it was made from."""
+        self.sections: dict[str, int | None] = {}
+        """By section: the weights that it holds."""
+
+    def follow(self, walked: Walked) -> Iterator[Compared]:
+        step, seen = walked.step, walked.seen
+        if isinstance(step, Alloc | AllocNeeded):
+            self.sizes[step.buffer] = step.size if isinstance(step, Alloc) else seen.values[-1]
+        elif isinstance(step, Fill) and step.buffer in self.sizes:
+            self.buffers[step.buffer] = bytearray([step.byte]) * self.sizes[step.buffer]
+        elif isinstance(step, Write) and step.buffer in self.buffers:
+            end = step.offset + step.size
+            self.buffers[step.buffer][step.offset : end] = contents(step.dtype, step.seed, step.size)
+        elif isinstance(step, Register) and seen.code == 0:
+            for name, descriptor in zip(step.handles, step.descriptors, strict=False):
+                self.spots[name] = (descriptor.buffer, descriptor.offset)
+                if role_of(descriptor):
+                    self.buffers.pop(descriptor.buffer, None)
+        elif isinstance(step, Prepare) and seen.code == 0:
+            self.graphs[step.graph] = step
+        elif isinstance(step, Retrieve | Carry | NewProcess):
+            self._binaries(step, done=seen.code == 0)
+        elif isinstance(step, _WEIGHTS) and seen.code == 0:
+            self._weights(step)
+        elif isinstance(step, Execute) and seen.code == 0 and step.graph in self.graphs:
+            yield from self._execute(walked, step, self.graphs[step.graph])
+            if step.asynchronous and seen.data:
+                self._write_over(step, self.graphs[step.graph])
+        elif isinstance(step, Read) and step.buffer in self.buffers and seen.data:
+            held, data = bytes(self.buffers[step.buffer]), seen.data[0]
+            yield Compared(walked, "buffer", data, differs(held, data, "UFIXED_POINT_8"))
+            self.buffers[step.buffer] = bytearray(data)
+
+    def _binaries(self, step: Retrieve | Carry | NewProcess, *, done: bool) -> None:
+        """Graphs that come out of binaries, and the end of a process."""
+        if isinstance(step, Carry):
+            self.graphs |= {each.prepared.graph: each.prepared for each in step.graphs}
+        elif isinstance(step, NewProcess):
+            self.buffers.clear()
+            self.spots.clear()
+        elif done and step.source in self.graphs:
+            saved = self.saved.get(self.contexts.get(step.context, ""), self.graphs)
+            self.graphs[step.graph] = saved.get(step.source, self.graphs[step.source])
+
+    def _weights(
+        self,
+        step: UpdateWeights | GetSection | ApplySection | GetBinary | ContextFromBinary | ContextWithCallback,
+    ) -> None:
+        """Which weights a graph has, and has in a binary: that of the time when it was written."""
+        if isinstance(step, GetBinary):
+            self.saved[step.binary] = dict(self.graphs)
+            return
+        if isinstance(step, ContextFromBinary | ContextWithCallback):
+            self.contexts[step.context] = step.binary
+            return
+        made = self.graphs.get(step.graph)
+        if made is None:
+            return
+        if isinstance(step, GetSection):
+            self.sections[step.section] = made.weights
+            return
+        new = step.weights if isinstance(step, UpdateWeights) else self.sections.get(step.section)
+        self.graphs[step.graph] = msgspec.structs.replace(made, weights=new)
+
+    def _execute(self, walked: Walked, step: Execute, made: Prepare) -> Iterator[Compared]:
+        if not walked.allowed.faults.isdisjoint(UNUSUAL):
+            return
+        size = tensor_bytes(made.shape, made.dtype)
+        count = inputs_of(made.op) - (made.weights is not None)
+        given = [self._input(each, made.dtype, size) for each in step.bindings[:count]]
+        inputs = tuple(data for data in given if data is not None)
+        if len(inputs) < count or len(step.bindings) <= count or not walked.seen.data:
+            return
+        if made.weights is not None:
+            inputs = (*inputs, contents(made.dtype, made.weights, size))
+        data = walked.seen.data[0]
+        difference = differs(_wanted(made, inputs, data), data, made.dtype)
+        yield Compared(walked, "output", data, difference, made, step, inputs)
+        for call, other in enumerate(walked.seen.data[1:]):
+            yield _queued(walked, made, call, other)
+        # What was seen is where the story goes on: one wrong byte is not reported again by a read.
+        buffer, offset = self.spots.get(step.bindings[count].handle, ("", 0))
+        if buffer in self.buffers:
+            self.buffers[buffer][offset : offset + len(data)] = data
+
+    def _write_over(self, step: Execute, made: Prepare) -> None:
+        """What the client does once it was notified (`pytest_qnn.qnn.cases.case`)."""
+        size = tensor_bytes(made.shape, made.dtype)
+        for position, binding in enumerate(step.bindings):
+            buffer, offset = self.spots.get(binding.handle, ("", 0))
+            if buffer in self.buffers:
+                byte = OVER_INPUT if position < len(step.bindings) - 1 else OVER_OUTPUT
+                self.buffers[buffer][offset : offset + size] = bytes([byte]) * size
+
+    def _input(self, binding: Binding, dtype: QnnDType, size: int) -> bytes | None:
+        if binding.kind == "raw":
+            return contents(dtype, binding.seed, size)
+        buffer, offset = self.spots.get(binding.handle, ("", 0))
+        if buffer not in self.buffers:
+            return None
+        return bytes(self.buffers[buffer][offset : offset + size])
+
+
+def _queued(walked: Walked, made: Prepare, call: int, data: bytes) -> Compared:
+    """The output of a call that was in the queue before an asynchronous execute."""
+    size = tensor_bytes(made.shape, made.dtype)
+    count = inputs_of(made.op) - (made.weights is not None)
+    seeds = [queued_seed(call, position) for position in range(count)]
+    seeds += [] if made.weights is None else [made.weights]
+    inputs = tuple(contents(made.dtype, seed, size) for seed in seeds)
+    difference = differs(_wanted(made, inputs, data), data, made.dtype)
+    return Compared(walked, "output", data, difference, made, inputs=inputs)
+
+
+def _wanted(made: Prepare, inputs: tuple[bytes, ...], data: bytes) -> bytes:
+    """The right output; with weights that of two right ones, element by element, which was seen.
+
+    Backends may fold weights into the rounding, and no document says where ties go then: libQnnHtp rounds
+    them down where the weights are one element, and up everywhere else.
+    """
+    up = expected(made.op, made.dtype, *inputs)
+    if made.weights is None or made.dtype != "UFIXED_POINT_8" or len(data) != len(up):
+        return up
+    down = expected(made.op, made.dtype, *inputs, ties_up=False)
+    return bytes(low if seen == low else high for low, high, seen in zip(down, up, data, strict=True))
+
+
+def compare(case: MemoryCase, trace: MemoryTrace) -> Iterator[Compared]:
+    """Every comparison that the trace allows, in the order of the steps."""
+    follower = _Follower()
+    for walked in walk(case, trace):
+        yield from follower.follow(walked)
+
+
+def differs(wanted: bytes, seen: bytes, dtype: QnnDType) -> str:
+    """The first place where ``seen`` is not ``wanted``, in words; empty if there is none."""
+    if wanted == seen:
+        return ""
+    if len(wanted) != len(seen):
+        return f"{len(seen)} bytes instead of {len(wanted)}"
+    if dtype == "FLOAT_32":
+        return _differs_float(wanted, seen)
+    at = next(i for i, (want, see) in enumerate(zip(wanted, seen, strict=True)) if want != see)
+    return f"at byte {at}: {seen[at : at + _SHOWN].hex(' ')} instead of {wanted[at : at + _SHOWN].hex(' ')}"
+
+
+def _differs_float(wanted: bytes, seen: bytes) -> str:
+    want, see = (np.frombuffer(data, np.float32).astype(np.float64) for data in (wanted, seen))
+    # Not "error > bound": a NaN is never within the bound.
+    wrong = np.flatnonzero(~(np.abs(see - want) <= FLOAT_BOUND * np.abs(want)))
+    if not wrong.size:
+        return ""
+    at = int(wrong[0])
+    return f"at element {at}: {see[at]:g} instead of {want[at]:g} (bound {FLOAT_BOUND * abs(want[at]):g})"

@@ -1,0 +1,1060 @@
+"""What a QNN backend may answer to the next step, given what it did so far."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+import msgspec
+
+from pytest_qnn.qnn.abi.codes import (
+    Error,
+    HtpContextConfigOption,
+    HtpContextOption,
+    HtpMemType,
+    MemType,
+    Property,
+    TensorMemType,
+    low,
+)
+from pytest_qnn.qnn.cases.case import (
+    NULL,
+    UNREGISTERED,
+    Alloc,
+    AllocNeeded,
+    AnyStep,
+    ApplySection,
+    Carry,
+    ContextCreate,
+    ContextFinalize,
+    ContextFree,
+    ContextFromBinary,
+    ContextProperty,
+    ContextWithCallback,
+    Deregister,
+    Descriptor,
+    Execute,
+    Free,
+    FreeParent,
+    GetBinary,
+    GetSection,
+    MemoryCase,
+    NewProcess,
+    Prepare,
+    Register,
+    Retrieve,
+    UpdateWeights,
+)
+from pytest_qnn.qnn.facts import MemoryFacts
+from pytest_qnn.qnn.model.codes import TYPE_KEYS
+from pytest_qnn.qnn.model.state import (
+    PAGE,
+    Allowed,
+    Buffer,
+    Context,
+    Graph,
+    Identity,
+    Registration,
+    identity,
+    pages,
+    role_of,
+    tensor_bytes,
+)
+from pytest_qnn.qnn.trace import MemoryTrace, StepSeen
+
+
+def relations(model: Model, step: Register) -> set[str]:
+    """Notes on a registration of one descriptor.
+
+    ``same-fd`` (both ION, another tensor: ION-02), ``two-types`` (ION and shared buffer: SHB-14),
+    ``same-offset`` (shared buffers, another tensor: SHB-11), ``overlap`` (shared buffers at other offsets:
+    SHB-12), ``duplicate-fd`` (the same tensor through a dup of the fd: REG-25).
+    """
+    if len(step.descriptors) != 1 or step.count is not None:
+        return set()
+    (mine,) = step.descriptors
+    this = identity(step.context, mine)
+    if role_of(mine) or any(found.identity[:2] == this[:2] for found in model.unsure.values()):
+        return set()
+    beside = [
+        found
+        for found in model.live(step.context).values()
+        if found.descriptor.buffer == mine.buffer and not role_of(found.descriptor)
+    ]
+    found = {_relation(mine, other) for other in beside}
+    return {f"relation:{name}" for name in found if name}
+
+
+def _relation(mine: Descriptor, other: Registration) -> str:
+    theirs = other.descriptor
+    same = identity(other.context, mine) == other.identity
+    if mine.fd == "dup" or same:
+        return "duplicate-fd" if same and mine.fd == "dup" and theirs.fd == "buffer" else ""
+    kinds = {mine.mem_type, theirs.mem_type}
+    if kinds == {MemType.ION, MemType.CUSTOM}:
+        return "two-types"
+    if kinds == {MemType.ION}:
+        return "same-fd"
+    if kinds != {MemType.CUSTOM} or mine.size != theirs.size:
+        return ""
+    if mine.offset == theirs.offset:
+        return "same-offset"
+    apart = (
+        mine.offset + tensor_bytes(mine.shape, mine.dtype) <= theirs.offset
+        or theirs.offset + other.bytes <= mine.offset
+    )
+    return "" if apart else "overlap"
+
+
+Faults = dict[str, frozenset[int]]
+
+UNUSUAL = frozenset({"not-finalised", "mem-type", "short-data", "tensors"})
+"""The faults of an Execute that are told here."""
+_KNOWN = frozenset({int(TensorMemType.RAW), int(TensorMemType.MEMHANDLE)})
+_PARAMETER = frozenset({int(Error.TENSOR_ERROR_INVALID_TENSOR_PARAM)})
+_OUTSIDE = _PARAMETER | {int(Error.TENSOR_ERROR_UNSUPPORTED_TENSOR_PARAM)}
+_TENSOR = frozenset({int(Error.GRAPH_ERROR_INVALID_TENSOR)})
+_LOOSE = _TENSOR | {int(Error.GRAPH_ERROR_INVALID_ARGUMENT)}
+_UNFINISHED = frozenset({int(Error.GRAPH_ERROR_GRAPH_NOT_FINALIZED)})
+
+
+def prepare_faults(step: Prepare) -> tuple[Faults, bool]:
+    """What is wrong with the tensors, and whether documents leave it open."""
+    faults: Faults = {}
+    odd = set(step.mem_types) - _KNOWN
+    vague = TensorMemType.RETRIEVE_RAW in odd
+    if odd:
+        faults["mem-type"] = _OUTSIDE
+    if step.weights is not None and step.weights_as == "null":
+        faults["no-data"] = _PARAMETER
+    return faults, vague
+
+
+def execute_faults(step: Execute, graph: Graph, notes: set[str]) -> tuple[Faults, bool]:
+    """What is wrong with the arrays and raw memory of an execute, and whether documents leave it open."""
+    faults: Faults = {}
+    vague = False
+    if not graph.finalised:
+        faults["not-finalised"] = _UNFINISHED
+    if _wrong_arrays(step, graph):
+        faults["tensors"] = _LOOSE
+    elif step.inputs is not None and list(step.inputs) != sorted(step.inputs):
+        notes.add("permuted")
+    for binding in step.bindings:
+        if binding.kind == "handle":
+            if binding.data_size:
+                notes.add("data-size")
+            continue
+        if binding.mem_type not in (None, TensorMemType.RAW):
+            faults["mem-type"] = _TENSOR
+            vague = vague or binding.mem_type in (TensorMemType.MEMHANDLE, TensorMemType.RETRIEVE_RAW)
+        if binding.short > 0:
+            faults["short-data"] = _LOOSE
+    return faults, vague
+
+
+def _wrong_arrays(step: Execute, graph: Graph) -> bool:
+    """Not every input once in the one array and every output once in the other."""
+    inputs = range(graph.inputs) if step.inputs is None else step.inputs
+    outputs = (graph.inputs,) if step.outputs is None else step.outputs
+    whole = sorted(inputs) == list(range(graph.inputs)) and list(outputs) == [graph.inputs]
+    foreign = any(binding.of not in ("", step.graph) for binding in step.bindings)
+    return foreign or not whole
+
+
+_SUCCESS = frozenset({0})
+_REFUSED = frozenset(
+    {int(Error.CONTEXT_ERROR_INVALID_ARGUMENT), int(Error.CONTEXT_ERROR_UNSUPPORTED_FEATURE)}
+)
+"""QnnContext.h, QnnContext_getBinarySection: an argument is invalid, or the feature is not supported."""
+
+
+def _updatable(model: Model, name: str) -> bool:
+    graph = model.graphs.get(name)
+    return graph is not None and graph.live and graph.finalised and graph.updatable
+
+
+def _update(model: Model, step: UpdateWeights) -> Allowed:
+    return Allowed(_SUCCESS, settled=_updatable(model, step.graph))
+
+
+def _section(model: Model, step: GetSection | ApplySection) -> Allowed:
+    graph = model.graphs.get(step.graph)
+    own = graph is not None and graph.context == step.context and model.context_lives(step.context)
+    settled = own and _updatable(model, step.graph)
+    if isinstance(step, GetSection):
+        settled = settled and model.contexts[step.context].binary is None
+    if step.memory in UNREGISTERED:
+        return Allowed(_REFUSED, frozenset({"unregistered"}), settled=settled)
+    if step.memory == "short":
+        return Allowed(frozenset(), frozenset({"short"}), settled=settled)
+    return Allowed(_SUCCESS, settled=settled)
+
+
+EXPECT_SECTIONS: dict[type[Any], Callable[[Any, Any], Allowed]] = {
+    UpdateWeights: _update,
+    GetSection: _section,
+    ApplySection: _section,
+}
+"""As in `pytest_qnn.qnn.model.expected`."""
+
+WEIGHTS_TYPE = int(HtpMemType.WEIGHTS_BUFFER)
+SPILL_TYPE = int(HtpMemType.SHARED_SPILLFILL_BUFFER)
+NEEDED = {
+    WEIGHTS_TYPE: HtpContextOption.WEIGHTS_BUFFER_SIZE,
+    SPILL_TYPE: HtpContextOption.MAX_SPILLFILL_BUFFER_SIZE,
+}
+"""Type of memory -> the property of a context that says how much is needed."""
+_ARGUMENT = int(Error.MEM_ERROR_INVALID_ARGUMENT)
+_UNFIT = frozenset({_ARGUMENT, int(Error.MEM_ERROR_INVALID_SHAPE)})
+_TAKEN = frozenset({_ARGUMENT, int(Error.MEM_ERROR_ALREADY_REGISTERED)})
+_UNMAPPABLE = frozenset({_ARGUMENT, int(Error.MEM_ERROR_MAPPING)})
+
+
+def external_faults(
+    model: Model, context: str, descriptor: Descriptor, before: Sequence[Identity], faults: Faults
+) -> bool:
+    """Enter what is wrong with a weights or spill-fill descriptor; True if documents leave it open."""
+    key = Property.MEMORY_SUPPORT_MEM_TYPE_CUSTOM
+    if model.facts.capabilities.get(key, 0) != 0:
+        faults["type-unsupported"] = frozenset({int(Error.MEM_ERROR_UNSUPPORTED_MEMTYPE)})
+    owner = model.contexts.get(context)
+    if owner is None or not owner.live:
+        return False
+    if not owner.pending:
+        faults["not-open"] = frozenset()
+        return False
+    if owner.failed or descriptor.fd == "readonly":
+        return True
+    if descriptor.fd not in ("buffer", "dup"):
+        faults["not-dma"] = _UNMAPPABLE
+        return False
+    buffer = model.buffers.get(descriptor.buffer)
+    if buffer is None or not buffer.live:
+        return True
+    vague = any(earlier[1] == descriptor.buffer for earlier in before)
+    vague = _fit_faults(owner, descriptor, buffer.size, faults) or vague
+    return _use_faults(model, context, descriptor, faults) or vague
+
+
+def _fit_faults(owner: Context, descriptor: Descriptor, true: int, faults: Faults) -> bool:
+    size = true if descriptor.size is None else descriptor.size
+    needed = owner.said.get(NEEDED[descriptor.htp_type])
+    alignment = owner.said.get(HtpContextOption.BUFFER_START_ALIGNMENT)
+    if needed is not None and descriptor.offset + needed > size:
+        faults["external-small"] = _UNFIT
+    # Where the mapping begins is not ours to know, but that it begins at a page.
+    if alignment and descriptor.offset % min(alignment, PAGE):
+        faults["external-misaligned"] = _UNFIT
+    asked = needed is not None and bool(alignment)
+    return not asked or (alignment or 0) > PAGE or size > true
+
+
+def _use_faults(model: Model, context: str, descriptor: Descriptor, faults: Faults) -> bool:
+    for found in model.live().values():
+        here = found.context == context
+        same = found.descriptor.buffer == descriptor.buffer
+        if found.role == descriptor.htp_type and here:
+            faults["second-external"] = _TAKEN
+        elif same and found.role != descriptor.htp_type:
+            faults["other-use"] = _TAKEN
+        elif same and descriptor.htp_type == WEIGHTS_TYPE:
+            faults["weights-shared"] = _TAKEN
+    unsure = model.unsure.values()
+    return any(found.descriptor.buffer == descriptor.buffer or found.context == context for found in unsure)
+
+
+def taken_faults(model: Model, descriptor: Descriptor, faults: Faults) -> bool:
+    """Enter that memory for IO tensors is some context's external memory; True if that is not known."""
+    for found in model.live().values():
+        if found.role and found.descriptor.buffer == descriptor.buffer:
+            faults["other-use"] = _TAKEN
+    return any(found.role and found.descriptor.buffer == descriptor.buffer for found in model.unsure.values())
+
+
+def register_notes(model: Model, step: Register) -> set[str]:
+    """What is special about the external memory in a call."""
+    roles = {role_of(descriptor) for descriptor in step.descriptors} - {0}
+    notes = {"weights" if role == WEIGHTS_TYPE else "spill" for role in roles}
+    if SPILL_TYPE in roles:
+        buffers = {descriptor.buffer for descriptor in step.descriptors if role_of(descriptor) == SPILL_TYPE}
+        for found in model.live().values():
+            elsewhere = found.role == SPILL_TYPE and found.context != step.context
+            if elsewhere and found.descriptor.buffer in buffers:
+                notes.add("spill-shared")
+    return notes
+
+
+_TWICE = int(Error.MEM_ERROR_ALREADY_REGISTERED)
+_MAPPING = int(Error.MEM_ERROR_MAPPING)
+_SHAPE = int(Error.MEM_ERROR_INVALID_SHAPE)
+_TYPE = int(Error.MEM_ERROR_UNSUPPORTED_MEMTYPE)
+
+HUGE = 1 << 32
+"""Offsets from here on are the business of SHB-06."""
+
+
+def descriptor_faults(
+    model: Model, context: str, descriptor: Descriptor, before: Sequence[Identity]
+) -> tuple[Faults, bool]:
+    """What is wrong with ``descriptor``, and whether documents leave the answer open.
+
+    ``before`` are the identities of the earlier descriptors of the same call. Faults and the rules that
+    give their codes: ``type-unknown`` REG-09, ``type-unsupported`` CAP-04, ``htp-type`` SHB-02,
+    ``null-dimensions`` REG-10, ``bad-shape`` REG-11, ``data-type`` REG-12, ``shape-config`` REG-27,
+    ``null-custom`` SHB-01, ``null-data`` DMA-01, ``fd-minus-one`` REG-13, ``fd-unmappable`` REG-14,
+    ``small-buffer`` REG-15, ``past-end`` SHB-04, ``size-too-large`` SHB-05, ``huge-offset`` SHB-06,
+    ``size-mismatch`` SHB-03, ``duplicate`` REG-21, ``duplicate-in-batch`` REG-22; and those of
+    `pytest_qnn.qnn.model.expected`.
+    """
+    faults: Faults = {}
+    if role_of(descriptor):
+        vague = external_faults(model, context, descriptor, before, faults)
+        return faults, vague or not model.facts.supports(Property.CONTEXT_SUPPORT_DEFERRED_GRAPH_INIT)
+    vague = _type_faults(model, descriptor, faults)
+    _form_faults(descriptor, faults)
+    if descriptor.null == "custom" and descriptor.mem_type == MemType.CUSTOM:
+        return faults, vague
+    if descriptor.fd not in ("buffer", "dup"):
+        return faults, _fd_faults(descriptor, faults) or vague
+    buffer = model.buffers.get(descriptor.buffer)
+    if buffer is None or not buffer.live:
+        return faults, True
+    # Whether another number for the same memory repeats a registration, no document says.
+    vague = _size_faults(descriptor, buffer, faults) or vague or descriptor.fd == "dup"
+    vague = vague or (descriptor.pointer == "foreign" and descriptor.mem_type == MemType.DMA_BUF)
+    vague = taken_faults(model, descriptor, faults) or vague
+    if "other-use" in faults:
+        return faults, vague
+    if "size-too-large" not in faults:
+        vague = _repeat_faults(model, context, descriptor, before, faults) or vague
+    return faults, vague
+
+
+def _type_faults(model: Model, descriptor: Descriptor, faults: Faults) -> bool:
+    key = TYPE_KEYS.get(descriptor.mem_type)
+    if key is None:
+        faults["type-unknown"] = frozenset({_TYPE, _ARGUMENT})
+    elif model.facts.capabilities.get(key, 0) != 0:
+        faults["type-unsupported"] = frozenset({_TYPE})
+    elif descriptor.mem_type == MemType.CUSTOM and descriptor.htp_type != HtpMemType.SHARED_BUFFER:
+        faults["htp-type"] = frozenset({_ARGUMENT, _TYPE})
+    return False
+
+
+def _form_faults(descriptor: Descriptor, faults: Faults) -> None:
+    """What is wrong with the descriptor whatever memory it is about."""
+    if not descriptor.shape or 0 in descriptor.shape:
+        faults["bad-shape"] = frozenset({_SHAPE, _ARGUMENT})
+    if descriptor.null == "dimensions" and descriptor.shape:
+        faults["null-dimensions"] = frozenset({_ARGUMENT, _SHAPE})
+    if descriptor.shape_config is not None:
+        faults["shape-config"] = frozenset({_SHAPE, _ARGUMENT})
+    if descriptor.data_type is not None:
+        faults["data-type"] = frozenset({_ARGUMENT})
+    if descriptor.null == "custom" and descriptor.mem_type == MemType.CUSTOM:
+        faults["null-custom"] = frozenset({_ARGUMENT})
+    if descriptor.pointer == "null" and descriptor.mem_type == MemType.DMA_BUF:
+        faults["null-data"] = frozenset({_ARGUMENT, _MAPPING})
+
+
+def _fd_faults(descriptor: Descriptor, faults: Faults) -> bool:
+    if descriptor.fd == "minus-one":
+        faults["fd-minus-one"] = frozenset({_MAPPING, _ARGUMENT})
+    elif descriptor.fd in ("readonly", "file"):
+        return True  # Whether it will be an output is not known yet; and a plain file can be mapped.
+    else:
+        faults["fd-unmappable"] = frozenset({_MAPPING})
+    return False
+
+
+def _size_faults(descriptor: Descriptor, buffer: Buffer, faults: Faults) -> bool:
+    needed = tensor_bytes(descriptor.shape, descriptor.dtype)
+    if descriptor.mem_type != MemType.CUSTOM:
+        # A descriptor of these types has no size: the backend sees whole pages.
+        if needed > pages(buffer.size):
+            faults["small-buffer"] = frozenset({_ARGUMENT, _MAPPING, _SHAPE})
+        return buffer.size < needed <= pages(buffer.size)
+    size = buffer.size if descriptor.size is None else descriptor.size
+    vague = False
+    if size > pages(buffer.size):
+        faults["size-too-large"] = frozenset({_MAPPING, _ARGUMENT})
+    elif size > buffer.size:
+        vague = True
+    if descriptor.offset >= HUGE:
+        faults["huge-offset"] = frozenset({_ARGUMENT})
+    elif descriptor.offset + needed > size:
+        if descriptor.offset == 0 and size == buffer.size:
+            faults["small-buffer"] = frozenset({_ARGUMENT, _MAPPING, _SHAPE})
+        else:
+            faults["past-end"] = frozenset({_ARGUMENT})
+    return vague
+
+
+def _repeat_faults(
+    model: Model, context: str, descriptor: Descriptor, before: Sequence[Identity], faults: Faults
+) -> bool:
+    this = identity(context, descriptor)
+    if this in before:
+        faults["duplicate-in-batch"] = frozenset({_TWICE})
+        return False
+    vague = any(_related(this, earlier, descriptor) for earlier in before)
+    for found in model.live().values():
+        if found.context != context:
+            continue
+        if found.descriptor.buffer == descriptor.buffer:
+            vague = _clash(model, found, this, descriptor, faults) or vague
+        elif (other := model.buffers.get(found.descriptor.buffer)) is not None and not other.live:
+            vague = True  # Freed while registered: its number may be this one, and devices go by the number.
+    return vague or any(found.identity[:2] == this[:2] for found in model.unsure.values())
+
+
+def _clash(model: Model, found: Registration, this: Identity, descriptor: Descriptor, faults: Faults) -> bool:
+    if found.identity == this:
+        faults["duplicate"] = frozenset({_TWICE})
+        return False
+    both_shared = found.descriptor.mem_type == descriptor.mem_type == MemType.CUSTOM
+    if both_shared:
+        size = model.buffers[descriptor.buffer].size
+        mine, theirs = (size if d.size is None else d.size for d in (descriptor, found.descriptor))
+        if mine != theirs:
+            faults["size-mismatch"] = frozenset({_ARGUMENT})
+            return False
+    return _related(this, found.identity, descriptor)
+
+
+def _related(this: Identity, other: Identity, descriptor: Descriptor) -> bool:
+    """Both use one buffer in a way of which documents do not say whether it is a repetition.
+
+    Other shapes on one start (ION-02, SHB-11), overlap (SHB-12) and two memory types on one fd (SHB-14).
+    """
+    if this[:2] != other[:2]:
+        return False
+    if this[2] != MemType.CUSTOM or other[2] != MemType.CUSTOM:
+        return True
+    needed = tensor_bytes(descriptor.shape, descriptor.dtype)
+    return this[3] < other[3] + tensor_bytes(other[4], other[5]) and other[3] < this[3] + needed
+
+
+_UNSUPPORTED = int(Error.CONTEXT_ERROR_UNSUPPORTED_FEATURE)
+_BINARY_ARGUMENT = int(Error.CONTEXT_ERROR_INVALID_ARGUMENT)
+_CONTEXT = frozenset({int(Error.CONTEXT_ERROR_INVALID_HANDLE)})
+_GRAPH = frozenset({int(Error.GRAPH_ERROR_INVALID_HANDLE)})
+_PERMITTED = frozenset({int(Error.COMMON_ERROR_OPERATION_NOT_PERMITTED)})
+_CONFIG = frozenset({int(Error.CONTEXT_ERROR_INVALID_CONFIG), _UNSUPPORTED})
+MALFORMED = frozenset(
+    {
+        int(Error.CONTEXT_ERROR_CREATE_FROM_BINARY),
+        int(Error.CONTEXT_ERROR_BINARY_VERSION),
+        int(Error.CONTEXT_ERROR_BINARY_CONFIGURATION),
+    }
+)
+"""QnnContext_createFromBinary: it cannot be deserialised, has another version, is not for this device."""
+INCOMPATIBLE = frozenset(
+    {
+        int(HtpContextConfigOption.REGISTER_MULTI_CONTEXTS),
+        int(HtpContextConfigOption.REGISTER_CONCURRENT_RESOURCE_SHARING),
+        int(HtpContextConfigOption.USE_EXTENDED_UDMA),
+    }
+)
+"""Seed 002, limitations: options of a context that exclude deferred initialisation."""
+PROPERTIES = frozenset(map(int, HtpContextOption))
+_FLIPPED = ("flipped", "flipped-end")
+
+
+def _settle(faults: Faults, notes: set[str], *, settled: bool = True) -> Allowed:
+    codes = frozenset[int]().union(*faults.values()) if faults else _SUCCESS
+    return Allowed(codes, frozenset(faults), frozenset(notes), settled=settled)
+
+
+def _no_context(model: Model, name: str, faults: Faults, codes: frozenset[int] = _CONTEXT) -> bool:
+    """Enter the fault of a context that does not live; True if its value may be another's."""
+    if model.context_lives(name):
+        return False
+    faults["dead-context" if name in model.contexts else "bad-context"] = codes
+    return model.context_alias(name)
+
+
+def context_create(model: Model, step: ContextCreate) -> Allowed:
+    """Deferring is for what comes out of a binary; not deferring is the same as giving no option."""
+    del model
+    if step.defer:
+        return _settle({"defer-create": _CONFIG}, set())
+    return _settle({}, {"not-deferred"} if step.defer is False else set())
+
+
+def _get_binary(model: Model, step: GetBinary) -> Allowed:
+    faults: Faults = {}
+    vague = _no_context(model, step.context, faults)
+    if step.null:
+        faults["null-argument"] = frozenset({_BINARY_ARGUMENT})
+    elif step.missing:
+        faults["too-small"] = frozenset({int(Error.CONTEXT_ERROR_GET_BINARY_FAILED), _BINARY_ARGUMENT})
+    context = model.contexts.get(step.context)
+    if context is not None and context.live:
+        if context.binary is not None:
+            faults["deserialised"] = _PERMITTED
+        elif context.unfinished:
+            faults["unfinished"] = frozenset({int(Error.CONTEXT_ERROR_NOT_FINALIZED)})
+        else:
+            vague = vague or not context.graphs
+    return _settle(faults, set(), settled=not vague)
+
+
+def _from_binary(model: Model, step: ContextFromBinary) -> Allowed:
+    del model
+    faults: Faults = {}
+    notes = {"deferred" if step.defer else "loaded"}
+    if step.defer is False:
+        notes.add("not-deferred")
+    if step.damage == "empty":
+        faults["damaged"] = MALFORMED | {_BINARY_ARGUMENT}
+    elif step.damage:
+        faults["damaged"] = MALFORMED
+    if step.defer and (step.switching or INCOMPATIBLE.intersection(step.beside)):
+        faults["incompatible"] = _CONFIG
+    others = set(step.beside) - (INCOMPATIBLE if step.defer else set())
+    return _settle(faults, notes, settled=not others and step.damage not in _FLIPPED)
+
+
+def _with_callback(model: Model, step: ContextWithCallback) -> Allowed:
+    """The trace says whether a piece was refused; that raw memory and offsets are taken no document says."""
+    plain = step.memory == "dma" and not step.fails and not step.start
+    return _settle({}, {"provided"}, settled=plain and bool(model.binaries.get(step.binary)))
+
+
+def _finalize(model: Model, step: ContextFinalize) -> Allowed:
+    faults: Faults = {}
+    vague = _no_context(model, step.context, faults)
+    context = model.contexts.get(step.context)
+    if context is not None and context.live and not context.pending:
+        faults["nothing-pending"] = frozenset({_UNSUPPORTED, _BINARY_ARGUMENT})
+    elif step.descriptors is not None or (context is not None and context.failed):
+        vague = True
+    return _settle(faults, set() if faults else {"finalises"}, settled=not vague)
+
+
+def _property(model: Model, step: ContextProperty) -> Allowed:
+    faults: Faults = {}
+    vague = _no_context(model, step.context, faults) or not (step.options or step.null_list)
+    if step.null_list:
+        faults["null-list"] = frozenset({_BINARY_ARGUMENT})
+    elif not PROPERTIES.issuperset(step.options):
+        faults["unknown-option"] = frozenset({_BINARY_ARGUMENT, _UNSUPPORTED})
+    context = model.contexts.get(step.context)
+    if context is not None and context.live and not context.deferred:
+        vague = True
+    return _settle(faults, set(), settled=not vague)
+
+
+def _retrieve(model: Model, step: Retrieve) -> Allowed:
+    faults: Faults = {}
+    vague = _no_context(model, step.context, faults, _GRAPH)
+    context = model.contexts.get(step.context)
+    if context is not None and context.live:
+        if context.pending:
+            faults["pending"] = frozenset()
+        else:
+            vague = step.source not in context.graphs
+    return _settle(faults, set(), settled=not vague)
+
+
+EXPECT: dict[type[Any], Callable[[Any, Any], Allowed]] = {
+    GetBinary: _get_binary,
+    ContextFromBinary: _from_binary,
+    ContextWithCallback: _with_callback,
+    ContextFinalize: _finalize,
+    ContextProperty: _property,
+    Retrieve: _retrieve,
+}
+"""As in `pytest_qnn.qnn.model.expected`."""
+
+
+def _follow_get_binary(model: Model, step: GetBinary, seen: StepSeen) -> None:
+    context = model.contexts.get(step.context)
+    if seen.code == 0 and not step.null and context is not None:
+        model.binaries[step.binary] = dict(context.graphs)
+
+
+def _follow_carry(model: Model, step: Carry, seen: StepSeen) -> None:
+    del seen
+    model.binaries[step.binary] = {each.prepared.graph: each.prepared for each in step.graphs}
+
+
+def _follow_from_binary(model: Model, step: ContextFromBinary, seen: StepSeen) -> None:
+    if seen.code != 0:
+        return
+    graphs = {} if step.damage else dict(model.binaries.get(step.binary, {}))
+    value = seen.values[0] if seen.values else 0
+    made = Context(value, graphs=graphs, binary=step.binary, deferred=bool(step.defer))
+    made.pending = made.deferred
+    model.contexts[step.context] = made
+
+
+def _follow_with_callback(model: Model, step: ContextWithCallback, seen: StepSeen) -> None:
+    _follow_from_binary(model, ContextFromBinary(step.context, step.binary), seen)
+
+
+def _follow_finalize(model: Model, step: ContextFinalize, seen: StepSeen) -> None:
+    context = model.contexts.get(step.context)
+    if context is None or not context.pending or (seen.code != 0 and step.descriptors is None):
+        return
+    context.pending, context.failed = seen.code != 0, seen.code != 0
+    for registration in model.live(step.context).values():
+        registration.fixed = registration.role != 0
+
+
+def _follow_property(model: Model, step: ContextProperty, seen: StepSeen) -> None:
+    context = model.contexts.get(step.context)
+    if seen.code == 0 and context is not None and not step.null_list:
+        context.said.update(zip(step.options, seen.values, strict=False))
+
+
+def _follow_retrieve(model: Model, step: Retrieve, seen: StepSeen) -> None:
+    context = model.contexts.get(step.context)
+    source = context.graphs.get(step.source) if context is not None else None
+    if seen.code == 0 and source is not None:
+        model.graphs[step.graph] = Graph.of(source, step.context, live=model.context_lives(step.context))
+
+
+def _follow_needed(model: Model, step: AllocNeeded, seen: StepSeen) -> None:
+    if len(seen.values) > 1 and seen.values[0]:
+        model.buffers[step.buffer] = Buffer(seen.values[1])
+
+
+def _follow_new_process(model: Model, step: NewProcess, seen: StepSeen) -> None:
+    del step, seen
+    model.forget_objects()
+
+
+def _follow_free_parent(model: Model, step: FreeParent, seen: StepSeen) -> None:
+    del step
+    if seen.code == 0:
+        model.end_contexts()
+
+
+FOLLOW: dict[type[Any], Callable[[Any, Any, StepSeen], None]] = {
+    GetBinary: _follow_get_binary,
+    Carry: _follow_carry,
+    ContextFromBinary: _follow_from_binary,
+    ContextWithCallback: _follow_with_callback,
+    ContextFinalize: _follow_finalize,
+    ContextProperty: _follow_property,
+    Retrieve: _follow_retrieve,
+    AllocNeeded: _follow_needed,
+    NewProcess: _follow_new_process,
+    FreeParent: _follow_free_parent,
+}
+"""What becomes of the model: (model, step, seen)."""
+
+SUCCESS: frozenset[int] = frozenset({0})
+NO_CALL = Allowed(frozenset())
+_WRONG_ARGUMENT = frozenset({int(Error.MEM_ERROR_INVALID_ARGUMENT)})
+_HANDLE = frozenset({int(Error.MEM_ERROR_INVALID_HANDLE)})
+_READ_ONLY = frozenset({int(Error.COMMON_ERROR_OPERATION_NOT_PERMITTED)})
+
+
+def expect(model: Model, step: AnyStep) -> Allowed:
+    """What ``step`` may be answered with now."""
+    handler = _HANDLERS.get(type(step))
+    return handler(model, step) if handler else NO_CALL
+
+
+def _allowed(faults: Faults, notes: set[str], *, settled: bool) -> Allowed:
+    codes = frozenset[int]().union(*faults.values()) if faults else SUCCESS
+    return Allowed(codes, frozenset(faults), frozenset(notes), settled=settled)
+
+
+def _context_free(model: Model, step: ContextFree) -> Allowed:
+    if model.context_lives(step.context):
+        return Allowed(SUCCESS)
+    fault = "dead-context" if step.context in model.contexts else "bad-context"
+    return Allowed(_CONTEXT, frozenset({fault}), settled=not model.context_alias(step.context))
+
+
+def _register(model: Model, step: Register) -> Allowed:
+    faults: Faults = {}
+    notes: set[str] = set()
+    settled = True
+    if step.null_descriptors:
+        faults["null-descriptors"] = _WRONG_ARGUMENT
+    if step.null_handles:
+        faults["null-handles"] = _WRONG_ARGUMENT
+    count = len(step.descriptors) if step.count is None else step.count
+    if count == 0:
+        faults["count-zero"] = _WRONG_ARGUMENT | SUCCESS
+    if not model.context_lives(step.context):
+        faults["bad-context"] = _HANDLE
+        settled = not model.context_alias(step.context)
+    before: list[Identity] = []
+    for descriptor in step.descriptors[:count]:
+        wrong, vague = descriptor_faults(model, step.context, descriptor, before)
+        faults |= wrong
+        settled = settled and not vague
+        this = identity(step.context, descriptor)
+        notes.add(f"after:{model.history[this]}" if this in model.history else "fresh")
+        buffer = model.buffers.get(descriptor.buffer)
+        if buffer is not None and buffer.size > tensor_bytes(descriptor.shape, descriptor.dtype):
+            notes.add("larger")
+        before.append(this)
+    _note_others(model, step, set(before), notes)
+    notes |= register_notes(model, step) | relations(model, step)
+    return _allowed(faults, notes, settled=settled)
+
+
+def _note_others(model: Model, step: Register, wanted: set[Identity], notes: set[str]) -> None:
+    buffers = {this[1] for this in wanted}
+    for found in model.live().values():
+        if found.context != step.context and found.descriptor.buffer in buffers:
+            notes.add("other-context")
+        elif found.identity in wanted:
+            notes |= _survived(found)
+
+
+def _survived(found: Registration) -> set[str]:
+    return {f"survived:{event}" for event in found.witnessed}
+
+
+def _deregister(model: Model, step: Deregister) -> Allowed:
+    faults: Faults = {}
+    notes: set[str] = set()
+    settled = True
+    if step.null_handles:
+        faults["null-handles"] = _WRONG_ARGUMENT
+    count = len(step.handles) if step.count is None else step.count
+    if count == 0:
+        faults["count-zero"] = _WRONG_ARGUMENT | SUCCESS
+    for position, name in enumerate(step.handles[:count]):
+        found = model.registrations.get(name)
+        if found is None:
+            faults["bad-handle"] = _HANDLE
+            settled = settled and not model.context_as_handle(name)
+        elif found.life == "dead":
+            faults["dead-handle"] = _HANDLE
+            settled = settled and not model.handle_alias(name)
+        elif found.life != "live":
+            settled = False
+            notes.add(f"{found.life}-handle")
+        elif name in step.handles[:position]:
+            faults["repeated-handle"] = _HANDLE
+        elif found.fixed:
+            faults["fixed-handle"] = frozenset()
+            settled = settled and not model.contexts[found.context].failed
+        else:
+            notes |= {"taken-back"} if found.role else set()
+            notes |= _survived(found)
+    return _allowed(faults, notes, settled=settled)
+
+
+def _prepare(model: Model, step: Prepare) -> Allowed:
+    if not model.context_lives(step.context):
+        settled = not model.context_alias(step.context)
+        return _allowed({"bad-context": _GRAPH}, set(), settled=settled)
+    if model.contexts[step.context].binary is not None:
+        return _allowed({"read-only": _READ_ONLY}, set(), settled=True)
+    if any(step.preset):
+        return _allowed({"preset": _PARAMETER}, set(), settled=True)
+    faults, vague = prepare_faults(step)
+    settled = not vague if faults else (step.op, step.dtype) in model.facts.operators
+    return _allowed(faults, set(), settled=settled)
+
+
+def _execute(model: Model, step: Execute) -> Allowed:
+    graph = model.graphs.get(step.graph)
+    if graph is None or not graph.live:
+        return _allowed({"bad-graph": _GRAPH}, set(), settled=graph is None)
+    notes: set[str] = set()
+    faults, vague = execute_faults(step, graph, notes)
+    if len(step.bindings) != graph.inputs + 1:
+        faults["arity"] = _LOOSE
+    vague = _in_place(model, step, graph, notes) or vague
+    for binding in step.bindings:
+        if binding.kind != "handle":
+            notes.add("raw")
+            continue
+        notes.add("handles")
+        found = model.registrations.get(binding.handle)
+        if found is not None and found.life in ("live", "dead"):
+            fault, unsure = _bound(model, graph, binding.handle, found, notes)
+            vague = vague or unsure
+        elif found is not None:
+            fault, vague = "", True
+            notes.add(f"{found.life}-handle")
+        else:
+            fault = "null-handle" if binding.handle == NULL else "bad-handle"
+            vague = vague or model.context_as_handle(binding.handle)
+        if fault:
+            faults[fault] = _LOOSE if fault == "short-handle" else _TENSOR
+    return _allowed(faults, notes, settled=not vague)
+
+
+def _bound(model: Model, graph: Graph, name: str, found: Registration, notes: set[str]) -> tuple[str, bool]:
+    """What is wrong with a handle that was made, and whether documents leave it open."""
+    if found.life == "dead":
+        return "dead-handle", model.handle_alias(name)
+    notes |= _survived(found)
+    if found.context != graph.context:
+        return "foreign-handle", model.handle_alias(name)
+    if found.role:
+        notes.add("external-handle")
+        return "", True
+    if found.bytes < graph.bytes:
+        return "short-handle", False
+    buffer = model.buffers.get(found.descriptor.buffer)
+    freed = buffer is None or not buffer.live
+    if freed:
+        notes.add("freed-buffer")
+    return "", freed
+
+
+def _in_place(model: Model, step: Execute, graph: Graph, notes: set[str]) -> bool:
+    """An output lies on other memory of the same execute: the result is unspecified (EXE-20)."""
+    spans = [
+        (position >= graph.inputs, found.descriptor.buffer, found.descriptor.offset, found.bytes)
+        for position, binding in enumerate(step.bindings)
+        if binding.kind == "handle" and (found := model.registrations.get(binding.handle)) is not None
+    ]
+    outputs = [span[1:] for span in spans if span[0]]
+    inputs = [span[1:] for span in spans if not span[0]]
+    clash = any(_overlap(a, b) for a in outputs for b in inputs)
+    if clash:
+        notes.add("in-place")
+    return clash
+
+
+def _overlap(a: tuple[str, int, int], b: tuple[str, int, int]) -> bool:
+    return a[0] == b[0] and a[1] < b[1] + b[2] and b[1] < a[1] + a[2]
+
+
+_HANDLERS: dict[type[Any], Callable[[Any, Any], Allowed]] = {
+    **EXPECT,
+    **EXPECT_SECTIONS,
+    ContextCreate: context_create,
+    ContextFree: _context_free,
+    Register: _register,
+    Deregister: _deregister,
+    Prepare: _prepare,
+    Execute: _execute,
+}
+
+
+class Walked(msgspec.Struct, frozen=True):
+    """One step that was carried out, with what the model allowed."""
+
+    index: int
+    step: AnyStep
+    seen: StepSeen
+    allowed: Allowed
+
+    @property
+    def code(self) -> int | None:
+        """Low 16 bits of the answer; 0 is success; None: no QNN call was made."""
+        return None if self.seen.code is None else low(self.seen.code)
+
+
+class Model:
+    """Buffers, contexts, registrations and graphs as they must be after the steps seen so far."""
+
+    def __init__(self, facts: MemoryFacts | None = None) -> None:
+        self.facts = facts or MemoryFacts()
+        self.buffers: dict[str, Buffer] = {}
+        self.contexts: dict[str, Context] = {}
+        self.registrations: dict[str, Registration] = {}
+        self.graphs: dict[str, Graph] = {}
+        self.binaries: dict[str, dict[str, Prepare]] = {}
+        """By name: the graphs of each, by the name they were prepared with."""
+        self.history: dict[Identity, str] = {}
+        """The last EVENT of an identity that is not live."""
+        self.unsure: dict[str, Registration] = {}
+        """Registrations whose life is ``unknown``, by handle name."""
+        self._alive: dict[str, Registration] = {}
+
+    def expect(self, step: AnyStep) -> Allowed:
+        """The codes that ``step`` may be answered with now."""
+        return expect(self, step)
+
+    def live(self, context: str | None = None) -> dict[str, Registration]:
+        """Registrations that live, of one context or of all, by handle name."""
+        if context is None:
+            return self._alive
+        return {name: found for name, found in self._alive.items() if found.context == context}
+
+    def context_lives(self, name: str) -> bool:
+        """The context was made and not freed."""
+        context = self.contexts.get(name)
+        return context is not None and context.live
+
+    def context_alias(self, name: str) -> bool:
+        """A context that is gone has the value of a live one: the target gave the value out again."""
+        mine = self.contexts.get(name)
+        return mine is not None and any(
+            found.live and found.value == mine.value for found in self.contexts.values() if found is not mine
+        )
+
+    def handle_alias(self, name: str) -> bool:
+        """Another handle that may be live has the same value."""
+        mine = self.registrations[name]
+        return any(
+            found.life != "dead" and found.value == mine.value
+            for found in self.registrations.values()
+            if found is not mine
+        )
+
+    def context_as_handle(self, name: str) -> bool:
+        """The context ``name`` has the value of a live memory handle, which is legal (IF-09)."""
+        context = self.contexts.get(name)
+        return context is not None and any(context.value == found.value for found in self._alive.values())
+
+    def follow(self, step: AnyStep, seen: StepSeen, allowed: Allowed | None = None) -> None:
+        """Take over what the target did. ``allowed`` saves asking `expect` again."""
+        if seen.skipped:
+            return
+        if isinstance(step, Alloc):
+            if seen.values and seen.values[0]:
+                self.buffers[step.buffer] = Buffer(step.size)
+        elif isinstance(step, Free):
+            if step.pointer == "base" and step.buffer in self.buffers:
+                self.buffers[step.buffer].live = False
+        elif isinstance(step, ContextCreate):
+            if seen.code == 0:
+                self.contexts[step.context] = Context(seen.values[0] if seen.values else 0)
+        elif isinstance(step, ContextFree):
+            self._follow_context_free(step, seen)
+        elif isinstance(step, Register):
+            self._follow_register(step, seen, allowed or self.expect(step))
+        elif isinstance(step, Deregister):
+            self._follow_deregister(step, seen, allowed or self.expect(step))
+        elif isinstance(step, Prepare):
+            self._follow_prepare(step, seen)
+        elif type(step) in FOLLOW:
+            FOLLOW[type(step)](self, step, seen)
+
+    def end_contexts(self) -> None:
+        """Every context went with the device or the backend that it stood on."""
+        for name in [name for name, context in self.contexts.items() if context.live]:
+            self._end_context(name)
+
+    def forget_objects(self) -> None:
+        """The process has ended: nothing is left but the binaries."""
+        for known in (self.buffers, self.contexts, self.registrations, self.graphs):
+            known.clear()
+        for also in (self.history, self.unsure, self._alive):
+            also.clear()
+
+    def _follow_prepare(self, step: Prepare, seen: StepSeen) -> None:
+        context = self.contexts.get(step.context)
+        if seen.code == 0:
+            # A context that is gone, and yet a graph: its value belongs to another context by now.
+            live = self.context_lives(step.context)
+            self.graphs[step.graph] = Graph.of(step, step.context, live=live)
+            if context is not None:
+                context.graphs[step.graph] = step
+        elif context is not None and seen.calls and seen.calls[0][1] == 0:
+            context.unfinished = True
+
+    def _follow_context_free(self, step: ContextFree, seen: StepSeen) -> None:
+        if seen.code != 0 or step.context not in self.contexts:
+            return
+        value = self.contexts[step.context].value
+        for name, context in self.contexts.items():
+            # A stale name ends the live context to which its value was given.
+            if context.live and (name == step.context or context.value == value):
+                self._end_context(name)
+
+    def _end_context(self, name: str) -> None:
+        self.contexts[name].live = False
+        for graph in self.graphs.values():
+            graph.live = graph.live and graph.context != name
+        freed = self.live(name)
+        for handle, registration in freed.items():
+            registration.life = "dead" if registration.fixed else "orphan"
+            self.history[registration.identity] = "context-freed"
+            del self._alive[handle]
+        memory = {registration.descriptor.buffer for registration in freed.values()}
+        for other in self._alive.values():
+            same = other.descriptor.buffer in memory
+            other.witnessed.add("sibling-context-freed" if same else "other-context-freed")
+
+    def _follow_register(self, step: Register, seen: StepSeen, allowed: Allowed) -> None:
+        count = len(step.descriptors) if step.count is None else step.count
+        wanted = step.descriptors[:count]
+        if seen.code == 0:
+            if not (step.null_handles or step.null_descriptors):
+                self._made(step, seen.values[:count])
+            return
+        if not allowed.faults:
+            return
+        live = {found.identity for found in self._alive.values()}
+        for descriptor in wanted:
+            this = identity(step.context, descriptor)
+            if this not in live:
+                self.history[this] = "failed:" + "+".join(sorted(allowed.faults))
+        if "duplicate" in allowed.faults:
+            again = {identity(step.context, descriptor) for descriptor in wanted}
+            for found in self.live(step.context).values():
+                if found.identity in again:
+                    found.witnessed.add("duplicate-refused")
+
+    def _made(self, step: Register, values: tuple[int, ...]) -> None:
+        lives = self.context_lives(step.context)
+        for name, descriptor, value in zip(step.handles, step.descriptors, values, strict=False):
+            size = tensor_bytes(descriptor.shape, descriptor.dtype)
+            made = Registration(step.context, descriptor, value, size)
+            self.registrations[name] = made
+            self.history.pop(made.identity, None)
+            if lives:
+                self._alive[name] = made
+            else:
+                made.life = "unknown"
+                self.unsure[name] = made
+
+    def _follow_deregister(self, step: Deregister, seen: StepSeen, allowed: Allowed) -> None:
+        if step.null_handles or seen.code is None:
+            return
+        count = len(step.handles) if step.count is None else step.count
+        expected = low(seen.code) in allowed.codes or (seen.code == 0 and not allowed.settled)
+        gone: list[Registration] = []
+        for name in dict.fromkeys(step.handles[:count]):
+            found = self.registrations.get(name)
+            if found is None or found.life != "live":
+                self._hit_by_alias(name)
+            if found is None or found.life == "dead" or (found.fixed and seen.code != 0):
+                continue
+            if found.life == "live":
+                gone.append(self._alive.pop(name))
+                self.history[found.identity] = _farewell(allowed)
+            found.life = "dead" if expected else "unknown"
+            if not expected:
+                self.unsure[name] = found
+        for other in self._alive.values():
+            for found in gone:
+                same = other.descriptor.buffer == found.descriptor.buffer
+                sibling = same and other.context != found.context
+                other.witnessed.add("sibling-deregistered" if sibling else "other-deregistered")
+
+    def _hit_by_alias(self, name: str) -> None:
+        """What is no live handle was deregistered: a live handle that has its value is in doubt."""
+        stale = self.registrations.get(name) or self.contexts.get(name)
+        if stale is None:
+            return
+        for other, found in list(self._alive.items()):
+            if found.value == stale.value:
+                found.life = "unknown"
+                self.unsure[other] = self._alive.pop(other)
+
+
+def _farewell(allowed: Allowed) -> str:
+    if "repeated-handle" in allowed.faults:
+        return "deregistered-twice"
+    return "deregistered-mixed" if allowed.faults else "deregistered"
+
+
+def walk(case: MemoryCase, trace: MemoryTrace) -> Iterator[Walked]:
+    """Each step that was carried out, in order, with what the model allowed before it."""
+    model = Model(trace.facts)
+    for index, (step, seen) in enumerate(zip(case.steps, trace.steps, strict=False)):
+        if seen.skipped:
+            continue
+        allowed = model.expect(step)
+        yield Walked(index, step, seen, allowed)
+        model.follow(step, seen, allowed)

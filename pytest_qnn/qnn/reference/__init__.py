@@ -1,0 +1,1 @@
+"""The reference QNN backend, and emulated rpcmem."""

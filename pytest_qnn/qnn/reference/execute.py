@@ -1,0 +1,229 @@
+"""Executing graphs on the reference backend, from client buffers and from registered memory."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from pytest_qnn.qnn.abi.codes import Error, LogLevel, TensorMemType
+from pytest_qnn.qnn.reference import mapping, operators
+from pytest_qnn.qnn.reference.graphs import Graphs
+from pytest_qnn.qnn.reference.mapping import Mapping, at
+from pytest_qnn.qnn.reference.objects import Binding, Graph, Node, QnnError, Registration, Tensor
+
+_BAD_TENSOR = Error.GRAPH_ERROR_INVALID_TENSOR
+Stored = npt.NDArray[np.uint8]
+"""The bytes of a tensor, flat."""
+Admitted = tuple[Graph, list[Binding], list[Binding]]
+"""A graph, and the memory that an execute gives to its inputs and its outputs."""
+
+
+class Execution(Graphs):
+    """graphExecute, taken apart into hooks: bind, begin, read, compute, write."""
+
+    def graph_execute(
+        self,
+        graph: int | None,
+        inputs: Any,
+        num_inputs: int,
+        outputs: Any,
+        num_outputs: int,
+        profile: int | None,
+        signal: int | None,
+    ) -> None:
+        """QnnGraph_execute: every argument is checked before any byte is touched."""
+        self.carry_out(*self.admit(graph, inputs, num_inputs, outputs, num_outputs, profile, signal))
+
+    def admit(
+        self,
+        graph: int | None,
+        inputs: Any,
+        num_inputs: int,
+        outputs: Any,
+        num_outputs: int,
+        profile: int | None,
+        signal: int | None,
+    ) -> Admitted:
+        """The graph and the memory of an execute whose arguments are good; nothing is read or written."""
+        owner: Graph = self.require("graph", graph, Error.GRAPH_ERROR_INVALID_HANDLE)
+        if not owner.finalised:
+            raise QnnError(Error.GRAPH_ERROR_GRAPH_NOT_FINALIZED)
+        if profile or signal:
+            raise QnnError(Error.GRAPH_ERROR_UNSUPPORTED_FEATURE)
+        if not inputs or not outputs or not num_inputs or not num_outputs:
+            raise QnnError(Error.GRAPH_ERROR_INVALID_ARGUMENT)
+        sources = self.bind_all(owner, inputs, num_inputs, owner.inputs)
+        sinks = self.bind_all(owner, outputs, num_outputs, owner.outputs)
+        return owner, sources, sinks
+
+    def carry_out(self, graph: Graph, sources: list[Binding], sinks: list[Binding]) -> None:
+        """Read the inputs, compute, write the outputs."""
+        self.begin_execute(graph, sources, sinks)
+        values = {each.tensor.id: self.read_input(graph, each) for each in sources}
+        self.compute(graph, values)
+        for each in sinks:
+            self.write_output(graph, each, values[each.tensor.id])
+        if self.heard:
+            self.tell(graph.context.backend, LogLevel.VERBOSE, b"graph executed")
+
+    def bind_all(self, graph: Graph, given: Any, count: int, wanted: dict[int, Tensor]) -> list[Binding]:
+        """Hook: each wanted tensor exactly once, in any order, found by id; else 6004."""
+        if count != len(wanted) or {given[i].v1.id for i in range(count)} != wanted.keys():
+            raise QnnError(_BAD_TENSOR)
+        return [self.bind(graph, wanted[given[i].v1.id], given[i].v1) for i in range(count)]
+
+    def bind(self, graph: Graph, tensor: Tensor, given: Any) -> Binding:
+        """Hook: the memory of one IO tensor; memType says which member of the union counts."""
+        if given.memType == TensorMemType.MEMHANDLE:
+            registration = self.find_registration(graph, given.memHandle)
+            self.check_registration(registration, tensor)
+            return Binding(tensor, registration=registration)
+        if given.memType != TensorMemType.RAW:
+            raise QnnError(_BAD_TENSOR)
+        self.check_client_buffer(tensor, given.clientBuf)
+        return Binding(tensor, address=given.clientBuf.data)
+
+    def find_registration(self, graph: Graph, handle: int | None) -> Registration:
+        """Hook: the live registration of a handle in the graph's context; else 6004."""
+        registration = self.registrations.get(handle or 0)
+        if registration is None or registration.context is not graph.context:
+            raise QnnError(_BAD_TENSOR)
+        return registration
+
+    def check_registration(self, registration: Registration, tensor: Tensor) -> None:
+        """Hook: a registration may be larger than the tensor, never smaller (6004)."""
+        if registration.request.size < tensor.size:
+            raise QnnError(self.personality.code("short-handle", _BAD_TENSOR))
+
+    def check_client_buffer(self, tensor: Tensor, buffer: Any) -> None:
+        """Hook: a client buffer may be larger than the tensor, never NULL or smaller (6004)."""
+        if not buffer.data or buffer.dataSize < tensor.size:
+            raise QnnError(_BAD_TENSOR)
+
+    def begin_execute(self, graph: Graph, sources: list[Binding], sinks: list[Binding]) -> None:
+        """Hook: all arguments are good; allocate the buffers that raw tensors still lack."""
+        for each in (*sources, *sinks):
+            if each.registration is None:
+                self.buffer_of(graph, each.tensor)
+
+    def buffer_of(self, graph: Graph, tensor: Tensor) -> Mapping:
+        """Hook: the internal buffer of a raw tensor: from preparation, or made once at its first raw use."""
+        buffer = graph.buffers.get(tensor.id)
+        if buffer is None:
+            buffer = graph.buffers[tensor.id] = self.allocate_buffer(graph, tensor)
+        return buffer
+
+    def locate(self, registration: Registration) -> int:
+        """Hook: where in the mapping a registered tensor begins."""
+        return registration.request.offset
+
+    def registered(self, binding: Binding, registration: Registration) -> Stored:
+        """Hook: the bytes of a registered tensor, in place."""
+        return registration.shared.mapping.view(self.locate(registration), binding.tensor.size)
+
+    def read_input(self, graph: Graph, binding: Binding) -> Stored:
+        """Hook: the bytes of an input: in registered memory itself, or copied to the internal buffer."""
+        if binding.registration is not None:
+            return self.registered(binding, binding.registration)
+        inside = self.buffer_of(graph, binding.tensor).view(0, binding.tensor.size)
+        inside[:] = at(binding.address, binding.tensor.size)
+        return inside
+
+    def write_output(self, graph: Graph, binding: Binding, stored: Stored) -> None:
+        """Hook: deliver an output: into registered memory itself, or through the internal buffer."""
+        if binding.registration is not None:
+            self.registered(binding, binding.registration)[:] = stored
+            return
+        inside = self.buffer_of(graph, binding.tensor).view(0, binding.tensor.size)
+        inside[:] = stored
+        at(binding.address, binding.tensor.size)[:] = inside
+
+    def compute(self, graph: Graph, values: dict[int, Stored]) -> None:
+        """Hook: add the bytes of every tensor that a node writes, in the order of the nodes."""
+        for tensor in graph.tensors.values():
+            if tensor.data is not None:
+                values[tensor.id] = self.constant(graph, tensor, tensor.data)
+        with np.errstate(all="ignore"):
+            for node in graph.nodes:
+                self.compute_node(graph, node, values)
+
+    def compute_node(self, graph: Graph, node: Node, values: dict[int, Stored]) -> None:
+        """Hook: one operator, on real values."""
+        operands = [operators.load(graph.tensors[each], values[each]) for each in node.inputs]
+        result = operators.OPERATORS[node.operator].compute(*operands)
+        (output,) = node.outputs
+        tensor = graph.tensors[output]
+        values[output] = self.keep(graph, tensor, self.store(tensor, result))
+
+    def constant(self, graph: Graph, tensor: Tensor, data: bytes) -> Stored:
+        """Hook: the bytes of a STATIC tensor."""
+        del graph, tensor
+        return np.frombuffer(data, np.uint8)
+
+    def keep(self, graph: Graph, tensor: Tensor, stored: Stored) -> Stored:
+        """Hook: where the result of a node waits for the nodes that read it."""
+        del graph, tensor
+        return stored
+
+    def store(self, tensor: Tensor, real: operators.Values) -> Stored:
+        """Hook: the bytes of a tensor's real values, halves rounded up."""
+        return operators.store(tensor, real)
+
+
+_ALIGNMENT = 64
+
+
+class Part(mapping.Mapping):
+    """Some bytes of a mapping, used as a mapping of their own. They go when the whole goes."""
+
+    __slots__ = ("_offset", "_whole")
+
+    def __init__(self, whole: mapping.Mapping, offset: int, length: int) -> None:
+        self.address = whole.address + offset
+        self.length = length
+        self._whole, self._offset = whole, offset
+
+    def view(self, offset: int, size: int) -> npt.NDArray[np.uint8]:
+        """As for any mapping."""
+        if offset < 0 or offset + size > self.length:
+            raise mapping.ReleasedError(f"bytes {offset}..{offset + size} are not mapped")
+        return self._whole.view(self._offset + offset, size)
+
+    def release(self) -> None:
+        """Unmap the whole."""
+        self._whole.release()
+
+
+class InOnePiece(Execution):
+    """At preparation one piece for the tensors prepared RAW, at the first raw execute one for the others."""
+
+    def prepare_buffers(self, graph: Graph) -> None:
+        """One allocation."""
+        if not self.personality.one_piece:
+            super().prepare_buffers(graph)
+            return
+        tensors = (*graph.inputs.values(), *graph.outputs.values())
+        self.allocate_piece(graph, [each for each in tensors if self.wants_buffer(graph, each)])
+
+    def begin_execute(self, graph: Graph, sources: list[Binding], sinks: list[Binding]) -> None:
+        """One allocation for all raw tensors that have no buffer yet."""
+        if self.personality.one_piece:
+            raw = [each.tensor for each in (*sources, *sinks) if each.registration is None]
+            self.allocate_piece(graph, [each for each in raw if each.id not in graph.buffers])
+        super().begin_execute(graph, sources, sinks)
+
+    def allocate_piece(self, graph: Graph, tensors: Iterable[Tensor]) -> None:
+        """Hook: a mapping called ``qnn-io:<graph>``, and a part of it for each tensor."""
+        offsets: dict[Any, int] = {}
+        end = 0
+        for tensor in tensors:
+            offsets[tensor] = end
+            end += -(-tensor.size // _ALIGNMENT) * _ALIGNMENT
+        if not offsets:
+            return
+        whole = mapping.anonymous(f"qnn-io:{graph.name}", end, self.mappings)
+        for tensor, offset in offsets.items():
+            graph.buffers[tensor.id] = Part(whole, offset, tensor.size)

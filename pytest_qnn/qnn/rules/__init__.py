@@ -1,0 +1,1 @@
+"""The QNN rules: a folder for each area, with its rules, what generates their cases, and its mutants."""

@@ -1,0 +1,188 @@
+"""What the rules about context binaries and deferred initialisation share: gates and judgements."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from pytest_qnn.core.verdict import Unsupported, Violation
+from pytest_qnn.qnn.abi.codes import Error, Property, low
+from pytest_qnn.qnn.cases.case import (
+    ContextFinalize,
+    ContextFromBinary,
+    ContextProperty,
+    Execute,
+    GetBinary,
+    Inspect,
+    MemoryCase,
+    Register,
+    ReleaseBinary,
+    Retrieve,
+)
+from pytest_qnn.qnn.model.codes import named
+from pytest_qnn.qnn.model.contents import Compared, compare, differs
+from pytest_qnn.qnn.model.expected import NEEDED, WEIGHTS_TYPE, Walked, walk
+from pytest_qnn.qnn.rules.graphs import judge_contents, require_prepared
+from pytest_qnn.qnn.rules.judging import demand_code, facts_of, own_steps, place, require_memory_calls
+from pytest_qnn.qnn.strategies.scene import HTP_BACKEND_ID
+from pytest_qnn.qnn.trace import MemoryTrace
+
+_UNSUPPORTED = int(Error.CONTEXT_ERROR_UNSUPPORTED_FEATURE)
+
+
+def answers(case: MemoryCase, trace: MemoryTrace, own: Callable[[object], bool]) -> set[int]:
+    """Low 16 bits of what the steps for which ``own`` holds were answered with."""
+    return {
+        low(seen.code)
+        for step, seen in zip(case.steps, trace.steps, strict=False)
+        if seen.code is not None and own(step)
+    }
+
+
+def require_binaries(case: MemoryCase, trace: MemoryTrace) -> None:
+    """Raise Unsupported where graphs cannot be prepared, or there are no context binaries.
+
+    A target whose key 202 says that there are is judged on what it answers; without the key, the first
+    refusal of a call that is in order settles it.
+    """
+    require_prepared(case, trace)
+    if facts_of(trace).supports(Property.CONTEXT_SUPPORT_CACHING):
+        return
+    for walked in own_steps(case, trace, lambda w: w.allowed.valid and w.code != 0):
+        if isinstance(walked.step, GetBinary):
+            call = walked.seen.calls[-1][0]
+            raise Unsupported(f"{call} answers {named(walked.code or 0)}, and key 202 is not supported")
+        if isinstance(walked.step, ContextFromBinary) and walked.step.defer is None:
+            answer = named(walked.code or 0)
+            raise Unsupported(f"contextCreateFromBinary answers {answer}, and key 202 is not supported")
+
+
+def require_deferred(case: MemoryCase, trace: MemoryTrace) -> None:
+    """`require_binaries`, and Unsupported where initialisation cannot be deferred."""
+    require_binaries(case, trace)
+    if facts_of(trace).supports(Property.CONTEXT_SUPPORT_DEFERRED_GRAPH_INIT):
+        return
+    if answers(case, trace, lambda s: isinstance(s, ContextFromBinary) and bool(s.defer)) == {_UNSUPPORTED}:
+        raise Unsupported("contextCreateFromBinary with DEFER_GRAPH_INIT answers 1000, not supported")
+
+
+def require_finalize(case: MemoryCase, trace: MemoryTrace) -> None:
+    """`require_deferred`, and Unsupported where contextFinalize does not exist and key 217 says so.
+
+    That a target begins what it cannot finish is EXT-29's business.
+    """
+    require_deferred(case, trace)
+    if facts_of(trace).supports(Property.CONTEXT_SUPPORT_DEFERRED_GRAPH_INIT):
+        return
+    asked = {w.code for w in walk(case, trace) if isinstance(w.step, ContextFinalize) and w.allowed.valid}
+    if asked == {_UNSUPPORTED}:
+        raise Unsupported("contextFinalize of a deferred context answers 1000, and key 217 is not supported")
+
+
+def require_external(case: MemoryCase, trace: MemoryTrace) -> None:
+    """`require_deferred`, and Unsupported where memory of the HTP's types cannot be registered."""
+    require_deferred(case, trace)
+    require_memory_calls(case, trace)
+    facts = facts_of(trace)
+    if facts.capabilities and not facts.supports(Property.MEMORY_SUPPORT_MEM_TYPE_CUSTOM):
+        raise Unsupported("CUSTOM memory is not supported: property key 1103 says so")
+    if facts.capabilities and not facts.supports(Property.CONTEXT_SUPPORT_DEFERRED_GRAPH_INIT):
+        raise Unsupported("deferred initialisation is not supported to its end: property key 217 says so")
+    if facts.backend_id not in (0, HTP_BACKEND_ID):
+        raise Unsupported(f"weights and spill-fill memory are the HTP's (id 6), not of id {facts.backend_id}")
+    require_finalize(case, trace)
+
+
+def require_needed(case: MemoryCase, trace: MemoryTrace, role: int) -> None:
+    """Raise Unsupported where a target needs no memory of this type for any graph of the case.
+
+    Only what its contexts say of themselves counts (properties 2 and 3).
+    """
+    option = NEEDED[role]
+    said = [
+        value
+        for w in walk(case, trace)
+        if w.code == 0 and isinstance(w.step, ContextProperty)
+        for asked, value in zip(w.step.options, w.seen.values, strict=False)
+        if asked == option
+    ]
+    if said and not any(said):
+        name = "weights" if role == WEIGHTS_TYPE else "spill-fill"
+        raise Unsupported(f"no context of the case needs {name} memory: its property says 0")
+
+
+def inspected(case: MemoryCase, trace: MemoryTrace) -> list[Walked]:
+    """The successful looks into binaries.
+
+    Raises:
+        Unsupported: there is no System interface to look with.
+    """
+    for step, seen in zip(case.steps, trace.steps, strict=False):
+        if isinstance(step, Inspect) and seen.skipped and "never made" not in seen.skipped:
+            raise Unsupported(seen.skipped)
+    return list(own_steps(case, trace, lambda w: isinstance(w.step, Inspect)))
+
+
+def demand_refused(walked: Walked, because: str) -> None:
+    """Raise Violation if the step succeeded. No document says with which code it must fail."""
+    if walked.code == 0:
+        raise Violation(f"a refusal, with any code: {because}", named(0), place(walked))
+
+
+def judge_flow(case: MemoryCase, trace: MemoryTrace, because: str) -> int:
+    """Steps of a binary's way that are in order must succeed, and outputs be right; gives the executes.
+
+    Loading, finalising, retrieving and executing are such steps, and registering external memory; that of IO
+    tensors is other rules' business.
+    """
+    kinds = ContextFromBinary | ContextFinalize | Retrieve | Register | Execute
+    count = 0
+    for walked in own_steps(case, trace, lambda w: isinstance(w.step, kinds) and w.allowed.valid):
+        if not isinstance(walked.step, Register) or walked.allowed.notes & {"weights", "spill"}:
+            demand_code(walked, {0}, because)
+        count += isinstance(walked.step, Execute)
+    judge_contents(case, trace, lambda seen: seen.where == "output", because)
+    return count
+
+
+def executed_after_release(case: MemoryCase, trace: MemoryTrace) -> int:
+    """How many executes succeeded in contexts whose binary the client had overwritten by then."""
+    released: set[str] = set()
+    owners: dict[str, str] = {}
+    count = 0
+    for walked in walk(case, trace):
+        step = walked.step
+        if isinstance(step, ReleaseBinary):
+            released.add(step.context)
+        elif isinstance(step, Retrieve):
+            owners[step.graph] = step.context
+        elif isinstance(step, Execute) and walked.code == 0:
+            count += owners.get(step.graph) in released
+    return count
+
+
+def _key(seen: Compared) -> tuple[object, ...]:
+    """What makes two outputs comparable: operator, type, shape and inputs."""
+    assert seen.made is not None
+    return seen.made.op, seen.made.dtype, seen.made.shape, *seen.inputs
+
+
+def demand_equal(case: MemoryCase, trace: MemoryTrace, reference: set[str]) -> int:
+    """Outputs for equal inputs are equal; gives how many were compared with one of these graphs."""
+    first: dict[tuple[object, ...], Compared] = {}
+    count = 0
+    for seen in compare(case, trace):
+        if seen.made is None or not isinstance(seen.walked.step, Execute):
+            continue
+        own = seen.walked.step.graph
+        if own in reference:
+            first.setdefault(_key(seen), seen)
+            continue
+        other = first.get(_key(seen))
+        if other is None:
+            continue
+        if other.data != seen.data:
+            assert other.execute is not None
+            difference = differs(other.data, seen.data, "UFIXED_POINT_8")
+            raise Violation(f"the output of graph {other.execute.graph}", difference, place(seen.walked))
+        count += 1
+    return count

@@ -1,0 +1,1 @@
+"""CAP: its rules and their mutants."""

@@ -1,0 +1,417 @@
+"""CAP: capability keys, and whether a target does what they say."""
+
+from __future__ import annotations
+
+from hypothesis import strategies as st
+
+from pytest_qnn.core.drawing import decoded
+from pytest_qnn.core.rule import rule
+from pytest_qnn.core.verdict import Contradiction, Examined, Level, Unsupported, Violation
+from pytest_qnn.qnn.abi.codes import Error, Property, TensorMemType, low
+from pytest_qnn.qnn.cases.case import (
+    BOGUS,
+    NULL,
+    Capability,
+    ContextFree,
+    ContextProperty,
+    Deregister,
+    Descriptor,
+    Environment,
+    Execute,
+    MemoryCase,
+    Prepare,
+    Register,
+)
+from pytest_qnn.qnn.facts import MemoryFacts
+from pytest_qnn.qnn.model.codes import SENTINEL, TYPE_KEYS, named
+from pytest_qnn.qnn.model.expected import Walked, walk
+from pytest_qnn.qnn.rules.binaries import require_binaries
+from pytest_qnn.qnn.rules.ext import deferred
+from pytest_qnn.qnn.rules.ext.deferred import UNSUPPORTED
+from pytest_qnn.qnn.rules.graphs import CREATE_TENSOR, judge_contents, kinds, require_prepared
+from pytest_qnn.qnn.rules.iface.rules import KEYS, Cases
+from pytest_qnn.qnn.rules.judging import (
+    demand_code,
+    facts_of,
+    own_steps,
+    place,
+    require_memory_type,
+    require_operator,
+    require_session,
+)
+from pytest_qnn.qnn.strategies.graphs import any_memory, execute, graph, load
+from pytest_qnn.qnn.strategies.scene import Scene, Tape, nbytes, scenes
+from pytest_qnn.qnn.strategies.sequences import embedded
+from pytest_qnn.qnn.trace import MemoryTrace
+
+_ANSWERS = frozenset({0, int(Error.PROPERTY_NOT_SUPPORTED), int(Error.PROPERTY_ERROR_UNKNOWN_KEY)})
+_KNOWN = tuple(int(key) for key in Property)
+_LAST_KEY = 3000
+_KEYS_PER_CASE = 64
+_NOT_SUPPORTED = int(Error.MEM_ERROR_NOT_SUPPORTED)
+
+
+def _sweep(_: MemoryFacts) -> st.SearchStrategy[MemoryCase]:
+    """Up to 64 keys, those of the headers and any others up to 3000, before and after backendCreate."""
+
+    def decode(data: bytes) -> MemoryCase:
+        tape = Tape(data)
+        early: list[Capability] = []
+        late: list[Capability] = []
+        for _ in range(_KEYS_PER_CASE):
+            kind, number = tape.byte(), tape.below(1 << 16)
+            if not kind:
+                continue
+            key = _KNOWN[number % len(_KNOWN)] if kind % 2 else number % (_LAST_KEY + 1)
+            (early if kind > 127 else late).append(Capability(key, kind > 127))
+        return MemoryCase((*early, *late))
+
+    length = 3 * _KEYS_PER_CASE
+    return decoded(length, decode)
+
+
+@rule(
+    "CAP-01",
+    Level.MUST,
+    "QnnProperty_hasCapability answers supported, not supported or unknown key only, at any time.",
+    source="H:QnnProperty_hasCapability",
+    subject="memory",
+    cases=_sweep,
+)
+def cap_01(case: MemoryCase, trace: MemoryTrace) -> Examined:
+    """0, 1000 or 2000 for each key, before and after backendCreate."""
+    count = 0
+    for walked in walk(case, trace):
+        if isinstance(walked.step, Capability) and walked.seen.code is not None:
+            when = "before" if walked.step.early else "after"
+            demand_code(walked, _ANSWERS, f"the answer to key {walked.step.key} {when} backendCreate")
+            count += 1
+    if not count:
+        require_session(trace)
+    return Examined(count, "answers")
+
+
+def _anything(scene: Scene, tape: Tape) -> None:
+    """A registration that would be in order; then calls with any arguments, right or wrong."""
+    descriptor = scene.descriptor(tape)
+    context = scene.any_context(tape)
+    scene.add(Register(context, (descriptor,), (scene.name("h"),)))
+    for _ in range(1 + tape.below(4)):
+        act = tape.cut(4)
+        owner = act.pick((context, NULL, BOGUS))
+        flag = act.below(4)
+        if act.below(2):
+            scene.add(Deregister((act.pick((BOGUS, NULL)),), null_handles=flag == 1))
+            continue
+        kind = act.pick((1, 2, 3, 9))
+        wrong = Descriptor(descriptor.buffer, descriptor.shape, descriptor.dtype, kind)
+        scene.add(Register(owner, (wrong,), (scene.name("h"),), flag == 1, flag == 2))
+
+
+@rule(
+    "CAP-02",
+    Level.MUST,
+    "Without the memory API both memory calls answer not supported to every argument and touch nothing.",
+    source="H:QnnMem, QNN_PROPERTY_GROUP_MEMORY",
+    subject="memory",
+    cases=embedded(_anything, before=0, after=0),
+    gate=("no 1101",),
+)
+def cap_02(case: MemoryCase, trace: MemoryTrace) -> Examined:
+    """1000, and the handle array as it was.
+
+    Judged where property key 1101 is not supported, and where a registration that is in order is
+    answered with 1000.
+    """
+    calls = [w for w in walk(case, trace) if isinstance(w.step, Register | Deregister)]
+    calls = [w for w in calls if w.seen.code is not None]
+    offered = facts_of(trace).supports(Property.GROUP_MEMORY)
+    refused = any(w.allowed.valid and w.code == _NOT_SUPPORTED for w in calls)
+    if offered and not refused:
+        require_session(trace)
+        raise Unsupported("the memory API is there: key 1101 and memRegister agree")
+    for walked in calls:
+        demand_code(walked, {_NOT_SUPPORTED}, "there is no memory API")
+        written = [hex(v) for v in walked.seen.values if v != SENTINEL]
+        if isinstance(walked.step, Register) and not walked.step.null_handles and written:
+            raise Violation("an untouched handle array", f"{written} written", place(walked))
+    return Examined(len(calls), "memory calls")
+
+
+def _happy(scene: Scene, tape: Tape) -> None:
+    shape, dtype = scene.tensor(tape)
+    spare = tape.pick((0, 4096, 1))
+    for _ in range(1 + tape.below(2)):
+        buffer = scene.alloc(nbytes(shape, dtype) + spare)
+        scene.register(scene.any_context(tape), Descriptor(buffer, shape, dtype, tape.pick(scene.types)))
+
+
+@rule(
+    "CAP-03",
+    Level.MUST,
+    "Where the keys of the memory API and of a memory type say supported, a valid buffer registers.",
+    source="H:QnnProperty and QnnMem_register",
+    subject="memory",
+    cases=embedded(_happy, before=0, after=0),
+    gate=("1101",),
+)
+def cap_03(case: MemoryCase, trace: MemoryTrace) -> Examined:
+    """Success for each type whose key is supported; 1000 there is a contradiction."""
+    require_session(trace)
+    facts = facts_of(trace)
+    if not facts.supports(Property.GROUP_MEMORY):
+        answer = facts.capabilities.get(Property.GROUP_MEMORY)
+        raise Unsupported(f"there is no memory API: key 1101 is answered with {named(answer or 0)}")
+    count = 0
+    for walked in own_steps(case, trace, lambda w: isinstance(w.step, Register) and w.allowed.valid):
+        assert isinstance(walked.step, Register)
+        keys = sorted({TYPE_KEYS[descriptor.mem_type] for descriptor in walked.step.descriptors})
+        if not all(facts.supports(key) for key in keys):
+            continue
+        said = f"property keys 1101 and {', '.join(map(str, keys))} say supported"
+        if walked.code == _NOT_SUPPORTED:
+            seen = f"memRegister answers {named(walked.seen.code or 0)}"
+            raise Contradiction(f"success: {said}", seen, place(walked))
+        demand_code(walked, {0}, said)
+        count += 1
+    if not count:
+        require_memory_type(facts)
+    return Examined(count, "valid registrations of supported types")
+
+
+def _closed_types(facts: MemoryFacts) -> tuple[int, ...]:
+    return tuple(kind for kind, key in TYPE_KEYS.items() if not facts.supports(key))
+
+
+def _unsupported_type(scene: Scene, tape: Tape) -> None:
+    """A valid registration of a supported type; then one of a type whose key is not supported."""
+    scene.register(scene.any_context(tape), scene.descriptor(tape))
+    closed = _closed_types(scene.facts)
+    if not closed:
+        return
+    shape, dtype = scene.tensor(tape)
+    buffer = scene.alloc(nbytes(shape, dtype))
+    wrong = Descriptor(buffer, shape, dtype, tape.pick(closed))
+    scene.add(Register(scene.any_context(tape), (wrong,), (scene.name("h"),)))
+
+
+@rule(
+    "CAP-04",
+    Level.MUST,
+    "A known memory type whose key is not supported is refused as an unsupported type.",
+    source="H:QNN_MEM_ERROR_UNSUPPORTED_MEMTYPE",
+    subject="memory",
+    cases=embedded(_unsupported_type),
+    gate=("1101", "absent memory type"),
+)
+def cap_04(case: MemoryCase, trace: MemoryTrace) -> Examined:
+    """8005, on a target that registers memory of another type."""
+    require_session(trace)
+    facts = facts_of(trace)
+    if not _closed_types(facts):
+        raise Unsupported("every memory type is supported: ION, CUSTOM and DMA_BUF")
+    answers = [low(w.seen.code or 0) for w in own_steps(case, trace, lambda w: isinstance(w.step, Register))]
+    if answers and set(answers) == {_NOT_SUPPORTED}:
+        raise Unsupported("memRegister answers 1000, not supported")
+    require_memory_type(facts)
+    count = 0
+    for walked in own_steps(case, trace, lambda w: w.allowed.only("type-unsupported")):
+        demand_code(walked, walked.allowed.codes)
+        count += 1
+    return Examined(count, "registrations of unsupported types")
+
+
+@rule(
+    "CAP-06",
+    Level.MUST,
+    "Deferred initialisation and its properties are there, to the end, where keys 217 and 215 say so only.",
+    source="H:QnnProperty; seed 002, external weights and spill-fill buffers",
+    subject="memory",
+    cases=deferred.flow,
+    gate=("202",),
+)
+def cap_06(case: MemoryCase, trace: MemoryTrace) -> Examined:
+    """With 217, creation, contextFinalize and graphRetrieve succeed; without, creation answers 1000.
+
+    With 215, a deferred context has the properties; without, they answer 1000. Else it is a contradiction.
+    """
+    require_binaries(case, trace)
+    if not facts_of(trace).capabilities:
+        raise Unsupported("the target's property keys are not known")
+    count = 0
+    for walked in own_steps(case, trace, lambda w: w.allowed.valid):
+        key = _key_of(walked)
+        if key is not None:
+            _demand_as_said(walked, key, offered=facts_of(trace).supports(key))
+            count += 1
+    return Examined(count, "steps of the deferred way")
+
+
+def _key_of(walked: Walked) -> Property | None:
+    """The property key that says whether the step can be done."""
+    notes = walked.allowed.notes
+    if isinstance(walked.step, ContextProperty):
+        return Property.CONTEXT_SUPPORT_CUSTOM_PROPERTY
+    if "deferred" in notes or "finalises" in notes:
+        return Property.CONTEXT_SUPPORT_DEFERRED_GRAPH_INIT
+    return None
+
+
+def _demand_as_said(walked: Walked, key: Property, *, offered: bool) -> None:
+    """Success where the key is supported, 1000 where it is not."""
+    wanted = 0 if offered else UNSUPPORTED
+    said = f"property key {int(key)} says {'' if offered else 'not '}supported"
+    if walked.code in (0, UNSUPPORTED) and walked.code != wanted:
+        raise Contradiction(f"{named(wanted)}: {said}", named(walked.code or 0), place(walked))
+    demand_code(walked, {wanted}, said)
+
+
+_COMMON_NOT_SUPPORTED = int(Error.COMMON_ERROR_NOT_SUPPORTED)
+
+
+def hinted_raw(facts: MemoryFacts) -> Cases:
+    """CAP-05: a graph prepared memhandle and executed raw; then with handles, where there can be any."""
+
+    def core(scene: Scene, tape: Tape) -> None:
+        if not (name := graph(scene, tape, (1, 1, 1))):
+            return
+        execute(scene, name, None, seed=tape.below(16))
+        if facts.supports(502) and facts.supports(1101):
+            memory = any_memory(scene, tape, name)
+            load(scene, name, memory, 3)
+            execute(scene, name, memory)
+
+    return scenes(facts, core)
+
+
+@rule(
+    "CAP-05",
+    Level.SHOULD,
+    "Property 502 tells whether MEMHANDLE tensors execute; a graph with the hint runs raw in any case.",
+    source="QnnProperty.h: QNN_PROPERTY_TENSOR_SUPPORT_MEMHANDLE_TYPE; seed 001, row 3",
+    subject="memory",
+    cases=hinted_raw,
+)
+def cap_05(case: MemoryCase, trace: MemoryTrace) -> Examined:
+    """Prepared with the hint, a graph executes raw; 1000 to handles where 502 says yes is a contradiction.
+
+    A target without property 502 may refuse the hint when the tensor is created.
+    """
+    require_operator(trace)
+    declared = facts_of(trace).supports(Property.TENSOR_SUPPORT_MEMHANDLE_TYPE)
+    count = 0
+    for walked in walk(case, trace):
+        step, code = walked.step, walked.code
+        if not walked.allowed.valid:
+            continue
+        if isinstance(step, Prepare) and TensorMemType.MEMHANDLE in step.mem_types and code:
+            call = walked.seen.calls[-1][0]
+            if call == CREATE_TENSOR and not declared:
+                raise Unsupported(f"{call} of a MEMHANDLE tensor answers {named(code)}")
+            seen = f"{call} answers {named(code)}"
+            raise Violation("a graph with the hint is prepared", seen, place(walked))
+        if not isinstance(step, Execute):
+            continue
+        if kinds(step) == {"raw"}:
+            if code == _COMMON_NOT_SUPPORTED:
+                raise Unsupported("graphExecute answers 1000, not supported")
+            demand_code(walked, {0}, "the hint does not keep a graph from running raw")
+        elif declared and code == _COMMON_NOT_SUPPORTED:
+            raise Contradiction("success: property key 502 says supported", named(code), place(walked))
+        count += 1
+    judge_contents(case, trace, lambda seen: seen.where == "output")
+    return Examined(count, "executes of graphs, most with the hint")
+
+
+_KEYS = {
+    0: Property.GRAPH_SUPPORT_ENV_OPTION_BIND_MEM_HANDLES,
+    1: Property.GRAPH_SUPPORT_ENV_OPTION_POPULATE_CLIENT_BUFS,
+}
+
+
+def environments(facts: MemoryFacts) -> Cases:
+    """CAP-07: execution environments of both kinds."""
+
+    def core(scene: Scene, tape: Tape) -> None:
+        if name := graph(scene, tape):
+            for _ in range(1 + tape.below(2)):
+                scene.add(Environment(name, tape.below(2)))
+
+    return scenes(facts, core)
+
+
+@rule(
+    "CAP-07",
+    Level.MAY,
+    "Execution environments that bind handles or give buffers are refused without their property keys.",
+    source="QnnGraph.h: QnnGraph_prepareExecutionEnvironment; property keys 317 and 318",
+    subject="memory",
+    cases=environments,
+    gate=("absent environment",),
+    weight=0.5,
+)
+def cap_07(case: MemoryCase, trace: MemoryTrace) -> Examined:
+    """1000 where the key is not supported. Where it is, nothing here says more."""
+    require_prepared(case, trace)
+    count = 0
+    supported = ""
+    for walked in walk(case, trace):
+        if not isinstance(walked.step, Environment) or walked.seen.code is None:
+            continue
+        key = _KEYS[walked.step.option]
+        if facts_of(trace).supports(key):
+            supported = f"property key {int(key)} says supported, and this suite does not bind environments"
+            continue
+        if low(walked.seen.code) != _COMMON_NOT_SUPPORTED:
+            wanted = f"{named(_COMMON_NOT_SUPPORTED)}: property key {int(key)} says so"
+            raise Violation(wanted, named(walked.seen.code), place(walked))
+        count += 1
+    if supported and not count:
+        raise Unsupported(supported)
+    return Examined(count, "environments without their property key")
+
+
+def repeated_keys(facts: MemoryFacts) -> Cases:
+    """CAP-08: the same keys early, between other things, and late."""
+
+    def core(scene: Scene, tape: Tape) -> None:
+        keys = [tape.pick(KEYS) for _ in range(1 + tape.below(3))]
+        early = [Capability(key, early=True) for key in keys] if tape.below(2) else []
+        scene.steps[:0] = early
+        for _ in range(1 + tape.below(3)):
+            for key in keys:
+                scene.add(Capability(key))
+            act = tape.below(3)
+            if act == 1:
+                scene.around(tape.cut(8))
+            elif act == 2 and scene.contexts:
+                scene.add(ContextFree(scene.contexts.pop()))
+            else:
+                scene.context()
+        for key in keys:
+            scene.add(Capability(key))
+
+    return scenes(facts, core, before=1)
+
+
+@rule(
+    "CAP-08",
+    Level.SHOULD,
+    "The answer to a property key is the same throughout the life of the process.",
+    source="QnnProperty.h: QnnProperty_hasCapability (a property of the backend)",
+    subject="memory",
+    cases=repeated_keys,
+)
+def cap_08(case: MemoryCase, trace: MemoryTrace) -> Examined:
+    """Equal answers early and late, before, between and after contexts and registrations."""
+    first: dict[int, int] = {}
+    count = 0
+    for walked in walk(case, trace):
+        if not isinstance(walked.step, Capability) or walked.code is None:
+            continue
+        key = walked.step.key
+        if first.setdefault(key, walked.code) != walked.code:
+            wanted = f"{named(first[key])}, as key {key} was answered before"
+            raise Violation(wanted, named(walked.code), place(walked))
+        count += 1
+    return Examined(count, "answers to property keys")

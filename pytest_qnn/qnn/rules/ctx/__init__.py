@@ -1,0 +1,1 @@
+"""CTX: its rules and their mutants."""

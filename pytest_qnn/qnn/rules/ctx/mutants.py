@@ -1,0 +1,116 @@
+"""Reference backends with one fault each, for the rules of CTX."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from pytest_qnn.qnn.abi.codes import Error
+from pytest_qnn.qnn.mutants import faulty_backend
+from pytest_qnn.qnn.reference.backend import ReferenceBackend
+from pytest_qnn.qnn.reference.objects import Context, Graph, Identity, QnnError, Registration
+
+
+@faulty_backend("ctx-orphans-live", "Handles outlive their context.", "CTX-02")
+class _OrphansLive(ReferenceBackend):
+    """Handles of a freed context are still deregistered with success."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.orphans: set[int] = set()
+
+    def release_registrations(self, context: Context) -> None:
+        self.orphans.update(context.registrations)
+        super().release_registrations(context)
+
+    def deregister_one(self, handle: int | None) -> bool:
+        return handle in self.orphans or super().deregister_one(handle)
+
+
+@faulty_backend("ctx-backend-leaves", "backendFree leaves contexts usable.", "CTX-07")
+class _BackendLeavesContexts(ReferenceBackend):
+    """backendFree leaves its contexts, and they are usable."""
+
+    def backend_free(self, backend: int | None) -> None:
+        self.require("backend", backend, Error.BACKEND_ERROR_INVALID_HANDLE)
+        del self.backends[backend or 0]
+
+
+@faulty_backend("ctx-device-invalid", "A device in use is called invalid.", "CTX-07")
+class _DeviceFreeInvalid(ReferenceBackend):
+    """deviceFree under a context answers that there is no such device."""
+
+    def device_free(self, device: int | None) -> None:
+        try:
+            super().device_free(device)
+        except QnnError:
+            raise QnnError(Error.DEVICE_ERROR_INVALID_HANDLE) from None
+
+
+@faulty_backend("ctx-device-stays", "A device once used cannot be freed.", "CTX-08")
+class _DeviceStaysInUse(ReferenceBackend):
+    """A device on which a context ever stood cannot be freed."""
+
+    used = False
+
+    def context_create(self, backend: int | None, device: int | None, config: int | None, out: Any) -> None:
+        super().context_create(backend, device, config, out)
+        self.used = True
+
+    def device_free(self, device: int | None) -> None:
+        if self.used:
+            raise QnnError(Error.DEVICE_ERROR_ASSOCIATED_TO_CONTEXT)
+        super().device_free(device)
+
+
+@faulty_backend("ctx-leaks", "contextFree leaves the mappings behind.", "CTX-01")
+class _FreedContextKeepsMappings(ReferenceBackend):
+    freeing = False
+
+    def unmap(self, context: Context, identity: Identity) -> None:
+        if not self.freeing:
+            super().unmap(context, identity)
+
+    def release_registrations(self, context: Context) -> None:
+        self.freeing = True
+        super().release_registrations(context)
+        self.freeing = False
+
+
+@faulty_backend(
+    "ctx-frees-siblings", "contextFree ends the registrations of its memory in every context.", "CTX-03"
+)
+class _FreeUnmapsEverywhere(ReferenceBackend):
+    def release_registrations(self, context: Context) -> None:
+        gone = {registration.request.identity for registration in context.registrations.values()}
+        for registration in list(self.registrations.values()):
+            if registration.request.identity in gone:
+                self.forget(registration)
+
+
+@faulty_backend("ctx-freed-registers", "memRegister accepts a context that was freed.", "CTX-04", "REG-06")
+class _FreedContextRegisters(ReferenceBackend):
+    """memRegister goes on with a context that was freed."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.freed: dict[int, Context] = {}
+
+    def free_context(self, context: Context) -> None:
+        super().free_context(context)
+        self.freed[context.handle] = context
+
+    def registration_context(self, context: int | None) -> Context:
+        return self.freed.get(context or 0) or super().registration_context(context)
+
+
+@faulty_backend("ctx-foreign-handle", "graphExecute takes a handle of any context.", "CTX-05")
+class _ForeignHandleExecutes(ReferenceBackend):
+    def find_registration(self, graph: Graph, handle: int | None) -> Registration:
+        return self.registrations.get(handle or 0) or super().find_registration(graph, handle)
+
+
+@faulty_backend("ctx-free-of-nothing", "Freeing what is no context succeeds.", "CTX-06")
+class _FreesNothing(ReferenceBackend):
+    def context_free(self, context: int | None, profile: int | None) -> None:
+        if context in self.contexts:
+            super().context_free(context, profile)

@@ -1,0 +1,1 @@
+"""DMA: its rules and their mutants."""

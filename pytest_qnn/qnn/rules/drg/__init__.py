@@ -1,0 +1,1 @@
+"""DRG: its rules and their mutants."""

@@ -1,0 +1,536 @@
+"""DRG: QnnMem_deRegister."""
+
+from __future__ import annotations
+
+import itertools
+
+import msgspec
+from hypothesis import strategies as st
+
+from pytest_qnn.core.rule import rule
+from pytest_qnn.core.verdict import Examined, Level, Unsupported, Violation
+from pytest_qnn.qnn.cases.case import (
+    BOGUS,
+    NULL,
+    Deregister,
+    Execute,
+    Fill,
+    Free,
+    MemoryCase,
+    Observe,
+    Parallel,
+    Read,
+    Register,
+    ToFd,
+)
+from pytest_qnn.qnn.facts import MemoryFacts
+from pytest_qnn.qnn.model.codes import named
+from pytest_qnn.qnn.model.expected import Walked
+from pytest_qnn.qnn.rules.judging import (
+    bytes_read,
+    demand_code,
+    demand_outputs,
+    judge_argument,
+    judge_faults,
+    judge_valid,
+    own_steps,
+    place,
+    require_memory,
+    require_memory_calls,
+    require_memory_type,
+    require_operator,
+    require_session,
+)
+from pytest_qnn.qnn.rules.rpc.traces import demand_steady
+from pytest_qnn.qnn.strategies.scene import Scene, Tape
+from pytest_qnn.qnn.strategies.sequences import embedded
+from pytest_qnn.qnn.trace import MemoryTrace
+
+
+def _several(scene: Scene, tape: Tape, least: int = 1, most: int = 4) -> tuple[str, ...]:
+    """Handles of one context, registered one by one or in one call."""
+    context = scene.any_context(tape)
+    wanted = [scene.descriptor(tape.cut(4)) for _ in range(least + tape.below(most - least + 1))]
+    if tape.below(2):
+        return scene.register(context, *wanted)
+    return tuple(scene.register(context, descriptor)[0] for descriptor in wanted)
+
+
+def _live(scene: Scene, tape: Tape) -> None:
+    handles = _several(scene, tape)
+    if tape.below(2):
+        scene.deregister(*handles)
+    else:
+        for handle in handles[:: -1 if tape.below(2) else 1]:
+            scene.deregister(handle)
+
+
+@rule(
+    "DRG-01",
+    Level.MUST,
+    "Deregistering a live handle succeeds.",
+    source="H:QnnMem_deRegister; seed 002",
+    subject="memory",
+    cases=embedded(_live),
+    gate=("1101",),
+)
+def drg_01(case: MemoryCase, trace: MemoryTrace) -> Examined:
+    """Every call all of whose handles are live."""
+    require_memory(case, trace)
+    return judge_valid(case, trace, lambda w: isinstance(w.step, Deregister), "deregistrations")
+
+
+def _null_array(scene: Scene, tape: Tape) -> None:
+    if tape.below(2):
+        _several(scene, tape)
+    scene.add(Deregister((), null_handles=True, count=1 + tape.below(4)))
+
+
+@rule(
+    "DRG-02",
+    Level.MUST,
+    "A NULL handle array is refused.",
+    source="H:QnnMem_deRegister",
+    subject="memory",
+    cases=embedded(_null_array),
+    gate=("1101",),
+)
+def drg_02(case: MemoryCase, trace: MemoryTrace) -> Examined:
+    """8000 for any count above 0."""
+    require_memory_calls(case, trace)
+    count = 0
+    for walked in own_steps(case, trace, lambda w: w.allowed.only("null-handles")):
+        if isinstance(walked.step, Deregister):
+            demand_code(walked, walked.allowed.codes)
+            count += 1
+    return Examined(count, "NULL handle arrays")
+
+
+def _no_handle(scene: Scene, tape: Tape) -> None:
+    if tape.below(2):
+        _several(scene, tape)
+    wrong = tape.pick((NULL, BOGUS, ""))
+    scene.add(Deregister((wrong or scene.any_context(tape),)))
+
+
+@rule(
+    "DRG-03",
+    Level.MUST,
+    "A handle that is NULL, unknown or of another kind is reported.",
+    source="H:QnnMem_deRegister",
+    subject="memory",
+    cases=embedded(_no_handle),
+    gate=("1101",),
+)
+def drg_03(case: MemoryCase, trace: MemoryTrace) -> Examined:
+    """8001. A context whose value happens to equal a live memory handle is not judged."""
+    require_memory_calls(case, trace)
+    return judge_argument(case, trace, "bad-handle", "values that are no memory handle")
+
+
+def _twice(scene: Scene, tape: Tape) -> None:
+    handles = _several(scene, tape)
+    scene.deregister(*handles)
+    for _ in range(tape.below(3)):
+        scene.register(scene.any_context(tape), scene.descriptor(tape.cut(4)))
+    scene.add(Deregister((handles[tape.below(len(handles))],)))
+
+
+@rule(
+    "DRG-04",
+    Level.MUST,
+    "Deregistering a handle a second time is reported.",
+    source="H:QnnMem_deRegister, invalid handle",
+    subject="memory",
+    cases=embedded(_twice),
+    gate=("1101",),
+)
+def drg_04(case: MemoryCase, trace: MemoryTrace) -> Examined:
+    """8001, also after unrelated registrations; a value that was given out again is not judged."""
+    require_memory(case, trace)
+    return judge_faults(case, trace, ("dead-handle",), "second deregistrations")
+
+
+def _mixed(scene: Scene, tape: Tape) -> None:
+    """Live handles with a bad one among them, then the memory of the live ones is registered again."""
+    handles = list(_several(scene, tape, least=2))
+    again = [scene.handles[handle] for handle in handles]
+    bad = NULL if tape.below(2) else BOGUS
+    at = 1 + tape.below(len(handles) + 1)
+    array = [*handles[: at - 1], bad, *handles[at - 1 :]] if at > 1 else [bad, *handles]
+    scene.add(Deregister(tuple(array)))
+    for handle, known in zip(handles, again, strict=True):
+        scene.dead[handle] = scene.handles.pop(handle)
+        scene.register(known.context, known.descriptor)
+
+
+@rule(
+    "DRG-05",
+    Level.MUST,
+    "When some handles of a call are invalid, the valid ones are deregistered all the same.",
+    source="H:QnnMem_deRegister, note on invalid handles",
+    subject="memory",
+    cases=embedded(_mixed),
+    gate=("1101",),
+)
+def drg_05(case: MemoryCase, trace: MemoryTrace) -> Examined:
+    """8001; then the memory of every valid handle registers again."""
+    require_memory(case, trace)
+    count = 0
+    for walked in own_steps(case, trace, lambda w: isinstance(w.step, Register | Deregister)):
+        if _is_mixed(walked):
+            demand_code(walked, walked.allowed.codes, "one handle of the array is none")
+            count += 1
+        elif walked.allowed.valid and "after:deregistered-mixed" in walked.allowed.notes:
+            demand_code(walked, {0}, "its handle was valid in a call with an invalid one")
+    return Examined(count, "calls with valid and invalid handles")
+
+
+def _is_mixed(walked: Walked) -> bool:
+    step = walked.step
+    return isinstance(step, Deregister) and len(step.handles) > 1 and walked.allowed.only("bad-handle")
+
+
+def _repeated(scene: Scene, tape: Tape) -> None:
+    handles = _several(scene, tape)
+    chosen = handles[tape.below(len(handles))]
+    known = scene.handles[chosen]
+    scene.add(Deregister((chosen,) * (2 + tape.below(2))))
+    scene.dead[chosen] = scene.handles.pop(chosen)
+    scene.register(known.context, known.descriptor)
+
+
+@rule(
+    "DRG-06",
+    Level.MUST,
+    "The same handle twice in one call is deregistered once, and the error is reported.",
+    source="H:QnnMem_deRegister",
+    subject="memory",
+    cases=embedded(_repeated),
+    gate=("1101",),
+)
+def drg_06(case: MemoryCase, trace: MemoryTrace) -> Examined:
+    """8001; then its memory registers again."""
+    require_memory(case, trace)
+    refused = judge_faults(case, trace, ("repeated-handle",), "handles repeated in one call")
+    judge_valid(
+        case,
+        trace,
+        lambda w: "after:deregistered-twice" in w.allowed.notes,
+        "",
+        "the call with the repeated handle must have deregistered it",
+    )
+    return refused
+
+
+def _client_keeps(scene: Scene, tape: Tape) -> None:
+    """One round to warm up, then a round between two looks at descriptors, fd and contents."""
+    descriptor = scene.descriptor(tape)
+    buffer = descriptor.buffer
+    context = scene.any_context(tape)
+    scene.deregister(*scene.register(context, msgspec.structs.replace(descriptor)))
+    scene.add(Fill(buffer, 0x11 + tape.below(0xC0)))
+    scene.add(ToFd(buffer))
+    scene.add(Observe())
+    for _ in range(1 + tape.below(2)):
+        scene.deregister(*scene.register(context, descriptor))
+    scene.add(Observe())
+    scene.add(ToFd(buffer))
+    scene.add(Read(buffer, "fd"))
+    scene.add(Read(buffer))
+
+
+@rule(
+    "DRG-09",
+    Level.MUST,
+    "Deregistering does not close the client's descriptor, unmap its pointer or change its contents.",
+    source="seed 002, the order deregister, rpcmem_free",
+    subject="memory",
+    cases=embedded(_client_keeps),
+    gate=("1101",),
+)
+def drg_09(case: MemoryCase, trace: MemoryTrace) -> Examined:
+    """The number of descriptors, the fd and every byte are as before."""
+    require_memory(case, trace)
+    fills: dict[str, int] = {}
+    count = 0
+    looks: list[tuple[int, dict[str, int]]] = []
+    for index, (step, seen) in enumerate(zip(case.steps, trace.steps, strict=False)):
+        if isinstance(step, Fill):
+            fills[step.buffer] = step.byte
+        elif isinstance(step, Observe):
+            looks.append((index, seen.counts))
+        elif isinstance(step, Read) and step.buffer in fills:
+            data = bytes_read(seen)
+            where = f"step {index}, read of {step.buffer} via {step.via}"
+            if data is None:
+                raise Violation("the buffer can be read after its deregistration", seen.skipped, where)
+            if data.strip(bytes([fills[step.buffer]])):
+                raise Violation(f"every byte 0x{fills[step.buffer]:02x}", f"{data[:16].hex(' ')} ...", where)
+            count += 1
+    for (_, before), (index, after) in itertools.pairwise(looks):
+        if before["fds"] != after["fds"]:
+            seen_fds = f"{after['fds']} after registering and deregistering"
+            raise Violation(f"{before['fds']} open descriptors", seen_fds, f"step {index}, observe")
+    return Examined(count, "buffers read after deregistration")
+
+
+def _others(scene: Scene, tape: Tape) -> None:
+    """Of several live handles some go, in any order; the rest must still work."""
+    context = scene.any_context(tape)
+    graph = scene.prepare(context, tape) if tape.below(2) else ""
+    kept = list(scene.tensor_memory(graph)) if graph else list(_several(scene, tape, least=1))
+    gone = list(_several(scene, tape, least=1))
+    for _ in range(len(gone)):
+        scene.deregister(gone.pop(tape.below(len(gone))))
+    if graph:
+        scene.execute_handles(graph, kept)
+    while kept:
+        handle = kept.pop(tape.below(len(kept)))
+        if tape.below(2):
+            known = scene.handles[handle]
+            scene.add(Register(known.context, (known.descriptor,), (scene.name("h"),)))
+        scene.deregister(handle)
+
+
+@rule(
+    "DRG-11",
+    Level.MUST,
+    "Deregistering one handle has no effect on any other.",
+    source="H:QnnMem_deRegister",
+    subject="memory",
+    cases=embedded(_others, core_bytes=48),
+    gate=("1101",),
+)
+def drg_11(case: MemoryCase, trace: MemoryTrace) -> Examined:
+    """Handles that stayed live are still known: they refuse a repetition, execute and deregister."""
+    require_memory(case, trace)
+    count = 0
+    for walked in own_steps(case, trace, lambda w: w.allowed.settled):
+        notes = walked.allowed.notes
+        uses = isinstance(walked.step, Deregister | Execute) and "survived:other-deregistered" in notes
+        if uses and not walked.allowed.faults:
+            demand_code(walked, {0}, "only other handles were deregistered")
+            count += 1
+        elif walked.allowed.only("duplicate") and "survived:other-deregistered" in notes and walked.code == 0:
+            raise Violation(
+                "the memory still registered: only other handles were deregistered",
+                f"registered again with {named(0)}",
+                f"step {walked.index}",
+            )
+    demand_outputs(case, trace, lambda w: "survived:other-deregistered" in w.allowed.notes)
+    return Examined(count, "uses of handles that stayed live")
+
+
+def _nothing(scene: Scene, tape: Tape) -> None:
+    """A live handle is passed with a count of 0; then it is used."""
+    context = scene.any_context(tape)
+    graph = scene.prepare(context, tape) if tape.below(2) else ""
+    handles = scene.tensor_memory(graph) if graph else scene.register(context, scene.descriptor(tape))
+    scene.add(Deregister(handles[: 1 + tape.below(len(handles))], count=0))
+    if graph:
+        scene.execute_handles(graph, handles)
+    scene.deregister(*handles)
+
+
+@rule(
+    "DRG-07",
+    Level.MAY,
+    "A count of 0 succeeds or is refused; nothing happens.",
+    source="QnnMem.h: QnnMem_deRegister is silent; libQnnGpu answers 8000",
+    subject="memory",
+    cases=embedded(_nothing),
+    gate=("1101",),
+)
+def drg_07(case: MemoryCase, trace: MemoryTrace) -> Examined:
+    """0 or 8000, and live handles stay live. The choice is in the report."""
+    require_memory(case, trace)
+    count = 0
+    for walked in own_steps(case, trace, lambda w: isinstance(w.step, Deregister | Execute)):
+        if walked.allowed.only("count-zero"):
+            demand_code(walked, walked.allowed.codes)
+            count += 1
+        elif count and walked.allowed.valid:
+            demand_code(walked, {0}, "the call with a count of 0 deregisters nothing")
+    if count:
+        demand_outputs(case, trace, lambda w: w.allowed.valid)
+    return Examined(count, "deregistrations of nothing")
+
+
+def _of_several(scene: Scene, tape: Tape) -> None:
+    """Handles of two or three contexts in one call, mixed."""
+    contexts = [scene.context() for _ in range(2 + tape.below(2))]
+    handles = [scene.register(context, scene.descriptor(tape.cut(4)))[0] for context in contexts]
+    if tape.below(2):
+        handles += scene.register(contexts[0], scene.descriptor(tape.cut(4)))
+    scene.deregister(*handles[:: -1 if tape.below(2) else 1])
+
+
+@rule(
+    "DRG-08",
+    Level.SHOULD,
+    "One call may deregister handles of several contexts.",
+    source="QnnMem.h: QnnMem_deRegister has no context",
+    subject="memory",
+    cases=embedded(_of_several),
+    gate=("1101",),
+)
+def drg_08(case: MemoryCase, trace: MemoryTrace) -> Examined:
+    """Success where all handles are live, whichever contexts they are of."""
+    require_memory(case, trace)
+    owners = {
+        handle: step.context for step in case.steps if isinstance(step, Register) for handle in step.handles
+    }
+
+    def several(walked: Walked) -> bool:
+        step = walked.step
+        return isinstance(step, Deregister) and len({owners.get(handle) for handle in step.handles}) > 1
+
+    return judge_valid(case, trace, several, "deregistrations across contexts")
+
+
+_ROUNDS = 4
+
+
+def _given_back(scene: Scene, tape: Tape) -> None:
+    """A round to warm up, then rounds of alloc, register, deregister, free between two looks."""
+    context = scene.any_context(tape)
+    graph = scene.prepare(context, tape) if tape.below(2) else ""
+    parts = [tape.cut(4) for _ in range(1 + tape.below(2))]
+    for number in range(1 + _ROUNDS):
+        if number == 1:
+            scene.add(Observe())
+        if graph:
+            handles = scene.tensor_memory(graph)
+            scene.execute_handles(graph, handles)
+        else:
+            handles = scene.register(context, *(scene.descriptor(part) for part in parts))
+        buffers = [scene.handles[handle].descriptor.buffer for handle in handles]
+        scene.deregister(*handles)
+        for buffer in buffers:
+            scene.free(buffer)
+    scene.add(Observe())
+
+
+@rule(
+    "DRG-10",
+    Level.MUST,
+    "After deregistering and the client's free the memory is gone: the backend keeps no reference to it.",
+    source="seed 002, deregister, then rpcmem_free",
+    subject="memory",
+    cases=embedded(_given_back, after=0),
+    gate=("1101",),
+)
+def drg_10(case: MemoryCase, trace: MemoryTrace) -> Examined:
+    """Descriptors and mappings of shared memory are what they were before the rounds."""
+    require_memory(case, trace)
+    gone = [w for w in own_steps(case, trace, lambda w: isinstance(w.step, Deregister)) if w.code == 0]
+    if len(gone) < _ROUNDS:
+        return Examined(0, "buffers given back")
+    demand_steady(case, trace, "deregistering and freeing", ("fds", "memfds"))
+    return Examined(len(gone), "buffers given back")
+
+
+def _array(scene: Scene, tape: Tape) -> None:
+    """Good handles, and now and then one that is none."""
+    context = scene.any_context(tape)
+    handles = list(
+        scene.register(context, *(scene.descriptor(tape.cut(4)) for _ in range(1 + tape.below(3))))
+    )
+    if tape.chance(3):
+        scene.add(Deregister((*handles, "BOGUS")))
+    else:
+        scene.deregister(*handles)
+
+
+@rule(
+    "DRG-12",
+    Level.SHOULD,
+    "The array of handles is not modified.",
+    source="QnnMem.h: QnnMem_deRegister, const Qnn_MemHandle_t*",
+    subject="memory",
+    cases=embedded(_array),
+    gate=("1101",),
+)
+def drg_12(case: MemoryCase, trace: MemoryTrace) -> Examined:
+    """Every byte of it, whatever the answer."""
+    require_memory(case, trace)
+    count = 0
+    for walked in own_steps(case, trace, lambda w: isinstance(w.step, Deregister)):
+        if walked.seen.counts.get("handles_changed"):
+            values = [hex(value) for value in walked.seen.values]
+            raise Violation("the handle array as it was", f"{values} after the call", place(walked))
+        count += 1
+    return Examined(count, "deregistrations")
+
+
+def _freed_first(scene: Scene, tape: Tape) -> None:
+    """The client frees its memory, or its context too, and deregisters afterwards."""
+    context = scene.any_context(tape)
+    handles = scene.register(context, *(scene.descriptor(tape.cut(4)) for _ in range(1 + tape.below(3))))
+    for handle in handles:
+        scene.add(Free(scene.handles[handle].descriptor.buffer))
+        del scene.buffers[scene.handles[handle].descriptor.buffer]
+    if tape.below(2):
+        scene.alloc(1 + tape.below(4096))
+    for handle in handles[:: -1 if tape.below(2) else 1]:
+        scene.deregister(handle)
+
+
+@rule(
+    "DRG-13",
+    Level.MUST,
+    "A backend survives a client that frees its memory first: deregistering still succeeds.",
+    source="seed 002, deregister before rpcmem_free; clients have had it the wrong way round",
+    subject="memory",
+    cases=embedded(_freed_first),
+    gate=("1101",),
+)
+def drg_13(case: MemoryCase, trace: MemoryTrace) -> Examined:
+    """0, and no crash."""
+    require_memory(case, trace)
+    owners = {
+        name: each.buffer
+        for step in case.steps
+        if isinstance(step, Register)
+        for name, each in zip(step.handles, step.descriptors, strict=False)
+    }
+    freed: set[str] = set()
+    count = 0
+    for walked in own_steps(case, trace, lambda w: w.allowed.valid):
+        freed = {step.buffer for step in case.steps[: walked.index] if isinstance(step, Free) and step.buffer}
+        if isinstance(walked.step, Deregister) and any(
+            owners.get(name) in freed for name in walked.step.handles
+        ):
+            demand_code(walked, {0}, "the handle is live, whatever became of the client's memory")
+            count += 1
+    return Examined(count, "deregistrations after the client's free")
+
+
+def _while_executing(facts: MemoryFacts) -> st.SearchStrategy[MemoryCase]:
+    scene = Scene(facts)
+    op, dtype = scene.operators[0] if scene.operators else ("ElementWiseAdd", "UFIXED_POINT_8")
+    return st.sampled_from(scene.types).map(
+        lambda kind: MemoryCase((Parallel("deregister", mem_type=kind, op=op, dtype=dtype),))
+    )
+
+
+@rule(
+    "DRG-14",
+    Level.SHOULD,
+    "Deregistering memory that a graph is executing with neither crashes nor blocks the backend.",
+    source="QnnMem.h is silent; the client should not do it",
+    subject="memory",
+    cases=_while_executing,
+    gate=("502", "1101"),
+    weight=0.2,
+)
+def drg_14(case: MemoryCase, trace: MemoryTrace) -> Examined:
+    """Any answers; the process lives, and both threads end."""
+    require_session(trace)
+    require_memory_type(trace.facts or MemoryFacts())
+    require_operator(trace)
+    for step, seen in zip(case.steps, trace.steps, strict=False):
+        if isinstance(step, Parallel) and seen.skipped:
+            raise Unsupported(seen.skipped)
+    return Examined(sum(seen.code is not None for seen in trace.steps), "deregistrations during an execute")

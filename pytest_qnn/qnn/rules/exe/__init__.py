@@ -1,0 +1,1 @@
+"""EXE: its rules and their mutants."""

@@ -1,0 +1,196 @@
+"""EXE-18: asynchronous execution."""
+
+from __future__ import annotations
+
+import msgspec
+from hypothesis import strategies as st
+
+from pytest_qnn.core.rule import rule
+from pytest_qnn.core.verdict import Contradiction, Examined, Hung, Level, Unsupported, Violation
+from pytest_qnn.qnn.abi.codes import Error, Property
+from pytest_qnn.qnn.cases.case import BOGUS, NULL, PATIENCE, Descriptor, Execute, MemoryCase, Register
+from pytest_qnn.qnn.facts import MemoryFacts
+from pytest_qnn.qnn.model.codes import named
+from pytest_qnn.qnn.model.expected import Walked
+from pytest_qnn.qnn.rules.exe.rules import OUTSIDE, change, raw
+from pytest_qnn.qnn.rules.graphs import judge_contents, require_execution, require_prepared
+from pytest_qnn.qnn.rules.judging import demand_code, facts_of, own_steps, place, require_memory
+from pytest_qnn.qnn.strategies.graphs import Memory, any_memory, execute, graph, load, read, tensors_of
+from pytest_qnn.qnn.strategies.scene import Scene, Tape, io_inputs, nbytes, scenes
+from pytest_qnn.qnn.trace import MemoryTrace
+
+_UNSUPPORTED = int(Error.GRAPH_ERROR_UNSUPPORTED_FEATURE)
+_UNTOUCHED = b"\xee"
+"""What the runner fills raw outputs with before an execute."""
+_AMISS = {
+    "inputs_changed": "inputs as they were when the execution ends",
+    "output_overrun": "nothing written behind the output",
+    "late_writes": "no write to the tensors' memory after the notification",
+}
+"""Counts that must be nought, and what each says."""
+
+
+def _require_asynchronous(trace: MemoryTrace, found: list[Walked]) -> None:
+    """Raise Unsupported where every asynchronous execute answers 1000, unless property 304 says supported."""
+    if not found or {walked.code for walked in found} != {_UNSUPPORTED}:
+        return
+    key = Property.GRAPH_SUPPORT_ASYNC_EXECUTION
+    if not facts_of(trace).supports(key):
+        raise Unsupported(f"graphExecuteAsync answers 1000, and property key {int(key)} is not supported")
+    for walked in found:
+        if walked.allowed.valid:
+            raise Contradiction(
+                f"success: property key {int(key)} says supported", named(_UNSUPPORTED), place(walked)
+            )
+
+
+def _demand_notified(walked: Walked) -> None:
+    """A call that succeeds is followed by one notification, with its parameter; one that fails, by none."""
+    counts = walked.seen.counts
+    step = walked.step
+    assert isinstance(step, Execute)
+    enqueued = walked.seen.calls[step.asynchronous - 1][1] == 0
+    if counts.get("strange_notifications"):
+        raise Violation("a notification with the parameter of its call", "another parameter", place(walked))
+    if counts.get("silent"):
+        seen = f"none within {PATIENCE:g} s"
+        raise Hung("a notification when an execution is finished", seen, place(walked))
+    if counts["notified"] != int(enqueued):
+        wanted = "one notification" if enqueued else "no notification, for the call failed"
+        raise Violation(wanted, str(counts["notified"]), place(walked))
+    if counts.get("queued_amiss"):
+        wanted = "success, and one notification of it, for every execution in the queue"
+        seen = f"other for {counts['queued_amiss']} of {step.asynchronous - 1} before the last"
+        raise Violation(wanted, seen, place(walked))
+
+
+def _demand_left_alone(walked: Walked) -> None:
+    for counted, wanted in _AMISS.items():
+        found = walked.seen.counts.get(counted, 0)
+        if found:
+            raise Violation(wanted, f"{counted.replace('_', ' ')}: {found}", place(walked))
+    step = walked.step
+    raw = isinstance(step, Execute) and step.bindings[-1].kind == "raw"
+    if raw and walked.allowed.only("dead-handle") and any(map(_touched, walked.seen.data[:1])):
+        raise Violation("an output that is left alone", "bytes of it differ", place(walked))
+
+
+def _touched(output: bytes) -> bool:
+    return bool(output.strip(_UNTOUCHED))
+
+
+Cases = st.SearchStrategy[MemoryCase]
+_MEMORY, _HANDLES = 1101, 502
+"""QNN_PROPERTY_GROUP_MEMORY, QNN_PROPERTY_TENSOR_SUPPORT_MEMHANDLE_TYPE."""
+
+
+def _later(scene: Scene, calls: int = 1) -> None:
+    """Make the execute that was added last an asynchronous one, the last of so many."""
+    scene.steps[-1] = msgspec.structs.replace(scene.steps[-1], asynchronous=calls)
+
+
+def _wrong(scene: Scene, tape: Tape, name: str, *, handles: bool) -> Execute:
+    """An execute that graphExecute would refuse."""
+    made = scene.graphs[name]
+    good = raw(scene, name)
+    position = tape.below(tensors_of(scene, name))
+    act = tape.below(6 if handles else 5)
+    if act == 0:
+        return Execute(name, change(good, position, kind="handle", handle=tape.pick((NULL, BOGUS))))
+    if act == 1:
+        return Execute(name, change(good, position, mem_type=tape.pick(OUTSIDE)))
+    if act == 2:
+        return Execute(name, change(good, position, short=nbytes(made.shape, made.dtype)))
+    if act == 3:
+        return Execute(name, good, inputs=(*range(io_inputs(made)), 0))
+    if act == 4:
+        other = scene.name("g")
+        scene.add(msgspec.structs.replace(made, graph=other, finalise=False))
+        return Execute(other, good)
+    buffer = scene.alloc(nbytes(made.shape, made.dtype))
+    described = Descriptor(buffer, made.shape, made.dtype, tape.pick(scene.types))
+    (foreign,) = scene.register(scene.context(), described)
+    return Execute(name, change(good, position, kind="handle", handle=foreign))
+
+
+def _turn(scene: Scene, tape: Tape, name: str, memory: Memory | None, seed: int) -> None:
+    """One execute with new inputs, and a look at every buffer; in one turn of four it is wrong."""
+    if tape.chance(4):
+        scene.add(_wrong(scene, tape, name, handles=memory is not None))
+        _later(scene)
+        return
+    calls = tape.pick((1, 1, 2, 4))
+    mixed = tape.below(8) if tape.chance(3) else 0
+    if memory is not None:
+        load(scene, name, memory, seed)
+    execute(scene, name, memory, raw=mixed, seed=seed + tape.below(16))
+    if not tape.chance(4):
+        _later(scene, calls)
+    if memory is not None:
+        read(scene, memory.buffers)
+
+
+def _with_dead_handle(scene: Scene, tape: Tape, name: str, memory: Memory) -> None:
+    """One handle of the graph's memory is deregistered, and bound all the same."""
+    position = tape.below(tensors_of(scene, name))
+    handle = memory.handles[position]
+    scene.deregister(handle)
+    scene.add(Execute(name, change(raw(scene, name), position, kind="handle", handle=handle)))
+    _later(scene)
+    read(scene, memory.buffers)
+
+
+def asynchronous(facts: MemoryFacts) -> Cases:
+    """Executes of one graph, raw and with handles, most of them asynchronous, some of them wrong."""
+    handles = facts.supports(_MEMORY) and facts.supports(_HANDLES)
+
+    def core(scene: Scene, tape: Tape) -> None:
+        if not (name := graph(scene, tape)):
+            return
+        memory = any_memory(scene, tape, name) if handles and tape.chance(2) else None
+        for turn in range(1 + tape.below(3)):
+            _turn(scene, tape.cut(7), name, memory, 16 * turn)
+        if memory is not None and tape.chance(2):
+            _with_dead_handle(scene, tape, name, memory)
+
+    return scenes(facts, core, core_bytes=48)
+
+
+@rule(
+    "EXE-18",
+    Level.MAY,
+    "Asynchronous execution follows the memory rules until its one notification, and then uses no memory.",
+    source="QnnGraph.h: QnnGraph_executeAsync, notifyFn is called when execution is finished",
+    subject="memory",
+    cases=asynchronous,
+    gate=("304",),
+    weight=0.5,
+)
+def exe_18(case: MemoryCase, trace: MemoryTrace) -> Examined:
+    """Codes are those of graphExecute, by the call or by the notification.
+
+    At the notification the output is right and inputs are unchanged. What the client writes to either from
+    then on stays, and later executes are right.
+    """
+    require_prepared(case, trace)
+    require_execution(trace)
+    found = [
+        walked
+        for walked in own_steps(case, trace, lambda w: isinstance(w.step, Execute))
+        if isinstance(walked.step, Execute) and walked.step.asynchronous
+    ]
+    _require_asynchronous(trace, found)
+    if any(isinstance(step, Register) for step in case.steps):
+        require_memory(case, trace)
+    for walked in found:
+        _demand_notified(walked)
+        if walked.allowed.settled:
+            demand_code(walked, walked.allowed.codes, "the rules of graphExecute hold")
+    judge_contents(
+        case, trace, lambda seen: seen.where == "output", "it is there when the client is notified"
+    )
+    for walked in found:
+        if walked.allowed.settled:
+            _demand_left_alone(walked)
+    judge_contents(case, trace, lambda seen: seen.where == "buffer", "what the client writes then stays")
+    return Examined(len(found), "asynchronous executes")

@@ -1,0 +1,865 @@
+"""EXE: executing graphs, and how their tensors are given."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import msgspec
+from hypothesis import strategies as st
+
+from pytest_qnn.core.rule import rule
+from pytest_qnn.core.verdict import Examined, Level, Violation
+from pytest_qnn.qnn.abi.codes import Error
+from pytest_qnn.qnn.cases.case import (
+    BOGUS,
+    NULL,
+    Binding,
+    Descriptor,
+    Execute,
+    Fill,
+    MemoryCase,
+    Prepare,
+    Write,
+)
+from pytest_qnn.qnn.facts import MemoryFacts
+from pytest_qnn.qnn.model.contents import Compared, compare, differs
+from pytest_qnn.qnn.model.expected import Walked
+from pytest_qnn.qnn.rules.graphs import (
+    judge_contents,
+    judge_executes,
+    judge_run,
+    kinds,
+    require_execute,
+    require_executed_memory,
+)
+from pytest_qnn.qnn.rules.judging import demand_code, own_steps, place
+from pytest_qnn.qnn.strategies.graphs import (
+    ODD_SHAPES,
+    any_memory,
+    execute,
+    graph,
+    load,
+    output_of,
+    read,
+    shuffled,
+    tensors_of,
+)
+from pytest_qnn.qnn.strategies.scene import Scene, Tape, arity, nbytes, scenes
+from pytest_qnn.qnn.trace import MemoryTrace
+
+_EXECUTE = "QnnGraph.h: QnnGraph_execute"
+_UNTOUCHED = 0xEE
+"""What the runner fills raw outputs with before an execute."""
+
+
+def _executes(case: MemoryCase, trace: MemoryTrace) -> list[Walked]:
+    return list(own_steps(case, trace, lambda walked: isinstance(walked.step, Execute)))
+
+
+def judge_mistakes(case: MemoryCase, trace: MemoryTrace, fault: str, because: str) -> int:
+    """Executes whose only fault this is are refused with its codes; gives how many there were."""
+    found = [walked for walked in _executes(case, trace) if walked.allowed.only(fault)]
+    for walked in found:
+        demand_code(walked, walked.allowed.codes, because)
+    return len(found)
+
+
+def _noted(case: MemoryCase, trace: MemoryTrace, note: str, because: str) -> int:
+    """Executes in order with this note succeed, with the right output; gives how many outputs were seen."""
+    for walked in _executes(case, trace):
+        if walked.allowed.valid and note in walked.allowed.notes:
+            demand_code(walked, {0}, because)
+
+    def own(seen: Compared) -> bool:
+        return seen.where == "output" and note in seen.walked.allowed.notes
+
+    return judge_contents(case, trace, own, because)
+
+
+Cases = st.SearchStrategy[MemoryCase]
+_SIZES = (1, 0xFFFFFFFF, 7, 4096, 0x55555555)
+
+
+def _last(scene: Scene, **fields: object) -> None:
+    """Change the step that was added last."""
+    scene.steps[-1] = msgspec.structs.replace(scene.steps[-1], **fields)
+
+
+def sized_handles(facts: MemoryFacts) -> Cases:
+    """EXE-06: handles come with any dataSize."""
+
+    def core(scene: Scene, tape: Tape) -> None:
+        if not (name := graph(scene, tape)):
+            return
+        memory = any_memory(scene, tape, name)
+        for turn in range(1 + tape.below(2)):
+            load(scene, name, memory, 16 * turn + tape.below(16))
+            execute(scene, name, memory)
+            step = scene.steps[-1]
+            assert isinstance(step, Execute)
+            sized = tuple(
+                msgspec.structs.replace(each, data_size=tape.pick(_SIZES)) for each in step.bindings
+            )
+            _last(scene, bindings=sized)
+            read(scene, [output_of(scene, name, memory)])
+
+    return scenes(facts, core)
+
+
+@rule(
+    "EXE-06",
+    Level.MUST,
+    "The union of a tensor is read by its memory type: with MEMHANDLE the dataSize is of no matter.",
+    source="QnnTypes.h: Qnn_TensorV1_t, memType; ONNX Runtime passes 0",
+    subject="memory",
+    cases=sized_handles,
+    gate=("502", "1101"),
+)
+def exe_06(case: MemoryCase, trace: MemoryTrace) -> Examined:
+    """Executes with handles and any dataSize succeed with correct numbers."""
+    require_executed_memory(case, trace)
+    count = _noted(case, trace, "data-size", "dataSize belongs to raw memory")
+    return Examined(count, "outputs of executes with handles and a dataSize")
+
+
+Bindings = tuple[Binding, ...]
+
+
+def raw(scene: Scene, name: str, seed: int = 0) -> Bindings:
+    """Raw memory for every tensor of a graph."""
+    inputs = arity(scene.graphs[name].op)
+    return (*(Binding(seed=seed + position) for position in range(inputs)), Binding())
+
+
+def change(bindings: Bindings, position: int, **fields: object) -> Bindings:
+    """The bindings with one of them changed."""
+    changed = msgspec.structs.replace(bindings[position], **fields)
+    return (*bindings[:position], changed, *bindings[position + 1 :])
+
+
+def handle_sizes(facts: MemoryFacts) -> Cases:
+    """EXE-07: a handle of fewer bytes than the tensor, and one of more."""
+
+    def core(scene: Scene, tape: Tape) -> None:
+        if not (name := graph(scene, tape)):
+            return
+        made = scene.graphs[name]
+        grain = 4 if made.dtype == "FLOAT_32" else 1
+        elements = nbytes(made.shape, made.dtype) // grain
+        position = tape.below(tensors_of(scene, name))
+        for count in (elements - 1 - tape.below(elements), elements + 1 + tape.below(8)):
+            if count < 1:
+                continue
+            buffer = scene.alloc(max(count, elements) * grain)
+            scene.add(Fill(buffer))
+            scene.add(Write(buffer, min(count, elements) * grain, seed=3, dtype=made.dtype))
+            described = Descriptor(buffer, (count,), made.dtype, tape.pick(scene.types))
+            (handle,) = scene.register(made.context, described)
+            bindings = change(raw(scene, name, 1), position, kind="handle", handle=handle)
+            scene.add(Execute(name, bindings))
+
+    return scenes(facts, core)
+
+
+@rule(
+    "EXE-07",
+    Level.MUST,
+    "A handle of fewer bytes than its tensor is refused, one of as many or more is taken.",
+    source=f"{_EXECUTE}, QNN_GRAPH_ERROR_INVALID_TENSOR; ONNX Runtime uses larger registrations",
+    subject="memory",
+    cases=handle_sizes,
+    gate=("502", "1101"),
+)
+def exe_07(case: MemoryCase, trace: MemoryTrace) -> Examined:
+    """6004 or 6000 for too few bytes; success and correct numbers for more than enough."""
+    require_executed_memory(case, trace)
+    count = judge_mistakes(case, trace, "short-handle", "the registered memory is too small for the tensor")
+    count += judge_executes(case, trace, lambda _: True, "the registered memory is large enough")
+    judge_contents(case, trace, lambda seen: seen.where == "output")
+    return Examined(count, "executes with smaller and larger registrations")
+
+
+def shared_handles(facts: MemoryFacts) -> Cases:
+    """EXE-08: two graphs of a context, and handles that serve now this tensor and now that one."""
+
+    def core(scene: Scene, tape: Tape) -> None:
+        if not (first := graph(scene, tape)):
+            return
+        made = scene.graphs[first]
+        fitting = [op for op, dtype in scene.operators if dtype == made.dtype]
+        second = scene.name("g")
+        scene.graphs[second] = msgspec.structs.replace(
+            made, graph=second, op=tape.pick(fitting), mem_types=()
+        )
+        scene.add(scene.graphs[second])
+        size = nbytes(made.shape, made.dtype)
+        buffers = [scene.alloc(size) for _ in range(3)]
+        kind = tape.pick(scene.types)
+        handles = scene.register(
+            made.context, *(Descriptor(each, made.shape, made.dtype, kind) for each in buffers)
+        )
+        for turn in range(2 + tape.below(4)):
+            name = (first, second)[(turn + tape.below(2)) % 2]
+            order = shuffled(tape, 3)
+            for buffer in buffers:
+                scene.add(Fill(buffer))
+            for position, which in enumerate(order[: arity(scene.graphs[name].op)]):
+                scene.add(Write(buffers[which], size, seed=8 * turn + position, dtype=made.dtype))
+            bound = (Binding("handle", handles[which]) for which in order[: tensors_of(scene, name)])
+            scene.add(Execute(name, tuple(bound)))
+            read(scene, [buffers[order[tensors_of(scene, name) - 1]]])
+
+    return scenes(facts, core, core_bytes=48)
+
+
+@rule(
+    "EXE-08",
+    Level.SHOULD,
+    "A handle may serve any tensor of any graph of its context, again and again.",
+    source="public device report: executorch #13421",
+    subject="memory",
+    cases=shared_handles,
+    gate=("502", "1101"),
+)
+def exe_08(case: MemoryCase, trace: MemoryTrace) -> Examined:
+    """Every execute succeeds with correct numbers."""
+    require_executed_memory(case, trace)
+    return judge_run(case, trace, "outputs through handles in any role", "a handle belongs to no one tensor")
+
+
+def chained(facts: MemoryFacts) -> Cases:
+    """EXE-09: the output of one graph is the first input of the next, through the same handle."""
+
+    def core(scene: Scene, tape: Tape) -> None:
+        if not (first := graph(scene, tape)):
+            return
+        made = scene.graphs[first]
+        memory = any_memory(scene, tape, first)
+        load(scene, first, memory, tape.below(16))
+        execute(scene, first, memory)
+        through = memory.handles[tensors_of(scene, first) - 1]
+        fitting = [op for op, dtype in scene.operators if dtype == made.dtype]
+        for _ in range(1 + tape.below(2)):
+            name = scene.name("g")
+            scene.graphs[name] = msgspec.structs.replace(made, graph=name, op=tape.pick(fitting))
+            scene.add(scene.graphs[name])
+            buffer = scene.alloc(nbytes(made.shape, made.dtype))
+            scene.add(Fill(buffer))
+            kind = tape.pick(scene.types)
+            (handle,) = scene.register(made.context, Descriptor(buffer, made.shape, made.dtype, kind))
+            bindings = change(raw(scene, name, 5), 0, kind="handle", handle=through, seed=0)
+            bindings = change(bindings, len(bindings) - 1, kind="handle", handle=handle)
+            scene.add(Execute(name, bindings))
+            read(scene, [buffer])
+            through = handle
+
+    return scenes(facts, core)
+
+
+@rule(
+    "EXE-09",
+    Level.MUST,
+    "The output of one graph may be the input of the next through the same handle.",
+    source="seed 002, execute QNN graph with input tensor and output tensor",
+    subject="memory",
+    cases=chained,
+    gate=("502", "1101"),
+)
+def exe_09(case: MemoryCase, trace: MemoryTrace) -> Examined:
+    """Chains of graphs succeed with correct numbers."""
+    require_executed_memory(case, trace)
+    return judge_run(case, trace, "outputs of chains", "an output's handle may be the next graph's input")
+
+
+def inputs_kept(facts: MemoryFacts) -> Cases:
+    """EXE-10: executes raw and with handles, and a look at every byte of every buffer."""
+
+    def core(scene: Scene, tape: Tape) -> None:
+        if not (name := graph(scene, tape)):
+            return
+        if tape.below(2):
+            memory = any_memory(scene, tape, name)
+            load(scene, name, memory, tape.below(16))
+            execute(scene, name, memory)
+            read(scene, memory.buffers)
+        execute(scene, name, None, seed=tape.below(16))
+
+    return scenes(facts, core)
+
+
+@rule(
+    "EXE-10",
+    Level.MUST,
+    "An execute changes neither its inputs nor bytes behind its output.",
+    source=f"seed 002; {_EXECUTE}, inputs and outputs",
+    subject="memory",
+    cases=inputs_kept,
+)
+def exe_10(case: MemoryCase, trace: MemoryTrace) -> Examined:
+    """Inputs byte by byte, the bytes behind raw outputs, and every byte of registered buffers."""
+    require_execute(case, trace)
+    count = 0
+    for walked in _executes(case, trace):
+        if not walked.allowed.valid or walked.code != 0:
+            continue
+        for counted, wanted in (
+            ("inputs_changed", "inputs as they were"),
+            ("output_overrun", "nothing written behind the output"),
+        ):
+            found = walked.seen.counts.get(counted, 0)
+            if found:
+                raise Violation(wanted, f"{counted.replace('_', ' ')}: {found}", place(walked))
+        count += 1
+    judge_contents(case, trace, lambda seen: seen.where == "buffer", "only the output's bytes are written")
+    return Examined(count, "executes")
+
+
+def watched_tensors(facts: MemoryFacts) -> Cases:
+    """EXE-11: executes that succeed and executes that do not, with a look at their structs."""
+
+    def core(scene: Scene, tape: Tape) -> None:
+        if not (name := graph(scene, tape)):
+            return
+        act = tape.below(3)
+        if act == 1:
+            memory = any_memory(scene, tape, name)
+            load(scene, name, memory, 1)
+            execute(scene, name, memory)
+            _last(scene, watch=True)
+        elif act == 2:
+            scene.add(Execute(name, change(raw(scene, name), 0, kind="handle", handle=NULL), watch=True))
+        execute(scene, name, None, seed=tape.below(16))
+        _last(scene, watch=True)
+
+    return scenes(facts, core)
+
+
+@rule(
+    "EXE-11",
+    Level.MUST,
+    "An execute does not write to the structs of its tensors.",
+    source=f"{_EXECUTE} (the inputs are const); QnnTypes.h: Qnn_Tensor_t",
+    subject="memory",
+    cases=watched_tensors,
+)
+def exe_11(case: MemoryCase, trace: MemoryTrace) -> Examined:
+    """The arrays are the same before and after, byte by byte."""
+    require_execute(case, trace)
+    count = 0
+    for walked in _executes(case, trace):
+        if not isinstance(walked.step, Execute) or not walked.step.watch:
+            continue
+        if walked.seen.counts.get("tensors_changed"):
+            raise Violation("the tensors' structs as they were", "bytes of them differ", place(walked))
+        count += 1
+    return Examined(count, "executes with a look at their structs")
+
+
+def mistake(scene: Scene, tape: Tape, name: str) -> None:
+    """An execute with a NULL handle for an input, or with an input too few or twice."""
+    inputs = arity(scene.graphs[name].op)
+    act = tape.below(3)
+    if act == 0:
+        null = change(raw(scene, name), tape.below(inputs), kind="handle", handle=NULL)
+        scene.add(Execute(name, null))
+    else:
+        given = tuple(range(inputs - 1)) if act == 1 and inputs > 1 else (*range(inputs), 0)
+        scene.add(Execute(name, raw(scene, name), inputs=given))
+
+
+def refused_executes(facts: MemoryFacts) -> Cases:
+    """EXE-12: executes that are wrong in one of several ways, with a raw output."""
+
+    def core(scene: Scene, tape: Tape) -> None:
+        if not (name := graph(scene, tape)):
+            return
+        for _ in range(1 + tape.below(2)):
+            mistake(scene, tape, name)
+
+    return scenes(facts, core)
+
+
+@rule(
+    "EXE-12",
+    Level.SHOULD,
+    "An execute that fails leaves its outputs alone.",
+    source="inference: documents are silent, and clients keep the last good output",
+    subject="memory",
+    cases=refused_executes,
+)
+def exe_12(case: MemoryCase, trace: MemoryTrace) -> Examined:
+    """Raw outputs of refused executes are as the client left them."""
+    require_execute(case, trace)
+    count = 0
+    for walked in _executes(case, trace):
+        if not walked.allowed.faults or not walked.code:
+            continue
+        for data in walked.seen.data:
+            before = bytes([_UNTOUCHED]) * len(data)
+            if data != before:
+                seen = differs(before, data, "UFIXED_POINT_8")
+                raise Violation("an output that is left alone", seen, place(walked))
+        count += 1
+    return Examined(count, "executes that were refused")
+
+
+OUTSIDE = (77, 0x7FFFFFFF, 5, 255)
+"""No Qnn_TensorMemType_t, or its member UNDEFINED."""
+
+
+def _one_tensor(facts: MemoryFacts, fields: Callable[[Scene, Tape, str], dict[str, object]]) -> Cases:
+    """A good execute in one case of three, then one with a tensor that is changed."""
+
+    def core(scene: Scene, tape: Tape) -> None:
+        if not (name := graph(scene, tape)):
+            return
+        if tape.chance(3):
+            execute(scene, name, None, seed=tape.below(16))
+        position = tape.below(tensors_of(scene, name))
+        scene.add(Execute(name, change(raw(scene, name), position, **fields(scene, tape, name))))
+
+    return scenes(facts, core)
+
+
+def unknown_memory_types(facts: MemoryFacts) -> Cases:
+    """EXE-13: a memory type that there is not."""
+
+    def fields(scene: Scene, tape: Tape, name: str) -> dict[str, object]:
+        del scene, name
+        return {"mem_type": tape.pick(OUTSIDE)}
+
+    return _one_tensor(facts, fields)
+
+
+@rule(
+    "EXE-13",
+    Level.MUST,
+    "A memory type that is none is refused at execute.",
+    source=f"QnnTypes.h: Qnn_TensorMemType_t; {_EXECUTE}, QNN_GRAPH_ERROR_INVALID_TENSOR",
+    subject="memory",
+    cases=unknown_memory_types,
+)
+def exe_13(case: MemoryCase, trace: MemoryTrace) -> Examined:
+    """6004 for values outside the enum and for UNDEFINED."""
+    require_execute(case, trace)
+    count = judge_mistakes(case, trace, "mem-type", "there is no such memory type")
+    return Examined(count, "executes with an unknown memory type")
+
+
+def undersized(facts: MemoryFacts) -> Cases:
+    """EXE-14: raw memory with too few bytes."""
+
+    def fields(scene: Scene, tape: Tape, name: str) -> dict[str, object]:
+        made = scene.graphs[name]
+        size = nbytes(made.shape, made.dtype)
+        return {"short": tape.pick((1, min(4, size), 1 + size // 2, size))}
+
+    return _one_tensor(facts, fields)
+
+
+@rule(
+    "EXE-14",
+    Level.MUST,
+    "Raw memory that is smaller than its tensor is refused.",
+    source=f"{_EXECUTE}, QNN_GRAPH_ERROR_INVALID_TENSOR (ill-formed)",
+    subject="memory",
+    cases=undersized,
+)
+def exe_14(case: MemoryCase, trace: MemoryTrace) -> Examined:
+    """6004 or 6000; behind the memory lies a page that nobody can touch, so an overrun ends the process."""
+    require_execute(case, trace)
+    count = judge_mistakes(case, trace, "short-data", "dataSize is smaller than the tensor")
+    return Examined(count, "executes with too little raw memory")
+
+
+def _binary(scene: Scene, tape: Tape, **fields: object) -> str:
+    """A graph of an operator with two inputs; "" where the target takes none."""
+    fitting = tuple(pair for pair in scene.operators if arity(pair[0]) == 2)
+    if not fitting:
+        return ""
+    op, dtype = tape.pick(fitting)
+    context, name = scene.context(), scene.name("g")
+    made = Prepare(name, context, op, dtype, tape.pick(ODD_SHAPES))
+    scene.graphs[name] = msgspec.structs.replace(made, **fields)
+    scene.add(scene.graphs[name])
+    return name
+
+
+def permuted(facts: MemoryFacts) -> Cases:
+    """EXE-15: the inputs in another order."""
+
+    def core(scene: Scene, tape: Tape) -> None:
+        if name := _binary(scene, tape):
+            for _ in range(1 + tape.below(2)):
+                order = ((1, 0), (0, 1))[tape.chance(4)]
+                scene.add(Execute(name, raw(scene, name, tape.below(16)), inputs=order))
+
+    return scenes(facts, core)
+
+
+@rule(
+    "EXE-15",
+    Level.MUST,
+    "Tensors of an execute are told by their ids: their order in the arrays is free.",
+    source=f"{_EXECUTE}, note on the order of tensors",
+    subject="memory",
+    cases=permuted,
+)
+def exe_15(case: MemoryCase, trace: MemoryTrace) -> Examined:
+    """Executes with permuted inputs succeed with correct numbers."""
+    require_execute(case, trace)
+    count = _noted(case, trace, "permuted", "tensors are told by their ids")
+    return Examined(count, "outputs of executes with permuted inputs")
+
+
+def wrong_arrays(facts: MemoryFacts) -> Cases:
+    """EXE-16: a tensor that is missing, there twice, foreign, in the wrong array or too much.
+
+    In one case of two the graph has been executed in order before.
+    """
+
+    def core(scene: Scene, tape: Tape) -> None:
+        if not (name := graph(scene, tape)):
+            return
+        if tape.chance(2):
+            execute(scene, name, None, seed=tape.below(16))
+        made = scene.graphs[name]
+        count = arity(made.op)
+        every = tuple(range(count))
+        act = tape.below(6)
+        step = Execute(name, raw(scene, name))
+        if act == 5:
+            other = scene.name("g")
+            scene.add(msgspec.structs.replace(made, graph=other))
+            position = tape.below(count + 1)
+            step = msgspec.structs.replace(step, bindings=change(step.bindings, position, of=other))
+        else:
+            arrays = (
+                {"inputs": every[:-1]},
+                {"inputs": (*every, 0)},
+                {"inputs": (0,) * count if count > 1 else (count,)},
+                {"outputs": ()},
+                {"outputs": (count, count)},
+            )
+            step = msgspec.structs.replace(step, **arrays[act])
+        scene.add(step)
+
+    return scenes(facts, core)
+
+
+@rule(
+    "EXE-16",
+    Level.MUST,
+    "An execute with a tensor that is missing, there twice, foreign or too much is refused.",
+    source=f"{_EXECUTE}, QNN_GRAPH_ERROR_INVALID_TENSOR, QNN_GRAPH_ERROR_INVALID_ARGUMENT",
+    subject="memory",
+    cases=wrong_arrays,
+)
+def exe_16(case: MemoryCase, trace: MemoryTrace) -> Examined:
+    """6004 or 6000."""
+    require_execute(case, trace)
+    count = judge_mistakes(case, trace, "tensors", "every IO tensor is there exactly once")
+    return Examined(count, "executes with wrong arrays of tensors")
+
+
+def unfinished(facts: MemoryFacts) -> Cases:
+    """EXE-17: a graph that was not finalised."""
+
+    def core(scene: Scene, tape: Tape) -> None:
+        if not (name := graph(scene, tape)):
+            return
+        if tape.chance(2):
+            execute(scene, name, None)
+        other = scene.name("g")
+        made = msgspec.structs.replace(scene.graphs[name], graph=other, finalise=False)
+        scene.graphs[other] = made
+        scene.add(made)
+        execute(scene, other, None, seed=tape.below(16))
+
+    return scenes(facts, core)
+
+
+@rule(
+    "EXE-17",
+    Level.MUST,
+    "An execute before the graph is finalised is refused.",
+    source=f"{_EXECUTE}, QNN_GRAPH_ERROR_GRAPH_NOT_FINALIZED",
+    subject="memory",
+    cases=unfinished,
+)
+def exe_17(case: MemoryCase, trace: MemoryTrace) -> Examined:
+    """6023."""
+    require_execute(case, trace)
+    count = judge_mistakes(case, trace, "not-finalised", "the graph is not finalised")
+    return Examined(count, "executes of graphs that are not finalised")
+
+
+_REFUSED = frozenset({int(Error.GRAPH_ERROR_INVALID_TENSOR)})
+
+
+# EXE
+
+
+def executed_both_ways(facts: MemoryFacts) -> Cases:
+    """EXE-01: the same inputs in raw memory and in memory handles."""
+
+    def core(scene: Scene, tape: Tape) -> None:
+        if not (name := graph(scene, tape)):
+            return
+        memory = any_memory(scene, tape, name)
+        for turn in range(1 + tape.below(2)):
+            seed = 16 * turn + tape.below(16)
+            execute(scene, name, None, seed=seed)
+            load(scene, name, memory, seed)
+            execute(scene, name, memory)
+            read(scene, [output_of(scene, name, memory)])
+
+    return scenes(facts, core)
+
+
+@rule(
+    "EXE-01",
+    Level.MUST,
+    "graphExecute with registered handles for inputs and outputs succeeds with correct numbers.",
+    source="seed 002, execute QNN graph with input tensor and output tensor",
+    subject="memory",
+    cases=executed_both_ways,
+    gate=("502", "1101"),
+)
+def exe_01(case: MemoryCase, trace: MemoryTrace) -> Examined:
+    """Outputs through handles are right, and are those of a raw execute with the same inputs, bit by bit."""
+    require_executed_memory(case, trace)
+    because = "all tensors have registered handles"
+    judge_executes(case, trace, lambda step: kinds(step) == {"handle"}, because)
+    judge_contents(case, trace, lambda seen: _through(seen) == {"handle"}, because)
+    raw: dict[tuple[object, ...], bytes] = {}
+    count = 0
+    for seen in compare(case, trace):
+        if seen.made is None:
+            continue
+        key = (seen.made.op, seen.made.dtype, seen.made.shape, *seen.inputs)
+        if _through(seen) == {"raw"}:
+            raw[key] = seen.data
+        elif _through(seen) == {"handle"}:
+            if key in raw and raw[key] != seen.data:
+                difference = differs(raw[key], seen.data, "UFIXED_POINT_8")
+                raise Violation("the output of the raw execute", difference, place(seen.walked))
+            count += 1
+    return Examined(count, "outputs through memory handles")
+
+
+def _through(seen: Compared) -> set[str]:
+    return kinds(seen.execute) if seen.execute else set()
+
+
+def executed_mixed(facts: MemoryFacts) -> Cases:
+    """EXE-02: some tensors raw, the others with memory handles."""
+
+    def core(scene: Scene, tape: Tape) -> None:
+        if not (name := graph(scene, tape)):
+            return
+        memory = any_memory(scene, tape, name)
+        mixes = (1 << tensors_of(scene, name)) - 2
+        for _ in range(1 + tape.below(3)):
+            seed = tape.below(16)
+            load(scene, name, memory, seed)
+            execute(scene, name, memory, 1 + tape.below(mixes), seed)
+            read(scene, [output_of(scene, name, memory)])
+
+    return scenes(facts, core)
+
+
+@rule(
+    "EXE-02",
+    Level.MUST,
+    "Raw memory and memory handles may be mixed, tensor by tensor, in one execute.",
+    source="seed 001 (memory types are given per IO tensor); QnnTypes.h: Qnn_TensorMemType_t",
+    subject="memory",
+    cases=executed_mixed,
+    gate=("502", "1101"),
+)
+def exe_02(case: MemoryCase, trace: MemoryTrace) -> Examined:
+    """Mixed executes succeed with correct numbers."""
+    require_executed_memory(case, trace)
+    because = "raw memory and handles may be mixed"
+    judge_executes(case, trace, lambda step: len(kinds(step)) == 2, because)
+    count = judge_contents(case, trace, lambda seen: len(_through(seen)) == 2, because)
+    return Examined(count, "outputs of mixed executes")
+
+
+def _judge_refused(
+    case: MemoryCase, trace: MemoryTrace, fault: str, because: str, *, untouched: bool = False
+) -> int:
+    """Executes whose only fault this is answer 6004; gives how many there were.
+
+    ``untouched``: and they wrote no raw output.
+    """
+    count = 0
+    for walked in own_steps(case, trace, lambda w: w.allowed.only(fault)):
+        if not isinstance(walked.step, Execute):
+            continue
+        demand_code(walked, _REFUSED, because)
+        for data in walked.seen.data if untouched else ():
+            if data.strip(bytes([_UNTOUCHED])):
+                seen = differs(_same(data), data, "UFIXED_POINT_8")
+                raise Violation("an output that is left alone", seen, place(walked))
+        count += 1
+    return count
+
+
+def _same(data: bytes) -> bytes:
+    return bytes([_UNTOUCHED]) * len(data)
+
+
+_MEMORY = 1101
+"""QNN_PROPERTY_GROUP_MEMORY."""
+
+
+def _executed_with(facts: MemoryFacts, *handles: str) -> Cases:
+    """An execute with one of ``handles`` for one or more tensors and raw memory for the others.
+
+    In one case of two, handles of the graph's own context are live that would fit each tensor. The context's
+    name stands for its value, which is no memory handle.
+    """
+
+    def core(scene: Scene, tape: Tape) -> None:
+        if not (name := graph(scene, tape)):
+            return
+        if tape.chance(3):
+            execute(scene, name, None, seed=tape.below(16))
+        bad = 1 + tape.below((1 << tensors_of(scene, name)) - 1)
+        handle = tape.pick(handles) or scene.graphs[name].context
+        if tape.chance(2) and facts.supports(_MEMORY):
+            any_memory(scene, tape, name)
+        bindings = (
+            Binding("handle", handle) if bad >> tensor & 1 else Binding()
+            for tensor in range(tensors_of(scene, name))
+        )
+        scene.add(Execute(name, tuple(bindings)))
+
+    return scenes(facts, core)
+
+
+def executed_with_null(facts: MemoryFacts) -> Cases:
+    """EXE-03: NULL where a memory handle belongs, also while handles are live."""
+    return _executed_with(facts, NULL)
+
+
+@rule(
+    "EXE-03",
+    Level.MUST,
+    "Memory type MEMHANDLE with a NULL handle is refused.",
+    source="QnnGraph.h: QnnGraph_execute, QNN_GRAPH_ERROR_INVALID_TENSOR",
+    subject="memory",
+    cases=executed_with_null,
+)
+def exe_03(case: MemoryCase, trace: MemoryTrace) -> Examined:
+    """NULL answers 6004, whether handles are live or none is."""
+    require_execute(case, trace)
+    count = _judge_refused(case, trace, "null-handle", "the memory handle is NULL")
+    return Examined(count, "executes with a NULL handle")
+
+
+def executed_with_stale(facts: MemoryFacts) -> Cases:
+    """EXE-04: handles that were deregistered, after an execute that used them or without one."""
+
+    def core(scene: Scene, tape: Tape) -> None:
+        if not (name := graph(scene, tape)):
+            return
+        memory = any_memory(scene, tape, name)
+        load(scene, name, memory, tape.below(16))
+        if tape.chance(2):
+            execute(scene, name, memory)
+        output = output_of(scene, name, memory)
+        scene.add(Fill(output))
+        every = (1 << tensors_of(scene, name)) - 1
+        stale = 1 + tape.below(every)
+        gone = [memory.handles[tensor] for tensor in range(every.bit_length()) if stale >> tensor & 1]
+        scene.deregister(*gone)
+        execute(scene, name, memory, tape.below(every + 1) & ~stale)
+        read(scene, [output])
+
+    return scenes(facts, core)
+
+
+@rule(
+    "EXE-04",
+    Level.MUST,
+    "A deregistered handle is refused and outputs are not touched.",
+    source="QnnGraph.h: QnnGraph_execute, QNN_GRAPH_ERROR_INVALID_TENSOR; observed on devices (6004)",
+    subject="memory",
+    cases=executed_with_stale,
+    gate=("502", "1101"),
+)
+def exe_04(case: MemoryCase, trace: MemoryTrace) -> Examined:
+    """A stale handle answers 6004; raw outputs and the output's buffer stay as they were."""
+    require_executed_memory(case, trace)
+    count = _judge_refused(case, trace, "dead-handle", "the handle was deregistered", untouched=True)
+    if count:
+        judge_contents(case, trace, lambda seen: seen.where == "buffer", "the execute was refused")
+    return Examined(count, "executes with a deregistered handle")
+
+
+def executed_with_bogus(facts: MemoryFacts) -> Cases:
+    """EXE-05: a value that was never given out, or is a context's, where a memory handle belongs."""
+    return _executed_with(facts, BOGUS, "")
+
+
+@rule(
+    "EXE-05",
+    Level.MUST,
+    "An unknown handle value is refused without a crash.",
+    source="QnnGraph.h: QnnGraph_execute, QNN_GRAPH_ERROR_INVALID_TENSOR; observed on devices (6004)",
+    subject="memory",
+    cases=executed_with_bogus,
+)
+def exe_05(case: MemoryCase, trace: MemoryTrace) -> Examined:
+    """A value that was never given out, or is a context's, answers 6004, whether handles are live or none is.
+
+    A context's value that is a live memory handle as well is not judged (IF-09).
+    """
+    require_execute(case, trace)
+    count = _judge_refused(case, trace, "bad-handle", "no such handle was ever given out")
+    return Examined(count, "executes with an unknown handle")
+
+
+def rewritten_and_reread(facts: MemoryFacts) -> Cases:
+    """EXE-19: other inputs in the same memory for each execute, and the output read after each.
+
+    The client reads its memory before some of the executes as well, and overwrites the output.
+    """
+
+    def core(scene: Scene, tape: Tape) -> None:
+        if not (name := graph(scene, tape)):
+            return
+        memory = any_memory(scene, tape, name)
+        output = output_of(scene, name, memory)
+        for turn in range(2 + tape.below(4)):
+            load(scene, name, memory, 16 * turn + tape.below(16))
+            if tape.chance(2):
+                read(scene, memory.buffers)
+            execute(scene, name, memory)
+            read(scene, [output])
+            if tape.chance(2) and memory.buffers.count(output) == 1:
+                scene.add(Fill(output))
+
+    return scenes(facts, core)
+
+
+@rule(
+    "EXE-19",
+    Level.MUST,
+    "An execute reads what the client wrote last to registered memory, and the client what it wrote.",
+    source="seed 002, RPCMEM_DEFAULT_FLAGS (cached memory); load the input, execute, get the output",
+    subject="memory",
+    cases=rewritten_and_reread,
+    gate=("502", "1101"),
+)
+def exe_19(case: MemoryCase, trace: MemoryTrace) -> Examined:
+    """Outputs are right, round after round: a cache line that is stale on either side shows in one of them.
+
+    A host's caches are coherent: there the rule finds only what a backend keeps itself.
+    """
+    require_executed_memory(case, trace)
+    because = "no stale bytes, whoever wrote last"
+    return judge_run(case, trace, "outputs and buffers, written and read in turns", because)

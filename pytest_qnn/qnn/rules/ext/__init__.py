@@ -1,0 +1,1 @@
+"""EXT: its rules and their mutants."""

@@ -1,0 +1,533 @@
+"""EXT: deferred initialisation of contexts, its calls and properties."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator
+
+import msgspec
+
+from pytest_qnn.core.rule import rule
+from pytest_qnn.core.verdict import Examined, Level, Unsupported, Violation
+from pytest_qnn.qnn.abi.codes import Error, HtpContextOption, Property
+from pytest_qnn.qnn.cases.case import (
+    BOGUS,
+    NULL,
+    Binding,
+    ContextCreate,
+    ContextFinalize,
+    ContextFromBinary,
+    ContextProperty,
+    Execute,
+    GetBinary,
+    MemoryCase,
+    Prepare,
+    Retrieve,
+)
+from pytest_qnn.qnn.model.codes import SENTINEL, named
+from pytest_qnn.qnn.model.expected import Walked, walk
+from pytest_qnn.qnn.rules.binaries import (
+    demand_equal,
+    demand_refused,
+    judge_flow,
+    require_binaries,
+    require_deferred,
+    require_finalize,
+)
+from pytest_qnn.qnn.rules.judging import demand_code, facts_of, own_steps, place, require_session
+from pytest_qnn.qnn.strategies.binaries import (
+    ALIGNMENT,
+    asked,
+    deferred,
+    external,
+    finalised,
+    freed,
+    given,
+    loaded,
+    saved,
+    written,
+)
+from pytest_qnn.qnn.strategies.external import LARGE, OPTIONS, any_roles, begun, ended, executed, weighted
+from pytest_qnn.qnn.strategies.graphs import execute
+from pytest_qnn.qnn.strategies.scene import Scene, Tape
+from pytest_qnn.qnn.strategies.sequences import embedded
+from pytest_qnn.qnn.trace import MemoryTrace
+
+_FLOW = "seed 002, external weights and spill-fill buffers"
+_UNSUPPORTED = int(Error.CONTEXT_ERROR_UNSUPPORTED_FEATURE)
+_ALIGNMENT = int(HtpContextOption.BUFFER_START_ALIGNMENT)
+
+
+def _flow(scene: Scene, tape: Tape) -> None:
+    """EXT-01, EXT-20, CAP-06: an early retrieve, the five steps, and executes as on the ordinary way."""
+    found = begun(scene, tape, 1 + tape.below(2))
+    if found is None:
+        return
+    made, context = found
+    seed = tape.below(16)
+    for source in made.graphs:
+        execute(scene, source, None, seed=seed)
+    if tape.below(4) < 3:
+        scene.add(Retrieve(scene.name("e"), context, made.graphs[0]))
+    for role in any_roles(tape):
+        given(scene, context, role, external(scene, context, role))
+    ended(scene, made, context, seed)
+
+
+flow = embedded(_flow)
+
+
+@rule(
+    "EXT-01",
+    Level.MUST,
+    "createFromBinary with deferred initialisation gives a context whose graphs cannot be retrieved yet.",
+    source=f"{_FLOW}, step 1",
+    subject="memory",
+    cases=flow,
+    gate=("202", "217"),
+)
+def ext_01(case: MemoryCase, trace: MemoryTrace) -> Examined:
+    """Creation answers 0; graphRetrieve before contextFinalize fails, with whatever code."""
+    require_deferred(case, trace)
+    count = 0
+    for walked in own_steps(case, trace, lambda w: w.allowed.settled):
+        if walked.allowed.valid and "deferred" in walked.allowed.notes:
+            demand_code(walked, {0}, "initialisation is deferred")
+        elif walked.allowed.only("pending"):
+            demand_refused(walked, "the context is not finalised")
+            count += 1
+    return Examined(count, "graphs retrieved too early")
+
+
+def _asked(case: MemoryCase, trace: MemoryTrace) -> Iterator[tuple[Walked, ContextProperty]]:
+    """The questions for properties whose answers are settled."""
+    for walked in own_steps(case, trace, lambda w: w.allowed.settled):
+        if isinstance(walked.step, ContextProperty):
+            yield walked, walked.step
+
+
+def _properties(scene: Scene, tape: Tape) -> None:
+    """EXT-03, EXT-05: the three properties one by one and together, between the steps of the flow."""
+    made = weighted(scene, tape, 1 + tape.below(2))
+    if made is None:
+        return
+    context = loaded(scene, made.binary, defer=True)
+    for option in tape.pick((OPTIONS, OPTIONS[::-1], OPTIONS[:1], OPTIONS[1:])):
+        scene.add(ContextProperty(context, (option,)))
+    asked(scene, context)
+    for role in any_roles(tape):
+        given(scene, context, role, external(scene, context, role))
+        scene.add(ContextProperty(context, (tape.pick(OPTIONS),)))
+    if tape.chance(2):
+        finalised(scene, context)
+        asked(scene, context)
+
+
+properties = embedded(_properties, before=1)
+
+
+@rule(
+    "EXT-03",
+    Level.MUST,
+    "A deferred context says its start alignment and the sizes of its weights and spill-fill memory.",
+    source=f"{_FLOW}, step 2; H:QnnHtpContext_GetPropertyOption_t",
+    subject="memory",
+    cases=properties,
+    gate=("202", "215", "217"),
+)
+def ext_03(case: MemoryCase, trace: MemoryTrace) -> Examined:
+    """0 for each property alone and for all together, each written; the alignment is a power of two."""
+    require_deferred(case, trace)
+    count = 0
+    for walked, step in _asked(case, trace):
+        if not walked.allowed.valid:
+            continue
+        demand_code(walked, {0}, "the context is a deferred one")
+        for option, value in zip(step.options, walked.seen.values, strict=False):
+            if value == SENTINEL:
+                raise Violation("a value for every property", f"none for property {option}", place(walked))
+            if option == _ALIGNMENT and (value == 0 or value & (value - 1)):
+                raise Violation("an alignment that is a power of two", f"{value}", place(walked))
+        count += 1
+    return Examined(count, "questions for properties")
+
+
+def _asked_wrongly(scene: Scene, tape: Tape) -> None:
+    """EXT-04: a NULL list, a context that is none or is gone, an option that there is not; then rightly."""
+    found = begun(scene, tape)
+    if found is None:
+        return
+    _, context = found
+    kind = tape.below(4)
+    if kind == 0:
+        scene.add(ContextProperty(context, OPTIONS[: 1 + tape.below(3)], null_list=True))
+    elif kind == 1:
+        scene.add(ContextProperty(tape.pick((NULL, BOGUS)), (tape.pick(OPTIONS),)))
+    elif kind == 2:
+        unknown = tape.pick((99, 5, 0, 1 << 20))
+        scene.add(
+            ContextProperty(context, tape.pick(((unknown,), (ALIGNMENT, unknown), (unknown, ALIGNMENT))))
+        )
+    else:
+        freed(scene, context)
+        scene.add(ContextProperty(context, (tape.pick(OPTIONS),)))
+        return
+    asked(scene, context)
+
+
+asked_wrongly = embedded(_asked_wrongly, before=1)
+
+
+@rule(
+    "EXT-04",
+    Level.MUST,
+    "A wrong question for properties is refused, and no value is written.",
+    source="H:QnnContext_getProperty",
+    subject="memory",
+    cases=asked_wrongly,
+    gate=("202", "215", "217"),
+)
+def ext_04(case: MemoryCase, trace: MemoryTrace) -> Examined:
+    """5000 for a NULL list, 5002 for no context, 5000 or 1000 for an option that there is not."""
+    require_deferred(case, trace)
+    count = 0
+    for walked, _ in _asked(case, trace):
+        if not walked.allowed.faults:
+            continue
+        demand_code(walked, walked.allowed.codes, ", ".join(sorted(walked.allowed.faults)))
+        written = [value for value in walked.seen.values if value != SENTINEL]
+        if written:
+            raise Violation("untouched values", f"{written} written", place(walked))
+        count += 1
+    return Examined(count, "wrong questions for properties")
+
+
+@rule(
+    "EXT-05",
+    Level.MUST,
+    "A context's properties stay what they are until it is freed.",
+    source=f"{_FLOW}, step 2",
+    subject="memory",
+    cases=properties,
+    gate=("202", "215", "217"),
+)
+def ext_05(case: MemoryCase, trace: MemoryTrace) -> Examined:
+    """The same answers alone, together, after registering and after finalising."""
+    require_deferred(case, trace)
+    said: dict[tuple[str, int], int] = {}
+    count = 0
+    for walked, step in _asked(case, trace):
+        if walked.code != 0:
+            continue
+        for option, value in zip(step.options, walked.seen.values, strict=False):
+            asked = (step.context, option)
+            count += asked in said
+            if said.setdefault(asked, value) != value:
+                wanted = f"{said[asked]} again for property {option}"
+                raise Violation(wanted, f"{value}", place(walked))
+    return Examined(count, "answers repeated")
+
+
+def _needs(case: MemoryCase, trace: MemoryTrace, option: int) -> dict[frozenset[str], int]:
+    """What deferred contexts say they need, by their graphs (each as it was prepared, names left out)."""
+    binaries: dict[str, frozenset[str]] = {}
+    graphs: dict[str, set[str]] = {}
+    contexts: dict[str, frozenset[str]] = {}
+    found: dict[frozenset[str], int] = {}
+    for walked in walk(case, trace):
+        step = walked.step
+        if walked.code not in (None, 0):
+            continue
+        if isinstance(step, Prepare):
+            kind = f"{step.op} {step.dtype} {step.shape} {step.weights} {step.relay}"
+            graphs.setdefault(step.context, set()).add(kind)
+        elif isinstance(step, ContextFromBinary):
+            contexts[step.context] = binaries.get(step.binary, frozenset())
+        elif isinstance(step, ContextProperty):
+            said = dict(zip(step.options, walked.seen.values, strict=False))
+            if option in said:
+                found[contexts[step.context]] = said[option]
+        elif isinstance(step, GetBinary):
+            binaries[step.binary] = frozenset(graphs.get(step.context, set()))
+    return found
+
+
+def _again(scene: Scene, tape: Tape) -> None:
+    """EXT-25: contextFinalize twice, of an ordinary context, and of one that is none."""
+    made = weighted(scene, tape)
+    if made is None:
+        return
+    kind = tape.below(4)
+    if kind == 0:
+        scene.add(ContextFinalize(made.context))
+        execute(scene, made.graphs[0], None)
+    elif kind == 1:
+        context = loaded(scene, made.binary)
+        scene.add(ContextFinalize(context))
+        executed(scene, made, context, tape.below(16))
+    elif kind == 2:
+        context = deferred(scene, made.binary)
+        names = ended(scene, made, context, tape.below(16))
+        scene.add(ContextFinalize(context))
+        execute(scene, names[0], None, seed=3)
+    else:
+        scene.add(ContextFinalize(tape.pick((NULL, BOGUS))))
+
+
+again = embedded(_again, before=1)
+
+
+def _requirements(scene: Scene, tape: Tape) -> None:
+    """EXT-06: two or three graphs, each in a binary of its own, and all in one."""
+    whole = scene.context()
+    sources: list[str] = []
+    for _ in range(2 + tape.below(2)):
+        one = saved(scene, tape.cut(8), weights=True, relay=True, shape=tape.pick(LARGE))
+        if one is None:
+            return
+        deferred(scene, one.binary)
+        sources += one.graphs
+    for source in sources:
+        again = msgspec.structs.replace(scene.graphs[source], graph=scene.name("g"), context=whole)
+        scene.add(again)
+        scene.graphs[again.graph] = again
+    deferred(scene, written(scene, whole))
+
+
+requirements = embedded(_requirements, before=0, after=0)
+
+
+@rule(
+    "EXT-06",
+    Level.MUST,
+    "A context needs as much spill-fill memory as the neediest of its graphs, and weights for all of them.",
+    source=f"{_FLOW}, step 4",
+    subject="memory",
+    cases=requirements,
+    gate=("202", "215", "217"),
+)
+def ext_06(case: MemoryCase, trace: MemoryTrace) -> Examined:
+    """Graphs in binaries of their own, against all in one.
+
+    Spill-fill: the largest of their sizes. Weights: no less than any of theirs (graphs may share weights).
+    """
+    require_deferred(case, trace)
+    count = 0
+    spill = _needs(case, trace, HtpContextOption.MAX_SPILLFILL_BUFFER_SIZE)
+    weights = _needs(case, trace, HtpContextOption.WEIGHTS_BUFFER_SIZE)
+    for graphs, seen in spill.items():
+        alone = [spill[frozenset({each})] for each in graphs if frozenset({each}) in spill]
+        if len(graphs) < 2 or len(alone) < len(graphs):
+            continue
+        if seen != max(alone):
+            raise Violation(f"spill-fill of {max(alone)} bytes, the largest of {alone}", f"{seen}")
+        least = max(weights[frozenset({each})] for each in graphs)
+        if weights[graphs] < least:
+            raise Violation(f"weights of {least} bytes or more, as one graph has", f"{weights[graphs]}")
+        count += 1
+    return Examined(count, "contexts of several graphs")
+
+
+@rule(
+    "EXT-20",
+    Level.MUST,
+    "contextFinalize makes the graphs of a deferred context: they compute what they do on the ordinary way.",
+    source=f"{_FLOW}, step 5; H:QnnContext_finalize",
+    subject="memory",
+    cases=flow,
+    gate=("202", "217"),
+)
+def ext_20(case: MemoryCase, trace: MemoryTrace) -> Examined:
+    """Finalising, retrieving and executing answer 0; outputs are right and equal to the composed graphs'."""
+    require_finalize(case, trace)
+    judge_flow(case, trace, "the context was finalised")
+    composed = {step.graph for step in case.steps if isinstance(step, Prepare)}
+    return Examined(demand_equal(case, trace, composed), "outputs compared with those of the composed graph")
+
+
+@rule(
+    "EXT-25",
+    Level.MUST,
+    "contextFinalize a second time, or of a context that was not deferred, is refused and does no harm.",
+    source="H:QnnContext_finalize",
+    subject="memory",
+    cases=again,
+    gate=("202",),
+)
+def ext_25(case: MemoryCase, trace: MemoryTrace) -> Examined:
+    """1000 or 5000 (5002 for a context that is none); the graphs go on."""
+    require_finalize(case, trace)
+    count = 0
+    for walked in own_steps(case, trace, lambda w: isinstance(w.step, ContextFinalize) and w.allowed.settled):
+        if walked.allowed.faults:
+            demand_code(walked, walked.allowed.codes, ", ".join(sorted(walked.allowed.faults)))
+            count += 1
+    judge_flow(case, trace, "contextFinalize was refused")
+    return Examined(count, "contexts finalised wrongly")
+
+
+UNSUPPORTED = int(Error.CONTEXT_ERROR_UNSUPPORTED_FEATURE)
+
+
+def _require_option(walked: Walked, trace: MemoryTrace, codes: Collection[int]) -> None:
+    """Raise Unsupported where the option is refused otherwise, and key 217 does not say that there is one."""
+    offered = facts_of(trace).supports(Property.CONTEXT_SUPPORT_DEFERRED_GRAPH_INIT)
+    if not offered and walked.code and walked.code not in codes:
+        answer = named(walked.code)
+        raise Unsupported(f"the option DEFER_GRAPH_INIT answers {answer}, and key 217 is not supported")
+
+
+def _created(scene: Scene, tape: Tape) -> None:
+    """EXT-02: QnnContext_create with deferred initialisation, beside the flow that there is."""
+    found = begun(scene, tape) if tape.chance(2) else None
+    scene.add(ContextCreate(scene.name("c"), defer=True))
+    if found is not None:
+        ended(scene, *found, 0)
+
+
+created = embedded(_created, before=1)
+
+
+@rule(
+    "EXT-02",
+    Level.MUST,
+    "Initialisation can be deferred for contexts from binaries only.",
+    source=f"{_FLOW}, limitations",
+    subject="memory",
+    cases=created,
+)
+def ext_02(case: MemoryCase, trace: MemoryTrace) -> Examined:
+    """QnnContext_create with DEFER_GRAPH_INIT answers 1000 or 5010."""
+    require_session(trace)
+    count = 0
+    for walked in own_steps(case, trace, lambda w: w.allowed.only("defer-create")):
+        _require_option(walked, trace, walked.allowed.codes)
+        demand_code(walked, walked.allowed.codes, "nothing comes out of a binary here")
+        count += 1
+    return Examined(count, "composed contexts with deferred initialisation")
+
+
+EXCLUDED = (2, 12, 11)
+"""QnnHtpContext_ConfigOption_t: contexts in a group, concurrent sharing of resources, extended udma."""
+
+
+def _excluded(scene: Scene, tape: Tape) -> None:
+    """EXT-28: an option that excludes deferred initialisation, and the whole way all the same."""
+    made = weighted(scene, tape)
+    if made is None:
+        return
+    ended(scene, made, deferred(scene, made.binary), 0)
+    context = scene.name("c")
+    option = tape.pick((*EXCLUDED, None))
+    beside = () if option is None else (option,)
+    scene.add(ContextFromBinary(context, made.binary, True, beside, switching=option is None))
+    scene.add(ContextFinalize(context))
+    scene.add(Retrieve("late", context, made.graphs[0]))
+    scene.add(Execute("late", (Binding(seed=1), Binding())))
+
+
+excluded = embedded(_excluded, before=0, after=0)
+
+
+@rule(
+    "EXT-28",
+    Level.SHOULD,
+    "Deferred initialisation beside an option that excludes it is refused before anything executes.",
+    source=f"{_FLOW}, limitations",
+    subject="memory",
+    cases=excluded,
+    gate=("202", "217"),
+)
+def ext_28(case: MemoryCase, trace: MemoryTrace) -> Examined:
+    """5010 or 1000 at creation, or any refusal of contextFinalize, graphRetrieve or graphExecute.
+
+    Custom options 2, 12 and 11 (udma64), and the two options that ask for graph switching. Secure-PD is a
+    protection of models by the device's system, and no option of the interface.
+    """
+    require_finalize(case, trace)
+    count = 0
+    for walked in own_steps(case, trace, lambda w: "incompatible" in w.allowed.faults):
+        assert isinstance(walked.step, ContextFromBinary)
+        if walked.code != 0:
+            demand_code(walked, walked.allowed.codes, "the options exclude each other")
+        elif _went_through(case, trace, walked.step.context):
+            beside = walked.step.beside
+            other = f"custom option {beside[0]}" if beside else "graph switching"
+            raise Violation(f"a refusal of {other} beside DEFER_GRAPH_INIT", "none", place(walked))
+        count += 1
+    return Examined(count, "contexts with options that exclude each other")
+
+
+def _went_through(case: MemoryCase, trace: MemoryTrace, context: str) -> bool:
+    """The context was finalised, and a graph of it executed."""
+    graphs = {step.graph for step in case.steps if isinstance(step, Retrieve) and step.context == context}
+    return any(
+        isinstance(walked.step, Execute) and walked.step.graph in graphs and walked.code == 0
+        for walked in walk(case, trace)
+    )
+
+
+@rule(
+    "EXT-29",
+    Level.MUST,
+    "A target without external buffers refuses deferred initialisation, instead of beginning it.",
+    source=f"{_FLOW}, limitations (supported on some platforms only)",
+    subject="memory",
+    cases=flow,
+    gate=("202", "no 217"),
+)
+def ext_29(case: MemoryCase, trace: MemoryTrace) -> Examined:
+    """Where contextFinalize of a deferred context answers 1000, createFromBinary has to do so already."""
+    require_binaries(case, trace)
+    count = 0
+    for walked in own_steps(case, trace, lambda w: w.allowed.valid):
+        notes = walked.allowed.notes
+        if "deferred" in notes and walked.code != 0:
+            demand_code(walked, {UNSUPPORTED}, "deferred initialisation is not supported")
+            count += 1
+        elif "finalises" in notes and walked.code == UNSUPPORTED:
+            wanted = "createFromBinary with DEFER_GRAPH_INIT refused, or contextFinalize supported"
+            raise Violation(
+                wanted, f"creation succeeds, and finalising gives {named(walked.code)}", place(walked)
+            )
+        elif "finalises" in notes and walked.code == 0:
+            raise Unsupported("deferred initialisation is supported")
+    return Examined(count, "refusals of deferred initialisation")
+
+
+_CACHING = 202
+"""QNN_PROPERTY_CONTEXT_SUPPORT_CACHING."""
+
+
+def _not_deferred(scene: Scene, tape: Tape) -> None:
+    """EXT-31: the option given as no, at creation and, where there are binaries, from one."""
+    if tape.below(2) or not scene.facts.supports(_CACHING):
+        scene.add(ContextCreate(scene.name("c"), defer=False))
+        return
+    made = weighted(scene, tape)
+    if made is not None:
+        context = loaded(scene, made.binary, defer=False)
+        executed(scene, made, context, tape.below(16))
+
+
+not_deferred = embedded(_not_deferred, before=0, after=0)
+
+
+@rule(
+    "EXT-31",
+    Level.MUST,
+    "DEFER_GRAPH_INIT given as no is the same as not given.",
+    source="H:QNN_CONTEXT_CONFIG_OPTION_DEFER_GRAPH_INIT",
+    subject="memory",
+    cases=not_deferred,
+    weight=0.5,
+)
+def ext_31(case: MemoryCase, trace: MemoryTrace) -> Examined:
+    """Creation answers 0, and graphs of a binary are there at once."""
+    require_session(trace)
+    count = 0
+    for walked in own_steps(case, trace, lambda w: "not-deferred" in w.allowed.notes and w.allowed.valid):
+        _require_option(walked, trace, {0})
+        demand_code(walked, {0}, "isGraphInitDeferred is 0")
+        count += 1
+    judge_flow(case, trace, "isGraphInitDeferred was 0")
+    return Examined(count, "contexts with the option given as no")

@@ -1,0 +1,688 @@
+"""EXT: a client's memory for the weights and the spill-fill of a context."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator
+
+import msgspec
+
+from pytest_qnn.core.rule import rule
+from pytest_qnn.core.verdict import Examined, Level, Violation
+from pytest_qnn.qnn.cases.case import (
+    ContextFinalize,
+    Deregister,
+    Descriptor,
+    FdKind,
+    MemoryCase,
+    Read,
+    Register,
+    ReleaseBinary,
+)
+from pytest_qnn.qnn.model.expected import SPILL_TYPE, WEIGHTS_TYPE, Walked, walk
+from pytest_qnn.qnn.rules.binaries import (
+    demand_refused,
+    executed_after_release,
+    judge_flow,
+    require_external,
+    require_finalize,
+    require_needed,
+)
+from pytest_qnn.qnn.rules.judging import bytes_read, demand_code, judge_faults, own_steps, place
+from pytest_qnn.qnn.strategies.binaries import (
+    CUSTOM,
+    SPILL,
+    WEIGHTS,
+    deferred,
+    external,
+    finalised,
+    freed,
+    given,
+    loaded,
+    memory_of,
+    retrieved,
+)
+from pytest_qnn.qnn.strategies.external import (
+    ROLES,
+    any_roles,
+    begun,
+    ended,
+    executed,
+    filled,
+    two_contexts,
+    weighted,
+)
+from pytest_qnn.qnn.strategies.graphs import execute
+from pytest_qnn.qnn.strategies.scene import PAGE, Scene, Tape
+from pytest_qnn.qnn.strategies.sequences import embedded
+from pytest_qnn.qnn.trace import MemoryTrace
+
+_FLOW = "seed 002, external weights and spill-fill buffers"
+_GATE = ("202", "217", "1101", "1103")
+
+
+def _judge_refused(
+    case: MemoryCase, trace: MemoryTrace, faults: Collection[str], what: str, because: str
+) -> Examined:
+    """Registrations with one of these faults are refused; whatever is in order goes on."""
+    require_external(case, trace)
+    examined = judge_faults(case, trace, faults, what, because)
+    judge_flow(case, trace, f"a registration was refused ({because})")
+    return examined
+
+
+def _too_small(scene: Scene, tape: Tape) -> None:
+    """EXT-07: a byte or more too little, in the buffer or behind the offset; then enough."""
+    found = begun(scene, tape)
+    if found is None:
+        return
+    _, context = found
+    role = tape.pick(ROLES)
+    if tape.chance(3):
+        buffer = external(scene, context, role)
+        scene.add(Register(context, (memory_of(role, buffer, offset=PAGE),), (scene.name("h"),)))
+    else:
+        buffer = external(scene, context, role, extra=-tape.pick((1, 8, 64, 2048)))
+        scene.add(Register(context, (memory_of(role, buffer),), (scene.name("h"),)))
+    given(scene, context, role, external(scene, context, role, extra=tape.pick((0, 1, PAGE))))
+
+
+too_small = embedded(_too_small, before=1)
+
+
+@rule(
+    "EXT-07",
+    Level.MUST,
+    "External memory is at least as large as the context's property says.",
+    source=f"{_FLOW}, step 3",
+    subject="memory",
+    cases=too_small,
+    gate=_GATE,
+)
+def ext_07(case: MemoryCase, trace: MemoryTrace) -> Examined:
+    """8000 or 8004 for a byte too little, from the offset on; just enough is enough."""
+    return _judge_refused(case, trace, {"external-small"}, "buffers that are too small", "it is too small")
+
+
+def _misaligned(scene: Scene, tape: Tape) -> None:
+    """EXT-08: offsets that are not aligned; then one that is."""
+    found = begun(scene, tape)
+    if found is None:
+        return
+    made, context = found
+    role = tape.pick(ROLES)
+    buffer = external(scene, context, role, extra=2 * PAGE)
+    wrong = memory_of(role, buffer, offset=tape.pick((1, PAGE // 2, 64, PAGE + 8)))
+    scene.add(Register(context, (wrong,), (scene.name("h"),)))
+    given(scene, context, role, buffer, offset=PAGE * tape.below(3))
+    ended(scene, made, context, tape.below(16))
+
+
+misaligned = embedded(_misaligned, before=1)
+
+
+@rule(
+    "EXT-08",
+    Level.MUST,
+    "External memory starts, offset included, where the alignment property allows.",
+    source=f"{_FLOW}, step 3",
+    subject="memory",
+    cases=misaligned,
+    gate=_GATE,
+)
+def ext_08(case: MemoryCase, trace: MemoryTrace) -> Examined:
+    """8000 or 8004 for another offset; multiples of the alignment are taken."""
+    what = "misaligned offsets"
+    return _judge_refused(case, trace, {"external-misaligned"}, what, "its offset is not aligned")
+
+
+def _no_dma(scene: Scene, tape: Tape) -> None:
+    """EXT-09: a descriptor that is no DMA buffer's."""
+    found = begun(scene, tape)
+    if found is None:
+        return
+    _, context = found
+    role = tape.pick(ROLES)
+    kinds: tuple[FdKind, ...] = ("pipe", "file", "socket", "directory", "closed", "minus-one")
+    wrong = msgspec.structs.replace(memory_of(role, external(scene, context, role)), fd=tape.pick(kinds))
+    scene.add(Register(context, (wrong,), (scene.name("h"),)))
+
+
+no_dma = embedded(_no_dma, before=1)
+
+
+@rule(
+    "EXT-09",
+    Level.MUST,
+    "External memory is a DMA buffer.",
+    source=f"{_FLOW}, step 3",
+    subject="memory",
+    cases=no_dma,
+    gate=_GATE,
+)
+def ext_09(case: MemoryCase, trace: MemoryTrace) -> Examined:
+    """8003 or 8000 for the descriptor of a pipe, a plain file, a socket or a folder, a closed one, and -1."""
+    return _judge_refused(case, trace, {"not-dma"}, "descriptors of other things", "it is no DMA buffer")
+
+
+def _any_shape(scene: Scene, tape: Tape) -> None:
+    """EXT-11: shapes and data types that mean nothing here."""
+    found = begun(scene, tape)
+    if found is None:
+        return
+    made, context = found
+    for role in (WEIGHTS, SPILL):
+        shape: tuple[int, ...] = tape.pick(((), (0,), (1 << 20, 1 << 10), (3, 0), (1,)))
+        dtype = tape.pick(("UFIXED_POINT_8", "FLOAT_32"))
+        usual = memory_of(role, external(scene, context, role))
+        scene.register(context, msgspec.structs.replace(usual, shape=shape, dtype=dtype))
+    ended(scene, made, context, tape.below(16))
+
+
+any_shape = embedded(_any_shape, before=1)
+
+
+@rule(
+    "EXT-11",
+    Level.MUST,
+    "Shape and data type of external memory mean nothing.",
+    source=f"{_FLOW}, code example",
+    subject="memory",
+    cases=any_shape,
+    gate=_GATE,
+)
+def ext_11(case: MemoryCase, trace: MemoryTrace) -> Examined:
+    """Registering succeeds with any shape, and the graphs are right."""
+    return _judge_given(case, trace, "registrations of any shape", "shape and data type mean nothing here")
+
+
+def _judge_given(case: MemoryCase, trace: MemoryTrace, what: str, because: str) -> Examined:
+    """Registrations of external memory that are in order succeed, and so does what follows."""
+    require_external(case, trace)
+    count = 0
+    for walked in own_steps(case, trace, lambda w: w.allowed.valid):
+        if walked.allowed.notes & {"weights", "spill"}:
+            demand_code(walked, {0}, because)
+            count += 1
+    judge_flow(case, trace, because)
+    return Examined(count, what)
+
+
+def _none_one_both(scene: Scene, tape: Tape) -> None:
+    """EXT-12: memory of neither kind, of one, or of both, in one call or two, at offsets."""
+    found = begun(scene, tape, 1 + tape.below(2))
+    if found is None:
+        return
+    made, context = found
+    roles = any_roles(tape)
+    offset = PAGE * tape.below(2)
+    described = [
+        memory_of(role, external(scene, context, role, extra=offset), offset=offset) for role in roles
+    ]
+    if described and tape.chance(2):
+        scene.register(context, *described)
+    else:
+        for each in described:
+            scene.register(context, each)
+    ended(scene, made, context, tape.below(16))
+
+
+none_one_both = embedded(_none_one_both, before=1)
+
+
+@rule(
+    "EXT-12",
+    Level.MUST,
+    "A client may register weights memory, spill-fill memory, both or neither.",
+    source=f"{_FLOW}, step 4",
+    subject="memory",
+    cases=none_one_both,
+    gate=_GATE,
+)
+def ext_12(case: MemoryCase, trace: MemoryTrace) -> Examined:
+    """Registering, finalising and executing succeed in each combination, and outputs are right."""
+    require_external(case, trace)
+    count = judge_flow(case, trace, "any combination of external memory will do")
+    return Examined(count, "executes with external memory, or without")
+
+
+def _second(scene: Scene, tape: Tape) -> None:
+    """EXT-14: another buffer of the same kind for one context."""
+    found = begun(scene, tape)
+    if found is None:
+        return
+    made, context = found
+    role = tape.pick(ROLES)
+    given(scene, context, role, external(scene, context, role))
+    wrong = memory_of(role, external(scene, context, role))
+    scene.add(Register(context, (wrong,), (scene.name("h"),)))
+    ended(scene, made, context, tape.below(16))
+
+
+second = embedded(_second, before=1)
+
+
+def _weights_shared(scene: Scene, tape: Tape) -> None:
+    """EXT-13: one buffer as the weights of two contexts, before and after the first is finalised."""
+    found = two_contexts(scene, tape)
+    if found is None:
+        return
+    made, first, second = found
+    extra = PAGE * tape.below(2)
+    buffer = external(scene, first, WEIGHTS, extra=extra)
+    given(scene, first, WEIGHTS, buffer)
+    late = tape.chance(2)
+    if late:
+        finalised(scene, first)
+    wrong = memory_of(WEIGHTS, buffer, offset=extra if tape.chance(3) else 0)
+    scene.add(Register(second, (wrong,), (scene.name("h"),)))
+    if not late:
+        finalised(scene, first)
+    executed(scene, made, first, tape.below(16))
+
+
+weights_shared = embedded(_weights_shared, before=1)
+
+
+@rule(
+    "EXT-13",
+    Level.MUST,
+    "Memory for weights belongs to one context.",
+    source=f"{_FLOW}, step 4",
+    subject="memory",
+    cases=weights_shared,
+    gate=_GATE,
+)
+def ext_13(case: MemoryCase, trace: MemoryTrace) -> Examined:
+    """8002 or 8000 for the weights memory of another context, which goes on."""
+    require_needed(case, trace, WEIGHTS_TYPE)
+    what = "weights buffers of another context"
+    return _judge_refused(case, trace, {"weights-shared"}, what, "another context has its weights there")
+
+
+@rule(
+    "EXT-14",
+    Level.SHOULD,
+    "A context takes one buffer of each kind of external memory.",
+    source=f"{_FLOW}, step 4 (the external weights buffer, the external spill-fill buffer)",
+    subject="memory",
+    cases=second,
+    gate=_GATE,
+)
+def ext_14(case: MemoryCase, trace: MemoryTrace) -> Examined:
+    """8002 or 8000 for a second one."""
+    return _judge_refused(case, trace, {"second-external"}, "second buffers", "the context has one already")
+
+
+def _spill_shared(scene: Scene, tape: Tape) -> None:
+    """EXT-15, EXT-26: one spill-fill buffer for two to four contexts, executed in turns."""
+    made = weighted(scene, tape, 1 + tape.below(2))
+    if made is None:
+        return
+    contexts = [deferred(scene, made.binary) for _ in range(2 + tape.below(3))]
+    buffer = filled(scene, contexts[0], SPILL)
+    for context in contexts:
+        given(scene, context, SPILL, buffer)
+    graphs = []
+    for context in contexts:
+        finalised(scene, context)
+        graphs += [retrieved(scene, context, source) for source in made.graphs]
+    for turn in range(2 + tape.below(2)):
+        for at, graph in enumerate(graphs):
+            execute(scene, graph, None, seed=16 * turn + at)
+
+
+spill_shared = embedded(_spill_shared, before=1)
+
+
+@rule(
+    "EXT-15",
+    Level.MUST,
+    "One buffer may be the spill-fill memory of several contexts.",
+    source=f"{_FLOW}, step 4",
+    subject="memory",
+    cases=spill_shared,
+    gate=("202", "217", "1101", "1103", "spill-fill"),
+)
+def ext_15(case: MemoryCase, trace: MemoryTrace) -> Examined:
+    """Registering it with each of them succeeds."""
+    require_external(case, trace)
+    require_needed(case, trace, SPILL_TYPE)
+    count = 0
+    for walked in own_steps(case, trace, lambda w: w.allowed.valid and "spill-shared" in w.allowed.notes):
+        demand_code(walked, {0}, "spill-fill memory may be shared between contexts")
+        count += 1
+    return Examined(count, "spill-fill buffers of another context")
+
+
+def _other_use(scene: Scene, tape: Tape) -> None:
+    """EXT-16: one buffer for two uses, in either order, in one context or two."""
+    found = two_contexts(scene, tape)
+    if found is None:
+        return
+    made, first, second = found
+    role = tape.pick(ROLES)
+    buffer = external(scene, first, role)
+    kinds = tuple(kind for kind in scene.types if kind != 3) or (CUSTOM,)
+    io = Descriptor(buffer, (1, 2, 2, 2), mem_type=tape.pick(kinds))
+    others = (io, memory_of(WEIGHTS + SPILL - role, buffer))
+    pair = (memory_of(role, buffer), tape.pick(others))
+    if tape.chance(2):
+        pair = (pair[1], pair[0])
+    owner = first if tape.below(2) else second
+    scene.register(first, pair[0])
+    scene.add(Register(owner, (pair[1],), (scene.name("h"),)))
+    ended(scene, made, first, tape.below(16))
+
+
+other_use = embedded(_other_use, before=1)
+
+
+@rule(
+    "EXT-16",
+    Level.MUST,
+    "Memory for weights or spill-fill has no other use, in any context.",
+    source=f"{_FLOW}, step 4",
+    subject="memory",
+    cases=other_use,
+    gate=_GATE,
+)
+def ext_16(case: MemoryCase, trace: MemoryTrace) -> Examined:
+    """8002 or 8000 for the second use of a buffer: IO tensors, weights, spill-fill, in either order."""
+    return _judge_refused(case, trace, {"other-use"}, "buffers with two uses", "the buffer has another use")
+
+
+def _too_late(scene: Scene, tape: Tape) -> None:
+    """EXT-24: external memory for a context that is finalised, or was never deferred."""
+    found = begun(scene, tape)
+    if found is None:
+        return
+    made, context = found
+    role = tape.pick(ROLES)
+    buffer = external(scene, context, role)
+    kind = tape.below(3)
+    if kind == 0:
+        finalised(scene, context)
+    late = (context, made.context, "")[kind] or loaded(scene, made.binary)
+    scene.add(Register(late, (memory_of(role, buffer),), (scene.name("h"),)))
+    if kind:
+        finalised(scene, context)
+    executed(scene, made, context, tape.below(16))
+
+
+too_late = embedded(_too_late, before=1)
+
+
+@rule(
+    "EXT-24",
+    Level.SHOULD,
+    "External memory is registered between deferred creation and contextFinalize.",
+    source=f"{_FLOW}, the order of the steps",
+    subject="memory",
+    cases=too_late,
+    gate=_GATE,
+)
+def ext_24(case: MemoryCase, trace: MemoryTrace) -> Examined:
+    """A refusal, with whatever code, after contextFinalize and for contexts that were never deferred."""
+    require_external(case, trace)
+    count = 0
+    for walked in own_steps(case, trace, lambda w: w.allowed.settled and "not-open" in w.allowed.faults):
+        demand_refused(walked, "the context does not wait for contextFinalize")
+        count += 1
+    judge_flow(case, trace, "external memory was refused")
+    return Examined(count, "registrations too late, or for ordinary contexts")
+
+
+def _reads(case: MemoryCase, trace: MemoryTrace) -> dict[str, list[tuple[Walked, bytes]]]:
+    """By buffer, what the client read there, in order."""
+    found: dict[str, list[tuple[Walked, bytes]]] = {}
+    for walked in walk(case, trace):
+        data = bytes_read(walked.seen)
+        if isinstance(walked.step, Read) and data is not None:
+            found.setdefault(walked.step.buffer, []).append((walked, data))
+    return found
+
+
+def _external(case: MemoryCase, trace: MemoryTrace) -> Iterator[tuple[Walked, Register]]:
+    """Registrations of external memory that are in order."""
+    for walked in own_steps(case, trace, lambda w: w.allowed.valid):
+        if isinstance(walked.step, Register) and walked.allowed.notes & {"weights", "spill"}:
+            yield walked, walked.step
+
+
+def _around_finalize(case: MemoryCase, trace: MemoryTrace) -> list[tuple[bytes, list[tuple[Walked, bytes]]]]:
+    """Of each weights buffer: what was last read of it before contextFinalize, and each read after it."""
+    owners: dict[str, str] = {}
+    finalised: dict[str, int] = {}
+    for walked in walk(case, trace):
+        if isinstance(walked.step, Register) and "weights" in walked.allowed.notes and walked.code == 0:
+            owners |= {each.buffer: walked.step.context for each in walked.step.descriptors}
+        elif isinstance(walked.step, ContextFinalize) and walked.code == 0:
+            finalised[walked.step.context] = walked.index
+    found = []
+    for buffer, reads in _reads(case, trace).items():
+        end = finalised.get(owners.get(buffer, ""), -1)
+        before = [data for walked, data in reads if walked.index < end]
+        if before:
+            found.append((before[-1], [(walked, data) for walked, data in reads if walked.index > end]))
+    return found
+
+
+def _weights_stored(scene: Scene, tape: Tape) -> None:
+    """EXT-17: the weights' buffer, zero before finalising, read after it and after executes."""
+    found = begun(scene, tape, 1 + tape.below(2))
+    if found is None:
+        return
+    made, context = found
+    buffer = filled(scene, context, WEIGHTS, extra=PAGE * tape.below(2))
+    given(scene, context, WEIGHTS, buffer)
+    scene.add(Read(buffer))
+    finalised(scene, context)
+    scene.add(Read(buffer))
+    executed(scene, made, context, tape.below(16))
+    scene.add(Read(buffer))
+
+
+weights_stored = embedded(_weights_stored, before=1)
+
+
+@rule(
+    "EXT-17",
+    Level.MUST,
+    "contextFinalize puts the weights of the context into its external weights memory.",
+    source=f"{_FLOW}, step 5",
+    subject="memory",
+    cases=weights_stored,
+    gate=_GATE,
+)
+def ext_17(case: MemoryCase, trace: MemoryTrace) -> Examined:
+    """The buffer holds zeros before, other bytes after it, and the same ones after executes."""
+    require_external(case, trace)
+    require_needed(case, trace, WEIGHTS_TYPE)
+    judge_flow(case, trace, "the context has external weights memory")
+    count = 0
+    for before, after in _around_finalize(case, trace):
+        if after and before == after[0][1]:
+            seen = "the buffer is as it was before contextFinalize"
+            raise Violation("weights in the external weights memory", seen, place(after[0][0]))
+        for again, data in after[1:]:
+            if data != after[0][1]:
+                raise Violation("weights that stay as they are", "other bytes", place(again))
+        count += bool(after)
+    return Examined(count, "weights buffers")
+
+
+def _released(scene: Scene, tape: Tape) -> None:
+    """EXT-19: the binary is gone once contextFinalize has returned."""
+    found = begun(scene, tape, 1 + tape.below(2))
+    if found is None:
+        return
+    made, context = found
+    for role in any_roles(tape):
+        given(scene, context, role, external(scene, context, role))
+    finalised(scene, context)
+    scene.add(ReleaseBinary(context))
+    executed(scene, made, context, tape.below(16))
+
+
+released = embedded(_released, before=1)
+
+
+@rule(
+    "EXT-19",
+    Level.MUST,
+    "The binary and the configuration may go once contextFinalize has returned.",
+    source=f"{_FLOW}, step 5",
+    subject="memory",
+    cases=released,
+    gate=("202", "217"),
+)
+def ext_19(case: MemoryCase, trace: MemoryTrace) -> Examined:
+    """Both are overwritten after finalising; retrieving and executing give what they must."""
+    require_finalize(case, trace)
+    judge_flow(case, trace, "the binary was released after contextFinalize")
+    return Examined(executed_after_release(case, trace), "executes after the binary was released")
+
+
+def _kept(scene: Scene, tape: Tape) -> None:
+    """EXT-21: deregistering external memory after finalising; executes before and after."""
+    found = begun(scene, tape)
+    if found is None:
+        return
+    made, context = found
+    handles = [
+        given(scene, context, role, external(scene, context, role))
+        for role in tape.pick(((WEIGHTS,), (SPILL,), (WEIGHTS, SPILL)))
+    ]
+    names = ended(scene, made, context, tape.below(16))
+    for handle in handles:
+        scene.add(Deregister((handle,)))
+    for name in names:
+        execute(scene, name, None, seed=tape.below(16))
+
+
+kept = embedded(_kept, before=1)
+
+
+@rule(
+    "EXT-21",
+    Level.MUST,
+    "External memory cannot be deregistered once its context is finalised.",
+    source=f"{_FLOW}, step 5",
+    subject="memory",
+    cases=kept,
+    gate=_GATE,
+)
+def ext_21(case: MemoryCase, trace: MemoryTrace) -> Examined:
+    """MemDeRegister is refused, with whatever code, and the graphs go on."""
+    require_external(case, trace)
+    count = 0
+    for walked in own_steps(case, trace, lambda w: w.allowed.only("fixed-handle")):
+        demand_refused(walked, "the context uses the memory")
+        count += 1
+    judge_flow(case, trace, "deregistering was refused")
+    return Examined(count, "external memory deregistered after contextFinalize")
+
+
+def _given_back(scene: Scene, tape: Tape) -> None:
+    """EXT-22: contextFree ends the registrations: their memory serves another context, handles are dead."""
+    found = two_contexts(scene, tape)
+    if found is None:
+        return
+    made, first, second = found
+    roles = tape.pick(((WEIGHTS,), (SPILL,), (WEIGHTS, SPILL)))
+    buffers = {role: external(scene, first, role) for role in roles}
+    handles = [given(scene, first, role, buffers[role]) for role in roles]
+    ended(scene, made, first, tape.below(16))
+    freed(scene, first)
+    for handle in handles:
+        scene.add(Deregister((handle,)))
+    for role in roles:
+        given(scene, second, role, buffers[role])
+    ended(scene, made, second, tape.below(16))
+
+
+given_back = embedded(_given_back, before=1)
+
+
+@rule(
+    "EXT-22",
+    Level.MUST,
+    "contextFree deregisters the external memory of its context.",
+    source=f"{_FLOW}, step 5",
+    subject="memory",
+    cases=given_back,
+    gate=_GATE,
+)
+def ext_22(case: MemoryCase, trace: MemoryTrace) -> Examined:
+    """The handle is none any more (8001), and the memory serves another context."""
+    require_external(case, trace)
+    count = 0
+    for walked in own_steps(case, trace, lambda w: w.allowed.only("dead-handle")):
+        demand_code(walked, walked.allowed.codes, "its context was freed")
+        count += 1
+    for walked, _ in _external(case, trace):
+        demand_code(walked, {0}, "the context that had this memory was freed")
+    judge_flow(case, trace, "the context that had this memory was freed")
+    return Examined(count, "handles of contexts that were freed")
+
+
+def _taken_back(scene: Scene, tape: Tape) -> None:
+    """EXT-23: deregistered before finalising: the buffer is left alone, the context works."""
+    found = begun(scene, tape)
+    if found is None:
+        return
+    made, context = found
+    role = tape.pick(ROLES)
+    buffer = filled(scene, context, role, byte=0xEE)
+    handle = given(scene, context, role, buffer)
+    scene.add(Deregister((handle,)))
+    if tape.chance(3):
+        given(scene, context, role, external(scene, context, role))
+    scene.add(Read(buffer))
+    ended(scene, made, context, tape.below(16))
+    scene.add(Read(buffer))
+
+
+taken_back = embedded(_taken_back, before=1)
+
+
+@rule(
+    "EXT-23",
+    Level.SHOULD,
+    "Before contextFinalize external memory can be deregistered: the context then does without it.",
+    source=f"{_FLOW}, step 4 (what is not registered is allocated by QNN)",
+    subject="memory",
+    cases=taken_back,
+    gate=_GATE,
+)
+def ext_23(case: MemoryCase, trace: MemoryTrace) -> Examined:
+    """MemDeRegister answers 0, finalising and executing succeed, and the buffer is left alone."""
+    require_external(case, trace)
+    count = 0
+    for walked in own_steps(case, trace, lambda w: w.allowed.valid and "taken-back" in w.allowed.notes):
+        demand_code(walked, {0}, "the context is not finalised yet")
+        count += 1
+    judge_flow(case, trace, "external memory was taken back")
+    for reads in _reads(case, trace).values():
+        for walked, data in reads[1:]:
+            if data != reads[0][1]:
+                raise Violation("a buffer that was taken back stays as it is", "other bytes", place(walked))
+    return Examined(count, "external memory taken back")
+
+
+@rule(
+    "EXT-26",
+    Level.MUST,
+    "Graphs that share spill-fill memory may be executed in turns.",
+    source=f"{_FLOW}, step 4",
+    subject="memory",
+    cases=spill_shared,
+    gate=("202", "217", "1101", "1103", "spill-fill"),
+)
+def ext_26(case: MemoryCase, trace: MemoryTrace) -> Examined:
+    """Each output is right, whichever graph was executed before."""
+    require_external(case, trace)
+    require_needed(case, trace, SPILL_TYPE)
+    shared = sum("spill-shared" in walked.allowed.notes for walked in walk(case, trace))
+    count = judge_flow(case, trace, "the graphs are executed in turns")
+    return Examined(count if shared else 0, "executes over shared spill-fill memory")

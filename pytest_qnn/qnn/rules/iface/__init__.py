@@ -1,0 +1,1 @@
+"""IF: its rules and their mutants."""

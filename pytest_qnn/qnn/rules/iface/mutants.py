@@ -1,0 +1,255 @@
+"""Reference backends with one fault each, for the rules of IF."""
+
+from __future__ import annotations
+
+import ctypes
+from typing import Any, ClassVar
+
+from pytest_qnn.qnn.abi.codes import Error
+from pytest_qnn.qnn.abi.table import InterfaceP, PaddedInterface
+from pytest_qnn.qnn.mutants import faulty_backend
+from pytest_qnn.qnn.reference.backend import ReferenceBackend
+from pytest_qnn.qnn.reference.objects import Kind, QnnError
+from pytest_qnn.qnn.reference.profiles import Profile
+from pytest_qnn.qnn.reference.table import ENTRIES
+
+
+@faulty_backend("if-profile-freed", "Freed profiles go on as they were.", "IF-10")
+class _KeepsProfiles(ReferenceBackend):
+    def profile_free(self, profile: int | None) -> None:
+        kept = self.profiles.get(profile or 0)
+        super().profile_free(profile)
+        if kept is not None:
+            self.profiles[profile or 0] = kept
+
+
+@faulty_backend("if-event-freed", "The events of a freed profile are still told.", "IF-10")
+class _KeepsEvents(ReferenceBackend):
+    def clear_profile(self, profile: Profile) -> None:
+        pass
+
+
+@faulty_backend("if-any-operations", "getSupportedOperations ignores its handle.", "IF-10")
+class _AnyOperations(ReferenceBackend):
+    def backend_get_supported_operations(self, backend: int | None, count: Any, out: Any) -> None:
+        del backend
+        super().backend_get_supported_operations(None, count, out)
+
+
+@faulty_backend("if-nothing-set", "graphSetConfig of no option succeeds on what is no graph.", "IF-10")
+class _NothingToSet(ReferenceBackend):
+    def graph_set_config(self, graph: int | None, config: int | None) -> None:
+        if graph in self.graphs:
+            super().graph_set_config(graph, config)
+
+
+@faulty_backend("if-validates", "validateBinary takes an unknown backend for the last one.", "IF-10")
+class _ValidatesForAnyone(ReferenceBackend):
+    def context_validate_binary(self, backend: int | None, *arguments: Any) -> None:
+        known = backend if backend in self.backends else max(self.backends, default=None)
+        super().context_validate_binary(known, *arguments)
+
+
+@faulty_backend("if-signal-twice", "A signal can be freed again.", "IF-10")
+class _FreesSignalsTwice(ReferenceBackend):
+    def __init__(self, *arguments: Any) -> None:
+        super().__init__(*arguments)
+        self.freed: set[int | None] = set()
+
+    def signal_free(self, signal: int | None) -> None:
+        if signal not in self.freed:
+            super().signal_free(signal)
+            self.freed.add(signal)
+
+
+@faulty_backend("if-signal-idle", "What is no signal is called an idle one.", "IF-10")
+class _IdleSignals(ReferenceBackend):
+    def signal_trigger(self, signal: int | None) -> None:
+        if signal not in self.signals:
+            raise QnnError(Error.SIGNAL_ERROR_SIGNAL_IDLE)
+        super().signal_trigger(signal)
+
+
+@faulty_backend("if-signal-parent", "signalCreate answers 4011 to what is no backend.", "IF-10")
+class _SignalsOfBackends(ReferenceBackend):
+    def signal_create(self, backend: int | None, config: int | None, out: Any) -> None:
+        self.require("backend", backend, Error.BACKEND_ERROR_INVALID_HANDLE)
+        super().signal_create(backend, config, out)
+
+
+@faulty_backend("if-any-log", "deviceCreate takes any log.", "IF-10")
+class _AnyLog(ReferenceBackend):
+    def device_create(self, log: int | None, config: int | None, out: Any) -> None:
+        del log
+        super().device_create(None, config, out)
+
+
+@faulty_backend("if-any-text", "Any address can be freed as a verbose message.", "IF-10")
+class _AnyText(ReferenceBackend):
+    def error_free_verbose_message(self, text: int | None) -> None:
+        if text in self.texts:
+            super().error_free_verbose_message(text)
+
+
+@faulty_backend("if-any-error", "Unknown errors have the verbose message of 1100.", "IF-10")
+class _AnyVerboseError(ReferenceBackend):
+    def error_get_verbose_message(self, code: int, out: Any) -> None:
+        super().error_get_verbose_message(code if self._knows(code) else Error.COMMON_ERROR_GENERAL, out)
+
+    def _knows(self, code: int) -> bool:
+        return code & 0xFFFF in {int(error) for error in Error if error}
+
+
+@faulty_backend("if-copied", "getProviders lists a new copy each time.", "IF-03")
+class _CopiedInterface(ReferenceBackend):
+    def provider_list(self) -> Any:
+        copy = PaddedInterface.from_buffer_copy(self._padded)
+        self._thunks.append(copy)
+        return (InterfaceP * 1)(ctypes.pointer(copy.interface))
+
+
+@faulty_backend("if-changing", "The interface changes with what is created.", "IF-03")
+class _ChangingName(ReferenceBackend):
+    def provider_list(self) -> Any:
+        self._padded.interface.providerName = b"with a backend" if len(self.backends) > 1 else b"plain"
+        return super().provider_list()
+
+    def backend_free(self, backend: int | None) -> None:
+        super().backend_free(backend)
+        self._padded.interface.backendId = 6 + len(self.backends)
+
+
+@faulty_backend("if-old-version", "The interface says minor 0, the backend 32.", "IF-04")
+class _OldVersion(ReferenceBackend):
+    def _fill(self, interface: Any) -> None:
+        super()._fill(interface)
+        interface.apiVersion.coreApiVersion.minor = 0
+
+
+@faulty_backend("if-swapped", "deviceFree and logFree stand in each other's place.", "IF-04")
+class _SwappedEntries(ReferenceBackend):
+    entries: ClassVar[dict[str, str]] = {**ENTRIES, "deviceFree": "log_free", "logFree": "device_free"}
+
+
+@faulty_backend("if-high-success", "contextCreate answers 1 << 32 for success.", "IF-06")
+class _HighSuccess(ReferenceBackend):
+    def answer(self, name: str, code: int) -> int:
+        odd = name == "contextCreate" and not code
+        return 1 << 32 if odd else super().answer(name, code)
+
+
+@faulty_backend("if-version-late", "The version needs a backend.", "IF-07")
+class _VersionNeedsBackend(ReferenceBackend):
+    def backend_get_api_version(self, out: Any) -> None:
+        if not self.backends:
+            raise QnnError(Error.BACKEND_ERROR_CANNOT_INITIALIZE)
+        super().backend_get_api_version(out)
+
+
+@faulty_backend("if-build-null", "getBuildId(NULL) succeeds.", "IF-07")
+class _BuildIdOfNull(ReferenceBackend):
+    def backend_get_build_id(self, out: Any) -> None:
+        if out:
+            super().backend_get_build_id(out)
+
+
+@faulty_backend("if-stale-message", "An unknown code gives the text of the last one.", "IF-08")
+class _StaleMessage(ReferenceBackend):
+    text: Any = None
+
+    def error_get_message(self, code: int, out: Any) -> None:
+        try:
+            super().error_get_message(code, out)
+            self.text = out[0]
+        except QnnError:
+            if out and self.text:
+                out[0] = self.text
+            raise
+
+
+@faulty_backend("if-no-messages", "The codes of QnnMem are not known.", "IF-08")
+class _NoMemoryMessages(ReferenceBackend):
+    def error_get_message(self, code: int, out: Any) -> None:
+        super().error_get_message(0xFFFF if out and code // 1000 == 8 else code, out)
+
+
+@faulty_backend("if-zero-handle", "Contexts have handle 0.", "IF-09")
+class _ZeroHandles(ReferenceBackend):
+    def mint(self, kind: Kind) -> int:
+        return 0 if kind == "context" else super().mint(kind)
+
+
+class _Last(ReferenceBackend):
+    """Takes an unknown handle of one kind for the one made last."""
+
+    kind: ClassVar[Kind]
+
+    def require(self, kind: Kind, value: int | None, code: int) -> Any:
+        table = self._tables[kind]
+        if kind == self.kind and value not in table and table:
+            return table[max(table)]
+        return super().require(kind, value, code)
+
+
+@faulty_backend("if-last-context", "An unknown context is the one made last.", "IF-10")
+class _LastContext(_Last):
+    kind = "context"
+
+
+@faulty_backend("if-last-backend", "An unknown backend is the last one made.", "IF-10")
+class _BinaryOfLastBackend(ReferenceBackend):
+    """createFromBinary takes an unknown backend for the one made last."""
+
+    def context_create_from_binary(self, backend: int | None, *arguments: Any) -> None:
+        known = backend if backend in self.backends else max(self.backends, default=None)
+        super().context_create_from_binary(known, *arguments)
+
+
+@faulty_backend("if-no-device", "Freeing what is no device succeeds.", "IF-10")
+class _NoDeviceIsFine(ReferenceBackend):
+    def device_free(self, device: int | None) -> None:
+        if device in self.devices:
+            super().device_free(device)
+
+
+@faulty_backend("if-other-code", "graphFinalize answers 6000 to what is no graph.", "IF-10")
+class _WrongComponent(ReferenceBackend):
+    def graph_finalize(self, graph: int | None, profile: int | None, signal: int | None) -> None:
+        if graph not in self.graphs:
+            raise QnnError(Error.GRAPH_ERROR_INVALID_ARGUMENT)
+        super().graph_finalize(graph, profile, signal)
+
+
+@faulty_backend("if-no-providers", "getProviders succeeds with a count of 0.", "IF-01")
+class _NoProviders(ReferenceBackend):
+    def provider_count(self) -> int:
+        return 0
+
+
+@faulty_backend(
+    "if-providers-need-backend",
+    "Without a backend only the first getProviders call lists a provider.",
+    "IF-01",
+)
+class _ProvidersAfterBackend(ReferenceBackend):
+    asked = False
+
+    def interface_get_providers(self, providers: Any, count: Any) -> None:
+        super().interface_get_providers(providers, count)
+        if not self.backends and self.asked:
+            count[0] = 0
+        self.asked = True
+
+
+@faulty_backend("if-null-accepted", "NULL out pointers of getProviders succeed.", "IF-02")
+class _NullOutPointers(ReferenceBackend):
+    def interface_get_providers(self, providers: Any, count: Any) -> None:
+        if providers and count:
+            super().interface_get_providers(providers, count)
+
+
+@faulty_backend(
+    "if-deregister-missing", "memDeRegister is NULL although the memory API is declared.", "IF-05"
+)
+class _NullDeregister(ReferenceBackend):
+    null_entries: ClassVar[frozenset[str]] = frozenset({"memDeRegister"})

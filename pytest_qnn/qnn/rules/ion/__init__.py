@@ -1,0 +1,1 @@
+"""ION: its rules and their mutants."""

@@ -1,0 +1,184 @@
+"""What the QNN rules share: gates, picking the steps that are a rule's own, and judging codes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterator
+
+from pytest_qnn.core.verdict import Examined, Unsupported, Violation
+from pytest_qnn.qnn.abi.codes import Error, Property, low
+from pytest_qnn.qnn.cases.case import AnyStep, Deregister, Execute, MemoryCase, Register
+from pytest_qnn.qnn.facts import MemoryFacts, refused_call
+from pytest_qnn.qnn.model.codes import TYPE_KEYS, named, one_of
+from pytest_qnn.qnn.model.contents import compare
+from pytest_qnn.qnn.model.expected import Walked, walk
+from pytest_qnn.qnn.strategies.scene import memory_types
+from pytest_qnn.qnn.trace import MemoryTrace, StepSeen
+
+
+def facts_of(trace: MemoryTrace) -> MemoryFacts:
+    """The facts that the target attached (none: a target of which nothing is known)."""
+    return trace.facts or MemoryFacts()
+
+
+def require_session(trace: MemoryTrace) -> None:
+    """Raise Unsupported when the session could not be opened, with the call and its code."""
+    refused = refused_call(trace.session)
+    if refused is not None:
+        raise Unsupported(f"{refused[0]} answers {named(refused[1])}")
+
+
+def require_memory_calls(case: MemoryCase, trace: MemoryTrace) -> None:
+    """Raise Unsupported when every memory call of the case was answered with "not supported".
+
+    A target that answers so to some arguments only is judged on those answers.
+    """
+    answers = {
+        low(seen.code)
+        for step, seen in zip(case.steps, trace.steps, strict=False)
+        if isinstance(step, Register | Deregister) and seen.code is not None
+    }
+    if answers == {int(Error.MEM_ERROR_NOT_SUPPORTED)}:
+        call = "memRegister" if any(isinstance(step, Register) for step in case.steps) else "memDeRegister"
+        raise Unsupported(f"{call} answers 1000, not supported")
+
+
+def require_memory(case: MemoryCase, trace: MemoryTrace) -> None:
+    """Both gates of a rule whose steps need a context and the memory API."""
+    require_session(trace)
+    require_memory_calls(case, trace)
+    require_memory_type(facts_of(trace))
+
+
+def require_memory_type(facts: MemoryFacts) -> None:
+    """Raise Unsupported when the suite cannot register memory of any type that the target declares."""
+    if not facts.capabilities or any(facts.supports(TYPE_KEYS[kind]) for kind in memory_types(facts)):
+        return
+    if facts.supports(Property.MEMORY_SUPPORT_MEM_TYPE_CUSTOM):
+        raise Unsupported(f"CUSTOM memory of backend id {facts.backend_id} is not the HTP's shared buffer")
+    raise Unsupported("no memory type is supported: property keys 1102, 1103 and 1104 say so")
+
+
+def require_operator(trace: MemoryTrace) -> None:
+    """Raise Unsupported when the target takes no operator that the suite's graphs use."""
+    require_session(trace)
+    if not facts_of(trace).operators:
+        raise Unsupported("no operator of the suite composes, validates and finalises on this target")
+
+
+def call_name(step: AnyStep) -> str:
+    """The step as it is called in a case's JSON."""
+    return str(step.__struct_config__.tag)
+
+
+def place(walked: Walked) -> str:
+    """Where a violation happened."""
+    return f"step {walked.index}, {call_name(walked.step)}"
+
+
+def demand_code(walked: Walked, codes: Collection[int], because: str = "") -> None:
+    """Raise Violation unless the step was answered with one of ``codes`` (low 16 bits, 0 is success)."""
+    if walked.code is None or walked.code in codes:
+        return
+    demanded = one_of(codes) + (f": {because}" if because else "")
+    raise Violation(demanded, named(walked.seen.code or 0), place(walked))
+
+
+def bytes_read(seen: StepSeen) -> bytes | None:
+    """What a Read gave; None when the memory could not be read."""
+    return seen.data[0] if seen.data and not seen.skipped else None
+
+
+def own_steps(case: MemoryCase, trace: MemoryTrace, own: Callable[[Walked], bool]) -> Iterator[Walked]:
+    """The steps with an answer for which ``own`` holds."""
+    return (walked for walked in walk(case, trace) if walked.seen.code is not None and own(walked))
+
+
+def judge_faults(
+    case: MemoryCase,
+    trace: MemoryTrace,
+    faults: Collection[str],
+    what: str,
+    because: str = "",
+    own: Callable[[Walked], bool] = lambda _: True,
+) -> Examined:
+    """Steps that are wrong in exactly one way, one of ``faults``, must be refused with its codes."""
+    count = 0
+    for walked in own_steps(case, trace, lambda w: w.allowed.only(*faults) and own(w)):
+        demand_code(walked, walked.allowed.codes, because)
+        count += 1
+    return Examined(count, what)
+
+
+def judge_valid(
+    case: MemoryCase,
+    trace: MemoryTrace,
+    own: Callable[[Walked], bool],
+    what: str,
+    because: str = "",
+) -> Examined:
+    """Steps that are in order, and for which ``own`` holds, must succeed."""
+    count = 0
+    for walked in own_steps(case, trace, lambda w: w.allowed.valid and own(w)):
+        demand_code(walked, {0}, because)
+        count += 1
+    demand_outputs(case, trace, own, because)
+    return Examined(count, what)
+
+
+def demand_outputs(
+    case: MemoryCase, trace: MemoryTrace, own: Callable[[Walked], bool], because: str = ""
+) -> None:
+    """Raise Violation unless every execute for which ``own`` holds wrote the right output."""
+    if not any(isinstance(step, Execute) for step in case.steps):
+        return
+    for compared in compare(case, trace):
+        if compared.difference and compared.where == "output" and own(compared.walked):
+            demanded = "the right output" + (f": {because}" if because else "")
+            raise Violation(demanded, compared.difference, place(compared.walked))
+
+
+_PRECEDENCE = frozenset({"null-descriptors", "null-handles", "bad-context", "bad-handle", "type-unsupported"})
+"""Faults that may come together in one call.
+
+No document says which is looked at first; libQnnGpu checks pointers and count before the context.
+"""
+
+
+def judge_argument(case: MemoryCase, trace: MemoryTrace, fault: str, what: str) -> Examined:
+    """Register and Deregister calls with the wrong argument ``fault`` are refused.
+
+    Another wrong argument in the same call (a context that is none, for targets which open none) allows
+    its codes too.
+    """
+    count = 0
+    for walked in own_steps(case, trace, lambda w: fault in w.allowed.faults):
+        mine = isinstance(walked.step, Register | Deregister)
+        if mine and walked.allowed.settled and walked.allowed.faults <= _PRECEDENCE:
+            demand_code(walked, walked.allowed.codes)
+            count += 1
+    return Examined(count, what)
+
+
+def judge_relation(
+    case: MemoryCase, trace: MemoryTrace, relation: str, codes: Collection[int], what: str
+) -> Examined:
+    """Registrations with the note ``relation`` answer one of ``codes``; what was registered works on.
+
+    Relations are those of `pytest_qnn.qnn.model.expected`.
+    """
+    # Whether a dup names the same memory is what no document says, so 8002 is no demand here.
+    expected = {"duplicate"} if relation == "duplicate-fd" else set[str]()
+    count = 0
+    for walked in own_steps(case, trace, lambda w: isinstance(w.step, Register | Deregister | Execute)):
+        if isinstance(walked.step, Register) and walked.allowed.faults <= expected:
+            notes = {note for note in walked.allowed.notes if note.startswith("relation:")}
+            if notes == {f"relation:{relation}"}:
+                demand_code(walked, codes, f"its memory is registered already ({relation})")
+                count += 1
+        elif count and walked.allowed.valid and not isinstance(walked.step, Register):
+            demand_code(walked, {0}, "the registration that was there is still good")
+    if count:
+        demand_outputs(
+            case, trace, lambda w: w.allowed.valid, "the registration that was there is still good"
+        )
+    return Examined(count, what)

@@ -1,0 +1,1 @@
+"""MSC: its rules and their mutants."""

@@ -1,0 +1,169 @@
+"""Reference backends with one fault each, for the rules of MSC."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from pytest_qnn.qnn.abi.codes import Error
+from pytest_qnn.qnn.abi.layouts import ContextBuffer, ContextMemType
+from pytest_qnn.qnn.mutants import faulty_backend
+from pytest_qnn.qnn.reference.backend import ReferenceBackend
+from pytest_qnn.qnn.reference.execute import Stored
+from pytest_qnn.qnn.reference.objects import Context, Graph, QnnError, Registration
+from pytest_qnn.qnn.reference.personalities import PERSONALITIES
+from pytest_qnn.qnn.reference.sections import decode
+
+_ROOM = 1 << 16
+
+
+class _Sections(ReferenceBackend):
+    def __init__(self) -> None:
+        super().__init__(PERSONALITIES["binary-sections"])
+
+
+def _through_handle(address: int | None) -> bool:
+    return bool(address) and ContextBuffer.from_address(address or 0).v1.memType == ContextMemType.MEMHANDLE
+
+
+@faulty_backend("section-any-handle", "A section is taken into an unknown handle.", "MSC-01")
+class _AnyHandle(_Sections):
+    """An unknown handle stands for memory of the backend's own, in which the last section lies."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.own = np.zeros(_ROOM, np.uint8)
+
+    def section_memory(self, context: Context, address: int | None) -> Stored:
+        try:
+            return super().section_memory(context, address)
+        except QnnError:
+            return self.own
+
+
+@faulty_backend("section-dead-handle", "A deregistered handle still takes sections.", "MSC-01")
+class _DeadHandle(_Sections):
+    def __init__(self) -> None:
+        super().__init__()
+        self.dead: dict[int, Registration] = {}
+
+    def forget(self, registration: Registration) -> None:
+        self.dead[registration.handle] = registration
+        del self.registrations[registration.handle]
+        del registration.context.registrations[registration.handle]
+
+    def section_registration(self, context: Context, handle: int | None) -> Registration:
+        return self.dead.get(handle or 0) or super().section_registration(context, handle)
+
+
+@faulty_backend("section-null-handle", "NULL stands for the newest memory handle.", "MSC-01")
+class _NullHandle(_Sections):
+    """NULL stands for the memory that was registered last."""
+
+    def section_registration(self, context: Context, handle: int | None) -> Registration:
+        last = next(reversed(self.registrations), None)
+        return super().section_registration(context, handle or last)
+
+
+@faulty_backend(
+    "section-always-raw", "The memory type of a section's buffer is ignored.", "MSC-01", deadly=True
+)
+class _AlwaysRaw(_Sections):
+    def section_memory(self, context: Context, address: int | None) -> Stored:
+        if address:
+            ContextBuffer.from_address(address).v1.memType = ContextMemType.RAW
+        return super().section_memory(context, address)
+
+
+@faulty_backend("section-whole-buffer", "A handle's memory goes on to the end of its buffer.", "MSC-01")
+class _WholeBuffer(_Sections):
+    """The memory of a handle goes on to the end of its buffer."""
+
+    def section_memory(self, context: Context, address: int | None) -> Stored:
+        if not _through_handle(address):
+            return super().section_memory(context, address)
+        handle = ContextBuffer.from_address(address or 0).v1.memHandle
+        mapping = self.section_registration(context, handle).shared.mapping
+        return mapping.view(0, mapping.length)
+
+
+@faulty_backend("section-clears-all", "The whole buffer of a handle is cleared first.", "MSC-01")
+class _ClearsAll(_Sections):
+    """Before a section is written to memory behind a handle, the whole buffer is cleared."""
+
+    def section_registration(self, context: Context, handle: int | None) -> Registration:
+        found = super().section_registration(context, handle)
+        if context.deserialised:
+            return found
+        found.shared.mapping.view(0, found.shared.mapping.length)[:] = 0
+        return found
+
+
+@faulty_backend("section-cut-short", "A section's last byte does not reach a handle's memory.", "MSC-01")
+class _CutShort(_Sections):
+    """Of memory behind a handle the last byte is never written."""
+
+    def context_get_binary_section(
+        self, context: int | None, graph: int | None, section: int, buffer: int | None, *more: Any
+    ) -> None:
+        owner = self.contexts.get(context or 0)
+        memory = self.section_memory(owner, buffer) if owner and _through_handle(buffer) else None
+        last = None if memory is None else int(memory[-1])
+        super().context_get_binary_section(context, graph, section, buffer, *more)
+        if memory is not None:
+            memory[-1] = last
+
+
+@faulty_backend("section-not-applied", "A section that comes through a handle is not applied.", "MSC-01")
+class _NotApplied(_Sections):
+    """A section that comes through a handle changes nothing, and the call succeeds."""
+
+    def context_apply_binary_section(
+        self, context: int | None, graph: int | None, section: int, buffer: int | None, *more: Any
+    ) -> None:
+        self.ignored = _through_handle(buffer)
+        super().context_apply_binary_section(context, graph, section, buffer, *more)
+
+    ignored = False
+
+    def update(self, graph: Graph, data: dict[int, bytes]) -> None:
+        if not self.ignored:
+            super().update(graph, data)
+
+
+@faulty_backend("section-applied-anyway", "A section is applied although its handle is none.", "MSC-01")
+class _AppliedAllTheSame(_Sections):
+    """With a handle that is none, the section taken last is applied, and the call fails."""
+
+    last = b""
+
+    def section(self, context: int | None, graph: int | None, section: int) -> bytes:
+        self.last = super().section(context, graph, section)
+        return self.last
+
+    def context_apply_binary_section(
+        self, context: int | None, graph: int | None, section: int, buffer: int | None, *more: Any
+    ) -> None:
+        try:
+            super().context_apply_binary_section(context, graph, section, buffer, *more)
+        except QnnError:
+            for new in decode(self.last).values():
+                self.update(self.graphs[graph or 0], new)
+            raise
+
+
+@faulty_backend("section-other-code", "A handle that is none is refused with 5002.", "MSC-01")
+class _OtherCode(_Sections):
+    def section_registration(self, context: Context, handle: int | None) -> Registration:
+        try:
+            return super().section_registration(context, handle)
+        except QnnError:
+            raise QnnError(Error.CONTEXT_ERROR_INVALID_HANDLE) from None
+
+
+@faulty_backend("section-no-handle", "Registered handles are refused with 5000.", "MSC-01")
+class _NoHandle(_Sections):
+    def section_registration(self, context: Context, handle: int | None) -> Registration:
+        del context, handle
+        raise QnnError(Error.CONTEXT_ERROR_INVALID_ARGUMENT)

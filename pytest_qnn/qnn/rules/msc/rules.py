@@ -1,0 +1,171 @@
+"""MSC: sections of context binaries, in memory behind a handle."""
+
+from __future__ import annotations
+
+import msgspec
+from hypothesis import strategies as st
+
+from pytest_qnn.core.rule import rule
+from pytest_qnn.core.verdict import Examined, Level, Unsupported, Violation
+from pytest_qnn.qnn.abi.codes import Error, Property
+from pytest_qnn.qnn.cases.case import (
+    ApplySection,
+    Descriptor,
+    GetSection,
+    MemoryCase,
+    Prepare,
+    SectionMemory,
+    UpdateWeights,
+)
+from pytest_qnn.qnn.facts import MemoryFacts
+from pytest_qnn.qnn.model.codes import named
+from pytest_qnn.qnn.model.contents import differs
+from pytest_qnn.qnn.model.expected import Walked
+from pytest_qnn.qnn.rules.graphs import judge_contents, require_prepared
+from pytest_qnn.qnn.rules.judging import demand_code, facts_of, own_steps, place
+from pytest_qnn.qnn.strategies.binaries import composed, loaded, retrieved, written
+from pytest_qnn.qnn.strategies.graphs import execute
+from pytest_qnn.qnn.strategies.scene import Scene, Tape, scenes
+from pytest_qnn.qnn.trace import MemoryTrace
+
+_KEY = Property.CONTEXT_SUPPORT_BINARY_UPDATES
+_UNSUPPORTED = int(Error.CONTEXT_ERROR_UNSUPPORTED_FEATURE)
+
+
+def _answer(walked: Walked) -> str:
+    call = walked.seen.calls[-1][0] if walked.seen.calls else "the call"
+    return f"{call} answers {named(walked.code or 0)}"
+
+
+def _require_sections(case: MemoryCase, trace: MemoryTrace, found: list[Walked]) -> None:
+    """Raise Unsupported where sections cannot be had in raw memory, or in no memory handle at all.
+
+    Whether they can be had is not this rule's business, nor is a property key that says so.
+    """
+    declared = facts_of(trace).supports(_KEY)
+    said = f"property key {int(_KEY)} is {'' if declared else 'not '}supported"
+    for step, seen in zip(case.steps, trace.steps, strict=False):
+        if isinstance(step, Prepare) and step.weights_as == "updatable" and seen.code:
+            raise Unsupported(f"{seen.calls[-1][0]} of updatable weights answers {named(seen.code)}; {said}")
+    require_prepared(case, trace)
+    for walked in found:
+        if walked.allowed.valid and walked.code and not _with_handle(walked):
+            raise Unsupported(f"{_answer(walked)}; {said}")
+        if walked.seen.calls[0] == ("contextGetBinarySectionSize", walked.seen.code) and walked.code:
+            raise Unsupported(f"{_answer(walked)}; {said}")
+    through = [walked for walked in found if _with_handle(walked)]
+    if through and {walked.code for walked in through} == {_UNSUPPORTED}:
+        raise Unsupported(f"with a memory handle {_answer(through[0])}; {said}")
+
+
+def _with_handle(walked: Walked) -> bool:
+    return isinstance(walked.step, GetSection | ApplySection) and walked.step.memory != "raw"
+
+
+def _demand_equal(found: list[Walked]) -> None:
+    """A section is the same in any memory, as long as the weights are."""
+    first: dict[str, bytes] = {}
+    for walked in found:
+        step = walked.step
+        if isinstance(step, UpdateWeights):
+            first.pop(step.graph, None)
+        elif isinstance(step, GetSection) and walked.code == 0 and walked.seen.data:
+            (data,) = walked.seen.data
+            before = first.setdefault(step.graph, data)
+            if before != data:
+                difference = differs(before, data, "UFIXED_POINT_8")
+                raise Violation("the bytes of the same section before", difference, place(walked))
+
+
+def _judge(walked: Walked) -> None:
+    """One section taken or applied: its code, and what must not be written."""
+    if walked.allowed.only("unregistered"):
+        demand_code(walked, walked.allowed.codes, "the memory handle is not registered")
+    elif walked.allowed.only("short") and walked.code == 0:
+        raise Violation(
+            "a refusal, with any code: the registered memory is too small", named(0), place(walked)
+        )
+    elif walked.allowed.valid:
+        demand_code(walked, {0}, "the memory is registered, and large enough")
+    if walked.seen.counts.get("overrun"):
+        seen = f"{walked.seen.counts['overrun']} bytes"
+        raise Violation("nothing written but to the registered memory", seen, place(walked))
+
+
+Cases = st.SearchStrategy[MemoryCase]
+_MEMORY = 1101
+"""QNN_PROPERTY_GROUP_MEMORY."""
+_MUCH = 4096
+"""Bytes of memory that is registered and has nothing to do with sections."""
+_NONE: tuple[SectionMemory, ...] = ("unknown", "null")
+_WITH: tuple[SectionMemory, ...] = ("handle", "unknown", "null", "dead", "short", "handle")
+"""The choices where no memory can be registered, and where it can."""
+
+
+def _memory(scene: Scene, tape: Tape) -> SectionMemory:
+    return tape.pick(_WITH if scene.facts.supports(_MEMORY) else _NONE)
+
+
+def _taken(scene: Scene, tape: Tape, context: str, graph: str) -> str:
+    """The section in raw memory, then in memory of other kinds; gives the name of the first."""
+    first = scene.name("s")
+    scene.add(GetSection(context, graph, first))
+    for _ in range(1 + tape.below(2)):
+        step = GetSection(context, graph, scene.name("s"), _memory(scene, tape), tape.pick(scene.types))
+        scene.add(step)
+    return first
+
+
+def sections(facts: MemoryFacts) -> Cases:
+    """A graph with updatable weights is written, and updated; its section is applied to what was written."""
+    handles = facts.supports(_MEMORY)
+
+    def core(scene: Scene, tape: Tape) -> None:
+        context = scene.context()
+        name = composed(scene, tape.cut(4), context, weights=True, hints=())
+        if not name:
+            return
+        made = msgspec.structs.replace(scene.graphs[name], weights_as="updatable")
+        scene.steps[scene.steps.index(scene.graphs[name])] = scene.graphs[name] = made
+        before = written(scene, context)
+        seed = tape.below(16)
+        scene.add(UpdateWeights(name, 300 + tape.below(8)))
+        execute(scene, name, None, seed=seed)
+        other = loaded(scene, before)
+        if handles and tape.chance(2):
+            scene.register(context, Descriptor(scene.alloc(_MUCH), (_MUCH,), mem_type=scene.types[0]))
+        taken = _taken(scene, tape.cut(6), context, name)
+        again = retrieved(scene, other, name)
+        for _ in range(1 + tape.below(2)):
+            part = tape.cut(4)
+            if part.chance(3):
+                execute(scene, again, None, seed=seed)
+            scene.add(ApplySection(other, again, taken, _memory(scene, part), part.pick(scene.types)))
+            execute(scene, again, None, seed=seed)
+
+    return scenes(facts, core, core_bytes=40, before=2, after=0)
+
+
+@rule(
+    "MSC-01",
+    Level.MAY,
+    "A section of a context binary may lie in memory behind a handle, and the handle must be registered.",
+    source="QnnContext.h: QnnContext_Buffer_t, QNN_CONTEXTMEMTYPE_MEMHANDLE; QnnContext_getBinarySection",
+    subject="memory",
+    cases=sections,
+    gate=("213",),
+    weight=0.5,
+)
+def msc_01(case: MemoryCase, trace: MemoryTrace) -> Examined:
+    """5000 or 1000 for a handle that is none; through one that is, the bytes of raw memory, and no more.
+
+    What is applied through a handle shows in the next execute; what is refused does not.
+    """
+    kinds = UpdateWeights | GetSection | ApplySection
+    found = list(own_steps(case, trace, lambda walked: isinstance(walked.step, kinds)))
+    _require_sections(case, trace, found)
+    for walked in found:
+        _judge(walked)
+    _demand_equal(found)
+    judge_contents(case, trace, lambda seen: seen.where == "output", "its weights are those applied last")
+    return Examined(sum(map(_with_handle, found)), "sections taken or applied with memory handles")

@@ -1,0 +1,1 @@
+"""OFF: its rules and their mutants."""

@@ -1,0 +1,246 @@
+"""Reference backends with one fault each, for the rules of OFF."""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import dataclasses
+from typing import Any, ClassVar
+
+from pytest_qnn.qnn.abi.codes import DataType, Error, TensorMemType, TensorType
+from pytest_qnn.qnn.mutants import faulty_backend
+from pytest_qnn.qnn.reference.backend import ReferenceBackend
+from pytest_qnn.qnn.reference.binaries import Binary, decode
+from pytest_qnn.qnn.reference.execute import Stored
+from pytest_qnn.qnn.reference.objects import Binding, Context, Graph, QnnError, Tensor
+from pytest_qnn.qnn.reference.personalities import DEFAULT, Personality
+
+_IO = frozenset({int(TensorType.APP_WRITE), int(TensorType.APP_READ)})
+
+
+@faulty_backend("binary-drops-type", "binaries record every tensor as RAW", "OFF-01", "OFF-02")
+class _TypeDropped(ReferenceBackend):
+    def stored_tensor(self, tensor: Tensor) -> Tensor:
+        return dataclasses.replace(tensor, mem_type=TensorMemType.RAW)
+
+
+@faulty_backend("binary-one-type", "binaries record one memory type per graph", "OFF-01")
+class _TypeOfFirst(ReferenceBackend):
+    """The writer keeps one memory type for a whole graph: that of its last tensor."""
+
+    def stored_tensor(self, tensor: Tensor) -> Tensor:
+        owner = next(graph for graph in self.graphs.values() if tensor in graph.tensors.values())
+        last = [each for each in owner.tensors.values() if each.type in _IO][-1]
+        return dataclasses.replace(tensor, mem_type=last.mem_type)
+
+
+@faulty_backend("load-allocates", "loading allocates every IO buffer", "OFF-02")
+class _LoadAllocates(ReferenceBackend):
+    def wants_buffer(self, graph: Graph, tensor: Tensor) -> bool:
+        return graph.context.deserialised or super().wants_buffer(graph, tensor)
+
+
+@faulty_backend("loaded-allocates", "loaded graphs have IO buffers for handles too", "OFF-02")
+class _LoadedAllocates(ReferenceBackend):
+    """Every execute of a loaded graph has IO buffers, whatever memory it is given."""
+
+    def begin_execute(self, graph: Graph, sources: list[Binding], sinks: list[Binding]) -> None:
+        super().begin_execute(graph, sources, sinks)
+        for each in (*sources, *sinks) if graph.context.deserialised else ():
+            self.buffer_of(graph, each.tensor)
+
+
+@faulty_backend("loaded-copies", "loaded graphs copy inputs behind handles", "OFF-02")
+class _LoadedCopies(ReferenceBackend):
+    """Inputs of loaded graphs behind handles are copied to the IO buffers that are there."""
+
+    def read_input(self, graph: Graph, binding: Binding) -> Stored:
+        data = super().read_input(graph, binding)
+        inside = graph.buffers.get(binding.tensor.id)
+        if inside is None or binding.registration is None or not graph.context.deserialised:
+            return data
+        copy = inside.view(0, binding.tensor.size)
+        copy[:] = data
+        return copy
+
+
+@faulty_backend("hint-of-process", "the hint is lost in another process", "OFF-02")
+class _HintOfProcess(ReferenceBackend):
+    """A loaded graph has its memory types from the process that wrote it; elsewhere all are RAW."""
+
+    def __init__(self, personality: Personality = DEFAULT) -> None:
+        super().__init__(personality)
+        self.written = False
+
+    def serialise(self, context: Context) -> bytes:
+        self.written = True
+        return super().serialise(context)
+
+    def loaded_tensor(self, tensor: Tensor) -> Tensor:
+        return tensor if self.written else dataclasses.replace(tensor, mem_type=TensorMemType.RAW)
+
+
+@faulty_backend("load-loses-scale", "the output's scale is lost in a binary", "OFF-03", "OFF-05")
+class _ScaleLost(ReferenceBackend):
+    def loaded_tensor(self, tensor: Tensor) -> Tensor:
+        if tensor.data_type == DataType.UFIXED_POINT_8 and tensor.type == TensorType.APP_READ:
+            return dataclasses.replace(tensor, scale=1.0)
+        return tensor
+
+
+@faulty_backend("binary-of-process", "a binary is good for one process only", "OFF-03")
+class _OwnOnly(ReferenceBackend):
+    """A binary leads to what this process remembers of it."""
+
+    made: ClassVar[set[bytes]] = set()
+
+    def serialise(self, context: Context) -> bytes:
+        data = super().serialise(context)
+        self.made.add(data)
+        return data
+
+    def read_binary(self, data: bytes) -> Binary:
+        if data not in self.made:
+            raise ValueError("nothing is remembered of it")
+        return super().read_binary(data)
+
+
+@faulty_backend("hinted-binary-shifts", "hinted inputs are off by one once loaded", "OFF-03", "OFF-05")
+class _HintShifts(ReferenceBackend):
+    def loaded_tensor(self, tensor: Tensor) -> Tensor:
+        hinted = tensor.mem_type == TensorMemType.MEMHANDLE and tensor.type == TensorType.APP_WRITE
+        return dataclasses.replace(tensor, offset=tensor.offset + 1) if hinted else tensor
+
+
+@faulty_backend("binary-leaks-data", "IO tensors in a binary carry data", "OFF-06")
+class _DataLeaks(ReferenceBackend):
+    def stored_tensor(self, tensor: Tensor) -> Tensor:
+        return dataclasses.replace(tensor, data=b"\1") if tensor.type in _IO else tensor
+
+
+@faulty_backend("binary-partial", "a buffer that is too small gets what fits", "OFF-07")
+class _Partial(ReferenceBackend):
+    def context_get_binary(self, context: int | None, buffer: int | None, size: int, written: Any) -> None:
+        owner: Context = self.require("context", context, Error.CONTEXT_ERROR_INVALID_HANDLE)
+        if buffer and size and written:
+            data = self.serialise(owner)[:size]
+            ctypes.memmove(buffer, data, len(data))
+        super().context_get_binary(context, buffer, size, written)
+
+
+@faulty_backend("binary-overrun", "bytes are written behind the binary", "OFF-07")
+class _Overrun(ReferenceBackend):
+    def context_get_binary(self, context: int | None, buffer: int | None, size: int, written: Any) -> None:
+        super().context_get_binary(context, buffer, size, written)
+        ctypes.memset((buffer or 0) + written[0], 0, 8)
+
+
+@faulty_backend("binary-unfinished", "graphs that are not finalised are left out", "OFF-07")
+class _Unfinished(ReferenceBackend):
+    def serialise(self, context: Context) -> bytes:
+        begun = {name: graph for name, graph in context.graphs.items() if not graph.finalised}
+        context.graphs = {name: graph for name, graph in context.graphs.items() if graph.finalised}
+        try:
+            return super().serialise(context)
+        finally:
+            context.graphs |= begun
+
+
+@faulty_backend("binary-of-binary", "a context from a binary gives a binary", "OFF-07")
+class _BinaryOfBinary(ReferenceBackend):
+    def serialise(self, context: Context) -> bytes:
+        was, context.deserialised = context.deserialised, False
+        try:
+            return super().serialise(context)
+        finally:
+            context.deserialised = was
+
+
+@faulty_backend("any-binary", "any bytes make a context", "OFF-08")
+class _AnythingGoes(ReferenceBackend):
+    def read_binary(self, data: bytes) -> Binary:
+        try:
+            return super().read_binary(data)
+        except ValueError:
+            return Binary(self.build_id, ())
+
+
+@faulty_backend("binary-tail-ignored", "a byte behind a binary is ignored", "OFF-08")
+class _RestIgnored(ReferenceBackend):
+    def read_binary(self, data: bytes) -> Binary:
+        for end in range(len(data), max(0, len(data) - 2), -1):
+            with contextlib.suppress(ValueError):
+                return decode(data[:end])
+        raise ValueError("not a context binary")
+
+
+@faulty_backend("refused-binary-context", "a refused binary leaves a context handle", "OFF-08")
+class _HalfMade(ReferenceBackend):
+    def context_create_from_binary(self, *arguments: Any) -> None:
+        out = arguments[5]
+        try:
+            super().context_create_from_binary(*arguments)
+        except QnnError:
+            if out:
+                out[0] = self.mint("context")
+            raise
+
+
+@faulty_backend("system-code-leaks", "a malformed binary answers a System code", "OFF-08")
+class _OtherCode(ReferenceBackend):
+    def read_binary(self, data: bytes) -> Binary:
+        try:
+            return super().read_binary(data)
+        except ValueError:
+            raise QnnError(Error.SYSTEM_CONTEXT_ERROR_MALFORMED_BINARY) from None
+
+
+@faulty_backend("binary-alterable", "graphs can be added to a context from a binary", "OFF-09")
+class _Alterable(ReferenceBackend):
+    def graph_create(self, context: int | None, name: bytes | None, config: int | None, out: Any) -> None:
+        owner: Context | None = self.contexts.get(context or 0)
+        was = owner.deserialised if owner else False
+        if owner:
+            owner.deserialised = False
+        try:
+            super().graph_create(context, name, config, out)
+        finally:
+            if owner:
+                owner.deserialised = was
+
+
+@faulty_backend("binary-tensors-added", "tensors can be added to a loaded graph", "OFF-09")
+class _TensorsAdded(ReferenceBackend):
+    """A graph is open again for as long as a tensor is created in it."""
+
+    def tensor_create_graph_tensor(self, graph: int | None, tensor: Any) -> None:
+        found = self.graphs.get(graph or 0)
+        if found is None or not found.context.deserialised:
+            super().tensor_create_graph_tensor(graph, tensor)
+            return
+        found.finalised = False
+        try:
+            super().tensor_create_graph_tensor(graph, tensor)
+        finally:
+            found.finalised = True
+
+
+@faulty_backend("binary-read-late", "graphs are looked up in the client's bytes", "OFF-10", "EXT-19")
+class _ReadLate(ReferenceBackend):
+    """Graphs are looked up in the client's bytes, at each retrieve."""
+
+    def __init__(self, personality: Personality = DEFAULT) -> None:
+        super().__init__(personality)
+        self.client: dict[int, tuple[int, int]] = {}
+
+    def context_create_from_binary(self, *arguments: Any) -> None:
+        super().context_create_from_binary(*arguments)
+        self.client[arguments[5][0]] = (arguments[3] or 0, arguments[4])
+
+    def graph_retrieve(self, context: int | None, name: bytes | None, out: Any) -> None:
+        if context in self.client:
+            try:
+                decode(ctypes.string_at(*self.client[context]))
+            except ValueError:
+                raise QnnError(Error.GRAPH_ERROR_GRAPH_DOES_NOT_EXIST) from None
+        super().graph_retrieve(context, name, out)

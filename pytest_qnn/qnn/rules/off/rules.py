@@ -1,0 +1,556 @@
+"""OFF: context binaries, and graphs that come out of them."""
+
+from __future__ import annotations
+
+import msgspec
+
+from pytest_qnn.core.rule import rule
+from pytest_qnn.core.verdict import Examined, Level, Violation
+from pytest_qnn.qnn.abi.codes import Error, TensorMemType
+from pytest_qnn.qnn.cases.case import (
+    BOGUS,
+    NULL,
+    ContextFree,
+    ContextFromBinary,
+    Damage,
+    GetBinary,
+    Inspect,
+    MemoryCase,
+    Misuse,
+    Observe,
+    Prepare,
+    ReleaseBinary,
+    Retrieve,
+)
+from pytest_qnn.qnn.model.codes import SENTINEL
+from pytest_qnn.qnn.model.expected import Model, Walked
+from pytest_qnn.qnn.rules.binaries import (
+    demand_equal,
+    executed_after_release,
+    inspected,
+    judge_flow,
+    require_binaries,
+)
+from pytest_qnn.qnn.rules.graphs import require_execute
+from pytest_qnn.qnn.rules.judging import demand_code, own_steps, place
+from pytest_qnn.qnn.rules.qmg.rows import (
+    Row,
+    demand_copied,
+    demand_new,
+    demand_not_copied,
+    require_htp,
+    require_visible,
+    row_at,
+)
+from pytest_qnn.qnn.strategies.binaries import composed, elsewhere, loaded, retrieved, saved, written
+from pytest_qnn.qnn.strategies.graphs import any_memory, execute, load, output_of, read
+from pytest_qnn.qnn.strategies.scene import Scene, Tape, io_inputs, nbytes
+from pytest_qnn.qnn.strategies.sequences import embedded
+from pytest_qnn.qnn.trace import MemoryTrace
+
+_OFFLINE = "seed 001, Offline Prepare"
+_GATE = ("202",)
+_CLOSED = frozenset({int(Error.COMMON_ERROR_OPERATION_NOT_PERMITTED), int(Error.GRAPH_ERROR_GRAPH_FINALIZED)})
+"""What a tensor is refused with in a graph that is finalised, and whose context is read-only."""
+
+
+def _graphs_of(case: MemoryCase, trace: MemoryTrace) -> dict[str, list[Prepare]]:
+    """By binary: its graphs, by name."""
+    model = Model(trace.facts)
+    for step, seen in zip(case.steps, trace.steps, strict=False):
+        model.follow(step, seen)
+    return {
+        binary: sorted(graphs.values(), key=lambda made: made.graph.encode())
+        for binary, graphs in model.binaries.items()
+    }
+
+
+def _memory_types(made: Prepare) -> tuple[int, ...]:
+    tensors = io_inputs(made) + 1
+    return (*made.mem_types, *[0] * tensors)[:tensors]
+
+
+def _metadata(scene: Scene, tape: Tape) -> None:
+    """OFF-01, OFF-06: one to three graphs with any memory types, written and looked into."""
+    made = saved(scene, tape, count=1 + tape.below(3))
+    if made is not None:
+        scene.add(Inspect(made.binary))
+
+
+metadata = embedded(_metadata)
+
+
+@rule(
+    "OFF-01",
+    Level.MUST,
+    "A context binary records the memory type of each IO tensor, as it was created.",
+    source=_OFFLINE,
+    subject="memory",
+    cases=metadata,
+    gate=_GATE,
+)
+def off_01(case: MemoryCase, trace: MemoryTrace) -> Examined:
+    """What the System interface says of each tensor's memType, against the types given at creation."""
+    require_binaries(case, trace)
+    graphs = _graphs_of(case, trace)
+    count = 0
+    for walked in inspected(case, trace):
+        assert isinstance(walked.step, Inspect)
+        demand_code(walked, {0}, "the binary is whole")
+        wanted = tuple(kind for made in graphs[walked.step.binary] for kind in _memory_types(made))
+        if walked.seen.values != wanted:
+            seen = f"{list(walked.seen.values)}"
+            raise Violation(f"memory types {list(wanted)} in the binary", seen, place(walked))
+        count += len(wanted)
+    return Examined(count, "IO tensors in binaries")
+
+
+@rule(
+    "OFF-06",
+    Level.MUST,
+    "The tensors that a context binary's information lists carry no data.",
+    source="H:QnnSystemContext_getBinaryInfo",
+    subject="memory",
+    cases=metadata,
+    gate=_GATE,
+)
+def off_06(case: MemoryCase, trace: MemoryTrace) -> Examined:
+    """clientBuf.data of each IO tensor is NULL."""
+    require_binaries(case, trace)
+    count = 0
+    for walked in inspected(case, trace):
+        if walked.code == 0 and walked.seen.counts.get("data", 0):
+            seen = f"{walked.seen.counts['data']} with another pointer"
+            raise Violation("a NULL data pointer in every tensor", seen, place(walked))
+        count += len(walked.seen.values)
+    return Examined(count, "IO tensors in binaries")
+
+
+def _demand_unharmed(walked: Walked) -> None:
+    """A refused call has written nothing; an accepted one not more than there was room for."""
+    for kind, words in (("touched", "into the buffer"), ("overrun", "behind the buffer")):
+        if walked.seen.counts.get(kind, 0):
+            seen = f"{walked.seen.counts[kind]} bytes {words}"
+            raise Violation("nothing is written beyond an accepted buffer", seen, place(walked))
+
+
+def _unfinished(scene: Scene, tape: Tape, name: str) -> None:
+    """The binary of a context with a graph that was begun only: one of its tensors is refused."""
+    context = scene.context()
+    source = composed(scene, tape, context, weights=False, hints=())
+    if not source:
+        return
+    made = scene.graphs[source]
+    scene.add(Prepare(scene.name("g"), context, made.op, made.dtype, made.shape, preset=(True,)))
+    scene.add(GetBinary(context, name))
+
+
+def _asked_wrongly(scene: Scene, tape: Tape) -> None:
+    """OFF-07: a binary asked for rightly, twice; then with each argument NULL, too little room, too early."""
+    made = saved(scene, tape.cut(8), count=1 + tape.below(2))
+    if made is None:
+        return
+    scene.add(GetBinary(made.context, scene.name("f")))
+    for _ in range(1 + tape.below(4)):
+        wrong = tape.cut(4)
+        kind = wrong.below(8)
+        name = scene.name("x")
+        if kind < 3:
+            scene.add(GetBinary(made.context, name, missing=wrong.pick((1, 2, 64, 1000))))
+        elif kind < 6:
+            scene.add(GetBinary(made.context, name, null=wrong.pick(("size", "buffer", "written"))))
+        elif kind == 6:
+            scene.add(GetBinary(loaded(scene, made.binary), name))
+        else:
+            _unfinished(scene, wrong, name)
+
+
+def _nobody(scene: Scene, tape: Tape) -> None:
+    """OFF-07: the binary of a context that is none, beside one that is."""
+    saved(scene, tape.cut(8))
+    scene.add(GetBinary(tape.pick((NULL, BOGUS)), scene.name("x")))
+
+
+def _asked(scene: Scene, tape: Tape) -> None:
+    (_nobody if tape.chance(8) else _asked_wrongly)(scene, tape)
+
+
+get_binary = embedded(_asked, core_bytes=40)
+
+
+@rule(
+    "OFF-07",
+    Level.MUST,
+    "A binary can be had of a context whose graphs are all finalised, into a buffer that is large enough.",
+    source="H:QnnContext_getBinarySize, QnnContext_getBinary",
+    subject="memory",
+    cases=get_binary,
+    gate=_GATE,
+)
+def off_07(case: MemoryCase, trace: MemoryTrace) -> Examined:
+    """Success; 5000 for NULL, 5007 (or 5000) for too little room, 5003 before finalise, 1005 out of a binary.
+
+    A buffer that is too small stays as it was.
+    """
+    require_binaries(case, trace)
+    count = 0
+    for walked in own_steps(case, trace, lambda w: isinstance(w.step, GetBinary) and w.allowed.settled):
+        _demand_unharmed(walked)
+        demand_code(walked, walked.allowed.codes, ", ".join(sorted(walked.allowed.faults)))
+        count += 1
+    return Examined(count, "binaries asked for")
+
+
+_DAMAGES: tuple[Damage, ...] = (
+    "truncated",
+    "garbage",
+    "zeros",
+    "trailing",
+    "empty",
+    "flipped",
+    "flipped-end",
+)
+
+
+def _damaged(scene: Scene, tape: Tape) -> None:
+    """OFF-08: binaries with one damage each, and the whole one afterwards."""
+    made = saved(scene, tape.cut(8), count=1 + tape.below(2))
+    if made is None:
+        return
+    for _ in range(1 + tape.below(3)):
+        scene.add(ContextFromBinary(scene.name("c"), made.binary, damage=tape.pick(_DAMAGES)))
+    execute(scene, retrieved(scene, loaded(scene, made.binary), made.graphs[0]), None)
+
+
+damaged = embedded(_damaged, before=2)
+
+
+@rule(
+    "OFF-08",
+    Level.MUST,
+    "A truncated, lengthened or foreign binary is refused, and makes no context.",
+    source="H:QnnContext_createFromBinary",
+    subject="memory",
+    cases=damaged,
+    gate=_GATE,
+)
+def off_08(case: MemoryCase, trace: MemoryTrace) -> Examined:
+    """5005, 5004 or 5008 (5000 too for no bytes at all), and *context is NULL or as it was.
+
+    No document says that a flipped bit must be noticed: one that is, is refused in the same way.
+    """
+    require_binaries(case, trace)
+    count = 0
+    unnoticed = 0
+    for walked in own_steps(case, trace, lambda w: "damaged" in w.allowed.faults):
+        if walked.code == 0 and not walked.allowed.settled:
+            unnoticed += 1
+            continue
+        demand_code(walked, walked.allowed.codes, "the binary is damaged")
+        if walked.seen.values and walked.seen.values[0] not in (0, SENTINEL):
+            seen = f"*context is 0x{walked.seen.values[0]:x}"
+            raise Violation("no context handle from a binary that is refused", seen, place(walked))
+        count += 1
+    judge_flow(case, trace, "the whole binary is loaded after damaged ones were refused")
+    only = f" ({unnoticed} with a flipped bit taken)" if unnoticed else ""
+    return Examined(count, f"damaged binaries{only}")
+
+
+def _require_before(case: MemoryCase, trace: MemoryTrace) -> None:
+    """`require_binaries` without what the rule's own, wrong step is answered with."""
+    own = [index for index, step in enumerate(case.steps) if isinstance(step, ContextFromBinary)]
+    steps = case.steps[: own[0] + 1] if own else case.steps
+    require_binaries(MemoryCase(steps), trace)
+
+
+def _altered(scene: Scene, tape: Tape) -> None:
+    """OFF-09: a new graph in a context from a binary, a new tensor in a graph of it; what it had goes on."""
+    made = saved(scene, tape.cut(8))
+    if made is None:
+        return
+    context = loaded(scene, made.binary)
+    name = retrieved(scene, context, made.graphs[0])
+    source = scene.graphs[made.graphs[0]]
+    new = source.graph if tape.chance(4) else scene.name("n")
+    if tape.chance(2):
+        scene.add(Misuse("tensorCreateGraphTensor", name))
+    else:
+        scene.add(Prepare(new, context, source.op, source.dtype, source.shape))
+    execute(scene, name, None, seed=tape.below(16))
+
+
+altered = embedded(_altered)
+
+
+@rule(
+    "OFF-09",
+    Level.MUST,
+    "A context from a binary cannot be altered.",
+    source="H:QnnContext_createFromBinary; H:QNN_COMMON_ERROR_OPERATION_NOT_PERMITTED, "
+    "QNN_GRAPH_ERROR_GRAPH_FINALIZED",
+    subject="memory",
+    cases=altered,
+    gate=_GATE,
+)
+def off_09(case: MemoryCase, trace: MemoryTrace) -> Examined:
+    """GraphCreate answers 1005, a new tensor in one of its graphs 1005 or 6024, and its graphs go on."""
+    _require_before(case, trace)
+    count = 0
+    retrieved: dict[str, str] = {}
+    for walked in own_steps(case, trace, lambda _: True):
+        step = walked.step
+        if isinstance(step, Retrieve) and walked.code == 0:
+            retrieved[step.graph] = step.context
+        elif isinstance(step, ContextFree) and walked.code == 0:
+            retrieved = {graph: owner for graph, owner in retrieved.items() if owner != step.context}
+        elif walked.allowed.only("read-only"):
+            demand_code(walked, walked.allowed.codes, "the context comes from a binary")
+            count += 1
+        elif isinstance(step, Misuse) and step.handle in retrieved:
+            demand_code(walked, _CLOSED, "the graph comes from a binary")
+            count += 1
+    judge_flow(case, trace, "the context goes on")
+    return Examined(count, "graphs and tensors refused")
+
+
+def _loads(case: MemoryCase, trace: MemoryTrace) -> list[Row]:
+    """Each load of a binary of one graph with a look before and after it, and the executes of its graph."""
+    prepared = {step.graph: step for step in case.steps if isinstance(step, Prepare)}
+    contexts = {step.context: at for at, step in enumerate(case.steps) if isinstance(step, ContextFromBinary)}
+    found = []
+    for step in case.steps:
+        if isinstance(step, Retrieve) and step.context in contexts and step.source in prepared:
+            made = msgspec.structs.replace(prepared[step.source], graph=step.graph)
+            row = row_at(case, trace, contexts[step.context], made)
+            found += [row] if row is not None else []
+    return found
+
+
+def _demand_at_load(row: Row) -> None:
+    if len(row.at_prepare) != row.raw:
+        wanted = f"{row.raw} IO buffers allocated by loading ({row.raw} of {row.tensors} tensors are RAW)"
+        raise Violation(wanted, f"{len(row.at_prepare)}", f"step {row.step}, context-from-binary")
+
+
+def _demand_table(row: Row) -> None:
+    """Seed 001's table for a loaded graph: what its executes allocate and copy."""
+    raw_before = False
+    for inference in row.inferences:
+        if inference.kinds == {"handle"}:
+            demand_new(inference, 0, "memory handles need none")
+            demand_not_copied(row, inference)
+        elif inference.kinds == {"raw"}:
+            wanted = 0 if raw_before else row.tensors - row.raw
+            because = "the first raw inference has allocated them" if raw_before else "they carry the hint"
+            demand_new(inference, wanted, because)
+            demand_copied(row, inference, {**inference.after, **inference.new})
+            raw_before = True
+
+
+_MEMORY = 1101
+"""QNN_PROPERTY_GROUP_MEMORY."""
+
+
+def _large(scene: Scene, tape: Tape) -> tuple[int, ...]:
+    """A shape whose tensors are found among the mappings of the process."""
+    del scene
+    return (1, 3, 251, 201 + 2 * tape.below(64))
+
+
+def _watched(scene: Scene, tape: Tape, hints: tuple[int, ...], *, handles: bool, away: bool) -> None:
+    """A graph of large tensors, written, and loaded between two looks; then executed, each between two looks.
+
+    ``handles``: with registered memory for every tensor; ``away``: in another process than it was written in.
+    """
+    made = saved(scene, tape.cut(8), weights=False, hints=hints, shape=_large(scene, tape))
+    if made is None:
+        return
+    if away:
+        elsewhere(scene)
+    source = scene.graphs[made.graphs[0]]
+    look = Observe(nbytes(source.shape, source.dtype))
+    scene.add(look)
+    context = loaded(scene, made.binary)
+    scene.add(look)
+    name = retrieved(scene, context, source.graph)
+    memory = any_memory(scene, tape.cut(8), name) if handles else None
+    for turn in range(1 + tape.below(2)):
+        seed = 16 * turn + tape.below(16)
+        if memory is not None:
+            load(scene, name, memory, seed)
+        scene.add(look)
+        execute(scene, name, memory, seed=seed)
+        scene.add(look)
+
+
+def _load_hinted(scene: Scene, tape: Tape) -> None:
+    """OFF-02: a binary with the hint on every tensor (or on some, or none); as control one without any.
+
+    Executed raw or with memory handles; loaded here or in another process.
+    """
+    bits = 7 - tape.below(8)
+    handles = tape.chance(2) and scene.facts.supports(_MEMORY)
+    hints = tuple(bits >> at & 1 for at in range(3))
+    _watched(scene, tape, hints, handles=handles, away=tape.chance(2))
+    _watched(scene, tape, (), handles=False, away=False)
+
+
+load_hinted = embedded(_load_hinted, core_bytes=48, before=2, after=0)
+
+
+@rule(
+    "OFF-02",
+    Level.MUST,
+    "A graph out of a binary allocates and copies by seed 001's table, as if it had been composed: loading "
+    "makes IO buffers for RAW tensors only.",
+    source=f"{_OFFLINE}; the table of mismatching memory types",
+    subject="memory",
+    cases=load_hinted,
+    gate=("202", "HTP", "separate IO buffers"),
+    weight=0.15,
+)
+def off_02(case: MemoryCase, trace: MemoryTrace) -> Examined:
+    """As many new mappings at loading as RAW tensors, the others at the first raw inference.
+
+    Raw executes fill them. Those with handles bring none and fill none. In the same process and in another.
+    """
+    require_htp(trace)
+    require_binaries(case, trace)
+    judge_flow(case, trace, "the graph comes out of a binary")
+    found = _loads(case, trace)
+    require_visible(found)
+    for row in found:
+        _demand_at_load(row)
+        _demand_table(row)
+    return Examined(len(found), "binaries loaded")
+
+
+def _same_numbers(scene: Scene, tape: Tape) -> None:
+    """OFF-03: a graph executed as composed, then out of its binary, here or in another process."""
+    made = saved(scene, tape.cut(8), count=1 + tape.below(2))
+    if made is None:
+        return
+    seed = tape.below(16)
+    for name in made.graphs:
+        execute(scene, name, None, seed=seed)
+    away = tape.chance(3)
+    if away:
+        elsewhere(scene)
+    context = loaded(scene, made.binary)
+    for source in made.graphs:
+        name = retrieved(scene, context, source)
+        for _ in range(1 + tape.below(2)):
+            if tape.chance(2):
+                memory = any_memory(scene, tape.cut(8), name)
+                load(scene, name, memory, seed)
+                execute(scene, name, memory, raw=tape.below(8), seed=seed)
+                read(scene, [output_of(scene, name, memory)])
+            else:
+                execute(scene, name, None, seed=seed)
+
+
+same_numbers = embedded(_same_numbers, core_bytes=64)
+
+
+@rule(
+    "OFF-03",
+    Level.MUST,
+    "Graphs out of a binary compute what they computed as composed, raw and with memory handles, "
+    "in the same process and in another.",
+    source=f"{_OFFLINE}; the table of mismatching memory types",
+    subject="memory",
+    cases=same_numbers,
+    gate=_GATE,
+    weight=0.5,
+)
+def off_03(case: MemoryCase, trace: MemoryTrace) -> Examined:
+    """Every step of the way succeeds, outputs are right, and those for equal inputs equal bit by bit."""
+    require_binaries(case, trace)
+    require_execute(case, trace)
+    judge_flow(case, trace, "the graph comes out of a binary")
+    composed = {step.graph for step in case.steps if isinstance(step, Prepare)}
+    return Examined(demand_equal(case, trace, composed), "outputs compared with those of the composed graph")
+
+
+_HINTED = (1, 1, 1)
+
+
+def _option_or_not(scene: Scene, tape: Tape) -> None:
+    """OFF-05: the same graph written with and without the hint, both loaded, executed with equal inputs."""
+    first = saved(scene, tape.cut(8), hints=())
+    if first is None:
+        return
+    other = scene.context()
+    plain = scene.graphs[first.graphs[0]]
+    hinted = msgspec.structs.replace(
+        plain, graph=scene.name("g"), context=other, mem_types=_HINTED[: io_inputs(plain) + 1]
+    )
+    scene.add(hinted)
+    scene.graphs[hinted.graph] = hinted
+    seed = tape.below(16)
+    for binary, source in ((first.binary, plain.graph), (written(scene, other), hinted.graph)):
+        execute(scene, retrieved(scene, loaded(scene, binary), source), None, seed=seed)
+
+
+option_or_not = embedded(_option_or_not)
+
+
+@rule(
+    "OFF-05",
+    Level.MUST,
+    "Leaving out the memory type at offline preparation changes no result of an inference.",
+    source=f"{_OFFLINE} (skipping this option)",
+    subject="memory",
+    cases=option_or_not,
+    gate=_GATE,
+)
+def off_05(case: MemoryCase, trace: MemoryTrace) -> Examined:
+    """Two binaries of one graph, with the hint and without: equal outputs for equal inputs, bit by bit.
+
+    That it costs no time either cannot be judged from outside.
+    """
+    require_binaries(case, trace)
+    judge_flow(case, trace, "the graph comes out of a binary")
+    hinted = {
+        step.graph
+        for step in case.steps
+        if isinstance(step, Prepare) and TensorMemType.MEMHANDLE in step.mem_types
+    }
+    plain = {step.graph for step in case.steps if isinstance(step, Retrieve) and step.source not in hinted}
+    return Examined(demand_equal(case, trace, plain), "outputs with the hint compared with those without")
+
+
+def _scribbled(scene: Scene, tape: Tape) -> None:
+    """OFF-10: the client's bytes are gone before the graphs are retrieved, and between executes."""
+    made = saved(scene, tape.cut(8), count=1 + tape.below(2))
+    if made is None:
+        return
+    context = loaded(scene, made.binary)
+    late = tape.chance(2)
+    if not late:
+        scene.add(ReleaseBinary(context))
+    for source in made.graphs:
+        name = retrieved(scene, context, source)
+        execute(scene, name, None, seed=tape.below(16))
+        if late:
+            scene.add(ReleaseBinary(context))
+            execute(scene, name, None, seed=tape.below(16))
+
+
+scribbled = embedded(_scribbled)
+
+
+@rule(
+    "OFF-10",
+    Level.SHOULD,
+    "The client may release a binary once an ordinary createFromBinary has returned.",
+    source="H:QnnContext_createFromBinary (only deferred initialisation asks for more); common use",
+    subject="memory",
+    cases=scribbled,
+    gate=_GATE,
+)
+def off_10(case: MemoryCase, trace: MemoryTrace) -> Examined:
+    """The binary's bytes are overwritten; retrieving and executing give what they must."""
+    require_binaries(case, trace)
+    judge_flow(case, trace, "the binary was released after createFromBinary")
+    return Examined(executed_after_release(case, trace), "executes after the binary was released")

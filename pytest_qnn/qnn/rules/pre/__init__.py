@@ -1,0 +1,1 @@
+"""PRE: its rules and their mutants."""

@@ -1,0 +1,140 @@
+"""Reference backends with one fault each, for the rules of PRE."""
+
+from __future__ import annotations
+
+import ctypes
+from typing import Any
+
+from pytest_qnn.qnn.abi.codes import Error, TensorMemType, TensorType
+from pytest_qnn.qnn.abi.layouts import Tensor as TensorStruct
+from pytest_qnn.qnn.mutants import faulty_backend
+from pytest_qnn.qnn.reference.backend import ReferenceBackend
+from pytest_qnn.qnn.reference.objects import Graph, QnnError, Tensor
+from pytest_qnn.qnn.rules.exe.mutants import INVALID_HANDLE, KeepsExecuting
+
+
+@faulty_backend(
+    "hint-ignored",
+    "IO buffers are allocated at preparation whatever the hint",
+    "PRE-04",
+    "QMG-03",
+    "QMG-04",
+    "QMG-08",
+)
+class _HintIgnored(ReferenceBackend):
+    def wants_buffer(self, graph: Graph, tensor: Tensor) -> bool:
+        del graph, tensor
+        return True
+
+
+@faulty_backend("hint-refused", "tensors of memory type MEMHANDLE are refused", "PRE-04")
+class _HintRefused(ReferenceBackend):
+    def hint(self, graph: Graph, tensor: Tensor) -> int:
+        if tensor.mem_type == TensorMemType.MEMHANDLE:
+            raise QnnError(Error.TENSOR_ERROR_UNSUPPORTED_TENSOR_PARAM)
+        return super().hint(graph, tensor)
+
+
+@faulty_backend("preset-handle", "a tensor may be created with a memory handle", "PRE-01")
+class _PresetHandle(ReferenceBackend):
+    def check_preset(self, given: Any) -> None:
+        if given.memType != TensorMemType.MEMHANDLE:
+            super().check_preset(given)
+
+
+@faulty_backend("preset-data", "a raw tensor may be created with data", "PRE-02")
+class _PresetData(ReferenceBackend):
+    def check_preset(self, given: Any) -> None:
+        if given.memType != TensorMemType.RAW:
+            super().check_preset(given)
+
+
+_BAD_PARAMETER = Error.TENSOR_ERROR_INVALID_TENSOR_PARAM
+
+
+@faulty_backend("static-read-later", "a STATIC tensor's data is read at addNode", "PRE-03")
+class _WeightsLater(ReferenceBackend):
+    def graph_add_node(self, graph: int | None, config: Any) -> None:
+        super().graph_add_node(graph, config)
+        for position in range(config.v1.numOfInputs):
+            given = config.v1.inputTensors[position].v1
+            if given.type == TensorType.STATIC:
+                data = ctypes.string_at(given.clientBuf.data, given.clientBuf.dataSize)
+                self.graphs[graph or 0].tensors[given.id].data = data
+
+
+class _Creates(KeepsExecuting):
+    """Changes a copy of the client's struct before it is looked at; gives the id back."""
+
+    def change(self, given: Any) -> None:
+        raise TypeError(f"each mutant says what it changes of {given}")
+
+    def tensor_create_graph_tensor(self, graph: int | None, tensor: Any) -> None:
+        copy = TensorStruct.from_buffer_copy(tensor[0])
+        self.change(copy)
+        super().tensor_create_graph_tensor(graph, ctypes.pointer(copy))
+        tensor[0].v1.id = copy.v1.id
+
+
+@faulty_backend("static-null-zeros", "a STATIC tensor without data is zeros", "PRE-03")
+class _NoWeightsAreZeros(_Creates):
+    def change(self, given: Any) -> None:
+        if given.v1.type == TensorType.STATIC and not given.v1.clientBuf.data:
+            given.v1.clientBuf.data = self.own(1 << 16)
+            given.v1.clientBuf.dataSize = 1 << 16
+
+
+@faulty_backend("native-hint-refused", "a NATIVE tensor must be RAW", "PRE-05")
+class _NoNativeHints(_Creates):
+    def change(self, given: Any) -> None:
+        if given.v1.type == TensorType.NATIVE and given.v1.memType == INVALID_HANDLE:
+            raise QnnError(_BAD_PARAMETER)
+
+
+@faulty_backend("create-any-type-raw", "an unknown memory type is created as RAW", "PRE-06")
+class _UnknownIsRaw(_Creates):
+    def change(self, given: Any) -> None:
+        if given.v1.memType not in (TensorMemType.RAW, INVALID_HANDLE):
+            given.v1.memType = TensorMemType.RAW
+
+
+@faulty_backend("create-version-one", "tensors of version 2 are refused", "PRE-08")
+class _OnlyVersionOne(_Creates):
+    def change(self, given: Any) -> None:
+        if given.version == 2:
+            raise QnnError(Error.TENSOR_ERROR_UNSUPPORTED_TENSOR_PARAM)
+
+
+@faulty_backend("create-version-two-free", "version 2 may come with memory", "PRE-08")
+class _VersionTwoUnchecked(_Creates):
+    def change(self, given: Any) -> None:
+        if given.version == 2 and given.v1.type != TensorType.STATIC:
+            given.v1.clientBuf.data = None
+
+
+@faulty_backend("create-writes-structs", "a creation writes memType and dataSize", "PRE-07")
+class _WritesStructs(ReferenceBackend):
+    def tensor_create_graph_tensor(self, graph: int | None, tensor: Any) -> None:
+        super().tensor_create_graph_tensor(graph, tensor)
+        tensor[0].v1.memType = TensorMemType.RAW
+        tensor[0].v1.clientBuf.dataSize = 1
+
+
+@faulty_backend("create-ids-per-graph", "tensor ids begin anew in each graph", "PRE-07")
+class _IdsPerGraph(ReferenceBackend):
+    def tensor_create_graph_tensor(self, graph: int | None, tensor: Any) -> None:
+        if graph in self.graphs:
+            owner = self.graphs[graph]
+            owner.context.tensors = len(owner.tensors)
+        super().tensor_create_graph_tensor(graph, tensor)
+
+
+@faulty_backend("node-types-win", "the node's structs say the memory type", "PRE-09")
+class _NodeTypesWin(ReferenceBackend):
+    def graph_add_node(self, graph: int | None, config: Any) -> None:
+        super().graph_add_node(graph, config)
+        owner = self.graphs[graph or 0]
+        node = config.v1
+        given = [node.inputTensors[i].v1 for i in range(node.numOfInputs)]
+        for each in (*given, *(node.outputTensors[i].v1 for i in range(node.numOfOutputs))):
+            owner.tensors[each.id].mem_type = each.memType

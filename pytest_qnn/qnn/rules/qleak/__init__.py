@@ -1,0 +1,1 @@
+"""QLEAK: its rules and their mutants."""

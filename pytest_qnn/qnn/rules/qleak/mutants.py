@@ -1,0 +1,102 @@
+"""Reference backends with one fault each, for the rules of QLEAK."""
+
+from __future__ import annotations
+
+import os
+from typing import Any
+
+from pytest_qnn.isolation.libc import die_at_exit
+from pytest_qnn.qnn.mutants import faulty_backend
+from pytest_qnn.qnn.reference.backend import ReferenceBackend
+from pytest_qnn.qnn.reference.binaries import Binary
+from pytest_qnn.qnn.reference.objects import Context, Registration
+from pytest_qnn.qnn.reference.personalities import DEFAULT, Personality
+
+_MOST_LEAKED = 200
+"""A process has few descriptors, and the observer needs some."""
+
+
+class _Leaks(ReferenceBackend):
+    """Leaves descriptors behind, and closes them when the process would end."""
+
+    def __init__(self, personality: Personality = DEFAULT) -> None:
+        super().__init__(personality)
+        self.leaked: list[int] = []
+
+    def leak(self) -> None:
+        if len(self.leaked) < _MOST_LEAKED:
+            self.leaked.append(os.memfd_create("leaked", os.MFD_CLOEXEC))
+
+    def close(self) -> None:
+        super().close()
+        while self.leaked:
+            os.close(self.leaked.pop())
+
+
+@faulty_backend("leak-registrations", "Each registration keeps a descriptor.", "QLEAK-01")
+class _LeaksPerRegistration(_Leaks):
+    def adopt(self, registration: Registration) -> None:
+        super().adopt(registration)
+        self.leak()
+
+
+@faulty_backend("leak-failures", "Each failed registration keeps a descriptor.", "QLEAK-03")
+class _LeaksPerFailure(_Leaks):
+    def roll_back(self, batch: list[Registration]) -> None:
+        super().roll_back(batch)
+        self.leak()
+
+
+@faulty_backend("leak-binaries", "Each binary that is refused keeps 8 KiB.", "QLEAK-03")
+class _GraveOfBinaries(ReferenceBackend):
+    def __init__(self, personality: Personality = DEFAULT) -> None:
+        super().__init__(personality)
+        self.grave: list[bytes] = []
+
+    def read_binary(self, data: bytes) -> Binary:
+        try:
+            return super().read_binary(data)
+        except ValueError:
+            self.grave.append(b"\1" * 8192)
+            raise
+
+
+@faulty_backend("leak-contexts", "Freed contexts keep 8 KiB per registration.", "QLEAK-02")
+class _GraveOfContexts(ReferenceBackend):
+    def __init__(self, personality: Personality = DEFAULT) -> None:
+        super().__init__(personality)
+        self.grave: list[bytes] = []
+
+    def release_registrations(self, context: Context) -> None:
+        self.grave += [b"\1" * 8192 for _ in context.registrations]
+        super().release_registrations(context)
+
+
+@faulty_backend(
+    "exit-with-registrations", "A process that ends with a registration alive dies.", "QLEAK-04", deadly=True
+)
+class _NeedsNoRegistrations(ReferenceBackend):
+    """Its static table is gone at the end, and the entries that are left refer to it."""
+
+    armed = False
+
+    def mem_register(self, context: int | None, descriptors: Any, count: int, handles: Any) -> None:
+        if not self.armed:
+            self.armed = True
+            die_at_exit(lambda: bool(self.registrations))
+        super().mem_register(context, descriptors, count, handles)
+
+
+@faulty_backend(
+    "exit-with-contexts", "A process that ends with a context alive dies.", "QLEAK-04", deadly=True
+)
+class _NeedsNoContexts(ReferenceBackend):
+    """Contexts that are left at the end tell a thread to stop that has gone."""
+
+    armed = False
+
+    def context_create(self, backend: int | None, device: int | None, config: int | None, out: Any) -> None:
+        if not self.armed:
+            self.armed = True
+            die_at_exit(lambda: bool(self.contexts))
+        super().context_create(backend, device, config, out)

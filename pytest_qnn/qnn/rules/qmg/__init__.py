@@ -1,0 +1,1 @@
+"""QMG: its rules and their mutants."""

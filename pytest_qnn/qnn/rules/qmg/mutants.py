@@ -1,0 +1,139 @@
+"""Reference backends with one fault each, for the rules of QMG."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from pytest_qnn.qnn.abi.codes import DataType, Error, TensorMemType
+from pytest_qnn.qnn.mutants import faulty_backend
+from pytest_qnn.qnn.reference.backend import ReferenceBackend
+from pytest_qnn.qnn.reference.execute import Stored
+from pytest_qnn.qnn.reference.objects import Binding, Graph, QnnError, Tensor
+from pytest_qnn.qnn.reference.operators import Values
+from pytest_qnn.qnn.reference.personalities import DEFAULT, Personality
+from pytest_qnn.qnn.rules.exe.mutants import BAD_TENSOR, INVALID_HANDLE
+
+
+@faulty_backend("io-lazy", "IO buffers are allocated at the first execute only", "QMG-01", "QMG-02")
+class _Lazy(ReferenceBackend):
+    def wants_buffer(self, graph: Graph, tensor: Tensor) -> bool:
+        del graph, tensor
+        return False
+
+
+@faulty_backend("hint-for-all", "one tensor's hint counts for all of the graph", "QMG-08")
+class _HintForAll(ReferenceBackend):
+    def wants_buffer(self, graph: Graph, tensor: Tensor) -> bool:
+        del tensor
+        tensors = (*graph.inputs.values(), *graph.outputs.values())
+        return all(each.mem_type == TensorMemType.RAW for each in tensors)
+
+
+@faulty_backend("handle-scratch", "inputs through handles are copied to the IO buffers", "QMG-02")
+class _Scratch(ReferenceBackend):
+    def read_input(self, graph: Graph, binding: Binding) -> Stored:
+        stored = super().read_input(graph, binding)
+        scratch = graph.buffers.get(binding.tensor.id)
+        if binding.registration is None or scratch is None:
+            return stored
+        inside = scratch.view(0, binding.tensor.size)
+        inside[:] = stored
+        return inside
+
+
+@faulty_backend(
+    "raw-copied-once", "raw inputs are copied at the first inference only", "QMG-01", "QMG-03", "OFF-02"
+)
+class _CopiesOnce(ReferenceBackend):
+    def __init__(self, personality: Personality = DEFAULT) -> None:
+        super().__init__(personality)
+        self.copied: set[tuple[int, int]] = set()
+
+    def read_input(self, graph: Graph, binding: Binding) -> Stored:
+        key = (graph.handle, binding.tensor.id)
+        if binding.registration is None and key in self.copied:
+            return self.buffer_of(graph, binding.tensor).view(0, binding.tensor.size)
+        if binding.registration is None:
+            self.copied.add(key)
+        return super().read_input(graph, binding)
+
+
+@faulty_backend(
+    "hinted-refuses-raw",
+    "a tensor prepared memhandle cannot be executed raw",
+    "QMG-03",
+    "QMG-05",
+    "QMG-06",
+    "QMG-07",
+    "QMG-08",
+)
+class _RawRefused(ReferenceBackend):
+    def check_client_buffer(self, tensor: Tensor, buffer: Any) -> None:
+        if tensor.mem_type == TensorMemType.MEMHANDLE:
+            raise QnnError(Error.GRAPH_ERROR_INVALID_TENSOR)
+        super().check_client_buffer(tensor, buffer)
+
+
+@faulty_backend(
+    "handle-allocates", "IO buffers are allocated at the first execute with handles too", "QMG-04"
+)
+class _AllocatesAlways(ReferenceBackend):
+    def begin_execute(self, graph: Graph, sources: list[Binding], sinks: list[Binding]) -> None:
+        for each in (*sources, *sinks):
+            self.buffer_of(graph, each.tensor)
+
+
+@faulty_backend("hinted-rounds-down", "graphs prepared memhandle round halves down", "QMG-05")
+class _RoundsDown(ReferenceBackend):
+    def store(self, tensor: Tensor, real: Values) -> Stored:
+        if tensor.mem_type == TensorMemType.MEMHANDLE and tensor.data_type == DataType.UFIXED_POINT_8:
+            real = real - tensor.scale / 2
+        return super().store(tensor, np.asarray(real))
+
+
+@faulty_backend("raw-allocates-again", "each raw inference allocates IO buffers", "QMG-06")
+class _AllocatesAgain(ReferenceBackend):
+    def begin_execute(self, graph: Graph, sources: list[Binding], sinks: list[Binding]) -> None:
+        for each in (*sources, *sinks):
+            if each.registration is None and each.tensor.mem_type == TensorMemType.MEMHANDLE:
+                used = graph.buffers.pop(each.tensor.id, None)
+                if used is not None:
+                    graph.buffers[-len(graph.buffers) - 1_000_000 * each.tensor.id] = used
+        super().begin_execute(graph, sources, sinks)
+
+
+@faulty_backend(
+    "first-mode-only",
+    "a graph executes only with the kind of memory of its first execute",
+    "QMG-05",
+    "QMG-07",
+    "EXE-01",
+)
+class _FirstMode(ReferenceBackend):
+    def __init__(self, personality: Personality = DEFAULT) -> None:
+        super().__init__(personality)
+        self.modes: dict[int, bool] = {}
+
+    def begin_execute(self, graph: Graph, sources: list[Binding], sinks: list[Binding]) -> None:
+        raw = all(each.registration is None for each in (*sources, *sinks))
+        if self.modes.setdefault(graph.handle, raw) != raw:
+            raise QnnError(Error.GRAPH_ERROR_INVALID_TENSOR)
+        super().begin_execute(graph, sources, sinks)
+
+
+@faulty_backend("free-keeps-buffers", "contextFree leaves IO buffers behind", "QMG-09")
+class _BuffersStay(ReferenceBackend):
+    def release_buffers(self, graph: Graph) -> None:
+        graph.buffers.clear()
+
+
+@faulty_backend("hint-changes-codes", "graphs with the hint answer 6000 for 6004", "QMG-11")
+class _HintedErrors(ReferenceBackend):
+    def bind_all(self, graph: Graph, given: Any, count: int, wanted: dict[int, Tensor]) -> list[Binding]:
+        try:
+            return super().bind_all(graph, given, count, wanted)
+        except QnnError:
+            hinted = any(tensor.mem_type == INVALID_HANDLE for tensor in wanted.values())
+            raise QnnError(Error.GRAPH_ERROR_INVALID_ARGUMENT if hinted else BAD_TENSOR) from None

@@ -1,0 +1,189 @@
+"""Seed 001's table as seen from outside: which IO buffers appear when, and which of them are touched."""
+
+from __future__ import annotations
+
+import msgspec
+
+from pytest_qnn.core.verdict import Unsupported, Violation
+from pytest_qnn.qnn.abi.codes import TensorMemType
+from pytest_qnn.qnn.cases.case import Execute, MemoryCase, Observe, Prepare
+from pytest_qnn.qnn.model.operators import inputs_of
+from pytest_qnn.qnn.model.state import PAGE, tensor_bytes
+from pytest_qnn.qnn.rules.graphs import kinds
+from pytest_qnn.qnn.rules.judging import facts_of, require_session
+from pytest_qnn.qnn.strategies.scene import HTP_BACKEND_ID
+from pytest_qnn.qnn.trace import MemoryTrace
+
+Regions = dict[int, int]
+"""Address -> resident bytes of mappings of a tensor's size."""
+
+
+class Inference(msgspec.Struct, frozen=True):
+    """One successful execute with a look directly before and after it."""
+
+    step: int
+    kinds: set[str]
+    new: Regions
+    """Mappings that appeared during it."""
+    before: Regions
+    """Those of preparation, as they were before it."""
+    after: Regions
+    """Those of preparation that are still there after it."""
+    unexplained: int
+    """Bytes by which the process grew during it beside the new mappings and the bytes of the trace."""
+
+
+class Row(msgspec.Struct, frozen=True):
+    """One prepared graph with a look directly before and after its preparation."""
+
+    step: int
+    made: Prepare
+    tensors: int
+    """IO tensors."""
+    raw: int
+    """IO tensors prepared RAW."""
+    at_prepare: Regions
+    unexplained: int
+    """Bytes by which the process grew during preparation beside these mappings."""
+    inferences: tuple[Inference, ...]
+
+    @property
+    def visible(self) -> bool:
+        """Some IO buffer was seen to appear."""
+        return bool(self.at_prepare) or any(inference.new for inference in self.inferences)
+
+    @property
+    def ambiguous(self) -> bool:
+        """The process grew by a tensor or more that is not among the mappings of a tensor's size."""
+        size = tensor_bytes(self.made.shape, self.made.dtype)
+        return max(self.unexplained, *(each.unexplained for each in self.inferences), 0) >= size
+
+    def touched(self, resident: int) -> bool:
+        """So many resident bytes hold a whole tensor: it was copied there."""
+        return resident >= tensor_bytes(self.made.shape, self.made.dtype) // PAGE * PAGE
+
+
+def rows(case: MemoryCase, trace: MemoryTrace) -> list[Row]:
+    """Every prepare of the case that succeeded between two looks for its tensors' size."""
+    made = [row_at(case, trace, i, step) for i, step in enumerate(case.steps) if isinstance(step, Prepare)]
+    return [row for row in made if row is not None]
+
+
+def row_at(case: MemoryCase, trace: MemoryTrace, index: int, made: Prepare) -> Row | None:
+    """The graph called ``made.graph`` that step ``index`` brought about, as its Prepare describes it.
+
+    None: the step failed, or there is no look directly before and after it.
+    """
+    if index >= len(trace.steps) or trace.steps[index].code != 0:
+        return None
+    around = _around(case, trace, index, tensor_bytes(made.shape, made.dtype))
+    if around is None:
+        return None
+    tensors = inputs_of(made.op) + 1 - (made.weights is not None)
+    raw = tensors - sum(kind == TensorMemType.MEMHANDLE for kind in made.mem_types[:tensors])
+    new = _new(*around)
+    growth = _unexplained(trace, index, made, new)
+    return Row(index, made, tensors, raw, new, growth, _inferences(case, trace, made, new))
+
+
+def _inferences(
+    case: MemoryCase, trace: MemoryTrace, made: Prepare, at_prepare: Regions
+) -> tuple[Inference, ...]:
+    found = []
+    for index, step in enumerate(case.steps[: len(trace.steps)]):
+        if not isinstance(step, Execute) or step.graph != made.graph or trace.steps[index].code != 0:
+            continue
+        around = _around(case, trace, index, tensor_bytes(made.shape, made.dtype))
+        if around is None:
+            continue
+        before, after = around
+        new = _new(before, after)
+        found.append(
+            Inference(
+                index,
+                kinds(step),
+                new,
+                {address: before[address] for address in at_prepare if address in before},
+                {address: after[address] for address in at_prepare if address in after},
+                _unexplained(trace, index, made, new),
+            )
+        )
+    return tuple(found)
+
+
+def _around(case: MemoryCase, trace: MemoryTrace, index: int, size: int) -> tuple[Regions, Regions] | None:
+    """The looks directly before and after a step, if there are any for this size."""
+    looks = []
+    for at in (index - 1, index + 1):
+        if not 0 <= at < len(trace.steps) or case.steps[at] != Observe(size) or trace.steps[at].skipped:
+            return None
+        looks.append(dict(trace.steps[at].regions))
+    return looks[0], looks[1]
+
+
+def _unexplained(trace: MemoryTrace, index: int, made: Prepare, new: Regions) -> int:
+    """Growth of the process between the looks around a step, beside new mappings and the trace itself."""
+    before, after = (trace.steps[at].counts.get("vm", 0) for at in (index - 1, index + 1))
+    kept = sum(map(len, trace.steps[index].data))
+    return after - before - kept - len(new) * tensor_bytes(made.shape, made.dtype)
+
+
+def _new(before: Regions, after: Regions) -> Regions:
+    return {address: resident for address, resident in after.items() if address not in before}
+
+
+def require_htp(trace: MemoryTrace) -> None:
+    """Raise Unsupported for a backend that is not the HTP: seed 001 says nothing of its IO buffers."""
+    require_session(trace)
+    backend = facts_of(trace).backend_id
+    if backend != HTP_BACKEND_ID:
+        raise Unsupported(
+            f"seed 001 speaks of the HTP backend (id {HTP_BACKEND_ID}); this one has id {backend}"
+        )
+
+
+def require_visible(found: list[Row]) -> None:
+    """Raise Unsupported when nothing can be said of allocation, though all calls were answered.
+
+    A backend that works in the caller's buffers, as Qualcomm's simulator for x86-64 does, or allocates all
+    IO buffers in one piece, shows no IO buffer in any row: there is nothing to judge. A backend that shows
+    buffers in one row of the case is judged strictly in all; except that a case proves nothing in which the
+    process grew otherwise by the size of a tensor, since neighbouring anonymous mappings merge.
+    """
+    if found and not any(row.visible for row in found):
+        raise Unsupported("no IO buffer can be seen from outside in this process")
+    if any(row.ambiguous for row in found):
+        raise Unsupported("IO buffers cannot be told apart: the process grew in mappings of other sizes")
+
+
+def demand_at_prepare(row: Row) -> None:
+    """As many new IO buffers at preparation as tensors were prepared RAW."""
+    if len(row.at_prepare) != row.raw:
+        raise Violation(
+            f"{row.raw} IO buffers allocated at preparation ({row.raw} of {row.tensors} tensors are RAW)",
+            f"{len(row.at_prepare)}",
+            f"step {row.step}, prepare",
+        )
+
+
+def demand_new(inference: Inference, wanted: int, because: str) -> None:
+    """So many new IO buffers during the execute."""
+    if len(inference.new) != wanted:
+        seen = f"{len(inference.new)}"
+        raise Violation(f"{wanted} IO buffers allocated: {because}", seen, f"step {inference.step}, execute")
+
+
+def demand_copied(row: Row, inference: Inference, regions: Regions) -> None:
+    """Every IO buffer of ``regions`` holds a tensor after the execute."""
+    untouched = [resident for resident in regions.values() if not row.touched(resident)]
+    if untouched:
+        seen = f"{len(untouched)} of {len(regions)} IO buffers are not filled (resident bytes {untouched})"
+        raise Violation("raw inputs and outputs are copied", seen, f"step {inference.step}, execute")
+
+
+def demand_not_copied(row: Row, inference: Inference) -> None:
+    """No IO buffer of preparation was filled by the execute (one that was full already tells nothing)."""
+    for address, resident in inference.after.items():
+        if row.touched(resident) and not row.touched(inference.before.get(address, 0)):
+            seen = f"an IO buffer has {resident} resident bytes afterwards"
+            raise Violation("the copy is avoided", seen, f"step {inference.step}, execute")

@@ -1,0 +1,1 @@
+"""QTHR: its rules and their mutants."""

@@ -1,0 +1,236 @@
+"""QTHR: what may be called from several threads at once (THR in the catalogue)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import msgspec
+from hypothesis import strategies as st
+
+from pytest_qnn.core.drawing import decoded
+from pytest_qnn.core.rule import NothingToJudge, rule
+from pytest_qnn.core.verdict import Examined, Level, Unsupported, Violation
+from pytest_qnn.qnn.abi.codes import Error, LogLevel, low
+from pytest_qnn.qnn.cases.case import MemoryCase, Parallel
+from pytest_qnn.qnn.facts import MemoryFacts
+from pytest_qnn.qnn.model.codes import named, one_of
+from pytest_qnn.qnn.rules.graphs import require_execution
+from pytest_qnn.qnn.rules.judging import require_memory_type, require_operator, require_session
+from pytest_qnn.qnn.strategies.scene import Scene, Tape, memory_types, scenes
+from pytest_qnn.qnn.trace import MemoryTrace, StepSeen
+
+_UNSUPPORTED = int(Error.COMMON_ERROR_NOT_SUPPORTED)
+_CLEAN = frozenset({int(Error.GRAPH_ERROR_INVALID_HANDLE), int(Error.GRAPH_ERROR_INVALID_CONTEXT)})
+
+
+def _parallel(case: MemoryCase, trace: MemoryTrace) -> Iterator[tuple[str, Parallel, StepSeen]]:
+    """Each step in threads that was carried out; Unsupported where one of its calls answers 1000."""
+    require_session(trace)
+    for index, (step, seen) in enumerate(zip(case.steps, trace.steps, strict=False)):
+        if not isinstance(step, Parallel):
+            continue
+        if seen.skipped:
+            raise Unsupported(seen.skipped)
+        for call, code in seen.calls:
+            if low(code) == _UNSUPPORTED:
+                raise Unsupported(f"{call} answers 1000, not supported")
+        yield f"step {index}, {step.threads} threads", step, seen
+
+
+def _demand_nothing_failed(found: Iterator[tuple[str, Parallel, StepSeen]]) -> int:
+    """Every call of every thread succeeded, with the right outputs; gives how many rounds there were."""
+    count = 0
+    for where, step, seen in found:
+        for call, code in seen.calls:
+            wrong = f"{call} answers {named(code)}" if code else call
+            raise Violation("every call succeeds, as it does alone", wrong, where)
+        count += step.threads * step.rounds
+    return count
+
+
+Cases = st.SearchStrategy[MemoryCase]
+
+
+def _threads(facts: MemoryFacts, step: Parallel, *, most: int = 8) -> Cases:
+    def core(scene: Scene, tape: Tape) -> None:
+        op, dtype = tape.pick(scene.operators) if scene.operators else ("ElementWiseAdd", "UFIXED_POINT_8")
+        changed = msgspec.structs.replace(
+            step,
+            threads=2 + tape.below(most - 1),
+            rounds=4 + tape.below(8),
+            mem_type=tape.pick(scene.types),
+            op=op,
+            dtype=dtype,
+        )
+        scene.add(changed)
+
+    return scenes(facts, core, before=1, after=0)
+
+
+def backends(facts: MemoryFacts) -> Cases:
+    """QTHR-01: backendCreate and backendFree in several threads."""
+    return _threads(facts, Parallel("backends"))
+
+
+@rule(
+    "QTHR-01",
+    Level.MUST,
+    "QnnBackend_create may be called from several threads at once.",
+    source="QnnBackend.h: QnnBackend_create (re-entrant and thread-safe)",
+    subject="memory",
+    cases=backends,
+    weight=0.2,
+)
+def qthr_01(case: MemoryCase, trace: MemoryTrace) -> Examined:
+    """Every backendCreate succeeds, and so does the backendFree of what it gave."""
+    return Examined(_demand_nothing_failed(_parallel(case, trace)), "backends created in threads")
+
+
+def siblings(facts: MemoryFacts) -> Cases:
+    """QTHR-03: registrations and executes in sibling contexts, one thread each."""
+    if not facts.operators:
+        raise NothingToJudge("no operator of the suite composes on this target", unsupported=True)
+    return _threads(facts, Parallel("contexts"), most=4)
+
+
+@rule(
+    "QTHR-03",
+    Level.SHOULD,
+    "Registering, executing and deregistering in sibling contexts is safe in parallel.",
+    source="QNN documentation 2.13 by contrast (it serialises one handle's calls); ONNX Runtime does it",
+    subject="memory",
+    cases=siblings,
+    gate=("1101", "502"),
+    weight=0.2,
+)
+def qthr_03(case: MemoryCase, trace: MemoryTrace) -> Examined:
+    """Every call succeeds; UFIXED_POINT_8 outputs are right."""
+    require_operator(trace)
+    count = _demand_nothing_failed(_parallel(case, trace))
+    if trace.facts is not None:
+        require_memory_type(trace.facts)
+    return Examined(count, "rounds in sibling contexts")
+
+
+_LOG_BYTES = 12
+CACHING, MEMORY = 202, 1101
+"""QNN_PROPERTY_CONTEXT_SUPPORT_CACHING, QNN_PROPERTY_GROUP_MEMORY."""
+
+
+_LEVELS = (4, 4, 4, 5, 3)
+"""QnnLog_Level_t; below INFO there is little to hear of calls that succeed."""
+_LOWERED = (1, 2, 3, 0)
+_HANDLES = 502
+"""QNN_PROPERTY_TENSOR_SUPPORT_MEMHANDLE_TYPE."""
+
+
+def logs(facts: MemoryFacts) -> Cases:
+    """QTHR-04: all that a backend may tell a log of, in several threads; most logs want less halfway."""
+    if not facts.operators:
+        raise NothingToJudge("no operator of the suite composes on this target", unsupported=True)
+    operators = Scene(facts).operators
+    offered = facts.supports(MEMORY) and facts.supports(_HANDLES)
+    # Behind _MEMORY come the keys of the memory types, in the order of Qnn_MemType_t.
+    types = tuple(kind for kind in memory_types(facts) if offered and facts.supports(MEMORY + kind)) or (0,)
+
+    def decode(data: bytes) -> MemoryCase:
+        tape = Tape(data)
+        op, dtype = tape.pick(operators)
+        level = tape.pick(_LEVELS)
+        step = Parallel(
+            "logs",
+            threads=2 + tape.below(3),
+            rounds=2 + tape.below(4),
+            mem_type=tape.pick(types),
+            op=op,
+            dtype=dtype,
+            level=level,
+            lowered=min(tape.pick(_LOWERED), level - 1),
+        )
+        return MemoryCase((step,))
+
+    return decoded(_LOG_BYTES, decode)
+
+
+@rule(
+    "QTHR-04",
+    Level.SHOULD,
+    "While a log is told of calls in several threads every call ends, and no message is louder than wanted, "
+    "or comes once the log is freed.",
+    source="QnnLog.h: QnnLog_Callback_t, QnnLog_create, QnnLog_setLogLevel, QnnLog_free",
+    subject="memory",
+    cases=logs,
+    weight=0.2,
+)
+def qthr_04(case: MemoryCase, trace: MemoryTrace) -> Examined:
+    """The callback is thread-safe and calls nothing of QNN, so every call succeeds, and comes to its end."""
+    count = 0
+    for where, step, seen in _parallel(case, trace):
+        _demand_nothing_failed(iter([(where, step, seen)]))
+        _demand_wanted_messages(where, step, seen.counts)
+        count += seen.counts.get("heard", 0)
+        if not count and step.what == "logs":
+            told = f"nothing is told to a log of level {_level(step.level)}"
+            raise Unsupported(told, settled=step.level >= LogLevel.VERBOSE)
+    return Examined(count, "messages to logs")
+
+
+def _demand_wanted_messages(where: str, step: Parallel, counts: dict[str, int]) -> None:
+    if late := counts.get("late"):
+        raise Violation("no message once logFree has returned", _messages(late), where)
+    if null := counts.get("null_formats"):
+        raise Violation("a format with each message", f"{_messages(null)} with NULL", where)
+    if strange := counts.get("strange"):
+        raise Violation(f"levels from {_level(1)} on", f"{_messages(strange)} of a lower level", where)
+    if loud := counts.get("loud"):
+        wanted = f"no level above {_level(step.level)}"
+        if step.lowered:
+            wanted += f", nor above {_level(step.lowered)} once logSetLogLevel has said so"
+        seen = f"{_messages(loud)} too loud, up to {_level(counts.get('loudest', 0))}"
+        raise Violation(wanted, seen, where)
+
+
+def _messages(count: int) -> str:
+    return f"{count} message{'s' if count != 1 else ''}"
+
+
+def _level(level: int) -> str:
+    return f"{level} ({LogLevel(level).name})" if level in set(LogLevel) else str(level)
+
+
+_EXECUTE, _UNKNOWN_KEY = 311, 2000
+"""QNN_PROPERTY_GRAPH_SUPPORT_EXECUTE, and the answer of a target that is older than the key."""
+
+
+def races(facts: MemoryFacts) -> Cases:
+    """QTHR-05: an execute while its context is freed; not where graphs are not executed at all."""
+    if facts.capabilities.get(_EXECUTE, 0) not in (0, _UNKNOWN_KEY):
+        raise NothingToJudge("property key 311 says that graphs are not executed", unsupported=True)
+    if not facts.operators:
+        raise NothingToJudge("no operator of the suite composes on this target", unsupported=True)
+    return _threads(facts, Parallel("race"))
+
+
+@rule(
+    "QTHR-05",
+    Level.SHOULD,
+    "An execute whose context is freed meanwhile fails cleanly.",
+    source="QnnGraph.h: QNN_GRAPH_ERROR_INVALID_CONTEXT",
+    subject="memory",
+    cases=races,
+    weight=0.2,
+)
+def qthr_05(case: MemoryCase, trace: MemoryTrace) -> Examined:
+    """6001 or 6039, and no crash; a backend that refuses to free a busy context is not judged."""
+    require_operator(trace)
+    require_execution(trace)
+    count = 0
+    for where, _, seen in _parallel(case, trace):
+        codes = dict(seen.calls)
+        if "contextFree" in codes or "graphExecute" not in codes:
+            continue
+        if low(codes["graphExecute"]) not in _CLEAN:
+            ended = named(codes["graphExecute"]) if codes["graphExecute"] else "it goes on executing"
+            raise Violation(f"{one_of(_CLEAN)} once the context is freed", ended, where)
+        count += 1
+    return Examined(count, "executes raced by contextFree")

@@ -1,0 +1,1 @@
+"""REG: its rules and their mutants."""

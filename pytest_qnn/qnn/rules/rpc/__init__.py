@@ -1,0 +1,1 @@
+"""RPC: its rules and their mutants."""

@@ -1,0 +1,1 @@
+"""SHB: its rules and their mutants."""

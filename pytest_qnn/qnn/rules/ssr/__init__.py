@@ -1,0 +1,1 @@
+"""SSR: its rules and their mutants."""

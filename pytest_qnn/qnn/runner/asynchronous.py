@@ -1,0 +1,160 @@
+"""The step `Execute` where it is asynchronous: QnnGraph_executeAsync, and the wait for its notification.
+
+What the client does when it is notified: `pytest_qnn.qnn.cases.case`. One C callback serves every
+execution of the process, and tells them apart by the parameter that comes back: whenever a target calls it,
+it is there.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import itertools
+import threading
+import time
+from typing import Any, Final
+
+from pytest_qnn.qnn.abi.layouts import NotifyFn, NotifyStatus
+from pytest_qnn.qnn.cases.case import OVER_INPUT, OVER_OUTPUT, PATIENCE, Binding, Execute, queued_seed
+from pytest_qnn.qnn.runner.graphs import Run
+from pytest_qnn.qnn.runner.state import Skip, State
+from pytest_qnn.qnn.trace import StepSeen
+
+_deadline = PATIENCE
+_LOOKS, _PAUSE = 5, 0.001
+"""How often, and after how many seconds each, the client looks at its memory once it was notified."""
+_FIRST = 0x0A5F_0000_0000
+"""Parameters are numbers from here on: they lead nowhere."""
+
+_numbers: Final = itertools.count(_FIRST)
+_executions: Final[dict[int, _Execution]] = {}
+"""Those under way, by parameter."""
+_abandoned: Final[list[_Execution]] = []
+"""Those of which no notification came: the target may use their memory at any time."""
+
+
+class _Execution:
+    """One asynchronous execution, as the client sees it."""
+
+    def __init__(self, run: Run) -> None:
+        self.run = run
+        self.parameter = next(_numbers)
+        self.code = 0
+        """Of the call."""
+        self.notified = threading.Event()
+        self.statuses: list[int] = []
+        """Of the notifications, in order."""
+        self.strange = 0
+        """Notifications with a parameter that no execution has."""
+        self.seen: StepSeen | None = None
+        """The output as it was when the first notification came."""
+        self._over: list[tuple[int, int, int]] = []
+        """(address, length, byte): what the client has written since."""
+
+    def notify(self, status: int) -> None:
+        """The target says that it is finished with the memory."""
+        self.statuses.append(status)
+        if self.seen is None:
+            self.seen = self.run.seen(status)
+            if status == 0:
+                self._write_over()
+        self.notified.set()
+
+    def _write_over(self) -> None:
+        areas = [(address, len(data), OVER_INPUT) for address, data in self.run.inputs]
+        if self.run.output is not None:
+            areas.append((*self.run.output, OVER_OUTPUT))
+        for address, length, byte in areas:
+            ctypes.memset(address, byte, length)
+        self._over = areas[-1:] if self.run.overlapping() else areas
+
+    def changed(self) -> int:
+        """Bytes that are no longer what the client wrote, the guard behind a raw output included."""
+        lost = sum(length - ctypes.string_at(at, length).count(byte) for at, length, byte in self._over)
+        return lost + self.run.overrun()
+
+
+def execute(state: State, step: Execute) -> StepSeen:
+    """QnnGraph_executeAsync. ``code``: the call's, or, where that is 0, the notification's status."""
+    state.session.open()
+    if any(each in _abandoned for each in _all(state)):
+        raise Skip("an execution before was not notified")
+    value = state.graph_value(step.graph)
+    queued = [_begin(state, step, value, number) for number in range(step.asynchronous - 1)]
+    own = _begin(state, step, value)
+    deadline = time.monotonic() + _deadline
+    for each in (*queued, own):
+        if each.code == 0 and not each.notified.wait(max(0.0, deadline - time.monotonic())):
+            _abandoned.append(each)
+    silent = any(each in _abandoned for each in (*queued, own))
+    late = 0 if silent else _look_later([*queued, own])
+    for each in (*queued, own):
+        del _executions[each.parameter]
+    return _seen(own, queued, late)
+
+
+def _begin(state: State, step: Execute, graph: int | None, number: int | None = None) -> _Execution:
+    """Make the step's own call, or the call of this number before it."""
+    execution = _Execution(Run(state, step.graph, apart=number is not None))
+    state.held.append(execution)
+    inputs = execution.run.operator.io_inputs
+    if number is not None:
+        seeds = (queued_seed(number, position) for position in range(inputs))
+        step = Execute(step.graph, (*(Binding(seed=seed) for seed in seeds), Binding()))
+    given = execution.run.bind_all(step)
+    _executions[execution.parameter] = execution
+    arguments = (graph, *given, None, None, _CALLBACK, execution.parameter)
+    execution.code = state.client.call("graphExecuteAsync", *arguments)
+    return execution
+
+
+def release(state: State) -> None:
+    """Give back the raw memory of a case's executions, but for those that may still be under way."""
+    for each in _all(state):
+        if each not in _abandoned:
+            each.run.release()
+
+
+def _all(state: State) -> list[_Execution]:
+    return [each for each in state.held if isinstance(each, _Execution)]
+
+
+def _look_later(executions: list[_Execution]) -> int:
+    for _ in range(_LOOKS):
+        time.sleep(_PAUSE)
+        late = sum(each.changed() for each in executions)
+        if late:
+            return late
+    return 0
+
+
+def _seen(own: _Execution, queued: list[_Execution], late: int) -> StepSeen:
+    calls = [("graphExecuteAsync", each.code) for each in (*queued, own)]
+    calls += [("notify", status) for each in (*queued, own) for status in each.statuses]
+    counts = {
+        "notified": len(own.statuses),
+        "strange_notifications": max(each.strange for each in (*queued, own)),
+        "late_writes": late,
+        "silent": sum(each in _abandoned for each in (*queued, own)),
+        "queued_amiss": sum(each.code != 0 or each.statuses != [0] for each in queued),
+    }
+    counts = {name: count for name, count in counts.items() if count or name == "notified"}
+    found = own.run.seen(own.code) if own.code else own.seen
+    if found is None:
+        return StepSeen(code=own.code, calls=tuple(calls), counts=counts)
+    others = tuple(data for each in queued if each.seen for data in each.seen.data)
+    data = (*found.data, *others) if len(others) == len(queued) else found.data
+    return StepSeen(code=found.code, calls=tuple(calls), data=data, counts=found.counts | counts)
+
+
+def _notified(parameter: int | None, status: NotifyStatus) -> None:
+    execution = _executions.get(parameter or 0)
+    if execution is not None:
+        execution.notify(status.error)
+    elif not _FIRST <= (parameter or 0) < _FIRST + (1 << 32):
+        for each in list(_executions.values()):
+            each.strange += 1
+            each.notified.set()
+
+
+_callback: Final = NotifyFn(_notified)
+_CALLBACK: Any = ctypes.cast(_callback, ctypes.c_void_p)

@@ -1,0 +1,250 @@
+"""Steps on context binaries: written, read, deferred, looked into; also while descriptors are scarce."""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import itertools
+import os
+import resource
+from collections.abc import Iterator
+from typing import Any
+
+from pytest_qnn.qnn.abi.codes import ContextOption
+from pytest_qnn.qnn.abi.layouts import ContextConfig, ContextProperty, HtpContextProperty
+from pytest_qnn.qnn.cases import case
+from pytest_qnn.qnn.cases.case import Damage
+from pytest_qnn.qnn.runner.client import UNTOUCHED, array_of
+from pytest_qnn.qnn.runner.graphs import operator_of
+from pytest_qnn.qnn.runner.state import Context, Graph, Skip, State
+from pytest_qnn.qnn.runner.system import SystemUnusable, describe
+from pytest_qnn.qnn.trace import StepSeen
+
+
+@contextlib.contextmanager
+def few_descriptors(count: int) -> Iterator[None]:
+    """The system refuses every new descriptor but ``count`` (EMFILE); those that are open go on.
+
+    Memory that is to be shared with a processor is behind a descriptor (a memfd, a DMA buffer), so a backend
+    cannot allocate much of it. The limit is no lower than the highest descriptor, since poll() refuses to
+    look at more descriptors than the limit says; the numbers below it are taken meanwhile.
+    """
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    highest = max(int(name) for name in os.listdir("/proc/self/fd"))
+    taken = [os.open(os.devnull, os.O_RDONLY)]
+    few = highest + 2 + count
+    try:
+        resource.setrlimit(
+            resource.RLIMIT_NOFILE, (few if soft == resource.RLIM_INFINITY else min(few, soft), hard)
+        )
+        with contextlib.suppress(OSError):
+            while True:
+                taken.append(os.dup(taken[0]))
+        for _ in range(min(count, len(taken))):
+            os.close(taken.pop())
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+        for each in taken:
+            os.close(each)
+
+
+RELEASED = 0xEE
+_GUARD = 64
+"""Bytes behind the buffer of a binary that must stay as they are."""
+_UNTOUCHED = 0x5555555555555555
+_LIMIT = 1
+"""MB that graphs may hold while others run: a limit, which is what asks for switching."""
+
+
+def get_binary(state: State, step: case.GetBinary) -> StepSeen:
+    """The size, then the bytes."""
+    context = _context(state, step.context)
+    size = ctypes.c_uint64(_UNTOUCHED)
+    out = None if step.null == "size" else ctypes.byref(size)
+    calls = [("contextGetBinarySize", state.client.call("contextGetBinarySize", context, out))]
+    if calls[0][1] or step.null == "size":
+        return StepSeen(code=calls[0][1], calls=tuple(calls), values=(size.value,))
+    room = max(0, size.value - step.missing)
+    buffer = (ctypes.c_uint8 * (room + _GUARD))()
+    ctypes.memset(buffer, RELEASED, room + _GUARD)
+    written = ctypes.c_uint64(_UNTOUCHED)
+    code = state.client.call(
+        "contextGetBinary",
+        context,
+        None if step.null == "buffer" else ctypes.addressof(buffer),
+        room,
+        None if step.null == "written" else ctypes.byref(written),
+    )
+    calls.append(("contextGetBinary", code))
+    data = bytes(buffer)
+    if code == 0 and written.value <= room:
+        state.binaries[step.binary] = data[: written.value]
+    counts = {
+        "overrun": _GUARD - data[room:].count(RELEASED),
+        "touched": room - data[:room].count(RELEASED) if code else 0,
+    }
+    kept = step.keep and step.binary in state.binaries and code == 0
+    return StepSeen(
+        code=code,
+        calls=tuple(calls),
+        values=(size.value, written.value),
+        data=(state.binaries[step.binary],) if kept else (),
+        counts={name: count for name, count in counts.items() if count},
+    )
+
+
+def context_from_binary(state: State, step: case.ContextFromBinary) -> StepSeen:
+    """QnnContext_createFromBinary."""
+    if not state.session.open():
+        raise Skip(f"there is no session: {state.session.failure}")
+    if step.binary not in state.binaries:
+        raise Skip(f"binary {step.binary} was never made")
+    data = _damaged(state.binaries[step.binary], step.damage)
+    held = ctypes.create_string_buffer(data, max(1, len(data)))
+    config, kept = configuration(step.defer, step.beside, switching=step.switching)
+    session = state.session
+    out = ctypes.c_void_p(UNTOUCHED)
+    place = (ctypes.addressof(held), len(data), ctypes.byref(out), None)
+    code = state.client.call("contextCreateFromBinary", session.backend, session.device, config, *place)
+    # What is given must stay until contextFinalize of a deferred context; here, to the end of the case.
+    state.held.append((held, kept))
+    if code == 0:
+        made = Context(out.value or 0, held=held, held_size=len(data))
+        if kept is not None:
+            listed, options, behind = kept
+            made.config = (listed, *options, *behind)
+        state.take_context(step.context, made)
+    return StepSeen(code=code, values=(out.value or 0,))
+
+
+def release_binary(state: State, step: case.ReleaseBinary) -> StepSeen:
+    """Nothing is called: the client's bytes change, those of the binary and of its configuration."""
+    context = state.contexts.get(step.context)
+    if context is None or context.held is None:
+        raise Skip(f"context {step.context} was not created from a binary")
+    ctypes.memset(context.held, RELEASED, context.held_size)
+    for each in context.config:
+        ctypes.memset(ctypes.addressof(each), RELEASED, ctypes.sizeof(each))
+    return StepSeen()
+
+
+def context_finalize(state: State, step: case.ContextFinalize) -> StepSeen:
+    """QnnContext_finalize without a profile."""
+    context = _context(state, step.context)
+    few = contextlib.nullcontext() if step.descriptors is None else few_descriptors(step.descriptors)
+    with few:
+        code = state.client.call("contextFinalize", context, None)
+    return StepSeen(code=code)
+
+
+def context_property(state: State, step: case.ContextProperty) -> StepSeen:
+    """QnnContext_getProperty; ``values``: each property after the call."""
+    context = _context(state, step.context)
+    asked = [HtpContextProperty(option=option, value=_UNTOUCHED) for option in step.options]
+    entries = [
+        ContextProperty(option=ContextOption.CUSTOM, customProperty=ctypes.addressof(each)) for each in asked
+    ]
+    listed = array_of(ctypes.c_void_p, len(entries) + 1)(*map(ctypes.addressof, entries), None)
+    address = None if step.null_list else ctypes.addressof(listed)
+    code = state.client.call("contextGetProperty", context, address)
+    if code == 0 and step.context in state.contexts:
+        state.contexts[step.context].said.update((each.option, each.value) for each in asked)
+    return StepSeen(code=code, values=tuple(each.value for each in asked))
+
+
+def retrieve(state: State, step: case.Retrieve) -> StepSeen:
+    """QnnGraph_retrieve; ``values``: the graph's handle."""
+    context = _context(state, step.context)
+    source = state.graphs.get(step.source)
+    if source is None:
+        raise Skip(f"graph {step.source} was never made")
+    name = source.step.graph.encode()
+    code, value = state.client.create("graphRetrieve", context, name)
+    if code == 0:
+        state.graphs[step.graph] = Graph(value, source.step, source.operator.again())
+    return StepSeen(code=code, values=(value,))
+
+
+def carry(state: State, step: case.Carry) -> StepSeen:
+    """Nothing is called: the client has these bytes, and knows the graphs in them."""
+    for each in step.graphs:
+        operator = operator_of(each.prepared)
+        for tensor, number in zip(operator.tensors, each.ids, strict=False):
+            tensor.v1.id = number
+        state.graphs[each.prepared.graph] = Graph(0, each.prepared, operator)
+    state.binaries[step.binary] = step.data
+    return StepSeen()
+
+
+def new_process(state: State, step: case.NewProcess) -> StepSeen:
+    """Whoever runs a case sees to other processes; within one, there is none."""
+    del state, step
+    raise Skip("the steps run in one process")
+
+
+def inspect(state: State, step: case.Inspect) -> StepSeen:
+    """QnnSystemContext_getBinaryInfo; see `pytest_qnn.qnn.runner.system.describe`."""
+    if step.binary not in state.binaries:
+        raise Skip(f"binary {step.binary} was never made")
+    try:
+        code, values, counts = describe(state.client.entry, state.binaries[step.binary])
+    except SystemUnusable as error:
+        raise Skip(str(error)) from None
+    return StepSeen(code=code, values=values, counts=counts)
+
+
+def configuration(
+    defer: bool | None, beside: tuple[int, ...] = (), *, switching: bool = False
+) -> tuple[int | None, Any]:
+    """The address of a NULL-terminated array of context options, and what it points to.
+
+    ``switching``: the two options that ask for graph switching (documentation of the SDK, version 2.29, LoRA
+    and graph switching).
+    """
+    made: list[Any] = []
+    kept: list[Any] = []
+    if defer is not None:
+        option = ContextConfig(option=ContextOption.DEFER_GRAPH_INIT)
+        option.isGraphInitDeferred = int(defer)
+        made.append(option)
+    for number in beside:
+        # QnnHtpContext_CustomConfig_t: option, and a union of at most 16 bytes.
+        custom = (ctypes.c_uint64 * 3)(number, 1, 0)
+        kept.append(custom)
+        option = ContextConfig(option=ContextOption.CUSTOM)
+        option.customConfig = ctypes.addressof(custom)
+        made.append(option)
+    if switching:
+        limit = ContextConfig(option=ContextOption.MEMORY_LIMIT_HINT)
+        limit.memoryLimitHint = _LIMIT
+        persistent = ContextConfig(option=ContextOption.PERSISTENT_BINARY)
+        persistent.isPersistentBinary = 1
+        made += (limit, persistent)
+    if not made:
+        return None, None
+    listed = array_of(ctypes.c_void_p, len(made) + 1)(*map(ctypes.addressof, made), None)
+    return ctypes.addressof(listed), (listed, made, kept)
+
+
+def _context(state: State, name: str) -> int | None:
+    state.session.open()
+    return state.context_value(name)
+
+
+def _damaged(data: bytes, damage: Damage) -> bytes:
+    middle = len(data) // 2
+    ways: dict[Damage, bytes] = {
+        "": data,
+        "empty": b"",
+        "truncated": data[:middle],
+        "trailing": data + b"\0",
+        "zeros": bytes(middle) + data[middle:],
+        "flipped": data[:middle]
+        + bytes(byte ^ 0x10 for byte in data[middle : middle + 1])
+        + data[middle + 1 :],
+        "flipped-end": data[:-1] + bytes(byte ^ 0x10 for byte in data[-1:]),
+        # Without a pattern that a format could know.
+        "garbage": bytes(itertools.islice(itertools.cycle(range(7, 251, 13)), len(data))),
+    }
+    return ways[damage]

@@ -1,0 +1,229 @@
+"""Steps on the client's memory: alloc, free, to-fd, write, fill, read, observe."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+from functools import lru_cache
+
+from pytest_qnn.isolation import libc
+from pytest_qnn.isolation.observe import regions, small_blocks_in_reserve, snapshot
+from pytest_qnn.qnn.abi.rpcmem import DEFAULT_FLAGS, HEAP_ID_SYSTEM
+from pytest_qnn.qnn.cases.case import (
+    Alloc,
+    AllocNeeded,
+    Fill,
+    Free,
+    Observe,
+    PointerKind,
+    QnnDType,
+    Read,
+    ToFd,
+    Write,
+)
+from pytest_qnn.qnn.cases.contents import contents
+from pytest_qnn.qnn.cases.valid import MOST_NEEDED
+from pytest_qnn.qnn.runner.client import array_of
+from pytest_qnn.qnn.runner.rpcmem import own_memory
+from pytest_qnn.qnn.runner.state import Buffer, Skip, State
+from pytest_qnn.qnn.trace import StepSeen
+
+_PAGE = os.sysconf("SC_PAGE_SIZE")
+_UNKNOWN = ctypes.create_string_buffer(_PAGE)
+"""Memory that no rpcmem has handed out: the unknown pointer leads here."""
+_SMALL = 4096
+
+
+@lru_cache(1024)
+def _small_contents(dtype: QnnDType, seed: int, size: int) -> bytes:
+    return contents(dtype, seed, size)
+
+
+def data_of(dtype: QnnDType, seed: int, size: int) -> bytes:
+    """`pytest_qnn.qnn.cases.contents.contents`, remembered where it is small."""
+    return _small_contents(dtype, seed, size) if size <= _SMALL else contents(dtype, seed, size)
+
+
+def mapped(address: int, size: int) -> bool:
+    """Every page of [address, address + size) is mapped into this process."""
+    start = address & -_PAGE
+    pages = (address + size - start + _PAGE - 1) // _PAGE
+    seen = array_of(ctypes.c_ubyte, pages)()
+    return int(libc.mincore(start, address + size - start, seen)) == 0
+
+
+def usable(state: State, name: str) -> Buffer:
+    """The live buffer, if the client may touch it.
+
+    Raises:
+        Skip: it was never made or is freed, or its memory is gone (a mistaken rpcmem took it away).
+    """
+    buffer = state.buffer(name)
+    if not buffer.live:
+        raise Skip(f"buffer {name} is freed")
+    if not buffer.usable:
+        raise Skip(f"buffer {name} is not writable from its first to its last byte")
+    if not mapped(buffer.pointer, buffer.size):
+        raise Skip(f"buffer {name} is no longer mapped")
+    return buffer
+
+
+def descriptor_of(state: State, buffer: Buffer) -> int:
+    """The buffer's fd; of a freed one, the number the client remembers (-1 if it never asked)."""
+    if buffer.live:
+        if not buffer.own:
+            buffer.fd = state.rpcmem.to_fd(buffer.pointer)
+        if buffer.fd >= 0:
+            try:
+                status = os.fstat(buffer.fd)
+            except OSError:
+                return buffer.fd
+            state.inodes.add((status.st_dev, status.st_ino))
+    return buffer.fd
+
+
+def alloc(state: State, step: Alloc) -> StepSeen:
+    """rpcmem_alloc, and a write to the first and the last byte that cannot crash."""
+    pointer, fd = _allocate(state, step)
+    if not pointer:
+        return StepSeen(values=(0,))
+    first = _writable(pointer)
+    last = _writable(pointer + max(step.size, 1) - 1)
+    previous = state.buffers.get(step.buffer)
+    if previous is not None and previous.live:
+        state.retired.append(previous)
+    made = Buffer(pointer, step.size, usable=first and last, own=step.own, fd=fd)
+    state.buffers[step.buffer] = made
+    return StepSeen(values=(pointer,), counts={"first_writable": int(first), "last_writable": int(last)})
+
+
+def _allocate(state: State, step: Alloc) -> tuple[int, int]:
+    """(pointer, descriptor of memory of the client's own or -1)."""
+    if step.own:
+        return own_memory(step.size)
+    if not step.wide:
+        return state.rpcmem.alloc(HEAP_ID_SYSTEM, DEFAULT_FLAGS, step.size), -1
+    pointer = state.rpcmem.alloc2(HEAP_ID_SYSTEM, DEFAULT_FLAGS, step.size)
+    if pointer is None:
+        raise Skip("rpcmem_alloc2 is not exported")
+    return pointer, -1
+
+
+def give_back(state: State, buffer: Buffer) -> None:
+    """Release a buffer as it was made."""
+    if buffer.own:
+        libc.munmap(buffer.pointer, buffer.size)
+        os.close(buffer.fd)
+    else:
+        state.rpcmem.free(buffer.pointer)
+
+
+def alloc_needed(state: State, step: AllocNeeded) -> StepSeen:
+    """rpcmem_alloc of what a context needs, as it has said; ``values``: (pointer, size)."""
+    context = state.contexts.get(step.context)
+    needed = context.said.get(step.option, 0) if context is not None else 0
+    if not needed:
+        raise Skip(f"context {step.context} has not said that it needs any")
+    if needed + step.extra > MOST_NEEDED:
+        raise Skip(f"context {step.context} needs {needed} bytes, more than this suite gives")
+    size = needed + step.extra
+    seen = alloc(state, Alloc(step.buffer, size))
+    return StepSeen(values=(*seen.values, size), counts=seen.counts)
+
+
+def free(state: State, step: Free) -> StepSeen:
+    """rpcmem_free."""
+    pointer = _pointer(state, step.buffer, step.pointer)
+    made = state.buffers.get(step.buffer)
+    if made is not None and made.own and made.live and step.pointer == "base":
+        give_back(state, made)
+    else:
+        state.rpcmem.free(pointer)
+    if step.pointer == "base":
+        state.buffers[step.buffer].live = False
+    return StepSeen(values=(pointer,))
+
+
+def to_fd(state: State, step: ToFd) -> StepSeen:
+    """rpcmem_to_fd."""
+    if step.pointer == "base" and state.buffer(step.buffer).live:
+        return StepSeen(values=(descriptor_of(state, state.buffer(step.buffer)),))
+    return StepSeen(values=(state.rpcmem.to_fd(_pointer(state, step.buffer, step.pointer)),))
+
+
+def write(state: State, step: Write) -> StepSeen:
+    """The client writes."""
+    buffer = usable(state, step.buffer)
+    if step.offset < 0 or step.size < 0 or step.offset + step.size > buffer.size:
+        raise Skip(f"{step.size} bytes at {step.offset} are not within buffer {step.buffer}")
+    ctypes.memmove(buffer.pointer + step.offset, data_of(step.dtype, step.seed, step.size), step.size)
+    return StepSeen()
+
+
+def fill(state: State, step: Fill) -> StepSeen:
+    """The client fills."""
+    buffer = usable(state, step.buffer)
+    ctypes.memset(buffer.pointer, step.byte, buffer.size)
+    return StepSeen()
+
+
+def read(state: State, step: Read) -> StepSeen:
+    """The client reads, through its pointer or through a second mapping of the descriptor."""
+    buffer = usable(state, step.buffer)
+    data = (
+        ctypes.string_at(buffer.pointer, buffer.size) if step.via == "client" else _through_fd(state, buffer)
+    )
+    return StepSeen(data=(state.keep(data),))
+
+
+def observe(state: State, step: Observe) -> StepSeen:
+    """Count from outside; look for regions only where asked."""
+    if step.region and state.reserve is None:
+        state.reserve = small_blocks_in_reserve()
+    seen = snapshot()
+    counts = seen.counts()
+    if not step.region:
+        return StepSeen(counts=counts)
+    found = regions(
+        seen.lines,
+        step.region,
+        own_inodes=state.inodes,
+        # In CPython an object's id is its address.
+        own_addresses=[*map(id, state.kept), *(each.pointer for each in state.buffers.values())],
+    )
+    counts["regions"] = len(found)
+    return StepSeen(counts=counts, regions=found)
+
+
+def _pointer(state: State, name: str, kind: PointerKind) -> int:
+    if kind == "null":
+        return 0
+    if kind == "unknown":
+        return ctypes.addressof(_UNKNOWN)
+    buffer = state.buffer(name)
+    if kind == "base":
+        return buffer.pointer
+    return buffer.pointer + (64 if buffer.size > 64 else 1)
+
+
+def _writable(address: int) -> bool:
+    # The kernel writes the byte for us (mincore's answer about a page that is there), and says EFAULT where
+    # we would get SIGSEGV or SIGBUS.
+    here = ctypes.addressof(_UNKNOWN) & -_PAGE
+    if int(libc.mincore(here, _PAGE, address)) != 0:
+        return False
+    ctypes.memset(address, 0, 1)
+    return True
+
+
+def _through_fd(state: State, buffer: Buffer) -> bytes:
+    fd = descriptor_of(state, buffer)
+    address = libc.mmap(None, buffer.size, libc.PROT_READ, libc.MAP_SHARED, fd, 0)
+    if address in (None, libc.MAP_FAILED):
+        raise Skip(f"descriptor {fd} cannot be mapped")
+    try:
+        if os.fstat(fd).st_size < buffer.size:
+            raise Skip(f"the file behind descriptor {fd} is shorter than the buffer")
+        return ctypes.string_at(address, buffer.size)
+    finally:
+        libc.munmap(address, buffer.size)

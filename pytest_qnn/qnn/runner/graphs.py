@@ -1,0 +1,387 @@
+"""Steps on graphs: prepare and execute, the unusual ways included."""
+
+from __future__ import annotations
+
+import ctypes
+import math
+import mmap
+from collections.abc import Sequence
+from operator import ne
+from typing import Any
+
+from pytest_qnn.isolation import libc
+from pytest_qnn.isolation.libc import protect
+from pytest_qnn.qnn.abi.codes import TensorMemType, TensorType
+from pytest_qnn.qnn.abi.layouts import OpConfig, Tensor
+from pytest_qnn.qnn.cases.case import BOGUS, NULL, Binding, Execute, Prepare
+from pytest_qnn.qnn.model.operators import ELEMENT_BYTES
+from pytest_qnn.qnn.runner.buffers import data_of, mapped
+from pytest_qnn.qnn.runner.client import Operator, QnnClient, array_of
+from pytest_qnn.qnn.runner.state import BOGUS_HANDLE, LARGE, Graph, MemHandle, Skip, State
+from pytest_qnn.qnn.trace import StepSeen
+
+_SPARSE_UNDEFINED = 0x7FFFFFFF
+"""QNN_SPARSE_LAYOUT_UNDEFINED: what QNN_TENSOR_V2_INIT gives."""
+_ID = slice(8, 12)
+"""Bytes of a Qnn_Tensor_t that hold the id."""
+_SCRIBBLE = 0xEE
+_NO_ACCESS = 0
+
+
+class Weights:
+    """The client's own bytes of a STATIC tensor."""
+
+    def __init__(self, operator: Operator, step: Prepare) -> None:
+        self._memory: Any = None
+        if step.weights is None or step.weights_as in ("kept", "updatable"):
+            return
+        tensor = operator.inputs[operator.io_inputs].v1
+        if step.weights_as == "null":
+            tensor.clientBuf.data = None
+            return
+        size = tensor.clientBuf.dataSize
+        self._memory = ctypes.create_string_buffer(ctypes.string_at(tensor.clientBuf.data, size), size)
+        tensor.clientBuf.data = ctypes.addressof(self._memory)
+
+    def created(self) -> None:
+        """The tensor is created: the client uses its memory for something else."""
+        if self._memory is not None:
+            ctypes.memset(self._memory, _SCRIBBLE, ctypes.sizeof(self._memory))
+
+
+def vary(operator: Operator, step: Prepare) -> None:
+    """Give the tensors the version of their structs, and the NATIVE one its memory type."""
+    for tensor in operator.tensors:
+        tensor.version = step.version
+        if step.version == 2:
+            tensor.v2.sparseParams.type = _SPARSE_UNDEFINED
+        if step.relay and tensor is operator.tensors[-1]:
+            tensor.v1.memType = step.relay_mem_type
+    if step.weights is not None and step.weights_as == "updatable":
+        operator.inputs[operator.io_inputs].v1.type = TensorType.UPDATEABLE_STATIC
+
+
+def create_tensors(
+    client: QnnClient, graph: int, operator: Operator, *, watch: bool
+) -> tuple[list[tuple[str, int]], int]:
+    """Create each tensor up to the first failure: the calls, and bytes written amiss."""
+    calls: list[tuple[str, int]] = []
+    amiss = 0
+    for tensor in operator.tensors:
+        before = bytearray(tensor) if watch else bytearray()
+        calls.append(
+            (
+                "tensorCreateGraphTensor",
+                client.call("tensorCreateGraphTensor", graph, ctypes.byref(tensor)),
+            )
+        )
+        if watch:
+            after = bytearray(tensor)
+            before[_ID] = after[_ID]
+            amiss += sum(one != other for one, other in zip(before, after, strict=True))
+        if calls[-1][1] != 0:
+            break
+    return calls, amiss
+
+
+class ShortMemory:
+    """Raw memory that ends, after ``size`` bytes, at a page that nobody can touch."""
+
+    def __init__(self, size: int) -> None:
+        self.size = size
+        body = -(-max(size, 1) // mmap.PAGESIZE) * mmap.PAGESIZE
+        self._length = body + mmap.PAGESIZE
+        flags = libc.MAP_SHARED | libc.MAP_ANONYMOUS
+        begin = libc.mmap(None, self._length, libc.PROT_READ | libc.PROT_WRITE, flags, -1, 0)
+        if begin in (None, libc.MAP_FAILED):
+            raise MemoryError(f"no {self._length} bytes for a raw tensor")
+        self._begin: int = begin
+        protect(begin + body, mmap.PAGESIZE, _NO_ACCESS)
+        self.address = begin + body - size
+
+    def release(self) -> None:
+        """Give the memory back."""
+        libc.munmap(self._begin, self._length)
+
+
+def is_plain(step: Execute) -> bool:
+    """Every IO tensor stands once in its array, under its own id."""
+    return step.inputs is None and step.outputs is None and not any(each.of for each in step.bindings)
+
+
+def arrays(state: State, step: Execute, operator: Operator) -> tuple[Any, int, Any, int]:
+    """The arrays of input and output tensors with their lengths, as the step wants them.
+
+    Raises:
+        Skip: the step names a tensor or a graph that there is not.
+    """
+    if is_plain(step):
+        return operator.inputs, operator.io_inputs, operator.outputs, 1
+    tensors = [type(tensor).from_buffer_copy(tensor) for tensor in operator.io]
+    for position, binding in enumerate(step.bindings[: len(tensors)]):
+        if binding.of:
+            tensors[position].v1.id = _foreign(state, binding, position)
+    inputs = range(operator.io_inputs) if step.inputs is None else step.inputs
+    outputs = (operator.io_inputs,) if step.outputs is None else step.outputs
+    return *_array(tensors, inputs), *_array(tensors, outputs)
+
+
+def _foreign(state: State, binding: Binding, position: int) -> int:
+    if binding.of not in state.graphs:
+        raise Skip(f"graph {binding.of} was never made")
+    theirs = state.graphs[binding.of].operator.io
+    return int(theirs[min(position, len(theirs) - 1)].v1.id)
+
+
+def _array(tensors: list[Any], positions: Sequence[int]) -> tuple[Any, int]:
+    if not all(0 <= position < len(tensors) for position in positions):
+        raise Skip(f"the graph has {len(tensors)} IO tensors")
+    made = array_of(Tensor, max(1, len(positions)))()
+    for at, position in enumerate(positions):
+        made[at] = tensors[position]
+    return made, len(positions)
+
+
+FILL = 0xEE
+GUARD = 64
+"""Bytes behind each raw output that must keep `FILL`."""
+_DEFAULT = Binding()
+
+
+class ClientMemory:
+    """Memory of the client behind one raw tensor.
+
+    Large pieces are shared anonymous mappings: they never merge with a mapping of the target's, and
+    freeing them does not change how the target's own allocator works.
+    """
+
+    def __init__(self, size: int) -> None:
+        self.size = size
+        self._small: Any = None
+        if size < LARGE:
+            self._small = array_of(ctypes.c_char, size)()
+            self.address = ctypes.addressof(self._small)
+            return
+        flags = libc.MAP_SHARED | libc.MAP_ANONYMOUS
+        address = libc.mmap(None, size, libc.PROT_READ | libc.PROT_WRITE, flags, -1, 0)
+        if address in (None, libc.MAP_FAILED):
+            raise MemoryError(f"no {size} bytes for a raw tensor")
+        self.address = address
+
+    def release(self) -> None:
+        """Give the memory back."""
+        if self._small is None:
+            libc.munmap(self.address, self.size)
+
+
+def prepare(state: State, step: Prepare) -> StepSeen:
+    """graphCreate, tensorCreateGraphTensor per tensor, graphAddNode, graphFinalize."""
+    state.session.open()
+    context = state.context_value(step.context)
+    operator = operator_of(step)
+    vary(operator, step)
+    memory = _preset(operator, step)
+    try:
+        graph, calls, amiss = compose(state.client, context, step, operator)
+    finally:
+        memory.release()
+    code = calls[-1][1]
+    if code == 0:
+        state.graphs[step.graph] = Graph(graph, step, operator)
+    ids = [tensor.v1.id for tensor in operator.tensors]
+    counts = {"tensor_bytes_changed": amiss} if amiss else {}
+    return StepSeen(code=code, calls=tuple(calls), values=(graph, *ids), counts=counts)
+
+
+def compose(
+    client: QnnClient, context: int | None, step: Prepare, operator: Operator
+) -> tuple[int, list[tuple[str, int]], int]:
+    """Call after call up to the first failure: the graph's handle, the calls, and bytes written amiss."""
+    code, graph = client.create("graphCreate", context, step.graph.encode(), None)
+    calls = [("graphCreate", code)]
+    if code != 0:
+        return graph, calls, 0
+    weights = Weights(operator, step)
+    created, amiss = create_tensors(client, graph, operator, watch=step.watch)
+    calls += created
+    weights.created()
+    for tensor, mem_type in zip(operator.io, step.node_mem_types, strict=False):
+        tensor.v1.memType = mem_type
+    following: list[tuple[str, tuple[Any, ...]]] = [
+        # Passed by value, but with pointers to the tensors, whose ids are known by now.
+        *(("graphAddNode", (config,)) for config in operator.configs()),
+        *([("graphFinalize", (None, None))] if step.finalise else []),
+    ]
+    for call, arguments in following:
+        if calls[-1][1] != 0:
+            break
+        calls.append((call, client.call(call, graph, *arguments)))
+    return graph, calls, amiss
+
+
+def execute(state: State, step: Execute) -> StepSeen:
+    """QnnGraph_execute with each IO tensor in raw memory or behind a handle."""
+    state.session.open()
+    value = state.graph_value(step.graph)
+    run = Run(state, step.graph)
+    try:
+        given = run.bind_all(step)
+        before = (bytes(given[0]), bytes(given[2])) if step.watch else None
+        code = state.client.call("graphExecute", value, *given, None, None)
+        seen = run.seen(code)
+        if before is not None:
+            seen.counts["tensors_changed"] = sum(map(ne, before, (bytes(given[0]), bytes(given[2]))))
+        return seen
+    finally:
+        run.release()
+
+
+def operator_of(step: Prepare) -> Operator:
+    """The tensors of the step's graph. Raises Skip for one that there cannot be."""
+    if step.weights is None:
+        return Operator(step.op, step.dtype, step.shape, relay=step.relay)
+    if step.op in ("Relu", "Reshape"):
+        raise Skip(f"{step.op} has no second input that could be weights")
+    size = math.prod(step.shape) * ELEMENT_BYTES[step.dtype]
+    weights = data_of(step.dtype, step.weights, size)
+    return Operator(step.op, step.dtype, step.shape, weights, relay=step.relay)
+
+
+def validated(state: State, operator: Operator) -> int:
+    """QnnBackend_validateOpConfig."""
+    config: OpConfig = operator.config()
+    return state.client.call("backendValidateOpConfig", state.session.backend, config)
+
+
+class Run:
+    """One execute: the memory behind each tensor, and what became of it."""
+
+    def __init__(self, state: State, graph: str, *, apart: bool = False) -> None:
+        """``apart``: the tensors are in structs of their own, and not in those of the graph."""
+        made = state.graphs.get(graph)
+        shape = made.step if made is not None else Prepare(graph=graph, context=NULL)
+        self.state = state
+        self.dtype = shape.dtype
+        operator = made.operator if made is not None else _numbered(operator_of(shape))
+        self.operator = operator.again() if apart else operator
+        self.nbytes = math.prod(shape.shape) * ELEMENT_BYTES[shape.dtype]
+        self.raw: list[ClientMemory | ShortMemory] = []
+        self.inputs: list[tuple[int, bytes]] = []
+        """Address and contents before the call of each input the client can read."""
+        self.output: tuple[int, int] | None = None
+        """Address and length of the output, where the client can read it."""
+        self.guard: int | None = None
+        """Address of the guard behind a raw output."""
+
+    def bind_all(self, step: Execute) -> tuple[Any, int, Any, int]:
+        """Point every tensor at its memory: the arrays of inputs and outputs, with their lengths."""
+        for position in range(len(self.operator.io)):
+            self.bind(position, step.bindings[position] if position < len(step.bindings) else _DEFAULT)
+        return arrays(self.state, step, self.operator)
+
+    def bind(self, position: int, binding: Binding) -> None:
+        """Point the tensor at its memory."""
+        v1 = self.operator.io[position].v1
+        is_output = position == self.operator.io_inputs
+        if binding.kind == "raw":
+            self._bind_raw(v1, binding, is_output=is_output)
+            return
+        value = self.state.handle_value(binding.handle)
+        v1.memType = TensorMemType.MEMHANDLE
+        v1.clientBuf.data = None
+        v1.clientBuf.dataSize = binding.data_size or 0
+        v1.memHandle = value
+        handle = self.state.handles.get(binding.handle)
+        spot = None if binding.handle in (NULL, BOGUS) else self._spot(handle)
+        if spot is not None:
+            if is_output:
+                self.output = spot
+            else:
+                self.inputs.append((spot[0], ctypes.string_at(*spot)))
+
+    def _bind_raw(self, v1: Any, binding: Binding, *, is_output: bool) -> None:
+        size = max(0, self.nbytes - binding.short)
+        guard = GUARD if is_output and not binding.short else 0
+        memory = ShortMemory(size) if binding.short else ClientMemory(size + guard)
+        self.raw.append(memory)
+        if is_output:
+            ctypes.memset(memory.address, FILL, memory.size)
+            self.output = (memory.address, size)
+            self.guard = memory.address + size if guard else None
+        else:
+            data = data_of(self.dtype, binding.seed, self.nbytes)[:size]
+            ctypes.memmove(memory.address, data, size)
+            self.inputs.append((memory.address, data))
+        v1.memType = TensorMemType.RAW if binding.mem_type is None else binding.mem_type
+        v1.clientBuf.data = memory.address
+        v1.clientBuf.dataSize = size
+
+    def _spot(self, handle: MemHandle | None) -> tuple[int, int] | None:
+        """Where the client sees the handle's tensor: as much of it as lies within a live buffer."""
+        buffer = handle.buffer if handle is not None else None
+        if handle is None or buffer is None or not (buffer.live and buffer.usable):
+            return None
+        length = min(self.nbytes, buffer.size - handle.offset)
+        if length <= 0 or not mapped(buffer.pointer, buffer.size):
+            return None
+        return buffer.pointer + handle.offset, length
+
+    def seen(self, code: int) -> StepSeen:
+        """The output's bytes, and whether anything was written that must not be."""
+        data = ctypes.string_at(*self.output) if self.output is not None else b""
+        self.state.keep(data)
+        output = self.output or (0, 0)
+        changed = sum(
+            ctypes.string_at(address, len(before)) != before
+            for address, before in self.inputs
+            if not _overlap(address, len(before), output)
+        )
+        counts = {"inputs_changed": changed} if changed else {}
+        overrun = self.overrun()
+        if overrun:
+            counts["output_overrun"] = overrun
+        return StepSeen(code=code, data=(data,), counts=counts)
+
+    def overrun(self) -> int:
+        """Bytes written behind a raw output."""
+        return 0 if self.guard is None else GUARD - ctypes.string_at(self.guard, GUARD).count(FILL)
+
+    def overlapping(self) -> bool:
+        """The output lies on memory of an input."""
+        output = self.output or (0, 0)
+        return any(_overlap(address, len(data), output) for address, data in self.inputs)
+
+    def release(self) -> None:
+        """Give the raw memory back."""
+        for memory in self.raw:
+            memory.release()
+
+
+def _overlap(address: int, length: int, other: tuple[int, int]) -> bool:
+    return address < other[0] + other[1] and other[0] < address + length
+
+
+def _numbered(operator: Operator) -> Operator:
+    """Give tensors that no graph has created the ids 1, 2, ..."""
+    for number, tensor in enumerate(operator.tensors, 1):
+        tensor.v1.id = number
+    return operator
+
+
+def _preset(operator: Operator, step: Prepare) -> ClientMemory:
+    """Set memType, and a non-NULL pointer or handle where the step wants one; gives the pointer's memory."""
+    if len(step.mem_types) > len(operator.io):
+        raise Skip(f"{step.op} has {len(operator.io)} IO tensors, not {len(step.mem_types)}")
+    nbytes = math.prod(step.shape) * ELEMENT_BYTES[step.dtype]
+    memory = ClientMemory(nbytes if any(step.preset) else 1)
+    for tensor, mem_type in zip(operator.io, step.mem_types, strict=False):
+        tensor.v1.memType = mem_type
+    for tensor, wanted in zip(operator.io, step.preset, strict=False):
+        if not wanted:
+            continue
+        if tensor.v1.memType == TensorMemType.MEMHANDLE:
+            tensor.v1.memHandle = BOGUS_HANDLE
+        else:
+            tensor.v1.clientBuf.data = memory.address
+            tensor.v1.clientBuf.dataSize = nbytes
+    return memory

@@ -1,0 +1,74 @@
+"""Where a QNN interface is entered: the exported QnnInterface_getProviders of a library, or one of ours."""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import dataclasses
+from pathlib import Path
+from typing import Any
+
+from pytest_qnn.qnn.abi.table import GetProviders, InterfaceP
+
+SYMBOL = "QnnInterface_getProviders"
+
+
+class QnnUnusable(Exception):  # noqa: N818 - a finding about a named file, not an error of ours
+    """The named library is no QNN backend; the text is one clear sentence."""
+
+
+@dataclasses.dataclass(frozen=True)
+class QnnEntry:
+    """The entry point of a QNN backend.
+
+    ``get_providers`` is a ctypes function pointer with the exported symbol's signature; ``owner`` keeps
+    alive whatever the pointer leads to.
+    """
+
+    get_providers: Any
+    owner: Any = None
+    system: str = ""
+    """Path of the System library beside the backend, ``reference`` for that of our own; "": there is none."""
+
+
+def open_library(path: str) -> QnnEntry:
+    """Load a QNN backend library.
+
+    Raises:
+        QnnUnusable: the file is missing, is no library, is no QNN backend or yields no provider.
+    """
+    if not Path(path).is_file():
+        raise QnnUnusable(f"the QNN backend library {path} does not exist")
+    _preload_unwinder()
+    try:
+        library = ctypes.CDLL(path)
+    except OSError as error:
+        reason = str(error).removeprefix(f"{path}: ")
+        raise QnnUnusable(f"{path} cannot be loaded as a shared library: {reason}") from None
+    if not hasattr(library, SYMBOL):
+        raise QnnUnusable(f"{path} is no QNN backend: it does not export {SYMBOL}")
+    entry = QnnEntry(GetProviders((SYMBOL, library)), library, str(Path(path).with_name("libQnnSystem.so")))
+    code, found = providers(entry)
+    if code:
+        raise QnnUnusable(f"{path} yields no provider: {SYMBOL} returned {code}")
+    if not found:
+        raise QnnUnusable(f"{path} yields no provider: {SYMBOL} succeeded with an empty list")
+    return entry
+
+
+def providers(entry: QnnEntry) -> tuple[int, list[Any]]:
+    """The code of QnnInterface_getProviders and the providers that are not NULL (pointers to Interface)."""
+    listed = ctypes.POINTER(InterfaceP)()
+    count = ctypes.c_uint32()
+    code: int = entry.get_providers(ctypes.byref(listed), ctypes.byref(count))
+    if code or not listed:
+        return code, []
+    return code, [listed[i] for i in range(count.value) if listed[i]]
+
+
+def _preload_unwinder() -> None:
+    # QNN libraries bring an unwinder of their own. Loaded before the system's, it makes the next C++
+    # exception of any other library end the process.
+    for name in ("libgcc_s.so.1", "libstdc++.so.6"):
+        with contextlib.suppress(OSError):
+            ctypes.CDLL(name, mode=ctypes.RTLD_GLOBAL)

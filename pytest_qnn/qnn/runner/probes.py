@@ -1,0 +1,242 @@
+"""Steps that ask a target about itself, and the step `Churn`: the same calls many times, measured."""
+
+from __future__ import annotations
+
+import ctypes
+import gc
+from collections.abc import Callable
+from typing import Any
+
+from pytest_qnn.isolation import libc
+from pytest_qnn.isolation.observe import snapshot
+from pytest_qnn.qnn.abi.codes import HtpMemType, MemType
+from pytest_qnn.qnn.abi.layouts import (
+    ApiVersion,
+    ExecuteEnvironment,
+    HtpMemDescriptor,
+    MemDescriptor,
+    TensorP,
+)
+from pytest_qnn.qnn.abi.table import Interface as InterfaceStruct
+from pytest_qnn.qnn.abi.table import InterfaceP
+from pytest_qnn.qnn.cases.case import TENSOR, Churn, Environment, Interface, Message, Restart, Version
+from pytest_qnn.qnn.reference.backend import ReferenceBackend
+from pytest_qnn.qnn.runner.buffers import descriptor_of, usable
+from pytest_qnn.qnn.runner.client import UNTOUCHED, array_of, data_type
+from pytest_qnn.qnn.runner.state import Skip, State
+from pytest_qnn.qnn.trace import StepSeen
+
+_TEXT = 512
+_SENTINEL_TEXT = ctypes.create_string_buffer(b"untouched")
+
+
+def interface(state: State, step: Interface) -> StepSeen:
+    """The bytes of the first interface, its name, and its version."""
+    del step
+    listed, count = ctypes.POINTER(InterfaceP)(), ctypes.c_uint32()
+    code: int = state.client.entry.get_providers(ctypes.byref(listed), ctypes.byref(count))
+    if code or not count.value or not listed or not listed[0]:
+        return StepSeen(code=code)
+    found = listed[0].contents
+    address = ctypes.cast(listed[0], ctypes.c_void_p).value or 0
+    body = ctypes.string_at(address, ctypes.sizeof(InterfaceStruct))
+    counts = _version(found.apiVersion)
+    return StepSeen(code=code, values=(address,), data=(body, found.providerName or b""), counts=counts)
+
+
+def _version(api: Any) -> dict[str, int]:
+    core, own = api.coreApiVersion, api.backendApiVersion
+    named = {"core": core, "backend": own}
+    return {
+        f"{name}_{part}": getattr(version, part)
+        for name, version in named.items()
+        for part in ("major", "minor", "patch")
+    }
+
+
+def version(state: State, step: Version) -> StepSeen:
+    """The version, or the build id, as a backend says it before it is created."""
+    if step.call == "api":
+        said = ApiVersion()
+        code = state.client.call("backendGetApiVersion", None if step.null else ctypes.byref(said))
+        return StepSeen(code=code, counts=_version(said) if code == 0 and not step.null else {})
+    code, values, data = _text(state, step.null, "backendGetBuildId")
+    return StepSeen(code=code, values=values, data=data)
+
+
+def message(state: State, step: Message) -> StepSeen:
+    """What an error code means, in the backend's words."""
+    state.session.open()
+    code, values, data = _text(state, step.null, "errorGetMessage", step.error)
+    return StepSeen(code=code, values=values, data=data)
+
+
+def _text(
+    state: State, null: bool, call: str, *arguments: int
+) -> tuple[int, tuple[int, ...], tuple[bytes, ...]]:
+    """A call that gives a text: (0,) NULL, (1,) a text, or `UNTOUCHED` for its pointer; and the text."""
+    out = ctypes.c_char_p(ctypes.addressof(_SENTINEL_TEXT))
+    code = state.client.call(call, *arguments, None if null else ctypes.byref(out))
+    address = ctypes.cast(out, ctypes.c_void_p).value or 0
+    if address == ctypes.addressof(_SENTINEL_TEXT):
+        return code, (UNTOUCHED,), ()
+    return code, (int(bool(address)),), (out.value[:_TEXT],) if out.value else ()
+
+
+def restart(state: State, step: Restart) -> StepSeen:  # noqa: ARG001 - each kind of step has one
+    """Only the reference can be made to lose what a restart takes."""
+    backend = state.client.entry.owner
+    if not isinstance(backend, ReferenceBackend):
+        raise Skip("nothing here can make the subsystem behind this target restart")
+    backend.restart()
+    return StepSeen()
+
+
+def environment(state: State, step: Environment) -> StepSeen:
+    """QnnGraph_prepareExecutionEnvironment over the graph's own tensors."""
+    state.session.open()
+    graph = state.graph_value(step.graph)
+    made = state.graphs.get(step.graph)
+    if made is None:
+        raise Skip(f"graph {step.graph} was never made")
+    operator = made.operator
+    given = ExecuteEnvironment(option=step.option)
+    given.tensorSet.version = 1
+    given.tensorSet.v1.numInputs, given.tensorSet.v1.numOutputs = operator.io_inputs, 1
+    given.tensorSet.v1.inputs = ctypes.cast(operator.inputs, TensorP)
+    given.tensorSet.v1.outputs = ctypes.cast(operator.outputs, TensorP)
+    table = array_of(ctypes.c_void_p, 1)(ctypes.addressof(given))
+    code = state.client.call("graphPrepareExecutionEnvironment", graph, table, 1)
+    if code == 0:
+        state.client.call("graphReleaseExecutionEnvironment", graph, table, 1)
+    return StepSeen(code=code)
+
+
+_CLOSED_FD = 1 << 20
+_WARMING = 20
+"""Rounds before the first look: what is made once is made by then."""
+
+
+def churn(state: State, step: Churn) -> StepSeen:
+    """The growth of the process; the first call with another code than it had to give."""
+    if not state.session.open():
+        raise Skip(f"there is no session: {state.session.failure}")
+    batch = Batch(state, step)
+    once = _ONCE[step.what]
+    for _ in range(_WARMING):
+        found = once(state, step, batch)
+        if found is not None:
+            return StepSeen(code=found[1], calls=(found,))
+    gc.collect()
+    before, heap = snapshot(), libc.malloc_in_use()
+    for number in range(step.rounds):
+        found = once(state, step, batch)
+        if found is not None:
+            return StepSeen(code=found[1], calls=(found,), counts={"rounds": number})
+    gc.collect()
+    after, heap_after = snapshot(), libc.malloc_in_use()
+    counts = {
+        "rounds": step.rounds,
+        "fds": after.fds - before.fds,
+        "mappings": len(after.lines) - len(before.lines),
+        "vm": after.virtual - before.virtual,
+        "rss": after.resident - before.resident,
+    }
+    if heap is not None and heap_after is not None:
+        counts["heap"] = heap_after - heap
+    return StepSeen(code=batch.refusal, counts=counts)
+
+
+class Batch:
+    """Descriptors of tensors that lie one behind the other in a buffer, and room for their handles."""
+
+    def __init__(self, state: State, step: Churn) -> None:
+        buffer = usable(state, step.buffer)
+        shared = step.mem_type == MemType.CUSTOM
+        self.count = step.tensors if shared else 1
+        fd = descriptor_of(state, buffer)
+        self._lengths = array_of(ctypes.c_uint32, 1)(TENSOR)
+        self._custom = [HtpMemDescriptor(type=HtpMemType.SHARED_BUFFER) for _ in range(self.count)]
+        self.descriptors = array_of(MemDescriptor, self.count)()
+        for position, (slot, custom) in enumerate(zip(self.descriptors, self._custom, strict=True)):
+            slot.memShape.numDim = 1
+            slot.memShape.dimSize = self._lengths
+            slot.dataType = data_type("UFIXED_POINT_8")
+            slot.memType = step.mem_type
+            custom.size = buffer.size
+            custom.sharedBufferConfig.fd = fd
+            custom.sharedBufferConfig.offset = position * TENSOR
+            slot.dmaBufInfo.fd = fd
+            if shared:
+                slot.customInfo = ctypes.addressof(custom)
+            elif step.mem_type == MemType.DMA_BUF:
+                slot.dmaBufInfo.data = buffer.pointer
+        if step.what == "refused":
+            self._spoil(shared=shared)
+        self.handles = array_of(ctypes.c_void_p, self.count)()
+        self.refusal = 0
+        """The code of the last call that was to be refused."""
+
+    def _spoil(self, *, shared: bool) -> None:
+        """The last descriptor has a closed file."""
+        if shared:
+            self._custom[-1].sharedBufferConfig.fd = _CLOSED_FD
+        else:
+            self.descriptors[self.count - 1].dmaBufInfo.fd = _CLOSED_FD
+
+
+Found = tuple[str, int]
+
+
+def _register(state: State, step: Churn, batch: Batch) -> Found | None:
+    context = state.context_value(step.context)
+    return _call(state, "memRegister", context, batch.descriptors, batch.count, batch.handles) or _call(
+        state, "memDeRegister", batch.handles, batch.count
+    )
+
+
+def _refused(state: State, step: Churn, batch: Batch) -> Found | None:
+    context = state.context_value(step.context)
+    code = state.client.call("memRegister", context, batch.descriptors, batch.count, batch.handles)
+    batch.refusal = code
+    return ("memRegister", code) if code == 0 else None
+
+
+def _unread(state: State, step: Churn, batch: Batch) -> Found | None:
+    del step
+    data = next(reversed(state.binaries.values()), b"")
+    if not data:
+        raise Skip("there is no binary to cut in two")
+    size = len(data) // 2
+    held = ctypes.create_string_buffer(data[:size], size)
+    out = ctypes.c_void_p()
+    place = (None, ctypes.addressof(held), size, ctypes.byref(out), None)
+    session = state.session
+    code = state.client.call("contextCreateFromBinary", session.backend, session.device, *place)
+    batch.refusal = code
+    return ("contextCreateFromBinary", code) if code == 0 else None
+
+
+def _context(state: State, step: Churn, batch: Batch) -> Found | None:
+    del step
+    session = state.session
+    code, context = state.client.create("contextCreate", session.backend, session.device, None)
+    if code != 0:
+        return "contextCreate", code
+    failed = _call(state, "memRegister", context, batch.descriptors, batch.count, batch.handles)
+    ended = _call(state, "contextFree", context, None)
+    return failed or ended
+
+
+def _call(state: State, name: str, *arguments: Any) -> Found | None:
+    code = state.client.call(name, *arguments)
+    return (name, code) if code != 0 else None
+
+
+_ONCE: dict[str, Callable[[State, Churn, Batch], Found | None]] = {
+    "register": _register,
+    "context": _context,
+    "refused": _refused,
+    "unread": _unread,
+}
+"""One round: None, or the call that gave another code than it had to."""

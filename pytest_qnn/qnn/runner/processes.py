@@ -1,0 +1,76 @@
+"""Memory cases whose steps run in several processes, one after the other.
+
+A process hands on what a client would keep in files: the bytes of each binary, and what it knows of the
+graphs in it. It does so through the trace, so that any two processes can be the first and the second.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable
+
+import msgspec
+
+from pytest_qnn.core.target import Death
+from pytest_qnn.qnn.cases.case import AnyStep, Carried, Carry, GetBinary, MemoryCase, NewProcess, Prepare
+from pytest_qnn.qnn.trace import MemoryTrace, StepSeen
+
+Run = Callable[[MemoryCase], MemoryTrace | Death]
+
+
+def several_processes(case: MemoryCase) -> bool:
+    """The case has a step that begins another process."""
+    return any(isinstance(step, NewProcess) for step in case.steps)
+
+
+def run_in_processes(case: MemoryCase, first: Run, later: Run) -> MemoryTrace:
+    """Carry out each part of the case in a process of its own: one trace, as if of one.
+
+    ``first`` and ``later`` carry out a case in a process; the later ones must not be the first.
+    """
+    luggage: dict[str, Carry] = {}
+    seen: list[StepSeen] = []
+    trace = MemoryTrace()
+    parts = _parts(case.steps)
+    for number, part in enumerate(parts):
+        packed = tuple(luggage.values())
+        wanted = tuple(_kept(step) for step in part)
+        ends = case.ends and number == len(parts) - 1
+        answer = (later if number else first)(MemoryCase((*packed, *wanted), ends))
+        if number:
+            seen.append(StepSeen())
+        if isinstance(answer, Death):
+            at = answer.step - len(packed) + len(seen)
+            return MemoryTrace(death=msgspec.structs.replace(answer, step=max(-1, at)))
+        own = answer.steps[len(packed) :]
+        _pack(luggage, wanted, own)
+        seen += own
+        trace = msgspec.structs.replace(answer, session=trace.session or answer.session)
+    return msgspec.structs.replace(trace, steps=tuple(seen))
+
+
+def _parts(steps: tuple[AnyStep, ...]) -> list[tuple[AnyStep, ...]]:
+    """The steps of each process."""
+    ends = [index for index, step in enumerate(steps) if isinstance(step, NewProcess)]
+    bounds = itertools.pairwise([-1, *ends, len(steps)])
+    return [steps[start + 1 : end] for start, end in bounds]
+
+
+def _kept(step: AnyStep) -> AnyStep:
+    return msgspec.structs.replace(step, keep=True) if isinstance(step, GetBinary) else step
+
+
+def _pack(luggage: dict[str, Carry], steps: tuple[AnyStep, ...], seen: tuple[StepSeen, ...]) -> None:
+    """Add the binaries that a process has made, each with the graphs that its context had then."""
+    graphs: dict[str, dict[str, Carried]] = {}
+    for step, each in zip(steps, seen, strict=False):
+        if each.code or each.skipped:
+            continue
+        if isinstance(step, Prepare):
+            known = Carried(step, tuple(number & 0xFFFFFFFF for number in each.values[1:]))
+            graphs.setdefault(step.context, {})[step.graph] = known
+        elif isinstance(step, GetBinary) and each.data:
+            held = tuple(graphs.get(step.context, {}).values())
+            luggage[step.binary] = Carry(step.binary, each.data[0], held)
+        elif isinstance(step, Carry):
+            luggage[step.binary] = step

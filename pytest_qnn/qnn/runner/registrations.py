@@ -1,0 +1,240 @@
+"""Steps on contexts and registrations: context-create, context-free, register, deregister."""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import math
+import os
+import socket
+from collections.abc import Iterator
+from typing import Any
+
+from pytest_qnn.qnn.abi.codes import Error, MemType, low
+from pytest_qnn.qnn.abi.layouts import HtpMemDescriptor, MemDescriptor
+from pytest_qnn.qnn.cases.case import (
+    BOGUS,
+    NULL,
+    ContextCreate,
+    ContextFree,
+    Deregister,
+    Descriptor,
+    FdKind,
+    FreeParent,
+    Register,
+)
+from pytest_qnn.qnn.model.operators import ELEMENT_BYTES
+from pytest_qnn.qnn.runner.binaries import configuration
+from pytest_qnn.qnn.runner.buffers import descriptor_of
+from pytest_qnn.qnn.runner.client import UNTOUCHED, array_of, data_type
+from pytest_qnn.qnn.runner.state import Buffer, Context, MemHandle, Skip, State
+from pytest_qnn.qnn.trace import StepSeen
+
+_UNION = MemDescriptor.ionInfo.offset
+BOGUS_FD = 1 << 20
+"""The descriptor of the buffer ``BOGUS``: higher than any that can be open."""
+
+
+def context_create(state: State, step: ContextCreate) -> StepSeen:
+    """QnnContext_create on the session's backend and device."""
+    if not state.session.open():
+        raise Skip(f"there is no session: {state.session.failure}")
+    session = state.session
+    config, kept = configuration(step.defer)
+    code, value = state.client.create("contextCreate", session.backend, session.device, config)
+    del kept
+    if code == 0:
+        state.take_context(step.context, Context(value))
+    return StepSeen(code=code, values=(value,))
+
+
+def context_free(state: State, step: ContextFree) -> StepSeen:
+    """QnnContext_free without a profile."""
+    state.session.open()
+    value = state.context_value(step.context)
+    code = state.client.call("contextFree", value, None)
+    if code == 0 and step.context in state.contexts:
+        state.contexts[step.context].live = False
+        for handle in state.known_handles():
+            handle.live = handle.live and handle.context != value
+    return StepSeen(code=code)
+
+
+def free_parent(state: State, step: FreeParent) -> StepSeen:
+    """QnnDevice_free or QnnBackend_free; where it succeeds, the contexts are taken to be gone with it."""
+    if not state.session.open():
+        raise Skip(f"there is no session: {state.session.failure}")
+    code = state.session.end(step.what)
+    if code == 0:
+        for context in state.contexts.values():
+            context.live = False
+        for handle in state.known_handles():
+            handle.live = False
+    return StepSeen(code=code)
+
+
+def register(state: State, step: Register) -> StepSeen:
+    """QnnMem_register; the handle array is full of 0x55 before the call."""
+    state.session.open()
+    context = state.context_value(step.context)
+    count = len(step.descriptors) if step.count is None else step.count
+    room = max(count, len(step.descriptors), len(step.handles), 1)
+    handles = array_of(ctypes.c_void_p, room)(*[UNTOUCHED] * room)
+    with contextlib.ExitStack() as opened:
+        described, kept = _describe(state, step.descriptors, room, opened)
+        before = _bytes(described, kept)
+        code = state.client.call(
+            "memRegister",
+            context,
+            None if step.null_descriptors else described,
+            count,
+            None if step.null_handles else handles,
+        )
+        changed = _bytes(described, kept) != before
+        if step.scribble:
+            for each in (described, *kept):
+                ctypes.memset(ctypes.addressof(each), 0xA5, ctypes.sizeof(each))
+            state.held.append((described, kept))
+        del kept
+    values = tuple(value or 0 for value in handles)
+    if code == 0 and not step.null_handles:
+        for name, descriptor, value in zip(step.handles, step.descriptors, values, strict=False):
+            _retire(state, state.handles.get(name))
+            buffer = state.buffers.get(descriptor.buffer)
+            state.handles[name] = MemHandle(value, buffer, _offset(descriptor), context)
+    return StepSeen(code=code, values=values, counts={"descriptors_changed": 1} if changed else {})
+
+
+def deregister(state: State, step: Deregister) -> StepSeen:
+    """QnnMem_deRegister."""
+    state.session.open()
+    wanted = [state.handle_value(name) for name in step.handles]
+    count = len(wanted) if step.count is None else step.count
+    room = max(count, len(wanted), 1)
+    handles = array_of(ctypes.c_void_p, room)(*wanted)
+    before = bytes(handles)
+    code = state.client.call("memDeRegister", None if step.null_handles else handles, count)
+    changed = bytes(handles) != before
+    # Handles that are refused (8001) do not keep the valid ones of the call from being deregistered.
+    if not step.null_handles and low(code) in (Error.SUCCESS, Error.MEM_ERROR_INVALID_HANDLE):
+        for name in step.handles[:count]:
+            if name in state.handles:
+                state.handles[name].live = False
+    counts = {"handles_changed": 1} if changed else {}
+    return StepSeen(code=code, values=tuple(value or 0 for value in handles), counts=counts)
+
+
+def _bytes(described: Any, kept: list[Any]) -> bytes:
+    """The descriptors and all that they point to."""
+    return b"".join(map(bytes, (described, *kept)))
+
+
+def _retire(state: State, previous: MemHandle | None) -> None:
+    if previous is not None and previous.live:
+        state.retired.append(previous)
+
+
+def _offset(descriptor: Descriptor) -> int:
+    return descriptor.offset if descriptor.mem_type == MemType.CUSTOM else 0
+
+
+def _describe(
+    state: State, descriptors: tuple[Descriptor, ...], room: int, opened: contextlib.ExitStack
+) -> tuple[Any, list[Any]]:
+    """The C array (of ``room`` elements, the surplus zero), and what its pointers lead to."""
+    array = array_of(MemDescriptor, room)()
+    kept: list[Any] = []
+    for slot, descriptor in zip(array, descriptors, strict=False):
+        buffer = _buffer(state, descriptor.buffer)
+        dimensions = array_of(ctypes.c_uint32, len(descriptor.shape))(*descriptor.shape)
+        kept.append(dimensions)
+        slot.memShape.numDim = len(descriptor.shape)
+        slot.memShape.dimSize = None if descriptor.null == "dimensions" else dimensions
+        if descriptor.shape_config is not None:
+            text = ctypes.create_string_buffer(descriptor.shape_config.encode())
+            kept.append(text)
+            slot.memShape.shapeConfig = ctypes.addressof(text)
+        slot.dataType = data_type(descriptor.dtype) if descriptor.data_type is None else descriptor.data_type
+        slot.memType = descriptor.mem_type & 0xFFFFFFFF
+        size = _true_size(buffer, descriptor)
+        fd = _fd(state, descriptor, buffer, size, opened)
+        if descriptor.mem_type == MemType.CUSTOM:
+            custom = HtpMemDescriptor(type=descriptor.htp_type & 0xFFFFFFFF)
+            custom.size = size if descriptor.size is None else descriptor.size
+            custom.sharedBufferConfig.fd = fd
+            custom.sharedBufferConfig.offset = descriptor.offset
+            kept.append(custom)
+            slot.customInfo = None if descriptor.null == "custom" else ctypes.addressof(custom)
+        else:
+            if descriptor.junk:
+                ctypes.memset(ctypes.addressof(slot) + _UNION, 0xA5, ctypes.sizeof(slot) - _UNION)
+            # ionInfo.fd and dmaBufInfo.fd are the same bytes.
+            slot.dmaBufInfo.fd = fd
+            if descriptor.mem_type == MemType.DMA_BUF and buffer is not None:
+                slot.dmaBufInfo.data = _data(state, descriptor, buffer)
+    return array, kept
+
+
+def _data(state: State, descriptor: Descriptor, buffer: Buffer) -> int | None:
+    """The pointer that a DMA_BUF descriptor carries beside its fd."""
+    if descriptor.pointer == "foreign":
+        other = ctypes.create_string_buffer(buffer.size)
+        state.held.append(other)
+        return ctypes.addressof(other)
+    return buffer.pointer if descriptor.pointer == "own" else None
+
+
+def _buffer(state: State, name: str) -> Buffer | None:
+    return None if name in (NULL, BOGUS) else state.buffer(name)
+
+
+def _true_size(buffer: Buffer | None, descriptor: Descriptor) -> int:
+    if buffer is not None:
+        return buffer.size
+    return descriptor.offset + math.prod(descriptor.shape) * ELEMENT_BYTES[descriptor.dtype]
+
+
+def _fd(
+    state: State, descriptor: Descriptor, buffer: Buffer | None, size: int, opened: contextlib.ExitStack
+) -> int:
+    if descriptor.fd not in ("buffer", "dup"):
+        return -1 if descriptor.fd == "minus-one" else opened.enter_context(_odd_fd(descriptor.fd, size))
+    if buffer is None:
+        return -1 if descriptor.buffer == NULL else BOGUS_FD
+    number = descriptor_of(state, buffer)
+    if descriptor.fd == "dup":
+        with contextlib.suppress(OSError):
+            number = os.dup(number)
+            opened.callback(os.close, number)
+    return number
+
+
+@contextlib.contextmanager
+def _odd_fd(kind: FdKind, size: int) -> Iterator[int]:
+    """A descriptor of something else than a mappable buffer, open while the call lasts."""
+    fds: list[int] = []
+    if kind == "pipe":
+        fds += os.pipe()
+    elif kind == "socket":
+        fds += [end.detach() for end in socket.socketpair()]
+    elif kind == "file":
+        # Without `tempfile`, which children would have to load for this alone.
+        path = f"{os.environ.get('TMPDIR') or '/tmp'}/pytest-qnn-{os.getpid()}-{size}"
+        fds.append(os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600))
+        os.unlink(path)
+        os.ftruncate(fds[0], size)
+    elif kind == "readonly":
+        whole = os.memfd_create("readonly", os.MFD_CLOEXEC)
+        os.ftruncate(whole, size)
+        fds.append(os.open(f"/proc/self/fd/{whole}", os.O_RDONLY | os.O_CLOEXEC))
+        os.close(whole)
+    else:
+        fds.append(os.open("/", os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC))
+    number = fds[0]
+    if kind == "closed":
+        os.close(fds.pop())
+    try:
+        yield number
+    finally:
+        for fd in fds:
+            os.close(fd)

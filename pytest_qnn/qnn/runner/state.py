@@ -1,0 +1,145 @@
+"""What the runner remembers of a memory case: every symbolic name, with the value it last stood for."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+
+from pytest_qnn.qnn.cases.case import BOGUS, NULL, Prepare
+from pytest_qnn.qnn.runner.client import Operator, QnnClient, Session
+from pytest_qnn.qnn.runner.rpcmem import Rpcmem
+
+BOGUS_HANDLE = 0x0B0605_0B0605
+"""The value of ``BOGUS`` where a handle or a pointer is meant: no target has handed it out."""
+
+
+LARGE = 128 * 1024
+"""From this size on, memory has a mapping of its own (glibc's threshold, in bytes)."""
+
+
+class Skip(Exception):  # noqa: N818 - control flow within the runner
+    """The step cannot be carried out; the text says why."""
+
+
+@dataclasses.dataclass(slots=True)
+class Context:
+    """A context that was created."""
+
+    value: int
+    live: bool = True
+    held: Any = None
+    """The client's bytes of the binary that it was created from."""
+    held_size: int = 0
+    config: tuple[Any, ...] = ()
+    """The list of configurations that came with it, and what the list leads to."""
+    said: dict[int, int] = dataclasses.field(default_factory=dict)
+    """Answers of contextGetProperty, by option."""
+
+
+@dataclasses.dataclass(slots=True)
+class Buffer:
+    """An rpcmem allocation that succeeded."""
+
+    pointer: int
+    size: int
+    usable: bool
+    """First and last byte could be written."""
+    live: bool = True
+    own: bool = False
+    """The client made it without rpcmem; then ``fd`` is its descriptor from the start."""
+    fd: int = -1
+    """The descriptor once it was asked for: what the client still knows when the buffer is gone."""
+
+
+@dataclasses.dataclass(slots=True)
+class MemHandle:
+    """A registration that succeeded."""
+
+    value: int
+    buffer: Buffer | None
+    offset: int
+    context: int | None
+    """Value of the context it was registered with."""
+    live: bool = True
+
+
+@dataclasses.dataclass(slots=True)
+class Graph:
+    """A graph that was prepared to the end."""
+
+    value: int
+    step: Prepare
+    operator: Operator
+
+
+class State:
+    """One case under way."""
+
+    def __init__(self, client: QnnClient, rpcmem: Rpcmem) -> None:
+        self.client = client
+        self.rpcmem = rpcmem
+        self.session = Session(client)
+        self.contexts: dict[str, Context] = {}
+        self.buffers: dict[str, Buffer] = {}
+        self.handles: dict[str, MemHandle] = {}
+        self.graphs: dict[str, Graph] = {}
+        self.binaries: dict[str, bytes] = {}
+        self.sections: dict[str, bytes] = {}
+        self.held: list[Any] = []
+        """Memory that the target was given and may still read."""
+        self.retired: list[Context | Buffer | MemHandle] = []
+        """Live objects whose name was given to a new one: they are released at the end as well."""
+        self.inodes: set[tuple[int, int]] = set()
+        """(device, inode) of every buffer's file, once its descriptor was asked for."""
+        self.kept: list[bytes] = []
+        """Bytes objects of the trace so far: memory of the runner's own."""
+        self.reserve: object = None
+        """Room for Python's own objects, where mappings are looked at (`small_blocks_in_reserve`)."""
+
+    def take_context(self, name: str, context: Context) -> None:
+        """Give a name to a new context; one that had it before is released at the end."""
+        previous = self.contexts.get(name)
+        if previous is not None and previous.live:
+            self.retired.append(previous)
+        self.contexts[name] = context
+
+    def context_value(self, name: str) -> int | None:
+        """The value to pass for a context's name."""
+        return self._value(name, self.contexts, "context")
+
+    def graph_value(self, name: str) -> int | None:
+        """The value to pass for a graph's name."""
+        return self._value(name, self.graphs, "graph")
+
+    def handle_value(self, name: str) -> int | None:
+        """The value to pass for a memory handle's name; a context's name gives the context's value."""
+        if name in self.contexts and name not in self.handles:
+            return self.contexts[name].value
+        return self._value(name, self.handles, "memory handle")
+
+    def buffer(self, name: str) -> Buffer:
+        """The buffer of this name, live or freed."""
+        if name not in self.buffers:
+            raise Skip(f"buffer {name} was never made")
+        return self.buffers[name]
+
+    def known_handles(self) -> list[MemHandle]:
+        """Every registration made so far, also those whose name was given away while they lived."""
+        return [*self.handles.values(), *(each for each in self.retired if isinstance(each, MemHandle))]
+
+    def keep(self, data: bytes) -> bytes:
+        """Remember a large piece of the trace, so that its memory is not taken for the target's."""
+        if len(data) >= LARGE:
+            self.kept.append(data)
+        return data
+
+    def _value(self, name: str, known: dict[str, Any], kind: str) -> int | None:
+        if name == NULL:
+            return None
+        if name == BOGUS:
+            return BOGUS_HANDLE
+        if name in known:
+            value: int = known[name].value
+            return value
+        reason = self.session.failure
+        raise Skip(f"{kind} {name} was never made" + (f": {reason}" if reason else ""))

@@ -1,0 +1,324 @@
+"""The step `Parallel`: threads that call the target at the same time, started together and paced."""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import functools
+import os
+import threading
+from collections.abc import Callable, Iterator
+
+from pytest_qnn.qnn.abi.codes import HtpMemType, MemType, TensorMemType
+from pytest_qnn.qnn.abi.layouts import HtpMemDescriptor, MemDescriptor
+from pytest_qnn.qnn.abi.rpcmem import DEFAULT_FLAGS, HEAP_ID_SYSTEM
+from pytest_qnn.qnn.cases.case import Parallel, Prepare
+from pytest_qnn.qnn.model.operators import expected
+from pytest_qnn.qnn.runner.buffers import data_of
+from pytest_qnn.qnn.runner.client import Operator, array_of, data_type
+from pytest_qnn.qnn.runner.graphs import compose, operator_of
+from pytest_qnn.qnn.runner.state import Buffer, Skip, State
+from pytest_qnn.qnn.trace import StepSeen
+
+Work = Callable[[], None]
+"""What one thread does."""
+
+
+class Failed(Exception):  # noqa: N818 - a finding, not an error of ours
+    """A call that had to succeed did not; or the output was wrong (code 0)."""
+
+    def __init__(self, call: str, code: int) -> None:
+        super().__init__(call, code)
+        self.found = (call, code)
+
+
+def in_threads(works: list[Work]) -> list[tuple[str, int]]:
+    """Carry out each in a thread of its own, all at once: what went wrong, in the order in which it did."""
+    found: list[tuple[str, int]] = []
+    gate = threading.Barrier(len(works))
+    threads = [threading.Thread(target=_run, args=(work, gate, found), daemon=True) for work in works]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    return found
+
+
+def _run(work: Work, gate: threading.Barrier, found: list[tuple[str, int]]) -> None:
+    gate.wait()
+    try:
+        work()
+    except Failed as failed:
+        found.append(failed.found)
+
+
+def call(state: State, name: str, *arguments: object) -> None:
+    """Raise Failed unless the call succeeds."""
+    code = state.client.call(name, *arguments)
+    if code:
+        raise Failed(name, code)
+
+
+def create(state: State, name: str, *arguments: int | None) -> int:
+    """The handle that the call gives. Raises Failed unless it succeeds."""
+    code, value = state.client.create(name, *arguments)
+    if code:
+        raise Failed(name, code)
+    return value
+
+
+class Pace:
+    """Lets threads begin each round together, so that every round is a race and not the first alone."""
+
+    def __init__(self, threads: int) -> None:
+        self._gate = threading.Barrier(threads)
+
+    def together(self) -> None:
+        """Wait for the others, unless one of them has failed."""
+        with contextlib.suppress(threading.BrokenBarrierError):
+            self._gate.wait()
+
+    @contextlib.contextmanager
+    def kept(self) -> Iterator[None]:
+        """What fails here keeps nobody waiting."""
+        try:
+            yield
+        except BaseException:
+            self._gate.abort()
+            raise
+
+
+def seen_of(found: list[tuple[str, int]], counts: dict[str, int]) -> StepSeen:
+    """The calls that went wrong, the first of them as the code."""
+    return StepSeen(code=found[0][1] if found else 0, calls=tuple(sorted(found)), counts=counts)
+
+
+SHAPE = (1, 4, 8, 8)
+SIZE = 256
+_RACES = 10_000
+"""Executes after which the thread of a race gives up."""
+_EXECUTES = 200
+"""Executes while a handle is deregistered, if all of them succeed."""
+
+
+def parallel(state: State, step: Parallel) -> StepSeen:
+    """``calls``: what went wrong in each thread; of a race: the code that ended the executes."""
+    if step.what != "rpcmem" and not state.session.open():
+        raise Skip(f"there is no session: {state.session.failure}")
+    works, contexts = _WORKS[step.what](state, step)
+    found = in_threads(works)
+    for context in contexts:
+        state.client.call("contextFree", context, None)
+    counts = {"threads": len(works), "rounds": step.rounds}
+    return seen_of(found, counts)
+
+
+Works = tuple[list[Work], list[int]]
+"""What each thread does, and the contexts to free when all have ended."""
+
+
+def _backends(state: State, step: Parallel) -> Works:
+    pace = Pace(step.threads)
+
+    def work() -> None:
+        with pace.kept():
+            for _ in range(step.rounds):
+                pace.together()
+                backend = create(state, "backendCreate", None, None)
+                # Nobody frees before everybody has one: a value given out twice is then freed twice.
+                pace.together()
+                call(state, "backendFree", backend)
+
+    return [work] * step.threads, []
+
+
+class _Lane:
+    """A context with a graph and a buffer for each of its tensors: what one thread works on."""
+
+    def __init__(self, state: State, step: Parallel, number: int) -> None:
+        self.state = state
+        self.step = step
+        session = state.session
+        code, self.context = state.client.create("contextCreate", session.backend, session.device, None)
+        if code:
+            raise Skip(f"contextCreate gave {code}")
+        prepared = Prepare(f"lane{number}", "", step.op, step.dtype, SHAPE)
+        self.operator: Operator = operator_of(prepared)
+        self.graph, calls, _ = compose(state.client, self.context, prepared, self.operator)
+        if calls[-1][1]:
+            raise Skip(f"{calls[-1][0]} gave {calls[-1][1]}")
+        self.nbytes = bytes_of(step)
+        self.number = number
+
+    def work(self, pace: Pace) -> None:
+        """Register, execute, compare, deregister; each round begins as the other lanes' rounds do."""
+        alloc = self.state.rpcmem.alloc
+        buffers = [alloc(HEAP_ID_SYSTEM, DEFAULT_FLAGS, self.nbytes) for _ in self.operator.io]
+        try:
+            with pace.kept():
+                for turn in range(self.step.rounds):
+                    pace.together()
+                    self._once(buffers, turn)
+        finally:
+            for buffer in buffers:
+                self.state.rpcmem.free(buffer)
+
+    def _once(self, buffers: list[int], turn: int) -> None:
+        inputs = [
+            data_of(self.step.dtype, 64 * self.number + 8 * turn + position, self.nbytes)
+            for position in range(self.operator.io_inputs)
+        ]
+        for buffer, data in zip(buffers, inputs, strict=False):
+            ctypes.memmove(buffer, data, self.nbytes)
+        count = len(buffers)
+        described, kept = descriptors_of(self.state, self.step, buffers, self.nbytes)
+        handles = array_of(ctypes.c_void_p, count)()
+        call(self.state, "memRegister", self.context, described, count, handles)
+        self.bind(handles)
+        self.execute()
+        seen = ctypes.string_at(buffers[-1], self.nbytes)
+        call(self.state, "memDeRegister", handles, count)
+        del kept
+        if self.step.dtype == "UFIXED_POINT_8" and seen != expected(self.step.op, self.step.dtype, *inputs):
+            raise Failed("wrong output", 0)
+
+    def bind(self, handles: ctypes.Array[ctypes.c_void_p]) -> None:
+        """Give each tensor its memory handle."""
+        for tensor, handle in zip(self.operator.io, handles, strict=True):
+            tensor.v1.memType = TensorMemType.MEMHANDLE
+            tensor.v1.clientBuf.dataSize = 0
+            tensor.v1.memHandle = handle
+
+    def execute(self) -> None:
+        operator = self.operator
+        given = (operator.inputs, operator.io_inputs, operator.outputs, 1)
+        call(self.state, "graphExecute", self.graph, *given, None, None)
+
+
+def bind_raw(operator: Operator, nbytes: int) -> list[object]:
+    """Give each IO tensor client memory of its own: that memory, to be kept until the execute is over."""
+    rooms = [ctypes.create_string_buffer(nbytes) for _ in operator.io]
+    for tensor, room in zip(operator.io, rooms, strict=True):
+        tensor.v1.memType = TensorMemType.RAW
+        tensor.v1.clientBuf.data = ctypes.addressof(room)
+        tensor.v1.clientBuf.dataSize = nbytes
+    return list(rooms)
+
+
+def bytes_of(step: Parallel) -> int:
+    """Bytes of each tensor of the step's graphs."""
+    return SIZE * (4 if step.dtype == "FLOAT_32" else 1)
+
+
+def descriptors_of(
+    state: State, step: Parallel, buffers: list[int], size: int
+) -> tuple[ctypes.Array[MemDescriptor], list[object]]:
+    """A descriptor of the step's memory type for each buffer, and what the descriptors lead to: keep it."""
+    array = array_of(MemDescriptor, len(buffers))()
+    lengths = (ctypes.c_uint32 * len(SHAPE))(*SHAPE)
+    kept: list[object] = [lengths]
+    for slot, buffer in zip(array, buffers, strict=True):
+        fd = state.rpcmem.to_fd(buffer)
+        slot.memShape.numDim, slot.memShape.dimSize = len(SHAPE), lengths
+        slot.dataType, slot.memType = data_type(step.dtype), step.mem_type
+        slot.dmaBufInfo.fd = fd
+        if step.mem_type == MemType.DMA_BUF:
+            slot.dmaBufInfo.data = buffer
+        elif step.mem_type == MemType.CUSTOM:
+            custom = HtpMemDescriptor(type=HtpMemType.SHARED_BUFFER, size=size)
+            custom.sharedBufferConfig.fd = fd
+            kept.append(custom)
+            slot.customInfo = ctypes.addressof(custom)
+    return array, kept
+
+
+def _contexts(state: State, step: Parallel) -> Works:
+    lanes = [_Lane(state, step, number) for number in range(step.threads)]
+    pace = Pace(len(lanes))
+    return [functools.partial(lane.work, pace) for lane in lanes], [lane.context for lane in lanes]
+
+
+def _race(state: State, step: Parallel) -> Works:
+    """One thread executes until that fails, the other frees the context."""
+    lane = _Lane(state, step, 0)
+    rooms = bind_raw(lane.operator, lane.nbytes)
+    executed = threading.Event()
+
+    def execute() -> None:
+        try:
+            for _ in range(_RACES):
+                lane.execute()
+                executed.set()
+        finally:
+            executed.set()
+            del rooms[:]
+        raise Failed("graphExecute", 0)
+
+    def free() -> None:
+        executed.wait()
+        call(state, "contextFree", lane.context, None)
+
+    return [execute, free], []
+
+
+def _deregister(state: State, step: Parallel) -> Works:
+    """One thread executes with handles until that fails, the other deregisters the output's handle."""
+    lane = _Lane(state, step, 0)
+    buffers = [state.rpcmem.alloc(HEAP_ID_SYSTEM, DEFAULT_FLAGS, lane.nbytes) for _ in lane.operator.io]
+    state.retired += [Buffer(buffer, lane.nbytes, usable=True) for buffer in buffers]
+    described, kept = descriptors_of(state, step, buffers, lane.nbytes)
+    handles = array_of(ctypes.c_void_p, len(buffers))()
+    code = state.client.call("memRegister", lane.context, described, len(buffers), handles)
+    if code:
+        state.client.call("contextFree", lane.context, None)
+        raise Skip(f"memRegister gave {code}")
+    lane.bind(handles)
+    executed = threading.Event()
+    live = list(handles)
+
+    def execute() -> None:
+        try:
+            for _ in range(_EXECUTES):
+                lane.execute()
+                executed.set()
+        finally:
+            executed.set()
+            del kept[:]
+
+    def deregister() -> None:
+        executed.wait()
+        call(state, "memDeRegister", array_of(ctypes.c_void_p, 1)(live[-1]), 1)
+
+    return [execute, deregister], [lane.context]
+
+
+def _rpcmem(state: State, step: Parallel) -> Works:
+    """Each thread uses memory of its own, and sees its own bytes through its own descriptor."""
+
+    def work(number: int) -> None:
+        for turn in range(step.rounds):
+            size = 64 + 4096 * (turn % 3)
+            pointer = state.rpcmem.alloc(HEAP_ID_SYSTEM, DEFAULT_FLAGS, size)
+            if not pointer:
+                raise Failed("rpcmem_alloc gave NULL", turn)
+            ctypes.memset(pointer, number + 1, size)
+            fd = state.rpcmem.to_fd(pointer)
+            try:
+                same = fd >= 0 and os.pread(fd, size, 0) == bytes([number + 1]) * size
+            except OSError:
+                same = False
+            if not same:
+                raise Failed("rpcmem_to_fd gave a descriptor of other memory", turn)
+            state.rpcmem.free(pointer)
+
+    return [functools.partial(work, number) for number in range(step.threads)], []
+
+
+_WORKS: dict[str, Callable[[State, Parallel], Works]] = {
+    "backends": _backends,
+    "contexts": _contexts,
+    "race": _race,
+    "deregister": _deregister,
+    "rpcmem": _rpcmem,
+}
+"""What each thread does; made before the threads start."""

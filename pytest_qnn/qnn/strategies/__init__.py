@@ -1,0 +1,1 @@
+"""How QNN cases are generated: building blocks that the areas of rules share."""

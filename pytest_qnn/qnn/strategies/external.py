@@ -1,0 +1,74 @@
+"""Building blocks of cases with deferred contexts and their external weights and spill-fill memory."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from pytest_qnn.qnn.cases.case import Fill
+from pytest_qnn.qnn.strategies.binaries import (
+    ALIGNMENT,
+    SPILL,
+    SPILL_SIZE,
+    WEIGHTS,
+    WEIGHTS_SIZE,
+    Saved,
+    deferred,
+    external,
+    finalised,
+    retrieved,
+    saved,
+)
+from pytest_qnn.qnn.strategies.graphs import execute
+from pytest_qnn.qnn.strategies.scene import Scene, Tape
+
+OPTIONS = (ALIGNMENT, SPILL_SIZE, WEIGHTS_SIZE)
+ROLES = (WEIGHTS, SPILL)
+LARGE = ((1, 8, 8, 4), (1, 16, 24, 16), (1, 2, 2, 2), (1, 32, 16, 24))
+"""Shapes whose weights take less than a page, and more."""
+
+
+def weighted(scene: Scene, tape: Tape, count: int = 1) -> Saved | None:
+    """A binary of graphs with weights, and with NATIVE tensors where the target takes Reshape."""
+    return saved(scene, tape.cut(12), count=count, weights=True, relay=True, shape=tape.pick(LARGE))
+
+
+def begun(scene: Scene, tape: Tape, count: int = 1) -> tuple[Saved, str] | None:
+    """A deferred context that has said what it needs."""
+    made = weighted(scene, tape, count)
+    return None if made is None else (made, deferred(scene, made.binary))
+
+
+def ended(scene: Scene, made: Saved, context: str, seed: int) -> list[str]:
+    """Finalise a deferred context, and execute its graphs; gives their names."""
+    finalised(scene, context)
+    return executed(scene, made, context, seed)
+
+
+def executed(scene: Scene, made: Saved, context: str, seed: int) -> list[str]:
+    """Retrieve and execute every graph of a binary; gives their names."""
+    names = [retrieved(scene, context, source) for source in made.graphs]
+    for name in names:
+        execute(scene, name, None, seed=seed)
+    return names
+
+
+def filled(scene: Scene, context: str, role: int, byte: int = 0, extra: int = 0) -> str:
+    """`external`, every byte the same."""
+    buffer = external(scene, context, role, extra=extra)
+    scene.add(Fill(buffer, byte))
+    return buffer
+
+
+def any_roles(tape: Tape) -> Sequence[int]:
+    """Neither kind of external memory, one, or both; the first is the simplest."""
+    options: tuple[tuple[int, ...], ...] = ((), (WEIGHTS,), (SPILL,), (WEIGHTS, SPILL), (SPILL, WEIGHTS))
+    return tape.pick(options)
+
+
+def two_contexts(scene: Scene, tape: Tape) -> tuple[Saved, str, str] | None:
+    """Two deferred contexts from one binary."""
+    found = begun(scene, tape)
+    if found is None:
+        return None
+    made, first = found
+    return made, first, deferred(scene, made.binary)

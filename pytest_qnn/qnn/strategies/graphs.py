@@ -1,0 +1,153 @@
+"""Building blocks of cases in which graphs execute: graphs, registered memory for them, executes, reads."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import msgspec
+from hypothesis import strategies as st
+
+from pytest_qnn.qnn.cases.case import Binding, Descriptor, Execute, Fill, MemoryCase, Read, Write
+from pytest_qnn.qnn.strategies.scene import SHAPES, Scene, Tape, io_inputs, nbytes
+
+ION, CUSTOM = 1, 2
+ODD_SHAPES = (*SHAPES, (3,), (1, 3, 5, 7), (5, 13), (1, 1, 9, 33), (2, 1, 3, 5))
+
+
+class Memory(msgspec.Struct, frozen=True):
+    """The registered memory of a graph's IO tensors (inputs first), and of spare tensors after them."""
+
+    handles: tuple[str, ...]
+    buffers: tuple[str, ...]
+    offsets: tuple[int, ...]
+
+
+def shuffled(tape: Tape, count: int) -> list[int]:
+    """A permutation of ``range(count)``; zero bytes give the identity."""
+    pool = list(range(count))
+    return [pool.pop(tape.below(len(pool))) for _ in range(count)]
+
+
+def graph(scene: Scene, tape: Tape, mem_types: tuple[int, ...] | None = None) -> str:
+    """A graph in a context of its own, each tensor hinted or not; "" where the target takes no operator."""
+    hints = tape.byte()
+    if mem_types is None:
+        mem_types = tuple(hints >> tensor & 1 for tensor in range(3))
+    return prepared(scene, tape, mem_types, tape.pick(ODD_SHAPES))
+
+
+def prepared(scene: Scene, tape: Tape, mem_types: tuple[int, ...], shape: tuple[int, ...]) -> str:
+    """A graph in a context of its own, with as many of ``mem_types`` as it has IO tensors."""
+    name = scene.prepare(scene.context(), tape, shape=shape)
+    if name and any(mem_types):
+        hint(scene, name, mem_types)
+    return name
+
+
+def hint(scene: Scene, name: str, mem_types: tuple[int, ...]) -> None:
+    """Give the tensors of a graph memory types after all."""
+    made = scene.graphs[name]
+    changed = msgspec.structs.replace(made, mem_types=mem_types[: tensors_of(scene, name)])
+    scene.steps[scene.steps.index(made)] = scene.graphs[name] = changed
+
+
+def tensors_of(scene: Scene, name: str) -> int:
+    """IO tensors of the graph."""
+    return io_inputs(scene.graphs[name]) + 1
+
+
+def register_all(
+    scene: Scene, tape: Tape, context: str, descriptors: Sequence[Descriptor]
+) -> tuple[str, ...]:
+    """Register in any order, one by one or in one or two batches; gives the handles as ``descriptors``."""
+    order = shuffled(tape, len(descriptors))
+    cut = (1, len(order), 2)[tape.below(3)]
+    handles = [""] * len(order)
+    for start in range(0, len(order), cut):
+        batch = order[start : start + cut]
+        names = scene.register(context, *(descriptors[tensor] for tensor in batch))
+        for tensor, handle in zip(batch, names, strict=True):
+            handles[tensor] = handle
+    return tuple(handles)
+
+
+def own_buffers(scene: Scene, tape: Tape, name: str, kind: int = ION) -> Memory:
+    """A filled buffer of its own for each IO tensor."""
+    made = scene.graphs[name]
+    spare = tape.pick((0, 1, 4096))
+    buffers = [scene.alloc(nbytes(made.shape, made.dtype) + spare) for _ in range(tensors_of(scene, name))]
+    for buffer in buffers:
+        scene.add(Fill(buffer))
+    descriptors = [Descriptor(buffer, made.shape, made.dtype, kind) for buffer in buffers]
+    handles = register_all(scene, tape, made.context, descriptors)
+    return Memory(handles, tuple(buffers), (0,) * len(buffers))
+
+
+def one_buffer(scene: Scene, tape: Tape, name: str, spares: int = 0) -> Memory:
+    """One filled buffer for all tensors and ``spares`` more, in any order."""
+    made = scene.graphs[name]
+    grain = 4 if made.dtype == "FLOAT_32" else 1
+    count = tensors_of(scene, name) + spares
+    offsets = [0] * count
+    end = 0
+    for tensor in shuffled(tape, count):
+        offsets[tensor] = end + grain * tape.pick((0, 1, 3, 16, 29, 64))
+        end = offsets[tensor] + nbytes(made.shape, made.dtype)
+    buffer = scene.alloc(end + tape.pick((0, 1, 64, 4099)))
+    scene.add(Fill(buffer))
+    descriptors = [Descriptor(buffer, made.shape, made.dtype, CUSTOM, offset=offset) for offset in offsets]
+    handles = register_all(scene, tape, made.context, descriptors)
+    return Memory(handles, (buffer,) * count, tuple(offsets))
+
+
+def any_memory(scene: Scene, tape: Tape, name: str) -> Memory:
+    """Memory of any kind that the target declares."""
+    kind = tape.pick(scene.types)
+    if kind == CUSTOM and tape.chance(2):
+        return one_buffer(scene, tape, name)
+    return own_buffers(scene, tape, name, kind)
+
+
+def load(scene: Scene, name: str, memory: Memory, seed: int) -> None:
+    """Write the inputs that a raw execute with ``seed`` would have."""
+    made = scene.graphs[name]
+    size = nbytes(made.shape, made.dtype)
+    for tensor in range(io_inputs(made)):
+        step = Write(memory.buffers[tensor], size, memory.offsets[tensor], seed + tensor, made.dtype)
+        scene.add(step)
+
+
+def execute(scene: Scene, name: str, memory: Memory | None, raw: int = 0, seed: int = 0) -> None:
+    """Execute with the tensors whose bits are set in ``raw`` (or all, without memory) in raw memory."""
+    bindings = []
+    for tensor in range(tensors_of(scene, name)):
+        if memory is None or raw >> tensor & 1:
+            bindings.append(Binding(seed=seed + tensor if tensor < io_inputs(scene.graphs[name]) else 0))
+        else:
+            bindings.append(Binding("handle", memory.handles[tensor]))
+    scene.add(Execute(name, tuple(bindings)))
+
+
+def read(scene: Scene, buffers: Sequence[str]) -> None:
+    """Read each of the buffers once."""
+    for buffer in dict.fromkeys(buffers):
+        scene.add(Read(buffer))
+
+
+def output_of(scene: Scene, name: str, memory: Memory) -> str:
+    """The buffer of the graph's output."""
+    return memory.buffers[tensors_of(scene, name) - 1]
+
+
+def rounds(scene: Scene, tape: Tape, name: str, memory: Memory, turns: int) -> None:
+    """Write, execute, read, with other contents in each round."""
+    for turn in range(turns):
+        seed = 16 * turn + tape.below(16)
+        load(scene, name, memory, seed)
+        execute(scene, name, memory)
+        read(scene, memory.buffers)
+
+
+Cases = st.SearchStrategy[MemoryCase]
+
+RAW, MEMHANDLE = 0, 1

@@ -1,0 +1,330 @@
+"""Building blocks of memory cases: a Tape of drawn bytes, and a Scene that makes steps from it.
+
+Drawing is cheap because a case is drawn as one string of bytes and decoded here. Zero bytes
+mean the simplest choice everywhere, and a record of a step starts with the byte that says whether there is
+a step at all; so Hypothesis shrinks a case to few steps by zeroing bytes.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from typing import TypeVar
+
+import msgspec
+from hypothesis import strategies as st
+
+from pytest_qnn.core.drawing import decoded
+from pytest_qnn.qnn.cases.case import (
+    Alloc,
+    AnyStep,
+    Binding,
+    ContextCreate,
+    ContextFree,
+    Deregister,
+    Descriptor,
+    Execute,
+    Fill,
+    Free,
+    MemoryCase,
+    Prepare,
+    QnnDType,
+    QnnOp,
+    Register,
+    Write,
+)
+from pytest_qnn.qnn.facts import MemoryFacts
+
+T = TypeVar("T")
+
+PAGE = 4096
+SHAPES: tuple[tuple[int, ...], ...] = ((1, 2, 2, 2), (1,), (1, 1, 1, 7), (2, 3), (1, 4, 4, 3), (1, 8, 8, 4))
+"""Shapes of tensors, the graphs' default first; at most 256 elements."""
+HTP_BACKEND_ID = 6
+"""Only with this backend id is QNN_MEM_TYPE_CUSTOM described by a QnnMemHtp_Descriptor_t."""
+_ION, _CUSTOM, _DMA_BUF = 1, 2, 3
+_KEYS = {_ION: 1102, _CUSTOM: 1103, _DMA_BUF: 1104}
+
+
+class Tape:
+    """A string of drawn bytes, read as small numbers. Past its end everything is zero, the simplest."""
+
+    def __init__(self, data: bytes) -> None:
+        self._data = data
+        self._at = 0
+
+    def byte(self) -> int:
+        """0 to 255."""
+        at = self._at
+        self._at = at + 1
+        return self._data[at] if at < len(self._data) else 0
+
+    def below(self, bound: int) -> int:
+        """0 to ``bound`` - 1, for bounds up to 65536."""
+        if bound <= 256:
+            return self.byte() % max(1, bound)
+        return (self.byte() | self.byte() << 8) % bound
+
+    def pick(self, options: Sequence[T]) -> T:
+        """One of the options; the first is the simplest."""
+        return options[self.below(len(options))]
+
+    def chance(self, one_in: int) -> bool:
+        """True in one case of ``one_in``; never for zero bytes."""
+        return self.below(one_in) == one_in - 1
+
+    def cut(self, length: int) -> Tape:
+        """The next ``length`` bytes as a tape of their own: one record."""
+        part = Tape(self._data[self._at : self._at + length])
+        self._at += length
+        return part
+
+
+class Known(msgspec.Struct):
+    """A registration that a Scene has made."""
+
+    context: str
+    descriptor: Descriptor
+
+
+def memory_types(facts: MemoryFacts) -> tuple[int, ...]:
+    """Qnn_MemType_t values that valid registrations of this target may use; ION first.
+
+    CUSTOM only where it means the HTP's shared buffer (backend id 6). A target that declares no type is
+    asked with ION all the same, so that its answer is on record.
+    """
+    found = [kind for kind in (_ION, _DMA_BUF) if facts.supports(_KEYS[kind])]
+    if facts.supports(_KEYS[_CUSTOM]) and facts.backend_id == HTP_BACKEND_ID:
+        found.insert(1 if found[:1] == [_ION] else 0, _CUSTOM)
+    return tuple(found) or (_ION,)
+
+
+class Scene:
+    """A case under construction: adds steps that are in order, and knows what is alive by its name.
+
+    Every method that adds a step is in order unless its docstring says otherwise; a rule adds its own
+    (wrong) step with `add`.
+    """
+
+    def __init__(self, facts: MemoryFacts) -> None:
+        self.facts = facts
+        self.types = memory_types(facts)
+        self.operators: tuple[tuple[QnnOp, QnnDType], ...] = facts.operators  # type: ignore[assignment] # data of the same words
+        self.steps: list[AnyStep] = []
+        self.contexts: list[str] = []
+        self.freed_contexts: list[str] = []
+        self.buffers: dict[str, int] = {}
+        """Live buffers with their sizes in bytes."""
+        self.freed_buffers: list[str] = []
+        self.handles: dict[str, Known] = {}
+        """Live registrations."""
+        self.dead: dict[str, Known] = {}
+        """Handles that were deregistered."""
+        self.graphs: dict[str, Prepare] = {}
+        self._made: dict[str, int] = {}
+
+    def case(self) -> MemoryCase:
+        """The case as it stands."""
+        return MemoryCase(tuple(self.steps))
+
+    def name(self, kind: str) -> str:
+        """A name never used before: ``c0``, ``c1``, ``b0``, ..."""
+        number = self._made.get(kind, 0)
+        self._made[kind] = number + 1
+        return f"{kind}{number}"
+
+    def add(self, step: AnyStep) -> None:
+        """Add any step as it is; what is alive is not updated."""
+        self.steps.append(step)
+
+    # Objects
+
+    def context(self) -> str:
+        """A new context."""
+        name = self.name("c")
+        self.add(ContextCreate(name))
+        self.contexts.append(name)
+        return name
+
+    def any_context(self, tape: Tape) -> str:
+        """A live context: one there is, or a new one."""
+        return tape.pick(self.contexts) if self.contexts else self.context()
+
+    def free_context(self, name: str) -> None:
+        """Free a context; its registrations and graphs go with it."""
+        self.add(ContextFree(name))
+        self.contexts.remove(name)
+        self.freed_contexts.append(name)
+        self.handles = {h: known for h, known in self.handles.items() if known.context != name}
+        self.graphs = {g: made for g, made in self.graphs.items() if made.context != name}
+
+    def alloc(self, size: int) -> str:
+        """A new rpcmem buffer of ``size`` bytes."""
+        name = self.name("b")
+        self.add(Alloc(name, size))
+        self.buffers[name] = size
+        return name
+
+    def free(self, buffer: str) -> None:
+        """Free a buffer; the caller sees to it that nothing is registered over it."""
+        self.add(Free(buffer))
+        del self.buffers[buffer]
+        self.freed_buffers.append(buffer)
+
+    def tensor(self, tape: Tape) -> tuple[tuple[int, ...], QnnDType]:
+        """A shape and a data type."""
+        dtypes: tuple[QnnDType, ...] = ("UFIXED_POINT_8", "FLOAT_32")
+        return tape.pick(SHAPES), tape.pick(dtypes)
+
+    def descriptor(self, tape: Tape) -> Descriptor:
+        """A valid descriptor over a new buffer: exactly as large as the tensor, or larger."""
+        shape, dtype = self.tensor(tape)
+        kind = tape.pick(self.types)
+        needed = nbytes(shape, dtype)
+        spare = tape.pick((0, 1, 64, PAGE, 3 * PAGE + 5))
+        offset = 4 * tape.below(1 + spare // 4) if kind == _CUSTOM else 0
+        buffer = self.alloc(needed + spare)
+        return Descriptor(buffer, shape, dtype, kind, offset=offset)
+
+    def register(self, context: str, *descriptors: Descriptor) -> tuple[str, ...]:
+        """Register a batch in one call; gives the handles' names."""
+        names = tuple(self.name("h") for _ in descriptors)
+        self.add(Register(context, descriptors, names))
+        self.handles.update(
+            {name: Known(context, descriptor) for name, descriptor in zip(names, descriptors, strict=True)}
+        )
+        return names
+
+    def deregister(self, *handles: str) -> None:
+        """Deregister live handles in one call."""
+        self.add(Deregister(handles))
+        for handle in handles:
+            self.dead[handle] = self.handles.pop(handle)
+
+    # Graphs
+
+    def prepare(
+        self,
+        context: str,
+        tape: Tape,
+        mem_types: tuple[int, ...] = (),
+        shape: tuple[int, ...] | None = None,
+    ) -> str:
+        """A graph of an operator that the target takes; ``""`` when it takes none."""
+        if not self.operators:
+            return ""
+        op, dtype = tape.pick(self.operators)
+        chosen = shape or tape.pick(SHAPES)
+        name = self.name("g")
+        step = Prepare(name, context, op, dtype, chosen, mem_types)
+        self.add(step)
+        self.graphs[name] = step
+        return name
+
+    def tensor_memory(self, graph: str, kind: int | None = None) -> tuple[str, ...]:
+        """Register a new buffer of its own for each IO tensor of ``graph``; gives the handles' names.
+
+        Each buffer is filled, and those of inputs get contents of seeds 1, 2, ...
+        """
+        made = self.graphs[graph]
+        names: list[str] = []
+        needed = nbytes(made.shape, made.dtype)
+        for position in range(io_inputs(made) + 1):
+            buffer = self.alloc(needed)
+            self.add(Fill(buffer))
+            if position < io_inputs(made):
+                self.add(Write(buffer, needed, seed=1 + position, dtype=made.dtype))
+            shape = made.shape
+            of_type = self.types[0] if kind is None else kind
+            names += self.register(made.context, Descriptor(buffer, shape, made.dtype, of_type))
+        return tuple(names)
+
+    def execute_raw(self, graph: str, seed: int = 0) -> None:
+        """Execute with raw memory for every tensor; input ``i`` has contents ``seed + i``."""
+        inputs = io_inputs(self.graphs[graph])
+        bindings = [Binding(seed=seed + position) for position in range(inputs)]
+        self.add(Execute(graph, (*bindings, Binding())))
+
+    def execute_handles(self, graph: str, handles: Sequence[str]) -> None:
+        """Execute with a memory handle for every tensor."""
+        self.add(Execute(graph, tuple(Binding("handle", handle) for handle in handles)))
+
+    # Surroundings
+
+    def around(self, tape: Tape) -> None:
+        """At most one thing that is in order and does not concern what is there already."""
+        act = tape.below(8)
+        if act in (1, 2):
+            self.register(self.any_context(tape), self.descriptor(tape))
+        elif act == 3:
+            self.context()
+        elif act == 4:
+            batch = [self.descriptor(tape.cut(4)) for _ in range(2 + tape.below(2))]
+            self.register(self.any_context(tape), *batch)
+        elif act == 5:
+            (handle,) = self.register(self.any_context(tape), self.descriptor(tape))
+            self.deregister(handle)
+        elif act == 6:
+            self.alloc(1 + tape.below(2 * PAGE))
+        elif act == 7:
+            graph = self.prepare(self.any_context(tape), tape)
+            if graph:
+                self.execute_raw(graph, tape.byte())
+
+    def around_memory(self, tape: Tape) -> None:
+        """At most one unrelated thing that concerns rpcmem alone."""
+        act = tape.below(4)
+        if act:
+            buffer = self.alloc(1 + tape.below(2 * PAGE))
+            if act == 2:
+                self.add(Fill(buffer, tape.byte()))
+            elif act == 3:
+                self.free(buffer)
+
+
+AROUND_BYTES = 16
+
+
+def arity(op: QnnOp) -> int:
+    """Inputs of the operator."""
+    return 1 if op in ("Relu", "Reshape") else 2
+
+
+def io_inputs(made: Prepare) -> int:
+    """IO tensors that are inputs: weights are none."""
+    return arity(made.op) - (made.weights is not None)
+
+
+def nbytes(shape: tuple[int, ...], dtype: QnnDType) -> int:
+    """Bytes of a dense tensor."""
+    return math.prod(shape) * (4 if dtype == "FLOAT_32" else 1)
+
+
+def scenes(
+    facts: MemoryFacts,
+    core: Callable[[Scene, Tape], None],
+    *,
+    core_bytes: int = 32,
+    before: int = 3,
+    after: int = 1,
+    around: Callable[[Scene, Tape], None] = Scene.around,
+) -> st.SearchStrategy[MemoryCase]:
+    """Cases whose middle is ``core``, with up to ``before`` and ``after`` unrelated things around it.
+
+    ``core(scene, tape)`` adds the rule's own steps, reading at most ``core_bytes`` bytes of the tape. The
+    surroundings are read behind them, so that they can vanish while the core stays; ``around`` makes one.
+    """
+
+    def decode(data: bytes) -> MemoryCase:
+        tape = Tape(data)
+        own = tape.cut(core_bytes)
+        scene = Scene(facts)
+        for _ in range(before):
+            around(scene, tape.cut(AROUND_BYTES))
+        core(scene, own)
+        for _ in range(after):
+            around(scene, tape.cut(AROUND_BYTES))
+        return scene.case()
+
+    length = core_bytes + (before + after) * AROUND_BYTES
+    return decoded(length, decode)

@@ -1,0 +1,140 @@
+"""A QNN backend as a target, opened from its specification."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any, Final
+
+import msgspec
+
+from pytest_qnn.core.forms import PROXY_MUTANT, unwrapped
+from pytest_qnn.core.rule import Subject
+from pytest_qnn.core.target import Death
+from pytest_qnn.isolation.codec import Codec, Kind
+from pytest_qnn.isolation.executor import Executor
+from pytest_qnn.isolation.sandbox import RunnerFailure
+from pytest_qnn.isolation.target import (
+    OpenTarget,
+    TargetUnusable,
+    digest,
+    is_path,
+    resolved,
+    sandbox_mode,
+    sentence,
+)
+from pytest_qnn.isolation.worker import Unusable
+from pytest_qnn.qnn.cases.case import Churn, MemoryCase
+from pytest_qnn.qnn.cases.reduce import smaller_memory
+from pytest_qnn.qnn.facts import Choice, MemoryFacts
+from pytest_qnn.qnn.mutants import table as mutants
+from pytest_qnn.qnn.proxies import proxy_table
+from pytest_qnn.qnn.runner.choices import choices
+from pytest_qnn.qnn.runner.processes import run_in_processes, several_processes
+from pytest_qnn.qnn.runner.spec import MemorySpec
+from pytest_qnn.qnn.trace import MemoryTrace
+
+
+def _measures(case: MemoryCase) -> bool:
+    return any(isinstance(step, Churn) for step in case.steps)
+
+
+CODEC: Final = Codec((Kind(MemoryCase, MemoryTrace),), _measures)
+
+
+class MemoryTarget(OpenTarget):
+    """A QNN backend with an rpcmem."""
+
+    subject: Subject = "memory"
+
+    def run(self, case: MemoryCase) -> MemoryTrace:
+        """Carry out the case; how a child died is in the trace."""
+        if several_processes(case):
+            later = self._executor.run if self.isolated else self._executor.run_fresh
+            return self._seen(run_in_processes(case, self._executor.run, later))
+        return self._seen(self._executor.run(case))
+
+    def smaller(self, case: Any, *, deadly: bool) -> Iterator[Any]:
+        """See `pytest_qnn.qnn.cases.reduce`."""
+        return smaller_memory(case, deadly=deadly)
+
+    def run_fresh(self, case: MemoryCase) -> MemoryTrace:
+        """The same in processes of its own."""
+        if several_processes(case):
+            return self._seen(run_in_processes(case, self._executor.run_fresh, self._executor.run_fresh))
+        return self._seen(self._executor.run_fresh(case))
+
+    def _seen(self, answer: Any) -> MemoryTrace:
+        if isinstance(answer, Death):
+            return MemoryTrace(death=answer, facts=self.facts)
+        trace: MemoryTrace = msgspec.structs.replace(answer, facts=self.facts)
+        return trace
+
+    def choices(self) -> tuple[Choice, ...]:
+        """What the backend does where the documents are silent; a few dozen short cases.
+
+        Nothing, of a library that is in this process: it might end it.
+        """
+        foreign = any(is_path(option.partition("=")[2]) for option in self.options)
+        if foreign and not self.isolated:
+            return ()
+        try:
+            return choices(self.facts, self.run)
+        except (Unusable, RunnerFailure):
+            return ()  # The rules meet the same, and say so.
+
+    def asked(self) -> dict[str, Any]:
+        """Under ``choices``, a list of {point, question, answer, code}; empty where nothing was asked."""
+        found = [msgspec.to_builtins(choice) for choice in self.choices()]
+        return {"choices": found} if found else {}
+
+    def provenance(self) -> dict[str, str]:
+        """Provider, versions, and the digest of a library."""
+        facts: MemoryFacts = self.facts
+        found = {
+            "provider": facts.provider,
+            "backend_id": str(facts.backend_id),
+            "core_api": ".".join(map(str, facts.core_version)),
+            "backend_api": ".".join(map(str, facts.backend_version)),
+            "rpcmem": facts.rpcmem,
+            "isolation": self._executor.mode,
+        }
+        return found | digest("library", self.spec)
+
+    def _learn(self) -> MemoryFacts:
+        facts: MemoryFacts = self._executor.learn(MemoryFacts)
+        return facts
+
+
+def open_memory_target(backend: str, rpcmem: str, sandbox: str, timeout: float) -> MemoryTarget:
+    """Open a QNN backend.
+
+    It is ``reference``, ``reference:PERSONALITY``, ``mutant:NAME``, or a library's path, which ``proxy:`` or
+    ``proxy-mutant:NAME:`` may precede.
+
+    Raises:
+        TargetUnusable: with one sentence for the user.
+    """
+    backend, rpcmem = resolved(backend), resolved(rpcmem)
+    _check_mutant(backend)
+    foreign = is_path(backend) or is_path(rpcmem)
+    spec = MemorySpec(backend, rpcmem)
+    options = (f"--qnn-backend={backend}", f"--qnn-rpcmem={rpcmem}")
+    try:
+        executor = Executor(
+            spec, CODEC, sandbox_mode(sandbox, foreign=foreign), timeout, guards=sandbox == "auto"
+        )
+        return MemoryTarget(backend, options, executor)
+    except Unusable as error:
+        raise TargetUnusable(sentence("--qnn-backend", backend, error)) from None
+
+
+def _check_mutant(spec: str) -> None:
+    if spec.startswith(PROXY_MUTANT):
+        known = unwrapped(spec)[0].removeprefix(PROXY_MUTANT).rstrip(":") in proxy_table()
+    elif spec.startswith("mutant:"):
+        mutant = mutants().get(spec.removeprefix("mutant:"))
+        known = mutant is not None and mutant.subject == "memory"
+    else:
+        return
+    if not known:
+        raise TargetUnusable(f"--qnn-backend: {spec}: there is no memory mutant of this name")

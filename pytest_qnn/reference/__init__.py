@@ -1,1 +1,0 @@
-"""The reference QNN backend, reference delegates and emulated rpcmem."""

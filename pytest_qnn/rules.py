@@ -1,0 +1,84 @@
+"""The catalogue of rules, and its document: ``python -m pytest_qnn.rules > docs/rules.md``."""
+
+from __future__ import annotations
+
+import importlib
+import itertools
+import pkgutil
+import sys
+from typing import Any
+
+from pytest_qnn.core.conditions import CONDITIONS
+from pytest_qnn.core.rule import Rule, entered
+from pytest_qnn.qnn.mutants import table as qnn_mutants
+from pytest_qnn.tflite.mutants import table as delegate_mutants
+
+_HEAD = """\
+# The rules
+
+Written by `python -m pytest_qnn.rules > docs/rules.md`; a test keeps it so. The ids are stable. A rule
+marked * judges the TensorFlow Lite runtime, and so the suite itself, not the delegate. The gate names what a
+rule needs, all of it: property keys of QNN (numbers) and the conditions below; `no` before one wants that it
+does not hold. Where a gate is closed the rule is unsupported, and elsewhere it passes on every conforming
+target: a test holds the column to that. Whether a target has something is told by what it does, not by its
+keys. The last column names the mutants that the rule must find.
+
+| condition | what is true |
+|---|---|
+"""
+AREAS = ("pytest_qnn.qnn.rules", "pytest_qnn.tflite.rules")
+"""Packages with a package for each area."""
+BRIDGE = "pytest_qnn.tflite.qnn_delegate.rules"
+"""The area that needs both halves (TFL)."""
+_SUBJECTS = {"delegate": "TensorFlow Lite delegates", "memory": "QNN memory"}
+
+
+def catalogue() -> dict[str, Rule[Any, Any, Any]]:
+    """Every rule by id, all areas loaded."""
+    for half in AREAS:
+        for area in pkgutil.iter_modules(importlib.import_module(half).__path__, f"{half}."):
+            if area.ispkg:
+                _load(area.name)
+    importlib.import_module(BRIDGE)
+    return entered()
+
+
+def _load(area: str) -> None:
+    """Every module of an area but its mutants: each enters its rules."""
+    for module in pkgutil.iter_modules(importlib.import_module(area).__path__, f"{area}."):
+        if not module.name.endswith(".mutants"):
+            importlib.import_module(module.name)
+
+
+def document() -> str:
+    """The whole document."""
+    rules = sorted(catalogue().values(), key=lambda rule: (rule.subject, rule.area, rule.id))
+    killers: dict[str, list[str]] = {}
+    for mutant in (qnn_mutants() | delegate_mutants()).values():
+        for rule_id in mutant.kills:
+            killers.setdefault(rule_id, []).append(f"`{mutant.name}`")
+    parts = [_HEAD, *(f"| {name} | {meaning} |\n" for name, meaning in CONDITIONS.items())]
+    for subject, of_subject in itertools.groupby(rules, key=lambda rule: rule.subject):
+        parts.append(
+            f"\n## {_SUBJECTS[subject]}\n\n"
+            "| id | level | rule | source | gate | mutants |\n|---|---|---|---|---|---|\n"
+        )
+        parts += [_row(rule, killers.get(rule.id, [])) for rule in of_subject]
+    return "".join(parts)
+
+
+def _row(rule: Rule[object, object, object], killers: list[str]) -> str:
+    star = " *" if rule.self_check else ""
+    cells = [
+        rule.id + star,
+        rule.level.value,
+        rule.sentence,
+        rule.source,
+        ", ".join(rule.gate),
+        ", ".join(sorted(killers)),
+    ]
+    return "| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |\n"
+
+
+if __name__ == "__main__":
+    sys.stdout.write(document())

@@ -1,1 +1,0 @@
-"""The only room that touches a target: Case -> Trace."""

@@ -1,0 +1,201 @@
+"""What one pytest run knows: its options and seed, its targets, and the verdicts so far.
+
+Imported by the plugin in every pytest run, so whatever is dear to import is imported where it is used.
+"""
+
+from __future__ import annotations
+
+import datetime
+import random
+import re
+from collections import Counter
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from pytest_qnn.options import Options
+
+if TYPE_CHECKING:
+    from pytest_qnn.case_file import AnyCaseFile
+    from pytest_qnn.core.rule import Rule, Subject
+    from pytest_qnn.core.target import Target
+    from pytest_qnn.core.verdict import Replayed, Verdict
+
+SESSION: pytest.StashKey[Session] = pytest.StashKey()
+"""Of a config: its session."""
+VERDICTS: pytest.StashKey[list[dict[str, Any]]] = pytest.StashKey()
+"""Of an item: verdicts that no report has carried yet, as plain data."""
+REPLAYED: pytest.StashKey[list[dict[str, Any]]] = pytest.StashKey()
+"""Of an item: the same for what replaying a case gave."""
+
+_RULE_TEST = re.compile(r"(?:^|::)test_([a-z]+)_(\d+)(?:\[.*\])?$")
+
+WORST_FIRST = ("crash", "hang", "fail", "contradiction", "inconclusive", "unsupported", "pass")
+"""Which of two verdicts on one rule and target is kept: a pass never hides a finding."""
+
+
+class Session:
+    """The state of one run in one process."""
+
+    def __init__(self, config: pytest.Config, options: Options, case_file: AnyCaseFile | None = None) -> None:
+        self.config = config
+        self.options = options
+        self.case_file = case_file
+        self.started = datetime.datetime.now(datetime.timezone.utc)
+        self.seed = _seed(config, options)
+        self.targets: dict[Subject, Target[Any, Any]] = {}
+        self.described: dict[tuple[str, str], Description] = {}
+        self.expected: set[str] = set()
+        """Ids of the rules whose tests were collected."""
+        self.hung: Counter[Subject] = Counter()
+        """Rules of each half that hung, of those judged in this process."""
+        self.verdicts: dict[tuple[str, str, str], Verdict] = {}
+        self.replayed: list[Replayed] = []
+
+    def rule(self, rule_id: str) -> Rule[Any, Any, Any]:
+        """The rule with this id. Raises LookupError when the catalogue has none."""
+        from pytest_qnn import rules
+
+        try:
+            return rules.catalogue()[rule_id]
+        except KeyError:
+            raise LookupError(f"the catalogue has no rule {rule_id}") from None
+
+    def rule_of_test(self, name: str) -> Rule[Any, Any, Any] | None:
+        """The rule that a test stands for by its name or node id: ``test_reg_08`` stands for REG-08."""
+        match = _RULE_TEST.search(name)
+        if match is None:
+            return None
+        try:
+            return self.rule(f"{match[1].upper()}-{match[2]}")
+        except LookupError:
+            return None
+
+    def expect(self, names: Iterable[str]) -> None:
+        """Tests with these names or node ids are about to run: open every target that they need.
+
+        Raises:
+            pytest.UsageError: a target cannot be used, or the case to replay has no test.
+        """
+        needed = [rule for name in names if (rule := self.rule_of_test(name)) is not None]
+        self.expected = {rule.id for rule in needed}
+        if self.case_file is not None and not needed:
+            raise pytest.UsageError(f"--qnn-replay: {self._no_test(self.case_file.rule)}")
+        if not needed:
+            return
+        from pytest_qnn.targets import TargetUnusable
+
+        try:
+            for subject in sorted({rule.subject for rule in needed}):
+                self._ask_choices(self.target(subject))
+        except TargetUnusable as error:
+            raise pytest.UsageError(self._sentence(error)) from None
+
+    def _ask_choices(self, target: Target[Any, Any]) -> None:
+        """For the report, and so not in a worker, nor for a replay: what documents leave to the target."""
+        if self.case_file is None:
+            self.described[target.subject, target.spec].learned |= target.asked()
+
+    def _no_test(self, rule_id: str) -> str:
+        try:
+            self.rule(rule_id)
+        except LookupError as error:
+            return f"{self.options.replay}: {error.args[0]}"
+        return (
+            f"no collected test judges {rule_id}; "
+            "name no tests on the command line, or add --pyargs pytest_qnn.conformance"
+        )
+
+    def _sentence(self, error: Exception) -> str:
+        if self.case_file is None:
+            return str(error)
+        return f"--qnn-replay {self.options.replay}: CANNOT RUN: {error}"
+
+    def target(self, subject: Subject) -> Target[Any, Any]:
+        """The target of this run for one half of the catalogue, opened at the first call.
+
+        Raises:
+            pytest_qnn.isolation.target.TargetUnusable: with one sentence for the user.
+        """
+        if subject not in self.targets:
+            from pytest_qnn import targets
+
+            target = targets.open_target(subject, self.options)
+            self.targets[subject] = target
+            self.described[subject, target.spec] = Description(
+                target.options, target.provenance(), target.learned()
+            )
+        return self.targets[subject]
+
+    def spec(self, subject: Subject) -> str:
+        """The specification string of this half's target, opened in this process or not."""
+        opened = [spec for half, spec in self.described if half == subject]
+        return opened[0] if opened else spec_of(self.options, subject)
+
+    def isolated(self, subject: Subject) -> bool:
+        """The target of this half runs in processes of its own, as far as is known."""
+        modes = (
+            found.provenance.get("isolation")
+            for (half, _), found in self.described.items()
+            if half == subject
+        )
+        return any(mode not in (None, "off") for mode in modes)
+
+    def close(self) -> None:
+        """Close every open target. What was learned of them stays."""
+        while self.targets:
+            self.targets.popitem()[1].close()
+
+    def take(self, verdict: Verdict) -> None:
+        """Enter a verdict; of several on one rule and target the worst is kept."""
+        key = (verdict.subject, verdict.target, verdict.rule)
+        known = self.verdicts.get(key)
+        if known is None or WORST_FIRST.index(verdict.outcome) < WORST_FIRST.index(known.outcome):
+            self.verdicts[key] = verdict
+        self.config.hook.pytest_qnn_verdict(config=self.config, verdict=verdict)
+
+    @property
+    def not_judged(self) -> list[str]:
+        """Ids of the rules whose tests were collected and that have no verdict."""
+        return sorted(self.expected - {rule for _, _, rule in self.verdicts})
+
+    @property
+    def not_selected(self) -> list[str]:
+        """Ids of the rules of this run's halves whose tests were not collected."""
+        from pytest_qnn import rules
+
+        about = {rule.id for rule in rules.catalogue().values() if rule.subject in self.options.halves}
+        return sorted(about - self.expected)
+
+
+class Description:
+    """What the report says of a target, kept after it was closed."""
+
+    def __init__(
+        self,
+        options: tuple[str, ...] = (),
+        provenance: dict[str, str] | None = None,
+        learned: dict[str, Any] | None = None,
+    ) -> None:
+        self.options = options
+        self.provenance = provenance or {}
+        self.learned = learned or {}
+        """`Target.learned` and `Target.asked`."""
+
+
+def spec_of(options: Options, subject: Subject) -> str:
+    """The specification string of a target that was not opened in this process."""
+    if subject == "memory":
+        return options.backend
+    return " + ".join(spec for spec, _ in options.delegates)
+
+
+def _seed(config: pytest.Config, options: Options) -> int:
+    """The run's seed: the user's, the main process's (in a worker of pytest-xdist) or a new one."""
+    if options.seed is not None:
+        return options.seed
+    worker = getattr(config, "workerinput", None)
+    if worker is not None:
+        return int(worker["qnn_seed"])
+    return random.SystemRandom().randrange(2**32)

@@ -1,0 +1,29 @@
+"""From a run's options to its targets, one for each half of the catalogue."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from pytest_qnn.core.rule import Subject
+from pytest_qnn.core.target import Target
+from pytest_qnn.isolation.target import TargetUnusable
+from pytest_qnn.options import Options
+
+__all__ = ["TargetUnusable", "open_target"]
+
+
+def open_target(subject: Subject, options: Options) -> Target[Any, Any]:
+    """The target that the options name.
+
+    Raises:
+        TargetUnusable: with one sentence for the user.
+    """
+    if subject == "memory":
+        # A run about one half loads nothing of the other.
+        from pytest_qnn.qnn.target import open_memory_target
+
+        return open_memory_target(options.backend, options.rpcmem, options.sandbox, options.timeout)
+    from pytest_qnn.tflite.target import open_delegate_target
+
+    chain = [(spec, dict(pairs)) for spec, pairs in options.delegates]
+    return open_delegate_target(chain, options.runtime, options.sandbox, options.timeout)

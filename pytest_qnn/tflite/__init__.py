@@ -1,0 +1,1 @@
+"""TensorFlow Lite delegates: what judges a delegate. Knows nothing of QNN, but for `qnn_delegate`."""

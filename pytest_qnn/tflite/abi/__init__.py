@@ -1,0 +1,1 @@
+"""C layouts of TensorFlow Lite, declared once. No behaviour."""

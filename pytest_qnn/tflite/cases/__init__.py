@@ -1,0 +1,1 @@
+"""What is done to delegates, as immutable data. No ctypes."""

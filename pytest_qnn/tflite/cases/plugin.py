@@ -1,0 +1,82 @@
+"""PluginCase: calls of an external delegate's two functions, as immutable data.
+
+Delegates are named by the step that makes them. Options are bytes, as C sees them: no text of a case file
+is more than a name.
+"""
+
+from __future__ import annotations
+
+from typing import Final, Literal
+
+import msgspec
+
+from pytest_qnn.tflite.graph.graph import Graph
+
+CREATE: Final = "tflite_plugin_create_delegate"
+DESTROY: Final = "tflite_plugin_destroy_delegate"
+
+Options = tuple[tuple[bytes, bytes], ...]
+"""(key, value) pairs without NUL, in order."""
+
+
+class PluginStep(msgspec.Struct, frozen=True, gc=False, omit_defaults=True, tag_field="do"):
+    """One step."""
+
+
+class Create(PluginStep, frozen=True, gc=False, omit_defaults=True, tag="create"):
+    """``tflite_plugin_create_delegate``."""
+
+    name: str = "d0"
+    options: Options = ()
+    null_arrays: bool = False
+    """Keys and values are NULL; only without options."""
+    report: Literal["function", "null"] = "function"
+
+
+class Spoil(PluginStep, frozen=True, gc=False, omit_defaults=True, tag="spoil"):
+    """Overwrite the arrays and texts that the delegate's create was given, as a caller may who is done."""
+
+    name: str = "d0"
+
+
+class Apply(PluginStep, frozen=True, gc=False, omit_defaults=True, tag="apply"):
+    """An interpreter of the case's graph: modify it with the delegate, allocate, invoke, read, destroy it."""
+
+    name: str = "d0"
+
+
+class Destroy(PluginStep, frozen=True, gc=False, omit_defaults=True, tag="destroy"):
+    """``tflite_plugin_destroy_delegate``; without a name: of NULL."""
+
+    name: str = ""
+
+
+class Cycle(PluginStep, frozen=True, gc=False, omit_defaults=True, tag="cycle"):
+    """Create and destroy a delegate, four times ``times``; memory in use is measured after each quarter.
+
+    A plugin whose delegates take long is asked for fewer of them, at least one in each quarter.
+    """
+
+    times: int = 16
+    options: Options = ()
+
+
+class Copy(PluginStep, frozen=True, gc=False, omit_defaults=True, tag="copy"):
+    """Load a copy of the library from another file, and create a delegate with it."""
+
+    name: str = "d1"
+    options: Options = ()
+
+
+AnyPluginStep = Create | Spoil | Apply | Destroy | Cycle | Copy
+
+
+class PluginCase(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
+    """What is done with the plugin interface of one delegate of the target's chain."""
+
+    graph: Graph
+    steps: tuple[AnyPluginStep, ...]
+    delegate: int = 0
+    """Position of the plugin in the chain."""
+    data_seed: int = 0
+    """Seed of the graph's inputs."""

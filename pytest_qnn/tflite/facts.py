@@ -1,0 +1,66 @@
+"""What was learned of a chain of delegates before any rule is judged: strategies and gates read it."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import msgspec
+
+from pytest_qnn.tflite.graph.combinations import Combination
+
+LIMITS = ("max_delegated_partitions", "min_nodes_per_partition")
+"""Options that delegates made with TensorFlow Lite's SimpleDelegate have (simple_delegate.h, Options)."""
+
+
+class Claim(msgspec.Struct, frozen=True, gc=False, array_like=True):
+    """What a delegate did with a model of one node."""
+
+    kind: Combination
+    outcome: Literal["claimed", "refused", "failed", "died", "unknown"]
+    """``failed``: it was claimed or not, and its application failed; ``died``: the process did; ``unknown``:
+    it was not asked any more."""
+
+
+class Sample(msgspec.Struct, frozen=True, gc=False, array_like=True):
+    """What became of one graph of many operators: seed 003, the cost of many partitions."""
+
+    nodes: int
+    kernels: int
+    switches: int
+    """Changes between CPU and delegate, or from one kernel to the next, in the order of the plan."""
+    left: tuple[str, ...]
+    """Operators of the nodes left to the CPU."""
+
+
+class DelegateFacts(msgspec.Struct, frozen=True, kw_only=True):
+    """A delegate (or a chain of them) on one runtime."""
+
+    runtime: str = ""
+    runtime_version: str = ""
+    delegates: tuple[str, ...] = ()
+    """Specification of each delegate of the chain, in order of precedence."""
+    steerable: bool = False
+    """Every delegate of the chain obeys `Application.claim`."""
+    observed: bool = True
+    """Plans and kernels can be read on this runtime (the canary held)."""
+    options: tuple[tuple[tuple[str, str], ...], ...] = ()
+    """By position in the chain: options that the delegate's plugin interface takes, as far as known."""
+    needs_options: bool = False
+    """The options come from the command line: a delegate may be unable to do without them."""
+    unusable: str = ""
+    """Why no delegate can be made although the library is a plugin: only its interface is judged then."""
+    deaths: tuple[str, ...] = ()
+    """How the process died while more than this was to be learned."""
+    claims: tuple[Claim, ...] = ()
+    """What became of each of `pytest_qnn.tflite.graph.combinations.GRID`; empty: nothing could be learned."""
+    least_nodes: int = 1
+    """Nodes of one kind that the claims were learned with: some delegates leave a single node alone."""
+    samples: tuple[Sample, ...] = ()
+    """The same graphs for every target, of any operators."""
+    custom_memory: int = -1
+    """Position in the chain of the first delegate that offers custom memory
+    (TfLiteQnnDelegateAllocCustomMem); -1: none does."""
+    registers: bool | None = None
+    """Its QNN backend registers shared buffers; None: that is not known."""
+    limits: dict[str, str] = {}
+    """Of `LIMITS`: why the delegate is taken not to have the option; empty: it has it."""

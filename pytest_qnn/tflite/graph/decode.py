@@ -1,0 +1,253 @@
+"""Bytes -> Graph: every byte string is a valid graph, and smaller bytes are simpler graphs.
+
+A graph is a header and one record per node. Zero in a record's first byte leaves the node out, so that
+Hypothesis removes any node by zeroing one byte. Decoding is linear in the number of records.
+
+Float graphs stay finite for inputs up to `EXTREME`: the builder keeps a bound on the magnitude of every
+tensor, and where an operator would take it beyond `_LIMIT` it is given a constant operand of magnitude at
+most 1 instead.
+"""
+
+from __future__ import annotations
+
+from math import prod
+
+from pytest_qnn.tflite.graph.constants import (
+    EXTREME,
+    PARAMS,
+    SHIFTED,
+    SYMMETRIC,
+    Params,
+    activation,
+    constant,
+)
+from pytest_qnn.tflite.graph.graph import Activation, Graph, Node, Op, Tensor
+
+HEADER = 5
+"""Bytes: number of records, dtype, shape, quantisation, whether an input is an output."""
+RECORD = 4
+"""Bytes: operator (and its variant: quantisation of the result), first operand, second operand, options.
+One byte of claims may follow."""
+
+MAX_ELEMENTS = 64
+_MAX_INPUTS = 4
+_LIMIT = 2.0**60
+_SHAPES: tuple[tuple[int, ...], ...] = (
+    (2,),
+    (1,),
+    (3,),
+    (2, 3),
+    (1, 1, 1, 2),
+    (4, 2),
+    (1, 2, 3),
+    (2, 3, 3),
+    (1, 5),
+    (1, 2, 2, 1),
+    (1, 2, 2, 2),
+    (1, 3, 3, 2),
+    (1, 4, 3, 3),
+    (2, 3, 2, 3),
+    (1, 5, 2, 1),
+)
+_LARGE: tuple[tuple[int, ...], ...] = ((17,), (4, 5), (2, 3, 3), (1, 4, 3, 3), (2, 3, 2, 3))
+"""Enough elements for statistics on how they are rounded."""
+_OF_RANK = {rank: tuple(shape for shape in _SHAPES if len(shape) == rank) for rank in (1, 2, 3, 4)}
+_ACTIVATIONS: tuple[Activation, ...] = ("NONE", "NONE", "RELU", "RELU6")
+
+
+class Builder:
+    """A graph under construction.
+
+    ``choice`` bytes are those of a record; a larger byte never means a simpler choice.
+    """
+
+    __slots__ = (
+        "_base",
+        "bounds",
+        "inputs",
+        "nodes",
+        "params",
+        "peak",
+        "peers",
+        "pool",
+        "ranks",
+        "readers",
+        "tensors",
+    )
+
+    def __init__(
+        self,
+        quantised: bool,
+        shape: int,
+        params: int,
+        *,
+        zero_points: bool | None = None,
+        large: bool = False,
+    ) -> None:
+        """``zero_points``: none of an int8 graph's is 0, or all are; None: as it comes.
+
+        ``large``: no small shapes.
+        """
+        self.tensors: list[Tensor] = []
+        self.nodes: list[Node] = []
+        self.inputs: list[int] = []
+        self.readers: dict[int, int] = {}
+        """How often nodes read a tensor."""
+        self.pool: list[int] = []
+        """Activations in order of creation."""
+        self.peers: dict[tuple[int, ...], list[int]] = {}
+        """Activations by shape."""
+        self.bounds: dict[int, float] = {}
+        self.peak = EXTREME
+        """The largest bound so far."""
+        choices = PARAMS if zero_points is None else SHIFTED if zero_points else SYMMETRIC
+        self.params = tuple(choices[(params + i) % len(choices)] for i in range(3)) if quantised else ()
+        shapes = _LARGE if large else _SHAPES
+        self._base = shapes[shape % len(shapes)]
+        self.ranks: dict[int, list[int]] = {}
+        """Activations by rank."""
+
+    # Tensors ------------------------------------------------------------------------------------
+
+    def constant(self, tensor: Tensor) -> int:
+        """Add a tensor with contents."""
+        self.tensors.append(tensor)
+        return len(self.tensors) - 1
+
+    def activation(self, shape: tuple[int, ...], params: Params | None, bound: float) -> int:
+        """Add a tensor that a node or the client fills, with magnitudes up to ``bound``."""
+        index = len(self.tensors)
+        self.tensors.append(activation(shape, params))
+        self.pool.append(index)
+        self.peers.setdefault(shape, []).append(index)
+        self.ranks.setdefault(len(shape), []).append(index)
+        self.bounds[index] = bound
+        self.peak = max(self.peak, bound)
+        return index
+
+    def graph_input(self, shape: tuple[int, ...], choice: int = 0) -> int:
+        """Add an input of the graph."""
+        index = self.activation(shape, self.out_params(choice), EXTREME)
+        self.inputs.append(index)
+        return index
+
+    def out_params(self, choice: int) -> Params | None:
+        """Quantisation of a result that may have any; None in a float graph."""
+        return self.params[choice % 3] if self.params else None
+
+    def params_of(self, index: int) -> Params | None:
+        """Quantisation of an int8 activation; None in a float graph."""
+        tensor = self.tensors[index]
+        return (tensor.scales[0], tensor.zero_points[0]) if self.params else None
+
+    # Operands -----------------------------------------------------------------------------------
+
+    @property
+    def rank(self) -> int:
+        """Rank of the latest activation; of the input that the first node reads while there is none."""
+        return len(self.tensors[self.pool[-1]].shape if self.pool else self._base)
+
+    def operand(self, choice: int, rank: int = 0) -> int:
+        """The activation that a node reads, of ``rank`` if given: the latest one, any one, or a new input."""
+        pool = self.ranks.get(rank) if rank else self.pool
+        shape = self._base
+        if rank and len(shape) != rank:
+            shape = _OF_RANK[rank][choice % len(_OF_RANK[rank])]
+        if not pool:
+            return self.graph_input(shape, choice)
+        if choice < 240 or len(self.inputs) >= _MAX_INPUTS:
+            return _pick(pool, choice)
+        return self.graph_input(shape, choice)
+
+    def partner(self, first: int, choice: int, *, same_params: bool, growing: bool) -> int:
+        """A second operand for ``first``: of its shape, or a constant that broadcasts to it.
+
+        ``same_params``: also of its quantisation. ``growing``: a constant is wanted, since an activation
+        would take the result's bound beyond the limit.
+        """
+        shape = self.tensors[first].shape
+        if not growing and choice < 160:
+            peers = self.peers[shape]
+            other = _pick(peers, choice * 3 // 2)
+            return first if same_params and self.params_of(other) != self.params_of(first) else other
+        params = self.params_of(first) if same_params else self.out_params(choice)
+        if not growing and choice >= 240 and len(self.inputs) < _MAX_INPUTS:
+            index = self.activation(shape, params, EXTREME)
+            self.inputs.append(index)
+            return index
+        operand_shape = shape[-1:] if 208 <= choice < 240 and len(shape) > 1 else shape
+        return self.constant(constant(operand_shape, params, choice % 16))
+
+    def bound(self, index: int) -> float:
+        """Largest magnitude that tensor ``index`` can have; 1 for constants."""
+        return self.bounds.get(index, 1.0)
+
+    def grows_beyond(self, bound: float) -> bool:
+        """A result of this bound would be too large for a float graph."""
+        return not self.params and bound > _LIMIT
+
+    # Nodes --------------------------------------------------------------------------------------
+
+    def node(
+        self,
+        op: Op,
+        operands: tuple[int, ...],
+        shape: tuple[int, ...],
+        params: Params | None,
+        bound: float,
+        activation: Activation = "NONE",
+        *,
+        axis: int = 0,
+        keep_dims: bool = False,
+        same_padding: bool = True,
+        stride: tuple[int, int] = (1, 1),
+        dilation: tuple[int, int] = (1, 1),
+    ) -> None:
+        """Add a node and its output."""
+        readers = self.readers
+        for operand in operands:
+            readers[operand] = readers.get(operand, 0) + 1
+        output = self.activation(shape, params, bound)
+        window = (same_padding, stride, dilation)
+        self.nodes.append(Node(op, operands, (output,), activation, axis, keep_dims, *window))
+
+    def finish(self, extra: list[int], input_too: bool) -> Graph:
+        """The graph. Whatever nobody reads is an output, ``extra`` node numbers' results too."""
+        chosen = {self.nodes[number].outputs[0] for number in extra}
+        if input_too and self.inputs:
+            chosen.add(self.inputs[0])
+        chosen.update(index for index in self.pool if index not in self.readers)
+        self._protect_reshaped(chosen)
+        outputs = tuple(index for index in self.pool if index in chosen)
+        return Graph(tuple(self.tensors), tuple(self.nodes), tuple(self.inputs), outputs)
+
+    def _protect_reshaped(self, chosen: set[int]) -> None:
+        """Make the result of a RESHAPE an output where its operand is needed elsewhere.
+
+        Both runtimes let RESHAPE share its operand's memory, and ADD, SUB or MUL overwrite an operand that
+        has no other reader; they forget that the memory is shared. So RESHAPE, ADD and a later reader of
+        the RESHAPE's operand give wrong results without any delegate (measured). Outputs are not overwritten.
+        """
+        for node in self.nodes:
+            if node.op == "RESHAPE" and (self.readers[node.inputs[0]] > 1 or node.inputs[0] in chosen):
+                chosen.add(node.outputs[0])
+
+
+def _pick(tensors: list[int], choice: int) -> int:
+    """One of ``tensors``: below 96 the latest; below 168 counted from the first one, then from the last.
+
+    Counting from the first keeps a tensor's readers together while Hypothesis leaves nodes out.
+    """
+    if choice < 96:
+        return tensors[-1]
+    return tensors[(choice - 96) % len(tensors)] if choice < 168 else tensors[-1 - choice % len(tensors)]
+
+
+def fused(choice: int) -> Activation:
+    """The fused activation that the two lowest bits stand for."""
+    return _ACTIVATIONS[choice & 3]
+
+
+def elements(shape: tuple[int, ...]) -> int:
+    """Number of elements."""
+    return prod(shape)

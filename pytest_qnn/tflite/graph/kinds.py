@@ -1,0 +1,118 @@
+"""From bytes to graphs: the kinds of graph that there are, and which one some bytes stand for.
+
+No Hypothesis here: the processes that carry cases out make graphs of one node with it, too
+(`tflite/runner/learn.py`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import msgspec
+
+from pytest_qnn.tflite.graph.combinations import Combination
+from pytest_qnn.tflite.graph.decode import HEADER, RECORD, Builder
+from pytest_qnn.tflite.graph.graph import DType, Graph, Op, Tensor
+from pytest_qnn.tflite.graph.operators import MAKE, Choices
+
+Claims = tuple[tuple[int, ...], ...]
+
+OPS: dict[DType, tuple[Op, ...]] = {
+    "float32": tuple(MAKE),
+    # NEG: the int8 kernel is missing from tflite-runtime 2.14 (it fails at invoke).
+    "int8": tuple(op for op in MAKE if op != "NEG"),
+}
+"""The operators of generated graphs per dtype, from the simplest to the richest."""
+
+Wants = dict[int, tuple[Combination, ...]]
+"""By rank of the first operand: kinds of one operator's nodes, of which a record makes one."""
+
+
+class Kind(NamedTuple):
+    """A kind of graph that bytes are decoded to."""
+
+    dtype: DType
+    slots: Sequence[Op | Wants]
+    """What a record's operator byte chooses from: an operator in any form, or wanted kinds of node."""
+    zero_points: bool | None = None
+    """As for `pytest_qnn.tflite.graph.decode.Builder`, as is the next."""
+    large: bool = False
+
+
+_VARIANTS = 20
+_FIRST_EXTRA = 15
+"""From this variant of an operator on (one in four), its result is a graph output in any case."""
+
+
+def size_of(max_nodes: int, n_claims: int) -> int:
+    """Bytes that `decode_graph` wants. Hypothesis takes about 2 us for each, so they are few."""
+    return HEADER + n_claims + max_nodes * (RECORD + (n_claims > 0))
+
+
+def decode_graph(
+    data: bytes,
+    choices: Sequence[Kind | tuple[DType, Sequence[Op]]],
+    n_claims: int,
+    min_nodes: int,
+    max_nodes: int,
+) -> tuple[Graph, Claims]:
+    """The graph and claims that ``data`` stands for.
+
+    ``choices`` are the kinds of graph, or just dtypes and their operators.
+    """
+    dtype, slots, zero_points, large = Kind(*choices[data[1] % len(choices)])
+    build = Builder(dtype == "int8", data[2], data[3], zero_points=zero_points, large=large)
+    modes = data[HEADER : HEADER + n_claims]
+    claims: list[list[int]] = [[] for _ in modes]
+    extra: list[int] = []
+    left = min_nodes + data[0] * (max_nodes - min_nodes + 1) // 256
+    stride = RECORD + (n_claims > 0)
+    for at in range(HEADER + n_claims, HEADER + n_claims + left * stride, stride):
+        number = len(build.nodes)
+        left -= 1
+        if not data[at] and number + left >= min_nodes:
+            continue
+        variant, place = divmod(max(data[at] - 1, 0), len(slots))
+        slot = slots[place]
+        first, second, options = data[at + 1 : at + 4]
+        if isinstance(slot, str):
+            variant %= _VARIANTS
+            MAKE[slot](build, Choices(first, second, options, variant))
+        else:
+            # Bytes that no other choice hangs on together: their sum is as good as one more byte.
+            want = _one_of(slot, build.rank, 31 * first + 17 * second + 7 * options)
+            variant = (variant + first + second + options) % _VARIANTS
+            MAKE[want.op](build, Choices(first, second, options, variant, want))
+        if variant >= _FIRST_EXTRA:
+            extra.append(number)
+        for k, mode in enumerate(modes):
+            if _claimed(data[at + RECORD], k, mode):
+                claims[k].append(number)
+    graph = build.finish(extra, input_too=data[4] >= 192)
+    return graph, tuple(map(tuple, claims))
+
+
+def _one_of(wants: Wants, rank: int, choice: int) -> Combination:
+    """A wanted kind, of a first operand's rank that the graph has to offer where there is such a one."""
+    of_rank = wants.get(rank) or next(iter(wants.values()))
+    return of_rank[choice % len(of_rank)]
+
+
+def graph_of(want: Combination, copies: int = 1) -> Graph:
+    """The simplest graph of one node of this kind, or of ``copies`` nodes that read the same operands."""
+    build = Builder(want.dtype == "int8", 0, 0, zero_points=want.zero_points)
+    MAKE[want.op](build, Choices(0, 0, 0, 0, want))
+    graph = build.finish([], input_too=False)
+    node, result = graph.nodes[0], graph.tensors[graph.nodes[0].outputs[0]]
+    first = len(graph.tensors)
+    outputs = (*graph.outputs, *range(first, first + copies - 1))
+    tensors: tuple[Tensor, ...] = graph.tensors + (result,) * (copies - 1)
+    nodes = tuple(msgspec.structs.replace(node, outputs=(output,)) for output in outputs)
+    return msgspec.structs.replace(graph, tensors=tensors, nodes=nodes, outputs=outputs)
+
+
+def _claimed(byte: int, claim: int, mode: int) -> bool:
+    """Whether a node is in a claim: about 1/2, 3/4, 1/4 or (almost) all of the nodes are, by ``mode``."""
+    one, other = byte >> claim & 1, byte >> (claim + 3) % 8 & 1
+    return bool((one, one | other, one & other, byte)[mode & 3])

@@ -1,0 +1,214 @@
+"""Live interpreters and delegates for authors' own tests: what the fixtures hand out."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from os import PathLike
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from pytest_qnn.tflite.abi.layouts import BUILTIN_DELEGATE
+from pytest_qnn.tflite.cases.delegate import Application, Fault
+from pytest_qnn.tflite.graph.graph import Graph
+from pytest_qnn.tflite.graph.model import emit
+from pytest_qnn.tflite.runner.delegates import LiveDelegate, delegate_factory
+from pytest_qnn.tflite.runtime.runtime import Runtime, load_runtime
+from pytest_qnn.tflite.runtime.state import context_of, private_plan
+from pytest_qnn.tflite.trace import PlanNode
+
+Model = Graph | bytes | str | PathLike[str]
+
+
+class Delegate:
+    """A live TfLiteDelegate that can be passed as one of ``experimental_delegates``.
+
+    It is destroyed with the last reference to it; an interpreter that it was passed to holds one.
+    """
+
+    def __init__(self, native: LiveDelegate, name: str) -> None:
+        self._native: LiveDelegate | None = native
+        self.name = name
+        """Its specification: ``reference``, ``xnnpack`` or a plugin's path; ``probe`` from `reference`."""
+
+    def __repr__(self) -> str:
+        return (
+            f"<delegate {self.name} at {self._native.address:#x}>"
+            if self._native
+            else f"<closed {self.name}>"
+        )
+
+    @property
+    def address(self) -> int:
+        """The address of the TfLiteDelegate.
+
+        Raises:
+            ValueError: it was destroyed already.
+        """
+        if self._native is None:
+            raise ValueError("the delegate was destroyed already")
+        return self._native.address
+
+    def close(self) -> None:
+        """Destroy it now. No interpreter may be using it."""
+        native, self._native = self._native, None
+        if native is not None:
+            native.close()
+
+    def _get_native_delegate_pointer(self) -> int:
+        """What an Interpreter of either runtime asks every delegate for."""
+        return self.address
+
+    def __del__(self) -> None:
+        self.close()
+
+
+def chain_maker(
+    runtime: Runtime, chain: Iterable[tuple[str, Mapping[str, str]]]
+) -> Callable[[], tuple[Delegate, ...]]:
+    """A function that makes a new delegate for each (specification, options) of ``chain``, in order.
+
+    A specification is ``reference``, ``xnnpack``, ``mutant:NAME`` or the path of a plugin.
+
+    Raises:
+        DelegateUnusable: one of them cannot be made; the text is one sentence. Also from the function.
+    """
+    factories = [delegate_factory(spec, options, runtime) for spec, options in chain]
+
+    def make() -> tuple[Delegate, ...]:
+        return tuple(Delegate(factory.make(Application()), factory.name) for factory in factories)
+
+    return make
+
+
+def reference(runtime: Runtime, claim: Sequence[int] | None = None, fault: Fault = "") -> Delegate:
+    """Make a reference delegate that claims the given nodes (None: all that it supports) or fails as told."""
+    from pytest_qnn.tflite.runner.delegates import PROBE  # noqa: PLC0415 - not needed by plugins
+
+    del runtime  # the callbacks are the same on both
+    application = Application("probe", None if claim is None else tuple(claim), fault)
+    return Delegate(PROBE.make(application), "probe")
+
+
+def interpreter(
+    runtime: Runtime, model: Model, delegates: Sequence[Any] = (), *, allocate: bool = True
+) -> Any:
+    """Make an interpreter without default delegates and apply ``delegates`` in order.
+
+    Raises:
+        RuntimeError: a delegate failed to be applied, or allocation failed.
+        ValueError: the runtime refuses the model.
+    """
+    made = runtime.interpreter(model_bytes(model), delegates=delegates)
+    if allocate:
+        made.allocate_tensors()
+    return made
+
+
+def model_bytes(model: Model) -> bytes:
+    """The .tflite bytes of a graph, of bytes as they are, or of a file."""
+    if isinstance(model, Graph):
+        return emit(model)
+    if isinstance(model, bytes):
+        return model
+    return Path(model).read_bytes()
+
+
+def invoke(live: Any, inputs: Sequence[npt.NDArray[Any]]) -> list[npt.NDArray[Any]]:
+    """Set the inputs of an allocated interpreter, invoke it, and copy its outputs.
+
+    Raises:
+        RuntimeError: the invoke failed.
+    """
+    for detail, value in zip(live.get_input_details(), inputs, strict=True):
+        live.set_tensor(detail["index"], value)
+    live.invoke()
+    return [np.array(live.get_tensor(detail["index"])) for detail in live.get_output_details()]
+
+
+def execution_plan(live: Any, *delegates: Delegate) -> tuple[PlanNode, ...]:
+    """The interpreter's execution plan; ``owner`` is the position of the owning delegate, else -1.
+
+    Raises:
+        RuntimeError: this build of the runtime keeps its plan in an unknown place.
+        RuntimeMissing: the interpreter is neither tflite_runtime's nor ai_edge_litert's.
+    """
+    runtime = load_runtime(type(live).__module__.partition(".")[0])
+    if not runtime.observed:
+        raise RuntimeError(f"the plan of {runtime.name} {runtime.version} cannot be read: unknown layout")
+    owners = {delegate.address: position for position, delegate in enumerate(delegates)}
+    return private_plan(context_of(live), owners)
+
+
+def assert_partitioning(live: Any, expected: Sequence[int | str | Delegate]) -> None:
+    """Assert what the interpreter will execute, in order.
+
+    ``assert_partitioning(interpreter, [0, "MyDelegate", 4])``: node 0 on the CPU, one kernel of a delegate
+    that calls its kernels MyDelegate (the custom_name of its registration), node 4 on the CPU. A `Delegate`
+    in place of a name stands for a kernel of that very delegate. Node indices are positions in
+    ``Graph.nodes``.
+
+    Raises:
+        AssertionError: the plan is another one; both plans are drawn side by side.
+        RuntimeError, RuntimeMissing: as `execution_plan`.
+    """
+    __tracebackhide__ = True
+    delegates = list({id(entry): entry for entry in expected if isinstance(entry, Delegate)}.values())
+    plan = execution_plan(live, *delegates)
+    wanted = [delegates.index(entry) if isinstance(entry, Delegate) else entry for entry in expected]
+    fits = [
+        _is_kernel(node) and node.owner == want if isinstance(entry, Delegate) else _label(node) == want
+        for node, want, entry in zip(plan, wanted, expected, strict=False)
+    ]
+    if len(plan) == len(expected) and all(fits):
+        return
+    names = {detail["index"]: detail["op_name"] for detail in live._get_ops_details()}
+    wanted_texts = [_described(entry, names) for entry in expected]
+    raise AssertionError(
+        _both_plans(plan, [_seen(node, names, delegates) for node in plan], wanted_texts, fits)
+    )
+
+
+def _both_plans(
+    plan: Sequence[PlanNode], seen: Sequence[str], expected: Sequence[str], fits: Sequence[bool]
+) -> str:
+    """The expected and the seen plan side by side; what differs is marked."""
+    rows = [("", "expected", "seen", "reads", "writes")]
+    for place in range(max(len(plan), len(expected))):
+        mark = " " if place < len(fits) and fits[place] else ">"
+        want = expected[place] if place < len(expected) else "-"
+        if place < len(plan):
+            node = plan[place]
+            rows.append((mark, want, seen[place], _tensors(node.inputs), _tensors(node.outputs)))
+        else:
+            rows.append((mark, want, "-", "", ""))
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    lines = ("  ".join(map(str.ljust, row, widths)).rstrip() for row in rows)
+    return "\n".join(["the execution plan is not the expected one", *lines])
+
+
+def _is_kernel(node: PlanNode) -> bool:
+    return node.op == BUILTIN_DELEGATE
+
+
+def _label(node: PlanNode) -> int | str:
+    return node.name if _is_kernel(node) else node.index
+
+
+def _described(entry: int | str | Delegate, names: Mapping[int, str]) -> str:
+    if isinstance(entry, Delegate):
+        return f"kernel of {entry}"
+    if isinstance(entry, str):
+        return f"kernel {entry}"
+    return f"node {entry} {names.get(entry, '(no such node)')}"
+
+
+def _seen(node: PlanNode, names: Mapping[int, str], delegates: Sequence[Delegate]) -> str:
+    owner = f" of {delegates[node.owner]}" if node.owner >= 0 else ""
+    return _described(_label(node), names) + owner
+
+
+def _tensors(indices: Sequence[int]) -> str:
+    return " ".join(f"t{index}" if index >= 0 else "none" for index in indices) or "-"

@@ -1,0 +1,62 @@
+"""Mutants of the reference delegate, of its plugin interface, and of the runtimes."""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Callable
+from typing import Final, TypeVar
+
+from pytest_qnn.core.mutant import TIMEOUT, Mutant, entered, faulty, load
+
+MadeT = TypeVar("MadeT")
+
+_QNN_DELEGATE = "pytest_qnn.tflite.qnn_delegate.mutants"
+"""The mutants that need both halves."""
+DELEGATE: Final = "delegate"
+"""`Mutant.part`: a class of reference delegates."""
+PLUGIN: Final = "plugin"
+"""`Mutant.part`: a class of emulated plugin interfaces, of the faultless reference."""
+TRACE: Final = "trace"
+"""`Mutant.part`: a function from a true `DelegateTrace` to that of a runtime with a fault.
+
+The runtimes cannot be mutated: rules that judge them have mutants of what was seen.
+"""
+SCRIPT_TRACE: Final = "script trace"
+"""As `TRACE`, for a `ScriptTrace`."""
+QNN: Final = "qnn"
+"""`Mutant.part`: the parts of a reference QNN delegate."""
+
+
+def faulty_delegate(
+    name: str, fault: str, *kills: str, deadly: bool = False, timeout: float = TIMEOUT
+) -> Callable[[MadeT], MadeT]:
+    """For a class of reference delegates; ``kills``: ids of the rules that must find the fault."""
+    return faulty("delegate", DELEGATE, name, fault, kills, deadly=deadly, timeout=timeout)
+
+
+def faulty_plugin(
+    name: str, fault: str, *kills: str, deadly: bool = False, timeout: float = TIMEOUT
+) -> Callable[[MadeT], MadeT]:
+    """For a class of emulated plugin interfaces."""
+    return faulty("delegate", PLUGIN, name, fault, kills, deadly=deadly, timeout=timeout)
+
+
+def faulty_runtime(name: str, fault: str, *kills: str) -> Callable[[MadeT], MadeT]:
+    """For a function from a true trace of a delegate case to that of a runtime with the fault."""
+    return faulty("delegate", TRACE, name, fault, kills)
+
+
+def faulty_runtime_of_scripts(name: str, fault: str, *kills: str) -> Callable[[MadeT], MadeT]:
+    """As `faulty_runtime`, for the traces of scripts."""
+    return faulty("delegate", SCRIPT_TRACE, name, fault, kills)
+
+
+def table() -> dict[str, Mutant]:
+    """Every mutant of this half, by name.
+
+    Raises:
+        ValueError: two mutants have one name.
+    """
+    load("pytest_qnn.tflite.rules")
+    importlib.import_module(_QNN_DELEGATE)
+    return {name: mutant for name, mutant in entered().items() if mutant.subject == "delegate"}

@@ -1,0 +1,1 @@
+"""What a graph computes, and how far a target may be off."""

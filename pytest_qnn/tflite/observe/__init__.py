@@ -1,0 +1,1 @@
+"""What is seen of delegates and runtimes from outside."""

@@ -1,0 +1,129 @@
+"""A TfLiteDelegate as a plugin made it: its 56 bytes, and what an opaque one passes to the runtime."""
+
+from __future__ import annotations
+
+import ctypes
+from pathlib import Path
+from types import TracebackType
+from typing import Final
+
+from pytest_qnn.tflite.abi import layouts, peek
+from pytest_qnn.tflite.trace import StructSeen
+
+_FUNCTIONS: Final = ("Prepare", "CopyFromBufferHandle", "CopyToBufferHandle", "FreeBufferHandle")
+_TAIL: Final = ("registration_external", "async_kernel", "inplace_operator")
+_REPLACE: Final = layouts.Context.ReplaceNodeSubsetsWithDelegateKernels.offset
+_BUILDER_PREPARE: Final = layouts.OpaqueDelegateBuilder.Prepare.offset
+
+
+class _Memory:
+    """Which addresses can be read, and which hold code, as of now."""
+
+    def __init__(self) -> None:
+        self._ranges = []
+        for line in Path("/proc/self/maps").read_text(errors="replace").splitlines():
+            span, rights = line.split(maxsplit=2)[:2]
+            start, _, end = span.partition("-")
+            self._ranges.append((int(start, 16), int(end, 16), rights))
+
+    def readable(self, address: int, size: int) -> bool:
+        """One mapping that can be read holds all of these bytes."""
+        return any(
+            start <= address and address + size <= end and rights[0] == "r"
+            for start, end, rights in self._ranges
+        )
+
+    def kind(self, address: int) -> str:
+        """``code``, ``memory`` or ``nothing``."""
+        if self.function(address) == "code":
+            return "code"
+        return "memory" if self.readable(address, 1) else "nothing"
+
+    def function(self, address: int) -> str:
+        """``null``, ``code`` or ``no code``."""
+        if not address:
+            return "null"
+        code = any(start <= address < end and rights[2] == "x" for start, end, rights in self._ranges)
+        return "code" if code else "no code"
+
+
+def read_struct(address: int) -> StructSeen:
+    """The TfLiteDelegate at ``address``; nothing is believed of its pointers."""
+    memory = _Memory()
+    if not memory.readable(address, ctypes.sizeof(layouts.Delegate)):
+        return StructSeen(builder="unreadable")
+    delegate = layouts.Delegate.from_address(address)
+    builder, flags = _builder(delegate.opaque_delegate_builder or 0, memory)
+    return StructSeen(
+        functions={name: memory.function(getattr(delegate, name) or 0) for name in _FUNCTIONS},
+        flags=delegate.flags,
+        builder=builder,
+        builder_flags=flags,
+    )
+
+
+def _builder(address: int, memory: _Memory) -> tuple[str, int]:
+    if not address:
+        return "null", 0
+    if not memory.readable(address, ctypes.sizeof(layouts.OpaqueDelegateBuilder)):
+        return "invalid", 0
+    builder = layouts.OpaqueDelegateBuilder.from_address(address)
+    kinds = [memory.function(getattr(builder, name) or 0) for name in _FUNCTIONS]
+    valid = kinds[0] == "code" and "no code" not in kinds
+    return ("valid", builder.flags) if valid else ("invalid", 0)
+
+
+def used_tail(registration: layouts.Registration) -> tuple[tuple[str, int, str], ...]:
+    """The last members of a registration that are not zero, as in `tflite.trace.Replace.tail`."""
+    values = {name: getattr(registration, name) or 0 for name in _TAIL}
+    if not any(values.values()):
+        return ()
+    memory = _Memory()
+    return tuple((name, value, memory.kind(value)) for name, value in values.items() if value)
+
+
+class Operators:
+    """While it is entered: what an opaque delegate's Prepare passes to Replace.
+
+    Does nothing for a delegate that has a Prepare of its own, or no usable builder.
+    """
+
+    def __init__(self, address: int) -> None:
+        self.seen: list[bool] = []
+        """For each registration: whether it had a registration_external."""
+        self._slot = 0
+        self._own = 0
+        struct = read_struct(address)
+        if struct.functions.get("Prepare") == "null" and struct.builder == "valid":
+            builder = layouts.Delegate.from_address(address).opaque_delegate_builder
+            self._slot = (builder or 0) + _BUILDER_PREPARE
+        self._prepare = layouts.OpaquePrepare(self._on_prepare)
+        self._replace = layouts.ReplaceNodeSubsets(self._on_replace)
+        self._runtime_replace = 0
+
+    def __enter__(self) -> Operators:
+        if self._slot:
+            self._own = peek.pointer(self._slot)
+            peek.set_pointer(self._slot, ctypes.cast(self._prepare, ctypes.c_void_p).value or 0)
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self._slot:
+            peek.set_pointer(self._slot, self._own)
+
+    def _on_prepare(self, context: int, delegate: int, data: int) -> int:
+        slot = context + _REPLACE
+        self._runtime_replace = peek.pointer(slot)
+        peek.set_pointer(slot, ctypes.cast(self._replace, ctypes.c_void_p).value or 0)
+        try:
+            status: int = layouts.OpaquePrepare(self._own)(context, delegate, data)
+        finally:
+            peek.set_pointer(slot, self._runtime_replace)
+        return status
+
+    def _on_replace(self, context: int, given: layouts.Registration, nodes: int, delegate: int) -> int:
+        self.seen.append(bool(given.registration_external))
+        status: int = layouts.ReplaceNodeSubsets(self._runtime_replace)(context, given, nodes, delegate)
+        return status

@@ -1,0 +1,92 @@
+"""Accesses to pages that must not be touched, turned from a process's end into a record.
+
+While zones are watched, a SIGSEGV whose address lies in one of them is reported to the zone, which opens
+the page; the access then goes on where it was. Any other SIGSEGV goes to whoever had the signal before.
+The handler is a Python function: it runs at a faulting load or store, where the thread can wait for the
+interpreter lock as in any callback from C.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import platform
+import signal
+from typing import Final, Literal, Protocol
+
+from pytest_qnn.tflite.abi import peek
+
+Access = Literal["read", "write", "access"]
+
+_SA_SIGINFO, _SA_NODEFER = 4, 0x40000000
+_SI_ADDR: Final = 16
+"""Offset of si_addr in siginfo_t."""
+_ERROR_CODE: Final = 40 + 19 * 8
+"""Offset of gregs[REG_ERR] in ucontext_t (x86-64): bit 1 says that the access was a write."""
+_KNOWS_ACCESS: Final = platform.machine() == "x86_64"
+
+
+class Zone(Protocol):
+    """A range of pages."""
+
+    begin: int
+    end: int
+
+    def touched(self, address: int, access: Access) -> bool:
+        """Record the access and open the page; False: it is none of this zone's business."""
+
+
+class _SigAction(ctypes.Structure):
+    """Struct sigaction of glibc and musl on 64-bit Linux."""
+
+    _fields_ = [
+        ("handler", ctypes.c_void_p),
+        ("mask", ctypes.c_ulong * 16),
+        ("flags", ctypes.c_int),
+        ("restorer", ctypes.c_void_p),
+    ]
+
+
+_sigaction = ctypes.CDLL(None, use_errno=True).sigaction
+_sigaction.argtypes = (ctypes.c_int, ctypes.c_void_p, ctypes.c_void_p)
+_zones: Final[list[Zone]] = []
+_previous: Final = _SigAction()
+"""Who had the signal before the first zone."""
+
+
+def watch(zone: Zone) -> None:
+    """Report accesses to the zone from now on."""
+    if not _zones:
+        _sigaction(signal.SIGSEGV, ctypes.addressof(_OURS), ctypes.addressof(_previous))
+    _zones.append(zone)
+
+
+def forget(zone: Zone) -> None:
+    """Take `watch` back; with the last zone the signal is given back to whoever had it."""
+    _zones.remove(zone)
+    if not _zones:
+        _give_back()
+
+
+def _give_back() -> None:
+    _sigaction(signal.SIGSEGV, ctypes.addressof(_previous), None)
+
+
+def _on_fault(_: int, info: int, machine: int) -> None:
+    try:
+        address = peek.pointer(info + _SI_ADDR)
+        access: Access = "access"
+        if _KNOWS_ACCESS:
+            access = "write" if peek.pointer(machine + _ERROR_CODE) & 2 else "read"
+        if any(zone.begin <= address < zone.end and zone.touched(address, access) for zone in _zones):
+            return
+    except BaseException:
+        # Whatever went wrong, the access must not be tried for ever.
+        _give_back()
+        raise
+    _give_back()
+
+
+_callback: Final = ctypes.CFUNCTYPE(None, ctypes.c_int, ctypes.c_void_p, ctypes.c_void_p)(_on_fault)
+_OURS: Final = _SigAction(
+    handler=ctypes.cast(_callback, ctypes.c_void_p).value, flags=_SA_SIGINFO | _SA_NODEFER
+)

@@ -1,0 +1,1 @@
+"""Which nodes a runtime gives to which kernel, and the picture of it."""

@@ -1,0 +1,1 @@
+"""The delegate that runs on QNN: the only package that knows both halves."""

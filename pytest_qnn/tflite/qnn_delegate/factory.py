@@ -1,0 +1,64 @@
+"""Makes the reference of the TensorFlow Lite QNN delegate, and mutants of it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from pytest_qnn.isolation.worker import Unusable
+from pytest_qnn.qnn.runner.sources import MemorySource
+from pytest_qnn.tflite.cases.delegate import Application
+from pytest_qnn.tflite.mutants import QNN
+from pytest_qnn.tflite.mutants import table as mutants
+from pytest_qnn.tflite.qnn_delegate.custom_tensors import QnnParts
+from pytest_qnn.tflite.qnn_delegate.delegate import QnnDelegate
+from pytest_qnn.tflite.qnn_delegate.partition import QnnFailed
+from pytest_qnn.tflite.qnn_delegate.shared_memory import CUSTOM_MEMORY
+from pytest_qnn.tflite.runner.delegates import DelegateUnusable, is_steerable
+
+
+def factory(spec: str, options: Mapping[str, str]) -> QnnFactory:
+    """The factory for ``qnn-reference``, or for ``mutant:NAME`` of a mutant of it.
+
+    Raises:
+        DelegateUnusable: an option is wrong, or the backend cannot be used.
+    """
+    mutant = mutants().get(spec.removeprefix("mutant:"))
+    return QnnFactory(spec, options, mutant.of(QNN) if mutant is not None else None)
+
+
+class QnnFactory:
+    """The reference of the TensorFlow Lite QNN delegate, on the backend that its option names.
+
+    Attributes:
+        custom_memory: that of the process, or a mutant's own.
+    """
+
+    def __init__(self, name: str, options: Mapping[str, str], parts: QnnParts | None = None) -> None:
+        self.name = name
+        self._check(options)
+        self._parts = parts or QnnParts()
+        self.custom_memory = parts.memory() if parts else CUSTOM_MEMORY
+        backend = options.get("backend", self._parts.backend or "reference")
+        try:
+            self._source = MemorySource(backend, "emulated")
+        except Unusable as error:
+            raise DelegateUnusable(str(error)) from None
+
+    def make(self, application: Application) -> QnnDelegate:
+        """As every `DelegateFactory` does."""
+        self._check(dict(application.options))
+        arguments: dict[str, Any] = {}
+        if is_steerable(self.name):
+            arguments |= {"claim": application.claim}
+            arguments |= {"fault": application.fault} if application.fault else {}
+        made = self._source, self.custom_memory, self._parts.tensors
+        try:
+            return QnnDelegate(*made, **arguments)
+        except QnnFailed as error:
+            raise DelegateUnusable(f"the delegate {self.name} has no backend: {error}") from None
+
+    def _check(self, options: Mapping[str, str]) -> None:
+        unknown = next((key for key in options if key != "backend"), None)
+        if unknown is not None:
+            raise DelegateUnusable(f"the delegate {self.name} has the option backend only, not {unknown}")

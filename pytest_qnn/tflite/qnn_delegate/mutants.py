@@ -1,0 +1,220 @@
+"""Reference QNN delegates that handle custom memory wrongly, one fault each."""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+from pytest_qnn.core.mutant import Mutant, enter
+from pytest_qnn.qnn.abi.codes import TensorMemType, TensorType
+from pytest_qnn.qnn.reference.rpcmem import EmulatedRpcmem
+from pytest_qnn.tflite.abi import layouts, view
+from pytest_qnn.tflite.mutants import QNN
+from pytest_qnn.tflite.qnn_delegate.custom_tensors import REGISTERED, Bound, CustomTensors, QnnParts
+from pytest_qnn.tflite.qnn_delegate.shared_memory import Block, SharedMemory
+
+_HEADER = 16
+"""Bytes that some allocators keep before what they give."""
+
+
+MemoryT = TypeVar("MemoryT", bound=SharedMemory)
+TensorsT = TypeVar("TensorsT", bound=CustomTensors)
+
+
+def _faulty_memory(name: str, fault: str, rule: str) -> Callable[[type[MemoryT]], type[MemoryT]]:
+    """For a class of custom memories."""
+
+    def take(memory: type[MemoryT]) -> type[MemoryT]:
+        enter(Mutant(name, fault, (rule,), "delegate", QNN, QnnParts(memory=memory)))
+        return memory
+
+    return take
+
+
+def _faulty_tensors(
+    name: str, fault: str, rule: str, *, backend: str = "reference"
+) -> Callable[[type[TensorsT]], type[TensorsT]]:
+    """For a class of tensors in custom memory, over a QNN backend."""
+
+    def take(tensors: type[TensorsT]) -> type[TensorsT]:
+        enter(Mutant(name, fault, (rule,), "delegate", QNN, QnnParts(tensors=tensors, backend=backend)))
+        return tensors
+
+    return take
+
+
+class _PrivateRpcmem(EmulatedRpcmem):
+    """Memory of the heap, which no device can be lent."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._heap: dict[int, Any] = {}
+
+    def alloc(self, heap: int, flags: int, size: int) -> int:  # noqa: ARG002 - rpcmem_alloc has them
+        if not self._acceptable(size) or size > 1 << 24:
+            return 0
+        memory = ctypes.create_string_buffer(size)
+        self._heap[ctypes.addressof(memory)] = memory
+        return ctypes.addressof(memory)
+
+    def free(self, pointer: int) -> None:
+        self._heap.pop(pointer, None)
+
+    def to_fd(self, pointer: int) -> int:  # noqa: ARG002 - rpcmem_to_fd has it
+        return -1
+
+
+@_faulty_memory("custom-plain-malloc", "Gives memory of the heap.", "TFL-01")
+class _PlainMalloc(SharedMemory):
+    def __init__(self) -> None:
+        super().__init__(_PrivateRpcmem())
+
+
+@_faulty_memory("custom-counts-in-int", "Gives as many bytes as 31 bits hold.", "TFL-01")
+class _CountsInInt(SharedMemory):
+    """Asks for as many bytes as the lower 32 bits say."""
+
+    def _total(self, size: int, alignment: int) -> int:
+        return super()._total(size, alignment) & 0x7FFF_FFFF
+
+
+@_faulty_memory("custom-ignores-alignment", "Gives pointers behind a header.", "TFL-02")
+class _IgnoresAlignment(SharedMemory):
+    """Gives what stands behind a header of its own."""
+
+    def _align(self, base: int, alignment: int) -> int:  # noqa: ARG002 - that is the fault
+        return base + _HEADER
+
+    def _total(self, size: int, alignment: int) -> int:
+        return super()._total(size, alignment) + _HEADER
+
+
+@_faulty_memory("custom-frees-aligned", "Frees the aligned pointer.", "TFL-03")
+class _FreesAligned(SharedMemory):
+    """Has a header before the first multiple of the alignment, and gives rpcmem the client's pointer."""
+
+    def _align(self, base: int, alignment: int) -> int:
+        return super()._align(base + _HEADER, alignment)
+
+    def _total(self, size: int, alignment: int) -> int:
+        return super()._total(size, alignment) + _HEADER
+
+    def _give_back(self, block: Block) -> None:
+        self.rpcmem.free(block.pointer)
+
+
+@_faulty_memory("custom-frees-last", "Frees the last memory for an unknown pointer.", "TFL-03")
+class _FreesLast(SharedMemory):
+    """Takes a pointer that it does not know for the last one that it gave."""
+
+    def _find_to_free(self, pointer: int) -> Block | None:
+        return super()._find_to_free(pointer) or next(reversed(self._blocks.values()), None)
+
+
+@_faulty_memory("custom-ends-with-delegate", "Frees memory with the delegate.", "TFL-03")
+class _EndsWithDelegate(SharedMemory):
+    """Takes the client's memory back when a delegate is destroyed."""
+
+    def retire(self) -> None:
+        for pointer in list(self._blocks):
+            self.free(pointer)
+
+
+@_faulty_tensors(
+    "custom-reports-anyway", "Reports what it has not registered.", "TFL-04", backend="reference:no-memory"
+)
+class _ReportsAnyway(CustomTensors):
+    """Reports tensors as registered before it has asked the backend."""
+
+    def register(self, kernel: Bound, v1: Any, block: Block, offset: int) -> int:
+        self.log.append(REGISTERED.format(0))
+        return super().register(kernel, v1, block, offset)
+
+
+@_faulty_tensors("custom-looks-at-init", "Takes memory of before init only.", "TFL-06")
+class _LooksAtInit(CustomTensors):
+    """Knows custom memory that tensors had when the kernel was made, and fails with any other."""
+
+    def __init__(self, *arguments: Any) -> None:
+        super().__init__(*arguments)
+        self._known: dict[int, set[int]] = {}
+
+    def enter(self, kernel: Bound, tensors: tuple[tuple[int, int], ...]) -> None:
+        super().enter(kernel, tensors)
+        self._known[id(kernel)] = {address for address, _ in tensors}
+
+    def bind(self, context: int, kernel: Bound, v1: Any, index: int) -> int:
+        tensor = view.tensor(context, index)
+        if self.memory.find(tensor.data, tensor.bytes) and tensor.data not in self._known[id(kernel)]:
+            return layouts.ERROR
+        return super().bind(context, kernel, v1, index)
+
+
+@_faulty_tensors("custom-copies-silently", "Registers nothing.", "TFL-09")
+class _CopiesSilently(CustomTensors):
+    def handle_of(self, kernel: Bound, index: int, v1: Any, address: int, size: int) -> int:  # noqa: ARG002
+        return 0
+
+
+@_faulty_tensors("custom-copies-late", "Delivers results an invoke late.", "TFL-10")
+class _CopiesLate(CustomTensors):
+    """Executes into memory of its own, and brings results to the client's when the next invoke begins."""
+
+    def __init__(self, *arguments: Any) -> None:
+        super().__init__(*arguments)
+        self._own: dict[tuple[int, int], Any] = {}
+
+    def bind(self, context: int, kernel: Bound, v1: Any, index: int) -> int:
+        status = super().bind(context, kernel, v1, index)
+        tensor = view.tensor(context, index)
+        if v1.type != TensorType.APP_READ or self.memory.find(tensor.data, tensor.bytes) is None:
+            return status
+        own = self._own.get((id(kernel), index))
+        if own is None:
+            own = self._own[id(kernel), index] = ctypes.create_string_buffer(tensor.bytes)
+        ctypes.memmove(tensor.data, own, tensor.bytes)
+        v1.memType, v1.clientBuf.data = TensorMemType.RAW, ctypes.addressof(own)
+        v1.clientBuf.dataSize = tensor.bytes
+        return status
+
+
+@_faulty_tensors("custom-wants-exact", "Fails with larger memory.", "TFL-11")
+class _WantsExact(CustomTensors):
+    """Fails where the memory is larger than the tensor."""
+
+    def bind(self, context: int, kernel: Bound, v1: Any, index: int) -> int:
+        tensor = view.tensor(context, index)
+        block = self.memory.find(tensor.data, tensor.bytes)
+        if block is not None and block.size != tensor.bytes:
+            return layouts.ERROR
+        return super().bind(context, kernel, v1, index)
+
+
+@_faulty_tensors("custom-keeps-handles", "Keeps a tensor's first handle.", "TFL-12")
+class _KeepsHandles(CustomTensors):
+    """Uses the handle that a tensor got first for as long as there is one."""
+
+    def __init__(self, *arguments: Any) -> None:
+        super().__init__(*arguments)
+        self._first: dict[tuple[int, int], tuple[int, int]] = {}
+
+    def handle_of(self, kernel: Bound, index: int, v1: Any, address: int, size: int) -> int:
+        key = self._first.get((id(kernel), index), (address, size))
+        if key not in kernel.handles:
+            key = address, size
+        handle = super().handle_of(kernel, index, v1, *key)
+        if handle:
+            self._first[id(kernel), index] = key
+        return handle
+
+
+@_faulty_tensors("custom-wants-all", "Wants all tensors in custom memory.", "TFL-13")
+class _WantsAll(CustomTensors):
+    """Fails where one tensor of a kernel is in custom memory and another is not."""
+
+    def bind(self, context: int, kernel: Bound, v1: Any, index: int) -> int:
+        tensor = view.tensor(context, index)
+        if kernel.handles and self.memory.find(tensor.data, tensor.bytes) is None:
+            return layouts.ERROR
+        return super().bind(context, kernel, v1, index)

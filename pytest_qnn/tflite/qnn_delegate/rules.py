@@ -1,0 +1,686 @@
+"""TFL: custom memory of a QNN delegate, and tensors in it (seed 000)."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Sequence
+from math import prod
+
+import numpy as np
+from hypothesis.strategies import SearchStrategy
+
+from pytest_qnn.core.drawing import decoded
+from pytest_qnn.core.rule import NothingToJudge, rule
+from pytest_qnn.core.verdict import Examined, Level, Unsupported, Violation
+from pytest_qnn.tflite.cases.arrays import Array
+from pytest_qnn.tflite.cases.script import (
+    Allocate,
+    AllocCustom,
+    AnyScriptStep,
+    Apply,
+    AssignCustom,
+    Close,
+    DestroyDelegate,
+    FreeCustom,
+    InspectCustom,
+    Invoke,
+    MakeDelegate,
+    Measure,
+    Open,
+    PlainStep,
+    Poison,
+    Read,
+    ReadCustom,
+    ReadLog,
+    Repeat,
+    ScriptCase,
+    SetInputs,
+)
+from pytest_qnn.tflite.facts import DelegateFacts
+from pytest_qnn.tflite.graph.graph import Graph, Node, Tensor
+from pytest_qnn.tflite.graph.kinds import Claims, decode_graph, size_of
+from pytest_qnn.tflite.rules import judging, scripts
+from pytest_qnn.tflite.rules.numbers import outputs_are_right
+from pytest_qnn.tflite.strategies.claimed import mixed_kinds, need_claims
+from pytest_qnn.tflite.trace import ScriptSeen, ScriptTrace
+
+_REGISTERED = re.compile(r"Tensor (\d+) is successfully registered to shared memory\.")
+
+
+def allocations(case: ScriptCase, trace: ScriptTrace) -> list[tuple[int, AllocCustom, ScriptSeen]]:
+    """Requests that gave memory, with the number of each step.
+
+    Raises:
+        Unsupported: the delegate offers none, or gave none although it was asked for sizes that fit anywhere.
+    """
+    asked = [
+        (number, step, seen)
+        for number, step, seen in scripts.numbered(case, trace)
+        if isinstance(step, AllocCustom)
+    ]
+    refused = next((seen.skipped for _, _, seen in asked if "offers no custom memory" in seen.skipped), "")
+    if refused:
+        raise Unsupported(refused)
+    got = [one for one in asked if one[2].ok]
+    if not got and any(0 < step.bytes <= 1 << 20 and not seen.skipped for _, step, seen in asked):
+        raise Unsupported("the delegate gives no custom memory here: every request was answered with NULL")
+    return got
+
+
+def assigned(case: ScriptCase, trace: ScriptTrace, name: str = "i0") -> list[int]:
+    """Tensors of the interpreter that were placed in custom memory."""
+    allocations(case, trace)
+    found = {
+        step.tensor
+        for _, step, seen in scripts.numbered(case, trace)
+        if isinstance(step, AssignCustom) and step.interpreter == name and seen.ok
+    }
+    return sorted(found)
+
+
+def judged(case: ScriptCase, trace: ScriptTrace) -> int:
+    """How many tensors in custom memory are of partitions that the target makes without it, too.
+
+    Nought where the interpreter ``i1``, which has no custom memory, fails or is wrong: what is wrong in
+    ``i0`` has another cause then, and other rules find it.
+
+    Raises:
+        Unsupported: nothing can be seen.
+    """
+    scripts.need_trace(trace)
+    inside = assigned(case, trace)
+    seen, plain = scripts.view(case, trace), scripts.view(case, trace, "i1")
+    if seen is None or plain is None or not any(one.is_target for one in seen[1].applied):
+        return 0
+    if judging.failure(plain[1]):
+        return 0
+    try:
+        outputs_are_right(*plain, "")
+    except Violation:
+        return 0
+    return len(set(inside) & _border(case, trace, "i1"))
+
+
+def _border(case: ScriptCase, trace: ScriptTrace, name: str = "i0") -> set[int]:
+    """Inputs and outputs of the target's kernels in the plan of an interpreter."""
+    seen = scripts.view(case, trace, name)
+    kernels = judging.live_target_kernels(seen[1]) if seen else ()
+    return {tensor for kernel in kernels for tensor in (*kernel.inputs, *kernel.outputs)}
+
+
+def works(case: ScriptCase, trace: ScriptTrace, expected: str) -> None:
+    """Every call on ``i0`` succeeds, every result is right, and the client's pointer leads to it.
+
+    Raises:
+        Violation: something failed or is wrong.
+    """
+    view = scripts.view(case, trace)
+    failed = judging.failure(view[1]) if view else ""
+    if view and failed:
+        raise Violation(expected, failed, "interpreter i0", judging.draw(*view))
+    latest: dict[int, ScriptSeen] = {}
+    for number, step, seen in scripts.numbered(case, trace):
+        if isinstance(step, Invoke | Poison | SetInputs):
+            latest.clear()
+        elif isinstance(step, Read) and step.interpreter == "i0" and seen.ok and seen.cpu:
+            until = scripts.view(case, trace, upto=number + 1)
+            if until is not None:
+                outputs_are_right(*until, expected)
+                latest = {
+                    tensor: ScriptSeen(outputs=(value,))
+                    for tensor, value in zip(until[0].graph.outputs, seen.outputs, strict=True)
+                }
+        elif isinstance(step, ReadCustom) and not seen.skipped:
+            _through_the_pointer(step, seen, latest.get(step.tensor), expected, number)
+
+
+def _through_the_pointer(
+    step: ReadCustom, seen: ScriptSeen, read: ScriptSeen | None, expected: str, number: int
+) -> None:
+    where = f"tensor t{step.tensor}, step {number}"
+    if seen.numbers.get("same", 1) != 1:
+        raise Violation(expected, "the runtime has the tensor elsewhere", where)
+    if read is not None and read.outputs != seen.outputs:
+        raise Violation(expected, "the client's pointer leads to other values than the runtime's", where)
+
+
+Result = tuple[tuple[Array, ...], tuple[Array, ...]]
+"""Inputs, and what was read of the graph's outputs."""
+
+
+def results(case: ScriptCase, trace: ScriptTrace, name: str) -> list[Result]:
+    """Each Read of an interpreter whose inputs are known, with those of its invoke."""
+    found: list[Result] = []
+    given: tuple[Array, ...] = ()
+    used = given
+    for _, step, seen in scripts.numbered(case, trace):
+        if getattr(step, "interpreter", "") != name or not seen.ok:
+            continue
+        if isinstance(step, SetInputs):
+            given = seen.outputs
+        elif isinstance(step, Invoke):
+            used = given
+        elif isinstance(step, Read) and seen.cpu and not step.tensors:
+            found.append((used, seen.outputs))
+    return found
+
+
+def registered(case: ScriptCase, trace: ScriptTrace) -> tuple[set[int], set[int]]:
+    """Tensors that the delegate says it registered, and those of its partitions in custom memory.
+
+    Raises:
+        Unsupported: what it says cannot be seen.
+    """
+    lines: list[str] = []
+    heard = False
+    for _, step, seen in scripts.numbered(case, trace):
+        if isinstance(step, ReadLog):
+            if seen.skipped:
+                raise Unsupported(f"{seen.skipped} at the level INFO")
+            heard = True
+            lines += seen.lines
+    said = {int(found[1]) for line in lines if (found := _REGISTERED.search(line))}
+    return said, set(assigned(case, trace)) & _border(case, trace) if heard else set()
+
+
+def invoked(case: ScriptCase, trace: ScriptTrace) -> bool:
+    """An invoke of ``i0`` succeeded in which the target had work."""
+    done = any(isinstance(s, Invoke) and seen.ok for _, s, seen in scripts.numbered(case, trace))
+    return done and scripts.target_invokes(trace) > 0
+
+
+_SEED = "seeds/000 (Running Inference Using Shared Memory)"
+_HEADER = "QnnTFLiteDelegate.h"
+_ALLOC = f"{_HEADER}, TfLiteQnnDelegateAllocCustomMem"
+_FREE = f"{_HEADER}, TfLiteQnnDelegateFreeCustomMem"
+_GROWTH = 4
+"""Descriptors or mappings that may be more after some rounds: nothing is held for each of them."""
+_TENSORS = "tensors of partitions in custom memory"
+Cases = SearchStrategy[ScriptCase]
+_SIZES = (4, 1, 64, 4096, 4095, 4097, 65536, 1 << 20)
+_HUGE = ((1 << 46), (1 << 32) + 4096, (1 << 31), 0)
+"""More than there is or than a C int holds, and nothing at all: NULL, or memory of so many bytes."""
+
+
+def _offered(facts: DelegateFacts) -> int:
+    """Position of the delegate that offers custom memory.
+
+    Raises:
+        NothingToJudge: there is none.
+    """
+    if facts.custom_memory < 0:
+        raise NothingToJudge(
+            "the delegate offers no custom memory: it is no library that exports "
+            "TfLiteQnnDelegateAllocCustomMem and TfLiteQnnDelegateFreeCustomMem",
+            unsupported=True,
+        )
+    return facts.custom_memory
+
+
+_RELU = Graph((Tensor((1,)), Tensor((1,))), (Node("RELU", (0,), (1,)),), (0,), (1,))
+
+
+def _alone(steps: Sequence[AnyScriptStep]) -> ScriptCase:
+    """Steps that need no interpreter; a case has a graph all the same."""
+    return ScriptCase((_RELU,), tuple(steps))
+
+
+def memories(facts: DelegateFacts) -> Cases:
+    """Up to eight buffers, some of sizes that cannot be had, looked at again when all are there."""
+    position = _offered(facts)
+
+    def decode(data: bytes) -> ScriptCase:
+        steps: list[AnyScriptStep] = []
+        for at, byte in enumerate(data[1 : 2 + data[0] % 8]):
+            size = _HUGE[byte % 4] if byte >= 224 else _SIZES[byte % 8]
+            steps.append(AllocCustom(f"c{at}", size, position=position, seed=at + 1))
+        steps += [InspectCustom(step.buffer) for step in steps if isinstance(step, AllocCustom)]
+        return _alone(steps)
+
+    return decoded(9, decode)
+
+
+@rule(
+    "TFL-01",
+    Level.MUST,
+    "TfLiteQnnDelegateAllocCustomMem gives shared memory of the wanted size that can be used, or NULL.",
+    source=f"{_ALLOC}; {_SEED}, step 1",
+    subject="delegate",
+    cases=memories,
+    gate=("custom memory",),
+    weight=0.5,
+)
+def gives_shared_memory(case: ScriptCase, trace: ScriptTrace) -> Examined:
+    """Looks at the mappings of the process, and at the contents of each buffer when all are there.
+
+    Of no bytes at all any pointer may be given.
+    """
+    got = [one for one in allocations(case, trace) if one[1].bytes]
+    for number, step, seen in got:
+        wanted, where = f"{step.bytes} bytes of shared memory, or NULL", f"step {number}"
+        if not seen.numbers["usable"]:
+            raise Violation(wanted, "memory of which not every byte can be read and written", where)
+        if not seen.numbers["shared"]:
+            raise Violation(wanted, "memory in a mapping that is private to the process", where)
+        if seen.numbers["overlaps"]:
+            raise Violation(wanted, "bytes that belong to another allocation", where)
+    sizes = {step.buffer: step.bytes for _, step, _ in got}
+    for number, later, seen in scripts.numbered(case, trace):
+        if isinstance(later, InspectCustom) and sizes.get(later.buffer) and not seen.numbers.get("kept", 1):
+            raise Violation("memory that keeps what is written to it", "other bytes", f"step {number}")
+    return Examined(len(got), "allocations")
+
+
+_ALIGNMENTS = (64, 1, 2, 4, 8, 16, 32, 128, 256, 512, 1024, 2048, 4096)
+
+
+def alignments(facts: DelegateFacts) -> Cases:
+    """Up to six buffers of any alignment from 1 to 4096."""
+    position = _offered(facts)
+
+    def decode(data: bytes) -> ScriptCase:
+        return _alone(
+            [
+                AllocCustom(f"c{at}", _SIZES[byte >> 5], _ALIGNMENTS[byte % len(_ALIGNMENTS)], position)
+                for at, byte in enumerate(data[1 : 2 + data[0] % 6])
+            ]
+        )
+
+    return decoded(7, decode)
+
+
+@rule(
+    "TFL-02",
+    Level.MUST,
+    "The pointer that TfLiteQnnDelegateAllocCustomMem gives is a multiple of the wanted alignment.",
+    source=f"{_ALLOC}; {_SEED}, step 1 (kDefaultTensorAlignment)",
+    subject="delegate",
+    cases=alignments,
+    gate=("custom memory",),
+    weight=0.5,
+)
+def honours_the_alignment(case: ScriptCase, trace: ScriptTrace) -> Examined:
+    """Looks at pointers for alignments from 1 to 4096; one that cannot be had may be answered with NULL."""
+    got = allocations(case, trace)
+    for number, step, seen in got:
+        offset = seen.numbers["offset"]
+        if offset:
+            raise Violation(f"a multiple of {step.alignment}", f"{offset} bytes behind one", f"step {number}")
+    return Examined(len(got), "allocations")
+
+
+Steps = tuple[AnyScriptStep, ...]
+_ROUNDS = 16
+
+
+def released(facts: DelegateFacts) -> Cases:
+    """Buffers come and go; others stay while delegates go and pointers are freed that are none."""
+    position = _offered(facts)
+
+    def decode(data: bytes) -> ScriptCase:
+        size, alignment = _SIZES[3:][data[0] % 5], _ALIGNMENTS[data[1] % len(_ALIGNMENTS)]
+        once: tuple[PlainStep, ...] = (AllocCustom("c1", size, alignment, position), FreeCustom("c1"))
+        odd: Steps = (FreeCustom(what="null", position=position),) if data[2] & 1 else ()
+        odd += (FreeCustom(what="unknown", position=position),) if data[2] & 2 else ()
+        kept = (AllocCustom("c0", _SIZES[data[3] % 8], 64, position), MakeDelegate("d0", position=position))
+        cycles: Steps = (*once, Measure(), Repeat(_ROUNDS, once), Measure()) if data[2] & 4 else once
+        return _alone([*kept, *cycles, *odd, DestroyDelegate("d0"), InspectCustom("c0")])
+
+    return decoded(4, decode)
+
+
+@rule(
+    "TFL-03",
+    Level.MUST,
+    "Memory stays until TfLiteQnnDelegateFreeCustomMem, which releases it and ignores any other pointer.",
+    source=f"{_FREE}; {_SEED}, step 4 and the running example (the user's to free)",
+    subject="delegate",
+    cases=released,
+    gate=("custom memory",),
+    weight=0.5,
+)
+def releases_what_is_its_own(case: ScriptCase, trace: ScriptTrace) -> Examined:
+    """Looks at descriptors and mappings over sixteen rounds, and at memory that outlives a delegate."""
+    got = allocations(case, trace)
+    sizes = {step.buffer: step.bytes for _, step, _ in got}
+    steps = scripts.numbered(case, trace)
+    for number, step, seen in steps:
+        kept = isinstance(step, InspectCustom) and step.buffer in sizes and not seen.skipped
+        if kept and not (seen.numbers["usable"] and seen.numbers["kept"]):
+            raise Violation("the client's memory as it was before", "it is gone or changed", f"step {number}")
+    measured = [seen.numbers for _, step, seen in steps if isinstance(step, Measure)]
+    rounds = sum(step.times for _, step, _ in steps if isinstance(step, Repeat))
+    if len(measured) == 2 and rounds:
+        for what in ("fds", "mappings"):
+            more = measured[1][what] - measured[0][what]
+            if more > _GROWTH:
+                raise Violation(f"no {what} held of freed memory", f"{more} more after {rounds} rounds")
+    return Examined(len(got), "allocations")
+
+
+_EXTRA = (0, 1, 4, 60, 64, 4096)
+_CHOICE = 4
+_NODES = 5
+
+
+def _scenes(
+    facts: DelegateFacts,
+    make: Callable[[Scene], Steps],
+    *,
+    some: bool = False,
+    plain: Sequence[int] = (0,),
+) -> Cases:
+    """``plain``: seeds of the inputs without custom memory."""
+    _offered(facts)
+    need_claims(facts)
+    kinds = mixed_kinds(facts)
+
+    def decode(data: bytes) -> ScriptCase:
+        graph, claims = decode_graph(data[_CHOICE:], kinds, 1, 1, _NODES)
+        scene = Scene(facts, graph, claims, data[:_CHOICE], some=some)
+        return ScriptCase((graph,), (*make(scene), *scene.plain(plain)))
+
+    size = _CHOICE + size_of(_NODES, 1)
+    return decoded(size, decode)
+
+
+def larger(facts: DelegateFacts) -> Cases:
+    """Buffers of the tensors' sizes and larger."""
+
+    def make(scene: Scene) -> Steps:
+        return (*scene.placed(larger=True), *scene.use())
+
+    return _scenes(facts, make)
+
+
+class Scene:
+    """One graph, one delegate ``d0``, one interpreter ``i0``, and a buffer for each of some tensors."""
+
+    def __init__(
+        self, facts: DelegateFacts, graph: Graph, claims: Claims, data: bytes, *, some: bool
+    ) -> None:
+        self.graph = graph
+        self.choice = data
+        self.position = facts.custom_memory
+        self._claim = claims[0] if facts.steerable and (some or data[3] & 128) else None
+        border = sorted({*graph.inputs, *graph.outputs})
+        border = [tensor for tensor in border if graph.tensors[tensor].data is None]
+        picked = [tensor for at, tensor in enumerate(border) if data[3] >> at % 7 & 1]
+        self.tensors = picked or (border[:1] if some else border)
+
+    def opening(self) -> tuple[MakeDelegate, Open]:
+        """The delegate and the interpreter."""
+        return MakeDelegate("d0", position=self.position, claim=self._claim), Open("i0")
+
+    def alloc(self, kind: str = "c", *, larger: bool = False) -> Steps:
+        """A buffer for each of the tensors; ``larger``: than the tensor."""
+        return tuple(
+            AllocCustom(
+                f"{kind}{tensor}",
+                self._size(tensor) + (_EXTRA[(self.choice[0] + at) % len(_EXTRA)] if larger else 0),
+                position=self.position,
+                seed=tensor,
+            )
+            for at, tensor in enumerate(self.tensors)
+        )
+
+    def assign(self, kind: str = "c") -> Steps:
+        """Each tensor to its buffer."""
+        return tuple(AssignCustom("i0", tensor, f"{kind}{tensor}") for tensor in self.tensors)
+
+    def free(self) -> Steps:
+        """Give the buffers back."""
+        return tuple(FreeCustom(f"c{tensor}") for tensor in self.tensors)
+
+    def placed(self, *, larger: bool = False) -> Steps:
+        """All of the tutorial up to the invoke."""
+        ready = (Allocate("i0"), Apply("i0", "d0"), Allocate("i0"))
+        return (*self.opening(), *self.alloc(larger=larger), *self.assign(), *ready)
+
+    def plain(self, seeds: Sequence[int]) -> Steps:
+        """The same graph on another interpreter, ``i1``, without custom memory, invoked with each seed."""
+        delegate = MakeDelegate("d1", position=self.position, claim=self._claim)
+        steps: list[AnyScriptStep] = [delegate, Open("i1"), Apply("i1", "d1"), Allocate("i1")]
+        for seed in seeds:
+            steps += [SetInputs("i1", seed), Invoke("i1"), Read("i1")]
+        return tuple(steps)
+
+    def use(self, seed: int = 0) -> Steps:
+        """Invoke, and read through the interpreter and through the client's own pointers."""
+        own = tuple(ReadCustom("i0", tensor) for tensor in self.tensors if tensor in self.graph.outputs)
+        return (SetInputs("i0", seed), Poison("i0"), Invoke("i0"), Read("i0"), *own)
+
+    def _size(self, tensor: int) -> int:
+        described = self.graph.tensors[tensor]
+        return prod(described.shape) * np.dtype(described.dtype).itemsize
+
+
+def logged(facts: DelegateFacts) -> Cases:
+    """Some tensors in custom memory, and what the delegate says of them."""
+
+    def make(scene: Scene) -> Steps:
+        return (*scene.placed(), *scene.use(), ReadLog("d0"))
+
+    return _scenes(facts, make)
+
+
+def unregistered(facts: DelegateFacts) -> Cases:
+    """The same, where the delegate's QNN backend registers no shared memory."""
+    _offered(facts)
+    if facts.registers is not False:
+        why = "registers shared memory" if facts.registers else "may register memory: it cannot be asked"
+        raise NothingToJudge(f"the delegate's QNN backend {why}", unsupported=True)
+    return logged(facts)
+
+
+@rule(
+    "TFL-04",
+    Level.MUST,
+    "On a backend that registers no shared memory there is none, or it works unregistered and unreported.",
+    source=f"{_SEED} (this feature is only able to use with HTP backend)",
+    subject="delegate",
+    cases=unregistered,
+    gate=("custom memory", "no registration"),
+)
+def does_without_registering(case: ScriptCase, trace: ScriptTrace) -> Examined:
+    """Looks at results and at the log."""
+    count = judged(case, trace)
+    if not count:
+        return Examined(0, _TENSORS)
+    works(case, trace, "right results from and in the client's memory, registered or not")
+    said, _ = registered(case, trace)
+    if said:
+        raise Violation("nothing said of registered tensors", f"tensors {sorted(said)} are said to be")
+    return Examined(count, _TENSORS)
+
+
+def ordered(facts: DelegateFacts) -> Cases:
+    """The steps of the tutorial in any order that it allows."""
+
+    def make(scene: Scene) -> Steps:
+        alloc, assign = scene.alloc(), scene.assign()
+        first, last = scene.opening()
+        opening: Steps = ((*alloc, last, first), (first, *alloc, last), (first, last, *alloc))[
+            scene.choice[0] % 3
+        ]
+        apply = Apply("i0", "d0")
+        orders: tuple[Steps, ...] = (
+            (*assign, Allocate("i0"), apply, Allocate("i0")),
+            (*assign, Allocate("i0"), apply),
+            (*assign, apply, Allocate("i0")),
+            (apply, *assign, Allocate("i0")),
+            (apply, Allocate("i0"), *assign, Allocate("i0")),
+            (Allocate("i0"), *assign, Allocate("i0"), apply, Allocate("i0")),
+        )
+        free, close = scene.free(), Close("i0")
+        ending: Steps = (*free, close) if scene.choice[1] & 1 else (close, *free)
+        return (
+            *opening,
+            *orders[scene.choice[2] % len(orders)],
+            *scene.use(),
+            *ending,
+            DestroyDelegate("d0"),
+        )
+
+    return _scenes(facts, make)
+
+
+@rule(
+    "TFL-06",
+    Level.MUST,
+    "Memory may be requested, assigned and freed in every order that the workflow allows.",
+    source=f"{_SEED}, workflow and running example",
+    subject="delegate",
+    cases=ordered,
+    gate=("custom memory",),
+)
+def works_in_every_order(case: ScriptCase, trace: ScriptTrace) -> Examined:
+    """Looks at results.
+
+    Memory comes before or after the delegate and the interpreter, is assigned before or after the graph is
+    modified, and freed before or after the interpreter ends.
+    """
+    count = judged(case, trace)
+    if not count:
+        return Examined(0, _TENSORS)
+    works(case, trace, "right results, whatever the order of the steps")
+    return Examined(count, _TENSORS)
+
+
+@rule(
+    "TFL-09",
+    Level.SHOULD,
+    "Each tensor of a partition in custom memory, and no other, is reported as registered.",
+    source=f"{_SEED}, the output",
+    subject="delegate",
+    cases=logged,
+    gate=("custom memory", "registration"),
+)
+def reports_what_it_registers(case: ScriptCase, trace: ScriptTrace) -> Examined:
+    """Looks for "Tensor <index> is successfully registered to shared memory." in what the delegate says."""
+    if trace.facts and trace.facts.registers is False:
+        raise Unsupported("the delegate's QNN backend registers no shared memory")
+    count = judged(case, trace)
+    said, expected = registered(case, trace)
+    if not count or not invoked(case, trace):
+        return Examined(0, _TENSORS)
+    if trace.facts and trace.facts.registers is None and not said:
+        raise Unsupported("the delegate reports no tensor at all: its backend may register none")
+    if said != expected:
+        raise Violation(
+            f"tensors {sorted(expected)} reported as registered", f"tensors {sorted(said)} are reported"
+        )
+    return Examined(count, _TENSORS)
+
+
+def twice(facts: DelegateFacts) -> Cases:
+    """Two invokes in custom memory, and the same two times each without any."""
+
+    def make(scene: Scene) -> Steps:
+        return (*scene.placed(), *scene.use(), *scene.use(1))
+
+    return _scenes(facts, make, plain=(0, 1, 0, 1))
+
+
+@rule(
+    "TFL-10",
+    Level.MUST,
+    "Results are those of a run without custom memory, and the client's pointer leads to them.",
+    source=f"{_SEED}, steps 2 and 3",
+    subject="delegate",
+    cases=twice,
+    gate=("custom memory",),
+)
+def gives_the_same_results(case: ScriptCase, trace: ScriptTrace) -> Examined:
+    """Looks at two invokes with other inputs, bit for bit if the delegate repeats itself without it too."""
+    count = judged(case, trace)
+    if not count:
+        return Examined(0, _TENSORS)
+    expected = "the results of a run without custom memory"
+    works(case, trace, expected)
+    plain = results(case, trace, "i1")
+    for inputs, outputs in results(case, trace, "i0"):
+        same = [others for given, others in plain if given == inputs]
+        if len(same) > 1 and same.count(same[0]) == len(same) and outputs != same[0]:
+            raise Violation(expected, "results that differ in bits")
+    return Examined(count, _TENSORS)
+
+
+@rule(
+    "TFL-11",
+    Level.MUST,
+    "The memory of a tensor may be larger than the tensor.",
+    source=f"{_SEED}, step 1 (exact or enough bytes)",
+    subject="delegate",
+    cases=larger,
+    gate=("custom memory",),
+)
+def takes_larger_memory(case: ScriptCase, trace: ScriptTrace) -> Examined:
+    """Looks at results with 0 to 4096 bytes more."""
+    count = judged(case, trace)
+    if not count:
+        return Examined(0, _TENSORS)
+    works(case, trace, "right results in memory of the tensor's size or more")
+    return Examined(count, _TENSORS)
+
+
+def reassigned(facts: DelegateFacts) -> Cases:
+    """Between two invokes tensors get other buffers: new ones, those of one another, or none other.
+
+    The old ones are given back before the new ones are requested, or after it, or not at all. In the end
+    tensors may get their first buffers again.
+    """
+
+    def make(scene: Scene) -> Steps:
+        how = scene.choice[0] % 4
+        alloc, assign = scene.alloc("n"), scene.assign("n")
+        again: Steps = ((*scene.free(), *alloc), (*alloc, *assign, *scene.free()), alloc, alloc)[how]
+        back: Steps = (*scene.assign(), Allocate("i0"), *scene.use(2)) if how == 3 else ()
+        return (*scene.placed(), *scene.use(), *again, *assign, Allocate("i0"), *scene.use(1), *back)
+
+    return _scenes(facts, make)
+
+
+@rule(
+    "TFL-12",
+    Level.SHOULD,
+    "A tensor that is assigned other memory, and allocated again, is used there.",
+    source=f"{_SEED}, running example (assigns or reassigns)",
+    subject="delegate",
+    cases=reassigned,
+    gate=("custom memory",),
+)
+def follows_other_memory(case: ScriptCase, trace: ScriptTrace) -> Examined:
+    """Looks at results before and after; the new memory may have the old one's address or descriptor."""
+    count = judged(case, trace)
+    if not count:
+        return Examined(0, _TENSORS)
+    works(case, trace, "right results from and in the memory assigned last")
+    return Examined(count, _TENSORS)
+
+
+def mixed(facts: DelegateFacts) -> Cases:
+    """Some of the tensors in custom memory, of a delegate that is to take part of the nodes."""
+
+    def make(scene: Scene) -> Steps:
+        return (*scene.placed(), *scene.use(), *scene.use(1))
+
+    return _scenes(facts, make, some=True)
+
+
+@rule(
+    "TFL-13",
+    Level.MUST,
+    "Tensors without custom memory keep working beside others, under partial delegation too.",
+    source=f"{_SEED} (specified tensors, usually graph inputs and outputs)",
+    subject="delegate",
+    cases=mixed,
+    gate=("custom memory",),
+)
+def takes_some_tensors_only(case: ScriptCase, trace: ScriptTrace) -> Examined:
+    """Looks at results where only some tensors are in custom memory, or only some nodes are claimed."""
+    count = judged(case, trace)
+    if not count:
+        return Examined(0, _TENSORS)
+    works(case, trace, "right results, in custom memory and beside it")
+    return Examined(count, _TENSORS)

@@ -1,0 +1,1 @@
+"""The reference delegate and its variants."""

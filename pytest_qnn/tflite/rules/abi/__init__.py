@@ -1,0 +1,1 @@
+"""ABI: its rules and their mutants."""

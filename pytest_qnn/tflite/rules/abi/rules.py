@@ -1,0 +1,757 @@
+"""ABI: the two functions of an external delegate library, its symbols, and the structures that it makes."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Iterator
+from typing import TypeVar
+
+from hypothesis import strategies as st
+from hypothesis.strategies import SearchStrategy
+
+from pytest_qnn.core.rule import rule
+from pytest_qnn.core.verdict import Examined, Level, Measured, Unsupported, Violation
+from pytest_qnn.tflite.cases.arrays import Array
+from pytest_qnn.tflite.cases.delegate import DelegateCase
+from pytest_qnn.tflite.cases.inputs import inputs_of
+from pytest_qnn.tflite.cases.plugin import (
+    CREATE,
+    DESTROY,
+    AnyPluginStep,
+    Apply,
+    Copy,
+    Create,
+    Cycle,
+    Destroy,
+    Options,
+    PluginCase,
+    Spoil,
+)
+from pytest_qnn.tflite.facts import DelegateFacts
+from pytest_qnn.tflite.graph.graph import Graph, Node, Tensor
+from pytest_qnn.tflite.rules.judging import need_observation
+from pytest_qnn.tflite.rules.numbers import outputs_are_right
+from pytest_qnn.tflite.strategies import delegates
+from pytest_qnn.tflite.trace import DelegateTrace, PluginSeen, PluginTrace, StructSeen
+
+HEADER = "tflite/delegates/external/external_delegate_interface.h"
+PYTHON = "tflite/python/interpreter.py, Delegate"
+
+Check = Callable[[PluginCase, PluginTrace], Examined]
+StepT = TypeVar("StepT", bound=AnyPluginStep)
+
+
+def need_interface(trace: PluginTrace) -> None:
+    """Raises Unsupported for a delegate without a plugin interface."""
+    if trace.missing:
+        chain = trace.facts.delegates if trace.facts else ()
+        raise Unsupported(trace.missing, settled=len(chain) < 2)
+
+
+def need_functions(trace: PluginTrace) -> None:
+    """Raises Unsupported where the two functions cannot be called: ABI-01 and ABI-12 say why."""
+    need_interface(trace)
+    if trace.library.load_error:
+        raise Unsupported(f"the library cannot be loaded: {trace.library.load_error}")
+    for function in (CREATE, DESTROY):
+        if function not in trace.library.exports:
+            raise Unsupported(f"the library exports no {function}")
+
+
+def need_options(case: PluginCase, trace: PluginTrace) -> None:
+    """Raises Unsupported where the delegate was selected without options: nobody knows which it takes."""
+    if not any(step.options for step in case.steps if isinstance(step, Create)):
+        chain = trace.facts.delegates if trace.facts else ()
+        raise Unsupported(
+            "the delegate was selected without options (--tflite-delegate-option)", settled=len(chain) < 2
+        )
+
+
+def pictured(check: Check) -> Check:
+    """The check, with a list of the case's steps as the picture of its violations."""
+
+    @functools.wraps(check)
+    def checked(case: PluginCase, trace: PluginTrace) -> Examined:
+        try:
+            return check(case, trace)
+        except Violation as violation:
+            violation.picture = draw(case)
+            raise
+
+    return checked
+
+
+def draw(case: PluginCase) -> str:
+    """The steps of a case in words, options as text."""
+    return "\n".join(f"{number}  {_described(step)}" for number, step in enumerate(case.steps))
+
+
+def _described(step: AnyPluginStep) -> str:
+    words = [type(step).__name__.lower()]
+    if isinstance(step, Cycle):
+        words.append(f"{4 * step.times} delegates")
+    else:
+        words.append(step.name or "NULL")
+    if isinstance(step, Create | Copy | Cycle):
+        words += map(shown, step.options)
+    if isinstance(step, Create) and step.report == "null":
+        words.append("without report_error")
+    if isinstance(step, Create) and step.null_arrays:
+        words.append("with NULL arrays")
+    return " ".join(words)
+
+
+def shown(option: tuple[bytes, bytes]) -> str:
+    """An option as text of few characters."""
+    key, value = (part[:40].decode(errors="replace") for part in option)
+    return f"{key}={value!r}"
+
+
+def steps(case: PluginCase, trace: PluginTrace, kind: type[StepT]) -> Iterator[tuple[int, StepT, PluginSeen]]:
+    """(position, step, what it gave) of each step of one kind that was carried out."""
+    for position, (step, seen) in enumerate(zip(case.steps, trace.steps, strict=True)):
+        if isinstance(step, kind) and not seen.skipped:
+            yield position, step, seen
+
+
+def at(position: int, step: AnyPluginStep) -> str:
+    """The place of a step, for a violation."""
+    name = "" if isinstance(step, Cycle) else f" {step.name or 'NULL'}"
+    return f"step {position}, {type(step).__name__.lower()}{name}"
+
+
+def works(case: PluginCase, trace: PluginTrace, seen: PluginSeen, when: str) -> None:
+    """Raises Violation where applying the delegate failed, or gave gravely wrong outputs."""
+    if seen.error:
+        raise Violation(f"the delegate to work {when}", " ".join(seen.error.split()))
+    plain = DelegateCase(case.graph, data_seed=case.data_seed)
+    inputs = tuple(map(Array.of, inputs_of(plain)))
+    outputs_are_right(
+        plain,
+        DelegateTrace(inputs=inputs, cpu=trace.cpu, outputs=(seen.outputs,)),
+        f"the CPU's values {when}",
+    )
+
+
+_LEAST_LEAK = 16
+"""Bytes per delegate: the smallest block that malloc gives."""
+
+
+def given_options(facts: DelegateFacts, delegate: int) -> Options:
+    """The options that the delegate at this position of the chain was given."""
+    pairs = facts.options[delegate] if delegate < len(facts.options) else ()
+    return tuple((key.encode(), value.encode()) for key, value in pairs)
+
+
+TRIVIAL = Graph(
+    tensors=(Tensor((1, 2)), Tensor((1, 2))), nodes=(Node("ABS", (0,), (1,)),), inputs=(0,), outputs=(1,)
+)
+"""For cases that apply nothing."""
+
+
+def _at(position: int, steps: SearchStrategy[tuple[AnyPluginStep, ...]]) -> SearchStrategy[PluginCase]:
+    return steps.map(lambda made: PluginCase(TRIVIAL, made, position))
+
+
+def _length(facts: DelegateFacts) -> int:
+    return max(1, len(facts.delegates))
+
+
+def _at_each(
+    facts: DelegateFacts, steps: Callable[[Options], SearchStrategy[tuple[AnyPluginStep, ...]]]
+) -> SearchStrategy[PluginCase]:
+    """Cases that apply nothing, for every position in the chain."""
+    return st.one_of(
+        [_at(position, steps(given_options(facts, position))) for position in range(_length(facts))]
+    )
+
+
+def without_options(facts: DelegateFacts) -> SearchStrategy[PluginCase]:
+    """A create without options, its arrays NULL or empty."""
+    made = [(Create(null_arrays=null), Destroy("d0")) for null in (True, False)]
+    return _at_each(facts, lambda _: st.sampled_from(made))
+
+
+@rule(
+    "ABI-02",
+    Level.MUST,
+    "create may be given no options, with NULL for both arrays; a delegate that was selected without options "
+    "is then made with its defaults.",
+    source=f"{HEADER}, tflite_plugin_create_delegate",
+    subject="delegate",
+    cases=without_options,
+    gate=("plugin interface",),
+    weight=0.3,
+)
+@pictured
+def creates_without_options(case: PluginCase, trace: PluginTrace) -> Examined:
+    """A plugin that was selected with options may need them, and refuse to do without."""
+    need_functions(trace)
+    needs = trace.facts is not None and trace.facts.needs_options
+    creates = list(steps(case, trace, Create))
+    for position, step, seen in creates:
+        if not seen.made and not needs:
+            raise Violation(
+                "a delegate with its defaults",
+                f"NULL{_said(seen)}",
+                f"{at(position, step)}, {'NULL arrays' if step.null_arrays else 'empty arrays'}",
+            )
+    return Examined(len(creates), "creates without options")
+
+
+ALTERED = "altered"
+"""The name of a create with a value that is not of its option's kind."""
+NOT_NUMBERS = (b"abc", b"", b"None", b"12abc", b"0x", b"--1", b"four")
+NOT_TRUTHS = (b"maybe", b"", b"None", b"truefalse", b"2.5")
+_TRUTHS = frozenset({"true", "false", "yes", "no", "on", "off"})
+
+
+def spoilt_values(value: bytes) -> tuple[bytes, ...]:
+    """Values that are none of the kind of ``value``; nothing where any text may be right."""
+    text = value.decode()
+    if text.lower() in _TRUTHS:
+        return NOT_TRUTHS
+    try:
+        float(text)
+    except ValueError:
+        return ()
+    return (*NOT_NUMBERS, value + b"abc")
+
+
+def _altered(options: Options) -> list[Options]:
+    """The options with one value spoilt, in every way."""
+    return [
+        (*options[:at], (key, bad), *options[at + 1 :])
+        for at, (key, value) in enumerate(options)
+        for bad in spoilt_values(value)
+    ]
+
+
+def parsed(facts: DelegateFacts) -> SearchStrategy[PluginCase]:
+    """The given options, then with one value spoilt."""
+
+    def steps(options: Options) -> SearchStrategy[tuple[AnyPluginStep, ...]]:
+        first: tuple[AnyPluginStep, ...] = Create(options=options), Destroy("d0")
+        altered = [(*first, Create(ALTERED, options=bad), Destroy(ALTERED)) for bad in _altered(options)]
+        return st.sampled_from(altered or [first])
+
+    return _at_each(facts, steps)
+
+
+@rule(
+    "ABI-03",
+    Level.SHOULD,
+    "create reads options as UTF-8 text as Python's str() makes it, leaves the arrays as they are, and "
+    "refuses a value that is not of its option's kind: 'abc' is no number.",
+    source=f"{HEADER}, tflite_plugin_create_delegate (should not modify); {PYTHON}.__init__",
+    subject="delegate",
+    cases=parsed,
+    gate=("plugin interface",),
+    weight=0.3,
+)
+@pictured
+def parses_strictly(case: PluginCase, trace: PluginTrace) -> Examined:
+    """Looks at options given on the command line: as they are, and, if a number or truth value, spoilt."""
+    need_functions(trace)
+    need_options(case, trace)
+    looked_at = 0
+    for position, step, seen in steps(case, trace, Create):
+        if seen.modified:
+            raise Violation("the arrays as they were", f"{seen.modified[0]} changed", at(position, step))
+        if step.name == ALTERED and seen.made:
+            raise Violation(
+                "NULL for a value that is not of its option's kind (a text that looks like a number may be "
+                "given as another text)",
+                "a delegate",
+                f"{at(position, step)}, {_shown(step)}",
+            )
+        if step.name != ALTERED and not seen.made:
+            raise Violation("a delegate", f"NULL{_said(seen)}", f"{at(position, step)}, {_shown(step)}")
+        looked_at += len(step.options)
+    return Examined(looked_at, "options")
+
+
+BAD = "bad"
+"""The name of a create that must be refused."""
+UNKNOWN_KEYS = (b"pytest-qnn-unknown", b"", "Größe".encode(), b"%s%n%s%n", b"k" * 1000)
+
+
+def _inserted(options: Options, key: bytes, at: int) -> Options:
+    return (*options[:at], (key, b"1"), *options[at:])
+
+
+def refused(facts: DelegateFacts) -> SearchStrategy[PluginCase]:
+    """The given options with a key that no plugin has, or with one value spoilt."""
+
+    def steps(options: Options) -> SearchStrategy[tuple[AnyPluginStep, ...]]:
+        unknown = [
+            (Create(BAD, options=_inserted(options, key, at)), Destroy(BAD))
+            for key in UNKNOWN_KEYS
+            for at in {0, len(options)}
+        ]
+        altered = [(Create(ALTERED, options=bad), Destroy(ALTERED)) for bad in _altered(options)]
+        return st.sampled_from(unknown + altered)
+
+    return _at_each(facts, steps)
+
+
+@rule(
+    "ABI-04",
+    Level.SHOULD,
+    "A key that the plugin does not know makes create return NULL; whenever create returns NULL, it has "
+    "called report_error with a text that says why.",
+    source=f"{HEADER}, tflite_plugin_create_delegate",
+    subject="delegate",
+    cases=refused,
+    gate=("plugin interface",),
+    weight=0.5,
+)
+@pictured
+def explains_refusals(case: PluginCase, trace: PluginTrace) -> Examined:
+    """Looks at creates with an unknown key, or with a spoilt value where that is refused."""
+    need_functions(trace)
+    refusals = 0
+    for position, step, seen in steps(case, trace, Create):
+        where = f"{at(position, step)}, {_shown(step)}"
+        if step.name == BAD and seen.made:
+            raise Violation("NULL for a key that the plugin does not know", "a delegate", where)
+        if not seen.made:
+            refusals += 1
+            if not "".join(seen.reports).strip():
+                raise Violation("a text through report_error", "NULL without one", where)
+    return Examined(refusals, "refused options")
+
+
+Steps = Callable[[Options], tuple[AnyPluginStep, ...]]
+
+
+def _with_graph(
+    facts: DelegateFacts, steps: Callable[[Options], SearchStrategy[tuple[AnyPluginStep, ...]]]
+) -> SearchStrategy[PluginCase]:
+    """The steps with a graph that the target is likely to take nodes of."""
+    return st.builds(
+        lambda case, bare: PluginCase(case.graph, bare.steps, bare.delegate, case.data_seed),
+        delegates.routing(facts),
+        _at_each(facts, steps),
+    )
+
+
+def _applied(facts: DelegateFacts, steps: Steps) -> SearchStrategy[PluginCase]:
+    return _with_graph(facts, lambda options: st.just(steps(options)))
+
+
+def spoiling(facts: DelegateFacts) -> SearchStrategy[PluginCase]:
+    """The delegate works, its caller reuses the memory of the options, the delegate works again."""
+    return _applied(
+        facts, lambda options: (Create(options=options), Apply(), Spoil(), Apply(), Destroy("d0"))
+    )
+
+
+@rule(
+    "ABI-05",
+    Level.MUST,
+    "create keeps neither the arrays nor the texts of the options: their owner reuses the memory.",
+    source=f"{HEADER}, tflite_plugin_create_delegate; {PYTHON}.__init__ frees them",
+    subject="delegate",
+    cases=spoiling,
+    gate=("plugin interface",),
+    weight=0.3,
+)
+@pictured
+def keeps_no_options(case: PluginCase, trace: PluginTrace) -> Examined:
+    """Compares the delegate at work before and after its options were overwritten."""
+    need_functions(trace)
+    need_options(case, trace)
+    given = sum(len(step.options) for _, step, seen in steps(case, trace, Create) if seen.made)
+    spoilt = [position for position, _, _ in steps(case, trace, Spoil)]
+    applied = list(steps(case, trace, Apply))
+    before = [seen for position, _, seen in applied if spoilt and position < spoilt[0]]
+    after = [(position, step, seen) for position, step, seen in applied if spoilt and position > spoilt[0]]
+    if not before or before[0].error:
+        return Examined(0, "options overwritten")
+    for position, step, seen in after:
+        works(case, trace, seen, "after its options' memory was overwritten, as before")
+        if seen.claimed != before[0].claimed:
+            raise Violation(
+                f"the nodes {list(before[0].claimed)} to be claimed as before",
+                f"{list(seen.claimed)} after the options' memory was overwritten",
+                at(position, step),
+            )
+    return Examined(given * len(after), "options overwritten")
+
+
+def unreported(facts: DelegateFacts) -> SearchStrategy[PluginCase]:
+    """Creates without a report_error, good and bad ones; and a delegate at work after its create."""
+
+    def steps(options: Options) -> tuple[AnyPluginStep, ...]:
+        wrong = _inserted(options, UNKNOWN_KEYS[0], len(options))
+        silent = Create("d1", options=options, report="null"), Apply("d1"), Destroy("d1")
+        refuse = (Create(BAD, options=wrong, report="null"), Destroy(BAD))
+        return Create(options=options), Apply(), Destroy("d0"), *refuse, *silent
+
+    return _applied(facts, steps)
+
+
+@rule(
+    "ABI-06",
+    Level.MUST,
+    "report_error may be NULL, and is not called once create has returned.",
+    source=f"{HEADER}, report_error if provided; tflite/delegates/external/external_delegate.cc",
+    subject="delegate",
+    cases=unreported,
+    gate=("plugin interface",),
+    weight=0.3,
+)
+@pictured
+def reports_in_create_only(case: PluginCase, trace: PluginTrace) -> Examined:
+    """Without a report_error the result must be the same as with one."""
+    need_functions(trace)
+    creates = list(steps(case, trace, Create))
+    made = [seen.made for _, step, seen in creates if step.report == "function"]
+    for position, (step, seen) in enumerate(zip(case.steps, trace.steps, strict=True)):
+        if seen.late:
+            raise Violation(
+                "no call of report_error after its create",
+                f"report_error({seen.late[0]!r})",
+                at(position, step),
+            )
+    for position, step, seen in creates:
+        if step.report == "null" and step.name != BAD and made and made[0] and not seen.made:
+            raise Violation("a delegate, as with a report_error", "NULL", at(position, step))
+    return Examined(sum(step.report == "null" for _, step, _ in creates), "creates without report_error")
+
+
+def destroying_nothing(facts: DelegateFacts) -> SearchStrategy[PluginCase]:
+    """NULL is destroyed: first of all, while a delegate lives, and at the end."""
+
+    def steps(options: Options) -> tuple[AnyPluginStep, ...]:
+        create = Create(options=options)
+        return Destroy(), create, Apply(), Destroy(), Apply(), Destroy("d0"), Destroy()
+
+    return _applied(facts, steps)
+
+
+@rule(
+    "ABI-07",
+    Level.MUST,
+    "destroy with NULL has no effect.",
+    source=f"{HEADER}, tflite_plugin_destroy_delegate; docs/runtimes.md RT-11",
+    subject="delegate",
+    cases=destroying_nothing,
+    gate=("plugin interface",),
+    weight=0.3,
+)
+@pictured
+def destroys_nothing(case: PluginCase, trace: PluginTrace) -> Examined:
+    """The delegate works after it as it did before."""
+    need_functions(trace)
+    nulls = [position for position, step, _ in steps(case, trace, Destroy) if not step.name]
+    worked = False
+    for position, step, seen in steps(case, trace, Create):
+        if not seen.made and nulls and nulls[0] < position:
+            raise Violation("a delegate after destroy(NULL)", f"NULL{_said(seen)}", at(position, step))
+    for _, _, seen in steps(case, trace, Apply):
+        if worked:
+            works(case, trace, seen, "after destroy(NULL), as before")
+        worked = not seen.error
+    return Examined(len(nulls), "calls of destroy with NULL")
+
+
+def two_at_once(facts: DelegateFacts) -> SearchStrategy[PluginCase]:
+    """Two delegates, of which either is destroyed first while the other works on; then cycles."""
+
+    def steps(options: Options) -> SearchStrategy[tuple[AnyPluginStep, ...]]:
+        made = Create("d0", options=options), Create("d1", options=options)
+        orders = [
+            (*made, Apply(stays), Destroy(goes), Apply(stays), Destroy(stays), Cycle(options=options))
+            for goes, stays in (("d0", "d1"), ("d1", "d0"))
+        ]
+        return st.sampled_from(orders)
+
+    return _with_graph(facts, steps)
+
+
+@rule(
+    "ABI-08",
+    Level.MUST,
+    "destroy ends exactly the delegate that it is given, and gives back what create took.",
+    source=f"{HEADER}, tflite_plugin_destroy_delegate",
+    subject="delegate",
+    cases=two_at_once,
+    gate=("plugin interface",),
+    weight=0.3,
+)
+@pictured
+def destroys_its_own(case: PluginCase, trace: PluginTrace) -> Examined:
+    """One of two delegates works on when the other is gone; memory in use is the same after every cycle."""
+    need_functions(trace)
+    worked: set[str] = set()
+    for _, step, seen in steps(case, trace, Apply):
+        if step.name in worked:
+            works(case, trace, seen, f"({step.name}) after another one was destroyed")
+        if not seen.error:
+            worked.add(step.name)
+    looked_at = len(list(steps(case, trace, Destroy)))
+    for position, cycle, seen in steps(case, trace, Cycle):
+        growth = [after - before for before, after in zip(seen.in_use, seen.in_use[1:], strict=False)]
+        if growth and min(growth) >= _LEAST_LEAK * seen.times:
+            raise Measured(
+                "as many bytes in use after each delegate was created and destroyed",
+                f"{', '.join(f'{grown:+}' for grown in growth)} bytes for {seen.times} delegates each",
+                at(position, cycle),
+            )
+        looked_at += len(growth) * seen.times
+    return Examined(looked_at, "delegates destroyed")
+
+
+def _said(seen: PluginSeen) -> str:
+    text = " ".join("".join(seen.reports).split())
+    return f" ({text!r})" if text else " without a report"
+
+
+def _shown(step: Create) -> str:
+    return f"options {', '.join(map(shown, step.options))}" if step.options else "no options"
+
+
+_COMMON = "tflite/core/c/common.h"
+_KNOWN_FLAGS = 0b1111
+"""TfLiteDelegateFlags: dynamic tensors, propagated shapes, profiling per operator, all claimed."""
+_KNOWN_INPLACE = 0b1111
+"""TfLiteInPlaceOp: data unmodified, and one bit for each of the first three operands."""
+
+
+def alone(facts: DelegateFacts) -> SearchStrategy[PluginCase]:
+    """No call at all: the library is looked at."""
+    return _at_each(facts, lambda _: st.just(()))
+
+
+@rule(
+    "ABI-01",
+    Level.MUST,
+    f"The library exports {CREATE} and {DESTROY} under these names.",
+    source=f'{HEADER}, extern "C" and TFL_EXTERNAL_DELEGATE_EXPORT',
+    subject="delegate",
+    cases=alone,
+    gate=("plugin interface",),
+    weight=0.3,
+)
+def exports_its_functions(case: PluginCase, trace: PluginTrace) -> Examined:  # noqa: ARG001 - the form of a check
+    """Looks at the dynamic symbols of the library's file."""
+    need_interface(trace)
+    for name in (CREATE, DESTROY):
+        if name not in trace.library.exports:
+            alike = [export for export in trace.library.exports if name in export]
+            raise Violation(
+                f"the dynamic symbol {name}",
+                f"{alike[0]}, a name that C++ made" if alike else "no such symbol",
+            )
+    return Examined(2, "symbols")
+
+
+def created(facts: DelegateFacts) -> SearchStrategy[PluginCase]:
+    """One delegate, made and destroyed."""
+    return _at_each(facts, lambda options: st.just((Create(options=options), Destroy("d0"))))
+
+
+@rule(
+    "ABI-09",
+    Level.MUST,
+    "What create returns is a TfLiteDelegate of 56 bytes: with a Prepare or a valid opaque builder, unused "
+    "callbacks NULL, and known flags only.",
+    source=f"{_COMMON}, TfLiteDelegate",
+    subject="delegate",
+    cases=created,
+    gate=("plugin interface",),
+    weight=0.3,
+)
+@pictured
+def returns_a_delegate(case: PluginCase, trace: PluginTrace) -> Examined:
+    """Reads the struct's members; a function is NULL or the address of code."""
+    need_functions(trace)
+    looked_at = 0
+    for position, step, seen in steps(case, trace, Create):
+        if seen.struct is not None:
+            _valid(seen.struct, at(position, step))
+            looked_at += 1
+    return Examined(looked_at, "delegates")
+
+
+def _valid(struct: StructSeen, where: str) -> None:
+    if struct.builder == "unreadable":
+        raise Violation("56 bytes that can be read", "memory that is not mapped", where)
+    for name, kind in struct.functions.items():
+        if kind == "no code":
+            raise Violation(f"{name} to be NULL or a function", "a pointer that shows no code", where)
+    if struct.builder == "invalid":
+        raise Violation(
+            "opaque_delegate_builder (bytes 48 to 55) to be NULL or valid",
+            "a pointer that shows no TfLiteOpaqueDelegateBuilder; headers of 2022 and before end at byte 48",
+            where,
+        )
+    if struct.functions["Prepare"] == "null" and struct.builder == "null":
+        raise Violation("a Prepare, or an opaque builder", "neither", where)
+    unknown = (struct.flags | struct.builder_flags) & ~_KNOWN_FLAGS
+    if unknown:
+        raise Violation(f"no flags but {_KNOWN_FLAGS:#x}", f"{unknown & (1 << 64) - 1:#x}", where)
+
+
+@rule(
+    "ABI-10",
+    Level.MUST,
+    "A delegate uses its own callbacks or its opaque builder, and does not mix them: Prepare wins over a "
+    "builder.",
+    source="tflite/core/c/common_internal.cc, TfLiteDelegateHasValidOpaqueDelegateBuilder",
+    subject="delegate",
+    cases=created,
+    gate=("plugin interface",),
+    weight=0.3,
+)
+@pictured
+def does_not_mix(case: PluginCase, trace: PluginTrace) -> Examined:
+    """Looks at the members of what create returned."""
+    need_functions(trace)
+    looked_at = 0
+    for position, step, seen in steps(case, trace, Create):
+        if seen.struct is None or seen.struct.builder in ("invalid", "unreadable"):
+            continue
+        looked_at += 1
+        own = [name for name, kind in seen.struct.functions.items() if kind != "null"]
+        if seen.struct.builder == "valid" and own:
+            raise Violation(
+                "no callback beside an opaque builder",
+                f"{', '.join(own)} beside it",
+                at(position, step),
+            )
+    return Examined(looked_at, "delegates")
+
+
+def applied(facts: DelegateFacts) -> SearchStrategy[PluginCase]:
+    """One delegate at work."""
+    return _applied(facts, lambda options: (Create(options=options), Apply(), Destroy("d0")))
+
+
+@rule(
+    "ABI-11",
+    Level.MUST,
+    "An opaque delegate passes Replace a registration with registration_external.",
+    source="tflite/core/subgraph.cc, Subgraph::ReplaceNodeSubsetsWithDelegateKernels (opaque)",
+    subject="delegate",
+    cases=applied,
+    gate=("plugin interface", "opaque"),
+    weight=0.3,
+)
+@pictured
+def registers_operators(case: PluginCase, trace: PluginTrace) -> Examined:
+    """Looks at each registration that an opaque Prepare passes."""
+    need_functions(trace)
+    structs = [seen.struct for _, _, seen in steps(case, trace, Create) if seen.struct is not None]
+    if structs and all(struct.builder != "valid" for struct in structs):
+        raise Unsupported("the delegate is not opaque: it has no opaque_delegate_builder")
+    looked_at = 0
+    for position, step, seen in steps(case, trace, Apply):
+        if not all(seen.operators):
+            raise Violation(
+                "a registration_external in the registration",
+                "NULL: the runtime refuses it, or calls functions of another kind",
+                at(position, step),
+            )
+        looked_at += len(seen.operators)
+    return Examined(looked_at, "registrations")
+
+
+@rule(
+    "ABI-12",
+    Level.MUST,
+    "The library can be loaded with every symbol bound: what its own dependencies do not export, it does not "
+    "need. No symbol of a runtime can be bound to, since Python loads the runtimes with RTLD_LOCAL.",
+    source="dlopen(3), RTLD_NOW and RTLD_LOCAL, as Python loads libraries",
+    subject="delegate",
+    cases=alone,
+    gate=("plugin interface",),
+    weight=0.3,
+)
+def binds_its_symbols(case: PluginCase, trace: PluginTrace) -> Examined:  # noqa: ARG001 - the form of a check
+    """Looks at what the loader said, and at the library's undefined symbols."""
+    need_interface(trace)
+    if trace.library.load_error:
+        needed = ", ".join(trace.library.undefined[:8])
+        raise Violation(
+            "a library that loads with every symbol bound",
+            trace.library.load_error + (f"; of TensorFlow Lite it needs {needed}" if needed else ""),
+        )
+    return Examined(1, "libraries")
+
+
+@rule(
+    "ABI-13",
+    Level.MUST,
+    "The registration that a delegate passes by value is filled in to its 88th byte: what it does not use is "
+    "zero.",
+    source=f"{_COMMON}, TfLiteRegistration: registration_external, async_kernel, inplace_operator",
+    subject="delegate",
+    cases=delegates.anything,
+    weight=0.5,
+)
+def fills_its_registration(case: DelegateCase, trace: DelegateTrace) -> Examined:  # noqa: ARG001 - as above
+    """Looks at the members that old headers do not have: a delegate built with those passes garbage there."""
+    need_observation(trace)
+    looked_at = 0
+    for position, applied in enumerate(trace.applied):
+        for replace in applied.replaces if applied.is_target else ():
+            for member, value, shows in replace.tail:
+                if not _is_used(member, value, shows):
+                    raise Violation(
+                        f"{member} to be zero, or valid",
+                        f"{value:#x}",
+                        f"registration passed by application {position} ({applied.name})",
+                    )
+            looked_at += 1
+    return Examined(looked_at, "registrations")
+
+
+def _is_used(member: str, value: int, shows: str) -> bool:
+    """A member that is not zero is one that the delegate means."""
+    if member == "inplace_operator":
+        return not value & ~_KNOWN_INPLACE
+    return shows == ("code" if member == "async_kernel" else "memory")
+
+
+def copied(facts: DelegateFacts) -> SearchStrategy[PluginCase]:
+    """A second copy of the library is loaded while the first has a delegate; both work."""
+
+    def steps(options: Options) -> tuple[AnyPluginStep, ...]:
+        made = Create("d0", options=options), Apply("d0"), Copy("d1", options=options)
+        return *made, Apply("d1"), Apply("d0"), Destroy("d0"), Apply("d1"), Destroy("d1")
+
+    return _applied(facts, steps)
+
+
+@rule(
+    "ABI-14",
+    Level.SHOULD,
+    "Several plugins work in one process, each with its own TensorFlow Lite: a library exports no function "
+    "of TensorFlow Lite's, and a second copy of it works beside the first.",
+    source="dlopen(3): an exported symbol may be bound in place of another library's own",
+    subject="delegate",
+    cases=copied,
+    gate=("plugin interface",),
+    weight=0.3,
+)
+@pictured
+def stays_apart(case: PluginCase, trace: PluginTrace) -> Examined:
+    """Looks at the library's exports, and at delegates of two copies of it."""
+    need_functions(trace)
+    foreign = [name for name in trace.library.exports if CREATE not in name and DESTROY not in name]
+    if foreign:
+        raise Violation("no exported symbol of TensorFlow Lite", f"{len(foreign)} of them, as {foreign[0]}")
+    worked: set[str] = set()
+    copies = list(steps(case, trace, Copy))
+    for position, copy, seen in copies:
+        if not seen.made:
+            raise Violation("a delegate of the copy", seen.error or "NULL", at(position, copy))
+    for _, step, seen in steps(case, trace, Apply):
+        if worked:
+            works(case, trace, seen, f"({step.name}) beside a copy of its library")
+        if not seen.error:
+            worked.add(step.name)
+    return Examined(len(copies), "copies of the library")

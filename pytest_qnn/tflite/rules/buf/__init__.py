@@ -1,0 +1,1 @@
+"""BUF: its rules and their mutants."""

@@ -1,0 +1,583 @@
+"""BUF: results that a delegate keeps in buffers of its device."""
+
+from __future__ import annotations
+
+import msgspec
+from hypothesis.strategies import SearchStrategy
+
+from pytest_qnn.core.rule import rule
+from pytest_qnn.core.verdict import Examined, Level, Unsupported, Violation
+from pytest_qnn.tflite.cases.delegate import DelegateCase
+from pytest_qnn.tflite.cases.script import (
+    Allocate,
+    AnyScriptStep,
+    Apply,
+    Close,
+    CopyFrom,
+    HandleOutput,
+    Invoke,
+    MakeDelegate,
+    Open,
+    Poison,
+    Read,
+    Resize,
+    ScriptCase,
+    SetInputs,
+    Wrong,
+)
+from pytest_qnn.tflite.facts import DelegateFacts
+from pytest_qnn.tflite.graph.graph import Graph
+from pytest_qnn.tflite.rules import judging, scripts
+from pytest_qnn.tflite.rules.numbers import outputs_are_right
+from pytest_qnn.tflite.strategies import delegates
+from pytest_qnn.tflite.strategies.claimed import need_claims
+from pytest_qnn.tflite.trace import (
+    BufferCall,
+    BufferFunctions,
+    DelegateTrace,
+    Handled,
+    InterpreterSeen,
+    ScriptSeen,
+    ScriptTrace,
+)
+from pytest_qnn.tflite.trace import ScriptSeen as Seen
+
+
+def opened(trace: ScriptTrace, name: str = "i0") -> InterpreterSeen:
+    """The interpreter, which the target was applied to.
+
+    Raises:
+        Unsupported: there is nothing to be seen of it.
+    """
+    scripts.need_trace(trace)
+    found = scripts.interpreter(trace, name)
+    if found is None or not any(one.is_target and one.ok for one in found.applied):
+        raise Unsupported("the delegate was not applied", settled=False)
+    return found
+
+
+def boundary(found: InterpreterSeen, *, inputs: bool = False) -> list[Handled]:
+    """Outputs of the target's kernels right after each invoke; or stale inputs right before."""
+    return [
+        one
+        for one in found.handled
+        if one.is_input is inputs and found.applied[found.kernels[one.kernel].application].is_target
+    ]
+
+
+def stale_outputs(found: InterpreterSeen) -> list[Handled]:
+    """Outputs that the target's kernels have left stale: their results are in buffers.
+
+    Raises:
+        Unsupported: there are none.
+    """
+    stale = [one for one in boundary(found) if one.stale]
+    if not stale:
+        has = any(functions.copy_from for functions in target_functions(found))
+        reason = "keeps no results in buffers: no kernel has set data_is_stale"
+        text = f"the delegate {reason}" + ("" if has else ", and CopyFromBufferHandle is NULL")
+        raise Unsupported(text, settled=not has)
+    return stale
+
+
+def target_functions(found: InterpreterSeen) -> list[BufferFunctions]:
+    """The functions for buffer handles of each delegate of the target."""
+    return [one for one, applied in zip(found.functions, found.applied, strict=False) if applied.is_target]
+
+
+def calls(found: InterpreterSeen, kind: str) -> list[BufferCall]:
+    """Calls of one of the target's functions for buffer handles."""
+    return [
+        call
+        for call in found.buffer_calls
+        if call.kind == kind and call.application >= 0 and found.applied[call.application].is_target
+    ]
+
+
+def where(found: InterpreterSeen, one: Handled) -> str:
+    """Which tensor and kernel it is about."""
+    return f"t{one.tensor}, kernel {one.kernel} of nodes {list(found.kernels[one.kernel].nodes)}"
+
+
+def seen_as_case(
+    case: ScriptCase, trace: ScriptTrace, name: str = "i0", upto: int | None = None
+) -> tuple[DelegateCase, DelegateTrace]:
+    """One interpreter as a delegate case.
+
+    Raises:
+        Unsupported: it was not opened.
+    """
+    seen = scripts.view(case, trace, name, upto)
+    if seen is None:
+        raise Unsupported("the interpreter was not opened", settled=False)
+    return seen
+
+
+def reads_right(case: ScriptCase, trace: ScriptTrace, expected: str, name: str = "i0") -> int:
+    """Judge every Read of the interpreter; how many there were.
+
+    Raises:
+        Violation: an output is gravely wrong.
+    """
+    judged = 0
+    for number, step, seen in scripts.numbered(case, trace):
+        if (
+            type(step).__name__ == "Read"
+            and getattr(step, "interpreter", "") == name
+            and seen.ok
+            and seen.cpu
+        ):
+            outputs_are_right(*seen_as_case(case, trace, name, number + 1), expected)
+            judged += 1
+    return judged
+
+
+def need_success(case: ScriptCase, trace: ScriptTrace, expected: str, name: str = "i0") -> None:
+    """Raises Violation where an allocate or invoke of the interpreter failed, or a kernel of the target."""
+    view = seen_as_case(case, trace, name)
+    failed = judging.blame(view[1]) or judging.failure(view[1])
+    if failed:
+        raise Violation(expected, failed, f"interpreter {name}", judging.draw(*view))
+
+
+def copies(case: ScriptCase, trace: ScriptTrace) -> list[tuple[int, CopyFrom, Seen]]:
+    """The CopyFrom steps that were carried out."""
+    return [
+        (number, step, seen)
+        for number, step, seen in scripts.numbered(case, trace)
+        if isinstance(step, CopyFrom) and not seen.skipped
+    ]
+
+
+_TENSOR = "tflite/core/c/common.h, TfLiteTensor.buffer_handle and data_is_stale"
+_DELEGATE = "tflite/core/c/common.h, TfLiteDelegate"
+_READABLE = "tflite/core/subgraph.cc, EnsureTensorDataIsReadable"
+
+Strategy = SearchStrategy[ScriptCase]
+
+
+def _plain(case: DelegateCase) -> DelegateCase:
+    """Without fused activations: whether they are applied is another rule's question."""
+    nodes = tuple(msgspec.structs.replace(node, activation="NONE") for node in case.graph.nodes)
+    return msgspec.structs.replace(case, graph=msgspec.structs.replace(case.graph, nodes=nodes))
+
+
+def _cases(facts: DelegateFacts) -> SearchStrategy[DelegateCase]:
+    need_claims(facts)
+    return delegates.behind_a_probe(facts).map(_plain)
+
+
+Steps = tuple[AnyScriptStep, ...]
+
+
+def _script(case: DelegateCase, steps: Steps) -> ScriptCase:
+    return ScriptCase((case.graph,), steps, buffers=True)
+
+
+def _probe_claim(case: DelegateCase) -> tuple[int, ...]:
+    return next(one.claim or () for one in case.applications if one.who == "probe")
+
+
+def _opening(case: DelegateCase) -> Steps:
+    """The target on the interpreter ``i0``, alone or (two of three) behind the probe; allocated."""
+    claims = [one.claim for one in case.applications if one.who == "target"]
+    target = MakeDelegate("d0", claim=claims[0])
+    if not case.data_seed % 3:
+        return (target, Open("i0"), Apply("i0", "d0"), Allocate("i0"))
+    probe = MakeDelegate("p0", "probe", claim=_probe_claim(case))
+    return (target, probe, Open("i0"), Apply("i0", "p0"), Apply("i0", "d0"), Allocate("i0"))
+
+
+POISON = (0x80, 0x7F)
+"""Fills of outputs before the first and the second invoke; as int8 they are as far apart as can be."""
+
+
+def _use(case: DelegateCase, time: int = 0) -> Steps:
+    return (SetInputs("i0", case.data_seed + time), Poison("i0", POISON[time]), Invoke("i0"), Read("i0"))
+
+
+def kept(facts: DelegateFacts) -> Strategy:
+    """Two invokes with inputs of their own; the outputs are read after each."""
+
+    def make(case: DelegateCase) -> ScriptCase:
+        return _script(case, (*_opening(case), *_use(case), *_use(case, 1)))
+
+    return _cases(facts).map(make)
+
+
+@rule(
+    "BUF-01",
+    Level.MUST,
+    "A tensor that a kernel leaves stale has a buffer handle of 0 or more, and the kernel's delegate.",
+    source=f"{_TENSOR}; {_READABLE}",
+    subject="delegate",
+    cases=kept,
+    gate=("buffers",),
+)
+def stale_tensors_have_handles(case: ScriptCase, trace: ScriptTrace) -> Examined:  # noqa: ARG001 - as all checks
+    """Looks at the outputs of kernels right after each invoke, before the runtime looks at them."""
+    found = opened(trace)
+    stale = stale_outputs(found)
+    for one in stale:
+        if one.handle < 0:
+            raise Violation("a handle of 0 or more in a stale tensor", str(one.handle), where(found, one))
+        if not one.owned:
+            raise Violation("the delegate in a stale tensor", "none, or another one", where(found, one))
+    return Examined(len(stale), "stale tensors")
+
+
+@rule(
+    "BUF-02",
+    Level.MUST,
+    "A delegate whose kernels leave tensors stale has CopyFromBufferHandle, which fills all of the data.",
+    source=f"{_DELEGATE}.CopyFromBufferHandle; {_READABLE}",
+    subject="delegate",
+    cases=kept,
+    gate=("buffers",),
+)
+def stale_data_is_copied(case: ScriptCase, trace: ScriptTrace) -> Examined:
+    """Looks at the outputs, filled beforehand: the runtime drops what a copy of an output answers (RT-04)."""
+    found = opened(trace)
+    stale_outputs(found)
+    if not all(one.copy_from for one in target_functions(found)):
+        raise Violation("a function CopyFromBufferHandle, as tensors are left stale", "NULL")
+    done = calls(found, "from")
+    for call in done:
+        if call.status and call.handle >= 0:
+            raise Violation(
+                "CopyFromBufferHandle to succeed",
+                f"status {call.status}",
+                f"handle {call.handle} of t{call.tensor}, step {call.step}",
+            )
+    if not done or judging.blame(seen_as_case(case, trace)[1]):
+        return Examined(0, "copies from buffers")
+    reads_right(case, trace, "the CPU's values, copied from buffers")
+    return Examined(len(done), "copies from buffers")
+
+
+@rule(
+    "BUF-03",
+    Level.MUST,
+    "A kernel that writes a tensor's data leaves data_is_stale false, and one that does not sets it.",
+    source=f"{_TENSOR}; {_READABLE}",
+    subject="delegate",
+    cases=kept,
+)
+def fresh_data_is_not_stale(case: ScriptCase, trace: ScriptTrace) -> Examined:
+    """Looks at the outputs of kernels, and at what the client reads.
+
+    A device may share its memory with the CPU, so that data changes as the buffer does: a tensor that is
+    written and stale too is all right where a copy from its buffer leaves it right.
+    """
+    found = opened(trace)
+    outputs = boundary(found)
+    if not outputs or judging.blame(seen_as_case(case, trace)[1]):
+        return Examined(0, "outputs of kernels")
+    both = [one for one in outputs if one.stale and one.written]
+    for one in both:
+        if one.handle < 0 or not found.functions[found.kernels[one.kernel].application].copy_from:
+            raise Violation(
+                "data_is_stale false after the kernel has written the data",
+                "true, with no buffer to be copied from",
+                where(found, one),
+            )
+    if both or not all(one.stale for one in outputs):
+        which = f"t{both[0].tensor}, stale and written" if both else "tensors that are not stale"
+        reads_right(case, trace, f"the CPU's values in {which}")
+    return Examined(len(outputs), "outputs of kernels")
+
+
+def _between(graph: Graph) -> list[int]:
+    """Nodes that, taken out, part a node from an earlier one whose result it reads, as it reads theirs."""
+    maker = {tensor: index for index, node in enumerate(graph.nodes) for tensor in node.outputs}
+    found: set[int] = set()
+    for node in graph.nodes:
+        makers = {maker[tensor] for tensor in node.inputs if tensor in maker}
+        found |= {one for one in makers for other in makers if other < one}
+    return sorted(found)
+
+
+def connected(facts: DelegateFacts) -> Strategy:
+    """A probe takes a node such that one kernel of the target reads what another one of its kernels wrote."""
+
+    def make(case: DelegateCase) -> ScriptCase:
+        between = _between(case.graph)
+        claim = (between[case.data_seed % len(between)],) if between else _probe_claim(case)
+        opening: Steps = (
+            MakeDelegate("p0", "probe", claim=claim),
+            *(MakeDelegate("d0"), Open("i0"), Apply("i0", "p0"), Apply("i0", "d0"), Allocate("i0")),
+        )
+        return _script(case, (*opening, *_use(case), *_use(case, 1)))
+
+    return _cases(facts).map(make)
+
+
+@rule(
+    "BUF-07",
+    Level.MUST,
+    "A kernel reads a stale input of its own delegate's from the buffer: the runtime does not copy it.",
+    source="tflite/core/subgraph.cc, Subgraph::InvokeImpl (tensor->delegate != node.delegate)",
+    subject="delegate",
+    cases=connected,
+    gate=("buffers",),
+)
+def own_buffers_are_read(case: ScriptCase, trace: ScriptTrace) -> Examined:
+    """Looks at outputs where one kernel of the delegate feeds another; a probe's node lies between them."""
+    found = opened(trace)
+    stale_outputs(found)
+    fed = [one for one in boundary(found, inputs=True) if one.owned]
+    if not fed:
+        return Examined(0, "stale inputs of the delegate's own")
+    seen = seen_as_case(case, trace)
+    failed = judging.blame(seen[1])
+    if failed:
+        raise Violation(
+            "a kernel to read a stale input of its own delegate's",
+            failed,
+            where(found, fed[0]),
+            judging.draw(*seen),
+        )
+    reads_right(case, trace, f"the CPU's values, by way of t{fed[0].tensor} in a buffer")
+    return Examined(len(fed), "stale inputs of the delegate's own")
+
+
+@rule(
+    "BUF-08",
+    Level.MUST,
+    "The delegate does not rely on CopyToBufferHandle being called: no runtime calls it.",
+    source=f"{_DELEGATE}.CopyToBufferHandle (no call site in tflite/core); docs/runtimes.md",
+    subject="delegate",
+    cases=kept,
+    gate=("buffers",),
+)
+def nothing_is_uploaded(case: ScriptCase, trace: ScriptTrace) -> Examined:
+    """Looks at the outputs of delegates that have the function."""
+    found = opened(trace)
+    if not any(one.copy_to for one in target_functions(found)):
+        raise Unsupported("CopyToBufferHandle is NULL: the delegate cannot rely on it")
+    kernels = len(boundary(found))
+    if not kernels:
+        return Examined(0, "outputs of kernels")
+    need_success(case, trace, "kernels that work though nobody calls CopyToBufferHandle")
+    reads_right(case, trace, "the CPU's values, though nobody calls CopyToBufferHandle")
+    return Examined(kernels, "outputs of kernels")
+
+
+def resized(facts: DelegateFacts) -> Strategy:
+    """An input is resized to another shape and back between two invokes: delegates are undone and redone."""
+
+    def make(case: DelegateCase) -> ScriptCase:
+        shape = case.graph.tensors[case.graph.inputs[0]].shape
+        away = (Resize("i0", 0, (shape[0] + 1, *shape[1:])), Resize("i0", 0, shape)) if shape else ()
+        steps = (*_opening(case), *_use(case), *away, Allocate("i0"), *_use(case, 1), Close("i0"))
+        return _script(case, steps)
+
+    return _cases(facts).map(make)
+
+
+@rule(
+    "BUF-09",
+    Level.SHOULD,
+    "After delegates are undone and redone, as by a resize, results are right whatever handles tensors keep.",
+    source="tflite/core/subgraph.cc, UndoAllDelegates (leaves buffer_handle as it is), Subgraph::~Subgraph",
+    subject="delegate",
+    cases=resized,
+    gate=("buffers",),
+)
+def handles_survive_a_redo(case: ScriptCase, trace: ScriptTrace) -> Examined:
+    """Looks at the invoke after it, and at the interpreter's end, where the runtime frees all handles."""
+    found = opened(trace)
+    stale = stale_outputs(found)
+    if sum(event.kind == "Prepare" for event in found.events) < 2 * len(found.applied):
+        return Examined(0, "stale tensors before and after a redo")
+    later = max(number for number, step in enumerate(case.steps) if type(step).__name__ == "Resize")
+    before = seen_as_case(case, trace, upto=later)
+    if not before[1].outputs:
+        return Examined(0, "stale tensors before and after a redo")
+    need_success(case, trace, "allocate_tensors and invoke to succeed after a resize")
+    outputs_are_right(*seen_as_case(case, trace), "the CPU's values after a resize there and back")
+    return Examined(len(stale), "stale tensors before and after a redo")
+
+
+_COPY = f"{_DELEGATE}.CopyFromBufferHandle"
+
+
+def _outputs(case: DelegateCase) -> range:
+    return range(len(case.graph.outputs))
+
+
+def copied(facts: DelegateFacts) -> Strategy:
+    """CopyFromBufferHandle is called again, by the client, after the runtime has copied the outputs."""
+
+    def make(case: DelegateCase) -> ScriptCase:
+        copies = tuple(CopyFrom("i0", output) for output in _outputs(case))
+        others = SetInputs("i0", case.data_seed + 1)
+        return _script(case, (*_opening(case), *_use(case), others, *copies, Read("i0")))
+
+    return _cases(facts).map(make)
+
+
+@rule(
+    "BUF-04",
+    Level.MUST,
+    "CopyFromBufferHandle copies: it can be called again, fills the whole tensor, and changes no other one.",
+    source=_COPY,
+    subject="delegate",
+    cases=copied,
+    gate=("buffers",),
+)
+def copying_is_repeatable(case: ScriptCase, trace: ScriptTrace) -> Examined:
+    """Looks at two copies over different fills after the runtime's own, and at the border of the graph."""
+    found = opened(trace)
+    stale_outputs(found)
+    done = copies(case, trace)
+    for number, step, seen in done:
+        _copied(seen, f"output {step.output}, step {number}")
+    if done:
+        graph = case.graphs[0]
+        reads = [
+            [
+                one
+                for tensor, one in zip(graph.outputs, seen.outputs, strict=False)
+                if tensor not in graph.inputs
+            ]
+            for _, step, seen in scripts.numbered(case, trace)
+            if isinstance(step, Read) and seen.ok
+        ]
+        if len(reads) > 1 and reads[0] != reads[-1]:
+            raise Violation(
+                "the same bytes from a second copy", "others", f"{len(done)} outputs copied again"
+            )
+    return Examined(len(done), "outputs copied again")
+
+
+def _copied(seen: ScriptSeen, at: str) -> None:
+    """Raises Violation unless a CopyFrom step went well."""
+    numbers = seen.numbers
+    at = f"handle {numbers['handle']}, {at}"
+    if numbers["status"]:
+        raise Violation("CopyFromBufferHandle to succeed", f"status {numbers['status']}", at)
+    if numbers["untouched"]:
+        raise Violation("all bytes of the tensor written", f"{numbers['untouched']} not written", at)
+    if numbers["other"] >= 0:
+        raise Violation("no other tensor changed", f"t{numbers['other']} changed", at)
+
+
+def mistaken(facts: DelegateFacts) -> Strategy:
+    """CopyFromBufferHandle is called with what is no handle."""
+
+    def make(case: DelegateCase) -> ScriptCase:
+        wrong: Wrong = "none" if case.data_seed & 2 else "unknown"
+        copies = tuple(CopyFrom("i0", output, wrong) for output in _outputs(case))
+        return _script(case, (*_opening(case), *_use(case), *copies))
+
+    return _cases(facts).map(make)
+
+
+@rule(
+    "BUF-05",
+    Level.SHOULD,
+    "CopyFromBufferHandle answers what is no handle of the delegate's with an error.",
+    source=f"{_COPY} (returns TfLiteStatus); docs/runtimes.md RT-04",
+    subject="delegate",
+    cases=mistaken,
+    gate=("buffers",),
+)
+def bad_handles_are_refused(case: ScriptCase, trace: ScriptTrace) -> Examined:
+    """Passes kTfLiteNullBufferHandle, or a number that was never given out.
+
+    The runtime itself passes what kernels have put into tensors, or clients through SetBufferHandle.
+    """
+    found = opened(trace)
+    stale_outputs(found)
+    done = copies(case, trace)
+    for number, step, seen in done:
+        if not seen.numbers["status"]:
+            wrote = "" if seen.numbers["untouched"] else ", and data was written"
+            handle = -1 if step.wrong == "none" else seen.numbers["handle"]
+            raise Violation(
+                f"an error for the handle {handle}", f"success{wrote}", f"output {step.output}, step {number}"
+            )
+    return Examined(len(done), "copies from no handle")
+
+
+def freed(facts: DelegateFacts) -> Strategy:
+    """One delegate on two interpreters; the first one ends, and the second one's outputs are copied then."""
+
+    def make(case: DelegateCase) -> ScriptCase:
+        copies = tuple(CopyFrom("i1", output) for output in _outputs(case))
+        second = (Open("i1"), Apply("i1", "d0"), Allocate("i1"), SetInputs("i1"), Invoke("i1"), Read("i1"))
+        steps = (*_opening(case), *_use(case), *second, Close("i0"), *copies, Read("i1"), Close("i1"))
+        return _script(case, steps)
+
+    return _cases(facts).map(make)
+
+
+@rule(
+    "BUF-06",
+    Level.MUST,
+    "FreeBufferHandle frees its handle alone, once, also at the interpreter's end; it leaves it or -1.",
+    source=f"{_DELEGATE}.FreeBufferHandle; tflite/core/subgraph.cc, Subgraph::~Subgraph",
+    subject="delegate",
+    cases=freed,
+    gate=("buffers",),
+)
+def freeing_is_exact(case: ScriptCase, trace: ScriptTrace) -> Examined:
+    """Two interpreters of one delegate: when the first has ended, the second one's buffers are still there.
+
+    That the end of an interpreter ends the process is a crash.
+    """
+    found = opened(trace)
+    stale_outputs(found)
+    freed = calls(found, "free")
+    for call in freed:
+        if call.status not in (-1, call.handle):
+            raise Violation(f"the handle {call.handle} or -1 after it was freed", str(call.status))
+    second = scripts.interpreter(trace, "i1")
+    if second is None or not all(one.ok for one in second.applied):
+        return Examined(len(freed), "handles freed")
+    for number, step, seen in copies(case, trace):
+        _copied(seen, f"output {step.output} of i1 after the end of i0, step {number}")
+    return Examined(len(freed), "handles freed")
+
+
+def left_to_the_client(facts: DelegateFacts) -> Strategy:
+    """allow_buffer_handle_output is set; the client copies the outputs after the second invoke."""
+
+    def make(case: DelegateCase) -> ScriptCase:
+        copies = tuple(CopyFrom("i0", output) for output in _outputs(case))
+        first = (SetInputs("i0", case.data_seed), Invoke("i0"), SetInputs("i0", case.data_seed + 1))
+        opening = (*_opening(case), HandleOutput("i0"))
+        return _script(case, (*opening, *first, Invoke("i0"), *copies, Read("i0")))
+
+    return _cases(facts).map(make)
+
+
+@rule(
+    "BUF-10",
+    Level.SHOULD,
+    "Where the client allows buffer handles as outputs, they stay stale, and can be copied any time.",
+    source="tflite/core/interpreter.h, SetAllowBufferHandleOutput",
+    subject="delegate",
+    cases=left_to_the_client,
+    gate=("buffers",),
+)
+def outputs_stay_in_buffers(case: ScriptCase, trace: ScriptTrace) -> Examined:
+    """Looks at copies that the client makes after the second invoke.
+
+    The runtime makes none after the last node; it still copies what a node of the CPU reads.
+    """
+    found = opened(trace)
+    stale = stale_outputs(found)
+    allowed = any(
+        isinstance(step, HandleOutput) and seen.ok for _, step, seen in scripts.numbered(case, trace)
+    )
+    done = copies(case, trace)
+    if not allowed or not done or judging.blame(seen_as_case(case, trace)[1]):
+        return Examined(0, "outputs left in buffers")
+    for number, step, seen in done:
+        _copied(seen, f"output {step.output}, step {number}")
+    copied = {case.graphs[0].outputs[step.output] for _, step, _ in done}
+    if copied.issuperset(one.tensor for one in stale if one.tensor in case.graphs[0].outputs):
+        reads_right(case, trace, "the CPU's values, copied by the client after the second invoke")
+    return Examined(len(done), "outputs left in buffers")

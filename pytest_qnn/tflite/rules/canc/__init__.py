@@ -1,0 +1,1 @@
+"""CANC: its rules and their mutants."""

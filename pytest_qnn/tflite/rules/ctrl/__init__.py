@@ -1,0 +1,1 @@
+"""CTRL: its rules and their mutants."""

@@ -1,0 +1,1 @@
+"""DET: its rules and their mutants."""

@@ -1,0 +1,1 @@
+"""DYN: its rules and their mutants."""

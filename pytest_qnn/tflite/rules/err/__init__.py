@@ -1,0 +1,1 @@
+"""ERR: its rules and their mutants."""

@@ -1,0 +1,1 @@
+"""LEAK: its rules and their mutants."""

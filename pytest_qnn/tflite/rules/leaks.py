@@ -1,0 +1,123 @@
+"""What rules about leaks share: what is left of equal cycles, spell by spell."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+
+from pytest_qnn.core.verdict import Measured, Unsupported
+from pytest_qnn.tflite.cases.script import AnyScriptStep, Measure, Repeat, ScriptCase
+from pytest_qnn.tflite.rules import scripts
+from pytest_qnn.tflite.strategies.lifetimes import FEW, SPELLS
+from pytest_qnn.tflite.trace import InterpreterSeen, ScriptTrace
+
+_MEASURES = 2 * SPELLS + 1
+_LENGTH = 2 * _MEASURES + 1
+"""Repeat and Measure steps of one half: two spells before the first measurement, one before each other."""
+LEAST = {"malloc": 16, "fds": 1, "threads": 1, "mappings": 1, "virtual": 4096}
+"""The least that one thing leaves behind, which of malloc's is half a block.
+
+glibc gives out no block of less than 32 bytes, header included. What the suite's own blocks take more or less
+moves the numbers of 38 cycles by up to 80 bytes: 1,216 of the smallest leak may be seen as 1,200.
+"""
+_SPREAD = {"malloc": 1 / 2}
+"""How far apart the numbers of a small leak may lie, as a part of the smallest; of other keys a sixth.
+
+glibc gives a block away whole rather than leave a rest of less than 32 bytes: one of 32 may take 48.
+"""
+WORDS = {
+    "malloc": "bytes of malloc's",
+    "fds": "descriptors",
+    "threads": "threads",
+    "mappings": "mappings",
+    "virtual": "bytes of address space",
+}
+
+
+def nothing_left(case: ScriptCase, trace: ScriptTrace, keys: tuple[str, ...], times: int, per: str) -> bool:
+    """Judge the measurements; False where they are not as the strategies ask for.
+
+    A leak is what many cycles leave more than a few do, in every pair of spells about the same, and what is
+    still there when all of them are over: a cache that fills, a table that grows, or memory that comes and
+    goes, is none. What a probe in the delegate's place leaves behind, the runtime or the suite does.
+
+    Args:
+        case: with spells of few and of ``times`` cycles of the target, then of the probe.
+        trace: of it.
+        keys: numbers of a Measure.
+        times: cycles in each long spell.
+        per: what a cycle is.
+
+    Raises:
+        Unsupported: a number cannot be measured here.
+        Measured: as much is left in each pair of spells as if every cycle left something.
+    """
+    if not _is_whole(case, times):
+        return False
+    found = [seen.numbers for _, step, seen in scripts.numbered(case, trace) if isinstance(step, Measure)]
+    for key in keys:
+        if not all(key in numbers for numbers in found):
+            raise Unsupported("malloc cannot be asked what it has given out (mallinfo2 of glibc 2.33)")
+        values = [numbers[key] for numbers in found]
+        target, probe = surplus(values[:_MEASURES]), surplus(values[_MEASURES:])
+        least = LEAST[key] * (times - FEW)
+        left = is_left(values[:_MEASURES])
+        if left and _regular(key, target, least) and min(target) - max(0, min(probe)) >= least:
+            raise Measured(
+                f"as many {WORDS[key]} in use after {per} as before it",
+                f"{', '.join(map(str, target))} more after {times - FEW} times more",
+                f"a probe in its place leaves {', '.join(map(str, probe))}",
+            )
+    return True
+
+
+def _is_whole(case: ScriptCase, times: int) -> bool:
+    """Whether the spells are all there and alike: cases that are being reduced may not be."""
+    halves: list[list[AnyScriptStep]] = [[]]
+    for step in case.steps:
+        if isinstance(step, Measure | Repeat):
+            halves[-1].append(step)
+        if len(halves[-1]) == _LENGTH:
+            halves.append([])
+    if len(halves) != 3 or halves[2]:
+        return False
+    return all(_is_half(half, times) for half in halves[:2])
+
+
+def _is_half(steps: list[AnyScriptStep], times: int) -> bool:
+    repeats = [step for step in steps if isinstance(step, Repeat)]
+    kinds = [isinstance(step, Repeat) for step in steps]
+    return (
+        kinds == [True, *([True, False] * (_MEASURES))]
+        and [step.times for step in repeats] == [FEW, times] * (SPELLS + 1)
+        and len({step.steps for step in repeats}) == 1
+    )
+
+
+def surplus(values: list[int]) -> list[int]:
+    """What each long spell leaves more than the short one before it."""
+    grown = [after - before for before, after in pairwise(values)]
+    return [many - few for few, many in zip(grown[::2], grown[1::2], strict=True)]
+
+
+def is_left(values: list[int]) -> bool:
+    """Whether most of what long spells leave is still there after the last: short ones did not free it."""
+    return values[-1] - values[0] >= sum(surplus(values)) / 2
+
+
+def _regular(key: str, more: list[int], least: int) -> bool:
+    """Whether the numbers are about the same: what Python and malloc's caches keep at a time is not.
+
+    Those caches hold a few thousand bytes, which weigh less the more there is.
+    """
+    spread, smallest = max(more) - min(more), min(more)
+    return spread <= smallest * _SPREAD.get(key, 1 / 6) or (smallest >= 2 * least and spread <= smallest)
+
+
+def target_worked(trace: ScriptTrace) -> list[InterpreterSeen]:
+    """Interpreters in which kernels of the target were made, and nothing was refused."""
+    return [
+        seen
+        for seen in trace.interpreters
+        if all(applied.ok for applied in seen.applied)
+        and any(seen.applied[kernel.application].is_target for kernel in seen.kernels)
+    ]

@@ -1,0 +1,1 @@
+"""LIFE: its rules and their mutants."""

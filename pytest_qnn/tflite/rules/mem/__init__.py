@@ -1,0 +1,1 @@
+"""MEM: its rules and their mutants."""

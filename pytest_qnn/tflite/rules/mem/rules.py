@@ -1,0 +1,677 @@
+"""MEM: the memory that a kernel may touch, the client's own included."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import msgspec
+from hypothesis.strategies import SearchStrategy
+
+from pytest_qnn.core.drawing import decoded
+from pytest_qnn.core.rule import NothingToJudge, rule
+from pytest_qnn.core.verdict import Examined, Level, Violation
+from pytest_qnn.tflite.cases.delegate import DelegateCase
+from pytest_qnn.tflite.cases.script import (
+    Allocate,
+    AnyScriptStep,
+    Apply,
+    Close,
+    FreeBuffer,
+    Guard,
+    Hollow,
+    Invoke,
+    MakeDelegate,
+    Open,
+    Place,
+    Poison,
+    Read,
+    Resize,
+    ScriptCase,
+    SetInputs,
+    flat,
+)
+from pytest_qnn.tflite.facts import DelegateFacts
+from pytest_qnn.tflite.graph.graph import Graph, Node, Op, Tensor
+from pytest_qnn.tflite.graph.kinds import Claims, Kind, decode_graph, size_of
+from pytest_qnn.tflite.rules import judging, scripts
+from pytest_qnn.tflite.rules.numbers import outputs_are_right
+from pytest_qnn.tflite.strategies.claimed import claimed_kinds, mixed_kinds, need_claims, taken
+from pytest_qnn.tflite.strategies.delegates import delegate_cases, target_application
+from pytest_qnn.tflite.trace import DelegateTrace, Kernel, ScriptTrace
+
+
+def watched(facts: DelegateFacts) -> SearchStrategy[DelegateCase]:
+    """Any graph and claim; writes of kernels outside their outputs are looked for."""
+    need_claims(facts)
+
+    def make(graph: Graph, claims: Claims, choice: int) -> DelegateCase:
+        return DelegateCase(graph, (target_application(facts, claims[0], choice),), watch=True)
+
+    return delegate_cases(mixed_kinds(facts), make, 1, max_nodes=10)
+
+
+@rule(
+    "MEM-01",
+    Level.MUST,
+    "invoke writes only its kernel's output tensors and memory of the delegate's own.",
+    source="tflite/core/c/common.h, TfLiteRegistration.invoke",
+    subject="delegate",
+    cases=watched,
+)
+def writes_outputs_only(case: DelegateCase, trace: DelegateTrace) -> Examined:
+    """Looks at every tensor that is neither input nor output of the kernel, around each invoke of it."""
+    return _untouched(case, trace, inputs=False)
+
+
+@rule(
+    "MEM-02",
+    Level.MUST,
+    "invoke does not modify its kernel's inputs.",
+    source="tflite/core/c/common.h, TfLiteRegistration.invoke and inplace_operator",
+    subject="delegate",
+    cases=watched,
+)
+def leaves_inputs_alone(case: DelegateCase, trace: DelegateTrace) -> Examined:
+    """Looks at every input tensor of the kernel, constants included, around each invoke of it."""
+    return _untouched(case, trace, inputs=True)
+
+
+def _untouched(case: DelegateCase, trace: DelegateTrace, *, inputs: bool) -> Examined:
+    judging.need_work(trace)
+    what = "an input" if inputs else "not an output"
+    for write in trace.writes:
+        if write.is_input == inputs and trace.applied[write.application].is_target:
+            kernel = next((k for k in trace.kernels if k.kernel == write.kernel), None)
+            outputs = f", whose outputs are {list(kernel.outputs)}" if kernel else ""
+            raise Violation(
+                "no byte changed but those of the kernel's outputs",
+                f"byte {write.offset} of t{write.tensor}, {what} of the kernel, changed by invoke",
+                f"kernel {write.kernel}{outputs}",
+                judging.draw(case, trace),
+            )
+    if not case.watch:
+        return Examined(0, "invokes watched")
+    kernels = {k.kernel for k in judging.target_kernels(trace) if k.inputs or not inputs}
+    return Examined(sum(e.kind == "invoke" and e.kernel in kernels for e in trace.events), "invokes watched")
+
+
+_SEED = "seeds/000 (Running Inference Using Shared Memory)"
+_HEADER = "tflite/core/interpreter.h, SetCustomAllocationForTensor"
+_GUARDS: tuple[Guard, ...] = ("after", "flush", "before", "flush")
+
+
+def _script(graph: Graph, steps: Sequence[AnyScriptStep]) -> ScriptCase:
+    return ScriptCase((graph,), tuple(steps))
+
+
+Steps = tuple[AnyScriptStep, ...]
+
+
+def _run(choice: bytes) -> Steps:
+    """Apply the delegate, allocate (or the other way round), use the interpreter ``i0`` once."""
+    apply: Steps = (Apply("i0", "d0"), Allocate("i0"))
+    if choice[3] & 128:
+        apply = (Allocate("i0"), *apply)
+    return (*apply, SetInputs("i0"), Poison("i0"), Invoke("i0"), Read("i0"))
+
+
+def _target(facts: DelegateFacts, claim: tuple[int, ...], choice: int) -> MakeDelegate:
+    """One delegate of the target. It takes what it supports or, if steerable, every second time the claim."""
+    position = (choice >> 1) % max(1, len(facts.delegates))
+    return MakeDelegate("d0", claim=claim if facts.steerable and choice & 1 else None, position=position)
+
+
+def _border(graph: Graph) -> list[int]:
+    return sorted({*graph.inputs, *graph.outputs})
+
+
+def _constants(graph: Graph) -> list[int]:
+    read = {tensor for node in graph.nodes for tensor in node.inputs if tensor >= 0}
+    return [tensor for tensor in sorted(read) if graph.tensors[tensor].data is not None]
+
+
+Make = Callable[[Graph, Claims, bytes], ScriptCase]
+"""(graph, claims, four bytes of choice) -> case."""
+
+_EXTRA = 6
+"""Bytes before the graph's: four of choice, two of seed."""
+
+
+def _scripts(
+    kinds: Sequence[Kind], make: Make, *, min_nodes: int = 1, max_nodes: int
+) -> SearchStrategy[ScriptCase]:
+    """Cases decoded from one draw of bytes; every SetInputs gets a seed of its own."""
+    size = _EXTRA + size_of(max_nodes, 1)
+
+    def decode(data: bytes) -> ScriptCase:
+        seed = int.from_bytes(data[4:6], "big")
+        graph, claims = decode_graph(data[_EXTRA:], kinds, 1, min_nodes, max_nodes)
+        case = make(graph, claims, data[:4])
+        steps = (
+            msgspec.structs.replace(step, seed=seed + step.seed) if isinstance(step, SetInputs) else step
+            for step in case.steps
+        )
+        return msgspec.structs.replace(case, steps=tuple(steps))
+
+    return decoded(size, decode)
+
+
+def guarded(facts: DelegateFacts) -> SearchStrategy[ScriptCase]:
+    """Inputs, outputs and constants, or else all tensors, against pages that must not be touched."""
+
+    def make(graph: Graph, claims: Claims, choice: bytes) -> ScriptCase:
+        guard = _GUARDS[choice[0] % len(_GUARDS)]
+        inner = range(len(graph.tensors)) if choice[0] & 64 else _border(graph)
+        chosen = sorted({*inner, *_constants(graph)})
+        places = tuple(
+            Place("i0", tensor, guard=guard, skip_alignment_check=guard == "flush", seed=tensor)
+            for tensor in chosen
+        )
+        return _script(graph, (_target(facts, claims[0], choice[1]), Open("i0"), *places, *_run(choice)))
+
+    need_claims(facts)
+    return _scripts(mixed_kinds(facts), make, max_nodes=6)
+
+
+@rule(
+    "MEM-03",
+    Level.MUST,
+    "A kernel writes no byte outside its tensors' data, and reads none before it or 16 and more behind it.",
+    source="tflite/core/c/common.h, TfLiteTensor.data and bytes; xnnpack.h, XNN_EXTRA_BYTES",
+    subject="delegate",
+    cases=guarded,
+    weight=0.7,
+)
+def stays_inside(case: ScriptCase, trace: ScriptTrace) -> Examined:
+    """Looks at the pages and bytes beside placed tensors, constants included, around each invoke.
+
+    Vector kernels, XNNPACK's among them, read up to 16 bytes behind the data and forget them. With data that
+    ends there, whatever its alignment, a read of one byte more is noticed; a target that dies of the
+    alignment alone is not judged by such cases.
+    """
+    scripts.need_work(case, trace)
+    for touch, kernel in scripts.by_target(trace, "outside"):
+        scripts.accuse(case, trace, touch, kernel, "no byte touched but those of the tensors' data")
+    return Examined(scripts.target_invokes(trace) if _placed(case, trace) else 0, "guarded invokes")
+
+
+def placed(facts: DelegateFacts) -> SearchStrategy[ScriptCase]:
+    """Some tensors in the client's memory, assigned at any time that the runtime allows.
+
+    Every second case first assigns a misaligned buffer, which is refused, or allocates with one that is too
+    small, which fails; a good one then takes its place.
+    """
+
+    def make(graph: Graph, claims: Claims, choice: bytes) -> ScriptCase:
+        everything = [t for t, tensor in enumerate(graph.tensors) if tensor.data is None]
+        chosen = [t for at, t in enumerate(everything) if choice[2] >> at % 8 & 1] or everything
+        places: Steps = tuple(
+            Place("i0", tensor, extra=(0, 64, 0, 4096)[choice[3] & 3], guard="none") for tensor in chosen
+        )
+        wrong: Steps = ()
+        if choice[0] & 16:
+            wrong = (Place("i0", chosen[0], misalign=4, guard="none"),)
+        elif choice[0] & 32 and chosen[0] in _border(graph):
+            wrong = (Place("i0", chosen[0], extra=-1, guard="none"), Allocate("i0"))
+        opening: Steps = (_target(facts, claims[0], choice[1]), Open("i0"))
+        using = (SetInputs("i0"), Poison("i0"), Invoke("i0"), Read("i0"))
+        orders: tuple[Steps, ...] = (
+            (*wrong, *places, Allocate("i0"), Apply("i0", "d0"), Allocate("i0")),
+            (*wrong, *places, Apply("i0", "d0"), Allocate("i0")),
+            (Apply("i0", "d0"), *wrong, *places, Allocate("i0")),
+            (Apply("i0", "d0"), Allocate("i0"), *wrong, *places, Allocate("i0")),
+        )
+        alone = (Open("i1"), Apply("i1", "d0"), Allocate("i1"), SetInputs("i1"), Invoke("i1"))
+        return _script(graph, (*opening, *orders[choice[0] % 4], *using, *alone))
+
+    need_claims(facts)
+    return _scripts(mixed_kinds(facts), make, max_nodes=8)
+
+
+@rule(
+    "MEM-04",
+    Level.MUST,
+    "Results are right with tensors in custom allocations, of the exact size or larger, assigned any time.",
+    source=f"{_HEADER}; {_SEED}, steps 1 to 3",
+    subject="delegate",
+    cases=placed,
+    weight=0.4,
+)
+def works_in_foreign_memory(case: ScriptCase, trace: ScriptTrace) -> Examined:
+    """Looks at the outputs; a buffer that is refused, or is too small, and then replaced does no harm.
+
+    What fails on an interpreter with memory of the runtime's own too is not judged here.
+    """
+    scripts.need_trace(trace)
+    alone = scripts.view(case, trace, "i1")
+    if alone is None or judging.blame(alone[1]) or not _placed(case, trace):
+        scripts.need_work(case, trace)
+        return Examined(0, "placed tensors")
+    return Examined(_right_numbers(case, trace) * _placed(case, trace), "placed tensors")
+
+
+def replaced(*, allocate: bool) -> Callable[[DelegateFacts], SearchStrategy[ScriptCase]]:
+    """Inputs and outputs get other buffers between two invokes, with or without allocate_tensors after it."""
+
+    def cases(facts: DelegateFacts) -> SearchStrategy[ScriptCase]:
+        def make(graph: Graph, claims: Claims, choice: bytes) -> ScriptCase:
+            first = tuple(Place("i0", tensor, guard="none", seed=1) for tensor in _border(graph))
+            others = tuple(
+                Place("i0", tensor, guard="none", seed=2)
+                for at, tensor in enumerate(_border(graph))
+                if choice[2] >> at % 8 & 1 or choice[2] == 0
+            )
+            again: Steps = (Allocate("i0"),) if allocate else ()
+            second: Steps = (SetInputs("i0", 1), Poison("i0", 0x99), Invoke("i0"), Read("i0"))
+            opening: Steps = (_target(facts, claims[0], choice[1]), Open("i0"), *first)
+            return _script(graph, (*opening, *_run(choice), *others, *again, *second))
+
+        need_claims(facts)
+        return _scripts(mixed_kinds(facts), make, max_nodes=6)
+
+    return cases
+
+
+@rule(
+    "MEM-05",
+    Level.MUST,
+    "After a tensor was assigned another buffer, and allocate_tensors called, the delegate uses that one.",
+    source=f"{_HEADER} (assigns or reassigns); {_SEED}, running example",
+    subject="delegate",
+    cases=replaced(allocate=True),
+    weight=0.4,
+)
+def follows_the_pointer(case: ScriptCase, trace: ScriptTrace) -> Examined:
+    """Looks at the outputs of the second invoke, which has other inputs in other buffers."""
+    return _after_replacement(case, trace)
+
+
+_MISALIGNED = (4, 16, 32, 8, 60, 48)
+
+
+def misaligned(facts: DelegateFacts) -> SearchStrategy[ScriptCase]:
+    """Inputs and outputs in buffers that are not aligned as the runtime would have them."""
+
+    def make(graph: Graph, claims: Claims, choice: bytes) -> ScriptCase:
+        misalign = _MISALIGNED[choice[0] % len(_MISALIGNED)]
+        places = tuple(
+            Place("i0", tensor, guard="none", misalign=misalign, skip_alignment_check=True)
+            for tensor in _border(graph)
+        )
+        return _script(graph, (_target(facts, claims[0], choice[1]), Open("i0"), *places, *_run(choice)))
+
+    need_claims(facts)
+    return _scripts(mixed_kinds(facts), make, max_nodes=4)
+
+
+@rule(
+    "MEM-06",
+    Level.SHOULD,
+    "With SkipAlignCheck and misaligned buffers, results are right or there is an error.",
+    source="tflite/core/c/common.h, kTfLiteCustomAllocationFlagsSkipAlignCheck; docs/custom-allocations.md",
+    subject="delegate",
+    cases=misaligned,
+    weight=0.4,
+)
+def bears_misalignment(case: ScriptCase, trace: ScriptTrace) -> Examined:
+    """Looks at the outputs; that the process ends is a crash."""
+    if trace.misaligned:
+        raise Violation("right results, or an error", "the process died of the buffers' alignment")
+    scripts.need_trace(trace)
+    seen = scripts.view(case, trace)
+    if seen is None or judging.blame(seen[1]) or not scripts.target_invokes(trace):
+        return Examined(0, "invokes with misaligned buffers")
+    return Examined(_right_numbers(case, trace), "invokes with misaligned buffers")
+
+
+@rule(
+    "MEM-13",
+    Level.SHOULD,
+    "A tensor may be assigned another buffer between invokes, and it is used without allocate_tensors too.",
+    source="tflite/interpreter_test.cc, CustomInputAlloc_AllocateTensorsBefore; docs/custom-allocations.md",
+    subject="delegate",
+    cases=replaced(allocate=False),
+    weight=0.4,
+)
+def follows_the_pointer_at_once(case: ScriptCase, trace: ScriptTrace) -> Examined:
+    """As MEM-05. Both runtimes' own kernels and XNNPACK do so."""
+    return _after_replacement(case, trace)
+
+
+def outlived(facts: DelegateFacts) -> SearchStrategy[ScriptCase]:
+    """The interpreter ends, the memory of its tensors is freed, and the delegate goes on."""
+
+    def make(graph: Graph, claims: Claims, choice: bytes) -> ScriptCase:
+        border = _border(graph)
+        places = tuple(Place("i0", tensor, f"b{tensor}", guard="none") for tensor in border)
+        frees = tuple(FreeBuffer(f"b{tensor}") for tensor in border)
+        opening: Steps = (_target(facts, claims[0], choice[1]), Open("i0"), *places)
+        another = (Open("i1"), Apply("i1", "d0"), Allocate("i1"), SetInputs("i1", 1))
+        use = (Invoke("i1"), Read("i1"), Close("i1"))
+        rest: Steps = (*another, *use) if choice[0] & 1 else ()
+        return _script(graph, (*opening, *_run(choice), Close("i0"), *frees, *rest))
+
+    need_claims(facts)
+    return _scripts(mixed_kinds(facts), make, max_nodes=4)
+
+
+@rule(
+    "MEM-14",
+    Level.MUST,
+    "Memory of an interpreter's tensors may be freed once it is gone: the delegate, still alive, lets it be.",
+    source=f"{_HEADER} (outlives the interpreter); {_SEED}, step 4 and the order of deletion",
+    subject="delegate",
+    cases=outlived,
+    weight=0.4,
+)
+def lets_memory_go(case: ScriptCase, trace: ScriptTrace) -> Examined:
+    """Looks at memory given back, while the delegate works for another interpreter and is destroyed."""
+    scripts.need_work(case, trace)
+    for touch in trace.touches:
+        if touch.why == "given-back":
+            scripts.accuse(case, trace, touch, None, "no byte touched of memory that was given back")
+    freed = sum(seen.ok for _, step, seen in scripts.numbered(case, trace) if isinstance(step, FreeBuffer))
+    return Examined(freed if scripts.target_invokes(trace) else 0, "buffers given back")
+
+
+def _placed(case: ScriptCase, trace: ScriptTrace) -> int:
+    return sum(seen.ok for _, step, seen in scripts.numbered(case, trace) if isinstance(step, Place))
+
+
+def _after_replacement(case: ScriptCase, trace: ScriptTrace) -> Examined:
+    scripts.need_trace(trace)
+    last = max((n for n, step, _ in scripts.numbered(case, trace) if isinstance(step, Place)), default=0)
+    if not any(isinstance(step, Read) for step in flat(case.steps)[:last]) or not _placed(case, trace):
+        return Examined(0, "buffers replaced")
+    before = scripts.view(case, trace, upto=last)
+    if before is None or not before[1].outputs or not scripts.target_invokes(trace):
+        scripts.need_work(case, trace)
+        return Examined(0, "buffers replaced")
+    return Examined(_right_numbers(case, trace), "buffers replaced")
+
+
+def _right_numbers(case: ScriptCase, trace: ScriptTrace) -> int:
+    """1, if the interpreter's last results could be judged and are right.
+
+    Raises:
+        Violation: they are not, or something failed that must not.
+    """
+    seen = scripts.view(case, trace)
+    if seen is None or not scripts.target_invokes(trace):
+        return 0
+    blamed = judging.blame(seen[1])
+    if blamed:
+        raise Violation("every call to succeed", blamed, picture=judging.draw(*seen))
+    outputs_are_right(*seen, "the CPU's values, from and in the client's memory")
+    return len(seen[1].outputs)
+
+
+_COMMON = "tflite/core/c/common.h"
+_IN_PLACE = "inplace_operator"
+_FIRST_SHARED = 1
+"""kTfLiteInplaceOpInput0Shared."""
+
+
+@rule(
+    "MEM-07",
+    Level.MUST,
+    "Constant tensors are never written, and the model's bytes are the same after use.",
+    source=f"{_COMMON}, kTfLiteMmapRo",
+    subject="delegate",
+    cases=guarded,
+    weight=0.4,
+)
+def leaves_constants_alone(case: ScriptCase, trace: ScriptTrace) -> Examined:
+    """Looks at constants in read-only pages, and at the whole model, during every callback of the target."""
+    scripts.need_work(case, trace)
+    for touch, kernel in scripts.by_target(trace, "constant"):
+        scripts.accuse(case, trace, touch, kernel, "no byte of a constant written")
+    seen = scripts.view(case, trace)
+    reads = (
+        [kernel for kernel in judging.target_kernels(seen[1]) if _read_constants(case, kernel)]
+        if seen
+        else []
+    )
+    return Examined(len(reads) if scripts.target_invokes(trace) else 0, "kernels that read constants")
+
+
+def _read_constants(case: ScriptCase, kernel: Kernel) -> list[int]:
+    tensors = case.graphs[0].tensors
+    return [t for t in kernel.inputs if 0 <= t < len(tensors) and tensors[t].data is not None]
+
+
+_BIASED: tuple[Op, ...] = ("FULLY_CONNECTED",)
+
+
+def without_bias(facts: DelegateFacts) -> SearchStrategy[ScriptCase]:
+    """FULLY_CONNECTED without its optional bias."""
+
+    def make(graph: Graph, claims: Claims, choice: bytes) -> ScriptCase:
+        nodes = tuple(
+            msgspec.structs.replace(node, inputs=(*node.inputs[:2], -1))
+            if node.op == "FULLY_CONNECTED"
+            else node
+            for node in graph.nodes
+        )
+        bare = msgspec.structs.replace(graph, nodes=nodes)
+        return _script(bare, (_target(facts, claims[0], choice[1]), Open("i0"), *_run(choice)))
+
+    return _scripts(claimed_kinds(facts, ops=_BIASED), make, max_nodes=2)
+
+
+@rule(
+    "MEM-08",
+    Level.MUST,
+    "An optional operand that is absent (-1) is not looked up.",
+    source=f"{_COMMON}, kTfLiteOptionalTensor",
+    subject="delegate",
+    cases=without_bias,
+    gate=("optional inputs",),
+    weight=0.5,
+)
+def knows_absent_operands(case: ScriptCase, trace: ScriptTrace) -> Examined:
+    """Looks at FULLY_CONNECTED without bias in kernels of the target."""
+    scripts.need_trace(trace)
+    seen = scripts.view(case, trace)
+    if seen is None or not scripts.target_invokes(trace):
+        scripts.need_work(case, trace)
+        return Examined(0, "absent operands")
+    nodes = {node for kernel in judging.live_target_kernels(seen[1]) for node in kernel.nodes}
+    absent = sum(
+        -1 in case.graphs[0].nodes[node].inputs for node in nodes if node < len(case.graphs[0].nodes)
+    )
+    if absent:
+        outputs_are_right(*seen, "the CPU's values, which come of no bias")
+    return Examined(absent, "absent operands")
+
+
+_UNARY: tuple[Op, ...] = ("RELU", "ABS", "NEG")
+_BINARY: tuple[Op, ...] = ("ADD", "MUL", "SUB", "MAXIMUM")
+
+
+def _chain(ops: Sequence[Op], shape: tuple[int, ...]) -> Graph:
+    tensors = (Tensor(shape),) * (len(ops) + 1)
+    nodes = tuple(Node(op, (at, at) if op in _BINARY else (at,), (at + 1,)) for at, op in enumerate(ops))
+    return Graph(tensors, nodes, (0,), (len(ops),))
+
+
+def empty(facts: DelegateFacts) -> SearchStrategy[ScriptCase]:
+    """A chain of element-wise operators whose input is resized to none, before or after the delegate."""
+    ops = {kind.op for kind in taken(facts) if kind.dtype == "float32"}
+    chosen = [op for op in (*_UNARY, *_BINARY) if op in ops]
+    need_claims(facts)
+    if not chosen:
+        raise NothingToJudge("the delegate claims no float32 element-wise operator", unsupported=True)
+
+    def decode(data: bytes) -> ScriptCase:
+        shape = ((2, 3), (1, 5), (4,))[data[0] % 3]
+        graph = _chain([chosen[byte % len(chosen)] for byte in data[2 : 3 + data[1] % 4]], shape)
+        resize = Resize("i0", 0, (*shape[:-1], 0) if data[0] & 64 else (0, *shape[1:]))
+        opening = (_target(facts, (), data[0] & 62), Open("i0"))
+        order: Steps = (Apply("i0", "d0"), resize) if data[0] & 128 else (resize, Apply("i0", "d0"))
+        places: Steps = tuple(Place("i0", tensor) for tensor in _border(graph))
+        using: Steps = (Allocate("i0"), SetInputs("i0"), Invoke("i0"), Read("i0"))
+        return _script(graph, (*opening, *order, *places, *using))
+
+    return decoded(6, decode)
+
+
+@rule(
+    "MEM-09",
+    Level.SHOULD,
+    "Tensors without elements, whose data may be NULL, give results without elements, or an error.",
+    source=f"{_COMMON}, TfLiteTensor.bytes; docs/custom-allocations.md",
+    subject="delegate",
+    cases=empty,
+    gate=("float32",),
+    weight=0.5,
+)
+def bears_empty_tensors(case: ScriptCase, trace: ScriptTrace) -> Examined:
+    """Looks at the shape of the outputs; XNNPACK on tflite-runtime 2.14 fails cleanly, which is accepted."""
+    scripts.need_trace(trace)
+    for _, step, seen in scripts.numbered(case, trace):
+        if isinstance(step, Read) and seen.ok and seen.cpu and seen.outputs != seen.cpu:
+            shapes = [output.shape for output in seen.outputs]
+            raise Violation(f"outputs of shape {[array.shape for array in seen.cpu]}", f"shapes {shapes}")
+    for touch, kernel in scripts.by_target(trace, "outside"):
+        scripts.accuse(case, trace, touch, kernel, "nothing written to a tensor without elements")
+    found = scripts.interpreter(trace)
+    made = sum(found.applied[kernel.application].is_target for kernel in found.kernels) if found else 0
+    return Examined(made, "kernels with empty tensors")
+
+
+def hollow(facts: DelegateFacts) -> SearchStrategy[ScriptCase]:
+    """Tensors inside partitions point to pages that must not be touched."""
+
+    def make(graph: Graph, claims: Claims, choice: bytes) -> ScriptCase:
+        opening = (_target(facts, claims[0], choice[1]), Open("i0"), Hollow("i0"))
+        return _script(graph, (*opening, *_run(choice)))
+
+    need_claims(facts)
+    return _scripts(mixed_kinds(facts), make, min_nodes=2, max_nodes=6)
+
+
+@rule(
+    "MEM-10",
+    Level.MUST,
+    "Tensors inside a partition have no memory: the kernel does not touch what their data points to.",
+    source="tflite/arena_planner.cc (plans the tensors of the execution plan only); docs/runtimes.md",
+    subject="delegate",
+    cases=hollow,
+    weight=0.4,
+)
+def knows_hollow_tensors(case: ScriptCase, trace: ScriptTrace) -> Examined:
+    """Looks at kernels of several nodes, with pages that must not be touched behind the tensors inside them.
+
+    That a tensor inside a partition still has an address is nothing strange: where a delegate is applied
+    after allocate_tensors, some keep that of an arena which has been freed.
+    """
+    scripts.need_work(case, trace)
+    for touch, kernel in scripts.by_target(trace, "hollow"):
+        scripts.accuse(case, trace, touch, kernel, "no data of a tensor inside the partition touched")
+    found = scripts.interpreter(trace)
+    inside = [kernel for kernel in found.kernels if len(kernel.nodes) > 1] if found else []
+    return Examined(sum(found.applied[k.application].is_target for k in inside) if found else 0, "kernels")
+
+
+def shared(facts: DelegateFacts) -> SearchStrategy[ScriptCase]:
+    """Each graph twice: as it is, and with an input and an output of one size in one buffer."""
+
+    def make(graph: Graph, _: Claims, choice: bytes) -> ScriptCase:
+        first = graph.inputs[0]
+        like = graph.tensors[first]
+        fitting = [t for t in graph.outputs if t != first and graph.tensors[t].shape == like.shape]
+        places: Steps = ()
+        if fitting:
+            output = fitting[choice[2] % len(fitting)]
+            places = tuple(Place("i1", tensor, "b0", guard="none") for tensor in (first, output))
+        use = (SetInputs("i1"), Invoke("i1"), Read("i1"))
+        alone = (_target(facts, (), choice[1] & ~1), Open("i0"), *_run(choice))
+        return _script(graph, (*alone, Open("i1"), *places, Apply("i1", "d0"), Allocate("i1"), *use))
+
+    need_claims(facts)
+    return _scripts(mixed_kinds(facts), make, max_nodes=4)
+
+
+@rule(
+    "MEM-11",
+    Level.MUST,
+    "A kernel that declares that its first input and output may share memory is right when they do.",
+    source="tflite/core/c/c_api_types.h, TfLiteInPlaceOp",
+    subject="delegate",
+    cases=shared,
+)
+def declares_sharing_truly(case: ScriptCase, trace: ScriptTrace) -> Examined:
+    """Looks at the registrations; where one declares it, also at results with both in one buffer."""
+    scripts.need_work(case, trace)
+    found, sharing = scripts.view(case, trace), scripts.view(case, trace, "i1")
+    if found is None or sharing is None:
+        return Examined(0, "registrations")
+    declared = [r for a in found[1].applied if a.is_target for r in a.replaces]
+    tensors = [
+        step.tensor
+        for _, step, seen in scripts.numbered(case, trace)
+        if isinstance(step, Place) and step.interpreter == "i1" and seen.ok
+    ]
+    shared = any(_FIRST_SHARED & value for r in declared for name, value, _ in r.tail if name == _IN_PLACE)
+    kernels = judging.live_target_kernels(sharing[1])
+    if (
+        shared
+        and len(tensors) == 2
+        and len(sharing[1].plan) == 1
+        and any(_shares(k, tensors) for k in kernels)
+    ):
+        outputs_are_right(*sharing, f"the CPU's values, with t{tensors[0]} and t{tensors[1]} in one buffer")
+    return Examined(len(declared), "registrations")
+
+
+def _shares(kernel: Kernel, tensors: list[int]) -> bool:
+    return kernel.inputs[:1] == (tensors[0],) and kernel.outputs == (tensors[1],)
+
+
+def too_small(_: DelegateFacts) -> SearchStrategy[ScriptCase]:
+    """An input or output in a buffer that is too small, on the CPU or behind a static probe."""
+
+    def make(graph: Graph, claims: Claims, choice: bytes) -> ScriptCase:
+        border = _border(graph)
+        tensor = border[choice[2] % len(border)]
+        place = Place("i0", tensor, extra=-1 - choice[3] % 4, guard="after")
+        probe: Steps = (MakeDelegate("d0", "probe", claim=claims[0]),)
+        apply: Steps = (Apply("i0", "d0"),) if choice[0] & 1 else ()
+        return _script(graph, (*probe, Open("i0"), *apply, place, Allocate("i0")))
+
+    return _scripts((Kind("float32", ("ADD", "RELU", "MUL", "MAXIMUM")),), make, max_nodes=4)
+
+
+@rule(
+    "MEM-12",
+    Level.MUST,
+    "A buffer that is too small is reported by allocate_tensors, before any kernel writes to it.",
+    source="tflite/core/interpreter.h, SetCustomAllocationForTensor; docs/runtimes.md RT-03",
+    subject="delegate",
+    cases=too_small,
+    self_check=True,
+    weight=0.5,
+)
+def reports_small_buffers(case: ScriptCase, trace: ScriptTrace) -> Examined:
+    """Looks at allocate_tensors on the CPU and behind static delegates.
+
+    Behind a delegate that allows dynamic tensors the runtimes do not check outputs of partitions (RT-03);
+    what comes of that is no delegate's fault, and not tried.
+    """
+    scripts.need_trace(trace)
+    looked_at = 0
+    small = -1
+    for _, step, seen in scripts.numbered(case, trace):
+        if isinstance(step, Place) and seen.ok and seen.numbers["bytes"] < seen.numbers["size"]:
+            small = step.tensor
+        elif isinstance(step, Allocate) and small >= 0:
+            looked_at += 1
+            if "too small" not in seen.message:
+                raise Violation(
+                    f"allocate_tensors to refuse the buffer of t{small}", seen.message or "success"
+                )
+    for touch in trace.touches:
+        if touch.why == "outside":
+            scripts.accuse(case, trace, touch, None, "nothing written before the buffer is refused")
+    return Examined(looked_at, "buffers that are too small")

@@ -1,0 +1,1 @@
+"""NUM: its rules and their mutants."""

@@ -1,0 +1,627 @@
+"""NUM: the numbers. Tolerances belong to the operators: see `pytest_qnn.tflite.numerics.bounds`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterator, Sequence
+from typing import Any, NamedTuple
+
+import msgspec
+import numpy as np
+import numpy.typing as npt
+from hypothesis.strategies import SearchStrategy
+
+from pytest_qnn.core.drawing import decoded
+from pytest_qnn.core.rule import rule
+from pytest_qnn.core.verdict import Divergence, Examined, Level, Unsupported, Violation
+from pytest_qnn.tflite.cases.delegate import Application, DelegateCase, Fill
+from pytest_qnn.tflite.facts import LIMITS, DelegateFacts
+from pytest_qnn.tflite.graph.constants import float_weights, integers, single
+from pytest_qnn.tflite.graph.decode import HEADER, RECORD
+from pytest_qnn.tflite.graph.graph import Activation, Graph, Node, Op, Tensor
+from pytest_qnn.tflite.graph.kinds import Claims, Kind, decode_graph
+from pytest_qnn.tflite.graph.operators import SUMS
+from pytest_qnn.tflite.numerics import special
+from pytest_qnn.tflite.numerics.bounds import Expected, Mismatch, expected_outputs, mismatch
+from pytest_qnn.tflite.numerics.kernels import constant_value
+from pytest_qnn.tflite.numerics.real import InUnits, real_outputs
+from pytest_qnn.tflite.rules import judging
+from pytest_qnn.tflite.rules.numbers import judged_outputs, outputs_are_right
+from pytest_qnn.tflite.strategies.claimed import and_larger, claimed_kinds, mixed_kinds, need_claims, taken
+from pytest_qnn.tflite.strategies.delegates import claimed_alone, delegate_cases
+from pytest_qnn.tflite.trace import DelegateTrace
+
+Array = npt.NDArray[Any]
+Wanted = Callable[[Graph, Node], bool]
+
+
+class Judged(NamedTuple):
+    """One graph output with all that is known of what it must be."""
+
+    tensor: int
+    node: int
+    """Index of the node that writes it."""
+    expected: Expected
+    real: InUnits | None
+    """int8: what it is in real numbers."""
+    cpu: Array
+
+
+def need_claim(case: DelegateCase, trace: DelegateTrace) -> None:
+    """Raise Unsupported where the target has no kernel: another case may show some."""
+    judging.need_work(trace)
+    if not judging.live_target_kernels(trace):
+        dtype = case.graph.tensors[case.graph.outputs[0]].dtype
+        raise Unsupported(f"the delegate left every {dtype} node of these cases to the CPU", settled=False)
+
+
+def within_bounds(case: DelegateCase, trace: DelegateTrace, wanted: Wanted | None = None) -> int:
+    """The number of elements that the target wrote, all of them within the bounds of their operators.
+
+    Quantised results are judged three ways: against the chain of results rounded once each, against real
+    numbers, and beside the runtime's own int8 kernels. Outputs that the CPU itself gets wrong are left out:
+    that is the runtime's defect.
+
+    Args:
+        case: with the graph.
+        trace: of it.
+        wanted: counts only results of such nodes; None: of all.
+
+    Raises:
+        Divergence: an element is out of its bounds; it names the first such output in order of execution.
+        Unsupported: the target has no kernel in it.
+    """
+    need_claim(case, trace)
+    if judging.failure(trace):
+        return 0
+    written = {tensor for kernel in judging.live_target_kernels(trace) for tensor in kernel.outputs}
+    outputs = _judged(case, trace)
+    looked_at = 0
+    for number, seen in enumerate(trace.outputs):
+        right = {i for i, tensor in enumerate(case.graph.tensors) if tensor.data} | set(case.graph.inputs)
+        for judged in outputs:
+            values = seen[case.graph.outputs.index(judged.tensor)].numpy()
+            wrong = _mismatch(judged, values)
+            if wrong is None:
+                right.add(judged.tensor)
+            elif judged.tensor in written and _mismatch(judged, judged.cpu) is None:
+                raise _divergence(case, trace, judged, wrong, right, number, values)
+            node = case.graph.nodes[judged.node]
+            if judged.tensor in written and (wanted is None or wanted(case.graph, node)):
+                looked_at += values.size
+    return looked_at
+
+
+def _judged(case: DelegateCase, trace: DelegateTrace) -> list[Judged]:
+    """The outputs that nodes write, in the order of the nodes."""
+    graph = case.graph
+    inputs = [array.numpy() for array in trace.inputs]
+    makers = {tensor: index for index, node in enumerate(graph.nodes) for tensor in node.outputs}
+    real: dict[int, InUnits] = {}
+    if graph.tensors[graph.nodes[0].outputs[0]].dtype == "int8":
+        real = real_outputs(graph, inputs)
+    found = [
+        Judged(expected.tensor, makers[expected.tensor], expected, real.get(expected.tensor), cpu.numpy())
+        for expected, cpu in zip(expected_outputs(graph, inputs), trace.cpu, strict=True)
+        if expected.tensor in makers
+    ]
+    return sorted(found, key=lambda judged: judged.node)
+
+
+def _mismatch(judged: Judged, seen: Array) -> Mismatch | None:
+    wrong = mismatch(judged.expected, seen)
+    if wrong is not None or judged.real is None:
+        return wrong
+    off = np.abs(seen.astype(np.float64) - judged.real.value) > judged.real.off
+    if not off.any():
+        return None
+    index = tuple(int(place) for place in np.unravel_index(int(off.argmax()), seen.shape))
+    why = "against real numbers: 3/2 LSB for each operator, propagated"
+    value, bound = float(judged.real.value[index]), float(judged.real.off[index])
+    return Mismatch(index, value, float(seen[index]), bound, int(off.sum()), why)
+
+
+def origin(graph: Graph, tensor: int, right: Collection[int] | None = None) -> tuple[int, bool, str]:
+    """(index of the node that writes ``tensor``, whether an error in it began there, the same in words).
+
+    ``right``: the tensors whose contents were seen to be right; None: inputs, constants and outputs.
+    """
+    index, node = next((i, node) for i, node in enumerate(graph.nodes) if tensor in node.outputs)
+    if right is None:
+        constants = {number for number, one in enumerate(graph.tensors) if one.data is not None}
+        right = constants.union(graph.inputs, graph.outputs)
+    unseen = sorted({operand for operand in node.inputs if operand >= 0}.difference(right))
+    if not unseen:
+        return index, True, f"node {index} ({node.op}) writes it: the first node that diverges"
+    named = " and ".join(f"t{operand}" for operand in unseen)
+    return index, False, f"node {index} ({node.op}) writes it, and what it reads, {named}, was not seen right"
+
+
+def _divergence(
+    case: DelegateCase,
+    trace: DelegateTrace,
+    judged: Judged,
+    wrong: Mismatch,
+    right: Collection[int],
+    invoke: int,
+    seen: Array,
+) -> Divergence:
+    bound = f" +- {wrong.tolerance:.3g}" if wrong.tolerance else " exactly"
+    expected = f"{wrong.expected!r}{bound} ({wrong.derivation})"
+    if judged.real is not None and wrong.index:
+        real = float(judged.real.value[wrong.index])
+        expected += f"; it is {real:.2f} in real numbers, and {int(judged.cpu[wrong.index])} on the CPU"
+    where = f"element {list(wrong.index)} of graph output t{judged.tensor}, invoke {invoke}"
+    _, is_first, begun = origin(case.graph, judged.tensor, right)
+    return Divergence(
+        expected,
+        f"{wrong.seen!r}, {wrong.count} of {seen.size} elements off",
+        f"{where}; {begun}",
+        judging.draw(case, trace, judged.node),
+        node=judged.node,
+        is_first=is_first,
+    )
+
+
+_MEASURED = "held by the CPU kernels and XNNPACK of both runtimes (tests/test_numerics.py)"
+_QUANTISATION = "TensorFlow Lite 8-bit quantisation specification"
+
+ELEMENTWISE: tuple[Op, ...] = (
+    "ADD",
+    "SUB",
+    "MUL",
+    "MAXIMUM",
+    "RELU",
+    "ABS",
+    "NEG",
+    "PRELU",
+    "RESHAPE",
+    "CONCATENATION",
+)
+"""Operators with one correctly rounded operation (or none) per element of the result."""
+
+
+def elementwise(facts: DelegateFacts) -> SearchStrategy[DelegateCase]:
+    """Up to three float32 element-wise nodes, all for the target."""
+    return delegate_cases(
+        claimed_kinds(facts, ops=ELEMENTWISE, dtypes=("float32",)), claimed_alone, 0, max_nodes=3
+    )
+
+
+@rule(
+    "NUM-01",
+    Level.SHOULD,
+    "float32 element-wise operators (ADD, SUB, MUL, MAXIMUM, RELU, ABS, NEG, PRELU, RESHAPE, CONCATENATION) "
+    "give the CPU's values exactly.",
+    source=f"IEEE 754, one correctly rounded operation per element; {_MEASURED}",
+    subject="delegate",
+    cases=elementwise,
+    gate=("float32",),
+)
+def computes_elements_exactly(case: DelegateCase, trace: DelegateTrace) -> Examined:
+    """Zeros of either sign are equal: kernels of the runtime's own differ there."""
+    return Examined(within_bounds(case, trace), "elements")
+
+
+def sums(facts: DelegateFacts) -> SearchStrategy[DelegateCase]:
+    """One float32 node that adds up terms, for the target."""
+    return delegate_cases(claimed_kinds(facts, ops=SUMS, dtypes=("float32",)), claimed_alone, 0, max_nodes=1)
+
+
+@rule(
+    "NUM-02",
+    Level.MUST,
+    "float32 sums of products are within 4 eps (sum |a b| + |bias|) of the exact result.",
+    source=f"standard error bound of a sum in any order (tflite/numerics/bounds.py); {_MEASURED}",
+    subject="delegate",
+    cases=sums,
+    gate=("float32 sums",),
+)
+def adds_up_in_float32(case: DelegateCase, trace: DelegateTrace) -> Examined:
+    """MEAN, FULLY_CONNECTED and CONV_2D against float64."""
+    return Examined(within_bounds(case, trace), "elements")
+
+
+def _alone(graph: Graph, _: Claims, __: int) -> DelegateCase:
+    return DelegateCase(graph)
+
+
+_FILLS: tuple[Fill, ...] = ("mixed", "ramp", "extreme")
+_EXTRA = 4
+"""Bytes after the graph's: shape of the case, seed (2), contents."""
+
+Make = Callable[[Graph, Claims, int], DelegateCase]
+"""(graph, claims, choice 0..255) -> case; seed and contents of the inputs are filled in afterwards."""
+
+
+def numeric_cases(
+    kinds: Sequence[Kind],
+    make: Make,
+    n_claims: int,
+    *,
+    min_nodes: int = 1,
+    max_nodes: int,
+    fills: Sequence[Fill] = _FILLS,
+    single: Sequence[Kind] = (),
+) -> SearchStrategy[DelegateCase]:
+    """Cases decoded from one draw of bytes. ``single``: every second one is a node of these kinds."""
+    size = _EXTRA + HEADER + n_claims + max_nodes * (RECORD + (n_claims > 0))
+
+    def decode(data: bytes) -> DelegateCase:
+        choice, seed, fill = data[0], int.from_bytes(data[1:3], "big"), fills[data[3] % len(fills)]
+        if single and choice & 1:
+            graph, claims = decode_graph(data[_EXTRA:], single, n_claims, 1, 1)
+            fill = "mixed"
+        else:
+            graph, claims = decode_graph(data[_EXTRA:], kinds, n_claims, min_nodes, max_nodes)
+        return msgspec.structs.replace(make(graph, claims, choice), data_seed=seed, fill=fill)
+
+    return decoded(size, decode)
+
+
+def quantised_graphs(facts: DelegateFacts) -> SearchStrategy[DelegateCase]:
+    """One to five int8 nodes, for the target.
+
+    Every second case is a single node with enough elements for statistics on how they are rounded.
+    """
+    kinds = claimed_kinds(facts, dtypes=("int8",))
+    single = tuple(kind._replace(large=True) for kind in kinds)
+    return numeric_cases(and_larger(kinds), _alone, 0, max_nodes=5, single=single)
+
+
+@rule(
+    "NUM-03",
+    Level.MUST,
+    "int8 results are within one unit per operator of the real-valued result, and what the operators of a "
+    "graph make of that; RESHAPE, CONCATENATION and MAXIMUM are exact.",
+    source=f"{_QUANTISATION}; {_MEASURED}",
+    subject="delegate",
+    cases=quantised_graphs,
+    gate=("int8",),
+)
+def rounds_to_the_nearest_unit(case: DelegateCase, trace: DelegateTrace) -> Examined:
+    """Graphs of up to five nodes, each judged three ways: see `within_bounds`."""
+    return Examined(within_bounds(case, trace), "elements")
+
+
+def saturating_graphs(facts: DelegateFacts) -> SearchStrategy[DelegateCase]:
+    """One to three int8 nodes with inputs of -128 and 127 only, for the target."""
+    return numeric_cases(claimed_kinds(facts, dtypes=("int8",)), _alone, 0, max_nodes=3, fills=("extreme",))
+
+
+@rule(
+    "NUM-04",
+    Level.MUST,
+    "int8 results that leave the range of int8, or of the fused activation, are clamped to it.",
+    source=f"{_QUANTISATION}: restricted range of the output",
+    subject="delegate",
+    cases=saturating_graphs,
+    gate=("int8",),
+)
+def saturates(case: DelegateCase, trace: DelegateTrace) -> Examined:
+    """Looks at elements whose expected value is an end of the range."""
+    need_claim(case, trace)
+    looked_at = 0
+    for where, expected, seen in judged_outputs(case, trace):
+        low, high = expected.least, expected.greatest
+        at_end = (expected.value == low) | (expected.value == high)
+        outside = (seen < low) | (seen > high)
+        wrong = outside | (at_end & (np.abs(seen.astype(np.float64) - expected.value) > expected.tolerance))
+        if wrong.any():
+            at = int(wrong.argmax())
+            node, is_first, begun = origin(case.graph, expected.tensor)
+            raise Divergence(
+                f"{int(expected.value.ravel()[at])}, in the range {low:g} to {high:g}",
+                f"{int(seen.ravel()[at])}",
+                f"element {at} of {where}; {begun}",
+                judging.draw(case, trace, node),
+                node=node,
+                is_first=is_first,
+            )
+        looked_at += int(at_end.sum())
+    return Examined(looked_at, "clamped elements")
+
+
+_WEIGHTED: tuple[Op, ...] = ("FULLY_CONNECTED", "CONV_2D")
+
+
+def _with_channels(graph: Graph) -> Graph:
+    """The graph with scales s, s/2, s/3, ... of the channels of all int8 weights, and biases to match."""
+    tensors = list(graph.tensors)
+    for node in graph.nodes:
+        if node.op not in _WEIGHTED:
+            continue
+        value, weights = (tensors[index] for index in node.inputs[:2])
+        scales = tuple(single(weights.scales[0] / (1 + unit)) for unit in range(weights.shape[0]))
+        zeros = (0,) * len(scales)
+        tensors[node.inputs[1]] = msgspec.structs.replace(weights, scales=scales, zero_points=zeros, axis=0)
+        for index in node.inputs[2:]:
+            steps = tuple(single(value.scales[0] * scale) for scale in scales)
+            tensors[index] = msgspec.structs.replace(tensors[index], scales=steps, zero_points=zeros)
+    return msgspec.structs.replace(graph, tensors=tuple(tensors))
+
+
+_ZERO_POINT = 7
+"""Instead of zero points of 0, which a delegate may ignore without being found."""
+
+
+def _with_zero_points(graph: Graph) -> Graph:
+    """The graph without zero points of 0, but for weights and biases, which must have them."""
+    fixed = {index for node in graph.nodes if node.op in _WEIGHTED for index in node.inputs[1:]}
+    tensors = tuple(
+        msgspec.structs.replace(tensor, zero_points=(_ZERO_POINT,))
+        if tensor.zero_points == (0,) and index not in fixed
+        else tensor
+        for index, tensor in enumerate(graph.tensors)
+    )
+    return msgspec.structs.replace(graph, tensors=tensors)
+
+
+def per_channel(facts: DelegateFacts) -> SearchStrategy[DelegateCase]:
+    """One or two int8 nodes: distinct scales for each channel of weights, and zero points that are not 0."""
+
+    def make(graph: Graph, _: Claims, choice: int) -> DelegateCase:
+        return DelegateCase(_with_zero_points(_with_channels(graph) if choice < 224 else graph))
+
+    kinds = claimed_kinds(facts, ops=(*_WEIGHTED, "ADD", "SUB", "MUL", "MEAN"), dtypes=("int8",))
+    return numeric_cases(kinds, make, 0, max_nodes=2, fills=("mixed", "extreme"))
+
+
+@rule(
+    "NUM-05",
+    Level.MUST,
+    "The scale of each channel of weights, and zero points that are not 0, are honoured.",
+    source=f"tflite/core/c/common.h, TfLiteAffineQuantization; {_QUANTISATION}: per-axis weights",
+    subject="delegate",
+    cases=per_channel,
+    gate=("int8",),
+)
+def honours_channels_and_zero_points(case: DelegateCase, trace: DelegateTrace) -> Examined:
+    """Counts the results of nodes with weights of several scales, or with a zero point."""
+    return Examined(within_bounds(case, trace, _has_parameters), "elements of channels or with zero points")
+
+
+def _has_parameters(graph: Graph, node: Node) -> bool:
+    tensors = [graph.tensors[index] for index in (*node.inputs, *node.outputs) if index >= 0]
+    return any(len(set(tensor.scales)) > 1 or any(tensor.zero_points) for tensor in tensors)
+
+
+FUSING: tuple[Op, ...] = ("ADD", "SUB", "MUL", "FULLY_CONNECTED", "CONV_2D")
+"""Operators that take a fused activation."""
+
+
+def activated(facts: DelegateFacts) -> SearchStrategy[DelegateCase]:
+    """One to three nodes, each with a fused activation."""
+
+    def make(graph: Graph, _: Claims, choice: int) -> DelegateCase:
+        fused: tuple[Activation, ...] = ("RELU", "RELU6", "RELU6")
+        nodes = tuple(
+            msgspec.structs.replace(node, activation=fused[(choice >> number) % len(fused)])
+            for number, node in enumerate(graph.nodes)
+        )
+        return DelegateCase(msgspec.structs.replace(graph, nodes=nodes))
+
+    return numeric_cases(claimed_kinds(facts, ops=FUSING), make, 0, max_nodes=3, fills=("mixed", "ramp"))
+
+
+@rule(
+    "NUM-06",
+    Level.MUST,
+    "A fused activation is applied: RELU and RELU6, in float32 and int8, alone and inside a partition.",
+    source="tflite/core/c/builtin_op_data.h, TfLiteFusedActivation",
+    subject="delegate",
+    cases=activated,
+    gate=("fused activations",),
+)
+def applies_fused_activations(case: DelegateCase, trace: DelegateTrace) -> Examined:
+    """Looks at elements that the activation of the node that writes them changes.
+
+    Precision is left to NUM-01 to NUM-03: a result is wrong when it lies outside the activation's range,
+    or is off by far more than the operator may be.
+    """
+    need_claim(case, trace)
+    bare = _without_last_activations(case, trace)
+    looked_at = 0
+    for where, expected, seen in judged_outputs(case, trace):
+        outside = (seen < expected.least) | (seen > expected.greatest)
+        if outside.any():
+            at = int(outside.argmax())
+            raise Violation(
+                f"nothing outside {expected.least:g} to {expected.greatest:g}, the range of the activation",
+                f"{seen.ravel()[at].item()!r}",
+                f"element {at} of {where}",
+                judging.draw(case, trace),
+            )
+        looked_at += int((bare[expected.tensor] != expected.value).sum())
+    if looked_at:
+        outputs_are_right(case, trace, "the CPU's values, with the fused activations applied")
+    return Examined(looked_at, "elements that an activation changes")
+
+
+def _without_last_activations(
+    case: DelegateCase, trace: DelegateTrace
+) -> dict[int, np.ndarray[tuple[int, ...], np.dtype[np.float64]]]:
+    """Output -> its values if only the node that writes it had no activation."""
+    graph = case.graph
+    inputs = [array.numpy() for array in trace.inputs]
+    found = {}
+    for position, tensor in enumerate(graph.outputs):
+        nodes = tuple(
+            msgspec.structs.replace(node, activation="NONE") if tensor in node.outputs else node
+            for node in graph.nodes
+        )
+        bare = msgspec.structs.replace(graph, nodes=nodes)
+        found[tensor] = expected_outputs(bare, inputs)[position].value
+    return found
+
+
+LONG = 2048
+"""Terms of a sum that is long enough to tell half precision from single."""
+
+
+def _long_mean(batch: int, _: int, __: int) -> Graph:
+    tensors = (Tensor((batch, LONG)), integers((1,)), Tensor((batch,)))
+    return Graph(tensors, (Node("MEAN", (0, 1), (2,)),), (0,), (2,))
+
+
+def _long_dense(batch: int, units: int, seed: int) -> Graph:
+    tensors = (Tensor((batch, LONG)), *float_weights((units, LONG), seed, 1), Tensor((batch, units)))
+    return Graph(tensors, (Node("FULLY_CONNECTED", (0, 1, 2), (3,)),), (0,), (3,))
+
+
+def _long_convolution(batch: int, units: int, seed: int) -> Graph:
+    weights = float_weights((units, 1, 1, LONG), seed, 1)
+    tensors = (Tensor((1, 1, batch, LONG)), *weights, Tensor((1, 1, batch, units)))
+    return Graph(tensors, (Node("CONV_2D", (0, 1, 2), (3,)),), (0,), (3,))
+
+
+_LONG_SUMS: dict[Op, Callable[[int, int, int], Graph]] = {
+    "MEAN": _long_mean,
+    "FULLY_CONNECTED": _long_dense,
+    "CONV_2D": _long_convolution,
+}
+"""(batch, units, seed of the weights) -> graph."""
+
+
+def long_sums(facts: DelegateFacts) -> SearchStrategy[DelegateCase]:
+    """One float32 sum of `LONG` terms of either sign: a mean, a dense layer or a 1 x 1 convolution."""
+    claimed_kinds(facts, ops=SUMS, dtypes=("float32",))  # there is one
+    known = {kind.op for kind in taken(facts) if kind.dtype == "float32"}
+    makers = [make for op, make in _LONG_SUMS.items() if op in known]
+
+    def decode(data: bytes) -> DelegateCase:
+        batch, units = 1 + data[1] % 3, 1 + data[2] % 3
+        make = makers[data[0] % len(makers)]
+        seed = 1 + int.from_bytes(data[3:], "big")
+        return DelegateCase(make(batch, units, 1 + seed % 15), data_seed=seed)
+
+    return decoded(5, decode)
+
+
+@rule(
+    "NUM-08",
+    Level.MUST,
+    "float32 graphs are not computed in half precision unless an option asks for it: sums of 2048 terms stay "
+    "within NUM-02's bound.",
+    source="tflite/core/c/common.h, TfLiteContext.allow_fp32_relax_to_fp16 (false by default)",
+    subject="delegate",
+    cases=long_sums,
+    gate=("float32 sums",),
+    weight=0.3,
+)
+def computes_long_sums_in_single_precision(case: DelegateCase, trace: DelegateTrace) -> Examined:
+    """Terms of either sign keep the partial sums small, so that no order of adding comes near the bound.
+
+    Rounding the operands to half precision alone is ten times beyond it (tests/test_numeric_rules.py).
+    """
+    return Examined(within_bounds(case, trace), "sums")
+
+
+def cut_anywhere(facts: DelegateFacts) -> SearchStrategy[DelegateCase]:
+    """Graphs cut into partitions of every kind.
+
+    By a claim, by a probe that takes nodes first, and by a plugin's own limits on partitions.
+    """
+    need_claims(facts)
+    limits = [option for option in LIMITS if facts.limits.get(option, "unknown") == ""]
+
+    def make(graph: Graph, claims: Claims, choice: int) -> DelegateCase:
+        told = facts.steerable and choice & 1
+        options = ((limits[choice % len(limits)], str(1 + choice % 3)),) if limits and choice & 4 else ()
+        target = Application(claim=claims[0] if told else None, options=options)
+        probe = Application("probe", claims[1])
+        return DelegateCase(graph, (probe, target) if choice & 2 else (target,))
+
+    return numeric_cases(mixed_kinds(facts), make, 2, min_nodes=2, max_nodes=9)
+
+
+@rule(
+    "NUM-09",
+    Level.SHOULD,
+    "Results do not depend on how the graph is cut: for any claimed subset they are within the bounds of "
+    "their operators.",
+    source="standard error bounds of the operators, propagated through the graph (tflite/numerics/bounds.py)",
+    subject="delegate",
+    cases=cut_anywhere,
+)
+def computes_alike_however_cut(case: DelegateCase, trace: DelegateTrace) -> Examined:
+    """Partitions of one node and of many; a probe takes nodes first where the target cannot be told."""
+    return Examined(within_bounds(case, trace), "elements")
+
+
+def special_values(facts: DelegateFacts) -> SearchStrategy[DelegateCase]:
+    """One float32 node that computes or copies elements, on NaN, infinities, zeros and denormal numbers."""
+
+    def make(graph: Graph, _: Claims, __: int) -> DelegateCase:
+        nodes = tuple(msgspec.structs.replace(node, activation="NONE") for node in graph.nodes)
+        return DelegateCase(msgspec.structs.replace(graph, nodes=nodes))
+
+    kinds = claimed_kinds(facts, ops=ELEMENTWISE, dtypes=("float32",))
+    return numeric_cases(kinds, make, 0, max_nodes=1, fills=("special",))
+
+
+@rule(
+    "NUM-07",
+    Level.SHOULD,
+    "NaN and infinities propagate as IEEE 754 allows, and copies change neither zeros' signs nor denormal "
+    "numbers.",
+    source="IEEE 754-2019; what the CPU kernels and XNNPACK of both runtimes do (tflite/numerics/special.py)",
+    subject="delegate",
+    cases=special_values,
+    gate=("float32",),
+)
+def propagates_special_values(case: DelegateCase, trace: DelegateTrace) -> Examined:
+    """Looks at elements of the target's results that are, or are computed from, special values."""
+    need_claim(case, trace)
+    written = {tensor for kernel in judging.live_target_kernels(trace) for tensor in kernel.outputs}
+    looked_at = 0
+    for number, outputs in enumerate(trace.outputs if not judging.failure(trace) else ()):
+        for index, node, operands in _judgeable(case, trace):
+            tensor = node.outputs[0]
+            if tensor not in written or tensor not in case.graph.outputs:
+                continue
+            seen = outputs[case.graph.outputs.index(tensor)].numpy()
+            results = special.allowed(node, operands, seen.shape)
+            wrong = special.wrong_elements(node, results, seen)
+            if wrong.any():
+                at = int(wrong.argmax())
+                raise Divergence(
+                    f"{_any_of(results, at)} (IEEE 754)",
+                    f"{_shown(seen, at)}, {int(wrong.sum())} of {seen.size} elements off",
+                    f"element {at} of graph output t{tensor}, {_call(node, operands, at)}, invoke {number}",
+                    judging.draw(case, trace, index),
+                    node=index,
+                    is_first=True,
+                )
+            looked_at += int(special.is_special(seen).sum())
+    return Examined(looked_at, "special values")
+
+
+def _judgeable(case: DelegateCase, trace: DelegateTrace) -> Iterator[tuple[int, Node, list[Array]]]:
+    """float32 nodes that read only graph inputs and constants: (index, node, contents of its operands)."""
+    tensors = case.graph.tensors
+    known = {i: array.numpy() for i, array in zip(case.graph.inputs, trace.inputs, strict=True)}
+    known |= {
+        index: constant_value(tensor.data, tensor.dtype, tensor.shape)
+        for index, tensor in enumerate(tensors)
+        if tensor.data is not None
+    }
+    for index, node in enumerate(case.graph.nodes):
+        plain = node.op in special.JUDGED and node.activation == "NONE"
+        if plain and tensors[node.outputs[0]].dtype == "float32" and known.keys() >= set(node.inputs):
+            yield index, node, [known[operand] for operand in node.inputs]
+
+
+def _any_of(results: list[Array], at: int) -> str:
+    return " or ".join(dict.fromkeys(_shown(result, at) for result in results))
+
+
+def _shown(values: Array, at: int) -> str:
+    return repr(values.ravel()[at].item())
+
+
+def _call(node: Node, operands: list[Array], at: int) -> str:
+    """The operator with the values that element ``at`` is computed from, where each is plain to see."""
+    if node.op in special.MOVED:
+        return node.op
+    shape = np.broadcast_shapes(*(operand.shape for operand in operands))
+    return f"{node.op}({', '.join(_shown(np.broadcast_to(one, shape), at) for one in operands)})"

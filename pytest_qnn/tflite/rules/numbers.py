@@ -1,0 +1,144 @@
+"""Comparing outputs: bit for bit with the CPU, within the operators' bounds, or for grave errors only."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from pytest_qnn.core.verdict import Violation
+from pytest_qnn.tflite.cases.arrays import Array
+from pytest_qnn.tflite.cases.delegate import DelegateCase
+from pytest_qnn.tflite.graph.graph import Graph
+from pytest_qnn.tflite.numerics.bounds import Expected, expected_outputs
+from pytest_qnn.tflite.numerics.kernels import run_graph
+from pytest_qnn.tflite.rules import judging
+from pytest_qnn.tflite.trace import DelegateTrace
+
+_MARGIN = 16.0
+"""Multiple of the operators' own tolerance below which a difference is a matter of precision."""
+_RELATIVE = 2.0**-6
+"""Part of the largest magnitude on the way to an output below which a float difference is one too.
+
+float16 rounds by 2**-11 of a value; a difference of large values keeps that error and loses their size.
+"""
+_UNITS = 48.0
+"""The same for int8, in units: a few of them grow where a result has a finer scale than its operands."""
+_HUGE = 1e30
+"""Beyond, float32 overflow is near and kernels legally differ."""
+
+
+def same_bits(case: DelegateCase, trace: DelegateTrace, expected: str) -> None:
+    """Raises Violation where an output of an invoke is not the CPU's, bit for bit."""
+    for number, outputs in enumerate(trace.outputs):
+        for tensor, seen, cpu in zip(case.graph.outputs, outputs, trace.cpu, strict=True):
+            if seen != cpu:
+                raise Violation(
+                    f"{expected}: {_numbers(cpu)}",
+                    _numbers(seen),
+                    f"graph output t{tensor}, invoke {number}",
+                    judging.draw(case, trace),
+                )
+
+
+def outputs_are_right(
+    case: DelegateCase, trace: DelegateTrace, expected: str, *, units: float = _UNITS
+) -> None:
+    """Raises Violation where an output is gravely wrong, as by a value that took the wrong way.
+
+    Rules about partitions and lifetimes use it. They leave precision to NUM: a difference within 16 times
+    the operators' own tolerance, or 1/64 of the largest magnitude that went into the output (int8: 48
+    units), is none of their business. A value that was not written, or is another tensor's, is off by its
+    own magnitude. Of a single int8 node, whose operands are exact, no ``units`` need to be allowed.
+    """
+    bounds: list[Expected] | None = None
+    largest: dict[int, float] = {}
+    for number, outputs in enumerate(trace.outputs):
+        for position, (seen, cpu) in enumerate(zip(outputs, trace.cpu, strict=True)):
+            if seen == cpu:
+                continue
+            if bounds is None:
+                inputs = [array.numpy() for array in trace.inputs]
+                bounds, largest = expected_outputs(case.graph, inputs), _magnitudes(case.graph, inputs)
+            magnitude = largest[case.graph.outputs[position]]
+            wrong = _gravely_wrong(bounds[position], seen.numpy(), magnitude, units)
+            if wrong:
+                raise Violation(
+                    expected,
+                    wrong,
+                    f"graph output t{case.graph.outputs[position]}, invoke {number}",
+                    judging.draw(case, trace),
+                )
+
+
+def gravely_wrong(
+    graph: Graph, inputs: Sequence[npt.NDArray[Any]], outputs: Sequence[Array], cpu: Sequence[Array]
+) -> str:
+    """What is gravely wrong with the outputs of ``graph`` for ``inputs``, as `outputs_are_right` has it.
+
+    An empty text where nothing is. ``outputs`` and ``cpu`` are in the order of the graph's outputs.
+    """
+    bounds: list[Expected] | None = None
+    largest: dict[int, float] = {}
+    for position, (seen, right) in enumerate(zip(outputs, cpu, strict=True)):
+        if seen == right:
+            continue
+        if bounds is None:
+            bounds, largest = expected_outputs(graph, inputs), _magnitudes(graph, list(inputs))
+        wrong = _gravely_wrong(bounds[position], seen.numpy(), largest[graph.outputs[position]], _UNITS)
+        if wrong:
+            return f"output {position}: {wrong}"
+    return ""
+
+
+def judged_outputs(
+    case: DelegateCase, trace: DelegateTrace
+) -> Iterator[tuple[str, Expected, npt.NDArray[Any]]]:
+    """(where, expected, seen) of each graph output that a kernel of the target wrote."""
+    written = {tensor for kernel in judging.live_target_kernels(trace) for tensor in kernel.outputs}
+    if judging.failure(trace) or not written.intersection(case.graph.outputs):
+        return
+    bounds = expected_outputs(case.graph, [array.numpy() for array in trace.inputs])
+    for number, outputs in enumerate(trace.outputs):
+        for expected, seen in zip(bounds, outputs, strict=True):
+            if expected.tensor in written:
+                yield f"graph output t{expected.tensor}, invoke {number}", expected, seen.numpy()
+
+
+def _magnitudes(graph: Graph, inputs: list[npt.NDArray[Any]]) -> dict[int, float]:
+    """Tensor -> the largest finite magnitude in it and in all that it is computed from."""
+    values = run_graph(graph, inputs)
+    largest = {
+        index: float(np.abs(value[np.abs(value) < _HUGE], dtype=np.float64).max(initial=0.0))
+        for index, value in enumerate(values)
+    }
+    for node in graph.nodes:
+        for output in node.outputs:
+            largest[output] = max(largest[output], *(largest[index] for index in node.inputs if index >= 0))
+    return largest
+
+
+def _gravely_wrong(expected: Expected, seen: npt.NDArray[Any], largest: float, units: float) -> str:
+    """What is wrong, or an empty text."""
+    value = expected.value
+    if seen.shape != value.shape:
+        return f"shape {seen.shape} instead of {value.shape}"
+    slack = units if seen.dtype == np.int8 else _RELATIVE * largest
+    with np.errstate(invalid="ignore"):
+        near = np.abs(seen.astype(np.float64) - value) <= _MARGIN * expected.tolerance + slack
+        wrong = ~near & (np.abs(value) < _HUGE)
+    if not wrong.any():
+        return ""
+    at = int(wrong.argmax())
+    return (
+        f"{seen.ravel()[at].item()!r} instead of {float(value.ravel()[at])!r} in element {at}, "
+        f"{int(wrong.sum())} of {wrong.size} wrong"
+    )
+
+
+def _numbers(array: Array) -> str:
+    values = array.numpy().ravel()
+    shown = ", ".join(repr(value.item()) for value in values[:6])
+    return f"[{shown}{', ...' if values.size > 6 else ''}]"

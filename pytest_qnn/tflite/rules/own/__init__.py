@@ -1,0 +1,1 @@
+"""OWN: its rules and their mutants."""

@@ -1,0 +1,256 @@
+"""OWN: how long delegates live, and what their end leaves behind."""
+
+from __future__ import annotations
+
+import msgspec
+
+from pytest_qnn.core.rule import rule
+from pytest_qnn.core.verdict import Examined, Level, Unsupported, Violation
+from pytest_qnn.tflite.cases.delegate import DelegateCase
+from pytest_qnn.tflite.cases.script import (
+    Allocate,
+    AnyScriptStep,
+    Apply,
+    Close,
+    DestroyDelegate,
+    Invoke,
+    Lend,
+    MakeDelegate,
+    Open,
+    Read,
+    ScriptCase,
+    SetInputs,
+    Unload,
+)
+from pytest_qnn.tflite.facts import DelegateFacts
+from pytest_qnn.tflite.rules import judging, leaks, scripts
+from pytest_qnn.tflite.rules.numbers import outputs_are_right
+from pytest_qnn.tflite.strategies import delegates, lifetimes
+from pytest_qnn.tflite.strategies.lifetimes import Plain, Strategy, make_probe, make_target, measured_script
+from pytest_qnn.tflite.trace import ScriptTrace
+
+_PLUGIN = "tflite/delegates/external/external_delegate_interface.h"
+_OWNER = "tflite/core/interpreter.h, ModifyGraphWithDelegate (the delegate outlives the interpreter)"
+
+
+def lent(facts: DelegateFacts) -> Strategy:
+    """A probe is given to an interpreter's constructor, and kept nowhere else."""
+
+    def make(case: DelegateCase) -> ScriptCase:
+        return ScriptCase((case.graph,), (make_probe(case), Lend("p0")))
+
+    return delegates.anything(facts).map(make)
+
+
+@rule(
+    "OWN-01",
+    Level.MUST,
+    "An interpreter keeps the delegates that its constructor was given, and lets them go with itself.",
+    source=f"{_OWNER}; interpreter.py, Interpreter(experimental_delegates)",
+    subject="delegate",
+    cases=lent,
+    self_check=True,
+    weight=0.5,
+)
+def interpreters_keep_delegates(case: ScriptCase, trace: ScriptTrace) -> Examined:
+    """Looks at the Python object of a probe that nobody else holds."""
+    scripts.need_trace(trace)
+    lent = [seen for _, step, seen in scripts.numbered(case, trace) if isinstance(step, Lend) and seen.ok]
+    for seen in lent:
+        if not seen.numbers["kept"]:
+            raise Violation("the delegate alive while the interpreter is", "it was freed")
+        if not seen.numbers["released"]:
+            raise Violation("the delegate freed with the interpreter", "it was not")
+    return Examined(len(lent), "delegates lent")
+
+
+@rule(
+    "OWN-02",
+    Level.MUST,
+    "Destroying the delegate after its interpreters gives back memory, threads, descriptors, mappings.",
+    source=f"{_PLUGIN}, tflite_plugin_destroy_delegate",
+    subject="delegate",
+    cases=lifetimes.cycles("i0", "i1"),
+    weight=0.05,
+)
+def destroy_gives_everything_back(case: ScriptCase, trace: ScriptTrace) -> Examined:
+    """Looks at mallinfo2 and /proc after delegates that served two interpreters each."""
+    scripts.need_trace(trace)
+    if not leaks.target_worked(trace):
+        return Examined(0, "delegates destroyed")
+    judged = leaks.nothing_left(
+        case, trace, tuple(leaks.LEAST), lifetimes.CYCLES, "a delegate of two interpreters"
+    )
+    return Examined(lifetimes.CYCLES * lifetimes.SPELLS * judged, "delegates destroyed")
+
+
+def unapplied(facts: DelegateFacts) -> Strategy:
+    """A delegate is made and destroyed, again and again; nothing else."""
+
+    def make(case: DelegateCase) -> ScriptCase:
+        return measured_script(facts, case, lambda target: (target, DestroyDelegate(target.delegate)))
+
+    return delegates.anything(facts).map(make)
+
+
+@rule(
+    "OWN-03",
+    Level.MUST,
+    "Making a delegate and destroying it without applying it does no harm and leaves nothing behind.",
+    source=f"{_PLUGIN}, tflite_plugin_create_delegate and tflite_plugin_destroy_delegate",
+    subject="delegate",
+    cases=unapplied,
+    weight=0.05,
+)
+def unused_delegates_leave_nothing(case: ScriptCase, trace: ScriptTrace) -> Examined:
+    """Looks at mallinfo2 and /proc after delegates that were never applied."""
+    scripts.need_trace(trace)
+    made = [
+        seen
+        for _, step, seen in scripts.numbered(case, trace)
+        if isinstance(step, MakeDelegate) and step.who == "target"
+    ]
+    failed = next((seen.message for seen in made if not seen.ok), "")
+    if failed or not made:
+        raise Unsupported(f"the delegate cannot be made: {failed}", settled=False)
+    judged = leaks.nothing_left(case, trace, tuple(leaks.LEAST), lifetimes.CYCLES, "an unused delegate")
+    return Examined(lifetimes.CYCLES * lifetimes.SPELLS * judged, "delegates never applied")
+
+
+def _use(interpreter: str, seed: int) -> Plain:
+    return (SetInputs(interpreter, seed), Invoke(interpreter), Read(interpreter))
+
+
+def interleaved(facts: DelegateFacts) -> Strategy:
+    """One delegate on two or three interpreters, which end in another order than they began."""
+
+    def make(case: DelegateCase) -> ScriptCase:
+        seed = case.data_seed
+        names = ("i0", "i1", "i2")[: 2 + seed % 2]
+        steps: list[AnyScriptStep] = [make_target(facts, case)]
+        for name in names:
+            steps += (Open(name), Apply(name, "d0"), Allocate(name))
+        steps += (step for at, name in enumerate(names) for step in _use(name, seed + at))
+        order = names if seed & 4 else (*names[1:], names[0])
+        for at, name in enumerate(order[:-1]):
+            steps.append(Close(name))
+            steps += (step for other in order[at + 1 :] for step in _use(other, seed + 8 + at))
+        steps.append(Close(order[-1]))
+        return ScriptCase((case.graph,), tuple(steps))
+
+    return delegates.routing(facts).map(make)
+
+
+@rule(
+    "OWN-04",
+    Level.SHOULD,
+    "Interpreters of one delegate end in any order, and the others go on; or the second one is refused.",
+    source=f"{_OWNER}; TfLiteRegistration.free: what init returned is the kernel's own",
+    subject="delegate",
+    cases=interleaved,
+)
+def ends_do_not_disturb_others(case: ScriptCase, trace: ScriptTrace) -> Examined:
+    """Looks at what the other interpreters compute after the end of one."""
+    scripts.need_trace(trace)
+    ended = [number for number, step, _ in scripts.numbered(case, trace) if isinstance(step, Close)]
+    for name in scripts.names(case):
+        _need_application(case, trace, name, "one delegate is not applied to several interpreters")
+    looked_at = 0
+    for name in scripts.names(case):
+        looked_at += _judge_reads(case, trace, name, min(ended, default=len(trace.steps)))
+    return Examined(looked_at, "outputs read after the end of another interpreter")
+
+
+def _is_library(facts: DelegateFacts, position: int) -> bool:
+    return "/" in "".join(facts.delegates[position : position + 1])
+
+
+def made_again(facts: DelegateFacts) -> Strategy:
+    """A delegate is made, used and destroyed; another one is; and one after its library was unloaded."""
+
+    def make(case: DelegateCase) -> ScriptCase:
+        steps: list[AnyScriptStep] = []
+        for time in range(3):
+            target = msgspec.structs.replace(make_target(facts, case), delegate=f"d{time}")
+            if time == 2 and _is_library(facts, target.position):
+                steps.append(Unload(target.position))
+            name = f"i{time}"
+            ready = (Open(name), Apply(name, target.delegate), Allocate(name))
+            ends = (Close(name), DestroyDelegate(target.delegate))
+            steps += (target, *ready, *_use(name, case.data_seed + time), *ends)
+        return ScriptCase((case.graph,), tuple(steps))
+
+    return delegates.routing(facts).map(make)
+
+
+@rule(
+    "OWN-05",
+    Level.SHOULD,
+    "After a delegate was destroyed, a new one works as the first did, and claims the same; also after the "
+    "library was unloaded.",
+    source=f"{_PLUGIN} (both functions may be called any number of times); dlclose(3)",
+    subject="delegate",
+    cases=made_again,
+)
+def can_be_made_again(case: ScriptCase, trace: ScriptTrace) -> Examined:
+    """Looks at what the second and third delegate claim and compute.
+
+    A library is unloaded before the third one: code of it that still runs, or is called, ends the process.
+    """
+    scripts.need_trace(trace)
+    _need_application(case, trace, "i0", "the first delegate does not work")
+    first = scripts.interpreter(trace, "i0")
+    if first is None or not first.kernels:
+        return Examined(0, "delegates made again")
+    looked_at = 0
+    for name in scripts.names(case)[1:]:
+        seen, found = scripts.view(case, trace, name), scripts.interpreter(trace, name)
+        made = [
+            one
+            for _, one, step in scripts.numbered(case, trace)
+            if isinstance(one, MakeDelegate) and not step.ok
+        ]
+        if made or seen is None or found is None or not found.applied:
+            if made:
+                raise Violation("a new delegate to be made", "it was not", f"delegate {made[0].delegate}")
+            continue
+        failed = judging.blame(seen[1]) or judging.failure(seen[1])
+        if failed:
+            raise Violation("a new delegate to work as the first did", failed, f"interpreter {name}")
+        claims = [[kernel.nodes for kernel in one.kernels] for one in (first, found)]
+        if claims[0] != claims[1]:
+            raise Violation(f"kernels of the nodes {claims[0]}, as the first", str(claims[1]), name)
+        looked_at += _judge_reads(case, trace, name, 0)
+    return Examined(looked_at, "delegates made again")
+
+
+def _need_application(case: ScriptCase, trace: ScriptTrace, name: str, reason: str) -> None:
+    """Raises Unsupported where the delegate was refused."""
+    seen = scripts.view(case, trace, name)
+    failed = judging.failure(seen[1]) if seen else "the interpreter was not opened"
+    if seen is None or not all(one.ok for one in seen[1].applied) or not seen[1].applied:
+        raise Unsupported(f"{reason}: {failed or 'it was not tried'}", settled=False)
+
+
+def _judge_reads(case: ScriptCase, trace: ScriptTrace, name: str, since: int) -> int:
+    """Judge what was read of an interpreter after a step; how many times.
+
+    Raises:
+        Violation: something failed, or an output is gravely wrong.
+    """
+    whole = scripts.view(case, trace, name)
+    found = scripts.interpreter(trace, name)
+    if whole is None or found is None or not judging.target_kernels(whole[1]):
+        return 0
+    failed = judging.blame(whole[1]) or judging.failure(whole[1])
+    judged = 0
+    for number, step, seen in scripts.numbered(case, trace):
+        if not isinstance(step, Read) or step.interpreter != name or number < since:
+            continue
+        if failed:
+            raise Violation("every invoke to succeed", failed, f"interpreter {name}, step {number}")
+        here = scripts.view(case, trace, name, number + 1)
+        if here is not None and seen.ok and seen.cpu:
+            outputs_are_right(*here, f"the CPU's values in interpreter {name}, step {number}")
+            judged += 1
+    return judged

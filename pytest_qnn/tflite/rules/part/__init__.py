@@ -1,0 +1,1 @@
+"""PART: its rules and their mutants."""

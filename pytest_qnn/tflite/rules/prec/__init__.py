@@ -1,0 +1,1 @@
+"""PREC: its rules and their mutants."""

@@ -1,0 +1,107 @@
+"""Reference delegates with one fault each, for the rules of PREC."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from msgspec.structs import replace
+
+from pytest_qnn.tflite.abi import layouts
+from pytest_qnn.tflite.mutants import faulty_delegate, faulty_runtime
+from pytest_qnn.tflite.reference.delegate import Kernel, ReferenceDelegate
+from pytest_qnn.tflite.reference.plan import PlanView, read_plan
+from pytest_qnn.tflite.trace import DelegateTrace
+
+
+@faulty_delegate(
+    "starts-over", "Its second Prepare for an interpreter empties the kernels of the first.", "PREC-08"
+)
+class _StartsOver(ReferenceDelegate):
+    """Each Prepare gives up the steps of the kernels that an earlier one has made."""
+
+    def __init__(self, **arguments: Any) -> None:
+        super().__init__(**arguments)
+        self._made: dict[int, list[Kernel]] = {}
+
+    def prepare(self, context: int) -> int:
+        for kernel in self._made.pop(context, []):
+            kernel.outputs = ()
+        return super().prepare(context)
+
+    def init(
+        self, context: int, nodes: tuple[int, ...], inputs: tuple[int, ...], outputs: tuple[int, ...]
+    ) -> Kernel | None:
+        kernel = super().init(context, nodes, inputs, outputs)
+        self._made.setdefault(context, []).extend([kernel] if kernel else [])
+        return kernel
+
+
+@faulty_delegate("assumes-dense-nodes", "Takes node indices for positions in the plan.", "PREC-03")
+class _AssumesDenseNodes(ReferenceDelegate):
+    def init(
+        self, context: int, nodes: tuple[int, ...], inputs: tuple[int, ...], outputs: tuple[int, ...]
+    ) -> Kernel | None:
+        kernel = super().init(context, nodes, inputs, outputs)
+        if kernel is not None:
+            kernel.steps = tuple(self.plan.nodes[self.plan.plan[index]] for index in nodes)
+        return kernel
+
+
+@faulty_delegate("initialises-once", "Stays initialised when it is undone.", "PREC-07")
+class _InitialisesOnce(ReferenceDelegate):
+    """Claims nothing once it was initialised, even when that was undone."""
+
+    def __init__(self, **arguments: Any) -> None:
+        super().__init__(**arguments)
+        self._initialised = False
+
+    def prepare(self, context: int) -> int:
+        if self._initialised:
+            return layouts.OK
+        self._initialised = True
+        return super().prepare(context)
+
+
+@faulty_delegate("has-one-kernel", "Runs the kernel made last.", "PREC-08")
+class _HasOneKernel(ReferenceDelegate):
+    """Runs the steps of the kernel made last, whichever is invoked."""
+
+    def init(
+        self, context: int, nodes: tuple[int, ...], inputs: tuple[int, ...], outputs: tuple[int, ...]
+    ) -> Kernel | None:
+        kernel = super().init(context, nodes, inputs, outputs)
+        self._last = kernel
+        return kernel
+
+    def kernel_invoke(self, context: int, kernel: Kernel) -> int:  # noqa: ARG002 - that is the fault
+        return super().kernel_invoke(context, self._last) if self._last else layouts.ERROR
+
+
+@faulty_delegate(
+    "stops-at-foreign-kernels", "Looks at the plan up to the first foreign kernel only.", "PREC-04"
+)
+class _StopsAtForeignKernels(ReferenceDelegate):
+    def read(self, context: int) -> PlanView:
+        view = super().read(context)
+        known = read_plan(context).nodes
+        foreign = next((place for place, index in enumerate(view.plan) if index not in known), len(view.plan))
+        return PlanView(view.plan[:foreign], view.nodes, view.tensors, view.constants)
+
+
+@faulty_runtime("runtime-steals", "A later delegate's kernel takes a claimed node.", "PREC-01")
+def _steals(trace: DelegateTrace) -> DelegateTrace:
+    """The first kernel of each later application runs a node of the very first kernel too."""
+    first = trace.kernels[:1]
+    kernels = tuple(
+        replace(k, nodes=k.nodes + f.nodes[:1]) if k.application > f.application else k
+        for f in first
+        for k in trace.kernels
+    )
+    return replace(trace, kernels=kernels)
+
+
+@faulty_runtime("runtime-stays-delegated", "A failure undoes nothing.", "PREC-06", "ERR-03")
+def _stays_delegated(trace: DelegateTrace) -> DelegateTrace:
+    """The plan of the first delegate stands although a later one failed."""
+    failed = any(not applied.ok for applied in trace.applied)
+    return replace(trace, plan=trace.applied[0].plan_after) if failed else trace

@@ -1,0 +1,1 @@
+"""PROF: its rules and their mutants."""

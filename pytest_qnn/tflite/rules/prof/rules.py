@@ -1,0 +1,103 @@
+"""PROF: what is reported to a profiler."""
+
+from __future__ import annotations
+
+from hypothesis.strategies import SearchStrategy
+
+from pytest_qnn.core.rule import rule
+from pytest_qnn.core.verdict import Examined, Level, Violation
+from pytest_qnn.tflite.cases.delegate import DelegateCase
+from pytest_qnn.tflite.cases.script import (
+    Allocate,
+    AnyScriptStep,
+    Apply,
+    Invoke,
+    MakeDelegate,
+    Open,
+    Profile,
+    ScriptCase,
+    SetInputs,
+)
+from pytest_qnn.tflite.facts import DelegateFacts
+from pytest_qnn.tflite.rules import scripts
+from pytest_qnn.tflite.strategies import delegates
+from pytest_qnn.tflite.strategies.claimed import need_claims
+from pytest_qnn.tflite.trace import InterpreterSeen, ScriptTrace
+
+INVOKE = "tflite/core/subgraph.cc, Subgraph::InvokeImpl"
+
+_PER_OPERATOR = 4
+"""kTfLiteDelegateFlagsPerOperatorProfiling."""
+
+Strategy = SearchStrategy[ScriptCase]
+
+
+def applied_steps(
+    facts: DelegateFacts, case: DelegateCase, opened: tuple[AnyScriptStep, ...]
+) -> tuple[AnyScriptStep, ...]:
+    """A probe first, so that the target's kernels are several; then the target."""
+    claims = {one.who: one.claim for one in case.applications}
+    position = case.data_seed // 8 % max(1, len(facts.delegates))
+    made = (
+        MakeDelegate("p0", "probe", claim=claims.get("probe")),
+        MakeDelegate("d0", claim=claims.get("target"), position=position),
+    )
+    return (*made, Open("i0"), *opened, Apply("i0", "p0"), Apply("i0", "d0"))
+
+
+def profiled(facts: DelegateFacts) -> Strategy:
+    """A profiler from the start; two invokes."""
+
+    def make(case: DelegateCase) -> ScriptCase:
+        use = (Allocate("i0"), SetInputs("i0", case.data_seed), Invoke("i0"), Invoke("i0"))
+        return ScriptCase((case.graph,), (*applied_steps(facts, case, (Profile("i0"),)), *use))
+
+    need_claims(facts)
+    return delegates.behind_a_probe(facts).map(make)
+
+
+@rule(
+    "PROF-01",
+    Level.SHOULD,
+    "A delegate that declares per-operator profiling tells the profiler of its operators; of another one's "
+    "kernels the runtime does, once for each invoke.",
+    source=f"tflite/core/c/common.h, kTfLiteDelegateFlagsPerOperatorProfiling; {INVOKE}",
+    subject="delegate",
+    cases=profiled,
+    weight=0.3,
+)
+def profiles_as_declared(case: ScriptCase, trace: ScriptTrace) -> Examined:
+    """Looks at the events of each invoke, with a profiler that is there before the delegate is applied.
+
+    Events by nodes of the CPU are one each, too.
+    """
+    scripts.need_work(case, trace)
+    found = scripts.interpreter(trace)
+    if found is None or not found.plans:
+        return Examined(0, "invokes profiled")
+    plan = found.plans[-1][1]
+    silent = [node for node in plan if node.owner >= 0 and _per_operator(found, node.owner)]
+    kernels = sum(node.owner >= 0 and found.applied[node.owner].is_target for node in plan)
+    invokes = [
+        seen for _, step, seen in scripts.numbered(case, trace) if isinstance(step, Invoke) and seen.ok
+    ]
+    for number, seen in enumerate(invokes):
+        told, own = seen.numbers.get("operator"), seen.numbers.get("delegate")
+        if told is None or own is None:
+            return Examined(0, "invokes profiled")
+        # A delegate may tell of its operators as the runtime does, by events of the same kind.
+        expected = len(plan) - len(silent)
+        if told < expected or (not silent and told > expected):
+            raise Violation(f"{expected} events, one for each node", str(told), f"invoke {number}")
+        if silent and told - expected + own < len(silent):
+            raise Violation(
+                f"at least {len(silent)} events of the delegate's own, for so many kernels",
+                str(told - expected + own),
+                f"invoke {number}",
+            )
+    return Examined(len(invokes) if kernels else 0, "invokes profiled")
+
+
+def _per_operator(found: InterpreterSeen, application: int) -> bool:
+    flags = found.flags[application]
+    return bool(flags and flags[-1] & _PER_OPERATOR)

@@ -1,0 +1,1 @@
+"""RSZ: its rules and their mutants."""

@@ -1,0 +1,1 @@
+"""THR: its rules and their mutants."""

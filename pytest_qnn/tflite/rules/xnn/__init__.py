@@ -1,0 +1,1 @@
+"""XNN: its rules and their mutants."""

@@ -1,0 +1,306 @@
+"""From a specification string to delegates: the reference, its mutants, XNNPACK, a plugin library."""
+
+from __future__ import annotations
+
+import ctypes
+import importlib
+import os
+import threading
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any, Protocol
+
+from pytest_qnn.core.forms import QNN_DELEGATE
+from pytest_qnn.tflite.abi import layouts
+from pytest_qnn.tflite.cases.delegate import Application
+from pytest_qnn.tflite.mutants import DELEGATE, QNN
+from pytest_qnn.tflite.mutants import table as mutants
+from pytest_qnn.tflite.reference.delegate import ReferenceDelegate
+from pytest_qnn.tflite.reference.dynamic import DynamicOutputs
+from pytest_qnn.tflite.reference.personalities import PERSONALITIES
+from pytest_qnn.tflite.reference.plugin import SAMPLE_OPTIONS
+from pytest_qnn.tflite.runner.plugin_symbols import broken
+from pytest_qnn.tflite.runtime.runtime import Runtime
+
+_QNN_FACTORY = "pytest_qnn.tflite.qnn_delegate.factory"
+"""The module that makes the reference of the QNN delegate: the only one that needs both halves."""
+_MOST_OPENED = 1000
+"""More often than any case opens a library."""
+_dlopen = ctypes.CFUNCTYPE(ctypes.c_void_p, ctypes.c_char_p, ctypes.c_int)(("dlopen", ctypes.CDLL(None)))
+_dlclose = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_void_p)(("dlclose", ctypes.CDLL(None)))
+
+
+class DelegateUnusable(Exception):  # noqa: N818 - a finding about what was named
+    """The delegate cannot be used; the text is one clear sentence."""
+
+
+class LiveDelegate(Protocol):
+    """A native TfLiteDelegate, valid until it is closed."""
+
+    @property
+    def address(self) -> int:
+        """The TfLiteDelegate's address."""
+
+    def close(self) -> None:
+        """Destroy it. Every interpreter that it was applied to is gone already."""
+
+
+class DelegateFactory(Protocol):
+    """Makes one delegate for each application."""
+
+    @property
+    def name(self) -> str:
+        """The specification string."""
+
+    def make(self, application: Application) -> LiveDelegate:
+        """A new delegate.
+
+        Raises:
+            DelegateUnusable: it cannot be made.
+        """
+
+
+def delegate_factory(spec: str, options: Mapping[str, str], runtime: Runtime) -> DelegateFactory:
+    """The factory for a specification: ``reference``, ``mutant:NAME``, ``xnnpack`` or a plugin's path.
+
+    Raises:
+        DelegateUnusable: the specification names nothing that can be used on this runtime.
+    """
+    if _needs_qnn(spec):
+        # Nobody but its user needs a QNN client.
+        made: DelegateFactory = importlib.import_module(_QNN_FACTORY).factory(spec, options)
+        return made
+    if spec == "reference" or spec.startswith(("reference:", "mutant:")):
+        return _PythonFactory(spec, _python_delegate(spec), options)
+    if spec == "xnnpack":
+        return _XnnpackFactory(runtime, options)
+    return PluginFactory(spec, options)
+
+
+def _needs_qnn(spec: str) -> bool:
+    """The reference of the QNN delegate, or a mutant of it."""
+    mutant = mutants().get(spec.removeprefix("mutant:")) if spec.startswith("mutant:") else None
+    return spec == QNN_DELEGATE or (mutant is not None and mutant.part == QNN)
+
+
+def _python_delegate(spec: str) -> Callable[..., ReferenceDelegate]:
+    kind, _, name = spec.partition(":")
+    if kind == "reference" and name:
+        if name not in PERSONALITIES:
+            raise DelegateUnusable(f"{name} is none of the reference's variants: {', '.join(PERSONALITIES)}")
+        return PERSONALITIES[name].delegate
+    if kind == "reference":
+        return ReferenceDelegate
+    mutant = mutants().get(name)
+    if mutant is None:
+        raise DelegateUnusable(f"there is no mutant called {name!r}")
+    if mutant.subject != "delegate":
+        raise DelegateUnusable(f"the mutant {name} is no delegate but a QNN backend")
+    faulty: Callable[..., ReferenceDelegate] | None = mutant.of(DELEGATE)
+    return faulty or ReferenceDelegate  # a mutant of the runtime changes the trace, not the delegate
+
+
+class _PythonFactory:
+    def __init__(
+        self, name: str, create: Callable[..., ReferenceDelegate], options: Mapping[str, str]
+    ) -> None:
+        self.name = name
+        self._create = create
+        self._options = dict(options)
+        self._known: tuple[str, ...] = getattr(create, "OPTIONS", ())
+        self._checked(self._options)
+
+    def make(self, application: Application) -> LiveDelegate:
+        """Variants of the reference decide by themselves what they claim."""
+        options = self._checked(self._options | dict(application.options))
+        try:
+            arguments: dict[str, Any] = {"options": options} if self._known else {}
+            if is_steerable(self.name):
+                arguments |= {"claim": application.claim}
+                arguments |= {"fault": application.fault} if application.fault else {}
+            return self._create(**arguments)
+        except ValueError as error:
+            raise DelegateUnusable(f"the delegate {self.name} refuses its options: {error}") from None
+
+    def _checked(self, options: dict[str, str]) -> dict[str, str]:
+        unknown = next((key for key in options if key not in self._known), None)
+        if unknown and not self._known:
+            raise DelegateUnusable(f"the delegate {self.name} takes no options, but {unknown} was given")
+        if unknown:
+            raise DelegateUnusable(f"the delegate {self.name} has no option {unknown}")
+        return options
+
+
+def is_steerable(spec: str) -> bool:
+    """The delegate of this specification claims what it is told to."""
+    return spec == "reference" or spec.startswith("mutant:")
+
+
+class _Xnnpack:
+    def __init__(self, address: int, delete: Callable[[int], None]) -> None:
+        self.address = address
+        self._delete = delete
+
+    def close(self) -> None:
+        self._delete(self.address)
+
+
+class _XnnpackFactory:
+    """The XNNPACK that is linked into the runtime, driven through its C functions."""
+
+    name = "xnnpack"
+
+    def __init__(self, runtime: Runtime, options: Mapping[str, str]) -> None:
+        try:
+            default, create, delete = (
+                runtime.symbol(f"TfLiteXNNPackDelegate{function}")
+                for function in ("OptionsDefault", "Create", "Delete")
+            )
+        except (LookupError, OSError, ValueError) as error:
+            raise DelegateUnusable(f"xnnpack cannot be reached on this runtime: {error}") from None
+        # The options struct differs between the runtimes in size and in all but its first member.
+        self._options = (ctypes.c_int32 * 64)()
+        ctypes.CFUNCTYPE(ctypes.c_void_p, ctypes.c_void_p)(default)(ctypes.addressof(self._options))
+        if options:
+            self._options[0] = _threads(options)
+        self._create = ctypes.CFUNCTYPE(ctypes.c_void_p, ctypes.c_void_p)(create)
+        self._delete = ctypes.CFUNCTYPE(None, ctypes.c_void_p)(delete)
+
+    def make(self, application: Application) -> LiveDelegate:
+        if application.options:
+            _threads(dict(application.options))
+        address = self._create(ctypes.addressof(self._options))
+        if not address:
+            raise DelegateUnusable("TfLiteXNNPackDelegateCreate returned NULL")
+        return _Xnnpack(address, self._delete)
+
+
+def _threads(options: Mapping[str, str]) -> int:
+    """The only option of xnnpack, ``num_threads``."""
+    unknown = [key for key in options if key != "num_threads"]
+    if unknown:
+        raise DelegateUnusable(f"xnnpack has the option num_threads only, not {unknown[0]}")
+    value = options["num_threads"]
+    if not value.isdecimal():
+        raise DelegateUnusable(f"xnnpack's num_threads must be a number, not {value!r}")
+    return int(value)
+
+
+class _Plugin:
+    """A delegate that the library's create has made."""
+
+    def __init__(self, address: int, destroy: Callable[[int], None]) -> None:
+        self.address = address
+        self._destroy = destroy
+
+    def close(self) -> None:
+        self._destroy(self.address)
+
+
+class _Said(threading.local):
+    """What create reports, on the thread that calls it."""
+
+    def __init__(self) -> None:
+        self.texts: list[str] = []
+
+
+_said = _Said()
+_report = layouts.PluginReport(lambda text: _said.texts.append((text or b"").decode(errors="replace")))
+
+
+class PluginFactory:
+    """An external delegate library, used as the runtimes' Python `Delegate` does.
+
+    That class is not used itself: it calls destroy with NULL when create has returned NULL (RT-11), passes
+    the number of options as an int (RT-12), and makes classes for each delegate, whose memory hides leaks.
+
+    Attributes:
+        broken: why it can make no delegate although it is a plugin, for rules about its interface.
+    """
+
+    def __init__(self, path: str, options: Mapping[str, str]) -> None:
+        self.name = path
+        self._options = dict(options)
+        self._library: ctypes.PyDLL | None = None
+        if not Path(path).is_file():
+            raise DelegateUnusable(f"there is no delegate library {path}")
+        try:
+            self.broken = broken(Path(path))
+        except (OSError, ValueError):  # the loader says it better
+            self.broken = ""
+        if not self.broken:
+            self._load()
+
+    def _load(self) -> ctypes.PyDLL:
+        """The library; as the runtimes do, Python's lock is kept while its functions are called."""
+        if self._library is not None:
+            return self._library
+        try:
+            library = ctypes.PyDLL(self.name)
+        except OSError as error:
+            reason = str(error).removeprefix(f"{self.name}: ")
+            raise DelegateUnusable(f"{self.name} cannot be loaded as a library: {reason}") from None
+        for function in ("tflite_plugin_create_delegate", "tflite_plugin_destroy_delegate"):
+            if not hasattr(library, function):
+                raise DelegateUnusable(f"{self.name} is no delegate plugin: it exports no {function}")
+        create, destroy = library.tflite_plugin_create_delegate, library.tflite_plugin_destroy_delegate
+        create.argtypes = [ctypes.c_void_p, ctypes.c_void_p, ctypes.c_size_t, ctypes.c_void_p]
+        create.restype = ctypes.c_void_p
+        destroy.argtypes, destroy.restype = [ctypes.c_void_p], None
+        self._library = library
+        return library
+
+    def make(self, application: Application) -> LiveDelegate:
+        """Do what ``load_delegate`` does."""
+        if self.broken:
+            raise DelegateUnusable(f"{self.name}: {self.broken}")
+        library = self._load()
+        options = self._options | dict(application.options)
+        keys, values = (
+            (ctypes.c_char_p * len(options))(*(str(text).encode() for text in texts))
+            for texts in (options.keys(), options.values())
+        )
+        _said.texts.clear()
+        address = library.tflite_plugin_create_delegate(keys, values, len(options), _report)
+        if not address:
+            said = f": {''.join(_said.texts)}" if any(_said.texts) else " and reported no error"
+            raise DelegateUnusable(f"tflite_plugin_create_delegate of {self.name} returned NULL{said}")
+        return _Plugin(address, library.tflite_plugin_destroy_delegate)
+
+    def unload(self) -> bool:
+        """Close the library as often as it was opened; False where the loader keeps it all the same.
+
+        No delegate of it must be left.
+        """
+        name = self.name.encode()
+        self._library = None
+        for _ in range(_MOST_OPENED):
+            handle = _dlopen(name, os.RTLD_LAZY | os.RTLD_NOLOAD)
+            if not handle:
+                return True
+            _dlclose(handle)  # for this call, and for an earlier one
+            _dlclose(handle)
+        return False
+
+
+class _ProbeFactory:
+    """The suite's own delegate, which does as the application says."""
+
+    name = "probe"
+
+    def make(self, application: Application) -> LiveDelegate:
+        create = DynamicOutputs if application.fault == "dynamic" else ReferenceDelegate
+        return create(claim=application.claim, name="probe", fault=application.fault, flags=application.flags)
+
+
+def why_broken(factory: DelegateFactory) -> str:
+    """Why a plugin can make no delegate, while its interface can still be judged; empty otherwise."""
+    return factory.broken if isinstance(factory, PluginFactory) else ""
+
+
+def known_options(spec: str, options: Mapping[str, str]) -> tuple[tuple[str, str], ...]:
+    """Options that the plugin interface of a delegate takes, as far as that is known."""
+    return SAMPLE_OPTIONS if spec.startswith(("reference", "mutant:")) else tuple(options.items())
+
+
+PROBE: DelegateFactory = _ProbeFactory()

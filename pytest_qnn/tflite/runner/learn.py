@@ -1,0 +1,232 @@
+"""What a chain of delegates claims, learned by models of one node, and which limits it can be given.
+
+The target's process answers `Question`s; the process that judges asks them, here or of a child, and goes on
+behind a kind of node that kills the target. So one deadly kind costs two children and not the lesson.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import itertools
+import time
+from collections.abc import Callable, Iterator, Sequence
+
+import msgspec
+
+from pytest_qnn.core.contents import hashed
+from pytest_qnn.core.target import Death
+from pytest_qnn.isolation.worker import OnStep
+from pytest_qnn.tflite.cases.delegate import Application
+from pytest_qnn.tflite.facts import LIMITS, Claim, Sample
+from pytest_qnn.tflite.graph.combinations import GRID
+from pytest_qnn.tflite.graph.graph import Graph
+from pytest_qnn.tflite.graph.kinds import OPS, Kind, decode_graph, graph_of, size_of
+from pytest_qnn.tflite.graph.model import emit
+from pytest_qnn.tflite.observe.spy import Session
+from pytest_qnn.tflite.runner.delegates import DelegateFactory, DelegateUnusable, LiveDelegate
+from pytest_qnn.tflite.runtime.runtime import Runtime
+from pytest_qnn.tflite.runtime.state import context_of, private_plan
+from pytest_qnn.tflite.trace import PlanNode
+
+MORE_COPIES = 8
+"""Nodes of each model where single ones were all refused: delegates may leave small partitions alone."""
+_DELEGATE = 51
+_SAMPLES = 16
+_SAMPLE_NODES = 12
+_SLICE = 2.0
+"""Seconds of one question; what is left is asked next."""
+_BUDGET = 20.0
+"""Seconds for the whole lesson."""
+_ENOUGH = 2
+"""Deaths of one operator and type, or hangs of any, before the rest is not asked."""
+_FOREIGN = "pytest_qnn_no_such_option"
+
+
+class Question(msgspec.Struct, frozen=True, tag=True):
+    """What becomes of the grid's kinds ``first`` to ``last`` (excluded) in models of ``copies`` nodes."""
+
+    first: int
+    last: int
+    copies: int = 1
+
+
+class Learned(msgspec.Struct, frozen=True):
+    """What was learned in one process or several."""
+
+    claims: tuple[Claim, ...] = ()
+    least_nodes: int = 1
+    deaths: tuple[str, ...] = ()
+
+
+Ask = Callable[[Question], Sequence[str] | Death]
+
+
+def learn_claims(ask: Ask) -> Learned:
+    """Ask about the whole grid; with several nodes each where every single one is refused."""
+    lesson, copies = _Lesson(ask, 1), 1
+    lesson.run()
+    if set(lesson.found) == {"refused"}:
+        more = _Lesson(ask, MORE_COPIES)
+        more.run()
+        if set(more.found) != {"refused"}:
+            lesson, copies = more, MORE_COPIES
+    claims = tuple(zip(GRID, lesson.found, strict=True))
+    deaths = [f"claiming {GRID[place]}: {death.detail}" for place, death in lesson.deaths.items()]
+    deaths += [lesson.lost] if lesson.lost else []
+    return Learned(msgspec.convert(claims, tuple[Claim, ...]), copies, tuple(deaths))
+
+
+class _Lesson:
+    """The questions of one pass over the grid, and what was found so far."""
+
+    def __init__(self, ask: Ask, copies: int) -> None:
+        self.found: list[str] = []
+        self.deaths: dict[int, Death] = {}
+        """By place in the grid."""
+        self.lost = ""
+        """How the target died, where it is not known of what."""
+        self._ask = ask
+        self._copies = copies
+        self._end = time.monotonic() + _BUDGET
+
+    def run(self) -> None:
+        """Ask as long as it is worth it; what is left is unknown."""
+        while len(self.found) < len(GRID):
+            place = len(self.found)
+            if place in self.deaths:
+                self.found.append("died")
+            elif self._is_hopeless(place) or self._is_over():
+                self.found.append("unknown")
+            else:
+                self._ask_from(place)
+
+    def _ask_from(self, first: int) -> None:
+        """Those up to the next one that shall not be asked; or learn which one is deadly."""
+        places = range(first + 1, len(GRID))
+        last = next((n for n in places if n in self.deaths or self._is_hopeless(n)), len(GRID))
+        answer = self._ask(Question(first, last, self._copies))
+        if not isinstance(answer, Death):
+            self.found += answer
+        elif first <= answer.step < last:
+            self.deaths[answer.step] = answer
+        else:  # it took along what watched over it, and nobody knows when
+            self.lost = f"while it was shown {GRID[first]} and others: {answer.detail}"
+
+    def _is_hopeless(self, place: int) -> bool:
+        """Other nodes of this operator and type have killed the target more than once."""
+        kind = GRID[place]
+        dead = [GRID[number] for number in self.deaths]
+        return sum((one.op, one.dtype) == (kind.op, kind.dtype) for one in dead) >= _ENOUGH
+
+    def _is_over(self) -> bool:
+        hangs = sum(death.kind == "hang" for death in self.deaths.values())
+        return bool(self.lost) or hangs >= _ENOUGH or time.monotonic() > self._end
+
+
+def answer(
+    question: Question, chain: Sequence[DelegateFactory], runtime: Runtime, on_step: OnStep | None = None
+) -> list[str]:
+    """The outcomes of the question's kinds in order; fewer where they take long."""
+    end = time.monotonic() + _SLICE
+    found: list[str] = []
+    for number in range(question.first, question.last):
+        if on_step is not None:
+            on_step(number)
+        found.append(_outcome(_model(number, question.copies), chain, runtime))
+        if time.monotonic() > end:
+            break
+    return found
+
+
+@functools.lru_cache(maxsize=2 * len(GRID))
+def _model(number: int, copies: int) -> bytes:
+    return emit(graph_of(GRID[number], copies))
+
+
+def _outcome(model: bytes, chain: Sequence[DelegateFactory], runtime: Runtime) -> str:
+    """Apply the chain to the model, without an inference: what becomes of its nodes."""
+    try:
+        with _applied(model, chain, runtime) as (session, plan):
+            named = any(replace.nodes for calls in session.replaces.values() for replace in calls)
+            return "claimed" if named or any(node.op == _DELEGATE for node in plan) else "refused"
+    except (DelegateUnusable, RuntimeError, ValueError):
+        return "failed"
+
+
+@contextlib.contextmanager
+def _applied(
+    model: bytes, chain: Sequence[DelegateFactory], runtime: Runtime
+) -> Iterator[tuple[Session, tuple[PlanNode, ...]]]:
+    """An interpreter with the chain applied, ready for an inference: what was seen, and its plan.
+
+    Raises:
+        DelegateUnusable: a delegate cannot be made.
+        RuntimeError: the runtime reports a failure, of a delegate or its own.
+        ValueError: likewise.
+    """
+    interpreter = runtime.interpreter(model)
+    session = Session(observed=runtime.observed, watch=False)
+    delegates: list[LiveDelegate] = []
+    try:
+        for number, factory in enumerate(chain):
+            delegates.append(factory.make(Application()))
+            session.hook(delegates[-1].address, number)
+            interpreter._interpreter.ModifyGraphWithDelegate(delegates[-1].address)
+        interpreter.allocate_tensors()
+        yield session, private_plan(context_of(interpreter), session.owners) if runtime.observed else ()
+    finally:
+        del interpreter
+        session.unhook()
+        for delegate in reversed(delegates):
+            delegate.close()
+
+
+def learn_samples(chain: Sequence[DelegateFactory], runtime: Runtime) -> tuple[Sample, ...]:
+    """How the chain cuts up the sample graphs; those of which an application fails are left out."""
+    found = []
+    for graph in _sample_graphs() if runtime.observed else ():
+        try:
+            with _applied(emit(graph), chain, runtime) as (_, plan):
+                sides = [node.index if node.op == _DELEGATE else -1 for node in plan]
+        except (DelegateUnusable, RuntimeError, ValueError):
+            continue
+        kernels = sum(side >= 0 for side in sides)
+        switches = sum(one != other for one, other in itertools.pairwise(sides))
+        left = tuple(graph.nodes[node.index].op for node in plan if node.op != _DELEGATE)
+        found.append(Sample(len(graph.nodes), kernels, switches, left))
+    return tuple(found)
+
+
+@functools.cache
+def _sample_graphs() -> tuple[Graph, ...]:
+    """As the strategies' graphs of any operators, of fixed bytes."""
+    kinds = [Kind(dtype, ops) for dtype, ops in OPS.items()]
+    size = size_of(_SAMPLE_NODES, 0)
+    contents = (hashed(size // 4 + 1, seed).tobytes()[:size] for seed in range(1, _SAMPLES + 1))
+    return tuple(decode_graph(data, kinds, 0, _SAMPLE_NODES, _SAMPLE_NODES)[0] for data in contents)
+
+
+def learn_limits(chain: Sequence[DelegateFactory]) -> dict[str, str]:
+    """Per option of `LIMITS`: why the last delegate of the chain is taken not to have it, or nothing.
+
+    A delegate that takes any option whatever says nothing by taking these.
+    """
+    return {key: _without(chain[-1], key) for key in LIMITS}
+
+
+def _without(factory: DelegateFactory, key: str) -> str:
+    refused = _refusal(factory, key, "1")
+    if refused:
+        return f"the delegate refuses the option {key}: {refused}"
+    if _refusal(factory, _FOREIGN, "1") or _refusal(factory, key, "not a number"):
+        return ""
+    return f"the delegate takes any option, so that it cannot be told whether it has {key}"
+
+
+def _refusal(factory: DelegateFactory, key: str, value: str) -> str:
+    try:
+        factory.make(Application(options=((key, value),))).close()
+    except DelegateUnusable as error:
+        return " ".join(str(error).split())
+    return ""

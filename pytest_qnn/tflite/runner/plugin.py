@@ -1,0 +1,262 @@
+"""Carry out a PluginCase, and write down what was seen."""
+
+from __future__ import annotations
+
+import ctypes
+import time
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import msgspec
+
+from pytest_qnn.isolation import libc
+from pytest_qnn.tflite.abi import layouts
+from pytest_qnn.tflite.cases.arrays import Array
+from pytest_qnn.tflite.cases.delegate import DelegateCase
+from pytest_qnn.tflite.cases.inputs import inputs_of
+from pytest_qnn.tflite.cases.plugin import (
+    AnyPluginStep,
+    Apply,
+    Copy,
+    Create,
+    Cycle,
+    Destroy,
+    Options,
+    PluginCase,
+    Spoil,
+)
+from pytest_qnn.tflite.graph.model import emit
+from pytest_qnn.tflite.observe.plugin_struct import Operators, read_struct
+from pytest_qnn.tflite.runner.delegates import DelegateFactory
+from pytest_qnn.tflite.runner.plugin_library import NoInterface, Plugin, open_plugin
+from pytest_qnn.tflite.runtime.runtime import Runtime
+from pytest_qnn.tflite.runtime.state import context_of, private_plan
+from pytest_qnn.tflite.trace import PluginSeen, PluginTrace
+
+OnStep = Callable[[int], None]
+
+_SPOILT = b"#spoilt#"
+_CYCLE_SECONDS = 2.0
+"""What the delegates of one Cycle may take together, as far as their number can be chosen."""
+
+
+def run_plugin_case(
+    case: PluginCase, chain: Sequence[DelegateFactory], runtime: Runtime, on_step: OnStep | None = None
+) -> PluginTrace:
+    """Carry out the steps in order; a step whose delegate does not exist is skipped.
+
+    Raises:
+        ValueError: the runtime refuses the model.
+    """
+    try:
+        plugin = open_plugin(chain[min(case.delegate, len(chain) - 1)], runtime)
+    except NoInterface as reason:
+        return PluginTrace(missing=str(reason))
+    run = _Run(case, plugin, runtime)
+    seen = []
+    for number, step in enumerate(case.steps):
+        if on_step is not None:
+            on_step(number)
+        seen.append(run.step(step))
+    run.end()
+    return PluginTrace(library=plugin.seen, steps=tuple(seen), cpu=run.cpu)
+
+
+class _Arguments:
+    """Keys, values and report_error of one create, as C reads them.
+
+    Args:
+        options: the options.
+        late: where texts are put that are reported once create has returned.
+    """
+
+    def __init__(self, options: Options, late: list[str]) -> None:
+        self.reports: list[str] = []
+        """Texts that were reported before."""
+        self.returned = False
+        self._late = late
+        self.count = len(options)
+        self.strings = [_buffer(part) for pair in options for part in pair]
+        self.keys, self.values = (_array(self.strings[at::2]) for at in (0, 1))
+        self.before = self._contents()
+        self._callback = layouts.PluginReport(self._hear)
+        self.report = ctypes.cast(self._callback, ctypes.c_void_p).value
+        self._spoilt = _buffer(_SPOILT)
+
+    def _hear(self, text: bytes | None) -> None:
+        (self._late if self.returned else self.reports).append((text or b"").decode(errors="replace"))
+
+    def _contents(self) -> list[tuple[str, bytes]]:
+        named = [("keys", bytes(self.keys)), ("values", bytes(self.values))]
+        texts = [(f"{('key', 'value')[at % 2]} {at // 2}", part.raw) for at, part in enumerate(self.strings)]
+        return named + texts
+
+    def modified(self) -> tuple[str, ...]:
+        """What is not as it was made."""
+        pairs = zip(self.before, self._contents(), strict=True)
+        return tuple(name for (name, old), (_, new) in pairs if old != new)
+
+    def spoil(self) -> None:
+        """Overwrite every text, and let every pointer show a wrong one."""
+        for part in self.strings:
+            part.raw = b"#" * (len(part) - 1) + b"\0"
+        for array in (self.keys, self.values):
+            for at in range(self.count):
+                array[at] = ctypes.addressof(self._spoilt)
+
+
+def _buffer(text: bytes) -> Any:
+    return ctypes.create_string_buffer(text, max(len(text) + 1, len(_SPOILT) + 1))
+
+
+def _array(strings: list[Any]) -> Any:
+    # One element more than there are: an empty array would have no address of its own.
+    return (ctypes.c_void_p * (len(strings) + 1))(*map(ctypes.addressof, strings))
+
+
+class _Live:
+    """A delegate that a create returned."""
+
+    def __init__(self, address: int, plugin: Plugin, arguments: _Arguments) -> None:
+        self.address = address
+        self.plugin = plugin
+        self.arguments = arguments
+
+
+class _Run:
+    """One case on its way."""
+
+    def __init__(self, case: PluginCase, plugin: Plugin, runtime: Runtime) -> None:
+        self.case = case
+        self.plugin = plugin
+        self.cpu: tuple[Array, ...] = ()
+        self._runtime = runtime
+        self._graph_case = DelegateCase(case.graph, data_seed=case.data_seed)
+        self._model = emit(case.graph)
+        self._live: dict[str, _Live] = {}
+        self._kept: list[_Arguments] = []
+        """Plugins may call a report_error later, or read their options: they must find them."""
+        self._late: list[str] = []
+        if any(isinstance(step, Apply) for step in case.steps):
+            self.cpu = self._outputs(self._interpreter())
+
+    def step(self, step: AnyPluginStep) -> PluginSeen:
+        """Carry out one step."""
+        self._late.clear()
+        if self.plugin.create is None or self.plugin.destroy is None:
+            return PluginSeen(skipped="the library has no such function")
+        match step:
+            case Create():
+                seen = self._create(step, self.plugin)
+            case Copy():
+                seen = self._copy(step)
+            case Cycle():
+                seen = self._cycle(step)
+            case Destroy(name=""):
+                self.plugin.destroy(None)
+                seen = PluginSeen()
+            case _:
+                live = self._live.get(step.name)
+                seen = self._with(step, live) if live else PluginSeen(skipped=f"there is no {step.name}")
+        return _with_late(seen, tuple(self._late))
+
+    def end(self) -> None:
+        """Destroy what is left."""
+        for live in reversed(self._live.values()):
+            live.plugin.destroy(live.address)
+
+    def _with(self, step: Spoil | Apply | Destroy, live: _Live) -> PluginSeen:
+        if isinstance(step, Apply):
+            return self._apply(live.address)
+        if isinstance(step, Spoil):
+            live.arguments.spoil()
+        else:
+            del self._live[step.name]
+            live.plugin.destroy(live.address)
+        return PluginSeen()
+
+    def _create(self, step: Create | Copy, plugin: Plugin) -> PluginSeen:
+        arguments = _Arguments(step.options, self._late)
+        self._kept.append(arguments)
+        nothing = isinstance(step, Create) and step.null_arrays and not step.options
+        silent = isinstance(step, Create) and step.report == "null"
+        address = plugin.create(
+            None if nothing else ctypes.addressof(arguments.keys),
+            None if nothing else ctypes.addressof(arguments.values),
+            arguments.count,
+            None if silent else arguments.report,
+        )
+        arguments.returned = True
+        if address:
+            self._live[step.name] = _Live(address, plugin, arguments)
+        return PluginSeen(
+            made=bool(address),
+            reports=tuple(arguments.reports),
+            modified=arguments.modified(),
+            struct=read_struct(address) if address else None,
+        )
+
+    def _copy(self, step: Copy) -> PluginSeen:
+        try:
+            other = self.plugin.again()
+        except OSError as error:
+            return PluginSeen(made=False, error=str(error))
+        if other.create is None or other.destroy is None:
+            return PluginSeen(made=False, error="the copy has no such function")
+        return self._create(step, other)
+
+    def _cycle(self, step: Cycle) -> PluginSeen:
+        """In use is nothing where the C library does not count it."""
+        arguments = _Arguments(step.options, self._late)
+        self._kept.append(arguments)
+        given = ctypes.addressof(arguments.keys), ctypes.addressof(arguments.values), arguments.count
+        started = time.perf_counter()
+        self._make_and_destroy(*given, arguments.report)
+        one = time.perf_counter() - started
+        times = max(1, min(step.times, int(_CYCLE_SECONDS / 4 / one)))
+        found = []
+        for _ in range(4):
+            for _ in range(times):
+                self._make_and_destroy(*given, arguments.report)
+            found.append(libc.malloc_in_use())
+        return PluginSeen(times=times, in_use=tuple(size for size in found if size is not None))
+
+    def _make_and_destroy(self, keys: int, values: int, count: int, report: int | None) -> None:
+        address = self.plugin.create(keys, values, count, report)
+        if address:
+            self.plugin.destroy(address)
+
+    def _interpreter(self) -> Any:
+        return self._runtime.interpreter(self._model)
+
+    def _apply(self, address: int) -> PluginSeen:
+        interpreter = self._interpreter()
+        claimed: tuple[int, ...] = ()
+        outputs: tuple[Array, ...] = ()
+        error = ""
+        with Operators(address) as operators:
+            try:
+                interpreter._interpreter.ModifyGraphWithDelegate(address)
+                claimed = self._claimed(interpreter)
+                outputs = self._outputs(interpreter)
+            except (RuntimeError, ValueError) as failure:
+                error = str(failure) or type(failure).__name__
+            del interpreter  # before its delegate can go
+        return PluginSeen(error=error, claimed=claimed, outputs=outputs, operators=tuple(operators.seen))
+
+    def _claimed(self, interpreter: Any) -> tuple[int, ...]:
+        if not self._runtime.observed:
+            return ()
+        left = {node.index for node in private_plan(context_of(interpreter), {})}
+        return tuple(index for index in range(len(self.case.graph.nodes)) if index not in left)
+
+    def _outputs(self, interpreter: Any) -> tuple[Array, ...]:
+        interpreter.allocate_tensors()
+        for index, value in zip(self.case.graph.inputs, inputs_of(self._graph_case), strict=True):
+            interpreter.set_tensor(index, value)
+        interpreter.invoke()
+        return tuple(Array.of(interpreter.get_tensor(index)) for index in self.case.graph.outputs)
+
+
+def _with_late(seen: PluginSeen, late: tuple[str, ...]) -> PluginSeen:
+    return msgspec.structs.replace(seen, late=late) if late else seen

@@ -1,0 +1,105 @@
+"""The plugin interface of one delegate of a chain: a library's two functions, or the emulated ones."""
+
+from __future__ import annotations
+
+import ctypes
+import tempfile
+from collections.abc import Callable
+from pathlib import Path
+from shutil import copyfile
+from typing import Any
+
+from pytest_qnn.core.forms import QNN_DELEGATE
+from pytest_qnn.tflite.abi import layouts
+from pytest_qnn.tflite.cases.delegate import Application
+from pytest_qnn.tflite.mutants import PLUGIN
+from pytest_qnn.tflite.mutants import table as mutants
+from pytest_qnn.tflite.reference.plugin import EmulatedPlugin
+from pytest_qnn.tflite.runner.delegates import DelegateFactory
+from pytest_qnn.tflite.runner.plugin_symbols import FUNCTIONS, described
+from pytest_qnn.tflite.runtime.runtime import Runtime
+from pytest_qnn.tflite.trace import LibrarySeen
+
+
+class NoInterface(Exception):  # noqa: N818 - a finding about the delegate
+    """The delegate has no plugin interface; the text says why."""
+
+
+class Plugin:
+    """A loaded plugin interface.
+
+    Args:
+        seen: what its library says of itself.
+        create: the address of ``tflite_plugin_create_delegate``; 0: it has none.
+        destroy: the same of ``tflite_plugin_destroy_delegate``.
+        again: loads a copy of it.
+        keep: what must live as long as it.
+    """
+
+    def __init__(
+        self,
+        seen: LibrarySeen,
+        create: int,
+        destroy: int,
+        again: Callable[[], Plugin],
+        keep: object,
+    ) -> None:
+        self.seen = seen
+        self.create: Any = layouts.PluginCreate(create) if create else None
+        self.destroy: Any = layouts.PluginDestroy(destroy) if destroy else None
+        self.again = again
+        self._keep = keep
+
+
+def open_plugin(factory: DelegateFactory, runtime: Runtime) -> Plugin:
+    """The interface of what a factory makes.
+
+    Raises:
+        NoInterface: there is none.
+    """
+    if factory.name == "xnnpack":
+        raise NoInterface("xnnpack is linked into the runtime and has no plugin interface")
+    if factory.name == QNN_DELEGATE:
+        raise NoInterface(f"{QNN_DELEGATE} is part of this suite and has no plugin interface")
+    kind, _, name = factory.name.partition(":")
+    if kind == "reference":
+        return _emulated(EmulatedPlugin, factory)
+    if kind == "mutant":
+        return _emulated(mutants()[name].of(PLUGIN) or EmulatedPlugin, factory)
+    return _native(Path(factory.name), runtime)
+
+
+def _emulated(make: Callable[..., EmulatedPlugin], factory: DelegateFactory) -> Plugin:
+    plugin = make(lambda: factory.make(Application()))
+    seen = LibrarySeen(plugin.exports, plugin.undefined, plugin.load_error)
+    create, destroy = (
+        address if name in plugin.exports and not plugin.load_error else 0
+        for name, address in zip(FUNCTIONS, (plugin.create_address, plugin.destroy_address), strict=True)
+    )
+    return Plugin(seen, create, destroy, lambda: _emulated(make, factory), plugin)
+
+
+def _native(path: Path, runtime: Runtime) -> Plugin:
+    seen = described(path, runtime)
+    if seen.load_error:
+        return Plugin(seen, 0, 0, lambda: _copied(path, seen), None)
+    return _loaded(path, seen)
+
+
+def _loaded(path: Path, seen: LibrarySeen) -> Plugin:
+    library = ctypes.CDLL(str(path))
+    create, destroy = (_address(library, name) for name in FUNCTIONS)
+    return Plugin(seen, create, destroy, lambda: _copied(path, seen), library)
+
+
+def _copied(path: Path, seen: LibrarySeen) -> Plugin:
+    """The library once more: the loader takes another file for another library."""
+    with tempfile.TemporaryDirectory(prefix="pytest-qnn-copy-") as folder:
+        copy = Path(folder) / path.name
+        copyfile(path, copy)
+        return _loaded(copy, seen)
+
+
+def _address(library: ctypes.CDLL, name: str) -> int:
+    function = getattr(library, name, None)
+    return ctypes.cast(function, ctypes.c_void_p).value or 0 if function else 0

@@ -1,0 +1,305 @@
+"""Steps of a script that make, use and destroy interpreters and delegates."""
+
+from __future__ import annotations
+
+import ctypes
+import functools
+from math import prod
+from typing import Any, Final
+
+import msgspec
+
+from pytest_qnn.tflite.abi import layouts
+from pytest_qnn.tflite.cases.arrays import Array
+from pytest_qnn.tflite.cases.delegate import Application, DelegateCase
+from pytest_qnn.tflite.cases.inputs import inputs_of
+from pytest_qnn.tflite.cases.script import (
+    IMPOSSIBLE,
+    Allocate,
+    Apply,
+    Close,
+    DestroyDelegate,
+    HandleOutput,
+    Invoke,
+    MakeDelegate,
+    Open,
+    Poison,
+    Read,
+    RemoveAll,
+    Resize,
+    SetInputs,
+)
+from pytest_qnn.tflite.observe import handles
+from pytest_qnn.tflite.runner import tensor_memory
+from pytest_qnn.tflite.runner.baseline import outputs_on_cpu
+from pytest_qnn.tflite.runner.delegates import PROBE, DelegateUnusable
+from pytest_qnn.tflite.runner.interpreter import LiveInterpreter, attempt
+from pytest_qnn.tflite.runner.world import Handlers, Made, Skip, World
+from pytest_qnn.tflite.runtime.state import subgraph_of
+from pytest_qnn.tflite.trace import Applied, ScriptSeen
+
+_REMOVE_ALL = "_ZN6tflite8Subgraph18RemoveAllDelegatesEv"
+
+
+def result(message: str) -> ScriptSeen:
+    """A step that ended in the error of this text, or in none."""
+    return ScriptSeen(ok=not message, message=message)
+
+
+def _make(world: World, step: MakeDelegate) -> ScriptSeen:
+    if step.delegate in world.delegates:
+        raise Skip(f"there is a delegate {step.delegate} already")
+    application = Application(step.who, step.claim, step.fault, step.flags)
+    position = min(step.position, len(world.chain) - 1)
+    try:
+        factory = PROBE if step.who == "probe" else world.chain[position]
+        if step.options and step.who == "target":
+            factory = world.remake(position, dict(step.options))
+        world.delegates[step.delegate] = Made(step.delegate, factory, application)
+    except DelegateUnusable as error:
+        return result(str(error))
+    return ScriptSeen()
+
+
+def _destroy(world: World, step: DestroyDelegate) -> ScriptSeen:
+    with world.lock:
+        if world.delegate(step.delegate).users:
+            raise Skip(f"an open interpreter uses the delegate {step.delegate}")
+        world.destroy(step.delegate)
+    return ScriptSeen()
+
+
+def _open(world: World, step: Open) -> ScriptSeen:
+    if step.interpreter in world.interpreters:
+        raise Skip(f"there is an interpreter {step.interpreter} already")
+    if not 0 <= step.graph < len(world.models):
+        raise Skip(f"there is no graph {step.graph}")
+    model = bytes(bytearray(world.models[step.graph]))  # a copy: whoever writes to it spoils no other
+    native = world.runtime.interpreter(
+        model,
+        default_delegates=step.resolver == "default",
+        reference_kernels=step.resolver == "reference",
+        threads=step.threads,
+        own=True,
+    )
+    where = world.where
+    live = LiveInterpreter(
+        step.interpreter,
+        native,
+        model,
+        (world.case.graphs[step.graph], step.graph),
+        (where.number, where.round),
+        observed=world.runtime.observed,
+        watch=world.case.watch,
+    )
+    live.opened_between = where.middle
+    live.session.around = functools.partial(tensor_memory.around, world, live)
+    if world.case.buffers and live.context:
+        live.handles = handles.Handles(live.context, live.session, where)
+        live.session.around = live.handles.around(live.session.around)
+    world.interpreters[step.interpreter] = live
+    return ScriptSeen()
+
+
+def _apply(world: World, step: Apply) -> ScriptSeen:
+    live = world.interpreter(step.interpreter)
+    with world.lock:
+        made = world.delegate(step.delegate)
+        made.users.append(live)
+    number = len(live.applied)
+    session = live.session
+    if step.spied:
+        session.hook(made.live.address, number)
+    else:
+        session.owners[made.live.address] = number
+    if live.handles:
+        live.handles.hook(made.live.address)
+    tensor_memory.arm(live)
+    modify = live.native._interpreter.ModifyGraphWithDelegate
+    message = attempt(functools.partial(modify, made.live.address))
+    live.forget_inputs()
+    live.delegates.append(made.name)
+    live.applied.append(
+        Applied(
+            name=made.specification,
+            is_target=made.is_target,
+            step=world.where.number,
+            ok=not message,
+            message=message,
+            plan_seen=session.plans.get(number, ()),
+            prepared=number in session.plans,
+            prepare_status=session.statuses.get(number, 0),
+            replaces=tuple(session.replaces.get(number, ())),
+            plan_after=live.plan(),
+        )
+    )
+    tensor_memory.inspect(world, live)
+    world.settle(live)
+    return result(message)
+
+
+def _resize(world: World, step: Resize) -> ScriptSeen:
+    live = world.interpreter(step.interpreter)
+    if not 0 <= step.input < len(live.graph.inputs):
+        raise Skip(f"the graph has no input {step.input}")
+    if prod(step.shape) >= IMPOSSIBLE and world.runtime.name == "tflite_runtime":
+        raise Skip("this runtime throws where it cannot allocate (docs/runtimes.md)")
+    tensor = live.graph.inputs[step.input]
+    resize = functools.partial(live.native.resize_tensor_input, tensor, step.shape, strict=step.strict)
+    message = attempt(resize)
+    if not message and live.shapes[step.input] != step.shape:
+        live.shapes[step.input] = step.shape
+        live.ready = False
+        live.invoked = None
+        live.inputs = [None] * len(live.inputs)
+    world.settle(live)
+    return result(message)
+
+
+def _allocate(world: World, step: Allocate) -> ScriptSeen:
+    live = world.interpreter(step.interpreter)
+    tensor_memory.arm(live)
+    message = attempt(live.native.allocate_tensors)
+    live.ready = not message
+    live.forget_inputs()
+    tensor_memory.inspect(world, live)
+    world.settle(live)
+    return result(message)
+
+
+def _set_inputs(world: World, step: SetInputs) -> ScriptSeen:
+    live = world.interpreter(step.interpreter)
+    if any(prod(shape) >= IMPOSSIBLE for shape in live.shapes):
+        raise Skip("an input has more elements than there can be")
+    values = inputs_of(DelegateCase(live.shaped(), data_seed=step.seed, fill=step.fill))
+    messages = []
+    for position, (tensor, value) in enumerate(zip(live.graph.inputs, values, strict=True)):
+        if tensor in live.placed:
+            message = tensor_memory.write(live, tensor, value.tobytes())
+        else:
+            message = attempt(functools.partial(live.native.set_tensor, tensor, value))
+        messages.append(message)
+        live.inputs[position] = None if message else Array.of(value)
+    if live.invoked and not set(live.graph.inputs).isdisjoint(live.graph.outputs):
+        live.invoked = live.invoked[0], (None,) * len(live.inputs)  # an output that is an input has changed
+    known = tuple(value for value in live.inputs if value is not None)
+    return ScriptSeen(ok=not any(messages), message=" ".join(filter(None, messages)), outputs=known)
+
+
+def _poison(world: World, step: Poison) -> ScriptSeen:
+    """A graph input or a constant that is an output too keeps its value."""
+    live = world.interpreter(step.interpreter)
+    produced = {index for node in live.graph.nodes for index in node.outputs}
+
+    def fill(tensor: int) -> None:
+        live.native.tensor(tensor)().reshape(-1).view("uint8").fill(step.byte)
+
+    tensor_memory.open_all(live)
+    if live.invoked:  # what the outputs hold is no result any more
+        live.invoked = live.invoked[0], (None,) * len(live.inputs)
+    messages = [
+        attempt(functools.partial(fill, tensor)) for tensor in live.graph.outputs if tensor in produced
+    ]
+    return result(" ".join(filter(None, messages)))
+
+
+def _invoke(world: World, step: Invoke) -> ScriptSeen:
+    live = world.interpreter(step.interpreter)
+    if not live.ready:
+        raise Skip("the last allocate_tensors failed, or there was none")
+    if live.graph.subgraphs and None in live.inputs:
+        raise Skip("inputs are not set, and a loop could go round as often as any number says")
+    small = tensor_memory.too_small(world, live)
+    if small:
+        raise Skip(f"tensor {small[0]} is in a buffer too small for it, which the client must not invoke")
+    tensor_memory.arm(live)
+    if live.gauge:
+        live.gauge.begin()
+    message = attempt(live.native.invoke)
+    live.invoked = None if message else (live.resized(), tuple(live.inputs))
+    tensor_memory.inspect(world, live)
+    world.settle(live)
+    seen = result(message)
+    return msgspec.structs.replace(seen, numbers=live.gauge.numbers()) if live.gauge else seen
+
+
+def _read(world: World, step: Read) -> ScriptSeen:
+    live = world.interpreter(step.interpreter)
+    tensors = step.tensors or live.graph.outputs
+    if live.invoked is None and not (live.ready and live.known and live.known.issuperset(tensors)):
+        raise Skip("there is no successful invoke whose results could be read")
+    if not all(0 <= tensor < len(live.graph.tensors) for tensor in tensors):
+        raise Skip("there is no such tensor")
+    read: list[Array] = []
+
+    def get() -> None:
+        read.extend(Array.of(live.native.get_tensor(tensor)) for tensor in tensors)
+
+    message = attempt(get)
+    return ScriptSeen(
+        ok=not message, message=message, outputs=tuple(read), cpu=expected(world, live, tensors)
+    )
+
+
+def expected(world: World, live: LiveInterpreter, tensors: tuple[int, ...]) -> tuple[Array, ...]:
+    """What the tensors should read, as far as the client knows what it has put in."""
+    if live.invoked is None:
+        return ()
+    shapes, inputs = live.invoked
+    known = [
+        (tensor, value) for tensor, value in zip(live.graph.inputs, inputs, strict=True) if value is not None
+    ]
+    if len(known) < len(inputs):
+        return ()
+    model = world.models[live.graph_number]
+    return outputs_on_cpu(world.runtime, model, shapes, tuple(known), tensors)
+
+
+def _remove_all(world: World, step: RemoveAll) -> ScriptSeen:
+    live = world.interpreter(step.interpreter)
+    if not live.context:
+        raise Skip("the interpreter's subgraph cannot be found on this runtime")
+    try:
+        address = world.runtime.symbol(_REMOVE_ALL)
+    except LookupError as error:
+        raise Skip(str(error)) from None
+    remove: Any = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_void_p)(address)
+    status = remove(subgraph_of(live.context))
+    live.forget_inputs()
+    world.settle(live)
+    return ScriptSeen(ok=status == layouts.OK, numbers={"status": status})
+
+
+def _handle_output(world: World, step: HandleOutput) -> ScriptSeen:
+    live = world.interpreter(step.interpreter)
+    if not live.context:
+        raise Skip("the member cannot be found on this runtime")
+    member = live.native._native_handle() + layouts.INTERPRETER_HANDLE_OUTPUT
+    before = ctypes.c_bool.from_address(member)
+    numbers = {"before": int(before.value)}
+    before.value = step.allow
+    return ScriptSeen(numbers=numbers)
+
+
+def _close(world: World, step: Close) -> ScriptSeen:
+    world.interpreter(step.interpreter)
+    with world.lock:
+        world.close(step.interpreter)
+    return ScriptSeen()
+
+
+HANDLERS: Final[Handlers] = {
+    MakeDelegate: _make,
+    DestroyDelegate: _destroy,
+    Open: _open,
+    Apply: _apply,
+    Resize: _resize,
+    Allocate: _allocate,
+    SetInputs: _set_inputs,
+    Poison: _poison,
+    Invoke: _invoke,
+    Read: _read,
+    RemoveAll: _remove_all,
+    HandleOutput: _handle_output,
+    Close: _close,
+}

@@ -1,0 +1,186 @@
+"""A loaded chain of delegates on one runtime."""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import struct
+from collections.abc import Mapping
+from typing import Any, Final
+
+import msgspec
+
+from pytest_qnn.isolation.worker import ASKED, Depth, OnStep, Unusable
+from pytest_qnn.tflite.cases.delegate import Application, DelegateCase
+from pytest_qnn.tflite.cases.plugin import PluginCase
+from pytest_qnn.tflite.facts import DelegateFacts
+from pytest_qnn.tflite.graph.graph import Graph, Node, Op, Tensor
+from pytest_qnn.tflite.runner import learn
+from pytest_qnn.tflite.runner.codec import CODEC
+from pytest_qnn.tflite.runner.custom_buffers import offering
+from pytest_qnn.tflite.runner.delegates import (
+    DelegateFactory,
+    DelegateUnusable,
+    delegate_factory,
+    is_steerable,
+    known_options,
+    why_broken,
+)
+from pytest_qnn.tflite.runner.plugin import run_plugin_case
+from pytest_qnn.tflite.runner.plugin_library import NoInterface, open_plugin
+from pytest_qnn.tflite.runner.run import run_delegate_case
+from pytest_qnn.tflite.runner.script import run_script_case, warming_script
+from pytest_qnn.tflite.runner.spec import LEARN_LIMITS, LEARN_SAMPLES, PROBE, DelegateSpec
+from pytest_qnn.tflite.runtime.runtime import RuntimeMissing, load_runtime
+
+_IMAGE: Final = (1, 2, 2, 2)
+_PAIRS: Final[tuple[Op, ...]] = ("ADD", "SUB", "MUL", "MAXIMUM")
+_SINGLES: Final[tuple[Op, ...]] = ("RELU", "ABS", "NEG")
+
+
+def _floats(*shape: int) -> Tensor:
+    count = 1
+    for length in shape:
+        count *= length
+    return Tensor(shape, data=struct.pack(f"<{count}f", *[0.5] * count))
+
+
+def _integers(*values: int) -> Tensor:
+    return Tensor((len(values),), "int32", data=struct.pack(f"<{len(values)}i", *values))
+
+
+def _graph() -> Graph:
+    """A node of each common operator; a constant stands where it is first used."""
+    tensors = [Tensor(_IMAGE)]
+    nodes: list[Node] = []
+
+    def node(op: Op, operands: tuple[int | Tensor, ...], *shape: int, axis: int = 0) -> int:
+        inputs = []
+        for operand in operands:
+            if isinstance(operand, Tensor):
+                tensors.append(operand)
+            inputs.append(len(tensors) - 1 if isinstance(operand, Tensor) else operand)
+        tensors.append(Tensor(shape))
+        nodes.append(Node(op, tuple(inputs), (len(tensors) - 1,), axis=axis))
+        return len(tensors) - 1
+
+    last = 0
+    for op in _PAIRS:
+        last = node(op, (last, 0), *_IMAGE)
+    for op in _SINGLES:
+        last = node(op, (last,), *_IMAGE)
+    last = node("PRELU", (last, _floats(1, 2, 2)), *_IMAGE)
+    last = node("CONV_2D", (last, _floats(2, 1, 1, 2), _floats(2)), *_IMAGE)
+    joined = node("CONCATENATION", (last, 0), 1, 2, 4, 2, axis=2)
+    flat = node("RESHAPE", (joined, _integers(2, 8)), 2, 8)
+    ends = (
+        node("FULLY_CONNECTED", (flat, _floats(3, 8), _floats(3)), 2, 3),
+        node("MEAN", (flat, _integers(1)), 2),
+    )
+    return Graph(tuple(tensors), tuple(nodes), inputs=(0,), outputs=ends)
+
+
+WARMING: Final = DelegateCase(_graph(), (Application("probe", claim=(0, 2, 3, 6, 8, 9, 11)),))
+"""The suite's own delegate takes some of the nodes; the runtime's kernels compute all of them once."""
+
+_WARMING = CODEC.request_of(WARMING)
+
+
+class DelegateWorker:
+    """Carries out delegate cases.
+
+    Raises:
+        Unusable: the runtime is missing, or a delegate cannot be used.
+
+    """
+
+    def __init__(self, spec: DelegateSpec) -> None:
+        try:
+            self._runtime = load_runtime(spec.runtime)
+            self._chain = [delegate_factory(name, options, self._runtime) for name, options in spec.delegates]
+            self._spec = spec
+        except (DelegateUnusable, RuntimeMissing) as error:
+            raise Unusable(str(error)) from None
+        self._names = tuple(name for name, _ in spec.delegates)
+
+    def facts(self, depth: Depth = "all") -> DelegateFacts:
+        """Learn what the chain is, and with ``all`` that each of its delegates can be made."""
+        unusable = next(filter(None, map(why_broken, self._chain)), "")
+        custom = offering(self._chain)
+        registers: bool | None = None
+        try:
+            for position, factory in enumerate(self._chain if depth == "all" and not unusable else ()):
+                live = factory.make(Application())
+                if position == custom and hasattr(live, "registers"):
+                    registers = live.registers()
+                live.close()
+        except DelegateUnusable as error:
+            raise Unusable(str(error)) from None
+        return DelegateFacts(
+            runtime=self._runtime.name,
+            runtime_version=self._runtime.version,
+            delegates=self._names,
+            steerable=all(map(is_steerable, self._names)),
+            observed=self._runtime.observed,
+            options=tuple(known_options(name, options) for name, options in self._spec.delegates),
+            needs_options=any(options for _, options in self._spec.delegates),
+            unusable=unusable,
+            custom_memory=custom,
+            registers=registers,
+        )
+
+    def warm(self) -> None:
+        """Run our own code once, so that a case finds every cache filled. No delegate under test is made."""
+        self.rehearse()
+        script = CODEC.case_of(CODEC.request_of(warming_script(WARMING.graph)))
+        msgspec.msgpack.encode(run_script_case(script, (), self._runtime, self._remake))
+        with contextlib.suppress(OSError):
+            # What creating a plugin makes the loader do, and no library: it looks at every loaded one.
+            ctypes.CDLL("/")
+        for factory in self._chain:
+            with contextlib.suppress(NoInterface, OSError, ValueError):
+                open_plugin(factory, self._runtime)  # reads the symbols of its file; nothing of it is called
+
+    def rehearse(self) -> None:
+        """Carry out a case without the delegates under test."""
+        case = CODEC.case_of(_WARMING)
+        msgspec.msgpack.encode(run_delegate_case(case, (), self._runtime))
+
+    def probe(self, question: learn.Question, on_step: OnStep | None = None) -> list[str]:
+        """What the chain does with models of one node."""
+        return learn.answer(question, self._chain, self._runtime, on_step)
+
+    def limits(self) -> dict[str, str]:
+        """Which of the known options that limit partitions the chain has (`DelegateFacts.limits`)."""
+        return learn.learn_limits(self._chain)
+
+    def run(self, case: Any, on_step: OnStep | None = None) -> Any:
+        """Carry out one case, of any kind that concerns delegates; its trace."""
+        if isinstance(case, DelegateCase):
+            return run_delegate_case(case, self._chain, self._runtime, on_step)
+        if isinstance(case, PluginCase):
+            return run_plugin_case(case, self._chain, self._runtime, on_step)
+        return run_script_case(case, self._chain, self._runtime, self._remake, on_step)
+
+    def _remake(self, position: int, options: Mapping[str, str]) -> DelegateFactory:
+        """The factory of one delegate of the chain, with further options."""
+        name, usual = self._spec.delegates[position]
+        return delegate_factory(name, {**usual, **options}, self._runtime)
+
+    def handle(self, request: bytes, on_step: OnStep) -> bytes:
+        """Facts or trace as MessagePack."""
+        if request in ASKED:
+            return msgspec.msgpack.encode(self.facts(ASKED[request]))
+        if request == LEARN_LIMITS:
+            return msgspec.msgpack.encode(self.limits())
+        if request == LEARN_SAMPLES:
+            return msgspec.msgpack.encode(learn.learn_samples(self._chain, self._runtime))
+        if request.startswith(PROBE):
+            question = msgspec.msgpack.decode(request[len(PROBE) :], type=learn.Question)
+            return msgspec.msgpack.encode(self.probe(question, on_step))
+        return msgspec.msgpack.encode(self.run(CODEC.case_of(request), on_step))
+
+
+def make(content: bytes) -> DelegateWorker:
+    """From a `DelegateSpec` as JSON. Raises Unusable."""
+    return DelegateWorker(msgspec.json.decode(content, type=DelegateSpec))

@@ -1,0 +1,181 @@
+"""What exists while a ScriptCase is carried out: interpreters, delegates, buffers, and what was seen."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import msgspec
+
+from pytest_qnn.tflite.cases.delegate import Application
+from pytest_qnn.tflite.cases.script import AnyScriptStep, ScriptCase, flat
+from pytest_qnn.tflite.graph.model import emit
+from pytest_qnn.tflite.observe import handles, spy
+from pytest_qnn.tflite.observe.guard_pages import Guarded
+from pytest_qnn.tflite.observe.handles import Where
+from pytest_qnn.tflite.observe.stderr import Hearing
+from pytest_qnn.tflite.runner.custom_buffers import CustomBuffer
+from pytest_qnn.tflite.runner.delegates import DelegateFactory, LiveDelegate
+from pytest_qnn.tflite.runner.interpreter import LiveInterpreter
+from pytest_qnn.tflite.runtime.runtime import Runtime
+from pytest_qnn.tflite.trace import InterpreterSeen, ScriptSeen, ScriptTrace, Touch
+
+MOST_TOUCHES = 100
+OnStep = Callable[[int], None]
+Chain = Sequence[DelegateFactory]
+
+
+class Skip(Exception):  # noqa: N818 - a step that is not carried out is no error
+    """The step cannot be carried out; the text says why."""
+
+
+class Made:
+    """A delegate of the script."""
+
+    def __init__(self, name: str, factory: DelegateFactory, application: Application) -> None:
+        self.name = name
+        self.specification = factory.name
+        self.is_target = application.who == "target"
+        self.live: LiveDelegate = factory.make(application)
+        self.users: list[LiveInterpreter] = []
+        """Open interpreters that it was applied to, or that it was tried to apply it to."""
+
+
+class World:
+    """Everything that one script has made so far.
+
+    Args:
+        case: the script.
+        chain: the target: its delegates in order of precedence.
+        runtime: where the interpreters come from.
+        remake: (position in the chain, further options) -> a factory.
+        on_step: told the number of each step that begins.
+    """
+
+    def __init__(
+        self,
+        case: ScriptCase,
+        chain: Chain,
+        runtime: Runtime,
+        remake: Callable[[int, Mapping[str, str]], DelegateFactory],
+        on_step: OnStep | None,
+    ) -> None:
+        self.case = case
+        self.chain = chain
+        self.runtime = runtime
+        self.remake = remake
+        self.models = [emit(graph) for graph in case.graphs]
+        self.count = len(flat(case.steps))
+        self.where = Where()
+        self.lock = threading.RLock()
+        """Held while objects are made, joined to one another or destroyed: branches may do so at a time."""
+        self.interpreters: dict[str, LiveInterpreter] = {}
+        self.delegates: dict[str, Made] = {}
+        self.buffers: dict[str, Guarded] = {}
+        self.custom: dict[str, CustomBuffer] = {}
+        self.touches: list[Touch] = []
+        self.errors: list[BaseException] = []
+        """What went wrong in the spy itself."""
+        self.reserve: object = None
+        """Room for Python's own objects, where the process is measured (`small_blocks_in_reserve`)."""
+        self.threads: list[int] = []
+        """How many each Measure found."""
+        self.heard: Hearing | None = None
+        """What native delegates say; None: nobody asked, or nobody can hear it."""
+        self._on_step = on_step
+        self._seen: list[ScriptSeen] = [ScriptSeen(ok=False, skipped="not reached")] * self.count
+        self._ended: list[LiveInterpreter] = []
+
+    def begin(self, number: int) -> None:
+        """A step begins."""
+        self.where.number = number
+        if self._on_step is not None:
+            self._on_step(number)
+
+    def record(self, number: int, seen: ScriptSeen) -> None:
+        """What a step gave; of a step repeated, the first time's stays beside the latest."""
+        if self.where.round:
+            before = self._seen[number]
+            seen = msgspec.structs.replace(seen, first=before.first or before)
+        self._seen[number] = seen
+
+    def interpreter(self, name: str) -> LiveInterpreter:
+        """The open interpreter of this name.
+
+        Raises:
+            Skip: there is none, or another branch uses it.
+        """
+        live = self.interpreters.get(name)
+        if live is None:
+            raise Skip(f"there is no open interpreter {name}")
+        if self.where.alone and name in self.where.alone:
+            raise Skip(f"another branch uses the interpreter {name}")
+        return live
+
+    def delegate(self, name: str) -> Made:
+        """The delegate of this name.
+
+        Raises:
+            Skip: there is none.
+        """
+        made = self.delegates.get(name)
+        if made is None:
+            raise Skip(f"there is no delegate {name}")
+        return made
+
+    def settle(self, live: LiveInterpreter) -> None:
+        """Put the callbacks since the last time down to the running step."""
+        where = self.where
+        live.settle(where.number, where.round, where.counts, keep=not where.middle)
+
+    def touch(self, touch: Touch) -> None:
+        """Record what was touched."""
+        if len(self.touches) < MOST_TOUCHES:
+            self.touches.append(touch)
+
+    def close(self, name: str) -> None:
+        """Destroy an interpreter."""
+        live = self.interpreters.pop(name)
+        live.destroy()
+        self.settle(live)
+        for made in self.delegates.values():
+            made.users = [user for user in made.users if user is not live]
+        self.errors += live.session.errors
+        if not live.opened_between:
+            self._ended.append(live)
+
+    def destroy(self, name: str) -> None:
+        """Destroy a delegate."""
+        made = self.delegates.pop(name)
+        spy.release(made.live.address)
+        handles.release(made.live.address)
+        made.live.close()
+
+    def end(self) -> None:
+        """Destroy what is left: interpreters, custom memory, delegates, buffers, in this order."""
+        self.begin(self.count)
+        for name in reversed(list(self.interpreters)):
+            self.close(name)
+        for custom in self.custom.values():
+            custom.give_back()
+        self.custom.clear()
+        for name in reversed(list(self.delegates)):
+            self.destroy(name)
+        for buffer in self.buffers.values():
+            buffer.close()
+        self.buffers.clear()
+
+    def trace(self) -> ScriptTrace:
+        """What was seen, complete only after `end`."""
+        seen: list[InterpreterSeen] = [live.seen() for live in self._ended]
+        return ScriptTrace(
+            steps=tuple(self._seen),
+            interpreters=tuple(sorted(seen, key=lambda one: (one.opened, one.round))),
+            touches=tuple(self.touches),
+            observed=self.runtime.observed,
+        )
+
+
+Handler = Callable[[World, Any], ScriptSeen]
+Handlers = Mapping[type[AnyScriptStep], Handler]

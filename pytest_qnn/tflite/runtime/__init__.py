@@ -1,0 +1,1 @@
+"""The TensorFlow Lite runtimes: what they export, and what their interpreters hold."""

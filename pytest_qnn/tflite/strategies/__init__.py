@@ -1,0 +1,1 @@
+"""How delegate cases are generated: what several areas of rules share."""

@@ -1,0 +1,179 @@
+"""Delegate cases: one factory for each kind of question that rules of several areas ask."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Sequence
+
+import msgspec
+from hypothesis.strategies import SearchStrategy
+
+from pytest_qnn.core.drawing import decoded
+from pytest_qnn.tflite.cases.delegate import Application, DelegateCase, Fault, Fill
+from pytest_qnn.tflite.facts import DelegateFacts
+from pytest_qnn.tflite.graph.decode import HEADER, RECORD
+from pytest_qnn.tflite.graph.graph import Graph
+from pytest_qnn.tflite.graph.kinds import Claims, Kind, decode_graph
+from pytest_qnn.tflite.strategies.claimed import claimed_kinds, mixed_kinds, need_claims
+
+POISON = (0xEE, 0x99)
+"""Fills of outputs before the first and second invoke: float32 -3.7e28 and -1.6e-23, int8 -18 and -103."""
+
+_EXTRA = 4
+"""Bytes after the graph's: shape of the case, seed (2), contents."""
+_FILLS: tuple[Fill, ...] = ("mixed", "extreme", "ramp")
+MILD: tuple[Fill, ...] = ("mixed", "ramp")
+"""Where only grave errors count: no values of very different size, whose difference loses precision."""
+_FAULTS: tuple[Fault, ...] = ("prepare", "kernel-prepare", "init")
+
+Make = Callable[[Graph, Claims, int], DelegateCase]
+"""(graph, claims, choice 0..255) -> case; contents of the inputs are filled in afterwards."""
+
+
+Factory = Callable[[DelegateFacts], SearchStrategy[DelegateCase]]
+"""What a rule's ``cases`` is."""
+
+
+def anything(facts: DelegateFacts) -> SearchStrategy[DelegateCase]:
+    """Any graph, any claim, the target alone."""
+
+    def make(graph: Graph, claims: Claims, choice: int) -> DelegateCase:
+        return DelegateCase(graph, (target_application(facts, claims[0], choice),))
+
+    return delegate_cases(mixed_kinds(facts), make, 1, max_nodes=20)
+
+
+def routing(facts: DelegateFacts) -> SearchStrategy[DelegateCase]:
+    """Partitions of several nodes, inputs and outputs; plain operators without fused activations."""
+    need_claims(facts)
+
+    def make(graph: Graph, claims: Claims, choice: int) -> DelegateCase:
+        return DelegateCase(plain_case(graph), (target_application(facts, claims[0], choice),))
+
+    return delegate_cases(mixed_kinds(facts), make, 1, min_nodes=2, max_nodes=16, fills=MILD)
+
+
+def behind_a_probe(facts: DelegateFacts) -> SearchStrategy[DelegateCase]:
+    """A probe takes some nodes, then the target is applied."""
+
+    def make(graph: Graph, claims: Claims, choice: int) -> DelegateCase:
+        return DelegateCase(
+            graph, (probe_application(claims[0]), target_application(facts, claims[1], choice))
+        )
+
+    return delegate_cases(mixed_kinds(facts), make, 2, min_nodes=2, max_nodes=16)
+
+
+def between_probes(facts: DelegateFacts) -> SearchStrategy[DelegateCase]:
+    """The target first, last and in the middle of one or two probes; claims may overlap."""
+
+    def make(graph: Graph, claims: Claims, choice: int) -> DelegateCase:
+        first, last = probe_application(claims[0]), probe_application(claims[1])
+        target = target_application(facts, claims[2], choice >> 2)
+        orders = ((first, target), (target, first), (first, target, last), (first, last, target))
+        return DelegateCase(plain_case(graph), orders[choice & 3])
+
+    return delegate_cases(mixed_kinds(facts), make, 3, min_nodes=2, max_nodes=16, fills=MILD)
+
+
+def before_probes(facts: DelegateFacts) -> SearchStrategy[DelegateCase]:
+    """The target, then one or two probes: each makes the runtime prepare the target's kernels again."""
+    need_claims(facts)
+
+    def make(graph: Graph, claims: Claims, choice: int) -> DelegateCase:
+        probes = tuple(probe_application(claim) for claim in claims[1 : 2 + (choice & 1)])
+        return DelegateCase(plain_case(graph), (target_application(facts, claims[0], choice >> 1), *probes))
+
+    return delegate_cases(mixed_kinds(facts), make, 3, max_nodes=12, fills=MILD)
+
+
+def before_a_failure(facts: DelegateFacts) -> SearchStrategy[DelegateCase]:
+    """The target, then a probe that fails: in its Prepare, or in init or prepare of a kernel.
+
+    Never the other way round: tensors of a failed delegate stay marked as its own (RT-01), and the runtime
+    refuses later delegates for it.
+    """
+
+    def make(graph: Graph, claims: Claims, choice: int) -> DelegateCase:
+        fault = _FAULTS[(choice & 15) % len(_FAULTS)]
+        failing = Application("probe", claims[1], fault)
+        return DelegateCase(graph, (target_application(facts, claims[0], choice >> 4), failing))
+
+    return delegate_cases(mixed_kinds(facts), make, 2, min_nodes=2, max_nodes=12)
+
+
+def quantised(facts: DelegateFacts) -> SearchStrategy[DelegateCase]:
+    """One int8 node, for the target."""
+    return delegate_cases(claimed_kinds(facts, dtypes=("int8",)), claimed_alone, 0, max_nodes=1)
+
+
+def saturating(facts: DelegateFacts) -> SearchStrategy[DelegateCase]:
+    """One int8 node with inputs of -128 and 127 only, for the target."""
+
+    def make(graph: Graph, _: Claims, __: int) -> DelegateCase:
+        return DelegateCase(graph, fill="extreme")
+
+    return delegate_cases(claimed_kinds(facts, dtypes=("int8",)), make, 0, max_nodes=1, fills=("extreme",))
+
+
+def with_work(factory: Factory) -> Factory:
+    """As ``factory``, for rules that have nothing to look at where the target claims nothing at all."""
+
+    @functools.wraps(factory)
+    def working(facts: DelegateFacts) -> SearchStrategy[DelegateCase]:
+        need_claims(facts)
+        return factory(facts)
+
+    return working
+
+
+def claimed_alone(graph: Graph, _: Claims, __: int) -> DelegateCase:
+    """One graph with the target alone, which claims all that it supports."""
+    return DelegateCase(graph)
+
+
+def target_application(facts: DelegateFacts, claim: tuple[int, ...], choice: int) -> Application:
+    """The target: it takes all that it supports, or (steerable, every second choice) the claim."""
+    return Application(claim=claim if facts.steerable and choice & 1 else None)
+
+
+def probe_application(claim: tuple[int, ...]) -> Application:
+    """The suite's own delegate, with a claim."""
+    return Application("probe", claim)
+
+
+def plain_case(graph: Graph) -> Graph:
+    """The graph without fused activations: whether they are applied is another rule's question."""
+    nodes = tuple(msgspec.structs.replace(node, activation="NONE") for node in graph.nodes)
+    return msgspec.structs.replace(graph, nodes=nodes)
+
+
+def delegate_cases(
+    kinds: Sequence[Kind],
+    make: Make,
+    n_claims: int,
+    *,
+    min_nodes: int = 1,
+    max_nodes: int,
+    fills: Sequence[Fill] = _FILLS,
+    chained: bool = False,
+) -> SearchStrategy[DelegateCase]:
+    """Cases decoded from one draw of bytes. ``chained``: nodes read the latest result nine times of ten."""
+    size = _EXTRA + HEADER + n_claims + max_nodes * (RECORD + n_claims)
+
+    def decode(data: bytes) -> DelegateCase:
+        choice, seed, fill = data[0], int.from_bytes(data[1:3], "big"), fills[data[3] % len(fills)]
+        rest = _chained(data[_EXTRA:], n_claims) if chained else data[_EXTRA:]
+        graph, claims = decode_graph(rest, kinds, n_claims, min_nodes, max_nodes)
+        return msgspec.structs.replace(make(graph, claims, choice), data_seed=seed, fill=fill)
+
+    return decoded(size, decode)
+
+
+def _chained(data: bytes, n_claims: int) -> bytes:
+    """The same bytes; those that choose a first operand are brought down to where they mean the latest."""
+    changed = bytearray(data)
+    start, stride = HEADER + n_claims, RECORD + (n_claims > 0)
+    for at in range(start + 1, len(data), stride):
+        changed[at] = data[at] * 107 >> 8
+    return bytes(changed)

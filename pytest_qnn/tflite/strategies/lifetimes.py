@@ -1,0 +1,82 @@
+"""Scripts that measure what is left of delegates and interpreters: parts that several areas use."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from hypothesis.strategies import SearchStrategy
+
+from pytest_qnn.tflite.cases.delegate import DelegateCase
+from pytest_qnn.tflite.cases.script import (
+    Allocate,
+    AnyScriptStep,
+    Apply,
+    Close,
+    DestroyDelegate,
+    Invoke,
+    MakeDelegate,
+    Measure,
+    Open,
+    PlainStep,
+    Repeat,
+    ScriptCase,
+    SetInputs,
+)
+from pytest_qnn.tflite.facts import DelegateFacts
+from pytest_qnn.tflite.strategies import delegates
+
+Strategy = SearchStrategy[ScriptCase]
+Plain = tuple[PlainStep, ...]
+SPELLS = 3
+"""Pairs of a short and a long spell of the target's cycles, and of the probe's."""
+FEW, CYCLES = 2, 40
+"""In a short and in a long spell: what the suite itself keeps of each spell cancels out."""
+
+
+def cycles(*names: str) -> Callable[[DelegateFacts], Strategy]:
+    """A delegate is made, applied to an interpreter of each name, used and destroyed, again and again."""
+
+    def factory(facts: DelegateFacts) -> Strategy:
+        def make(case: DelegateCase) -> ScriptCase:
+            def cycle(target: MakeDelegate) -> Plain:
+                steps: list[PlainStep] = [target]
+                for name in names:
+                    steps += (Open(name), Apply(name, target.delegate), Allocate(name))
+                    steps += (SetInputs(name, case.data_seed), Invoke(name))
+                steps += (Close(name) for name in names)
+                return (*steps, DestroyDelegate(target.delegate))
+
+            return measured_script(facts, case, cycle)
+
+        return delegates.routing(facts).map(make)
+
+    return factory
+
+
+def measured_script(
+    facts: DelegateFacts, case: DelegateCase, cycle: Callable[[MakeDelegate], Plain]
+) -> ScriptCase:
+    """Spells of cycles of the target, then of the probe, with a measurement after each."""
+    halves = (spells(cycle(who), CYCLES) for who in (make_target(facts, case), make_probe(case)))
+    return ScriptCase((case.graph,), tuple(step for steps in halves for step in steps))
+
+
+def spells(cycle: Plain, times: int) -> tuple[AnyScriptStep, ...]:
+    """Spells of few and of so many cycles by turns, each measured, as `rules.leak_support` compares them."""
+    few, many = Repeat(FEW, cycle), Repeat(times, cycle)
+    return (few, many, Measure(), *((few, Measure(), many, Measure()) * SPELLS))
+
+
+def make_target(facts: DelegateFacts, case: DelegateCase) -> MakeDelegate:
+    """One delegate of the chain, by turns."""
+    position = case.data_seed // 8 % max(1, len(facts.delegates))
+    return MakeDelegate("d0", claim=_claim(case), position=position)
+
+
+def make_probe(case: DelegateCase) -> MakeDelegate:
+    """The suite's own delegate, with the claim of the case's target."""
+    return MakeDelegate("p0", "probe", claim=_claim(case))
+
+
+def _claim(case: DelegateCase) -> tuple[int, ...] | None:
+    return next((one.claim for one in case.applications if one.who == "target"), None)

@@ -1,0 +1,227 @@
+"""A chain of delegates on one runtime as a target, opened from its specification."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any
+
+import msgspec
+
+from pytest_qnn.core.forms import QNN_DELEGATE
+from pytest_qnn.core.mutant import Mutant
+from pytest_qnn.core.rule import Subject
+from pytest_qnn.core.target import Death
+from pytest_qnn.isolation.executor import Executor
+from pytest_qnn.isolation.target import (
+    OpenTarget,
+    TargetUnusable,
+    digest,
+    is_path,
+    resolved,
+    sandbox_mode,
+    sentence,
+)
+from pytest_qnn.isolation.worker import Unusable
+from pytest_qnn.tflite.cases.delegate import DelegateCase
+from pytest_qnn.tflite.cases.plugin import PluginCase
+from pytest_qnn.tflite.cases.reduce import smaller_delegate, smaller_plugin, smaller_script, with_more_outputs
+from pytest_qnn.tflite.cases.script import ScriptCase, aligned, needs_child, without_edges, without_guards
+from pytest_qnn.tflite.facts import LIMITS, DelegateFacts, Sample
+from pytest_qnn.tflite.learned import learned
+from pytest_qnn.tflite.mutants import SCRIPT_TRACE, TRACE
+from pytest_qnn.tflite.mutants import table as mutants
+from pytest_qnn.tflite.runner.codec import CODEC
+from pytest_qnn.tflite.runner.learn import Question, learn_claims
+from pytest_qnn.tflite.runner.spec import LEARN_LIMITS, LEARN_SAMPLES, PROBE, DelegateSpec
+from pytest_qnn.tflite.trace import DelegateTrace, ScriptTrace
+
+
+def smaller(case: Any) -> Iterator[Any]:
+    """Smaller cases of the same kind; see `OpenTarget.smaller`."""
+    if isinstance(case, DelegateCase):
+        return smaller_delegate(case)
+    return smaller_script(case) if isinstance(case, ScriptCase) else smaller_plugin(case)
+
+
+class DelegateTarget(OpenTarget):
+    """A delegate, or a chain of them, on one runtime."""
+
+    subject: Subject = "delegate"
+
+    def __init__(
+        self,
+        spec: str,
+        options: tuple[str, ...],
+        executor: Executor,
+        distort: Mapping[type[Any], Callable[[Any], Any]] | None = None,
+    ) -> None:
+        """``distort``: by type of trace, what a mutant of the runtime does to it."""
+        super().__init__(spec, options, executor)
+        self._distort = distort or {}
+
+    def run(self, case: Any) -> Any:
+        """Carry out the case, of any kind that concerns delegates; how a child died is in the trace."""
+        guarded = isinstance(case, ScriptCase) and needs_child(case)
+        answer = self._executor.run(case, guarded=guarded)
+        if isinstance(answer, Death):
+            if guarded and self._misaligned(case):
+                return ScriptTrace(misaligned=True, facts=self.facts)
+            if isinstance(case, ScriptCase) and self._lost_the_order(case):
+                return ScriptTrace(order_lost=True, facts=self.facts)
+        elif isinstance(case, DelegateCase) and case.again == "process":
+            fresh = self._executor.run_fresh(case)
+            died = isinstance(fresh, Death)
+            answer = fresh if died else msgspec.structs.replace(answer, again=fresh.outputs)
+        return self._seen(case, answer)
+
+    def smaller(self, case: Any, *, deadly: bool) -> Iterator[Any]:  # noqa: ARG002 - the signature is Target's
+        """See `pytest_qnn.tflite.cases.reduce` and its neighbours."""
+        return smaller(case)
+
+    def revealing(self, case: Any) -> Iterator[Any]:
+        """Of a delegate case with a wrong number, the same with results inside its graph as outputs.
+
+        The first of them that still fails names the node with which the error began.
+        """
+        return with_more_outputs(case) if isinstance(case, DelegateCase) else iter(())
+
+    def run_fresh(self, case: Any) -> Any:
+        """The same in a process of its own."""
+        return self._seen(case, self._executor.run_fresh(case))
+
+    def _seen(self, case: Any, answer: Any) -> Any:
+        if isinstance(answer, Death):
+            return CODEC.empty_trace(case)(death=answer, facts=self.facts)
+        trace = msgspec.structs.replace(answer, facts=self.facts)
+        distort = self._distort.get(type(trace))
+        return distort(trace) if distort else trace
+
+    def _lost_the_order(self, case: ScriptCase) -> bool:
+        """Whether it was the runtime that ended the process, by RT-05 (docs/runtimes.md).
+
+        Control edges are places in the plan, and the runtime goes on using them after a delegate's first
+        Replace has shortened it. Whether there was a second one is seen without the edges.
+        """
+        bare = without_edges(case)
+        if bare is case:
+            return False
+        answer = self._executor.run(bare)
+        return not isinstance(answer, Death) and any(
+            len(applied.claims()) > 1 for seen in answer.interpreters for applied in seen.applied
+        )
+
+    def unfit(self, case: Any) -> str:
+        """A plugin that makes no delegate is judged by its interface alone."""
+        facts: DelegateFacts = self.facts
+        return "" if isinstance(case, PluginCase) else facts.unusable
+
+    def _misaligned(self, case: ScriptCase) -> bool:
+        """Whether the case ends the process without guard pages too, and does not with aligned buffers.
+
+        A client that passes SkipAlignCheck is warned that it may crash (tflite/core/interpreter.h).
+        """
+        bare = without_guards(case)
+        return bare != case and (
+            isinstance(self._executor.run(bare, guarded=True), Death)
+            and not isinstance(self._executor.run(aligned(bare), guarded=True), Death)
+        )
+
+    def learned(self) -> dict[str, Any]:
+        """See `pytest_qnn.tflite.learned`."""
+        return learned(self.facts)
+
+    def provenance(self) -> dict[str, str]:
+        """Runtime, versions, and the digest of each plugin."""
+        facts: DelegateFacts = self.facts
+        found = {
+            "runtime": facts.runtime,
+            "runtime_version": facts.runtime_version,
+            "observed": str(facts.observed).lower(),
+            "isolation": self._executor.mode,
+        }
+        for position, name in enumerate(facts.delegates):
+            found |= digest(f"delegate_{position}", name)
+        return found
+
+    def _learn(self) -> DelegateFacts:
+        """What the chain is, and what it claims; one that dies of being made is not asked for more."""
+        facts: DelegateFacts = self._executor.learn(DelegateFacts)
+        if facts.deaths or facts.unusable:
+            return facts
+        limits = self._executor.ask(LEARN_LIMITS, dict[str, str])
+        if isinstance(limits, Death):
+            limits = dict.fromkeys(LIMITS, f"{limits.detail} while it was asked for its options")
+        lesson = learn_claims(self._probe)
+        samples = () if lesson.deaths else self._executor.ask(LEARN_SAMPLES, tuple[Sample, ...])
+        return msgspec.structs.replace(
+            facts,
+            claims=lesson.claims,
+            least_nodes=lesson.least_nodes,
+            deaths=facts.deaths + lesson.deaths,
+            limits=limits,
+            samples=() if isinstance(samples, Death) else samples,
+        )
+
+    def _probe(self, question: Question) -> Sequence[str] | Death:
+        answer: Sequence[str] | Death
+        answer = self._executor.ask(PROBE + msgspec.msgpack.encode(question), tuple[str, ...])
+        return answer
+
+
+def open_delegate_target(
+    delegates: Sequence[tuple[str, Mapping[str, str]]], runtime: str, sandbox: str, timeout: float
+) -> DelegateTarget:
+    """Open a chain of delegates in order of precedence.
+
+    Each is ``reference``, ``xnnpack``, ``mutant:NAME`` or the path of an external delegate plugin.
+
+    Raises:
+        TargetUnusable: with one sentence for the user.
+    """
+    chain = tuple((resolved(name), _resolved_backend(name, options)) for name, options in delegates)
+    found = [_mutant(name) for name, _ in chain]
+    distort: dict[type[Any], Callable[[Any], Any]] = {}
+    for mutant in filter(None, found):
+        both = {DelegateTrace: mutant.of(TRACE), ScriptTrace: mutant.of(SCRIPT_TRACE)}
+        distort |= {kind: change for kind, change in both.items() if change}
+    spec = DelegateSpec(chain, runtime)
+    name = " + ".join(name for name, _ in chain)
+    mode = sandbox_mode(sandbox, foreign=any(is_path(library) for library in _libraries(chain)))
+    try:
+        executor = Executor(spec, CODEC, mode, timeout, guards=sandbox == "auto")
+        return DelegateTarget(name, _chain_options(chain, runtime), executor, distort)
+    except Unusable as error:
+        raise TargetUnusable(sentence("--tflite-delegate", name, error)) from None
+
+
+def _chain_options(chain: tuple[tuple[str, dict[str, str]], ...], runtime: str) -> tuple[str, ...]:
+    words = [f"--tflite-runtime={runtime}"]
+    for name, options in chain:
+        words.append(f"--tflite-delegate={name}")
+        words += [f"--tflite-delegate-option={key}={value}" for key, value in options.items()]
+    return tuple(words)
+
+
+def _resolved_backend(name: str, options: Mapping[str, str]) -> dict[str, str]:
+    """Options of a delegate; the QNN backend under the reference of the QNN delegate is a target, too."""
+    made = dict(options)
+    if name == QNN_DELEGATE and "backend" in made:
+        made["backend"] = resolved(made["backend"])
+    return made
+
+
+def _libraries(chain: Sequence[tuple[str, Mapping[str, str]]]) -> Iterator[str]:
+    """Specifications of everything that the chain loads."""
+    for name, options in chain:
+        yield name
+        if name == QNN_DELEGATE:
+            yield options.get("backend", "reference")
+
+
+def _mutant(spec: str) -> Mutant | None:
+    if not spec.startswith("mutant:"):
+        return None
+    mutant = mutants().get(spec.removeprefix("mutant:"))
+    if mutant is None or mutant.subject != "delegate":
+        raise TargetUnusable(f"--tflite-delegate: {spec}: there is no delegate mutant of this name")
+    return mutant
