@@ -1,6 +1,6 @@
 """What one example costs, as ratios against the bare floor of the same run.
 
-    python -m benchmarks [--quick] [--only models|delegates|memory|isolation]
+    python -m benchmarks [--quick] [--only models|delegates|memory|isolation|visits]
 
 Models: the writer of .tflite files against the schema bindings.
 
@@ -13,6 +13,8 @@ Memory: a sequence of calls on the reference through the whole way, and the same
 Isolation: a case in a child (forked, spawned) against the same case in this process, for the reference
 delegate, the native one of examples/delegate_repo (with gcc) and the reference memory backend.
 
+Visits: the files of the package that one example of a rule goes through, and the moves between them.
+
 Figures are medians in microseconds (draw, whole and isolated: means over all examples; isolation:
 milliseconds).
 """
@@ -23,13 +25,14 @@ import argparse
 import sys
 from types import ModuleType
 
-from benchmarks import delegates, isolation, memory, models
+from benchmarks import delegates, isolation, memory, models, visits
 
 PARTS: dict[str, ModuleType] = {
     "models": models,
     "delegates": delegates,
     "memory": memory,
     "isolation": isolation,
+    "visits": visits,
 }
 
 
