@@ -8,11 +8,13 @@ from __future__ import annotations
 import argparse
 import dataclasses
 import itertools
+import re
 import statistics
 import sys
 import time
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import closing
+from pathlib import Path
 
 from pytest_qnn.core.engine import first_failure
 from pytest_qnn.core.mutant import Mutant
@@ -41,6 +43,8 @@ one fault; the rules beside it must find it. The numbers are the examples (cases
 kill, as the median of {seeds} seeds in the profile `{profile}`; delegates are measured on both runtimes.
 In **bold**: a median above {most}, and a rule that missed its mutant with some of the seeds.
 """
+_ROW = re.compile(r"^\| `([\w-]+)` \| .* \| ([A-Z]+-\d+) \|.*\n", re.MULTILINE)
+"""A row of the table: mutant and rule."""
 _SUBJECTS = {"delegate": "TensorFlow Lite delegates", "memory": "QNN memory"}
 _COLUMNS = {"delegate": ("2.14", "2.3"), "memory": ("examples",)}
 
@@ -131,16 +135,24 @@ def chosen(only: Sequence[str], subject: str) -> list[tuple[Mutant, list[str]]]:
     return found
 
 
-def document(kills: Sequence[Kill], seeds: int, profile: str) -> str:
-    """The table as Markdown."""
+def document(kills: Sequence[Kill], seeds: int, profile: str, known: str = "") -> str:
+    """The table as Markdown.
+
+    Args:
+        kills: what was measured.
+        seeds: how many seeds each pair was measured with.
+        profile: the profile of the measurement.
+        known: an earlier table, whose rows stay for the pairs that were not measured.
+    """
+    rows = {match.group(1, 2): match[0] for match in _ROW.finditer(known)}
+    for pair, row in itertools.groupby(kills, key=lambda kill: (kill.mutant.name, kill.rule)):
+        rows[pair] = _row(list(row))
     parts = [_HEAD.format(seeds=seeds, profile=profile, most=MOST)]
-    for subject, of_subject in itertools.groupby(kills, key=lambda kill: kill.mutant.subject):
+    for subject, of_subject in itertools.groupby(chosen((), ""), key=lambda pair: pair[0].subject):
+        own = [rows.get((mutant.name, rule), "") for mutant, rules in of_subject for rule in rules]
         columns = ("mutant", "fault", "rule", *_COLUMNS[subject])
-        parts.append(f"\n## {_SUBJECTS[subject]}\n\n| {' | '.join(columns)} |\n{'|---' * len(columns)}|\n")
-        rows: dict[tuple[str, str], list[Kill]] = {}
-        for kill in of_subject:
-            rows.setdefault((kill.mutant.name, kill.rule), []).append(kill)
-        parts += [_row(row) for row in rows.values()]
+        head = f"\n## {_SUBJECTS[subject]}\n\n| {' | '.join(columns)} |\n{'|---' * len(columns)}|\n"
+        parts += [head, *own] if any(own) else []
     return "".join(parts)
 
 
@@ -159,6 +171,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument(
         "--only", action="append", default=[], metavar="NAME/RULE", help="NAME, /RULE or both; repeatable"
     )
+    parser.add_argument(
+        "--update",
+        type=Path,
+        metavar="FILE",
+        help="write into this table, whose other rows stay, not to stdout",
+    )
     options = parser.parse_args(arguments)
     if options.seeds < 1:
         parser.error("--seeds: at least one is needed")
@@ -171,7 +189,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
     ):
         kills.append(kill)
         sys.stderr.write(f"{kill.line()}\n")
-    sys.stdout.write(document(kills, options.seeds, options.profile))
+    known = options.update.read_text() if options.update else ""
+    text = document(kills, options.seeds, options.profile, known)
+    if options.update:
+        options.update.write_text(text)
+    else:
+        sys.stdout.write(text)
     weak = [kill for kill in kills if kill.weak]
     sys.stderr.write("".join(f"weak: {kill.line()}\n" for kill in weak))
     return 1 if weak else 0
