@@ -73,7 +73,7 @@ def _through(runtime: Runtime, rule: Any, some: list[DelegateCase], mode: str) -
         run = median_us(target.run, some)
         traces = [(case, target.run(case)) for case in some]
         judged = median_us(lambda pair: rule.check(*pair), traces)
-        profile = Profile("benchmark", usual=len(some), dear=len(some))
+        profile = Profile("benchmark", in_process_examples=len(some), isolated_examples=len(some))
         whole = mean_us(lambda: judge(rule, target, profile, 1), len(some))
     finally:
         target.close()

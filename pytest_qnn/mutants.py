@@ -89,7 +89,7 @@ class Kill:
         return f"**{self.median:g}**" if self.weak else f"{self.median:g}"
 
     def line(self) -> str:
-        """Every seed's number, for whoever waits or looks closer."""
+        """Every seed's number, for the progress output."""
         counts = " ".join("-" if count is None else str(count) for count in self.examples)
         return f"{self.mutant.name}/{self.rule} on {self.place}: {counts} ({self.seconds:.1f} s)"
 

@@ -27,7 +27,7 @@ _NAMES_A_TARGET = {
 
 @dataclasses.dataclass(frozen=True)
 class Declared:
-    """One option and its ini twin."""
+    """One option of the command line and of the ini file."""
 
     flag: str
     metavar: str
@@ -42,7 +42,7 @@ class Declared:
 
     @property
     def ini(self) -> str:
-        """Name of the ini twin, and of the command line's destination."""
+        """Name of the ini option, and of the command line's destination."""
         return self.flag.lstrip("-").replace("-", "_")
 
 
@@ -127,7 +127,7 @@ Delegates = tuple[tuple[str, Pairs], ...]
 
 @dataclasses.dataclass(frozen=True)
 class Options:
-    """What was asked for, checked for form."""
+    """The options of a run, checked for form."""
 
     backend: str = "reference"
     rpcmem: str = "emulated"
@@ -140,7 +140,7 @@ class Options:
     reports: tuple[Path, ...] = ()
     profile: str = "default"
     seed: int | None = None
-    """None: not asked for; the run draws one."""
+    """None: not given; the run draws one."""
     strict: bool = False
     replay: Path | None = None
     given: frozenset[str] = frozenset()
@@ -216,7 +216,7 @@ class _Source:
     """What one source says: the command line, a case file, or the ini file."""
 
     values: dict[str, Any]
-    """By name of the ini twin, without delegates and their options; what is not given is not there."""
+    """By name of the ini option, without delegates and their options; what is not given is not there."""
     chain: Chain
 
     @property

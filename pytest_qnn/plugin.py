@@ -43,7 +43,7 @@ def pytest_addhooks(pluginmanager: pytest.PytestPluginManager) -> None:
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    """Declare the options and their ini twins."""
+    """Declare the options and the ini options of the same names."""
     opts.declare(parser.getgroup("qnn", "conformance of TensorFlow Lite delegates and QNN memory").addoption)
     for one in opts.DECLARED:
         text = f"{one.flag}: {one.help}"
@@ -147,7 +147,7 @@ def judge(request: pytest.FixtureRequest) -> Judge:
 
     The test passes when the rule held in every case; it is skipped when the target does not offer what
     the rule is about, xfails when a SHOULD is violated, and fails otherwise, with a minimal case and the
-    command that runs it again. A test called ``test_reg_08`` stands for the rule REG-08 and can judge no
+    command that runs it again. A test called ``test_reg_08`` is for the rule REG-08 and can judge no
     other: so the run knows which targets it needs before it begins.
     """
     session = request.config.stash[SESSION]

@@ -1,6 +1,6 @@
 """What one pytest run knows: its options and seed, its targets, and the verdicts so far.
 
-Imported by the plugin in every pytest run, so whatever is dear to import is imported where it is used.
+Imported by the plugin in every pytest run, so whatever is expensive to import is imported where it is used.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ class Session:
             raise LookupError(f"the catalogue has no rule {rule_id}") from None
 
     def rule_of_test(self, name: str) -> Rule[Any, Any, Any] | None:
-        """The rule that a test stands for by its name or node id: ``test_reg_08`` stands for REG-08."""
+        """The rule that a test judges, by its name or node id: ``test_reg_08`` judges REG-08."""
         match = _RULE_TEST.search(name)
         if match is None:
             return None

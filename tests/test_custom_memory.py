@@ -61,7 +61,7 @@ PLACED = (
     Allocate("i"),
 )
 USE = (SetInputs("i", 3), Invoke("i"), Read("i"), ReadCustom("i", 2))
-FEW = Profile("few", usual=8, dear=4)
+FEW = Profile("few", in_process_examples=8, isolated_examples=4)
 RULES = [rule for rule in catalogue().values() if rule.area == "TFL"]
 
 

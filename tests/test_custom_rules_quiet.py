@@ -22,7 +22,7 @@ from pytest_qnn.tflite.target import DelegateTarget, open_delegate_target
 RUNTIMES = ("tflite_runtime", "ai_edge_litert")
 RULES = sorted(rule.id for rule in catalogue().values() if rule.area == "TFL")
 MUTANTS = [mutant for mutant in table().values() if mutant.part == QNN]
-FEW = Profile("few", usual=5, dear=5)
+FEW = Profile("few", in_process_examples=5, isolated_examples=5)
 
 
 @functools.cache

@@ -17,7 +17,7 @@ from pytest_qnn.tflite.strategies.claimed import taken
 from pytest_qnn.tflite.target import DelegateTarget, open_delegate_target
 
 RUNTIMES = ("tflite_runtime", "ai_edge_litert")
-FEW = Profile("few", usual=3, dear=3)
+FEW = Profile("few", in_process_examples=3, isolated_examples=3)
 RULES = sorted(rule.id for rule in catalogue().values() if rule.subject == "delegate")
 INNOCENT = (Outcome.PASS, Outcome.UNSUPPORTED, Outcome.INCONCLUSIVE)
 WITHOUT_WORK = {"PART-02", "PART-04", "PART-16"}
@@ -84,7 +84,9 @@ def test_the_other_order_of_a_sum_gives_other_bits_within_the_bounds() -> None:
 def test_a_delegate_that_is_limited_by_its_user_is_not_accused(value: str, rule_id: str) -> None:
     key, _, number = value.partition("=")
     target = open_delegate_target([("reference:limited", {key: number})], RUNTIMES[0], "off", 10.0)
-    verdict = judge(catalogue()[rule_id], target, Profile("more", usual=60, dear=60), seed=1)
+    verdict = judge(
+        catalogue()[rule_id], target, Profile("more", in_process_examples=60, isolated_examples=60), seed=1
+    )
     target.close()
     assert verdict.outcome in INNOCENT, verdict.finding
 

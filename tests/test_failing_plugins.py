@@ -32,7 +32,7 @@ class _NoShrink(Profile):
         return 0
 
 
-PROFILE = _NoShrink("some", usual=60, dear=5, repeats=0)
+PROFILE = _NoShrink("some", in_process_examples=60, isolated_examples=5, repeats=0)
 
 
 @pytest.fixture(autouse=True, scope="module")

@@ -51,7 +51,7 @@ class Short(Profile):
         return 20  # each costs the second that threads have to end
 
 
-FEW = _NoShrink("few", usual=100, dear=5, repeats=2)
+FEW = _NoShrink("few", in_process_examples=100, isolated_examples=5, repeats=2)
 
 
 @contextmanager

@@ -258,7 +258,12 @@ def test_a_smaller_case_keeps_its_level_or_registers_nothing() -> None:
 def test_a_finding_says_no_more_than_it_needs() -> None:
     target = open_memory_target("mutant:log-late", "emulated", "off", 10.0)
     try:
-        verdict = judge(catalogue()["QTHR-04"], target, Profile("few", usual=10, dear=1), seed=3)
+        verdict = judge(
+            catalogue()["QTHR-04"],
+            target,
+            Profile("few", in_process_examples=10, isolated_examples=1),
+            seed=3,
+        )
     finally:
         target.close()
     assert verdict.outcome is Outcome.FAIL

@@ -41,7 +41,7 @@ from pytest_qnn.tflite.trace import DelegateTrace
 
 SEEDS = (1, 2, 3)
 CUSTOM = 2
-WIDE = Profile("wide", usual=300, dear=100)
+WIDE = Profile("wide", in_process_examples=300, isolated_examples=100)
 """A conjunction is rare: it takes some examples to be found at all."""
 
 

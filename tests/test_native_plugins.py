@@ -28,8 +28,8 @@ class _NoShrink(Profile):
         return 0
 
 
-FEW = _NoShrink("few", usual=10, dear=5, repeats=0)
-MORE = _NoShrink("more", usual=100, dear=5, repeats=0)
+FEW = _NoShrink("few", in_process_examples=10, isolated_examples=5, repeats=0)
+MORE = _NoShrink("more", in_process_examples=100, isolated_examples=5, repeats=0)
 
 
 @pytest.fixture(autouse=True, scope="module")

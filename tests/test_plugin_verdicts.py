@@ -73,7 +73,7 @@ def test_a_test_cannot_judge_another_rule_than_its_name_promises(pytester: pytes
     pytester.makepyfile('def test_reg_01(judge): judge("REG-06")')
     result = pytester.runpytest_inprocess()
     result.assert_outcomes(failed=1)
-    result.stdout.fnmatch_lines(["*ValueError: test_reg_01 stands for REG-01 by its name, and judges REG-06"])
+    result.stdout.fnmatch_lines(["*ValueError: test_reg_01 is named after REG-01, and judges REG-06"])
 
 
 def test_a_test_with_a_name_of_its_own_may_judge_any_rule(pytester: pytest.Pytester) -> None:

@@ -21,7 +21,7 @@ from pytest_qnn.tflite.target import open_delegate_target
 CASE = MemoryCase((ContextCreate("c0"),), ends=True)
 GRAPH = Graph((Tensor((1, 2)), Tensor((1, 2))), (Node("ABS", (0,), (1,)),), (0,), (1,))
 SCRIPT = ScriptCase((GRAPH,), (MakeDelegate("d0"),), ends=True)
-FEW = Profile("few", usual=10, dear=5)
+FEW = Profile("few", in_process_examples=10, isolated_examples=5)
 LIMIT = 1.0
 
 

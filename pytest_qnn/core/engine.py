@@ -3,9 +3,9 @@
     strategy -> Case -> target.run -> Trace -> rule.check -> Verdict
 
 Hypothesis stays in this process and sees a pure function of the case, whatever process the target runs
-in: so crashes and hangs shrink as failures do. Of what it leaves, whole steps and nodes are then taken
-away (`Target.smaller`) until none can go; and the smallest case is run again, to tell a failure
-from a flake.
+in: so crashes and hangs shrink as failures do. From the case that it leaves, whole steps and nodes are then
+removed (`Target.smaller`) until none can be; and the smallest case is run again, to tell a failure from a
+flaky result.
 """
 
 from __future__ import annotations
@@ -41,19 +41,19 @@ CaseT = TypeVar("CaseT")
 TraceT = TypeVar("TraceT", bound=TraceLike)
 ResultT = TypeVar("ResultT")
 
-_PATIENCE = 5
-"""Cases that settle the target's lack of support, before the rule is given up with nothing examined."""
+_UNSUPPORTED_CASES = 5
+"""Cases that prove that the target lacks support, after which a rule that examined nothing is given up."""
 
-_FRESH = 2
-"""Fresh processes in which a measured finding must come again.
+_FRESH_RUNS = 2
+"""Fresh processes in which a measured finding must be reproduced.
 
 As long as the cache of glibc was counted, one case in 60 failed on a delegate that leaks nothing, and so one
 run in 4 of a rule with 40 examples had a finding. Were fresh processes no better, one in 14,400 would.
 """
 
 
-_SELDOM = 5.0
-"""Seconds between collections of garbage among all objects, of which pytest's process has some 300,000."""
+_COLLECTION_INTERVAL = 5.0
+"""Seconds between full collections, among all objects, of which pytest's process has some 300,000."""
 
 
 class InternalError(Exception):
@@ -70,7 +70,19 @@ class InternalError(Exception):
 
 
 class _Judge:
-    """Runs cases, remembers what each gave, and keeps what follows the first failure within its budget."""
+    """Runs cases, remembers what each gave, and keeps what follows the first failure within its budgets.
+
+    There are three budgets, because three things cost time in different ways:
+
+    1. ``examples`` (`Profile.examples`, given to Hypothesis): cases of the search, up to the first failure.
+       A rule that has examined nothing after `_UNSUPPORTED_CASES` proofs of no support ends it early.
+    2. ``budget`` (`Profile.shrink_budget`): cases run after the first failure, to make it smaller. Hypothesis
+       may use a third; ``reserved`` keeps the rest for `reduce`.
+    3. ``hangs_left`` (`Profile.hang_budget`): cases that may hang, before and after the first failure, since
+       each takes the whole ``--qnn-timeout``. The last one is kept for `repeat`.
+
+    A case whose result is known is never run again for the search, and costs no budget.
+    """
 
     def __init__(self, rule: Rule[Any, Any, Any], target: Target[Any, Any], profile: Profile) -> None:
         self.rule = rule
@@ -78,23 +90,23 @@ class _Judge:
         self.profile = profile
         self.budget = profile.shrink_budget(isolated=target.isolated)
         self.reserved = self.budget * 2 // 3
-        """Of the budget: for taking steps away, which gains more with each run than Hypothesis does."""
+        """Of the budget: for `reduce`, which gains more with each run than Hypothesis does."""
         self.hangs_left = profile.hang_budget
         self.known: dict[bytes, Violation | None] = {}
-        """By encoded case: bytes are small, and nothing to the garbage collector."""
+        """By encoded case: bytes are small, and the garbage collector does not track them."""
         self.failed = False
         self.examples = 0
         self.examined = 0
         self.what = ""
         self.unsupported = ""
-        self.nothing = ""
+        self.no_cases = ""
         """Why there is no case to run."""
-        self.settled = 0
+        self.unsupported_cases = 0
         self.minimal: tuple[Any, Violation] | None = None
         self.confirmed: tuple[Any, Violation] | None = None
-        """The first measured finding, which has come again."""
-        self.idle: Any = None
-        """A case that showed nothing: the smallest, which Hypothesis tries first."""
+        """The first measured finding, which was reproduced in fresh processes."""
+        self.unexamined_case: Any = None
+        """A case in which the rule examined nothing: the smallest, which Hypothesis tries first."""
 
     def __call__(self, case: Any) -> None:
         """Judge a case for Hypothesis, to which equal cases give the same result however often it asks.
@@ -105,29 +117,32 @@ class _Judge:
         """
         violation = self.result(case, keep=self.reserved)
         if isinstance(violation, Measured) and self.minimal is None:
-            if not self._comes_again(case):
-                self.known[msgspec.msgpack.encode(case)] = None  # chance; the search goes on
+            if not self._is_reproduced(case):
+                self.known[msgspec.msgpack.encode(case)] = None  # a chance result; the search continues
                 return
             self.confirmed = (case, violation)
         if violation is not None and (self.minimal is None or type(violation) is type(self.minimal[1])):
             self.failed = True
             self.minimal = (case, violation)
+            # Hypothesis tells failures apart by type and by the place of the raise. Every failure of one
+            # search is raised here, so that it shrinks them as one; a traceback would keep the frames of the
+            # case, and with them its trace, alive for as long as Hypothesis remembers the failure.
             raise violation.with_traceback(None)
 
     def result(self, case: Any, *, keep: int = 0) -> Violation | None:
-        """What the case gives, by memory or by running it; None also where no budget is left to run it.
+        """The known result of the case, or that of running it; None also where no budget is left to run it.
 
         Args:
             case: the case.
-            keep: runs of the budget to leave for later. With any, hangs are not searched through either:
-                each costs the whole time of a case, and taking steps away makes more of it.
+            keep: runs of the budget to leave for later. With any, a failure that is a hang is not shrunk by
+                Hypothesis at all: each run costs the whole time of a case, and `reduce` gains more by it.
         """
         key = msgspec.msgpack.encode(case)
         if key not in self.known:
             hung = self.minimal is not None and isinstance(self.minimal[1], Hung)
             spent = self.failed and (self.budget <= keep or self.hangs_left <= 1 or (hung and keep > 0))
-            idle = not self.failed and not self.examined and self.settled >= _PATIENCE
-            if spent or idle:
+            gave_up = not self.failed and not self.examined and self.unsupported_cases >= _UNSUPPORTED_CASES
+            if spent or gave_up:
                 return None
             self.budget -= self.failed
             self.examples += 1
@@ -139,51 +154,51 @@ class _Judge:
         if nothing.unsupported:
             self.unsupported = nothing.reason
         else:
-            self.nothing = nothing.reason
+            self.no_cases = nothing.reason
 
     def reduce(self) -> None:
-        """Take away from the minimal case what can go, until nothing can; the rest fails alike."""
+        """Remove steps and nodes from the minimal case until none can be removed; it still fails alike."""
         shrinking = self.minimal is not None
         while shrinking and self.minimal is not None:
             shrinking = False
             case, violation = self.minimal
             for candidate in self.target.smaller(case, deadly=isinstance(violation, Crashed | Hung)):
-                found = _none_where_the_suite_fails(self.result, candidate)
+                found = _none_on_internal_error(self.result, candidate)
                 if found is not None and type(found) is type(violation):
                     self.minimal = (candidate, found)
                     shrinking = True
                     break
 
     def locate(self) -> None:
-        """Of a number that is wrong, find the node with which it began, by looking into the minimal case."""
+        """Find the node at which a wrong number first appears, by examining the minimal case."""
         if self.minimal is None:
             return
         case, end = self.minimal
         if not isinstance(end, Divergence) or end.is_first:
             return
         for candidate in self.target.revealing(case):
-            found = _none_where_the_suite_fails(self.result, candidate)
+            found = _none_on_internal_error(self.result, candidate)
             if isinstance(found, Divergence) and (found.is_first or found.node < end.node):
                 self.minimal = (candidate, found)
                 return
 
     def confirm(self) -> None:
-        """Go back to the first measured finding where what was made of it does not come again.
+        """Go back to the first measured finding where the reduced one is not reproduced.
 
         Smaller cases may have failed by chance: of those, the reduction chooses the ones that did.
         """
         if self.minimal is None or self.confirmed is None or self.minimal[0] == self.confirmed[0]:
             return
-        if not _none_where_the_suite_fails(self._comes_again, self.minimal[0]):
+        if not _none_on_internal_error(self._is_reproduced, self.minimal[0]):
             self.minimal = self.confirmed
 
-    def _comes_again(self, case: Any) -> bool:
-        """Whether a measured finding comes again in each of some fresh processes.
+    def _is_reproduced(self, case: Any) -> bool:
+        """Whether a measured finding is reproduced in each of some fresh processes.
 
-        These are used whatever the sandbox: who asks for none has cases measured in a process with a past,
-        and with glibc's cache. For a finding, that is not enough.
+        These are used with every sandbox mode: with ``--qnn-sandbox off`` a case is measured in a process
+        that has run others before, and with glibc's cache of freed blocks. For a finding, that is not enough.
         """
-        return all(isinstance(self._run(case, self.target.run_fresh), Measured) for _ in range(_FRESH))
+        return all(isinstance(self._run(case, self.target.run_fresh), Measured) for _ in range(_FRESH_RUNS))
 
     def repeat(self) -> str:
         """Run the minimal case again: how often it failed, if it does not always; else empty.
@@ -205,7 +220,7 @@ class _Judge:
         unfit = self.target.unfit(case)
         if unfit:
             self.unsupported = unfit
-            self.settled += 1
+            self.unsupported_cases += 1
             return None
         try:
             trace = (run or self.target.run)(case)
@@ -218,22 +233,22 @@ class _Judge:
             return violation.with_traceback(None)
         except Unsupported as unsupported:
             self.unsupported = unsupported.reason
-            self.settled += unsupported.settled
+            self.unsupported_cases += unsupported.settled
             return None
         except Exception as error:
             raise InternalError(case) from error
-        if not examined.count and self.idle is None:
-            self.idle = case
+        if not examined.count and self.unexamined_case is None:
+            self.unexamined_case = case
         self.examined += examined.count
         self.what = examined.what
         return None
 
 
-def _none_where_the_suite_fails(judge: Callable[[Any], ResultT | None], case: Any) -> ResultT | None:
+def _none_on_internal_error(judge: Callable[[Any], ResultT | None], case: Any) -> ResultT | None:
     """What ``judge`` gives for the case; None when the suite itself fails in it.
 
-    Once there is a finding, nothing that is tried after it may cost it: a rule may rely on how its own
-    cases are made, and stumble over one that a step was taken from.
+    Once there is a finding, an internal error in a later trial must not lose it: a rule may rely on how its
+    own cases are made, and fail in one that a step was removed from.
     """
     try:
         return judge(case)
@@ -264,7 +279,7 @@ def judge(
     """
     started = time.perf_counter()
     run = _Judge(rule, target, profile)
-    with _cheap_collections():
+    with _rare_collections():
         try:
             cases = rule.cases(target.facts)
         except NothingToJudge as nothing:
@@ -296,7 +311,7 @@ def first_failure(
     """
     run = _Judge(rule, target, profile)
     examples = profile.examples(rule, isolated=target.isolated)
-    with _cheap_collections():
+    with _rare_collections():
         _search(run, rule.cases(target.facts), examples, seed, shrink=False)
     return FirstFailure(run.examples, run.minimal[1]) if run.minimal is not None else None
 
@@ -304,11 +319,11 @@ def first_failure(
 def judge_case(
     rule: Rule[CaseT, TraceT, Any], target: Target[CaseT, TraceT], case: CaseT
 ) -> Violation | Unsupported | Examined:
-    """Judge exactly one case, without any search (replay, tests)."""
+    """Judge exactly one case, without any search (used by replay and tests)."""
     unfit = target.unfit(case)
     if unfit:
         return Unsupported(unfit)
-    with _cheap_collections():
+    with _rare_collections():
         trace = target.run(case)
     if trace.death is not None:
         return died(trace.death)
@@ -318,39 +333,41 @@ def judge_case(
         return outcome
 
 
-class _Collected:
-    """When garbage was last collected among all objects of this process, in seconds of `time.monotonic`."""
+class _LastCollection:
+    """Time of this process's last full collection, in seconds of `time.monotonic`."""
 
     last = 0.0
 
     @classmethod
-    def now_and_then(cls) -> None:
-        """Collect, at most once in some seconds: it takes a tenth of one."""
-        if time.monotonic() - cls.last > _SELDOM:
+    def collect_if_due(cls) -> None:
+        """Collect, at most once in `_COLLECTION_INTERVAL`: a full collection takes a tenth of a second."""
+        if time.monotonic() - cls.last > _COLLECTION_INTERVAL:
             gc.collect()
             cls.last = time.monotonic()
 
 
 @contextlib.contextmanager
-def _cheap_collections() -> Iterator[None]:
+def _rare_collections() -> Iterator[None]:
     """Collect garbage less often while examples are made, and never among what was there before.
 
-    Each example leaves some thousand objects, few of them in cycles: at Python's usual thresholds the
+    Each example leaves some thousand objects, few of them in cycles: at Python's default thresholds the
     collector takes a fifteenth of an example, at these hardly anything. A case that measures memory collects
-    before each look: what pytest and Hypothesis hold is frozen, or most of a leak rule's time goes to it.
-
-    Garbage that is frozen stays: where the last whole collection was long ago, there is one first.
+    before each measurement: what pytest and Hypothesis hold is frozen, or most of a leak rule's time goes to
+    collections among it.
     """
-    _Collected.now_and_then()
-    usual = gc.get_threshold()
+    # `gc.freeze` moves every tracked object into the permanent generation, garbage included, which is not
+    # collected before `gc.unfreeze`: so a full collection comes first, where the last one was long ago.
+    # https://docs.python.org/3/library/gc.html#gc.freeze
+    _LastCollection.collect_if_due()
+    thresholds = gc.get_threshold()
     frozen_before = gc.get_freeze_count()
     gc.set_threshold(20_000, 20, 20)
     gc.freeze()
     try:
         yield
     finally:
-        gc.set_threshold(*usual)
-        if not frozen_before:  # else it is somebody else's, who wants it to stay
+        gc.set_threshold(*thresholds)
+        if not frozen_before:  # else another plugin froze objects too, and `gc.unfreeze` knows no owners
             gc.unfreeze()
 
 
@@ -391,7 +408,7 @@ def _outcome(run: _Judge) -> tuple[Outcome, str]:
         return Outcome.UNSUPPORTED, run.unsupported
     return (
         Outcome.INCONCLUSIVE,
-        run.nothing or f"{run.examples} cases were run and none of them let the rule look at anything",
+        run.no_cases or f"{run.examples} cases were run and none of them let the rule look at anything",
     )
 
 
@@ -406,9 +423,9 @@ def _finding(run: _Judge, outcome: Outcome, reason: str) -> Finding | None:
             picture=violation.picture,
             case=msgspec.json.encode(case).decode(),
         )
-    if outcome is Outcome.INCONCLUSIVE and run.idle is not None:
+    if outcome is Outcome.INCONCLUSIVE and run.unexamined_case is not None:
         wanted = "a case that lets the rule look at something"
-        return Finding(expected=wanted, seen=reason, case=msgspec.json.encode(run.idle).decode())
+        return Finding(expected=wanted, seen=reason, case=msgspec.json.encode(run.unexamined_case).decode())
     return None
 
 

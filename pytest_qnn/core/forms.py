@@ -11,7 +11,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 PROFILE_NAMES = ("quick", "default", "thorough")
-"""The keys of `pytest_qnn.core.profile.PROFILES`, repeated here because that module is dear to import."""
+"""The keys of `pytest_qnn.core.profile.PROFILES`, repeated here because that module takes long to import."""
 RUNTIMES = ("auto", "tflite_runtime", "ai_edge_litert")
 SANDBOXES = ("auto", "off", "fork", "spawn")
 YES = ("true", "yes", "on", "1")

@@ -18,22 +18,24 @@ class Profile:
     """
 
     name: str
-    usual: int
-    dear: int
+    in_process_examples: int
+    """Examples of every other case: of a delegate, or of a QNN backend in this process."""
+    isolated_examples: int
     """Examples of memory cases in children."""
     hang_budget: int = 5
     """Cases that may hang for one rule, its repeat included: each costs a whole ``--qnn-timeout``."""
     repeats: int = 5
     """Further runs of a minimal case, to tell a failure from a flake; one that hangs is repeated once."""
 
-    def hasty(self) -> Profile:
-        """The same for a target in which several rules have hung: what hangs is repeated, and not shrunk."""
+    def without_hang_shrinking(self) -> Profile:
+        """The same for a target in which several rules have hung: a hang is repeated once and not shrunk."""
         return dataclasses.replace(self, hang_budget=2)
 
     def examples(self, rule: Rule[Any, Any, Any], *, isolated: bool) -> int:
         """Examples to draw for a rule, at least one."""
-        dear = isolated and rule.subject == "memory"
-        return max(1, round((self.dear if dear else self.usual) * rule.weight))
+        in_children = isolated and rule.subject == "memory"
+        examples = self.isolated_examples if in_children else self.in_process_examples
+        return max(1, round(examples * rule.weight))
 
     def shrink_budget(self, *, isolated: bool) -> int:
         """Cases that may be run after the first failure: a third by Hypothesis, the rest by reduction."""
@@ -43,8 +45,8 @@ class Profile:
 PROFILES = {
     profile.name: profile
     for profile in (
-        Profile("quick", usual=20, dear=5),
-        Profile("default", usual=100, dear=20),
-        Profile("thorough", usual=1000, dear=200),
+        Profile("quick", in_process_examples=20, isolated_examples=5),
+        Profile("default", in_process_examples=100, isolated_examples=20),
+        Profile("thorough", in_process_examples=1000, isolated_examples=200),
     )
 }

@@ -50,11 +50,11 @@ class Rule(Generic[CaseT, TraceT, FactsT]):
     check: Callable[[CaseT, TraceT], Examined]
     gate: tuple[str, ...] = ()
     """What the rule needs, all of it: property keys (QNN) and names of `pytest_qnn.core.conditions`, or with
-    ``no`` before them that they do not hold. Whether a target has something is told by the trace."""
+    ``no`` before them that they do not hold. Whether a target has something is seen in the trace."""
     self_check: bool = False
     """True: the rule judges the TensorFlow Lite runtime (and so this suite), not the delegate."""
     weight: float = 1.0
-    """Share of the profile's examples: below 1 where the space of cases is small or a case is dear."""
+    """Share of the profile's examples: below 1 where the space of cases is small or a case is expensive."""
 
     @property
     def area(self) -> str:

@@ -22,7 +22,7 @@ class Death(msgspec.Struct, frozen=True, gc=False):
     step: int = -1
     """The step (memory) or phase (delegate) that had begun; -1: none."""
     late: bool = False
-    """The case was over: the process did not survive its own end, which the case asked for."""
+    """The case was over: the process did not survive its own end, which the case requested."""
 
 
 class TraceLike(Protocol):

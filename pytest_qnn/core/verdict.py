@@ -33,7 +33,7 @@ class Outcome(str, enum.Enum):
 
 
 class Examined(msgspec.Struct, frozen=True):
-    """What a check looked at: ``count`` things called ``what``. Nought looked at is never a pass."""
+    """What a check looked at: ``count`` things called ``what``. Nothing looked at is never a pass."""
 
     count: int
     what: str
@@ -80,7 +80,7 @@ class Divergence(Violation):
 
 
 class Measured(Violation):
-    """More was counted in the process than there may be: it stands if fresh processes count so too."""
+    """More was counted in the process than there may be: a finding only if fresh processes count so too."""
 
 
 class Contradiction(Violation):
@@ -90,7 +90,7 @@ class Contradiction(Violation):
 
 
 class Crashed(Violation):
-    """The process in which the target ran died on a signal or left without being asked to."""
+    """The process in which the target ran was killed by a signal or exited on its own."""
 
     outcome = Outcome.CRASH
 

@@ -23,7 +23,7 @@ FAILED = 70
 """Exit status of a child that could not even say what went wrong."""
 _MEMORY = "the case used up the memory of its process"
 _CANARY_LOST = "the case closed descriptors that are not its own"
-_SCARCE = {errno.ENOMEM: _MEMORY, errno.EMFILE: "the case used up the descriptors of its process"}
+_EXHAUSTED = {errno.ENOMEM: _MEMORY, errno.EMFILE: "the case used up the descriptors of its process"}
 
 
 def main() -> None:
@@ -32,7 +32,7 @@ def main() -> None:
     processes.die_with_parent()
     slot = wire.Slot(int(slot_fd))
     slot.close_in_child()
-    be_killed_first()
+    prefer_oom_kill()
 
     def make() -> Worker:
         worker = make_worker(spec)
@@ -40,7 +40,7 @@ def main() -> None:
             worker.warm()
         return worker
 
-    if wire.called(int(read_fd)):
+    if wire.wait_for_start(int(read_fd)):
         carry_out(make, slot)
 
 
@@ -49,6 +49,8 @@ def carry_out(worker: Callable[[], Worker], slot: wire.Slot) -> None:
     request = slot.read_request()
     ends = request.startswith(ENDS)
     request = request.removeprefix(ENDS)
+    # A target that closes descriptors that are not its own (one of them twice, or a whole range of numbers)
+    # is likely to close this one too: reported as such, before the runner fails for want of a descriptor.
     canary = os.open(os.devnull, os.O_RDONLY)
     device = os.fstat(canary).st_rdev
 
@@ -85,6 +87,9 @@ def _leave(slot: wire.Slot, reply: wire.Reply, *, in_order: bool = False) -> Non
     slot.answer(answer)
     if in_order:
         processes.end_in_order()
+    # Without atexit functions, static destructors and Python's own finalisation: those of the target may
+    # crash or hang, which would be blamed on a case that is over; and the memory goes with the process
+    # anyway.
     os._exit(0)
 
 
@@ -93,8 +98,8 @@ def _failure(error: Exception) -> wire.Reply:
     for cause in _causes(error):
         if isinstance(cause, MemoryError):
             return wire.Reply(death="garbage", detail=_MEMORY)
-        if isinstance(cause, OSError) and cause.errno in _SCARCE:
-            return wire.Reply(death="garbage", detail=_SCARCE[cause.errno])
+        if isinstance(cause, OSError) and cause.errno in _EXHAUSTED:
+            return wire.Reply(death="garbage", detail=_EXHAUSTED[cause.errno])
     return wire.Reply(error=f"the runner itself failed: {error!r}", detail=traceback.format_exc())
 
 
@@ -105,8 +110,8 @@ def _causes(error: BaseException) -> Iterator[BaseException]:
         cause = cause.__cause__ or cause.__context__
 
 
-def be_killed_first() -> None:
-    """When the machine runs out of memory, the kernel shall choose this process."""
+def prefer_oom_kill() -> None:
+    """When the machine runs out of memory, let the kernel kill this process, not pytest (see proc(5))."""
     with contextlib.suppress(OSError), open("/proc/self/oom_score_adj", "wb", buffering=0) as score:
         score.write(b"1000")
 

@@ -1,9 +1,23 @@
 """The supervisor's children: started, given their case, waited for.
 
-A forked child is made ahead of its case and waits for it. Meanwhile it makes the copies of memory that it
-would make on first use (`pytest_qnn.isolation.warm_start`), most of a case's price, while nobody waits for
-them. It does not touch the target until its case begins, and `wire.Slot` says whether that has happened: a
-waiting child that was lost has judged nothing.
+The protocol of a forked child. `_Server._carry_out` of the supervisor drives it.
+
+1. The supervisor makes a `wire.Slot` (shared memory) and a start pipe, and forks (`fork`).
+2. The child (`_run_child`) leads a process group of its own, closes every descriptor that is not its own,
+   copies the pages that it will write to (`pytest_qnn.isolation.warm_start`), and blocks in a read of the
+   start pipe. All this happens while the case before it runs. It has not touched the target.
+3. The supervisor has a request: it writes it to the slot, then one byte to the pipe (`ChildProcess.begin`).
+   Where the supervisor is gone instead, the read gives the end of file, and the child exits.
+4. The supervisor forks the child of the next case (step 1), which must not keep this child's descriptors.
+5. The child takes the request, which sets the slot's step from "waiting" to -1 (`wire.Slot.begun`), and
+   carries out the case; before each step it writes that step's index to the slot.
+6. The child writes its reply and then the reply's length, and ends by ``_exit``.
+7. The supervisor waits on the pidfd, kills the process group whatever happened, reaps the child, reads step
+   and reply from the slot, ends orphans and empties the working directory.
+8. A child that never took its request has judged nothing: its case goes to a fresh child. A waiting child is
+   thrown away if the case before it died, hung or left a process behind.
+
+A spawned child takes the same steps, without 2 and 4: it loads the target after step 3.
 """
 
 from __future__ import annotations
@@ -38,8 +52,12 @@ class ChildProcess:
         self._start_fd: int | None = start_fd
         self._pidfd = os.pidfd_open(pid)
 
-    def own(self) -> list[int]:
-        """Descriptors that no other child may keep."""
+    def descriptors(self) -> list[int]:
+        """The supervisor's descriptors for this child, which no other child may keep.
+
+        As long as another child has the write end of the start pipe, a read of it never gives the end of
+        file.
+        """
         return [self._pidfd, *([] if self._start_fd is None else [self._start_fd])]
 
     def begin(self, request: bytes) -> None:
@@ -70,14 +88,15 @@ class ChildProcess:
         with contextlib.suppress(ProcessLookupError, PermissionError):
             os.killpg(self.pid, signal.SIGKILL)
         processes.kill([self.pid])
+        # Only now may the kernel give the pid, and with it the group's id, to another process.
         _, status = os.waitpid(self.pid, 0)
-        for descriptor in self.own():
+        for descriptor in self.descriptors():
             os.close(descriptor)
         return status
 
 
 def fork(worker: Worker, folder: Path, fds_to_close: Iterable[int], pages: warm_start.Ranges) -> ChildProcess:
-    """A copy of this process that waits for its case.
+    """A fork of this process that waits for its case (steps 1 and 2 of the protocol).
 
     Args:
         worker: the loaded target.
@@ -86,7 +105,7 @@ def fork(worker: Worker, folder: Path, fds_to_close: Iterable[int], pages: warm_
         pages: the memory that the case will write to.
 
     Raises:
-        OSError: the system has no room for it.
+        OSError: the system has no memory or no process id for it.
 
     """
     with contextlib.ExitStack() as undo:
@@ -97,17 +116,19 @@ def fork(worker: Worker, folder: Path, fds_to_close: Iterable[int], pages: warm_
         try:
             pid = os.fork()
             if not pid:
-                _live(worker, folder, slot, read_fd, [*fds_to_close, start_fd], pages)
+                _run_child(worker, folder, slot, read_fd, [*fds_to_close, start_fd], pages)
         finally:
             os.close(read_fd)
-        with contextlib.suppress(OSError):  # whoever is first; the child may have gone already
+        # Parent and child both do it, since either may run first: `end` must find the group in any case, and
+        # the target must not run outside it. The child may have ended already.
+        with contextlib.suppress(OSError):
             os.setpgid(pid, pid)
         slot.close_in_parent()
         undo.pop_all()
         return ChildProcess(pid, slot, start_fd)
 
 
-def _live(
+def _run_child(
     worker: Worker,
     folder: Path,
     slot: wire.Slot,
@@ -115,21 +136,24 @@ def _live(
     fds_to_close: list[int],
     pages: warm_start.Ranges,
 ) -> None:
-    """The whole life of a forked child; never returns."""
+    """Steps 2, 5 and 6 of the protocol: everything that a forked child does; never returns."""
     try:
         os.setpgid(0, 0)
         processes.die_with_parent()
         for descriptor in fds_to_close:
             os.close(descriptor)
         slot.close_in_child()
+        # The garbage of one case goes with the process; a case that measures memory collects explicitly.
         gc.disable()
-        child.be_killed_first()
+        child.prefer_oom_kill()
         warm_start.copy(pages)
-        if wire.called(read_fd):
+        if wire.wait_for_start(read_fd):
             os.chdir(folder)
             child.carry_out(lambda: worker, slot)
     finally:
-        # Not even our own failure may run the supervisor's code in the child.
+        # `_exit`, not `sys.exit`: an exception that left this function would unwind into the supervisor's
+        # loop, and the child would answer requests on the supervisor's connection. Nor may atexit functions
+        # and destructors run here, which belong to the supervisor.
         os._exit(child.FAILED)
 
 
@@ -139,7 +163,7 @@ def spawn(spec: str, folder: Path, warm: str) -> ChildProcess:
     ``warm``: ``1`` for one that runs our own code once before its case.
 
     Raises:
-        OSError: the system has no room for it.
+        OSError: the system has no memory or no process id for it.
 
     """
     with contextlib.ExitStack() as undo:

@@ -63,14 +63,14 @@ def malloc_in_use() -> int | None:
     return int(info.uordblks) + int(info.hblkhd)
 
 
-_ENDING = ctypes.CFUNCTYPE(None, c_void_p)
-_ENDINGS: list[object] = []
+_EXIT_HANDLER = ctypes.CFUNCTYPE(None, c_void_p)
+_EXIT_HANDLERS: list[object] = []
 
 
 def at_exit(function: Callable[[int | None], None]) -> None:
     """Have exit(3) call a function, as the destructor of a library. It is never taken back."""
-    callback = _ENDING(function)
-    _ENDINGS.append(callback)
+    callback = _EXIT_HANDLER(function)
+    _EXIT_HANDLERS.append(callback)
     _LIBC.__cxa_atexit(callback, None, None)
 
 

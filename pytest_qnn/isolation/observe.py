@@ -1,4 +1,4 @@
-"""The process looked at from outside, through /proc: nobody needs to be asked or trusted.
+"""Observe this process through /proc: no answer of the target's is needed or trusted.
 
 Resident bytes come from /proc/self/pagemap, which says for each page whether it is present: the Rss of
 /proc/self/smaps, without walking every other mapping of the process.
@@ -60,12 +60,12 @@ class Snapshot:
 
 
 def snapshot() -> Snapshot:
-    """Look now."""
+    """The state of this process now."""
     with open("/proc/self/maps", encoding="utf-8", errors="surrogateescape") as maps:
         lines = tuple(maps.read().splitlines())
     with open("/proc/self/statm", encoding="ascii") as statm:
         pages = statm.read().split()
-    # The listing itself has one descriptor open while it looks.
+    # The listing itself has one descriptor open meanwhile.
     return Snapshot(descriptors(), lines, int(pages[0]) * _PAGE, int(pages[1]) * _PAGE)
 
 
@@ -154,10 +154,10 @@ def keep_large_blocks_visible() -> None:
 
 
 def small_blocks_in_reserve() -> object:
-    """Make room for a mebibyte of Python's small objects, as long as what is returned is kept.
+    """Reserve a mebibyte for Python's small objects, as long as what is returned is kept.
 
     Python maps memory for them a mebibyte at a time, whenever the last is full: where that happens between
-    two looks, it hides a library's buffer, or passes for memory that a target keeps.
+    two snapshots, it hides a library's buffer, or is taken for memory that a target keeps.
     """
     blocks = [bytes(_SMALL) for _ in range(2 * _ARENA // _SMALL)]
     return blocks[-1]  # the arena that it is in came last, and is used last

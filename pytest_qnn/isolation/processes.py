@@ -1,8 +1,8 @@
 """Processes that a case started: found and ended, however they tried to get away.
 
 A grandchild that leaves its process group becomes a child of the supervisor (a subreaper) once its own
-parent is gone. When the supervisor itself was killed, its family is known by its environment, which
-every fork inherits and no ``setsid`` changes.
+parent is gone. When the supervisor itself was killed, its descendants are recognised by an entry of their
+environment, which every fork inherits and no ``setsid`` changes.
 """
 
 from __future__ import annotations
@@ -16,12 +16,15 @@ import time
 _LIBC = ctypes.CDLL(None)
 _PR_SET_PDEATHSIG = 1
 _PR_SET_CHILD_SUBREAPER = 36
-_PATIENCE = 5.0
+_TIMEOUT = 5.0
 """Seconds after which processes that cannot be ended (or that multiply faster) are given up."""
 
 
 def die_with_parent() -> None:
-    """Have the kernel kill this process when its parent ends."""
+    """Have the kernel kill this process when its parent ends: the thread that forked it (see prctl(2)).
+
+    A process that outlives that thread for good reason takes it back with `outlive_parent`.
+    """
     _LIBC.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
 
 
@@ -42,7 +45,7 @@ def adopt_orphans() -> None:
 
 def end_orphans(spared: int) -> bool:
     """Kill and reap every child of this process but ``spared`` (0: every one); whether there were any."""
-    deadline = time.monotonic() + _PATIENCE
+    deadline = time.monotonic() + _TIMEOUT
     found = False
     while (orphans := [child for child in _children() if child != spared]) and time.monotonic() < deadline:
         found = True
@@ -52,9 +55,9 @@ def end_orphans(spared: int) -> bool:
     return found
 
 
-def end_family(mark: str) -> None:
+def end_marked(mark: str) -> None:
     """Kill every process with the entry ``mark`` (``NAME=value``) in the environment it was started with."""
-    deadline = time.monotonic() + _PATIENCE
+    deadline = time.monotonic() + _TIMEOUT
     while (found := _marked(mark)) and time.monotonic() < deadline:
         kill(found)
         time.sleep(0.01)

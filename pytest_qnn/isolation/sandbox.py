@@ -25,18 +25,20 @@ _READY = msgspec.msgpack.Decoder(wire.Ready)
 _LOAD_TIMEOUT = 60.0
 """Seconds that loading a library may take."""
 _GRACE = 10.0
-"""Seconds beyond a case's own time before the supervisor itself is taken for dead."""
-_TO_END = 1.0
+"""Seconds beyond a case's own time after which the supervisor itself is taken for hung."""
+_EXIT_TIMEOUT = 1.0
 """Seconds for the supervisor to end by itself once its connection is closed."""
-_LONGEST_SAID = 1 << 16
-"""Bytes of a supervisor's own traceback that are shown."""
+_MAX_STDERR = 1 << 16
+"""Bytes of a supervisor's standard error that are shown."""
 
 
-_EXACT = "glibc.malloc.tcache_count=0"
-"""Has glibc keep no freed blocks in a thread's cache, which mallinfo2 counts as in use.
+_NO_TCACHE = "glibc.malloc.tcache_count=0"
+"""Has glibc (2.26 and later) keep no freed blocks in a thread's cache, which mallinfo2 counts as in use.
 
-How many are there differs from run to run by more than a small leak. But the check for a block that is freed
-twice is in that cache, too: so this is for processes that measure memory, and for no others.
+How many are there differs from run to run by more than a small leak. But glibc's check for a block that is
+freed twice is in that cache too: so this is for processes that measure memory, and for no others. A tunable
+is read once, when a process starts: it cannot be set in a fork.
+https://www.gnu.org/software/libc/manual/html_node/Memory-Allocation-Tunables.html
 """
 
 
@@ -51,7 +53,7 @@ class Sandbox:
         spec: the worker to load in the children.
         mode: ``fork`` or ``spawn`` (see `pytest_qnn.isolation.supervisor`).
         timeout: seconds for one case.
-        exact: malloc of the children counts as in use what is in use (see `_EXACT`).
+        exact: malloc of the children counts as in use what is in use (see `_NO_TCACHE`).
 
     """
 
@@ -62,7 +64,7 @@ class Sandbox:
         self._exact = exact
         self._process: subprocess.Popen[bytes] | None = None
         self._connection: socket.socket | None = None
-        self._said: IO[bytes] | None = None
+        self._stderr: IO[bytes] | None = None
         self._root: Path | None = None
 
     def start(self) -> None:
@@ -110,9 +112,9 @@ class Sandbox:
         if self._connection is not None:
             self._connection.close()
             self._connection = None
-        if self._said is not None:
-            self._said.close()
-            self._said = None
+        if self._stderr is not None:
+            self._stderr.close()
+            self._stderr = None
         in_order = True
         if self._process is not None:
             in_order = self._status() == 0
@@ -120,8 +122,8 @@ class Sandbox:
             self._process.wait()
             self._process = None
         if self._root is not None:
-            if not in_order:  # it could not clear up itself
-                processes.end_family(_mark(self._root))
+            if not in_order:  # it could not clean up itself
+                processes.end_marked(_mark(self._root))
             working_directory.remove(self._root)
             self._root = None
 
@@ -129,15 +131,15 @@ class Sandbox:
         """The supervisor's exit status; None if it does not end by itself."""
         assert self._process is not None
         with contextlib.suppress(subprocess.TimeoutExpired):
-            return self._process.wait(timeout=_TO_END)
+            return self._process.wait(timeout=_EXIT_TIMEOUT)
         return None
 
     def _traceback(self) -> str:
         """Of a supervisor that failed before anything was loaded: what Python said; else empty."""
-        if self._said is None:
+        if self._stderr is None:
             return ""
-        self._said.seek(0)
-        text = self._said.read(_LONGEST_SAID).decode(errors="replace")
+        self._stderr.seek(0)
+        text = self._stderr.read(_MAX_STDERR).decode(errors="replace")
         return text if "Traceback (most recent call last)" in text else ""
 
     def _receive(self, deadline: float) -> bytes:
@@ -149,6 +151,8 @@ class Sandbox:
         """
         assert self._process is not None
         assert self._connection is not None
+        # The end of file alone would not do: a process that the target started may have inherited the
+        # supervisor's end of the connection and keep it open. A pidfd (Linux 5.3) is readable on its exit.
         pidfd = os.pidfd_open(self._process.pid)
         try:
             poll = select.poll()
@@ -168,19 +172,24 @@ class Sandbox:
         self._connection = ours
         self._root = Path(tempfile.mkdtemp(prefix="pytest-qnn-"))
         working_directory.WorkingDirectory(self._root).prepare()
-        warm = str(int(self._exact))  # what a process does for the first time is not to be measured
+        # A first call allocates (imports, caches): a process that measures memory runs everything once
+        # before.
+        warm = str(int(self._exact))
         limits = (warm, str(self._timeout), str(self._root))
         arguments = (str(theirs.fileno()), self.mode, *limits, self._spec.text())
-        # What the supervisor says before it has a connection: afterwards its standard streams lead nowhere.
-        self._said = tempfile.TemporaryFile()  # noqa: SIM115 - closed with the sandbox
+        # For a traceback of the supervisor before it is connected: later its standard streams are /dev/null.
+        # A file, not a pipe: nobody reads while it runs, and a full pipe would block it.
+        self._stderr = tempfile.TemporaryFile()  # noqa: SIM115 - closed with the sandbox
         with theirs:
             self._process = subprocess.Popen(
                 interpreter.command("pytest_qnn.isolation.supervisor", *arguments),
                 pass_fds=(theirs.fileno(),),
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.DEVNULL,
-                stderr=self._said,
+                stderr=self._stderr,
                 env=_environment(self._root) | (_exact_malloc() if self._exact else {}),
+                # A Ctrl-C in the terminal goes to every process of the foreground group: pytest must get it,
+                # and the supervisor must live on to end the children and remove their files.
                 start_new_session=True,
             )
         try:
@@ -202,14 +211,18 @@ class Sandbox:
 
 
 def _mark(root: Path) -> str:
-    """What tells a supervisor and all that descends from it: temporary files go where cases run."""
+    """The environment entry by which a supervisor and all its descendants are recognised.
+
+    It is TMPDIR, so that temporary files go to the folder of the case.
+    """
     return f"TMPDIR={working_directory.WorkingDirectory(root).path}"
 
 
 def _environment(root: Path) -> dict[str, str]:
     """The children's environment: ours, with little thread noise."""
     environment = interpreter.environment()
-    # numpy's BLAS would start threads in the supervisor, and a process with threads is not to be forked.
+    # numpy's BLAS would start threads in the supervisor. A fork copies only the thread that calls it: a lock
+    # that another one holds is never released in the child (and Python 3.12 warns of it, gh-100228).
     for name in ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS"):
         environment[name] = "1"
     environment["PYTHONDONTWRITEBYTECODE"] = "1"
@@ -218,9 +231,9 @@ def _environment(root: Path) -> dict[str, str]:
 
 
 def _exact_malloc() -> dict[str, str]:
-    """The user's settings of glibc, with `_EXACT` last: of a name that is there twice the last one holds."""
+    """The user's glibc tunables, with `_NO_TCACHE` last: glibc takes the last value of a name."""
     given = os.environ.get("GLIBC_TUNABLES", "")
-    return {"GLIBC_TUNABLES": f"{given}:{_EXACT}" if given else _EXACT}
+    return {"GLIBC_TUNABLES": f"{given}:{_NO_TCACHE}" if given else _NO_TCACHE}
 
 
 def _ended(status: int | None) -> str:

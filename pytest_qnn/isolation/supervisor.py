@@ -47,8 +47,8 @@ counted by this limit; who exhausts the machine with it is the first that the ke
 _STACK_LIMIT = 64 << 20
 """Bytes of the largest stack: an endless recursion must end where ``ulimit -s`` says unlimited, too."""
 
-_TO_BEGIN = 2.0
-"""Seconds after which a waiting child that has not taken its request is lost, and a fresh one is made."""
+_START_TIMEOUT = 2.0
+"""Seconds after which a waiting child that has not taken its request is replaced by a fresh one."""
 
 _REPLY = msgspec.msgpack.Decoder(wire.Reply)
 
@@ -57,14 +57,17 @@ def main() -> None:
     """Serve requests until the pytest process closes the connection."""
     fd, mode, warm, timeout, root, spec = sys.argv[1:7]
     connection = socket.socket(fileno=int(fd))
-    processes.die_with_parent()  # while loading; afterwards a closed connection says it
+    # While loading, which may never return, so that nobody reads the connection. Later a closed connection
+    # says that pytest is gone, and the supervisor has its children to end first.
+    processes.die_with_parent()
     processes.adopt_orphans()
     _limit()
     _redirect_standard_streams()
     directory = WorkingDirectory(Path(root))
     server = functools.partial(_Server, connection, float(timeout), directory)
     if mode == "spawn":
-        # Not ahead: it takes a hundred times longer than the case that it would have to hide behind.
+        # Not ahead: starting an interpreter takes a hundred times longer than a case, and cannot overlap with
+        # it.
         server(lambda _: spawn(spec, directory.path, warm), ahead=False)(wire.Ready())
         return
     try:
@@ -76,11 +79,13 @@ def main() -> None:
         own = f"a helper process failed while it was loaded:\n{traceback.format_exc()}"
         wire.send(connection, msgspec.msgpack.encode(wire.Ready(error=own)), None)
         return
-    _take_signals_back()
+    _restore_signals()
     ready = wire.Ready(threads=len(os.listdir("/proc/self/task")))
     worker.warm()
     compact()
-    # A process with threads is not forked at all: `Sandbox.start` then asks for a spawning supervisor.
+    # A process with threads is not forked at all: `Sandbox.start` then starts a spawning supervisor.
+    # (Measured: a fork of libQnnHtp 2.51 after its initialisation deadlocks in graphExecute; before, it is
+    # safe.)
     ahead = ready.threads == 1
     pages = written_by(worker.rehearse) if ahead else []
 
@@ -97,8 +102,8 @@ Make = Callable[[Iterable[int]], ChildProcess]
 class _Server:
     """Answers requests, one child each.
 
-    With ``ahead`` the child of the next case is made while a case runs. It is used only where that case
-    left things as they were: one that died, or left processes behind, may have done anything to it.
+    With ``ahead`` the child of the next case is made while a case runs. It is used only if that case died
+    neither nor left processes behind: those may have done anything to it.
     """
 
     def __init__(
@@ -125,13 +130,13 @@ class _Server:
         try:
             while True:
                 if self._waiting is None:
-                    self._look_ahead(())
+                    self._prefork(())
                 request = wire.receive(self._connection, None)
                 wire.send(self._connection, msgspec.msgpack.encode(self._answer(request)), None)
         except wire.Closed:
             return
         finally:
-            self._dismiss()
+            self._discard_waiting()
             self._directory.close()
 
     def _answer(self, request: bytes) -> wire.Reply:
@@ -140,20 +145,26 @@ class _Server:
             return wire.Reply(error=f"the runner itself failed: a request has {len(request)} bytes")
         waiting, self._waiting = self._waiting, None
         if waiting:
-            begun, reply = self._carry_out(waiting, request, min(_TO_BEGIN, self._timeout))
+            begun, reply = self._carry_out(waiting, request, min(_START_TIMEOUT, self._timeout))
             if begun:
                 return reply
         _, reply = self._carry_out(self._make(()), request, self._timeout)
         return reply
 
-    def _carry_out(self, child: ChildProcess, request: bytes, to_begin: float) -> tuple[bool, wire.Reply]:
-        """Whether the child began the case (``to_begin``: within how many seconds), and how that ended."""
+    def _carry_out(
+        self, child: ChildProcess, request: bytes, start_timeout: float
+    ) -> tuple[bool, wire.Reply]:
+        """Whether the child began the case within ``start_timeout`` seconds, and the reply to the request.
+
+        Steps 3 to 7 of the protocol of `pytest_qnn.isolation.child_process`.
+        """
         self._directory.prepare()
         child.begin(request)
-        self._look_ahead(child.own())
-        ended = child.ended(to_begin, self._connection) or (
-            child.slot.begun and child.ended(self._timeout - to_begin, self._connection)
+        self._prefork(child.descriptors())
+        ended = child.ended(start_timeout, self._connection) or (
+            child.slot.begun and child.ended(self._timeout - start_timeout, self._connection)
         )
+        # Kill and wait before anything is read: until then the target may still write to the slot.
         status = child.end()
         begun = child.slot.begun
         step, payload = child.slot.result()
@@ -167,16 +178,16 @@ class _Server:
             what = "it answered but did not end" if late else "no answer"
             reply = wire.Reply(b"", "hang", f"{what} within {self._timeout:g} s", step, late)
         if left_any or reply.death or not begun:
-            self._dismiss()
+            self._discard_waiting()
         return begun, reply
 
-    def _look_ahead(self, fds_to_close: Iterable[int]) -> None:
-        """Make the next child while nobody waits for it."""
+    def _prefork(self, fds_to_close: Iterable[int]) -> None:
+        """Make the child of the next case ahead of its request."""
         if self._ahead:
-            with contextlib.suppress(OSError):  # no room for it now: then it is made when it is needed
+            with contextlib.suppress(OSError):  # no memory for it now: then it is made when it is needed
                 self._waiting = self._make(fds_to_close)
 
-    def _dismiss(self) -> None:
+    def _discard_waiting(self) -> None:
         if self._waiting is not None:
             self._waiting.end()
             self._waiting.slot.close()
@@ -218,17 +229,20 @@ def _limit() -> None:
 
 
 def _redirect_standard_streams() -> None:
-    """A target that floods stdout floods nothing; what it says is not evidence."""
+    """Standard streams to /dev/null: what a target prints is no evidence, and may be too much for a pipe."""
     sink = os.open(os.devnull, os.O_RDWR)
     for stream in (0, 1, 2):
         os.dup2(sink, stream)
     os.close(sink)
 
 
-def _take_signals_back() -> None:
-    """Undo what loading the target may have done.
+def _restore_signals() -> None:
+    """Undo what loading the target may have done to signals.
 
-    Who ignores SIGCHLD never learns how a child ended; who does not ignore SIGPIPE dies with it.
+    SIGCHLD: where it is ignored, the kernel reaps children itself and `os.waitpid` has no status to give
+    (wait(2), notes). SIGPIPE: Python ignores it at start; a target that restores the default would have the
+    supervisor killed by a write to the start pipe of a child that is gone. Blocked signals would be inherited
+    by every child.
     """
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)
     signal.signal(signal.SIGPIPE, signal.SIG_IGN)
@@ -241,5 +255,5 @@ if __name__ == "__main__":
     except BaseException:
         traceback.print_exc()  # `Sandbox` reads it, where the standard streams still lead there
         os._exit(1)
-    # Not through the target's destructors, which may do anything.
+    # Not `sys.exit`: exit(3) would run the target's destructors, which may do anything.
     os._exit(0)

@@ -1,11 +1,11 @@
-"""What makes a forked child quick: a heap that is cheap to fork, and pages copied ahead of the case.
+"""The warm start of a forked child: a heap that is cheap to fork, and pages copied ahead of the case.
 
-A fork copies, and its end gives back, one entry per page of memory: `compact` makes them fewer.
+A fork copies one page table entry per page of memory, and its end frees them: `compact` makes them fewer.
 
-A forked child shares all memory with the supervisor and gets its own copy of a page by a fault, on the first
-write: for a process with Python in it these are some 1,500 pages a case, at 3 us each, twice the price of the
-case itself. The kernel copies the same pages at half of that when it is asked for ranges. Which ranges these
-are, one child that does what every case does finds out.
+A forked child shares all memory with the supervisor (copy on write) and gets its own copy of a page by a page
+fault, on the first write: for a process with Python in it these are some 1,500 pages a case, at 3 us each,
+twice the time of the case itself. MADV_POPULATE_WRITE copies the same pages in half of that. `written_by`
+finds out which pages these are, from one child that carries out a case on our own code.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _PRESENT, _OWN = 1 << 63, 1 << 56
 """Bits of an entry of /proc/PID/pagemap: the page is there; no other process maps it (since Linux 4.2)."""
 _HUGE = 2 << 20
 """Bytes of a huge page (x86-64, arm64 with pages of 4 KiB)."""
-_PATIENCE = 5.0
+_TIMEOUT = 5.0
 """Seconds for the child; without its answer cases copy their pages themselves."""
 
 
@@ -40,6 +40,8 @@ def compact() -> None:
     Kernels before Linux 6.1 refuse the second, which costs time and nothing else.
     """
     gc.collect()
+    # Before a fork: objects in the permanent generation are not visited by a collection in the child, which
+    # would write to, and so copy, their pages (https://docs.python.org/3/library/gc.html#gc.freeze).
     gc.freeze()
     for begin, size in private_mappings(anonymous=True):
         for address in range(-(-begin // _HUGE) * _HUGE, begin + size - _HUGE + 1, _HUGE):
@@ -51,7 +53,8 @@ def compact() -> None:
 def written_by(work: Callable[[], None]) -> Ranges:
     """The ranges of this process' private memory that a fork of it must copy to do ``work``.
 
-    Empty where the system does not tell, or ``work`` fails or takes longer than some seconds. This process
+    A page that this child maps alone (bit 56 of its pagemap entry) has been written to since the fork. Empty
+    where the kernel does not say, or ``work`` fails or takes longer than some seconds. This process
     must have a single thread.
     """
     shared = private_mappings(anonymous=False)
@@ -101,7 +104,7 @@ def _read_all(read_fd: int) -> bytes:
     poll = select.poll()
     poll.register(read_fd, select.POLLIN)
     with open(read_fd, "rb", buffering=0) as pipe:
-        while poll.poll(_PATIENCE * 1000):
+        while poll.poll(_TIMEOUT * 1000):
             piece = pipe.read(1 << 16)
             if not piece:
                 return received

@@ -19,7 +19,7 @@ import msgspec
 from pytest_qnn.isolation import libc
 
 _SLOT_SIZE = (256 << 20) - (128 << 10)
-"""Bytes mapped for a child's answer. Not the size of any memory that a case would look for."""
+"""Bytes mapped for a child's answer. Not a size that a case would search the mappings for."""
 MAX_ANSWER = _SLOT_SIZE - 16
 """Bytes of the largest answer of a child."""
 MAX_REQUEST = MAX_ANSWER - 8
@@ -109,7 +109,7 @@ def _left(deadline: float | None) -> float | None:
     return None if deadline is None else max(0.001, deadline - time.monotonic())
 
 
-def called(read_fd: int) -> bool:
+def wait_for_start(read_fd: int) -> bool:
     """Child: wait until its request is in its slot; False if there will be none, or nobody to want it."""
     try:
         return bool(os.read(read_fd, 1))
@@ -144,9 +144,13 @@ class Slot:
     @classmethod
     def make(cls) -> Slot:
         """A fresh slot: no step begun, no reply. Pages of it that nobody touches take no memory."""
+        # memfd_create(2), not a pipe or a socket: a target may fork a process that keeps every descriptor
+        # open, and a reader of a pipe would wait for that one too; and a reply of any size needs nobody to
+        # read it.
         fd = os.memfd_create("pytest-qnn-slot", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
         os.ftruncate(fd, _SLOT_SIZE)
-        # A file that shrank would kill the supervisor when it looks.
+        # A read of a mapping beyond the end of its file is SIGBUS: a target that truncated this file would
+        # kill the supervisor.
         fcntl.fcntl(fd, fcntl.F_ADD_SEALS, fcntl.F_SEAL_SHRINK)
         slot = cls(fd)
         slot.step(_WAITING)
@@ -160,6 +164,7 @@ class Slot:
         """Supervisor: hand the slot on to no later child. The one that has it keeps it."""
         os.close(self._fd)
         self._fd = -1
+        # The next child is forked while this one runs, and must not be able to write to its slot.
         libc.madvise(self._address, _SLOT_SIZE, libc.MADV_DONTFORK)
 
     def write_request(self, request: bytes) -> None:

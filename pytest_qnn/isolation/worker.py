@@ -16,7 +16,7 @@ OnStep = Callable[[int], None]
 
 
 Depth = Literal["all", "identity", "nothing"]
-"""How much is learned of a target: a target that does not survive one depth is asked for less."""
+"""How much is learned of a target: one that does not survive a depth is queried at the next."""
 DEPTHS: dict[Depth, bytes] = {"all": b"learn all", "identity": b"learn identity", "nothing": b"learn nothing"}
 """The requests for the target's facts, most first; any other request is a case as MessagePack."""
 ENDS = b"ends "

@@ -41,11 +41,11 @@ def remove(path: Path) -> None:
     try:
         shutil.rmtree(path)
     except OSError:
-        _open_up(path)
+        _make_writable(path)
         shutil.rmtree(path, ignore_errors=True)
 
 
-def _open_up(path: Path) -> None:
+def _make_writable(path: Path) -> None:
     """Give the owner every right to a folder and to those in it; links are not followed."""
     with contextlib.suppress(OSError):
         path.chmod(stat.S_IRWXU)

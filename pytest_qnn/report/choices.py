@@ -7,12 +7,12 @@ from typing import Any
 
 
 def lines(found: Mapping[str, Any]) -> list[str]:
-    """One line of text for each choice: the page has room for the questions."""
+    """One line of text for each choice, with the question: for the HTML page."""
     return [f"{each['question']}: {each['answer']}" for each in found.get("choices", ())]
 
 
 def summary(found: Mapping[str, Any]) -> list[str]:
-    """The same on a line for each answer, with the points by name: a terminal has not."""
+    """The same on a line for each answer, with the points by name: for the terminal, which is narrower."""
     grouped: dict[str, list[str]] = {}
     for each in found.get("choices", ()):
         grouped.setdefault(each["answer"], []).append(each["point"])

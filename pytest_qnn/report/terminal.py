@@ -79,7 +79,7 @@ def by_target(session: Session) -> dict[tuple[str, str], list[Verdict]]:
 
 
 def table(verdicts: list[Verdict]) -> list[str]:
-    """Lines of the table of areas and verdict counts, aligned; a dot is nought."""
+    """Lines of the table of areas and verdict counts, aligned; a dot is zero."""
     areas: dict[str, list[str]] = {}
     for verdict in verdicts:
         areas.setdefault(verdict.area, []).append(verdict.outcome.value)

@@ -37,17 +37,17 @@ class Gatherer:
 
     def pytest_unconfigure(self) -> None:
         """Leave SIGTERM as it was."""
-        _Ended.wanted = False
+        _Termination.requested = False
         if signal.getsignal(signal.SIGTERM) is _interrupt:
             signal.signal(signal.SIGTERM, signal.SIG_DFL)
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_runtest_makereport(self) -> None:
-        """Interrupt the run after all where SIGTERM came inside a C callback, which swallowed it.
+        """Interrupt the run after all where SIGTERM came inside a C callback, which dropped the exception.
 
         What the test in question would report may be wrong: its rule counts as not judged.
         """
-        if _Ended.wanted:
+        if _Termination.requested:
             raise KeyboardInterrupt("SIGTERM")
 
     @pytest.hookimpl(optionalhook=True)
@@ -110,7 +110,7 @@ class Gatherer:
     def pytest_sessionfinish(self, session: pytest.Session, exitstatus: int) -> None:
         """Close the targets and write the reports; of an interrupted run too, as incomplete.
 
-        First of all plugins: pytest-xdist waits for its workers here, and who is terminated has little time.
+        Before all other plugins: pytest-xdist waits for its workers here, and after SIGTERM time is short.
         """
         self.session.close()
         options = self.session.options
@@ -142,12 +142,17 @@ class Gatherer:
         terminal.summary(terminalreporter, self.session)
 
 
-class _Ended:
-    """Whether SIGTERM has come: a KeyboardInterrupt may be lost where C calls back into Python."""
+class _Termination:
+    """Whether SIGTERM has come.
 
-    wanted = False
+    A flag beside the KeyboardInterrupt, because ctypes prints an exception that a callback raises and goes on
+    (https://docs.python.org/3/library/ctypes.html#callback-functions): while a runtime calls a delegate that
+    is written in Python, most signals arrive inside one.
+    """
+
+    requested = False
 
 
 def _interrupt(_signal: int, _frame: FrameType | None) -> None:
-    _Ended.wanted = True
+    _Termination.requested = True
     raise KeyboardInterrupt("SIGTERM")

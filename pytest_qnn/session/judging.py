@@ -1,6 +1,6 @@
-"""Judge one rule inside a test: the verdict, what it leaves on disk, and what pytest is told.
+"""Judge one rule inside a test: the verdict, what it leaves on disk, and what is reported to pytest.
 
-Everything dear to import is loaded by this module, so the plugin imports it when the first rule is judged.
+What takes long to import is loaded by this module: the plugin imports it when the first rule is judged.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ def judge(session: Session, item: pytest.Item, rule_id: str) -> Verdict:
     seed = rule_seed(session.seed, rule_id)
     profile = PROFILES[session.options.profile]
     if session.hung[rule.subject] >= _HUNG:
-        profile = profile.hasty()
+        profile = profile.without_hang_shrinking()
     verdict = engine.judge(rule, target, profile, seed)
     session.hung[rule.subject] += verdict.outcome is Outcome.HANG
     return findings.keep(session, target, verdict)
@@ -57,7 +57,7 @@ def checked_rule(session: Session, item: pytest.Item, rule_id: str) -> Rule[Any,
     """The rule, when the test's name does not promise another one."""
     named = session.rule_of_test(item.name)
     if named is not None and named.id != rule_id:
-        raise ValueError(f"{item.name} stands for {named.id} by its name, and judges {rule_id}")
+        raise ValueError(f"{item.name} is named after {named.id}, and judges {rule_id}")
     return session.rule(rule_id)
 
 
