@@ -10,6 +10,7 @@ from typing import Any
 
 from pytest_qnn.core.conditions import CONDITIONS
 from pytest_qnn.core.rule import Rule, entered
+from pytest_qnn.qnn.abi.codes import Property
 from pytest_qnn.qnn.mutants import table as qnn_mutants
 from pytest_qnn.tflite.mutants import table as delegate_mutants
 
@@ -18,10 +19,28 @@ _HEAD = """\
 
 Written by `python -m pytest_qnn.rules > docs/rules.md`; a test keeps it so. The ids are stable. A rule
 marked * judges the TensorFlow Lite runtime, and so the suite itself, not the delegate. The gate names what a
-rule needs, all of it: property keys of QNN (numbers) and the conditions below; `no` before one wants that it
-does not hold. Where a gate is closed the rule is unsupported, and elsewhere it passes on every conforming
-target: a test holds the column to that. Whether a target has something is told by what it does, not by its
-keys. The last column names the mutants that the rule must find.
+rule needs, all of it: property keys of QNN (numbers) and conditions, listed below; `no` before one means that
+it must not hold. Where a gate is closed the rule is unsupported, and elsewhere it passes on every conforming
+target: a test holds the column to that. Whether a target has something is found out by what it does, not by
+its keys. The last column names the mutants that the rule must find.
+
+A call *refuses* an argument when it returns an error and has no other effect. Codes are the low 16 bits of a
+`Qnn_ErrorHandle_t`, with their names in the header. In the rules about QNN memory, *external memory* is a
+context's weights or spill-fill memory that the client provides, and a *live* object is one that was made and
+not freed. Sources are named so:
+
+| source | what it is |
+|---|---|
+| `QnnMem.h: NAME` | what this header of the QNN SDK (API 2.32) says at NAME |
+| `tflite/...` | a file of TensorFlow Lite's sources |
+| seed 000 | Qualcomm AI Engine Direct Delegate, tutorial *Running Inference Using Shared Memory* |
+| seed 001 | Qualcomm AI Engine Direct, *QNN HTP Qmem Graph* |
+| seed 002 | Qualcomm AI Engine Direct, *QNN HTP Shared Buffer Tutorial* |
+| seed 004 | an article on the source code of TensorFlow Lite's delegates |
+| device log | the error that the backend of a real device answered in such a case, as a published log of \
+an open-source client shows |
+| inference | no document says it; it follows from what is named |
+| RT-nn | a defect of a runtime, see [runtimes.md](runtimes.md) |
 
 | condition | what is true |
 |---|---|
@@ -57,7 +76,12 @@ def document() -> str:
     for mutant in (qnn_mutants() | delegate_mutants()).values():
         for rule_id in mutant.kills:
             killers.setdefault(rule_id, []).append(f"`{mutant.name}`")
-    parts = [_HEAD, *(f"| {name} | {meaning} |\n" for name, meaning in CONDITIONS.items())]
+    keys = sorted({int(part) for rule in rules for part in rule.gate if part.isdecimal()})
+    parts = [
+        _HEAD,
+        *(f"| {key} | property key QNN_PROPERTY_{Property(key).name} is supported |\n" for key in keys),
+    ]
+    parts += [f"| {name} | {meaning} |\n" for name, meaning in CONDITIONS.items()]
     for subject, of_subject in itertools.groupby(rules, key=lambda rule: rule.subject):
         parts.append(
             f"\n## {_SUBJECTS[subject]}\n\n"

@@ -189,7 +189,7 @@ def invoked(case: ScriptCase, trace: ScriptTrace) -> bool:
     return done and scripts.target_invokes(trace) > 0
 
 
-_SEED = "seeds/000 (Running Inference Using Shared Memory)"
+_SEED = "seed 000"
 _HEADER = "QnnTFLiteDelegate.h"
 _ALLOC = f"{_HEADER}, TfLiteQnnDelegateAllocCustomMem"
 _FREE = f"{_HEADER}, TfLiteQnnDelegateFreeCustomMem"
@@ -243,7 +243,7 @@ def memories(facts: DelegateFacts) -> Cases:
 @rule(
     "TFL-01",
     Level.MUST,
-    "TfLiteQnnDelegateAllocCustomMem gives shared memory of the wanted size that can be used, or NULL.",
+    "TfLiteQnnDelegateAllocCustomMem gives usable shared memory of the requested size, or NULL.",
     source=f"{_ALLOC}; {_SEED}, step 1",
     subject="delegate",
     cases=memories,
@@ -292,7 +292,7 @@ def alignments(facts: DelegateFacts) -> Cases:
 @rule(
     "TFL-02",
     Level.MUST,
-    "The pointer that TfLiteQnnDelegateAllocCustomMem gives is a multiple of the wanted alignment.",
+    "TfLiteQnnDelegateAllocCustomMem gives a pointer that is a multiple of the requested alignment.",
     source=f"{_ALLOC}; {_SEED}, step 1 (kDefaultTensorAlignment)",
     subject="delegate",
     cases=alignments,
@@ -332,7 +332,8 @@ def released(facts: DelegateFacts) -> Cases:
 @rule(
     "TFL-03",
     Level.MUST,
-    "Memory stays until TfLiteQnnDelegateFreeCustomMem, which releases it and ignores any other pointer.",
+    "Custom memory exists until TfLiteQnnDelegateFreeCustomMem, which releases it and ignores any other "
+    "pointer.",
     source=f"{_FREE}; {_SEED}, step 4 and the running example (the user's to free)",
     subject="delegate",
     cases=released,
@@ -476,7 +477,8 @@ def unregistered(facts: DelegateFacts) -> Cases:
 @rule(
     "TFL-04",
     Level.MUST,
-    "On a backend that registers no shared memory there is none, or it works unregistered and unreported.",
+    "On a backend that cannot register shared memory there is no custom memory, or it works, and is neither "
+    "registered nor reported as registered.",
     source=f"{_SEED} (this feature is only able to use with HTP backend)",
     subject="delegate",
     cases=unregistered,
@@ -528,7 +530,7 @@ def ordered(facts: DelegateFacts) -> Cases:
 @rule(
     "TFL-06",
     Level.MUST,
-    "Memory may be requested, assigned and freed in every order that the workflow allows.",
+    "Custom memory may be requested, assigned and freed in every order that the documented workflow allows.",
     source=f"{_SEED}, workflow and running example",
     subject="delegate",
     cases=ordered,
@@ -585,7 +587,7 @@ def twice(facts: DelegateFacts) -> Cases:
 @rule(
     "TFL-10",
     Level.MUST,
-    "Results are those of a run without custom memory, and the client's pointer leads to them.",
+    "Results are those of a run without custom memory, and can be read through the client's pointer.",
     source=f"{_SEED}, steps 2 and 3",
     subject="delegate",
     cases=twice,
@@ -609,7 +611,7 @@ def gives_the_same_results(case: ScriptCase, trace: ScriptTrace) -> Examined:
 @rule(
     "TFL-11",
     Level.MUST,
-    "The memory of a tensor may be larger than the tensor.",
+    "The custom memory of a tensor may be larger than the tensor.",
     source=f"{_SEED}, step 1 (exact or enough bytes)",
     subject="delegate",
     cases=larger,
@@ -644,7 +646,7 @@ def reassigned(facts: DelegateFacts) -> Cases:
 @rule(
     "TFL-12",
     Level.SHOULD,
-    "A tensor that is assigned other memory, and allocated again, is used there.",
+    "After a tensor was assigned other custom memory and allocated again, the new memory is used.",
     source=f"{_SEED}, running example (assigns or reassigns)",
     subject="delegate",
     cases=reassigned,
@@ -671,7 +673,8 @@ def mixed(facts: DelegateFacts) -> Cases:
 @rule(
     "TFL-13",
     Level.MUST,
-    "Tensors without custom memory keep working beside others, under partial delegation too.",
+    "Tensors without custom memory keep working beside tensors with it, also when the graph is delegated in "
+    "part.",
     source=f"{_SEED} (specified tensors, usually graph inputs and outputs)",
     subject="delegate",
     cases=mixed,

@@ -73,8 +73,9 @@ def _sweep(_: MemoryFacts) -> st.SearchStrategy[MemoryCase]:
 @rule(
     "CAP-01",
     Level.MUST,
-    "QnnProperty_hasCapability answers supported, not supported or unknown key only, at any time.",
-    source="H:QnnProperty_hasCapability",
+    "QnnProperty_hasCapability answers every key, at any time, with QNN_SUCCESS (0), "
+    "QNN_PROPERTY_NOT_SUPPORTED (1000) or QNN_PROPERTY_ERROR_UNKNOWN_KEY (2000).",
+    source="QnnProperty.h: QnnProperty_hasCapability",
     subject="memory",
     cases=_sweep,
 )
@@ -111,8 +112,9 @@ def _anything(scene: Scene, tape: Tape) -> None:
 @rule(
     "CAP-02",
     Level.MUST,
-    "Without the memory API both memory calls answer not supported to every argument and touch nothing.",
-    source="H:QnnMem, QNN_PROPERTY_GROUP_MEMORY",
+    "Where the memory API is not supported, QnnMem_register and QnnMem_deRegister answer every argument with "
+    "QNN_MEM_ERROR_NOT_SUPPORTED (1000) and write nothing.",
+    source="QnnMem.h; QnnProperty.h: QNN_PROPERTY_GROUP_MEMORY",
     subject="memory",
     cases=embedded(_anything, before=0, after=0),
     gate=("no 1101",),
@@ -149,8 +151,9 @@ def _happy(scene: Scene, tape: Tape) -> None:
 @rule(
     "CAP-03",
     Level.MUST,
-    "Where the keys of the memory API and of a memory type say supported, a valid buffer registers.",
-    source="H:QnnProperty and QnnMem_register",
+    "Where the property keys of the memory API and of a memory type answer supported, QnnMem_register "
+    "accepts a valid buffer of that type.",
+    source="QnnProperty.h; QnnMem.h: QnnMem_register",
     subject="memory",
     cases=embedded(_happy, before=0, after=0),
     gate=("1101",),
@@ -198,8 +201,9 @@ def _unsupported_type(scene: Scene, tape: Tape) -> None:
 @rule(
     "CAP-04",
     Level.MUST,
-    "A known memory type whose key is not supported is refused as an unsupported type.",
-    source="H:QNN_MEM_ERROR_UNSUPPORTED_MEMTYPE",
+    "QnnMem_register refuses a known memory type whose property key is not supported: "
+    "QNN_MEM_ERROR_UNSUPPORTED_MEMTYPE (8005).",
+    source="QnnMem.h: QNN_MEM_ERROR_UNSUPPORTED_MEMTYPE",
     subject="memory",
     cases=embedded(_unsupported_type),
     gate=("1101", "absent memory type"),
@@ -224,8 +228,9 @@ def cap_04(case: MemoryCase, trace: MemoryTrace) -> Examined:
 @rule(
     "CAP-06",
     Level.MUST,
-    "Deferred initialisation and its properties are there, to the end, where keys 217 and 215 say so only.",
-    source="H:QnnProperty; seed 002, external weights and spill-fill buffers",
+    "Deferred initialisation (property key 217) and its context properties (215) work completely where their "
+    "keys are supported, and are refused where they are not.",
+    source="QnnProperty.h; seed 002, external weights and spill-fill buffers",
     subject="memory",
     cases=deferred.flow,
     gate=("202",),
@@ -287,7 +292,8 @@ def hinted_raw(facts: MemoryFacts) -> Cases:
 @rule(
     "CAP-05",
     Level.SHOULD,
-    "Property 502 tells whether MEMHANDLE tensors execute; a graph with the hint runs raw in any case.",
+    "Memory handles can be executed if property key 502 (memory handle tensors) says so; a graph prepared "
+    "with memory type MEMHANDLE can be executed with raw memory in any case.",
     source="QnnProperty.h: QNN_PROPERTY_TENSOR_SUPPORT_MEMHANDLE_TYPE; seed 001, row 3",
     subject="memory",
     cases=hinted_raw,
@@ -343,7 +349,8 @@ def environments(facts: MemoryFacts) -> Cases:
 @rule(
     "CAP-07",
     Level.MAY,
-    "Execution environments that bind handles or give buffers are refused without their property keys.",
+    "Execution environments that bind memory handles or supply client buffers are refused where their "
+    "property keys (317, 318) are not supported.",
     source="QnnGraph.h: QnnGraph_prepareExecutionEnvironment; property keys 317 and 318",
     subject="memory",
     cases=environments,
@@ -397,7 +404,7 @@ def repeated_keys(facts: MemoryFacts) -> Cases:
 @rule(
     "CAP-08",
     Level.SHOULD,
-    "The answer to a property key is the same throughout the life of the process.",
+    "QnnProperty_hasCapability gives the same answer to a key throughout the life of the process.",
     source="QnnProperty.h: QnnProperty_hasCapability (a property of the backend)",
     subject="memory",
     cases=repeated_keys,

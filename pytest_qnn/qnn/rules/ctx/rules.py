@@ -58,8 +58,8 @@ def _leave_registered(scene: Scene, tape: Tape) -> None:
 @rule(
     "CTX-01",
     Level.MUST,
-    "QnnContext_free releases every registration of that context.",
-    source="seed 002, step 5; H:QnnContext_free",
+    "QnnContext_free releases every memory registration of its context.",
+    source="seed 002, step 5; QnnContext.h: QnnContext_free",
     subject="memory",
     cases=embedded(_leave_registered),
     gate=("1101",),
@@ -149,8 +149,8 @@ def _on_freed_context(case: MemoryCase) -> frozenset[str]:
 @rule(
     "CTX-04",
     Level.MUST,
-    "Registering with a freed context is refused.",
-    source="H:QnnMem_register",
+    "QnnMem_register refuses a freed context: QNN_MEM_ERROR_INVALID_HANDLE (8001).",
+    source="QnnMem.h: QnnMem_register",
     subject="memory",
     cases=embedded(_freed_context, after=0),
     gate=("1101",),
@@ -187,8 +187,8 @@ def _foreign(scene: Scene, tape: Tape) -> None:
 @rule(
     "CTX-05",
     Level.MUST,
-    "A handle of one context is refused when a graph of another context executes.",
-    source="H:QNN_GRAPH_ERROR_INVALID_TENSOR; LiteRT pull request 8818",
+    "QnnGraph_execute refuses a memory handle of another context: QNN_GRAPH_ERROR_INVALID_TENSOR (6004).",
+    source="QnnGraph.h: QNN_GRAPH_ERROR_INVALID_TENSOR; LiteRT pull request 8818",
     subject="memory",
     cases=embedded(_foreign),
     gate=("1101",),
@@ -212,8 +212,9 @@ def _free_wrongly(scene: Scene, tape: Tape) -> None:
 @rule(
     "CTX-06",
     Level.MUST,
-    "Freeing a context that is NULL, unknown or freed already is refused.",
-    source="H:QnnContext_free",
+    "QnnContext_free refuses a context that is NULL, unknown or freed already: "
+    "QNN_CONTEXT_ERROR_INVALID_HANDLE (5002).",
+    source="QnnContext.h: QnnContext_free",
     subject="memory",
     cases=embedded(_free_wrongly, after=0),
 )
@@ -249,7 +250,8 @@ def _orphans(scene: Scene, tape: Tape) -> None:
 @rule(
     "CTX-02",
     Level.SHOULD,
-    "A handle of a freed context is invalid, and its memory can be registered elsewhere.",
+    "A memory handle is invalid once its context is freed: QnnMem_deRegister answers "
+    "QNN_MEM_ERROR_INVALID_HANDLE (8001), and another context can register the memory.",
     source="inference from seed 002, step 5: freeing the context deregisters",
     subject="memory",
     cases=embedded(_orphans, after=0),
@@ -297,7 +299,8 @@ def _parent_first(scene: Scene, tape: Tape) -> None:
 @rule(
     "CTX-07",
     Level.SHOULD,
-    "Freeing a device or a backend under live contexts is refused, or it takes them along.",
+    "QnnDevice_free and QnnBackend_free, called while contexts are alive, are refused or free these contexts "
+    "too.",
     source="QnnDevice.h: QNN_DEVICE_ERROR_ASSOCIATED_TO_CONTEXT; observed on libQnnHtp",
     subject="memory",
     cases=embedded(_parent_first, before=1, after=0),
@@ -347,7 +350,8 @@ def _in_order(scene: Scene, tape: Tape) -> None:
 @rule(
     "CTX-08",
     Level.MUST,
-    "Deregister, free the memory, contextFree, deviceFree, backendFree, logFree succeed in this order.",
+    "Deregistering, freeing the memory, QnnContext_free, QnnDevice_free, QnnBackend_free and QnnLog_free "
+    "succeed in this order.",
     source="seed 002; ONNX Runtime's calls at the end of a session",
     subject="memory",
     cases=embedded(_in_order, after=0),

@@ -52,7 +52,8 @@ def _incomplete(scene: Scene, tape: Tape) -> None:
 @rule(
     "DMA-01",
     Level.MUST,
-    "A DMA_BUF descriptor carries the fd and the client's pointer: without either it is refused.",
+    "A DMA_BUF descriptor has a file descriptor and the client's pointer; QnnMem_register refuses one that "
+    "lacks either: QNN_MEM_ERROR_INVALID_ARGUMENT (8000) or QNN_MEM_ERROR_MAPPING (8003).",
     source="QnnMem.h: Qnn_MemDmaBufInfo_t; LiteRT gives both",
     subject="memory",
     cases=embedded(_incomplete),
@@ -89,7 +90,8 @@ def _foreign(scene: Scene, tape: Tape) -> None:
 @rule(
     "DMA-02",
     Level.SHOULD,
-    "A pointer that is no mapping of the fd is refused, or it does no harm.",
+    "QnnMem_register of a DMA_BUF descriptor whose pointer is no mapping of its file descriptor is refused, "
+    "or does no harm.",
     source="QnnMem.h: Qnn_MemDmaBufInfo_t.data",
     subject="memory",
     cases=embedded(_foreign),
@@ -119,7 +121,8 @@ def _both_types(scene: Scene, tape: Tape) -> None:
 @rule(
     "DMA-03",
     Level.MUST,
-    "A backend with DMA_BUF memory and without ION takes the one and refuses the other.",
+    "A backend that supports DMA_BUF memory and not ION registers DMA_BUF memory and refuses ION memory: "
+    "QNN_MEM_ERROR_UNSUPPORTED_MEMTYPE (8005).",
     source="LiteRT's GPU path; QnnMem.h: QNN_MEM_ERROR_UNSUPPORTED_MEMTYPE",
     subject="memory",
     cases=embedded(_both_types),
@@ -157,7 +160,8 @@ def _life(scene: Scene, tape: Tape) -> None:
 @rule(
     "DMA-04",
     Level.MUST,
-    "DMA_BUF memory is registered, executed with and deregistered by the same rules as any other.",
+    "DMA_BUF memory is registered, executed with and deregistered by the same rules as memory of any other "
+    "type.",
     source="QnnMem.h: QnnMem_register, QnnMem_deRegister",
     subject="memory",
     cases=embedded(_life),

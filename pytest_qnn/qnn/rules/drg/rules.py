@@ -68,8 +68,8 @@ def _live(scene: Scene, tape: Tape) -> None:
 @rule(
     "DRG-01",
     Level.MUST,
-    "Deregistering a live handle succeeds.",
-    source="H:QnnMem_deRegister; seed 002",
+    "QnnMem_deRegister of live handles succeeds.",
+    source="QnnMem.h: QnnMem_deRegister; seed 002",
     subject="memory",
     cases=embedded(_live),
     gate=("1101",),
@@ -89,8 +89,8 @@ def _null_array(scene: Scene, tape: Tape) -> None:
 @rule(
     "DRG-02",
     Level.MUST,
-    "A NULL handle array is refused.",
-    source="H:QnnMem_deRegister",
+    "QnnMem_deRegister refuses a NULL array of handles: QNN_MEM_ERROR_INVALID_ARGUMENT (8000).",
+    source="QnnMem.h: QnnMem_deRegister",
     subject="memory",
     cases=embedded(_null_array),
     gate=("1101",),
@@ -116,8 +116,9 @@ def _no_handle(scene: Scene, tape: Tape) -> None:
 @rule(
     "DRG-03",
     Level.MUST,
-    "A handle that is NULL, unknown or of another kind is reported.",
-    source="H:QnnMem_deRegister",
+    "QnnMem_deRegister answers a handle that is NULL, unknown or of another kind with "
+    "QNN_MEM_ERROR_INVALID_HANDLE (8001).",
+    source="QnnMem.h: QnnMem_deRegister",
     subject="memory",
     cases=embedded(_no_handle),
     gate=("1101",),
@@ -139,8 +140,9 @@ def _twice(scene: Scene, tape: Tape) -> None:
 @rule(
     "DRG-04",
     Level.MUST,
-    "Deregistering a handle a second time is reported.",
-    source="H:QnnMem_deRegister, invalid handle",
+    "QnnMem_deRegister answers a handle that was deregistered before with QNN_MEM_ERROR_INVALID_HANDLE "
+    "(8001).",
+    source="QnnMem.h: QnnMem_deRegister, invalid handle",
     subject="memory",
     cases=embedded(_twice),
     gate=("1101",),
@@ -167,8 +169,9 @@ def _mixed(scene: Scene, tape: Tape) -> None:
 @rule(
     "DRG-05",
     Level.MUST,
-    "When some handles of a call are invalid, the valid ones are deregistered all the same.",
-    source="H:QnnMem_deRegister, note on invalid handles",
+    "When some handles of one QnnMem_deRegister are invalid, the valid ones are deregistered nevertheless; "
+    "the answer is QNN_MEM_ERROR_INVALID_HANDLE (8001).",
+    source="QnnMem.h: QnnMem_deRegister, note on invalid handles",
     subject="memory",
     cases=embedded(_mixed),
     gate=("1101",),
@@ -203,8 +206,9 @@ def _repeated(scene: Scene, tape: Tape) -> None:
 @rule(
     "DRG-06",
     Level.MUST,
-    "The same handle twice in one call is deregistered once, and the error is reported.",
-    source="H:QnnMem_deRegister",
+    "QnnMem_deRegister with the same handle twice deregisters it once and answers "
+    "QNN_MEM_ERROR_INVALID_HANDLE (8001).",
+    source="QnnMem.h: QnnMem_deRegister",
     subject="memory",
     cases=embedded(_repeated),
     gate=("1101",),
@@ -243,7 +247,8 @@ def _client_keeps(scene: Scene, tape: Tape) -> None:
 @rule(
     "DRG-09",
     Level.MUST,
-    "Deregistering does not close the client's descriptor, unmap its pointer or change its contents.",
+    "QnnMem_deRegister does not close the client's file descriptor, unmap its pointer or change its "
+    "contents.",
     source="seed 002, the order deregister, rpcmem_free",
     subject="memory",
     cases=embedded(_client_keeps),
@@ -296,8 +301,8 @@ def _others(scene: Scene, tape: Tape) -> None:
 @rule(
     "DRG-11",
     Level.MUST,
-    "Deregistering one handle has no effect on any other.",
-    source="H:QnnMem_deRegister",
+    "Deregistering one handle has no effect on any other handle.",
+    source="QnnMem.h: QnnMem_deRegister",
     subject="memory",
     cases=embedded(_others, core_bytes=48),
     gate=("1101",),
@@ -336,8 +341,9 @@ def _nothing(scene: Scene, tape: Tape) -> None:
 @rule(
     "DRG-07",
     Level.MAY,
-    "A count of 0 succeeds or is refused; nothing happens.",
-    source="QnnMem.h: QnnMem_deRegister is silent; libQnnGpu answers 8000",
+    "QnnMem_deRegister with a count of 0 succeeds or answers QNN_MEM_ERROR_INVALID_ARGUMENT (8000); it has "
+    "no effect.",
+    source="QnnMem.h: QnnMem_deRegister is silent; libQnnGpu answers QNN_MEM_ERROR_INVALID_ARGUMENT (8000)",
     subject="memory",
     cases=embedded(_nothing),
     gate=("1101",),
@@ -369,7 +375,7 @@ def _of_several(scene: Scene, tape: Tape) -> None:
 @rule(
     "DRG-08",
     Level.SHOULD,
-    "One call may deregister handles of several contexts.",
+    "One QnnMem_deRegister may deregister handles of several contexts.",
     source="QnnMem.h: QnnMem_deRegister has no context",
     subject="memory",
     cases=embedded(_of_several),
@@ -415,7 +421,8 @@ def _given_back(scene: Scene, tape: Tape) -> None:
 @rule(
     "DRG-10",
     Level.MUST,
-    "After deregistering and the client's free the memory is gone: the backend keeps no reference to it.",
+    "After QnnMem_deRegister and the client's free the memory is released: the backend keeps no reference to "
+    "it.",
     source="seed 002, deregister, then rpcmem_free",
     subject="memory",
     cases=embedded(_given_back, after=0),
@@ -446,7 +453,7 @@ def _array(scene: Scene, tape: Tape) -> None:
 @rule(
     "DRG-12",
     Level.SHOULD,
-    "The array of handles is not modified.",
+    "QnnMem_deRegister does not modify the array of handles.",
     source="QnnMem.h: QnnMem_deRegister, const Qnn_MemHandle_t*",
     subject="memory",
     cases=embedded(_array),
@@ -480,7 +487,7 @@ def _freed_first(scene: Scene, tape: Tape) -> None:
 @rule(
     "DRG-13",
     Level.MUST,
-    "A backend survives a client that frees its memory first: deregistering still succeeds.",
+    "QnnMem_deRegister succeeds even if the client has freed the memory before.",
     source="seed 002, deregister before rpcmem_free; clients have had it the wrong way round",
     subject="memory",
     cases=embedded(_freed_first),
@@ -518,7 +525,7 @@ def _while_executing(facts: MemoryFacts) -> st.SearchStrategy[MemoryCase]:
 @rule(
     "DRG-14",
     Level.SHOULD,
-    "Deregistering memory that a graph is executing with neither crashes nor blocks the backend.",
+    "Deregistering memory while a graph executes with it neither crashes nor blocks the backend.",
     source="QnnMem.h is silent; the client should not do it",
     subject="memory",
     cases=_while_executing,

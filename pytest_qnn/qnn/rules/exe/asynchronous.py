@@ -159,7 +159,8 @@ def asynchronous(facts: MemoryFacts) -> Cases:
 @rule(
     "EXE-18",
     Level.MAY,
-    "Asynchronous execution follows the memory rules until its one notification, and then uses no memory.",
+    "Asynchronous execution follows the memory rules until its only notification, and does not access the "
+    "memory afterwards.",
     source="QnnGraph.h: QnnGraph_executeAsync, notifyFn is called when execution is finished",
     subject="memory",
     cases=asynchronous,

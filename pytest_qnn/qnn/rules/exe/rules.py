@@ -109,7 +109,7 @@ def sized_handles(facts: MemoryFacts) -> Cases:
 @rule(
     "EXE-06",
     Level.MUST,
-    "The union of a tensor is read by its memory type: with MEMHANDLE the dataSize is of no matter.",
+    "QnnGraph_execute reads the union of a tensor by its memory type: with MEMHANDLE it ignores dataSize.",
     source="QnnTypes.h: Qnn_TensorV1_t, memType; ONNX Runtime passes 0",
     subject="memory",
     cases=sized_handles,
@@ -164,7 +164,9 @@ def handle_sizes(facts: MemoryFacts) -> Cases:
 @rule(
     "EXE-07",
     Level.MUST,
-    "A handle of fewer bytes than its tensor is refused, one of as many or more is taken.",
+    "QnnGraph_execute refuses a memory handle of fewer bytes than its tensor with "
+    "QNN_GRAPH_ERROR_INVALID_TENSOR (6004) or QNN_GRAPH_ERROR_INVALID_ARGUMENT (6000), and accepts one of as "
+    "many or more.",
     source=f"{_EXECUTE}, QNN_GRAPH_ERROR_INVALID_TENSOR; ONNX Runtime uses larger registrations",
     subject="memory",
     cases=handle_sizes,
@@ -215,8 +217,8 @@ def shared_handles(facts: MemoryFacts) -> Cases:
 @rule(
     "EXE-08",
     Level.SHOULD,
-    "A handle may serve any tensor of any graph of its context, again and again.",
-    source="public device report: executorch #13421",
+    "A memory handle may be used for any tensor of any graph of its context, any number of times.",
+    source="device report: pytorch/executorch issue 13421",
     subject="memory",
     cases=shared_handles,
     gate=("502", "1101"),
@@ -259,7 +261,7 @@ def chained(facts: MemoryFacts) -> Cases:
 @rule(
     "EXE-09",
     Level.MUST,
-    "The output of one graph may be the input of the next through the same handle.",
+    "The output of one graph may be the input of the next graph through the same memory handle.",
     source="seed 002, execute QNN graph with input tensor and output tensor",
     subject="memory",
     cases=chained,
@@ -290,7 +292,7 @@ def inputs_kept(facts: MemoryFacts) -> Cases:
 @rule(
     "EXE-10",
     Level.MUST,
-    "An execute changes neither its inputs nor bytes behind its output.",
+    "QnnGraph_execute changes neither its inputs nor the bytes behind its output.",
     source=f"seed 002; {_EXECUTE}, inputs and outputs",
     subject="memory",
     cases=inputs_kept,
@@ -337,7 +339,7 @@ def watched_tensors(facts: MemoryFacts) -> Cases:
 @rule(
     "EXE-11",
     Level.MUST,
-    "An execute does not write to the structs of its tensors.",
+    "QnnGraph_execute does not write to the structs of its tensors.",
     source=f"{_EXECUTE} (the inputs are const); QnnTypes.h: Qnn_Tensor_t",
     subject="memory",
     cases=watched_tensors,
@@ -382,7 +384,7 @@ def refused_executes(facts: MemoryFacts) -> Cases:
 @rule(
     "EXE-12",
     Level.SHOULD,
-    "An execute that fails leaves its outputs alone.",
+    "A QnnGraph_execute that fails leaves its outputs unchanged.",
     source="inference: documents are silent, and clients keep the last good output",
     subject="memory",
     cases=refused_executes,
@@ -434,7 +436,8 @@ def unknown_memory_types(facts: MemoryFacts) -> Cases:
 @rule(
     "EXE-13",
     Level.MUST,
-    "A memory type that is none is refused at execute.",
+    "QnnGraph_execute refuses a memory type that is not in Qnn_TensorMemType_t: "
+    "QNN_GRAPH_ERROR_INVALID_TENSOR (6004).",
     source=f"QnnTypes.h: Qnn_TensorMemType_t; {_EXECUTE}, QNN_GRAPH_ERROR_INVALID_TENSOR",
     subject="memory",
     cases=unknown_memory_types,
@@ -460,7 +463,8 @@ def undersized(facts: MemoryFacts) -> Cases:
 @rule(
     "EXE-14",
     Level.MUST,
-    "Raw memory that is smaller than its tensor is refused.",
+    "QnnGraph_execute refuses raw memory that is smaller than its tensor: QNN_GRAPH_ERROR_INVALID_TENSOR "
+    "(6004) or QNN_GRAPH_ERROR_INVALID_ARGUMENT (6000).",
     source=f"{_EXECUTE}, QNN_GRAPH_ERROR_INVALID_TENSOR (ill-formed)",
     subject="memory",
     cases=undersized,
@@ -500,7 +504,7 @@ def permuted(facts: MemoryFacts) -> Cases:
 @rule(
     "EXE-15",
     Level.MUST,
-    "Tensors of an execute are told by their ids: their order in the arrays is free.",
+    "QnnGraph_execute identifies tensors by their ids: their order in the arrays is free.",
     source=f"{_EXECUTE}, note on the order of tensors",
     subject="memory",
     cases=permuted,
@@ -550,7 +554,8 @@ def wrong_arrays(facts: MemoryFacts) -> Cases:
 @rule(
     "EXE-16",
     Level.MUST,
-    "An execute with a tensor that is missing, there twice, foreign or too much is refused.",
+    "QnnGraph_execute refuses a tensor that is missing, given twice, of another graph or superfluous: "
+    "QNN_GRAPH_ERROR_INVALID_TENSOR (6004) or QNN_GRAPH_ERROR_INVALID_ARGUMENT (6000).",
     source=f"{_EXECUTE}, QNN_GRAPH_ERROR_INVALID_TENSOR, QNN_GRAPH_ERROR_INVALID_ARGUMENT",
     subject="memory",
     cases=wrong_arrays,
@@ -582,7 +587,7 @@ def unfinished(facts: MemoryFacts) -> Cases:
 @rule(
     "EXE-17",
     Level.MUST,
-    "An execute before the graph is finalised is refused.",
+    "QnnGraph_execute refuses a graph that is not finalised: QNN_GRAPH_ERROR_GRAPH_NOT_FINALIZED (6023).",
     source=f"{_EXECUTE}, QNN_GRAPH_ERROR_GRAPH_NOT_FINALIZED",
     subject="memory",
     cases=unfinished,
@@ -620,7 +625,8 @@ def executed_both_ways(facts: MemoryFacts) -> Cases:
 @rule(
     "EXE-01",
     Level.MUST,
-    "graphExecute with registered handles for inputs and outputs succeeds with correct numbers.",
+    "QnnGraph_execute with registered memory handles for inputs and outputs succeeds, and its outputs are "
+    "correct.",
     source="seed 002, execute QNN graph with input tensor and output tensor",
     subject="memory",
     cases=executed_both_ways,
@@ -672,7 +678,7 @@ def executed_mixed(facts: MemoryFacts) -> Cases:
 @rule(
     "EXE-02",
     Level.MUST,
-    "Raw memory and memory handles may be mixed, tensor by tensor, in one execute.",
+    "One QnnGraph_execute may use raw memory for some tensors and memory handles for others.",
     source="seed 001 (memory types are given per IO tensor); QnnTypes.h: Qnn_TensorMemType_t",
     subject="memory",
     cases=executed_mixed,
@@ -748,7 +754,8 @@ def executed_with_null(facts: MemoryFacts) -> Cases:
 @rule(
     "EXE-03",
     Level.MUST,
-    "Memory type MEMHANDLE with a NULL handle is refused.",
+    "QnnGraph_execute refuses memory type MEMHANDLE with a NULL handle: QNN_GRAPH_ERROR_INVALID_TENSOR "
+    "(6004).",
     source="QnnGraph.h: QnnGraph_execute, QNN_GRAPH_ERROR_INVALID_TENSOR",
     subject="memory",
     cases=executed_with_null,
@@ -785,8 +792,10 @@ def executed_with_stale(facts: MemoryFacts) -> Cases:
 @rule(
     "EXE-04",
     Level.MUST,
-    "A deregistered handle is refused and outputs are not touched.",
-    source="QnnGraph.h: QnnGraph_execute, QNN_GRAPH_ERROR_INVALID_TENSOR; observed on devices (6004)",
+    "QnnGraph_execute refuses a deregistered memory handle with QNN_GRAPH_ERROR_INVALID_TENSOR (6004) and "
+    "leaves the outputs unchanged.",
+    source="QnnGraph.h: QnnGraph_execute, QNN_GRAPH_ERROR_INVALID_TENSOR; device log: "
+    "QNN_GRAPH_ERROR_INVALID_TENSOR (6004)",
     subject="memory",
     cases=executed_with_stale,
     gate=("502", "1101"),
@@ -808,8 +817,10 @@ def executed_with_bogus(facts: MemoryFacts) -> Cases:
 @rule(
     "EXE-05",
     Level.MUST,
-    "An unknown handle value is refused without a crash.",
-    source="QnnGraph.h: QnnGraph_execute, QNN_GRAPH_ERROR_INVALID_TENSOR; observed on devices (6004)",
+    "QnnGraph_execute refuses an unknown memory handle with QNN_GRAPH_ERROR_INVALID_TENSOR (6004), without a "
+    "crash.",
+    source="QnnGraph.h: QnnGraph_execute, QNN_GRAPH_ERROR_INVALID_TENSOR; device log: "
+    "QNN_GRAPH_ERROR_INVALID_TENSOR (6004)",
     subject="memory",
     cases=executed_with_bogus,
 )
@@ -849,7 +860,8 @@ def rewritten_and_reread(facts: MemoryFacts) -> Cases:
 @rule(
     "EXE-19",
     Level.MUST,
-    "An execute reads what the client wrote last to registered memory, and the client what it wrote.",
+    "QnnGraph_execute reads what the client last wrote to registered memory, and the client then reads what "
+    "it wrote.",
     source="seed 002, RPCMEM_DEFAULT_FLAGS (cached memory); load the input, execute, get the output",
     subject="memory",
     cases=rewritten_and_reread,

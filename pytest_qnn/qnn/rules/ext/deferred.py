@@ -79,7 +79,8 @@ flow = embedded(_flow)
 @rule(
     "EXT-01",
     Level.MUST,
-    "createFromBinary with deferred initialisation gives a context whose graphs cannot be retrieved yet.",
+    "QnnContext_createFromBinary with deferred initialisation makes a context whose graphs cannot be "
+    "retrieved before QnnContext_finalize.",
     source=f"{_FLOW}, step 1",
     subject="memory",
     cases=flow,
@@ -128,8 +129,9 @@ properties = embedded(_properties, before=1)
 @rule(
     "EXT-03",
     Level.MUST,
-    "A deferred context says its start alignment and the sizes of its weights and spill-fill memory.",
-    source=f"{_FLOW}, step 2; H:QnnHtpContext_GetPropertyOption_t",
+    "QnnContext_getProperty of a deferred context gives the start alignment and the sizes of its weights and "
+    "spill-fill memory.",
+    source=f"{_FLOW}, step 2; QnnHtpContext.h: QnnHtpContext_GetPropertyOption_t",
     subject="memory",
     cases=properties,
     gate=("202", "215", "217"),
@@ -180,8 +182,9 @@ asked_wrongly = embedded(_asked_wrongly, before=1)
 @rule(
     "EXT-04",
     Level.MUST,
-    "A wrong question for properties is refused, and no value is written.",
-    source="H:QnnContext_getProperty",
+    "QnnContext_getProperty refuses a NULL list, an invalid context or an unknown option, and then writes no "
+    "value.",
+    source="QnnContext.h: QnnContext_getProperty",
     subject="memory",
     cases=asked_wrongly,
     gate=("202", "215", "217"),
@@ -204,7 +207,7 @@ def ext_04(case: MemoryCase, trace: MemoryTrace) -> Examined:
 @rule(
     "EXT-05",
     Level.MUST,
-    "A context's properties stay what they are until it is freed.",
+    "The properties of a context do not change until it is freed.",
     source=f"{_FLOW}, step 2",
     subject="memory",
     cases=properties,
@@ -299,7 +302,8 @@ requirements = embedded(_requirements, before=0, after=0)
 @rule(
     "EXT-06",
     Level.MUST,
-    "A context needs as much spill-fill memory as the neediest of its graphs, and weights for all of them.",
+    "The spill-fill size of a context is the largest that one of its graphs needs; its weights size covers "
+    "all of its graphs.",
     source=f"{_FLOW}, step 4",
     subject="memory",
     cases=requirements,
@@ -330,8 +334,9 @@ def ext_06(case: MemoryCase, trace: MemoryTrace) -> Examined:
 @rule(
     "EXT-20",
     Level.MUST,
-    "contextFinalize makes the graphs of a deferred context: they compute what they do on the ordinary way.",
-    source=f"{_FLOW}, step 5; H:QnnContext_finalize",
+    "QnnContext_finalize makes the graphs of a deferred context available; they compute the same results as "
+    "composed graphs.",
+    source=f"{_FLOW}, step 5; QnnContext.h: QnnContext_finalize",
     subject="memory",
     cases=flow,
     gate=("202", "217"),
@@ -347,8 +352,10 @@ def ext_20(case: MemoryCase, trace: MemoryTrace) -> Examined:
 @rule(
     "EXT-25",
     Level.MUST,
-    "contextFinalize a second time, or of a context that was not deferred, is refused and does no harm.",
-    source="H:QnnContext_finalize",
+    "QnnContext_finalize a second time, or of a context that is not deferred, is refused with "
+    "QNN_CONTEXT_ERROR_UNSUPPORTED_FEATURE (1000) or QNN_CONTEXT_ERROR_INVALID_ARGUMENT (5000) and does no "
+    "harm.",
+    source="QnnContext.h: QnnContext_finalize",
     subject="memory",
     cases=again,
     gate=("202",),
@@ -390,7 +397,8 @@ created = embedded(_created, before=1)
 @rule(
     "EXT-02",
     Level.MUST,
-    "Initialisation can be deferred for contexts from binaries only.",
+    "Only contexts from binaries can be deferred: QnnContext_create answers DEFER_GRAPH_INIT with "
+    "QNN_CONTEXT_ERROR_UNSUPPORTED_FEATURE (1000) or QNN_CONTEXT_ERROR_INVALID_CONFIG (5010).",
     source=f"{_FLOW}, limitations",
     subject="memory",
     cases=created,
@@ -431,7 +439,7 @@ excluded = embedded(_excluded, before=0, after=0)
 @rule(
     "EXT-28",
     Level.SHOULD,
-    "Deferred initialisation beside an option that excludes it is refused before anything executes.",
+    "Deferred initialisation together with an option that excludes it is refused before any graph executes.",
     source=f"{_FLOW}, limitations",
     subject="memory",
     cases=excluded,
@@ -469,7 +477,8 @@ def _went_through(case: MemoryCase, trace: MemoryTrace, context: str) -> bool:
 @rule(
     "EXT-29",
     Level.MUST,
-    "A target without external buffers refuses deferred initialisation, instead of beginning it.",
+    "A target without external buffers refuses deferred initialisation when the context is created, and not "
+    "only in QnnContext_finalize.",
     source=f"{_FLOW}, limitations (supported on some platforms only)",
     subject="memory",
     cases=flow,
@@ -515,8 +524,8 @@ not_deferred = embedded(_not_deferred, before=0, after=0)
 @rule(
     "EXT-31",
     Level.MUST,
-    "DEFER_GRAPH_INIT given as no is the same as not given.",
-    source="H:QNN_CONTEXT_CONFIG_OPTION_DEFER_GRAPH_INIT",
+    "DEFER_GRAPH_INIT set to no has the same effect as the absence of this option.",
+    source="QnnContext.h: QNN_CONTEXT_CONFIG_OPTION_DEFER_GRAPH_INIT",
     subject="memory",
     cases=not_deferred,
     weight=0.5,

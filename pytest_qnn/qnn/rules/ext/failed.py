@@ -91,8 +91,8 @@ failed = embedded(_core, before=1)
 @rule(
     "EXT-30",
     Level.SHOULD,
-    "A contextFinalize that fails leaves a context that can be freed, and buffers that can be used again.",
-    source="H:QnnContext_finalize, QNN_CONTEXT_ERROR_MEM_ALLOC; seen on devices",
+    "After a QnnContext_finalize that fails, the context can be freed and its buffers can be used again.",
+    source="QnnContext.h: QnnContext_finalize, QNN_CONTEXT_ERROR_MEM_ALLOC; device log",
     subject="memory",
     cases=failed,
     gate=("202", "217", "1101", "1103"),

@@ -92,7 +92,8 @@ too_small = embedded(_too_small, before=1)
 @rule(
     "EXT-07",
     Level.MUST,
-    "External memory is at least as large as the context's property says.",
+    "QnnMem_register refuses external memory smaller than the context's property says: "
+    "QNN_MEM_ERROR_INVALID_ARGUMENT (8000) or QNN_MEM_ERROR_INVALID_SHAPE (8004).",
     source=f"{_FLOW}, step 3",
     subject="memory",
     cases=too_small,
@@ -123,7 +124,8 @@ misaligned = embedded(_misaligned, before=1)
 @rule(
     "EXT-08",
     Level.MUST,
-    "External memory starts, offset included, where the alignment property allows.",
+    "QnnMem_register refuses external memory whose offset does not satisfy the context's alignment property: "
+    "QNN_MEM_ERROR_INVALID_ARGUMENT (8000) or QNN_MEM_ERROR_INVALID_SHAPE (8004).",
     source=f"{_FLOW}, step 3",
     subject="memory",
     cases=misaligned,
@@ -153,7 +155,8 @@ no_dma = embedded(_no_dma, before=1)
 @rule(
     "EXT-09",
     Level.MUST,
-    "External memory is a DMA buffer.",
+    "QnnMem_register refuses external memory that is not a DMA buffer: QNN_MEM_ERROR_MAPPING (8003) or "
+    "QNN_MEM_ERROR_INVALID_ARGUMENT (8000).",
     source=f"{_FLOW}, step 3",
     subject="memory",
     cases=no_dma,
@@ -184,7 +187,7 @@ any_shape = embedded(_any_shape, before=1)
 @rule(
     "EXT-11",
     Level.MUST,
-    "Shape and data type of external memory mean nothing.",
+    "QnnMem_register ignores the shape and the data type of external memory.",
     source=f"{_FLOW}, code example",
     subject="memory",
     cases=any_shape,
@@ -232,7 +235,7 @@ none_one_both = embedded(_none_one_both, before=1)
 @rule(
     "EXT-12",
     Level.MUST,
-    "A client may register weights memory, spill-fill memory, both or neither.",
+    "A client may register weights memory, spill-fill memory, both or neither; the graphs work in each case.",
     source=f"{_FLOW}, step 4",
     subject="memory",
     cases=none_one_both,
@@ -286,7 +289,8 @@ weights_shared = embedded(_weights_shared, before=1)
 @rule(
     "EXT-13",
     Level.MUST,
-    "Memory for weights belongs to one context.",
+    "QnnMem_register refuses memory that holds another context's weights as weights memory: "
+    "QNN_MEM_ERROR_ALREADY_REGISTERED (8002) or QNN_MEM_ERROR_INVALID_ARGUMENT (8000).",
     source=f"{_FLOW}, step 4",
     subject="memory",
     cases=weights_shared,
@@ -302,7 +306,8 @@ def ext_13(case: MemoryCase, trace: MemoryTrace) -> Examined:
 @rule(
     "EXT-14",
     Level.SHOULD,
-    "A context takes one buffer of each kind of external memory.",
+    "QnnMem_register refuses a second weights buffer, or a second spill-fill buffer, for one context: "
+    "QNN_MEM_ERROR_ALREADY_REGISTERED (8002) or QNN_MEM_ERROR_INVALID_ARGUMENT (8000).",
     source=f"{_FLOW}, step 4 (the external weights buffer, the external spill-fill buffer)",
     subject="memory",
     cases=second,
@@ -337,7 +342,7 @@ spill_shared = embedded(_spill_shared, before=1)
 @rule(
     "EXT-15",
     Level.MUST,
-    "One buffer may be the spill-fill memory of several contexts.",
+    "One buffer may be registered as the spill-fill memory of several contexts.",
     source=f"{_FLOW}, step 4",
     subject="memory",
     cases=spill_shared,
@@ -380,7 +385,9 @@ other_use = embedded(_other_use, before=1)
 @rule(
     "EXT-16",
     Level.MUST,
-    "Memory for weights or spill-fill has no other use, in any context.",
+    "QnnMem_register refuses a buffer for another use (IO tensors, weights, spill-fill) than it is "
+    "registered for, in any context: QNN_MEM_ERROR_ALREADY_REGISTERED (8002) or "
+    "QNN_MEM_ERROR_INVALID_ARGUMENT (8000).",
     source=f"{_FLOW}, step 4",
     subject="memory",
     cases=other_use,
@@ -415,7 +422,8 @@ too_late = embedded(_too_late, before=1)
 @rule(
     "EXT-24",
     Level.SHOULD,
-    "External memory is registered between deferred creation and contextFinalize.",
+    "QnnMem_register refuses external memory outside the time between deferred creation and "
+    "QnnContext_finalize.",
     source=f"{_FLOW}, the order of the steps",
     subject="memory",
     cases=too_late,
@@ -488,7 +496,7 @@ weights_stored = embedded(_weights_stored, before=1)
 @rule(
     "EXT-17",
     Level.MUST,
-    "contextFinalize puts the weights of the context into its external weights memory.",
+    "QnnContext_finalize stores the weights of the context in its external weights memory.",
     source=f"{_FLOW}, step 5",
     subject="memory",
     cases=weights_stored,
@@ -530,7 +538,7 @@ released = embedded(_released, before=1)
 @rule(
     "EXT-19",
     Level.MUST,
-    "The binary and the configuration may go once contextFinalize has returned.",
+    "The client may free the binary and the configuration once QnnContext_finalize has returned.",
     source=f"{_FLOW}, step 5",
     subject="memory",
     cases=released,
@@ -566,7 +574,7 @@ kept = embedded(_kept, before=1)
 @rule(
     "EXT-21",
     Level.MUST,
-    "External memory cannot be deregistered once its context is finalised.",
+    "QnnMem_deRegister refuses external memory once its context is finalised.",
     source=f"{_FLOW}, step 5",
     subject="memory",
     cases=kept,
@@ -607,7 +615,7 @@ given_back = embedded(_given_back, before=1)
 @rule(
     "EXT-22",
     Level.MUST,
-    "contextFree deregisters the external memory of its context.",
+    "QnnContext_free deregisters the external memory of its context.",
     source=f"{_FLOW}, step 5",
     subject="memory",
     cases=given_back,
@@ -649,7 +657,7 @@ taken_back = embedded(_taken_back, before=1)
 @rule(
     "EXT-23",
     Level.SHOULD,
-    "Before contextFinalize external memory can be deregistered: the context then does without it.",
+    "External memory can be deregistered before QnnContext_finalize: the context then works without it.",
     source=f"{_FLOW}, step 4 (what is not registered is allocated by QNN)",
     subject="memory",
     cases=taken_back,
@@ -673,7 +681,7 @@ def ext_23(case: MemoryCase, trace: MemoryTrace) -> Examined:
 @rule(
     "EXT-26",
     Level.MUST,
-    "Graphs that share spill-fill memory may be executed in turns.",
+    "Graphs that share spill-fill memory may be executed one after the other in any order.",
     source=f"{_FLOW}, step 4",
     subject="memory",
     cases=spill_shared,

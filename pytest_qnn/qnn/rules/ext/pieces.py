@@ -114,7 +114,8 @@ provided = embedded(_core, before=1)
 @rule(
     "EXT-32",
     Level.MAY,
-    "A client may provide a binary piece by piece, in memory of its own: each piece is given back once.",
+    "A client may provide a binary in pieces, through a callback, in memory of its own: each piece is given "
+    "back once.",
     source="QnnContext.h: QnnContext_createFromBinaryWithCallback, Qnn_ContextBinaryCallback_t",
     subject="memory",
     cases=provided,

@@ -87,8 +87,8 @@ def _plain_calls(case: MemoryCase, trace: MemoryTrace) -> list[tuple[int, int, t
 @rule(
     "IF-01",
     Level.MUST,
-    "QnnInterface_getProviders succeeds as the first call of all and yields a provider that is not NULL.",
-    source="seed 002, initialisation; H:QnnInterface_getProviders",
+    "QnnInterface_getProviders succeeds as the first call of all and gives a provider that is not NULL.",
+    source="seed 002, initialisation; QnnInterface.h: QnnInterface_getProviders",
     subject="memory",
     cases=_first_thing,
     weight=0.5,
@@ -122,8 +122,9 @@ def _null_arguments(_: MemoryFacts) -> st.SearchStrategy[MemoryCase]:
 @rule(
     "IF-02",
     Level.MUST,
-    "A NULL provider list or a NULL count is refused.",
-    source="H:QnnInterface_getProviders",
+    "QnnInterface_getProviders refuses a NULL provider list or a NULL count: "
+    "QNN_INTERFACE_ERROR_INVALID_PARAMETER (1004).",
+    source="QnnInterface.h: QnnInterface_getProviders",
     subject="memory",
     cases=_null_arguments,
     weight=0.5,
@@ -144,8 +145,8 @@ def if_02(case: MemoryCase, trace: MemoryTrace) -> Examined:
 @rule(
     "IF-05",
     Level.MUST,
-    "A function pointer is NULL only where its feature is not supported.",
-    source="H:QnnInterface, QnnProperty",
+    "A function pointer of the interface is NULL only if its feature is not supported.",
+    source="QnnInterface.h; QnnProperty.h",
     subject="memory",
     cases=_first_thing,
     weight=0.05,
@@ -209,7 +210,8 @@ def interfaces(facts: MemoryFacts) -> Cases:
 @rule(
     "IF-03",
     Level.MUST,
-    "The interface that is listed stays where it is and as it is, for the life of the library.",
+    "The interface that QnnInterface_getProviders lists keeps its address and its contents for the life of "
+    "the library.",
     source="QnnInterface.h: QnnInterface_getProviders",
     subject="memory",
     cases=interfaces,
@@ -272,7 +274,8 @@ def table(facts: MemoryFacts) -> Cases:
 @rule(
     "IF-04",
     Level.MUST,
-    "The interface has the version of the backend, and its table the functions in the header's order.",
+    "The interface has the API version of the backend, and its table has the functions in the order of the "
+    "header.",
     source="QnnCommon.h: Qnn_ApiVersion_t; QnnInterface.h: QnnInterface_t",
     subject="memory",
     cases=table,
@@ -336,7 +339,7 @@ def anything(facts: MemoryFacts) -> Cases:
 @rule(
     "IF-06",
     Level.MUST,
-    "Success is exactly 0; of any other answer the low 16 bits are an error code.",
+    "A call that succeeds returns exactly 0; in any other answer the low 16 bits are an error code.",
     source="QnnCommon.h: Qnn_ErrorHandle_t, QNN_GET_ERROR_CODE, QNN_SUCCESS",
     subject="memory",
     cases=anything,
@@ -367,7 +370,8 @@ def versions(facts: MemoryFacts) -> Cases:
 @rule(
     "IF-07",
     Level.MUST,
-    "The API version and the build id are told before any backend is created; NULL is refused.",
+    "QnnBackend_getApiVersion and QnnBackend_getBuildId succeed before any backend is created, and refuse "
+    "NULL: QNN_BACKEND_ERROR_INVALID_ARGUMENT (4004).",
     source="QnnBackend.h: QnnBackend_getApiVersion, QnnBackend_getBuildId",
     subject="memory",
     cases=versions,
@@ -408,7 +412,8 @@ def messages(facts: MemoryFacts) -> Cases:
 @rule(
     "IF-08",
     Level.SHOULD,
-    "QnnError_getMessage knows the codes of QnnMem; for an unknown code it fails and gives NULL.",
+    "QnnError_getMessage knows the codes of QnnMem; for an unknown code it answers "
+    "QNN_ERROR_INVALID_ERROR_HANDLE (10001) and sets the message to NULL.",
     source="QnnError.h: QnnError_getMessage",
     subject="memory",
     cases=messages,
@@ -441,7 +446,7 @@ def if_08(case: MemoryCase, trace: MemoryTrace) -> Examined:
 @rule(
     "IF-09",
     Level.MUST,
-    "A handle that comes with success is not 0.",
+    "A call that succeeds never returns 0 as a handle.",
     source="QnnCommon.h: opaque handles; QnnContext_create, QnnGraph_create, QnnMem_register",
     subject="memory",
     cases=anything,
@@ -544,8 +549,9 @@ def misuses(facts: MemoryFacts) -> Cases:
 @rule(
     "IF-10",
     Level.MUST,
-    "A call on a handle that is NULL, unknown or freed fails with the code for that, without a crash.",
-    source="headers of every component: ..._ERROR_INVALID_HANDLE",
+    "A call with an invalid handle (NULL, unknown or freed) fails with its component's code for that, "
+    "without a crash.",
+    source="header of each component: ..._ERROR_INVALID_HANDLE",
     subject="memory",
     cases=misuses,
 )

@@ -42,7 +42,8 @@ def _junk(scene: Scene, tape: Tape) -> None:
 @rule(
     "ION-01",
     Level.MUST,
-    "Of an ION descriptor only the fd says which memory it is; the other bytes of the union do not count.",
+    "Of an ION descriptor only the file descriptor identifies the memory; the other bytes of the union are "
+    "ignored.",
     source="seed 002, Using QNN_MEM_TYPE_ION; QnnMem.h: Qnn_MemIonInfo_t",
     subject="memory",
     cases=embedded(_junk),
@@ -81,7 +82,8 @@ def _other_tensor(scene: Scene, tape: Tape) -> None:
 @rule(
     "ION-02",
     Level.SHOULD,
-    "An fd of ION memory has one handle in a context: with another shape it is refused as well.",
+    "One file descriptor of ION memory has one handle in a context: registering it again, with another shape "
+    "too, is refused: QNN_MEM_ERROR_ALREADY_REGISTERED (8002).",
     source="seed 002: a unique file descriptor and a unique handle for each tensor",
     subject="memory",
     cases=embedded(_other_tensor),
@@ -103,7 +105,8 @@ def _on_any(scene: Scene, tape: Tape) -> None:
 @rule(
     "ION-06",
     Level.MUST,
-    "Where ION memory is not supported its registration is refused.",
+    "Where ION memory is not supported, QnnMem_register refuses it: QNN_MEM_ERROR_UNSUPPORTED_MEMTYPE (8005) "
+    "or QNN_MEM_ERROR_NOT_SUPPORTED (1000).",
     source="QnnMem.h: QNN_MEM_TYPE_ION; QnnProperty.h: QNN_PROPERTY_MEMORY_SUPPORT_MEM_TYPE_ION",
     subject="memory",
     cases=embedded(_on_any),
@@ -145,7 +148,8 @@ def ion_tensors(facts: MemoryFacts) -> Cases:
 @rule(
     "ION-03",
     Level.MUST,
-    "Each tensor has an ION buffer, pointer, fd and handle of its own; all inputs and outputs can be ION.",
+    "Each tensor uses an ION buffer, pointer, file descriptor and handle of its own; all inputs and outputs "
+    "of a graph may be ION memory.",
     source="seed 002, Using QNN_MEM_TYPE_ION",
     subject="memory",
     cases=ion_tensors,
@@ -169,7 +173,7 @@ def ion_rewritten(facts: MemoryFacts) -> Cases:
 @rule(
     "ION-04",
     Level.MUST,
-    "The bytes of an input are read from its ION buffer at the time of execute.",
+    "QnnGraph_execute reads the bytes of an input from its ION buffer at the time of the call.",
     source="seed 002, Using QNN_MEM_TYPE_ION, load the input, then execute",
     subject="memory",
     cases=ion_rewritten,
@@ -199,7 +203,7 @@ def ion_read_at_once(facts: MemoryFacts) -> Cases:
 @rule(
     "ION-05",
     Level.MUST,
-    "The bytes of an output are visible through the client's pointer when execute returns.",
+    "The bytes of an output can be read through the client's pointer when QnnGraph_execute returns.",
     source="seed 002, Using QNN_MEM_TYPE_ION, execute, then get the output",
     subject="memory",
     cases=ion_read_at_once,

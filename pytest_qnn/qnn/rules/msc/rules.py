@@ -149,7 +149,8 @@ def sections(facts: MemoryFacts) -> Cases:
 @rule(
     "MSC-01",
     Level.MAY,
-    "A section of a context binary may lie in memory behind a handle, and the handle must be registered.",
+    "A section of a context binary may be in memory behind a memory handle; a handle that is not registered "
+    "is refused.",
     source="QnnContext.h: QnnContext_Buffer_t, QNN_CONTEXTMEMTYPE_MEMHANDLE; QnnContext_getBinarySection",
     subject="memory",
     cases=sections,

@@ -83,7 +83,7 @@ metadata = embedded(_metadata)
 @rule(
     "OFF-01",
     Level.MUST,
-    "A context binary records the memory type of each IO tensor, as it was created.",
+    "A context binary records the memory type of each IO tensor as it was given when the tensor was created.",
     source=_OFFLINE,
     subject="memory",
     cases=metadata,
@@ -108,8 +108,8 @@ def off_01(case: MemoryCase, trace: MemoryTrace) -> Examined:
 @rule(
     "OFF-06",
     Level.MUST,
-    "The tensors that a context binary's information lists carry no data.",
-    source="H:QnnSystemContext_getBinaryInfo",
+    "The tensors that a context binary's information lists have NULL data.",
+    source="QnnSystemContext.h: QnnSystemContext_getBinaryInfo",
     subject="memory",
     cases=metadata,
     gate=_GATE,
@@ -181,8 +181,9 @@ get_binary = embedded(_asked, core_bytes=40)
 @rule(
     "OFF-07",
     Level.MUST,
-    "A binary can be had of a context whose graphs are all finalised, into a buffer that is large enough.",
-    source="H:QnnContext_getBinarySize, QnnContext_getBinary",
+    "QnnContext_getBinary needs a composed context whose graphs are all finalised and a buffer that is large "
+    "enough; anything else is refused.",
+    source="QnnContext.h: QnnContext_getBinarySize, QnnContext_getBinary",
     subject="memory",
     cases=get_binary,
     gate=_GATE,
@@ -228,8 +229,8 @@ damaged = embedded(_damaged, before=2)
 @rule(
     "OFF-08",
     Level.MUST,
-    "A truncated, lengthened or foreign binary is refused, and makes no context.",
-    source="H:QnnContext_createFromBinary",
+    "QnnContext_createFromBinary refuses a truncated, lengthened or foreign binary and makes no context.",
+    source="QnnContext.h: QnnContext_createFromBinary",
     subject="memory",
     cases=damaged,
     gate=_GATE,
@@ -285,9 +286,9 @@ altered = embedded(_altered)
 @rule(
     "OFF-09",
     Level.MUST,
-    "A context from a binary cannot be altered.",
-    source="H:QnnContext_createFromBinary; H:QNN_COMMON_ERROR_OPERATION_NOT_PERMITTED, "
-    "QNN_GRAPH_ERROR_GRAPH_FINALIZED",
+    "A context from a binary cannot be altered: creating graphs or tensors in it is refused.",
+    source="QnnContext.h: QnnContext_createFromBinary; QnnCommon.h: "
+    "QNN_COMMON_ERROR_OPERATION_NOT_PERMITTED; QnnGraph.h: QNN_GRAPH_ERROR_GRAPH_FINALIZED",
     subject="memory",
     cases=altered,
     gate=_GATE,
@@ -401,8 +402,8 @@ load_hinted = embedded(_load_hinted, core_bytes=48, before=2, after=0)
 @rule(
     "OFF-02",
     Level.MUST,
-    "A graph out of a binary allocates and copies by seed 001's table, as if it had been composed: loading "
-    "makes IO buffers for RAW tensors only.",
+    "A graph loaded from a binary allocates and copies as a composed one does (QMG-01 to QMG-04): loading "
+    "allocates IO buffers for RAW tensors only.",
     source=f"{_OFFLINE}; the table of mismatching memory types",
     subject="memory",
     cases=load_hinted,
@@ -455,8 +456,8 @@ same_numbers = embedded(_same_numbers, core_bytes=64)
 @rule(
     "OFF-03",
     Level.MUST,
-    "Graphs out of a binary compute what they computed as composed, raw and with memory handles, "
-    "in the same process and in another.",
+    "Graphs loaded from a binary compute the same results as when they were composed, with raw memory and "
+    "with memory handles, in the same process and in another.",
     source=f"{_OFFLINE}; the table of mismatching memory types",
     subject="memory",
     cases=same_numbers,
@@ -543,8 +544,10 @@ scribbled = embedded(_scribbled)
 @rule(
     "OFF-10",
     Level.SHOULD,
-    "The client may release a binary once an ordinary createFromBinary has returned.",
-    source="H:QnnContext_createFromBinary (only deferred initialisation asks for more); common use",
+    "The client may free a binary once QnnContext_createFromBinary without deferred initialisation has "
+    "returned.",
+    source="QnnContext.h: QnnContext_createFromBinary (only deferred initialisation asks for more); common "
+    "use",
     subject="memory",
     cases=scribbled,
     gate=_GATE,

@@ -107,7 +107,8 @@ def preset_handles(facts: MemoryFacts) -> Cases:
 @rule(
     "PRE-01",
     Level.MUST,
-    "An IO tensor of memory type MEMHANDLE has a NULL memHandle when it is created.",
+    "QnnTensor_createGraphTensor refuses an IO tensor of memory type MEMHANDLE whose memHandle is not NULL: "
+    "QNN_TENSOR_ERROR_INVALID_TENSOR_PARAM (7004).",
     source="seed 001, Online Prepare, comment; seed 002, comment; QnnTensor.h: QnnTensor_createGraphTensor",
     subject="memory",
     cases=preset_handles,
@@ -128,7 +129,8 @@ def preset_data(facts: MemoryFacts) -> Cases:
 @rule(
     "PRE-02",
     Level.MUST,
-    "An IO tensor of memory type RAW has NULL data when it is created.",
+    "QnnTensor_createGraphTensor refuses an IO tensor of memory type RAW whose data is not NULL: "
+    "QNN_TENSOR_ERROR_INVALID_TENSOR_PARAM (7004).",
     source="QnnTensor.h: QnnTensor_createGraphTensor",
     subject="memory",
     cases=preset_data,
@@ -142,7 +144,8 @@ def pre_02(case: MemoryCase, trace: MemoryTrace) -> Examined:
 @rule(
     "PRE-04",
     Level.MUST,
-    "Memory type MEMHANDLE with a NULL handle at creation is the hint: it is taken and has its effect.",
+    "An IO tensor created with memory type MEMHANDLE and a NULL handle is accepted as a hint that memory "
+    "handles will be used, and the hint takes effect.",
     source="seed 001, Online Prepare",
     subject="memory",
     cases=hinted,
@@ -265,7 +268,9 @@ def weights(facts: MemoryFacts) -> Cases:
 @rule(
     "PRE-03",
     Level.MUST,
-    "A STATIC tensor has its data at creation; the client's memory is free for other use afterwards.",
+    "QnnTensor_createGraphTensor refuses a STATIC tensor without data with "
+    "QNN_TENSOR_ERROR_INVALID_TENSOR_PARAM (7004); once created, the client may reuse the memory of the "
+    "data.",
     source=_CREATE,
     subject="memory",
     cases=weights,
@@ -339,7 +344,7 @@ def native_hints(facts: MemoryFacts) -> Cases:
 @rule(
     "PRE-05",
     Level.SHOULD,
-    "A NATIVE tensor may carry memory type MEMHANDLE.",
+    "QnnTensor_createGraphTensor accepts a NATIVE tensor of memory type MEMHANDLE.",
     source="ONNX Runtime's QNN execution provider creates such tensors",
     subject="memory",
     cases=native_hints,
@@ -381,7 +386,8 @@ def unknown_types(facts: MemoryFacts) -> Cases:
 @rule(
     "PRE-06",
     Level.SHOULD,
-    "An IO tensor of a memory type that is none is refused when it is created.",
+    "QnnTensor_createGraphTensor refuses an IO tensor whose memory type is not in Qnn_TensorMemType_t: "
+    "QNN_TENSOR_ERROR_INVALID_TENSOR_PARAM (7004) or QNN_TENSOR_ERROR_UNSUPPORTED_TENSOR_PARAM (7005).",
     source=f"{_CREATE}, QNN_TENSOR_ERROR_INVALID_TENSOR_PARAM, QNN_TENSOR_ERROR_UNSUPPORTED_TENSOR_PARAM",
     subject="memory",
     cases=unknown_types,
@@ -419,7 +425,7 @@ def watched_creations(facts: MemoryFacts) -> Cases:
 @rule(
     "PRE-07",
     Level.MUST,
-    "A creation writes nothing but the id, and ids are unique within the context.",
+    "QnnTensor_createGraphTensor writes nothing but the tensor's id, and ids are unique within a context.",
     source=f"{_CREATE}, note on the id",
     subject="memory",
     cases=watched_creations,
@@ -467,7 +473,7 @@ def versions(facts: MemoryFacts) -> Cases:
 @rule(
     "PRE-08",
     Level.MUST,
-    "The same holds for tensors of version 1 and of version 2.",
+    "QnnTensor_createGraphTensor answers tensors of version 1 and of version 2 alike.",
     source=f"QnnTypes.h: Qnn_Tensor_t, version; {_CREATE}",
     subject="memory",
     cases=versions,
@@ -520,7 +526,7 @@ def node_types(facts: MemoryFacts) -> Cases:
 @rule(
     "PRE-09",
     Level.SHOULD,
-    "The memory type of a tensor is that of its creation, whatever the node's structs say.",
+    "The memory type of a tensor is that of its creation, whatever the structs of its node say.",
     source="seed 001, Online Prepare; libQnnHtp on x86-64",
     subject="memory",
     cases=node_types,

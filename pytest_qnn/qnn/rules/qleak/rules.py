@@ -48,7 +48,7 @@ def memory(facts: MemoryFacts) -> SearchStrategy[MemoryCase]:
 @rule(
     "QLEAK-04",
     Level.SHOULD,
-    "A process can end in good order with contexts, graphs and registrations alive.",
+    "A process can exit normally with contexts, graphs and registrations alive.",
     source=SOURCE,
     subject="memory",
     cases=memory,
@@ -148,7 +148,7 @@ def registrations(facts: MemoryFacts) -> Cases:
 @rule(
     "QLEAK-01",
     Level.MUST,
-    "Registering and deregistering again and again leaves nothing behind.",
+    "Registering and deregistering memory repeatedly leaves nothing behind.",
     source="seed 002, deregister; QnnMem.h: QnnMem_deRegister",
     subject="memory",
     cases=registrations,
@@ -168,7 +168,7 @@ def contexts(facts: MemoryFacts) -> Cases:
 @rule(
     "QLEAK-02",
     Level.MUST,
-    "Freeing contexts with live registrations again and again leaves nothing behind.",
+    "Freeing contexts with live registrations repeatedly leaves nothing behind.",
     source="seed 002, external buffers (deregistered with their context); QnnContext.h: QnnContext_free",
     subject="memory",
     cases=contexts,
@@ -200,7 +200,7 @@ def refusals(facts: MemoryFacts) -> Cases:
 @rule(
     "QLEAK-03",
     Level.MUST,
-    "Registrations, and contexts from half a binary, that fail again and again leave nothing behind.",
+    "Repeated failures, of registrations and of contexts from truncated binaries, leave nothing behind.",
     source="QnnMem.h: QnnMem_register, note on failure; QnnContext.h: QnnContext_createFromBinary",
     subject="memory",
     cases=refusals,

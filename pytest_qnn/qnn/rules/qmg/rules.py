@@ -137,7 +137,8 @@ def raw_raw(facts: MemoryFacts) -> Cases:
 @rule(
     "QMG-01",
     Level.MUST,
-    "Prepared raw, executed raw: IO buffers are allocated at preparation; data is copied at each inference.",
+    "A graph prepared RAW and executed RAW allocates its IO buffers at preparation and copies data at each "
+    "inference.",
     source=f"{_TABLE}, row 1",
     subject="memory",
     cases=raw_raw,
@@ -165,7 +166,8 @@ def raw_memhandle(facts: MemoryFacts) -> Cases:
 @rule(
     "QMG-02",
     Level.MUST,
-    "Prepared raw, executed memhandle: IO buffers are allocated at preparation; the copy is avoided.",
+    "A graph prepared RAW and executed with memory handles allocates its IO buffers at preparation and does "
+    "not copy.",
     source=f"{_TABLE}, row 2",
     subject="memory",
     cases=raw_memhandle,
@@ -195,8 +197,8 @@ def memhandle_raw(facts: MemoryFacts) -> Cases:
 @rule(
     "QMG-03",
     Level.MUST,
-    "Prepared memhandle, executed raw: IO buffers are allocated at the first raw inference only; "
-    "data is copied at each inference.",
+    "A graph prepared MEMHANDLE and executed RAW allocates its IO buffers at the first raw inference only "
+    "and copies data at each inference.",
     source=f"{_TABLE}, row 3",
     subject="memory",
     cases=memhandle_raw,
@@ -226,7 +228,8 @@ def memhandle_memhandle(facts: MemoryFacts) -> Cases:
 @rule(
     "QMG-04",
     Level.MUST,
-    "Prepared memhandle, executed memhandle: no IO buffer is ever allocated and nothing is copied.",
+    "A graph prepared MEMHANDLE and executed with memory handles never allocates an IO buffer and copies "
+    "nothing.",
     source=f"{_TABLE}, row 4",
     subject="memory",
     cases=memhandle_memhandle,
@@ -287,7 +290,8 @@ def four_rows(facts: MemoryFacts) -> Cases:
 @rule(
     "QMG-05",
     Level.MUST,
-    "All four combinations of preparation and execution give identical outputs.",
+    "All four combinations of memory types at preparation (RAW, MEMHANDLE) and execution give identical "
+    "outputs.",
     source="seed 001 (memory type at preparation is a hint)",
     subject="memory",
     cases=four_rows,
@@ -339,7 +343,7 @@ def raw_again(facts: MemoryFacts) -> Cases:
 @rule(
     "QMG-06",
     Level.MUST,
-    "Prepared memhandle: the IO buffers of the first raw inference serve all later ones.",
+    "A graph prepared MEMHANDLE uses the IO buffers of its first raw inference for all later ones.",
     source=f"{_TABLE}, row 3 (first inference)",
     subject="memory",
     cases=raw_again,
@@ -380,7 +384,7 @@ def alternating(facts: MemoryFacts) -> Cases:
 @rule(
     "QMG-07",
     Level.MUST,
-    "Raw and memhandle executes may alternate on one graph.",
+    "Raw memory and memory handles may alternate in the executes of one graph.",
     source=_TABLE,
     subject="memory",
     cases=alternating,
@@ -413,7 +417,8 @@ def mixed_hints(facts: MemoryFacts) -> Cases:
 @rule(
     "QMG-08",
     Level.MUST,
-    "The hint is given per IO tensor: only tensors left RAW get IO buffers at preparation.",
+    "The hint (memory type MEMHANDLE at preparation) is given per IO tensor: only tensors left RAW get IO "
+    "buffers at preparation.",
     source="seed 001, Online Prepare (memory type of each IO tensor)",
     subject="memory",
     cases=mixed_hints,
@@ -454,7 +459,7 @@ def freed(facts: MemoryFacts) -> Cases:
 @rule(
     "QMG-09",
     Level.MUST,
-    "The internal IO buffers of a graph are given back when its context is freed.",
+    "QnnContext_free releases the internal IO buffers of the context's graphs.",
     source=f"{_TABLE}; QnnContext.h: QnnContext_free",
     subject="memory",
     cases=freed,
@@ -528,7 +533,8 @@ def same_mistakes(facts: MemoryFacts) -> Cases:
 @rule(
     "QMG-11",
     Level.MUST,
-    "The hint changes no error: the same mistake is answered alike whether a graph carries it or not.",
+    "The hint (memory type MEMHANDLE at preparation) changes no error: a graph with it and a graph without "
+    "it answer the same mistake alike.",
     source=f"{_TABLE} (the memory type at preparation is a hint only)",
     subject="memory",
     cases=same_mistakes,

@@ -96,7 +96,7 @@ def siblings(facts: MemoryFacts) -> Cases:
 @rule(
     "QTHR-03",
     Level.SHOULD,
-    "Registering, executing and deregistering in sibling contexts is safe in parallel.",
+    "Registering, executing and deregistering in different contexts is safe in parallel.",
     source="QNN documentation 2.13 by contrast (it serialises one handle's calls); ONNX Runtime does it",
     subject="memory",
     cases=siblings,
@@ -155,8 +155,8 @@ def logs(facts: MemoryFacts) -> Cases:
 @rule(
     "QTHR-04",
     Level.SHOULD,
-    "While a log is told of calls in several threads every call ends, and no message is louder than wanted, "
-    "or comes once the log is freed.",
+    "While calls of several threads are logged, every call returns, no message is above the level that was "
+    "set, and none comes once the log is freed.",
     source="QnnLog.h: QnnLog_Callback_t, QnnLog_create, QnnLog_setLogLevel, QnnLog_free",
     subject="memory",
     cases=logs,
@@ -214,7 +214,8 @@ def races(facts: MemoryFacts) -> Cases:
 @rule(
     "QTHR-05",
     Level.SHOULD,
-    "An execute whose context is freed meanwhile fails cleanly.",
+    "QnnGraph_execute whose context is freed meanwhile fails with QNN_GRAPH_ERROR_INVALID_HANDLE (6001) or "
+    "QNN_GRAPH_ERROR_INVALID_CONTEXT (6039), without a crash.",
     source="QnnGraph.h: QNN_GRAPH_ERROR_INVALID_CONTEXT",
     subject="memory",
     cases=races,

@@ -52,7 +52,8 @@ def _mem_type(right: Descriptor, tape: Tape) -> Descriptor:
 @rule(
     "REG-09",
     Level.MUST,
-    "A memory type that is UNDEFINED or not in the enumeration is refused.",
+    "QnnMem_register refuses a memory type that is UNDEFINED or not in Qnn_MemType_t: "
+    "QNN_MEM_ERROR_UNSUPPORTED_MEMTYPE (8005) or QNN_MEM_ERROR_INVALID_ARGUMENT (8000).",
     source="QnnMem.h: Qnn_MemType_t, QNN_MEM_ERROR_UNSUPPORTED_MEMTYPE",
     subject="memory",
     cases=embedded(_spoilt(_mem_type)),
@@ -72,7 +73,8 @@ def _no_dimensions(right: Descriptor, tape: Tape) -> Descriptor:
 @rule(
     "REG-10",
     Level.MUST,
-    "A shape with dimensions whose dimSize is NULL is refused.",
+    "QnnMem_register refuses a shape with dimensions whose dimSize is NULL: QNN_MEM_ERROR_INVALID_ARGUMENT "
+    "(8000) or QNN_MEM_ERROR_INVALID_SHAPE (8004).",
     source="QnnMem.h: Qnn_MemShape_t, QNN_MEM_ERROR_INVALID_ARGUMENT",
     subject="memory",
     cases=embedded(_spoilt(_no_dimensions)),
@@ -98,7 +100,8 @@ def _scalar_too(scene: Scene, tape: Tape) -> None:
 @rule(
     "REG-11",
     Level.SHOULD,
-    "A shape of rank 0 or with a dimension of 0 is refused; a scalar is registered as one dimension of 1.",
+    "QnnMem_register refuses a shape of rank 0 or with a dimension of 0 with QNN_MEM_ERROR_INVALID_SHAPE "
+    "(8004) or QNN_MEM_ERROR_INVALID_ARGUMENT (8000); it accepts a scalar as one dimension of 1.",
     source="QnnMem.h: QNN_MEM_ERROR_INVALID_SHAPE; LiteRT registers scalars so",
     subject="memory",
     cases=embedded(_scalar_too),
@@ -124,7 +127,8 @@ def _data_type(right: Descriptor, tape: Tape) -> Descriptor:
 @rule(
     "REG-12",
     Level.SHOULD,
-    "A data type that is UNDEFINED or unknown is refused for the memory of a tensor.",
+    "QnnMem_register refuses memory of a tensor whose data type is UNDEFINED or unknown: "
+    "QNN_MEM_ERROR_INVALID_ARGUMENT (8000).",
     source="QnnMem.h: Qnn_MemDescriptor_t.dataType, QNN_MEM_ERROR_INVALID_ARGUMENT",
     subject="memory",
     cases=embedded(_spoilt(_data_type)),
@@ -143,7 +147,8 @@ def _configured(right: Descriptor, tape: Tape) -> Descriptor:
 @rule(
     "REG-27",
     Level.MUST,
-    "A shapeConfig of NULL is accepted, an unknown one refused.",
+    "QnnMem_register accepts a shapeConfig of NULL and refuses an unknown one: QNN_MEM_ERROR_INVALID_SHAPE "
+    "(8004) or QNN_MEM_ERROR_INVALID_ARGUMENT (8000).",
     source="QnnMem.h: Qnn_MemShape_t.shapeConfig",
     subject="memory",
     cases=embedded(_spoilt(_configured)),
@@ -176,7 +181,7 @@ def _scribbled(scene: Scene, tape: Tape) -> None:
 @rule(
     "REG-18",
     Level.MUST,
-    "Descriptors, dimensions and custom structs need to live during the call only.",
+    "Descriptors, dimensions and custom structs need to exist during QnnMem_register only.",
     source="seed 002: its descriptors are variables on the stack; ONNX Runtime's are too",
     subject="memory",
     cases=embedded(_scribbled),
@@ -221,7 +226,7 @@ def _any_batch(scene: Scene, tape: Tape) -> None:
 @rule(
     "REG-19",
     Level.MUST,
-    "Descriptors, and what they point to, are not modified.",
+    "QnnMem_register does not modify the descriptors, nor what they point to.",
     source="QnnMem.h: QnnMem_register, const Qnn_MemDescriptor_t*",
     subject="memory",
     cases=embedded(_any_batch),

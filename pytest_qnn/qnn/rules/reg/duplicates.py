@@ -33,8 +33,10 @@ def _twice(scene: Scene, tape: Tape) -> None:
 @rule(
     "REG-21",
     Level.MUST,
-    "Memory that is registered already is refused in the same context, and its handle stays valid.",
-    source="H:QNN_MEM_ERROR_ALREADY_REGISTERED; device log 0x1f42",
+    "QnnMem_register refuses memory that is registered in the same context already with "
+    "QNN_MEM_ERROR_ALREADY_REGISTERED (8002); its handle stays valid.",
+    source="QnnMem.h: QNN_MEM_ERROR_ALREADY_REGISTERED; device log: 0x1f42, QNN_MEM_ERROR_ALREADY_REGISTERED "
+    "(8002)",
     subject="memory",
     cases=embedded(_twice),
     gate=("1101",),
@@ -68,8 +70,9 @@ def _twice_in_batch(scene: Scene, tape: Tape) -> None:
 @rule(
     "REG-22",
     Level.MUST,
-    "The same memory twice in one batch is refused, and nothing of the batch is registered.",
-    source="H:QNN_MEM_ERROR_ALREADY_REGISTERED",
+    "QnnMem_register refuses the same memory twice in one call with QNN_MEM_ERROR_ALREADY_REGISTERED (8002) "
+    "and registers nothing of the call.",
+    source="QnnMem.h: QNN_MEM_ERROR_ALREADY_REGISTERED",
     subject="memory",
     cases=embedded(_twice_in_batch),
     gate=("1101",),
@@ -104,7 +107,7 @@ def _in_contexts(scene: Scene, tape: Tape) -> None:
 @rule(
     "REG-23",
     Level.MUST,
-    "The same memory may be registered in several contexts, with independent handles.",
+    "The same memory may be registered in several contexts; the handles are independent.",
     source="ONNX Runtime and LiteRT pull request 8818 rely on it; seed 002, shared spill-fill",
     subject="memory",
     cases=embedded(_in_contexts),
@@ -134,8 +137,8 @@ def _again(scene: Scene, tape: Tape) -> None:
 @rule(
     "REG-24",
     Level.MUST,
-    "After its deregistration the same memory can be registered again.",
-    source="H:QnnMem_register, QnnMem_deRegister",
+    "Memory can be registered again after it was deregistered.",
+    source="QnnMem.h: QnnMem_register, QnnMem_deRegister",
     subject="memory",
     cases=embedded(_again),
     gate=("1101",),

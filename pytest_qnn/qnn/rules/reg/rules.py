@@ -65,8 +65,9 @@ def _valid_one(scene: Scene, tape: Tape) -> None:
 @rule(
     "REG-01",
     Level.MUST,
-    "A valid context and one valid descriptor give success and a non-NULL handle.",
-    source="seed 002, ION and shared buffer; H:QnnMem_register",
+    "QnnMem_register with a valid context and one valid descriptor succeeds and gives a handle that is not "
+    "NULL.",
+    source="seed 002, ION and shared buffer; QnnMem.h: QnnMem_register",
     subject="memory",
     cases=embedded(_valid_one),
     gate=("1101",),
@@ -120,8 +121,8 @@ def _batch_and_probe(scene: Scene, tape: Tape) -> None:
 @rule(
     "REG-02",
     Level.MUST,
-    "A batch of n descriptors gives n distinct handles, handle[i] belonging to descriptor[i].",
-    source="H:QnnMem_register",
+    "QnnMem_register of n descriptors gives n distinct handles; handle[i] belongs to descriptor[i].",
+    source="QnnMem.h: QnnMem_register",
     subject="memory",
     cases=embedded(_batch_and_probe),
     gate=("1101",),
@@ -160,8 +161,9 @@ def _unmappable(scene: Scene, tape: Tape, *kinds: FdKind) -> None:
 @rule(
     "REG-13",
     Level.MUST,
-    "A descriptor with file descriptor -1 is refused.",
-    source="H:Qnn_MemDescriptor, invalid fd; seed 002, the check for -1",
+    "QnnMem_register refuses a descriptor whose file descriptor is -1: QNN_MEM_ERROR_MAPPING (8003) or "
+    "QNN_MEM_ERROR_INVALID_ARGUMENT (8000).",
+    source="QnnMem.h: Qnn_MemDescriptor_t, invalid fd; seed 002, the check for -1",
     subject="memory",
     cases=embedded(lambda scene, tape: _unmappable(scene, tape, "minus-one")),
     gate=("1101",),
@@ -196,8 +198,9 @@ def _no_memory(scene: Scene, tape: Tape) -> None:
 @rule(
     "REG-14",
     Level.MUST,
-    "A file descriptor that is closed or cannot be mapped is refused.",
-    source="H:QNN_MEM_ERROR_MAPPING",
+    "QnnMem_register refuses a file descriptor that is closed or cannot be mapped: QNN_MEM_ERROR_MAPPING "
+    "(8003).",
+    source="QnnMem.h: QNN_MEM_ERROR_MAPPING",
     subject="memory",
     cases=embedded(_no_memory),
     gate=("1101",),
@@ -234,8 +237,10 @@ def _too_small(scene: Scene, tape: Tape) -> None:
 @rule(
     "REG-15",
     Level.MUST,
-    "A buffer smaller than the tensor that shape and data type imply is refused.",
-    source="H:QnnMem_register; device log 0x1f40",
+    "QnnMem_register refuses a buffer smaller than its tensor (shape times size of an element): "
+    "QNN_MEM_ERROR_INVALID_ARGUMENT (8000), QNN_MEM_ERROR_MAPPING (8003) or QNN_MEM_ERROR_INVALID_SHAPE "
+    "(8004).",
+    source="QnnMem.h: QnnMem_register; device log: 0x1f40, QNN_MEM_ERROR_INVALID_ARGUMENT (8000)",
     subject="memory",
     cases=embedded(_too_small),
     gate=("1101",),
@@ -256,7 +261,7 @@ def _larger(scene: Scene, tape: Tape) -> None:
 @rule(
     "REG-16",
     Level.MUST,
-    "A buffer larger than its tensor is accepted.",
+    "QnnMem_register accepts a buffer larger than its tensor.",
     source="seed 002, total size; ONNX Runtime's allocator",
     subject="memory",
     cases=embedded(_larger),
@@ -288,7 +293,7 @@ def _contents(scene: Scene, tape: Tape) -> None:
 @rule(
     "REG-20",
     Level.MUST,
-    "Registering does not change the contents of the buffer.",
+    "QnnMem_register does not change the contents of the buffer.",
     source="inference from seed 002: inputs may be loaded before or after registration",
     subject="memory",
     cases=embedded(_contents),
@@ -341,8 +346,8 @@ def _wrong_array(scene: Scene, tape: Tape, flag: str) -> None:
 @rule(
     "REG-03",
     Level.MUST,
-    "A NULL descriptor array is refused.",
-    source="H:QnnMem_register",
+    "QnnMem_register refuses a NULL array of descriptors: QNN_MEM_ERROR_INVALID_ARGUMENT (8000).",
+    source="QnnMem.h: QnnMem_register",
     subject="memory",
     cases=embedded(lambda scene, tape: _wrong_array(scene, tape, "null_descriptors")),
     gate=("1101",),
@@ -356,8 +361,9 @@ def reg_03(case: MemoryCase, trace: MemoryTrace) -> Examined:
 @rule(
     "REG-04",
     Level.MUST,
-    "A NULL handle array is refused, and nothing stays registered.",
-    source="H:QnnMem_register",
+    "QnnMem_register refuses a NULL array of handles with QNN_MEM_ERROR_INVALID_ARGUMENT (8000), and nothing "
+    "stays registered.",
+    source="QnnMem.h: QnnMem_register",
     subject="memory",
     cases=embedded(lambda scene, tape: _wrong_array(scene, tape, "null_handles")),
     gate=("1101",),
@@ -387,8 +393,9 @@ def _none(scene: Scene, tape: Tape) -> None:
 @rule(
     "REG-05",
     Level.MAY,
-    "A count of 0 succeeds without effect or is refused; no memory is touched.",
-    source="QnnMem.h: QnnMem_register is silent; libQnnGpu answers 8000",
+    "QnnMem_register with a count of 0 succeeds or answers QNN_MEM_ERROR_INVALID_ARGUMENT (8000); it touches "
+    "no memory.",
+    source="QnnMem.h: QnnMem_register is silent; libQnnGpu answers QNN_MEM_ERROR_INVALID_ARGUMENT (8000)",
     subject="memory",
     cases=embedded(_none),
     gate=("1101",),
@@ -423,8 +430,8 @@ def _wrong_context(scene: Scene, tape: Tape) -> None:
 @rule(
     "REG-06",
     Level.MUST,
-    "A context that is NULL, unknown or freed is refused.",
-    source="H:QnnMem_register; seed 002, the context comes first",
+    "QnnMem_register refuses a context that is NULL, unknown or freed: QNN_MEM_ERROR_INVALID_HANDLE (8001).",
+    source="QnnMem.h: QnnMem_register; seed 002, the context comes first",
     subject="memory",
     cases=embedded(_wrong_context),
     gate=("1101",),
@@ -454,8 +461,8 @@ def _failures(scene: Scene, tape: Tape) -> None:
 @rule(
     "REG-07",
     Level.MUST,
-    "After any failure every handle of the array is NULL.",
-    source="H:QnnMem_register, note on failure",
+    "After a QnnMem_register that fails, every handle of the array is NULL.",
+    source="QnnMem.h: QnnMem_register, note on failure",
     subject="memory",
     cases=embedded(_failures),
     gate=("1101",),
@@ -508,8 +515,9 @@ def _bad(scene: Scene, tape: Tape, context: str) -> Descriptor:
 @rule(
     "REG-08",
     Level.MUST,
-    "A batch is registered as a whole or not at all: one bad descriptor registers none.",
-    source="H:QnnMem_register, note on failure",
+    "QnnMem_register registers all descriptors of a call or none: a single bad one makes it fail with that "
+    "one's code.",
+    source="QnnMem.h: QnnMem_register, note on failure",
     subject="memory",
     cases=embedded(_one_bad),
     gate=("1101",),
@@ -562,7 +570,8 @@ def _through_dup(scene: Scene, tape: Tape) -> None:
 @rule(
     "REG-25",
     Level.MAY,
-    "A dup of an fd is recognised as the same memory, or it is not; the first handle stays as it is.",
+    "QnnMem_register accepts a dup(2) of a registered file descriptor or refuses it with "
+    "QNN_MEM_ERROR_ALREADY_REGISTERED (8002); the first handle stays valid.",
     source="QnnMem.h: QNN_MEM_ERROR_ALREADY_REGISTERED does not say what tells memory apart",
     subject="memory",
     cases=embedded(_through_dup),
@@ -591,7 +600,8 @@ def _number_again(scene: Scene, tape: Tape) -> None:
 @rule(
     "REG-26",
     Level.MUST,
-    "After deregistering and freeing, a new buffer with the same fd number registers, whatever its size.",
+    "After a buffer was deregistered and freed, a new one with the same file descriptor number can be "
+    "registered, whatever its size.",
     source="QnnMem.h: QnnMem_deRegister; devices answer otherwise when a registration is left behind",
     subject="memory",
     cases=embedded(_number_again),
@@ -644,7 +654,7 @@ def _failing(scene: Scene, tape: Tape) -> None:
 @rule(
     "REG-28",
     Level.MUST,
-    "A registration that fails leaves no descriptor and no mapping behind.",
+    "A QnnMem_register that fails leaves no file descriptor and no mapping behind.",
     source="QnnMem.h: QnnMem_register, note on failure",
     subject="memory",
     cases=embedded(_failing, after=0),
@@ -719,8 +729,8 @@ any_time = embedded(_any_time)
 @rule(
     "REG-17",
     Level.MUST,
-    "Memory can be registered at any time of a context's life: before its graphs, after them, and in "
-    "contexts from binaries.",
+    "QnnMem_register succeeds at any time of a context's life: before its graphs are made, after them, and "
+    "in contexts from binaries.",
     source="seed 002 (context obtained online or offline); QnnMem.h: QnnMem_register",
     subject="memory",
     cases=any_time,

@@ -41,7 +41,7 @@ def _ends(scene: Scene, tape: Tape) -> None:
 @rule(
     "RPC-02",
     Level.MUST,
-    "rpcmem_alloc gives writable memory of at least the size asked for, or NULL.",
+    "rpcmem_alloc gives writable memory of at least the requested size, or NULL.",
     source="seed 002, rpcmem",
     subject="memory",
     cases=embedded(_ends, around=Scene.around_memory),
@@ -71,7 +71,7 @@ def _no_size(scene: Scene, tape: Tape) -> None:
 @rule(
     "RPC-04",
     Level.MUST,
-    "rpcmem_alloc of a size of 0 or below gives NULL.",
+    "rpcmem_alloc with a size of 0 or below gives NULL.",
     source="fastrpc rpcmem_alloc; seed 002, NULL on failure",
     subject="memory",
     cases=embedded(_no_size, around=Scene.around_memory),
@@ -106,7 +106,7 @@ def _many(scene: Scene, tape: Tape) -> None:
 @rule(
     "RPC-09",
     Level.MUST,
-    "Live allocations are disjoint and have distinct descriptors.",
+    "Live allocations are disjoint and have distinct file descriptors.",
     source="seed 002, a unique file descriptor per buffer",
     subject="memory",
     cases=embedded(_many, around=Scene.around_memory),
@@ -150,7 +150,8 @@ def _through_fd(scene: Scene, tape: Tape) -> None:
 @rule(
     "RPC-10",
     Level.MUST,
-    "The descriptor refers to the same memory: another mapping of it sees what the client wrote.",
+    "The file descriptor of an allocation refers to its memory: another mapping of it shows what the client "
+    "wrote.",
     source="seed 002, bound by memFd",
     subject="memory",
     cases=embedded(_through_fd, around=Scene.around_memory),
@@ -179,7 +180,7 @@ def _ask_fd(scene: Scene, tape: Tape) -> None:
 @rule(
     "RPC-06",
     Level.MUST,
-    "rpcmem_to_fd of a live allocation is a descriptor, always the same, and opens no new one.",
+    "rpcmem_to_fd of a live allocation gives a file descriptor, always the same, and opens no new one.",
     source="seed 002, rpcmem_to_fd",
     subject="memory",
     cases=embedded(_ask_fd, around=Scene.around_memory),
@@ -215,7 +216,7 @@ def _no_fd(scene: Scene, tape: Tape) -> None:
 @rule(
     "RPC-07",
     Level.MUST,
-    "rpcmem_to_fd of a pointer that is NULL, unknown, freed or inside an allocation is -1.",
+    "rpcmem_to_fd of a pointer that is NULL, unknown, freed or inside an allocation gives -1.",
     source="seed 002, the check for -1; fastrpc matches the exact pointer",
     subject="memory",
     cases=embedded(_no_fd, around=Scene.around_memory, after=0),
@@ -321,7 +322,8 @@ def _cycles(scene: Scene, tape: Tape) -> None:
 @rule(
     "RPC-11",
     Level.MUST,
-    "rpcmem_free unmaps and closes: descriptors and mappings return to where they were.",
+    "rpcmem_free unmaps the memory and closes its file descriptor: their numbers are as before the "
+    "allocation.",
     source="seed 002, rpcmem_free; ONNX Runtime issue 23892",
     subject="memory",
     cases=embedded(_cycles, around=Scene.around_memory, before=1, after=0),
@@ -350,7 +352,7 @@ def _some(scene: Scene, tape: Tape) -> None:
 @rule(
     "RPC-03",
     Level.SHOULD,
-    "The pointer that rpcmem_alloc gives is at the start of a page.",
+    "rpcmem_alloc gives a pointer to the start of a page.",
     source="fastrpc rpcmem_alloc maps whole pages; external buffers need 4096, TensorFlow Lite needs 64",
     subject="memory",
     cases=embedded(_some, around=Scene.around_memory),
@@ -376,7 +378,7 @@ def _wide(scene: Scene, tape: Tape) -> None:
 @rule(
     "RPC-05",
     Level.MUST,
-    "rpcmem_alloc2 takes sizes that no int holds, and cuts none of them short.",
+    "rpcmem_alloc2 takes sizes larger than an int, and truncates none of them.",
     source="fastrpc: rpcmem_alloc2 has a size_t where rpcmem_alloc has an int",
     subject="memory",
     cases=embedded(_wide, around=Scene.around_memory, before=1, after=0),

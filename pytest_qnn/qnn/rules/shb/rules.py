@@ -74,7 +74,7 @@ def _own_memory(scene: Scene, tape: Tape) -> None:
 @rule(
     "SHB-16",
     Level.MUST,
-    "Memory of the right kind works whoever allocated it, rpcmem or the client itself.",
+    "Memory of the right kind works whether rpcmem or the client itself allocated it.",
     source="seed 002, custom allocator; clients use DMA heaps of their own",
     subject="memory",
     cases=embedded(_own_memory),
@@ -131,7 +131,8 @@ def _no_info(scene: Scene, tape: Tape) -> None:
 @rule(
     "SHB-01",
     Level.MUST,
-    "A CUSTOM descriptor whose customInfo is NULL is refused.",
+    "QnnMem_register refuses a CUSTOM descriptor whose customInfo is NULL: QNN_MEM_ERROR_INVALID_ARGUMENT "
+    "(8000).",
     source="QnnMem.h: Qnn_MemDescriptor_t.customInfo, QNN_MEM_ERROR_INVALID_ARGUMENT",
     subject="memory",
     cases=embedded(_no_info),
@@ -151,7 +152,8 @@ def _odd_type(scene: Scene, tape: Tape) -> None:
 @rule(
     "SHB-02",
     Level.MUST,
-    "A custom HTP memory type that is QURT, UNDEFINED or unknown is refused.",
+    "QnnMem_register refuses a custom HTP memory type that is QURT, UNDEFINED or unknown: "
+    "QNN_MEM_ERROR_INVALID_ARGUMENT (8000) or QNN_MEM_ERROR_UNSUPPORTED_MEMTYPE (8005).",
     source="QnnHtpMem.h: QnnHtpMem_Type_t",
     subject="memory",
     cases=embedded(_odd_type),
@@ -173,7 +175,8 @@ def _too_long(scene: Scene, tape: Tape) -> None:
 @rule(
     "SHB-05",
     Level.MUST,
-    "A size that is larger than the buffer is refused.",
+    "QnnMem_register refuses a size larger than the shared buffer: QNN_MEM_ERROR_MAPPING (8003) or "
+    "QNN_MEM_ERROR_INVALID_ARGUMENT (8000).",
     source="QnnMem.h: QNN_MEM_ERROR_MAPPING; QnnHtpMem.h: QnnMemHtp_Descriptor_t.size",
     subject="memory",
     cases=embedded(_too_long),
@@ -212,7 +215,7 @@ def _uneven(scene: Scene, tape: Tape) -> None:
 @rule(
     "SHB-10",
     Level.SHOULD,
-    "Offsets need no alignment beyond that of their elements.",
+    "Offsets in a shared buffer need no alignment beyond that of their elements.",
     source="seed 002, Using QNN_HTP_MEM_SHARED_BUFFER: its code packs tensors back to back",
     subject="memory",
     cases=embedded(_uneven, core_bytes=48),
@@ -254,7 +257,7 @@ def _fails_half_way(scene: Scene, tape: Tape) -> None:
 @rule(
     "SHB-15",
     Level.MUST,
-    "After a failed registration in a group the handles made before are still valid.",
+    "After a failed registration in a shared buffer the handles made before stay valid.",
     source="seed 002, Using QNN_HTP_MEM_SHARED_BUFFER, comment on failure in the loop",
     subject="memory",
     cases=embedded(_fails_half_way, core_bytes=48),
@@ -308,7 +311,8 @@ def _same_offset(scene: Scene, tape: Tape) -> None:
 @rule(
     "SHB-11",
     Level.SHOULD,
-    "The same fd and the same offset are registered already, whatever the shape.",
+    "QnnMem_register refuses a file descriptor and offset that are registered already, whatever the shape: "
+    "QNN_MEM_ERROR_ALREADY_REGISTERED (8002).",
     source="QnnHtpMem.h: a different offset for each tensor; inference",
     subject="memory",
     cases=embedded(_same_offset),
@@ -339,7 +343,8 @@ def _overlapping(scene: Scene, tape: Tape) -> None:
 @rule(
     "SHB-12",
     Level.MAY,
-    "Overlapping ranges in one buffer are accepted or refused, always alike, and others stay as they are.",
+    "QnnMem_register accepts overlapping ranges of one shared buffer or refuses them, always alike; other "
+    "registrations stay valid.",
     source="QnnHtpMem.h does not say whether ranges may overlap",
     subject="memory",
     cases=embedded(_overlapping),
@@ -368,7 +373,8 @@ def _two_types(scene: Scene, tape: Tape) -> None:
 @rule(
     "SHB-14",
     Level.SHOULD,
-    "Memory registered as ION is refused as a shared buffer in the same context, and the other way round.",
+    "QnnMem_register refuses memory as a shared buffer that is registered as ION in the same context, and "
+    "the other way round: QNN_MEM_ERROR_ALREADY_REGISTERED (8002).",
     source="seed 002, table of memory types: one handle for an fd of ION memory",
     subject="memory",
     cases=embedded(_two_types),
@@ -436,7 +442,8 @@ def shared_sizes(facts: MemoryFacts) -> Cases:
 @rule(
     "SHB-03",
     Level.MUST,
-    "Size is the total size of the buffer, the same in all registrations of its fd; another size is refused.",
+    "The size of a shared buffer is its total size, the same in all registrations of its file descriptor; "
+    "another size is refused: QNN_MEM_ERROR_INVALID_ARGUMENT (8000).",
     source="seed 002, Using QNN_HTP_MEM_SHARED_BUFFER, note on size; QnnHtpMem.h",
     subject="memory",
     cases=shared_sizes,
@@ -471,8 +478,9 @@ def shared_ends(facts: MemoryFacts) -> Cases:
 @rule(
     "SHB-04",
     Level.MUST,
-    "A tensor lies inside its buffer: offset + bytes <= size.",
-    source="seed 002, Using QNN_HTP_MEM_SHARED_BUFFER; observed on devices (8000)",
+    "QnnMem_register refuses a tensor that ends behind its shared buffer (offset + bytes > size): "
+    "QNN_MEM_ERROR_INVALID_ARGUMENT (8000).",
+    source="seed 002, Using QNN_HTP_MEM_SHARED_BUFFER; device log: QNN_MEM_ERROR_INVALID_ARGUMENT (8000)",
     subject="memory",
     cases=shared_ends,
     gate=_GATE,
@@ -502,7 +510,8 @@ def shared_wraps(facts: MemoryFacts) -> Cases:
 @rule(
     "SHB-06",
     Level.MUST,
-    "Offsets are 64 bits wide: huge ones, and those that wrap around with the tensor, are refused.",
+    "Offsets are 64 bits wide: QnnMem_register refuses huge ones, and those that overflow with the size of "
+    "the tensor: QNN_MEM_ERROR_INVALID_ARGUMENT (8000).",
     source="QnnHtpMem.h: QnnHtpMem_SharedBufferConfig_t.offset",
     subject="memory",
     cases=shared_wraps,
@@ -527,7 +536,7 @@ def shared_offsets(facts: MemoryFacts) -> Cases:
 @rule(
     "SHB-07",
     Level.MUST,
-    "Each offset in one buffer gives a handle of its own.",
+    "Each offset in one shared buffer gets a memory handle of its own.",
     source="QnnHtpMem.h; seed 002, Using QNN_HTP_MEM_SHARED_BUFFER",
     subject="memory",
     cases=shared_offsets,
@@ -578,7 +587,8 @@ def shared_layout(facts: MemoryFacts) -> Cases:
 @rule(
     "SHB-08",
     Level.MUST,
-    "A tensor is read and written exactly in [offset, offset + bytes) of its buffer; the rest is left alone.",
+    "QnnGraph_execute reads and writes a tensor exactly in [offset, offset + bytes) of its shared buffer and "
+    "leaves the rest unchanged.",
     source="seed 002, Using QNN_HTP_MEM_SHARED_BUFFER, memory pointer offset of each tensor",
     subject="memory",
     cases=shared_layout,
@@ -592,7 +602,7 @@ def shb_08(case: MemoryCase, trace: MemoryTrace) -> Examined:
 @rule(
     "SHB-09",
     Level.MUST,
-    "Inputs and outputs may lie in one buffer in any order, registered one by one or in one batch.",
+    "Inputs and outputs may be in one shared buffer in any order, registered one by one or in one call.",
     source="seed 002, Using QNN_HTP_MEM_SHARED_BUFFER, loop over tensors; QnnMem.h: QnnMem_register",
     subject="memory",
     cases=shared_layout,
@@ -635,7 +645,8 @@ def shared_farewell(facts: MemoryFacts) -> Cases:
 @rule(
     "SHB-13",
     Level.MUST,
-    "Deregistering one handle leaves the buffer's other tensors usable; its mapping goes with the last one.",
+    "Deregistering one handle leaves the other tensors of its shared buffer usable; the buffer is unmapped "
+    "with the last one.",
     source="seed 002, Using QNN_HTP_MEM_SHARED_BUFFER, loop of deregistrations",
     subject="memory",
     cases=shared_farewell,

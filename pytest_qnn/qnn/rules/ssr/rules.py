@@ -62,8 +62,8 @@ def restarts(facts: MemoryFacts) -> st.SearchStrategy[MemoryCase]:
 @rule(
     "SSR-01",
     Level.SHOULD,
-    "After a subsystem restart, which an execute answers with 1007, contexts, graphs and memory handles of "
-    "before are of no use; deregistering, and registering with a new context, recovers.",
+    "After a subsystem restart, reported as QNN_COMMON_ERROR_SYSTEM_COMMUNICATION (1007), earlier contexts, "
+    "graphs and memory handles are invalid; deregistering, and registering with a new context, recovers.",
     source="documentation of the SDK, version 2.13, subsystem restart",
     subject="memory",
     cases=restarts,

@@ -175,8 +175,8 @@ def without_options(facts: DelegateFacts) -> SearchStrategy[PluginCase]:
 @rule(
     "ABI-02",
     Level.MUST,
-    "create may be given no options, with NULL for both arrays; a delegate that was selected without options "
-    "is then made with its defaults.",
+    "tflite_plugin_create_delegate may be given no options (NULL for both arrays); a delegate that was "
+    "selected without options is then made with its defaults.",
     source=f"{HEADER}, tflite_plugin_create_delegate",
     subject="delegate",
     cases=without_options,
@@ -241,8 +241,8 @@ def parsed(facts: DelegateFacts) -> SearchStrategy[PluginCase]:
 @rule(
     "ABI-03",
     Level.SHOULD,
-    "create reads options as UTF-8 text as Python's str() makes it, leaves the arrays as they are, and "
-    "refuses a value that is not of its option's kind: 'abc' is no number.",
+    "tflite_plugin_create_delegate reads options as UTF-8 text in the form of Python's str(), leaves the "
+    "arrays unchanged, and refuses a value of the wrong type, such as 'abc' for a number.",
     source=f"{HEADER}, tflite_plugin_create_delegate (should not modify); {PYTHON}.__init__",
     subject="delegate",
     cases=parsed,
@@ -298,8 +298,8 @@ def refused(facts: DelegateFacts) -> SearchStrategy[PluginCase]:
 @rule(
     "ABI-04",
     Level.SHOULD,
-    "A key that the plugin does not know makes create return NULL; whenever create returns NULL, it has "
-    "called report_error with a text that says why.",
+    "tflite_plugin_create_delegate returns NULL for a key that it does not know; whenever it returns NULL, "
+    "it has called report_error with a text that gives the reason.",
     source=f"{HEADER}, tflite_plugin_create_delegate",
     subject="delegate",
     cases=refused,
@@ -350,7 +350,8 @@ def spoiling(facts: DelegateFacts) -> SearchStrategy[PluginCase]:
 @rule(
     "ABI-05",
     Level.MUST,
-    "create keeps neither the arrays nor the texts of the options: their owner reuses the memory.",
+    "tflite_plugin_create_delegate keeps no pointer to the arrays or the texts of the options: their owner "
+    "reuses the memory.",
     source=f"{HEADER}, tflite_plugin_create_delegate; {PYTHON}.__init__ frees them",
     subject="delegate",
     cases=spoiling,
@@ -395,7 +396,8 @@ def unreported(facts: DelegateFacts) -> SearchStrategy[PluginCase]:
 @rule(
     "ABI-06",
     Level.MUST,
-    "report_error may be NULL, and is not called once create has returned.",
+    "tflite_plugin_create_delegate accepts a report_error of NULL, and does not call report_error once it "
+    "has returned.",
     source=f"{HEADER}, report_error if provided; tflite/delegates/external/external_delegate.cc",
     subject="delegate",
     cases=unreported,
@@ -434,7 +436,7 @@ def destroying_nothing(facts: DelegateFacts) -> SearchStrategy[PluginCase]:
 @rule(
     "ABI-07",
     Level.MUST,
-    "destroy with NULL has no effect.",
+    "tflite_plugin_destroy_delegate with NULL has no effect.",
     source=f"{HEADER}, tflite_plugin_destroy_delegate; docs/runtimes.md RT-11",
     subject="delegate",
     cases=destroying_nothing,
@@ -474,7 +476,8 @@ def two_at_once(facts: DelegateFacts) -> SearchStrategy[PluginCase]:
 @rule(
     "ABI-08",
     Level.MUST,
-    "destroy ends exactly the delegate that it is given, and gives back what create took.",
+    "tflite_plugin_destroy_delegate destroys only the given delegate, and releases everything that creating "
+    "it acquired.",
     source=f"{HEADER}, tflite_plugin_destroy_delegate",
     subject="delegate",
     cases=two_at_once,
@@ -556,8 +559,8 @@ def created(facts: DelegateFacts) -> SearchStrategy[PluginCase]:
 @rule(
     "ABI-09",
     Level.MUST,
-    "What create returns is a TfLiteDelegate of 56 bytes: with a Prepare or a valid opaque builder, unused "
-    "callbacks NULL, and known flags only.",
+    "tflite_plugin_create_delegate returns a TfLiteDelegate of 56 bytes with a Prepare or a valid opaque "
+    "builder; unused callbacks are NULL, and flags are known ones.",
     source=f"{_COMMON}, TfLiteDelegate",
     subject="delegate",
     cases=created,
@@ -598,8 +601,8 @@ def _valid(struct: StructSeen, where: str) -> None:
 @rule(
     "ABI-10",
     Level.MUST,
-    "A delegate uses its own callbacks or its opaque builder, and does not mix them: Prepare wins over a "
-    "builder.",
+    "A delegate uses its own callbacks or its opaque builder and does not mix them: with a Prepare, the "
+    "builder is ignored.",
     source="tflite/core/c/common_internal.cc, TfLiteDelegateHasValidOpaqueDelegateBuilder",
     subject="delegate",
     cases=created,
@@ -633,7 +636,8 @@ def applied(facts: DelegateFacts) -> SearchStrategy[PluginCase]:
 @rule(
     "ABI-11",
     Level.MUST,
-    "An opaque delegate passes Replace a registration with registration_external.",
+    "The registration that an opaque delegate passes to ReplaceNodeSubsetsWithDelegateKernels has a "
+    "registration_external.",
     source="tflite/core/subgraph.cc, Subgraph::ReplaceNodeSubsetsWithDelegateKernels (opaque)",
     subject="delegate",
     cases=applied,
@@ -662,8 +666,8 @@ def registers_operators(case: PluginCase, trace: PluginTrace) -> Examined:
 @rule(
     "ABI-12",
     Level.MUST,
-    "The library can be loaded with every symbol bound: what its own dependencies do not export, it does not "
-    "need. No symbol of a runtime can be bound to, since Python loads the runtimes with RTLD_LOCAL.",
+    "The library can be loaded with all its symbols bound: it needs none that its own dependencies do not "
+    "export. It cannot use a runtime's symbols, since Python loads the runtimes with RTLD_LOCAL.",
     source="dlopen(3), RTLD_NOW and RTLD_LOCAL, as Python loads libraries",
     subject="delegate",
     cases=alone,
@@ -685,8 +689,8 @@ def binds_its_symbols(case: PluginCase, trace: PluginTrace) -> Examined:  # noqa
 @rule(
     "ABI-13",
     Level.MUST,
-    "The registration that a delegate passes by value is filled in to its 88th byte: what it does not use is "
-    "zero.",
+    "The TfLiteRegistration that a delegate passes is initialised in all of its 88 bytes: members that it "
+    "does not use are zero.",
     source=f"{_COMMON}, TfLiteRegistration: registration_external, async_kernel, inplace_operator",
     subject="delegate",
     cases=delegates.anything,
@@ -730,7 +734,7 @@ def copied(facts: DelegateFacts) -> SearchStrategy[PluginCase]:
     "ABI-14",
     Level.SHOULD,
     "Several plugins work in one process, each with its own TensorFlow Lite: a library exports no function "
-    "of TensorFlow Lite's, and a second copy of it works beside the first.",
+    "of TensorFlow Lite, and a second copy of it works beside the first.",
     source="dlopen(3): an exported symbol may be bound in place of another library's own",
     subject="delegate",
     cases=copied,

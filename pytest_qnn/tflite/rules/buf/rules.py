@@ -208,7 +208,8 @@ def kept(facts: DelegateFacts) -> Strategy:
 @rule(
     "BUF-01",
     Level.MUST,
-    "A tensor that a kernel leaves stale has a buffer handle of 0 or more, and the kernel's delegate.",
+    "A tensor that a kernel leaves stale (data_is_stale) has a buffer handle of 0 or more, and the kernel's "
+    "delegate.",
     source=f"{_TENSOR}; {_READABLE}",
     subject="delegate",
     cases=kept,
@@ -229,7 +230,8 @@ def stale_tensors_have_handles(case: ScriptCase, trace: ScriptTrace) -> Examined
 @rule(
     "BUF-02",
     Level.MUST,
-    "A delegate whose kernels leave tensors stale has CopyFromBufferHandle, which fills all of the data.",
+    "A delegate whose kernels leave tensors stale (data_is_stale) has a CopyFromBufferHandle, which fills "
+    "all of the tensor's data.",
     source=f"{_DELEGATE}.CopyFromBufferHandle; {_READABLE}",
     subject="delegate",
     cases=kept,
@@ -258,7 +260,8 @@ def stale_data_is_copied(case: ScriptCase, trace: ScriptTrace) -> Examined:
 @rule(
     "BUF-03",
     Level.MUST,
-    "A kernel that writes a tensor's data leaves data_is_stale false, and one that does not sets it.",
+    "A kernel that writes a tensor's data leaves data_is_stale false; a kernel that does not write it sets "
+    "data_is_stale.",
     source=f"{_TENSOR}; {_READABLE}",
     subject="delegate",
     cases=kept,
@@ -315,7 +318,7 @@ def connected(facts: DelegateFacts) -> Strategy:
 @rule(
     "BUF-07",
     Level.MUST,
-    "A kernel reads a stale input of its own delegate's from the buffer: the runtime does not copy it.",
+    "A kernel reads a stale input that its own delegate wrote from the buffer: the runtime does not copy it.",
     source="tflite/core/subgraph.cc, Subgraph::InvokeImpl (tensor->delegate != node.delegate)",
     subject="delegate",
     cases=connected,
@@ -344,7 +347,7 @@ def own_buffers_are_read(case: ScriptCase, trace: ScriptTrace) -> Examined:
 @rule(
     "BUF-08",
     Level.MUST,
-    "The delegate does not rely on CopyToBufferHandle being called: no runtime calls it.",
+    "A delegate works although CopyToBufferHandle is never called: no runtime calls it.",
     source=f"{_DELEGATE}.CopyToBufferHandle (no call site in tflite/core); docs/runtimes.md",
     subject="delegate",
     cases=kept,
@@ -378,7 +381,8 @@ def resized(facts: DelegateFacts) -> Strategy:
 @rule(
     "BUF-09",
     Level.SHOULD,
-    "After delegates are undone and redone, as by a resize, results are right whatever handles tensors keep.",
+    "After delegates are undone and applied again, as by a resize, results are right whatever buffer handles "
+    "the tensors keep.",
     source="tflite/core/subgraph.cc, UndoAllDelegates (leaves buffer_handle as it is), Subgraph::~Subgraph",
     subject="delegate",
     cases=resized,
@@ -420,7 +424,8 @@ def copied(facts: DelegateFacts) -> Strategy:
 @rule(
     "BUF-04",
     Level.MUST,
-    "CopyFromBufferHandle copies: it can be called again, fills the whole tensor, and changes no other one.",
+    "CopyFromBufferHandle copies: it can be called again, fills the whole tensor, and changes no other "
+    "tensor.",
     source=_COPY,
     subject="delegate",
     cases=copied,
@@ -477,7 +482,7 @@ def mistaken(facts: DelegateFacts) -> Strategy:
 @rule(
     "BUF-05",
     Level.SHOULD,
-    "CopyFromBufferHandle answers what is no handle of the delegate's with an error.",
+    "CopyFromBufferHandle returns an error for a handle that is not the delegate's.",
     source=f"{_COPY} (returns TfLiteStatus); docs/runtimes.md RT-04",
     subject="delegate",
     cases=mistaken,
@@ -516,7 +521,8 @@ def freed(facts: DelegateFacts) -> Strategy:
 @rule(
     "BUF-06",
     Level.MUST,
-    "FreeBufferHandle frees its handle alone, once, also at the interpreter's end; it leaves it or -1.",
+    "FreeBufferHandle frees only its handle, and once, also when the interpreter ends; it leaves the "
+    "handle's value unchanged or sets it to -1.",
     source=f"{_DELEGATE}.FreeBufferHandle; tflite/core/subgraph.cc, Subgraph::~Subgraph",
     subject="delegate",
     cases=freed,
@@ -556,7 +562,8 @@ def left_to_the_client(facts: DelegateFacts) -> Strategy:
 @rule(
     "BUF-10",
     Level.SHOULD,
-    "Where the client allows buffer handles as outputs, they stay stale, and can be copied any time.",
+    "Where the client allows buffer handles as outputs, outputs stay stale, and the client can copy them at "
+    "any time.",
     source="tflite/core/interpreter.h, SetAllowBufferHandleOutput",
     subject="delegate",
     cases=left_to_the_client,

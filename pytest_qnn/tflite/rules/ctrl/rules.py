@@ -56,7 +56,7 @@ def controlled(facts: DelegateFacts) -> SearchStrategy[ScriptCase]:
 @rule(
     "CTRL-01",
     Level.MUST,
-    "Of a model's subgraphs the delegate is prepared for each, and keeps what it knows of each apart.",
+    "A delegate is prepared for each subgraph of a model, and keeps its data about each subgraph apart.",
     source=_ALL,
     subject="delegate",
     cases=controlled,
@@ -94,7 +94,8 @@ def looping(facts: DelegateFacts) -> SearchStrategy[ScriptCase]:
 @rule(
     "CTRL-02",
     Level.MUST,
-    "Kernels in the body of a loop give the right results for no, one and several turns, at each invoke.",
+    "Kernels in the body of a loop give the right results for zero, one and several iterations, at each "
+    "invoke.",
     source="tflite/kernels/while.cc",
     subject="delegate",
     cases=looping,
@@ -168,7 +169,7 @@ def validated(_: DelegateFacts) -> SearchStrategy[ScriptCase]:
 @rule(
     "CTRL-04",
     Level.MUST,
-    "Subgraphs whose names begin with VALIDATION: are not delegated.",
+    "A subgraph whose name begins with VALIDATION: is not delegated.",
     source=_ALL,
     subject="delegate",
     cases=validated,

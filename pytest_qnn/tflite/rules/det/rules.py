@@ -83,7 +83,7 @@ def poisoned(facts: DelegateFacts) -> SearchStrategy[DelegateCase]:
 @rule(
     "DET-04",
     Level.MUST,
-    "Every element of an output is written by invoke: what stood there before does not survive.",
+    "Every element of an output is written by invoke: no earlier content of its memory remains.",
     source="an inference is a function of its inputs (interpreter.h: Interpreter::Invoke)",
     subject="delegate",
     cases=poisoned,

@@ -145,7 +145,7 @@ def dynamic(facts: DelegateFacts) -> SearchStrategy[ScriptCase]:
 @rule(
     "DYN-03",
     Level.MUST,
-    "A kernel with outputs whose shapes hang on data gives them their shapes at each invoke.",
+    "A kernel with outputs whose shapes depend on data sets their shapes at each invoke.",
     source=_FLAGS,
     subject="delegate",
     cases=dynamic,
@@ -202,7 +202,7 @@ def made_dynamic(_: DelegateFacts) -> SearchStrategy[ScriptCase]:
 @rule(
     "DYN-04",
     Level.MUST,
-    "Once a static delegate is applied, no later one may make a tensor dynamic: the runtime refuses it.",
+    "Once a static delegate is applied, no later delegate may make a tensor dynamic: the runtime refuses it.",
     source="tflite/delegates/delegate_test.cc, DynamicTensorAfterStaticDelegate",
     subject="delegate",
     cases=made_dynamic,
@@ -260,7 +260,7 @@ def shapes_are_propagated(case: ScriptCase, trace: ScriptTrace) -> Examined:
 @rule(
     "DYN-06",
     Level.MUST,
-    "The flags of a delegate do not change once it is made.",
+    "The flags of a delegate do not change after its creation.",
     source="tflite/delegates/external/external_delegate.cc copies them once; Subgraph::RedoAllDelegates",
     subject="delegate",
     cases=cases.resized,

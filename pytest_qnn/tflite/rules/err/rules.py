@@ -45,8 +45,8 @@ from pytest_qnn.tflite.trace import DELEGATE, Applied, Call, DelegateTrace, Scri
 @rule(
     "ERR-03",
     Level.MUST,
-    "After a failed application the plan is the original one, every kernel that was initialised has been "
-    "freed, and the results are the CPU's.",
+    "After a failed application the plan is the original one, every kernel that was initialised is freed, "
+    "and the results are those of the CPU.",
     source="tflite delegate_test.cc, DelegateNodePrepareFailure and SecondDelegationPrepareFailure",
     subject="delegate",
     cases=delegates.before_a_failure,
@@ -78,8 +78,8 @@ def behind_a_failure(facts: DelegateFacts) -> CaseStrategy:
 @rule(
     "ERR-09",
     Level.MUST,
-    "A failed delegate leaves its nodes to others: only one whose kernel writes a tensor that a kernel of "
-    "the failed one would have written is refused (RT-01), and the graph runs in any case.",
+    "Other delegates may claim the nodes of a failed delegate: only one whose kernel writes a tensor that a "
+    "kernel of the failed one would have written is refused (RT-01), and the graph runs in any case.",
     source="docs/runtimes.md RT-01; tflite/core/subgraph.cc, ReplaceNodeSubsetsWithDelegateKernels: "
     "tensor->delegate == nullptr || tensor->delegate == delegate",
     subject="delegate",
@@ -199,8 +199,9 @@ def refused_in_prepare(facts: DelegateFacts) -> CaseStrategy:
 @rule(
     "ERR-01",
     Level.MUST,
-    "Prepare returns an error when GetExecutionPlan, Preview or Replace failed. Where "
-    "GetNodeAndRegistration failed it may also go on without the node.",
+    "Prepare returns an error if GetExecutionPlan, PreviewDelegatePartitioning or "
+    "ReplaceNodeSubsetsWithDelegateKernels failed. If GetNodeAndRegistration failed, it may instead continue "
+    "without the node.",
     source="tflite/core/c/common.h, TF_LITE_ENSURE_STATUS; tflite/delegates/xnnpack, "
     "Delegate::PrepareOpsToDelegate (a node that cannot be read is skipped)",
     subject="delegate",
@@ -237,8 +238,8 @@ def refused_anywhere(facts: DelegateFacts) -> CaseStrategy:
 @rule(
     "ERR-02",
     Level.MUST,
-    "When something fails within Prepare, it returns an error rather than leave a half-claimed graph: what "
-    "it reports as a success runs, with right results.",
+    "If something fails within Prepare, Prepare returns an error or leaves a graph that runs with right "
+    "results, and never a partly claimed one.",
     source="tflite/core/interpreter.h, Interpreter::ModifyGraphWithDelegate (kTfLiteDelegateError)",
     subject="delegate",
     cases=refused_anywhere,
@@ -291,7 +292,8 @@ def refused_plan(facts: DelegateFacts) -> CaseStrategy:
 @rule(
     "ERR-07",
     Level.SHOULD,
-    "A Prepare that fails says why through context->ReportError, so that the application's exception does.",
+    "A Prepare that fails gives the reason through context->ReportError, so that it is in the application's "
+    "exception.",
     source="tflite/core/c/common.h, TfLiteContext.ReportError; TF_LITE_KERNEL_LOG",
     subject="delegate",
     cases=refused_plan,
@@ -408,7 +410,8 @@ def hostile(facts: DelegateFacts) -> SearchStrategy[DelegateCase | ScriptCase]:
 @rule(
     "ERR-04",
     Level.MUST,
-    "A kernel answers what it cannot do with a status: it never exits, aborts, or lets an exception through.",
+    "A kernel returns an error status for what it cannot do: it never exits, aborts or lets an exception "
+    "through.",
     source="the interface is C's (tflite/core/c/common.h, TfLiteRegistration): an exception or exit ends the "
     "application",
     subject="delegate",
@@ -464,8 +467,8 @@ def failing_invoke(facts: DelegateFacts) -> CaseStrategy:
 @rule(
     "ERR-05",
     Level.SHOULD,
-    "After a failed invoke, whoever failed in it, the next one gives right results or fails too: no success "
-    "with old data.",
+    "After a failed invoke, whichever kernel failed, the next invoke gives right results or fails too: it "
+    "does not succeed with old data.",
     source="tflite/core/subgraph.cc, Subgraph::Invoke: a failed invoke leaves the graph invokable",
     subject="delegate",
     cases=failing_invoke,
@@ -551,7 +554,7 @@ def beside_another(facts: DelegateFacts) -> ScriptStrategy:
 @rule(
     "ERR-06",
     Level.SHOULD,
-    "A failed invoke leaves inputs, constants and all tensors but outputs as they were, and other "
+    "A failed invoke leaves inputs, constants and all other tensors but outputs unchanged, and other "
     "interpreters unharmed.",
     source="tflite/core/c/common.h, TfLiteRegistration.invoke: only outputs are unspecified after an error",
     subject="delegate",
@@ -636,8 +639,8 @@ def failing_callbacks(facts: DelegateFacts) -> CaseStrategy:
 @rule(
     "ERR-08",
     Level.SHOULD,
-    "A kernel's status is one of TfLiteStatus: 8 (kTfLiteCancelled) only for a cancellation, and 9 "
-    "(kTfLiteOutputShapeNotKnown) never on 2.14, which does not know it.",
+    "A kernel returns a value of TfLiteStatus: kTfLiteCancelled (8) only for a cancellation, and "
+    "kTfLiteOutputShapeNotKnown (9) never on TensorFlow Lite 2.14, which does not define it.",
     source=_STATUSES,
     subject="delegate",
     cases=failing_callbacks,

@@ -39,7 +39,7 @@ _WHAT = "cycles measured"
 @rule(
     "LEAK-01",
     Level.MUST,
-    "Making, applying, using and destroying a delegate leaves malloc's memory in use as it was.",
+    "Making, applying, using and destroying a delegate leaves the memory that malloc has in use unchanged.",
     source=f"{_CLEANUP}; external_delegate_interface.h, tflite_plugin_destroy_delegate",
     subject="delegate",
     cases=lifetimes.cycles("i0"),
@@ -57,7 +57,8 @@ def cycles_leave_no_memory(case: ScriptCase, trace: ScriptTrace) -> Examined:
 @rule(
     "LEAK-02",
     Level.MUST,
-    "Making, applying, using and destroying a delegate leaves descriptors, threads, mappings as before.",
+    "Making, applying, using and destroying a delegate leaves the numbers of descriptors, threads and "
+    "mappings unchanged.",
     source="external_delegate_interface.h, tflite_plugin_destroy_delegate; proc(5)",
     subject="delegate",
     cases=lifetimes.cycles("i0"),
@@ -92,7 +93,7 @@ def invokes(facts: DelegateFacts) -> Strategy:
 @rule(
     "LEAK-03",
     Level.MUST,
-    "Invokes, however many, leave memory and resources in use as they were.",
+    "Invokes, in any number, leave the memory and resources in use unchanged.",
     source="tflite/core/c/common.h, TfLiteRegistration.invoke; tflite/core/subgraph.cc, InvokeImpl",
     subject="delegate",
     cases=invokes,
@@ -143,7 +144,8 @@ def failures(facts: DelegateFacts) -> Strategy:
 @rule(
     "LEAK-04",
     Level.SHOULD,
-    "What fails leaves nothing behind: a bad option, a failed Prepare, init or prepare, a later delegate.",
+    "Failures (a bad option, a failed Prepare, init or prepare, a later delegate's failure) leave nothing "
+    "behind.",
     source=f"{_CLEANUP}; tflite/core/interpreter.h, ModifyGraphWithDelegate; docs/runtimes.md RT-02",
     subject="delegate",
     cases=failures,

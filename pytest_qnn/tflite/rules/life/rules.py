@@ -61,7 +61,7 @@ def cycles(facts: DelegateFacts) -> ScriptStrategy:
 @rule(
     "LIFE-05",
     Level.MUST,
-    "free releases all that init, prepare and invoke have acquired for the kernel.",
+    "free releases everything that init, prepare and invoke have acquired for the kernel.",
     source="tflite/core/c/common.h, TfLiteRegistration.free; tflite/core/subgraph.cc, Subgraph::CleanupNode",
     subject="delegate",
     cases=cycles,
@@ -125,7 +125,7 @@ def delegate(facts: DelegateFacts) -> SearchStrategy[ScriptCase]:
 @rule(
     "LIFE-14",
     Level.SHOULD,
-    "A process can end in good order while a delegate is in use, and after its use.",
+    "A process can exit normally while a delegate is in use, and after its use.",
     source=SOURCE,
     subject="delegate",
     cases=delegate,
@@ -207,7 +207,7 @@ def prepares_again(case: DelegateCase, trace: DelegateTrace) -> Examined:
 @rule(
     "LIFE-04",
     Level.MUST,
-    "When the interpreter is gone, each successful init has been met by exactly one free of its user_data.",
+    "When the interpreter is gone, free was called exactly once with the user_data of each successful init.",
     source="tflite/core/subgraph.cc, Subgraph::CleanupNode; docs/runtimes.md RT-02",
     subject="delegate",
     cases=delegates.before_probes,
@@ -265,8 +265,8 @@ def calls_of_kernels(facts: DelegateFacts) -> CaseStrategy:
 @rule(
     "LIFE-06",
     Level.MUST,
-    "A kernel's prepare and invoke do not call the context's functions for Prepare: GetExecutionPlan, "
-    "GetNodeAndRegistration, Replace, Preview, Acquire- and ReleaseSubgraphContext.",
+    "A kernel's prepare and invoke do not call functions of the context that are for Prepare only: "
+    "GetExecutionPlan, GetNodeAndRegistration, Replace, Preview, Acquire- and ReleaseSubgraphContext.",
     source="tflite/core/subgraph.cc, Subgraph::SwitchToKernelContext; interpreter_test.cc, "
     "TestUnsupportedDelegateFunctions",
     subject="delegate",
@@ -291,8 +291,8 @@ def keeps_to_kernel_functions(case: DelegateCase, trace: DelegateTrace) -> Exami
 @rule(
     "LIFE-07",
     Level.SHOULD,
-    "init copies what it needs: a TfLiteNode or TfLiteRegistration from GetNodeAndRegistration is not used "
-    "after Prepare, nor kept for the next one.",
+    "init copies what it needs: a kernel does not use a TfLiteNode or TfLiteRegistration from "
+    "GetNodeAndRegistration after Prepare, nor keep it for the next Prepare.",
     source="tflite/core/subgraph.cc, Subgraph::AddNodeWithParameters: nodes live in a std::vector that grows "
     "with each kernel",
     subject="delegate",
@@ -321,7 +321,7 @@ def late_data(facts: DelegateFacts) -> CaseStrategy:
 @rule(
     "LIFE-09",
     Level.MUST,
-    "A kernel's prepare neither reads nor writes data of tensors that are no constants: they may have no "
+    "A kernel's prepare neither reads nor writes the data of tensors that are not constant: they may have no "
     "memory yet, or that of the last run.",
     source="tflite/core/subgraph.cc, Subgraph::PrepareOpsAndTensors: memory is assigned after prepare; "
     "tensorflow#62091",
@@ -351,7 +351,7 @@ def graph_around_prepare(facts: DelegateFacts) -> CaseStrategy:
 @rule(
     "LIFE-10",
     Level.MUST,
-    "Prepare changes neither data, types nor dimensions of tensors, nor the operands or results of nodes.",
+    "Prepare changes neither data, types nor dimensions of tensors, nor the inputs or outputs of nodes.",
     source="tensorflow#62091; tflite/delegates/utils.cc, FP16GraphPartitionHelper (which puts back what it "
     "remaps when it fails, and remaps operands of fp16 DEQUANTIZE only)",
     subject="delegate",
@@ -390,7 +390,7 @@ def tensors_added(facts: DelegateFacts) -> CaseStrategy:
 @rule(
     "LIFE-11",
     Level.SHOULD,
-    "Tensors that a kernel adds with AddTensors are added once, not again at each prepare, nor at invoke.",
+    "A kernel adds tensors with AddTensors once, not again at each prepare, nor at invoke.",
     source="tflite/core/subgraph.cc, Subgraph::AddTensors: they are never removed, and beyond 16 "
     "(kTensorsCapacityHeadroom) pointers to tensors move",
     subject="delegate",
@@ -459,8 +459,8 @@ def refused_in_init(facts: DelegateFacts) -> CaseStrategy:
 @rule(
     "LIFE-08",
     Level.MUST,
-    "A failed init is reported: by kTfLiteKernelInitFailed (which 2.14 does not know), or by a prepare that "
-    "fails; a kernel without what it needs is never invoked.",
+    "A failed init is reported by kTfLiteKernelInitFailed (which 2.14 does not define) or by a prepare that "
+    "fails; a kernel that lacks what init was to provide is never invoked.",
     source=f"{_REGISTRATION}.init; tflite/delegates/utils/simple_delegate.cc, GetDelegateKernelRegistration",
     subject="delegate",
     cases=refused_in_init,
@@ -515,7 +515,7 @@ def keeps_its_name(case: DelegateCase, trace: DelegateTrace) -> Examined:
 @rule(
     "LIFE-13",
     Level.SHOULD,
-    "A kernel has a name that is not empty, and the same one each time: profiles and error messages show it.",
+    "A kernel has a name that is not empty and is the same each time: profiles and error messages show it.",
     source=f"{_REGISTRATION}.custom_name; tflite/core/subgraph.cc, ReportOpError",
     subject="delegate",
     cases=names,

@@ -53,7 +53,7 @@ def watched(facts: DelegateFacts) -> SearchStrategy[DelegateCase]:
 @rule(
     "MEM-01",
     Level.MUST,
-    "invoke writes only its kernel's output tensors and memory of the delegate's own.",
+    "invoke writes only to its kernel's output tensors and to the delegate's own memory.",
     source="tflite/core/c/common.h, TfLiteRegistration.invoke",
     subject="delegate",
     cases=watched,
@@ -95,7 +95,7 @@ def _untouched(case: DelegateCase, trace: DelegateTrace, *, inputs: bool) -> Exa
     return Examined(sum(e.kind == "invoke" and e.kernel in kernels for e in trace.events), "invokes watched")
 
 
-_SEED = "seeds/000 (Running Inference Using Shared Memory)"
+_SEED = "seed 000"
 _HEADER = "tflite/core/interpreter.h, SetCustomAllocationForTensor"
 _GUARDS: tuple[Guard, ...] = ("after", "flush", "before", "flush")
 
@@ -176,7 +176,8 @@ def guarded(facts: DelegateFacts) -> SearchStrategy[ScriptCase]:
 @rule(
     "MEM-03",
     Level.MUST,
-    "A kernel writes no byte outside its tensors' data, and reads none before it or 16 and more behind it.",
+    "A kernel writes no byte outside its tensors' data, and reads none before the data or beyond the 16 "
+    "bytes behind it.",
     source="tflite/core/c/common.h, TfLiteTensor.data and bytes; xnnpack.h, XNN_EXTRA_BYTES",
     subject="delegate",
     cases=guarded,
@@ -231,7 +232,8 @@ def placed(facts: DelegateFacts) -> SearchStrategy[ScriptCase]:
 @rule(
     "MEM-04",
     Level.MUST,
-    "Results are right with tensors in custom allocations, of the exact size or larger, assigned any time.",
+    "Results are right with tensors in custom allocations, of the exact size or larger, assigned at any "
+    "time.",
     source=f"{_HEADER}; {_SEED}, steps 1 to 3",
     subject="delegate",
     cases=placed,
@@ -275,7 +277,8 @@ def replaced(*, allocate: bool) -> Callable[[DelegateFacts], SearchStrategy[Scri
 @rule(
     "MEM-05",
     Level.MUST,
-    "After a tensor was assigned another buffer, and allocate_tensors called, the delegate uses that one.",
+    "After a tensor was assigned another buffer and allocate_tensors was called, the delegate uses the new "
+    "buffer.",
     source=f"{_HEADER} (assigns or reassigns); {_SEED}, running example",
     subject="delegate",
     cases=replaced(allocate=True),
@@ -307,7 +310,8 @@ def misaligned(facts: DelegateFacts) -> SearchStrategy[ScriptCase]:
 @rule(
     "MEM-06",
     Level.SHOULD,
-    "With SkipAlignCheck and misaligned buffers, results are right or there is an error.",
+    "With kTfLiteCustomAllocationFlagsSkipAlignCheck and misaligned buffers, results are right or there is "
+    "an error.",
     source="tflite/core/c/common.h, kTfLiteCustomAllocationFlagsSkipAlignCheck; docs/custom-allocations.md",
     subject="delegate",
     cases=misaligned,
@@ -327,7 +331,8 @@ def bears_misalignment(case: ScriptCase, trace: ScriptTrace) -> Examined:
 @rule(
     "MEM-13",
     Level.SHOULD,
-    "A tensor may be assigned another buffer between invokes, and it is used without allocate_tensors too.",
+    "A tensor may be assigned another buffer between invokes, and the buffer is used even without "
+    "allocate_tensors.",
     source="tflite/interpreter_test.cc, CustomInputAlloc_AllocateTensorsBefore; docs/custom-allocations.md",
     subject="delegate",
     cases=replaced(allocate=False),
@@ -358,7 +363,8 @@ def outlived(facts: DelegateFacts) -> SearchStrategy[ScriptCase]:
 @rule(
     "MEM-14",
     Level.MUST,
-    "Memory of an interpreter's tensors may be freed once it is gone: the delegate, still alive, lets it be.",
+    "Memory of an interpreter's tensors may be freed once the interpreter is gone: the delegate, still "
+    "alive, does not access it.",
     source=f"{_HEADER} (outlives the interpreter); {_SEED}, step 4 and the order of deletion",
     subject="delegate",
     cases=outlived,
@@ -415,7 +421,7 @@ _FIRST_SHARED = 1
 @rule(
     "MEM-07",
     Level.MUST,
-    "Constant tensors are never written, and the model's bytes are the same after use.",
+    "Constant tensors are never written, and the bytes of the model are the same after use.",
     source=f"{_COMMON}, kTfLiteMmapRo",
     subject="delegate",
     cases=guarded,
@@ -462,7 +468,7 @@ def without_bias(facts: DelegateFacts) -> SearchStrategy[ScriptCase]:
 @rule(
     "MEM-08",
     Level.MUST,
-    "An optional operand that is absent (-1) is not looked up.",
+    "A kernel does not look up an optional input that is absent (index -1).",
     source=f"{_COMMON}, kTfLiteOptionalTensor",
     subject="delegate",
     cases=without_bias,
@@ -554,7 +560,7 @@ def hollow(facts: DelegateFacts) -> SearchStrategy[ScriptCase]:
 @rule(
     "MEM-10",
     Level.MUST,
-    "Tensors inside a partition have no memory: the kernel does not touch what their data points to.",
+    "Tensors inside a partition have no memory: a kernel does not touch what their data points to.",
     source="tflite/arena_planner.cc (plans the tensors of the execution plan only); docs/runtimes.md",
     subject="delegate",
     cases=hollow,
@@ -596,7 +602,8 @@ def shared(facts: DelegateFacts) -> SearchStrategy[ScriptCase]:
 @rule(
     "MEM-11",
     Level.MUST,
-    "A kernel that declares that its first input and output may share memory is right when they do.",
+    "A kernel that declares that its first input and output may share memory gives right results when they "
+    "do.",
     source="tflite/core/c/c_api_types.h, TfLiteInPlaceOp",
     subject="delegate",
     cases=shared,

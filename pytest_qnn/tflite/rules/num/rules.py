@@ -191,7 +191,7 @@ def elementwise(facts: DelegateFacts) -> SearchStrategy[DelegateCase]:
     "NUM-01",
     Level.SHOULD,
     "float32 element-wise operators (ADD, SUB, MUL, MAXIMUM, RELU, ABS, NEG, PRELU, RESHAPE, CONCATENATION) "
-    "give the CPU's values exactly.",
+    "give exactly the values of the CPU.",
     source=f"IEEE 754, one correctly rounded operation per element; {_MEASURED}",
     subject="delegate",
     cases=elementwise,
@@ -271,8 +271,8 @@ def quantised_graphs(facts: DelegateFacts) -> SearchStrategy[DelegateCase]:
 @rule(
     "NUM-03",
     Level.MUST,
-    "int8 results are within one unit per operator of the real-valued result, and what the operators of a "
-    "graph make of that; RESHAPE, CONCATENATION and MAXIMUM are exact.",
+    "int8 results are within one quantised unit per operator of the real-valued result, propagated through "
+    "the operators of the graph; RESHAPE, CONCATENATION and MAXIMUM are exact.",
     source=f"{_QUANTISATION}; {_MEASURED}",
     subject="delegate",
     cases=quantised_graphs,
@@ -369,7 +369,7 @@ def per_channel(facts: DelegateFacts) -> SearchStrategy[DelegateCase]:
 @rule(
     "NUM-05",
     Level.MUST,
-    "The scale of each channel of weights, and zero points that are not 0, are honoured.",
+    "A kernel applies the scale of each channel of weights, and zero points that are not 0.",
     source=f"tflite/core/c/common.h, TfLiteAffineQuantization; {_QUANTISATION}: per-axis weights",
     subject="delegate",
     cases=per_channel,
@@ -406,7 +406,7 @@ def activated(facts: DelegateFacts) -> SearchStrategy[DelegateCase]:
 @rule(
     "NUM-06",
     Level.MUST,
-    "A fused activation is applied: RELU and RELU6, in float32 and int8, alone and inside a partition.",
+    "A kernel applies fused activations: RELU and RELU6, in float32 and int8, alone and inside a partition.",
     source="tflite/core/c/builtin_op_data.h, TfLiteFusedActivation",
     subject="delegate",
     cases=activated,
@@ -500,8 +500,8 @@ def long_sums(facts: DelegateFacts) -> SearchStrategy[DelegateCase]:
 @rule(
     "NUM-08",
     Level.MUST,
-    "float32 graphs are not computed in half precision unless an option asks for it: sums of 2048 terms stay "
-    "within NUM-02's bound.",
+    "float32 graphs are not computed in half precision unless an option requests it: sums of 2048 terms stay "
+    "within the bound of NUM-02.",
     source="tflite/core/c/common.h, TfLiteContext.allow_fp32_relax_to_fp16 (false by default)",
     subject="delegate",
     cases=long_sums,
@@ -537,8 +537,8 @@ def cut_anywhere(facts: DelegateFacts) -> SearchStrategy[DelegateCase]:
 @rule(
     "NUM-09",
     Level.SHOULD,
-    "Results do not depend on how the graph is cut: for any claimed subset they are within the bounds of "
-    "their operators.",
+    "Results do not depend on how the graph is partitioned: for any claimed subset they are within the "
+    "bounds of their operators.",
     source="standard error bounds of the operators, propagated through the graph (tflite/numerics/bounds.py)",
     subject="delegate",
     cases=cut_anywhere,
@@ -562,7 +562,7 @@ def special_values(facts: DelegateFacts) -> SearchStrategy[DelegateCase]:
 @rule(
     "NUM-07",
     Level.SHOULD,
-    "NaN and infinities propagate as IEEE 754 allows, and copies change neither zeros' signs nor denormal "
+    "NaN and infinities propagate as IEEE 754 allows, and copies preserve signs of zeros and denormal "
     "numbers.",
     source="IEEE 754-2019; what the CPU kernels and XNNPACK of both runtimes do (tflite/numerics/special.py)",
     subject="delegate",

@@ -45,7 +45,8 @@ def lent(facts: DelegateFacts) -> Strategy:
 @rule(
     "OWN-01",
     Level.MUST,
-    "An interpreter keeps the delegates that its constructor was given, and lets them go with itself.",
+    "An interpreter keeps the delegates that its constructor was given alive, and releases them at its own "
+    "end.",
     source=f"{_OWNER}; interpreter.py, Interpreter(experimental_delegates)",
     subject="delegate",
     cases=lent,
@@ -67,7 +68,7 @@ def interpreters_keep_delegates(case: ScriptCase, trace: ScriptTrace) -> Examine
 @rule(
     "OWN-02",
     Level.MUST,
-    "Destroying the delegate after its interpreters gives back memory, threads, descriptors, mappings.",
+    "Destroying a delegate after its interpreters releases its memory, threads, descriptors and mappings.",
     source=f"{_PLUGIN}, tflite_plugin_destroy_delegate",
     subject="delegate",
     cases=lifetimes.cycles("i0", "i1"),
@@ -144,7 +145,8 @@ def interleaved(facts: DelegateFacts) -> Strategy:
 @rule(
     "OWN-04",
     Level.SHOULD,
-    "Interpreters of one delegate end in any order, and the others go on; or the second one is refused.",
+    "Interpreters of one delegate may be destroyed in any order while the others still work; or the second "
+    "interpreter is refused.",
     source=f"{_OWNER}; TfLiteRegistration.free: what init returned is the kernel's own",
     subject="delegate",
     cases=interleaved,
@@ -186,8 +188,8 @@ def made_again(facts: DelegateFacts) -> Strategy:
 @rule(
     "OWN-05",
     Level.SHOULD,
-    "After a delegate was destroyed, a new one works as the first did, and claims the same; also after the "
-    "library was unloaded.",
+    "After a delegate was destroyed, a new one works and claims as the first did; also after the library was "
+    "unloaded.",
     source=f"{_PLUGIN} (both functions may be called any number of times); dlclose(3)",
     subject="delegate",
     cases=made_again,

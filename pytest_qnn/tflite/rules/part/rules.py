@@ -61,7 +61,7 @@ def single_nodes(facts: DelegateFacts) -> SearchStrategy[DelegateCase]:
     "PART-03",
     Level.MUST,
     "A delegate claims a node only if it implements its operator with the node's types, quantisation, "
-    "shapes, fused activation and options: what it claims, it computes.",
+    "shapes, fused activation and options: the results of claimed nodes are right.",
     source="tflite/delegates/utils/simple_delegate.h, IsNodeSupportedByDelegate; seed 004, 2.2",
     subject="delegate",
     cases=single_nodes,
@@ -194,8 +194,8 @@ def twice(facts: DelegateFacts) -> SearchStrategy[DelegateCase]:
 @rule(
     "PART-17",
     Level.SHOULD,
-    "What a delegate claims is a function of the graph: the same graph is claimed alike each time, by "
-    "another delegate of the library and by the same one after a resize there and back.",
+    "A delegate's claim is a function of the graph: another delegate of the library claims the same nodes, "
+    "and so does the same delegate after a resize to another shape and back.",
     source="tflite/core/subgraph.cc, Subgraph::RedoAllDelegates: a delegate is prepared again at any time",
     subject="delegate",
     cases=delegates.with_work(twice),
@@ -261,7 +261,7 @@ def _sizes(kernels: list[Kernel]) -> list[int]:
 @rule(
     "PART-05",
     Level.MUST,
-    "Every node of the original plan is carried out by exactly one entry of the plan: the CPU's node or one "
+    "Every node of the original plan is executed by exactly one entry of the plan: the CPU's node, or one "
     "kernel that replaces it.",
     source="tflite/graph_info.cc, PartitionGraphIntoIndependentNodeSubsets",
     subject="delegate",
@@ -291,7 +291,7 @@ def covers_every_node_once(case: DelegateCase, trace: DelegateTrace) -> Examined
 @rule(
     "PART-06",
     Level.MUST,
-    "Each entry of the plan reads only what earlier entries write, graph inputs and constants.",
+    "Each entry of the plan reads only outputs of earlier entries, graph inputs and constants.",
     source="tflite/graph_info.cc, PartitionGraphIntoIndependentNodeSubsets",
     subject="delegate",
     cases=delegates.between_probes,
@@ -322,7 +322,7 @@ def orders_by_dependency(case: DelegateCase, trace: DelegateTrace) -> Examined:
     "PART-07",
     Level.MUST,
     "A kernel's input_tensors are the tensors that its nodes read and do not produce: sorted, unique, "
-    "constants included, absent optional ones not.",
+    "including constants, without absent optional inputs.",
     source="tflite/graph_info.cc, NodeSubset.input_tensors",
     subject="delegate",
     cases=delegates.between_probes,
@@ -336,8 +336,8 @@ def names_kernel_inputs(case: DelegateCase, trace: DelegateTrace) -> Examined:
 @rule(
     "PART-08",
     Level.MUST,
-    "A kernel's output_tensors are the tensors its nodes write that are read outside it or are graph "
-    "outputs: sorted and unique.",
+    "A kernel's output_tensors are the tensors that its nodes write and that are read outside it or are "
+    "graph outputs: sorted and unique.",
     source="tflite/graph_info.cc, NodeSubset.output_tensors",
     subject="delegate",
     cases=delegates.between_probes,
@@ -383,7 +383,7 @@ def _outputs(case: DelegateCase, kernel: Kernel, plan: dict[int, PlanNode]) -> t
 @rule(
     "PART-09",
     Level.MUST,
-    "Partitions and plan are those of the runtime's documented algorithm (greedy, in the order of the plan).",
+    "Partitions and plan are those of the runtime's algorithm (greedy, in the order of the plan).",
     source="tflite/graph_info.cc, PartitionGraphIntoIndependentNodeSubsets; tflite/partition/oracle.py",
     subject="delegate",
     cases=delegates.between_probes,
@@ -419,7 +419,8 @@ def _kernel_list(kernels: list[tuple[tuple[int, ...], tuple[int, ...], tuple[int
 @rule(
     "PART-15",
     Level.SHOULD,
-    "A delegate has no more kernels than the runtime makes of its claim as a whole: it does not split it.",
+    "A delegate has no more kernels than the runtime makes of all its claimed nodes at once: it does not "
+    "split its claim.",
     source="tensorflow.org/lite/performance/implementing_delegate: avoid multiple partitions",
     subject="delegate",
     cases=delegates.with_work(delegates.behind_a_probe),
@@ -480,8 +481,8 @@ def stateful(facts: DelegateFacts) -> SearchStrategy[ScriptCase]:
 @rule(
     "PART-18",
     Level.MUST,
-    "Nodes with side effects, and nodes that the model's metadata put in order, keep their order: none moves "
-    "across another, claimed or not.",
+    "Nodes with side effects, and nodes ordered by the model's metadata (control edges), keep their order, "
+    "whether they are claimed or not.",
     source="tflite/graph_info.cc, control edges; tflite/core/subgraph.cc, OpMightHaveSideEffect",
     subject="delegate",
     cases=stateful,
@@ -651,8 +652,8 @@ def runs_any_graph(case: DelegateCase, trace: DelegateTrace) -> Examined:
 @rule(
     "PART-10",
     Level.MUST,
-    "A kernel computes from nodes_to_replace, input_tensors and output_tensors as given, not from an "
-    "assumed order or number of them.",
+    "A kernel computes from nodes_to_replace, input_tensors and output_tensors as given, and assumes no "
+    "order or number of them.",
     source="tflite/core/c/common.h, TfLiteDelegateParams",
     subject="delegate",
     cases=delegates.routing,
@@ -689,7 +690,8 @@ def fan_out(facts: DelegateFacts) -> SearchStrategy[DelegateCase]:
 @rule(
     "PART-11",
     Level.MUST,
-    "A tensor that is read inside a partition and also outside it, or is a graph output, is written.",
+    "A kernel writes a tensor that is read inside its partition and is also read outside it or is a graph "
+    "output.",
     source="tflite/core/c/common.h, TfLiteDelegateParams.output_tensors",
     subject="delegate",
     cases=fan_out,
@@ -726,8 +728,8 @@ def nothing_to_claim(facts: DelegateFacts) -> SearchStrategy[DelegateCase]:
 @rule(
     "PART-16",
     Level.MUST,
-    "On a graph without a node that it supports, Prepare succeeds and claims nothing; the plan stays as it "
-    "was and the results are the CPU's.",
+    "On a graph without a node that it supports, Prepare succeeds and claims nothing; the plan is unchanged "
+    "and the results are those of the CPU.",
     source="tflite/core/subgraph.cc, ReplaceNodeSubsetsWithDelegateKernels accepts an empty set",
     subject="delegate",
     cases=nothing_to_claim,
@@ -758,7 +760,7 @@ def previewed(facts: DelegateFacts) -> CaseStrategy:
 @rule(
     "PART-19",
     Level.MUST,
-    "Preview and Replace agree: the partitions of one are those of the other.",
+    "PreviewDelegatePartitioning and ReplaceNodeSubsetsWithDelegateKernels give the same partitions.",
     source="tflite/core/subgraph.cc, Subgraph::PreviewDelegatePartitioning",
     subject="delegate",
     cases=previewed,
@@ -787,7 +789,8 @@ def previews_truly(case: DelegateCase, trace: DelegateTrace) -> Examined:
 @rule(
     "PART-20",
     Level.MUST,
-    "What Preview answers is not used after Prepare has returned: the runtime has freed it.",
+    "A delegate does not use the result of PreviewDelegatePartitioning after Prepare has returned: the "
+    "runtime has freed it.",
     source="tflite/core/subgraph.cc, Subgraph::SwitchToKernelContext and FreeDelegatePartitioningData",
     subject="delegate",
     cases=spied.lent_nodes,
@@ -815,7 +818,7 @@ def lent_plans(facts: DelegateFacts) -> CaseStrategy:
 @rule(
     "PART-21",
     Level.MUST,
-    "An execution plan is not used any more once GetExecutionPlan was called again, by whomever.",
+    "A delegate does not use an execution plan once GetExecutionPlan was called again, by any caller.",
     source="tflite/core/c/common.h, note on TfLiteContext.GetExecutionPlan: future calls invalidate earlier "
     "outputs",
     subject="delegate",

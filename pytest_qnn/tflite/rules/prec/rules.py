@@ -58,7 +58,7 @@ def permuted(facts: DelegateFacts) -> SearchStrategy[DelegateCase]:
 @rule(
     "PREC-01",
     Level.MUST,
-    "First come, first served: a node that one delegate has claimed is never carried out by a later one.",
+    "A node that one delegate has claimed is never executed by a later delegate.",
     source=_MODIFY,
     subject="delegate",
     cases=permuted,
@@ -124,7 +124,7 @@ def shows_earlier_kernels(case: DelegateCase, trace: DelegateTrace) -> Examined:
 @rule(
     "PREC-03",
     Level.MUST,
-    "A delegate works as the first, the middle or the last of several, with the same numbers.",
+    "A delegate works as the first, the middle or the last of several, with the same results.",
     source=_MODIFY,
     subject="delegate",
     cases=delegates.with_work(permuted),
@@ -156,7 +156,8 @@ def beside_foreign_kernels(facts: DelegateFacts) -> SearchStrategy[DelegateCase]
 @rule(
     "PREC-04",
     Level.SHOULD,
-    "Behind other delegates' kernels a delegate claims of the nodes that are left what it claims alone.",
+    "After other delegates have claimed nodes, a delegate claims of the remaining ones those that it claims "
+    "when it is alone.",
     source=f"{_MODIFY}; tflite/core/c/common.h, TfLiteContext.GetExecutionPlan",
     subject="delegate",
     cases=beside_foreign_kernels,
@@ -233,7 +234,8 @@ def redone(facts: DelegateFacts) -> CaseStrategy:
 @rule(
     "PREC-05",
     Level.MUST,
-    "The delegates in force stand in the order of their application, and a redo after a resize keeps it.",
+    "The applied delegates are listed in the order of their application, and applying them again after a "
+    "resize keeps that order.",
     source="tflite/core/subgraph.cc, Subgraph::RedoAllDelegates",
     subject="delegate",
     cases=redone,
@@ -285,7 +287,7 @@ def undone(facts: DelegateFacts) -> ScriptStrategy:
 @rule(
     "PREC-07",
     Level.MUST,
-    "A delegate that was undone because another one failed can be applied to a fresh interpreter.",
+    "A delegate that was undone because another one failed can be applied to a new interpreter.",
     source="tflite/core/interpreter.h, note on Interpreter::ModifyGraphWithDelegate",
     subject="delegate",
     cases=undone,
@@ -348,7 +350,7 @@ def shared(facts: DelegateFacts) -> ScriptStrategy:
 @rule(
     "PREC-08",
     Level.SHOULD,
-    "One delegate applied to several interpreters, or twice to one, keeps the state of the kernels apart, or "
+    "One delegate applied to several interpreters, or twice to one, keeps the state of each kernel apart, or "
     "refuses the second application with an error.",
     source=f"{_MODIFY}; TfLiteRegistration.init: what init returns is the kernel's own",
     subject="delegate",

@@ -59,8 +59,8 @@ def profiled(facts: DelegateFacts) -> Strategy:
 @rule(
     "PROF-01",
     Level.SHOULD,
-    "A delegate that declares per-operator profiling tells the profiler of its operators; of another one's "
-    "kernels the runtime does, once for each invoke.",
+    "A delegate that declares per-operator profiling reports its operators to the profiler; for a delegate "
+    "that does not, the runtime reports each kernel, once per invoke.",
     source=f"tflite/core/c/common.h, kTfLiteDelegateFlagsPerOperatorProfiling; {INVOKE}",
     subject="delegate",
     cases=profiled,

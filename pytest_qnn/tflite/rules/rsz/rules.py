@@ -49,7 +49,7 @@ _RESIZE = "tflite/core/subgraph.cc, Subgraph::ResizeInputTensor"
 @rule(
     "RSZ-01",
     Level.MUST,
-    "After resize_tensor_input and allocate_tensors the results are those of a fresh interpreter of that "
+    "After resize_tensor_input and allocate_tensors the results are those of a new interpreter of that "
     "shape.",
     source=_RESIZE,
     subject="delegate",
@@ -81,7 +81,7 @@ def to_the_same(facts: DelegateFacts) -> SearchStrategy[ScriptCase]:
 @rule(
     "RSZ-02",
     Level.MUST,
-    "To resize an input to the shape that it has causes no callback.",
+    "Resizing an input to its current shape causes no callback.",
     source=_RESIZE,
     subject="delegate",
     cases=to_the_same,
@@ -153,8 +153,8 @@ def redone(facts: DelegateFacts) -> SearchStrategy[ScriptCase]:
 @rule(
     "RSZ-03",
     Level.MUST,
-    "A static delegate is undone by a resize and redone by allocate_tensors, in the order of application; as "
-    "many kernels are freed as are made.",
+    "A static delegate is undone by a resize and applied again by allocate_tensors, in the order of "
+    "application; as many kernels are freed as are made.",
     source="tflite/core/subgraph.cc, Subgraph::UndoAllDelegates and RedoAllDelegates",
     subject="delegate",
     cases=redone,
@@ -258,7 +258,7 @@ def grown(facts: DelegateFacts) -> SearchStrategy[ScriptCase]:
 @rule(
     "RSZ-04",
     Level.SHOULD,
-    "A shape that the delegate cannot handle makes it claim less, or allocate_tensors fail; then the second "
+    "For a shape that it cannot handle, a delegate claims less, or allocate_tensors fails; then the second "
     "allocate_tensors succeeds on the CPU (unless dynamic tensors are allowed).",
     source=f"{_RESIZE}; Subgraph::RedoAllDelegates",
     subject="delegate",
@@ -334,7 +334,7 @@ def alternating(facts: DelegateFacts) -> SearchStrategy[ScriptCase]:
 @rule(
     "RSZ-05",
     Level.SHOULD,
-    "Growing and shrinking the leading dimension does not take more and more memory.",
+    "Growing and shrinking the leading dimension repeatedly does not use more and more memory.",
     source="tflite/core/c/common.h, TfLiteRegistration.free and prepare",
     subject="delegate",
     cases=alternating,

@@ -84,7 +84,7 @@ def apart(facts: DelegateFacts) -> Strategy:
 @rule(
     "THR-01",
     Level.MUST,
-    "Interpreters with a delegate each may be invoked at the same time.",
+    "Interpreters, each with a delegate of its own, may be invoked at the same time.",
     source=f"{_WRAPPER}; tflite/core/interpreter.h (an interpreter at a time is one thread's)",
     subject="delegate",
     cases=apart,
@@ -171,7 +171,7 @@ def handed_over(facts: DelegateFacts) -> Strategy:
 @rule(
     "THR-04",
     Level.SHOULD,
-    "An interpreter may be made on one thread and invoked on another, or there is an error.",
+    "An interpreter may be made on one thread and invoked on another; else there is an error.",
     source="tflite/core/interpreter.h; tflite/delegates/gpu/delegate.cc (on another thread: an error)",
     subject="delegate",
     cases=handed_over,
@@ -204,7 +204,7 @@ def counted(facts: DelegateFacts) -> Strategy:
 @rule(
     "THR-05",
     Level.SHOULD,
-    "A delegate has no more worker threads than it was allowed, and none when it has been destroyed.",
+    "A delegate has no more worker threads than it is allowed, and none after it was destroyed.",
     source=f"{_THREADS}; external_delegate_interface.h, tflite_plugin_destroy_delegate",
     subject="delegate",
     cases=counted,
@@ -274,7 +274,8 @@ def unspied(facts: DelegateFacts) -> Strategy:
 @rule(
     "THR-06",
     Level.MUST,
-    "Prepare of a delegate and of its kernels wait for no thread that needs Python's lock.",
+    "Prepare of a delegate and of its kernels do not wait for a thread that needs Python's global "
+    "interpreter lock.",
     source=f"{_WRAPPER}: ModifyGraphWithDelegate and allocate_tensors keep it",
     subject="delegate",
     cases=unspied,

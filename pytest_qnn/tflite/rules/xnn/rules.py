@@ -77,8 +77,8 @@ def sharing_with_xnnpack(facts: DelegateFacts) -> SearchStrategy[ScriptCase]:
 @rule(
     "XNN-01",
     Level.MUST,
-    "When the runtime applies XNNPACK after the delegate, the delegate keeps its kernels, and the results "
-    "are right.",
+    "When the runtime applies XNNPACK after the delegate, the delegate keeps its kernels and the results are "
+    "right.",
     source=_LAZY,
     subject="delegate",
     cases=sharing_with_xnnpack,
@@ -126,8 +126,8 @@ def behind_xnnpack(facts: DelegateFacts) -> SearchStrategy[ScriptCase]:
 @rule(
     "XNN-02",
     Level.MUST,
-    "A delegate that comes after XNNPACK claims none of its kernels and does not fail, even if XNNPACK has "
-    "left nothing.",
+    "A delegate applied after XNNPACK claims none of its kernels and does not fail, even if XNNPACK has left "
+    "no node.",
     source="tflite/core/subgraph.cc, Subgraph::ModifyGraphWithDelegateImpl; PART-02, PART-16",
     subject="delegate",
     cases=behind_xnnpack,
@@ -220,8 +220,8 @@ def under_each_resolver(facts: DelegateFacts) -> SearchStrategy[ScriptCase]:
 @rule(
     "XNN-04",
     Level.SHOULD,
-    "The delegate works with every set of kernels for the nodes that it leaves: with XNNPACK, without it, "
-    "and with the reference kernels.",
+    "A delegate works with every set of kernels for the nodes that it leaves: with XNNPACK, without it, and "
+    "with the reference kernels.",
     source="tflite/python/interpreter.py, OpResolverType",
     subject="delegate",
     cases=under_each_resolver,
