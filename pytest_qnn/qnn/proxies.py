@@ -83,7 +83,7 @@ OWN = tuple(
         ("bound-offset-ignored", "Every handle means the start of its buffer.", ("SHB-08",), _OffsetIgnored),
         ("bound-any-context", "graphExecute takes a handle of any context.", ("CTX-05",), _AnyContext),
         ("bound-stale", "A deregistered handle still executes.", ("EXE-04",), _StaleExecutes),
-        ("bound-zeros", "What is no handle stands for zeros.", ("EXE-03", "EXE-05"), _UnknownIsZeros),
+        ("bound-zeros", "An invalid handle is read as zeros.", ("EXE-03", "EXE-05"), _UnknownIsZeros),
         ("bound-all-or-none", "Inputs must be all raw or all behind handles.", ("EXE-02",), _AllOrNone),
     )
 )

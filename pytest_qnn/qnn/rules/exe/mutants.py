@@ -212,13 +212,13 @@ class _Zeros(ReferenceBackend):
         return Binding(tensor, address=ctypes.addressof(self.zeros[-1]))
 
 
-@faulty_backend("null-handle-zeros", "a NULL handle stands for zeros", "EXE-03")
+@faulty_backend("null-handle-zeros", "a NULL handle is read as zeros", "EXE-03")
 class _NullIsZeros(_Zeros):
     def good(self, handle: int | None) -> bool:
         return bool(handle)
 
 
-@faulty_backend("unknown-handle-zeros", "an unknown handle stands for zeros", "EXE-04", "EXE-05")
+@faulty_backend("unknown-handle-zeros", "an unknown handle is read as zeros", "EXE-04", "EXE-05")
 class _UnknownIsZeros(_Zeros):
     def good(self, handle: int | None) -> bool:
         return not handle or handle in self.registrations
@@ -237,19 +237,19 @@ class _NewestFor(ReferenceBackend):
         raise TypeError(f"each mutant says which handles it mistakes, and whether {handle} is one")
 
 
-@faulty_backend("null-handle-newest", "a NULL handle stands for the newest one", "EXE-03")
+@faulty_backend("null-handle-newest", "a NULL handle is taken for the newest one", "EXE-03")
 class _NullIsNewest(_NewestFor):
     def newest_stands_for(self, handle: int | None) -> bool:
         return not handle
 
 
-@faulty_backend("unknown-handle-newest", "an unknown handle stands for the newest", "EXE-05")
+@faulty_backend("unknown-handle-newest", "an unknown handle is taken for the newest", "EXE-05")
 class _UnknownIsNewest(_NewestFor):
     def newest_stands_for(self, handle: int | None) -> bool:
         return bool(handle) and handle not in self.registrations
 
 
-@faulty_backend("context-as-handle", "a context's value stands for its memory", "EXE-05")
+@faulty_backend("context-as-handle", "a context's handle is taken for the newest memory handle", "EXE-05")
 class _ContextIsNewest(_NewestFor):
     def newest_stands_for(self, handle: int | None) -> bool:
         return handle in self.contexts
@@ -426,7 +426,7 @@ class _AnyDataSize(KeepsExecuting):
         return super().bind(graph, tensor, given)
 
 
-@faulty_backend("execute-by-position", "tensors are told by their places", "EXE-15")
+@faulty_backend("execute-by-position", "tensors are identified by their positions", "EXE-15")
 class _ByPosition(ReferenceBackend):
     def bind_all(self, graph: Graph, given: Any, count: int, wanted: dict[int, Tensor]) -> list[Binding]:
         super().bind_all(graph, given, count, wanted)

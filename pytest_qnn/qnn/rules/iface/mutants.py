@@ -23,7 +23,7 @@ class _KeepsProfiles(ReferenceBackend):
             self.profiles[profile or 0] = kept
 
 
-@faulty_backend("if-event-freed", "The events of a freed profile are still told.", "IF-10")
+@faulty_backend("if-event-freed", "The events of a freed profile are still reported.", "IF-10")
 class _KeepsEvents(ReferenceBackend):
     def clear_profile(self, profile: Profile) -> None:
         pass

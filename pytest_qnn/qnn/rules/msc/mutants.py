@@ -57,7 +57,7 @@ class _DeadHandle(_Sections):
         return self.dead.get(handle or 0) or super().section_registration(context, handle)
 
 
-@faulty_backend("section-null-handle", "NULL stands for the newest memory handle.", "MSC-01")
+@faulty_backend("section-null-handle", "NULL is taken for the newest memory handle.", "MSC-01")
 class _NullHandle(_Sections):
     """NULL stands for the memory that was registered last."""
 

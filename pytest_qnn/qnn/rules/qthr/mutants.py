@@ -118,7 +118,7 @@ class _SpeaksOn(ReferenceBackend):
             self.speak(log, LogLevel.ERROR, b"log freed")
 
 
-@faulty_backend("log-louder", "One level more is told than was asked for.", "QTHR-04")
+@faulty_backend("log-louder", "Messages one level above the one set are reported.", "QTHR-04")
 class _OneLouder(ReferenceBackend):
     def tell(self, backend: int, level: int, text: bytes) -> None:
         super().tell(backend, level - 1, text)
@@ -144,7 +144,7 @@ class _NullFormat(ReferenceBackend):
         super().speak(log, level, None)  # type: ignore[arg-type]  # the fault
 
 
-@faulty_backend("log-no-level", "Executes and registrations are told at level 0.", "QTHR-04")
+@faulty_backend("log-no-level", "Executes and registrations are logged at level 0.", "QTHR-04")
 class _NoLevel(ReferenceBackend):
     def speak(self, log: Log, level: int, text: bytes) -> None:
         super().speak(log, 0 if level == LogLevel.VERBOSE else level, text)

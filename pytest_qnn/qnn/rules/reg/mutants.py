@@ -51,7 +51,7 @@ class _NullDimensions(ReferenceBackend):
         return super().needed_bytes(descriptor)
 
 
-@faulty_backend("reg-no-elements", "A dimension of 0 registers nought bytes.", "REG-11")
+@faulty_backend("reg-no-elements", "A dimension of 0 registers zero bytes.", "REG-11")
 class _NoElements(ReferenceBackend):
     def needed_bytes(self, descriptor: Any) -> int:
         shape = descriptor.memShape
@@ -60,7 +60,7 @@ class _NoElements(ReferenceBackend):
         return super().needed_bytes(descriptor)
 
 
-@faulty_backend("reg-rank-zero", "Rank 0 registers nought bytes.", "REG-11")
+@faulty_backend("reg-rank-zero", "Rank 0 registers zero bytes.", "REG-11")
 class _RankZero(ReferenceBackend):
     def needed_bytes(self, descriptor: Any) -> int:
         return super().needed_bytes(descriptor) if descriptor.memShape.numDim else 0

@@ -28,7 +28,7 @@ class _GoesOn(ReferenceBackend):
         super().graph_execute(*arguments)
 
 
-@faulty_backend("restart-says-nothing", "A restart is told by no call.", "SSR-01")
+@faulty_backend("restart-says-nothing", "A restart is reported by no call.", "SSR-01")
 class _SaysNothing(ReferenceBackend):
     def restart(self) -> None:
         """As if nothing had happened."""

@@ -379,10 +379,10 @@ faulty_runtime("runtime-loses-node", "The last node of each partition is carried
 faulty_runtime("runtime-reverses-plan", "The plan runs backwards.", "PART-06")(
     _applied(lambda a: replace(a, plan_after=a.plan_after[::-1]))
 )
-faulty_runtime("runtime-drops-input", "A kernel's first input is not told.", "PART-07")(
+faulty_runtime("runtime-drops-input", "A kernel's first input is not reported.", "PART-07")(
     _kernels(lambda k: replace(k, inputs=k.inputs[1:]))
 )
-faulty_runtime("runtime-drops-output", "A kernel's last output is not told.", "PART-08")(
+faulty_runtime("runtime-drops-output", "A kernel's last output is not reported.", "PART-08")(
     _kernels(lambda k: replace(k, outputs=k.outputs[:-1]))
 )
 faulty_runtime("runtime-reverses-partition", "A kernel's nodes are in reverse.", "PART-09")(
