@@ -82,7 +82,7 @@ ROOMS: dict[str, set[str]] = {
     # The plugin
     "newhooks": {"core"},
     "options": {"core"},
-    "rules": {"core", "qnn.mutants", "tflite.mutants"},
+    "rules": {"core", CODES, "qnn.mutants", "tflite.mutants"},
     "mutants": {"core", "qnn.mutants", "qnn.target", "rules", "tflite.mutants", "tflite.target"},
     "native": {"qnn.reference"},
     "case_file": {"core", "qnn.cases", "tflite.cases"},

@@ -318,7 +318,8 @@ def connected(facts: DelegateFacts) -> Strategy:
 @rule(
     "BUF-07",
     Level.MUST,
-    "A kernel reads a stale input that its own delegate wrote from the buffer: the runtime does not copy it.",
+    "A kernel reads a stale input that belongs to its own delegate from the delegate's buffer: the runtime "
+    "does not copy it.",
     source="tflite/core/subgraph.cc, Subgraph::InvokeImpl (tensor->delegate != node.delegate)",
     subject="delegate",
     cases=connected,

@@ -45,7 +45,7 @@ def lent(facts: DelegateFacts) -> Strategy:
 @rule(
     "OWN-01",
     Level.MUST,
-    "An interpreter keeps the delegates that its constructor was given alive, and releases them at its own "
+    "An interpreter keeps alive the delegates that its constructor was given, and releases them at its own "
     "end.",
     source=f"{_OWNER}; interpreter.py, Interpreter(experimental_delegates)",
     subject="delegate",
