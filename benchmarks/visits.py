@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import sys
 from contextlib import closing
 from pathlib import Path
@@ -49,5 +50,5 @@ def visits(rule_id: str) -> tuple[int, int]:
             judge(rule, target, ONE, seed=SEED)
         finally:
             sys.setprofile(None)
-    moves = sum(before != after for before, after in zip(called, called[1:], strict=False))
+    moves = sum(before != after for before, after in itertools.pairwise(called))
     return len(set(called)), moves
