@@ -32,7 +32,8 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 def _no_module_leaves_a_process(request: pytest.FixtureRequest) -> Iterator[None]:
     """The child that one module leaves behind would be another's puzzle: it is told where it was made."""
     yield
-    if request.path.parent != Path(__file__).parent:  # a run inside a test, started from the repository
+    # A module from elsewhere is that of a run inside a test.
+    if not request.path.is_relative_to(Path(__file__).parent):
         return
     kept.close_all()
     left = [path.read_text().split() for path in Path("/proc/self/task").glob("*/children")]
@@ -46,6 +47,6 @@ def fakes(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.fixture
-def fakes_outside(monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest) -> None:
+def fakes_outside(monkeypatch: pytest.MonkeyPatch) -> None:
     """The same for pytest runs in processes of their own: they also need ``-p fake_suite``."""
-    monkeypatch.setenv("PYTHONPATH", str(request.config.rootpath / "tests"))
+    monkeypatch.setenv("PYTHONPATH", str(Path(fake_suite.__file__).parent))

@@ -26,7 +26,8 @@ from pytest_qnn.tflite.cases.plugin import AnyPluginStep
 from pytest_qnn.tflite.cases.script import AnyScriptStep
 from pytest_qnn.tflite.target import open_delegate_target
 
-FILES = [json.loads(line) for line in Path(__file__).with_name("case_files_1.jsonl").read_text().splitlines()]
+_DATA = Path(__file__).parents[1] / "data"
+FILES = [json.loads(line) for line in (_DATA / "case_files_1.jsonl").read_text().splitlines()]
 STEPS = {"memory": AnyStep, "delegate-script": AnyScriptStep, "delegate-plugin": AnyPluginStep}
 TIMEOUT = 10.0
 

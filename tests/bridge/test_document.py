@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-DOCUMENT = Path(__file__).parents[1] / "docs" / "custom-allocations.md"
+DOCUMENT = Path(__file__).parents[2] / "docs" / "custom-allocations.md"
 RUNTIMES = ("tflite_runtime", "ai_edge_litert")
 
 

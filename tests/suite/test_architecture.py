@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-ROOT = Path(__file__).parents[1]
+ROOT = Path(__file__).parents[2]
 FOLDERS = {"pytest_qnn": "", "conformance": "conformance", "fixtures": "fixtures"}
 """Folder at the top of the repository -> its name inside the package."""
 HALVES = ("qnn", "tflite")

@@ -11,21 +11,20 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+import sandboxed
 from hostile import relatives
 from native import qnn_library
+from sandboxed import CASE, HARMLESS, within
 
 from pytest_qnn.isolation import supervisor, wire
 from pytest_qnn.isolation.target import TargetUnusable
 from pytest_qnn.isolation.working_directory import WorkingDirectory, remove
-from pytest_qnn.qnn.cases.case import ContextCreate, MemoryCase, Providers
 from pytest_qnn.qnn.target import MemoryTarget, open_memory_target
 
-CASE = MemoryCase(steps=(Providers(), ContextCreate("c0")))
-HARMLESS = MemoryCase(steps=(Providers(),))
 LIMITS = {"fork": 1.0, "spawn": 4.0}
 """Seconds for a case; with a fresh interpreter, also on a busy machine."""
 
@@ -288,10 +287,11 @@ def test_a_killed_pytest_leaves_no_process_and_no_file(tmp_path: Path) -> None:
     note = tmp_path / "note"
     library = qnn_library(tmp_path, f'fopen("{note}", "w");for(;;)')
     script = (
-        "import sys; sys.path.insert(0, sys.argv[2]); from test_sandbox import CASE, open_memory_target\n"
+        "import sys; sys.path.insert(0, sys.argv[2]); from sandboxed import CASE\n"
+        "from pytest_qnn.qnn.target import open_memory_target\n"
         "open_memory_target(sys.argv[1], 'emulated', 'fork', 60.0).run(CASE)"
     )
-    command = [sys.executable, "-c", script, str(library), str(Path(__file__).parent)]
+    command = [sys.executable, "-c", script, str(library), str(Path(sandboxed.__file__).parent)]
     host = subprocess.Popen(command, env={**os.environ, "TMPDIR": str(temporary)})
     try:
         assert within(20.0, note.exists)
@@ -301,10 +301,3 @@ def test_a_killed_pytest_leaves_no_process_and_no_file(tmp_path: Path) -> None:
         host.wait()
     assert within(5.0, lambda: not relatives(str(temporary)))
     assert list(temporary.iterdir()) == []
-
-
-def within(seconds: float, holds: Callable[[], bool]) -> bool:
-    deadline = time.monotonic() + seconds
-    while not holds() and time.monotonic() < deadline:
-        time.sleep(0.02)
-    return holds()

@@ -19,7 +19,7 @@ import pytest
 from hostile import began_with
 from reports import judged_rules
 
-HERE = Path(__file__).parent
+HELPERS = Path(fake_suite.__file__).parent
 SUITE = ("--pyargs", "pytest_qnn.conformance", "--qnn-profile=quick", "--qnn-seed=1")
 MUTANTS = (
     "--qnn-backend=mutant:reg-keeps-first",
@@ -45,7 +45,7 @@ def started(folder: Path, *options: str) -> Iterator[subprocess.Popen[str]]:
     temporary = folder / "temporary"
     temporary.mkdir(exist_ok=True)
     mark = str(uuid.uuid4())
-    paths = filter(None, (str(HERE), os.environ.get("PYTHONPATH", "")))
+    paths = filter(None, (str(HELPERS), os.environ.get("PYTHONPATH", "")))
     own = {"PARALLEL": mark, "TMPDIR": str(temporary), "PYTHONPATH": os.pathsep.join(paths)}
     process = subprocess.Popen(
         [

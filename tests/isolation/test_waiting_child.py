@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 from native import qnn_library
-from test_sandbox import CASE, HARMLESS, within
+from sandboxed import CASE, HARMLESS, within
 
 from pytest_qnn.qnn.target import MemoryTarget, open_memory_target
 

@@ -9,7 +9,7 @@ import pytest
 from pytest_qnn import mutants as kills
 from pytest_qnn.mutants import Kill, table
 
-DOCUMENT = Path(__file__).parents[1] / "docs" / "mutants.md"
+DOCUMENT = Path(__file__).parents[2] / "docs" / "mutants.md"
 
 
 def kill(*examples: int | None) -> Kill:

@@ -117,7 +117,7 @@ Delegate* tflite_plugin_create_delegate(char** keys, char** values, size_t count
 void tflite_plugin_destroy_delegate(Delegate* delegate) { free(delegate); }
 """
 
-_ABI = Path(__file__).parents[1] / "examples" / "delegate_repo" / "src"
+_ABI = Path(__file__).parents[2] / "examples" / "delegate_repo" / "src"
 
 
 def build(folder: Path, source: str, name: str = "libbuilt.so", *, beside: str = "", **macros: str) -> Path:

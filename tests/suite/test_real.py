@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 import json
 import subprocess
 import sys
@@ -10,17 +9,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from real_libraries import real_library
 from reports import judged_by_id
 
 RUNTIMES = ["tflite_runtime", "ai_edge_litert"]
-
-
-def real_library(name: str) -> Path:
-    """A library of the onnxruntime-qnn package, which is not imported."""
-    spec = importlib.util.find_spec("onnxruntime_qnn")
-    if spec is None or not spec.submodule_search_locations:
-        pytest.skip("onnxruntime-qnn has no wheel for this platform")
-    return Path(next(iter(spec.submodule_search_locations))) / name
 
 
 def judged(folder: Path, marker: str, *options: str) -> dict[str, dict[str, Any]]:

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 import msgspec
 import pytest
-from test_conformance_real import real_library
+from real_libraries import real_library
 
 from pytest_qnn.core.target import Death
 from pytest_qnn.qnn.cases.case import (

@@ -50,7 +50,7 @@ __attribute__((visibility("default"))) Error QnnInterface_getProviders(struct In
 PLACE = 21
 """graphExecute in the interface's table: no target is asked for it before its rules are judged."""
 
-_DELEGATE = Path(__file__).parents[1] / "examples" / "delegate_repo" / "src" / "arithmetic_delegate.c"
+_DELEGATE = Path(__file__).parents[2] / "examples" / "delegate_repo" / "src" / "arithmetic_delegate.c"
 _COMPUTES = "    const size_t count = out.tensor->bytes"
 
 
