@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import importlib
 import itertools
 import pkgutil
@@ -45,26 +46,49 @@ an open-source client shows |
 | condition | what is true |
 |---|---|
 """
-AREAS = ("pytest_qnn.qnn.rules", "pytest_qnn.tflite.rules")
-"""Packages with a package for each area."""
+HALVES = ("pytest_qnn.qnn.rules", "pytest_qnn.tflite.rules")
+"""Packages with a package for each area, of the area's name in small letters."""
 BRIDGE = "pytest_qnn.tflite.qnn_delegate.rules"
 """The area that needs both halves (TFL)."""
+_KEYWORDS = {"iface": "IF"}
+"""Packages that cannot have their area's name."""
 _SUBJECTS = {"delegate": "TensorFlow Lite delegates", "memory": "QNN memory"}
 
 
+@functools.cache
 def catalogue() -> dict[str, Rule[Any, Any, Any]]:
     """Every rule by id, all areas loaded."""
-    for half in AREAS:
-        for area in pkgutil.iter_modules(importlib.import_module(half).__path__, f"{half}."):
-            if area.ispkg:
-                _load(area.name)
-    importlib.import_module(BRIDGE)
-    return entered()
+    return {rule_id: rule for area in areas() for rule_id, rule in of_area(area).items()}
+
+
+@functools.cache
+def of_area(area: str) -> dict[str, Rule[Any, Any, Any]]:
+    """The rules of one area (``REG``) by id, in the order of their numbers.
+
+    Of other areas only those are loaded that it builds on.
+
+    Raises:
+        LookupError: there is no such area.
+    """
+    _load(areas()[area])
+    return {rule_id: rule for rule_id, rule in sorted(entered().items()) if rule.area == area}
+
+
+@functools.cache
+def areas() -> dict[str, str]:
+    """Where the rules of each area are, by the area's name: a package, or a module (TFL)."""
+    packages = {
+        _KEYWORDS.get(package.name, package.name.upper()): f"{half}.{package.name}"
+        for half in HALVES
+        for package in pkgutil.iter_modules(importlib.import_module(half).__path__)
+        if package.ispkg
+    }
+    return packages | {"TFL": BRIDGE}
 
 
 def _load(area: str) -> None:
     """Every module of an area but its mutants: each enters its rules."""
-    for module in pkgutil.iter_modules(importlib.import_module(area).__path__, f"{area}."):
+    for module in pkgutil.iter_modules(getattr(importlib.import_module(area), "__path__", ()), f"{area}."):
         if not module.name.endswith(".mutants"):
             importlib.import_module(module.name)
 

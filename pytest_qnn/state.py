@@ -58,8 +58,8 @@ class Session:
         from pytest_qnn import rules
 
         try:
-            return rules.catalogue()[rule_id]
-        except KeyError:
+            return rules.of_area(rule_id.partition("-")[0])[rule_id]
+        except LookupError:
             raise LookupError(f"the catalogue has no rule {rule_id}") from None
 
     def rule_of_test(self, name: str) -> Rule[Any, Any, Any] | None:

@@ -153,6 +153,7 @@ def fake_targets() -> types.ModuleType:
 def install(patch: pytest.MonkeyPatch) -> None:
     module = fake_targets()
     patch.setattr(rules, "catalogue", lambda: CATALOGUE)
+    patch.setattr(rules, "of_area", lambda _: CATALOGUE)
     patch.setitem(sys.modules, "pytest_qnn.targets", module)
     patch.setattr(session, "targets", module, raising=False)
 

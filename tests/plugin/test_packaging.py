@@ -54,7 +54,7 @@ def test_every_module_is_installed_and_nothing_else(wheel: zipfile.ZipFile, sour
     schemas = {"pytest_qnn/report/schema.json", "pytest_qnn/report/case.schema.json"}
     sources = {"pytest_qnn/native/provider.c", "pytest_qnn/native/cdsprpc.c"}
     assert installed == modules | schemas | sources | {"pytest_qnn/py.typed"}
-    assert {"pytest_qnn/conformance/test_part.py", "pytest_qnn/fixtures/delegates.py"} < installed
+    assert {"pytest_qnn/conformance/tflite/test_part.py", "pytest_qnn/fixtures/delegates.py"} < installed
 
 
 def test_pytest_finds_the_plugin(wheel: zipfile.ZipFile) -> None:
@@ -97,4 +97,9 @@ def test_every_package_of_the_tree_is_shipped(pytestconfig: pytest.Config) -> No
     tree = {
         ".".join(path.parent.relative_to(root).parts) for path in (root / "pytest_qnn").rglob("__init__.py")
     }
-    assert shipped == tree | {"pytest_qnn.conformance", "pytest_qnn.fixtures"}
+    beside = {
+        ".".join(("pytest_qnn", *path.parent.relative_to(root).parts))
+        for folder in ("conformance", "fixtures")
+        for path in (root / folder).rglob("__init__.py")
+    }
+    assert shipped == tree | beside

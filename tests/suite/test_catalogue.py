@@ -3,12 +3,19 @@
 from __future__ import annotations
 
 import re
+import subprocess
+import sys
 from pathlib import Path
+from typing import Any
 
-import pytest_qnn.conformance
+from pytest_qnn.conformance import rule_tests
 
+from pytest_qnn.core.rule import Rule
 from pytest_qnn.mutants import table
-from pytest_qnn.rules import catalogue, document
+from pytest_qnn.rules import areas, catalogue, document
+
+FOLDERS = {"memory": "qnn", "delegate": "tflite"}
+"""Subject -> the folder of the suite's tests about it."""
 
 ISSUED = set(
     """
@@ -59,22 +66,45 @@ SHB-16 DRG-07 DRG-08 DRG-10 DRG-12 DRG-13 DRG-14 CTX-02 CTX-07 CTX-08
 
 
 def conformance_tests() -> list[str]:
-    """Names of the suite's tests, as rule ids."""
-    folder = Path(pytest_qnn.conformance.__path__[0])
-    names = [
-        name
-        for path in sorted(folder.glob("test_*.py"))
-        for name in re.findall(r"^def test_(\w+)\(", path.read_text(), re.MULTILINE)
-    ]
-    return [name.upper().replace("_", "-") for name in names]
+    """The suite's tests as pytest collects them: folder, module and name."""
+    command = ["-m", "pytest", "--collect-only", "-q", "-p", "no:cacheprovider"]
+    command += ["--pyargs", "pytest_qnn.conformance"]
+    done = subprocess.run([sys.executable, *command], capture_output=True, text=True, timeout=60, check=True)
+    return re.findall(r"^(?:.*/)?(\w+/test_\w+\.py::.*)$", done.stdout, re.MULTILINE)
+
+
+def name_of(rule: Rule[Any, Any, Any]) -> str:
+    """As it is in a test's name: ``reg_08``."""
+    return rule.id.lower().replace("-", "_")
 
 
 def test_no_rule_was_dropped() -> None:
     assert set(catalogue()) >= ISSUED
 
 
-def test_each_rule_has_exactly_one_test_of_its_name() -> None:
-    assert sorted(conformance_tests()) == sorted(catalogue())
+def test_each_rule_has_exactly_one_test_of_its_name_in_the_module_of_its_area() -> None:
+    assert conformance_tests() == sorted(
+        f"{FOLDERS[rule.subject]}/test_{rule.area.lower()}.py::test_{name_of(rule)}"
+        for rule in catalogue().values()
+    )
+
+
+def test_a_test_says_what_its_rule_demands() -> None:
+    for rule in catalogue().values():
+        test = rule_tests("module", f"test_{rule.area.lower()}.py")[f"test_{name_of(rule)}"]
+        assert test.__doc__ == rule.sentence
+
+
+def test_an_area_is_loaded_with_no_more_than_what_it_builds_on() -> None:
+    code = (
+        "import sys; from pytest_qnn.rules import of_area; print(len(of_area('REG')), *sorted(sys.modules))"
+    )
+    said = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
+    count, *modules = said.split()
+    assert int(count) == sum(rule.area == "REG" for rule in catalogue().values())
+    packages = {package for package in areas().values() if any(name.startswith(package) for name in modules)}
+    assert areas()["REG"] in packages
+    assert len(packages) <= 3
 
 
 def test_each_rule_is_found_by_a_mutant() -> None:

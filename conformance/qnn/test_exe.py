@@ -1,0 +1,5 @@
+"""EXE: executing with memory handles."""
+
+from pytest_qnn.conformance import rule_tests
+
+globals().update(rule_tests(__name__, __file__))

@@ -1,0 +1,5 @@
+"""EXT: deferred initialisation, with external weights and spill-fill memory."""
+
+from pytest_qnn.conformance import rule_tests
+
+globals().update(rule_tests(__name__, __file__))

@@ -1,0 +1,5 @@
+"""ION: graphs whose tensors lie in ION buffers of their own."""
+
+from pytest_qnn.conformance import rule_tests
+
+globals().update(rule_tests(__name__, __file__))

@@ -1,0 +1,5 @@
+"""QTHR: calls from several threads."""
+
+from pytest_qnn.conformance import rule_tests
+
+globals().update(rule_tests(__name__, __file__))

@@ -1,0 +1,1 @@
+"""Rules about TensorFlow Lite delegates, those that run on QNN (TFL) among them."""

@@ -1,0 +1,5 @@
+"""CANC: invokes that are cancelled."""
+
+from pytest_qnn.conformance import rule_tests
+
+globals().update(rule_tests(__name__, __file__))

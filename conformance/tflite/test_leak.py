@@ -1,0 +1,5 @@
+"""LEAK: what cycles, invokes and failures leave behind."""
+
+from pytest_qnn.conformance import rule_tests
+
+globals().update(rule_tests(__name__, __file__))

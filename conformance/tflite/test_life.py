@@ -1,0 +1,5 @@
+"""LIFE: the life of a kernel."""
+
+from pytest_qnn.conformance import rule_tests
+
+globals().update(rule_tests(__name__, __file__))

@@ -1,0 +1,5 @@
+"""MEM: the memory that a kernel may touch."""
+
+from pytest_qnn.conformance import rule_tests
+
+globals().update(rule_tests(__name__, __file__))

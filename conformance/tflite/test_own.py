@@ -1,0 +1,5 @@
+"""OWN: how long delegates live, and what their end leaves behind."""
+
+from pytest_qnn.conformance import rule_tests
+
+globals().update(rule_tests(__name__, __file__))

@@ -1,0 +1,5 @@
+"""PREC: several delegates on one graph."""
+
+from pytest_qnn.conformance import rule_tests
+
+globals().update(rule_tests(__name__, __file__))

@@ -1,0 +1,5 @@
+"""XNN: a delegate beside the runtimes' own XNNPACK."""
+
+from pytest_qnn.conformance import rule_tests
+
+globals().update(rule_tests(__name__, __file__))
