@@ -30,9 +30,8 @@ from pytest_qnn.tflite.facts import LIMITS, DelegateFacts, Sample
 from pytest_qnn.tflite.learned import learned
 from pytest_qnn.tflite.mutants import SCRIPT_TRACE, TRACE
 from pytest_qnn.tflite.mutants import table as mutants
-from pytest_qnn.tflite.runner.codec import CODEC
 from pytest_qnn.tflite.runner.learn import Question, learn_claims
-from pytest_qnn.tflite.runner.spec import LEARN_LIMITS, LEARN_SAMPLES, PROBE, DelegateSpec
+from pytest_qnn.tflite.runner.spec import CODEC, LEARN_LIMITS, LEARN_SAMPLES, PROBE, DelegateSpec
 from pytest_qnn.tflite.trace import DelegateTrace, ScriptTrace
 
 

@@ -10,18 +10,14 @@ import msgspec
 from msgspec.structs import replace
 
 from pytest_qnn.tflite.cases.delegate import Application, DelegateCase
+from pytest_qnn.tflite.cases.effects import all_named, effect_of, named
 from pytest_qnn.tflite.cases.plugin import PluginCase
 from pytest_qnn.tflite.cases.script import (
-    AllocCustom,
     AnyScriptStep,
     Apply,
-    AssignCustom,
     MakeDelegate,
     Open,
     Parallel,
-    Place,
-    Read,
-    ReadCustom,
     Repeat,
     Resize,
     ScriptCase,
@@ -243,25 +239,10 @@ def _fewer(steps: Steps) -> Iterator[Steps]:
 
 def _without(steps: Steps, gone: range) -> Steps:
     """The steps but for a few; what they make is not used by others either."""
-    names = {name for index in gone for name in _made(steps[index])}
+    names = {named(steps[index], thing) for index in gone for thing in effect_of(steps[index]).makes}
     return tuple(
-        step for index, step in enumerate(steps) if index not in gone and names.isdisjoint(_used(step))
+        step for index, step in enumerate(steps) if index not in gone and names.isdisjoint(all_named(step))
     )
-
-
-def _made(step: AnyScriptStep) -> tuple[str, ...]:
-    if isinstance(step, MakeDelegate):
-        return (step.delegate,)
-    if isinstance(step, AllocCustom):
-        return (step.buffer,)
-    return (step.interpreter,) if isinstance(step, Open) else ()
-
-
-def _used(step: AnyScriptStep) -> tuple[str, ...]:
-    if isinstance(step, Repeat | Parallel):
-        return ()  # it may do without; its own steps are looked at when it is opened up
-    fields = ("delegate", "interpreter", "buffer")
-    return tuple(getattr(step, field) for field in fields if hasattr(step, field))
 
 
 def _flatter(steps: Steps) -> Iterator[Steps]:
@@ -346,15 +327,16 @@ class _Renumbered:
         if isinstance(step, MakeDelegate) and step.claim is not None and step.delegate not in self.foreign:
             claim = tuple(self.nodes[node] for node in step.claim if node in self.nodes)
             return msgspec.structs.replace(step, claim=claim)
-        return self._about_tensors(step) if getattr(step, "interpreter", "") in self.interpreters else step
+        return self._about_tensors(step) if named(step, "interpreter") in self.interpreters else step
 
     def _about_tensors(self, step: Any) -> Any:
         change: dict[str, Any] = {}
-        if isinstance(step, Place | AssignCustom | ReadCustom):
+        parts = effect_of(step).parts
+        if "tensor" in parts:
             change = {"tensor": self.tensors.get(step.tensor)}
-        elif isinstance(step, Resize):
+        elif "input" in parts:
             change = {"input": self.inputs.get(step.input)}
-        elif isinstance(step, Read) and step.tensors:
+        elif "tensors" in parts and step.tensors:
             left = tuple(self.tensors[tensor] for tensor in step.tensors if tensor in self.tensors)
             change = {"tensors": left or None}
         return None if None in change.values() else msgspec.structs.replace(step, **change)

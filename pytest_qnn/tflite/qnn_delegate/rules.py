@@ -13,6 +13,7 @@ from pytest_qnn.core.drawing import decoded
 from pytest_qnn.core.rule import NothingToJudge, rule
 from pytest_qnn.core.verdict import Examined, Level, Unsupported, Violation
 from pytest_qnn.tflite.cases.arrays import Array
+from pytest_qnn.tflite.cases.effects import named
 from pytest_qnn.tflite.cases.script import (
     Allocate,
     AllocCustom,
@@ -154,7 +155,7 @@ def results(case: ScriptCase, trace: ScriptTrace, name: str) -> list[Result]:
     given: tuple[Array, ...] = ()
     used = given
     for _, step, seen in scripts.numbered(case, trace):
-        if getattr(step, "interpreter", "") != name or not seen.ok:
+        if named(step, "interpreter") != name or not seen.ok:
             continue
         if isinstance(step, SetInputs):
             given = seen.outputs

@@ -8,6 +8,7 @@ import msgspec
 
 from pytest_qnn.core.verdict import Unsupported, Violation
 from pytest_qnn.tflite.cases.delegate import Application, DelegateCase
+from pytest_qnn.tflite.cases.effects import named
 from pytest_qnn.tflite.cases.script import (
     Allocate,
     AnyScriptStep,
@@ -98,9 +99,7 @@ def view(
     steps = [
         (step, seen)
         for number, step, seen in numbered(case, trace)
-        if getattr(step, "interpreter", "") == name
-        and not seen.skipped
-        and number < (upto or len(trace.steps))
+        if named(step, "interpreter") == name and not seen.skipped and number < (upto or len(trace.steps))
     ]
     graph = _shaped(case.graphs[found.graph], [step for step, seen in steps if seen.ok])
     given = _before_last_read(steps)

@@ -7,6 +7,7 @@ from typing import NamedTuple
 
 from pytest_qnn.core.verdict import Unsupported, Violation
 from pytest_qnn.tflite.cases.arrays import Array
+from pytest_qnn.tflite.cases.effects import named
 from pytest_qnn.tflite.cases.script import Apply, Invoke, MakeDelegate, Read, ScriptCase, SetInputs, flat
 from pytest_qnn.tflite.graph.graph import Graph
 from pytest_qnn.tflite.numerics.flat import flattened
@@ -56,7 +57,7 @@ def readings(case: ScriptCase, trace: ScriptTrace, seen: InterpreterSeen) -> Ite
     inputs: tuple[Array, ...] = ()
     graph = case.graphs[seen.graph]
     for number, step in enumerate(flat(case.steps)):
-        if getattr(step, "interpreter", "") != seen.name or not trace.steps[number].ok:
+        if named(step, "interpreter") != seen.name or not trace.steps[number].ok:
             continue
         given = trace.steps[number]
         if isinstance(step, SetInputs) and len(given.outputs) == len(graph.inputs):

@@ -15,11 +15,10 @@ from pytest_qnn.tflite.cases.script import (
     FreeCustom,
     InspectCustom,
     ReadCustom,
-    ReadLog,
 )
 from pytest_qnn.tflite.runner.baseline import tensor_sizes
 from pytest_qnn.tflite.runner.custom_buffers import CustomBuffer, CustomMemory, custom_memory
-from pytest_qnn.tflite.runner.steps import expected
+from pytest_qnn.tflite.runner.interpreter_steps import expected
 from pytest_qnn.tflite.runner.tensor_memory import assign
 from pytest_qnn.tflite.runner.world import Handlers, Skip, World
 from pytest_qnn.tflite.trace import ScriptSeen
@@ -115,22 +114,10 @@ def _read(world: World, step: ReadCustom) -> ScriptSeen:
     return ScriptSeen(outputs=(Array.of(value),), cpu=cpu, numbers=numbers)
 
 
-def _log(world: World, step: ReadLog) -> ScriptSeen:
-    log: list[str] | None = getattr(world.delegate(step.delegate).live, "log", None)
-    if log is None:
-        if world.heard is None:
-            raise Skip("nobody can hear what the delegate says")
-        return ScriptSeen(lines=world.heard.lines())
-    lines = tuple(log)
-    log.clear()
-    return ScriptSeen(lines=lines)
-
-
 HANDLERS: Final[Handlers] = {
     AllocCustom: _alloc,
     InspectCustom: _inspect,
     FreeCustom: _free,
     AssignCustom: _assign,
     ReadCustom: _read,
-    ReadLog: _log,
 }

@@ -1,12 +1,23 @@
-"""Carry out a ScriptCase on a runtime with a chain of delegates, and write down what was seen."""
+"""Carry out a ScriptCase on a runtime with a chain of delegates, and write down what was seen.
+
+Steps that hold steps (Repeat, Parallel) are here, and the one that measures the process.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+import gc
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping
 from typing import Final
 
+from pytest_qnn.isolation import libc
+from pytest_qnn.isolation.observe import small_blocks_in_reserve, snapshot, threads
+from pytest_qnn.tflite.cases.effects import named
 from pytest_qnn.tflite.cases.script import (
     Allocate,
+    AnyScriptStep,
     Apply,
     Close,
     Hollow,
@@ -14,31 +25,28 @@ from pytest_qnn.tflite.cases.script import (
     MakeDelegate,
     Measure,
     Open,
+    Parallel,
     Place,
     Read,
     RemoveAll,
+    Repeat,
     ScriptCase,
     SetInputs,
+    flat,
 )
 from pytest_qnn.tflite.graph.graph import Graph
 from pytest_qnn.tflite.observe.stderr import hearing
-from pytest_qnn.tflite.runner import custom_memory, extras, flow, tensor_memory
-from pytest_qnn.tflite.runner import steps as script_steps
+from pytest_qnn.tflite.runner import custom_memory, delegate_steps, interpreter_steps, tensor_memory
 from pytest_qnn.tflite.runner.delegates import DelegateFactory
-from pytest_qnn.tflite.runner.world import Chain, Handlers, OnStep, World
+from pytest_qnn.tflite.runner.world import Chain, Handlers, OnStep, Skip, World
 from pytest_qnn.tflite.runtime.runtime import Runtime
-from pytest_qnn.tflite.trace import ScriptTrace
+from pytest_qnn.tflite.trace import ScriptSeen, ScriptTrace
 
-HANDLERS: Final[Handlers] = {
-    **script_steps.HANDLERS,
-    **tensor_memory.HANDLERS,
-    **flow.HANDLERS,
-    **extras.HANDLERS,
-    **custom_memory.HANDLERS,
-}
-"""By type of step: what carries it out."""
-
-
+_PATIENCE = 60.0
+"""Seconds that a branch waits for the others to begin."""
+_TO_END = 1.0
+"""Seconds for threads to end, once a delegate has told them to; how often they are looked for meanwhile."""
+_PAUSE = 0.002
 _LEFT: list[World] = []
 """What scripts that end their process leave alive."""
 
@@ -64,8 +72,8 @@ def run_script_case(
     world = World(case, chain, runtime, remake, on_step)
     try:
         with hearing(case) as world.heard:
-            for number, step in flow.numbered(case.steps, 0):
-                flow.perform(world, HANDLERS, number, step)
+            for number, step in numbered(case.steps, 0):
+                perform(world, number, step)
     finally:
         if case.ends:
             _LEFT.append(world)
@@ -76,6 +84,107 @@ def run_script_case(
             raise error  # an interrupt, not a failure
         raise RuntimeError("the spy failed") from error
     return world.trace()
+
+
+def perform(world: World, number: int, step: AnyScriptStep) -> None:
+    """Carry out one step and record what it gave."""
+    world.begin(number)
+    if isinstance(step, Repeat):
+        seen = _repeat(world, number, step)
+    elif isinstance(step, Parallel):
+        seen = _parallel(world, number, step)
+    else:
+        try:
+            seen = HANDLERS[type(step)](world, step)
+        except Skip as reason:
+            seen = ScriptSeen(ok=False, skipped=str(reason))
+    world.record(number, seen)
+
+
+def numbered(steps: Iterable[AnyScriptStep], first: int) -> list[tuple[int, AnyScriptStep]]:
+    """Steps that stand side by side with their numbers; ``first`` is that of the first one."""
+    found = []
+    for step in steps:
+        found.append((first, step))
+        first += len(flat((step,)))
+    return found
+
+
+def _repeat(world: World, number: int, step: Repeat) -> ScriptSeen:
+    where = world.where
+    outer = where.counts
+    counts: Counter[str] = Counter()
+    where.counts = counts
+    for turn in range(step.times):
+        where.round = turn
+        where.middle = 0 < turn < step.times - 1
+        for inner, inside in numbered(step.steps, number + 1):
+            perform(world, inner, inside)
+    where.round, where.middle, where.counts = 0, False, outer
+    where.number = number
+    return ScriptSeen(numbers=dict(counts))
+
+
+def _parallel(world: World, number: int, step: Parallel) -> ScriptSeen:
+    barrier = threading.Barrier(len(step.branches))
+    names = [frozenset(named(inner, "interpreter") for inner in flat(b)) - {""} for b in step.branches]
+    totals: Counter[str] = Counter()
+    failures: list[BaseException] = []
+
+    def run(branch: int, first: int) -> None:
+        where = world.where
+        counts: Counter[str] = Counter()
+        where.counts = counts
+        where.alone = frozenset().union(*(other for at, other in enumerate(names) if at < branch))
+        try:
+            barrier.wait(_PATIENCE)
+            for inner, inside in numbered(step.branches[branch], first):
+                perform(world, inner, inside)
+        except BaseException as error:
+            failures.append(error)
+            barrier.abort()
+        totals.update(counts)
+
+    threads = []
+    first = number + 1
+    for branch, steps in enumerate(step.branches):
+        threads.append(threading.Thread(target=run, args=(branch, first)))
+        first += len(flat(steps))
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    if failures:
+        raise failures[0]
+    return ScriptSeen(numbers=dict(totals))
+
+
+def _measure(world: World, step: Measure) -> ScriptSeen:
+    if world.reserve is None:
+        world.reserve = small_blocks_in_reserve()
+    gc.collect()
+    count = _threads(world, step)
+    looked = snapshot()
+    numbers = {
+        "fds": looked.fds,
+        "mappings": len(looked.lines),
+        "threads": count,
+        "virtual": looked.virtual,
+    }
+    in_use = libc.malloc_in_use()
+    if in_use is not None:
+        numbers["malloc"] = in_use
+    return ScriptSeen(numbers=numbers)
+
+
+def _threads(world: World, step: Measure) -> int:
+    """How many threads there are, once they have had their time to end."""
+    until = time.monotonic() + _TO_END
+    if 0 <= step.like < len(world.threads):
+        while threads() > world.threads[step.like] and time.monotonic() < until:
+            time.sleep(_PAUSE)
+    world.threads.append(threads())
+    return world.threads[-1]
 
 
 def warming_script(graph: Graph) -> ScriptCase:
@@ -95,3 +204,14 @@ def warming_script(graph: Graph) -> ScriptCase:
         Measure(),
     )
     return ScriptCase((graph,), steps)
+
+
+GROUPS: Final[tuple[Handlers, ...]] = (
+    interpreter_steps.HANDLERS,
+    delegate_steps.HANDLERS,
+    tensor_memory.HANDLERS,
+    custom_memory.HANDLERS,
+    {Measure: _measure},
+)
+HANDLERS: Final[Handlers] = {kind: handler for group in GROUPS for kind, handler in group.items()}
+"""By type of step: what carries it out. tests/test_script_handlers.py names a step that has none, or two."""

@@ -1,10 +1,15 @@
-"""What a process is told of the delegates that it is to load, and what they are asked besides cases."""
+"""What is sent to a process that loads delegates: which they are, cases, and further requests."""
 
 from __future__ import annotations
 
-from typing import ClassVar
+from typing import Any, ClassVar, Final
 
+from pytest_qnn.isolation.codec import Codec, Kind
 from pytest_qnn.isolation.worker import WorkerSpec
+from pytest_qnn.tflite.cases.delegate import DelegateCase
+from pytest_qnn.tflite.cases.plugin import Cycle, PluginCase
+from pytest_qnn.tflite.cases.script import Measure, ScriptCase, flat
+from pytest_qnn.tflite.trace import DelegateTrace, PluginTrace, ScriptTrace
 
 
 class DelegateSpec(WorkerSpec, frozen=True):
@@ -20,3 +25,20 @@ LEARN_LIMITS = b"learn limits"
 LEARN_SAMPLES = b"learn samples"
 PROBE = b"probe "
 """Further requests: see `pytest_qnn.tflite.runner.learn`."""
+
+
+def _measures(case: Any) -> bool:
+    if isinstance(case, ScriptCase):
+        return any(isinstance(step, Measure) for step in flat(case.steps))
+    return isinstance(case, PluginCase) and any(isinstance(step, Cycle) for step in case.steps)
+
+
+CODEC: Final = Codec(
+    (
+        Kind(DelegateCase, DelegateTrace),
+        Kind(ScriptCase, ScriptTrace, b"script "),
+        Kind(PluginCase, PluginTrace, b"plugin "),
+    ),
+    _measures,
+)
+"""The kinds of case that are carried out on delegates."""

@@ -16,7 +16,6 @@ from pytest_qnn.tflite.cases.plugin import PluginCase
 from pytest_qnn.tflite.facts import DelegateFacts
 from pytest_qnn.tflite.graph.graph import Graph, Node, Op, Tensor
 from pytest_qnn.tflite.runner import learn
-from pytest_qnn.tflite.runner.codec import CODEC
 from pytest_qnn.tflite.runner.custom_buffers import offering
 from pytest_qnn.tflite.runner.delegates import (
     DelegateFactory,
@@ -30,7 +29,7 @@ from pytest_qnn.tflite.runner.plugin import run_plugin_case
 from pytest_qnn.tflite.runner.plugin_library import NoInterface, open_plugin
 from pytest_qnn.tflite.runner.run import run_delegate_case
 from pytest_qnn.tflite.runner.script import run_script_case, warming_script
-from pytest_qnn.tflite.runner.spec import LEARN_LIMITS, LEARN_SAMPLES, PROBE, DelegateSpec
+from pytest_qnn.tflite.runner.spec import CODEC, LEARN_LIMITS, LEARN_SAMPLES, PROBE, DelegateSpec
 from pytest_qnn.tflite.runtime.runtime import RuntimeMissing, load_runtime
 
 _IMAGE: Final = (1, 2, 2, 2)

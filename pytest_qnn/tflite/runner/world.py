@@ -179,3 +179,8 @@ class World:
 
 Handler = Callable[[World, Any], ScriptSeen]
 Handlers = Mapping[type[AnyScriptStep], Handler]
+
+
+def result(message: str) -> ScriptSeen:
+    """A step that ended in the error of this text, or in none."""
+    return ScriptSeen(ok=not message, message=message)

@@ -8,6 +8,7 @@ from hypothesis.strategies import SearchStrategy
 from pytest_qnn.core.rule import rule
 from pytest_qnn.core.verdict import Examined, Level, Unsupported, Violation
 from pytest_qnn.tflite.cases.delegate import DelegateCase
+from pytest_qnn.tflite.cases.effects import named
 from pytest_qnn.tflite.cases.script import (
     Allocate,
     AnyScriptStep,
@@ -121,12 +122,7 @@ def reads_right(case: ScriptCase, trace: ScriptTrace, expected: str, name: str =
     """
     judged = 0
     for number, step, seen in scripts.numbered(case, trace):
-        if (
-            type(step).__name__ == "Read"
-            and getattr(step, "interpreter", "") == name
-            and seen.ok
-            and seen.cpu
-        ):
+        if type(step).__name__ == "Read" and named(step, "interpreter") == name and seen.ok and seen.cpu:
             outputs_are_right(*seen_as_case(case, trace, name, number + 1), expected)
             judged += 1
     return judged

@@ -10,6 +10,7 @@ from pytest_qnn.core.rule import rule
 from pytest_qnn.core.verdict import Examined, Level, Unsupported, Violation
 from pytest_qnn.tflite.cases.arrays import Array
 from pytest_qnn.tflite.cases.delegate import Application, DelegateCase, Fault, Refused
+from pytest_qnn.tflite.cases.effects import named
 from pytest_qnn.tflite.cases.inputs import inputs_of
 from pytest_qnn.tflite.cases.script import (
     Allocate,
@@ -612,7 +613,7 @@ def _others_work(case: ScriptCase, trace: ScriptTrace, failed: int) -> int:
         return 1
     judged = 0
     for number, step, seen in scripts.numbered(case, trace):
-        if getattr(step, "interpreter", "") != "i1" or number < failed:
+        if named(step, "interpreter") != "i1" or number < failed:
             continue
         if isinstance(step, Invoke) and not (seen.ok or seen.skipped):
             raise Violation("the other interpreter to work", " ".join(seen.message.split()), f"step {number}")

@@ -11,6 +11,7 @@ from pytest_qnn.core.rule import rule
 from pytest_qnn.core.verdict import Examined, Level, Measured, Unsupported, Violation
 from pytest_qnn.tflite.cases.arrays import Array
 from pytest_qnn.tflite.cases.delegate import DelegateCase
+from pytest_qnn.tflite.cases.effects import named
 from pytest_qnn.tflite.cases.script import (
     Allocate,
     AnyScriptStep,
@@ -240,7 +241,7 @@ def _is_whole(case: ScriptCase, trace: ScriptTrace) -> bool:
         if isinstance(step, Measure):
             parts.append(set())
         elif seen.ok and not seen.skipped:
-            parts[-1].add((type(step), getattr(step, "interpreter", "") or getattr(step, "delegate", "")))
+            parts[-1].add((type(step), named(step, "interpreter") or named(step, "delegate")))
     wanted: list[set[tuple[type[AnyScriptStep], str]]] = [
         set(),
         {(Invoke, "i0")},

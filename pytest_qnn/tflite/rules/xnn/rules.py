@@ -11,6 +11,7 @@ from pytest_qnn.core.rule import rule
 from pytest_qnn.core.verdict import Examined, Level, Unsupported, Violation
 from pytest_qnn.tflite.cases.arrays import Array
 from pytest_qnn.tflite.cases.delegate import Application, DelegateCase
+from pytest_qnn.tflite.cases.effects import named
 from pytest_qnn.tflite.cases.inputs import inputs_of
 from pytest_qnn.tflite.cases.script import (
     Allocate,
@@ -261,7 +262,7 @@ def _need_application(seen: InterpreterSeen) -> None:
 
 def _steps_of(case: ScriptCase, seen: InterpreterSeen, kind: type) -> Iterator[int]:
     for number, step in enumerate(flat(case.steps)):
-        if isinstance(step, kind) and getattr(step, "interpreter", "") == seen.name:
+        if isinstance(step, kind) and named(step, "interpreter") == seen.name:
             yield number
 
 

@@ -1,4 +1,4 @@
-"""Steps of a script that make, use and destroy interpreters and delegates."""
+"""Steps of a script that make, use and destroy interpreters."""
 
 from __future__ import annotations
 
@@ -8,65 +8,44 @@ from math import prod
 from typing import Any, Final
 
 import msgspec
+import numpy as np
 
-from pytest_qnn.tflite.abi import layouts
+from pytest_qnn.tflite.abi import layouts, peek
 from pytest_qnn.tflite.cases.arrays import Array
-from pytest_qnn.tflite.cases.delegate import Application, DelegateCase
+from pytest_qnn.tflite.cases.delegate import DelegateCase
 from pytest_qnn.tflite.cases.inputs import inputs_of
 from pytest_qnn.tflite.cases.script import (
     IMPOSSIBLE,
     Allocate,
     Apply,
+    Cancel,
     Close,
-    DestroyDelegate,
+    CopyFrom,
     HandleOutput,
     Invoke,
-    MakeDelegate,
     Open,
     Poison,
+    Profile,
     Read,
     RemoveAll,
     Resize,
     SetInputs,
 )
 from pytest_qnn.tflite.observe import handles
+from pytest_qnn.tflite.observe.handles import tensor_of
+from pytest_qnn.tflite.observe.profiler import Gauge
 from pytest_qnn.tflite.runner import tensor_memory
 from pytest_qnn.tflite.runner.baseline import outputs_on_cpu
-from pytest_qnn.tflite.runner.delegates import PROBE, DelegateUnusable
 from pytest_qnn.tflite.runner.interpreter import LiveInterpreter, attempt
-from pytest_qnn.tflite.runner.world import Handlers, Made, Skip, World
+from pytest_qnn.tflite.runner.world import Handlers, Skip, World, result
 from pytest_qnn.tflite.runtime.state import subgraph_of
 from pytest_qnn.tflite.trace import Applied, ScriptSeen
 
 _REMOVE_ALL = "_ZN6tflite8Subgraph18RemoveAllDelegatesEv"
-
-
-def result(message: str) -> ScriptSeen:
-    """A step that ended in the error of this text, or in none."""
-    return ScriptSeen(ok=not message, message=message)
-
-
-def _make(world: World, step: MakeDelegate) -> ScriptSeen:
-    if step.delegate in world.delegates:
-        raise Skip(f"there is a delegate {step.delegate} already")
-    application = Application(step.who, step.claim, step.fault, step.flags)
-    position = min(step.position, len(world.chain) - 1)
-    try:
-        factory = PROBE if step.who == "probe" else world.chain[position]
-        if step.options and step.who == "target":
-            factory = world.remake(position, dict(step.options))
-        world.delegates[step.delegate] = Made(step.delegate, factory, application)
-    except DelegateUnusable as error:
-        return result(str(error))
-    return ScriptSeen()
-
-
-def _destroy(world: World, step: DestroyDelegate) -> ScriptSeen:
-    with world.lock:
-        if world.delegate(step.delegate).users:
-            raise Skip(f"an open interpreter uses the delegate {step.delegate}")
-        world.destroy(step.delegate)
-    return ScriptSeen()
+_UNKNOWN: Final = 0x7FFF_FFF1
+"""A number that no delegate gives to a handle."""
+_FILLS: Final = (0x5A, 0xA5)
+_COPY_FROM: Final = layouts.Delegate.CopyFromBufferHandle.offset
 
 
 def _open(world: World, step: Open) -> ScriptSeen:
@@ -281,6 +260,65 @@ def _handle_output(world: World, step: HandleOutput) -> ScriptSeen:
     return ScriptSeen(numbers=numbers)
 
 
+def _copy_from(world: World, step: CopyFrom) -> ScriptSeen:
+    live = world.interpreter(step.interpreter)
+    if not live.context:
+        raise Skip("tensors cannot be found on this runtime")
+    if not 0 <= step.output < len(live.graph.outputs):
+        raise Skip(f"the graph has no output {step.output}")
+    tensor = tensor_of(live.context, live.graph.outputs[step.output])
+    copy = peek.pointer(tensor.delegate + _COPY_FROM) if tensor.delegate else 0
+    if not copy or tensor.buffer_handle == layouts.NO_BUFFER_HANDLE or not tensor.data:
+        raise Skip(f"output {step.output} has no buffer handle that could be copied from")
+    handle = {"": tensor.buffer_handle, "none": layouts.NO_BUFFER_HANDLE, "unknown": _UNKNOWN}[step.wrong]
+    call = layouts.CopyBufferHandle(copy)
+    data = peek.array(tensor.data, np.uint8, (tensor.bytes,))
+    before = _border(live, tensor.data)
+    untouched = np.ones(tensor.bytes, bool)
+    status = layouts.OK
+    for fill in _FILLS[: 1 if step.wrong else 2]:
+        data[:] = fill
+        status = status or call(live.context, tensor.delegate, handle, ctypes.addressof(tensor))
+        untouched &= data == fill
+    after = _border(live, tensor.data)
+    other = next((index for index, contents in before.items() if after.get(index) != contents), -1)
+    left = int(untouched.all() if step.wrong else untouched.sum())
+    if not step.wrong and not status:
+        tensor.data_is_stale = False  # as the runtime has it after a copy
+    numbers = {"handle": handle, "status": status, "untouched": left, "other": other}
+    return ScriptSeen(ok=status == layouts.OK, numbers=numbers)
+
+
+def _border(live: LiveInterpreter, but: int) -> dict[int, bytes]:
+    """Contents of the graph's inputs and outputs, except those at the address ``but``."""
+    found = {}
+    for index in (*live.graph.inputs, *live.graph.outputs):
+        tensor = tensor_of(live.context, index)
+        if tensor.data and tensor.data != but:
+            found[index] = ctypes.string_at(tensor.data, tensor.bytes)
+    return found
+
+
+def _profile(world: World, step: Profile) -> ScriptSeen:
+    live = world.interpreter(step.interpreter)
+    live.gauge = live.gauge or Gauge()
+    try:
+        live.gauge.profile(world.runtime, live.native._native_handle())
+    except LookupError as error:
+        raise Skip(str(error)) from None
+    return ScriptSeen()
+
+
+def _cancel(world: World, step: Cancel) -> ScriptSeen:
+    live = world.interpreter(step.interpreter)
+    live.gauge = live.gauge or Gauge()
+    try:
+        live.gauge.cancel(world.runtime, live.native._native_handle(), step.at)
+    except LookupError as error:
+        raise Skip(str(error)) from None
+    return ScriptSeen()
+
+
 def _close(world: World, step: Close) -> ScriptSeen:
     world.interpreter(step.interpreter)
     with world.lock:
@@ -289,8 +327,6 @@ def _close(world: World, step: Close) -> ScriptSeen:
 
 
 HANDLERS: Final[Handlers] = {
-    MakeDelegate: _make,
-    DestroyDelegate: _destroy,
     Open: _open,
     Apply: _apply,
     Resize: _resize,
@@ -301,5 +337,8 @@ HANDLERS: Final[Handlers] = {
     Read: _read,
     RemoveAll: _remove_all,
     HandleOutput: _handle_output,
+    CopyFrom: _copy_from,
+    Profile: _profile,
+    Cancel: _cancel,
     Close: _close,
 }

@@ -1,0 +1,94 @@
+"""Steps of a script that make and destroy delegates, ask them, or unload their library."""
+
+from __future__ import annotations
+
+import gc
+import weakref
+from typing import Final
+
+from pytest_qnn.tflite.cases.delegate import Application
+from pytest_qnn.tflite.cases.script import DestroyDelegate, Lend, MakeDelegate, ReadLog, Unload
+from pytest_qnn.tflite.runner.delegates import PROBE, DelegateUnusable, PluginFactory
+from pytest_qnn.tflite.runner.world import Handlers, Made, Skip, World, result
+from pytest_qnn.tflite.trace import ScriptSeen
+
+
+def _make(world: World, step: MakeDelegate) -> ScriptSeen:
+    if step.delegate in world.delegates:
+        raise Skip(f"there is a delegate {step.delegate} already")
+    application = Application(step.who, step.claim, step.fault, step.flags)
+    position = min(step.position, len(world.chain) - 1)
+    try:
+        factory = PROBE if step.who == "probe" else world.chain[position]
+        if step.options and step.who == "target":
+            factory = world.remake(position, dict(step.options))
+        world.delegates[step.delegate] = Made(step.delegate, factory, application)
+    except DelegateUnusable as error:
+        return result(str(error))
+    return ScriptSeen()
+
+
+def _destroy(world: World, step: DestroyDelegate) -> ScriptSeen:
+    with world.lock:
+        if world.delegate(step.delegate).users:
+            raise Skip(f"an open interpreter uses the delegate {step.delegate}")
+        world.destroy(step.delegate)
+    return ScriptSeen()
+
+
+class _Lent:
+    """What Python's Interpreter takes for a delegate."""
+
+    def __init__(self, address: int) -> None:
+        self._address = address
+
+    def _get_native_delegate_pointer(self) -> int:
+        return self._address
+
+
+def _lend(world: World, step: Lend) -> ScriptSeen:
+    if not 0 <= step.graph < len(world.models):
+        raise Skip(f"there is no graph {step.graph}")
+    lent = _Lent(world.delegate(step.delegate).live.address)
+    watched = weakref.ref(lent)
+    try:
+        native = world.runtime.interpreter(world.models[step.graph], delegates=(lent,))
+    except (RuntimeError, ValueError) as error:
+        return ScriptSeen(ok=False, message=str(error) or type(error).__name__)
+    del lent
+    gc.collect()
+    kept = watched() is not None
+    native.allocate_tensors()
+    del native
+    gc.collect()
+    return ScriptSeen(numbers={"kept": int(kept), "released": int(watched() is None)})
+
+
+def _unload(world: World, step: Unload) -> ScriptSeen:
+    factory = world.chain[min(step.position, len(world.chain) - 1)]
+    if not isinstance(factory, PluginFactory):
+        raise Skip(f"the delegate {factory.name} is no library")
+    if any(made.specification == factory.name for made in world.delegates.values()):
+        raise Skip(f"there is a delegate of {factory.name}")
+    gc.collect()
+    return ScriptSeen(numbers={"unloaded": int(factory.unload())})
+
+
+def _log(world: World, step: ReadLog) -> ScriptSeen:
+    log: list[str] | None = getattr(world.delegate(step.delegate).live, "log", None)
+    if log is None:
+        if world.heard is None:
+            raise Skip("nobody can hear what the delegate says")
+        return ScriptSeen(lines=world.heard.lines())
+    lines = tuple(log)
+    log.clear()
+    return ScriptSeen(lines=lines)
+
+
+HANDLERS: Final[Handlers] = {
+    MakeDelegate: _make,
+    DestroyDelegate: _destroy,
+    Lend: _lend,
+    Unload: _unload,
+    ReadLog: _log,
+}
