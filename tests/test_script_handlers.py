@@ -6,6 +6,7 @@ import inspect
 from collections import Counter
 from typing import Any, get_args, get_type_hints
 
+import msgspec
 import pytest
 
 from pytest_qnn.tflite.cases.effects import EFFECTS, THINGS, Part
@@ -45,3 +46,26 @@ def test_the_effects_of_a_step_name_all_its_fields_of_names_and_of_parts(kind: A
     fields = set(kind.__struct_fields__)
     assert sorted(effect.names()) == sorted(fields.intersection(THINGS))
     assert sorted(effect.parts) == sorted(fields.intersection(get_args(Part)))
+
+
+def numbers_without_bounds(field: Any, known: Any) -> list[str]:
+    """Names of a field whose numbers or lengths have no bounds in its type."""
+    if isinstance(known, msgspec.inspect.IntType):
+        return [] if known.ge is not None and known.le is not None else [field]
+    if isinstance(known, msgspec.inspect.VarTupleType):
+        return [] if known.max_length is not None else [field]
+    if isinstance(known, msgspec.inspect.UnionType):
+        return [name for one in known.types for name in numbers_without_bounds(field, one)]
+    return []
+
+
+IN_CODE = {"AllocCustom.bytes", "Resize.shape", "Measure.like"}
+"""AllocCustom.bytes: msgspec has no bounds beyond 63 bits. Resize: a shape beside the graph's operators."""
+
+
+@pytest.mark.parametrize("kind", STEPS, ids=lambda kind: kind.__name__)
+def test_each_number_of_a_step_has_bounds(kind: Any) -> None:
+    information: Any = msgspec.inspect.type_info(kind)
+    without = [name for one in information.fields for name in numbers_without_bounds(one.name, one.type)]
+    missing = {f"{kind.__name__}.{name}" for name in without} - IN_CODE
+    assert not missing, "bounds are missing in pytest_qnn/tflite/cases/script.py"

@@ -12,7 +12,8 @@ import hypothesis
 import msgspec
 from hypothesis import HealthCheck, Phase
 
-from pytest_qnn.case_file import SCHEMA
+from pytest_qnn.case_file import SCHEMA, check
+from pytest_qnn.core.bounds import BadCase
 from pytest_qnn.core.rule import NothingToJudge
 from pytest_qnn.qnn.facts import MemoryFacts
 from pytest_qnn.rules import catalogue
@@ -52,6 +53,20 @@ HOSTILE: tuple[Any, ...] = (
 )
 """Values to put in the place of others."""
 LONGEST = 4000
+
+
+def read_back(case: Any) -> None:
+    """Decode and check a case as one from a file is: the bounds of single fields are in their types."""
+    check(msgspec.json.decode(msgspec.json.encode(case), type=type(case)))
+
+
+def refusal(case: Any) -> str:
+    """Why a case cannot be read back; empty: it can."""
+    try:
+        read_back(case)
+    except (BadCase, msgspec.ValidationError) as error:
+        return str(error)
+    return ""
 
 
 def examples(subject: str, facts: Any, each: int = 2) -> list[Any]:

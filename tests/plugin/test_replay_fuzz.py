@@ -199,7 +199,7 @@ def test_every_case_that_the_strategies_make_can_be_read_back(
 ) -> None:
     for target in (memory, delegate):
         for case in case_mutations.examples(target.subject, target.facts, each=10):
-            check(case)
+            case_mutations.read_back(case)
 
 
 def test_every_case_that_the_engine_reduces_to_can_be_read_back(
@@ -208,7 +208,7 @@ def test_every_case_that_the_engine_reduces_to_can_be_read_back(
     for target in (memory, delegate):
         for case in case_mutations.examples(target.subject, target.facts):
             for candidate in itertools.islice(smaller(case), 60):
-                check(candidate)
+                case_mutations.read_back(candidate)
 
 
 def alloc(size: int) -> MemoryCase:
@@ -308,7 +308,7 @@ def test_the_graph_that_is_spoiled_below_is_valid(delegate: DelegateTarget) -> N
         (with_node(1, outputs=(2,)), "node 1 (ABS) writes to tensor 2, which has its contents already"),
         (with_node(0, outputs=()), "node 0 (ADD) has 0 results, not one"),
         (with_node(1, activation="RELU"), "node 1 (ABS) cannot have an activation"),
-        (with_node(1, axis=1 << 40), "node 1 (ABS): axis is 1099511627776"),
+        (with_node(1, axis=1 << 40), "Expected `int` <= 3 - at `$.graph.nodes[1].axis`"),
         (with_node(1, op="CONV_2D", inputs=(2, 1)), "node 1 (CONV_2D) has weights that do not match"),
         (with_node(2, inputs=(3, 0)), "node 2 (RESHAPE) needs an int32 vector"),
         (with_tensor(1, data=bytes(7)), "tensor 1 has 7 bytes of contents, and needs 8"),
@@ -332,28 +332,27 @@ def test_the_graph_that_is_spoiled_below_is_valid(delegate: DelegateTarget) -> N
     ],
 )
 def test_a_graph_that_no_runtime_may_be_given(graph: Callable[[], Graph], said: str) -> None:
-    with pytest.raises(BadCase) as raised:
-        check(DelegateCase(graph()))
-    assert str(raised.value).startswith(said)
+    assert case_mutations.refusal(DelegateCase(graph())).startswith(said)
 
 
 @pytest.mark.parametrize(
     ("changes", "said"),
     [
-        ({"invokes": 1 << 30}, "invokes is 1073741824"),
-        ({"data_seed": 1 << 70}, "data_seed is a number of 71 bits"),
-        ({"poison": (256,)}, "a poison byte is 256"),
+        ({"invokes": 1 << 30}, "Expected `int` <= 16 - at `$.invokes`"),
+        ({"data_seed": 1 << 60}, "Expected `int` <= 4294967295 - at `$.data_seed`"),
+        ({"poison": (256,)}, "Expected `int` <= 255 - at `$.poison[0]`"),
         ({"poison": (1, 2)}, "2 poisons for 1 invokes"),
-        ({"applications": (Application(),) * 9}, "the number of applications is 9"),
+        ({"applications": (Application(),) * 9}, "Expected `array` of length <= 8"),
         ({"applications": (Application(claim=(3,)),)}, "a claimed node is 3"),
         ({"applications": (Application(claim=(1, 1)),)}, "a claim names a node twice"),
-        ({"applications": (Application(flags=1 << 40),)}, "flags is 1099511627776"),
+        (
+            {"applications": (Application(flags=1 << 40),)},
+            "Expected `int` <= 7 - at `$.applic",
+        ),
     ],
 )
 def test_a_delegate_case_beyond_the_limits(changes: dict[str, Any], said: str) -> None:
-    with pytest.raises(BadCase) as raised:
-        check(msgspec.structs.replace(DelegateCase(GRAPH), **changes))
-    assert str(raised.value).startswith(said)
+    assert case_mutations.refusal(msgspec.structs.replace(DelegateCase(GRAPH), **changes)).startswith(said)
 
 
 def test_weights_of_int8_layers_are_symmetric_and_convolutions_have_a_bias() -> None:

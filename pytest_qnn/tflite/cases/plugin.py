@@ -6,16 +6,19 @@ is more than a name.
 
 from __future__ import annotations
 
-from typing import Final, Literal
+from typing import Annotated, Final, Literal
 
 import msgspec
+from msgspec import Meta
 
+from pytest_qnn.tflite.cases.delegate import Seed
 from pytest_qnn.tflite.graph.graph import Graph
 
 CREATE: Final = "tflite_plugin_create_delegate"
 DESTROY: Final = "tflite_plugin_destroy_delegate"
 
-Options = tuple[tuple[bytes, bytes], ...]
+Text = Annotated[bytes, Meta(max_length=4096)]
+Options = Annotated[tuple[tuple[Text, Text], ...], Meta(max_length=64)]
 """(key, value) pairs without NUL, in order."""
 
 
@@ -57,7 +60,7 @@ class Cycle(PluginStep, frozen=True, gc=False, omit_defaults=True, tag="cycle"):
     A plugin whose delegates take long is asked for fewer of them, at least one in each quarter.
     """
 
-    times: int = 16
+    times: Annotated[int, Meta(ge=1, le=256)] = 16
     options: Options = ()
 
 
@@ -75,8 +78,8 @@ class PluginCase(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
     """What is done with the plugin interface of one delegate of the target's chain."""
 
     graph: Graph
-    steps: tuple[AnyPluginStep, ...]
-    delegate: int = 0
+    steps: Annotated[tuple[AnyPluginStep, ...], Meta(max_length=64)]
+    delegate: Annotated[int, Meta(ge=0, le=8)] = 0
     """Position of the plugin in the chain."""
-    data_seed: int = 0
+    data_seed: Seed = 0
     """Seed of the graph's inputs."""

@@ -3,12 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from typing import Literal
+from typing import Annotated, Literal
 
 import msgspec
+from msgspec import Meta
 
-from pytest_qnn.tflite.cases.delegate import Fault, Fill
-from pytest_qnn.tflite.graph.graph import Graph
+from pytest_qnn.tflite.cases.delegate import Byte, Fault, Fill, Flags, Seed
+from pytest_qnn.tflite.graph.graph import MOST_NODES, Graph
+
+MOST_GRAPHS = 8
+MOST_PERFORMED = 20_000
+"""Steps carried out, repeats counted."""
+MOST_EXTRA = 1 << 20
+# Of what there may not be: a step that names a thing that does not exist is skipped.
+GraphIndex = Annotated[int, Meta(ge=0, le=MOST_GRAPHS)]
+TensorIndex = Annotated[int, Meta(ge=0, le=1 << 16)]
+NodeIndex = Annotated[int, Meta(ge=0, le=MOST_NODES)]
+Position = Annotated[int, Meta(ge=0, le=100)]
 
 
 class ScriptStep(msgspec.Struct, frozen=True, gc=False, tag_field="do", omit_defaults=True):
@@ -26,11 +37,11 @@ class AllocCustom(ScriptStep, tag="alloc-custom", frozen=True, gc=False, omit_de
 
     buffer: str
     bytes: int
-    alignment: int = 64
+    alignment: Annotated[int, Meta(ge=1, le=1 << 20)] = 64
     """The default is kDefaultTensorAlignment."""
-    position: int = 0
+    position: Position = 0
     """Whose function: as for `pytest_qnn.tflite.cases.script.MakeDelegate`."""
-    seed: int = 0
+    seed: Seed = 0
     """Contents: `pytest_qnn.core.contents.hashed` bytes of this seed."""
 
 
@@ -52,7 +63,7 @@ class FreeCustom(ScriptStep, tag="free-custom", frozen=True, gc=False, omit_defa
     buffer: str = ""
     what: Literal["buffer", "null", "unknown"] = "buffer"
     """``null``: pass NULL; ``unknown``: pass an address that the function has never given."""
-    position: int = 0
+    position: Position = 0
     """Of ``null`` and ``unknown``: whose function."""
 
 
@@ -63,7 +74,7 @@ class AssignCustom(ScriptStep, tag="assign-custom", frozen=True, gc=False, omit_
     """
 
     interpreter: str
-    tensor: int
+    tensor: TensorIndex
     buffer: str
 
 
@@ -76,7 +87,7 @@ class ReadCustom(ScriptStep, tag="read-custom", frozen=True, gc=False, omit_defa
     """
 
     interpreter: str
-    tensor: int
+    tensor: TensorIndex
 
 
 class ReadLog(ScriptStep, tag="read-log", frozen=True, gc=False, omit_defaults=True):
@@ -105,15 +116,15 @@ class MakeDelegate(ScriptStep, tag="make-delegate", frozen=True, gc=False, omit_
 
     delegate: str
     who: Literal["target", "probe"] = "target"
-    position: int = 0
+    position: Position = 0
     """Target: which delegate of its chain; beyond the chain's end: the last one."""
-    claim: tuple[int, ...] | None = None
+    claim: Annotated[tuple[NodeIndex, ...], Meta(max_length=MOST_NODES)] | None = None
     """As in `pytest_qnn.tflite.cases.delegate.Application`."""
     fault: Fault = ""
     """Probe only: the callback that reports failure."""
-    flags: int = 0
+    flags: Flags = 0
     """Probe only: TfLiteDelegateFlags."""
-    options: tuple[tuple[str, str], ...] = ()
+    options: Annotated[tuple[tuple[str, str], ...], Meta(max_length=16)] = ()
     """Target only: options of a plugin, beside those of the command line."""
 
 
@@ -127,9 +138,9 @@ class Open(ScriptStep, tag="open", frozen=True, gc=False, omit_defaults=True):
     """Make an interpreter of ``graphs[graph]``."""
 
     interpreter: str
-    graph: int = 0
+    graph: GraphIndex = 0
     resolver: Resolver = "bare"
-    threads: int = 1
+    threads: Annotated[int, Meta(ge=1, le=8)] = 1
 
 
 class Apply(ScriptStep, tag="apply", frozen=True, gc=False, omit_defaults=True):
@@ -154,22 +165,22 @@ class Place(ScriptStep, tag="place", frozen=True, gc=False, omit_defaults=True):
     """
 
     interpreter: str
-    tensor: int
+    tensor: TensorIndex
     buffer: str = ""
     """Name of the buffer; empty: one that no other step can name."""
     guard: Guard = "after"
     """``after``: the end of the data lies as near to 16 bytes before a page that must not be touched as its
     alignment allows; ``flush``: exactly there, whatever the alignment. ``before``: the start lies against
     such a page. All bytes between hold a pattern, and are looked at after each invoke of a kernel."""
-    extra: int = 0
+    extra: Annotated[int, Meta(ge=-MOST_EXTRA, le=MOST_EXTRA)] = 0
     """Bytes more than the tensor needs; negative: too few."""
-    misalign: int = 0
+    misalign: Annotated[int, Meta(ge=0, le=63)] = 0
     """Bytes from a multiple of the default tensor alignment (64)."""
     readonly: bool = False
     """Whoever but the client writes to the buffer is noticed."""
     skip_alignment_check: bool = False
     """Pass kTfLiteCustomAllocationFlagsSkipAlignCheck."""
-    seed: int = 0
+    seed: Seed = 0
     """Contents of a new buffer: `pytest_qnn.core.contents.hashed` bytes of this seed."""
 
 
@@ -195,8 +206,8 @@ class Resize(ScriptStep, tag="resize", frozen=True, gc=False, omit_defaults=True
     """resize_tensor_input of the graph's input number ``input``."""
 
     interpreter: str
-    input: int
-    shape: tuple[int, ...]
+    input: Position
+    shape: Annotated[tuple[int, ...], Meta(min_length=1, max_length=4)]
     strict: bool = False
 
 
@@ -210,7 +221,7 @@ class SetInputs(ScriptStep, tag="set-inputs", frozen=True, gc=False, omit_defaul
     """set_tensor of every input of the graph, with the contents of a seed at the present shapes."""
 
     interpreter: str
-    seed: int = 0
+    seed: Seed = 0
     fill: Fill = "mixed"
 
 
@@ -218,7 +229,7 @@ class Poison(ScriptStep, tag="poison", frozen=True, gc=False, omit_defaults=True
     """Fill the outputs of the graph that nodes produce with one byte."""
 
     interpreter: str
-    byte: int = 0xEE
+    byte: Byte = 0xEE
 
 
 class Invoke(ScriptStep, tag="invoke", frozen=True, gc=False, omit_defaults=True):
@@ -234,7 +245,7 @@ class Read(ScriptStep, tag="read", frozen=True, gc=False, omit_defaults=True):
     """
 
     interpreter: str
-    tensors: tuple[int, ...] = ()
+    tensors: Annotated[tuple[TensorIndex, ...], Meta(max_length=64)] = ()
 
 
 class RemoveAll(ScriptStep, tag="remove-all", frozen=True, gc=False, omit_defaults=True):
@@ -260,7 +271,7 @@ class CopyFrom(ScriptStep, tag="copy-from", frozen=True, gc=False, omit_defaults
     """
 
     interpreter: str
-    output: int = 0
+    output: Annotated[int, Meta(ge=0, le=1000)] = 0
     """Position in the graph's outputs."""
     wrong: Wrong = ""
     """Pass kTfLiteNullBufferHandle, or a number that is no tensor's handle."""
@@ -283,7 +294,7 @@ class Cancel(ScriptStep, tag="cancel", frozen=True, gc=False, omit_defaults=True
     """
 
     interpreter: str
-    at: int = -1
+    at: Annotated[int, Meta(ge=-1, le=1 << 16)] = -1
     """From 0; -1: it never says yes."""
 
 
@@ -294,7 +305,7 @@ class Lend(ScriptStep, tag="lend", frozen=True, gc=False, omit_defaults=True):
     """
 
     delegate: str
-    graph: int = 0
+    graph: GraphIndex = 0
 
 
 class Unload(ScriptStep, tag="unload", frozen=True, gc=False, omit_defaults=True):
@@ -304,7 +315,7 @@ class Unload(ScriptStep, tag="unload", frozen=True, gc=False, omit_defaults=True
     library asks the loader to keep it.
     """
 
-    position: int = 0
+    position: Position = 0
     """As in MakeDelegate."""
 
 
@@ -354,14 +365,14 @@ PlainStep = (
 class Repeat(ScriptStep, tag="repeat", frozen=True, gc=False, omit_defaults=True):
     """The steps, ``times`` times. The trace keeps what the first and the last time gave."""
 
-    times: int
+    times: Annotated[int, Meta(ge=1, le=MOST_PERFORMED)]
     steps: tuple[PlainStep, ...]
 
 
 class Parallel(ScriptStep, tag="parallel", frozen=True, gc=False, omit_defaults=True):
     """Each branch on a thread of its own, started together by a barrier; the step ends with the last one."""
 
-    branches: tuple[tuple[PlainStep | Repeat, ...], ...]
+    branches: Annotated[tuple[tuple[PlainStep | Repeat, ...], ...], Meta(min_length=1, max_length=16)]
 
 
 AnyScriptStep = PlainStep | Repeat | Parallel
@@ -370,7 +381,7 @@ AnyScriptStep = PlainStep | Repeat | Parallel
 class ScriptCase(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
     """Steps on interpreters of the graphs."""
 
-    graphs: tuple[Graph, ...]
+    graphs: Annotated[tuple[Graph, ...], Meta(min_length=1, max_length=MOST_GRAPHS)]
     steps: tuple[AnyScriptStep, ...]
     watch: bool = False
     """Record every write of a kernel outside its own outputs (slower)."""

@@ -10,9 +10,10 @@ are called ``s<k>t<i>``.
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Annotated, Literal
 
 import msgspec
+from msgspec import Meta
 
 DType = Literal["float32", "int8", "int32", "bool", "resource"]
 Op = Literal[
@@ -37,6 +38,12 @@ Op = Literal[
     "ASSIGN_VARIABLE",
 ]
 Activation = Literal["NONE", "RELU", "RELU6"]
+MOST_NODES = 500
+MOST_RANK = 4
+Axis = Annotated[int, Meta(ge=-MOST_RANK, le=MOST_RANK - 1)]
+Stride = Annotated[int, Meta(ge=1, le=64)]
+ZeroPoint = Annotated[int, Meta(ge=-128, le=127)]
+Indices = Annotated[tuple[int, ...], Meta(max_length=16)]
 
 
 class Tensor(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
@@ -46,7 +53,7 @@ class Tensor(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
     dtype: DType = "float32"
     scales: tuple[float, ...] = ()
     """Quantisation scales: none, one per tensor, or one per slice of ``axis``."""
-    zero_points: tuple[int, ...] = ()
+    zero_points: tuple[ZeroPoint, ...] = ()
     axis: int = 0
     data: bytes | None = None
     """Little-endian contents of a constant, C order."""
@@ -58,18 +65,18 @@ class Node(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
     """One operator with its operands (tensor indices; -1 is an absent optional input) and options."""
 
     op: Op
-    inputs: tuple[int, ...]
-    outputs: tuple[int, ...]
+    inputs: Indices
+    outputs: Indices
     activation: Activation = "NONE"
-    axis: int = 0
+    axis: Axis = 0
     """CONCATENATION: the axis that grows."""
     keep_dims: bool = False
     """MEAN: keep reduced axes with length 1. The axes are its second, constant input."""
     same_padding: bool = True
     """CONV_2D: SAME padding, else VALID."""
-    stride: tuple[int, int] = (1, 1)
+    stride: tuple[Stride, Stride] = (1, 1)
     """CONV_2D: (height, width)."""
-    dilation: tuple[int, int] = (1, 1)
+    dilation: tuple[Stride, Stride] = (1, 1)
     """CONV_2D: (height, width)."""
     subgraphs: tuple[int, ...] = ()
     """IF: the subgraphs for true and for false. WHILE: condition and body."""
@@ -84,13 +91,13 @@ class Graph(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
     what follows from it) is the one that the model states; a runtime finds another one out.
     """
 
-    tensors: tuple[Tensor, ...]
-    nodes: tuple[Node, ...]
+    tensors: Annotated[tuple[Tensor, ...], Meta(min_length=1, max_length=1000)]
+    nodes: Annotated[tuple[Node, ...], Meta(max_length=MOST_NODES)]
     inputs: tuple[int, ...]
     outputs: tuple[int, ...]
-    subgraphs: tuple[Graph, ...] = ()
+    subgraphs: Annotated[tuple[Graph, ...], Meta(max_length=16)] = ()
     """Of the main graph only: what IF and WHILE call, and whatever else the model holds."""
     validation: bool = False
     """A subgraph: its name begins with ``VALIDATION:``, and so it is not delegated."""
-    control_edges: tuple[tuple[int, int], ...] | None = None
+    control_edges: Annotated[tuple[tuple[int, int], ...], Meta(max_length=MOST_NODES)] | None = None
     """Pairs of nodes (first, then): the metadata ``model_control_dependencies``; None: there is none."""

@@ -10,8 +10,6 @@ from pytest_qnn.core.bounds import need, shown, within
 from pytest_qnn.tflite.graph.graph import Graph, Node, Op, Tensor
 
 Shape = tuple[int, ...]
-MOST_RANK = 4
-MOST_STRIDE = 64
 _FUSES = ("ADD", "SUB", "MUL", "FULLY_CONNECTED", "CONV_2D")
 _WEIGHTED = ("FULLY_CONNECTED", "CONV_2D")
 _INTEGER = ("ADD", "CONCATENATION")
@@ -30,7 +28,6 @@ def check_node(where: str, node: Node, tensors: Sequence[Tensor]) -> int:
         all(index >= 0 for index in node.inputs[:2]) and (-1 not in node.inputs or node.op in _WEIGHTED),
         f"{where} lacks an operand",
     )
-    _check_options(where, node)
     need(node.activation == "NONE" or node.op in _FUSES, f"{where} cannot have an activation")
     operands = [tensors[index] for index in node.inputs if index >= 0]
     result = tensors[node.outputs[0]]
@@ -61,15 +58,6 @@ def _stated(where: str, operands: Sequence[Tensor], result: Tensor) -> Shape:
     need(shape.shape == (len(result.shape),), f"{where} has a shape of another rank than its result")
     need(prod(value.shape) == prod(result.shape), f"{where} changes the number of elements")
     return result.shape
-
-
-def _check_options(where: str, node: Node) -> None:
-    """Options in range, also where the operator has no such option."""
-    within(f"{where}: axis", node.axis, -MOST_RANK, MOST_RANK - 1)
-    for length in node.stride:
-        within(f"{where}: stride", length, 1, MOST_STRIDE)
-    for length in node.dilation:
-        within(f"{where}: dilation", length, 1, MOST_STRIDE)
 
 
 def _check_types(where: str, node: Node, operands: Sequence[Tensor], result: Tensor) -> None:
@@ -215,7 +203,6 @@ _OPS: dict[Op, tuple[int, int, Callable[[str, Node, Sequence[Tensor]], Shape]]] 
 """Fewest and most operands, and the shape of the result."""
 
 SPECIAL = frozenset(("IF", "WHILE", "VAR_HANDLE", "READ_VARIABLE", "ASSIGN_VARIABLE"))
-MOST_SUBGRAPHS = 16
 MOST_TURNS = 16
 _ONE = (1,)
 
