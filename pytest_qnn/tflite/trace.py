@@ -64,7 +64,7 @@ class Event(msgspec.Struct, frozen=True, gc=False, array_like=True):
     """Prepare: which one was prepared, as in `Kernel.subgraph`."""
 
 
-class Borrow(msgspec.Struct, frozen=True, gc=False, array_like=True):
+class SubgraphCall(msgspec.Struct, frozen=True, gc=False, array_like=True):
     """A call of AcquireSubgraphContext or ReleaseSubgraphContext by a delegate's Prepare."""
 
     application: int
@@ -181,11 +181,11 @@ class Spied(msgspec.Struct, frozen=True, gc=False, kw_only=True, omit_defaults=T
     """``lent``: calls with an index from an execution plan that a later GetExecutionPlan had made invalid."""
     plans: int = 0
     """``lent``: execution plans that the target asked for."""
-    plans_taken_back: int = 0
+    plans_invalidated: int = 0
     """``lent``: of them, those that a later GetExecutionPlan made invalid before the last invoke."""
-    nodes_taken_back: int = 0
+    nodes_invalidated: int = 0
     """``lent``: TfLiteNodes that the target asked for, which became invalid at the end of Prepare."""
-    previews_taken_back: int = 0
+    previews_invalidated: int = 0
     """``lent``: partitions that the target previewed, which became invalid at the end of Prepare."""
     previews: tuple[Preview, ...] = ()
     asked: tuple[Asked, ...] = ()
@@ -220,7 +220,7 @@ class Applied(msgspec.Struct, frozen=True, gc=False):
         return tuple(one.nodes for one in self.replaces if one.nodes and not one.subgraph)
 
 
-class Twin(msgspec.Struct, frozen=True, gc=False, array_like=True):
+class BaselineRun(msgspec.Struct, frozen=True, gc=False, array_like=True):
     """What the target did on the other interpreter of a case with `DelegateCase.twin`."""
 
     claim: tuple[int, ...]
@@ -239,7 +239,7 @@ class DelegateTrace(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     plan: tuple[PlanNode, ...] = ()
     """The plan at the time of invoke."""
     allocate_error: str = ""
-    hollow: str = ""
+    unallocated: str = ""
     """Why the inputs could not be set: LiteRT 2.3 gives a graph no memory at all that one delegate takes as a
     whole with kTfLiteDelegateFlagsHintFullyDelegatedToSingleDelegate (RT-07). Nothing is invoked then."""
     invoke_errors: tuple[str, ...] = ()
@@ -252,7 +252,7 @@ class DelegateTrace(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     cpu: tuple[Array, ...] = ()
     """The outputs of the same graph on the runtime's own kernels, no delegate."""
     writes: tuple[Write, ...] = ()
-    twin: Twin | None = None
+    baseline: BaselineRun | None = None
     """None: not asked for, or an application failed there."""
     again: tuple[tuple[Array, ...], ...] = ()
     """Outputs of the second time, as ``outputs`` (`DelegateCase.again`)."""
@@ -354,7 +354,7 @@ class InterpreterSeen(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     writes: tuple[Write, ...] = ()
     flags: tuple[tuple[int, ...], ...] = ()
     """By application: TfLiteDelegate.flags before and after each of its Prepare, repetitions left out."""
-    borrowed: tuple[Borrow, ...] = ()
+    subgraph_calls: tuple[SubgraphCall, ...] = ()
     """Only of graphs that have subgraphs."""
     handled: tuple[Handled, ...] = ()
     """In order; only with `ScriptCase.buffers`, as the next two."""
@@ -366,9 +366,9 @@ class InterpreterSeen(msgspec.Struct, frozen=True, gc=False, kw_only=True):
 class Touch(msgspec.Struct, frozen=True, gc=False, array_like=True):
     """Memory was touched that must not be."""
 
-    why: Literal["outside", "constant", "given-back", "hollow"]
+    why: Literal["outside", "constant", "given-back", "unallocated"]
     """``outside``: beside the data of a placed tensor; ``constant``: the contents of a constant, or of a
-    buffer placed as read-only; ``given-back``: a buffer that was given back; ``hollow``: the data of a
+    buffer placed as read-only; ``given-back``: a buffer that was given back; ``unallocated``: the data of a
     tensor inside a partition, which has no memory."""
     access: Literal["read", "write", "access"]
     """``access``: one of the two."""

@@ -40,7 +40,7 @@ from pytest_qnn.tflite.cases.script import (
 )
 from pytest_qnn.tflite.facts import DelegateFacts
 from pytest_qnn.tflite.graph.graph import Graph, Node, Tensor
-from pytest_qnn.tflite.observe.stderr import hearing
+from pytest_qnn.tflite.observe.stderr import capture_stderr
 from pytest_qnn.tflite.qnn_delegate.rules import ordered
 from pytest_qnn.tflite.target import DelegateTarget, open_delegate_target
 from pytest_qnn.tflite.trace import ScriptSeen
@@ -269,7 +269,7 @@ def test_a_library_that_keeps_quiet_about_results_is_found(tmp_path: Path) -> No
 
 def test_stderr_is_given_back_after_a_case_that_reads_a_log(capfd: pytest.CaptureFixture[str]) -> None:
     before = os.fstat(2)
-    with hearing(ScriptCase((GRAPH,), (ReadLog("d"),))) as heard:
+    with capture_stderr(ScriptCase((GRAPH,), (ReadLog("d"),))) as heard:
         assert heard is not None
         os.write(2, b"one\ntwo\n")
         assert heard.lines() == ("one", "two")
@@ -284,7 +284,7 @@ def test_stderr_is_given_back_after_a_case_that_reads_a_log(capfd: pytest.Captur
 
 
 def test_other_cases_hear_nothing() -> None:
-    with hearing(ScriptCase((GRAPH,), (Open("i"),))) as heard:
+    with capture_stderr(ScriptCase((GRAPH,), (Open("i"),))) as heard:
         assert heard is None
 
 

@@ -477,7 +477,7 @@ def test_rt_07_probes_never_make_the_promise() -> None:
 def test_rt_07_a_kept_promise_is_no_violation(runtime: Runtime) -> None:
     target = Double(runtime, Factory("mine", PromisesAll))
     case = DelegateCase(CHAIN, invokes=2)
-    assert bool(target.run(case).hollow) is (runtime.name == "ai_edge_litert")
+    assert bool(target.run(case).unallocated) is (runtime.name == "ai_edge_litert")
     assert accusations(case, target) == []
 
 

@@ -56,7 +56,7 @@ def with_more_outputs(case: DelegateCase) -> Iterator[DelegateCase]:
 
 
 def is_plain(graph: Graph) -> bool:
-    """Nodes can be taken from the graph: each has one result, and no shape or way hangs on data."""
+    """Nodes can be taken from the graph: each has one result, and no shape or way depends on data."""
     return (
         not graph.subgraphs
         and graph.control_edges is None
@@ -181,7 +181,7 @@ def _fewer_outputs(case: DelegateCase) -> Iterator[DelegateCase]:
 
 
 def _plainer(case: DelegateCase) -> Iterator[DelegateCase]:
-    """Fewer invokes, nothing watched or overwritten, the simplest contents, no fused activation."""
+    """Fewer invokes, nothing recorded or overwritten, the simplest contents, no fused activation."""
     for invokes in sorted(n for n in {1, case.invokes - 1} if 0 < n < case.invokes):
         first = {"poison": case.poison[:invokes], "reseed": case.reseed[:invokes]}
         yield msgspec.structs.replace(case, invokes=invokes, **first)
@@ -343,7 +343,7 @@ class _Renumbered:
 
 
 def _plainer_script(case: ScriptCase) -> Iterator[ScriptCase]:
-    """Nothing watched; the simplest numbers, one step at a time."""
+    """No stray writes recorded; the simplest numbers, one step at a time."""
     if case.watch:
         yield msgspec.structs.replace(case, watch=False)
     for index, step in enumerate(case.steps):

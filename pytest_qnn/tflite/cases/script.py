@@ -441,7 +441,7 @@ def _is_misaligned(step: AnyScriptStep) -> bool:
 
 
 def _unguarded(place: Place) -> Place:
-    # How far a flush buffer is from a multiple of the alignment hangs on the tensor's size: 4 is as bad.
+    # How far a flush buffer is from a multiple of the alignment depends on the tensor's size: 4 is as bad.
     misalign = 4 if place.guard == "flush" else place.misalign
     return msgspec.structs.replace(place, guard="none", misalign=misalign, readonly=False)
 

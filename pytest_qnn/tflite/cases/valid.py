@@ -215,7 +215,7 @@ def _performed(steps: Sequence[Any]) -> list[tuple[int, PlainStep]]:
 
 
 def _resize(where: str, step: Resize, graphs: Sequence[Graph]) -> None:
-    """Shapes that no kernel of the runtimes stumbles over, whichever graph the interpreter is of.
+    """Shapes that no kernel of the runtimes fails on, whichever graph the interpreter is of.
 
     Runtimes do not check everywhere that a convolution or a sum has something to work on.
     """

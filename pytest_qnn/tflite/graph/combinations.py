@@ -69,14 +69,14 @@ def _grid() -> Iterator[Combination]:
 
 def _of_operator(op: Op, dtype: DType, *, zero_points: bool) -> Iterator[Combination]:
     """Every rank and activation in the plain form; every other form, and weights per channel, without one."""
-    usual: Quantisation = "" if dtype == "float32" else "tensor"
+    default: Quantisation = "" if dtype == "float32" else "tensor"
     for rank in (4,) if op == "CONV_2D" else (1, 2, 3, 4):
         for activation in _ACTIVATIONS if op in FUSING else ("NONE",):
             if (op, rank) != ("MEAN", 1):  # of a vector nothing is left unless the dimension is kept
-                yield Combination(op, dtype, rank, activation, usual, zero_points)
+                yield Combination(op, dtype, rank, activation, default, zero_points)
         for form in _FORMS.get(op, ("",))[1:]:
             if (form, rank) != ("broadcast", 1) and (rank == 4 or not form.startswith("plane")):
-                yield Combination(op, dtype, rank, "NONE", usual, zero_points, form)
+                yield Combination(op, dtype, rank, "NONE", default, zero_points, form)
         if op in _WEIGHTED and dtype == "int8":
             yield Combination(op, dtype, rank, "NONE", "channel", zero_points)
 

@@ -1,4 +1,4 @@
-"""Graphs with shapes that hang on data, loops, branches and variables, each decoded from bytes.
+"""Graphs with shapes that depend on data, loops, branches and variables, each decoded from bytes.
 
 Inputs of type int32 hold numbers from 1 to 4 (`pytest_qnn.tflite.cases.inputs`): how often a loop goes
 round, which way a branch takes, how a RESHAPE cuts its operand.

@@ -87,7 +87,7 @@ class Node(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
 class Graph(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
     """A directed acyclic graph in execution order.
 
-    The shape of a result whose shape hangs on contents (a RESHAPE by a tensor that is no constant, and
+    The shape of a result whose shape depends on contents (a RESHAPE by a tensor that is no constant, and
     what follows from it) is the one that the model states; a runtime finds another one out.
     """
 

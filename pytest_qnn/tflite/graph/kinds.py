@@ -80,7 +80,7 @@ def decode_graph(
             variant %= _VARIANTS
             MAKE[slot](build, Choices(first, second, options, variant))
         else:
-            # Bytes that no other choice hangs on together: their sum is as good as one more byte.
+            # Bytes that no other choice depends on together: their sum is as good as one more byte.
             want = _one_of(slot, build.rank, 31 * first + 17 * second + 7 * options)
             variant = (variant + first + second + options) % _VARIANTS
             MAKE[want.op](build, Choices(first, second, options, variant, want))

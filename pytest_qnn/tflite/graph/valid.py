@@ -38,12 +38,12 @@ def check_node(where: str, node: Node, tensors: Sequence[Tensor]) -> int:
 
 
 def is_dynamic(node: Node, tensors: Sequence[Tensor]) -> bool:
-    """Whether the shape of the result hangs on the contents of a tensor that is no constant."""
+    """Whether the shape of the result depends on the contents of a tensor that is no constant."""
     return node.op == "RESHAPE" and tensors[node.inputs[1]].data is None
 
 
 def result_shape(node: Node, operands: Sequence[Tensor]) -> Shape:
-    """The shape of a node's result by those of its operands (with contents, where a shape hangs on them).
+    """The shape of a node's result by those of its operands (with contents, where a shape depends on them).
 
     Raises:
         pytest_qnn.core.bounds.BadCase: they do not match.
@@ -164,9 +164,9 @@ def _conv_2d(where: str, node: Node, operands: Sequence[Tensor]) -> Shape:
     image = []
     for axis in (0, 1):
         reach = (weights.shape[axis + 1] - 1) * node.dilation[axis] + 1
-        room = value.shape[axis + 1] - (0 if node.same_padding else reach - 1)
-        need(room > 0, f"{where} has a kernel beyond the image")
-        image.append(-(-room // node.stride[axis]))
+        positions = value.shape[axis + 1] - (0 if node.same_padding else reach - 1)
+        need(positions > 0, f"{where} has a kernel beyond the image")
+        image.append(-(-positions // node.stride[axis]))
     return (value.shape[0], *image, weights.shape[0])
 
 

@@ -1,4 +1,4 @@
-"""Functions of a TfLiteContext in the suite's hands while a delegate's callback is at work.
+"""Functions of a TfLiteContext that are hooked while a delegate's callback is at work.
 
 The runtime has two sets of them, and switches: those for a delegate's Prepare, and those for kernels, where
 six are forbidden (subgraph.cc, SwitchToDelegateContext and SwitchToKernelContext). What is replaced here is
@@ -14,7 +14,7 @@ from typing import Any, Final
 from pytest_qnn.tflite.abi import layouts, peek
 from pytest_qnn.tflite.cases.delegate import Look, Refused
 from pytest_qnn.tflite.observe.immutability import DataSeen, Difference, GraphSeen
-from pytest_qnn.tflite.observe.lifetime_copies import STALE, Lender
+from pytest_qnn.tflite.observe.lifetime_copies import STALE, LifetimeCopies
 from pytest_qnn.tflite.trace import Added, Asked, Call, Change, During, Kernel, Name, Preview, Report
 
 _SLOTS: Final = {
@@ -40,12 +40,12 @@ _REFUSED: Final[dict[Refused, str]] = {
 }
 
 
-class Looking:
-    """What is looked at in one case, and what was seen.
+class ContextHooks:
+    """The context hooks of one case: what they observe, and what was seen.
 
     Args:
-        look: what is looked at.
-        arena: data in the arena is looked at too: it is allocated when delegates are applied.
+        look: what is observed.
+        arena: data in the arena is compared too: it is allocated when delegates are applied.
     """
 
     def __init__(self, look: Collection[Look], *, arena: bool) -> None:
@@ -66,7 +66,7 @@ class Looking:
         self.added: list[Added] = []
         self.errors: list[BaseException] = []
         """What went wrong in the hooks themselves."""
-        self.lender = Lender()
+        self.copies = LifetimeCopies()
 
     def prepare(self, context: int, application: int, nodes: Collection[int]) -> Scope:
         """A delegate's Prepare begins, on a plan of these nodes."""
@@ -90,20 +90,20 @@ class Scope:
 
     def __init__(
         self,
-        looking: Looking,
+        hooks: ContextHooks,
         context: int,
         who: tuple[int, int, During],
-        hooks: Mapping[str, int],
+        replaced: Mapping[str, int],
     ) -> None:
-        self.looking = looking
+        self.hooks = hooks
         self.context = context
         self.application, self.kernel, self.during = who
         self.inits = 0
         """Inits that have begun."""
-        self.own = {name: peek.pointer(context + _SLOTS[name]) for name in hooks}
+        self.own = {name: peek.pointer(context + _SLOTS[name]) for name in replaced}
         self._outer = _scopes.get(context)
         _scopes[context] = self
-        for name, address in hooks.items():
+        for name, address in replaced.items():
             peek.set_pointer(context + _SLOTS[name], address)
 
     def __enter__(self) -> Scope:
@@ -120,7 +120,7 @@ class Scope:
         self.ended()
 
     def ended(self) -> None:
-        """Look at what the callback has done."""
+        """Compare what the callback has done."""
 
     def enter_init(self) -> None:
         """Init of a kernel begins, within Prepare."""
@@ -141,27 +141,27 @@ class Scope:
 
 
 class _PrepareScope(Scope):
-    def __init__(self, looking: Looking, context: int, application: int, nodes: Collection[int]) -> None:
-        self._refusal, self._turn = looking.refusals.get(application, ("", 0))
+    def __init__(self, hooks: ContextHooks, context: int, application: int, nodes: Collection[int]) -> None:
+        self._refusal, self._turn = hooks.refusals.get(application, ("", 0))
         self._calls = 0
         self.previewed = False
-        wanted = {"ReportError"} if "reports" in looking.look else set()
-        if "lent" in looking.look:
+        wanted = {"ReportError"} if "reports" in hooks.look else set()
+        if "lent" in hooks.look:
             wanted |= {"GetExecutionPlan", "GetNodeAndRegistration", "PreviewDelegatePartitioning"}
-        if "previews" in looking.look:
+        if "previews" in hooks.look:
             wanted.add("PreviewDelegatePartitioning")
         if self._refusal and self._refusal != "replace":  # Replace is the spy's own already
             wanted.add(_REFUSED[self._refusal])
-        self._graph = GraphSeen(context, nodes, arena=looking.arena) if "graph" in looking.look else None
+        self._graph = GraphSeen(context, nodes, arena=hooks.arena) if "graph" in hooks.look else None
         super().__init__(
-            looking, context, (application, -1, "Prepare"), {name: _IN_PREPARE[name] for name in wanted}
+            hooks, context, (application, -1, "Prepare"), {name: _IN_PREPARE[name] for name in wanted}
         )
 
     def ended(self) -> None:
-        self.looking.lender.prepared()
+        self.hooks.copies.prepared()
         if self._graph is not None:
-            self.looking.looked_at += self._graph.size
-            self.looking.changed(self, self._graph.differences())
+            self.hooks.looked_at += self._graph.size
+            self.hooks.changed(self, self._graph.differences())
 
     def refuses(self, function: str) -> bool:
         """Count the call, and record it if it is the one to be refused."""
@@ -173,28 +173,28 @@ class _PrepareScope(Scope):
             refused = self.during == "Prepare" and self._calls == self._turn
             self._calls += self.during == "Prepare"
         if refused:
-            self.looking.refused.append(self.call(function))
+            self.hooks.refused.append(self.call(function))
         return refused
 
 
 class _KernelScope(Scope):
-    def __init__(self, looking: Looking, context: int, kernel: Kernel, during: During) -> None:
-        hooks = dict(_IN_KERNEL) if "forbidden" in looking.look else {}
-        if "reports" in looking.look:
-            hooks["ReportError"] = _IN_PREPARE["ReportError"]
+    def __init__(self, hooks: ContextHooks, context: int, kernel: Kernel, during: During) -> None:
+        replaced = dict(_IN_KERNEL) if "forbidden" in hooks.look else {}
+        if "reports" in hooks.look:
+            replaced["ReportError"] = _IN_PREPARE["ReportError"]
         self._data = None
-        if "data" in looking.look and during == "prepare":
+        if "data" in hooks.look and during == "prepare":
             self._data = DataSeen(context, kernel.inputs + kernel.outputs)
         self._tensors = peek.pointer(context)
-        super().__init__(looking, context, (kernel.application, kernel.kernel, during), hooks)
+        super().__init__(hooks, context, (kernel.application, kernel.kernel, during), replaced)
 
     def ended(self) -> None:
-        if "tensors" in self.looking.look:
+        if "tensors" in self.hooks.look:
             count = peek.pointer(self.context) - self._tensors
-            self.looking.added.append(Added(self.kernel, self.during, count))
+            self.hooks.added.append(Added(self.kernel, self.during, count))
         if self._data is not None:
-            self.looking.looked_at += self._data.size
-            self.looking.changed(self, self._data.differences())
+            self.hooks.looked_at += self._data.size
+            self.hooks.changed(self, self._data.differences())
 
 
 _scopes: Final[dict[int, Scope]] = {}
@@ -202,7 +202,7 @@ _scopes: Final[dict[int, Scope]] = {}
 
 
 def scope_of(context: int) -> Scope | None:
-    """The callback at work on this context, if it is looked at."""
+    """The callback at work on this context, if it is observed."""
     return _scopes.get(context)
 
 
@@ -222,8 +222,8 @@ def text_at(address: int, most: int = 128) -> str:
     return data.partition(b"\0")[0].decode(errors="backslashreplace")
 
 
-def _lends(scope: Scope) -> bool:
-    return "lent" in scope.looking.look
+def _gives_copies(scope: Scope) -> bool:
+    return "lent" in scope.hooks.look
 
 
 def _safe(hook: Callable[..., int]) -> Callable[..., int]:
@@ -233,7 +233,7 @@ def _safe(hook: Callable[..., int]) -> Callable[..., int]:
         try:
             return hook(context, *arguments)
         except BaseException as error:
-            _scopes[context].looking.errors.append(error.with_traceback(None))
+            _scopes[context].hooks.errors.append(error.with_traceback(None))
             return layouts.ERROR
 
     return answer
@@ -244,8 +244,8 @@ def _on_plan(context: int, answer: int) -> int:
     if scope.refuses("GetExecutionPlan"):
         return layouts.ERROR
     status: int = layouts.GetExecutionPlan(scope.own["GetExecutionPlan"])(context, answer)
-    if not status and _lends(scope):
-        scope.looking.lender.plan(answer, scope.application)
+    if not status and _gives_copies(scope):
+        scope.hooks.copies.plan(answer, scope.application)
     return status
 
 
@@ -254,12 +254,12 @@ def _on_node(context: int, index: int, node: int, registration: int) -> int:
     if scope.refuses("GetNodeAndRegistration"):
         return layouts.ERROR
     if index == STALE:
-        scope.looking.stale.append(scope.call("GetNodeAndRegistration"))
+        scope.hooks.stale.append(scope.call("GetNodeAndRegistration"))
         return layouts.ERROR
     get_node = layouts.GetNodeAndRegistration(scope.own["GetNodeAndRegistration"])
     status: int = get_node(context, index, node, registration)
-    if not status and _lends(scope):
-        scope.looking.lender.node(node, registration, scope.application)
+    if not status and _gives_copies(scope):
+        scope.hooks.copies.node(node, registration, scope.application)
     return status
 
 
@@ -271,11 +271,11 @@ def _on_preview(context: int, nodes: int, answer: int, count: int) -> int:
         return layouts.ERROR
     if stale(scope, nodes, "PreviewDelegatePartitioning"):
         return layouts.ERROR
-    scope.looking.asked.append(Asked(scope.application, peek.integers(nodes), scope.inits))
+    scope.hooks.asked.append(Asked(scope.application, peek.integers(nodes), scope.inits))
     preview = layouts.PreviewPartitioning(scope.own["PreviewDelegatePartitioning"])
     status: int = preview(context, nodes, answer, count)
-    if not status and _lends(scope):
-        scope.looking.lender.partitions(answer, peek.integer(count), scope.application)
+    if not status and _gives_copies(scope):
+        scope.hooks.copies.partitions(answer, peek.integer(count), scope.application)
     return status
 
 
@@ -283,14 +283,14 @@ def stale(scope: Scope, nodes: int, function: str) -> bool:
     """Whether a TfLiteIntArray names nodes of a plan that is not valid any more; the call is recorded."""
     if STALE not in peek.integers(nodes):
         return False
-    scope.looking.stale.append(scope.call(function))
+    scope.hooks.stale.append(scope.call(function))
     return True
 
 
 def _on_report(context: int, text: bytes | None, argument: int | None) -> None:
     scope = _scopes[context]
     shown = ctypes.string_at(argument) if text == b"%s" and argument else text or b""
-    scope.looking.reports.append(
+    scope.hooks.reports.append(
         Report(scope.application, scope.kernel, scope.during, shown.decode(errors="replace"))
     )
     layouts.ReportError(scope.own["ReportError"])(context, b"%s", shown)
@@ -299,7 +299,7 @@ def _on_report(context: int, text: bytes | None, argument: int | None) -> None:
 def _forbidden(function: str) -> Callable[[int], int]:
     def answer(context: int) -> int:
         scope = _scopes[context]
-        scope.looking.forbidden.append(scope.call(function))
+        scope.hooks.forbidden.append(scope.call(function))
         return layouts.ERROR
 
     return answer
@@ -317,15 +317,15 @@ def replacing(scope: Scope, name: int, nodes: int, kernels: int) -> bool:
     function = "ReplaceNodeSubsetsWithDelegateKernels"
     if scope.refuses(function) or stale(scope, nodes, function):
         return False
-    if "names" in scope.looking.look:
-        scope.looking.names.append((scope.application, name, text_at(name)))
+    if "names" in scope.hooks.look:
+        scope.hooks.names.append((scope.application, name, text_at(name)))
     _preview(scope, nodes, kernels)
     return True
 
 
 def _preview(scope: Scope, nodes: int, kernels: int) -> None:
     """Ask the runtime for the partitions of ``nodes``, unless the delegate did so: its answer would die."""
-    if not isinstance(scope, _PrepareScope) or scope.previewed or "previews" not in scope.looking.look:
+    if not isinstance(scope, _PrepareScope) or scope.previewed or "previews" not in scope.hooks.look:
         return
     answer = (ctypes.c_void_p * 1)()
     count = ctypes.c_int()
@@ -337,7 +337,7 @@ def _preview(scope: Scope, nodes: int, kernels: int) -> None:
         params = (answer[0] or 0) + position * size
         members = [peek.integers(peek.pointer(params + at)) for at in (8, 16, 24)]
         found.append((members[0], members[1], members[2]))
-    scope.looking.previews.append(Preview(scope.application, status, tuple(found), kernels))
+    scope.hooks.previews.append(Preview(scope.application, status, tuple(found), kernels))
 
 
 def _address(function: Any) -> int:

@@ -69,7 +69,7 @@ class Guarded:
         self.use(0)
         self.use(size)
         self.data()[:] = hashed(size // 4 + 1, seed).view(np.uint8)[:size]
-        segv.watch(self)
+        segv.register(self)
 
     def data(self) -> npt.NDArray[np.uint8]:
         """The buffer as bytes, without copying."""
@@ -124,7 +124,7 @@ class Guarded:
 
     def close(self) -> None:
         """Unmap everything."""
-        segv.forget(self)
+        segv.unregister(self)
         libc.munmap(self.begin, self._total)
 
     def _place(self, guard: Guard, misalign: int) -> int:

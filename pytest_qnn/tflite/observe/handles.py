@@ -45,14 +45,14 @@ class Handles:
         self._where = where
         self._before: dict[int, bytes] = {}
         """Data of the outputs of the kernel that is being invoked."""
-        _watching[context] = self
+        _observed[context] = self
 
     def forget(self) -> None:
         """The interpreter is gone."""
-        _watching.pop(self._context, None)
+        _observed.pop(self._context, None)
 
     def hook(self, address: int) -> None:
-        """Watch the functions of the delegate at ``address`` from now on."""
+        """Record calls of the functions of the delegate at ``address`` from now on."""
         if address not in _hooked:
             _hooked[address] = tuple(peek.pointer(address + offset) for offset in _OFFSETS)
             for offset, own, ours in zip(_OFFSETS, _hooked[address], _HOOKS, strict=True):
@@ -99,7 +99,7 @@ class Handles:
 
 
 def release(address: int) -> None:
-    """Give the delegate at ``address`` its own functions back, if they were watched."""
+    """Give the delegate at ``address`` its own functions back, if they were hooked."""
     for offset, own in zip(_OFFSETS, _hooked.pop(address, ()), strict=False):
         peek.set_pointer(address + offset, own)
 
@@ -118,7 +118,7 @@ def index_of(context: int, tensor: int) -> int:
 
 _hooked: Final[dict[int, tuple[int, ...]]] = {}
 """Delegate -> addresses of its own functions, 0 for NULL."""
-_watching: Final[dict[int, Handles]] = {}
+_observed: Final[dict[int, Handles]] = {}
 
 
 @functools.lru_cache(maxsize=64)
@@ -129,18 +129,18 @@ def _function(kind: Any, address: int) -> Any:
 def _on_copy(which: int, kind: str, context: int, delegate: int, handle: int, tensor: int) -> int:
     own = _function(layouts.CopyBufferHandle, _hooked[delegate][which])
     status: int = own(context, delegate, handle, tensor)
-    watching = _watching.get(context)
-    if watching is not None:
-        watching.record(kind, delegate, handle, tensor, status)
+    handles = _observed.get(context)
+    if handles is not None:
+        handles.record(kind, delegate, handle, tensor, status)
     return status
 
 
 def _on_free(context: int, delegate: int, handle: int) -> None:
     before = peek.integer(handle)
     _function(layouts.FreeBufferHandle, _hooked[delegate][2])(context, delegate, handle)
-    watching = _watching.get(context)
-    if watching is not None:
-        watching.record("free", delegate, before, 0, peek.integer(handle))
+    handles = _observed.get(context)
+    if handles is not None:
+        handles.record("free", delegate, before, 0, peek.integer(handle))
 
 
 _keep: Final = (

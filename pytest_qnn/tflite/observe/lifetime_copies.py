@@ -1,7 +1,7 @@
-"""What the runtime lends to a delegate's Prepare, as copies that can be taken back without harm.
+"""Copies of what a delegate's Prepare may use for a limited time; they can be made invalid without harm.
 
 The runtime owns execution plans, nodes and previewed partitions, and frees or moves them when their time is
-over. Memory that is freed cannot be spoilt from outside. So a delegate is given copies of ours, which live
+over. Memory that is freed cannot be overwritten safely. So a delegate is given copies of ours, which live
 until the case is over, and which say nothing any more once the runtime's own would be gone:
 
 * an execution plan at the next GetExecutionPlan on the same context (common.h, note on GetExecutionPlan);
@@ -25,27 +25,27 @@ _NOTHING: Final = ctypes.addressof(_EMPTY)
 _ZEROS: Final = (ctypes.c_char * 256)()
 
 
-class Lender:
-    """Copies lent to the delegates of one context."""
+class LifetimeCopies:
+    """Copies given to the delegates of one context."""
 
     def __init__(self) -> None:
         self.plans: list[int] = []
         """Who asked for each plan: the application."""
-        self.plans_back: list[int] = []
+        self.plans_invalidated: list[int] = []
         """Who had asked for each plan that is not valid any more."""
-        self.nodes_back: list[int] = []
-        self.previews_back: list[int] = []
+        self.nodes_invalidated: list[int] = []
+        self.previews_invalidated: list[int] = []
         self._plan: tuple[Any, int] | None = None
         self._nodes: list[tuple[layouts.Node, layouts.Registration, int]] = []
         self._partitions: list[tuple[Any, list[Any], int]] = []
         self._keep: list[Any] = []
 
     def plan(self, answer: int, application: int) -> None:
-        """Put a copy in the place of the TfLiteIntArray* at ``answer``; the last one is taken back."""
+        """Put a copy in the place of the TfLiteIntArray* at ``answer``; the last one becomes invalid."""
         if self._plan is not None:
             array, owner = self._plan
             array[1:] = [STALE] * (len(array) - 1)
-            self.plans_back.append(owner)
+            self.plans_invalidated.append(owner)
         copy = peek.int_array(peek.integers(peek.pointer(answer)))
         self._keep.append(copy)
         self.plans.append(application)
@@ -54,14 +54,14 @@ class Lender:
 
     def node(self, node: int, registration: int, application: int) -> None:
         """Put copies in the place of the TfLiteNode* and TfLiteRegistration* at these addresses."""
-        lent = layouts.Node.from_buffer_copy(
+        copy = layouts.Node.from_buffer_copy(
             ctypes.string_at(peek.pointer(node), ctypes.sizeof(layouts.Node))
         )
         kind = layouts.Registration.from_buffer_copy(
             ctypes.string_at(peek.pointer(registration), ctypes.sizeof(layouts.Registration))
         )
-        self._nodes.append((lent, kind, application))
-        peek.set_pointer(node, ctypes.addressof(lent))
+        self._nodes.append((copy, kind, application))
+        peek.set_pointer(node, ctypes.addressof(copy))
         peek.set_pointer(registration, ctypes.addressof(kind))
 
     def partitions(self, answer: int, count: int, application: int) -> None:
@@ -88,11 +88,11 @@ class Lender:
             node.inputs = node.outputs = node.intermediates = node.temporaries = _NOTHING
             node.builtin_data = ctypes.addressof(_ZEROS)
             registration.builtin_code = STALE
-            self.nodes_back.append(application)
+            self.nodes_invalidated.append(application)
         for _, arrays, application in self._partitions:
             for array in arrays:
                 array[0] = 0
-            self.previews_back.append(application)
+            self.previews_invalidated.append(application)
         self._keep += self._nodes
         self._keep += self._partitions
         self._nodes, self._partitions = [], []

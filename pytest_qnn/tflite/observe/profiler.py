@@ -1,4 +1,4 @@
-"""A profiler and a cancellation function for an interpreter: they count what the runtime tells and asks them.
+"""A profiler and a cancellation function for an interpreter: they count what the runtime reports and asks.
 
 tflite::Profiler is a C++ class of virtual functions only; an object of it is a pointer to a table of them.
 """
@@ -39,7 +39,7 @@ _Add = ctypes.CFUNCTYPE(
 _AddWithData = ctypes.CFUNCTYPE(None, layouts.pointer, ctypes.c_char_p, ctypes.c_int, layouts.pointer)
 
 
-class Gauge:
+class Profiler:
     """Counts events and questions of one interpreter. Keep it until that is gone."""
 
     def __init__(self) -> None:

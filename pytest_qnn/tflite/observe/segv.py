@@ -1,8 +1,7 @@
 """Accesses to pages that must not be touched, turned from a process's end into a record.
 
-While zones are watched, a SIGSEGV whose address lies in one of them is reported to the zone, which opens
-the page; the access then goes on where it was. Any other SIGSEGV goes to whoever had the signal before.
-The handler is a Python function: it runs at a faulting load or store, where the thread can wait for the
+While zones are registered, a SIGSEGV whose address lies in one of them is reported to the zone, which opens
+the page; the access then goes on where it was. Any other SIGSEGV goes to the handler before. The handler is a Python function: it runs at a faulting load or store, where the thread can wait for the
 interpreter lock as in any callback from C.
 """
 
@@ -53,15 +52,15 @@ _previous: Final = _SigAction()
 """Who had the signal before the first zone."""
 
 
-def watch(zone: Zone) -> None:
+def register(zone: Zone) -> None:
     """Report accesses to the zone from now on."""
     if not _zones:
         _sigaction(signal.SIGSEGV, ctypes.addressof(_OURS), ctypes.addressof(_previous))
     _zones.append(zone)
 
 
-def forget(zone: Zone) -> None:
-    """Take `watch` back; with the last zone the signal is given back to whoever had it."""
+def unregister(zone: Zone) -> None:
+    """Take `register` back; with the last zone the signal is given back to the handler before."""
     _zones.remove(zone)
     if not _zones:
         _give_back()

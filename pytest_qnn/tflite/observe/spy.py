@@ -10,11 +10,11 @@ from collections.abc import Callable, Iterator
 from typing import Any, Final
 
 from pytest_qnn.tflite.abi import layouts, peek
-from pytest_qnn.tflite.observe.context_hooks import Looking, replacing, scope_of
+from pytest_qnn.tflite.observe.context_hooks import ContextHooks, replacing, scope_of
 from pytest_qnn.tflite.observe.plugin_struct import used_tail
 from pytest_qnn.tflite.observe.stray_writes import snapshot, writes_since
 from pytest_qnn.tflite.runtime.state import private_plan, public_plan
-from pytest_qnn.tflite.trace import Borrow, During, Event, Kernel, PlanNode, Replace, Write
+from pytest_qnn.tflite.trace import During, Event, Kernel, PlanNode, Replace, SubgraphCall, Write
 
 Seen = Callable[[bool, int, int], None]
 """(acquire, index of the subgraph, status)."""
@@ -24,39 +24,39 @@ _RELEASE: Final = layouts.Context.ReleaseSubgraphContext.offset
 
 
 @contextlib.contextmanager
-def watched(context: int, seen: Seen) -> Iterator[None]:
-    """While the block runs, tell ``seen`` of each call of the two functions on this context."""
+def recorded_calls(context: int, seen: Seen) -> Iterator[None]:
+    """While the block runs, report to ``seen`` each call of the two functions on this context."""
     own = peek.pointer(context + _ACQUIRE), peek.pointer(context + _RELEASE)
-    _watching[context] = (layouts.AcquireSubgraph(own[0]), layouts.ReleaseSubgraph(own[1]), seen)
+    _recording[context] = (layouts.AcquireSubgraph(own[0]), layouts.ReleaseSubgraph(own[1]), seen)
     peek.set_pointer(context + _ACQUIRE, _HOOKS[0])
     peek.set_pointer(context + _RELEASE, _HOOKS[1])
     try:
         yield
     finally:
-        del _watching[context]
+        del _recording[context]
         peek.set_pointer(context + _ACQUIRE, own[0])
         peek.set_pointer(context + _RELEASE, own[1])
 
 
-_watching: Final[dict[int, tuple[Callable[..., int], Callable[..., int], Seen]]] = {}
+_recording: Final[dict[int, tuple[Callable[..., int], Callable[..., int], Seen]]] = {}
 
 
 def _on_acquire(context: int, index: int, answer: int) -> int:
-    acquire, _, seen = _watching[context]
+    acquire, _, seen = _recording[context]
     status = acquire(context, index, answer)
     seen(True, index, status)
     return status
 
 
 def _on_release(context: int, index: int) -> int:
-    _, release, seen = _watching[context]
+    _, release, seen = _recording[context]
     status = release(context, index)
     seen(False, index, status)
     return status
 
 
-_keep_lent: Final = (layouts.AcquireSubgraph(_on_acquire), layouts.ReleaseSubgraph(_on_release))
-_HOOKS: Final = tuple(ctypes.cast(callback, ctypes.c_void_p).value or 0 for callback in _keep_lent)
+_keep_subgraph_hooks: Final = (layouts.AcquireSubgraph(_on_acquire), layouts.ReleaseSubgraph(_on_release))
+_HOOKS: Final = tuple(ctypes.cast(callback, ctypes.c_void_p).value or 0 for callback in _keep_subgraph_hooks)
 
 _PREPARE: Final = layouts.Delegate.Prepare.offset
 _REPLACE: Final = layouts.Context.ReplaceNodeSubsetsWithDelegateKernels.offset
@@ -104,13 +104,13 @@ class Session:
 
     Args:
         observed: private state may be read, else only what the C interface offers.
-        watch: look for writes outside a kernel's outputs at each invoke.
+        stray_writes: look for writes outside a kernel's outputs at each invoke.
     """
 
-    def __init__(self, *, observed: bool, watch: bool) -> None:
-        self.watch = watch
+    def __init__(self, *, observed: bool, stray_writes: bool) -> None:
+        self.stray_writes = stray_writes
         self.live: frozenset[int] = frozenset()
-        """Tensors that hold memory of their own while kernels run; watched besides a kernel's inputs."""
+        """Tensors that hold memory of their own while kernels run; compared besides a kernel's inputs."""
         self.read_plan = private_plan if observed else public_plan
         self.owners: dict[int, int] = {}
         """Delegate address -> application."""
@@ -129,10 +129,10 @@ class Session:
         """Application -> its delegate's flags before and after each Prepare, repetitions left out."""
         self.subgraphs: dict[int, int] = {}
         """Context -> number, in the order in which they were first prepared."""
-        self.borrowed: list[Borrow] | None = None
-        """What each Prepare borrows of other subgraphs; None: nobody asked."""
-        self.looking: Looking | None = None
-        """What else is looked at while callbacks are at work; None: nobody asked."""
+        self.subgraph_calls: list[SubgraphCall] | None = None
+        """Calls for contexts of other subgraphs, by each Prepare; None: nobody asked."""
+        self.hooks: ContextHooks | None = None
+        """What else is observed while callbacks are at work; None: nobody asked."""
         self.running: tuple[int, int] | None = None
         """(application, kernel) of the callback that is at work; kernel -1: Prepare or an init."""
         self.around: Callable[[int, bool], None] | None = None
@@ -142,7 +142,7 @@ class Session:
         self._contexts: set[int] = set()
 
     def hook(self, address: int, application: int) -> None:
-        """Watch the delegate at ``address`` from now on."""
+        """Observe the delegate at ``address`` from now on."""
         self.owners[address] = application
         self.replaces[application] = []
         own = _hooked[address][2] if address in _hooked else peek.pointer(address + _PREPARE)
@@ -252,24 +252,28 @@ def _find(context: int, user_data: int | None) -> _Live | None:
 _NOTHING: Final[contextlib.AbstractContextManager[Any]] = contextlib.nullcontext()
 
 
-def _borrowing(session: Session, application: int, context: int) -> contextlib.AbstractContextManager[None]:
-    """Watch what Prepare borrows, if somebody asked."""
-    borrowed = session.borrowed
-    if borrowed is None:
+def _recording_calls(
+    session: Session, application: int, context: int
+) -> contextlib.AbstractContextManager[None]:
+    """Record calls for contexts of other subgraphs, if the case asks for it."""
+    calls = session.subgraph_calls
+    if calls is None:
         return _NOTHING
     subgraph = session.subgraphs[context]
-    return watched(
+    return recorded_calls(
         context,
-        lambda acquire, index, status: borrowed.append(Borrow(application, subgraph, index, acquire, status)),
+        lambda acquire, index, status: calls.append(
+            SubgraphCall(application, subgraph, index, acquire, status)
+        ),
     )
 
 
-def _looking(session: Session, application: int, context: int) -> contextlib.AbstractContextManager[Any]:
-    """Look at what Prepare does, if somebody asked."""
-    if session.looking is None:
+def _observing(session: Session, application: int, context: int) -> contextlib.AbstractContextManager[Any]:
+    """Hook the context while Prepare is at work, if the case asks for it."""
+    if session.hooks is None:
         return _NOTHING
     plan = session.read_plan(context, session.owners)
-    return session.looking.prepare(context, application, [node.index for node in plan])
+    return session.hooks.prepare(context, application, [node.index for node in plan])
 
 
 def _on_prepare(context: int, address: int) -> int:
@@ -286,7 +290,7 @@ def _on_prepare(context: int, address: int) -> int:
         peek.set_pointer(slot, _REPLACE_HOOK)
         try:
             session.note_flags(application, address)
-            with _borrowing(session, application, context), _looking(session, application, context):
+            with _recording_calls(session, application, context), _observing(session, application, context):
                 status: int = _function(layouts.DelegatePrepare, own)(context, address)
             session.note_flags(application, address)
         finally:
@@ -350,10 +354,10 @@ def _call(own: Any, context: int, node: int, live: _Live, during: During) -> int
     peek.set_pointer(slot, live.user_data)
     session.running = kernel.application, kernel.kernel
     try:
-        if session.looking is None:
+        if session.hooks is None:
             status: int = own(context, node)
         else:
-            with session.looking.kernel(context, kernel, during):
+            with session.hooks.kernel(context, kernel, during):
                 status = own(context, node)
     finally:
         peek.set_pointer(slot, ours)
@@ -382,7 +386,7 @@ def _on_kernel_invoke(context: int, node: int) -> int:
         return layouts.ERROR
     session = live.functions.session
     try:
-        before = snapshot(context, node, session.live) if session.watch else None
+        before = snapshot(context, node, session.live) if session.stray_writes else None
         if session.around:
             session.around(live.kernel.kernel, True)
         status = _call(live.functions.invoke, context, node, live, "invoke")

@@ -28,8 +28,8 @@ class Snapshot(NamedTuple):
 
     regions: list[_Region]
     free: list[tuple[int, int]]
-    """(begin, end) of the kernel's outputs and temporaries. The arena lends the memory of dead tensors
-    to them, so a change there says nothing about the dead tensor."""
+    """(begin, end) of the kernel's outputs and temporaries. The arena reuses the memory of dead tensors
+    for them, so a change there says nothing about the dead tensor."""
 
 
 def snapshot(context: int, node: int, live: Collection[int]) -> Snapshot:
@@ -42,10 +42,10 @@ def snapshot(context: int, node: int, live: Collection[int]) -> Snapshot:
         *peek.integers(peek.pointer(node + _OUTPUTS)),
         *peek.integers(peek.pointer(node + _TEMPORARIES)),
     }
-    watched = own.union(live, peek.integers(peek.pointer(node)))
+    compared = own.union(live, peek.integers(peek.pointer(node)))
     regions = []
     free = []
-    for index in sorted(watched - {layouts.OPTIONAL_TENSOR}):
+    for index in sorted(compared - {layouts.OPTIONAL_TENSOR}):
         tensor = view.tensor(context, index)
         if not tensor.data or not tensor.bytes:
             continue

@@ -1,7 +1,7 @@
 """The partition oracle: which nodes a runtime fuses into which kernel when a delegate claims some.
 
 Source: tensorflow/lite/graph_info.cc, PartitionGraphIntoIndependentNodeSubsets, and
-Subgraph::ReplaceNodeSubsetsWithDelegateKernels, told in terms of their outcome. The runtimes scan the
+Subgraph::ReplaceNodeSubsetsWithDelegateKernels, by their outcome. The runtimes scan the
 plan again and again until nothing joins a subset any more; here each node is queued once for the scan
 and place in which it will join, so that the cost is n log n, not scans times n.
 """

@@ -173,15 +173,15 @@ def registered(case: ScriptCase, trace: ScriptTrace) -> tuple[set[int], set[int]
         Unsupported: what it says cannot be seen.
     """
     lines: list[str] = []
-    heard = False
+    logged = False
     for _, step, seen in scripts.numbered(case, trace):
         if isinstance(step, ReadLog):
             if seen.skipped:
                 raise Unsupported(f"{seen.skipped} at the level INFO")
-            heard = True
+            logged = True
             lines += seen.lines
     said = {int(found[1]) for line in lines if (found := _REGISTERED.search(line))}
-    return said, set(assigned(case, trace)) & _border(case, trace) if heard else set()
+    return said, set(assigned(case, trace)) & _border(case, trace) if logged else set()
 
 
 def invoked(case: ScriptCase, trace: ScriptTrace) -> bool:

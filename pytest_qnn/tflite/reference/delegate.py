@@ -50,14 +50,14 @@ def delegate_at(address: int) -> ReferenceDelegate | None:
 
 
 def _told(delegate: ReferenceDelegate, context: int, status: int, what: str) -> int:
-    """The status; of one that is no success the runtime is told in words."""
+    """The status; of one that is no success the message is reported to the runtime."""
     if status:
         delegate.explain(context, f"reference delegate: {what} failed")
     return status
 
 
 def _raised(delegate: ReferenceDelegate, context: int, what: str, error: BaseException) -> int:
-    """The status of a callback that ended in an exception; the runtime is told in words."""
+    """The status of a callback that ended in an exception; the message is reported to the runtime."""
     delegate.errors.append(error.with_traceback(None))
     delegate.explain(context, f"reference delegate: {what} failed: {error}")
     return layouts.ERROR

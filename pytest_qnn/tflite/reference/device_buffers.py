@@ -1,7 +1,7 @@
 """A conforming reference delegate that keeps its results in buffers of a device, as GPU delegates do.
 
 A result is a buffer with a handle: the kernel puts the handle into the tensor and marks its data as stale.
-Whoever needs the data has the runtime call CopyFromBufferHandle; a kernel of the same delegate is not helped
+A reader of the data has the runtime call CopyFromBufferHandle; a kernel of the same delegate is not helped
 so, and takes the buffer itself. Source: tflite/core/c/common.h, TfLiteTensor.data_is_stale, buffer_handle,
 and TfLiteDelegate's functions; tflite/core/subgraph.cc, InvokeImpl and EnsureTensorDataIsReadable.
 """

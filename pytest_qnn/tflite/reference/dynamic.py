@@ -1,7 +1,7 @@
 """A conforming reference delegate that keeps its kernels while shapes change.
 
 With kTfLiteDelegateFlagsAllowDynamicTensors the runtime does not undo the delegation when an input is
-resized: it prepares the kernels again, and these give their outputs the new shapes. Where a shape hangs on
+resized: it prepares the kernels again, and these give their outputs the new shapes. Where a shape depends on
 data, the output is marked dynamic in prepare and resized in invoke. Source: common.h, TfLiteDelegateFlags.
 """
 

@@ -108,7 +108,7 @@ class Limited(Preview):
         super().__init__(**arguments)
         most, least = (int((options or {}).get(key, "0")) for key in self.OPTIONS)
         self.most = most
-        """Partitions; nought or less: any number."""
+        """Partitions; zero or less: any number."""
         self.least = least
         """Nodes of each partition."""
 
@@ -172,7 +172,7 @@ PERSONALITIES: dict[str, DelegatePersonality] = {
         DelegatePersonality(
             "propagated", "allows dynamic tensors, and requires propagated shapes", PropagatedDelegate
         ),
-        DelegatePersonality("profiled", "tells the profiler of each of its operators", ProfiledDelegate),
+        DelegatePersonality("profiled", "reports to the profiler each of its operators", ProfiledDelegate),
         DelegatePersonality("device-buffers", "keeps its results in buffers of a device", DeviceBuffers),
     )
 }

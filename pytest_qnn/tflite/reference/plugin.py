@@ -57,7 +57,7 @@ class EmulatedPlugin:
         """Address -> delegate, in the order of creation."""
         self.errors: list[BaseException] = []
         self._graves: deque[Emulated] = deque(maxlen=16)
-        """The last ones that ended: whoever still calls them is told of an error, and does not crash."""
+        """The last ones that ended: a late call of theirs is answered with an error, and does not crash."""
         self._delegate = delegate
         self._callbacks = layouts.PluginCreate(self._create), layouts.PluginDestroy(self._destroy)
         self.create_address, self.destroy_address = (

@@ -1,4 +1,4 @@
-"""A conforming reference delegate that tells the profiler of each operator it carries out.
+"""A conforming reference delegate that reports to the profiler each operator it carries out.
 
 With kTfLiteDelegateFlagsPerOperatorProfiling the runtime makes no event of its own for the delegate's kernels
 (common.h, TfLiteDelegateFlags; subgraph.cc, InvokeImpl).

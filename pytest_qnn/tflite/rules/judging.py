@@ -34,8 +34,10 @@ def need_work(trace: DelegateTrace) -> None:
 
 
 def _need_memory(trace: DelegateTrace) -> None:
-    if trace.hollow:
-        raise Unsupported(f"the delegate took the whole graph without memory (RT-07): {_line(trace.hollow)}")
+    if trace.unallocated:
+        raise Unsupported(
+            f"the delegate took the whole graph without memory (RT-07): {_line(trace.unallocated)}"
+        )
 
 
 def targets(trace: DelegateTrace) -> Iterator[tuple[int, Applied]]:

@@ -1,4 +1,4 @@
-"""What rules about leaks share: what is left of equal cycles, spell by spell."""
+"""What rules about leaks share: what is left of equal cycles, repetition by repetition."""
 
 from __future__ import annotations
 
@@ -7,12 +7,12 @@ from itertools import pairwise
 from pytest_qnn.core.verdict import Measured, Unsupported
 from pytest_qnn.tflite.cases.script import AnyScriptStep, Measure, Repeat, ScriptCase
 from pytest_qnn.tflite.rules import scripts
-from pytest_qnn.tflite.strategies.lifetimes import FEW, SPELLS
+from pytest_qnn.tflite.strategies.lifetimes import FEW, REPETITIONS
 from pytest_qnn.tflite.trace import InterpreterSeen, ScriptTrace
 
-_MEASURES = 2 * SPELLS + 1
+_MEASURES = 2 * REPETITIONS + 1
 _LENGTH = 2 * _MEASURES + 1
-"""Repeat and Measure steps of one half: two spells before the first measurement, one before each other."""
+"""Repeat and Measure steps of one half: two before the first measurement, one before each other."""
 LEAST = {"malloc": 16, "fds": 1, "threads": 1, "mappings": 1, "virtual": 4096}
 """The least that one thing leaves behind, which of malloc's is half a block.
 
@@ -36,20 +36,21 @@ WORDS = {
 def nothing_left(case: ScriptCase, trace: ScriptTrace, keys: tuple[str, ...], times: int, per: str) -> bool:
     """Judge the measurements; False where they are not as the strategies ask for.
 
-    A leak is what many cycles leave more than a few do, in every pair of spells about the same, and what is
-    still there when all of them are over: a cache that fills, a table that grows, or memory that comes and
-    goes, is none. What a probe in the delegate's place leaves behind, the runtime or the suite does.
+    A leak is what many cycles leave more than a few do, in every pair of repetitions about the same, and
+    what is still there when all of them are over: a cache that fills, a table that grows, or memory that
+    comes and goes, is none. What a probe in the delegate's place leaves behind, the runtime or the suite
+    leaves.
 
     Args:
-        case: with spells of few and of ``times`` cycles of the target, then of the probe.
+        case: with repetitions of few and of ``times`` cycles of the target, then of the probe.
         trace: of it.
         keys: numbers of a Measure.
-        times: cycles in each long spell.
+        times: cycles in each long repetition.
         per: what a cycle is.
 
     Raises:
         Unsupported: a number cannot be measured here.
-        Measured: as much is left in each pair of spells as if every cycle left something.
+        Measured: as much is left in each pair of repetitions as if every cycle left something.
     """
     if not _is_whole(case, times):
         return False
@@ -71,7 +72,7 @@ def nothing_left(case: ScriptCase, trace: ScriptTrace, keys: tuple[str, ...], ti
 
 
 def _is_whole(case: ScriptCase, times: int) -> bool:
-    """Whether the spells are all there and alike: cases that are being reduced may not be."""
+    """Whether the repetitions are all there and alike: cases that are being reduced may not be."""
     halves: list[list[AnyScriptStep]] = [[]]
     for step in case.steps:
         if isinstance(step, Measure | Repeat):
@@ -88,19 +89,19 @@ def _is_half(steps: list[AnyScriptStep], times: int) -> bool:
     kinds = [isinstance(step, Repeat) for step in steps]
     return (
         kinds == [True, *([True, False] * (_MEASURES))]
-        and [step.times for step in repeats] == [FEW, times] * (SPELLS + 1)
+        and [step.times for step in repeats] == [FEW, times] * (REPETITIONS + 1)
         and len({step.steps for step in repeats}) == 1
     )
 
 
 def surplus(values: list[int]) -> list[int]:
-    """What each long spell leaves more than the short one before it."""
+    """What each long repetition leaves more than the short one before it."""
     grown = [after - before for before, after in pairwise(values)]
     return [many - few for few, many in zip(grown[::2], grown[1::2], strict=True)]
 
 
 def is_left(values: list[int]) -> bool:
-    """Whether most of what long spells leave is still there after the last: short ones did not free it."""
+    """Whether most of what long repetitions leave is there after the last: short ones did not free it."""
     return values[-1] - values[0] >= sum(surplus(values)) / 2
 
 

@@ -178,7 +178,7 @@ def accuse(case: ScriptCase, trace: ScriptTrace, touch: Touch, kernel: Kernel | 
         f"kernel {kernel.kernel} of nodes {list(kernel.nodes)}" if kernel else "Prepare, init or destruction"
     )
     seen = view(case, trace, touch.interpreter)
-    what = "which has no memory" if touch.why == "hollow" else f"whose data has {touch.size} bytes"
+    what = "which has no memory" if touch.why == "unallocated" else f"whose data has {touch.size} bytes"
     raise Violation(
         expected,
         f"byte {touch.offset} of {tensor} {verb}, {what}",

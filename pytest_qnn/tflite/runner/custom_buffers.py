@@ -129,7 +129,7 @@ class CustomBuffer:
         """There is nothing to close."""
 
     def changed(self) -> int | None:
-        """Bytes beside the data are not watched."""
+        """Bytes beside the data are not compared."""
         return None
 
     def _ends(self) -> tuple[npt.NDArray[np.uint8], ...]:

@@ -36,7 +36,7 @@ def _destroy(world: World, step: DestroyDelegate) -> ScriptSeen:
     return ScriptSeen()
 
 
-class _Lent:
+class _Pointer:
     """What Python's Interpreter takes for a delegate."""
 
     def __init__(self, address: int) -> None:
@@ -49,19 +49,19 @@ class _Lent:
 def _lend(world: World, step: Lend) -> ScriptSeen:
     if not 0 <= step.graph < len(world.models):
         raise Skip(f"there is no graph {step.graph}")
-    lent = _Lent(world.delegate(step.delegate).live.address)
-    watched = weakref.ref(lent)
+    given = _Pointer(world.delegate(step.delegate).live.address)
+    reference = weakref.ref(given)
     try:
-        native = world.runtime.interpreter(world.models[step.graph], delegates=(lent,))
+        native = world.runtime.interpreter(world.models[step.graph], delegates=(given,))
     except (RuntimeError, ValueError) as error:
         return ScriptSeen(ok=False, message=str(error) or type(error).__name__)
-    del lent
+    del given
     gc.collect()
-    kept = watched() is not None
+    kept = reference() is not None
     native.allocate_tensors()
     del native
     gc.collect()
-    return ScriptSeen(numbers={"kept": int(kept), "released": int(watched() is None)})
+    return ScriptSeen(numbers={"kept": int(kept), "released": int(reference() is None)})
 
 
 def _unload(world: World, step: Unload) -> ScriptSeen:
@@ -77,9 +77,9 @@ def _unload(world: World, step: Unload) -> ScriptSeen:
 def _log(world: World, step: ReadLog) -> ScriptSeen:
     log: list[str] | None = getattr(world.delegate(step.delegate).live, "log", None)
     if log is None:
-        if world.heard is None:
+        if world.stderr is None:
             raise Skip("nobody can hear what the delegate says")
-        return ScriptSeen(lines=world.heard.lines())
+        return ScriptSeen(lines=world.stderr.lines())
     lines = tuple(log)
     log.clear()
     return ScriptSeen(lines=lines)

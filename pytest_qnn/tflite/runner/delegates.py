@@ -132,7 +132,7 @@ class _PythonFactory:
 
 
 def is_steerable(spec: str) -> bool:
-    """The delegate of this specification claims what it is told to."""
+    """The delegate of this specification claims what the case says."""
     return spec == "reference" or spec.startswith("mutant:")
 
 

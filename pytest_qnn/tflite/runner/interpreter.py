@@ -12,7 +12,7 @@ from pytest_qnn.tflite.cases.arrays import Array
 from pytest_qnn.tflite.graph.graph import Graph
 from pytest_qnn.tflite.observe.guard_pages import Guarded
 from pytest_qnn.tflite.observe.handles import Handles
-from pytest_qnn.tflite.observe.profiler import Gauge
+from pytest_qnn.tflite.observe.profiler import Profiler
 from pytest_qnn.tflite.observe.spy import Session
 from pytest_qnn.tflite.runner.baseline import Shapes
 from pytest_qnn.tflite.runner.custom_buffers import CustomBuffer
@@ -41,7 +41,7 @@ class LiveInterpreter:
         graph: its graph, and the number of it in the case.
         at: number and round of the Open step.
         observed: private state may be read.
-        watch: look for writes outside a kernel's outputs.
+        stray_writes: look for writes outside a kernel's outputs.
     """
 
     def __init__(
@@ -53,7 +53,7 @@ class LiveInterpreter:
         at: tuple[int, int],
         *,
         observed: bool,
-        watch: bool,
+        stray_writes: bool,
     ) -> None:
         self.name = name
         self.native = native
@@ -62,9 +62,9 @@ class LiveInterpreter:
         self.opened, self.round = at
         self.opened_between = False
         """Opened in a round of a Repeat of which nothing is kept."""
-        self.session = Session(observed=observed, watch=watch)
+        self.session = Session(observed=observed, stray_writes=stray_writes)
         if self.graph.subgraphs:
-            self.session.borrowed = []
+            self.session.subgraph_calls = []
         self.context = context_of(native) if observed else 0
         if self.context:
             self.session.adopt(self.context)
@@ -81,13 +81,13 @@ class LiveInterpreter:
         """By tensor: the custom allocation in force."""
         self.own: list[Guarded] = []
         """Buffers that no other interpreter can be given."""
-        self.spoilt = False
+        self.model_changed = False
         """That the model's bytes have changed is recorded already."""
         self.handles: Handles | None = None
         """What is seen of buffer handles; None: nobody asked."""
-        self.gauge: Gauge | None = None
+        self.profiler: Profiler | None = None
         """What counts events and questions of the runtime's; None: nobody asked."""
-        self.hollow: dict[int, Guarded] = {}
+        self.unallocated: dict[int, Guarded] = {}
         """By tensor inside a partition: where its data points to during an invoke."""
         self.plan_before = self.plan()
         self._plan = self.plan_before
@@ -132,25 +132,25 @@ class LiveInterpreter:
     def destroy(self) -> None:
         """Destroy the runtime's object."""
         self.native = None
-        self.gauge = None
+        self.profiler = None
         self.session.around = None
         if self.handles:
             self.handles.forget()
         self.context = 0
         self.session.forget()
-        for buffer in (*self.hollow.values(), *self.own):
+        for buffer in (*self.unallocated.values(), *self.own):
             buffer.close()
-        self.hollow.clear()
+        self.unallocated.clear()
         self.own.clear()
 
-    def settle(self, step: int, round_: int, counts: Counter[str] | None, *, keep: bool) -> None:
+    def attribute_events(self, step: int, round_: int, counts: Counter[str] | None, *, keep: bool) -> None:
         """Put the callbacks and the plan down to a step."""
         session = self.session
         known = len(self._event_steps)
         if counts is not None:
             counts.update(event.kind for event in session.events[known:])
         if not keep:
-            # Whoever counts memory would find what is kept here instead.
+            # Memory that is counted would find what is kept here instead.
             del session.events[known:]
             session.drop_kernels(self._kept_kernels)
             del self._kernel_steps[len(session.kernels) :]
@@ -185,7 +185,7 @@ class LiveInterpreter:
             plans=tuple(self._plans),
             writes=tuple(session.writes),
             flags=tuple(tuple(session.flags.get(number, ())) for number in range(len(self.applied))),
-            borrowed=tuple(session.borrowed or ()),
+            subgraph_calls=tuple(session.subgraph_calls or ()),
             handled=tuple(self.handles.handled) if self.handles else (),
             buffer_calls=tuple(self.handles.calls) if self.handles else (),
             functions=tuple(self.handles.functions) if self.handles else (),

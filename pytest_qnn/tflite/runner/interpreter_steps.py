@@ -33,7 +33,7 @@ from pytest_qnn.tflite.cases.script import (
 )
 from pytest_qnn.tflite.observe import handles
 from pytest_qnn.tflite.observe.handles import tensor_of
-from pytest_qnn.tflite.observe.profiler import Gauge
+from pytest_qnn.tflite.observe.profiler import Profiler
 from pytest_qnn.tflite.runner import tensor_memory
 from pytest_qnn.tflite.runner.baseline import outputs_on_cpu
 from pytest_qnn.tflite.runner.interpreter import LiveInterpreter, attempt
@@ -53,7 +53,7 @@ def _open(world: World, step: Open) -> ScriptSeen:
         raise Skip(f"there is an interpreter {step.interpreter} already")
     if not 0 <= step.graph < len(world.models):
         raise Skip(f"there is no graph {step.graph}")
-    model = bytes(bytearray(world.models[step.graph]))  # a copy: whoever writes to it spoils no other
+    model = bytes(bytearray(world.models[step.graph]))  # a copy: a write to it changes no other interpreter
     native = world.runtime.interpreter(
         model,
         default_delegates=step.resolver == "default",
@@ -69,7 +69,7 @@ def _open(world: World, step: Open) -> ScriptSeen:
         (world.case.graphs[step.graph], step.graph),
         (where.number, where.round),
         observed=world.runtime.observed,
-        watch=world.case.watch,
+        stray_writes=world.case.watch,
     )
     live.opened_between = where.middle
     live.session.around = functools.partial(tensor_memory.around, world, live)
@@ -113,7 +113,7 @@ def _apply(world: World, step: Apply) -> ScriptSeen:
         )
     )
     tensor_memory.inspect(world, live)
-    world.settle(live)
+    world.attribute_events(live)
     return result(message)
 
 
@@ -131,7 +131,7 @@ def _resize(world: World, step: Resize) -> ScriptSeen:
         live.ready = False
         live.invoked = None
         live.inputs = [None] * len(live.inputs)
-    world.settle(live)
+    world.attribute_events(live)
     return result(message)
 
 
@@ -142,7 +142,7 @@ def _allocate(world: World, step: Allocate) -> ScriptSeen:
     live.ready = not message
     live.forget_inputs()
     tensor_memory.inspect(world, live)
-    world.settle(live)
+    world.attribute_events(live)
     return result(message)
 
 
@@ -192,14 +192,14 @@ def _invoke(world: World, step: Invoke) -> ScriptSeen:
     if small:
         raise Skip(f"tensor {small[0]} is in a buffer too small for it, which the client must not invoke")
     tensor_memory.arm(live)
-    if live.gauge:
-        live.gauge.begin()
+    if live.profiler:
+        live.profiler.begin()
     message = attempt(live.native.invoke)
     live.invoked = None if message else (live.resized(), tuple(live.inputs))
     tensor_memory.inspect(world, live)
-    world.settle(live)
+    world.attribute_events(live)
     seen = result(message)
-    return msgspec.structs.replace(seen, numbers=live.gauge.numbers()) if live.gauge else seen
+    return msgspec.structs.replace(seen, numbers=live.profiler.numbers()) if live.profiler else seen
 
 
 def _read(world: World, step: Read) -> ScriptSeen:
@@ -245,7 +245,7 @@ def _remove_all(world: World, step: RemoveAll) -> ScriptSeen:
     remove: Any = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_void_p)(address)
     status = remove(subgraph_of(live.context))
     live.forget_inputs()
-    world.settle(live)
+    world.attribute_events(live)
     return ScriptSeen(ok=status == layouts.OK, numbers={"status": status})
 
 
@@ -301,9 +301,9 @@ def _border(live: LiveInterpreter, but: int) -> dict[int, bytes]:
 
 def _profile(world: World, step: Profile) -> ScriptSeen:
     live = world.interpreter(step.interpreter)
-    live.gauge = live.gauge or Gauge()
+    live.profiler = live.profiler or Profiler()
     try:
-        live.gauge.profile(world.runtime, live.native._native_handle())
+        live.profiler.profile(world.runtime, live.native._native_handle())
     except LookupError as error:
         raise Skip(str(error)) from None
     return ScriptSeen()
@@ -311,9 +311,9 @@ def _profile(world: World, step: Profile) -> ScriptSeen:
 
 def _cancel(world: World, step: Cancel) -> ScriptSeen:
     live = world.interpreter(step.interpreter)
-    live.gauge = live.gauge or Gauge()
+    live.profiler = live.profiler or Profiler()
     try:
-        live.gauge.cancel(world.runtime, live.native._native_handle(), step.at)
+        live.profiler.cancel(world.runtime, live.native._native_handle(), step.at)
     except LookupError as error:
         raise Skip(str(error)) from None
     return ScriptSeen()

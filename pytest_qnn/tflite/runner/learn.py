@@ -110,7 +110,7 @@ class _Lesson:
             self.found += answer
         elif first <= answer.step < last:
             self.deaths[answer.step] = answer
-        else:  # it took along what watched over it, and nobody knows when
+        else:  # the supervisor ended too, so that the step is not known
             self.lost = f"while it was shown {GRID[first]} and others: {answer.detail}"
 
     def _is_hopeless(self, place: int) -> bool:
@@ -166,7 +166,7 @@ def _applied(
         ValueError: likewise.
     """
     interpreter = runtime.interpreter(model)
-    session = Session(observed=runtime.observed, watch=False)
+    session = Session(observed=runtime.observed, stray_writes=False)
     delegates: list[LiveDelegate] = []
     try:
         for number, factory in enumerate(chain):

@@ -12,22 +12,22 @@ from pytest_qnn.tflite.cases.arrays import Array
 from pytest_qnn.tflite.cases.delegate import Application, DelegateCase
 from pytest_qnn.tflite.cases.inputs import inputs_of
 from pytest_qnn.tflite.graph.model import emit
-from pytest_qnn.tflite.observe.context_hooks import Looking
+from pytest_qnn.tflite.observe.context_hooks import ContextHooks
 from pytest_qnn.tflite.observe.spy import Session
 from pytest_qnn.tflite.runner.delegates import PROBE, DelegateFactory, DelegateUnusable, LiveDelegate
 from pytest_qnn.tflite.runtime.runtime import Runtime
 from pytest_qnn.tflite.runtime.state import context_of, delegates_applied, private_plan
-from pytest_qnn.tflite.trace import Applied, DelegateTrace, Name, PlanNode, Spied, Twin
+from pytest_qnn.tflite.trace import Applied, BaselineRun, DelegateTrace, Name, PlanNode, Spied
 
 _OTHER_SEED = 0x5EED
 """Combined with the case's seed, for the inputs that nothing may depend on."""
 
 
-def looking_of(case: DelegateCase) -> Looking | None:
-    """What the case wants to be looked at; None: nothing."""
+def hooks_of(case: DelegateCase) -> ContextHooks | None:
+    """The context hooks that the case asks for; None: none."""
     if not case.look and not any(application.refused for application in case.applications):
         return None
-    return Looking(case.look, arena=case.late)
+    return ContextHooks(case.look, arena=case.late)
 
 
 def run_early(interpreter: Any, case: DelegateCase) -> None:
@@ -59,7 +59,7 @@ def order_of(context: int, owners: Mapping[int, int]) -> tuple[int, ...]:
 
 
 def spied(
-    looking: Looking | None,
+    hooks: ContextHooks | None,
     target: Sequence[int],
     order: Sequence[tuple[int, ...]],
     names: tuple[Sequence[Name], Sequence[Name]],
@@ -67,36 +67,36 @@ def spied(
     """What was seen, as data.
 
     Args:
-        looking: what was looked at.
+        hooks: the context hooks of the case.
         target: applications of the target.
         order: of the delegates in force, at several times.
         names: of kernels, the first and the second time.
     """
-    if looking is None:
+    if hooks is None:
         return Spied()
-    lender = looking.lender
+    copies = hooks.copies
     wanted = set(target)
     count = {
         kind: sum(owner in wanted for owner in owners)
         for kind, owners in (
-            ("plans", lender.plans),
-            ("plans_taken_back", lender.plans_back),
-            ("nodes_taken_back", lender.nodes_back),
-            ("previews_taken_back", lender.previews_back),
+            ("plans", copies.plans),
+            ("plans_invalidated", copies.plans_invalidated),
+            ("nodes_invalidated", copies.nodes_invalidated),
+            ("previews_invalidated", copies.previews_invalidated),
         )
     }
     return Spied(
-        refused=tuple(looking.refused),
-        forbidden=tuple(looking.forbidden),
-        changes=tuple(looking.changes),
-        looked_at=looking.looked_at,
+        refused=tuple(hooks.refused),
+        forbidden=tuple(hooks.forbidden),
+        changes=tuple(hooks.changes),
+        looked_at=hooks.looked_at,
         names=tuple(names[0]),
         names_again=tuple(name.text for name in names[1]),
-        reports=tuple(looking.reports),
-        stale=tuple(looking.stale),
-        previews=tuple(looking.previews),
-        asked=tuple(looking.asked),
-        added=tuple(looking.added),
+        reports=tuple(hooks.reports),
+        stale=tuple(hooks.stale),
+        previews=tuple(hooks.previews),
+        asked=tuple(hooks.asked),
+        added=tuple(hooks.added),
         order=tuple(order),
         **count,
     )
@@ -113,9 +113,9 @@ def run_delegate_case(
 ) -> DelegateTrace:
     """Build, apply, allocate, invoke, read, destroy.
 
-    ``chain`` is the target: its delegates in order of precedence. ``on_phase`` is told what begins, see
-    `phase_name`. What the target does, errors included, is in the trace; outputs of a failed invoke are
-    an empty tuple, and nothing is invoked after a failed allocate.
+    ``chain`` is the target: its delegates in order of precedence. ``on_phase`` is called with what
+    begins, see `phase_name`. What the target does, errors included, is in the trace; outputs of a failed
+    invoke are an empty tuple, and nothing is invoked after a failed allocate.
 
     Raises:
         ValueError: the runtime refuses the model.
@@ -124,7 +124,7 @@ def run_delegate_case(
     model = emit(case.graph)
     values = tuple(map(Array.of, inputs_of(case)))
     cpu = _cpu_outputs(runtime, model, case.graph.inputs, values, case.graph.outputs)
-    twin = _twin(case, chain, runtime, model) if case.twin else None
+    baseline = _baseline_run(case, chain, runtime, model) if case.twin else None
     run = _Run(case, runtime, model, on_phase)
     try:
         run.apply_all(chain)
@@ -137,7 +137,7 @@ def run_delegate_case(
         if not isinstance(error, Exception):
             raise error  # an interrupt, not a failure
         raise RuntimeError("the spy failed") from error
-    return run.trace(values, cpu, again, twin)
+    return run.trace(values, cpu, again, baseline)
 
 
 def phase_name(case: DelegateCase, chain_length: int, phase: int) -> str:
@@ -153,9 +153,9 @@ def phase_name(case: DelegateCase, chain_length: int, phase: int) -> str:
     return f"invoke {invoke}" if invoke < case.invokes else "destroying the interpreter"
 
 
-def _twin(
+def _baseline_run(
     case: DelegateCase, chain: Sequence[DelegateFactory], runtime: Runtime, model: bytes
-) -> Twin | None:
+) -> BaselineRun | None:
     """What the target claims without the case's options, and without its probes if so wanted."""
     applications = tuple(
         msgspec.structs.replace(application, options=())
@@ -175,7 +175,7 @@ def _twin(
         n for number in mine for call in run.applied[number].replaces for n in call.nodes if n in nodes
     }
     kernels = tuple(kernel.nodes for kernel in run.session.kernels if kernel.application in mine)
-    return Twin(tuple(sorted(claimed)), kernels)
+    return BaselineRun(tuple(sorted(claimed)), kernels)
 
 
 def _again(
@@ -236,13 +236,13 @@ class _Run:
     def __init__(self, case: DelegateCase, runtime: Runtime, model: bytes, on_phase: OnPhase | None) -> None:
         self.case = case
         self.observed = runtime.observed
-        self.session = Session(observed=runtime.observed, watch=case.watch)
-        self.session.looking = looking_of(case) if self.observed else None
+        self.session = Session(observed=runtime.observed, stray_writes=case.watch)
+        self.session.hooks = hooks_of(case) if self.observed else None
         self.order: list[tuple[int, ...]] = []
         self.names: tuple[Name, ...] = ()
         self.applied: list[Applied] = []
         self.allocate_error = ""
-        self.hollow = ""
+        self.unallocated = ""
         self.invoke_errors: list[str] = []
         self.outputs: list[tuple[Array, ...]] = []
         self.inputs_after: tuple[Array, ...] = ()
@@ -285,7 +285,7 @@ class _Run:
         try:
             _set(self._interpreter, graph.inputs, values)
         except ValueError as error:
-            self.hollow = str(error)
+            self.unallocated = str(error)
             return
         for number in range(self.case.invokes):
             self._begin()
@@ -301,16 +301,16 @@ class _Run:
 
     def look_at_names(self) -> None:
         """Read the names of kernels, at a time when all of them still live."""
-        if self.session.looking is not None:
-            self.names = self.session.looking.named()
+        if self.session.hooks is not None:
+            self.names = self.session.hooks.named()
 
     def end(self) -> None:
         """Destroy the interpreter, then the delegates."""
         self._begin()
         self._interpreter = None
         self.session.unhook()
-        if self.session.looking is not None:
-            self.session.errors += self.session.looking.errors
+        if self.session.hooks is not None:
+            self.session.errors += self.session.hooks.errors
         for delegate in reversed(self._delegates):
             delegate.close()
 
@@ -319,7 +319,7 @@ class _Run:
         values: tuple[Array, ...],
         cpu: tuple[Array, ...],
         again: _Run | None = None,
-        twin: Twin | None = None,
+        baseline: BaselineRun | None = None,
     ) -> DelegateTrace:
         """What was seen, complete only after `end`."""
         mine = [number for number, applied in enumerate(self.applied) if applied.is_target]
@@ -330,7 +330,7 @@ class _Run:
             events=tuple(self.session.events),
             plan=self.plan,
             allocate_error=self.allocate_error,
-            hollow=self.hollow,
+            unallocated=self.unallocated,
             invoke_errors=tuple(self.invoke_errors),
             inputs=values,
             outputs=tuple(self.outputs),
@@ -338,8 +338,8 @@ class _Run:
             cpu=cpu,
             writes=tuple(self.session.writes),
             again=tuple(again.outputs) if again else (),
-            spied=spied(self.session.looking, mine, self.order, (self.names, again.names if again else ())),
-            twin=twin,
+            spied=spied(self.session.hooks, mine, self.order, (self.names, again.names if again else ())),
+            baseline=baseline,
             observed=self.observed,
         )
 
@@ -353,8 +353,8 @@ class _Run:
         else:
             self._delegates.append(delegate)
             self.session.hook(delegate.address, number)
-            if self.session.looking is not None:
-                self.session.looking.refusals[number] = application.refused, application.refused_call
+            if self.session.hooks is not None:
+                self.session.hooks.refusals[number] = application.refused, application.refused_call
             modify = self._interpreter._interpreter.ModifyGraphWithDelegate
             message = _attempt(functools.partial(modify, delegate.address))
         self.applied.append(

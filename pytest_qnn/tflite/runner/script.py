@@ -35,7 +35,7 @@ from pytest_qnn.tflite.cases.script import (
     flat,
 )
 from pytest_qnn.tflite.graph.graph import Graph
-from pytest_qnn.tflite.observe.stderr import hearing
+from pytest_qnn.tflite.observe.stderr import capture_stderr
 from pytest_qnn.tflite.runner import custom_memory, delegate_steps, interpreter_steps, tensor_memory
 from pytest_qnn.tflite.runner.delegates import DelegateFactory
 from pytest_qnn.tflite.runner.world import Chain, Handlers, OnStep, Skip, World
@@ -45,7 +45,7 @@ from pytest_qnn.tflite.trace import ScriptSeen, ScriptTrace
 _PATIENCE = 60.0
 """Seconds that a branch waits for the others to begin."""
 _TO_END = 1.0
-"""Seconds for threads to end, once a delegate has told them to; how often they are looked for meanwhile."""
+"""Seconds for threads to end, once their delegate has ended them; how often they are looked for meanwhile."""
 _PAUSE = 0.002
 _LEFT: list[World] = []
 """What scripts that end their process leave alive."""
@@ -60,10 +60,10 @@ def run_script_case(
 ) -> ScriptTrace:
     """Carry out the steps in order; then destroy what is left, whatever happened.
 
-    Nothing is destroyed for a case that ends the process: whoever carries it out ends the process next.
+    Nothing is destroyed for a case that ends the process: the caller ends the process next.
 
     ``chain`` is the target: its delegates in order of precedence. ``remake`` makes a factory for one of
-    them with further options. ``on_step`` is told the number of the step that begins.
+    them with further options. ``on_step`` is called with the number of the step that begins.
 
     Raises:
         ValueError: the runtime refuses a model.
@@ -71,7 +71,7 @@ def run_script_case(
     """
     world = World(case, chain, runtime, remake, on_step)
     try:
-        with hearing(case) as world.heard:
+        with capture_stderr(case) as world.stderr:
             for number, step in numbered(case.steps, 0):
                 perform(world, number, step)
     finally:

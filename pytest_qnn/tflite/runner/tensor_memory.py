@@ -121,17 +121,17 @@ def _hollow(world: World, step: Hollow) -> ScriptSeen:
         raise Skip("tensors cannot be found on this runtime")
     for node in live.graph.nodes:
         for tensor in node.outputs:
-            if tensor not in live.hollow:
+            if tensor not in live.unallocated:
                 buffer = Guarded(1, "before")
                 buffer.on_touch = functools.partial(_on_touch, world, live, tensor, 0)
                 buffer.give_back()
-                live.hollow[tensor] = buffer
+                live.unallocated[tensor] = buffer
     return ScriptSeen()
 
 
 def around(world: World, live: LiveInterpreter, kernel: int, begins: bool) -> None:
-    """Before and after a kernel's invoke: hollow tensors, and bytes beside placed ones."""
-    if live.hollow:
+    """Before and after a kernel's invoke: unallocated tensors, and bytes beside placed ones."""
+    if live.unallocated:
         _point(live, kernel, begins=begins)
     if not begins:
         _inspect(world, live, live.session.kernels[kernel].application, kernel)
@@ -144,7 +144,7 @@ def _point(live: LiveInterpreter, kernel: int, *, begins: bool) -> None:
     inside = {t for n in seen.nodes if n < len(nodes) for t in nodes[n].outputs if t not in seen.outputs}
     for tensor in inside:
         member = _data_of(live, tensor)
-        address = live.hollow[tensor].address
+        address = live.unallocated[tensor].address
         if peek.pointer(member) == (0 if begins else address):
             peek.set_pointer(member, address if begins else 0)
 
@@ -152,7 +152,7 @@ def _point(live: LiveInterpreter, kernel: int, *, begins: bool) -> None:
 def arm(live: LiveInterpreter) -> None:
     """Close what must not be touched, before the runtime or a delegate is called."""
     _need_placed(live)
-    for buffer in (*live.placed.values(), *live.hollow.values()):
+    for buffer in (*live.placed.values(), *live.unallocated.values()):
         buffer.arm()
 
 
@@ -196,8 +196,8 @@ def _inspect(world: World, live: LiveInterpreter, application: int, kernel: int)
         offset = buffer.changed()
         if offset is not None:
             _record(world, live, "outside", "write", (tensor, offset, buffer.used), (application, kernel))
-    if live.model != world.models[live.graph_number] and not live.spoilt:
-        live.spoilt = True
+    if live.model != world.models[live.graph_number] and not live.model_changed:
+        live.model_changed = True
         pristine = np.frombuffer(world.models[live.graph_number], np.uint8)
         changed = int(np.flatnonzero(np.frombuffer(live.model, np.uint8) != pristine)[0])
         _record(world, live, "constant", "write", _constant_at(live, changed), (application, kernel))
@@ -218,7 +218,7 @@ def _on_touch(
     world: World, live: LiveInterpreter, tensor: int, size: int, why: Any, access: Any, offset: int
 ) -> None:
     application, kernel = live.session.running or (-1, -1)
-    reason = "hollow" if tensor in live.hollow and not size else why
+    reason = "unallocated" if tensor in live.unallocated and not size else why
     _record(world, live, reason, access, (tensor, offset, size), (application, kernel))
 
 

@@ -163,8 +163,8 @@ class DelegateWorker:
 
     def _remake(self, position: int, options: Mapping[str, str]) -> DelegateFactory:
         """The factory of one delegate of the chain, with further options."""
-        name, usual = self._spec.delegates[position]
-        return delegate_factory(name, {**usual, **options}, self._runtime)
+        name, given = self._spec.delegates[position]
+        return delegate_factory(name, {**given, **options}, self._runtime)
 
     def handle(self, request: bytes, on_step: OnStep) -> bytes:
         """Facts or trace as MessagePack."""

@@ -14,7 +14,7 @@ from pytest_qnn.tflite.graph.model import emit
 from pytest_qnn.tflite.observe import handles, spy
 from pytest_qnn.tflite.observe.guard_pages import Guarded
 from pytest_qnn.tflite.observe.handles import Where
-from pytest_qnn.tflite.observe.stderr import Hearing
+from pytest_qnn.tflite.observe.stderr import StderrCapture
 from pytest_qnn.tflite.runner.custom_buffers import CustomBuffer
 from pytest_qnn.tflite.runner.delegates import DelegateFactory, LiveDelegate
 from pytest_qnn.tflite.runner.interpreter import LiveInterpreter
@@ -50,7 +50,7 @@ class World:
         chain: the target: its delegates in order of precedence.
         runtime: where the interpreters come from.
         remake: (position in the chain, further options) -> a factory.
-        on_step: told the number of each step that begins.
+        on_step: called with the number of each step that begins.
     """
 
     def __init__(
@@ -81,7 +81,7 @@ class World:
         """Room for Python's own objects, where the process is measured (`small_blocks_in_reserve`)."""
         self.threads: list[int] = []
         """How many each Measure found."""
-        self.heard: Hearing | None = None
+        self.stderr: StderrCapture | None = None
         """What native delegates say; None: nobody asked, or nobody can hear it."""
         self._on_step = on_step
         self._seen: list[ScriptSeen] = [ScriptSeen(ok=False, skipped="not reached")] * self.count
@@ -124,10 +124,10 @@ class World:
             raise Skip(f"there is no delegate {name}")
         return made
 
-    def settle(self, live: LiveInterpreter) -> None:
+    def attribute_events(self, live: LiveInterpreter) -> None:
         """Put the callbacks since the last time down to the running step."""
         where = self.where
-        live.settle(where.number, where.round, where.counts, keep=not where.middle)
+        live.attribute_events(where.number, where.round, where.counts, keep=not where.middle)
 
     def touch(self, touch: Touch) -> None:
         """Record what was touched."""
@@ -138,7 +138,7 @@ class World:
         """Destroy an interpreter."""
         live = self.interpreters.pop(name)
         live.destroy()
-        self.settle(live)
+        self.attribute_events(live)
         for made in self.delegates.values():
             made.users = [user for user in made.users if user is not live]
         self.errors += live.session.errors

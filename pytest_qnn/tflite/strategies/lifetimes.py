@@ -27,10 +27,10 @@ from pytest_qnn.tflite.strategies import delegates
 
 Strategy = SearchStrategy[ScriptCase]
 Plain = tuple[PlainStep, ...]
-SPELLS = 3
-"""Pairs of a short and a long spell of the target's cycles, and of the probe's."""
+REPETITIONS = 3
+"""Pairs of a short and a long repetition of the target's cycles, and of the probe's."""
 FEW, CYCLES = 2, 40
-"""In a short and in a long spell: what the suite itself keeps of each spell cancels out."""
+"""In a short and in a long repetition: what the suite itself keeps of each repetition cancels out."""
 
 
 def cycles(*names: str) -> Callable[[DelegateFacts], Strategy]:
@@ -56,15 +56,15 @@ def cycles(*names: str) -> Callable[[DelegateFacts], Strategy]:
 def measured_script(
     facts: DelegateFacts, case: DelegateCase, cycle: Callable[[MakeDelegate], Plain]
 ) -> ScriptCase:
-    """Spells of cycles of the target, then of the probe, with a measurement after each."""
-    halves = (spells(cycle(who), CYCLES) for who in (make_target(facts, case), make_probe(case)))
+    """Repetitions of cycles of the target, then of the probe, with a measurement after each."""
+    halves = (repetitions(cycle(who), CYCLES) for who in (make_target(facts, case), make_probe(case)))
     return ScriptCase((case.graph,), tuple(step for steps in halves for step in steps))
 
 
-def spells(cycle: Plain, times: int) -> tuple[AnyScriptStep, ...]:
-    """Spells of few and of so many cycles by turns, each measured, as `rules.leak_support` compares them."""
+def repetitions(cycle: Plain, times: int) -> tuple[AnyScriptStep, ...]:
+    """Repetitions of few and of so many cycles by turns, each measured, as `rules.leaks` compares them."""
     few, many = Repeat(FEW, cycle), Repeat(times, cycle)
-    return (few, many, Measure(), *((few, Measure(), many, Measure()) * SPELLS))
+    return (few, many, Measure(), *((few, Measure(), many, Measure()) * REPETITIONS))
 
 
 def make_target(facts: DelegateFacts, case: DelegateCase) -> MakeDelegate:

@@ -17,7 +17,7 @@ from pytest_qnn.tflite.cases.script import (
 
 ScriptStrategy = SearchStrategy[ScriptCase]
 FEW, MANY = 2, 14
-"""Interpreters between two measurements, by turns: what the suite itself keeps of each spell cancels out."""
+"""Interpreters between two measurements, by turns: what the suite keeps of each repetition cancels out."""
 
 
 def make_first_target(case: DelegateCase, *, everything: bool = False) -> MakeDelegate:

@@ -24,7 +24,7 @@ def claimed(facts: DelegateFacts) -> CaseStrategy:
 
 
 def lent_nodes(facts: DelegateFacts) -> CaseStrategy:
-    """What Prepare was lent is taken back. Every second case applies the delegate again, after a resize."""
+    """Nodes become invalid after Prepare. Every second case applies the delegate again, after a resize."""
     return delegates.routing(facts).map(lambda case: replace(case, look=("lent",), redo=case.data_seed & 1))
 
 

@@ -9,7 +9,7 @@ from hypothesis.strategies import SearchStrategy
 from pytest_qnn.tflite.cases.delegate import DelegateCase
 from pytest_qnn.tflite.facts import DelegateFacts
 from pytest_qnn.tflite.rules.det.rules import poisoned, repeated
-from pytest_qnn.tflite.rules.mem.rules import watched
+from pytest_qnn.tflite.rules.mem.rules import recording_writes
 from pytest_qnn.tflite.rules.num.rules import elementwise, sums
 from pytest_qnn.tflite.rules.part.rules import fan_out, nothing_to_claim, single_nodes, twice
 from pytest_qnn.tflite.rules.prec.rules import beside_foreign_kernels, permuted
@@ -30,7 +30,7 @@ FACTORIES = [
     cases.before_probes,
     cases.before_a_failure,
     nothing_to_claim,
-    watched,
+    recording_writes,
     repeated,
     poisoned,
     elementwise,

@@ -176,7 +176,7 @@ def test_a_plan_is_taken_back_by_the_next_call_of_anybody(runtime: Runtime) -> N
 
     trace = run(runtime, Keeper, look=("lent",))
     assert entries == [[0, 1, 2, 3], [STALE] * 4]
-    assert (trace.spied.plans, trace.spied.plans_taken_back) == (2, 1)
+    assert (trace.spied.plans, trace.spied.plans_invalidated) == (2, 1)
 
 
 def test_a_claim_from_an_old_plan_never_reaches_the_runtime(runtime: Runtime) -> None:
@@ -218,7 +218,7 @@ def test_previews_are_lent_too(runtime: Runtime) -> None:
             super().__init__(claim=claim)
 
     trace = run(runtime, Previewer, look=("lent",))
-    assert trace.spied.previews_taken_back == 1
+    assert trace.spied.previews_invalidated == 1
     assert trace.outputs == (trace.cpu,)
 
 

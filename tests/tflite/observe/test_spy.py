@@ -201,7 +201,7 @@ def test_a_delegate_gets_its_own_prepare_back(runtime: Runtime) -> None:
     offset = layouts.Delegate.Prepare.offset
     delegate = ReferenceDelegate()
     own = peek.pointer(delegate.address + offset)
-    session = spy.Session(observed=runtime.observed, watch=False)
+    session = spy.Session(observed=runtime.observed, stray_writes=False)
     session.hook(delegate.address, 0)
     assert peek.pointer(delegate.address + offset) != own
     session.unhook()

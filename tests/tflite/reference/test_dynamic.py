@@ -103,8 +103,8 @@ def test_kernels_of_subgraphs_are_told_apart_and_borrowed_contexts_given_back(ru
     seen = trace.interpreters[0]
     assert {kernel.subgraph for kernel in seen.kernels} == {0, 2}
     assert sorted({event.subgraph for event in seen.events if event.kind == "Prepare"}) == [0, 1, 2]
-    borrowed = [(borrow.index, borrow.acquire, borrow.status) for borrow in seen.borrowed]
-    assert borrowed == [(1, True, 0), (1, False, 0), (2, True, 0), (2, False, 0)]
+    calls = [(call.index, call.acquire, call.status) for call in seen.subgraph_calls]
+    assert calls == [(1, True, 0), (1, False, 0), (2, True, 0), (2, False, 0)]
 
 
 @pytest.mark.parametrize("runtime", RUNTIMES)

@@ -26,7 +26,7 @@ from pytest_qnn.tflite.cases.script import (
 from pytest_qnn.tflite.cases.valid import check_script
 from pytest_qnn.tflite.graph.graph import Graph, Node, Tensor
 from pytest_qnn.tflite.rules.leaks import nothing_left
-from pytest_qnn.tflite.strategies.lifetimes import CYCLES, FEW, SPELLS
+from pytest_qnn.tflite.strategies.lifetimes import CYCLES, FEW, REPETITIONS
 from pytest_qnn.tflite.target import open_delegate_target
 from pytest_qnn.tflite.trace import ScriptSeen, ScriptTrace
 
@@ -38,14 +38,14 @@ RUNTIMES = ("tflite_runtime", "ai_edge_litert")
 def _spells(name: str) -> tuple[AnyScriptStep, ...]:
     cycle = (MakeDelegate(name), DestroyDelegate(name))
     few, many = Repeat(FEW, cycle), Repeat(CYCLES, cycle)
-    return (few, many, Measure(), *((few, Measure(), many, Measure()) * SPELLS))
+    return (few, many, Measure(), *((few, Measure(), many, Measure()) * REPETITIONS))
 
 
 CASE = ScriptCase((GRAPH,), (*_spells("d0"), *_spells("p0")))
 
 
 def _judge(target: Sequence[int], probe: Sequence[int], key: str = "malloc", case: ScriptCase = CASE) -> bool:
-    """Judge what spells leave behind, a short and a long one by turns."""
+    """Judge what repetitions leave behind, a short and a long one by turns."""
     values: list[int] = []
     for grown in (target, probe):
         values.append(1000)
@@ -59,9 +59,9 @@ def _judge(target: Sequence[int], probe: Sequence[int], key: str = "malloc", cas
     return nothing_left(case, ScriptTrace(steps=tuple(steps)), (key,), CYCLES, "a cycle")
 
 
-NOTHING = (0,) * (2 * SPELLS)
+NOTHING = (0,) * (2 * REPETITIONS)
 BLOCK = 32
-LEAK = (BLOCK * FEW, BLOCK * CYCLES) * SPELLS
+LEAK = (BLOCK * FEW, BLOCK * CYCLES) * REPETITIONS
 
 
 def test_the_smallest_block_in_each_cycle_is_a_leak() -> None:
@@ -71,7 +71,7 @@ def test_the_smallest_block_in_each_cycle_is_a_leak() -> None:
 
 def test_a_descriptor_in_each_cycle_is_a_leak() -> None:
     with pytest.raises(Violation, match="descriptors"):
-        _judge((FEW, CYCLES) * SPELLS, NOTHING, "fds")
+        _judge((FEW, CYCLES) * REPETITIONS, NOTHING, "fds")
 
 
 def test_what_a_probe_leaves_too_is_nobodys_leak() -> None:
@@ -79,7 +79,7 @@ def test_what_a_probe_leaves_too_is_nobodys_leak() -> None:
 
 
 def test_what_each_spell_leaves_whatever_its_length_is_no_leak() -> None:
-    assert _judge((5000, 5000) * SPELLS, NOTHING)
+    assert _judge((5000, 5000) * REPETITIONS, NOTHING)
 
 
 def test_what_one_spell_does_not_leave_is_no_leak() -> None:
@@ -92,10 +92,10 @@ def test_what_spells_leave_by_chance_is_no_leak() -> None:
 
 def test_what_short_spells_give_back_of_long_ones_is_no_leak() -> None:
     mebibyte = 1 << 20
-    assert _judge((-mebibyte, mebibyte) * SPELLS, NOTHING, "virtual")
+    assert _judge((-mebibyte, mebibyte) * REPETITIONS, NOTHING, "virtual")
     assert _judge((0, mebibyte, -mebibyte, mebibyte, -mebibyte, mebibyte), NOTHING, "virtual")
     with pytest.raises(Violation, match="bytes of address space"):
-        _judge((0, mebibyte) * SPELLS, NOTHING, "virtual")
+        _judge((0, mebibyte) * REPETITIONS, NOTHING, "virtual")
 
 
 def test_a_case_from_which_steps_were_taken_is_not_judged() -> None:
@@ -118,9 +118,9 @@ def test_cycles_of_the_reference_leave_nothing(rule_id: str, runtime: str) -> No
         *(SetInputs("i0"), Close("i0"), DestroyDelegate("d0")),
     )
     few, many = Repeat(FEW, cycle), Repeat(CYCLES, cycle)
-    half = (few, many, Measure(), *((few, Measure(), many, Measure()) * SPELLS))
+    half = (few, many, Measure(), *((few, Measure(), many, Measure()) * REPETITIONS))
     case = ScriptCase((GRAPH,), (*half, *half))
-    assert catalogue()[rule_id].check(case, target.run(case)).count == CYCLES * SPELLS
+    assert catalogue()[rule_id].check(case, target.run(case)).count == CYCLES * REPETITIONS
 
 
 def test_every_script_of_the_strategies_may_be_replayed() -> None:

@@ -219,7 +219,7 @@ def spoilt_values(value: bytes) -> tuple[bytes, ...]:
 
 
 def _altered(options: Options) -> list[Options]:
-    """The options with one value spoilt, in every way."""
+    """The options with one value made invalid, in every way."""
     return [
         (*options[:at], (key, bad), *options[at + 1 :])
         for at, (key, value) in enumerate(options)
@@ -228,7 +228,7 @@ def _altered(options: Options) -> list[Options]:
 
 
 def parsed(facts: DelegateFacts) -> SearchStrategy[PluginCase]:
-    """The given options, then with one value spoilt."""
+    """The given options, then with one value made invalid."""
 
     def steps(options: Options) -> SearchStrategy[tuple[AnyPluginStep, ...]]:
         first: tuple[AnyPluginStep, ...] = Create(options=options), Destroy("d0")
@@ -251,7 +251,7 @@ def parsed(facts: DelegateFacts) -> SearchStrategy[PluginCase]:
 )
 @pictured
 def parses_strictly(case: PluginCase, trace: PluginTrace) -> Examined:
-    """Looks at options given on the command line: as they are, and, if a number or truth value, spoilt."""
+    """Looks at options of the command line: as they are, and, if a number or truth value, made invalid."""
     need_functions(trace)
     need_options(case, trace)
     looked_at = 0
@@ -281,7 +281,7 @@ def _inserted(options: Options, key: bytes, at: int) -> Options:
 
 
 def refused(facts: DelegateFacts) -> SearchStrategy[PluginCase]:
-    """The given options with a key that no plugin has, or with one value spoilt."""
+    """The given options with a key that no plugin has, or with one value made invalid."""
 
     def steps(options: Options) -> SearchStrategy[tuple[AnyPluginStep, ...]]:
         unknown = [
@@ -308,7 +308,7 @@ def refused(facts: DelegateFacts) -> SearchStrategy[PluginCase]:
 )
 @pictured
 def explains_refusals(case: PluginCase, trace: PluginTrace) -> Examined:
-    """Looks at creates with an unknown key, or with a spoilt value where that is refused."""
+    """Looks at creates with an unknown key, or with an invalid value where that is refused."""
     need_functions(trace)
     refusals = 0
     for position, step, seen in steps(case, trace, Create):

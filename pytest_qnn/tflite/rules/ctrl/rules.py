@@ -126,11 +126,11 @@ def releases_what_it_acquires(case: ScriptCase, trace: ScriptTrace) -> Examined:
     seen = shapes.the_interpreter(trace)
     held: Counter[tuple[int, int, int]] = Counter()
     looked_at = 0
-    for borrow in seen.borrowed:
-        if borrow.status or not seen.applied[borrow.application].is_target:
+    for call in seen.subgraph_calls:
+        if call.status or not seen.applied[call.application].is_target:
             continue
-        held[borrow.application, borrow.subgraph, borrow.index] += 1 if borrow.acquire else -1
-        looked_at += borrow.acquire
+        held[call.application, call.subgraph, call.index] += 1 if call.acquire else -1
+        looked_at += call.acquire
     for (_, subgraph, index), count in held.items():
         if count:
             raise Violation(

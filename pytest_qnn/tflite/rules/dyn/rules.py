@@ -132,7 +132,7 @@ def _live_readings(case: ScriptCase, trace: ScriptTrace, first: int, what: str) 
 
 
 def dynamic(facts: DelegateFacts) -> SearchStrategy[ScriptCase]:
-    """A graph with shapes that hang on data, invoked three times with other data; resized; once more."""
+    """A graph with shapes that depend on data, invoked three times with other data; resized; once more."""
 
     def steps(graph: Graph, choice: bytes) -> Sequence[AnyScriptStep]:
         runs = itertools.chain.from_iterable(shape_steps(seed) for seed in (choice[1], choice[2], choice[3]))
@@ -164,7 +164,7 @@ def follows_the_data(case: ScriptCase, trace: ScriptTrace) -> Examined:
 
 
 def _moving(graph: Graph) -> set[int]:
-    """Tensors whose shape hangs on data."""
+    """Tensors whose shape depends on data."""
     moving: set[int] = set()
     for node in graph.nodes:
         dynamic = len(node.inputs) > 1 and is_dynamic(node, graph.tensors)

@@ -449,7 +449,7 @@ def _calls_after_growth(case: ScriptCase, trace: ScriptTrace) -> int:
 def failing_invoke(facts: DelegateFacts) -> CaseStrategy:
     """Three invokes with inputs of their own, of which the second fails.
 
-    A probe's kernel fails, beside the target's; or, in every second case, that of a target that can be told.
+    A probe's kernel fails, beside the target's; or, in every second case, that of a steerable target.
     """
 
     def change(case: DelegateCase) -> DelegateCase:
@@ -629,7 +629,7 @@ _FAULTS: tuple[Fault, ...] = ("kernel-invoke", "kernel-prepare", "")
 
 
 def failing_callbacks(facts: DelegateFacts) -> CaseStrategy:
-    """Any graph; a target that can be told to fails in kernel prepare or in invoke, or does not."""
+    """Any graph; a steerable target fails in kernel prepare or in invoke, or does not."""
 
     def change(application: Application, seed: int) -> Application:
         return replace(application, fault=_FAULTS[seed % 3] if facts.steerable else "")

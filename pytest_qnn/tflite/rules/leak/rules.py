@@ -28,7 +28,7 @@ from pytest_qnn.tflite.strategies.lifetimes import (
     make_probe,
     make_target,
     measured_script,
-    spells,
+    repetitions,
 )
 from pytest_qnn.tflite.trace import ScriptTrace
 
@@ -46,12 +46,12 @@ _WHAT = "cycles measured"
     weight=0.1,
 )
 def cycles_leave_no_memory(case: ScriptCase, trace: ScriptTrace) -> Examined:
-    """Looks at mallinfo2 after spells of cycles, exact to one block for each cycle."""
+    """Looks at mallinfo2 after repetitions of cycles, exact to one block for each cycle."""
     scripts.need_trace(trace)
     if not leaks.target_worked(trace):
         return Examined(0, _WHAT)
     judged = leaks.nothing_left(case, trace, ("malloc",), lifetimes.CYCLES, "a delegate's whole life")
-    return Examined(lifetimes.CYCLES * lifetimes.SPELLS * judged, _WHAT)
+    return Examined(lifetimes.CYCLES * lifetimes.REPETITIONS * judged, _WHAT)
 
 
 @rule(
@@ -65,13 +65,13 @@ def cycles_leave_no_memory(case: ScriptCase, trace: ScriptTrace) -> Examined:
     weight=0.05,
 )
 def cycles_leave_no_resources(case: ScriptCase, trace: ScriptTrace) -> Examined:
-    """Looks at /proc after spells of cycles; mappings that the kernel joins show in the address space."""
+    """Looks at /proc after repetitions of cycles; joined mappings show in the address space."""
     scripts.need_trace(trace)
     if not leaks.target_worked(trace):
         return Examined(0, _WHAT)
     keys = ("fds", "threads", "mappings", "virtual")
     judged = leaks.nothing_left(case, trace, keys, lifetimes.CYCLES, "a delegate's whole life")
-    return Examined(lifetimes.CYCLES * lifetimes.SPELLS * judged, _WHAT)
+    return Examined(lifetimes.CYCLES * lifetimes.REPETITIONS * judged, _WHAT)
 
 
 INVOKES = 100
@@ -84,7 +84,7 @@ def invokes(facts: DelegateFacts) -> Strategy:
         steps: list[AnyScriptStep] = []
         for name, target in (("i0", make_target(facts, case)), ("i1", make_probe(case))):
             ready = (Open(name), Apply(name, target.delegate), Allocate(name))
-            steps += (target, *ready, *spells((SetInputs(name, case.data_seed), Invoke(name)), INVOKES))
+            steps += (target, *ready, *repetitions((SetInputs(name, case.data_seed), Invoke(name)), INVOKES))
         return ScriptCase((case.graph,), tuple(steps))
 
     return delegates.routing(facts).map(make)
@@ -100,12 +100,12 @@ def invokes(facts: DelegateFacts) -> Strategy:
     weight=0.1,
 )
 def invokes_leave_nothing(case: ScriptCase, trace: ScriptTrace) -> Examined:
-    """Looks at mallinfo2 and /proc after spells of invokes of one interpreter."""
+    """Looks at mallinfo2 and /proc after repetitions of invokes of one interpreter."""
     scripts.need_trace(trace)
     if not leaks.target_worked(trace):
         return Examined(0, "invokes measured")
     judged = leaks.nothing_left(case, trace, tuple(leaks.LEAST), INVOKES, "an invoke")
-    return Examined(INVOKES * lifetimes.SPELLS * judged, "invokes measured")
+    return Examined(INVOKES * lifetimes.REPETITIONS * judged, "invokes measured")
 
 
 _BAD_OPTION = (("no-such-option", "1"),)
@@ -115,7 +115,7 @@ _FAULTS: tuple[Fault, ...] = ("prepare", "kernel-prepare", "init")
 def failures(facts: DelegateFacts) -> Strategy:
     """Something fails, again and again.
 
-    A delegate that can be told to; create, because of an option; or a delegate that is applied after the
+    A steerable delegate; create, because of an option; or a delegate that is applied after the
     target, before it has claimed anything.
     """
 
@@ -152,7 +152,7 @@ def failures(facts: DelegateFacts) -> Strategy:
     weight=0.4,
 )
 def failures_leave_nothing(case: ScriptCase, trace: ScriptTrace) -> Examined:
-    """Looks at spells of failures.
+    """Looks at repetitions of failures.
 
     What the runtime forgets to free then (RT-02), a probe in the delegate's place leaves behind too.
     """
@@ -164,4 +164,4 @@ def failures_leave_nothing(case: ScriptCase, trace: ScriptTrace) -> Examined:
     if not failed:
         return Examined(0, "failures measured")
     judged = leaks.nothing_left(case, trace, tuple(leaks.LEAST), lifetimes.CYCLES, "a failure")
-    return Examined(lifetimes.CYCLES * lifetimes.SPELLS * judged, "failures measured")
+    return Examined(lifetimes.CYCLES * lifetimes.REPETITIONS * judged, "failures measured")

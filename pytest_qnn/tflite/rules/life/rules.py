@@ -39,7 +39,7 @@ from pytest_qnn.tflite.trace import Change, DelegateTrace, Kernel, ScriptTrace
 _LEAST = 96
 """Bytes for each interpreter."""
 PAIRS = 3
-"""Of such spells."""
+"""Of such repetitions."""
 
 
 def cycles(facts: DelegateFacts) -> ScriptStrategy:
@@ -52,8 +52,8 @@ def cycles(facts: DelegateFacts) -> ScriptStrategy:
             *(SetInputs("i0", seed), Invoke("i0"), Invoke("i0"), Close("i0")),
         )
         few, many = Repeat(FEW, one), Repeat(MANY, one)
-        spells = (few, Measure(), many, Measure()) * PAIRS
-        return ScriptCase((case.graph,), (make_first_target(case), few, Measure(), *spells))
+        repetitions = (few, Measure(), many, Measure()) * PAIRS
+        return ScriptCase((case.graph,), (make_first_target(case), few, Measure(), *repetitions))
 
     return delegates.routing(facts).map(make)
 
@@ -70,7 +70,7 @@ def cycles(facts: DelegateFacts) -> ScriptStrategy:
 def gives_everything_back(case: ScriptCase, trace: ScriptTrace) -> Examined:
     """Interpreters come and go while the delegate stays; what malloc has given out must not grow with them.
 
-    Spells of few and of many interpreters take turns: only what the many leave more than the few counts,
+    Repetitions of few and of many interpreters take turns: only what the many leave more than the few counts,
     only if it does so each time, and if it is still there in the end. A cache that fills up, or a table that
     grows once, is no leak. Less than `_LEAST` bytes for each interpreter is not told from what the suite
     itself keeps.
@@ -79,11 +79,12 @@ def gives_everything_back(case: ScriptCase, trace: ScriptTrace) -> Examined:
     found = [seen.numbers for _, step, seen in scripts.numbered(case, trace) if isinstance(step, Measure)]
     if len(found) < 1 + 2 * PAIRS or not all("malloc" in numbers for numbers in found):
         raise Unsupported("malloc cannot be asked what it has given out (mallinfo2 of glibc 2.33)")
-    spells = [step for step in case.steps if isinstance(step, Repeat)]
+    repetitions = [step for step in case.steps if isinstance(step, Repeat)]
     times = [again.FEW, *([again.FEW, again.MANY] * PAIRS)]
-    whole = bool(spells) and any(isinstance(step, Close) for step in spells[0].steps)
-    if [spell.times for spell in spells] != times or len({spell.steps for spell in spells}) > 1 or not whole:
-        return Examined(0, "kernels freed")  # no two spells that could be compared
+    whole = bool(repetitions) and any(isinstance(step, Close) for step in repetitions[0].steps)
+    alike = [one.times for one in repetitions] == times and len({one.steps for one in repetitions}) == 1
+    if not (alike and whole):
+        return Examined(0, "kernels freed")  # no two repetitions that could be compared
     live = [seen for seen in trace.interpreters if all(applied.ok for applied in seen.applied)]
     if not any(seen.kernels for seen in live):
         return Examined(0, "kernels freed")
@@ -304,7 +305,7 @@ def copies_what_it_needs(case: DelegateCase, trace: DelegateTrace) -> Examined:
     builtin_data and the operands' lists are the runtime's own and stay valid: only the structs move.
     """
     judging.need_callbacks(trace)
-    count = trace.spied.nodes_taken_back if judging.target_kernels(trace) else 0
+    count = trace.spied.nodes_invalidated if judging.target_kernels(trace) else 0
     if count:
         expected = "kernels that work without the nodes that Prepare was lent"
         judging.works(case, trace, expected)

@@ -40,7 +40,7 @@ from pytest_qnn.tflite.strategies.delegates import delegate_cases, target_applic
 from pytest_qnn.tflite.trace import DelegateTrace, Kernel, ScriptTrace
 
 
-def watched(facts: DelegateFacts) -> SearchStrategy[DelegateCase]:
+def recording_writes(facts: DelegateFacts) -> SearchStrategy[DelegateCase]:
     """Any graph and claim; writes of kernels outside their outputs are looked for."""
     need_claims(facts)
 
@@ -56,7 +56,7 @@ def watched(facts: DelegateFacts) -> SearchStrategy[DelegateCase]:
     "invoke writes only to its kernel's output tensors and to the delegate's own memory.",
     source="tflite/core/c/common.h, TfLiteRegistration.invoke",
     subject="delegate",
-    cases=watched,
+    cases=recording_writes,
 )
 def writes_outputs_only(case: DelegateCase, trace: DelegateTrace) -> Examined:
     """Looks at every tensor that is neither input nor output of the kernel, around each invoke of it."""
@@ -69,7 +69,7 @@ def writes_outputs_only(case: DelegateCase, trace: DelegateTrace) -> Examined:
     "invoke does not modify its kernel's inputs.",
     source="tflite/core/c/common.h, TfLiteRegistration.invoke and inplace_operator",
     subject="delegate",
-    cases=watched,
+    cases=recording_writes,
 )
 def leaves_inputs_alone(case: DelegateCase, trace: DelegateTrace) -> Examined:
     """Looks at every input tensor of the kernel, constants included, around each invoke of it."""
@@ -546,7 +546,7 @@ def bears_empty_tensors(case: ScriptCase, trace: ScriptTrace) -> Examined:
     return Examined(made, "kernels with empty tensors")
 
 
-def hollow(facts: DelegateFacts) -> SearchStrategy[ScriptCase]:
+def unallocated(facts: DelegateFacts) -> SearchStrategy[ScriptCase]:
     """Tensors inside partitions point to pages that must not be touched."""
 
     def make(graph: Graph, claims: Claims, choice: bytes) -> ScriptCase:
@@ -563,7 +563,7 @@ def hollow(facts: DelegateFacts) -> SearchStrategy[ScriptCase]:
     "Tensors inside a partition have no memory: a kernel does not touch what their data points to.",
     source="tflite/arena_planner.cc (plans the tensors of the execution plan only); docs/runtimes.md",
     subject="delegate",
-    cases=hollow,
+    cases=unallocated,
     weight=0.4,
 )
 def knows_hollow_tensors(case: ScriptCase, trace: ScriptTrace) -> Examined:
@@ -573,7 +573,7 @@ def knows_hollow_tensors(case: ScriptCase, trace: ScriptTrace) -> Examined:
     after allocate_tensors, some keep that of an arena which has been freed.
     """
     scripts.need_work(case, trace)
-    for touch, kernel in scripts.by_target(trace, "hollow"):
+    for touch, kernel in scripts.by_target(trace, "unallocated"):
         scripts.accuse(case, trace, touch, kernel, "no data of a tensor inside the partition touched")
     found = scripts.interpreter(trace)
     inside = [kernel for kernel in found.kernels if len(kernel.nodes) > 1] if found else []

@@ -525,9 +525,9 @@ def cut_anywhere(facts: DelegateFacts) -> SearchStrategy[DelegateCase]:
     limits = [option for option in LIMITS if facts.limits.get(option, "unknown") == ""]
 
     def make(graph: Graph, claims: Claims, choice: int) -> DelegateCase:
-        told = facts.steerable and choice & 1
+        steered = facts.steerable and choice & 1
         options = ((limits[choice % len(limits)], str(1 + choice % 3)),) if limits and choice & 4 else ()
-        target = Application(claim=claims[0] if told else None, options=options)
+        target = Application(claim=claims[0] if steered else None, options=options)
         probe = Application("probe", claims[1])
         return DelegateCase(graph, (probe, target) if choice & 2 else (target,))
 
@@ -544,7 +544,7 @@ def cut_anywhere(facts: DelegateFacts) -> SearchStrategy[DelegateCase]:
     cases=cut_anywhere,
 )
 def computes_alike_however_cut(case: DelegateCase, trace: DelegateTrace) -> Examined:
-    """Partitions of one node and of many; a probe takes nodes first where the target cannot be told."""
+    """Partitions of one node and of many; a probe takes nodes first where the target is not steerable."""
     return Examined(within_bounds(case, trace), "elements")
 
 

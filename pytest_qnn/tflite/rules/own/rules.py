@@ -33,7 +33,7 @@ _PLUGIN = "tflite/delegates/external/external_delegate_interface.h"
 _OWNER = "tflite/core/interpreter.h, ModifyGraphWithDelegate (the delegate outlives the interpreter)"
 
 
-def lent(facts: DelegateFacts) -> Strategy:
+def given_to_constructor(facts: DelegateFacts) -> Strategy:
     """A probe is given to an interpreter's constructor, and kept nowhere else."""
 
     def make(case: DelegateCase) -> ScriptCase:
@@ -49,20 +49,20 @@ def lent(facts: DelegateFacts) -> Strategy:
     "end.",
     source=f"{_OWNER}; interpreter.py, Interpreter(experimental_delegates)",
     subject="delegate",
-    cases=lent,
+    cases=given_to_constructor,
     self_check=True,
     weight=0.5,
 )
 def interpreters_keep_delegates(case: ScriptCase, trace: ScriptTrace) -> Examined:
     """Looks at the Python object of a probe that nobody else holds."""
     scripts.need_trace(trace)
-    lent = [seen for _, step, seen in scripts.numbered(case, trace) if isinstance(step, Lend) and seen.ok]
-    for seen in lent:
+    given = [seen for _, step, seen in scripts.numbered(case, trace) if isinstance(step, Lend) and seen.ok]
+    for seen in given:
         if not seen.numbers["kept"]:
             raise Violation("the delegate alive while the interpreter is", "it was freed")
         if not seen.numbers["released"]:
             raise Violation("the delegate freed with the interpreter", "it was not")
-    return Examined(len(lent), "delegates lent")
+    return Examined(len(given), "delegates lent")
 
 
 @rule(
@@ -82,7 +82,7 @@ def destroy_gives_everything_back(case: ScriptCase, trace: ScriptTrace) -> Exami
     judged = leaks.nothing_left(
         case, trace, tuple(leaks.LEAST), lifetimes.CYCLES, "a delegate of two interpreters"
     )
-    return Examined(lifetimes.CYCLES * lifetimes.SPELLS * judged, "delegates destroyed")
+    return Examined(lifetimes.CYCLES * lifetimes.REPETITIONS * judged, "delegates destroyed")
 
 
 def unapplied(facts: DelegateFacts) -> Strategy:
@@ -115,7 +115,7 @@ def unused_delegates_leave_nothing(case: ScriptCase, trace: ScriptTrace) -> Exam
     if failed or not made:
         raise Unsupported(f"the delegate cannot be made: {failed}", settled=False)
     judged = leaks.nothing_left(case, trace, tuple(leaks.LEAST), lifetimes.CYCLES, "an unused delegate")
-    return Examined(lifetimes.CYCLES * lifetimes.SPELLS * judged, "delegates never applied")
+    return Examined(lifetimes.CYCLES * lifetimes.REPETITIONS * judged, "delegates never applied")
 
 
 def _use(interpreter: str, seed: int) -> Plain:

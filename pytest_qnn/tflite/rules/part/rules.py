@@ -111,7 +111,7 @@ def limited(option: str, values: tuple[int, ...]) -> Factory:
 def has_at_most_n_kernels(case: DelegateCase, trace: DelegateTrace) -> Examined:
     """Looks at graphs of which the delegate makes a kernel, or more of them than N, without the option."""
     most = _value(case, _MOST)
-    seen, without = _kernels(trace), trace.twin.kernels if trace.twin else ()
+    seen, without = _kernels(trace), trace.baseline.kernels if trace.baseline else ()
     if most is None or seen is None:
         return Examined(0, "kernels made or left out")
     if len(seen) > most > 0 or (most <= 0 and len(seen) < len(without)):
@@ -122,8 +122,8 @@ def has_at_most_n_kernels(case: DelegateCase, trace: DelegateTrace) -> Examined:
             f"{len(without)} without the option",
             judging.draw(case, trace),
         )
-    told = len(without) if most <= 0 else max(0, len(without) - most)
-    return Examined(told, "kernels made or left out")
+    count = len(without) if most <= 0 else max(0, len(without) - most)
+    return Examined(count, "kernels made or left out")
 
 
 @rule(
@@ -139,7 +139,7 @@ def has_kernels_of_m_nodes(case: DelegateCase, trace: DelegateTrace) -> Examined
     """Looks at graphs of which the delegate makes a smaller kernel without the option."""
     least = _value(case, _LEAST)
     seen = _kernels(trace)
-    if least is None or seen is None or trace.twin is None:
+    if least is None or seen is None or trace.baseline is None:
         return Examined(0, "kernels that are too small")
     small = [kernel for kernel in seen if len(kernel.nodes) < least]
     if small:
@@ -149,7 +149,7 @@ def has_kernels_of_m_nodes(case: DelegateCase, trace: DelegateTrace) -> Examined
             f"kernels of {_sizes(seen)} nodes",
             judging.draw(case, trace),
         )
-    return Examined(sum(len(nodes) < least for nodes in trace.twin.kernels), "kernels that are too small")
+    return Examined(sum(len(nodes) < least for nodes in trace.baseline.kernels), "kernels that are too small")
 
 
 @rule(
@@ -165,14 +165,14 @@ def delegates_the_largest_partitions(case: DelegateCase, trace: DelegateTrace) -
     """Compares numbers of nodes: of partitions of one size any may be taken."""
     most = _value(case, _MOST)
     seen = _kernels(trace)
-    if most is None or seen is None or trace.twin is None or len(trace.twin.kernels) <= most:
+    if most is None or seen is None or trace.baseline is None or len(trace.baseline.kernels) <= most:
         return Examined(0, "kernels chosen among more")
-    largest = sorted(map(len, trace.twin.kernels), reverse=True)[:most]
+    largest = sorted(map(len, trace.baseline.kernels), reverse=True)[:most]
     if _sizes(seen) != largest:
         raise Violation(
             f"kernels of {largest} nodes with {_MOST}={most}",
             f"kernels of {_sizes(seen)} nodes",
-            f"without the option of {sorted(map(len, trace.twin.kernels), reverse=True)} nodes",
+            f"without the option of {sorted(map(len, trace.baseline.kernels), reverse=True)} nodes",
             judging.draw(case, trace),
         )
     return Examined(len(seen), "kernels chosen among more")
@@ -203,12 +203,12 @@ def twice(facts: DelegateFacts) -> SearchStrategy[DelegateCase]:
 def claims_alike_each_time(case: DelegateCase, trace: DelegateTrace) -> Examined:
     """Two delegates of one library on two interpreters, one after the other; and each Prepare of one."""
     judging.need_work(trace)
-    if trace.twin is None or judging.failure(trace):
+    if trace.baseline is None or judging.failure(trace):
         return Examined(0, "nodes claimed twice")
     claim = judging.target_claim(case, trace)
-    if claim != trace.twin.claim:
+    if claim != trace.baseline.claim:
         raise Violation(
-            f"the claim {list(trace.twin.claim)} again, as on the first interpreter",
+            f"the claim {list(trace.baseline.claim)} again, as on the first interpreter",
             f"{list(claim)}",
             picture=judging.draw(case, trace),
         )
@@ -249,7 +249,7 @@ def _value(case: DelegateCase, option: str) -> int | None:
 def _kernels(trace: DelegateTrace) -> list[Kernel] | None:
     """The target's kernels; None where an application failed, as with a value that the delegate refuses."""
     judging.need_work(trace)
-    if trace.twin is None or judging.failure(trace):
+    if trace.baseline is None or judging.failure(trace):
         return None
     return list(judging.target_kernels(trace))
 
@@ -716,7 +716,7 @@ def _named(tensors: list[int]) -> str:
 
 
 def nothing_to_claim(facts: DelegateFacts) -> SearchStrategy[DelegateCase]:
-    """Graphs that leave the target nothing: a probe has taken all; or it is told so; or as it comes."""
+    """Graphs that leave the target nothing: a probe has taken all; or its claim says so; or as it comes."""
 
     def make(graph: Graph, _: Claims, choice: int) -> DelegateCase:
         target = Application(claim=() if facts.steerable else None)
@@ -799,7 +799,7 @@ def previews_truly(case: DelegateCase, trace: DelegateTrace) -> Examined:
 def forgets_previews(case: DelegateCase, trace: DelegateTrace) -> Examined:
     """Prepare gets copies, which are emptied when it returns; the kernels' results must stand."""
     judging.need_callbacks(trace)
-    count = trace.spied.previews_taken_back
+    count = trace.spied.previews_invalidated
     if not count:
         raise Unsupported("the delegate asks for no preview of its partitions", settled=False)
     if judging.target_kernels(trace):
@@ -835,7 +835,7 @@ def forgets_old_plans(case: DelegateCase, trace: DelegateTrace) -> Examined:
                 judging.where(trace, call),
                 judging.draw(case, trace),
             )
-    count = trace.spied.plans_taken_back
+    count = trace.spied.plans_invalidated
     if count and judging.target_kernels(trace):
         expected = "kernels that work without a plan that is not valid any more"
         judging.works(case, trace, expected)

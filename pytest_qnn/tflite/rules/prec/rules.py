@@ -171,13 +171,13 @@ def claims_what_is_left(case: DelegateCase, trace: DelegateTrace) -> Examined:
     judging.need_work(trace)
     seen = next((applied.plan_seen for _, applied in judging.targets(trace)), ())
     foreign = [node.index for node in seen if node.op == DELEGATE]
-    if trace.twin is None or judging.failure(trace) or not foreign:
+    if trace.baseline is None or judging.failure(trace) or not foreign:
         return Examined(0, "nodes left by another delegate")
-    remaining = set(trace.twin.claim) & {node.index for node in seen}
+    remaining = set(trace.baseline.claim) & {node.index for node in seen}
     missing = remaining.difference(judging.target_claim(case, trace))
     plan = [node.index for node in seen]
-    smallest = min(map(len, trace.twin.kernels), default=0)
-    many = len(judging.target_kernels(trace)) >= len(trace.twin.kernels)
+    smallest = min(map(len, trace.baseline.kernels), default=0)
+    many = len(judging.target_kernels(trace)) >= len(trace.baseline.kernels)
     for part in partition(operators_of_plan(seen), plan, case.graph.outputs, remaining):
         left = sorted(missing.intersection(part.nodes))
         whole = len(left) == len(part.nodes)

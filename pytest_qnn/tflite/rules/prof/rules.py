@@ -82,17 +82,17 @@ def profiles_as_declared(case: ScriptCase, trace: ScriptTrace) -> Examined:
         seen for _, step, seen in scripts.numbered(case, trace) if isinstance(step, Invoke) and seen.ok
     ]
     for number, seen in enumerate(invokes):
-        told, own = seen.numbers.get("operator"), seen.numbers.get("delegate")
-        if told is None or own is None:
+        reported, own = seen.numbers.get("operator"), seen.numbers.get("delegate")
+        if reported is None or own is None:
             return Examined(0, "invokes profiled")
         # A delegate may tell of its operators as the runtime does, by events of the same kind.
         expected = len(plan) - len(silent)
-        if told < expected or (not silent and told > expected):
-            raise Violation(f"{expected} events, one for each node", str(told), f"invoke {number}")
-        if silent and told - expected + own < len(silent):
+        if reported < expected or (not silent and reported > expected):
+            raise Violation(f"{expected} events, one for each node", str(reported), f"invoke {number}")
+        if silent and reported - expected + own < len(silent):
             raise Violation(
                 f"at least {len(silent)} events of the delegate's own, for so many kernels",
-                str(told - expected + own),
+                str(reported - expected + own),
                 f"invoke {number}",
             )
     return Examined(len(invokes) if kernels else 0, "invokes profiled")

@@ -26,7 +26,7 @@ from pytest_qnn.tflite.graph.graph import Graph
 from pytest_qnn.tflite.rules import leaks
 from pytest_qnn.tflite.rules import shapes as support
 from pytest_qnn.tflite.strategies import shapes as cases
-from pytest_qnn.tflite.strategies.lifetimes import SPELLS, spells
+from pytest_qnn.tflite.strategies.lifetimes import REPETITIONS, repetitions
 from pytest_qnn.tflite.strategies.shapes import (
     LENGTHS,
     ONE,
@@ -302,23 +302,23 @@ def _shapes(case: ScriptCase, step: int) -> str:
 
 
 ROUNDS = 80
-"""Over several shapes, in a long spell: what a short one leaves more than that is the suite's own."""
+"""Over several shapes, in a long repetition: what a short one leaves more than that is the suite's own."""
 
 
 def _rounds(
     made: MakeDelegate, interpreter: str, graph: Graph, lengths: Sequence[int]
 ) -> tuple[AnyScriptStep, ...]:
-    """A delegate on an interpreter of its own, and spells of rounds over these leading dimensions."""
+    """A delegate on an interpreter of its own, and repetitions of rounds over these leading dimensions."""
     use = (SetInputs(interpreter, seed=1), Invoke(interpreter))
     inner = tuple(step for length in lengths for step in (*resize_step(graph, length, interpreter), *use))
     ready = (Open(interpreter), Apply(interpreter, made.delegate, spied=False), Allocate(interpreter))
-    return (made, *ready, *spells(inner, ROUNDS))
+    return (made, *ready, *repetitions(inner, ROUNDS))
 
 
 def alternating(facts: DelegateFacts) -> SearchStrategy[ScriptCase]:
-    """Shapes go to and fro, in spells of few and of many rounds; first the target's, then a probe's.
+    """Shapes go to and fro, in repetitions of few and of many rounds; first the target's, then a probe's.
 
-    Memory is counted after each spell. Nothing of the suite's stands between the runtime and a delegate:
+    Memory is counted after each repetition. Nothing of the suite's stands between the runtime and a delegate:
     what is made for every callback would move the counts by more than a small block for each round.
     """
 
@@ -341,7 +341,7 @@ def alternating(facts: DelegateFacts) -> SearchStrategy[ScriptCase]:
     weight=0.08,
 )
 def forgets_former_shapes(case: ScriptCase, trace: ScriptTrace) -> Examined:
-    """Looks at mallinfo2 after spells of rounds over the same shapes, exact to one block for each round.
+    """Looks at mallinfo2 after repetitions of rounds over the same shapes, exact to one block for each round.
 
     Memory that is kept for each shape and used again is not growth: every round has the same shapes.
     """
@@ -351,4 +351,4 @@ def forgets_former_shapes(case: ScriptCase, trace: ScriptTrace) -> Examined:
     if failed or not support.target_nodes(seen, support.plan_at(seen, len(flat(case.steps)))):
         return Examined(0, what)
     judged = leaks.nothing_left(case, trace, ("malloc",), ROUNDS, "a round of resizes")
-    return Examined(ROUNDS * SPELLS * judged, what)
+    return Examined(ROUNDS * REPETITIONS * judged, what)

@@ -73,11 +73,11 @@ class _KnowsOptimisedKernels(ReferenceDelegate):
 def _applies_xnnpack(trace: ScriptTrace) -> ScriptTrace:
     """Every plan gets a kernel that no delegate of the case owns, once tensors are allocated."""
 
-    def spoilt(seen: InterpreterSeen) -> InterpreterSeen:
+    def changed(seen: InterpreterSeen) -> InterpreterSeen:
         plans = tuple(
             (number + 1, (*plan, PlanNode(99, DELEGATE, (), (), -1, "TfLiteXNNPackDelegate")))
             for number, plan in seen.plans[-1:]
         )
         return replace(seen, plans=seen.plans + plans)
 
-    return replace(trace, interpreters=tuple(map(spoilt, trace.interpreters)))
+    return replace(trace, interpreters=tuple(map(changed, trace.interpreters)))

@@ -65,7 +65,7 @@ def _scripts(facts: DelegateFacts, steps: Steps) -> SearchStrategy[ScriptCase]:
 
 
 def sharing_with_xnnpack(facts: DelegateFacts) -> SearchStrategy[ScriptCase]:
-    """As `before_xnnpack`; a target that can be told so leaves every second node."""
+    """As `before_xnnpack`; a steerable target leaves every second node."""
 
     def steps(case: DelegateCase) -> tuple[AnyScriptStep, ...]:
         part = Application(claim=tuple(range(0, len(case.graph.nodes), 2)) if facts.steerable else None)
