@@ -10,6 +10,24 @@ from pytest_qnn.core.target import Death
 from pytest_qnn.tflite.cases.arrays import Array
 from pytest_qnn.tflite.facts import DelegateFacts
 
+EventKind = Literal["Prepare", "init", "prepare", "invoke", "free"]
+"""A callback: Prepare of a delegate, the others of a kernel."""
+During = Literal["Prepare", "init", "prepare", "invoke"]
+"""The callback that was at work."""
+Changed = Literal["inputs", "outputs", "dims", "type", "data"]
+"""``inputs``, ``outputs`` of a node, ``dims``, ``type``, ``data`` of a tensor."""
+Pointed = Literal["code", "memory", "nothing"]
+"""What a pointer shows."""
+FunctionKind = Literal["null", "code", "no code"]
+BufferCallKind = Literal["from", "to", "free"]
+"""CopyFromBufferHandle, CopyToBufferHandle, FreeBufferHandle."""
+TouchReason = Literal["outside", "constant", "given-back", "unallocated"]
+"""``outside``: beside the data of a placed tensor; ``constant``: the contents of a constant, or of a buffer
+placed as read-only; ``given-back``: a buffer that was given back; ``unallocated``: the data of a tensor
+inside a partition, which has no memory."""
+Access = Literal["read", "write", "access"]
+"""``access``: one of the two."""
+
 
 class PlanNode(msgspec.Struct, frozen=True, gc=False, array_like=True):
     """A node of an execution plan as read from the runtime."""
@@ -31,8 +49,8 @@ class Replace(msgspec.Struct, frozen=True, gc=False, array_like=True):
     nodes: tuple[int, ...]
     """As passed: order and duplicates kept."""
     status: int
-    tail: tuple[tuple[str, int, str], ...] = ()
-    """(member, value, what it shows: ``code``, ``memory`` or ``nothing``) of the registration's last three
+    tail: tuple[tuple[str, int, Pointed], ...] = ()
+    """(member, value, what it shows) of the registration's last three
     members (registration_external, async_kernel, inplace_operator), where not zero."""
     subgraph: int = 0
     """On which one, as in `Kernel.subgraph`."""
@@ -55,7 +73,7 @@ class Kernel(msgspec.Struct, frozen=True, gc=False, array_like=True):
 class Event(msgspec.Struct, frozen=True, gc=False, array_like=True):
     """A callback, in order."""
 
-    kind: Literal["Prepare", "init", "prepare", "invoke", "free"]
+    kind: EventKind
     application: int
     kernel: int
     """-1 for Prepare, and for a free of user data that no init returned."""
@@ -87,9 +105,6 @@ class Write(msgspec.Struct, frozen=True, gc=False, array_like=True):
     is_input: bool
 
 
-During = Literal["Prepare", "init", "prepare", "invoke"]
-
-
 class Call(msgspec.Struct, frozen=True, gc=False, array_like=True):
     """A callback called a function of the context that it was refused, or must not call."""
 
@@ -107,8 +122,7 @@ class Change(msgspec.Struct, frozen=True, gc=False, array_like=True):
     application: int
     kernel: int
     during: During
-    what: str
-    """``inputs``, ``outputs`` (of a node), ``dims``, ``type``, ``data`` (of a tensor)."""
+    what: Changed
     index: int
     """The node's or tensor's."""
     before: str
@@ -304,8 +318,7 @@ class Handled(msgspec.Struct, frozen=True, gc=False, array_like=True):
 class BufferCall(msgspec.Struct, frozen=True, gc=False, array_like=True):
     """A call of one of a delegate's functions for buffer handles, by the runtime or by a step."""
 
-    kind: Literal["from", "to", "free"]
-    """CopyFromBufferHandle, CopyToBufferHandle, FreeBufferHandle."""
+    kind: BufferCallKind
     application: int
     handle: int
     tensor: int
@@ -366,12 +379,8 @@ class InterpreterSeen(msgspec.Struct, frozen=True, gc=False, kw_only=True):
 class Touch(msgspec.Struct, frozen=True, gc=False, array_like=True):
     """Memory was touched that must not be."""
 
-    why: Literal["outside", "constant", "given-back", "unallocated"]
-    """``outside``: beside the data of a placed tensor; ``constant``: the contents of a constant, or of a
-    buffer placed as read-only; ``given-back``: a buffer that was given back; ``unallocated``: the data of a
-    tensor inside a partition, which has no memory."""
-    access: Literal["read", "write", "access"]
-    """``access``: one of the two."""
+    why: TouchReason
+    access: Access
     interpreter: str
     tensor: int
     """-1: bytes of the model that belong to no tensor."""
@@ -397,7 +406,8 @@ class ScriptTrace(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     touches: tuple[Touch, ...] = ()
     """At most a hundred."""
     order_lost: bool = False
-    """The process died of the runtime's own defect RT-05 (docs/runtimes.md): nothing else was seen."""
+    """The process died of the runtime's own defect RT-05 (docs/runtimes.md), control edges used on a plan
+    that a delegate has shortened: nothing else was seen."""
     misaligned: bool = False
     """The process died, and without guard pages it does too: the buffers' alignment is the cause. Nothing
     else is in the trace then."""
@@ -425,13 +435,10 @@ class LibrarySeen(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
 class StructSeen(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
     """A TfLiteDelegate as its 56 bytes read; pointers as code, data or nothing."""
 
-    functions: dict[str, str] = {}
-    """Prepare, CopyFromBufferHandle, CopyToBufferHandle, FreeBufferHandle.
-
-    Each is ``null``, ``code`` or ``no code``.
-    """
+    functions: dict[str, FunctionKind] = {}
+    """Prepare, CopyFromBufferHandle, CopyToBufferHandle, FreeBufferHandle."""
     flags: int = 0
-    builder: str = "null"
+    builder: Literal["null", "valid", "invalid", "unreadable"] = "null"
     """opaque_delegate_builder: ``null``, ``valid`` (memory with code or nothing in its function members and
     code in its Prepare), ``invalid``."""
     builder_flags: int = 0

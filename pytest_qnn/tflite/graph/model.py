@@ -1,4 +1,9 @@
-"""Graph -> .tflite bytes, written forwards with ``struct``."""
+"""Graph -> .tflite bytes, written forwards with ``struct``.
+
+The flatbuffers library builds a file backwards, object by object. Here tables have fixed sizes, so that
+positions are known beforehand: tables come first, then what they point to, since offsets to vectors,
+strings and tables are unsigned and lead forwards only.
+"""
 
 from __future__ import annotations
 
@@ -105,6 +110,7 @@ IDENTIFIER = b"\0\0\0\0TFL3"
     ),
     VTABLES,
 ) = _place(
+    # A vtable is where a table's signed offset leads, and so may stand before it: here all of them do.
     vtable(20, 4, 8, 12, 0, 16),  # Model: version, operator_codes, subgraphs, -, buffers
     vtable(16, 12, 0, 4, 8),  # OperatorCode: deprecated_builtin_code, -, version, builtin_code
     vtable(24, 4, 8, 12, 16, 20),  # SubGraph: tensors, inputs, outputs, operators, name
@@ -124,7 +130,7 @@ MODEL = len(IDENTIFIER) + len(VTABLES)
 HEAD = struct.pack("<I", MODEL) + IDENTIFIER[4:] + VTABLES
 """What every model begins with, up to the table Model."""
 MODEL_FIELDS = tuple(MODEL + field for field in (4, 8, 12, 16, 20))
-"""Where in the file its version and its vectors of codes, subgraphs, buffers and metadata are told."""
+"""Where in the file its version and its vectors of codes, subgraphs, buffers and metadata are."""
 CODES = MODEL + 24
 """Where the vector of operator codes is."""
 SUBGRAPH = struct.Struct("<iIIIII").pack

@@ -197,6 +197,7 @@ class _KernelScope(Scope):
             self.hooks.changed(self, self._data.differences())
 
 
+# Callbacks on one context may nest; what an inner one has replaced is put back before the outer one's.
 _scopes: Final[dict[int, Scope]] = {}
 """Context -> the innermost callback at work on it."""
 
@@ -210,6 +211,7 @@ def text_at(address: int, most: int = 128) -> str:
     """A C string, read so that an address that is not valid (any more) gives an empty text."""
     if not address:
         return ""
+    # By the file, not by the address: a read of an unmapped page fails there, and would end the process here.
     try:
         with open("/proc/self/mem", "rb", buffering=0) as memory:
             page = 4096 - address % 4096

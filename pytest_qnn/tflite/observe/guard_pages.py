@@ -23,6 +23,7 @@ from pytest_qnn.isolation.libc import protect
 from pytest_qnn.tflite.abi import peek
 from pytest_qnn.tflite.cases.script import Guard
 from pytest_qnn.tflite.observe import segv
+from pytest_qnn.tflite.trace import Access, TouchReason
 
 PAGE: Final[int] = os.sysconf("SC_PAGE_SIZE")
 ALIGNMENT: Final = 64
@@ -33,7 +34,7 @@ _PATTERN: Final = bytes((0xC1, 0xFF))
 _MAP_PRIVATE: Final = 0x02
 _OPEN: Final = libc.PROT_READ | libc.PROT_WRITE
 
-OnTouch = Callable[[str, segv.Access, int], None]
+OnTouch = Callable[[TouchReason, Access, int], None]
 """(why, access, offset from the start of the data)."""
 
 
@@ -112,13 +113,14 @@ class Guarded:
                 return begin + first - self.address
         return None
 
-    def touched(self, address: int, access: segv.Access) -> bool:
+    def touched(self, address: int, access: Access) -> bool:
         """Record the access, and open its page."""
         offset = address - self.address
         within = 0 <= offset < self.used
-        why = "given-back" if self.given_back else "constant" if within else "outside"
+        why: TouchReason = "given-back" if self.given_back else "constant" if within else "outside"
         if self.on_touch is not None:
             self.on_touch(why, access, offset)
+        # Or the instruction would fault again. `arm` closes the page before the next call.
         protect(address // PAGE * PAGE, PAGE, _OPEN)
         return True
 

@@ -1,4 +1,4 @@
-"""What exists while a ScriptCase is carried out: interpreters, delegates, buffers, and what was seen."""
+"""Buffer handles of a delegate: calls of its functions for them, and handles at the borders of kernels."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Final
 
 from pytest_qnn.tflite.abi import layouts, peek
-from pytest_qnn.tflite.trace import BufferCall, BufferFunctions, Handled
+from pytest_qnn.tflite.trace import BufferCall, BufferCallKind, BufferFunctions, Handled
 
 if TYPE_CHECKING:
     from pytest_qnn.tflite.observe.spy import Session
@@ -90,7 +90,7 @@ class Handles:
         tensor = tensor_of(self._context, index)
         return ctypes.string_at(tensor.data, tensor.bytes) if tensor.data else b""
 
-    def record(self, kind: Any, delegate: int, handle: int, tensor: int, status: int) -> None:
+    def record(self, kind: BufferCallKind, delegate: int, handle: int, tensor: int, status: int) -> None:
         """A function of a delegate was called; ``tensor`` is an address."""
         if len(self.calls) < _MOST:
             application = self._session.owners.get(delegate, -1)
@@ -126,7 +126,7 @@ def _function(kind: Any, address: int) -> Any:
     return kind(address)
 
 
-def _on_copy(which: int, kind: str, context: int, delegate: int, handle: int, tensor: int) -> int:
+def _on_copy(which: int, kind: BufferCallKind, context: int, delegate: int, handle: int, tensor: int) -> int:
     own = _function(layouts.CopyBufferHandle, _hooked[delegate][which])
     status: int = own(context, delegate, handle, tensor)
     handles = _observed.get(context)

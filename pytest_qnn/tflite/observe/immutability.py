@@ -8,6 +8,7 @@ from typing import Final, NamedTuple
 
 from pytest_qnn.tflite.abi import layouts, peek, view
 from pytest_qnn.tflite.runtime.state import subgraph_of
+from pytest_qnn.tflite.trace import Changed
 
 _ARENA: Final = (2, 3)
 """kTfLiteArenaRw, kTfLiteArenaRwPersistent."""
@@ -17,7 +18,7 @@ _SHOWN: Final = 6
 class Difference(NamedTuple):
     """What was changed, of which node or tensor, from what to what."""
 
-    what: str
+    what: Changed
     number: int
     before: str
     after: str
@@ -54,9 +55,10 @@ class GraphSeen:
     def differences(self) -> list[Difference]:
         """What has changed since."""
         found = []
+        sides: tuple[Changed, Changed] = ("inputs", "outputs")
         for index, before in self._nodes.items():
             after = _operands(self._context, index)
-            for what, was, now in zip(("inputs", "outputs"), before, after, strict=True):
+            for what, was, now in zip(sides, before, after, strict=True):
                 if was != now:
                     found.append(Difference(what, index, f"{list(was)}", f"{list(now)}"))
         for index, seen in enumerate(self._tensors):

@@ -17,6 +17,7 @@ from typing import Any, Final
 
 from pytest_qnn.tflite.abi import layouts, peek
 
+# Not -1 and not 0: a delegate that skips absent or first nodes would seem to work.
 STALE: Final = 0x7EADBEEF
 """What the entries of a plan become that is no longer valid: no graph has so many nodes."""
 

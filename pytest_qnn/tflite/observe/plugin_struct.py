@@ -5,10 +5,10 @@ from __future__ import annotations
 import ctypes
 from pathlib import Path
 from types import TracebackType
-from typing import Final
+from typing import Final, Literal
 
 from pytest_qnn.tflite.abi import layouts, peek
-from pytest_qnn.tflite.trace import StructSeen
+from pytest_qnn.tflite.trace import FunctionKind, Pointed, StructSeen
 
 _FUNCTIONS: Final = ("Prepare", "CopyFromBufferHandle", "CopyToBufferHandle", "FreeBufferHandle")
 _TAIL: Final = ("registration_external", "async_kernel", "inplace_operator")
@@ -33,13 +33,13 @@ class _Memory:
             for start, end, rights in self._ranges
         )
 
-    def kind(self, address: int) -> str:
+    def kind(self, address: int) -> Pointed:
         """``code``, ``memory`` or ``nothing``."""
         if self.function(address) == "code":
             return "code"
         return "memory" if self.readable(address, 1) else "nothing"
 
-    def function(self, address: int) -> str:
+    def function(self, address: int) -> FunctionKind:
         """``null``, ``code`` or ``no code``."""
         if not address:
             return "null"
@@ -62,7 +62,7 @@ def read_struct(address: int) -> StructSeen:
     )
 
 
-def _builder(address: int, memory: _Memory) -> tuple[str, int]:
+def _builder(address: int, memory: _Memory) -> tuple[Literal["null", "valid", "invalid"], int]:
     if not address:
         return "null", 0
     if not memory.readable(address, ctypes.sizeof(layouts.OpaqueDelegateBuilder)):
@@ -73,7 +73,7 @@ def _builder(address: int, memory: _Memory) -> tuple[str, int]:
     return ("valid", builder.flags) if valid else ("invalid", 0)
 
 
-def used_tail(registration: layouts.Registration) -> tuple[tuple[str, int, str], ...]:
+def used_tail(registration: layouts.Registration) -> tuple[tuple[str, int, Pointed], ...]:
     """The last members of a registration that are not zero, as in `tflite.trace.Replace.tail`."""
     values = {name: getattr(registration, name) or 0 for name in _TAIL}
     if not any(values.values()):

@@ -63,6 +63,7 @@ class Profiler:
         """
         set_profiler = _Set(runtime.symbol(_SET_PROFILER))
         self._counts |= {"operator": 0, "delegate": 0}
+        # In the order of the class's declaration; C++ puts two destructors first (complete, deleting).
         functions = (
             _Destroy(lambda _: None),
             _Destroy(lambda _: None),

@@ -1,8 +1,12 @@
 """Accesses to pages that must not be touched, turned from a process's end into a record.
 
 While zones are registered, a SIGSEGV whose address lies in one of them is reported to the zone, which opens
-the page; the access then goes on where it was. Any other SIGSEGV goes to the handler before. The handler is a Python function: it runs at a faulting load or store, where the thread can wait for the
-interpreter lock as in any callback from C.
+the page; the access then goes on where it was. Any other SIGSEGV goes to the handler that was there before.
+
+The handler is a Python function, and yet safe here: it runs synchronously, at a faulting load or store of a
+delegate's code, where the thread can wait for the interpreter lock as in any callback from C. Python's own
+`signal` module is of no use: it runs handlers later, between bytecodes, and the faulting instruction would
+be tried again for ever.
 """
 
 from __future__ import annotations
@@ -10,11 +14,10 @@ from __future__ import annotations
 import ctypes
 import platform
 import signal
-from typing import Final, Literal, Protocol
+from typing import Final, Protocol
 
 from pytest_qnn.tflite.abi import peek
-
-Access = Literal["read", "write", "access"]
+from pytest_qnn.tflite.trace import Access
 
 _SA_SIGINFO, _SA_NODEFER = 4, 0x40000000
 _SI_ADDR: Final = 16
@@ -79,13 +82,15 @@ def _on_fault(_: int, info: int, machine: int) -> None:
         if any(zone.begin <= address < zone.end and zone.touched(address, access) for zone in _zones):
             return
     except BaseException:
-        # Whatever went wrong, the access must not be tried for ever.
+        # The access is tried again when this returns: with our handler it would fail here for ever.
         _give_back()
         raise
     _give_back()
 
 
+# Made once per process and kept: the kernel holds its address for as long as zones are registered.
 _callback: Final = ctypes.CFUNCTYPE(None, ctypes.c_int, ctypes.c_void_p, ctypes.c_void_p)(_on_fault)
+# NODEFER: a fault while the handler is at work reaches it too; blocked, it would end the process.
 _OURS: Final = _SigAction(
     handler=ctypes.cast(_callback, ctypes.c_void_p).value, flags=_SA_SIGINFO | _SA_NODEFER
 )

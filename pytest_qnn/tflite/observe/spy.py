@@ -14,11 +14,13 @@ from pytest_qnn.tflite.observe.context_hooks import ContextHooks, replacing, sco
 from pytest_qnn.tflite.observe.plugin_struct import used_tail
 from pytest_qnn.tflite.observe.stray_writes import snapshot, writes_since
 from pytest_qnn.tflite.runtime.state import private_plan, public_plan
-from pytest_qnn.tflite.trace import During, Event, Kernel, PlanNode, Replace, SubgraphCall, Write
+from pytest_qnn.tflite.trace import During, Event, EventKind, Kernel, PlanNode, Replace, SubgraphCall, Write
 
 Seen = Callable[[bool, int, int], None]
 """(acquire, index of the subgraph, status)."""
 
+# All callbacks of this module are made once per process, and find their session by address: ctypes would
+# free one that a session owns while a delegate or a kernel still holds its address.
 _ACQUIRE: Final = layouts.Context.AcquireSubgraphContext.offset
 _RELEASE: Final = layouts.Context.ReleaseSubgraphContext.offset
 
@@ -26,6 +28,8 @@ _RELEASE: Final = layouts.Context.ReleaseSubgraphContext.offset
 @contextlib.contextmanager
 def recorded_calls(context: int, seen: Seen) -> Iterator[None]:
     """While the block runs, report to ``seen`` each call of the two functions on this context."""
+    # Swapped while Prepare runs, and put back at once: the runtime has another pair of them for kernels
+    # (subgraph.cc, SwitchToKernelContext), and switches by itself.
     own = peek.pointer(context + _ACQUIRE), peek.pointer(context + _RELEASE)
     _recording[context] = (layouts.AcquireSubgraph(own[0]), layouts.ReleaseSubgraph(own[1]), seen)
     peek.set_pointer(context + _ACQUIRE, _HOOKS[0])
@@ -197,8 +201,11 @@ class Session:
         self.events.append(Event("init", functions.application, kernel.kernel, int(failed)))
         live = _Live(kernel, functions, user_data)
         if failed:
+            # This value has to reach the runtime as it is: one that knows it lets Replace fail.
             _failed.setdefault(context, []).append(live)
             return user_data
+        # The runtime holds a number of ours as user data, never reused: two kernels of a delegate may have
+        # the same user data, and a freed address may come back.
         number = next(_counter)
         _live[number] = live
         self._numbers[number] = kernel.kernel
@@ -214,7 +221,7 @@ class Session:
         while len(self.kernels) > known and len(self.kernels) - 1 not in alive:
             self.kernels.pop()
 
-    def record(self, kind: Any, live: _Live, status: int) -> None:
+    def record(self, kind: EventKind, live: _Live, status: int) -> None:
         """Add a kernel's callback to the events."""
         self.events.append(Event(kind, live.kernel.application, live.kernel.kernel, status))
 
@@ -278,6 +285,8 @@ def _observing(session: Session, application: int, context: int) -> contextlib.A
 
 def _on_prepare(context: int, address: int) -> int:
     session, application, own = _hooked[address]
+    # One delegate may be applied to interpreters of several sessions, and its Prepare is hooked once: whose
+    # call it is, the context says.
     if context in _adopted:
         session = _adopted[context]
         application = session.owners[address]
@@ -300,6 +309,7 @@ def _on_prepare(context: int, address: int) -> int:
         session.events[at] = Event("Prepare", application, -1, status, session.subgraphs[context])
         session.statuses[application] = status
     except BaseException as error:
+        # Never through C. Without its traceback, whose frames would keep interpreter and delegate alive.
         session.errors.append(error.with_traceback(None))
         return layouts.ERROR
     return status
@@ -311,6 +321,7 @@ def _on_replace(context: int, own: layouts.Registration, nodes: int, delegate: i
     try:
         functions = _Functions(session, application, own)
         _registering[context] = functions
+        # A registration_external has callbacks of its own, which the runtime calls instead of ours.
         given = own if own.registration_external else functions.wrap(own)
         claimed = peek.integers(nodes)
         scope = scope_of(context)

@@ -1,16 +1,14 @@
 """The partition oracle: which nodes a runtime fuses into which kernel when a delegate claims some.
 
 Source: tensorflow/lite/graph_info.cc, PartitionGraphIntoIndependentNodeSubsets, and
-Subgraph::ReplaceNodeSubsetsWithDelegateKernels, by their outcome. The runtimes scan the
-plan again and again until nothing joins a subset any more; here each node is queued once for the scan
-and place in which it will join, so that the cost is n log n, not scans times n.
+Subgraph::ReplaceNodeSubsetsWithDelegateKernels. Like the runtimes, it scans the plan again and again until
+nothing joins a subset any more.
 """
 
 from __future__ import annotations
 
-import heapq
 import itertools
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 from pytest_qnn.tflite.graph.graph import Graph
@@ -166,6 +164,7 @@ class _Schedule:
         self._kinds = kinds
         self._followers: list[list[int]] = [[] for _ in plan]
         self._waits = [0] * len(plan)
+        self._done = [False] * len(plan)
         producer = {
             tensor: place
             for place, index in enumerate(plan)
@@ -183,73 +182,56 @@ class _Schedule:
         self._followers[before].append(after)
         self._waits[after] += 1
 
-    def _released(self, place: int) -> list[int]:
-        """Places that can run now that ``place`` has run."""
-        free = []
+    def _runs(self, place: int) -> None:
+        """What waits for ``place`` alone can run now."""
+        self._done[place] = True
         for after in self._followers[place]:
             self._waits[after] -= 1
-            if not self._waits[after]:
-                free.append(after)
-        return free
 
-    def _ready(self) -> list[int]:
-        return [place for place, waits in enumerate(self._waits) if not waits]
+    def _ready(self) -> Iterator[int]:
+        """Places that can run, in order; those that become ready behind the scan are left to the next."""
+        places = range(len(self._done))
+        return (place for place in places if not (self._done[place] or self._waits[place]))
+
+    def _check(self) -> None:
+        if not all(self._done):
+            raise Unschedulable(f"{self._done.count(False)} nodes wait for each other")
 
     def greedy(self) -> list[list[int]]:
-        """Subsets as large as can be: a place that becomes ready behind the scan joins in the next scan."""
-        waiting: dict[bool, list[tuple[int, int]]] = {False: [], True: []}
-        for place in self._ready():
-            waiting[self._kinds[place]].append((0, place))
+        """Subsets as large as can be: the plan is scanned for nodes of one kind until none joins."""
         groups: list[list[int]] = []
-        remaining = len(self._kinds)
-        while remaining:
-            open_kinds = [kind for kind in waiting if waiting[kind]]
-            if not open_kinds:
-                raise Unschedulable(f"{remaining} nodes wait for each other")
-            kind = min(open_kinds, key=lambda kind: waiting[kind][0])
+        while (first := next(self._ready(), None)) is not None:
             group: list[int] = []
-            while waiting[kind]:
-                scan, place = heapq.heappop(waiting[kind])
-                group.append(place)
-                for after in self._released(place):
-                    same = self._kinds[after] == kind
-                    heapq.heappush(
-                        waiting[self._kinds[after]], (scan + (after < place) if same else 0, after)
-                    )
+            size = -1
+            while size < len(group):
+                size = len(group)
+                for place in self._ready():
+                    if self._kinds[place] == self._kinds[first]:
+                        group.append(place)
+                        self._runs(place)
             groups.append(group)
-            remaining -= len(group)
+        self._check()
         return groups
 
     def runs(self, *, fuse: bool) -> list[list[int]]:
         """Subsets of neighbours: the first place that can run, and those right after it of its kind."""
-        queue = self._ready()
-        done = [False] * len(self._kinds)
         groups: list[list[int]] = []
-        while queue:
-            first = heapq.heappop(queue)
-            if done[first]:
-                continue
-            place: int | None = first
+        while (place := next(self._ready(), None)) is not None:
             group: list[int] = []
             while place is not None:
-                done[place] = True
                 group.append(place)
-                for after in self._released(place):
-                    heapq.heappush(queue, after)
-                place = self._neighbour(place, done) if fuse else None
+                self._runs(place)
+                place = self._neighbour(place) if fuse else None
             groups.append(group)
-        if not all(done):
-            raise Unschedulable(f"{done.count(False)} nodes wait for each other")
+        self._check()
         return groups
 
-    def _neighbour(self, place: int, done: list[bool]) -> int | None:
+    def _neighbour(self, place: int) -> int | None:
         """The place that a run goes on with. After the last one the scan starts again at the first."""
         kind = self._kinds[place]
-        last = place + 1 == len(done)
-        for candidate in range(len(done)) if last else (place + 1,):
-            if not (done[candidate] or self._waits[candidate]) and self._kinds[candidate] == kind:
-                return candidate
-        return None
+        last = place + 1 == len(self._done)
+        wanted = range(len(self._done)) if last else (place + 1,)
+        return next((one for one in self._ready() if one in wanted and self._kinds[one] == kind), None)
 
 
 def _with_boundaries(

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from pytest_qnn.core.verdict import Unsupported, Violation
 from pytest_qnn.tflite.cases.delegate import DelegateCase
 from pytest_qnn.tflite.partition import picture
-from pytest_qnn.tflite.trace import Applied, Call, DelegateTrace, Kernel
+from pytest_qnn.tflite.trace import Applied, Call, DelegateTrace, EventKind, Kernel
 
 KernelMap = dict[int, Kernel]
 
@@ -96,7 +96,7 @@ def originals(kernel: Kernel, kernels: dict[int, Kernel]) -> tuple[int, ...]:
     return tuple(opened)
 
 
-def statuses(trace: DelegateTrace, kind: str, kernel: Kernel) -> tuple[int, ...]:
+def statuses(trace: DelegateTrace, kind: EventKind, kernel: Kernel) -> tuple[int, ...]:
     """Statuses of one kind of callback of a kernel, in order."""
     return tuple(e.status for e in trace.events if e.kind == kind and e.kernel == kernel.kernel)
 

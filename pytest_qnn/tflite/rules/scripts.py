@@ -31,6 +31,7 @@ from pytest_qnn.tflite.trace import (
     ScriptSeen,
     ScriptTrace,
     Touch,
+    TouchReason,
 )
 
 NO_ALIGNMENT = (
@@ -160,7 +161,7 @@ def need_work(case: ScriptCase, trace: ScriptTrace) -> None:
             judging.need_work(seen[1])
 
 
-def by_target(trace: ScriptTrace, why: str) -> Iterator[tuple[Touch, Kernel | None]]:
+def by_target(trace: ScriptTrace, why: TouchReason) -> Iterator[tuple[Touch, Kernel | None]]:
     """Touches of one kind that happened while a callback of the target was at work, with its kernel."""
     for touch in trace.touches:
         found = interpreter(trace, touch.interpreter)

@@ -278,7 +278,8 @@ class PluginFactory:
             handle = _dlopen(name, os.RTLD_LAZY | os.RTLD_NOLOAD)
             if not handle:
                 return True
-            _dlclose(handle)  # for this call, and for an earlier one
+            # Each dlopen counts: once for this call, and once for an earlier one, Python's or the delegate's.
+            _dlclose(handle)
             _dlclose(handle)
         return False
 

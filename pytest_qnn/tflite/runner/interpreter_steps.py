@@ -242,6 +242,7 @@ def _remove_all(world: World, step: RemoveAll) -> ScriptSeen:
         address = world.runtime.symbol(_REMOVE_ALL)
     except LookupError as error:
         raise Skip(str(error)) from None
+    # A private member function: `this` is its first argument in the C++ ABI of Linux.
     remove: Any = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_void_p)(address)
     status = remove(subgraph_of(live.context))
     live.forget_inputs()

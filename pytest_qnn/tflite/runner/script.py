@@ -47,6 +47,7 @@ _PATIENCE = 60.0
 _TO_END = 1.0
 """Seconds for threads to end, once their delegate has ended them; how often they are looked for meanwhile."""
 _PAUSE = 0.002
+# Module-level, so that nothing of them is collected, and destroyed, before exit(3).
 _LEFT: list[World] = []
 """What scripts that end their process leave alive."""
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import functools
-from typing import Any, Final
+from typing import Final
 
 import numpy as np
 
@@ -15,7 +15,7 @@ from pytest_qnn.tflite.runner.baseline import tensor_sizes
 from pytest_qnn.tflite.runner.custom_buffers import CustomBuffer
 from pytest_qnn.tflite.runner.interpreter import LiveInterpreter
 from pytest_qnn.tflite.runner.world import Handlers, Skip, World
-from pytest_qnn.tflite.trace import ScriptSeen, Touch
+from pytest_qnn.tflite.trace import Access, ScriptSeen, Touch, TouchReason
 
 _SET = "_ZN6tflite4impl11Interpreter28SetCustomAllocationForTensorEiRK22TfLiteCustomAllocationl"
 _SKIP_ALIGN_CHECK = 1
@@ -196,6 +196,7 @@ def _inspect(world: World, live: LiveInterpreter, application: int, kernel: int)
         offset = buffer.changed()
         if offset is not None:
             _record(world, live, "outside", "write", (tensor, offset, buffer.used), (application, kernel))
+    # The runtime maps constants to the model's own bytes: a write to one changes them.
     if live.model != world.models[live.graph_number] and not live.model_changed:
         live.model_changed = True
         pristine = np.frombuffer(world.models[live.graph_number], np.uint8)
@@ -215,7 +216,7 @@ def _constant_at(live: LiveInterpreter, offset: int) -> tuple[int, int, int]:
 
 
 def _on_touch(
-    world: World, live: LiveInterpreter, tensor: int, size: int, why: Any, access: Any, offset: int
+    world: World, live: LiveInterpreter, tensor: int, size: int, why: TouchReason, access: Access, offset: int
 ) -> None:
     application, kernel = live.session.running or (-1, -1)
     reason = "unallocated" if tensor in live.unallocated and not size else why
@@ -225,8 +226,8 @@ def _on_touch(
 def _record(
     world: World,
     live: LiveInterpreter,
-    why: Any,
-    access: Any,
+    why: TouchReason,
+    access: Access,
     at: tuple[int, int, int],
     running: tuple[int, int],
 ) -> None:
