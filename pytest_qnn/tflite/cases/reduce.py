@@ -207,13 +207,7 @@ def _plainer(case: DelegateCase) -> Iterator[DelegateCase]:
 
 
 Steps = tuple[AnyScriptStep, ...]
-_PLAIN: tuple[dict[str, Any], ...] = (
-    {"seed": 0},
-    {"fill": "mixed"},
-    {"extra": 0},
-    {"threads": 1},
-    {"readonly": False},
-)
+_PLAIN: dict[str, Any] = {"seed": 0, "fill": "mixed", "extra": 0, "threads": 1, "readonly": False}
 
 
 def smaller_script(case: ScriptCase) -> Iterator[ScriptCase]:
@@ -347,10 +341,9 @@ def _plainer_script(case: ScriptCase) -> Iterator[ScriptCase]:
     if case.watch:
         yield msgspec.structs.replace(case, watch=False)
     for index, step in enumerate(case.steps):
-        for change in _PLAIN:
-            ((field, value),) = change.items()
+        for field, value in _PLAIN.items():
             if getattr(step, field, value) != value:
-                plain: Any = msgspec.structs.replace(step, **change)
+                plain: Any = msgspec.structs.replace(step, **{field: value})
                 steps = (*case.steps[:index], plain, *case.steps[index + 1 :])
                 yield msgspec.structs.replace(case, steps=steps)
 

@@ -9,10 +9,9 @@ import ctypes
 from typing import Any, Final
 
 from pytest_qnn.tflite.abi import layouts
-from pytest_qnn.tflite.runtime.runtime import Runtime
 
-_SET_PROFILER: Final = "_ZN6tflite4impl11Interpreter11SetProfilerEPNS_8ProfilerE"
-_SET_CANCELLATION: Final = "_ZN6tflite4impl11Interpreter23SetCancellationFunctionEPvPFbS2_E"
+SET_PROFILER: Final = "_ZN6tflite4impl11Interpreter11SetProfilerEPNS_8ProfilerE"
+SET_CANCELLATION: Final = "_ZN6tflite4impl11Interpreter23SetCancellationFunctionEPvPFbS2_E"
 _OPERATOR: Final = 2
 """tflite::Profiler::EventType::OPERATOR_INVOKE_EVENT."""
 _DELEGATE: Final = (4, 8)
@@ -55,13 +54,8 @@ class Profiler:
         """Since then: events of ``operator`` and ``delegate``, and how often it was ``asked``."""
         return dict(self._counts)
 
-    def profile(self, runtime: Runtime, interpreter: int) -> None:
-        """Become the profiler of the Interpreter at this address.
-
-        Raises:
-            LookupError: the runtime has no such function.
-        """
-        set_profiler = _Set(runtime.symbol(_SET_PROFILER))
+    def profile(self, function: int, interpreter: int) -> None:
+        """Become the profiler of the Interpreter at this address, by its ``function`` `SET_PROFILER`."""
         self._counts |= {"operator": 0, "delegate": 0}
         # In the order of the class's declaration; C++ puts two destructors first (complete, deleting).
         functions = (
@@ -78,20 +72,18 @@ class Profiler:
         )
         profiler = ctypes.c_void_p(ctypes.addressof(table))
         self._kept += (functions, table, profiler)
-        set_profiler(interpreter, ctypes.addressof(profiler))
+        _Set(function)(interpreter, ctypes.addressof(profiler))
 
-    def cancel(self, runtime: Runtime, interpreter: int, at: int) -> None:
+    def cancel(self, function: int, interpreter: int, at: int) -> None:
         """Become its cancellation function, which says yes from question number ``at`` on; -1: never.
 
-        Raises:
-            LookupError: the runtime has no such function.
+        ``function`` is `SET_CANCELLATION`.
         """
-        set_function = _SetFunction(runtime.symbol(_SET_CANCELLATION))
         self._counts |= {"asked": 0}
         self._cancel_at = at
         check = _Check(self._asked)
         self._kept.append(check)
-        set_function(interpreter, None, ctypes.cast(check, ctypes.c_void_p).value)
+        _SetFunction(function)(interpreter, None, ctypes.cast(check, ctypes.c_void_p).value)
 
     def _event(self, kind: int) -> int:
         self._added(kind)

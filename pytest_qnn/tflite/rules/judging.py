@@ -36,7 +36,7 @@ def need_work(trace: DelegateTrace) -> None:
 def _need_memory(trace: DelegateTrace) -> None:
     if trace.unallocated:
         raise Unsupported(
-            f"the delegate took the whole graph without memory (RT-07): {_line(trace.unallocated)}"
+            f"the delegate took the whole graph without memory (RT-07): {line(trace.unallocated)}"
         )
 
 
@@ -105,12 +105,12 @@ def failure(trace: DelegateTrace) -> str:
     """The first thing that failed in the case, or an empty text."""
     for position, applied in enumerate(trace.applied):
         if not applied.ok:
-            return f"application {position} ({applied.name}) failed: {_line(applied.message)}"
+            return f"application {position} ({applied.name}) failed: {line(applied.message)}"
     if trace.allocate_error:
-        return f"allocate_tensors failed: {_line(trace.allocate_error)}"
+        return f"allocate_tensors failed: {line(trace.allocate_error)}"
     for number, error in enumerate(trace.invoke_errors):
         if error:
-            return f"invoke {number} failed: {_line(error)}"
+            return f"invoke {number} failed: {line(error)}"
     return ""
 
 
@@ -180,7 +180,8 @@ def landing(trace: DelegateTrace) -> picture.Landing:
     )
 
 
-def _line(text: str) -> str:
+def line(text: str) -> str:
+    """A text on one line."""
     return " ".join(text.split()) or "(no text)"
 
 

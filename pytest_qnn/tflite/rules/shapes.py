@@ -11,6 +11,7 @@ from pytest_qnn.tflite.cases.effects import named
 from pytest_qnn.tflite.cases.script import Apply, Invoke, MakeDelegate, Read, ScriptCase, SetInputs, flat
 from pytest_qnn.tflite.graph.graph import Graph
 from pytest_qnn.tflite.numerics.flat import flattened
+from pytest_qnn.tflite.rules.judging import line
 from pytest_qnn.tflite.rules.numbers import gravely_wrong
 from pytest_qnn.tflite.trace import DELEGATE, InterpreterSeen, PlanNode, ScriptTrace
 
@@ -138,8 +139,3 @@ def step_failure(case: ScriptCase, trace: ScriptTrace, first: int = 0) -> tuple[
             if given is not None and not given.ok and not given.skipped:
                 return number, f"{type(step).__name__} (step {number}) failed: {line(given.message)}"
     return -1, ""
-
-
-def line(text: str) -> str:
-    """A text on one line."""
-    return " ".join(text.split()) or "(no text)"

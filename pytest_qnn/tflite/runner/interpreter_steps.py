@@ -33,7 +33,7 @@ from pytest_qnn.tflite.cases.script import (
 )
 from pytest_qnn.tflite.observe import handles
 from pytest_qnn.tflite.observe.handles import tensor_of
-from pytest_qnn.tflite.observe.profiler import Profiler
+from pytest_qnn.tflite.observe.profiler import SET_CANCELLATION, SET_PROFILER, Profiler
 from pytest_qnn.tflite.runner import tensor_memory
 from pytest_qnn.tflite.runner.baseline import outputs_on_cpu
 from pytest_qnn.tflite.runner.interpreter import LiveInterpreter, attempt
@@ -236,15 +236,10 @@ def expected(world: World, live: LiveInterpreter, tensors: tuple[int, ...]) -> t
 
 def _remove_all(world: World, step: RemoveAll) -> ScriptSeen:
     live = world.interpreter(step.interpreter)
-    if not live.context:
-        raise Skip("the interpreter's subgraph cannot be found on this runtime")
-    try:
-        address = world.runtime.symbol(_REMOVE_ALL)
-    except LookupError as error:
-        raise Skip(str(error)) from None
+    subgraph = subgraph_of(world.context(live))
     # A private member function: `this` is its first argument in the C++ ABI of Linux.
-    remove: Any = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_void_p)(address)
-    status = remove(subgraph_of(live.context))
+    remove: Any = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_void_p)(world.symbol(_REMOVE_ALL))
+    status = remove(subgraph)
     live.forget_inputs()
     world.attribute_events(live)
     return ScriptSeen(ok=status == layouts.OK, numbers={"status": status})
@@ -252,8 +247,7 @@ def _remove_all(world: World, step: RemoveAll) -> ScriptSeen:
 
 def _handle_output(world: World, step: HandleOutput) -> ScriptSeen:
     live = world.interpreter(step.interpreter)
-    if not live.context:
-        raise Skip("the member cannot be found on this runtime")
+    world.context(live)
     member = live.native._native_handle() + layouts.INTERPRETER_HANDLE_OUTPUT
     before = ctypes.c_bool.from_address(member)
     numbers = {"before": int(before.value)}
@@ -263,8 +257,7 @@ def _handle_output(world: World, step: HandleOutput) -> ScriptSeen:
 
 def _copy_from(world: World, step: CopyFrom) -> ScriptSeen:
     live = world.interpreter(step.interpreter)
-    if not live.context:
-        raise Skip("tensors cannot be found on this runtime")
+    world.context(live)
     if not 0 <= step.output < len(live.graph.outputs):
         raise Skip(f"the graph has no output {step.output}")
     tensor = tensor_of(live.context, live.graph.outputs[step.output])
@@ -303,20 +296,14 @@ def _border(live: LiveInterpreter, but: int) -> dict[int, bytes]:
 def _profile(world: World, step: Profile) -> ScriptSeen:
     live = world.interpreter(step.interpreter)
     live.profiler = live.profiler or Profiler()
-    try:
-        live.profiler.profile(world.runtime, live.native._native_handle())
-    except LookupError as error:
-        raise Skip(str(error)) from None
+    live.profiler.profile(world.symbol(SET_PROFILER), live.native._native_handle())
     return ScriptSeen()
 
 
 def _cancel(world: World, step: Cancel) -> ScriptSeen:
     live = world.interpreter(step.interpreter)
     live.profiler = live.profiler or Profiler()
-    try:
-        live.profiler.cancel(world.runtime, live.native._native_handle(), step.at)
-    except LookupError as error:
-        raise Skip(str(error)) from None
+    live.profiler.cancel(world.symbol(SET_CANCELLATION), live.native._native_handle(), step.at)
     return ScriptSeen()
 
 

@@ -15,6 +15,7 @@ from pytest_qnn.tflite.graph.model import emit
 from pytest_qnn.tflite.observe.context_hooks import ContextHooks
 from pytest_qnn.tflite.observe.spy import Session
 from pytest_qnn.tflite.runner.delegates import PROBE, DelegateFactory, DelegateUnusable, LiveDelegate
+from pytest_qnn.tflite.runner.interpreter import attempt
 from pytest_qnn.tflite.runtime.runtime import Runtime
 from pytest_qnn.tflite.runtime.state import context_of, delegates_applied, private_plan
 from pytest_qnn.tflite.trace import Applied, BaselineRun, DelegateTrace, Name, PlanNode, Spied
@@ -221,15 +222,6 @@ def _get(interpreter: Any, indices: Sequence[int]) -> tuple[Array, ...]:
     return tuple(Array.of(interpreter.get_tensor(index)) for index in indices)
 
 
-def _attempt(action: Callable[[], object]) -> str:
-    """The text of the error that a call to the runtime ends in; empty for success."""
-    try:
-        action()
-    except (RuntimeError, ValueError) as error:
-        return str(error) or type(error).__name__
-    return ""
-
-
 class _Run:
     """One case on its way. Holds the only reference to its interpreter."""
 
@@ -270,11 +262,11 @@ class _Run:
         """Allocate, set the inputs once, invoke."""
         self._begin()
         self._note_order()
-        self.allocate_error = _attempt(self._interpreter.allocate_tensors)
+        self.allocate_error = attempt(self._interpreter.allocate_tensors)
         self._note_order()
         for _ in range(self.case.redo if not self.allocate_error else 0):
             again = functools.partial(resize_and_back, self._interpreter, self.case)
-            self.allocate_error = self.allocate_error or _attempt(again)
+            self.allocate_error = self.allocate_error or attempt(again)
             self._note_order()
         self.plan = self._plan()
         if self.allocate_error:
@@ -294,7 +286,7 @@ class _Run:
                 _set(self._interpreter, graph.inputs, tuple(map(Array.of, inputs_of(other))))
             if number < len(self.case.poison):
                 self._poison(self.case.poison[number])
-            failed = _attempt(self._interpreter.invoke)
+            failed = attempt(self._interpreter.invoke)
             self.invoke_errors.append(failed)
             self.outputs.append(() if failed else _get(self._interpreter, self.case.graph.outputs))
         self.inputs_after = _get(self._interpreter, self.case.graph.inputs)
@@ -356,7 +348,7 @@ class _Run:
             if self.session.hooks is not None:
                 self.session.hooks.refusals[number] = application.refused, application.refused_call
             modify = self._interpreter._interpreter.ModifyGraphWithDelegate
-            message = _attempt(functools.partial(modify, delegate.address))
+            message = attempt(functools.partial(modify, delegate.address))
         self.applied.append(
             Applied(
                 name=factory.name,

@@ -8,9 +8,10 @@ from typing import Final
 
 import numpy as np
 
-from pytest_qnn.tflite.abi import layouts, peek, view
+from pytest_qnn.tflite.abi import layouts, view
 from pytest_qnn.tflite.cases.script import FreeBuffer, Hollow, Place
 from pytest_qnn.tflite.observe.guard_pages import Guarded
+from pytest_qnn.tflite.observe.handles import tensor_of
 from pytest_qnn.tflite.runner.baseline import tensor_sizes
 from pytest_qnn.tflite.runner.custom_buffers import CustomBuffer
 from pytest_qnn.tflite.runner.interpreter import LiveInterpreter
@@ -22,7 +23,6 @@ _SKIP_ALIGN_CHECK = 1
 _SetCustomAllocation = ctypes.CFUNCTYPE(
     ctypes.c_int, ctypes.c_void_p, ctypes.c_int, ctypes.c_void_p, ctypes.c_int64
 )
-_TENSOR_SIZE: Final = ctypes.sizeof(layouts.Tensor)
 
 
 def _place(world: World, step: Place) -> ScriptSeen:
@@ -39,7 +39,7 @@ def _place(world: World, step: Place) -> ScriptSeen:
     buffer = _buffer(world, live, step, max(0, size + step.extra))
     buffer.on_touch = functools.partial(_on_touch, world, live, step.tensor, size)
     status = (
-        _redirect(live, step.tensor, buffer, constant)
+        _redirect(world, live, step.tensor, buffer, constant)
         if constant is not None
         else _assign(world, live, step, buffer)
     )
@@ -78,31 +78,22 @@ def assign(world: World, live: LiveInterpreter, tensor: int, memory: tuple[int, 
     Raises:
         Skip: the runtime does not export it.
     """
-    try:
-        address = world.runtime.symbol(_SET)
-    except LookupError as error:
-        raise Skip(str(error)) from None
     allocation = (ctypes.c_uint64 * 2)(*memory)
     handle = live.native._native_handle()
-    status: int = _SetCustomAllocation(address)(handle, tensor, ctypes.addressof(allocation), flags)
+    status: int = _SetCustomAllocation(world.symbol(_SET))(
+        handle, tensor, ctypes.addressof(allocation), flags
+    )
     return status
 
 
-def _redirect(live: LiveInterpreter, tensor: int, buffer: Guarded, contents: bytes) -> int:
+def _redirect(world: World, live: LiveInterpreter, tensor: int, buffer: Guarded, contents: bytes) -> int:
     """Let a constant's data point to a copy: the runtime neither frees nor moves the data of constants."""
-    if not live.context:
-        raise Skip("tensors cannot be found on this runtime")
+    world.context(live)
     if view.tensor(live.context, tensor).allocation_type != layouts.ALLOCATION_MMAP_RO:
         raise Skip(f"tensor {tensor} is no constant of the model")
     buffer.data()[: len(contents)] = np.frombuffer(contents, np.uint8)[: buffer.size]
-    peek.set_pointer(_data_of(live, tensor), buffer.address)
+    tensor_of(live.context, tensor).data = buffer.address
     return layouts.OK
-
-
-def _data_of(live: LiveInterpreter, tensor: int) -> int:
-    """Address of the member ``data`` of a tensor."""
-    tensors = peek.pointer(live.context + layouts.Context.tensors.offset)
-    return tensors + tensor * _TENSOR_SIZE + layouts.Tensor.data.offset
 
 
 def _free(world: World, step: FreeBuffer) -> ScriptSeen:
@@ -117,8 +108,7 @@ def _free(world: World, step: FreeBuffer) -> ScriptSeen:
 
 def _hollow(world: World, step: Hollow) -> ScriptSeen:
     live = world.interpreter(step.interpreter)
-    if not live.context:
-        raise Skip("tensors cannot be found on this runtime")
+    world.context(live)
     for node in live.graph.nodes:
         for tensor in node.outputs:
             if tensor not in live.unallocated:
@@ -143,10 +133,10 @@ def _point(live: LiveInterpreter, kernel: int, *, begins: bool) -> None:
     nodes = live.graph.nodes
     inside = {t for n in seen.nodes if n < len(nodes) for t in nodes[n].outputs if t not in seen.outputs}
     for tensor in inside:
-        member = _data_of(live, tensor)
+        struct = tensor_of(live.context, tensor)
         address = live.unallocated[tensor].address
-        if peek.pointer(member) == (0 if begins else address):
-            peek.set_pointer(member, address if begins else 0)
+        if (struct.data or 0) == (0 if begins else address):
+            struct.data = address if begins else None
 
 
 def arm(live: LiveInterpreter) -> None:

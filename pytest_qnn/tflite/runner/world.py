@@ -113,6 +113,19 @@ class World:
             raise Skip(f"another branch uses the interpreter {name}")
         return live
 
+    def context(self, live: LiveInterpreter) -> int:
+        """The TfLiteContext of an interpreter; Skip: private state cannot be found on this runtime."""
+        if not live.context:
+            raise Skip("tensors and subgraphs cannot be found on this runtime")
+        return live.context
+
+    def symbol(self, name: str) -> int:
+        """The address of a function of the runtime; Skip: it is not exported."""
+        try:
+            return self.runtime.symbol(name)
+        except LookupError as error:
+            raise Skip(str(error)) from None
+
     def delegate(self, name: str) -> Made:
         """The delegate of this name.
 

@@ -37,7 +37,6 @@ from pytest_qnn.tflite.rules.numbers import outputs_are_right
 from pytest_qnn.tflite.rules.prec.rules import undone_to_cpu
 from pytest_qnn.tflite.strategies import delegates
 from pytest_qnn.tflite.strategies.claimed import need_claims, taken
-from pytest_qnn.tflite.strategies.huge import MILLIONS, MORE
 from pytest_qnn.tflite.strategies.scripts import make_first_target, run_steps
 from pytest_qnn.tflite.strategies.spied import CaseStrategy, Change, with_target
 from pytest_qnn.tflite.trace import DELEGATE, Applied, Call, DelegateTrace, ScriptSeen, ScriptTrace
@@ -382,6 +381,8 @@ def grown(facts: DelegateFacts, kinds: list[tuple[DType, Op]], seed: int) -> Scr
     return ScriptCase((two_nodes(op, _tensor(small, dtype)),), steps)
 
 
+MILLIONS, MORE = (1 << 21) + 1, (1 << 24) + 1
+"""Elements: more than 20 bits count, and (int8 MAXIMUM, the cheapest to compute) more than float32 does."""
 LARGE = ((MOST_ELEMENTS,), (1, MOST_ELEMENTS), (256, MOST_ELEMENTS // 256), (MOST_ELEMENTS, 1, 1, 1))
 
 
@@ -389,7 +390,7 @@ def hostile(facts: DelegateFacts) -> SearchStrategy[DelegateCase | ScriptCase]:
     """Inputs that are infinite, not a number, or at the ends of their range; every fourth case refuses.
 
     In every tenth case tensors are as large as a model's are here: their elements are not counted by 16
-    bits. In every other tenth an input is resized to more (`pytest_qnn.tflite.strategies.huge`).
+    bits. In every other tenth an input is resized to more (`MORE`).
     """
     kinds = plain_kinds(facts)
     plain = [op for dtype, op in kinds if dtype == "float32"]

@@ -32,8 +32,10 @@ from pytest_qnn.tflite.cases.script import (
 )
 from pytest_qnn.tflite.facts import DelegateFacts
 from pytest_qnn.tflite.rules import scripts
+from pytest_qnn.tflite.rules.judging import line
 from pytest_qnn.tflite.rules.numbers import gravely_wrong
 from pytest_qnn.tflite.strategies import delegates
+from pytest_qnn.tflite.strategies.lifetimes import make_target
 from pytest_qnn.tflite.trace import ScriptTrace
 
 _WRAPPER = "tflite/python/interpreter_wrapper (invoke lets go of Python's lock, the rest keeps it)"
@@ -60,11 +62,6 @@ def _side_by_side(case: DelegateCase, opening: list[AnyScriptStep]) -> ScriptCas
     return ScriptCase((case.graph,), (*opening, Parallel(tuple(branches))))
 
 
-def _target(facts: DelegateFacts, case: DelegateCase) -> MakeDelegate:
-    claim = next((one.claim for one in case.applications if one.who == "target"), None)
-    return MakeDelegate("d0", claim=claim, position=case.data_seed // 8 % max(1, len(facts.delegates)))
-
-
 def _ready(interpreter: str, delegate: str) -> Plain:
     return (Open(interpreter), Apply(interpreter, delegate), Allocate(interpreter))
 
@@ -75,7 +72,7 @@ def apart(facts: DelegateFacts) -> Strategy:
     def make(case: DelegateCase) -> ScriptCase:
         opening: list[AnyScriptStep] = []
         for at, name in enumerate(NAMES):
-            target = msgspec.structs.replace(_target(facts, case), delegate=f"d{at}")
+            target = msgspec.structs.replace(make_target(facts, case), delegate=f"d{at}")
             opening += (target, *_ready(name, f"d{at}"))
         return _side_by_side(case, opening)
 
@@ -101,7 +98,7 @@ def together(facts: DelegateFacts) -> Strategy:
     """Interpreters with one delegate are invoked side by side."""
 
     def make(case: DelegateCase) -> ScriptCase:
-        opening: list[AnyScriptStep] = [_target(facts, case)]
+        opening: list[AnyScriptStep] = [make_target(facts, case)]
         for name in NAMES:
             opening += _ready(name, "d0")
         return _side_by_side(case, opening)
@@ -129,11 +126,11 @@ def churning(facts: DelegateFacts) -> Strategy:
 
     def make(case: DelegateCase) -> ScriptCase:
         seed = case.data_seed
-        other = msgspec.structs.replace(_target(facts, case), delegate="d1")
+        other = msgspec.structs.replace(make_target(facts, case), delegate="d1")
         coming = (other, *_ready("i1", "d1"), SetInputs("i1", seed + 9), Invoke("i1"), Read("i1"))
         going = (Close("i1"), DestroyDelegate("d1"))
         churn = Repeat(_TURNS, (*coming, *going))
-        steps = (_target(facts, case), *_ready("i0", "d0"))
+        steps = (make_target(facts, case), *_ready("i0", "d0"))
         return ScriptCase((case.graph,), (*steps, Parallel((_turns("i0", seed), (churn,)))))
 
     return delegates.routing(facts).map(make)
@@ -163,7 +160,7 @@ def handed_over(facts: DelegateFacts) -> Strategy:
         if seed & 1:
             ready = (Parallel((_ready("i0", "d0"),)),)
         elsewhere = Parallel((_use("i0", seed),))
-        steps = (_target(facts, case), *ready, *_use("i0", seed + 1), elsewhere, *_use("i0", seed + 2))
+        steps = (make_target(facts, case), *ready, *_use("i0", seed + 1), elsewhere, *_use("i0", seed + 2))
         return ScriptCase((case.graph,), steps)
 
     return delegates.routing(facts).map(make)
@@ -193,7 +190,7 @@ def counted(facts: DelegateFacts) -> Strategy:
     def make(case: DelegateCase) -> ScriptCase:
         threads = 1 + case.data_seed % _MOST_THREADS
         plain = (Open("i0", threads=threads), Allocate("i0"), *_use("i0", case.data_seed))
-        target = (_target(facts, case), Open("i1", threads=threads), Apply("i1", "d0"), Allocate("i1"))
+        target = (make_target(facts, case), Open("i1", threads=threads), Apply("i1", "d0"), Allocate("i1"))
         use = (*_use("i1", case.data_seed), Invoke("i1"))
         ends = (Close("i1"), DestroyDelegate("d0"), Measure(like=1), Close("i0"))
         steps = (Measure(), *plain, Measure(), *target, *use, Measure(), *ends)
@@ -267,7 +264,7 @@ def unspied(facts: DelegateFacts) -> Strategy:
         busy = (Open("i1"), Allocate("i1"), SetInputs("i1", seed), Invoke("i1"), Close("i1"))
         ready = (Open("i0"), Apply("i0", "d0", spied=False), Allocate("i0"), *_use("i0", seed))
         branches = Parallel((ready, (Repeat(_TURNS, busy),)))
-        return ScriptCase((case.graph,), (_target(facts, case), branches))
+        return ScriptCase((case.graph,), (make_target(facts, case), branches))
 
     return delegates.routing(facts).map(make)
 
@@ -331,7 +328,6 @@ def _works(trace: ScriptTrace, name: str) -> list[bool]:
 
 
 def _failed(what: str, message: str, number: int, refused: str) -> None:
-    text = " ".join(message.split()) or "(no text)"
     if refused:
-        raise Unsupported(f"{refused}: {what} failed: {text}", settled=False)
-    raise Violation("every step to succeed", f"{what} failed: {text}", f"step {number}")
+        raise Unsupported(f"{refused}: {what} failed: {line(message)}", settled=False)
+    raise Violation("every step to succeed", f"{what} failed: {line(message)}", f"step {number}")

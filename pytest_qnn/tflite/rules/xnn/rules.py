@@ -27,6 +27,7 @@ from pytest_qnn.tflite.cases.script import (
     flat,
 )
 from pytest_qnn.tflite.facts import DelegateFacts
+from pytest_qnn.tflite.rules.judging import line
 from pytest_qnn.tflite.rules.numbers import outputs_are_right
 from pytest_qnn.tflite.strategies import delegates
 from pytest_qnn.tflite.trace import DELEGATE, DelegateTrace, InterpreterSeen, PlanNode, ScriptTrace
@@ -97,7 +98,7 @@ def stays_beside_xnnpack(case: ScriptCase, trace: ScriptTrace) -> Examined:
         if not mine:
             continue
         if not trace.steps[allocated].ok:
-            raise Violation("allocate_tensors to succeed", _line(trace.steps[allocated].message))
+            raise Violation("allocate_tensors to succeed", line(trace.steps[allocated].message))
         plan = _plan_at(seen, allocated)
         lost = [node.index for node in mine if node not in plan]
         if lost:
@@ -153,7 +154,7 @@ def leaves_xnnpack_alone(case: ScriptCase, trace: ScriptTrace) -> Examined:
             if applied.prepare_status or not applied.ok:
                 raise Violation(
                     "Prepare to succeed",
-                    f"status {applied.prepare_status}: {_line(applied.message)}",
+                    f"status {applied.prepare_status}: {line(applied.message)}",
                     f"the plan {_drawn(applied.plan_seen)}",
                 )
             _numbers_are_right(case, trace, seen, "the CPU's values behind XNNPACK")
@@ -257,7 +258,7 @@ def _need_application(seen: InterpreterSeen) -> None:
     """That the delegate fails is the finding of PART-04 and PART-16."""
     for applied in seen.applied:
         if not applied.ok:
-            raise Unsupported(f"{applied.name} failed: {_line(applied.message)}", settled=False)
+            raise Unsupported(f"{applied.name} failed: {line(applied.message)}", settled=False)
 
 
 def _steps_of(case: ScriptCase, seen: InterpreterSeen, kind: type) -> Iterator[int]:
@@ -304,11 +305,11 @@ def _failure(trace: ScriptTrace, case: ScriptCase, seen: InterpreterSeen) -> str
     """The first step of the interpreter that failed; empty if none did."""
     for applied in seen.applied:
         if not applied.ok:
-            return f"application failed: {_line(applied.message)}"
+            return f"application failed: {line(applied.message)}"
     for number in _steps_of(case, seen, object):
         step, gave = flat(case.steps)[number], trace.steps[number]
         if not (gave.ok or gave.skipped):
-            return f"{type(step).__name__.lower()} failed: {_line(gave.message)}"
+            return f"{type(step).__name__.lower()} failed: {line(gave.message)}"
     return ""
 
 
@@ -333,7 +334,3 @@ def _numbers_are_right(case: ScriptCase, trace: ScriptTrace, seen: InterpreterSe
         ),
         expected,
     )
-
-
-def _line(text: str) -> str:
-    return " ".join(text.split()) or "(no text)"
