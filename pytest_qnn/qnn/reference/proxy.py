@@ -17,6 +17,7 @@ from pytest_qnn.qnn.reference.graphs import read_tensor
 from pytest_qnn.qnn.reference.objects import Context, Graph, QnnError, Registration, Tensor
 from pytest_qnn.qnn.reference.personalities import DEFAULT, Personality
 from pytest_qnn.qnn.reference.registrations import Memory
+from pytest_qnn.qnn.reference.table import ENTRIES
 
 _OURS = {
     Property.TENSOR_SUPPORT_MEMHANDLE_TYPE,
@@ -50,18 +51,21 @@ class Proxy(Memory):
     """
 
     entries: ClassVar[dict[str, str]] = {
-        "propertyHasCapability": "property_has_capability",
-        "backendFree": "backend_free",
-        "deviceFree": "device_free",
-        "contextCreate": "context_create",
-        "contextCreateFromBinary": "context_create_from_binary",
-        "contextFree": "context_free",
-        "graphCreate": "graph_create",
-        "graphRetrieve": "graph_retrieve",
-        "graphExecute": "graph_execute",
-        "tensorCreateGraphTensor": "tensor_create_graph_tensor",
-        "memRegister": "mem_register",
-        "memDeRegister": "mem_deregister",
+        name: ENTRIES[name]
+        for name in (
+            "propertyHasCapability",
+            "backendFree",
+            "deviceFree",
+            "contextCreate",
+            "contextCreateFromBinary",
+            "contextFree",
+            "graphCreate",
+            "graphRetrieve",
+            "graphExecute",
+            "tensorCreateGraphTensor",
+            "memRegister",
+            "memDeRegister",
+        )
     }
 
     def __init__(self, library: Interface, personality: Personality = DEFAULT) -> None:

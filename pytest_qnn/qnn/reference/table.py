@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import ctypes
 import functools
+import re
 import threading
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Final
 
 from pytest_qnn.qnn.abi.codes import Error
 from pytest_qnn.qnn.abi.layouts import API_VERSION, Version
@@ -14,66 +15,15 @@ from pytest_qnn.qnn.reference.objects import QnnError
 
 HTP_BACKEND_ID = 6
 """Clients choose the shared-buffer descriptor by this id."""
-ENTRIES: dict[str, str] = {
-    "propertyHasCapability": "property_has_capability",
-    "backendCreate": "backend_create",
-    "backendFree": "backend_free",
-    "backendGetApiVersion": "backend_get_api_version",
-    "backendGetBuildId": "backend_get_build_id",
-    "backendValidateOpConfig": "backend_validate_op_config",
-    "logCreate": "log_create",
-    "logSetLogLevel": "log_set_log_level",
-    "logFree": "log_free",
-    "deviceCreate": "device_create",
-    "deviceFree": "device_free",
-    "deviceGetInfrastructure": "device_get_infrastructure",
-    "contextCreate": "context_create",
-    "contextGetBinarySize": "context_get_binary_size",
-    "contextGetBinary": "context_get_binary",
-    "contextCreateFromBinary": "context_create_from_binary",
-    "contextGetBinarySectionSize": "context_get_binary_section_size",
-    "contextGetBinarySection": "context_get_binary_section",
-    "contextApplyBinarySection": "context_apply_binary_section",
-    "tensorUpdateGraphTensors": "tensor_update_graph_tensors",
-    "contextGetProperty": "context_get_property",
-    "contextFinalize": "context_finalize",
-    "contextFree": "context_free",
-    "graphCreate": "graph_create",
-    "graphRetrieve": "graph_retrieve",
-    "graphAddNode": "graph_add_node",
-    "graphFinalize": "graph_finalize",
-    "graphExecute": "graph_execute",
-    "graphExecuteAsync": "graph_execute_async",
-    "graphPrepareExecutionEnvironment": "graph_prepare_execution_environment",
-    "graphReleaseExecutionEnvironment": "graph_release_execution_environment",
-    "tensorCreateGraphTensor": "tensor_create_graph_tensor",
-    "memRegister": "mem_register",
-    "memDeRegister": "mem_deregister",
-    "errorGetMessage": "error_get_message",
-    "errorGetVerboseMessage": "error_get_verbose_message",
-    "errorFreeVerboseMessage": "error_free_verbose_message",
-    "backendSetConfig": "backend_set_config",
-    "backendGetSupportedOperations": "backend_get_supported_operations",
-    "backendGetProperty": "backend_get_property",
-    "contextSetConfig": "context_set_config",
-    "contextValidateBinary": "context_validate_binary",
-    "contextCreateFromBinaryWithSignal": "context_create_from_binary_with_signal",
-    "contextCreateFromBinaryWithCallback": "context_create_from_binary_with_callback",
-    "graphSetConfig": "graph_set_config",
-    "graphGetProperty": "graph_get_property",
-    "deviceSetConfig": "device_set_config",
-    "profileCreate": "profile_create",
-    "profileSetConfig": "profile_set_config",
-    "profileGetEvents": "profile_get_events",
-    "profileGetSubEvents": "profile_get_sub_events",
-    "profileGetEventData": "profile_get_event_data",
-    "profileFree": "profile_free",
-    "signalCreate": "signal_create",
-    "signalSetConfig": "signal_set_config",
-    "signalTrigger": "signal_trigger",
-    "signalFree": "signal_free",
-}
-"""The table entry that each method serves. Every other entry answers 1000."""
+
+
+def method_of(entry: str) -> str:
+    """The name of the method that serves a table entry: ``memDeRegister`` is served by ``mem_deregister``."""
+    return re.sub("(?<=[a-z])(?=[A-Z])", "_", entry.replace("DeRegister", "Deregister")).lower()
+
+
+ENTRIES: Final[dict[str, str]] = {name: method_of(name) for name in PROTOTYPES}
+"""The method that serves each table entry. An entry whose method a class does not have answers 1000."""
 
 
 @functools.cache
@@ -140,8 +90,9 @@ class InterfaceTable:
         for name, prototype in PROTOTYPES.items():
             if name in self.null_entries:
                 continue
-            if name in self.entries:
-                entry = self._guard(name, prototype, getattr(self, self.entries[name]))
+            method = getattr(self, self.entries.get(name, ""), None)
+            if method is not None:
+                entry = self._guard(name, prototype, method)
             else:
                 entry = _constant(name, self.answer(name, Error.COMMON_ERROR_NOT_SUPPORTED))
             setattr(interface.implementation, name, entry)

@@ -16,6 +16,7 @@ from pytest_qnn.qnn.cases import case
 from pytest_qnn.qnn.cases.case import Damage
 from pytest_qnn.qnn.runner.client import UNTOUCHED, array_of
 from pytest_qnn.qnn.runner.graphs import operator_of
+from pytest_qnn.qnn.runner.handlers import handles
 from pytest_qnn.qnn.runner.state import Context, Graph, Skip, State
 from pytest_qnn.qnn.runner.system import SystemUnusable, describe
 from pytest_qnn.qnn.trace import StepSeen
@@ -57,6 +58,7 @@ _LIMIT = 1
 """MB that graphs may hold while others run: a limit, which is what asks for switching."""
 
 
+@handles(case.GetBinary)
 def get_binary(state: State, step: case.GetBinary) -> StepSeen:
     """The size, then the bytes."""
     context = _context(state, step.context)
@@ -94,6 +96,7 @@ def get_binary(state: State, step: case.GetBinary) -> StepSeen:
     )
 
 
+@handles(case.ContextFromBinary)
 def context_from_binary(state: State, step: case.ContextFromBinary) -> StepSeen:
     """QnnContext_createFromBinary."""
     if not state.session.open():
@@ -118,6 +121,7 @@ def context_from_binary(state: State, step: case.ContextFromBinary) -> StepSeen:
     return StepSeen(code=code, values=(out.value or 0,))
 
 
+@handles(case.ReleaseBinary)
 def release_binary(state: State, step: case.ReleaseBinary) -> StepSeen:
     """Nothing is called: the client's bytes change, those of the binary and of its configuration."""
     context = state.contexts.get(step.context)
@@ -129,6 +133,7 @@ def release_binary(state: State, step: case.ReleaseBinary) -> StepSeen:
     return StepSeen()
 
 
+@handles(case.ContextFinalize)
 def context_finalize(state: State, step: case.ContextFinalize) -> StepSeen:
     """QnnContext_finalize without a profile."""
     context = _context(state, step.context)
@@ -138,6 +143,7 @@ def context_finalize(state: State, step: case.ContextFinalize) -> StepSeen:
     return StepSeen(code=code)
 
 
+@handles(case.ContextProperty)
 def context_property(state: State, step: case.ContextProperty) -> StepSeen:
     """QnnContext_getProperty; ``values``: each property after the call."""
     context = _context(state, step.context)
@@ -153,6 +159,7 @@ def context_property(state: State, step: case.ContextProperty) -> StepSeen:
     return StepSeen(code=code, values=tuple(each.value for each in asked))
 
 
+@handles(case.Retrieve)
 def retrieve(state: State, step: case.Retrieve) -> StepSeen:
     """QnnGraph_retrieve; ``values``: the graph's handle."""
     context = _context(state, step.context)
@@ -166,6 +173,7 @@ def retrieve(state: State, step: case.Retrieve) -> StepSeen:
     return StepSeen(code=code, values=(value,))
 
 
+@handles(case.Carry)
 def carry(state: State, step: case.Carry) -> StepSeen:
     """Nothing is called: the client has these bytes, and knows the graphs in them."""
     for each in step.graphs:
@@ -177,12 +185,14 @@ def carry(state: State, step: case.Carry) -> StepSeen:
     return StepSeen()
 
 
+@handles(case.NewProcess)
 def new_process(state: State, step: case.NewProcess) -> StepSeen:
     """Whoever runs a case sees to other processes; within one, there is none."""
     del state, step
     raise Skip("the steps run in one process")
 
 
+@handles(case.Inspect)
 def inspect(state: State, step: case.Inspect) -> StepSeen:
     """QnnSystemContext_getBinaryInfo; see `pytest_qnn.qnn.runner.system.describe`."""
     if step.binary not in state.binaries:

@@ -24,6 +24,7 @@ from pytest_qnn.qnn.cases.case import (
 from pytest_qnn.qnn.cases.contents import contents
 from pytest_qnn.qnn.cases.valid import MOST_NEEDED
 from pytest_qnn.qnn.runner.client import array_of
+from pytest_qnn.qnn.runner.handlers import handles
 from pytest_qnn.qnn.runner.rpcmem import own_memory
 from pytest_qnn.qnn.runner.state import Buffer, Skip, State
 from pytest_qnn.qnn.trace import StepSeen
@@ -82,6 +83,7 @@ def descriptor_of(state: State, buffer: Buffer) -> int:
     return buffer.fd
 
 
+@handles(Alloc)
 def alloc(state: State, step: Alloc) -> StepSeen:
     """rpcmem_alloc, and a write to the first and the last byte that cannot crash."""
     pointer, fd = _allocate(state, step)
@@ -118,6 +120,7 @@ def give_back(state: State, buffer: Buffer) -> None:
         state.rpcmem.free(buffer.pointer)
 
 
+@handles(AllocNeeded)
 def alloc_needed(state: State, step: AllocNeeded) -> StepSeen:
     """rpcmem_alloc of what a context needs, as it has said; ``values``: (pointer, size)."""
     context = state.contexts.get(step.context)
@@ -131,6 +134,7 @@ def alloc_needed(state: State, step: AllocNeeded) -> StepSeen:
     return StepSeen(values=(*seen.values, size), counts=seen.counts)
 
 
+@handles(Free)
 def free(state: State, step: Free) -> StepSeen:
     """rpcmem_free."""
     pointer = _pointer(state, step.buffer, step.pointer)
@@ -144,6 +148,7 @@ def free(state: State, step: Free) -> StepSeen:
     return StepSeen(values=(pointer,))
 
 
+@handles(ToFd)
 def to_fd(state: State, step: ToFd) -> StepSeen:
     """rpcmem_to_fd."""
     if step.pointer == "base" and state.buffer(step.buffer).live:
@@ -151,6 +156,7 @@ def to_fd(state: State, step: ToFd) -> StepSeen:
     return StepSeen(values=(state.rpcmem.to_fd(_pointer(state, step.buffer, step.pointer)),))
 
 
+@handles(Write)
 def write(state: State, step: Write) -> StepSeen:
     """The client writes."""
     buffer = usable(state, step.buffer)
@@ -160,6 +166,7 @@ def write(state: State, step: Write) -> StepSeen:
     return StepSeen()
 
 
+@handles(Fill)
 def fill(state: State, step: Fill) -> StepSeen:
     """The client fills."""
     buffer = usable(state, step.buffer)
@@ -167,6 +174,7 @@ def fill(state: State, step: Fill) -> StepSeen:
     return StepSeen()
 
 
+@handles(Read)
 def read(state: State, step: Read) -> StepSeen:
     """The client reads, through its pointer or through a second mapping of the descriptor."""
     buffer = usable(state, step.buffer)
@@ -176,6 +184,7 @@ def read(state: State, step: Read) -> StepSeen:
     return StepSeen(data=(state.keep(data),))
 
 
+@handles(Observe)
 def observe(state: State, step: Observe) -> StepSeen:
     """Count from outside; look for regions only where asked."""
     if step.region and state.reserve is None:

@@ -17,6 +17,7 @@ from pytest_qnn.qnn.cases.case import BOGUS, NULL, Binding, Execute, Prepare
 from pytest_qnn.qnn.model.operators import ELEMENT_BYTES
 from pytest_qnn.qnn.runner.buffers import data_of, mapped
 from pytest_qnn.qnn.runner.client import Operator, QnnClient, array_of
+from pytest_qnn.qnn.runner.handlers import handles
 from pytest_qnn.qnn.runner.state import BOGUS_HANDLE, LARGE, Graph, MemHandle, Skip, State
 from pytest_qnn.qnn.trace import StepSeen
 
@@ -174,6 +175,7 @@ class ClientMemory:
             libc.munmap(self.address, self.size)
 
 
+@handles(Prepare)
 def prepare(state: State, step: Prepare) -> StepSeen:
     """graphCreate, tensorCreateGraphTensor per tensor, graphAddNode, graphFinalize."""
     state.session.open()

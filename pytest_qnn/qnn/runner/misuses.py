@@ -36,6 +36,7 @@ from pytest_qnn.qnn.model.operators import ELEMENT_BYTES
 from pytest_qnn.qnn.reference.table import HTP_BACKEND_ID
 from pytest_qnn.qnn.runner.buffers import alloc
 from pytest_qnn.qnn.runner.client import Operator, array_of
+from pytest_qnn.qnn.runner.handlers import handles
 from pytest_qnn.qnn.runner.probes import Batch
 from pytest_qnn.qnn.runner.state import BOGUS_HANDLE, Graph, Skip, State
 from pytest_qnn.qnn.trace import StepSeen
@@ -452,6 +453,7 @@ _MAKERS = {
 """Kinds of which one more can be made, with the calls that make and free it."""
 
 
+@handles(Misuse)
 def misuse(state: State, step: Misuse) -> StepSeen:
     """The call with a handle that stands for nothing."""
     state.session.open()

@@ -45,6 +45,7 @@ from pytest_qnn.qnn.abi.layouts import (
 from pytest_qnn.qnn.abi.rpcmem import DEFAULT_FLAGS, HEAP_ID_SYSTEM
 from pytest_qnn.qnn.cases.case import ContextWithCallback, Pieces
 from pytest_qnn.qnn.runner.client import UNTOUCHED
+from pytest_qnn.qnn.runner.handlers import handles
 from pytest_qnn.qnn.runner.state import Context, Skip, State
 from pytest_qnn.qnn.trace import StepSeen
 
@@ -175,6 +176,7 @@ class Account:
         _accounts.pop(self.parameter, None)
 
 
+@handles(ContextWithCallback)
 def create(state: State, step: ContextWithCallback) -> StepSeen:
     """QnnContext_createFromBinaryWithCallback."""
     if not state.session.open():
@@ -200,6 +202,7 @@ def create(state: State, step: ContextWithCallback) -> StepSeen:
     )
 
 
+@handles(Pieces)
 def pieces(state: State, step: Pieces) -> StepSeen:
     """Nothing is called."""
     mine = [each for each in _all(state) if each.step.context == step.context]

@@ -19,17 +19,56 @@ from pytest_qnn.qnn.abi.layouts import (
 )
 from pytest_qnn.qnn.abi.table import Interface as InterfaceStruct
 from pytest_qnn.qnn.abi.table import InterfaceP
-from pytest_qnn.qnn.cases.case import TENSOR, Churn, Environment, Interface, Message, Restart, Version
+from pytest_qnn.qnn.cases.case import (
+    TENSOR,
+    Capability,
+    Churn,
+    Environment,
+    Interface,
+    Message,
+    Providers,
+    Restart,
+    Version,
+)
 from pytest_qnn.qnn.reference.backend import ReferenceBackend
 from pytest_qnn.qnn.runner.buffers import descriptor_of, usable
 from pytest_qnn.qnn.runner.client import UNTOUCHED, array_of, data_type
+from pytest_qnn.qnn.runner.handlers import handles
 from pytest_qnn.qnn.runner.state import Skip, State
 from pytest_qnn.qnn.trace import StepSeen
 
 _TEXT = 512
+_COUNT_UNTOUCHED = 0x55555555
 _SENTINEL_TEXT = ctypes.create_string_buffer(b"untouched")
 
 
+@handles(Providers)
+def providers(state: State, step: Providers) -> StepSeen:
+    """QnnInterface_getProviders."""
+    listed = ctypes.POINTER(InterfaceP)()
+    count = ctypes.c_uint32(_COUNT_UNTOUCHED)
+    code: int = state.client.entry.get_providers(
+        None if step.null_list else ctypes.byref(listed), None if step.null_count else ctypes.byref(count)
+    )
+    found: list[int] = []
+    if code == 0 and listed and count.value != _COUNT_UNTOUCHED:
+        addresses = ctypes.cast(listed, ctypes.POINTER(ctypes.c_void_p))
+        found = [addresses[i] or 0 for i in range(count.value)]
+    counts = {"count": count.value, "listed": int(bool(listed))}
+    return StepSeen(code=code, values=tuple(found), counts=counts)
+
+
+@handles(Capability)
+def capability(state: State, step: Capability) -> StepSeen:
+    """QnnProperty_hasCapability."""
+    if not step.early:
+        state.session.open()
+    elif state.session.opened:
+        raise Skip("the session is open already, so this is no early question")
+    return StepSeen(code=state.client.call("propertyHasCapability", step.key & 0xFFFFFFFF))
+
+
+@handles(Interface)
 def interface(state: State, step: Interface) -> StepSeen:
     """The bytes of the first interface, its name, and its version."""
     del step
@@ -54,6 +93,7 @@ def _version(api: Any) -> dict[str, int]:
     }
 
 
+@handles(Version)
 def version(state: State, step: Version) -> StepSeen:
     """The version, or the build id, as a backend says it before it is created."""
     if step.call == "api":
@@ -64,6 +104,7 @@ def version(state: State, step: Version) -> StepSeen:
     return StepSeen(code=code, values=values, data=data)
 
 
+@handles(Message)
 def message(state: State, step: Message) -> StepSeen:
     """What an error code means, in the backend's words."""
     state.session.open()
@@ -83,6 +124,7 @@ def _text(
     return code, (int(bool(address)),), (out.value[:_TEXT],) if out.value else ()
 
 
+@handles(Restart)
 def restart(state: State, step: Restart) -> StepSeen:  # noqa: ARG001 - each kind of step has one
     """Only the reference can be made to lose what a restart takes."""
     backend = state.client.entry.owner
@@ -92,6 +134,7 @@ def restart(state: State, step: Restart) -> StepSeen:  # noqa: ARG001 - each kin
     return StepSeen()
 
 
+@handles(Environment)
 def environment(state: State, step: Environment) -> StepSeen:
     """QnnGraph_prepareExecutionEnvironment over the graph's own tensors."""
     state.session.open()
@@ -117,6 +160,7 @@ _WARMING = 20
 """Rounds before the first look: what is made once is made by then."""
 
 
+@handles(Churn)
 def churn(state: State, step: Churn) -> StepSeen:
     """The growth of the process; the first call with another code than it had to give."""
     if not state.session.open():

@@ -27,6 +27,7 @@ from pytest_qnn.qnn.model.operators import ELEMENT_BYTES
 from pytest_qnn.qnn.runner.binaries import configuration
 from pytest_qnn.qnn.runner.buffers import descriptor_of
 from pytest_qnn.qnn.runner.client import UNTOUCHED, array_of, data_type
+from pytest_qnn.qnn.runner.handlers import handles
 from pytest_qnn.qnn.runner.state import Buffer, Context, MemHandle, Skip, State
 from pytest_qnn.qnn.trace import StepSeen
 
@@ -35,6 +36,7 @@ BOGUS_FD = 1 << 20
 """The descriptor of the buffer ``BOGUS``: higher than any that can be open."""
 
 
+@handles(ContextCreate)
 def context_create(state: State, step: ContextCreate) -> StepSeen:
     """QnnContext_create on the session's backend and device."""
     if not state.session.open():
@@ -48,6 +50,7 @@ def context_create(state: State, step: ContextCreate) -> StepSeen:
     return StepSeen(code=code, values=(value,))
 
 
+@handles(ContextFree)
 def context_free(state: State, step: ContextFree) -> StepSeen:
     """QnnContext_free without a profile."""
     state.session.open()
@@ -60,6 +63,7 @@ def context_free(state: State, step: ContextFree) -> StepSeen:
     return StepSeen(code=code)
 
 
+@handles(FreeParent)
 def free_parent(state: State, step: FreeParent) -> StepSeen:
     """QnnDevice_free or QnnBackend_free; where it succeeds, the contexts are taken to be gone with it."""
     if not state.session.open():
@@ -73,6 +77,7 @@ def free_parent(state: State, step: FreeParent) -> StepSeen:
     return StepSeen(code=code)
 
 
+@handles(Register)
 def register(state: State, step: Register) -> StepSeen:
     """QnnMem_register; the handle array is full of 0x55 before the call."""
     state.session.open()
@@ -105,6 +110,7 @@ def register(state: State, step: Register) -> StepSeen:
     return StepSeen(code=code, values=values, counts={"descriptors_changed": 1} if changed else {})
 
 
+@handles(Deregister)
 def deregister(state: State, step: Deregister) -> StepSeen:
     """QnnMem_deRegister."""
     state.session.open()

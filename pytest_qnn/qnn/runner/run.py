@@ -85,15 +85,11 @@ from __future__ import annotations
 import contextlib
 import ctypes
 from collections.abc import Callable
-from typing import Any
+from types import ModuleType
+from typing import Any, Final
 
 from pytest_qnn.isolation.observe import keep_large_blocks_visible
-from pytest_qnn.qnn.abi.table import InterfaceP
-from pytest_qnn.qnn.cases import case as pieces
-from pytest_qnn.qnn.cases import case as probes
-from pytest_qnn.qnn.cases import case as sections
-from pytest_qnn.qnn.cases import case as steps
-from pytest_qnn.qnn.cases.case import AnyStep, Capability, Execute, MemoryCase, Observe, Providers
+from pytest_qnn.qnn.cases.case import AnyStep, Execute, MemoryCase, Observe, Parallel
 from pytest_qnn.qnn.runner import (
     asynchronous,
     binaries,
@@ -101,20 +97,24 @@ from pytest_qnn.qnn.runner import (
     graphs,
     logs,
     misuses,
+    pieces,
+    probes,
     registrations,
+    sections,
     threads,
 )
-from pytest_qnn.qnn.runner import pieces as memory_pieces
-from pytest_qnn.qnn.runner import probes as memory_probes
-from pytest_qnn.qnn.runner import probes as rounds
-from pytest_qnn.qnn.runner import sections as memory_sections
 from pytest_qnn.qnn.runner.client import NullFunction, QnnClient, array_of
+from pytest_qnn.qnn.runner.handlers import HANDLERS, handles
 from pytest_qnn.qnn.runner.library import QnnEntry
 from pytest_qnn.qnn.runner.rpcmem import Rpcmem
 from pytest_qnn.qnn.runner.state import Buffer, Context, MemHandle, Skip, State
 from pytest_qnn.qnn.trace import MemoryTrace, StepSeen
 
-_COUNT_UNTOUCHED = 0x55555555
+MODULES: Final[tuple[ModuleType, ...]] = (
+    *(asynchronous, binaries, buffers, graphs, logs, misuses),
+    *(pieces, probes, registrations, sections, threads),
+)
+"""The modules whose handlers are entered by their import."""
 
 
 def run_memory_case(
@@ -145,82 +145,19 @@ def run_memory_case(
 def carry_out(state: State, step: AnyStep) -> StepSeen:
     """Carry out one step of a case under way."""
     try:
-        return _HANDLERS[type(step)](state, step)
+        return HANDLERS[type(step)](state, step)
     except (Skip, NullFunction) as reason:
         return StepSeen(skipped=str(reason))
 
 
-def _providers(state: State, step: Providers) -> StepSeen:
-    listed = ctypes.POINTER(InterfaceP)()
-    count = ctypes.c_uint32(_COUNT_UNTOUCHED)
-    code: int = state.client.entry.get_providers(
-        None if step.null_list else ctypes.byref(listed), None if step.null_count else ctypes.byref(count)
-    )
-    found: list[int] = []
-    if code == 0 and listed and count.value != _COUNT_UNTOUCHED:
-        addresses = ctypes.cast(listed, ctypes.POINTER(ctypes.c_void_p))
-        found = [addresses[i] or 0 for i in range(count.value)]
-    counts = {"count": count.value, "listed": int(bool(listed))}
-    return StepSeen(code=code, values=tuple(found), counts=counts)
-
-
-def _capability(state: State, step: Capability) -> StepSeen:
-    if not step.early:
-        state.session.open()
-    elif state.session.opened:
-        raise Skip("the session is open already, so this is no early question")
-    return StepSeen(code=state.client.call("propertyHasCapability", step.key & 0xFFFFFFFF))
-
-
-def _parallel(state: State, step: probes.Parallel) -> StepSeen:
+@handles(Parallel)
+def _parallel(state: State, step: Parallel) -> StepSeen:
     return logs.logs(state, step) if step.what == "logs" else threads.parallel(state, step)
 
 
+@handles(Execute)
 def _execute(state: State, step: Execute) -> StepSeen:
     return asynchronous.execute(state, step) if step.asynchronous else graphs.execute(state, step)
-
-
-_HANDLERS: dict[type[Any], Callable[[State, Any], StepSeen]] = {
-    Providers: _providers,
-    Capability: _capability,
-    steps.ContextCreate: registrations.context_create,
-    steps.ContextFree: registrations.context_free,
-    steps.GetBinary: binaries.get_binary,
-    steps.ContextFromBinary: binaries.context_from_binary,
-    steps.ReleaseBinary: binaries.release_binary,
-    steps.ContextFinalize: binaries.context_finalize,
-    steps.ContextProperty: binaries.context_property,
-    steps.Retrieve: binaries.retrieve,
-    steps.Inspect: binaries.inspect,
-    steps.Carry: binaries.carry,
-    steps.NewProcess: binaries.new_process,
-    steps.Register: registrations.register,
-    steps.Deregister: registrations.deregister,
-    steps.Alloc: buffers.alloc,
-    steps.AllocNeeded: buffers.alloc_needed,
-    steps.Free: buffers.free,
-    steps.ToFd: buffers.to_fd,
-    steps.Write: buffers.write,
-    steps.Fill: buffers.fill,
-    steps.Read: buffers.read,
-    steps.Prepare: graphs.prepare,
-    steps.Execute: _execute,
-    Observe: buffers.observe,
-    pieces.ContextWithCallback: memory_pieces.create,
-    pieces.Pieces: memory_pieces.pieces,
-    sections.UpdateWeights: memory_sections.update_weights,
-    sections.GetSection: memory_sections.get_section,
-    sections.ApplySection: memory_sections.apply_section,
-    probes.Interface: memory_probes.interface,
-    probes.Version: memory_probes.version,
-    probes.Message: memory_probes.message,
-    probes.Misuse: misuses.misuse,
-    probes.Environment: memory_probes.environment,
-    probes.Restart: memory_probes.restart,
-    probes.FreeParent: registrations.free_parent,
-    probes.Churn: rounds.churn,
-    probes.Parallel: _parallel,
-}
 
 
 _LEFT: list[State] = []
@@ -252,7 +189,7 @@ def release(state: State) -> list[tuple[str, int]]:
             call("contextFree", context.value, None)
     codes += state.session.close()
     asynchronous.release(state)
-    memory_pieces.release(state)
+    pieces.release(state)
     for buffer in left:
         if isinstance(buffer, Buffer) and buffer.live:
             buffers.give_back(state, buffer)

@@ -29,6 +29,7 @@ from pytest_qnn.qnn.abi.rpcmem import DEFAULT_FLAGS, HEAP_ID_SYSTEM
 from pytest_qnn.qnn.cases.case import ApplySection, GetSection, SectionMemory, UpdateWeights
 from pytest_qnn.qnn.runner.buffers import data_of
 from pytest_qnn.qnn.runner.client import UNTOUCHED, array_of
+from pytest_qnn.qnn.runner.handlers import handles
 from pytest_qnn.qnn.runner.state import BOGUS_HANDLE, Skip, State
 from pytest_qnn.qnn.trace import StepSeen
 
@@ -59,6 +60,7 @@ class _Place:
         return behind - ctypes.string_at(self.address + offered, behind).count(_FILL)
 
 
+@handles(UpdateWeights)
 def update_weights(state: State, step: UpdateWeights) -> StepSeen:
     """QnnTensor_updateGraphTensors of the weights, and where that succeeds QnnGraph_finalize."""
     state.session.open()
@@ -77,6 +79,7 @@ def update_weights(state: State, step: UpdateWeights) -> StepSeen:
     return StepSeen(code=calls[-1][1], calls=tuple(calls))
 
 
+@handles(GetSection)
 def get_section(state: State, step: GetSection) -> StepSeen:
     """QnnContext_getBinarySectionSize, then QnnContext_getBinarySection into memory of that size."""
     state.session.open()
@@ -107,6 +110,7 @@ def get_section(state: State, step: GetSection) -> StepSeen:
     )
 
 
+@handles(ApplySection)
 def apply_section(state: State, step: ApplySection) -> StepSeen:
     """QnnContext_applyBinarySection of bytes that a `GetSection` gave."""
     state.session.open()
