@@ -4,7 +4,7 @@
  * pytest_qnn_serve. The first call that finds none asks Python for it: the interpreter of this process where
  * there is one, else one of its own, out of the libpython that PYTEST_QNN_LIBPYTHON names.
  *
- * ENTRY: name of the exported function. KIND: what pytest_qnn.qnn.reference.serve is to make.
+ * ENTRY: name of the exported function. KIND: what pytest_qnn.qnn.reference.backend.serve is to make.
  */
 #define _GNU_SOURCE
 #include <dlfcn.h>
@@ -47,7 +47,7 @@ static char* source(int embedded) {
                : "";
   sprintf(text,
           "%s"
-          "from pytest_qnn.qnn.reference.serve import serve as _pytest_qnn_serve\n"
+          "from pytest_qnn.qnn.reference.backend import serve as _pytest_qnn_serve\n"
           "_pytest_qnn_serve(bytes.fromhex('%s'), '%s')\n"
           "del _pytest_qnn_serve\n",
           path, digits, KIND);

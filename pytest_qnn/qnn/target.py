@@ -30,7 +30,7 @@ from pytest_qnn.qnn.mutants import table as mutants
 from pytest_qnn.qnn.proxies import proxy_table
 from pytest_qnn.qnn.runner.choices import choices
 from pytest_qnn.qnn.runner.processes import run_in_processes, several_processes
-from pytest_qnn.qnn.runner.spec import MemorySpec
+from pytest_qnn.qnn.runner.sources import MemorySpec
 from pytest_qnn.qnn.trace import MemoryTrace
 
 

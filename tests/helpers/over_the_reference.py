@@ -16,9 +16,9 @@ from pytest_qnn.qnn.reference.backend import ReferenceBackend
 from pytest_qnn.qnn.reference.personalities import PERSONALITIES
 from pytest_qnn.qnn.reference.proxy import Proxy
 from pytest_qnn.qnn.reference.rpcmem import EmulatedRpcmem
-from pytest_qnn.qnn.runner.learn import learn
 from pytest_qnn.qnn.runner.library import QnnEntry, providers
 from pytest_qnn.qnn.runner.run import run_memory_case
+from pytest_qnn.qnn.runner.worker import learn
 from pytest_qnn.qnn.trace import MemoryTrace
 
 

@@ -16,7 +16,7 @@ from pytest_qnn.core.profile import PROFILES
 from pytest_qnn.core.verdict import Outcome
 from pytest_qnn.mutants import RUNTIMES
 from pytest_qnn.qnn.facts import MemoryFacts
-from pytest_qnn.qnn.runner.learn import KEYS
+from pytest_qnn.qnn.runner.worker import KEYS
 from pytest_qnn.rules import catalogue
 from pytest_qnn.tflite.facts import LIMITS, DelegateFacts
 

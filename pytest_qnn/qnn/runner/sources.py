@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable, Iterator
-from typing import Any
+from typing import Any, ClassVar
 
-from pytest_qnn.isolation.worker import Unusable
+from pytest_qnn.isolation.worker import Unusable, WorkerSpec
 from pytest_qnn.qnn.mutants import BACKEND, RPCMEM
 from pytest_qnn.qnn.mutants import table as mutants
 from pytest_qnn.qnn.proxies import mutated, proxy_table
@@ -16,6 +16,15 @@ from pytest_qnn.qnn.reference.proxy import Proxy
 from pytest_qnn.qnn.reference.rpcmem import EmulatedRpcmem
 from pytest_qnn.qnn.runner.library import QnnEntry, QnnUnusable, open_library, providers
 from pytest_qnn.qnn.runner.rpcmem import Rpcmem, RpcmemUnusable, open_rpcmem
+
+
+class MemorySpec(WorkerSpec, frozen=True):
+    """A QNN backend and the rpcmem that its buffers come from."""
+
+    maker: ClassVar[str] = "pytest_qnn.qnn.runner.worker"
+
+    backend: str
+    rpcmem: str
 
 
 class MemorySource:

@@ -36,7 +36,7 @@ import sys
 import msgspec
 from pytest_qnn.qnn.cases.case import MemoryCase
 from pytest_qnn.qnn.reference.rpcmem import EmulatedRpcmem
-from pytest_qnn.qnn.runner.learn import learn
+from pytest_qnn.qnn.runner.worker import learn
 from pytest_qnn.qnn.runner.run import run_memory_case
 from pytest_qnn.qnn.runner.library import open_library
 

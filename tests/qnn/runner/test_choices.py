@@ -19,9 +19,9 @@ from pytest_qnn.qnn.facts import Choice, MemoryFacts
 from pytest_qnn.qnn.reference.backend import ReferenceBackend
 from pytest_qnn.qnn.reference.rpcmem import EmulatedRpcmem
 from pytest_qnn.qnn.runner.choices import choices
-from pytest_qnn.qnn.runner.learn import learn
 from pytest_qnn.qnn.runner.library import QnnEntry
 from pytest_qnn.qnn.runner.run import run_memory_case
+from pytest_qnn.qnn.runner.worker import learn
 from pytest_qnn.qnn.target import open_memory_target
 from pytest_qnn.qnn.trace import MemoryTrace
 from pytest_qnn.report.choices import lines, summary

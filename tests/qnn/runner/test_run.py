@@ -43,9 +43,9 @@ from pytest_qnn.qnn.reference.backend import ReferenceBackend
 from pytest_qnn.qnn.reference.objects import QnnError
 from pytest_qnn.qnn.reference.rpcmem import Block, EmulatedRpcmem
 from pytest_qnn.qnn.runner.client import UNTOUCHED
-from pytest_qnn.qnn.runner.learn import learn
 from pytest_qnn.qnn.runner.library import QnnEntry
 from pytest_qnn.qnn.runner.run import run_memory_case
+from pytest_qnn.qnn.runner.worker import learn
 from pytest_qnn.qnn.trace import MemoryTrace, StepSeen
 
 Run = Callable[..., MemoryTrace]

@@ -127,9 +127,9 @@ def tensor(api: Api, allocator: c_void_p, *shape: int) -> tuple[c_void_p, Any]:
 
 def registered() -> list[dict[str, int]]:
     """What the reference in this process has registered now."""
-    from pytest_qnn.qnn.reference import serve  # noqa: PLC0415 - it must not be loaded before the library asks
+    from pytest_qnn.qnn.reference import backend as served  # noqa: PLC0415 - it must not be loaded before the library asks
 
-    (backend,) = (each for each in serve._SERVED if hasattr(each, "registrations"))
+    (backend,) = (each for each in served._SERVED if hasattr(each, "registrations"))
     requests = [each.request for each in backend.registrations.values()]
     return [{"offset": each.offset, "size": each.declared, "bytes": each.size} for each in requests]
 
