@@ -2,37 +2,226 @@
 
 from __future__ import annotations
 
+from typing import TypeVar
+
 import msgspec
 
 from pytest_qnn.core.target import Death
 from pytest_qnn.qnn.facts import MemoryFacts
 
 
+class Counts(msgspec.Struct, frozen=True, gc=False, tag_field="of", omit_defaults=True):
+    """Numbers that the steps of one family leave; the tag ``of`` names the family."""
+
+
+class ProviderCounts(Counts, frozen=True, gc=False, omit_defaults=True, tag="providers"):
+    """Of `Providers`."""
+
+    count: int = 0
+    """The count after the call, 0x55555555 if untouched."""
+    listed: bool = False
+    """The list pointer is not NULL afterwards."""
+
+
+class Versions(Counts, frozen=True, gc=False, omit_defaults=True, tag="versions"):
+    """Of `Interface` and `Version`: major, minor and patch."""
+
+    core: tuple[int, int, int] = (0, 0, 0)
+    backend: tuple[int, int, int] = (0, 0, 0)
+
+
+class AllocCounts(Counts, frozen=True, gc=False, omit_defaults=True, tag="alloc"):
+    """Of `Alloc` and `AllocNeeded`: the bytes that can be written (both are 0 afterwards)."""
+
+    first_writable: bool = False
+    last_writable: bool = False
+
+
+class ArrayCounts(Counts, frozen=True, gc=False, omit_defaults=True, tag="array"):
+    """Of `Register` and `Deregister`."""
+
+    changed: bool = False
+    """What the call was given to read was written to: the descriptors, or the array of handles."""
+
+
+class PrepareCounts(Counts, frozen=True, gc=False, omit_defaults=True, tag="prepare"):
+    """Of `Prepare`."""
+
+    tensor_bytes_changed: int = 0
+    """Bytes that creations wrote to watched structs beside the id."""
+
+
+class ExecuteCounts(Counts, frozen=True, gc=False, omit_defaults=True, tag="execute"):
+    """Of `Execute`; where it is asynchronous, as it was at the first notification."""
+
+    inputs_changed: int = 0
+    """Inputs whose bytes differ afterwards."""
+    output_overrun: int = 0
+    """Bytes written behind a raw output."""
+    tensors_changed: int = 0
+    """Watched arrays of structs that differ afterwards."""
+
+
+class AsyncCounts(ExecuteCounts, frozen=True, gc=False, omit_defaults=True, tag="async"):
+    """Of an asynchronous `Execute`."""
+
+    notified: int = 0
+    """How often for the last call."""
+    silent: int = 0
+    """Calls of which no notification came in time."""
+    queued_amiss: int = 0
+    """Calls before the last that failed or were not notified of success once."""
+    strange_notifications: int = 0
+    """Notifications with a parameter that was never given."""
+    late_writes: int = 0
+    """Bytes that are not what the client wrote after a notification."""
+
+
+class WrittenCounts(Counts, frozen=True, gc=False, omit_defaults=True, tag="written"):
+    """Of `GetBinary` and `GetSection`."""
+
+    overrun: int = 0
+    """Bytes written behind the memory that was given."""
+    touched: int = 0
+    """Bytes written to the buffer of a binary by a call that failed."""
+
+
+class InspectCounts(Counts, frozen=True, gc=False, omit_defaults=True, tag="inspect"):
+    """Of `Inspect`: how many there are in the binary."""
+
+    version: int = 0
+    """That of the information."""
+    graphs: int = 0
+    inputs: int = 0
+    outputs: int = 0
+    data: int = 0
+    """Tensors whose data pointer is not NULL."""
+
+
+class PieceCounts(Counts, frozen=True, gc=False, omit_defaults=True, tag="pieces"):
+    """Of `Pieces`; of `ContextWithCallback` the size of the binary only."""
+
+    binary: int = 0
+    """Its bytes."""
+    given: int = 0
+    released: int = 0
+    """Pieces that were given back once or more."""
+    released_again: int = 0
+    released_wrongly: int = 0
+    """With memory, a descriptor or a size that no piece has."""
+    other_parameter: int = 0
+    """Calls with a parameter that was never given."""
+    changed: int = 0
+    """Bytes of pieces that are not what the client put there."""
+    mapped: int = 0
+    """Mappings of memory that was given back."""
+
+
+class ProcessCounts(Counts, frozen=True, gc=False, omit_defaults=True, tag="process"):
+    """Of `Observe`: the whole process."""
+
+    fds: int = 0
+    mappings: int = 0
+    memfds: int = 0
+    """Mappings of memfds."""
+    vm: int = 0
+    """Bytes of address space."""
+    rss: int = 0
+    """Resident bytes."""
+    regions: int = 0
+    """Mappings of the wanted size; those of the client's own memory are not among them."""
+
+
+class GrowthCounts(Counts, frozen=True, gc=False, omit_defaults=True, tag="growth"):
+    """Of `Churn`: by how much the process grew."""
+
+    rounds: int = 0
+    """That were carried out."""
+    fds: int = 0
+    mappings: int = 0
+    vm: int = 0
+    rss: int = 0
+    heap: int = 0
+    """Bytes that malloc has given out; 0 without glibc."""
+
+
+class ThreadCounts(Counts, frozen=True, gc=False, omit_defaults=True, tag="threads"):
+    """Of `Parallel`."""
+
+    threads: int = 0
+    rounds: int = 0
+
+
+class LogCounts(ThreadCounts, frozen=True, gc=False, omit_defaults=True, tag="logs"):
+    """Of `Parallel` of kind ``logs``: calls of the client's log callback."""
+
+    messages: int = 0
+    from_threads: int = 0
+    """The different threads that they came from."""
+    loud: int = 0
+    """Those with a level above what the log wanted at the time."""
+    loudest: int = 0
+    """The highest of these levels."""
+    strange: int = 0
+    """Those with a level below ERROR."""
+    null_formats: int = 0
+    late: int = 0
+    """Those after logFree had returned."""
+
+
+AnyCounts = (
+    ProviderCounts
+    | Versions
+    | AllocCounts
+    | ArrayCounts
+    | PrepareCounts
+    | ExecuteCounts
+    | AsyncCounts
+    | WrittenCounts
+    | InspectCounts
+    | PieceCounts
+    | ProcessCounts
+    | GrowthCounts
+    | ThreadCounts
+    | LogCounts
+)
+CountsT = TypeVar("CountsT", bound=Counts)
+
+
 class StepSeen(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
-    """What one step of a `MemoryCase` gave."""
+    """What one step of a `MemoryCase` gave; its handler in `pytest_qnn.qnn.runner` has the details."""
 
     code: int | None = None
     """The Qnn_ErrorHandle_t as returned, all 64 bits; None: no QNN call was made."""
     calls: tuple[tuple[str, int], ...] = ()
-    """Prepare: each call with its code, in order (the last one is the failed one, if any)."""
+    """Of steps of several calls: each with its code, in order (the last one is the failed one, if any)."""
     values: tuple[int, ...] = ()
-    """Handle values, pointers, descriptors: for each kind of step see the table in
-    `pytest_qnn.qnn.runner.run`.
+    """Handle values, pointers, descriptors.
 
     0x5555555555555555: the call did not write this handle.
     """
     data: tuple[bytes, ...] = ()
     """Bytes read: outputs of an execute, or of a Read."""
-    counts: dict[str, int] = {}
-    """Observe: fds, mappings, memfds, memfd:NAME, regions, vm, rss. Execute: inputs_changed, output_overrun.
-
-    Alloc: first_writable, last_writable. Register: descriptors_changed. Providers: count, listed. One that is
-    absent is nought.
-    """
+    counts: AnyCounts | None = None
+    """Numbers of the step's family; None: it left none."""
     regions: tuple[tuple[int, int], ...] = ()
     """Observe: (address, resident bytes) of each mapping of the wanted size."""
     skipped: str = ""
-    """Why the step was not carried out (an object it needs was never made)."""
+    """Why the step was not carried out."""
+    lacking: bool = False
+    """It was not carried out because an object it needs was never made."""
+
+    def counted(self, kind: type[CountsT]) -> CountsT:
+        """The numbers of the step's family; all are 0 where it left none.
+
+        Raises:
+            TypeError: the step is of another family.
+        """
+        if self.counts is None:
+            return kind()
+        if not isinstance(self.counts, kind):
+            raise TypeError(f"the step left {type(self.counts).__name__}, not {kind.__name__}")
+        return self.counts
 
 
 class MemoryTrace(msgspec.Struct, frozen=True, gc=False, kw_only=True):

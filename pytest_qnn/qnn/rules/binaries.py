@@ -117,7 +117,7 @@ def inspected(case: MemoryCase, trace: MemoryTrace) -> list[Walked]:
         Unsupported: there is no System interface to look with.
     """
     for step, seen in zip(case.steps, trace.steps, strict=False):
-        if isinstance(step, Inspect) and seen.skipped and "never made" not in seen.skipped:
+        if isinstance(step, Inspect) and seen.skipped and not seen.lacking:
             raise Unsupported(seen.skipped)
     return list(own_steps(case, trace, lambda w: isinstance(w.step, Inspect)))
 

@@ -17,7 +17,7 @@ from pytest_qnn.qnn.abi.layouts import NotifyFn, NotifyStatus
 from pytest_qnn.qnn.cases.case import OVER_INPUT, OVER_OUTPUT, PATIENCE, Binding, Execute, queued_seed
 from pytest_qnn.qnn.runner.graphs import Run
 from pytest_qnn.qnn.runner.state import Skip, State
-from pytest_qnn.qnn.trace import StepSeen
+from pytest_qnn.qnn.trace import AsyncCounts, ExecuteCounts, StepSeen
 
 _deadline = PATIENCE
 _LOOKS, _PAUSE = 5, 0.001
@@ -130,20 +130,22 @@ def _look_later(executions: list[_Execution]) -> int:
 def _seen(own: _Execution, queued: list[_Execution], late: int) -> StepSeen:
     calls = [("graphExecuteAsync", each.code) for each in (*queued, own)]
     calls += [("notify", status) for each in (*queued, own) for status in each.statuses]
-    counts = {
-        "notified": len(own.statuses),
-        "strange_notifications": max(each.strange for each in (*queued, own)),
-        "late_writes": late,
-        "silent": sum(each in _abandoned for each in (*queued, own)),
-        "queued_amiss": sum(each.code != 0 or each.statuses != [0] for each in queued),
-    }
-    counts = {name: count for name, count in counts.items() if count or name == "notified"}
     found = own.run.seen(own.code) if own.code else own.seen
+    memory = found.counted(ExecuteCounts) if found is not None else ExecuteCounts()
+    counts = AsyncCounts(
+        inputs_changed=memory.inputs_changed,
+        output_overrun=memory.output_overrun,
+        notified=len(own.statuses),
+        silent=sum(each in _abandoned for each in (*queued, own)),
+        queued_amiss=sum(each.code != 0 or each.statuses != [0] for each in queued),
+        strange_notifications=max(each.strange for each in (*queued, own)),
+        late_writes=late,
+    )
     if found is None:
         return StepSeen(code=own.code, calls=tuple(calls), counts=counts)
     others = tuple(data for each in queued if each.seen for data in each.seen.data)
     data = (*found.data, *others) if len(others) == len(queued) else found.data
-    return StepSeen(code=found.code, calls=tuple(calls), data=data, counts=found.counts | counts)
+    return StepSeen(code=found.code, calls=tuple(calls), data=data, counts=counts)
 
 
 def _notified(parameter: int | None, status: NotifyStatus) -> None:

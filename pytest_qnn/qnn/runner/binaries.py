@@ -22,8 +22,8 @@ from pytest_qnn.qnn.runner.client import UNTOUCHED, array_of
 from pytest_qnn.qnn.runner.graphs import operator_of
 from pytest_qnn.qnn.runner.handlers import handles
 from pytest_qnn.qnn.runner.library import QnnEntry
-from pytest_qnn.qnn.runner.state import Context, Graph, Skip, State
-from pytest_qnn.qnn.trace import StepSeen
+from pytest_qnn.qnn.runner.state import Context, Graph, NeverMade, Skip, State
+from pytest_qnn.qnn.trace import InspectCounts, StepSeen, WrittenCounts
 
 
 @contextlib.contextmanager
@@ -86,17 +86,17 @@ def get_binary(state: State, step: case.GetBinary) -> StepSeen:
     data = bytes(buffer)
     if code == 0 and written.value <= room:
         state.binaries[step.binary] = data[: written.value]
-    counts = {
-        "overrun": _GUARD - data[room:].count(RELEASED),
-        "touched": room - data[:room].count(RELEASED) if code else 0,
-    }
+    counts = WrittenCounts(
+        overrun=_GUARD - data[room:].count(RELEASED),
+        touched=room - data[:room].count(RELEASED) if code else 0,
+    )
     kept = step.keep and step.binary in state.binaries and code == 0
     return StepSeen(
         code=code,
         calls=tuple(calls),
         values=(size.value, written.value),
         data=(state.binaries[step.binary],) if kept else (),
-        counts={name: count for name, count in counts.items() if count},
+        counts=counts,
     )
 
 
@@ -106,7 +106,7 @@ def context_from_binary(state: State, step: case.ContextFromBinary) -> StepSeen:
     if not state.session.open():
         raise Skip(f"there is no session: {state.session.failure}")
     if step.binary not in state.binaries:
-        raise Skip(f"binary {step.binary} was never made")
+        raise NeverMade(f"binary {step.binary} was never made")
     data = _damaged(state.binaries[step.binary], step.damage)
     held = ctypes.create_string_buffer(data, max(1, len(data)))
     config, kept = configuration(step.defer, step.beside, switching=step.switching)
@@ -169,7 +169,7 @@ def retrieve(state: State, step: case.Retrieve) -> StepSeen:
     context = _context(state, step.context)
     source = state.graphs.get(step.source)
     if source is None:
-        raise Skip(f"graph {step.source} was never made")
+        raise NeverMade(f"graph {step.source} was never made")
     name = source.step.graph.encode()
     code, value = state.client.create("graphRetrieve", context, name)
     if code == 0:
@@ -204,13 +204,12 @@ class SystemUnusable(Exception):  # noqa: N818 - a finding about a named file, n
     """There is no System interface beside the backend; the text says why."""
 
 
-def describe(entry: QnnEntry, binary: bytes) -> tuple[int, tuple[int, ...], dict[str, int]]:
+def describe(entry: QnnEntry, binary: bytes) -> tuple[int, tuple[int, ...], InspectCounts]:
     """Ask the System interface beside a backend about a binary.
 
     Returns:
         The code of the first call that failed, or 0. For each IO tensor, inputs of a graph first, in the
-        order of the graphs' names: its memType. ``graphs``, ``inputs``, ``outputs``: how many; ``data``:
-        tensors whose data pointer is not NULL; ``version``: that of the information.
+        order of the graphs' names: its memType. What there is in the binary.
 
     Raises:
         SystemUnusable: there is none.
@@ -219,19 +218,18 @@ def describe(entry: QnnEntry, binary: bytes) -> tuple[int, tuple[int, ...], dict
     handle = ctypes.c_void_p()
     code: int = table.systemContextCreate(ctypes.byref(handle))
     if code:
-        return code, (), {}
+        return code, (), InspectCounts()
     try:
         info, size = BinaryInfoP(), ctypes.c_uint64()
         held = ctypes.create_string_buffer(binary, len(binary))
         address, out = ctypes.addressof(held), ctypes.byref(info)
         code = table.systemContextGetBinaryInfo(handle, address, len(binary), out, ctypes.byref(size))
-        return (code, (), {}) if code else (code, *_read(info.contents))
+        return (code, (), InspectCounts()) if code else (code, *_read(info.contents))
     finally:
         table.systemContextFree(handle)
 
 
-def _read(info: Any) -> tuple[tuple[int, ...], dict[str, int]]:
-    counts = {"version": info.version}
+def _read(info: Any) -> tuple[tuple[int, ...], InspectCounts]:
     content = info.contextBinaryInfoV3
     graphs = [content.graphs[i].graphInfoV3 for i in range(content.numGraphs)]
     graphs.sort(key=lambda graph: graph.graphName or b"")
@@ -245,8 +243,8 @@ def _read(info: Any) -> tuple[tuple[int, ...], dict[str, int]]:
             *(graph.graphOutputs[i].v1 for i in range(graph.numGraphOutputs)),
         )
     ]
-    counts |= {"graphs": len(graphs), "inputs": len(inputs), "outputs": len(outputs)}
-    counts["data"] = sum(bool(tensor.clientBuf.data) for tensor in each)
+    data = sum(bool(tensor.clientBuf.data) for tensor in each)
+    counts = InspectCounts(info.version, len(graphs), len(inputs), len(outputs), data)
     return tuple(tensor.memType for tensor in each), counts
 
 
@@ -286,7 +284,7 @@ _OWNERS: list[Any] = []
 def inspect(state: State, step: case.Inspect) -> StepSeen:
     """QnnSystemContext_getBinaryInfo; see `describe`."""
     if step.binary not in state.binaries:
-        raise Skip(f"binary {step.binary} was never made")
+        raise NeverMade(f"binary {step.binary} was never made")
     try:
         code, values, counts = describe(state.client.entry, state.binaries[step.binary])
     except SystemUnusable as error:

@@ -27,7 +27,7 @@ from pytest_qnn.qnn.runner.client import array_of
 from pytest_qnn.qnn.runner.handlers import handles
 from pytest_qnn.qnn.runner.rpcmem import own_memory
 from pytest_qnn.qnn.runner.state import Buffer, Skip, State
-from pytest_qnn.qnn.trace import StepSeen
+from pytest_qnn.qnn.trace import AllocCounts, ProcessCounts, StepSeen
 
 _PAGE = os.sysconf("SC_PAGE_SIZE")
 _UNKNOWN = ctypes.create_string_buffer(_PAGE)
@@ -96,7 +96,7 @@ def alloc(state: State, step: Alloc) -> StepSeen:
         state.retired.append(previous)
     made = Buffer(pointer, step.size, usable=first and last, own=step.own, fd=fd)
     state.buffers[step.buffer] = made
-    return StepSeen(values=(pointer,), counts={"first_writable": int(first), "last_writable": int(last)})
+    return StepSeen(values=(pointer,), counts=AllocCounts(first, last))
 
 
 def _allocate(state: State, step: Alloc) -> tuple[int, int]:
@@ -190,17 +190,25 @@ def observe(state: State, step: Observe) -> StepSeen:
     if step.region and state.reserve is None:
         state.reserve = small_blocks_in_reserve()
     seen = snapshot()
-    counts = seen.counts()
-    if not step.region:
-        return StepSeen(counts=counts)
-    found = regions(
-        seen.lines,
-        step.region,
-        own_inodes=state.inodes,
-        # In CPython an object's id is its address.
-        own_addresses=[*map(id, state.kept), *(each.pointer for each in state.buffers.values())],
+    found = (
+        ()
+        if not step.region
+        else regions(
+            seen.lines,
+            step.region,
+            own_inodes=state.inodes,
+            # In CPython an object's id is its address.
+            own_addresses=[*map(id, state.kept), *(each.pointer for each in state.buffers.values())],
+        )
     )
-    counts["regions"] = len(found)
+    counts = ProcessCounts(
+        fds=seen.fds,
+        mappings=len(seen.lines),
+        memfds=seen.counts()["memfds"],
+        vm=seen.virtual,
+        rss=seen.resident,
+        regions=len(found),
+    )
     return StepSeen(counts=counts, regions=found)
 
 

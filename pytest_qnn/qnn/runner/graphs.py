@@ -18,8 +18,8 @@ from pytest_qnn.qnn.model.operators import ELEMENT_BYTES
 from pytest_qnn.qnn.runner.buffers import data_of, mapped
 from pytest_qnn.qnn.runner.client import Operator, QnnClient, array_of
 from pytest_qnn.qnn.runner.handlers import handles
-from pytest_qnn.qnn.runner.state import BOGUS_HANDLE, LARGE, Graph, MemHandle, Skip, State
-from pytest_qnn.qnn.trace import StepSeen
+from pytest_qnn.qnn.runner.state import BOGUS_HANDLE, LARGE, Graph, MemHandle, NeverMade, Skip, State
+from pytest_qnn.qnn.trace import ExecuteCounts, PrepareCounts, StepSeen
 
 _SPARSE_UNDEFINED = 0x7FFFFFFF
 """QNN_SPARSE_LAYOUT_UNDEFINED: what QNN_TENSOR_V2_INIT gives."""
@@ -129,7 +129,7 @@ def arrays(state: State, step: Execute, operator: Operator) -> tuple[Any, int, A
 
 def _foreign(state: State, binding: Binding, position: int) -> int:
     if binding.of not in state.graphs:
-        raise Skip(f"graph {binding.of} was never made")
+        raise NeverMade(f"graph {binding.of} was never made")
     theirs = state.graphs[binding.of].operator.io
     return int(theirs[min(position, len(theirs) - 1)].v1.id)
 
@@ -191,8 +191,7 @@ def prepare(state: State, step: Prepare) -> StepSeen:
     if code == 0:
         state.graphs[step.graph] = Graph(graph, step, operator)
     ids = [tensor.v1.id for tensor in operator.tensors]
-    counts = {"tensor_bytes_changed": amiss} if amiss else {}
-    return StepSeen(code=code, calls=tuple(calls), values=(graph, *ids), counts=counts)
+    return StepSeen(code=code, calls=tuple(calls), values=(graph, *ids), counts=PrepareCounts(amiss))
 
 
 def compose(
@@ -230,10 +229,8 @@ def execute(state: State, step: Execute) -> StepSeen:
         given = run.bind_all(step)
         before = (bytes(given[0]), bytes(given[2])) if step.watch else None
         code = state.client.call("graphExecute", value, *given, None, None)
-        seen = run.seen(code)
-        if before is not None:
-            seen.counts["tensors_changed"] = sum(map(ne, before, (bytes(given[0]), bytes(given[2]))))
-        return seen
+        changed = sum(map(ne, before, (bytes(given[0]), bytes(given[2])))) if before is not None else 0
+        return run.seen(code, tensors_changed=changed)
     finally:
         run.release()
 
@@ -328,7 +325,7 @@ class Run:
             return None
         return buffer.pointer + handle.offset, length
 
-    def seen(self, code: int) -> StepSeen:
+    def seen(self, code: int, tensors_changed: int = 0) -> StepSeen:
         """The output's bytes, and whether anything was written that must not be."""
         data = ctypes.string_at(*self.output) if self.output is not None else b""
         self.state.keep(data)
@@ -338,10 +335,7 @@ class Run:
             for address, before in self.inputs
             if not _overlap(address, len(before), output)
         )
-        counts = {"inputs_changed": changed} if changed else {}
-        overrun = self.overrun()
-        if overrun:
-            counts["output_overrun"] = overrun
+        counts = ExecuteCounts(changed, self.overrun(), tensors_changed)
         return StepSeen(code=code, data=(data,), counts=counts)
 
     def overrun(self) -> int:

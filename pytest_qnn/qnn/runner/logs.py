@@ -1,9 +1,6 @@
 """The step `Parallel` of kind ``logs``: threads whose backend calls a client's log callback back.
 
-``calls``: the call that failed in each thread, and at the end. ``counts``: ``heard``, calls of the callback;
-``from_threads``, the different threads that they came from; ``loud``, those with a level above what the log
-wanted at the time, and ``loudest``, the highest of these levels; ``strange``, those with a level below ERROR;
-``null_formats``, those without a format; ``late``, those after logFree had returned.
+``calls``: the call that failed in each thread, and at the end; ``counts``: `LogCounts`.
 """
 
 from __future__ import annotations
@@ -33,7 +30,7 @@ from pytest_qnn.qnn.runner.threads import (
     in_threads,
     seen_of,
 )
-from pytest_qnn.qnn.trace import StepSeen
+from pytest_qnn.qnn.trace import LogCounts, StepSeen
 
 _SETTLE = 0.005
 """Seconds for calls of the callback that began before logFree or logSetLogLevel returned: they may still wait
@@ -43,11 +40,11 @@ _LATE = 0.02
 _NOW_AND_THEN = 8
 """Calls of the callback of which one is slow, so that other threads come between."""
 _SLOW = 0.0002
-_EARS: list[Ear] = []
+_CALLBACKS: list[Listener] = []
 """Never freed: a target may call after logFree, which is what is looked for."""
 
 
-class Ear:
+class Listener:
     """A client's QnnLog_Callback_t that keeps its duties: thread-safe, and it calls nothing of the API."""
 
     def __init__(self, level: int) -> None:
@@ -57,63 +54,64 @@ class Ear:
         self.loudest = 0
         self.threads: set[int] = set()
         self._lock = threading.Lock()
-        self._callback = LogCallback(self._hear)
+        self._callback = LogCallback(self._receive)
         self.address = ctypes.cast(self._callback, ctypes.c_void_p).value or 0
-        _EARS.append(self)
+        _CALLBACKS.append(self)
 
-    def _hear(self, text: bytes | None, level: int, _timestamp: int, _arguments: int | None) -> None:
+    def _receive(self, text: bytes | None, level: int, _timestamp: int, _arguments: int | None) -> None:
         with self._lock:
             self.threads.add(threading.get_ident())
             counts = self.counts
-            counts["heard"] += 1
+            counts["messages"] += 1
             counts["late"] += self.freed
             counts["null_formats"] += text is None
             counts["strange"] += level < LogLevel.ERROR
             if level > self.wanted:
                 counts["loud"] += 1
                 self.loudest = max(self.loudest, level)
-            slow = counts["heard"] % _NOW_AND_THEN == 0
+            slow = counts["messages"] % _NOW_AND_THEN == 0
         if slow:
             time.sleep(_SLOW)
 
     def lower(self, level: int) -> None:
-        """The log was told to be quieter."""
+        """LogSetLogLevel has succeeded."""
         time.sleep(_SETTLE)
         with self._lock:
             self.wanted = level
 
     def close(self) -> None:
-        """The log was freed: listen a little longer."""
+        """LogFree has succeeded: wait for messages that come late."""
         time.sleep(_SETTLE)
         self.freed = True
         time.sleep(_LATE)
 
-    def seen(self) -> dict[str, int]:
-        """What is not nought."""
+    def seen(self, step: Parallel) -> LogCounts:
+        """What was counted so far."""
         with self._lock:
-            found = {**self.counts, "from_threads": len(self.threads), "loudest": self.loudest}
-        return {name: count for name, count in found.items() if count}
+            return LogCounts(
+                step.threads, step.rounds, from_threads=len(self.threads), loudest=self.loudest, **self.counts
+            )
 
 
 def logs(state: State, step: Parallel) -> StepSeen:
-    """Open, let the threads work, close; what went wrong, and what the callback heard."""
-    ear = Ear(step.level)
-    stand = _Stand(state, step, ear)
-    found = stand.open()
+    """Open, let the threads work, close; what went wrong, and the messages that the callback received."""
+    listener = Listener(step.level)
+    shared = _Shared(state, step, listener)
+    found = shared.open()
     if not found:
         pace = Pace(step.threads)
-        found = in_threads([functools.partial(stand.work, pace, at) for at in range(step.threads)])
-    found += stand.close()
-    return seen_of(found, {"threads": step.threads, "rounds": step.rounds, **ear.seen()})
+        found = in_threads([functools.partial(shared.work, pace, at) for at in range(step.threads)])
+    found += shared.close()
+    return seen_of(found, listener.seen(step))
 
 
-class _Stand:
+class _Shared:
     """A log, a backend and a device that the threads share."""
 
-    def __init__(self, state: State, step: Parallel, ear: Ear) -> None:
+    def __init__(self, state: State, step: Parallel, listener: Listener) -> None:
         self.state = state
         self.step = step
-        self.ear = ear
+        self.listener = listener
         self.handles: dict[str, int] = {}
         self.withheld: set[str] = set()
         """Calls that answer "not supported": the threads do without."""
@@ -123,7 +121,7 @@ class _Stand:
 
     def open(self) -> list[tuple[str, int]]:
         """Empty, or logCreate, if it failed. Raises Skip where there is no backend or no device to be had."""
-        code = self._create("log", self.ear.address, self.step.level)
+        code = self._create("log", self.listener.address, self.step.level)
         if code:
             return [("logCreate", code)]
         for kind in ("backend", "device"):
@@ -150,7 +148,7 @@ class _Stand:
                 code = self.state.client.call(f"{kind}Free", self.handles[kind])
                 found += [(f"{kind}Free", code)] if code else []
         if "log" in self.handles and not found:
-            self.ear.close()
+            self.listener.close()
         return found
 
     def work(self, pace: Pace, number: int) -> None:
@@ -166,7 +164,7 @@ class _Stand:
 
     def _lower(self) -> None:
         if self._if_offered("logSetLogLevel", self.handles["log"], self.step.lowered):
-            self.ear.lower(self.step.lowered)
+            self.listener.lower(self.step.lowered)
 
     def _turn(self, number: int) -> None:
         with self.making:

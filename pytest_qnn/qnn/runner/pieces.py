@@ -46,8 +46,8 @@ from pytest_qnn.qnn.abi.rpcmem import DEFAULT_FLAGS, HEAP_ID_SYSTEM
 from pytest_qnn.qnn.cases.case import ContextWithCallback, Pieces
 from pytest_qnn.qnn.runner.client import UNTOUCHED
 from pytest_qnn.qnn.runner.handlers import handles
-from pytest_qnn.qnn.runner.state import Context, Skip, State
-from pytest_qnn.qnn.trace import StepSeen
+from pytest_qnn.qnn.runner.state import Context, NeverMade, Skip, State
+from pytest_qnn.qnn.trace import PieceCounts, StepSeen
 
 _CALL = "contextCreateFromBinaryWithCallback"
 _REFUSED, _NO_MEMORY = int(Error.CONTEXT_ERROR_INVALID_ARGUMENT), int(Error.CONTEXT_ERROR_MEM_ALLOC)
@@ -153,19 +153,20 @@ class Account:
         """Offset and size of each request."""
         return tuple(itertools.chain.from_iterable(self.requests))
 
-    def counts(self) -> dict[str, int]:
+    def counts(self) -> PieceCounts:
         """The account as it stands now."""
         back = [piece for piece in self.pieces if piece.releases]
-        found = {
-            "released_again": sum(piece.releases - 1 for piece in back),
-            "released_wrongly": self.wrongly,
-            "other_parameter": self.other_parameter,
-            "changed": sum(each.changed if each.releases else each.differing() for each in self.pieces),
+        return PieceCounts(
+            binary=len(self.binary),
+            given=len(self.pieces),
+            released=len(back),
+            released_again=sum(piece.releases - 1 for piece in back),
+            released_wrongly=self.wrongly,
+            other_parameter=self.other_parameter,
+            changed=sum(each.changed if each.releases else each.differing() for each in self.pieces),
             # One mapping is the client's own.
-            "mapped": sum(mappings_of(piece.file) - 1 for piece in back if piece.file is not None),
-        }
-        balance = {"binary": len(self.binary), "given": len(self.pieces), "released": len(back)}
-        return balance | {name: count for name, count in found.items() if count}
+            mapped=sum(mappings_of(piece.file) - 1 for piece in back if piece.file is not None),
+        )
 
     def close(self) -> None:
         """Give the memory of all pieces back."""
@@ -182,7 +183,7 @@ def create(state: State, step: ContextWithCallback) -> StepSeen:
     if not state.session.open():
         raise Skip(f"there is no session: {state.session.failure}")
     if step.binary not in state.binaries:
-        raise Skip(f"binary {step.binary} was never made")
+        raise NeverMade(f"binary {step.binary} was never made")
     data = state.binaries[step.binary]
     account = Account(state, step, data)
     held = ctypes.create_string_buffer(data, max(1, len(data)))
@@ -198,7 +199,7 @@ def create(state: State, step: ContextWithCallback) -> StepSeen:
     if code == 0:
         state.take_context(step.context, Context(out.value or 0, held=held, held_size=len(data)))
     return StepSeen(
-        code=code, calls=calls, values=(out.value or 0, *account.asked()), counts={"binary": len(data)}
+        code=code, calls=calls, values=(out.value or 0, *account.asked()), counts=PieceCounts(len(data))
     )
 
 

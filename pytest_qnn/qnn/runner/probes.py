@@ -34,8 +34,8 @@ from pytest_qnn.qnn.reference.backend import ReferenceBackend
 from pytest_qnn.qnn.runner.buffers import descriptor_of, usable
 from pytest_qnn.qnn.runner.client import UNTOUCHED, array_of, data_type
 from pytest_qnn.qnn.runner.handlers import handles
-from pytest_qnn.qnn.runner.state import Skip, State
-from pytest_qnn.qnn.trace import StepSeen
+from pytest_qnn.qnn.runner.state import NeverMade, Skip, State
+from pytest_qnn.qnn.trace import GrowthCounts, ProviderCounts, StepSeen, Versions
 
 _TEXT = 512
 _COUNT_UNTOUCHED = 0x55555555
@@ -54,8 +54,7 @@ def providers(state: State, step: Providers) -> StepSeen:
     if code == 0 and listed and count.value != _COUNT_UNTOUCHED:
         addresses = ctypes.cast(listed, ctypes.POINTER(ctypes.c_void_p))
         found = [addresses[i] or 0 for i in range(count.value)]
-    counts = {"count": count.value, "listed": int(bool(listed))}
-    return StepSeen(code=code, values=tuple(found), counts=counts)
+    return StepSeen(code=code, values=tuple(found), counts=ProviderCounts(count.value, bool(listed)))
 
 
 @handles(Capability)
@@ -79,18 +78,13 @@ def interface(state: State, step: Interface) -> StepSeen:
     found = listed[0].contents
     address = ctypes.cast(listed[0], ctypes.c_void_p).value or 0
     body = ctypes.string_at(address, ctypes.sizeof(InterfaceStruct))
-    counts = _version(found.apiVersion)
+    counts = _versions(found.apiVersion)
     return StepSeen(code=code, values=(address,), data=(body, found.providerName or b""), counts=counts)
 
 
-def _version(api: Any) -> dict[str, int]:
+def _versions(api: Any) -> Versions:
     core, own = api.coreApiVersion, api.backendApiVersion
-    named = {"core": core, "backend": own}
-    return {
-        f"{name}_{part}": getattr(version, part)
-        for name, version in named.items()
-        for part in ("major", "minor", "patch")
-    }
+    return Versions((core.major, core.minor, core.patch), (own.major, own.minor, own.patch))
 
 
 @handles(Version)
@@ -99,7 +93,7 @@ def version(state: State, step: Version) -> StepSeen:
     if step.call == "api":
         said = ApiVersion()
         code = state.client.call("backendGetApiVersion", None if step.null else ctypes.byref(said))
-        return StepSeen(code=code, counts=_version(said) if code == 0 and not step.null else {})
+        return StepSeen(code=code, counts=_versions(said) if code == 0 and not step.null else None)
     code, values, data = _text(state, step.null, "backendGetBuildId")
     return StepSeen(code=code, values=values, data=data)
 
@@ -141,7 +135,7 @@ def environment(state: State, step: Environment) -> StepSeen:
     graph = state.graph_value(step.graph)
     made = state.graphs.get(step.graph)
     if made is None:
-        raise Skip(f"graph {step.graph} was never made")
+        raise NeverMade(f"graph {step.graph} was never made")
     operator = made.operator
     given = ExecuteEnvironment(option=step.option)
     given.tensorSet.version = 1
@@ -176,18 +170,17 @@ def churn(state: State, step: Churn) -> StepSeen:
     for number in range(step.rounds):
         found = once(state, step, batch)
         if found is not None:
-            return StepSeen(code=found[1], calls=(found,), counts={"rounds": number})
+            return StepSeen(code=found[1], calls=(found,), counts=GrowthCounts(number))
     gc.collect()
     after, heap_after = snapshot(), libc.malloc_in_use()
-    counts = {
-        "rounds": step.rounds,
-        "fds": after.fds - before.fds,
-        "mappings": len(after.lines) - len(before.lines),
-        "vm": after.virtual - before.virtual,
-        "rss": after.resident - before.resident,
-    }
-    if heap is not None and heap_after is not None:
-        counts["heap"] = heap_after - heap
+    counts = GrowthCounts(
+        rounds=step.rounds,
+        fds=after.fds - before.fds,
+        mappings=len(after.lines) - len(before.lines),
+        vm=after.virtual - before.virtual,
+        rss=after.resident - before.resident,
+        heap=0 if heap is None or heap_after is None else heap_after - heap,
+    )
     return StepSeen(code=batch.refusal, counts=counts)
 
 

@@ -29,7 +29,7 @@ from pytest_qnn.qnn.runner.buffers import descriptor_of
 from pytest_qnn.qnn.runner.client import UNTOUCHED, array_of, data_type
 from pytest_qnn.qnn.runner.handlers import handles
 from pytest_qnn.qnn.runner.state import Buffer, Context, MemHandle, Skip, State
-from pytest_qnn.qnn.trace import StepSeen
+from pytest_qnn.qnn.trace import ArrayCounts, StepSeen
 
 _UNION = MemDescriptor.ionInfo.offset
 BOGUS_FD = 1 << 20
@@ -107,7 +107,7 @@ def register(state: State, step: Register) -> StepSeen:
             _retire(state, state.handles.get(name))
             buffer = state.buffers.get(descriptor.buffer)
             state.handles[name] = MemHandle(value, buffer, _offset(descriptor), context)
-    return StepSeen(code=code, values=values, counts={"descriptors_changed": 1} if changed else {})
+    return StepSeen(code=code, values=values, counts=ArrayCounts(changed))
 
 
 @handles(Deregister)
@@ -126,8 +126,7 @@ def deregister(state: State, step: Deregister) -> StepSeen:
         for name in step.handles[:count]:
             if name in state.handles:
                 state.handles[name].live = False
-    counts = {"handles_changed": 1} if changed else {}
-    return StepSeen(code=code, values=tuple(value or 0 for value in handles), counts=counts)
+    return StepSeen(code=code, values=tuple(value or 0 for value in handles), counts=ArrayCounts(changed))
 
 
 def _bytes(described: Any, kept: list[Any]) -> bytes:

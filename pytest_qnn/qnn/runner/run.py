@@ -107,7 +107,7 @@ from pytest_qnn.qnn.runner.client import NullFunction, QnnClient, array_of
 from pytest_qnn.qnn.runner.handlers import HANDLERS, handles
 from pytest_qnn.qnn.runner.library import QnnEntry
 from pytest_qnn.qnn.runner.rpcmem import Rpcmem
-from pytest_qnn.qnn.runner.state import Buffer, Context, MemHandle, Skip, State
+from pytest_qnn.qnn.runner.state import Buffer, Context, MemHandle, NeverMade, Skip, State
 from pytest_qnn.qnn.trace import MemoryTrace, StepSeen
 
 MODULES: Final[tuple[ModuleType, ...]] = (
@@ -147,7 +147,7 @@ def carry_out(state: State, step: AnyStep) -> StepSeen:
     try:
         return HANDLERS[type(step)](state, step)
     except (Skip, NullFunction) as reason:
-        return StepSeen(skipped=str(reason))
+        return StepSeen(skipped=str(reason), lacking=isinstance(reason, NeverMade))
 
 
 @handles(Parallel)

@@ -30,8 +30,8 @@ from pytest_qnn.qnn.cases.case import ApplySection, GetSection, SectionMemory, U
 from pytest_qnn.qnn.runner.buffers import data_of
 from pytest_qnn.qnn.runner.client import UNTOUCHED, array_of
 from pytest_qnn.qnn.runner.handlers import handles
-from pytest_qnn.qnn.runner.state import BOGUS_HANDLE, Skip, State
-from pytest_qnn.qnn.trace import StepSeen
+from pytest_qnn.qnn.runner.state import BOGUS_HANDLE, NeverMade, Skip, State
+from pytest_qnn.qnn.trace import StepSeen, WrittenCounts
 
 _FILL = 0xEE
 _BEHIND = 64
@@ -100,13 +100,12 @@ def get_section(state: State, step: GetSection) -> StepSeen:
     calls.append(("contextGetBinarySection", code))
     if code == 0:
         state.sections[step.section] = data
-    counts = {"overrun": overrun} if overrun else {}
     return StepSeen(
         code=code,
         calls=tuple(calls),
         values=(size.value, written.value),
         data=(data,) if code == 0 else (),
-        counts=counts,
+        counts=WrittenCounts(overrun),
     )
 
 
@@ -117,7 +116,7 @@ def apply_section(state: State, step: ApplySection) -> StepSeen:
     owners = state.context_value(step.context), state.graph_value(step.graph)
     data = state.sections.get(step.section)
     if not data:
-        raise Skip(f"section {step.section} was never made")
+        raise NeverMade(f"section {step.section} was never made")
     with _place(state, step, len(data)) as place:
         ctypes.memmove(place.address, data, len(data))
         given = (SectionType.UPDATABLE, ctypes.addressof(place.buffer), None, None)

@@ -21,6 +21,10 @@ class Skip(Exception):  # noqa: N818 - control flow within the runner
     """The step cannot be carried out; the text says why."""
 
 
+class NeverMade(Skip):
+    """An object that the step needs was never made."""
+
+
 @dataclasses.dataclass(slots=True)
 class Context:
     """A context that was created."""
@@ -120,7 +124,7 @@ class State:
     def buffer(self, name: str) -> Buffer:
         """The buffer of this name, live or freed."""
         if name not in self.buffers:
-            raise Skip(f"buffer {name} was never made")
+            raise NeverMade(f"buffer {name} was never made")
         return self.buffers[name]
 
     def known_handles(self) -> list[MemHandle]:
@@ -142,4 +146,4 @@ class State:
             value: int = known[name].value
             return value
         reason = self.session.failure
-        raise Skip(f"{kind} {name} was never made" + (f": {reason}" if reason else ""))
+        raise NeverMade(f"{kind} {name} was never made" + (f": {reason}" if reason else ""))

@@ -18,7 +18,7 @@ from pytest_qnn.qnn.runner.buffers import data_of
 from pytest_qnn.qnn.runner.client import Operator, array_of, data_type
 from pytest_qnn.qnn.runner.graphs import compose, operator_of
 from pytest_qnn.qnn.runner.state import Buffer, Skip, State
-from pytest_qnn.qnn.trace import StepSeen
+from pytest_qnn.qnn.trace import LogCounts, StepSeen, ThreadCounts
 
 Work = Callable[[], None]
 """What one thread does."""
@@ -88,7 +88,7 @@ class Pace:
             raise
 
 
-def seen_of(found: list[tuple[str, int]], counts: dict[str, int]) -> StepSeen:
+def seen_of(found: list[tuple[str, int]], counts: ThreadCounts | LogCounts) -> StepSeen:
     """The calls that went wrong, the first of them as the code."""
     return StepSeen(code=found[0][1] if found else 0, calls=tuple(sorted(found)), counts=counts)
 
@@ -109,8 +109,7 @@ def parallel(state: State, step: Parallel) -> StepSeen:
     found = in_threads(works)
     for context in contexts:
         state.client.call("contextFree", context, None)
-    counts = {"threads": len(works), "rounds": step.rounds}
-    return seen_of(found, counts)
+    return seen_of(found, ThreadCounts(len(works), step.rounds))
 
 
 Works = tuple[list[Work], list[int]]

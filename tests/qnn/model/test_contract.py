@@ -21,7 +21,7 @@ from pytest_qnn.qnn.cases.case import (
 )
 from pytest_qnn.qnn.model.expected import Model
 from pytest_qnn.qnn.target import MemoryTarget, open_memory_target
-from pytest_qnn.qnn.trace import StepSeen
+from pytest_qnn.qnn.trace import AllocCounts, StepSeen
 
 
 @lru_cache(None)
@@ -65,7 +65,7 @@ def test_a_buffer_of_the_clients_own_is_registered_and_read_like_any_other() -> 
 
 def test_a_wide_allocation_has_all_its_bytes() -> None:
     (seen,) = run(Alloc("w", (1 << 32) + 4096, wide=True))
-    assert seen.counts == {"first_writable": 1, "last_writable": 1}
+    assert seen.counts == AllocCounts(first_writable=True, last_writable=True)
 
 
 def test_contexts_go_with_the_backend_they_stand_on_and_not_before() -> None:

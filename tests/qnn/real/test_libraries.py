@@ -29,7 +29,7 @@ from pytest_qnn.qnn.cases.contents import contents
 from pytest_qnn.qnn.facts import MemoryFacts
 from pytest_qnn.qnn.model.operators import DTYPES, OPERATORS, expected, inputs_of
 from pytest_qnn.qnn.runner.client import UNTOUCHED
-from pytest_qnn.qnn.trace import MemoryTrace
+from pytest_qnn.qnn.trace import ExecuteCounts, MemoryTrace
 
 CHILD = """
 import sys
@@ -141,7 +141,7 @@ def test_htp_computes_what_the_oracle_says(op: str, dtype: str) -> None:
     nbytes = ELEMENTS * (1 if dtype == "UFIXED_POINT_8" else 4)
     inputs = [contents(step.dtype, seed, nbytes) for seed in range(1, inputs_of(step.op) + 1)]
     executed = seen.steps[position]
-    assert (executed.code, executed.counts) == (0, {})
+    assert (executed.code, executed.counts) == (0, ExecuteCounts())
     assert executed.data == (expected(step.op, step.dtype, *inputs),)
 
 

@@ -21,7 +21,7 @@ from pytest_qnn.qnn.cases.case import (
 )
 from pytest_qnn.qnn.reference.binaries import input_output_tensor_mem_type
 from pytest_qnn.qnn.target import MemoryTarget, open_memory_target
-from pytest_qnn.qnn.trace import StepSeen
+from pytest_qnn.qnn.trace import ProcessCounts, StepSeen
 
 PLAIN = Prepare("g", "c", shape=(1, 3, 251, 201))
 WITH_WEIGHTS = Prepare("g", "c", weights=3, relay=True)
@@ -60,7 +60,9 @@ def test_with_the_option_loading_allocates_nothing_and_numbers_stay(reference: M
     plain, ids = written(reference, PLAIN)
     usual = loaded(reference, plain, ids)
     changed = loaded(reference, input_output_tensor_mem_type(plain, TensorMemType.MEMHANDLE), ids)
-    new = [s[4].counts.get("regions", 0) - s[2].counts.get("regions", 0) for s in (usual, changed)]
+    new = [
+        s[4].counted(ProcessCounts).regions - s[2].counted(ProcessCounts).regions for s in (usual, changed)
+    ]
     assert new == [3, 0]
     assert (usual[1].values, changed[1].values) == ((0, 0, 0), (1, 1, 1))
     assert usual[-1].code == 0

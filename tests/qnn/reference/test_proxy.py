@@ -116,7 +116,7 @@ def test_calls_that_would_see_the_proxys_handles_are_not_offered() -> None:
         trace = _run(library, *PREPARED, asked, execute)
     unsupported = Error.GRAPH_ERROR_UNSUPPORTED_FEATURE
     assert [step.code for step in trace.steps[-2:]] == [Error.PROPERTY_NOT_SUPPORTED, unsupported]
-    assert trace.steps[-1].counts["notified"] == 0
+    assert trace.steps[-1].counts.notified == 0
 
 
 def test_entries_without_memory_are_the_librarys_own(library: ReferenceBackend) -> None:

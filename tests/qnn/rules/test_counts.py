@@ -21,10 +21,10 @@ from pytest_qnn.qnn.facts import MemoryFacts
 from pytest_qnn.qnn.rules.binaries import executed_after_release
 from pytest_qnn.qnn.rules.exe.rules import exe_05
 from pytest_qnn.qnn.rules.rpc.rules import rpc_08, rpc_11
-from pytest_qnn.qnn.trace import MemoryTrace, StepSeen
+from pytest_qnn.qnn.trace import MemoryTrace, ProcessCounts, StepSeen
 
 FACTS = MemoryFacts(operators=(("ElementWiseAdd", "UFIXED_POINT_8"),))
-LOOK = StepSeen(counts={"fds": 5, "memfds": 1, "mappings": 40})
+LOOK = StepSeen(counts=ProcessCounts(fds=5, memfds=1, mappings=40))
 Seen = tuple[AnyStep, StepSeen]
 
 
@@ -47,7 +47,7 @@ def test_rounds_in_which_nothing_was_allocated_are_not_counted() -> None:
 
 def freed_twice(second: int) -> tuple[MemoryCase, MemoryTrace]:
     """A freed pointer is freed again; another block lives at ``second``, and goes if it is the same."""
-    less = StepSeen(counts={"fds": 4, "memfds": 0, "mappings": 39})
+    less = StepSeen(counts=ProcessCounts(fds=4, memfds=0, mappings=39))
     return traced(
         (Alloc("gone", 64), gave(4096)),
         (Free("gone"), gave(4096)),

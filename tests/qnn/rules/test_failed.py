@@ -3,6 +3,7 @@ from __future__ import annotations
 import os
 
 import pytest
+from msgspec.structs import replace
 
 from pytest_qnn.core.bounds import BadCase
 from pytest_qnn.core.verdict import Unsupported, Violation
@@ -37,7 +38,7 @@ from pytest_qnn.qnn.rules.ext.failed import ext_30
 from pytest_qnn.qnn.runner.binaries import few_descriptors
 from pytest_qnn.qnn.runner.library import QnnEntry
 from pytest_qnn.qnn.runner.run import run_memory_case
-from pytest_qnn.qnn.trace import MemoryTrace, StepSeen
+from pytest_qnn.qnn.trace import MemoryTrace, ProcessCounts, StepSeen
 
 FACTS = MemoryFacts(
     backend_id=6,
@@ -158,12 +159,12 @@ def test_mappings_left_by_the_second_failure_are_a_violation_and_by_the_first_ar
     )
     steps = (*SAVED[:3], *failing, *failing)
     case, trace = carry_out(*steps)
-    counts = trace.steps[-1].counts
+    counts = trace.steps[-1].counted(ProcessCounts)
     assert ext_30(case, trace).count == 2
-    more = StepSeen(counts=counts | {"memfds": counts["memfds"] + 1})
+    more = StepSeen(counts=replace(counts, memfds=counts.memfds + 1))
     with pytest.raises(Violation, match="mappings of shared memory"):
         ext_30(*with_answer(len(steps) - 1, more, *steps))
-    assert ext_30(*with_answer(6, StepSeen(counts=dict.fromkeys(counts, 0)), *steps[:7])).count == 1
+    assert ext_30(*with_answer(6, StepSeen(counts=ProcessCounts()), *steps[:7])).count == 1
 
 
 @pytest.mark.parametrize("count", [-1, 1 << 20])

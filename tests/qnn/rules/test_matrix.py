@@ -23,7 +23,7 @@ from pytest_qnn.qnn.cases.case import (
 from pytest_qnn.qnn.facts import MemoryFacts
 from pytest_qnn.qnn.rules.qmg.rows import Row, require_htp, require_visible, rows
 from pytest_qnn.qnn.target import open_memory_target
-from pytest_qnn.qnn.trace import MemoryTrace, StepSeen
+from pytest_qnn.qnn.trace import MemoryTrace, ProcessCounts, StepSeen
 
 SHAPE = (1, 3, 1000, 1001)
 T = 3 * 1000 * 1001
@@ -103,7 +103,7 @@ def synthetic(regions: list[dict[int, int]], growth: int = 0) -> list[Row]:
     for step in case.steps:
         if isinstance(step, Observe):
             vm += growth
-            steps.append(StepSeen(regions=tuple(next(looks).items()), counts={"vm": vm}))
+            steps.append(StepSeen(regions=tuple(next(looks).items()), counts=ProcessCounts(vm=vm)))
         else:
             steps.append(StepSeen(code=0))
     return rows(case, MemoryTrace(steps=tuple(steps)))

@@ -48,7 +48,7 @@ from pytest_qnn.qnn.runner import asynchronous
 from pytest_qnn.qnn.runner.library import QnnEntry
 from pytest_qnn.qnn.runner.run import run_memory_case
 from pytest_qnn.qnn.target import MemoryTarget, open_memory_target
-from pytest_qnn.qnn.trace import MemoryTrace
+from pytest_qnn.qnn.trace import AsyncCounts, MemoryTrace
 from pytest_qnn.rules import catalogue
 
 RULE = catalogue()["EXE-18"]
@@ -99,7 +99,7 @@ def test_the_output_is_there_when_the_one_notification_comes(steps: tuple[AnySte
     seen = carry_out(*steps)[1].steps[-1]
     assert (seen.code, seen.data) == (0, (RIGHT,))
     assert seen.calls == (("graphExecuteAsync", 0), ("notify", 0))
-    assert seen.counts == {"notified": 1}
+    assert seen.counts == AsyncCounts(notified=1)
 
 
 def test_the_client_writes_over_its_memory_once_it_is_notified_and_the_model_knows() -> None:
@@ -118,7 +118,7 @@ def test_each_of_several_calls_has_its_own_memory_and_its_own_notification() -> 
     case, trace = carry_out(*REGISTERED, *LOADED, three)
     seen = trace.steps[-1]
     assert seen.calls == (("graphExecuteAsync", 0),) * 3 + (("notify", 0),) * 3
-    assert seen.counts == {"notified": 1}
+    assert seen.counts == AsyncCounts(notified=1)
     assert seen.data[0] == RIGHT
     assert len(set(seen.data)) == 3
     assert [each.difference for each in compare(case, trace)] == [""] * 3
@@ -133,7 +133,7 @@ def test_a_refused_call_leaves_those_before_it_in_the_queue_alone() -> None:
         ("graphExecuteAsync", Error.GRAPH_ERROR_INVALID_TENSOR),
         ("notify", 0),
     )
-    assert seen.counts == {"notified": 0}
+    assert seen.counts == AsyncCounts()
 
 
 @pytest.mark.parametrize(
@@ -153,7 +153,7 @@ def test_a_call_that_is_refused_has_the_code_of_an_execute_and_notifies_nobody(
     _, trace = carry_out(*MADE, wrong, msgspec.structs.replace(wrong, asynchronous=0))
     first, second = trace.steps[-2:]
     assert first.code == second.code == code
-    assert first.counts["notified"] == 0
+    assert first.counted(AsyncCounts).notified == 0
     assert first.data == second.data == (b"\xee" * 8,)
 
 
@@ -243,7 +243,7 @@ def test_without_a_notification_the_wait_ends_and_no_further_execution_is_tried(
     monkeypatch.setattr(asynchronous, "_deadline", 0.05)
     _, trace = carry_out(*MADE, later(RAW), later(RAW), ContextFree("c"), backend=Silent())
     silent, skipped, freed = trace.steps[-3:]
-    assert (silent.code, silent.data, silent.counts) == (0, (), {"notified": 0, "silent": 1})
+    assert (silent.code, silent.data, silent.counts) == (0, (), AsyncCounts(silent=1))
     assert "not notified" in skipped.skipped
     assert freed.code == 0
 

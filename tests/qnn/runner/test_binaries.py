@@ -29,7 +29,7 @@ from pytest_qnn.qnn.cases.case import (
     Retrieve,
 )
 from pytest_qnn.qnn.target import MemoryTarget, open_memory_target
-from pytest_qnn.qnn.trace import StepSeen
+from pytest_qnn.qnn.trace import InspectCounts, ProcessCounts, StepSeen, WrittenCounts
 
 PAGE = 4096
 SAVED = (ContextCreate("c"), Prepare("g", "c", weights=3), GetBinary("c", "b"))
@@ -62,7 +62,7 @@ def test_a_binary_keeps_the_memory_type_of_each_tensor(reference: MemoryTarget) 
     prepared = Prepare("g", "c", mem_types=(1, 0, 1))
     *_, seen = run(reference, ContextCreate("c"), prepared, GetBinary("c", "b"), Inspect("b"))
     assert (seen.code, seen.values) == (0, (1, 0, 1))
-    assert seen.counts == {"version": 3, "graphs": 1, "inputs": 2, "outputs": 1, "data": 0}
+    assert seen.counts == InspectCounts(version=3, graphs=1, inputs=2, outputs=1)
 
 
 def test_a_graph_out_of_a_binary_computes_the_same(reference: MemoryTarget) -> None:
@@ -81,7 +81,7 @@ def test_loading_allocates_what_preparing_would(
     look = Observe(3 * 251 * 201)
     saved = (ContextCreate("c"), prepared, GetBinary("c", "b"))
     seen = run(reference, *saved, look, ContextFromBinary("d", "b"), look)
-    assert seen[5].counts.get("regions", 0) - seen[3].counts.get("regions", 0) == mapped
+    assert seen[5].counted(ProcessCounts).regions - seen[3].counted(ProcessCounts).regions == mapped
 
 
 @pytest.mark.parametrize("damage", ["truncated", "trailing", "garbage", "zeros", "flipped"])
@@ -94,7 +94,7 @@ def test_getting_a_binary_checks_its_arguments(reference: MemoryTarget) -> None:
     asked = [GetBinary("c", "x", null=null) for null in ("size", "buffer", "written")]
     seen = run(reference, *SAVED, *asked, GetBinary("c", "x", missing=1))
     assert codes(seen[3:]) == [5000, 5000, 5000, 5007]
-    assert seen[-1].counts == {}
+    assert seen[-1].counts == WrittenCounts()
 
 
 def test_a_deserialised_context_is_read_only(reference: MemoryTarget) -> None:

@@ -9,6 +9,7 @@ from typing import Any
 import hypothesis
 import pytest
 from hypothesis import HealthCheck, Phase
+from msgspec.structs import replace
 from native import qnn_library
 from qnn_mini import Client
 
@@ -24,7 +25,7 @@ from pytest_qnn.qnn.facts import MemoryFacts
 from pytest_qnn.qnn.reference.backend import ReferenceBackend
 from pytest_qnn.qnn.rules.qthr.rules import logs, qthr_04
 from pytest_qnn.qnn.target import open_memory_target
-from pytest_qnn.qnn.trace import MemoryTrace, StepSeen
+from pytest_qnn.qnn.trace import LogCounts, MemoryTrace, StepSeen
 from pytest_qnn.rules import catalogue
 
 INFO, VERBOSE = 3, 4
@@ -39,10 +40,10 @@ def carried_out(step: Parallel, target: str = "reference", sandbox: str = "off")
         opened.close()
 
 
-def heard(step: Parallel, target: str = "reference") -> dict[str, int]:
+def counted(step: Parallel, target: str = "reference") -> LogCounts:
     (seen,) = carried_out(step, target).steps
     assert (seen.code, seen.calls) == (0, ())
-    return seen.counts
+    return seen.counted(LogCounts)
 
 
 class Listener:
@@ -111,19 +112,19 @@ def test_a_log_that_was_freed_too_early_is_left_alone() -> None:
 
 
 def test_messages_come_from_every_thread_that_calls() -> None:
-    counts = heard(Parallel("logs", threads=3, rounds=2))
+    counts = counted(Parallel("logs", threads=3, rounds=2))
     # Of each round: the context twice, the graph, the execute, two buffers twice.
-    assert counts == {"threads": 3, "rounds": 2, "heard": 3 * 2 * 8, "from_threads": 3}
+    assert counts == LogCounts(threads=3, rounds=2, messages=3 * 2 * 8, from_threads=3)
 
 
 def test_a_lowered_log_hears_only_what_it_wants() -> None:
-    counts = heard(Parallel("logs", rounds=4, lowered=INFO, mem_type=0))
-    assert counts["heard"] == 2 * (2 * 4 + 2 * 3)
-    assert "loud" not in counts
+    counts = counted(Parallel("logs", rounds=4, lowered=INFO, mem_type=0))
+    assert counts.messages == 2 * (2 * 4 + 2 * 3)
+    assert counts.loud == 0
 
 
 def test_memory_handles_that_are_not_offered_are_done_without() -> None:
-    assert heard(Parallel("logs", rounds=2), "reference:no-memory")["heard"] == 2 * 2 * 4
+    assert counted(Parallel("logs", rounds=2), "reference:no-memory").messages == 2 * 2 * 4
 
 
 @pytest.mark.parametrize(
@@ -131,9 +132,9 @@ def test_memory_handles_that_are_not_offered_are_done_without() -> None:
     [("late", "late"), ("keeps-level", "loud"), ("null-format", "null_formats"), ("no-level", "strange")],
 )
 def test_what_is_amiss_with_messages_is_counted(mutant: str, count: str) -> None:
-    counts = heard(Parallel("logs", rounds=2, lowered=1), f"mutant:log-{mutant}")
-    assert counts[count] > 0
-    assert counts.get("loudest", 0) == (VERBOSE if count == "loud" else 0)
+    counts = counted(Parallel("logs", rounds=2, lowered=1), f"mutant:log-{mutant}")
+    assert getattr(counts, count) > 0
+    assert counts.loudest == (VERBOSE if count == "loud" else 0)
 
 
 LOGGER = r"""
@@ -159,7 +160,7 @@ def test_messages_may_come_from_threads_of_the_librarys_own(tmp_path: Path) -> N
     library = qnn_library(tmp_path, "log_elsewhere(log_callback)", before=LOGGER)
     (seen,) = carried_out(Parallel("logs"), str(library), "fork").steps
     assert dict(seen.calls) == {"graphCreate": 1000}
-    assert seen.counts["heard"] == 2
+    assert seen.counted(LogCounts).messages == 2
 
 
 def test_a_call_that_waits_for_its_logger_hangs(tmp_path: Path) -> None:
@@ -170,13 +171,13 @@ def test_a_call_that_waits_for_its_logger_hangs(tmp_path: Path) -> None:
     assert (death.kind, death.step) == ("hang", 0)
 
 
-def traced(counts: dict[str, int], *calls: tuple[str, int], **fields: int) -> tuple[MemoryCase, MemoryTrace]:
+def traced(counts: LogCounts, *calls: tuple[str, int], **fields: int) -> tuple[MemoryCase, MemoryTrace]:
     seen = StepSeen(code=calls[0][1] if calls else 0, calls=calls, counts=counts)
     return MemoryCase((Parallel("logs", **fields),)), MemoryTrace(steps=(seen,))
 
 
 def test_every_message_is_looked_at() -> None:
-    assert qthr_04(*traced({"heard": 7})).count == 7
+    assert qthr_04(*traced(LogCounts(messages=7))).count == 7
 
 
 @pytest.mark.parametrize(
@@ -191,24 +192,24 @@ def test_every_message_is_looked_at() -> None:
 )
 def test_each_of_these_breaks_the_rule(counts: dict[str, int], text: str) -> None:
     with pytest.raises(Violation, match=text):
-        qthr_04(*traced({"heard": 7, **counts}, lowered=1))
+        qthr_04(*traced(replace(LogCounts(messages=7), **counts), lowered=1))
 
 
 def test_a_call_that_fails_breaks_the_rule() -> None:
     with pytest.raises(Violation, match="graphExecute answers 1100"):
-        qthr_04(*traced({"heard": 7}, ("graphExecute", 1100)))
+        qthr_04(*traced(LogCounts(messages=7), ("graphExecute", 1100)))
 
 
 def test_a_target_that_tells_nothing_is_unsupported_once_it_was_asked_for_everything() -> None:
     for level, settled in ((INFO, False), (VERBOSE, True)):
         with pytest.raises(Unsupported, match="nothing is told") as raised:
-            qthr_04(*traced({}, level=level))
+            qthr_04(*traced(LogCounts(), level=level))
         assert raised.value.settled is settled
 
 
 def test_a_target_without_logs_is_unsupported() -> None:
     with pytest.raises(Unsupported, match="logCreate answers 1000"):
-        qthr_04(*traced({}, ("logCreate", 1000)))
+        qthr_04(*traced(LogCounts(), ("logCreate", 1000)))
 
 
 def drawn(facts: MemoryFacts) -> list[Parallel]:

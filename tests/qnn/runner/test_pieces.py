@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Literal
 
 import pytest
+from msgspec.structs import replace
 
 from pytest_qnn import native
 from pytest_qnn.core.bounds import BadCase
@@ -49,7 +50,7 @@ from pytest_qnn.qnn.rules.ext.pieces import ext_32
 from pytest_qnn.qnn.runner.library import QnnEntry
 from pytest_qnn.qnn.runner.run import run_memory_case
 from pytest_qnn.qnn.target import MemoryTarget, open_memory_target
-from pytest_qnn.qnn.trace import MemoryTrace, StepSeen
+from pytest_qnn.qnn.trace import MemoryTrace, PieceCounts, StepSeen
 from pytest_qnn.rules import catalogue
 
 RULE = catalogue()["EXT-32"]
@@ -86,7 +87,7 @@ def with_answer(at: int, seen: StepSeen, *steps: AnyStep) -> tuple[MemoryCase, M
 
 
 def account(**counts: int) -> StepSeen:
-    return StepSeen(values=(20, 10), counts={"binary": 100, "given": 1, "released": 1} | counts)
+    return StepSeen(values=(20, 10), counts=replace(PieceCounts(100, 1, 1), **counts))
 
 
 @contextmanager
@@ -113,14 +114,14 @@ def test_a_context_out_of_pieces_computes_what_is_right(memory: str, personality
     case, trace = carry_out(*SAVED, created, *USED, *ENDED, personality=personality)
     assert [seen.difference for seen in compare(case, trace)] == [""]
     assert trace.steps[CREATED].code == 0
-    counts = trace.steps[GONE].counts
-    assert (counts["given"], counts["released"], len(counts)) == (2, 2, 3)
+    counts = trace.steps[GONE].counted(PieceCounts)
+    assert counts == replace(PieceCounts(given=2, released=2), binary=counts.binary)
 
 
 def test_pieces_are_kept_until_the_context_is_freed_or_given_back_once_read() -> None:
     for personality, back in ((KEPT, 0), (READ, 2)):
         _, trace = carry_out(*PLAIN, personality=personality)
-        assert trace.steps[LIVING].counts["released"] == back
+        assert trace.steps[LIVING].counted(PieceCounts).released == back
         calls = ["dataProvide"] * 2 + ["dataRelease"] * back + ["contextCreateFromBinaryWithCallback"]
         assert [call for call, _ in trace.steps[CREATED].calls] == calls
 
@@ -129,10 +130,10 @@ def test_pieces_are_kept_until_the_context_is_freed_or_given_back_once_read() ->
 def test_without_a_piece_there_is_no_context_and_the_others_are_given_back(fails: int) -> None:
     steps = (*SAVED, ContextWithCallback("d", "f", fails=fails), Pieces("d"), *USED)
     case, trace = carry_out(*steps)
-    created, counts = trace.steps[CREATED], trace.steps[LIVING].counts
+    created, counts = trace.steps[CREATED], trace.steps[LIVING].counted(PieceCounts)
     assert created.code == Error.CONTEXT_ERROR_CREATE_FROM_BINARY
     assert ("dataProvide", Error.CONTEXT_ERROR_MEM_ALLOC) in created.calls
-    assert counts["given"] == counts["released"] == fails - 1
+    assert counts.given == counts.released == fails - 1
     assert "never made" in trace.steps[LIVING + 1].skipped
     assert ext_32(case, trace).count == fails - 1
 
@@ -149,13 +150,13 @@ class Scribbler(ReferenceBackend):
 
 def test_bytes_written_to_pieces_are_counted_before_and_after_they_are_given_back() -> None:
     _, trace = carry_out(*PLAIN, backend=Scribbler(KEPT))
-    assert trace.steps[LIVING].counts["changed"] == trace.steps[GONE].counts["changed"] == 3
+    assert [trace.steps[at].counted(PieceCounts).changed for at in (LIVING, GONE)] == [3, 3]
 
 
 def test_requests_of_two_contexts_are_told_apart() -> None:
     both = (ContextWithCallback("d", "f"), ContextWithCallback("e", "f", fails=2), Pieces("d"), Pieces("e"))
     _, trace = carry_out(*SAVED, *both)
-    assert [seen.counts["given"] for seen in trace.steps[-2:]] == [2, 1]
+    assert [seen.counted(PieceCounts).given for seen in trace.steps[-2:]] == [2, 1]
     assert trace.steps[-2].values == trace.steps[-1].values == trace.steps[CREATED].values[1:]
 
 
@@ -171,7 +172,7 @@ def test_a_case_gives_all_memory_back_that_its_target_kept() -> None:
     backend, rpcmem = ReferenceBackend(KEPT), Counting()
     trace = run_memory_case(MemoryCase(PLAIN[:-2]), QnnEntry(backend.get_providers, backend), rpcmem)
     backend.close()
-    assert trace.steps[LIVING].counts["released"] == 0
+    assert trace.steps[LIVING].counted(PieceCounts).released == 0
     assert rpcmem.freed == 2
 
 
@@ -205,13 +206,13 @@ def test_pieces_may_be_kept_while_the_context_lives() -> None:
 
 
 def test_a_context_in_spite_of_an_error_is_a_violation() -> None:
-    created = StepSeen(code=0, values=(5,), calls=(("dataProvide", errno.ENOMEM),), counts={"binary": 100})
+    created = StepSeen(code=0, values=(5,), calls=(("dataProvide", errno.ENOMEM),), counts=PieceCounts(100))
     with pytest.raises(Violation, match="a refusal, with any code"):
         ext_32(*with_answer(CREATED, created, *PLAIN))
 
 
 def test_a_refusal_of_dma_buffers_is_a_violation_and_of_raw_memory_is_not() -> None:
-    refused = StepSeen(code=5000, values=(5,), counts={"binary": 100})
+    refused = StepSeen(code=5000, values=(5,), counts=PieceCounts(100))
     with pytest.raises(Violation, match="provided every piece"):
         ext_32(*with_answer(CREATED, refused, *PLAIN[:LIVING]))
     raw = (*SAVED, ContextWithCallback("d", "f", "raw"))
@@ -219,7 +220,7 @@ def test_a_refusal_of_dma_buffers_is_a_violation_and_of_raw_memory_is_not() -> N
 
 
 def test_the_answer_1000_is_unsupported_or_where_the_key_says_otherwise_a_contradiction() -> None:
-    case, trace = with_answer(CREATED, StepSeen(code=1000, counts={"binary": 100}), *PLAIN[:LIVING])
+    case, trace = with_answer(CREATED, StepSeen(code=1000, counts=PieceCounts(100)), *PLAIN[:LIVING])
     with pytest.raises(Contradiction, match="220 says supported"):
         ext_32(case, trace)
     silent = MemoryFacts(capabilities={202: 0, 220: 1000}, operators=FACTS.operators)

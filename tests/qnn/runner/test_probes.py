@@ -32,7 +32,7 @@ from pytest_qnn.qnn.model.expected import walk
 from pytest_qnn.qnn.model.operators import expected
 from pytest_qnn.qnn.rules.iface.rules import if_10
 from pytest_qnn.qnn.target import open_memory_target
-from pytest_qnn.qnn.trace import MemoryTrace, StepSeen
+from pytest_qnn.qnn.trace import GrowthCounts, MemoryTrace, PrepareCounts, StepSeen, Versions
 
 CONTEXT = ContextCreate("c0")
 GRAPH = (CONTEXT, Prepare("g0", "c0"))
@@ -56,7 +56,7 @@ def test_the_interface_is_seen_byte_by_byte() -> None:
     assert first == second
     assert first.data[1] == b"PYTEST_QNN_REFERENCE"
     assert len(first.data[0]) == 608
-    assert (first.counts["core_major"], first.counts["core_minor"]) == (2, 32)
+    assert first.counted(Versions).core[:2] == (2, 32)
 
 
 def test_the_version_needs_no_session() -> None:
@@ -100,7 +100,7 @@ def test_rounds_that_leave_something_behind_are_counted() -> None:
     seen = carried_out(
         CONTEXT, Alloc("b0", 256), Churn("register", "b0", "c0", 30), target="mutant:leak-registrations"
     ).steps[-1]
-    assert seen.counts["fds"] == 30
+    assert seen.counted(GrowthCounts).fds == 30
 
 
 def test_rounds_stop_at_the_first_surprise() -> None:
@@ -143,7 +143,7 @@ def test_a_tensor_that_is_wrong_is_refused_by_the_reference(binding: Binding, co
 
 def test_what_is_written_to_watched_structs_is_counted() -> None:
     seen = carried_out(CONTEXT, Prepare("g0", "c0", watch=True), target="mutant:create-writes-structs")
-    assert seen.steps[-1].counts["tensor_bytes_changed"] == 3
+    assert seen.steps[-1].counted(PrepareCounts).tensor_bytes_changed == 3
 
 
 FAULTS = {

@@ -46,7 +46,7 @@ from pytest_qnn.qnn.runner.client import UNTOUCHED
 from pytest_qnn.qnn.runner.library import QnnEntry
 from pytest_qnn.qnn.runner.run import run_memory_case
 from pytest_qnn.qnn.runner.worker import learn
-from pytest_qnn.qnn.trace import MemoryTrace, StepSeen
+from pytest_qnn.qnn.trace import AllocCounts, ExecuteCounts, MemoryTrace, StepSeen
 
 Run = Callable[..., MemoryTrace]
 SHAPE = (1, 2, 2, 2)
@@ -107,7 +107,11 @@ def _check_values(run: Run, op: QnnOp, dtype: QnnDType) -> None:
     )
     size = 512 if dtype == "UFIXED_POINT_8" else 2048
     wanted = expected(op, dtype, *(contents(dtype, binding.seed, size) for binding in inputs))
-    assert (trace.steps[2].code, trace.steps[2].data, trace.steps[2].counts) == (0, (wanted,), {})
+    assert (trace.steps[2].code, trace.steps[2].data, trace.steps[2].counts) == (
+        0,
+        (wanted,),
+        ExecuteCounts(),
+    )
 
 
 def test_outputs_behind_a_handle_are_read_at_the_descriptors_offset(run: Run) -> None:
@@ -166,7 +170,7 @@ def test_an_odd_descriptor_is_refused_and_closed_again(run: Run, kind: FdKind) -
     )
     before, register, after = trace.steps[3:]
     assert register.code in (8000, 8003)
-    assert after.counts["fds"] == before.counts["fds"]
+    assert after.counts.fds == before.counts.fds
 
 
 def test_stale_names_pass_their_last_value(run: Run) -> None:
@@ -217,7 +221,7 @@ def test_null_and_bogus_reach_the_target_in_every_place(run: Run, name: str) -> 
 )
 def test_a_step_without_its_object_is_skipped_and_says_why(run: Run, step: AnyStep, reason: str) -> None:
     trace = run(ContextCreate("c0"), *buffers("b0", "b1"), Free("b1"), step)
-    assert trace.steps[-1] == StepSeen(skipped=reason)
+    assert trace.steps[-1] == StepSeen(skipped=reason, lacking="never made" in reason)
 
 
 def test_a_failed_prepare_stops_at_the_failing_call(run: Run) -> None:
@@ -243,8 +247,8 @@ def test_providers_and_early_capabilities_need_no_session(run: Run) -> None:
     early, given, no_count, no_list = trace.steps
     assert trace.session == ()
     assert (early.code, given.code, no_count.code, no_list.code) == (0, 0, 1004, 1004)
-    assert len(given.values) == given.counts["count"] == 1
-    assert (no_count.counts["listed"], no_list.counts["count"]) == (0, 0x55555555)
+    assert len(given.values) == given.counts.count == 1
+    assert (no_count.counts.listed, no_list.counts.count) == (False, 0x55555555)
 
 
 def test_the_session_is_opened_once_and_closed_in_reverse(run: Run) -> None:
@@ -268,7 +272,7 @@ def test_an_allocations_first_and_last_byte_are_tried(run: Run) -> None:
 
     # A file as long as asked for, and a hole behind its first page: nothing here may crash.
     trace = run(Alloc("b0", 1 << 30), Fill("b0"), rpcmem=Short())
-    assert trace.steps[0].counts == {"first_writable": 1, "last_writable": 0}
+    assert trace.steps[0].counts == AllocCounts(first_writable=True)
     assert trace.steps[1].skipped == "buffer b0 is not writable from its first to its last byte"
 
 
@@ -305,7 +309,7 @@ def test_what_was_written_where_it_must_not_be_is_counted(run: Run, backend: Ref
     replaced = type(table.graphExecute)(careless)
     table.graphExecute = replaced
     trace = run(ContextCreate("c0"), Prepare("g0", "c0"), Execute("g0", ()))
-    assert trace.steps[2].counts == {"inputs_changed": 1, "output_overrun": 3}
+    assert trace.steps[2].counts == ExecuteCounts(inputs_changed=1, output_overrun=3)
 
 
 def test_the_clients_own_large_memory_is_no_region(run: Run) -> None:
@@ -322,9 +326,9 @@ def test_the_clients_own_large_memory_is_no_region(run: Run) -> None:
         Observe(LARGE),
     )
     assert len(trace.steps[6].data[0]) == LARGE
-    assert trace.steps[5].counts["regions"] == 0
+    assert trace.steps[5].counts.regions == 0
     # The two raw tensors got IO buffers of the target's at this first raw inference.
-    assert trace.steps[8].counts["regions"] == len(trace.steps[8].regions) == 2
+    assert trace.steps[8].counts.regions == len(trace.steps[8].regions) == 2
 
 
 def test_nothing_is_left_for_the_next_case(run: Run) -> None:

@@ -42,7 +42,7 @@ from pytest_qnn.qnn.reference.rpcmem import EmulatedRpcmem
 from pytest_qnn.qnn.runner.library import QnnEntry
 from pytest_qnn.qnn.runner.run import run_memory_case
 from pytest_qnn.qnn.target import MemoryTarget, open_memory_target
-from pytest_qnn.qnn.trace import MemoryTrace, StepSeen
+from pytest_qnn.qnn.trace import MemoryTrace, ProcessCounts, StepSeen, WrittenCounts
 from pytest_qnn.rules import catalogue
 
 RULE = catalogue()["MSC-01"]
@@ -119,7 +119,7 @@ def test_a_section_is_the_same_behind_a_handle_as_in_raw_memory_and_nothing_lies
     assert raw.code == behind.code == 0
     assert raw.data == behind.data != ()
     assert raw.values == behind.values == (len(raw.data[0]),) * 2
-    assert raw.counts == behind.counts == {}
+    assert raw.counts == behind.counts == WrittenCounts()
 
 
 @pytest.mark.parametrize(
@@ -134,7 +134,7 @@ def test_a_section_is_the_same_behind_a_handle_as_in_raw_memory_and_nothing_lies
 def test_a_handle_that_is_none_takes_no_section(memory: SectionMemory, code: Error) -> None:
     case, trace = carry_out(*MADE, GetSection("c", "g", "s", memory))
     assert trace.steps[-1].code == code
-    assert trace.steps[-1].counts == {}
+    assert trace.steps[-1].counts in (None, WrittenCounts())
     allowed = list(walk(case, trace))[-1].allowed
     assert allowed.only("short" if memory == "short" else "unregistered")
 
@@ -178,10 +178,8 @@ def test_the_memory_of_sections_is_given_back() -> None:
         for step in (GetSection("c", "g", "t", memory), ApplySection("d", "r", "s", memory))
     ]
     _, trace = carry_out(*WRITTEN, TAKEN, *LOADED, *rounds, Observe(), *rounds, Observe())
-    first, second = (trace.steps[at].counts for at in (-1 - len(rounds) - 1, -1))
-    assert {name: first.get(name) for name in ("fds", "memfds")} == {
-        name: second.get(name) for name in ("fds", "memfds")
-    }
+    first, second = (trace.steps[at].counted(ProcessCounts) for at in (-1 - len(rounds) - 1, -1))
+    assert (first.fds, first.memfds) == (second.fds, second.memfds)
 
 
 @pytest.mark.parametrize("step", [UpdateWeights("g", -1), GetSection("c", "g", "s", "handle", 1 << 32)])

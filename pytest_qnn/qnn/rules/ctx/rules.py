@@ -30,7 +30,7 @@ from pytest_qnn.qnn.rules.judging import (
 )
 from pytest_qnn.qnn.strategies.scene import Scene, Tape, arity
 from pytest_qnn.qnn.strategies.sequences import embedded
-from pytest_qnn.qnn.trace import MemoryTrace
+from pytest_qnn.qnn.trace import MemoryTrace, ProcessCounts
 
 _CYCLES = 3
 
@@ -68,7 +68,7 @@ def ctx_01(case: MemoryCase, trace: MemoryTrace) -> Examined:
     """Descriptors and mappings of shared memory do not grow over rounds of register and contextFree."""
     require_memory(case, trace)
     looks = [
-        (index, seen.counts)
+        (index, seen.counted(ProcessCounts))
         for index, (step, seen) in enumerate(zip(case.steps, trace.steps, strict=False))
         if isinstance(step, Observe)
     ]
@@ -79,14 +79,14 @@ def ctx_01(case: MemoryCase, trace: MemoryTrace) -> Examined:
     if len(looks) < 2 or not registered:
         return Examined(0, "contexts freed over registrations")
     (_, before), (index, after) = looks
-    for kind, words, slack in (
-        ("fds", "open descriptors", 0),
-        ("memfds", "mappings of shared memory", 0),
-        ("mappings", "mappings", _CYCLES - 1),
+    for was, now, words, slack in (
+        (before.fds, after.fds, "open descriptors", 0),
+        (before.memfds, after.memfds, "mappings of shared memory", 0),
+        (before.mappings, after.mappings, "mappings", _CYCLES - 1),
     ):
-        if after.get(kind, 0) > before.get(kind, 0) + slack:
-            seen_words = f"{after[kind]} after {_CYCLES} contexts were freed over live registrations"
-            raise Violation(f"{before.get(kind, 0)} {words}", seen_words, f"step {index}, observe")
+        if now > was + slack:
+            seen_words = f"{now} after {_CYCLES} contexts were freed over live registrations"
+            raise Violation(f"{was} {words}", seen_words, f"step {index}, observe")
     return Examined(_CYCLES, "contexts freed over registrations")
 
 

@@ -44,7 +44,7 @@ from pytest_qnn.qnn.rules.judging import (
 from pytest_qnn.qnn.rules.rpc.traces import demand_steady
 from pytest_qnn.qnn.strategies.scene import Scene, Tape
 from pytest_qnn.qnn.strategies.sequences import embedded
-from pytest_qnn.qnn.trace import MemoryTrace
+from pytest_qnn.qnn.trace import ArrayCounts, MemoryTrace, ProcessCounts
 
 
 def _several(scene: Scene, tape: Tape, least: int = 1, most: int = 4) -> tuple[str, ...]:
@@ -259,12 +259,12 @@ def drg_09(case: MemoryCase, trace: MemoryTrace) -> Examined:
     require_memory(case, trace)
     fills: dict[str, int] = {}
     count = 0
-    looks: list[tuple[int, dict[str, int]]] = []
+    looks: list[tuple[int, int]] = []
     for index, (step, seen) in enumerate(zip(case.steps, trace.steps, strict=False)):
         if isinstance(step, Fill):
             fills[step.buffer] = step.byte
         elif isinstance(step, Observe):
-            looks.append((index, seen.counts))
+            looks.append((index, seen.counted(ProcessCounts).fds))
         elif isinstance(step, Read) and step.buffer in fills:
             data = bytes_read(seen)
             where = f"step {index}, read of {step.buffer} via {step.via}"
@@ -274,9 +274,9 @@ def drg_09(case: MemoryCase, trace: MemoryTrace) -> Examined:
                 raise Violation(f"every byte 0x{fills[step.buffer]:02x}", f"{data[:16].hex(' ')} ...", where)
             count += 1
     for (_, before), (index, after) in itertools.pairwise(looks):
-        if before["fds"] != after["fds"]:
-            seen_fds = f"{after['fds']} after registering and deregistering"
-            raise Violation(f"{before['fds']} open descriptors", seen_fds, f"step {index}, observe")
+        if before != after:
+            seen_fds = f"{after} after registering and deregistering"
+            raise Violation(f"{before} open descriptors", seen_fds, f"step {index}, observe")
     return Examined(count, "buffers read after deregistration")
 
 
@@ -464,7 +464,7 @@ def drg_12(case: MemoryCase, trace: MemoryTrace) -> Examined:
     require_memory(case, trace)
     count = 0
     for walked in own_steps(case, trace, lambda w: isinstance(w.step, Deregister)):
-        if walked.seen.counts.get("handles_changed"):
+        if walked.seen.counted(ArrayCounts).changed:
             values = [hex(value) for value in walked.seen.values]
             raise Violation("the handle array as it was", f"{values} after the call", place(walked))
         count += 1

@@ -17,17 +17,11 @@ from pytest_qnn.qnn.rules.graphs import judge_contents, require_execution, requi
 from pytest_qnn.qnn.rules.judging import demand_code, facts_of, own_steps, place, require_memory
 from pytest_qnn.qnn.strategies.graphs import Memory, any_memory, execute, graph, load, read, tensors_of
 from pytest_qnn.qnn.strategies.scene import Scene, Tape, io_inputs, nbytes, scenes
-from pytest_qnn.qnn.trace import MemoryTrace
+from pytest_qnn.qnn.trace import AsyncCounts, MemoryTrace
 
 _UNSUPPORTED = int(Error.GRAPH_ERROR_UNSUPPORTED_FEATURE)
 _UNTOUCHED = b"\xee"
 """What the runner fills raw outputs with before an execute."""
-_AMISS = {
-    "inputs_changed": "inputs as they were when the execution ends",
-    "output_overrun": "nothing written behind the output",
-    "late_writes": "no write to the tensors' memory after the notification",
-}
-"""Counts that must be nought, and what each says."""
 
 
 def _require_asynchronous(trace: MemoryTrace, found: list[Walked]) -> None:
@@ -46,29 +40,33 @@ def _require_asynchronous(trace: MemoryTrace, found: list[Walked]) -> None:
 
 def _demand_notified(walked: Walked) -> None:
     """A call that succeeds is followed by one notification, with its parameter; one that fails, by none."""
-    counts = walked.seen.counts
+    counts = walked.seen.counted(AsyncCounts)
     step = walked.step
     assert isinstance(step, Execute)
     enqueued = walked.seen.calls[step.asynchronous - 1][1] == 0
-    if counts.get("strange_notifications"):
+    if counts.strange_notifications:
         raise Violation("a notification with the parameter of its call", "another parameter", place(walked))
-    if counts.get("silent"):
+    if counts.silent:
         seen = f"none within {PATIENCE:g} s"
         raise Hung("a notification when an execution is finished", seen, place(walked))
-    if counts["notified"] != int(enqueued):
+    if counts.notified != int(enqueued):
         wanted = "one notification" if enqueued else "no notification, for the call failed"
-        raise Violation(wanted, str(counts["notified"]), place(walked))
-    if counts.get("queued_amiss"):
+        raise Violation(wanted, str(counts.notified), place(walked))
+    if counts.queued_amiss:
         wanted = "success, and one notification of it, for every execution in the queue"
-        seen = f"other for {counts['queued_amiss']} of {step.asynchronous - 1} before the last"
+        seen = f"other for {counts.queued_amiss} of {step.asynchronous - 1} before the last"
         raise Violation(wanted, seen, place(walked))
 
 
 def _demand_left_alone(walked: Walked) -> None:
-    for counted, wanted in _AMISS.items():
-        found = walked.seen.counts.get(counted, 0)
+    counts = walked.seen.counted(AsyncCounts)
+    for counted, found, wanted in (
+        ("inputs changed", counts.inputs_changed, "inputs as they were when the execution ends"),
+        ("output overrun", counts.output_overrun, "nothing written behind the output"),
+        ("late writes", counts.late_writes, "no write to the tensors' memory after the notification"),
+    ):
         if found:
-            raise Violation(wanted, f"{counted.replace('_', ' ')}: {found}", place(walked))
+            raise Violation(wanted, f"{counted}: {found}", place(walked))
     step = walked.step
     raw = isinstance(step, Execute) and step.bindings[-1].kind == "raw"
     if raw and walked.allowed.only("dead-handle") and any(map(_touched, walked.seen.data[:1])):

@@ -45,7 +45,7 @@ from pytest_qnn.qnn.strategies.graphs import (
     tensors_of,
 )
 from pytest_qnn.qnn.strategies.scene import Scene, Tape, arity, nbytes, scenes
-from pytest_qnn.qnn.trace import MemoryTrace
+from pytest_qnn.qnn.trace import ExecuteCounts, MemoryTrace
 
 _EXECUTE = "QnnGraph.h: QnnGraph_execute"
 _UNTOUCHED = 0xEE
@@ -304,13 +304,13 @@ def exe_10(case: MemoryCase, trace: MemoryTrace) -> Examined:
     for walked in _executes(case, trace):
         if not walked.allowed.valid or walked.code != 0:
             continue
-        for counted, wanted in (
-            ("inputs_changed", "inputs as they were"),
-            ("output_overrun", "nothing written behind the output"),
+        counts = walked.seen.counted(ExecuteCounts)
+        for counted, found, wanted in (
+            ("inputs changed", counts.inputs_changed, "inputs as they were"),
+            ("output overrun", counts.output_overrun, "nothing written behind the output"),
         ):
-            found = walked.seen.counts.get(counted, 0)
             if found:
-                raise Violation(wanted, f"{counted.replace('_', ' ')}: {found}", place(walked))
+                raise Violation(wanted, f"{counted}: {found}", place(walked))
         count += 1
     judge_contents(case, trace, lambda seen: seen.where == "buffer", "only the output's bytes are written")
     return Examined(count, "executes")
@@ -351,7 +351,7 @@ def exe_11(case: MemoryCase, trace: MemoryTrace) -> Examined:
     for walked in _executes(case, trace):
         if not isinstance(walked.step, Execute) or not walked.step.watch:
             continue
-        if walked.seen.counts.get("tensors_changed"):
+        if walked.seen.counted(ExecuteCounts).tensors_changed:
             raise Violation("the tensors' structs as they were", "bytes of them differ", place(walked))
         count += 1
     return Examined(count, "executes with a look at their structs")

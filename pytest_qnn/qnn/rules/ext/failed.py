@@ -15,9 +15,7 @@ from pytest_qnn.qnn.strategies.binaries import Saved, deferred, external, freed,
 from pytest_qnn.qnn.strategies.external import LARGE, any_roles, ended
 from pytest_qnn.qnn.strategies.scene import Scene, Tape
 from pytest_qnn.qnn.strategies.sequences import embedded
-from pytest_qnn.qnn.trace import MemoryTrace
-
-_COUNTED = {"fds": "open descriptors", "memfds": "mappings of shared memory"}
+from pytest_qnn.qnn.trace import MemoryTrace, ProcessCounts
 
 
 def _failures(case: MemoryCase, trace: MemoryTrace) -> list[Walked]:
@@ -42,8 +40,11 @@ def _demand_nothing_left(case: MemoryCase, trace: MemoryTrace, failures: list[Wa
     for before, after in itertools.pairwise(looks):
         if not any(before.index < failure.index < after.index for failure in failures):
             continue
-        for counted, called in _COUNTED.items():
-            was, now = before.seen.counts[counted], after.seen.counts[counted]
+        one, other = before.seen.counted(ProcessCounts), after.seen.counted(ProcessCounts)
+        for was, now, called in (
+            (one.fds, other.fds, "open descriptors"),
+            (one.memfds, other.memfds, "mappings of shared memory"),
+        ):
             if now > was:
                 wanted = f"{was} {called}, as before a context that could not be finalised was made and freed"
                 raise Violation(wanted, f"{now}", place(after))

@@ -16,17 +16,10 @@ from pytest_qnn.qnn.strategies.binaries import Saved, saved
 from pytest_qnn.qnn.strategies.external import executed
 from pytest_qnn.qnn.strategies.scene import PAGE, Scene, Tape
 from pytest_qnn.qnn.strategies.sequences import embedded
-from pytest_qnn.qnn.trace import MemoryTrace
+from pytest_qnn.qnn.trace import MemoryTrace, PieceCounts
 
 _UNSUPPORTED = int(Error.CONTEXT_ERROR_UNSUPPORTED_FEATURE)
 _KEY = Property.CONTEXT_SUPPORT_CREATE_FROM_BINARY_WITH_CALLBACK
-_AMISS = {
-    "other_parameter": "calls of the client's functions with its own parameter",
-    "released_wrongly": "memory given back as it was given: address, descriptor and size",
-    "released_again": "each piece given back once",
-    "changed": "pieces that nobody writes to",
-    "mapped": "no mapping of memory that was given back",
-}
 """Counts that must be nought, and what each says."""
 
 
@@ -60,7 +53,7 @@ def _demand_within(walked: Walked, binary: int, asked: Sequence[int]) -> None:
 
 def _demand_outcome(walked: Walked) -> None:
     """Without a piece that was asked for there is no context; with all of them there is one."""
-    _demand_within(walked, walked.seen.counts["binary"], walked.seen.values[1:])
+    _demand_within(walked, walked.seen.counted(PieceCounts).binary, walked.seen.values[1:])
     refused = [code for call, code in walked.seen.calls if call == "dataProvide" and code]
     if refused and walked.code == 0:
         wanted = f"a refusal, with any code: the client answered a request with {named(refused[0])}"
@@ -71,15 +64,29 @@ def _demand_outcome(walked: Walked) -> None:
 
 def _demand_sound(walked: Walked, *, over: bool) -> int:
     """An account is in order, and if the context is over, balanced; gives the pieces."""
-    counts = walked.seen.counts
-    _demand_within(walked, counts["binary"], walked.seen.values)
-    for counted, wanted in _AMISS.items():
-        if counts.get(counted, 0):
-            raise Violation(wanted, f"{counted.replace('_', ' ')}: {counts[counted]}", place(walked))
-    if over and counts["released"] != counts["given"]:
-        wanted = f"all {counts['given']} pieces given back when there is no context any more"
-        raise Violation(wanted, f"{counts['released']}", place(walked))
-    return counts["given"]
+    counts = walked.seen.counted(PieceCounts)
+    _demand_within(walked, counts.binary, walked.seen.values)
+    _demand_in_order(walked, counts)
+    if over and counts.released != counts.given:
+        wanted = f"all {counts.given} pieces given back when there is no context any more"
+        raise Violation(wanted, f"{counts.released}", place(walked))
+    return counts.given
+
+
+def _demand_in_order(walked: Walked, counts: PieceCounts) -> None:
+    for counted, found, wanted in (
+        ("other parameter", counts.other_parameter, "calls of the client's functions with its own parameter"),
+        (
+            "released wrongly",
+            counts.released_wrongly,
+            "memory given back as it was given: address, descriptor and size",
+        ),
+        ("released again", counts.released_again, "each piece given back once"),
+        ("changed", counts.changed, "pieces that nobody writes to"),
+        ("mapped", counts.mapped, "no mapping of memory that was given back"),
+    ):
+        if found:
+            raise Violation(wanted, f"{counted}: {found}", place(walked))
 
 
 _MOST_REQUESTS = 3

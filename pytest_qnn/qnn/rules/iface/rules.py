@@ -35,7 +35,7 @@ from pytest_qnn.qnn.rules.iface.codes import PARENTS, component, invalid, not_of
 from pytest_qnn.qnn.rules.judging import call_name, facts_of, require_session
 from pytest_qnn.qnn.strategies.graphs import execute, graph
 from pytest_qnn.qnn.strategies.scene import Scene, Tape, scenes
-from pytest_qnn.qnn.trace import MemoryTrace, StepSeen
+from pytest_qnn.qnn.trace import MemoryTrace, StepSeen, Versions
 
 _CORE_BYTES = 8
 _FUNCTIONS: dict[int, tuple[str, ...]] = {
@@ -235,7 +235,6 @@ def if_03(case: MemoryCase, trace: MemoryTrace) -> Examined:
     return Examined(count, "looks at the interface")
 
 
-_CORE = ("core_major", "core_minor", "core_patch")
 _MAJOR = 2
 PLACES: tuple[Misused, ...] = (
     "backendFree",
@@ -289,8 +288,8 @@ def if_04(case: MemoryCase, trace: MemoryTrace) -> Examined:
     said: tuple[int, ...] | None = None
     count = 0
     for where, step, seen in pairs(case, trace):
-        if isinstance(step, Version | Interface) and seen.counts:
-            version = tuple(seen.counts.get(part, 0) for part in _CORE)
+        if isinstance(step, Version | Interface) and isinstance(seen.counts, Versions):
+            version = seen.counts.core
             if version[0] != _MAJOR:
                 raise Unsupported(f"the interface is of API {version[0]}, this suite's is of API {_MAJOR}")
             said = said or version

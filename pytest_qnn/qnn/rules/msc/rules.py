@@ -26,7 +26,7 @@ from pytest_qnn.qnn.rules.judging import demand_code, facts_of, own_steps, place
 from pytest_qnn.qnn.strategies.binaries import composed, loaded, retrieved, written
 from pytest_qnn.qnn.strategies.graphs import execute
 from pytest_qnn.qnn.strategies.scene import Scene, Tape, scenes
-from pytest_qnn.qnn.trace import MemoryTrace
+from pytest_qnn.qnn.trace import MemoryTrace, WrittenCounts
 
 _KEY = Property.CONTEXT_SUPPORT_BINARY_UPDATES
 _UNSUPPORTED = int(Error.CONTEXT_ERROR_UNSUPPORTED_FEATURE)
@@ -87,8 +87,8 @@ def _judge(walked: Walked) -> None:
         )
     elif walked.allowed.valid:
         demand_code(walked, {0}, "the memory is registered, and large enough")
-    if walked.seen.counts.get("overrun"):
-        seen = f"{walked.seen.counts['overrun']} bytes"
+    if isinstance(walked.step, GetSection) and (overrun := walked.seen.counted(WrittenCounts).overrun):
+        seen = f"{overrun} bytes"
         raise Violation("nothing written but to the registered memory", seen, place(walked))
 
 

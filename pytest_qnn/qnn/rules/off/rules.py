@@ -46,7 +46,7 @@ from pytest_qnn.qnn.strategies.binaries import composed, elsewhere, loaded, retr
 from pytest_qnn.qnn.strategies.graphs import any_memory, execute, load, output_of, read
 from pytest_qnn.qnn.strategies.scene import Scene, Tape, io_inputs, nbytes
 from pytest_qnn.qnn.strategies.sequences import embedded
-from pytest_qnn.qnn.trace import MemoryTrace
+from pytest_qnn.qnn.trace import InspectCounts, MemoryTrace, WrittenCounts
 
 _OFFLINE = "seed 001, Offline Prepare"
 _GATE = ("202",)
@@ -119,8 +119,9 @@ def off_06(case: MemoryCase, trace: MemoryTrace) -> Examined:
     require_binaries(case, trace)
     count = 0
     for walked in inspected(case, trace):
-        if walked.code == 0 and walked.seen.counts.get("data", 0):
-            seen = f"{walked.seen.counts['data']} with another pointer"
+        data = walked.seen.counted(InspectCounts).data
+        if walked.code == 0 and data:
+            seen = f"{data} with another pointer"
             raise Violation("a NULL data pointer in every tensor", seen, place(walked))
         count += len(walked.seen.values)
     return Examined(count, "IO tensors in binaries")
@@ -128,9 +129,10 @@ def off_06(case: MemoryCase, trace: MemoryTrace) -> Examined:
 
 def _demand_unharmed(walked: Walked) -> None:
     """A refused call has written nothing; an accepted one not more than there was room for."""
-    for kind, words in (("touched", "into the buffer"), ("overrun", "behind the buffer")):
-        if walked.seen.counts.get(kind, 0):
-            seen = f"{walked.seen.counts[kind]} bytes {words}"
+    counts = walked.seen.counted(WrittenCounts)
+    for found, words in ((counts.touched, "into the buffer"), (counts.overrun, "behind the buffer")):
+        if found:
+            seen = f"{found} bytes {words}"
             raise Violation("nothing is written beyond an accepted buffer", seen, place(walked))
 
 

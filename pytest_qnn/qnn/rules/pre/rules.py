@@ -30,7 +30,7 @@ from pytest_qnn.qnn.rules.qmg.rows import rows
 from pytest_qnn.qnn.rules.qmg.rules import hinted
 from pytest_qnn.qnn.strategies.graphs import MEMHANDLE, ODD_SHAPES, RAW
 from pytest_qnn.qnn.strategies.scene import Scene, Tape, arity, scenes
-from pytest_qnn.qnn.trace import MemoryTrace, StepSeen
+from pytest_qnn.qnn.trace import MemoryTrace, PrepareCounts, StepSeen
 
 _REFUSED = frozenset({int(Error.TENSOR_ERROR_INVALID_TENSOR_PARAM)})
 
@@ -437,7 +437,7 @@ def pre_07(case: MemoryCase, trace: MemoryTrace) -> Examined:
     for walked, step in _prepared(case, trace):
         if not walked.allowed.valid or not step.watch:
             continue
-        changed = walked.seen.counts.get("tensor_bytes_changed", 0)
+        changed = walked.seen.counted(PrepareCounts).tensor_bytes_changed
         if changed:
             raise Violation("nothing but the id is written", f"{changed} other bytes", place(walked))
         made = sum(code == 0 for code in _creations(walked.seen))

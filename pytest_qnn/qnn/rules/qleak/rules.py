@@ -19,7 +19,7 @@ from pytest_qnn.qnn.model.codes import named
 from pytest_qnn.qnn.rules.judging import facts_of, require_memory_type, require_session
 from pytest_qnn.qnn.rules.qthr.rules import CACHING, MEMORY, Cases
 from pytest_qnn.qnn.strategies.scene import Scene, Tape, memory_types, scenes
-from pytest_qnn.qnn.trace import MemoryTrace
+from pytest_qnn.qnn.trace import GrowthCounts, MemoryTrace
 
 
 def _ended(case: MemoryCase) -> MemoryCase:
@@ -93,23 +93,21 @@ def _judge(case: MemoryCase, trace: MemoryTrace, what: str) -> Examined:
             if low(code) == _UNSUPPORTED:
                 raise Unsupported(f"{call} answers 1000, not supported")
             require_memory_type(facts_of(trace))
-            after = seen.counts.get("rounds", 0)
+            after = seen.counted(GrowthCounts).rounds
             wanted = "a refusal" if step.what in ("refused", "unread") else "success"
             raise Violation(f"{wanted} in every round", f"{call} answers {named(code)} after {after}", where)
-        _demand_flat(seen.counts, step.rounds, where)
+        _demand_flat(seen.counted(GrowthCounts), step.rounds, where)
         count += step.rounds
     return Examined(count, what)
 
 
-def _demand_flat(counts: dict[str, int], rounds: int, where: str) -> None:
-    bounds = {
-        "fds": (_FDS, "open descriptors"),
-        "mappings": (_MAPPINGS, "mappings"),
-        "rss": (_RESIDENT + _RESIDENT_PER_ROUND * rounds, "resident bytes"),
-        "heap": (_HEAP + _RESIDENT_PER_ROUND * rounds, "bytes of malloc in use"),
-    }
-    for counted, (bound, called) in bounds.items():
-        grown = counts.get(counted, 0)
+def _demand_flat(counts: GrowthCounts, rounds: int, where: str) -> None:
+    for grown, bound, called in (
+        (counts.fds, _FDS, "open descriptors"),
+        (counts.mappings, _MAPPINGS, "mappings"),
+        (counts.rss, _RESIDENT + _RESIDENT_PER_ROUND * rounds, "resident bytes"),
+        (counts.heap, _HEAP + _RESIDENT_PER_ROUND * rounds, "bytes of malloc in use"),
+    ):
         if grown > bound:
             raise Measured(f"at most {bound} more {called} than before", f"{grown} more", where)
 

@@ -12,7 +12,7 @@ from pytest_qnn.qnn.model.state import PAGE, tensor_bytes
 from pytest_qnn.qnn.rules.graphs import kinds
 from pytest_qnn.qnn.rules.judging import facts_of, require_session
 from pytest_qnn.qnn.strategies.scene import HTP_BACKEND_ID
-from pytest_qnn.qnn.trace import MemoryTrace
+from pytest_qnn.qnn.trace import MemoryTrace, ProcessCounts
 
 Regions = dict[int, int]
 """Address -> resident bytes of mappings of a tensor's size."""
@@ -123,7 +123,7 @@ def _around(case: MemoryCase, trace: MemoryTrace, index: int, size: int) -> tupl
 
 def _unexplained(trace: MemoryTrace, index: int, made: Prepare, new: Regions) -> int:
     """Growth of the process between the looks around a step, beside new mappings and the trace itself."""
-    before, after = (trace.steps[at].counts.get("vm", 0) for at in (index - 1, index + 1))
+    before, after = (trace.steps[at].counted(ProcessCounts).vm for at in (index - 1, index + 1))
     kept = sum(map(len, trace.steps[index].data))
     return after - before - kept - len(new) * tensor_bytes(made.shape, made.dtype)
 

@@ -17,7 +17,7 @@ from pytest_qnn.qnn.model.codes import named, one_of
 from pytest_qnn.qnn.rules.graphs import require_execution
 from pytest_qnn.qnn.rules.judging import require_memory_type, require_operator, require_session
 from pytest_qnn.qnn.strategies.scene import Scene, Tape, memory_types, scenes
-from pytest_qnn.qnn.trace import MemoryTrace, StepSeen
+from pytest_qnn.qnn.trace import LogCounts, MemoryTrace, StepSeen
 
 _UNSUPPORTED = int(Error.COMMON_ERROR_NOT_SUPPORTED)
 _CLEAN = frozenset({int(Error.GRAPH_ERROR_INVALID_HANDLE), int(Error.GRAPH_ERROR_INVALID_CONTEXT)})
@@ -167,26 +167,27 @@ def qthr_04(case: MemoryCase, trace: MemoryTrace) -> Examined:
     count = 0
     for where, step, seen in _parallel(case, trace):
         _demand_nothing_failed(iter([(where, step, seen)]))
-        _demand_wanted_messages(where, step, seen.counts)
-        count += seen.counts.get("heard", 0)
+        counts = seen.counted(LogCounts) if step.what == "logs" else LogCounts()
+        _demand_wanted_messages(where, step, counts)
+        count += counts.messages
         if not count and step.what == "logs":
             told = f"nothing is told to a log of level {_level(step.level)}"
             raise Unsupported(told, settled=step.level >= LogLevel.VERBOSE)
     return Examined(count, "messages to logs")
 
 
-def _demand_wanted_messages(where: str, step: Parallel, counts: dict[str, int]) -> None:
-    if late := counts.get("late"):
+def _demand_wanted_messages(where: str, step: Parallel, counts: LogCounts) -> None:
+    if late := counts.late:
         raise Violation("no message once logFree has returned", _messages(late), where)
-    if null := counts.get("null_formats"):
+    if null := counts.null_formats:
         raise Violation("a format with each message", f"{_messages(null)} with NULL", where)
-    if strange := counts.get("strange"):
+    if strange := counts.strange:
         raise Violation(f"levels from {_level(1)} on", f"{_messages(strange)} of a lower level", where)
-    if loud := counts.get("loud"):
+    if loud := counts.loud:
         wanted = f"no level above {_level(step.level)}"
         if step.lowered:
             wanted += f", nor above {_level(step.lowered)} once logSetLogLevel has said so"
-        seen = f"{_messages(loud)} too loud, up to {_level(counts.get('loudest', 0))}"
+        seen = f"{_messages(loud)} too loud, up to {_level(counts.loudest)}"
         raise Violation(wanted, seen, where)
 
 

@@ -20,7 +20,7 @@ from pytest_qnn.qnn.rules.judging import (
 )
 from pytest_qnn.qnn.strategies.scene import Scene, Tape
 from pytest_qnn.qnn.strategies.sequences import embedded
-from pytest_qnn.qnn.trace import MemoryTrace
+from pytest_qnn.qnn.trace import ArrayCounts, MemoryTrace
 
 Spoil = Callable[[Descriptor, Tape], Descriptor]
 
@@ -237,7 +237,7 @@ def reg_19(case: MemoryCase, trace: MemoryTrace) -> Examined:
     require_memory(case, trace)
     count = 0
     for walked in own_steps(case, trace, lambda w: isinstance(w.step, Register)):
-        if walked.seen.counts.get("descriptors_changed"):
+        if walked.seen.counted(ArrayCounts).changed:
             raise Violation("descriptors as they were", "a byte of them changed", place(walked))
         count += 1
     return Examined(count, "registrations")

@@ -21,7 +21,7 @@ from pytest_qnn.qnn.rules.rpc.traces import (
 )
 from pytest_qnn.qnn.strategies.scene import Scene, Tape
 from pytest_qnn.qnn.strategies.sequences import embedded
-from pytest_qnn.qnn.trace import MemoryTrace
+from pytest_qnn.qnn.trace import AllocCounts, MemoryTrace, ProcessCounts
 
 _NO_SIZES = (0, -1, -(1 << 31), -PAGE)
 
@@ -51,8 +51,9 @@ def rpc_02(case: MemoryCase, trace: MemoryTrace) -> Examined:
     count = 0
     for index, step, seen in steps_of(case, trace):
         if isinstance(step, Alloc) and pointer_of(seen) and step.size > 0:
-            for end in ("first", "last"):
-                if not seen.counts.get(f"{end}_writable", 0):
+            counts = seen.counted(AllocCounts)
+            for end, writable in (("first", counts.first_writable), ("last", counts.last_writable)):
+                if not writable:
                     what = f"the {end} byte cannot be written"
                     raise Violation(f"{step.size} writable bytes", what, f"step {index}, alloc")
             count += 1
@@ -331,11 +332,15 @@ def _cycles(scene: Scene, tape: Tape) -> None:
 def rpc_11(case: MemoryCase, trace: MemoryTrace) -> Examined:
     """No more descriptors or shared mappings after eight rounds than before."""
     demand_steady(case, trace, f"{_CYCLES} rounds of alloc and free", ("fds", "memfds"))
-    looks = [seen.counts for _, step, seen in steps_of(case, trace) if isinstance(step, Observe)]
+    looks = [
+        seen.counted(ProcessCounts).mappings
+        for _, step, seen in steps_of(case, trace)
+        if isinstance(step, Observe)
+    ]
     freed = sum(isinstance(step, Free) and pointer_of(seen) > 0 for _, step, seen in steps_of(case, trace))
     if len(looks) < 2 or freed < _CYCLES:
         return Examined(0, "rounds of alloc and free")
-    grown = looks[-1].get("mappings", 0) - looks[0].get("mappings", 0)
+    grown = looks[-1] - looks[0]
     if grown >= _CYCLES:
         raise Violation("mappings that return", f"{grown} more after {_CYCLES} rounds of alloc and free")
     return Examined(_CYCLES, "rounds of alloc and free")
@@ -392,7 +397,7 @@ def rpc_05(case: MemoryCase, trace: MemoryTrace) -> Examined:
             continue
         if seen.skipped:
             raise Unsupported(seen.skipped)
-        if pointer_of(seen) and not seen.counts.get("last_writable"):
+        if pointer_of(seen) and not seen.counted(AllocCounts).last_writable:
             where = f"step {index}, alloc"
             raise Violation(f"{step.size} writable bytes", "the last one cannot be written", where)
         count += 1

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Literal
 
 from pytest_qnn.core.verdict import Violation
 from pytest_qnn.qnn.cases.case import Alloc, AnyStep, MemoryCase, Observe, Read, Write
 from pytest_qnn.qnn.cases.contents import contents
 from pytest_qnn.qnn.rules.judging import bytes_read
 from pytest_qnn.qnn.strategies.scene import Tape
-from pytest_qnn.qnn.trace import MemoryTrace, StepSeen
+from pytest_qnn.qnn.trace import MemoryTrace, ProcessCounts, StepSeen
 
+Resource = Literal["fds", "memfds"]
+"""Descriptors, and mappings of memfds."""
 PAGE = 4096
 _SIZES = (1, PAGE, PAGE + 1, 3 * PAGE, 64, 1 << 20)
 
@@ -70,12 +73,21 @@ def first_difference(expected: bytes, seen: bytes) -> str:
     return f"0x{seen[at]:02x} for 0x{expected[at]:02x} at byte {at} of {len(expected)}"
 
 
-def demand_steady(case: MemoryCase, trace: MemoryTrace, doing: str, kinds: tuple[str, ...]) -> None:
+def demand_steady(case: MemoryCase, trace: MemoryTrace, doing: str, kinds: tuple[Resource, ...]) -> None:
     """Raise Violation when a count of the last Observe differs from the first one's."""
-    looks = [(index, seen.counts) for index, step, seen in steps_of(case, trace) if isinstance(step, Observe)]
+    looks = [
+        (index, seen.counted(ProcessCounts))
+        for index, step, seen in steps_of(case, trace)
+        if isinstance(step, Observe)
+    ]
     if len(looks) < 2:
         return
     before, (index, after) = looks[0][1], looks[-1]
+    both: dict[Resource, tuple[int, int]] = {
+        "fds": (before.fds, after.fds),
+        "memfds": (before.memfds, after.memfds),
+    }
     for kind in kinds:
-        if before.get(kind) != after.get(kind):
-            raise Violation(f"{before.get(kind)} {kind}", f"{after.get(kind)} after {doing}", f"step {index}")
+        was, now = both[kind]
+        if was != now:
+            raise Violation(f"{was} {kind}", f"{now} after {doing}", f"step {index}")

@@ -47,7 +47,7 @@ from pytest_qnn.qnn.strategies.graphs import (
 )
 from pytest_qnn.qnn.strategies.scene import Scene, Tape, nbytes, scenes
 from pytest_qnn.qnn.strategies.sequences import embedded
-from pytest_qnn.qnn.trace import MemoryTrace
+from pytest_qnn.qnn.trace import MemoryTrace, ProcessCounts
 
 
 def _own_memory(scene: Scene, tape: Tape) -> None:
@@ -658,7 +658,7 @@ def shb_13(case: MemoryCase, trace: MemoryTrace) -> Examined:
     for walked in own_steps(case, trace, lambda w: w.allowed.valid and isinstance(w.step, Deregister)):
         demand_code(walked, {int(Error.SUCCESS)}, "the handle is live")
     looks = [
-        (index, seen.counts.get("memfds", 0))
+        (index, seen.counted(ProcessCounts).memfds)
         for index, (step, seen) in enumerate(zip(case.steps, trace.steps, strict=False))
         if isinstance(step, Observe) and not seen.skipped
     ]
