@@ -8,57 +8,15 @@
 
 Keep the object alive for as long as any pointer of its table may be called.
 
-Structure: one class per subject, each on top of the one before; every API function is one method, and
-every decision in it is one more method, marked ``Hook``. A faulty backend (a mutant) is a subclass that
-overrides exactly one hook. API methods return for success and raise ``QnnError(code)``.
+Structure: one class per subject, each on top of the one before. Every API function is one method, found by
+its name: the table's ``memRegister`` is ``mem_register``. Every decision in it is one more method, whose
+docstring begins with ``Hook:``. A faulty backend (a mutant) is a subclass that overrides exactly one hook.
+API methods return for success and raise ``QnnError(code)``.
 
 State that hooks read: ``personality``; the live objects by handle value in ``backends``, ``logs``,
 ``devices``, ``contexts``, ``graphs`` and ``registrations``; ``mappings``, every mapping not yet released
 (``close`` releases what a fault leaks). Using memory that a fault unmapped raises `ReleasedError` (the call
 answers 1100, and ``escaped`` shows it) where C would crash: no mutant needs a child process.
-
-=================== ========================================================================================
-class, module        hooks
-=================== ========================================================================================
-InterfaceTable       entries, null_entries, backend_id, provider_name, core_version, backend_version (class
-(backend_table)      attributes); answer, interface_get_providers, check_provider_arguments, provider_list,
-                     provider_count
-Logs                 tell, speak
-(backend_logs)
-Core                 mint, require, capability, check_context_config, takes_option, check_custom_config,
-(backend_core)       free_context, release_registrations, release_graphs
-Graphs               check_preset, hint, operator_accepts, prepare_buffers, wants_buffer, allocate_buffer,
-(backend_graph)      release_buffers
-Execution            bind_all, bind, find_registration, check_registration, check_client_buffer,
-(backend_execute)    begin_execute, buffer_of, locate, registered, read_input, write_output, compute,
-                     compute_node, constant, keep, store
-Asynchronous         require_asynchronous, enqueue, run_job, status_of, check_alive, notify
-(backend_async)
-Binaries             require_binaries, serialise, stored_tensor, check_binary_config, load, read_binary,
-(backend_binary)     initialise, loaded_tensor
-Environments         check_environment, populate
-(backend_environment)
-InOnePiece           allocate_piece
-(backend_one_piece)
-Retrieval            fetch
-(backend_retrieve)
-Sections             require_sections, update, section, section_memory, section_registration, check_room
-(backend_sections)
-Memory               require_memory_api, clear_handles, check_register_arguments, registration_context,
-(backend_mem)        register_one, roll_back, deliver_handles, read_descriptor, require_mem_type,
-                     needed_bytes, read_shared_buffer, examine_fd, effective_offset, range_end, check_fits,
-                     find_duplicate, same_memory, resolve_duplicate, shared_for, check_declared, map_memory,
-                     adopt, check_deregister_arguments, deregister_all, deregister_one, forget, drop_user,
-                     unmap
-ExternalBuffers      check_beside_deferred, needed_weights, needed_spill, context_property, open_external,
-(backend_external)   check_alignment, excludes, is_fixed, external_memory, undo_finalize, place, held
-Restarts             restart, deregister_one
-(backend_restart)
-ProvidedPieces       ranges, fetch_piece, keep_pieces, let_go, unmap_piece
-(backend_pieces)
-Profiles             clear_profile
-(backend_profile)
-=================== ========================================================================================
 """
 
 from __future__ import annotations
@@ -68,9 +26,8 @@ import os
 from collections.abc import Callable
 from typing import Any
 
-from pytest_qnn.qnn.reference.asynchronous import Asynchronous
 from pytest_qnn.qnn.reference.core import Devices
-from pytest_qnn.qnn.reference.execute import InOnePiece
+from pytest_qnn.qnn.reference.execute import Asynchronous, InOnePiece
 from pytest_qnn.qnn.reference.external import Restarts
 from pytest_qnn.qnn.reference.graphs import Retrieval
 from pytest_qnn.qnn.reference.personalities import PERSONALITIES

@@ -70,7 +70,7 @@ class Core(Logs, abc.ABC):
         self.personality = personality
         self.backends: dict[int, None] = {}
         self.logs: dict[int, Log] = {}
-        self.heard: dict[int, Log] = {}
+        self.listeners: dict[int, Log] = {}
         self.devices: dict[int, None] = {}
         self.contexts: dict[int, Context] = {}
         self.graphs: dict[int, Graph] = {}
@@ -95,7 +95,7 @@ class Core(Logs, abc.ABC):
         with self.lock:
             for each in list(self.mappings):
                 each.release()
-            for table in (*self._tables.values(), self.heard):
+            for table in (*self._tables.values(), self.listeners):
                 table.clear()
 
     def answer(self, name: str, code: int) -> int:
@@ -105,6 +105,8 @@ class Core(Logs, abc.ABC):
 
     def mint(self, kind: Kind) -> int:
         """Hook: the value of a new handle, never 0."""
+        # With reuse, handles of two kinds may have one value, and a freed value comes back: clients that mix
+        # them up go unnoticed, as with libraries whose handles are table indexes.
         if self.personality.reuse_handles:
             return next(value for value in itertools.count(1) if value not in self._tables[kind])
         return (KINDS.index(kind) + 1) << _KIND_SHIFT | next(self._serial)
@@ -222,8 +224,8 @@ class Core(Logs, abc.ABC):
         handle = self.mint("context")
         self.contexts[handle] = Context(handle, backend or 0, device or 0)
         out[0] = handle
-        if self.heard:
-            self.tell(backend or 0, LogLevel.INFO, b"context created")
+        if self.listeners:
+            self.log_message(backend or 0, LogLevel.INFO, b"context created")
 
     def check_context_config(self, config: int | None) -> None:
         """Hook: priority and error reporting have no effect, what needs a capability is refused (1000)."""
@@ -257,8 +259,8 @@ class Core(Logs, abc.ABC):
         self.release_registrations(context)
         self.release_graphs(context)
         del self.contexts[context.handle]
-        if self.heard:
-            self.tell(context.backend, LogLevel.INFO, b"context freed")
+        if self.listeners:
+            self.log_message(context.backend, LogLevel.INFO, b"context freed")
 
     @abc.abstractmethod
     def release_registrations(self, context: Context) -> None:

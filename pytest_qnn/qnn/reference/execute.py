@@ -1,7 +1,10 @@
-"""Executing graphs on the reference backend, from client buffers and from registered memory."""
+"""Executing graphs on the reference backend: from client buffers, from registered memory, and in a queue."""
 
 from __future__ import annotations
 
+import collections
+import dataclasses
+import threading
 from collections.abc import Iterable
 from typing import Any
 
@@ -9,10 +12,12 @@ import numpy as np
 import numpy.typing as npt
 
 from pytest_qnn.qnn.abi.codes import Error, LogLevel, TensorMemType
+from pytest_qnn.qnn.abi.layouts import NotifyFn, NotifyStatus
 from pytest_qnn.qnn.reference import mapping, operators
 from pytest_qnn.qnn.reference.graphs import Graphs
 from pytest_qnn.qnn.reference.mapping import Mapping, at
 from pytest_qnn.qnn.reference.objects import Binding, Graph, Node, QnnError, Registration, Tensor
+from pytest_qnn.qnn.reference.personalities import DEFAULT, Personality
 
 _BAD_TENSOR = Error.GRAPH_ERROR_INVALID_TENSOR
 Stored = npt.NDArray[np.uint8]
@@ -66,8 +71,8 @@ class Execution(Graphs):
         self.compute(graph, values)
         for each in sinks:
             self.write_output(graph, each, values[each.tensor.id])
-        if self.heard:
-            self.tell(graph.context.backend, LogLevel.VERBOSE, b"graph executed")
+        if self.listeners:
+            self.log_message(graph.context.backend, LogLevel.VERBOSE, b"graph executed")
 
     def bind_all(self, graph: Graph, given: Any, count: int, wanted: dict[int, Tensor]) -> list[Binding]:
         """Hook: each wanted tensor exactly once, in any order, found by id; else 6004."""
@@ -227,3 +232,100 @@ class InOnePiece(Execution):
         whole = mapping.anonymous(f"qnn-io:{graph.name}", end, self.mappings)
         for tensor, offset in offsets.items():
             graph.buffers[tensor.id] = Part(whole, offset, tensor.size)
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Job:
+    """One execution in the queue."""
+
+    admitted: Admitted
+    notify: int
+    """Address of the client's Qnn_NotifyFn_t; 0: it wants no notification."""
+    parameter: int | None
+
+
+class Asynchronous(Execution):
+    """graphExecuteAsync, taken apart into hooks: enqueue, run, notify.
+
+    QnnGraph.h, QnnGraph_executeAsync: graphs are enqueued in the order of the calls, the notification comes
+    from a thread of the backend's, and a call that fails notifies nobody. Arguments are checked by the call
+    itself, as graphExecute checks them, so a refusal is never reported by a notification.
+
+    The thread begins with the first execution in the queue and ends with the last: an idle backend has none.
+    """
+
+    def __init__(self, personality: Personality = DEFAULT) -> None:
+        self.jobs: collections.deque[Job] = collections.deque()
+        self.serving = False
+        """The thread is there, or about to be."""
+        super().__init__(personality)
+
+    def graph_execute_async(self, *arguments: Any) -> None:
+        """QnnGraph_executeAsync: the arguments of graphExecute, notifyFn and notifyParam."""
+        self.require_asynchronous()
+        *execution, notify, parameter = arguments
+        self.enqueue(Job(self.admit(*execution), notify or 0, parameter))
+
+    def require_asynchronous(self) -> None:
+        """Hook: without property 304 the call answers 1000 to anything."""
+        if not self.personality.asynchronous:
+            raise QnnError(Error.GRAPH_ERROR_UNSUPPORTED_FEATURE)
+
+    def enqueue(self, job: Job) -> None:
+        """Hook: put an execution at the end of the queue, which has no limit."""
+        self.jobs.append(job)
+        if not self.serving:
+            self.serving = True
+            threading.Thread(target=self._serve, name="qnn-async", daemon=True).start()
+
+    def close(self) -> None:
+        """What is in the queue is dropped; a notification that is under way comes to its end."""
+        self.jobs.clear()
+        super().close()
+
+    def _serve(self) -> None:
+        while True:
+            # Looking at the queue and ending are one step under the lock: otherwise an execution that is
+            # enqueued between them would find the thread there, and wait for ever.
+            with self.lock:
+                if not self.jobs:
+                    self.serving = False
+                    return
+                job = self.jobs.popleft()
+            self.run_job(job)
+
+    def run_job(self, job: Job) -> None:
+        """Hook: execute, then notify."""
+        # Under the lock, a client that calls the API from its notification, or waits in it for another
+        # thread that does, would wait for ever.
+        self.notify(job, self.status_of(job))
+
+    def status_of(self, job: Job) -> int:
+        """Hook: carry out an execution, and give its Qnn_ErrorHandle_t."""
+        with self.lock:
+            try:
+                self.check_alive(job)
+                self.carry_out(*job.admitted)
+            except QnnError as error:
+                return self.answer("graphExecuteAsync", error.code)
+            except BaseException as error:
+                self.escaped.append(("graphExecuteAsync", error))
+                return int(Error.COMMON_ERROR_GENERAL)
+            return 0
+
+    def check_alive(self, job: Job) -> None:
+        """Hook: 6039 where the context was freed meanwhile, 6004 where a handle was deregistered."""
+        graph, sources, sinks = job.admitted
+        if self.graphs.get(graph.handle) is not graph:
+            raise QnnError(Error.GRAPH_ERROR_INVALID_CONTEXT)
+        for each in (*sources, *sinks):
+            if (
+                each.registration
+                and self.registrations.get(each.registration.handle) is not each.registration
+            ):
+                raise QnnError(Error.GRAPH_ERROR_INVALID_TENSOR)
+
+    def notify(self, job: Job, status: int) -> None:
+        """Hook: call the client, once, from this thread."""
+        if job.notify:
+            NotifyFn(job.notify)(job.parameter, NotifyStatus(status))

@@ -111,6 +111,7 @@ class ExternalBuffers(Memory, Binaries, Execution):
             raise QnnError(Error.CONTEXT_ERROR_INVALID_ARGUMENT)
         owner: Context = self.require("context", context, Error.CONTEXT_ERROR_INVALID_HANDLE)
         asked = _asked(properties)
+        # All before the first is written: one unknown option, and none is.
         values = [self.context_property(owner, each.option) for each in asked]
         for each, value in zip(asked, values, strict=True):
             each.value = value
@@ -140,7 +141,7 @@ class ExternalBuffers(Memory, Binaries, Execution):
         return super().read_descriptor(descriptor)
 
     def require_dma_buffer(self, fd: int) -> None:
-        """Hook: 8003 for a file that is no memory: on a host, memfds stand for DMA buffers."""
+        """Hook: 8003 for a file that is no memory: on a host, memfds take the place of DMA buffers."""
         if not os.readlink(f"/proc/self/fd/{fd}").startswith(_MEMORY_FILES):
             raise QnnError(Error.MEM_ERROR_MAPPING)
 
@@ -219,6 +220,8 @@ class ExternalBuffers(Memory, Binaries, Execution):
         external = owner.external
         if external is None or external.pending is None or external.excluded:
             raise QnnError(Error.CONTEXT_ERROR_UNSUPPORTED_FEATURE)
+        # Three states: ``external`` is None, of a context that is not deferred; ``pending`` is the binary,
+        # and buffers may be registered; ``pending`` is None, and they are fixed until contextFree.
         binary, external.pending = external.pending, None
         try:
             for role in ROLES:
@@ -279,6 +282,7 @@ class ExternalBuffers(Memory, Binaries, Execution):
         """Hook: the backend's own external memory goes with the context."""
         super().release_graphs(context)
         if context.external is not None:
+            # Mappings of registered memory are released with their registrations, not here.
             own = {memory for memory, _ in context.external.memory.values()}
             for memory in own - {each.shared.mapping for each in context.external.given.values()}:
                 memory.release()

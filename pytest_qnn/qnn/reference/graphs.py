@@ -165,8 +165,8 @@ class Graphs(Core):
             raise QnnError(Error.GRAPH_ERROR_CREATE_FAILED)
         owner.finalised = True
         self.prepare_buffers(owner)
-        if self.heard:
-            self.tell(owner.context.backend, LogLevel.INFO, b"graph finalised")
+        if self.listeners:
+            self.log_message(owner.context.backend, LogLevel.INFO, b"graph finalised")
 
     def prepare_buffers(self, graph: Graph) -> None:
         """Hook: allocate IO buffers at preparation, for each tensor that wants one."""

@@ -1,7 +1,7 @@
-"""Logs of the reference backend: what it tells a client's callback of what it does.
+"""Logs of the reference backend: the messages that it gives to a client's callback.
 
 Contexts and finalised graphs at INFO, executes and registrations at VERBOSE. Only a backend that was created
-with a log that has a callback tells anything: callers look at ``heard`` first, which is empty without one.
+with a log that has a callback gives any: callers look at ``listeners`` first, which is empty without one.
 """
 
 from __future__ import annotations
@@ -33,12 +33,12 @@ class Log:
 class Logs(InterfaceTable, abc.ABC):
     """QnnLog, and the one way from the backend to a client's callback.
 
-    The callback is called with the backend's lock held, in the thread of the call that is told of: a client
-    must not call the API from it.
+    The callback is called with the backend's lock held, in the thread of the call that is reported: QnnLog.h
+    forbids a client to call the API from its callback, and calls of it may come from several threads.
     """
 
     logs: dict[int, Log]
-    heard: dict[int, Log]
+    listeners: dict[int, Log]
     """By backend: its log, where that has a callback."""
 
     @abc.abstractmethod
@@ -68,28 +68,28 @@ class Logs(InterfaceTable, abc.ABC):
             raise QnnError(Error.LOG_ERROR_INVALID_ARGUMENT)
 
     def log_free(self, log: int | None) -> None:
-        """QnnLog_free: backends that were created with the log say nothing more."""
+        """QnnLog_free: backends that were created with the log give no more messages."""
         found: Log = self.require("log", log, Error.LOG_ERROR_INVALID_HANDLE)
         del self.logs[log or 0]
-        for backend in [backend for backend, each in self.heard.items() if each is found]:
+        for backend in [backend for backend, each in self.listeners.items() if each is found]:
             self.forget_listener(backend)
 
     def listen(self, backend: int, log: int | None) -> None:
-        """The log, which may be none, hears of the new backend from now on."""
+        """Messages of the new backend go to this log, if there is one, from now on."""
         found = self.logs.get(log or 0)
         if found is not None and found.callback:
-            self.heard[backend] = found
+            self.listeners[backend] = found
 
     def forget_listener(self, backend: int) -> None:
         """The backend is gone."""
-        self.heard.pop(backend, None)
+        self.listeners.pop(backend, None)
 
-    def tell(self, backend: int, level: int, text: bytes) -> None:
-        """Hook: a message of this level for whoever hears of the backend, if it wants any."""
-        log = self.heard.get(backend)
+    def log_message(self, backend: int, level: int, text: bytes) -> None:
+        """Hook: a message of this level for the backend's log, if that wants any."""
+        log = self.listeners.get(backend)
         if log is not None and level <= log.level:
-            self.speak(log, level, text)
+            self.call_client(log, level, text)
 
-    def speak(self, log: Log, level: int, text: bytes) -> None:
+    def call_client(self, log: Log, level: int, text: bytes) -> None:
         """Hook: call the client. The text has no conversions."""
         log.callback(text, level, time.monotonic_ns() // 1000, ctypes.addressof(_NO_ARGUMENTS))

@@ -79,6 +79,7 @@ def at(address: int, size: int) -> npt.NDArray[np.uint8]:
 
 def anonymous(name: str, size: int, live: set[Mapping]) -> Mapping:
     """Fresh zeroed memory of ``size`` bytes that /proc/self/maps shows under ``memfd:name``."""
+    # The mapping outlives its descriptor, so tests that count descriptors do not see the backend's own.
     fd = os.memfd_create(name.encode()[:_NAME_LIMIT].decode(errors="ignore"), os.MFD_CLOEXEC)
     try:
         os.ftruncate(fd, size)

@@ -1,4 +1,4 @@
-"""What the handles of the reference backend stand for."""
+"""The objects behind the handles of the reference backend."""
 
 from __future__ import annotations
 

@@ -47,7 +47,7 @@ class Personality:
     reuse_handles: bool = False
     """Handles are the smallest free integer of their kind, as libQnnHtp does. Off: never reused."""
     by_number: bool = False
-    """Memory is told apart by the number of its fd, as devices do. Off: by the file behind it."""
+    """Memory is distinguished by the number of its fd, as devices do. Off: by the file behind it."""
     overlap: bool = True
     """Tensors in one shared buffer may overlap (catalogue, SHB-12)."""
     context_first: bool = False
@@ -71,8 +71,8 @@ class Personality:
     one_piece: bool = False
     """The IO buffers of a graph lie in one mapping. Off: each has its own."""
     pieces: Literal["", "kept", "read"] = ""
-    """Property 220: a client may provide binaries piece by piece, and is told of the pieces when their
-    context is freed (kept), or once they are read."""
+    """Property 220: a client may provide binaries piece by piece; it has them back when their context is
+    freed (kept), or once they are read."""
     codes: tuple[tuple[str, int], ...] = ()
     """(what is wrong, code), where the catalogue allows several; names as in `qnn.model.expected`."""
 

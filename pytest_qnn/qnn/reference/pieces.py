@@ -100,7 +100,7 @@ class ProvidedPieces(Signals):
     def __init__(self, personality: Personality = DEFAULT) -> None:
         super().__init__(personality)
         self.pieces: dict[int, tuple[Provider, list[Piece]]] = {}
-        """By context: what its client has given and will be told of when the context goes."""
+        """By context: the pieces of its client, which are given back when the context goes."""
 
     def context_create_from_binary_with_callback(
         self,

@@ -41,7 +41,7 @@ BAD_TENSOR = Error.GRAPH_ERROR_INVALID_TENSOR
 class Proxy(Memory):
     """The table of a library with another QnnMem.
 
-    The objects that a registration hangs on (contexts, graphs, their tensors) are mirrored as the library
+    The objects that a registration depends on (contexts, graphs, their tensors) are mirrored as the library
     makes and frees them. Hooks are those of `Memory`, and ``bound``, ``find_registration`` and
     ``client_address``.
 
@@ -120,7 +120,7 @@ class Proxy(Memory):
         self._leave([each for each in self.contexts.values() if each.backend == backend])
 
     def device_free(self, device: int | None) -> None:
-        """Where the library frees a device that contexts stand on, they go with it."""
+        """Where the library frees a device under contexts, they go with it."""
         self.forward("deviceFree", device)
         self._leave([each for each in self.contexts.values() if each.device == device])
 
@@ -152,7 +152,7 @@ class Proxy(Memory):
         num_outputs: int,
         *more: Any,
     ) -> None:
-        """The library's, on the addresses that handles stand for; 6004 for a handle that stands for none."""
+        """The library's, on the addresses behind the handles; 6004 for an invalid handle."""
         owner = self.graphs.get(graph or 0)
         if owner is None:
             raise QnnError(Error.GRAPH_ERROR_INVALID_HANDLE)

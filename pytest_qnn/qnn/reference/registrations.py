@@ -156,6 +156,7 @@ class Memory(Core):
             raise QnnError(Error.MEM_ERROR_MAPPING) from None
         if not stat.S_ISREG(found.st_mode):
             raise QnnError(Error.MEM_ERROR_MAPPING)
+        # The file and not the number: a closed number is given to another file, and dup gives one file two.
         identity = (_BY_NUMBER, fd) if self.personality.by_number else (found.st_dev, found.st_ino)
         return identity, found.st_size
 
@@ -202,6 +203,8 @@ class Memory(Core):
 
     def shared_for(self, context: Context, request: Request) -> Shared:
         """Hook: the context's mapping of the file, made at its first registration."""
+        # One mapping for all tensors of a shared buffer (QNN_HTP_MEM_SHARED_BUFFER), from byte 0 on: an
+        # offset need not be a multiple of a page, which mmap would demand.
         shared = context.shared.get(request.identity)
         if shared is None:
             shared = Shared(self.map_memory(request), request.declared)
@@ -226,8 +229,8 @@ class Memory(Core):
         registration.shared.users.add(registration.handle)
         registration.context.registrations[registration.handle] = registration
         self.registrations[registration.handle] = registration
-        if self.heard:
-            self.tell(registration.context.backend, LogLevel.VERBOSE, b"memory registered")
+        if self.listeners:
+            self.log_message(registration.context.backend, LogLevel.VERBOSE, b"memory registered")
 
     def mem_deregister(self, handles: Any, count: int) -> None:
         """QnnMem_deRegister: the valid handles go even when others are not valid (8001)."""
@@ -243,6 +246,7 @@ class Memory(Core):
 
     def deregister_all(self, handles: list[int | None]) -> bool:
         """Hook: deregister each handle; whether all of them were valid."""
+        # A list, not a generator: the handles behind an invalid one are deregistered as well.
         return False not in [self.deregister_one(handle) for handle in handles]
 
     def deregister_one(self, handle: int | None) -> bool:
@@ -258,8 +262,8 @@ class Memory(Core):
         del self.registrations[registration.handle]
         del registration.context.registrations[registration.handle]
         self.drop_user(registration)
-        if self.heard:
-            self.tell(registration.context.backend, LogLevel.VERBOSE, b"memory deregistered")
+        if self.listeners:
+            self.log_message(registration.context.backend, LogLevel.VERBOSE, b"memory deregistered")
 
     def drop_user(self, registration: Registration) -> None:
         """Hook: the mapping of the file goes with its last registration."""

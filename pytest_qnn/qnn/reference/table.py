@@ -79,7 +79,7 @@ class InterfaceTable:
         return self._list
 
     def provider_count(self) -> int:
-        """Hook: how many providers a client is told of."""
+        """Hook: how many providers are reported to a client."""
         return 1
 
     def _fill(self, interface: Interface) -> None:
@@ -106,9 +106,11 @@ class InterfaceTable:
                 except QnnError as error:
                     return self.answer(name, error.code)
                 except BaseException as error:
+                    # ctypes would print it, and return 0 to the caller: success.
                     self.escaped.append((name, error))
                     return int(Error.COMMON_ERROR_GENERAL)
 
+        # The table holds a bare pointer: nothing else would keep the function behind it alive.
         thunk = prototype(call)
         self._thunks.append(thunk)
         return thunk

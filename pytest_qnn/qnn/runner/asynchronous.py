@@ -74,7 +74,11 @@ class _Execution:
 
 
 def execute(state: State, step: Execute) -> StepSeen:
-    """QnnGraph_executeAsync. ``code``: the call's, or, where that is 0, the notification's status."""
+    """QnnGraph_executeAsync. ``code``: the call's, or, where that is 0, the notification's status.
+
+    ``calls``: the calls, then each notification with its status; ``data``: as for `graphs.execute`, but at
+    the first notification (without one there is none), and the outputs of the calls before behind it.
+    """
     state.session.open()
     if any(each in _abandoned for each in _all(state)):
         raise Skip("an execution before was not notified")
@@ -94,6 +98,8 @@ def execute(state: State, step: Execute) -> StepSeen:
 
 def _begin(state: State, step: Execute, graph: int | None, number: int | None = None) -> _Execution:
     """Make the step's own call, or the call of this number before it."""
+    # Structs of its own for each call in the queue: the backend may read them until it notifies
+    # (QnnGraph.h, QnnGraph_executeAsync).
     execution = _Execution(Run(state, step.graph, apart=number is not None))
     state.held.append(execution)
     inputs = execution.run.operator.io_inputs
@@ -101,6 +107,7 @@ def _begin(state: State, step: Execute, graph: int | None, number: int | None = 
         seeds = (queued_seed(number, position) for position in range(inputs))
         step = Execute(step.graph, (*(Binding(seed=seed) for seed in seeds), Binding()))
     given = execution.run.bind_all(step)
+    # Before the call: a backend may notify before the call returns.
     _executions[execution.parameter] = execution
     arguments = (graph, *given, None, None, _CALLBACK, execution.parameter)
     execution.code = state.client.call("graphExecuteAsync", *arguments)

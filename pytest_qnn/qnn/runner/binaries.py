@@ -64,7 +64,11 @@ _LIMIT = 1
 
 @handles(case.GetBinary)
 def get_binary(state: State, step: case.GetBinary) -> StepSeen:
-    """The size, then the bytes."""
+    """QnnContext_getBinarySize, then QnnContext_getBinary.
+
+    ``calls``, ``code``: as for `Prepare`; ``values``: (size that was answered, bytes written),
+    0x5555555555555555 where untouched; ``data``: the binary, if the step says ``keep``.
+    """
     context = _context(state, step.context)
     size = ctypes.c_uint64(_UNTOUCHED)
     out = None if step.null == "size" else ctypes.byref(size)
@@ -102,7 +106,7 @@ def get_binary(state: State, step: case.GetBinary) -> StepSeen:
 
 @handles(case.ContextFromBinary)
 def context_from_binary(state: State, step: case.ContextFromBinary) -> StepSeen:
-    """QnnContext_createFromBinary."""
+    """QnnContext_createFromBinary; ``values``: (handle,)."""
     if not state.session.open():
         raise Skip(f"there is no session: {state.session.failure}")
     if step.binary not in state.binaries:
@@ -272,6 +276,7 @@ def _providers(get_providers: Any, owner: Any) -> Any:
     code = get_providers(ctypes.byref(listed), ctypes.byref(count))
     if code or not count.value or not listed or not listed[0]:
         raise SystemUnusable(f"{SYMBOL} gave no provider (code {code})")
+    # The table lies in the library, or in our own object: neither may go while the table is cached.
     _OWNERS.append(owner)
     return listed[0].contents.implementation
 

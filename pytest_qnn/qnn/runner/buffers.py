@@ -85,7 +85,7 @@ def descriptor_of(state: State, buffer: Buffer) -> int:
 
 @handles(Alloc)
 def alloc(state: State, step: Alloc) -> StepSeen:
-    """rpcmem_alloc, and a write to the first and the last byte that cannot crash."""
+    """rpcmem_alloc, and a write to the first and the last byte; ``values``: (pointer,), 0 for NULL."""
     pointer, fd = _allocate(state, step)
     if not pointer:
         return StepSeen(values=(0,))
@@ -136,7 +136,7 @@ def alloc_needed(state: State, step: AllocNeeded) -> StepSeen:
 
 @handles(Free)
 def free(state: State, step: Free) -> StepSeen:
-    """rpcmem_free."""
+    """rpcmem_free; ``values``: (pointer passed,)."""
     pointer = _pointer(state, step.buffer, step.pointer)
     made = state.buffers.get(step.buffer)
     if made is not None and made.own and made.live and step.pointer == "base":
@@ -176,7 +176,7 @@ def fill(state: State, step: Fill) -> StepSeen:
 
 @handles(Read)
 def read(state: State, step: Read) -> StepSeen:
-    """The client reads, through its pointer or through a second mapping of the descriptor."""
+    """The client reads, through its pointer or a second mapping; ``data``: (the buffer's bytes,)."""
     buffer = usable(state, step.buffer)
     data = (
         ctypes.string_at(buffer.pointer, buffer.size) if step.via == "client" else _through_fd(state, buffer)
@@ -186,7 +186,7 @@ def read(state: State, step: Read) -> StepSeen:
 
 @handles(Observe)
 def observe(state: State, step: Observe) -> StepSeen:
-    """Count from outside; look for regions only where asked."""
+    """Count from outside; ``regions``, where asked for: (address, resident bytes) of each."""
     if step.region and state.reserve is None:
         state.reserve = small_blocks_in_reserve()
     seen = snapshot()

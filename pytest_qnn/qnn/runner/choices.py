@@ -72,7 +72,7 @@ def _with_type(step: AnyStep, kind: int) -> AnyStep:
 
 
 def ordinary(kind: int) -> Point:
-    """A registration that is in order, which the other points with registrations stand on."""
+    """A registration that is in order, which the other points with registrations depend on."""
     return Point("register", "An ordinary buffer is registered", _typed((*_START, _ONE), kind))
 
 
@@ -139,9 +139,11 @@ def _identities() -> Iterator[Point]:
     )
     other = Register("c", (Descriptor("b", (8,), "FLOAT_32"),), ("again",))
     yield Point("other-data-type", "Registered memory again, with another data type", (*_START, _ONE, other))
-    twin = Register("c", (Descriptor("b", (8,), fd="dup"),), ("again",))
+    duplicate = Register("c", (Descriptor("b", (8,), fd="dup"),), ("again",))
     yield Point(
-        "other-number", "Registered memory again, by a duplicate of its descriptor", (*_START, _ONE, twin)
+        "other-number",
+        "Registered memory again, by a duplicate of its descriptor",
+        (*_START, _ONE, duplicate),
     )
 
 

@@ -61,6 +61,7 @@ class QnnClient:
 
     def create(self, name: str, *arguments: Any) -> tuple[int, int]:
         """Call an entry whose last argument receives a handle: the code, and the handle (or `UNTOUCHED`)."""
+        # Neither NULL nor an address of a process: a handle that was not written is distinguished from both.
         out = ctypes.c_void_p(UNTOUCHED)
         code = self.call(name, *arguments, ctypes.byref(out))
         return code, out.value or 0

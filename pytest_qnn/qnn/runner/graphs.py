@@ -98,6 +98,7 @@ class ShortMemory:
             raise MemoryError(f"no {self._length} bytes for a raw tensor")
         self._begin: int = begin
         protect(begin + body, mmap.PAGESIZE, _NO_ACCESS)
+        # The last byte is directly in front of the guard page, so one byte too many is a SIGSEGV.
         self.address = begin + body - size
 
     def release(self) -> None:
@@ -177,7 +178,11 @@ class ClientMemory:
 
 @handles(Prepare)
 def prepare(state: State, step: Prepare) -> StepSeen:
-    """graphCreate, tensorCreateGraphTensor per tensor, graphAddNode, graphFinalize."""
+    """graphCreate, tensorCreateGraphTensor per tensor, graphAddNode, graphFinalize.
+
+    ``calls``: each call with its code; ``code``: that of the last one; ``values``: (graph handle, id of each
+    tensor, inputs first).
+    """
     state.session.open()
     context = state.context_value(step.context)
     operator = operator_of(step)
@@ -209,7 +214,7 @@ def compose(
     for tensor, mem_type in zip(operator.io, step.node_mem_types, strict=False):
         tensor.v1.memType = mem_type
     following: list[tuple[str, tuple[Any, ...]]] = [
-        # Passed by value, but with pointers to the tensors, whose ids are known by now.
+        # Qnn_OpConfig_t is passed by value, but with pointers to the tensors, whose ids are known by now.
         *(("graphAddNode", (config,)) for config in operator.configs()),
         *([("graphFinalize", (None, None))] if step.finalise else []),
     ]
@@ -221,7 +226,12 @@ def compose(
 
 
 def execute(state: State, step: Execute) -> StepSeen:
-    """QnnGraph_execute with each IO tensor in raw memory or behind a handle."""
+    """QnnGraph_execute with each IO tensor in raw memory or behind a handle.
+
+    ``data``: (the output's bytes,), read after the call whatever its code: from the raw buffer (0xEE before
+    the call), or through the client's pointer at the descriptor's offset; b"" where the client has no such
+    memory (NULL, BOGUS, a freed buffer).
+    """
     state.session.open()
     value = state.graph_value(step.graph)
     run = Run(state, step.graph)
@@ -376,6 +386,7 @@ def _preset(operator: Operator, step: Prepare) -> ClientMemory:
         if not wanted:
             continue
         if tensor.v1.memType == TensorMemType.MEMHANDLE:
+            # A value that no target has handed out: one that looks it up at creation answers with an error.
             tensor.v1.memHandle = BOGUS_HANDLE
         else:
             tensor.v1.clientBuf.data = memory.address

@@ -59,6 +59,7 @@ class Listener:
         _CALLBACKS.append(self)
 
     def _receive(self, text: bytes | None, level: int, _timestamp: int, _arguments: int | None) -> None:
+        # QnnLog.h, QnnLog_Callback_t: it may be called from several threads at once.
         with self._lock:
             self.threads.add(threading.get_ident())
             counts = self.counts
@@ -143,6 +144,7 @@ class _Shared:
     def close(self) -> list[tuple[str, int]]:
         """Free all in the order of real clients, and listen on: the calls that failed."""
         found = []
+        # The log last: backend and device were created with it, and may log until they are freed.
         for kind in ("device", "backend", "log"):
             if kind in self.handles:
                 code = self.state.client.call(f"{kind}Free", self.handles[kind])
@@ -181,7 +183,7 @@ class _Shared:
             raise Failed("contextFree", code)
 
     def _execute(self, context: int, number: int) -> None:
-        prepared = Prepare(f"lane{number}", "", self.step.op, self.step.dtype, SHAPE)
+        prepared = Prepare(f"thread{number}", "", self.step.op, self.step.dtype, SHAPE)
         operator = operator_of(prepared)
         graph, calls, _ = compose(self.state.client, context, prepared, operator)
         if calls[-1][1]:

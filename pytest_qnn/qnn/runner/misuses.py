@@ -455,7 +455,7 @@ _MAKERS = {
 
 @handles(Misuse)
 def misuse(state: State, step: Misuse) -> StepSeen:
-    """The call with a handle that stands for nothing."""
+    """The call with an invalid handle (NULL, unknown or freed)."""
     state.session.open()
     handle = _handle(state, TAKES[step.call], step.handle)
     return StepSeen(code=call_misused(state, step.call, handle))
@@ -488,7 +488,7 @@ def _freed(state: State, kind: Handled) -> int:
 
 
 def _made(state: State, kind: str) -> int:
-    """One more object of a kind. Raises Skip where there cannot be one that is told from all others."""
+    """One more object of a kind. Raises Skip where there cannot be one that differs from all others."""
     backend = state.session.backend
     arguments: dict[str, tuple[Any, Any]] = {
         "log": (None, LOG_LEVEL_ERROR),

@@ -1,16 +1,5 @@
 """Steps on contexts whose binary comes piece by piece: the client's two functions, and its account of them.
 
-What the steps leave, beside ``code``:
-
-`Context-       ``values``: the handle, then offset and size of each request, in order; ``calls``: each call
-WithCallback`   of the client's functions with its answer, then the call itself; ``counts``: ``binary``, its
-                bytes
-`Pieces`        ``values``: offset and size of each request so far; ``counts``: ``binary``, ``given``,
-                ``released`` (pieces that were given back once or more), and where not nought
-                ``released_again``, ``released_wrongly`` (memory, descriptor or size that no piece has),
-                ``other_parameter`` (calls with a parameter never given), ``changed`` (bytes of pieces that
-                are not what the client put there), ``mapped`` (mappings of memory that was given back)
-
 C callbacks of the module serve every context of the process, and tell them apart by the parameter that comes
 back: whenever a target calls one, it is there.
 """
@@ -179,7 +168,11 @@ class Account:
 
 @handles(ContextWithCallback)
 def create(state: State, step: ContextWithCallback) -> StepSeen:
-    """QnnContext_createFromBinaryWithCallback."""
+    """QnnContext_createFromBinaryWithCallback.
+
+    ``values``: the handle, then offset and size of each request, in order; ``calls``: each call of the
+    client's functions with its answer, then the call itself.
+    """
     if not state.session.open():
         raise Skip(f"there is no session: {state.session.failure}")
     if step.binary not in state.binaries:
@@ -205,7 +198,7 @@ def create(state: State, step: ContextWithCallback) -> StepSeen:
 
 @handles(Pieces)
 def pieces(state: State, step: Pieces) -> StepSeen:
-    """Nothing is called."""
+    """Nothing is called; ``values``: offset and size of each request so far."""
     mine = [each for each in _all(state) if each.step.context == step.context]
     if not mine:
         raise Skip(f"context {step.context} was not created with a callback")

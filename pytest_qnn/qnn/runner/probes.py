@@ -44,7 +44,7 @@ _SENTINEL_TEXT = ctypes.create_string_buffer(b"untouched")
 
 @handles(Providers)
 def providers(state: State, step: Providers) -> StepSeen:
-    """QnnInterface_getProviders."""
+    """QnnInterface_getProviders; ``values``: addresses of the listed interfaces, 0 for a NULL one."""
     listed = ctypes.POINTER(InterfaceP)()
     count = ctypes.c_uint32(_COUNT_UNTOUCHED)
     code: int = state.client.entry.get_providers(
@@ -69,7 +69,7 @@ def capability(state: State, step: Capability) -> StepSeen:
 
 @handles(Interface)
 def interface(state: State, step: Interface) -> StepSeen:
-    """The bytes of the first interface, its name, and its version."""
+    """``values``: (address,); ``data``: (the bytes of QnnInterface_t, the provider's name)."""
     del step
     listed, count = ctypes.POINTER(InterfaceP)(), ctypes.c_uint32()
     code: int = state.client.entry.get_providers(ctypes.byref(listed), ctypes.byref(count))
@@ -89,7 +89,7 @@ def _versions(api: Any) -> Versions:
 
 @handles(Version)
 def version(state: State, step: Version) -> StepSeen:
-    """The version, or the build id, as a backend says it before it is created."""
+    """The version, or the build id (as for `Message`), as a backend says it before it is created."""
     if step.call == "api":
         said = ApiVersion()
         code = state.client.call("backendGetApiVersion", None if step.null else ctypes.byref(said))
@@ -100,7 +100,7 @@ def version(state: State, step: Version) -> StepSeen:
 
 @handles(Message)
 def message(state: State, step: Message) -> StepSeen:
-    """What an error code means, in the backend's words."""
+    """``values``: (1,) where the pointer leads to a text, which is in ``data``; (0,) for NULL."""
     state.session.open()
     code, values, data = _text(state, step.null, "errorGetMessage", step.error)
     return StepSeen(code=code, values=values, data=data)
@@ -150,18 +150,22 @@ def environment(state: State, step: Environment) -> StepSeen:
 
 
 _CLOSED_FD = 1 << 20
-_WARMING = 20
-"""Rounds before the first look: what is made once is made by then."""
+_WARM_UP = 20
+"""Rounds before the first count: what is made once is made by then."""
 
 
 @handles(Churn)
 def churn(state: State, step: Churn) -> StepSeen:
-    """The growth of the process; the first call with another code than it had to give."""
+    """The growth of the process.
+
+    ``calls``: the first call with another code than it had to give, which is ``code`` as well; otherwise that
+    is 0, or the code of the last refusal.
+    """
     if not state.session.open():
         raise Skip(f"there is no session: {state.session.failure}")
     batch = Batch(state, step)
     once = _ONCE[step.what]
-    for _ in range(_WARMING):
+    for _ in range(_WARM_UP):
         found = once(state, step, batch)
         if found is not None:
             return StepSeen(code=found[1], calls=(found,))
@@ -209,12 +213,12 @@ class Batch:
             elif step.mem_type == MemType.DMA_BUF:
                 slot.dmaBufInfo.data = buffer.pointer
         if step.what == "refused":
-            self._spoil(shared=shared)
+            self._close_last_fd(shared=shared)
         self.handles = array_of(ctypes.c_void_p, self.count)()
         self.refusal = 0
         """The code of the last call that was to be refused."""
 
-    def _spoil(self, *, shared: bool) -> None:
+    def _close_last_fd(self, *, shared: bool) -> None:
         """The last descriptor has a closed file."""
         if shared:
             self._custom[-1].sharedBufferConfig.fd = _CLOSED_FD

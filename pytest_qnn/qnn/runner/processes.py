@@ -28,22 +28,22 @@ def run_in_processes(case: MemoryCase, first: Run, later: Run) -> MemoryTrace:
 
     ``first`` and ``later`` carry out a case in a process; the later ones must not be the first.
     """
-    luggage: dict[str, Carry] = {}
+    carried: dict[str, Carry] = {}
     seen: list[StepSeen] = []
     trace = MemoryTrace()
     parts = _parts(case.steps)
     for number, part in enumerate(parts):
-        packed = tuple(luggage.values())
+        carries = tuple(carried.values())
         wanted = tuple(_kept(step) for step in part)
         ends = case.ends and number == len(parts) - 1
-        answer = (later if number else first)(MemoryCase((*packed, *wanted), ends))
+        answer = (later if number else first)(MemoryCase((*carries, *wanted), ends))
         if number:
             seen.append(StepSeen())
         if isinstance(answer, Death):
-            at = answer.step - len(packed) + len(seen)
+            at = answer.step - len(carries) + len(seen)
             return MemoryTrace(death=msgspec.structs.replace(answer, step=max(-1, at)))
-        own = answer.steps[len(packed) :]
-        _pack(luggage, wanted, own)
+        own = answer.steps[len(carries) :]
+        _collect(carried, wanted, own)
         seen += own
         trace = msgspec.structs.replace(answer, session=trace.session or answer.session)
     return msgspec.structs.replace(trace, steps=tuple(seen))
@@ -60,7 +60,7 @@ def _kept(step: AnyStep) -> AnyStep:
     return msgspec.structs.replace(step, keep=True) if isinstance(step, GetBinary) else step
 
 
-def _pack(luggage: dict[str, Carry], steps: tuple[AnyStep, ...], seen: tuple[StepSeen, ...]) -> None:
+def _collect(carried: dict[str, Carry], steps: tuple[AnyStep, ...], seen: tuple[StepSeen, ...]) -> None:
     """Add the binaries that a process has made, each with the graphs that its context had then."""
     graphs: dict[str, dict[str, Carried]] = {}
     for step, each in zip(steps, seen, strict=False):
@@ -71,6 +71,6 @@ def _pack(luggage: dict[str, Carry], steps: tuple[AnyStep, ...], seen: tuple[Ste
             graphs.setdefault(step.context, {})[step.graph] = known
         elif isinstance(step, GetBinary) and each.data:
             held = tuple(graphs.get(step.context, {}).values())
-            luggage[step.binary] = Carry(step.binary, each.data[0], held)
+            carried[step.binary] = Carry(step.binary, each.data[0], held)
         elif isinstance(step, Carry):
-            luggage[step.binary] = step
+            carried[step.binary] = step

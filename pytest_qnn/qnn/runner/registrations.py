@@ -38,7 +38,7 @@ BOGUS_FD = 1 << 20
 
 @handles(ContextCreate)
 def context_create(state: State, step: ContextCreate) -> StepSeen:
-    """QnnContext_create on the session's backend and device."""
+    """QnnContext_create on the session's backend and device; ``values``: (handle,)."""
     if not state.session.open():
         raise Skip(f"there is no session: {state.session.failure}")
     session = state.session
@@ -79,7 +79,7 @@ def free_parent(state: State, step: FreeParent) -> StepSeen:
 
 @handles(Register)
 def register(state: State, step: Register) -> StepSeen:
-    """QnnMem_register; the handle array is full of 0x55 before the call."""
+    """QnnMem_register; ``values``: the handle array after the call, full of 0x55 before it."""
     state.session.open()
     context = state.context_value(step.context)
     count = len(step.descriptors) if step.count is None else step.count
@@ -106,13 +106,14 @@ def register(state: State, step: Register) -> StepSeen:
         for name, descriptor, value in zip(step.handles, step.descriptors, values, strict=False):
             _retire(state, state.handles.get(name))
             buffer = state.buffers.get(descriptor.buffer)
+            # A target may give one value for two registrations; names keep them apart for the rules.
             state.handles[name] = MemHandle(value, buffer, _offset(descriptor), context)
     return StepSeen(code=code, values=values, counts=ArrayCounts(changed))
 
 
 @handles(Deregister)
 def deregister(state: State, step: Deregister) -> StepSeen:
-    """QnnMem_deRegister."""
+    """QnnMem_deRegister; ``values``: the handle array after the call."""
     state.session.open()
     wanted = [state.handle_value(name) for name in step.handles]
     count = len(wanted) if step.count is None else step.count

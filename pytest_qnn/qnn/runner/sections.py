@@ -1,13 +1,5 @@
 """Steps on sections of context binaries: update the weights, take a section, apply one.
 
-What they leave in their `StepSeen`, beside ``calls`` and ``code``, which are as for `Prepare`:
-
-`UpdateWeights`  nothing
-`GetSection`     ``values``: (size that was answered, bytes written), 0x5555555555555555 where untouched;
-                 ``data``: the section as it lies in the memory, where the call succeeded;
-                 ``counts["overrun"]``: bytes written behind the memory that was given
-`ApplySection`   nothing
-
 The memory behind a handle is a buffer of the runner's own, registered for the one call.
 """
 
@@ -41,7 +33,7 @@ _MOST = 1 << 24
 
 
 class _Place:
-    """Memory for one section: ``size`` bytes, and `_BEHIND` more that are none of the target's business."""
+    """Memory for one section: ``size`` bytes, and `_BEHIND` more that the target must not touch."""
 
     def __init__(self, address: int, size: int, buffer: ContextBuffer) -> None:
         self.address = address
@@ -62,7 +54,10 @@ class _Place:
 
 @handles(UpdateWeights)
 def update_weights(state: State, step: UpdateWeights) -> StepSeen:
-    """QnnTensor_updateGraphTensors of the weights, and where that succeeds QnnGraph_finalize."""
+    """QnnTensor_updateGraphTensors of the weights, and where that succeeds QnnGraph_finalize.
+
+    ``calls``, ``code``: as for `Prepare`, here and below.
+    """
     state.session.open()
     graph = state.graph_value(step.graph)
     made = state.graphs.get(step.graph)
@@ -81,7 +76,11 @@ def update_weights(state: State, step: UpdateWeights) -> StepSeen:
 
 @handles(GetSection)
 def get_section(state: State, step: GetSection) -> StepSeen:
-    """QnnContext_getBinarySectionSize, then QnnContext_getBinarySection into memory of that size."""
+    """QnnContext_getBinarySectionSize, then QnnContext_getBinarySection into memory of that size.
+
+    ``values``: (size that was answered, bytes written), 0x5555555555555555 where untouched; ``data``: the
+    section as it lies in the memory, where the call succeeded.
+    """
     state.session.open()
     owners = state.context_value(step.context), state.graph_value(step.graph)
     size = ctypes.c_uint64(UNTOUCHED)

@@ -117,6 +117,7 @@ class State:
 
     def handle_value(self, name: str) -> int | None:
         """The value to pass for a memory handle's name; a context's name gives the context's value."""
+        # For DRG: QnnMem_deRegister of a handle of another kind, which is an invalid one.
         if name in self.contexts and name not in self.handles:
             return self.contexts[name].value
         return self._value(name, self.handles, "memory handle")

@@ -102,7 +102,10 @@ _EXECUTES = 200
 
 
 def parallel(state: State, step: Parallel) -> StepSeen:
-    """``calls``: what went wrong in each thread; of a race: the code that ended the executes."""
+    """``calls``: the call that failed in each thread ("wrong output": none did), and its code.
+
+    Of a race: the execute that ended it.
+    """
     if step.what != "rpcmem" and not state.session.open():
         raise Skip(f"there is no session: {state.session.failure}")
     works, contexts = _WORKS[step.what](state, step)
@@ -131,7 +134,7 @@ def _backends(state: State, step: Parallel) -> Works:
     return [work] * step.threads, []
 
 
-class _Lane:
+class _Client:
     """A context with a graph and a buffer for each of its tensors: what one thread works on."""
 
     def __init__(self, state: State, step: Parallel, number: int) -> None:
@@ -141,7 +144,7 @@ class _Lane:
         code, self.context = state.client.create("contextCreate", session.backend, session.device, None)
         if code:
             raise Skip(f"contextCreate gave {code}")
-        prepared = Prepare(f"lane{number}", "", step.op, step.dtype, SHAPE)
+        prepared = Prepare(f"thread{number}", "", step.op, step.dtype, SHAPE)
         self.operator: Operator = operator_of(prepared)
         self.graph, calls, _ = compose(state.client, self.context, prepared, self.operator)
         if calls[-1][1]:
@@ -150,7 +153,7 @@ class _Lane:
         self.number = number
 
     def work(self, pace: Pace) -> None:
-        """Register, execute, compare, deregister; each round begins as the other lanes' rounds do."""
+        """Register, execute, compare, deregister; each round begins as the rounds of the other threads do."""
         alloc = self.state.rpcmem.alloc
         buffers = [alloc(HEAP_ID_SYSTEM, DEFAULT_FLAGS, self.nbytes) for _ in self.operator.io]
         try:
@@ -232,21 +235,23 @@ def descriptors_of(
 
 
 def _contexts(state: State, step: Parallel) -> Works:
-    lanes = [_Lane(state, step, number) for number in range(step.threads)]
-    pace = Pace(len(lanes))
-    return [functools.partial(lane.work, pace) for lane in lanes], [lane.context for lane in lanes]
+    clients = [_Client(state, step, number) for number in range(step.threads)]
+    pace = Pace(len(clients))
+    return [functools.partial(client.work, pace) for client in clients], [
+        client.context for client in clients
+    ]
 
 
 def _race(state: State, step: Parallel) -> Works:
     """One thread executes until that fails, the other frees the context."""
-    lane = _Lane(state, step, 0)
-    rooms = bind_raw(lane.operator, lane.nbytes)
+    client = _Client(state, step, 0)
+    rooms = bind_raw(client.operator, client.nbytes)
     executed = threading.Event()
 
     def execute() -> None:
         try:
             for _ in range(_RACES):
-                lane.execute()
+                client.execute()
                 executed.set()
         finally:
             executed.set()
@@ -255,30 +260,30 @@ def _race(state: State, step: Parallel) -> Works:
 
     def free() -> None:
         executed.wait()
-        call(state, "contextFree", lane.context, None)
+        call(state, "contextFree", client.context, None)
 
     return [execute, free], []
 
 
 def _deregister(state: State, step: Parallel) -> Works:
     """One thread executes with handles until that fails, the other deregisters the output's handle."""
-    lane = _Lane(state, step, 0)
-    buffers = [state.rpcmem.alloc(HEAP_ID_SYSTEM, DEFAULT_FLAGS, lane.nbytes) for _ in lane.operator.io]
-    state.retired += [Buffer(buffer, lane.nbytes, usable=True) for buffer in buffers]
-    described, kept = descriptors_of(state, step, buffers, lane.nbytes)
+    client = _Client(state, step, 0)
+    buffers = [state.rpcmem.alloc(HEAP_ID_SYSTEM, DEFAULT_FLAGS, client.nbytes) for _ in client.operator.io]
+    state.retired += [Buffer(buffer, client.nbytes, usable=True) for buffer in buffers]
+    described, kept = descriptors_of(state, step, buffers, client.nbytes)
     handles = array_of(ctypes.c_void_p, len(buffers))()
-    code = state.client.call("memRegister", lane.context, described, len(buffers), handles)
+    code = state.client.call("memRegister", client.context, described, len(buffers), handles)
     if code:
-        state.client.call("contextFree", lane.context, None)
+        state.client.call("contextFree", client.context, None)
         raise Skip(f"memRegister gave {code}")
-    lane.bind(handles)
+    client.bind(handles)
     executed = threading.Event()
     live = list(handles)
 
     def execute() -> None:
         try:
             for _ in range(_EXECUTES):
-                lane.execute()
+                client.execute()
                 executed.set()
         finally:
             executed.set()
@@ -288,7 +293,7 @@ def _deregister(state: State, step: Parallel) -> Works:
         executed.wait()
         call(state, "memDeRegister", array_of(ctypes.c_void_p, 1)(live[-1]), 1)
 
-    return [execute, deregister], [lane.context]
+    return [execute, deregister], [client.context]
 
 
 def _rpcmem(state: State, step: Parallel) -> Works:

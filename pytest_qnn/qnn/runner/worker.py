@@ -107,7 +107,7 @@ def _accepts(state: State, op: QnnOp, dtype: QnnDType) -> bool:
 _CASE = msgspec.msgpack.Decoder(MemoryCase)
 _LEFT: list[contextlib.ExitStack] = []
 """What a case that ends its process leaves open."""
-_WARMING = MemoryCase(
+_WARM_START = MemoryCase(
     steps=(
         ContextCreate("c"),
         Alloc("b", 8),
@@ -141,7 +141,7 @@ class MemoryWorker:
 
     def rehearse(self) -> None:
         """Carry out a case on the reference."""
-        MemoryWorker(MemorySpec("reference", "emulated")).run(_WARMING)
+        MemoryWorker(MemorySpec("reference", "emulated")).run(_WARM_START)
 
     def run(self, case: MemoryCase, on_step: OnStep | None = None) -> MemoryTrace:
         """Carry out one case."""

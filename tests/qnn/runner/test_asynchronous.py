@@ -39,8 +39,8 @@ from pytest_qnn.qnn.cases.valid import check_memory
 from pytest_qnn.qnn.facts import MemoryFacts
 from pytest_qnn.qnn.model.contents import compare
 from pytest_qnn.qnn.model.operators import expected
-from pytest_qnn.qnn.reference.asynchronous import Job
 from pytest_qnn.qnn.reference.backend import ReferenceBackend
+from pytest_qnn.qnn.reference.execute import Job
 from pytest_qnn.qnn.reference.objects import Context, Graph, QnnError
 from pytest_qnn.qnn.reference.personalities import PERSONALITIES
 from pytest_qnn.qnn.reference.rpcmem import EmulatedRpcmem

@@ -11,9 +11,8 @@ import numpy as np
 from pytest_qnn.qnn.abi.codes import Error, TensorMemType, TensorType
 from pytest_qnn.qnn.abi.layouts import NotifyFn, NotifyStatus
 from pytest_qnn.qnn.mutants import faulty_backend
-from pytest_qnn.qnn.reference.asynchronous import Job
 from pytest_qnn.qnn.reference.backend import ReferenceBackend
-from pytest_qnn.qnn.reference.execute import Stored
+from pytest_qnn.qnn.reference.execute import Job, Stored
 from pytest_qnn.qnn.reference.mapping import at
 from pytest_qnn.qnn.reference.objects import Binding, Graph, QnnError, Registration, Tensor
 from pytest_qnn.qnn.reference.personalities import DEFAULT, PERSONALITIES, Personality

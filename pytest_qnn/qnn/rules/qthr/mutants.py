@@ -69,7 +69,7 @@ class _WaitsForItsLogger(ReferenceBackend):
 
     def carry_out(self, *admitted: Any) -> None:
         super().carry_out(*admitted)
-        if not self.heard:
+        if not self.listeners:
             return
         logger = threading.Thread(target=self.log_execute, args=(admitted,), daemon=True)
         logger.start()
@@ -79,7 +79,7 @@ class _WaitsForItsLogger(ReferenceBackend):
 
     def log_execute(self, admitted: Admitted) -> None:
         with self.lock:
-            self.tell(admitted[0].context.backend, LogLevel.VERBOSE, b"graph executed")
+            self.log_message(admitted[0].context.backend, LogLevel.VERBOSE, b"graph executed")
 
 
 @faulty_backend("log-two-locks", "Two threads that log wait for each other's lock.", "QTHR-04")
@@ -90,13 +90,13 @@ class _TwoLocks(ReferenceBackend):
         super().__init__()
         self.log_lock = threading.Lock()
 
-    def speak(self, log: Log, level: int, text: bytes) -> None:
+    def call_client(self, log: Log, level: int, text: bytes) -> None:
         if not self.log_lock.acquire(timeout=_PATIENCE):
             raise QnnError(Error.COMMON_ERROR_GENERAL)
         try:
             # The others' calls go on while the client listens.
             self.lock.release()
-            super().speak(log, level, text)
+            super().call_client(log, level, text)
             if not self.lock.acquire(timeout=_PATIENCE):
                 self.lock.acquire()
                 raise QnnError(Error.COMMON_ERROR_GENERAL)
@@ -115,16 +115,16 @@ class _SpeaksOn(ReferenceBackend):
     def say_goodbye(self, log: Log) -> None:
         for _ in range(_GOODBYES):
             time.sleep(_APART)
-            self.speak(log, LogLevel.ERROR, b"log freed")
+            self.call_client(log, LogLevel.ERROR, b"log freed")
 
 
 @faulty_backend("log-louder", "Messages one level above the one set are reported.", "QTHR-04")
 class _OneLouder(ReferenceBackend):
-    def tell(self, backend: int, level: int, text: bytes) -> None:
-        super().tell(backend, level - 1, text)
+    def log_message(self, backend: int, level: int, text: bytes) -> None:
+        super().log_message(backend, level - 1, text)
 
-    def speak(self, log: Log, level: int, text: bytes) -> None:
-        super().speak(log, level + 1, text)
+    def call_client(self, log: Log, level: int, text: bytes) -> None:
+        super().call_client(log, level + 1, text)
 
 
 @faulty_backend("log-keeps-level", "logSetLogLevel succeeds, and changes nothing.", "QTHR-04")
@@ -139,12 +139,12 @@ class _KeepsItsLevel(ReferenceBackend):
 
 @faulty_backend("log-null-format", "The format is NULL.", "QTHR-04")
 class _NullFormat(ReferenceBackend):
-    def speak(self, log: Log, level: int, text: bytes) -> None:
+    def call_client(self, log: Log, level: int, text: bytes) -> None:
         del text
-        super().speak(log, level, None)  # type: ignore[arg-type]  # the fault
+        super().call_client(log, level, None)  # type: ignore[arg-type]  # the fault
 
 
 @faulty_backend("log-no-level", "Executes and registrations are logged at level 0.", "QTHR-04")
 class _NoLevel(ReferenceBackend):
-    def speak(self, log: Log, level: int, text: bytes) -> None:
-        super().speak(log, 0 if level == LogLevel.VERBOSE else level, text)
+    def call_client(self, log: Log, level: int, text: bytes) -> None:
+        super().call_client(log, 0 if level == LogLevel.VERBOSE else level, text)
