@@ -24,7 +24,7 @@ from pytest_qnn.core.target import Target
 from pytest_qnn.core.verdict import Outcome, Verdict, Violation
 from pytest_qnn.qnn.abi import table
 from pytest_qnn.qnn.cases.case import Deregister, Descriptor, MemoryCase, Observe, Register
-from pytest_qnn.qnn.cases.reduce import made_by, used_by
+from pytest_qnn.qnn.cases.lives import made_by, used_by
 from pytest_qnn.qnn.facts import MemoryFacts
 from pytest_qnn.qnn.strategies.scene import Scene, Tape, scenes
 from pytest_qnn.qnn.target import open_memory_target

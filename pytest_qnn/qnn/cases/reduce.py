@@ -20,25 +20,14 @@ from collections.abc import Iterator
 import msgspec
 
 from pytest_qnn.qnn.cases.case import (
-    Alloc,
-    AllocNeeded,
     AnyStep,
     Binding,
-    Carry,
-    ContextCreate,
-    ContextFree,
-    ContextFromBinary,
-    ContextWithCallback,
     Deregister,
     Descriptor,
     Execute,
     Fill,
     Free,
-    GetBinary,
-    GetSection,
     MemoryCase,
-    Misuse,
-    NewProcess,
     Observe,
     Parallel,
     Prepare,
@@ -46,9 +35,9 @@ from pytest_qnn.qnn.cases.case import (
     Retrieve,
     Write,
 )
+from pytest_qnn.qnn.cases.lives import Alive, effect_of, made_by, used_by
 
 Steps = tuple[AnyStep, ...]
-_ENDERS = (ContextFree, Deregister, Free)
 _RAW = 0
 
 
@@ -87,7 +76,7 @@ def _counted(steps: Steps) -> Iterator[Steps]:
     warming = steps[: looks[0]]
     for index in reversed(range(len(steps))):
         step = steps[index]
-        if isinstance(step, Observe) or (isinstance(step, _ENDERS) and index < looks[-1]):
+        if isinstance(step, Observe) or (effect_of(step).ends and index < looks[-1]):
             continue
         if index < looks[0] and _ends(_without(warming, index)) < _ends(warming):
             continue
@@ -95,47 +84,7 @@ def _counted(steps: Steps) -> Iterator[Steps]:
 
 
 def _ends(steps: Steps) -> int:
-    return sum(isinstance(step, _ENDERS) for step in steps)
-
-
-_MAKERS: dict[type[AnyStep], str] = {
-    ContextCreate: "context",
-    ContextFromBinary: "context",
-    Alloc: "buffer",
-    AllocNeeded: "buffer",
-    Prepare: "graph",
-    Retrieve: "graph",
-    GetBinary: "binary",
-    Carry: "binary",
-    GetSection: "section",
-    ContextWithCallback: "context",
-}
-"""Steps that make one object -> the field with its name."""
-_NAMES = ("context", "graph", "source", "binary", "section", "buffer")
-"""Fields with the name of one object."""
-
-
-def made_by(step: AnyStep) -> tuple[str, ...]:
-    """Names of the objects that the step makes."""
-    if isinstance(step, Register):
-        return step.handles
-    field = _MAKERS.get(type(step))
-    return (getattr(step, field),) if field else ()
-
-
-def used_by(step: AnyStep) -> tuple[str, ...]:
-    """Names that the step refers to, reserved and empty ones included."""
-    if isinstance(step, Register):
-        return (step.context, *(descriptor.buffer for descriptor in step.descriptors))
-    if isinstance(step, Deregister):
-        return step.handles
-    if isinstance(step, Execute):
-        named = (name for binding in step.bindings for name in (binding.handle, binding.of))
-        return (step.graph, *named)
-    if isinstance(step, Misuse):
-        return (step.handle,)
-    made = _MAKERS.get(type(step))
-    return tuple(getattr(step, field) for field in _NAMES if field != made and hasattr(step, field))
+    return sum(bool(effect_of(step).ends) for step in steps)
 
 
 def _only(steps: Steps, kept: set[int]) -> Steps:
@@ -235,17 +184,14 @@ def _hazards(steps: Steps, *, deadly: bool) -> set[tuple[str, str]]:
 
 
 class _Story:
-    """What becomes of buffers and registrations in steps that all succeed."""
+    """What becomes of the memory behind handles in steps that all succeed."""
 
     def __init__(self) -> None:
         self.freed: set[tuple[str, str]] = set()
         """A buffer was freed under a registration."""
         self.vague: set[tuple[str, str]] = set()
         """It cannot be said what an execute finds there. No matter in a case that ends the process."""
-        self._over: dict[str, Descriptor] = {}
-        """By handle, dead ones included: a refused execute must leave their memory alone."""
-        self._live: dict[str, str] = {}
-        """Context by handle."""
+        self._alive = Alive()
         self._filled: set[str] = set()
         self._results: set[str] = set()
         """Buffers that hold an output since their last Fill."""
@@ -253,18 +199,9 @@ class _Story:
         """(buffer, first byte, end)."""
 
     def follow(self, step: AnyStep) -> None:
-        if isinstance(step, Register):
-            self._over.update(zip(step.handles, step.descriptors, strict=False))
-            self._live.update(dict.fromkeys(step.handles, step.context))
-        elif isinstance(step, Deregister):
-            for handle in step.handles:
-                self._live.pop(handle, None)
-        elif isinstance(step, ContextFree):
-            self._live = {handle: of for handle, of in self._live.items() if of != step.context}
-        elif isinstance(step, NewProcess):
-            self._live.clear()
-        elif isinstance(step, Free) and step.pointer == "base":
-            under = [handle for handle in self._live if self._over[handle].buffer == step.buffer]
+        if isinstance(step, Free) and step.pointer == "base":
+            handles = self._alive.handles.items()
+            under = [name for name, known in handles if known.descriptor.buffer == step.buffer]
             self.freed.update(("freed", handle) for handle in under)
         elif isinstance(step, Fill):
             self._filled.add(step.buffer)
@@ -273,12 +210,18 @@ class _Story:
             self._written.append((step.buffer, step.offset, step.offset + step.size))
         elif isinstance(step, Execute):
             self._execute(step)
+        self._alive.follow(step)
+
+    def _behind(self, binding: Binding) -> Descriptor | None:
+        """The memory of a handle, even of a dead one: a refused execute must leave it alone."""
+        known = self._alive.registered.get(binding.handle)
+        return known.descriptor if known else None
 
     def _execute(self, step: Execute) -> None:
         for position, binding in enumerate(step.bindings):
-            if binding.handle not in self._over:
+            descriptor = self._behind(binding)
+            if descriptor is None:
                 continue
-            descriptor = self._over[binding.handle]
             buffer, start = descriptor.buffer, descriptor.offset
             if buffer not in self._filled:
                 self.vague.add(("unfilled", binding.handle))
@@ -298,7 +241,7 @@ class _Story:
         spots = {
             (found.buffer, found.offset)
             for binding in step.bindings
-            if (found := self._over.get(binding.handle)) is not None
+            if (found := self._behind(binding)) is not None
         }
         self._results -= {buffer for buffer, _ in spots}
         self._written = [

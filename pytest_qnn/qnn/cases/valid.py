@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from math import prod
 from typing import Any
 
 from pytest_qnn.core.bounds import need, within
@@ -29,16 +28,14 @@ from pytest_qnn.qnn.cases.case import (
     GetSection,
     MemoryCase,
     Message,
-    NewProcess,
     Observe,
     Parallel,
     Prepare,
-    Read,
     Register,
-    Retrieve,
     UpdateWeights,
     Write,
 )
+from pytest_qnn.qnn.cases.lives import INT_MAX, MOST_NEEDED, Spent
 
 MOST_ROUNDS = 20_000
 MOST_THREADS = 16
@@ -46,7 +43,6 @@ MOST_BESIDE = 1 << 20
 """Bytes before a piece of a binary in its memory."""
 _MOST_PARTS = 64
 _U32 = (1 << 32) - 1
-_INT = (1 << 31) - 1
 _KNOWN = (0, 1)
 """RAW, which is said by leaving ``mem_type`` out, and MEMHANDLE, which is said by ``kind``."""
 
@@ -74,7 +70,7 @@ def check_unusual(where: str, step: Any) -> None:
         number = step.weights if isinstance(step, UpdateWeights) else step.mem_type
         within(f"{where}: weights or mem_type", number, 0, _U32)
     elif isinstance(step, ContextWithCallback):
-        within(f"{where}: fails", step.fails, 0, _INT)
+        within(f"{where}: fails", step.fails, 0, INT_MAX)
         within(f"{where}: start", step.start, 0, MOST_BESIDE)
     elif isinstance(step, Churn):
         within(f"{where}: rounds", step.rounds, 1, MOST_ROUNDS)
@@ -89,7 +85,7 @@ def check_unusual(where: str, step: Any) -> None:
 
 
 def _binding(where: str, binding: Binding) -> None:
-    within(f"{where}: short", binding.short, 0, _INT)
+    within(f"{where}: short", binding.short, 0, INT_MAX)
     within(f"{where}: data_size", binding.data_size or 0, 0, _U32)
     if binding.mem_type is not None:
         within(f"{where}: mem_type", binding.mem_type, 0, _U32)
@@ -105,62 +101,19 @@ MOST_RESERVED = 1 << 34
 """Bytes of all allocations that can succeed. Memory that nobody touches costs nothing."""
 MOST_TOUCHED = 1 << 28
 """Bytes that the steps write and read, in all."""
-MOST_NEEDED = 1 << 24
-"""Largest buffer, in bytes, that is made because a context asks for it, and the most beside what it asks."""
 MOST_PROCESSES = 4
-INT_MAX = (1 << 31) - 1
-"""Largest size that rpcmem_alloc's int can carry."""
 
 
 def check_memory(case: MemoryCase) -> None:
     """Raise `pytest_qnn.core.bounds.BadCase` for a case that must not be run."""
     need(len(case.steps) <= MOST_STEPS, f"{len(case.steps)} steps are more than {MOST_STEPS}")
-    budget = _Budget()
+    spent = Spent()
     for position, step in enumerate(case.steps):
         _numbers(step, f"step {position}")
-        budget.spend(step)
-
-
-class _Budget:
-    """What the steps so far have reserved and touched."""
-
-    def __init__(self) -> None:
-        self.reserved = 0
-        self.touched = 0
-        self.buffers: dict[str, int] = {}
-        """Largest size that each name was allocated with."""
-        self.graphs: dict[str, int] = {}
-        """Largest bytes per tensor that each name was prepared with."""
-        self.processes = 1
-
-    def spend(self, step: Any) -> None:
-        """Add a step."""
-        if isinstance(step, Alloc) and (0 < step.size <= INT_MAX or step.wide):
-            self.reserved += step.size
-            self.buffers[step.buffer] = max(self.buffers.get(step.buffer, 0), step.size)
-        elif isinstance(step, AllocNeeded):
-            self.reserved += MOST_NEEDED
-            self.buffers[step.buffer] = max(self.buffers.get(step.buffer, 0), MOST_NEEDED)
-        elif isinstance(step, Carry):
-            for each in step.graphs:
-                self.spend(each.prepared)
-        elif isinstance(step, Retrieve):
-            self.graphs[step.graph] = max(self.graphs.get(step.graph, 0), self.graphs.get(step.source, 0))
-        elif isinstance(step, NewProcess):
-            self.processes += 1
-        elif isinstance(step, Fill | Read):
-            self.touched += self.buffers.get(step.buffer, 0)
-        elif isinstance(step, Write):
-            self.touched += step.size
-        elif isinstance(step, Prepare):
-            size = 4 * prod(step.shape)
-            self.touched += size
-            self.graphs[step.graph] = max(self.graphs.get(step.graph, 0), size)
-        elif isinstance(step, Execute):
-            self.touched += 3 * self.graphs.get(step.graph, 0) * max(1, step.asynchronous)
-        need(self.processes <= MOST_PROCESSES, f"more than {MOST_PROCESSES} processes")
-        need(self.reserved <= MOST_RESERVED, f"the steps reserve more than {MOST_RESERVED} bytes")
-        need(self.touched <= MOST_TOUCHED, f"the steps touch more than {MOST_TOUCHED} bytes")
+        spent.spend(step)
+        need(spent.processes <= MOST_PROCESSES, f"more than {MOST_PROCESSES} processes")
+        need(spent.reserved <= MOST_RESERVED, f"the steps reserve more than {MOST_RESERVED} bytes")
+        need(spent.touched <= MOST_TOUCHED, f"the steps touch more than {MOST_TOUCHED} bytes")
 
 
 def _numbers(step: Any, where: str) -> None:

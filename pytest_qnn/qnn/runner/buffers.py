@@ -22,7 +22,7 @@ from pytest_qnn.qnn.cases.case import (
     Write,
 )
 from pytest_qnn.qnn.cases.contents import contents
-from pytest_qnn.qnn.cases.valid import MOST_NEEDED
+from pytest_qnn.qnn.cases.lives import MOST_NEEDED
 from pytest_qnn.qnn.runner.client import array_of
 from pytest_qnn.qnn.runner.handlers import handles
 from pytest_qnn.qnn.runner.rpcmem import own_memory

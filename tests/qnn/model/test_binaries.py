@@ -22,7 +22,8 @@ from pytest_qnn.qnn.cases.case import (
     Register,
     Retrieve,
 )
-from pytest_qnn.qnn.cases.reduce import made_by, smaller_memory, used_by
+from pytest_qnn.qnn.cases.lives import made_by, used_by
+from pytest_qnn.qnn.cases.reduce import smaller_memory
 from pytest_qnn.qnn.facts import MemoryFacts
 from pytest_qnn.qnn.model.expected import Model, walk
 from pytest_qnn.qnn.model.state import Allowed

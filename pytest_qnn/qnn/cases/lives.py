@@ -1,0 +1,359 @@
+"""What is alive in a sequence of steps: what each kind of step makes, uses and ends, and what it costs.
+
+`EFFECTS` has one entry for each kind of step, and what follows a sequence of steps is built on it: `made_by`,
+`used_by` and `ended_by` (names in one step: reduction), `Alive` (the objects that live: generation, reduction
+and the oracle) and `Spent` (memory: the check of case files).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from math import prod
+from typing import Any
+
+import msgspec
+
+from pytest_qnn.qnn.cases.case import (
+    Alloc,
+    AllocNeeded,
+    AnyStep,
+    ApplySection,
+    Capability,
+    Carry,
+    Churn,
+    ContextCreate,
+    ContextFinalize,
+    ContextFree,
+    ContextFromBinary,
+    ContextProperty,
+    ContextWithCallback,
+    Deregister,
+    Descriptor,
+    Environment,
+    Execute,
+    Fill,
+    Free,
+    FreeParent,
+    GetBinary,
+    GetSection,
+    Inspect,
+    Interface,
+    Message,
+    Misuse,
+    NewProcess,
+    Observe,
+    Parallel,
+    Pieces,
+    Prepare,
+    Providers,
+    Read,
+    Register,
+    ReleaseBinary,
+    Restart,
+    Retrieve,
+    ToFd,
+    UpdateWeights,
+    Version,
+    Write,
+)
+
+MOST_NEEDED = 1 << 24
+"""Largest buffer, in bytes, that is made because a context asks for it, and the most beside what it asks."""
+INT_MAX = (1 << 31) - 1
+"""Largest size that rpcmem_alloc's int can carry."""
+
+
+class Known(msgspec.Struct, frozen=True, gc=False):
+    """A registration, as the step that made it says."""
+
+    context: str
+    descriptor: Descriptor
+
+
+class Alive:
+    """The objects that live after the steps so far, by name.
+
+    `follow` takes a step that succeeds as a whole. Who knows better what a step did calls the other methods:
+    each changes one object, and what lives and ends with it.
+    """
+
+    def __init__(self) -> None:
+        self.contexts: dict[str, AnyStep] = {}
+        """Each with the step that made it."""
+        self.buffers: dict[str, int] = {}
+        """Each with its size in bytes."""
+        self.freed: dict[str, int] = {}
+        """Buffers that were freed."""
+        self.handles: dict[str, Known] = {}
+        self.dead: dict[str, Known] = {}
+        """Handles that were deregistered."""
+        self.registered: dict[str, Known] = {}
+        """Every handle that was ever made in this process."""
+        self.graphs: dict[str, Prepare] = {}
+        """Each as it would be prepared under its name and in its context."""
+        self.prepared: dict[str, Prepare] = {}
+        """Every graph that was ever made, in this process or before."""
+
+    def follow(self, step: AnyStep) -> None:
+        """Take over what a step does that succeeds."""
+        effect_of(step).follow(self, step)
+
+    def alloc(self, name: str, size: int) -> None:
+        """A buffer is there."""
+        self.buffers[name] = size
+        self.freed.pop(name, None)
+
+    def free(self, name: str) -> None:
+        """A buffer ends. What is registered over it does not."""
+        if name in self.buffers:
+            self.freed[name] = self.buffers.pop(name)
+
+    def register(self, name: str, known: Known) -> None:
+        """A handle is there."""
+        self.handles[name] = self.registered[name] = known
+
+    def deregister(self, name: str) -> None:
+        """A handle ends."""
+        if name in self.handles:
+            self.dead[name] = self.handles.pop(name)
+
+    def prepare(self, name: str, made: Prepare) -> None:
+        """A graph is there."""
+        self.graphs[name] = self.prepared[name] = made
+
+    def end_context(self, name: str) -> None:
+        """A context ends, and its handles and graphs with it."""
+        self.contexts.pop(name, None)
+        for handle in self.handles_of(name):
+            del self.handles[handle]
+        for graph in [graph for graph, made in self.graphs.items() if made.context == name]:
+            del self.graphs[graph]
+
+    def end_contexts(self) -> None:
+        """Every context ends: the device or the backend that they stand on was freed."""
+        for name in list(self.contexts):
+            self.end_context(name)
+
+    def new_process(self) -> None:
+        """The process ends: nothing is left but the binaries."""
+        for objects in (self.contexts, self.buffers, self.freed, self.handles, self.dead, self.graphs):
+            objects.clear()
+
+    def handles_of(self, context: str) -> list[str]:
+        """The handles of one context."""
+        return [name for name, known in self.handles.items() if known.context == context]
+
+
+class Spent:
+    """The most that the steps so far can reserve and touch, in bytes, and the processes they run in."""
+
+    def __init__(self) -> None:
+        self.reserved = 0
+        """Memory that nobody touches costs nothing but addresses."""
+        self.touched = 0
+        self.processes = 1
+        self.buffers: dict[str, int] = {}
+        """The largest size that each name was allocated with."""
+        self.graphs: dict[str, int] = {}
+        """The most bytes per tensor that each name was prepared with."""
+
+    def spend(self, step: AnyStep) -> None:
+        """Add a step."""
+        effect_of(step).cost(self, step)
+
+    def reserve(self, buffer: str, size: int) -> None:
+        """Add a buffer."""
+        self.reserved += size
+        self.buffers[buffer] = max(self.buffers.get(buffer, 0), size)
+
+    def size_graph(self, graph: str, size: int) -> None:
+        """Keep the bytes of each of a graph's tensors."""
+        self.graphs[graph] = max(self.graphs.get(graph, 0), size)
+
+
+class Effect(msgspec.Struct, frozen=True):
+    """What one kind of step does if it succeeds.
+
+    Names are given by the fields that hold them; ``bindings.handle`` is the field ``handle`` of each binding.
+    """
+
+    makes: tuple[str, ...] = ()
+    uses: tuple[str, ...] = ()
+    ends: tuple[str, ...] = ()
+    follow: Callable[[Alive, Any], None] = lambda _alive, _step: None
+    cost: Callable[[Spent, Any], None] = lambda _spent, _step: None
+
+
+def effect_of(step: AnyStep) -> Effect:
+    """The entry of a step's kind."""
+    return EFFECTS[type(step)]
+
+
+def made_by(step: AnyStep) -> tuple[str, ...]:
+    """Names of the objects that the step makes."""
+    return _names(step, effect_of(step).makes)
+
+
+def ended_by(step: AnyStep) -> tuple[str, ...]:
+    """Names of the objects that the step ends; what ends with them is not among them."""
+    return _names(step, effect_of(step).ends)
+
+
+def used_by(step: AnyStep) -> tuple[str, ...]:
+    """Names that the step refers to, reserved and empty ones and those that it ends included."""
+    return _names(step, effect_of(step).uses + effect_of(step).ends)
+
+
+def _names(step: AnyStep, fields: tuple[str, ...]) -> tuple[str, ...]:
+    return tuple(name for field in fields for name in _named(step, field))
+
+
+def _named(step: AnyStep, field: str) -> Iterator[str]:
+    first, _, second = field.partition(".")
+    found = getattr(step, first)
+    if isinstance(found, str):
+        yield found
+    else:
+        yield from (getattr(each, second) for each in found) if second else found
+
+
+# What steps do
+
+
+def _context(alive: Alive, step: ContextCreate | ContextFromBinary | ContextWithCallback) -> None:
+    alive.contexts[step.context] = step
+
+
+def _free(alive: Alive, step: Free) -> None:
+    if step.pointer == "base":
+        alive.free(step.buffer)
+
+
+def _register(alive: Alive, step: Register) -> None:
+    for name, descriptor in zip(step.handles, step.descriptors, strict=False):
+        alive.register(name, Known(step.context, descriptor))
+
+
+def _deregister(alive: Alive, step: Deregister) -> None:
+    for name in step.handles:
+        alive.deregister(name)
+
+
+def _retrieve(alive: Alive, step: Retrieve) -> None:
+    source = alive.prepared.get(step.source)
+    if source is not None:
+        alive.prepare(step.graph, msgspec.structs.replace(source, graph=step.graph, context=step.context))
+
+
+def _carry(alive: Alive, step: Carry) -> None:
+    alive.prepared |= {each.prepared.graph: each.prepared for each in step.graphs}
+
+
+# What steps cost
+
+
+def _spend_alloc(spent: Spent, step: Alloc) -> None:
+    if 0 < step.size <= INT_MAX or step.wide:
+        spent.reserve(step.buffer, step.size)
+
+
+def _spend_whole(spent: Spent, step: Fill | Read) -> None:
+    spent.touched += spent.buffers.get(step.buffer, 0)
+
+
+def _spend_write(spent: Spent, step: Write) -> None:
+    spent.touched += step.size
+
+
+def _spend_prepare(spent: Spent, step: Prepare) -> None:
+    size = 4 * prod(step.shape)
+    spent.touched += size
+    spent.size_graph(step.graph, size)
+
+
+def _spend_carry(spent: Spent, step: Carry) -> None:
+    for each in step.graphs:
+        _spend_prepare(spent, each.prepared)
+
+
+def _spend_execute(spent: Spent, step: Execute) -> None:
+    spent.touched += 3 * spent.graphs.get(step.graph, 0) * max(1, step.asynchronous)
+
+
+def _spend_process(spent: Spent, step: NewProcess) -> None:
+    del step
+    spent.processes += 1
+
+
+_NOTHING = Effect()
+_OF_CONTEXT = Effect(uses=("context",))
+_OF_BUFFER = Effect(uses=("buffer",))
+
+EFFECTS: dict[type[AnyStep], Effect] = {
+    # Contexts
+    ContextCreate: Effect(makes=("context",), follow=_context),
+    ContextFromBinary: Effect(makes=("context",), uses=("binary",), follow=_context),
+    ContextWithCallback: Effect(makes=("context",), uses=("binary",), follow=_context),
+    ContextFree: Effect(ends=("context",), follow=lambda alive, step: alive.end_context(step.context)),
+    ContextFinalize: _OF_CONTEXT,
+    ContextProperty: _OF_CONTEXT,
+    ReleaseBinary: _OF_CONTEXT,
+    Pieces: _OF_CONTEXT,
+    # Buffers
+    Alloc: Effect(
+        makes=("buffer",),
+        follow=lambda alive, step: alive.alloc(step.buffer, step.size),
+        cost=_spend_alloc,
+    ),
+    AllocNeeded: Effect(
+        makes=("buffer",),
+        uses=("context",),
+        follow=lambda alive, step: alive.alloc(step.buffer, MOST_NEEDED),
+        cost=lambda spent, step: spent.reserve(step.buffer, MOST_NEEDED),
+    ),
+    Free: Effect(ends=("buffer",), follow=_free),
+    ToFd: _OF_BUFFER,
+    Write: Effect(uses=("buffer",), cost=_spend_write),
+    Fill: Effect(uses=("buffer",), cost=_spend_whole),
+    Read: Effect(uses=("buffer",), cost=_spend_whole),
+    # Registrations
+    Register: Effect(makes=("handles",), uses=("context", "descriptors.buffer"), follow=_register),
+    Deregister: Effect(ends=("handles",), follow=_deregister),
+    # Graphs
+    Prepare: Effect(
+        makes=("graph",),
+        uses=("context",),
+        follow=lambda alive, step: alive.prepare(step.graph, step),
+        cost=_spend_prepare,
+    ),
+    Retrieve: Effect(
+        makes=("graph",),
+        uses=("context", "source"),
+        follow=_retrieve,
+        cost=lambda spent, step: spent.size_graph(step.graph, spent.graphs.get(step.source, 0)),
+    ),
+    Execute: Effect(uses=("graph", "bindings.handle", "bindings.of"), cost=_spend_execute),
+    Environment: Effect(uses=("graph",)),
+    UpdateWeights: Effect(uses=("graph",)),
+    # Binaries and their sections
+    GetBinary: Effect(makes=("binary",), uses=("context",)),
+    Carry: Effect(makes=("binary",), follow=_carry, cost=_spend_carry),
+    Inspect: Effect(uses=("binary",)),
+    GetSection: Effect(makes=("section",), uses=("context", "graph")),
+    ApplySection: Effect(uses=("context", "graph", "section")),
+    # The process and the session
+    NewProcess: Effect(follow=lambda alive, _: alive.new_process(), cost=_spend_process),
+    FreeParent: Effect(follow=lambda alive, _: alive.end_contexts()),
+    Restart: _NOTHING,
+    # Calls that leave everything as it was; the numbers in them bound their work (`qnn.cases.valid`)
+    Misuse: Effect(uses=("handle",)),
+    Churn: Effect(uses=("context", "buffer")),
+    Parallel: _NOTHING,
+    Observe: _NOTHING,
+    Providers: _NOTHING,
+    Capability: _NOTHING,
+    Interface: _NOTHING,
+    Version: _NOTHING,
+    Message: _NOTHING,
+}
+"""By kind of step. `tests/test_qnn_steps.py` names a kind that has none."""
