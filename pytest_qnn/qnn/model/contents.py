@@ -45,9 +45,10 @@ from pytest_qnn.qnn.cases.case import (
     queued_seed,
 )
 from pytest_qnn.qnn.cases.contents import contents
+from pytest_qnn.qnn.cases.sizes import io_inputs, nbytes
 from pytest_qnn.qnn.model.expected import UNUSUAL, Walked, walk
-from pytest_qnn.qnn.model.operators import expected, inputs_of
-from pytest_qnn.qnn.model.state import role_of, tensor_bytes
+from pytest_qnn.qnn.model.operators import expected
+from pytest_qnn.qnn.model.state import role_of
 from pytest_qnn.qnn.trace import MemoryTrace
 
 FLOAT_BOUND = 2.0**-10
@@ -154,8 +155,8 @@ class _Follower:
     def _execute(self, walked: Walked, step: Execute, made: Prepare) -> Iterator[Compared]:
         if not walked.allowed.faults.isdisjoint(UNUSUAL):
             return
-        size = tensor_bytes(made.shape, made.dtype)
-        count = inputs_of(made.op) - (made.weights is not None)
+        size = nbytes(made.shape, made.dtype)
+        count = io_inputs(made)
         given = [self._input(each, made.dtype, size) for each in step.bindings[:count]]
         inputs = tuple(data for data in given if data is not None)
         if len(inputs) < count or len(step.bindings) <= count or not walked.seen.data:
@@ -174,7 +175,7 @@ class _Follower:
 
     def _write_over(self, step: Execute, made: Prepare) -> None:
         """What the client does once it was notified (`pytest_qnn.qnn.cases.case`)."""
-        size = tensor_bytes(made.shape, made.dtype)
+        size = nbytes(made.shape, made.dtype)
         for position, binding in enumerate(step.bindings):
             buffer, offset = self.spots.get(binding.handle, ("", 0))
             if buffer in self.buffers:
@@ -192,8 +193,8 @@ class _Follower:
 
 def _queued(walked: Walked, made: Prepare, call: int, data: bytes) -> Compared:
     """The output of a call that was in the queue before an asynchronous execute."""
-    size = tensor_bytes(made.shape, made.dtype)
-    count = inputs_of(made.op) - (made.weights is not None)
+    size = nbytes(made.shape, made.dtype)
+    count = io_inputs(made)
     seeds = [queued_seed(call, position) for position in range(count)]
     seeds += [] if made.weights is None else [made.weights]
     inputs = tuple(contents(made.dtype, seed, size) for seed in seeds)

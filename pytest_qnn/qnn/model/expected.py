@@ -45,10 +45,10 @@ from pytest_qnn.qnn.cases.case import (
     Retrieve,
     UpdateWeights,
 )
+from pytest_qnn.qnn.cases.sizes import PAGE, nbytes, pages
 from pytest_qnn.qnn.facts import MemoryFacts
 from pytest_qnn.qnn.model.codes import TYPE_KEYS
 from pytest_qnn.qnn.model.state import (
-    PAGE,
     Allowed,
     Buffer,
     Context,
@@ -56,9 +56,7 @@ from pytest_qnn.qnn.model.state import (
     Identity,
     Registration,
     identity,
-    pages,
     role_of,
-    tensor_bytes,
 )
 from pytest_qnn.qnn.trace import MemoryTrace, StepSeen
 
@@ -100,7 +98,7 @@ def _relation(mine: Descriptor, other: Registration) -> str:
     if mine.offset == theirs.offset:
         return "same-offset"
     apart = (
-        mine.offset + tensor_bytes(mine.shape, mine.dtype) <= theirs.offset
+        mine.offset + nbytes(mine.shape, mine.dtype) <= theirs.offset
         or theirs.offset + other.bytes <= mine.offset
     )
     return "" if apart else "overlap"
@@ -369,7 +367,7 @@ def _fd_faults(descriptor: Descriptor, faults: Faults) -> bool:
 
 
 def _size_faults(descriptor: Descriptor, buffer: Buffer, faults: Faults) -> bool:
-    needed = tensor_bytes(descriptor.shape, descriptor.dtype)
+    needed = nbytes(descriptor.shape, descriptor.dtype)
     if descriptor.mem_type != MemType.CUSTOM:
         # A descriptor of these types has no size: the backend sees whole pages.
         if needed > pages(buffer.size):
@@ -432,8 +430,8 @@ def _related(this: Identity, other: Identity, descriptor: Descriptor) -> bool:
         return False
     if this[2] != MemType.CUSTOM or other[2] != MemType.CUSTOM:
         return True
-    needed = tensor_bytes(descriptor.shape, descriptor.dtype)
-    return this[3] < other[3] + tensor_bytes(other[4], other[5]) and other[3] < this[3] + needed
+    needed = nbytes(descriptor.shape, descriptor.dtype)
+    return this[3] < other[3] + nbytes(other[4], other[5]) and other[3] < this[3] + needed
 
 
 _UNSUPPORTED = int(Error.CONTEXT_ERROR_UNSUPPORTED_FEATURE)
@@ -694,7 +692,7 @@ def _register(model: Model, step: Register) -> Allowed:
         this = identity(step.context, descriptor)
         notes.add(f"after:{model.history[this]}" if this in model.history else "fresh")
         buffer = model.buffers.get(descriptor.buffer)
-        if buffer is not None and buffer.size > tensor_bytes(descriptor.shape, descriptor.dtype):
+        if buffer is not None and buffer.size > nbytes(descriptor.shape, descriptor.dtype):
             notes.add("larger")
         before.append(this)
     _note_others(model, step, set(before), notes)
@@ -998,7 +996,7 @@ class Model:
     def _made(self, step: Register, values: tuple[int, ...]) -> None:
         lives = self.context_lives(step.context)
         for name, descriptor, value in zip(step.handles, step.descriptors, values, strict=False):
-            size = tensor_bytes(descriptor.shape, descriptor.dtype)
+            size = nbytes(descriptor.shape, descriptor.dtype)
             made = Registration(step.context, descriptor, value, size)
             self.registrations[name] = made
             self.history.pop(made.identity, None)

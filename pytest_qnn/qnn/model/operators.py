@@ -19,6 +19,7 @@ import numpy as np
 import numpy.typing as npt
 
 from pytest_qnn.qnn.cases.case import QnnDType, QnnOp
+from pytest_qnn.qnn.cases.sizes import arity
 
 
 class Encoding(NamedTuple):
@@ -41,7 +42,6 @@ QUANTIZATION: dict[QnnOp, tuple[Encoding, ...]] = {
 
 OPERATORS: tuple[QnnOp, ...] = tuple(QUANTIZATION)
 DTYPES: tuple[QnnDType, ...] = ("UFIXED_POINT_8", "FLOAT_32")
-ELEMENT_BYTES: dict[QnnDType, int] = {"UFIXED_POINT_8": 1, "FLOAT_32": 4}
 
 
 _FUNCTIONS: dict[QnnOp, Any] = {
@@ -52,11 +52,6 @@ _FUNCTIONS: dict[QnnOp, Any] = {
 }
 
 
-def inputs_of(op: QnnOp) -> int:
-    """How many inputs the operator has; it has one output."""
-    return len(QUANTIZATION[op]) - 1
-
-
 def expected(op: QnnOp, dtype: QnnDType, *inputs: bytes, ties_up: bool = True) -> bytes:
     """The output's bytes for the inputs' bytes (equally long, whole elements).
 
@@ -65,8 +60,8 @@ def expected(op: QnnOp, dtype: QnnDType, *inputs: bytes, ties_up: bool = True) -
     Raises:
         ValueError: the number of inputs is not the operator's, or their lengths differ.
     """
-    if len(inputs) != inputs_of(op) or len({len(data) for data in inputs}) != 1:
-        raise ValueError(f"{op} takes {inputs_of(op)} inputs of one length")
+    if len(inputs) != arity(op) or len({len(data) for data in inputs}) != 1:
+        raise ValueError(f"{op} takes {arity(op)} inputs of one length")
     if op == "Reshape":
         return inputs[0]
     if dtype == "FLOAT_32":

@@ -3,32 +3,19 @@
 from __future__ import annotations
 
 import dataclasses
-import math
 from typing import Literal
 
 import msgspec
 
 from pytest_qnn.qnn.abi.codes import HtpMemType, MemType
 from pytest_qnn.qnn.cases.case import Descriptor, Prepare, QnnDType
-
-ELEMENT_BYTES: dict[QnnDType, int] = {"UFIXED_POINT_8": 1, "FLOAT_32": 4}
-PAGE = 4096
+from pytest_qnn.qnn.cases.sizes import io_inputs, nbytes
 
 Life = Literal["live", "dead", "orphan", "unknown"]
 """orphan: its context was freed first; unknown: an answer that the model does not allow hides the state."""
 
 Identity = tuple[str, str, int, int, tuple[int, ...], QnnDType]
 """(context, buffer, memory type, offset, shape, dtype): one tensor's memory in one context."""
-
-
-def tensor_bytes(shape: tuple[int, ...], dtype: QnnDType) -> int:
-    """Bytes of a dense tensor; a scalar (rank 0) has one element."""
-    return math.prod(shape) * ELEMENT_BYTES[dtype]
-
-
-def pages(size: int) -> int:
-    """``size`` rounded up to whole pages: what a mapping of it really spans."""
-    return -(-size // PAGE) * PAGE
 
 
 class Allowed(msgspec.Struct, frozen=True):
@@ -122,13 +109,8 @@ class Graph:
     @classmethod
     def of(cls, made: Prepare, context: str, *, live: bool) -> Graph:
         """The graph of a Prepare in this context, wherever it was prepared."""
-        inputs = (1 if made.op in _UNARY else 2) - (made.weights is not None)
         updatable = made.weights is not None and made.weights_as == "updatable"
-        size = tensor_bytes(made.shape, made.dtype)
-        return cls(context, inputs, size, live, made.finalise, updatable)
-
-
-_UNARY = ("Relu", "Reshape")
+        return cls(context, io_inputs(made), nbytes(made.shape, made.dtype), live, made.finalise, updatable)
 
 
 def role_of(descriptor: Descriptor) -> int:

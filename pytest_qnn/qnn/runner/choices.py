@@ -31,9 +31,10 @@ from pytest_qnn.qnn.cases.case import (
     Read,
     Register,
 )
+from pytest_qnn.qnn.cases.sizes import PAGE, arity, nbytes
 from pytest_qnn.qnn.facts import Choice, MemoryFacts
 from pytest_qnn.qnn.model.codes import named
-from pytest_qnn.qnn.strategies.scene import PAGE, SHAPES, arity, memory_types, nbytes
+from pytest_qnn.qnn.strategies.scene import SHAPES, memory_types
 from pytest_qnn.qnn.trace import MemoryTrace, StepSeen
 
 

@@ -14,7 +14,7 @@ from pytest_qnn.isolation.libc import protect
 from pytest_qnn.qnn.abi.codes import TensorMemType, TensorType
 from pytest_qnn.qnn.abi.layouts import OpConfig, Tensor
 from pytest_qnn.qnn.cases.case import BOGUS, NULL, Binding, Execute, Prepare
-from pytest_qnn.qnn.model.operators import ELEMENT_BYTES
+from pytest_qnn.qnn.cases.sizes import ELEMENT_BYTES
 from pytest_qnn.qnn.runner.buffers import data_of, mapped
 from pytest_qnn.qnn.runner.client import Operator, QnnClient, array_of
 from pytest_qnn.qnn.runner.handlers import handles

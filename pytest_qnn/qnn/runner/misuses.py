@@ -32,7 +32,7 @@ from pytest_qnn.qnn.abi.layouts import (
 )
 from pytest_qnn.qnn.cases.case import FREED, TENSOR, Alloc, Churn, Misuse
 from pytest_qnn.qnn.cases.misuses import NULL_IS_GOOD, TAKES, Handled, Misused
-from pytest_qnn.qnn.model.operators import ELEMENT_BYTES
+from pytest_qnn.qnn.cases.sizes import ELEMENT_BYTES
 from pytest_qnn.qnn.reference.table import HTP_BACKEND_ID
 from pytest_qnn.qnn.runner.buffers import alloc
 from pytest_qnn.qnn.runner.client import Operator, array_of

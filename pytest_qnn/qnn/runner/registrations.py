@@ -23,7 +23,7 @@ from pytest_qnn.qnn.cases.case import (
     FreeParent,
     Register,
 )
-from pytest_qnn.qnn.model.operators import ELEMENT_BYTES
+from pytest_qnn.qnn.cases.sizes import ELEMENT_BYTES
 from pytest_qnn.qnn.runner.binaries import configuration
 from pytest_qnn.qnn.runner.buffers import descriptor_of
 from pytest_qnn.qnn.runner.client import UNTOUCHED, array_of, data_type

@@ -18,8 +18,9 @@ from pytest_qnn.qnn.cases.case import (
     Prepare,
     Retrieve,
 )
+from pytest_qnn.qnn.cases.sizes import arity
 from pytest_qnn.qnn.strategies.graphs import ODD_SHAPES
-from pytest_qnn.qnn.strategies.scene import Scene, Tape, arity
+from pytest_qnn.qnn.strategies.scene import Scene, Tape
 
 CUSTOM = 2
 WEIGHTS, SPILL = 2, 3
@@ -77,8 +78,7 @@ def composed(
         weights=1 + bits if with_weights else None,
         relay=relay and ("Reshape", dtype) in scene.operators,
     )
-    scene.add(made)
-    scene.graphs[name] = made
+    scene.follow(made)
     return name
 
 
@@ -120,8 +120,7 @@ def loaded(scene: Scene, binary: str, *, defer: bool | None = None) -> str:
 def retrieved(scene: Scene, context: str, source: str) -> str:
     """A graph of a context from a binary."""
     name = scene.name("g")
-    scene.add(Retrieve(name, context, source))
-    scene.graphs[name] = msgspec.structs.replace(scene.graphs[source], graph=name, context=context)
+    scene.follow(Retrieve(name, context, source))
     return name
 
 
@@ -167,7 +166,4 @@ def freed(scene: Scene, context: str) -> None:
 
 def elsewhere(scene: Scene) -> None:
     """The rest happens in another process: only binaries are left."""
-    scene.add(NewProcess())
-    scene.contexts.clear()
-    scene.handles.clear()
-    scene.buffers.clear()
+    scene.follow(NewProcess())

@@ -8,7 +8,8 @@ import msgspec
 from hypothesis import strategies as st
 
 from pytest_qnn.qnn.cases.case import Binding, Descriptor, Execute, Fill, MemoryCase, Read, Write
-from pytest_qnn.qnn.strategies.scene import SHAPES, Scene, Tape, io_inputs, nbytes
+from pytest_qnn.qnn.cases.sizes import PAGE, io_inputs, nbytes
+from pytest_qnn.qnn.strategies.scene import SHAPES, Scene, Tape
 
 ION, CUSTOM = 1, 2
 ODD_SHAPES = (*SHAPES, (3,), (1, 3, 5, 7), (5, 13), (1, 1, 9, 33), (2, 1, 3, 5))
@@ -48,7 +49,8 @@ def hint(scene: Scene, name: str, mem_types: tuple[int, ...]) -> None:
     """Give the tensors of a graph memory types after all."""
     made = scene.graphs[name]
     changed = msgspec.structs.replace(made, mem_types=mem_types[: tensors_of(scene, name)])
-    scene.steps[scene.steps.index(made)] = scene.graphs[name] = changed
+    scene.steps[scene.steps.index(made)] = changed
+    scene.alive.prepare(name, changed)
 
 
 def tensors_of(scene: Scene, name: str) -> int:
@@ -74,7 +76,7 @@ def register_all(
 def own_buffers(scene: Scene, tape: Tape, name: str, kind: int = ION) -> Memory:
     """A filled buffer of its own for each IO tensor."""
     made = scene.graphs[name]
-    spare = tape.pick((0, 1, 4096))
+    spare = tape.pick((0, 1, PAGE))
     buffers = [scene.alloc(nbytes(made.shape, made.dtype) + spare) for _ in range(tensors_of(scene, name))]
     for buffer in buffers:
         scene.add(Fill(buffer))

@@ -7,11 +7,9 @@ a step at all; so Hypothesis shrinks a case to few steps by zeroing bytes.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Sequence
 from typing import TypeVar
 
-import msgspec
 from hypothesis import strategies as st
 
 from pytest_qnn.core.drawing import decoded
@@ -33,11 +31,12 @@ from pytest_qnn.qnn.cases.case import (
     Register,
     Write,
 )
+from pytest_qnn.qnn.cases.lives import Alive, Known
+from pytest_qnn.qnn.cases.sizes import PAGE, io_inputs, nbytes
 from pytest_qnn.qnn.facts import MemoryFacts
 
 T = TypeVar("T")
 
-PAGE = 4096
 SHAPES: tuple[tuple[int, ...], ...] = ((1, 2, 2, 2), (1,), (1, 1, 1, 7), (2, 3), (1, 4, 4, 3), (1, 8, 8, 4))
 """Shapes of tensors, the graphs' default first; at most 256 elements."""
 HTP_BACKEND_ID = 6
@@ -80,13 +79,6 @@ class Tape:
         return part
 
 
-class Known(msgspec.Struct):
-    """A registration that a Scene has made."""
-
-    context: str
-    descriptor: Descriptor
-
-
 def memory_types(facts: MemoryFacts) -> tuple[int, ...]:
     """Qnn_MemType_t values that valid registrations of this target may use; ION first.
 
@@ -111,16 +103,7 @@ class Scene:
         self.types = memory_types(facts)
         self.operators: tuple[tuple[QnnOp, QnnDType], ...] = facts.operators  # type: ignore[assignment] # data of the same words
         self.steps: list[AnyStep] = []
-        self.contexts: list[str] = []
-        self.freed_contexts: list[str] = []
-        self.buffers: dict[str, int] = {}
-        """Live buffers with their sizes in bytes."""
-        self.freed_buffers: list[str] = []
-        self.handles: dict[str, Known] = {}
-        """Live registrations."""
-        self.dead: dict[str, Known] = {}
-        """Handles that were deregistered."""
-        self.graphs: dict[str, Prepare] = {}
+        self.alive = Alive()
         self._made: dict[str, int] = {}
 
     def case(self) -> MemoryCase:
@@ -137,13 +120,42 @@ class Scene:
         """Add any step as it is; what is alive is not updated."""
         self.steps.append(step)
 
+    def follow(self, step: AnyStep) -> None:
+        """Add a step that does what it says, and take over what lives and ends with it."""
+        self.add(step)
+        self.alive.follow(step)
+
+    @property
+    def contexts(self) -> list[str]:
+        """Live contexts."""
+        return list(self.alive.contexts)
+
+    @property
+    def buffers(self) -> dict[str, int]:
+        """Live buffers with their sizes in bytes."""
+        return self.alive.buffers
+
+    @property
+    def handles(self) -> dict[str, Known]:
+        """Live registrations."""
+        return self.alive.handles
+
+    @property
+    def dead(self) -> dict[str, Known]:
+        """Handles that were deregistered."""
+        return self.alive.dead
+
+    @property
+    def graphs(self) -> dict[str, Prepare]:
+        """Live graphs."""
+        return self.alive.graphs
+
     # Objects
 
     def context(self) -> str:
         """A new context."""
         name = self.name("c")
-        self.add(ContextCreate(name))
-        self.contexts.append(name)
+        self.follow(ContextCreate(name))
         return name
 
     def any_context(self, tape: Tape) -> str:
@@ -152,24 +164,17 @@ class Scene:
 
     def free_context(self, name: str) -> None:
         """Free a context; its registrations and graphs go with it."""
-        self.add(ContextFree(name))
-        self.contexts.remove(name)
-        self.freed_contexts.append(name)
-        self.handles = {h: known for h, known in self.handles.items() if known.context != name}
-        self.graphs = {g: made for g, made in self.graphs.items() if made.context != name}
+        self.follow(ContextFree(name))
 
     def alloc(self, size: int) -> str:
         """A new rpcmem buffer of ``size`` bytes."""
         name = self.name("b")
-        self.add(Alloc(name, size))
-        self.buffers[name] = size
+        self.follow(Alloc(name, size))
         return name
 
     def free(self, buffer: str) -> None:
         """Free a buffer; the caller sees to it that nothing is registered over it."""
-        self.add(Free(buffer))
-        del self.buffers[buffer]
-        self.freed_buffers.append(buffer)
+        self.follow(Free(buffer))
 
     def tensor(self, tape: Tape) -> tuple[tuple[int, ...], QnnDType]:
         """A shape and a data type."""
@@ -189,17 +194,12 @@ class Scene:
     def register(self, context: str, *descriptors: Descriptor) -> tuple[str, ...]:
         """Register a batch in one call; gives the handles' names."""
         names = tuple(self.name("h") for _ in descriptors)
-        self.add(Register(context, descriptors, names))
-        self.handles.update(
-            {name: Known(context, descriptor) for name, descriptor in zip(names, descriptors, strict=True)}
-        )
+        self.follow(Register(context, descriptors, names))
         return names
 
     def deregister(self, *handles: str) -> None:
         """Deregister live handles in one call."""
-        self.add(Deregister(handles))
-        for handle in handles:
-            self.dead[handle] = self.handles.pop(handle)
+        self.follow(Deregister(handles))
 
     # Graphs
 
@@ -216,9 +216,7 @@ class Scene:
         op, dtype = tape.pick(self.operators)
         chosen = shape or tape.pick(SHAPES)
         name = self.name("g")
-        step = Prepare(name, context, op, dtype, chosen, mem_types)
-        self.add(step)
-        self.graphs[name] = step
+        self.follow(Prepare(name, context, op, dtype, chosen, mem_types))
         return name
 
     def tensor_memory(self, graph: str, kind: int | None = None) -> tuple[str, ...]:
@@ -283,21 +281,6 @@ class Scene:
 
 
 AROUND_BYTES = 16
-
-
-def arity(op: QnnOp) -> int:
-    """Inputs of the operator."""
-    return 1 if op in ("Relu", "Reshape") else 2
-
-
-def io_inputs(made: Prepare) -> int:
-    """IO tensors that are inputs: weights are none."""
-    return arity(made.op) - (made.weights is not None)
-
-
-def nbytes(shape: tuple[int, ...], dtype: QnnDType) -> int:
-    """Bytes of a dense tensor."""
-    return math.prod(shape) * (4 if dtype == "FLOAT_32" else 1)
 
 
 def scenes(

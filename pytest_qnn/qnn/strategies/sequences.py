@@ -23,8 +23,9 @@ from pytest_qnn.qnn.cases.case import (
     MemoryCase,
     Register,
 )
+from pytest_qnn.qnn.cases.sizes import arity, nbytes
 from pytest_qnn.qnn.facts import MemoryFacts
-from pytest_qnn.qnn.strategies.scene import Scene, Tape, arity, nbytes, scenes
+from pytest_qnn.qnn.strategies.scene import Scene, Tape, scenes
 
 _RECORD = 8
 """Bytes of one step of a general sequence."""
@@ -226,8 +227,7 @@ def _mixed_deregister(scene: Scene, tape: Tape) -> None:
         return
     live = tape.pick(list(scene.handles))
     other = tape.pick([live, NULL, stale_handle(scene, tape)])
-    scene.add(Deregister((live, other)))
-    scene.dead[live] = scene.handles.pop(live)
+    scene.follow(Deregister((live, other)))
 
 
 def _stale_execute(scene: Scene, tape: Tape) -> None:

@@ -27,11 +27,12 @@ from pytest_qnn.qnn.cases.case import (
     Prepare,
     Register,
 )
+from pytest_qnn.qnn.cases.sizes import io_inputs
 from pytest_qnn.qnn.facts import MemoryFacts
 from pytest_qnn.qnn.model.codes import named, one_of
 from pytest_qnn.qnn.model.expected import walk
 from pytest_qnn.qnn.reference.personalities import PERSONALITIES
-from pytest_qnn.qnn.strategies.scene import Scene, Tape, io_inputs, scenes
+from pytest_qnn.qnn.strategies.scene import Scene, Tape, scenes
 from pytest_qnn.qnn.strategies.sequences import memory_sequences
 from pytest_qnn.qnn.target import MemoryTarget, open_memory_target
 from pytest_qnn.rules import catalogue

@@ -26,8 +26,9 @@ from pytest_qnn.qnn.cases.case import (
     Register,
 )
 from pytest_qnn.qnn.cases.contents import contents
+from pytest_qnn.qnn.cases.sizes import arity
 from pytest_qnn.qnn.facts import MemoryFacts
-from pytest_qnn.qnn.model.operators import DTYPES, OPERATORS, expected, inputs_of
+from pytest_qnn.qnn.model.operators import DTYPES, OPERATORS, expected
 from pytest_qnn.qnn.runner.client import UNTOUCHED
 from pytest_qnn.qnn.trace import ExecuteCounts, MemoryTrace
 
@@ -64,9 +65,7 @@ CASE = MemoryCase(
             for op, dtype in GRAPHS
             for step in (
                 Prepare(f"{op}_{dtype}", "c0", op, dtype, SHAPE),
-                Execute(
-                    f"{op}_{dtype}", (*(Binding(seed=n) for n in range(1, inputs_of(op) + 1)), Binding())
-                ),
+                Execute(f"{op}_{dtype}", (*(Binding(seed=n) for n in range(1, arity(op) + 1)), Binding())),
             )
         ),
         ContextFree("c0"),
@@ -139,7 +138,7 @@ def test_htp_computes_what_the_oracle_says(op: str, dtype: str) -> None:
     step = CASE.steps[position - 1]
     assert isinstance(step, Prepare)
     nbytes = ELEMENTS * (1 if dtype == "UFIXED_POINT_8" else 4)
-    inputs = [contents(step.dtype, seed, nbytes) for seed in range(1, inputs_of(step.op) + 1)]
+    inputs = [contents(step.dtype, seed, nbytes) for seed in range(1, arity(step.op) + 1)]
     executed = seen.steps[position]
     assert (executed.code, executed.counts) == (0, ExecuteCounts())
     assert executed.data == (expected(step.op, step.dtype, *inputs),)

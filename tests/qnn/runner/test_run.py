@@ -38,7 +38,8 @@ from pytest_qnn.qnn.cases.case import (
     Write,
 )
 from pytest_qnn.qnn.cases.contents import contents
-from pytest_qnn.qnn.model.operators import DTYPES, OPERATORS, QUANTIZATION, expected, inputs_of
+from pytest_qnn.qnn.cases.sizes import arity
+from pytest_qnn.qnn.model.operators import DTYPES, OPERATORS, QUANTIZATION, expected
 from pytest_qnn.qnn.reference.backend import ReferenceBackend
 from pytest_qnn.qnn.reference.objects import QnnError
 from pytest_qnn.qnn.reference.rpcmem import Block, EmulatedRpcmem
@@ -99,7 +100,7 @@ def test_a_graph_gives_the_operators_values(run: Run) -> None:
 
 
 def _check_values(run: Run, op: QnnOp, dtype: QnnDType) -> None:
-    inputs = tuple(Binding(seed=seed) for seed in range(3, 3 + inputs_of(op)))
+    inputs = tuple(Binding(seed=seed) for seed in range(3, 3 + arity(op)))
     trace = run(
         ContextCreate("c0"),
         Prepare("g0", "c0", op, dtype, (2, 256)),

@@ -12,7 +12,6 @@ from pytest_qnn.qnn.cases.case import (
     BOGUS,
     NULL,
     Capability,
-    ContextFree,
     ContextProperty,
     Deregister,
     Descriptor,
@@ -22,6 +21,7 @@ from pytest_qnn.qnn.cases.case import (
     Prepare,
     Register,
 )
+from pytest_qnn.qnn.cases.sizes import PAGE, nbytes
 from pytest_qnn.qnn.facts import MemoryFacts
 from pytest_qnn.qnn.model.codes import SENTINEL, TYPE_KEYS, named
 from pytest_qnn.qnn.model.expected import Walked, walk
@@ -40,7 +40,7 @@ from pytest_qnn.qnn.rules.judging import (
     require_session,
 )
 from pytest_qnn.qnn.strategies.graphs import any_memory, execute, graph, load
-from pytest_qnn.qnn.strategies.scene import Scene, Tape, nbytes, scenes
+from pytest_qnn.qnn.strategies.scene import Scene, Tape, scenes
 from pytest_qnn.qnn.strategies.sequences import embedded
 from pytest_qnn.qnn.trace import MemoryTrace
 
@@ -142,7 +142,7 @@ def cap_02(case: MemoryCase, trace: MemoryTrace) -> Examined:
 
 def _happy(scene: Scene, tape: Tape) -> None:
     shape, dtype = scene.tensor(tape)
-    spare = tape.pick((0, 4096, 1))
+    spare = tape.pick((0, PAGE, 1))
     for _ in range(1 + tape.below(2)):
         buffer = scene.alloc(nbytes(shape, dtype) + spare)
         scene.register(scene.any_context(tape), Descriptor(buffer, shape, dtype, tape.pick(scene.types)))
@@ -392,7 +392,7 @@ def repeated_keys(facts: MemoryFacts) -> Cases:
             if act == 1:
                 scene.around(tape.cut(8))
             elif act == 2 and scene.contexts:
-                scene.add(ContextFree(scene.contexts.pop()))
+                scene.free_context(scene.contexts[-1])
             else:
                 scene.context()
         for key in keys:

@@ -17,6 +17,7 @@ from pytest_qnn.qnn.cases.case import (
     Observe,
     Register,
 )
+from pytest_qnn.qnn.cases.sizes import arity
 from pytest_qnn.qnn.model.codes import named
 from pytest_qnn.qnn.model.expected import Walked
 from pytest_qnn.qnn.rules.judging import (
@@ -28,7 +29,7 @@ from pytest_qnn.qnn.rules.judging import (
     require_operator,
     require_session,
 )
-from pytest_qnn.qnn.strategies.scene import Scene, Tape, arity
+from pytest_qnn.qnn.strategies.scene import Scene, Tape
 from pytest_qnn.qnn.strategies.sequences import embedded
 from pytest_qnn.qnn.trace import MemoryTrace, ProcessCounts
 

@@ -10,6 +10,7 @@ from pytest_qnn.core.rule import rule
 from pytest_qnn.core.verdict import Examined, Level, Unsupported
 from pytest_qnn.qnn.abi.codes import Error, MemType, Property
 from pytest_qnn.qnn.cases.case import Deregister, Descriptor, Execute, MemoryCase, Register
+from pytest_qnn.qnn.cases.sizes import PAGE, nbytes
 from pytest_qnn.qnn.rules.graphs import judge_contents, require_type
 from pytest_qnn.qnn.rules.judging import (
     demand_code,
@@ -20,7 +21,7 @@ from pytest_qnn.qnn.rules.judging import (
     require_memory,
 )
 from pytest_qnn.qnn.strategies.graphs import Memory, execute, load, output_of, read
-from pytest_qnn.qnn.strategies.scene import Scene, Tape, nbytes
+from pytest_qnn.qnn.strategies.scene import Scene, Tape
 from pytest_qnn.qnn.strategies.sequences import embedded
 from pytest_qnn.qnn.trace import MemoryTrace
 
@@ -35,7 +36,7 @@ def _require(case: MemoryCase, trace: MemoryTrace) -> None:
 
 def _dma(scene: Scene, tape: Tape, pointer: Literal["own", "null", "foreign"] = "own") -> Descriptor:
     shape, dtype = scene.tensor(tape)
-    buffer = scene.alloc(nbytes(shape, dtype) + tape.pick((0, 1, 4096)))
+    buffer = scene.alloc(nbytes(shape, dtype) + tape.pick((0, 1, PAGE)))
     return Descriptor(buffer, shape, dtype, _DMA, pointer=pointer)
 
 

@@ -160,9 +160,8 @@ def _mixed(scene: Scene, tape: Tape) -> None:
     bad = NULL if tape.below(2) else BOGUS
     at = 1 + tape.below(len(handles) + 1)
     array = [*handles[: at - 1], bad, *handles[at - 1 :]] if at > 1 else [bad, *handles]
-    scene.add(Deregister(tuple(array)))
-    for handle, known in zip(handles, again, strict=True):
-        scene.dead[handle] = scene.handles.pop(handle)
+    scene.follow(Deregister(tuple(array)))
+    for known in again:
         scene.register(known.context, known.descriptor)
 
 
@@ -198,8 +197,7 @@ def _repeated(scene: Scene, tape: Tape) -> None:
     handles = _several(scene, tape)
     chosen = handles[tape.below(len(handles))]
     known = scene.handles[chosen]
-    scene.add(Deregister((chosen,) * (2 + tape.below(2))))
-    scene.dead[chosen] = scene.handles.pop(chosen)
+    scene.follow(Deregister((chosen,) * (2 + tape.below(2))))
     scene.register(known.context, known.descriptor)
 
 
@@ -476,8 +474,7 @@ def _freed_first(scene: Scene, tape: Tape) -> None:
     context = scene.any_context(tape)
     handles = scene.register(context, *(scene.descriptor(tape.cut(4)) for _ in range(1 + tape.below(3))))
     for handle in handles:
-        scene.add(Free(scene.handles[handle].descriptor.buffer))
-        del scene.buffers[scene.handles[handle].descriptor.buffer]
+        scene.free(scene.handles[handle].descriptor.buffer)
     if tape.below(2):
         scene.alloc(1 + tape.below(4096))
     for handle in handles[:: -1 if tape.below(2) else 1]:

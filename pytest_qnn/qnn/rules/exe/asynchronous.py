@@ -9,6 +9,7 @@ from pytest_qnn.core.rule import rule
 from pytest_qnn.core.verdict import Contradiction, Examined, Hung, Level, Unsupported, Violation
 from pytest_qnn.qnn.abi.codes import Error, Property
 from pytest_qnn.qnn.cases.case import BOGUS, NULL, PATIENCE, Descriptor, Execute, MemoryCase, Register
+from pytest_qnn.qnn.cases.sizes import io_inputs, nbytes
 from pytest_qnn.qnn.facts import MemoryFacts
 from pytest_qnn.qnn.model.codes import named
 from pytest_qnn.qnn.model.expected import Walked
@@ -16,7 +17,7 @@ from pytest_qnn.qnn.rules.exe.rules import OUTSIDE, change, raw
 from pytest_qnn.qnn.rules.graphs import judge_contents, require_execution, require_prepared
 from pytest_qnn.qnn.rules.judging import demand_code, facts_of, own_steps, place, require_memory
 from pytest_qnn.qnn.strategies.graphs import Memory, any_memory, execute, graph, load, read, tensors_of
-from pytest_qnn.qnn.strategies.scene import Scene, Tape, io_inputs, nbytes, scenes
+from pytest_qnn.qnn.strategies.scene import Scene, Tape, scenes
 from pytest_qnn.qnn.trace import AsyncCounts, MemoryTrace
 
 _UNSUPPORTED = int(Error.GRAPH_ERROR_UNSUPPORTED_FEATURE)

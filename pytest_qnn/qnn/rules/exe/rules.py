@@ -21,6 +21,7 @@ from pytest_qnn.qnn.cases.case import (
     Prepare,
     Write,
 )
+from pytest_qnn.qnn.cases.sizes import arity, nbytes
 from pytest_qnn.qnn.facts import MemoryFacts
 from pytest_qnn.qnn.model.contents import Compared, compare, differs
 from pytest_qnn.qnn.model.expected import Walked
@@ -44,7 +45,7 @@ from pytest_qnn.qnn.strategies.graphs import (
     shuffled,
     tensors_of,
 )
-from pytest_qnn.qnn.strategies.scene import Scene, Tape, arity, nbytes, scenes
+from pytest_qnn.qnn.strategies.scene import Scene, Tape, scenes
 from pytest_qnn.qnn.trace import ExecuteCounts, MemoryTrace
 
 _EXECUTE = "QnnGraph.h: QnnGraph_execute"
@@ -190,10 +191,7 @@ def shared_handles(facts: MemoryFacts) -> Cases:
         made = scene.graphs[first]
         fitting = [op for op, dtype in scene.operators if dtype == made.dtype]
         second = scene.name("g")
-        scene.graphs[second] = msgspec.structs.replace(
-            made, graph=second, op=tape.pick(fitting), mem_types=()
-        )
-        scene.add(scene.graphs[second])
+        scene.follow(msgspec.structs.replace(made, graph=second, op=tape.pick(fitting), mem_types=()))
         size = nbytes(made.shape, made.dtype)
         buffers = [scene.alloc(size) for _ in range(3)]
         kind = tape.pick(scene.types)
@@ -243,8 +241,7 @@ def chained(facts: MemoryFacts) -> Cases:
         fitting = [op for op, dtype in scene.operators if dtype == made.dtype]
         for _ in range(1 + tape.below(2)):
             name = scene.name("g")
-            scene.graphs[name] = msgspec.structs.replace(made, graph=name, op=tape.pick(fitting))
-            scene.add(scene.graphs[name])
+            scene.follow(msgspec.structs.replace(made, graph=name, op=tape.pick(fitting)))
             buffer = scene.alloc(nbytes(made.shape, made.dtype))
             scene.add(Fill(buffer))
             kind = tape.pick(scene.types)
@@ -484,8 +481,7 @@ def _binary(scene: Scene, tape: Tape, **fields: object) -> str:
     op, dtype = tape.pick(fitting)
     context, name = scene.context(), scene.name("g")
     made = Prepare(name, context, op, dtype, tape.pick(ODD_SHAPES))
-    scene.graphs[name] = msgspec.structs.replace(made, **fields)
-    scene.add(scene.graphs[name])
+    scene.follow(msgspec.structs.replace(made, **fields))
     return name
 
 
@@ -576,9 +572,7 @@ def unfinished(facts: MemoryFacts) -> Cases:
         if tape.chance(2):
             execute(scene, name, None)
         other = scene.name("g")
-        made = msgspec.structs.replace(scene.graphs[name], graph=other, finalise=False)
-        scene.graphs[other] = made
-        scene.add(made)
+        scene.follow(msgspec.structs.replace(scene.graphs[name], graph=other, finalise=False))
         execute(scene, other, None, seed=tape.below(16))
 
     return scenes(facts, core)

@@ -290,9 +290,7 @@ def _requirements(scene: Scene, tape: Tape) -> None:
         deferred(scene, one.binary)
         sources += one.graphs
     for source in sources:
-        again = msgspec.structs.replace(scene.graphs[source], graph=scene.name("g"), context=whole)
-        scene.add(again)
-        scene.graphs[again.graph] = again
+        scene.follow(msgspec.structs.replace(scene.graphs[source], graph=scene.name("g"), context=whole))
     deferred(scene, written(scene, whole))
 
 

@@ -18,6 +18,7 @@ from pytest_qnn.qnn.cases.case import (
     Register,
     ReleaseBinary,
 )
+from pytest_qnn.qnn.cases.sizes import PAGE
 from pytest_qnn.qnn.model.expected import SPILL_TYPE, WEIGHTS_TYPE, Walked, walk
 from pytest_qnn.qnn.rules.binaries import (
     demand_refused,
@@ -52,7 +53,7 @@ from pytest_qnn.qnn.strategies.external import (
     weighted,
 )
 from pytest_qnn.qnn.strategies.graphs import execute
-from pytest_qnn.qnn.strategies.scene import PAGE, Scene, Tape
+from pytest_qnn.qnn.strategies.scene import Scene, Tape
 from pytest_qnn.qnn.strategies.sequences import embedded
 from pytest_qnn.qnn.trace import MemoryTrace
 

@@ -8,13 +8,14 @@ from pytest_qnn.core.rule import rule
 from pytest_qnn.core.verdict import Contradiction, Examined, Level, Unsupported, Violation
 from pytest_qnn.qnn.abi.codes import Error, Property
 from pytest_qnn.qnn.cases.case import ContextFree, ContextWithCallback, MemoryCase, Pieces
+from pytest_qnn.qnn.cases.sizes import PAGE
 from pytest_qnn.qnn.model.codes import named
 from pytest_qnn.qnn.model.expected import Walked, walk
 from pytest_qnn.qnn.rules.binaries import judge_flow, require_binaries
 from pytest_qnn.qnn.rules.judging import demand_code, facts_of, place
 from pytest_qnn.qnn.strategies.binaries import Saved, saved
 from pytest_qnn.qnn.strategies.external import executed
-from pytest_qnn.qnn.strategies.scene import PAGE, Scene, Tape
+from pytest_qnn.qnn.strategies.scene import Scene, Tape
 from pytest_qnn.qnn.strategies.sequences import embedded
 from pytest_qnn.qnn.trace import MemoryTrace, PieceCounts
 

@@ -8,6 +8,7 @@ from pytest_qnn.core.rule import rule
 from pytest_qnn.core.verdict import Examined, Level, Unsupported
 from pytest_qnn.qnn.abi.codes import Error, MemType, Property
 from pytest_qnn.qnn.cases.case import Descriptor, Fill, MemoryCase, Register
+from pytest_qnn.qnn.cases.sizes import nbytes
 from pytest_qnn.qnn.facts import MemoryFacts
 from pytest_qnn.qnn.rules.graphs import judge_run, require_executed_memory, require_type
 from pytest_qnn.qnn.rules.judging import (
@@ -20,7 +21,7 @@ from pytest_qnn.qnn.rules.judging import (
     require_session,
 )
 from pytest_qnn.qnn.strategies.graphs import Cases, execute, graph, load, output_of, own_buffers, read, rounds
-from pytest_qnn.qnn.strategies.scene import SHAPES, Scene, Tape, nbytes, scenes
+from pytest_qnn.qnn.strategies.scene import SHAPES, Scene, Tape, scenes
 from pytest_qnn.qnn.strategies.sequences import embedded
 from pytest_qnn.qnn.trace import MemoryTrace
 

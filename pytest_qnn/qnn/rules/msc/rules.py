@@ -126,7 +126,8 @@ def sections(facts: MemoryFacts) -> Cases:
         if not name:
             return
         made = msgspec.structs.replace(scene.graphs[name], weights_as="updatable")
-        scene.steps[scene.steps.index(scene.graphs[name])] = scene.graphs[name] = made
+        scene.steps[scene.steps.index(scene.graphs[name])] = made
+        scene.alive.prepare(name, made)
         before = written(scene, context)
         seed = tape.below(16)
         scene.add(UpdateWeights(name, 300 + tape.below(8)))

@@ -22,6 +22,7 @@ from pytest_qnn.qnn.cases.case import (
     ReleaseBinary,
     Retrieve,
 )
+from pytest_qnn.qnn.cases.sizes import io_inputs, nbytes
 from pytest_qnn.qnn.model.codes import SENTINEL
 from pytest_qnn.qnn.model.expected import Model, Walked
 from pytest_qnn.qnn.rules.binaries import (
@@ -44,7 +45,7 @@ from pytest_qnn.qnn.rules.qmg.rows import (
 )
 from pytest_qnn.qnn.strategies.binaries import composed, elsewhere, loaded, retrieved, saved, written
 from pytest_qnn.qnn.strategies.graphs import any_memory, execute, load, output_of, read
-from pytest_qnn.qnn.strategies.scene import Scene, Tape, io_inputs, nbytes
+from pytest_qnn.qnn.strategies.scene import Scene, Tape
 from pytest_qnn.qnn.strategies.sequences import embedded
 from pytest_qnn.qnn.trace import InspectCounts, MemoryTrace, WrittenCounts
 
@@ -273,7 +274,7 @@ def _altered(scene: Scene, tape: Tape) -> None:
         return
     context = loaded(scene, made.binary)
     name = retrieved(scene, context, made.graphs[0])
-    source = scene.graphs[made.graphs[0]]
+    source = scene.alive.prepared[made.graphs[0]]
     new = source.graph if tape.chance(4) else scene.name("n")
     if tape.chance(2):
         scene.add(Misuse("tensorCreateGraphTensor", name))
@@ -370,7 +371,7 @@ def _watched(scene: Scene, tape: Tape, hints: tuple[int, ...], *, handles: bool,
         return
     if away:
         elsewhere(scene)
-    source = scene.graphs[made.graphs[0]]
+    source = scene.alive.prepared[made.graphs[0]]
     look = Observe(nbytes(source.shape, source.dtype))
     scene.add(look)
     context = loaded(scene, made.binary)
@@ -488,8 +489,7 @@ def _option_or_not(scene: Scene, tape: Tape) -> None:
     hinted = msgspec.structs.replace(
         plain, graph=scene.name("g"), context=other, mem_types=_HINTED[: io_inputs(plain) + 1]
     )
-    scene.add(hinted)
-    scene.graphs[hinted.graph] = hinted
+    scene.follow(hinted)
     seed = tape.below(16)
     for binary, source in ((first.binary, plain.graph), (written(scene, other), hinted.graph)):
         execute(scene, retrieved(scene, loaded(scene, binary), source), None, seed=seed)

@@ -11,11 +11,11 @@ from pytest_qnn.core.rule import rule
 from pytest_qnn.core.verdict import Examined, Level, Unsupported, Violation
 from pytest_qnn.qnn.abi.codes import Error, Property, TensorMemType, low
 from pytest_qnn.qnn.cases.case import Binding, Execute, GetBinary, Inspect, MemoryCase, Prepare
+from pytest_qnn.qnn.cases.sizes import arity, io_inputs
 from pytest_qnn.qnn.facts import MemoryFacts
 from pytest_qnn.qnn.model.codes import named, one_of
 from pytest_qnn.qnn.model.contents import compare, differs
 from pytest_qnn.qnn.model.expected import Walked, walk
-from pytest_qnn.qnn.model.operators import inputs_of
 from pytest_qnn.qnn.rules.exe.rules import OUTSIDE
 from pytest_qnn.qnn.rules.graphs import CREATE_TENSOR, require_execution, require_prepared
 from pytest_qnn.qnn.rules.judging import (
@@ -29,7 +29,7 @@ from pytest_qnn.qnn.rules.judging import (
 from pytest_qnn.qnn.rules.qmg.rows import rows
 from pytest_qnn.qnn.rules.qmg.rules import hinted
 from pytest_qnn.qnn.strategies.graphs import MEMHANDLE, ODD_SHAPES, RAW
-from pytest_qnn.qnn.strategies.scene import Scene, Tape, arity, scenes
+from pytest_qnn.qnn.strategies.scene import Scene, Tape, scenes
 from pytest_qnn.qnn.trace import MemoryTrace, PrepareCounts, StepSeen
 
 _REFUSED = frozenset({int(Error.TENSOR_ERROR_INVALID_TENSOR_PARAM)})
@@ -242,7 +242,7 @@ def _again(scene: Scene, made: Prepare, **fields: object) -> Prepare:
 
 def _execute(scene: Scene, made: Prepare, seed: int) -> None:
     """Execute with raw memory."""
-    inputs = arity(made.op) - (made.weights is not None)
+    inputs = io_inputs(made)
     scene.add(
         Execute(made.graph, (*(Binding(seed=seed + position) for position in range(inputs)), Binding()))
     )
@@ -286,8 +286,8 @@ def pre_03(case: MemoryCase, trace: MemoryTrace) -> Examined:
             continue
         codes = _creations(walked.seen)
         if step.weights_as == "null":
-            if len(codes) >= inputs_of(step.op):
-                code = codes[inputs_of(step.op) - 1]
+            if len(codes) >= arity(step.op):
+                code = codes[arity(step.op) - 1]
                 _demand(walked, code, frozenset({_PARAMETER}), "a STATIC tensor needs data")
                 count += 1
             continue

@@ -7,8 +7,7 @@ import msgspec
 from pytest_qnn.core.verdict import Unsupported, Violation
 from pytest_qnn.qnn.abi.codes import TensorMemType
 from pytest_qnn.qnn.cases.case import Execute, MemoryCase, Observe, Prepare
-from pytest_qnn.qnn.model.operators import inputs_of
-from pytest_qnn.qnn.model.state import PAGE, tensor_bytes
+from pytest_qnn.qnn.cases.sizes import PAGE, io_inputs, nbytes
 from pytest_qnn.qnn.rules.graphs import kinds
 from pytest_qnn.qnn.rules.judging import facts_of, require_session
 from pytest_qnn.qnn.strategies.scene import HTP_BACKEND_ID
@@ -55,12 +54,12 @@ class Row(msgspec.Struct, frozen=True):
     @property
     def ambiguous(self) -> bool:
         """The process grew by a tensor or more that is not among the mappings of a tensor's size."""
-        size = tensor_bytes(self.made.shape, self.made.dtype)
+        size = nbytes(self.made.shape, self.made.dtype)
         return max(self.unexplained, *(each.unexplained for each in self.inferences), 0) >= size
 
     def touched(self, resident: int) -> bool:
         """So many resident bytes hold a whole tensor: it was copied there."""
-        return resident >= tensor_bytes(self.made.shape, self.made.dtype) // PAGE * PAGE
+        return resident >= nbytes(self.made.shape, self.made.dtype) // PAGE * PAGE
 
 
 def rows(case: MemoryCase, trace: MemoryTrace) -> list[Row]:
@@ -76,10 +75,10 @@ def row_at(case: MemoryCase, trace: MemoryTrace, index: int, made: Prepare) -> R
     """
     if index >= len(trace.steps) or trace.steps[index].code != 0:
         return None
-    around = _around(case, trace, index, tensor_bytes(made.shape, made.dtype))
+    around = _around(case, trace, index, nbytes(made.shape, made.dtype))
     if around is None:
         return None
-    tensors = inputs_of(made.op) + 1 - (made.weights is not None)
+    tensors = io_inputs(made) + 1
     raw = tensors - sum(kind == TensorMemType.MEMHANDLE for kind in made.mem_types[:tensors])
     new = _new(*around)
     growth = _unexplained(trace, index, made, new)
@@ -93,7 +92,7 @@ def _inferences(
     for index, step in enumerate(case.steps[: len(trace.steps)]):
         if not isinstance(step, Execute) or step.graph != made.graph or trace.steps[index].code != 0:
             continue
-        around = _around(case, trace, index, tensor_bytes(made.shape, made.dtype))
+        around = _around(case, trace, index, nbytes(made.shape, made.dtype))
         if around is None:
             continue
         before, after = around
@@ -125,7 +124,7 @@ def _unexplained(trace: MemoryTrace, index: int, made: Prepare, new: Regions) ->
     """Growth of the process between the looks around a step, beside new mappings and the trace itself."""
     before, after = (trace.steps[at].counted(ProcessCounts).vm for at in (index - 1, index + 1))
     kept = sum(map(len, trace.steps[index].data))
-    return after - before - kept - len(new) * tensor_bytes(made.shape, made.dtype)
+    return after - before - kept - len(new) * nbytes(made.shape, made.dtype)
 
 
 def _new(before: Regions, after: Regions) -> Regions:

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from pytest_qnn.core.rule import rule
 from pytest_qnn.core.verdict import Examined, Level, Violation
 from pytest_qnn.qnn.cases.case import AnyStep, ContextFree, Descriptor, Execute, MemoryCase, Observe, Prepare
+from pytest_qnn.qnn.cases.sizes import nbytes
 from pytest_qnn.qnn.facts import MemoryFacts
 from pytest_qnn.qnn.model.codes import named
 from pytest_qnn.qnn.model.contents import compare, differs
@@ -47,7 +48,7 @@ from pytest_qnn.qnn.strategies.graphs import (
     read,
     tensors_of,
 )
-from pytest_qnn.qnn.strategies.scene import Scene, Tape, nbytes, scenes
+from pytest_qnn.qnn.strategies.scene import Scene, Tape, scenes
 from pytest_qnn.qnn.trace import MemoryTrace
 
 _TABLE = "seed 001, Mis-matching mem_type during preparation and execution"
@@ -272,8 +273,7 @@ def four_rows(facts: MemoryFacts) -> Cases:
             return
         made = scene.graphs[plain]
         hinted = scene.name("g")
-        scene.graphs[hinted] = msgspec.structs.replace(made, graph=hinted)
-        scene.add(scene.graphs[hinted])
+        scene.follow(msgspec.structs.replace(made, graph=hinted))
         hint(scene, hinted, HINTED)
         seed = tape.below(16)
         for name in (plain, hinted):
@@ -513,8 +513,7 @@ def same_mistakes(facts: MemoryFacts) -> Cases:
             return
         hinted = scene.name("g")
         types = (1,) * tensors_of(scene, plain)
-        scene.graphs[hinted] = msgspec.structs.replace(scene.graphs[plain], graph=hinted, mem_types=types)
-        scene.add(scene.graphs[hinted])
+        scene.follow(msgspec.structs.replace(scene.graphs[plain], graph=hinted, mem_types=types))
         stale = ""
         if scene.facts.supports(1101) and tape.below(2):
             stale = _stale(scene, tape, plain)

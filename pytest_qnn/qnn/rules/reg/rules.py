@@ -26,6 +26,7 @@ from pytest_qnn.qnn.cases.case import (
     ToFd,
     Write,
 )
+from pytest_qnn.qnn.cases.sizes import PAGE, io_inputs, nbytes
 from pytest_qnn.qnn.model.codes import SENTINEL, named
 from pytest_qnn.qnn.model.expected import Walked
 from pytest_qnn.qnn.rules.graphs import judge_contents, kinds, require_execute
@@ -43,11 +44,10 @@ from pytest_qnn.qnn.rules.judging import (
 from pytest_qnn.qnn.rules.rpc.traces import demand_steady
 from pytest_qnn.qnn.strategies.binaries import composed, finalised, loaded, retrieved, saved
 from pytest_qnn.qnn.strategies.graphs import any_memory, execute, load
-from pytest_qnn.qnn.strategies.scene import Scene, Tape, io_inputs, nbytes
+from pytest_qnn.qnn.strategies.scene import Scene, Tape
 from pytest_qnn.qnn.strategies.sequences import embedded
 from pytest_qnn.qnn.trace import MemoryTrace
 
-PAGE = 4096
 _LARGE_BATCH = 64
 _READ_ONLY = frozenset({0, int(Error.MEM_ERROR_MAPPING)})
 _UNMAPPABLE: tuple[FdKind, ...] = ("pipe", "closed", "directory", "socket")
@@ -589,7 +589,7 @@ def _number_again(scene: Scene, tape: Tape) -> None:
     context = scene.any_context(tape)
     for _ in range(2 + tape.below(3)):
         shape, dtype = scene.tensor(tape)
-        spare = tape.pick((0, 4096, 1, 3 * 4096 + 5))
+        spare = tape.pick((0, PAGE, 1, 3 * PAGE + 5))
         buffer = scene.alloc(nbytes(shape, dtype) + spare)
         scene.add(ToFd(buffer))
         handles = scene.register(context, Descriptor(buffer, shape, dtype, tape.pick(scene.types)))

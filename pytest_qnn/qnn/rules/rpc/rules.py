@@ -7,9 +7,9 @@ from hypothesis import strategies as st
 from pytest_qnn.core.rule import rule
 from pytest_qnn.core.verdict import Examined, Level, Unsupported, Violation
 from pytest_qnn.qnn.cases.case import Alloc, Free, MemoryCase, Observe, Parallel, Read, ToFd, Write
+from pytest_qnn.qnn.cases.sizes import PAGE
 from pytest_qnn.qnn.facts import MemoryFacts
 from pytest_qnn.qnn.rules.rpc.traces import (
-    PAGE,
     demand_steady,
     fd_of,
     first_difference,

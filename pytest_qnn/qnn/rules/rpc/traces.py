@@ -8,13 +8,13 @@ from typing import Literal
 from pytest_qnn.core.verdict import Violation
 from pytest_qnn.qnn.cases.case import Alloc, AnyStep, MemoryCase, Observe, Read, Write
 from pytest_qnn.qnn.cases.contents import contents
+from pytest_qnn.qnn.cases.sizes import PAGE
 from pytest_qnn.qnn.rules.judging import bytes_read
 from pytest_qnn.qnn.strategies.scene import Tape
 from pytest_qnn.qnn.trace import MemoryTrace, ProcessCounts, StepSeen
 
 Resource = Literal["fds", "memfds"]
 """Descriptors, and mappings of memfds."""
-PAGE = 4096
 _SIZES = (1, PAGE, PAGE + 1, 3 * PAGE, 64, 1 << 20)
 
 

@@ -18,6 +18,7 @@ from pytest_qnn.qnn.cases.case import (
     Register,
     Write,
 )
+from pytest_qnn.qnn.cases.sizes import PAGE, arity, nbytes, pages
 from pytest_qnn.qnn.facts import MemoryFacts
 from pytest_qnn.qnn.rules.graphs import judge_contents, judge_run, require_executed_memory, require_type
 from pytest_qnn.qnn.rules.judging import (
@@ -45,7 +46,7 @@ from pytest_qnn.qnn.strategies.graphs import (
     shuffled,
     tensors_of,
 )
-from pytest_qnn.qnn.strategies.scene import Scene, Tape, nbytes, scenes
+from pytest_qnn.qnn.strategies.scene import Scene, Tape, scenes
 from pytest_qnn.qnn.strategies.sequences import embedded
 from pytest_qnn.qnn.trace import MemoryTrace, ProcessCounts
 
@@ -56,7 +57,7 @@ def _own_memory(scene: Scene, tape: Tape) -> None:
     graph = scene.prepare(context, tape)
     made = scene.graphs.get(graph)
     shape, dtype = (made.shape, made.dtype) if made else scene.tensor(tape)
-    count = (2 if made.op in ("Relu", "Reshape") else 3) if made else 1
+    count = arity(made.op) + 1 if made else 1
     handles: list[str] = []
     for position in range(count):
         buffer = scene.name("b")
@@ -99,7 +100,6 @@ def shb_16(case: MemoryCase, trace: MemoryTrace) -> Examined:
 
 _GATE = ("1101", "1103")
 _NO_TYPES = (0, 0x7FFFFFFF, 99)
-PAGE = 4096
 
 
 def _shared(scene: Scene, tape: Tape) -> Descriptor:
@@ -167,7 +167,7 @@ def shb_02(case: MemoryCase, trace: MemoryTrace) -> Examined:
 
 def _too_long(scene: Scene, tape: Tape) -> None:
     right = _shared(scene, tape)
-    whole = -(-scene.buffers[right.buffer] // PAGE) * PAGE
+    whole = pages(scene.buffers[right.buffer])
     size = whole + tape.pick((PAGE, 1, 1 << 20, 1 << 33))
     _add_wrong(scene, tape, right, msgspec.structs.replace(right, size=size))
 
