@@ -48,6 +48,7 @@ from pytest_qnn.qnn.cases.case import (
 from pytest_qnn.qnn.cases.sizes import PAGE, nbytes, pages
 from pytest_qnn.qnn.facts import MemoryFacts
 from pytest_qnn.qnn.model.codes import TYPE_KEYS
+from pytest_qnn.qnn.model.notes import AnyNote, End, Event, Fault, Note, Refused, Relation
 from pytest_qnn.qnn.model.state import (
     Allowed,
     Buffer,
@@ -61,13 +62,8 @@ from pytest_qnn.qnn.model.state import (
 from pytest_qnn.qnn.trace import MemoryTrace, StepSeen
 
 
-def relations(model: Model, step: Register) -> set[str]:
-    """Notes on a registration of one descriptor.
-
-    ``same-fd`` (both ION, another tensor: ION-02), ``two-types`` (ION and shared buffer: SHB-14),
-    ``same-offset`` (shared buffers, another tensor: SHB-11), ``overlap`` (shared buffers at other offsets:
-    SHB-12), ``duplicate-fd`` (the same tensor through a dup of the fd: REG-25).
-    """
+def relations(model: Model, step: Register) -> set[Relation]:
+    """Of a registration of one descriptor to what is registered already."""
     if len(step.descriptors) != 1 or step.count is not None:
         return set()
     (mine,) = step.descriptors
@@ -80,33 +76,33 @@ def relations(model: Model, step: Register) -> set[str]:
         if found.descriptor.buffer == mine.buffer and not role_of(found.descriptor)
     ]
     found = {_relation(mine, other) for other in beside}
-    return {f"relation:{name}" for name in found if name}
+    return {relation for relation in found if relation is not None}
 
 
-def _relation(mine: Descriptor, other: Registration) -> str:
+def _relation(mine: Descriptor, other: Registration) -> Relation | None:
     theirs = other.descriptor
     same = identity(other.context, mine) == other.identity
     if mine.fd == "dup" or same:
-        return "duplicate-fd" if same and mine.fd == "dup" and theirs.fd == "buffer" else ""
+        return Relation.DUPLICATE_FD if same and mine.fd == "dup" and theirs.fd == "buffer" else None
     kinds = {mine.mem_type, theirs.mem_type}
     if kinds == {MemType.ION, MemType.CUSTOM}:
-        return "two-types"
+        return Relation.TWO_TYPES
     if kinds == {MemType.ION}:
-        return "same-fd"
+        return Relation.SAME_FD
     if kinds != {MemType.CUSTOM} or mine.size != theirs.size:
-        return ""
+        return None
     if mine.offset == theirs.offset:
-        return "same-offset"
+        return Relation.SAME_OFFSET
     apart = (
         mine.offset + nbytes(mine.shape, mine.dtype) <= theirs.offset
         or theirs.offset + other.bytes <= mine.offset
     )
-    return "" if apart else "overlap"
+    return None if apart else Relation.OVERLAP
 
 
-Faults = dict[str, frozenset[int]]
+Faults = dict[Fault, frozenset[int]]
 
-UNUSUAL = frozenset({"not-finalised", "mem-type", "short-data", "tensors"})
+UNUSUAL = frozenset({Fault.NOT_FINALISED, Fault.MEM_TYPE, Fault.SHORT_DATA, Fault.TENSORS})
 """The faults of an Execute that are told here."""
 _KNOWN = frozenset({int(TensorMemType.RAW), int(TensorMemType.MEMHANDLE)})
 _PARAMETER = frozenset({int(Error.TENSOR_ERROR_INVALID_TENSOR_PARAM)})
@@ -122,32 +118,32 @@ def prepare_faults(step: Prepare) -> tuple[Faults, bool]:
     odd = set(step.mem_types) - _KNOWN
     vague = TensorMemType.RETRIEVE_RAW in odd
     if odd:
-        faults["mem-type"] = _OUTSIDE
+        faults[Fault.MEM_TYPE] = _OUTSIDE
     if step.weights is not None and step.weights_as == "null":
-        faults["no-data"] = _PARAMETER
+        faults[Fault.NO_DATA] = _PARAMETER
     return faults, vague
 
 
-def execute_faults(step: Execute, graph: Graph, notes: set[str]) -> tuple[Faults, bool]:
+def execute_faults(step: Execute, graph: Graph, notes: set[AnyNote]) -> tuple[Faults, bool]:
     """What is wrong with the arrays and raw memory of an execute, and whether documents leave it open."""
     faults: Faults = {}
     vague = False
     if not graph.finalised:
-        faults["not-finalised"] = _UNFINISHED
+        faults[Fault.NOT_FINALISED] = _UNFINISHED
     if _wrong_arrays(step, graph):
-        faults["tensors"] = _LOOSE
+        faults[Fault.TENSORS] = _LOOSE
     elif step.inputs is not None and list(step.inputs) != sorted(step.inputs):
-        notes.add("permuted")
+        notes.add(Note.PERMUTED)
     for binding in step.bindings:
         if binding.kind == "handle":
             if binding.data_size:
-                notes.add("data-size")
+                notes.add(Note.DATA_SIZE)
             continue
         if binding.mem_type not in (None, TensorMemType.RAW):
-            faults["mem-type"] = _TENSOR
+            faults[Fault.MEM_TYPE] = _TENSOR
             vague = vague or binding.mem_type in (TensorMemType.MEMHANDLE, TensorMemType.RETRIEVE_RAW)
         if binding.short > 0:
-            faults["short-data"] = _LOOSE
+            faults[Fault.SHORT_DATA] = _LOOSE
     return faults, vague
 
 
@@ -183,9 +179,9 @@ def _section(model: Model, step: GetSection | ApplySection) -> Allowed:
     if isinstance(step, GetSection):
         settled = settled and model.contexts[step.context].binary is None
     if step.memory in UNREGISTERED:
-        return Allowed(_REFUSED, frozenset({"unregistered"}), settled=settled)
+        return Allowed(_REFUSED, frozenset({Fault.UNREGISTERED}), settled=settled)
     if step.memory == "short":
-        return Allowed(frozenset(), frozenset({"short"}), settled=settled)
+        return Allowed(frozenset(), frozenset({Fault.SHORT}), settled=settled)
     return Allowed(_SUCCESS, settled=settled)
 
 
@@ -215,17 +211,17 @@ def external_faults(
     """Enter what is wrong with a weights or spill-fill descriptor; True if documents leave it open."""
     key = Property.MEMORY_SUPPORT_MEM_TYPE_CUSTOM
     if model.facts.capabilities.get(key, 0) != 0:
-        faults["type-unsupported"] = frozenset({int(Error.MEM_ERROR_UNSUPPORTED_MEMTYPE)})
+        faults[Fault.TYPE_UNSUPPORTED] = frozenset({int(Error.MEM_ERROR_UNSUPPORTED_MEMTYPE)})
     owner = model.contexts.get(context)
     if owner is None or not owner.live:
         return False
     if not owner.pending:
-        faults["not-open"] = frozenset()
+        faults[Fault.NOT_OPEN] = frozenset()
         return False
     if owner.failed or descriptor.fd == "readonly":
         return True
     if descriptor.fd not in ("buffer", "dup"):
-        faults["not-dma"] = _UNMAPPABLE
+        faults[Fault.NOT_DMA] = _UNMAPPABLE
         return False
     buffer = model.buffers.get(descriptor.buffer)
     if buffer is None or not buffer.live:
@@ -240,10 +236,10 @@ def _fit_faults(owner: Context, descriptor: Descriptor, true: int, faults: Fault
     needed = owner.said.get(NEEDED[descriptor.htp_type])
     alignment = owner.said.get(HtpContextOption.BUFFER_START_ALIGNMENT)
     if needed is not None and descriptor.offset + needed > size:
-        faults["external-small"] = _UNFIT
+        faults[Fault.EXTERNAL_SMALL] = _UNFIT
     # Where the mapping begins is not ours to know, but that it begins at a page.
     if alignment and descriptor.offset % min(alignment, PAGE):
-        faults["external-misaligned"] = _UNFIT
+        faults[Fault.EXTERNAL_MISALIGNED] = _UNFIT
     asked = needed is not None and bool(alignment)
     return not asked or (alignment or 0) > PAGE or size > true
 
@@ -253,11 +249,11 @@ def _use_faults(model: Model, context: str, descriptor: Descriptor, faults: Faul
         here = found.context == context
         same = found.descriptor.buffer == descriptor.buffer
         if found.role == descriptor.htp_type and here:
-            faults["second-external"] = _TAKEN
+            faults[Fault.SECOND_EXTERNAL] = _TAKEN
         elif same and found.role != descriptor.htp_type:
-            faults["other-use"] = _TAKEN
+            faults[Fault.OTHER_USE] = _TAKEN
         elif same and descriptor.htp_type == WEIGHTS_TYPE:
-            faults["weights-shared"] = _TAKEN
+            faults[Fault.WEIGHTS_SHARED] = _TAKEN
     unsure = model.unsure.values()
     return any(found.descriptor.buffer == descriptor.buffer or found.context == context for found in unsure)
 
@@ -266,20 +262,20 @@ def taken_faults(model: Model, descriptor: Descriptor, faults: Faults) -> bool:
     """Enter that memory for IO tensors is some context's external memory; True if that is not known."""
     for found in model.live().values():
         if found.role and found.descriptor.buffer == descriptor.buffer:
-            faults["other-use"] = _TAKEN
+            faults[Fault.OTHER_USE] = _TAKEN
     return any(found.role and found.descriptor.buffer == descriptor.buffer for found in model.unsure.values())
 
 
-def register_notes(model: Model, step: Register) -> set[str]:
+def register_notes(model: Model, step: Register) -> set[Note]:
     """What is special about the external memory in a call."""
     roles = {role_of(descriptor) for descriptor in step.descriptors} - {0}
-    notes = {"weights" if role == WEIGHTS_TYPE else "spill" for role in roles}
+    notes = {Note.WEIGHTS if role == WEIGHTS_TYPE else Note.SPILL for role in roles}
     if SPILL_TYPE in roles:
         buffers = {descriptor.buffer for descriptor in step.descriptors if role_of(descriptor) == SPILL_TYPE}
         for found in model.live().values():
             elsewhere = found.role == SPILL_TYPE and found.context != step.context
             if elsewhere and found.descriptor.buffer in buffers:
-                notes.add("spill-shared")
+                notes.add(Note.SPILL_SHARED)
     return notes
 
 
@@ -322,9 +318,9 @@ def descriptor_faults(
     vague = _size_faults(descriptor, buffer, faults) or vague or descriptor.fd == "dup"
     vague = vague or (descriptor.pointer == "foreign" and descriptor.mem_type == MemType.DMA_BUF)
     vague = taken_faults(model, descriptor, faults) or vague
-    if "other-use" in faults:
+    if Fault.OTHER_USE in faults:
         return faults, vague
-    if "size-too-large" not in faults:
+    if Fault.SIZE_TOO_LARGE not in faults:
         vague = _repeat_faults(model, context, descriptor, before, faults) or vague
     return faults, vague
 
@@ -332,37 +328,37 @@ def descriptor_faults(
 def _type_faults(model: Model, descriptor: Descriptor, faults: Faults) -> bool:
     key = TYPE_KEYS.get(descriptor.mem_type)
     if key is None:
-        faults["type-unknown"] = frozenset({_TYPE, _ARGUMENT})
+        faults[Fault.TYPE_UNKNOWN] = frozenset({_TYPE, _ARGUMENT})
     elif model.facts.capabilities.get(key, 0) != 0:
-        faults["type-unsupported"] = frozenset({_TYPE})
+        faults[Fault.TYPE_UNSUPPORTED] = frozenset({_TYPE})
     elif descriptor.mem_type == MemType.CUSTOM and descriptor.htp_type != HtpMemType.SHARED_BUFFER:
-        faults["htp-type"] = frozenset({_ARGUMENT, _TYPE})
+        faults[Fault.HTP_TYPE] = frozenset({_ARGUMENT, _TYPE})
     return False
 
 
 def _form_faults(descriptor: Descriptor, faults: Faults) -> None:
     """What is wrong with the descriptor whatever memory it is about."""
     if not descriptor.shape or 0 in descriptor.shape:
-        faults["bad-shape"] = frozenset({_SHAPE, _ARGUMENT})
+        faults[Fault.BAD_SHAPE] = frozenset({_SHAPE, _ARGUMENT})
     if descriptor.null == "dimensions" and descriptor.shape:
-        faults["null-dimensions"] = frozenset({_ARGUMENT, _SHAPE})
+        faults[Fault.NULL_DIMENSIONS] = frozenset({_ARGUMENT, _SHAPE})
     if descriptor.shape_config is not None:
-        faults["shape-config"] = frozenset({_SHAPE, _ARGUMENT})
+        faults[Fault.SHAPE_CONFIG] = frozenset({_SHAPE, _ARGUMENT})
     if descriptor.data_type is not None:
-        faults["data-type"] = frozenset({_ARGUMENT})
+        faults[Fault.DATA_TYPE] = frozenset({_ARGUMENT})
     if descriptor.null == "custom" and descriptor.mem_type == MemType.CUSTOM:
-        faults["null-custom"] = frozenset({_ARGUMENT})
+        faults[Fault.NULL_CUSTOM] = frozenset({_ARGUMENT})
     if descriptor.pointer == "null" and descriptor.mem_type == MemType.DMA_BUF:
-        faults["null-data"] = frozenset({_ARGUMENT, _MAPPING})
+        faults[Fault.NULL_DATA] = frozenset({_ARGUMENT, _MAPPING})
 
 
 def _fd_faults(descriptor: Descriptor, faults: Faults) -> bool:
     if descriptor.fd == "minus-one":
-        faults["fd-minus-one"] = frozenset({_MAPPING, _ARGUMENT})
+        faults[Fault.FD_MINUS_ONE] = frozenset({_MAPPING, _ARGUMENT})
     elif descriptor.fd in ("readonly", "file"):
         return True  # Whether it will be an output is not known yet; and a plain file can be mapped.
     else:
-        faults["fd-unmappable"] = frozenset({_MAPPING})
+        faults[Fault.FD_UNMAPPABLE] = frozenset({_MAPPING})
     return False
 
 
@@ -371,21 +367,21 @@ def _size_faults(descriptor: Descriptor, buffer: Buffer, faults: Faults) -> bool
     if descriptor.mem_type != MemType.CUSTOM:
         # A descriptor of these types has no size: the backend sees whole pages.
         if needed > pages(buffer.size):
-            faults["small-buffer"] = frozenset({_ARGUMENT, _MAPPING, _SHAPE})
+            faults[Fault.SMALL_BUFFER] = frozenset({_ARGUMENT, _MAPPING, _SHAPE})
         return buffer.size < needed <= pages(buffer.size)
     size = buffer.size if descriptor.size is None else descriptor.size
     vague = False
     if size > pages(buffer.size):
-        faults["size-too-large"] = frozenset({_MAPPING, _ARGUMENT})
+        faults[Fault.SIZE_TOO_LARGE] = frozenset({_MAPPING, _ARGUMENT})
     elif size > buffer.size:
         vague = True
     if descriptor.offset >= HUGE:
-        faults["huge-offset"] = frozenset({_ARGUMENT})
+        faults[Fault.HUGE_OFFSET] = frozenset({_ARGUMENT})
     elif descriptor.offset + needed > size:
         if descriptor.offset == 0 and size == buffer.size:
-            faults["small-buffer"] = frozenset({_ARGUMENT, _MAPPING, _SHAPE})
+            faults[Fault.SMALL_BUFFER] = frozenset({_ARGUMENT, _MAPPING, _SHAPE})
         else:
-            faults["past-end"] = frozenset({_ARGUMENT})
+            faults[Fault.PAST_END] = frozenset({_ARGUMENT})
     return vague
 
 
@@ -394,7 +390,7 @@ def _repeat_faults(
 ) -> bool:
     this = identity(context, descriptor)
     if this in before:
-        faults["duplicate-in-batch"] = frozenset({_TWICE})
+        faults[Fault.DUPLICATE_IN_BATCH] = frozenset({_TWICE})
         return False
     vague = any(_related(this, earlier, descriptor) for earlier in before)
     for found in model.live().values():
@@ -409,14 +405,14 @@ def _repeat_faults(
 
 def _clash(model: Model, found: Registration, this: Identity, descriptor: Descriptor, faults: Faults) -> bool:
     if found.identity == this:
-        faults["duplicate"] = frozenset({_TWICE})
+        faults[Fault.DUPLICATE] = frozenset({_TWICE})
         return False
     both_shared = found.descriptor.mem_type == descriptor.mem_type == MemType.CUSTOM
     if both_shared:
         size = model.buffers[descriptor.buffer].size
         mine, theirs = (size if d.size is None else d.size for d in (descriptor, found.descriptor))
         if mine != theirs:
-            faults["size-mismatch"] = frozenset({_ARGUMENT})
+            faults[Fault.SIZE_MISMATCH] = frozenset({_ARGUMENT})
             return False
     return _related(this, found.identity, descriptor)
 
@@ -460,7 +456,7 @@ PROPERTIES = frozenset(map(int, HtpContextOption))
 _FLIPPED = ("flipped", "flipped-end")
 
 
-def _settle(faults: Faults, notes: set[str], *, settled: bool = True) -> Allowed:
+def _settle(faults: Faults, notes: set[AnyNote], *, settled: bool = True) -> Allowed:
     codes = frozenset[int]().union(*faults.values()) if faults else _SUCCESS
     return Allowed(codes, frozenset(faults), frozenset(notes), settled=settled)
 
@@ -469,7 +465,7 @@ def _no_context(model: Model, name: str, faults: Faults, codes: frozenset[int] =
     """Enter the fault of a context that does not live; True if its value may be another's."""
     if model.context_lives(name):
         return False
-    faults["dead-context" if name in model.contexts else "bad-context"] = codes
+    faults[Fault.DEAD_CONTEXT if name in model.contexts else Fault.BAD_CONTEXT] = codes
     return model.context_alias(name)
 
 
@@ -477,23 +473,23 @@ def context_create(model: Model, step: ContextCreate) -> Allowed:
     """Deferring is for what comes out of a binary; not deferring is the same as giving no option."""
     del model
     if step.defer:
-        return _settle({"defer-create": _CONFIG}, set())
-    return _settle({}, {"not-deferred"} if step.defer is False else set())
+        return _settle({Fault.DEFER_CREATE: _CONFIG}, set())
+    return _settle({}, {Note.NOT_DEFERRED} if step.defer is False else set())
 
 
 def _get_binary(model: Model, step: GetBinary) -> Allowed:
     faults: Faults = {}
     vague = _no_context(model, step.context, faults)
     if step.null:
-        faults["null-argument"] = frozenset({_BINARY_ARGUMENT})
+        faults[Fault.NULL_ARGUMENT] = frozenset({_BINARY_ARGUMENT})
     elif step.missing:
-        faults["too-small"] = frozenset({int(Error.CONTEXT_ERROR_GET_BINARY_FAILED), _BINARY_ARGUMENT})
+        faults[Fault.TOO_SMALL] = frozenset({int(Error.CONTEXT_ERROR_GET_BINARY_FAILED), _BINARY_ARGUMENT})
     context = model.contexts.get(step.context)
     if context is not None and context.live:
         if context.binary is not None:
-            faults["deserialised"] = _PERMITTED
+            faults[Fault.DESERIALISED] = _PERMITTED
         elif context.unfinished:
-            faults["unfinished"] = frozenset({int(Error.CONTEXT_ERROR_NOT_FINALIZED)})
+            faults[Fault.UNFINISHED] = frozenset({int(Error.CONTEXT_ERROR_NOT_FINALIZED)})
         else:
             vague = vague or not context.graphs
     return _settle(faults, set(), settled=not vague)
@@ -502,15 +498,15 @@ def _get_binary(model: Model, step: GetBinary) -> Allowed:
 def _from_binary(model: Model, step: ContextFromBinary) -> Allowed:
     del model
     faults: Faults = {}
-    notes = {"deferred" if step.defer else "loaded"}
+    notes: set[AnyNote] = {Note.DEFERRED if step.defer else Note.LOADED}
     if step.defer is False:
-        notes.add("not-deferred")
+        notes.add(Note.NOT_DEFERRED)
     if step.damage == "empty":
-        faults["damaged"] = MALFORMED | {_BINARY_ARGUMENT}
+        faults[Fault.DAMAGED] = MALFORMED | {_BINARY_ARGUMENT}
     elif step.damage:
-        faults["damaged"] = MALFORMED
+        faults[Fault.DAMAGED] = MALFORMED
     if step.defer and (step.switching or INCOMPATIBLE.intersection(step.beside)):
-        faults["incompatible"] = _CONFIG
+        faults[Fault.INCOMPATIBLE] = _CONFIG
     others = set(step.beside) - (INCOMPATIBLE if step.defer else set())
     return _settle(faults, notes, settled=not others and step.damage not in _FLIPPED)
 
@@ -518,7 +514,7 @@ def _from_binary(model: Model, step: ContextFromBinary) -> Allowed:
 def _with_callback(model: Model, step: ContextWithCallback) -> Allowed:
     """The trace says whether a piece was refused; that raw memory and offsets are taken no document says."""
     plain = step.memory == "dma" and not step.fails and not step.start
-    return _settle({}, {"provided"}, settled=plain and bool(model.binaries.get(step.binary)))
+    return _settle({}, {Note.PROVIDED}, settled=plain and bool(model.binaries.get(step.binary)))
 
 
 def _finalize(model: Model, step: ContextFinalize) -> Allowed:
@@ -526,19 +522,19 @@ def _finalize(model: Model, step: ContextFinalize) -> Allowed:
     vague = _no_context(model, step.context, faults)
     context = model.contexts.get(step.context)
     if context is not None and context.live and not context.pending:
-        faults["nothing-pending"] = frozenset({_UNSUPPORTED, _BINARY_ARGUMENT})
+        faults[Fault.NOTHING_PENDING] = frozenset({_UNSUPPORTED, _BINARY_ARGUMENT})
     elif step.descriptors is not None or (context is not None and context.failed):
         vague = True
-    return _settle(faults, set() if faults else {"finalises"}, settled=not vague)
+    return _settle(faults, set() if faults else {Note.FINALISES}, settled=not vague)
 
 
 def _property(model: Model, step: ContextProperty) -> Allowed:
     faults: Faults = {}
     vague = _no_context(model, step.context, faults) or not (step.options or step.null_list)
     if step.null_list:
-        faults["null-list"] = frozenset({_BINARY_ARGUMENT})
+        faults[Fault.NULL_LIST] = frozenset({_BINARY_ARGUMENT})
     elif not PROPERTIES.issuperset(step.options):
-        faults["unknown-option"] = frozenset({_BINARY_ARGUMENT, _UNSUPPORTED})
+        faults[Fault.UNKNOWN_OPTION] = frozenset({_BINARY_ARGUMENT, _UNSUPPORTED})
     context = model.contexts.get(step.context)
     if context is not None and context.live and not context.deferred:
         vague = True
@@ -551,7 +547,7 @@ def _retrieve(model: Model, step: Retrieve) -> Allowed:
     context = model.contexts.get(step.context)
     if context is not None and context.live:
         if context.pending:
-            faults["pending"] = frozenset()
+            faults[Fault.PENDING] = frozenset()
         else:
             vague = step.source not in context.graphs
     return _settle(faults, set(), settled=not vague)
@@ -658,7 +654,7 @@ def expect(model: Model, step: AnyStep) -> Allowed:
     return handler(model, step) if handler else NO_CALL
 
 
-def _allowed(faults: Faults, notes: set[str], *, settled: bool) -> Allowed:
+def _allowed(faults: Faults, notes: set[AnyNote], *, settled: bool) -> Allowed:
     codes = frozenset[int]().union(*faults.values()) if faults else SUCCESS
     return Allowed(codes, frozenset(faults), frozenset(notes), settled=settled)
 
@@ -666,23 +662,23 @@ def _allowed(faults: Faults, notes: set[str], *, settled: bool) -> Allowed:
 def _context_free(model: Model, step: ContextFree) -> Allowed:
     if model.context_lives(step.context):
         return Allowed(SUCCESS)
-    fault = "dead-context" if step.context in model.contexts else "bad-context"
+    fault = Fault.DEAD_CONTEXT if step.context in model.contexts else Fault.BAD_CONTEXT
     return Allowed(_CONTEXT, frozenset({fault}), settled=not model.context_alias(step.context))
 
 
 def _register(model: Model, step: Register) -> Allowed:
     faults: Faults = {}
-    notes: set[str] = set()
+    notes: set[AnyNote] = set()
     settled = True
     if step.null_descriptors:
-        faults["null-descriptors"] = _WRONG_ARGUMENT
+        faults[Fault.NULL_DESCRIPTORS] = _WRONG_ARGUMENT
     if step.null_handles:
-        faults["null-handles"] = _WRONG_ARGUMENT
+        faults[Fault.NULL_HANDLES] = _WRONG_ARGUMENT
     count = len(step.descriptors) if step.count is None else step.count
     if count == 0:
-        faults["count-zero"] = _WRONG_ARGUMENT | SUCCESS
+        faults[Fault.COUNT_ZERO] = _WRONG_ARGUMENT | SUCCESS
     if not model.context_lives(step.context):
-        faults["bad-context"] = _HANDLE
+        faults[Fault.BAD_CONTEXT] = _HANDLE
         settled = not model.context_alias(step.context)
     before: list[Identity] = []
     for descriptor in step.descriptors[:count]:
@@ -690,68 +686,67 @@ def _register(model: Model, step: Register) -> Allowed:
         faults |= wrong
         settled = settled and not vague
         this = identity(step.context, descriptor)
-        notes.add(f"after:{model.history[this]}" if this in model.history else "fresh")
+        notes.add(model.history.get(this, Note.FRESH))
         buffer = model.buffers.get(descriptor.buffer)
         if buffer is not None and buffer.size > nbytes(descriptor.shape, descriptor.dtype):
-            notes.add("larger")
+            notes.add(Note.LARGER)
         before.append(this)
     _note_others(model, step, set(before), notes)
     notes |= register_notes(model, step) | relations(model, step)
     return _allowed(faults, notes, settled=settled)
 
 
-def _note_others(model: Model, step: Register, wanted: set[Identity], notes: set[str]) -> None:
+def _note_others(model: Model, step: Register, wanted: set[Identity], notes: set[AnyNote]) -> None:
     buffers = {this[1] for this in wanted}
     for found in model.live().values():
         if found.context != step.context and found.descriptor.buffer in buffers:
-            notes.add("other-context")
+            notes.add(Note.OTHER_CONTEXT)
         elif found.identity in wanted:
-            notes |= _survived(found)
+            notes |= found.witnessed
 
 
-def _survived(found: Registration) -> set[str]:
-    return {f"survived:{event}" for event in found.witnessed}
+_DOUBTFUL = {"orphan": Note.ORPHAN_HANDLE, "unknown": Note.UNKNOWN_HANDLE}
 
 
 def _deregister(model: Model, step: Deregister) -> Allowed:
     faults: Faults = {}
-    notes: set[str] = set()
+    notes: set[AnyNote] = set()
     settled = True
     if step.null_handles:
-        faults["null-handles"] = _WRONG_ARGUMENT
+        faults[Fault.NULL_HANDLES] = _WRONG_ARGUMENT
     count = len(step.handles) if step.count is None else step.count
     if count == 0:
-        faults["count-zero"] = _WRONG_ARGUMENT | SUCCESS
+        faults[Fault.COUNT_ZERO] = _WRONG_ARGUMENT | SUCCESS
     for position, name in enumerate(step.handles[:count]):
         found = model.registrations.get(name)
         if found is None:
-            faults["bad-handle"] = _HANDLE
+            faults[Fault.BAD_HANDLE] = _HANDLE
             settled = settled and not model.context_as_handle(name)
         elif found.life == "dead":
-            faults["dead-handle"] = _HANDLE
+            faults[Fault.DEAD_HANDLE] = _HANDLE
             settled = settled and not model.handle_alias(name)
         elif found.life != "live":
             settled = False
-            notes.add(f"{found.life}-handle")
+            notes.add(_DOUBTFUL[found.life])
         elif name in step.handles[:position]:
-            faults["repeated-handle"] = _HANDLE
+            faults[Fault.REPEATED_HANDLE] = _HANDLE
         elif found.fixed:
-            faults["fixed-handle"] = frozenset()
+            faults[Fault.FIXED_HANDLE] = frozenset()
             settled = settled and not model.contexts[found.context].failed
         else:
-            notes |= {"taken-back"} if found.role else set()
-            notes |= _survived(found)
+            notes |= {Note.TAKEN_BACK} if found.role else set()
+            notes |= found.witnessed
     return _allowed(faults, notes, settled=settled)
 
 
 def _prepare(model: Model, step: Prepare) -> Allowed:
     if not model.context_lives(step.context):
         settled = not model.context_alias(step.context)
-        return _allowed({"bad-context": _GRAPH}, set(), settled=settled)
+        return _allowed({Fault.BAD_CONTEXT: _GRAPH}, set(), settled=settled)
     if model.contexts[step.context].binary is not None:
-        return _allowed({"read-only": _READ_ONLY}, set(), settled=True)
+        return _allowed({Fault.READ_ONLY: _READ_ONLY}, set(), settled=True)
     if any(step.preset):
-        return _allowed({"preset": _PARAMETER}, set(), settled=True)
+        return _allowed({Fault.PRESET: _PARAMETER}, set(), settled=True)
     faults, vague = prepare_faults(step)
     settled = not vague if faults else (step.op, step.dtype) in model.facts.operators
     return _allowed(faults, set(), settled=settled)
@@ -760,52 +755,54 @@ def _prepare(model: Model, step: Prepare) -> Allowed:
 def _execute(model: Model, step: Execute) -> Allowed:
     graph = model.graphs.get(step.graph)
     if graph is None or not graph.live:
-        return _allowed({"bad-graph": _GRAPH}, set(), settled=graph is None)
-    notes: set[str] = set()
+        return _allowed({Fault.BAD_GRAPH: _GRAPH}, set(), settled=graph is None)
+    notes: set[AnyNote] = set()
     faults, vague = execute_faults(step, graph, notes)
     if len(step.bindings) != graph.inputs + 1:
-        faults["arity"] = _LOOSE
+        faults[Fault.ARITY] = _LOOSE
     vague = _in_place(model, step, graph, notes) or vague
     for binding in step.bindings:
         if binding.kind != "handle":
-            notes.add("raw")
+            notes.add(Note.RAW)
             continue
-        notes.add("handles")
+        notes.add(Note.HANDLES)
         found = model.registrations.get(binding.handle)
         if found is not None and found.life in ("live", "dead"):
             fault, unsure = _bound(model, graph, binding.handle, found, notes)
             vague = vague or unsure
         elif found is not None:
-            fault, vague = "", True
-            notes.add(f"{found.life}-handle")
+            fault, vague = None, True
+            notes.add(_DOUBTFUL[found.life])
         else:
-            fault = "null-handle" if binding.handle == NULL else "bad-handle"
+            fault = Fault.NULL_HANDLE if binding.handle == NULL else Fault.BAD_HANDLE
             vague = vague or model.context_as_handle(binding.handle)
-        if fault:
-            faults[fault] = _LOOSE if fault == "short-handle" else _TENSOR
+        if fault is not None:
+            faults[fault] = _LOOSE if fault is Fault.SHORT_HANDLE else _TENSOR
     return _allowed(faults, notes, settled=not vague)
 
 
-def _bound(model: Model, graph: Graph, name: str, found: Registration, notes: set[str]) -> tuple[str, bool]:
+def _bound(
+    model: Model, graph: Graph, name: str, found: Registration, notes: set[AnyNote]
+) -> tuple[Fault | None, bool]:
     """What is wrong with a handle that was made, and whether documents leave it open."""
     if found.life == "dead":
-        return "dead-handle", model.handle_alias(name)
-    notes |= _survived(found)
+        return Fault.DEAD_HANDLE, model.handle_alias(name)
+    notes |= found.witnessed
     if found.context != graph.context:
-        return "foreign-handle", model.handle_alias(name)
+        return Fault.FOREIGN_HANDLE, model.handle_alias(name)
     if found.role:
-        notes.add("external-handle")
-        return "", True
+        notes.add(Note.EXTERNAL_HANDLE)
+        return None, True
     if found.bytes < graph.bytes:
-        return "short-handle", False
+        return Fault.SHORT_HANDLE, False
     buffer = model.buffers.get(found.descriptor.buffer)
     freed = buffer is None or not buffer.live
     if freed:
-        notes.add("freed-buffer")
-    return "", freed
+        notes.add(Note.FREED_BUFFER)
+    return None, freed
 
 
-def _in_place(model: Model, step: Execute, graph: Graph, notes: set[str]) -> bool:
+def _in_place(model: Model, step: Execute, graph: Graph, notes: set[AnyNote]) -> bool:
     """An output lies on other memory of the same execute: the result is unspecified (EXE-20)."""
     spans = [
         (position >= graph.inputs, found.descriptor.buffer, found.descriptor.offset, found.bytes)
@@ -816,7 +813,7 @@ def _in_place(model: Model, step: Execute, graph: Graph, notes: set[str]) -> boo
     inputs = [span[1:] for span in spans if not span[0]]
     clash = any(_overlap(a, b) for a in outputs for b in inputs)
     if clash:
-        notes.add("in-place")
+        notes.add(Note.IN_PLACE)
     return clash
 
 
@@ -861,8 +858,8 @@ class Model:
         self.graphs: dict[str, Graph] = {}
         self.binaries: dict[str, dict[str, Prepare]] = {}
         """By name: the graphs of each, by the name they were prepared with."""
-        self.history: dict[Identity, str] = {}
-        """The last EVENT of an identity that is not live."""
+        self.history: dict[Identity, End | Refused] = {}
+        """How the last registration, or attempt at one, of an identity that is not live ended."""
         self.unsure: dict[str, Registration] = {}
         """Registrations whose life is ``unknown``, by handle name."""
         self._alive: dict[str, Registration] = {}
@@ -966,12 +963,12 @@ class Model:
         freed = self.live(name)
         for handle, registration in freed.items():
             registration.life = "dead" if registration.fixed else "orphan"
-            self.history[registration.identity] = "context-freed"
+            self.history[registration.identity] = End.CONTEXT_FREED
             del self._alive[handle]
         memory = {registration.descriptor.buffer for registration in freed.values()}
         for other in self._alive.values():
             same = other.descriptor.buffer in memory
-            other.witnessed.add("sibling-context-freed" if same else "other-context-freed")
+            other.witnessed.add(Event.SIBLING_CONTEXT_FREED if same else Event.OTHER_CONTEXT_FREED)
 
     def _follow_register(self, step: Register, seen: StepSeen, allowed: Allowed) -> None:
         count = len(step.descriptors) if step.count is None else step.count
@@ -986,12 +983,12 @@ class Model:
         for descriptor in wanted:
             this = identity(step.context, descriptor)
             if this not in live:
-                self.history[this] = "failed:" + "+".join(sorted(allowed.faults))
-        if "duplicate" in allowed.faults:
+                self.history[this] = allowed.faults
+        if Fault.DUPLICATE in allowed.faults:
             again = {identity(step.context, descriptor) for descriptor in wanted}
             for found in self.live(step.context).values():
                 if found.identity in again:
-                    found.witnessed.add("duplicate-refused")
+                    found.witnessed.add(Event.DUPLICATE_REFUSED)
 
     def _made(self, step: Register, values: tuple[int, ...]) -> None:
         lives = self.context_lives(step.context)
@@ -1020,7 +1017,7 @@ class Model:
                 continue
             if found.life == "live":
                 gone.append(self._alive.pop(name))
-                self.history[found.identity] = _farewell(allowed)
+                self.history[found.identity] = _how_ended(allowed)
             found.life = "dead" if expected else "unknown"
             if not expected:
                 self.unsure[name] = found
@@ -1028,7 +1025,7 @@ class Model:
             for found in gone:
                 same = other.descriptor.buffer == found.descriptor.buffer
                 sibling = same and other.context != found.context
-                other.witnessed.add("sibling-deregistered" if sibling else "other-deregistered")
+                other.witnessed.add(Event.SIBLING_DEREGISTERED if sibling else Event.OTHER_DEREGISTERED)
 
     def _hit_by_alias(self, name: str) -> None:
         """What is no live handle was deregistered: a live handle that has its value is in doubt."""
@@ -1041,10 +1038,10 @@ class Model:
                 self.unsure[other] = self._alive.pop(other)
 
 
-def _farewell(allowed: Allowed) -> str:
-    if "repeated-handle" in allowed.faults:
-        return "deregistered-twice"
-    return "deregistered-mixed" if allowed.faults else "deregistered"
+def _how_ended(allowed: Allowed) -> End:
+    if Fault.REPEATED_HANDLE in allowed.faults:
+        return End.DEREGISTERED_TWICE
+    return End.DEREGISTERED_MIXED if allowed.faults else End.DEREGISTERED
 
 
 def walk(case: MemoryCase, trace: MemoryTrace) -> Iterator[Walked]:

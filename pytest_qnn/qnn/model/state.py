@@ -10,6 +10,7 @@ import msgspec
 from pytest_qnn.qnn.abi.codes import HtpMemType, MemType
 from pytest_qnn.qnn.cases.case import Descriptor, Prepare, QnnDType
 from pytest_qnn.qnn.cases.sizes import io_inputs, nbytes
+from pytest_qnn.qnn.model.notes import AnyNote, Event, Fault
 
 Life = Literal["live", "dead", "orphan", "unknown"]
 """orphan: its context was freed first; unknown: an answer that the model does not allow hides the state."""
@@ -23,8 +24,8 @@ class Allowed(msgspec.Struct, frozen=True):
 
     codes: frozenset[int]
     """Low 16 bits; empty: the step makes no QNN call, or nothing is demanded of its answer."""
-    faults: frozenset[str] = frozenset()
-    notes: frozenset[str] = frozenset()
+    faults: frozenset[Fault] = frozenset()
+    notes: frozenset[AnyNote] = frozenset()
     settled: bool = True
     """False: documents are silent, or the state is unknown; only safety is demanded."""
 
@@ -33,7 +34,12 @@ class Allowed(msgspec.Struct, frozen=True):
         """The step is in order and must succeed."""
         return self.settled and not self.faults and bool(self.codes)
 
-    def only(self, *faults: str) -> bool:
+    @property
+    def wrong(self) -> str:
+        """The faults in words."""
+        return ", ".join(sorted(fault.value for fault in self.faults))
+
+    def only(self, *faults: Fault) -> bool:
         """The step is wrong in exactly one way, and it is one of these."""
         return self.settled and len(self.faults) == 1 and self.faults <= frozenset(faults)
 
@@ -77,7 +83,7 @@ class Registration:
     value: int
     bytes: int
     life: Life = "live"
-    witnessed: set[str] = dataclasses.field(default_factory=set)
+    witnessed: set[Event] = dataclasses.field(default_factory=set)
     """What happened to other things while it was live (see `Model`): none of it may have hurt it."""
     fixed: bool = False
     """Memory of a context that was finalised with it: only contextFree ends it (EXT-21, EXT-22)."""

@@ -21,6 +21,7 @@ from pytest_qnn.qnn.cases.case import (
 from pytest_qnn.qnn.model.codes import named
 from pytest_qnn.qnn.model.contents import Compared, compare, differs
 from pytest_qnn.qnn.model.expected import NEEDED, WEIGHTS_TYPE, Walked, walk
+from pytest_qnn.qnn.model.notes import Note
 from pytest_qnn.qnn.rules.graphs import judge_contents, require_prepared
 from pytest_qnn.qnn.rules.judging import demand_code, facts_of, own_steps, place, require_memory_calls
 from pytest_qnn.qnn.strategies.scene import HTP_BACKEND_ID
@@ -137,7 +138,7 @@ def judge_flow(case: MemoryCase, trace: MemoryTrace, because: str) -> int:
     kinds = ContextFromBinary | ContextFinalize | Retrieve | Register | Execute
     count = 0
     for walked in own_steps(case, trace, lambda w: isinstance(w.step, kinds) and w.allowed.valid):
-        if not isinstance(walked.step, Register) or walked.allowed.notes & {"weights", "spill"}:
+        if not isinstance(walked.step, Register) or walked.allowed.notes & {Note.WEIGHTS, Note.SPILL}:
             demand_code(walked, {0}, because)
         count += isinstance(walked.step, Execute)
     judge_contents(case, trace, lambda seen: seen.where == "output", because)

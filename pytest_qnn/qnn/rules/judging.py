@@ -11,6 +11,7 @@ from pytest_qnn.qnn.facts import MemoryFacts, refused_call
 from pytest_qnn.qnn.model.codes import TYPE_KEYS, named, one_of
 from pytest_qnn.qnn.model.contents import compare
 from pytest_qnn.qnn.model.expected import Walked, walk
+from pytest_qnn.qnn.model.notes import Fault, Relation
 from pytest_qnn.qnn.strategies.scene import memory_types
 from pytest_qnn.qnn.trace import MemoryTrace, StepSeen
 
@@ -96,7 +97,7 @@ def own_steps(case: MemoryCase, trace: MemoryTrace, own: Callable[[Walked], bool
 def judge_faults(
     case: MemoryCase,
     trace: MemoryTrace,
-    faults: Collection[str],
+    faults: Collection[Fault],
     what: str,
     because: str = "",
     own: Callable[[Walked], bool] = lambda _: True,
@@ -137,14 +138,22 @@ def demand_outputs(
             raise Violation(demanded, compared.difference, place(compared.walked))
 
 
-_PRECEDENCE = frozenset({"null-descriptors", "null-handles", "bad-context", "bad-handle", "type-unsupported"})
+_PRECEDENCE = frozenset(
+    {
+        Fault.NULL_DESCRIPTORS,
+        Fault.NULL_HANDLES,
+        Fault.BAD_CONTEXT,
+        Fault.BAD_HANDLE,
+        Fault.TYPE_UNSUPPORTED,
+    }
+)
 """Faults that may come together in one call.
 
 No document says which is looked at first; libQnnGpu checks pointers and count before the context.
 """
 
 
-def judge_argument(case: MemoryCase, trace: MemoryTrace, fault: str, what: str) -> Examined:
+def judge_argument(case: MemoryCase, trace: MemoryTrace, fault: Fault, what: str) -> Examined:
     """Register and Deregister calls with the wrong argument ``fault`` are refused.
 
     Another wrong argument in the same call (a context that is none, for targets which open none) allows
@@ -160,20 +169,16 @@ def judge_argument(case: MemoryCase, trace: MemoryTrace, fault: str, what: str) 
 
 
 def judge_relation(
-    case: MemoryCase, trace: MemoryTrace, relation: str, codes: Collection[int], what: str
+    case: MemoryCase, trace: MemoryTrace, relation: Relation, codes: Collection[int], what: str
 ) -> Examined:
-    """Registrations with the note ``relation`` answer one of ``codes``; what was registered works on.
-
-    Relations are those of `pytest_qnn.qnn.model.expected`.
-    """
+    """Registrations with the note ``relation`` answer one of ``codes``; what was registered works on."""
     # Whether a dup names the same memory is what no document says, so 8002 is no demand here.
-    expected = {"duplicate"} if relation == "duplicate-fd" else set[str]()
+    expected = {Fault.DUPLICATE} if relation is Relation.DUPLICATE_FD else set[Fault]()
     count = 0
     for walked in own_steps(case, trace, lambda w: isinstance(w.step, Register | Deregister | Execute)):
         if isinstance(walked.step, Register) and walked.allowed.faults <= expected:
-            notes = {note for note in walked.allowed.notes if note.startswith("relation:")}
-            if notes == {f"relation:{relation}"}:
-                demand_code(walked, codes, f"its memory is registered already ({relation})")
+            if {note for note in walked.allowed.notes if isinstance(note, Relation)} == {relation}:
+                demand_code(walked, codes, f"its memory is registered already ({relation.value})")
                 count += 1
         elif count and walked.allowed.valid and not isinstance(walked.step, Register):
             demand_code(walked, {0}, "the registration that was there is still good")

@@ -26,6 +26,7 @@ from pytest_qnn.qnn.cases.lives import made_by, used_by
 from pytest_qnn.qnn.cases.reduce import smaller_memory
 from pytest_qnn.qnn.facts import MemoryFacts
 from pytest_qnn.qnn.model.expected import Model, walk
+from pytest_qnn.qnn.model.notes import Fault, Note
 from pytest_qnn.qnn.model.state import Allowed
 from pytest_qnn.qnn.trace import MemoryTrace, StepSeen
 
@@ -104,7 +105,7 @@ def register(descriptor: Descriptor, context: str = "d") -> Register:
 def test_what_is_wrong_with_a_step(story: list[Any], step: AnyStep, fault: str, codes: set[int]) -> None:
     found = allowed(story, step)
     assert found.settled
-    assert (found.faults, found.codes) == ({fault}, codes)
+    assert (found.faults, found.codes) == ({Fault(fault)}, codes)
 
 
 @pytest.mark.parametrize(
@@ -127,7 +128,7 @@ def test_what_is_in_order(story: list[Any], step: AnyStep) -> None:
 def test_the_weights_of_another_context_are_taken() -> None:
     asked = (ContextProperty("e", (1, 2, 3)), StepSeen(code=0, values=(4096, 4096, 8192)))
     found = allowed([*GIVEN, AGAIN, asked], register(WEIGHTS, "e"))
-    assert (found.only("weights-shared"), found.codes) == (True, {8000, 8002})
+    assert (found.only(Fault.WEIGHTS_SHARED), found.codes) == (True, {8000, 8002})
 
 
 def test_the_spill_fill_memory_of_another_context_is_not() -> None:
@@ -135,7 +136,7 @@ def test_the_spill_fill_memory_of_another_context_is_not() -> None:
     given = (Register("d", (SPILL,), ("h",)), StepSeen(code=0, values=(9,)))
     found = allowed([*DEFERRED, given, AGAIN, asked], register(SPILL, "e"))
     assert found.valid
-    assert "spill-shared" in found.notes
+    assert Note.SPILL_SHARED in found.notes
 
 
 @pytest.mark.parametrize("damage", ["flipped", "flipped-end"])
@@ -145,12 +146,12 @@ def test_a_flipped_bit_may_go_unnoticed(damage: Damage) -> None:
 
 def test_a_graph_that_was_begun_keeps_a_context_from_being_written() -> None:
     begun = (Prepare("n", "c", preset=(True,)), StepSeen(code=7004, calls=(("graphCreate", 0), ("t", 7004))))
-    assert allowed([*SAVED, begun], GetBinary("c", "x")).only("unfinished")
+    assert allowed([*SAVED, begun], GetBinary("c", "x")).only(Fault.UNFINISHED)
 
 
 def test_nothing_but_binaries_outlives_a_process() -> None:
     story = [*GIVEN, (NewProcess(), StepSeen())]
-    assert allowed(story, ContextFinalize("d")).only("bad-context")
+    assert allowed(story, ContextFinalize("d")).only(Fault.BAD_CONTEXT)
     after = [*story, (ContextFromBinary("d", "b"), StepSeen(code=0, values=(1,)))]
     assert allowed(after, Retrieve("x", "d", "g")).valid
 
@@ -159,7 +160,7 @@ def test_a_refused_deregistration_leaves_external_memory_registered() -> None:
     steps = [*GIVEN, FINALISED, (Deregister(("h",)), StepSeen(code=1005)), (Deregister(("h",)), OK)]
     case = MemoryCase(tuple(step for step, _ in steps))
     trace = MemoryTrace(steps=tuple(seen for _, seen in steps), facts=FACTS)
-    assert list(walk(case, trace))[-1].allowed.only("fixed-handle")
+    assert list(walk(case, trace))[-1].allowed.only(Fault.FIXED_HANDLE)
 
 
 def test_steps_on_binaries_know_what_they_stand_on() -> None:

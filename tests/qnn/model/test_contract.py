@@ -20,6 +20,7 @@ from pytest_qnn.qnn.cases.case import (
     Register,
 )
 from pytest_qnn.qnn.model.expected import Model
+from pytest_qnn.qnn.model.notes import Relation
 from pytest_qnn.qnn.target import MemoryTarget, open_memory_target
 from pytest_qnn.qnn.trace import AllocCounts, StepSeen
 
@@ -82,7 +83,7 @@ def test_a_dup_is_the_same_memory_to_the_model_only_as_a_question() -> None:
         model.follow(step, seen)
     again = model.expect(Register("c", (replace(RIGHT, fd="dup"),), ("i",)))
     other = model.expect(Register("c", (replace(RIGHT, shape=(8,)),), ("i",)))
-    assert "relation:duplicate-fd" in again.notes
-    assert "relation:same-fd" in other.notes
+    assert Relation.DUPLICATE_FD in again.notes
+    assert Relation.SAME_FD in other.notes
     assert not again.settled
     assert not other.settled

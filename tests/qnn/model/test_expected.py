@@ -26,6 +26,7 @@ from pytest_qnn.qnn.cases.case import (
 )
 from pytest_qnn.qnn.facts import MemoryFacts
 from pytest_qnn.qnn.model.expected import Model, walk
+from pytest_qnn.qnn.model.notes import Event, Fault
 from pytest_qnn.qnn.model.state import Allowed
 from pytest_qnn.qnn.strategies.scene import Tape, memory_types
 from pytest_qnn.qnn.strategies.sequences import memory_sequences
@@ -142,7 +143,7 @@ def test_fault_has_exactly_the_codes_of_the_catalogue(
     fault: str, step: AnyStep, before: tuple[AnyStep, ...], codes: set[int]
 ) -> None:
     found = allowed(step, *before)
-    assert found.only(fault), found
+    assert found.only(Fault(fault)), found
     assert found.codes == codes
 
 
@@ -186,9 +187,9 @@ def test_where_documents_are_silent_nothing_is_demanded(step: AnyStep, before: t
 
 def test_several_faults_allow_the_codes_of_each() -> None:
     found = allowed(Register(BOGUS, (Descriptor("b0", (4,), fd="pipe"),), ("h0",), null_handles=True))
-    assert found.faults == {"bad-context", "fd-unmappable", "null-handles"}
+    assert found.faults == {Fault.BAD_CONTEXT, Fault.FD_UNMAPPABLE, Fault.NULL_HANDLES}
     assert found.codes == {8000, 8001, 8003}
-    assert not found.only("bad-context", "fd-unmappable", "null-handles")
+    assert not found.only(*found.faults)
 
 
 def test_a_value_given_out_again_is_not_held_against_the_target() -> None:
@@ -204,7 +205,7 @@ def test_a_refused_batch_leaves_nothing_registered() -> None:
     bad = Register("c0", (ION, Descriptor("b0", (9,), fd="minus-one")), ("h0", "h1"))
     model = after(bad)
     assert not model.live()
-    assert "after:failed:fd-minus-one" in model.expect(ONE).notes
+    assert frozenset({Fault.FD_MINUS_ONE}) in model.expect(ONE).notes
 
 
 def test_an_answer_outside_the_rules_makes_the_handle_unknown() -> None:
@@ -224,7 +225,7 @@ def test_what_others_lived_through_is_noted() -> None:
     other = Register("c1", (ION, Descriptor("b1", (4,))), ("h1", "h2"))
     model = after(ONE, ContextCreate("c1"), Alloc("b1", 9), other, Deregister(("h2",)), ContextFree("c1"))
     notes = model.expect(Deregister(("h0",))).notes
-    assert {"survived:other-deregistered", "survived:sibling-context-freed"} <= notes
+    assert {Event.OTHER_DEREGISTERED, Event.SIBLING_CONTEXT_FREED} <= notes
 
 
 @ODDS

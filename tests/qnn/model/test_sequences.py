@@ -67,7 +67,7 @@ def disagreements(target: MemoryTarget, case: MemoryCase) -> list[str]:
         if demanded and not refused and walked.code not in walked.allowed.codes:
             found.append(
                 f"step {walked.index}, {walked.step}: {named(walked.code or 0)}, "
-                f"allowed {one_of(walked.allowed.codes)} for {sorted(walked.allowed.faults)}"
+                f"allowed {one_of(walked.allowed.codes)} for {walked.allowed.wrong}"
             )
     return found
 

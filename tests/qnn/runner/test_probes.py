@@ -29,6 +29,7 @@ from pytest_qnn.qnn.cases.reduce import smaller_memory
 from pytest_qnn.qnn.cases.valid import check_memory
 from pytest_qnn.qnn.facts import MemoryFacts
 from pytest_qnn.qnn.model.expected import walk
+from pytest_qnn.qnn.model.notes import Fault
 from pytest_qnn.qnn.model.operators import expected
 from pytest_qnn.qnn.rules.iface.rules import if_10
 from pytest_qnn.qnn.target import open_memory_target
@@ -159,14 +160,14 @@ def test_the_model_knows_what_is_wrong_with_an_execute(fault: str) -> None:
     facts = MemoryFacts(operators=(("ElementWiseAdd", "UFIXED_POINT_8"),))
     done = tuple(StepSeen(code=0, values=(1, 1, 2, 3)) for _ in case.steps)
     *_, walked = walk(case, MemoryTrace(steps=done, facts=facts))
-    assert walked.allowed.only(fault)
+    assert walked.allowed.only(Fault(fault))
 
 
 def test_the_model_knows_a_graph_that_is_not_finalised() -> None:
     case = MemoryCase((CONTEXT, Prepare("g0", "c0", finalise=False), Execute("g0", RAW)))
     done = tuple(StepSeen(code=0, values=(1, 1, 2, 3)) for _ in case.steps)
     *_, walked = walk(case, MemoryTrace(steps=done))
-    assert (walked.allowed.faults, walked.allowed.codes) == ({"not-finalised"}, {6023})
+    assert (walked.allowed.faults, walked.allowed.codes) == ({Fault.NOT_FINALISED}, {6023})
 
 
 @pytest.mark.parametrize(

@@ -34,6 +34,7 @@ from pytest_qnn.qnn.cases.contents import contents
 from pytest_qnn.qnn.cases.valid import check_memory
 from pytest_qnn.qnn.model.contents import compare
 from pytest_qnn.qnn.model.expected import walk
+from pytest_qnn.qnn.model.notes import Fault
 from pytest_qnn.qnn.model.operators import expected
 from pytest_qnn.qnn.reference import sections
 from pytest_qnn.qnn.reference.backend import ReferenceBackend
@@ -136,7 +137,7 @@ def test_a_handle_that_is_none_takes_no_section(memory: SectionMemory, code: Err
     assert trace.steps[-1].code == code
     assert trace.steps[-1].counts in (None, WrittenCounts())
     allowed = list(walk(case, trace))[-1].allowed
-    assert allowed.only("short" if memory == "short" else "unregistered")
+    assert allowed.only(Fault.SHORT if memory == "short" else Fault.UNREGISTERED)
 
 
 @pytest.mark.parametrize("memory", ["null", "unknown", "dead", "short"])

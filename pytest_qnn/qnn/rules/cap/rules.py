@@ -25,6 +25,7 @@ from pytest_qnn.qnn.cases.sizes import PAGE, nbytes
 from pytest_qnn.qnn.facts import MemoryFacts
 from pytest_qnn.qnn.model.codes import SENTINEL, TYPE_KEYS, named
 from pytest_qnn.qnn.model.expected import Walked, walk
+from pytest_qnn.qnn.model.notes import Fault, Note
 from pytest_qnn.qnn.rules.binaries import require_binaries
 from pytest_qnn.qnn.rules.ext import deferred
 from pytest_qnn.qnn.rules.ext.deferred import UNSUPPORTED
@@ -219,7 +220,7 @@ def cap_04(case: MemoryCase, trace: MemoryTrace) -> Examined:
         raise Unsupported("memRegister answers 1000, not supported")
     require_memory_type(facts)
     count = 0
-    for walked in own_steps(case, trace, lambda w: w.allowed.only("type-unsupported")):
+    for walked in own_steps(case, trace, lambda w: w.allowed.only(Fault.TYPE_UNSUPPORTED)):
         demand_code(walked, walked.allowed.codes)
         count += 1
     return Examined(count, "registrations of unsupported types")
@@ -257,7 +258,7 @@ def _key_of(walked: Walked) -> Property | None:
     notes = walked.allowed.notes
     if isinstance(walked.step, ContextProperty):
         return Property.CONTEXT_SUPPORT_CUSTOM_PROPERTY
-    if "deferred" in notes or "finalises" in notes:
+    if Note.DEFERRED in notes or Note.FINALISES in notes:
         return Property.CONTEXT_SUPPORT_DEFERRED_GRAPH_INIT
     return None
 

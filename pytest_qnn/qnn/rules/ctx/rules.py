@@ -20,6 +20,7 @@ from pytest_qnn.qnn.cases.case import (
 from pytest_qnn.qnn.cases.sizes import arity
 from pytest_qnn.qnn.model.codes import named
 from pytest_qnn.qnn.model.expected import Walked
+from pytest_qnn.qnn.model.notes import Event, Fault, Note
 from pytest_qnn.qnn.rules.judging import (
     demand_code,
     judge_faults,
@@ -108,7 +109,7 @@ def _siblings(scene: Scene, tape: Tape) -> None:
 
 def _survivor(walked: Walked) -> bool:
     used = isinstance(walked.step, Deregister | Execute)
-    return used and "survived:sibling-context-freed" in walked.allowed.notes
+    return used and Event.SIBLING_CONTEXT_FREED in walked.allowed.notes
 
 
 @rule(
@@ -163,7 +164,7 @@ def ctx_04(case: MemoryCase, trace: MemoryTrace) -> Examined:
     return judge_faults(
         case,
         trace,
-        ("bad-context",),
+        (Fault.BAD_CONTEXT,),
         "registrations with a freed context",
         "the context was freed",
         own=lambda w: isinstance(w.step, Register) and w.step.context in freed,
@@ -198,7 +199,7 @@ def ctx_05(case: MemoryCase, trace: MemoryTrace) -> Examined:
     """6004. A value that is a live handle in both contexts is not judged."""
     require_memory(case, trace)
     require_operator(trace)
-    return judge_faults(case, trace, ("foreign-handle",), "executes with a foreign handle")
+    return judge_faults(case, trace, (Fault.FOREIGN_HANDLE,), "executes with a foreign handle")
 
 
 def _free_wrongly(scene: Scene, tape: Tape) -> None:
@@ -225,7 +226,7 @@ def ctx_06(case: MemoryCase, trace: MemoryTrace) -> Examined:
     return judge_faults(
         case,
         trace,
-        ("bad-context", "dead-context"),
+        (Fault.BAD_CONTEXT, Fault.DEAD_CONTEXT),
         "frees of what is no context",
         own=lambda w: isinstance(w.step, ContextFree),
     )
@@ -273,7 +274,7 @@ def ctx_02(case: MemoryCase, trace: MemoryTrace) -> Examined:
             live.difference_update(step.handles)
             again = {values[name] for name in live if name in values}
             mine = {values.get(name, 0) for name in step.handles}
-            if "orphan-handle" in walked.allowed.notes and not walked.allowed.faults and not mine & again:
+            if Note.ORPHAN_HANDLE in walked.allowed.notes and not walked.allowed.faults and not mine & again:
                 demand_code(walked, _HANDLE, "the handle's context was freed")
                 count += 1
         elif isinstance(step, ContextFree) and walked.code == 0:

@@ -11,6 +11,7 @@ from pytest_qnn.core.verdict import Examined, Level, Unsupported
 from pytest_qnn.qnn.abi.codes import Error, MemType, Property
 from pytest_qnn.qnn.cases.case import Deregister, Descriptor, Execute, MemoryCase, Register
 from pytest_qnn.qnn.cases.sizes import PAGE, nbytes
+from pytest_qnn.qnn.model.notes import Fault
 from pytest_qnn.qnn.rules.graphs import judge_contents, require_type
 from pytest_qnn.qnn.rules.judging import (
     demand_code,
@@ -64,7 +65,9 @@ def dma_01(case: MemoryCase, trace: MemoryTrace) -> Examined:
     """8000 or 8003; with both it is registered."""
     _require(case, trace)
     judge_valid(case, trace, lambda w: isinstance(w.step, Register), "", "fd and pointer are given")
-    return judge_faults(case, trace, ("null-data", "fd-minus-one"), "descriptors without fd or pointer")
+    return judge_faults(
+        case, trace, (Fault.NULL_DATA, Fault.FD_MINUS_ONE), "descriptors without fd or pointer"
+    )
 
 
 def _foreign(scene: Scene, tape: Tape) -> None:
@@ -136,7 +139,7 @@ def dma_03(case: MemoryCase, trace: MemoryTrace) -> Examined:
     if not facts.capabilities or facts.supports(Property.MEMORY_SUPPORT_MEM_TYPE_ION):
         raise Unsupported("ION memory is supported beside DMA_BUF")
     judge_valid(case, trace, lambda w: isinstance(w.step, Register), "", "DMA_BUF memory is supported")
-    return judge_faults(case, trace, ("type-unsupported",), "registrations of ION memory")
+    return judge_faults(case, trace, (Fault.TYPE_UNSUPPORTED,), "registrations of ION memory")
 
 
 def _life(scene: Scene, tape: Tape) -> None:

@@ -26,6 +26,7 @@ from pytest_qnn.qnn.cases.case import (
 from pytest_qnn.qnn.facts import MemoryFacts
 from pytest_qnn.qnn.model.codes import named
 from pytest_qnn.qnn.model.expected import Walked
+from pytest_qnn.qnn.model.notes import End, Event, Fault
 from pytest_qnn.qnn.rules.judging import (
     bytes_read,
     demand_code,
@@ -99,7 +100,7 @@ def drg_02(case: MemoryCase, trace: MemoryTrace) -> Examined:
     """8000 for any count above 0."""
     require_memory_calls(case, trace)
     count = 0
-    for walked in own_steps(case, trace, lambda w: w.allowed.only("null-handles")):
+    for walked in own_steps(case, trace, lambda w: w.allowed.only(Fault.NULL_HANDLES)):
         if isinstance(walked.step, Deregister):
             demand_code(walked, walked.allowed.codes)
             count += 1
@@ -126,7 +127,7 @@ def _no_handle(scene: Scene, tape: Tape) -> None:
 def drg_03(case: MemoryCase, trace: MemoryTrace) -> Examined:
     """8001. A context whose value happens to equal a live memory handle is not judged."""
     require_memory_calls(case, trace)
-    return judge_argument(case, trace, "bad-handle", "values that are no memory handle")
+    return judge_argument(case, trace, Fault.BAD_HANDLE, "values that are no memory handle")
 
 
 def _twice(scene: Scene, tape: Tape) -> None:
@@ -150,7 +151,7 @@ def _twice(scene: Scene, tape: Tape) -> None:
 def drg_04(case: MemoryCase, trace: MemoryTrace) -> Examined:
     """8001, also after unrelated registrations; a value that was given out again is not judged."""
     require_memory(case, trace)
-    return judge_faults(case, trace, ("dead-handle",), "second deregistrations")
+    return judge_faults(case, trace, (Fault.DEAD_HANDLE,), "second deregistrations")
 
 
 def _mixed(scene: Scene, tape: Tape) -> None:
@@ -183,14 +184,14 @@ def drg_05(case: MemoryCase, trace: MemoryTrace) -> Examined:
         if _is_mixed(walked):
             demand_code(walked, walked.allowed.codes, "one handle of the array is none")
             count += 1
-        elif walked.allowed.valid and "after:deregistered-mixed" in walked.allowed.notes:
+        elif walked.allowed.valid and End.DEREGISTERED_MIXED in walked.allowed.notes:
             demand_code(walked, {0}, "its handle was valid in a call with an invalid one")
     return Examined(count, "calls with valid and invalid handles")
 
 
 def _is_mixed(walked: Walked) -> bool:
     step = walked.step
-    return isinstance(step, Deregister) and len(step.handles) > 1 and walked.allowed.only("bad-handle")
+    return isinstance(step, Deregister) and len(step.handles) > 1 and walked.allowed.only(Fault.BAD_HANDLE)
 
 
 def _repeated(scene: Scene, tape: Tape) -> None:
@@ -214,11 +215,11 @@ def _repeated(scene: Scene, tape: Tape) -> None:
 def drg_06(case: MemoryCase, trace: MemoryTrace) -> Examined:
     """8001; then its memory registers again."""
     require_memory(case, trace)
-    refused = judge_faults(case, trace, ("repeated-handle",), "handles repeated in one call")
+    refused = judge_faults(case, trace, (Fault.REPEATED_HANDLE,), "handles repeated in one call")
     judge_valid(
         case,
         trace,
-        lambda w: "after:deregistered-twice" in w.allowed.notes,
+        lambda w: End.DEREGISTERED_TWICE in w.allowed.notes,
         "",
         "the call with the repeated handle must have deregistered it",
     )
@@ -311,17 +312,17 @@ def drg_11(case: MemoryCase, trace: MemoryTrace) -> Examined:
     count = 0
     for walked in own_steps(case, trace, lambda w: w.allowed.settled):
         notes = walked.allowed.notes
-        uses = isinstance(walked.step, Deregister | Execute) and "survived:other-deregistered" in notes
+        uses = isinstance(walked.step, Deregister | Execute) and Event.OTHER_DEREGISTERED in notes
         if uses and not walked.allowed.faults:
             demand_code(walked, {0}, "only other handles were deregistered")
             count += 1
-        elif walked.allowed.only("duplicate") and "survived:other-deregistered" in notes and walked.code == 0:
+        elif walked.allowed.only(Fault.DUPLICATE) and Event.OTHER_DEREGISTERED in notes and walked.code == 0:
             raise Violation(
                 "the memory still registered: only other handles were deregistered",
                 f"registered again with {named(0)}",
                 f"step {walked.index}",
             )
-    demand_outputs(case, trace, lambda w: "survived:other-deregistered" in w.allowed.notes)
+    demand_outputs(case, trace, lambda w: Event.OTHER_DEREGISTERED in w.allowed.notes)
     return Examined(count, "uses of handles that stayed live")
 
 
@@ -351,7 +352,7 @@ def drg_07(case: MemoryCase, trace: MemoryTrace) -> Examined:
     require_memory(case, trace)
     count = 0
     for walked in own_steps(case, trace, lambda w: isinstance(w.step, Deregister | Execute)):
-        if walked.allowed.only("count-zero"):
+        if walked.allowed.only(Fault.COUNT_ZERO):
             demand_code(walked, walked.allowed.codes)
             count += 1
         elif count and walked.allowed.valid:

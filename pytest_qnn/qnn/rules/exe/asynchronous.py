@@ -13,6 +13,7 @@ from pytest_qnn.qnn.cases.sizes import io_inputs, nbytes
 from pytest_qnn.qnn.facts import MemoryFacts
 from pytest_qnn.qnn.model.codes import named
 from pytest_qnn.qnn.model.expected import Walked
+from pytest_qnn.qnn.model.notes import Fault
 from pytest_qnn.qnn.rules.exe.rules import OUTSIDE, change, raw
 from pytest_qnn.qnn.rules.graphs import judge_contents, require_execution, require_prepared
 from pytest_qnn.qnn.rules.judging import demand_code, facts_of, own_steps, place, require_memory
@@ -70,7 +71,7 @@ def _demand_left_alone(walked: Walked) -> None:
             raise Violation(wanted, f"{counted}: {found}", place(walked))
     step = walked.step
     raw = isinstance(step, Execute) and step.bindings[-1].kind == "raw"
-    if raw and walked.allowed.only("dead-handle") and any(map(_touched, walked.seen.data[:1])):
+    if raw and walked.allowed.only(Fault.DEAD_HANDLE) and any(map(_touched, walked.seen.data[:1])):
         raise Violation("an output that is left alone", "bytes of it differ", place(walked))
 
 

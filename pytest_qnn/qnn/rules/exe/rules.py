@@ -25,6 +25,7 @@ from pytest_qnn.qnn.cases.sizes import arity, nbytes
 from pytest_qnn.qnn.facts import MemoryFacts
 from pytest_qnn.qnn.model.contents import Compared, compare, differs
 from pytest_qnn.qnn.model.expected import Walked
+from pytest_qnn.qnn.model.notes import Fault, Note
 from pytest_qnn.qnn.rules.graphs import (
     judge_contents,
     judge_executes,
@@ -57,7 +58,7 @@ def _executes(case: MemoryCase, trace: MemoryTrace) -> list[Walked]:
     return list(own_steps(case, trace, lambda walked: isinstance(walked.step, Execute)))
 
 
-def judge_mistakes(case: MemoryCase, trace: MemoryTrace, fault: str, because: str) -> int:
+def judge_mistakes(case: MemoryCase, trace: MemoryTrace, fault: Fault, because: str) -> int:
     """Executes whose only fault this is are refused with its codes; gives how many there were."""
     found = [walked for walked in _executes(case, trace) if walked.allowed.only(fault)]
     for walked in found:
@@ -65,7 +66,7 @@ def judge_mistakes(case: MemoryCase, trace: MemoryTrace, fault: str, because: st
     return len(found)
 
 
-def _noted(case: MemoryCase, trace: MemoryTrace, note: str, because: str) -> int:
+def _noted(case: MemoryCase, trace: MemoryTrace, note: Note, because: str) -> int:
     """Executes in order with this note succeed, with the right output; gives how many outputs were seen."""
     for walked in _executes(case, trace):
         if walked.allowed.valid and note in walked.allowed.notes:
@@ -119,7 +120,7 @@ def sized_handles(facts: MemoryFacts) -> Cases:
 def exe_06(case: MemoryCase, trace: MemoryTrace) -> Examined:
     """Executes with handles and any dataSize succeed with correct numbers."""
     require_executed_memory(case, trace)
-    count = _noted(case, trace, "data-size", "dataSize belongs to raw memory")
+    count = _noted(case, trace, Note.DATA_SIZE, "dataSize belongs to raw memory")
     return Examined(count, "outputs of executes with handles and a dataSize")
 
 
@@ -176,7 +177,9 @@ def handle_sizes(facts: MemoryFacts) -> Cases:
 def exe_07(case: MemoryCase, trace: MemoryTrace) -> Examined:
     """6004 or 6000 for too few bytes; success and correct numbers for more than enough."""
     require_executed_memory(case, trace)
-    count = judge_mistakes(case, trace, "short-handle", "the registered memory is too small for the tensor")
+    count = judge_mistakes(
+        case, trace, Fault.SHORT_HANDLE, "the registered memory is too small for the tensor"
+    )
     count += judge_executes(case, trace, lambda _: True, "the registered memory is large enough")
     judge_contents(case, trace, lambda seen: seen.where == "output")
     return Examined(count, "executes with smaller and larger registrations")
@@ -442,7 +445,7 @@ def unknown_memory_types(facts: MemoryFacts) -> Cases:
 def exe_13(case: MemoryCase, trace: MemoryTrace) -> Examined:
     """6004 for values outside the enum and for UNDEFINED."""
     require_execute(case, trace)
-    count = judge_mistakes(case, trace, "mem-type", "there is no such memory type")
+    count = judge_mistakes(case, trace, Fault.MEM_TYPE, "there is no such memory type")
     return Examined(count, "executes with an unknown memory type")
 
 
@@ -469,7 +472,7 @@ def undersized(facts: MemoryFacts) -> Cases:
 def exe_14(case: MemoryCase, trace: MemoryTrace) -> Examined:
     """6004 or 6000; behind the memory lies a page that nobody can touch, so an overrun ends the process."""
     require_execute(case, trace)
-    count = judge_mistakes(case, trace, "short-data", "dataSize is smaller than the tensor")
+    count = judge_mistakes(case, trace, Fault.SHORT_DATA, "dataSize is smaller than the tensor")
     return Examined(count, "executes with too little raw memory")
 
 
@@ -508,7 +511,7 @@ def permuted(facts: MemoryFacts) -> Cases:
 def exe_15(case: MemoryCase, trace: MemoryTrace) -> Examined:
     """Executes with permuted inputs succeed with correct numbers."""
     require_execute(case, trace)
-    count = _noted(case, trace, "permuted", "tensors are told by their ids")
+    count = _noted(case, trace, Note.PERMUTED, "tensors are told by their ids")
     return Examined(count, "outputs of executes with permuted inputs")
 
 
@@ -559,7 +562,7 @@ def wrong_arrays(facts: MemoryFacts) -> Cases:
 def exe_16(case: MemoryCase, trace: MemoryTrace) -> Examined:
     """6004 or 6000."""
     require_execute(case, trace)
-    count = judge_mistakes(case, trace, "tensors", "every IO tensor is there exactly once")
+    count = judge_mistakes(case, trace, Fault.TENSORS, "every IO tensor is there exactly once")
     return Examined(count, "executes with wrong arrays of tensors")
 
 
@@ -589,7 +592,7 @@ def unfinished(facts: MemoryFacts) -> Cases:
 def exe_17(case: MemoryCase, trace: MemoryTrace) -> Examined:
     """6023."""
     require_execute(case, trace)
-    count = judge_mistakes(case, trace, "not-finalised", "the graph is not finalised")
+    count = judge_mistakes(case, trace, Fault.NOT_FINALISED, "the graph is not finalised")
     return Examined(count, "executes of graphs that are not finalised")
 
 
@@ -688,7 +691,7 @@ def exe_02(case: MemoryCase, trace: MemoryTrace) -> Examined:
 
 
 def _judge_refused(
-    case: MemoryCase, trace: MemoryTrace, fault: str, because: str, *, untouched: bool = False
+    case: MemoryCase, trace: MemoryTrace, fault: Fault, because: str, *, untouched: bool = False
 ) -> int:
     """Executes whose only fault this is answer 6004; gives how many there were.
 
@@ -757,7 +760,7 @@ def executed_with_null(facts: MemoryFacts) -> Cases:
 def exe_03(case: MemoryCase, trace: MemoryTrace) -> Examined:
     """NULL answers 6004, whether handles are live or none is."""
     require_execute(case, trace)
-    count = _judge_refused(case, trace, "null-handle", "the memory handle is NULL")
+    count = _judge_refused(case, trace, Fault.NULL_HANDLE, "the memory handle is NULL")
     return Examined(count, "executes with a NULL handle")
 
 
@@ -797,7 +800,7 @@ def executed_with_stale(facts: MemoryFacts) -> Cases:
 def exe_04(case: MemoryCase, trace: MemoryTrace) -> Examined:
     """A stale handle answers 6004; raw outputs and the output's buffer stay as they were."""
     require_executed_memory(case, trace)
-    count = _judge_refused(case, trace, "dead-handle", "the handle was deregistered", untouched=True)
+    count = _judge_refused(case, trace, Fault.DEAD_HANDLE, "the handle was deregistered", untouched=True)
     if count:
         judge_contents(case, trace, lambda seen: seen.where == "buffer", "the execute was refused")
     return Examined(count, "executes with a deregistered handle")
@@ -824,7 +827,7 @@ def exe_05(case: MemoryCase, trace: MemoryTrace) -> Examined:
     A context's value that is a live memory handle as well is not judged (IF-09).
     """
     require_execute(case, trace)
-    count = _judge_refused(case, trace, "bad-handle", "no such handle was ever given out")
+    count = _judge_refused(case, trace, Fault.BAD_HANDLE, "no such handle was ever given out")
     return Examined(count, "executes with an unknown handle")
 
 

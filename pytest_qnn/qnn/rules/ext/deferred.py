@@ -25,6 +25,7 @@ from pytest_qnn.qnn.cases.case import (
 )
 from pytest_qnn.qnn.model.codes import SENTINEL, named
 from pytest_qnn.qnn.model.expected import Walked, walk
+from pytest_qnn.qnn.model.notes import Fault, Note
 from pytest_qnn.qnn.rules.binaries import (
     demand_equal,
     demand_refused,
@@ -91,9 +92,9 @@ def ext_01(case: MemoryCase, trace: MemoryTrace) -> Examined:
     require_deferred(case, trace)
     count = 0
     for walked in own_steps(case, trace, lambda w: w.allowed.settled):
-        if walked.allowed.valid and "deferred" in walked.allowed.notes:
+        if walked.allowed.valid and Note.DEFERRED in walked.allowed.notes:
             demand_code(walked, {0}, "initialisation is deferred")
-        elif walked.allowed.only("pending"):
+        elif walked.allowed.only(Fault.PENDING):
             demand_refused(walked, "the context is not finalised")
             count += 1
     return Examined(count, "graphs retrieved too early")
@@ -196,7 +197,7 @@ def ext_04(case: MemoryCase, trace: MemoryTrace) -> Examined:
     for walked, _ in _asked(case, trace):
         if not walked.allowed.faults:
             continue
-        demand_code(walked, walked.allowed.codes, ", ".join(sorted(walked.allowed.faults)))
+        demand_code(walked, walked.allowed.codes, walked.allowed.wrong)
         written = [value for value in walked.seen.values if value != SENTINEL]
         if written:
             raise Violation("untouched values", f"{written} written", place(walked))
@@ -364,7 +365,7 @@ def ext_25(case: MemoryCase, trace: MemoryTrace) -> Examined:
     count = 0
     for walked in own_steps(case, trace, lambda w: isinstance(w.step, ContextFinalize) and w.allowed.settled):
         if walked.allowed.faults:
-            demand_code(walked, walked.allowed.codes, ", ".join(sorted(walked.allowed.faults)))
+            demand_code(walked, walked.allowed.codes, walked.allowed.wrong)
             count += 1
     judge_flow(case, trace, "contextFinalize was refused")
     return Examined(count, "contexts finalised wrongly")
@@ -405,7 +406,7 @@ def ext_02(case: MemoryCase, trace: MemoryTrace) -> Examined:
     """QnnContext_create with DEFER_GRAPH_INIT answers 1000 or 5010."""
     require_session(trace)
     count = 0
-    for walked in own_steps(case, trace, lambda w: w.allowed.only("defer-create")):
+    for walked in own_steps(case, trace, lambda w: w.allowed.only(Fault.DEFER_CREATE)):
         _require_option(walked, trace, walked.allowed.codes)
         demand_code(walked, walked.allowed.codes, "nothing comes out of a binary here")
         count += 1
@@ -451,7 +452,7 @@ def ext_28(case: MemoryCase, trace: MemoryTrace) -> Examined:
     """
     require_finalize(case, trace)
     count = 0
-    for walked in own_steps(case, trace, lambda w: "incompatible" in w.allowed.faults):
+    for walked in own_steps(case, trace, lambda w: Fault.INCOMPATIBLE in w.allowed.faults):
         assert isinstance(walked.step, ContextFromBinary)
         if walked.code != 0:
             demand_code(walked, walked.allowed.codes, "the options exclude each other")
@@ -488,15 +489,15 @@ def ext_29(case: MemoryCase, trace: MemoryTrace) -> Examined:
     count = 0
     for walked in own_steps(case, trace, lambda w: w.allowed.valid):
         notes = walked.allowed.notes
-        if "deferred" in notes and walked.code != 0:
+        if Note.DEFERRED in notes and walked.code != 0:
             demand_code(walked, {UNSUPPORTED}, "deferred initialisation is not supported")
             count += 1
-        elif "finalises" in notes and walked.code == UNSUPPORTED:
+        elif Note.FINALISES in notes and walked.code == UNSUPPORTED:
             wanted = "createFromBinary with DEFER_GRAPH_INIT refused, or contextFinalize supported"
             raise Violation(
                 wanted, f"creation succeeds, and finalising gives {named(walked.code)}", place(walked)
             )
-        elif "finalises" in notes and walked.code == 0:
+        elif Note.FINALISES in notes and walked.code == 0:
             raise Unsupported("deferred initialisation is supported")
     return Examined(count, "refusals of deferred initialisation")
 
@@ -532,7 +533,7 @@ def ext_31(case: MemoryCase, trace: MemoryTrace) -> Examined:
     """Creation answers 0, and graphs of a binary are there at once."""
     require_session(trace)
     count = 0
-    for walked in own_steps(case, trace, lambda w: "not-deferred" in w.allowed.notes and w.allowed.valid):
+    for walked in own_steps(case, trace, lambda w: Note.NOT_DEFERRED in w.allowed.notes and w.allowed.valid):
         _require_option(walked, trace, {0})
         demand_code(walked, {0}, "isGraphInitDeferred is 0")
         count += 1

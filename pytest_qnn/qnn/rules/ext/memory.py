@@ -20,6 +20,7 @@ from pytest_qnn.qnn.cases.case import (
 )
 from pytest_qnn.qnn.cases.sizes import PAGE
 from pytest_qnn.qnn.model.expected import SPILL_TYPE, WEIGHTS_TYPE, Walked, walk
+from pytest_qnn.qnn.model.notes import Fault, Note
 from pytest_qnn.qnn.rules.binaries import (
     demand_refused,
     executed_after_release,
@@ -62,7 +63,7 @@ _GATE = ("202", "217", "1101", "1103")
 
 
 def _judge_refused(
-    case: MemoryCase, trace: MemoryTrace, faults: Collection[str], what: str, because: str
+    case: MemoryCase, trace: MemoryTrace, faults: Collection[Fault], what: str, because: str
 ) -> Examined:
     """Registrations with one of these faults are refused; whatever is in order goes on."""
     require_external(case, trace)
@@ -102,7 +103,9 @@ too_small = embedded(_too_small, before=1)
 )
 def ext_07(case: MemoryCase, trace: MemoryTrace) -> Examined:
     """8000 or 8004 for a byte too little, from the offset on; just enough is enough."""
-    return _judge_refused(case, trace, {"external-small"}, "buffers that are too small", "it is too small")
+    return _judge_refused(
+        case, trace, {Fault.EXTERNAL_SMALL}, "buffers that are too small", "it is too small"
+    )
 
 
 def _misaligned(scene: Scene, tape: Tape) -> None:
@@ -135,7 +138,7 @@ misaligned = embedded(_misaligned, before=1)
 def ext_08(case: MemoryCase, trace: MemoryTrace) -> Examined:
     """8000 or 8004 for another offset; multiples of the alignment are taken."""
     what = "misaligned offsets"
-    return _judge_refused(case, trace, {"external-misaligned"}, what, "its offset is not aligned")
+    return _judge_refused(case, trace, {Fault.EXTERNAL_MISALIGNED}, what, "its offset is not aligned")
 
 
 def _no_dma(scene: Scene, tape: Tape) -> None:
@@ -165,7 +168,7 @@ no_dma = embedded(_no_dma, before=1)
 )
 def ext_09(case: MemoryCase, trace: MemoryTrace) -> Examined:
     """8003 or 8000 for the descriptor of a pipe, a plain file, a socket or a folder, a closed one, and -1."""
-    return _judge_refused(case, trace, {"not-dma"}, "descriptors of other things", "it is no DMA buffer")
+    return _judge_refused(case, trace, {Fault.NOT_DMA}, "descriptors of other things", "it is no DMA buffer")
 
 
 def _any_shape(scene: Scene, tape: Tape) -> None:
@@ -204,7 +207,7 @@ def _judge_given(case: MemoryCase, trace: MemoryTrace, what: str, because: str) 
     require_external(case, trace)
     count = 0
     for walked in own_steps(case, trace, lambda w: w.allowed.valid):
-        if walked.allowed.notes & {"weights", "spill"}:
+        if walked.allowed.notes & {Note.WEIGHTS, Note.SPILL}:
             demand_code(walked, {0}, because)
             count += 1
     judge_flow(case, trace, because)
@@ -301,7 +304,7 @@ def ext_13(case: MemoryCase, trace: MemoryTrace) -> Examined:
     """8002 or 8000 for the weights memory of another context, which goes on."""
     require_needed(case, trace, WEIGHTS_TYPE)
     what = "weights buffers of another context"
-    return _judge_refused(case, trace, {"weights-shared"}, what, "another context has its weights there")
+    return _judge_refused(case, trace, {Fault.WEIGHTS_SHARED}, what, "another context has its weights there")
 
 
 @rule(
@@ -316,7 +319,9 @@ def ext_13(case: MemoryCase, trace: MemoryTrace) -> Examined:
 )
 def ext_14(case: MemoryCase, trace: MemoryTrace) -> Examined:
     """8002 or 8000 for a second one."""
-    return _judge_refused(case, trace, {"second-external"}, "second buffers", "the context has one already")
+    return _judge_refused(
+        case, trace, {Fault.SECOND_EXTERNAL}, "second buffers", "the context has one already"
+    )
 
 
 def _spill_shared(scene: Scene, tape: Tape) -> None:
@@ -354,7 +359,7 @@ def ext_15(case: MemoryCase, trace: MemoryTrace) -> Examined:
     require_external(case, trace)
     require_needed(case, trace, SPILL_TYPE)
     count = 0
-    for walked in own_steps(case, trace, lambda w: w.allowed.valid and "spill-shared" in w.allowed.notes):
+    for walked in own_steps(case, trace, lambda w: w.allowed.valid and Note.SPILL_SHARED in w.allowed.notes):
         demand_code(walked, {0}, "spill-fill memory may be shared between contexts")
         count += 1
     return Examined(count, "spill-fill buffers of another context")
@@ -396,7 +401,9 @@ other_use = embedded(_other_use, before=1)
 )
 def ext_16(case: MemoryCase, trace: MemoryTrace) -> Examined:
     """8002 or 8000 for the second use of a buffer: IO tensors, weights, spill-fill, in either order."""
-    return _judge_refused(case, trace, {"other-use"}, "buffers with two uses", "the buffer has another use")
+    return _judge_refused(
+        case, trace, {Fault.OTHER_USE}, "buffers with two uses", "the buffer has another use"
+    )
 
 
 def _too_late(scene: Scene, tape: Tape) -> None:
@@ -434,7 +441,7 @@ def ext_24(case: MemoryCase, trace: MemoryTrace) -> Examined:
     """A refusal, with whatever code, after contextFinalize and for contexts that were never deferred."""
     require_external(case, trace)
     count = 0
-    for walked in own_steps(case, trace, lambda w: w.allowed.settled and "not-open" in w.allowed.faults):
+    for walked in own_steps(case, trace, lambda w: w.allowed.settled and Fault.NOT_OPEN in w.allowed.faults):
         demand_refused(walked, "the context does not wait for contextFinalize")
         count += 1
     judge_flow(case, trace, "external memory was refused")
@@ -454,7 +461,7 @@ def _reads(case: MemoryCase, trace: MemoryTrace) -> dict[str, list[tuple[Walked,
 def _external(case: MemoryCase, trace: MemoryTrace) -> Iterator[tuple[Walked, Register]]:
     """Registrations of external memory that are in order."""
     for walked in own_steps(case, trace, lambda w: w.allowed.valid):
-        if isinstance(walked.step, Register) and walked.allowed.notes & {"weights", "spill"}:
+        if isinstance(walked.step, Register) and walked.allowed.notes & {Note.WEIGHTS, Note.SPILL}:
             yield walked, walked.step
 
 
@@ -463,7 +470,7 @@ def _around_finalize(case: MemoryCase, trace: MemoryTrace) -> list[tuple[bytes, 
     owners: dict[str, str] = {}
     finalised: dict[str, int] = {}
     for walked in walk(case, trace):
-        if isinstance(walked.step, Register) and "weights" in walked.allowed.notes and walked.code == 0:
+        if isinstance(walked.step, Register) and Note.WEIGHTS in walked.allowed.notes and walked.code == 0:
             owners |= {each.buffer: walked.step.context for each in walked.step.descriptors}
         elif isinstance(walked.step, ContextFinalize) and walked.code == 0:
             finalised[walked.step.context] = walked.index
@@ -585,7 +592,7 @@ def ext_21(case: MemoryCase, trace: MemoryTrace) -> Examined:
     """MemDeRegister is refused, with whatever code, and the graphs go on."""
     require_external(case, trace)
     count = 0
-    for walked in own_steps(case, trace, lambda w: w.allowed.only("fixed-handle")):
+    for walked in own_steps(case, trace, lambda w: w.allowed.only(Fault.FIXED_HANDLE)):
         demand_refused(walked, "the context uses the memory")
         count += 1
     judge_flow(case, trace, "deregistering was refused")
@@ -626,7 +633,7 @@ def ext_22(case: MemoryCase, trace: MemoryTrace) -> Examined:
     """The handle is none any more (8001), and the memory serves another context."""
     require_external(case, trace)
     count = 0
-    for walked in own_steps(case, trace, lambda w: w.allowed.only("dead-handle")):
+    for walked in own_steps(case, trace, lambda w: w.allowed.only(Fault.DEAD_HANDLE)):
         demand_code(walked, walked.allowed.codes, "its context was freed")
         count += 1
     for walked, _ in _external(case, trace):
@@ -668,7 +675,7 @@ def ext_23(case: MemoryCase, trace: MemoryTrace) -> Examined:
     """MemDeRegister answers 0, finalising and executing succeed, and the buffer is left alone."""
     require_external(case, trace)
     count = 0
-    for walked in own_steps(case, trace, lambda w: w.allowed.valid and "taken-back" in w.allowed.notes):
+    for walked in own_steps(case, trace, lambda w: w.allowed.valid and Note.TAKEN_BACK in w.allowed.notes):
         demand_code(walked, {0}, "the context is not finalised yet")
         count += 1
     judge_flow(case, trace, "external memory was taken back")
@@ -692,6 +699,6 @@ def ext_26(case: MemoryCase, trace: MemoryTrace) -> Examined:
     """Each output is right, whichever graph was executed before."""
     require_external(case, trace)
     require_needed(case, trace, SPILL_TYPE)
-    shared = sum("spill-shared" in walked.allowed.notes for walked in walk(case, trace))
+    shared = sum(Note.SPILL_SHARED in walked.allowed.notes for walked in walk(case, trace))
     count = judge_flow(case, trace, "the graphs are executed in turns")
     return Examined(count if shared else 0, "executes over shared spill-fill memory")

@@ -10,6 +10,7 @@ from pytest_qnn.qnn.abi.codes import Error, MemType, Property
 from pytest_qnn.qnn.cases.case import Descriptor, Fill, MemoryCase, Register
 from pytest_qnn.qnn.cases.sizes import nbytes
 from pytest_qnn.qnn.facts import MemoryFacts
+from pytest_qnn.qnn.model.notes import Fault, Relation
 from pytest_qnn.qnn.rules.graphs import judge_run, require_executed_memory, require_type
 from pytest_qnn.qnn.rules.judging import (
     demand_code,
@@ -95,7 +96,7 @@ def ion_02(case: MemoryCase, trace: MemoryTrace) -> Examined:
     require_memory(case, trace)
     require_type(trace, MemType.ION)
     codes = {int(Error.MEM_ERROR_ALREADY_REGISTERED)}
-    return judge_relation(case, trace, "same-fd", codes, "second registrations of an fd")
+    return judge_relation(case, trace, Relation.SAME_FD, codes, "second registrations of an fd")
 
 
 def _on_any(scene: Scene, tape: Tape) -> None:
@@ -120,7 +121,7 @@ def ion_06(case: MemoryCase, trace: MemoryTrace) -> Examined:
     if not facts.capabilities or facts.supports(Property.MEMORY_SUPPORT_MEM_TYPE_ION):
         raise Unsupported("ION memory is supported")
     count = 0
-    for walked in own_steps(case, trace, lambda w: w.allowed.only("type-unsupported")):
+    for walked in own_steps(case, trace, lambda w: w.allowed.only(Fault.TYPE_UNSUPPORTED)):
         if isinstance(walked.step, Register) and walked.step.descriptors[0].mem_type == MemType.ION:
             demand_code(walked, _REFUSED, "property key 1102 says that there is no ION memory")
             count += 1

@@ -21,6 +21,7 @@ from pytest_qnn.qnn.facts import MemoryFacts
 from pytest_qnn.qnn.model.codes import named
 from pytest_qnn.qnn.model.contents import differs
 from pytest_qnn.qnn.model.expected import Walked
+from pytest_qnn.qnn.model.notes import Fault
 from pytest_qnn.qnn.rules.graphs import judge_contents, require_prepared
 from pytest_qnn.qnn.rules.judging import demand_code, facts_of, own_steps, place
 from pytest_qnn.qnn.strategies.binaries import composed, loaded, retrieved, written
@@ -79,9 +80,9 @@ def _demand_equal(found: list[Walked]) -> None:
 
 def _judge(walked: Walked) -> None:
     """One section taken or applied: its code, and what must not be written."""
-    if walked.allowed.only("unregistered"):
+    if walked.allowed.only(Fault.UNREGISTERED):
         demand_code(walked, walked.allowed.codes, "the memory handle is not registered")
-    elif walked.allowed.only("short") and walked.code == 0:
+    elif walked.allowed.only(Fault.SHORT) and walked.code == 0:
         raise Violation(
             "a refusal, with any code: the registered memory is too small", named(0), place(walked)
         )

@@ -25,6 +25,7 @@ from pytest_qnn.qnn.cases.case import (
 from pytest_qnn.qnn.cases.sizes import io_inputs, nbytes
 from pytest_qnn.qnn.model.codes import SENTINEL
 from pytest_qnn.qnn.model.expected import Model, Walked
+from pytest_qnn.qnn.model.notes import Fault
 from pytest_qnn.qnn.rules.binaries import (
     demand_equal,
     executed_after_release,
@@ -200,7 +201,7 @@ def off_07(case: MemoryCase, trace: MemoryTrace) -> Examined:
     count = 0
     for walked in own_steps(case, trace, lambda w: isinstance(w.step, GetBinary) and w.allowed.settled):
         _demand_unharmed(walked)
-        demand_code(walked, walked.allowed.codes, ", ".join(sorted(walked.allowed.faults)))
+        demand_code(walked, walked.allowed.codes, walked.allowed.wrong)
         count += 1
     return Examined(count, "binaries asked for")
 
@@ -246,7 +247,7 @@ def off_08(case: MemoryCase, trace: MemoryTrace) -> Examined:
     require_binaries(case, trace)
     count = 0
     unnoticed = 0
-    for walked in own_steps(case, trace, lambda w: "damaged" in w.allowed.faults):
+    for walked in own_steps(case, trace, lambda w: Fault.DAMAGED in w.allowed.faults):
         if walked.code == 0 and not walked.allowed.settled:
             unnoticed += 1
             continue
@@ -307,7 +308,7 @@ def off_09(case: MemoryCase, trace: MemoryTrace) -> Examined:
             retrieved[step.graph] = step.context
         elif isinstance(step, ContextFree) and walked.code == 0:
             retrieved = {graph: owner for graph, owner in retrieved.items() if owner != step.context}
-        elif walked.allowed.only("read-only"):
+        elif walked.allowed.only(Fault.READ_ONLY):
             demand_code(walked, walked.allowed.codes, "the context comes from a binary")
             count += 1
         elif isinstance(step, Misuse) and step.handle in retrieved:

@@ -16,6 +16,7 @@ from pytest_qnn.qnn.facts import MemoryFacts
 from pytest_qnn.qnn.model.codes import named, one_of
 from pytest_qnn.qnn.model.contents import compare, differs
 from pytest_qnn.qnn.model.expected import Walked, walk
+from pytest_qnn.qnn.model.notes import Fault
 from pytest_qnn.qnn.rules.exe.rules import OUTSIDE
 from pytest_qnn.qnn.rules.graphs import CREATE_TENSOR, require_execution, require_prepared
 from pytest_qnn.qnn.rules.judging import (
@@ -396,7 +397,7 @@ def pre_06(case: MemoryCase, trace: MemoryTrace) -> Examined:
     """7004 or 7005."""
     count = 0
     for walked, step in _prepared(case, trace):
-        if not walked.allowed.only("mem-type"):
+        if not walked.allowed.only(Fault.MEM_TYPE):
             continue
         first = next(at for at, kind in enumerate(step.mem_types) if kind > TensorMemType.MEMHANDLE)
         codes = _creations(walked.seen)

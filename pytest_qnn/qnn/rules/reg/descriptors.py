@@ -9,6 +9,7 @@ import msgspec
 from pytest_qnn.core.rule import rule
 from pytest_qnn.core.verdict import Examined, Level, Violation
 from pytest_qnn.qnn.cases.case import Deregister, Descriptor, Execute, MemoryCase, Register
+from pytest_qnn.qnn.model.notes import Fault
 from pytest_qnn.qnn.rules.judging import (
     demand_code,
     demand_outputs,
@@ -62,7 +63,7 @@ def _mem_type(right: Descriptor, tape: Tape) -> Descriptor:
 def reg_09(case: MemoryCase, trace: MemoryTrace) -> Examined:
     """8005 or 8000 for 0, 4, 9 and 0x7fffffff."""
     require_memory(case, trace)
-    return judge_faults(case, trace, ("type-unknown",), "descriptors of no memory type")
+    return judge_faults(case, trace, (Fault.TYPE_UNKNOWN,), "descriptors of no memory type")
 
 
 def _no_dimensions(right: Descriptor, tape: Tape) -> Descriptor:
@@ -83,7 +84,7 @@ def _no_dimensions(right: Descriptor, tape: Tape) -> Descriptor:
 def reg_10(case: MemoryCase, trace: MemoryTrace) -> Examined:
     """8000 or 8004."""
     require_memory(case, trace)
-    return judge_faults(case, trace, ("null-dimensions",), "shapes without dimensions")
+    return judge_faults(case, trace, (Fault.NULL_DIMENSIONS,), "shapes without dimensions")
 
 
 def _no_elements(right: Descriptor, tape: Tape) -> Descriptor:
@@ -117,7 +118,7 @@ def reg_11(case: MemoryCase, trace: MemoryTrace) -> Examined:
         "",
         "a scalar has one dimension of 1",
     )
-    return judge_faults(case, trace, ("bad-shape",), "shapes without an element")
+    return judge_faults(case, trace, (Fault.BAD_SHAPE,), "shapes without an element")
 
 
 def _data_type(right: Descriptor, tape: Tape) -> Descriptor:
@@ -137,7 +138,7 @@ def _data_type(right: Descriptor, tape: Tape) -> Descriptor:
 def reg_12(case: MemoryCase, trace: MemoryTrace) -> Examined:
     """8000 for 0x7fffffff, 0 and 0x0bad."""
     require_memory(case, trace)
-    return judge_faults(case, trace, ("data-type",), "descriptors of no data type")
+    return judge_faults(case, trace, (Fault.DATA_TYPE,), "descriptors of no data type")
 
 
 def _configured(right: Descriptor, tape: Tape) -> Descriptor:
@@ -157,7 +158,7 @@ def _configured(right: Descriptor, tape: Tape) -> Descriptor:
 def reg_27(case: MemoryCase, trace: MemoryTrace) -> Examined:
     """8004 or 8000 for an unknown text; success where it is NULL and all else is in order."""
     require_memory(case, trace)
-    found = judge_faults(case, trace, ("shape-config",), "shapes with an unknown configuration")
+    found = judge_faults(case, trace, (Fault.SHAPE_CONFIG,), "shapes with an unknown configuration")
     judge_valid(case, trace, lambda w: isinstance(w.step, Register), "", "shapeConfig is NULL")
     return found
 

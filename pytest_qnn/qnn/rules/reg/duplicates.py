@@ -6,16 +6,17 @@ from pytest_qnn.core.rule import rule
 from pytest_qnn.core.verdict import Examined, Level
 from pytest_qnn.qnn.cases.case import Deregister, Execute, MemoryCase, Register
 from pytest_qnn.qnn.model.expected import Walked
+from pytest_qnn.qnn.model.notes import End, Event, Fault, Note
 from pytest_qnn.qnn.rules.judging import demand_code, demand_outputs, judge_valid, own_steps, require_memory
 from pytest_qnn.qnn.strategies.scene import Scene, Tape
 from pytest_qnn.qnn.strategies.sequences import embedded
 from pytest_qnn.qnn.trace import MemoryTrace
 
 
-def _survivor(walked: Walked, *events: str) -> bool:
+def _survivor(walked: Walked, *events: Event) -> bool:
     """A handle that went through one of ``events`` is used."""
     used = isinstance(walked.step, Deregister | Execute)
-    return used and any(f"survived:{event}" in walked.allowed.notes for event in events)
+    return used and not walked.allowed.notes.isdisjoint(events)
 
 
 def _twice(scene: Scene, tape: Tape) -> None:
@@ -46,12 +47,12 @@ def reg_21(case: MemoryCase, trace: MemoryTrace) -> Examined:
     require_memory(case, trace)
     count = 0
     for walked in own_steps(case, trace, lambda w: isinstance(w.step, Register | Deregister | Execute)):
-        if walked.allowed.only("duplicate"):
+        if walked.allowed.only(Fault.DUPLICATE):
             demand_code(walked, walked.allowed.codes, "the same memory is live in this context")
             count += 1
-        elif walked.allowed.valid and _survivor(walked, "duplicate-refused"):
+        elif walked.allowed.valid and _survivor(walked, Event.DUPLICATE_REFUSED):
             demand_code(walked, {0}, "a refused repetition leaves the first handle valid")
-    demand_outputs(case, trace, lambda w: _survivor(w, "duplicate-refused"))
+    demand_outputs(case, trace, lambda w: _survivor(w, Event.DUPLICATE_REFUSED))
     return Examined(count, "repeated registrations")
 
 
@@ -82,10 +83,10 @@ def reg_22(case: MemoryCase, trace: MemoryTrace) -> Examined:
     require_memory(case, trace)
     count = 0
     for walked in own_steps(case, trace, lambda w: isinstance(w.step, Register)):
-        if walked.allowed.only("duplicate-in-batch"):
+        if walked.allowed.only(Fault.DUPLICATE_IN_BATCH):
             demand_code(walked, walked.allowed.codes, "the batch names the same memory twice")
             count += 1
-        elif walked.allowed.valid and "after:failed:duplicate-in-batch" in walked.allowed.notes:
+        elif walked.allowed.valid and frozenset({Fault.DUPLICATE_IN_BATCH}) in walked.allowed.notes:
             demand_code(walked, {0}, "the refused batch must not have registered it")
     return Examined(count, "batches with a repetition")
 
@@ -119,7 +120,7 @@ def reg_23(case: MemoryCase, trace: MemoryTrace) -> Examined:
     return judge_valid(
         case,
         trace,
-        lambda w: "other-context" in w.allowed.notes or _survivor(w, "sibling-deregistered"),
+        lambda w: Note.OTHER_CONTEXT in w.allowed.notes or _survivor(w, Event.SIBLING_DEREGISTERED),
         "uses of memory shared by contexts",
         "contexts register the same memory independently",
     )
@@ -149,7 +150,7 @@ def reg_24(case: MemoryCase, trace: MemoryTrace) -> Examined:
     return judge_valid(
         case,
         trace,
-        lambda w: isinstance(w.step, Register) and "after:deregistered" in w.allowed.notes,
+        lambda w: isinstance(w.step, Register) and End.DEREGISTERED in w.allowed.notes,
         "registrations after a deregistration",
         "the memory was deregistered before",
     )

@@ -29,6 +29,7 @@ from pytest_qnn.qnn.cases.case import (
 from pytest_qnn.qnn.cases.sizes import PAGE, io_inputs, nbytes
 from pytest_qnn.qnn.model.codes import SENTINEL, named
 from pytest_qnn.qnn.model.expected import Walked
+from pytest_qnn.qnn.model.notes import End, Fault, Note, Relation
 from pytest_qnn.qnn.rules.graphs import judge_contents, kinds, require_execute
 from pytest_qnn.qnn.rules.judging import (
     demand_code,
@@ -141,7 +142,7 @@ def reg_02(case: MemoryCase, trace: MemoryTrace) -> Examined:
                 raise Violation(f"{size} distinct handles", str([hex(v) for v in values]), place(walked))
             batch += walked.step.descriptors
             count += size
-        elif "after:deregistered" in walked.allowed.notes and walked.step.descriptors[0] in batch:
+        elif End.DEREGISTERED in walked.allowed.notes and walked.step.descriptors[0] in batch:
             because = "the handle of this very descriptor was deregistered"
             demand_code(walked, {0}, because)
     judge_contents(case, trace, because="each handle of a batch means the memory of its own descriptor")
@@ -171,7 +172,7 @@ def _unmappable(scene: Scene, tape: Tape, *kinds: FdKind) -> None:
 def reg_13(case: MemoryCase, trace: MemoryTrace) -> Examined:
     """8003 or 8000."""
     require_memory(case, trace)
-    return judge_faults(case, trace, ("fd-minus-one",), "descriptors with fd -1")
+    return judge_faults(case, trace, (Fault.FD_MINUS_ONE,), "descriptors with fd -1")
 
 
 def _read_only(scene: Scene, tape: Tape) -> None:
@@ -212,7 +213,7 @@ def reg_14(case: MemoryCase, trace: MemoryTrace) -> Examined:
     there must not end the process.
     """
     require_memory(case, trace)
-    found = judge_faults(case, trace, ("fd-unmappable",), "descriptors that cannot be mapped")
+    found = judge_faults(case, trace, (Fault.FD_UNMAPPABLE,), "descriptors that cannot be mapped")
     count = 0
     for walked in own_steps(case, trace, lambda w: isinstance(w.step, Register) and not w.allowed.faults):
         assert isinstance(walked.step, Register)
@@ -248,7 +249,7 @@ def _too_small(scene: Scene, tape: Tape) -> None:
 def reg_15(case: MemoryCase, trace: MemoryTrace) -> Examined:
     """8000, 8003 or 8004."""
     require_memory(case, trace)
-    return judge_faults(case, trace, ("small-buffer",), "buffers smaller than their tensor")
+    return judge_faults(case, trace, (Fault.SMALL_BUFFER,), "buffers smaller than their tensor")
 
 
 def _larger(scene: Scene, tape: Tape) -> None:
@@ -273,7 +274,7 @@ def reg_16(case: MemoryCase, trace: MemoryTrace) -> Examined:
     return judge_valid(
         case,
         trace,
-        lambda w: _single(w) and "larger" in w.allowed.notes,
+        lambda w: _single(w) and Note.LARGER in w.allowed.notes,
         "buffers larger than their tensor",
     )
 
@@ -355,7 +356,7 @@ def _wrong_array(scene: Scene, tape: Tape, flag: str) -> None:
 def reg_03(case: MemoryCase, trace: MemoryTrace) -> Examined:
     """8000; with a context that is none, 8001 is as right."""
     require_memory_calls(case, trace)
-    return judge_argument(case, trace, "null-descriptors", "NULL descriptor arrays")
+    return judge_argument(case, trace, Fault.NULL_DESCRIPTORS, "NULL descriptor arrays")
 
 
 @rule(
@@ -374,11 +375,11 @@ def reg_04(case: MemoryCase, trace: MemoryTrace) -> Examined:
     leaked = judge_valid(
         case,
         trace,
-        lambda w: "after:failed:null-handles" in w.allowed.notes,
+        lambda w: frozenset({Fault.NULL_HANDLES}) in w.allowed.notes,
         "",
         "the refused call with a NULL handle array must not have registered this memory",
     )
-    refused = judge_argument(case, trace, "null-handles", "NULL handle arrays")
+    refused = judge_argument(case, trace, Fault.NULL_HANDLES, "NULL handle arrays")
     return Examined(refused.count + leaked.count, refused.what)
 
 
@@ -404,7 +405,7 @@ def reg_05(case: MemoryCase, trace: MemoryTrace) -> Examined:
     """0 or 8000, and the handle array as it was."""
     require_memory(case, trace)
     count = 0
-    for walked in own_steps(case, trace, lambda w: w.allowed.only("count-zero")):
+    for walked in own_steps(case, trace, lambda w: w.allowed.only(Fault.COUNT_ZERO)):
         if not isinstance(walked.step, Register):
             continue
         demand_code(walked, walked.allowed.codes)
@@ -439,7 +440,7 @@ def _wrong_context(scene: Scene, tape: Tape) -> None:
 def reg_06(case: MemoryCase, trace: MemoryTrace) -> Examined:
     """8001. A freed context whose handle value was given out again is not judged."""
     require_memory_calls(case, trace)
-    return judge_argument(case, trace, "bad-context", "registrations without a context")
+    return judge_argument(case, trace, Fault.BAD_CONTEXT, "registrations without a context")
 
 
 def _failures(scene: Scene, tape: Tape) -> None:
@@ -547,7 +548,7 @@ def _faulty_batch(walked: Walked) -> bool:
 
 def _after_failure(walked: Walked) -> bool:
     return isinstance(walked.step, Register) and any(
-        note.startswith("after:failed:") for note in walked.allowed.notes
+        isinstance(note, frozenset) for note in walked.allowed.notes
     )
 
 
@@ -581,7 +582,7 @@ def reg_25(case: MemoryCase, trace: MemoryTrace) -> Examined:
     """0 or 8002; the first handle executes and is deregistered. The choice is in the report."""
     require_memory(case, trace)
     codes = {0, int(Error.MEM_ERROR_ALREADY_REGISTERED)}
-    return judge_relation(case, trace, "duplicate-fd", codes, "registrations through a dup")
+    return judge_relation(case, trace, Relation.DUPLICATE_FD, codes, "registrations through a dup")
 
 
 def _number_again(scene: Scene, tape: Tape) -> None:

@@ -20,6 +20,7 @@ from pytest_qnn.qnn.cases.case import (
 )
 from pytest_qnn.qnn.cases.sizes import PAGE, arity, nbytes, pages
 from pytest_qnn.qnn.facts import MemoryFacts
+from pytest_qnn.qnn.model.notes import Fault, Relation
 from pytest_qnn.qnn.rules.graphs import judge_contents, judge_run, require_executed_memory, require_type
 from pytest_qnn.qnn.rules.judging import (
     demand_code,
@@ -141,7 +142,7 @@ def _no_info(scene: Scene, tape: Tape) -> None:
 def shb_01(case: MemoryCase, trace: MemoryTrace) -> Examined:
     """8000."""
     _require_shared(case, trace)
-    return judge_faults(case, trace, ("null-custom",), "descriptors without customInfo")
+    return judge_faults(case, trace, (Fault.NULL_CUSTOM,), "descriptors without customInfo")
 
 
 def _odd_type(scene: Scene, tape: Tape) -> None:
@@ -162,7 +163,7 @@ def _odd_type(scene: Scene, tape: Tape) -> None:
 def shb_02(case: MemoryCase, trace: MemoryTrace) -> Examined:
     """8000 or 8005 for 0, 99 and 0x7fffffff; 4 is a type of later headers."""
     _require_shared(case, trace)
-    return judge_faults(case, trace, ("htp-type",), "descriptors of no HTP memory type")
+    return judge_faults(case, trace, (Fault.HTP_TYPE,), "descriptors of no HTP memory type")
 
 
 def _too_long(scene: Scene, tape: Tape) -> None:
@@ -185,7 +186,7 @@ def _too_long(scene: Scene, tape: Tape) -> None:
 def shb_05(case: MemoryCase, trace: MemoryTrace) -> Examined:
     """8003 or 8000 for sizes beyond the buffer's last page."""
     _require_shared(case, trace)
-    return judge_faults(case, trace, ("size-too-large",), "sizes beyond the buffer")
+    return judge_faults(case, trace, (Fault.SIZE_TOO_LARGE,), "sizes beyond the buffer")
 
 
 def _uneven(scene: Scene, tape: Tape) -> None:
@@ -270,9 +271,9 @@ def shb_15(case: MemoryCase, trace: MemoryTrace) -> Examined:
     because = "only a later registration of the group failed"
     failed = 0
     for walked in own_steps(case, trace, lambda w: w.allowed.settled):
-        if isinstance(walked.step, Register) and walked.code and not walked.allowed.only("duplicate"):
+        if isinstance(walked.step, Register) and walked.code and not walked.allowed.only(Fault.DUPLICATE):
             failed += 1
-        elif failed and walked.allowed.only("duplicate"):
+        elif failed and walked.allowed.only(Fault.DUPLICATE):
             demand_code(walked, walked.allowed.codes, because)
     after = judge_valid(case, trace, lambda w: isinstance(w.step, Deregister | Execute), "", because)
     return Examined(after.count if failed else 0, "uses of handles after a failure in their group")
@@ -322,7 +323,7 @@ def shb_11(case: MemoryCase, trace: MemoryTrace) -> Examined:
     """8002; the first handle executes and is deregistered with success."""
     require_memory(case, trace)
     require_type(trace, MemType.CUSTOM)
-    return judge_relation(case, trace, "same-offset", {_TWICE}, "second registrations at an offset")
+    return judge_relation(case, trace, Relation.SAME_OFFSET, {_TWICE}, "second registrations at an offset")
 
 
 def _overlapping(scene: Scene, tape: Tape) -> None:
@@ -355,9 +356,9 @@ def shb_12(case: MemoryCase, trace: MemoryTrace) -> Examined:
     require_memory(case, trace)
     require_type(trace, MemType.CUSTOM)
     codes = {0, _TWICE, int(Error.MEM_ERROR_INVALID_ARGUMENT)}
-    found = judge_relation(case, trace, "overlap", codes, "overlapping registrations")
+    found = judge_relation(case, trace, Relation.OVERLAP, codes, "overlapping registrations")
     answers: dict[tuple[Descriptor, ...], int | None] = {}
-    for walked in own_steps(case, trace, lambda w: "relation:overlap" in w.allowed.notes):
+    for walked in own_steps(case, trace, lambda w: Relation.OVERLAP in w.allowed.notes):
         assert isinstance(walked.step, Register)
         first = answers.setdefault(walked.step.descriptors, walked.code)
         if first != walked.code:
@@ -385,13 +386,13 @@ def shb_14(case: MemoryCase, trace: MemoryTrace) -> Examined:
     require_memory(case, trace)
     require_type(trace, MemType.ION)
     require_type(trace, MemType.CUSTOM)
-    return judge_relation(case, trace, "two-types", {_TWICE}, "registrations as another type")
+    return judge_relation(case, trace, Relation.TWO_TYPES, {_TWICE}, "registrations as another type")
 
 
-def _judge_bounds(case: MemoryCase, trace: MemoryTrace, fault: str, because: str) -> Examined:
+def _judge_bounds(case: MemoryCase, trace: MemoryTrace, fault: Fault, because: str) -> Examined:
     """Descriptors with the fault are refused with 8000; shared buffers without one are registered."""
     _require_shared(case, trace)
-    found = judge_faults(case, trace, (fault,), f"registrations with {fault} and good ones", because)
+    found = judge_faults(case, trace, (fault,), f"registrations with {fault.value} and good ones", because)
     if not found.count:
         return found
     good = 0
@@ -451,7 +452,7 @@ def shared_sizes(facts: MemoryFacts) -> Cases:
 )
 def shb_03(case: MemoryCase, trace: MemoryTrace) -> Examined:
     """Another size for a mapped fd answers 8000 and leaves the right size usable."""
-    return _judge_bounds(case, trace, "size-mismatch", "size is the same for all registrations of an fd")
+    return _judge_bounds(case, trace, Fault.SIZE_MISMATCH, "size is the same for all registrations of an fd")
 
 
 def shared_ends(facts: MemoryFacts) -> Cases:
@@ -487,7 +488,7 @@ def shared_ends(facts: MemoryFacts) -> Cases:
 )
 def shb_04(case: MemoryCase, trace: MemoryTrace) -> Examined:
     """An exact fit is registered; a tensor past the end answers 8000."""
-    return _judge_bounds(case, trace, "past-end", "offset + bytes <= size")
+    return _judge_bounds(case, trace, Fault.PAST_END, "offset + bytes <= size")
 
 
 HUGE_OFFSETS = (1 << 32, (1 << 64) - 4, (1 << 64) - 1, 1 << 63, (1 << 33) + 4, (1 << 48) + 1)
@@ -519,7 +520,7 @@ def shared_wraps(facts: MemoryFacts) -> Cases:
 )
 def shb_06(case: MemoryCase, trace: MemoryTrace) -> Examined:
     """Offsets from 2**32 on answer 8000 in buffers that are smaller."""
-    return _judge_bounds(case, trace, "huge-offset", "the offset counts with all its 64 bits")
+    return _judge_bounds(case, trace, Fault.HUGE_OFFSET, "the offset counts with all its 64 bits")
 
 
 def shared_offsets(facts: MemoryFacts) -> Cases:
