@@ -7,8 +7,18 @@ from typing import Any, get_args
 import msgspec
 import pytest
 
-from pytest_qnn.qnn.cases.case import AnyStep, Binding, Descriptor, Prepare
+from pytest_qnn.qnn.cases.case import (
+    AnyStep,
+    Binding,
+    Deregister,
+    Descriptor,
+    GetSection,
+    Prepare,
+    Register,
+    Restart,
+)
 from pytest_qnn.qnn.cases.lives import EFFECTS, Alive, Known, ended_by, made_by, used_by
+from pytest_qnn.qnn.model.expected import FOLLOW
 
 KINDS: tuple[type[Any], ...] = get_args(AnyStep)
 BUFFERS = (Descriptor("first", (1,)), Descriptor("second", (1,)))
@@ -58,6 +68,14 @@ def test_every_kind_of_step_has_an_entry() -> None:
     missing = [kind.__name__ for kind in KINDS if kind not in EFFECTS]
     assert not missing, f"EFFECTS in pytest_qnn/qnn/cases/lives.py has no entry for {', '.join(missing)}"
     assert set(EFFECTS) == set(KINDS)
+
+
+def test_the_oracle_follows_every_kind_that_changes_what_is_alive() -> None:
+    nothing = EFFECTS[Restart].follow
+    changes = {kind for kind, effect in EFFECTS.items() if effect.makes or effect.follow is not nothing}
+    elsewhere = {Register, Deregister, GetSection}  # `Model.follow`; sections: `qnn.model.contents`
+    missing = sorted(kind.__name__ for kind in changes - elsewhere - FOLLOW.keys())
+    assert not missing, f"FOLLOW in pytest_qnn/qnn/model/expected.py has no entry for {', '.join(missing)}"
 
 
 @each_kind

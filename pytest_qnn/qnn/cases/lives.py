@@ -139,6 +139,10 @@ class Alive:
         for objects in (self.contexts, self.buffers, self.freed, self.handles, self.dead, self.graphs):
             objects.clear()
 
+    def size_of(self, buffer: str) -> int | None:
+        """Bytes of a buffer that lives or lived."""
+        return self.buffers.get(buffer, self.freed.get(buffer))
+
     def handles_of(self, context: str) -> list[str]:
         """The handles of one context."""
         return [name for name, known in self.handles.items() if known.context == context]

@@ -45,13 +45,13 @@ from pytest_qnn.qnn.cases.case import (
     Retrieve,
     UpdateWeights,
 )
+from pytest_qnn.qnn.cases.lives import Alive, Known, made_by
 from pytest_qnn.qnn.cases.sizes import PAGE, nbytes, pages
 from pytest_qnn.qnn.facts import MemoryFacts
 from pytest_qnn.qnn.model.codes import TYPE_KEYS
 from pytest_qnn.qnn.model.notes import AnyNote, End, Event, Fault, Note, Refused, Relation
 from pytest_qnn.qnn.model.state import (
     Allowed,
-    Buffer,
     Context,
     Graph,
     Identity,
@@ -164,8 +164,8 @@ _REFUSED = frozenset(
 
 
 def _updatable(model: Model, name: str) -> bool:
-    graph = model.graphs.get(name)
-    return graph is not None and graph.live and graph.finalised and graph.updatable
+    graph = model.live_graph(name)
+    return graph is not None and graph.finalised and graph.updatable
 
 
 def _update(model: Model, step: UpdateWeights) -> Allowed:
@@ -212,8 +212,8 @@ def external_faults(
     key = Property.MEMORY_SUPPORT_MEM_TYPE_CUSTOM
     if model.facts.capabilities.get(key, 0) != 0:
         faults[Fault.TYPE_UNSUPPORTED] = frozenset({int(Error.MEM_ERROR_UNSUPPORTED_MEMTYPE)})
-    owner = model.contexts.get(context)
-    if owner is None or not owner.live:
+    owner = model.live_context(context)
+    if owner is None:
         return False
     if not owner.pending:
         faults[Fault.NOT_OPEN] = frozenset()
@@ -223,11 +223,11 @@ def external_faults(
     if descriptor.fd not in ("buffer", "dup"):
         faults[Fault.NOT_DMA] = _UNMAPPABLE
         return False
-    buffer = model.buffers.get(descriptor.buffer)
-    if buffer is None or not buffer.live:
+    size = model.alive.buffers.get(descriptor.buffer)
+    if size is None:
         return True
     vague = any(earlier[1] == descriptor.buffer for earlier in before)
-    vague = _fit_faults(owner, descriptor, buffer.size, faults) or vague
+    vague = _fit_faults(owner, descriptor, size, faults) or vague
     return _use_faults(model, context, descriptor, faults) or vague
 
 
@@ -311,11 +311,11 @@ def descriptor_faults(
         return faults, vague
     if descriptor.fd not in ("buffer", "dup"):
         return faults, _fd_faults(descriptor, faults) or vague
-    buffer = model.buffers.get(descriptor.buffer)
-    if buffer is None or not buffer.live:
+    size = model.alive.buffers.get(descriptor.buffer)
+    if size is None:
         return faults, True
     # Whether another number for the same memory repeats a registration, no document says.
-    vague = _size_faults(descriptor, buffer, faults) or vague or descriptor.fd == "dup"
+    vague = _size_faults(descriptor, size, faults) or vague or descriptor.fd == "dup"
     vague = vague or (descriptor.pointer == "foreign" and descriptor.mem_type == MemType.DMA_BUF)
     vague = taken_faults(model, descriptor, faults) or vague
     if Fault.OTHER_USE in faults:
@@ -362,23 +362,23 @@ def _fd_faults(descriptor: Descriptor, faults: Faults) -> bool:
     return False
 
 
-def _size_faults(descriptor: Descriptor, buffer: Buffer, faults: Faults) -> bool:
+def _size_faults(descriptor: Descriptor, true: int, faults: Faults) -> bool:
     needed = nbytes(descriptor.shape, descriptor.dtype)
     if descriptor.mem_type != MemType.CUSTOM:
         # A descriptor of these types has no size: the backend sees whole pages.
-        if needed > pages(buffer.size):
+        if needed > pages(true):
             faults[Fault.SMALL_BUFFER] = frozenset({_ARGUMENT, _MAPPING, _SHAPE})
-        return buffer.size < needed <= pages(buffer.size)
-    size = buffer.size if descriptor.size is None else descriptor.size
+        return true < needed <= pages(true)
+    size = true if descriptor.size is None else descriptor.size
     vague = False
-    if size > pages(buffer.size):
+    if size > pages(true):
         faults[Fault.SIZE_TOO_LARGE] = frozenset({_MAPPING, _ARGUMENT})
-    elif size > buffer.size:
+    elif size > true:
         vague = True
     if descriptor.offset >= HUGE:
         faults[Fault.HUGE_OFFSET] = frozenset({_ARGUMENT})
     elif descriptor.offset + needed > size:
-        if descriptor.offset == 0 and size == buffer.size:
+        if descriptor.offset == 0 and size == true:
             faults[Fault.SMALL_BUFFER] = frozenset({_ARGUMENT, _MAPPING, _SHAPE})
         else:
             faults[Fault.PAST_END] = frozenset({_ARGUMENT})
@@ -398,7 +398,7 @@ def _repeat_faults(
             continue
         if found.descriptor.buffer == descriptor.buffer:
             vague = _clash(model, found, this, descriptor, faults) or vague
-        elif (other := model.buffers.get(found.descriptor.buffer)) is not None and not other.live:
+        elif found.descriptor.buffer in model.alive.freed:
             vague = True  # Freed while registered: its number may be this one, and devices go by the number.
     return vague or any(found.identity[:2] == this[:2] for found in model.unsure.values())
 
@@ -409,7 +409,7 @@ def _clash(model: Model, found: Registration, this: Identity, descriptor: Descri
         return False
     both_shared = found.descriptor.mem_type == descriptor.mem_type == MemType.CUSTOM
     if both_shared:
-        size = model.buffers[descriptor.buffer].size
+        size = model.alive.buffers[descriptor.buffer]
         mine, theirs = (size if d.size is None else d.size for d in (descriptor, found.descriptor))
         if mine != theirs:
             faults[Fault.SIZE_MISMATCH] = frozenset({_ARGUMENT})
@@ -484,8 +484,8 @@ def _get_binary(model: Model, step: GetBinary) -> Allowed:
         faults[Fault.NULL_ARGUMENT] = frozenset({_BINARY_ARGUMENT})
     elif step.missing:
         faults[Fault.TOO_SMALL] = frozenset({int(Error.CONTEXT_ERROR_GET_BINARY_FAILED), _BINARY_ARGUMENT})
-    context = model.contexts.get(step.context)
-    if context is not None and context.live:
+    context = model.live_context(step.context)
+    if context is not None:
         if context.binary is not None:
             faults[Fault.DESERIALISED] = _PERMITTED
         elif context.unfinished:
@@ -520,10 +520,12 @@ def _with_callback(model: Model, step: ContextWithCallback) -> Allowed:
 def _finalize(model: Model, step: ContextFinalize) -> Allowed:
     faults: Faults = {}
     vague = _no_context(model, step.context, faults)
-    context = model.contexts.get(step.context)
-    if context is not None and context.live and not context.pending:
+    context = model.live_context(step.context)
+    if context is not None and not context.pending:
         faults[Fault.NOTHING_PENDING] = frozenset({_UNSUPPORTED, _BINARY_ARGUMENT})
-    elif step.descriptors is not None or (context is not None and context.failed):
+    elif step.descriptors is not None or (
+        step.context in model.contexts and model.contexts[step.context].failed
+    ):
         vague = True
     return _settle(faults, set() if faults else {Note.FINALISES}, settled=not vague)
 
@@ -535,8 +537,8 @@ def _property(model: Model, step: ContextProperty) -> Allowed:
         faults[Fault.NULL_LIST] = frozenset({_BINARY_ARGUMENT})
     elif not PROPERTIES.issuperset(step.options):
         faults[Fault.UNKNOWN_OPTION] = frozenset({_BINARY_ARGUMENT, _UNSUPPORTED})
-    context = model.contexts.get(step.context)
-    if context is not None and context.live and not context.deferred:
+    context = model.live_context(step.context)
+    if context is not None and not context.deferred:
         vague = True
     return _settle(faults, set(), settled=not vague)
 
@@ -544,8 +546,8 @@ def _property(model: Model, step: ContextProperty) -> Allowed:
 def _retrieve(model: Model, step: Retrieve) -> Allowed:
     faults: Faults = {}
     vague = _no_context(model, step.context, faults, _GRAPH)
-    context = model.contexts.get(step.context)
-    if context is not None and context.live:
+    context = model.live_context(step.context)
+    if context is not None:
         if context.pending:
             faults[Fault.PENDING] = frozenset()
         else:
@@ -562,6 +564,41 @@ EXPECT: dict[type[Any], Callable[[Any, Any], Allowed]] = {
     Retrieve: _retrieve,
 }
 """As in `pytest_qnn.qnn.model.expected`."""
+
+
+def _follow_alloc(model: Model, step: Alloc, seen: StepSeen) -> None:
+    if seen.values and seen.values[0]:
+        model.alive.follow(step)
+
+
+def _follow_free(model: Model, step: Free, seen: StepSeen) -> None:
+    del seen
+    model.alive.follow(step)
+
+
+def _follow_context_create(model: Model, step: ContextCreate, seen: StepSeen) -> None:
+    if seen.code == 0:
+        model.make_context(step, Context(seen.values[0] if seen.values else 0))
+
+
+def _follow_context_free(model: Model, step: ContextFree, seen: StepSeen) -> None:
+    if seen.code != 0 or step.context not in model.contexts:
+        return
+    value = model.contexts[step.context].value
+    for name in list(model.alive.contexts):
+        # A stale name ends the live context to which its value was given.
+        if name == step.context or model.contexts[name].value == value:
+            model.end_context(name)
+
+
+def _follow_prepare(model: Model, step: Prepare, seen: StepSeen) -> None:
+    context = model.contexts.get(step.context)
+    if seen.code == 0:
+        model.make_graph(step)
+        if context is not None:
+            context.graphs[step.graph] = step
+    elif context is not None and seen.calls and seen.calls[0][1] == 0:
+        context.unfinished = True
 
 
 def _follow_get_binary(model: Model, step: GetBinary, seen: StepSeen) -> None:
@@ -582,7 +619,7 @@ def _follow_from_binary(model: Model, step: ContextFromBinary, seen: StepSeen) -
     value = seen.values[0] if seen.values else 0
     made = Context(value, graphs=graphs, binary=step.binary, deferred=bool(step.defer))
     made.pending = made.deferred
-    model.contexts[step.context] = made
+    model.make_context(step, made)
 
 
 def _follow_with_callback(model: Model, step: ContextWithCallback, seen: StepSeen) -> None:
@@ -608,12 +645,12 @@ def _follow_retrieve(model: Model, step: Retrieve, seen: StepSeen) -> None:
     context = model.contexts.get(step.context)
     source = context.graphs.get(step.source) if context is not None else None
     if seen.code == 0 and source is not None:
-        model.graphs[step.graph] = Graph.of(source, step.context, live=model.context_lives(step.context))
+        model.make_graph(msgspec.structs.replace(source, graph=step.graph, context=step.context))
 
 
 def _follow_needed(model: Model, step: AllocNeeded, seen: StepSeen) -> None:
     if len(seen.values) > 1 and seen.values[0]:
-        model.buffers[step.buffer] = Buffer(seen.values[1])
+        model.alive.alloc(step.buffer, seen.values[1])
 
 
 def _follow_new_process(model: Model, step: NewProcess, seen: StepSeen) -> None:
@@ -628,6 +665,11 @@ def _follow_free_parent(model: Model, step: FreeParent, seen: StepSeen) -> None:
 
 
 FOLLOW: dict[type[Any], Callable[[Any, Any, StepSeen], None]] = {
+    Alloc: _follow_alloc,
+    Free: _follow_free,
+    ContextCreate: _follow_context_create,
+    ContextFree: _follow_context_free,
+    Prepare: _follow_prepare,
     GetBinary: _follow_get_binary,
     Carry: _follow_carry,
     ContextFromBinary: _follow_from_binary,
@@ -639,7 +681,7 @@ FOLLOW: dict[type[Any], Callable[[Any, Any, StepSeen], None]] = {
     NewProcess: _follow_new_process,
     FreeParent: _follow_free_parent,
 }
-"""What becomes of the model: (model, step, seen)."""
+"""What becomes of the model: (model, step, seen). Register and Deregister are `Model`'s own."""
 
 SUCCESS: frozenset[int] = frozenset({0})
 NO_CALL = Allowed(frozenset())
@@ -687,8 +729,8 @@ def _register(model: Model, step: Register) -> Allowed:
         settled = settled and not vague
         this = identity(step.context, descriptor)
         notes.add(model.history.get(this, Note.FRESH))
-        buffer = model.buffers.get(descriptor.buffer)
-        if buffer is not None and buffer.size > nbytes(descriptor.shape, descriptor.dtype):
+        size = model.alive.size_of(descriptor.buffer)
+        if size is not None and size > nbytes(descriptor.shape, descriptor.dtype):
             notes.add(Note.LARGER)
         before.append(this)
     _note_others(model, step, set(before), notes)
@@ -754,7 +796,7 @@ def _prepare(model: Model, step: Prepare) -> Allowed:
 
 def _execute(model: Model, step: Execute) -> Allowed:
     graph = model.graphs.get(step.graph)
-    if graph is None or not graph.live:
+    if graph is None or step.graph not in model.alive.graphs:
         return _allowed({Fault.BAD_GRAPH: _GRAPH}, set(), settled=graph is None)
     notes: set[AnyNote] = set()
     faults, vague = execute_faults(step, graph, notes)
@@ -795,8 +837,7 @@ def _bound(
         return None, True
     if found.bytes < graph.bytes:
         return Fault.SHORT_HANDLE, False
-    buffer = model.buffers.get(found.descriptor.buffer)
-    freed = buffer is None or not buffer.live
+    freed = found.descriptor.buffer not in model.alive.buffers
     if freed:
         notes.add(Note.FREED_BUFFER)
     return None, freed
@@ -852,8 +893,9 @@ class Model:
 
     def __init__(self, facts: MemoryFacts | None = None) -> None:
         self.facts = facts or MemoryFacts()
-        self.buffers: dict[str, Buffer] = {}
+        self.alive = Alive()
         self.contexts: dict[str, Context] = {}
+        """Those that are gone included, as are registrations and graphs."""
         self.registrations: dict[str, Registration] = {}
         self.graphs: dict[str, Graph] = {}
         self.binaries: dict[str, dict[str, Prepare]] = {}
@@ -862,7 +904,6 @@ class Model:
         """How the last registration, or attempt at one, of an identity that is not live ended."""
         self.unsure: dict[str, Registration] = {}
         """Registrations whose life is ``unknown``, by handle name."""
-        self._alive: dict[str, Registration] = {}
 
     def expect(self, step: AnyStep) -> Allowed:
         """The codes that ``step`` may be answered with now."""
@@ -870,20 +911,26 @@ class Model:
 
     def live(self, context: str | None = None) -> dict[str, Registration]:
         """Registrations that live, of one context or of all, by handle name."""
-        if context is None:
-            return self._alive
-        return {name: found for name, found in self._alive.items() if found.context == context}
+        handles = self.alive.handles if context is None else self.alive.handles_of(context)
+        return {name: self.registrations[name] for name in handles}
 
     def context_lives(self, name: str) -> bool:
         """The context was made and not freed."""
-        context = self.contexts.get(name)
-        return context is not None and context.live
+        return name in self.alive.contexts
+
+    def live_context(self, name: str) -> Context | None:
+        """The context, if it lives."""
+        return self.contexts[name] if name in self.alive.contexts else None
+
+    def live_graph(self, name: str) -> Graph | None:
+        """The graph, if it lives."""
+        return self.graphs[name] if name in self.alive.graphs else None
 
     def context_alias(self, name: str) -> bool:
         """A context that is gone has the value of a live one: the target gave the value out again."""
         mine = self.contexts.get(name)
         return mine is not None and any(
-            found.live and found.value == mine.value for found in self.contexts.values() if found is not mine
+            self.contexts[other].value == mine.value for other in self.alive.contexts if other != name
         )
 
     def handle_alias(self, name: str) -> bool:
@@ -898,75 +945,52 @@ class Model:
     def context_as_handle(self, name: str) -> bool:
         """The context ``name`` has the value of a live memory handle, which is legal (IF-09)."""
         context = self.contexts.get(name)
-        return context is not None and any(context.value == found.value for found in self._alive.values())
+        return context is not None and any(context.value == found.value for found in self.live().values())
 
     def follow(self, step: AnyStep, seen: StepSeen, allowed: Allowed | None = None) -> None:
         """Take over what the target did. ``allowed`` saves asking `expect` again."""
         if seen.skipped:
             return
-        if isinstance(step, Alloc):
-            if seen.values and seen.values[0]:
-                self.buffers[step.buffer] = Buffer(step.size)
-        elif isinstance(step, Free):
-            if step.pointer == "base" and step.buffer in self.buffers:
-                self.buffers[step.buffer].live = False
-        elif isinstance(step, ContextCreate):
-            if seen.code == 0:
-                self.contexts[step.context] = Context(seen.values[0] if seen.values else 0)
-        elif isinstance(step, ContextFree):
-            self._follow_context_free(step, seen)
-        elif isinstance(step, Register):
+        if isinstance(step, Register):
             self._follow_register(step, seen, allowed or self.expect(step))
         elif isinstance(step, Deregister):
             self._follow_deregister(step, seen, allowed or self.expect(step))
-        elif isinstance(step, Prepare):
-            self._follow_prepare(step, seen)
         elif type(step) in FOLLOW:
             FOLLOW[type(step)](self, step, seen)
 
     def end_contexts(self) -> None:
         """Every context went with the device or the backend that it stood on."""
-        for name in [name for name, context in self.contexts.items() if context.live]:
-            self._end_context(name)
+        for name in list(self.alive.contexts):
+            self.end_context(name)
 
     def forget_objects(self) -> None:
         """The process has ended: nothing is left but the binaries."""
-        for known in (self.buffers, self.contexts, self.registrations, self.graphs):
+        self.alive.new_process()
+        for known in (self.contexts, self.registrations, self.graphs, self.history, self.unsure):
             known.clear()
-        for also in (self.history, self.unsure, self._alive):
-            also.clear()
 
-    def _follow_prepare(self, step: Prepare, seen: StepSeen) -> None:
-        context = self.contexts.get(step.context)
-        if seen.code == 0:
-            # A context that is gone, and yet a graph: its value belongs to another context by now.
-            live = self.context_lives(step.context)
-            self.graphs[step.graph] = Graph.of(step, step.context, live=live)
-            if context is not None:
-                context.graphs[step.graph] = step
-        elif context is not None and seen.calls and seen.calls[0][1] == 0:
-            context.unfinished = True
+    def make_context(self, step: AnyStep, made: Context) -> None:
+        """A context is there."""
+        self.alive.follow(step)
+        name, *_ = made_by(step)
+        self.contexts[name] = made
 
-    def _follow_context_free(self, step: ContextFree, seen: StepSeen) -> None:
-        if seen.code != 0 or step.context not in self.contexts:
-            return
-        value = self.contexts[step.context].value
-        for name, context in self.contexts.items():
-            # A stale name ends the live context to which its value was given.
-            if context.live and (name == step.context or context.value == value):
-                self._end_context(name)
+    def make_graph(self, made: Prepare) -> None:
+        """A graph is there. If its context is gone, the value of that belongs to another context by now."""
+        self.graphs[made.graph] = Graph.of(made)
+        self.alive.prepare(made.graph, made)
+        if not self.context_lives(made.context):
+            del self.alive.graphs[made.graph]
 
-    def _end_context(self, name: str) -> None:
-        self.contexts[name].live = False
-        for graph in self.graphs.values():
-            graph.live = graph.live and graph.context != name
+    def end_context(self, name: str) -> None:
+        """A context is gone, and with it what was made in it."""
         freed = self.live(name)
-        for handle, registration in freed.items():
+        self.alive.end_context(name)
+        for registration in freed.values():
             registration.life = "dead" if registration.fixed else "orphan"
             self.history[registration.identity] = End.CONTEXT_FREED
-            del self._alive[handle]
         memory = {registration.descriptor.buffer for registration in freed.values()}
-        for other in self._alive.values():
+        for other in self.live().values():
             same = other.descriptor.buffer in memory
             other.witnessed.add(Event.SIBLING_CONTEXT_FREED if same else Event.OTHER_CONTEXT_FREED)
 
@@ -979,7 +1003,7 @@ class Model:
             return
         if not allowed.faults:
             return
-        live = {found.identity for found in self._alive.values()}
+        live = {found.identity for found in self.live().values()}
         for descriptor in wanted:
             this = identity(step.context, descriptor)
             if this not in live:
@@ -998,7 +1022,7 @@ class Model:
             self.registrations[name] = made
             self.history.pop(made.identity, None)
             if lives:
-                self._alive[name] = made
+                self.alive.register(name, Known(step.context, descriptor))
             else:
                 made.life = "unknown"
                 self.unsure[name] = made
@@ -1016,12 +1040,13 @@ class Model:
             if found is None or found.life == "dead" or (found.fixed and seen.code != 0):
                 continue
             if found.life == "live":
-                gone.append(self._alive.pop(name))
+                gone.append(found)
+                self.alive.deregister(name)
                 self.history[found.identity] = _how_ended(allowed)
             found.life = "dead" if expected else "unknown"
             if not expected:
                 self.unsure[name] = found
-        for other in self._alive.values():
+        for other in self.live().values():
             for found in gone:
                 same = other.descriptor.buffer == found.descriptor.buffer
                 sibling = same and other.context != found.context
@@ -1032,10 +1057,11 @@ class Model:
         stale = self.registrations.get(name) or self.contexts.get(name)
         if stale is None:
             return
-        for other, found in list(self._alive.items()):
+        for other, found in self.live().items():
             if found.value == stale.value:
                 found.life = "unknown"
-                self.unsure[other] = self._alive.pop(other)
+                self.unsure[other] = found
+                self.alive.deregister(other)
 
 
 def _how_ended(allowed: Allowed) -> End:

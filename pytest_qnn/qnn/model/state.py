@@ -45,19 +45,10 @@ class Allowed(msgspec.Struct, frozen=True):
 
 
 @dataclasses.dataclass(slots=True)
-class Buffer:
-    """An rpcmem allocation."""
-
-    size: int
-    live: bool = True
-
-
-@dataclasses.dataclass(slots=True)
 class Context:
     """A QNN context."""
 
     value: int
-    live: bool = True
     graphs: dict[str, Prepare] = dataclasses.field(default_factory=dict)
     """Those that it holds, by the name they were prepared with; of a pending context: will hold."""
     binary: str | None = None
@@ -107,16 +98,15 @@ class Graph:
     inputs: int
     bytes: int
     """Of each IO tensor."""
-    live: bool = True
     finalised: bool = True
     updatable: bool = False
     """It has weights that can be updated."""
 
     @classmethod
-    def of(cls, made: Prepare, context: str, *, live: bool) -> Graph:
-        """The graph of a Prepare in this context, wherever it was prepared."""
+    def of(cls, made: Prepare) -> Graph:
+        """The graph of a Prepare."""
         updatable = made.weights is not None and made.weights_as == "updatable"
-        return cls(context, io_inputs(made), nbytes(made.shape, made.dtype), live, made.finalise, updatable)
+        return cls(made.context, io_inputs(made), nbytes(made.shape, made.dtype), made.finalise, updatable)
 
 
 def role_of(descriptor: Descriptor) -> int:
