@@ -25,6 +25,7 @@ from pytest_qnn.tflite.facts import DelegateFacts
 from pytest_qnn.tflite.graph.graph import Graph
 from pytest_qnn.tflite.rules import leaks
 from pytest_qnn.tflite.rules import shapes as support
+from pytest_qnn.tflite.rules.judging import line
 from pytest_qnn.tflite.strategies import shapes as cases
 from pytest_qnn.tflite.strategies.lifetimes import REPETITIONS, repetitions
 from pytest_qnn.tflite.strategies.shapes import (
@@ -277,14 +278,14 @@ def grows_or_declines(case: ScriptCase, trace: ScriptTrace) -> Examined:
         if isinstance(step, Invoke):
             raise Violation(
                 "to claim less, or to fail in allocate_tensors, where the inputs are too large",
-                f"invoke failed: {support.line(given.message)}",
+                f"invoke failed: {line(given.message)}",
                 f"step {number}, {_shapes(case, number)}",
             )
         again = isinstance(flat(case.steps)[number - 1], Allocate) and not trace.steps[number - 1].ok
         if again and not support.flags_of(seen) & support.ALLOW_DYNAMIC:
             raise Violation(
                 "the second allocate_tensors to succeed on the CPU",
-                support.line(given.message),
+                line(given.message),
                 f"step {number}, {_shapes(case, number)}",
             )
     grown = [reading for reading in support.readings(case, trace, seen) if reading.step > first]
