@@ -1,4 +1,4 @@
-"""case.json: a finding with its minimal case, schema 1, and how it is read and checked.
+"""case.json: a finding with its minimal case, schema 2, and how it is read and checked.
 
 Nothing in such a file is ever executed: it is decoded into typed, plain data, and what is to be run is
 checked for size and structure before anything is allocated or run for it. The strategies make no other cases;
@@ -62,7 +62,9 @@ def _texts(value: Any) -> Iterator[str]:
             yield from _texts(getattr(value, field))
 
 
-SCHEMA = 1
+SCHEMA = 2
+OLDEST = 1
+"""The oldest schema that is read; `_FIELDS` and `_VALUES` say what was renamed since."""
 NAME = "case.json"
 """What the file is called in a finding's folder."""
 LARGEST_FILE = 1 << 21
@@ -80,7 +82,7 @@ class _Version(msgspec.Struct):
 class CaseFile(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, tag_field="subject"):
     """What every case file says; ``subject`` tells the kinds apart."""
 
-    schema: Literal[1]
+    schema: Literal[2]
     rule: RuleId
     verdict: str = ""
     """The verdict when the case was found."""
@@ -178,9 +180,11 @@ def decode(text: bytes) -> AnyCaseFile:
         raise BadOption(f"has more than {LARGEST_FILE} bytes, and no case file of pytest-qnn has")
     try:
         schema = msgspec.json.decode(text, type=_Version).schema
-        if schema != SCHEMA:
+        if not OLDEST <= schema <= SCHEMA:
             number = schema if schema.bit_length() <= 64 else "too great to print"
-            raise BadOption(f"has schema {number}, and this pytest-qnn reads schema {SCHEMA}")
+            raise BadOption(f"has schema {number}, and this pytest-qnn reads schemas {OLDEST} to {SCHEMA}")
+        if schema < SCHEMA:
+            text = _translated(text)
         content: AnyCaseFile = msgspec.json.decode(text, type=AnyCaseFile)
         check(content.case)
     except BadOption:
@@ -189,6 +193,44 @@ def decode(text: bytes) -> AnyCaseFile:
     except (msgspec.MsgspecError, ValueError, RecursionError) as error:
         raise BadOption(f"is not a case file of pytest-qnn: {_plain(str(error))}") from None
     return content
+
+
+_FIELDS = {"delegate": {"twin": "baseline"}}
+"""By a file's ``subject``: fields of its case that were renamed in schema 2, old -> new."""
+_VALUES = {
+    "delegate": ("look", {"lent": "lifetimes"}),
+    "delegate-script": ("do", {"hollow": "unallocate", "lend": "pass-to-constructor"}),
+    "delegate-plugin": ("do", {"spoil": "overwrite-arguments"}),
+}
+"""By ``subject``: the field, of the case or of a step anywhere in it, whose values were renamed, and how."""
+
+
+def _translated(text: bytes) -> bytes:
+    """A file of schema 1 as one of schema 2; what is no such file stays as bad as it is."""
+    content = msgspec.json.decode(text)
+    subject, case = content.get("subject"), content.get("case")
+    if isinstance(case, dict) and isinstance(subject, str):
+        for old, new in _FIELDS.get(subject, {}).items():
+            if old in case:
+                case[new] = case.pop(old)
+        if subject in _VALUES:
+            _rename_values(case, *_VALUES[subject])
+    return msgspec.json.encode(content | {"schema": SCHEMA})
+
+
+def _rename_values(value: Any, field: str, names: Mapping[str, str]) -> None:
+    """Rename in place, however deep: a step can hold steps."""
+    if isinstance(value, list):
+        for part in value:
+            _rename_values(part, field, names)
+    elif isinstance(value, dict):
+        found = value.get(field)
+        if isinstance(found, str):
+            value[field] = names.get(found, found)
+        elif isinstance(found, list):
+            value[field] = [names.get(word, word) if isinstance(word, str) else word for word in found]
+        for part in value.values():
+            _rename_values(part, field, names)
 
 
 def _plain(text: str) -> str:
@@ -201,7 +243,7 @@ def json_schema() -> dict[str, Any]:
     """The JSON Schema (2020-12) of a case file, as JSON data."""
     head = {
         "$schema": "https://json-schema.org/draft/2020-12/schema",
-        "title": "A case file of pytest-qnn, schema 1",
+        "title": "A case file of pytest-qnn, schema 2",
     }
     # The defaults in a made schema are tuples, and how its descriptions are indented depends on Python.
     made: dict[str, Any] = json.loads(

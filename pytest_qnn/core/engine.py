@@ -233,7 +233,7 @@ class _Judge:
             return violation.with_traceback(None)
         except Unsupported as unsupported:
             self.unsupported = unsupported.reason
-            self.unsupported_cases += unsupported.settled
+            self.unsupported_cases += unsupported.final
             return None
         except Exception as error:
             raise InternalError(case) from error

@@ -104,13 +104,13 @@ class Hung(Violation):
 class Unsupported(Exception):  # noqa: N818 - a finding about the target, not an error
     """The target does not offer what the rule is about; the reason says how that was learned.
 
-    ``settled``: no other case can show the contrary, so the search may stop.
+    ``final``: no other case can show the contrary, so the search may stop.
     """
 
-    def __init__(self, reason: str, *, settled: bool = True) -> None:
+    def __init__(self, reason: str, *, final: bool = True) -> None:
         super().__init__(reason)
         self.reason = reason
-        self.settled = settled
+        self.final = final
 
 
 class Finding(msgspec.Struct, frozen=True, kw_only=True):

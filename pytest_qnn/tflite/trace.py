@@ -235,7 +235,7 @@ class Applied(msgspec.Struct, frozen=True, gc=False):
 
 
 class BaselineRun(msgspec.Struct, frozen=True, gc=False, array_like=True):
-    """What the target did on the other interpreter of a case with `DelegateCase.twin`."""
+    """What the target did on the other interpreter of a case with `DelegateCase.baseline`."""
 
     claim: tuple[int, ...]
     """Nodes of the graph, ascending."""

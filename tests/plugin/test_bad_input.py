@@ -119,7 +119,7 @@ def test_a_report_path_that_is_a_folder(pytester: pytest.Pytester) -> None:
 
 
 GOOD_CASE = {
-    "schema": 1,
+    "schema": 2,
     "rule": "REG-01",
     "subject": "memory",
     "target": "reference",
@@ -141,7 +141,7 @@ def without(key: str) -> dict[str, object]:
         (b"", "is not a case file of pytest-qnn: Input data was truncated"),
         (json.dumps(GOOD_CASE).encode()[:-40], "is not a case file of pytest-qnn: Input data was truncated"),
         (b"\x7fELF\x00", "is not a case file of pytest-qnn: JSON is malformed"),
-        (b'{"schema": 1, "rule": "\xff"}', "is not a case file of pytest-qnn: "),
+        (b'{"schema": 2, "rule": "\xff"}', "is not a case file of pytest-qnn: "),
         (b"[" * 100_000, "is not a case file of pytest-qnn: "),
         ([GOOD_CASE], "is not a case file of pytest-qnn: Expected `object`, got `array`"),
         (b" " * ((1 << 21) + 1), "has more than 2097152 bytes, and no case file of pytest-qnn has"),
@@ -153,7 +153,7 @@ def without(key: str) -> dict[str, object]:
             GOOD_CASE | {"case": {"steps": [{"do": "alloc", "buffer": "b0", "size": 1 << 70}]}},
             "is not a case file of pytest-qnn: step 0: size is a number of 71 bits, not within ",
         ),
-        (GOOD_CASE | {"schema": 2}, "has schema 2, and this pytest-qnn reads schema 1"),
+        (GOOD_CASE | {"schema": 3}, "has schema 3, and this pytest-qnn reads schemas 1 to 2"),
         (GOOD_CASE | {"schema": "1"}, "is not a case file of pytest-qnn: Expected `int`, got `str`"),
         (
             GOOD_CASE | {"code": "import os"},

@@ -72,7 +72,7 @@ def test_a_finding_leaves_its_case_and_its_target(pytester: pytest.Pytester) -> 
     assert set(content.pop("tool")) == {"pytest-qnn", "msgspec", "numpy"}
     assert content == {
         "subject": "memory",
-        "schema": 1,
+        "schema": 2,
         "rule": "REG-03",
         "verdict": "crash",
         "flaky": "",
@@ -454,7 +454,7 @@ def test_what_is_written_is_what_is_read(pytester: pytest.Pytester) -> None:
 
 def test_a_sentence_about_a_file_is_one_line_without_control_characters(tmp_path: Path) -> None:
     path = tmp_path / "case.json"
-    path.write_bytes(msgspec.json.encode({"schema": 1, "subject": "a\n\x1b[2J" + "b" * 1000}))
+    path.write_bytes(msgspec.json.encode({"schema": 2, "subject": "a\n\x1b[2J" + "b" * 1000}))
     with pytest.raises(BadOption) as raised:
         case_file.read(path)
     assert str(raised.value).isprintable()

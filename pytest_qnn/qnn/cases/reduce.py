@@ -180,7 +180,7 @@ def _hazards(steps: Steps, *, deadly: bool) -> set[tuple[str, str]]:
     story = _Story()
     for step in steps:
         story.follow(step)
-    return story.freed if deadly else story.freed | story.vague
+    return story.freed if deadly else story.freed | story.unspecified
 
 
 class _Story:
@@ -189,7 +189,7 @@ class _Story:
     def __init__(self) -> None:
         self.freed: set[tuple[str, str]] = set()
         """A buffer was freed under a registration."""
-        self.vague: set[tuple[str, str]] = set()
+        self.unspecified: set[tuple[str, str]] = set()
         """It cannot be said what an execute finds there. No matter in a case that ends the process."""
         self._alive = Alive()
         self._filled: set[str] = set()
@@ -224,13 +224,13 @@ class _Story:
                 continue
             buffer, start = descriptor.buffer, descriptor.offset
             if buffer not in self._filled:
-                self.vague.add(("unfilled", binding.handle))
+                self.unspecified.add(("unfilled", binding.handle))
             if position < len(step.bindings) - 1:
                 if not any(of == buffer and first <= start < end for of, first, end in self._written):
-                    self.vague.add(("unwritten", binding.handle))
+                    self.unspecified.add(("unwritten", binding.handle))
                 continue
             if buffer in self._results:
-                self.vague.add(("used", binding.handle))
+                self.unspecified.add(("used", binding.handle))
             self._results.add(buffer)
             self._written.append((buffer, start, start + 1))
         if step.asynchronous:

@@ -116,18 +116,18 @@ def prepare_faults(step: Prepare) -> tuple[Faults, bool]:
     """What is wrong with the tensors, and whether documents leave it open."""
     faults: Faults = {}
     odd = set(step.mem_types) - _KNOWN
-    vague = TensorMemType.RETRIEVE_RAW in odd
+    unspecified = TensorMemType.RETRIEVE_RAW in odd
     if odd:
         faults[Fault.MEM_TYPE] = _OUTSIDE
     if step.weights is not None and step.weights_as == "null":
         faults[Fault.NO_DATA] = _PARAMETER
-    return faults, vague
+    return faults, unspecified
 
 
 def execute_faults(step: Execute, graph: Graph, notes: set[AnyNote]) -> tuple[Faults, bool]:
     """What is wrong with the arrays and raw memory of an execute, and whether documents leave it open."""
     faults: Faults = {}
-    vague = False
+    unspecified = False
     if not graph.finalised:
         faults[Fault.NOT_FINALISED] = _UNFINISHED
     if _wrong_arrays(step, graph):
@@ -141,10 +141,13 @@ def execute_faults(step: Execute, graph: Graph, notes: set[AnyNote]) -> tuple[Fa
             continue
         if binding.mem_type not in (None, TensorMemType.RAW):
             faults[Fault.MEM_TYPE] = _TENSOR
-            vague = vague or binding.mem_type in (TensorMemType.MEMHANDLE, TensorMemType.RETRIEVE_RAW)
+            unspecified = unspecified or binding.mem_type in (
+                TensorMemType.MEMHANDLE,
+                TensorMemType.RETRIEVE_RAW,
+            )
         if binding.short > 0:
             faults[Fault.SHORT_DATA] = _LOOSE
-    return faults, vague
+    return faults, unspecified
 
 
 def _wrong_arrays(step: Execute, graph: Graph) -> bool:
@@ -169,20 +172,20 @@ def _updatable(model: Model, name: str) -> bool:
 
 
 def _update(model: Model, step: UpdateWeights) -> Allowed:
-    return Allowed(_SUCCESS, settled=_updatable(model, step.graph))
+    return Allowed(_SUCCESS, specified=_updatable(model, step.graph))
 
 
 def _section(model: Model, step: GetSection | ApplySection) -> Allowed:
     graph = model.graphs.get(step.graph)
     own = graph is not None and graph.context == step.context and model.context_lives(step.context)
-    settled = own and _updatable(model, step.graph)
+    specified = own and _updatable(model, step.graph)
     if isinstance(step, GetSection):
-        settled = settled and model.contexts[step.context].binary is None
+        specified = specified and model.contexts[step.context].binary is None
     if step.memory in UNREGISTERED:
-        return Allowed(_REFUSED, frozenset({Fault.UNREGISTERED}), settled=settled)
+        return Allowed(_REFUSED, frozenset({Fault.UNREGISTERED}), specified=specified)
     if step.memory == "short":
-        return Allowed(frozenset(), frozenset({Fault.SHORT}), settled=settled)
-    return Allowed(_SUCCESS, settled=settled)
+        return Allowed(frozenset(), frozenset({Fault.SHORT}), specified=specified)
+    return Allowed(_SUCCESS, specified=specified)
 
 
 EXPECT_SECTIONS: dict[type[Any], Callable[[Any, Any], Allowed]] = {
@@ -226,9 +229,9 @@ def external_faults(
     size = model.alive.buffers.get(descriptor.buffer)
     if size is None:
         return True
-    vague = any(earlier[1] == descriptor.buffer for earlier in before)
-    vague = _fit_faults(owner, descriptor, size, faults) or vague
-    return _use_faults(model, context, descriptor, faults) or vague
+    unspecified = any(earlier[1] == descriptor.buffer for earlier in before)
+    unspecified = _fit_faults(owner, descriptor, size, faults) or unspecified
+    return _use_faults(model, context, descriptor, faults) or unspecified
 
 
 def _fit_faults(owner: Context, descriptor: Descriptor, true: int, faults: Faults) -> bool:
@@ -303,26 +306,26 @@ def descriptor_faults(
     """
     faults: Faults = {}
     if role_of(descriptor):
-        vague = external_faults(model, context, descriptor, before, faults)
-        return faults, vague or not model.facts.supports(Property.CONTEXT_SUPPORT_DEFERRED_GRAPH_INIT)
-    vague = _type_faults(model, descriptor, faults)
+        unspecified = external_faults(model, context, descriptor, before, faults)
+        return faults, unspecified or not model.facts.supports(Property.CONTEXT_SUPPORT_DEFERRED_GRAPH_INIT)
+    unspecified = _type_faults(model, descriptor, faults)
     _form_faults(descriptor, faults)
     if descriptor.null == "custom" and descriptor.mem_type == MemType.CUSTOM:
-        return faults, vague
+        return faults, unspecified
     if descriptor.fd not in ("buffer", "dup"):
-        return faults, _fd_faults(descriptor, faults) or vague
+        return faults, _fd_faults(descriptor, faults) or unspecified
     size = model.alive.buffers.get(descriptor.buffer)
     if size is None:
         return faults, True
     # Whether another number for the same memory repeats a registration, no document says.
-    vague = _size_faults(descriptor, size, faults) or vague or descriptor.fd == "dup"
-    vague = vague or (descriptor.pointer == "foreign" and descriptor.mem_type == MemType.DMA_BUF)
-    vague = taken_faults(model, descriptor, faults) or vague
+    unspecified = _size_faults(descriptor, size, faults) or unspecified or descriptor.fd == "dup"
+    unspecified = unspecified or (descriptor.pointer == "foreign" and descriptor.mem_type == MemType.DMA_BUF)
+    unspecified = taken_faults(model, descriptor, faults) or unspecified
     if Fault.OTHER_USE in faults:
-        return faults, vague
+        return faults, unspecified
     if Fault.SIZE_TOO_LARGE not in faults:
-        vague = _repeat_faults(model, context, descriptor, before, faults) or vague
-    return faults, vague
+        unspecified = _repeat_faults(model, context, descriptor, before, faults) or unspecified
+    return faults, unspecified
 
 
 def _type_faults(model: Model, descriptor: Descriptor, faults: Faults) -> bool:
@@ -370,11 +373,11 @@ def _size_faults(descriptor: Descriptor, true: int, faults: Faults) -> bool:
             faults[Fault.SMALL_BUFFER] = frozenset({_ARGUMENT, _MAPPING, _SHAPE})
         return true < needed <= pages(true)
     size = true if descriptor.size is None else descriptor.size
-    vague = False
+    unspecified = False
     if size > pages(true):
         faults[Fault.SIZE_TOO_LARGE] = frozenset({_MAPPING, _ARGUMENT})
     elif size > true:
-        vague = True
+        unspecified = True
     if descriptor.offset >= HUGE:
         faults[Fault.HUGE_OFFSET] = frozenset({_ARGUMENT})
     elif descriptor.offset + needed > size:
@@ -382,7 +385,7 @@ def _size_faults(descriptor: Descriptor, true: int, faults: Faults) -> bool:
             faults[Fault.SMALL_BUFFER] = frozenset({_ARGUMENT, _MAPPING, _SHAPE})
         else:
             faults[Fault.PAST_END] = frozenset({_ARGUMENT})
-    return vague
+    return unspecified
 
 
 def _repeat_faults(
@@ -392,15 +395,17 @@ def _repeat_faults(
     if this in before:
         faults[Fault.DUPLICATE_IN_BATCH] = frozenset({_TWICE})
         return False
-    vague = any(_related(this, earlier, descriptor) for earlier in before)
+    unspecified = any(_related(this, earlier, descriptor) for earlier in before)
     for found in model.live().values():
         if found.context != context:
             continue
         if found.descriptor.buffer == descriptor.buffer:
-            vague = _clash(model, found, this, descriptor, faults) or vague
+            unspecified = _clash(model, found, this, descriptor, faults) or unspecified
         elif found.descriptor.buffer in model.alive.freed:
-            vague = True  # Freed while registered: its number may be this one, and devices go by the number.
-    return vague or any(found.identity[:2] == this[:2] for found in model.unsure.values())
+            unspecified = (
+                True  # Freed while registered: its number may be this one, and devices go by the number.
+            )
+    return unspecified or any(found.identity[:2] == this[:2] for found in model.unsure.values())
 
 
 def _clash(model: Model, found: Registration, this: Identity, descriptor: Descriptor, faults: Faults) -> bool:
@@ -456,11 +461,6 @@ PROPERTIES = frozenset(map(int, HtpContextOption))
 _FLIPPED = ("flipped", "flipped-end")
 
 
-def _settle(faults: Faults, notes: set[AnyNote], *, settled: bool = True) -> Allowed:
-    codes = frozenset[int]().union(*faults.values()) if faults else _SUCCESS
-    return Allowed(codes, frozenset(faults), frozenset(notes), settled=settled)
-
-
 def _no_context(model: Model, name: str, faults: Faults, codes: frozenset[int] = _CONTEXT) -> bool:
     """Enter the fault of a context that does not live; True if its value may be another's."""
     if model.context_lives(name):
@@ -473,13 +473,13 @@ def context_create(model: Model, step: ContextCreate) -> Allowed:
     """Deferring is for what comes out of a binary; not deferring is the same as giving no option."""
     del model
     if step.defer:
-        return _settle({Fault.DEFER_CREATE: _CONFIG}, set())
-    return _settle({}, {Note.NOT_DEFERRED} if step.defer is False else set())
+        return _allowed({Fault.DEFER_CREATE: _CONFIG}, set())
+    return _allowed({}, {Note.NOT_DEFERRED} if step.defer is False else set())
 
 
 def _get_binary(model: Model, step: GetBinary) -> Allowed:
     faults: Faults = {}
-    vague = _no_context(model, step.context, faults)
+    unspecified = _no_context(model, step.context, faults)
     if step.null:
         faults[Fault.NULL_ARGUMENT] = frozenset({_BINARY_ARGUMENT})
     elif step.missing:
@@ -491,8 +491,8 @@ def _get_binary(model: Model, step: GetBinary) -> Allowed:
         elif context.unfinished:
             faults[Fault.UNFINISHED] = frozenset({int(Error.CONTEXT_ERROR_NOT_FINALIZED)})
         else:
-            vague = vague or not context.graphs
-    return _settle(faults, set(), settled=not vague)
+            unspecified = unspecified or not context.graphs
+    return _allowed(faults, set(), specified=not unspecified)
 
 
 def _from_binary(model: Model, step: ContextFromBinary) -> Allowed:
@@ -508,51 +508,51 @@ def _from_binary(model: Model, step: ContextFromBinary) -> Allowed:
     if step.defer and (step.switching or INCOMPATIBLE.intersection(step.beside)):
         faults[Fault.INCOMPATIBLE] = _CONFIG
     others = set(step.beside) - (INCOMPATIBLE if step.defer else set())
-    return _settle(faults, notes, settled=not others and step.damage not in _FLIPPED)
+    return _allowed(faults, notes, specified=not others and step.damage not in _FLIPPED)
 
 
 def _with_callback(model: Model, step: ContextWithCallback) -> Allowed:
     """The trace says whether a piece was refused; that raw memory and offsets are taken no document says."""
     plain = step.memory == "dma" and not step.fails and not step.start
-    return _settle({}, {Note.PROVIDED}, settled=plain and bool(model.binaries.get(step.binary)))
+    return _allowed({}, {Note.PROVIDED}, specified=plain and bool(model.binaries.get(step.binary)))
 
 
 def _finalize(model: Model, step: ContextFinalize) -> Allowed:
     faults: Faults = {}
-    vague = _no_context(model, step.context, faults)
+    unspecified = _no_context(model, step.context, faults)
     context = model.live_context(step.context)
     if context is not None and not context.pending:
         faults[Fault.NOTHING_PENDING] = frozenset({_UNSUPPORTED, _BINARY_ARGUMENT})
     elif step.descriptors is not None or (
         step.context in model.contexts and model.contexts[step.context].failed
     ):
-        vague = True
-    return _settle(faults, set() if faults else {Note.FINALISES}, settled=not vague)
+        unspecified = True
+    return _allowed(faults, set() if faults else {Note.FINALISES}, specified=not unspecified)
 
 
 def _property(model: Model, step: ContextProperty) -> Allowed:
     faults: Faults = {}
-    vague = _no_context(model, step.context, faults) or not (step.options or step.null_list)
+    unspecified = _no_context(model, step.context, faults) or not (step.options or step.null_list)
     if step.null_list:
         faults[Fault.NULL_LIST] = frozenset({_BINARY_ARGUMENT})
     elif not PROPERTIES.issuperset(step.options):
         faults[Fault.UNKNOWN_OPTION] = frozenset({_BINARY_ARGUMENT, _UNSUPPORTED})
     context = model.live_context(step.context)
     if context is not None and not context.deferred:
-        vague = True
-    return _settle(faults, set(), settled=not vague)
+        unspecified = True
+    return _allowed(faults, set(), specified=not unspecified)
 
 
 def _retrieve(model: Model, step: Retrieve) -> Allowed:
     faults: Faults = {}
-    vague = _no_context(model, step.context, faults, _GRAPH)
+    unspecified = _no_context(model, step.context, faults, _GRAPH)
     context = model.live_context(step.context)
     if context is not None:
         if context.pending:
             faults[Fault.PENDING] = frozenset()
         else:
-            vague = step.source not in context.graphs
-    return _settle(faults, set(), settled=not vague)
+            unspecified = step.source not in context.graphs
+    return _allowed(faults, set(), specified=not unspecified)
 
 
 EXPECT: dict[type[Any], Callable[[Any, Any], Allowed]] = {
@@ -696,22 +696,22 @@ def expect(model: Model, step: AnyStep) -> Allowed:
     return handler(model, step) if handler else NO_CALL
 
 
-def _allowed(faults: Faults, notes: set[AnyNote], *, settled: bool) -> Allowed:
+def _allowed(faults: Faults, notes: set[AnyNote], *, specified: bool = True) -> Allowed:
     codes = frozenset[int]().union(*faults.values()) if faults else SUCCESS
-    return Allowed(codes, frozenset(faults), frozenset(notes), settled=settled)
+    return Allowed(codes, frozenset(faults), frozenset(notes), specified=specified)
 
 
 def _context_free(model: Model, step: ContextFree) -> Allowed:
     if model.context_lives(step.context):
         return Allowed(SUCCESS)
     fault = Fault.DEAD_CONTEXT if step.context in model.contexts else Fault.BAD_CONTEXT
-    return Allowed(_CONTEXT, frozenset({fault}), settled=not model.context_alias(step.context))
+    return Allowed(_CONTEXT, frozenset({fault}), specified=not model.context_alias(step.context))
 
 
 def _register(model: Model, step: Register) -> Allowed:
     faults: Faults = {}
     notes: set[AnyNote] = set()
-    settled = True
+    specified = True
     if step.null_descriptors:
         faults[Fault.NULL_DESCRIPTORS] = _WRONG_ARGUMENT
     if step.null_handles:
@@ -721,12 +721,12 @@ def _register(model: Model, step: Register) -> Allowed:
         faults[Fault.COUNT_ZERO] = _WRONG_ARGUMENT | SUCCESS
     if not model.context_lives(step.context):
         faults[Fault.BAD_CONTEXT] = _HANDLE
-        settled = not model.context_alias(step.context)
+        specified = not model.context_alias(step.context)
     before: list[Identity] = []
     for descriptor in step.descriptors[:count]:
-        wrong, vague = descriptor_faults(model, step.context, descriptor, before)
+        wrong, unspecified = descriptor_faults(model, step.context, descriptor, before)
         faults |= wrong
-        settled = settled and not vague
+        specified = specified and not unspecified
         this = identity(step.context, descriptor)
         notes.add(model.history.get(this, Note.FRESH))
         size = model.alive.size_of(descriptor.buffer)
@@ -735,7 +735,7 @@ def _register(model: Model, step: Register) -> Allowed:
         before.append(this)
     _note_others(model, step, set(before), notes)
     notes |= register_notes(model, step) | relations(model, step)
-    return _allowed(faults, notes, settled=settled)
+    return _allowed(faults, notes, specified=specified)
 
 
 def _note_others(model: Model, step: Register, wanted: set[Identity], notes: set[AnyNote]) -> None:
@@ -744,7 +744,7 @@ def _note_others(model: Model, step: Register, wanted: set[Identity], notes: set
         if found.context != step.context and found.descriptor.buffer in buffers:
             notes.add(Note.OTHER_CONTEXT)
         elif found.identity in wanted:
-            notes |= found.witnessed
+            notes |= found.survived
 
 
 _DOUBTFUL = {"orphan": Note.ORPHAN_HANDLE, "unknown": Note.UNKNOWN_HANDLE}
@@ -753,7 +753,7 @@ _DOUBTFUL = {"orphan": Note.ORPHAN_HANDLE, "unknown": Note.UNKNOWN_HANDLE}
 def _deregister(model: Model, step: Deregister) -> Allowed:
     faults: Faults = {}
     notes: set[AnyNote] = set()
-    settled = True
+    specified = True
     if step.null_handles:
         faults[Fault.NULL_HANDLES] = _WRONG_ARGUMENT
     count = len(step.handles) if step.count is None else step.count
@@ -763,46 +763,46 @@ def _deregister(model: Model, step: Deregister) -> Allowed:
         found = model.registrations.get(name)
         if found is None:
             faults[Fault.BAD_HANDLE] = _HANDLE
-            settled = settled and not model.context_as_handle(name)
+            specified = specified and not model.context_as_handle(name)
         elif found.life == "dead":
             faults[Fault.DEAD_HANDLE] = _HANDLE
-            settled = settled and not model.handle_alias(name)
+            specified = specified and not model.handle_alias(name)
         elif found.life != "live":
-            settled = False
+            specified = False
             notes.add(_DOUBTFUL[found.life])
         elif name in step.handles[:position]:
             faults[Fault.REPEATED_HANDLE] = _HANDLE
         elif found.fixed:
             faults[Fault.FIXED_HANDLE] = frozenset()
-            settled = settled and not model.contexts[found.context].failed
+            specified = specified and not model.contexts[found.context].failed
         else:
             notes |= {Note.TAKEN_BACK} if found.role else set()
-            notes |= found.witnessed
-    return _allowed(faults, notes, settled=settled)
+            notes |= found.survived
+    return _allowed(faults, notes, specified=specified)
 
 
 def _prepare(model: Model, step: Prepare) -> Allowed:
     if not model.context_lives(step.context):
-        settled = not model.context_alias(step.context)
-        return _allowed({Fault.BAD_CONTEXT: _GRAPH}, set(), settled=settled)
+        specified = not model.context_alias(step.context)
+        return _allowed({Fault.BAD_CONTEXT: _GRAPH}, set(), specified=specified)
     if model.contexts[step.context].binary is not None:
-        return _allowed({Fault.READ_ONLY: _READ_ONLY}, set(), settled=True)
+        return _allowed({Fault.READ_ONLY: _READ_ONLY}, set(), specified=True)
     if any(step.preset):
-        return _allowed({Fault.PRESET: _PARAMETER}, set(), settled=True)
-    faults, vague = prepare_faults(step)
-    settled = not vague if faults else (step.op, step.dtype) in model.facts.operators
-    return _allowed(faults, set(), settled=settled)
+        return _allowed({Fault.PRESET: _PARAMETER}, set(), specified=True)
+    faults, unspecified = prepare_faults(step)
+    specified = not unspecified if faults else (step.op, step.dtype) in model.facts.operators
+    return _allowed(faults, set(), specified=specified)
 
 
 def _execute(model: Model, step: Execute) -> Allowed:
     graph = model.graphs.get(step.graph)
     if graph is None or step.graph not in model.alive.graphs:
-        return _allowed({Fault.BAD_GRAPH: _GRAPH}, set(), settled=graph is None)
+        return _allowed({Fault.BAD_GRAPH: _GRAPH}, set(), specified=graph is None)
     notes: set[AnyNote] = set()
-    faults, vague = execute_faults(step, graph, notes)
+    faults, unspecified = execute_faults(step, graph, notes)
     if len(step.bindings) != graph.inputs + 1:
         faults[Fault.ARITY] = _LOOSE
-    vague = _in_place(model, step, graph, notes) or vague
+    unspecified = _in_place(model, step, graph, notes) or unspecified
     for binding in step.bindings:
         if binding.kind != "handle":
             notes.add(Note.RAW)
@@ -811,16 +811,16 @@ def _execute(model: Model, step: Execute) -> Allowed:
         found = model.registrations.get(binding.handle)
         if found is not None and found.life in ("live", "dead"):
             fault, unsure = _bound(model, graph, binding.handle, found, notes)
-            vague = vague or unsure
+            unspecified = unspecified or unsure
         elif found is not None:
-            fault, vague = None, True
+            fault, unspecified = None, True
             notes.add(_DOUBTFUL[found.life])
         else:
             fault = Fault.NULL_HANDLE if binding.handle == NULL else Fault.BAD_HANDLE
-            vague = vague or model.context_as_handle(binding.handle)
+            unspecified = unspecified or model.context_as_handle(binding.handle)
         if fault is not None:
             faults[fault] = _LOOSE if fault is Fault.SHORT_HANDLE else _TENSOR
-    return _allowed(faults, notes, settled=not vague)
+    return _allowed(faults, notes, specified=not unspecified)
 
 
 def _bound(
@@ -829,7 +829,7 @@ def _bound(
     """What is wrong with a handle that was made, and whether documents leave it open."""
     if found.life == "dead":
         return Fault.DEAD_HANDLE, model.handle_alias(name)
-    notes |= found.witnessed
+    notes |= found.survived
     if found.context != graph.context:
         return Fault.FOREIGN_HANDLE, model.handle_alias(name)
     if found.role:
@@ -992,7 +992,7 @@ class Model:
         memory = {registration.descriptor.buffer for registration in freed.values()}
         for other in self.live().values():
             same = other.descriptor.buffer in memory
-            other.witnessed.add(Event.SIBLING_CONTEXT_FREED if same else Event.OTHER_CONTEXT_FREED)
+            other.survived.add(Event.SIBLING_CONTEXT_FREED if same else Event.OTHER_CONTEXT_FREED)
 
     def _follow_register(self, step: Register, seen: StepSeen, allowed: Allowed) -> None:
         count = len(step.descriptors) if step.count is None else step.count
@@ -1012,7 +1012,7 @@ class Model:
             again = {identity(step.context, descriptor) for descriptor in wanted}
             for found in self.live(step.context).values():
                 if found.identity in again:
-                    found.witnessed.add(Event.DUPLICATE_REFUSED)
+                    found.survived.add(Event.DUPLICATE_REFUSED)
 
     def _made(self, step: Register, values: tuple[int, ...]) -> None:
         lives = self.context_lives(step.context)
@@ -1031,7 +1031,7 @@ class Model:
         if step.null_handles or seen.code is None:
             return
         count = len(step.handles) if step.count is None else step.count
-        expected = low(seen.code) in allowed.codes or (seen.code == 0 and not allowed.settled)
+        expected = low(seen.code) in allowed.codes or (seen.code == 0 and not allowed.specified)
         gone: list[Registration] = []
         for name in dict.fromkeys(step.handles[:count]):
             found = self.registrations.get(name)
@@ -1050,7 +1050,7 @@ class Model:
             for found in gone:
                 same = other.descriptor.buffer == found.descriptor.buffer
                 sibling = same and other.context != found.context
-                other.witnessed.add(Event.SIBLING_DEREGISTERED if sibling else Event.OTHER_DEREGISTERED)
+                other.survived.add(Event.SIBLING_DEREGISTERED if sibling else Event.OTHER_DEREGISTERED)
 
     def _hit_by_alias(self, name: str) -> None:
         """What is no live handle was deregistered: a live handle that has its value is in doubt."""

@@ -26,13 +26,13 @@ class Allowed(msgspec.Struct, frozen=True):
     """Low 16 bits; empty: the step makes no QNN call, or nothing is demanded of its answer."""
     faults: frozenset[Fault] = frozenset()
     notes: frozenset[AnyNote] = frozenset()
-    settled: bool = True
+    specified: bool = True
     """False: documents are silent, or the state is unknown; only safety is demanded."""
 
     @property
     def valid(self) -> bool:
         """The step is in order and must succeed."""
-        return self.settled and not self.faults and bool(self.codes)
+        return self.specified and not self.faults and bool(self.codes)
 
     @property
     def wrong(self) -> str:
@@ -41,7 +41,7 @@ class Allowed(msgspec.Struct, frozen=True):
 
     def only(self, *faults: Fault) -> bool:
         """The step is wrong in exactly one way, and it is one of these."""
-        return self.settled and len(self.faults) == 1 and self.faults <= frozenset(faults)
+        return self.specified and len(self.faults) == 1 and self.faults <= frozenset(faults)
 
 
 @dataclasses.dataclass(slots=True)
@@ -74,7 +74,7 @@ class Registration:
     value: int
     bytes: int
     life: Life = "live"
-    witnessed: set[Event] = dataclasses.field(default_factory=set)
+    survived: set[Event] = dataclasses.field(default_factory=set)
     """What happened to other things while it was live (see `Model`): none of it may have hurt it."""
     fixed: bool = False
     """Memory of a context that was finalised with it: only contextFree ends it (EXT-21, EXT-22)."""

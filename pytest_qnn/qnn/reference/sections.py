@@ -119,7 +119,7 @@ class Sections(Binaries):
             raise QnnError(_INVALID)
         data = self.section(context, graph, section)
         memory = self.section_memory(self.contexts[context or 0], buffer)
-        self.check_room(len(data), memory)
+        self.check_space(len(data), memory)
         memory[: len(data)] = bytearray(data)
         written[0] = len(data)
 
@@ -193,7 +193,7 @@ class Sections(Binaries):
             raise QnnError(_INVALID)
         return found
 
-    def check_room(self, needed: int, memory: Stored) -> None:
+    def check_space(self, needed: int, memory: Stored) -> None:
         """Hook: the memory is large enough for a section."""
         if len(memory) < needed:
             raise QnnError(Error.CONTEXT_ERROR_GET_BINARY_FAILED)

@@ -162,7 +162,7 @@ def judge_argument(case: MemoryCase, trace: MemoryTrace, fault: Fault, what: str
     count = 0
     for walked in own_steps(case, trace, lambda w: fault in w.allowed.faults):
         mine = isinstance(walked.step, Register | Deregister)
-        if mine and walked.allowed.settled and walked.allowed.faults <= _PRECEDENCE:
+        if mine and walked.allowed.specified and walked.allowed.faults <= _PRECEDENCE:
             demand_code(walked, walked.allowed.codes)
             count += 1
     return Examined(count, what)

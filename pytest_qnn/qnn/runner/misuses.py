@@ -167,11 +167,11 @@ def execute(state: State, name: str, handle: int | None) -> int:
     return code
 
 
-def _raw(operator: Operator, room: Any) -> tuple[Any, int, Any, int]:
-    """Inputs and outputs of an execute, all of which lie in ``room``."""
+def _raw(operator: Operator, memory: Any) -> tuple[Any, int, Any, int]:
+    """Inputs and outputs of an execute, all of which lie in ``memory``."""
     for tensor in operator.io:
         tensor.v1.memType = TensorMemType.RAW
-        tensor.v1.clientBuf.data, tensor.v1.clientBuf.dataSize = ctypes.addressof(room), len(room)
+        tensor.v1.clientBuf.data, tensor.v1.clientBuf.dataSize = ctypes.addressof(memory), len(memory)
     return operator.inputs, operator.io_inputs, operator.outputs, len(operator.outputs)
 
 

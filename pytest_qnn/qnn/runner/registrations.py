@@ -83,10 +83,10 @@ def register(state: State, step: Register) -> StepSeen:
     state.session.open()
     context = state.context_value(step.context)
     count = len(step.descriptors) if step.count is None else step.count
-    room = max(count, len(step.descriptors), len(step.handles), 1)
-    handles = array_of(ctypes.c_void_p, room)(*[UNTOUCHED] * room)
+    length = max(count, len(step.descriptors), len(step.handles), 1)
+    handles = array_of(ctypes.c_void_p, length)(*[UNTOUCHED] * length)
     with contextlib.ExitStack() as opened:
-        described, kept = _describe(state, step.descriptors, room, opened)
+        described, kept = _describe(state, step.descriptors, length, opened)
         before = _bytes(described, kept)
         code = state.client.call(
             "memRegister",
@@ -117,8 +117,8 @@ def deregister(state: State, step: Deregister) -> StepSeen:
     state.session.open()
     wanted = [state.handle_value(name) for name in step.handles]
     count = len(wanted) if step.count is None else step.count
-    room = max(count, len(wanted), 1)
-    handles = array_of(ctypes.c_void_p, room)(*wanted)
+    length = max(count, len(wanted), 1)
+    handles = array_of(ctypes.c_void_p, length)(*wanted)
     before = bytes(handles)
     code = state.client.call("memDeRegister", None if step.null_handles else handles, count)
     changed = bytes(handles) != before
@@ -145,10 +145,10 @@ def _offset(descriptor: Descriptor) -> int:
 
 
 def _describe(
-    state: State, descriptors: tuple[Descriptor, ...], room: int, opened: contextlib.ExitStack
+    state: State, descriptors: tuple[Descriptor, ...], length: int, opened: contextlib.ExitStack
 ) -> tuple[Any, list[Any]]:
-    """The C array (of ``room`` elements, the surplus zero), and what its pointers lead to."""
-    array = array_of(MemDescriptor, room)()
+    """The C array (of ``length`` elements, the surplus zero), and what its pointers lead to."""
+    array = array_of(MemDescriptor, length)()
     kept: list[Any] = []
     for slot, descriptor in zip(array, descriptors, strict=False):
         buffer = _buffer(state, descriptor.buffer)

@@ -11,7 +11,7 @@ from pytest_qnn.tflite.graph.graph import MOST_NODES, Graph
 
 Fault = Literal["", "prepare", "init", "kernel-prepare", "kernel-invoke", "second-invoke", "dynamic"]
 Refused = Literal["", "plan", "node", "replace", "preview", "node-in-init"]
-Look = Literal["forbidden", "graph", "data", "names", "reports", "lent", "previews", "tensors", "order"]
+Look = Literal["forbidden", "graph", "data", "names", "reports", "lifetimes", "previews", "tensors", "order"]
 Fill = Literal["ramp", "mixed", "extreme", "special"]
 Seed = Annotated[int, Meta(ge=0, le=(1 << 32) - 1)]
 Byte = Annotated[int, Meta(ge=0, le=255)]
@@ -59,7 +59,7 @@ class DelegateCase(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
     fill: Fill = "mixed"
     poison: tuple[Byte, ...] = ()
     """Byte written over every output before invoke k: ``poison[k]``; shorter: outputs are left alone."""
-    twin: Literal["", "alone", "plain"] = ""
+    baseline: Literal["", "alone", "plain"] = ""
     """What the target claims is also seen on another interpreter of the same graph: ``alone``, without any
     probe, or ``plain``, behind the same probes; without `Application.options` in either case."""
     watch: bool = False

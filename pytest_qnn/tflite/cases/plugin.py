@@ -36,7 +36,7 @@ class Create(PluginStep, frozen=True, gc=False, omit_defaults=True, tag="create"
     report: Literal["function", "null"] = "function"
 
 
-class Spoil(PluginStep, frozen=True, gc=False, omit_defaults=True, tag="spoil"):
+class OverwriteArguments(PluginStep, frozen=True, gc=False, omit_defaults=True, tag="overwrite-arguments"):
     """Overwrite the arrays and texts that the delegate's create was given, as a caller may who is done."""
 
     name: str = "d0"
@@ -71,7 +71,7 @@ class Copy(PluginStep, frozen=True, gc=False, omit_defaults=True, tag="copy"):
     options: Options = ()
 
 
-AnyPluginStep = Create | Spoil | Apply | Destroy | Cycle | Copy
+AnyPluginStep = Create | OverwriteArguments | Apply | Destroy | Cycle | Copy
 
 
 class PluginCase(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):

@@ -184,7 +184,7 @@ class Place(ScriptStep, tag="place", frozen=True, gc=False, omit_defaults=True):
     """Contents of a new buffer: `pytest_qnn.core.contents.hashed` bytes of this seed."""
 
 
-class Hollow(ScriptStep, tag="hollow", frozen=True, gc=False, omit_defaults=True):
+class Unallocate(ScriptStep, tag="unallocate", frozen=True, gc=False, omit_defaults=True):
     """From now on, tensors inside a partition, which have no memory, point to pages that must not be touched.
 
     They do so while a kernel is invoked; at any other time their data is NULL, as the runtime left it.
@@ -298,7 +298,7 @@ class Cancel(ScriptStep, tag="cancel", frozen=True, gc=False, omit_defaults=True
     """From 0; -1: it never says yes."""
 
 
-class Lend(ScriptStep, tag="lend", frozen=True, gc=False, omit_defaults=True):
+class PassToConstructor(ScriptStep, tag="pass-to-constructor", frozen=True, gc=False, omit_defaults=True):
     """Give a delegate to an interpreter's constructor (experimental_delegates), then keep it nowhere else.
 
     Numbers: ``kept``: the object lives while the interpreter does; ``released``: no longer than that.
@@ -341,7 +341,7 @@ PlainStep = (
     | Open
     | Apply
     | Place
-    | Hollow
+    | Unallocate
     | FreeBuffer
     | Resize
     | Allocate
@@ -354,7 +354,7 @@ PlainStep = (
     | CopyFrom
     | Profile
     | Cancel
-    | Lend
+    | PassToConstructor
     | Unload
     | Close
     | Measure
@@ -410,7 +410,7 @@ def needs_child(case: ScriptCase) -> bool:
     Tensors have memory of their own, or none, or a library's code goes away.
     """
     return any(
-        isinstance(step, Place | Hollow | Unload) or (isinstance(step, Resize) and 0 in step.shape)
+        isinstance(step, Place | Unallocate | Unload) or (isinstance(step, Resize) and 0 in step.shape)
         for step in flat(case.steps)
     )
 

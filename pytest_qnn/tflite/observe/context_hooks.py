@@ -146,7 +146,7 @@ class _PrepareScope(Scope):
         self._calls = 0
         self.previewed = False
         wanted = {"ReportError"} if "reports" in hooks.look else set()
-        if "lent" in hooks.look:
+        if "lifetimes" in hooks.look:
             wanted |= {"GetExecutionPlan", "GetNodeAndRegistration", "PreviewDelegatePartitioning"}
         if "previews" in hooks.look:
             wanted.add("PreviewDelegatePartitioning")
@@ -225,7 +225,7 @@ def text_at(address: int, most: int = 128) -> str:
 
 
 def _gives_copies(scope: Scope) -> bool:
-    return "lent" in scope.hooks.look
+    return "lifetimes" in scope.hooks.look
 
 
 def _safe(hook: Callable[..., int]) -> Callable[..., int]:

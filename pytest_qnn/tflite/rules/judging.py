@@ -144,9 +144,9 @@ def runs_end_to_end(case: DelegateCase, trace: DelegateTrace) -> None:
     seen = blame(trace)
     if not seen and failure(trace):
         if any(application.fault for application in case.applications):
-            raise Unsupported("a probe that fails on purpose disturbs the runtime (RT-01)", settled=False)
+            raise Unsupported("a probe that fails on purpose disturbs the runtime (RT-01)", final=False)
         if case.graph.control_edges and len(trace.applied) > 1:
-            raise Unsupported("control edges with several delegates disturb it (RT-05)", settled=False)
+            raise Unsupported("control edges with several delegates disturb it (RT-05)", final=False)
     seen = seen or failure(trace)
     if seen:
         raise Violation(

@@ -54,7 +54,7 @@ def need_trace(trace: ScriptTrace) -> None:
     Also where misaligned buffers ended the process; another case may have aligned ones.
     """
     if trace.misaligned:
-        raise Unsupported(NO_ALIGNMENT, settled=False)
+        raise Unsupported(NO_ALIGNMENT, final=False)
     if not trace.observed:
         raise Unsupported("the private layout of the runtime is not the expected one: no plan")
     for seen in trace.steps:

@@ -78,7 +78,7 @@ def the_interpreter(trace: ScriptTrace) -> InterpreterSeen:
     if not trace.observed:
         raise Unsupported("the private layout of the runtime is not the expected one: no plan")
     if not trace.interpreters:
-        raise Unsupported("no interpreter was opened", settled=False)
+        raise Unsupported("no interpreter was opened", final=False)
     return trace.interpreters[0]
 
 
@@ -99,9 +99,9 @@ def applied_interpreter(trace: ScriptTrace) -> InterpreterSeen:
         if applied.is_target and not applied.ok:
             if not applied.prepared:
                 raise Unsupported("the delegate allows no dynamic tensors, so the runtime does not apply it")
-            raise Unsupported(f"{applied.name} failed: {line(applied.message)}", settled=False)
+            raise Unsupported(f"{applied.name} failed: {line(applied.message)}", final=False)
     if not any(applied.is_target for applied in seen.applied):
-        raise Unsupported("the delegate could not be made", settled=False)
+        raise Unsupported("the delegate could not be made", final=False)
     return seen
 
 

@@ -7,7 +7,7 @@ import weakref
 from typing import Final
 
 from pytest_qnn.tflite.cases.delegate import Application
-from pytest_qnn.tflite.cases.script import DestroyDelegate, Lend, MakeDelegate, ReadLog, Unload
+from pytest_qnn.tflite.cases.script import DestroyDelegate, MakeDelegate, PassToConstructor, ReadLog, Unload
 from pytest_qnn.tflite.runner.delegates import PROBE, DelegateUnusable, PluginFactory
 from pytest_qnn.tflite.runner.world import Handlers, Made, Skip, World, result
 from pytest_qnn.tflite.trace import ScriptSeen
@@ -46,7 +46,7 @@ class _Pointer:
         return self._address
 
 
-def _lend(world: World, step: Lend) -> ScriptSeen:
+def _pass_to_constructor(world: World, step: PassToConstructor) -> ScriptSeen:
     if not 0 <= step.graph < len(world.models):
         raise Skip(f"there is no graph {step.graph}")
     given = _Pointer(world.delegate(step.delegate).live.address)
@@ -88,7 +88,7 @@ def _log(world: World, step: ReadLog) -> ScriptSeen:
 HANDLERS: Final[Handlers] = {
     MakeDelegate: _make,
     DestroyDelegate: _destroy,
-    Lend: _lend,
+    PassToConstructor: _pass_to_constructor,
     Unload: _unload,
     ReadLog: _log,
 }

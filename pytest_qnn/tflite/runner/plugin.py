@@ -22,8 +22,8 @@ from pytest_qnn.tflite.cases.plugin import (
     Cycle,
     Destroy,
     Options,
+    OverwriteArguments,
     PluginCase,
-    Spoil,
 )
 from pytest_qnn.tflite.graph.model import emit
 from pytest_qnn.tflite.observe.plugin_struct import Operators, read_struct
@@ -165,10 +165,10 @@ class _Run:
         for live in reversed(self._live.values()):
             live.plugin.destroy(live.address)
 
-    def _with(self, step: Spoil | Apply | Destroy, live: _Live) -> PluginSeen:
+    def _with(self, step: OverwriteArguments | Apply | Destroy, live: _Live) -> PluginSeen:
         if isinstance(step, Apply):
             return self._apply(live.address)
-        if isinstance(step, Spoil):
+        if isinstance(step, OverwriteArguments):
             live.arguments.spoil()
         else:
             del self._live[step.name]

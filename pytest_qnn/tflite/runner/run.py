@@ -125,7 +125,7 @@ def run_delegate_case(
     model = emit(case.graph)
     values = tuple(map(Array.of, inputs_of(case)))
     cpu = _cpu_outputs(runtime, model, case.graph.inputs, values, case.graph.outputs)
-    baseline = _baseline_run(case, chain, runtime, model) if case.twin else None
+    baseline = _baseline_run(case, chain, runtime, model) if case.baseline else None
     run = _Run(case, runtime, model, on_phase)
     try:
         run.apply_all(chain)
@@ -161,7 +161,7 @@ def _baseline_run(
     applications = tuple(
         msgspec.structs.replace(application, options=())
         for application in case.applications
-        if application.who == "target" or case.twin == "plain"
+        if application.who == "target" or case.baseline == "plain"
     )
     run = _Run(msgspec.structs.replace(case, applications=applications), runtime, model, None)
     try:

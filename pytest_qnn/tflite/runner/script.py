@@ -20,7 +20,6 @@ from pytest_qnn.tflite.cases.script import (
     AnyScriptStep,
     Apply,
     Close,
-    Hollow,
     Invoke,
     MakeDelegate,
     Measure,
@@ -32,6 +31,7 @@ from pytest_qnn.tflite.cases.script import (
     Repeat,
     ScriptCase,
     SetInputs,
+    Unallocate,
     flat,
 )
 from pytest_qnn.tflite.graph.graph import Graph
@@ -188,13 +188,13 @@ def _threads(world: World, step: Measure) -> int:
     return world.threads[-1]
 
 
-def warming_script(graph: Graph) -> ScriptCase:
+def warm_up_script(graph: Graph) -> ScriptCase:
     """A script that makes all that later ones find made: symbols looked up, handlers imported and run."""
     steps = (
         MakeDelegate("d", "probe"),
         Open("i"),
         Place("i", graph.inputs[0]),
-        Hollow("i"),
+        Unallocate("i"),
         Apply("i", "d"),
         Allocate("i"),
         SetInputs("i"),

@@ -9,7 +9,7 @@ from typing import Final
 import numpy as np
 
 from pytest_qnn.tflite.abi import layouts, view
-from pytest_qnn.tflite.cases.script import FreeBuffer, Hollow, Place
+from pytest_qnn.tflite.cases.script import FreeBuffer, Place, Unallocate
 from pytest_qnn.tflite.observe.guard_pages import Guarded
 from pytest_qnn.tflite.observe.handles import tensor_of
 from pytest_qnn.tflite.runner.baseline import tensor_sizes
@@ -106,7 +106,7 @@ def _free(world: World, step: FreeBuffer) -> ScriptSeen:
     return ScriptSeen()
 
 
-def _hollow(world: World, step: Hollow) -> ScriptSeen:
+def _unallocate(world: World, step: Unallocate) -> ScriptSeen:
     live = world.interpreter(step.interpreter)
     world.context(live)
     for node in live.graph.nodes:
@@ -238,4 +238,4 @@ def _record(
     )
 
 
-HANDLERS: Final[Handlers] = {Place: _place, FreeBuffer: _free, Hollow: _hollow}
+HANDLERS: Final[Handlers] = {Place: _place, FreeBuffer: _free, Unallocate: _unallocate}

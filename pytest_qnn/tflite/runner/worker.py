@@ -28,7 +28,7 @@ from pytest_qnn.tflite.runner.delegates import (
 from pytest_qnn.tflite.runner.plugin import run_plugin_case
 from pytest_qnn.tflite.runner.plugin_library import NoInterface, open_plugin
 from pytest_qnn.tflite.runner.run import run_delegate_case
-from pytest_qnn.tflite.runner.script import run_script_case, warming_script
+from pytest_qnn.tflite.runner.script import run_script_case, warm_up_script
 from pytest_qnn.tflite.runner.spec import CODEC, LEARN_LIMITS, LEARN_SAMPLES, PROBE, DelegateSpec
 from pytest_qnn.tflite.runtime.runtime import RuntimeMissing, load_runtime
 
@@ -131,7 +131,7 @@ class DelegateWorker:
     def warm(self) -> None:
         """Run our own code once, so that a case finds every cache filled. No delegate under test is made."""
         self.rehearse()
-        script = CODEC.case_of(CODEC.request_of(warming_script(WARMING.graph)))
+        script = CODEC.case_of(CODEC.request_of(warm_up_script(WARMING.graph)))
         msgspec.msgpack.encode(run_script_case(script, (), self._runtime, self._remake))
         with contextlib.suppress(OSError):
             # What creating a plugin makes the loader do, and no library: it looks at every loaded one.

@@ -25,7 +25,9 @@ def claimed(facts: DelegateFacts) -> CaseStrategy:
 
 def lent_nodes(facts: DelegateFacts) -> CaseStrategy:
     """Nodes become invalid after Prepare. Every second case applies the delegate again, after a resize."""
-    return delegates.routing(facts).map(lambda case: replace(case, look=("lent",), redo=case.data_seed & 1))
+    return delegates.routing(facts).map(
+        lambda case: replace(case, look=("lifetimes",), redo=case.data_seed & 1)
+    )
 
 
 def with_target(case: DelegateCase, change: Change) -> DelegateCase:

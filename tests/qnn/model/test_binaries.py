@@ -104,7 +104,7 @@ def register(descriptor: Descriptor, context: str = "d") -> Register:
 )
 def test_what_is_wrong_with_a_step(story: list[Any], step: AnyStep, fault: str, codes: set[int]) -> None:
     found = allowed(story, step)
-    assert found.settled
+    assert found.specified
     assert (found.faults, found.codes) == ({Fault(fault)}, codes)
 
 
@@ -141,7 +141,7 @@ def test_the_spill_fill_memory_of_another_context_is_not() -> None:
 
 @pytest.mark.parametrize("damage", ["flipped", "flipped-end"])
 def test_a_flipped_bit_may_go_unnoticed(damage: Damage) -> None:
-    assert not allowed(SAVED, ContextFromBinary("x", "b", damage=damage)).settled
+    assert not allowed(SAVED, ContextFromBinary("x", "b", damage=damage)).specified
 
 
 def test_a_graph_that_was_begun_keeps_a_context_from_being_written() -> None:

@@ -85,5 +85,5 @@ def test_a_dup_is_the_same_memory_to_the_model_only_as_a_question() -> None:
     other = model.expect(Register("c", (replace(RIGHT, shape=(8,)),), ("i",)))
     assert Relation.DUPLICATE_FD in again.notes
     assert Relation.SAME_FD in other.notes
-    assert not again.settled
-    assert not other.settled
+    assert not again.specified
+    assert not other.specified

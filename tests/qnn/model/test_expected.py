@@ -182,7 +182,7 @@ def test_step_in_order_must_succeed(step: AnyStep, before: tuple[AnyStep, ...]) 
     ],
 )
 def test_where_documents_are_silent_nothing_is_demanded(step: AnyStep, before: tuple[AnyStep, ...]) -> None:
-    assert not allowed(step, *before).settled
+    assert not allowed(step, *before).specified
 
 
 def test_several_faults_allow_the_codes_of_each() -> None:
@@ -196,7 +196,7 @@ def test_a_value_given_out_again_is_not_held_against_the_target() -> None:
     model = after(ONE, Deregister(("h0",)))
     again = Register("c0", (Descriptor("b0", (9,)),), ("h1",))
     model.follow(again, StepSeen(code=0, values=(model.registrations["h0"].value,)))
-    assert not model.expect(Deregister(("h0",))).settled
+    assert not model.expect(Deregister(("h0",))).specified
     model.follow(Deregister(("h0",)), StepSeen(code=0))
     assert not model.live()
 
@@ -212,7 +212,7 @@ def test_an_answer_outside_the_rules_makes_the_handle_unknown() -> None:
     model = after(ONE)
     model.follow(Deregister(("h0",)), StepSeen(code=8000))
     assert model.registrations["h0"].life == "unknown"
-    assert not model.expect(Deregister(("h0",))).settled
+    assert not model.expect(Deregister(("h0",))).specified
 
 
 def test_a_surprising_success_is_followed() -> None:
@@ -235,7 +235,7 @@ def test_reference_answers_within_the_model(reference: MemoryTarget, data: st.Da
     trace = reference.run(case)
     for walked in walk(case, trace):
         refused = walked.code == 1000 and not reference.facts.supports(1101)
-        judged = walked.allowed.settled and walked.allowed.codes and not refused
+        judged = walked.allowed.specified and walked.allowed.codes and not refused
         assert not judged or walked.code in walked.allowed.codes, walked
 
 
@@ -250,7 +250,7 @@ def test_live_handles_are_exactly_those_of_the_model(reference: MemoryTarget, da
     probes += [Deregister((name,)) for name, found in model.registrations.items() if found.life == "dead"]
     longer = MemoryCase((*case.steps, *probes))
     walked = [each for each in walk(longer, reference.run(longer)) if each.index >= len(case.steps)]
-    assert all(each.code in each.allowed.codes for each in walked if each.allowed.settled)
+    assert all(each.code in each.allowed.codes for each in walked if each.allowed.specified)
     assert [each.code for each in walked[: len(model.live())]] == [0] * len(model.live())
 
 

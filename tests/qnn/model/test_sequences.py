@@ -62,7 +62,7 @@ def disagreements(target: MemoryTarget, case: MemoryCase) -> list[str]:
     without = not target.facts.supports(1101)
     found = []
     for walked in walk(case, trace):
-        demanded = walked.allowed.settled and walked.allowed.codes and walked.code is not None
+        demanded = walked.allowed.specified and walked.allowed.codes and walked.code is not None
         refused = without and isinstance(walked.step, Register | Deregister) and walked.code == 1000
         if demanded and not refused and walked.code not in walked.allowed.codes:
             found.append(

@@ -130,7 +130,7 @@ def test_the_model_leaves_open_whether_memory_can_be_taken_back_after_a_failure(
     case, trace = carry_out(*SAVED, ContextFinalize("d", descriptors=0), Deregister(("h",)), *AGAIN)
     allowed = {walked.index: walked.allowed for walked in walk(case, trace)}
     back = len(SAVED) + 1
-    assert not allowed[back].settled
+    assert not allowed[back].specified
     assert [allowed[back + 1 + at].valid for at in range(len(AGAIN))] == [True] * len(AGAIN)
 
 

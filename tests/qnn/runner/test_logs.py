@@ -204,7 +204,7 @@ def test_a_target_that_tells_nothing_is_unsupported_once_it_was_asked_for_everyt
     for level, settled in ((INFO, False), (VERBOSE, True)):
         with pytest.raises(Unsupported, match="nothing is told") as raised:
             qthr_04(*traced(LogCounts(), level=level))
-        assert raised.value.settled is settled
+        assert raised.value.final is settled
 
 
 def test_a_target_without_logs_is_unsupported() -> None:

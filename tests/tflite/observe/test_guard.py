@@ -19,7 +19,6 @@ from pytest_qnn.tflite.cases.script import (
     Apply,
     Close,
     FreeBuffer,
-    Hollow,
     Invoke,
     MakeDelegate,
     Open,
@@ -27,6 +26,7 @@ from pytest_qnn.tflite.cases.script import (
     Read,
     ScriptCase,
     SetInputs,
+    Unallocate,
 )
 from pytest_qnn.tflite.graph.graph import Graph, Node, Tensor
 from pytest_qnn.tflite.observe.guard_pages import ALIGNMENT, PAGE, TAIL, Guarded
@@ -166,7 +166,7 @@ def test_the_signal_is_given_back_with_the_last_buffer() -> None:
 @pytest.mark.parametrize("spec", ["reference", "xnnpack"])
 def test_a_conforming_delegate_touches_nothing(spec: str, runtime: str) -> None:
     places = tuple(Place("i0", t, guard="flush", skip_alignment_check=True) for t in (0, 1, 3))
-    trace = _run(spec, runtime, *START, *places, Hollow("i0"), *USE)
+    trace = _run(spec, runtime, *START, *places, Unallocate("i0"), *USE)
     assert all(seen.ok for seen in trace.steps)
     assert trace.touches == ()
     assert trace.steps[-1].outputs == trace.steps[-1].cpu

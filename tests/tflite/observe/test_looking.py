@@ -30,7 +30,7 @@ CHAIN = Graph(
     outputs=(4, 1),
 )
 FORBIDDEN = set(context_hooks.FORBIDDEN)
-EVERYTHING: tuple[Look, ...] = ("forbidden", "graph", "names", "reports", "lent", "tensors", "order")
+EVERYTHING: tuple[Look, ...] = ("forbidden", "graph", "names", "reports", "lifetimes", "tensors", "order")
 
 
 @pytest.fixture(params=["tflite_runtime", "ai_edge_litert"])
@@ -76,7 +76,7 @@ def test_a_context_has_its_own_functions_again_afterwards(runtime: Runtime) -> N
             self.context = context
             return super().prepare(context)
 
-    run(runtime, Observer, look=("forbidden", "lent", "reports", "previews"))
+    run(runtime, Observer, look=("forbidden", "lifetimes", "reports", "previews"))
     run(runtime, Observer)
     assert seen[0] == seen[1], "something of ours was left in the first interpreter"
     assert not context_hooks._scopes
@@ -174,7 +174,7 @@ def test_a_plan_is_taken_back_by_the_next_call_of_anybody(runtime: Runtime) -> N
             entries.append(list(peek.integers(answer.value or 0)))
             return layouts.OK
 
-    trace = run(runtime, Keeper, look=("lent",))
+    trace = run(runtime, Keeper, look=("lifetimes",))
     assert entries == [[0, 1, 2, 3], [STALE] * 4]
     assert (trace.spied.plans, trace.spied.plans_invalidated) == (2, 1)
 
@@ -184,7 +184,7 @@ def test_a_claim_from_an_old_plan_never_reaches_the_runtime(runtime: Runtime) ->
         def choose(self, _: object) -> tuple[int, ...]:
             return (STALE,)
 
-    trace = run(runtime, Claims, look=("lent",))
+    trace = run(runtime, Claims, look=("lifetimes",))
     assert [call.function for call in trace.spied.stale] == ["ReplaceNodeSubsetsWithDelegateKernels"]
     assert not trace.applied[0].ok
 
@@ -205,7 +205,7 @@ def test_nodes_say_nothing_any_more_once_prepare_is_over(runtime: Runtime) -> No
             return super().kernel_invoke(context, kernel)
 
     factory = Factory("double", Keeper)
-    trace = run_delegate_case(DelegateCase(CHAIN, look=("lent",)), [factory], runtime)
+    trace = run_delegate_case(DelegateCase(CHAIN, look=("lifetimes",)), [factory], runtime)
     (keeper,) = factory.made
     assert isinstance(keeper, Keeper)
     assert keeper.seen == [(1,), ()]
@@ -217,7 +217,7 @@ def test_previews_are_lent_too(runtime: Runtime) -> None:
         def __init__(self, claim: tuple[int, ...] | None = None) -> None:
             super().__init__(claim=claim)
 
-    trace = run(runtime, Previewer, look=("lent",))
+    trace = run(runtime, Previewer, look=("lifetimes",))
     assert trace.spied.previews_invalidated == 1
     assert trace.outputs == (trace.cpu,)
 

@@ -15,10 +15,10 @@ from pytest_qnn.tflite.cases.script import (
     CopyFrom,
     HandleOutput,
     Invoke,
-    Lend,
     MakeDelegate,
     Measure,
     Open,
+    PassToConstructor,
     Poison,
     Profile,
     Read,
@@ -150,8 +150,8 @@ def test_a_cancelled_invoke_runs_no_later_kernel_and_the_next_one_works(run: Run
 
 
 def test_an_interpreter_holds_what_its_constructor_was_given(run: Run) -> None:
-    steps = (MakeDelegate("p0", "probe"), Lend("p0"))
-    assert _found(steps, run(*steps), Lend) == {"kept": 1, "released": 1}
+    steps = (MakeDelegate("p0", "probe"), PassToConstructor("p0"))
+    assert _found(steps, run(*steps), PassToConstructor) == {"kept": 1, "released": 1}
 
 
 def test_a_delegate_can_be_applied_without_the_spy(run: Run) -> None:

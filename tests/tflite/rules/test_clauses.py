@@ -94,7 +94,7 @@ def test_indices_passed_to_preview_are_judged(runtime: str) -> None:
 
 
 def test_a_claim_after_a_resize_is_compared_with_the_first(runtime: str) -> None:
-    case = DelegateCase(CHAIN, invokes=0, twin="alone", redo=1)
+    case = DelegateCase(CHAIN, invokes=0, baseline="alone", redo=1)
     assert isinstance(judged("PART-17", "mutant:forgets-when-redone", runtime, case), Violation)
     assert judged("PART-17", "reference", runtime, case) == Examined(8, "nodes claimed twice")
     once = msgspec.structs.replace(case, redo=0)

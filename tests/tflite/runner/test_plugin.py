@@ -21,8 +21,8 @@ from pytest_qnn.tflite.cases.plugin import (
     Cycle,
     Destroy,
     Options,
+    OverwriteArguments,
     PluginCase,
-    Spoil,
 )
 from pytest_qnn.tflite.facts import DelegateFacts
 from pytest_qnn.tflite.observe.plugin_struct import read_struct, used_tail
@@ -98,7 +98,9 @@ def test_a_report_after_create_is_late() -> None:
 
 
 def test_spoilt_options_read_as_something_else() -> None:
-    trace = ran(Create(options=GOOD), Apply(), Spoil(), Apply(), spec="mutant:plugin-keeps-options")
+    trace = ran(
+        Create(options=GOOD), Apply(), OverwriteArguments(), Apply(), spec="mutant:plugin-keeps-options"
+    )
     assert not trace.steps[1].error
     assert trace.steps[3].error
 
@@ -195,7 +197,15 @@ def test_without_its_functions_a_library_is_judged_by_its_symbols_alone() -> Non
         judged("ABI-01", trace, Destroy())
 
 
-STEPS = (Create(options=GOOD), Copy("d1", GOOD), Apply(), Spoil(), Cycle(4, GOOD), Destroy("d0"), Destroy())
+STEPS = (
+    Create(options=GOOD),
+    Copy("d1", GOOD),
+    Apply(),
+    OverwriteArguments(),
+    Cycle(4, GOOD),
+    Destroy("d0"),
+    Destroy(),
+)
 
 
 def test_a_case_survives_json_and_messagepack() -> None:

@@ -322,13 +322,13 @@ def ctx_07(case: MemoryCase, trace: MemoryTrace) -> Examined:
             if step.what == "device":
                 demand_code(walked, _DEVICE, "contexts stand on the device")
             answer = walked.code
-        elif answer is not None and isinstance(step, ContextFree) and walked.allowed.settled:
+        elif answer is not None and isinstance(step, ContextFree) and walked.allowed.specified:
             refused = f"the parent's free answered {named(answer)}"
             demand_code(walked, walked.allowed.codes, refused)
             count += 1
         elif answer is not None and isinstance(step, Register) and walked.code != _UNSUPPORTED:
             because = f"the parent's free answered {named(answer)}"
-            if walked.allowed.settled:
+            if walked.allowed.specified:
                 demand_code(walked, walked.allowed.codes, because)
     return Examined(count, "contexts whose parent was freed first")
 

@@ -175,7 +175,7 @@ def dma_04(case: MemoryCase, trace: MemoryTrace) -> Examined:
     """The codes of REG-01, REG-21, REG-24, DRG-01, DRG-04 and EXE-01, for every step of that life."""
     _require(case, trace)
     count = 0
-    for walked in own_steps(case, trace, lambda w: w.allowed.settled and bool(w.allowed.codes)):
+    for walked in own_steps(case, trace, lambda w: w.allowed.specified and bool(w.allowed.codes)):
         if isinstance(walked.step, Register | Deregister | Execute):
             demand_code(walked, walked.allowed.codes, "the memory type changes no rule")
             count += 1

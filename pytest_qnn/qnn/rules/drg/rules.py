@@ -310,7 +310,7 @@ def drg_11(case: MemoryCase, trace: MemoryTrace) -> Examined:
     """Handles that stayed live are still known: they refuse a repetition, execute and deregister."""
     require_memory(case, trace)
     count = 0
-    for walked in own_steps(case, trace, lambda w: w.allowed.settled):
+    for walked in own_steps(case, trace, lambda w: w.allowed.specified):
         notes = walked.allowed.notes
         uses = isinstance(walked.step, Deregister | Execute) and Event.OTHER_DEREGISTERED in notes
         if uses and not walked.allowed.faults:

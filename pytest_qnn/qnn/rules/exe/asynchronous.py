@@ -185,13 +185,13 @@ def exe_18(case: MemoryCase, trace: MemoryTrace) -> Examined:
         require_memory(case, trace)
     for walked in found:
         _demand_notified(walked)
-        if walked.allowed.settled:
+        if walked.allowed.specified:
             demand_code(walked, walked.allowed.codes, "the rules of graphExecute hold")
     judge_contents(
         case, trace, lambda seen: seen.where == "output", "it is there when the client is notified"
     )
     for walked in found:
-        if walked.allowed.settled:
+        if walked.allowed.specified:
             _demand_left_alone(walked)
     judge_contents(case, trace, lambda seen: seen.where == "buffer", "what the client writes then stays")
     return Examined(len(found), "asynchronous executes")

@@ -91,7 +91,7 @@ def ext_01(case: MemoryCase, trace: MemoryTrace) -> Examined:
     """Creation answers 0; graphRetrieve before contextFinalize fails, with whatever code."""
     require_deferred(case, trace)
     count = 0
-    for walked in own_steps(case, trace, lambda w: w.allowed.settled):
+    for walked in own_steps(case, trace, lambda w: w.allowed.specified):
         if walked.allowed.valid and Note.DEFERRED in walked.allowed.notes:
             demand_code(walked, {0}, "initialisation is deferred")
         elif walked.allowed.only(Fault.PENDING):
@@ -101,8 +101,8 @@ def ext_01(case: MemoryCase, trace: MemoryTrace) -> Examined:
 
 
 def _asked(case: MemoryCase, trace: MemoryTrace) -> Iterator[tuple[Walked, ContextProperty]]:
-    """The questions for properties whose answers are settled."""
-    for walked in own_steps(case, trace, lambda w: w.allowed.settled):
+    """The questions for properties whose answers are specified."""
+    for walked in own_steps(case, trace, lambda w: w.allowed.specified):
         if isinstance(walked.step, ContextProperty):
             yield walked, walked.step
 
@@ -363,7 +363,9 @@ def ext_25(case: MemoryCase, trace: MemoryTrace) -> Examined:
     """1000 or 5000 (5002 for a context that is none); the graphs go on."""
     require_finalize(case, trace)
     count = 0
-    for walked in own_steps(case, trace, lambda w: isinstance(w.step, ContextFinalize) and w.allowed.settled):
+    for walked in own_steps(
+        case, trace, lambda w: isinstance(w.step, ContextFinalize) and w.allowed.specified
+    ):
         if walked.allowed.faults:
             demand_code(walked, walked.allowed.codes, walked.allowed.wrong)
             count += 1

@@ -110,7 +110,7 @@ def ext_30(case: MemoryCase, trace: MemoryTrace) -> Examined:
     contexts = {walked.step.context for walked in failures if isinstance(walked.step, ContextFinalize)}
     for walked in walk(case, trace):
         step = walked.step
-        if isinstance(step, Retrieve) and step.context in contexts and walked.allowed.settled:
+        if isinstance(step, Retrieve) and step.context in contexts and walked.allowed.specified:
             demand_refused(walked, "the context could not be finalised")
         if isinstance(step, ContextFree) and step.context in contexts and walked.allowed.valid:
             demand_code(walked, {0}, f"a context can be freed after {_codes(failures)} of contextFinalize")

@@ -441,7 +441,9 @@ def ext_24(case: MemoryCase, trace: MemoryTrace) -> Examined:
     """A refusal, with whatever code, after contextFinalize and for contexts that were never deferred."""
     require_external(case, trace)
     count = 0
-    for walked in own_steps(case, trace, lambda w: w.allowed.settled and Fault.NOT_OPEN in w.allowed.faults):
+    for walked in own_steps(
+        case, trace, lambda w: w.allowed.specified and Fault.NOT_OPEN in w.allowed.faults
+    ):
         demand_refused(walked, "the context does not wait for contextFinalize")
         count += 1
     judge_flow(case, trace, "external memory was refused")

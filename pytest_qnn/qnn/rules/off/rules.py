@@ -199,7 +199,7 @@ def off_07(case: MemoryCase, trace: MemoryTrace) -> Examined:
     """
     require_binaries(case, trace)
     count = 0
-    for walked in own_steps(case, trace, lambda w: isinstance(w.step, GetBinary) and w.allowed.settled):
+    for walked in own_steps(case, trace, lambda w: isinstance(w.step, GetBinary) and w.allowed.specified):
         _demand_unharmed(walked)
         demand_code(walked, walked.allowed.codes, walked.allowed.wrong)
         count += 1
@@ -248,7 +248,7 @@ def off_08(case: MemoryCase, trace: MemoryTrace) -> Examined:
     count = 0
     unnoticed = 0
     for walked in own_steps(case, trace, lambda w: Fault.DAMAGED in w.allowed.faults):
-        if walked.code == 0 and not walked.allowed.settled:
+        if walked.code == 0 and not walked.allowed.specified:
             unnoticed += 1
             continue
         demand_code(walked, walked.allowed.codes, "the binary is damaged")

@@ -485,7 +485,7 @@ def pre_08(case: MemoryCase, trace: MemoryTrace) -> Examined:
     graphs: set[str] = set()
     count = 0
     for walked, step in _prepared(case, trace):
-        if not step.graph.startswith("g") or not walked.allowed.settled:
+        if not step.graph.startswith("g") or not walked.allowed.specified:
             continue
         calls = [(call, low(code)) for call, code in walked.seen.calls]
         if step.version == 1:

@@ -172,7 +172,7 @@ def qthr_04(case: MemoryCase, trace: MemoryTrace) -> Examined:
         count += counts.messages
         if not count and step.what == "logs":
             told = f"nothing is told to a log of level {_level(step.level)}"
-            raise Unsupported(told, settled=step.level >= LogLevel.VERBOSE)
+            raise Unsupported(told, final=step.level >= LogLevel.VERBOSE)
     return Examined(count, "messages to logs")
 
 

@@ -543,7 +543,7 @@ def reg_08(case: MemoryCase, trace: MemoryTrace) -> Examined:
 def _faulty_batch(walked: Walked) -> bool:
     step = walked.step
     batch = isinstance(step, Register) and len(step.descriptors) > 1
-    return batch and walked.allowed.settled and bool(walked.allowed.faults)
+    return batch and walked.allowed.specified and bool(walked.allowed.faults)
 
 
 def _after_failure(walked: Walked) -> bool:

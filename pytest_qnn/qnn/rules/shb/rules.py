@@ -270,7 +270,7 @@ def shb_15(case: MemoryCase, trace: MemoryTrace) -> Examined:
     require_type(trace, MemType.CUSTOM)
     because = "only a later registration of the group failed"
     failed = 0
-    for walked in own_steps(case, trace, lambda w: w.allowed.settled):
+    for walked in own_steps(case, trace, lambda w: w.allowed.specified):
         if isinstance(walked.step, Register) and walked.code and not walked.allowed.only(Fault.DUPLICATE):
             failed += 1
         elif failed and walked.allowed.only(Fault.DUPLICATE):
@@ -548,7 +548,7 @@ def shb_07(case: MemoryCase, trace: MemoryTrace) -> Examined:
     _require_shared(case, trace)
     live: dict[str, int] = {}
     count = 0
-    for walked in own_steps(case, trace, lambda w: w.allowed.settled):
+    for walked in own_steps(case, trace, lambda w: w.allowed.specified):
         step = walked.step
         if isinstance(step, Deregister) and walked.code == 0:
             for name in step.handles:
@@ -614,7 +614,7 @@ def shb_09(case: MemoryCase, trace: MemoryTrace) -> Examined:
     return _judge_layout(case, trace, "tensors may lie in one buffer in any order")
 
 
-def shared_farewell(facts: MemoryFacts) -> Cases:
+def shared_deregistered(facts: MemoryFacts) -> Cases:
     """SHB-13: spare tensors of the buffer go one by one, executes in between, then all the rest.
 
     Looks stand before the first registration, after the last, and after the last deregistration.
@@ -650,7 +650,7 @@ def shared_farewell(facts: MemoryFacts) -> Cases:
     "with the last one.",
     source="seed 002, Using QNN_HTP_MEM_SHARED_BUFFER, loop of deregistrations",
     subject="memory",
-    cases=shared_farewell,
+    cases=shared_deregistered,
     gate=_GATE,
 )
 def shb_13(case: MemoryCase, trace: MemoryTrace) -> Examined:

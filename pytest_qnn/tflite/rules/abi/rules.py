@@ -24,8 +24,8 @@ from pytest_qnn.tflite.cases.plugin import (
     Cycle,
     Destroy,
     Options,
+    OverwriteArguments,
     PluginCase,
-    Spoil,
 )
 from pytest_qnn.tflite.facts import DelegateFacts
 from pytest_qnn.tflite.graph.graph import Graph, Node, Tensor
@@ -45,7 +45,7 @@ def need_interface(trace: PluginTrace) -> None:
     """Raises Unsupported for a delegate without a plugin interface."""
     if trace.missing:
         chain = trace.facts.delegates if trace.facts else ()
-        raise Unsupported(trace.missing, settled=len(chain) < 2)
+        raise Unsupported(trace.missing, final=len(chain) < 2)
 
 
 def need_functions(trace: PluginTrace) -> None:
@@ -63,7 +63,7 @@ def need_options(case: PluginCase, trace: PluginTrace) -> None:
     if not any(step.options for step in case.steps if isinstance(step, Create)):
         chain = trace.facts.delegates if trace.facts else ()
         raise Unsupported(
-            "the delegate was selected without options (--tflite-delegate-option)", settled=len(chain) < 2
+            "the delegate was selected without options (--tflite-delegate-option)", final=len(chain) < 2
         )
 
 
@@ -343,7 +343,8 @@ def _applied(facts: DelegateFacts, steps: Steps) -> SearchStrategy[PluginCase]:
 def spoiling(facts: DelegateFacts) -> SearchStrategy[PluginCase]:
     """The delegate works, its caller reuses the memory of the options, the delegate works again."""
     return _applied(
-        facts, lambda options: (Create(options=options), Apply(), Spoil(), Apply(), Destroy("d0"))
+        facts,
+        lambda options: (Create(options=options), Apply(), OverwriteArguments(), Apply(), Destroy("d0")),
     )
 
 
@@ -364,7 +365,7 @@ def keeps_no_options(case: PluginCase, trace: PluginTrace) -> Examined:
     need_functions(trace)
     need_options(case, trace)
     given = sum(len(step.options) for _, step, seen in steps(case, trace, Create) if seen.made)
-    spoilt = [position for position, _, _ in steps(case, trace, Spoil)]
+    spoilt = [position for position, _, _ in steps(case, trace, OverwriteArguments)]
     applied = list(steps(case, trace, Apply))
     before = [seen for position, _, seen in applied if spoilt and position < spoilt[0]]
     after = [(position, step, seen) for position, step, seen in applied if spoilt and position > spoilt[0]]

@@ -53,7 +53,7 @@ def opened(trace: ScriptTrace, name: str = "i0") -> InterpreterSeen:
     scripts.need_trace(trace)
     found = scripts.interpreter(trace, name)
     if found is None or not any(one.is_target and one.ok for one in found.applied):
-        raise Unsupported("the delegate was not applied", settled=False)
+        raise Unsupported("the delegate was not applied", final=False)
     return found
 
 
@@ -77,7 +77,7 @@ def stale_outputs(found: InterpreterSeen) -> list[Handled]:
         has = any(functions.copy_from for functions in target_functions(found))
         reason = "keeps no results in buffers: no kernel has set data_is_stale"
         text = f"the delegate {reason}" + ("" if has else ", and CopyFromBufferHandle is NULL")
-        raise Unsupported(text, settled=not has)
+        raise Unsupported(text, final=not has)
     return stale
 
 
@@ -110,7 +110,7 @@ def seen_as_case(
     """
     seen = scripts.view(case, trace, name, upto)
     if seen is None:
-        raise Unsupported("the interpreter was not opened", settled=False)
+        raise Unsupported("the interpreter was not opened", final=False)
     return seen
 
 

@@ -139,7 +139,7 @@ def releases_what_it_acquires(case: ScriptCase, trace: ScriptTrace) -> Examined:
                 f"Prepare of subgraph {subgraph}, {len(flat(case.steps))} steps",
             )
     if not looked_at and seen.applied:
-        raise Unsupported("the delegate acquires no context of a subgraph", settled=False)
+        raise Unsupported("the delegate acquires no context of a subgraph", final=False)
     return Examined(looked_at, "subgraph contexts acquired")
 
 

@@ -507,10 +507,10 @@ def _first_failed_invoke(trace: DelegateTrace) -> int:
     judging.need_callbacks(trace)
     applied = next((a for a in trace.applied if not a.ok), None)
     if applied or trace.allocate_error:
-        raise Unsupported(judging.failure(trace), settled=False)
+        raise Unsupported(judging.failure(trace), final=False)
     number = next((number for number, error in enumerate(trace.invoke_errors) if error), None)
     if number is None:
-        raise Unsupported("no invoke failed: the probe that would have done so has no kernel", settled=False)
+        raise Unsupported("no invoke failed: the probe that would have done so has no kernel", final=False)
     return number
 
 
@@ -569,7 +569,7 @@ def spares_others_when_it_fails(case: ScriptCase, trace: ScriptTrace) -> Examine
     steps = scripts.numbered(case, trace)
     failed = [n for n, step, seen in steps if _fails(step, seen)]
     if found is None or not failed:
-        raise Unsupported("no invoke failed: the probe that would have done so has no kernel", settled=False)
+        raise Unsupported("no invoke failed: the probe that would have done so has no kernel", final=False)
     for write in found.writes:
         if found.applied[write.application].is_target:
             raise Violation(

@@ -18,7 +18,6 @@ from pytest_qnn.tflite.cases.script import (
     Close,
     FreeBuffer,
     Guard,
-    Hollow,
     Invoke,
     MakeDelegate,
     Open,
@@ -28,6 +27,7 @@ from pytest_qnn.tflite.cases.script import (
     Resize,
     ScriptCase,
     SetInputs,
+    Unallocate,
     flat,
 )
 from pytest_qnn.tflite.facts import DelegateFacts
@@ -550,7 +550,7 @@ def unallocated(facts: DelegateFacts) -> SearchStrategy[ScriptCase]:
     """Tensors inside partitions point to pages that must not be touched."""
 
     def make(graph: Graph, claims: Claims, choice: bytes) -> ScriptCase:
-        opening = (_target(facts, claims[0], choice[1]), Open("i0"), Hollow("i0"))
+        opening = (_target(facts, claims[0], choice[1]), Open("i0"), Unallocate("i0"))
         return _script(graph, (*opening, *_run(choice)))
 
     need_claims(facts)
@@ -566,7 +566,7 @@ def unallocated(facts: DelegateFacts) -> SearchStrategy[ScriptCase]:
     cases=unallocated,
     weight=0.4,
 )
-def knows_hollow_tensors(case: ScriptCase, trace: ScriptTrace) -> Examined:
+def knows_unallocated_tensors(case: ScriptCase, trace: ScriptTrace) -> Examined:
     """Looks at kernels of several nodes, with pages that must not be touched behind the tensors inside them.
 
     That a tensor inside a partition still has an address is nothing strange: where a delegate is applied

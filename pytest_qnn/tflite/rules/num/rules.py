@@ -51,7 +51,7 @@ def need_claim(case: DelegateCase, trace: DelegateTrace) -> None:
     judging.need_work(trace)
     if not judging.live_target_kernels(trace):
         dtype = case.graph.tensors[case.graph.outputs[0]].dtype
-        raise Unsupported(f"the delegate left every {dtype} node of these cases to the CPU", settled=False)
+        raise Unsupported(f"the delegate left every {dtype} node of these cases to the CPU", final=False)
 
 
 def within_bounds(case: DelegateCase, trace: DelegateTrace, wanted: Wanted | None = None) -> int:

@@ -14,9 +14,9 @@ from pytest_qnn.tflite.cases.script import (
     Close,
     DestroyDelegate,
     Invoke,
-    Lend,
     MakeDelegate,
     Open,
+    PassToConstructor,
     Read,
     ScriptCase,
     SetInputs,
@@ -37,7 +37,7 @@ def given_to_constructor(facts: DelegateFacts) -> Strategy:
     """A probe is given to an interpreter's constructor, and kept nowhere else."""
 
     def make(case: DelegateCase) -> ScriptCase:
-        return ScriptCase((case.graph,), (make_probe(case), Lend("p0")))
+        return ScriptCase((case.graph,), (make_probe(case), PassToConstructor("p0")))
 
     return delegates.anything(facts).map(make)
 
@@ -56,7 +56,11 @@ def given_to_constructor(facts: DelegateFacts) -> Strategy:
 def interpreters_keep_delegates(case: ScriptCase, trace: ScriptTrace) -> Examined:
     """Looks at the Python object of a probe that nobody else holds."""
     scripts.need_trace(trace)
-    given = [seen for _, step, seen in scripts.numbered(case, trace) if isinstance(step, Lend) and seen.ok]
+    given = [
+        seen
+        for _, step, seen in scripts.numbered(case, trace)
+        if isinstance(step, PassToConstructor) and seen.ok
+    ]
     for seen in given:
         if not seen.numbers["kept"]:
             raise Violation("the delegate alive while the interpreter is", "it was freed")
@@ -113,7 +117,7 @@ def unused_delegates_leave_nothing(case: ScriptCase, trace: ScriptTrace) -> Exam
     ]
     failed = next((seen.message for seen in made if not seen.ok), "")
     if failed or not made:
-        raise Unsupported(f"the delegate cannot be made: {failed}", settled=False)
+        raise Unsupported(f"the delegate cannot be made: {failed}", final=False)
     judged = leaks.nothing_left(case, trace, tuple(leaks.LEAST), lifetimes.CYCLES, "an unused delegate")
     return Examined(lifetimes.CYCLES * lifetimes.REPETITIONS * judged, "delegates never applied")
 
@@ -231,7 +235,7 @@ def _need_application(case: ScriptCase, trace: ScriptTrace, name: str, reason: s
     seen = scripts.view(case, trace, name)
     failed = judging.failure(seen[1]) if seen else "the interpreter was not opened"
     if seen is None or not all(one.ok for one in seen[1].applied) or not seen[1].applied:
-        raise Unsupported(f"{reason}: {failed or 'it was not tried'}", settled=False)
+        raise Unsupported(f"{reason}: {failed or 'it was not tried'}", final=False)
 
 
 def _judge_reads(case: ScriptCase, trace: ScriptTrace, name: str, since: int) -> int:

@@ -291,7 +291,7 @@ class _OneMore(Limited):
 
 
 @faulty_delegate("nought-partitions", "Takes a limit of 0 for no partition at all.", "PART-12")
-class _NoughtIsNone(Limited):
+class _ZeroIsNone(Limited):
     def __init__(self, *, options: Mapping[str, str] | None = None, **arguments: Any) -> None:
         super().__init__(options=options, **arguments)
         self.none = bool(options) and self.OPTIONS[0] in (options or {}) and self.most <= 0

@@ -92,7 +92,7 @@ def limited(option: str, values: tuple[int, ...]) -> Factory:
             value = str(values[choice % len(values)])
             target = target_application(facts, claims[0], choice >> 3)
             target = msgspec.structs.replace(target, options=((option, value),))
-            return DelegateCase(graph, (probe_application(claims[1]), target), invokes=0, twin="plain")
+            return DelegateCase(graph, (probe_application(claims[1]), target), invokes=0, baseline="plain")
 
         return delegate_cases(mixed_kinds(facts), make, 2, min_nodes=8, max_nodes=20, chained=True)
 
@@ -186,7 +186,7 @@ def twice(facts: DelegateFacts) -> SearchStrategy[DelegateCase]:
 
     def make(graph: Graph, claims: Claims, choice: int) -> DelegateCase:
         target = target_application(facts, claims[0], choice)
-        return DelegateCase(graph, (target,), invokes=0, twin="alone", redo=(choice >> 1) % 4)
+        return DelegateCase(graph, (target,), invokes=0, baseline="alone", redo=(choice >> 1) % 4)
 
     return delegate_cases(mixed_kinds(facts), make, 1, max_nodes=10)
 
@@ -802,7 +802,7 @@ def forgets_previews(case: DelegateCase, trace: DelegateTrace) -> Examined:
     judging.need_callbacks(trace)
     count = trace.spied.previews_invalidated
     if not count:
-        raise Unsupported("the delegate asks for no preview of its partitions", settled=False)
+        raise Unsupported("the delegate asks for no preview of its partitions", final=False)
     if judging.target_kernels(trace):
         expected = "kernels that work without the preview that Prepare was lent"
         judging.works(case, trace, expected)
@@ -813,7 +813,7 @@ def forgets_previews(case: DelegateCase, trace: DelegateTrace) -> Examined:
 
 def lent_plans(facts: DelegateFacts) -> CaseStrategy:
     """As `lent_nodes`, with probes that ask for a plan of their own after the target."""
-    return delegates.before_probes(facts).map(lambda case: replace(case, look=("lent",)))
+    return delegates.before_probes(facts).map(lambda case: replace(case, look=("lifetimes",)))
 
 
 @rule(

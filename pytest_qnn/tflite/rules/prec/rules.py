@@ -147,7 +147,7 @@ def beside_foreign_kernels(facts: DelegateFacts) -> SearchStrategy[DelegateCase]
     def make(graph: Graph, claims: Claims, choice: int) -> DelegateCase:
         probes = tuple(probe_application(claim) for claim in claims[1 : 2 + (choice & 1)])
         order = (*probes, target_application(facts, claims[0], choice >> 1))
-        return DelegateCase(graph, order, invokes=0, twin="alone")
+        return DelegateCase(graph, order, invokes=0, baseline="alone")
 
     need_claims(facts)
     return delegate_cases(mixed_kinds(facts), make, 3, min_nodes=3, max_nodes=16)
@@ -366,7 +366,7 @@ def keeps_interpreters_apart(case: ScriptCase, trace: ScriptTrace) -> Examined:
         seen = scripts.view(case, trace, name)
         if seen is None or not all(applied.ok for applied in seen[1].applied):
             reason = judging.failure(seen[1]) if seen else "the interpreter was not opened"
-            raise Unsupported(f"one delegate is not applied twice: {reason}", settled=False)
+            raise Unsupported(f"one delegate is not applied twice: {reason}", final=False)
         failed = judging.failure(seen[1])
         if failed:
             raise Violation("both interpreters to run", failed, f"interpreter {name}", judging.draw(*seen))

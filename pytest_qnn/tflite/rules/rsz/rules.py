@@ -214,7 +214,7 @@ def _need_success(case: ScriptCase, trace: ScriptTrace, seen: InterpreterSeen, f
             f"{refused[0].kind} returned {refused[0].status}; {failed}",
             f"step {at}",
         )
-    raise Unsupported(failed, settled=False)
+    raise Unsupported(failed, final=False)
 
 
 def _is_back(case: ScriptCase, step: int) -> bool:

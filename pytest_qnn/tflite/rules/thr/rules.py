@@ -329,5 +329,5 @@ def _works(trace: ScriptTrace, name: str) -> list[bool]:
 
 def _failed(what: str, message: str, number: int, refused: str) -> None:
     if refused:
-        raise Unsupported(f"{refused}: {what} failed: {line(message)}", settled=False)
+        raise Unsupported(f"{refused}: {what} failed: {line(message)}", final=False)
     raise Violation("every step to succeed", f"{what} failed: {line(message)}", f"step {number}")

@@ -111,7 +111,7 @@ def stays_beside_xnnpack(case: ScriptCase, trace: ScriptTrace) -> Examined:
             looked_at += len(mine)
             _numbers_are_right(case, trace, seen, "the CPU's values beside XNNPACK")
     if kernels and not looked_at:
-        raise Unsupported("XNNPACK takes nothing of what the delegate leaves", settled=False)
+        raise Unsupported("XNNPACK takes nothing of what the delegate leaves", final=False)
     return Examined(looked_at, "kernels beside XNNPACK's")
 
 
@@ -234,7 +234,7 @@ def works_with_any_resolver(case: ScriptCase, trace: ScriptTrace) -> Examined:
     _need_observation(trace)
     failures = [_failure(trace, case, seen) for seen in trace.interpreters]
     if all(failures):
-        raise Unsupported(f"the delegate fails with every resolver: {failures[0]}", settled=False)
+        raise Unsupported(f"the delegate fails with every resolver: {failures[0]}", final=False)
     looked_at = 0
     for resolver, seen, failure in zip(RESOLVERS, trace.interpreters, failures, strict=False):
         if failure:
@@ -258,7 +258,7 @@ def _need_application(seen: InterpreterSeen) -> None:
     """That the delegate fails is the finding of PART-04 and PART-16."""
     for applied in seen.applied:
         if not applied.ok:
-            raise Unsupported(f"{applied.name} failed: {line(applied.message)}", settled=False)
+            raise Unsupported(f"{applied.name} failed: {line(applied.message)}", final=False)
 
 
 def _steps_of(case: ScriptCase, seen: InterpreterSeen, kind: type) -> Iterator[int]:
