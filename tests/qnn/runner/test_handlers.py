@@ -9,6 +9,8 @@ from typing import Any, get_args
 
 import pytest
 
+from pytest_qnn.qnn import rules
+from pytest_qnn.qnn.abi.codes import Property
 from pytest_qnn.qnn.cases import case
 from pytest_qnn.qnn.cases.case import AnyStep, Providers, Step
 from pytest_qnn.qnn.reference.backend import ReferenceBackend
@@ -16,9 +18,11 @@ from pytest_qnn.qnn.reference.table import ENTRIES
 from pytest_qnn.qnn.runner import run
 from pytest_qnn.qnn.runner.handlers import HANDLERS, handles
 from pytest_qnn.qnn.runner.state import State
+from pytest_qnn.qnn.runner.worker import KEYS
 from pytest_qnn.qnn.trace import StepSeen
 
 RUNNER = Path(run.__file__).parent
+RULES = Path(rules.__path__[0])
 
 
 def members(union: Any) -> set[type[Step]]:
@@ -80,3 +84,15 @@ def test_an_entry_has_the_method_of_its_name() -> None:
         "mem_deregister",
         "graph_execute_async",
     )
+
+
+@pytest.mark.parametrize(
+    "path", sorted(RULES.rglob("*.py")), ids=lambda path: f"{path.parent.name}-{path.stem}"
+)
+def test_a_property_key_that_rules_read_is_asked_for(path: Path) -> None:
+    text = path.read_text() if path.stem != "mutants" else ""
+    keys = {int(Property[name]) for name in re.findall(r"\bProperty\.([A-Z_]+)", text)}
+    keys |= {
+        int(key) for gate in re.findall(r"gate=\(([^)]*)\)", text) for key in re.findall(r'"(\d+)"', gate)
+    }
+    assert keys <= set(KEYS), f"KEYS of pytest_qnn/qnn/runner/worker.py has no {sorted(keys - set(KEYS))}"
