@@ -13,49 +13,8 @@ from typing import Any
 
 import msgspec
 
-from pytest_qnn.qnn.cases.case import (
-    Alloc,
-    AllocNeeded,
-    AnyStep,
-    ApplySection,
-    Capability,
-    Carry,
-    Churn,
-    ContextCreate,
-    ContextFinalize,
-    ContextFree,
-    ContextFromBinary,
-    ContextProperty,
-    ContextWithCallback,
-    Deregister,
-    Descriptor,
-    Environment,
-    Execute,
-    Fill,
-    Free,
-    FreeParent,
-    GetBinary,
-    GetSection,
-    Inspect,
-    Interface,
-    Message,
-    Misuse,
-    NewProcess,
-    Observe,
-    Parallel,
-    Pieces,
-    Prepare,
-    Providers,
-    Read,
-    Register,
-    ReleaseBinary,
-    Restart,
-    Retrieve,
-    ToFd,
-    UpdateWeights,
-    Version,
-    Write,
-)
+from pytest_qnn.qnn.cases import case
+from pytest_qnn.qnn.cases.case import AnyStep, Prepare
 
 MOST_NEEDED = 1 << 24
 """Largest buffer, in bytes, that is made because a context asks for it, and the most beside what it asks."""
@@ -67,7 +26,7 @@ class Known(msgspec.Struct, frozen=True, gc=False):
     """A registration, as the step that made it says."""
 
     context: str
-    descriptor: Descriptor
+    descriptor: case.Descriptor
 
 
 class Alive:
@@ -224,48 +183,51 @@ def _named(step: AnyStep, field: str) -> Iterator[str]:
 # What steps do
 
 
-def _context(alive: Alive, step: ContextCreate | ContextFromBinary | ContextWithCallback) -> None:
+Creation = case.ContextCreate | case.ContextFromBinary | case.ContextWithCallback
+
+
+def _context(alive: Alive, step: Creation) -> None:
     alive.contexts[step.context] = step
 
 
-def _free(alive: Alive, step: Free) -> None:
+def _free(alive: Alive, step: case.Free) -> None:
     if step.pointer == "base":
         alive.free(step.buffer)
 
 
-def _register(alive: Alive, step: Register) -> None:
+def _register(alive: Alive, step: case.Register) -> None:
     for name, descriptor in zip(step.handles, step.descriptors, strict=False):
         alive.register(name, Known(step.context, descriptor))
 
 
-def _deregister(alive: Alive, step: Deregister) -> None:
+def _deregister(alive: Alive, step: case.Deregister) -> None:
     for name in step.handles:
         alive.deregister(name)
 
 
-def _retrieve(alive: Alive, step: Retrieve) -> None:
+def _retrieve(alive: Alive, step: case.Retrieve) -> None:
     source = alive.prepared.get(step.source)
     if source is not None:
         alive.prepare(step.graph, msgspec.structs.replace(source, graph=step.graph, context=step.context))
 
 
-def _carry(alive: Alive, step: Carry) -> None:
+def _carry(alive: Alive, step: case.Carry) -> None:
     alive.prepared |= {each.prepared.graph: each.prepared for each in step.graphs}
 
 
 # What steps cost
 
 
-def _spend_alloc(spent: Spent, step: Alloc) -> None:
+def _spend_alloc(spent: Spent, step: case.Alloc) -> None:
     if 0 < step.size <= INT_MAX or step.wide:
         spent.reserve(step.buffer, step.size)
 
 
-def _spend_whole(spent: Spent, step: Fill | Read) -> None:
+def _spend_whole(spent: Spent, step: case.Fill | case.Read) -> None:
     spent.touched += spent.buffers.get(step.buffer, 0)
 
 
-def _spend_write(spent: Spent, step: Write) -> None:
+def _spend_write(spent: Spent, step: case.Write) -> None:
     spent.touched += step.size
 
 
@@ -275,16 +237,16 @@ def _spend_prepare(spent: Spent, step: Prepare) -> None:
     spent.size_graph(step.graph, size)
 
 
-def _spend_carry(spent: Spent, step: Carry) -> None:
+def _spend_carry(spent: Spent, step: case.Carry) -> None:
     for each in step.graphs:
         _spend_prepare(spent, each.prepared)
 
 
-def _spend_execute(spent: Spent, step: Execute) -> None:
+def _spend_execute(spent: Spent, step: case.Execute) -> None:
     spent.touched += 3 * spent.graphs.get(step.graph, 0) * max(1, step.asynchronous)
 
 
-def _spend_process(spent: Spent, step: NewProcess) -> None:
+def _spend_process(spent: Spent, step: case.NewProcess) -> None:
     del step
     spent.processes += 1
 
@@ -295,34 +257,34 @@ _OF_BUFFER = Effect(uses=("buffer",))
 
 EFFECTS: dict[type[AnyStep], Effect] = {
     # Contexts
-    ContextCreate: Effect(makes=("context",), follow=_context),
-    ContextFromBinary: Effect(makes=("context",), uses=("binary",), follow=_context),
-    ContextWithCallback: Effect(makes=("context",), uses=("binary",), follow=_context),
-    ContextFree: Effect(ends=("context",), follow=lambda alive, step: alive.end_context(step.context)),
-    ContextFinalize: _OF_CONTEXT,
-    ContextProperty: _OF_CONTEXT,
-    ReleaseBinary: _OF_CONTEXT,
-    Pieces: _OF_CONTEXT,
+    case.ContextCreate: Effect(makes=("context",), follow=_context),
+    case.ContextFromBinary: Effect(makes=("context",), uses=("binary",), follow=_context),
+    case.ContextWithCallback: Effect(makes=("context",), uses=("binary",), follow=_context),
+    case.ContextFree: Effect(ends=("context",), follow=lambda alive, step: alive.end_context(step.context)),
+    case.ContextFinalize: _OF_CONTEXT,
+    case.ContextProperty: _OF_CONTEXT,
+    case.ReleaseBinary: _OF_CONTEXT,
+    case.Pieces: _OF_CONTEXT,
     # Buffers
-    Alloc: Effect(
+    case.Alloc: Effect(
         makes=("buffer",),
         follow=lambda alive, step: alive.alloc(step.buffer, step.size),
         cost=_spend_alloc,
     ),
-    AllocNeeded: Effect(
+    case.AllocNeeded: Effect(
         makes=("buffer",),
         uses=("context",),
         follow=lambda alive, step: alive.alloc(step.buffer, MOST_NEEDED),
         cost=lambda spent, step: spent.reserve(step.buffer, MOST_NEEDED),
     ),
-    Free: Effect(ends=("buffer",), follow=_free),
-    ToFd: _OF_BUFFER,
-    Write: Effect(uses=("buffer",), cost=_spend_write),
-    Fill: Effect(uses=("buffer",), cost=_spend_whole),
-    Read: Effect(uses=("buffer",), cost=_spend_whole),
+    case.Free: Effect(ends=("buffer",), follow=_free),
+    case.ToFd: _OF_BUFFER,
+    case.Write: Effect(uses=("buffer",), cost=_spend_write),
+    case.Fill: Effect(uses=("buffer",), cost=_spend_whole),
+    case.Read: Effect(uses=("buffer",), cost=_spend_whole),
     # Registrations
-    Register: Effect(makes=("handles",), uses=("context", "descriptors.buffer"), follow=_register),
-    Deregister: Effect(ends=("handles",), follow=_deregister),
+    case.Register: Effect(makes=("handles",), uses=("context", "descriptors.buffer"), follow=_register),
+    case.Deregister: Effect(ends=("handles",), follow=_deregister),
     # Graphs
     Prepare: Effect(
         makes=("graph",),
@@ -330,34 +292,34 @@ EFFECTS: dict[type[AnyStep], Effect] = {
         follow=lambda alive, step: alive.prepare(step.graph, step),
         cost=_spend_prepare,
     ),
-    Retrieve: Effect(
+    case.Retrieve: Effect(
         makes=("graph",),
         uses=("context", "source"),
         follow=_retrieve,
         cost=lambda spent, step: spent.size_graph(step.graph, spent.graphs.get(step.source, 0)),
     ),
-    Execute: Effect(uses=("graph", "bindings.handle", "bindings.of"), cost=_spend_execute),
-    Environment: Effect(uses=("graph",)),
-    UpdateWeights: Effect(uses=("graph",)),
+    case.Execute: Effect(uses=("graph", "bindings.handle", "bindings.of"), cost=_spend_execute),
+    case.Environment: Effect(uses=("graph",)),
+    case.UpdateWeights: Effect(uses=("graph",)),
     # Binaries and their sections
-    GetBinary: Effect(makes=("binary",), uses=("context",)),
-    Carry: Effect(makes=("binary",), follow=_carry, cost=_spend_carry),
-    Inspect: Effect(uses=("binary",)),
-    GetSection: Effect(makes=("section",), uses=("context", "graph")),
-    ApplySection: Effect(uses=("context", "graph", "section")),
+    case.GetBinary: Effect(makes=("binary",), uses=("context",)),
+    case.Carry: Effect(makes=("binary",), follow=_carry, cost=_spend_carry),
+    case.Inspect: Effect(uses=("binary",)),
+    case.GetSection: Effect(makes=("section",), uses=("context", "graph")),
+    case.ApplySection: Effect(uses=("context", "graph", "section")),
     # The process and the session
-    NewProcess: Effect(follow=lambda alive, _: alive.new_process(), cost=_spend_process),
-    FreeParent: Effect(follow=lambda alive, _: alive.end_contexts()),
-    Restart: _NOTHING,
+    case.NewProcess: Effect(follow=lambda alive, _: alive.new_process(), cost=_spend_process),
+    case.FreeParent: Effect(follow=lambda alive, _: alive.end_contexts()),
+    case.Restart: _NOTHING,
     # Calls that leave everything as it was; the numbers in them bound their work (`qnn.cases.valid`)
-    Misuse: Effect(uses=("handle",)),
-    Churn: Effect(uses=("context", "buffer")),
-    Parallel: _NOTHING,
-    Observe: _NOTHING,
-    Providers: _NOTHING,
-    Capability: _NOTHING,
-    Interface: _NOTHING,
-    Version: _NOTHING,
-    Message: _NOTHING,
+    case.Misuse: Effect(uses=("handle",)),
+    case.Churn: Effect(uses=("context", "buffer")),
+    case.Parallel: _NOTHING,
+    case.Observe: _NOTHING,
+    case.Providers: _NOTHING,
+    case.Capability: _NOTHING,
+    case.Interface: _NOTHING,
+    case.Version: _NOTHING,
+    case.Message: _NOTHING,
 }
 """By kind of step. `tests/test_qnn_steps.py` names a kind that has none."""

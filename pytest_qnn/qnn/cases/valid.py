@@ -41,7 +41,6 @@ MOST_ROUNDS = 20_000
 MOST_THREADS = 16
 MOST_BESIDE = 1 << 20
 """Bytes before a piece of a binary in its memory."""
-_MOST_PARTS = 64
 _U32 = (1 << 32) - 1
 _KNOWN = (0, 1)
 """RAW, which is said by leaving ``mem_type`` out, and MEMHANDLE, which is said by ``kind``."""
@@ -51,15 +50,15 @@ def check_unusual(where: str, step: Any) -> None:
     """Raise `pytest_qnn.core.bounds.BadCase` for numbers that no C type holds, or for too much work."""
     if isinstance(step, Execute):
         for positions in (step.inputs or (), step.outputs or ()):
-            need(len(positions) <= _MOST_PARTS, f"{where}: more than {_MOST_PARTS} tensors")
+            need(len(positions) <= MOST_PARTS, f"{where}: more than {MOST_PARTS} tensors")
             for position in positions:
-                within(f"{where}: the position of a tensor", position, 0, _MOST_PARTS)
+                within(f"{where}: the position of a tensor", position, 0, MOST_PARTS)
         within(f"{where}: asynchronous", step.asynchronous, 0, MOST_CALLS)
         for binding in step.bindings:
             _binding(where, binding)
     elif isinstance(step, Prepare):
         within(f"{where}: relay_mem_type", step.relay_mem_type, 0, _U32)
-        need(len(step.node_mem_types) <= _MOST_PARTS, f"{where}: more than {_MOST_PARTS} memory types")
+        need(len(step.node_mem_types) <= MOST_PARTS, f"{where}: more than {MOST_PARTS} memory types")
         for mem_type in step.node_mem_types:
             within(f"{where}: a memory type of the node", mem_type, 0, _U32)
     elif isinstance(step, Message):
@@ -74,7 +73,7 @@ def check_unusual(where: str, step: Any) -> None:
         within(f"{where}: start", step.start, 0, MOST_BESIDE)
     elif isinstance(step, Churn):
         within(f"{where}: rounds", step.rounds, 1, MOST_ROUNDS)
-        within(f"{where}: tensors", step.tensors, 1, _MOST_PARTS)
+        within(f"{where}: tensors", step.tensors, 1, MOST_PARTS)
         within(f"{where}: mem_type", step.mem_type, 0, _U32)
     elif isinstance(step, Parallel):
         within(f"{where}: threads", step.threads, 1, MOST_THREADS)
@@ -122,7 +121,7 @@ def _numbers(step: Any, where: str) -> None:
     if isinstance(step, Alloc):
         within(f"{where}: size", step.size, -(1 << 63), (1 << 63) - 1)
     elif isinstance(step, Capability):
-        within(f"{where}: key", step.key, 0, (1 << 32) - 1)
+        within(f"{where}: key", step.key, 0, _U32)
     elif isinstance(step, Fill):
         within(f"{where}: byte", step.byte, 0, 255)
     elif isinstance(step, Observe):
@@ -130,7 +129,7 @@ def _numbers(step: Any, where: str) -> None:
     elif isinstance(step, Write):
         within(f"{where}: size", step.size, 0, INT_MAX)
         within(f"{where}: offset", step.offset, 0, INT_MAX)
-        within(f"{where}: seed", step.seed, 0, (1 << 32) - 1)
+        within(f"{where}: seed", step.seed, 0, _U32)
     elif isinstance(step, Register):
         _batch(where, step.count, step.handles)
         need(len(step.descriptors) <= MOST_PARTS, f"{where}: more than {MOST_PARTS} descriptors")
@@ -145,7 +144,7 @@ def _numbers(step: Any, where: str) -> None:
     elif isinstance(step, Execute):
         need(len(step.bindings) <= MOST_PARTS, f"{where}: more than {MOST_PARTS} bindings")
         for binding in step.bindings:
-            within(f"{where}: seed", binding.seed, 0, (1 << 32) - 1)
+            within(f"{where}: seed", binding.seed, 0, _U32)
 
 
 def _batch(where: str, count: int | None, handles: tuple[str, ...]) -> None:
@@ -157,11 +156,11 @@ def _batch(where: str, count: int | None, handles: tuple[str, ...]) -> None:
 def _descriptor(where: str, descriptor: Descriptor) -> None:
     need(len(descriptor.shape) <= MOST_PARTS, f"{where}: more than {MOST_PARTS} dimensions")
     for length in descriptor.shape:
-        within(f"{where}: a dimension", length, 0, (1 << 32) - 1)
-    within(f"{where}: mem_type", descriptor.mem_type, 0, (1 << 32) - 1)
-    within(f"{where}: htp_type", descriptor.htp_type, 0, (1 << 32) - 1)
+        within(f"{where}: a dimension", length, 0, _U32)
+    within(f"{where}: mem_type", descriptor.mem_type, 0, _U32)
+    within(f"{where}: htp_type", descriptor.htp_type, 0, _U32)
     within(f"{where}: offset", descriptor.offset, 0, (1 << 64) - 1)
-    within(f"{where}: data_type", descriptor.data_type or 0, 0, (1 << 32) - 1)
+    within(f"{where}: data_type", descriptor.data_type or 0, 0, _U32)
     within(f"{where}: size", descriptor.size or 0, 0, (1 << 64) - 1)
 
 
@@ -172,7 +171,7 @@ def _binary(where: str, step: BinaryStep) -> None:
     elif isinstance(step, GetBinary):
         within(f"{where}: missing", step.missing, 0, INT_MAX)
     elif isinstance(step, AllocNeeded):
-        within(f"{where}: option", step.option, 0, (1 << 32) - 1)
+        within(f"{where}: option", step.option, 0, _U32)
         within(f"{where}: extra", step.extra, -MOST_NEEDED, MOST_NEEDED)
     elif isinstance(step, Carry):
         need(len(step.data) <= MOST_TOUCHED, f"{where}: a binary of more than {MOST_TOUCHED} bytes")
@@ -181,20 +180,20 @@ def _binary(where: str, step: BinaryStep) -> None:
             _prepare(where, each.prepared)
             need(len(each.ids) <= MOST_PARTS, f"{where}: more than {MOST_PARTS} tensors")
             for number in each.ids:
-                within(f"{where}: a tensor's id", number, 0, (1 << 32) - 1)
+                within(f"{where}: a tensor's id", number, 0, _U32)
     else:
         options = step.options if isinstance(step, ContextProperty) else step.beside
         need(len(options) <= MOST_PARTS, f"{where}: more than {MOST_PARTS} options")
         for option in options:
-            within(f"{where}: option", option, 0, (1 << 32) - 1)
+            within(f"{where}: option", option, 0, _U32)
 
 
 def _prepare(where: str, step: Prepare) -> None:
     within(f"{where}: the number of dimensions", len(step.shape), 1, 8)
     for length in step.shape:
         within(f"{where}: a dimension", length, 1, MOST_TOUCHED)
-    within(f"{where}: weights", step.weights or 0, 0, (1 << 32) - 1)
+    within(f"{where}: weights", step.weights or 0, 0, _U32)
     need(len(step.preset) <= MOST_PARTS, f"{where}: more than {MOST_PARTS} presets")
     need(len(step.mem_types) <= MOST_PARTS, f"{where}: more than {MOST_PARTS} memory types")
     for mem_type in step.mem_types:
-        within(f"{where}: mem_type", mem_type, 0, (1 << 32) - 1)
+        within(f"{where}: mem_type", mem_type, 0, _U32)

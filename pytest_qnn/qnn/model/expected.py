@@ -159,7 +159,7 @@ def _wrong_arrays(step: Execute, graph: Graph) -> bool:
     return foreign or not whole
 
 
-_SUCCESS = frozenset({0})
+SUCCESS: frozenset[int] = frozenset({0})
 _REFUSED = frozenset(
     {int(Error.CONTEXT_ERROR_INVALID_ARGUMENT), int(Error.CONTEXT_ERROR_UNSUPPORTED_FEATURE)}
 )
@@ -172,7 +172,7 @@ def _updatable(model: Model, name: str) -> bool:
 
 
 def _update(model: Model, step: UpdateWeights) -> Allowed:
-    return Allowed(_SUCCESS, specified=_updatable(model, step.graph))
+    return Allowed(SUCCESS, specified=_updatable(model, step.graph))
 
 
 def _section(model: Model, step: GetSection | ApplySection) -> Allowed:
@@ -185,15 +185,8 @@ def _section(model: Model, step: GetSection | ApplySection) -> Allowed:
         return Allowed(_REFUSED, frozenset({Fault.UNREGISTERED}), specified=specified)
     if step.memory == "short":
         return Allowed(frozenset(), frozenset({Fault.SHORT}), specified=specified)
-    return Allowed(_SUCCESS, specified=specified)
+    return Allowed(SUCCESS, specified=specified)
 
-
-EXPECT_SECTIONS: dict[type[Any], Callable[[Any, Any], Allowed]] = {
-    UpdateWeights: _update,
-    GetSection: _section,
-    ApplySection: _section,
-}
-"""As in `pytest_qnn.qnn.model.expected`."""
 
 WEIGHTS_TYPE = int(HtpMemType.WEIGHTS_BUFFER)
 SPILL_TYPE = int(HtpMemType.SHARED_SPILLFILL_BUFFER)
@@ -461,6 +454,11 @@ PROPERTIES = frozenset(map(int, HtpContextOption))
 _FLIPPED = ("flipped", "flipped-end")
 
 
+def _allowed(faults: Faults, notes: set[AnyNote], *, specified: bool = True) -> Allowed:
+    codes = frozenset[int]().union(*faults.values()) if faults else SUCCESS
+    return Allowed(codes, frozenset(faults), frozenset(notes), specified=specified)
+
+
 def _no_context(model: Model, name: str, faults: Faults, codes: frozenset[int] = _CONTEXT) -> bool:
     """Enter the fault of a context that does not live; True if its value may be another's."""
     if model.context_lives(name):
@@ -553,17 +551,6 @@ def _retrieve(model: Model, step: Retrieve) -> Allowed:
         else:
             unspecified = step.source not in context.graphs
     return _allowed(faults, set(), specified=not unspecified)
-
-
-EXPECT: dict[type[Any], Callable[[Any, Any], Allowed]] = {
-    GetBinary: _get_binary,
-    ContextFromBinary: _from_binary,
-    ContextWithCallback: _with_callback,
-    ContextFinalize: _finalize,
-    ContextProperty: _property,
-    Retrieve: _retrieve,
-}
-"""As in `pytest_qnn.qnn.model.expected`."""
 
 
 def _follow_alloc(model: Model, step: Alloc, seen: StepSeen) -> None:
@@ -683,7 +670,6 @@ FOLLOW: dict[type[Any], Callable[[Any, Any, StepSeen], None]] = {
 }
 """What becomes of the model: (model, step, seen). Register and Deregister are `Model`'s own."""
 
-SUCCESS: frozenset[int] = frozenset({0})
 NO_CALL = Allowed(frozenset())
 _WRONG_ARGUMENT = frozenset({int(Error.MEM_ERROR_INVALID_ARGUMENT)})
 _HANDLE = frozenset({int(Error.MEM_ERROR_INVALID_HANDLE)})
@@ -694,11 +680,6 @@ def expect(model: Model, step: AnyStep) -> Allowed:
     """What ``step`` may be answered with now."""
     handler = _HANDLERS.get(type(step))
     return handler(model, step) if handler else NO_CALL
-
-
-def _allowed(faults: Faults, notes: set[AnyNote], *, specified: bool = True) -> Allowed:
-    codes = frozenset[int]().union(*faults.values()) if faults else SUCCESS
-    return Allowed(codes, frozenset(faults), frozenset(notes), specified=specified)
 
 
 def _context_free(model: Model, step: ContextFree) -> Allowed:
@@ -863,9 +844,16 @@ def _overlap(a: tuple[str, int, int], b: tuple[str, int, int]) -> bool:
 
 
 _HANDLERS: dict[type[Any], Callable[[Any, Any], Allowed]] = {
-    **EXPECT,
-    **EXPECT_SECTIONS,
     ContextCreate: context_create,
+    GetBinary: _get_binary,
+    ContextFromBinary: _from_binary,
+    ContextWithCallback: _with_callback,
+    ContextFinalize: _finalize,
+    ContextProperty: _property,
+    Retrieve: _retrieve,
+    UpdateWeights: _update,
+    GetSection: _section,
+    ApplySection: _section,
     ContextFree: _context_free,
     Register: _register,
     Deregister: _deregister,

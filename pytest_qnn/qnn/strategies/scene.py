@@ -31,7 +31,7 @@ from pytest_qnn.qnn.cases.case import (
     Register,
     Write,
 )
-from pytest_qnn.qnn.cases.lives import Alive, Known
+from pytest_qnn.qnn.cases.lives import Alive
 from pytest_qnn.qnn.cases.sizes import PAGE, io_inputs, nbytes
 from pytest_qnn.qnn.facts import MemoryFacts
 
@@ -104,6 +104,10 @@ class Scene:
         self.operators: tuple[tuple[QnnOp, QnnDType], ...] = facts.operators  # type: ignore[assignment] # data of the same words
         self.steps: list[AnyStep] = []
         self.alive = Alive()
+        self.buffers = self.alive.buffers
+        self.handles = self.alive.handles
+        self.dead = self.alive.dead
+        self.graphs = self.alive.graphs
         self._made: dict[str, int] = {}
 
     def case(self) -> MemoryCase:
@@ -129,26 +133,6 @@ class Scene:
     def contexts(self) -> list[str]:
         """Live contexts."""
         return list(self.alive.contexts)
-
-    @property
-    def buffers(self) -> dict[str, int]:
-        """Live buffers with their sizes in bytes."""
-        return self.alive.buffers
-
-    @property
-    def handles(self) -> dict[str, Known]:
-        """Live registrations."""
-        return self.alive.handles
-
-    @property
-    def dead(self) -> dict[str, Known]:
-        """Handles that were deregistered."""
-        return self.alive.dead
-
-    @property
-    def graphs(self) -> dict[str, Prepare]:
-        """Live graphs."""
-        return self.alive.graphs
 
     # Objects
 
