@@ -47,9 +47,19 @@ def mentioned(value: Any) -> set[str]:
     return {value[key] for key in ("do",) if key in value}.union(*map(mentioned, value.values()))
 
 
+def current(file: dict[str, Any]) -> dict[str, Any]:
+    """The file as it would be written today."""
+    found: dict[str, Any] = json.loads(case_file.encode(case_file.decode(json.dumps(bare(file)).encode())))
+    return found
+
+
+def bare(file: dict[str, Any]) -> dict[str, Any]:
+    return {key: file[key] for key in file if key != "result"}
+
+
 @cache
 def known() -> set[tuple[str, str]]:
-    return {(file["subject"], tag) for file in FILES for tag in mentioned(file["case"])}
+    return {(file["subject"], tag) for file in FILES for tag in mentioned(current(file)["case"])}
 
 
 @pytest.mark.parametrize(
@@ -66,7 +76,7 @@ def test_every_kind_of_case_is_in_a_file() -> None:
 
 @pytest.mark.parametrize("file", FILES, ids=lambda file: f"{file['rule']}-{file['target']}")
 def test_a_case_file_of_schema_1_gives_what_it_gave(file: dict[str, Any]) -> None:
-    content = case_file.decode(json.dumps({key: file[key] for key in file if key != "result"}).encode())
+    content = case_file.decode(json.dumps(bare(file)).encode())
     with closing(opened(content)) as target:
         found = judge_case(catalogue()[content.rule], target, content.case)
     if isinstance(found, Examined | Unsupported):
