@@ -496,7 +496,7 @@ def _get_binary(model: Model, step: GetBinary) -> Allowed:
 def _from_binary(model: Model, step: ContextFromBinary) -> Allowed:
     del model
     faults: Faults = {}
-    notes: set[AnyNote] = {Note.DEFERRED if step.defer else Note.LOADED}
+    notes: set[AnyNote] = {Note.DEFERRED} if step.defer else set()
     if step.defer is False:
         notes.add(Note.NOT_DEFERRED)
     if step.damage == "empty":
@@ -512,7 +512,7 @@ def _from_binary(model: Model, step: ContextFromBinary) -> Allowed:
 def _with_callback(model: Model, step: ContextWithCallback) -> Allowed:
     """The trace says whether a piece was refused; that raw memory and offsets are taken no document says."""
     plain = step.memory == "dma" and not step.fails and not step.start
-    return _allowed({}, {Note.PROVIDED}, specified=plain and bool(model.binaries.get(step.binary)))
+    return _allowed({}, set(), specified=plain and bool(model.binaries.get(step.binary)))
 
 
 def _finalize(model: Model, step: ContextFinalize) -> Allowed:
@@ -709,7 +709,8 @@ def _register(model: Model, step: Register) -> Allowed:
         faults |= wrong
         specified = specified and not unspecified
         this = identity(step.context, descriptor)
-        notes.add(model.history.get(this, Note.FRESH))
+        if this in model.history:
+            notes.add(model.history[this])
         size = model.alive.size_of(descriptor.buffer)
         if size is not None and size > nbytes(descriptor.shape, descriptor.dtype):
             notes.add(Note.LARGER)
@@ -726,9 +727,6 @@ def _note_others(model: Model, step: Register, wanted: set[Identity], notes: set
             notes.add(Note.OTHER_CONTEXT)
         elif found.identity in wanted:
             notes |= found.survived
-
-
-_DOUBTFUL = {"orphan": Note.ORPHAN_HANDLE, "unknown": Note.UNKNOWN_HANDLE}
 
 
 def _deregister(model: Model, step: Deregister) -> Allowed:
@@ -750,7 +748,7 @@ def _deregister(model: Model, step: Deregister) -> Allowed:
             specified = specified and not model.handle_alias(name)
         elif found.life != "live":
             specified = False
-            notes.add(_DOUBTFUL[found.life])
+            notes |= {Note.ORPHAN_HANDLE} if found.life == "orphan" else set()
         elif name in step.handles[:position]:
             faults[Fault.REPEATED_HANDLE] = _HANDLE
         elif found.fixed:
@@ -783,19 +781,17 @@ def _execute(model: Model, step: Execute) -> Allowed:
     faults, unspecified = execute_faults(step, graph, notes)
     if len(step.bindings) != graph.inputs + 1:
         faults[Fault.ARITY] = _LOOSE
-    unspecified = _in_place(model, step, graph, notes) or unspecified
+    unspecified = _in_place(model, step, graph) or unspecified
     for binding in step.bindings:
         if binding.kind != "handle":
-            notes.add(Note.RAW)
             continue
-        notes.add(Note.HANDLES)
         found = model.registrations.get(binding.handle)
         if found is not None and found.life in ("live", "dead"):
             fault, unsure = _bound(model, graph, binding.handle, found, notes)
             unspecified = unspecified or unsure
         elif found is not None:
             fault, unspecified = None, True
-            notes.add(_DOUBTFUL[found.life])
+            notes |= {Note.ORPHAN_HANDLE} if found.life == "orphan" else set()
         else:
             fault = Fault.NULL_HANDLE if binding.handle == NULL else Fault.BAD_HANDLE
             unspecified = unspecified or model.context_as_handle(binding.handle)
@@ -814,17 +810,13 @@ def _bound(
     if found.context != graph.context:
         return Fault.FOREIGN_HANDLE, model.handle_alias(name)
     if found.role:
-        notes.add(Note.EXTERNAL_HANDLE)
         return None, True
     if found.bytes < graph.bytes:
         return Fault.SHORT_HANDLE, False
-    freed = found.descriptor.buffer not in model.alive.buffers
-    if freed:
-        notes.add(Note.FREED_BUFFER)
-    return None, freed
+    return None, found.descriptor.buffer not in model.alive.buffers
 
 
-def _in_place(model: Model, step: Execute, graph: Graph, notes: set[AnyNote]) -> bool:
+def _in_place(model: Model, step: Execute, graph: Graph) -> bool:
     """An output lies on other memory of the same execute: the result is unspecified (EXE-20)."""
     spans = [
         (position >= graph.inputs, found.descriptor.buffer, found.descriptor.offset, found.bytes)
@@ -833,10 +825,7 @@ def _in_place(model: Model, step: Execute, graph: Graph, notes: set[AnyNote]) ->
     ]
     outputs = [span[1:] for span in spans if span[0]]
     inputs = [span[1:] for span in spans if not span[0]]
-    clash = any(_overlap(a, b) for a in outputs for b in inputs)
-    if clash:
-        notes.add(Note.IN_PLACE)
-    return clash
+    return any(_overlap(a, b) for a in outputs for b in inputs)
 
 
 def _overlap(a: tuple[str, int, int], b: tuple[str, int, int]) -> bool:

@@ -72,26 +72,17 @@ class Fault(Enum):
 class Note(Enum):
     """What is special about a step."""
 
-    RAW = "raw"
-    HANDLES = "handles"
     PERMUTED = "permuted"
     DATA_SIZE = "data-size"
-    IN_PLACE = "in-place"
-    FREED_BUFFER = "freed-buffer"
-    EXTERNAL_HANDLE = "external-handle"
     ORPHAN_HANDLE = "orphan-handle"
-    UNKNOWN_HANDLE = "unknown-handle"
-    FRESH = "fresh"
     LARGER = "larger"
     OTHER_CONTEXT = "other-context"
     WEIGHTS = "weights"
     SPILL = "spill"
     SPILL_SHARED = "spill-shared"
     TAKEN_BACK = "taken-back"
-    LOADED = "loaded"
     DEFERRED = "deferred"
     NOT_DEFERRED = "not-deferred"
-    PROVIDED = "provided"
     FINALISES = "finalises"
 
 
