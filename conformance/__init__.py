@@ -17,7 +17,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from pytest_qnn.rules import of_area
+from pytest_qnn import rules
 
 if TYPE_CHECKING:
     from pytest_qnn.core.rule import Rule
@@ -29,7 +29,7 @@ def rule_tests(module: str, file: str) -> dict[str, Callable[[Judge], None]]:
 
     The rest of the catalogue is not loaded.
     """
-    made = [_test(rule) for rule in of_area(Path(file).stem.removeprefix("test_").upper()).values()]
+    made = [_test(rule) for rule in rules.of_area(Path(file).stem.removeprefix("test_").upper()).values()]
     for test in made:
         # As if they were written in that module: pytest leaves out imported tests where the user's ini says
         # collect_imported_tests = false, and IDEs and pytest -vv name the file of the code.

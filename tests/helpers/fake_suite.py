@@ -16,7 +16,8 @@ import pytest
 from hypothesis import strategies as st
 from reducing import Reducing
 
-from pytest_qnn import rules, session
+import pytest_qnn
+from pytest_qnn import rules
 from pytest_qnn.core.rule import Rule, Subject
 from pytest_qnn.core.target import Death
 from pytest_qnn.core.verdict import Contradiction, Examined, Level, Unsupported, Violation
@@ -150,12 +151,16 @@ def fake_targets() -> types.ModuleType:
     return module
 
 
+def of_area(area: str) -> dict[str, Rule[Any, Any, Any]]:
+    return {rule_id: rule for rule_id, rule in CATALOGUE.items() if rule.area == area}
+
+
 def install(patch: pytest.MonkeyPatch) -> None:
     module = fake_targets()
     patch.setattr(rules, "catalogue", lambda: CATALOGUE)
-    patch.setattr(rules, "of_area", lambda _: CATALOGUE)
+    patch.setattr(rules, "of_area", of_area)
     patch.setitem(sys.modules, "pytest_qnn.targets", module)
-    patch.setattr(session, "targets", module, raising=False)
+    patch.setattr(pytest_qnn, "targets", module, raising=False)
 
 
 def suite(*rule_ids: str) -> str:
