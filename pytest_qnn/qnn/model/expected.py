@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any
+from typing import Any, Final
 
 import msgspec
 
@@ -24,7 +24,9 @@ from pytest_qnn.qnn.cases.case import (
     AllocNeeded,
     AnyStep,
     ApplySection,
+    Capability,
     Carry,
+    Churn,
     ContextCreate,
     ContextFinalize,
     ContextFree,
@@ -33,17 +35,33 @@ from pytest_qnn.qnn.cases.case import (
     ContextWithCallback,
     Deregister,
     Descriptor,
+    Environment,
     Execute,
+    Fill,
     Free,
     FreeParent,
     GetBinary,
     GetSection,
+    Inspect,
+    Interface,
     MemoryCase,
+    Message,
+    Misuse,
     NewProcess,
+    Observe,
+    Parallel,
+    Pieces,
     Prepare,
+    Providers,
+    Read,
     Register,
+    ReleaseBinary,
+    Restart,
     Retrieve,
+    ToFd,
     UpdateWeights,
+    Version,
+    Write,
 )
 from pytest_qnn.qnn.cases.lives import Alive, Known, made_by
 from pytest_qnn.qnn.cases.sizes import PAGE, nbytes, pages
@@ -678,7 +696,7 @@ _READ_ONLY = frozenset({int(Error.COMMON_ERROR_OPERATION_NOT_PERMITTED)})
 
 def expect(model: Model, step: AnyStep) -> Allowed:
     """What ``step`` may be answered with now."""
-    handler = _HANDLERS.get(type(step))
+    handler = EXPECT.get(type(step))
     return handler(model, step) if handler else NO_CALL
 
 
@@ -832,7 +850,7 @@ def _overlap(a: tuple[str, int, int], b: tuple[str, int, int]) -> bool:
     return a[0] == b[0] and a[1] < b[1] + b[2] and b[1] < a[1] + a[2]
 
 
-_HANDLERS: dict[type[Any], Callable[[Any, Any], Allowed]] = {
+EXPECT: dict[type[Any], Callable[[Any, Any], Allowed]] = {
     ContextCreate: context_create,
     GetBinary: _get_binary,
     ContextFromBinary: _from_binary,
@@ -849,6 +867,27 @@ _HANDLERS: dict[type[Any], Callable[[Any, Any], Allowed]] = {
     Prepare: _prepare,
     Execute: _execute,
 }
+"""What each step may be answered with: (model, step)."""
+NO_QNN_CALL: Final = frozenset(
+    {Alloc, AllocNeeded, Carry, Fill, Free, Inspect, NewProcess, Observe, Pieces, Read, Restart, ToFd, Write}
+)
+"""Steps on the client's memory or on files, which make no call of the table, or none of their own."""
+JUDGED_ALONE: Final = frozenset(
+    {
+        Capability,
+        Churn,
+        Environment,
+        FreeParent,
+        Interface,
+        Message,
+        Misuse,
+        Parallel,
+        Providers,
+        ReleaseBinary,
+    }
+    | {Version}
+)
+"""Steps whose codes depend on nothing that the model follows: their rules name them."""
 
 
 class Walked(msgspec.Struct, frozen=True):

@@ -18,7 +18,7 @@ from pytest_qnn.qnn.cases.case import (
     Restart,
 )
 from pytest_qnn.qnn.cases.lives import EFFECTS, Alive, Known, ended_by, made_by, used_by
-from pytest_qnn.qnn.model.expected import FOLLOW
+from pytest_qnn.qnn.model.expected import EXPECT, FOLLOW, JUDGED_ALONE, NO_QNN_CALL
 
 KINDS: tuple[type[Any], ...] = get_args(AnyStep)
 BUFFERS = (Descriptor("first", (1,)), Descriptor("second", (1,)))
@@ -76,6 +76,15 @@ def test_the_oracle_follows_every_kind_that_changes_what_is_alive() -> None:
     elsewhere = {Register, Deregister, GetSection}  # `Model.follow`; sections: `qnn.model.contents`
     missing = sorted(kind.__name__ for kind in changes - elsewhere - FOLLOW.keys())
     assert not missing, f"FOLLOW in pytest_qnn/qnn/model/expected.py has no entry for {', '.join(missing)}"
+
+
+@each_kind
+def test_the_oracle_says_what_every_kind_may_be_answered_with(kind: type[Any]) -> None:
+    places = (EXPECT, NO_QNN_CALL, JUDGED_ALONE)
+    assert [kind in place for place in places].count(True) == 1, (
+        f"{kind.__name__} in pytest_qnn/qnn/model/expected.py: either an entry in EXPECT, "
+        "or a name in NO_QNN_CALL or JUDGED_ALONE"
+    )
 
 
 @each_kind
