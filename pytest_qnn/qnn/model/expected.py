@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import msgspec
 
@@ -1086,8 +1086,27 @@ def _how_ended(allowed: Allowed) -> End:
     return End.DEREGISTERED_MIXED if allowed.faults else End.DEREGISTERED
 
 
-def walk(case: MemoryCase, trace: MemoryTrace) -> Iterator[Walked]:
+class _Last(NamedTuple):
+    """The trace that was followed last: a rule's helpers follow the same one several times."""
+
+    case: MemoryCase | None = None
+    trace: MemoryTrace | None = None
+    walked: tuple[Walked, ...] = ()
+
+
+_last = _Last()
+
+
+def walk(case: MemoryCase, trace: MemoryTrace) -> tuple[Walked, ...]:
     """Each step that was carried out, in order, with what the model allowed before it."""
+    global _last  # noqa: PLW0603 - one entry, replaced whole, so that threads can at worst follow twice
+    last = _last
+    if last.case is not case or last.trace is not trace:
+        _last = last = _Last(case, trace, tuple(_follow(case, trace)))
+    return last.walked
+
+
+def _follow(case: MemoryCase, trace: MemoryTrace) -> Iterator[Walked]:
     model = Model(trace.facts)
     for index, (step, seen) in enumerate(zip(case.steps, trace.steps, strict=False)):
         if seen.skipped:
