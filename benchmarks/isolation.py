@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import shutil
 import subprocess
 import tempfile
@@ -13,6 +14,7 @@ from typing import Any, TextIO
 from benchmarks.delegates import cases
 from benchmarks.memory import sequence
 from benchmarks.timing import drawn, median_us, table
+from pytest_qnn.isolation.warm_start import SWITCH
 from pytest_qnn.qnn.target import open_memory_target
 from pytest_qnn.tflite.target import open_delegate_target
 
@@ -28,8 +30,13 @@ Open = Callable[[str], Any]
 
 def report(out: TextIO, *, quick: bool) -> None:
     """Print the table."""
-    head = ("target", "off", "fork", "spawn", "fork-off", "spawn-off", "fork/off", "spawn/off", "forked/s")
-    out.write(f"isolated cases one after another, milliseconds each (median): {NODES} nodes, {STEPS} steps\n")
+    head = ("target", "off", "fork", "cold fork", "spawn", "fork/off", "spawn/off", "forked/s")
+    head += ("CPU off", "CPU fork", "CPU cold fork")
+    out.write(
+        f"isolated cases one after another, milliseconds each ({NODES} nodes, {STEPS} steps): medians of wall\n"
+        "time, means of processor time in all processes; a cold fork is made at the request, without a warm\n"
+        "start\n"
+    )
     count = 100 if quick else 500
     with tempfile.TemporaryDirectory() as folder:
         table(out, head, (_row(*subject, quick=quick) for subject in _subjects(Path(folder), count)))
@@ -60,18 +67,34 @@ def _built(folder: Path) -> str:
 
 
 def _row(name: str, open_target: Open, some: Sequence[Any], *, quick: bool) -> tuple[object, ...]:
-    here = _milliseconds(open_target, "off", some)
-    forked = _milliseconds(open_target, "fork", some)
-    spawned = _milliseconds(open_target, "spawn", some[: 5 if quick else 20])
-    more = (forked - here, spawned - here, forked / here, spawned / here, 1000 / forked)
-    return name, here, forked, spawned, *more
+    here, here_cpu = _milliseconds(open_target, "off", some)
+    forked, forked_cpu = _milliseconds(open_target, "fork", some)
+    os.environ[SWITCH] = "0"
+    try:
+        cold, cold_cpu = _milliseconds(open_target, "fork", some)
+    finally:
+        del os.environ[SWITCH]
+    spawned, _ = _milliseconds(open_target, "spawn", some[: 5 if quick else 20])
+    ratios = (forked / here, spawned / here, 1000 / forked)
+    return name, here, forked, cold, spawned, *ratios, here_cpu, forked_cpu, cold_cpu
 
 
-def _milliseconds(open_target: Open, mode: str, some: Sequence[Any]) -> float:
+def _cpu() -> float:
+    """Seconds of processor time of this process, and of children that have ended."""
+    return sum(os.times()[:4])
+
+
+def _milliseconds(open_target: Open, mode: str, some: Sequence[Any]) -> tuple[float, float]:
+    """Wall time (median) and processor time (mean) of a case; what opening the target costs is taken off."""
+
     def run(case: Any) -> None:
         death = target.run(case).death
         if death is not None:
             raise RuntimeError(f"a case of the benchmark died: {death.detail}")
 
+    started = _cpu()
+    open_target(mode).close()
+    opened = _cpu()
     with contextlib.closing(open_target(mode)) as target:
-        return median_us(run, some) / 1000
+        wall = median_us(run, some) / 1000
+    return wall, ((_cpu() - opened) - (opened - started)) / len(some) * 1000

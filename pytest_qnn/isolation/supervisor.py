@@ -33,7 +33,7 @@ import msgspec
 
 from pytest_qnn.isolation import processes, wire
 from pytest_qnn.isolation.child_process import ChildProcess, fork, spawn
-from pytest_qnn.isolation.warm_start import compact, written_by
+from pytest_qnn.isolation.warm_start import compact, enabled, written_by
 from pytest_qnn.isolation.worker import Unusable, make_worker
 from pytest_qnn.isolation.working_directory import WorkingDirectory
 
@@ -82,11 +82,12 @@ def main() -> None:
     _restore_signals()
     ready = wire.Ready(threads=len(os.listdir("/proc/self/task")))
     worker.warm()
-    compact()
+    if enabled():
+        compact()
     # A process with threads is not forked at all: `Sandbox.start` then starts a spawning supervisor.
     # (Measured: a fork of libQnnHtp 2.51 after its initialisation deadlocks in graphExecute; before, it is
     # safe.)
-    ahead = ready.threads == 1
+    ahead = ready.threads == 1 and enabled()
     pages = written_by(worker.rehearse) if ahead else []
 
     def make(fds_to_close: Iterable[int]) -> ChildProcess:

@@ -22,6 +22,10 @@ import msgspec
 from pytest_qnn.isolation import libc, processes
 from pytest_qnn.isolation.observe import private_mappings, resident_bytes
 
+SWITCH = "PYTEST_QNN_WARM_START"
+"""Environment variable: 0 turns off what this module does, and the fork ahead of a case's request, so that
+``python -m benchmarks --only isolation`` can tell what they bring."""
+
 Ranges = list[tuple[int, int]]
 """Address and bytes, whole pages each."""
 
@@ -32,6 +36,11 @@ _HUGE = 2 << 20
 """Bytes of a huge page (x86-64, arm64 with pages of 4 KiB)."""
 _TIMEOUT = 5.0
 """Seconds for the child; without its answer cases copy their pages themselves."""
+
+
+def enabled() -> bool:
+    """Whether children are forked ahead, from a compact heap, with their pages copied."""
+    return os.environ.get(SWITCH) != "0"
 
 
 def compact() -> None:
