@@ -33,9 +33,9 @@ def report(out: TextIO, *, quick: bool) -> None:
     head = ("target", "off", "fork", "cold fork", "spawn", "fork/off", "spawn/off", "forked/s")
     head += ("CPU off", "CPU fork", "CPU cold fork")
     out.write(
-        f"isolated cases one after another, milliseconds each ({NODES} nodes, {STEPS} steps): medians of wall\n"
-        "time, means of processor time in all processes; a cold fork is made at the request, without a warm\n"
-        "start\n"
+        f"isolated cases one after another, milliseconds each ({NODES} nodes, {STEPS} steps): medians of\n"
+        "wall time, means of processor time in all processes; a cold fork is made at the request, without a\n"
+        "warm start\n"
     )
     count = 100 if quick else 500
     with tempfile.TemporaryDirectory() as folder:
