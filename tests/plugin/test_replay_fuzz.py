@@ -233,29 +233,45 @@ def described(**changes: Any) -> MemoryCase:
         (MemoryCase((Alloc("b0", 1 << 30), Fill("b0"))), "the steps touch more than 268435456 bytes"),
         (MemoryCase((Alloc("b0", 1 << 25), *((Read("b0"),) * 9))), "the steps touch more than 268435456"),
         (MemoryCase((Write("b0", (1 << 31) - 1),)), "the steps touch more than "),
-        (MemoryCase((Write("b0", -1),)), "step 0: size is -1, not within "),
-        (MemoryCase((Fill("b0", 256),)), "step 0: byte is 256, not within 0 to 255"),
+        (MemoryCase((Write("b0", -1),)), "Expected `int` >= 0 - at `$.steps[0].size`"),
+        (MemoryCase((Fill("b0", 256),)), "Expected `int` <= 255 - at `$.steps[0].byte`"),
         (MemoryCase((Prepare("g0", "c0", shape=(1 << 20, 1 << 20)),)), "the steps touch more than "),
-        (MemoryCase((Prepare("g0", "c0", shape=(1 << 60,)),)), "step 0: a dimension is "),
-        (MemoryCase((Prepare("g0", "c0", shape=()),)), "step 0: the number of dimensions is 0"),
+        (
+            MemoryCase((Prepare("g0", "c0", shape=(1 << 60,)),)),
+            "Expected `int` <= 268435456 - at `$.steps[0].shape[0]`",
+        ),
+        (
+            MemoryCase((Prepare("g0", "c0", shape=()),)),
+            "Expected `array` of length >= 1 - at `$.steps[0].shape`",
+        ),
         (
             MemoryCase((Prepare("g0", "c0", shape=(1 << 22,)), *((Execute("g0", ()),) * 9))),
             "the steps touch more than ",
         ),
-        (MemoryCase((ContextCreate("c0"),) * 401), "401 steps are more than 400"),
+        (MemoryCase((ContextCreate("c0"),) * 401), "Expected `array` of length <= 400 - at `$.steps`"),
         (MemoryCase((ContextCreate("../../x"),)), "'../../x' is no name"),
-        (MemoryCase((Deregister(("h0",), count=1 << 40),)), "step 0: count is 1099511627776"),
-        (MemoryCase((Deregister(("h0",), count=-1),)), "step 0: count is -1"),
-        (MemoryCase((Deregister(("h0",) * 65),)), "step 0: more than 64 handles"),
+        (MemoryCase((Deregister(("h0",), count=1 << 40),)), "Expected `int` <= 64 - at `$.steps[0].count`"),
+        (MemoryCase((Deregister(("h0",), count=-1),)), "Expected `int` >= 0 - at `$.steps[0].count`"),
+        (
+            MemoryCase((Deregister(("h0",) * 65),)),
+            "Expected `array` of length <= 64 - at `$.steps[0].handles`",
+        ),
         (described(offset=1 << 64), "step 2: offset is a number of 65 bits"),
-        (described(mem_type=-1), "step 2: mem_type is -1"),
-        (described(shape=(1,) * 65), "step 2: more than 64 dimensions"),
+        (described(mem_type=-1), "Expected `int` >= 0 - at `$.steps[2].descriptors[0].mem_type`"),
+        (
+            described(shape=(1,) * 65),
+            "Expected `array` of length <= 64 - at `$.steps[2].descriptors[0].shape`",
+        ),
     ],
 )
 def test_a_memory_case_beyond_the_limits(case: MemoryCase, said: str) -> None:
-    with pytest.raises(BadCase) as raised:
-        check(case)
-    assert str(raised.value).startswith(said)
+    try:
+        check(case)  # before it is encoded: msgspec writes no number of more than 64 bits
+    except BadCase as error:
+        found = str(error)
+    else:
+        found = case_mutations.refusal(case)
+    assert found.startswith(said)
 
 
 GRAPH = Graph(

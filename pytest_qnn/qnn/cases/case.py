@@ -10,11 +10,38 @@ first step that needs it, and closed in the reverse order after the last step; i
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Annotated, Literal
 
 import msgspec
+from msgspec import Meta
 
+from pytest_qnn.qnn.abi.codes import LogLevel
 from pytest_qnn.qnn.cases.misuses import Misused
+
+MOST_STEPS = 400
+MOST_PARTS = 64
+"""Descriptors, handles, bindings, dimensions: per step."""
+MOST_TOUCHED = 1 << 28
+"""Bytes that the steps write and read, in all."""
+MOST_NEEDED = 1 << 24
+"""Largest buffer, in bytes, that is made because a context asks for it, and the most beside what it asks."""
+MOST_BESIDE = 1 << 20
+"""Bytes before a piece of a binary in its memory."""
+MOST_ROUNDS = 20_000
+MOST_THREADS = 16
+MOST_CALLS = 8
+"""Asynchronous executes of one step."""
+INT_MAX = (1 << 31) - 1
+"""Largest size that rpcmem_alloc's int can carry."""
+# Bounds of single fields stand in their types: msgspec checks them where a case is read, in a file's words.
+# It takes no bound beyond 63 bits: numbers of 64 bits, and what two fields say together, are in `valid.py`.
+U32 = Annotated[int, Meta(ge=0, le=(1 << 32) - 1)]
+Size = Annotated[int, Meta(ge=0, le=INT_MAX)]
+Part = Annotated[int, Meta(ge=0, le=MOST_PARTS)]
+Parts = Annotated[tuple[Part, ...], Meta(max_length=MOST_PARTS)]
+Numbers = Annotated[tuple[U32, ...], Meta(max_length=MOST_PARTS)]
+Names = Annotated[tuple[str, ...], Meta(max_length=MOST_PARTS)]
+Shape = Annotated[tuple[Annotated[int, Meta(ge=1, le=MOST_TOUCHED)], ...], Meta(min_length=1, max_length=8)]
 
 QnnDType = Literal["UFIXED_POINT_8", "FLOAT_32"]
 QnnOp = Literal["ElementWiseAdd", "ElementWiseMultiply", "ElementWiseSubtract", "Relu", "Reshape"]
@@ -31,9 +58,9 @@ class ContextWithCallback(Step, tag="context-with-callback", frozen=True, gc=Fal
     binary: str
     memory: Literal["dma", "raw"] = "dma"
     """Qnn_ContextBinaryCallbackType_t: pieces in rpcmem buffers, with their fds, or in memory without one."""
-    fails: int = 0
+    fails: Size = 0
     """The request, counted from 1, that is answered with 1002 and no memory; 0: none is."""
-    start: int = 0
+    start: Annotated[int, Meta(ge=0, le=MOST_BESIDE)] = 0
     """dataStartOffset: bytes before each piece in its memory, 0xA5 as well."""
 
 
@@ -87,7 +114,7 @@ class Environment(Step, tag="environment", frozen=True, gc=False, omit_defaults=
     """QnnGraph_prepareExecutionEnvironment with one environment, and if that succeeds its release."""
 
     graph: str
-    option: int = 0
+    option: U32 = 0
     """QnnGraph_ExecuteEnvironmentOption_t: 0 BIND_MEM_HANDLES, 1 POPULATE_CLIENT_BUFS."""
 
 
@@ -113,10 +140,10 @@ class Churn(Step, tag="churn", frozen=True, gc=False, omit_defaults=True):
     what: Literal["register", "context", "refused", "unread"]
     buffer: str
     context: str = ""
-    rounds: int = 100
-    tensors: int = 1
+    rounds: Annotated[int, Meta(ge=1, le=MOST_ROUNDS)] = 100
+    tensors: Annotated[int, Meta(ge=1, le=MOST_PARTS)] = 1
     """Shared buffers (CUSTOM) one behind the other, of `TENSOR` bytes each."""
-    mem_type: int = 1
+    mem_type: U32 = 1
 
 
 class Parallel(Step, tag="parallel", frozen=True, gc=False, omit_defaults=True):
@@ -133,14 +160,14 @@ class Parallel(Step, tag="parallel", frozen=True, gc=False, omit_defaults=True):
     """
 
     what: Literal["backends", "contexts", "race", "deregister", "rpcmem", "logs"]
-    threads: int = 2
-    rounds: int = 1
-    mem_type: int = 1
+    threads: Annotated[int, Meta(ge=1, le=MOST_THREADS)] = 2
+    rounds: Annotated[int, Meta(ge=1, le=MOST_ROUNDS // MOST_THREADS)] = 1
+    mem_type: U32 = 1
     op: QnnOp = "ElementWiseAdd"
     dtype: QnnDType = "UFIXED_POINT_8"
-    level: int = 4
+    level: Annotated[int, Meta(ge=int(LogLevel.ERROR), le=int(LogLevel.DEBUG))] = 4
     """QnnLog_Level_t of the log of ``logs``: 1 ERROR to 5 DEBUG."""
-    lowered: int = 0
+    lowered: Annotated[int, Meta(ge=0, le=int(LogLevel.DEBUG))] = 0
     """The level that the log is given halfway, between two rounds; 0: it keeps the one it has."""
 
 
@@ -157,7 +184,7 @@ class UpdateWeights(Step, tag="update-weights", frozen=True, gc=False, omit_defa
     """QnnTensor_updateGraphTensors of the updatable weights of ``graph``, and QnnGraph_finalize."""
 
     graph: str
-    weights: int
+    weights: U32
     """Their contents from now on, as in `Prepare`."""
 
 
@@ -171,7 +198,7 @@ class GetSection(Step, tag="get-section", frozen=True, gc=False, omit_defaults=T
     graph: str
     section: str
     memory: SectionMemory = "raw"
-    mem_type: int = 1
+    mem_type: U32 = 1
     """Qnn_MemType_t of the memory behind a handle."""
 
 
@@ -182,7 +209,7 @@ class ApplySection(Step, tag="apply-section", frozen=True, gc=False, omit_defaul
     graph: str
     section: str
     memory: SectionMemory = "raw"
-    mem_type: int = 1
+    mem_type: U32 = 1
 
 
 SectionStep = UpdateWeights | GetSection | ApplySection
@@ -211,7 +238,7 @@ class Providers(Step, tag="providers", frozen=True, gc=False, omit_defaults=True
 class Capability(Step, tag="capability", frozen=True, gc=False, omit_defaults=True):
     """QnnProperty_hasCapability(key). ``early``: before backendCreate (must precede every other step)."""
 
-    key: int
+    key: U32
     early: bool = False
 
 
@@ -231,7 +258,7 @@ class GetBinary(Step, tag="get-binary", frozen=True, gc=False, omit_defaults=Tru
 
     context: str
     binary: str
-    missing: int = 0
+    missing: Size = 0
     """Bytes by which the buffer (and its stated size) is too small."""
     null: Literal["", "size", "buffer", "written"] = ""
     """The argument that is NULL."""
@@ -246,7 +273,7 @@ class ContextFromBinary(Step, tag="context-from-binary", frozen=True, gc=False, 
     binary: str
     defer: bool | None = None
     """As in `ContextCreate`."""
-    beside: tuple[int, ...] = ()
+    beside: Numbers = ()
     """Custom HTP context options (QnnHtpContext_ConfigOption_t) that are given as well, each switched on."""
     switching: bool = False
     """Graph switching is asked for as well: a limit of memory, and that the binary persists."""
@@ -263,7 +290,7 @@ class ContextFinalize(Step, tag="context-finalize", frozen=True, gc=False, omit_
     """QnnContext_finalize."""
 
     context: str
-    descriptors: int | None = None
+    descriptors: Part | None = None
     """So many and no more can be opened during the call; memory shared with a processor is behind one."""
 
 
@@ -271,7 +298,7 @@ class ContextProperty(Step, tag="context-property", frozen=True, gc=False, omit_
     """QnnContext_getProperty of custom HTP properties, in one call."""
 
     context: str
-    options: tuple[int, ...]
+    options: Numbers
     """QnnHtpContext_PropertyOption_t: 1 start alignment, 2 spill-fill size, 3 weights size."""
     null_list: bool = False
 
@@ -322,9 +349,9 @@ class AllocNeeded(Step, tag="alloc-needed", frozen=True, gc=False, omit_defaults
 
     buffer: str
     context: str
-    option: int
+    option: U32
     """As in `ContextProperty`."""
-    extra: int = 0
+    extra: Annotated[int, Meta(ge=-MOST_NEEDED, le=MOST_NEEDED)] = 0
 
 
 class Free(Step, tag="free", frozen=True, gc=False, omit_defaults=True):
@@ -345,9 +372,9 @@ class Write(Step, tag="write", frozen=True, gc=False, omit_defaults=True):
     """The client writes ``size`` bytes of `contents(dtype, seed)` (`qnn.cases.contents`) at ``offset``."""
 
     buffer: str
-    size: int
-    offset: int = 0
-    seed: int = 0
+    size: Size
+    offset: Size = 0
+    seed: U32 = 0
     dtype: QnnDType = "UFIXED_POINT_8"
 
 
@@ -355,7 +382,7 @@ class Fill(Step, tag="fill", frozen=True, gc=False, omit_defaults=True):
     """The client fills the whole buffer with one byte."""
 
     buffer: str
-    byte: int = 0xEE
+    byte: Annotated[int, Meta(ge=0, le=255)] = 0xEE
 
 
 class Read(Step, tag="read", frozen=True, gc=False, omit_defaults=True):
@@ -369,17 +396,17 @@ class Descriptor(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
     """One Qnn_MemDescriptor_t over ``buffer``."""
 
     buffer: str
-    shape: tuple[int, ...]
+    shape: Numbers
     dtype: QnnDType = "UFIXED_POINT_8"
-    mem_type: int = 1
+    mem_type: U32 = 1
     """Qnn_MemType_t: 1 ION, 2 CUSTOM, 3 DMA_BUF; other values are invalid."""
     fd: FdKind = "buffer"
-    htp_type: int = 1
+    htp_type: U32 = 1
     """QnnMemHtp_Descriptor_t.type where mem_type is CUSTOM: 1 SHARED_BUFFER."""
     size: int | None = None
     """QnnMemHtp_Descriptor_t.size; None: the buffer's true size."""
     offset: int = 0
-    data_type: int | None = None
+    data_type: U32 | None = None
     """Qnn_DataType_t where it is not that of ``dtype``."""
     shape_config: str | None = None
     """Qnn_MemShape_t.shapeConfig; None: NULL."""
@@ -398,11 +425,11 @@ class Register(Step, tag="register", frozen=True, gc=False, omit_defaults=True):
     """
 
     context: str
-    descriptors: tuple[Descriptor, ...]
-    handles: tuple[str, ...]
+    descriptors: Annotated[tuple[Descriptor, ...], Meta(max_length=MOST_PARTS)]
+    handles: Names
     null_descriptors: bool = False
     null_handles: bool = False
-    count: int | None = None
+    count: Part | None = None
     """numDescriptors where it is not ``len(descriptors)``."""
     scribble: bool = False
     """After the call the client overwrites the descriptors, and all that they point to, with 0xA5."""
@@ -411,9 +438,9 @@ class Register(Step, tag="register", frozen=True, gc=False, omit_defaults=True):
 class Deregister(Step, tag="deregister", frozen=True, gc=False, omit_defaults=True):
     """QnnMem_deRegister of a batch of handle names (a context's name passes that handle value)."""
 
-    handles: tuple[str, ...]
+    handles: Names
     null_handles: bool = False
-    count: int | None = None
+    count: Part | None = None
 
 
 class Prepare(Step, tag="prepare", frozen=True, gc=False, omit_defaults=True):
@@ -427,23 +454,23 @@ class Prepare(Step, tag="prepare", frozen=True, gc=False, omit_defaults=True):
     context: str
     op: QnnOp = "ElementWiseAdd"
     dtype: QnnDType = "UFIXED_POINT_8"
-    shape: tuple[int, ...] = (1, 2, 2, 2)
-    mem_types: tuple[int, ...] = ()
+    shape: Shape = (1, 2, 2, 2)
+    mem_types: Numbers = ()
     """Qnn_TensorMemType_t per IO tensor, inputs first (0 RAW, 1 MEMHANDLE); missing ones are RAW."""
-    preset: tuple[bool, ...] = ()
+    preset: Annotated[tuple[bool, ...], Meta(max_length=MOST_PARTS)] = ()
     """Per IO tensor: give a non-NULL clientBuf.data (RAW) or memHandle (MEMHANDLE) at creation."""
-    weights: int | None = None
+    weights: U32 | None = None
     """Of an operator with two inputs: the second is no IO tensor but STATIC, with contents of this seed."""
     relay: bool = False
     """The operator's result is a NATIVE tensor, and the output is a Reshape of it (flat)."""
-    relay_mem_type: int = 0
+    relay_mem_type: U32 = 0
     """Qnn_TensorMemType_t of that NATIVE tensor."""
     weights_as: Literal["kept", "scribbled", "null", "updatable"] = "kept"
     """The client's bytes of the weights: as they are until the end; overwritten once the tensor is created;
     none at all (clientBuf.data is NULL). Updatable: kept, and the tensor is UPDATEABLE_STATIC."""
     version: Literal[1, 2] = 1
     """Of every Qnn_Tensor_t."""
-    node_mem_types: tuple[int, ...] = ()
+    node_mem_types: Numbers = ()
     """As ``mem_types``, but in the structs that graphAddNode is given; empty: those of the creation."""
     finalise: bool = True
     watch: bool = False
@@ -454,7 +481,7 @@ class Carried(msgspec.Struct, frozen=True, gc=False):
     """A graph of a binary, as far as a client needs to know it."""
 
     prepared: Prepare
-    ids: tuple[int, ...]
+    ids: Numbers
     """Of its tensors, as `Prepare` leaves them in the trace."""
 
 
@@ -462,8 +489,8 @@ class Carry(Step, tag="carry", frozen=True, gc=False):
     """The client has a binary that was made before, by this or another process; nothing is called."""
 
     binary: str
-    data: bytes
-    graphs: tuple[Carried, ...]
+    data: Annotated[bytes, Meta(max_length=MOST_TOUCHED)]
+    graphs: Annotated[tuple[Carried, ...], Meta(max_length=MOST_PARTS)]
 
 
 class Binding(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
@@ -472,13 +499,13 @@ class Binding(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
     kind: Literal["raw", "handle"] = "raw"
     handle: str = ""
     """A handle name, ``NULL`` or ``BOGUS``, where kind is ``handle``."""
-    seed: int = 0
+    seed: U32 = 0
     """Contents of a raw input."""
-    short: int = 0
+    short: Size = 0
     """Bytes by which raw memory, and its dataSize, is too small; behind it nothing can be touched."""
-    data_size: int | None = None
+    data_size: U32 | None = None
     """clientBuf.dataSize where kind is ``handle``; None: 0."""
-    mem_type: int | None = None
+    mem_type: U32 | None = None
     """Qnn_TensorMemType_t of raw memory where it is not RAW."""
     of: str = ""
     """The tensor has the id of that of the same position in this graph."""
@@ -488,22 +515,22 @@ class Execute(Step, tag="execute", frozen=True, gc=False, omit_defaults=True):
     """QnnGraph_execute. Raw outputs are filled with 0xEE before the call."""
 
     graph: str
-    bindings: tuple[Binding, ...]
+    bindings: Annotated[tuple[Binding, ...], Meta(max_length=MOST_PARTS)]
     """Per IO tensor, inputs first, as in Prepare."""
-    inputs: tuple[int, ...] | None = None
+    inputs: Parts | None = None
     """Positions of the tensors in the array of inputs; None: every input, in order."""
-    outputs: tuple[int, ...] | None = None
+    outputs: Parts | None = None
     """The same for the array of outputs."""
     watch: bool = False
     """Count the structs that differ afterwards."""
-    asynchronous: int = 0
+    asynchronous: Annotated[int, Meta(ge=0, le=MOST_CALLS)] = 0
     """QnnGraph_executeAsync, as the last of so many calls (`pytest_qnn.qnn.cases.case`). 0: it is not."""
 
 
 class Observe(Step, tag="observe", frozen=True, gc=False, omit_defaults=True):
     """Look at the process from outside: descriptors, mappings, and mappings of about ``region`` bytes."""
 
-    region: int = 0
+    region: Size = 0
     """Count writable mappings of [region, region + 64 KiB) bytes; 0: do not look for any."""
 
 
@@ -550,14 +577,13 @@ AnyStep = (
 class MemoryCase(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
     """A sequence of steps on one fresh process state (sandboxed) or one fresh session (in process)."""
 
-    steps: tuple[AnyStep, ...]
+    steps: Annotated[tuple[AnyStep, ...], Meta(max_length=MOST_STEPS)]
     ends: bool = False
     """After the last step the process ends in good order, by exit(3): what is live then stays live."""
 
 
 OVER_INPUT = 0xA5
 OVER_OUTPUT = 0x5A
-MOST_CALLS = 8
 PATIENCE = 2.0
 """Seconds within which a notification must come: the graphs of the suite take milliseconds."""
 

@@ -16,11 +16,6 @@ import msgspec
 from pytest_qnn.qnn.cases import case
 from pytest_qnn.qnn.cases.case import AnyStep, Prepare
 
-MOST_NEEDED = 1 << 24
-"""Largest buffer, in bytes, that is made because a context asks for it, and the most beside what it asks."""
-INT_MAX = (1 << 31) - 1
-"""Largest size that rpcmem_alloc's int can carry."""
-
 
 class Known(msgspec.Struct, frozen=True, gc=False):
     """A registration, as the step that made it says."""
@@ -219,7 +214,7 @@ def _carry(alive: Alive, step: case.Carry) -> None:
 
 
 def _spend_alloc(spent: Spent, step: case.Alloc) -> None:
-    if 0 < step.size <= INT_MAX or step.wide:
+    if 0 < step.size <= case.INT_MAX or step.wide:
         spent.reserve(step.buffer, step.size)
 
 
@@ -274,8 +269,8 @@ EFFECTS: dict[type[AnyStep], Effect] = {
     case.AllocNeeded: Effect(
         makes=("buffer",),
         uses=("context",),
-        follow=lambda alive, step: alive.alloc(step.buffer, MOST_NEEDED),
-        cost=lambda spent, step: spent.reserve(step.buffer, MOST_NEEDED),
+        follow=lambda alive, step: alive.alloc(step.buffer, case.MOST_NEEDED),
+        cost=lambda spent, step: spent.reserve(step.buffer, case.MOST_NEEDED),
     ),
     case.Free: Effect(ends=("buffer",), follow=_free),
     case.ToFd: _OF_BUFFER,

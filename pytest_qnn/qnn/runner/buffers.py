@@ -10,6 +10,7 @@ from pytest_qnn.isolation import libc
 from pytest_qnn.isolation.observe import regions, small_blocks_in_reserve, snapshot
 from pytest_qnn.qnn.abi.rpcmem import DEFAULT_FLAGS, HEAP_ID_SYSTEM
 from pytest_qnn.qnn.cases.case import (
+    MOST_NEEDED,
     Alloc,
     AllocNeeded,
     Fill,
@@ -22,7 +23,6 @@ from pytest_qnn.qnn.cases.case import (
     Write,
 )
 from pytest_qnn.qnn.cases.contents import contents
-from pytest_qnn.qnn.cases.lives import MOST_NEEDED
 from pytest_qnn.qnn.runner.client import array_of
 from pytest_qnn.qnn.runner.handlers import handles
 from pytest_qnn.qnn.runner.rpcmem import own_memory

@@ -162,7 +162,7 @@ def _divergence(
     )
 
 
-_MEASURED = "held by the CPU kernels and XNNPACK of both runtimes (tests/test_numerics.py)"
+_MEASURED = "held by the CPU kernels and XNNPACK of both runtimes (tests/tflite/numerics/test_bounds.py)"
 _QUANTISATION = "TensorFlow Lite 8-bit quantisation specification"
 
 ELEMENTWISE: tuple[Op, ...] = (
@@ -511,7 +511,7 @@ def long_sums(facts: DelegateFacts) -> SearchStrategy[DelegateCase]:
 def computes_long_sums_in_single_precision(case: DelegateCase, trace: DelegateTrace) -> Examined:
     """Terms of either sign keep the partial sums small, so that no order of adding comes near the bound.
 
-    Rounding the operands to half precision alone is ten times beyond it (tests/test_numeric_rules.py).
+    Rounding the operands to half precision alone is ten times beyond it (tests/tflite/numerics).
     """
     return Examined(within_bounds(case, trace), "sums")
 
