@@ -238,7 +238,7 @@ def described(**changes: Any) -> MemoryCase:
         (MemoryCase((Prepare("g0", "c0", shape=(1 << 20, 1 << 20)),)), "the steps touch more than "),
         (
             MemoryCase((Prepare("g0", "c0", shape=(1 << 60,)),)),
-            "Expected `int` <= 268435456 - at `$.steps[0].shape[0]`",
+            "Expected `int` <= 268435456 - at `$.steps[0].shape[...]`",
         ),
         (
             MemoryCase((Prepare("g0", "c0", shape=()),)),
