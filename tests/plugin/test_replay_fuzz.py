@@ -238,7 +238,7 @@ def described(**changes: Any) -> MemoryCase:
         (MemoryCase((Prepare("g0", "c0", shape=(1 << 20, 1 << 20)),)), "the steps touch more than "),
         (
             MemoryCase((Prepare("g0", "c0", shape=(1 << 60,)),)),
-            "Expected `int` <= 268435456 - at `$.steps[0].shape[...]`",
+            "Expected `int` <= 268435456 - at `$.steps[0].shape[0]`",
         ),
         (
             MemoryCase((Prepare("g0", "c0", shape=()),)),
@@ -266,11 +266,11 @@ def described(**changes: Any) -> MemoryCase:
 )
 def test_a_memory_case_beyond_the_limits(case: MemoryCase, said: str) -> None:
     try:
-        check(case)  # before it is encoded: msgspec writes no number of more than 64 bits
-    except BadCase as error:
-        found = str(error)
-    else:
         found = case_mutations.refusal(case)
+    except OverflowError:  # msgspec writes no number of more than 64 bits
+        with pytest.raises(BadCase) as raised:
+            check(case)
+        found = str(raised.value)
     assert found.startswith(said)
 
 
