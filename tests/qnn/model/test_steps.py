@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, get_args
+from typing import Annotated, Any, get_args, get_origin
 
 import msgspec
 import pytest
@@ -31,21 +31,27 @@ NAMED: dict[Any, Any] = {
 PLAIN: dict[Any, Any] = {int: 1, bytes: b"", tuple[int, ...]: (1,)}
 
 
+def bare(type_: Any) -> Any:
+    """The type of a field without its bounds."""
+    return get_args(type_)[0] if get_origin(type_) is Annotated else type_
+
+
 def field_names(kind: type[Any]) -> list[str]:
     """Fields that hold names of objects."""
-    return [field.name for field in msgspec.structs.fields(kind) if field.type is str or field.type in NAMED]
+    return [field.name for field in msgspec.structs.fields(kind) if bare(field.type) in (str, *NAMED)]
 
 
 def example(kind: type[Any]) -> Any:
     """A step with a name in every field that can hold one."""
     values: dict[str, Any] = {}
     for field in msgspec.structs.fields(kind):
-        if field.type is str:
+        type_ = bare(field.type)
+        if type_ is str:
             values[field.name] = f"the {field.name}"
-        elif field.type in NAMED:
-            values[field.name] = NAMED[field.type]
+        elif type_ in NAMED:
+            values[field.name] = NAMED[type_]
         elif field.required:
-            values[field.name] = PLAIN.get(field.type) or (get_args(field.type) or ((),))[0]
+            values[field.name] = PLAIN.get(type_) or (get_args(type_) or ((),))[0]
     return kind(**values | ({"graphs": ()} if "graphs" in values else {}))
 
 
