@@ -75,9 +75,9 @@ class Executor:
         return msgspec.structs.replace(trace, ended=True) if getattr(case, "ends", False) else trace
 
     def learn(self, kind: type[Any]) -> Any:
-        """The target's facts: as many as it survives being queried for.
+        """The target's facts: as many as it can be asked for without dying.
 
-        A target that dies while it is queried is still judged: the rules then show what kills it.
+        A target that dies while it is asked is still judged: the rules then show what kills it.
         """
         if self._sandbox is None:
             return self._worker.facts()

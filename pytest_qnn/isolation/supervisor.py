@@ -103,8 +103,8 @@ Make = Callable[[Iterable[int]], ChildProcess]
 class _Server:
     """Answers requests, one child each.
 
-    With ``ahead`` the child of the next case is made while a case runs. It is used only if that case died
-    neither nor left processes behind: those may have done anything to it.
+    With ``ahead`` the child of the next case is made while a case runs. It is thrown away if that case died
+    or left processes behind, since these may have done anything to it.
     """
 
     def __init__(

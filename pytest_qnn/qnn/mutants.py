@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
 from typing import Final, TypeVar
 
@@ -29,6 +30,7 @@ def faulty_rpcmem(
     return faulty("memory", RPCMEM, name, fault, kills, deadly=deadly, timeout=timeout)
 
 
+@functools.cache
 def table() -> dict[str, Mutant]:
     """Every mutant of this half, by name.
 

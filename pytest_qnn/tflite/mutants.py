@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import importlib
 from collections.abc import Callable
 from typing import Final, TypeVar
@@ -51,6 +52,7 @@ def faulty_runtime_of_scripts(name: str, fault: str, *kills: str) -> Callable[[M
     return faulty("delegate", SCRIPT_TRACE, name, fault, kills)
 
 
+@functools.cache
 def table() -> dict[str, Mutant]:
     """Every mutant of this half, by name.
 

@@ -306,7 +306,7 @@ EFFECTS: dict[type[AnyStep], Effect] = {
     case.NewProcess: Effect(follow=lambda alive, _: alive.new_process(), cost=_spend_process),
     case.FreeParent: Effect(follow=lambda alive, _: alive.end_contexts()),
     case.Restart: _NOTHING,
-    # Calls that leave everything as it was; the numbers in them bound their work (`qnn.cases.valid`)
+    # Calls that leave everything as it was; the bounds of their numbers bound their work
     case.Misuse: Effect(uses=("handle",)),
     case.Churn: Effect(uses=("context", "buffer")),
     case.Parallel: _NOTHING,
@@ -317,4 +317,4 @@ EFFECTS: dict[type[AnyStep], Effect] = {
     case.Version: _NOTHING,
     case.Message: _NOTHING,
 }
-"""By kind of step. `tests/test_qnn_steps.py` names a kind that has none."""
+"""By kind of step. `tests/qnn/model/test_steps.py` names a kind that has none."""

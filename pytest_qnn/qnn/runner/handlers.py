@@ -1,7 +1,7 @@
 """The table of step handlers: each type of step has the one function that carries it out.
 
 A handler is entered where it is written, by ``@handles(Register)`` above ``def register(state, step)``: mypy
-holds its signature against the type of step. `tests/test_qnn_handlers.py` names a step that has none.
+holds its signature against the type of step. `tests/qnn/runner/test_handlers.py` names a step that has none.
 """
 
 from __future__ import annotations

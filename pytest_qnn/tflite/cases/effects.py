@@ -96,7 +96,7 @@ EFFECTS: Final[Mapping[type[AnyScriptStep], Effect]] = {
     ReadCustom: Effect(uses=("interpreter",), parts=("tensor",)),
     ReadLog: Effect(uses=("delegate",)),
 }
-"""tests/test_script_handlers.py names a step that is missing here."""
+"""`tests/tflite/runner/test_handlers.py` names a step that is missing here."""
 
 _NOTHING: Final = Effect()
 

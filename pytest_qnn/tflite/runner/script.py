@@ -215,4 +215,4 @@ GROUPS: Final[tuple[Handlers, ...]] = (
     {Measure: _measure},
 )
 HANDLERS: Final[Handlers] = {kind: handler for group in GROUPS for kind, handler in group.items()}
-"""By type of step: what carries it out. tests/test_script_handlers.py names a step that has none, or two."""
+"""By type of step: what carries it out. `tests/tflite/runner/test_handlers.py` names a step without one."""
