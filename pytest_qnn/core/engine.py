@@ -2,10 +2,11 @@
 
     strategy -> Case -> target.run -> Trace -> rule.check -> Verdict
 
-Hypothesis stays in this process and sees a pure function of the case, whatever process the target runs
-in: so crashes and hangs shrink as failures do. From the case that it leaves, whole steps and nodes are then
-removed (`Target.smaller`) until none can be; and the smallest case is run again, to tell a failure from a
-flaky result.
+The cases are drawn one after another (`pytest_qnn.core.search`) and run, several to a process where they run
+in children, until one breaks the rule. That one is made smaller by smaller draws: data to data, whatever
+process the target runs in, so crashes and hangs shrink as failures do. From the case that they leave, whole
+steps and nodes are then removed (`Target.smaller`) until none can be; and the smallest case is run again, to
+tell a failure from a flaky result.
 """
 
 from __future__ import annotations
@@ -13,16 +14,16 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import gc
+import itertools
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, TypeVar
 
-import hypothesis
 import msgspec
-from hypothesis import HealthCheck, Phase
 
 from pytest_qnn.core.profile import Profile
 from pytest_qnn.core.rule import NothingToJudge, Rule
+from pytest_qnn.core.search import Search
 from pytest_qnn.core.target import Death, Target, TraceLike
 from pytest_qnn.core.verdict import (
     Crashed,
@@ -52,6 +53,15 @@ run in 4 of a rule with 40 examples had a finding. Were fresh processes no bette
 """
 
 
+_COMPANY = 10
+"""Cases in one child. (A fork per case took 9.6 ms of processor time on a native plugin, ten cases to a fork
+2.3 ms a case; a C backend 15.1 and 5.3 ms.)"""
+_FIRST_COMPANIES = (1, 1, 1, 7)
+"""The first cases are alone, for faults that show only in the first thing that a process does."""
+_DRAWS = 1 / 3
+"""Of the budget after the first failure: what smaller draws may use."""
+
+
 _COLLECTION_INTERVAL = 5.0
 """Seconds between full collections, among all objects, of which pytest's process has some 300,000."""
 
@@ -74,10 +84,9 @@ class _Judge:
 
     There are three budgets, because three things cost time in different ways:
 
-    1. ``examples`` (`Profile.examples`, given to Hypothesis): cases of the search, up to the first failure.
-       A rule that has examined nothing after `_UNSUPPORTED_CASES` proofs of no support ends it early.
-    2. ``budget`` (`Profile.shrink_budget`): cases run after the first failure, to make it smaller. Hypothesis
-       may use a third; ``reserved`` keeps the rest for `reduce`.
+    1. ``examples`` (`Profile.examples`): cases of the search, up to the first failure. A rule that has
+       examined nothing after `_UNSUPPORTED_CASES` proofs of no support ends it early.
+    2. ``shrinking`` (`_ShrinkBudget`): cases, and seconds, after the first failure, to make it smaller.
     3. ``hangs_left`` (`Profile.hang_budget`): cases that may hang, before and after the first failure, since
        each takes the whole ``--qnn-timeout``. The last one is kept for `repeat`.
 
@@ -88,14 +97,15 @@ class _Judge:
         self.rule = rule
         self.target = target
         self.profile = profile
-        self.budget = profile.shrink_budget(isolated=target.isolated)
-        self.reserved = self.budget * 2 // 3
-        """Of the budget: for `reduce`, which gains more with each run than Hypothesis does."""
+        self.shrinking = _ShrinkBudget(
+            profile.shrink_budget(isolated=target.isolated), profile.shrink_seconds
+        )
         self.hangs_left = profile.hang_budget
         self.known: dict[bytes, Violation | None] = {}
         """By encoded case: bytes are small, and the garbage collector does not track them."""
-        self.failed = False
         self.examples = 0
+        self.only_in_company = 0
+        """Cases that broke the rule after others in one process, and neither alone nor joined with them."""
         self.examined = 0
         self.what = ""
         self.unsupported = ""
@@ -108,43 +118,96 @@ class _Judge:
         self.unexamined_case: Any = None
         """A case in which the rule examined nothing: the smallest, which Hypothesis tries first."""
 
-    def __call__(self, case: Any) -> None:
-        """Judge a case for Hypothesis, to which equal cases give the same result however often it asks.
+    def search(self, cases: Search, *, shrink: bool = True) -> None:
+        """Run the cases in order until one breaks the rule, then look for a smaller one.
 
-        Raises:
-            Violation: the target broke the rule, in the way in which it did so first: a failure does not
-                turn into a crash while it shrinks, nor the other way round.
+        Where cases run in children, several run in one child; what breaks the rule there is run again alone,
+        and only what it does alone counts: whatever earlier cases left behind cannot be blamed on it. A child
+        that died is another matter: then those cases and this one are joined to one, which is judged alone.
         """
-        violation = self.result(case, keep=self.reserved)
-        if isinstance(violation, Measured) and self.minimal is None:
-            if not self._is_reproduced(case):
-                self.known[msgspec.msgpack.encode(case)] = None  # a chance result; the search continues
+        for company in self._companies(enumerate(cases)):
+            failed = self._first_failure(company)
+            if failed is not None:
+                if not shrink:
+                    return
+                self.shrinking.start()
+                cases.shrink(failed, self._still_fails)
                 return
-            self.confirmed = (case, violation)
-        if violation is not None and (self.minimal is None or type(violation) is type(self.minimal[1])):
-            self.failed = True
-            self.minimal = (case, violation)
-            # Hypothesis tells failures apart by type and by the place of the raise. Every failure of one
-            # search is raised here, so that it shrinks them as one; a traceback would keep the frames of the
-            # case, and with them its trace, alive for as long as Hypothesis remembers the failure.
-            raise violation.with_traceback(None)
+            if not self.examined and self.unsupported_cases >= _UNSUPPORTED_CASES:
+                return
 
-    def result(self, case: Any, *, keep: int = 0) -> Violation | None:
+    def _companies(self, numbered: Iterator[tuple[int, Any]]) -> Iterator[list[tuple[int, Any]]]:
+        """The cases in pieces that are run together: one by one in this process, several in a child.
+
+        Once a case broke the rule in company and not alone, all are alone: the target does not bear company.
+        """
+        sizes = itertools.chain(_FIRST_COMPANIES, itertools.repeat(_COMPANY))
+        for size in sizes:
+            alone = self.only_in_company or not self.target.isolated
+            company = list(itertools.islice(numbered, 1 if alone else size))
+            if not company:
+                return
+            yield company
+
+    def _first_failure(self, company: list[tuple[int, Any]]) -> int | None:
+        """Run the cases; the number of the first that broke the rule, which is then `minimal`."""
+        new = [(index, case) for index, case in company if msgspec.msgpack.encode(case) not in self.known]
+        fit = [(index, case) for index, case in new if not self._unfit(case)]
+        traces = iter(self.target.run_all([case for _, case in fit]))
+        before: list[Any] = []
+        for index, case in fit:
+            try:
+                trace, alone = next(traces)
+            except Exception as error:
+                raise InternalError(case) from error
+            self.examples += 1
+            before = [] if alone else before
+            violation = self._judged(case, trace, before)
+            if isinstance(violation, Measured) and not self._is_reproduced(case):
+                violation = None  # a chance result; the search continues
+            self.known[msgspec.msgpack.encode(case)] = violation
+            if violation is not None:
+                self.minimal = (case, violation)
+                if isinstance(violation, Measured):
+                    self.confirmed = self.minimal
+            if self.minimal is not None:
+                return index
+            before.append(case)
+        return None
+
+    def _joined(self, cases: list[Any]) -> None:
+        """Judge as one case those that ran in a child that died, which none of them does alone."""
+        case = self.target.joined(cases)
+        violation = None if case is None else _none_on_internal_error(self._run, case)
+        if isinstance(violation, Crashed | Hung):
+            self.minimal = (case, violation)
+        else:
+            self.only_in_company += 1
+
+    def _still_fails(self, case: Any) -> bool:
+        """Whether the target breaks the rule in the case, in the way in which it did so first.
+
+        A failure does not turn into a crash while it shrinks, nor the other way round.
+        """
+        violation = _none_on_internal_error(lambda case: self.result(case, share=_DRAWS), case)
+        if violation is None or self.minimal is None or type(violation) is not type(self.minimal[1]):
+            return False
+        self.minimal = (case, violation)
+        return True
+
+    def result(self, case: Any, *, share: float = 1.0) -> Violation | None:
         """The known result of the case, or that of running it; None also where no budget is left to run it.
 
         Args:
             case: the case.
-            keep: runs of the budget to leave for later. With any, a failure that is a hang is not shrunk by
-                Hypothesis at all: each run costs the whole time of a case, and `reduce` gains more by it.
+            share: of the budget that may be used. With less than all of it, a failure that is a hang is not
+                made smaller: each run costs the whole time of a case, and `reduce` gains more by it.
         """
         key = msgspec.msgpack.encode(case)
         if key not in self.known:
             hung = self.minimal is not None and isinstance(self.minimal[1], Hung)
-            spent = self.failed and (self.budget <= keep or self.hangs_left <= 1 or (hung and keep > 0))
-            gave_up = not self.failed and not self.examined and self.unsupported_cases >= _UNSUPPORTED_CASES
-            if spent or gave_up:
+            if self.hangs_left <= 1 or (hung and share < 1) or not self.shrinking.spend(share):
                 return None
-            self.budget -= self.failed
             self.examples += 1
             self.known[key] = self._run(case)
         return self.known[key]
@@ -215,21 +278,54 @@ class _Judge:
         failed = 1 + sum(found is not None for found in again)
         return "" if failed == 1 + times else f"failed {failed} of {1 + times} runs"
 
-    def _run(self, case: Any, run: Callable[[Any], TraceLike] | None = None) -> Violation | None:
-        """Run the case and judge its trace; only what is learned of the target is remembered."""
+    def _unfit(self, case: Any) -> bool:
+        """Whether no case of this kind can be carried out on the target."""
         unfit = self.target.unfit(case)
         if unfit:
             self.unsupported = unfit
             self.unsupported_cases += 1
+        return bool(unfit)
+
+    def _run(self, case: Any, run: Callable[[Any], TraceLike] | None = None) -> Violation | None:
+        """Run the case, alone, and judge its trace."""
+        if self._unfit(case):
             return None
         try:
             trace = (run or self.target.run)(case)
-            if trace.death is not None:
-                self.hangs_left -= trace.death.kind == "hang"
-                return died(trace.death)
+        except Exception as error:
+            raise InternalError(case) from error
+        return self._judged(case, trace)
+
+    def _judged(self, case: Any, trace: TraceLike, before: Sequence[Any] = ()) -> Violation | None:
+        """Judge the trace; only what is learned of the target is remembered.
+
+        Args:
+            case: the case.
+            trace: what it gave.
+            before: the cases that were carried out before in its process, if that is a child.
+        """
+        try:
+            violation = self._violation(case, trace)
+        except InternalError:
+            if not before:
+                raise
+            return self._run(case)
+        if before and violation is not None:
+            in_company, violation = violation, self._run(case)
+            if violation is None and isinstance(in_company, Crashed | Hung):
+                self._joined([*before, case])
+            elif violation is None:
+                self.only_in_company += 1
+        elif isinstance(violation, Hung):
+            self.hangs_left -= 1
+        return violation
+
+    def _violation(self, case: Any, trace: TraceLike) -> Violation | None:
+        if trace.death is not None:
+            return died(trace.death)
+        try:
             examined = self.rule.check(case, trace)
         except Violation as violation:
-            self.hangs_left -= isinstance(violation, Hung)
             return violation.with_traceback(None)
         except Unsupported as unsupported:
             self.unsupported = unsupported.reason
@@ -242,6 +338,31 @@ class _Judge:
         self.examined += examined.count
         self.what = examined.what
         return None
+
+
+class _ShrinkBudget:
+    """Cases that may be run after the first failure, and the seconds in which.
+
+    Smaller draws may use the first `_DRAWS` of both; `_Judge.reduce`, which gains more with each run, the
+    rest, and what they left.
+    """
+
+    def __init__(self, cases: int, seconds: float) -> None:
+        self._cases = cases
+        self._seconds = seconds
+        self._spent = 0
+        self._started = 0.0
+
+    def start(self) -> None:
+        """The first failure was found now."""
+        self._started = time.monotonic()
+
+    def spend(self, share: float) -> bool:
+        """Whether one more case may be run within a share of the budget; it is then spent."""
+        elapsed = time.monotonic() - self._started
+        left = self._spent < self._cases * share and elapsed < self._seconds * share
+        self._spent += left
+        return left
 
 
 def _none_on_internal_error(judge: Callable[[Any], ResultT | None], case: Any) -> ResultT | None:
@@ -285,7 +406,7 @@ def judge(
         except NothingToJudge as nothing:
             run.give_up(nothing)
         else:
-            _search(run, cases, profile.examples(rule, isolated=target.isolated), seed)
+            run.search(Search(cases, profile.examples(rule, isolated=target.isolated), seed))
         run.reduce()
         run.locate()
         run.confirm()
@@ -312,7 +433,7 @@ def first_failure(
     run = _Judge(rule, target, profile)
     examples = profile.examples(rule, isolated=target.isolated)
     with _rare_collections():
-        _search(run, rule.cases(target.facts), examples, seed, shrink=False)
+        run.search(Search(rule.cases(target.facts), examples, seed), shrink=False)
     return FirstFailure(run.examples, run.minimal[1]) if run.minimal is not None else None
 
 
@@ -369,33 +490,6 @@ def _rare_collections() -> Iterator[None]:
         gc.set_threshold(*thresholds)
         if not frozen_before:  # else another plugin froze objects too, and `gc.unfreeze` knows no owners
             gc.unfreeze()
-
-
-def _search(run: Callable[[Any], None], cases: Any, examples: int, seed: int, *, shrink: bool = True) -> None:
-    @hypothesis.seed(seed)
-    @hypothesis.settings(
-        max_examples=examples,
-        database=None,
-        deadline=None,
-        derandomize=False,
-        report_multiple_bugs=False,
-        print_blob=False,
-        verbosity=hypothesis.Verbosity.quiet,
-        phases=(Phase.generate, Phase.shrink) if shrink else (Phase.generate,),
-        suppress_health_check=list(HealthCheck),
-    )
-    @hypothesis.given(cases)
-    def search(case: Any) -> None:
-        run(case)
-
-    try:
-        search()
-    except Violation:
-        pass
-    except hypothesis.errors.Flaky:
-        # Only a strategy that draws differently each time comes here, since equal cases give equal results:
-        # the last failing case is the finding all the same.
-        pass
 
 
 def _outcome(run: _Judge) -> tuple[Outcome, str]:

@@ -22,6 +22,9 @@ class Profile:
     """Examples of every other case: of a delegate, or of a QNN backend in this process."""
     isolated_examples: int
     """Examples of memory cases in children."""
+    shrink_seconds: float = 10.0
+    """Seconds after the first failure in which a smaller case is looked for. A case may take a second
+    (threads, real libraries, measurements): a budget of cases alone made one finding of a leak cost 68 s."""
     hang_budget: int = 5
     """Cases that may hang for one rule, its repeat included: each costs a whole ``--qnn-timeout``."""
     repeats: int = 5
@@ -45,8 +48,8 @@ class Profile:
 PROFILES = {
     profile.name: profile
     for profile in (
-        Profile("quick", in_process_examples=20, isolated_examples=5),
+        Profile("quick", in_process_examples=20, isolated_examples=5, shrink_seconds=5.0),
         Profile("default", in_process_examples=100, isolated_examples=20),
-        Profile("thorough", in_process_examples=1000, isolated_examples=200),
+        Profile("thorough", in_process_examples=1000, isolated_examples=200, shrink_seconds=60.0),
     )
 }

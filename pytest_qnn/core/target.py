@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any, Literal, Protocol, TypeVar
 
 import msgspec
@@ -58,6 +58,16 @@ class Target(Protocol[CaseT_contra, TraceT_co]):
 
     def run(self, case: CaseT_contra) -> TraceT_co:
         """Carry out the case. Never raises for what the target does: that is in the trace."""
+
+    def run_all(self, cases: Sequence[CaseT_contra]) -> Iterator[tuple[TraceT_co, bool]]:
+        """Carry out the cases in order; each trace, and whether its case was alone.
+
+        Alone: nothing else was carried out in its process before, or all cases are carried out in this one
+        process anyway. Cases after the one whose trace was taken last need not have been carried out.
+        """
+
+    def joined(self, cases: Sequence[Any]) -> Any:
+        """One case that does what all of them do, in their order; None where there is none."""
 
     def run_fresh(self, case: CaseT_contra) -> TraceT_co:
         """The same in a process that has carried out nothing else, also where cases run in this process."""

@@ -45,46 +45,68 @@ def main() -> None:
 
 
 def carry_out(worker: Callable[[], Worker], slot: wire.Slot) -> None:
-    """Answer the request and end the process; exit status 0 says that the answer is whole."""
-    request = slot.read_request()
-    ends = request.startswith(ENDS)
-    request = request.removeprefix(ENDS)
+    """Answer the requests, one after another, and end the process.
+
+    Exit status 0 of a child that has stopped by itself (`wire.Slot.stop`) says that its answers are whole.
+    After an answer that is a death or an error it ends: the rest is for another child.
+    """
+    requests = _REQUESTS.decode(slot.read_request())
     # A target that closes descriptors that are not its own (one of them twice, or a whole range of numbers)
     # is likely to close this one too: reported as such, before the runner fails for want of a descriptor.
-    canary = os.open(os.devnull, os.O_RDONLY)
-    device = os.fstat(canary).st_rdev
-
-    def intact() -> bool:
-        with contextlib.suppress(OSError):
-            return os.fstat(canary).st_rdev == device
-        return False
+    canary = _Canary()
 
     def begin(step: int) -> None:
-        if not intact():  # the step before did it
+        if not canary.lives():  # the step before did it
             _leave(slot, wire.Reply(death="garbage", detail=_CANARY_LOST))
         slot.step(step)
 
-    try:
-        reply = wire.Reply(payload=worker().handle(request, begin))
-    except Unusable as error:
-        reply = wire.Reply(error=str(error))
-    except Exception as error:
-        reply = _failure(error)
-    if not intact():
-        reply = wire.Reply(death="garbage", detail=_CANARY_LOST)
-    _leave(slot, reply, in_order=ends and not reply.death and not reply.error)
+    for number, request in enumerate(requests):
+        slot.step(-1)
+        ends = request.startswith(ENDS)
+        try:
+            reply = wire.Reply(payload=worker().handle(request.removeprefix(ENDS), begin))
+        except Unusable as error:
+            reply = wire.Reply(error=str(error))
+        except Exception as error:
+            reply = _failure(error)
+        if not canary.lives():
+            reply = wire.Reply(death="garbage", detail=_CANARY_LOST)
+        if ends or reply.death or reply.error or number + 1 == len(requests):
+            _leave(slot, reply, in_order=ends and not reply.death and not reply.error)
+        if not slot.answer(_encoded(reply)):
+            _leave(slot)
 
 
-def _leave(slot: wire.Slot, reply: wire.Reply, *, in_order: bool = False) -> None:
-    """Answer, and end the process: ``in_order`` through the destructors of all that is loaded."""
+class _Canary:
+    """A descriptor that nobody else knows."""
+
+    def __init__(self) -> None:
+        self._descriptor = os.open(os.devnull, os.O_RDONLY)
+        self._device = os.fstat(self._descriptor).st_rdev
+
+    def lives(self) -> bool:
+        """It is still what it was."""
+        with contextlib.suppress(OSError):
+            return os.fstat(self._descriptor).st_rdev == self._device
+        return False
+
+
+def _encoded(reply: wire.Reply) -> bytes:
     try:
         answer = msgspec.msgpack.encode(reply)
     except MemoryError:
-        answer = _OUT_OF_MEMORY
+        return _OUT_OF_MEMORY
     if len(answer) > wire.MAX_ANSWER:
         error = f"the runner itself failed: its answer has {len(answer)} bytes"
-        answer = msgspec.msgpack.encode(wire.Reply(error=error))
-    slot.answer(answer)
+        return msgspec.msgpack.encode(wire.Reply(error=error))
+    return answer
+
+
+def _leave(slot: wire.Slot, reply: wire.Reply | None = None, *, in_order: bool = False) -> None:
+    """Answer, if there is an answer, and end the process: ``in_order`` through all destructors."""
+    if reply is not None:
+        slot.answer(_encoded(reply))
+    slot.stop()
     if in_order:
         processes.end_in_order()
     # Without atexit functions, static destructors and Python's own finalisation: those of the target may
@@ -116,6 +138,7 @@ def prefer_oom_kill() -> None:
         score.write(b"1000")
 
 
+_REQUESTS = msgspec.msgpack.Decoder(list[bytes])
 _OUT_OF_MEMORY = msgspec.msgpack.encode(wire.Reply(death="garbage", detail=_MEMORY))
 
 

@@ -6,10 +6,10 @@ The protocol of a forked child. `_Server._carry_out` of the supervisor drives it
 2. The child (`_run_child`) leads a process group of its own, closes every descriptor that is not its own,
    copies the pages that it will write to (`pytest_qnn.isolation.warm_start`), and blocks in a read of the
    start pipe. All this happens while the case before it runs. It has not touched the target.
-3. The supervisor has a request: it writes it to the slot, then one byte to the pipe (`ChildProcess.begin`).
+3. The supervisor has requests: it writes them to the slot, then one byte to the pipe (`ChildProcess.begin`).
    Where the supervisor is gone instead, the read gives the end of file, and the child exits.
 4. The supervisor forks the child of the next case (step 1), which must not keep this child's descriptors.
-5. The child takes the request, which sets the slot's step from "waiting" to -1 (`wire.Slot.begun`), and
+5. The child takes the requests, which sets the slot's step from "waiting" to -1 (`wire.Slot.begun`), and
    carries out the case; before each step it writes that step's index to the slot.
 6. The child writes its reply and then the reply's length, and ends by ``_exit``.
 7. The supervisor waits on the pidfd, kills the process group whatever happened, reaps the child, reads step

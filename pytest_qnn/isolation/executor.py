@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import msgspec
@@ -60,12 +61,29 @@ class Executor:
             return self._worker.run(msgspec.structs.replace(case, ends=False) if ends else case)
         return self._call(sandbox, case)
 
+    def bears_company(self, case: Any) -> bool:
+        """Whether the case neither measures nor ends its process."""
+        return not getattr(case, "ends", False) and not self._codec.measures(case)
+
+    def run_all(self, cases: Sequence[Any]) -> Iterator[tuple[Any, bool]]:
+        """For each case a trace or the Death of the child, and whether the case was the first of its child.
+
+        The cases, which bear company, are carried out in children one after another; after a death, the rest
+        in another child.
+        """
+        assert self._sandbox is not None
+        answers = self._sandbox.call_all([self._codec.request_of(case) for case in cases])
+        for case, (answer, first) in zip(cases, answers, strict=True):
+            yield self._trace(case, answer), first
+
     def run_fresh(self, case: Any) -> Any:
         """A trace from a process that has carried out nothing else, or that process's Death."""
         return self._call(self._fresh_exact if self._codec.measures(case) else self._fresh, case)
 
     def _call(self, sandbox: Sandbox, case: Any) -> Any:
-        answer = sandbox.call(self._codec.request_of(case))
+        return self._trace(case, sandbox.call(self._codec.request_of(case)))
+
+    def _trace(self, case: Any, answer: bytes | Death) -> Any:
         if isinstance(answer, Death):
             return answer
         try:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import itertools
 import os
 import select
 import signal
@@ -10,6 +11,7 @@ import socket
 import subprocess
 import tempfile
 import time
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import IO
 
@@ -19,7 +21,7 @@ from pytest_qnn.core.target import Death
 from pytest_qnn.isolation import interpreter, processes, wire, working_directory
 from pytest_qnn.isolation.worker import Unusable, WorkerSpec
 
-_REPLY = msgspec.msgpack.Decoder(wire.Reply)
+_REPLIES = msgspec.msgpack.Decoder(list[wire.Reply])
 _READY = msgspec.msgpack.Decoder(wire.Ready)
 
 _LOAD_TIMEOUT = 60.0
@@ -86,26 +88,42 @@ class Sandbox:
             Unusable: the target cannot be loaded (any more).
             RunnerFailure: this project's code failed in the child.
         """
+        ((answer, _),) = self.call_all([request])
+        return answer
+
+    def call_all(self, requests: Sequence[bytes]) -> Iterator[tuple[bytes | Death, bool]]:
+        """The answers to the requests, in order, each with whether it was the first that its child had.
+
+        A child carries out one request after another. After a death the rest goes to a fresh child.
+
+        Raises:
+            Unusable: the target cannot be loaded (any more).
+            RunnerFailure: this project's code failed in the child.
+        """
+        left = list(requests)
+        while left:
+            first = True
+            for answer in self._answers(_fitting(left)):
+                yield answer, first
+                first = False
+                del left[0]
+
+    def _answers(self, requests: Sequence[bytes]) -> list[bytes | Death]:
+        """The answers of one child: at least one, and no more than requests."""
         if self._connection is None:
             self.start()
         assert self._connection is not None
         try:
-            deadline = time.monotonic() + self._timeout + _GRACE
-            wire.send(self._connection, request, deadline)
-            reply = _REPLY.decode(self._receive(deadline))
+            deadline = time.monotonic() + self._timeout * len(requests) + _GRACE
+            wire.send(self._connection, msgspec.msgpack.encode(requests), deadline)
+            replies = _REPLIES.decode(self._receive(deadline))
         except TimeoutError:
             self.close()
-            return Death("hang", f"no answer within {self._timeout:g} s, not even of the supervisor")
+            return [Death("hang", f"no answer within {self._timeout:g} s, not even of the supervisor")]
         except (wire.Closed, msgspec.DecodeError):
             self.close()
-            return Death("garbage", "the case brought down the process that watched over it")
-        if reply.error.startswith("the runner itself failed"):
-            raise RunnerFailure(f"{reply.error}\n{reply.detail}")
-        if reply.error:
-            raise Unusable(reply.error)
-        if reply.death:
-            return Death(reply.death, reply.detail, reply.step, reply.late)
-        return reply.payload
+            return [Death("garbage", "the case brought down the process that watched over it")]
+        return [_answer(reply) for reply in replies]
 
     def close(self) -> None:
         """End the supervisor and whatever it still runs, and remove its folder."""
@@ -208,6 +226,22 @@ class Sandbox:
             self.close()
             raise Unusable(ready.error)
         return ready
+
+
+def _answer(reply: wire.Reply) -> bytes | Death:
+    if reply.error.startswith("the runner itself failed"):
+        raise RunnerFailure(f"{reply.error}\n{reply.detail}")
+    if reply.error:
+        raise Unusable(reply.error)
+    if reply.death:
+        return Death(reply.death, reply.detail, reply.step, reply.late)
+    return reply.payload
+
+
+def _fitting(requests: list[bytes]) -> list[bytes]:
+    """The first request, and of those behind it as many as fit into one message together."""
+    totals = itertools.accumulate(map(len, requests[: wire.MAX_REPLIES]))
+    return requests[: max(1, sum(total <= wire.MAX_TOGETHER for total in totals))]
 
 
 def _mark(root: Path) -> str:

@@ -1,4 +1,4 @@
-"""The supervisor: a process of its own that starts a child per case and outlives what the child does.
+"""The supervisor: a process of its own that starts children for cases and outlives what they do.
 
     python -m pytest_qnn.isolation.supervisor SOCKET_FD MODE WARM TIMEOUT ROOT SPEC
 
@@ -26,7 +26,7 @@ import signal
 import socket
 import sys
 import traceback
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 
 import msgspec
@@ -51,6 +51,7 @@ _START_TIMEOUT = 2.0
 """Seconds after which a waiting child that has not taken its request is replaced by a fresh one."""
 
 _REPLY = msgspec.msgpack.Decoder(wire.Reply)
+_REQUESTS = msgspec.msgpack.Decoder(list[bytes])
 
 
 def main() -> None:
@@ -101,7 +102,7 @@ Make = Callable[[Iterable[int]], ChildProcess]
 
 
 class _Server:
-    """Answers requests, one child each.
+    """Answers requests: each message, of one request or several, has a child of its own.
 
     With ``ahead`` the child of the next case is made while a case runs. It is thrown away if that case died
     or left processes behind, since these may have done anything to it.
@@ -132,55 +133,74 @@ class _Server:
             while True:
                 if self._waiting is None:
                     self._prefork(())
-                request = wire.receive(self._connection, None)
-                wire.send(self._connection, msgspec.msgpack.encode(self._answer(request)), None)
+                requests = wire.receive(self._connection, None)
+                wire.send(self._connection, msgspec.msgpack.encode(self._answer(requests)), None)
         except wire.Closed:
             return
         finally:
             self._discard_waiting()
             self._directory.close()
 
-    def _answer(self, request: bytes) -> wire.Reply:
-        """Have the waiting child carry out the case, or a fresh one where that one was lost."""
-        if len(request) > wire.MAX_REQUEST:
-            return wire.Reply(error=f"the runner itself failed: a request has {len(request)} bytes")
+    def _answer(self, requests: bytes) -> list[wire.Reply]:
+        """Have the waiting child carry out the cases, or a fresh one where that one was lost."""
+        if len(requests) > wire.MAX_REQUEST:
+            return [wire.Reply(error=f"the runner itself failed: a request has {len(requests)} bytes")]
         waiting, self._waiting = self._waiting, None
         if waiting:
-            begun, reply = self._carry_out(waiting, request, min(_START_TIMEOUT, self._timeout))
+            begun, replies = self._carry_out(waiting, requests, min(_START_TIMEOUT, self._timeout))
             if begun:
-                return reply
-        _, reply = self._carry_out(self._make(()), request, self._timeout)
-        return reply
+                return replies
+        _, replies = self._carry_out(self._make(()), requests, self._timeout)
+        return replies
 
     def _carry_out(
-        self, child: ChildProcess, request: bytes, start_timeout: float
-    ) -> tuple[bool, wire.Reply]:
-        """Whether the child began the case within ``start_timeout`` seconds, and the reply to the request.
+        self, child: ChildProcess, requests: bytes, start_timeout: float
+    ) -> tuple[bool, list[wire.Reply]]:
+        """Whether the child began within ``start_timeout`` seconds, and its replies to the requests.
 
         Steps 3 to 7 of the protocol of `pytest_qnn.isolation.child_process`.
         """
         self._directory.prepare()
-        child.begin(request)
+        child.begin(requests)
         self._prefork(child.descriptors())
         ended = child.ended(start_timeout, self._connection) or (
-            child.slot.begun and child.ended(self._timeout - start_timeout, self._connection)
+            child.slot.begun and self._ends(child, start_timeout)
         )
         # Kill and wait before anything is read: until then the target may still write to the slot.
         status = child.end()
         begun = child.slot.begun
-        step, payload = child.slot.result()
+        step, stopped, payloads = child.slot.result()
         child.slot.close()
+        wanted = len(_REQUESTS.decode(requests))
+        payloads = payloads[:wanted]  # more are none that the child was asked for
         left_any = processes.end_orphans(self._waiting.pid if self._waiting else 0)
         self._directory.prepare()
-        if ended:
-            reply = judge(status, step, payload)
-        else:
-            late = payload is not None
+        whole = bool(payloads) and (stopped or len(payloads) >= wanted)
+        replies = judge(status, step, payloads, whole=whole)
+        if not ended:
+            late = len(payloads) >= wanted
             what = "it answered but did not end" if late else "no answer"
-            reply = wire.Reply(b"", "hang", f"{what} within {self._timeout:g} s", step, late)
-        if left_any or reply.death or not begun:
+            hang = wire.Reply(b"", "hang", f"{what} within {self._timeout:g} s", step, late)
+            replies = [*replies[: len(payloads) - late], hang]
+        if left_any or replies[-1].death or not begun:
             self._discard_waiting()
-        return begun, reply
+        return begun, replies
+
+    def _ends(self, child: ChildProcess, waited: float) -> bool:
+        """Whether the child ends, with no case taking longer than the time for one.
+
+        Args:
+            child: one that has begun.
+            waited: seconds since it began.
+        """
+        answered = child.slot.answered
+        left = self._timeout if answered else self._timeout - waited
+        while not child.ended(left, self._connection):
+            # A case that began after the last look had only part of this time: it gets all of it once more.
+            if child.slot.answered == answered:
+                return False
+            answered, left = child.slot.answered, self._timeout
+        return True
 
     def _prefork(self, fds_to_close: Iterable[int]) -> None:
         """Make the child of the next case ahead of its request."""
@@ -195,17 +215,35 @@ class _Server:
             self._waiting = None
 
 
-def judge(status: int, step: int, payload: bytes | None) -> wire.Reply:
-    """What the child's end means."""
-    late = payload is not None
+def judge(status: int, step: int, payloads: Sequence[bytes], *, whole: bool) -> list[wire.Reply]:
+    """The replies of a child, at least one; the last says how it ended, if not well.
+
+    Args:
+        status: the child's wait status.
+        step: the step that had begun last.
+        payloads: its answers, in order.
+        whole: the child had answered all that it was going to, so that its end is none of a case's.
+    """
+    died = _death(status, step, late=whole)
+    if died is None:
+        return [_reply(payload, step) for payload in payloads]
+    return [*(_reply(payload, step) for payload in payloads[: len(payloads) - whole]), died]
+
+
+def _death(status: int, step: int, *, late: bool) -> wire.Reply | None:
+    """What the child's end means, if it is not a good one."""
     when = "as it ended, after the case" if late else "before the case was over"
     if os.WIFSIGNALED(status):
         died = f"the process died of {signal_name(os.WTERMSIG(status))}" + (f" {when}" if late else "")
         return wire.Reply(death="signal", detail=died, step=step, late=late)
     code = os.WEXITSTATUS(status)
-    if code or payload is None:
+    if code or not late:
         detail = f"the process ended with exit status {code} {when}"
         return wire.Reply(death="exit", detail=detail, step=step, late=late)
+    return None
+
+
+def _reply(payload: bytes, step: int) -> wire.Reply:
     try:
         reply = _REPLY.decode(payload)
     except (msgspec.DecodeError, RecursionError):

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterator
+import itertools
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -35,6 +36,35 @@ class OpenTarget:
 
     def _learn(self) -> Any:
         raise TypeError("each kind of target learns its own facts")
+
+    def run(self, case: Any) -> Any:  # noqa: ARG002 - the signature is Target's
+        """Carry out one case; how a child died is in the trace."""
+        raise TypeError("each kind of target runs its own cases")
+
+    def run_all(self, cases: Sequence[Any]) -> Iterator[tuple[Any, bool]]:
+        """See `pytest_qnn.core.target.Target`. Neighbours that bear company go to one child."""
+        for together, group in itertools.groupby(cases, key=self._bears_company):
+            company = list(group)
+            if together and len(company) > 1:
+                answers = self._executor.run_all(company)
+                for case, (answer, alone) in zip(company, answers, strict=True):
+                    yield self._seen(case, answer), alone
+            else:
+                yield from ((self.run(case), True) for case in company)
+
+    def joined(self, cases: Sequence[Any]) -> Any:  # noqa: ARG002 - the signature is Target's
+        """None, unless a half knows how."""
+        return None
+
+    def _bears_company(self, case: Any) -> bool:
+        """Whether the case may share its process with others, before it and after it.
+
+        Not one that measures its process or ends it, nor any where cases run in this process.
+        """
+        return self.isolated and self._executor.bears_company(case)
+
+    def _seen(self, case: Any, answer: Any) -> Any:  # noqa: ARG002 - each kind of target has its own
+        raise TypeError("each kind of target makes its own traces")
 
     def unfit(self, case: Any) -> str:  # noqa: ARG002 - the signature is Target's
         """Empty: any case can be tried."""

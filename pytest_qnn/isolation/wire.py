@@ -20,12 +20,16 @@ from pytest_qnn.isolation import libc
 
 _SLOT_SIZE = (256 << 20) - (128 << 10)
 """Bytes mapped for a child's answer. Not a size that a case would search the mappings for."""
-MAX_ANSWER = _SLOT_SIZE - 16
-"""Bytes of the largest answer of a child."""
-MAX_REQUEST = MAX_ANSWER - 8
+MAX_ANSWER = _SLOT_SIZE - 40
+"""Bytes of the largest answer of a child: what its header and the answer's own length leave."""
+MAX_REQUEST = MAX_ANSWER - (1 << 10)
 """Bytes of the largest request that a child can be given."""
+MAX_TOGETHER = 1 << 26
+"""Bytes of requests that are given to a child together, where there is more than one."""
 MAX_MESSAGE = 256 << 20
 """Bytes of the largest message that is accepted."""
+MAX_REPLIES = 1000
+"""Replies of one child, and so requests that it may be given."""
 _MAX_STEPS = 1 << 20
 _WAITING = -2
 """In place of a step: the child has not taken its request."""
@@ -118,18 +122,19 @@ def wait_for_start(read_fd: int) -> bool:
 
 
 class Slot:
-    """A piece of shared memory in which a child finds its request and leaves its progress and its reply.
+    """A piece of shared memory in which a child finds its requests and leaves its progress and its replies.
 
-    Layout: 8 bytes step (signed), 8 bytes length of the reply (0: none yet), then the reply; until then
-    the request is in its place, behind its own length. Memory rather than a pipe: nothing can block
-    on it, and a grandchild that keeps it delays nobody. A child needs no descriptor for it (see
-    `close_in_child`), so that none can be closed or written to by the target.
+    Layout: 8 bytes step (signed), 8 bytes that say whether the child stopped by itself, 8 bytes number of
+    replies, 8 bytes length of all replies, then the replies, each behind 8 bytes of its length; until the
+    first of them the requests are in their place, behind their own length. Memory rather than a pipe:
+    nothing can block on it, and a grandchild that keeps it delays nobody. A child needs no descriptor for it
+    (see `close_in_child`), so that none can be closed or written to by the target.
 
     Raises:
         OSError: the memory cannot be mapped.
     """
 
-    _HEADER = struct.Struct("<qQ")
+    _HEADER = struct.Struct("<qQQQ")
 
     def __init__(self, fd: int) -> None:
         self._fd = fd
@@ -194,28 +199,54 @@ class Slot:
         step: int = self._HEADER.unpack_from(self._memory, 0)[0]
         return step != _WAITING
 
+    @property
+    def answered(self) -> int:
+        """How many replies there are."""
+        count: int = self._HEADER.unpack_from(self._memory, 0)[2]
+        return count
+
     def step(self, index: int) -> None:
-        """Child: step ``index`` begins."""
+        """Child: step ``index`` begins; -1: the next case does."""
         struct.pack_into("<q", self._memory, 0, index)
 
-    def answer(self, payload: bytes) -> None:
-        """Child: leave the reply. The length goes last, so that half a reply is no reply.
+    def stop(self) -> None:
+        """Child: it ends by its own will, whether or not all requests are answered."""
+        struct.pack_into("<Q", self._memory, 8, 1)
+
+    def answer(self, payload: bytes) -> bool:
+        """Child: leave the next reply, if there is room for it beside the others.
+
+        The number goes last, so that half a reply is no reply.
 
         Raises:
-            ValueError: it is larger than MAX_ANSWER.
+            ValueError: the first reply is larger than MAX_ANSWER.
         """
-        if len(payload) > MAX_ANSWER:
-            raise ValueError(f"the answer has {len(payload)} bytes, more than {MAX_ANSWER}")
-        ctypes.memmove(self._address + self._HEADER.size, payload, len(payload))
-        struct.pack_into("<Q", self._memory, 8, len(payload))
+        _, _, count, length = self._HEADER.unpack_from(self._memory, 0)
+        whole = _LENGTH.pack(len(payload)) + payload
+        if length + len(whole) > _SLOT_SIZE - self._HEADER.size:
+            if not count:
+                raise ValueError(f"the answer has {len(payload)} bytes, more than {MAX_ANSWER}")
+            return False
+        ctypes.memmove(self._address + self._HEADER.size + length, whole, len(whole))
+        struct.pack_into("<QQ", self._memory, 16, count + 1, length + len(whole))
+        return True
 
-    def result(self) -> tuple[int, bytes | None]:
-        """Supervisor: (last step begun, -1 if that is no number of a step; the reply or None)."""
-        step, length = self._HEADER.unpack_from(self._memory, 0)
-        payload = None
-        if 0 < length <= MAX_ANSWER:
-            payload = ctypes.string_at(self._address + self._HEADER.size, length)
-        return step if 0 <= step < _MAX_STEPS else -1, payload
+    def result(self) -> tuple[int, bool, list[bytes]]:
+        """Supervisor: (last step begun, -1 if it is no step's number; whether it stopped itself; replies)."""
+        step, stopped, count, _ = self._HEADER.unpack_from(self._memory, 0)
+        replies = []
+        at = self._HEADER.size
+        # The target may have written anything here: no length is believed beyond the slot's end.
+        for _ in range(min(count, MAX_REPLIES)):
+            if at + _LENGTH.size > _SLOT_SIZE:
+                break
+            (length,) = _LENGTH.unpack_from(self._memory, at)
+            at += _LENGTH.size
+            if length > _SLOT_SIZE - at:
+                break
+            replies.append(ctypes.string_at(self._address + at, length))
+            at += length
+        return step if 0 <= step < _MAX_STEPS else -1, bool(stopped), replies
 
     def close(self) -> None:
         """Unmap and close."""

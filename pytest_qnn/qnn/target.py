@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any, Final
 
 import msgspec
@@ -24,6 +24,7 @@ from pytest_qnn.isolation.target import (
 )
 from pytest_qnn.isolation.worker import Unusable
 from pytest_qnn.qnn.cases.case import Churn, MemoryCase
+from pytest_qnn.qnn.cases.join import joined
 from pytest_qnn.qnn.cases.reduce import smaller_memory
 from pytest_qnn.qnn.facts import Choice, MemoryFacts
 from pytest_qnn.qnn.mutants import table as mutants
@@ -50,8 +51,12 @@ class MemoryTarget(OpenTarget):
         """Carry out the case; how a child died is in the trace."""
         if several_processes(case):
             later = self._executor.run if self.isolated else self._executor.run_fresh
-            return self._seen(run_in_processes(case, self._executor.run, later))
-        return self._seen(self._executor.run(case))
+            return self._seen(case, run_in_processes(case, self._executor.run, later))
+        return self._seen(case, self._executor.run(case))
+
+    def joined(self, cases: Sequence[MemoryCase]) -> MemoryCase | None:
+        """See `pytest_qnn.qnn.cases.join`."""
+        return joined(cases)
 
     def smaller(self, case: Any, *, deadly: bool) -> Iterator[Any]:
         """See `pytest_qnn.qnn.cases.reduce`."""
@@ -60,10 +65,15 @@ class MemoryTarget(OpenTarget):
     def run_fresh(self, case: MemoryCase) -> MemoryTrace:
         """The same in processes of its own."""
         if several_processes(case):
-            return self._seen(run_in_processes(case, self._executor.run_fresh, self._executor.run_fresh))
-        return self._seen(self._executor.run_fresh(case))
+            return self._seen(
+                case, run_in_processes(case, self._executor.run_fresh, self._executor.run_fresh)
+            )
+        return self._seen(case, self._executor.run_fresh(case))
 
-    def _seen(self, answer: Any) -> MemoryTrace:
+    def _bears_company(self, case: MemoryCase) -> bool:
+        return super()._bears_company(case) and not several_processes(case)
+
+    def _seen(self, case: MemoryCase, answer: Any) -> MemoryTrace:  # noqa: ARG002 - the signature is OpenTarget's
         if isinstance(answer, Death):
             return MemoryTrace(death=answer, facts=self.facts)
         trace: MemoryTrace = msgspec.structs.replace(answer, facts=self.facts)

@@ -88,6 +88,11 @@ class DelegateTarget(OpenTarget):
         """The same in a process of its own."""
         return self._seen(case, self._executor.run_fresh(case))
 
+    def _bears_company(self, case: Any) -> bool:
+        if isinstance(case, DelegateCase):
+            return super()._bears_company(case) and case.again != "process"
+        return super()._bears_company(case) and not (isinstance(case, ScriptCase) and needs_child(case))
+
     def _seen(self, case: Any, answer: Any) -> Any:
         if isinstance(answer, Death):
             return CODEC.empty_trace(case)(death=answer, facts=self.facts)

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 from pytest_qnn.qnn.cases.case import MemoryCase
+from pytest_qnn.qnn.cases.join import joined
 from pytest_qnn.qnn.cases.reduce import smaller_memory
 from pytest_qnn.tflite.cases.delegate import DelegateCase
 from pytest_qnn.tflite.cases.reduce import with_more_outputs
@@ -24,8 +25,17 @@ def revealing(case: Any) -> Iterator[Any]:
 
 
 class Reducing:
+    def run(self, case: Any) -> Any:
+        raise NotImplementedError
+
+    def run_all(self, cases: Sequence[Any]) -> Iterator[tuple[Any, bool]]:
+        return ((self.run(case), True) for case in cases)
+
     def unfit(self, case: Any) -> str:  # noqa: ARG002 - the signature is Target's
         return ""
+
+    def joined(self, cases: Sequence[Any]) -> Any:
+        return joined(cases) if isinstance(cases[0], MemoryCase) else None
 
     def smaller(self, case: Any, *, deadly: bool) -> Iterator[Any]:
         return smaller(case, deadly=deadly)

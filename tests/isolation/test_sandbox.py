@@ -170,7 +170,7 @@ def test_a_slot_holds_no_descriptor_once_it_is_hidden() -> None:
     handed_on.close_in_child()
     handed_on.step(7)
     handed_on.answer(b"answer")
-    assert slot.result() == (7, b"answer")
+    assert slot.result() == (7, False, [b"answer"])
     slot.close()
     assert len(os.listdir("/proc/self/fd")) == before
 
@@ -183,14 +183,18 @@ def test_a_slot_cannot_be_cut_off_under_the_supervisor(slot: wire.Slot) -> None:
 @pytest.mark.parametrize(
     ("header", "seen"),
     [
-        (struct.pack("<qQ", -1, 0), (-1, None)),
-        (struct.pack("<qQ", 1 << 62, 0), (-1, None)),
-        (struct.pack("<qQ", -5, 1 << 63), (-1, None)),
-        (struct.pack("<qQ", 3, wire.MAX_ANSWER + 1), (3, None)),
-        (b"\xc1" * 16, (-1, None)),
+        (struct.pack("<qQQQ", -1, 0, 0, 0), (-1, False, [])),
+        (struct.pack("<qQQQ", 1 << 62, 0, 0, 0), (-1, False, [])),
+        (struct.pack("<qQQQQ", -5, 0, 1, 9, 1 << 63), (-1, False, [])),
+        (struct.pack("<qQQQQ", 3, 0, 1, 9, wire.MAX_ANSWER + 1), (3, False, [])),
+        (struct.pack("<qQQQQ", 3, 7, 1 << 63, 9, 1) + b"a" + b"\xc1" * 8, (3, True, [b"a"])),
+        (struct.pack("<qQQQ", 3, 1, 1 << 63, 0), (3, True, [b""] * wire.MAX_REPLIES)),
+        (b"\xc1" * 40, (-1, True, [])),
     ],
 )
-def test_an_absurd_slot_says_nothing(slot: wire.Slot, header: bytes, seen: tuple[int, bytes | None]) -> None:
+def test_an_absurd_slot_says_nothing(
+    slot: wire.Slot, header: bytes, seen: tuple[int, bool, list[bytes]]
+) -> None:
     os.pwrite(slot.fileno(), header, 0)
     assert slot.result() == seen
 
@@ -198,11 +202,22 @@ def test_an_absurd_slot_says_nothing(slot: wire.Slot, header: bytes, seen: tuple
 def test_a_request_is_found_in_the_slot_and_then_the_case_has_begun(slot: wire.Slot) -> None:
     slot.write_request(b"request")
     assert not slot.begun
-    assert slot.result() == (-1, None)
+    assert slot.result() == (-1, False, [])
     assert slot.read_request() == b"request"
     assert slot.begun
-    slot.answer(b"an answer that is longer than the request")
-    assert slot.result() == (-1, b"an answer that is longer than the request")
+    answers = [b"an answer that is longer than the request", b"", b"the third"]
+    for count, answer in enumerate(answers):
+        assert slot.answered == count
+        assert slot.answer(answer)
+    assert slot.result() == (-1, False, answers)
+    slot.stop()
+    assert slot.result() == (-1, True, answers)
+
+
+def test_an_answer_for_which_there_is_no_room_beside_others_is_left_out(slot: wire.Slot) -> None:
+    assert slot.answer(b"first")
+    assert not slot.answer(bytes(wire.MAX_ANSWER))
+    assert slot.result() == (-1, False, [b"first"])
 
 
 def test_a_request_larger_than_the_slot_is_refused(slot: wire.Slot) -> None:
@@ -221,9 +236,10 @@ def test_garbage_for_an_answer_is_a_death_and_no_error() -> None:
     answers = [chance.randbytes(chance.randrange(40)) for _ in range(2000)]
     answers += [whole[:cut] for cut in range(len(whole))]
     answers += [b"\x81\xa1x" + b"\x91" * 1_000_000, b"\x81\xa7payload\xc6\xff\xff\xff\xff"]
-    deaths = [supervisor.judge(0, 0, answer).death for answer in answers]
-    assert set(deaths) == {"garbage"}
-    assert supervisor.judge(0, 0, whole).payload == b"abc"
+    replies = supervisor.judge(0, 0, answers, whole=True)
+    assert len(replies) == len(answers)
+    assert {reply.death for reply in replies} == {"garbage"}
+    assert [reply.payload for reply in supervisor.judge(0, 0, [whole, whole], whole=True)] == [b"abc"] * 2
 
 
 def test_a_message_that_does_not_come_is_a_timeout_and_an_absurd_one_no_message() -> None:
