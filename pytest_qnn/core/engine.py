@@ -545,4 +545,5 @@ def _verdict(
         reason=reason,
         finding=_finding(run, outcome, reason),
         flaky=flaky,
+        only_in_company=run.only_in_company,
     )

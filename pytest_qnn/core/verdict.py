@@ -147,6 +147,8 @@ class Verdict(msgspec.Struct, frozen=True, kw_only=True):
     finding: Finding | None = None
     flaky: str = ""
     """How often the minimal case failed, if not in every run: ``failed 2 of 6 runs``."""
+    only_in_company: int = 0
+    """Cases that broke the rule after others in one process, but neither alone nor as one case with them."""
     replay: str = ""
     """One shell command that judges the minimal case again."""
     traceback: str = ""

@@ -144,6 +144,7 @@ def _rule(verdict: Verdict) -> dict[str, Any]:
         "seed": verdict.seed,
         "reason": verdict.reason,
         "flaky": verdict.flaky,
+        "only_in_company": verdict.only_in_company,
         "violation": violation,
         "case": json.loads(finding.case) if finding and finding.case else None,
         "replay": verdict.replay,

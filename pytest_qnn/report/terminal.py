@@ -112,6 +112,11 @@ def findings(verdicts: list[Verdict]) -> list[str]:
                 f" | seen: {one_line(failure.seen(verdict))}{replay}"
             )
     lines += [f"unsupported: {', '.join(rules)}: {reason}" for reason, rules in reasons.items()]
+    crowded = [verdict.rule for verdict in verdicts if verdict.only_in_company]
+    if crowded:
+        lines.append(
+            f"broken only after other cases in the same process, which does not count: {', '.join(crowded)}"
+        )
     return lines
 
 
