@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import importlib
+import pkgutil
 from collections.abc import Callable
 from typing import Final, TypeVar
 
@@ -13,6 +14,9 @@ MadeT = TypeVar("MadeT")
 
 _QNN_DELEGATE = "pytest_qnn.tflite.qnn_delegate.mutants"
 """The mutants that need both halves."""
+_LATE: Final = "late-"
+"""With what the names of the mutants begin whose faults start late: `table` leaves them out."""
+_LATE_PACKAGE = "pytest_qnn.tflite.late"
 DELEGATE: Final = "delegate"
 """`Mutant.part`: a class of reference delegates."""
 PLUGIN: Final = "plugin"
@@ -61,4 +65,22 @@ def table() -> dict[str, Mutant]:
     """
     load("pytest_qnn.tflite.rules")
     importlib.import_module(_QNN_DELEGATE)
+    return {name: mutant for name, mutant in _entered().items() if not name.startswith(_LATE)}
+
+
+@functools.cache
+def late() -> dict[str, Mutant]:
+    """The mutants whose faults start late, by name; they are in no other table and name no rules."""
+    package = importlib.import_module(_LATE_PACKAGE)
+    for module in pkgutil.iter_modules(package.__path__, f"{_LATE_PACKAGE}."):
+        importlib.import_module(module.name)
+    return {name: mutant for name, mutant in _entered().items() if name.startswith(_LATE)}
+
+
+def find(name: str) -> Mutant | None:
+    """A mutant by its name; None: there is none. Those of `late` are loaded when one is asked for."""
+    return (late() if name.startswith(_LATE) else table()).get(name)
+
+
+def _entered() -> dict[str, Mutant]:
     return {name: mutant for name, mutant in entered().items() if mutant.subject == "delegate"}
