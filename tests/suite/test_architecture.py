@@ -61,6 +61,9 @@ ROOMS: dict[str, set[str]] = {
         *("isolation", "tflite.abi", "tflite.cases", "tflite.graph", "tflite.mutants", "tflite.numerics"),
         *("tflite.reference", "tflite.trace"),
     },
+    "tflite.late": {
+        *("isolation", "tflite.abi", "tflite.graph", "tflite.mutants", "tflite.reference"),
+    },
     "tflite.runtime": {"tflite.abi", "tflite.graph", "tflite.reference", "tflite.trace"},
     "tflite.observe": {
         *("core", "isolation", "tflite.abi", "tflite.cases", "tflite.runtime", "tflite.trace"),
