@@ -31,6 +31,7 @@ ROOMS: dict[str, set[str]] = {
     "qnn.reference": {"isolation", "qnn.abi"},
     "qnn.mutants": {"core"},
     "qnn.rules/mutants": {"isolation", "qnn.abi", "qnn.mutants", "qnn.reference"},
+    "qnn.late": {"isolation", "qnn.abi", "qnn.mutants", "qnn.reference"},
     "qnn.proxies": {"core", "qnn.abi", "qnn.mutants", "qnn.reference"},
     "qnn.runner": {
         *("core", "isolation", "qnn.abi", "qnn.cases", "qnn.facts", "qnn.model.codes", "qnn.model.operators"),

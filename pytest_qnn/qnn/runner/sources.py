@@ -7,8 +7,7 @@ from collections.abc import Callable, Iterator
 from typing import Any, ClassVar
 
 from pytest_qnn.isolation.worker import Unusable, WorkerSpec
-from pytest_qnn.qnn.mutants import BACKEND, RPCMEM
-from pytest_qnn.qnn.mutants import table as mutants
+from pytest_qnn.qnn.mutants import BACKEND, RPCMEM, named
 from pytest_qnn.qnn.proxies import mutated, proxy_table
 from pytest_qnn.qnn.reference.backend import ReferenceBackend
 from pytest_qnn.qnn.reference.personalities import PERSONALITIES
@@ -61,7 +60,9 @@ class MemorySource:
             raise Unusable(f"--qnn-rpcmem: {error}") from None
 
     def _mutate(self, name: str) -> None:
-        mutant = mutants()[name]
+        mutant = named(name)
+        if mutant is None:
+            raise Unusable(f"there is no memory mutant {name!r}")
         self._make_backend = mutant.of(BACKEND) or ReferenceBackend
         self._make_rpcmem = mutant.of(RPCMEM) or EmulatedRpcmem
 
