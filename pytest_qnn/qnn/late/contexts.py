@@ -19,14 +19,14 @@ from pytest_qnn.qnn.reference.personalities import DEFAULT, Personality
 class _SlotLost(ReferenceBackend):
     """Source: QnnContext.h, QnnContext_free; catalogue, LEAK-02."""
 
-    lost = 0
+    slots_lost = 0
 
     def free_context(self, context: Context) -> None:
-        self.lost += bool(context.registrations)
+        self.slots_lost += bool(context.registrations)
         super().free_context(context)
 
     def check_context_config(self, config: int | None) -> None:
-        if self.lost >= 32:
+        if self.slots_lost >= 32:
             raise QnnError(Error.CONTEXT_ERROR_MEM_ALLOC)
         super().check_context_config(config)
 

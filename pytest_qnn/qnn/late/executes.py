@@ -156,7 +156,7 @@ class _AfterRefusal(Refusals):
 
 @faulty_backend(
     "late-duplicate-input-fourth",
-    "From a graph's fourth execute on, an input may be missing if another is there twice; its old bytes count.",
+    "From a graph's fourth execute on, an input may be missing if another is there twice.",
 )
 class _DuplicateInputFourth(Executes):
     """Source: QnnGraph.h, QNN_GRAPH_ERROR_INVALID_TENSOR; catalogue, EXE-16."""

@@ -55,7 +55,7 @@ class _PropertyThird(ReferenceBackend):
     """Source: QnnContext.h, QnnContext_getProperty (NULL-terminated list); catalogue, EXT-03."""
 
     def context_get_property(self, context: int | None, properties: int | None) -> None:
-        listed = ctypes.cast(properties, ctypes.POINTER(ctypes.c_void_p))
+        listed = ctypes.cast(properties or 0, ctypes.POINTER(ctypes.c_void_p))
         entries = (
             list(itertools.takewhile(bool, (listed[i] for i in itertools.count()))) if properties else []
         )
