@@ -164,7 +164,7 @@ class _ErrorTextStale(ReferenceBackend):
 
 
 @faulty_backend(
-    "late-error-text-high", "errorGetMessage does not know codes above 8000 once a call was refused."
+    "late-error-text-high", "errorGetMessage does not know codes above 8000 once memRegister was refused."
 )
 class _ErrorTextHigh(ReferenceBackend):
     """Source: QnnError.h, QnnError_getMessage; QnnMem.h, its error codes; catalogue, IF-08."""

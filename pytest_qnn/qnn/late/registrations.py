@@ -275,7 +275,7 @@ class _SizeAfterFirstGone(ReferenceBackend):
 
 @faulty_backend(
     "late-htp-type-remembered",
-    "An HTP descriptor of an unknown type is taken for a shared buffer after a good one in its context.",
+    "An HTP descriptor of an unknown type is taken for a shared buffer after a good one.",
 )
 class _HtpTypeRemembered(ReferenceBackend):
     """Source: QnnHtpMem.h, QnnHtpMem_Type_t; catalogue, SHB-02."""
