@@ -61,7 +61,7 @@ class _SameBeginning(ReferenceDelegate):
 
 
 @faulty_delegate(
-    "late-third-turn",
+    "late-interpreters-in-turn",
     "When two interpreters have taken turns twice, the one whose turn it is then gets the other's results.",
 )
 class _ThirdTurn(Knowing):
