@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Literal, TypeVar
 
 import msgspec
 
@@ -278,6 +278,134 @@ class DelegateTrace(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     """What is known of the target; the target adds it after the trace has come back."""
 
 
+class ScriptCounts(msgspec.Struct, frozen=True, gc=False, tag_field="of", omit_defaults=True):
+    """Numbers that the steps of one family leave; the tag ``of`` names the family."""
+
+
+class CallbackCounts(ScriptCounts, frozen=True, gc=False, omit_defaults=True, tag="callbacks"):
+    """Of `Repeat` and `Parallel`."""
+
+    by_kind: dict[EventKind, int] = {}
+
+
+class MeasureCounts(ScriptCounts, frozen=True, gc=False, omit_defaults=True, tag="measure"):
+    """Of `Measure`: what the process has."""
+
+    fds: int = 0
+    mappings: int = 0
+    threads: int = 0
+    virtual: int = 0
+    """Bytes of address space."""
+    malloc: int | None = None
+    """Bytes that malloc has given out; None: it cannot be asked."""
+
+
+class PlaceCounts(ScriptCounts, frozen=True, gc=False, omit_defaults=True, tag="place"):
+    """Of `Place` and `AssignCustom`."""
+
+    status: int = 0
+    size: int = 0
+    """Bytes of the tensor."""
+    bytes: int = 0
+    """Bytes of the buffer."""
+
+
+class RemoveCounts(ScriptCounts, frozen=True, gc=False, omit_defaults=True, tag="remove"):
+    """Of `RemoveAll`."""
+
+    status: int = 0
+
+
+class OutputCounts(ScriptCounts, frozen=True, gc=False, omit_defaults=True, tag="output"):
+    """Of `HandleOutput`."""
+
+    before: bool = False
+    """What was allowed before."""
+
+
+class CopyCounts(ScriptCounts, frozen=True, gc=False, omit_defaults=True, tag="copy"):
+    """Of `CopyFrom`."""
+
+    handle: int = 0
+    status: int = 0
+    untouched: int = 0
+    """Bytes of the tensor that the copy did not write; of a wrong handle 1 if it wrote none, else 0."""
+    other: int = -1
+    """An input or output of the graph that changed beside it."""
+
+
+class InvokeCounts(ScriptCounts, frozen=True, gc=False, omit_defaults=True, tag="invoke"):
+    """Of an `Invoke` after `Profile` (the first two) or `Cancel`; None: there was no such step."""
+
+    operator: int | None = None
+    """Events of the runtime's, one for each node."""
+    delegate: int | None = None
+    """Events of a delegate's own, one for each of its operators."""
+    asked: int | None = None
+    """How often the cancellation function was asked."""
+
+
+class LentCounts(ScriptCounts, frozen=True, gc=False, omit_defaults=True, tag="lent"):
+    """Of `PassToConstructor`."""
+
+    kept: bool = False
+    """The delegate's Python object was alive while the interpreter was."""
+    released: bool = False
+    """It was gone after the interpreter."""
+
+
+class UnloadCounts(ScriptCounts, frozen=True, gc=False, omit_defaults=True, tag="unload"):
+    """Of `Unload`."""
+
+    unloaded: bool = False
+
+
+class AllocCounts(ScriptCounts, frozen=True, gc=False, omit_defaults=True, tag="alloc"):
+    """Of `AllocCustom`."""
+
+    pointer: int = 0
+    offset: int = 0
+    """Bytes behind a multiple of the alignment."""
+    usable: bool = False
+    """Every byte can be read and written, and keeps what is written."""
+    shared: bool = False
+    """All of it is in shared mappings."""
+    overlaps: bool = False
+    """A byte of it belongs to another allocation."""
+
+
+class InspectCounts(ScriptCounts, frozen=True, gc=False, omit_defaults=True, tag="inspect"):
+    """Of `InspectCustom`: as `AllocCounts`, but ``usable`` does not mean that the contents are ``kept``."""
+
+    usable: bool = False
+    shared: bool = False
+    kept: bool = False
+
+
+class ReadCounts(ScriptCounts, frozen=True, gc=False, omit_defaults=True, tag="read"):
+    """Of `ReadCustom`."""
+
+    same: bool = True
+    """The runtime has the tensor at the client's pointer; True where plans cannot be read."""
+
+
+AnyScriptCounts = (
+    CallbackCounts
+    | MeasureCounts
+    | PlaceCounts
+    | RemoveCounts
+    | OutputCounts
+    | CopyCounts
+    | InvokeCounts
+    | LentCounts
+    | UnloadCounts
+    | AllocCounts
+    | InspectCounts
+    | ReadCounts
+)
+ScriptCountsT = TypeVar("ScriptCountsT", bound=ScriptCounts)
+
+
 class ScriptSeen(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
     """What one step of a `ScriptCase` gave; of a repeated step, the last time."""
 
@@ -289,14 +417,26 @@ class ScriptSeen(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
     cpu: tuple[Array, ...] = ()
     """Read: the same tensors on a fresh interpreter of the runtime's own kernels, without any delegate, with
     the shapes and inputs of the last invoke. Empty where inputs were never set, or the runtime refuses."""
-    numbers: dict[str, int] = {}
-    """Measure, Place, HandleOutput and more: see each step. Repeat and Parallel: callbacks by kind."""
+    counts: AnyScriptCounts | None = None
+    """Numbers of the step's family; None: it left none."""
     skipped: str = ""
     """Why the step was not carried out (an object it needs does not exist)."""
     lines: tuple[str, ...] = ()
     """ReadLog: what the delegate said."""
     first: ScriptSeen | None = None
     """Of a step repeated more than once: what the first time gave."""
+
+    def counted(self, kind: type[ScriptCountsT]) -> ScriptCountsT:
+        """The numbers of the step's family; as `kind` has them by default where it left none.
+
+        Raises:
+            TypeError: the step is of another family.
+        """
+        if self.counts is None:
+            return kind()
+        if not isinstance(self.counts, kind):
+            raise TypeError(f"the step left {type(self.counts).__name__}, not {kind.__name__}")
+        return self.counts
 
 
 class Handled(msgspec.Struct, frozen=True, gc=False, array_like=True):

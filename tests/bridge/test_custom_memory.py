@@ -43,7 +43,7 @@ from pytest_qnn.tflite.graph.graph import Graph, Node, Tensor
 from pytest_qnn.tflite.observe.stderr import capture_stderr
 from pytest_qnn.tflite.qnn_delegate.rules import ordered
 from pytest_qnn.tflite.target import DelegateTarget, open_delegate_target
-from pytest_qnn.tflite.trace import ScriptSeen
+from pytest_qnn.tflite.trace import AllocCounts, InspectCounts, PlaceCounts, ReadCounts, ScriptSeen
 
 RUNTIMES = ("tflite_runtime", "ai_edge_litert")
 T = Tensor((2, 3))
@@ -82,12 +82,12 @@ def test_the_workflow_of_the_tutorial_runs_in_shared_memory(runtime: str) -> Non
     seen = run(*PLACED, *USE, ReadLog("d"), *ending, DestroyDelegate("d"), runtime=runtime)
     assert all(step.ok for step in seen)
     for allocated in seen[2:4]:
-        numbers = allocated.numbers
-        assert [numbers[key] for key in ("offset", "usable", "shared", "overlaps")] == [0, 1, 1, 0]
-    assert seen[5].numbers == {"status": 0, "size": 24, "bytes": 28}
+        counts = allocated.counted(AllocCounts)
+        assert counts == AllocCounts(counts.pointer, offset=0, usable=True, shared=True, overlaps=False)
+    assert seen[5].counts == PlaceCounts(status=0, size=24, bytes=28)
     read, custom, log = seen[11:14]
     assert read.outputs == read.cpu == custom.outputs == custom.cpu
-    assert custom.numbers == {"same": 1}
+    assert custom.counts == ReadCounts(same=True)
     assert log.lines == (
         "TfLiteQnnDelegate delegate: 2 nodes delegated out of 2 nodes with 1 partitions.",
         "Tensor 0 is successfully registered to shared memory.",
@@ -120,18 +120,19 @@ def test_memory_is_kept_when_a_delegate_goes_and_a_wrong_pointer_is_freed() -> N
     seen = run(
         MakeDelegate("d"), AllocCustom("a", 5000, 4096), DestroyDelegate("d"), *wrong, InspectCustom("a")
     )
-    assert seen[-1].numbers == {"usable": 1, "shared": 1, "kept": 1}
+    assert seen[-1].counts == InspectCounts(usable=True, shared=True, kept=True)
 
 
 @pytest.mark.parametrize("size", [0, 1 << 31, 1 << 46, (1 << 64) - 1])
 def test_what_cannot_be_had_is_null(size: int) -> None:
     alloc, assign = run(Open("i"), AllocCustom("a", size), AssignCustom("i", 0, "a"))[1:]
-    assert (alloc.ok, alloc.numbers, assign.skipped) == (False, {"pointer": 0}, "there is no custom memory a")
+    assert (alloc.ok, alloc.counted(AllocCounts).pointer) == (False, 0)
+    assert assign.skipped == "there is no custom memory a"
 
 
 def test_private_memory_is_told_from_shared() -> None:
     (seen,) = run(AllocCustom("a", 4096), spec="mutant:custom-plain-malloc")
-    assert (seen.numbers["usable"], seen.numbers["shared"]) == (1, 0)
+    assert (seen.counted(AllocCounts).usable, seen.counted(AllocCounts).shared) == (True, False)
 
 
 @pytest.mark.parametrize("spec", ["reference", "xnnpack"])

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Final
 
 from pytest_qnn.tflite.abi import layouts, peek
-from pytest_qnn.tflite.trace import BufferCall, BufferCallKind, BufferFunctions, Handled
+from pytest_qnn.tflite.trace import BufferCall, BufferCallKind, BufferFunctions, EventKind, Handled
 
 if TYPE_CHECKING:
     from pytest_qnn.tflite.observe.spy import Session
@@ -160,7 +160,7 @@ class Where(threading.local):
     """Which time of a Repeat."""
     middle = False
     """This time of the Repeat is neither the first nor the last."""
-    counts: Counter[str] | None = None
+    counts: Counter[EventKind] | None = None
     """Callbacks by kind, while a Repeat counts them."""
     alone: frozenset[str] | None = None
     """In a Parallel: interpreters that other branches use."""

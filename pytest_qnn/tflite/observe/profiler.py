@@ -6,9 +6,10 @@ tflite::Profiler is a C++ class of virtual functions only; an object of it is a 
 from __future__ import annotations
 
 import ctypes
-from typing import Any, Final
+from typing import Any, Final, Literal
 
 from pytest_qnn.tflite.abi import layouts
+from pytest_qnn.tflite.trace import InvokeCounts
 
 SET_PROFILER: Final = "_ZN6tflite4impl11Interpreter11SetProfilerEPNS_8ProfilerE"
 SET_CANCELLATION: Final = "_ZN6tflite4impl11Interpreter23SetCancellationFunctionEPvPFbS2_E"
@@ -42,7 +43,7 @@ class Profiler:
     """Counts events and questions of one interpreter. Keep it until that is gone."""
 
     def __init__(self) -> None:
-        self._counts: dict[str, int] = {}
+        self._counts: dict[Literal["operator", "delegate", "asked"], int] = {}
         self._cancel_at = -1
         self._kept: list[Any] = []
 
@@ -50,9 +51,9 @@ class Profiler:
         """An invoke begins."""
         self._counts = dict.fromkeys(self._counts, 0)
 
-    def numbers(self) -> dict[str, int]:
-        """Since then: events of ``operator`` and ``delegate``, and how often it was ``asked``."""
-        return dict(self._counts)
+    def counts(self) -> InvokeCounts:
+        """Since then: events, and how often it was asked."""
+        return InvokeCounts(**self._counts)
 
     def profile(self, function: int, interpreter: int) -> None:
         """Become the profiler of the Interpreter at this address, by its ``function`` `SET_PROFILER`."""

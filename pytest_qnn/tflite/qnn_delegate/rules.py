@@ -43,7 +43,14 @@ from pytest_qnn.tflite.graph.kinds import Claims, decode_graph, size_of
 from pytest_qnn.tflite.rules import judging, scripts
 from pytest_qnn.tflite.rules.numbers import outputs_are_right
 from pytest_qnn.tflite.strategies.claimed import mixed_kinds, need_claims
-from pytest_qnn.tflite.trace import ScriptSeen, ScriptTrace
+from pytest_qnn.tflite.trace import (
+    AllocCounts,
+    InspectCounts,
+    MeasureCounts,
+    ReadCounts,
+    ScriptSeen,
+    ScriptTrace,
+)
 
 _REGISTERED = re.compile(r"Tensor (\d+) is successfully registered to shared memory\.")
 
@@ -139,7 +146,7 @@ def _through_the_pointer(
     step: ReadCustom, seen: ScriptSeen, read: ScriptSeen | None, expected: str, number: int
 ) -> None:
     where = f"tensor t{step.tensor}, step {number}"
-    if seen.numbers.get("same", 1) != 1:
+    if not seen.counted(ReadCounts).same:
         raise Violation(expected, "the runtime has the tensor elsewhere", where)
     if read is not None and read.outputs != seen.outputs:
         raise Violation(expected, "the client's pointer leads to other values than the runtime's", where)
@@ -259,15 +266,17 @@ def gives_shared_memory(case: ScriptCase, trace: ScriptTrace) -> Examined:
     got = [one for one in allocations(case, trace) if one[1].bytes]
     for number, step, seen in got:
         wanted, where = f"{step.bytes} bytes of shared memory, or NULL", f"step {number}"
-        if not seen.numbers["usable"]:
+        looked = seen.counted(AllocCounts)
+        if not looked.usable:
             raise Violation(wanted, "memory of which not every byte can be read and written", where)
-        if not seen.numbers["shared"]:
+        if not looked.shared:
             raise Violation(wanted, "memory in a mapping that is private to the process", where)
-        if seen.numbers["overlaps"]:
+        if looked.overlaps:
             raise Violation(wanted, "bytes that belong to another allocation", where)
     sizes = {step.buffer: step.bytes for _, step, _ in got}
     for number, later, seen in scripts.numbered(case, trace):
-        if isinstance(later, InspectCustom) and sizes.get(later.buffer) and not seen.numbers.get("kept", 1):
+        inspected = isinstance(later, InspectCustom) and sizes.get(later.buffer) and not seen.skipped
+        if inspected and not seen.counted(InspectCounts).kept:
             raise Violation("memory that keeps what is written to it", "other bytes", f"step {number}")
     return Examined(len(got), "allocations")
 
@@ -304,7 +313,7 @@ def honours_the_alignment(case: ScriptCase, trace: ScriptTrace) -> Examined:
     """Looks at pointers for alignments from 1 to 4096; one that cannot be had may be answered with NULL."""
     got = allocations(case, trace)
     for number, step, seen in got:
-        offset = seen.numbers["offset"]
+        offset = seen.counted(AllocCounts).offset
         if offset:
             raise Violation(f"a multiple of {step.alignment}", f"{offset} bytes behind one", f"step {number}")
     return Examined(len(got), "allocations")
@@ -347,14 +356,16 @@ def releases_what_is_its_own(case: ScriptCase, trace: ScriptTrace) -> Examined:
     sizes = {step.buffer: step.bytes for _, step, _ in got}
     steps = scripts.numbered(case, trace)
     for number, step, seen in steps:
-        kept = isinstance(step, InspectCustom) and step.buffer in sizes and not seen.skipped
-        if kept and not (seen.numbers["usable"] and seen.numbers["kept"]):
+        if not isinstance(step, InspectCustom) or step.buffer not in sizes or seen.skipped:
+            continue
+        looked = seen.counted(InspectCounts)
+        if not (looked.usable and looked.kept):
             raise Violation("the client's memory as it was before", "it is gone or changed", f"step {number}")
-    measured = [seen.numbers for _, step, seen in steps if isinstance(step, Measure)]
+    measured = [seen.counted(MeasureCounts) for _, step, seen in steps if isinstance(step, Measure)]
     rounds = sum(step.times for _, step, _ in steps if isinstance(step, Repeat))
     if len(measured) == 2 and rounds:
-        for what in ("fds", "mappings"):
-            more = measured[1][what] - measured[0][what]
+        before, after = measured
+        for what, more in (("fds", after.fds - before.fds), ("mappings", after.mappings - before.mappings)):
             if more > _GROWTH:
                 raise Violation(f"no {what} held of freed memory", f"{more} more after {rounds} rounds")
     return Examined(len(got), "allocations")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from itertools import pairwise
+from typing import Literal
 
 from pytest_qnn.core.verdict import Measured, Unsupported
 from pytest_qnn.tflite.cases.script import AnyScriptStep, Measure, Repeat, ScriptCase
@@ -13,18 +14,20 @@ from pytest_qnn.tflite.trace import InterpreterSeen, ScriptTrace
 _MEASURES = 2 * REPETITIONS + 1
 _LENGTH = 2 * _MEASURES + 1
 """Repeat and Measure steps of one half: two before the first measurement, one before each other."""
-LEAST = {"malloc": 16, "fds": 1, "threads": 1, "mappings": 1, "virtual": 4096}
+Key = Literal["malloc", "fds", "threads", "mappings", "virtual"]
+"""A field of `MeasureCounts`."""
+LEAST: dict[Key, int] = {"malloc": 16, "fds": 1, "threads": 1, "mappings": 1, "virtual": 4096}
 """The least that one thing leaves behind, which of malloc's is half a block.
 
 glibc gives out no block of less than 32 bytes, header included. What the suite's own blocks take more or less
 moves the numbers of 38 cycles by up to 80 bytes: 1,216 of the smallest leak may be seen as 1,200.
 """
-_SPREAD = {"malloc": 1 / 2}
+_SPREAD: dict[Key, float] = {"malloc": 1 / 2}
 """How far apart the numbers of a small leak may lie, as a part of the smallest; of other keys a sixth.
 
 glibc gives a block away whole rather than leave a rest of less than 32 bytes: one of 32 may take 48.
 """
-WORDS = {
+WORDS: dict[Key, str] = {
     "malloc": "bytes of malloc's",
     "fds": "descriptors",
     "threads": "threads",
@@ -33,7 +36,7 @@ WORDS = {
 }
 
 
-def nothing_left(case: ScriptCase, trace: ScriptTrace, keys: tuple[str, ...], times: int, per: str) -> bool:
+def nothing_left(case: ScriptCase, trace: ScriptTrace, keys: tuple[Key, ...], times: int, per: str) -> bool:
     """Judge the measurements; False where they are not as the strategies ask for.
 
     A leak is what many cycles leave more than a few do, in every pair of repetitions about the same, and
@@ -44,7 +47,7 @@ def nothing_left(case: ScriptCase, trace: ScriptTrace, keys: tuple[str, ...], ti
     Args:
         case: with repetitions of few and of ``times`` cycles of the target, then of the probe.
         trace: of it.
-        keys: numbers of a Measure.
+        keys: fields of `MeasureCounts`.
         times: cycles in each long repetition.
         per: what a cycle is.
 
@@ -54,11 +57,11 @@ def nothing_left(case: ScriptCase, trace: ScriptTrace, keys: tuple[str, ...], ti
     """
     if not _is_whole(case, times):
         return False
-    found = [seen.numbers for _, step, seen in scripts.numbered(case, trace) if isinstance(step, Measure)]
+    found = scripts.measured(case, trace)
     for key in keys:
-        if not all(key in numbers for numbers in found):
+        values: list[int] = [getattr(counts, key) for counts in found]
+        if None in values:
             raise Unsupported("malloc cannot be asked what it has given out (mallinfo2 of glibc 2.33)")
-        values = [numbers[key] for numbers in found]
         target, probe = surplus(values[:_MEASURES]), surplus(values[_MEASURES:])
         least = LEAST[key] * (times - FEW)
         left = is_left(values[:_MEASURES])
@@ -105,7 +108,7 @@ def is_left(values: list[int]) -> bool:
     return values[-1] - values[0] >= sum(surplus(values)) / 2
 
 
-def _regular(key: str, more: list[int], least: int) -> bool:
+def _regular(key: Key, more: list[int], least: int) -> bool:
     """Whether the numbers are about the same: what Python and malloc's caches keep at a time is not.
 
     Those caches hold a few thousand bytes, which weigh less the more there is.

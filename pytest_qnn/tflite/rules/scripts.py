@@ -14,6 +14,7 @@ from pytest_qnn.tflite.cases.script import (
     AnyScriptStep,
     Invoke,
     MakeDelegate,
+    Measure,
     Open,
     Read,
     Resize,
@@ -27,6 +28,7 @@ from pytest_qnn.tflite.trace import (
     DelegateTrace,
     InterpreterSeen,
     Kernel,
+    MeasureCounts,
     PlanNode,
     ScriptSeen,
     ScriptTrace,
@@ -45,6 +47,13 @@ def numbered(case: ScriptCase, trace: ScriptTrace) -> list[tuple[int, AnyScriptS
     return [
         (number, step, seen)
         for number, (step, seen) in enumerate(zip(flat(case.steps), trace.steps, strict=True))
+    ]
+
+
+def measured(case: ScriptCase, trace: ScriptTrace) -> list[MeasureCounts]:
+    """What each Measure found."""
+    return [
+        seen.counted(MeasureCounts) for _, step, seen in numbered(case, trace) if isinstance(step, Measure)
     ]
 
 

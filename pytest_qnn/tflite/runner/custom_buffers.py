@@ -16,6 +16,7 @@ from pytest_qnn.isolation.observe import snapshot
 from pytest_qnn.tflite.abi import peek
 from pytest_qnn.tflite.runner.delegates import DelegateFactory
 from pytest_qnn.tflite.runtime.symbols import dynamic_symbols
+from pytest_qnn.tflite.trace import InspectCounts
 
 ALLOC: Final = "TfLiteQnnDelegateAllocCustomMem"
 FREE: Final = "TfLiteQnnDelegateFreeCustomMem"
@@ -102,11 +103,11 @@ class CustomBuffer:
             for part in self._ends():
                 part[:] = self._contents[: part.size]
 
-    def look(self) -> dict[str, int]:
-        """``usable``, ``shared``, ``kept``."""
+    def look(self) -> InspectCounts:
+        """How the memory is mapped, and whether it keeps its contents."""
         usable, shared = _mapped(self.address, self.size)
         kept = usable and all(bool((part == self._contents[: part.size]).all()) for part in self._ends())
-        return {"usable": int(usable), "shared": int(shared), "kept": int(kept)}
+        return InspectCounts(usable, shared, kept)
 
     def data(self) -> npt.NDArray[np.uint8]:
         """The buffer as bytes, without copying."""

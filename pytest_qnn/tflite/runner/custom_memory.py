@@ -21,7 +21,7 @@ from pytest_qnn.tflite.runner.custom_buffers import CustomBuffer, CustomMemory, 
 from pytest_qnn.tflite.runner.interpreter_steps import expected
 from pytest_qnn.tflite.runner.tensor_memory import assign
 from pytest_qnn.tflite.runner.world import Handlers, Skip, World
-from pytest_qnn.tflite.trace import ScriptSeen
+from pytest_qnn.tflite.trace import AllocCounts, PlaceCounts, ReadCounts, ScriptSeen
 
 
 def _memory(world: World, position: int) -> CustomMemory:
@@ -45,23 +45,17 @@ def _alloc(world: World, step: AllocCustom) -> ScriptSeen:
     memory = _memory(world, step.position)
     pointer = memory.alloc(step.bytes, step.alignment)
     if not pointer:
-        return ScriptSeen(ok=False, message="NULL", numbers={"pointer": 0})
+        return ScriptSeen(ok=False, message="NULL", counts=AllocCounts())
     made = CustomBuffer(memory, pointer, step.bytes, step.seed)
     overlaps = any(made.overlaps(other) for other in world.custom.values())
     world.custom[step.buffer] = made
     looked = made.look()
-    numbers = {
-        "pointer": pointer,
-        "offset": pointer % step.alignment,
-        "usable": looked["usable"] & looked["kept"],
-        "shared": looked["shared"],
-        "overlaps": int(overlaps),
-    }
-    return ScriptSeen(numbers=numbers)
+    offset, usable = pointer % step.alignment, looked.usable and looked.kept
+    return ScriptSeen(counts=AllocCounts(pointer, offset, usable, looked.shared, overlaps))
 
 
 def _inspect(world: World, step: InspectCustom) -> ScriptSeen:
-    return ScriptSeen(numbers=_buffer(world, step.buffer).look())
+    return ScriptSeen(counts=_buffer(world, step.buffer).look())
 
 
 def _free(world: World, step: FreeCustom) -> ScriptSeen:
@@ -96,8 +90,8 @@ def _assign(world: World, step: AssignCustom) -> ScriptSeen:
         live.invoked = None  # results of the last invoke may be where the tensor was
         if step.tensor in live.graph.inputs:
             live.inputs[live.graph.inputs.index(step.tensor)] = None
-    numbers = {"status": status, "size": sizes[step.tensor], "bytes": buffer.size}
-    return ScriptSeen(ok=status == layouts.OK, numbers=numbers)
+    counts = PlaceCounts(status, sizes[step.tensor], buffer.size)
+    return ScriptSeen(ok=status == layouts.OK, counts=counts)
 
 
 def _read(world: World, step: ReadCustom) -> ScriptSeen:
@@ -107,11 +101,9 @@ def _read(world: World, step: ReadCustom) -> ScriptSeen:
         raise Skip(f"there is no successful invoke, or tensor {step.tensor} is in no custom memory")
     like: Any = live.native.get_tensor(step.tensor)
     value = np.frombuffer(ctypes.string_at(buffer.address, like.nbytes), like.dtype).reshape(like.shape)
-    numbers = {}
-    if live.context:
-        numbers["same"] = int(view.tensor(live.context, step.tensor).data == buffer.address)
+    same = not live.context or view.tensor(live.context, step.tensor).data == buffer.address
     cpu = expected(world, live, (step.tensor,))
-    return ScriptSeen(outputs=(Array.of(value),), cpu=cpu, numbers=numbers)
+    return ScriptSeen(outputs=(Array.of(value),), cpu=cpu, counts=ReadCounts(same))
 
 
 HANDLERS: Final[Handlers] = {

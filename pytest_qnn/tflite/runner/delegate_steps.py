@@ -10,7 +10,7 @@ from pytest_qnn.tflite.cases.delegate import Application
 from pytest_qnn.tflite.cases.script import DestroyDelegate, MakeDelegate, PassToConstructor, ReadLog, Unload
 from pytest_qnn.tflite.runner.delegates import PROBE, DelegateUnusable, PluginFactory
 from pytest_qnn.tflite.runner.world import Handlers, Made, Skip, World, result
-from pytest_qnn.tflite.trace import ScriptSeen
+from pytest_qnn.tflite.trace import LentCounts, ScriptSeen, UnloadCounts
 
 
 def _make(world: World, step: MakeDelegate) -> ScriptSeen:
@@ -61,7 +61,7 @@ def _pass_to_constructor(world: World, step: PassToConstructor) -> ScriptSeen:
     native.allocate_tensors()
     del native
     gc.collect()
-    return ScriptSeen(numbers={"kept": int(kept), "released": int(reference() is None)})
+    return ScriptSeen(counts=LentCounts(kept, reference() is None))
 
 
 def _unload(world: World, step: Unload) -> ScriptSeen:
@@ -71,7 +71,7 @@ def _unload(world: World, step: Unload) -> ScriptSeen:
     if any(made.specification == factory.name for made in world.delegates.values()):
         raise Skip(f"there is a delegate of {factory.name}")
     gc.collect()
-    return ScriptSeen(numbers={"unloaded": int(factory.unload())})
+    return ScriptSeen(counts=UnloadCounts(factory.unload()))
 
 
 def _log(world: World, step: ReadLog) -> ScriptSeen:

@@ -17,7 +17,7 @@ from pytest_qnn.tflite.observe.spy import Session
 from pytest_qnn.tflite.runner.baseline import Shapes
 from pytest_qnn.tflite.runner.custom_buffers import CustomBuffer
 from pytest_qnn.tflite.runtime.state import context_of, private_plan
-from pytest_qnn.tflite.trace import Applied, InterpreterSeen, PlanNode
+from pytest_qnn.tflite.trace import Applied, EventKind, InterpreterSeen, PlanNode
 
 Action = Callable[[], object]
 
@@ -143,7 +143,9 @@ class LiveInterpreter:
         self.unallocated.clear()
         self.own.clear()
 
-    def attribute_events(self, step: int, round_: int, counts: Counter[str] | None, *, keep: bool) -> None:
+    def attribute_events(
+        self, step: int, round_: int, counts: Counter[EventKind] | None, *, keep: bool
+    ) -> None:
         """Put the callbacks and the plan down to a step."""
         session = self.session
         known = len(self._event_steps)

@@ -39,7 +39,7 @@ from pytest_qnn.tflite.runner.baseline import outputs_on_cpu
 from pytest_qnn.tflite.runner.interpreter import LiveInterpreter, attempt
 from pytest_qnn.tflite.runner.world import Handlers, Skip, World, result
 from pytest_qnn.tflite.runtime.state import subgraph_of
-from pytest_qnn.tflite.trace import Applied, ScriptSeen
+from pytest_qnn.tflite.trace import Applied, CopyCounts, OutputCounts, RemoveCounts, ScriptSeen
 
 _REMOVE_ALL = "_ZN6tflite8Subgraph18RemoveAllDelegatesEv"
 _UNKNOWN: Final = 0x7FFF_FFF1
@@ -199,7 +199,7 @@ def _invoke(world: World, step: Invoke) -> ScriptSeen:
     tensor_memory.inspect(world, live)
     world.attribute_events(live)
     seen = result(message)
-    return msgspec.structs.replace(seen, numbers=live.profiler.numbers()) if live.profiler else seen
+    return msgspec.structs.replace(seen, counts=live.profiler.counts()) if live.profiler else seen
 
 
 def _read(world: World, step: Read) -> ScriptSeen:
@@ -242,7 +242,7 @@ def _remove_all(world: World, step: RemoveAll) -> ScriptSeen:
     status = remove(subgraph)
     live.forget_inputs()
     world.attribute_events(live)
-    return ScriptSeen(ok=status == layouts.OK, numbers={"status": status})
+    return ScriptSeen(ok=status == layouts.OK, counts=RemoveCounts(status))
 
 
 def _handle_output(world: World, step: HandleOutput) -> ScriptSeen:
@@ -250,9 +250,9 @@ def _handle_output(world: World, step: HandleOutput) -> ScriptSeen:
     world.context(live)
     member = live.native._native_handle() + layouts.INTERPRETER_HANDLE_OUTPUT
     before = ctypes.c_bool.from_address(member)
-    numbers = {"before": int(before.value)}
+    counts = OutputCounts(before.value)
     before.value = step.allow
-    return ScriptSeen(numbers=numbers)
+    return ScriptSeen(counts=counts)
 
 
 def _copy_from(world: World, step: CopyFrom) -> ScriptSeen:
@@ -279,8 +279,7 @@ def _copy_from(world: World, step: CopyFrom) -> ScriptSeen:
     left = int(untouched.all() if step.wrong else untouched.sum())
     if not step.wrong and not status:
         tensor.data_is_stale = False  # as the runtime has it after a copy
-    numbers = {"handle": handle, "status": status, "untouched": left, "other": other}
-    return ScriptSeen(ok=status == layouts.OK, numbers=numbers)
+    return ScriptSeen(ok=status == layouts.OK, counts=CopyCounts(handle, status, left, other))
 
 
 def _border(live: LiveInterpreter, but: int) -> dict[int, bytes]:

@@ -40,7 +40,7 @@ from pytest_qnn.tflite.runner import custom_memory, delegate_steps, interpreter_
 from pytest_qnn.tflite.runner.delegates import DelegateFactory
 from pytest_qnn.tflite.runner.world import Chain, Handlers, OnStep, Skip, World
 from pytest_qnn.tflite.runtime.runtime import Runtime
-from pytest_qnn.tflite.trace import ScriptSeen, ScriptTrace
+from pytest_qnn.tflite.trace import CallbackCounts, EventKind, MeasureCounts, ScriptSeen, ScriptTrace
 
 _PATIENCE = 60.0
 """Seconds that a branch waits for the others to begin."""
@@ -114,7 +114,7 @@ def numbered(steps: Iterable[AnyScriptStep], first: int) -> list[tuple[int, AnyS
 def _repeat(world: World, number: int, step: Repeat) -> ScriptSeen:
     where = world.where
     outer = where.counts
-    counts: Counter[str] = Counter()
+    counts: Counter[EventKind] = Counter()
     where.counts = counts
     for turn in range(step.times):
         where.round = turn
@@ -123,18 +123,18 @@ def _repeat(world: World, number: int, step: Repeat) -> ScriptSeen:
             perform(world, inner, inside)
     where.round, where.middle, where.counts = 0, False, outer
     where.number = number
-    return ScriptSeen(numbers=dict(counts))
+    return ScriptSeen(counts=CallbackCounts(dict(counts)))
 
 
 def _parallel(world: World, number: int, step: Parallel) -> ScriptSeen:
     barrier = threading.Barrier(len(step.branches))
     names = [frozenset(named(inner, "interpreter") for inner in flat(b)) - {""} for b in step.branches]
-    totals: Counter[str] = Counter()
+    totals: Counter[EventKind] = Counter()
     failures: list[BaseException] = []
 
     def run(branch: int, first: int) -> None:
         where = world.where
-        counts: Counter[str] = Counter()
+        counts: Counter[EventKind] = Counter()
         where.counts = counts
         where.alone = frozenset().union(*(other for at, other in enumerate(names) if at < branch))
         try:
@@ -157,7 +157,7 @@ def _parallel(world: World, number: int, step: Parallel) -> ScriptSeen:
         thread.join()
     if failures:
         raise failures[0]
-    return ScriptSeen(numbers=dict(totals))
+    return ScriptSeen(counts=CallbackCounts(dict(totals)))
 
 
 def _measure(world: World, step: Measure) -> ScriptSeen:
@@ -166,16 +166,8 @@ def _measure(world: World, step: Measure) -> ScriptSeen:
     gc.collect()
     count = _threads(world, step)
     looked = snapshot()
-    numbers = {
-        "fds": looked.fds,
-        "mappings": len(looked.lines),
-        "threads": count,
-        "virtual": looked.virtual,
-    }
-    in_use = libc.malloc_in_use()
-    if in_use is not None:
-        numbers["malloc"] = in_use
-    return ScriptSeen(numbers=numbers)
+    counts = MeasureCounts(looked.fds, len(looked.lines), count, looked.virtual, libc.malloc_in_use())
+    return ScriptSeen(counts=counts)
 
 
 def _threads(world: World, step: Measure) -> int:

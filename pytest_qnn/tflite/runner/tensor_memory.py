@@ -16,7 +16,7 @@ from pytest_qnn.tflite.runner.baseline import tensor_sizes
 from pytest_qnn.tflite.runner.custom_buffers import CustomBuffer
 from pytest_qnn.tflite.runner.interpreter import LiveInterpreter
 from pytest_qnn.tflite.runner.world import Handlers, Skip, World
-from pytest_qnn.tflite.trace import Access, ScriptSeen, Touch, TouchReason
+from pytest_qnn.tflite.trace import Access, PlaceCounts, ScriptSeen, Touch, TouchReason
 
 _SET = "_ZN6tflite4impl11Interpreter28SetCustomAllocationForTensorEiRK22TfLiteCustomAllocationl"
 _SKIP_ALIGN_CHECK = 1
@@ -50,8 +50,7 @@ def _place(world: World, step: Place) -> ScriptSeen:
         live.invoked = None  # results of the last invoke may be where the tensor was
         if step.tensor in live.graph.inputs:
             live.inputs[live.graph.inputs.index(step.tensor)] = None
-    numbers = {"status": status, "size": size, "bytes": buffer.size}
-    return ScriptSeen(ok=status == layouts.OK, numbers=numbers)
+    return ScriptSeen(ok=status == layouts.OK, counts=PlaceCounts(status, size, buffer.size))
 
 
 def _buffer(world: World, live: LiveInterpreter, step: Place, size: int) -> Guarded:

@@ -27,7 +27,7 @@ from pytest_qnn.tflite.cases.script import (
 )
 from pytest_qnn.tflite.graph.graph import Graph, Node, Tensor
 from pytest_qnn.tflite.target import DelegateTarget, open_delegate_target
-from pytest_qnn.tflite.trace import BufferFunctions, ScriptTrace
+from pytest_qnn.tflite.trace import AnyScriptCounts, BufferFunctions, CopyCounts, ScriptTrace
 
 RUNTIMES = ("tflite_runtime", "ai_edge_litert")
 T = Tensor((2, 3))
@@ -56,10 +56,12 @@ def run(request: pytest.FixtureRequest) -> Run:
     return carry_out
 
 
-def _found(steps: tuple[AnyScriptStep, ...], trace: ScriptTrace, kind: type[AnyScriptStep]) -> dict[str, int]:
+def _found(
+    steps: tuple[AnyScriptStep, ...], trace: ScriptTrace, kind: type[AnyScriptStep]
+) -> AnyScriptCounts | None:
     """Numbers of the last step of a kind."""
     pairs = zip(steps, trace.steps, strict=True)
-    return [seen.numbers for step, seen in pairs if isinstance(step, kind)][-1]
+    return [seen.counts for step, seen in pairs if isinstance(step, kind)][-1]
 
 
 def test_results_stay_in_buffers_until_somebody_needs_them(run: Run) -> None:
@@ -97,16 +99,18 @@ def test_a_client_can_copy_again(run: Run) -> None:
     steps = (*READY, *USE, CopyFrom("i0"), Read("i0"))
     trace = run(*steps)
     assert trace.steps[-1].outputs == trace.steps[-3].outputs
-    numbers = _found(steps, trace, CopyFrom)
-    assert (numbers["status"], numbers["untouched"], numbers["other"]) == (0, 0, -1)
+    counts = _found(steps, trace, CopyFrom)
+    assert isinstance(counts, CopyCounts)
+    assert (counts.status, counts.untouched, counts.other) == (0, 0, -1)
 
 
 @pytest.mark.parametrize("wrong", ["none", "unknown"])
 def test_what_is_no_handle_is_refused(run: Run, wrong: str) -> None:
     steps = (*READY, *USE, CopyFrom("i0", 0, wrong))  # type: ignore[arg-type] # parametrised
-    numbers = _found(steps, run(*steps), CopyFrom)
-    assert numbers["status"]
-    assert numbers["untouched"] == 1
+    counts = _found(steps, run(*steps), CopyFrom)
+    assert isinstance(counts, CopyCounts)
+    assert counts.status
+    assert counts.untouched == 1
 
 
 def test_a_tensor_without_a_handle_is_not_copied(run: Run) -> None:

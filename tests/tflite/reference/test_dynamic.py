@@ -29,7 +29,7 @@ from pytest_qnn.tflite.reference.dynamic import DynamicDelegate, DynamicOutputs,
 from pytest_qnn.tflite.reference.variables import VariableDelegate
 from pytest_qnn.tflite.runner.script import run_script_case
 from pytest_qnn.tflite.runtime.runtime import load_runtime
-from pytest_qnn.tflite.trace import ScriptTrace
+from pytest_qnn.tflite.trace import CallbackCounts, ScriptTrace
 
 RUNTIMES = ("tflite_runtime", "ai_edge_litert")
 T = Tensor((2, 3))
@@ -127,5 +127,5 @@ def test_what_is_seen_of_many_rounds_is_bounded(runtime: str) -> None:
     )
     assert len(many.interpreters[0].kernels) == len(few.interpreters[0].kernels)
     assert len(msgspec.msgpack.encode(many)) < 1.1 * len(msgspec.msgpack.encode(few))
-    rounds = many.steps[len(OPENED)].numbers
+    rounds = many.steps[len(OPENED)].counted(CallbackCounts).by_kind
     assert rounds["init"] == rounds["free"] == 120

@@ -44,6 +44,7 @@ from pytest_qnn.tflite.runner.run import run_delegate_case
 from pytest_qnn.tflite.runtime.runtime import load_runtime
 from pytest_qnn.tflite.runtime.state import context_of
 from pytest_qnn.tflite.target import DelegateTarget, open_delegate_target
+from pytest_qnn.tflite.trace import InvokeCounts
 
 RUNTIMES = ("tflite_runtime", "ai_edge_litert")
 T = Tensor((2, 3))
@@ -202,7 +203,7 @@ def test_a_delegate_that_profiles_itself_tells_of_each_operator(runtime: str) ->
     opened = (MakeDelegate("d0"), Open("i0"), Profile("i0"), Apply("i0", "d0"))
     case = ScriptCase((CHAIN,), (*opened, Allocate("i0"), SetInputs("i0"), Invoke("i0")))
     trace = target_of("reference:profiled", runtime).run(case)
-    assert trace.steps[-1].numbers == {"operator": 0, "delegate": len(CHAIN.nodes)}
+    assert trace.steps[-1].counts == InvokeCounts(operator=0, delegate=len(CHAIN.nodes))
     assert judged("PROF-01", "reference:profiled", runtime, case) == Examined(1, "invokes profiled")
     assert isinstance(judged("PROF-01", "mutant:tells-unasked", runtime, case), Violation)
 

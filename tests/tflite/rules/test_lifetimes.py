@@ -25,10 +25,10 @@ from pytest_qnn.tflite.cases.script import (
 )
 from pytest_qnn.tflite.cases.valid import check_script
 from pytest_qnn.tflite.graph.graph import Graph, Node, Tensor
-from pytest_qnn.tflite.rules.leaks import nothing_left
+from pytest_qnn.tflite.rules.leaks import Key, nothing_left
 from pytest_qnn.tflite.strategies.lifetimes import CYCLES, FEW, REPETITIONS
 from pytest_qnn.tflite.target import open_delegate_target
-from pytest_qnn.tflite.trace import ScriptSeen, ScriptTrace
+from pytest_qnn.tflite.trace import MeasureCounts, ScriptSeen, ScriptTrace
 
 T = Tensor((2, 3))
 GRAPH = Graph((T, T, T), (Node("ADD", (0, 0), (1,)), Node("MUL", (1, 0), (2,))), (0,), (2,))
@@ -44,7 +44,7 @@ def _spells(name: str) -> tuple[AnyScriptStep, ...]:
 CASE = ScriptCase((GRAPH,), (*_spells("d0"), *_spells("p0")))
 
 
-def _judge(target: Sequence[int], probe: Sequence[int], key: str = "malloc", case: ScriptCase = CASE) -> bool:
+def _judge(target: Sequence[int], probe: Sequence[int], key: Key = "malloc", case: ScriptCase = CASE) -> bool:
     """Judge what repetitions leave behind, a short and a long one by turns."""
     values: list[int] = []
     for grown in (target, probe):
@@ -53,7 +53,7 @@ def _judge(target: Sequence[int], probe: Sequence[int], key: str = "malloc", cas
             values.append(values[-1] + more)
     numbers = iter(values)
     steps = (
-        ScriptSeen(numbers={key: next(numbers)}) if isinstance(step, Measure) else ScriptSeen()
+        ScriptSeen(counts=MeasureCounts(**{key: next(numbers)}) if isinstance(step, Measure) else None)
         for step in flat(case.steps)
     )
     return nothing_left(case, ScriptTrace(steps=tuple(steps)), (key,), CYCLES, "a cycle")

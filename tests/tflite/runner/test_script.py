@@ -30,7 +30,7 @@ from pytest_qnn.tflite.cases.script import (
 )
 from pytest_qnn.tflite.graph.graph import Graph, Node, Tensor
 from pytest_qnn.tflite.target import DelegateTarget, open_delegate_target
-from pytest_qnn.tflite.trace import ScriptTrace
+from pytest_qnn.tflite.trace import CallbackCounts, MeasureCounts, OutputCounts, ScriptTrace
 
 RUNTIMES = ("tflite_runtime", "ai_edge_litert")
 T = Tensor((2, 3))
@@ -122,7 +122,8 @@ def test_without_known_inputs_nothing_is_expected(run: Run) -> None:
 def test_a_repeat_keeps_the_first_and_the_last_time(run: Run) -> None:
     inside = (Open("i0"), Apply("i0", "d0"), Allocate("i0"), *USE, Close("i0"))
     trace = run(MakeDelegate("d0"), Repeat(5, inside))
-    assert trace.steps[1].numbers == {"Prepare": 5, "init": 5, "prepare": 5, "invoke": 5, "free": 5}
+    counts = trace.steps[1].counted(CallbackCounts)
+    assert counts.by_kind == {"Prepare": 5, "init": 5, "prepare": 5, "invoke": 5, "free": 5}
     assert [(seen.name, seen.round) for seen in trace.interpreters] == [("i0", 0), ("i0", 4)]
     first, last = trace.steps[7].first, trace.steps[7]
     assert first is not None
@@ -146,7 +147,7 @@ def test_branches_run_on_interpreters_of_their_own(run: Run) -> None:
     reads = [seen for seen in trace.steps if seen.cpu]
     assert [seen.outputs == seen.cpu for seen in reads] == [True, True]
     assert reads[0].outputs != reads[1].outputs
-    assert [seen.numbers for seen in trace.steps if seen.numbers] == [{"invoke": 9}, {"invoke": 9}]
+    assert [seen.counts for seen in trace.steps if seen.counts] == [CallbackCounts({"invoke": 9})] * 2
 
 
 def test_one_interpreter_is_left_to_one_branch(run: Run) -> None:
@@ -175,12 +176,13 @@ def test_poison_fills_the_outputs(run: Run) -> None:
 
 
 def test_the_process_is_measured(run: Run) -> None:
-    assert run(Measure()).steps[0].numbers.keys() >= {"fds", "threads", "mappings"}
+    counts = run(Measure()).steps[0].counted(MeasureCounts)
+    assert min(counts.fds, counts.threads, counts.mappings, counts.virtual) > 0
 
 
 def test_the_handle_output_member_is_written(run: Run) -> None:
     trace = run(*READY, HandleOutput("i0"), HandleOutput("i0", allow=False))
-    assert [seen.numbers["before"] for seen in trace.steps[-2:]] == [0, 1]
+    assert [seen.counted(OutputCounts).before for seen in trace.steps[-2:]] == [False, True]
 
 
 def test_a_delegate_that_fails_says_so(run: Run) -> None:

@@ -35,6 +35,7 @@ from pytest_qnn.tflite.strategies.claimed import need_claims
 from pytest_qnn.tflite.trace import (
     BufferCall,
     BufferFunctions,
+    CopyCounts,
     DelegateTrace,
     Handled,
     InterpreterSeen,
@@ -455,14 +456,14 @@ def copying_is_repeatable(case: ScriptCase, trace: ScriptTrace) -> Examined:
 
 def _copied(seen: ScriptSeen, at: str) -> None:
     """Raises Violation unless a CopyFrom step went well."""
-    numbers = seen.numbers
-    at = f"handle {numbers['handle']}, {at}"
-    if numbers["status"]:
-        raise Violation("CopyFromBufferHandle to succeed", f"status {numbers['status']}", at)
-    if numbers["untouched"]:
-        raise Violation("all bytes of the tensor written", f"{numbers['untouched']} not written", at)
-    if numbers["other"] >= 0:
-        raise Violation("no other tensor changed", f"t{numbers['other']} changed", at)
+    counts = seen.counted(CopyCounts)
+    at = f"handle {counts.handle}, {at}"
+    if counts.status:
+        raise Violation("CopyFromBufferHandle to succeed", f"status {counts.status}", at)
+    if counts.untouched:
+        raise Violation("all bytes of the tensor written", f"{counts.untouched} not written", at)
+    if counts.other >= 0:
+        raise Violation("no other tensor changed", f"t{counts.other} changed", at)
 
 
 def mistaken(facts: DelegateFacts) -> Strategy:
@@ -494,9 +495,10 @@ def bad_handles_are_refused(case: ScriptCase, trace: ScriptTrace) -> Examined:
     stale_outputs(found)
     done = copies(case, trace)
     for number, step, seen in done:
-        if not seen.numbers["status"]:
-            wrote = "" if seen.numbers["untouched"] else ", and data was written"
-            handle = -1 if step.wrong == "none" else seen.numbers["handle"]
+        counts = seen.counted(CopyCounts)
+        if not counts.status:
+            wrote = "" if counts.untouched else ", and data was written"
+            handle = -1 if step.wrong == "none" else counts.handle
             raise Violation(
                 f"an error for the handle {handle}", f"success{wrote}", f"output {step.output}, step {number}"
             )

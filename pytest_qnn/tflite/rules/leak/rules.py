@@ -69,7 +69,7 @@ def cycles_leave_no_resources(case: ScriptCase, trace: ScriptTrace) -> Examined:
     scripts.need_trace(trace)
     if not leaks.target_worked(trace):
         return Examined(0, _WHAT)
-    keys = ("fds", "threads", "mappings", "virtual")
+    keys: tuple[leaks.Key, ...] = ("fds", "threads", "mappings", "virtual")
     judged = leaks.nothing_left(case, trace, keys, lifetimes.CYCLES, "a delegate's whole life")
     return Examined(lifetimes.CYCLES * lifetimes.REPETITIONS * judged, _WHAT)
 

@@ -76,8 +76,9 @@ def gives_everything_back(case: ScriptCase, trace: ScriptTrace) -> Examined:
     itself keeps.
     """
     scripts.need_trace(trace)
-    found = [seen.numbers for _, step, seen in scripts.numbered(case, trace) if isinstance(step, Measure)]
-    if len(found) < 1 + 2 * PAIRS or not all("malloc" in numbers for numbers in found):
+    found = scripts.measured(case, trace)
+    in_use = [counts.malloc for counts in found if counts.malloc is not None]
+    if len(found) < 1 + 2 * PAIRS or len(in_use) < len(found):
         raise Unsupported("malloc cannot be asked what it has given out (mallinfo2 of glibc 2.33)")
     repetitions = [step for step in case.steps if isinstance(step, Repeat)]
     times = [again.FEW, *([again.FEW, again.MANY] * PAIRS)]
@@ -88,7 +89,7 @@ def gives_everything_back(case: ScriptCase, trace: ScriptTrace) -> Examined:
     live = [seen for seen in trace.interpreters if all(applied.ok for applied in seen.applied)]
     if not any(seen.kernels for seen in live):
         return Examined(0, "kernels freed")
-    values = [numbers["malloc"] for numbers in found[: 1 + 2 * PAIRS]]
+    values = in_use[: 1 + 2 * PAIRS]
     surplus = leaks.surplus(values)
     more = again.MANY - again.FEW
     kernels = max(len(seen.kernels) for seen in live)

@@ -37,7 +37,7 @@ from pytest_qnn.tflite.rules import judging, scripts
 from pytest_qnn.tflite.rules.numbers import outputs_are_right
 from pytest_qnn.tflite.strategies.claimed import claimed_kinds, mixed_kinds, need_claims, taken
 from pytest_qnn.tflite.strategies.delegates import delegate_cases, target_application
-from pytest_qnn.tflite.trace import DelegateTrace, Kernel, ScriptTrace
+from pytest_qnn.tflite.trace import DelegateTrace, Kernel, PlaceCounts, ScriptTrace
 
 
 def recording_writes(facts: DelegateFacts) -> SearchStrategy[DelegateCase]:
@@ -670,8 +670,9 @@ def reports_small_buffers(case: ScriptCase, trace: ScriptTrace) -> Examined:
     looked_at = 0
     small = -1
     for _, step, seen in scripts.numbered(case, trace):
-        if isinstance(step, Place) and seen.ok and seen.numbers["bytes"] < seen.numbers["size"]:
-            small = step.tensor
+        if isinstance(step, Place) and seen.ok:
+            placed = seen.counted(PlaceCounts)
+            small = step.tensor if placed.bytes < placed.size else small
         elif isinstance(step, Allocate) and small >= 0:
             looked_at += 1
             if "too small" not in seen.message:

@@ -14,7 +14,7 @@ from pytest_qnn.isolation import libc
 from pytest_qnn.tflite.mutants import faulty_delegate, faulty_runtime_of_scripts
 from pytest_qnn.tflite.reference.delegate import Kernel, ReferenceDelegate
 from pytest_qnn.tflite.reference.plan import PlanView
-from pytest_qnn.tflite.trace import ScriptSeen, ScriptTrace
+from pytest_qnn.tflite.trace import LentCounts, ScriptSeen, ScriptTrace
 
 Values = npt.NDArray[Any]
 
@@ -78,6 +78,6 @@ def _let_go(trace: ScriptTrace) -> ScriptTrace:
 
 
 def _freed_early(seen: ScriptSeen) -> ScriptSeen:
-    if "kept" not in seen.numbers:
+    if not isinstance(seen.counts, LentCounts):
         return seen
-    return msgspec.structs.replace(seen, numbers=seen.numbers | {"kept": 0})
+    return msgspec.structs.replace(seen, counts=msgspec.structs.replace(seen.counts, kept=False))

@@ -27,7 +27,7 @@ from pytest_qnn.tflite.rules import judging, leaks, scripts
 from pytest_qnn.tflite.rules.numbers import outputs_are_right
 from pytest_qnn.tflite.strategies import delegates, lifetimes
 from pytest_qnn.tflite.strategies.lifetimes import Plain, Strategy, make_probe, make_target, measured_script
-from pytest_qnn.tflite.trace import ScriptTrace
+from pytest_qnn.tflite.trace import LentCounts, ScriptTrace
 
 _PLUGIN = "tflite/delegates/external/external_delegate_interface.h"
 _OWNER = "tflite/core/interpreter.h, ModifyGraphWithDelegate (the delegate outlives the interpreter)"
@@ -62,9 +62,10 @@ def interpreters_keep_delegates(case: ScriptCase, trace: ScriptTrace) -> Examine
         if isinstance(step, PassToConstructor) and seen.ok
     ]
     for seen in given:
-        if not seen.numbers["kept"]:
+        counts = seen.counted(LentCounts)
+        if not counts.kept:
             raise Violation("the delegate alive while the interpreter is", "it was freed")
-        if not seen.numbers["released"]:
+        if not counts.released:
             raise Violation("the delegate freed with the interpreter", "it was not")
     return Examined(len(given), "delegates lent")
 

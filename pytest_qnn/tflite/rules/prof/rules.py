@@ -22,7 +22,7 @@ from pytest_qnn.tflite.facts import DelegateFacts
 from pytest_qnn.tflite.rules import scripts
 from pytest_qnn.tflite.strategies import delegates
 from pytest_qnn.tflite.strategies.claimed import need_claims
-from pytest_qnn.tflite.trace import InterpreterSeen, ScriptTrace
+from pytest_qnn.tflite.trace import InterpreterSeen, InvokeCounts, ScriptTrace
 
 INVOKE = "tflite/core/subgraph.cc, Subgraph::InvokeImpl"
 
@@ -82,7 +82,8 @@ def profiles_as_declared(case: ScriptCase, trace: ScriptTrace) -> Examined:
         seen for _, step, seen in scripts.numbered(case, trace) if isinstance(step, Invoke) and seen.ok
     ]
     for number, seen in enumerate(invokes):
-        reported, own = seen.numbers.get("operator"), seen.numbers.get("delegate")
+        counts = seen.counted(InvokeCounts)
+        reported, own = counts.operator, counts.delegate
         if reported is None or own is None:
             return Examined(0, "invokes profiled")
         # A delegate may tell of its operators as the runtime does, by events of the same kind.

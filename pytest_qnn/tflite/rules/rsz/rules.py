@@ -42,7 +42,7 @@ from pytest_qnn.tflite.strategies.shapes import (
     shape_cases,
     shape_steps,
 )
-from pytest_qnn.tflite.trace import DELEGATE, InterpreterSeen, ScriptTrace
+from pytest_qnn.tflite.trace import DELEGATE, CallbackCounts, InterpreterSeen, ScriptTrace
 
 _RESIZE = "tflite/core/subgraph.cc, Subgraph::ResizeInputTensor"
 
@@ -166,7 +166,7 @@ def is_undone_and_redone(case: ScriptCase, trace: ScriptTrace) -> Examined:
     number = _first(case, Repeat)
     if number < 0:
         return Examined(0, "kernels made anew")
-    rounds = trace.steps[number].numbers
+    rounds = trace.steps[number].counted(CallbackCounts).by_kind
     _need_success(case, trace, seen, _first(case, Resize))
     last = number + len(flat((flat(case.steps)[number],))) - 1
     before, after = (_kernels_in(support.plan_at(seen, step)) for step in (number, last))

@@ -215,11 +215,11 @@ def threads_are_counted(case: ScriptCase, trace: ScriptTrace) -> Examined:
     its own. Besides, allowed are as many as the interpreter has, or as an option ``num_threads`` says.
     """
     scripts.need_trace(trace)
-    found = [seen.numbers for _, step, seen in scripts.numbered(case, trace) if isinstance(step, Measure)]
+    found = scripts.measured(case, trace)
     if not _is_whole(case, trace) or not scripts.target_invokes(trace, "i1"):
         return Examined(0, "threads counted")
     allowed = _allowed(case, trace)
-    first, before, during, after = (numbers["threads"] for numbers in found)
+    first, before, during, after = (counts.threads for counts in found)
     more = during - before - (before - first)
     if more > allowed:
         wanted = f"at most {allowed} threads more with the delegate than without it"
