@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Any, Literal, get_args
 
 Handled = Literal[
     "backend",
@@ -18,139 +18,100 @@ Handled = Literal[
     "text",
 ]
 """What a handle stands for: an ``event`` of a profile, an ``error``, or the ``text`` of one."""
-Misused = Literal[
+_OfBackend = Literal[
     "backendValidateOpConfig",
     "backendFree",
     "contextCreate",
-    "contextFree",
-    "contextGetBinarySize",
-    "contextGetBinary",
     "contextCreateFromBinary",
-    "contextFinalize",
-    "contextGetProperty",
-    "graphCreate",
-    "graphRetrieve",
-    "graphAddNode",
-    "graphFinalize",
-    "graphExecute",
-    "tensorCreateGraphTensor",
-    "memDeRegister",
-    "deviceFree",
-    "logSetLogLevel",
-    "logFree",
-    "profileFree",
-    "backendCreate",
     "backendSetConfig",
     "backendRegisterOpPackage",
     "backendGetSupportedOperations",
     "backendGetProperty",
-    "contextSetConfig",
     "contextValidateBinary",
     "contextCreateFromBinaryWithSignal",
     "contextCreateFromBinaryListAsync",
     "contextCreateFromBinaryWithCallback",
+    "profileCreate",
+    "signalCreate",
+]
+_OfContext = Literal[
+    "contextFree",
+    "contextGetBinarySize",
+    "contextGetBinary",
+    "contextFinalize",
+    "contextGetProperty",
+    "graphCreate",
+    "graphRetrieve",
+    "contextSetConfig",
     "contextGetBinarySectionSize",
     "contextGetBinarySection",
     "contextApplyBinarySection",
     "contextGetIncrementalBinary",
     "contextReleaseIncrementalBinary",
+    "tensorCreateContextTensor",
+    "tensorUpdateContextTensors",
+    "memRegister",
+]
+_OfGraph = Literal[
+    "graphAddNode",
+    "graphFinalize",
+    "graphExecute",
+    "tensorCreateGraphTensor",
     "graphCreateSubgraph",
     "graphSetConfig",
     "graphGetProperty",
     "graphExecuteAsync",
     "graphPrepareExecutionEnvironment",
     "graphReleaseExecutionEnvironment",
-    "tensorCreateContextTensor",
-    "tensorUpdateContextTensors",
     "tensorUpdateGraphTensors",
-    "memRegister",
+]
+_OfMemory = Literal["memDeRegister"]
+_OfDevice = Literal["deviceFree", "deviceSetConfig", "deviceGetInfo"]
+_OfLog = Literal[
+    "logSetLogLevel",
+    "logFree",
+    "backendCreate",
     "deviceCreate",
-    "deviceSetConfig",
-    "deviceGetInfo",
     "deviceGetPlatformInfo",
     "deviceFreePlatformInfo",
-    "profileCreate",
-    "profileSetConfig",
-    "profileGetEvents",
-    "profileGetSubEvents",
-    "profileGetEventData",
-    "profileGetExtendedEventData",
-    "signalCreate",
-    "signalSetConfig",
-    "signalTrigger",
-    "signalFree",
-    "errorGetVerboseMessage",
-    "errorFreeVerboseMessage",
 ]
-"""Calls whose first argument is a handle (memDeRegister: an array of one).
+_OfProfile = Literal["profileFree", "profileSetConfig", "profileGetEvents"]
+_OfEvent = Literal["profileGetSubEvents", "profileGetEventData", "profileGetExtendedEventData"]
+_OfSignal = Literal["signalSetConfig", "signalTrigger", "signalFree"]
+_OfError = Literal["errorGetVerboseMessage"]
+_OfText = Literal["errorFreeVerboseMessage"]
+Misused = Literal[
+    _OfBackend,
+    _OfContext,
+    _OfGraph,
+    _OfMemory,
+    _OfDevice,
+    _OfLog,
+    _OfProfile,
+    _OfEvent,
+    _OfSignal,
+    _OfError,
+    _OfText,
+]
+"""Calls whose first argument is a handle (memDeRegister: an array of one), by the kind of handle.
 
 Of the whole table these are all but errorGetMessage, which IF-08 asks, and contextGetBinarySectionUpdate and
 contextFreeBinarySectionUpdate, whose first arguments are buffers.
 """
-TAKES: dict[Misused, Handled] = {
-    "backendValidateOpConfig": "backend",
-    "backendFree": "backend",
-    "contextCreate": "backend",
-    "contextFree": "context",
-    "contextGetBinarySize": "context",
-    "contextGetBinary": "context",
-    "contextCreateFromBinary": "backend",
-    "contextFinalize": "context",
-    "contextGetProperty": "context",
-    "graphCreate": "context",
-    "graphRetrieve": "context",
-    "graphAddNode": "graph",
-    "graphFinalize": "graph",
-    "graphExecute": "graph",
-    "tensorCreateGraphTensor": "graph",
-    "memDeRegister": "memory",
-    "deviceFree": "device",
-    "logSetLogLevel": "log",
-    "logFree": "log",
-    "profileFree": "profile",
-    "backendCreate": "log",
-    "backendSetConfig": "backend",
-    "backendRegisterOpPackage": "backend",
-    "backendGetSupportedOperations": "backend",
-    "backendGetProperty": "backend",
-    "contextSetConfig": "context",
-    "contextValidateBinary": "backend",
-    "contextCreateFromBinaryWithSignal": "backend",
-    "contextCreateFromBinaryListAsync": "backend",
-    "contextCreateFromBinaryWithCallback": "backend",
-    "contextGetBinarySectionSize": "context",
-    "contextGetBinarySection": "context",
-    "contextApplyBinarySection": "context",
-    "contextGetIncrementalBinary": "context",
-    "contextReleaseIncrementalBinary": "context",
-    "graphCreateSubgraph": "graph",
-    "graphSetConfig": "graph",
-    "graphGetProperty": "graph",
-    "graphExecuteAsync": "graph",
-    "graphPrepareExecutionEnvironment": "graph",
-    "graphReleaseExecutionEnvironment": "graph",
-    "tensorCreateContextTensor": "context",
-    "tensorUpdateContextTensors": "context",
-    "tensorUpdateGraphTensors": "graph",
-    "memRegister": "context",
-    "deviceCreate": "log",
-    "deviceSetConfig": "device",
-    "deviceGetInfo": "device",
-    "deviceGetPlatformInfo": "log",
-    "deviceFreePlatformInfo": "log",
-    "profileCreate": "backend",
-    "profileSetConfig": "profile",
-    "profileGetEvents": "profile",
-    "profileGetSubEvents": "event",
-    "profileGetEventData": "event",
-    "profileGetExtendedEventData": "event",
-    "signalCreate": "backend",
-    "signalSetConfig": "signal",
-    "signalTrigger": "signal",
-    "signalFree": "signal",
-    "errorGetVerboseMessage": "error",
-    "errorFreeVerboseMessage": "text",
+_BY_KIND: dict[Handled, Any] = {
+    "backend": _OfBackend,
+    "context": _OfContext,
+    "graph": _OfGraph,
+    "memory": _OfMemory,
+    "device": _OfDevice,
+    "log": _OfLog,
+    "profile": _OfProfile,
+    "event": _OfEvent,
+    "signal": _OfSignal,
+    "error": _OfError,
+    "text": _OfText,
 }
+TAKES: dict[Misused, Handled] = {call: kind for kind, calls in _BY_KIND.items() for call in get_args(calls)}
 """The kind of each call's handle."""
 NULL_IS_GOOD: frozenset[Misused] = frozenset(
     {
