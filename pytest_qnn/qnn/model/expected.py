@@ -64,6 +64,7 @@ from pytest_qnn.qnn.cases.case import (
     Write,
 )
 from pytest_qnn.qnn.cases.lives import Alive, Known, made_by
+from pytest_qnn.qnn.cases.memory import NEEDED, SPILL, WEIGHTS
 from pytest_qnn.qnn.cases.sizes import PAGE, nbytes, pages
 from pytest_qnn.qnn.facts import MemoryFacts
 from pytest_qnn.qnn.model.codes import TYPE_KEYS
@@ -206,13 +207,6 @@ def _section(model: Model, step: GetSection | ApplySection) -> Allowed:
     return Allowed(SUCCESS, specified=specified)
 
 
-WEIGHTS_TYPE = int(HtpMemType.WEIGHTS_BUFFER)
-SPILL_TYPE = int(HtpMemType.SHARED_SPILLFILL_BUFFER)
-NEEDED = {
-    WEIGHTS_TYPE: HtpContextOption.WEIGHTS_BUFFER_SIZE,
-    SPILL_TYPE: HtpContextOption.MAX_SPILLFILL_BUFFER_SIZE,
-}
-"""Type of memory -> the property of a context that says how much is needed."""
 _ARGUMENT = int(Error.MEM_ERROR_INVALID_ARGUMENT)
 _UNFIT = frozenset({_ARGUMENT, int(Error.MEM_ERROR_INVALID_SHAPE)})
 _TAKEN = frozenset({_ARGUMENT, int(Error.MEM_ERROR_ALREADY_REGISTERED)})
@@ -266,7 +260,7 @@ def _use_faults(model: Model, context: str, descriptor: Descriptor, faults: Faul
             faults[Fault.SECOND_EXTERNAL] = _TAKEN
         elif same and found.role != descriptor.htp_type:
             faults[Fault.OTHER_USE] = _TAKEN
-        elif same and descriptor.htp_type == WEIGHTS_TYPE:
+        elif same and descriptor.htp_type == WEIGHTS:
             faults[Fault.WEIGHTS_SHARED] = _TAKEN
     unsure = model.unsure.values()
     return any(found.descriptor.buffer == descriptor.buffer or found.context == context for found in unsure)
@@ -283,11 +277,11 @@ def taken_faults(model: Model, descriptor: Descriptor, faults: Faults) -> bool:
 def register_notes(model: Model, step: Register) -> set[Note]:
     """What is special about the external memory in a call."""
     roles = {role_of(descriptor) for descriptor in step.descriptors} - {0}
-    notes = {Note.WEIGHTS if role == WEIGHTS_TYPE else Note.SPILL for role in roles}
-    if SPILL_TYPE in roles:
-        buffers = {descriptor.buffer for descriptor in step.descriptors if role_of(descriptor) == SPILL_TYPE}
+    notes = {Note.WEIGHTS if role == WEIGHTS else Note.SPILL for role in roles}
+    if SPILL in roles:
+        buffers = {descriptor.buffer for descriptor in step.descriptors if role_of(descriptor) == SPILL}
         for found in model.live().values():
-            elsewhere = found.role == SPILL_TYPE and found.context != step.context
+            elsewhere = found.role == SPILL and found.context != step.context
             if elsewhere and found.descriptor.buffer in buffers:
                 notes.add(Note.SPILL_SHARED)
     return notes

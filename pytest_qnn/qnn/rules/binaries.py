@@ -18,9 +18,10 @@ from pytest_qnn.qnn.cases.case import (
     ReleaseBinary,
     Retrieve,
 )
+from pytest_qnn.qnn.cases.memory import NEEDED, WEIGHTS
 from pytest_qnn.qnn.model.codes import named
 from pytest_qnn.qnn.model.contents import Compared, compare, differs
-from pytest_qnn.qnn.model.expected import NEEDED, WEIGHTS_TYPE, Walked, walk
+from pytest_qnn.qnn.model.expected import Walked, walk
 from pytest_qnn.qnn.model.notes import Note
 from pytest_qnn.qnn.rules.graphs import judge_contents, require_prepared
 from pytest_qnn.qnn.rules.judging import demand_code, facts_of, own_steps, place, require_memory_calls
@@ -107,7 +108,7 @@ def require_needed(case: MemoryCase, trace: MemoryTrace, role: int) -> None:
         if asked == option
     ]
     if said and not any(said):
-        name = "weights" if role == WEIGHTS_TYPE else "spill-fill"
+        name = "weights" if role == WEIGHTS else "spill-fill"
         raise Unsupported(f"no context of the case needs {name} memory: its property says 0")
 
 

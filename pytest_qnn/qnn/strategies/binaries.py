@@ -18,16 +18,10 @@ from pytest_qnn.qnn.cases.case import (
     Prepare,
     Retrieve,
 )
+from pytest_qnn.qnn.cases.memory import ALIGNMENT, CUSTOM, NEEDED, SPILL_SIZE, WEIGHTS_SIZE
 from pytest_qnn.qnn.cases.sizes import arity
 from pytest_qnn.qnn.strategies.graphs import ODD_SHAPES
 from pytest_qnn.qnn.strategies.scene import Scene, Tape
-
-CUSTOM = 2
-WEIGHTS, SPILL = 2, 3
-"""QnnHtpMem_Type_t."""
-ALIGNMENT, SPILL_SIZE, WEIGHTS_SIZE = 1, 2, 3
-"""QnnHtpContext_PropertyOption_t."""
-NEEDED = {WEIGHTS: WEIGHTS_SIZE, SPILL: SPILL_SIZE}
 
 
 class Saved(msgspec.Struct, frozen=True):

@@ -5,12 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from pytest_qnn.qnn.cases.case import Fill
+from pytest_qnn.qnn.cases.memory import ALIGNMENT, SPILL, SPILL_SIZE, WEIGHTS, WEIGHTS_SIZE
 from pytest_qnn.qnn.strategies.binaries import (
-    ALIGNMENT,
-    SPILL,
-    SPILL_SIZE,
-    WEIGHTS,
-    WEIGHTS_SIZE,
     Saved,
     deferred,
     external,

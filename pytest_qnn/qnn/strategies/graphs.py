@@ -8,10 +8,10 @@ import msgspec
 from hypothesis import strategies as st
 
 from pytest_qnn.qnn.cases.case import Binding, Descriptor, Execute, Fill, MemoryCase, Read, Write
+from pytest_qnn.qnn.cases.memory import CUSTOM, ION
 from pytest_qnn.qnn.cases.sizes import PAGE, io_inputs, nbytes
 from pytest_qnn.qnn.strategies.scene import SHAPES, Scene, Tape
 
-ION, CUSTOM = 1, 2
 ODD_SHAPES = (*SHAPES, (3,), (1, 3, 5, 7), (5, 13), (1, 1, 9, 33), (2, 1, 3, 5))
 
 

@@ -32,6 +32,7 @@ from pytest_qnn.qnn.cases.case import (
     Write,
 )
 from pytest_qnn.qnn.cases.lives import Alive
+from pytest_qnn.qnn.cases.memory import CUSTOM, DMA_BUF, ION
 from pytest_qnn.qnn.cases.sizes import PAGE, io_inputs, nbytes
 from pytest_qnn.qnn.facts import MemoryFacts
 
@@ -41,8 +42,7 @@ SHAPES: tuple[tuple[int, ...], ...] = ((1, 2, 2, 2), (1,), (1, 1, 1, 7), (2, 3),
 """Shapes of tensors, the graphs' default first; at most 256 elements."""
 HTP_BACKEND_ID = 6
 """Only with this backend id is QNN_MEM_TYPE_CUSTOM described by a QnnMemHtp_Descriptor_t."""
-_ION, _CUSTOM, _DMA_BUF = 1, 2, 3
-_KEYS = {_ION: 1102, _CUSTOM: 1103, _DMA_BUF: 1104}
+_KEYS = {ION: 1102, CUSTOM: 1103, DMA_BUF: 1104}
 
 
 class Tape:
@@ -85,10 +85,10 @@ def memory_types(facts: MemoryFacts) -> tuple[int, ...]:
     CUSTOM only where it means the HTP's shared buffer (backend id 6). A target that declares no type is
     asked with ION all the same, so that its answer is on record.
     """
-    found = [kind for kind in (_ION, _DMA_BUF) if facts.supports(_KEYS[kind])]
-    if facts.supports(_KEYS[_CUSTOM]) and facts.backend_id == HTP_BACKEND_ID:
-        found.insert(1 if found[:1] == [_ION] else 0, _CUSTOM)
-    return tuple(found) or (_ION,)
+    found = [kind for kind in (ION, DMA_BUF) if facts.supports(_KEYS[kind])]
+    if facts.supports(_KEYS[CUSTOM]) and facts.backend_id == HTP_BACKEND_ID:
+        found.insert(1 if found[:1] == [ION] else 0, CUSTOM)
+    return tuple(found) or (ION,)
 
 
 class Scene:
@@ -171,7 +171,7 @@ class Scene:
         kind = tape.pick(self.types)
         needed = nbytes(shape, dtype)
         spare = tape.pick((0, 1, 64, PAGE, 3 * PAGE + 5))
-        offset = 4 * tape.below(1 + spare // 4) if kind == _CUSTOM else 0
+        offset = 4 * tape.below(1 + spare // 4) if kind == CUSTOM else 0
         buffer = self.alloc(needed + spare)
         return Descriptor(buffer, shape, dtype, kind, offset=offset)
 

@@ -23,6 +23,7 @@ from pytest_qnn.qnn.cases.case import (
     Prepare,
     Retrieve,
 )
+from pytest_qnn.qnn.cases.memory import ALIGNMENT
 from pytest_qnn.qnn.model.codes import SENTINEL, named
 from pytest_qnn.qnn.model.expected import Walked, walk
 from pytest_qnn.qnn.model.notes import Fault, Note
@@ -36,7 +37,6 @@ from pytest_qnn.qnn.rules.binaries import (
 )
 from pytest_qnn.qnn.rules.judging import demand_code, facts_of, own_steps, place, require_session
 from pytest_qnn.qnn.strategies.binaries import (
-    ALIGNMENT,
     asked,
     deferred,
     external,
@@ -55,7 +55,6 @@ from pytest_qnn.qnn.trace import MemoryTrace
 
 _FLOW = "seed 002, external weights and spill-fill buffers"
 _UNSUPPORTED = int(Error.CONTEXT_ERROR_UNSUPPORTED_FEATURE)
-_ALIGNMENT = int(HtpContextOption.BUFFER_START_ALIGNMENT)
 
 
 def _flow(scene: Scene, tape: Tape) -> None:
@@ -148,7 +147,7 @@ def ext_03(case: MemoryCase, trace: MemoryTrace) -> Examined:
         for option, value in zip(step.options, walked.seen.values, strict=False):
             if value == SENTINEL:
                 raise Violation("a value for every property", f"none for property {option}", place(walked))
-            if option == _ALIGNMENT and (value == 0 or value & (value - 1)):
+            if option == ALIGNMENT and (value == 0 or value & (value - 1)):
                 raise Violation("an alignment that is a power of two", f"{value}", place(walked))
         count += 1
     return Examined(count, "questions for properties")

@@ -18,8 +18,9 @@ from pytest_qnn.qnn.cases.case import (
     Register,
     ReleaseBinary,
 )
+from pytest_qnn.qnn.cases.memory import CUSTOM, SPILL, WEIGHTS
 from pytest_qnn.qnn.cases.sizes import PAGE
-from pytest_qnn.qnn.model.expected import SPILL_TYPE, WEIGHTS_TYPE, Walked, walk
+from pytest_qnn.qnn.model.expected import Walked, walk
 from pytest_qnn.qnn.model.notes import Fault, Note
 from pytest_qnn.qnn.rules.binaries import (
     demand_refused,
@@ -31,9 +32,6 @@ from pytest_qnn.qnn.rules.binaries import (
 )
 from pytest_qnn.qnn.rules.judging import bytes_read, demand_code, judge_faults, own_steps, place
 from pytest_qnn.qnn.strategies.binaries import (
-    CUSTOM,
-    SPILL,
-    WEIGHTS,
     deferred,
     external,
     finalised,
@@ -302,7 +300,7 @@ weights_shared = embedded(_weights_shared, before=1)
 )
 def ext_13(case: MemoryCase, trace: MemoryTrace) -> Examined:
     """8002 or 8000 for the weights memory of another context, which goes on."""
-    require_needed(case, trace, WEIGHTS_TYPE)
+    require_needed(case, trace, WEIGHTS)
     what = "weights buffers of another context"
     return _judge_refused(case, trace, {Fault.WEIGHTS_SHARED}, what, "another context has its weights there")
 
@@ -357,7 +355,7 @@ spill_shared = embedded(_spill_shared, before=1)
 def ext_15(case: MemoryCase, trace: MemoryTrace) -> Examined:
     """Registering it with each of them succeeds."""
     require_external(case, trace)
-    require_needed(case, trace, SPILL_TYPE)
+    require_needed(case, trace, SPILL)
     count = 0
     for walked in own_steps(case, trace, lambda w: w.allowed.valid and Note.SPILL_SHARED in w.allowed.notes):
         demand_code(walked, {0}, "spill-fill memory may be shared between contexts")
@@ -515,7 +513,7 @@ weights_stored = embedded(_weights_stored, before=1)
 def ext_17(case: MemoryCase, trace: MemoryTrace) -> Examined:
     """The buffer holds zeros before, other bytes after it, and the same ones after executes."""
     require_external(case, trace)
-    require_needed(case, trace, WEIGHTS_TYPE)
+    require_needed(case, trace, WEIGHTS)
     judge_flow(case, trace, "the context has external weights memory")
     count = 0
     for before, after in _around_finalize(case, trace):
@@ -700,7 +698,7 @@ def ext_23(case: MemoryCase, trace: MemoryTrace) -> Examined:
 def ext_26(case: MemoryCase, trace: MemoryTrace) -> Examined:
     """Each output is right, whichever graph was executed before."""
     require_external(case, trace)
-    require_needed(case, trace, SPILL_TYPE)
+    require_needed(case, trace, SPILL)
     shared = sum(Note.SPILL_SHARED in walked.allowed.notes for walked in walk(case, trace))
     count = judge_flow(case, trace, "the graphs are executed in turns")
     return Examined(count if shared else 0, "executes over shared spill-fill memory")

@@ -18,6 +18,7 @@ from pytest_qnn.qnn.cases.case import (
     Register,
     Write,
 )
+from pytest_qnn.qnn.cases.memory import CUSTOM, ION
 from pytest_qnn.qnn.cases.sizes import PAGE, arity, nbytes, pages
 from pytest_qnn.qnn.facts import MemoryFacts
 from pytest_qnn.qnn.model.notes import Fault, Relation
@@ -32,8 +33,6 @@ from pytest_qnn.qnn.rules.judging import (
     require_memory,
 )
 from pytest_qnn.qnn.strategies.graphs import (
-    CUSTOM,
-    ION,
     Cases,
     Memory,
     execute,
