@@ -27,7 +27,15 @@ from pytest_qnn.tflite.cases.script import (
 )
 from pytest_qnn.tflite.graph.graph import Graph, Node, Tensor
 from pytest_qnn.tflite.target import DelegateTarget, open_delegate_target
-from pytest_qnn.tflite.trace import AnyScriptCounts, BufferFunctions, CopyCounts, ScriptTrace
+from pytest_qnn.tflite.trace import (
+    AnyScriptCounts,
+    BufferFunctions,
+    CopyCounts,
+    InvokeCounts,
+    LentCounts,
+    MeasureCounts,
+    ScriptTrace,
+)
 
 RUNTIMES = ("tflite_runtime", "ai_edge_litert")
 T = Tensor((2, 3))
@@ -133,7 +141,7 @@ def test_a_script_that_does_not_ask_sees_no_buffers(run: Run) -> None:
 
 def test_a_profiler_counts_an_event_for_each_node(run: Run) -> None:
     steps = (*BEHIND[:3], Profile("i0"), *BEHIND[3:], Apply("i0", "d0"), Allocate("i0"), *USE)
-    assert _found(steps, run(*steps), Invoke) == {"operator": 3, "delegate": 0}
+    assert _found(steps, run(*steps), Invoke) == InvokeCounts(operator=3, delegate=0)
 
 
 def test_a_cancelled_invoke_runs_no_later_kernel_and_the_next_one_works(run: Run) -> None:
@@ -155,7 +163,7 @@ def test_a_cancelled_invoke_runs_no_later_kernel_and_the_next_one_works(run: Run
 
 def test_an_interpreter_holds_what_its_constructor_was_given(run: Run) -> None:
     steps = (MakeDelegate("p0", "probe"), PassToConstructor("p0"))
-    assert _found(steps, run(*steps), PassToConstructor) == {"kept": 1, "released": 1}
+    assert _found(steps, run(*steps), PassToConstructor) == LentCounts(kept=True, released=True)
 
 
 def test_a_delegate_can_be_applied_without_the_spy(run: Run) -> None:
@@ -168,4 +176,6 @@ def test_a_delegate_can_be_applied_without_the_spy(run: Run) -> None:
 
 def test_address_space_is_measured(run: Run) -> None:
     steps = (Measure(),)
-    assert _found(steps, run(*steps), Measure)["virtual"] > 1 << 20
+    counts = _found(steps, run(*steps), Measure)
+    assert isinstance(counts, MeasureCounts)
+    assert counts.virtual > 1 << 20
