@@ -10,6 +10,7 @@ from __future__ import annotations
 import ctypes
 import functools
 import struct
+from collections.abc import Iterable
 from typing import Any, Final
 
 import numpy as np
@@ -49,6 +50,11 @@ def integers(address: int) -> tuple[int, ...]:
     if not address:
         return ()
     return _layout(_INT.unpack_from(MEMORY, address)[0], "i").unpack_from(MEMORY, address + 4)
+
+
+def all_integers(addresses: Iterable[int]) -> list[tuple[int, ...]]:
+    """The TfLiteIntArray at each of the addresses, as `integers`."""
+    return [integers(address) for address in addresses]
 
 
 def floats(address: int) -> tuple[float, ...]:

@@ -1,4 +1,4 @@
-"""Tensors of a TfLiteContext as plain values."""
+"""Tensors of a TfLiteContext, and what a kernel's init is given, as plain values."""
 
 from __future__ import annotations
 
@@ -12,6 +12,25 @@ _TENSORS: Final = layouts.Context.tensors.offset
 _TENSOR_SIZE: Final = ctypes.sizeof(layouts.Tensor)
 _TENSOR: Final = struct.Struct("=i4xQQ8xi4xQ")
 """TfLiteTensor: type, data, dims, allocation_type, bytes."""
+
+
+_PARAMS: Final = struct.Struct("=QQQQ")
+
+
+class ParamsView(NamedTuple):
+    """A TfLiteDelegateParams: the delegate's address, and numbers of nodes and tensors."""
+
+    delegate: int
+    nodes: tuple[int, ...]
+    inputs: tuple[int, ...]
+    outputs: tuple[int, ...]
+
+
+def params(address: int) -> ParamsView:
+    """The TfLiteDelegateParams at ``address``."""
+    delegate, *arrays = _PARAMS.unpack_from(peek.MEMORY, address)
+    nodes, inputs, outputs = peek.all_integers(arrays)
+    return ParamsView(delegate, nodes, inputs, outputs)
 
 
 class TensorView(NamedTuple):

@@ -11,7 +11,7 @@ import ctypes
 from collections.abc import Callable, Collection, Mapping
 from typing import Any, Final
 
-from pytest_qnn.tflite.abi import layouts, peek
+from pytest_qnn.tflite.abi import layouts, peek, view
 from pytest_qnn.tflite.cases.delegate import Look, Refused
 from pytest_qnn.tflite.observe.immutability import DataSeen, Difference, GraphSeen
 from pytest_qnn.tflite.observe.lifetime_copies import STALE, LifetimeCopies
@@ -336,8 +336,7 @@ def _preview(scope: Scope, nodes: int, kernels: int) -> None:
     size = ctypes.sizeof(layouts.DelegateParams)
     found = []
     for position in range(count.value if not status else 0):
-        params = (answer[0] or 0) + position * size
-        members = [peek.integers(peek.pointer(params + at)) for at in (8, 16, 24)]
+        _, *members = view.params((answer[0] or 0) + position * size)
         found.append((members[0], members[1], members[2]))
     scope.hooks.previews.append(Preview(scope.application, status, tuple(found), kernels))
 

@@ -9,7 +9,7 @@ import itertools
 from collections.abc import Callable, Iterator
 from typing import Any, Final
 
-from pytest_qnn.tflite.abi import layouts, peek
+from pytest_qnn.tflite.abi import layouts, peek, view
 from pytest_qnn.tflite.observe.context_hooks import ContextHooks, replacing, scope_of
 from pytest_qnn.tflite.observe.plugin_struct import used_tail
 from pytest_qnn.tflite.observe.stray_writes import snapshot, writes_since
@@ -193,7 +193,7 @@ class Session:
 
     def enter(self, functions: _Functions, context: int, params: int, user_data: int) -> int:
         """Enter the kernel that init has made; what the runtime shall hold as its user data."""
-        nodes, inputs, outputs = (peek.integers(peek.pointer(params + at)) for at in (8, 16, 24))
+        _, nodes, inputs, outputs = view.params(params)
         subgraph = self.subgraphs.get(context, 0)
         kernel = Kernel(functions.application, len(self.kernels), nodes, inputs, outputs, subgraph)
         self.kernels.append(kernel)

@@ -74,12 +74,12 @@ def _prepare(context: int, address: int) -> int:
 
 
 def _init(context: int, params: int, _length: int) -> int:
-    address, nodes, inputs, outputs = (peek.pointer(params + at) for at in (0, 8, 16, 24))
+    address, nodes, inputs, outputs = view.params(params)
     delegate = _delegates.get(address)
     if delegate is None:
         return layouts.KERNEL_INIT_FAILED
     try:
-        kernel = delegate.init(context, peek.integers(nodes), peek.integers(inputs), peek.integers(outputs))
+        kernel = delegate.init(context, nodes, inputs, outputs)
     except BaseException as error:
         delegate.errors.append(error.with_traceback(None))
         kernel = None

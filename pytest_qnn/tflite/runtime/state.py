@@ -38,19 +38,25 @@ def private_plan(context: int, owners: Mapping[int, int]) -> tuple[PlanNode, ...
     """
     subgraph = subgraph_of(context)
     nodes = peek.pointer(subgraph + layouts.SUBGRAPH_NODES)
+    plan = peek.vector(subgraph + layouts.SUBGRAPH_PLAN, "i")
     unpack = _PAIR.unpack_from
-    return tuple(
-        _plan_node(index, unpack(peek.MEMORY, nodes + index * layouts.NODE_STRIDE), owners)
-        for index in peek.vector(subgraph + layouts.SUBGRAPH_PLAN, "i")
-    )
+    return _plan_nodes(plan, [unpack(peek.MEMORY, nodes + at * layouts.NODE_STRIDE) for at in plan], owners)
 
 
-def _plan_node(index: int, fields: tuple[int, ...], owners: Mapping[int, int]) -> PlanNode:
-    inputs, outputs, delegate, op, name = fields
-    if op != layouts.BUILTIN_DELEGATE:
-        return PlanNode(index, op, peek.integers(inputs), peek.integers(outputs), -1)
-    owner = owners.get(delegate, -1)
-    return PlanNode(index, op, peek.integers(inputs), peek.integers(outputs), owner, peek.text(name))
+def _plan_nodes(
+    plan: tuple[int, ...], pairs: list[tuple[int, ...]], owners: Mapping[int, int]
+) -> tuple[PlanNode, ...]:
+    """``pairs``: `_PAIR` of each node of the plan."""
+    operands = iter(peek.all_integers([array for pair in pairs for array in pair[:2]]))
+    found = []
+    for index, (_, _, delegate, op, name) in zip(plan, pairs, strict=True):
+        inputs, outputs = next(operands), next(operands)
+        if op == layouts.BUILTIN_DELEGATE:
+            owner = owners.get(delegate, -1)
+            found.append(PlanNode(index, op, inputs, outputs, owner, peek.text(name)))
+        else:
+            found.append(PlanNode(index, op, inputs, outputs, -1))
+    return tuple(found)
 
 
 def delegates_applied(context: int) -> tuple[int, ...]:
@@ -71,10 +77,11 @@ def public_plan(context: int, owners: Mapping[int, int]) -> tuple[PlanNode, ...]
         raise RuntimeError("GetExecutionPlan failed")
     pair = (ctypes.c_void_p * 2)()
     node = ctypes.addressof(pair)
-    found = []
-    for index in peek.integers(answer.value or 0):
+    pairs = []
+    plan = peek.integers(answer.value or 0)  # copied: the array dies with the next call of GetExecutionPlan
+    for index in plan:
         if get_node(context, index, node, node + 8):
             raise RuntimeError(f"GetNodeAndRegistration failed for node {index}")
         parts = (ctypes.string_at(address, size) for address, size in zip(pair, _SIZES, strict=True))
-        found.append(_plan_node(index, _PAIR.unpack(b"".join(parts)), owners))
-    return tuple(found)
+        pairs.append(_PAIR.unpack(b"".join(parts)))
+    return _plan_nodes(plan, pairs, owners)
