@@ -28,7 +28,7 @@ from typing import Any
 
 from pytest_qnn.qnn.reference.core import Devices
 from pytest_qnn.qnn.reference.execute import Asynchronous, InOnePiece
-from pytest_qnn.qnn.reference.external import Restarts
+from pytest_qnn.qnn.reference.external import ExternalBuffers
 from pytest_qnn.qnn.reference.graphs import Retrieval
 from pytest_qnn.qnn.reference.personalities import PERSONALITIES
 from pytest_qnn.qnn.reference.pieces import ProvidedPieces
@@ -44,7 +44,7 @@ class ReferenceBackend(
     Profiles,
     Signals,
     Settings,
-    Restarts,
+    ExternalBuffers,
     Asynchronous,
     Sections,
     Retrieval,

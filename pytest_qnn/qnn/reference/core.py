@@ -57,6 +57,8 @@ _HARMLESS_CUSTOM = frozenset(
 )
 """Options that libQnnHtp takes from any client; ONNX Runtime gives the first and the last but one."""
 _CONFIG = ctypes.POINTER(ctypes.POINTER(ContextConfig))
+_LOST: tuple[Kind, ...] = ("context", "graph", "mem")
+"""What a restart takes."""
 _KIND_SHIFT = 56
 """Handle values carry their kind above bit 55: no address of a process reaches so high."""
 
@@ -83,6 +85,8 @@ class Core(Logs, abc.ABC):
             "graph": self.graphs,
             "mem": self.registrations,
         }
+        self.lost: set[tuple[Kind, int]] = set()
+        """What a restart took, until its client gives it back."""
         self.mappings: set[Mapping] = set()
         self._serial = itertools.count(1)
         super().__init__()
@@ -107,16 +111,37 @@ class Core(Logs, abc.ABC):
         """Hook: the value of a new handle, never 0."""
         # With reuse, handles of two kinds may have one value, and a freed value comes back: clients that mix
         # them up go unnoticed, as with libraries whose handles are table indexes.
-        if self.personality.reuse_handles:
-            return next(value for value in itertools.count(1) if value not in self._tables[kind])
-        return (KINDS.index(kind) + 1) << _KIND_SHIFT | next(self._serial)
+        if not self.personality.reuse_handles:
+            return (KINDS.index(kind) + 1) << _KIND_SHIFT | next(self._serial)
+        value = next(value for value in itertools.count(1) if value not in self._tables[kind])
+        self.lost.discard((kind, value))
+        return value
 
     def require(self, kind: Kind, value: int | None, code: int) -> Any:
-        """Hook: the object of a live handle; ``code`` for NULL, unknown or freed ones."""
+        """Hook: the object of a live handle; ``code`` for NULL, unknown or freed ones, 1007 for lost ones."""
+        if (kind, value) in self.lost:
+            raise QnnError(Error.COMMON_ERROR_SYSTEM_COMMUNICATION)
         table = self._tables[kind]
         if value is None or value not in table:
             raise QnnError(code)
         return table[value]
+
+    def restart(self) -> None:
+        """Hook: a subsystem restart; contexts, graphs and registrations are gone, their handles answer 1007.
+
+        Source: documentation of the SDK, version 2.13, subsystem restart.
+        """
+        with self.lock:
+            self.lost |= {(kind, value) for kind in _LOST for value in self._tables[kind]}
+            for context in list(self.contexts.values()):
+                self.free_context(context)
+
+    def given_back(self, kind: Kind, value: int | None) -> bool:
+        """Whether a client gives back what a restart took: with success, and once."""
+        if value is None or (kind, value) not in self.lost:
+            return False
+        self.lost.discard((kind, value))
+        return True
 
     def property_has_capability(self, key: int) -> None:
         """QnnProperty_hasCapability: 0, 1000 or 2000."""
@@ -249,6 +274,8 @@ class Core(Logs, abc.ABC):
 
     def context_free(self, context: int | None, profile: int | None) -> None:
         """QnnContext_free: graphs, IO buffers and registrations of the context go with it."""
+        if self.given_back("context", context):
+            return
         found: Context = self.require("context", context, Error.CONTEXT_ERROR_INVALID_HANDLE)
         if profile:
             raise QnnError(Error.CONTEXT_ERROR_INVALID_ARGUMENT)

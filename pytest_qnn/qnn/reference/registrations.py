@@ -251,6 +251,8 @@ class Memory(Core):
 
     def deregister_one(self, handle: int | None) -> bool:
         """Hook: end the registration of a handle; False when there is none."""
+        if self.given_back("mem", handle):
+            return True
         registration = self.registrations.get(handle or 0)
         if registration is None:
             return False

@@ -87,14 +87,13 @@ class InterfaceTable:
         interface.providerName = self.provider_name
         interface.apiVersion.coreApiVersion = Version(*self.core_version)
         interface.apiVersion.backendApiVersion = Version(*self.backend_version)
-        for name, prototype in PROTOTYPES.items():
+        methods = {name: getattr(self, self.entries.get(name, ""), None) for name in PROTOTYPES}
+        absent = [name for name, method in methods.items() if method is None]
+        codes = {name: self.answer(name, Error.COMMON_ERROR_NOT_SUPPORTED) for name in absent}
+        for name, method in methods.items():
             if name in self.null_entries:
                 continue
-            method = getattr(self, self.entries.get(name, ""), None)
-            if method is not None:
-                entry = self._guard(name, prototype, method)
-            else:
-                entry = _constant(name, self.answer(name, Error.COMMON_ERROR_NOT_SUPPORTED))
+            entry = self._guard(name, PROTOTYPES[name], method) if method else _constant(name, codes[name])
             setattr(interface.implementation, name, entry)
 
     def _guard(self, name: str, prototype: Any, method: Any) -> Any:
