@@ -46,9 +46,8 @@ from pytest_qnn.qnn.cases.case import (
 )
 from pytest_qnn.qnn.cases.contents import contents
 from pytest_qnn.qnn.cases.sizes import io_inputs, nbytes
-from pytest_qnn.qnn.model.expected import UNUSUAL, Walked, walk
+from pytest_qnn.qnn.model.expected import UNUSUAL, Walked, role_of, walk
 from pytest_qnn.qnn.model.operators import expected
-from pytest_qnn.qnn.model.state import role_of
 from pytest_qnn.qnn.trace import MemoryTrace
 
 FLOAT_BOUND = 2.0**-10

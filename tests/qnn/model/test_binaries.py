@@ -25,9 +25,8 @@ from pytest_qnn.qnn.cases.case import (
 from pytest_qnn.qnn.cases.lives import made_by, used_by
 from pytest_qnn.qnn.cases.reduce import smaller_memory
 from pytest_qnn.qnn.facts import MemoryFacts
-from pytest_qnn.qnn.model.expected import Model, walk
+from pytest_qnn.qnn.model.expected import Allowed, Model, walk
 from pytest_qnn.qnn.model.notes import Fault, Note
-from pytest_qnn.qnn.model.state import Allowed
 from pytest_qnn.qnn.trace import MemoryTrace, StepSeen
 
 FACTS = MemoryFacts(backend_id=6, capabilities={202: 0, 215: 0, 217: 0, 1101: 0, 1102: 0, 1103: 0})

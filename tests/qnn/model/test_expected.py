@@ -25,9 +25,8 @@ from pytest_qnn.qnn.cases.case import (
     Register,
 )
 from pytest_qnn.qnn.facts import MemoryFacts
-from pytest_qnn.qnn.model.expected import Model, walk
+from pytest_qnn.qnn.model.expected import Allowed, Model, walk
 from pytest_qnn.qnn.model.notes import Event, Fault
-from pytest_qnn.qnn.model.state import Allowed
 from pytest_qnn.qnn.strategies.scene import Tape, memory_types
 from pytest_qnn.qnn.strategies.sequences import memory_sequences
 from pytest_qnn.qnn.target import MemoryTarget, open_memory_target
