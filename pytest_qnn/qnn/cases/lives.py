@@ -46,7 +46,11 @@ class Alive:
         self.graphs: dict[str, Prepare] = {}
         """Each as it would be prepared under its name and in its context."""
         self.prepared: dict[str, Prepare] = {}
-        """Every graph that was ever made, in this process or before."""
+        """Every graph that was ever made, in this process or before, with the weights that it has now."""
+        self.binaries: dict[str, dict[str, Prepare]] = {}
+        """Each with the graphs that it holds, as they were when it was written."""
+        self.sections: dict[str, int | None] = {}
+        """Each with the weights that it holds (`Prepare.weights`)."""
 
     def follow(self, step: AnyStep) -> None:
         """Take over what a step does that succeeds."""
@@ -75,6 +79,17 @@ class Alive:
         """A graph is there."""
         self.graphs[name] = self.prepared[name] = made
 
+    def set_weights(self, name: str, weights: int | None) -> None:
+        """A graph has other weights from now on."""
+        for graphs in (self.graphs, self.prepared):
+            if name in graphs:
+                graphs[name] = msgspec.structs.replace(graphs[name], weights=weights)
+
+    def graph_in(self, context: str, name: str) -> Prepare | None:
+        """The graph of this name as its context has it: out of a binary, as it was when that was written."""
+        binary = getattr(self.contexts.get(context), "binary", "")
+        return self.binaries.get(binary, {}).get(name) or self.prepared.get(name)
+
     def end_context(self, name: str) -> None:
         """A context ends, and its handles and graphs with it."""
         self.contexts.pop(name, None)
@@ -89,7 +104,7 @@ class Alive:
             self.end_context(name)
 
     def new_process(self) -> None:
-        """The process ends: nothing is left but the binaries."""
+        """The process ends: nothing is left but the binaries and their sections."""
         for objects in (self.contexts, self.buffers, self.freed, self.handles, self.dead, self.graphs):
             objects.clear()
 
@@ -201,13 +216,25 @@ def _deregister(alive: Alive, step: case.Deregister) -> None:
 
 
 def _retrieve(alive: Alive, step: case.Retrieve) -> None:
-    source = alive.prepared.get(step.source)
+    source = alive.graph_in(step.context, step.source)
     if source is not None:
         alive.prepare(step.graph, msgspec.structs.replace(source, graph=step.graph, context=step.context))
 
 
 def _carry(alive: Alive, step: case.Carry) -> None:
-    alive.prepared |= {each.prepared.graph: each.prepared for each in step.graphs}
+    graphs = {each.prepared.graph: each.prepared for each in step.graphs}
+    alive.binaries[step.binary] = graphs
+    alive.prepared |= graphs
+
+
+def _get_binary(alive: Alive, step: case.GetBinary) -> None:
+    made = alive.graphs.items()
+    alive.binaries[step.binary] = {name: graph for name, graph in made if graph.context == step.context}
+
+
+def _get_section(alive: Alive, step: case.GetSection) -> None:
+    if step.graph in alive.prepared:
+        alive.sections[step.section] = alive.prepared[step.graph].weights
 
 
 # What steps cost
@@ -295,13 +322,18 @@ EFFECTS: dict[type[AnyStep], Effect] = {
     ),
     case.Execute: Effect(uses=("graph", "bindings.handle", "bindings.of"), cost=_spend_execute),
     case.Environment: Effect(uses=("graph",)),
-    case.UpdateWeights: Effect(uses=("graph",)),
+    case.UpdateWeights: Effect(
+        uses=("graph",), follow=lambda alive, step: alive.set_weights(step.graph, step.weights)
+    ),
     # Binaries and their sections
-    case.GetBinary: Effect(makes=("binary",), uses=("context",)),
+    case.GetBinary: Effect(makes=("binary",), uses=("context",), follow=_get_binary),
     case.Carry: Effect(makes=("binary",), follow=_carry, cost=_spend_carry),
     case.Inspect: Effect(uses=("binary",)),
-    case.GetSection: Effect(makes=("section",), uses=("context", "graph")),
-    case.ApplySection: Effect(uses=("context", "graph", "section")),
+    case.GetSection: Effect(makes=("section",), uses=("context", "graph"), follow=_get_section),
+    case.ApplySection: Effect(
+        uses=("context", "graph", "section"),
+        follow=lambda alive, step: alive.set_weights(step.graph, alive.sections.get(step.section)),
+    ),
     # The process and the session
     case.NewProcess: Effect(follow=lambda alive, _: alive.new_process(), cost=_spend_process),
     case.FreeParent: Effect(follow=lambda alive, _: alive.end_contexts()),

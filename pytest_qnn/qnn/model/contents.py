@@ -22,40 +22,31 @@ import numpy as np
 from pytest_qnn.qnn.cases.case import (
     OVER_INPUT,
     OVER_OUTPUT,
-    Alloc,
     AllocNeeded,
-    ApplySection,
+    AnyStep,
     Binding,
-    Carry,
-    ContextFromBinary,
-    ContextWithCallback,
     Execute,
     Fill,
-    GetBinary,
-    GetSection,
     MemoryCase,
     NewProcess,
     Prepare,
     QnnDType,
     Read,
     Register,
-    Retrieve,
-    UpdateWeights,
     Write,
     queued_seed,
 )
 from pytest_qnn.qnn.cases.contents import contents
+from pytest_qnn.qnn.cases.lives import Alive
 from pytest_qnn.qnn.cases.sizes import io_inputs, nbytes
 from pytest_qnn.qnn.model.expected import UNUSUAL, Walked, role_of, walk
 from pytest_qnn.qnn.model.operators import expected
-from pytest_qnn.qnn.trace import MemoryTrace
+from pytest_qnn.qnn.trace import MemoryTrace, StepSeen
 
 FLOAT_BOUND = 2.0**-10
 """Largest relative error of a FLOAT_32 output."""
 
 _SHOWN = 8
-_WEIGHTS = UpdateWeights | GetSection | ApplySection | GetBinary | ContextFromBinary | ContextWithCallback
-"""Steps on which it hangs what weights a graph has."""
 
 
 class Compared(msgspec.Struct, frozen=True):
@@ -77,79 +68,55 @@ class Compared(msgspec.Struct, frozen=True):
 
 
 class _Follower:
-    """The state behind `compare`."""
+    """The state behind `compare`: what is alive, and the bytes in its buffers."""
 
     def __init__(self) -> None:
-        self.sizes: dict[str, int] = {}
+        self.alive = Alive()
         self.buffers: dict[str, bytearray] = {}
-        self.spots: dict[str, tuple[str, int]] = {}
-        self.graphs: dict[str, Prepare] = {}
-        self.saved: dict[str, dict[str, Prepare]] = {}
-        """By binary: the graphs as they were when it was written."""
-        self.contexts: dict[str, str] = {}
-        """By context: the binary that it was made from."""
-        self.sections: dict[str, int | None] = {}
-        """By section: the weights that it holds."""
 
     def follow(self, walked: Walked) -> Iterator[Compared]:
         step, seen = walked.step, walked.seen
-        if isinstance(step, Alloc | AllocNeeded):
-            self.sizes[step.buffer] = step.size if isinstance(step, Alloc) else seen.values[-1]
-        elif isinstance(step, Fill) and step.buffer in self.sizes:
-            self.buffers[step.buffer] = bytearray([step.byte]) * self.sizes[step.buffer]
-        elif isinstance(step, Write) and step.buffer in self.buffers:
-            end = step.offset + step.size
-            self.buffers[step.buffer][step.offset : end] = contents(step.dtype, step.seed, step.size)
-        elif isinstance(step, Register) and seen.code == 0:
-            for name, descriptor in zip(step.handles, step.descriptors, strict=False):
-                self.spots[name] = (descriptor.buffer, descriptor.offset)
-                if role_of(descriptor):
-                    self.buffers.pop(descriptor.buffer, None)
-        elif isinstance(step, Prepare) and seen.code == 0:
-            self.graphs[step.graph] = step
-        elif isinstance(step, Retrieve | Carry | NewProcess):
-            self._binaries(step, done=seen.code == 0)
-        elif isinstance(step, _WEIGHTS) and seen.code == 0:
-            self._weights(step)
-        elif isinstance(step, Execute) and seen.code == 0 and step.graph in self.graphs:
-            yield from self._execute(walked, step, self.graphs[step.graph])
-            if step.asynchronous and seen.data:
-                self._write_over(step, self.graphs[step.graph])
-        elif isinstance(step, Read) and step.buffer in self.buffers and seen.data:
-            held, data = bytes(self.buffers[step.buffer]), seen.data[0]
-            yield Compared(walked, "buffer", data, differs(held, data, "UFIXED_POINT_8"))
-            self.buffers[step.buffer] = bytearray(data)
+        if isinstance(step, Fill):
+            self._fill(step)
+        elif isinstance(step, Write):
+            if step.buffer in self.buffers:
+                end = step.offset + step.size
+                self.buffers[step.buffer][step.offset : end] = contents(step.dtype, step.seed, step.size)
+        elif isinstance(step, Execute):
+            made = self.alive.prepared.get(step.graph)
+            if seen.code == 0 and made is not None:
+                yield from self._execute(walked, step, made)
+                if step.asynchronous and seen.data:
+                    self._write_over(step, made)
+        elif isinstance(step, Read):
+            if step.buffer in self.buffers and seen.data:
+                held, data = bytes(self.buffers[step.buffer]), seen.data[0]
+                yield Compared(walked, "buffer", data, differs(held, data, "UFIXED_POINT_8"))
+                self.buffers[step.buffer] = bytearray(data)
+        elif not seen.code:
+            self._objects(step, seen)
 
-    def _binaries(self, step: Retrieve | Carry | NewProcess, *, done: bool) -> None:
-        """Graphs that come out of binaries, and the end of a process."""
-        if isinstance(step, Carry):
-            self.graphs |= {each.prepared.graph: each.prepared for each in step.graphs}
+    def _objects(self, step: AnyStep, seen: StepSeen) -> None:
+        """What a step made or ended that succeeded."""
+        if isinstance(step, AllocNeeded):
+            self.alive.alloc(step.buffer, seen.values[-1])
+            return
+        self.alive.follow(step)
+        if isinstance(step, Register):
+            for descriptor in filter(role_of, step.descriptors):
+                self.buffers.pop(descriptor.buffer, None)
         elif isinstance(step, NewProcess):
             self.buffers.clear()
-            self.spots.clear()
-        elif done and step.source in self.graphs:
-            saved = self.saved.get(self.contexts.get(step.context, ""), self.graphs)
-            self.graphs[step.graph] = saved.get(step.source, self.graphs[step.source])
 
-    def _weights(
-        self,
-        step: UpdateWeights | GetSection | ApplySection | GetBinary | ContextFromBinary | ContextWithCallback,
-    ) -> None:
-        """Which weights a graph has, and has in a binary: that of the time when it was written."""
-        if isinstance(step, GetBinary):
-            self.saved[step.binary] = dict(self.graphs)
-            return
-        if isinstance(step, ContextFromBinary | ContextWithCallback):
-            self.contexts[step.context] = step.binary
-            return
-        made = self.graphs.get(step.graph)
-        if made is None:
-            return
-        if isinstance(step, GetSection):
-            self.sections[step.section] = made.weights
-            return
-        new = step.weights if isinstance(step, UpdateWeights) else self.sections.get(step.section)
-        self.graphs[step.graph] = msgspec.structs.replace(made, weights=new)
+    def _fill(self, step: Fill) -> None:
+        size = self.alive.size_of(step.buffer)
+        if size is not None:
+            self.buffers[step.buffer] = bytearray([step.byte]) * size
+
+    def _spot(self, handle: str) -> tuple[str, int]:
+        """Buffer and offset of the memory behind a handle, live or not; "" and 0 for none."""
+        known = self.alive.registered.get(handle)
+        return (known.descriptor.buffer, known.descriptor.offset) if known else ("", 0)
 
     def _execute(self, walked: Walked, step: Execute, made: Prepare) -> Iterator[Compared]:
         if not walked.allowed.faults.isdisjoint(UNUSUAL):
@@ -168,7 +135,7 @@ class _Follower:
         for call, other in enumerate(walked.seen.data[1:]):
             yield _queued(walked, made, call, other)
         # What was seen is where the story goes on: one wrong byte is not reported again by a read.
-        buffer, offset = self.spots.get(step.bindings[count].handle, ("", 0))
+        buffer, offset = self._spot(step.bindings[count].handle)
         if buffer in self.buffers:
             self.buffers[buffer][offset : offset + len(data)] = data
 
@@ -176,7 +143,7 @@ class _Follower:
         """What the client does once it was notified (`pytest_qnn.qnn.cases.case`)."""
         size = nbytes(made.shape, made.dtype)
         for position, binding in enumerate(step.bindings):
-            buffer, offset = self.spots.get(binding.handle, ("", 0))
+            buffer, offset = self._spot(binding.handle)
             if buffer in self.buffers:
                 byte = OVER_INPUT if position < len(step.bindings) - 1 else OVER_OUTPUT
                 self.buffers[buffer][offset : offset + size] = bytes([byte]) * size
@@ -184,7 +151,7 @@ class _Follower:
     def _input(self, binding: Binding, dtype: QnnDType, size: int) -> bytes | None:
         if binding.kind == "raw":
             return contents(dtype, binding.seed, size)
-        buffer, offset = self.spots.get(binding.handle, ("", 0))
+        buffer, offset = self._spot(binding.handle)
         if buffer not in self.buffers:
             return None
         return bytes(self.buffers[buffer][offset : offset + size])

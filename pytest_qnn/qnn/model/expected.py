@@ -626,7 +626,7 @@ def _from_binary(model: Model, step: ContextFromBinary) -> Allowed:
 def _with_callback(model: Model, step: ContextWithCallback) -> Allowed:
     """The trace says whether a piece was refused; that raw memory and offsets are taken no document says."""
     plain = step.memory == "dma" and not step.fails and not step.start
-    return _allowed({}, set(), specified=plain and bool(model.binaries.get(step.binary)))
+    return _allowed({}, set(), specified=plain and bool(model.alive.binaries.get(step.binary)))
 
 
 def _finalize(model: Model, step: ContextFinalize) -> Allowed:
@@ -705,18 +705,18 @@ def _follow_prepare(model: Model, step: Prepare, seen: StepSeen) -> None:
 def _follow_get_binary(model: Model, step: GetBinary, seen: StepSeen) -> None:
     context = model.contexts.get(step.context)
     if seen.code == 0 and not step.null and context is not None:
-        model.binaries[step.binary] = dict(context.graphs)
+        model.alive.binaries[step.binary] = dict(context.graphs)
 
 
 def _follow_carry(model: Model, step: Carry, seen: StepSeen) -> None:
     del seen
-    model.binaries[step.binary] = {each.prepared.graph: each.prepared for each in step.graphs}
+    model.alive.follow(step)
 
 
 def _follow_from_binary(model: Model, step: ContextFromBinary, seen: StepSeen) -> None:
     if seen.code != 0:
         return
-    graphs = {} if step.damage else dict(model.binaries.get(step.binary, {}))
+    graphs = {} if step.damage else dict(model.alive.binaries.get(step.binary, {}))
     value = seen.values[0] if seen.values else 0
     made = Context(value, graphs=graphs, binary=step.binary, deferred=bool(step.defer))
     made.pending = made.deferred
@@ -1010,8 +1010,6 @@ class Model:
         """Those that are gone included, as are registrations and graphs."""
         self.registrations: dict[str, Registration] = {}
         self.graphs: dict[str, Graph] = {}
-        self.binaries: dict[str, dict[str, Prepare]] = {}
-        """By name: the graphs of each, by the name they were prepared with."""
         self.history: dict[Identity, End | Refused] = {}
         """How the last registration, or attempt at one, of an identity that is not live ended."""
         self.unsure: dict[str, Registration] = {}

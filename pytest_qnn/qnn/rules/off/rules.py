@@ -63,7 +63,7 @@ def _graphs_of(case: MemoryCase, trace: MemoryTrace) -> dict[str, list[Prepare]]
         model.follow(step, seen)
     return {
         binary: sorted(graphs.values(), key=lambda made: made.graph.encode())
-        for binary, graphs in model.binaries.items()
+        for binary, graphs in model.alive.binaries.items()
     }
 
 
