@@ -27,17 +27,11 @@ from pytest_qnn.qnn.reference.objects import (
     External,
     Graph,
     QnnError,
-    Registration,
     Request,
     Tensor,
 )
-from pytest_qnn.qnn.reference.registrations import Memory
+from pytest_qnn.qnn.reference.registrations import ALIGNMENT, ROLES, SPILL, WEIGHTS, Memory
 
-ALIGNMENT = 0x1000
-"""Bytes to which external buffers are aligned; what libQnnHtp asks for."""
-WEIGHTS = HtpMemType.WEIGHTS_BUFFER
-SPILL = HtpMemType.SHARED_SPILLFILL_BUFFER
-ROLES = frozenset({int(WEIGHTS), int(SPILL)})
 _KEPT = {int(TensorType.STATIC): WEIGHTS, int(TensorType.NATIVE): SPILL}
 """Which buffer holds a tensor that is no IO tensor."""
 _NAMES = {WEIGHTS: "weights", SPILL: "spill-fill"}
@@ -55,7 +49,7 @@ _MEMORY_FILES = ("/memfd:", "/dmabuf:", "/dev/ashmem", "/dev/dma_heap")
 
 
 class ExternalBuffers(Memory, Binaries, Execution):
-    """contextFinalize, contextGetProperty, and registrations of the types WEIGHTS and SHARED_SPILLFILL."""
+    """contextFinalize, contextGetProperty, and descriptors of the types WEIGHTS and SHARED_SPILLFILL."""
 
     def check_binary_config(self, config: int | None) -> None:
         """Hook: initialisation may be deferred (1000 without the feature), but not beside some other options.
@@ -142,73 +136,6 @@ class ExternalBuffers(Memory, Binaries, Execution):
         """Hook: 8003 for a file that is no memory: on a host, memfds take the place of DMA buffers."""
         if not os.readlink(f"/proc/self/fd/{fd}").startswith(_MEMORY_FILES):
             raise QnnError(Error.MEM_ERROR_MAPPING)
-
-    def check_fits(self, context: Context, request: Request) -> None:
-        """Hook: external memory is as large and as aligned as its context asks for: else 8000."""
-        if request.role not in ROLES:
-            super().check_fits(context, request)
-            return
-        external = self.open_external(context)
-        request.size = external.needed[request.role]
-        super().check_fits(context, request)
-        self.check_alignment(request)
-
-    def open_external(self, context: Context) -> External:
-        """Hook: external memory is taken between creation and contextFinalize only: else 1005."""
-        if context.external is None or context.external.pending is None:
-            raise QnnError(Error.COMMON_ERROR_OPERATION_NOT_PERMITTED)
-        return context.external
-
-    def check_alignment(self, request: Request) -> None:
-        """Hook: the mapping begins at a page, so its offset decides."""
-        if request.offset % ALIGNMENT:
-            raise QnnError(_INVALID)
-
-    def find_duplicate(
-        self, context: Context, request: Request, batch: list[Registration]
-    ) -> Registration | None:
-        """Hook: memory has one use in the whole process, and a context one buffer of each kind."""
-        for other in self.registrations.values():
-            if self.excludes(context, request, other):
-                return other
-        return None if request.role in ROLES else super().find_duplicate(context, request, batch)
-
-    def excludes(self, context: Context, request: Request, other: Registration) -> bool:
-        """Hook: the other registration stands in the way of this one.
-
-        Seed 002, step 4: one type of memory is not another's; weights are unique to a context; spill-fill
-        memory may be shared by contexts.
-        """
-        if request.role not in ROLES and other.request.role not in ROLES:
-            return False
-        same_context = other.context is context
-        if request.identity == other.request.identity:
-            return request.role != other.request.role or request.role == WEIGHTS or same_context
-        return request.role == other.request.role and same_context
-
-    def adopt(self, registration: Registration) -> None:
-        """Hook: the context remembers its external memory."""
-        super().adopt(registration)
-        external = registration.context.external
-        if external is not None and registration.request.role in ROLES:
-            external.given[registration.request.role] = registration
-
-    def deregister_one(self, handle: int | None) -> bool:
-        """Hook: after contextFinalize external memory stays (8001)."""
-        registration = self.registrations.get(handle or 0)
-        return not (registration and self.is_fixed(registration)) and super().deregister_one(handle)
-
-    def is_fixed(self, registration: Registration) -> bool:
-        """Hook: only contextFree ends this registration."""
-        external = registration.context.external
-        return registration.request.role in ROLES and external is not None and external.pending is None
-
-    def forget(self, registration: Registration) -> None:
-        """Hook: a deferred context whose memory was taken back allocates it itself."""
-        super().forget(registration)
-        external = registration.context.external
-        if external is not None:
-            external.given = {role: each for role, each in external.given.items() if each is not registration}
 
     def context_finalize(self, context: int | None, profile: int | None) -> None:
         """QnnContext_finalize: the graphs of a deferred context; 1000 for any other, or a second time."""

@@ -18,6 +18,7 @@ from pytest_qnn.qnn.reference.mapping import Mapping
 from pytest_qnn.qnn.reference.objects import (
     MAX_RANK,
     Context,
+    External,
     Identity,
     QnnError,
     Registration,
@@ -27,6 +28,12 @@ from pytest_qnn.qnn.reference.objects import (
 )
 
 _INVALID = Error.MEM_ERROR_INVALID_ARGUMENT
+ALIGNMENT = 0x1000
+"""Bytes to which external buffers are aligned; what libQnnHtp asks for."""
+WEIGHTS = HtpMemType.WEIGHTS_BUFFER
+SPILL = HtpMemType.SHARED_SPILLFILL_BUFFER
+ROLES = frozenset({int(WEIGHTS), int(SPILL)})
+"""Types of memory that a context with deferred initialisation takes from its client."""
 _NO_FD = -1
 _BY_NUMBER = -1
 """In place of a device, where the number of the fd is the identity: no file has it."""
@@ -169,25 +176,65 @@ class Memory(Core):
         return request.offset + request.size
 
     def check_fits(self, context: Context, request: Request) -> None:
-        """Hook: the tensor lies inside the buffer, and the declared size inside the file: else 8000."""
-        del context
-        if request.total > request.length:
+        """Hook: the tensor lies inside the buffer, and the declared size inside the file: else 8000.
+
+        External memory is as large and as aligned as its context asks for.
+        """
+        is_external = request.role in ROLES
+        if is_external:
+            request.size = self.open_external(context).needed[request.role]
+        total = request.total
+        if total > request.length:
             raise QnnError(self.personality.code("size-too-large", _INVALID))
-        if self.range_end(request) > request.total:
+        if self.range_end(request) > total:
             without_size = request.declared is None
             raise QnnError(self.personality.code("small-buffer", _INVALID) if without_size else _INVALID)
+        if is_external:
+            self.check_alignment(request)
+
+    def open_external(self, context: Context) -> External:
+        """Hook: external memory is taken between creation and contextFinalize only: else 1005."""
+        if context.external is None or context.external.pending is None:
+            raise QnnError(Error.COMMON_ERROR_OPERATION_NOT_PERMITTED)
+        return context.external
+
+    def check_alignment(self, request: Request) -> None:
+        """Hook: the mapping begins at a page, so its offset decides."""
+        if request.offset % ALIGNMENT:
+            raise QnnError(_INVALID)
 
     def find_duplicate(
         self, context: Context, request: Request, batch: list[Registration]
     ) -> Registration | None:
-        """Hook: a live registration of the same memory in this context; those of the batch count."""
+        """Hook: a live registration of the same memory in this context; those of the batch count.
+
+        Memory has one use in the whole process, and a context one external buffer of each kind.
+        """
         del batch
+        for other in self.registrations.values():
+            if self.excludes(context, request, other):
+                return other
+        if request.role in ROLES:
+            return None
         for registration in context.registrations.values():
             if self.same_memory(request, registration.request):
                 return registration
             if not self.personality.overlap and _overlapping(request, registration.request):
                 return registration
         return None
+
+    def excludes(self, context: Context, request: Request, other: Registration) -> bool:
+        """Hook: one of the two is external memory, and the other stands in its way.
+
+        Seed 002, step 4: one type of memory is not another's; weights are unique to a context; spill-fill
+        memory may be shared by contexts.
+        """
+        if request.role not in ROLES and other.request.role not in ROLES:
+            return False
+        same_context = other.context is context
+        if request.identity == other.request.identity:
+            return request.role != other.request.role or request.role == WEIGHTS or same_context
+        return request.role == other.request.role and same_context
 
     def same_memory(self, request: Request, other: Request) -> bool:
         """Hook: one file gives one ION handle, or one shared-buffer handle for each offset."""
@@ -225,7 +272,10 @@ class Memory(Core):
             raise QnnError(Error.MEM_ERROR_MAPPING) from None
 
     def adopt(self, registration: Registration) -> None:
-        """Hook: make a registration live."""
+        """Hook: make a registration live; its context remembers external memory."""
+        external = registration.context.external
+        if external is not None and registration.request.role in ROLES:
+            external.given[registration.request.role] = registration
         registration.shared.users.add(registration.handle)
         registration.context.registrations[registration.handle] = registration
         self.registrations[registration.handle] = registration
@@ -250,17 +300,25 @@ class Memory(Core):
         return False not in [self.deregister_one(handle) for handle in handles]
 
     def deregister_one(self, handle: int | None) -> bool:
-        """Hook: end the registration of a handle; False when there is none."""
+        """Hook: end the registration of a handle; False when there is none, or it stays."""
         if self.given_back("mem", handle):
             return True
         registration = self.registrations.get(handle or 0)
-        if registration is None:
+        if registration is None or self.is_fixed(registration):
             return False
         self.forget(registration)
         return True
 
+    def is_fixed(self, registration: Registration) -> bool:
+        """Hook: after contextFinalize external memory stays until contextFree."""
+        external = registration.context.external
+        return registration.request.role in ROLES and external is not None and external.pending is None
+
     def forget(self, registration: Registration) -> None:
-        """Hook: end one registration and nothing else."""
+        """Hook: end one registration and nothing else. A context allocates itself what was taken back."""
+        external = registration.context.external
+        if external is not None:
+            external.given = {role: each for role, each in external.given.items() if each is not registration}
         del self.registrations[registration.handle]
         del registration.context.registrations[registration.handle]
         self.drop_user(registration)

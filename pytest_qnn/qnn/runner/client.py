@@ -84,7 +84,7 @@ class Operator:
     """The tensors of a graph with one operator, ready to be created, added and executed.
 
     ``inputs`` and ``outputs`` are ctypes arrays of `Tensor` (version 1); ``tensors`` are the same
-    structures in one list, inputs first.
+    structures in one list, inputs first, and ``io`` those of them that are IO tensors.
     """
 
     def __init__(
@@ -102,7 +102,6 @@ class Operator:
         self._template = template
         self.inputs = type(template[0]).from_buffer_copy(template[0])
         self.outputs = type(template[1]).from_buffer_copy(template[1])
-        self.tensors = [*self.inputs, *self.outputs]
         self.io_inputs = len(self.inputs)
         """How many of the inputs are IO tensors: all but one with weights, which is the last."""
         self._between: Any = None
@@ -110,11 +109,8 @@ class Operator:
             self._make_static(weights)
         if relay:
             self._put_between()
-
-    @property
-    def io(self) -> list[Any]:
-        """The IO tensors, inputs first."""
-        return [*self.inputs[: self.io_inputs], *self.outputs]
+        self.tensors = [*self.inputs, *self.outputs, *(self._between or ())]
+        self.io = [*self.inputs[: self.io_inputs], *self.outputs]
 
     def again(self) -> Operator:
         """The same tensors, with the same ids, in structures of their own."""
@@ -123,6 +119,7 @@ class Operator:
         other.inputs = type(self.inputs).from_buffer_copy(self.inputs)
         other.outputs = type(self.outputs).from_buffer_copy(self.outputs)
         other.tensors = [*other.inputs, *other.outputs]
+        other.io = [*other.inputs[: other.io_inputs], *other.outputs]
         return other
 
     def _make_static(self, weights: bytes) -> None:
@@ -140,7 +137,6 @@ class Operator:
         native.name, native.type = b"between", TensorType.NATIVE
         output.rank = 1
         output.dimensions = ctypes.cast(self._template[2][1], ctypes.POINTER(ctypes.c_uint32))
-        self.tensors.append(self._between[0])
 
     def config(self) -> OpConfig:
         """The Qnn_OpConfig_t of the operator over these tensors; it lives no longer than they do."""

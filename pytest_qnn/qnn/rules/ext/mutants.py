@@ -22,11 +22,11 @@ from pytest_qnn.qnn.reference.backend import ReferenceBackend
 from pytest_qnn.qnn.reference.binaries import Binary
 from pytest_qnn.qnn.reference.core import context_config
 from pytest_qnn.qnn.reference.execute import Stored
-from pytest_qnn.qnn.reference.external import ALIGNMENT, ROLES, SPILL, WEIGHTS
 from pytest_qnn.qnn.reference.mapping import Mapping, at
 from pytest_qnn.qnn.reference.objects import Context, External, Graph, QnnError, Registration, Request, Tensor
 from pytest_qnn.qnn.reference.personalities import DEFAULT, PERSONALITIES, Personality
 from pytest_qnn.qnn.reference.pieces import Piece, Provider
+from pytest_qnn.qnn.reference.registrations import ALIGNMENT, ROLES, SPILL, WEIGHTS
 
 _ENTRIES = ctypes.POINTER(ctypes.POINTER(layouts.ContextProperty))
 
