@@ -14,7 +14,7 @@ so exact in it, as are their sums, and a product is rounded (or cut) once, to wi
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Literal
+from typing import Literal, NamedTuple
 
 import msgspec
 import numpy as np
@@ -181,11 +181,24 @@ def _wanted(made: Prepare, inputs: tuple[bytes, ...], data: bytes) -> bytes:
     return bytes(low if seen == low else high for low, high, seen in zip(down, up, data, strict=True))
 
 
-def compare(case: MemoryCase, trace: MemoryTrace) -> Iterator[Compared]:
+class _Last(NamedTuple):
+    """The steps that were compared last: a rule's helpers compare the same ones several times."""
+
+    walked: tuple[Walked, ...] | None = None
+    compared: tuple[Compared, ...] = ()
+
+
+_last = _Last()
+
+
+def compare(case: MemoryCase, trace: MemoryTrace) -> tuple[Compared, ...]:
     """Every comparison that the trace allows, in the order of the steps."""
-    follower = _Follower()
-    for walked in walk(case, trace):
-        yield from follower.follow(walked)
+    global _last  # noqa: PLW0603 - as in `walk`
+    walked, last = walk(case, trace), _last
+    if last.walked is not walked:
+        follower = _Follower()
+        _last = last = _Last(walked, tuple(found for each in walked for found in follower.follow(each)))
+    return last.compared
 
 
 def differs(wanted: bytes, seen: bytes, dtype: QnnDType) -> str:
