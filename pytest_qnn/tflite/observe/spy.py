@@ -174,15 +174,15 @@ class Session:
             _contexts.pop(context, None)
             _adopted.pop(context, None)
 
-    def begin(self, context: int, application: int) -> int:
-        """A delegate begins to prepare; the place of its event."""
+    def begin(self, context: int, application: int) -> tuple[int, tuple[PlanNode, ...]]:
+        """A delegate begins to prepare; the place of its event, and the plan that it finds."""
         self._contexts.add(context)
         _contexts[context] = self
-        if application not in self.plans:
-            self.plans[application] = self.read_plan(context, self.owners)
+        plan = self.read_plan(context, self.owners)
+        self.plans.setdefault(application, plan)
         self.subgraphs.setdefault(context, len(self.subgraphs))
         self.events.append(Event("Prepare", application, -1))
-        return len(self.events) - 1
+        return len(self.events) - 1, plan
 
     def note_flags(self, application: int, address: int) -> None:
         """Remember a delegate's flags as they are now, if they have changed."""
@@ -275,11 +275,12 @@ def _recording_calls(
     )
 
 
-def _observing(session: Session, application: int, context: int) -> contextlib.AbstractContextManager[Any]:
+def _observing(
+    session: Session, application: int, context: int, plan: tuple[PlanNode, ...]
+) -> contextlib.AbstractContextManager[Any]:
     """Hook the context while Prepare is at work, if the case asks for it."""
     if session.hooks is None:
         return _NOTHING
-    plan = session.read_plan(context, session.owners)
     return session.hooks.prepare(context, application, [node.index for node in plan])
 
 
@@ -293,13 +294,14 @@ def _on_prepare(context: int, address: int) -> int:
     slot = context + _REPLACE
     session.running = application, -1
     try:
-        at = session.begin(context, application)
+        at, plan = session.begin(context, application)
         replace = peek.pointer(slot)
         _preparing[context] = session, application, replace
         peek.set_pointer(slot, _REPLACE_HOOK)
         try:
             session.note_flags(application, address)
-            with _recording_calls(session, application, context), _observing(session, application, context):
+            recording = _recording_calls(session, application, context)
+            with recording, _observing(session, application, context, plan):
                 status: int = _function(layouts.DelegatePrepare, own)(context, address)
             session.note_flags(application, address)
         finally:
