@@ -1,8 +1,8 @@
 """What is alive in a sequence of steps: what each kind of step makes, uses and ends, and what it costs.
 
 `EFFECTS` has one entry for each kind of step, and what follows a sequence of steps is built on it: `made_by`,
-`used_by` and `ended_by` (names in one step: reduction), `Alive` (the objects that live: generation, reduction
-and the oracle) and `Spent` (memory: the check of case files).
+`used_by` and `ended_by` (names in one step: reduction), `Alive` (the objects that live: generation, reduction, the
+oracle and what outputs must be) and `Spent` (memory: the check of case files).
 """
 
 from __future__ import annotations
@@ -87,8 +87,11 @@ class Alive:
 
     def graph_in(self, context: str, name: str) -> Prepare | None:
         """The graph of this name as its context has it: out of a binary, as it was when that was written."""
-        binary = getattr(self.contexts.get(context), "binary", "")
-        return self.binaries.get(binary, {}).get(name) or self.prepared.get(name)
+        return self.out_of_binary(context).get(name) or self.prepared.get(name)
+
+    def out_of_binary(self, context: str) -> dict[str, Prepare]:
+        """The graphs of the binary that a context was made from."""
+        return self.binaries.get(getattr(self.contexts.get(context), "binary", ""), {})
 
     def end_context(self, name: str) -> None:
         """A context ends, and its handles and graphs with it."""
@@ -228,8 +231,8 @@ def _carry(alive: Alive, step: case.Carry) -> None:
 
 
 def _get_binary(alive: Alive, step: case.GetBinary) -> None:
-    made = alive.graphs.items()
-    alive.binaries[step.binary] = {name: graph for name, graph in made if graph.context == step.context}
+    graphs = {name: made for name, made in alive.graphs.items() if made.context == step.context}
+    alive.binaries[step.binary] = alive.out_of_binary(step.context) | graphs
 
 
 def _get_section(alive: Alive, step: case.GetSection) -> None:

@@ -11,12 +11,17 @@ from pytest_qnn.qnn.cases.case import (
     AnyStep,
     ApplySection,
     Binding,
+    ContextCreate,
+    ContextFromBinary,
     Deregister,
     Descriptor,
+    GetBinary,
     GetSection,
+    NewProcess,
     Prepare,
     Register,
     Restart,
+    Retrieve,
     UpdateWeights,
 )
 from pytest_qnn.qnn.cases.lives import EFFECTS, Alive, Known, ended_by, made_by, used_by
@@ -66,6 +71,43 @@ def alive_before() -> Alive:
         alive.register(handle, Known("another context", descriptor))
     alive.prepare("the source", Prepare("the source", "another context"))
     return alive
+
+
+def followed(*steps: AnyStep) -> Alive:
+    alive = Alive()
+    for step in steps:
+        alive.follow(step)
+    return alive
+
+
+SAVED = (
+    ContextCreate("c0"),
+    Prepare("g0", "c0", "ElementWiseAdd", weights=1, weights_as="updatable"),
+    GetSection("c0", "g0", "s0"),
+    GetBinary("c0", "b0"),
+    UpdateWeights("g0", 2),
+)
+
+
+def test_a_binary_holds_weights_as_they_were_when_it_was_written() -> None:
+    alive = followed(*SAVED, NewProcess(), ContextFromBinary("c1", "b0"), Retrieve("g1", "c1", "g0"))
+    assert (alive.prepared["g0"].weights, alive.prepared["g1"].weights) == (2, 1)
+    assert (alive.graphs["g1"].graph, alive.graphs["g1"].context) == ("g1", "c1")
+    assert "g0" not in alive.graphs
+
+
+def test_a_binary_of_a_context_out_of_a_binary_holds_the_same_graphs() -> None:
+    again = (ContextFromBinary("c1", "b0"), GetBinary("c1", "b1"), ContextFromBinary("c2", "b1"))
+    assert followed(*SAVED, *again, Retrieve("g2", "c2", "g0")).graphs["g2"].weights == 1
+
+
+def test_a_graph_has_the_weights_of_the_section_that_was_applied_last() -> None:
+    alive = followed(*SAVED, ApplySection("c0", "g0", "s0"))
+    assert alive.graphs["g0"].weights == alive.prepared["g0"].weights == 1
+
+
+def test_a_graph_of_the_same_context_has_the_weights_of_now() -> None:
+    assert followed(*SAVED, Retrieve("g1", "c0", "g0")).graphs["g1"].weights == 2
 
 
 EXAMPLES = {kind: example(kind) for kind in KINDS}
