@@ -1,8 +1,8 @@
 """What is alive in a sequence of steps: what each kind of step makes, uses and ends, and what it costs.
 
 `EFFECTS` has one entry for each kind of step, and what follows a sequence of steps is built on it: `made_by`,
-`used_by` and `ended_by` (names in one step: reduction), `Alive` (the objects that live: generation, reduction, the
-oracle and what outputs must be) and `Spent` (memory: the check of case files).
+`used_by` and `ended_by` (names in one step: reduction), `Alive` (the objects that live: generation,
+reduction, the oracle and what outputs must be) and `Spent` (memory: the check of case files).
 """
 
 from __future__ import annotations
