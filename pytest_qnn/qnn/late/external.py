@@ -14,9 +14,9 @@ from pytest_qnn.qnn.mutants import faulty_backend
 from pytest_qnn.qnn.reference.backend import ReferenceBackend
 from pytest_qnn.qnn.reference.binaries import Binary
 from pytest_qnn.qnn.reference.execute import Stored
-from pytest_qnn.qnn.reference.external import ROLES, SPILL, WEIGHTS
 from pytest_qnn.qnn.reference.objects import Context, Graph, Identity, QnnError, Registration, Request, Tensor
 from pytest_qnn.qnn.reference.personalities import DEFAULT, Personality
+from pytest_qnn.qnn.reference.registrations import ROLES, SPILL, WEIGHTS
 
 
 @faulty_backend(

@@ -49,7 +49,7 @@ from pytest_qnn.tflite.runner.run import run_delegate_case
 from pytest_qnn.tflite.runner.script import run_script_case
 from pytest_qnn.tflite.runtime.runtime import RuntimeMissing, load_runtime
 from pytest_qnn.tflite.runtime.state import context_of
-from pytest_qnn.tflite.trace import DelegateTrace, PluginTrace, ScriptTrace
+from pytest_qnn.tflite.trace import DelegateTrace, InvokeCounts, PluginTrace, ScriptTrace
 
 Array = npt.NDArray[Any]
 
@@ -411,7 +411,7 @@ def _profiled_outputs(delegates: Delegates) -> bool:
 def _profiled_events(delegates: Delegates) -> bool:
     trace = _profiled(delegates, chain(6, 3))
     assert _right(trace)
-    return trace.steps[-2].numbers["delegate"] == 6
+    return trace.steps[-2].counted(InvokeCounts).delegate == 6
 
 
 @case("own-stale-operand")
@@ -447,7 +447,7 @@ def _same_beginning(delegates: Delegates) -> bool:
     return client.right(values)
 
 
-@case("third-turn")
+@case("interpreters-in-turn")
 def _third_turn(delegates: Delegates) -> bool:
     shared = delegates()
     clients = [delegates.ready(unary("NEG", 3), shared) for _ in range(2)]
