@@ -1,19 +1,27 @@
-"""The catalogue of rules, and its document: ``python -m pytest_qnn.rules > docs/rules.md``."""
+"""The catalogue of rules, its list, and its document: ``python -m pytest_qnn.rules > docs/rules.md``.
+
+The list, ``rules.json`` beside this module, says what each rule demands. It is read where no rule is judged,
+so that a run about one rule imports that rule's area and no other. It is made from the catalogue, and a test
+keeps it so: ``python -m pytest_qnn.rules --list``.
+"""
 
 from __future__ import annotations
 
 import functools
 import importlib
 import itertools
+import json
 import pkgutil
 import sys
+from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
-from pytest_qnn.core.conditions import CONDITIONS
-from pytest_qnn.core.rule import Rule, entered
-from pytest_qnn.qnn.abi.codes import Property
-from pytest_qnn.qnn.mutants import table as qnn_mutants
-from pytest_qnn.tflite.mutants import table as delegate_mutants
+from pytest_qnn.core.rule import Demand, Rule, entered
+from pytest_qnn.core.verdict import Level
+
+LIST = Path(__file__).with_suffix(".json")
+"""The list of rules."""
 
 _HEAD = """\
 # The rules
@@ -65,7 +73,7 @@ def catalogue() -> dict[str, Rule[Any, Any, Any]]:
 def of_area(area: str) -> dict[str, Rule[Any, Any, Any]]:
     """The rules of one area (``REG``) by id, in the order of their numbers.
 
-    Of other areas only those are loaded that it builds on.
+    No other area is loaded.
 
     Raises:
         LookupError: there is no such area.
@@ -80,10 +88,30 @@ def areas() -> dict[str, str]:
     packages = {
         _KEYWORDS.get(package.name, package.name.upper()): f"{half}.{package.name}"
         for half in HALVES
-        for package in pkgutil.iter_modules(importlib.import_module(half).__path__)
+        for package in pkgutil.iter_modules([str(Path(__file__).parents[1].joinpath(*half.split(".")))])
         if package.ispkg
     }
     return packages | {"TFL": BRIDGE}
+
+
+@functools.cache
+def listed() -> dict[str, Demand]:
+    """What every rule demands, by id, sorted: from the list, so that no rule is imported.
+
+    Raises:
+        OSError: the list is not there, or cannot be read.
+    """
+    rows = json.loads(LIST.read_text(encoding="utf-8"))
+    return {
+        row["id"]: Demand(**row | {"level": Level(row["level"]), "gate": tuple(row["gate"])}) for row in rows
+    }
+
+
+def list_of_rules() -> str:
+    """The content of the list, from the rules themselves."""
+    fields = ("id", "level", "sentence", "source", "subject", "gate", "self_check")
+    rows = [{field: getattr(rule, field) for field in fields} for _, rule in sorted(catalogue().items())]
+    return json.dumps(rows, indent=1) + "\n"
 
 
 def _load(area: str) -> None:
@@ -95,6 +123,11 @@ def _load(area: str) -> None:
 
 def document() -> str:
     """The whole document."""
+    from pytest_qnn.core.conditions import CONDITIONS
+    from pytest_qnn.qnn.abi.codes import Property
+    from pytest_qnn.qnn.mutants import table as qnn_mutants
+    from pytest_qnn.tflite.mutants import table as delegate_mutants
+
     rules = sorted(catalogue().values(), key=lambda rule: (rule.subject, rule.area, rule.id))
     killers: dict[str, list[str]] = {}
     for mutant in (qnn_mutants() | delegate_mutants()).values():
@@ -128,5 +161,13 @@ def _row(rule: Rule[object, object, object], killers: list[str]) -> str:
     return "| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |\n"
 
 
+def main(arguments: Sequence[str]) -> None:
+    """Print the document, or with ``--list`` write the list."""
+    if "--list" in arguments:
+        LIST.write_text(list_of_rules(), encoding="utf-8")
+    else:
+        sys.stdout.write(document())
+
+
 if __name__ == "__main__":
-    sys.stdout.write(document())
+    main(sys.argv[1:])

@@ -18,7 +18,7 @@ from pytest_qnn.options import Options
 
 if TYPE_CHECKING:
     from pytest_qnn.case_file import AnyCaseFile
-    from pytest_qnn.core.rule import Rule, Subject
+    from pytest_qnn.core.rule import Demand, Rule, Subject
     from pytest_qnn.core.target import Target
     from pytest_qnn.core.verdict import Replayed, Verdict
 
@@ -62,15 +62,17 @@ class Session:
         except LookupError:
             raise LookupError(f"the catalogue has no rule {rule_id}") from None
 
-    def rule_of_test(self, name: str) -> Rule[Any, Any, Any] | None:
-        """The rule that a test judges, by its name or node id: ``test_reg_08`` judges REG-08."""
+    def rule_of_test(self, name: str) -> Demand | None:
+        """The rule that a test judges, by its name or node id: ``test_reg_08`` judges REG-08.
+
+        The rule itself is not imported: the names of all collected tests are asked for.
+        """
         match = _RULE_TEST.search(name)
         if match is None:
             return None
-        try:
-            return self.rule(f"{match[1].upper()}-{match[2]}")
-        except LookupError:
-            return None
+        from pytest_qnn import rules
+
+        return rules.listed().get(f"{match[1].upper()}-{match[2]}")
 
     def expect(self, names: Iterable[str]) -> None:
         """Tests with these names or node ids are about to run: open every target that they need.
@@ -98,10 +100,10 @@ class Session:
             self.described[target.subject, target.spec].learned |= target.asked()
 
     def _no_test(self, rule_id: str) -> str:
-        try:
-            self.rule(rule_id)
-        except LookupError as error:
-            return f"{self.options.replay}: {error.args[0]}"
+        from pytest_qnn import rules
+
+        if rule_id not in rules.listed():
+            return f"{self.options.replay}: the catalogue has no rule {rule_id}"
         return (
             f"no collected test judges {rule_id}; "
             "name no tests on the command line, or add --pyargs pytest_qnn.conformance"
@@ -165,7 +167,7 @@ class Session:
         """Ids of the rules of this run's halves whose tests were not collected."""
         from pytest_qnn import rules
 
-        about = {rule.id for rule in rules.catalogue().values() if rule.subject in self.options.halves}
+        about = {rule.id for rule in rules.listed().values() if rule.subject in self.options.halves}
         return sorted(about - self.expected)
 
 

@@ -31,7 +31,28 @@ class NothingToJudge(Exception):  # noqa: N818 - a finding about the target, not
 
 
 @dataclasses.dataclass(frozen=True)
-class Rule(Generic[CaseT, TraceT, FactsT]):
+class Demand:
+    """What a rule demands, as data: enough to list it and to report it, and cheap to know of every rule."""
+
+    id: str
+    level: Level
+    sentence: str
+    source: str
+    subject: Subject
+    gate: tuple[str, ...] = ()
+    """What the rule needs, all of it: property keys (QNN) and names of `pytest_qnn.core.conditions`, or with
+    ``no`` before them that they do not hold. Whether a target has something is seen in the trace."""
+    self_check: bool = False
+    """True: the rule judges the TensorFlow Lite runtime (and so this suite), not the delegate."""
+
+    @property
+    def area(self) -> str:
+        """The part of the id before the hyphen."""
+        return self.id.partition("-")[0]
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Rule(Demand, Generic[CaseT, TraceT, FactsT]):
     """One requirement with a stable id.
 
     ``check(case, trace)`` is pure. It returns what it examined, raises a
@@ -41,25 +62,10 @@ class Rule(Generic[CaseT, TraceT, FactsT]):
     violation on a target with these facts.
     """
 
-    id: str
-    level: Level
-    sentence: str
-    source: str
-    subject: Subject
     cases: Callable[[FactsT], SearchStrategy[CaseT]]
     check: Callable[[CaseT, TraceT], Examined]
-    gate: tuple[str, ...] = ()
-    """What the rule needs, all of it: property keys (QNN) and names of `pytest_qnn.core.conditions`, or with
-    ``no`` before them that they do not hold. Whether a target has something is seen in the trace."""
-    self_check: bool = False
-    """True: the rule judges the TensorFlow Lite runtime (and so this suite), not the delegate."""
     weight: float = 1.0
     """Share of the profile's examples: below 1 where the space of cases is small or a case is expensive."""
-
-    @property
-    def area(self) -> str:
-        """The part of the id before the hyphen."""
-        return self.id.partition("-")[0]
 
 
 _CATALOGUE: dict[str, Rule[Any, Any, Any]] = {}

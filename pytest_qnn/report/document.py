@@ -15,7 +15,7 @@ from itertools import chain
 from typing import Any, get_args
 
 from pytest_qnn import rules
-from pytest_qnn.core.rule import Rule, Subject
+from pytest_qnn.core.rule import Demand, Subject
 from pytest_qnn.core.verdict import Verdict
 from pytest_qnn.report import terminal
 from pytest_qnn.state import Description, Session
@@ -39,7 +39,7 @@ def make(session: Session, finished: datetime.datetime, *, ended: bool) -> dict[
         "complete": ended and not session.not_judged and not session.not_selected,
         "halves": sorted(session.options.halves),
         "not_judged": session.not_judged,
-        "catalogue": {"rules": len(rules.catalogue()), "sha256": fingerprint()},
+        "catalogue": {"rules": len(rules.listed()), "sha256": fingerprint()},
         "tool": {name: metadata.version(name) for name in TOOLS},
         "python": platform.python_version(),
         "platform": platform.platform(),
@@ -57,7 +57,7 @@ def fingerprint() -> str:
     """SHA-256 of what the catalogue demands: the same for two reports that are about the same rules."""
     demands = sorted(
         (rule.id, rule.level.value, rule.subject, rule.self_check, rule.sentence, rule.source)
-        for rule in rules.catalogue().values()
+        for rule in rules.listed().values()
     )
     return hashlib.sha256(json.dumps(demands).encode()).hexdigest()
 
@@ -68,7 +68,7 @@ def _targets(session: Session) -> list[dict[str, Any]]:
     for subject in SUBJECTS:
         if subject in session.options.halves and subject not in {half for half, _ in judged}:
             judged[subject, session.spec(subject)] = []
-    left = {rule.id: rule for rule in rules.catalogue().values()}
+    left = {rule.id: rule for rule in rules.listed().values()}
     for verdict in chain.from_iterable(judged.values()):
         left.pop(verdict.rule, None)
     targets = []
@@ -106,7 +106,7 @@ def _target(
     }
 
 
-def _unjudged(rule: Rule[Any, Any, Any], session: Session) -> dict[str, Any]:
+def _unjudged(rule: Demand, session: Session) -> dict[str, Any]:
     """A rule that has no verdict."""
     return {
         "id": rule.id,

@@ -15,7 +15,7 @@ import pytest
 
 from pytest_qnn.core import engine
 from pytest_qnn.core.profile import PROFILES
-from pytest_qnn.core.rule import Rule
+from pytest_qnn.core.rule import Demand, Rule
 from pytest_qnn.core.verdict import Finding, Level, Outcome, Verdict
 from pytest_qnn.report import failure
 from pytest_qnn.session import findings, replay
@@ -61,7 +61,7 @@ def checked_rule(session: Session, item: pytest.Item, rule_id: str) -> Rule[Any,
     return session.rule(rule_id)
 
 
-def broken(session: Session, rule: Rule[Any, Any, Any], outcome: Outcome, reason: str) -> Verdict:
+def broken(session: Session, rule: Demand, outcome: Outcome, reason: str) -> Verdict:
     """The verdict on a rule that could not be judged to the end, through no finding of the engine's."""
     return Verdict(
         rule=rule.id,

@@ -158,6 +158,7 @@ def of_area(area: str) -> dict[str, Rule[Any, Any, Any]]:
 def install(patch: pytest.MonkeyPatch) -> None:
     module = fake_targets()
     patch.setattr(rules, "catalogue", lambda: CATALOGUE)
+    patch.setattr(rules, "listed", lambda: CATALOGUE)
     patch.setattr(rules, "of_area", of_area)
     patch.setitem(sys.modules, "pytest_qnn.targets", module)
     patch.setattr(pytest_qnn, "targets", module, raising=False)
