@@ -3,64 +3,30 @@
 Nothing in such a file is ever executed: it is decoded into typed, plain data, and what is to be run is
 checked for size and structure before anything is allocated or run for it. The strategies make no other cases;
 the limits are far above what they make, and far below what would exhaust a machine.
+The kinds of case are in ``cases/file.py`` of each half; a file of one half loads nothing of the other.
 `report/case.schema.json` is made from these types: ``python -m pytest_qnn.case_file``.
 """
 
 from __future__ import annotations
 
+import importlib
 import inspect
 import json
-import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from types import ModuleType
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import msgspec
-from msgspec import Meta
 
-from pytest_qnn.core.bounds import need, shown
 from pytest_qnn.core.forms import BadOption
 from pytest_qnn.core.rule import Subject
-from pytest_qnn.qnn.cases.case import MemoryCase
-from pytest_qnn.qnn.cases.valid import check_memory
-from pytest_qnn.tflite.cases.delegate import DelegateCase
-from pytest_qnn.tflite.cases.plugin import PluginCase
-from pytest_qnn.tflite.cases.script import ScriptCase
-from pytest_qnn.tflite.cases.valid import check_delegate, check_plugin, check_script
 
-WORD = re.compile(r"[A-Za-z0-9_-]{0,40}")
-"""A symbolic name of an object, or one of the words that an enumeration allows (``minus-one``)."""
+if TYPE_CHECKING:
+    from pytest_qnn.qnn.cases.file import MemoryCaseFile
+    from pytest_qnn.tflite.cases.file import DelegateCaseFile, PluginCaseFile, ScriptCaseFile
 
-
-def check(case: MemoryCase | DelegateCase | ScriptCase | PluginCase) -> None:
-    """Check names, numbers, sizes and structure.
-
-    Raises:
-        pytest_qnn.core.bounds.BadCase: the case must not be run.
-    """
-    for text in _texts(case):
-        need(WORD.fullmatch(text), f"{shown(text)} is no name")
-    if isinstance(case, MemoryCase):
-        check_memory(case)
-    elif isinstance(case, ScriptCase):
-        check_script(case)
-    elif isinstance(case, PluginCase):
-        check_plugin(case)
-    else:
-        check_delegate(case)
-
-
-def _texts(value: Any) -> Iterator[str]:
-    """Every text in a structure, however deep."""
-    if isinstance(value, str):
-        yield value
-    elif isinstance(value, tuple):
-        for part in value:
-            yield from _texts(part)
-    elif isinstance(value, msgspec.Struct):
-        for field in value.__struct_fields__:
-            yield from _texts(getattr(value, field))
-
+    AnyCaseFile: TypeAlias = MemoryCaseFile | DelegateCaseFile | ScriptCaseFile | PluginCaseFile
 
 SCHEMA = 2
 OLDEST = 1
@@ -71,81 +37,22 @@ LARGEST_FILE = 1 << 21
 """Bytes. The largest cases that the strategies make have a few thousand."""
 _LONGEST_REASON = 300
 
-RuleId = Annotated[str, Meta(pattern="^[A-Z]{1,12}-[0-9]{2,4}$")]
-TargetOption = Annotated[str, Meta(pattern="^--[a-z-]+=")]
 
-
-class _Version(msgspec.Struct):
+class _Header(msgspec.Struct):
     schema: int
+    subject: Any = None
 
 
-class CaseFile(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, tag_field="subject"):
-    """What every case file says; ``subject`` tells the kinds apart."""
-
-    schema: Literal[2]
-    rule: RuleId
-    verdict: str = ""
-    """The verdict when the case was found."""
-    flaky: str = ""
-    """How often the case failed then, if not in every run."""
-    target: str
-    """Specification string of the target that broke the rule."""
-    options: Annotated[tuple[TargetOption, ...], Meta(max_length=100)]
-    """Command-line options that select that target."""
-    provenance: dict[str, str] = {}
-    """Versions and digests of that target."""
-    tool: dict[str, str] = {}
-    """Versions of pytest-qnn and of what it stands on."""
-    seed: int
-    """Seed of the run that found the case."""
-    expected: str
-    seen: str
-    where: str = ""
-    picture: str = ""
-
-    @property
-    def subject(self) -> Subject:
-        """Which half of the catalogue the case belongs to."""
-        return "memory" if isinstance(self, MemoryCaseFile) else "delegate"
-
-
-class MemoryCaseFile(CaseFile, frozen=True, kw_only=True, forbid_unknown_fields=True, tag="memory"):
-    """A case of QNN and rpcmem calls."""
-
-    case: MemoryCase
-
-
-class DelegateCaseFile(CaseFile, frozen=True, kw_only=True, forbid_unknown_fields=True, tag="delegate"):
-    """A case of a graph and the delegates applied to it."""
-
-    case: DelegateCase
-
-
-class ScriptCaseFile(CaseFile, frozen=True, kw_only=True, forbid_unknown_fields=True, tag="delegate-script"):
-    """A case of steps on interpreters and delegates."""
-
-    case: ScriptCase
-
-
-class PluginCaseFile(CaseFile, frozen=True, kw_only=True, forbid_unknown_fields=True, tag="delegate-plugin"):
-    """A case of calls of an external delegate's two functions."""
-
-    case: PluginCase
-
-
-AnyCaseFile = MemoryCaseFile | DelegateCaseFile | ScriptCaseFile | PluginCaseFile
+def _half(subject: object) -> ModuleType:
+    """What knows the cases with this ``subject`` in their files, and refuses any other word."""
+    name = "qnn" if subject == "memory" else "tflite"
+    return importlib.import_module(f"pytest_qnn.{name}.cases.file")
 
 
 def with_case(subject: Subject, case: str, common: Mapping[str, Any]) -> AnyCaseFile:
     """The file of a case given as JSON text, and of everything else that such a file says."""
-    if subject == "memory":
-        return MemoryCaseFile(**common, case=msgspec.json.decode(case, type=MemoryCase))
-    fields = msgspec.json.decode(case, type=dict[str, msgspec.Raw])
-    if "graphs" in fields:
-        return ScriptCaseFile(**common, case=msgspec.json.decode(case, type=ScriptCase))
-    if "steps" in fields:
-        return PluginCaseFile(**common, case=msgspec.json.decode(case, type=PluginCase))
-    return DelegateCaseFile(**common, case=msgspec.json.decode(case, type=DelegateCase))
+    made: AnyCaseFile = _half(subject).with_case(case, common)
+    return made
 
 
 def encode(content: AnyCaseFile) -> bytes:
@@ -179,14 +86,16 @@ def decode(text: bytes) -> AnyCaseFile:
     if len(text) > LARGEST_FILE:
         raise BadOption(f"has more than {LARGEST_FILE} bytes, and no case file of pytest-qnn has")
     try:
-        schema = msgspec.json.decode(text, type=_Version).schema
+        header = msgspec.json.decode(text, type=_Header)
+        schema = header.schema
         if not OLDEST <= schema <= SCHEMA:
             number = schema if schema.bit_length() <= 64 else "too great to print"
             raise BadOption(f"has schema {number}, and this pytest-qnn reads schemas {OLDEST} to {SCHEMA}")
         if schema < SCHEMA:
             text = _translated(text)
-        content: AnyCaseFile = msgspec.json.decode(text, type=AnyCaseFile)
-        check(content.case)
+        half = _half(header.subject)
+        content: AnyCaseFile = msgspec.json.decode(text, type=half.KINDS)
+        half.check_case(content.case)
     except BadOption:
         raise
     # ValueError: BadCase, a text that is no UTF-8, and a number of too many digits.
@@ -245,9 +154,10 @@ def json_schema() -> dict[str, Any]:
         "$schema": "https://json-schema.org/draft/2020-12/schema",
         "title": "A case file of pytest-qnn, schema 2",
     }
+    kinds = _half("memory").KINDS | _half("delegate").KINDS
     # The defaults in a made schema are tuples, and how its descriptions are indented depends on Python.
     made: dict[str, Any] = json.loads(
-        json.dumps(head | msgspec.json.schema(AnyCaseFile)), object_hook=_with_clean_description
+        json.dumps(head | msgspec.json.schema(kinds)), object_hook=_with_clean_description
     )
     return made
 

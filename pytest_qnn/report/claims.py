@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from pytest_qnn.tflite.learned import WORDS
-
 
 def lines(found: Mapping[str, Any]) -> list[str]:
     """The same in a few lines of text."""
@@ -37,6 +35,9 @@ def _of_type(dtype: str, claims: Iterable[Mapping[str, Any]]) -> list[str]:
     mine = [claim for claim in claims if claim["dtype"] == dtype]
     if not mine:
         return []
+    # A run about QNN memory loads nothing of TensorFlow Lite.
+    from pytest_qnn.tflite.learned import WORDS
+
     full = [claim["op"] for claim in mine if claim["claimed"] == claim["asked"]]
     part = [f"{claim['op']} {claim['text']}" for claim in mine if 0 < claim["claimed"] < claim["asked"]]
     none = [

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import io
 import os
 import re
 import shlex
@@ -11,31 +10,21 @@ import shutil
 import sys
 from importlib import metadata
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import msgspec
-import numpy as np
 import pytest
 
-from pytest_qnn.case_file import (
-    NAME,
-    SCHEMA,
-    AnyCaseFile,
-    DelegateCaseFile,
-    PluginCaseFile,
-    ScriptCaseFile,
-    encode,
-    with_case,
-)
+from pytest_qnn.case_file import NAME, SCHEMA, encode, with_case
 from pytest_qnn.core.rule import Subject
 from pytest_qnn.core.target import Target
 from pytest_qnn.core.verdict import Verdict
 from pytest_qnn.options import Options
 from pytest_qnn.report import failure, files
 from pytest_qnn.state import Session
-from pytest_qnn.tflite.cases.delegate import DelegateCase
-from pytest_qnn.tflite.cases.inputs import inputs_of
-from pytest_qnn.tflite.graph.model import emit
+
+if TYPE_CHECKING:
+    from pytest_qnn.case_file import AnyCaseFile
 
 HOME = ".pytest-qnn"
 CONTENTS = {
@@ -109,26 +98,17 @@ def _content(
 def _files(session: Session, content: AnyCaseFile, verdict: Verdict, command: str) -> dict[str, bytes]:
     """The folder's files by name."""
     made = {NAME: encode(content), "command.txt": f"{command}\n".encode()}
-    if isinstance(content, DelegateCaseFile):
-        made |= {"model.tflite": emit(content.case.graph), "inputs.npz": _inputs(content.case)}
-    elif isinstance(content, PluginCaseFile):
-        made["model.tflite"] = emit(content.case.graph)
-    elif isinstance(content, ScriptCaseFile):
-        made |= {f"model{number}.tflite": emit(graph) for number, graph in enumerate(content.case.graphs)}
+    if content.subject == "delegate":
+        # A run about QNN memory loads nothing of TensorFlow Lite.
+        from pytest_qnn.session.models import models
+
+        made |= models(content)
     described = {name: text for name, text in CONTENTS.items() if name in made}
     described |= {
         name: f"graph {name[5:-7]} of the case as a model" for name in made if name[5:-7].isdecimal()
     }
     made["README.txt"] = failure.readme(verdict, session.seed, content.provenance, described).encode()
     return made
-
-
-def _inputs(case: DelegateCase) -> bytes:
-    """The inputs' contents in numpy's format, each under its tensor's name in the model."""
-    buffer = io.BytesIO()
-    arrays = dict(zip((f"t{index}" for index in case.graph.inputs), inputs_of(case), strict=True))
-    np.savez(buffer, **arrays)
-    return buffer.getvalue()
 
 
 def _write(folder: Path, contents: dict[str, bytes]) -> None:

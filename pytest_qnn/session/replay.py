@@ -5,12 +5,12 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 import pytest
 
-from pytest_qnn.case_file import AnyCaseFile, read
+from pytest_qnn.case_file import read
 from pytest_qnn.core import engine
 from pytest_qnn.core.forms import BadOption
 from pytest_qnn.core.rule import Rule
@@ -19,6 +19,9 @@ from pytest_qnn.core.verdict import Outcome, Replayed, Result, Unsupported, Viol
 from pytest_qnn.options import Options, real_path
 from pytest_qnn.report import failure
 from pytest_qnn.state import REPLAYED, Session
+
+if TYPE_CHECKING:
+    from pytest_qnn.case_file import AnyCaseFile
 
 _ELSEWHERE: dict[Result, Result] = {"FIXED": "PASSES HERE", "STILL FAILS": "FAILS HERE"}
 

@@ -12,11 +12,14 @@ import hypothesis
 import msgspec
 from hypothesis import HealthCheck, Phase
 
-from pytest_qnn.case_file import SCHEMA, check
+from pytest_qnn.case_file import SCHEMA
 from pytest_qnn.core.bounds import BadCase
 from pytest_qnn.core.rule import NothingToJudge
+from pytest_qnn.qnn.cases import file as memory_file
+from pytest_qnn.qnn.cases.case import MemoryCase
 from pytest_qnn.qnn.facts import MemoryFacts
 from pytest_qnn.rules import catalogue
+from pytest_qnn.tflite.cases import file as delegate_file
 from pytest_qnn.tflite.cases.plugin import PluginCase
 from pytest_qnn.tflite.cases.script import ScriptCase
 from pytest_qnn.tflite.facts import DelegateFacts
@@ -53,6 +56,14 @@ HOSTILE: tuple[Any, ...] = (
 )
 """Values to put in the place of others."""
 LONGEST = 4000
+
+
+def check(case: Any) -> None:
+    """Raise BadCase where a case of any kind must not be run."""
+    if isinstance(case, MemoryCase):
+        memory_file.check_case(case)
+    else:
+        delegate_file.check_case(case)
 
 
 def read_back(case: Any) -> None:

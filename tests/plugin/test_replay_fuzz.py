@@ -12,10 +12,10 @@ from typing import Any
 import case_mutations
 import msgspec
 import pytest
+from case_mutations import check
 from reducing import smaller
 
 from pytest_qnn import case_file
-from pytest_qnn.case_file import check
 from pytest_qnn.core.bounds import BadCase
 from pytest_qnn.core.forms import BadOption
 from pytest_qnn.qnn.cases.case import (
@@ -31,8 +31,10 @@ from pytest_qnn.qnn.cases.case import (
     Register,
     Write,
 )
+from pytest_qnn.qnn.cases.file import MemoryCaseFile
 from pytest_qnn.qnn.target import MemoryTarget, open_memory_target
 from pytest_qnn.tflite.cases.delegate import Application, DelegateCase
+from pytest_qnn.tflite.cases.file import DelegateCaseFile, PluginCaseFile, ScriptCaseFile
 from pytest_qnn.tflite.cases.script import ScriptCase, flat
 from pytest_qnn.tflite.graph.graph import Graph, Node, Tensor
 from pytest_qnn.tflite.target import DelegateTarget, open_delegate_target
@@ -113,10 +115,10 @@ def test_each_fuzzed_file_gives_a_case_or_one_sentence(outcome: Outcome) -> None
     assert len(good) > FUZZED / 10  # the mutations reach beyond the decoder
     assert len(refusals) > FUZZED / 2
     assert {type(content) for content in good} == {
-        case_file.MemoryCaseFile,
-        case_file.DelegateCaseFile,
-        case_file.ScriptCaseFile,
-        case_file.PluginCaseFile,
+        MemoryCaseFile,
+        DelegateCaseFile,
+        ScriptCaseFile,
+        PluginCaseFile,
     }
     for sentence in refusals:
         assert sentence.startswith("--qnn-replay: ")

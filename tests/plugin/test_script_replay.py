@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from pytest_qnn import case_file
-from pytest_qnn.case_file import ScriptCaseFile
+from pytest_qnn.tflite.cases.file import ScriptCaseFile
 
 RUN = ("-p", "no:cacheprovider", "--pyargs", "pytest_qnn.conformance", "-k", "test_mem_03", "--qnn-seed=1")
 

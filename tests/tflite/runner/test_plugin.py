@@ -7,10 +7,10 @@ import msgspec
 import pytest
 from reducing import smaller
 
-from pytest_qnn.case_file import check
 from pytest_qnn.core.verdict import Examined, Unsupported, Violation
 from pytest_qnn.rules import catalogue
 from pytest_qnn.tflite.abi import layouts
+from pytest_qnn.tflite.cases.file import check_case
 from pytest_qnn.tflite.cases.plugin import (
     CREATE,
     DESTROY,
@@ -212,7 +212,7 @@ def test_a_case_survives_json_and_messagepack() -> None:
     case = PluginCase(TRIVIAL, STEPS, delegate=1, data_seed=7)
     assert msgspec.json.decode(msgspec.json.encode(case), type=PluginCase) == case
     assert msgspec.msgpack.decode(msgspec.msgpack.encode(case), type=PluginCase) == case
-    check(case)
+    check_case(case)
 
 
 @pytest.mark.parametrize(
