@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from pytest_qnn.qnn.cases.case import Fill
+from pytest_qnn.qnn.cases.case import Fill, Retrieve
 from pytest_qnn.qnn.cases.memory import ALIGNMENT, SPILL, SPILL_SIZE, WEIGHTS, WEIGHTS_SIZE
 from pytest_qnn.qnn.strategies.binaries import (
     Saved,
     deferred,
     external,
     finalised,
+    given,
     retrieved,
     saved,
 )
@@ -68,3 +69,19 @@ def two_contexts(scene: Scene, tape: Tape) -> tuple[Saved, str, str] | None:
         return None
     made, first = found
     return made, first, deferred(scene, made.binary)
+
+
+def deferred_flow(scene: Scene, tape: Tape) -> None:
+    """EXT-01, EXT-20, CAP-06: an early retrieve, the five steps, and executes as on the ordinary way."""
+    found = begun(scene, tape, 1 + tape.below(2))
+    if found is None:
+        return
+    made, context = found
+    seed = tape.below(16)
+    for source in made.graphs:
+        execute(scene, source, None, seed=seed)
+    if tape.below(4) < 3:
+        scene.add(Retrieve(scene.name("e"), context, made.graphs[0]))
+    for role in any_roles(tape):
+        given(scene, context, role, external(scene, context, role))
+    ended(scene, made, context, seed)

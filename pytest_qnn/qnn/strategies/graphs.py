@@ -7,12 +7,18 @@ from collections.abc import Sequence
 import msgspec
 from hypothesis import strategies as st
 
-from pytest_qnn.qnn.cases.case import Binding, Descriptor, Execute, Fill, MemoryCase, Read, Write
+from pytest_qnn.qnn.cases.case import NULL, Binding, Descriptor, Execute, Fill, MemoryCase, Read, Write
 from pytest_qnn.qnn.cases.memory import CUSTOM, ION
-from pytest_qnn.qnn.cases.sizes import PAGE, io_inputs, nbytes
+from pytest_qnn.qnn.cases.sizes import PAGE, arity, io_inputs, nbytes
 from pytest_qnn.qnn.strategies.scene import SHAPES, Scene, Tape
 
 ODD_SHAPES = (*SHAPES, (3,), (1, 3, 5, 7), (5, 13), (1, 1, 9, 33), (2, 1, 3, 5))
+OUTSIDE = (77, 0x7FFFFFFF, 5, 255)
+"""No Qnn_TensorMemType_t, or its member UNDEFINED."""
+PROPERTY_KEYS = (1101, 1102, 1103, 1104, 502, 202, 215, 217, 304, 317, 318, 1001, 2, 2999)
+"""Keys to ask for: of memory, graphs, contexts and devices, and one that there is not."""
+
+Bindings = tuple[Binding, ...]
 
 
 class Memory(msgspec.Struct, frozen=True):
@@ -153,3 +159,27 @@ def rounds(scene: Scene, tape: Tape, name: str, memory: Memory, turns: int) -> N
 Cases = st.SearchStrategy[MemoryCase]
 
 RAW, MEMHANDLE = 0, 1
+
+
+def raw(scene: Scene, name: str, seed: int = 0) -> Bindings:
+    """Raw memory for every tensor of a graph."""
+    inputs = arity(scene.graphs[name].op)
+    return (*(Binding(seed=seed + position) for position in range(inputs)), Binding())
+
+
+def change(bindings: Bindings, position: int, **fields: object) -> Bindings:
+    """The bindings with one of them changed."""
+    changed = msgspec.structs.replace(bindings[position], **fields)
+    return (*bindings[:position], changed, *bindings[position + 1 :])
+
+
+def mistake(scene: Scene, tape: Tape, name: str) -> None:
+    """An execute with a NULL handle for an input, or with an input too few or twice."""
+    inputs = arity(scene.graphs[name].op)
+    act = tape.below(3)
+    if act == 0:
+        null = change(raw(scene, name), tape.below(inputs), kind="handle", handle=NULL)
+        scene.add(Execute(name, null))
+    else:
+        given = tuple(range(inputs - 1)) if act == 1 and inputs > 1 else (*range(inputs), 0)
+        scene.add(Execute(name, raw(scene, name), inputs=given))

@@ -234,3 +234,40 @@ def works(case: DelegateCase, trace: DelegateTrace, expected: str) -> None:
     if error:
         seen = f"allocate_tensors fails: {error}" if trace.allocate_error else f"invoke fails: {error}"
         raise Violation(expected, " ".join(seen.split()), picture=draw(case, trace))
+
+
+def freed_once(case: DelegateCase, trace: DelegateTrace) -> int:
+    """The number of the target's kernels that were looked at.
+
+    The runtimes themselves forget to free a kernel that a later delegate swallowed, and, when a Replace
+    call fails midway, the kernels it has made (RT-02) and on LiteRT 2.3 also those of earlier delegates:
+    for these, no free at all is accepted too.
+
+    Raises:
+        Violation: a kernel was freed twice or never, or what was freed is no kernel's user_data.
+    """
+    for event in trace.events:
+        if event.kind == "free" and event.kernel < 0 and trace.applied[event.application].is_target:
+            raise Violation(
+                "free of user_data that init returned", "free of something else, or a second free"
+            )
+    kernels = [k for k in target_kernels(trace) if statuses(trace, "init", k) == (0,)]
+    for kernel in kernels:
+        times = len(statuses(trace, "free", kernel))
+        if times != 1 and not (times == 0 and _forgotten(trace, kernel)):
+            raise Violation(
+                "one free for one init",
+                f"{times} calls of free",
+                f"kernel {kernel.kernel} of nodes {list(kernel.nodes)}",
+                draw(case, trace),
+            )
+    return len(kernels)
+
+
+def _forgotten(trace: DelegateTrace, kernel: Kernel) -> bool:
+    later = trace.applied[kernel.application :]
+    if any(replace.status for applied in later for replace in applied.replaces):
+        return True
+    numbers = {k.kernel: index for index, k in kernel_nodes(trace).items()}
+    index = numbers.get(kernel.kernel)
+    return any(index in other.nodes for other in trace.kernels if other.application > kernel.application)

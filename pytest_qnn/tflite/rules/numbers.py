@@ -142,3 +142,19 @@ def _numbers(array: Array) -> str:
     values = array.numpy().ravel()
     shown = ", ".join(repr(value.item()) for value in values[:6])
     return f"[{shown}{', ...' if values.size > 6 else ''}]"
+
+
+def undone_to_cpu(case: DelegateCase, trace: DelegateTrace) -> None:
+    """Raises Violation unless the plan is the original one and gives the CPU's results, bit for bit."""
+    before, after = ([(n.index, n.op) for n in plan] for plan in (trace.plan_before, trace.plan))
+    if after != before:
+        raise Violation(
+            f"the original plan {[index for index, _ in before]}",
+            f"{[index for index, _ in after]}",
+            "after the failed application",
+            judging.draw(case, trace),
+        )
+    error = trace.allocate_error or next(filter(None, trace.invoke_errors), "")
+    if error:
+        raise Violation("the graph to run on the CPU", error, "after the failed application")
+    same_bits(case, trace, "the CPU's own results, bit for bit, after the failed application")

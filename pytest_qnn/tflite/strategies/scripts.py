@@ -7,13 +7,17 @@ from hypothesis.strategies import SearchStrategy
 from pytest_qnn.tflite.cases.delegate import DelegateCase
 from pytest_qnn.tflite.cases.script import (
     Allocate,
+    AnyScriptStep,
+    Apply,
     Invoke,
     MakeDelegate,
+    Open,
     PlainStep,
     Read,
     ScriptCase,
     SetInputs,
 )
+from pytest_qnn.tflite.facts import DelegateFacts
 
 ScriptStrategy = SearchStrategy[ScriptCase]
 FEW, MANY = 2, 14
@@ -29,3 +33,16 @@ def make_first_target(case: DelegateCase, *, everything: bool = False) -> MakeDe
 def run_steps(interpreter: str, seed: int) -> tuple[PlainStep, ...]:
     """Allocate, set the inputs, invoke, and read the outputs."""
     return (Allocate(interpreter), SetInputs(interpreter, seed), Invoke(interpreter), Read(interpreter))
+
+
+def applied_steps(
+    facts: DelegateFacts, case: DelegateCase, opened: tuple[AnyScriptStep, ...]
+) -> tuple[AnyScriptStep, ...]:
+    """A probe first, so that the target's kernels are several; then the target."""
+    claims = {one.who: one.claim for one in case.applications}
+    position = case.data_seed // 8 % max(1, len(facts.delegates))
+    made = (
+        MakeDelegate("p0", "probe", claim=claims.get("probe")),
+        MakeDelegate("d0", claim=claims.get("target"), position=position),
+    )
+    return (*made, Open("i0"), *opened, Apply("i0", "p0"), Apply("i0", "d0"))

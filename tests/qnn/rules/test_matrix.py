@@ -21,7 +21,7 @@ from pytest_qnn.qnn.cases.case import (
     Write,
 )
 from pytest_qnn.qnn.facts import MemoryFacts
-from pytest_qnn.qnn.rules.qmg.rows import Row, require_htp, require_visible, rows
+from pytest_qnn.qnn.rules.io_buffers import Row, require_htp, require_visible, rows
 from pytest_qnn.qnn.target import open_memory_target
 from pytest_qnn.qnn.trace import MemoryTrace, ProcessCounts, StepSeen
 

@@ -9,8 +9,7 @@ from pytest_qnn.rules import catalogue
 from pytest_qnn.tflite.cases.arrays import Array
 from pytest_qnn.tflite.cases.delegate import Application, DelegateCase
 from pytest_qnn.tflite.graph.graph import Graph, Node, Tensor
-from pytest_qnn.tflite.rules.judging import draw
-from pytest_qnn.tflite.rules.life.rules import freed_once
+from pytest_qnn.tflite.rules.judging import draw, freed_once
 from pytest_qnn.tflite.trace import Applied, DelegateTrace, Event, Kernel, PlanNode
 from pytest_qnn.tflite.trace import Replace as Claim
 

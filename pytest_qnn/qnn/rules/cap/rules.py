@@ -27,10 +27,7 @@ from pytest_qnn.qnn.model.codes import SENTINEL, TYPE_KEYS, named
 from pytest_qnn.qnn.model.expected import Walked, walk
 from pytest_qnn.qnn.model.notes import Fault, Note
 from pytest_qnn.qnn.rules.binaries import require_binaries
-from pytest_qnn.qnn.rules.ext import deferred
-from pytest_qnn.qnn.rules.ext.deferred import UNSUPPORTED
 from pytest_qnn.qnn.rules.graphs import CREATE_TENSOR, judge_contents, kinds, require_prepared
-from pytest_qnn.qnn.rules.iface.rules import KEYS, Cases
 from pytest_qnn.qnn.rules.judging import (
     demand_code,
     facts_of,
@@ -40,7 +37,8 @@ from pytest_qnn.qnn.rules.judging import (
     require_operator,
     require_session,
 )
-from pytest_qnn.qnn.strategies.graphs import any_memory, execute, graph, load
+from pytest_qnn.qnn.strategies.external import deferred_flow
+from pytest_qnn.qnn.strategies.graphs import PROPERTY_KEYS, Cases, any_memory, execute, graph, load
 from pytest_qnn.qnn.strategies.scene import Scene, Tape, scenes
 from pytest_qnn.qnn.strategies.sequences import embedded
 from pytest_qnn.qnn.trace import MemoryTrace
@@ -50,6 +48,7 @@ _KNOWN = tuple(int(key) for key in Property)
 _LAST_KEY = 3000
 _KEYS_PER_CASE = 64
 _NOT_SUPPORTED = int(Error.MEM_ERROR_NOT_SUPPORTED)
+_UNSUPPORTED = int(Error.CONTEXT_ERROR_UNSUPPORTED_FEATURE)
 
 
 def _sweep(_: MemoryFacts) -> st.SearchStrategy[MemoryCase]:
@@ -233,7 +232,7 @@ def cap_04(case: MemoryCase, trace: MemoryTrace) -> Examined:
     "keys are supported, and are refused where they are not.",
     source="QnnProperty.h; seed 002, external weights and spill-fill buffers",
     subject="memory",
-    cases=deferred.flow,
+    cases=embedded(deferred_flow),
     gate=("202",),
 )
 def cap_06(case: MemoryCase, trace: MemoryTrace) -> Examined:
@@ -265,9 +264,9 @@ def _key_of(walked: Walked) -> Property | None:
 
 def _demand_as_said(walked: Walked, key: Property, *, offered: bool) -> None:
     """Success where the key is supported, 1000 where it is not."""
-    wanted = 0 if offered else UNSUPPORTED
+    wanted = 0 if offered else _UNSUPPORTED
     said = f"property key {int(key)} says {'' if offered else 'not '}supported"
-    if walked.code in (0, UNSUPPORTED) and walked.code != wanted:
+    if walked.code in (0, _UNSUPPORTED) and walked.code != wanted:
         raise Contradiction(f"{named(wanted)}: {said}", named(walked.code or 0), place(walked))
     demand_code(walked, {wanted}, said)
 
@@ -383,7 +382,7 @@ def repeated_keys(facts: MemoryFacts) -> Cases:
     """CAP-08: the same keys early, between other things, and late."""
 
     def core(scene: Scene, tape: Tape) -> None:
-        keys = [tape.pick(KEYS) for _ in range(1 + tape.below(3))]
+        keys = [tape.pick(PROPERTY_KEYS) for _ in range(1 + tape.below(3))]
         early = [Capability(key, early=True) for key in keys] if tape.below(2) else []
         scene.steps[:0] = early
         for _ in range(1 + tape.below(3)):

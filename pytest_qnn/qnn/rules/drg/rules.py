@@ -42,7 +42,7 @@ from pytest_qnn.qnn.rules.judging import (
     require_operator,
     require_session,
 )
-from pytest_qnn.qnn.rules.rpc.traces import demand_steady
+from pytest_qnn.qnn.rules.rpcmem import demand_steady
 from pytest_qnn.qnn.strategies.scene import Scene, Tape
 from pytest_qnn.qnn.strategies.sequences import embedded
 from pytest_qnn.qnn.trace import ArrayCounts, MemoryTrace, ProcessCounts

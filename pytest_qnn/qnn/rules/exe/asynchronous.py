@@ -14,10 +14,20 @@ from pytest_qnn.qnn.facts import MemoryFacts
 from pytest_qnn.qnn.model.codes import named
 from pytest_qnn.qnn.model.expected import Walked
 from pytest_qnn.qnn.model.notes import Fault
-from pytest_qnn.qnn.rules.exe.rules import OUTSIDE, change, raw
 from pytest_qnn.qnn.rules.graphs import judge_contents, require_execution, require_prepared
 from pytest_qnn.qnn.rules.judging import demand_code, facts_of, own_steps, place, require_memory
-from pytest_qnn.qnn.strategies.graphs import Memory, any_memory, execute, graph, load, read, tensors_of
+from pytest_qnn.qnn.strategies.graphs import (
+    OUTSIDE,
+    Memory,
+    any_memory,
+    change,
+    execute,
+    graph,
+    load,
+    raw,
+    read,
+    tensors_of,
+)
 from pytest_qnn.qnn.strategies.scene import Scene, Tape, scenes
 from pytest_qnn.qnn.trace import AsyncCounts, MemoryTrace
 

@@ -37,11 +37,15 @@ from pytest_qnn.qnn.rules.graphs import (
 from pytest_qnn.qnn.rules.judging import demand_code, own_steps, place
 from pytest_qnn.qnn.strategies.graphs import (
     ODD_SHAPES,
+    OUTSIDE,
     any_memory,
+    change,
     execute,
     graph,
     load,
+    mistake,
     output_of,
+    raw,
     read,
     shuffled,
     tensors_of,
@@ -122,21 +126,6 @@ def exe_06(case: MemoryCase, trace: MemoryTrace) -> Examined:
     require_executed_memory(case, trace)
     count = _noted(case, trace, Note.DATA_SIZE, "dataSize belongs to raw memory")
     return Examined(count, "outputs of executes with handles and a dataSize")
-
-
-Bindings = tuple[Binding, ...]
-
-
-def raw(scene: Scene, name: str, seed: int = 0) -> Bindings:
-    """Raw memory for every tensor of a graph."""
-    inputs = arity(scene.graphs[name].op)
-    return (*(Binding(seed=seed + position) for position in range(inputs)), Binding())
-
-
-def change(bindings: Bindings, position: int, **fields: object) -> Bindings:
-    """The bindings with one of them changed."""
-    changed = msgspec.structs.replace(bindings[position], **fields)
-    return (*bindings[:position], changed, *bindings[position + 1 :])
 
 
 def handle_sizes(facts: MemoryFacts) -> Cases:
@@ -357,18 +346,6 @@ def exe_11(case: MemoryCase, trace: MemoryTrace) -> Examined:
     return Examined(count, "executes with a look at their structs")
 
 
-def mistake(scene: Scene, tape: Tape, name: str) -> None:
-    """An execute with a NULL handle for an input, or with an input too few or twice."""
-    inputs = arity(scene.graphs[name].op)
-    act = tape.below(3)
-    if act == 0:
-        null = change(raw(scene, name), tape.below(inputs), kind="handle", handle=NULL)
-        scene.add(Execute(name, null))
-    else:
-        given = tuple(range(inputs - 1)) if act == 1 and inputs > 1 else (*range(inputs), 0)
-        scene.add(Execute(name, raw(scene, name), inputs=given))
-
-
 def refused_executes(facts: MemoryFacts) -> Cases:
     """EXE-12: executes that are wrong in one of several ways, with a raw output."""
 
@@ -403,10 +380,6 @@ def exe_12(case: MemoryCase, trace: MemoryTrace) -> Examined:
                 raise Violation("an output that is left alone", seen, place(walked))
         count += 1
     return Examined(count, "executes that were refused")
-
-
-OUTSIDE = (77, 0x7FFFFFFF, 5, 255)
-"""No Qnn_TensorMemType_t, or its member UNDEFINED."""
 
 
 def _one_tensor(facts: MemoryFacts, fields: Callable[[Scene, Tape, str], dict[str, object]]) -> Cases:

@@ -47,7 +47,16 @@ from pytest_qnn.qnn.strategies.binaries import (
     saved,
     written,
 )
-from pytest_qnn.qnn.strategies.external import LARGE, OPTIONS, any_roles, begun, ended, executed, weighted
+from pytest_qnn.qnn.strategies.external import (
+    LARGE,
+    OPTIONS,
+    any_roles,
+    begun,
+    deferred_flow,
+    ended,
+    executed,
+    weighted,
+)
 from pytest_qnn.qnn.strategies.graphs import execute
 from pytest_qnn.qnn.strategies.scene import Scene, Tape
 from pytest_qnn.qnn.strategies.sequences import embedded
@@ -57,23 +66,7 @@ _FLOW = "seed 002, external weights and spill-fill buffers"
 _UNSUPPORTED = int(Error.CONTEXT_ERROR_UNSUPPORTED_FEATURE)
 
 
-def _flow(scene: Scene, tape: Tape) -> None:
-    """EXT-01, EXT-20, CAP-06: an early retrieve, the five steps, and executes as on the ordinary way."""
-    found = begun(scene, tape, 1 + tape.below(2))
-    if found is None:
-        return
-    made, context = found
-    seed = tape.below(16)
-    for source in made.graphs:
-        execute(scene, source, None, seed=seed)
-    if tape.below(4) < 3:
-        scene.add(Retrieve(scene.name("e"), context, made.graphs[0]))
-    for role in any_roles(tape):
-        given(scene, context, role, external(scene, context, role))
-    ended(scene, made, context, seed)
-
-
-flow = embedded(_flow)
+flow = embedded(deferred_flow)
 
 
 @rule(

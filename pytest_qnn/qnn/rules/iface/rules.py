@@ -33,7 +33,7 @@ from pytest_qnn.qnn.facts import MemoryFacts
 from pytest_qnn.qnn.model.codes import SENTINEL, named, one_of
 from pytest_qnn.qnn.rules.iface.codes import PARENTS, component, invalid, not_offered
 from pytest_qnn.qnn.rules.judging import call_name, facts_of, require_session
-from pytest_qnn.qnn.strategies.graphs import execute, graph
+from pytest_qnn.qnn.strategies.graphs import PROPERTY_KEYS, execute, graph
 from pytest_qnn.qnn.strategies.scene import Scene, Tape, scenes
 from pytest_qnn.qnn.trace import MemoryTrace, StepSeen, Versions
 
@@ -318,15 +318,12 @@ def _demand_component(call: str, own: frozenset[int], code: int, where: str) -> 
         raise Violation(f"a code of the component of {call}: {wanted}", named(code), where)
 
 
-KEYS = (1101, 1102, 1103, 1104, 502, 202, 215, 217, 304, 317, 318, 1001, 2, 2999)
-
-
 def anything(facts: MemoryFacts) -> Cases:
     """IF-06, IF-09: things that are in order, and calls of every component."""
 
     def core(scene: Scene, tape: Tape) -> None:
         scene.add(Version())
-        scene.add(Capability(tape.pick(KEYS)))
+        scene.add(Capability(tape.pick(PROPERTY_KEYS)))
         if name := graph(scene, tape):
             execute(scene, name, None)
         else:

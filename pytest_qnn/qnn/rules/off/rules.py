@@ -34,8 +34,7 @@ from pytest_qnn.qnn.rules.binaries import (
     require_binaries,
 )
 from pytest_qnn.qnn.rules.graphs import require_execute
-from pytest_qnn.qnn.rules.judging import demand_code, own_steps, place
-from pytest_qnn.qnn.rules.qmg.rows import (
+from pytest_qnn.qnn.rules.io_buffers import (
     Row,
     demand_copied,
     demand_new,
@@ -44,6 +43,7 @@ from pytest_qnn.qnn.rules.qmg.rows import (
     require_visible,
     row_at,
 )
+from pytest_qnn.qnn.rules.judging import demand_code, own_steps, place
 from pytest_qnn.qnn.strategies.binaries import composed, elsewhere, loaded, retrieved, saved, written
 from pytest_qnn.qnn.strategies.graphs import any_memory, execute, load, output_of, read
 from pytest_qnn.qnn.strategies.scene import Scene, Tape

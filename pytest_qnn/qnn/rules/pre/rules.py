@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import msgspec
-from hypothesis import strategies as st
 
 from pytest_qnn.core.rule import rule
 from pytest_qnn.core.verdict import Examined, Level, Unsupported, Violation
@@ -17,8 +16,8 @@ from pytest_qnn.qnn.model.codes import named, one_of
 from pytest_qnn.qnn.model.contents import compare, differs
 from pytest_qnn.qnn.model.expected import Walked, walk
 from pytest_qnn.qnn.model.notes import Fault
-from pytest_qnn.qnn.rules.exe.rules import OUTSIDE
 from pytest_qnn.qnn.rules.graphs import CREATE_TENSOR, require_execution, require_prepared
+from pytest_qnn.qnn.rules.io_buffers import HINTED, PLAIN, rows, watched
 from pytest_qnn.qnn.rules.judging import (
     demand_code,
     facts_of,
@@ -27,9 +26,7 @@ from pytest_qnn.qnn.rules.judging import (
     require_operator,
     require_session,
 )
-from pytest_qnn.qnn.rules.qmg.rows import rows
-from pytest_qnn.qnn.rules.qmg.rules import hinted
-from pytest_qnn.qnn.strategies.graphs import MEMHANDLE, ODD_SHAPES, RAW
+from pytest_qnn.qnn.strategies.graphs import MEMHANDLE, ODD_SHAPES, OUTSIDE, RAW, Cases, graph
 from pytest_qnn.qnn.strategies.scene import Scene, Tape, scenes
 from pytest_qnn.qnn.trace import MemoryTrace, PrepareCounts, StepSeen
 
@@ -142,6 +139,19 @@ def pre_02(case: MemoryCase, trace: MemoryTrace) -> Examined:
     return Examined(count, "RAW tensors created with data")
 
 
+def hinted(facts: MemoryFacts) -> Cases:
+    """PRE-04: graphs created with the hint; every other time with a look at what the hint changes."""
+
+    def core(scene: Scene, tape: Tape) -> None:
+        if not tape.chance(2):
+            hints = 7 - tape.below(7)
+            graph(scene, tape, tuple(hints >> tensor & 1 for tensor in range(3)))
+        elif watched(scene, tape, HINTED):
+            watched(scene, tape, PLAIN)
+
+    return scenes(facts, core)
+
+
 @rule(
     "PRE-04",
     Level.MUST,
@@ -220,9 +230,6 @@ def _demand_outputs(case: MemoryCase, trace: MemoryTrace, graphs: set[str], beca
             raise Violation(f"the right output: {because}", seen.difference, place(seen.walked))
         count += 1
     return count
-
-
-Cases = st.SearchStrategy[MemoryCase]
 
 
 def _made(scene: Scene, tape: Tape, *, binary: bool = False) -> Prepare | None:

@@ -12,12 +12,12 @@ from hypothesis.strategies import SearchStrategy
 from pytest_qnn.core.process_end import SOURCE, WHAT, require_end
 from pytest_qnn.core.rule import rule
 from pytest_qnn.core.verdict import Examined, Level, Measured, Unsupported, Violation
-from pytest_qnn.qnn.abi.codes import Error, low
+from pytest_qnn.qnn.abi.codes import Error, Property, low
 from pytest_qnn.qnn.cases.case import TENSOR, Alloc, AnyStep, Churn, ContextCreate, GetBinary, MemoryCase
 from pytest_qnn.qnn.facts import MemoryFacts
 from pytest_qnn.qnn.model.codes import named
 from pytest_qnn.qnn.rules.judging import facts_of, require_memory_type, require_session
-from pytest_qnn.qnn.rules.qthr.rules import CACHING, MEMORY, Cases
+from pytest_qnn.qnn.strategies.graphs import Cases
 from pytest_qnn.qnn.strategies.scene import Scene, Tape, memory_types, scenes
 from pytest_qnn.qnn.trace import GrowthCounts, MemoryTrace
 
@@ -189,10 +189,10 @@ def _unread(facts: MemoryFacts, rounds: int) -> MemoryCase:
 def refusals(facts: MemoryFacts) -> Cases:
     """QLEAK-03: registrations that fail, and contexts from half a binary, over and over."""
     registrations = _churned(facts, "refused")
-    if not (facts.supports(CACHING) and facts.operators):
+    if not (facts.supports(Property.CONTEXT_SUPPORT_CACHING) and facts.operators):
         return registrations
     binaries = st.sampled_from(_ROUNDS["unread"]).map(functools.partial(_unread, facts))
-    return st.one_of(registrations, binaries) if facts.supports(MEMORY) else binaries
+    return st.one_of(registrations, binaries) if facts.supports(Property.GROUP_MEMORY) else binaries
 
 
 @rule(

@@ -15,7 +15,6 @@ from pytest_qnn.qnn.facts import MemoryFacts
 from pytest_qnn.qnn.model.codes import named
 from pytest_qnn.qnn.model.contents import compare, differs
 from pytest_qnn.qnn.model.expected import Walked, walk
-from pytest_qnn.qnn.rules.exe.rules import change, mistake, raw
 from pytest_qnn.qnn.rules.graphs import (
     judge_contents,
     judge_executes,
@@ -25,8 +24,9 @@ from pytest_qnn.qnn.rules.graphs import (
     require_executed_memory,
     require_prepared,
 )
-from pytest_qnn.qnn.rules.judging import place
-from pytest_qnn.qnn.rules.qmg.rows import (
+from pytest_qnn.qnn.rules.io_buffers import (
+    HINTED,
+    PLAIN,
     Inference,
     Row,
     demand_at_prepare,
@@ -36,15 +36,20 @@ from pytest_qnn.qnn.rules.qmg.rows import (
     require_htp,
     require_visible,
     rows,
+    size_of,
+    watched,
 )
+from pytest_qnn.qnn.rules.judging import place
 from pytest_qnn.qnn.strategies.graphs import (
     any_memory,
+    change,
     execute,
     graph,
     hint,
     load,
+    mistake,
     output_of,
-    prepared,
+    raw,
     read,
     tensors_of,
 )
@@ -81,31 +86,11 @@ def _require_raw(case: MemoryCase, trace: MemoryTrace, because: str) -> None:
 
 Cases = st.SearchStrategy[MemoryCase]
 
-PLAIN: tuple[int, ...] = ()
-HINTED = (1, 1, 1)
-"""Every IO tensor is created with memory type MEMHANDLE."""
-
-
-def _region(scene: Scene, name: str) -> int:
-    made = scene.graphs[name]
-    return nbytes(made.shape, made.dtype)
-
-
-def _watched(scene: Scene, tape: Tape, mem_types: tuple[int, ...]) -> str:
-    """A graph of large tensors with a look before and after its preparation; "" without operators."""
-    shape = (1, 3, 251, 201 + 2 * tape.below(64))
-    name = prepared(scene, tape, mem_types, shape)
-    if name:
-        made = scene.steps.pop()
-        look = Observe(_region(scene, name))
-        scene.steps += [look, made, look]
-    return name
-
 
 def _executed(scene: Scene, tape: Tape, name: str, *, handles: bool, turns: int = 1) -> None:
     """Executes, raw or with handles for every tensor, each with a look before and after it."""
     memory = any_memory(scene, tape, name) if handles else None
-    look = Observe(_region(scene, name))
+    look = Observe(size_of(scene, name))
     for turn in range(turns):
         seed = 16 * turn + tape.below(16)
         if memory is not None:
@@ -120,12 +105,12 @@ def _row(facts: MemoryFacts, mem_types: tuple[int, ...], *, handles: bool, contr
     """One row of the table, then as control a raw execute of a graph prepared with ``control``."""
 
     def core(scene: Scene, tape: Tape) -> None:
-        name = _watched(scene, tape, mem_types)
+        name = watched(scene, tape, mem_types)
         if not name:
             return
         turns = 1 + tape.below(2)
         _executed(scene, tape, name, handles=handles, turns=turns)
-        _executed(scene, tape, _watched(scene, tape, control), handles=False)
+        _executed(scene, tape, watched(scene, tape, control), handles=False)
 
     return scenes(facts, core, before=2, after=0)
 
@@ -251,19 +236,6 @@ def qmg_04(case: MemoryCase, trace: MemoryTrace) -> Examined:
     return Examined(count, "graphs prepared and executed memhandle")
 
 
-def hinted(facts: MemoryFacts) -> Cases:
-    """PRE-04: graphs created with the hint; every other time with a look at what the hint changes."""
-
-    def core(scene: Scene, tape: Tape) -> None:
-        if not tape.chance(2):
-            hints = 7 - tape.below(7)
-            graph(scene, tape, tuple(hints >> tensor & 1 for tensor in range(3)))
-        elif _watched(scene, tape, HINTED):
-            _watched(scene, tape, PLAIN)
-
-    return scenes(facts, core)
-
-
 def four_rows(facts: MemoryFacts) -> Cases:
     """QMG-05: one operator, prepared both ways, each graph executed both ways with the same inputs."""
 
@@ -333,9 +305,9 @@ def raw_again(facts: MemoryFacts) -> Cases:
     """QMG-06: a graph prepared memhandle, executed raw several times; a graph prepared raw as control."""
 
     def core(scene: Scene, tape: Tape) -> None:
-        if name := _watched(scene, tape, HINTED):
+        if name := watched(scene, tape, HINTED):
             _executed(scene, tape, name, handles=False, turns=2 + tape.below(3))
-            _executed(scene, tape, _watched(scene, tape, PLAIN), handles=False)
+            _executed(scene, tape, watched(scene, tape, PLAIN), handles=False)
 
     return scenes(facts, core, before=2, after=0)
 
@@ -402,7 +374,7 @@ def mixed_hints(facts: MemoryFacts) -> Cases:
     """QMG-08: some IO tensors prepared memhandle, the others raw, and a raw execute."""
 
     def core(scene: Scene, tape: Tape) -> None:
-        name = _watched(scene, tape, PLAIN)
+        name = watched(scene, tape, PLAIN)
         if not name:
             return
         tensors = tensors_of(scene, name)
@@ -445,11 +417,11 @@ def freed(facts: MemoryFacts) -> Cases:
     """QMG-09: a graph with IO buffers, from before its preparation to after its context is freed."""
 
     def core(scene: Scene, tape: Tape) -> None:
-        name = _watched(scene, tape, tape.pick((PLAIN, HINTED)))
+        name = watched(scene, tape, tape.pick((PLAIN, HINTED)))
         if not name:
             return
         _executed(scene, tape, name, handles=False)
-        region = _region(scene, name)
+        region = size_of(scene, name)
         scene.free_context(scene.graphs[name].context)
         scene.add(Observe(region))
 

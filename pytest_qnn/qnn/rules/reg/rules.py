@@ -42,7 +42,7 @@ from pytest_qnn.qnn.rules.judging import (
     require_memory,
     require_memory_calls,
 )
-from pytest_qnn.qnn.rules.rpc.traces import demand_steady
+from pytest_qnn.qnn.rules.rpcmem import demand_steady
 from pytest_qnn.qnn.strategies.binaries import composed, finalised, loaded, retrieved, saved
 from pytest_qnn.qnn.strategies.graphs import any_memory, execute, load
 from pytest_qnn.qnn.strategies.scene import Scene, Tape

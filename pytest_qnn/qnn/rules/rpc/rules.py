@@ -9,7 +9,7 @@ from pytest_qnn.core.verdict import Examined, Level, Unsupported, Violation
 from pytest_qnn.qnn.cases.case import Alloc, Free, MemoryCase, Observe, Parallel, Read, ToFd, Write
 from pytest_qnn.qnn.cases.sizes import PAGE
 from pytest_qnn.qnn.facts import MemoryFacts
-from pytest_qnn.qnn.rules.rpc.traces import (
+from pytest_qnn.qnn.rules.rpcmem import (
     demand_steady,
     fd_of,
     first_difference,

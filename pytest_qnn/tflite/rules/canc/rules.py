@@ -9,13 +9,13 @@ from pytest_qnn.tflite.cases.script import Allocate, Cancel, Invoke, Poison, Rea
 from pytest_qnn.tflite.facts import DelegateFacts
 from pytest_qnn.tflite.rules import judging, scripts
 from pytest_qnn.tflite.rules.numbers import outputs_are_right
-from pytest_qnn.tflite.rules.prof.rules import INVOKE, Strategy, applied_steps
 from pytest_qnn.tflite.strategies import delegates
 from pytest_qnn.tflite.strategies.claimed import need_claims
+from pytest_qnn.tflite.strategies.scripts import ScriptStrategy, applied_steps
 from pytest_qnn.tflite.trace import ScriptTrace
 
 
-def cancelled(facts: DelegateFacts) -> Strategy:
+def cancelled(facts: DelegateFacts) -> ScriptStrategy:
     """The first invoke is cancelled before one of the first four nodes of the plan; the second is not."""
 
     def make(case: DelegateCase) -> ScriptCase:
@@ -36,7 +36,8 @@ def cancelled(facts: DelegateFacts) -> Strategy:
     "CANC-01",
     Level.SHOULD,
     "An invoke that is cancelled between two nodes runs no later kernel, and the next invoke works.",
-    source=f"tflite/core/interpreter.h, SetCancellationFunction; {INVOKE}",
+    source="tflite/core/interpreter.h, SetCancellationFunction; "
+    "tflite/core/subgraph.cc, Subgraph::InvokeImpl",
     subject="delegate",
     cases=cancelled,
     weight=0.5,

@@ -19,10 +19,10 @@ from pytest_qnn.tflite.graph.graph import Graph
 from pytest_qnn.tflite.graph.kinds import Claims
 from pytest_qnn.tflite.numerics.kernels import run_graph
 from pytest_qnn.tflite.rules import judging
-from pytest_qnn.tflite.rules.num.rules import numeric_cases
 from pytest_qnn.tflite.rules.numbers import outputs_are_right
 from pytest_qnn.tflite.strategies.claimed import mixed_kinds, need_claims
 from pytest_qnn.tflite.strategies.delegates import POISON, delegate_cases, target_application
+from pytest_qnn.tflite.strategies.numeric import numeric_cases
 from pytest_qnn.tflite.trace import DelegateTrace
 
 

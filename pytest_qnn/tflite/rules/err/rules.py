@@ -32,9 +32,7 @@ from pytest_qnn.tflite.facts import DelegateFacts
 from pytest_qnn.tflite.graph.graph import DType, Graph, Node, Op, Tensor
 from pytest_qnn.tflite.numerics.kernels import run_graph
 from pytest_qnn.tflite.rules import judging, scripts
-from pytest_qnn.tflite.rules.life.rules import freed_once
-from pytest_qnn.tflite.rules.numbers import outputs_are_right
-from pytest_qnn.tflite.rules.prec.rules import undone_to_cpu
+from pytest_qnn.tflite.rules.numbers import outputs_are_right, undone_to_cpu
 from pytest_qnn.tflite.strategies import delegates
 from pytest_qnn.tflite.strategies.claimed import need_claims, taken
 from pytest_qnn.tflite.strategies.scripts import make_first_target, run_steps
@@ -58,7 +56,7 @@ def failure_leaves_nothing(case: DelegateCase, trace: DelegateTrace) -> Examined
     if trace.applied[-1].ok or not (failed or judging.target_kernels(trace)):
         return Examined(0, "failures and kernels undone")
     undone_to_cpu(case, trace)
-    return Examined(freed_once(case, trace) + len(failed), "failures and kernels undone")
+    return Examined(judging.freed_once(case, trace) + len(failed), "failures and kernels undone")
 
 
 _PROBE_FAULTS: tuple[Fault, ...] = ("prepare", "kernel-prepare", "init")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator
 from typing import Any, NamedTuple
 
 import msgspec
@@ -13,12 +13,11 @@ from hypothesis.strategies import SearchStrategy
 from pytest_qnn.core.drawing import decoded
 from pytest_qnn.core.rule import rule
 from pytest_qnn.core.verdict import Divergence, Examined, Level, Unsupported, Violation
-from pytest_qnn.tflite.cases.delegate import Application, DelegateCase, Fill
+from pytest_qnn.tflite.cases.delegate import Application, DelegateCase
 from pytest_qnn.tflite.facts import LIMITS, DelegateFacts
 from pytest_qnn.tflite.graph.constants import float_weights, integers, single
-from pytest_qnn.tflite.graph.decode import HEADER, RECORD
 from pytest_qnn.tflite.graph.graph import Activation, Graph, Node, Op, Tensor
-from pytest_qnn.tflite.graph.kinds import Claims, Kind, decode_graph
+from pytest_qnn.tflite.graph.kinds import Claims
 from pytest_qnn.tflite.graph.operators import SUMS
 from pytest_qnn.tflite.numerics import special
 from pytest_qnn.tflite.numerics.bounds import Expected, Mismatch, expected_outputs, mismatch
@@ -28,6 +27,7 @@ from pytest_qnn.tflite.rules import judging
 from pytest_qnn.tflite.rules.numbers import judged_outputs, outputs_are_right
 from pytest_qnn.tflite.strategies.claimed import and_larger, claimed_kinds, mixed_kinds, need_claims, taken
 from pytest_qnn.tflite.strategies.delegates import claimed_alone, delegate_cases
+from pytest_qnn.tflite.strategies.numeric import numeric_cases
 from pytest_qnn.tflite.trace import DelegateTrace
 
 Array = npt.NDArray[Any]
@@ -223,39 +223,6 @@ def adds_up_in_float32(case: DelegateCase, trace: DelegateTrace) -> Examined:
 
 def _alone(graph: Graph, _: Claims, __: int) -> DelegateCase:
     return DelegateCase(graph)
-
-
-_FILLS: tuple[Fill, ...] = ("mixed", "ramp", "extreme")
-_EXTRA = 4
-"""Bytes after the graph's: shape of the case, seed (2), contents."""
-
-Make = Callable[[Graph, Claims, int], DelegateCase]
-"""(graph, claims, choice 0..255) -> case; seed and contents of the inputs are filled in afterwards."""
-
-
-def numeric_cases(
-    kinds: Sequence[Kind],
-    make: Make,
-    n_claims: int,
-    *,
-    min_nodes: int = 1,
-    max_nodes: int,
-    fills: Sequence[Fill] = _FILLS,
-    single: Sequence[Kind] = (),
-) -> SearchStrategy[DelegateCase]:
-    """Cases decoded from one draw of bytes. ``single``: every second one is a node of these kinds."""
-    size = _EXTRA + HEADER + n_claims + max_nodes * (RECORD + (n_claims > 0))
-
-    def decode(data: bytes) -> DelegateCase:
-        choice, seed, fill = data[0], int.from_bytes(data[1:3], "big"), fills[data[3] % len(fills)]
-        if single and choice & 1:
-            graph, claims = decode_graph(data[_EXTRA:], single, n_claims, 1, 1)
-            fill = "mixed"
-        else:
-            graph, claims = decode_graph(data[_EXTRA:], kinds, n_claims, min_nodes, max_nodes)
-        return msgspec.structs.replace(make(graph, claims, choice), data_seed=seed, fill=fill)
-
-    return decoded(size, decode)
 
 
 def quantised_graphs(facts: DelegateFacts) -> SearchStrategy[DelegateCase]:

@@ -26,7 +26,7 @@ from pytest_qnn.tflite.graph.graph import Graph
 from pytest_qnn.tflite.graph.kinds import Claims
 from pytest_qnn.tflite.partition.oracle import operators_of_plan, partition
 from pytest_qnn.tflite.rules import judging, scripts
-from pytest_qnn.tflite.rules.numbers import outputs_are_right, same_bits
+from pytest_qnn.tflite.rules.numbers import outputs_are_right, undone_to_cpu
 from pytest_qnn.tflite.strategies import delegates
 from pytest_qnn.tflite.strategies.claimed import mixed_kinds, need_claims
 from pytest_qnn.tflite.strategies.delegates import (
@@ -206,22 +206,6 @@ def failure_undoes_all(case: DelegateCase, trace: DelegateTrace) -> Examined:
         return Examined(0, "kernels undone")
     undone_to_cpu(case, trace)
     return Examined(len(trace.kernels), "kernels undone")
-
-
-def undone_to_cpu(case: DelegateCase, trace: DelegateTrace) -> None:
-    """Raises Violation unless the plan is the original one and gives the CPU's results, bit for bit."""
-    before, after = ([(n.index, n.op) for n in plan] for plan in (trace.plan_before, trace.plan))
-    if after != before:
-        raise Violation(
-            f"the original plan {[index for index, _ in before]}",
-            f"{[index for index, _ in after]}",
-            "after the failed application",
-            judging.draw(case, trace),
-        )
-    error = trace.allocate_error or next(filter(None, trace.invoke_errors), "")
-    if error:
-        raise Violation("the graph to run on the CPU", error, "after the failed application")
-    same_bits(case, trace, "the CPU's own results, bit for bit, after the failed application")
 
 
 def redone(facts: DelegateFacts) -> CaseStrategy:

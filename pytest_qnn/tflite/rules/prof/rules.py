@@ -2,18 +2,12 @@
 
 from __future__ import annotations
 
-from hypothesis.strategies import SearchStrategy
-
 from pytest_qnn.core.rule import rule
 from pytest_qnn.core.verdict import Examined, Level, Violation
 from pytest_qnn.tflite.cases.delegate import DelegateCase
 from pytest_qnn.tflite.cases.script import (
     Allocate,
-    AnyScriptStep,
-    Apply,
     Invoke,
-    MakeDelegate,
-    Open,
     Profile,
     ScriptCase,
     SetInputs,
@@ -22,30 +16,16 @@ from pytest_qnn.tflite.facts import DelegateFacts
 from pytest_qnn.tflite.rules import scripts
 from pytest_qnn.tflite.strategies import delegates
 from pytest_qnn.tflite.strategies.claimed import need_claims
+from pytest_qnn.tflite.strategies.scripts import ScriptStrategy, applied_steps
 from pytest_qnn.tflite.trace import InterpreterSeen, InvokeCounts, ScriptTrace
 
-INVOKE = "tflite/core/subgraph.cc, Subgraph::InvokeImpl"
+_INVOKE = "tflite/core/subgraph.cc, Subgraph::InvokeImpl"
 
 _PER_OPERATOR = 4
 """kTfLiteDelegateFlagsPerOperatorProfiling."""
 
-Strategy = SearchStrategy[ScriptCase]
 
-
-def applied_steps(
-    facts: DelegateFacts, case: DelegateCase, opened: tuple[AnyScriptStep, ...]
-) -> tuple[AnyScriptStep, ...]:
-    """A probe first, so that the target's kernels are several; then the target."""
-    claims = {one.who: one.claim for one in case.applications}
-    position = case.data_seed // 8 % max(1, len(facts.delegates))
-    made = (
-        MakeDelegate("p0", "probe", claim=claims.get("probe")),
-        MakeDelegate("d0", claim=claims.get("target"), position=position),
-    )
-    return (*made, Open("i0"), *opened, Apply("i0", "p0"), Apply("i0", "d0"))
-
-
-def profiled(facts: DelegateFacts) -> Strategy:
+def profiled(facts: DelegateFacts) -> ScriptStrategy:
     """A profiler from the start; two invokes."""
 
     def make(case: DelegateCase) -> ScriptCase:
@@ -61,7 +41,7 @@ def profiled(facts: DelegateFacts) -> Strategy:
     Level.SHOULD,
     "A delegate that declares per-operator profiling reports its operators to the profiler; for a delegate "
     "that does not, the runtime reports each kernel, once per invoke.",
-    source=f"tflite/core/c/common.h, kTfLiteDelegateFlagsPerOperatorProfiling; {INVOKE}",
+    source=f"tflite/core/c/common.h, kTfLiteDelegateFlagsPerOperatorProfiling; {_INVOKE}",
     subject="delegate",
     cases=profiled,
     weight=0.3,

@@ -1,4 +1,4 @@
-"""What the RPC rules share: reading traces of rpcmem calls."""
+"""What rules about rpcmem share: reading traces of its calls."""
 
 from __future__ import annotations
 

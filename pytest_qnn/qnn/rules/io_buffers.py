@@ -10,7 +10,8 @@ from pytest_qnn.qnn.cases.case import Execute, MemoryCase, Observe, Prepare
 from pytest_qnn.qnn.cases.sizes import PAGE, io_inputs, nbytes
 from pytest_qnn.qnn.rules.graphs import kinds
 from pytest_qnn.qnn.rules.judging import facts_of, require_session
-from pytest_qnn.qnn.strategies.scene import HTP_BACKEND_ID
+from pytest_qnn.qnn.strategies.graphs import prepared
+from pytest_qnn.qnn.strategies.scene import HTP_BACKEND_ID, Scene, Tape
 from pytest_qnn.qnn.trace import MemoryTrace, ProcessCounts
 
 Regions = dict[int, int]
@@ -186,3 +187,25 @@ def demand_not_copied(row: Row, inference: Inference) -> None:
         if row.touched(resident) and not row.touched(inference.before.get(address, 0)):
             seen = f"an IO buffer has {resident} resident bytes afterwards"
             raise Violation("the copy is avoided", seen, f"step {inference.step}, execute")
+
+
+PLAIN: tuple[int, ...] = ()
+HINTED = (1, 1, 1)
+"""Every IO tensor is created with memory type MEMHANDLE."""
+
+
+def size_of(scene: Scene, name: str) -> int:
+    """Bytes of a tensor of the graph, which are what its IO buffers have."""
+    made = scene.graphs[name]
+    return nbytes(made.shape, made.dtype)
+
+
+def watched(scene: Scene, tape: Tape, mem_types: tuple[int, ...]) -> str:
+    """A graph of large tensors with a look before and after its preparation; "" without operators."""
+    shape = (1, 3, 251, 201 + 2 * tape.below(64))
+    name = prepared(scene, tape, mem_types, shape)
+    if name:
+        made = scene.steps.pop()
+        look = Observe(size_of(scene, name))
+        scene.steps += [look, made, look]
+    return name
