@@ -4,13 +4,17 @@ from __future__ import annotations
 
 import dataclasses
 import importlib
+import importlib.util
 import pkgutil
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
+from pathlib import Path
 from typing import Any, TypeVar
 
 from pytest_qnn.core.rule import Subject
 
 MadeT = TypeVar("MadeT")
+LATE = "late-"
+"""How the names of mutants begin whose faults start late or hide: no rule has to find them."""
 TIMEOUT = 10.0
 """Seconds after which a case of most mutants hangs."""
 
@@ -58,11 +62,48 @@ def entered() -> dict[str, Mutant]:
     return _TABLE
 
 
-def load(package: str) -> None:
-    """Import the module ``mutants`` of every area of rules in a package."""
-    for area in pkgutil.iter_modules(importlib.import_module(package).__path__, f"{package}."):
-        if area.ispkg:
-            importlib.import_module(f"{area.name}.mutants")
+def of_half(subject: Subject, *, late: bool = False) -> dict[str, Mutant]:
+    """Those entered so far of one half, by name: the ones that start late, or the others (`LATE`)."""
+    return {
+        name: mutant
+        for name, mutant in _TABLE.items()
+        if mutant.subject == subject and name.startswith(LATE) is late
+    }
+
+
+def homes(package: str) -> list[str]:
+    """The module ``mutants`` of every area of rules in a package, by name."""
+    areas = pkgutil.iter_modules(importlib.import_module(package).__path__, f"{package}.")
+    return [f"{area.name}.mutants" for area in areas if area.ispkg]
+
+
+def modules_of(package: str) -> list[str]:
+    """Every module of a package, by name."""
+    path = importlib.import_module(package).__path__
+    return [module.name for module in pkgutil.iter_modules(path, f"{package}.")]
+
+
+def load(modules: Iterable[str]) -> None:
+    """Import the modules: each enters its mutants."""
+    for module in modules:
+        importlib.import_module(module)
+
+
+def find(modules: Iterable[str], name: str) -> Mutant | None:
+    """The mutant with this name, for which only those modules are imported that have it in their text.
+
+    None: it was not found so, which does not prove that there is none: a module's text may not be at hand.
+    """
+    if name not in _TABLE:
+        load(module for module in modules if f'"{name}"' in _text(module))
+    return _TABLE.get(name)
+
+
+def _text(module: str) -> str:
+    spec = importlib.util.find_spec(module)
+    if spec is None or not spec.has_location or spec.origin is None or not spec.origin.endswith(".py"):
+        return ""
+    return Path(spec.origin).read_text(encoding="utf-8")
 
 
 def faulty(

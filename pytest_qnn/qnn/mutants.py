@@ -3,21 +3,19 @@
 from __future__ import annotations
 
 import functools
-import importlib
-import pkgutil
 from collections.abc import Callable
 from typing import Final, TypeVar
 
-from pytest_qnn.core.mutant import TIMEOUT, Mutant, entered, faulty, load
+from pytest_qnn.core.mutant import LATE, TIMEOUT, Mutant, faulty, find, homes, load, modules_of, of_half
 
 MadeT = TypeVar("MadeT")
 
+_RULES = "pytest_qnn.qnn.rules"
+_LATE = "pytest_qnn.qnn.late"
 BACKEND: Final = "backend"
 """`Mutant.part`: a class of reference backends."""
 RPCMEM: Final = "rpcmem"
 """`Mutant.part`: a class of emulated rpcmems, under the faultless reference."""
-LATE: Final = "late-"
-"""How the names of the mutants of `pytest_qnn.qnn.late` begin, which no rule has to find."""
 
 
 def faulty_backend(
@@ -36,32 +34,25 @@ def faulty_rpcmem(
 
 @functools.cache
 def table() -> dict[str, Mutant]:
-    """Every mutant of this half that rules must find, by name.
+    """Every mutant of this half, by name.
 
     Raises:
         ValueError: two mutants have one name.
     """
-    load("pytest_qnn.qnn.rules")
-    return {name: mutant for name, mutant in _memory().items() if not name.startswith(LATE)}
+    load(homes(_RULES))
+    return of_half("memory")
 
 
 @functools.cache
 def late() -> dict[str, Mutant]:
-    """The mutants whose faults start late or hide, by name; see `pytest_qnn.qnn.late`.
-
-    Raises:
-        ValueError: two mutants have one name.
-    """
-    package = importlib.import_module("pytest_qnn.qnn.late")
-    for module in pkgutil.iter_modules(package.__path__, f"{package.__name__}."):
-        importlib.import_module(module.name)
-    return {name: mutant for name, mutant in _memory().items() if name.startswith(LATE)}
+    """The mutants of `pytest_qnn.qnn.late`, by name: in no other table, and no rule has to find them."""
+    load(modules_of(_LATE))
+    return of_half("memory", late=True)
 
 
 def named(name: str) -> Mutant | None:
-    """The mutant that ``mutant:NAME`` opens; those of `late` are loaded only for a name of theirs."""
-    return (late() if name.startswith(LATE) else table()).get(name)
-
-
-def _memory() -> dict[str, Mutant]:
-    return {name: mutant for name, mutant in entered().items() if mutant.subject == "memory"}
+    """The mutant of this half with this name, if there is one; as few modules as possible are imported."""
+    if name.startswith(LATE):
+        return late().get(name)
+    found = find(homes(_RULES), name)
+    return found if found is not None and found.subject == "memory" else table().get(name)

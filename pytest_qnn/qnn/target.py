@@ -27,7 +27,7 @@ from pytest_qnn.qnn.cases.case import Churn, MemoryCase
 from pytest_qnn.qnn.cases.join import joined
 from pytest_qnn.qnn.cases.reduce import smaller_memory
 from pytest_qnn.qnn.facts import Choice, MemoryFacts
-from pytest_qnn.qnn.mutants import named
+from pytest_qnn.qnn.mutants import named as mutant_named
 from pytest_qnn.qnn.proxies import proxy_table
 from pytest_qnn.qnn.runner.choices import choices
 from pytest_qnn.qnn.runner.processes import run_in_processes, several_processes
@@ -142,8 +142,7 @@ def _check_mutant(spec: str) -> None:
     if spec.startswith(PROXY_MUTANT):
         known = unwrapped(spec)[0].removeprefix(PROXY_MUTANT).rstrip(":") in proxy_table()
     elif spec.startswith("mutant:"):
-        mutant = named(spec.removeprefix("mutant:"))
-        known = mutant is not None and mutant.subject == "memory"
+        known = mutant_named(spec.removeprefix("mutant:")) is not None
     else:
         return
     if not known:

@@ -3,20 +3,16 @@
 from __future__ import annotations
 
 import functools
-import importlib
-import pkgutil
 from collections.abc import Callable
 from typing import Final, TypeVar
 
-from pytest_qnn.core.mutant import TIMEOUT, Mutant, entered, faulty, load
+from pytest_qnn.core.mutant import LATE, TIMEOUT, Mutant, faulty, find, load, modules_of, of_half
 
 MadeT = TypeVar("MadeT")
 
 _QNN_DELEGATE = "pytest_qnn.tflite.qnn_delegate.mutants"
 """The mutants that need both halves."""
-_LATE: Final = "late-"
-"""With what the names of the mutants begin whose faults start late: `table` leaves them out."""
-_LATE_PACKAGE = "pytest_qnn.tflite.late"
+_LATE = "pytest_qnn.tflite.late"
 DELEGATE: Final = "delegate"
 """`Mutant.part`: a class of reference delegates."""
 PLUGIN: Final = "plugin"
@@ -63,24 +59,24 @@ def table() -> dict[str, Mutant]:
     Raises:
         ValueError: two mutants have one name.
     """
-    load("pytest_qnn.tflite.rules")
-    importlib.import_module(_QNN_DELEGATE)
-    return {name: mutant for name, mutant in _entered().items() if not name.startswith(_LATE)}
+    load(_homes())
+    return of_half("delegate")
 
 
 @functools.cache
 def late() -> dict[str, Mutant]:
-    """The mutants whose faults start late, by name; they are in no other table and name no rules."""
-    package = importlib.import_module(_LATE_PACKAGE)
-    for module in pkgutil.iter_modules(package.__path__, f"{_LATE_PACKAGE}."):
-        importlib.import_module(module.name)
-    return {name: mutant for name, mutant in _entered().items() if name.startswith(_LATE)}
+    """The mutants of `pytest_qnn.tflite.late`, by name: in no other table, and no rule has to find them."""
+    load(modules_of(_LATE))
+    return of_half("delegate", late=True)
 
 
-def find(name: str) -> Mutant | None:
-    """A mutant by its name; None: there is none. Those of `late` are loaded when one is asked for."""
-    return (late() if name.startswith(_LATE) else table()).get(name)
+def named(name: str) -> Mutant | None:
+    """The mutant of this half with this name, if there is one; as few modules as possible are imported."""
+    if name.startswith(LATE):
+        return late().get(name)
+    found = find(_homes(), name)
+    return found if found is not None and found.subject == "delegate" else table().get(name)
 
 
-def _entered() -> dict[str, Mutant]:
-    return {name: mutant for name, mutant in entered().items() if mutant.subject == "delegate"}
+def _homes() -> list[str]:
+    return [*homes("pytest_qnn.tflite.rules"), _QNN_DELEGATE]

@@ -29,7 +29,7 @@ from pytest_qnn.tflite.cases.script import ScriptCase, aligned, needs_child, wit
 from pytest_qnn.tflite.facts import LIMITS, DelegateFacts, Sample
 from pytest_qnn.tflite.learned import learned
 from pytest_qnn.tflite.mutants import SCRIPT_TRACE, TRACE
-from pytest_qnn.tflite.mutants import find as find_mutant
+from pytest_qnn.tflite.mutants import named as mutant_named
 from pytest_qnn.tflite.runner.learn import Question, learn_claims
 from pytest_qnn.tflite.runner.spec import CODEC, LEARN_LIMITS, LEARN_SAMPLES, PROBE, DelegateSpec
 from pytest_qnn.tflite.trace import DelegateTrace, ScriptTrace
@@ -225,7 +225,7 @@ def _libraries(chain: Sequence[tuple[str, Mapping[str, str]]]) -> Iterator[str]:
 def _mutant(spec: str) -> Mutant | None:
     if not spec.startswith("mutant:"):
         return None
-    mutant = find_mutant(spec.removeprefix("mutant:"))
-    if mutant is None or mutant.subject != "delegate":
+    mutant = mutant_named(spec.removeprefix("mutant:"))
+    if mutant is None:
         raise TargetUnusable(f"--tflite-delegate: {spec}: there is no delegate mutant of this name")
     return mutant

@@ -7,7 +7,8 @@ from collections.abc import Callable, Iterator
 from typing import Any, ClassVar
 
 from pytest_qnn.isolation.worker import Unusable, WorkerSpec
-from pytest_qnn.qnn.mutants import BACKEND, RPCMEM, named
+from pytest_qnn.qnn.mutants import BACKEND, RPCMEM
+from pytest_qnn.qnn.mutants import named as mutant_named
 from pytest_qnn.qnn.proxies import mutated, proxy_table
 from pytest_qnn.qnn.reference.backend import ReferenceBackend
 from pytest_qnn.qnn.reference.personalities import PERSONALITIES
@@ -60,9 +61,9 @@ class MemorySource:
             raise Unusable(f"--qnn-rpcmem: {error}") from None
 
     def _mutate(self, name: str) -> None:
-        mutant = named(name)
+        mutant = mutant_named(name)
         if mutant is None:
-            raise Unusable(f"there is no memory mutant {name!r}")
+            raise Unusable(f"there is no memory mutant called {name!r}")
         self._make_backend = mutant.of(BACKEND) or ReferenceBackend
         self._make_rpcmem = mutant.of(RPCMEM) or EmulatedRpcmem
 

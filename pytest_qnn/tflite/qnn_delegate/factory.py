@@ -9,7 +9,7 @@ from pytest_qnn.isolation.worker import Unusable
 from pytest_qnn.qnn.runner.sources import MemorySource
 from pytest_qnn.tflite.cases.delegate import Application
 from pytest_qnn.tflite.mutants import QNN
-from pytest_qnn.tflite.mutants import table as mutants
+from pytest_qnn.tflite.mutants import named as mutant_named
 from pytest_qnn.tflite.qnn_delegate.custom_tensors import QnnParts
 from pytest_qnn.tflite.qnn_delegate.delegate import QnnDelegate
 from pytest_qnn.tflite.qnn_delegate.partition import QnnFailed
@@ -23,7 +23,7 @@ def factory(spec: str, options: Mapping[str, str]) -> QnnFactory:
     Raises:
         DelegateUnusable: an option is wrong, or the backend cannot be used.
     """
-    mutant = mutants().get(spec.removeprefix("mutant:"))
+    mutant = mutant_named(spec.removeprefix("mutant:")) if spec.startswith("mutant:") else None
     return QnnFactory(spec, options, mutant.of(QNN) if mutant is not None else None)
 
 

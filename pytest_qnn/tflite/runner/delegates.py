@@ -14,7 +14,7 @@ from pytest_qnn.core.forms import QNN_DELEGATE
 from pytest_qnn.tflite.abi import layouts
 from pytest_qnn.tflite.cases.delegate import Application
 from pytest_qnn.tflite.mutants import DELEGATE, QNN
-from pytest_qnn.tflite.mutants import find as find_mutant
+from pytest_qnn.tflite.mutants import named as mutant_named
 from pytest_qnn.tflite.reference.delegate import ReferenceDelegate
 from pytest_qnn.tflite.reference.dynamic import DynamicOutputs
 from pytest_qnn.tflite.reference.personalities import PERSONALITIES
@@ -79,7 +79,7 @@ def delegate_factory(spec: str, options: Mapping[str, str], runtime: Runtime) ->
 
 def _needs_qnn(spec: str) -> bool:
     """The reference of the QNN delegate, or a mutant of it."""
-    mutant = find_mutant(spec.removeprefix("mutant:")) if spec.startswith("mutant:") else None
+    mutant = mutant_named(spec.removeprefix("mutant:")) if spec.startswith("mutant:") else None
     return spec == QNN_DELEGATE or (mutant is not None and mutant.part == QNN)
 
 
@@ -91,7 +91,7 @@ def _python_delegate(spec: str) -> Callable[..., ReferenceDelegate]:
         return PERSONALITIES[name].delegate
     if kind == "reference":
         return ReferenceDelegate
-    mutant = find_mutant(name)
+    mutant = mutant_named(name)
     if mutant is None:
         raise DelegateUnusable(f"there is no mutant called {name!r}")
     if mutant.subject != "delegate":

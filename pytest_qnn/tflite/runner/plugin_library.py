@@ -13,7 +13,7 @@ from pytest_qnn.core.forms import QNN_DELEGATE
 from pytest_qnn.tflite.abi import layouts
 from pytest_qnn.tflite.cases.delegate import Application
 from pytest_qnn.tflite.mutants import PLUGIN
-from pytest_qnn.tflite.mutants import find as find_mutant
+from pytest_qnn.tflite.mutants import named as mutant_named
 from pytest_qnn.tflite.reference.plugin import EmulatedPlugin
 from pytest_qnn.tflite.runner.delegates import DelegateFactory
 from pytest_qnn.tflite.runner.plugin_symbols import FUNCTIONS, described
@@ -65,7 +65,7 @@ def open_plugin(factory: DelegateFactory, runtime: Runtime) -> Plugin:
     if kind == "reference":
         return _emulated(EmulatedPlugin, factory)
     if kind == "mutant":
-        mutant = find_mutant(name)
+        mutant = mutant_named(name)
         return _emulated((mutant and mutant.of(PLUGIN)) or EmulatedPlugin, factory)
     return _native(Path(factory.name), runtime)
 
