@@ -1,8 +1,8 @@
 """Write the skeleton of a rule and of its first mutant: ``python -m tools.new_rule REG-30``.
 
 The rule goes to the end of its area's ``rules.py``, the mutant to the end of its ``mutants.py``; the test of
-the suite is made from the catalogue. All of it fails until it is filled in: the rule raises, and no rule
-finds the mutant. CONTRIBUTING.md says what to do next.
+the suite is made from the list of rules, to which the rule is added. All of it fails until it is filled in: the
+rule raises, and no rule finds the mutant. CONTRIBUTING.md says what to do next.
 """
 
 from __future__ import annotations
@@ -173,13 +173,15 @@ def main(arguments: list[str] | None = None) -> int:
     ruff = [sys.executable, "-m", "ruff"]
     subprocess.run([*ruff, "check", "--quiet", "--fix", "--select", "I", *files], check=False)
     subprocess.run([*ruff, "format", "--quiet", *files], check=False)
+    # The suite's tests are made from the list of rules.
+    subprocess.run([sys.executable, "-m", "pytest_qnn.rules", "--list"], cwd=PACKAGE.parent, check=False)
     shown = [str(path.relative_to(PACKAGE.parent)) for path in files]
     test = f"test_{rule_id.lower().replace('-', '_')}"
     sys.stdout.write(
         f"{' and '.join(shown)}: fill in what says TODO or raises.\n"
         f"Try the rule:   pytest --pyargs pytest_qnn.conformance -k {test}\n"
         f"Try the mutant: python -m pytest_qnn.mutants --only /{rule_id} --update docs/mutants.md\n"
-        "Then:           python -m pytest_qnn.rules > docs/rules.md\n"
+        "Then:           python -m pytest_qnn.rules --list; python -m pytest_qnn.rules > docs/rules.md\n"
     )
     return 0
 

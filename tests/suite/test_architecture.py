@@ -181,6 +181,27 @@ def test_a_room_imports_from_the_rooms_it_may(room: str) -> None:
     assert wrong == []
 
 
+AREA = re.compile(r"((?:qnn|tflite)\.rules\.\w+)\.(\w+)")
+"""A module of an area: the area's package, and the module's own name."""
+
+
+def test_what_is_in_an_area_is_imported_by_nothing_else() -> None:
+    """What several areas use stands beside them: so a run about one rule imports one area.
+
+    Mutants may build on mutants of other areas. The delegate on QNN is an area, and builds on both halves.
+    """
+    wrong = []
+    for module, names in IMPORTS.items():
+        own = AREA.fullmatch(module)
+        for name in names:
+            area = AREA.fullmatch(name)
+            if area is None or (own and own[1] == area[1]):
+                continue
+            if not (own and own[2] == area[2] == "mutants"):
+                wrong.append((module, name))
+    assert wrong == []
+
+
 def test_the_halves_do_not_know_each_other() -> None:
     bridge = "tflite.qnn_delegate"
     for half, other in (HALVES, HALVES[::-1]):

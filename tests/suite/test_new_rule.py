@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 import subprocess
 import sys
@@ -31,6 +32,8 @@ def test_a_skeleton_is_in_order_and_fails_until_it_is_filled_in(copy: Path, rule
     done = command(copy, "-m", "tools.new_rule", rule)
     assert done.returncode == 0, done.stderr
     assert f"pytest_qnn/{folder}/rules.py and pytest_qnn/{folder}/mutants.py" in done.stdout
+    listed = json.loads((copy / "pytest_qnn" / "rules.json").read_text())
+    assert rule in {row["id"] for row in listed}
     linted = command(copy, "-m", "ruff", "check", "--no-cache", f"pytest_qnn/{folder}")
     assert linted.returncode == 0, linted.stdout
     tried = command(copy, "-m", "pytest_qnn.mutants", "--only", f"/{rule}", "--seeds", "1")
