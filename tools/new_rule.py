@@ -1,8 +1,8 @@
 """Write the skeleton of a rule and of its first mutant: ``python -m tools.new_rule REG-30``.
 
 The rule goes to the end of its area's ``rules.py``, the mutant to the end of its ``mutants.py``; the test of
-the suite is made from the list of rules, to which the rule is added. All of it fails until it is filled in: the
-rule raises, and no rule finds the mutant. CONTRIBUTING.md says what to do next.
+the suite is made from the list of rules, to which the rule is added. All of it fails until it is filled in:
+the rule raises, and no rule finds the mutant. CONTRIBUTING.md says what to do next.
 """
 
 from __future__ import annotations

@@ -14,6 +14,7 @@ from pytest_qnn.core.rule import Rule
 from pytest_qnn.mutants import table
 from pytest_qnn.rules import LIST, areas, catalogue, document, list_of_rules, listed
 
+ROOT = Path(__file__).parents[2]
 FOLDERS = {"memory": "qnn", "delegate": "tflite"}
 """Subject -> the folder of the suite's tests about it."""
 
@@ -102,7 +103,7 @@ def test_an_area_is_loaded_without_any_other() -> None:
     said = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
     count, *modules = said.split()
     assert int(count) == sum(rule.area == "REG" for rule in catalogue().values())
-    packages = {package for package in areas().values() if any(name.startswith(package) for name in modules)}
+    packages = {package for package in areas().values() if package in modules}
     assert packages == {areas()["REG"]}
 
 
@@ -121,6 +122,13 @@ def test_mutants_name_rules_that_there_are_and_of_their_own_half() -> None:
     ] == []
 
 
+def test_each_mutant_is_found_in_the_text_of_one_module_by_its_name() -> None:
+    """By that a run with one mutant imports no other area's."""
+    texts = [path.read_text() for path in (ROOT / "pytest_qnn").rglob("mutants.py")]
+    homes = {name: sum(f'"{name}"' in text for text in texts) for name in table()}
+    assert {name: count for name, count in homes.items() if count != 1} == {}
+
+
 def test_each_rule_names_a_source_and_says_what_it_demands() -> None:
     for rule in catalogue().values():
         assert len(rule.source) > 3, rule.id
@@ -133,5 +141,5 @@ def test_the_list_of_rules_is_current() -> None:
 
 
 def test_the_document_of_rules_is_current() -> None:
-    written = Path(__file__).parents[2] / "docs" / "rules.md"
+    written = ROOT / "docs" / "rules.md"
     assert written.read_text() == document(), "run python -m pytest_qnn.rules > docs/rules.md"
