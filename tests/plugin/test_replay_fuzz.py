@@ -17,6 +17,7 @@ from reducing import smaller
 
 from pytest_qnn import case_file
 from pytest_qnn.core.bounds import BadCase
+from pytest_qnn.core.case_file import CaseFile
 from pytest_qnn.core.forms import BadOption
 from pytest_qnn.qnn.cases.case import (
     Alloc,
@@ -106,7 +107,7 @@ def outcome(
         os.chdir(here)
 
 
-Outcome = tuple[list[case_file.AnyCaseFile], list[str], float, set[tuple[str, int]]]
+Outcome = tuple[list[CaseFile], list[str], float, set[tuple[str, int]]]
 
 
 def test_each_fuzzed_file_gives_a_case_or_one_sentence(outcome: Outcome) -> None:
