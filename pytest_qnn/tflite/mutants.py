@@ -6,7 +6,7 @@ import functools
 from collections.abc import Callable
 from typing import Final, TypeVar
 
-from pytest_qnn.core.mutant import LATE, TIMEOUT, Mutant, faulty, find, load, modules_of, of_half
+from pytest_qnn.core.mutant import LATE, TIMEOUT, Mutant, faulty, find, homes, load, modules_of, of_half
 
 MadeT = TypeVar("MadeT")
 
