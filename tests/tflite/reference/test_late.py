@@ -924,7 +924,7 @@ def test_they_stand_in_no_other_table_and_name_no_rules() -> None:
 def test_the_table_does_not_load_them() -> None:
     code = (
         "import sys; from pytest_qnn.tflite.mutants import named, table; table(); named('splits-claim');"
-        "assert not [name for name in sys.modules if '.late' in name]; assert find('late-kernel-17');"
+        "assert not [name for name in sys.modules if '.late' in name]; assert named('late-kernel-17');"
         "assert 'late-kernel-17' not in table(); table.cache_clear(); assert 'late-kernel-17' not in table()"
     )
     subprocess.run([sys.executable, "-c", code], check=True)
