@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Mapping
 from typing import Any
 
 from pytest_qnn.core.rule import Rule
@@ -10,18 +11,19 @@ from pytest_qnn.core.rule import Rule
 
 @dataclasses.dataclass(frozen=True)
 class Profile:
-    """One of ``--qnn-profile``'s values.
+    """One of ``--qnn-profile``'s values: flat numbers, and a plan with numbers for single rules.
 
-    A memory case in a child costs up to 200 ms (a foreign QNN backend is initialised in each), a delegate
-    case in a child 10 ms, and any case in this process 1 or 2 ms: so memory cases in children have a
-    number of examples of their own. How many were run is in the report.
+    A rule that the plan names gets that number, wherever its cases run. Every other one (all of them, where
+    there is no plan) gets a flat number times its `Rule.weight`, in which memory cases in children are apart:
+    one costs up to 200 ms there (a foreign QNN backend is initialised in each), a delegate case 10 ms, and
+    any case in this process 1 or 2 ms. How many were run is in the report.
     """
 
     name: str
     in_process_examples: int
-    """Examples of every other case: of a delegate, or of a QNN backend in this process."""
+    """Flat number of examples of every other case: of a delegate, or of a QNN backend in this process."""
     isolated_examples: int
-    """Examples of memory cases in children."""
+    """Flat number of examples of memory cases in children."""
     shrink_seconds: float = 10.0
     """Seconds after the first failure in which a smaller case is looked for. A case may take a second
     (threads, real libraries, measurements): a budget of cases alone made one finding of a leak cost 68 s."""
@@ -29,6 +31,8 @@ class Profile:
     """Cases that may hang for one rule, its repeat included: each costs a whole ``--qnn-timeout``."""
     repeats: int = 5
     """Further runs of a minimal case, to tell a failure from a flake; one that hangs is repeated once."""
+    plan: Mapping[str, int] = dataclasses.field(default_factory=dict)
+    """Examples by rule: what was measured for it."""
 
     def without_hang_shrinking(self) -> Profile:
         """The same for a target in which several rules have hung: a hang is repeated once and not shrunk."""
@@ -36,6 +40,9 @@ class Profile:
 
     def examples(self, rule: Rule[Any, Any, Any], *, isolated: bool) -> int:
         """Examples to draw for a rule, at least one."""
+        planned = self.plan.get(rule.id)
+        if planned is not None:
+            return planned
         in_children = isolated and rule.subject == "memory"
         examples = self.isolated_examples if in_children else self.in_process_examples
         return max(1, round(examples * rule.weight))
@@ -49,7 +56,8 @@ PROFILES = {
     profile.name: profile
     for profile in (
         Profile("quick", in_process_examples=20, isolated_examples=5, shrink_seconds=5.0),
-        Profile("default", in_process_examples=100, isolated_examples=20),
+        Profile("default", in_process_examples=100, isolated_examples=100),
         Profile("thorough", in_process_examples=1000, isolated_examples=200, shrink_seconds=60.0),
     )
 }
+"""The flat numbers; `pytest_qnn.effort.profile` adds the plan."""

@@ -65,7 +65,8 @@ class Rule(Demand, Generic[CaseT, TraceT, FactsT]):
     cases: Callable[[FactsT], SearchStrategy[CaseT]]
     check: Callable[[CaseT, TraceT], Examined]
     weight: float = 1.0
-    """Share of the profile's examples: below 1 where the space of cases is small or a case is expensive."""
+    """Share of a flat number of examples (`Profile`): below 1 where the space of cases is small or a case is
+    expensive. A number of the plan was measured for the rule, and is not scaled."""
 
 
 _CATALOGUE: dict[str, Rule[Any, Any, Any]] = {}

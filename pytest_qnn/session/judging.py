@@ -13,8 +13,8 @@ from typing import Any
 import msgspec
 import pytest
 
+from pytest_qnn import effort
 from pytest_qnn.core import engine
-from pytest_qnn.core.profile import PROFILES
 from pytest_qnn.core.rule import Demand, Rule
 from pytest_qnn.core.verdict import Finding, Level, Outcome, Verdict
 from pytest_qnn.report import failure
@@ -45,7 +45,7 @@ def judge(session: Session, item: pytest.Item, rule_id: str) -> Verdict:
     rule = checked_rule(session, item, rule_id)
     target = session.target(rule.subject)
     seed = rule_seed(session.seed, rule_id)
-    profile = PROFILES[session.options.profile]
+    profile = effort.profile(session.options.profile)
     if session.hung[rule.subject] >= _HUNG:
         profile = profile.without_hang_shrinking()
     verdict = engine.judge(rule, target, profile, seed)

@@ -8,6 +8,7 @@ import pytest
 
 from pytest_qnn import mutants as kills
 from pytest_qnn.mutants import Kill, table
+from pytest_qnn.mutants.__main__ import main
 
 DOCUMENT = Path(__file__).parents[2] / "docs" / "mutants.md"
 
@@ -19,7 +20,7 @@ def kill(*examples: int | None) -> Kill:
 def test_the_document_lists_every_mutant_with_every_rule_it_must_be_found_by() -> None:
     listed = set(re.findall(r"^\| `([\w-]+)` \| .* \| ([A-Z]+-\d+) \|", DOCUMENT.read_text(), re.MULTILINE))
     expected = {(mutant.name, rule) for mutant in table().values() for rule in mutant.kills}
-    assert listed == expected, "run python -m pytest_qnn.mutants > docs/mutants.md"
+    assert listed == expected, "run python -m pytest_qnn.mutants --stale --update docs/mutants.md"
 
 
 def test_the_median_of_the_seeds_is_shown() -> None:
@@ -48,7 +49,7 @@ def test_a_subject_takes_one_half() -> None:
 
 
 def test_a_measured_kill_is_printed_with_its_fault(capsys: pytest.CaptureFixture[str]) -> None:
-    assert kills.main(["--only", "claims-twice", "--only", "if-null-accepted", "--seeds", "2"]) == 0
+    assert main(["--only", "claims-twice", "--only", "if-null-accepted", "--seeds", "2"]) == 0
     printed = capsys.readouterr().out
     for name in ("claims-twice", "if-null-accepted"):
         assert table()[name].fault in printed
@@ -61,7 +62,7 @@ def test_a_mutant_that_nothing_finds_is_reported(
 ) -> None:
     harmless = dataclasses.replace(table()["claims-twice"], kills=("NUM-03",))
     monkeypatch.setattr(kills, "table", lambda: {harmless.name: harmless})
-    assert kills.main(["--seeds", "1", "--profile", "quick"]) == 1
+    assert main(["--seeds", "1", "--limit", "20"]) == 1
     output = capsys.readouterr()
     assert "**missed 1 of 1**" in output.out
     assert "weak: claims-twice/NUM-03 on tflite_runtime: - (" in output.err
@@ -69,5 +70,5 @@ def test_a_mutant_that_nothing_finds_is_reported(
 
 def test_a_name_that_there_is_not_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit):
-        kills.main(["--only", "no-such-mutant"])
+        main(["--only", "no-such-mutant"])
     assert "no mutant is of this name" in capsys.readouterr().err

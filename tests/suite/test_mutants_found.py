@@ -13,8 +13,8 @@ from over_the_reference import OverTheReference
 
 from pytest_qnn.core.engine import first_failure, judge
 from pytest_qnn.core.mutant import Mutant
-from pytest_qnn.core.profile import PROFILES
 from pytest_qnn.core.verdict import Outcome
+from pytest_qnn.effort import profile
 from pytest_qnn.mutants import PLACES, opened, table
 from pytest_qnn.qnn.cases.case import BOGUS, Binding, ContextCreate, Execute, MemoryCase, Prepare
 from pytest_qnn.qnn.proxies import proxy_table
@@ -63,7 +63,7 @@ def expected(mutant: Mutant, rule_id: str) -> set[Outcome]:
 def test_a_mutant_is_found_by_each_of_its_rules(mutant: Mutant, place: str) -> None:
     with closing(target_of(mutant, place)) as target:
         for rule_id in mutant.kills:
-            found = first_failure(catalogue()[rule_id], target, PROFILES["default"], seed=1)
+            found = first_failure(catalogue()[rule_id], target, profile("default"), seed=1)
             assert found is not None, rule_id
             assert found.violation.outcome in expected(mutant, rule_id), rule_id
             assert found.violation.expected, rule_id
@@ -89,7 +89,7 @@ def test_the_whole_judgement_ends_as_its_first_failure_does(
 ) -> None:
     mutant = table()[name]
     with closing(opened(mutant, PLACES[mutant.subject][0])) as target:
-        verdict = judge(catalogue()[rule_id], target, PROFILES["default"], seed=3)
+        verdict = judge(catalogue()[rule_id], target, profile("default"), seed=3)
     assert verdict.outcome is outcome, verdict
     assert verdict.finding is not None
     assert verdict.finding.expected
@@ -99,7 +99,7 @@ def test_the_whole_judgement_ends_as_its_first_failure_does(
 
 def test_an_unknown_handle_shrinks_to_context_prepare_execute() -> None:
     with closing(opened(table()["unknown-handle-zeros"], "reference")) as target:
-        verdict = judge(catalogue()["EXE-05"], target, PROFILES["default"], seed=3)
+        verdict = judge(catalogue()["EXE-05"], target, profile("default"), seed=3)
     assert verdict.finding is not None
     case = msgspec.json.decode(verdict.finding.case, type=MemoryCase)
     execute = Execute("g0", (Binding("handle", BOGUS), Binding(), Binding()))
@@ -110,5 +110,5 @@ def test_an_unknown_handle_shrinks_to_context_prepare_execute() -> None:
 @pytest.mark.parametrize("name", ["approximates", "truncates"])
 def test_wrong_numbers_do_not_break_a_rule_about_partitions(name: str, rule_id: str) -> None:
     with closing(opened(table()[name], PLACES["delegate"][0])) as target:
-        verdict = judge(catalogue()[rule_id], target, PROFILES["default"], seed=1)
+        verdict = judge(catalogue()[rule_id], target, profile("default"), seed=1)
     assert verdict.outcome is Outcome.PASS, verdict.finding

@@ -1,0 +1,93 @@
+"""``python -m pytest_qnn.mutants``: the kill table, the plan of examples, and the plan's proof."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from pytest_qnn import effort, mutants
+from pytest_qnn.core.mutant import Mutant
+from pytest_qnn.mutants import LIMIT, SEEDS, planning, proof
+from pytest_qnn.mutants.document import SUBJECTS, document
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Measure, print or update; 1 if a rule is weak, or falls short in the proof."""
+    parser = _parser()
+    options = parser.parse_args(arguments)
+    if options.seeds is not None and options.seeds < 1:
+        parser.error("--seeds: at least one is needed")
+    if options.jobs < 1:
+        parser.error("--jobs: at least one is needed")
+    only = list(options.only)
+    if options.stale:
+        only += planning.stale(effort.read(options.plan))
+        if not only and not planning.gone(effort.read(options.plan)):
+            sys.stderr.write("the plan is not stale\n")
+            return 0
+    wanted = mutants.chosen(only, options.subject) if only or not options.stale else []
+    if not wanted and not options.stale:
+        parser.error("no mutant is of this name with this rule")
+    return _prove(options, wanted) if options.proof else _measure(options, wanted)
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog="python -m pytest_qnn.mutants", description=mutants.__doc__)
+    add = parser.add_argument
+    add("--subject", choices=sorted(SUBJECTS), default="", help="one half of the catalogue")
+    add("--seeds", type=int, metavar="N", help=f"default: {SEEDS}; for a proof {proof.SEEDS}")
+    add("--limit", type=int, default=LIMIT, metavar="N", help=f"examples of each search; default: {LIMIT}")
+    add("--only", action="append", default=[], metavar="NAME/RULE", help="NAME, /RULE or both; repeatable")
+    add("--stale", action="store_true", help="what has changed since the plan was made")
+    add("--jobs", type=int, default=1, metavar="N", help="processes; default: 1")
+    add(
+        "--update",
+        type=Path,
+        metavar="FILE",
+        help="write into this table, and into the plan, not to stdout; rows of other pairs stay",
+    )
+    add("--plan", type=Path, default=effort.PLAN, metavar="FILE", help="the plan; default: the package's")
+    add(
+        "--proof",
+        type=Path,
+        metavar="FILE",
+        help="try the plan on other seeds, and print the result: what they give is appended to this file, "
+        "and what is there already is not tried again",
+    )
+    add("--slice", metavar="K/N", default="0/1", help="of a proof: one of N parts")
+    add("--minutes", type=float, metavar="M", help="of a proof: CPU time after which nothing new is begun")
+    return parser
+
+
+def _measure(options: argparse.Namespace, wanted: Sequence[tuple[Mutant, list[str]]]) -> int:
+    seeds = options.seeds or SEEDS
+    kills = []
+    for kill in mutants.measure(wanted, seeds, options.limit, options.jobs):
+        kills.append(kill)
+        sys.stderr.write(f"{kill.line()}\n")
+    known = options.update.read_text() if options.update and options.update.exists() else ""
+    text = document(kills, seeds, known)
+    if options.update:
+        options.update.write_text(text)
+        options.plan.write_text(planning.text(planning.updated(effort.read(options.plan), kills)))
+    else:
+        sys.stdout.write(text)
+    weak = [kill for kill in kills if kill.weak]
+    sys.stderr.write("".join(f"weak: {kill.line()}\n" for kill in weak))
+    return 1 if weak else 0
+
+
+def _prove(options: argparse.Namespace, wanted: Sequence[tuple[Mutant, list[str]]]) -> int:
+    plan = effort.read(options.plan)
+    seeds = options.seeds or proof.SEEDS
+    tasks = proof.tasks(plan, wanted, seeds, options.slice)
+    proof.run(options.proof, tasks, options.jobs, options.minutes)
+    result = proof.result(options.proof, tasks, plan)
+    sys.stdout.write(result.text())
+    return 1 if result.short else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
