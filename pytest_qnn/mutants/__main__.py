@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import signal
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -90,4 +91,6 @@ def _prove(options: argparse.Namespace, wanted: Sequence[tuple[Mutant, list[str]
 
 
 if __name__ == "__main__":
+    # Ended as by Ctrl-C: its processes end too.
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
     sys.exit(main())

@@ -43,7 +43,7 @@ def needed(counts: Counts) -> int:
 
 def median(counts: Counts) -> float:
     """The median in examples, where a seed that missed counts as `LIMIT`."""
-    return statistics.median(LIMIT if count is None else count for count in counts)
+    return float(statistics.median(LIMIT if count is None else count for count in counts))
 
 
 def planned(pairs: Mapping[str, Pair]) -> Planned:
