@@ -21,6 +21,7 @@ from pathlib import Path
 
 import msgspec
 
+from pytest_qnn import effort
 from pytest_qnn.core.engine import InternalError, first_failure
 from pytest_qnn.core.mutant import Mutant
 from pytest_qnn.core.profile import PROFILES
@@ -66,7 +67,7 @@ def find(name: str, order: Sequence[str], profile: str, seed: int) -> Found:
         for rule_id in order:
             judged += 1
             try:
-                failure = first_failure(catalogue()[rule_id], target, PROFILES[profile], seed)
+                failure = first_failure(catalogue()[rule_id], target, effort.profile(profile), seed)
             except (NothingToJudge, InternalError):
                 continue
             if failure is not None:
