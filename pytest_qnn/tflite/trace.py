@@ -273,6 +273,8 @@ class DelegateTrace(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     spied: Spied = Spied()
     observed: bool = True
     """False: the canary did not hold, so plans and kernels could not be read."""
+    past: str = ""
+    """What went wrong before the case, in its `pytest_qnn.tflite.cases.history.History`."""
     death: Death | None = None
     facts: DelegateFacts | None = None
     """What is known of the target; the target adds it after the trace has come back."""
@@ -555,6 +557,8 @@ class ScriptTrace(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     """False: the canary did not hold, so plans and kernels could not be read."""
     ended: bool = False
     """The process ended in good order after the last step, as the case asked for."""
+    past: str = ""
+    """What went wrong before the case, in its `pytest_qnn.tflite.cases.history.History`."""
     death: Death | None = None
     facts: DelegateFacts | None = None
     """What is known of the target; the target adds it after the trace has come back."""
@@ -621,6 +625,8 @@ class PluginTrace(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     steps: tuple[PluginSeen, ...] = ()
     cpu: tuple[Array, ...] = ()
     """The graph's outputs on the runtime's own kernels."""
+    past: str = ""
+    """What went wrong before the case, in its `pytest_qnn.tflite.cases.history.History`."""
     death: Death | None = None
     facts: DelegateFacts | None = None
     """What is known of the target; the target adds it after the trace has come back."""

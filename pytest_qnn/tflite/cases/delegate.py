@@ -7,6 +7,7 @@ from typing import Annotated, Literal
 import msgspec
 from msgspec import Meta
 
+from pytest_qnn.tflite.cases.history import History
 from pytest_qnn.tflite.graph.graph import MOST_NODES, Graph
 
 Fault = Literal["", "prepare", "init", "kernel-prepare", "kernel-invoke", "second-invoke", "dynamic"]
@@ -75,3 +76,5 @@ class DelegateCase(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
     """After allocating, so many times: resize an input to another shape and back, and allocate again."""
     look: tuple[Look, ...] = ()
     """What else is looked at (each costs time): see `pytest_qnn.tflite.trace.Spied`."""
+    history: History | None = None
+    """What is done in the process before."""

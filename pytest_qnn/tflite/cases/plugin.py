@@ -12,6 +12,7 @@ import msgspec
 from msgspec import Meta
 
 from pytest_qnn.tflite.cases.delegate import Seed
+from pytest_qnn.tflite.cases.history import History
 from pytest_qnn.tflite.graph.graph import Graph
 
 CREATE: Final = "tflite_plugin_create_delegate"
@@ -83,3 +84,5 @@ class PluginCase(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
     """Position of the plugin in the chain."""
     data_seed: Seed = 0
     """Seed of the graph's inputs."""
+    history: History | None = None
+    """What is done with the plugin's functions before."""

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Set
-from typing import Any
+from typing import Any, TypeVar
 
 import msgspec
 from msgspec.structs import replace
 
 from pytest_qnn.tflite.cases.delegate import Application, DelegateCase
 from pytest_qnn.tflite.cases.effects import all_named, effect_of, named
+from pytest_qnn.tflite.cases.history import smaller_history
 from pytest_qnn.tflite.cases.plugin import PluginCase
 from pytest_qnn.tflite.cases.script import (
     AnyScriptStep,
@@ -26,8 +27,12 @@ from pytest_qnn.tflite.cases.script import (
 from pytest_qnn.tflite.graph.graph import Graph, Node
 
 
+CaseT = TypeVar("CaseT", DelegateCase, ScriptCase, PluginCase)
+
+
 def smaller_delegate(case: DelegateCase) -> Iterator[DelegateCase]:
-    """Cases with fewer nodes, then fewer applications, then plainer in everything else; boldest first."""
+    """Less before the case, then fewer nodes, fewer applications, plainer in everything else; boldest first."""
+    yield from _less_history(case)
     for kept in kept_nodes(len(case.graph.nodes) if is_plain(case.graph) else 0):
         for join in (True, False):
             graph = restricted(case.graph, frozenset(kept), join=join)
@@ -36,6 +41,11 @@ def smaller_delegate(case: DelegateCase) -> Iterator[DelegateCase]:
     yield from _fewer_claims(case)
     yield from _fewer_outputs(case)
     yield from _plainer(case)
+
+
+def _less_history(case: CaseT) -> Iterator[CaseT]:
+    for history in smaller_history(case.history) if case.history is not None else ():
+        yield replace(case, history=history)
 
 
 def with_more_outputs(case: DelegateCase) -> Iterator[DelegateCase]:
@@ -211,7 +221,8 @@ _PLAIN: dict[str, Any] = {"seed": 0, "fill": "mixed", "extra": 0, "threads": 1, 
 
 
 def smaller_script(case: ScriptCase) -> Iterator[ScriptCase]:
-    """Cases with fewer steps, then with fewer nodes, then plainer in everything else; boldest first."""
+    """Less before the case, then fewer steps, fewer nodes, plainer in everything else; boldest first."""
+    yield from _less_history(case)
     for steps in _fewer(case.steps):
         yield msgspec.structs.replace(case, steps=steps)
     for steps in _flatter(case.steps):
@@ -349,10 +360,11 @@ def _plainer_script(case: ScriptCase) -> Iterator[ScriptCase]:
 
 
 def smaller_plugin(case: PluginCase) -> Iterator[PluginCase]:
-    """Cases with fewer steps, then a smaller graph; the boldest first.
+    """Less before the case, then fewer steps, then a smaller graph; the boldest first.
 
     A step whose delegate has gone is skipped when it is run, so that every choice of steps is a case.
     """
+    yield from _less_history(case)
     size = len(case.steps) // 2
     while size:
         for end in range(len(case.steps), size - 1, -size):

@@ -9,6 +9,7 @@ import msgspec
 from msgspec import Meta
 
 from pytest_qnn.tflite.cases.delegate import Byte, Fault, Fill, Flags, Seed
+from pytest_qnn.tflite.cases.history import History
 from pytest_qnn.tflite.graph.graph import MOST_NODES, Graph
 
 MOST_GRAPHS = 8
@@ -389,6 +390,8 @@ class ScriptCase(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
     """Record buffer handles, and calls of the functions for them."""
     ends: bool = False
     """After the last step the process ends in good order, by exit(3): what is live then stays live."""
+    history: History | None = None
+    """What is done in the process before; `History.warm` is of no concern."""
 
 
 def flat(steps: Iterable[AnyScriptStep]) -> tuple[AnyScriptStep, ...]:

@@ -13,6 +13,7 @@ from pytest_qnn.isolation import libc
 from pytest_qnn.tflite.abi import layouts
 from pytest_qnn.tflite.cases.arrays import Array
 from pytest_qnn.tflite.cases.delegate import DelegateCase
+from pytest_qnn.tflite.cases.history import History
 from pytest_qnn.tflite.cases.inputs import inputs_of
 from pytest_qnn.tflite.cases.plugin import (
     AnyPluginStep,
@@ -36,14 +37,26 @@ from pytest_qnn.tflite.trace import PluginSeen, PluginTrace
 OnStep = Callable[[int], None]
 
 _SPOILT = b"#spoilt#"
+_PAST = "past"
+"""Name of a delegate of a history."""
+_UNKNOWN = (b"pytest_qnn_unknown_option", b"1")
+_PAST_SECONDS = 0.5
+"""After so long nothing of a history is begun any more."""
+Steps = tuple[AnyPluginStep, ...]
 _CYCLE_SECONDS = 2.0
 """What the delegates of one Cycle may take together, as far as their number can be chosen."""
 
 
 def run_plugin_case(
-    case: PluginCase, chain: Sequence[DelegateFactory], runtime: Runtime, on_step: OnStep | None = None
+    case: PluginCase,
+    chain: Sequence[DelegateFactory],
+    runtime: Runtime,
+    on_step: OnStep | None = None,
+    given: Options = (),
 ) -> PluginTrace:
     """Carry out the steps in order; a step whose delegate does not exist is skipped.
+
+    ``given``: the options of the delegate's specification, which delegates of the case's history are made with.
 
     Raises:
         ValueError: the runtime refuses the model.
@@ -53,13 +66,14 @@ def run_plugin_case(
     except NoInterface as reason:
         return PluginTrace(missing=str(reason))
     run = _Run(case, plugin, runtime)
+    past = run.live(case.history, given) if case.history is not None else ""
     seen = []
     for number, step in enumerate(case.steps):
         if on_step is not None:
             on_step(number)
         seen.append(run.step(step))
     run.end()
-    return PluginTrace(library=plugin.seen, steps=tuple(seen), cpu=run.cpu)
+    return PluginTrace(library=plugin.seen, steps=tuple(seen), cpu=run.cpu, past=past)
 
 
 class _Arguments:
@@ -139,6 +153,28 @@ class _Run:
         self._late: list[str] = []
         if any(isinstance(step, Apply) for step in case.steps):
             self.cpu = self._outputs(self._interpreter())
+
+    def live(self, history: History, given: Options) -> str:
+        """Carry out the history by the plugin's own functions; what went wrong.
+
+        A delegate with an option that nobody knows need not be made. Profilers, further invokes and resizes
+        are of no concern to these functions.
+        """
+        until = time.perf_counter() + _PAST_SECONDS
+        made: Steps = (Create(_PAST, given), Destroy(_PAST))
+        refused: Steps = (Create(_PAST, (*given, _UNKNOWN)), Destroy(_PAST))
+        used: Steps = (Create(_PAST, given), Apply(_PAST), Destroy(_PAST))
+        error = ""
+        for steps in (made,) * history.made + (refused,) * history.failed + (used,) * history.used:
+            for step in steps if time.perf_counter() < until else ():
+                seen = self.step(step)
+                failed = seen.made is False and steps is not refused
+                error = error or seen.error or ("create returned NULL" if failed else "")
+        for number in range(history.kept):
+            name = f"{_PAST}{number}"
+            for step in (Create(name, given), Apply(name)):
+                error = error or self.step(step).error
+        return error
 
     def step(self, step: AnyPluginStep) -> PluginSeen:
         """Carry out one step."""

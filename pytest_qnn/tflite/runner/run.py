@@ -15,6 +15,7 @@ from pytest_qnn.tflite.graph.model import emit
 from pytest_qnn.tflite.observe.context_hooks import ContextHooks
 from pytest_qnn.tflite.observe.spy import Session
 from pytest_qnn.tflite.runner.delegates import PROBE, DelegateFactory, DelegateUnusable, LiveDelegate
+from pytest_qnn.tflite.runner.history import Past, lived
 from pytest_qnn.tflite.runner.interpreter import attempt
 from pytest_qnn.tflite.runtime.runtime import Runtime
 from pytest_qnn.tflite.runtime.state import context_of, delegates_applied, private_plan
@@ -125,20 +126,25 @@ def run_delegate_case(
     model = emit(case.graph)
     values = tuple(map(Array.of, inputs_of(case)))
     cpu = _cpu_outputs(runtime, model, case.graph.inputs, values, case.graph.outputs)
-    baseline = _baseline_run(case, chain, runtime, model) if case.baseline else None
-    run = _Run(case, runtime, model, on_phase)
-    try:
-        run.apply_all(chain)
-        run.execute(values)
-        again = _again(case, chain, runtime, model, values) if case.again == "interpreter" else None
-        run.look_at_names()
-    finally:
-        run.end()
+    with lived(Past(case.history, case.graph, _first_claim(case), chain, runtime)) as past:
+        baseline = _baseline_run(case, chain, runtime, model) if case.baseline else None
+        run = _Run(case, runtime, model, on_phase, past)
+        try:
+            run.apply_all(chain)
+            run.execute(values)
+            again = _again(case, chain, runtime, model, values) if case.again == "interpreter" else None
+            run.look_at_names()
+        finally:
+            run.end()
     for error in run.session.errors:
         if not isinstance(error, Exception):
             raise error  # an interrupt, not a failure
         raise RuntimeError("the spy failed") from error
     return run.trace(values, cpu, again, baseline)
+
+
+def _first_claim(case: DelegateCase) -> tuple[int, ...] | None:
+    return next((each.claim for each in case.applications if each.who == "target"), None)
 
 
 def phase_name(case: DelegateCase, chain_length: int, phase: int) -> str:
@@ -225,8 +231,16 @@ def _get(interpreter: Any, indices: Sequence[int]) -> tuple[Array, ...]:
 class _Run:
     """One case on its way. Holds the only reference to its interpreter."""
 
-    def __init__(self, case: DelegateCase, runtime: Runtime, model: bytes, on_phase: OnPhase | None) -> None:
+    def __init__(
+        self,
+        case: DelegateCase,
+        runtime: Runtime,
+        model: bytes,
+        on_phase: OnPhase | None,
+        past: Past | None = None,
+    ) -> None:
         self.case = case
+        self._past = past
         self.observed = runtime.observed
         self.session = Session(observed=runtime.observed, stray_writes=case.watch)
         self.session.hooks = hooks_of(case) if self.observed else None
@@ -279,8 +293,11 @@ class _Run:
         except ValueError as error:
             self.unallocated = str(error)
             return
+        self._warm(values)
         for number in range(self.case.invokes):
             self._begin()
+            if self._past is not None:
+                self._past.turn()
             if number < len(self.case.reseed):
                 other = msgspec.structs.replace(self.case, data_seed=self.case.reseed[number])
                 _set(self._interpreter, graph.inputs, tuple(map(Array.of, inputs_of(other))))
@@ -290,6 +307,21 @@ class _Run:
             self.invoke_errors.append(failed)
             self.outputs.append(() if failed else _get(self._interpreter, self.case.graph.outputs))
         self.inputs_after = _get(self._interpreter, self.case.graph.inputs)
+
+    def _warm(self, values: tuple[Array, ...]) -> None:
+        """The invokes that `History.warm` asks for, of which only what the spy notices is kept."""
+        past, history = self._past, self.case.history
+        if past is None or history is None or any(step.fault for step in self.case.applications):
+            return
+        graph, known = self.case.graph, len(self.session.events)
+        for number in range(history.warm):
+            other = msgspec.structs.replace(self.case, data_seed=_OTHER_SEED + number)
+            _set(self._interpreter, graph.inputs, tuple(map(Array.of, inputs_of(other))))
+            error = attempt(self._interpreter.invoke)
+            past.error = past.error or (error and f"invoke {number} of {history.warm} before: {error}")
+        if history.warm:
+            del self.session.events[known:]
+            _set(self._interpreter, graph.inputs, values)
 
     def look_at_names(self) -> None:
         """Read the names of kernels, at a time when all of them still live."""
@@ -333,6 +365,7 @@ class _Run:
             spied=spied(self.session.hooks, mine, self.order, (self.names, again.names if again else ())),
             baseline=baseline,
             observed=self.observed,
+            past=self._past.error if self._past is not None else "",
         )
 
     def _apply(self, factory: DelegateFactory, step: int, application: Application) -> None:

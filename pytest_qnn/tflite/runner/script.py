@@ -12,6 +12,8 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from typing import Final
 
+import msgspec
+
 from pytest_qnn.isolation import libc
 from pytest_qnn.isolation.observe import small_blocks_in_reserve, snapshot, threads
 from pytest_qnn.tflite.cases.effects import named
@@ -38,6 +40,7 @@ from pytest_qnn.tflite.graph.graph import Graph
 from pytest_qnn.tflite.observe.stderr import capture_stderr
 from pytest_qnn.tflite.runner import custom_memory, delegate_steps, interpreter_steps, tensor_memory
 from pytest_qnn.tflite.runner.delegates import DelegateFactory
+from pytest_qnn.tflite.runner.history import Past
 from pytest_qnn.tflite.runner.world import Chain, Handlers, OnStep, Skip, World
 from pytest_qnn.tflite.runtime.runtime import Runtime
 from pytest_qnn.tflite.trace import CallbackCounts, EventKind, MeasureCounts, ScriptSeen, ScriptTrace
@@ -70,7 +73,10 @@ def run_script_case(
         ValueError: the runtime refuses a model.
         RuntimeError: the spy itself went wrong.
     """
+    claims = (step.claim for step in flat(case.steps) if isinstance(step, MakeDelegate))
+    past = Past(case.history, case.graphs[0], next(claims, None), chain, runtime)
     world = World(case, chain, runtime, remake, on_step)
+    world.before_invoke = past.turn
     try:
         with capture_stderr(case) as world.stderr:
             for number, step in numbered(case.steps, 0):
@@ -80,11 +86,12 @@ def run_script_case(
             _LEFT.append(world)
         else:
             world.end()
+            past.end()
     for error in world.errors:
         if not isinstance(error, Exception):
             raise error  # an interrupt, not a failure
         raise RuntimeError("the spy failed") from error
-    return world.trace()
+    return msgspec.structs.replace(world.trace(), past=past.error)
 
 
 def perform(world: World, number: int, step: AnyScriptStep) -> None:
@@ -95,6 +102,8 @@ def perform(world: World, number: int, step: AnyScriptStep) -> None:
     elif isinstance(step, Parallel):
         seen = _parallel(world, number, step)
     else:
+        if isinstance(step, Invoke) and world.where.alone is None:
+            world.before_invoke()
         try:
             seen = HANDLERS[type(step)](world, step)
         except Skip as reason:

@@ -158,7 +158,9 @@ class DelegateWorker:
         if isinstance(case, DelegateCase):
             return run_delegate_case(case, self._chain, self._runtime, on_step)
         if isinstance(case, PluginCase):
-            return run_plugin_case(case, self._chain, self._runtime, on_step)
+            _, options = self._spec.delegates[min(case.delegate, len(self._chain) - 1)]
+            given = tuple((key.encode(), value.encode()) for key, value in options.items())
+            return run_plugin_case(case, self._chain, self._runtime, on_step, given)
         return run_script_case(case, self._chain, self._runtime, self._remake, on_step)
 
     def _remake(self, position: int, options: Mapping[str, str]) -> DelegateFactory:

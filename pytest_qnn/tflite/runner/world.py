@@ -83,6 +83,8 @@ class World:
         """How many each Measure found."""
         self.stderr: StderrCapture | None = None
         """What native delegates say; None: nobody asked, or nobody can hear it."""
+        self.before_invoke: Callable[[], object] = lambda: None
+        """Called before each Invoke of the main thread."""
         self._on_step = on_step
         self._seen: list[ScriptSeen] = [ScriptSeen(ok=False, skipped="not reached")] * self.count
         self._ended: list[LiveInterpreter] = []
