@@ -54,6 +54,30 @@ def changed(strategy: st.SearchStrategy[Any], change: Callable[[Any], T]) -> st.
     return mapped
 
 
+def prefixed(
+    size: int, strategy: st.SearchStrategy[Any], change: Callable[[Any, bytes], T]
+) -> st.SearchStrategy[T]:
+    """What ``change`` makes of a case of ``strategy`` and of ``size`` more bytes, in front of the case's own.
+
+    Raises:
+        TypeError: the strategy is none of `decoded`.
+    """
+    known = decoder_of(strategy)
+    if known is None:
+        raise TypeError("a strategy that is not decoded from bytes")
+    decode = known.decode
+    return decoded(size + known.size, lambda data: change(decode(data[size:]), data[:size]))
+
+
+def pairs(strategy: st.SearchStrategy[T]) -> st.SearchStrategy[tuple[T, T]]:
+    """Two cases of one strategy. Raises TypeError as `prefixed`."""
+    known = decoder_of(strategy)
+    if known is None:
+        raise TypeError("a strategy that is not decoded from bytes")
+    size, decode = known
+    return decoded(2 * size, lambda data: (decode(data[:size]), decode(data[size:])))
+
+
 def decoder_of(strategy: st.SearchStrategy[Any]) -> Decoder | None:
     """How a strategy of `decoded` makes its cases; None for one that is drawn otherwise."""
     return _DECODERS.get(strategy)

@@ -6,6 +6,7 @@ from collections.abc import Callable
 
 from hypothesis.strategies import SearchStrategy
 
+from pytest_qnn.core.drawing import changed
 from pytest_qnn.tflite.cases.delegate import DelegateCase
 from pytest_qnn.tflite.cases.script import (
     Allocate,
@@ -48,7 +49,7 @@ def cycles(*names: str) -> Callable[[DelegateFacts], Strategy]:
 
             return measured_script(facts, case, cycle)
 
-        return delegates.routing(facts).map(make)
+        return changed(delegates.routing(facts), make)
 
     return factory
 

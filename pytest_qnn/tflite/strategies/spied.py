@@ -7,6 +7,7 @@ from collections.abc import Callable
 from hypothesis.strategies import SearchStrategy
 from msgspec.structs import replace
 
+from pytest_qnn.core.drawing import changed
 from pytest_qnn.tflite.cases.delegate import Application, DelegateCase
 from pytest_qnn.tflite.facts import DelegateFacts
 from pytest_qnn.tflite.strategies import delegates
@@ -20,13 +21,14 @@ Change = Callable[[Application, int], Application]
 def claimed(facts: DelegateFacts) -> CaseStrategy:
     """A probe takes some nodes, then the target is applied; what it asks to preview is looked at."""
     need_claims(facts)
-    return delegates.behind_a_probe(facts).map(lambda case: replace(case, look=("previews",)))
+    return changed(delegates.behind_a_probe(facts), lambda case: replace(case, look=("previews",)))
 
 
 def lent_nodes(facts: DelegateFacts) -> CaseStrategy:
     """Nodes become invalid after Prepare. Every second case applies the delegate again, after a resize."""
-    return delegates.routing(facts).map(
-        lambda case: replace(case, look=("lifetimes",), redo=case.data_seed & 1)
+    return changed(
+        delegates.routing(facts),
+        lambda case: replace(case, look=("lifetimes",), redo=case.data_seed & 1),
     )
 
 

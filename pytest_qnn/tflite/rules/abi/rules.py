@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import TypeVar
 
-from hypothesis import strategies as st
 from hypothesis.strategies import SearchStrategy
 
+from pytest_qnn.core.drawing import decoded, prefixed
 from pytest_qnn.core.rule import rule
 from pytest_qnn.core.verdict import Examined, Level, Measured, Unsupported, Violation
 from pytest_qnn.tflite.cases.arrays import Array
@@ -149,27 +149,34 @@ TRIVIAL = Graph(
 """For cases that apply nothing."""
 
 
-def _at(position: int, steps: SearchStrategy[tuple[AnyPluginStep, ...]]) -> SearchStrategy[PluginCase]:
-    return steps.map(lambda made: PluginCase(TRIVIAL, made, position))
+Choices = Sequence[tuple[AnyPluginStep, ...]]
+"""Steps to choose from, the simplest first."""
 
 
 def _length(facts: DelegateFacts) -> int:
     return max(1, len(facts.delegates))
 
 
-def _at_each(
-    facts: DelegateFacts, steps: Callable[[Options], SearchStrategy[tuple[AnyPluginStep, ...]]]
-) -> SearchStrategy[PluginCase]:
+def _at_each(facts: DelegateFacts, choices: Callable[[Options], Choices]) -> SearchStrategy[PluginCase]:
     """Cases that apply nothing, for every position in the chain."""
-    return st.one_of(
-        [_at(position, steps(given_options(facts, position))) for position in range(_length(facts))]
-    )
+    every = [choices(given_options(facts, position)) for position in range(_length(facts))]
+    return decoded(_PLACE, lambda data: _chosen(data, every))
+
+
+_PLACE = 3
+"""Bytes: position in the chain, steps (2)."""
+
+
+def _chosen(data: bytes, every: Sequence[Choices]) -> PluginCase:
+    position = data[0] % len(every)
+    choices = every[position]
+    return PluginCase(TRIVIAL, choices[int.from_bytes(data[1:_PLACE], "little") % len(choices)], position)
 
 
 def without_options(facts: DelegateFacts) -> SearchStrategy[PluginCase]:
     """A create without options, its arrays NULL or empty."""
     made = [(Create(null_arrays=null), Destroy("d0")) for null in (True, False)]
-    return _at_each(facts, lambda _: st.sampled_from(made))
+    return _at_each(facts, lambda _: made)
 
 
 @rule(
@@ -230,10 +237,10 @@ def _altered(options: Options) -> list[Options]:
 def parsed(facts: DelegateFacts) -> SearchStrategy[PluginCase]:
     """The given options, then with one value made invalid."""
 
-    def steps(options: Options) -> SearchStrategy[tuple[AnyPluginStep, ...]]:
+    def steps(options: Options) -> Choices:
         first: tuple[AnyPluginStep, ...] = Create(options=options), Destroy("d0")
         altered = [(*first, Create(ALTERED, options=bad), Destroy(ALTERED)) for bad in _altered(options)]
-        return st.sampled_from(altered or [first])
+        return altered or [first]
 
     return _at_each(facts, steps)
 
@@ -283,14 +290,14 @@ def _inserted(options: Options, key: bytes, at: int) -> Options:
 def refused(facts: DelegateFacts) -> SearchStrategy[PluginCase]:
     """The given options with a key that no plugin has, or with one value made invalid."""
 
-    def steps(options: Options) -> SearchStrategy[tuple[AnyPluginStep, ...]]:
-        unknown = [
+    def steps(options: Options) -> Choices:
+        unknown: list[tuple[AnyPluginStep, ...]] = [
             (Create(BAD, options=_inserted(options, key, at)), Destroy(BAD))
             for key in UNKNOWN_KEYS
             for at in {0, len(options)}
         ]
         altered = [(Create(ALTERED, options=bad), Destroy(ALTERED)) for bad in _altered(options)]
-        return st.sampled_from(unknown + altered)
+        return [*unknown, *altered]
 
     return _at_each(facts, steps)
 
@@ -325,19 +332,19 @@ def explains_refusals(case: PluginCase, trace: PluginTrace) -> Examined:
 Steps = Callable[[Options], tuple[AnyPluginStep, ...]]
 
 
-def _with_graph(
-    facts: DelegateFacts, steps: Callable[[Options], SearchStrategy[tuple[AnyPluginStep, ...]]]
-) -> SearchStrategy[PluginCase]:
+def _with_graph(facts: DelegateFacts, choices: Callable[[Options], Choices]) -> SearchStrategy[PluginCase]:
     """The steps with a graph that the target is likely to take nodes of."""
-    return st.builds(
-        lambda case, bare: PluginCase(case.graph, bare.steps, bare.delegate, case.data_seed),
-        delegates.routing(facts),
-        _at_each(facts, steps),
-    )
+    every = [choices(given_options(facts, position)) for position in range(_length(facts))]
+
+    def make(case: DelegateCase, data: bytes) -> PluginCase:
+        bare = _chosen(data, every)
+        return PluginCase(case.graph, bare.steps, bare.delegate, case.data_seed)
+
+    return prefixed(_PLACE, delegates.routing(facts), make)
 
 
 def _applied(facts: DelegateFacts, steps: Steps) -> SearchStrategy[PluginCase]:
-    return _with_graph(facts, lambda options: st.just(steps(options)))
+    return _with_graph(facts, lambda options: [steps(options)])
 
 
 def spoiling(facts: DelegateFacts) -> SearchStrategy[PluginCase]:
@@ -463,13 +470,12 @@ def destroys_nothing(case: PluginCase, trace: PluginTrace) -> Examined:
 def two_at_once(facts: DelegateFacts) -> SearchStrategy[PluginCase]:
     """Two delegates, of which either is destroyed first while the other works on; then cycles."""
 
-    def steps(options: Options) -> SearchStrategy[tuple[AnyPluginStep, ...]]:
+    def steps(options: Options) -> Choices:
         made = Create("d0", options=options), Create("d1", options=options)
-        orders = [
+        return [
             (*made, Apply(stays), Destroy(goes), Apply(stays), Destroy(stays), Cycle(options=options))
             for goes, stays in (("d0", "d1"), ("d1", "d0"))
         ]
-        return st.sampled_from(orders)
 
     return _with_graph(facts, steps)
 
@@ -526,7 +532,7 @@ _KNOWN_INPLACE = 0b1111
 
 def alone(facts: DelegateFacts) -> SearchStrategy[PluginCase]:
     """No call at all: the library is looked at."""
-    return _at_each(facts, lambda _: st.just(()))
+    return _at_each(facts, lambda _: [()])
 
 
 @rule(
@@ -554,7 +560,7 @@ def exports_its_functions(case: PluginCase, trace: PluginTrace) -> Examined:  # 
 
 def created(facts: DelegateFacts) -> SearchStrategy[PluginCase]:
     """One delegate, made and destroyed."""
-    return _at_each(facts, lambda options: st.just((Create(options=options), Destroy("d0"))))
+    return _at_each(facts, lambda options: [(Create(options=options), Destroy("d0"))])
 
 
 @rule(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import msgspec
 from hypothesis.strategies import SearchStrategy
 
+from pytest_qnn.core.drawing import changed
 from pytest_qnn.core.rule import rule
 from pytest_qnn.core.verdict import Examined, Level, Unsupported, Violation
 from pytest_qnn.tflite.cases.delegate import DelegateCase
@@ -161,7 +162,7 @@ def _plain(case: DelegateCase) -> DelegateCase:
 
 def _cases(facts: DelegateFacts) -> SearchStrategy[DelegateCase]:
     need_claims(facts)
-    return delegates.behind_a_probe(facts).map(_plain)
+    return changed(delegates.behind_a_probe(facts), _plain)
 
 
 Steps = tuple[AnyScriptStep, ...]
@@ -199,7 +200,7 @@ def kept(facts: DelegateFacts) -> Strategy:
     def make(case: DelegateCase) -> ScriptCase:
         return _script(case, (*_opening(case), *_use(case), *_use(case, 1)))
 
-    return _cases(facts).map(make)
+    return changed(_cases(facts), make)
 
 
 @rule(
@@ -309,7 +310,7 @@ def connected(facts: DelegateFacts) -> Strategy:
         )
         return _script(case, (*opening, *_use(case), *_use(case, 1)))
 
-    return _cases(facts).map(make)
+    return changed(_cases(facts), make)
 
 
 @rule(
@@ -373,7 +374,7 @@ def resized(facts: DelegateFacts) -> Strategy:
         steps = (*_opening(case), *_use(case), *away, Allocate("i0"), *_use(case, 1), Close("i0"))
         return _script(case, steps)
 
-    return _cases(facts).map(make)
+    return changed(_cases(facts), make)
 
 
 @rule(
@@ -416,7 +417,7 @@ def copied(facts: DelegateFacts) -> Strategy:
         others = SetInputs("i0", case.data_seed + 1)
         return _script(case, (*_opening(case), *_use(case), others, *copies, Read("i0")))
 
-    return _cases(facts).map(make)
+    return changed(_cases(facts), make)
 
 
 @rule(
@@ -474,7 +475,7 @@ def mistaken(facts: DelegateFacts) -> Strategy:
         copies = tuple(CopyFrom("i0", output, wrong) for output in _outputs(case))
         return _script(case, (*_opening(case), *_use(case), *copies))
 
-    return _cases(facts).map(make)
+    return changed(_cases(facts), make)
 
 
 @rule(
@@ -514,7 +515,7 @@ def freed(facts: DelegateFacts) -> Strategy:
         steps = (*_opening(case), *_use(case), *second, Close("i0"), *copies, Read("i1"), Close("i1"))
         return _script(case, steps)
 
-    return _cases(facts).map(make)
+    return changed(_cases(facts), make)
 
 
 @rule(
@@ -555,7 +556,7 @@ def left_to_the_client(facts: DelegateFacts) -> Strategy:
         opening = (*_opening(case), HandleOutput("i0"))
         return _script(case, (*opening, *first, Invoke("i0"), *copies, Read("i0")))
 
-    return _cases(facts).map(make)
+    return changed(_cases(facts), make)
 
 
 @rule(

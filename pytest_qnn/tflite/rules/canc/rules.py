@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pytest_qnn.core.drawing import changed
 from pytest_qnn.core.rule import rule
 from pytest_qnn.core.verdict import Examined, Level, Violation
 from pytest_qnn.tflite.cases.delegate import DelegateCase
@@ -29,7 +30,7 @@ def cancelled(facts: DelegateFacts) -> ScriptStrategy:
         return ScriptCase((case.graph,), (*applied_steps(facts, case, ()), *first, *second))
 
     need_claims(facts)
-    return delegates.behind_a_probe(facts).map(make)
+    return changed(delegates.behind_a_probe(facts), make)
 
 
 @rule(

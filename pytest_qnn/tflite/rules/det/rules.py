@@ -9,6 +9,7 @@ import numpy as np
 import numpy.typing as npt
 from hypothesis.strategies import SearchStrategy
 
+from pytest_qnn.core.drawing import changed
 from pytest_qnn.core.rule import rule
 from pytest_qnn.core.verdict import Examined, Level, Violation
 from pytest_qnn.tflite.cases.arrays import Array
@@ -133,7 +134,7 @@ def revisited(facts: DelegateFacts) -> SearchStrategy[DelegateCase]:
     def make(graph: Graph, _: Claims, choice: int) -> DelegateCase:
         return DelegateCase(graph, invokes=3, reseed=(0, choice + 1, 0))
 
-    return numeric_cases(mixed_kinds(facts), make, 0, max_nodes=6).map(_returning)
+    return changed(numeric_cases(mixed_kinds(facts), make, 0, max_nodes=6), _returning)
 
 
 @rule(

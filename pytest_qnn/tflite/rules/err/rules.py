@@ -6,6 +6,7 @@ import msgspec
 from hypothesis.strategies import SearchStrategy
 from msgspec.structs import replace
 
+from pytest_qnn.core.drawing import changed
 from pytest_qnn.core.rule import rule
 from pytest_qnn.core.verdict import Examined, Level, Unsupported, Violation
 from pytest_qnn.tflite.cases.arrays import Array
@@ -70,7 +71,7 @@ def behind_a_failure(facts: DelegateFacts) -> CaseStrategy:
         first, *rest = case.applications
         return replace(case, applications=(replace(first, fault=fault), *rest))
 
-    return delegates.behind_a_probe(facts).map(change)
+    return changed(delegates.behind_a_probe(facts), change)
 
 
 @rule(
@@ -126,7 +127,7 @@ def removed(facts: DelegateFacts) -> ScriptStrategy:
             (case.graph,), (*opening, *before, RemoveAll("i0"), *run_steps("i0", case.data_seed))
         )
 
-    return delegates.routing(facts).map(make)
+    return changed(delegates.routing(facts), make)
 
 
 @rule(
@@ -191,7 +192,7 @@ def _refuse(choices: tuple[Refused, ...]) -> Change:
 
 def refused_in_prepare(facts: DelegateFacts) -> CaseStrategy:
     """A function that Prepare needs fails: at its first call, or GetNodeAndRegistration at one of four."""
-    return delegates.routing(facts).map(lambda case: with_target(case, _refuse(_REFUSED)))
+    return changed(delegates.routing(facts), lambda case: with_target(case, _refuse(_REFUSED)))
 
 
 @rule(
@@ -230,7 +231,7 @@ _REFUSED_ANYWHERE: tuple[Refused, ...] = ("node-in-init", *_REFUSED)
 
 def refused_anywhere(facts: DelegateFacts) -> CaseStrategy:
     """As `refused_in_prepare`, or in an init."""
-    return delegates.routing(facts).map(lambda case: with_target(case, _refuse(_REFUSED_ANYWHERE)))
+    return changed(delegates.routing(facts), lambda case: with_target(case, _refuse(_REFUSED_ANYWHERE)))
 
 
 @rule(
@@ -284,7 +285,9 @@ def refused_plan(facts: DelegateFacts) -> CaseStrategy:
     def change(application: Application, _: int) -> Application:
         return replace(application, refused="plan")
 
-    return delegates.anything(facts).map(lambda case: replace(with_target(case, change), look=("reports",)))
+    return changed(
+        delegates.anything(facts), lambda case: replace(with_target(case, change), look=("reports",))
+    )
 
 
 @rule(
@@ -404,7 +407,7 @@ def hostile(facts: DelegateFacts) -> SearchStrategy[DelegateCase | ScriptCase]:
             return replace(changed, graph=graph, applications=claimed)
         return with_target(changed, _refuse(_REFUSED_ANYWHERE)) if case.data_seed % 4 == 3 else changed
 
-    return delegates.anything(facts).map(change)
+    return changed(delegates.anything(facts), change)
 
 
 @rule(
@@ -461,7 +464,7 @@ def failing_invoke(facts: DelegateFacts) -> CaseStrategy:
         return replace(case, applications=applications)
 
     need_claims(facts)
-    return delegates.between_probes(facts).map(change)
+    return changed(delegates.between_probes(facts), change)
 
 
 @rule(
@@ -548,7 +551,7 @@ def beside_another(facts: DelegateFacts) -> ScriptStrategy:
         return ScriptCase((case.graph,), (*made, *applied, *beside, *first, *second, *after), watch=True)
 
     need_claims(facts)
-    return delegates.between_probes(facts).map(make)
+    return changed(delegates.between_probes(facts), make)
 
 
 @rule(
@@ -633,7 +636,7 @@ def failing_callbacks(facts: DelegateFacts) -> CaseStrategy:
     def change(application: Application, seed: int) -> Application:
         return replace(application, fault=_FAULTS[seed % 3] if facts.steerable else "")
 
-    return delegates.anything(facts).map(lambda case: with_target(case, change))
+    return changed(delegates.anything(facts), lambda case: with_target(case, change))
 
 
 @rule(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import msgspec
 
+from pytest_qnn.core.drawing import changed
 from pytest_qnn.core.rule import rule
 from pytest_qnn.core.verdict import Examined, Level
 from pytest_qnn.tflite.cases.delegate import DelegateCase, Fault
@@ -87,7 +88,7 @@ def invokes(facts: DelegateFacts) -> Strategy:
             steps += (target, *ready, *repetitions((SetInputs(name, case.data_seed), Invoke(name)), INVOKES))
         return ScriptCase((case.graph,), tuple(steps))
 
-    return delegates.routing(facts).map(make)
+    return changed(delegates.routing(facts), make)
 
 
 @rule(
@@ -138,7 +139,7 @@ def failures(facts: DelegateFacts) -> Strategy:
 
         return measured_script(facts, case, cycle)
 
-    return delegates.routing(facts).map(make)
+    return changed(delegates.routing(facts), make)
 
 
 @rule(

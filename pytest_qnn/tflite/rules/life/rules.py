@@ -7,6 +7,7 @@ from collections import Counter
 from hypothesis.strategies import SearchStrategy
 from msgspec.structs import replace
 
+from pytest_qnn.core.drawing import changed
 from pytest_qnn.core.process_end import SOURCE, WHAT, require_end
 from pytest_qnn.core.rule import rule
 from pytest_qnn.core.verdict import Examined, Level, Measured, Unsupported, Violation
@@ -55,7 +56,7 @@ def cycles(facts: DelegateFacts) -> ScriptStrategy:
         repetitions = (few, Measure(), many, Measure()) * PAIRS
         return ScriptCase((case.graph,), (make_first_target(case), few, Measure(), *repetitions))
 
-    return delegates.routing(facts).map(make)
+    return changed(delegates.routing(facts), make)
 
 
 @rule(
@@ -121,7 +122,7 @@ def delegate(facts: DelegateFacts) -> SearchStrategy[ScriptCase]:
             steps.append(DestroyDelegate("d0"))
         return ScriptCase((case.graph,), tuple(steps), ends=True)
 
-    return delegates.routing(facts).map(make)
+    return changed(delegates.routing(facts), make)
 
 
 @rule(
@@ -176,7 +177,7 @@ def initialises_once(case: DelegateCase, trace: DelegateTrace) -> Examined:
 
 def prepared_again(facts: DelegateFacts) -> CaseStrategy:
     """Probes after the target, and up to two resizes: each makes the runtime prepare its kernels again."""
-    return delegates.before_probes(facts).map(lambda case: replace(case, redo=case.data_seed % 3))
+    return changed(delegates.before_probes(facts), lambda case: replace(case, redo=case.data_seed % 3))
 
 
 @rule(
@@ -224,7 +225,7 @@ def frees_once(case: DelegateCase, trace: DelegateTrace) -> Examined:
 
 def calls_of_kernels(facts: DelegateFacts) -> CaseStrategy:
     """Kernels that are prepared several times, and invoked; what they call of the context is counted."""
-    return delegates.before_probes(facts).map(lambda case: replace(case, look=("forbidden",), invokes=2))
+    return changed(delegates.before_probes(facts), lambda case: replace(case, look=("forbidden",), invokes=2))
 
 
 @rule(
@@ -280,7 +281,7 @@ def copies_what_it_needs(case: DelegateCase, trace: DelegateTrace) -> Examined:
 
 def late_data(facts: DelegateFacts) -> CaseStrategy:
     """Tensors have memory, with other contents, before delegates are applied; their data is looked at."""
-    return delegates.routing(facts).map(lambda case: replace(case, late=True, look=("data",)))
+    return changed(delegates.routing(facts), lambda case: replace(case, late=True, look=("data",)))
 
 
 @rule(
@@ -308,8 +309,9 @@ def leaves_data_to_invoke(case: DelegateCase, trace: DelegateTrace) -> Examined:
 
 def graph_around_prepare(facts: DelegateFacts) -> CaseStrategy:
     """The graph before and after each Prepare; tensors have memory in every second case."""
-    return delegates.anything(facts).map(
-        lambda case: replace(case, late=bool(case.data_seed & 1), look=("graph",))
+    return changed(
+        delegates.anything(facts),
+        lambda case: replace(case, late=bool(case.data_seed & 1), look=("graph",)),
     )
 
 
@@ -349,7 +351,7 @@ def _named(change: Change) -> str:
 
 def tensors_added(facts: DelegateFacts) -> CaseStrategy:
     """Kernels that are prepared several times; how many tensors there are is counted."""
-    return delegates.before_probes(facts).map(lambda case: replace(case, look=("tensors",), invokes=2))
+    return changed(delegates.before_probes(facts), lambda case: replace(case, look=("tensors",), invokes=2))
 
 
 @rule(
@@ -418,7 +420,7 @@ def refused_in_init(facts: DelegateFacts) -> CaseStrategy:
     def change(application: Application, seed: int) -> Application:
         return replace(application, refused="node-in-init", refused_call=seed % 3)
 
-    return delegates.routing(facts).map(lambda case: with_target(case, change))
+    return changed(delegates.routing(facts), lambda case: with_target(case, change))
 
 
 @rule(
@@ -451,7 +453,7 @@ def reports_a_failed_init(case: DelegateCase, trace: DelegateTrace) -> Examined:
 
 def names(facts: DelegateFacts) -> CaseStrategy:
     """Names of kernels, here and on a second interpreter."""
-    return delegates.routing(facts).map(lambda case: replace(case, look=("names",), again="interpreter"))
+    return changed(delegates.routing(facts), lambda case: replace(case, look=("names",), again="interpreter"))
 
 
 @rule(

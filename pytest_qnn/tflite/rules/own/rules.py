@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import msgspec
 
+from pytest_qnn.core.drawing import changed
 from pytest_qnn.core.rule import rule
 from pytest_qnn.core.verdict import Examined, Level, Unsupported, Violation
 from pytest_qnn.tflite.cases.delegate import DelegateCase
@@ -39,7 +40,7 @@ def given_to_constructor(facts: DelegateFacts) -> Strategy:
     def make(case: DelegateCase) -> ScriptCase:
         return ScriptCase((case.graph,), (make_probe(case), PassToConstructor("p0")))
 
-    return delegates.anything(facts).map(make)
+    return changed(delegates.anything(facts), make)
 
 
 @rule(
@@ -96,7 +97,7 @@ def unapplied(facts: DelegateFacts) -> Strategy:
     def make(case: DelegateCase) -> ScriptCase:
         return measured_script(facts, case, lambda target: (target, DestroyDelegate(target.delegate)))
 
-    return delegates.anything(facts).map(make)
+    return changed(delegates.anything(facts), make)
 
 
 @rule(
@@ -144,7 +145,7 @@ def interleaved(facts: DelegateFacts) -> Strategy:
         steps.append(Close(order[-1]))
         return ScriptCase((case.graph,), tuple(steps))
 
-    return delegates.routing(facts).map(make)
+    return changed(delegates.routing(facts), make)
 
 
 @rule(
@@ -187,7 +188,7 @@ def made_again(facts: DelegateFacts) -> Strategy:
             steps += (target, *ready, *_use(name, case.data_seed + time), *ends)
         return ScriptCase((case.graph,), tuple(steps))
 
-    return delegates.routing(facts).map(make)
+    return changed(delegates.routing(facts), make)
 
 
 @rule(

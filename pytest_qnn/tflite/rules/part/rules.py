@@ -10,6 +10,7 @@ import msgspec
 from hypothesis.strategies import SearchStrategy
 from msgspec.structs import replace
 
+from pytest_qnn.core.drawing import changed
 from pytest_qnn.core.rule import NothingToJudge, rule
 from pytest_qnn.core.verdict import Examined, Level, Unsupported, Violation
 from pytest_qnn.tflite.cases.delegate import Application, DelegateCase
@@ -755,7 +756,7 @@ def claims_nothing_gracefully(case: DelegateCase, trace: DelegateTrace) -> Exami
 
 def previewed(facts: DelegateFacts) -> CaseStrategy:
     """The runtime is asked for the partitions of each claim before it is replaced."""
-    return delegates.between_probes(facts).map(lambda case: replace(case, look=("previews",)))
+    return changed(delegates.between_probes(facts), lambda case: replace(case, look=("previews",)))
 
 
 @rule(
@@ -813,7 +814,7 @@ def forgets_previews(case: DelegateCase, trace: DelegateTrace) -> Examined:
 
 def lent_plans(facts: DelegateFacts) -> CaseStrategy:
     """As `lent_nodes`, with probes that ask for a plan of their own after the target."""
-    return delegates.before_probes(facts).map(lambda case: replace(case, look=("lifetimes",)))
+    return changed(delegates.before_probes(facts), lambda case: replace(case, look=("lifetimes",)))
 
 
 @rule(

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from hypothesis import strategies as st
 from hypothesis.strategies import SearchStrategy
 from msgspec.structs import replace
 
+from pytest_qnn.core.drawing import changed, pairs
 from pytest_qnn.core.rule import rule
 from pytest_qnn.core.verdict import Examined, Level, Unsupported, Violation
 from pytest_qnn.tflite.cases.delegate import DelegateCase, Fault
@@ -210,8 +210,9 @@ def failure_undoes_all(case: DelegateCase, trace: DelegateTrace) -> Examined:
 
 def redone(facts: DelegateFacts) -> CaseStrategy:
     """Several delegates, undone and redone by resizes; the order in force is noted."""
-    return delegates.between_probes(facts).map(
-        lambda case: replace(case, look=("order",), redo=1 + (case.data_seed & 1))
+    return changed(
+        delegates.between_probes(facts),
+        lambda case: replace(case, look=("order",), redo=1 + (case.data_seed & 1)),
     )
 
 
@@ -265,7 +266,7 @@ def undone(facts: DelegateFacts) -> ScriptStrategy:
         second = (Open("i1"), Apply("i1", "d0"), *run_steps("i1", case.data_seed))
         return ScriptCase((case.graph,), (*first, *second))
 
-    return delegates.before_a_failure(facts).map(make)
+    return changed(delegates.before_a_failure(facts), make)
 
 
 @rule(
@@ -328,7 +329,7 @@ def shared(facts: DelegateFacts) -> ScriptStrategy:
         steps = (*opening, *turn, *twice, *other) if late else (*opening, *twice, *turn, *other)
         return ScriptCase((first.graph, second.graph), steps)
 
-    return st.tuples(delegates.routing(facts), delegates.routing(facts)).map(make)
+    return changed(pairs(delegates.routing(facts)), make)
 
 
 @rule(

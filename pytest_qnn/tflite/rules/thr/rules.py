@@ -7,6 +7,7 @@ import operator
 import msgspec
 from hypothesis.strategies import SearchStrategy
 
+from pytest_qnn.core.drawing import changed
 from pytest_qnn.core.rule import rule
 from pytest_qnn.core.verdict import Examined, Level, Measured, Unsupported, Violation
 from pytest_qnn.tflite.cases.arrays import Array
@@ -76,7 +77,7 @@ def apart(facts: DelegateFacts) -> Strategy:
             opening += (target, *_ready(name, f"d{at}"))
         return _side_by_side(case, opening)
 
-    return delegates.routing(facts).map(make)
+    return changed(delegates.routing(facts), make)
 
 
 @rule(
@@ -103,7 +104,7 @@ def together(facts: DelegateFacts) -> Strategy:
             opening += _ready(name, "d0")
         return _side_by_side(case, opening)
 
-    return delegates.routing(facts).map(make)
+    return changed(delegates.routing(facts), make)
 
 
 @rule(
@@ -133,7 +134,7 @@ def churning(facts: DelegateFacts) -> Strategy:
         steps = (make_target(facts, case), *_ready("i0", "d0"))
         return ScriptCase((case.graph,), (*steps, Parallel((_turns("i0", seed), (churn,)))))
 
-    return delegates.routing(facts).map(make)
+    return changed(delegates.routing(facts), make)
 
 
 @rule(
@@ -163,7 +164,7 @@ def handed_over(facts: DelegateFacts) -> Strategy:
         steps = (make_target(facts, case), *ready, *_use("i0", seed + 1), elsewhere, *_use("i0", seed + 2))
         return ScriptCase((case.graph,), steps)
 
-    return delegates.routing(facts).map(make)
+    return changed(delegates.routing(facts), make)
 
 
 @rule(
@@ -196,7 +197,7 @@ def counted(facts: DelegateFacts) -> Strategy:
         steps = (Measure(), *plain, Measure(), *target, *use, Measure(), *ends)
         return ScriptCase((case.graph,), steps)
 
-    return delegates.routing(facts).map(make)
+    return changed(delegates.routing(facts), make)
 
 
 @rule(
@@ -266,7 +267,7 @@ def unspied(facts: DelegateFacts) -> Strategy:
         branches = Parallel((ready, (Repeat(_TURNS, busy),)))
         return ScriptCase((case.graph,), (make_target(facts, case), branches))
 
-    return delegates.routing(facts).map(make)
+    return changed(delegates.routing(facts), make)
 
 
 @rule(

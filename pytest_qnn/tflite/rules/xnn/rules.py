@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator
 import msgspec
 from hypothesis.strategies import SearchStrategy
 
+from pytest_qnn.core.drawing import changed
 from pytest_qnn.core.rule import rule
 from pytest_qnn.core.verdict import Examined, Level, Unsupported, Violation
 from pytest_qnn.tflite.cases.arrays import Array
@@ -62,7 +63,7 @@ Steps = Callable[[DelegateCase], tuple[AnyScriptStep, ...]]
 
 
 def _scripts(facts: DelegateFacts, steps: Steps) -> SearchStrategy[ScriptCase]:
-    return delegates.routing(facts).map(lambda case: ScriptCase((case.graph,), steps(case)))
+    return changed(delegates.routing(facts), lambda case: ScriptCase((case.graph,), steps(case)))
 
 
 def sharing_with_xnnpack(facts: DelegateFacts) -> SearchStrategy[ScriptCase]:
@@ -275,9 +276,9 @@ def _step_of(case: ScriptCase, seen: InterpreterSeen, kind: type) -> int:
 def _plan_at(seen: InterpreterSeen, step: int) -> Plan:
     """The plan as it stood after a step."""
     plan = seen.plan_before
-    for number, changed in seen.plans:
+    for number, later in seen.plans:
         if number <= step:
-            plan = changed
+            plan = later
     return plan
 
 
