@@ -20,6 +20,8 @@ from typing import Any
 from pytest_qnn.core.rule import Demand, Rule, entered
 from pytest_qnn.core.verdict import Level
 
+_HISTORIES = "pytest_qnn.tflite.rules.history"
+"""By name: only a run about delegates imports their half."""
 LIST = Path(__file__).with_suffix(".json")
 """The list of rules."""
 
@@ -79,7 +81,14 @@ def of_area(area: str) -> dict[str, Rule[Any, Any, Any]]:
         LookupError: there is no such area.
     """
     _load(areas()[area])
-    return {rule_id: rule for rule_id, rule in sorted(entered().items()) if rule.area == area}
+    return {rule_id: _framed(rule) for rule_id, rule in sorted(entered().items()) if rule.area == area}
+
+
+def _framed(rule: Rule[Any, Any, Any]) -> Rule[Any, Any, Any]:
+    """The rule; one about delegates with histories before its cases."""
+    if rule.subject == "memory":  # whose strategies have histories of their own
+        return rule
+    return importlib.import_module(_HISTORIES).behind_histories(rule)  # type: ignore[no-any-return]
 
 
 @functools.cache

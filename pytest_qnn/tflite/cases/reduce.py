@@ -26,12 +26,11 @@ from pytest_qnn.tflite.cases.script import (
 )
 from pytest_qnn.tflite.graph.graph import Graph, Node
 
-
 CaseT = TypeVar("CaseT", DelegateCase, ScriptCase, PluginCase)
 
 
 def smaller_delegate(case: DelegateCase) -> Iterator[DelegateCase]:
-    """Less before the case, then fewer nodes, fewer applications, plainer in everything else; boldest first."""
+    """Less before the case; then fewer nodes, then fewer applications, then plainer otherwise."""
     yield from _less_history(case)
     for kept in kept_nodes(len(case.graph.nodes) if is_plain(case.graph) else 0):
         for join in (True, False):

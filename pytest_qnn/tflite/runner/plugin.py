@@ -56,7 +56,7 @@ def run_plugin_case(
 ) -> PluginTrace:
     """Carry out the steps in order; a step whose delegate does not exist is skipped.
 
-    ``given``: the options of the delegate's specification, which delegates of the case's history are made with.
+    ``given``: the options of the specification, with which delegates of the case's history are made.
 
     Raises:
         ValueError: the runtime refuses the model.

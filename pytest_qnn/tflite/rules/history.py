@@ -1,0 +1,61 @@
+"""Which rules look at delegates that have a history, and who reports what goes wrong in one."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+from collections.abc import Callable
+from typing import Any, Final
+
+from pytest_qnn.core.rule import Rule
+from pytest_qnn.core.verdict import Examined, Unsupported, Violation
+from pytest_qnn.tflite.strategies.history import with_history
+
+_MEASURES: Final = (
+    "it measures what cycles of its own leave behind, and takes what was there before for given"
+)
+_FILE: Final = "it looks at the library's file alone"
+OPTED_OUT: Final[dict[str, str]] = {
+    **dict.fromkeys(("LEAK-01", "LEAK-02", "LEAK-03", "LEAK-04", "LIFE-05"), _MEASURES),
+    **dict.fromkeys(("OWN-02", "OWN-03", "RSZ-05", "THR-05", "TFL-03", "ABI-08"), _MEASURES),
+    **dict.fromkeys(("ABI-01", "ABI-12"), _FILE),
+}
+"""Rules whose cases have no history, and why. Nor have those that judge the runtime (`Rule.self_check`)."""
+
+REPORTS: Final = "PART-04"
+"""The rule whose finding it is when a call of a history fails that must succeed."""
+
+
+def has_history(rule: Rule[Any, Any, Any]) -> bool:
+    """Whether cases of the rule may have a history."""
+    return rule.subject == "delegate" and not rule.self_check and rule.id not in OPTED_OUT
+
+
+def behind_histories(rule: Rule[Any, Any, Any]) -> Rule[Any, Any, Any]:
+    """The rule with histories before its cases; the rule itself, if it is to have none."""
+    if not has_history(rule):
+        return rule
+    return dataclasses.replace(
+        rule, cases=_cases(rule.cases), check=_check(rule.check, reports=rule.id == REPORTS)
+    )
+
+
+def _cases(cases: Callable[[Any], Any]) -> Callable[[Any], Any]:
+    @functools.wraps(cases)
+    def behind(facts: Any) -> Any:
+        return with_history(cases(facts))
+
+    return behind
+
+
+def _check(check: Callable[[Any, Any], Examined], *, reports: bool) -> Callable[[Any, Any], Examined]:
+    @functools.wraps(check)
+    def checked(case: Any, trace: Any) -> Examined:
+        past = " ".join(trace.past.split())
+        if past and reports:
+            raise Violation("every call on interpreters before the case to succeed", past, "before the case")
+        if past:
+            raise Unsupported(f"a call before the case failed ({REPORTS} judges it): {past}", final=False)
+        return check(case, trace)
+
+    return checked
