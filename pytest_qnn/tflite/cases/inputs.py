@@ -20,6 +20,8 @@ SPECIAL = np.array(
     np.float32,
 )
 """float32 [16]: values that IEEE 754 treats apart, and the ends of the range of denormal numbers."""
+_MOST_KEPT = 1 << 12
+"""Elements of an array that is kept for later cases."""
 _MIXED_SCALE = np.float32(2.0**-12)
 _EXTREME_SCALE = np.float32(EXTREME / 2**15)
 
@@ -34,9 +36,14 @@ def inputs_of(case: DelegateCase) -> list[npt.NDArray[Any]]:
     """
     tensors = case.graph.tensors
     return [
-        _contents_of(tensors[index].shape, tensors[index].dtype, case.data_seed, case.fill, position)
+        _contents(tensors[index].shape, tensors[index].dtype, case.data_seed, case.fill, position)
         for position, index in enumerate(case.graph.inputs)
     ]
+
+
+def _contents(shape: tuple[int, ...], dtype: str, seed: int, fill: Fill, position: int) -> npt.NDArray[Any]:
+    made = _contents_of if prod(shape) <= _MOST_KEPT else _contents_of.__wrapped__
+    return made(shape, dtype, seed, fill, position)
 
 
 @lru_cache(4096)

@@ -30,7 +30,7 @@ from pytest_qnn.tflite.cases.script import (
 from pytest_qnn.tflite.graph.graph import Graph, Node, Tensor
 from pytest_qnn.tflite.graph.valid import SPECIAL, check_node, check_special
 
-MOST_ELEMENTS = 1 << 16
+MOST_ELEMENTS = 1 << 21
 """Of one tensor."""
 MOST_BYTES = 1 << 24
 """Of all tensors."""
@@ -131,7 +131,7 @@ def _check_operands(where: str, node: Node, graph: Graph, known: set[int]) -> No
 
 def _check_tensor(index: int, tensor: Tensor) -> None:
     where = f"tensor {index}"
-    within(f"{where}: the number of dimensions", len(tensor.shape), 1, 4)
+    within(f"{where}: the number of dimensions", len(tensor.shape), 1, 5)
     for length in tensor.shape:
         within(f"{where}: a dimension", length, 1, MOST_ELEMENTS)
     count = math.prod(tensor.shape)
@@ -242,7 +242,7 @@ def _broadcast(graph: Graph, shapes: Sequence[tuple[int, ...]], invokes: int) ->
     parts = (graph, *graph.subgraphs)
     every = [*shapes, *(tensor.shape for part in parts for tensor in part.tensors)]
     longest = [
-        max((shape[-axis] for shape in every if axis <= len(shape)), default=1) for axis in (1, 2, 3, 4)
+        max((shape[-axis] for shape in every if axis <= len(shape)), default=1) for axis in (1, 2, 3, 4, 5)
     ]
     count = prod(longest)
     if count > MOST_BROADCAST and len(graph.inputs) == 1 and _is_elementwise(graph):

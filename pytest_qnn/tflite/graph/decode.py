@@ -10,6 +10,7 @@ most 1 instead.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from math import prod
 
 from pytest_qnn.tflite.graph.constants import (
@@ -22,6 +23,7 @@ from pytest_qnn.tflite.graph.constants import (
     constant,
 )
 from pytest_qnn.tflite.graph.graph import Activation, Graph, Node, Op, Tensor
+from pytest_qnn.tflite.graph.scales import NONE, Scale
 
 HEADER = 5
 """Bytes: number of records, dtype, shape, quantisation, whether an input is an output."""
@@ -31,6 +33,10 @@ One byte of claims may follow."""
 
 MAX_ELEMENTS = 64
 _MAX_INPUTS = 4
+_MOST_BROADCAST = 4
+"""Dimensions of operands that both runtimes broadcast in every operator."""
+_MOST_CONSTANT = 1 << 15
+"""Elements of a constant: it is in every case file."""
 _LIMIT = 2.0**60
 _SHAPES: tuple[tuple[int, ...], ...] = (
     (2,),
@@ -72,6 +78,7 @@ class Builder:
         "pool",
         "ranks",
         "readers",
+        "scale",
         "tensors",
     )
 
@@ -83,11 +90,13 @@ class Builder:
         *,
         zero_points: bool | None = None,
         large: bool = False,
+        scale: Scale = NONE,
     ) -> None:
         """``zero_points``: none of an int8 graph's is 0, or all are; None: as it comes.
 
-        ``large``: no small shapes.
+        ``large``: no small shapes. ``scale``: the class of size, which has shapes of its own.
         """
+        self.scale = scale
         self.tensors: list[Tensor] = []
         self.nodes: list[Node] = []
         self.inputs: list[int] = []
@@ -102,7 +111,7 @@ class Builder:
         """The largest bound so far."""
         choices = PARAMS if zero_points is None else SHIFTED if zero_points else SYMMETRIC
         self.params = tuple(choices[(params + i) % len(choices)] for i in range(3)) if quantised else ()
-        shapes = _LARGE if large else _SHAPES
+        shapes = scale.shapes(quantised=quantised) or (_LARGE if large else _SHAPES)
         self._base = shapes[shape % len(shapes)]
         self.ranks: dict[int, list[int]] = {}
         """Activations by rank."""
@@ -152,20 +161,32 @@ class Builder:
         pool = self.ranks.get(rank) if rank else self.pool
         shape = self._base
         if rank and len(shape) != rank:
-            shape = _OF_RANK[rank][choice % len(_OF_RANK[rank])]
+            shapes = self._of_rank(rank)
+            shape = shapes[choice % len(shapes)]
         if not pool:
             return self.graph_input(shape, choice)
         if choice < 240 or len(self.inputs) >= _MAX_INPUTS:
             return _pick(pool, choice)
         return self.graph_input(shape, choice)
 
-    def partner(self, first: int, choice: int, *, same_params: bool, growing: bool) -> int:
+    def _of_rank(self, rank: int) -> Sequence[tuple[int, ...]]:
+        """Shapes of inputs of one rank: of the graph's class, or else the usual ones."""
+        own = [shape for shape in self.scale.shapes(quantised=bool(self.params)) if len(shape) == rank]
+        return own or _OF_RANK[rank]
+
+    def partner(
+        self, first: int, choice: int, *, same_params: bool, growing: bool, whole: bool = False
+    ) -> int:
         """A second operand for ``first``: of its shape, or a constant that broadcasts to it.
 
         ``same_params``: also of its quantisation. ``growing``: a constant is wanted, since an activation
-        would take the result's bound beyond the limit.
+        would take the result's bound beyond the limit. ``whole``: of its shape in any case.
         """
         shape = self.tensors[first].shape
+        if self.scale.partner == "itself" and not growing and not 160 <= choice < 240:
+            return first
+        if self.scale.partner == "constant":
+            choice = 160 + choice % 80
         if not growing and choice < 160:
             peers = self.peers[shape]
             other = _pick(peers, choice * 3 // 2)
@@ -175,8 +196,24 @@ class Builder:
             index = self.activation(shape, params, EXTREME)
             self.inputs.append(index)
             return index
-        operand_shape = shape[-1:] if 208 <= choice < 240 and len(shape) > 1 else shape
+        if whole and elements(shape) > _MOST_CONSTANT:
+            return first
+        operand_shape = shape if whole else self._broadcasting(shape, choice)
         return self.constant(constant(operand_shape, params, choice % 16))
+
+    def _broadcasting(self, shape: tuple[int, ...], choice: int) -> tuple[int, ...]:
+        """The shape of a constant operand: the same, the last dimension, or all dimensions but one."""
+        if (
+            self.scale.partner == "constant"
+            and choice >= 208
+            and choice & 1
+            and len(shape) <= _MOST_BROADCAST
+        ):
+            axis = (choice >> 1) % len(shape)
+            return (*shape[:axis], 1, *shape[axis + 1 :])
+        if (208 <= choice < 240 and len(shape) > 1) or elements(shape) > _MOST_CONSTANT:
+            return shape[-1:] if shape[-1] <= _MOST_CONSTANT else (1,)
+        return shape
 
     def bound(self, index: int) -> float:
         """Largest magnitude that tensor ``index`` can have; 1 for constants."""

@@ -45,7 +45,15 @@ class ElasticBuilder(Builder):
         """Let inputs made from now on have this shape."""
         self._base = shape
 
-    def partner(self, first: int, choice: int, *, same_params: bool, growing: bool) -> int:
+    def partner(
+        self,
+        first: int,
+        choice: int,
+        *,
+        same_params: bool,
+        growing: bool,
+        whole: bool = False,  # noqa: ARG002 - no node of these graphs asks for it
+    ) -> int:
         """As of any builder; constants have the last dimension only."""
         shape = self.tensors[first].shape
         if choice < 160 and (self.tame or not growing):

@@ -15,6 +15,7 @@ from pytest_qnn.tflite.graph.combinations import Combination
 from pytest_qnn.tflite.graph.decode import HEADER, RECORD, Builder
 from pytest_qnn.tflite.graph.graph import DType, Graph, Op, Tensor
 from pytest_qnn.tflite.graph.operators import MAKE, Choices
+from pytest_qnn.tflite.graph.scales import MANY_TIMES, MOST_OF_MANY, NONE, Scale
 
 Claims = tuple[tuple[int, ...], ...]
 
@@ -56,18 +57,25 @@ def decode_graph(
     n_claims: int,
     min_nodes: int,
     max_nodes: int,
+    scale: Scale = NONE,
 ) -> tuple[Graph, Claims]:
     """The graph and claims that ``data`` stands for.
 
-    ``choices`` are the kinds of graph, or just dtypes and their operators.
+    ``choices`` are the kinds of graph, or just dtypes and their operators. ``scale`` is the class of size.
     """
     dtype, slots, zero_points, large = Kind(*choices[data[1] % len(choices)])
-    build = Builder(dtype == "int8", data[2], data[3], zero_points=zero_points, large=large)
+    build = Builder(dtype == "int8", data[2], data[3], zero_points=zero_points, large=large, scale=scale)
     modes = data[HEADER : HEADER + n_claims]
     claims: list[list[int]] = [[] for _ in modes]
     extra: list[int] = []
     left = min_nodes + data[0] * (max_nodes - min_nodes + 1) // 256
     stride = RECORD + (n_claims > 0)
+    if scale.most:
+        left = min(left, max(min_nodes, scale.most))
+    if scale.many:
+        start = HEADER + n_claims
+        data = data[:start] + data[start : start + max_nodes * stride] * MANY_TIMES
+        min_nodes = left = min(MOST_OF_MANY, MANY_TIMES * max_nodes)
     for at in range(HEADER + n_claims, HEADER + n_claims + left * stride, stride):
         number = len(build.nodes)
         left -= 1
@@ -78,10 +86,15 @@ def decode_graph(
         first, second, options = data[at + 1 : at + 4]
         if isinstance(slot, str):
             variant %= _VARIANTS
-            MAKE[slot](build, Choices(first, second, options, variant))
+            op = "RELU" if slot in scale.without else slot
+            MAKE[op](build, Choices(first, second, options, variant))
         else:
             # Bytes that no other choice depends on together: their sum is as good as one more byte.
             want = _one_of(slot, build.rank, 31 * first + 17 * second + 7 * options)
+            if want.op in scale.without:
+                want = Combination("RELU", want.dtype, want.rank)
+            if scale.rank_of(want) != want.rank:
+                want = msgspec.structs.replace(want, rank=scale.rank_of(want))
             variant = (variant + first + second + options) % _VARIANTS
             MAKE[want.op](build, Choices(first, second, options, variant, want))
         if variant >= _FIRST_EXTRA:

@@ -149,7 +149,7 @@ def _concatenation(build: Builder, choice: Choices) -> None:
         cut = (*shape[:axis], 1, *shape[axis + 1 :])
         other = build.constant(constant(cut, build.params_of(one), choice.second % 16))
     else:
-        other = build.partner(one, _partner(choice), same_params=True, growing=False)
+        other = build.partner(one, _partner(choice), same_params=True, growing=False, whole=True)
     parts: tuple[int, ...] = (one, other)
     if choice.options & 3 == 3 and 3 * elements(shape) <= MAX_ELEMENTS:
         parts = (one, other, one)

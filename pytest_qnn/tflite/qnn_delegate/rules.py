@@ -40,6 +40,7 @@ from pytest_qnn.tflite.cases.script import (
 from pytest_qnn.tflite.facts import DelegateFacts
 from pytest_qnn.tflite.graph.graph import Graph, Node, Tensor
 from pytest_qnn.tflite.graph.kinds import Claims, decode_graph, size_of
+from pytest_qnn.tflite.graph.scales import scale_of
 from pytest_qnn.tflite.rules import judging, scripts
 from pytest_qnn.tflite.rules.numbers import outputs_are_right
 from pytest_qnn.tflite.strategies.claimed import mixed_kinds, need_claims
@@ -389,11 +390,12 @@ def _scenes(
     kinds = mixed_kinds(facts)
 
     def decode(data: bytes) -> ScriptCase:
-        graph, claims = decode_graph(data[_CHOICE:], kinds, 1, 1, _NODES)
-        scene = Scene(facts, graph, claims, data[:_CHOICE], some=some)
+        scale = scale_of(data[0], _NODES)
+        graph, claims = decode_graph(data[1 + _CHOICE :], kinds, 1, 1, _NODES, scale)
+        scene = Scene(facts, graph, claims, data[1 : 1 + _CHOICE], some=some)
         return ScriptCase((graph,), (*make(scene), *scene.plain(plain)))
 
-    size = _CHOICE + size_of(_NODES, 1)
+    size = 1 + _CHOICE + size_of(_NODES, 1)
     return decoded(size, decode)
 
 

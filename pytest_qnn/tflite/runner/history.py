@@ -10,6 +10,7 @@ import contextlib
 import functools
 import time
 from collections.abc import Callable, Iterator, Sequence
+from math import prod
 from typing import Any, Final
 
 from pytest_qnn.tflite.cases.delegate import Application, DelegateCase, Fault
@@ -31,9 +32,11 @@ PLAIN: Final = Graph(
     inputs=(0,),
     outputs=(2,),
 )
-"""In the place of a graph with subgraphs or with shapes that depend on data, which a delegate may refuse."""
+"""In the place of a large graph, or of one with subgraphs or with shapes that depend on data."""
 _SEED = 0xB1F0
 _FAULTS: Final[tuple[Fault, ...]] = ("kernel-invoke", "prepare", "kernel-prepare", "init")
+_MOST_ELEMENTS = 1 << 14
+"""Of all tensors of a graph that is used again and again."""
 _SECONDS = 0.5
 """After so long nothing is begun any more: a delegate may take long to be made."""
 
@@ -60,7 +63,7 @@ class Past:
         self.error = ""
         """What failed first that must not."""
         self._history = history or History()
-        plain = is_plain(graph)
+        plain = is_plain(graph) and sum(prod(tensor.shape) for tensor in graph.tensors) <= _MOST_ELEMENTS
         self._graph = graph if plain else PLAIN
         self._claim = claim if plain else None
         self._chain = chain

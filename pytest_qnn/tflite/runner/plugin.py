@@ -161,11 +161,16 @@ class _Run:
         are of no concern to these functions.
         """
         until = time.perf_counter() + _PAST_SECONDS
-        made: Steps = (Create(_PAST, given), Destroy(_PAST))
         refused: Steps = (Create(_PAST, (*given, _UNKNOWN)), Destroy(_PAST))
         used: Steps = (Create(_PAST, given), Apply(_PAST), Destroy(_PAST))
         error = ""
-        for steps in (made,) * history.made + (refused,) * history.failed + (used,) * history.used:
+        arguments = _Arguments(given, self._late)
+        self._kept.append(arguments)
+        places = ctypes.addressof(arguments.keys), ctypes.addressof(arguments.values), arguments.count
+        for _ in range(history.made):
+            if time.perf_counter() < until and self.plugin.create and self.plugin.destroy:
+                self._make_and_destroy(*places, arguments.report)
+        for steps in (refused,) * history.failed + (used,) * history.used:
             for step in steps if time.perf_counter() < until else ():
                 seen = self.step(step)
                 failed = seen.made is False and steps is not refused

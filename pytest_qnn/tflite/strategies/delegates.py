@@ -14,13 +14,14 @@ from pytest_qnn.tflite.facts import DelegateFacts
 from pytest_qnn.tflite.graph.decode import HEADER, RECORD
 from pytest_qnn.tflite.graph.graph import Graph
 from pytest_qnn.tflite.graph.kinds import Claims, Kind, decode_graph
+from pytest_qnn.tflite.graph.scales import NONE, scale_of
 from pytest_qnn.tflite.strategies.claimed import claimed_kinds, mixed_kinds, need_claims
 
 POISON = (0xEE, 0x99)
 """Fills of outputs before the first and second invoke: float32 -3.7e28 and -1.6e-23, int8 -18 and -103."""
 
-_EXTRA = 4
-"""Bytes after the graph's: shape of the case, seed (2), contents."""
+_EXTRA = 5
+"""Bytes before the graph's: class of size, shape of the case, seed (2), contents."""
 _FILLS: tuple[Fill, ...] = ("mixed", "extreme", "ramp")
 MILD: tuple[Fill, ...] = ("mixed", "ramp")
 """Where only grave errors count: no values of very different size, whose difference loses precision."""
@@ -43,14 +44,18 @@ def anything(facts: DelegateFacts) -> SearchStrategy[DelegateCase]:
     return delegate_cases(mixed_kinds(facts), make, 1, max_nodes=20)
 
 
-def routing(facts: DelegateFacts) -> SearchStrategy[DelegateCase]:
-    """Partitions of several nodes, inputs and outputs; plain operators without fused activations."""
+def routing(facts: DelegateFacts, *, scaled: bool = True) -> SearchStrategy[DelegateCase]:
+    """Partitions of several nodes, inputs and outputs; plain operators without fused activations.
+
+    ``scaled``: also large ones. Not for rules that repeat them many times.
+    """
     need_claims(facts)
 
     def make(graph: Graph, claims: Claims, choice: int) -> DelegateCase:
         return DelegateCase(plain_case(graph), (target_application(facts, claims[0], choice),))
 
-    return delegate_cases(mixed_kinds(facts), make, 1, min_nodes=2, max_nodes=16, fills=MILD)
+    kinds = mixed_kinds(facts)
+    return delegate_cases(kinds, make, 1, min_nodes=2, max_nodes=16, fills=MILD, scaled=scaled)
 
 
 def behind_a_probe(facts: DelegateFacts) -> SearchStrategy[DelegateCase]:
@@ -157,14 +162,19 @@ def delegate_cases(
     max_nodes: int,
     fills: Sequence[Fill] = _FILLS,
     chained: bool = False,
+    scaled: bool = True,
 ) -> SearchStrategy[DelegateCase]:
-    """Cases decoded from one draw of bytes. ``chained``: nodes read the latest result nine times of ten."""
+    """Cases decoded from one draw of bytes. ``chained``: nodes read the latest result nine times of ten.
+
+    ``scaled``: in the classes of `pytest_qnn.tflite.graph.scales`.
+    """
     size = _EXTRA + HEADER + n_claims + max_nodes * (RECORD + n_claims)
 
     def decode(data: bytes) -> DelegateCase:
-        choice, seed, fill = data[0], int.from_bytes(data[1:3], "big"), fills[data[3] % len(fills)]
+        choice, seed, fill = data[1], int.from_bytes(data[2:4], "big"), fills[data[4] % len(fills)]
+        scale = scale_of(data[0], max_nodes) if scaled else NONE
         rest = _chained(data[_EXTRA:], n_claims) if chained else data[_EXTRA:]
-        graph, claims = decode_graph(rest, kinds, n_claims, min_nodes, max_nodes)
+        graph, claims = decode_graph(rest, kinds, n_claims, min_nodes, max_nodes, scale)
         return msgspec.structs.replace(make(graph, claims, choice), data_seed=seed, fill=fill)
 
     return decoded(size, decode)

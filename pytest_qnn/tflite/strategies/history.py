@@ -25,8 +25,9 @@ CLASSES: Final[dict[str, Callable[[int], History]]] = {
     "failures": lambda byte: History(failed=1 + byte % 8, used=byte >> 4 & 1),
     "turns": lambda byte: History(kept=1 + byte % 3, invokes=1 + (byte >> 4) % 4),
     "invokes": lambda byte: History(used=1, invokes=4 + byte % 14, warm=4 + byte % 13),
-    "resizes": lambda byte: History(used=1 + byte % 3, invokes=2, resized=True),
-    "profiler": lambda byte: History(used=1 + byte % 2, invokes=2, profiled=True, kept=byte >> 4 & 1),
+    "upkeep": lambda byte: History(
+        used=1 + byte % 3, invokes=2, resized=True, profiled=True, kept=byte >> 4 & 1
+    ),
 }
 """By name: what the second byte makes of the class."""
 

@@ -49,7 +49,7 @@ def cycles(*names: str) -> Callable[[DelegateFacts], Strategy]:
 
             return measured_script(facts, case, cycle)
 
-        return changed(delegates.routing(facts), make)
+        return changed(delegates.routing(facts, scaled=False), make)
 
     return factory
 

@@ -88,7 +88,7 @@ def invokes(facts: DelegateFacts) -> Strategy:
             steps += (target, *ready, *repetitions((SetInputs(name, case.data_seed), Invoke(name)), INVOKES))
         return ScriptCase((case.graph,), tuple(steps))
 
-    return changed(delegates.routing(facts), make)
+    return changed(delegates.routing(facts, scaled=False), make)
 
 
 @rule(
@@ -139,7 +139,7 @@ def failures(facts: DelegateFacts) -> Strategy:
 
         return measured_script(facts, case, cycle)
 
-    return changed(delegates.routing(facts), make)
+    return changed(delegates.routing(facts, scaled=False), make)
 
 
 @rule(

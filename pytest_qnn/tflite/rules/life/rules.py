@@ -56,7 +56,7 @@ def cycles(facts: DelegateFacts) -> ScriptStrategy:
         repetitions = (few, Measure(), many, Measure()) * PAIRS
         return ScriptCase((case.graph,), (make_first_target(case), few, Measure(), *repetitions))
 
-    return changed(delegates.routing(facts), make)
+    return changed(delegates.routing(facts, scaled=False), make)
 
 
 @rule(

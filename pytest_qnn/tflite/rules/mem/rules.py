@@ -33,6 +33,7 @@ from pytest_qnn.tflite.cases.script import (
 from pytest_qnn.tflite.facts import DelegateFacts
 from pytest_qnn.tflite.graph.graph import Graph, Node, Op, Tensor
 from pytest_qnn.tflite.graph.kinds import Claims, Kind, decode_graph, size_of
+from pytest_qnn.tflite.graph.scales import scale_of
 from pytest_qnn.tflite.rules import judging, scripts
 from pytest_qnn.tflite.rules.numbers import outputs_are_right
 from pytest_qnn.tflite.strategies.claimed import claimed_kinds, mixed_kinds, need_claims, taken
@@ -133,8 +134,8 @@ def _constants(graph: Graph) -> list[int]:
 Make = Callable[[Graph, Claims, bytes], ScriptCase]
 """(graph, claims, four bytes of choice) -> case."""
 
-_EXTRA = 6
-"""Bytes before the graph's: four of choice, two of seed."""
+_EXTRA = 7
+"""Bytes before the graph's: class of size, four of choice, two of seed."""
 
 
 def _scripts(
@@ -144,9 +145,9 @@ def _scripts(
     size = _EXTRA + size_of(max_nodes, 1)
 
     def decode(data: bytes) -> ScriptCase:
-        seed = int.from_bytes(data[4:6], "big")
-        graph, claims = decode_graph(data[_EXTRA:], kinds, 1, min_nodes, max_nodes)
-        case = make(graph, claims, data[:4])
+        seed, scale = int.from_bytes(data[5:7], "big"), scale_of(data[0], max_nodes)
+        graph, claims = decode_graph(data[_EXTRA:], kinds, 1, min_nodes, max_nodes, scale)
+        case = make(graph, claims, data[1:5])
         steps = (
             msgspec.structs.replace(step, seed=seed + step.seed) if isinstance(step, SetInputs) else step
             for step in case.steps

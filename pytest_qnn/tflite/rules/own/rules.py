@@ -145,7 +145,7 @@ def interleaved(facts: DelegateFacts) -> Strategy:
         steps.append(Close(order[-1]))
         return ScriptCase((case.graph,), tuple(steps))
 
-    return changed(delegates.routing(facts), make)
+    return changed(delegates.routing(facts, scaled=False), make)
 
 
 @rule(
@@ -188,7 +188,7 @@ def made_again(facts: DelegateFacts) -> Strategy:
             steps += (target, *ready, *_use(name, case.data_seed + time), *ends)
         return ScriptCase((case.graph,), tuple(steps))
 
-    return changed(delegates.routing(facts), make)
+    return changed(delegates.routing(facts, scaled=False), make)
 
 
 @rule(

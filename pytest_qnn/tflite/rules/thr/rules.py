@@ -77,7 +77,7 @@ def apart(facts: DelegateFacts) -> Strategy:
             opening += (target, *_ready(name, f"d{at}"))
         return _side_by_side(case, opening)
 
-    return changed(delegates.routing(facts), make)
+    return changed(delegates.routing(facts, scaled=False), make)
 
 
 @rule(
@@ -104,7 +104,7 @@ def together(facts: DelegateFacts) -> Strategy:
             opening += _ready(name, "d0")
         return _side_by_side(case, opening)
 
-    return changed(delegates.routing(facts), make)
+    return changed(delegates.routing(facts, scaled=False), make)
 
 
 @rule(
@@ -134,7 +134,7 @@ def churning(facts: DelegateFacts) -> Strategy:
         steps = (make_target(facts, case), *_ready("i0", "d0"))
         return ScriptCase((case.graph,), (*steps, Parallel((_turns("i0", seed), (churn,)))))
 
-    return changed(delegates.routing(facts), make)
+    return changed(delegates.routing(facts, scaled=False), make)
 
 
 @rule(
@@ -164,7 +164,7 @@ def handed_over(facts: DelegateFacts) -> Strategy:
         steps = (make_target(facts, case), *ready, *_use("i0", seed + 1), elsewhere, *_use("i0", seed + 2))
         return ScriptCase((case.graph,), steps)
 
-    return changed(delegates.routing(facts), make)
+    return changed(delegates.routing(facts, scaled=False), make)
 
 
 @rule(
@@ -197,7 +197,7 @@ def counted(facts: DelegateFacts) -> Strategy:
         steps = (Measure(), *plain, Measure(), *target, *use, Measure(), *ends)
         return ScriptCase((case.graph,), steps)
 
-    return changed(delegates.routing(facts), make)
+    return changed(delegates.routing(facts, scaled=False), make)
 
 
 @rule(
@@ -267,7 +267,7 @@ def unspied(facts: DelegateFacts) -> Strategy:
         branches = Parallel((ready, (Repeat(_TURNS, busy),)))
         return ScriptCase((case.graph,), (make_target(facts, case), branches))
 
-    return changed(delegates.routing(facts), make)
+    return changed(delegates.routing(facts, scaled=False), make)
 
 
 @rule(
