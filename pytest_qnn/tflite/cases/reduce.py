@@ -24,6 +24,7 @@ from pytest_qnn.tflite.cases.script import (
     ScriptCase,
     flat,
 )
+from pytest_qnn.tflite.cases.shapes import shorter
 from pytest_qnn.tflite.graph.graph import Graph, Node
 
 CaseT = TypeVar("CaseT", DelegateCase, ScriptCase, PluginCase)
@@ -36,6 +37,8 @@ def smaller_delegate(case: DelegateCase) -> Iterator[DelegateCase]:
         for join in (True, False):
             graph = restricted(case.graph, frozenset(kept), join=join)
             yield msgspec.structs.replace(case, graph=graph, applications=_renumbered(case, kept))
+    for graph in shorter(case.graph):
+        yield replace(case, graph=graph)
     yield from _fewer_applications(case)
     yield from _fewer_claims(case)
     yield from _fewer_outputs(case)

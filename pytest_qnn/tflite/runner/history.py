@@ -121,14 +121,14 @@ class Past:
     def _fail(self, number: int) -> None:
         """Calls that fail.
 
-        An invoke before the tensors are allocated, values of another shape than the input's, an input that
-        there is not; and where the target can be told so, a callback of the delegate's.
+        An invoke before the delegate is applied, and one between a resize and the next allocate; values of
+        another shape than the input's; an input that there is not; and where the target can be told so, a
+        callback of the delegate's.
         """
         steerable = all(is_steerable(factory.name) for factory in self._chain)
         used = self._open(_FAULTS[number % len(_FAULTS)] if steerable else "")
-        message = used.start(between=used.invoke_too_early)
-        if not message:
-            message = used.fail()
+        used.invoke_too_early()
+        message = used.start() or used.fail()
         if steerable:
             attempt(lambda: used.invoke(0))
         else:
@@ -171,13 +171,11 @@ class _Used:
         for factory in chain:
             self._delegates.append(factory.make(Application(claim=claim, fault=fault)))
 
-    def start(self, between: Callable[[], object] | None = None) -> str:
-        """Apply and allocate; what failed. ``between`` is called after the delegates are applied."""
+    def start(self) -> str:
+        """Apply and allocate; what failed."""
         message = self._apply()
         if message:
             return f"ModifyGraphWithDelegate: {message}"
-        if between is not None:
-            between()
         message = attempt(self.native.allocate_tensors)
         return message and f"allocate_tensors: {message}"
 
@@ -200,25 +198,30 @@ class _Used:
 
     def resize_and_back(self) -> str:
         """Resize the first input, give it its shape again, and allocate; what failed."""
-        for tensor in self._graph.inputs[:1]:
-            shape = self._graph.tensors[tensor].shape
-            longer = (shape[0] + 1, *shape[1:]) if shape else (1,)
-            self.native.resize_tensor_input(tensor, longer)
-            self.native.resize_tensor_input(tensor, shape)
+        self._resize()
+        self._resize(more=0)
         message = attempt(self.native.allocate_tensors)
         return message and f"allocate_tensors after a resize and back: {message}"
 
+    def _resize(self, more: int = 1) -> None:
+        """Give the first input the shape of the graph, with a longer first dimension."""
+        for tensor in self._graph.inputs[:1]:
+            first, *others = self._graph.tensors[tensor].shape
+            self.native.resize_tensor_input(tensor, (first + more, *others))
+
     def invoke_too_early(self) -> None:
-        """An invoke that the runtime refuses: no tensor is allocated yet."""
+        """An invoke that the runtime refuses: tensors are not allocated, or not any more."""
         attempt(self.native.invoke)
 
     def fail(self) -> str:
-        """Calls of a client's that are refused and change nothing."""
+        """Calls of a client's that are refused, and what must not fail behind them."""
         for tensor in self._graph.inputs[:1]:
             attempt(functools.partial(self.native.resize_tensor_input, len(self._graph.tensors) + 99, (1,)))
             values = inputs_of(DelegateCase(self._graph))[0]
             attempt(functools.partial(self.native.set_tensor, tensor, values[None]))
-        return ""
+        self._resize()
+        self.invoke_too_early()
+        return self.resize_and_back()
 
     def close(self) -> None:
         """Destroy the interpreter, then the delegates."""
