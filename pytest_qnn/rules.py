@@ -20,7 +20,7 @@ from typing import Any
 from pytest_qnn.core.rule import Demand, Rule, entered
 from pytest_qnn.core.verdict import Level
 
-_HISTORIES = "pytest_qnn.tflite.rules.history"
+_HISTORIES = "pytest_qnn.tflite.strategies.with_history"
 """By name: only a run about delegates imports their half."""
 LIST = Path(__file__).with_suffix(".json")
 """The list of rules."""

@@ -87,7 +87,7 @@ ROOMS: dict[str, set[str]] = {
     "effort": {"core"},
     "newhooks": {"core"},
     "options": {"core"},
-    "rules": {"core", CODES, "qnn.mutants", "tflite.mutants"},
+    "rules": {"core", CODES, "qnn.mutants", "tflite.mutants", "tflite.strategies"},
     "mutants": {"core", "effort", "qnn.mutants", "qnn.target", "rules", "tflite.mutants", "tflite.target"},
     "native": {"qnn.reference"},
     "case_file": {"core", "qnn.cases", "tflite.cases"},

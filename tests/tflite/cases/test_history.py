@@ -31,11 +31,11 @@ from pytest_qnn.tflite.facts import LIMITS, DelegateFacts
 from pytest_qnn.tflite.graph import scales
 from pytest_qnn.tflite.graph.graph import Graph, Node, Tensor
 from pytest_qnn.tflite.reference.delegate import Kernel, ReferenceDelegate
-from pytest_qnn.tflite.rules.history import NOT_LARGE, OPTED_OUT, REPORTS, has_history
 from pytest_qnn.tflite.runner.run import run_delegate_case
 from pytest_qnn.tflite.runner.script import run_script_case
 from pytest_qnn.tflite.runtime.runtime import load_runtime
 from pytest_qnn.tflite.strategies.history import BYTES, CLASSES, history_of
+from pytest_qnn.tflite.strategies.with_history import NOT_LARGE, OPTED_OUT, REPORTS, has_history
 from pytest_qnn.tflite.trace import DelegateTrace
 
 EXAMPLES = 20
