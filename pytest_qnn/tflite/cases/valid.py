@@ -30,7 +30,7 @@ from pytest_qnn.tflite.cases.script import (
 from pytest_qnn.tflite.graph.graph import Graph, Node, Tensor
 from pytest_qnn.tflite.graph.valid import SPECIAL, check_node, check_special
 
-MOST_ELEMENTS = 1 << 21
+MOST_ELEMENTS = 1 << 22
 """Of one tensor."""
 MOST_BYTES = 1 << 24
 """Of all tensors."""

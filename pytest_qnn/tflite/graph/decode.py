@@ -35,7 +35,7 @@ MAX_ELEMENTS = 64
 _MAX_INPUTS = 4
 _MOST_BROADCAST = 4
 """Dimensions of operands that both runtimes broadcast in every operator."""
-_MOST_CONSTANT = 1 << 15
+_MOST_CONSTANT = 1 << 17
 """Elements of a constant: it is in every case file."""
 _LIMIT = 2.0**60
 _SHAPES: tuple[tuple[int, ...], ...] = (
@@ -196,7 +196,7 @@ class Builder:
             index = self.activation(shape, params, EXTREME)
             self.inputs.append(index)
             return index
-        if whole and elements(shape) > _MOST_CONSTANT:
+        if elements(shape) > _MOST_CONSTANT and (whole or not 208 <= choice < 240):
             return first
         operand_shape = shape if whole else self._broadcasting(shape, choice)
         return self.constant(constant(operand_shape, params, choice % 16))
@@ -211,9 +211,7 @@ class Builder:
         ):
             axis = (choice >> 1) % len(shape)
             return (*shape[:axis], 1, *shape[axis + 1 :])
-        if (208 <= choice < 240 and len(shape) > 1) or elements(shape) > _MOST_CONSTANT:
-            return shape[-1:] if shape[-1] <= _MOST_CONSTANT else (1,)
-        return shape
+        return shape[-1:] if 208 <= choice < 240 and len(shape) > 1 else shape
 
     def bound(self, index: int) -> float:
         """Largest magnitude that tensor ``index`` can have; 1 for constants."""

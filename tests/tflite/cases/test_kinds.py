@@ -1,6 +1,6 @@
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 
 import msgspec
 import pytest
@@ -67,8 +67,13 @@ def test_at_least_half_of_the_nodes_are_claimed_and_some_are_refused(known: Dele
     assert set(drawn) - taken(known)
 
 
+def learned(drawn: Iterable[Combination | None]) -> set[Combination | None]:
+    """Without nodes of five dimensions: no target is asked whether it claims them."""
+    return {kind for kind in drawn if kind is None or kind.rank <= 4}
+
+
 def test_rules_about_numbers_are_asked_about_claimed_nodes_only() -> None:
-    assert set(kinds(elementwise(ADDS))) <= taken(ADDS)
+    assert learned(kinds(elementwise(ADDS))) <= taken(ADDS)
     assert {kind.zero_points for kind in kinds(cases.quantised(SYMMETRIC)) if kind} == {False}
 
 
@@ -82,7 +87,7 @@ def test_one_parameter_at_a_time_reaches_every_claimed_parameter() -> None:
     assert {kind.form for kind in drawn} >= {"", "constant", "broadcast", "keep", "plane", "valid", "stride"}
     assert {kind.activation for kind in drawn} == {"NONE", "RELU", "RELU6"}
     assert {kind.quantisation for kind in drawn} == {"", "tensor", "channel"}
-    assert drawn <= taken(NO_DILATION)
+    assert learned(drawn) <= taken(NO_DILATION)
 
 
 @pytest.mark.parametrize("factory", [cases.routing, poisoned, single_nodes, elementwise])
