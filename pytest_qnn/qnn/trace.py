@@ -145,6 +145,13 @@ class GrowthCounts(Counts, frozen=True, gc=False, omit_defaults=True, tag="growt
     """Bytes that malloc has given out; 0 without glibc."""
 
 
+class LivedCounts(Counts, frozen=True, gc=False, omit_defaults=True, tag="lived"):
+    """Of `Lived`."""
+
+    rounds: int = 0
+    """Those that were carried out without a surprise."""
+
+
 class ThreadCounts(Counts, frozen=True, gc=False, omit_defaults=True, tag="threads"):
     """Of `Parallel`."""
 
@@ -182,6 +189,7 @@ AnyCounts = (
     | PieceCounts
     | ProcessCounts
     | GrowthCounts
+    | LivedCounts
     | ThreadCounts
     | LogCounts
 )

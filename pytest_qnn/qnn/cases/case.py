@@ -174,6 +174,39 @@ class Parallel(Step, tag="parallel", frozen=True, gc=False, omit_defaults=True):
 TENSOR = 64
 """Bytes of each tensor that a `Churn` registers."""
 
+MOST_LIVED = 1000
+
+
+class Lived(Step, tag="lived", frozen=True, gc=False, omit_defaults=True):
+    """Ordinary life before what a case is about: the same in order, ``rounds`` times, none of it named.
+
+    ``buffers``: allocate a buffer of another size, ask for its descriptor, free it. ``registrations``:
+    register a buffer of its own in ``context`` and deregister it. ``contexts``: create a context, register
+    in it, deregister (every second time: do not), free it. ``refused``: in ``context``, calls that documents
+    refuse: register a closed descriptor, register the same memory twice, deregister NULL. ``turns``: two
+    contexts with a graph each take turns: register a buffer for each tensor, execute, read, deregister.
+
+    With ``mem_type`` 0 nothing is registered. It ends early once it has taken half a second, since contexts
+    cost some libraries tens of milliseconds.
+    """
+
+    what: Literal["buffers", "registrations", "contexts", "refused", "turns"]
+    context: str = ""
+    rounds: Annotated[int, Meta(ge=1, le=MOST_LIVED)] = 1
+    kept: Part = 0
+    """Of ``buffers``, the last so many stay until the end of the case."""
+    mem_type: U32 = 1
+    op: QnnOp = "ElementWiseAdd"
+    dtype: QnnDType = "UFIXED_POINT_8"
+
+
+class Logged(Step, tag="logged", frozen=True, gc=False, omit_defaults=True):
+    """The session, which must not be open yet, is opened with a log callback that listens at ``level``."""
+
+    level: Annotated[int, Meta(ge=int(LogLevel.ERROR), le=int(LogLevel.DEBUG))] = int(LogLevel.ERROR)
+    """QnnLog_Level_t: 1 ERROR to 5 DEBUG."""
+
+
 SectionMemory = Literal["raw", "handle", "short", "null", "unknown", "dead"]
 """What a QnnContext_Buffer_t leads to. Raw memory, or a memory handle: one of just enough bytes, of one byte
 less (behind it the buffer goes on), NULL, a value that was never given out, or one that was deregistered."""
@@ -568,6 +601,8 @@ AnyStep = (
     | FreeParent
     | Restart
     | Churn
+    | Lived
+    | Logged
     | Parallel
     | SectionStep
     | PieceStep

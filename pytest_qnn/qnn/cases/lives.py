@@ -344,6 +344,8 @@ EFFECTS: dict[type[AnyStep], Effect] = {
     # Calls that leave everything as it was; the bounds of their numbers bound their work
     case.Misuse: Effect(uses=("handle",)),
     case.Churn: Effect(uses=("context", "buffer")),
+    case.Lived: _OF_CONTEXT,
+    case.Logged: _NOTHING,
     case.Parallel: _NOTHING,
     case.Observe: _NOTHING,
     case.Providers: _NOTHING,

@@ -222,6 +222,8 @@ class Session:
         """Why the session could not be opened; empty: it is open, or was not tried."""
         self.codes: list[tuple[str, int]] = []
         self._handles: dict[str, int] = {}
+        self._log: tuple[int | None, int] = (None, _LOG_LEVEL_ERROR)
+        """The callback's address, and the level."""
 
     @property
     def backend(self) -> int | None:
@@ -236,6 +238,10 @@ class Session:
     def handles(self) -> set[int]:
         """The values of the handles that are open."""
         return set(self._handles.values())
+
+    def listen(self, callback: int, level: int) -> None:
+        """Open with this log callback, and not with the library's own log."""
+        self._log = (callback, level)
 
     def open(self) -> bool:
         """Open once; True if the session is open."""
@@ -275,7 +281,7 @@ class Session:
         if self.client.interface is None:
             self.failure = f"getProviders gave no provider (code {self.client.code})"
             return
-        if not self._create("logCreate", None, _LOG_LEVEL_ERROR):
+        if not self._create("logCreate", *self._log):
             return
         log = self._handles.get("logCreate")
         if self._create("backendCreate", log, None):

@@ -25,6 +25,7 @@ from pytest_qnn.qnn.runner import (
     binaries,
     buffers,
     graphs,
+    lived,
     logs,
     misuses,
     pieces,
@@ -41,7 +42,7 @@ from pytest_qnn.qnn.runner.state import Buffer, Context, MemHandle, NeverMade, S
 from pytest_qnn.qnn.trace import MemoryTrace, StepSeen
 
 MODULES: Final[tuple[ModuleType, ...]] = (
-    *(asynchronous, binaries, buffers, graphs, logs, misuses),
+    *(asynchronous, binaries, buffers, graphs, lived, logs, misuses),
     *(pieces, probes, registrations, sections, threads),
 )
 """The modules whose handlers are entered by their import."""

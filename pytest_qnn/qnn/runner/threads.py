@@ -134,7 +134,7 @@ def _backends(state: State, step: Parallel) -> Works:
     return [work] * step.threads, []
 
 
-class _Client:
+class Client:
     """A context with a graph and a buffer for each of its tensors: what one thread works on."""
 
     def __init__(self, state: State, step: Parallel, number: int) -> None:
@@ -160,12 +160,13 @@ class _Client:
             with pace.kept():
                 for turn in range(self.step.rounds):
                     pace.together()
-                    self._once(buffers, turn)
+                    self.once(buffers, turn)
         finally:
             for buffer in buffers:
                 self.state.rpcmem.free(buffer)
 
-    def _once(self, buffers: list[int], turn: int) -> None:
+    def once(self, buffers: list[int], turn: int) -> None:
+        """One round: the contents of the inputs depend on it. Raises Failed."""
         inputs = [
             data_of(self.step.dtype, 64 * self.number + 8 * turn + position, self.nbytes)
             for position in range(self.operator.io_inputs)
@@ -235,7 +236,7 @@ def descriptors_of(
 
 
 def _contexts(state: State, step: Parallel) -> Works:
-    clients = [_Client(state, step, number) for number in range(step.threads)]
+    clients = [Client(state, step, number) for number in range(step.threads)]
     pace = Pace(len(clients))
     return [functools.partial(client.work, pace) for client in clients], [
         client.context for client in clients
@@ -244,7 +245,7 @@ def _contexts(state: State, step: Parallel) -> Works:
 
 def _race(state: State, step: Parallel) -> Works:
     """One thread executes until that fails, the other frees the context."""
-    client = _Client(state, step, 0)
+    client = Client(state, step, 0)
     rooms = bind_raw(client.operator, client.nbytes)
     executed = threading.Event()
 
@@ -267,7 +268,7 @@ def _race(state: State, step: Parallel) -> Works:
 
 def _deregister(state: State, step: Parallel) -> Works:
     """One thread executes with handles until that fails, the other deregisters the output's handle."""
-    client = _Client(state, step, 0)
+    client = Client(state, step, 0)
     buffers = [state.rpcmem.alloc(HEAP_ID_SYSTEM, DEFAULT_FLAGS, client.nbytes) for _ in client.operator.io]
     state.retired += [Buffer(buffer, client.nbytes, usable=True) for buffer in buffers]
     described, kept = descriptors_of(state, step, buffers, client.nbytes)

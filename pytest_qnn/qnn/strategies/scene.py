@@ -10,10 +10,13 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import TypeVar
 
+import msgspec
 from hypothesis import strategies as st
 
 from pytest_qnn.core.drawing import decoded
 from pytest_qnn.qnn.cases.case import (
+    INT_MAX,
+    MOST_PARTS,
     Alloc,
     AnyStep,
     Binding,
@@ -24,6 +27,8 @@ from pytest_qnn.qnn.cases.case import (
     Execute,
     Fill,
     Free,
+    Lived,
+    Logged,
     MemoryCase,
     Prepare,
     QnnDType,
@@ -35,6 +40,7 @@ from pytest_qnn.qnn.cases.lives import Alive
 from pytest_qnn.qnn.cases.memory import CUSTOM, DMA_BUF, ION
 from pytest_qnn.qnn.cases.sizes import PAGE, io_inputs, nbytes
 from pytest_qnn.qnn.facts import MemoryFacts
+from pytest_qnn.qnn.strategies.history import FAR, HEAD_BYTES, PLAIN, Head, Kind, head_of
 
 T = TypeVar("T")
 
@@ -42,6 +48,8 @@ SHAPES: tuple[tuple[int, ...], ...] = ((1, 2, 2, 2), (1,), (1, 1, 1, 7), (2, 3),
 """Shapes of tensors, the graphs' default first; at most 256 elements."""
 HTP_BACKEND_ID = 6
 """Only with this backend id is QNN_MEM_TYPE_CUSTOM described by a QnnMemHtp_Descriptor_t."""
+_LITTLE = 64
+"""Bytes of a tensor of no concern."""
 _KEYS = {ION: 1102, CUSTOM: 1103, DMA_BUF: 1104}
 
 
@@ -108,6 +116,8 @@ class Scene:
         self.handles = self.alive.handles
         self.dead = self.alive.dead
         self.graphs = self.alive.graphs
+        self.scale = PLAIN
+        """Of the rule's own steps (`pytest_qnn.qnn.strategies.history`)."""
         self._made: dict[str, int] = {}
 
     def case(self) -> MemoryCase:
@@ -151,9 +161,9 @@ class Scene:
         self.follow(ContextFree(name))
 
     def alloc(self, size: int) -> str:
-        """A new rpcmem buffer of ``size`` bytes."""
+        """A new rpcmem buffer of ``size`` bytes; of more than rpcmem can say, the client's own memory."""
         name = self.name("b")
-        self.follow(Alloc(name, size))
+        self.follow(Alloc(name, size, own=size > INT_MAX))
         return name
 
     def free(self, buffer: str) -> None:
@@ -163,23 +173,43 @@ class Scene:
     def tensor(self, tape: Tape) -> tuple[tuple[int, ...], QnnDType]:
         """A shape and a data type."""
         dtypes: tuple[QnnDType, ...] = ("UFIXED_POINT_8", "FLOAT_32")
-        return tape.pick(SHAPES), tape.pick(dtypes)
+        shape, dtype = tape.pick(SHAPES), tape.pick(dtypes)
+        return self.scale.shaped(shape, dtype), dtype
 
-    def descriptor(self, tape: Tape) -> Descriptor:
-        """A valid descriptor over a new buffer: exactly as large as the tensor, or larger."""
+    def descriptor(self, tape: Tape, *, touched: bool = False) -> Descriptor:
+        """A valid descriptor over a new buffer: exactly as large as the tensor, or larger.
+
+        ``touched``: the buffer will be filled or read as a whole.
+        """
         shape, dtype = self.tensor(tape)
         kind = tape.pick(self.types)
         needed = nbytes(shape, dtype)
         spare = tape.pick((0, 1, 64, PAGE, 3 * PAGE + 5))
         offset = 4 * tape.below(1 + spare // 4) if kind == CUSTOM else 0
+        if kind == CUSTOM and not (touched and self.scale.offset > FAR):
+            offset, spare = offset + self.scale.offset, spare + self.scale.offset
         buffer = self.alloc(needed + spare)
         return Descriptor(buffer, shape, dtype, kind, offset=offset)
 
     def register(self, context: str, *descriptors: Descriptor) -> tuple[str, ...]:
-        """Register a batch in one call; gives the handles' names."""
+        """Register a batch in one call; gives the handles' names.
+
+        On a scale with large batches the first is filled up, before and behind, with tensors of no concern.
+        """
         names = tuple(self.name("h") for _ in descriptors)
-        self.follow(Register(context, descriptors, names))
+        others = self._others(len(descriptors), descriptors[0].mem_type if descriptors else 0)
+        before = self.scale.position % (len(others) + 1)
+        more = [self.name("h") for _ in others]
+        batch = (*others[:before], *descriptors, *others[before:])
+        self.follow(Register(context, batch, (*more[:before], *names, *more[before:])))
         return names
+
+    def _others(self, count: int, kind: int) -> list[Descriptor]:
+        missing = min(self.scale.batch, MOST_PARTS) - count
+        if not count or missing <= 0 or kind not in self.types:
+            return []
+        self.scale = self.scale._replace(batch=0)
+        return [Descriptor(self.alloc(_LITTLE), (_LITTLE,), mem_type=kind) for _ in range(missing)]
 
     def deregister(self, *handles: str) -> None:
         """Deregister live handles in one call."""
@@ -198,9 +228,12 @@ class Scene:
         if not self.operators:
             return ""
         op, dtype = tape.pick(self.operators)
-        chosen = shape or tape.pick(SHAPES)
+        chosen = self.scale.of_graph(shape or tape.pick(SHAPES), dtype)
         name = self.name("g")
-        self.follow(Prepare(name, context, op, dtype, chosen, mem_types))
+        made = Prepare(name, context, op, dtype, chosen, mem_types)
+        if self.scale.version:
+            made = msgspec.structs.replace(made, version=self.scale.version)
+        self.follow(made)
         return name
 
     def tensor_memory(self, graph: str, kind: int | None = None) -> tuple[str, ...]:
@@ -263,8 +296,70 @@ class Scene:
             elif act == 3:
                 self.free(buffer)
 
+    # History
+
+    def live_before(self, head: Head) -> None:
+        """Ordinary life, which leaves a context and perhaps more (`Lived`, and at its end some steps)."""
+        if head.past == "log":
+            self.add(Logged(1 + head.detail % 5))
+        elif head.past == "steps":
+            self._some_of_everything(head.detail)
+        elif head.past:
+            self._lived(head)
+
+    def _lived(self, head: Head) -> None:
+        memory = self.types[head.detail % len(self.types)] if self.facts.supports(_MEMORY) else 0
+        step = Lived("contexts", mem_type=memory)
+        if head.past == "turns":
+            if not self.operators or not memory:
+                return
+            op, dtype = self.operators[0]
+            step = Lived("turns", rounds=3 + head.detail % 6, mem_type=memory, op=op, dtype=dtype)
+        elif head.past == "contexts":
+            step = Lived("contexts", rounds=_CONTEXTS[head.detail % len(_CONTEXTS)], mem_type=memory)
+        else:
+            context, few = self.context(), head.detail % 64
+            refused = head.past == "refused"
+            step = Lived("refused", context, 1 + few // 4, mem_type=memory)
+            if not refused:
+                rounds = _REGISTRATIONS[head.detail % len(_REGISTRATIONS)]
+                step = Lived("registrations", context, rounds, mem_type=memory)
+        self.add(step)
+        if head.past == "registrations" and memory:
+            kept = _KEPT[head.detail // 16 % len(_KEPT)]
+            little = (Descriptor(self.alloc(_LITTLE), (_LITTLE,), mem_type=memory) for _ in range(kept))
+            self.register(step.context, *little)
+
+    def _some_of_everything(self, detail: int) -> None:
+        """Registered, deregistered and freed, in two contexts of which one goes; and a graph that runs."""
+        tape = Tape(bytes((detail * factor + factor) % 256 for factor in range(1, 48)))
+        mine, other = self.context(), self.context()
+        for context in (mine, other, mine):
+            if self.facts.supports(_MEMORY):
+                handles = self.register(context, *(self.descriptor(tape.cut(4)) for _ in range(2)))
+                buffers = [self.handles[handle].descriptor.buffer for handle in handles]
+                self.deregister(*handles)
+                for buffer in buffers:
+                    self.free(buffer)
+        graph = self.prepare(mine, tape.cut(2))
+        if graph:
+            self.execute_raw(graph, detail)
+        self.free_context(other)
+
 
 AROUND_BYTES = 16
+_MEMORY = 1101
+_CONTEXTS = (40, 100, 17, 130, 9, 64, 33, 100)
+"""Rounds, so that the hundredth context is met now and then and the tenth nearly always."""
+_REGISTRATIONS = (300, 120, 257, 40, 300, 65, 200, 130)
+_KEPT = (1, 2, 1, 9, 1, 3, 1, 33)
+"""Of the registrations, so many stay."""
+
+
+def _buffers_before(scene: Scene, head: Head) -> None:
+    """The history of a rule about rpcmem alone."""
+    if head.past:
+        scene.add(Lived("buffers", rounds=1 + head.detail % 64 * 5, kept=head.detail % 16))
 
 
 def scenes(
@@ -275,23 +370,31 @@ def scenes(
     before: int = 3,
     after: int = 1,
     around: Callable[[Scene, Tape], None] = Scene.around,
+    without: frozenset[Kind] = frozenset(),
 ) -> st.SearchStrategy[MemoryCase]:
     """Cases whose middle is ``core``, with up to ``before`` and ``after`` unrelated things around it.
 
     ``core(scene, tape)`` adds the rule's own steps, reading at most ``core_bytes`` bytes of the tape. The
     surroundings are read behind them, so that they can vanish while the core stays; ``around`` makes one.
+    In front of all this is what the first bytes say of history and scale
+    (`pytest_qnn.qnn.strategies.history`), but for the kinds in ``without``: `WITHOUT` has the reasons.
     """
+    live = _buffers_before if around is Scene.around_memory else Scene.live_before
 
     def decode(data: bytes) -> MemoryCase:
-        tape = Tape(data)
+        head = head_of(data, without)
+        tape = Tape(data[HEAD_BYTES:])
         own = tape.cut(core_bytes)
         scene = Scene(facts)
+        live(scene, head)
         for _ in range(before):
             around(scene, tape.cut(AROUND_BYTES))
+        scene.scale = head.scale
         core(scene, own)
+        scene.scale = PLAIN
         for _ in range(after):
             around(scene, tape.cut(AROUND_BYTES))
         return scene.case()
 
-    length = core_bytes + (before + after) * AROUND_BYTES
+    length = HEAD_BYTES + core_bytes + (before + after) * AROUND_BYTES
     return decoded(length, decode)

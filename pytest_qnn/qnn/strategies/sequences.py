@@ -25,6 +25,7 @@ from pytest_qnn.qnn.cases.case import (
 )
 from pytest_qnn.qnn.cases.sizes import arity, nbytes
 from pytest_qnn.qnn.facts import MemoryFacts
+from pytest_qnn.qnn.strategies.history import HEAD_BYTES, Kind, head_of
 from pytest_qnn.qnn.strategies.scene import Scene, Tape, scenes
 
 _RECORD = 8
@@ -42,9 +43,12 @@ def embedded(
     before: int = 3,
     after: int = 1,
     around: Act = Scene.around,
+    without: frozenset[Kind] = frozenset(),
 ) -> Callable[[MemoryFacts], st.SearchStrategy[MemoryCase]]:
     """`scenes` with the facts still to come: what a rule gives as its ``cases``."""
-    return lambda facts: scenes(facts, core, core_bytes=core_bytes, before=before, after=after, around=around)
+    return lambda facts: scenes(
+        facts, core, core_bytes=core_bytes, before=before, after=after, around=around, without=without
+    )
 
 
 def memory_sequences(
@@ -59,12 +63,14 @@ def memory_sequences(
 
     def decode(data: bytes) -> MemoryCase:
         scene = Scene(facts)
-        for start in range(0, len(data), _RECORD):
+        head = head_of(data)
+        scene.live_before(head)
+        for start in range(HEAD_BYTES, len(data), _RECORD):
             tape = Tape(data[start : start + _RECORD])
             _one_step(scene, tape, invalid=invalid)
         return scene.case()
 
-    length = max_steps * _RECORD
+    length = HEAD_BYTES + max_steps * _RECORD
     return decoded(length, decode)
 
 

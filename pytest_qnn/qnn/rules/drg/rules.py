@@ -228,7 +228,7 @@ def drg_06(case: MemoryCase, trace: MemoryTrace) -> Examined:
 
 def _client_keeps(scene: Scene, tape: Tape) -> None:
     """One round to warm up, then a round between two looks at descriptors, fd and contents."""
-    descriptor = scene.descriptor(tape)
+    descriptor = scene.descriptor(tape, touched=True)
     buffer = descriptor.buffer
     context = scene.any_context(tape)
     scene.deregister(*scene.register(context, msgspec.structs.replace(descriptor)))

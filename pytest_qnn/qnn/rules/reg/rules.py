@@ -281,7 +281,7 @@ def reg_16(case: MemoryCase, trace: MemoryTrace) -> Examined:
 
 def _contents(scene: Scene, tape: Tape) -> None:
     """Known contents, read before and after registrations of the buffer."""
-    descriptor = scene.descriptor(tape)
+    descriptor = scene.descriptor(tape, touched=True)
     size = scene.buffers[descriptor.buffer]
     scene.add(Fill(descriptor.buffer, 0xEE ^ tape.byte()))
     scene.add(Write(descriptor.buffer, min(size, 16), seed=tape.byte()))

@@ -46,6 +46,7 @@ from pytest_qnn.qnn.strategies.graphs import (
     shuffled,
     tensors_of,
 )
+from pytest_qnn.qnn.strategies.history import without
 from pytest_qnn.qnn.strategies.scene import Scene, Tape, scenes
 from pytest_qnn.qnn.strategies.sequences import embedded
 from pytest_qnn.qnn.trace import MemoryTrace, ProcessCounts
@@ -639,7 +640,7 @@ def shared_deregistered(facts: MemoryFacts) -> Cases:
         if looks:
             scene.add(Observe())
 
-    return scenes(facts, core, core_bytes=48)
+    return scenes(facts, core, core_bytes=48, without=without("SHB-13"))
 
 
 @rule(

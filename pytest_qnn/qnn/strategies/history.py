@@ -1,0 +1,146 @@
+"""What came before a case, and how large things are in it: the head of the bytes that a case is drawn from.
+
+Faults that start late (from the n-th object, beyond a mebibyte, at rank 5, after a failed call) are what few
+examples miss. So each of the first bytes chooses one thing, alone: those of the examples of one search are
+spread evenly over 0..255, so every sixteenth of a byte's values is met by every rule within twenty examples.
+Zero bytes mean no history and the smallest of everything; about a third of the cases have neither.
+
+The bytes, and what the sixteenths of their values mean:
+
+0. The history. 0 to 9: none. 10: refused calls. 11: hundreds of registrations. 12: dozens to hundreds of
+   contexts. 13: two contexts take turns. 14: some of everything, in steps that rules judge. 15: a log with a
+   callback is attached.
+1. The batch. 0 to 13: as drawn. 14: the first has 2 to 8 descriptors. 15: it has 9 to 64.
+2. The size. 0 to 12: as drawn. 13: tensors beyond 4 KiB. 14: beyond 1 MiB. 15: beyond 16 MiB (of graphs: 1).
+3. The rank. 0 to 13: as drawn. 14: 1. 15: 5 to 8.
+4. The position of the rule's own descriptors in the batch.
+5. The offset. 0 to 13: as drawn. 14: beyond 1 MiB. 15: below 2 GiB, or beyond 4 GiB.
+6. The version. 0 to 14: as drawn. 15: graphs have version 1 of Qnn_Tensor_t.
+7. Details of the history.
+"""
+
+from __future__ import annotations
+
+from math import prod
+from typing import Final, Literal, NamedTuple
+
+from pytest_qnn.qnn.cases.case import MOST_PARTS, QnnDType
+from pytest_qnn.qnn.cases.sizes import ELEMENT_BYTES
+
+HEAD_BYTES: Final = 8
+Past = Literal["", "refused", "registrations", "contexts", "turns", "steps", "log"]
+Kind = Literal["history", "batch", "size", "rank", "offset", "version"]
+
+_PASTS: Final[tuple[Past, ...]] = ("refused", "registrations", "contexts", "turns", "steps", "log")
+_KIB, _MIB, _GIB = 1 << 10, 1 << 20, 1 << 30
+_LARGE_BATCHES = (64, 9, 16, 17, 24, 32, 33, 48)
+_MOST_OF_GRAPHS = _MIB + 64
+FAR: Final = 32 * _MIB
+"""A buffer of more bytes than this is never filled, read or written: its memory is sparse."""
+
+
+class Scale(NamedTuple):
+    """How large things are; all of it 0 where they are as the rule draws them."""
+
+    batch: int = 0
+    """Descriptors of the first batch, at least."""
+    position: int = 0
+    """That of the rule's own descriptors in it, modulo what there is."""
+    size: int = 0
+    """Bytes of a tensor, at least."""
+    rank: int = 0
+    """Dimensions of a tensor; 1: flat."""
+    ones_last: bool = False
+    """The dimensions that are added come last."""
+    offset: int = 0
+    """Bytes before a tensor in its shared buffer."""
+    version: Literal[0, 1, 2] = 0
+    """Of Qnn_Tensor_t."""
+
+    def shaped(self, shape: tuple[int, ...], dtype: QnnDType, most: int = 0) -> tuple[int, ...]:
+        """The shape as it is on this scale, with up to ``most`` bytes (0: any number)."""
+        size = min(self.size, most) if most else self.size
+        now = prod(shape) * ELEMENT_BYTES[dtype]
+        if size > now and shape:
+            shape = (*shape[:-1], shape[-1] * -(-size // now))
+        if self.rank == 1:
+            return (prod(shape),)
+        ones = (1,) * (self.rank - len(shape))
+        return (*shape, *ones) if self.ones_last else (*ones, *shape)
+
+    def of_graph(self, shape: tuple[int, ...], dtype: QnnDType) -> tuple[int, ...]:
+        """The same for a graph's tensors, whose bytes are all touched."""
+        return self.shaped(shape, dtype, _MOST_OF_GRAPHS)
+
+
+PLAIN: Final = Scale()
+
+
+class Head(NamedTuple):
+    """The history and the scale of a case."""
+
+    past: Past = ""
+    detail: int = 0
+    scale: Scale = PLAIN
+
+
+def head_of(data: bytes, without: frozenset[Kind] = frozenset()) -> Head:
+    """What the first `HEAD_BYTES` bytes say, but for the kinds that a rule does without."""
+    past, batch, size, rank, position, offset, version, detail = data[:HEAD_BYTES]
+    scale = Scale(
+        batch=0 if "batch" in without else _batch(batch),
+        position=position,
+        size=0 if "size" in without else _size(size),
+        rank=0 if "rank" in without else _rank(rank),
+        ones_last=bool(rank & 1),
+        offset=0 if "offset" in without else _offset(offset),
+        version=1 if "version" not in without and version >> 4 == 15 else 0,
+    )
+    return Head("" if "history" in without else _past(past), detail, scale)
+
+
+def _past(byte: int) -> Past:
+    first = 16 - len(_PASTS)
+    return _PASTS[(byte >> 4) - first] if byte >> 4 >= first else ""
+
+
+def _batch(byte: int) -> int:
+    if byte >> 4 == 15:
+        return min(_LARGE_BATCHES[byte % len(_LARGE_BATCHES)], MOST_PARTS)
+    return 2 + byte % 7 if byte >> 4 == 14 else 0
+
+
+def _size(byte: int) -> int:
+    bits = byte & 15
+    if byte >> 4 == 13:
+        return (4 * _KIB + 1, 8 * _KIB, 64 * _KIB + 1, 256 * _KIB)[bits % 4] + bits
+    if byte >> 4 == 14:
+        return _MIB + 1 + bits
+    return 16 * _MIB + 1 + bits if byte >> 4 == 15 else 0
+
+
+def _rank(byte: int) -> int:
+    if byte >> 4 == 15:
+        return 5 + byte % 4 if byte & 15 > 3 else 5
+    return 1 if byte >> 4 == 14 else 0
+
+
+def _offset(byte: int) -> int:
+    bits = byte & 15
+    if byte >> 4 == 14:
+        return _MIB + 64 * bits
+    if byte >> 4 != 15:
+        return 0
+    return 4 * _GIB + 4096 + 64 * bits if bits % 2 else 2 * _GIB - 16 * _MIB + 64 * bits
+
+
+def without(rule_id: str) -> frozenset[Kind]:
+    """The kinds that a rule does without."""
+    return WITHOUT[rule_id][0]
+
+
+_ALL: Final[frozenset[Kind]] = frozenset({"history", "batch", "size", "rank", "offset", "version"})
+WITHOUT: Final[dict[str, tuple[frozenset[Kind], str]]] = {
+    "SHB-13": (frozenset({"batch"}), "it counts the mappings of one buffer, and others would be among them"),
+}
+"""By rule: what its cases are made without, and why."""
