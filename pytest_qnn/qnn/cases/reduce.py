@@ -16,6 +16,7 @@ whole was; candidates of which that cannot be said are left out:
 from __future__ import annotations
 
 from collections.abc import Iterator
+from itertools import chain
 
 import msgspec
 
@@ -36,13 +37,14 @@ from pytest_qnn.qnn.cases.case import (
     Write,
 )
 from pytest_qnn.qnn.cases.lives import Alive, effect_of, made_by, used_by
+from pytest_qnn.qnn.cases.reduce_scale import smaller_scale, without_history
 
 Steps = tuple[AnyStep, ...]
 _RAW = 0
 
 
 def smaller_memory(case: MemoryCase, *, deadly: bool = False) -> Iterator[MemoryCase]:
-    """Cases with fewer steps, then with smaller batches, then with what is plainer; boldest first.
+    """Cases without history, with fewer steps, smaller batches and tensors, and plainer; boldest first.
 
     ``deadly``: the case ends the process, so counts do not matter.
     """
@@ -50,7 +52,7 @@ def smaller_memory(case: MemoryCase, *, deadly: bool = False) -> Iterator[Memory
     counted = not deadly and any(isinstance(step, Observe) for step in steps)
     known = _hazards(steps, deadly=deadly)
     candidates = _counted(steps) if counted else _uncounted(steps)
-    for candidate in (*candidates, *_plainer(steps)):
+    for candidate in chain(without_history(steps), candidates, smaller_scale(steps), _plainer(steps)):
         if candidate and candidate != steps and _hazards(candidate, deadly=deadly) <= known:
             yield msgspec.structs.replace(case, steps=candidate)
 
@@ -138,15 +140,25 @@ def _batch(step: AnyStep, entries: list[int]) -> AnyStep | None:
 
 
 def _smaller_batches(steps: Steps) -> Iterator[Steps]:
-    """Each entry of each batch left out, with what stands on its handle."""
+    """Half of each batch left out, a quarter, ..., each entry, with what stands on their handles."""
     for index, step in enumerate(steps):
         if not isinstance(step, Register | Deregister):
             continue
-        for entry in reversed(range(len(step.handles))):
-            left = _batch(step, [i for i in range(len(step.handles)) if i != entry])
+        count = len(step.handles)
+        for start, end in _bites(count):
+            left = _batch(step, [i for i in range(count) if not start <= i < end])
             if left:
                 gone = set(made_by(step)) - set(made_by(left))
                 yield (*steps[:index], left, *_missing(steps[index + 1 :], gone))
+
+
+def _bites(count: int) -> Iterator[tuple[int, int]]:
+    """Ranges within ``range(count)``, by halves, quarters, ..., from the end."""
+    size = (count + 1) // 2
+    while size > 0:
+        for end in range(count, 0, -size):
+            yield max(0, end - size), end
+        size //= 2
 
 
 def _plainer(steps: Steps) -> Iterator[Steps]:

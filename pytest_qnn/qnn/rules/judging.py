@@ -6,14 +6,14 @@ from collections.abc import Callable, Collection, Iterator
 
 from pytest_qnn.core.verdict import Examined, Unsupported, Violation
 from pytest_qnn.qnn.abi.codes import Error, Property, low
-from pytest_qnn.qnn.cases.case import AnyStep, Deregister, Execute, MemoryCase, Register
+from pytest_qnn.qnn.cases.case import AnyStep, Deregister, Execute, Lived, MemoryCase, Register
 from pytest_qnn.qnn.facts import MemoryFacts, refused_call
 from pytest_qnn.qnn.model.codes import TYPE_KEYS, named, one_of
 from pytest_qnn.qnn.model.contents import compare
 from pytest_qnn.qnn.model.expected import Walked, walk
 from pytest_qnn.qnn.model.notes import Fault, Relation
 from pytest_qnn.qnn.strategies.scene import memory_types
-from pytest_qnn.qnn.trace import MemoryTrace, StepSeen
+from pytest_qnn.qnn.trace import LivedCounts, MemoryTrace, StepSeen
 
 
 def facts_of(trace: MemoryTrace) -> MemoryFacts:
@@ -136,6 +136,20 @@ def demand_outputs(
         if compared.difference and compared.where == "output" and own(compared.walked):
             demanded = "the right output" + (f": {because}" if because else "")
             raise Violation(demanded, compared.difference, place(compared.walked))
+
+
+WRONG_OUTPUT = "wrong output"
+"""In place of a call, in `Lived` and `Parallel`: every call succeeded."""
+
+
+def demand_life(case: MemoryCase, trace: MemoryTrace, *calls: str) -> None:
+    """Raise Violation where one of these calls was the first that went wrong in ordinary life (`Lived`)."""
+    for index, (step, seen) in enumerate(zip(case.steps, trace.steps, strict=False)):
+        if isinstance(step, Lived) and seen.calls and seen.calls[0][0] in calls:
+            call, code = seen.calls[0]
+            number = seen.counted(LivedCounts).rounds + 1
+            what = call if call == WRONG_OUTPUT else f"{call} answers {named(code)}"
+            raise Violation(f"round {number} to go as the others", what, f"step {index}, {call_name(step)}")
 
 
 _PRECEDENCE = frozenset(

@@ -193,6 +193,7 @@ class Client:
             tensor.v1.memHandle = handle
 
     def execute(self) -> None:
+        """Execute once. Raises Failed."""
         operator = self.operator
         given = (operator.inputs, operator.io_inputs, operator.outputs, 1)
         call(self.state, "graphExecute", self.graph, *given, None, None)

@@ -23,6 +23,7 @@ from pytest_qnn.qnn.model.expected import Walked
 from pytest_qnn.qnn.model.notes import Event, Fault, Note
 from pytest_qnn.qnn.rules.judging import (
     demand_code,
+    demand_life,
     judge_faults,
     judge_valid,
     own_steps,
@@ -361,6 +362,7 @@ def _in_order(scene: Scene, tape: Tape) -> None:
 def ctx_08(case: MemoryCase, trace: MemoryTrace) -> Examined:
     """0 for each; a target without QnnMem is judged on the rest. What still lives is freed in that order."""
     require_session(trace)
+    demand_life(case, trace, "contextCreate", "contextFree")
     live = own_steps(case, trace, lambda w: w.allowed.valid and isinstance(w.step, Deregister | ContextFree))
     for walked in live:
         if isinstance(walked.step, ContextFree) or _registered(walked.step, case, trace):

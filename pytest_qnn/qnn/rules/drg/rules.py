@@ -30,6 +30,7 @@ from pytest_qnn.qnn.model.notes import End, Event, Fault
 from pytest_qnn.qnn.rules.judging import (
     bytes_read,
     demand_code,
+    demand_life,
     demand_outputs,
     judge_argument,
     judge_faults,
@@ -78,6 +79,7 @@ def _live(scene: Scene, tape: Tape) -> None:
 def drg_01(case: MemoryCase, trace: MemoryTrace) -> Examined:
     """Every call all of whose handles are live."""
     require_memory(case, trace)
+    demand_life(case, trace, "memDeRegister")
     return judge_valid(case, trace, lambda w: isinstance(w.step, Deregister), "deregistrations")
 
 

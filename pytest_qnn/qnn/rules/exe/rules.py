@@ -34,7 +34,7 @@ from pytest_qnn.qnn.rules.graphs import (
     require_execute,
     require_executed_memory,
 )
-from pytest_qnn.qnn.rules.judging import demand_code, own_steps, place
+from pytest_qnn.qnn.rules.judging import WRONG_OUTPUT, demand_code, demand_life, own_steps, place
 from pytest_qnn.qnn.strategies.graphs import (
     ODD_SHAPES,
     OUTSIDE,
@@ -606,6 +606,7 @@ def exe_01(case: MemoryCase, trace: MemoryTrace) -> Examined:
     """Outputs through handles are right, and are those of a raw execute with the same inputs, bit by bit."""
     require_executed_memory(case, trace)
     because = "all tensors have registered handles"
+    demand_life(case, trace, "graphExecute", WRONG_OUTPUT)
     judge_executes(case, trace, lambda step: kinds(step) == {"handle"}, because)
     judge_contents(case, trace, lambda seen: _through(seen) == {"handle"}, because)
     raw: dict[tuple[object, ...], bytes] = {}

@@ -33,6 +33,7 @@ from pytest_qnn.qnn.model.notes import End, Fault, Note, Relation
 from pytest_qnn.qnn.rules.graphs import judge_contents, kinds, require_execute
 from pytest_qnn.qnn.rules.judging import (
     demand_code,
+    demand_life,
     judge_argument,
     judge_faults,
     judge_relation,
@@ -76,6 +77,7 @@ def _valid_one(scene: Scene, tape: Tape) -> None:
 def reg_01(case: MemoryCase, trace: MemoryTrace) -> Examined:
     """Every single registration that is in order."""
     require_memory(case, trace)
+    demand_life(case, trace, "memRegister")
     count = 0
     for walked in own_steps(case, trace, lambda w: w.allowed.valid and _single(w)):
         demand_code(walked, {0})
