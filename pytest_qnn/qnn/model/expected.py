@@ -397,7 +397,7 @@ _SHAPE = int(Error.MEM_ERROR_INVALID_SHAPE)
 _TYPE = int(Error.MEM_ERROR_UNSUPPORTED_MEMTYPE)
 
 HUGE = 1 << 32
-"""Offsets from here on are the business of SHB-06."""
+"""Offsets from here on that lie behind the buffer are the business of SHB-06."""
 
 
 def descriptor_faults(
@@ -487,10 +487,10 @@ def _size_faults(descriptor: Descriptor, true: int, faults: Faults) -> bool:
         faults[Fault.SIZE_TOO_LARGE] = frozenset({_MAPPING, _ARGUMENT})
     elif size > true:
         unspecified = True
-    if descriptor.offset >= HUGE:
-        faults[Fault.HUGE_OFFSET] = frozenset({_ARGUMENT})
-    elif descriptor.offset + needed > size:
-        if descriptor.offset == 0 and size == true:
+    if descriptor.offset + needed > size:
+        if descriptor.offset >= HUGE:
+            faults[Fault.HUGE_OFFSET] = frozenset({_ARGUMENT})
+        elif descriptor.offset == 0 and size == true:
             faults[Fault.SMALL_BUFFER] = frozenset({_ARGUMENT, _MAPPING, _SHAPE})
         else:
             faults[Fault.PAST_END] = frozenset({_ARGUMENT})
