@@ -97,7 +97,7 @@ def one_buffer(scene: Scene, tape: Tape, name: str, spares: int = 0) -> Memory:
     grain = 4 if made.dtype == "FLOAT_32" else 1
     count = tensors_of(scene, name) + spares
     offsets = [0] * count
-    end = 0
+    end = scene.lead(touched=True)
     for tensor in shuffled(tape, count):
         offsets[tensor] = end + grain * tape.pick((0, 1, 3, 16, 29, 64))
         end = offsets[tensor] + nbytes(made.shape, made.dtype)

@@ -176,6 +176,10 @@ class Scene:
         shape, dtype = tape.pick(SHAPES), tape.pick(dtypes)
         return self.scale.shaped(shape, dtype), dtype
 
+    def lead(self, *, touched: bool = False) -> int:
+        """Bytes before a tensor in a shared buffer; none that are too many to be filled, if they are."""
+        return 0 if touched and self.scale.offset > FAR else self.scale.offset
+
     def descriptor(self, tape: Tape, *, touched: bool = False) -> Descriptor:
         """A valid descriptor over a new buffer: exactly as large as the tensor, or larger.
 
@@ -186,8 +190,8 @@ class Scene:
         needed = nbytes(shape, dtype)
         spare = tape.pick((0, 1, 64, PAGE, 3 * PAGE + 5))
         offset = 4 * tape.below(1 + spare // 4) if kind == CUSTOM else 0
-        if kind == CUSTOM and not (touched and self.scale.offset > FAR):
-            offset, spare = offset + self.scale.offset, spare + self.scale.offset
+        if kind == CUSTOM:
+            offset, spare = offset + self.lead(touched=touched), spare + self.lead(touched=touched)
         buffer = self.alloc(needed + spare)
         return Descriptor(buffer, shape, dtype, kind, offset=offset)
 
@@ -349,9 +353,9 @@ class Scene:
 
 AROUND_BYTES = 16
 _MEMORY = 1101
-_CONTEXTS = (40, 100, 17, 130, 9, 64, 33, 100)
-"""Rounds, so that the hundredth context is met now and then and the tenth nearly always."""
-_REGISTRATIONS = (300, 120, 257, 40, 300, 65, 200, 130)
+_CONTEXTS = (300, 100, 257, 40, 300, 300, 64, 300)
+_REGISTRATIONS = (300, 300, 257, 300, 130, 300, 300, 64)
+"""Rounds: mostly many, since what starts at the n-th object mostly stays."""
 _KEPT = (1, 2, 1, 9, 1, 3, 1, 33)
 """Of the registrations, so many stay."""
 

@@ -107,8 +107,9 @@ def _shared(scene: Scene, tape: Tape) -> Descriptor:
     """One tensor in a shared buffer that is larger by up to a page."""
     shape, dtype = scene.tensor(tape)
     spare = 4 * tape.below(1024)
-    buffer = scene.alloc(nbytes(shape, dtype) + spare)
-    return Descriptor(buffer, shape, dtype, CUSTOM, offset=4 * tape.below(1 + spare // 4))
+    buffer = scene.alloc(nbytes(shape, dtype) + spare + scene.lead())
+    offset = 4 * tape.below(1 + spare // 4) + scene.lead()
+    return Descriptor(buffer, shape, dtype, CUSTOM, offset=offset)
 
 
 def _add_wrong(scene: Scene, tape: Tape, right: Descriptor, wrong: Descriptor) -> None:
@@ -411,14 +412,20 @@ def _shared_only(step: Register) -> bool:
 
 
 def _tensors_of_one_buffer(scene: Scene, tape: Tape, count: int) -> tuple[str, list[Descriptor]]:
-    """A buffer and descriptors of ``count`` tensors that lie in it without overlap, not yet registered."""
+    """A buffer and descriptors of ``count`` tensors that lie in it without overlap, not yet registered.
+
+    On a scale with large offsets, all but the first lie behind so many bytes.
+    """
     shape, dtype = scene.tensor(tape)
     size = nbytes(shape, dtype)
     gap = 4 * tape.pick((0, 1, 5, 16))
-    buffer = scene.alloc(count * (size + gap) + 4 * tape.below(64))
-    return buffer, [
-        Descriptor(buffer, shape, dtype, CUSTOM, offset=tensor * (size + gap)) for tensor in range(count)
-    ]
+    step = size + gap
+    lead = scene.lead() // (1 << 20) * (1 << 20)
+    # A multiple of 2**32 is lost in 32 bits: there the second tensor lies on the first.
+    second = lead if lead >= step else step
+    offsets = [0, *(second + tensor * step for tensor in range(count - 1))]
+    buffer = scene.alloc(second + (count - 1) * step + 4 * tape.below(64))
+    return buffer, [Descriptor(buffer, shape, dtype, CUSTOM, offset=offset) for offset in offsets]
 
 
 def shared_sizes(facts: MemoryFacts) -> Cases:
@@ -463,6 +470,7 @@ def shared_ends(facts: MemoryFacts) -> Cases:
         shape, dtype = scene.tensor(tape)
         grain = 4 if dtype == "FLOAT_32" else 1
         room = grain * tape.pick((0, 1, 64, 1024))
+        room += scene.lead()
         buffer = scene.alloc(nbytes(shape, dtype) + room)
         fits = Descriptor(buffer, shape, dtype, CUSTOM, offset=room)
         past = msgspec.structs.replace(fits, offset=room + grain * tape.pick((1, 2, 3, 4096, 1 << 20)))
