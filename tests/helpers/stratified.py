@@ -1,4 +1,4 @@
-"""Cases of a rule as one search draws them: each leading byte, taken alone, is spread evenly over its values."""
+"""Cases of a rule as one search draws them: each leading byte, alone, is spread evenly over its values."""
 
 from __future__ import annotations
 

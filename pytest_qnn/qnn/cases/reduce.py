@@ -41,6 +41,8 @@ from pytest_qnn.qnn.cases.reduce_scale import smaller_scale, without_history
 
 Steps = tuple[AnyStep, ...]
 _RAW = 0
+_LARGE_BATCH = 4
+"""Entries that are left out of a batch before single steps are: most of a batch of 64 goes in five runs."""
 
 
 def smaller_memory(case: MemoryCase, *, deadly: bool = False) -> Iterator[MemoryCase]:
@@ -52,7 +54,8 @@ def smaller_memory(case: MemoryCase, *, deadly: bool = False) -> Iterator[Memory
     counted = not deadly and any(isinstance(step, Observe) for step in steps)
     known = _hazards(steps, deadly=deadly)
     candidates = _counted(steps) if counted else _uncounted(steps)
-    for candidate in chain(without_history(steps), candidates, smaller_scale(steps), _plainer(steps)):
+    bold = chain(without_history(steps), () if counted else _smaller_batches(steps, _LARGE_BATCH))
+    for candidate in chain(bold, candidates, smaller_scale(steps), _plainer(steps)):
         if candidate and candidate != steps and _hazards(candidate, deadly=deadly) <= known:
             yield msgspec.structs.replace(case, steps=candidate)
 
@@ -139,23 +142,23 @@ def _batch(step: AnyStep, entries: list[int]) -> AnyStep | None:
     return msgspec.structs.replace(step, descriptors=descriptors, handles=handles)
 
 
-def _smaller_batches(steps: Steps) -> Iterator[Steps]:
-    """Half of each batch left out, a quarter, ..., each entry, with what stands on their handles."""
+def _smaller_batches(steps: Steps, least: int = 1) -> Iterator[Steps]:
+    """Half of each batch left out, a quarter, ..., ``least`` entries, with what stands on their handles."""
     for index, step in enumerate(steps):
         if not isinstance(step, Register | Deregister):
             continue
         count = len(step.handles)
-        for start, end in _bites(count):
+        for start, end in _bites(count, least):
             left = _batch(step, [i for i in range(count) if not start <= i < end])
             if left:
                 gone = set(made_by(step)) - set(made_by(left))
                 yield (*steps[:index], left, *_missing(steps[index + 1 :], gone))
 
 
-def _bites(count: int) -> Iterator[tuple[int, int]]:
-    """Ranges within ``range(count)``, by halves, quarters, ..., from the end."""
+def _bites(count: int, least: int) -> Iterator[tuple[int, int]]:
+    """Ranges within ``range(count)``, by halves, quarters, ... of at least ``least``, from the end."""
     size = (count + 1) // 2
-    while size > 0:
+    while size >= least:
         for end in range(count, 0, -size):
             yield max(0, end - size), end
         size //= 2

@@ -134,13 +134,26 @@ def _offset(byte: int) -> int:
     return 4 * _GIB + 4096 + 64 * bits if bits % 2 else 2 * _GIB - 16 * _MIB + 64 * bits
 
 
+ALL: Final[frozenset[Kind]] = frozenset({"history", "batch", "size", "rank", "offset", "version"})
+WITHOUT: Final[dict[str, tuple[frozenset[Kind], str]]] = {
+    "CAP-01": (ALL, "it asks for property keys, some before there is a session"),
+    "DRG-14": (ALL, "its one step makes everything of its own, in threads"),
+    "IF-01": (ALL, "it looks at the first call of all"),
+    "IF-02": (ALL, "it looks at the first call of all"),
+    "IF-04": (ALL, "it looks at the first call of all"),
+    "IF-05": (ALL, "it looks at the table, before any call"),
+    "IF-07": (ALL, "it is about what is answered before there is a backend"),
+    "IF-08": (ALL, "it asks for texts of codes"),
+    "QLEAK-01": (ALL, "it measures the growth of a process over rounds of its own"),
+    "QLEAK-02": (ALL, "it measures the growth of a process over rounds of its own"),
+    "QLEAK-03": (ALL, "it measures the growth of a process over rounds of its own"),
+    "QTHR-04": (ALL, "its one step makes a log and all else of its own, in threads"),
+    "RPC-13": (ALL, "its one step makes everything of its own, in threads"),
+    "SHB-13": (frozenset({"batch"}), "it counts the mappings of one buffer, and others would be among them"),
+}
+"""By rule: the kinds that its cases are made without, and why."""
+
+
 def without(rule_id: str) -> frozenset[Kind]:
     """The kinds that a rule does without."""
     return WITHOUT[rule_id][0]
-
-
-_ALL: Final[frozenset[Kind]] = frozenset({"history", "batch", "size", "rank", "offset", "version"})
-WITHOUT: Final[dict[str, tuple[frozenset[Kind], str]]] = {
-    "SHB-13": (frozenset({"batch"}), "it counts the mappings of one buffer, and others would be among them"),
-}
-"""By rule: what its cases are made without, and why."""

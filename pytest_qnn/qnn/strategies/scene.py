@@ -170,11 +170,11 @@ class Scene:
         """Free a buffer; the caller sees to it that nothing is registered over it."""
         self.follow(Free(buffer))
 
-    def tensor(self, tape: Tape) -> tuple[tuple[int, ...], QnnDType]:
-        """A shape and a data type."""
+    def tensor(self, tape: Tape, *, touched: bool = False) -> tuple[tuple[int, ...], QnnDType]:
+        """A shape and a data type; ``touched``: not so large that reading it takes long."""
         dtypes: tuple[QnnDType, ...] = ("UFIXED_POINT_8", "FLOAT_32")
         shape, dtype = tape.pick(SHAPES), tape.pick(dtypes)
-        return self.scale.shaped(shape, dtype), dtype
+        return self.scale.of_graph(shape, dtype) if touched else self.scale.shaped(shape, dtype), dtype
 
     def lead(self, *, touched: bool = False) -> int:
         """Bytes before a tensor in a shared buffer; none that are too many to be filled, if they are."""
@@ -185,12 +185,13 @@ class Scene:
 
         ``touched``: the buffer will be filled or read as a whole.
         """
-        shape, dtype = self.tensor(tape)
+        shape, dtype = self.tensor(tape, touched=touched)
         kind = tape.pick(self.types)
         needed = nbytes(shape, dtype)
         spare = tape.pick((0, 1, 64, PAGE, 3 * PAGE + 5))
         offset = 4 * tape.below(1 + spare // 4) if kind == CUSTOM else 0
-        if kind == CUSTOM:
+        if self.lead(touched=touched) and CUSTOM in self.types:
+            kind = CUSTOM
             offset, spare = offset + self.lead(touched=touched), spare + self.lead(touched=touched)
         buffer = self.alloc(needed + spare)
         return Descriptor(buffer, shape, dtype, kind, offset=offset)
