@@ -25,7 +25,7 @@ from pytest_qnn.qnn.cases.case import (
 )
 from pytest_qnn.qnn.cases.sizes import arity, nbytes
 from pytest_qnn.qnn.facts import MemoryFacts
-from pytest_qnn.qnn.strategies.history import HEAD_BYTES, Kind, head_of
+from pytest_qnn.qnn.strategies.history import Kind
 from pytest_qnn.qnn.strategies.scene import Scene, Tape, scenes
 
 _RECORD = 8
@@ -63,14 +63,12 @@ def memory_sequences(
 
     def decode(data: bytes) -> MemoryCase:
         scene = Scene(facts)
-        head = head_of(data)
-        scene.live_before(head)
-        for start in range(HEAD_BYTES, len(data), _RECORD):
+        for start in range(0, len(data), _RECORD):
             tape = Tape(data[start : start + _RECORD])
             _one_step(scene, tape, invalid=invalid)
         return scene.case()
 
-    length = HEAD_BYTES + max_steps * _RECORD
+    length = max_steps * _RECORD
     return decoded(length, decode)
 
 
