@@ -7,7 +7,11 @@ from pathlib import Path
 
 import fake_suite
 import pytest
+import real_suite
 from native import build, qnn_library
+
+LOADED = real_suite.RULES
+"""What runs in this process need is loaded once."""
 
 PLUGIN = """
 #include <stdlib.h>
@@ -36,9 +40,6 @@ class WithoutRuntimes:
 
 sys.meta_path[:] = [WithoutRuntimes(finder) for finder in sys.meta_path]
 """
-
-
-SUITE = ("--pyargs", "pytest_qnn.conformance", "-p", "no:cacheprovider", "-k", "test_reg_01 or test_part_01")
 
 
 def refusal(result: pytest.RunResult) -> str:
@@ -192,8 +193,9 @@ def test_a_case_file_about_a_rule_that_there_is_not(pytester: pytest.Pytester) -
 
 
 def judged(pytester: pytest.Pytester, *arguments: str) -> str:
-    """The refusal of a run, in a process of its own, that would judge a rule of each kind for real."""
-    return refusal(pytester.runpytest_subprocess(*SUITE, "-v", *arguments))
+    """The refusal of a run that would judge a rule of each kind for real."""
+    pytester.makepyfile(fake_suite.suite("REG-01", "PART-01"))
+    return refusal(pytester.runpytest_inprocess("-p", "no:cacheprovider", "-v", *arguments))
 
 
 def assert_names_once(sentence: str, flag: str, path: Path) -> None:
@@ -263,7 +265,8 @@ def test_a_backend_that_does_not_survive_its_load(
     pytester: pytest.Pytester, on_load: str, said: str, sandbox: str
 ) -> None:
     path = qnn_library(pytester.path, on_load=on_load)
-    sentence = judged(pytester, f"--qnn-backend={path}", "--qnn-timeout=1", f"--qnn-sandbox={sandbox}")
+    limit = 1 if "within" in said else 20
+    sentence = judged(pytester, f"--qnn-backend={path}", f"--qnn-timeout={limit}", f"--qnn-sandbox={sandbox}")
     assert_names_once(sentence, "--qnn-backend", path)
     assert said in sentence
 
@@ -278,7 +281,8 @@ def test_a_delegate_plugin_that_exits_during_its_load(pytester: pytest.Pytester)
 def test_both_runtimes_missing(pytester: pytest.Pytester) -> None:
     (pytester.path / "no_runtime.py").write_text(NO_RUNTIME)
     pytester.syspathinsert()
-    sentence = judged(pytester, "-p", "no_runtime")
+    pytester.makepyfile(fake_suite.suite("PART-01"))
+    sentence = refusal(pytester.runpytest_subprocess("-p", "no:cacheprovider", "-p", "no_runtime", "-v"))
     assert "tflite-runtime" in sentence
     assert "ai-edge-litert" in sentence
 
