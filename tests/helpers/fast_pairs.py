@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import zlib
 from collections.abc import Collection, Iterable, Sequence
 
 from conforming import CHAINS, DELEGATES, MEMORY, TARGETS, Conforming
+from fast_run import turn
 
 from pytest_qnn.core.conditions import closed
 from pytest_qnn.core.rule import Rule
@@ -24,11 +24,6 @@ FURTHER = 2
 """Targets, besides those that every rule is judged on, that a rule passes on in the fast run."""
 LEAST = 15
 """Rules that each target meets in the fast run, if so many can be judged on it."""
-
-
-def turn(*words: str) -> int:
-    """A number that is the same in every process, to choose by."""
-    return zlib.crc32(" ".join(words).encode())
 
 
 def runtimes(name: str) -> Sequence[str]:
