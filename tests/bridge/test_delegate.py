@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import ctypes
+import functools
 import importlib.util
 import itertools
 from collections.abc import Iterator
@@ -9,6 +10,8 @@ from typing import Any
 
 import numpy as np
 import pytest
+from fast_run import later
+from kept import keep
 
 from pytest_qnn.isolation.target import TargetUnusable
 from pytest_qnn.qnn.reference.backend import ReferenceBackend
@@ -22,7 +25,7 @@ from pytest_qnn.tflite.qnn_delegate.shared_memory import SharedMemory
 from pytest_qnn.tflite.runner.delegates import DelegateUnusable, delegate_factory
 from pytest_qnn.tflite.runner.run import run_delegate_case
 from pytest_qnn.tflite.runtime.runtime import Runtime, load_runtime
-from pytest_qnn.tflite.target import open_delegate_target
+from pytest_qnn.tflite.target import DelegateTarget, open_delegate_target
 
 SHAPE = (1, 2, 3, 4)
 CONSTANT = np.arange(24, dtype="<f4")
@@ -77,27 +80,31 @@ def test_a_model_runs_through_qnn_as_on_the_cpu(runtime: Runtime) -> None:
     assert made.delegate.errors == []
 
 
-def test_a_model_runs_on_the_htp_simulator_as_on_the_cpu(runtime: Runtime) -> None:
-    options = {"backend": htp()}
-    target = open_delegate_target([("qnn-reference", options)], runtime.name, "auto", 60.0)
-    try:
-        trace = target.run(DelegateCase(GRAPH, invokes=2))
-    finally:
-        target.close()
+@functools.cache
+def on_htp(runtime: str) -> DelegateTarget:
+    """It takes seconds to open."""
+    return keep(open_delegate_target([("qnn-reference", {"backend": htp()})], runtime, "auto", 60.0))
+
+
+ONE_RUNTIME = pytest.mark.parametrize("name", ["ai_edge_litert", later("tflite_runtime")])
+"""In the fast run, test_rules_quiet.py has the other one on the simulator."""
+
+
+@ONE_RUNTIME
+def test_a_model_runs_on_the_htp_simulator_as_on_the_cpu(name: str) -> None:
+    target = on_htp(name)
+    trace = target.run(DelegateCase(GRAPH, invokes=2))
     assert target.isolated
     assert trace.death is None
     assert trace.outputs == (trace.cpu, trace.cpu)
     assert [kernel.nodes for kernel in trace.kernels] == [(0, 1, 2)]
 
 
-def test_what_the_backend_cannot_finalise_is_left_to_the_cpu(runtime: Runtime) -> None:
+@ONE_RUNTIME
+def test_what_the_backend_cannot_finalise_is_left_to_the_cpu(name: str) -> None:
     nodes = (Node("SUB", (0, 0), (1,)), Node("MUL", (1, 1), (2,)))
     graph = Graph((Tensor(SHAPE),) * 3, nodes, inputs=(0,), outputs=(2,))
-    target = open_delegate_target([("qnn-reference", {"backend": htp()})], runtime.name, "auto", 60.0)
-    try:
-        trace = target.run(DelegateCase(graph))
-    finally:
-        target.close()
+    trace = on_htp(name).run(DelegateCase(graph))
     assert trace.applied[0].ok
     assert [kernel.nodes for kernel in trace.kernels] == [(0,)]
     assert trace.outputs == (trace.cpu,)
