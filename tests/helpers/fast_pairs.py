@@ -20,9 +20,9 @@ DEAR = ("LEAK-", "OWN-", "THR-", "LIFE-05", "RSZ-05", "QLEAK-")
 """Rules that take seconds, and look at what variants have in common: the fast run has them in one place."""
 OF_THEIR_OWN = ("device-buffers", "dynamic")
 """Variants that hold something of their own, which dear rules are about."""
-FURTHER = 2
+FURTHER = 1
 """Targets, besides those that every rule is judged on, that a rule passes on in the fast run."""
-LEAST = 15
+LEAST = 10
 """Rules that each target meets in the fast run, if so many can be judged on it."""
 
 

@@ -8,6 +8,9 @@ from typing import Any
 
 import pytest
 
+from pytest_qnn.core.rule import Subject
+from pytest_qnn.rules import catalogue
+
 
 def turn(*words: str) -> int:
     """A number that is the same in every process, to choose by."""
@@ -27,3 +30,15 @@ def first(values: Iterable[Any], count: int = 1) -> list[Any]:
 def part(values: Iterable[str], number: int, parts: int = 2) -> list[Any]:
     """In the fast run those values whose checksum has this number: other tests take the other parts."""
     return [value if turn(value) % parts == number else later(value) for value in values]
+
+
+def some_of(subject: Subject, *names: str) -> list[str]:
+    """These rules, and one of each area of the subject, which a checksum chooses."""
+    rules = [rule for rule in catalogue().values() if rule.subject == subject]
+    by_name = sorted(rules, key=lambda rule: turn(rule.id))
+    return sorted({*names, *{rule.area: rule.id for rule in by_name}.values()})
+
+
+def expression(names: Iterable[str]) -> str:
+    """What ``-k`` takes for rules, or areas."""
+    return " or ".join(f"test_{name.lower().replace('-', '_')}" for name in names)

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Literal
 
 import pytest
+from fast_run import part
 from hostile import DEEDS, LIMIT, THIRD_CALL, THROWN, Deed, relatives, resident, state, third_process
 from native import delegate_library
 
@@ -108,12 +109,12 @@ def check_all(folder: Path, name: str, where: Where) -> None:
         os.waitpid(-1, os.WNOHANG)
 
 
-@pytest.mark.parametrize("name", DEEDS)
+@pytest.mark.parametrize("name", part(DEEDS, 1))  # part 0: in test_memory.py
 def test_a_deed_of_a_kernel_costs_its_case_and_nothing_else(tmp_path: Path, name: str) -> None:
     check_all(tmp_path, name, "invoke")
 
 
-@pytest.mark.parametrize("name", PREPARED)
+@pytest.mark.parametrize("name", part(PREPARED, 0))  # part 1: in a kernel
 def test_a_deed_of_prepare_costs_its_case_and_nothing_else(tmp_path: Path, name: str) -> None:
     check_all(tmp_path, name, "prepare")
 

@@ -9,29 +9,45 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from fast_run import expression, later, some_of
 from real_libraries import real_library
 from reports import judged_by_id
 
-RUNTIMES = ["tflite_runtime", "ai_edge_litert"]
+SOME_OR_ALL = pytest.mark.parametrize("which", ["some", later("all")])
+"""The fast run judges the rules whose verdicts a test names, and one of each area besides them."""
+IO_BUFFERS = ("QMG-01", "QMG-02", "QMG-03", "QMG-04", "QMG-06", "QMG-08")
+"""The simulator computes in the caller's memory: it has no IO buffers that could be seen."""
+OF_A_PROXY = ("REG", "DRG", "CTX", "SHB", "ION", "QMG", "EXE")
+"""Areas that a proxy answers for."""
 
 
-def judged(folder: Path, marker: str, *options: str) -> dict[str, dict[str, Any]]:
-    """The report's rules by id, after a run of one half of the suite in a process of its own."""
+def judged(folder: Path, only: str, *options: str) -> dict[str, dict[str, Any]]:
+    """The report's rules by id, after a run in a process of its own; ``only`` is empty for all rules."""
     report = folder / "report.json"
     command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider"]
     command += [
         "--pyargs",
         "pytest_qnn.conformance",
-        "-m",
-        marker,
         "--qnn-profile=quick",
         "--qnn-seed=1",
         f"--qnn-report={report}",
         *options,
+        *(("-k", only) if only else ()),
     ]
     ended = subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=300, check=False)
     assert report.exists(), ended.stdout + ended.stderr
     return judged_by_id(json.loads(report.read_text()))
+
+
+def on_library(
+    folder: Path, which: str, name: str, findings: dict[str, str], *passing: str, timeout: int = 10
+) -> dict[str, dict[str, Any]]:
+    """The rules on one of Qualcomm's libraries: exactly these findings, and these rules pass."""
+    only = expression(some_of("memory", *findings, *passing)) if which == "some" else ""
+    rules = judged(folder, only, f"--qnn-backend={real_library(name)}", f"--qnn-timeout={timeout}")
+    assert verdicts(rules, "pass", "unsupported") == findings
+    assert {rules[rule_id]["verdict"] for rule_id in passing} <= {"pass"}
+    return rules
 
 
 def verdicts(rules: dict[str, dict[str, Any]], *but: str) -> dict[str, str]:
@@ -39,119 +55,118 @@ def verdicts(rules: dict[str, dict[str, Any]], *but: str) -> dict[str, str]:
     return {name: rule["verdict"] for name, rule in rules.items() if rule["verdict"] not in but}
 
 
-BINARIES = "test_off.py or test_ext.py or cap_06 or reg_17"
-BINARY_FINDINGS = {
+def seen(rules: dict[str, dict[str, Any]], rule_id: str) -> str:
+    text: str = rules[rule_id]["violation"]["seen"]
+    return text
+
+
+HTP_FINDINGS = {
+    "CAP-03": "contradiction",
     "CAP-06": "contradiction",
+    "EXE-05": "crash",
+    "EXE-13": "fail",
+    "EXE-14": "crash",
     "EXT-04": "fail",
     "EXT-29": "fail",
     "EXT-31": "hang",
+    "IF-10": "fail",
     "OFF-08": "fail",
     "OFF-09": "fail",
+    "PRE-06": "fail",
+    "QTHR-04": "fail",
 }
-"""What libQnnHtp.so does with context binaries and deferred initialisation."""
+HTP_PASSES = ("OFF-01", "OFF-03", "OFF-05", "OFF-06", "OFF-07", "OFF-10", "EXT-01", "EXT-03", "EXT-06")
+HTP_PASSES += ("PRE-01", "PRE-02", "PRE-04", "QMG-05", "EXE-03", "CTX-06")
 
 
-def test_context_binaries_of_libqnnhtp(tmp_path: Path) -> None:
-    backend = f"--qnn-backend={real_library('libQnnHtp.so')}"
-    rules = judged(tmp_path, "qnn_memory", backend, "--qnn-timeout=3", "-k", BINARIES)
-    assert verdicts(rules, "pass", "unsupported") == BINARY_FINDINGS
-    seen = {name: rules[name]["violation"]["seen"] for name in BINARY_FINDINGS}
-    assert {name: text.split()[0] for name, text in seen.items() if text[0].isdigit()} == {
-        "CAP-06": "0",
-        "EXT-04": "6000",
-        "OFF-08": "30010",
-        "OFF-09": "1100",
-    }
-    assert "finalising gives 1000" in seen["EXT-29"]
+@SOME_OR_ALL
+def test_libqnnhtp(tmp_path: Path, which: str) -> None:
+    rules = on_library(tmp_path, which, "libQnnHtp.so", HTP_FINDINGS, *HTP_PASSES, timeout=3)
+    begins = {"CAP-06": "0", "EXT-04": "6000", "OFF-08": "30010", "OFF-09": "1100"}
+    assert {name: seen(rules, name).split()[0] for name in begins} == begins
+    assert "finalising gives 1000" in seen(rules, "EXT-29")
     assert rules["EXT-31"]["case"]["steps"][-1]["defer"] is False
-    for name in ("OFF-01", "OFF-03", "OFF-05", "OFF-06", "OFF-07", "OFF-10", "EXT-01", "EXT-03", "EXT-06"):
-        assert rules[name]["verdict"] == "pass", name
-        assert rules[name]["examined"] > 0, name
-
-
-def test_context_binaries_of_libqnnhtp_with_memory_handles(tmp_path: Path) -> None:
-    backend = f"--qnn-backend=proxy:{real_library('libQnnHtp.so')}"
-    only = "off_03 or off_05 or off_10 or reg_17 or ext_03 or ext_07"
-    rules = judged(tmp_path, "qnn_memory", backend, "-k", only)
-    assert {name: rule["verdict"] for name, rule in rules.items()} == {
-        **dict.fromkeys(("OFF-03", "OFF-05", "OFF-10", "REG-17", "EXT-03"), "pass"),
-        "EXT-07": "unsupported",
-    }
-
-
-def test_libqnnhtp(tmp_path: Path) -> None:
-    backend = f"--qnn-backend={real_library('libQnnHtp.so')}"
-    rules = judged(tmp_path, "qnn_memory", backend, "-k", f"not ({BINARIES})")
-    assert verdicts(rules, "pass", "unsupported") == {
-        "CAP-03": "contradiction",
-        "EXE-05": "crash",
-        "EXE-13": "fail",
-        "EXE-14": "crash",
-        "IF-10": "fail",
-        "PRE-06": "fail",
-        "QTHR-04": "fail",
-    }
-    assert "3 (INFO)" in rules["QTHR-04"]["violation"]["seen"]
-    assert "1000" in rules["CAP-03"]["violation"]["seen"]
-    for name in ("PRE-01", "PRE-02", "PRE-04", "QMG-05", "EXE-03", "CTX-06"):
-        assert rules[name]["verdict"] == "pass", name
+    assert "3 (INFO)" in seen(rules, "QTHR-04")
+    assert "1000" in seen(rules, "CAP-03")
+    for name in HTP_PASSES:
         assert rules[name]["examined"] > 0, name
     assert "raw columns" in rules["QMG-05"]["what"]
-    crash = rules["EXE-05"]
-    assert "SIGSEGV" in crash["violation"]["seen"]
-    assert [step["do"] for step in crash["case"]["steps"]] == ["context-create", "prepare", "execute"]
+    assert "SIGSEGV" in seen(rules, "EXE-05")
+    steps = rules["EXE-05"]["case"]["steps"]
+    assert [step["do"] for step in steps] == ["context-create", "prepare", "execute"]
 
 
-def test_libqnngpu(tmp_path: Path) -> None:
-    rules = judged(tmp_path, "qnn_memory", f"--qnn-backend={real_library('libQnnGpu.so')}")
-    assert verdicts(rules, "pass", "unsupported") == {"REG-07": "fail", "IF-10": "crash"}
-    assert "backendCreate answers 4000" in rules["REG-01"]["reason"]
-    for name in ("IF-01", "IF-02", "CAP-01", "REG-03", "REG-04", "REG-06", "DRG-02", "DRG-03"):
-        assert rules[name]["verdict"] == "pass", name
+PROXY_PASSES = ("OFF-03", "OFF-05", "OFF-10", "REG-17", "EXT-03")
+PROXY_PASSES += ("QMG-05", "QMG-07", "QMG-11", "SHB-08", "REG-08")
+PROXY_LACKS = ("EXT-07", "EXE-18", *IO_BUFFERS)
+"""The library's graphs execute synchronously only, and a proxy adds nothing to them."""
+PROXY_FINDINGS = {"EXE-13": "fail", "EXE-14": "crash"}
+"""What the library finds of raw memory, which the proxy passes on."""
 
 
-def test_libqnnsaver(tmp_path: Path) -> None:
-    rules = judged(tmp_path, "qnn_memory", f"--qnn-backend={real_library('libQnnSaver.so')}")
-    assert verdicts(rules, "pass", "unsupported") == {
-        "CAP-01": "fail",
-        "PRE-02": "fail",
-        "IF-10": "fail",
-        "PRE-03": "fail",
-        "PRE-06": "fail",
-        "CTX-07": "fail",
-    }
-    assert "4950" in rules["CAP-01"]["violation"]["seen"]
+@SOME_OR_ALL
+def test_libqnnhtp_behind_a_proxy(tmp_path: Path, which: str) -> None:
+    if which == "some":  # what the library itself does is found without a proxy too
+        areas = [rule_id for rule_id in some_of("memory") if rule_id.startswith(OF_A_PROXY)]
+        named, findings = {*PROXY_PASSES, *PROXY_LACKS, *areas} - PROXY_FINDINGS.keys(), {}
+    else:
+        named, findings = {*PROXY_PASSES, *PROXY_LACKS, *OF_A_PROXY}, PROXY_FINDINGS
+    rules = judged(tmp_path, expression(named), f"--qnn-backend=proxy:{real_library('libQnnHtp.so')}")
+    assert verdicts(rules, "pass", "unsupported") == findings
+    assert {rules[name]["verdict"] for name in PROXY_LACKS} == {"unsupported"}
+    executes = {name for name in rules if name.startswith("EXE-")} - {"EXE-18", *PROXY_FINDINGS}
+    assert {rules[name]["verdict"] for name in (*PROXY_PASSES, *executes)} == {"pass"}
+    (target,) = json.loads((tmp_path / "report.json").read_text())["targets"]
+    assert len(target["provenance"]["library_sha256"]) == 64
+
+
+@SOME_OR_ALL
+def test_libqnngpu(tmp_path: Path, which: str) -> None:
+    passing = ("IF-01", "IF-02", "CAP-01", "REG-03", "REG-04", "REG-06", "DRG-02", "DRG-03")
+    rules = on_library(tmp_path, which, "libQnnGpu.so", {"REG-07": "fail", "IF-10": "crash"}, *passing)
+    closed = [rule["reason"] for rule in rules.values() if rule["verdict"] == "unsupported"]
+    assert any("backendCreate answers 4000" in reason for reason in closed)
+
+
+@SOME_OR_ALL
+def test_libqnnsaver(tmp_path: Path, which: str) -> None:
+    findings = ("CAP-01", "PRE-02", "IF-10", "PRE-03", "PRE-06", "CTX-07")
+    rules = on_library(tmp_path, which, "libQnnSaver.so", dict.fromkeys(findings, "fail"))
+    assert "4950" in seen(rules, "CAP-01")
     assert list(tmp_path.glob("saver_output*")) == []
 
 
-def test_libqnnir(tmp_path: Path) -> None:
-    rules = judged(tmp_path, "qnn_memory", f"--qnn-backend={real_library('libQnnIr.so')}")
-    assert verdicts(rules, "pass", "unsupported") == {"IF-10": "crash", "PRE-06": "fail", "PRE-07": "fail"}
-    assert rules["CAP-02"]["verdict"] == "pass"
+@SOME_OR_ALL
+def test_libqnnir(tmp_path: Path, which: str) -> None:
+    findings = {"IF-10": "crash", "PRE-06": "fail", "PRE-07": "fail"}
+    on_library(tmp_path, which, "libQnnIr.so", findings, "CAP-02")
 
 
-@pytest.mark.parametrize("runtime", RUNTIMES)
-def test_xnnpack(tmp_path: Path, runtime: str) -> None:
-    rules = judged(tmp_path, "qnn_delegate", "--tflite-delegate=xnnpack", f"--tflite-runtime={runtime}")
+@pytest.mark.parametrize(
+    ("runtime", "which"),
+    [("tflite_runtime", "some"), later("tflite_runtime", "all"), later("ai_edge_litert", "all")],
+)
+def test_xnnpack(tmp_path: Path, runtime: str, which: str) -> None:
+    only = expression(some_of("delegate", "PART-10")) if which == "some" else ""
+    rules = judged(tmp_path, only, "--tflite-delegate=xnnpack", f"--tflite-runtime={runtime}")
     assert verdicts(rules, "pass", "unsupported") == {}
     assert rules["PART-10"]["examined"] > 0
 
 
+NAMES = ("PART-05", "PART-11", "PREC-03", "MEM-01")
+
+
 @pytest.mark.parametrize(
-    ("runtime", "sandbox"),
+    ("runtime", "sandbox", "names"),
     [
-        ("tflite_runtime", "spawn"),
-        ("ai_edge_litert", "fork"),
-        pytest.param("ai_edge_litert", "spawn", marks=pytest.mark.full),
-        pytest.param("tflite_runtime", "fork", marks=pytest.mark.full),
+        pytest.param("tflite_runtime", "spawn", NAMES[1:2], id="spawn"),  # an interpreter for each example
+        pytest.param("ai_edge_litert", "fork", NAMES, id="fork"),
+        later("ai_edge_litert", "spawn", NAMES, name="spawn-all"),
+        later("tflite_runtime", "fork", NAMES, name="fork-other"),
     ],
 )
 def test_the_reference_in_children_is_judged_as_in_this_process(
-    tmp_path: Path, runtime: str, sandbox: str
+    tmp_path: Path, runtime: str, sandbox: str, names: tuple[str, ...]
 ) -> None:
-    only = "part_05 or part_11 or prec_03 or mem_01"
-    options = (f"--qnn-sandbox={sandbox}", f"--tflite-runtime={runtime}", "-k", only)
-    rules = judged(tmp_path, "qnn_delegate", *options)
-    assert {name: rule["verdict"] for name, rule in rules.items()} == dict.fromkeys(
-        ("PART-05", "PART-11", "PREC-03", "MEM-01"), "pass"
-    )
+    rules = judged(tmp_path, expression(names), f"--qnn-sandbox={sandbox}", f"--tflite-runtime={runtime}")
+    assert {name: rule["verdict"] for name, rule in rules.items()} == dict.fromkeys(names, "pass")

@@ -1,16 +1,10 @@
 from __future__ import annotations
 
 import ctypes
-import importlib.util
-import json
-import subprocess
-import sys
 from collections.abc import Iterator
 from contextlib import closing
-from pathlib import Path
 
 import pytest
-from reports import judged_by_id
 
 from pytest_qnn.qnn.abi.codes import Error, Property
 from pytest_qnn.qnn.cases.case import (
@@ -33,16 +27,9 @@ from pytest_qnn.qnn.reference.rpcmem import EmulatedRpcmem
 from pytest_qnn.qnn.runner.library import QnnEntry, providers
 from pytest_qnn.qnn.runner.run import run_memory_case
 from pytest_qnn.qnn.trace import MemoryTrace
-from pytest_qnn.rules import catalogue
 
 TENSOR = Descriptor("b", (1, 2, 2, 2))
 PREPARED = (ContextCreate("c"), Alloc("b", 8), Register("c", (TENSOR,), ("h",)), Prepare("g", "c"))
-IO_BUFFERS = {"QMG-01", "QMG-02", "QMG-03", "QMG-04", "QMG-06", "QMG-08"}
-"""The simulator computes in the caller's memory: it has no IO buffers that could be seen."""
-OURS = "test_reg or test_drg or test_ctx or test_shb or test_ion or test_qmg or test_exe"
-"""Areas that the proxy answers for."""
-THE_LIBRARYS = {"EXE-13": "fail", "EXE-14": "crash"}
-"""What it finds of raw memory, which the proxy passes on."""
 
 
 @pytest.fixture
@@ -129,31 +116,3 @@ def test_entries_without_memory_are_the_librarys_own(library: ReferenceBackend) 
     behind, front = found[0].contents.implementation, shown[0].contents.implementation
     assert address(front.graphFinalize) == address(behind.graphFinalize)
     assert address(front.graphExecute) != address(behind.graphExecute)
-
-
-def test_the_memory_rules_hold_on_libqnnhtp_behind_a_proxy(tmp_path: Path) -> None:
-    wheel = importlib.util.find_spec("onnxruntime_qnn")
-    if wheel is None or not wheel.submodule_search_locations:
-        pytest.skip("there is no wheel of onnxruntime-qnn for this platform")
-    library = Path(wheel.submodule_search_locations[0], "libQnnHtp.so")
-    report = tmp_path / "report.json"
-    command = [
-        *(sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "--rootdir", str(tmp_path)),
-        *(f"--qnn-backend=proxy:{library}", "--qnn-profile=quick", f"--qnn-report={report}"),
-        *("--pyargs", "pytest_qnn.conformance", "-k", OURS),
-    ]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=300, check=False, cwd=tmp_path)
-    assert report.exists(), done.stdout
-    document = json.loads(report.read_text())
-    (target,) = document["targets"]
-    verdicts = {name: rule["verdict"] for name, rule in judged_by_id(document).items()}
-    found = {rule: seen for rule, seen in verdicts.items() if seen not in ("pass", "unsupported")}
-    assert found == THE_LIBRARYS, done.stdout
-    assert {verdicts[rule] for rule in IO_BUFFERS} == {"unsupported"}
-    passed = {rule for rule, verdict in verdicts.items() if verdict == "pass"}
-    areas = catalogue()
-    # The library's graphs execute synchronously only, and a proxy adds nothing to them.
-    assert verdicts["EXE-18"] == "unsupported"
-    assert {rule for rule in areas if rule.startswith("EXE-")} - {"EXE-18", *THE_LIBRARYS} <= passed
-    assert {"QMG-05", "QMG-07", "QMG-11", "SHB-08", "REG-08"} <= passed
-    assert len(target["provenance"]["library_sha256"]) == 64
