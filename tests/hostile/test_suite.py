@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import pytest
+from fast_run import later
 from hostile import DEATHS, SURVIVED, THROWN, Deed, noted, nth_call, third_process
 from hostile_suite import Judged, check_nothing_is_lost, check_the_rest_is_judged, suite
 from hostile_targets import hostile_backend, hostile_delegate
@@ -20,22 +21,18 @@ HIT = {"memory": "EXE-02", "delegate": "PART-11"}
 """A rule of each half whose cases come to the deed."""
 NARROW = "exe_02 or reg_04 or part_11 or num_02"
 """These, and one of each half whose cases do not."""
-MANY = "exe or reg_04 or det or part_15 or num_02"
+MANY = "exe_0 or reg_04 or det or part_15 or num_02"
 
 DEADLY = (
     "segv",
-    "abort",
-    "bus",
-    "fpe",
-    "stack-overflow",
     "exit-0",
-    "exit-3",
-    "exit-in-destructor",
     "deaf-loop",
-    "loop-with-the-gil",
     "close-descriptors",
     "allocate",
+    *(later(name) for name in ("abort", "bus", "fpe", "stack-overflow", "exit-3", "exit-in-destructor")),
+    later("loop-with-the-gil"),
 )
+"""The fast run has one of each kind; all are met without the suite in test_memory.py or test_delegates.py."""
 HARMLESS = (
     "gigabyte-of-stdout",
     "grandchild",
@@ -52,6 +49,13 @@ CALLS = 8
 """So many calls that most rules' cases do not come to the last of them."""
 LIMITS = {"deaf-loop": 0.5, "loop-with-the-gil": 0.5}
 """Seconds for a case, where many of them are spent; else far more than any case takes."""
+
+
+def together(*names: str) -> Deed:
+    """All these deeds, one after the other."""
+    deeds = [SURVIVED[name] for name in names]
+    blocks = " ".join(f"{{ {deed.body} }}" for deed in deeds)
+    return Deed(blocks, before="\n".join(deed.before for deed in deeds))
 
 
 class Bench(NamedTuple):
@@ -91,6 +95,11 @@ def calm(bench: Bench) -> Judged:
     return judged
 
 
+@pytest.fixture(scope="module")
+def calm_many(bench: Bench) -> Judged:
+    return bench.calm("calm-many", only=MANY)
+
+
 def dies_of(rule: dict[str, Any], deed: Deed) -> None:
     assert rule["verdict"] == ("hang" if deed.kind == "hang" else "crash")
     assert deed.detail in rule["violation"]["seen"]
@@ -113,6 +122,7 @@ def test_a_deadly_deed_costs_the_rules_that_it_hits_and_no_other(
         assert replays(judged) == dict.fromkeys(HIT.values(), "STILL FAILS")
 
 
+@pytest.mark.full  # for the suite it is a death by a signal as any other
 def test_an_exception_through_the_c_interface_costs_no_other_rule(bench: Bench, calm: Judged) -> None:
     deed = THROWN["throw-an-exception"]
     judged = bench.judge("throw", deed)
@@ -123,9 +133,11 @@ def test_an_exception_through_the_c_interface_costs_no_other_rule(bench: Bench, 
     dies_of(judged.rules[HIT["delegate"]], deed._replace(detail="SIGSEGV"))
 
 
-@pytest.mark.parametrize("name", HARMLESS)
-def test_a_deed_that_changes_its_process_only_costs_nothing(bench: Bench, calm: Judged, name: str) -> None:
-    judged = bench.judge(name, SURVIVED[name])
+@pytest.mark.parametrize("names", [HARMLESS, *(later((name,)) for name in HARMLESS)], ids="+".join)
+def test_deeds_that_change_their_process_only_cost_nothing(
+    bench: Bench, calm: Judged, names: tuple[str, ...]
+) -> None:
+    judged = bench.judge("+".join(names), together(*names))
     check_nothing_is_lost(judged, calm)
     check_the_rest_is_judged(judged, calm, set())
 
@@ -154,15 +166,24 @@ def test_garbage_in_every_descriptor_reaches_shared_memory_and_nothing_else(
     assert rule["violation"]["seen"].startswith("at byte 0: ")
 
 
+def test_of_many_rules_those_that_come_to_a_later_call_die_of_it(bench: Bench, calm_many: Judged) -> None:
+    check_a_later_call(bench.judge("later-call", nth_call(CALLS), only=MANY), calm_many, least=4)
+
+
+@pytest.mark.full
 def test_the_whole_suite_on_a_target_that_dies_of_a_later_call(bench: Bench) -> None:
     calm = bench.calm("calm-whole", only="")
-    judged = bench.judge("later-call", nth_call(CALLS), only="")
+    check_a_later_call(bench.judge("later-call-whole", nth_call(CALLS), only=""), calm, least=10)
+
+
+def check_a_later_call(judged: Judged, calm: Judged, least: int) -> None:
+    """More than ``least`` rules are given minimal cases with as many calls, and the others are judged."""
     check_nothing_is_lost(judged, calm)
     died = {name for name, rule in judged.rules.items() if rule["verdict"] == "crash"}
     assert died <= calm.came
     check_the_rest_is_judged(judged, calm, died)
     steady = {name for name in died if not name.startswith(THREADED)}
-    assert len(steady) > 10
+    assert len(steady) > least
     for name in steady:
         dies_of(judged.rules[name], Deed("", "signal", "SIGABRT"))
         assert_minimal(judged.rules[name]["case"])
@@ -198,12 +219,11 @@ def replays(judged: Judged) -> dict[str, str]:
     return found
 
 
-def test_a_target_that_dies_one_time_in_three_is_flaky_everywhere(bench: Bench) -> None:
-    calm = bench.calm("calm-many", only=MANY)
+def test_a_target_that_dies_one_time_in_three_is_flaky_everywhere(bench: Bench, calm_many: Judged) -> None:
     judged = bench.judge("one-in-three", third_process(bench.folder / "one-in-three" / "note"), only=MANY)
-    check_nothing_is_lost(judged, calm)
-    check_the_rest_is_judged(judged, calm, calm.came)
-    often = {name for name, times in calm.deeds.items() if times >= 3}
+    check_nothing_is_lost(judged, calm_many)
+    check_the_rest_is_judged(judged, calm_many, calm_many.came)
+    often = {name for name, times in calm_many.deeds.items() if times >= 3}
     assert often
     assert {judged.rules[name]["verdict"] for name in often} == {"crash"}
     flaky = {name: rule["flaky"] for name, rule in judged.rules.items() if rule["flaky"]}
