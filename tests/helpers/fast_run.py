@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import zlib
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import pytest
@@ -25,6 +25,15 @@ def later(*values: Any, name: str | None = None) -> Any:
 def first(values: Iterable[Any], count: int = 1) -> list[Any]:
     """The first values in the fast run."""
     return [value if place < count else later(value) for place, value in enumerate(values)]
+
+
+def alternating(rows: Iterable[Any], columns: Sequence[Any]) -> list[Any]:
+    """Pairs of rows and columns: in the fast run one for each row, with the columns in turn."""
+    return [
+        pytest.param(row, column, marks=() if (number + place) % len(columns) == 0 else (pytest.mark.full,))
+        for number, row in enumerate(rows)
+        for place, column in enumerate(columns)
+    ]
 
 
 def part(values: Iterable[str], number: int, parts: int = 2) -> list[Any]:

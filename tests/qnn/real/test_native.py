@@ -98,7 +98,16 @@ def _verdicts(libraries: NativeReference, folder: Path, *options: str) -> dict[s
     """The suite's rules on the libraries, by id; none is broken."""
     report = folder / "report.json"
     target = (f"--qnn-backend={libraries.backend}", f"--qnn-rpcmem={libraries.rpcmem}")
-    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "--qnn-profile=quick"]
+    command = [
+        sys.executable,
+        "-m",
+        "pytest",
+        "-q",
+        "-p",
+        "no:cacheprovider",
+        "--qnn-profile=quick",
+        "--qnn-seed=1",
+    ]
     suite = ("--rootdir", str(folder), f"--qnn-report={report}", "--pyargs", "pytest_qnn.conformance")
     done = _run([*command, *target, *suite, *options], {})
     assert done.returncode == 0, done.stdout

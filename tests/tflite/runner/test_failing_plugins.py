@@ -5,6 +5,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from fast_run import alternating
 from hostile import THROWN
 from native import build
 from native_plugins import FAILING, SOURCE, plugin
@@ -51,8 +52,7 @@ def judged(rule_id: str, library: Path, runtime: str) -> Verdict:
         target.close()
 
 
-@pytest.mark.parametrize("runtime", RUNTIMES)
-@pytest.mark.parametrize("rule_id", ["ERR-04", "ERR-05", "ERR-06"])
+@pytest.mark.parametrize(("rule_id", "runtime"), alternating(["ERR-04", "ERR-05", "ERR-06"], RUNTIMES))
 def test_a_library_may_fail_in_an_invoke_and_work_in_the_next(
     rule_id: str, runtime: str, tmp_path: Path
 ) -> None:
@@ -72,8 +72,7 @@ FAULTS = {
 }
 
 
-@pytest.mark.parametrize("runtime", RUNTIMES)
-@pytest.mark.parametrize("name", FAULTS)
+@pytest.mark.parametrize(("name", "runtime"), alternating(FAULTS, RUNTIMES))
 def test_a_library_that_fails_wrongly_is_found(name: str, runtime: str, tmp_path: Path) -> None:
     rule_id, macros = FAULTS[name]
     verdict = judged(rule_id, plugin(tmp_path, **macros), runtime)
