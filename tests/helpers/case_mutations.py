@@ -86,11 +86,13 @@ def examples(subject: str, facts: Any, each: int = 2) -> list[Any]:
     for rule in catalogue().values():
         if rule.subject == subject:
             with contextlib.suppress(NothingToJudge):
-                _draw(rule.cases(facts), each, found.append)
+                draw(rule.cases(facts), each, found.append)
     return found
 
 
-def _draw(cases: Any, count: int, take: Callable[[Any], None]) -> None:
+def draw(cases: Any, count: int, take: Callable[[Any], None]) -> None:
+    """Hand ``count`` cases to ``take``, always the same."""
+
     @hypothesis.seed(1)
     @hypothesis.settings(
         max_examples=count,

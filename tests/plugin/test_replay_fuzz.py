@@ -34,6 +34,7 @@ from pytest_qnn.qnn.cases.case import (
 )
 from pytest_qnn.qnn.cases.file import MemoryCaseFile
 from pytest_qnn.qnn.target import MemoryTarget, open_memory_target
+from pytest_qnn.rules import catalogue
 from pytest_qnn.tflite.cases.delegate import Application, DelegateCase
 from pytest_qnn.tflite.cases.file import DelegateCaseFile, PluginCaseFile, ScriptCaseFile
 from pytest_qnn.tflite.cases.script import ScriptCase, flat
@@ -203,6 +204,11 @@ def test_every_case_that_the_strategies_make_can_be_read_back(
     for target in (memory, delegate):
         for case in case_mutations.examples(target.subject, target.facts, each=10):
             case_mutations.read_back(case)
+
+
+def test_large_batches_beside_a_graphs_tensors_can_be_read_back(memory: MemoryTarget) -> None:
+    """They are one case in thirty-two: too rare for the test above."""
+    case_mutations.draw(catalogue()["REG-02"].cases(memory.facts), 300, case_mutations.read_back)
 
 
 def test_every_case_that_the_engine_reduces_to_can_be_read_back(

@@ -110,7 +110,7 @@ def _batch_and_probe(scene: Scene, tape: Tape) -> None:
     graph = scene.prepare(context, tape) if tape.chance(2) else ""
     descriptors = _graph_memory(scene, tape, graph) if graph else []
     used = len(descriptors)
-    count = _LARGE_BATCH if tape.chance(16) else 2 + tape.below(4)
+    count = _LARGE_BATCH - used if tape.chance(16) else 2 + tape.below(4)
     descriptors += [scene.descriptor(tape.cut(4)) for _ in range(count)]
     handles = scene.register(context, *descriptors)
     if graph:
