@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import random
+import itertools
 from collections.abc import Callable
 from typing import Any
 
@@ -13,21 +13,12 @@ from pytest_qnn.core.rule import Rule
 from pytest_qnn.qnn.cases.case import MemoryCase
 from pytest_qnn.qnn.strategies import scene, sequences
 
-STRATIFIED = 16
-"""Bytes at the beginning of every string."""
 Decode = Callable[[bytes], MemoryCase]
 
 
 def stratified(length: int, examples: int, seed: int) -> list[bytes]:
-    """Strings of which the first is zero; the others meet every sixteenth of each leading byte's values."""
-    rng = random.Random(seed)
-    made = [bytearray(rng.randbytes(length)) for _ in range(examples - 1)]
-    for at in range(min(STRATIFIED, length)):
-        strata = [*range(16), *rng.sample(range(16), examples - 17)]
-        rng.shuffle(strata)
-        for data, stratum in zip(made, strata, strict=True):
-            data[at] = stratum << 4 | data[at] & 15
-    return [bytes(length), *map(bytes, made)]
+    """The first strings of a search."""
+    return list(itertools.islice(drawing.strings(length, seed), examples))
 
 
 def decoders(rule: Rule[Any, Any, Any], facts: Any, patch: pytest.MonkeyPatch) -> list[tuple[int, Decode]]:

@@ -2,7 +2,7 @@
 
 Faults that start late (from the n-th object, beyond a mebibyte, at rank 5, after a failed call) are what few
 examples miss. So each of the first bytes chooses one thing, alone: those of the examples of one search are
-spread evenly over 0..255, so every sixteenth of a byte's values is met by every rule within twenty examples.
+spread evenly over 0..255, so every sixteenth of a byte's values is met by every rule within 17 examples.
 Zero bytes mean no history and the smallest of everything; about a third of the cases have neither.
 
 The bytes, and what the sixteenths of their values mean:

@@ -30,7 +30,7 @@ Strategy = SearchStrategy[ScriptCase]
 Plain = tuple[PlainStep, ...]
 REPETITIONS = 3
 """Pairs of a short and a long repetition of the target's cycles, and of the probe's."""
-FEW, CYCLES = 2, 40
+FEW, CYCLES = 2, 24
 """In a short and in a long repetition: what the suite itself keeps of each repetition cancels out."""
 
 

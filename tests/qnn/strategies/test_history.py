@@ -36,7 +36,7 @@ UNMET: dict[str, set[str]] = {
     "DRG-09": {"16 MiB", "far"},  # the whole buffer is read
     "REG-20": {"16 MiB", "far"},
     "REG-09": {"far"},  # the offset goes with the type that is wrong
-    "REG-11": {"rank"},  # the shape is what is wrong
+    "REG-11": {"rank", "16 MiB"},  # the shape is what is wrong
     "SHB-12": {"1 MiB", "rank"},  # its own shapes overlap
     "SHB-13": {"batch", "large batch"},  # see `WITHOUT`
 }
@@ -104,9 +104,13 @@ def test_every_rule_meets_every_kind_of_history(
 def test_every_rule_meets_every_class_that_its_steps_can_have(
     rule: Rule[Any, Any, Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A rule whose every case takes a shape, a batch or an offset from the scene, has it on every scale."""
+    """A rule whose every case takes a shape, a batch or an offset from the scene, has it on every scale.
+
+    In twice as many examples: a sixteenth of a byte is met once in sixteen, and that example may be one whose
+    other bytes leave no room for it (a batch of the rule's own, a shape that is wrong on purpose).
+    """
     size, decode = decoder(rule, monkeypatch)
-    data = stratified(size, EXAMPLES, seed=4)
+    data = stratified(size, 2 * EXAMPLES, seed=4)
     asked = Counter[str]()
     for name in _METHODS:
         _count(monkeypatch, name, asked)

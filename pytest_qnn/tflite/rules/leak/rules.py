@@ -111,6 +111,8 @@ def invokes_leave_nothing(case: ScriptCase, trace: ScriptTrace) -> Examined:
 
 _BAD_OPTION = (("no-such-option", "1"),)
 _FAULTS: tuple[Fault, ...] = ("prepare", "kernel-prepare", "init")
+_KINDS = 6
+_FAILURES = _KINDS * len(_FAULTS)
 
 
 def failures(facts: DelegateFacts) -> Strategy:
@@ -121,7 +123,9 @@ def failures(facts: DelegateFacts) -> Strategy:
     """
 
     def make(case: DelegateCase) -> ScriptCase:
-        kind = case.data_seed % 6
+        # From the high bits of the seed, whose byte is spread evenly over the examples of a search.
+        number = case.data_seed * _FAILURES >> 16
+        kind, fault_number = number % _KINDS, number // _KINDS
 
         def cycle(target: MakeDelegate) -> Plain:
             if kind == 0:
@@ -129,7 +133,7 @@ def failures(facts: DelegateFacts) -> Strategy:
                 refused = msgspec.structs.replace(target, delegate="d9", options=option)
                 return (refused, DestroyDelegate("d9"))
             if facts.steerable:
-                fault = _FAULTS[case.data_seed // 6 % 3]
+                fault = _FAULTS[fault_number]
                 failing = msgspec.structs.replace(target, claim=None, fault=fault)
                 use: Plain = (Open("i0"), Apply("i0", target.delegate), Allocate("i0"), Close("i0"))
                 return (failing, *use, DestroyDelegate(target.delegate))
