@@ -117,7 +117,8 @@ def check_the_rest_is_judged(judged: Judged, calm: Judged, hit: set[str]) -> Non
         name: {
             key: (value, judged.rules[name][key])
             for key, value in calm.rules[name].items()
-            if value != judged.rules[name][key]
+            # A deed may spoil its process for the cases behind it, which are run again alone.
+            if value != judged.rules[name][key] and key != "only_in_company"
         }
         for name in rest
     }

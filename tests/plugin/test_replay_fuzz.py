@@ -238,7 +238,7 @@ def described(**changes: Any) -> MemoryCase:
     ("case", "said"),
     [
         (alloc(1 << 64), "step 0: size is a number of 65 bits, not within "),
-        (MemoryCase((Alloc("b0", (1 << 31) - 1),) * 9), "the steps reserve more than 17179869184 bytes"),
+        (MemoryCase((Alloc("b0", (1 << 31) - 1),) * 65), "the steps reserve more than 137438953472 bytes"),
         (MemoryCase((Alloc("b0", 1 << 30), Fill("b0"))), "the steps touch more than 268435456 bytes"),
         (MemoryCase((Alloc("b0", 1 << 25), *((Read("b0"),) * 9))), "the steps touch more than 268435456"),
         (MemoryCase((Write("b0", (1 << 31) - 1),)), "the steps touch more than "),
@@ -333,7 +333,7 @@ def test_the_graph_that_is_spoiled_below_is_valid(delegate: DelegateTarget) -> N
         (with_node(1, outputs=(2,)), "node 1 (ABS) writes to tensor 2, which has its contents already"),
         (with_node(0, outputs=()), "node 0 (ADD) has 0 results, not one"),
         (with_node(1, activation="RELU"), "node 1 (ABS) cannot have an activation"),
-        (with_node(1, axis=1 << 40), "Expected `int` <= 3 - at `$.graph.nodes[1].axis`"),
+        (with_node(1, axis=1 << 40), "Expected `int` <= 4 - at `$.graph.nodes[1].axis`"),
         (with_node(1, op="CONV_2D", inputs=(2, 1)), "node 1 (CONV_2D) has weights that do not match"),
         (with_node(2, inputs=(3, 0)), "node 2 (RESHAPE) needs an int32 vector"),
         (with_tensor(1, data=bytes(7)), "tensor 1 has 7 bytes of contents, and needs 8"),

@@ -18,7 +18,7 @@ from pytest_qnn.qnn.cases.case import (
 )
 from pytest_qnn.qnn.cases.lives import Spent
 
-MOST_RESERVED = 1 << 34
+MOST_RESERVED = 1 << 37
 """Bytes of all allocations that can succeed. Memory that nobody touches costs nothing."""
 MOST_PROCESSES = 4
 _U64 = (1 << 64) - 1

@@ -15,7 +15,7 @@ The bytes, and what the sixteenths of their values mean:
 3. The rank. 0 to 13: as drawn. 14: 1. 15: 5 to 8.
 4. The position of the rule's own descriptors in the batch.
 5. The offset. 0 to 13: as drawn. 14: beyond 1 MiB. 15: below 2 GiB, or beyond 4 GiB.
-6. The version. 0 to 14: as drawn. 15: graphs have version 1 of Qnn_Tensor_t.
+6. The version. 0 to 14: as drawn. 15: graphs have version 2 of Qnn_Tensor_t.
 7. Details of the history.
 """
 
@@ -94,7 +94,7 @@ def head_of(data: bytes, without: frozenset[Kind] = frozenset()) -> Head:
         rank=0 if "rank" in without else _rank(rank),
         ones_last=bool(rank & 1),
         offset=0 if "offset" in without else _offset(offset),
-        version=1 if "version" not in without and version >> 4 == 15 else 0,
+        version=2 if "version" not in without and version >> 4 == 15 else 0,
     )
     return Head("" if "history" in without else _past(past), detail, scale)
 

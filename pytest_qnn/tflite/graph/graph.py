@@ -39,7 +39,7 @@ Op = Literal[
 ]
 Activation = Literal["NONE", "RELU", "RELU6"]
 MOST_NODES = 500
-MOST_RANK = 4
+MOST_RANK = 5
 Axis = Annotated[int, Meta(ge=-MOST_RANK, le=MOST_RANK - 1)]
 Stride = Annotated[int, Meta(ge=1, le=64)]
 ZeroPoint = Annotated[int, Meta(ge=-128, le=127)]

@@ -58,7 +58,7 @@ def routing(facts: DelegateFacts, *, scaled: bool = True) -> SearchStrategy[Dele
     return delegate_cases(kinds, make, 1, min_nodes=2, max_nodes=16, fills=MILD, scaled=scaled)
 
 
-def behind_a_probe(facts: DelegateFacts) -> SearchStrategy[DelegateCase]:
+def behind_a_probe(facts: DelegateFacts, *, scaled: bool = True) -> SearchStrategy[DelegateCase]:
     """A probe takes some nodes, then the target is applied."""
 
     def make(graph: Graph, claims: Claims, choice: int) -> DelegateCase:
@@ -66,7 +66,7 @@ def behind_a_probe(facts: DelegateFacts) -> SearchStrategy[DelegateCase]:
             graph, (probe_application(claims[0]), target_application(facts, claims[1], choice))
         )
 
-    return delegate_cases(mixed_kinds(facts), make, 2, min_nodes=2, max_nodes=16)
+    return delegate_cases(mixed_kinds(facts), make, 2, min_nodes=2, max_nodes=16, scaled=scaled)
 
 
 def between_probes(facts: DelegateFacts) -> SearchStrategy[DelegateCase]:

@@ -76,7 +76,7 @@ def scales(case: MemoryCase) -> set[str]:
         "rank": any(len(each.shape) > 4 for each in (*tensors, *graphs)),
         "offset": any(MIB <= each.offset < 2 * MIB for each in tensors),
         "far": any(GIB <= each.offset < 8 * GIB for each in tensors),
-        "version": any(step.version == 1 for step in graphs),
+        "version": any(step.version == 2 for step in graphs),
     }
     return {name for name, held in holds.items() if held}
 

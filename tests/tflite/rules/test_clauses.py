@@ -34,12 +34,12 @@ from pytest_qnn.tflite.cases.script import (
     Unload,
     flat,
 )
-from pytest_qnn.tflite.cases.valid import MOST_ELEMENTS, check_delegate, check_script
+from pytest_qnn.tflite.cases.valid import check_delegate, check_script
 from pytest_qnn.tflite.facts import DelegateFacts
 from pytest_qnn.tflite.graph.graph import Graph, Node, Tensor
 from pytest_qnn.tflite.graph.model import emit
 from pytest_qnn.tflite.reference.delegate import ReferenceDelegate
-from pytest_qnn.tflite.rules.err.rules import LARGE, beside_another, failing_invoke, hostile
+from pytest_qnn.tflite.rules.err.rules import LARGE, WIDE, beside_another, failing_invoke, hostile
 from pytest_qnn.tflite.runner.run import run_delegate_case
 from pytest_qnn.tflite.runtime.runtime import load_runtime
 from pytest_qnn.tflite.runtime.state import context_of
@@ -196,7 +196,7 @@ def test_a_wide_graph_is_among_the_hostile_ones() -> None:
     assert large
     for case in large:
         check_delegate(case)
-        assert functools.reduce(int.__mul__, case.graph.tensors[0].shape) == MOST_ELEMENTS
+        assert functools.reduce(int.__mul__, case.graph.tensors[0].shape) == WIDE
 
 
 def test_a_delegate_that_profiles_itself_tells_of_each_operator(runtime: str) -> None:

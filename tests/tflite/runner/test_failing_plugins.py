@@ -33,7 +33,7 @@ class _NoShrink(Profile):
         return 0
 
 
-PROFILE = _NoShrink("some", in_process_examples=60, isolated_examples=5, repeats=0)
+PROFILE = _NoShrink("some", in_process_examples=200, isolated_examples=5, repeats=0)
 
 
 @pytest.fixture(autouse=True, scope="module")
@@ -61,7 +61,8 @@ def test_a_library_may_fail_in_an_invoke_and_work_in_the_next(
 
 
 FAULTS = {
-    "stale-success": ("ERR-05", FAILING | {"STALE_WHEN": "turn > 2"}),
+    # Of any interpreter: the one that is invoked first in a process may be in the history of a case.
+    "stale-success": ("ERR-05", FAILING | {"STALE_WHEN": "turn > 2", "FAILS_ANYWHERE": "1"}),
     "writes-to-inputs": ("ERR-06", {"FAILS_SECOND": "((float*)in->data)[0] = 77"}),
     "stops-others": ("ERR-06", FAILING | {"STALE_WHEN": "lost"}),
     "asserts-a-count": ("ERR-04", {"IN_INVOKE": "if (elements(in->dims) >> 20) abort()"}),

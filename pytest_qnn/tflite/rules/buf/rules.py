@@ -160,9 +160,9 @@ def _plain(case: DelegateCase) -> DelegateCase:
     return msgspec.structs.replace(case, graph=msgspec.structs.replace(case.graph, nodes=nodes))
 
 
-def _cases(facts: DelegateFacts) -> SearchStrategy[DelegateCase]:
+def _cases(facts: DelegateFacts, *, scaled: bool = True) -> SearchStrategy[DelegateCase]:
     need_claims(facts)
-    return changed(delegates.behind_a_probe(facts), _plain)
+    return changed(delegates.behind_a_probe(facts, scaled=scaled), _plain)
 
 
 Steps = tuple[AnyScriptStep, ...]
@@ -374,7 +374,7 @@ def resized(facts: DelegateFacts) -> Strategy:
         steps = (*_opening(case), *_use(case), *away, Allocate("i0"), *_use(case, 1), Close("i0"))
         return _script(case, steps)
 
-    return changed(_cases(facts), make)
+    return changed(_cases(facts, scaled=False), make)
 
 
 @rule(

@@ -28,7 +28,6 @@ from pytest_qnn.tflite.cases.script import (
     SetInputs,
     flat,
 )
-from pytest_qnn.tflite.cases.valid import MOST_ELEMENTS
 from pytest_qnn.tflite.facts import DelegateFacts
 from pytest_qnn.tflite.graph.graph import DType, Graph, Node, Op, Tensor
 from pytest_qnn.tflite.numerics.kernels import run_graph
@@ -384,7 +383,9 @@ def grown(facts: DelegateFacts, kinds: list[tuple[DType, Op]], seed: int) -> Scr
 
 MILLIONS, MORE = (1 << 21) + 1, (1 << 24) + 1
 """Elements: more than 20 bits count, and (int8 MAXIMUM, the cheapest to compute) more than float32 does."""
-LARGE = ((MOST_ELEMENTS,), (1, MOST_ELEMENTS), (256, MOST_ELEMENTS // 256), (MOST_ELEMENTS, 1, 1, 1))
+WIDE = 1 << 20
+"""Elements of a tensor: three of them are as many bytes as a case may have."""
+LARGE = ((WIDE,), (1, WIDE), (256, WIDE // 256), (WIDE, 1, 1, 1))
 
 
 def hostile(facts: DelegateFacts) -> SearchStrategy[DelegateCase | ScriptCase]:
