@@ -112,7 +112,7 @@ static int invoke(Context* context, Node* node) {
 #ifndef FAILS_ANYWHERE
 #define FAILS_ANYWHERE 0
 #endif
-#ifdef FAILS_SECOND /* each kernel of the interpreter that is invoked first (or of any) loses its device once */
+#ifdef FAILS_SECOND /* each kernel of the interpreter that is invoked first, or of any, loses its device */
   static Context* first;
   static int lost;
   if (!first) first = context;
