@@ -1,49 +1,92 @@
-"""What one example costs, as ratios against the bare floor of the same run.
+"""What the suite costs, measured so that a busy machine can be compared with itself: docs/benchmarks.md.
 
-    python -m benchmarks [--quick] [--only models|delegates|memory|isolation|visits]
-
-Models: the writer of .tflite files against the schema bindings.
-
-Delegates, per runtime and number of nodes: draw a case, build the model, run it, judge it, and the whole
-example through the engine, in this process and in a child. The floor is the runtime alone on a prebuilt
-model: create, modify with a delegate whose callbacks do nothing, allocate, invoke.
-
-Memory: a sequence of calls on the reference through the whole way, and the same calls made by hand.
-
-Isolation: a case in a child (forked, spawned) against the same case in this process, for the reference
-delegate, the native one of examples/delegate_repo (with gcc) and the reference memory backend.
-
-Visits: the files of the package that one example of a rule goes through, and the moves between them.
-
-Figures are medians in microseconds (draw, whole and isolated: means over all examples; isolation:
-milliseconds).
+python -m benchmarks [--quick] [--only PART] [--json FILE] [--peer PYTHON]
 """
 
 from __future__ import annotations
 
 import argparse
 import sys
-from types import ModuleType
+from collections.abc import Callable, Iterator
+from pathlib import Path
 
-from benchmarks import delegates, isolation, memory, models, visits
+import msgspec
 
-PARTS: dict[str, ModuleType] = {
-    "models": models,
-    "delegates": delegates,
-    "memory": memory,
-    "isolation": isolation,
-    "visits": visits,
+from benchmarks import (
+    delegates,
+    examples,
+    isolation,
+    machine,
+    memory,
+    models,
+    peer,
+    rss,
+    start,
+    suite,
+    visits,
+)
+from benchmarks.timing import FULL, QUICK, Effort, Row
+
+Part = Callable[[Effort], Iterator[Row]]
+
+PARTS: dict[str, Part] = {
+    "models": models.rows,
+    "visits": visits.rows,
+    "examples": examples.rows,
+    "memory": memory.rows,
+    "delegates": delegates.rows,
+    "start": start.rows,
+    "isolation": isolation.rows,
+    "rss": rss.rows,
+    "suite": suite.rows,
 }
+"""The cheap ones first."""
+
+HEAD = f"{'':56}{'unit':>14}{'n':>4}{'CPU min':>10}{'median':>10}{'wall min':>10}{'median':>10}"
+
+
+def line(part: str, row: Row) -> str:
+    """A row as text; a row without a figure has its value in the first column of numbers."""
+    head = f"{part:10}{row.subject:26}{row.what:20}{row.unit:>14}"
+    if row.figure is None:
+        return f"{head}{'':4}{_number(row.value or 0.0)}"
+    figure = row.figure
+    numbers = (figure.cpu.minimum, figure.cpu.median, figure.wall.minimum, figure.wall.median)
+    return f"{head}{figure.repetitions:>4}{''.join(map(_number, numbers))}"
+
+
+def _number(value: float) -> str:
+    return f"{value:>10.0f}" if value >= 100 else f"{value:>10.1f}" if value >= 10 else f"{value:>10.3f}"
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m benchmarks", description=__doc__.splitlines()[0])
     parser.add_argument("--quick", action="store_true", help="fewer repetitions")
-    parser.add_argument("--only", choices=list(PARTS), help="one table only")
-    arguments = parser.parse_args()
-    for name, part in PARTS.items():
-        if arguments.only in (None, name):
-            part.report(sys.stdout, quick=arguments.quick)
+    parser.add_argument("--only", choices=[*PARTS, "peer"], help="one part only")
+    parser.add_argument("--json", type=Path, metavar="FILE", help="write all figures there, with the machine")
+    parser.add_argument("--peer", metavar="PYTHON", help="of an environment with NNSmith: measure it as well")
+    options = parser.parse_args()
+    if options.only == "peer" and not options.peer:
+        parser.error("--only peer needs --peer PYTHON")
+    effort = QUICK if options.quick else FULL
+    parts = dict(PARTS)
+    if options.peer:
+        parts["peer"] = lambda effort: peer.rows(effort, options.peer)
+    before = machine.facts()
+    print("\n".join(f"{name}: {value}" for name, value in before.items()))
+    print(HEAD, flush=True)
+    found = []
+    for name, rows in parts.items():
+        if options.only not in {None, name}:
+            continue
+        for row in rows(effort):
+            print(line(name, row), flush=True)
+            found.append({"part": name, **msgspec.to_builtins(row)})
+    after = machine.facts()["load"]
+    print(f"load at the end: {after}")
+    if options.json:
+        data = {"machine": before, "load_at_end": after, "arguments": sys.argv[1:], "rows": found}
+        options.json.write_bytes(msgspec.json.format(msgspec.json.encode(data)) + b"\n")
 
 
 if __name__ == "__main__":

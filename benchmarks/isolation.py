@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
 import shutil
 import subprocess
 import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import Any, TextIO
+from typing import Any
 
 from benchmarks.delegates import cases
 from benchmarks.memory import sequence
-from benchmarks.timing import drawn, median_us, table
+from benchmarks.timing import Effort, Figure, Row, drawn, in_children
 from pytest_qnn.isolation.warm_start import SWITCH
 from pytest_qnn.qnn.target import open_memory_target
 from pytest_qnn.tflite.target import open_delegate_target
@@ -23,23 +22,26 @@ STEPS = 20
 RUNTIME = "tflite_runtime"
 _EXAMPLE = Path(__file__).parents[1] / "examples" / "delegate_repo" / "src"
 _TIMEOUT = 60.0
+_CASES = 80
+"""More than the runner remembers outputs of."""
+_SPAWNED = 2
+"""Of them in mode spawn, where a case costs as much as a start of Python."""
 
 Open = Callable[[str], Any]
 """From a mode of isolation to a target."""
 
 
-def report(out: TextIO, *, quick: bool) -> None:
-    """Print the table."""
-    head = ("target", "off", "fork", "cold fork", "spawn", "fork/off", "spawn/off", "forked/s")
-    head += ("CPU off", "CPU fork", "CPU cold fork")
-    out.write(
-        f"isolated cases one after another, milliseconds each ({NODES} nodes, {STEPS} steps): medians of\n"
-        "wall time, means of processor time in all processes; a cold fork is made at the request, without a\n"
-        "warm start\n"
-    )
-    count = 100 if quick else 500
+def rows(effort: Effort) -> Iterator[Row]:
+    """Milliseconds of a case, and of the ones in children over the one in this process."""
     with tempfile.TemporaryDirectory() as folder:
-        table(out, head, (_row(*subject, quick=quick) for subject in _subjects(Path(folder), count)))
+        for name, open_target, some in _subjects(Path(folder), _CASES):
+            here = _figure(open_target, "off", some, effort)
+            yield Row(name, "in process", "ms", here.times(1000))
+            for mode in ("fork", "cold fork", "spawn"):
+                fewer = some[:_SPAWNED] if mode == "spawn" else some
+                figure = _figure(open_target, mode, fewer, effort)
+                yield Row(name, mode, "ms", figure.times(1000))
+                yield Row(name, f"{mode}/in process", "ratio", figure.over(here))
 
 
 def _subjects(folder: Path, count: int) -> Iterator[tuple[str, Open, Sequence[Any]]]:
@@ -66,35 +68,18 @@ def _built(folder: Path) -> str:
     return str(library)
 
 
-def _row(name: str, open_target: Open, some: Sequence[Any], *, quick: bool) -> tuple[object, ...]:
-    here, here_cpu = _milliseconds(open_target, "off", some)
-    forked, forked_cpu = _milliseconds(open_target, "fork", some)
-    os.environ[SWITCH] = "0"
+def _figure(open_target: Open, mode: str, some: Sequence[Any], effort: Effort) -> Figure:
+    """Of a case. A cold fork is made at the request, without a warm start."""
+
+    def run(target: Any, _: int) -> None:
+        for case in some:
+            death = target.run(case).death
+            if death is not None:
+                raise RuntimeError(f"a case of the benchmark died: {death.detail}")
+
+    if mode.startswith("cold"):
+        os.environ[SWITCH] = "0"
     try:
-        cold, cold_cpu = _milliseconds(open_target, "fork", some)
+        return in_children(lambda: open_target(mode.removeprefix("cold ")), run, effort, len(some))
     finally:
-        del os.environ[SWITCH]
-    spawned, _ = _milliseconds(open_target, "spawn", some[: 5 if quick else 20])
-    ratios = (forked / here, spawned / here, 1000 / forked)
-    return name, here, forked, cold, spawned, *ratios, here_cpu, forked_cpu, cold_cpu
-
-
-def _cpu() -> float:
-    """Seconds of processor time of this process, and of children that have ended."""
-    return sum(os.times()[:4])
-
-
-def _milliseconds(open_target: Open, mode: str, some: Sequence[Any]) -> tuple[float, float]:
-    """Wall time (median) and processor time (mean) of a case; what opening the target costs is taken off."""
-
-    def run(case: Any) -> None:
-        death = target.run(case).death
-        if death is not None:
-            raise RuntimeError(f"a case of the benchmark died: {death.detail}")
-
-    started = _cpu()
-    open_target(mode).close()
-    opened = _cpu()
-    with contextlib.closing(open_target(mode)) as target:
-        wall = median_us(run, some) / 1000
-    return wall, ((_cpu() - opened) - (opened - started)) / len(some) * 1000
+        os.environ.pop(SWITCH, None)

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
-import functools
-from typing import Any, TextIO
+from collections.abc import Iterator
+from typing import Any
 
-from benchmarks.timing import drawn, mean_us, median_us, table
+from benchmarks.timing import Effort, Row, drawn, each, repeated
 from pytest_qnn.qnn.abi.codes import MemType, TensorMemType
 from pytest_qnn.qnn.abi.layouts import MemDescriptor, Tensor
 from pytest_qnn.qnn.cases.case import (
@@ -27,7 +27,7 @@ from pytest_qnn.qnn.reference.rpcmem import EmulatedRpcmem
 from pytest_qnn.qnn.runner.client import Operator, QnnClient, data_type
 from pytest_qnn.qnn.runner.library import QnnEntry
 from pytest_qnn.qnn.strategies.sequences import memory_sequences
-from pytest_qnn.qnn.target import open_memory_target
+from pytest_qnn.qnn.target import MemoryTarget, open_memory_target
 from pytest_qnn.rules import catalogue
 
 STEPS = (10, 50, 200)
@@ -36,13 +36,14 @@ RULE = "DRG-11"
 """The rule that is judged; its check walks every step through the state model."""
 _ROUND = 3
 """Steps of one round: register, execute, deregister."""
+_STEPS_PER_REPETITION = 1000
 
 
-def report(out: TextIO, *, quick: bool) -> None:
-    """Print the table."""
-    head = ("steps", "draw", "run", "judge", "whole", "bare", "run/bare", "whole/bare")
-    out.write(f"memory sequences on the reference, microseconds each, rule {RULE}\n")
-    table(out, head, (_row(steps, quick=quick) for steps in STEPS))
+def rows(effort: Effort) -> Iterator[Row]:
+    """Microseconds per sequence."""
+    with contextlib.closing(open_memory_target("reference", "emulated", "off", 60.0)) as target:
+        for steps in STEPS:
+            yield from _rows(target, steps, effort)
 
 
 def sequence(steps: int) -> MemoryCase:
@@ -59,22 +60,24 @@ def sequence(steps: int) -> MemoryCase:
     return MemoryCase(tuple(done))
 
 
-def _row(steps: int, *, quick: bool) -> tuple[object, ...]:
-    count = (500 if quick else 3000) // steps
-    target = open_memory_target("reference", "emulated", "off", 60.0)
-    try:
-        strategy = memory_sequences(target.facts, steps)
-        draw = mean_us(functools.partial(drawn, strategy, count), count)
-        case = sequence(steps)
-        run = median_us(target.run, [case] * count)
-        check = catalogue()[RULE].check
-        trace = target.run(case)
-        judged = median_us(lambda pair: check(*pair), [(case, trace)] * count)
-    finally:
-        target.close()
-    bare = median_us(_bare, [(steps - 3) // _ROUND] * count)
-    whole = draw + run + judged
-    return steps, draw, run, judged, whole, bare, run / bare, whole / bare
+def _rows(target: MemoryTarget, steps: int, effort: Effort) -> Iterator[Row]:
+    subject = f"{steps} steps"
+    count = max(1, _STEPS_PER_REPETITION // steps)
+    strategy = memory_sequences(target.facts, steps)
+    draw = repeated(lambda number: drawn(strategy, count, number), effort, count)
+    yield Row(subject, "draw", "us", draw.times(1e6))
+    case = sequence(steps)
+    run = each(target.run, [case] * count, effort)
+    yield Row(subject, "run", "us", run.times(1e6))
+    check, trace = catalogue()[RULE].check, target.run(case)
+    judged = each(lambda pair: check(*pair), [(case, trace)] * count, effort)
+    yield Row(subject, f"check of {RULE}", "us", judged.times(1e6))
+    bare = each(_bare, [(steps - 3) // _ROUND] * count, effort)
+    yield Row(subject, "bare", "us", bare.times(1e6))
+    whole = draw.plus(run).plus(judged)
+    yield Row(subject, "whole", "us", whole.times(1e6))
+    yield Row(subject, "run/bare", "ratio", run.over(bare))
+    yield Row(subject, "whole/bare", "ratio", whole.over(bare))
 
 
 def _bare(rounds: int) -> None:

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TextIO
+from collections.abc import Iterator
 
 import flatbuffers
 import tflite
 
-from benchmarks.timing import median_us, table
+from benchmarks.timing import Effort, Row, each
 from pytest_qnn.tflite.graph.graph import Graph, Node, Tensor
 from pytest_qnn.tflite.graph.model import emit
 
@@ -15,17 +15,16 @@ NODES = (5, 50, 500)
 SHAPE = (4, 8)
 
 
-def report(out: TextIO, *, quick: bool) -> None:
-    """Print the table."""
-    out.write("writing a chain of ADD, microseconds per model\n")
-    head = ("nodes", "own writer", "schema bindings", "bindings/own")
-    table(out, head, (_row(nodes, 20 if quick else 200) for nodes in NODES))
-
-
-def _row(nodes: int, count: int) -> tuple[object, ...]:
-    own = median_us(emit, [_chain(nodes)] * count)
-    bindings = median_us(_with_bindings, [nodes] * count)
-    return nodes, own, bindings, bindings / own
+def rows(effort: Effort) -> Iterator[Row]:
+    """Microseconds per model."""
+    for nodes in NODES:
+        subject = f"chain of {nodes} ADD"
+        count = max(1, 200 // nodes)
+        own = each(emit, [_chain(nodes)] * count, effort)
+        yield Row(subject, "own writer", "us", own.times(1e6))
+        bindings = each(_with_bindings, [nodes] * count, effort)
+        yield Row(subject, "schema bindings", "us", bindings.times(1e6))
+        yield Row(subject, "bindings/own", "ratio", bindings.over(own))
 
 
 def _chain(nodes: int) -> Graph:

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import itertools
 import sys
+from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
 from types import FrameType
-from typing import Any, TextIO
+from typing import Any
 
 import pytest_qnn
-from benchmarks.timing import table
+from benchmarks.timing import Effort, Row
 from pytest_qnn.core.engine import judge
 from pytest_qnn.core.profile import Profile
 from pytest_qnn.qnn.target import open_memory_target
@@ -23,11 +24,13 @@ SEED = 1
 _PACKAGE = str(Path(pytest_qnn.__file__).parent)
 
 
-def report(out: TextIO, *, quick: bool) -> None:
-    """Print the table; ``quick`` makes no difference."""
-    del quick
-    out.write("one example of a rule on the reference: files visited, and moves between files\n")
-    table(out, ("rule", "files", "moves"), [(rule, *visits(rule)) for rule in RULES])
+def rows(effort: Effort) -> Iterator[Row]:
+    """Files visited, and moves between files, in one example of a rule on the reference."""
+    del effort
+    for rule in RULES:
+        files, moves = visits(rule)
+        yield Row(f"one example of {rule}", "files", "files", value=files)
+        yield Row(f"one example of {rule}", "moves between files", "moves", value=moves)
 
 
 def visits(rule_id: str) -> tuple[int, int]:
