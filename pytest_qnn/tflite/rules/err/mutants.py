@@ -23,7 +23,7 @@ _EINVAL = 22
 _CANCELLED = 8
 
 
-@faulty_delegate("ignores-replace", "Ignores that Replace failed.", "ERR-01")
+@faulty_delegate("ignores-replace", "Ignores that Replace failed.", "ERR-01", deadly=True)
 class _IgnoresReplace(ReferenceDelegate):
     def replace(self, context: int, nodes: tuple[int, ...]) -> int:
         super().replace(context, nodes)
