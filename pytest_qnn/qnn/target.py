@@ -50,7 +50,7 @@ class MemoryTarget(OpenTarget):
     def run(self, case: MemoryCase) -> MemoryTrace:
         """Carry out the case; how a child died is in the trace."""
         if several_processes(case):
-            later = self._executor.run if self.isolated else self._executor.run_fresh
+            later = self._executor.run if self.isolated else self._executor.run_apart
             return self._seen(case, run_in_processes(case, self._executor.run, later))
         return self._seen(case, self._executor.run(case))
 

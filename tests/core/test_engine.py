@@ -1,7 +1,9 @@
 from __future__ import annotations
 
+import dataclasses
 import gc
 import itertools
+import time
 from collections.abc import Callable
 from typing import Any
 
@@ -145,6 +147,23 @@ def test_without_a_budget_nothing_is_tried_after_the_first_failure() -> None:
     judge(made_up(SIZES, "memory", refusing(lambda _: True)), target, Hasty("hasty", 9, 9, repeats=2), 1)
     assert len(target.cases) == 3
     assert len(set(target.cases)) == 1
+
+
+def test_what_follows_the_first_failure_ends_after_its_seconds() -> None:
+    def run(_case: MemoryCase) -> MemoryTrace:
+        time.sleep(0.02)
+        return MemoryTrace()
+
+    target = FakeTarget("memory", run)
+    profile = dataclasses.replace(PROFILE, shrink_seconds=0.5, repeats=1)
+    cases = st.lists(st.integers(1, 100), min_size=30, max_size=30).map(
+        lambda sizes: MemoryCase(tuple(Alloc(f"b{at}", size) for at, size in enumerate(sizes)))
+    )
+    rule = made_up(cases, "memory", refusing(lambda case: sum(step.size for step in case.steps) > 300))
+    verdict = judge(rule, target, profile, 1)
+    assert verdict.outcome is Outcome.FAIL
+    assert 3 < len(target.cases) < 40
+    assert judge(rule, FakeTarget("memory"), PROFILE, 1).examples > 2 * len(target.cases)
 
 
 def test_a_flake_is_told_in_the_text_and_in_the_line_of_the_report() -> None:
