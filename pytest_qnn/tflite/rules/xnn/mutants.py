@@ -44,7 +44,7 @@ class _FailsBehindKernels(ReferenceDelegate):
         return layouts.ERROR if kernels == set(self.plan.plan) else status
 
 
-@faulty_delegate("xnn-knows-kernels", "Works only with the kernels that it saw first.", "XNN-04")
+@faulty_delegate("xnn-knows-kernels", "Works only with the kernels that it saw first.", "XNN-04", deadly=True)
 class _KnowsOptimisedKernels(ReferenceDelegate):
     """Needs the kernels that it saw first: it reads what these keep with their nodes."""
 
