@@ -17,6 +17,7 @@ from pytest_qnn.tflite.cases.script import (
     AnyScriptStep,
     Apply,
     MakeDelegate,
+    Measure,
     Open,
     Parallel,
     Repeat,
@@ -225,12 +226,28 @@ _PLAIN: dict[str, Any] = {"seed": 0, "fill": "mixed", "extra": 0, "threads": 1, 
 def smaller_script(case: ScriptCase) -> Iterator[ScriptCase]:
     """Less before the case, then fewer steps, fewer nodes, plainer in everything else; boldest first."""
     yield from _less_history(case)
+    yield from _shorter_measurements(case)
     for steps in _fewer(case.steps):
         yield msgspec.structs.replace(case, steps=steps)
     for steps in _flatter(case.steps):
         yield msgspec.structs.replace(case, steps=steps)
     yield from _smaller_graphs(case)
     yield from _plainer_script(case)
+
+
+def _shorter_measurements(case: ScriptCase) -> Iterator[ScriptCase]:
+    """All longest repetitions half as long: a rule that measures compares them with each other."""
+    longest = max((step.times for step in case.steps if isinstance(step, Repeat)), default=0)
+    if longest > 1 and any(isinstance(step, Measure) for step in case.steps):
+        yield msgspec.structs.replace(
+            case,
+            steps=tuple(
+                msgspec.structs.replace(step, times=longest // 2)
+                if isinstance(step, Repeat) and step.times == longest
+                else step
+                for step in case.steps
+            ),
+        )
 
 
 def _fewer(steps: Steps) -> Iterator[Steps]:

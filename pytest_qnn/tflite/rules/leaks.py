@@ -16,6 +16,8 @@ _LENGTH = 2 * _MEASURES + 1
 """Repeat and Measure steps of one half: two before the first measurement, one before each other."""
 Key = Literal["malloc", "fds", "threads", "mappings", "virtual"]
 """A field of `MeasureCounts`."""
+LEAST_TIMES = 12
+"""Cycles in a long repetition of which a leak can still be told from what the suite's own blocks vary by."""
 LEAST: dict[Key, int] = {"malloc": 16, "fds": 1, "threads": 1, "mappings": 1, "virtual": 4096}
 """The least that one thing leaves behind, which of malloc's is half a block.
 
@@ -36,8 +38,8 @@ WORDS: dict[Key, str] = {
 }
 
 
-def nothing_left(case: ScriptCase, trace: ScriptTrace, keys: tuple[Key, ...], times: int, per: str) -> bool:
-    """Judge the measurements; False where they are not as the strategies ask for.
+def nothing_left(case: ScriptCase, trace: ScriptTrace, keys: tuple[Key, ...], per: str) -> int:
+    """Judge the measurements: how many cycles they are of; 0 where they are not as the strategies ask for.
 
     A leak is what many cycles leave more than a few do, in every pair of repetitions about the same, and
     what is still there when all of them are over: a cache that fills, a table that grows, or memory that
@@ -45,18 +47,18 @@ def nothing_left(case: ScriptCase, trace: ScriptTrace, keys: tuple[Key, ...], ti
     leaves.
 
     Args:
-        case: with repetitions of few and of ``times`` cycles of the target, then of the probe.
+        case: with repetitions of few and of many cycles of the target, then of the probe.
         trace: of it.
         keys: fields of `MeasureCounts`.
-        times: cycles in each long repetition.
         per: what a cycle is.
 
     Raises:
         Unsupported: a number cannot be measured here.
         Measured: as much is left in each pair of repetitions as if every cycle left something.
     """
-    if not _is_whole(case, times):
-        return False
+    times = _times(case)
+    if not times:
+        return 0
     found = scripts.measured(case, trace)
     for key in keys:
         values: list[int] = [getattr(counts, key) for counts in found]
@@ -71,20 +73,20 @@ def nothing_left(case: ScriptCase, trace: ScriptTrace, keys: tuple[Key, ...], ti
                 f"{', '.join(map(str, target))} more after {times - FEW} times more",
                 f"a probe in its place leaves {', '.join(map(str, probe))}",
             )
-    return True
+    return times * REPETITIONS
 
 
-def _is_whole(case: ScriptCase, times: int) -> bool:
-    """Whether the repetitions are all there and alike: cases that are being reduced may not be."""
+def _times(case: ScriptCase) -> int:
+    """Cycles of each long repetition; 0 where not all repetitions are there and alike: in a reduced case."""
     halves: list[list[AnyScriptStep]] = [[]]
     for step in case.steps:
         if isinstance(step, Measure | Repeat):
             halves[-1].append(step)
         if len(halves[-1]) == _LENGTH:
             halves.append([])
-    if len(halves) != 3 or halves[2]:
-        return False
-    return all(_is_half(half, times) for half in halves[:2])
+    times = max((step.times for step in case.steps if isinstance(step, Repeat)), default=0)
+    whole = len(halves) == 3 and not halves[2] and all(_is_half(half, times) for half in halves[:2])
+    return times if whole and times >= LEAST_TIMES else 0
 
 
 def _is_half(steps: list[AnyScriptStep], times: int) -> bool:

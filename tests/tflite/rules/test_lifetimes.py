@@ -44,7 +44,7 @@ def _spells(name: str) -> tuple[AnyScriptStep, ...]:
 CASE = ScriptCase((GRAPH,), (*_spells("d0"), *_spells("p0")))
 
 
-def _judge(target: Sequence[int], probe: Sequence[int], key: Key = "malloc", case: ScriptCase = CASE) -> bool:
+def _judge(target: Sequence[int], probe: Sequence[int], key: Key = "malloc", case: ScriptCase = CASE) -> int:
     """Judge what repetitions leave behind, a short and a long one by turns."""
     values: list[int] = []
     for grown in (target, probe):
@@ -56,7 +56,7 @@ def _judge(target: Sequence[int], probe: Sequence[int], key: Key = "malloc", cas
         ScriptSeen(counts=MeasureCounts(**{key: next(numbers)}) if isinstance(step, Measure) else None)
         for step in flat(case.steps)
     )
-    return nothing_left(case, ScriptTrace(steps=tuple(steps)), (key,), CYCLES, "a cycle")
+    return nothing_left(case, ScriptTrace(steps=tuple(steps)), (key,), "a cycle")
 
 
 NOTHING = (0,) * (2 * REPETITIONS)
@@ -106,7 +106,7 @@ def test_a_case_from_which_steps_were_taken_is_not_judged() -> None:
 def test_without_mallinfo2_leaks_of_memory_are_unsupported() -> None:
     steps = tuple(ScriptSeen() for _ in flat(CASE.steps))
     with pytest.raises(Unsupported, match="mallinfo2"):
-        nothing_left(CASE, ScriptTrace(steps=steps), ("malloc",), CYCLES, "a cycle")
+        nothing_left(CASE, ScriptTrace(steps=steps), ("malloc",), "a cycle")
 
 
 @pytest.mark.parametrize("rule_id", ["LEAK-01", "LEAK-02", "OWN-02"])

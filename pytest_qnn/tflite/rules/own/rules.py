@@ -85,10 +85,10 @@ def destroy_gives_everything_back(case: ScriptCase, trace: ScriptTrace) -> Exami
     scripts.need_trace(trace)
     if not leaks.target_worked(trace):
         return Examined(0, "delegates destroyed")
-    judged = leaks.nothing_left(
-        case, trace, tuple(leaks.LEAST), lifetimes.CYCLES, "a delegate of two interpreters"
+    return Examined(
+        leaks.nothing_left(case, trace, tuple(leaks.LEAST), "a delegate of two interpreters"),
+        "delegates destroyed",
     )
-    return Examined(lifetimes.CYCLES * lifetimes.REPETITIONS * judged, "delegates destroyed")
 
 
 def unapplied(facts: DelegateFacts) -> Strategy:
@@ -120,8 +120,9 @@ def unused_delegates_leave_nothing(case: ScriptCase, trace: ScriptTrace) -> Exam
     failed = next((seen.message for seen in made if not seen.ok), "")
     if failed or not made:
         raise Unsupported(f"the delegate cannot be made: {failed}", final=False)
-    judged = leaks.nothing_left(case, trace, tuple(leaks.LEAST), lifetimes.CYCLES, "an unused delegate")
-    return Examined(lifetimes.CYCLES * lifetimes.REPETITIONS * judged, "delegates never applied")
+    return Examined(
+        leaks.nothing_left(case, trace, tuple(leaks.LEAST), "an unused delegate"), "delegates never applied"
+    )
 
 
 def _use(interpreter: str, seed: int) -> Plain:

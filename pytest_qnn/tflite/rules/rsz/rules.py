@@ -27,7 +27,7 @@ from pytest_qnn.tflite.rules import leaks
 from pytest_qnn.tflite.rules import shapes as support
 from pytest_qnn.tflite.rules.judging import line
 from pytest_qnn.tflite.strategies import shapes as cases
-from pytest_qnn.tflite.strategies.lifetimes import REPETITIONS, repetitions
+from pytest_qnn.tflite.strategies.lifetimes import repetitions
 from pytest_qnn.tflite.strategies.shapes import (
     LENGTHS,
     ONE,
@@ -351,5 +351,4 @@ def forgets_former_shapes(case: ScriptCase, trace: ScriptTrace) -> Examined:
     _, failed = support.step_failure(case, trace)
     if failed or not support.target_nodes(seen, support.plan_at(seen, len(flat(case.steps)))):
         return Examined(0, what)
-    judged = leaks.nothing_left(case, trace, ("malloc",), ROUNDS, "a round of resizes")
-    return Examined(ROUNDS * REPETITIONS * judged, what)
+    return Examined(leaks.nothing_left(case, trace, ("malloc",), "a round of resizes"), what)
