@@ -37,7 +37,12 @@ def limits(tensor: Tensor, activation: Activation) -> tuple[int, int]:
 
 def nearest(tensor: Tensor, real: Array, activation: Activation = "NONE") -> Array:
     """The whole numbers (float64) that stand for ``real``: ties away from zero, saturating."""
-    units = real / tensor.scales[0]
+    units = np.asarray(real / tensor.scales[0])
     least, greatest = limits(tensor, activation)
-    whole = np.trunc(units + np.copysign(0.5, units)) + tensor.zero_points[0]
-    return np.asarray(np.minimum(np.maximum(whole, least), greatest))
+    # In place: a new array of some hundred KiB costs more, in page faults, than what is computed in it.
+    whole = np.copysign(0.5, units, out=np.empty_like(units))
+    whole += units
+    np.trunc(whole, out=whole)
+    whole += tensor.zero_points[0]
+    np.maximum(whole, least, out=whole)
+    return np.minimum(whole, greatest, out=whole)
