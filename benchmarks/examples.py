@@ -18,21 +18,23 @@ _CASES = 100
 
 def rows(effort: Effort) -> Iterator[Row]:
     """Milliseconds of an example, and examples per second: in process, and in children."""
-
-    def own(target: Any, number: int) -> None:
-        judged(target, cases(NODES, number), _CASES)
-
-    def by_hypothesis(target: Any, number: int) -> None:
-        """The same cases, which the engine cannot draw without Hypothesis."""
-        judged(target, cases(NODES, number).map(lambda case: case), _CASES)
-
-    with closing(_target("off")) as target:
-        figure = repeated(lambda number: own(target, number), effort, _CASES)
+    with closing(target("off")) as opened:
+        figure = repeated(lambda number: own(opened, number), effort, _CASES)
         yield from _both("in process", figure)
-        figure = repeated(lambda number: by_hypothesis(target, number), effort, _CASES)
+        figure = repeated(lambda number: by_hypothesis(opened, number), effort, _CASES)
         yield from _both("in process, Hypothesis", figure)
     yield from _both("isolated, ten to a child", in_children(_forked, own, effort, _CASES))
     yield from _both("isolated, alone", in_children(lambda: _Alone(_forked()), own, effort, _CASES))
+
+
+def own(target: Any, number: int, count: int = _CASES) -> None:
+    """Judge a batch of cases, which the engine draws."""
+    judged(target, cases(NODES, number), count)
+
+
+def by_hypothesis(target: Any, number: int) -> None:
+    """The same batch, of a strategy that the engine cannot draw without Hypothesis."""
+    judged(target, cases(NODES, number).map(lambda case: case), _CASES)
 
 
 def _both(subject: str, figure: Figure) -> Iterator[Row]:
@@ -40,12 +42,12 @@ def _both(subject: str, figure: Figure) -> Iterator[Row]:
     yield Row(subject, "examples", "a second", figure.inverse())
 
 
-def _target(mode: str) -> DelegateTarget:
+def target(mode: str) -> DelegateTarget:
     return open_delegate_target([("reference", {})], RUNTIME, mode, 60.0)
 
 
 def _forked() -> DelegateTarget:
-    return _target("fork")
+    return target("fork")
 
 
 class _Alone:
