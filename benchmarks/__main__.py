@@ -9,6 +9,7 @@ import argparse
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import msgspec
 
@@ -76,21 +77,36 @@ def main() -> None:
     parts = dict(PARTS)
     if options.peer:
         parts["peer"] = lambda effort: peer.rows(effort, options.peer)
+    chosen = {
+        name: rows
+        for name, rows in parts.items()
+        if name == options.only or not (options.only or (options.quick and name in NOT_QUICK))
+    }
     before = machine.facts()
     print("\n".join(f"{name}: {value}" for name, value in before.items()))
     print(HEAD, flush=True)
-    found = []
-    for name, rows in parts.items():
-        if name != options.only and (options.only or (options.quick and name in NOT_QUICK)):
-            continue
-        for row in rows(effort):
+    found: list[dict[str, Any]] = []
+    try:
+        finished = [_finished(name, rows(effort), found) for name, rows in chosen.items()]
+    finally:
+        after = machine.facts()["load"]
+        print(f"load at the end: {after}")
+        if options.json:
+            data = {"machine": before, "load_at_end": after, "arguments": sys.argv[1:], "rows": found}
+            options.json.write_bytes(msgspec.json.format(msgspec.json.encode(data)) + b"\n")
+    sys.exit(not all(finished))
+
+
+def _finished(name: str, rows: Iterator[Row], found: list[dict[str, Any]]) -> bool:
+    """Print the rows, and add them to ``found`` as data; after a part that fails, the others go on."""
+    try:
+        for row in rows:
             print(line(name, row), flush=True)
             found.append({"part": name, **msgspec.to_builtins(row)})
-    after = machine.facts()["load"]
-    print(f"load at the end: {after}")
-    if options.json:
-        data = {"machine": before, "load_at_end": after, "arguments": sys.argv[1:], "rows": found}
-        options.json.write_bytes(msgspec.json.format(msgspec.json.encode(data)) + b"\n")
+    except RuntimeError as error:
+        print(f"{name} failed: {error}", flush=True)
+        return False
+    return True
 
 
 if __name__ == "__main__":

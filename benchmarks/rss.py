@@ -35,7 +35,7 @@ def rows(effort: Effort) -> Iterator[Row]:
 
 
 def _peak(*arguments: str) -> float:
-    options = ("-q", "-p", "no:cacheprovider", "-n", "0", "--qnn-profile=quick", *arguments)
+    options = ("-q", "-p", "no:cacheprovider", "-n", "0", "--qnn-profile=quick", "--qnn-seed=1", *arguments)
     with tempfile.TemporaryDirectory() as folder:
         command = [sys.executable, "-c", RUN, *options]
         done = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False)
