@@ -1,0 +1,152 @@
+"""``python -m benchmarks.automatic``: judge automatic mutants, and print the totals."""
+
+from __future__ import annotations
+
+import argparse
+import functools
+import sys
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
+
+from benchmarks.automatic import applying, coverage, results
+from benchmarks.automatic.coverage import PLACES, Coverage
+from benchmarks.automatic.judging import KILLED, NOT_EXECUTED, Outcome, Task, in_order, judged
+from benchmarks.automatic.listing import HOMES, Automatic, listed, sample
+
+SEED = 1
+PROFILES = ("default", "thorough")
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Judge what the file of results does not have yet, and print the totals."""
+    options = _parser().parse_args(arguments)
+    every = listed(options.subject)
+    mutants = sample(every, options.sample, options.sample_seed, options.slice)
+    if options.only:
+        mutants = [mutant for mutant in every if mutant.id in options.only]
+    if not options.totals:
+        options.results.parent.mkdir(parents=True, exist_ok=True)
+        covered = {
+            subject: _covered(subject, options.results.parent, options.places)
+            for subject in _subjects(mutants)
+        }
+        applying.import_all()
+        for profile in PROFILES if not options.profile else (options.profile,):
+            _judge(options, mutants, profile, covered)
+    sys.stdout.write(results.totals(mutants, results.read(options.results), results.judgements()))
+
+
+def _subjects(mutants: Sequence[Automatic]) -> list[str]:
+    return sorted({mutant.subject for mutant in mutants})
+
+
+def _covered(subject: str, folder: Path, count: int) -> list[Coverage]:
+    return [coverage.measured(subject, place, folder, SEED) for place in PLACES[subject][:count]]
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.automatic", description=__doc__)
+    add = parser.add_argument
+    add("results", type=Path, help="a file of JSON lines, which is gone on with; coverage is kept beside it")
+    add("--subject", choices=sorted(HOMES), default="", help="one half")
+    add(
+        "--sample",
+        type=int,
+        default=1000,
+        metavar="N",
+        help="mutants, before they are parted; 0: all; default: 1000",
+    )
+    add("--sample-seed", type=int, default=1, metavar="N", help="another one gives another sample")
+    add("--slice", default="0/1", metavar="K/N", help="one of N parts of the sample")
+    add("--only", action="append", default=[], metavar="ID", help="instead of a sample; repeatable")
+    add(
+        "--profile",
+        choices=PROFILES,
+        default="",
+        help="default: first default, then thorough for what survived",
+    )
+    add("--places", type=int, default=9, metavar="N", help="so many of the first places only; default: all")
+    add("--jobs", type=int, default=1, metavar="N", help="processes; default: 1")
+    add("--minutes", type=float, metavar="M", help="of CPU time, after which nothing new is begun")
+    add(
+        "--patience",
+        type=float,
+        default=120.0,
+        metavar="S",
+        help="seconds that one rule may take; ten times that in thorough",
+    )
+    add("--totals", action="store_true", help="judge nothing")
+    return parser
+
+
+def _judge(
+    options: argparse.Namespace,
+    mutants: Sequence[Automatic],
+    profile: str,
+    covered: Mapping[str, Sequence[Coverage]],
+) -> None:
+    seconds = 0.0
+    outcomes = results.read(options.results)
+    hits: Counter[tuple[str, str]] = Counter()
+    by_id = {mutant.id: mutant for mutant in listed()}
+    for outcome in outcomes.values():
+        if outcome.id in by_id:
+            _count(hits, by_id[outcome.id], outcome)
+    left = [mutant for mutant in mutants if _wanted(mutant, profile, outcomes)]
+
+    def tasks() -> Iterator[Callable[[], Task]]:
+        for mutant in left:
+            if options.minutes is not None and seconds > 60 * options.minutes:
+                return
+            place = _place(mutant, covered[mutant.subject])
+            if place is None:
+                results.append(options.results, Outcome(mutant.id, profile, NOT_EXECUTED, place=""))
+            else:
+                yield functools.partial(_task, mutant, profile, place, hits)
+
+    patience = options.patience * (10 if profile == "thorough" else 1)
+    for task, outcome in judged(tasks(), options.jobs, SEED, patience):
+        results.append(options.results, outcome)
+        _count(hits, task.mutant, outcome)
+        seconds += outcome.seconds
+        sys.stderr.write(
+            f"{outcome.id} {profile} on {outcome.place}: {outcome.end} {outcome.rule} "
+            f"({outcome.asked} rules, {outcome.seconds:.1f} s) {task.mutant.file} {task.mutant.line}\n"
+        )
+
+
+def _place(mutant: Automatic, covered: Sequence[Coverage]) -> Coverage | None:
+    """The first place in which a rule executes the changed statement, else one that executes the function."""
+    places = [each for each in covered if each.of_statement(mutant)]
+    places += [each for each in covered if each.of_function(mutant)]
+    return places[0] if places else None
+
+
+def _wanted(mutant: Automatic, profile: str, outcomes: Mapping[tuple[str, str], Outcome]) -> bool:
+    if (mutant.id, profile) in outcomes:
+        return False
+    earlier = outcomes.get((mutant.id, "default"))
+    judgement = results.judgements().get(mutant.id)
+    return profile == "default" or (
+        earlier is not None
+        and earlier.end not in (*KILLED, NOT_EXECUTED)
+        and (judgement is None or judgement.kind != results.EQUIVALENT)
+    )
+
+
+def _task(mutant: Automatic, profile: str, covered: Coverage, hits: Counter[tuple[str, str]]) -> Task:
+    rules = covered.of_statement(mutant) if profile == "default" else covered.of_function(mutant)
+    ordered = in_order(rules, hits, mutant, covered)
+    every = in_order(list(covered.seconds), hits, mutant, covered)
+    return Task(mutant, profile, tuple(ordered), tuple(every), covered.place, covered.facts)
+
+
+def _count(hits: Counter[tuple[str, str]], mutant: Automatic, outcome: Outcome) -> None:
+    if outcome.end in KILLED and outcome.rule:
+        hits[mutant.function, outcome.rule] += 1
+        hits[mutant.file, outcome.rule] += 1
+
+
+if __name__ == "__main__":
+    main()
