@@ -101,8 +101,9 @@ def _kind(mutant: Automatic, judged: Mapping[str, Judgement]) -> str:
 
 
 def _asked(mutant: Automatic, default: Mapping[str, Outcome], thorough: Mapping[str, Outcome]) -> bool:
-    """Whether any rule executed it."""
-    return any(found[mutant.id].end != NOT_EXECUTED for found in (default, thorough) if mutant.id in found)
+    """Whether any rule was asked: else none executes the changed statement with the cases of `default`."""
+    found = [outcomes[mutant.id] for outcomes in (default, thorough) if mutant.id in outcomes]
+    return any(outcome.asked or outcome.internal for outcome in found)
 
 
 def _kinds(
