@@ -185,17 +185,18 @@ def _marked(subject: str) -> tuple[Trees, list[tuple[str, int]]]:
     for _, file in files(subject):
         trees[file] = parsed(file)
         for _, function in functions(trees[file]):
-            _mark(function, file, numbers)
+            mark(function, file, numbers)
     assert len(numbers) < _BYTES
     return trees, numbers
 
 
-def _mark(node: ast.AST, file: str, numbers: list[tuple[str, int]]) -> None:
+def mark(node: ast.AST, file: str, numbers: list[tuple[str, int]]) -> None:
+    """Have every statement below a node set its byte of ``__executed__`` first; ``numbers`` gets its line."""
     for _, held in ast.iter_fields(node):
         children = held if isinstance(held, list) else [held]
         for child in children:
             if isinstance(child, ast.AST) and not isinstance(child, ast.expr):
-                _mark(child, file, numbers)
+                mark(child, file, numbers)
         if held and isinstance(held, list) and isinstance(held[0], ast.stmt):
             held[:] = [each for statement in held for each in _with_mark(statement, file, numbers)]
 

@@ -8,6 +8,7 @@ import subprocess
 import sys
 from collections import Counter
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -15,6 +16,7 @@ ROOT = Path(__file__).parents[2]
 sys.path.insert(0, str(ROOT))  # The benchmarks are not installed.
 
 from benchmarks.automatic import results  # noqa: E402
+from benchmarks.automatic.coverage import mark  # noqa: E402
 from benchmarks.automatic.judging import CRASH, SURVIVED, VIOLATION, Outcome  # noqa: E402
 from benchmarks.automatic.listing import listed, of_function, sample  # noqa: E402
 from benchmarks.automatic.operators import changes, functions  # noqa: E402
@@ -78,6 +80,29 @@ def test_ids_stay_when_the_function_moves_and_change_with_its_code() -> None:
     assert ids(source) == ids(f"# moved\n\n{source}")
     assert len(set(ids(source))) == len(ids(source)) > 8
     assert ids(source)[0] != ids(source.replace("a > 1:", "a > 2:"))[0]
+
+
+MARKED = """\
+def f(a):
+    'Text.'
+    if a:
+        return 1
+    elif a is None:
+        pass
+    return 2
+"""
+
+
+def test_marks_tell_which_statements_were_executed() -> None:
+    tree = ast.parse(MARKED)
+    numbers: list[tuple[str, int]] = []
+    mark(next(functions(tree))[1], "file.py", numbers)
+    executed = bytearray(16)
+    names: dict[str, Any] = {"__executed__": executed}
+    exec(compile(tree, "marked", "exec"), names)
+    assert names["f"](0) == 2
+    assert [line for number, (_, line) in enumerate(numbers) if executed[number]] == [3, 5, 7]
+    assert {line for _, line in numbers} == {3, 4, 5, 6, 7}
 
 
 def test_a_beginning_of_the_sample_has_its_share_of_every_file() -> None:
