@@ -11,6 +11,7 @@ import contextlib
 import hashlib
 import mmap
 import multiprocessing
+import resource
 import sys
 import tempfile
 from pathlib import Path
@@ -33,6 +34,8 @@ OPENING = "opening"
 """In place of a rule: what is executed while the target is opened."""
 _BYTES = 1 << 16
 _TIMEOUT = 10.0
+_PRIVATE = 8 << 30
+"""Bytes of private memory: a mutant that allocates without end stops."""
 
 
 PLACES: Final = {
@@ -87,6 +90,14 @@ def opened(subject: str, place: str) -> MemoryTarget | DelegateTarget:
     return open_delegate_target([(place, {})], "tflite_runtime", "auto", _TIMEOUT)
 
 
+def limit_memory() -> None:
+    """What a mutant may have, and so the reference too when it is measured: the control of every finding.
+
+    Not the address space: cases map buffers of many gigabytes, and the reference itself would fail in them.
+    """
+    resource.setrlimit(resource.RLIMIT_DATA, (_PRIVATE, _PRIVATE))
+
+
 def facts_of(target: MemoryTarget | DelegateTarget) -> str:
     """What was learned of it, as text."""
     return msgspec.json.encode(target.facts).decode()
@@ -130,6 +141,7 @@ def measured(subject: str, place: str, folder: Path, seed: int) -> Coverage:
 
 def _write(subject: str, place: str, file: Path, seed: int) -> None:
     import_all()
+    limit_memory()
     file.write_bytes(msgspec.json.encode(_measure(subject, place, seed)))
 
 

@@ -19,7 +19,7 @@ from typing import Any, Final, NoReturn
 import msgspec
 
 from benchmarks.automatic.applying import lead_children, take_over
-from benchmarks.automatic.coverage import Coverage, facts_of, opened
+from benchmarks.automatic.coverage import Coverage, facts_of, limit_memory, opened
 from benchmarks.automatic.listing import Automatic, changed
 from benchmarks.automatic.operators import keeps_cells
 from pytest_qnn import effort
@@ -42,8 +42,6 @@ SURVIVED: Final = "survived"
 KILLED: Final = frozenset({VIOLATION, CRASH, HANG, UNUSABLE})
 _FAILED = 113
 """Exit status of a process that failed."""
-_BYTES = 16 << 30
-"""Address space that a mutant may use: one that allocates without end stops."""
 
 
 class Outcome(msgspec.Struct, frozen=True):
@@ -212,7 +210,7 @@ def _alone(folder: Path) -> None:
     for fd in range(3):
         os.dup2(silent, fd)
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
-    resource.setrlimit(resource.RLIMIT_AS, (_BYTES, _BYTES))
+    limit_memory()
     (folder / "files").mkdir()
     tempfile.tempdir = str(folder / "files")
     os.environ["TMPDIR"] = tempfile.tempdir
