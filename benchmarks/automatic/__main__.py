@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import functools
+import signal
 import sys
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -152,4 +153,6 @@ def _count(hits: Counter[tuple[str, str]], mutant: Automatic, outcome: Outcome) 
 
 
 if __name__ == "__main__":
+    # Ended as by Ctrl-C: its processes and their folders go too.
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
     main()

@@ -205,6 +205,7 @@ def _in_child(task: Task, seed: int, writing: int, folder: Path) -> NoReturn:
 
 
 def _alone(folder: Path) -> None:
+    signal.signal(signal.SIGTERM, signal.SIG_DFL)
     os.setsid()
     silent = os.open(os.devnull, os.O_RDWR)
     for fd in range(3):
