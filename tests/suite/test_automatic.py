@@ -13,13 +13,17 @@ from typing import Any
 import pytest
 
 ROOT = Path(__file__).parents[2]
-sys.path.insert(0, str(ROOT))  # The benchmarks are not installed.
+sys.path.insert(0, str(ROOT))  # The benchmarks are not installed; the path is taken back below.
 
 from benchmarks.automatic import results  # noqa: E402
 from benchmarks.automatic.coverage import mark  # noqa: E402
 from benchmarks.automatic.judging import CRASH, SURVIVED, VIOLATION, Outcome  # noqa: E402
 from benchmarks.automatic.listing import listed, of_function, sample  # noqa: E402
 from benchmarks.automatic.operators import changes, functions  # noqa: E402
+
+# pytest looks for the packages of plugins on this path, and warns of one that is loaded already: every pytest
+# that a later test starts in this process would.
+sys.path.remove(str(ROOT))
 
 EXAMPLES = {
     "comparison": ("return a < b", "return a <= b"),

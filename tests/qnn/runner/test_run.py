@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from pytest_qnn.isolation.observe import snapshot
+from pytest_qnn.isolation.observe import regions, snapshot
 from pytest_qnn.qnn.abi.codes import Error, low
 from pytest_qnn.qnn.abi.table import Interface
 from pytest_qnn.qnn.cases.case import (
@@ -315,6 +315,8 @@ def test_what_was_written_where_it_must_not_be_is_counted(run: Run, backend: Ref
 
 def test_the_clients_own_large_memory_is_no_region(run: Run) -> None:
     bindings = (Binding(seed=1), handle("h0"), Binding())
+    # Whatever ran in this process before may have left a mapping of such a size.
+    older = {address for address, _ in regions(snapshot().lines, LARGE)}
     trace = run(
         ContextCreate("c0"),
         Alloc("b0", LARGE),
@@ -327,9 +329,10 @@ def test_the_clients_own_large_memory_is_no_region(run: Run) -> None:
         Observe(LARGE),
     )
     assert len(trace.steps[6].data[0]) == LARGE
-    assert trace.steps[5].counts.regions == 0
+    assert {address for address, _ in trace.steps[5].regions} <= older
     # The two raw tensors got IO buffers of the target's at this first raw inference.
-    assert trace.steps[8].counts.regions == len(trace.steps[8].regions) == 2
+    assert trace.steps[8].counts.regions == len(trace.steps[8].regions)
+    assert len({address for address, _ in trace.steps[8].regions} - older) == 2
 
 
 def test_nothing_is_left_for_the_next_case(run: Run) -> None:
