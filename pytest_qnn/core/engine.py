@@ -62,8 +62,9 @@ _DRAWS = 1 / 3
 """Of the budget after the first failure: what smaller draws may use."""
 
 
-_COLLECTION_INTERVAL = 5.0
-"""Seconds between full collections, among all objects, of which pytest's process has some 300,000."""
+_COLLECTION_INTERVAL = 10.0
+"""Seconds of processor time between full collections, among all objects, of which pytest's process has some
+300,000: on a machine that is busy with other things, seconds of the clock would have more of them."""
 
 
 class InternalError(Exception):
@@ -455,16 +456,16 @@ def judge_case(
 
 
 class _LastCollection:
-    """Time of this process's last full collection, in seconds of `time.monotonic`."""
+    """When this process's last full collection was, in seconds of `time.process_time`."""
 
     last = 0.0
 
     @classmethod
     def collect_if_due(cls) -> None:
         """Collect, at most once in `_COLLECTION_INTERVAL`: a full collection takes a tenth of a second."""
-        if time.monotonic() - cls.last > _COLLECTION_INTERVAL:
+        if time.process_time() - cls.last > _COLLECTION_INTERVAL:
             gc.collect()
-            cls.last = time.monotonic()
+            cls.last = time.process_time()
 
 
 @contextlib.contextmanager
