@@ -44,6 +44,14 @@ class Judged(NamedTuple):
         """Rules whose cases did the deed at all."""
         return {name for name, times in self.deeds.items() if times}
 
+    def of(self, only: str) -> Judged:
+        """The same of those rules alone that ``-k`` selects by words with ``or`` between them."""
+        words = only.split(" or ")
+        tests = {name for name in self.witness["came"] if any(word in name for word in words)}
+        came = {name: self.witness["came"][name] for name in tests}
+        rules = {name: rule for name, rule in self.rules.items() if _test(name) in tests}
+        return self._replace(rules=rules, witness={**self.witness, "came": came})
+
 
 def suite(folder: Path, *options: str, only: str = "", **environment: str) -> Judged:
     """Run the suite in the empty folder ``folder``, with a note for deeds at ``folder / "note"``.
@@ -81,6 +89,10 @@ def suite(folder: Path, *options: str, only: str = "", **environment: str) -> Ju
     document = json.loads((folder / "out.json").read_text())
     witness = json.loads((folder / "witness.json").read_text())
     return Judged(document, _rules(document), witness, output, seconds, folder)
+
+
+def _test(rule_id: str) -> str:
+    return f"test_{rule_id.lower().replace('-', '_')}"
 
 
 def _command(only: str) -> list[str]:
