@@ -11,7 +11,7 @@ from typing import Any
 
 import msgspec
 import pytest
-from fast_run import first
+from fast_run import alternating, first
 from hypothesis import strategies as st
 from minimal_doubles import FakeTarget, made_up
 from native_plugins import plugin
@@ -53,7 +53,7 @@ class Short(Profile):
 
 
 FEW = _NoShrink("few", in_process_examples=100, isolated_examples=5, repeats=2)
-MORE = _NoShrink("more", in_process_examples=300, isolated_examples=5, repeats=2)
+MORE = _NoShrink("more", in_process_examples=300, isolated_examples=5, repeats=0)
 
 
 @contextmanager
@@ -122,8 +122,9 @@ def test_a_block_that_is_freed_twice_is_noticed_by_other_rules(tmp_path: Path) -
 
 @needs_gcc
 @pytest.mark.parametrize("seed", first(range(1, 7)))
-@pytest.mark.parametrize("runtime", RUNTIMES)
-@pytest.mark.parametrize("ends", ["pthread_join(worker, NULL)", "pthread_detach(worker)"])
+@pytest.mark.parametrize(
+    ("ends", "runtime"), alternating(["pthread_join(worker, NULL)", "pthread_detach(worker)"], RUNTIMES)
+)
 def test_a_thread_that_ends_with_its_delegate_is_none_left(
     runtime: str, ends: str, seed: int, tmp_path: Path
 ) -> None:
