@@ -1,10 +1,13 @@
 from __future__ import annotations
 
 import os
+import shutil
 import sys
+import tempfile
 import zlib
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import fake_suite
 import kept
@@ -22,14 +25,41 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 def pytest_configure(config: pytest.Config) -> None:
     """Where Python is told to write no bytecode, it is kept in pytest's cache.
 
-    pytest rewrites the assertions of each plugin that is installed, Hypothesis' and ours, in every process that
+    pytest rewrites the assertions of each installed plugin, Hypothesis' and ours, in every process that
     has no bytecode of them: 0.9 of the 1.8 s of processor time that a run of one rule in a process of its own
     takes. The workers of xdist and the runs inside tests inherit it.
     """
-    if sys.dont_write_bytecode and (cache := getattr(config, "cache", None)):
-        sys.pycache_prefix = os.environ["PYTHONPYCACHEPREFIX"] = str(cache.mkdir("bytecode"))
-        sys.dont_write_bytecode = False
-        os.environ.pop("PYTHONDONTWRITEBYTECODE", None)  # not there after ``python -B``
+    cache: pytest.Cache | None = getattr(config, "cache", None)
+    if not sys.dont_write_bytecode or cache is None:
+        return
+    folder = cache.mkdir("bytecode")
+    # What earlier runs left of files that tests wrote: no later one has files of the same paths.
+    shutil.rmtree(folder / Path(tempfile.gettempdir()).relative_to("/"), ignore_errors=True)
+    sys.pycache_prefix = os.environ["PYTHONPYCACHEPREFIX"] = str(folder)
+    sys.dont_write_bytecode = False
+    os.environ.pop("PYTHONDONTWRITEBYTECODE", None)  # not there after ``python -B``
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    """In the fast run no tests are made of parameters that are marked ``full``: three of five would be.
+
+    Making them takes each worker 2 s of processor time. Where all values of a parameter are marked, pytest
+    makes and deselects them as everywhere else.
+    """
+    if metafunc.config.option.markexpr != "not full":
+        return
+    marks = metafunc.definition.own_markers
+    for place, mark in enumerate(marks):
+        if mark.name == "parametrize" and not isinstance(mark.kwargs.get("ids"), list | tuple):
+            names, values = mark.args
+            kept = [value for value in values if not _is_full(value)]
+            if kept:
+                marks[place] = pytest.mark.parametrize(names, kept, **mark.kwargs).mark
+
+
+def _is_full(value: Any) -> bool:
+    return any(mark.name == "full" for mark in getattr(value, "marks", ()))
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
