@@ -89,7 +89,7 @@ def judged(repository: Path, *options: str) -> tuple[int, dict[str, Any]]:
     ("runtime", "sandbox"),
     [
         ("tflite_runtime", "fork"),
-        ("ai_edge_litert", "off"),
+        later("ai_edge_litert", "off"),
         later("ai_edge_litert", "fork"),
         later("tflite_runtime", "off"),
     ],

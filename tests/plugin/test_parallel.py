@@ -16,6 +16,7 @@ from typing import Any
 
 import fake_suite
 import pytest
+from fast_pairs import DEAR
 from fast_run import expression, later, some_of
 from hostile import began_with
 from reports import judged_rules
@@ -29,7 +30,11 @@ MUTANTS = (
     expression(("REG-02", "REG-08", "REG-15", "NUM-01", "NUM-04", "PART-10", "PART-11")),
 )
 """Faults that show alike in every process: what a target leaves unwritten is never twice the same."""
-SOME = ("-k", expression(some_of("memory") + some_of("delegate")))
+SOME = (
+    "-k",
+    expression(rule for rule in some_of("memory") + some_of("delegate") if not rule.startswith(DEAR)),
+)
+"""Of each area a rule, but for those whose cases take seconds: they are reported as the others are."""
 CLOCK = ("started", "finished")
 """Keys of the report that depend on when it was made; besides them only ``seconds`` of each rule does."""
 INTERRUPTIBLE = (
