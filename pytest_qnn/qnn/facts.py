@@ -36,6 +36,8 @@ class MemoryFacts(msgspec.Struct, frozen=True, kw_only=True):
     """Members of the interface table that are NULL."""
     operators: tuple[tuple[str, str], ...] = ()
     """(operator, dtype) pairs that compose, validate and finalise on this target."""
+    validated: tuple[tuple[str, str], ...] = ()
+    """(operator, dtype) pairs that QnnBackend_validateOpConfig accepts; of shape (1, 2, 2, 2)."""
     rpcmem: str = "emulated"
     deaths: tuple[str, ...] = ()
     """How the process died while more than this was to be learned; what is missing here is then unknown."""

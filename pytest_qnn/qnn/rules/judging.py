@@ -6,7 +6,15 @@ from collections.abc import Callable, Collection, Iterator
 
 from pytest_qnn.core.verdict import Examined, Unsupported, Violation
 from pytest_qnn.qnn.abi.codes import Error, Property, low
-from pytest_qnn.qnn.cases.case import AnyStep, Deregister, Execute, Lived, MemoryCase, Register
+from pytest_qnn.qnn.cases.case import (
+    AnyStep,
+    ContextCreate,
+    Deregister,
+    Execute,
+    Lived,
+    MemoryCase,
+    Register,
+)
 from pytest_qnn.qnn.facts import MemoryFacts, refused_call
 from pytest_qnn.qnn.model.codes import TYPE_KEYS, named, one_of
 from pytest_qnn.qnn.model.contents import compare
@@ -57,6 +65,21 @@ def require_memory_type(facts: MemoryFacts) -> None:
     if facts.supports(Property.MEMORY_SUPPORT_MEM_TYPE_CUSTOM):
         raise Unsupported(f"CUSTOM memory of backend id {facts.backend_id} is not the HTP's shared buffer")
     raise Unsupported("no memory type is supported: property keys 1102, 1103 and 1104 say so")
+
+
+def require_composition(trace: MemoryTrace) -> None:
+    """Raise Unsupported where no session opens, or the target does not say that it composes graphs."""
+    require_session(trace)
+    key = Property.BACKEND_SUPPORT_COMPOSITION
+    if not facts_of(trace).supports(key):
+        raise Unsupported(f"property key {int(key)} ({key.name}) is not supported")
+
+
+def require_contexts(case: MemoryCase, trace: MemoryTrace) -> None:
+    """Raise Unsupported when a context of the case was refused, with the code."""
+    for step, seen in zip(case.steps, trace.steps, strict=False):
+        if isinstance(step, ContextCreate) and seen.code:
+            raise Unsupported(f"contextCreate answers {named(seen.code)}")
 
 
 def require_operator(trace: MemoryTrace) -> None:

@@ -37,7 +37,9 @@ KEYS = (101, 107, 202, 213, 215, 217, 220, 301, 304, 311, 317, 318, 502, 1001, 1
 """The property keys that rules are gated by (`pytest_qnn.qnn.abi.codes.Property`)."""
 
 
-UNTRIED = ((OPERATORS[0], DTYPES[0]),)
+Pairs = tuple[tuple[QnnOp, QnnDType], ...]
+"""Operators and data types."""
+UNTRIED: Pairs = ((OPERATORS[0], DTYPES[0]),)
 """The operators taken for granted where a target cannot be asked: its rules then show why not."""
 
 
@@ -47,7 +49,7 @@ def learn(entry: QnnEntry, rpcmem: Rpcmem, depth: Depth = "all") -> MemoryFacts:
     ``identity``: no session and no graph; ``nothing``: no call at all.
     """
     if depth == "nothing":
-        return MemoryFacts(operators=UNTRIED, rpcmem=rpcmem.name)
+        return MemoryFacts(operators=UNTRIED, validated=UNTRIED, rpcmem=rpcmem.name)
     client = QnnClient(entry)
     state = State(client, rpcmem)
     try:
@@ -55,6 +57,7 @@ def learn(entry: QnnEntry, rpcmem: Rpcmem, depth: Depth = "all") -> MemoryFacts:
         interface = client.interface
         if interface is None:
             return MemoryFacts(session=tuple(state.session.codes), rpcmem=rpcmem.name)
+        validated = _validated(state) if is_open else UNTRIED if depth == "identity" else ()
         return MemoryFacts(
             provider=(interface.providerName or b"").decode(errors="replace"),
             backend_id=interface.backendId,
@@ -63,7 +66,8 @@ def learn(entry: QnnEntry, rpcmem: Rpcmem, depth: Depth = "all") -> MemoryFacts:
             session=tuple(state.session.codes),
             capabilities=_capabilities(client),
             null_functions=client.null_functions(),
-            operators=_operators(state) if is_open else UNTRIED if depth == "identity" else (),
+            operators=_composed(state, validated) if is_open else validated,
+            validated=validated,
             rpcmem=rpcmem.name,
         )
     finally:
@@ -81,27 +85,40 @@ def _capabilities(client: QnnClient) -> dict[int, int]:
         return {}
 
 
-def _operators(state: State) -> tuple[tuple[str, str], ...]:
-    return tuple((op, dtype) for op in OPERATORS for dtype in DTYPES if _accepts(state, op, dtype))
+def _validated(state: State) -> Pairs:
+    """Those that QnnBackend_validateOpConfig accepts."""
+    return tuple((op, dtype) for op in OPERATORS for dtype in DTYPES if _is_valid(state, op, dtype))
 
 
-def _accepts(state: State, op: QnnOp, dtype: QnnDType) -> bool:
-    """The backend validates the operator, and composes and finalises a graph of it."""
-    step = Prepare(graph=f"{op}_{dtype}", context="c", op=op, dtype=dtype)
+def _is_valid(state: State, op: QnnOp, dtype: QnnDType) -> bool:
+    try:
+        return validated(state, Operator(op, dtype, _step(op, dtype).shape)) == 0
+    except NullFunction:
+        return False
+
+
+def _composed(state: State, pairs: Pairs) -> Pairs:
+    """Those of which a graph is composed and finalised."""
+    return tuple((op, dtype) for op, dtype in pairs if _composes(state, op, dtype))
+
+
+def _composes(state: State, op: QnnOp, dtype: QnnDType) -> bool:
     session = state.session
     try:
-        if validated(state, Operator(op, dtype, step.shape)) != 0:
-            return False
         code, context = state.client.create("contextCreate", session.backend, session.device, None)
         if code != 0:
             return False
         state.contexts["c"] = Context(context)
         try:
-            return prepare(state, step).code == 0
+            return prepare(state, _step(op, dtype)).code == 0
         finally:
             state.client.call("contextFree", context, None)
     except (NullFunction, Skip):
         return False
+
+
+def _step(op: QnnOp, dtype: QnnDType) -> Prepare:
+    return Prepare(graph=f"{op}_{dtype}", context="c", op=op, dtype=dtype)
 
 
 _CASE = msgspec.msgpack.Decoder(MemoryCase)

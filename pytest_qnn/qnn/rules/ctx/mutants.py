@@ -114,3 +114,19 @@ class _FreesNothing(ReferenceBackend):
     def context_free(self, context: int | None, profile: int | None) -> None:
         if context in self.contexts:
             super().context_free(context, profile)
+
+
+@faulty_backend("ctx-refused", "contextCreate refuses every call with 5000.", "CTX-09")
+class _RefusesContexts(ReferenceBackend):
+    def context_create(self, backend: int | None, device: int | None, config: int | None, out: Any) -> None:
+        if not config:
+            raise QnnError(Error.CONTEXT_ERROR_INVALID_ARGUMENT)
+        super().context_create(backend, device, config, out)
+
+
+@faulty_backend("ctx-one-at-a-time", "contextCreate is refused while another context lives.", "CTX-09")
+class _OneContext(ReferenceBackend):
+    def context_create(self, backend: int | None, device: int | None, config: int | None, out: Any) -> None:
+        if self.contexts:
+            raise QnnError(Error.CONTEXT_ERROR_MEM_ALLOC)
+        super().context_create(backend, device, config, out)

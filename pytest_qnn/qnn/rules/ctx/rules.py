@@ -9,6 +9,7 @@ from pytest_qnn.qnn.cases.case import (
     BOGUS,
     NULL,
     Binding,
+    ContextCreate,
     ContextFree,
     Deregister,
     Execute,
@@ -27,6 +28,7 @@ from pytest_qnn.qnn.rules.judging import (
     judge_faults,
     judge_valid,
     own_steps,
+    require_composition,
     require_memory,
     require_operator,
     require_session,
@@ -382,3 +384,38 @@ def _registered(step: object, case: MemoryCase, trace: MemoryTrace) -> bool:
         for name in each.handles
     }
     return isinstance(step, Deregister) and made.issuperset(step.handles)
+
+
+def _several(scene: Scene, tape: Tape) -> None:
+    """One to four contexts, some of them freed before the next one is made."""
+    for _ in range(1 + tape.below(4)):
+        context = scene.context()
+        if tape.below(3) == 1:
+            scene.free_context(context)
+
+
+@rule(
+    "CTX-09",
+    Level.MUST,
+    "QnnContext_create with a live backend and without configurations succeeds on a backend that supports "
+    "composition.",
+    source="QnnContext.h: QnnContext_create; QnnProperty.h: QNN_PROPERTY_BACKEND_SUPPORT_COMPOSITION",
+    subject="memory",
+    cases=embedded(_several),
+    gate=("107",),
+    weight=0.2,
+)
+def ctx_09(case: MemoryCase, trace: MemoryTrace) -> Examined:
+    """Up to some hundred contexts, one after another and together."""
+    require_composition(trace)
+    demand_life(case, trace, "contextCreate")
+    count = 0
+    for index, (step, seen) in enumerate(zip(case.steps, trace.steps, strict=False)):
+        if not isinstance(step, ContextCreate) or step.defer is not None or seen.code is None:
+            continue
+        if seen.code:
+            raise Violation(
+                named(0), f"contextCreate answers {named(seen.code)}", f"step {index}, context-create"
+            )
+        count += 1
+    return Examined(count, "contexts created")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import ctypes
 from typing import Any, ClassVar
 
-from pytest_qnn.qnn.abi.codes import Error
+from pytest_qnn.qnn.abi.codes import Error, LogLevel
 from pytest_qnn.qnn.abi.table import InterfaceP, PaddedInterface
 from pytest_qnn.qnn.mutants import faulty_backend
 from pytest_qnn.qnn.reference.backend import ReferenceBackend
@@ -253,3 +253,50 @@ class _NullOutPointers(ReferenceBackend):
 )
 class _NullDeregister(ReferenceBackend):
     null_entries: ClassVar[frozenset[str]] = frozenset({"memDeRegister"})
+
+
+@faulty_backend("log-needs-callback", "logCreate refuses to go without a callback.", "IF-11")
+class _NeedsCallback(ReferenceBackend):
+    def log_create(self, callback: int | None, level: int, out: Any) -> None:
+        if not callback:
+            raise QnnError(Error.LOG_ERROR_INVALID_ARGUMENT)
+        super().log_create(callback, level, out)
+
+
+@faulty_backend("log-not-verbose", "logCreate refuses the levels beyond INFO.", "IF-11")
+class _NotVerbose(ReferenceBackend):
+    def log_create(self, callback: int | None, level: int, out: Any) -> None:
+        if level > LogLevel.INFO:
+            raise QnnError(Error.LOG_ERROR_INVALID_ARGUMENT)
+        super().log_create(callback, level, out)
+
+
+@faulty_backend("backend-refused", "backendCreate refuses every call with 4004.", "IF-12")
+class _RefusesBackends(ReferenceBackend):
+    def backend_create(self, log: int | None, config: int | None, out: Any) -> None:
+        del log, config, out
+        raise QnnError(Error.BACKEND_ERROR_INVALID_ARGUMENT)
+
+
+@faulty_backend("backend-without-callback", "backendCreate takes no log that has a callback.", "IF-12")
+class _WithoutCallback(ReferenceBackend):
+    def backend_create(self, log: int | None, config: int | None, out: Any) -> None:
+        if log in self.logs and self.logs[log].callback:
+            raise QnnError(Error.BACKEND_ERROR_INVALID_HANDLE)
+        super().backend_create(log, config, out)
+
+
+@faulty_backend("device-refused", "deviceCreate wants a configuration.", "IF-13")
+class _WantsConfiguration(ReferenceBackend):
+    def device_create(self, log: int | None, config: int | None, out: Any) -> None:
+        if not config:
+            raise QnnError(Error.DEVICE_ERROR_INVALID_CONFIG)
+        super().device_create(log, config, out)
+
+
+@faulty_backend("device-other-log", "deviceCreate takes a log for the backend's alone.", "IF-13")
+class _BackendsLog(ReferenceBackend):
+    def device_create(self, log: int | None, config: int | None, out: Any) -> None:
+        if any(listener is self.logs.get(log or 0) for listener in self.listeners.values()):
+            raise QnnError(Error.DEVICE_ERROR_INVALID_HANDLE)
+        super().device_create(log, config, out)

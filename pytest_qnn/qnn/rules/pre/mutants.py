@@ -138,3 +138,38 @@ class _NodeTypesWin(ReferenceBackend):
         given = [node.inputTensors[i].v1 for i in range(node.numOfInputs)]
         for each in (*given, *(node.outputTensors[i].v1 for i in range(node.numOfOutputs))):
             owner.tensors[each.id].mem_type = each.memType
+
+
+@faulty_backend("graph-refused", "graphCreate takes every name for one that is there.", "PRE-10")
+class _RefusesGraphs(ReferenceBackend):
+    def graph_create(self, context: int | None, name: bytes | None, config: int | None, out: Any) -> None:
+        del name, config, out
+        self.require("context", context, Error.GRAPH_ERROR_INVALID_HANDLE)
+        raise QnnError(Error.GRAPH_ERROR_INVALID_NAME)
+
+
+@faulty_backend("graph-one-per-context", "A context holds one graph.", "PRE-10")
+class _OneGraph(ReferenceBackend):
+    def graph_create(self, context: int | None, name: bytes | None, config: int | None, out: Any) -> None:
+        if self.require("context", context, Error.GRAPH_ERROR_INVALID_HANDLE).graphs:
+            raise QnnError(Error.GRAPH_ERROR_CREATE_FAILED)
+        super().graph_create(context, name, config, out)
+
+
+@faulty_backend("tensor-refused", "createGraphTensor refuses every tensor.", "PRE-11")
+class _RefusesTensors(ReferenceBackend):
+    def tensor_create_graph_tensor(self, graph: int | None, tensor: Any) -> None:
+        del tensor
+        self.require("graph", graph, Error.TENSOR_ERROR_INVALID_HANDLE)
+        raise QnnError(Error.TENSOR_ERROR_INVALID_TENSOR_PARAM)
+
+
+@faulty_backend("finalize-refused", "graphFinalize fails for graphs of one input.", "PRE-11")
+class _RefusesOneInput(ReferenceBackend):
+    """validateOpConfig accepts their operators."""
+
+    def graph_finalize(self, graph: int | None, profile: int | None, signal: int | None) -> None:
+        owner = self.graphs.get(graph or 0)
+        if owner is not None and any(len(node.inputs) == 1 for node in owner.nodes):
+            raise QnnError(Error.GRAPH_ERROR_FINALIZE_FAILED)
+        super().graph_finalize(graph, profile, signal)

@@ -1,0 +1,104 @@
+"""PRE: what a client must be able to compose (docs/decisions/qnn/no-session.md)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from hypothesis import strategies as st
+
+from pytest_qnn.core.rule import NothingToJudge, rule
+from pytest_qnn.core.verdict import Examined, Level, Unsupported, Violation
+from pytest_qnn.qnn.cases.case import MemoryCase, Prepare
+from pytest_qnn.qnn.facts import MemoryFacts
+from pytest_qnn.qnn.model.codes import named
+from pytest_qnn.qnn.rules.judging import facts_of, require_composition, require_contexts
+from pytest_qnn.qnn.strategies.history import Kind
+from pytest_qnn.qnn.strategies.scene import Scene, Tape, scenes
+from pytest_qnn.qnn.trace import MemoryTrace
+
+_COMPOSITION = 107
+_SHAPE = (1, 2, 2, 2)
+"""That of the tensors with which QnnBackend_validateOpConfig was asked."""
+_SCALES: frozenset[Kind] = frozenset({"size", "rank", "version"})
+"""What the answer of QnnBackend_validateOpConfig says nothing about."""
+
+Cases = st.SearchStrategy[MemoryCase]
+
+
+def _graphs(scene: Scene, tape: Tape) -> None:
+    """One to four graphs of validated operators in one or two contexts."""
+    scene.operators = scene.facts.validated  # type: ignore[assignment] # data of the same words
+    contexts = [scene.context() for _ in range(1 + tape.below(2))]
+    for _ in range(1 + tape.below(4)):
+        context = tape.pick(contexts)
+        if not scene.prepare(context, tape, shape=_SHAPE):
+            scene.add(Prepare(scene.name("g"), context))
+
+
+def _composed(facts: MemoryFacts) -> Cases:
+    """Graphs, of the simplest operator where none is validated: graphCreate asks for none."""
+    return scenes(facts, _graphs, before=1, without=_SCALES)
+
+
+def _validated(facts: MemoryFacts) -> Cases:
+    if facts.supports(_COMPOSITION) and ("backendCreate", 0) in facts.session and not facts.validated:
+        raise NothingToJudge(
+            "property key 107 says that graphs can be composed, and QnnBackend_validateOpConfig accepts none "
+            "of the suite's operators: no rule about graphs can be judged"
+        )
+    return _composed(facts)
+
+
+def _prepared(case: MemoryCase, trace: MemoryTrace) -> Iterator[tuple[str, Prepare, str, int]]:
+    """(where, step, last call made, its code) of each graph that was composed in a context."""
+    require_composition(trace)
+    require_contexts(case, trace)
+    for index, (step, seen) in enumerate(zip(case.steps, trace.steps, strict=False)):
+        if isinstance(step, Prepare) and seen.calls:
+            yield f"step {index}, prepare", step, *seen.calls[-1]
+
+
+@rule(
+    "PRE-10",
+    Level.MUST,
+    "QnnGraph_create with a name that is new in its context succeeds on a backend that supports composition.",
+    source="QnnGraph.h: QnnGraph_create; QnnProperty.h: QNN_PROPERTY_BACKEND_SUPPORT_COMPOSITION",
+    subject="memory",
+    cases=_composed,
+    gate=("107",),
+    weight=0.2,
+)
+def pre_10(case: MemoryCase, trace: MemoryTrace) -> Examined:
+    """Several graphs in a context, and in several contexts."""
+    count = 0
+    for where, _, call, code in _prepared(case, trace):
+        if call == "graphCreate" and code:
+            raise Violation(named(0), f"graphCreate answers {named(code)}", where)
+        count += 1
+    return Examined(count, "graphs created")
+
+
+@rule(
+    "PRE-11",
+    Level.MUST,
+    "Where QnnBackend_validateOpConfig accepts an operator, a graph of it is composed and finalised: "
+    "QnnTensor_createGraphTensor, QnnGraph_addNode and QnnGraph_finalize succeed.",
+    source="QnnBackend.h: QnnBackend_validateOpConfig; "
+    "QnnProperty.h: QNN_PROPERTY_BACKEND_SUPPORT_COMPOSITION",
+    subject="memory",
+    cases=_validated,
+    gate=("107",),
+    weight=0.2,
+)
+def pre_11(case: MemoryCase, trace: MemoryTrace) -> Examined:
+    """Raw tensors of the shape that was validated, in every data type that was."""
+    count = 0
+    for where, step, call, code in _prepared(case, trace):
+        if (step.op, step.dtype) not in facts_of(trace).validated or step.shape != _SHAPE:
+            continue
+        if call == "graphCreate":
+            raise Unsupported(f"graphCreate answers {named(code)}")
+        if code:
+            raise Violation(named(0), f"{call} of {step.op} {step.dtype} answers {named(code)}", where)
+        count += 1
+    return Examined(count, "graphs of validated operators")
