@@ -280,12 +280,25 @@ class _Judge:
         return "" if failed == 1 + times else f"failed {failed} of {1 + times} runs"
 
     def _unfit(self, case: Any) -> bool:
-        """Whether no case of this kind can be carried out on the target."""
-        unfit = self.target.unfit(case)
+        """Whether the case cannot be carried out on the target, or would show nothing but what is known."""
+        unfit = self.target.unfit(case) or self._foreseen(case)
         if unfit:
             self.unsupported = unfit
             self.unsupported_cases += 1
         return bool(unfit)
+
+    def _foreseen(self, case: Any) -> str:
+        """Why the rule is unsupported, whatever the case does; empty: it is to be carried out."""
+        trace = self.target.foreseen(case)
+        if trace is None:
+            return ""
+        try:
+            self.rule.check(case, trace)
+        except Unsupported as unsupported:
+            return unsupported.reason
+        except Exception:
+            return ""  # the rule looks for more than is foreseen
+        return ""
 
     def _run(self, case: Any, run: Callable[[Any], TraceLike] | None = None) -> Violation | None:
         """Run the case, alone, and judge its trace."""

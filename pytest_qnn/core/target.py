@@ -75,6 +75,12 @@ class Target(Protocol[CaseT_contra, TraceT_co]):
     def unfit(self, case: CaseT_contra) -> str:
         """Why no case of this kind can be carried out on the target; empty if it can be tried."""
 
+    def foreseen(self, case: CaseT_contra) -> TraceT_co | None:
+        """The least that any trace of the case has, where that is known without carrying it out.
+
+        What a rule finds unsupported of it is so of the case's own trace, too. None: nothing is known.
+        """
+
     def smaller(self, case: Any, *, deadly: bool) -> Iterator[Any]:
         """Cases that are smaller than ``case``, the boldest first, always in the same order.
 

@@ -46,6 +46,11 @@ class Executor:
         else:
             self._worker = make_worker(spec.text())
 
+    def load(self, spec: WorkerSpec) -> None:
+        """Have later children, of every kind, loaded with this specification; not where cases run here."""
+        for sandbox in self._sandboxes():
+            sandbox.load(spec)
+
     @property
     def mode(self) -> str:
         """``off``, ``fork`` or ``spawn``: what is really in use."""
@@ -133,6 +138,10 @@ class Executor:
 
     def close(self) -> None:
         """End the children."""
-        for sandbox in (self._fresh, self._fresh_exact, self._guards, self._exact, self._sandbox):
-            if sandbox is not None:
-                sandbox.close()
+        for sandbox in self._sandboxes():
+            sandbox.close()
+
+    def _sandboxes(self) -> list[Sandbox]:
+        """All that there are, started or not."""
+        every = (self._fresh, self._fresh_exact, self._guards, self._exact, self._sandbox)
+        return [sandbox for sandbox in every if sandbox is not None]

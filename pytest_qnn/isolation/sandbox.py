@@ -69,6 +69,11 @@ class Sandbox:
         self._stderr: IO[bytes] | None = None
         self._root: Path | None = None
 
+    def load(self, spec: WorkerSpec) -> None:
+        """Have the next supervisor load this; one that runs ends."""
+        self.close()
+        self._spec = spec
+
     def start(self) -> None:
         """Load the target in the supervisor; a target that starts threads when loaded is spawned.
 

@@ -70,6 +70,10 @@ class OpenTarget:
         """Empty: any case can be tried."""
         return ""
 
+    def foreseen(self, case: Any) -> Any:  # noqa: ARG002 - the signature is Target's
+        """None: nothing is known of a case that was not carried out."""
+        return None
+
     def smaller(self, case: Any, *, deadly: bool) -> Iterator[Any]:  # noqa: ARG002 - the signature is Target's
         """Cases that are smaller than ``case``, the boldest first, always in the same order.
 

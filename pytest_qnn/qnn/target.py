@@ -47,6 +47,12 @@ class MemoryTarget(OpenTarget):
 
     subject: Subject = "memory"
 
+    def __init__(self, source: MemorySpec, options: tuple[str, ...], executor: Executor) -> None:
+        self._source = source
+        self._refused: tuple[tuple[str, int], ...] = ()
+        """How a session is refused, where none opens (docs/decisions/qnn/no-session.md)."""
+        super().__init__(source.backend, options, executor)
+
     def run(self, case: MemoryCase) -> MemoryTrace:
         """Carry out the case; how a child died is in the trace."""
         if several_processes(case):
@@ -78,6 +84,12 @@ class MemoryTarget(OpenTarget):
             return MemoryTrace(death=answer, facts=self.facts)
         trace: MemoryTrace = msgspec.structs.replace(answer, facts=self.facts)
         return trace
+
+    def foreseen(self, case: MemoryCase) -> MemoryTrace | None:  # noqa: ARG002 - every case opens alike
+        """Where no session opens: how it was refused, and no step."""
+        if not self._refused:
+            return None
+        return MemoryTrace(session=self._refused, facts=self.facts)
 
     def choices(self) -> tuple[Choice, ...]:
         """What the backend does where the documents are silent; a few dozen short cases.
@@ -112,6 +124,11 @@ class MemoryTarget(OpenTarget):
 
     def _learn(self) -> MemoryFacts:
         facts: MemoryFacts = self._executor.learn(MemoryFacts)
+        if self.isolated and facts.session_failure is not None:
+            again: MemoryFacts = self._executor.learn(MemoryFacts)
+            if again.session == facts.session:
+                self._refused = facts.session
+                self._executor.load(msgspec.structs.replace(self._source, refused=facts.session))
         return facts
 
 
@@ -133,7 +150,7 @@ def open_memory_target(backend: str, rpcmem: str, sandbox: str, timeout: float) 
         executor = Executor(
             spec, CODEC, sandbox_mode(sandbox, foreign=foreign), timeout, guards=sandbox == "auto"
         )
-        return MemoryTarget(backend, options, executor)
+        return MemoryTarget(spec, options, executor)
     except Unusable as error:
         raise TargetUnusable(sentence("--qnn-backend", backend, error)) from None
 

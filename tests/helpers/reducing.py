@@ -34,6 +34,9 @@ class Reducing:
     def unfit(self, case: Any) -> str:  # noqa: ARG002 - the signature is Target's
         return ""
 
+    def foreseen(self, case: Any) -> Any:  # noqa: ARG002 - the signature is Target's
+        return None
+
     def joined(self, cases: Sequence[Any]) -> Any:
         return joined(cases) if isinstance(cases[0], MemoryCase) else None
 

@@ -243,6 +243,13 @@ class Session:
         """Open with this log callback, and not with the library's own log."""
         self._log = (callback, level)
 
+    def refuse(self, codes: tuple[tuple[str, int], ...]) -> None:
+        """Do not try: it was tried in other processes, and refused with these codes."""
+        self.opened = True
+        self.codes += codes
+        call, code = codes[-1]
+        self.failure = f"{call} gave {code}"
+
     def open(self) -> bool:
         """Open once; True if the session is open."""
         if not self.opened:

@@ -53,15 +53,19 @@ def run_memory_case(
     entry: QnnEntry,
     rpcmem: Rpcmem,
     on_step: Callable[[int], None] | None = None,
+    refused: tuple[tuple[str, int], ...] = (),
 ) -> MemoryTrace:
     """Carry out a case in this process. Whatever the target does that can be survived is in the trace.
 
-    ``on_step(i)`` is called before step ``i``. Everything the case made is given back at the end, unless the
-    case ends the process: whoever carries such a case out ends the process next.
+    ``on_step(i)`` is called before step ``i``. ``refused``: see `Session.refuse`. Everything the
+    case made is given back at the end, unless the case ends the process: whoever carries such a case out ends
+    the process next.
     """
     if any(isinstance(step, Observe) and step.region for step in case.steps):
         keep_large_blocks_visible()
     state = State(QnnClient(entry), rpcmem)
+    if refused:
+        state.session.refuse(refused)
     seen: list[StepSeen] = []
     try:
         for index, step in enumerate(case.steps):

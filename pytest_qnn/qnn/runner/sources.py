@@ -25,6 +25,8 @@ class MemorySpec(WorkerSpec, frozen=True):
 
     backend: str
     rpcmem: str
+    refused: tuple[tuple[str, int], ...] = ()
+    """The codes of opening a session, where none opens: no case tries again."""
 
 
 class MemorySource:

@@ -146,6 +146,7 @@ class MemoryWorker:
 
     def __init__(self, spec: MemorySpec) -> None:
         self._source = MemorySource(spec.backend, spec.rpcmem)
+        self._refused = spec.refused
 
     def facts(self, depth: Depth = "all") -> MemoryFacts:
         """Learn what the backend is; with ``all`` this initialises it."""
@@ -164,7 +165,7 @@ class MemoryWorker:
         """Carry out one case."""
         with contextlib.ExitStack() as ending:
             entry, rpcmem = ending.enter_context(self._source.open())
-            trace = run_memory_case(case, entry, rpcmem, on_step)
+            trace = run_memory_case(case, entry, rpcmem, on_step, self._refused)
             if case.ends:
                 _LEFT.append(ending.pop_all())
         return trace
