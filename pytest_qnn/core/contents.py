@@ -5,19 +5,28 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
+_PIECE = 1 << 14
+"""Words that are mixed together: their memory stays in the cache, and comes from the heap. A mebibyte in one
+piece takes twice as long, half of it in page faults."""
 _RAMP = np.array([1, -2, 3, -4, 5, -6, 7, -8], np.float32)
 
 
 def hashed(count: int, seed: int) -> npt.NDArray[np.uint32]:
     """``count`` well mixed 32-bit words; different seeds give unrelated words."""
     words = np.arange(count, dtype=np.uint32)
+    for begin in range(0, count, _PIECE):
+        _mix(words[begin : begin + _PIECE], seed)
+    return words
+
+
+def _mix(words: npt.NDArray[np.uint32], seed: int) -> None:
+    """Mix the words, in place."""
     words += np.uint32(seed * 0x9E3779B1 & 0xFFFFFFFF)
     words ^= words >> np.uint32(16)
     words *= np.uint32(0x85EBCA6B)
     words ^= words >> np.uint32(13)
     words *= np.uint32(0xC2B2AE35)
     words ^= words >> np.uint32(16)
-    return words
 
 
 def ramp(count: int, start: int) -> npt.NDArray[np.float32]:

@@ -147,12 +147,12 @@ def examines(_case: Any, trace: MemoryTrace) -> Examined:
 RULE = made_up(NUMBERED, "memory", examines)
 
 
-def test_the_first_cases_are_alone_and_then_ten_share_a_child() -> None:
+def test_each_of_the_first_cases_begins_a_child_and_then_thirty_share_one() -> None:
     target = Children(lambda _case, _count: False)
     verdict = judge(RULE, target, PROFILE, 1)
     assert verdict.outcome is Outcome.PASS
-    assert target.companies[:4] == [1, 1, 1, 7]
-    assert set(target.companies[4:-1]) == {10}
+    assert target.companies[:3] == [1, 1, 3]
+    assert set(target.companies[3:-1]) == {30}
     assert len(target.cases) == verdict.examples
 
 
@@ -177,7 +177,7 @@ def test_what_breaks_the_rule_only_in_company_is_no_finding_and_ends_the_company
     verdict = judge(RULE, target, PROFILE, 1)
     assert verdict.outcome is Outcome.PASS
     assert verdict.only_in_company == 1
-    assert target.companies[:4] == [1, 1, 1, 7]
+    assert target.companies[:4] == [1, 1, 3, 30]
     assert set(target.companies[4:]) == {1}
 
 
