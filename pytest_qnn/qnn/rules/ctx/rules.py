@@ -402,7 +402,6 @@ def _several(scene: Scene, tape: Tape) -> None:
     source="QnnContext.h: QnnContext_create; QnnProperty.h: QNN_PROPERTY_BACKEND_SUPPORT_COMPOSITION",
     subject="memory",
     cases=embedded(_several),
-    gate=("107",),
     weight=0.2,
 )
 def ctx_09(case: MemoryCase, trace: MemoryTrace) -> Examined:

@@ -13,6 +13,7 @@ from pytest_qnn.qnn.cases.case import Logged, MemoryCase
 from pytest_qnn.qnn.facts import MemoryFacts
 from pytest_qnn.qnn.model.codes import named
 from pytest_qnn.qnn.rules.judging import facts_of, require_session
+from pytest_qnn.qnn.strategies.history import without
 from pytest_qnn.qnn.strategies.scene import Scene, Tape, scenes
 from pytest_qnn.qnn.trace import MemoryTrace
 
@@ -37,7 +38,7 @@ Cases = st.SearchStrategy[MemoryCase]
 def _opened(scene: Scene, tape: Tape) -> None:
     """The session is opened by the first step, with a log callback or with the library's own log."""
     level = tape.below(1 + int(LogLevel.DEBUG))
-    if level and not scene.steps:
+    if level:
         scene.add(Logged(level))
     scene.context()
 
@@ -52,7 +53,7 @@ def _opening(call: str) -> Callable[[MemoryFacts], Cases]:
                 f"no session opens on this machine: {call} answers {named(failure[1])}. Judge the library "
                 "where it has the hardware and the libraries that it needs"
             )
-        return scenes(facts, _opened, before=0, after=1)
+        return scenes(facts, _opened, before=0, after=1, without=without("IF-11"))
 
     return cases
 

@@ -12,15 +12,13 @@ from pytest_qnn.qnn.cases.case import MemoryCase, Prepare
 from pytest_qnn.qnn.facts import MemoryFacts
 from pytest_qnn.qnn.model.codes import named
 from pytest_qnn.qnn.rules.judging import facts_of, require_composition, require_contexts
-from pytest_qnn.qnn.strategies.history import Kind
+from pytest_qnn.qnn.strategies.history import without
 from pytest_qnn.qnn.strategies.scene import Scene, Tape, scenes
 from pytest_qnn.qnn.trace import MemoryTrace
 
 _COMPOSITION = 107
 _SHAPE = (1, 2, 2, 2)
 """That of the tensors with which QnnBackend_validateOpConfig was asked."""
-_SCALES: frozenset[Kind] = frozenset({"size", "rank", "version"})
-"""What the answer of QnnBackend_validateOpConfig says nothing about."""
 
 Cases = st.SearchStrategy[MemoryCase]
 
@@ -37,7 +35,7 @@ def _graphs(scene: Scene, tape: Tape) -> None:
 
 def _composed(facts: MemoryFacts) -> Cases:
     """Graphs, of the simplest operator where none is validated: graphCreate asks for none."""
-    return scenes(facts, _graphs, before=1, without=_SCALES)
+    return scenes(facts, _graphs, before=1, without=without("PRE-11"))
 
 
 def _validated(facts: MemoryFacts) -> Cases:
@@ -65,7 +63,6 @@ def _prepared(case: MemoryCase, trace: MemoryTrace) -> Iterator[tuple[str, Prepa
     source="QnnGraph.h: QnnGraph_create; QnnProperty.h: QNN_PROPERTY_BACKEND_SUPPORT_COMPOSITION",
     subject="memory",
     cases=_composed,
-    gate=("107",),
     weight=0.2,
 )
 def pre_10(case: MemoryCase, trace: MemoryTrace) -> Examined:
@@ -87,14 +84,14 @@ def pre_10(case: MemoryCase, trace: MemoryTrace) -> Examined:
     "QnnProperty.h: QNN_PROPERTY_BACKEND_SUPPORT_COMPOSITION",
     subject="memory",
     cases=_validated,
-    gate=("107",),
     weight=0.2,
 )
 def pre_11(case: MemoryCase, trace: MemoryTrace) -> Examined:
     """Raw tensors of the shape that was validated, in every data type that was."""
     count = 0
     for where, step, call, code in _prepared(case, trace):
-        if (step.op, step.dtype) not in facts_of(trace).validated or step.shape != _SHAPE:
+        validated = (step.op, step.dtype) in facts_of(trace).validated and step.shape == _SHAPE
+        if not validated or step.version != 1:  # PRE-08 is about the other version
             continue
         if call == "graphCreate":
             raise Unsupported(f"graphCreate answers {named(code)}")
