@@ -47,7 +47,7 @@ def rows(effort: Effort) -> Iterator[Row]:
 def _subjects(folder: Path, count: int) -> Iterator[tuple[str, Open, Sequence[Any]]]:
     graphs = drawn(cases(NODES), count)
     yield "reference delegate", lambda mode: _delegate("reference", mode), graphs
-    if library := _built(folder):
+    if library := built_delegate(folder):
         yield "native delegate", lambda mode: _delegate(library, mode), graphs
     memory = [sequence(STEPS)] * count
     yield "reference memory", lambda mode: open_memory_target("reference", "emulated", mode, _TIMEOUT), memory
@@ -57,7 +57,7 @@ def _delegate(name: str, mode: str) -> Any:
     return open_delegate_target([(name, {})], RUNTIME, mode, _TIMEOUT)
 
 
-def _built(folder: Path) -> str:
+def built_delegate(folder: Path) -> str:
     """The example repository's delegate as a library; empty without a C compiler."""
     compiler = shutil.which("gcc")
     if compiler is None:

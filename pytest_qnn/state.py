@@ -45,6 +45,8 @@ class Session:
         self.started = datetime.datetime.now(datetime.timezone.utc)
         self.seed = _seed(config, options)
         self.targets: dict[Subject, Target[Any, Any]] = {}
+        self.unusable: dict[Subject, Exception] = {}
+        """Targets that could not be opened: it is not tried again."""
         self.described: dict[tuple[str, str], Description] = {}
         self.expected: set[str] = set()
         """Ids of the rules whose tests were collected."""
@@ -120,10 +122,16 @@ class Session:
         Raises:
             pytest_qnn.isolation.target.TargetUnusable: with one sentence for the user.
         """
+        if subject in self.unusable:
+            raise self.unusable[subject]
         if subject not in self.targets:
             from pytest_qnn import targets
 
-            target = targets.open_target(subject, self.options)
+            try:
+                target = targets.open_target(subject, self.options)
+            except targets.TargetUnusable as error:
+                self.unusable[subject] = error
+                raise
             self.targets[subject] = target
             self.described[subject, target.spec] = Description(
                 target.options, target.provenance(), target.learned()

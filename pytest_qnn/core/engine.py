@@ -24,7 +24,7 @@ import msgspec
 from pytest_qnn.core.profile import Profile
 from pytest_qnn.core.rule import NothingToJudge, Rule
 from pytest_qnn.core.search import Search
-from pytest_qnn.core.target import Death, Target, TraceLike
+from pytest_qnn.core.target import Death, Target, TargetLost, TraceLike
 from pytest_qnn.core.verdict import (
     Crashed,
     Divergence,
@@ -45,7 +45,7 @@ ResultT = TypeVar("ResultT")
 _UNSUPPORTED_CASES = 5
 """Cases that prove that the target lacks support, after which a rule that examined nothing is given up."""
 
-_FRESH_RUNS = 2
+FRESH_RUNS = 2
 """Fresh processes in which a measured finding must be reproduced.
 
 As long as the cache of glibc was counted, one case in 60 failed on a delegate that leaks nothing, and so one
@@ -161,13 +161,15 @@ class _Judge:
         for position, (index, case) in enumerate(fit):
             try:
                 trace, alone = next(traces)
+            except TargetLost:
+                raise
             except Exception as error:
                 raise InternalError(case) from error
             self.examples += 1
             before = [] if alone else before
             violation = self._judged(case, trace, before)
-            if isinstance(violation, Measured) and not self._is_reproduced(case):
-                violation = None  # a chance result; the search continues
+            if isinstance(violation, Measured):
+                violation = self._in_fresh_processes(case)  # None: a chance result; the search continues
             self.known[msgspec.msgpack.encode(case)] = violation
             if violation is not None:
                 self.minimal = (case, violation)
@@ -259,16 +261,25 @@ class _Judge:
         """
         if self.minimal is None or self.confirmed is None or self.minimal[0] == self.confirmed[0]:
             return
-        if not _none_on_internal_error(self._is_reproduced, self.minimal[0]):
+        again = _none_on_internal_error(self._in_fresh_processes, self.minimal[0])
+        if not isinstance(again, Measured):
             self.minimal = self.confirmed
 
-    def _is_reproduced(self, case: Any) -> bool:
-        """Whether a measured finding is reproduced in each of some fresh processes.
+    def _in_fresh_processes(self, case: Any) -> Violation | None:
+        """What a measured finding is where some fresh processes carry the case out, each alone.
 
-        These are used with every sandbox mode: with ``--qnn-sandbox off`` a case is measured in a process
+        `Measured`: each measures so too. Another violation: the first that broke the rule in another way, as
+        by a crash. None: one of them did not break it.
+
+        They are used with every sandbox mode: with ``--qnn-sandbox off`` a case is measured in a process
         that has run others before, and with glibc's cache of freed blocks. For a finding, that is not enough.
         """
-        return all(isinstance(self._run(case, self.target.run_fresh), Measured) for _ in range(_FRESH_RUNS))
+        violation: Violation | None = None
+        for _ in range(FRESH_RUNS):
+            violation = self._run(case, self.target.run_fresh)
+            if not isinstance(violation, Measured):
+                break
+        return violation
 
     def repeat(self) -> str:
         """Run the minimal case again: how often it failed, if it does not always; else empty.
@@ -281,7 +292,10 @@ class _Judge:
             return ""
         case, violation = self.minimal
         times = 1 if isinstance(violation, Hung) else self.profile.repeats
-        again = [self._run(case) for _ in range(times)]
+        try:
+            again = [self._run(case) for _ in range(times)]
+        except TargetLost:
+            return ""  # nothing can be run any more, which is no doubt about what was seen
         failed = 1 + sum(found is not None for found in again)
         return "" if failed == 1 + times else f"failed {failed} of {1 + times} runs"
 
@@ -312,6 +326,8 @@ class _Judge:
             return None
         try:
             trace = (run or self.target.run)(case)
+        except TargetLost:
+            raise
         except Exception as error:
             raise InternalError(case) from error
         return self._judged(case, trace)
@@ -331,7 +347,11 @@ class _Judge:
                 raise
             return self._run(case)
         if before and violation is not None:
-            in_company, violation = violation, self._run(case)
+            in_company = violation
+            try:
+                violation = self._run(case)
+            except TargetLost:
+                return in_company
             if violation is None and isinstance(in_company, Crashed | Hung):
                 self._joined([*before, case])
             elif violation is None:
@@ -417,6 +437,10 @@ def judge(
     """Search for a case in which the target breaks the rule, and say what was found.
 
     The same rule, target, profile and seed give the same cases.
+
+    Raises:
+        InternalError: the suite itself failed.
+        TargetLost: the target could not be loaded any more before the first case.
     """
     started = time.perf_counter()
     run = _Judge(rule, target, profile)
@@ -460,12 +484,25 @@ def first_failure(
 def judge_case(
     rule: Rule[CaseT, TraceT, Any], target: Target[CaseT, TraceT], case: CaseT
 ) -> Violation | Unsupported | Examined:
-    """Judge exactly one case, without any search (used by replay and tests)."""
+    """Judge exactly one case, without any search (used by replay and tests).
+
+    What is measured must be measured in fresh processes too, as in a search: else their result counts.
+    """
     unfit = target.unfit(case)
     if unfit:
         return Unsupported(unfit)
+    found = _judged_once(rule, case, target.run)
+    for _ in range(FRESH_RUNS):
+        if isinstance(found, Measured):
+            found = _judged_once(rule, case, target.run_fresh)
+    return found
+
+
+def _judged_once(
+    rule: Rule[CaseT, TraceT, Any], case: CaseT, run: Callable[[CaseT], TraceT]
+) -> Violation | Unsupported | Examined:
     with _rare_collections():
-        trace = target.run(case)
+        trace = run(case)
     if trace.death is not None:
         return died(trace.death)
     try:

@@ -23,6 +23,15 @@ class Death(msgspec.Struct, frozen=True, gc=False):
     """The step (memory) or phase (delegate) that had begun; -1: none."""
     late: bool = False
     """The case was over: the process did not survive its own end, which the case requested."""
+    lost: bool = False
+    """The target cannot be loaded any more: running it again raises `TargetLost`."""
+
+
+class TargetLost(Exception):  # noqa: N818 - a finding about the target, not an error of ours
+    """The target could be loaded before, and cannot be any more: nothing further is judged.
+
+    A case that met this first has a `Death` instead; the text is one sentence.
+    """
 
 
 class TraceLike(Protocol):

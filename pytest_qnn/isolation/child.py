@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterator
 
 import msgspec
 
-from pytest_qnn.isolation import processes, wire
+from pytest_qnn.isolation import processes, progress, wire
 from pytest_qnn.isolation.worker import ENDS, Unusable, Worker, make_worker
 
 FAILED = 70
@@ -54,6 +54,7 @@ def carry_out(worker: Callable[[], Worker], slot: wire.Slot) -> None:
     # A target that closes descriptors that are not its own (one of them twice, or a whole range of numbers)
     # is likely to close this one too: reported as such, before the runner fails for want of a descriptor.
     canary = _Canary()
+    progress.report_to(slot.calling)
 
     def begin(step: int) -> None:
         if not canary.lives():  # the step before did it

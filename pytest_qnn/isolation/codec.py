@@ -31,10 +31,20 @@ class Codec:
 
     Attributes:
         measures: whether a step of the case asks malloc what is in use.
+        cycles: how often, at least once, a case does what the plain case does once.
+        plain: a case of the most frequent kind that uses the target once, in every way that most cases do.
     """
 
-    def __init__(self, kinds: tuple[Kind, ...], measures: Callable[[Any], bool]) -> None:
+    def __init__(
+        self,
+        kinds: tuple[Kind, ...],
+        measures: Callable[[Any], bool],
+        cycles: Callable[[Any], int],
+        plain: Any,
+    ) -> None:
         self.measures = measures
+        self.cycles = cycles
+        self.plain = plain
         self._kinds = {kind.case: kind for kind in kinds}
         self._cases = {kind.word: msgspec.msgpack.Decoder(kind.case) for kind in kinds}
         self._traces = {kind.case: msgspec.msgpack.Decoder(kind.trace) for kind in kinds}

@@ -7,7 +7,7 @@ from typing import Any
 
 import msgspec
 
-from pytest_qnn.core.target import Death
+from pytest_qnn.core.target import Death, TargetLost
 from pytest_qnn.isolation.codec import Codec
 from pytest_qnn.isolation.sandbox import Sandbox
 from pytest_qnn.isolation.worker import DEPTHS, Unusable, WorkerSpec, make_worker
@@ -28,20 +28,27 @@ class Executor:
         their process or measure it.
         """
         self._codec = codec
-        self._guards = Sandbox(spec, "fork", timeout) if guards and mode == "off" else None
+        self._lost: dict[Sandbox, str] = {}
+        """Where the target cannot be loaded any more, and why."""
+        plain = codec.request_of(codec.plain)
+
+        def sandbox(mode: str, *, exact: bool = False) -> Sandbox:
+            return Sandbox(spec, mode, timeout, exact=exact, plain=plain)
+
+        self._guards = sandbox("fork") if guards and mode == "off" else None
         """Not started before a case asks for it."""
-        self._fresh = Sandbox(spec, "spawn", timeout)
+        self._fresh = sandbox("spawn")
         """Not started before a case asks for a process of its own."""
-        self._fresh_exact = Sandbox(spec, "spawn", timeout, exact=True)
+        self._fresh_exact = sandbox("spawn", exact=True)
         """The same for a case that measures memory."""
         self._exact: Sandbox | None = None
         """Not started before a case measures memory."""
         if guards or mode != "off":
-            self._exact = Sandbox(spec, "fork" if mode == "off" else mode, timeout, exact=True)
+            self._exact = sandbox("fork" if mode == "off" else mode, exact=True)
         self._sandbox: Sandbox | None = None
         self.isolated = mode != "off"
         if self.isolated:
-            self._sandbox = Sandbox(spec, mode, timeout)
+            self._sandbox = sandbox(mode)
             self._sandbox.start()
         else:
             self._worker = make_worker(spec.text())
@@ -77,9 +84,17 @@ class Executor:
         in another child.
         """
         assert self._sandbox is not None
-        answers = self._sandbox.call_all([self._codec.request_of(case) for case in cases])
-        for case, (answer, first) in zip(cases, answers, strict=True):
+        requests, cycles = list(map(self._codec.request_of, cases)), list(map(self._codec.cycles, cases))
+        self._check_lost(self._sandbox)
+        answers = iter(self._sandbox.call_all(requests, cycles))
+        for case in cases:
+            try:
+                answer, first = next(answers)
+            except Unusable as error:
+                answer, first = self._lose(self._sandbox, error), True
+                answers = iter(())
             yield self._trace(case, answer), first
+            self._check_lost(self._sandbox)
 
     def run_apart(self, case: Any) -> Any:
         """A trace from another process than this one, or its Death.
@@ -94,7 +109,30 @@ class Executor:
         return self._call(self._fresh_exact if self._codec.measures(case) else self._fresh, case)
 
     def _call(self, sandbox: Sandbox, case: Any) -> Any:
-        return self._trace(case, sandbox.call(self._codec.request_of(case)))
+        self._check_lost(sandbox)
+        try:
+            answer = sandbox.call(self._codec.request_of(case), self._codec.cycles(case))
+        except Unusable as error:
+            answer = self._lose(sandbox, error)
+        return self._trace(case, answer)
+
+    def _check_lost(self, sandbox: Sandbox) -> None:
+        """Raises TargetLost where the target could not be loaded before: it is not tried again."""
+        if sandbox in self._lost:
+            raise TargetLost(self._lost[sandbox])
+
+    def _lose(self, sandbox: Sandbox, error: Unusable) -> Death:
+        """The death of the case that found the target not to be loadable any more.
+
+        Raises:
+            TargetLost: that was a finding before, in processes of another kind.
+        """
+        told = bool(self._lost)
+        after = f" after {sandbox.last_call}" if sandbox.last_call else ""
+        self._lost[sandbox] = f"the target cannot be loaded any more{after}: {error}"
+        if told:
+            raise TargetLost(self._lost[sandbox]) from None
+        return Death("garbage", self._lost[sandbox], lost=True)
 
     def _trace(self, case: Any, answer: bytes | Death) -> Any:
         if isinstance(answer, Death):

@@ -32,6 +32,11 @@ _EXIT_TIMEOUT = 1.0
 """Seconds for the supervisor to end by itself once its connection is closed."""
 _MAX_STDERR = 1 << 16
 """Bytes of a supervisor's standard error that are shown."""
+_KILLED_AGAIN = 2
+"""Times that a case is tried again, in fresh supervisors, before a kill from outside counts as its doing.
+
+A user's ``kill -9``, the kernel where memory runs out, and a cgroup's limit end whom they like.
+"""
 
 
 _NO_TCACHE = "glibc.malloc.tcache_count=0"
@@ -56,11 +61,17 @@ class Sandbox:
         mode: ``fork`` or ``spawn`` (see `pytest_qnn.isolation.supervisor`).
         timeout: seconds for one case.
         exact: malloc of the children counts as in use what is in use (see `_NO_TCACHE`).
+        plain: the request of the case that slow ones are compared with (see `pytest_qnn.isolation.hangs`).
 
     """
 
-    def __init__(self, spec: WorkerSpec, mode: str, timeout: float, *, exact: bool = False) -> None:
+    def __init__(
+        self, spec: WorkerSpec, mode: str, timeout: float, *, exact: bool = False, plain: bytes = b""
+    ) -> None:
         self.mode = mode
+        self.last_call = ""
+        """The call that the last child had begun last."""
+        self._plain = plain
         self._spec = spec
         self._timeout = timeout
         self._exact = exact
@@ -80,55 +91,101 @@ class Sandbox:
         Raises:
             Unusable: it cannot be loaded; the text is one sentence.
         """
-        ready = self._start()
+        ready = self._start_despite_kills()
         if self.mode == "fork" and ready.threads > 1:
             self.close()
             self.mode = "spawn"
-            self._start()
+            self._start_despite_kills()
 
-    def call(self, request: bytes) -> bytes | Death:
+    def call(self, request: bytes, cycles: int = 1) -> bytes | Death:
         """The child's answer to one request, or how the child died.
+
+        Args:
+            request: what the child is asked.
+            cycles: how often the request does what the plain case does once.
 
         Raises:
             Unusable: the target cannot be loaded (any more).
             RunnerFailure: this project's code failed in the child.
         """
-        ((answer, _),) = self.call_all([request])
+        ((answer, _),) = self.call_all([request], [cycles])
         return answer
 
-    def call_all(self, requests: Sequence[bytes]) -> Iterator[tuple[bytes | Death, bool]]:
+    def call_all(
+        self, requests: Sequence[bytes], cycles: Sequence[int]
+    ) -> Iterator[tuple[bytes | Death, bool]]:
         """The answers to the requests, in order, each with whether it was the first that its child had.
 
         A child carries out one request after another. After a death the rest goes to a fresh child.
 
+        Args:
+            requests: what the children are asked.
+            cycles: of each request, as for `call`.
+
         Raises:
             Unusable: the target cannot be loaded (any more).
             RunnerFailure: this project's code failed in the child.
         """
-        left = list(requests)
+        left, counts = list(requests), list(cycles)
         while left:
             first = True
-            for answer in self._answers(_fitting(left)):
+            fitting = _fitting(left)
+            for answer in self._answers(fitting, counts[: len(fitting)]):
                 yield answer, first
                 first = False
-                del left[0]
+                del left[0], counts[0]
 
-    def _answers(self, requests: Sequence[bytes]) -> list[bytes | Death]:
-        """The answers of one child: at least one, and no more than requests."""
+    def _answers(self, requests: list[bytes], cycles: list[int]) -> list[bytes | Death]:
+        """The answers of one child: at least one, and no more than requests.
+
+        Where somebody kills the child or the supervisor, the first request without an answer is tried again.
+        """
+        message = msgspec.msgpack.encode(wire.Work(requests, cycles, self._plain))
+        for _ in range(_KILLED_AGAIN):
+            replies = self._replies(message)
+            if not replies[-1].killed:
+                break
+            self.close()
+            if len(replies) > 1:  # the one that was killed begins the next child
+                del replies[-1]
+                break
+        else:
+            replies = self._replies(message)
+            if replies[-1].killed and len(replies) == 1:
+                replies = [_killed_always(replies[0])]
+            elif replies[-1].killed:
+                del replies[-1]
+        self.last_call = replies[-1].call or self.last_call
+        return [_answer(reply) for reply in replies]
+
+    def _replies(self, message: bytes) -> list[wire.Reply]:
         if self._connection is None:
             self.start()
         assert self._connection is not None
         try:
-            deadline = time.monotonic() + self._timeout * len(requests) + _GRACE
-            wire.send(self._connection, msgspec.msgpack.encode(requests), deadline)
-            replies = _REPLIES.decode(self._receive(deadline))
+            wire.send(self._connection, message, time.monotonic() + self._timeout + _GRACE)
+            return _REPLIES.decode(self._reply())
         except TimeoutError:
             self.close()
-            return [Death("hang", f"no answer within {self._timeout:g} s, not even of the supervisor")]
+            hang = f"no answer within {self._timeout:g} s, not even of the supervisor"
+            return [wire.Reply(death="hang", detail=hang)]
         except (wire.Closed, msgspec.DecodeError):
+            killed = self._status() == -signal.SIGKILL
             self.close()
-            return [Death("garbage", "the case brought down the process that watched over it")]
-        return [_answer(reply) for reply in replies]
+            detail = "the case brought down the process that watched over it"
+            return [wire.Reply(death="garbage", detail=detail, killed=killed)]
+
+    def _reply(self) -> bytes:
+        """The supervisor's next message that is not empty: empty ones say that it waits for a slow child.
+
+        Raises:
+            Closed: it is gone.
+            TimeoutError: it said nothing in time.
+        """
+        message = b""
+        while not message:
+            message = self._receive(time.monotonic() + self._timeout + _GRACE)
+        return message
 
     def close(self) -> None:
         """End the supervisor and whatever it still runs, and remove its folder."""
@@ -190,6 +247,17 @@ class Sandbox:
             raise wire.Closed("the supervisor is gone")
         return wire.receive(self._connection, deadline)
 
+    def _start_despite_kills(self) -> wire.Ready:
+        """Start the supervisor, and again where somebody killed it while it loaded the target.
+
+        Raises:
+            Unusable: the target cannot be loaded.
+        """
+        for _ in range(_KILLED_AGAIN):
+            with contextlib.suppress(_KilledLoading):
+                return self._start()
+        return self._start()
+
     def _start(self) -> wire.Ready:
         ours, theirs = socket.socketpair()
         self._connection = ours
@@ -222,7 +290,8 @@ class Sandbox:
             self.close()
             if own:
                 raise Unusable(f"a helper process failed before it was loaded:\n{own}") from None
-            raise Unusable(f"the process {_ended(status)} while loading it") from None
+            kind = _KilledLoading if status == -signal.SIGKILL else Unusable
+            raise kind(f"the process {_ended(status)} while loading it") from None
         except TimeoutError:
             self._process.kill()
             self.close()
@@ -231,6 +300,15 @@ class Sandbox:
             self.close()
             raise Unusable(ready.error)
         return ready
+
+
+class _KilledLoading(Unusable):
+    """SIGKILL ended the process while it loaded the target."""
+
+
+def _killed_always(reply: wire.Reply) -> wire.Reply:
+    detail = f"{reply.detail}; so it was {1 + _KILLED_AGAIN} times, each in a fresh supervisor"
+    return msgspec.structs.replace(reply, detail=detail)
 
 
 def _answer(reply: wire.Reply) -> bytes | Death:

@@ -20,19 +20,23 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import math
 import os
 import resource
+import select
 import signal
 import socket
 import sys
+import time
 import traceback
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 
 import msgspec
 
-from pytest_qnn.isolation import processes, wire
+from pytest_qnn.isolation import cpu_time, processes, wire
 from pytest_qnn.isolation.child_process import ChildProcess, fork, spawn
+from pytest_qnn.isolation.hangs import Watch
 from pytest_qnn.isolation.warm_start import compact, enabled, written_by
 from pytest_qnn.isolation.worker import Unusable, make_worker
 from pytest_qnn.isolation.working_directory import WorkingDirectory
@@ -51,7 +55,7 @@ _START_TIMEOUT = 2.0
 """Seconds after which a waiting child that has not taken its request is replaced by a fresh one."""
 
 _REPLY = msgspec.msgpack.Decoder(wire.Reply)
-_REQUESTS = msgspec.msgpack.Decoder(list[bytes])
+_WORK = msgspec.msgpack.Decoder(wire.Work)
 
 
 def main() -> None:
@@ -123,6 +127,10 @@ class _Server:
         self._make = make
         self._ahead = ahead
         self._waiting: ChildProcess | None = None
+        self._plain_seconds: float | None = None
+        """What the plain case takes; None: it was not needed yet."""
+        self._said = 0.0
+        """When pytest last heard of this process."""
 
     def __call__(self, ready: wire.Ready) -> None:
         """Say that the target is loaded, then answer each request until the other end is gone."""
@@ -141,66 +149,116 @@ class _Server:
             self._discard_waiting()
             self._directory.close()
 
-    def _answer(self, requests: bytes) -> list[wire.Reply]:
+    def _answer(self, message: bytes) -> list[wire.Reply]:
         """Have the waiting child carry out the cases, or a fresh one where that one was lost."""
-        if len(requests) > wire.MAX_REQUEST:
-            return [wire.Reply(error=f"the runner itself failed: a request has {len(requests)} bytes")]
+        if len(message) > wire.MAX_REQUEST:
+            return [wire.Reply(error=f"the runner itself failed: a request has {len(message)} bytes")]
+        work = _WORK.decode(message)
         waiting, self._waiting = self._waiting, None
         if waiting:
-            begun, replies = self._carry_out(waiting, requests, min(_START_TIMEOUT, self._timeout))
+            begun, replies = self._carry_out(waiting, work, min(_START_TIMEOUT, self._timeout))
             if begun:
                 return replies
-        _, replies = self._carry_out(self._make(()), requests, self._timeout)
+        _, replies = self._carry_out(self._make(()), work, math.inf)
         return replies
 
     def _carry_out(
-        self, child: ChildProcess, requests: bytes, start_timeout: float
+        self, child: ChildProcess, work: wire.Work, start_timeout: float
     ) -> tuple[bool, list[wire.Reply]]:
         """Whether the child began within ``start_timeout`` seconds, and its replies to the requests.
 
         Steps 3 to 7 of the protocol of `pytest_qnn.isolation.child_process`.
         """
         self._directory.prepare()
-        child.begin(requests)
+        child.begin(msgspec.msgpack.encode(work.requests))
         self._prefork(child.descriptors())
-        ended = child.ended(start_timeout, self._connection) or (
-            child.slot.begun and self._ends(child, start_timeout)
-        )
+        hangs = self._watched(child, work, start_timeout)
         # Kill and wait before anything is read: until then the target may still write to the slot.
         status = child.end()
         begun = child.slot.begun
         step, stopped, payloads = child.slot.result()
+        _, call = child.slot.progress()
         child.slot.close()
-        wanted = len(_REQUESTS.decode(requests))
+        wanted = len(work.requests)
         payloads = payloads[:wanted]  # more are none that the child was asked for
         left_any = processes.end_orphans(self._waiting.pid if self._waiting else 0)
         self._directory.prepare()
         whole = bool(payloads) and (stopped or len(payloads) >= wanted)
-        replies = judge(status, step, payloads, whole=whole)
-        if not ended:
+        replies = judge(status, step, payloads, whole=whole, call=call)
+        if hangs:
             late = len(payloads) >= wanted
-            what = "it answered but did not end" if late else "no answer"
-            hang = wire.Reply(b"", "hang", f"{what} within {self._timeout:g} s", step, late)
-            replies = [*replies[: len(payloads) - late], hang]
+            replies = [*replies[: len(payloads) - late], _hung(hangs, step, call, late=late)]
         if left_any or replies[-1].death or not begun:
             self._discard_waiting()
         return begun, replies
 
-    def _ends(self, child: ChildProcess, waited: float) -> bool:
-        """Whether the child ends, with no case taking longer than the time for one.
+    def _watched(self, child: ChildProcess, work: wire.Work, start_timeout: float) -> str:
+        """Wait until the child ends; why it hangs, if it does not.
 
         Args:
-            child: one that has begun.
-            waited: seconds since it began.
+            child: one that was given its requests.
+            work: these requests.
+            start_timeout: seconds within which it must take them.
         """
-        answered = child.slot.answered
-        left = self._timeout if answered else self._timeout - waited
-        while not child.ended(left, self._connection):
-            # A case that began after the last look had only part of this time: it gets all of it once more.
-            if child.slot.answered == answered:
-                return False
-            answered, left = child.slot.answered, self._timeout
-        return True
+        spared = {self._waiting.pid} if self._waiting else set()
+        watch = Watch(
+            self._timeout,
+            work.cycles,
+            lambda: cpu_time.usage(pid for pid in cpu_time.children() if pid not in spared),
+            lambda: self._plain(work.plain, child),
+        )
+        self._said = time.monotonic()
+        return self._why_not_ended(child, watch, start_timeout)
+
+    def _why_not_ended(self, child: ChildProcess, watch: Watch, start_timeout: float) -> str:
+        started = time.monotonic()
+        while not child.ended(watch.pause(), self._connection):
+            if self._left_alone():
+                return "nobody waits for it any more"
+            if not child.slot.begun and time.monotonic() - started > start_timeout:
+                return "it did not take its request"
+            why = watch.hangs(child.slot.answered, child.slot.progress()[0])
+            if why:
+                return why
+            self._show_life()
+        return ""
+
+    def _left_alone(self) -> bool:
+        """Whether the other end of the connection is gone."""
+        poll = select.poll()
+        poll.register(self._connection, select.POLLRDHUP)
+        return bool(poll.poll(0))
+
+    def _show_life(self) -> None:
+        """Let pytest know that this process is not what hangs, by an empty message."""
+        if time.monotonic() - self._said > self._timeout / 2:
+            wire.send(self._connection, b"", None)
+            self._said = time.monotonic()
+
+    def _plain(self, request: bytes, running: ChildProcess) -> float:
+        """Seconds that the target's plain case takes, learned once, while another child runs.
+
+        0: there is none, or it died; infinity: it does not end within the time of a case.
+        """
+        if self._plain_seconds is None:
+            self._plain_seconds = self._measured(request, running) if request else 0.0
+        return self._plain_seconds
+
+    def _measured(self, request: bytes, running: ChildProcess) -> float:
+        waiting = self._waiting.descriptors() if self._waiting else []
+        child = self._make([*running.descriptors(), *waiting])
+        started = time.monotonic()
+        child.begin(msgspec.msgpack.encode([request]))
+        # Of which nothing is known: it gets the time of one case.
+        watch = Watch(self._timeout, (), lambda: cpu_time.usage([child.pid]), lambda: math.inf)
+        hangs = self._why_not_ended(child, watch, math.inf)
+        seconds = time.monotonic() - started
+        status = child.end()
+        _, stopped, _ = child.slot.result()
+        child.slot.close()
+        if hangs:
+            return math.inf
+        return seconds if status == 0 and stopped else 0.0
 
     def _prefork(self, fds_to_close: Iterable[int]) -> None:
         """Make the child of the next case ahead of its request."""
@@ -215,7 +273,23 @@ class _Server:
             self._waiting = None
 
 
-def judge(status: int, step: int, payloads: Sequence[bytes], *, whole: bool) -> list[wire.Reply]:
+def _hung(why: str, step: int, call: str, *, late: bool) -> wire.Reply:
+    """The reply of a child that hangs.
+
+    Args:
+        why: from `Watch.hangs`.
+        step: the step that had begun last.
+        call: the call that had begun last.
+        late: it had answered everything.
+    """
+    what = "it answered but did not end" if late else "no answer"
+    where = f" in {call}" if call and not late else ""
+    return wire.Reply(b"", "hang", f"{what}: {why}{where}", step, late, call=call)
+
+
+def judge(
+    status: int, step: int, payloads: Sequence[bytes], *, whole: bool, call: str = ""
+) -> list[wire.Reply]:
     """The replies of a child, at least one; the last says how it ended, if not well.
 
     Args:
@@ -223,10 +297,12 @@ def judge(status: int, step: int, payloads: Sequence[bytes], *, whole: bool) -> 
         step: the step that had begun last.
         payloads: its answers, in order.
         whole: the child had answered all that it was going to, so that its end is none of a case's.
+        call: the call that had begun last.
     """
     died = _death(status, step, late=whole)
     if died is None:
-        return [_reply(payload, step) for payload in payloads]
+        return [msgspec.structs.replace(_reply(payload, step), call=call) for payload in payloads]
+    died = msgspec.structs.replace(died, call=call)
     return [*(_reply(payload, step) for payload in payloads[: len(payloads) - whole]), died]
 
 
@@ -234,8 +310,10 @@ def _death(status: int, step: int, *, late: bool) -> wire.Reply | None:
     """What the child's end means, if it is not a good one."""
     when = "as it ended, after the case" if late else "before the case was over"
     if os.WIFSIGNALED(status):
-        died = f"the process died of {signal_name(os.WTERMSIG(status))}" + (f" {when}" if late else "")
-        return wire.Reply(death="signal", detail=died, step=step, late=late)
+        number = os.WTERMSIG(status)
+        died = f"the process died of {signal_name(number)}" + (f" {when}" if late else "")
+        killed = number == signal.SIGKILL
+        return wire.Reply(death="signal", detail=died, step=step, late=late, killed=killed)
     code = os.WEXITSTATUS(status)
     if code or not late:
         detail = f"the process ended with exit status {code} {when}"

@@ -20,7 +20,10 @@ from pytest_qnn.isolation import libc
 
 _SLOT_SIZE = (256 << 20) - (128 << 10)
 """Bytes mapped for a child's answer. Not a size that a case would search the mappings for."""
-MAX_ANSWER = _SLOT_SIZE - 40
+_PROGRESS = struct.Struct("<Q120s")
+"""At the end of a slot: how many steps and calls have begun, and the name of the last call."""
+_ANSWERS_END = _SLOT_SIZE - _PROGRESS.size
+MAX_ANSWER = _ANSWERS_END - 40
 """Bytes of the largest answer of a child: what its header and the answer's own length leave."""
 MAX_REQUEST = MAX_ANSWER - (1 << 10)
 """Bytes of the largest request that a child can be given."""
@@ -47,8 +50,22 @@ class Reply(msgspec.Struct, frozen=True, omit_defaults=True):
     step: int = -1
     late: bool = False
     """The child had answered before it died."""
+    killed: bool = False
+    """It died of a SIGKILL that the supervisor did not send."""
+    call: str = ""
+    """The call that the child had begun last."""
     error: str = ""
     """What went wrong in the runner itself, or why the target cannot be used."""
+
+
+class Work(msgspec.Struct, frozen=True, omit_defaults=True):
+    """What the supervisor is given: the requests for one child."""
+
+    requests: list[bytes]
+    cycles: list[int] = []
+    """Of each request: how often it does what the plain case does once; 1 where there is none."""
+    plain: bytes = b""
+    """The request of the plain case; empty: there is none."""
 
 
 class Ready(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -126,7 +143,8 @@ class Slot:
 
     Layout: 8 bytes step (signed), 8 bytes that say whether the child stopped by itself, 8 bytes number of
     replies, 8 bytes length of all replies, then the replies, each behind 8 bytes of its length; until the
-    first of them the requests are in their place, behind their own length. Memory rather than a pipe:
+    first of them the requests are in their place, behind their own length. The last bytes are `_PROGRESS`.
+    Memory rather than a pipe:
     nothing can block on it, and a grandchild that keeps it delays nobody. A child needs no descriptor for it
     (see `close_in_child`), so that none can be closed or written to by the target.
 
@@ -145,6 +163,8 @@ class Slot:
             raise OSError("the memory for a child's answer cannot be mapped")
         self._address: int = address
         self._memory = (ctypes.c_char * _SLOT_SIZE).from_address(address)
+        self._progress = 0
+        self._call = b""
 
     @classmethod
     def make(cls) -> Slot:
@@ -208,6 +228,20 @@ class Slot:
     def step(self, index: int) -> None:
         """Child: step ``index`` begins; -1: the next case does."""
         struct.pack_into("<q", self._memory, 0, index)
+        self.calling(self._call)
+
+    def calling(self, call: bytes) -> None:
+        """Child: this call begins. So the supervisor sees that it goes on, and where it stopped."""
+        self._progress += 1
+        self._call = call
+        _PROGRESS.pack_into(self._memory, _ANSWERS_END, self._progress, call)
+
+    def progress(self) -> tuple[int, str]:
+        """Supervisor: how many steps and calls have begun, and the name of the last call."""
+        count, name = _PROGRESS.unpack_from(self._memory, _ANSWERS_END)
+        # The target may have written anything here.
+        text = name.rstrip(b"\0").decode("ascii", errors="replace")
+        return count, text if text.isprintable() else ""
 
     def stop(self) -> None:
         """Child: it ends by its own will, whether or not all requests are answered."""
@@ -223,7 +257,7 @@ class Slot:
         """
         _, _, count, length = self._HEADER.unpack_from(self._memory, 0)
         whole = _LENGTH.pack(len(payload)) + payload
-        if length + len(whole) > _SLOT_SIZE - self._HEADER.size:
+        if length + len(whole) > _ANSWERS_END - self._HEADER.size:
             if not count:
                 raise ValueError(f"the answer has {len(payload)} bytes, more than {MAX_ANSWER}")
             return False
@@ -238,11 +272,11 @@ class Slot:
         at = self._HEADER.size
         # The target may have written anything here: no length is believed beyond the slot's end.
         for _ in range(min(count, MAX_REPLIES)):
-            if at + _LENGTH.size > _SLOT_SIZE:
+            if at + _LENGTH.size > _ANSWERS_END:
                 break
             (length,) = _LENGTH.unpack_from(self._memory, at)
             at += _LENGTH.size
-            if length > _SLOT_SIZE - at:
+            if length > _ANSWERS_END - at:
                 break
             replies.append(ctypes.string_at(self._address + at, length))
             at += length

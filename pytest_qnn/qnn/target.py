@@ -30,6 +30,7 @@ from pytest_qnn.qnn.facts import Choice, MemoryFacts
 from pytest_qnn.qnn.mutants import named as mutant_named
 from pytest_qnn.qnn.proxies import proxy_table
 from pytest_qnn.qnn.runner.choices import choices
+from pytest_qnn.qnn.runner.plain import PLAIN, cycles
 from pytest_qnn.qnn.runner.processes import run_in_processes, several_processes
 from pytest_qnn.qnn.runner.sources import MemorySpec
 from pytest_qnn.qnn.trace import MemoryTrace
@@ -39,7 +40,7 @@ def _measures(case: MemoryCase) -> bool:
     return any(isinstance(step, Churn) for step in case.steps)
 
 
-CODEC: Final = Codec((Kind(MemoryCase, MemoryTrace),), _measures)
+CODEC: Final = Codec((Kind(MemoryCase, MemoryTrace),), _measures, cycles, PLAIN)
 
 
 class MemoryTarget(OpenTarget):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import datetime
 import signal
 import threading
+from collections import Counter
 from types import FrameType
 from typing import TYPE_CHECKING, Any
 
@@ -22,6 +23,8 @@ class Gatherer:
     def __init__(self, session: Session) -> None:
         self.session = session
         self._checked = False
+        self._killed: Counter[str] = Counter()
+        """By test, how often its worker was killed."""
         self._interrupted: set[str] = set()
         """Ids of workers that were interrupted, not killed."""
         self._problems: list[str] = []
@@ -71,13 +74,19 @@ class Gatherer:
             self._interrupted.add(node.gateway.id)
 
     @pytest.hookimpl(optionalhook=True)
-    def pytest_handlecrashitem(self, crashitem: str, report: Any) -> None:
+    def pytest_handlecrashitem(self, crashitem: str, report: Any, sched: Any) -> None:
         """Enter the verdict on a rule whose worker died, which cannot send one itself.
 
-        A worker that was interrupted has not judged its rule, and nobody is to blame for that.
+        A worker that was interrupted has not judged its rule, and nobody is to blame for that. One whose
+        target is in processes of its own was hardly killed by the target: the test is tried again.
         """
         rule = self.session.rule_of_test(crashitem)
         if rule is None or report.node.gateway.id in self._interrupted:
+            return
+        self._killed[crashitem] += 1
+        isolated = self.session.isolated(rule.subject)
+        if isolated and self._killed[crashitem] <= _KILLED_AGAIN and _sent_again(crashitem, sched):
+            report.outcome = "rerun"
             return
         from pytest_qnn.core.verdict import Outcome
         from pytest_qnn.report import failure
@@ -89,7 +98,8 @@ class Gatherer:
 
     def _why_died(self, subject: Subject) -> str:
         if self.session.isolated(subject):
-            return "the worker process was killed while it judged the rule, from outside or by the target"
+            often = f"{1 + _KILLED_AGAIN} times" if self._killed else ""
+            return f"the worker process was killed {often} while it judged the rule"
         return "the target ended the test process; --qnn-sandbox=fork or spawn finds the case"
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
@@ -140,6 +150,19 @@ class Gatherer:
         from pytest_qnn.report import terminal
 
         terminal.summary(terminalreporter, self.session)
+
+
+_KILLED_AGAIN = 2
+"""Times that a test is tried again in another worker before its worker's death counts."""
+
+
+def _sent_again(test: str, sched: Any) -> bool:
+    """Have the test run once more, where the way in which pytest-xdist distributes tests allows it."""
+    try:
+        sched.mark_test_pending(test)
+    except NotImplementedError:
+        return False
+    return True
 
 
 class _Termination:

@@ -16,7 +16,9 @@ import pytest
 from pytest_qnn import effort
 from pytest_qnn.core import engine
 from pytest_qnn.core.rule import Demand, Rule
+from pytest_qnn.core.target import TargetLost
 from pytest_qnn.core.verdict import Finding, Level, Outcome, Verdict
+from pytest_qnn.isolation.target import TargetUnusable
 from pytest_qnn.report import failure
 from pytest_qnn.session import findings, replay
 from pytest_qnn.state import VERDICTS, Session
@@ -90,6 +92,9 @@ def judge_or_explain(session: Session, item: pytest.Item, rule_id: str) -> None:
     started = time.perf_counter()
     try:
         verdict = judge(session, item, rule_id)
+    except (TargetLost, TargetUnusable) as reason:
+        # No verdict: the report lists the rule as not judged. The first rule that met it has the finding.
+        pytest.fail(f"{rule_id} not judged: {reason}", pytrace=False)
     except Exception as error:
         verdict = _failed(session, item, rule_id, error, time.perf_counter() - started)
         record(item, verdict)

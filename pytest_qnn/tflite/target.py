@@ -62,7 +62,7 @@ class DelegateTarget(OpenTarget):
         """Carry out the case, of any kind that concerns delegates; how a child died is in the trace."""
         guarded = isinstance(case, ScriptCase) and needs_child(case)
         answer = self._executor.run(case, guarded=guarded)
-        if isinstance(answer, Death):
+        if isinstance(answer, Death) and not answer.lost:
             if guarded and self._misaligned(case):
                 return ScriptTrace(misaligned=True, facts=self.facts)
             if isinstance(case, ScriptCase) and self._lost_the_order(case):

@@ -77,9 +77,11 @@ DEATHS = {
     "exit-in-thread": Deed(
         "pthread_t t; pthread_create(&t, 0, (void*)exit, (void*)0); pthread_join(t, 0);", "exit", "status 0"
     ),
-    "deaf-loop": Deed(f"signal(SIGTERM, SIG_IGN); {LOOP}", "hang", "no answer within 1 s"),
-    "loop-with-the-gil": Deed(f"extern int PyGILState_Ensure(); PyGILState_Ensure(); {LOOP}", "hang", "1 s"),
-    "stop": Deed("raise(SIGSTOP);", "hang", "no answer within 1 s"),
+    "deaf-loop": Deed(f"signal(SIGTERM, SIG_IGN); {LOOP}", "hang", "no answer: still computing after"),
+    "loop-with-the-gil": Deed(
+        f"extern int PyGILState_Ensure(); PyGILState_Ensure(); {LOOP}", "hang", "still computing"
+    ),
+    "stop": Deed("raise(SIGSTOP);", "hang", "no answer: used no processor time for 1 s"),
     "close-descriptors": Deed("for (int i = 0; i < 64; ++i) close(i);", "garbage", "closed descriptors"),
     "allocate": Deed("for (;;) *(volatile char*)malloc(1 << 20) = 1;", "signal", "SIGSEGV"),
     "allocate-in-c++": Deed(

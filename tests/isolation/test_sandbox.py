@@ -76,8 +76,10 @@ def test_a_loop_is_a_hang_after_its_time_and_not_much_later(target: MemoryTarget
     death = target.run(CASE).death
     assert death is not None
     limit = LIMITS[target.provenance()["isolation"]]
-    assert (death.kind, death.detail) == ("hang", f"no answer within {limit:g} s")
-    assert limit <= time.monotonic() - started < limit + 2.0
+    assert death.kind == "hang"
+    assert death.detail.startswith("no answer: still computing after ")
+    assert death.detail.endswith(" of processor time in QnnContext_create")
+    assert limit <= time.monotonic() - started < 5 * limit + 2.0
 
 
 @pytest.mark.parametrize("target", [("for(int i=0;i<99999;++i)puts(__FILE__)", "fork")], indirect=True)

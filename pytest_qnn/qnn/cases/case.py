@@ -129,7 +129,7 @@ class Restart(Step, tag="restart", frozen=True, gc=False, omit_defaults=True):
 
 
 class Churn(Step, tag="churn", frozen=True, gc=False, omit_defaults=True):
-    """The same thing ``rounds`` times, after a few rounds that warm the target up.
+    """The same thing ``rounds`` times, or for twenty seconds, after a few rounds that warm the target up.
 
     ``register``: register ``tensors`` tensors of ``buffer`` in ``context``, and deregister them.
     ``context``: create a context, register them there, free it. ``refused``: register a batch whose last

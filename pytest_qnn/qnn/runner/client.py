@@ -7,6 +7,7 @@ import math
 from functools import lru_cache
 from typing import Any
 
+from pytest_qnn.isolation import progress
 from pytest_qnn.qnn.abi.codes import (
     DataType,
     EncodingDefinition,
@@ -38,6 +39,14 @@ class NullFunction(Exception):  # noqa: N818 - a finding about the table, not an
     """An entry of the interface table is NULL and so cannot be called."""
 
 
+def function_name(entry: str) -> str:
+    """What QNN's headers call an entry of the table: ``memDeRegister`` is QnnMem_deRegister."""
+    if entry == "globalConfigSet":  # the one group of two words
+        return "QnnGlobalConfig_set"
+    group = next((at for at, letter in enumerate(entry) if letter.isupper()), len(entry))
+    return f"Qnn{entry[:group].capitalize()}_{entry[group : group + 1].lower()}{entry[group + 1 :]}"
+
+
 class QnnClient:
     """Calls the functions of the first provider that is not NULL.
 
@@ -49,13 +58,16 @@ class QnnClient:
         self.entry = entry
         self.code, found = providers(entry)
         self.interface: Any = found[0].contents if found else None
-        self._functions: dict[str, Any] = {}
+        self._functions: dict[str, tuple[Any, bytes]] = {}
+        """By name in the table: what to call, and what QNN's headers call it."""
 
     def call(self, name: str, *arguments: Any) -> int:
         """Call an entry of the table with ctypes arguments."""
-        function = self._functions.get(name)
-        if function is None:
-            function = self._functions[name] = self._function(name)
+        found = self._functions.get(name)
+        if found is None:
+            found = self._functions[name] = self._function(name), function_name(name).encode()
+        function, known_as = found
+        progress.calling(known_as)
         code: int = function(*arguments)
         return code
 

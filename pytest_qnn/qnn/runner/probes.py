@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import gc
+import time
 from collections.abc import Callable
 from typing import Any
 
@@ -152,6 +153,8 @@ def environment(state: State, step: Environment) -> StepSeen:
 _CLOSED_FD = 1 << 20
 _WARM_UP = 20
 """Rounds before the first count: what is made once is made by then."""
+_SECONDS = 20.0
+"""After which no further round begins: a registration costs some libraries tens of milliseconds."""
 
 
 @handles(Churn)
@@ -171,14 +174,16 @@ def churn(state: State, step: Churn) -> StepSeen:
             return StepSeen(code=found[1], calls=(found,))
     gc.collect()
     before, heap = snapshot(), libc.malloc_in_use()
-    for number in range(step.rounds):
+    done, started = 0, time.monotonic()
+    while done < step.rounds and time.monotonic() - started < _SECONDS:
         found = once(state, step, batch)
         if found is not None:
-            return StepSeen(code=found[1], calls=(found,), counts=GrowthCounts(number))
+            return StepSeen(code=found[1], calls=(found,), counts=GrowthCounts(done))
+        done += 1
     gc.collect()
     after, heap_after = snapshot(), libc.malloc_in_use()
     counts = GrowthCounts(
-        rounds=step.rounds,
+        rounds=done,
         fds=after.fds - before.fds,
         mappings=len(after.lines) - len(before.lines),
         vm=after.virtual - before.virtual,

@@ -10,23 +10,17 @@ from pytest_qnn.isolation.worker import ASKED, Depth, OnStep
 from pytest_qnn.qnn.abi.codes import low
 from pytest_qnn.qnn.abi.layouts import Version
 from pytest_qnn.qnn.cases.case import (
-    Alloc,
-    Binding,
-    ContextCreate,
-    Descriptor,
-    Execute,
     MemoryCase,
-    Observe,
     Prepare,
     QnnDType,
     QnnOp,
-    Register,
 )
 from pytest_qnn.qnn.facts import MemoryFacts
 from pytest_qnn.qnn.model.operators import DTYPES, OPERATORS
 from pytest_qnn.qnn.runner.client import NullFunction, Operator, QnnClient
 from pytest_qnn.qnn.runner.graphs import prepare, validated
 from pytest_qnn.qnn.runner.library import QnnEntry
+from pytest_qnn.qnn.runner.plain import PLAIN
 from pytest_qnn.qnn.runner.rpcmem import Rpcmem
 from pytest_qnn.qnn.runner.run import run_memory_case
 from pytest_qnn.qnn.runner.sources import MemorySource, MemorySpec
@@ -124,16 +118,6 @@ def _step(op: QnnOp, dtype: QnnDType) -> Prepare:
 _CASE = msgspec.msgpack.Decoder(MemoryCase)
 _LEFT: list[contextlib.ExitStack] = []
 """What a case that ends its process leaves open."""
-_WARM_START = MemoryCase(
-    steps=(
-        ContextCreate("c"),
-        Alloc("b", 8),
-        Register("c", (Descriptor("b", (8,)),), ("h",)),
-        Prepare("g", "c", shape=(8,)),
-        Execute("g", (Binding("handle", "h"), Binding(), Binding())),
-        Observe(1 << 16),
-    )
-)
 
 
 class MemoryWorker:
@@ -159,7 +143,7 @@ class MemoryWorker:
 
     def rehearse(self) -> None:
         """Carry out a case on the reference."""
-        MemoryWorker(MemorySpec("reference", "emulated")).run(_WARM_START)
+        MemoryWorker(MemorySpec("reference", "emulated")).run(PLAIN)
 
     def run(self, case: MemoryCase, on_step: OnStep | None = None) -> MemoryTrace:
         """Carry out one case."""

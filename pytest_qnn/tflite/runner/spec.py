@@ -9,6 +9,7 @@ from pytest_qnn.isolation.worker import WorkerSpec
 from pytest_qnn.tflite.cases.delegate import DelegateCase
 from pytest_qnn.tflite.cases.plugin import Cycle, PluginCase
 from pytest_qnn.tflite.cases.script import Measure, ScriptCase, flat
+from pytest_qnn.tflite.runner.plain import PLAIN, cycles
 from pytest_qnn.tflite.trace import DelegateTrace, PluginTrace, ScriptTrace
 
 
@@ -40,5 +41,7 @@ CODEC: Final = Codec(
         Kind(PluginCase, PluginTrace, b"plugin "),
     ),
     _measures,
+    cycles,
+    PLAIN,
 )
 """The kinds of case that are carried out on delegates."""

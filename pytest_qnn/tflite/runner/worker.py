@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
-import struct
 from collections.abc import Mapping
 from typing import Any, Final
 
@@ -14,7 +13,6 @@ from pytest_qnn.isolation.worker import ASKED, Depth, OnStep, Unusable
 from pytest_qnn.tflite.cases.delegate import Application, DelegateCase
 from pytest_qnn.tflite.cases.plugin import PluginCase
 from pytest_qnn.tflite.facts import DelegateFacts
-from pytest_qnn.tflite.graph.graph import Graph, Node, Op, Tensor
 from pytest_qnn.tflite.runner import learn
 from pytest_qnn.tflite.runner.custom_buffers import offering
 from pytest_qnn.tflite.runner.delegates import (
@@ -25,6 +23,7 @@ from pytest_qnn.tflite.runner.delegates import (
     known_options,
     why_broken,
 )
+from pytest_qnn.tflite.runner.plain import PLAIN
 from pytest_qnn.tflite.runner.plugin import run_plugin_case
 from pytest_qnn.tflite.runner.plugin_library import NoInterface, open_plugin
 from pytest_qnn.tflite.runner.run import run_delegate_case
@@ -32,54 +31,7 @@ from pytest_qnn.tflite.runner.script import run_script_case, warm_up_script
 from pytest_qnn.tflite.runner.spec import CODEC, LEARN_LIMITS, LEARN_SAMPLES, PROBE, DelegateSpec
 from pytest_qnn.tflite.runtime.runtime import RuntimeMissing, load_runtime
 
-_IMAGE: Final = (1, 2, 2, 2)
-_PAIRS: Final[tuple[Op, ...]] = ("ADD", "SUB", "MUL", "MAXIMUM")
-_SINGLES: Final[tuple[Op, ...]] = ("RELU", "ABS", "NEG")
-
-
-def _floats(*shape: int) -> Tensor:
-    count = 1
-    for length in shape:
-        count *= length
-    return Tensor(shape, data=struct.pack(f"<{count}f", *[0.5] * count))
-
-
-def _integers(*values: int) -> Tensor:
-    return Tensor((len(values),), "int32", data=struct.pack(f"<{len(values)}i", *values))
-
-
-def _graph() -> Graph:
-    """A node of each common operator; a constant stands where it is first used."""
-    tensors = [Tensor(_IMAGE)]
-    nodes: list[Node] = []
-
-    def node(op: Op, operands: tuple[int | Tensor, ...], *shape: int, axis: int = 0) -> int:
-        inputs = []
-        for operand in operands:
-            if isinstance(operand, Tensor):
-                tensors.append(operand)
-            inputs.append(len(tensors) - 1 if isinstance(operand, Tensor) else operand)
-        tensors.append(Tensor(shape))
-        nodes.append(Node(op, tuple(inputs), (len(tensors) - 1,), axis=axis))
-        return len(tensors) - 1
-
-    last = 0
-    for op in _PAIRS:
-        last = node(op, (last, 0), *_IMAGE)
-    for op in _SINGLES:
-        last = node(op, (last,), *_IMAGE)
-    last = node("PRELU", (last, _floats(1, 2, 2)), *_IMAGE)
-    last = node("CONV_2D", (last, _floats(2, 1, 1, 2), _floats(2)), *_IMAGE)
-    joined = node("CONCATENATION", (last, 0), 1, 2, 4, 2, axis=2)
-    flat = node("RESHAPE", (joined, _integers(2, 8)), 2, 8)
-    ends = (
-        node("FULLY_CONNECTED", (flat, _floats(3, 8), _floats(3)), 2, 3),
-        node("MEAN", (flat, _integers(1)), 2),
-    )
-    return Graph(tuple(tensors), tuple(nodes), inputs=(0,), outputs=ends)
-
-
-WARMING: Final = DelegateCase(_graph(), (Application("probe", claim=(0, 2, 3, 6, 8, 9, 11)),))
+WARMING: Final = DelegateCase(PLAIN.graph, (Application("probe", claim=(0, 2, 3, 6, 8, 9, 11)),))
 """The suite's own delegate takes some of the nodes; the runtime's kernels compute all of them once."""
 
 _WARMING = CODEC.request_of(WARMING)

@@ -1,0 +1,75 @@
+"""Processor time of processes and of all that they started, from /proc: no answer of theirs is needed."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable
+from typing import NamedTuple
+
+_TICK = 1 / os.sysconf("SC_CLK_TCK")
+"""Seconds of the unit of /proc/PID/stat."""
+_TIMES = slice(11, 15)
+"""Fields 14 to 17 of proc(5), utime, stime, cutime and cstime, behind the name."""
+
+
+class Usage(NamedTuple):
+    """What processes took of the processors, in seconds."""
+
+    cpu: float = 0.0
+    """In user and kernel mode, with threads that ended and children that were waited for."""
+    waited: float = 0.0
+    """In which threads that could have run had no processor; 0 where the kernel does not count it."""
+
+
+def usage(pids: Iterable[int]) -> Usage:
+    """Of these processes and all their living descendants; one that is gone has used nothing."""
+    cpu = waited = 0.0
+    for pid in _with_descendants(pids):
+        cpu += _cpu(pid)
+        waited += sum(_waited(pid, thread) for thread in _threads(pid))
+    return Usage(cpu, waited)
+
+
+def _with_descendants(pids: Iterable[int]) -> list[int]:
+    found: list[int] = []
+    left = list(pids)
+    while left:
+        pid = left.pop()
+        found.append(pid)
+        left += children(pid)
+    return found
+
+
+def children(pid: int | str = "self") -> list[int]:
+    """Processes whose parent this process is, by the threads that started them or took them over."""
+    found: list[int] = []
+    for thread in _threads(pid):
+        found += map(int, _read(f"/proc/{pid}/task/{thread}/children").split())
+    return found
+
+
+def _threads(pid: int | str) -> list[str]:
+    try:
+        return os.listdir(f"/proc/{pid}/task")
+    except OSError:
+        return []
+
+
+def _cpu(pid: int) -> float:
+    words = _read(f"/proc/{pid}/stat").rpartition(b")")[2].split()  # behind the name, which may hold anything
+    return sum(map(int, words[_TIMES])) * _TICK
+
+
+def _waited(pid: int, thread: str) -> float:
+    """The second number of schedstat: nanoseconds on a run queue (Documentation/scheduler/sched-stats)."""
+    words = _read(f"/proc/{pid}/task/{thread}/schedstat").split()
+    return int(words[1]) * 1e-9 if len(words) > 1 else 0.0
+
+
+def _read(path: str) -> bytes:
+    """What is in the file; empty of a process or thread that is gone."""
+    try:
+        with open(path, "rb") as file:
+            return file.read()
+    except OSError:
+        return b""

@@ -1,0 +1,141 @@
+"""When a case that has not ended hangs.
+
+A process that uses no processor time and begins no step and no call for the time of a case waits for
+something that does not come: it hangs, and more time would not help. One that computes, or whose calls come
+back one after another, may only be slow: it gets what the target's own plain case costs, times the cycles of
+its case, times `_MARGIN`, and at least the time of one case and at most `_MOST` of them. Time in which its
+threads had no processor, because others used them all, is not counted, up to `_ON_THE_CLOCK` times of a case.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable, Sequence
+
+from pytest_qnn.isolation.cpu_time import Usage
+
+_MARGIN = 10.0
+_MOST = 5.0
+_ON_THE_CLOCK = 20.0
+"""Times of a case after which even one that others leave no processor is given up."""
+_STARVED = 0.9
+"""Part of the time in which a thread that always has something to do runs, or waits for a processor."""
+_IDLE = 0.01
+"""Part of the time in which a thread that only looks again and again whether something came may run."""
+_NOISE = 0.02
+"""Seconds of processor time that are none: /proc counts in units of 0.01 s."""
+_NEAR = 0.5
+"""Part of the time of a case, after which it is found out how much time the case gets."""
+_FIRST_LOOK = 0.05
+"""Seconds. Most cases take a tenth of it, and cost nothing here."""
+_LOOKS = 10
+"""In the time of a case."""
+
+
+class Watch:
+    """Looks at a child from time to time, from the beginning of its first case to its end.
+
+    Args:
+        timeout: seconds for a case.
+        cycles: of each of its cases, how often it does what the plain case does once.
+        usage: what the child and all that it started have used so far.
+        plain: seconds that the plain case takes: 0 where it died, infinity where it does not end.
+    """
+
+    def __init__(
+        self,
+        timeout: float,
+        cycles: Sequence[int],
+        usage: Callable[[], Usage],
+        plain: Callable[[], float],
+    ) -> None:
+        self._timeout = timeout
+        self._cycles = cycles
+        self._usage = usage
+        self._plain = plain
+        self._began = time.monotonic()
+        """When the case began, or was first seen."""
+        self._at_first: Usage | None = None
+        """What was used before."""
+        self._answered = 0
+        self._active = self._began
+        """When it was last seen at work."""
+        self._at_active = Usage()
+        self._progress = -1
+        self._looked = self._began
+        self._limit = 0.0
+        """Seconds for this case; 0: not known yet."""
+
+    def pause(self) -> float:
+        """Seconds until the next look."""
+        taken = time.monotonic() - self._began
+        left = self._active + self._timeout - time.monotonic()
+        interval = min(max(taken, _FIRST_LOOK), self._timeout / _LOOKS)
+        return max(0.001, min(interval, left)) if left > 0 else 0.001
+
+    def hangs(self, answered: int, progress: int) -> str:
+        """Why the child hangs; empty: it does not, as far as can be seen.
+
+        Args:
+            answered: cases that it has answered.
+            progress: steps and calls that it has begun.
+        """
+        now, used = time.monotonic(), self._usage()
+        if self._at_first is None or answered != self._answered:
+            self._next_case(answered, progress, now, used)
+        elif progress != self._progress or self._worked(now, used):
+            self._active, self._at_active, self._progress = now, used, progress
+        elif now - self._active >= self._timeout:
+            return f"used no processor time for {self._timeout:g} s"
+        taken = now - self._began
+        if taken >= self._timeout * _NEAR and not self._limit:
+            self._limit = self._allowed()  # which takes its time: the child is looked at once more
+        elif taken >= self._timeout:
+            return self._too_long(taken, now, used)
+        return ""
+
+    def _next_case(self, answered: int, progress: int, now: float, used: Usage) -> None:
+        if answered != self._answered:
+            self._began, self._limit = now, 0.0
+        self._answered, self._progress = answered, progress
+        self._at_first = self._at_active = used
+        self._active = now
+
+    def _worked(self, now: float, used: Usage) -> bool:
+        """Whether threads of it ran, or others left them no processor, since it was last seen at work."""
+        time_since = now - self._active
+        ran = used.cpu - self._at_active.cpu
+        if ran > _IDLE * time_since + _NOISE:
+            return True
+        wanted = ran + used.waited - self._at_active.waited
+        return time_since >= self._timeout and wanted > _STARVED * time_since
+
+    def _too_long(self, taken: float, now: float, used: Usage) -> str:
+        assert self._at_first is not None
+        cpu = max(0.0, used.cpu - self._at_first.cpu)
+        spent = max(min(cpu, taken), taken - (used.waited - self._at_first.waited))
+        if taken < _ON_THE_CLOCK * self._timeout and spent < self._limit:
+            return ""
+        idle = now - self._active
+        if idle > self._timeout / 2:
+            return f"used no processor time for {_seconds(idle)}, the last of {_seconds(taken)}"
+        return f"still computing after {_seconds(taken)}, of which {_seconds(cpu)} of processor time"
+
+    def _allowed(self) -> float:
+        """Seconds for this case."""
+        plain = self._plain()
+        if math.isinf(plain):
+            wanted = 0.0  # a target that does not end its plain case has nothing to show with more time
+        elif plain:
+            wanted = _MARGIN * plain * self._cycles_now()
+        else:
+            wanted = math.inf
+        return min(max(wanted, self._timeout), _MOST * self._timeout)
+
+    def _cycles_now(self) -> int:
+        return self._cycles[self._answered] if self._answered < len(self._cycles) else 1
+
+
+def _seconds(value: float) -> str:
+    return f"{value:.0f} s" if value >= 10 else f"{value:.1f} s"
