@@ -63,6 +63,15 @@ def malloc_in_use() -> int | None:
     return int(info.uordblks) + int(info.hblkhd)
 
 
+_LIBC.dladdr.argtypes = (c_void_p, c_void_p)
+
+
+def in_library(address: int) -> bool:
+    """Whether a loaded library's code or variables are there (dladdr(3))."""
+    info = (c_void_p * 4)()
+    return bool(_LIBC.dladdr(address, info))
+
+
 _EXIT_HANDLER = ctypes.CFUNCTYPE(None, c_void_p)
 _EXIT_HANDLERS: list[object] = []
 

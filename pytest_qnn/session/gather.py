@@ -92,14 +92,15 @@ class Gatherer:
         from pytest_qnn.report import failure
         from pytest_qnn.session.judging import broken
 
-        verdict = broken(self.session, rule, Outcome.CRASH, self._why_died(rule.subject))
+        verdict = broken(
+            self.session, rule, Outcome.CRASH, self._why_died(rule.subject, self._killed[crashitem])
+        )
         report.longrepr = f"{report.longrepr}\n{failure.text(verdict, self.session.seed)}"
         self.session.take(verdict)
 
-    def _why_died(self, subject: Subject) -> str:
+    def _why_died(self, subject: Subject, times: int) -> str:
         if self.session.isolated(subject):
-            often = f"{1 + _KILLED_AGAIN} times" if self._killed else ""
-            return f"the worker process was killed {often} while it judged the rule"
+            return "the worker process was killed while it judged the rule" + _often(times)
         return "the target ended the test process; --qnn-sandbox=fork or spawn finds the case"
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
@@ -154,6 +155,10 @@ class Gatherer:
 
 _KILLED_AGAIN = 2
 """Times that a test is tried again in another worker before its worker's death counts."""
+
+
+def _often(times: int) -> str:
+    return f", {times} times, each in another worker" if times > 1 else ", from outside or by the target"
 
 
 def _sent_again(test: str, sched: Any) -> bool:

@@ -300,6 +300,10 @@ class MeasureCounts(ScriptCounts, frozen=True, gc=False, omit_defaults=True, tag
     """Bytes of address space."""
     malloc: int | None = None
     """Bytes that malloc has given out; None: it cannot be asked."""
+    arena: int | None = None
+    """Resident bytes of anonymous mappings that are not malloc's, where the target's delegate is in one."""
+    full: bool = False
+    """All of that mapping was resident when the delegate was made: nothing shows what of it is in use."""
 
 
 class PlaceCounts(ScriptCounts, frozen=True, gc=False, omit_defaults=True, tag="place"):

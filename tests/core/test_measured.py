@@ -11,14 +11,15 @@ from typing import Any
 
 import msgspec
 import pytest
-from fast_run import alternating, first
+from fast_run import alternating, first, later
 from hypothesis import strategies as st
 from minimal_doubles import FakeTarget, made_up
 from native_plugins import plugin
 
-from pytest_qnn.core.engine import judge
+from pytest_qnn.core.engine import judge, judge_case
 from pytest_qnn.core.profile import PROFILES, Profile
-from pytest_qnn.core.verdict import Examined, Measured, Outcome, Verdict, Violation
+from pytest_qnn.core.target import Death
+from pytest_qnn.core.verdict import Crashed, Examined, Measured, Outcome, Verdict, Violation
 from pytest_qnn.qnn.cases.case import Alloc, MemoryCase
 from pytest_qnn.qnn.trace import MemoryTrace
 from pytest_qnn.rules import catalogue
@@ -147,6 +148,43 @@ def case_of(verdict: Verdict, kind: Any) -> Any:
     return msgspec.json.decode(verdict.finding.case, type=kind)
 
 
+OWN_MEASURED = ("LEAK-01", "LEAK-03", "OWN-02", "OWN-03")
+"""Rules about delegates that count what malloc has in use."""
+
+
+@needs_gcc
+@pytest.mark.parametrize("rule", [OWN_MEASURED[0], *map(later, OWN_MEASURED[1:])])
+@pytest.mark.parametrize("runtime", RUNTIMES)
+def test_an_allocator_of_its_own_that_gives_back_is_no_leak(runtime: str, rule: str, tmp_path: Path) -> None:
+    with opened(tmp_path, runtime, OWN_ALLOCATOR="MAP_NORESERVE") as target:
+        verdict = judge(catalogue()[rule], target, FEW, 1)
+    assert verdict.outcome is Outcome.PASS, verdict
+
+
+@needs_gcc
+@pytest.mark.parametrize("runtime", RUNTIMES)
+@pytest.mark.parametrize(
+    ("rule", "leak"),
+    [("LEAK-01", {"LEAKS": "1"}), ("LEAK-01", {"LEAKS_KERNEL": "1"}), ("OWN-03", {"LEAKS": "1"})],
+)
+def test_what_an_allocator_of_its_own_keeps_is_a_leak(
+    runtime: str, rule: str, leak: dict[str, str], tmp_path: Path
+) -> None:
+    with opened(tmp_path, runtime, OWN_ALLOCATOR="MAP_NORESERVE", **leak) as target:
+        verdict = judge(catalogue()[rule], target, FEW, 1)
+    assert verdict.outcome is Outcome.FAIL, verdict
+    assert verdict.finding is not None
+    assert "resident bytes of the target's own allocator" in verdict.finding.expected
+
+
+@needs_gcc
+@pytest.mark.parametrize("leak", [{}, later({"LEAKS": "1"})])
+def test_of_memory_that_is_all_resident_nothing_is_known(leak: dict[str, str], tmp_path: Path) -> None:
+    with opened(tmp_path, OWN_ALLOCATOR="MAP_POPULATE", **leak) as target:
+        verdict = judge(catalogue()["LEAK-01"], target, FEW, 1)
+    assert verdict.outcome is Outcome.INCONCLUSIVE, verdict
+
+
 class Measuring(FakeTarget):
     """Leaves 24 bytes of the cases for which ``here`` says so; in a fresh process ``fresh`` does."""
 
@@ -162,16 +200,23 @@ def _left(leaks: Callable[[int], bool], case: Any) -> MemoryTrace:
     return MemoryTrace(session=(("left", 24 * leaks(case.steps[0].size)),))
 
 
-def judged(here: Callable[[int], bool], fresh: Callable[[int], bool], kind: type[Violation]) -> Verdict:
-    """The verdict on buffers of 1 to 100 bytes, by such a target."""
+SIZES = st.integers(1, 100).map(lambda size: MemoryCase((Alloc("b0", size),)))
+
+
+def checked(kind: type[Violation]) -> Callable[[Any, Any], Examined]:
+    """Nothing may be left."""
 
     def check(_case: Any, trace: Any) -> Examined:
         if trace.session[0][1]:
             raise kind("0 bytes", "24 bytes")
         return Examined(1, "buffers")
 
-    sizes = st.integers(1, 100).map(lambda size: MemoryCase((Alloc("b0", size),)))
-    return judge(made_up(sizes, "memory", check), Measuring(here, fresh), PROFILE, 1)
+    return check
+
+
+def judged(here: Callable[[int], bool], fresh: Callable[[int], bool], kind: type[Violation]) -> Verdict:
+    """The verdict on buffers of 1 to 100 bytes, by such a target."""
+    return judge(made_up(SIZES, "memory", checked(kind)), Measuring(here, fresh), PROFILE, 1)
 
 
 def test_what_does_not_come_again_in_fresh_processes_is_no_finding() -> None:
@@ -182,6 +227,26 @@ def test_what_does_not_come_again_in_fresh_processes_is_no_finding() -> None:
 def test_it_has_to_come_again_in_each_of_them() -> None:
     turns = itertools.cycle([True, False])
     assert judged(lambda size: size < 50, lambda _: next(turns), Measured).outcome is Outcome.PASS
+
+
+def test_what_dies_in_a_fresh_process_is_a_crash() -> None:
+    target = Measuring(lambda _: True, lambda _: True)
+    target.run_fresh = lambda _: MemoryTrace(death=Death("signal", "SIGSEGV"))  # type: ignore[method-assign]
+    verdict = judge(made_up(SIZES, "memory", checked(Measured)), target, PROFILE, 1)
+    assert verdict.outcome is Outcome.CRASH
+    assert verdict.finding is not None
+    assert verdict.finding.seen == "SIGSEGV"
+
+
+def test_a_case_that_is_judged_again_is_measured_as_in_a_run() -> None:
+    rule, case = made_up(SIZES, "memory", checked(Measured)), MemoryCase((Alloc("b0", 5),))
+    chance = Measuring(lambda _: True, lambda _: False)
+    assert judge_case(rule, chance, case) == Examined(1, "buffers")
+    turns = itertools.cycle([True, False])
+    assert judge_case(rule, Measuring(lambda _: True, lambda _: next(turns)), case) == Examined(1, "buffers")
+    assert isinstance(judge_case(rule, Measuring(lambda _: True, lambda _: True), case), Measured)
+    chance.run_fresh = lambda _: MemoryTrace(death=Death("signal", "SIGSEGV"))  # type: ignore[method-assign]
+    assert isinstance(judge_case(rule, chance, case), Crashed)
 
 
 def test_other_findings_need_no_fresh_process() -> None:

@@ -9,11 +9,15 @@ from pytest_qnn.core.verdict import Measured, Unsupported
 from pytest_qnn.tflite.cases.script import AnyScriptStep, Measure, Repeat, ScriptCase
 from pytest_qnn.tflite.rules import scripts
 from pytest_qnn.tflite.strategies.lifetimes import FEW, REPETITIONS
-from pytest_qnn.tflite.trace import InterpreterSeen, ScriptTrace
+from pytest_qnn.tflite.trace import InterpreterSeen, MeasureCounts, ScriptTrace
 
 _MEASURES = 2 * REPETITIONS + 1
 _LENGTH = 2 * _MEASURES + 1
 """Repeat and Measure steps of one half: two before the first measurement, one before each other."""
+_LEAST_PAGES = 2 * 4096
+"""Bytes: one page more may be where an allocator's last block happened to end."""
+_LEAST_PAIRS = 2
+"""Pairs of repetitions that must leave a page: a small leak does not fill one in each."""
 Key = Literal["malloc", "fds", "threads", "mappings", "virtual"]
 """A field of `MeasureCounts`."""
 LEAST_TIMES = 12
@@ -41,6 +45,9 @@ WORDS: dict[Key, str] = {
 def nothing_left(case: ScriptCase, trace: ScriptTrace, keys: tuple[Key, ...], per: str) -> int:
     """Judge the measurements: how many cycles they are of; 0 where they are not as the strategies ask for.
 
+    Of a delegate that lives in memory of an allocator of its own, the pages of such memory count beside
+    malloc's bytes. Where all of them are present from the beginning, nothing can be measured: 0, too.
+
     A leak is what many cycles leave more than a few do, in every pair of repetitions about the same, and
     what is still there when all of them are over: a cache that fills, a table that grows, or memory that
     comes and goes, is none. What a probe in the delegate's place leaves behind, the runtime or the suite
@@ -60,6 +67,10 @@ def nothing_left(case: ScriptCase, trace: ScriptTrace, keys: tuple[Key, ...], pe
     if not times:
         return 0
     found = scripts.measured(case, trace)
+    if "malloc" in keys and found and found[0].arena is not None:
+        if found[0].full:
+            return 0
+        _nothing_left_of_an_arena(found, (times + FEW) * REPETITIONS, per)
     for key in keys:
         values: list[int] = [getattr(counts, key) for counts in found]
         if None in values:
@@ -74,6 +85,34 @@ def nothing_left(case: ScriptCase, trace: ScriptTrace, keys: tuple[Key, ...], pe
                 f"a probe in its place leaves {', '.join(map(str, probe))}",
             )
     return times * REPETITIONS
+
+
+def _nothing_left_of_an_arena(found: list[MeasureCounts], cycles: int, per: str) -> None:
+    """Judge the pages of an allocator of the target's own, whose numbers go up by whole pages now and then.
+
+    Args:
+        found: all measurements.
+        cycles: of the target, in all repetitions.
+        per: what a cycle is.
+
+    Raises:
+        Measured: as much is left as if every cycle left something.
+    """
+    values = [counts.arena or 0 for counts in found]
+    target, probe = _growth(values[:_MEASURES]), _growth(values[_MEASURES:])
+    left = sum(target) - max(0, sum(probe))
+    often = sum(grown > 0 for grown in target) >= _LEAST_PAIRS
+    if often and left >= max(_LEAST_PAGES, LEAST["malloc"] * cycles):
+        raise Measured(
+            f"as many resident bytes of the target's own allocator after {per} as before it",
+            f"{', '.join(map(str, target))} more after {cycles // REPETITIONS} times each",
+            f"a probe in its place leaves {', '.join(map(str, probe))}",
+        )
+
+
+def _growth(values: list[int]) -> list[int]:
+    """What each pair of repetitions leaves, the short one and the long one together."""
+    return [after - before for before, after in pairwise(values[::2])]
 
 
 def _times(case: ScriptCase) -> int:

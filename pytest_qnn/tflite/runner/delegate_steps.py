@@ -22,7 +22,9 @@ def _make(world: World, step: MakeDelegate) -> ScriptSeen:
         factory = PROBE if step.who == "probe" else world.chain[position]
         if step.options and step.who == "target":
             factory = world.remake(position, dict(step.options))
-        world.delegates[step.delegate] = Made(step.delegate, factory, application)
+        made = world.delegates[step.delegate] = Made(step.delegate, factory, application)
+        if step.who == "target":
+            world.look_where_it_lives(made.live.address)
     except DelegateUnusable as error:
         return result(str(error))
     return ScriptSeen()

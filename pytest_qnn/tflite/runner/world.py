@@ -8,8 +8,9 @@ from typing import Any
 
 import msgspec
 
+from pytest_qnn.isolation.observe import own_arena, snapshot
 from pytest_qnn.tflite.cases.delegate import Application
-from pytest_qnn.tflite.cases.script import AnyScriptStep, ScriptCase, flat
+from pytest_qnn.tflite.cases.script import AnyScriptStep, Measure, ScriptCase, flat
 from pytest_qnn.tflite.graph.model import emit
 from pytest_qnn.tflite.observe import handles, spy
 from pytest_qnn.tflite.observe.guard_pages import Guarded
@@ -81,6 +82,11 @@ class World:
         """Room for Python's own objects, where the process is measured (`small_blocks_in_reserve`)."""
         self.threads: list[int] = []
         """How many each Measure found."""
+        self.measures = any(isinstance(step, Measure) for step in flat(case.steps))
+        self.home: int | None = None
+        """Address of the target's first delegate, where the script measures."""
+        self.full = False
+        """It lives in memory of an allocator of its own, all of which is resident."""
         self.stderr: StderrCapture | None = None
         """What native delegates say; None: nobody asked, or nobody can hear it."""
         self.before_invoke: Callable[[], object] = lambda: None
@@ -88,6 +94,13 @@ class World:
         self._on_step = on_step
         self._seen: list[ScriptSeen] = [ScriptSeen(ok=False, skipped="not reached")] * self.count
         self._ended: list[LiveInterpreter] = []
+
+    def look_where_it_lives(self, address: int) -> None:
+        """Remember where the target's first delegate is: in malloc's memory or in an arena of its own."""
+        if self.measures and self.home is None:
+            self.home = address
+            arena = own_arena(snapshot().lines, self.home)
+            self.full = arena is not None and arena.full
 
     def begin(self, number: int) -> None:
         """A step begins."""
