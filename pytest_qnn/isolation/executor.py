@@ -30,6 +30,8 @@ class Executor:
         self._codec = codec
         self._lost: dict[Sandbox, str] = {}
         """Where the target cannot be loaded any more, and why."""
+        self.loss_is_told = False
+        """A case has died of that: further ones are not carried out at all."""
         plain = codec.request_of(codec.plain)
 
         def sandbox(mode: str, *, exact: bool = False) -> Sandbox:
@@ -85,16 +87,16 @@ class Executor:
         """
         assert self._sandbox is not None
         requests, cycles = list(map(self._codec.request_of, cases)), list(map(self._codec.cycles, cases))
-        self._check_lost(self._sandbox)
         answers = iter(self._sandbox.call_all(requests, cycles))
         for case in cases:
-            try:
-                answer, first = next(answers)
-            except Unusable as error:
-                answer, first = self._lose(self._sandbox, error), True
-                answers = iter(())
+            answer: bytes | Death | None = self._death_of_loss(self._sandbox)
+            first = True
+            if answer is None:
+                try:
+                    answer, first = next(answers)
+                except Unusable as error:
+                    answer = self._lose(self._sandbox, error)
             yield self._trace(case, answer), first
-            self._check_lost(self._sandbox)
 
     def run_apart(self, case: Any) -> Any:
         """A trace from another process than this one, or its Death.
@@ -109,32 +111,36 @@ class Executor:
         return self._call(self._fresh_exact if self._codec.measures(case) else self._fresh, case)
 
     def _call(self, sandbox: Sandbox, case: Any) -> Any:
-        self._check_lost(sandbox)
-        try:
-            answer = sandbox.call(self._codec.request_of(case), self._codec.cycles(case))
-        except Unusable as error:
-            answer = self._lose(sandbox, error)
+        answer: bytes | Death | None = self._death_of_loss(sandbox)
+        if answer is None:
+            try:
+                answer = sandbox.call(self._codec.request_of(case), self._codec.cycles(case))
+            except Unusable as error:
+                answer = self._lose(sandbox, error)
         return self._trace(case, answer)
 
-    def _check_lost(self, sandbox: Sandbox) -> None:
-        """Raises TargetLost where the target could not be loaded before: it is not tried again."""
-        if sandbox in self._lost:
-            raise TargetLost(self._lost[sandbox])
-
-    def _lose(self, sandbox: Sandbox, error: Unusable) -> Death:
-        """The death of the case that found the target not to be loadable any more.
+    def _death_of_loss(self, sandbox: Sandbox) -> Death | None:
+        """The one death of a target that could not be loaded before: it is not tried again. None: it was.
 
         Raises:
-            TargetLost: that was a finding before, in processes of another kind.
+            TargetLost: somebody has had that death.
         """
-        told = bool(self._lost)
+        reason = self._lost.get(sandbox)
+        if reason is None:
+            return None
+        if self.loss_is_told:
+            raise TargetLost(reason)
+        self.loss_is_told = True
+        return Death("garbage", reason, lost=True)
+
+    def _lose(self, sandbox: Sandbox, error: Unusable) -> Death | None:
+        """Remember that the target cannot be loaded any more; as `_death_of_loss`."""
         after = f" after {sandbox.last_call}" if sandbox.last_call else ""
         self._lost[sandbox] = f"the target cannot be loaded any more{after}: {error}"
-        if told:
-            raise TargetLost(self._lost[sandbox]) from None
-        return Death("garbage", self._lost[sandbox], lost=True)
+        return self._death_of_loss(sandbox)
 
-    def _trace(self, case: Any, answer: bytes | Death) -> Any:
+    def _trace(self, case: Any, answer: bytes | Death | None) -> Any:
+        assert answer is not None
         if isinstance(answer, Death):
             return answer
         try:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 import os
-from collections.abc import Collection, Sequence
+from collections.abc import Collection
 
 from pytest_qnn.isolation import libc
 
@@ -23,7 +23,6 @@ _FLAGS = 6
 _EXITING = 0x4
 """PF_EXITING of linux/sched.h: the thread's own code is over."""
 
-_MALLOC_ARENA = 64 << 20
 _ARENA = 1 << 20
 """Bytes that CPython 3.10 and later map at a time for objects of up to 512 bytes (Objects/obmalloc.c)."""
 _SMALL = 400
@@ -136,37 +135,6 @@ def private_mappings(*, anonymous: bool) -> list[tuple[int, int]]:
                 begin, end = (int(word, 16) for word in span.split("-"))
                 found.append((begin, end - begin))
     return found
-
-
-@dataclasses.dataclass(frozen=True)
-class OwnArena:
-    """Memory of a library that does not take it from malloc."""
-
-    resident: int
-    """Bytes present of all anonymous mappings that are not malloc's."""
-    full: bool
-    """Of the mapping in question, a large one, every page is present: which of it is in use does not show."""
-
-
-def own_arena(lines: Sequence[str], address: int) -> OwnArena | None:
-    """What an allocator of a library's own uses, if the address lies in memory of one; else None.
-
-    malloc's are the heap, blocks of large size, which begin with their header, and arenas of further threads,
-    which lie at multiples of 64 MiB (glibc, malloc/arena.c, HEAP_MAX_SIZE). A delegate may be a variable of
-    its library, too.
-    """
-    spans: list[tuple[int, int]] = []
-    for line in lines:
-        span, permissions, *_, name = [*line.split(None, 5), ""][:6]
-        begin, end = (int(word, 16) for word in span.split("-"))
-        if not name.strip() and permissions == "rw-p" and begin % _MALLOC_ARENA:
-            spans.append((begin, end))
-    mine = next(((begin, end) for begin, end in spans if begin <= address < end), None)
-    if mine is None or libc.in_library(address):
-        return None
-    resident = sum(resident_bytes(begin, end - begin) for begin, end in spans)
-    size = mine[1] - mine[0]
-    return OwnArena(resident, size >= REGION_SLACK and resident_bytes(mine[0], size) == size)
 
 
 def mappings_of(file: tuple[int, int]) -> int:

@@ -171,6 +171,7 @@ class Sandbox:
             return [wire.Reply(death="hang", detail=hang)]
         except (wire.Closed, msgspec.DecodeError):
             killed = self._status() == -signal.SIGKILL
+            self.last_call = ""  # which it was went with the supervisor
             self.close()
             detail = "the case brought down the process that watched over it"
             return [wire.Reply(death="garbage", detail=detail, killed=killed)]

@@ -9,7 +9,7 @@ import msgspec
 
 from pytest_qnn.core.forms import PROXY_MUTANT, unwrapped
 from pytest_qnn.core.rule import Subject
-from pytest_qnn.core.target import Death
+from pytest_qnn.core.target import Death, TargetLost
 from pytest_qnn.isolation.codec import Codec, Kind
 from pytest_qnn.isolation.executor import Executor
 from pytest_qnn.isolation.sandbox import RunnerFailure
@@ -102,8 +102,10 @@ class MemoryTarget(OpenTarget):
             return ()
         try:
             return choices(self.facts, self.run)
-        except (Unusable, RunnerFailure):
+        except (Unusable, RunnerFailure, TargetLost):
             return ()  # The rules meet the same, and say so.
+        finally:
+            self._executor.loss_is_told = False
 
     def asked(self) -> dict[str, Any]:
         """Under ``choices``, a list of {point, question, answer, code}; empty where nothing was asked."""

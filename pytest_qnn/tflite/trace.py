@@ -301,7 +301,7 @@ class MeasureCounts(ScriptCounts, frozen=True, gc=False, omit_defaults=True, tag
     malloc: int | None = None
     """Bytes that malloc has given out; None: it cannot be asked."""
     arena: int | None = None
-    """Resident bytes of anonymous mappings that are not malloc's, where the target's delegate is in one."""
+    """Resident bytes of the target's own allocator, where its delegate is in such memory."""
     full: bool = False
     """All of that mapping was resident when the delegate was made: nothing shows what of it is in use."""
 

@@ -107,15 +107,23 @@ def test_the_report_of_two_workers_is_that_of_one_process(tmp_path: Path, target
     assert two == one
 
 
-def test_a_killed_worker_costs_the_rule_that_it_judged(tmp_path: Path) -> None:
+def test_a_worker_that_somebody_kills_costs_nothing(tmp_path: Path) -> None:
     options = ("-k", "reg_0 or drg_0", "--qnn-sandbox=fork")
-    one = judged(tmp_path / "one", *options)
     two = judged(tmp_path / "two", "-n2", "-p", "kill_worker", *options)
+    assert two["not_judged"] == []
+    assert {rule["verdict"] for rule in judged_rules(two)} == {"pass"}
+
+
+@pytest.mark.parametrize("options", [("-n2",), later(("-n2", "--dist=loadscope"))])
+def test_a_rule_whose_worker_is_always_killed_costs_itself(tmp_path: Path, options: tuple[str, ...]) -> None:
+    options = ("-k", "reg_0 or drg_0", "--qnn-sandbox=fork", *options)
+    one = judged(tmp_path / "one", *options)
+    two = judged(tmp_path / "two", "-p", "kill_worker", "--kill-always=REG-04", *options)
     assert two["not_judged"] == []
     whole = {rule["id"]: rule for rule in judged_rules(one)}
     assert [rule["id"] for rule in judged_rules(two)] == list(whole)
     (lost,) = (rule for rule in judged_rules(two) if rule != whole[rule["id"]])
-    assert (lost["verdict"], lost["examined"]) == ("crash", 0)
+    assert (lost["id"], lost["verdict"], lost["examined"]) == ("REG-04", "crash", 0)
     assert "the worker process was killed while it judged the rule" in lost["reason"]
 
 

@@ -23,7 +23,7 @@ def _make(world: World, step: MakeDelegate) -> ScriptSeen:
         if step.options and step.who == "target":
             factory = world.remake(position, dict(step.options))
         made = world.delegates[step.delegate] = Made(step.delegate, factory, application)
-        if step.who == "target":
+        if isinstance(factory, PluginFactory):  # what is written in Python lives in Python's memory
             world.look_where_it_lives(made.live.address)
     except DelegateUnusable as error:
         return result(str(error))

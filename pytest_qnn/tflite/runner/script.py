@@ -15,7 +15,7 @@ from typing import Final
 import msgspec
 
 from pytest_qnn.isolation import libc
-from pytest_qnn.isolation.observe import own_arena, small_blocks_in_reserve, snapshot, threads
+from pytest_qnn.isolation.observe import small_blocks_in_reserve, snapshot, threads
 from pytest_qnn.tflite.cases.effects import named
 from pytest_qnn.tflite.cases.script import (
     Allocate,
@@ -176,9 +176,9 @@ def _measure(world: World, step: Measure) -> ScriptSeen:
     count = _threads(world, step)
     looked = snapshot()
     counts = MeasureCounts(looked.fds, len(looked.lines), count, looked.virtual, libc.malloc_in_use())
-    arena = None if world.home is None else own_arena(looked.lines, world.home)
-    if arena is not None:
-        counts = msgspec.structs.replace(counts, arena=arena.resident, full=world.full)
+    own = world.allocator
+    if own is not None:
+        counts = msgspec.structs.replace(counts, arena=own.resident(looked.lines), full=own.full)
     return ScriptSeen(counts=counts)
 
 

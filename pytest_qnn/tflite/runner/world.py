@@ -8,7 +8,8 @@ from typing import Any
 
 import msgspec
 
-from pytest_qnn.isolation.observe import own_arena, snapshot
+from pytest_qnn.isolation.observe import snapshot
+from pytest_qnn.isolation.own_allocator import OwnAllocator
 from pytest_qnn.tflite.cases.delegate import Application
 from pytest_qnn.tflite.cases.script import AnyScriptStep, Measure, ScriptCase, flat
 from pytest_qnn.tflite.graph.model import emit
@@ -83,10 +84,8 @@ class World:
         self.threads: list[int] = []
         """How many each Measure found."""
         self.measures = any(isinstance(step, Measure) for step in flat(case.steps))
-        self.home: int | None = None
-        """Address of the target's first delegate, where the script measures."""
-        self.full = False
-        """It lives in memory of an allocator of its own, all of which is resident."""
+        self.allocator: OwnAllocator | None = None
+        """Where the script measures: that of the target's first delegate, if it does not use malloc."""
         self.stderr: StderrCapture | None = None
         """What native delegates say; None: nobody asked, or nobody can hear it."""
         self.before_invoke: Callable[[], object] = lambda: None
@@ -96,11 +95,9 @@ class World:
         self._ended: list[LiveInterpreter] = []
 
     def look_where_it_lives(self, address: int) -> None:
-        """Remember where the target's first delegate is: in malloc's memory or in an arena of its own."""
-        if self.measures and self.home is None:
-            self.home = address
-            arena = own_arena(snapshot().lines, self.home)
-            self.full = arena is not None and arena.full
+        """Remember in whose memory a delegate of the target's is: malloc's, or an allocator of its own."""
+        if self.measures and self.allocator is None:
+            self.allocator = OwnAllocator.of(address, snapshot().lines)
 
     def begin(self, number: int) -> None:
         """A step begins."""
