@@ -28,9 +28,9 @@ class Death(msgspec.Struct, frozen=True, gc=False):
 
 
 class TargetLost(Exception):  # noqa: N818 - a finding about the target, not an error of ours
-    """The target could be loaded before, and cannot be any more: nothing further is judged.
+    """The target cannot be loaded, or not any more: nothing (further) is judged. The text is one sentence.
 
-    A case that met this first has a `Death` instead; the text is one sentence.
+    A case that met this first has a `Death` instead.
     """
 
 

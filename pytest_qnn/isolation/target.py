@@ -10,11 +10,12 @@ from typing import Any
 
 from pytest_qnn.core.forms import DELEGATES, unwrapped
 from pytest_qnn.core.rule import Subject
+from pytest_qnn.core.target import TargetLost
 from pytest_qnn.isolation.executor import Executor
 from pytest_qnn.isolation.worker import Unusable
 
 
-class TargetUnusable(Exception):  # noqa: N818 - a finding about what was named, not an error of ours
+class TargetUnusable(TargetLost):
     """The target named by the user cannot be used; the text is one clear sentence."""
 
 

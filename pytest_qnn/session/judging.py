@@ -18,7 +18,6 @@ from pytest_qnn.core import engine
 from pytest_qnn.core.rule import Demand, Rule
 from pytest_qnn.core.target import TargetLost
 from pytest_qnn.core.verdict import Finding, Level, Outcome, Verdict
-from pytest_qnn.isolation.target import TargetUnusable
 from pytest_qnn.report import failure
 from pytest_qnn.session import findings, replay
 from pytest_qnn.state import VERDICTS, Session
@@ -42,7 +41,7 @@ def judge(session: Session, item: pytest.Item, rule_id: str) -> Verdict:
     Raises:
         LookupError: there is no such rule.
         ValueError: the test is named after another rule.
-        pytest_qnn.isolation.target.TargetUnusable: the target cannot be opened.
+        TargetLost: the target cannot be opened, or not any more.
     """
     rule = checked_rule(session, item, rule_id)
     target = session.target(rule.subject)
@@ -92,7 +91,7 @@ def judge_or_explain(session: Session, item: pytest.Item, rule_id: str) -> None:
     started = time.perf_counter()
     try:
         verdict = judge(session, item, rule_id)
-    except (TargetLost, TargetUnusable) as reason:
+    except TargetLost as reason:
         # No verdict: the report lists the rule as not judged. The first rule that met it has the finding.
         pytest.fail(f"{rule_id} not judged: {reason}", pytrace=False)
     except Exception as error:
