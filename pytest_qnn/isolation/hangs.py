@@ -27,6 +27,8 @@ _NOISE = 0.02
 """Seconds of processor time that are none: /proc counts in units of 0.01 s."""
 _NEAR = 0.5
 """Part of the time of a case, after which it is found out how much time the case gets."""
+_WAITED = 0.9
+"""Part of its time that a case waits of which nothing else need be found out."""
 _FIRST_LOOK = 0.05
 """Seconds. Most cases take a tenth of it, and cost nothing here."""
 _LOOKS = 10
@@ -89,8 +91,12 @@ class Watch:
         elif now - self._active >= self._timeout:
             return f"used no processor time for {self._timeout:g} s"
         taken = now - self._began
-        if taken >= self._timeout * _NEAR and not self._limit:
-            self._limit = self._allowed()  # which takes its time: the child is looked at once more
+        if not self._limit:
+            worked = (
+                now - self._active < _WAITED * taken
+            )  # else it is soon known to wait, whatever others cost
+            if taken >= self._timeout * _NEAR and worked:
+                self._limit = self._allowed()  # which takes its time: the child is looked at once more
         elif taken >= self._timeout:
             return self._too_long(taken, now, used)
         return ""
