@@ -229,7 +229,6 @@ UNUSUAL = frozenset({Fault.NOT_FINALISED, Fault.MEM_TYPE, Fault.SHORT_DATA, Faul
 """The faults of an Execute that are told here."""
 _KNOWN = frozenset({int(TensorMemType.RAW), int(TensorMemType.MEMHANDLE)})
 _PARAMETER = frozenset({int(Error.TENSOR_ERROR_INVALID_TENSOR_PARAM)})
-_OUTSIDE = _PARAMETER | {int(Error.TENSOR_ERROR_UNSUPPORTED_TENSOR_PARAM)}
 _TENSOR = frozenset({int(Error.GRAPH_ERROR_INVALID_TENSOR)})
 _LOOSE = _TENSOR | {int(Error.GRAPH_ERROR_INVALID_ARGUMENT)}
 _UNFINISHED = frozenset({int(Error.GRAPH_ERROR_GRAPH_NOT_FINALIZED)})
@@ -241,7 +240,7 @@ def prepare_faults(step: Prepare) -> tuple[Faults, bool]:
     odd = set(step.mem_types) - _KNOWN
     unspecified = TensorMemType.RETRIEVE_RAW in odd
     if odd:
-        faults[Fault.MEM_TYPE] = _OUTSIDE
+        faults[Fault.MEM_TYPE] = frozenset()
     if step.weights is not None and step.weights_as == "null":
         faults[Fault.NO_DATA] = _PARAMETER
     return faults, unspecified
@@ -395,6 +394,8 @@ _TWICE = int(Error.MEM_ERROR_ALREADY_REGISTERED)
 _MAPPING = int(Error.MEM_ERROR_MAPPING)
 _SHAPE = int(Error.MEM_ERROR_INVALID_SHAPE)
 _TYPE = int(Error.MEM_ERROR_UNSUPPORTED_MEMTYPE)
+_OVER = frozenset({_ARGUMENT, _MAPPING, _SHAPE})
+"""QnnMem.h offers all three for memory that is too small, and no document says which (facts, 7.4)."""
 
 HUGE = 1 << 32
 """Offsets from here on that lie behind the buffer are the business of SHB-06."""
@@ -417,7 +418,8 @@ def descriptor_faults(
     if role_of(descriptor):
         unspecified = external_faults(model, context, descriptor, before, faults)
         return faults, unspecified or not model.facts.supports(Property.CONTEXT_SUPPORT_DEFERRED_GRAPH_INIT)
-    unspecified = _type_faults(model, descriptor, faults)
+    # Whether an empty text is a configuration no document says.
+    unspecified = _type_faults(model, descriptor, faults) or descriptor.shape_config == ""
     _form_faults(descriptor, faults)
     if descriptor.null == "custom" and descriptor.mem_type == MemType.CUSTOM:
         return faults, unspecified
@@ -454,7 +456,7 @@ def _form_faults(descriptor: Descriptor, faults: Faults) -> None:
         faults[Fault.BAD_SHAPE] = frozenset({_SHAPE, _ARGUMENT})
     if descriptor.null == "dimensions" and descriptor.shape:
         faults[Fault.NULL_DIMENSIONS] = frozenset({_ARGUMENT, _SHAPE})
-    if descriptor.shape_config is not None:
+    if descriptor.shape_config:
         faults[Fault.SHAPE_CONFIG] = frozenset({_SHAPE, _ARGUMENT})
     if descriptor.data_type is not None:
         faults[Fault.DATA_TYPE] = frozenset({_ARGUMENT})
@@ -479,21 +481,21 @@ def _size_faults(descriptor: Descriptor, true: int, faults: Faults) -> bool:
     if descriptor.mem_type != MemType.CUSTOM:
         # A descriptor of these types has no size: the backend sees whole pages.
         if needed > pages(true):
-            faults[Fault.SMALL_BUFFER] = frozenset({_ARGUMENT, _MAPPING, _SHAPE})
+            faults[Fault.SMALL_BUFFER] = _OVER
         return true < needed <= pages(true)
     size = true if descriptor.size is None else descriptor.size
     unspecified = False
     if size > pages(true):
-        faults[Fault.SIZE_TOO_LARGE] = frozenset({_MAPPING, _ARGUMENT})
+        faults[Fault.SIZE_TOO_LARGE] = _OVER
     elif size > true:
         unspecified = True
     if descriptor.offset + needed > size:
         if descriptor.offset >= HUGE:
-            faults[Fault.HUGE_OFFSET] = frozenset({_ARGUMENT})
+            faults[Fault.HUGE_OFFSET] = _OVER
         elif descriptor.offset == 0 and size == true:
-            faults[Fault.SMALL_BUFFER] = frozenset({_ARGUMENT, _MAPPING, _SHAPE})
+            faults[Fault.SMALL_BUFFER] = _OVER
         else:
-            faults[Fault.PAST_END] = frozenset({_ARGUMENT})
+            faults[Fault.PAST_END] = _OVER
     return unspecified
 
 
@@ -633,7 +635,9 @@ def _with_callback(model: Model, step: ContextWithCallback) -> Allowed:
 
 def _finalize(model: Model, step: ContextFinalize) -> Allowed:
     faults: Faults = {}
-    unspecified = _no_context(model, step.context, faults)
+    # NULL may be taken for an argument that is missing as well as for a handle that is none.
+    codes = _CONTEXT | {_BINARY_ARGUMENT} if step.context == NULL else _CONTEXT
+    unspecified = _no_context(model, step.context, faults, codes)
     context = model.live_context(step.context)
     if context is not None and not context.pending:
         faults[Fault.NOTHING_PENDING] = frozenset({_UNSUPPORTED, _BINARY_ARGUMENT})

@@ -139,6 +139,10 @@ class ExternalBuffers(Memory, Binaries, Execution):
 
     def context_finalize(self, context: int | None, profile: int | None) -> None:
         """QnnContext_finalize: the graphs of a deferred context; 1000 for any other, or a second time."""
+        if not self.personality.finalize:
+            raise QnnError(Error.CONTEXT_ERROR_UNSUPPORTED_FEATURE)
+        if not context and self.personality.null_context:
+            raise QnnError(Error.CONTEXT_ERROR_INVALID_ARGUMENT)
         owner: Context = self.require("context", context, Error.CONTEXT_ERROR_INVALID_HANDLE)
         if profile:
             raise QnnError(Error.CONTEXT_ERROR_INVALID_ARGUMENT)

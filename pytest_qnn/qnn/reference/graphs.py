@@ -91,6 +91,8 @@ class Graphs(Core):
         """A tensor as a client describes it; 7004 for a type that the personality has not."""
         if given.type == TensorType.UPDATEABLE_STATIC and not self.personality.sections:
             raise QnnError(_BAD_TENSOR)
+        if given.memType not in _MEM_TYPES and not self.personality.types_at_finalize:
+            raise QnnError(self.personality.code("mem-type", _BAD_TENSOR))
         return read_tensor(given)
 
     def check_preset(self, given: Any) -> None:
@@ -163,6 +165,8 @@ class Graphs(Core):
                 owner.outputs[tensor.id] = tensor
         if not produced.issuperset(owner.outputs):
             raise QnnError(Error.GRAPH_ERROR_CREATE_FAILED)
+        if any(tensor.mem_type not in _MEM_TYPES for tensor in owner.tensors.values()):
+            raise QnnError(Error.GRAPH_ERROR_FINALIZE_FAILED)
         owner.finalised = True
         self.prepare_buffers(owner)
         if self.listeners:
@@ -210,7 +214,7 @@ def read_tensor(given: Any) -> Tensor:
     Raises:
         QnnError: 7004, the struct does not describe a tensor that this backend can hold.
     """
-    known = given.type in _TYPES and given.memType in _MEM_TYPES and given.dataType in ITEM_SIZE
+    known = given.type in _TYPES and given.dataType in ITEM_SIZE
     if not known or given.name is None or given.rank > MAX_RANK or (given.rank and not given.dimensions):
         raise QnnError(_BAD_TENSOR)
     shape = tuple(given.dimensions[i] for i in range(given.rank))

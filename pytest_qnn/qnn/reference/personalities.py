@@ -22,6 +22,9 @@ _OTHER_CODES = tuple(
 )
 
 
+_OVER = ("size-too-large", "past-end", "small-buffer")
+
+
 @dataclasses.dataclass(frozen=True)
 class Personality:
     """The choices that the QNN documents leave to a backend. Every one of them must be conforming."""
@@ -73,6 +76,14 @@ class Personality:
     pieces: Literal["", "kept", "read"] = ""
     """Property 220: a client may provide binaries piece by piece; it has them back when their context is
     freed (kept), or once they are read."""
+    finalize: bool = True
+    """QnnContext_finalize is there. Off: it answers 1000 to anything (deferred is off too)."""
+    empty_config: bool = False
+    """An empty shapeConfig is none, as NULL is."""
+    null_context: bool = False
+    """contextFinalize takes NULL for a missing argument (5000)."""
+    types_at_finalize: bool = False
+    """A memory type that there is not is refused by graphFinalize. Off: by tensorCreateGraphTensor."""
     codes: tuple[tuple[str, int], ...] = ()
     """(what is wrong, code), where the catalogue allows several; names as in `qnn.model.expected`."""
 
@@ -136,6 +147,27 @@ PERSONALITIES: dict[str, Personality] = {
             "pieces-given-back", "binaries come piece by piece, in memory given back at once", pieces="read"
         ),
         Personality("other-codes", "the other code wherever several are allowed", codes=_OTHER_CODES),
+        Personality(
+            "too-large-is-mapping",
+            "what does not fit a buffer cannot be mapped; an empty shapeConfig is none",
+            empty_config=True,
+            codes=tuple((fault, int(Error.MEM_ERROR_MAPPING)) for fault in _OVER),
+        ),
+        Personality(
+            "too-large-is-shape",
+            "what does not fit a buffer is an invalid shape; NULL is a missing argument",
+            null_context=True,
+            codes=tuple((fault, int(Error.MEM_ERROR_INVALID_SHAPE)) for fault in _OVER),
+        ),
+        Personality("no-finalize", "contextFinalize is not supported at all", deferred=False, finalize=False),
+        Personality(
+            "own-tensor-codes",
+            "an unknown memory type has a code of another family",
+            codes=(("mem-type", int(Error.COMMON_ERROR_INVALID_ARGUMENT)),),
+        ),
+        Personality(
+            "types-at-finalize", "an unknown memory type is refused by graphFinalize", types_at_finalize=True
+        ),
         Personality("small-reused-handles", "handles 1, 2, 3, ..., reused at once", reuse_handles=True),
     )
 }

@@ -140,9 +140,13 @@ class Memory(Core):
         if descriptor.dataType not in ITEM_SIZE or (shape.numDim and not shape.dimSize):
             raise QnnError(_INVALID)
         dimensions = tuple(shape.dimSize[i] for i in range(min(shape.numDim, MAX_RANK)))
-        if not 0 < shape.numDim <= MAX_RANK or 0 in dimensions or shape.shapeConfig is not None:
+        if not 0 < shape.numDim <= MAX_RANK or 0 in dimensions or self.configured(shape):
             raise QnnError(self.personality.code("bad-shape", Error.MEM_ERROR_INVALID_SHAPE))
         return bytes_of(dimensions, descriptor.dataType)
+
+    def configured(self, shape: Any) -> bool:
+        """A shape has a configuration; whether an empty text is one is left to a backend."""
+        return shape.shapeConfig is not None and not (self.personality.empty_config and not shape.shapeConfig)
 
     def read_shared_buffer(self, address: int | None) -> tuple[int, int, int]:
         """Hook: (fd, offset, declared size) of a QnnMemHtp_Descriptor_t of type SHARED_BUFFER."""
@@ -188,7 +192,8 @@ class Memory(Core):
             raise QnnError(self.personality.code("size-too-large", _INVALID))
         if self.range_end(request) > total:
             without_size = request.declared is None
-            raise QnnError(self.personality.code("small-buffer", _INVALID) if without_size else _INVALID)
+            fault = "small-buffer" if without_size else "past-end"
+            raise QnnError(self.personality.code(fault, _INVALID))
         if is_external:
             self.check_alignment(request)
 

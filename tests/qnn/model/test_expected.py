@@ -69,6 +69,7 @@ def reference(request: pytest.FixtureRequest) -> Iterator[MemoryTarget]:
     target.close()
 
 
+OVER = {8000, 8003, 8004}
 FAULTS: list[tuple[str, AnyStep, tuple[AnyStep, ...], set[int]]] = [
     ("null-descriptors", msgspec.structs.replace(ONE, null_descriptors=True), (), {8000}),
     ("null-handles", msgspec.structs.replace(ONE, null_handles=True), (), {8000}),
@@ -80,19 +81,19 @@ FAULTS: list[tuple[str, AnyStep, tuple[AnyStep, ...], set[int]]] = [
     ("bad-shape", Register("c0", (Descriptor("b0", (4, 0)),), ("h0",)), (), {8000, 8004}),
     ("fd-minus-one", Register("c0", (Descriptor("b0", (4,), fd="minus-one"),), ("h0",)), (), {8000, 8003}),
     ("fd-unmappable", Register("c0", (Descriptor("b0", (4,), fd="pipe"),), ("h0",)), (), {8003}),
-    ("small-buffer", Register("c0", (Descriptor("b0", (4097,)),), ("h0",)), (), {8000, 8003, 8004}),
-    ("past-end", Register("c0", (Descriptor("b0", (4,), mem_type=2, offset=4093),), ("h0",)), (), {8000}),
+    ("small-buffer", Register("c0", (Descriptor("b0", (4097,)),), ("h0",)), (), OVER),
+    ("past-end", Register("c0", (Descriptor("b0", (4,), mem_type=2, offset=4093),), ("h0",)), (), OVER),
     (
         "huge-offset",
         Register("c0", (Descriptor("b0", (4,), mem_type=2, offset=1 << 32),), ("h",)),
         (),
-        {8000},
+        OVER,
     ),
     (
         "size-too-large",
         Register("c0", (Descriptor("b0", (4,), mem_type=2, size=4097),), ("h",)),
         (),
-        {8000, 8003},
+        OVER,
     ),
     (
         "size-mismatch",

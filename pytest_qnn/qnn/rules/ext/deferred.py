@@ -252,7 +252,7 @@ def _again(scene: Scene, tape: Tape) -> None:
     made = weighted(scene, tape)
     if made is None:
         return
-    kind = tape.below(4)
+    kind = tape.below(5)
     if kind == 0:
         scene.add(ContextFinalize(made.context))
         execute(scene, made.graphs[0], None)
@@ -266,7 +266,7 @@ def _again(scene: Scene, tape: Tape) -> None:
         scene.add(ContextFinalize(context))
         execute(scene, names[0], None, seed=3)
     else:
-        scene.add(ContextFinalize(tape.pick((NULL, BOGUS))))
+        scene.add(ContextFinalize((NULL, BOGUS)[kind - 3]))
 
 
 again = embedded(_again, before=1)
@@ -345,19 +345,25 @@ def ext_20(case: MemoryCase, trace: MemoryTrace) -> Examined:
     Level.MUST,
     "QnnContext_finalize a second time, or of a context that is not deferred, is refused with "
     "QNN_CONTEXT_ERROR_UNSUPPORTED_FEATURE (1000) or QNN_CONTEXT_ERROR_INVALID_ARGUMENT (5000) and does no "
-    "harm.",
+    "harm; of no context, with QNN_CONTEXT_ERROR_INVALID_HANDLE (5002), for NULL also 5000.",
     source="QnnContext.h: QnnContext_finalize",
     subject="memory",
     cases=again,
     gate=("202",),
 )
 def ext_25(case: MemoryCase, trace: MemoryTrace) -> Examined:
-    """1000 or 5000 (5002 for a context that is none); the graphs go on."""
+    """1000 or 5000; 5002 for a context that is none, and for NULL 5000 too; the graphs go on.
+
+    A call that is not supported need not look at its context.
+    """
     require_finalize(case, trace)
+    offered = facts_of(trace).supports(Property.CONTEXT_SUPPORT_DEFERRED_GRAPH_INIT)
     count = 0
     for walked in own_steps(
         case, trace, lambda w: isinstance(w.step, ContextFinalize) and w.allowed.specified
     ):
+        if walked.code == _UNSUPPORTED and not offered and walked.allowed.only(Fault.BAD_CONTEXT):
+            raise Unsupported("contextFinalize answers 1000, not supported, and key 217 is not supported")
         if walked.allowed.faults:
             demand_code(walked, walked.allowed.codes, walked.allowed.wrong)
             count += 1

@@ -16,6 +16,7 @@ from pytest_qnn.qnn.model.codes import named, one_of
 from pytest_qnn.qnn.model.contents import compare, differs
 from pytest_qnn.qnn.model.expected import Walked, walk
 from pytest_qnn.qnn.model.notes import Fault
+from pytest_qnn.qnn.rules.binaries import demand_refused
 from pytest_qnn.qnn.rules.graphs import CREATE_TENSOR, require_execution, require_prepared
 from pytest_qnn.qnn.rules.io_buffers import HINTED, PLAIN, rows, watched
 from pytest_qnn.qnn.rules.judging import (
@@ -187,7 +188,6 @@ def pre_04(case: MemoryCase, trace: MemoryTrace) -> Examined:
 
 _CREATE = "QnnTensor.h: QnnTensor_createGraphTensor"
 _PARAMETER = int(Error.TENSOR_ERROR_INVALID_TENSOR_PARAM)
-_OUTSIDE = frozenset({_PARAMETER, int(Error.TENSOR_ERROR_UNSUPPORTED_TENSOR_PARAM)})
 
 
 def _prepared(case: MemoryCase, trace: MemoryTrace) -> Iterator[tuple[Walked, Prepare]]:
@@ -394,25 +394,21 @@ def unknown_types(facts: MemoryFacts) -> Cases:
 @rule(
     "PRE-06",
     Level.SHOULD,
-    "QnnTensor_createGraphTensor refuses an IO tensor whose memory type is not in Qnn_TensorMemType_t: "
-    "QNN_TENSOR_ERROR_INVALID_TENSOR_PARAM (7004) or QNN_TENSOR_ERROR_UNSUPPORTED_TENSOR_PARAM (7005).",
+    "An IO tensor whose memory type is not in Qnn_TensorMemType_t is refused before its graph is finalised.",
     source=f"{_CREATE}, QNN_TENSOR_ERROR_INVALID_TENSOR_PARAM, QNN_TENSOR_ERROR_UNSUPPORTED_TENSOR_PARAM",
     subject="memory",
     cases=unknown_types,
 )
 def pre_06(case: MemoryCase, trace: MemoryTrace) -> Examined:
-    """7004 or 7005."""
+    """A refusal, with any code, of the creation, of the node or of graphFinalize."""
     count = 0
     for walked, step in _prepared(case, trace):
         if not walked.allowed.only(Fault.MEM_TYPE):
             continue
-        first = next(at for at, kind in enumerate(step.mem_types) if kind > TensorMemType.MEMHANDLE)
-        codes = _creations(walked.seen)
-        if len(codes) > first:
-            because = f"memory type {step.mem_types[first]} is none"
-            _demand(walked, codes[first], _OUTSIDE, because)
-            count += 1
-    return Examined(count, "tensors created with an unknown memory type")
+        odd = next(kind for kind in step.mem_types if kind > TensorMemType.MEMHANDLE)
+        demand_refused(walked, f"memory type {odd} is none")
+        count += 1
+    return Examined(count, "graphs with a tensor of an unknown memory type")
 
 
 def watched_creations(facts: MemoryFacts) -> Cases:

@@ -142,12 +142,12 @@ def reg_12(case: MemoryCase, trace: MemoryTrace) -> Examined:
 
 
 def _configured(right: Descriptor, tape: Tape) -> Descriptor:
-    return msgspec.structs.replace(right, shape_config=tape.pick(("unknown", "", "NHWC")))
+    return msgspec.structs.replace(right, shape_config=tape.pick(("unknown", "NHWC", "?")))
 
 
 @rule(
     "REG-27",
-    Level.MUST,
+    Level.SHOULD,
     "QnnMem_register accepts a shapeConfig of NULL and refuses an unknown one: QNN_MEM_ERROR_INVALID_SHAPE "
     "(8004) or QNN_MEM_ERROR_INVALID_ARGUMENT (8000).",
     source="QnnMem.h: Qnn_MemShape_t.shapeConfig",

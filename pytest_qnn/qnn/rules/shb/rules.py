@@ -177,15 +177,15 @@ def _too_long(scene: Scene, tape: Tape) -> None:
 @rule(
     "SHB-05",
     Level.MUST,
-    "QnnMem_register refuses a size larger than the shared buffer: QNN_MEM_ERROR_MAPPING (8003) or "
-    "QNN_MEM_ERROR_INVALID_ARGUMENT (8000).",
+    "QnnMem_register refuses a size larger than the shared buffer: QNN_MEM_ERROR_INVALID_ARGUMENT (8000), "
+    "QNN_MEM_ERROR_MAPPING (8003) or QNN_MEM_ERROR_INVALID_SHAPE (8004).",
     source="QnnMem.h: QNN_MEM_ERROR_MAPPING; QnnHtpMem.h: QnnMemHtp_Descriptor_t.size",
     subject="memory",
     cases=embedded(_too_long),
     gate=_GATE,
 )
 def shb_05(case: MemoryCase, trace: MemoryTrace) -> Examined:
-    """8003 or 8000 for sizes beyond the buffer's last page."""
+    """8000, 8003 or 8004 for sizes beyond the buffer's last page."""
     _require_shared(case, trace)
     return judge_faults(case, trace, (Fault.SIZE_TOO_LARGE,), "sizes beyond the buffer")
 
@@ -391,7 +391,7 @@ def shb_14(case: MemoryCase, trace: MemoryTrace) -> Examined:
 
 
 def _judge_bounds(case: MemoryCase, trace: MemoryTrace, fault: Fault, because: str) -> Examined:
-    """Descriptors with the fault are refused with 8000; shared buffers without one are registered."""
+    """Descriptors with the fault are refused with its codes; shared buffers without one are registered."""
     _require_shared(case, trace)
     found = judge_faults(case, trace, (fault,), f"registrations with {fault.value} and good ones", because)
     if not found.count:
@@ -488,14 +488,15 @@ def shared_ends(facts: MemoryFacts) -> Cases:
     "SHB-04",
     Level.MUST,
     "QnnMem_register refuses a tensor that ends behind its shared buffer (offset + bytes > size): "
-    "QNN_MEM_ERROR_INVALID_ARGUMENT (8000).",
-    source="seed 002, Using QNN_HTP_MEM_SHARED_BUFFER; device log: QNN_MEM_ERROR_INVALID_ARGUMENT (8000)",
+    "QNN_MEM_ERROR_INVALID_ARGUMENT (8000), QNN_MEM_ERROR_MAPPING (8003) or QNN_MEM_ERROR_INVALID_SHAPE "
+    "(8004).",
+    source="seed 002, Using QNN_HTP_MEM_SHARED_BUFFER; QnnMem.h: QnnMem_register; device log: 8000",
     subject="memory",
     cases=shared_ends,
     gate=_GATE,
 )
 def shb_04(case: MemoryCase, trace: MemoryTrace) -> Examined:
-    """An exact fit is registered; a tensor past the end answers 8000."""
+    """An exact fit is registered; a tensor past the end answers 8000, 8003 or 8004."""
     return _judge_bounds(case, trace, Fault.PAST_END, "offset + bytes <= size")
 
 
@@ -520,14 +521,15 @@ def shared_wraps(facts: MemoryFacts) -> Cases:
     "SHB-06",
     Level.MUST,
     "Offsets are 64 bits wide: QnnMem_register refuses huge ones, and those that overflow with the size of "
-    "the tensor: QNN_MEM_ERROR_INVALID_ARGUMENT (8000).",
+    "the tensor: QNN_MEM_ERROR_INVALID_ARGUMENT (8000), QNN_MEM_ERROR_MAPPING (8003) or "
+    "QNN_MEM_ERROR_INVALID_SHAPE (8004).",
     source="QnnHtpMem.h: QnnHtpMem_SharedBufferConfig_t.offset",
     subject="memory",
     cases=shared_wraps,
     gate=_GATE,
 )
 def shb_06(case: MemoryCase, trace: MemoryTrace) -> Examined:
-    """Offsets from 2**32 on answer 8000 in buffers that are smaller."""
+    """Offsets from 2**32 on answer 8000, 8003 or 8004 in buffers that are smaller."""
     return _judge_bounds(case, trace, Fault.HUGE_OFFSET, "the offset counts with all its 64 bits")
 
 
