@@ -311,9 +311,11 @@ def _section(model: Model, step: GetSection | ApplySection) -> Allowed:
 
 
 _ARGUMENT = int(Error.MEM_ERROR_INVALID_ARGUMENT)
-_UNFIT = frozenset({_ARGUMENT, int(Error.MEM_ERROR_INVALID_SHAPE)})
-_TAKEN = frozenset({_ARGUMENT, int(Error.MEM_ERROR_ALREADY_REGISTERED)})
-_UNMAPPABLE = frozenset({_ARGUMENT, int(Error.MEM_ERROR_MAPPING)})
+_ANY_REFUSAL = frozenset(
+    {int(code) for code in Error if _ARGUMENT <= code <= Error.MEM_ERROR_UNSUPPORTED_MEMTYPE}
+    | {int(Error.COMMON_ERROR_OPERATION_NOT_PERMITTED)}
+)
+"""Seed 002 says what external memory must be, and nothing of codes: any of the memory family, or 1005."""
 
 
 def external_faults(
@@ -332,48 +334,68 @@ def external_faults(
     if owner.failed or descriptor.fd == "readonly":
         return True
     if descriptor.fd not in ("buffer", "dup"):
-        faults[Fault.NOT_DMA] = _UNMAPPABLE
+        faults[Fault.NOT_DMA] = _ANY_REFUSAL
         return False
     size = model.alive.buffers.get(descriptor.buffer)
     if size is None:
         return True
     unspecified = any(earlier[1] == descriptor.buffer for earlier in before)
     unspecified = _fit_faults(owner, descriptor, size, faults) or unspecified
-    return _use_faults(model, context, descriptor, faults) or unspecified
+    unspecified = _use_faults(model, context, descriptor, faults) or unspecified
+    return unspecified or not (faults or _both_readings_fit(owner, descriptor, size))
+
+
+def _readings(owner: Context, descriptor: Descriptor, true: int) -> tuple[bool, bool]:
+    """Whether the memory fits if ``size`` is that of the whole buffer, and if it is what follows the offset.
+
+    Of the size of weights or spill-fill memory at an offset no document says which it is (facts, 7.18).
+    """
+    size = true if descriptor.size is None else descriptor.size
+    needed = owner.said.get(NEEDED[descriptor.htp_type], 0)
+    return descriptor.offset + needed <= size, needed <= size and descriptor.offset + size <= true
+
+
+def _both_readings_fit(owner: Context, descriptor: Descriptor, true: int) -> bool:
+    return all(_readings(owner, descriptor, true))
 
 
 def _fit_faults(owner: Context, descriptor: Descriptor, true: int, faults: Faults) -> bool:
     size = true if descriptor.size is None else descriptor.size
     needed = owner.said.get(NEEDED[descriptor.htp_type])
     alignment = owner.said.get(HtpContextOption.BUFFER_START_ALIGNMENT)
-    if needed is not None and descriptor.offset + needed > size:
-        faults[Fault.EXTERNAL_SMALL] = _UNFIT
+    if needed is not None and not any(_readings(owner, descriptor, true)):
+        faults[Fault.EXTERNAL_SMALL] = _ANY_REFUSAL
     # Where the mapping begins is not ours to know, but that it begins at a page.
     if alignment and descriptor.offset % min(alignment, PAGE):
-        faults[Fault.EXTERNAL_MISALIGNED] = _UNFIT
+        faults[Fault.EXTERNAL_MISALIGNED] = _ANY_REFUSAL
     asked = needed is not None and bool(alignment)
     return not asked or (alignment or 0) > PAGE or size > true
 
 
 def _use_faults(model: Model, context: str, descriptor: Descriptor, faults: Faults) -> bool:
+    unspecified = False
     for found in model.live().values():
         here = found.context == context
         same = found.descriptor.buffer == descriptor.buffer
         if found.role == descriptor.htp_type and here:
-            faults[Fault.SECOND_EXTERNAL] = _TAKEN
+            faults[Fault.SECOND_EXTERNAL] = _ANY_REFUSAL
         elif same and found.role != descriptor.htp_type:
-            faults[Fault.OTHER_USE] = _TAKEN
+            faults[Fault.OTHER_USE] = _ANY_REFUSAL
         elif same and descriptor.htp_type == WEIGHTS:
-            faults[Fault.WEIGHTS_SHARED] = _TAKEN
+            faults[Fault.WEIGHTS_SHARED] = _ANY_REFUSAL
+            # That two contexts may not have their weights in different parts of a buffer no document says.
+            unspecified = unspecified or found.descriptor.offset != descriptor.offset
     unsure = model.unsure.values()
-    return any(found.descriptor.buffer == descriptor.buffer or found.context == context for found in unsure)
+    return unspecified or any(
+        found.descriptor.buffer == descriptor.buffer or found.context == context for found in unsure
+    )
 
 
 def taken_faults(model: Model, descriptor: Descriptor, faults: Faults) -> bool:
     """Enter that memory for IO tensors is some context's external memory; True if that is not known."""
     for found in model.live().values():
         if found.role and found.descriptor.buffer == descriptor.buffer:
-            faults[Fault.OTHER_USE] = _TAKEN
+            faults[Fault.OTHER_USE] = _ANY_REFUSAL
     return any(found.role and found.descriptor.buffer == descriptor.buffer for found in model.unsure.values())
 
 

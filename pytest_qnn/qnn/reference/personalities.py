@@ -82,6 +82,8 @@ class Personality:
     """An empty shapeConfig is none, as NULL is."""
     null_context: bool = False
     """contextFinalize takes NULL for a missing argument (5000)."""
+    size_from_offset: bool = False
+    """The size of external memory is that of what follows its offset. Off: that of the whole buffer."""
     types_at_finalize: bool = False
     """A memory type that there is not is refused by graphFinalize. Off: by tensorCreateGraphTensor."""
     codes: tuple[tuple[str, int], ...] = ()
@@ -158,6 +160,21 @@ PERSONALITIES: dict[str, Personality] = {
             "what does not fit a buffer is an invalid shape; NULL is a missing argument",
             null_context=True,
             codes=tuple((fault, int(Error.MEM_ERROR_INVALID_SHAPE)) for fault in _OVER),
+        ),
+        Personality(
+            "external-size-from-offset",
+            "the size of external memory counts from its offset",
+            size_from_offset=True,
+            codes=(("external-small", int(Error.MEM_ERROR_MAPPING)),),
+        ),
+        Personality(
+            "external-codes",
+            "external memory that will not do is refused with other codes of the memory family",
+            codes=(
+                ("external-small", int(Error.COMMON_ERROR_OPERATION_NOT_PERMITTED)),
+                ("external-misaligned", int(Error.MEM_ERROR_MAPPING)),
+                ("external-taken", int(Error.MEM_ERROR_MAPPING)),
+            ),
         ),
         Personality("no-finalize", "contextFinalize is not supported at all", deferred=False, finalize=False),
         Personality(

@@ -187,15 +187,24 @@ class Memory(Core):
         is_external = request.role in ROLES
         if is_external:
             request.size = self.open_external(context).needed[request.role]
+            if request.offset and self.personality.size_from_offset:
+                self.check_rest(request)
+                return
         total = request.total
         if total > request.length:
             raise QnnError(self.personality.code("size-too-large", _INVALID))
         if self.range_end(request) > total:
-            without_size = request.declared is None
-            fault = "small-buffer" if without_size else "past-end"
+            fault = "small-buffer" if request.declared is None else "past-end"
+            fault = "external-small" if is_external else fault
             raise QnnError(self.personality.code(fault, _INVALID))
         if is_external:
             self.check_alignment(request)
+
+    def check_rest(self, request: Request) -> None:
+        """The declared size is that of what follows the offset: it is enough, and there."""
+        if request.total < request.size or request.offset + request.total > request.length:
+            raise QnnError(self.personality.code("external-small", _INVALID))
+        self.check_alignment(request)
 
     def open_external(self, context: Context) -> External:
         """Hook: external memory is taken between creation and contextFinalize only: else 1005."""
@@ -206,7 +215,7 @@ class Memory(Core):
     def check_alignment(self, request: Request) -> None:
         """Hook: the mapping begins at a page, so its offset decides."""
         if request.offset % ALIGNMENT:
-            raise QnnError(_INVALID)
+            raise QnnError(self.personality.code("external-misaligned", _INVALID))
 
     def find_duplicate(
         self, context: Context, request: Request, batch: list[Registration]
@@ -218,6 +227,7 @@ class Memory(Core):
         del batch
         for other in self.registrations.values():
             if self.excludes(context, request, other):
+                self.refuse_taken()
                 return other
         if request.role in ROLES:
             return None
@@ -227,6 +237,12 @@ class Memory(Core):
             if not self.personality.overlap and _overlapping(request, registration.request):
                 return registration
         return None
+
+    def refuse_taken(self) -> None:
+        """Some personalities have a code of their own for external memory that has another use (else 8002)."""
+        code = self.personality.code("external-taken", 0)
+        if code:
+            raise QnnError(Error(code))
 
     def excludes(self, context: Context, request: Request, other: Registration) -> bool:
         """Hook: one of the two is external memory, and the other stands in its way.

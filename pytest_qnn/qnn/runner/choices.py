@@ -268,6 +268,11 @@ def _external(facts: MemoryFacts) -> Iterator[Point]:
         "A weights buffer smaller than the property says",
         (*begun, *given("w", less=PAGE + 1)),
     )
+    yield Point(
+        "weights-size-at-offset",
+        "A weights buffer at an offset, with the size of the whole buffer (refused: the size counts from there)",
+        (*begun, *given("w", offset=PAGE)),
+    )
     yield Point("weights-unaligned", "A weights buffer at an offset of 1", (*begun, *given("w", offset=1)))
     yield Point(
         "weights-of-pipe", "The descriptor of a pipe as weights buffer", (*begun, *given("w", fd="pipe"))

@@ -49,6 +49,8 @@ SPILL = Descriptor("s", (), mem_type=2, htp_type=3)
 GIVEN = [*DEFERRED, (Register("d", (WEIGHTS,), ("h",)), StepSeen(code=0, values=(9,)))]
 AGAIN = (ContextFromBinary("e", "b", defer=True), StepSeen(code=0, values=(3,)))
 FINALISED = (ContextFinalize("d"), OK)
+REFUSED = {1005, 8000, 8001, 8002, 8003, 8004, 8005}
+LARGE = (AllocNeeded("l", "d", 3, extra=8192), StepSeen(values=(1 << 22, 16384)))
 
 
 def allowed(story: list[Any], step: AnyStep) -> Allowed:
@@ -81,22 +83,22 @@ def register(descriptor: Descriptor, context: str = "d") -> Register:
         ([*DEFERRED, FINALISED], ContextFinalize("d"), "nothing-pending", {1000, 5000}),
         ([*DEFERRED, FINALISED], register(WEIGHTS), "not-open", set()),
         (DEFERRED, register(WEIGHTS, "c"), "not-open", set()),
-        (DEFERRED, register(Descriptor("s", (), mem_type=2, htp_type=2)), "external-small", {8000, 8004}),
+        (DEFERRED, register(Descriptor("s", (), mem_type=2, htp_type=2)), "external-small", REFUSED),
         (
             DEFERRED,
             register(Descriptor("w", (), mem_type=2, htp_type=3, offset=8)),
             "external-misaligned",
-            {8000, 8004},
+            REFUSED,
         ),
         (
             DEFERRED,
             register(Descriptor("w", (), mem_type=2, htp_type=2, fd="pipe")),
             "not-dma",
-            {8000, 8003},
+            REFUSED,
         ),
-        (GIVEN, register(WEIGHTS), "second-external", {8000, 8002}),
-        (GIVEN, register(Descriptor("w", (4,))), "other-use", {8000, 8002}),
-        (GIVEN, register(Descriptor("w", (4,)), "c"), "other-use", {8000, 8002}),
+        (GIVEN, register(WEIGHTS), "second-external", REFUSED),
+        (GIVEN, register(Descriptor("w", (4,))), "other-use", REFUSED),
+        (GIVEN, register(Descriptor("w", (4,)), "c"), "other-use", REFUSED),
         ([*GIVEN, FINALISED], Deregister(("h",)), "fixed-handle", set()),
         ([*GIVEN, FINALISED, (ContextFree("d"), OK)], Deregister(("h",)), "dead-handle", {8001}),
     ],
@@ -124,10 +126,24 @@ def test_what_is_in_order(story: list[Any], step: AnyStep) -> None:
     assert allowed(story, step).valid
 
 
+@pytest.mark.parametrize(
+    ("size", "specified"),
+    [(None, False), (8192, False), (12288, True)],
+    ids=["the whole buffer", "what is needed", "good by both readings"],
+)
+def test_what_the_size_of_weights_means_beside_an_offset_is_open(
+    size: int | None, *, specified: bool
+) -> None:
+    found = allowed(
+        [*DEFERRED, LARGE], register(Descriptor("l", (), mem_type=2, htp_type=2, offset=4096, size=size))
+    )
+    assert (found.specified, found.faults) == (specified, set())
+
+
 def test_the_weights_of_another_context_are_taken() -> None:
     asked = (ContextProperty("e", (1, 2, 3)), StepSeen(code=0, values=(4096, 4096, 8192)))
     found = allowed([*GIVEN, AGAIN, asked], register(WEIGHTS, "e"))
-    assert (found.only(Fault.WEIGHTS_SHARED), found.codes) == (True, {8000, 8002})
+    assert (found.only(Fault.WEIGHTS_SHARED), found.codes) == (True, REFUSED)
 
 
 def test_the_spill_fill_memory_of_another_context_is_not() -> None:
