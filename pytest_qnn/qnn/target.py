@@ -25,12 +25,12 @@ from pytest_qnn.isolation.target import (
 from pytest_qnn.isolation.worker import Unusable
 from pytest_qnn.qnn.cases.case import Churn, MemoryCase
 from pytest_qnn.qnn.cases.join import joined
+from pytest_qnn.qnn.cases.plain import PLAIN, cycles
 from pytest_qnn.qnn.cases.reduce import smaller_memory
 from pytest_qnn.qnn.facts import Choice, MemoryFacts
 from pytest_qnn.qnn.mutants import named as mutant_named
 from pytest_qnn.qnn.proxies import proxy_table
 from pytest_qnn.qnn.runner.choices import choices
-from pytest_qnn.qnn.runner.plain import PLAIN, cycles
 from pytest_qnn.qnn.runner.processes import run_in_processes, several_processes
 from pytest_qnn.qnn.runner.sources import MemorySpec
 from pytest_qnn.qnn.trace import MemoryTrace

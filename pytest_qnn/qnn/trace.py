@@ -232,6 +232,27 @@ class StepSeen(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
         return self.counts
 
 
+class PlainRun(msgspec.Struct, frozen=True, gc=False, kw_only=True, omit_defaults=True):
+    """What a target computes where no memory API takes part: raw memory, a session and a context of its own.
+
+    Carried out after a case, for the executes whose output is not that of the suite's own arithmetic.
+    """
+
+    op: str
+    dtype: str
+    shape: tuple[int, ...]
+    relay: bool = False
+    """With a NATIVE tensor in between, as in Prepare."""
+    weights: int | None = None
+    """Seed of the STATIC input; None: there is none."""
+    updatable: bool = False
+    """The weights can be updated."""
+    inputs: tuple[bytes, ...] = ()
+    """Without the weights."""
+    output: bytes = b""
+    """Empty: it could not be carried out."""
+
+
 class MemoryTrace(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     """What was seen of a `MemoryCase`."""
 
@@ -243,5 +264,7 @@ class MemoryTrace(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     ended: bool = False
     """The process ended in good order after the last step, as the case asked for."""
     death: Death | None = None
+    plain: tuple[PlainRun, ...] = ()
+    """The target's own plain runs of graphs whose outputs are not those of the suite's arithmetic."""
     facts: MemoryFacts | None = None
     """What is known of the target; the target adds it after the trace has come back."""

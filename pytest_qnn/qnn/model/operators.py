@@ -9,6 +9,14 @@ libQnnHtp.so 2.51 gives exactly these bytes. Relu has no ties: that library roun
 and no document says which way is right.
 
 FLOAT_32 computes with one float32 operation per element.
+
+No document says how a backend rounds, nor how precisely it computes. `beyond` has the bounds that hold for
+any. A stored value may be off by one step of the output's encoding, whichever way it was rounded or cut
+(QnnTypes.h, Qnn_ScaleOffset_t: it stands for a multiple of the scale); Reshape moves bytes. FLOAT_32 may be
+off by one unit in the last place of a float16: |seen - expected| <= 2**-10 * |expected|. Backends compute
+FLOAT_32 graphs in float16 (libQnnHtp does; facts, section 5), whose significand has 11 bits; all inputs of
+the suite are multiples of 1/8 in [-16, 16) and so exact in it, as are their sums, and a product is rounded
+(or cut) once, to within one unit, 2**-10 of it.
 """
 
 from __future__ import annotations
@@ -21,6 +29,11 @@ import numpy.typing as npt
 
 from pytest_qnn.qnn.cases.case import QnnDType, QnnOp
 from pytest_qnn.qnn.cases.sizes import arity
+
+FLOAT_BOUND = 2.0**-10
+"""Largest relative error of a FLOAT_32 output."""
+STEP_BOUND = 1.0
+"""Largest error of a UFIXED_POINT_8 output, in steps of its encoding."""
 
 
 class Encoding(NamedTuple):
@@ -79,11 +92,42 @@ def expected(op: QnnOp, dtype: QnnDType, *inputs: bytes, ties_up: bool = True) -
 def _piece(op: QnnOp, dtype: QnnDType, inputs: Sequence[bytes], *, ties_up: bool) -> bytes:
     if dtype == "FLOAT_32":
         return bytes(_apply(op, *(np.frombuffer(data, np.float32) for data in inputs)).data)
-    *encodings, out = QUANTIZATION[op]
-    real = _apply(op, *(_decode(data, code) for data, code in zip(inputs, encodings, strict=True)))
-    exact = real / out.scale - out.offset
+    exact = _exact(op, inputs)
     stored = np.floor(exact + 0.5) if ties_up else np.ceil(exact - 0.5)
     return bytes(np.clip(stored, 0, 255).astype(np.uint8))
+
+
+def _exact(op: QnnOp, inputs: tuple[bytes, ...]) -> npt.NDArray[np.float64]:
+    """What a quantised output would store if it could store any number."""
+    *encodings, out = QUANTIZATION[op]
+    real = _apply(op, *(_decode(data, code) for data, code in zip(inputs, encodings, strict=True)))
+    return real / out.scale - out.offset
+
+
+def beyond(op: QnnOp, dtype: QnnDType, seen: bytes, *inputs: bytes) -> str:
+    """The first element of an output that no rounding explains, in words; empty if there is none.
+
+    Raises:
+        ValueError: as `expected`.
+    """
+    wanted = expected(op, dtype, *inputs)
+    if len(wanted) != len(seen):
+        return f"{len(seen)} bytes instead of {len(wanted)}"
+    if dtype == "FLOAT_32":
+        want, see = (np.frombuffer(data, np.float32).astype(np.float64) for data in (wanted, seen))
+        bound = FLOAT_BOUND * np.abs(want)
+    elif op == "Reshape":
+        want, see = (np.frombuffer(data, np.uint8).astype(np.float64) for data in (wanted, seen))
+        bound = np.zeros_like(want)
+    else:
+        want, see = np.clip(_exact(op, inputs), 0, 255), np.frombuffer(seen, np.uint8).astype(np.float64)
+        bound = np.full_like(want, STEP_BOUND)
+    # Not "error > bound": a NaN is never within the bound.
+    wrong = np.flatnonzero(~(np.abs(see - want) <= bound))
+    if not wrong.size:
+        return ""
+    at = int(wrong[0])
+    return f"at element {at}: {see[at]:g} instead of {want[at]:g} (bound {bound[at]:g})"
 
 
 def _decode(data: bytes, encoding: Encoding) -> npt.NDArray[np.float64]:

@@ -174,8 +174,8 @@ class Execution(Graphs):
         return stored
 
     def store(self, tensor: Tensor, real: operators.Values) -> Stored:
-        """Hook: the bytes of a tensor's real values, halves rounded up."""
-        return operators.store(tensor, real)
+        """Hook: the bytes of a tensor's real values."""
+        return operators.store(tensor, real, self.personality.rounding)
 
 
 _ALIGNMENT = 64

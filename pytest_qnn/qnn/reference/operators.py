@@ -1,7 +1,8 @@
 """The operators of the reference backend, in numpy.
 
 UFIXED_POINT_8 tensors hold real = (q + offset) * scale. A result is stored as
-clamp(floor(real / scale - offset + 0.5), 0, 255): halves round up, as the add of libQnnHtp does.
+clamp(floor(real / scale - offset + 0.5), 0, 255): halves round up, as the add of libQnnHtp does. Some
+personalities round otherwise.
 """
 
 from __future__ import annotations
@@ -77,11 +78,19 @@ def load(tensor: Tensor, stored: npt.NDArray[np.uint8]) -> Values:
     return result
 
 
-def store(tensor: Tensor, values: Values) -> npt.NDArray[np.uint8]:
+ROUNDINGS: dict[str, Callable[[Values], Values]] = {
+    "half-up": lambda steps: np.floor(steps + 0.5),
+    "half-even": np.rint,
+    "down": np.floor,
+}
+"""How a number of steps becomes a whole one."""
+
+
+def store(tensor: Tensor, values: Values, rounding: str = "half-up") -> npt.NDArray[np.uint8]:
     """The bytes of real values as the tensor stores them, flat."""
     flat = np.ascontiguousarray(values).reshape(-1)
     if tensor.data_type == DataType.FLOAT_32:
         return np.frombuffer(flat.astype("<f4").tobytes(), np.uint8)
-    steps = np.floor(flat / tensor.scale - tensor.offset + 0.5)
+    steps = ROUNDINGS[rounding](flat / tensor.scale - tensor.offset)
     stored: npt.NDArray[np.uint8] = np.clip(steps, 0, 255).astype(np.uint8)
     return stored

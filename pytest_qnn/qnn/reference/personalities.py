@@ -86,6 +86,8 @@ class Personality:
     """The size of external memory is that of what follows its offset. Off: that of the whole buffer."""
     types_at_finalize: bool = False
     """A memory type that there is not is refused by graphFinalize. Off: by tensorCreateGraphTensor."""
+    rounding: Literal["half-up", "half-even", "down"] = "half-up"
+    """How quantised results are rounded; down is off by one step wherever a half would be rounded up."""
     codes: tuple[tuple[str, int], ...] = ()
     """(what is wrong, code), where the catalogue allows several; names as in `qnn.model.expected`."""
 
@@ -176,6 +178,8 @@ PERSONALITIES: dict[str, Personality] = {
                 ("external-taken", int(Error.MEM_ERROR_MAPPING)),
             ),
         ),
+        Personality("rounds-half-even", "halves are rounded to even", rounding="half-even"),
+        Personality("rounds-down", "quantised results are cut, not rounded", rounding="down"),
         Personality("no-finalize", "contextFinalize is not supported at all", deferred=False, finalize=False),
         Personality(
             "own-tensor-codes",

@@ -239,7 +239,7 @@ class Memory(Core):
         return None
 
     def refuse_taken(self) -> None:
-        """Some personalities have a code of their own for external memory that has another use (else 8002)."""
+        """A personality may have another code than 8002 for external memory that has another use."""
         code = self.personality.code("external-taken", 0)
         if code:
             raise QnnError(Error(code))

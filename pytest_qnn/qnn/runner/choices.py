@@ -270,7 +270,7 @@ def _external(facts: MemoryFacts) -> Iterator[Point]:
     )
     yield Point(
         "weights-size-at-offset",
-        "A weights buffer at an offset, with the size of the whole buffer (refused: the size counts from there)",
+        "A weights buffer at an offset, with the size of the whole buffer (refused: it counts from there)",
         (*begun, *given("w", offset=PAGE)),
     )
     yield Point("weights-unaligned", "A weights buffer at an offset of 1", (*begun, *given("w", offset=1)))

@@ -18,7 +18,16 @@ from pytest_qnn.qnn.cases.sizes import ELEMENT_BYTES
 from pytest_qnn.qnn.runner.buffers import data_of, mapped
 from pytest_qnn.qnn.runner.client import Operator, QnnClient, array_of
 from pytest_qnn.qnn.runner.handlers import handles
-from pytest_qnn.qnn.runner.state import BOGUS_HANDLE, LARGE, Graph, MemHandle, NeverMade, Skip, State
+from pytest_qnn.qnn.runner.state import (
+    BOGUS_HANDLE,
+    LARGE,
+    Executed,
+    Graph,
+    MemHandle,
+    NeverMade,
+    Skip,
+    State,
+)
 from pytest_qnn.qnn.trace import ExecuteCounts, PrepareCounts, StepSeen
 
 _SPARSE_UNDEFINED = 0x7FFFFFFF
@@ -256,6 +265,16 @@ def operator_of(step: Prepare) -> Operator:
     return Operator(step.op, step.dtype, step.shape, weights, relay=step.relay)
 
 
+def bind_raw(operator: Operator, nbytes: int) -> list[ctypes.Array[ctypes.c_char]]:
+    """Give each IO tensor client memory of its own: that memory, to be kept until the execute is over."""
+    rooms = [ctypes.create_string_buffer(nbytes) for _ in operator.io]
+    for tensor, room in zip(operator.io, rooms, strict=True):
+        tensor.v1.memType = TensorMemType.RAW
+        tensor.v1.clientBuf.data = ctypes.addressof(room)
+        tensor.v1.clientBuf.dataSize = nbytes
+    return rooms
+
+
 def validated(state: State, operator: Operator) -> int:
     """QnnBackend_validateOpConfig."""
     config: OpConfig = operator.config()
@@ -267,7 +286,7 @@ class Run:
 
     def __init__(self, state: State, graph: str, *, apart: bool = False) -> None:
         """``apart``: the tensors are in structs of their own, and not in those of the graph."""
-        made = state.graphs.get(graph)
+        self.made = made = state.graphs.get(graph)
         shape = made.step if made is not None else Prepare(graph=graph, context=NULL)
         self.state = state
         self.dtype = shape.dtype
@@ -339,6 +358,9 @@ class Run:
         """The output's bytes, and whether anything was written that must not be."""
         data = ctypes.string_at(*self.output) if self.output is not None else b""
         self.state.keep(data)
+        if code == 0 and self.made is not None and len(self.inputs) == self.operator.io_inputs:
+            inputs = tuple(before for _, before in self.inputs)
+            self.state.executed.append(Executed(self.made.step, inputs, data))
         output = self.output or (0, 0)
         changed = sum(
             ctypes.string_at(address, len(before)) != before

@@ -16,13 +16,12 @@ from pytest_qnn.qnn.abi.rpcmem import DEFAULT_FLAGS, HEAP_ID_SYSTEM
 from pytest_qnn.qnn.abi.table import LogCallback
 from pytest_qnn.qnn.cases.case import Parallel, Prepare
 from pytest_qnn.qnn.runner.client import NullFunction, array_of
-from pytest_qnn.qnn.runner.graphs import compose, operator_of
+from pytest_qnn.qnn.runner.graphs import bind_raw, compose, operator_of
 from pytest_qnn.qnn.runner.state import Skip, State
 from pytest_qnn.qnn.runner.threads import (
     SHAPE,
     Failed,
     Pace,
-    bind_raw,
     bytes_of,
     call,
     create,

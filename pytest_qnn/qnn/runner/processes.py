@@ -13,7 +13,7 @@ import msgspec
 
 from pytest_qnn.core.target import Death
 from pytest_qnn.qnn.cases.case import AnyStep, Carried, Carry, GetBinary, MemoryCase, NewProcess, Prepare
-from pytest_qnn.qnn.trace import MemoryTrace, StepSeen
+from pytest_qnn.qnn.trace import MemoryTrace, PlainRun, StepSeen
 
 Run = Callable[[MemoryCase], MemoryTrace | Death]
 
@@ -30,6 +30,7 @@ def run_in_processes(case: MemoryCase, first: Run, later: Run) -> MemoryTrace:
     """
     carried: dict[str, Carry] = {}
     seen: list[StepSeen] = []
+    plain: list[PlainRun] = []
     trace = MemoryTrace()
     parts = _parts(case.steps)
     for number, part in enumerate(parts):
@@ -45,8 +46,9 @@ def run_in_processes(case: MemoryCase, first: Run, later: Run) -> MemoryTrace:
         own = answer.steps[len(carries) :]
         _collect(carried, wanted, own)
         seen += own
+        plain += answer.plain
         trace = msgspec.structs.replace(answer, session=trace.session or answer.session)
-    return msgspec.structs.replace(trace, steps=tuple(seen))
+    return msgspec.structs.replace(trace, steps=tuple(seen), plain=tuple(plain))
 
 
 def _parts(steps: tuple[AnyStep, ...]) -> list[tuple[AnyStep, ...]]:

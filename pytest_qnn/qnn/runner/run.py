@@ -29,6 +29,7 @@ from pytest_qnn.qnn.runner import (
     logs,
     misuses,
     pieces,
+    plain,
     probes,
     registrations,
     sections,
@@ -38,7 +39,7 @@ from pytest_qnn.qnn.runner.client import NullFunction, QnnClient, array_of
 from pytest_qnn.qnn.runner.handlers import HANDLERS, handles
 from pytest_qnn.qnn.runner.library import QnnEntry
 from pytest_qnn.qnn.runner.rpcmem import Rpcmem
-from pytest_qnn.qnn.runner.state import Buffer, Context, MemHandle, NeverMade, Skip, State
+from pytest_qnn.qnn.runner.state import Buffer, Context, Executed, MemHandle, NeverMade, Skip, State
 from pytest_qnn.qnn.trace import MemoryTrace, StepSeen
 
 MODULES: Final[tuple[ModuleType, ...]] = (
@@ -57,6 +58,9 @@ def run_memory_case(
 ) -> MemoryTrace:
     """Carry out a case in this process. Whatever the target does that can be survived is in the trace.
 
+    The trace's plain runs are named, and not carried out yet: they need a session that the case has not
+    touched.
+
     ``on_step(i)`` is called before step ``i``. ``refused``: see `Session.refuse`. Everything the
     case made is given back at the end, unless the case ends the process: whoever carries such a case out ends
     the process next.
@@ -67,14 +71,31 @@ def run_memory_case(
     if refused:
         state.session.refuse(refused)
     seen: list[StepSeen] = []
+    differing: list[list[Executed]] = []
     try:
         for index, step in enumerate(case.steps):
             if on_step is not None:
                 on_step(index)
             seen.append(carry_out(state, step))
+            differing.append(_differing(state))
     finally:
         closing = _leave(state) if case.ends else release(state)
-    return MemoryTrace(session=tuple(state.session.codes), steps=tuple(seen), closing=tuple(closing))
+    return MemoryTrace(
+        session=tuple(state.session.codes),
+        steps=tuple(seen),
+        closing=tuple(closing),
+        plain=plain.wanted(case, seen, differing),
+    )
+
+
+def _differing(state: State) -> list[Executed]:
+    """The executes of the last step that did not give what the suite's own arithmetic gives."""
+    found = [each for each in state.executed if plain.differs(each)]
+    for each in found:
+        for data in each.inputs:
+            state.keep(data)
+    state.executed.clear()
+    return found
 
 
 def carry_out(state: State, step: AnyStep) -> StepSeen:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from typing import Any
+from typing import Any, NamedTuple
 
 from pytest_qnn.qnn.cases.case import BOGUS, NULL, Prepare
 from pytest_qnn.qnn.runner.client import Operator, QnnClient, Session
@@ -76,6 +76,15 @@ class Graph:
     operator: Operator
 
 
+class Executed(NamedTuple):
+    """An execute that succeeded, as far as the client can read its memory."""
+
+    made: Prepare
+    inputs: tuple[bytes, ...]
+    """Before the call, without weights."""
+    output: bytes
+
+
 class State:
     """One case under way."""
 
@@ -95,6 +104,8 @@ class State:
         """Live objects whose name was given to a new one: they are released at the end as well."""
         self.inodes: set[tuple[int, int]] = set()
         """(device, inode) of every buffer's file, once its descriptor was asked for."""
+        self.executed: list[Executed] = []
+        """The executes of the step under way whose inputs and output are all known."""
         self.kept: list[bytes] = []
         """Bytes objects of the trace so far: memory of the runner's own."""
         self.reserve: object = None

@@ -15,12 +15,13 @@ from pytest_qnn.qnn.cases.case import (
     QnnDType,
     QnnOp,
 )
+from pytest_qnn.qnn.cases.plain import PLAIN
 from pytest_qnn.qnn.facts import MemoryFacts
 from pytest_qnn.qnn.model.operators import DTYPES, OPERATORS
 from pytest_qnn.qnn.runner.client import NullFunction, Operator, QnnClient
 from pytest_qnn.qnn.runner.graphs import prepare, validated
 from pytest_qnn.qnn.runner.library import QnnEntry
-from pytest_qnn.qnn.runner.plain import PLAIN
+from pytest_qnn.qnn.runner.plain import PlainRuns
 from pytest_qnn.qnn.runner.rpcmem import Rpcmem
 from pytest_qnn.qnn.runner.run import run_memory_case
 from pytest_qnn.qnn.runner.sources import MemorySource, MemorySpec
@@ -131,6 +132,7 @@ class MemoryWorker:
     def __init__(self, spec: MemorySpec) -> None:
         self._source = MemorySource(spec.backend, spec.rpcmem)
         self._refused = spec.refused
+        self._plain = PlainRuns()
 
     def facts(self, depth: Depth = "all") -> MemoryFacts:
         """Learn what the backend is; with ``all`` this initialises it."""
@@ -152,7 +154,13 @@ class MemoryWorker:
             trace = run_memory_case(case, entry, rpcmem, on_step, self._refused)
             if case.ends:
                 _LEFT.append(ending.pop_all())
-        return trace
+        return self._with_plain_runs(trace) if trace.plain else trace
+
+    def _with_plain_runs(self, trace: MemoryTrace) -> MemoryTrace:
+        if self._plain.missing(trace.plain):
+            with self._source.open() as (entry, rpcmem):
+                self._plain.carry_out(trace.plain, entry, rpcmem)
+        return msgspec.structs.replace(trace, plain=self._plain.results(trace.plain))
 
     def handle(self, request: bytes, on_step: OnStep) -> bytes:
         """Facts or trace as MessagePack."""

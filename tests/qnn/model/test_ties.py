@@ -6,7 +6,7 @@ import pytest
 from pytest_qnn.qnn.cases.case import Binding, ContextCreate, Execute, MemoryCase, Prepare
 from pytest_qnn.qnn.cases.contents import contents
 from pytest_qnn.qnn.model.contents import compare
-from pytest_qnn.qnn.model.operators import expected
+from pytest_qnn.qnn.model.operators import beyond, expected
 from pytest_qnn.qnn.trace import MemoryTrace, StepSeen
 
 COUNT = 64
@@ -45,3 +45,24 @@ def test_without_weights_ties_go_up() -> None:
 def test_with_weights_anything_else_is_wrong() -> None:
     down = np.frombuffer(sums(ties_up=False), np.uint8)
     assert differences((down - 1).tobytes(), WEIGHTS)[0]
+
+
+@pytest.mark.parametrize("off", [-2, -1, 0, 1, 2])
+def test_a_quantised_sum_may_be_off_by_one_step(off: int) -> None:
+    operands = [bytes([200, 100, 4]), bytes([130, 120, 128])]
+    exact = np.frombuffer(expected("ElementWiseAdd", "UFIXED_POINT_8", *operands), np.uint8)
+    seen = (exact + off).astype(np.uint8).tobytes()
+    assert bool(beyond("ElementWiseAdd", "UFIXED_POINT_8", seen, *operands)) is (abs(off) > 1)
+
+
+def test_reshape_changes_no_byte() -> None:
+    assert beyond("Reshape", "UFIXED_POINT_8", b"\x01\x02", b"\x01\x03").startswith(
+        "at element 1: 2 instead of 3"
+    )
+
+
+@pytest.mark.parametrize(("factor", "wrong"), [(1.0, False), (1.0009, False), (1.002, True), (np.nan, True)])
+def test_a_float_may_be_off_by_a_unit_of_float16(factor: float, *, wrong: bool) -> None:
+    values = np.array([2.0, -8.0, 0.5], np.float32)
+    seen = (values * np.float32(factor)).tobytes()
+    assert bool(beyond("Reshape", "FLOAT_32", seen, values.tobytes())) is wrong

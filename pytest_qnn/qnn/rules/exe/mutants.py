@@ -8,13 +8,14 @@ from typing import Any
 
 import numpy as np
 
-from pytest_qnn.qnn.abi.codes import Error, TensorMemType, TensorType
+from pytest_qnn.qnn.abi.codes import DataType, Error, TensorMemType, TensorType
 from pytest_qnn.qnn.abi.layouts import NotifyFn, NotifyStatus
 from pytest_qnn.qnn.mutants import faulty_backend
 from pytest_qnn.qnn.reference.backend import ReferenceBackend
 from pytest_qnn.qnn.reference.execute import Job, Stored
 from pytest_qnn.qnn.reference.mapping import at
-from pytest_qnn.qnn.reference.objects import Binding, Graph, QnnError, Registration, Tensor
+from pytest_qnn.qnn.reference.objects import Binding, Graph, Node, QnnError, Registration, Tensor
+from pytest_qnn.qnn.reference.operators import Values
 from pytest_qnn.qnn.reference.personalities import DEFAULT, PERSONALITIES, Personality
 
 _SLOW = 0.003
@@ -491,3 +492,25 @@ class _FinalisesItself(ReferenceBackend):
         if graph in self.graphs and not self.graphs[graph].finalised:
             self.graph_finalize(graph, None, None)
         super().graph_execute(graph, *arguments)
+
+
+@faulty_backend("operands-swapped", "a - b is computed as b - a.", "EXE-21")
+class _OperandsSwapped(ReferenceBackend):
+    def compute_node(self, graph: Graph, node: Node, values: dict[int, Stored]) -> None:
+        swapped = node.operator == "ElementWiseSubtract"
+        super().compute_node(
+            graph, Node(node.operator, node.inputs[::-1], node.outputs) if swapped else node, values
+        )
+
+
+@faulty_backend("two-steps-off", "Quantised results are two steps too large.", "EXE-21")
+class _TwoStepsOff(ReferenceBackend):
+    def store(self, tensor: Tensor, real: Values) -> Stored:
+        stored = super().store(tensor, real)
+        return stored if tensor.data_type == DataType.FLOAT_32 else np.minimum(stored, 253) + np.uint8(2)
+
+
+@faulty_backend("float-off", "FLOAT_32 results are off by half a percent.", "EXE-21")
+class _FloatOff(ReferenceBackend):
+    def store(self, tensor: Tensor, real: Values) -> Stored:
+        return super().store(tensor, real * 1.005 if tensor.data_type == DataType.FLOAT_32 else real)

@@ -1,0 +1,62 @@
+"""EXE-21: what graphs compute, where no memory API takes part. It owns the arithmetic of every graph."""
+
+from __future__ import annotations
+
+from hypothesis import strategies as st
+
+from pytest_qnn.core.rule import rule
+from pytest_qnn.core.verdict import Examined, Level, Violation
+from pytest_qnn.qnn.cases.case import MemoryCase
+from pytest_qnn.qnn.facts import MemoryFacts
+from pytest_qnn.qnn.model.contents import compare
+from pytest_qnn.qnn.model.operators import beyond
+from pytest_qnn.qnn.rules.graphs import kinds, require_execute
+from pytest_qnn.qnn.rules.judging import place
+from pytest_qnn.qnn.strategies.binaries import composed
+from pytest_qnn.qnn.strategies.graphs import execute
+from pytest_qnn.qnn.strategies.scene import Scene, Tape, scenes
+from pytest_qnn.qnn.trace import MemoryTrace
+
+_GRAPHS = 4
+
+
+def plain_graphs(facts: MemoryFacts) -> st.SearchStrategy[MemoryCase]:
+    """EXE-21: graphs prepared and executed raw, with and without weights, each in a context of its own."""
+
+    def core(scene: Scene, tape: Tape) -> None:
+        for _ in range(1 + tape.below(_GRAPHS)):
+            part = tape.cut(6)
+            relay = part.chance(4)
+            name = composed(scene, part, scene.context(), hints=(), relay=relay)
+            if name:
+                execute(scene, name, None, seed=part.below(64))
+
+    return scenes(facts, core, core_bytes=32, before=0, after=0)
+
+
+@rule(
+    "EXE-21",
+    Level.MUST,
+    "The output of a graph is what its operator computes from its inputs, to within one step of the output's "
+    "encoding (UFIXED_POINT_8) or one unit in the last place of a float16 (FLOAT_32).",
+    source="operator definitions of package qti.aisw; QnnTypes.h: Qnn_ScaleOffset_t",
+    subject="memory",
+    cases=plain_graphs,
+)
+def exe_21(case: MemoryCase, trace: MemoryTrace) -> Examined:
+    """Outputs of raw executes, element by element (bounds: `pytest_qnn.qnn.model.operators.beyond`).
+
+    Rules about memory compare with what the target computes itself, and so do not report its arithmetic.
+    """
+    require_execute(case, trace)
+    count = 0
+    for seen in compare(case, trace):
+        made = seen.made
+        if made is None or seen.execute is None or kinds(seen.execute) != {"raw"}:
+            continue
+        wrong = beyond(made.op, made.dtype, seen.data, *seen.inputs)
+        if wrong:
+            wanted = f"{made.op} of {made.dtype} {list(made.shape)} within its bounds"
+            raise Violation(wanted, wrong, place(seen.walked))
+        count += 1
+    return Examined(count, "outputs of raw executes")
