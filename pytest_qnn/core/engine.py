@@ -373,7 +373,11 @@ class _Judge:
             return None
         except Exception as error:
             raise InternalError(case) from error
-        if not examined.count and self.unexamined_case is None:
+        # Of traces of targets that need not have every function.
+        absent: str = getattr(trace, "absent", "")
+        if not examined.count and absent:
+            self.unsupported = absent
+        elif not examined.count and self.unexamined_case is None:
             self.unexamined_case = case
         self.examined += examined.count
         self.what = examined.what

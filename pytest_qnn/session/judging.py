@@ -8,7 +8,7 @@ from __future__ import annotations
 import hashlib
 import time
 import traceback
-from typing import Any
+from typing import Any, Final
 
 import msgspec
 import pytest
@@ -147,6 +147,20 @@ def properties(verdict: Verdict) -> list[tuple[str, object]]:
     return [*always, *(pair for pair in some if pair[1])]
 
 
+_NEVER: Final[frozenset[Outcome]] = frozenset()
+_BROKEN = frozenset({Outcome.FAIL})
+_ALL_BUT_DEATH = frozenset({Outcome.FAIL, Outcome.CONTRADICTION, Outcome.INCONCLUSIVE})
+_YELLOW: Final[dict[tuple[Level, bool], frozenset[Outcome]]] = {
+    (Level.MUST, False): _NEVER,
+    (Level.MUST, True): _NEVER,
+    (Level.SHOULD, False): _BROKEN,
+    (Level.SHOULD, True): _NEVER,
+    (Level.MAY, False): _ALL_BUT_DEATH,
+    (Level.MAY, True): _ALL_BUT_DEATH,
+}
+"""By level and ``--qnn-strict``, what does not fail the test. A crash and a hang are nobody's choice."""
+
+
 def conclude(verdict: Verdict, run_seed: int, *, strict: bool) -> None:
     """Pass, skip, xfail or fail the running test."""
     if verdict.outcome is Outcome.PASS:
@@ -154,8 +168,7 @@ def conclude(verdict: Verdict, run_seed: int, *, strict: bool) -> None:
     if verdict.outcome is Outcome.UNSUPPORTED:
         pytest.skip(f"{verdict.rule} unsupported: {verdict.reason}")
     text = failure.text(verdict, run_seed)
-    optional = verdict.level is Level.MAY or (verdict.level is Level.SHOULD and not strict)
-    if verdict.outcome is Outcome.FAIL and optional:
+    if verdict.outcome in _YELLOW[verdict.level, strict]:
         # Under --runxfail pytest makes xfail() return, and the test fails as that option demands.
         pytest.xfail(f"{verdict.rule} {verdict.level.value}: {failure.seen(verdict)}")
     pytest.fail(text, pytrace=False)

@@ -11,8 +11,8 @@ from reports import judged_by_id
 
 from pytest_qnn.core import engine
 from pytest_qnn.core.profile import Profile
-from pytest_qnn.core.verdict import Verdict
-from pytest_qnn.session.judging import rule_seed
+from pytest_qnn.core.verdict import Finding, Level, Outcome, Verdict
+from pytest_qnn.session.judging import conclude, rule_seed
 
 pytestmark = pytest.mark.usefixtures("fakes")
 
@@ -211,3 +211,25 @@ def test_a_target_in_which_rules_hang_again_and_again_is_not_shrunk_for_each(
     result.assert_outcomes(failed=5, passed=1)
     most = Profile("", 1, 1).hang_budget
     assert budgets == [most, most, most, 2, 2, most]
+
+
+@pytest.mark.parametrize("strict", [False, True])
+@pytest.mark.parametrize(
+    ("outcome", "red"),
+    [
+        (Outcome.FAIL, False),
+        (Outcome.CONTRADICTION, False),
+        (Outcome.INCONCLUSIVE, False),
+        (Outcome.CRASH, True),
+        (Outcome.HANG, True),
+    ],
+)
+def test_a_may_is_red_for_a_death_only(outcome: Outcome, *, red: bool, strict: bool) -> None:
+    verdict = Verdict(
+        rule="REG-10", area="REG", level=Level.MAY, sentence="", source="", subject="memory",
+        self_check=False, target="reference", outcome=outcome, examples=1, examined=0, what="", seconds=0.0,
+        seed=1, finding=Finding(expected="a", seen="b"),
+    )  # fmt: skip
+    with pytest.raises((pytest.fail.Exception, pytest.xfail.Exception)) as ended:
+        conclude(verdict, 1, strict=strict)
+    assert ended.errisinstance(pytest.fail.Exception) is red

@@ -36,6 +36,8 @@ SEES_NOTHING = {
     },
 }
 """Where a gate is open, and what the rule looks at never comes about."""
+NULL_THERE = {("CAP-02", "null-memory"), ("CAP-07", "null-features")}
+"""What the rule would call is NULL in the table, which is legal: it has no gate of its own for that."""
 
 
 @functools.cache
@@ -58,6 +60,8 @@ def outcomes(rule_id: str, target: Conforming) -> set[Outcome]:
     """What the rule may say of the target."""
     if (rule_id, target.name) in SEES_NOTHING:
         return {Outcome.INCONCLUSIVE}
+    if (rule_id, target.name) in NULL_THERE:
+        return {Outcome.UNSUPPORTED}
     usual = Outcome.UNSUPPORTED if closed(catalogue()[rule_id].gate, target.holding) else Outcome.PASS
     return {usual, Outcome.INCONCLUSIVE} if target.idle else {usual}
 

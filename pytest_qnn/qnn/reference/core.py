@@ -102,6 +102,10 @@ class Core(Logs, abc.ABC):
             for table in (*self._tables.values(), self.listeners):
                 table.clear()
 
+    def is_null(self, name: str) -> bool:
+        """Hook: NULL as well is what the personality says."""
+        return super().is_null(name) or name in self.personality.null
+
     def answer(self, name: str, code: int) -> int:
         """Hook: success is 0; some personalities set bits above the low 16 in errors."""
         del name

@@ -25,6 +25,23 @@ _OTHER_CODES = tuple(
 _OVER = ("size-too-large", "past-end", "small-buffer")
 
 
+_MEMORY = frozenset({"memRegister", "memDeRegister"})
+_BINARIES = frozenset({"contextGetBinarySize", "contextGetBinary", "contextCreateFromBinary"})
+_ABSENT = frozenset(
+    {
+        "contextFinalize",
+        "contextCreateFromBinaryWithCallback",
+        "contextGetBinarySectionSize",
+        "contextGetBinarySection",
+        "contextApplyBinarySection",
+        "graphExecuteAsync",
+        "graphPrepareExecutionEnvironment",
+        "graphReleaseExecutionEnvironment",
+        "tensorUpdateGraphTensors",
+    }
+)
+
+
 @dataclasses.dataclass(frozen=True)
 class Personality:
     """The choices that the QNN documents leave to a backend. Every one of them must be conforming."""
@@ -88,6 +105,8 @@ class Personality:
     """A memory type that there is not is refused by graphFinalize. Off: by tensorCreateGraphTensor."""
     rounding: Literal["half-up", "half-even", "down"] = "half-up"
     """How quantised results are rounded; down is off by one step wherever a half would be rounded up."""
+    null: frozenset[str] = frozenset()
+    """Members of the interface table that are NULL: functions of features that it does not have."""
     codes: tuple[tuple[str, int], ...] = ()
     """(what is wrong, code), where the catalogue allows several; names as in `qnn.model.expected`."""
 
@@ -180,6 +199,22 @@ PERSONALITIES: dict[str, Personality] = {
         ),
         Personality("rounds-half-even", "halves are rounded to even", rounding="half-even"),
         Personality("rounds-down", "quantised results are cut, not rounded", rounding="down"),
+        Personality(
+            "null-memory",
+            "no QnnMem functions, which are NULL in the table",
+            memory=False,
+            ion=False,
+            custom=False,
+            deferred=False,
+            null=_MEMORY,
+        ),
+        Personality(
+            "null-features",
+            "functions of features that there are not are NULL in the table",
+            binaries=False,
+            deferred=False,
+            null=_BINARIES | _ABSENT,
+        ),
         Personality("no-finalize", "contextFinalize is not supported at all", deferred=False, finalize=False),
         Personality(
             "own-tensor-codes",

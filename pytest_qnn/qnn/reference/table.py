@@ -58,6 +58,10 @@ class InterfaceTable:
         self.get_providers: Any = self._guard("getProviders", GetProviders, self.interface_get_providers)
         """Call it like the exported symbol QnnInterface_getProviders."""
 
+    def is_null(self, name: str) -> bool:
+        """Hook: the table entry ``name`` is NULL."""
+        return name in self.null_entries
+
     def answer(self, name: str, code: int) -> int:
         """Hook: the 64-bit Qnn_ErrorHandle_t that entry ``name`` returns for ``code``."""
         del name
@@ -91,7 +95,7 @@ class InterfaceTable:
         absent = [name for name, method in methods.items() if method is None]
         codes = {name: self.answer(name, Error.COMMON_ERROR_NOT_SUPPORTED) for name in absent}
         for name, method in methods.items():
-            if name in self.null_entries:
+            if self.is_null(name):
                 continue
             entry = self._guard(name, PROTOTYPES[name], method) if method else _constant(name, codes[name])
             setattr(interface.implementation, name, entry)

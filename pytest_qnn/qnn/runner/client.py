@@ -38,6 +38,11 @@ def array_of(element: Any, count: int) -> Any:
 class NullFunction(Exception):  # noqa: N818 - a finding about the table, not an error of ours
     """An entry of the interface table is NULL and so cannot be called."""
 
+    def __init__(self, reason: str, function: str = "") -> None:
+        super().__init__(reason)
+        self.function = function
+        """Its name; empty: there is no table."""
+
 
 def function_name(entry: str) -> str:
     """What QNN's headers call an entry of the table: ``memDeRegister`` is QnnMem_deRegister."""
@@ -88,7 +93,7 @@ class QnnClient:
             raise NullFunction("there is no provider")
         function = getattr(self.interface.implementation, name)
         if not function:
-            raise NullFunction(f"{name} is NULL in the interface table")
+            raise NullFunction(f"{name} is NULL in the interface table", name)
         return function
 
 

@@ -102,8 +102,10 @@ def carry_out(state: State, step: AnyStep) -> StepSeen:
     """Carry out one step of a case under way."""
     try:
         return HANDLERS[type(step)](state, step)
-    except (Skip, NullFunction) as reason:
+    except Skip as reason:
         return StepSeen(skipped=str(reason), lacking=isinstance(reason, NeverMade))
+    except NullFunction as reason:
+        return StepSeen(skipped=str(reason), absent=reason.function)
 
 
 @handles(Parallel)
