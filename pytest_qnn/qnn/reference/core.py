@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import abc
+import collections
 import ctypes
 import itertools
 from ctypes import CFUNCTYPE, POINTER, c_uint32, c_void_p
@@ -88,6 +89,8 @@ class Core(Logs, abc.ABC):
         self.lost: set[tuple[Kind, int]] = set()
         """What a restart took, until its client gives it back."""
         self.mappings: set[Mapping] = set()
+        self.leaving: collections.deque[Mapping] = collections.deque()
+        """Mappings that a thread will give back."""
         self._serial = itertools.count(1)
         super().__init__()
 

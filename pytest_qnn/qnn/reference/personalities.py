@@ -105,6 +105,8 @@ class Personality:
     """A memory type that there is not is refused by graphFinalize. Off: by tensorCreateGraphTensor."""
     rounding: Literal["half-up", "half-even", "down"] = "half-up"
     """How quantised results are rounded; down is off by one step wherever a half would be rounded up."""
+    worker: bool = False
+    """Mappings are given back by a thread, a little later. Off: by the call that ends them."""
     null: frozenset[str] = frozenset()
     """Members of the interface table that are NULL: functions of features that it does not have."""
     codes: tuple[tuple[str, int], ...] = ()
@@ -215,6 +217,7 @@ PERSONALITIES: dict[str, Personality] = {
             deferred=False,
             null=_BINARIES | _ABSENT,
         ),
+        Personality("gives-back-later", "a thread gives mappings of registered memory back", worker=True),
         Personality("no-finalize", "contextFinalize is not supported at all", deferred=False, finalize=False),
         Personality(
             "own-tensor-codes",

@@ -9,6 +9,8 @@ from __future__ import annotations
 
 import os
 import stat
+import threading
+import time
 from typing import Any
 
 from pytest_qnn.qnn.abi import layouts
@@ -34,6 +36,8 @@ WEIGHTS = HtpMemType.WEIGHTS_BUFFER
 SPILL = HtpMemType.SHARED_SPILLFILL_BUFFER
 ROLES = frozenset({int(WEIGHTS), int(SPILL)})
 """Types of memory that a context with deferred initialisation takes from its client."""
+_LATER = 0.005
+"""Seconds after which a thread gives the next mapping back."""
 _NO_FD = -1
 _BY_NUMBER = -1
 """In place of a device, where the number of the fd is the identity: no file has it."""
@@ -357,7 +361,26 @@ class Memory(Core):
         """Hook: drop a context's mapping of a file."""
         shared = context.shared.pop(identity, None)
         if shared is not None:
-            shared.mapping.release()
+            self.give_back(shared.mapping)
+
+    def give_back(self, memory: Mapping) -> None:
+        """Hook: unmap, now or, as some personalities do, in a thread of the backend's."""
+        if self.personality.worker:
+            self.leaving.append(memory)
+            if len(self.leaving) == 1:
+                threading.Thread(target=self._release_later, daemon=True).start()
+        else:
+            memory.release()
+
+    def _release_later(self) -> None:
+        """One thread, for as long as something waits: a thread of its own for each would be a growth too."""
+        while True:
+            time.sleep(_LATER)
+            # Under the lock: what is handed over after the last look begins another thread.
+            with self.lock:
+                self.leaving.popleft().release()
+                if not self.leaving:
+                    return
 
     def release_registrations(self, context: Context) -> None:
         """Hook: end every registration of a context that is freed."""

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import ctypes
 import os
+import time
 from functools import lru_cache
+from operator import gt
 
 from pytest_qnn.isolation import libc
-from pytest_qnn.isolation.observe import regions, small_blocks_in_reserve, snapshot
+from pytest_qnn.isolation.observe import Snapshot, regions, small_blocks_in_reserve, snapshot
 from pytest_qnn.qnn.abi.rpcmem import DEFAULT_FLAGS, HEAP_ID_SYSTEM
 from pytest_qnn.qnn.cases.case import (
     MOST_NEEDED,
@@ -33,6 +35,8 @@ _PAGE = os.sysconf("SC_PAGE_SIZE")
 _UNKNOWN = ctypes.create_string_buffer(_PAGE)
 """Memory that no rpcmem has handed out: the unknown pointer leads here."""
 _SMALL = 4096
+_GIVEN_BACK, _PAUSE = 1.0, 0.01
+"""Seconds after which what is still there counts as kept, and between two looks."""
 
 
 @lru_cache(1024)
@@ -189,7 +193,8 @@ def observe(state: State, step: Observe) -> StepSeen:
     """Count from outside; ``regions``, where asked for: (address, resident bytes) of each."""
     if step.region and state.reserve is None:
         state.reserve = small_blocks_in_reserve()
-    seen = snapshot()
+    seen = _patient_snapshot(state) if step.patient else snapshot()
+    state.first_look = state.first_look or _held(seen)
     found = (
         ()
         if not step.region
@@ -210,6 +215,21 @@ def observe(state: State, step: Observe) -> StepSeen:
         regions=len(found),
     )
     return StepSeen(counts=counts, regions=found)
+
+
+def _patient_snapshot(state: State) -> Snapshot:
+    """The first look at which no more is open or mapped than at the case's first one, or the last one."""
+    seen, first = snapshot(), state.first_look
+    end = time.monotonic() + _GIVEN_BACK
+    while first is not None and any(map(gt, _held(seen), first)) and time.monotonic() < end:
+        time.sleep(_PAUSE)
+        seen = snapshot()
+    return seen
+
+
+def _held(seen: Snapshot) -> tuple[int, int]:
+    """Descriptors, and mappings of shared memory."""
+    return seen.fds, seen.counts()["memfds"]
 
 
 def _pointer(state: State, name: str, kind: PointerKind) -> int:

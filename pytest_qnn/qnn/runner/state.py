@@ -108,6 +108,8 @@ class State:
         """The executes of the step under way whose inputs and output are all known."""
         self.kept: list[bytes] = []
         """Bytes objects of the trace so far: memory of the runner's own."""
+        self.first_look: tuple[int, int] | None = None
+        """Descriptors and mappings of shared memory at the first Observe of the case."""
         self.reserve: object = None
         """Room for Python's own objects, where mappings are looked at (`small_blocks_in_reserve`)."""
 

@@ -57,7 +57,7 @@ def _leave_registered(scene: Scene, tape: Tape) -> None:
             for descriptor in descriptors:
                 scene.register(context, descriptor)
         scene.free_context(context)
-    scene.add(Observe())
+    scene.add(Observe(patient=True))
 
 
 @rule(

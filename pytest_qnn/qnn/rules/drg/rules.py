@@ -416,7 +416,7 @@ def _given_back(scene: Scene, tape: Tape) -> None:
         scene.deregister(*handles)
         for buffer in buffers:
             scene.free(buffer)
-    scene.add(Observe())
+    scene.add(Observe(patient=True))
 
 
 @rule(
@@ -435,7 +435,7 @@ def drg_10(case: MemoryCase, trace: MemoryTrace) -> Examined:
     gone = [w for w in own_steps(case, trace, lambda w: isinstance(w.step, Deregister)) if w.code == 0]
     if len(gone) < _ROUNDS:
         return Examined(0, "buffers given back")
-    demand_steady(case, trace, "deregistering and freeing", ("fds", "memfds"))
+    demand_steady(case, trace, "deregistering and freeing", ("fds", "memfds"), falling=True)
     return Examined(len(gone), "buffers given back")
 
 

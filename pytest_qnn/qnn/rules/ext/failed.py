@@ -82,7 +82,7 @@ def _core(scene: Scene, tape: Tape) -> None:
         if back and handles:
             scene.add(Deregister(handles))
         freed(scene, context)
-        scene.add(Observe())
+        scene.add(Observe(patient=True))
     _again(scene, made, buffers, tape.below(16))
 
 

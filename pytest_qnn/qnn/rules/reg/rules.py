@@ -651,7 +651,7 @@ def _failing(scene: Scene, tape: Tape) -> None:
             scene.add(Observe())
         names = tuple(scene.name("h") for _ in (*batch, bad))
         scene.add(Register(context, (*batch, bad), names))
-    scene.add(Observe())
+    scene.add(Observe(patient=True))
 
 
 @rule(
@@ -669,7 +669,7 @@ def reg_28(case: MemoryCase, trace: MemoryTrace) -> Examined:
     failed = [w for w in own_steps(case, trace, lambda w: isinstance(w.step, Register)) if w.code]
     if len(failed) < _FAILURES:
         return Examined(0, "failed registrations")
-    demand_steady(case, trace, f"{_FAILURES} failed registrations", ("fds", "memfds"))
+    demand_steady(case, trace, f"{_FAILURES} failed registrations", ("fds", "memfds"), falling=True)
     return Examined(len(failed), "failed registrations")
 
 

@@ -648,7 +648,7 @@ def shared_deregistered(facts: MemoryFacts) -> Cases:
         for tensor in shuffled(tape, used):
             scene.deregister(memory.handles[tensor])
         if looks:
-            scene.add(Observe())
+            scene.add(Observe(patient=True))
 
     return scenes(facts, core, core_bytes=48, without=without("SHB-13"))
 
