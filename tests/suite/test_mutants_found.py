@@ -24,7 +24,10 @@ PROXY = "proxy"
 """In front of a library that has no QnnMem of its own."""
 CRASHES = {Outcome.CRASH, Outcome.FAIL}
 """Of a delegate that may end the process: some of them are found before they do."""
-CONTRADICTIONS = {"CAP-03", "CAP-06", "async-says-only", "pieces-say-only"}
+CONTRADICTIONS = {
+    *("CAP-03", "CAP-06", "async-says-only", "pieces-say-only", "sections-say-only"),
+    *("cap-handles-denied", "cap-messages-denied"),
+}
 """Rules about what a target declares, and mutants that declare what they do not do."""
 HANGS = {"async-never-notifies", "async-one-parameter", "waits-for-python"}
 

@@ -69,6 +69,7 @@ HTP_FINDINGS = {
     "EXT-04": "fail",
     "EXT-29": "fail",
     "EXT-31": "hang",
+    "IF-08": "contradiction",
     "IF-10": "fail",
     "OFF-08": "fail",
     "OFF-09": "fail",

@@ -11,6 +11,8 @@ from pytest_qnn.qnn.reference.objects import QnnError
 from pytest_qnn.qnn.reference.personalities import PERSONALITIES
 from pytest_qnn.qnn.reference.table import ENTRIES
 
+_ERRORS = 1001
+"""QNN_PROPERTY_GROUP_ERROR."""
 _KEYS = frozenset({Property.CONTEXT_SUPPORT_DEFERRED_GRAPH_INIT, Property.CONTEXT_SUPPORT_CUSTOM_PROPERTY})
 
 
@@ -94,3 +96,25 @@ class _DmaBufAsIon(ReferenceBackend):
     def require_mem_type(self, kind: int) -> None:
         if kind != MemType.DMA_BUF:
             super().require_mem_type(kind)
+
+
+@faulty_backend("cap-flips", "Every other question is answered with not supported.", "CAP-01")
+class _Flips(ReferenceBackend):
+    asked = 0
+
+    def capability(self, key: int) -> int:
+        self.asked += 1
+        return int(Error.PROPERTY_NOT_SUPPORTED) if self.asked % 2 else super().capability(key)
+
+
+@faulty_backend("cap-handles-denied", "Key 502 says no, and handles work.", "CAP-05")
+class _HandlesDenied(ReferenceBackend):
+    def capability(self, key: int) -> int:
+        denied = key == Property.TENSOR_SUPPORT_MEMHANDLE_TYPE
+        return int(Error.PROPERTY_NOT_SUPPORTED) if denied else super().capability(key)
+
+
+@faulty_backend("cap-messages-denied", "Key 1001 says no, and messages are there.", "IF-08")
+class _MessagesDenied(ReferenceBackend):
+    def capability(self, key: int) -> int:
+        return int(Error.PROPERTY_NOT_SUPPORTED) if key == _ERRORS else super().capability(key)

@@ -63,7 +63,8 @@ def _sweep(_: MemoryFacts) -> st.SearchStrategy[MemoryCase]:
             if not kind:
                 continue
             key = _KNOWN[number % len(_KNOWN)] if kind % 2 else number % (_LAST_KEY + 1)
-            (early if kind > 127 else late).append(Capability(key, kind > 127))
+            again = 1 + (kind % 8 > 5)
+            (early if kind > 127 else late).extend([Capability(key, kind > 127)] * again)
         return MemoryCase((*early, *late))
 
     length = 3 * _KEYS_PER_CASE
@@ -74,16 +75,22 @@ def _sweep(_: MemoryFacts) -> st.SearchStrategy[MemoryCase]:
     "CAP-01",
     Level.MUST,
     "QnnProperty_hasCapability answers every key, at any time, with QNN_SUCCESS (0), "
-    "QNN_PROPERTY_NOT_SUPPORTED (1000) or QNN_PROPERTY_ERROR_UNKNOWN_KEY (2000).",
+    "QNN_PROPERTY_NOT_SUPPORTED (1000) or QNN_PROPERTY_ERROR_UNKNOWN_KEY (2000), and alike if asked again at "
+    "once.",
     source="QnnProperty.h: QnnProperty_hasCapability",
     subject="memory",
     cases=_sweep,
 )
 def cap_01(case: MemoryCase, trace: MemoryTrace) -> Examined:
-    """0, 1000 or 2000 for each key, before and after backendCreate."""
+    """0, 1000 or 2000 for each key, before and after backendCreate; the same one for the same question."""
     count = 0
+    before: Walked | None = None
     for walked in walk(case, trace):
         if isinstance(walked.step, Capability) and walked.seen.code is not None:
+            if before is not None and before.step == walked.step and before.code != walked.code:
+                wanted = f"{named(before.code or 0)}, as key {walked.step.key} was answered right before"
+                raise Violation(wanted, named(walked.seen.code), place(walked))
+            before = walked
             when = "before" if walked.step.early else "after"
             demand_code(walked, _ANSWERS, f"the answer to key {walked.step.key} {when} backendCreate")
             count += 1
@@ -242,12 +249,22 @@ def cap_06(case: MemoryCase, trace: MemoryTrace) -> Examined:
     if not facts_of(trace).capabilities:
         raise Unsupported("the target's property keys are not known")
     count = 0
+    half = _half_deferred(case, trace)
     for walked in own_steps(case, trace, lambda w: w.allowed.valid):
         key = _key_of(walked)
-        if key is not None:
+        if key is not None and not (half and key == _DEFERRED):
             _demand_as_said(walked, key, offered=facts_of(trace).supports(key))
             count += 1
     return Examined(count, "steps of the deferred way")
+
+
+_DEFERRED = Property.CONTEXT_SUPPORT_DEFERRED_GRAPH_INIT
+
+
+def _half_deferred(case: MemoryCase, trace: MemoryTrace) -> bool:
+    """Without its key, creation succeeds and contextFinalize answers 1000: EXT-29 reports that."""
+    finished = [w.code for w in own_steps(case, trace, lambda w: Note.FINALISES in w.allowed.notes)]
+    return not facts_of(trace).supports(_DEFERRED) and finished != [] and set(finished) == {_UNSUPPORTED}
 
 
 def _key_of(walked: Walked) -> Property | None:
@@ -279,7 +296,7 @@ def hinted_raw(facts: MemoryFacts) -> Cases:
         if not (name := graph(scene, tape, (1, 1, 1))):
             return
         execute(scene, name, None, seed=tape.below(16))
-        if facts.supports(502) and facts.supports(1101):
+        if facts.supports(1101):
             memory = any_memory(scene, tape, name)
             load(scene, name, memory, 3)
             execute(scene, name, memory)
@@ -297,7 +314,9 @@ def hinted_raw(facts: MemoryFacts) -> Cases:
     cases=hinted_raw,
 )
 def cap_05(case: MemoryCase, trace: MemoryTrace) -> Examined:
-    """Prepared with the hint, a graph executes raw; 1000 to handles where 502 says yes is a contradiction.
+    """Prepared with the hint, a graph executes raw.
+
+    1000 to handles where 502 says yes is a contradiction, and so is success where it says no.
 
     A target without property 502 may refuse the hint when the tensor is created.
     """
@@ -322,6 +341,9 @@ def cap_05(case: MemoryCase, trace: MemoryTrace) -> Examined:
             demand_code(walked, {0}, "the hint does not keep a graph from running raw")
         elif declared and code == _COMMON_NOT_SUPPORTED:
             raise Contradiction("success: property key 502 says supported", named(code), place(walked))
+        elif not declared and code == 0:
+            wanted = f"{named(_COMMON_NOT_SUPPORTED)}: property key 502 says not supported"
+            raise Contradiction(wanted, named(0), place(walked))
         count += 1
     judge_contents(case, trace, lambda seen: seen.where == "output")
     return Examined(count, "executes of graphs, most with the hint")

@@ -486,6 +486,10 @@ def _went_through(case: MemoryCase, trace: MemoryTrace, context: str) -> bool:
 def ext_29(case: MemoryCase, trace: MemoryTrace) -> Examined:
     """Where contextFinalize of a deferred context answers 1000, createFromBinary has to do so already."""
     require_binaries(case, trace)
+    if facts_of(trace).supports(Property.CONTEXT_SUPPORT_DEFERRED_GRAPH_INIT):
+        raise Unsupported(
+            "property key 217 says that deferred initialisation is supported: CAP-06 judges that"
+        )
     count = 0
     for walked in own_steps(case, trace, lambda w: w.allowed.valid):
         notes = walked.allowed.notes

@@ -14,6 +14,7 @@ from pytest_qnn.qnn.abi.codes import (
     HtpContextOption,
     HtpMemType,
     MemType,
+    Property,
     TensorType,
 )
 from pytest_qnn.qnn.mutants import faulty_backend
@@ -177,7 +178,7 @@ class _ConfigReadLate(ReferenceBackend):
         super().graph_retrieve(context, name, out)
 
 
-@faulty_backend("half-deferred", "contextFinalize is not supported", "EXT-29", "CAP-06")
+@faulty_backend("half-deferred", "contextFinalize is not supported, though key 217 says so", "CAP-06")
 class _HalfWay(ReferenceBackend):
     """Deferred initialisation begins and cannot be finished, as on libQnnHtp for x86-64."""
 
@@ -185,6 +186,13 @@ class _HalfWay(ReferenceBackend):
         del profile
         self.require("context", context, Error.CONTEXT_ERROR_INVALID_HANDLE)
         raise QnnError(Error.CONTEXT_ERROR_UNSUPPORTED_FEATURE)
+
+
+@faulty_backend("half-deferred-undeclared", "what key 217 denies begins, and is not finalised", "EXT-29")
+class _HalfWayUndeclared(_HalfWay):
+    def capability(self, key: int) -> int:
+        denied = key == Property.CONTEXT_SUPPORT_DEFERRED_GRAPH_INIT
+        return int(Error.PROPERTY_NOT_SUPPORTED) if denied else super().capability(key)
 
 
 @faulty_backend("defer-no-is-yes", "the option given as no defers all the same", "EXT-31")

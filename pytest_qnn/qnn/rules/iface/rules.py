@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from pytest_qnn.core.drawing import decoded
 from pytest_qnn.core.rule import rule
-from pytest_qnn.core.verdict import Examined, Level, Unsupported, Violation
+from pytest_qnn.core.verdict import Contradiction, Examined, Level, Unsupported, Violation
 from pytest_qnn.qnn.abi.codes import ERROR_MASK, Error, Property, low
 from pytest_qnn.qnn.cases.case import (
     BOGUS,
@@ -405,6 +405,10 @@ def messages(facts: MemoryFacts) -> Cases:
     return _listed([*known, *unknown, Message(CODES[0], null=True)], known[0])
 
 
+_ERRORS = 1001
+"""QNN_PROPERTY_GROUP_ERROR."""
+
+
 @rule(
     "IF-08",
     Level.SHOULD,
@@ -413,17 +417,25 @@ def messages(facts: MemoryFacts) -> Cases:
     source="QnnError.h: QnnError_getMessage",
     subject="memory",
     cases=messages,
-    gate=("1001",),
     weight=0.5,
 )
 def if_08(case: MemoryCase, trace: MemoryTrace) -> Examined:
-    """A text for 8000 to 8005; 10001 and NULL for codes that are none; 10000 for a NULL out pointer."""
+    """A text for 8000 to 8005; 10001 and NULL for codes that are none; 10000 for a NULL out pointer.
+
+    A text where key 1001 says that there are none is a contradiction, as 1000 is where it says yes.
+    """
     count = 0
+    said = facts_of(trace).capabilities.get(_ERRORS)
     for where, step, seen in pairs(case, trace):
         if not isinstance(step, Message):
             continue
         if seen.code is not None and low(seen.code) == _UNSUPPORTED:
+            if said == 0:
+                raise Contradiction(f"messages: key {_ERRORS} says supported", named(seen.code), where)
             raise Unsupported("errorGetMessage answers 1000")
+        if seen.code == 0 and seen.data and said == _UNSUPPORTED:
+            wanted = f"{named(_UNSUPPORTED)}: key {_ERRORS} says not supported"
+            raise Contradiction(wanted, f"a text for {step.error}", where)
         if step.null:
             demand(seen, frozenset({int(Error.ERROR_INVALID_ARGUMENT)}), where, "the out pointer is NULL")
         elif step.error in CODES:

@@ -167,3 +167,17 @@ class _NoHandle(_Sections):
     def section_registration(self, context: Context, handle: int | None) -> Registration:
         del context, handle
         raise QnnError(Error.CONTEXT_ERROR_INVALID_ARGUMENT)
+
+
+@faulty_backend("sections-say-only", "Key 213 says yes, and sections are not supported.", "MSC-01")
+class _SaysOnly(_Sections):
+    def context_get_binary_section_size(self, *arguments: Any) -> None:
+        del arguments
+        raise QnnError(Error.CONTEXT_ERROR_UNSUPPORTED_FEATURE)
+
+
+@faulty_backend("sections-broken", "No section can be had in raw memory, though key 213 says yes.", "MSC-01")
+class _Broken(_Sections):
+    def context_get_binary_section(self, *arguments: Any) -> None:
+        del arguments
+        raise QnnError(Error.COMMON_ERROR_GENERAL)

@@ -6,8 +6,8 @@ import msgspec
 from hypothesis import strategies as st
 
 from pytest_qnn.core.rule import rule
-from pytest_qnn.core.verdict import Examined, Level, Unsupported, Violation
-from pytest_qnn.qnn.abi.codes import Error, Property
+from pytest_qnn.core.verdict import Contradiction, Examined, Level, Unsupported, Violation
+from pytest_qnn.qnn.abi.codes import Error, Property, low
 from pytest_qnn.qnn.cases.case import (
     ApplySection,
     Descriptor,
@@ -23,7 +23,7 @@ from pytest_qnn.qnn.model.contents import differs
 from pytest_qnn.qnn.model.expected import Walked
 from pytest_qnn.qnn.model.notes import Fault
 from pytest_qnn.qnn.rules.graphs import judge_contents, require_prepared
-from pytest_qnn.qnn.rules.judging import demand_code, facts_of, own_steps, place
+from pytest_qnn.qnn.rules.judging import call_name, demand_code, facts_of, own_steps, place
 from pytest_qnn.qnn.strategies.binaries import composed, loaded, retrieved, written
 from pytest_qnn.qnn.strategies.graphs import execute
 from pytest_qnn.qnn.strategies.scene import Scene, Tape, scenes
@@ -41,10 +41,12 @@ def _answer(walked: Walked) -> str:
 def _require_sections(case: MemoryCase, trace: MemoryTrace, found: list[Walked]) -> None:
     """Raise Unsupported where sections cannot be had in raw memory, or in no memory handle at all.
 
-    Whether they can be had is not this rule's business, nor is a property key that says so.
+    Where the property key says that they can, raw memory has to do; only handles are left to the target.
     """
     declared = facts_of(trace).supports(_KEY)
     said = f"property key {int(_KEY)} is {'' if declared else 'not '}supported"
+    if declared:
+        _demand_declared(case, trace, found)
     for step, seen in zip(case.steps, trace.steps, strict=False):
         if isinstance(step, Prepare) and step.weights_as == "updatable" and seen.code:
             raise Unsupported(f"{seen.calls[-1][0]} of updatable weights answers {named(seen.code)}; {said}")
@@ -57,6 +59,23 @@ def _require_sections(case: MemoryCase, trace: MemoryTrace, found: list[Walked])
     through = [walked for walked in found if _with_handle(walked)]
     if through and {walked.code for walked in through} == {_UNSUPPORTED}:
         raise Unsupported(f"with a memory handle {_answer(through[0])}; {said}")
+
+
+def _demand_declared(case: MemoryCase, trace: MemoryTrace, found: list[Walked]) -> None:
+    """What property key 213 promises: weights that can be updated, and sections of them in raw memory."""
+    said = f"success: property key {int(_KEY)} is supported"
+    for index, (step, seen) in enumerate(zip(case.steps, trace.steps, strict=False)):
+        updatable = isinstance(step, Prepare) and step.weights_as == "updatable"
+        if updatable and seen.code is not None and low(seen.code) == _UNSUPPORTED:
+            answer = f"{seen.calls[-1][0]} of updatable weights answers {named(seen.code)}"
+            raise Contradiction(said, answer, f"step {index}, {call_name(step)}")
+    for walked in found:
+        first = walked.seen.calls[:1]
+        sized = first == (("contextGetBinarySectionSize", walked.seen.code),)
+        if not (walked.allowed.valid and walked.code) or (_with_handle(walked) and not sized):
+            continue
+        kind = Contradiction if walked.code == _UNSUPPORTED else Violation
+        raise kind(said, _answer(walked), place(walked))
 
 
 def _with_handle(walked: Walked) -> bool:
