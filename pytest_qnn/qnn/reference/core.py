@@ -89,6 +89,8 @@ class Core(Logs, abc.ABC):
         self.lost: set[tuple[Kind, int]] = set()
         """What a restart took, until its client gives it back."""
         self.mappings: set[Mapping] = set()
+        self.arenas: list[Mapping] = []
+        """Of the process, if the personality has any."""
         self.leaving: collections.deque[Mapping] = collections.deque()
         """Mappings that a thread will give back."""
         self._serial = itertools.count(1)

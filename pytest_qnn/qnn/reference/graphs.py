@@ -33,6 +33,8 @@ from pytest_qnn.qnn.reference.personalities import DEFAULT, Personality
 _IO = frozenset({int(TensorType.APP_WRITE), int(TensorType.APP_READ)})
 _WITH_DATA = frozenset({int(TensorType.STATIC), int(TensorType.UPDATEABLE_STATIC)})
 _TYPES = _IO | _WITH_DATA | {int(TensorType.NATIVE)}
+_ARENA, _ARENAS = 32 << 20, 11
+"""Bytes of an arena, and how many there are: what libQnnHtp maps."""
 _MEM_TYPES = frozenset({int(TensorMemType.RAW), int(TensorMemType.MEMHANDLE)})
 _BAD_TENSOR = Error.TENSOR_ERROR_INVALID_TENSOR_PARAM
 
@@ -168,6 +170,8 @@ class Graphs(Core):
         if any(tensor.mem_type not in _MEM_TYPES for tensor in owner.tensors.values()):
             raise QnnError(Error.GRAPH_ERROR_FINALIZE_FAILED)
         owner.finalised = True
+        if self.personality.arenas and not self.arenas:
+            self.arenas = [mapping.anonymous("qnn-arena", _ARENA, self.mappings) for _ in range(_ARENAS)]
         self.prepare_buffers(owner)
         if self.listeners:
             self.log_message(owner.context.backend, LogLevel.INFO, b"graph finalised")

@@ -10,7 +10,7 @@ from pytest_qnn.qnn.cases.case import Execute, MemoryCase, Observe, Prepare
 from pytest_qnn.qnn.cases.sizes import PAGE, io_inputs, nbytes
 from pytest_qnn.qnn.rules.graphs import kinds
 from pytest_qnn.qnn.rules.judging import facts_of, require_session
-from pytest_qnn.qnn.strategies.graphs import prepared
+from pytest_qnn.qnn.strategies.graphs import execute, prepared
 from pytest_qnn.qnn.strategies.scene import HTP_BACKEND_ID, Scene, Tape
 from pytest_qnn.qnn.trace import MemoryTrace, ProcessCounts
 
@@ -190,6 +190,7 @@ def demand_not_copied(row: Row, inference: Inference) -> None:
 
 
 PLAIN: tuple[int, ...] = ()
+_SMALL = (1, 2, 2, 2)
 HINTED = (1, 1, 1)
 """Every IO tensor is created with memory type MEMHANDLE."""
 
@@ -201,7 +202,15 @@ def size_of(scene: Scene, name: str) -> int:
 
 
 def watched(scene: Scene, tape: Tape, mem_types: tuple[int, ...]) -> str:
-    """A graph of large tensors with a look before and after its preparation; "" without operators."""
+    """A graph of large tensors with a look before and after its preparation; "" without operators.
+
+    A small graph in a context of its own is executed first: libQnnHtp maps arenas with the first graph of a
+    process, which would hide the IO buffers of that one (facts, 7.20).
+    """
+    if not any(isinstance(step, Execute) for step in scene.steps):
+        small = prepared(scene, tape.cut(4), PLAIN, _SMALL)
+        if small:
+            execute(scene, small, None)
     shape = (1, 3, 251, 201 + 2 * tape.below(64))
     name = prepared(scene, tape, mem_types, shape)
     if name:

@@ -62,14 +62,14 @@ def _require_sections(case: MemoryCase, trace: MemoryTrace, found: list[Walked])
 
 
 def _demand_declared(case: MemoryCase, trace: MemoryTrace, found: list[Walked]) -> None:
-    """What property key 213 promises: weights that can be updated, and sections of them in raw memory."""
+    """What property key 213 promises: tensors that can be updated, and their sections in raw memory."""
     said = f"success: property key {int(_KEY)} is supported"
     for index, (step, seen) in enumerate(zip(case.steps, trace.steps, strict=False)):
         updatable = isinstance(step, Prepare) and step.weights_as == "updatable"
         if updatable and seen.code is not None and low(seen.code) == _UNSUPPORTED:
             answer = f"{seen.calls[-1][0]} of updatable weights answers {named(seen.code)}"
             raise Contradiction(said, answer, f"step {index}, {call_name(step)}")
-    for walked in found:
+    for walked in (each for each in found if isinstance(each.step, GetSection | ApplySection)):
         first = walked.seen.calls[:1]
         sized = first == (("contextGetBinarySectionSize", walked.seen.code),)
         if not (walked.allowed.valid and walked.code) or (_with_handle(walked) and not sized):
