@@ -36,8 +36,13 @@ SEES_NOTHING = {
     },
 }
 """Where a gate is open, and what the rule looks at never comes about."""
-NULL_THERE = {("CAP-02", "null-memory"), ("CAP-07", "null-features")}
-"""What the rule would call is NULL in the table, which is legal: it has no gate of its own for that."""
+_EXTERNAL = (*(7, 8, 9, 11, 12, 13, 14), *(16, 17, 21, 22, 23, 24, 30))
+UNSUPPORTED_THERE = {
+    ("CAP-02", "null-memory"): "memRegister is NULL in the table",
+    ("CAP-07", "null-features"): "graphPrepareExecutionEnvironment is NULL in the table",
+    **{(f"EXT-{number:02}", "no-external-needs"): "no context needs external memory" for number in _EXTERNAL},
+}
+"""Where a gate is open, and the target legally does not offer what the rule is about."""
 
 
 @functools.cache
@@ -60,7 +65,7 @@ def outcomes(rule_id: str, target: Conforming) -> set[Outcome]:
     """What the rule may say of the target."""
     if (rule_id, target.name) in SEES_NOTHING:
         return {Outcome.INCONCLUSIVE}
-    if (rule_id, target.name) in NULL_THERE:
+    if (rule_id, target.name) in UNSUPPORTED_THERE:
         return {Outcome.UNSUPPORTED}
     usual = Outcome.UNSUPPORTED if closed(catalogue()[rule_id].gate, target.holding) else Outcome.PASS
     return {usual, Outcome.INCONCLUSIVE} if target.idle else {usual}

@@ -89,6 +89,8 @@ class ExternalBuffers(Memory, Binaries, Execution):
 
     def needed_weights(self, binary: Binary) -> int:
         """Hook: bytes of the weights of all graphs, in whole pages."""
+        if not self.personality.weights:
+            return 0
         return _pages(sum(_bytes(graph.tensors, TensorType.STATIC) for graph in binary.graphs))
 
     def needed_spill(self, binary: Binary) -> int:
@@ -183,7 +185,7 @@ class ExternalBuffers(Memory, Binaries, Execution):
         for graph in context.graphs.values():
             spill = 0
             for tensor in graph.tensors.values():
-                if tensor.type == TensorType.STATIC:
+                if tensor.type == TensorType.STATIC and self.personality.weights:
                     tensor.placed, at = at, at + tensor.size
                     self.held(graph, tensor)[:] = memoryview(tensor.data or b"")
                 elif tensor.type == TensorType.NATIVE and self.personality.spill_fill:

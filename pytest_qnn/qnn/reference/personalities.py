@@ -105,6 +105,8 @@ class Personality:
     """A memory type that there is not is refused by graphFinalize. Off: by tensorCreateGraphTensor."""
     rounding: Literal["half-up", "half-even", "down"] = "half-up"
     """How quantised results are rounded; down is off by one step wherever a half would be rounded up."""
+    weights: bool = True
+    """Contexts need memory for their weights. Off: property 3 is 0."""
     arenas: bool = False
     """Memory is mapped with the first graph of the process, for as long as there is a backend."""
     worker: bool = False
@@ -219,6 +221,7 @@ PERSONALITIES: dict[str, Personality] = {
             deferred=False,
             null=_BINARIES | _ABSENT,
         ),
+        Personality("no-external-needs", "no context needs external memory", spill_fill=False, weights=False),
         Personality("arenas", "the first graph of the process maps memory for all", arenas=True),
         Personality("gives-back-later", "a thread gives mappings of registered memory back", worker=True),
         Personality("no-finalize", "contextFinalize is not supported at all", deferred=False, finalize=False),

@@ -92,6 +92,8 @@ def require_external(case: MemoryCase, trace: MemoryTrace) -> None:
     if facts.backend_id not in (0, HTP_BACKEND_ID):
         raise Unsupported(f"weights and spill-fill memory are the HTP's (id 6), not of id {facts.backend_id}")
     require_finalize(case, trace)
+    if all(said and not any(said) for said in (_needed(case, trace, role) for role in NEEDED)):
+        raise Unsupported("no context of the case needs external memory: properties 2 and 3 say 0")
 
 
 def require_needed(case: MemoryCase, trace: MemoryTrace, role: int) -> None:
@@ -99,17 +101,21 @@ def require_needed(case: MemoryCase, trace: MemoryTrace, role: int) -> None:
 
     Only what its contexts say of themselves counts (properties 2 and 3).
     """
-    option = NEEDED[role]
-    said = [
+    said = _needed(case, trace, role)
+    if said and not any(said):
+        name = "weights" if role == WEIGHTS else "spill-fill"
+        raise Unsupported(f"no context of the case needs {name} memory: its property says 0")
+
+
+def _needed(case: MemoryCase, trace: MemoryTrace, role: int) -> list[int]:
+    """Bytes of this type of memory that the contexts of the case say they need."""
+    return [
         value
         for w in walk(case, trace)
         if w.code == 0 and isinstance(w.step, ContextProperty)
         for asked, value in zip(w.step.options, w.seen.values, strict=False)
-        if asked == option
+        if asked == NEEDED[role]
     ]
-    if said and not any(said):
-        name = "weights" if role == WEIGHTS else "spill-fill"
-        raise Unsupported(f"no context of the case needs {name} memory: its property says 0")
 
 
 def inspected(case: MemoryCase, trace: MemoryTrace) -> list[Walked]:
