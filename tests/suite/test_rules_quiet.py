@@ -39,6 +39,7 @@ SEES_NOTHING = {
 _EXTERNAL = (*(7, 8, 9, 11, 12, 13, 14), *(16, 17, 21, 22, 23, 24, 30))
 UNSUPPORTED_THERE = {
     ("CAP-02", "null-memory"): "memRegister is NULL in the table",
+    ("ION-06", "null-memory"): "memRegister is NULL in the table",
     ("CAP-07", "null-features"): "graphPrepareExecutionEnvironment is NULL in the table",
     **{(f"EXT-{number:02}", "no-external-needs"): "no context needs external memory" for number in _EXTERNAL},
 }

@@ -49,6 +49,9 @@ def require_binaries(case: MemoryCase, trace: MemoryTrace) -> None:
     require_prepared(case, trace)
     if facts_of(trace).supports(Property.CONTEXT_SUPPORT_CACHING):
         return
+    for step, seen in zip(case.steps, trace.steps, strict=False):
+        if isinstance(step, GetBinary | ContextFromBinary) and seen.absent:
+            raise Unsupported(f"{seen.absent} is NULL in the interface table, and key 202 is not supported")
     for walked in own_steps(case, trace, lambda w: w.allowed.valid and w.code != 0):
         if isinstance(walked.step, GetBinary):
             call = walked.seen.calls[-1][0]
