@@ -97,7 +97,7 @@ def _piece(op: QnnOp, dtype: QnnDType, inputs: Sequence[bytes], *, ties_up: bool
     return bytes(np.clip(stored, 0, 255).astype(np.uint8))
 
 
-def _exact(op: QnnOp, inputs: tuple[bytes, ...]) -> npt.NDArray[np.float64]:
+def _exact(op: QnnOp, inputs: Sequence[bytes]) -> npt.NDArray[np.float64]:
     """What a quantised output would store if it could store any number."""
     *encodings, out = QUANTIZATION[op]
     real = _apply(op, *(_decode(data, code) for data, code in zip(inputs, encodings, strict=True)))
