@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from pytest_qnn.core import forms
-from pytest_qnn.core.forms import PROFILE_NAMES, RUNTIMES, SANDBOXES, VARIANTS, BadOption
+from pytest_qnn.core.forms import PRECISIONS, PROFILE_NAMES, RUNTIMES, SANDBOXES, VARIANTS, BadOption
 
 DEFAULT_DELEGATES = (("reference", ()),)
 
@@ -88,6 +88,13 @@ DECLARED = (
         selects_target=True,
     ),
     Declared(
+        "--tflite-delegate-precision",
+        "NAME",
+        "what the delegates compute float32 graphs in: float32 (default), or float16 where their "
+        "documentation says so",
+        selects_target=True,
+    ),
+    Declared(
         "--qnn-sandbox",
         "MODE",
         "where cases run: auto (default: in this process for the reference, in children for foreign "
@@ -134,6 +141,8 @@ class Options:
     delegates: Delegates = DEFAULT_DELEGATES
     """(specification, its (key, value) options), in order of precedence."""
     runtime: str = "auto"
+    precision: str = "float32"
+    """What the delegates are declared to compute float32 graphs in."""
     sandbox: str = "auto"
     timeout: float = 10.0
     """Seconds for one sandboxed case."""
@@ -277,6 +286,9 @@ def read(
         rpcmem=forms.library("--qnn-rpcmem", values.get("qnn_rpcmem"), ("emulated",)),
         delegates=_delegates(command, case, defaults, files),
         runtime=forms.choice("--tflite-runtime", values.get("tflite_runtime"), RUNTIMES, "auto"),
+        precision=forms.choice(
+            "--tflite-delegate-precision", values.get("tflite_delegate_precision"), PRECISIONS, "float32"
+        ),
         sandbox=forms.choice("--qnn-sandbox", values.get("qnn_sandbox"), SANDBOXES, "auto"),
         timeout=forms.seconds("--qnn-timeout", values.get("qnn_timeout")),
         reports=tuple(forms.report("--qnn-report", text) for text in values.get("qnn_report", ())),

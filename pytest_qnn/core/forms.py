@@ -13,6 +13,7 @@ from pathlib import Path
 PROFILE_NAMES = ("quick", "default", "thorough")
 """The keys of `pytest_qnn.core.profile.PROFILES`, repeated here because that module takes long to import."""
 RUNTIMES = ("auto", "tflite_runtime", "ai_edge_litert")
+PRECISIONS = ("float32", "float16")
 SANDBOXES = ("auto", "off", "fork", "spawn")
 YES = ("true", "yes", "on", "1")
 NO = ("false", "no", "off", "0")

@@ -87,6 +87,7 @@ def _options(session: Session) -> dict[str, Any]:
         "qnn_rpcmem": options.rpcmem,
         "tflite_delegate": [{"spec": spec, "options": dict(pairs)} for spec, pairs in options.delegates],
         "tflite_runtime": options.runtime,
+        "tflite_delegate_precision": options.precision,
         "qnn_sandbox": options.sandbox,
         "qnn_timeout": options.timeout,
         "qnn_strict": options.strict,

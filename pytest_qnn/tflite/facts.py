@@ -7,9 +7,13 @@ from typing import Literal
 import msgspec
 
 from pytest_qnn.tflite.graph.combinations import Combination
+from pytest_qnn.tflite.graph.graph import Op
 
 LIMITS = ("max_delegated_partitions", "min_nodes_per_partition")
 """Options that delegates made with TensorFlow Lite's SimpleDelegate have (simple_delegate.h, Options)."""
+
+
+Precision = Literal["float32", "float16"]
 
 
 class Claim(msgspec.Struct, frozen=True, gc=False, array_like=True):
@@ -62,5 +66,9 @@ class DelegateFacts(msgspec.Struct, frozen=True, kw_only=True):
     (TfLiteQnnDelegateAllocCustomMem); -1: none does."""
     registers: bool | None = None
     """Its QNN backend registers shared buffers; None: that is not known."""
+    precision: Precision = "float32"
+    """What float32 graphs are declared to be computed in (--tflite-delegate-precision)."""
+    half: tuple[Op, ...] = ()
+    """Operators that compute float32 in float16 although that was not declared, as a plain case showed."""
     limits: dict[str, str] = {}
     """Of `LIMITS`: why the delegate is taken not to have the option; empty: it has it."""

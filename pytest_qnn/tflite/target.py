@@ -26,11 +26,14 @@ from pytest_qnn.tflite.cases.delegate import DelegateCase
 from pytest_qnn.tflite.cases.plugin import PluginCase
 from pytest_qnn.tflite.cases.reduce import smaller_delegate, smaller_plugin, smaller_script, with_more_outputs
 from pytest_qnn.tflite.cases.script import ScriptCase, aligned, needs_child, without_edges, without_guards
-from pytest_qnn.tflite.facts import LIMITS, DelegateFacts, Sample
+from pytest_qnn.tflite.facts import LIMITS, DelegateFacts, Precision, Sample
+from pytest_qnn.tflite.graph.graph import Op
 from pytest_qnn.tflite.learned import learned
 from pytest_qnn.tflite.mutants import SCRIPT_TRACE, TRACE
 from pytest_qnn.tflite.mutants import named as mutant_named
-from pytest_qnn.tflite.runner.learn import Question, learn_claims
+from pytest_qnn.tflite.numerics.precision import EVERY_OP
+from pytest_qnn.tflite.runner.learn import Learned, Question, learn_claims
+from pytest_qnn.tflite.runner.precision import half_in, precision_cases
 from pytest_qnn.tflite.runner.spec import CODEC, LEARN_LIMITS, LEARN_SAMPLES, PROBE, DelegateSpec
 from pytest_qnn.tflite.trace import DelegateTrace, ScriptTrace
 
@@ -53,8 +56,10 @@ class DelegateTarget(OpenTarget):
         options: tuple[str, ...],
         executor: Executor,
         distort: Mapping[type[Any], Callable[[Any], Any]] | None = None,
+        precision: Precision = "float32",
     ) -> None:
-        """``distort``: by type of trace, what a mutant of the runtime does to it."""
+        """``distort``: by type of trace, what a mutant of the runtime does to it; ``precision``: declared."""
+        self._precision = precision
         super().__init__(spec, options, executor)
         self._distort = distort or {}
 
@@ -142,6 +147,7 @@ class DelegateTarget(OpenTarget):
             "runtime_version": facts.runtime_version,
             "observed": str(facts.observed).lower(),
             "isolation": self._executor.mode,
+            "precision": _computed_in(facts),
         }
         for position, name in enumerate(facts.delegates):
             found |= digest(f"delegate_{position}", name)
@@ -164,7 +170,19 @@ class DelegateTarget(OpenTarget):
             deaths=facts.deaths + lesson.deaths,
             limits=limits,
             samples=() if isinstance(samples, Death) else samples,
+            precision=self._precision,
+            half=self._half(lesson) if self._precision == "float32" else (),
         )
+
+    def _half(self, lesson: Learned) -> tuple[Op, ...]:
+        """The operators that compute float32 in float16, by plain cases."""
+        cases = precision_cases(lesson.claims, lesson.least_nodes)
+        if self._executor.isolated:
+            answers = [answer for answer, _ in self._executor.run_all(cases)]
+        else:
+            answers = [self._executor.run(case) for case in cases]
+        seen = zip(cases, answers, strict=True)
+        return half_in((case, trace) for case, trace in seen if not isinstance(trace, Death))
 
     def _probe(self, question: Question) -> Sequence[str] | Death:
         answer: Sequence[str] | Death
@@ -173,11 +191,16 @@ class DelegateTarget(OpenTarget):
 
 
 def open_delegate_target(
-    delegates: Sequence[tuple[str, Mapping[str, str]]], runtime: str, sandbox: str, timeout: float
+    delegates: Sequence[tuple[str, Mapping[str, str]]],
+    runtime: str,
+    sandbox: str,
+    timeout: float,
+    precision: Precision | None = None,
 ) -> DelegateTarget:
     """Open a chain of delegates in order of precedence.
 
     Each is ``reference``, ``xnnpack``, ``mutant:NAME`` or the path of an external delegate plugin.
+    ``precision``: what is declared of float32 graphs; None: float32, or what a mutant is declared with.
 
     Raises:
         TargetUnusable: with one sentence for the user.
@@ -188,18 +211,34 @@ def open_delegate_target(
     for mutant in filter(None, found):
         both = {DelegateTrace: mutant.of(TRACE), ScriptTrace: mutant.of(SCRIPT_TRACE)}
         distort |= {kind: change for kind, change in both.items() if change}
+    if precision is None:
+        declared = [getattr(mutant.made, "PRECISION", "float32") for mutant in found if mutant]
+        precision = "float16" if "float16" in declared else "float32"
     spec = DelegateSpec(chain, runtime)
     name = " + ".join(name for name, _ in chain)
     mode = sandbox_mode(sandbox, foreign=any(is_path(library) for library in _libraries(chain)))
     try:
         executor = Executor(spec, CODEC, mode, timeout, guards=sandbox == "auto")
-        return DelegateTarget(name, _chain_options(chain, runtime), executor, distort)
+        return DelegateTarget(name, _chain_options(chain, runtime, precision), executor, distort, precision)
     except Unusable as error:
         raise TargetUnusable(sentence("--tflite-delegate", name, error)) from None
 
 
-def _chain_options(chain: tuple[tuple[str, dict[str, str]], ...], runtime: str) -> tuple[str, ...]:
+def _computed_in(facts: DelegateFacts) -> str:
+    """In words for the report."""
+    if facts.precision == "float16":
+        return "float16, as declared"
+    if not facts.half:
+        return "float32"
+    some = "" if facts.half == tuple(sorted(EVERY_OP)) else f" ({', '.join(facts.half)})"
+    return f"float16{some}, not declared"
+
+
+def _chain_options(
+    chain: tuple[tuple[str, dict[str, str]], ...], runtime: str, precision: Precision
+) -> tuple[str, ...]:
     words = [f"--tflite-runtime={runtime}"]
+    words += [f"--tflite-delegate-precision={precision}"] if precision != "float32" else []
     for name, options in chain:
         words.append(f"--tflite-delegate={name}")
         words += [f"--tflite-delegate-option={key}={value}" for key, value in options.items()]

@@ -11,6 +11,7 @@ from pytest_qnn.core.rule import Subject
 from pytest_qnn.mutants import RUNTIMES
 from pytest_qnn.qnn.reference.personalities import DEFAULT, PERSONALITIES, Personality
 from pytest_qnn.qnn.target import MemoryTarget, open_memory_target
+from pytest_qnn.tflite.facts import Precision
 from pytest_qnn.tflite.reference import personalities
 from pytest_qnn.tflite.target import DelegateTarget, open_delegate_target
 
@@ -108,9 +109,12 @@ def _memory_in_children() -> Conforming:
 def _delegate(
     name: str, runtime: str, holding: frozenset[str], *chain: str, sandbox: str = "off", **options: str
 ) -> Conforming:
+    declared: Precision = "float16" if chain == ("reference:half",) else "float32"
+
     def opened() -> DelegateTarget:
         timeout = 60.0 if options else 10.0
-        return keep(open_delegate_target([(spec, options) for spec in chain], runtime, sandbox, timeout))
+        specs = [(spec, options) for spec in chain]
+        return keep(open_delegate_target(specs, runtime, sandbox, timeout, declared))
 
     return Conforming(f"{name}-{runtime}", "delegate", holding, opened, idle=chain == ("reference:nothing",))
 

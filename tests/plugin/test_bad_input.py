@@ -86,6 +86,10 @@ def refusal(result: pytest.RunResult) -> str:
             ["--tflite-runtime=tf"],
             "--tflite-runtime: 'tf' is not one of auto, tflite_runtime, ai_edge_litert",
         ),
+        (
+            ["--tflite-delegate-precision=half"],
+            "--tflite-delegate-precision: 'half' is not one of float32, float16",
+        ),
         (["--qnn-sandbox=yes"], "--qnn-sandbox: 'yes' is not one of auto, off, fork, spawn"),
         (["--qnn-timeout=soon"], "--qnn-timeout: 'soon' is not a positive number of seconds"),
         (["--qnn-timeout=0"], "--qnn-timeout: '0' is not a positive number of seconds"),

@@ -53,7 +53,7 @@ FAULTS = {
         "store(out, i, value, step->activation), *(char*)in[0].data ^= 1;",
         "MEM-02",
     ),
-    "subtracts-the-wrong-way": Fault("? a - b :", "? b - a :", "NUM-01"),
+    "subtracts-the-wrong-way": Fault("? a - b :", "? b - a :", "NUM-10"),
     "wraps-around": Fault("units = 127.0f;", "units -= 256.0f;", "NUM-04", sandbox="off"),
     "truncates": Fault("(int8_t)(units + (units < 0.0f ? -0.5f : 0.5f))", "(int8_t)units", "NUM-03"),
     "frees-twice": Fault(

@@ -299,3 +299,14 @@ def test_a_named_target_selects_its_half(
     pytester.makepyfile(fake_suite.suite("PART-01", "REG-01"))
     result = pytester.runpytest_inprocess(*arguments)
     result.assert_outcomes(passed=len(passed), deselected=2 - len(passed))
+
+
+def test_the_precision_of_the_delegates_is_declared_on_the_command_line_or_in_the_ini_file() -> None:
+    flag = "--tflite-delegate-precision"
+    assert parse().precision == "float32"
+    assert parse(f"{flag}=float16").precision == "float16"
+    assert parse(ini={"tflite_delegate_precision": "float16"}).precision == "float16"
+    assert parse(f"{flag}=float32", ini={"tflite_delegate_precision": "float16"}).precision == "float32"
+    assert parse(case_file=(f"{flag}=float16",)).precision == "float16"
+    with pytest.raises(BadOption, match="'bfloat16' is not one of float32, float16"):
+        parse(f"{flag}=bfloat16")

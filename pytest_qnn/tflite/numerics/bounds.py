@@ -1,16 +1,20 @@
 """Numeric bounds owned by the operators: what a graph must give, and how far a target may be off.
 
-Sources: rules NUM-01 to NUM-04. No caller can widen a bound. Values do not come from the reference
+Sources: rules NUM-01 to NUM-04 and NUM-10. A caller says in what arithmetic the target computes
+(`pytest_qnn.tflite.numerics.precision`), and cannot widen a bound. Values do not come from the reference
 kernels: the two are written independently and checked against each other and both runtimes.
 
 float32, with u = 2**-24 and eps = 2u:
 
-* Element-wise operators are one IEEE operation. With equal operands the result is bit-equal (NUM-01).
+* Element-wise operators are one IEEE operation. With equal operands results are bit-equal (NUM-01: `EXACT`).
   With operands that may differ, exact results are at most d apart (`numerics_spread.apart`) and each
   side rounds once: d + 2u (|y| + d). Operators that round nothing (copies, RELU, ABS, NEG): d.
+* They must be within 4 units in the last place (NUM-10, `SINGLE`): d + 4 ulp (|y| + d).
 * Sums of products (FULLY_CONNECTED, CONV_2D, and MEAN with weights 1/n) are judged against float64:
   4 eps (sum |a_i b_i| + |bias|) (NUM-02; any order of summation, fused or not, was measured within 1.14
   eps), and (1 + 4 eps) d for operands that may differ.
+
+Operators in float16 have the bounds that `pytest_qnn.tflite.numerics.precision` derives.
 
 int8, in units of the output's scale (LSB):
 
@@ -40,6 +44,14 @@ import numpy as np
 from pytest_qnn.tflite.graph.graph import Graph, Node, Op, Tensor
 from pytest_qnn.tflite.numerics import quantisation
 from pytest_qnn.tflite.numerics.kernels import COPIES, constant_value
+from pytest_qnn.tflite.numerics.precision import (
+    EXACT,
+    Arithmetic,
+    half_operand,
+    half_result,
+    half_sum,
+    single_bound,
+)
 from pytest_qnn.tflite.numerics.spread import Apart, Array, apart, products, result
 
 UNIT = 2.0**-24
@@ -60,7 +72,8 @@ class Expected:
     value: Array
     """float64, of the output's shape; int8 as whole numbers (q, not scale * (q - zero_point))."""
     tolerance: Array
-    """float64, of the same shape, in the value's unit; 0 where exactness is demanded."""
+    """float64, of the same shape, in the value's unit; 0 where exactness is demanded, infinite where the
+    target's arithmetic may overflow: such elements are not judged."""
     least: float
     """No element may be below: the dtype's range and the fused activation."""
     greatest: float
@@ -100,8 +113,10 @@ class Known(NamedTuple):
     """As in `Expected`."""
 
 
-def expected_outputs(graph: Graph, inputs: Sequence[Array]) -> list[Expected]:
+def expected_outputs(graph: Graph, inputs: Sequence[Array], arithmetic: Arithmetic = EXACT) -> list[Expected]:
     """What ``graph`` must give for ``inputs`` (in the graph's order), per graph output in order.
+
+    ``arithmetic``: in which its float32 operators are computed; int8 is the same in all.
 
     Raises:
         KeyError: a tensor is read that nobody has written.
@@ -117,10 +132,12 @@ def expected_outputs(graph: Graph, inputs: Sequence[Array]) -> list[Expected]:
         for node in graph.nodes:
             operands = [known[index] for index in node.inputs if index >= 0]
             output = node.outputs[0]
-            operator = _int8 if graph.tensors[output].dtype == "int8" else _float32
-            known[output] = operator(node, graph.tensors, operands)
+            if graph.tensors[output].dtype == "int8":
+                known[output] = _int8(node, graph.tensors, operands)
+            else:
+                known[output] = _float32(node, graph.tensors, operands, arithmetic)
             makers[output] = node
-    return [_expected(graph, known, index, makers.get(index)) for index in graph.outputs]
+    return [_expected(graph, known, index, makers.get(index), arithmetic) for index in graph.outputs]
 
 
 def mismatch(expected: Expected, seen: Array) -> Mismatch | None:
@@ -132,6 +149,7 @@ def mismatch(expected: Expected, seen: Array) -> Mismatch | None:
     with np.errstate(invalid="ignore"):
         near = np.abs(values - expected.value) <= expected.tolerance
     within = (near | (values == expected.value)) & (values >= expected.least) & (values <= expected.greatest)
+    within |= np.isinf(expected.tolerance)
     why = expected.derivation
     if within.all():
         truncated = _truncated(expected, values)
@@ -160,21 +178,44 @@ def _truncated(expected: Expected, values: Array) -> Array | None:
     return off if plain.sum() >= 8 and 4 * off.sum() > plain.sum() else None
 
 
-def _float32(node: Node, tensors: Sequence[Tensor], operands: Sequence[Known]) -> Known:
+def _float32(
+    node: Node, tensors: Sequence[Tensor], operands: Sequence[Known], arithmetic: Arithmetic
+) -> Known:
     shape = tensors[node.outputs[0]].shape
+    is_half = node.op in arithmetic.half
+    if is_half:
+        operands = [_halved(known) for known in operands]
     if node.op in _SUMS:
-        known = _sums(node, operands, shape)
+        known = _sums(node, operands, shape, is_half=is_half)
     else:
-        values, ts, _ = zip(*map(_single, operands), strict=True)
-        value, bound = result(node, values, shape), apart(node, values, ts, shape)
-        if bound is not None and node.op not in _NOT_ROUNDED:
-            # An element whose operands are exact is exact, whatever its neighbours are.
-            bound = np.where(bound > 0, bound + 2 * UNIT * (np.abs(value) + bound), 0.0)
-        known = Known(value, bound)
+        known = _elementwise(node, operands, shape, arithmetic)
     if node.activation == "NONE":
         return known
     least, greatest = _float_limits(node)
     return Known(np.clip(known.value, least, greatest), known.tolerance)
+
+
+def _elementwise(
+    node: Node, operands: Sequence[Known], shape: tuple[int, ...], arithmetic: Arithmetic
+) -> Known:
+    values, ts, _ = zip(*map(_single, operands), strict=True)
+    value, bound = result(node, values, shape), apart(node, values, ts, shape)
+    is_rounded = node.op not in _NOT_ROUNDED
+    if node.op in arithmetic.half and bound is not None:
+        bound = half_result(value, bound, is_rounded=is_rounded)
+    elif arithmetic.ulps and is_rounded:
+        bound = single_bound(value, bound, arithmetic.ulps)
+    elif bound is not None and is_rounded:
+        # An element whose operands are exact is exact, whatever its neighbours are.
+        bound = np.where(bound > 0, bound + 2 * UNIT * (np.abs(value) + bound), 0.0)
+    return Known(value, bound)
+
+
+def _halved(known: Known) -> Known:
+    """A float operand with its rounding to float16 in the tolerance; axes and shapes as they are."""
+    if known.value.dtype.kind != "f":
+        return known
+    return Known(known.value, half_operand(known.value, known.tolerance))
 
 
 def _single(known: Known) -> Known:
@@ -184,18 +225,22 @@ def _single(known: Known) -> Known:
     return Known(known.value.astype(np.float32), known.tolerance + UNIT * np.abs(known.value))
 
 
-def _sums(node: Node, operands: Sequence[Known], shape: tuple[int, ...]) -> Known:
+def _sums(node: Node, operands: Sequence[Known], shape: tuple[int, ...], *, is_half: bool) -> Known:
     ts = [known.tolerance for known in operands]
     if node.op == "MEAN":
         axes = operands[1].value
         values = [operands[0].value.astype(np.float64), axes]
         sizes = result(node, [np.abs(values[0]), axes], shape)
+        terms = values[0].size // max(sizes.size, 1)
     else:
         values = [known.value.astype(np.float64) for known in operands]
         sizes = products(node, *map(np.abs, values)).reshape(shape)
+        terms = values[1].size // values[1].shape[0]
+    value, carried = result(node, values, shape), apart(node, values, ts, shape)
+    if is_half and carried is not None:
+        return Known(value, half_sum(sizes, carried, terms, is_mean=node.op == "MEAN"))
     bound = _DOT * sizes
-    carried = apart(node, values, ts, shape)
-    return Known(result(node, values, shape), bound if carried is None else bound + (1 + _DOT) * carried)
+    return Known(value, bound if carried is None else bound + (1 + _DOT) * carried)
 
 
 def _int8(node: Node, tensors: Sequence[Tensor], operands: Sequence[Known]) -> Known:
@@ -223,7 +268,9 @@ def _float_limits(node: Node) -> tuple[float, float]:
     return least, 6.0 if node.activation == "RELU6" else np.inf
 
 
-def _expected(graph: Graph, known: dict[int, Known], index: int, maker: Node | None) -> Expected:
+def _expected(
+    graph: Graph, known: dict[int, Known], index: int, maker: Node | None, arithmetic: Arithmetic
+) -> Expected:
     value, tolerance, real = known[index]
     limits: tuple[float, float] = (-np.inf, np.inf)
     derivation = "a graph input, exact"
@@ -231,18 +278,23 @@ def _expected(graph: Graph, known: dict[int, Known], index: int, maker: Node | N
         output = graph.tensors[index]
         is_int8 = output.dtype == "int8"
         limits = quantisation.limits(output, maker.activation) if is_int8 else _float_limits(maker)
-        derivation = f"{maker.op}: {_derivation(maker.op, is_int8)}"
+        derivation = f"{maker.op}: {_derivation(maker.op, arithmetic, is_int8=is_int8)}"
         if any(known[operand].tolerance is not None for operand in maker.inputs if operand >= 0):
             derivation += ", and what its operands may be off by"
     bound = np.zeros(value.shape) if tolerance is None else tolerance
     return Expected(index, value.astype(np.float64), bound, *limits, derivation, real)
 
 
-def _derivation(op: Op, is_int8: bool) -> str:
+def _derivation(op: Op, arithmetic: Arithmetic, *, is_int8: bool) -> str:
     if is_int8:
         return "a copy of integers (NUM-03)" if op in COPIES else "1 LSB of the result rounded once (NUM-03)"
-    if op == "MEAN":
-        return "4 eps mean |x| against float64 (NUM-02)"
+    if op in arithmetic.half:
+        return "computed in float16 (tflite/numerics/precision.py)"
     if op in _SUMS:
-        return "4 eps (sum |a b| + |bias|) against float64 (NUM-02)"
-    return "bit-equal to one IEEE float32 operation (NUM-01)"
+        terms = "mean |x|" if op == "MEAN" else "(sum |a b| + |bias|)"
+        return f"4 eps {terms} against float64 (NUM-02)"
+    if not arithmetic.ulps:
+        return "bit-equal to one IEEE float32 operation (NUM-01)"
+    if op in _NOT_ROUNDED:
+        return "exact, as nothing is rounded (NUM-10)"
+    return f"{arithmetic.ulps:g} units in the last place of one IEEE float32 operation (NUM-10)"

@@ -10,6 +10,10 @@ legal, none of them equal to the others throughout):
 * MAXIMUM of a NaN and a number is either (maximum of IEEE 754-2019, maxNum of 754-2008), and so RELU of a
   NaN is NaN or 0. Everything else makes NaN of NaN.
 * Signs of zeros are free, except in copies.
+
+An operator in float16 rounds its operands first, copies included: infinities may be the largest number of
+float16 and the other way round, its denormal numbers are those below 2**-14, and finite results are right
+within 4 of its units in the last place (`pytest_qnn.tflite.numerics.precision`; their bounds are NUM-10's).
 """
 
 from __future__ import annotations
@@ -21,6 +25,7 @@ import numpy as np
 import numpy.typing as npt
 
 from pytest_qnn.tflite.graph.graph import Node, Op
+from pytest_qnn.tflite.numerics.precision import HALF_LEAST, HALF_MOST, HALF_UNIT, to_half
 
 Array = npt.NDArray[Any]
 
@@ -58,16 +63,44 @@ def allowed(node: Node, operands: Sequence[Array], shape: tuple[int, ...]) -> li
         KeyError: any other operator.
     """
     with np.errstate(all="ignore"):
-        if node.op == "RESHAPE":
-            return [operands[0].reshape(shape)]
-        if node.op == "CONCATENATION":
-            return [np.concatenate(list(operands), node.axis)]
-        found: list[Array] = []
-        for values in (list(operands), [_flushed(operand) for operand in operands]):
-            for result in _RESULTS[node.op](*values):
-                found += [result, _flushed(result)]
-                if node.op in _CLAMPED:
-                    found.append(np.clip(result, -_MOST, _MOST))
+        return _allowed(node, operands, shape)
+
+
+def allowed_in_half(node: Node, operands: Sequence[Array], shape: tuple[int, ...]) -> list[Array]:
+    """As `allowed`, of an operator in float16: what `wrong_in_half` compares with."""
+    found: list[Array] = []
+    with np.errstate(all="ignore"):
+        rounded = [to_half(operand) for operand in operands]
+        clipped = [np.clip(operand, -HALF_MOST, HALF_MOST) for operand in rounded]
+        flushed = [_flushed(operand, HALF_LEAST) for operand in rounded]
+        for values in (rounded, clipped, flushed):
+            for result in _allowed(node, values, shape):
+                found += [result, to_half(result), np.clip(result, -HALF_MOST, HALF_MOST)]
+                found.append(_flushed(result, HALF_LEAST))
+    return found
+
+
+def wrong_in_half(results: Sequence[Array], seen: Array) -> Array:
+    """Which elements of ``seen`` are near none of the ``results``: bool, of its shape."""
+    right = np.zeros(seen.shape, bool)
+    with np.errstate(all="ignore"):
+        for result in results:
+            near = np.abs(seen.astype(np.float64) - result) <= 8 * HALF_UNIT * np.abs(result) + HALF_LEAST
+            right |= (np.isfinite(result) & near) | (result == seen) | (np.isnan(result) & np.isnan(seen))
+    return ~right
+
+
+def _allowed(node: Node, operands: Sequence[Array], shape: tuple[int, ...]) -> list[Array]:
+    if node.op == "RESHAPE":
+        return [operands[0].reshape(shape)]
+    if node.op == "CONCATENATION":
+        return [np.concatenate(list(operands), node.axis)]
+    found: list[Array] = []
+    for values in (list(operands), [_flushed(operand) for operand in operands]):
+        for result in _RESULTS[node.op](*values):
+            found += [result, _flushed(result)]
+            if node.op in _CLAMPED:
+                found.append(np.clip(result, -_MOST, _MOST))
     return [np.broadcast_to(result, shape) for result in found]
 
 
@@ -90,9 +123,9 @@ def is_special(values: Array) -> Array:
     return ~np.isfinite(values) | (size < _LEAST) | (size >= _MOST)
 
 
-def _flushed(values: Array) -> Array:
+def _flushed(values: Array, least: float = float(_LEAST)) -> Array:
     """Denormal numbers taken for zero."""
-    return np.where(np.abs(values) < _LEAST, np.float32(0), values)
+    return np.where(np.abs(values) < least, np.float32(0), values)
 
 
 def _maxima(one: Array, other: Array) -> list[Array]:

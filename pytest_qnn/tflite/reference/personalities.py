@@ -20,6 +20,7 @@ from pytest_qnn.tflite.reference.delegate import Kernel, ReferenceDelegate
 from pytest_qnn.tflite.reference.device_buffers import DeviceBuffers
 from pytest_qnn.tflite.reference.dynamic import DynamicDelegate, PropagatedDelegate
 from pytest_qnn.tflite.reference.fused import FusedDelegate
+from pytest_qnn.tflite.reference.half import HalfDelegate
 from pytest_qnn.tflite.reference.plan import PlanView
 from pytest_qnn.tflite.reference.profiled import ProfiledDelegate
 from pytest_qnn.tflite.reference.variables import VariableDelegate
@@ -165,6 +166,9 @@ PERSONALITIES: dict[str, DelegatePersonality] = {
         DelegatePersonality("many-partitions", "claims every second node only", EverySecond),
         DelegatePersonality("preview", "previews the partitioning before it claims", Preview),
         DelegatePersonality("limited", "takes options that limit its partitions, and no others", Limited),
+        DelegatePersonality(
+            "half", "computes float32 graphs in float16, which is to be declared", HalfDelegate
+        ),
         DelegatePersonality("other-order", "adds up in another order", OtherOrder),
         DelegatePersonality("fused", "rounds int8 results only where they leave a partition", FusedDelegate),
         DelegatePersonality("variables", "holds resource variables itself", VariableDelegate),

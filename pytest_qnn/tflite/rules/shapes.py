@@ -11,8 +11,9 @@ from pytest_qnn.tflite.cases.effects import named
 from pytest_qnn.tflite.cases.script import Apply, Invoke, MakeDelegate, Read, ScriptCase, SetInputs, flat
 from pytest_qnn.tflite.graph.graph import Graph
 from pytest_qnn.tflite.numerics.flat import flattened
+from pytest_qnn.tflite.numerics.precision import EXACT, Arithmetic
 from pytest_qnn.tflite.rules.judging import line
-from pytest_qnn.tflite.rules.numbers import gravely_wrong
+from pytest_qnn.tflite.rules.numbers import arithmetic, gravely_wrong
 from pytest_qnn.tflite.trace import DELEGATE, InterpreterSeen, PlanNode, ScriptTrace
 
 ALLOW_DYNAMIC = 1
@@ -31,13 +32,15 @@ class Reading(NamedTuple):
     inputs: tuple[Array, ...]
     outputs: tuple[Array, ...]
     cpu: tuple[Array, ...]
+    computed: Arithmetic = EXACT
+    """In what the target computes."""
 
     def wrong(self) -> str:
         """What is gravely wrong with the outputs; empty: nothing, or the CPU itself gives none."""
         if self.outputs == self.cpu or not self.cpu:
             return ""
         values = [array.numpy() for array in self.inputs]
-        return gravely_wrong(flattened(self.graph, values), values, self.outputs, self.cpu)
+        return gravely_wrong(flattened(self.graph, values), values, self.outputs, self.cpu, self.computed)
 
     def check(self, expected: str) -> bool:
         """Whether there was something to compare with: the CPU may refuse what was asked.
@@ -66,7 +69,7 @@ def readings(case: ScriptCase, trace: ScriptTrace, seen: InterpreterSeen) -> Ite
         elif isinstance(step, Invoke) and not given.skipped:
             inputs = contents
         elif isinstance(step, Read) and inputs:
-            yield Reading(number, graph, inputs, given.outputs, given.cpu)
+            yield Reading(number, graph, inputs, given.outputs, given.cpu, arithmetic(trace.facts))
 
 
 def the_interpreter(trace: ScriptTrace) -> InterpreterSeen:

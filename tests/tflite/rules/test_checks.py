@@ -149,7 +149,9 @@ def test_a_small_error_is_left_to_the_rules_about_numbers() -> None:
     two_inputs = replace(wrong, kernels=(Kernel(0, 0, (1,), (0, 1), (2,)),))
     node = replace(DELEGATED, inputs=(0, 1))
     assert _check("PART-10", replace(two_inputs, plan=(RELU, node))).count == 1
-    with pytest.raises(Violation, match="NUM-01"):
+    with pytest.raises(Violation, match="NUM-10"):
+        _check("NUM-10", wrong)
+    with pytest.raises(Unsupported, match="NUM-10"):
         _check("NUM-01", wrong)
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, Final
 
 import msgspec
 import numpy as np
@@ -15,12 +15,13 @@ from pytest_qnn.tflite.mutants import faulty_delegate
 from pytest_qnn.tflite.numerics.kernels import run_node
 from pytest_qnn.tflite.reference.delegate import Kernel, ReferenceDelegate
 from pytest_qnn.tflite.reference.fused import FusedDelegate
+from pytest_qnn.tflite.reference.half import HalfDelegate
 
 Values = npt.NDArray[Any]
 Operands = list[Values | None]
 
 
-@faulty_delegate("approximates", "Rounds float32 results to 12 bits.", "NUM-01", "NUM-02")
+@faulty_delegate("approximates", "Rounds float32 results to 12 bits.", "NUM-02", "NUM-10")
 class _Approximates(ReferenceDelegate):
     """As reciprocal and other approximations without a refining step give."""
 
@@ -31,7 +32,7 @@ class _Approximates(ReferenceDelegate):
         return (np.ascontiguousarray(result).view(np.uint32) & np.uint32(0xFFFFF000)).view(np.float32)
 
 
-@faulty_delegate("adds-up-in-half", "Adds up in float16.", "NUM-02", "NUM-08")
+@faulty_delegate("adds-up-in-half", "Adds up in float16.", "NUM-08")
 class _AddsUpInHalf(ReferenceDelegate):
     def compute_node(self, kernel: Kernel, node: Node, operands: Operands) -> Values:
         if node.op not in SUMS or operands[0] is None or operands[0].dtype != np.float32:
@@ -88,7 +89,7 @@ def _real(values: Values, tensor: Tensor) -> Values:
 
 
 @faulty_delegate(
-    "ignores-activation", "Leaves fused activations out.", "NUM-01", "NUM-04", "NUM-06", "PART-03"
+    "ignores-activation", "Leaves fused activations out.", "NUM-10", "NUM-04", "NUM-06", "PART-03"
 )
 class _IgnoresActivation(ReferenceDelegate):
     def compute_node(self, kernel: Kernel, node: Node, operands: Operands) -> Values:
@@ -112,8 +113,8 @@ def _halved(values: Values | None) -> Values | None:
 @faulty_delegate(
     "forgets-odd-tail",
     "Repeats the last element but one where the number of elements is odd.",
-    "NUM-01",
     "NUM-03",
+    "NUM-10",
 )
 class _ForgetsOddTail(ReferenceDelegate):
     def compute_node(self, kernel: Kernel, node: Node, operands: Operands) -> Values:
@@ -233,6 +234,63 @@ class _FloatResults(ReferenceDelegate):
     def changed(self, result: Values, node: Node) -> Values:
         del node
         return result
+
+
+@faulty_delegate("rounds-up", "Gives the next larger number for a float32 result that is not 0.", "NUM-01")
+class _RoundsUp(_FloatResults):
+    def changed(self, result: Values, node: Node) -> Values:
+        exact = node.op in ("RESHAPE", "CONCATENATION", "MAXIMUM", "RELU", "ABS", "NEG", *SUMS)
+        return result if exact else np.where(result > 0, np.nextafter(result, np.float32(np.inf)), result)
+
+
+class _BeforeActivation(ReferenceDelegate):
+    """Changes float32 results by `changed`, before their fused activation is applied."""
+
+    def compute_node(self, kernel: Kernel, node: Node, operands: Operands) -> Values:
+        if kernel.tensors[node.outputs[0]].dtype != "float32":
+            return super().compute_node(kernel, node, operands)
+        bare = super().compute_node(kernel, msgspec.structs.replace(node, activation="NONE"), operands)
+        least = -np.inf if node.activation == "NONE" else 0
+        most = 6 if node.activation == "RELU6" else np.inf
+        return np.clip(self.changed(bare, node), np.float32(least), np.float32(most))
+
+    def changed(self, result: Values, node: Node) -> Values:
+        del node
+        return result
+
+
+@faulty_delegate("adds-a-thousandth", "Makes sums of ADD larger by a thousandth.", "NUM-10")
+class _AddsAThousandth(_BeforeActivation):
+    def changed(self, result: Values, node: Node) -> Values:
+        return result * np.float32(1.001) if node.op == "ADD" else result
+
+
+@faulty_delegate(
+    "eight-units-off", "One element of each product is off by 8 units in the last place.", "NUM-10"
+)
+class _EightUnitsOff(_BeforeActivation):
+    def changed(self, result: Values, node: Node) -> Values:
+        if node.op != "MUL" or not result.size:
+            return result
+        flat = result.copy().reshape(-1)
+        flat[-1] += 8 * np.spacing(flat[-1])
+        return flat.reshape(result.shape)
+
+
+@faulty_delegate("computes-in-half", "Computes float32 in float16, and nobody declares it.", "NUM-08")
+class _ComputesInHalf(HalfDelegate):
+    """What is right for a delegate that is declared so."""
+
+
+@faulty_delegate("declares-half-uses-bfloat", "Computes float32 in bfloat16, declared as float16.", "NUM-10")
+class _DeclaresHalf(HalfDelegate):
+    PRECISION: Final = "float16"
+
+    def rounded(self, values: Values) -> Values:
+        bits = np.ascontiguousarray(values).view(np.uint32)
+        nearest = bits + np.uint32(0x7FFF) + (bits >> np.uint32(16) & np.uint32(1))
+        finite = np.where(np.isfinite(values), nearest, bits)
+        return (finite & np.uint32(0xFFFF0000)).view(np.float32)
 
 
 @faulty_delegate("loses-nan", "Gives 0 for NaN.", "NUM-07")

@@ -11,7 +11,7 @@ import numpy.typing as npt
 from hypothesis.strategies import SearchStrategy
 
 from pytest_qnn.core.drawing import decoded
-from pytest_qnn.core.rule import rule
+from pytest_qnn.core.rule import NothingToJudge, rule
 from pytest_qnn.core.verdict import Divergence, Examined, Level, Unsupported, Violation
 from pytest_qnn.tflite.cases.delegate import Application, DelegateCase
 from pytest_qnn.tflite.facts import LIMITS, DelegateFacts
@@ -21,10 +21,12 @@ from pytest_qnn.tflite.graph.kinds import Claims
 from pytest_qnn.tflite.graph.operators import SUMS
 from pytest_qnn.tflite.numerics import special
 from pytest_qnn.tflite.numerics.bounds import Expected, Mismatch, expected_outputs, mismatch
+from pytest_qnn.tflite.numerics.half import is_of_halved_operands
 from pytest_qnn.tflite.numerics.kernels import constant_value
+from pytest_qnn.tflite.numerics.precision import EVERY_OP, EXACT, SINGLE, Arithmetic, is_half
 from pytest_qnn.tflite.numerics.real import InUnits, real_outputs
 from pytest_qnn.tflite.rules import judging
-from pytest_qnn.tflite.rules.numbers import judged_outputs, outputs_are_right
+from pytest_qnn.tflite.rules.numbers import arithmetic, judged_outputs, outputs_are_right
 from pytest_qnn.tflite.strategies.claimed import and_larger, claimed_kinds, mixed_kinds, need_claims, taken
 from pytest_qnn.tflite.strategies.delegates import claimed_alone, delegate_cases
 from pytest_qnn.tflite.strategies.numeric import numeric_cases
@@ -54,7 +56,9 @@ def need_claim(case: DelegateCase, trace: DelegateTrace) -> None:
         raise Unsupported(f"the delegate left every {dtype} node of these cases to the CPU", final=False)
 
 
-def within_bounds(case: DelegateCase, trace: DelegateTrace, wanted: Wanted | None = None) -> int:
+def within_bounds(
+    case: DelegateCase, trace: DelegateTrace, wanted: Wanted | None = None, base: Arithmetic = SINGLE
+) -> int:
     """The number of elements that the target wrote, all of them within the bounds of their operators.
 
     Quantised results are judged three ways: against the chain of results rounded once each, against real
@@ -65,6 +69,7 @@ def within_bounds(case: DelegateCase, trace: DelegateTrace, wanted: Wanted | Non
         case: with the graph.
         trace: of it.
         wanted: counts only results of such nodes; None: of all.
+        base: what float32 operators may be off by, but for those that are known to compute in float16.
 
     Raises:
         Divergence: an element is out of its bounds; it names the first such output in order of execution.
@@ -74,7 +79,7 @@ def within_bounds(case: DelegateCase, trace: DelegateTrace, wanted: Wanted | Non
     if judging.failure(trace):
         return 0
     written = {tensor for kernel in judging.live_target_kernels(trace) for tensor in kernel.outputs}
-    outputs = _judged(case, trace)
+    outputs = _judged(case, trace, arithmetic(trace.facts, base))
     looked_at = 0
     for number, seen in enumerate(trace.outputs):
         right = {i for i, tensor in enumerate(case.graph.tensors) if tensor.data} | set(case.graph.inputs)
@@ -91,7 +96,7 @@ def within_bounds(case: DelegateCase, trace: DelegateTrace, wanted: Wanted | Non
     return looked_at
 
 
-def _judged(case: DelegateCase, trace: DelegateTrace) -> list[Judged]:
+def _judged(case: DelegateCase, trace: DelegateTrace, computed: Arithmetic) -> list[Judged]:
     """The outputs that nodes write, in the order of the nodes."""
     graph = case.graph
     inputs = [array.numpy() for array in trace.inputs]
@@ -101,7 +106,7 @@ def _judged(case: DelegateCase, trace: DelegateTrace) -> list[Judged]:
         real = real_outputs(graph, inputs)
     found = [
         Judged(expected.tensor, makers[expected.tensor], expected, real.get(expected.tensor), cpu.numpy())
-        for expected, cpu in zip(expected_outputs(graph, inputs), trace.cpu, strict=True)
+        for expected, cpu in zip(expected_outputs(graph, inputs, computed), trace.cpu, strict=True)
         if expected.tensor in makers
     ]
     return sorted(found, key=lambda judged: judged.node)
@@ -198,7 +203,44 @@ def elementwise(facts: DelegateFacts) -> SearchStrategy[DelegateCase]:
     gate=("float32",),
 )
 def computes_elements_exactly(case: DelegateCase, trace: DelegateTrace) -> Examined:
-    """Zeros of either sign are equal: kernels of the runtime's own differ there."""
+    """Zeros of either sign are equal: kernels of the runtime's own differ there.
+
+    What is further off than it may be is NUM-10's finding. What computes in float16 is judged by its bounds.
+    """
+    try:
+        return Examined(within_bounds(case, trace, base=EXACT), "elements")
+    except Divergence:
+        try:
+            within_bounds(case, trace)
+        except Divergence:
+            raise Unsupported("the results are further off than NUM-10 allows", final=False) from None
+        raise
+
+
+def _alone(graph: Graph, _: Claims, __: int) -> DelegateCase:
+    return DelegateCase(graph)
+
+
+def long_elementwise(facts: DelegateFacts) -> SearchStrategy[DelegateCase]:
+    """Up to three float32 element-wise nodes; every second case is a single one with more elements."""
+    kinds = claimed_kinds(facts, ops=ELEMENTWISE, dtypes=("float32",))
+    single = tuple(kind._replace(large=True) for kind in kinds)
+    return numeric_cases(kinds, _alone, 0, max_nodes=3, single=single)
+
+
+@rule(
+    "NUM-10",
+    Level.MUST,
+    "float32 element-wise operators are within 4 units in the last place of the IEEE 754 result, propagated "
+    "through the operators of the graph; operators that round nothing are exact.",
+    source="tflite/core/c/common.h, TfLiteContext.allow_fp32_relax_to_fp16 (false by default); "
+    f"tflite/numerics/precision.py; {_MEASURED}",
+    subject="delegate",
+    cases=long_elementwise,
+    gate=("float32",),
+)
+def computes_elements_in_float32(case: DelegateCase, trace: DelegateTrace) -> Examined:
+    """Operators that are known to compute in float16 are judged by its bounds: NUM-08 says if they may."""
     return Examined(within_bounds(case, trace), "elements")
 
 
@@ -219,10 +261,6 @@ def sums(facts: DelegateFacts) -> SearchStrategy[DelegateCase]:
 def adds_up_in_float32(case: DelegateCase, trace: DelegateTrace) -> Examined:
     """MEAN, FULLY_CONNECTED and CONV_2D against float64."""
     return Examined(within_bounds(case, trace), "elements")
-
-
-def _alone(graph: Graph, _: Claims, __: int) -> DelegateCase:
-    return DelegateCase(graph)
 
 
 def quantised_graphs(facts: DelegateFacts) -> SearchStrategy[DelegateCase]:
@@ -452,10 +490,18 @@ _LONG_SUMS: dict[Op, Callable[[int, int, int], Graph]] = {
 
 
 def long_sums(facts: DelegateFacts) -> SearchStrategy[DelegateCase]:
-    """One float32 sum of `LONG` terms of either sign: a mean, a dense layer or a 1 x 1 convolution."""
-    claimed_kinds(facts, ops=SUMS, dtypes=("float32",))  # there is one
+    """One float32 sum of `LONG` terms of either sign: a mean, a dense layer or a 1 x 1 convolution.
+
+    Of a target that claims none: an element-wise node.
+    """
+    if facts.precision == "float16":
+        raise NothingToJudge("declared: --tflite-delegate-precision=float16", unsupported=True)
     known = {kind.op for kind in taken(facts) if kind.dtype == "float32"}
     makers = [make for op, make in _LONG_SUMS.items() if op in known]
+    if not makers:
+        return delegate_cases(
+            claimed_kinds(facts, dtypes=("float32",)), claimed_alone, 0, max_nodes=1, scaled=False
+        )
 
     def decode(data: bytes) -> DelegateCase:
         batch, units = 1 + data[1] % 3, 1 + data[2] % 3
@@ -469,20 +515,62 @@ def long_sums(facts: DelegateFacts) -> SearchStrategy[DelegateCase]:
 @rule(
     "NUM-08",
     Level.MUST,
-    "float32 graphs are not computed in half precision unless an option requests it: sums of 2048 terms stay "
-    "within the bound of NUM-02.",
+    "float32 graphs are not computed in half precision unless that is declared "
+    "(--tflite-delegate-precision=float16): what float32 does not allow is not what float16 gives.",
     source="tflite/core/c/common.h, TfLiteContext.allow_fp32_relax_to_fp16 (false by default)",
     subject="delegate",
     cases=long_sums,
-    gate=("float32 sums",),
+    gate=("float32",),
     weight=0.3,
 )
-def computes_long_sums_in_single_precision(case: DelegateCase, trace: DelegateTrace) -> Examined:
-    """Terms of either sign keep the partial sums small, so that no order of adding comes near the bound.
+def computes_in_single_precision(case: DelegateCase, trace: DelegateTrace) -> Examined:
+    """Sums of 2048 terms, and nodes whose results are nothing but float16 numbers.
 
-    Rounding the operands to half precision alone is ten times beyond it (tests/tflite/numerics).
+    Terms of either sign keep the partial sums small, so that no order of adding comes near float32's bound;
+    rounding the operands to half precision alone is ten times beyond it (tests/tflite/numerics). What fits
+    neither float32 nor float16 is a wrong number, which NUM-02 and NUM-10 report.
     """
-    return Examined(within_bounds(case, trace), "sums")
+    need_claim(case, trace)
+    if judging.failure(trace):
+        return Examined(0, "elements")
+    written = {tensor for kernel in judging.live_target_kernels(trace) for tensor in kernel.outputs}
+    single = [judged for judged in _judged(case, trace, SINGLE) if judged.tensor in written]
+    half = {judged.tensor: judged for judged in _judged(case, trace, SINGLE.with_half(EVERY_OP))}
+    looked_at = 0
+    for number, outputs in enumerate(trace.outputs):
+        for judged in single:
+            seen = outputs[case.graph.outputs.index(judged.tensor)].numpy()
+            looked_at += seen.size
+            wrong = _mismatch(judged, seen)
+            if (
+                wrong
+                and _mismatch(judged, judged.cpu) is None
+                and _is_half(case, trace, half[judged.tensor], seen)
+            ):
+                right = {i for i, tensor in enumerate(case.graph.tensors) if tensor.data} | set(
+                    case.graph.inputs
+                )
+                found = _divergence(case, trace, judged, wrong, right, number, seen)
+                found.seen += (
+                    "; all of them are what float16 gives, which allow_fp32_relax_to_fp16 does not allow. A "
+                    "delegate that is meant to compute so is declared: --tflite-delegate-precision=float16"
+                )
+                raise found
+    return Examined(looked_at, "elements")
+
+
+def _is_half(case: DelegateCase, trace: DelegateTrace, judged: Judged, seen: Array) -> bool:
+    """The output is within float16's bounds, and the operator's: computed in float16, or of such operands."""
+    if _mismatch(judged, seen) is not None:
+        return False
+    node = case.graph.nodes[judged.node]
+    facts = trace.facts
+    known = facts is not None and node.op in facts.half
+    return known or is_half(seen) or is_of_halved_operands(case.graph, _inputs(trace), judged.tensor, seen)
+
+
+def _inputs(trace: DelegateTrace) -> list[Array]:
+    return [array.numpy() for array in trace.inputs]
 
 
 def cut_anywhere(facts: DelegateFacts) -> SearchStrategy[DelegateCase]:
@@ -551,6 +639,8 @@ def propagates_special_values(case: DelegateCase, trace: DelegateTrace) -> Exami
             seen = outputs[case.graph.outputs.index(tensor)].numpy()
             results = special.allowed(node, operands, seen.shape)
             wrong = special.wrong_elements(node, results, seen)
+            if node.op in arithmetic(trace.facts).half:
+                wrong &= special.wrong_in_half(special.allowed_in_half(node, operands, seen.shape), seen)
             if wrong.any():
                 at = int(wrong.argmax())
                 raise Divergence(

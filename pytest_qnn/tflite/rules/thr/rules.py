@@ -34,7 +34,7 @@ from pytest_qnn.tflite.cases.script import (
 from pytest_qnn.tflite.facts import DelegateFacts
 from pytest_qnn.tflite.rules import scripts
 from pytest_qnn.tflite.rules.judging import line
-from pytest_qnn.tflite.rules.numbers import gravely_wrong
+from pytest_qnn.tflite.rules.numbers import arithmetic, gravely_wrong
 from pytest_qnn.tflite.strategies import delegates
 from pytest_qnn.tflite.strategies.lifetimes import make_target
 from pytest_qnn.tflite.trace import ScriptTrace
@@ -315,7 +315,8 @@ def _judge(case: ScriptCase, trace: ScriptTrace, refused: str = "") -> int:
             continue
         graph, given = case.graphs[opened[step.interpreter]], inputs[step.interpreter]
         for read in (seen, seen.first or seen):
-            wrong = gravely_wrong(graph, [array.numpy() for array in given], read.outputs, read.cpu)
+            values = [array.numpy() for array in given]
+            wrong = gravely_wrong(graph, values, read.outputs, read.cpu, arithmetic(trace.facts))
             if wrong:
                 raise Violation("the CPU's values", wrong, f"interpreter {step.interpreter}, step {number}")
         judged += any(_works(trace, step.interpreter))
