@@ -23,12 +23,10 @@ def open_target(subject: Subject, options: Options) -> Target[Any, Any]:
         from pytest_qnn.qnn.target import open_memory_target
 
         return open_memory_target(options.backend, options.rpcmem, options.sandbox, options.timeout)
-    from pytest_qnn.tflite.facts import Precision
     from pytest_qnn.tflite.target import open_delegate_target
 
     chain = [(spec, dict(pairs)) for spec, pairs in options.delegates]
     is_declared = options.precision != "float32" or "--tflite-delegate-precision" in options.given
-    declared: Precision = "float16" if options.precision == "float16" else "float32"
     return open_delegate_target(
-        chain, options.runtime, options.sandbox, options.timeout, declared if is_declared else None
+        chain, options.runtime, options.sandbox, options.timeout, options.precision if is_declared else None
     )

@@ -7,6 +7,7 @@ from typing import Literal
 import msgspec
 
 from pytest_qnn.tflite.graph.combinations import Combination
+from pytest_qnn.tflite.graph.floors import Floor
 from pytest_qnn.tflite.graph.graph import Op
 
 LIMITS = ("max_delegated_partitions", "min_nodes_per_partition")
@@ -57,8 +58,9 @@ class DelegateFacts(msgspec.Struct, frozen=True, kw_only=True):
     """How the process died while more than this was to be learned."""
     claims: tuple[Claim, ...] = ()
     """What became of each of `pytest_qnn.tflite.graph.combinations.GRID`; empty: nothing could be learned."""
-    least_nodes: int = 1
-    """Nodes of one kind that the claims were learned with: some delegates leave a single node alone."""
+    floor: Floor = Floor()
+    """How large and long the graphs were that the claims were learned with: some delegates leave smaller ones
+    alone."""
     samples: tuple[Sample, ...] = ()
     """The same graphs for every target, of any operators."""
     custom_memory: int = -1

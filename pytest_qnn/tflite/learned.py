@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Sequence
-from typing import Any
+from typing import Any, get_args
 
 from pytest_qnn.tflite.facts import Claim, DelegateFacts, Sample
 from pytest_qnn.tflite.graph.combinations import Combination
+from pytest_qnn.tflite.graph.graph import Op
 
 WORDS = {"claimed": "claims", "refused": "leaves", "failed": "fails", "died": "dies of", "unknown": "unknown"}
 """What is said of the kinds with each outcome."""
@@ -26,6 +27,16 @@ def learned(facts: object) -> dict[str, Any]:
         "claims": [_operator(key, claims) for key, claims in _grouped(facts.claims).items()]
     }
     return found | ({"partitioning": _partitioning(facts.samples)} if facts.samples else {})
+
+
+def computed_in(facts: DelegateFacts) -> str:
+    """What float32 graphs are computed in, in words for the report."""
+    if facts.precision == "float16":
+        return "float16, as declared"
+    if not facts.half:
+        return "float32"
+    some = "" if len(facts.half) == len(get_args(Op)) else f" ({', '.join(facts.half)})"
+    return f"float16{some}, not declared"
 
 
 def _grouped(claims: Iterable[Claim]) -> dict[tuple[str, str], list[Claim]]:

@@ -27,12 +27,10 @@ from pytest_qnn.tflite.cases.plugin import PluginCase
 from pytest_qnn.tflite.cases.reduce import smaller_delegate, smaller_plugin, smaller_script, with_more_outputs
 from pytest_qnn.tflite.cases.script import ScriptCase, aligned, needs_child, without_edges, without_guards
 from pytest_qnn.tflite.facts import LIMITS, DelegateFacts, Precision, Sample
-from pytest_qnn.tflite.graph.graph import Op
-from pytest_qnn.tflite.learned import learned
+from pytest_qnn.tflite.learned import computed_in, learned
 from pytest_qnn.tflite.mutants import SCRIPT_TRACE, TRACE
 from pytest_qnn.tflite.mutants import named as mutant_named
-from pytest_qnn.tflite.numerics.precision import EVERY_OP
-from pytest_qnn.tflite.runner.learn import Learned, Question, learn_claims
+from pytest_qnn.tflite.runner.learn import Question, learn_claims
 from pytest_qnn.tflite.runner.precision import half_in, precision_cases
 from pytest_qnn.tflite.runner.spec import CODEC, LEARN_LIMITS, LEARN_SAMPLES, PROBE, DelegateSpec
 from pytest_qnn.tflite.trace import DelegateTrace, ScriptTrace
@@ -147,7 +145,7 @@ class DelegateTarget(OpenTarget):
             "runtime_version": facts.runtime_version,
             "observed": str(facts.observed).lower(),
             "isolation": self._executor.mode,
-            "precision": _computed_in(facts),
+            "precision": computed_in(facts),
         }
         for position, name in enumerate(facts.delegates):
             found |= digest(f"delegate_{position}", name)
@@ -163,26 +161,27 @@ class DelegateTarget(OpenTarget):
             limits = dict.fromkeys(LIMITS, f"{limits.detail} while it was asked for its options")
         lesson = learn_claims(self._probe)
         samples = () if lesson.deaths else self._executor.ask(LEARN_SAMPLES, tuple[Sample, ...])
-        return msgspec.structs.replace(
+        learned = msgspec.structs.replace(
             facts,
             claims=lesson.claims,
-            least_nodes=lesson.least_nodes,
+            floor=lesson.floor,
             deaths=facts.deaths + lesson.deaths,
             limits=limits,
             samples=() if isinstance(samples, Death) else samples,
             precision=self._precision,
-            half=self._half(lesson) if self._precision == "float32" else (),
         )
+        return learned if self._precision == "float16" else self._with_half(learned)
 
-    def _half(self, lesson: Learned) -> tuple[Op, ...]:
-        """The operators that compute float32 in float16, by plain cases."""
-        cases = precision_cases(lesson.claims, lesson.least_nodes)
+    def _with_half(self, facts: DelegateFacts) -> DelegateFacts:
+        """What is known, and the operators that compute float32 in float16, by plain cases."""
+        cases = precision_cases(facts)
         if self._executor.isolated:
             answers = [answer for answer, _ in self._executor.run_all(cases)]
         else:
             answers = [self._executor.run(case) for case in cases]
         seen = zip(cases, answers, strict=True)
-        return half_in((case, trace) for case, trace in seen if not isinstance(trace, Death))
+        half = half_in((case, trace) for case, trace in seen if not isinstance(trace, Death))
+        return msgspec.structs.replace(facts, half=half)
 
     def _probe(self, question: Question) -> Sequence[str] | Death:
         answer: Sequence[str] | Death
@@ -195,7 +194,7 @@ def open_delegate_target(
     runtime: str,
     sandbox: str,
     timeout: float,
-    precision: Precision | None = None,
+    precision: str | None = None,
 ) -> DelegateTarget:
     """Open a chain of delegates in order of precedence.
 
@@ -214,31 +213,28 @@ def open_delegate_target(
     if precision is None:
         declared = [getattr(mutant.made, "PRECISION", "float32") for mutant in found if mutant]
         precision = "float16" if "float16" in declared else "float32"
+    is_half = precision == "float16"
     spec = DelegateSpec(chain, runtime)
     name = " + ".join(name for name, _ in chain)
     mode = sandbox_mode(sandbox, foreign=any(is_path(library) for library in _libraries(chain)))
     try:
         executor = Executor(spec, CODEC, mode, timeout, guards=sandbox == "auto")
-        return DelegateTarget(name, _chain_options(chain, runtime, precision), executor, distort, precision)
+        return DelegateTarget(
+            name,
+            _chain_options(chain, runtime, is_half=is_half),
+            executor,
+            distort,
+            "float16" if is_half else "float32",
+        )
     except Unusable as error:
         raise TargetUnusable(sentence("--tflite-delegate", name, error)) from None
 
 
-def _computed_in(facts: DelegateFacts) -> str:
-    """In words for the report."""
-    if facts.precision == "float16":
-        return "float16, as declared"
-    if not facts.half:
-        return "float32"
-    some = "" if facts.half == tuple(sorted(EVERY_OP)) else f" ({', '.join(facts.half)})"
-    return f"float16{some}, not declared"
-
-
 def _chain_options(
-    chain: tuple[tuple[str, dict[str, str]], ...], runtime: str, precision: Precision
+    chain: tuple[tuple[str, dict[str, str]], ...], runtime: str, *, is_half: bool
 ) -> tuple[str, ...]:
     words = [f"--tflite-runtime={runtime}"]
-    words += [f"--tflite-delegate-precision={precision}"] if precision != "float32" else []
+    words += ["--tflite-delegate-precision=float16"] if is_half else []
     for name, options in chain:
         words.append(f"--tflite-delegate={name}")
         words += [f"--tflite-delegate-option={key}={value}" for key, value in options.items()]

@@ -19,19 +19,38 @@ CHAINS = (("reference",), ("xnnpack",), ("reference", "xnnpack"), ("xnnpack", "r
 WITHOUT_MEMORY = ("reference:no-memory", "reference:no-custom")
 BACKENDS = ("reference", "reference:high-error-bits", "reference:small-reused-handles", *WITHOUT_MEMORY)
 """Of qnn-reference."""
-CLAIMED = {"float32", "float32 sums", "fused activations", "int8", "optional inputs"}
+CLAIMED = {
+    *("float32", "float32 sums", "fused activations", "int8", "optional inputs"),
+    *("empty tensors", "nodes in subgraphs"),
+}
 """By a delegate that computes everything."""
 REFERENCE = CLAIMED | {"plugin interface", "subgraphs"}
-QNN_REFERENCE = {"XNNPACK nodes", "custom memory", "float32", "own process", "previews", "subgraphs"}
+QNN_REFERENCE = {
+    "empty tensors",
+    "nodes in subgraphs",
+    "XNNPACK nodes",
+    "custom memory",
+    "float32",
+    "own process",
+    "previews",
+    "subgraphs",
+}
 """It claims float32 element-wise operators; cases that end their process run in a child (sandbox auto)."""
 VARIANTS: dict[str, set[str]] = {
     "device-buffers": REFERENCE | {"buffers"},
     "dynamic": REFERENCE | {"dynamic tensors"},
+    "float-only": REFERENCE - {"int8"},
+    "half": REFERENCE | {"declared float16"},
     "int8-only": REFERENCE - {"float32", "float32 sums"},
+    "large-tensors": REFERENCE - {"empty tensors"} | {"XNNPACK nodes"},
+    "largest-partition": REFERENCE | {"previews"},
     "limited": REFERENCE | {"previews", "max_delegated_partitions", "min_nodes_per_partition"},
+    "long-partitions": REFERENCE | {"previews"},
+    "main-only": REFERENCE - {"nodes in subgraphs"},
     "many-partitions": REFERENCE | {"XNNPACK nodes"},
-    "one-operator": REFERENCE - CLAIMED | {"float32", "XNNPACK nodes"},
+    "one-operator": REFERENCE - CLAIMED | {"empty tensors", "float32", "nodes in subgraphs", "XNNPACK nodes"},
     "preview": REFERENCE | {"previews"},
+    "rank-4": REFERENCE - {"optional inputs"} | {"XNNPACK nodes"},
     "propagated": REFERENCE | {"dynamic tensors", "propagated shapes"},
 }
 """Of the reference delegate: what holds of each that is not as the others."""

@@ -71,7 +71,8 @@ ROOMS: dict[str, set[str]] = {
     },
     "tflite.runner": {
         *("core", "isolation", "tflite.abi", "tflite.cases", "tflite.facts", "tflite.graph"),
-        *("tflite.mutants", "tflite.observe", "tflite.reference", "tflite.runtime", "tflite.trace"),
+        *("tflite.mutants", "tflite.numerics", "tflite.observe", "tflite.reference", "tflite.runtime"),
+        "tflite.trace",
     },
     "tflite.target": {
         *("core", "isolation", "tflite.cases", "tflite.facts", "tflite.learned", "tflite.mutants"),

@@ -12,6 +12,7 @@ from typing import NamedTuple
 from pytest_qnn.tflite.graph.constants import constant, integers
 from pytest_qnn.tflite.graph.decode import RECORD
 from pytest_qnn.tflite.graph.elastic import ElasticBuilder, grow
+from pytest_qnn.tflite.graph.floors import USUAL, Floor
 from pytest_qnn.tflite.graph.graph import DType, Graph, Node, Op, Tensor
 
 HEADER = 4
@@ -42,7 +43,15 @@ class Bytes(NamedTuple):
         return self.records[number * size : (number + 1) * size]
 
 
-Choice = tuple[DType, Sequence[Op]]
+class Sized(NamedTuple):
+    """Graphs of a type and of these operators, no smaller than the floor."""
+
+    dtype: DType
+    ops: Sequence[Op]
+    floor: Floor = USUAL
+
+
+Choice = Sized | tuple[DType, Sequence[Op]]
 
 
 def size_of(nodes: int) -> int:
@@ -51,8 +60,9 @@ def size_of(nodes: int) -> int:
 
 
 def _builder(data: Bytes, choices: Sequence[Choice], *, tame: bool) -> tuple[ElasticBuilder, Sequence[Op]]:
-    dtype, ops = choices[data.header[0] % len(choices)]
-    return ElasticBuilder(dtype == "int8", data.header[1], data.header[2], tame=tame), ops
+    dtype, ops, floor = Sized(*choices[data.header[0] % len(choices)])
+    build = ElasticBuilder(dtype == "int8", data.header[1], data.header[2], tame=tame, floor=floor)
+    return build, ops
 
 
 def elastic(data: Bytes, choices: Sequence[Choice]) -> Graph:
@@ -64,7 +74,7 @@ def elastic(data: Bytes, choices: Sequence[Choice]) -> Graph:
 def dynamic(data: Bytes, choices: Sequence[Choice]) -> Graph:
     """RESHAPE by a shape [s, -1, width] whose first length is an input, with nodes before and behind it."""
     build, ops = _builder(data, choices, tame=False)
-    width = _WIDTHS[data.header[1] % len(_WIDTHS)]
+    width = max(_WIDTHS[data.header[1] % len(_WIDTHS)], build.least_width)
     build.reshape_base((12, width))
     build.graph_input(build.base, 0)
     extra = grow(build, data.part(0, 2), ops, 0)

@@ -10,6 +10,7 @@ from collections.abc import Sequence
 
 from pytest_qnn.tflite.graph.constants import constant, integers
 from pytest_qnn.tflite.graph.decode import MAX_ELEMENTS, RECORD, Builder, elements
+from pytest_qnn.tflite.graph.floors import USUAL, Floor
 from pytest_qnn.tflite.graph.graph import Graph, Op
 from pytest_qnn.tflite.graph.operators import MAKE, Choices, MakeNode
 
@@ -27,11 +28,21 @@ class ElasticBuilder(Builder):
         shape: choice of the inputs' shape.
         params: choice of quantisations.
         tame: results must not grow, however often the graph is run on its own results.
+        floor: inputs have so many elements at every length, and each part of the graph so many nodes.
     """
 
-    def __init__(self, quantised: bool, shape: int, params: int, *, tame: bool = False) -> None:
+    def __init__(
+        self, quantised: bool, shape: int, params: int, *, tame: bool = False, floor: Floor = USUAL
+    ) -> None:
         super().__init__(quantised, 0, params)
-        self._base = _SHAPES[shape % len(_SHAPES)]
+        *rest, last = _SHAPES[shape % len(_SHAPES)]
+        self._base = (
+            *rest,
+            last * -(-floor.elements // elements((*rest[1:], last))) if floor.elements else last,
+        )
+        self.least_nodes = floor.nodes
+        """Of what each call of `grow` adds."""
+        self.least_width = floor.elements
         self.tame = tame
         self.distinct = False
         """No node reads the same tensor twice."""
@@ -110,6 +121,9 @@ def grow(build: ElasticBuilder, records: bytes, ops: Sequence[Op], least: int = 
     A record that begins with 0 stands for no node, unless it is needed.
     """
     extra = []
+    if build.least_nodes > 1 and records:
+        least = max(least, build.least_nodes)
+        records *= -(-least * RECORD // len(records))
     before, left = len(build.nodes), len(records) // RECORD
     for at in range(0, left * RECORD, RECORD):
         left -= 1

@@ -13,6 +13,7 @@ import msgspec
 
 from pytest_qnn.tflite.graph.combinations import Combination
 from pytest_qnn.tflite.graph.decode import HEADER, RECORD, Builder
+from pytest_qnn.tflite.graph.floors import USUAL, Floor, plain, raised
 from pytest_qnn.tflite.graph.graph import DType, Graph, Op, Tensor
 from pytest_qnn.tflite.graph.operators import MAKE, Choices
 from pytest_qnn.tflite.graph.scales import MANY_TIMES, MOST_OF_MANY, NONE, Scale
@@ -39,6 +40,8 @@ class Kind(NamedTuple):
     zero_points: bool | None = None
     """As for `pytest_qnn.tflite.graph.decode.Builder`, as is the next."""
     large: bool = False
+    floor: Floor = USUAL
+    """No graph is smaller: no tensor of fewer elements, and no fewer nodes, for which records stand again."""
 
 
 _VARIANTS = 20
@@ -63,7 +66,8 @@ def decode_graph(
 
     ``choices`` are the kinds of graph, or just dtypes and their operators. ``scale`` is the class of size.
     """
-    dtype, slots, zero_points, large = Kind(*choices[data[1] % len(choices)])
+    dtype, slots, zero_points, large, floor = Kind(*choices[data[1] % len(choices)])
+    scale = raised(scale, floor)
     build = Builder(dtype == "int8", data[2], data[3], zero_points=zero_points, large=large, scale=scale)
     modes = data[HEADER : HEADER + n_claims]
     claims: list[list[int]] = [[] for _ in modes]
@@ -76,6 +80,10 @@ def decode_graph(
         start = HEADER + n_claims
         data = data[:start] + data[start : start + max_nodes * stride] * MANY_TIMES
         min_nodes = left = min(MOST_OF_MANY, MANY_TIMES * max_nodes)
+    if floor.nodes > 1:
+        min_nodes, left = max(min_nodes, floor.nodes), max(left, floor.nodes)
+        start = HEADER + n_claims
+        data = data[:start] + data[start : start + max_nodes * stride] * -(-left // max_nodes)
     for at in range(HEADER + n_claims, HEADER + n_claims + left * stride, stride):
         number = len(build.nodes)
         left -= 1
@@ -112,11 +120,15 @@ def _one_of(wants: Wants, rank: int, choice: int) -> Combination:
     return of_rank[choice % len(of_rank)]
 
 
-def graph_of(want: Combination, copies: int = 1) -> Graph:
-    """The simplest graph of one node of this kind, or of ``copies`` nodes that read the same operands."""
-    build = Builder(want.dtype == "int8", 0, 0, zero_points=want.zero_points)
+def graph_of(want: Combination, floor: Floor = USUAL) -> Graph:
+    """The simplest graph of one node of this kind, or of as many as the floor has, of the same operands."""
+    build = Builder(want.dtype == "int8", 0, 0, zero_points=want.zero_points, scale=plain(floor))
     MAKE[want.op](build, Choices(0, 0, 0, 0, want))
-    graph = build.finish([], input_too=False)
+    return copied(build.finish([], input_too=False), floor.nodes)
+
+
+def copied(graph: Graph, copies: int) -> Graph:
+    """A graph of one node with so many of it, which read the same operands and have results of their own."""
     node, result = graph.nodes[0], graph.tensors[graph.nodes[0].outputs[0]]
     first = len(graph.tensors)
     outputs = (*graph.outputs, *range(first, first + copies - 1))

@@ -6,7 +6,6 @@ rule may accuse any of them: they stand for the delegates that the suite must be
 
 from __future__ import annotations
 
-import ctypes
 import dataclasses
 from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar
@@ -14,21 +13,26 @@ from typing import Any, ClassVar
 import numpy as np
 import numpy.typing as npt
 
-from pytest_qnn.tflite.abi import layouts, peek
 from pytest_qnn.tflite.graph.graph import Node, Tensor
 from pytest_qnn.tflite.reference.delegate import Kernel, ReferenceDelegate
 from pytest_qnn.tflite.reference.device_buffers import DeviceBuffers
 from pytest_qnn.tflite.reference.dynamic import DynamicDelegate, PropagatedDelegate
 from pytest_qnn.tflite.reference.fused import FusedDelegate
 from pytest_qnn.tflite.reference.half import HalfDelegate
+from pytest_qnn.tflite.reference.narrow import (
+    FloatOnly,
+    LargestPartition,
+    LargeTensors,
+    LongPartitions,
+    MainOnly,
+    RankFour,
+)
 from pytest_qnn.tflite.reference.plan import PlanView
+from pytest_qnn.tflite.reference.previewing import Preview
 from pytest_qnn.tflite.reference.profiled import ProfiledDelegate
 from pytest_qnn.tflite.reference.variables import VariableDelegate
 
 Values = npt.NDArray[Any]
-
-_NODES = layouts.DelegateParams.nodes_to_replace.offset
-_SIZE = ctypes.sizeof(layouts.DelegateParams)
 
 
 class OneOperator(ReferenceDelegate):
@@ -67,36 +71,6 @@ class EverySecond(ReferenceDelegate):
     def choose(self, plan: PlanView) -> tuple[int, ...]:
         """What the reference would claim, as far as the index is even."""
         return tuple(index for index in super().choose(plan) if not index % 2)
-
-
-class Preview(ReferenceDelegate):
-    """Asks the runtime for the partitions of its claim before it claims."""
-
-    def choose(self, plan: PlanView) -> tuple[int, ...]:
-        """As the reference, in the order of the previewed partitions."""
-        chosen = super().choose(plan)
-        return tuple(index for nodes in self.preview(chosen) for index in nodes)
-
-    def prepare(self, context: int) -> int:
-        """As the reference; a preview needs the context."""
-        self._context = context
-        return super().prepare(context)
-
-    def preview(self, nodes: tuple[int, ...]) -> list[tuple[int, ...]]:
-        """The nodes of each partition that Replace would make of the claim.
-
-        Raises:
-            RuntimeError: the runtime answers with an error.
-        """
-        table = layouts.Context.from_address(self._context)
-        array = peek.int_array(nodes)
-        found, count = ctypes.c_void_p(), ctypes.c_int()
-        call = layouts.PreviewPartitioning(table.PreviewDelegatePartitioning)
-        places = (ctypes.addressof(part) for part in (array, found, count))
-        if call(self._context, *places):
-            raise RuntimeError("PreviewDelegatePartitioning failed")
-        first = found.value or 0
-        return [peek.integers(peek.pointer(first + _SIZE * i + _NODES)) for i in range(count.value)]
 
 
 class Limited(Preview):
@@ -162,6 +136,12 @@ PERSONALITIES: dict[str, DelegatePersonality] = {
     for personality in (
         DelegatePersonality("one-operator", "claims ADD float32 of equal shapes only", OneOperator),
         DelegatePersonality("int8-only", "claims 8-bit quantised nodes only", Int8Only),
+        DelegatePersonality("float-only", "claims float32 nodes only", FloatOnly),
+        DelegatePersonality("rank-4", "claims nodes of four dimensions only", RankFour),
+        DelegatePersonality("large-tensors", "claims nodes of 1000 elements and more only", LargeTensors),
+        DelegatePersonality("long-partitions", "claims partitions of four nodes or more", LongPartitions),
+        DelegatePersonality("largest-partition", "claims the largest partition only", LargestPartition),
+        DelegatePersonality("main-only", "claims nodes of the primary subgraph only", MainOnly),
         DelegatePersonality("nothing", "claims nothing at all", Nothing),
         DelegatePersonality("many-partitions", "claims every second node only", EverySecond),
         DelegatePersonality("preview", "previews the partitioning before it claims", Preview),

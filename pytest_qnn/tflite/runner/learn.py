@@ -20,6 +20,7 @@ from pytest_qnn.isolation.worker import OnStep
 from pytest_qnn.tflite.cases.delegate import Application
 from pytest_qnn.tflite.facts import LIMITS, Claim, Sample
 from pytest_qnn.tflite.graph.combinations import GRID
+from pytest_qnn.tflite.graph.floors import FLOORS, Floor
 from pytest_qnn.tflite.graph.graph import Graph
 from pytest_qnn.tflite.graph.kinds import OPS, Kind, decode_graph, graph_of, size_of
 from pytest_qnn.tflite.graph.model import emit
@@ -29,8 +30,6 @@ from pytest_qnn.tflite.runtime.runtime import Runtime
 from pytest_qnn.tflite.runtime.state import context_of, private_plan
 from pytest_qnn.tflite.trace import PlanNode
 
-MORE_COPIES = 8
-"""Nodes of each model where single ones were all refused: delegates may leave small partitions alone."""
 _DELEGATE = 51
 _SAMPLES = 16
 _SAMPLE_NODES = 12
@@ -44,18 +43,18 @@ _FOREIGN = "pytest_qnn_no_such_option"
 
 
 class Question(msgspec.Struct, frozen=True, tag=True):
-    """What becomes of the grid's kinds ``first`` to ``last`` (excluded) in models of ``copies`` nodes."""
+    """What becomes of the grid's kinds ``first`` to ``last`` (excluded) in models of one of `FLOORS`."""
 
     first: int
     last: int
-    copies: int = 1
+    floor: int = 0
 
 
 class Learned(msgspec.Struct, frozen=True):
     """What was learned in one process or several."""
 
     claims: tuple[Claim, ...] = ()
-    least_nodes: int = 1
+    floor: Floor = Floor()
     deaths: tuple[str, ...] = ()
 
 
@@ -63,31 +62,32 @@ Ask = Callable[[Question], Sequence[str] | Death]
 
 
 def learn_claims(ask: Ask) -> Learned:
-    """Ask about the whole grid; with several nodes each where every single one is refused."""
-    lesson, copies = _Lesson(ask, 1), 1
+    """Ask about the whole grid; in longer and larger models where nothing in smaller ones is claimed."""
+    lesson = _Lesson(ask, 0)
     lesson.run()
-    if set(lesson.found) == {"refused"}:
-        more = _Lesson(ask, MORE_COPIES)
+    for place in range(1, len(FLOORS)) if set(lesson.found) == {"refused"} else ():
+        more = _Lesson(ask, place)
         more.run()
         if set(more.found) != {"refused"}:
-            lesson, copies = more, MORE_COPIES
+            lesson = more
+            break
     claims = tuple(zip(GRID, lesson.found, strict=True))
     deaths = [f"claiming {GRID[place]}: {death.detail}" for place, death in lesson.deaths.items()]
     deaths += [lesson.lost] if lesson.lost else []
-    return Learned(msgspec.convert(claims, tuple[Claim, ...]), copies, tuple(deaths))
+    return Learned(msgspec.convert(claims, tuple[Claim, ...]), FLOORS[lesson.floor], tuple(deaths))
 
 
 class _Lesson:
     """The questions of one pass over the grid, and what was found so far."""
 
-    def __init__(self, ask: Ask, copies: int) -> None:
+    def __init__(self, ask: Ask, floor: int) -> None:
+        self.floor = floor
         self.found: list[str] = []
         self.deaths: dict[int, Death] = {}
         """By place in the grid."""
         self.lost = ""
         """How the target died, where it is not known of what."""
         self._ask = ask
-        self._copies = copies
         self._end = time.monotonic() + _BUDGET
 
     def run(self) -> None:
@@ -105,7 +105,7 @@ class _Lesson:
         """Those up to the next one that shall not be asked; or learn which one is deadly."""
         places = range(first + 1, len(GRID))
         last = next((n for n in places if n in self.deaths or self._is_hopeless(n)), len(GRID))
-        answer = self._ask(Question(first, last, self._copies))
+        answer = self._ask(Question(first, last, self.floor))
         if not isinstance(answer, Death):
             self.found += answer
         elif first <= answer.step < last:
@@ -133,15 +133,15 @@ def answer(
     for number in range(question.first, question.last):
         if on_step is not None:
             on_step(number)
-        found.append(_outcome(_model(number, question.copies), chain, runtime))
+        found.append(_outcome(_model(number, question.floor), chain, runtime))
         if time.monotonic() > end:
             break
     return found
 
 
 @functools.lru_cache(maxsize=2 * len(GRID))
-def _model(number: int, copies: int) -> bytes:
-    return emit(graph_of(GRID[number], copies))
+def _model(number: int, floor: int) -> bytes:
+    return emit(graph_of(GRID[number], FLOORS[floor]))
 
 
 def _outcome(model: bytes, chain: Sequence[DelegateFactory], runtime: Runtime) -> str:

@@ -8,7 +8,7 @@ import msgspec
 
 from pytest_qnn.tflite.cases.delegate import DelegateCase
 from pytest_qnn.tflite.cases.inputs import inputs_of
-from pytest_qnn.tflite.facts import Claim
+from pytest_qnn.tflite.facts import DelegateFacts
 from pytest_qnn.tflite.graph.combinations import Combination
 from pytest_qnn.tflite.graph.graph import Op
 from pytest_qnn.tflite.graph.kinds import graph_of
@@ -20,20 +20,20 @@ _SEEDS = (3, 4, 5, 6, 7, 8)
 """Of contents with 16 significant bits, most of which float16 rounds."""
 
 
-def precision_cases(claims: Iterable[Claim], copies: int) -> list[DelegateCase]:
+def precision_cases(facts: DelegateFacts) -> list[DelegateCase]:
     """A case for each float32 operator that is claimed, of the highest rank and the plainest kind.
 
-    The graphs are as small as those that the claims were learned with, ``copies`` nodes: what depends on more
+    The graphs are as small as those that the claims were learned with: what depends on more
     is left to the rules.
     """
     kinds: dict[Op, Combination] = {}
-    for claim in claims:
+    for claim in facts.claims:
         kind = claim.kind
         is_wanted = claim.outcome == "claimed" and kind.dtype == "float32"
         if is_wanted and (kind.op not in kinds or kind.rank > kinds[kind.op].rank):
             kinds[kind.op] = kind
     return [
-        DelegateCase(graph_of(kind, copies), invokes=len(_SEEDS), data_seed=_SEEDS[0], reseed=_SEEDS)
+        DelegateCase(graph_of(kind, facts.floor), invokes=len(_SEEDS), data_seed=_SEEDS[0], reseed=_SEEDS)
         for kind in kinds.values()
     ]
 
@@ -60,6 +60,8 @@ def _is_half(case: DelegateCase, trace: DelegateTrace) -> bool | None:
     answers = []
     for seed, outputs in zip(_SEEDS, trace.outputs, strict=True):
         inputs = inputs_of(msgspec.structs.replace(case, data_seed=seed))
+        if len(outputs) != len(case.graph.outputs):
+            return None
         seen = [array.numpy() for array in outputs]
         answers.append(is_computed_in_half(case.graph, inputs, seen, written))
     if False in answers:

@@ -14,6 +14,7 @@ import msgspec
 from pytest_qnn.core.rule import NothingToJudge
 from pytest_qnn.tflite.facts import DelegateFacts
 from pytest_qnn.tflite.graph.combinations import GRID, Combination
+from pytest_qnn.tflite.graph.floors import FLOORS
 from pytest_qnn.tflite.graph.graph import DType, Op
 from pytest_qnn.tflite.graph.kinds import OPS, Kind, Wants
 
@@ -35,7 +36,7 @@ def need_claims(facts: DelegateFacts) -> None:
     if facts.claims and not taken(facts):
         raise NothingToJudge(
             f"the delegate claimed none of the {len(facts.claims)} kinds of node that it was shown, "
-            "single or eight at once"
+            f"with up to {FLOORS[-1].elements} elements, single or {FLOORS[-1].nodes} at once"
         )
 
 
@@ -50,7 +51,8 @@ def claimed_kinds(
     need_claims(facts)
     wanted = [kind for kind in GRID if kind.dtype in dtypes and (ops is None or kind.op in ops)]
     if taken(facts).issuperset(wanted):
-        return tuple(Kind(dtype, slots) for dtype in dtypes if (slots := _plain(dtype, ops)))
+        plain = (Kind(dtype, slots) for dtype in dtypes if (slots := _plain(dtype, ops)))
+        return _no_smaller(facts, plain)
     found = [kind for dtype in dtypes for kind in _kinds(facts, dtype, ops, ())]
     if not found:
         named = "operator" if ops is None else ", ".join(ops)
@@ -58,7 +60,18 @@ def claimed_kinds(
             f"of {len(facts.claims)} kinds of node the delegate claims no {' or '.join(dtypes)} {named}",
             unsupported=True,
         )
-    return tuple(found)
+    return _no_smaller(facts, found)
+
+
+def _no_smaller(facts: DelegateFacts, kinds: Iterable[Kind], *, mixed: bool = False) -> tuple[Kind, ...]:
+    """The kinds, of graphs no smaller than those that the target claimed something of.
+
+    ``mixed``: it claims some of the nodes, so that there are twice as many.
+    """
+    floor = facts.floor
+    if mixed and floor.nodes > 1:
+        floor = floor._replace(nodes=2 * floor.nodes)
+    return tuple(kind._replace(floor=floor) for kind in kinds)
 
 
 def and_larger(kinds: Sequence[Kind]) -> tuple[Kind, ...]:
@@ -75,14 +88,14 @@ def mixed_kinds(facts: DelegateFacts) -> tuple[Kind, ...]:
     known = taken(facts)
     dtypes: tuple[DType, ...] = ("float32", "int8")
     if not known or known.issuperset(GRID):
-        return tuple(Kind(dtype, OPS[dtype]) for dtype in dtypes)
+        return _no_smaller(facts, (Kind(dtype, OPS[dtype]) for dtype in dtypes))
     kinds: list[Kind] = []
     refused: list[Kind] = []
     for dtype in dtypes:
         found = _kinds(facts, dtype, None, [kind for kind in GRID if kind not in known])
         kinds += found
         refused += [] if found else [Kind(dtype, OPS[dtype])]
-    return tuple(kinds * (3 if refused else 1) + refused)
+    return _no_smaller(facts, kinds * (3 if refused else 1) + refused, mixed=True)
 
 
 def option_kinds(facts: DelegateFacts) -> tuple[Kind, ...]:
@@ -105,7 +118,7 @@ def option_kinds(facts: DelegateFacts) -> tuple[Kind, ...]:
                 grouped.setdefault(parameter, {}).setdefault(kind.rank, []).append(kind)
         slots = [{rank: tuple(found) for rank, found in ranks.items()} for ranks in grouped.values()]
         kinds += [Kind(dtype, slots, shift)] if slots else []
-    return tuple(kinds)
+    return _no_smaller(facts, kinds)
 
 
 _DOMAINS: tuple[tuple[DType, bool], ...] = (("float32", False), ("int8", True), ("int8", False))

@@ -24,7 +24,7 @@ from pytest_qnn.tflite.cases.script import (
 )
 from pytest_qnn.tflite.facts import DelegateFacts
 from pytest_qnn.tflite.graph import control
-from pytest_qnn.tflite.graph.control import Bytes, Choice, size_of
+from pytest_qnn.tflite.graph.control import Bytes, Choice, Sized, size_of
 from pytest_qnn.tflite.graph.elastic import leading
 from pytest_qnn.tflite.graph.graph import DType, Graph
 from pytest_qnn.tflite.graph.kinds import OPS
@@ -49,7 +49,9 @@ def claimed_choices(facts: DelegateFacts) -> tuple[Choice, ...]:
     known = {(kind.dtype, kind.op) for kind in taken(facts)}
     dtypes: tuple[DType, ...] = ("float32", "int8")
     found = tuple(
-        (dtype, left) for dtype in dtypes if (left := [op for op in OPS[dtype] if (dtype, op) in known])
+        Sized(dtype, left, facts.floor)
+        for dtype in dtypes
+        if (left := [op for op in OPS[dtype] if (dtype, op) in known])
     )
     if not found:
         raise NothingToJudge("the delegate claims no operator that the rule has graphs of", unsupported=True)

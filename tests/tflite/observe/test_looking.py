@@ -15,8 +15,8 @@ from pytest_qnn.tflite.observe import context_hooks
 from pytest_qnn.tflite.observe.immutability import DataSeen
 from pytest_qnn.tflite.observe.lifetime_copies import STALE
 from pytest_qnn.tflite.reference.delegate import Kernel, ReferenceDelegate
-from pytest_qnn.tflite.reference.personalities import Preview
 from pytest_qnn.tflite.reference.plan import has_node
+from pytest_qnn.tflite.reference.previewing import Preview
 from pytest_qnn.tflite.runner.delegates import delegate_factory
 from pytest_qnn.tflite.runner.run import run_delegate_case
 from pytest_qnn.tflite.runtime.runtime import Runtime, RuntimeMissing, load_runtime

@@ -10,8 +10,9 @@ from native import delegate_library
 from pytest_qnn.core.target import Death
 from pytest_qnn.tflite.facts import LIMITS, DelegateFacts
 from pytest_qnn.tflite.graph.combinations import GRID, combination_of
+from pytest_qnn.tflite.graph.floors import LONGER, Floor
 from pytest_qnn.tflite.graph.kinds import graph_of
-from pytest_qnn.tflite.runner.learn import MORE_COPIES, Question, learn_claims
+from pytest_qnn.tflite.runner.learn import Question, learn_claims
 from pytest_qnn.tflite.target import open_delegate_target
 
 RUNTIMES = ("tflite_runtime", "ai_edge_litert")
@@ -37,7 +38,7 @@ def test_each_kind_of_the_grid_is_asked_about_by_a_graph_of_that_kind() -> None:
 
 
 def test_a_graph_of_several_nodes_of_a_kind_has_as_many_results() -> None:
-    graph = graph_of(GRID[0], 3)
+    graph = graph_of(GRID[0], Floor(nodes=3))
     assert len(graph.nodes) == len(set(graph.outputs)) == 3
     assert {node.inputs for node in graph.nodes} == {graph.nodes[0].inputs}
 
@@ -67,14 +68,14 @@ def test_a_delegate_of_one_operator_is_known_by_type_and_parameters(runtime: str
 def test_a_delegate_that_claims_nothing_is_asked_with_several_nodes_too(runtime: str) -> None:
     facts = learned("reference:nothing", runtime)
     assert outcomes(facts) == {"refused": len(GRID)}
-    assert facts.least_nodes == 1
+    assert facts.floor == Floor()
 
 
 @pytest.mark.parametrize("runtime", RUNTIMES)
 def test_a_delegate_that_leaves_small_partitions_alone_is_learned_with_more_nodes(runtime: str) -> None:
     facts = learned("reference:limited", runtime, min_nodes_per_partition="3")
     assert outcomes(facts) == {"claimed": len(GRID)}
-    assert facts.least_nodes == MORE_COPIES
+    assert facts.floor == Floor(nodes=LONGER)
 
 
 def test_a_kind_that_kills_the_target_is_named_and_costs_no_other(tmp_path: Path) -> None:

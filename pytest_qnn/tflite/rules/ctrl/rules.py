@@ -60,6 +60,7 @@ def controlled(facts: DelegateFacts) -> SearchStrategy[ScriptCase]:
     source=_ALL,
     subject="delegate",
     cases=controlled,
+    gate=("nodes in subgraphs",),
 )
 def keeps_subgraphs_apart(case: ScriptCase, trace: ScriptTrace) -> Examined:
     """Looks at graphs of whose subgraphs two or more have a kernel of the target."""
@@ -67,7 +68,7 @@ def keeps_subgraphs_apart(case: ScriptCase, trace: ScriptTrace) -> Examined:
     kernels = _target_kernels(seen)
     places = {kernel.subgraph for kernel in kernels}
     if len(places) < 2:
-        return Examined(0, "kernels in several subgraphs")
+        raise Unsupported("the delegate claims nodes of one subgraph of these models", final=False)
     _need_results(case, trace, seen, "the CPU's values with kernels in several subgraphs")
     return Examined(len(kernels), "kernels in several subgraphs")
 
@@ -99,6 +100,7 @@ def looping(facts: DelegateFacts) -> SearchStrategy[ScriptCase]:
     source="tflite/kernels/while.cc",
     subject="delegate",
     cases=looping,
+    gate=("nodes in subgraphs",),
 )
 def loops_right(case: ScriptCase, trace: ScriptTrace) -> Examined:
     """Counts the invokes of the target's kernels in the body of the loop."""
@@ -106,8 +108,9 @@ def loops_right(case: ScriptCase, trace: ScriptTrace) -> Examined:
     inside = {kernel.kernel for kernel in _target_kernels(seen) if kernel.subgraph}
     _, failed = shapes.step_failure(case, trace)
     turns = sum(event.kind == "invoke" and event.kernel in inside for event in seen.events)
-    if inside or failed:
-        _need_results(case, trace, seen, "the CPU's values after the turns of a loop")
+    if not inside and not failed:
+        raise Unsupported("the delegate leaves the nodes of a loop's body to the CPU", final=False)
+    _need_results(case, trace, seen, "the CPU's values after the turns of a loop")
     return Examined(turns, "invokes of kernels in a loop")
 
 

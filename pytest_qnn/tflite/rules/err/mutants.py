@@ -15,8 +15,8 @@ from msgspec.structs import replace
 from pytest_qnn.tflite.abi import layouts, peek, view
 from pytest_qnn.tflite.mutants import faulty_delegate, faulty_runtime, faulty_runtime_of_scripts
 from pytest_qnn.tflite.reference.delegate import Kernel, ReferenceDelegate
-from pytest_qnn.tflite.reference.personalities import Preview
 from pytest_qnn.tflite.reference.plan import PlanView
+from pytest_qnn.tflite.reference.previewing import Preview
 from pytest_qnn.tflite.trace import DELEGATE, DelegateTrace, ScriptTrace, Spied
 
 _EINVAL = 22

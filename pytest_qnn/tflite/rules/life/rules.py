@@ -442,7 +442,7 @@ def reports_a_failed_init(case: DelegateCase, trace: DelegateTrace) -> Examined:
         (a, c) for a, calls in judging.refused_applications(trace) for c in calls if c.during == "init"
     ]
     if not refused:
-        return Examined(0, "inits that could not read their node")
+        raise Unsupported("the delegate looks up no node in the init of a kernel", final=False)
     reported = trace.allocate_error or not all(applied.ok for applied in trace.applied)
     if not reported:
         expected = "an error of ModifyGraphWithDelegate or allocate_tensors after an init without its node"

@@ -9,7 +9,7 @@ from hypothesis.strategies import SearchStrategy
 
 from pytest_qnn.core.drawing import decoded
 from pytest_qnn.core.rule import NothingToJudge, rule
-from pytest_qnn.core.verdict import Examined, Level, Violation
+from pytest_qnn.core.verdict import Examined, Level, Unsupported, Violation
 from pytest_qnn.tflite.cases.delegate import DelegateCase
 from pytest_qnn.tflite.cases.script import (
     Allocate,
@@ -487,13 +487,18 @@ def knows_absent_operands(case: ScriptCase, trace: ScriptTrace) -> Examined:
     absent = sum(
         -1 in case.graphs[0].nodes[node].inputs for node in nodes if node < len(case.graphs[0].nodes)
     )
-    if absent:
-        outputs_are_right(*seen, "the CPU's values, which come of no bias")
+    if not absent:
+        raise Unsupported("the delegate leaves nodes without their optional input to the CPU", final=False)
+    outputs_are_right(*seen, "the CPU's values, which come of no bias")
     return Examined(absent, "absent operands")
 
 
 _UNARY: tuple[Op, ...] = ("RELU", "ABS", "NEG")
 _BINARY: tuple[Op, ...] = ("ADD", "MUL", "SUB", "MAXIMUM")
+
+
+_SHAPES: dict[int, tuple[int, ...]] = {2: (2, 3), 1: (4,), 3: (1, 2, 3), 4: (1, 2, 1, 3)}
+"""By rank."""
 
 
 def _chain(ops: Sequence[Op], shape: tuple[int, ...]) -> Graph:
@@ -504,15 +509,18 @@ def _chain(ops: Sequence[Op], shape: tuple[int, ...]) -> Graph:
 
 def empty(facts: DelegateFacts) -> SearchStrategy[ScriptCase]:
     """A chain of element-wise operators whose input is resized to none, before or after the delegate."""
-    ops = {kind.op for kind in taken(facts) if kind.dtype == "float32"}
+    known = {kind for kind in taken(facts) if kind.dtype == "float32" and kind.op in (*_UNARY, *_BINARY)}
+    ops = {kind.op for kind in known}
+    shapes = [shape for rank, shape in _SHAPES.items() if any(kind.rank == rank for kind in known)]
     chosen = [op for op in (*_UNARY, *_BINARY) if op in ops]
     need_claims(facts)
     if not chosen:
         raise NothingToJudge("the delegate claims no float32 element-wise operator", unsupported=True)
 
     def decode(data: bytes) -> ScriptCase:
-        shape = ((2, 3), (1, 5), (4,))[data[0] % 3]
-        graph = _chain([chosen[byte % len(chosen)] for byte in data[2 : 3 + data[1] % 4]], shape)
+        shape = shapes[data[0] % len(shapes)]
+        nodes = data[2 : 3 + data[1] % 4] * facts.floor.nodes
+        graph = _chain([chosen[byte % len(chosen)] for byte in nodes], shape)
         resize = Resize("i0", 0, (*shape[:-1], 0) if data[0] & 64 else (0, *shape[1:]))
         opening = (_target(facts, (), data[0] & 62), Open("i0"))
         order: Steps = (Apply("i0", "d0"), resize) if data[0] & 128 else (resize, Apply("i0", "d0"))
@@ -530,7 +538,7 @@ def empty(facts: DelegateFacts) -> SearchStrategy[ScriptCase]:
     source=f"{_COMMON}, TfLiteTensor.bytes; docs/custom-allocations.md",
     subject="delegate",
     cases=empty,
-    gate=("float32",),
+    gate=("float32", "empty tensors"),
     weight=0.5,
 )
 def bears_empty_tensors(case: ScriptCase, trace: ScriptTrace) -> Examined:
@@ -544,6 +552,8 @@ def bears_empty_tensors(case: ScriptCase, trace: ScriptTrace) -> Examined:
         scripts.accuse(case, trace, touch, kernel, "nothing written to a tensor without elements")
     found = scripts.interpreter(trace)
     made = sum(found.applied[kernel.application].is_target for kernel in found.kernels) if found else 0
+    if not made:
+        raise Unsupported("the delegate leaves nodes of tensors without elements to the CPU", final=False)
     return Examined(made, "kernels with empty tensors")
 
 

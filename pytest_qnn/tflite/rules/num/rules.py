@@ -17,7 +17,7 @@ from pytest_qnn.tflite.cases.delegate import Application, DelegateCase
 from pytest_qnn.tflite.facts import LIMITS, DelegateFacts
 from pytest_qnn.tflite.graph.constants import float_weights, integers, single
 from pytest_qnn.tflite.graph.graph import Activation, Graph, Node, Op, Tensor
-from pytest_qnn.tflite.graph.kinds import Claims
+from pytest_qnn.tflite.graph.kinds import Claims, copied
 from pytest_qnn.tflite.graph.operators import SUMS
 from pytest_qnn.tflite.numerics import special
 from pytest_qnn.tflite.numerics.bounds import Expected, Mismatch, expected_outputs, mismatch
@@ -507,7 +507,8 @@ def long_sums(facts: DelegateFacts) -> SearchStrategy[DelegateCase]:
         batch, units = 1 + data[1] % 3, 1 + data[2] % 3
         make = makers[data[0] % len(makers)]
         seed = 1 + int.from_bytes(data[3:], "big")
-        return DelegateCase(make(batch, units, 1 + seed % 15), data_seed=seed)
+        graph = make(batch, units, 1 + seed % 15)
+        return DelegateCase(copied(graph, facts.floor.nodes), data_seed=seed)
 
     return decoded(5, decode)
 
@@ -520,7 +521,7 @@ def long_sums(facts: DelegateFacts) -> SearchStrategy[DelegateCase]:
     source="tflite/core/c/common.h, TfLiteContext.allow_fp32_relax_to_fp16 (false by default)",
     subject="delegate",
     cases=long_sums,
-    gate=("float32",),
+    gate=("float32", "no declared float16"),
     weight=0.3,
 )
 def computes_in_single_precision(case: DelegateCase, trace: DelegateTrace) -> Examined:

@@ -15,8 +15,9 @@ from pytest_qnn.tflite.abi import layouts, peek
 from pytest_qnn.tflite.graph.graph import Node, Tensor
 from pytest_qnn.tflite.mutants import faulty_delegate, faulty_runtime
 from pytest_qnn.tflite.reference.delegate import Kernel, ReferenceDelegate
-from pytest_qnn.tflite.reference.personalities import Limited, Preview
+from pytest_qnn.tflite.reference.personalities import Limited
 from pytest_qnn.tflite.reference.plan import PlanView, has_node, read_plan
+from pytest_qnn.tflite.reference.previewing import Preview
 from pytest_qnn.tflite.reference.variables import VariableDelegate
 from pytest_qnn.tflite.trace import DELEGATE, Applied, DelegateTrace, Event
 from pytest_qnn.tflite.trace import Kernel as SeenKernel
