@@ -162,6 +162,16 @@ class _FailsOnNothing(ReferenceDelegate):
         return super().replace(context, nodes) if nodes else layouts.ERROR
 
 
+@faulty_delegate("refuses-variables", "Prepare fails where a node reads a variable.", "PART-18")
+class _RefusesVariables(VariableDelegate):
+    """Knows the operator, and takes it for an error that it cannot compute it."""
+
+    def choose(self, plan: PlanView) -> tuple[int, ...]:
+        if any(node.op == "READ_VARIABLE" for node in plan.nodes.values()):
+            raise ValueError("READ_VARIABLE is not supported")
+        return super().choose(plan)
+
+
 @faulty_delegate("reads-at-init", "Reads variables when kernels are made.", "PART-18")
 class _ReadsAtInit(VariableDelegate):
     """A variable is what it was when the kernel was made: nothing yet."""

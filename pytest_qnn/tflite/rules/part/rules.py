@@ -482,8 +482,8 @@ def stateful(facts: DelegateFacts) -> SearchStrategy[ScriptCase]:
 @rule(
     "PART-18",
     Level.MUST,
-    "Nodes with side effects, and nodes ordered by the model's metadata (control edges), keep their order, "
-    "whether they are claimed or not.",
+    "Nodes with side effects, and nodes ordered by the model's metadata (control edges), are claimed or left "
+    "to the CPU, and keep their order in either case.",
     source="tflite/graph_info.cc, control edges; tflite/core/subgraph.cc, OpMightHaveSideEffect",
     subject="delegate",
     cases=stateful,
@@ -492,6 +492,7 @@ def keeps_the_order(case: ScriptCase, trace: ScriptTrace) -> Examined:
     """Compares the partitions of the main graph with the oracle's, and the results with the CPU's."""
     if trace.order_lost:
         return Examined(0, _WHAT)
+    _refuses_nothing(trace)
     seen = shapes.applied_interpreter(trace)
     graph = case.graphs[0]
     plan = shapes.plan_at(seen, len(flat(case.steps)))
@@ -513,6 +514,23 @@ def keeps_the_order(case: ScriptCase, trace: ScriptTrace) -> Examined:
     for reading in shapes.readings(case, trace, seen):
         reading.check("the CPU's values, with every side effect in its place")
     return Examined(len(mine), _WHAT)
+
+
+def _refuses_nothing(trace: ScriptTrace) -> None:
+    """Raises Violation where Prepare of the target fails by itself: the runtime accepted what it claimed.
+
+    Nodes with side effects that a delegate does not compute are left to the CPU, as any other (PART-04, whose
+    graphs have none).
+    """
+    seen = shapes.the_interpreter(trace)
+    for applied in seen.applied:
+        refused = any(call.status for call in applied.replaces)
+        if applied.is_target and applied.prepared and applied.prepare_status and not refused:
+            raise Violation(
+                "nodes that the delegate does not compute to be left to the CPU",
+                f"Prepare of {applied.name} returns {applied.prepare_status}",
+                "a graph with side effects, or with an order to keep",
+            )
 
 
 def _expected(graph: Graph, claims: Sequence[tuple[int, ...]]) -> list[Delegated]:
