@@ -24,6 +24,7 @@ CONDITIONS = {
     "int8": "int8 arithmetic is claimed",
     "max_delegated_partitions": "the delegate has this option",
     "min_nodes_per_partition": "the delegate has this option",
+    "node lookups": "the delegate looks up nodes in the init of a kernel",
     "nodes in subgraphs": "nodes of subgraphs that others call are claimed",
     "opaque": "the delegate is an opaque one (opaque_delegate_builder)",
     "optional inputs": "nodes whose optional input is absent are claimed",

@@ -12,6 +12,8 @@ from pytest_qnn.tflite.graph.graph import Op
 
 LIMITS = ("max_delegated_partitions", "min_nodes_per_partition")
 """Options that delegates made with TensorFlow Lite's SimpleDelegate have (simple_delegate.h, Options)."""
+USUAL_OPTIONS = (*LIMITS, "num_threads", "threads")
+"""Options that many delegates have, with numbers for values: each delegate is asked for them."""
 
 
 Precision = Literal["float32", "float16"]
@@ -73,4 +75,4 @@ class DelegateFacts(msgspec.Struct, frozen=True, kw_only=True):
     half: tuple[Op, ...] = ()
     """Operators that compute float32 in float16 although that was not declared, as a plain case showed."""
     limits: dict[str, str] = {}
-    """Of `LIMITS`: why the delegate is taken not to have the option; empty: it has it."""
+    """Of `USUAL_OPTIONS`: why the delegate is taken not to have the option; empty: it has it."""

@@ -26,7 +26,7 @@ from pytest_qnn.tflite.cases.delegate import DelegateCase
 from pytest_qnn.tflite.cases.plugin import PluginCase
 from pytest_qnn.tflite.cases.reduce import smaller_delegate, smaller_plugin, smaller_script, with_more_outputs
 from pytest_qnn.tflite.cases.script import ScriptCase, aligned, needs_child, without_edges, without_guards
-from pytest_qnn.tflite.facts import LIMITS, DelegateFacts, Precision, Sample
+from pytest_qnn.tflite.facts import USUAL_OPTIONS, DelegateFacts, Precision, Sample
 from pytest_qnn.tflite.learned import computed_in, learned
 from pytest_qnn.tflite.mutants import SCRIPT_TRACE, TRACE
 from pytest_qnn.tflite.mutants import named as mutant_named
@@ -158,7 +158,7 @@ class DelegateTarget(OpenTarget):
             return facts
         limits = self._executor.ask(LEARN_LIMITS, dict[str, str])
         if isinstance(limits, Death):
-            limits = dict.fromkeys(LIMITS, f"{limits.detail} while it was asked for its options")
+            limits = dict.fromkeys(USUAL_OPTIONS, f"{limits.detail} while it was asked for its options")
         lesson = learn_claims(self._probe)
         samples = () if lesson.deaths else self._executor.ask(LEARN_SAMPLES, tuple[Sample, ...])
         learned = msgspec.structs.replace(

@@ -21,7 +21,7 @@ BACKENDS = ("reference", "reference:high-error-bits", "reference:small-reused-ha
 """Of qnn-reference."""
 CLAIMED = {
     *("float32", "float32 sums", "fused activations", "int8", "optional inputs"),
-    *("empty tensors", "nodes in subgraphs"),
+    *("empty tensors", "node lookups", "nodes in subgraphs"),
 }
 """By a delegate that computes everything."""
 REFERENCE = CLAIMED | {"plugin interface", "subgraphs"}
@@ -48,7 +48,8 @@ VARIANTS: dict[str, set[str]] = {
     "long-partitions": REFERENCE | {"previews"},
     "main-only": REFERENCE - {"nodes in subgraphs"},
     "many-partitions": REFERENCE | {"XNNPACK nodes"},
-    "one-operator": REFERENCE - CLAIMED | {"empty tensors", "float32", "nodes in subgraphs", "XNNPACK nodes"},
+    "one-operator": REFERENCE - CLAIMED
+    | {"empty tensors", "float32", "node lookups", "nodes in subgraphs", "XNNPACK nodes"},
     "preview": REFERENCE | {"previews"},
     "rank-4": REFERENCE - {"optional inputs"} | {"XNNPACK nodes"},
     "propagated": REFERENCE | {"dynamic tensors", "propagated shapes"},

@@ -24,12 +24,13 @@ def need_observation(trace: DelegateTrace) -> None:
 def need_work(trace: DelegateTrace) -> None:
     """Raises Unsupported when there is no plan to read, or the target failed before it could be judged.
 
-    That it failed is the finding of PART-04 and PART-16, and not of every other rule too.
+    That it failed is the finding of PART-04 and PART-16, and not of every other rule too. In another case it
+    may work.
     """
     need_observation(trace)
     reason = blame(trace)
     if reason:
-        raise Unsupported(reason)
+        raise Unsupported(reason, final=False)
     _need_memory(trace)
 
 

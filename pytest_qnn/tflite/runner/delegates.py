@@ -34,6 +34,10 @@ class DelegateUnusable(Exception):  # noqa: N818 - a finding about what was name
     """The delegate cannot be used; the text is one clear sentence."""
 
 
+class NoDelegate(DelegateUnusable):
+    """The library is a plugin, and its create has returned NULL."""
+
+
 class LiveDelegate(Protocol):
     """A native TfLiteDelegate, valid until it is closed."""
 
@@ -264,7 +268,7 @@ class PluginFactory:
         address = library.tflite_plugin_create_delegate(keys, values, len(options), _report)
         if not address:
             said = f": {''.join(_said.texts)}" if any(_said.texts) else " and reported no error"
-            raise DelegateUnusable(f"tflite_plugin_create_delegate of {self.name} returned NULL{said}")
+            raise NoDelegate(f"tflite_plugin_create_delegate of {self.name} returned NULL{said}")
         return _Plugin(address, library.tflite_plugin_destroy_delegate)
 
     def unload(self) -> bool:

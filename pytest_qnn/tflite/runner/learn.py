@@ -18,7 +18,7 @@ from pytest_qnn.core.contents import hashed
 from pytest_qnn.core.target import Death
 from pytest_qnn.isolation.worker import OnStep
 from pytest_qnn.tflite.cases.delegate import Application
-from pytest_qnn.tflite.facts import LIMITS, Claim, Sample
+from pytest_qnn.tflite.facts import USUAL_OPTIONS, Claim, Sample
 from pytest_qnn.tflite.graph.combinations import GRID
 from pytest_qnn.tflite.graph.floors import FLOORS, Floor
 from pytest_qnn.tflite.graph.graph import Graph
@@ -208,11 +208,11 @@ def _sample_graphs() -> tuple[Graph, ...]:
 
 
 def learn_limits(chain: Sequence[DelegateFactory]) -> dict[str, str]:
-    """Per option of `LIMITS`: why the last delegate of the chain is taken not to have it, or nothing.
+    """Per option of `USUAL_OPTIONS`: why the last delegate of the chain is taken not to have it, or nothing.
 
     A delegate that takes any option whatever says nothing by taking these.
     """
-    return {key: _without(chain[-1], key) for key in LIMITS}
+    return {key: _without(chain[-1], key) for key in USUAL_OPTIONS}
 
 
 def _without(factory: DelegateFactory, key: str) -> str:

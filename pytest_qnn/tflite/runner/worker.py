@@ -18,6 +18,7 @@ from pytest_qnn.tflite.runner.custom_buffers import offering
 from pytest_qnn.tflite.runner.delegates import (
     DelegateFactory,
     DelegateUnusable,
+    NoDelegate,
     delegate_factory,
     is_steerable,
     known_options,
@@ -66,7 +67,9 @@ class DelegateWorker:
                     registers = live.registers()
                 live.close()
         except DelegateUnusable as error:
-            raise Unusable(str(error)) from None
+            if not isinstance(error, NoDelegate) or any(options for _, options in self._spec.delegates):
+                raise Unusable(str(error)) from None
+            unusable = str(error)  # nobody gave it options that could be at fault
         return DelegateFacts(
             runtime=self._runtime.name,
             runtime_version=self._runtime.version,

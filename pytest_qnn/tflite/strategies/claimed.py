@@ -31,12 +31,16 @@ def taken(facts: DelegateFacts) -> frozenset[Combination]:
     return frozenset(claim.kind for claim in facts.claims if claim.outcome in _TAKEN)
 
 
-def need_claims(facts: DelegateFacts) -> None:
-    """Raises NothingToJudge for a target that claims nothing anywhere: there is no work of it to look at."""
+def need_claims(facts: DelegateFacts, *, is_owner: bool = False) -> None:
+    """Raises NothingToJudge for a target that claims nothing anywhere: there is no work of it to look at.
+
+    ``is_owner``: of the rule that says so, inconclusive; of every other one that is unsupported.
+    """
     if facts.claims and not taken(facts):
         raise NothingToJudge(
             f"the delegate claimed none of the {len(facts.claims)} kinds of node that it was shown, "
-            f"with up to {FLOORS[-1].elements} elements, single or {FLOORS[-1].nodes} at once"
+            f"with up to {FLOORS[-1].elements} elements, single or {FLOORS[-1].nodes} at once",
+            unsupported=not is_owner,
         )
 
 

@@ -27,11 +27,12 @@ from pytest_qnn.tflite.cases.plugin import (
     OverwriteArguments,
     PluginCase,
 )
-from pytest_qnn.tflite.facts import DelegateFacts
+from pytest_qnn.tflite.facts import USUAL_OPTIONS, DelegateFacts
 from pytest_qnn.tflite.graph.graph import Graph, Node, Tensor
 from pytest_qnn.tflite.rules.judging import need_observation
 from pytest_qnn.tflite.rules.numbers import outputs_are_right
 from pytest_qnn.tflite.strategies import delegates
+from pytest_qnn.tflite.strategies.claimed import taken
 from pytest_qnn.tflite.trace import DelegateTrace, PluginSeen, PluginTrace, StructSeen
 
 HEADER = "tflite/delegates/external/external_delegate_interface.h"
@@ -63,7 +64,9 @@ def need_options(case: PluginCase, trace: PluginTrace) -> None:
     if not any(step.options for step in case.steps if isinstance(step, Create)):
         chain = trace.facts.delegates if trace.facts else ()
         raise Unsupported(
-            "the delegate was selected without options (--tflite-delegate-option)", final=len(chain) < 2
+            "the delegate was selected without options (--tflite-delegate-option), and has none "
+            f"of {', '.join(USUAL_OPTIONS)}",
+            final=len(chain) < 2,
         )
 
 
@@ -139,7 +142,17 @@ _LEAST_LEAK = 16
 
 def given_options(facts: DelegateFacts, delegate: int) -> Options:
     """The options that the delegate at this position of the chain was given."""
-    pairs = facts.options[delegate] if delegate < len(facts.options) else ()
+    return _in_bytes(facts.options[delegate] if delegate < len(facts.options) else ())
+
+
+def known_options(facts: DelegateFacts, delegate: int) -> Options:
+    """Those, or where there are none, options that it was found to have (`DelegateFacts.limits`)."""
+    is_last = delegate == max(0, len(facts.delegates) - 1)  # of others nothing is learned
+    found = [(key, "1") for key, reason in facts.limits.items() if is_last and not reason]
+    return given_options(facts, delegate) or _in_bytes(found)
+
+
+def _in_bytes(pairs: Sequence[tuple[str, str]]) -> Options:
     return tuple((key.encode(), value.encode()) for key, value in pairs)
 
 
@@ -157,9 +170,14 @@ def _length(facts: DelegateFacts) -> int:
     return max(1, len(facts.delegates))
 
 
-def _at_each(facts: DelegateFacts, choices: Callable[[Options], Choices]) -> SearchStrategy[PluginCase]:
+OptionsOf = Callable[[DelegateFacts, int], Options]
+
+
+def _at_each(
+    facts: DelegateFacts, choices: Callable[[Options], Choices], options_of: OptionsOf = given_options
+) -> SearchStrategy[PluginCase]:
     """Cases that apply nothing, for every position in the chain."""
-    every = [choices(given_options(facts, position)) for position in range(_length(facts))]
+    every = [choices(options_of(facts, position)) for position in range(_length(facts))]
     return decoded(_PLACE, lambda data: _chosen(data, every))
 
 
@@ -242,7 +260,7 @@ def parsed(facts: DelegateFacts) -> SearchStrategy[PluginCase]:
         altered = [(*first, Create(ALTERED, options=bad), Destroy(ALTERED)) for bad in _altered(options)]
         return altered or [first]
 
-    return _at_each(facts, steps)
+    return _at_each(facts, steps, known_options)
 
 
 @rule(
@@ -288,7 +306,7 @@ def _inserted(options: Options, key: bytes, at: int) -> Options:
 
 
 def refused(facts: DelegateFacts) -> SearchStrategy[PluginCase]:
-    """The given options with a key that no plugin has, or with one value made invalid."""
+    """The given options with a key that no plugin has, or with one value made invalid; and as they are."""
 
     def steps(options: Options) -> Choices:
         unknown: list[tuple[AnyPluginStep, ...]] = [
@@ -297,7 +315,8 @@ def refused(facts: DelegateFacts) -> SearchStrategy[PluginCase]:
             for at in {0, len(options)}
         ]
         altered = [(Create(ALTERED, options=bad), Destroy(ALTERED)) for bad in _altered(options)]
-        return [*unknown, *altered]
+        plain = (Create(options=options), Destroy("d0"))
+        return [*unknown, *altered, plain]
 
     return _at_each(facts, steps)
 
@@ -315,7 +334,7 @@ def refused(facts: DelegateFacts) -> SearchStrategy[PluginCase]:
 )
 @pictured
 def explains_refusals(case: PluginCase, trace: PluginTrace) -> Examined:
-    """Looks at creates with an unknown key, or with an invalid value where that is refused."""
+    """Looks at creates with an unknown key, or an invalid value where that is refused, and plain ones."""
     need_functions(trace)
     refusals = 0
     for position, step, seen in steps(case, trace, Create):
@@ -332,19 +351,24 @@ def explains_refusals(case: PluginCase, trace: PluginTrace) -> Examined:
 Steps = Callable[[Options], tuple[AnyPluginStep, ...]]
 
 
-def _with_graph(facts: DelegateFacts, choices: Callable[[Options], Choices]) -> SearchStrategy[PluginCase]:
-    """The steps with a graph that the target is likely to take nodes of."""
-    every = [choices(given_options(facts, position)) for position in range(_length(facts))]
+def _with_graph(
+    facts: DelegateFacts, choices: Callable[[Options], Choices], options_of: OptionsOf = given_options
+) -> SearchStrategy[PluginCase]:
+    """The steps with a graph that the target is likely to take nodes of; any graph if it takes none."""
+    every = [choices(options_of(facts, position)) for position in range(_length(facts))]
 
     def make(case: DelegateCase, data: bytes) -> PluginCase:
         bare = _chosen(data, every)
         return PluginCase(case.graph, bare.steps, bare.delegate, case.data_seed)
 
-    return prefixed(_PLACE, delegates.routing(facts), make)
+    graphs = delegates.routing(facts) if taken(facts) else delegates.anything(facts)
+    return prefixed(_PLACE, graphs, make)
 
 
-def _applied(facts: DelegateFacts, steps: Steps) -> SearchStrategy[PluginCase]:
-    return _with_graph(facts, lambda options: [steps(options)])
+def _applied(
+    facts: DelegateFacts, steps: Steps, options_of: OptionsOf = given_options
+) -> SearchStrategy[PluginCase]:
+    return _with_graph(facts, lambda options: [steps(options)], options_of)
 
 
 def spoiling(facts: DelegateFacts) -> SearchStrategy[PluginCase]:
@@ -352,6 +376,7 @@ def spoiling(facts: DelegateFacts) -> SearchStrategy[PluginCase]:
     return _applied(
         facts,
         lambda options: (Create(options=options), Apply(), OverwriteArguments(), Apply(), Destroy("d0")),
+        known_options,
     )
 
 

@@ -47,7 +47,7 @@ from pytest_qnn.tflite.trace import DELEGATE, Applied, Call, DelegateTrace, Scri
     "and the results are those of the CPU.",
     source="tflite delegate_test.cc, DelegateNodePrepareFailure and SecondDelegationPrepareFailure",
     subject="delegate",
-    cases=delegates.before_a_failure,
+    cases=delegates.with_work(delegates.before_a_failure),
 )
 def failure_leaves_nothing(case: DelegateCase, trace: DelegateTrace) -> Examined:
     """Looks at the target's own failures, and at its kernels that were undone for a later probe's failure."""
@@ -394,6 +394,7 @@ def hostile(facts: DelegateFacts) -> SearchStrategy[DelegateCase | ScriptCase]:
     In every tenth case tensors are as large as a model's are here: their elements are not counted by 16
     bits. In every other tenth an input is resized to more (`MORE`).
     """
+    need_claims(facts)
     kinds = plain_kinds(facts)
     plain = [op for dtype, op in kinds if dtype == "float32"]
 
@@ -637,6 +638,7 @@ def failing_callbacks(facts: DelegateFacts) -> CaseStrategy:
     def change(application: Application, seed: int) -> Application:
         return replace(application, fault=_FAULTS[seed % 3] if facts.steerable else "")
 
+    need_claims(facts)
     return changed(delegates.anything(facts), lambda case: with_target(case, change))
 
 

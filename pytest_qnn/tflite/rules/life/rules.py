@@ -431,6 +431,7 @@ def refused_in_init(facts: DelegateFacts) -> CaseStrategy:
     source=f"{_REGISTRATION}.init; tflite/delegates/utils/simple_delegate.cc, GetDelegateKernelRegistration",
     subject="delegate",
     cases=refused_in_init,
+    gate=("node lookups",),
 )
 def reports_a_failed_init(case: DelegateCase, trace: DelegateTrace) -> Examined:
     """GetNodeAndRegistration fails in an init. Who gives right results all the same needs no error.

@@ -621,10 +621,11 @@ def shared(facts: DelegateFacts) -> SearchStrategy[ScriptCase]:
 )
 def declares_sharing_truly(case: ScriptCase, trace: ScriptTrace) -> Examined:
     """Looks at the registrations; where one declares it, also at results with both in one buffer."""
-    scripts.need_work(case, trace)
+    scripts.need_trace(trace)
     found, sharing = scripts.view(case, trace), scripts.view(case, trace, "i1")
     if found is None or sharing is None:
         return Examined(0, "registrations")
+    judging.need_work(found[1])
     declared = [r for a in found[1].applied if a.is_target for r in a.replaces]
     tensors = [
         step.tensor
@@ -639,6 +640,7 @@ def declares_sharing_truly(case: ScriptCase, trace: ScriptTrace) -> Examined:
         and len(sharing[1].plan) == 1
         and any(_shares(k, tensors) for k in kernels)
     ):
+        judging.need_work(sharing[1])
         outputs_are_right(*sharing, f"the CPU's values, with t{tensors[0]} and t{tensors[1]} in one buffer")
     return Examined(len(declared), "registrations")
 

@@ -55,6 +55,7 @@ _OPTIONS = "tflite/delegates/utils/simple_delegate.h, SimpleDelegateInterface::O
 
 def single_nodes(facts: DelegateFacts) -> SearchStrategy[DelegateCase]:
     """One node of a kind that the target claims, one parameter at a time."""
+    need_claims(facts, is_owner=True)
     return delegate_cases(option_kinds(facts), claimed_alone, 0, max_nodes=1, fills=MILD)
 
 

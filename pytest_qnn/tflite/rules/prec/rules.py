@@ -266,6 +266,7 @@ def undone(facts: DelegateFacts) -> ScriptStrategy:
         second = (Open("i1"), Apply("i1", "d0"), *run_steps("i1", case.data_seed))
         return ScriptCase((case.graph,), (*first, *second))
 
+    need_claims(facts)
     return changed(delegates.before_a_failure(facts), make)
 
 
