@@ -21,7 +21,7 @@ from pytest_qnn.tflite.runner.custom_buffers import CustomBuffer
 from pytest_qnn.tflite.runner.delegates import DelegateFactory, LiveDelegate
 from pytest_qnn.tflite.runner.interpreter import LiveInterpreter
 from pytest_qnn.tflite.runtime.runtime import Runtime
-from pytest_qnn.tflite.trace import InterpreterSeen, ScriptSeen, ScriptTrace, Touch
+from pytest_qnn.tflite.trace import InterpreterSeen, MeasureCounts, ScriptSeen, ScriptTrace, Touch
 
 MOST_TOUCHES = 100
 OnStep = Callable[[int], None]
@@ -86,6 +86,10 @@ class World:
         self.measures = any(isinstance(step, Measure) for step in flat(case.steps))
         self.allocator: OwnAllocator | None = None
         """Where the script measures: that of the target's first delegate, if it does not use malloc."""
+        self.measured: list[MeasureCounts] = []
+        """What each Measure found."""
+        self.vain = 0
+        """How often a Measure has waited for something to be given back, and nothing was."""
         self.stderr: StderrCapture | None = None
         """What native delegates say; None: nobody asked, or nobody can hear it."""
         self.before_invoke: Callable[[], object] = lambda: None

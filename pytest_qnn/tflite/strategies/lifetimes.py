@@ -65,7 +65,8 @@ def measured_script(
 def repetitions(cycle: Plain, times: int) -> tuple[AnyScriptStep, ...]:
     """Repetitions of few and of so many cycles by turns, each measured, as `rules.leaks` compares them."""
     few, many = Repeat(FEW, cycle), Repeat(times, cycle)
-    return (few, many, Measure(), *((few, Measure(), many, Measure()) * REPETITIONS))
+    looked = Measure(settle=True)
+    return (few, many, looked, *((few, looked, many, looked) * REPETITIONS))
 
 
 def make_target(facts: DelegateFacts, case: DelegateCase) -> MakeDelegate:

@@ -107,7 +107,7 @@ def is_of(scale: scales.Scale, graph: Graph) -> bool:
     return any(len(node.inputs) > 1 and node.inputs[0] == node.inputs[1] for node in graph.nodes)
 
 
-FEW = {"MEM-08", "NUM-01", "NUM-02", "NUM-03", "NUM-04", "NUM-05", "NUM-06", "NUM-07", "PART-03"}
+FEW = {"MEM-08", "NUM-01", "NUM-10", "NUM-02", "NUM-03", "NUM-04", "NUM-05", "NUM-06", "NUM-07", "PART-03"}
 """Rules about few nodes, some of operators without a second operand that may be the first."""
 
 

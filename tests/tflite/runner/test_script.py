@@ -1,12 +1,14 @@
 from __future__ import annotations
 
 import functools
+import itertools
 from collections.abc import Callable
 
 import msgspec
 import pytest
 from kept import keep
 
+from pytest_qnn.isolation.observe import Snapshot
 from pytest_qnn.tflite.cases.script import (
     Allocate,
     AnyScriptStep,
@@ -29,6 +31,7 @@ from pytest_qnn.tflite.cases.script import (
     flat,
 )
 from pytest_qnn.tflite.graph.graph import Graph, Node, Tensor
+from pytest_qnn.tflite.runner import script
 from pytest_qnn.tflite.target import DelegateTarget, open_delegate_target
 from pytest_qnn.tflite.trace import CallbackCounts, MeasureCounts, OutputCounts, ScriptTrace
 
@@ -210,3 +213,40 @@ def test_a_case_and_its_trace_survive_encoding() -> None:
     assert msgspec.json.decode(msgspec.json.encode(case), type=ScriptCase) == case
     trace = _target(RUNTIMES[0]).run(ScriptCase((GRAPH,), (*READY, Repeat(2, USE))))
     assert msgspec.msgpack.decode(msgspec.msgpack.encode(trace), type=ScriptTrace) == trace
+
+
+def _fds_at(counts: list[int], monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """Descriptors as each look at the process finds them, the last number for ever; what is left of them."""
+    left = list(counts)
+
+    def looked() -> Snapshot:
+        return Snapshot(left.pop(0) if len(left) > 1 else left[0], (), 0, 0)
+
+    monkeypatch.setattr(script, "snapshot", looked)
+    monkeypatch.setattr(script.libc, "malloc_in_use", lambda: 0)
+    monkeypatch.setattr(script, "threads", lambda: 1)
+    return left
+
+
+def test_what_is_given_back_within_a_second_is_waited_for(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    left = _fds_at([3, 7, 7, 7, 3, 9], monkeypatch)
+    found = [seen.counts for seen in run(Measure(), Measure(settle=True)).steps]
+    assert [counts.fds for counts in found if isinstance(counts, MeasureCounts)] == [3, 3]
+    assert left == [9]
+    _fds_at([3, 7, 7, 3], monkeypatch)
+    found = [seen.counts for seen in run(Measure(), Measure()).steps]
+    assert [counts.fds for counts in found if isinstance(counts, MeasureCounts)] == [3, 7]
+
+
+def test_what_is_never_given_back_is_waited_for_twice(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(script, "_TO_END", 0.1)
+    looks = [3, *[4] * 1000]
+    left = _fds_at(looks, monkeypatch)
+    run(Measure(), Measure(settle=True))
+    assert 2 < len(looks) - len(left) < 20
+    _fds_at([3, *range(4, 1000)], monkeypatch)
+    found = [seen.counts for seen in run(Measure(), *[Measure(settle=True)] * 6).steps]
+    fds = [counts.fds for counts in found if isinstance(counts, MeasureCounts)]
+    looks = [after - before for before, after in itertools.pairwise(fds)]
+    assert min(looks[:2]) > 1
+    assert looks[2:] == [1, 1, 1, 1]
