@@ -50,7 +50,7 @@ _PATIENCE = 60.0
 _TO_END = 1.0
 """Seconds for threads to end, once their delegate has ended them; how often they are looked for meanwhile."""
 _PAUSE = 0.002
-_PAUSE_TO_SETTLE = 0.02
+_PAUSE_TO_WAIT = 0.02
 _FEW_BYTES = 256
 _MOST_VAIN = 2
 """Times that nothing was given back in the end, after which a script does not wait any more."""
@@ -178,13 +178,13 @@ def _measure(world: World, step: Measure) -> ScriptSeen:
         world.reserve = small_blocks_in_reserve()
     gc.collect()
     counts, until = _counted(world, _threads(world, step)), time.monotonic() + _TO_END
-    while step.settle and world.measured and world.vain < _MOST_VAIN:
+    while step.waits and world.measured and world.vain < _MOST_VAIN:
         if not _has_grown(world.measured[-1], counts):
             break
         if time.monotonic() > until:
             world.vain += 1
             break
-        time.sleep(_PAUSE_TO_SETTLE)
+        time.sleep(_PAUSE_TO_WAIT)
         counts = _counted(world, threads())
     world.measured.append(counts)
     return ScriptSeen(counts=counts)
@@ -202,7 +202,9 @@ def _counted(world: World, count: int) -> MeasureCounts:
 def _has_grown(before: MeasureCounts, now: MeasureCounts) -> bool:
     """Whether there is more to wait for than the few bytes that malloc's own blocks vary by."""
     kept = ("fds", "mappings", "threads", "virtual")
-    if any(getattr(now, key) > getattr(before, key) for key in kept):
+    if any(getattr(now, key) > getattr(before, key) for key in kept) or (now.arena or 0) > (
+        before.arena or 0
+    ):
         return True
     return (now.malloc or 0) > (before.malloc or 0) + _FEW_BYTES
 

@@ -65,7 +65,7 @@ def measured_script(
 def repetitions(cycle: Plain, times: int) -> tuple[AnyScriptStep, ...]:
     """Repetitions of few and of so many cycles by turns, each measured, as `rules.leaks` compares them."""
     few, many = Repeat(FEW, cycle), Repeat(times, cycle)
-    looked = Measure(settle=True)
+    looked = Measure(waits=True)
     return (few, many, looked, *((few, looked, many, looked) * REPETITIONS))
 
 

@@ -230,7 +230,7 @@ def _fds_at(counts: list[int], monkeypatch: pytest.MonkeyPatch) -> list[int]:
 
 def test_what_is_given_back_within_a_second_is_waited_for(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     left = _fds_at([3, 7, 7, 7, 3, 9], monkeypatch)
-    found = [seen.counts for seen in run(Measure(), Measure(settle=True)).steps]
+    found = [seen.counts for seen in run(Measure(), Measure(waits=True)).steps]
     assert [counts.fds for counts in found if isinstance(counts, MeasureCounts)] == [3, 3]
     assert left == [9]
     _fds_at([3, 7, 7, 3], monkeypatch)
@@ -242,10 +242,10 @@ def test_what_is_never_given_back_is_waited_for_twice(run: Run, monkeypatch: pyt
     monkeypatch.setattr(script, "_TO_END", 0.1)
     looks = [3, *[4] * 1000]
     left = _fds_at(looks, monkeypatch)
-    run(Measure(), Measure(settle=True))
+    run(Measure(), Measure(waits=True))
     assert 2 < len(looks) - len(left) < 20
     _fds_at([3, *range(4, 1000)], monkeypatch)
-    found = [seen.counts for seen in run(Measure(), *[Measure(settle=True)] * 6).steps]
+    found = [seen.counts for seen in run(Measure(), *[Measure(waits=True)] * 6).steps]
     fds = [counts.fds for counts in found if isinstance(counts, MeasureCounts)]
     looks = [after - before for before, after in itertools.pairwise(fds)]
     assert min(looks[:2]) > 1
