@@ -250,9 +250,14 @@ def test_an_entry_point_that_returns_no_provider(pytester: pytest.Pytester) -> N
 
 def test_a_delegate_plugin_whose_create_returns_null(pytester: pytest.Pytester) -> None:
     path = build(pytester.path, PLUGIN, ON_LOAD="")
-    sentence = judged(pytester, f"--tflite-delegate={path}")
+    # Options that were given may be at fault; without any it is the plugin, which ABI-02 says.
+    sentence = judged(pytester, f"--tflite-delegate={path}", "--tflite-delegate-option=threads=2")
     assert_names_once(sentence, "--tflite-delegate", path)
     assert "NULL" in sentence
+    pytester.makepyfile(fake_suite.suite("ABI-02", "PART-01"))
+    result = pytester.runpytest_inprocess("-p", "no:cacheprovider", f"--tflite-delegate={path}")
+    assert result.ret is pytest.ExitCode.TESTS_FAILED
+    result.assert_outcomes(failed=1, skipped=1)
 
 
 @pytest.mark.parametrize(
