@@ -17,14 +17,14 @@ import gc
 import itertools
 import time
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 import msgspec
 
 from pytest_qnn.core.profile import Profile
 from pytest_qnn.core.rule import NothingToJudge, Rule
 from pytest_qnn.core.search import Search
-from pytest_qnn.core.target import Death, Target, TargetLost, TraceLike
+from pytest_qnn.core.target import Control, Death, Target, TargetLost, TraceLike
 from pytest_qnn.core.verdict import (
     Crashed,
     Divergence,
@@ -36,6 +36,7 @@ from pytest_qnn.core.verdict import (
     Unsupported,
     Verdict,
     Violation,
+    WrongOutput,
 )
 
 CaseT = TypeVar("CaseT")
@@ -63,9 +64,27 @@ _DRAWS = 1 / 3
 """Of the budget after the first failure: what smaller draws may use."""
 
 
+_MOST_CONTROLS = 40
+"""Controls of one case."""
+_MOST_SEARCHES = 12
+"""Searches of one rule: the first, and one around each cause that was found."""
+
+
 _COLLECTION_INTERVAL = 10.0
 """Seconds of processor time between full collections, among all objects, of which pytest's process has some
 300,000: on a machine that is busy with other things, seconds of the clock would have more of them."""
+
+
+RuleNamed = Callable[[str], Rule[Any, Any, Any]]
+"""The rule with an id."""
+
+
+class Cause(NamedTuple):
+    """What is wrong in a plain case, and the rule that owns it."""
+
+    owner: Rule[Any, Any, Any]
+    case: Any
+    violation: Violation
 
 
 class InternalError(Exception):
@@ -95,9 +114,22 @@ class _Judge:
     A case whose result is known is never run again for the search, and costs no budget.
     """
 
-    def __init__(self, rule: Rule[Any, Any, Any], target: Target[Any, Any], profile: Profile) -> None:
+    def __init__(
+        self,
+        rule: Rule[Any, Any, Any],
+        target: Target[Any, Any],
+        profile: Profile,
+        rule_named: RuleNamed | None = None,
+    ) -> None:
         self.rule = rule
         self.target = target
+        self.rule_named = rule_named
+        self.facts = target.facts
+        """What cases are drawn for: of what was learned, what no known cause lies in."""
+        self.causes: dict[str, Cause] = {}
+        """By the id of its owner: what went wrong in cases of this rule and is another one's to judge."""
+        self.controlled: dict[bytes, Sequence[Cause]] = {}
+        """By encoded case: what was wrong in each control."""
         self.profile = profile
         self.shrinking = _ShrinkBudget(
             profile.shrink_budget(isolated=target.isolated), profile.shrink_seconds
@@ -120,6 +152,20 @@ class _Judge:
         self.unexamined_case: Any = None
         """A case in which the rule examined nothing: the smallest, which Hypothesis tries first."""
 
+    def search_around(self, seed: int, *, shrink: bool = True) -> None:
+        """`search`, and again around each cause that was found to be another rule's."""
+        examples = self.profile.examples(self.rule, isolated=self.target.isolated)
+        for _ in range(_MOST_SEARCHES):
+            facts = self.facts
+            try:
+                cases = self.rule.cases(facts)
+            except NothingToJudge as nothing:
+                self.give_up(nothing)
+                return
+            self.search(Search(cases, examples, seed), shrink=shrink)
+            if self.facts is facts or self.minimal is not None:
+                return
+
     def search(self, cases: Search, *, shrink: bool = True) -> None:
         """Run the cases in order until one breaks the rule, then look for a smaller one.
 
@@ -128,6 +174,7 @@ class _Judge:
         that died is another matter: then those cases and this one are joined to one, which is judged alone.
         """
         for company in self._companies(enumerate(cases)):
+            facts = self.facts
             failed = self._first_failure(company)
             if failed is not None:
                 if not shrink:
@@ -135,6 +182,8 @@ class _Judge:
                 self.shrinking.start()
                 cases.shrink(failed, self._still_fails)
                 return
+            if self.facts is not facts:
+                return  # the cases were drawn for what is known to be wrong
             if not self.examined and self.unsupported_cases >= _UNSUPPORTED_CASES:
                 return
 
@@ -170,6 +219,8 @@ class _Judge:
             violation = self._judged(case, trace, before)
             if isinstance(violation, Measured):
                 violation = self._in_fresh_processes(case)  # None: a chance result; the search continues
+            facts = self.facts
+            violation = self._own(case, violation)
             self.known[msgspec.msgpack.encode(case)] = violation
             if violation is not None:
                 self.minimal = (case, violation)
@@ -177,6 +228,8 @@ class _Judge:
                     self.confirmed = self.minimal
             if self.minimal is not None:
                 return index
+            if self.facts is not facts:
+                return None
             before.append(case)
             if together and self.only_in_company:  # the rest of them are alone already
                 rest = [[case] for _, case in fit[position + 1 :]]
@@ -189,7 +242,8 @@ class _Judge:
         case = self.target.joined(cases)
         violation = None if case is None else _none_on_internal_error(self._run, case)
         if isinstance(violation, Crashed | Hung):
-            self.minimal = (case, violation)
+            if self._own(case, violation) is not None:
+                self.minimal = (case, violation)
         else:
             self.only_in_company += 1
 
@@ -218,8 +272,58 @@ class _Judge:
             if self.hangs_left <= 1 or (hung and share < 1) or not self.shrinking.spend(share):
                 return None
             self.examples += 1
-            self.known[key] = self._run(case)
+            self.known[key] = self._own(case, self._run(case))
         return self.known[key]
+
+    def _own(self, case: Any, violation: Violation | None) -> Violation | None:
+        """The violation, unless a control of the case shows that another rule owns it; then None.
+
+        Only a wrong output and the death of a process are seen by whatever case meets them; any other
+        violation is of what the rule itself looks for.
+        """
+        if self.rule_named is None or self.rule.uncontrolled:
+            return violation
+        if not isinstance(violation, WrongOutput | Crashed | Hung):
+            return violation
+        cause = self._cause(case, died=not isinstance(violation, WrongOutput))
+        if cause is None:
+            return violation
+        self.causes.setdefault(cause.owner.id, cause)
+        self.facts = self.target.around(self.facts, cause.case)
+        return None
+
+    def _cause(self, case: Any, *, died: bool) -> Cause | None:
+        """What is wrong in the first control of the case in which something is; None: it is this rule's own."""
+        for control in itertools.islice(self.target.controls(case, died=died), _MOST_CONTROLS):
+            if died and self.hangs_left <= 1:
+                return None
+            causes = [
+                cause for cause in self._wrong(control) if died is isinstance(cause.violation, Crashed | Hung)
+            ]
+            if any(cause.owner.id == self.rule.id for cause in causes):
+                return None
+            if causes:
+                return causes[0]
+        return None
+
+    def _wrong(self, control: Control) -> Sequence[Cause]:
+        """What each owner of the control finds wrong in it."""
+        key = msgspec.msgpack.encode(control.case)
+        if key not in self.controlled:
+            self.controlled[key] = _none_on_internal_error(self._judged_by_owners, control) or ()
+        return self.controlled[key]
+
+    def _judged_by_owners(self, control: Control) -> Sequence[Cause]:
+        if self.rule_named is None or self.target.unfit(control.case):
+            return ()
+        trace = self.target.run(control.case)
+        causes = []
+        for owner in map(self.rule_named, control.owners):
+            violation = _broken(owner, control.case, trace)
+            if violation is not None:
+                causes.append(Cause(owner, control.case, violation))
+        self.hangs_left -= any(isinstance(cause.violation, Hung) for cause in causes)
+        return causes
 
     def give_up(self, nothing: NothingToJudge) -> None:
         """There is no case that could show anything of the target."""
@@ -421,6 +525,19 @@ def _none_on_internal_error(judge: Callable[[Any], ResultT | None], case: Any) -
         return None
 
 
+def _broken(rule: Rule[Any, Any, Any], case: Any, trace: TraceLike) -> Violation | None:
+    """What the trace shows of the rule being broken."""
+    if trace.death is not None:
+        return died(trace.death)
+    try:
+        rule.check(case, trace)
+    except Violation as violation:
+        return violation.with_traceback(None)
+    except Unsupported:
+        pass
+    return None
+
+
 def died(death: Death) -> Violation:
     """The violation that every rule shares: the process that ran the case did not survive it."""
     where = f"step {death.step}" if death.step >= 0 else ""
@@ -440,26 +557,70 @@ def judge(
 ) -> Verdict:
     """Search for a case in which the target breaks the rule, and say what was found.
 
-    The same rule, target, profile and seed give the same cases.
+    The same rule, target, profile and seed give the same cases. No other rule is asked: what any case may
+    show, a wrong operator or a crash, is this rule's finding. `judge_with_owners` asks.
 
     Raises:
         InternalError: the suite itself failed.
         TargetLost: the target could not be loaded any more before the first case.
     """
+    return _judged(_Judge(rule, target, profile), seed)
+
+
+class Judged(NamedTuple):
+    """The verdict on a rule, and those on rules that own what went wrong in its cases."""
+
+    verdict: Verdict
+    handed_over: tuple[Verdict, ...]
+
+
+def judge_with_owners(
+    rule: Rule[CaseT, TraceT, Any],
+    target: Target[CaseT, TraceT],
+    profile: Profile,
+    seed: int,
+    rule_named: RuleNamed,
+) -> Judged:
+    """`judge`, but what is wrong in a plain case already (`Target.controls`) is its owner's finding.
+
+    Args:
+        rule: to be judged.
+        target: under judgement.
+        profile: of the search.
+        seed: of the cases.
+        rule_named: the rule with an id.
+
+    """
+    run = _Judge(rule, target, profile, rule_named)
+    verdict = _judged(run, seed)
+    handed_over = tuple(_owners_verdict(run, cause, seed) for cause in run.causes.values())
+    return Judged(verdict, handed_over)
+
+
+def _judged(run: _Judge, seed: int) -> Verdict:
     started = time.perf_counter()
-    run = _Judge(rule, target, profile)
     with _rare_collections():
-        try:
-            cases = rule.cases(target.facts)
-        except NothingToJudge as nothing:
-            run.give_up(nothing)
-        else:
-            run.search(Search(cases, profile.examples(rule, isolated=target.isolated), seed))
+        run.search_around(seed)
         run.reduce()
         run.locate()
         run.confirm()
         flaky = run.repeat()
-    return _verdict(rule, target, run, seed, flaky, time.perf_counter() - started)
+    return _verdict(run, seed, flaky, time.perf_counter() - started)
+
+
+def _owners_verdict(run: _Judge, cause: Cause, seed: int) -> Verdict:
+    """The verdict on the rule that owns a cause, its case made smaller."""
+    started = time.perf_counter()
+    owner = _Judge(cause.owner, run.target, run.profile)
+    owner.examples = 1
+    owner.minimal = (cause.case, cause.violation)
+    owner.shrinking.start()
+    with _rare_collections():
+        owner.reduce()
+        owner.locate()
+        flaky = owner.repeat()
+    verdict = _verdict(owner, seed, flaky, time.perf_counter() - started)
+    return msgspec.structs.replace(verdict, found_by=run.rule.id)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -472,16 +633,19 @@ class FirstFailure:
 
 
 def first_failure(
-    rule: Rule[CaseT, TraceT, Any], target: Target[CaseT, TraceT], profile: Profile, seed: int
+    rule: Rule[CaseT, TraceT, Any],
+    target: Target[CaseT, TraceT],
+    profile: Profile,
+    seed: int,
+    rule_named: RuleNamed | None = None,
 ) -> FirstFailure | None:
     """What broke the rule first, and after how many cases; None: nothing did. Nothing is shrunk.
 
-    The cases are those of `judge` with the same arguments.
+    The cases are those of `judge` with the same arguments, or with ``rule_named`` of `judge_with_owners`.
     """
-    run = _Judge(rule, target, profile)
-    examples = profile.examples(rule, isolated=target.isolated)
+    run = _Judge(rule, target, profile, rule_named)
     with _rare_collections():
-        run.search(Search(rule.cases(target.facts), examples, seed), shrink=False)
+        run.search_around(seed, shrink=False)
     return FirstFailure(run.examples, run.minimal[1]) if run.minimal is not None else None
 
 
@@ -559,6 +723,8 @@ def _outcome(run: _Judge) -> tuple[Outcome, str]:
         return run.minimal[1].outcome, ""
     if run.examined:
         return Outcome.PASS, ""
+    if run.causes:
+        return Outcome.INCONCLUSIVE, f"blocked by {', '.join(sorted(run.causes))}"
     if run.unsupported:
         return Outcome.UNSUPPORTED, run.unsupported
     return (
@@ -584,9 +750,8 @@ def _finding(run: _Judge, outcome: Outcome, reason: str) -> Finding | None:
     return None
 
 
-def _verdict(
-    rule: Rule[Any, Any, Any], target: Target[Any, Any], run: _Judge, seed: int, flaky: str, seconds: float
-) -> Verdict:
+def _verdict(run: _Judge, seed: int, flaky: str, seconds: float) -> Verdict:
+    rule, target = run.rule, run.target
     outcome, reason = _outcome(run)
     return Verdict(
         rule=rule.id,
@@ -606,5 +771,6 @@ def _verdict(
         reason=reason,
         finding=_finding(run, outcome, reason),
         flaky=flaky,
+        blocked_by=tuple(sorted(run.causes)),
         only_in_company=run.only_in_company,
     )

@@ -67,6 +67,8 @@ class Rule(Demand, Generic[CaseT, TraceT, FactsT]):
     weight: float = 1.0
     """Share of a flat number of examples (`Profile`): below 1 where the space of cases is small or a case is
     expensive. A number of the plan was measured for the rule, and is not scaled."""
+    uncontrolled: str = ""
+    """Why no plain case can be its control (`pytest_qnn.core.target.Control`): each has what it is about."""
 
 
 _CATALOGUE: dict[str, Rule[Any, Any, Any]] = {}
@@ -83,6 +85,7 @@ def rule(
     gate: tuple[str, ...] = (),
     self_check: bool = False,
     weight: float = 1.0,
+    uncontrolled: str = "",
 ) -> Callable[[Callable[[CaseT, TraceT], Examined]], Callable[[CaseT, TraceT], Examined]]:
     """Enter the decorated check into the catalogue under ``rule_id``.
 
@@ -104,6 +107,7 @@ def rule(
             gate=gate,
             self_check=self_check,
             weight=weight,
+            uncontrolled=uncontrolled,
         )
         return check
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import Any, Literal, Protocol, TypeVar
+from typing import Any, Literal, NamedTuple, Protocol, TypeVar
 
 import msgspec
 
@@ -32,6 +32,14 @@ class TargetLost(Exception):  # noqa: N818 - a finding about the target, not an 
 
     A case that met this first has a `Death` instead.
     """
+
+
+class Control(NamedTuple):
+    """A plain case: a part of what another case does, without what that one's rule is about."""
+
+    case: Any
+    owners: tuple[str, ...]
+    """Ids of the rules that own what goes wrong in it, the most particular first."""
 
 
 class TraceLike(Protocol):
@@ -104,6 +112,22 @@ class Target(Protocol[CaseT_contra, TraceT_co]):
         """Cases that show more of what went wrong inside ``case``, where its numbers are wrong.
 
         The first of them that still fails names the node with which it began.
+        """
+
+    def controls(self, case: Any, *, died: bool) -> Iterator[Control]:
+        """Plain cases of what ``case`` uses, each operator or call by itself first.
+
+        What is wrong in one of them already is not for the rule of ``case`` to judge.
+
+        Args:
+            case: one in which something went wrong that any case may show.
+            died: it ended the process, or did not end; else an output is wrong.
+        """
+
+    def around(self, facts: Any, case: Any) -> Any:
+        """The facts without what the control ``case`` uses, for a search that goes on without it.
+
+        The same facts where they do not tell it apart.
         """
 
     def provenance(self) -> dict[str, str]:

@@ -59,7 +59,11 @@ class Violation(Exception):  # noqa: N818 - it is the field's word, and not an e
         self.picture = picture
 
 
-class Divergence(Violation):
+class WrongOutput(Violation):
+    """An output has a wrong value: whoever judges one finds it, also where it is another rule's to judge."""
+
+
+class Divergence(WrongOutput):
     """A number out of its bounds. Where it began is found by cutting the graph.
 
     Args:
@@ -147,12 +151,35 @@ class Verdict(msgspec.Struct, frozen=True, kw_only=True):
     finding: Finding | None = None
     flaky: str = ""
     """How often the minimal case failed, if not in every run: ``failed 2 of 6 runs``."""
+    blocked_by: tuple[str, ...] = ()
+    """Rules that own what went wrong in cases of this one: not its own, and nothing is said of it by them."""
+    found_by: str = ""
+    """The rule in whose cases it was found, where that is another one (`blocked_by` there)."""
     only_in_company: int = 0
     """Cases that broke the rule after others in one process, but neither alone nor as one case with them."""
     replay: str = ""
     """One shell command that judges the minimal case again."""
     traceback: str = ""
     """Where the suite itself failed; nothing is known of the target then."""
+
+    def is_red(self, *, strict: bool) -> bool:
+        """Whether a run in which the target was found so has failed.
+
+        Args:
+            strict: a SHOULD that fails counts (``--qnn-strict``).
+        """
+        if self.outcome in (Outcome.PASS, Outcome.UNSUPPORTED) or self.is_blocked:
+            return False
+        if self.outcome in (Outcome.CRASH, Outcome.HANG):
+            return True  # nobody's choice, whatever the level
+        if self.level is Level.MAY:
+            return False
+        return strict or self.level is Level.MUST or self.outcome is not Outcome.FAIL
+
+    @property
+    def is_blocked(self) -> bool:
+        """Nothing was left to judge the rule by: every case went wrong in a way that another rule owns."""
+        return self.outcome is Outcome.INCONCLUSIVE and bool(self.blocked_by)
 
 
 Result = Literal["STILL FAILS", "FIXED", "FAILS HERE", "PASSES HERE", "CANNOT RUN"]

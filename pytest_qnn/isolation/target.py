@@ -10,7 +10,7 @@ from typing import Any
 
 from pytest_qnn.core.forms import DELEGATES, unwrapped
 from pytest_qnn.core.rule import Subject
-from pytest_qnn.core.target import TargetLost
+from pytest_qnn.core.target import Control, TargetLost
 from pytest_qnn.isolation.executor import Executor
 from pytest_qnn.isolation.worker import Unusable
 
@@ -93,6 +93,14 @@ class OpenTarget:
     def revealing(self, case: Any) -> Iterator[Any]:  # noqa: ARG002 - the signature is Target's
         """Cases that show more of what went wrong inside ``case``; most kinds have none."""
         return iter(())
+
+    def controls(self, case: Any, *, died: bool) -> Iterator[Control]:  # noqa: ARG002 - as `revealing`
+        """See `pytest_qnn.core.target.Target`; none, unless a half knows some."""
+        return iter(())
+
+    def around(self, facts: Any, case: Any) -> Any:  # noqa: ARG002 - as `revealing`
+        """See `pytest_qnn.core.target.Target`."""
+        return facts
 
     def learned(self) -> dict[str, Any]:
         """Nothing, unless a half says more."""

@@ -145,6 +145,8 @@ def _rule(verdict: Verdict) -> dict[str, Any]:
         "seed": verdict.seed,
         "reason": verdict.reason,
         "flaky": verdict.flaky,
+        "blocked_by": list(verdict.blocked_by),
+        "found_by": verdict.found_by,
         "only_in_company": verdict.only_in_company,
         "violation": violation,
         "case": json.loads(finding.case) if finding and finding.case else None,

@@ -31,6 +31,10 @@ def text(verdict: Verdict, run_seed: int) -> str:
         f"  examples  {verdict.examples} cases run, {verdict.examined} {verdict.what or 'things'} examined",
         f"  seed      --qnn-seed={run_seed}",
     ]
+    if verdict.found_by:
+        lines.append(f"  found by  {verdict.found_by}, in a control of its cases")
+    if verdict.blocked_by:
+        lines.append(f"  blocked   in some cases, by {', '.join(verdict.blocked_by)}")
     if verdict.flaky:
         lines.insert(1, f"  flaky     the minimal case {verdict.flaky}")
     if verdict.replay:

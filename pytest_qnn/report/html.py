@@ -112,6 +112,12 @@ def _found(rule: dict[str, Any]) -> str:
     parts = [f"{escape(rule['sentence'])} <small>{escape(rule['source'])}</small>"]
     if rule["reason"]:
         parts.append(escape(rule["reason"]))
+    if rule["found_by"]:
+        parts.append(f"found in a control of the cases of {escape(rule['found_by'])}")
+    if rule["blocked_by"]:
+        parts.append(
+            f"some cases went wrong by {escape(', '.join(rule['blocked_by']))}, and do not count here"
+        )
     if rule["flaky"]:
         parts.append(f"flaky: the minimal case {escape(rule['flaky'])}")
     if rule["violation"]:

@@ -103,20 +103,35 @@ def findings(verdicts: list[Verdict]) -> list[str]:
         outcome = verdict.outcome.value
         if outcome == "unsupported":
             reasons.setdefault(one_line(verdict.reason), []).append(verdict.rule)
+        elif verdict.is_blocked:
+            continue
         elif outcome != "pass":
             note = " (self-check)" if verdict.self_check else ""
+            note += f" (found by {verdict.found_by})" if verdict.found_by else ""
             note += f" (flaky: {verdict.flaky})" if verdict.flaky else ""
             replay = f" | replay: {verdict.replay}" if verdict.replay else ""
             lines.append(
                 f"{verdict.rule} {verdict.level.value} {outcome}{note}: {one_line(verdict.sentence)}"
                 f" | seen: {one_line(failure.seen(verdict))}{replay}"
             )
+    lines += _causes(verdicts)
     lines += [f"unsupported: {', '.join(rules)}: {reason}" for reason, rules in reasons.items()]
     crowded = [verdict.rule for verdict in verdicts if verdict.only_in_company]
     if crowded:
         lines.append(
             f"broken only after other cases in the same process, which does not count: {', '.join(crowded)}"
         )
+    return lines
+
+
+def _causes(verdicts: list[Verdict]) -> list[str]:
+    """A line per rule that owns what went wrong in cases of others: these, and which could not be judged."""
+    lines = []
+    for owner in sorted({owner for verdict in verdicts for owner in verdict.blocked_by}):
+        concerned = [verdict for verdict in verdicts if owner in verdict.blocked_by]
+        blocked = [verdict.rule for verdict in concerned if verdict.is_blocked]
+        told = f"; of them not judged for it: {', '.join(blocked)}" if blocked else ""
+        lines.append(f"1 cause, {owner}: it was seen in cases of {len(concerned)} other rules{told}")
     return lines
 
 

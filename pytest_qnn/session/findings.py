@@ -42,7 +42,9 @@ def keep(session: Session, target: Target[Any, Any], verdict: Verdict) -> Verdic
         return verdict
     options = target.options + _running(session.options)
     home = _project(session.config) / HOME
-    folder = home / slug(target.subject, verdict.target, options) / verdict.rule
+    # What other rules found of this one has folders of its own: they may be written at the same time.
+    name = f"{verdict.rule}-by-{verdict.found_by}" if verdict.found_by else verdict.rule
+    folder = home / slug(target.subject, verdict.target, options) / name
     command = _command(folder, options)
     verdict = msgspec.structs.replace(verdict, replay=command)
     try:

@@ -124,6 +124,8 @@ class Gatherer:
         Before all other plugins: pytest-xdist waits for its workers here, and after SIGTERM time is short.
         """
         self.session.close()
+        if exitstatus == pytest.ExitCode.OK and self._found_for_another():
+            session.exitstatus = exitstatus = pytest.ExitCode.TESTS_FAILED
         options = self.session.options
         refused = exitstatus == pytest.ExitCode.USAGE_ERROR
         if not options.reports or refused or options.replay or session.config.option.collectonly:
@@ -141,6 +143,11 @@ class Gatherer:
         self._problems = files.write_all(options.reports, report)
         if self._problems:
             session.exitstatus = pytest.ExitCode.INTERNAL_ERROR
+
+    def _found_for_another(self) -> bool:
+        """Whether a rule was found broken in the cases of others only, so that no test failed for it."""
+        strict = self.session.options.strict
+        return any(each.found_by and each.is_red(strict=strict) for each in self.session.verdicts.values())
 
     def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter) -> None:
         """Print the table of verdicts and a line for each rule that did not pass."""

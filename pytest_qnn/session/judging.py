@@ -8,7 +8,7 @@ from __future__ import annotations
 import hashlib
 import time
 import traceback
-from typing import Any, Final
+from typing import Any
 
 import msgspec
 import pytest
@@ -17,7 +17,7 @@ from pytest_qnn import effort
 from pytest_qnn.core import engine
 from pytest_qnn.core.rule import Demand, Rule
 from pytest_qnn.core.target import TargetLost
-from pytest_qnn.core.verdict import Finding, Level, Outcome, Verdict
+from pytest_qnn.core.verdict import Finding, Outcome, Verdict
 from pytest_qnn.report import failure
 from pytest_qnn.session import findings, replay
 from pytest_qnn.state import VERDICTS, Session
@@ -35,8 +35,8 @@ def rule_seed(run_seed: int, rule_id: str) -> int:
     return int.from_bytes(digest[:6], "big")
 
 
-def judge(session: Session, item: pytest.Item, rule_id: str) -> Verdict:
-    """Judge a rule on the run's target and keep what a finding leaves.
+def judge(session: Session, item: pytest.Item, rule_id: str) -> engine.Judged:
+    """Judge a rule on the run's target and keep what its finding leaves, and those that are other rules'.
 
     Raises:
         LookupError: there is no such rule.
@@ -49,9 +49,12 @@ def judge(session: Session, item: pytest.Item, rule_id: str) -> Verdict:
     profile = effort.profile(session.options.profile)
     if session.hung[rule.subject] >= _HUNG:
         profile = profile.without_hang_shrinking()
-    verdict = engine.judge(rule, target, profile, seed)
+    verdict, handed_over = engine.judge_with_owners(rule, target, profile, seed, session.rule)
     session.hung[rule.subject] += verdict.outcome is Outcome.HANG
-    return findings.keep(session, target, verdict)
+    return engine.Judged(
+        findings.keep(session, target, verdict),
+        tuple(findings.keep(session, target, other) for other in handed_over),
+    )
 
 
 def checked_rule(session: Session, item: pytest.Item, rule_id: str) -> Rule[Any, Any, Any]:
@@ -90,7 +93,7 @@ def judge_or_explain(session: Session, item: pytest.Item, rule_id: str) -> None:
         return
     started = time.perf_counter()
     try:
-        verdict = judge(session, item, rule_id)
+        verdict, handed_over = judge(session, item, rule_id)
     except TargetLost as reason:
         # No verdict: the report lists the rule as not judged. The first rule that met it has the finding.
         pytest.fail(f"{rule_id} not judged: {reason}", pytrace=False)
@@ -99,6 +102,8 @@ def judge_or_explain(session: Session, item: pytest.Item, rule_id: str) -> None:
         record(item, verdict)
         pytest.fail(f"{failure.text(verdict, session.seed)}\n\n{verdict.traceback}", pytrace=False)
     record(item, verdict)
+    for other in handed_over:
+        item.stash[VERDICTS].append(msgspec.to_builtins(other))
     conclude(verdict, session.seed, strict=session.options.strict)
 
 
@@ -132,8 +137,9 @@ def record(item: pytest.Item, verdict: Verdict) -> None:
 def properties(verdict: Verdict) -> list[tuple[str, object]]:
     """What JUnit files say of a verdict: what each has, then what only some have.
 
-    ``flaky`` is the rate of a case that does not always fail, ``reason`` says why there is neither a pass nor
-    a finding, and ``replay`` is the command that judges the minimal case again.
+    ``blocked_by`` names the rules that own what went wrong in some of its cases, ``flaky`` is the rate of a
+    case that does not always fail, ``reason`` says why there is neither a pass nor a finding, and ``replay``
+    is the command that judges the minimal case again.
     """
     always = [
         ("rule", verdict.rule),
@@ -143,22 +149,13 @@ def properties(verdict: Verdict) -> list[tuple[str, object]]:
         ("examples", str(verdict.examples)),
         ("examined", str(verdict.examined)),
     ]
-    some = [("flaky", verdict.flaky), ("reason", verdict.reason), ("replay", verdict.replay)]
+    some = [
+        ("flaky", verdict.flaky),
+        ("blocked_by", " ".join(verdict.blocked_by)),
+        ("reason", verdict.reason),
+        ("replay", verdict.replay),
+    ]
     return [*always, *(pair for pair in some if pair[1])]
-
-
-_NEVER: Final[frozenset[Outcome]] = frozenset()
-_BROKEN = frozenset({Outcome.FAIL})
-_ALL_BUT_DEATH = frozenset({Outcome.FAIL, Outcome.CONTRADICTION, Outcome.INCONCLUSIVE})
-_YELLOW: Final[dict[tuple[Level, bool], frozenset[Outcome]]] = {
-    (Level.MUST, False): _NEVER,
-    (Level.MUST, True): _NEVER,
-    (Level.SHOULD, False): _BROKEN,
-    (Level.SHOULD, True): _NEVER,
-    (Level.MAY, False): _ALL_BUT_DEATH,
-    (Level.MAY, True): _ALL_BUT_DEATH,
-}
-"""By level and ``--qnn-strict``, what does not fail the test. A crash and a hang are nobody's choice."""
 
 
 def conclude(verdict: Verdict, run_seed: int, *, strict: bool) -> None:
@@ -167,8 +164,10 @@ def conclude(verdict: Verdict, run_seed: int, *, strict: bool) -> None:
         return
     if verdict.outcome is Outcome.UNSUPPORTED:
         pytest.skip(f"{verdict.rule} unsupported: {verdict.reason}")
+    if verdict.is_blocked:
+        pytest.skip(f"{verdict.rule} {verdict.reason}")
     text = failure.text(verdict, run_seed)
-    if verdict.outcome in _YELLOW[verdict.level, strict]:
+    if not verdict.is_red(strict=strict):
         # Under --runxfail pytest makes xfail() return, and the test fails as that option demands.
         pytest.xfail(f"{verdict.rule} {verdict.level.value}: {failure.seen(verdict)}")
     pytest.fail(text, pytrace=False)

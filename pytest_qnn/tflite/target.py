@@ -10,7 +10,7 @@ import msgspec
 from pytest_qnn.core.forms import QNN_DELEGATE
 from pytest_qnn.core.mutant import Mutant
 from pytest_qnn.core.rule import Subject
-from pytest_qnn.core.target import Death
+from pytest_qnn.core.target import Control, Death
 from pytest_qnn.isolation.executor import Executor
 from pytest_qnn.isolation.target import (
     OpenTarget,
@@ -26,6 +26,7 @@ from pytest_qnn.tflite.cases.delegate import DelegateCase
 from pytest_qnn.tflite.cases.plugin import PluginCase
 from pytest_qnn.tflite.cases.reduce import smaller_delegate, smaller_plugin, smaller_script, with_more_outputs
 from pytest_qnn.tflite.cases.script import ScriptCase, aligned, needs_child, without_edges, without_guards
+from pytest_qnn.tflite.controls import around, controls
 from pytest_qnn.tflite.facts import USUAL_OPTIONS, DelegateFacts, Precision, Sample
 from pytest_qnn.tflite.learned import computed_in, learned
 from pytest_qnn.tflite.mutants import SCRIPT_TRACE, TRACE
@@ -86,6 +87,14 @@ class DelegateTarget(OpenTarget):
         The first of them that still fails names the node with which the error began.
         """
         return with_more_outputs(case) if isinstance(case, DelegateCase) else iter(())
+
+    def controls(self, case: Any, *, died: bool) -> Iterator[Control]:
+        """See `pytest_qnn.tflite.controls`."""
+        return controls(case, died=died)
+
+    def around(self, facts: Any, case: Any) -> DelegateFacts:
+        """See `pytest_qnn.tflite.controls`."""
+        return around(facts, case)
 
     def run_fresh(self, case: Any) -> Any:
         """The same in a process of its own."""

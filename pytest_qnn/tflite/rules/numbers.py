@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from pytest_qnn.core.verdict import Violation
+from pytest_qnn.core.verdict import Violation, WrongOutput
 from pytest_qnn.tflite.cases.arrays import Array
 from pytest_qnn.tflite.cases.delegate import DelegateCase
 from pytest_qnn.tflite.facts import DelegateFacts
@@ -59,7 +59,7 @@ def same_bits(case: DelegateCase, trace: DelegateTrace, expected: str) -> None:
 def outputs_are_right(
     case: DelegateCase, trace: DelegateTrace, expected: str, *, units: float = _UNITS
 ) -> None:
-    """Raises Violation where an output is gravely wrong, as by a value that took the wrong way.
+    """Raises WrongOutput where an output is gravely wrong, as by a value that took the wrong way.
 
     Rules about partitions and lifetimes use it. They leave precision to NUM: a difference within 16 times
     the operators' own tolerance, or 1/64 of the largest magnitude that went into the output (int8: 48
@@ -79,7 +79,7 @@ def outputs_are_right(
             magnitude = largest[case.graph.outputs[position]]
             wrong = _gravely_wrong(bounds[position], seen.numpy(), magnitude, units)
             if wrong:
-                raise Violation(
+                raise WrongOutput(
                     expected,
                     wrong,
                     f"graph output t{case.graph.outputs[position]}, invoke {number}",

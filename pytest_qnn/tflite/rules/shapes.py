@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from pytest_qnn.core.verdict import Unsupported, Violation
+from pytest_qnn.core.verdict import Unsupported, WrongOutput
 from pytest_qnn.tflite.cases.arrays import Array
 from pytest_qnn.tflite.cases.effects import named
 from pytest_qnn.tflite.cases.script import Apply, Invoke, MakeDelegate, Read, ScriptCase, SetInputs, flat
@@ -46,12 +46,12 @@ class Reading(NamedTuple):
         """Whether there was something to compare with: the CPU may refuse what was asked.
 
         Raises:
-            Violation: the outputs are gravely wrong.
+            WrongOutput: the outputs are gravely wrong.
         """
         seen = self.wrong()
         if seen:
             shapes = ", ".join(str(list(array.shape)) for array in self.inputs)
-            raise Violation(expected, seen, f"step {self.step}, inputs of shapes {shapes}")
+            raise WrongOutput(expected, seen, f"step {self.step}, inputs of shapes {shapes}")
         return bool(self.cpu)
 
 

@@ -149,6 +149,7 @@ def copies(case: ScriptCase, trace: ScriptTrace) -> list[tuple[int, CopyFrom, Se
 
 _TENSOR = "tflite/core/c/common.h, TfLiteTensor.buffer_handle and data_is_stale"
 _DELEGATE = "tflite/core/c/common.h, TfLiteDelegate"
+_COPIED = "every run of a delegate that keeps results in buffers of its own copies them when they are read"
 _READABLE = "tflite/core/subgraph.cc, EnsureTensorDataIsReadable"
 
 Strategy = SearchStrategy[ScriptCase]
@@ -234,6 +235,7 @@ def stale_tensors_have_handles(case: ScriptCase, trace: ScriptTrace) -> Examined
     subject="delegate",
     cases=kept,
     gate=("buffers",),
+    uncontrolled=_COPIED,
 )
 def stale_data_is_copied(case: ScriptCase, trace: ScriptTrace) -> Examined:
     """Looks at the outputs, filled beforehand: the runtime drops what a copy of an output answers (RT-04)."""
@@ -351,6 +353,7 @@ def own_buffers_are_read(case: ScriptCase, trace: ScriptTrace) -> Examined:
     subject="delegate",
     cases=kept,
     gate=("buffers",),
+    uncontrolled=_COPIED,
 )
 def nothing_is_uploaded(case: ScriptCase, trace: ScriptTrace) -> Examined:
     """Looks at the outputs of delegates that have the function."""

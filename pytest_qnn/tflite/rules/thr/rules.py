@@ -9,7 +9,7 @@ from hypothesis.strategies import SearchStrategy
 
 from pytest_qnn.core.drawing import changed
 from pytest_qnn.core.rule import rule
-from pytest_qnn.core.verdict import Examined, Level, Measured, Unsupported, Violation
+from pytest_qnn.core.verdict import Examined, Level, Measured, Unsupported, Violation, WrongOutput
 from pytest_qnn.tflite.cases.arrays import Array
 from pytest_qnn.tflite.cases.delegate import DelegateCase
 from pytest_qnn.tflite.cases.effects import named
@@ -318,7 +318,7 @@ def _judge(case: ScriptCase, trace: ScriptTrace, refused: str = "") -> int:
             values = [array.numpy() for array in given]
             wrong = gravely_wrong(graph, values, read.outputs, read.cpu, arithmetic(trace.facts))
             if wrong:
-                raise Violation("the CPU's values", wrong, f"interpreter {step.interpreter}, step {number}")
+                raise WrongOutput("the CPU's values", wrong, f"interpreter {step.interpreter}, step {number}")
         judged += any(_works(trace, step.interpreter))
     return judged
 

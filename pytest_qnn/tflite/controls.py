@@ -1,0 +1,113 @@
+"""Controls: plain runs of what a case uses, to tell a wrong operator from what the case's rule is about.
+
+Two sizes: each node of the case's graphs alone, then each whole graph. Either is applied to once, prepared,
+invoked and destroyed, with no history, option, probe or further interpreter.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import msgspec
+
+from pytest_qnn.core.target import Control
+from pytest_qnn.tflite.cases.delegate import DelegateCase, Fill
+from pytest_qnn.tflite.cases.plugin import PluginCase
+from pytest_qnn.tflite.cases.reduce import is_plain, restricted
+from pytest_qnn.tflite.cases.script import ScriptCase
+from pytest_qnn.tflite.facts import Claim, DelegateFacts
+from pytest_qnn.tflite.graph.combinations import GRID, combination_of
+from pytest_qnn.tflite.graph.graph import Graph
+from pytest_qnn.tflite.graph.operators import SUMS
+
+_SURVIVES = ("RUN-01",)
+"""The owner of a process that a plain run ends or blocks."""
+_PARTITIONS = ("PART-11", "PART-10")
+"""Owners of a wrong output of a graph whose nodes are right by themselves: how its partitions are computed."""
+
+
+def controls(case: Any, *, died: bool) -> Iterator[Control]:
+    """See `pytest_qnn.core.target.Target.controls`; ``case`` is of any kind that concerns delegates."""
+    graphs, seed, fill = _used(case)
+    graphs = tuple(graph for graph in graphs if not _has_absent_operands(graph))
+    made: set[bytes] = set()
+    for graph in _flat(graphs):
+        for index in range(len(graph.nodes)) if _can_be_taken_apart(graph) else ():
+            alone = restricted(graph, frozenset((index,)), join=False)
+            key = msgspec.msgpack.encode(alone)
+            if key not in made:
+                made.add(key)
+                yield Control(
+                    DelegateCase(alone, data_seed=seed, fill=fill), _SURVIVES if died else _owners(alone)
+                )
+    for graph in graphs:
+        if is_plain(graph):
+            plain = DelegateCase(graph, data_seed=seed, fill=fill)
+            yield Control(plain, _SURVIVES if died else (*_PARTITIONS, *_owners(graph)))
+
+
+def around(facts: DelegateFacts, case: Any) -> DelegateFacts:
+    """The facts as if the target left nodes of the control's kind to the CPU.
+
+    Once nodes of one operator and type were left out at one rank, all of them are: an operator that is
+    wrong at two ranks is most often wrong at all.
+    """
+    if not isinstance(case, DelegateCase) or len(case.graph.nodes) != 1:
+        return facts
+    kind = combination_of(case.graph, case.graph.nodes[0])
+    if kind is None:
+        return facts
+    known = facts.claims or tuple(Claim(each, "claimed") for each in GRID)
+    alike = [claim for claim in known if (claim.kind.op, claim.kind.dtype) == (kind.op, kind.dtype)]
+    one_rank = [claim for claim in alike if claim.kind.rank == kind.rank]
+    first = all(claim.outcome != "refused" for claim in alike)
+    avoided = {id(claim) for claim in (one_rank if first else alike)}
+    claims = tuple(Claim(claim.kind, "refused") if id(claim) in avoided else claim for claim in known)
+    return facts if claims == known else msgspec.structs.replace(facts, claims=claims)
+
+
+def _used(case: Any) -> tuple[tuple[Graph, ...], int, Fill]:
+    """The case's graphs, and the contents of their inputs."""
+    if isinstance(case, ScriptCase):
+        return case.graphs, 0, "mixed"
+    if isinstance(case, PluginCase):
+        return (case.graph,), case.data_seed, "mixed"
+    return (case.graph,), case.data_seed, case.fill
+
+
+def _flat(graphs: Sequence[Graph]) -> Iterator[Graph]:
+    for graph in graphs:
+        yield graph
+        yield from graph.subgraphs
+
+
+def _has_absent_operands(graph: Graph) -> bool:
+    """Whether the graph has what MEM-08 is about; to leave it out gives another node."""
+    return any(-1 in node.inputs for node in graph.nodes)
+
+
+def _can_be_taken_apart(graph: Graph) -> bool:
+    """Whether each node can be run alone: one result, no state, and no contents that say a shape."""
+    return is_plain(msgspec.structs.replace(graph, subgraphs=(), control_edges=None)) and all(
+        not node.subgraphs for node in graph.nodes
+    )
+
+
+def _owners(graph: Graph) -> tuple[str, ...]:
+    """The rules that own wrong numbers of the graph's operators, the most particular first."""
+    written = {graph.tensors[tensor].dtype for node in graph.nodes for tensor in node.outputs}
+    sums = any(node.op in SUMS for node in graph.nodes)
+    owners = (
+        ("NUM-06", any(node.activation != "NONE" for node in graph.nodes)),
+        ("NUM-05", any(len(set(each.scales)) > 1 or any(each.zero_points) for each in graph.tensors)),
+        ("NUM-03", "int8" in written),
+        ("NUM-04", "int8" in written),
+        ("NUM-02", "float32" in written and sums),
+        ("NUM-08", "float32" in written and sums),
+        ("PART-03", True),
+        ("NUM-01", "float32" in written),
+        ("NUM-07", "float32" in written),
+        ("NUM-09", True),
+    )
+    return tuple(rule for rule, concerned in owners if concerned)

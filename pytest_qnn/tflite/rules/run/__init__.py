@@ -1,0 +1,1 @@
+"""RUN: its rules and their mutants."""

@@ -1,0 +1,43 @@
+"""Reference delegates with one fault each, for the rules of RUN."""
+
+from __future__ import annotations
+
+import os
+import time
+from typing import Any
+
+import numpy.typing as npt
+
+from pytest_qnn.tflite.graph.graph import Node
+from pytest_qnn.tflite.mutants import faulty_delegate
+from pytest_qnn.tflite.reference.delegate import Kernel, ReferenceDelegate
+from pytest_qnn.tflite.reference.plan import PlanView
+
+Values = npt.NDArray[Any]
+
+
+@faulty_delegate("aborts-at-rank-3", "Aborts where it multiplies at rank 3.", "RUN-01", deadly=True)
+class _AbortsAtRank3(ReferenceDelegate):
+    def compute_node(self, kernel: Kernel, node: Node, operands: list[Values | None]) -> Values:
+        if node.op == "MUL" and len(kernel.tensors[node.inputs[0]].shape) == 3:
+            os.abort()
+        return super().compute_node(kernel, node, operands)
+
+
+@faulty_delegate(
+    "aborts-in-a-wide-claim", "Aborts in Prepare where it claims seven nodes.", "RUN-01", deadly=True
+)
+class _AbortsInAWideClaim(ReferenceDelegate):
+    def choose(self, plan: PlanView) -> tuple[int, ...]:
+        chosen = super().choose(plan)
+        if len(chosen) >= 7:
+            os.abort()
+        return chosen
+
+
+@faulty_delegate("waits-at-a-mean", "Never returns from the invoke of a MEAN.", "RUN-01", deadly=True)
+class _WaitsAtAMean(ReferenceDelegate):
+    def compute_node(self, kernel: Kernel, node: Node, operands: list[Values | None]) -> Values:
+        while node.op == "MEAN":
+            time.sleep(60)
+        return super().compute_node(kernel, node, operands)
