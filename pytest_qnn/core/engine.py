@@ -293,7 +293,7 @@ class _Judge:
         return None
 
     def _cause(self, case: Any, *, died: bool) -> Cause | None:
-        """What is wrong in the first control of the case in which something is; None: it is this rule's own."""
+        """What is wrong in the first control in which something is; None: the case is this rule's own."""
         for control in itertools.islice(self.target.controls(case, died=died), _MOST_CONTROLS):
             if died and self.hangs_left <= 1:
                 return None

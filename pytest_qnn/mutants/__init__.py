@@ -131,7 +131,8 @@ def measured(task: Task) -> list[Measured]:
 def _counts(
     rule_id: str, target: DelegateTarget | MemoryTarget, profile: Profile, seeds: Sequence[int]
 ) -> tuple[int | None, ...]:
-    found = [first_failure(catalogue()[rule_id], target, profile, seed) for seed in seeds]
+    rules = catalogue()
+    found = [first_failure(rules[rule_id], target, profile, seed, rules.__getitem__) for seed in seeds]
     return tuple(None if each is None else each.examples for each in found)
 
 

@@ -1,7 +1,7 @@
 """Controls: plain runs of what a case uses, to tell a wrong operator from what the case's rule is about.
 
-Two sizes: each node of the case's graphs alone, then each whole graph. Either is applied to once, prepared,
-invoked and destroyed, with no history, option, probe or further interpreter.
+Three sizes: each operator of the case's graphs at its plainest, each node alone, each whole graph. A graph is
+applied to once, prepared, invoked and destroyed, with no history, option, probe or further interpreter.
 """
 
 from __future__ import annotations
@@ -17,34 +17,37 @@ from pytest_qnn.tflite.cases.plugin import PluginCase
 from pytest_qnn.tflite.cases.reduce import is_plain, restricted
 from pytest_qnn.tflite.cases.script import ScriptCase
 from pytest_qnn.tflite.facts import Claim, DelegateFacts
-from pytest_qnn.tflite.graph.combinations import GRID, combination_of
+from pytest_qnn.tflite.graph.combinations import GRID, Combination, Quantisation, combination_of
 from pytest_qnn.tflite.graph.graph import Graph
+from pytest_qnn.tflite.graph.kinds import graph_of
 from pytest_qnn.tflite.graph.operators import SUMS
 
 _SURVIVES = ("RUN-01",)
 """The owner of a process that a plain run ends or blocks."""
+_OPERATORS = ("NUM-03", "NUM-02", "NUM-10", "NUM-01")
+"""Owners of an operator that is wrong at its plainest: int8, float32 sums, float32 in general."""
 _PARTITIONS = ("PART-11", "PART-10")
-"""Owners of a wrong output of a graph whose nodes are right by themselves: how its partitions are computed."""
+"""Owners of a wrong output of a graph whose nodes are right by themselves."""
 
 
 def controls(case: Any, *, died: bool) -> Iterator[Control]:
     """See `pytest_qnn.core.target.Target.controls`; ``case`` is of any kind that concerns delegates."""
     graphs, seed, fill = _used(case)
     graphs = tuple(graph for graph in graphs if not _has_absent_operands(graph))
-    made: set[bytes] = set()
-    for graph in _flat(graphs):
-        for index in range(len(graph.nodes)) if _can_be_taken_apart(graph) else ():
-            alone = restricted(graph, frozenset((index,)), join=False)
-            key = msgspec.msgpack.encode(alone)
-            if key not in made:
-                made.add(key)
-                yield Control(
-                    DelegateCase(alone, data_seed=seed, fill=fill), _SURVIVES if died else _owners(alone)
-                )
-    for graph in graphs:
-        if is_plain(graph):
-            plain = DelegateCase(graph, data_seed=seed, fill=fill)
-            yield Control(plain, _SURVIVES if died else (*_PARTITIONS, *_owners(graph)))
+    alone = [one for graph in _flat(graphs) for one in _single_nodes(graph)]
+    whole = [graph for graph in graphs if is_plain(graph)]
+    if died:
+        made: list[tuple[Graph, tuple[str, ...]]] = [(graph, _SURVIVES) for graph in (*alone, *whole)]
+    else:
+        made = [(one, _OPERATORS) for graph in alone for one in _plainest(graph)]
+        made += [(graph, _owners(graph)) for graph in alone]
+        made += [(graph, (*_PARTITIONS, *_owners(graph))) for graph in whole]
+    known: set[bytes] = set()
+    for graph, owners in made:
+        key = msgspec.msgpack.encode((graph, owners))
+        if key not in known:
+            known.add(key)
+            yield Control(DelegateCase(graph, data_seed=seed, fill=fill), owners)
 
 
 def around(facts: DelegateFacts, case: Any) -> DelegateFacts:
@@ -87,15 +90,30 @@ def _has_absent_operands(graph: Graph) -> bool:
     return any(-1 in node.inputs for node in graph.nodes)
 
 
-def _can_be_taken_apart(graph: Graph) -> bool:
-    """Whether each node can be run alone: one result, no state, and no contents that say a shape."""
-    return is_plain(msgspec.structs.replace(graph, subgraphs=(), control_edges=None)) and all(
-        not node.subgraphs for node in graph.nodes
-    )
+def _single_nodes(graph: Graph) -> Iterator[Graph]:
+    """A graph of each node: of those with one result, no state, and no contents that say a shape."""
+    for index, node in enumerate(graph.nodes):
+        if len(node.outputs) != 1 or not node.inputs or node.subgraphs or node.variable:
+            continue
+        alone = restricted(graph, frozenset((index,)), join=False)
+        if is_plain(alone):
+            yield alone
+
+
+def _plainest(graph: Graph) -> Iterator[Graph]:
+    """The plainest node of the same operator and type: no activation, no form of its own, one scale."""
+    kind = combination_of(graph, graph.nodes[0])
+    if kind is not None:
+        rank = 4 if kind.op == "CONV_2D" else 2
+        quantisation: Quantisation = "tensor" if kind.dtype == "int8" else ""
+        yield graph_of(Combination(kind.op, kind.dtype, rank, quantisation=quantisation))
 
 
 def _owners(graph: Graph) -> tuple[str, ...]:
-    """The rules that own wrong numbers of the graph's operators, the most particular first."""
+    """The rules that own wrong numbers of a graph whose operators are right at their plainest.
+
+    The most particular first: what an activation, a scale, an end of the range or a partition does.
+    """
     written = {graph.tensors[tensor].dtype for node in graph.nodes for tensor in node.outputs}
     sums = any(node.op in SUMS for node in graph.nodes)
     owners = (
@@ -104,6 +122,7 @@ def _owners(graph: Graph) -> tuple[str, ...]:
         ("NUM-03", "int8" in written),
         ("NUM-04", "int8" in written),
         ("NUM-02", "float32" in written and sums),
+        ("NUM-10", "float32" in written),
         ("NUM-08", "float32" in written and sums),
         ("PART-03", True),
         ("NUM-01", "float32" in written),

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Any
 
+from pytest_qnn.core.target import Control
 from pytest_qnn.qnn.cases.case import MemoryCase
 from pytest_qnn.qnn.cases.join import joined
 from pytest_qnn.qnn.cases.reduce import smaller_memory
@@ -51,3 +52,9 @@ class Reducing:
 
     def revealing(self, case: Any) -> Iterator[Any]:
         return revealing(case)
+
+    def controls(self, case: Any, *, died: bool) -> Iterator[Control]:  # noqa: ARG002 - the signature is Target's
+        return iter(())
+
+    def around(self, facts: Any, case: Any) -> Any:  # noqa: ARG002 - the signature is Target's
+        return facts

@@ -12,8 +12,8 @@ from pytest_qnn.tflite.trace import DelegateTrace
 @rule(
     "RUN-01",
     Level.MUST,
-    "A delegate that is made, applied to a graph, prepared, invoked and destroyed neither ends the process nor "
-    "blocks it.",
+    "A delegate that is made, applied to a graph, prepared, invoked and destroyed neither ends the process "
+    "nor blocks it.",
     source="tflite/core/c/common.h: Prepare, and prepare and invoke of a registration, return a TfLiteStatus",
     subject="delegate",
     cases=delegates.anything,

@@ -1,0 +1,172 @@
+"""What goes wrong in a plain case already: whose finding it is, and how the search goes on."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import msgspec
+import pytest
+from hypothesis import strategies as st
+from minimal_doubles import FakeTarget, finding, survives
+
+from pytest_qnn.core.engine import Judged, first_failure, judge, judge_with_owners
+from pytest_qnn.core.profile import PROFILES
+from pytest_qnn.core.rule import NothingToJudge, Rule
+from pytest_qnn.core.target import Control, Death
+from pytest_qnn.core.verdict import Examined, Level, Measured, Outcome, Unsupported, Violation, WrongOutput
+from pytest_qnn.qnn.cases.case import Alloc, ContextCreate, MemoryCase
+from pytest_qnn.qnn.trace import MemoryTrace
+
+PROFILE = PROFILES["default"]
+Check = Callable[[Any, Any], Examined]
+
+
+def sizes_of(case: MemoryCase) -> list[int]:
+    return [step.size for step in case.steps if isinstance(step, Alloc)]
+
+
+def sizes(facts: Any) -> st.SearchStrategy[MemoryCase]:
+    """A context and an allocation, of a size that the facts do not leave out."""
+    left = [size for size in (1, 2, 3) if size not in (facts or ())]
+    if not left:
+        raise NothingToJudge("no size is left")
+    return st.sampled_from(left).map(lambda size: MemoryCase((ContextCreate("c0"), Alloc("b0", size))))
+
+
+def a_rule(rule_id: str, check: Check, **more: Any) -> Rule[Any, Any, Any]:
+    return Rule(
+        id=rule_id,
+        level=Level.MUST,
+        sentence="The target does as it should.",
+        source="the tests",
+        subject="memory",
+        cases=sizes,
+        check=check,
+        **more,
+    )
+
+
+def wrong_at(*bad: int) -> Check:
+    """A check that sees wrong outputs at allocations of these sizes."""
+
+    def check(case: MemoryCase, _trace: Any) -> Examined:
+        if set(bad).intersection(sizes_of(case)):
+            raise WrongOutput("0", "1")
+        return Examined(1, "outputs")
+
+    return check
+
+
+class Controlled(FakeTarget):
+    """A control of a case is its allocation without the context."""
+
+    def controls(self, case: MemoryCase, *, died: bool) -> Iterator[Control]:
+        allocations = tuple(step for step in case.steps if isinstance(step, Alloc))
+        yield Control(MemoryCase(allocations), ("OWN-02",) if died else ("OWN-01",))
+
+    def run_fresh(self, case: Any) -> Any:
+        return self.run(case)
+
+    def around(self, facts: Any, case: MemoryCase) -> Any:
+        return (*(facts or ()), *sizes_of(case))
+
+
+def judged(check: Check, owner: Check, run: Callable[[Any], Any] | None = None, **more: Any) -> Judged:
+    owners = {name: a_rule(name, owner) for name in ("OWN-01", "OWN-02")}
+    rule = a_rule("REG-99", check, **more)
+    return judge_with_owners(rule, Controlled("memory", run), PROFILE, 1, owners.__getitem__)
+
+
+def test_what_the_control_shows_is_its_owners_finding_and_the_rule_is_judged_around_it() -> None:
+    verdict, handed_over = judged(wrong_at(2), wrong_at(2))
+    assert (verdict.outcome, verdict.blocked_by) == (Outcome.PASS, ("OWN-01",))
+    (owners,) = handed_over
+    assert (owners.rule, owners.outcome, owners.found_by) == ("OWN-01", Outcome.FAIL, "REG-99")
+    assert msgspec.json.decode(finding(owners).case, type=MemoryCase).steps == (Alloc("b0", 2),)
+
+
+def test_each_cause_is_left_out_and_where_nothing_is_left_the_rule_is_blocked() -> None:
+    verdict, handed_over = judged(wrong_at(1, 2, 3), wrong_at(1, 2, 3))
+    assert (verdict.outcome, verdict.reason) == (Outcome.INCONCLUSIVE, "blocked by OWN-01")
+    assert verdict.is_blocked
+    assert not verdict.is_red(strict=True)
+    assert [each.rule for each in handed_over] == ["OWN-01"]
+    assert handed_over[0].is_red(strict=False)
+
+
+def test_a_fault_behind_the_cause_is_still_the_rules_own() -> None:
+    verdict, handed_over = judged(wrong_at(1, 3), wrong_at(1))
+    assert (verdict.outcome, verdict.blocked_by) == (Outcome.FAIL, ("OWN-01",))
+    assert sizes_of(msgspec.json.decode(finding(verdict).case, type=MemoryCase)) == [3]
+    assert [each.rule for each in handed_over] == ["OWN-01"]
+
+
+def test_what_no_control_shows_is_the_rules_own() -> None:
+    verdict, handed_over = judged(wrong_at(2), survives)
+    assert (verdict.outcome, verdict.blocked_by, handed_over) == (Outcome.FAIL, (), ())
+    # Reduction does not leave what the control has alone.
+    assert len(msgspec.json.decode(finding(verdict).case, type=MemoryCase).steps) == 1
+
+
+@pytest.mark.parametrize("violation", [Violation("0", "1"), Measured("0", "1")])
+def test_what_only_the_rule_itself_looks_for_has_no_control(violation: Violation) -> None:
+    def check(_case: Any, _trace: Any) -> Examined:
+        raise violation
+
+    verdict, handed_over = judged(check, wrong_at(1, 2, 3))
+    assert (verdict.outcome, handed_over) == (Outcome.FAIL, ())
+
+
+def test_a_rule_that_cannot_have_a_control_has_none() -> None:
+    verdict, handed_over = judged(wrong_at(2), wrong_at(2), uncontrolled="each case has what it is about")
+    assert (verdict.outcome, handed_over) == (Outcome.FAIL, ())
+
+
+def test_a_death_in_the_control_explains_deaths_and_no_wrong_outputs() -> None:
+    def run(case: MemoryCase) -> MemoryTrace:
+        return MemoryTrace(death=Death("signal", "SIGSEGV", 0) if 2 in sizes_of(case) else None)
+
+    verdict, handed_over = judged(wrong_at(3), survives, run)
+    assert (verdict.outcome, verdict.blocked_by) == (Outcome.FAIL, ("OWN-02",))
+    assert [(each.rule, each.outcome) for each in handed_over] == [("OWN-02", Outcome.CRASH)]
+
+
+def test_a_wrong_output_in_the_control_explains_no_death() -> None:
+    def run(case: MemoryCase) -> MemoryTrace:
+        return MemoryTrace(death=Death("signal", "SIGSEGV", 0) if len(case.steps) == 2 else None)
+
+    verdict, handed_over = judged(survives, wrong_at(1, 2, 3), run)
+    assert (verdict.outcome, handed_over) == (Outcome.CRASH, ())
+
+
+def test_an_owner_keeps_its_own_case() -> None:
+    owner = a_rule("OWN-01", wrong_at(2))
+    verdict = judge_with_owners(owner, Controlled("memory"), PROFILE, 1, {"OWN-01": owner}.__getitem__).verdict
+    assert (verdict.outcome, verdict.blocked_by) == (Outcome.FAIL, ())
+
+
+def test_an_owner_that_does_not_look_at_such_a_case_takes_nothing() -> None:
+    def elsewhere(_case: Any, _trace: Any) -> Examined:
+        raise Unsupported("other cases")
+
+    assert judged(wrong_at(2), elsewhere).verdict.outcome is Outcome.FAIL
+
+
+def test_without_owners_the_first_failure_is_the_rules() -> None:
+    rule = a_rule("REG-99", wrong_at(2))
+    owners = {"OWN-01": a_rule("OWN-01", wrong_at(2))}
+    assert judge(rule, Controlled("memory"), PROFILE, 1).outcome is Outcome.FAIL
+    assert first_failure(rule, Controlled("memory"), PROFILE, 1) is not None
+    assert first_failure(rule, Controlled("memory"), PROFILE, 1, owners.__getitem__) is None
+
+
+def test_a_cause_that_facts_do_not_tell_apart_blocks_its_cases_only() -> None:
+    class Stubborn(Controlled):
+        def around(self, facts: Any, case: MemoryCase) -> Any:  # noqa: ARG002 - the signature is Target's
+            return facts
+
+    owners = {"OWN-01": a_rule("OWN-01", wrong_at(2))}
+    rule = a_rule("REG-99", wrong_at(2))
+    verdict, handed_over = judge_with_owners(rule, Stubborn("memory"), PROFILE, 1, owners.__getitem__)
+    assert (verdict.outcome, verdict.blocked_by, len(handed_over)) == (Outcome.PASS, ("OWN-01",), 1)
