@@ -154,7 +154,21 @@ def document() -> str:
             "| id | level | rule | source | gate | mutants |\n|---|---|---|---|---|---|\n"
         )
         parts += [_row(rule, killers.get(rule.id, [])) for rule in of_subject]
+    parts.append(_UNCONTROLLED)
+    parts += [f"| {rule.id} | {rule.uncontrolled} |\n" for rule in rules if rule.uncontrolled]
     return "".join(parts)
+
+
+_UNCONTROLLED = """
+## Rules without a control
+
+A wrong output or a dead process that a plain run shows too is the finding of the rule that owns it
+([blame](decisions/shared/blame.md)). For these rules no plain run can be told apart from what they are
+about, so whatever goes wrong in their cases is their own finding.
+
+| rule | why |
+|---|---|
+"""
 
 
 def _row(rule: Rule[object, object, object], killers: list[str]) -> str:

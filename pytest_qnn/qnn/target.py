@@ -9,7 +9,7 @@ import msgspec
 
 from pytest_qnn.core.forms import PROXY_MUTANT, unwrapped
 from pytest_qnn.core.rule import Subject
-from pytest_qnn.core.target import Death, TargetLost
+from pytest_qnn.core.target import Control, Death, TargetLost
 from pytest_qnn.isolation.codec import Codec, Kind
 from pytest_qnn.isolation.executor import Executor
 from pytest_qnn.isolation.sandbox import RunnerFailure
@@ -27,6 +27,7 @@ from pytest_qnn.qnn.cases.case import Churn, MemoryCase
 from pytest_qnn.qnn.cases.join import joined
 from pytest_qnn.qnn.cases.plain import PLAIN, cycles
 from pytest_qnn.qnn.cases.reduce import smaller_memory
+from pytest_qnn.qnn.controls import around, controls
 from pytest_qnn.qnn.facts import Choice, MemoryFacts
 from pytest_qnn.qnn.mutants import named as mutant_named
 from pytest_qnn.qnn.proxies import proxy_table
@@ -68,6 +69,14 @@ class MemoryTarget(OpenTarget):
     def smaller(self, case: Any, *, deadly: bool) -> Iterator[Any]:
         """See `pytest_qnn.qnn.cases.reduce`."""
         return smaller_memory(case, deadly=deadly)
+
+    def controls(self, case: Any, *, died: bool) -> Iterator[Control]:
+        """See `pytest_qnn.qnn.controls`."""
+        return controls(case, died=died)
+
+    def around(self, facts: Any, case: Any) -> MemoryFacts:
+        """See `pytest_qnn.qnn.controls`."""
+        return around(facts, case)
 
     def run_fresh(self, case: MemoryCase) -> MemoryTrace:
         """The same in processes of its own."""

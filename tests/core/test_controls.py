@@ -142,7 +142,9 @@ def test_a_wrong_output_in_the_control_explains_no_death() -> None:
 
 def test_an_owner_keeps_its_own_case() -> None:
     owner = a_rule("OWN-01", wrong_at(2))
-    verdict = judge_with_owners(owner, Controlled("memory"), PROFILE, 1, {"OWN-01": owner}.__getitem__).verdict
+    verdict = judge_with_owners(
+        owner, Controlled("memory"), PROFILE, 1, {"OWN-01": owner}.__getitem__
+    ).verdict
     assert (verdict.outcome, verdict.blocked_by) == (Outcome.FAIL, ())
 
 

@@ -35,6 +35,13 @@ class _AbortsInAWideClaim(ReferenceDelegate):
         return chosen
 
 
+@faulty_delegate("aborts-in-invoke", "Aborts wherever it computes anything.", "RUN-01", deadly=True)
+class _AbortsInInvoke(ReferenceDelegate):
+    def compute_node(self, kernel: Kernel, node: Node, operands: list[Values | None]) -> Values:
+        del kernel, node, operands
+        os.abort()
+
+
 @faulty_delegate("waits-at-a-mean", "Never returns from the invoke of a MEAN.", "RUN-01", deadly=True)
 class _WaitsAtAMean(ReferenceDelegate):
     def compute_node(self, kernel: Kernel, node: Node, operands: list[Values | None]) -> Values:

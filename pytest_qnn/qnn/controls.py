@@ -1,0 +1,85 @@
+"""Controls: ordinary calls of the kinds that a case makes, to tell a crash in them from the rule's own.
+
+Only of a process that ended or hangs: a rule about QNN judges the calls that are its own, and outputs against
+the target's own plain run.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import msgspec
+
+from pytest_qnn.core.target import Control
+from pytest_qnn.qnn.cases.case import (
+    Alloc,
+    AnyStep,
+    Binding,
+    ContextCreate,
+    ContextFree,
+    Deregister,
+    Descriptor,
+    Execute,
+    MemoryCase,
+    Prepare,
+    Register,
+)
+from pytest_qnn.qnn.cases.memory import ION
+from pytest_qnn.qnn.cases.sizes import io_inputs, nbytes, pages
+from pytest_qnn.qnn.facts import MemoryFacts
+
+_CONTEXT = (ContextCreate("c0"),)
+
+
+def controls(case: Any, *, died: bool) -> Iterator[Control]:
+    """See `pytest_qnn.core.target.Target.controls`: contexts, then graphs, then registrations."""
+    if not died or not any(isinstance(step, ContextCreate) for step in case.steps):
+        return
+    yield Control(MemoryCase(_CONTEXT), ("CTX-09",))
+    if any(isinstance(step, ContextFree) for step in case.steps):
+        yield Control(MemoryCase((*_CONTEXT, ContextFree("c0"))), ("CTX-01",))
+    executed = any(isinstance(step, Execute) for step in case.steps)
+    for prepare in _graphs(case):
+        yield Control(MemoryCase((*_CONTEXT, prepare)), ("PRE-11",))
+        if executed:
+            raw = (Binding(),) * (io_inputs(prepare) + 1)
+            yield Control(MemoryCase((*_CONTEXT, prepare, Execute("g0", raw))), ("EXE-21",))
+    deregistered = any(isinstance(step, Deregister) for step in case.steps)
+    for registered in _registrations(case):
+        yield Control(MemoryCase(registered), ("REG-01",))
+        if deregistered:
+            yield Control(MemoryCase((*registered, Deregister(("h0",)))), ("DRG-01",))
+
+
+def around(facts: MemoryFacts, case: Any) -> MemoryFacts:
+    """The facts without the operator of the control's graph, if others are left."""
+    used = {(step.op, step.dtype) for step in case.steps if isinstance(step, Prepare)}
+    left = tuple(pair for pair in facts.operators if pair not in used)
+    if not left or left == facts.operators:
+        return facts
+    return msgspec.structs.replace(facts, operators=left)
+
+
+def _graphs(case: MemoryCase) -> Iterator[Prepare]:
+    """The graphs with raw tensors and nothing else that is special, each kind once."""
+    plain = (
+        Prepare("g0", "c0", step.op, step.dtype, step.shape)
+        for step in case.steps
+        if isinstance(step, Prepare) and step.finalise
+    )
+    yield from dict.fromkeys(plain)
+
+
+def _registrations(case: MemoryCase) -> Iterator[tuple[AnyStep, ...]]:
+    """A buffer that fits, registered by itself: for each type and shape of the ION descriptors once."""
+    plain = (
+        Descriptor("b0", each.shape, each.dtype)
+        for step in case.steps
+        if isinstance(step, Register)
+        for each in step.descriptors
+        if each.mem_type == ION and all(each.shape)
+    )
+    for descriptor in dict.fromkeys(plain):
+        size = pages(nbytes(descriptor.shape, descriptor.dtype))
+        yield (*_CONTEXT, Alloc("b0", size), Register("c0", (descriptor,), ("h0",)))

@@ -1,0 +1,53 @@
+"""Through the command line: a fault that any case meets is one finding, and none of it ends in exit 0."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+SUITE = ("--pyargs", "pytest_qnn.conformance", "-p", "no:cacheprovider", "--qnn-seed=1", "--qnn-sandbox=fork")
+REPORT = "--qnn-report=out.json"
+
+
+def judged(pytester: pytest.Pytester, mutant: str, *options: str) -> tuple[pytest.RunResult, dict[str, Any]]:
+    result = pytester.runpytest_subprocess(*SUITE, REPORT, f"--tflite-delegate=mutant:{mutant}", *options)
+    document = json.loads(Path("out.json").read_text(encoding="utf-8"))
+    (target,) = (target for target in document["targets"] if target["subject"] == "delegate")
+    return result, {rule["id"]: rule for rule in target["rules"]}
+
+
+@pytest.mark.parametrize("workers", [(), ("-n", "2"), ("-x",)], ids=["alone", "xdist", "x"])
+def test_a_rule_is_judged_around_a_crash_that_is_not_its_own(
+    pytester: pytest.Pytester, workers: tuple[str, ...]
+) -> None:
+    result, rules = judged(pytester, "aborts-at-rank-3", "-k", "test_life_09", *workers)
+    result.assert_outcomes(passed=1)
+    assert result.ret == pytest.ExitCode.TESTS_FAILED  # what was seen is red; its rule was not selected
+    assert (rules["LIFE-09"]["verdict"], rules["LIFE-09"]["blocked_by"]) == ("pass", ["RUN-01"])
+    assert (rules["RUN-01"]["verdict"], rules["RUN-01"]["found_by"]) == ("crash", "LIFE-09")
+    result.stdout.fnmatch_lines(
+        ["RUN-01 MUST crash (found by LIFE-09): *", "1 cause, RUN-01: it was seen in cases of 1 other rules"]
+    )
+    case = rules["RUN-01"]["case"]
+    assert [node["op"] for node in case["graph"]["nodes"]] == ["MUL"]
+    assert rules["RUN-01"]["replay"]
+
+
+def test_a_rule_of_which_nothing_is_left_is_blocked_and_the_run_red(pytester: pytest.Pytester) -> None:
+    result, rules = judged(pytester, "aborts-in-invoke", "-k", "test_det_01", "--junitxml=out.xml", "-rs")
+    result.assert_outcomes(skipped=1)
+    assert result.ret == pytest.ExitCode.TESTS_FAILED
+    assert (rules["DET-01"]["verdict"], rules["DET-01"]["reason"]) == ("inconclusive", "blocked by RUN-01")
+    assert rules["RUN-01"]["verdict"] == "crash"
+    result.stdout.fnmatch_lines(["SKIPPED*DET-01 blocked by RUN-01"])
+    assert '<property name="blocked_by" value="RUN-01" />' in Path("out.xml").read_text(encoding="utf-8")
+
+
+def test_the_owner_and_who_met_its_fault_are_one_finding(pytester: pytest.Pytester) -> None:
+    result, rules = judged(pytester, "aborts-at-rank-3", "-k", "test_life_09 or test_run_01 or test_abi_07")
+    assert result.ret == pytest.ExitCode.TESTS_FAILED
+    red = [name for name, rule in rules.items() if rule["verdict"] not in ("pass", "unsupported", None)]
+    assert red == ["RUN-01"]
