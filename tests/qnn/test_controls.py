@@ -1,0 +1,70 @@
+"""Controls of QNN cases: ordinary calls of the kinds that a case makes, owned by rules that exist."""
+
+from __future__ import annotations
+
+from pytest_qnn.qnn.cases.case import (
+    Alloc,
+    AnyStep,
+    Binding,
+    ContextCreate,
+    ContextFree,
+    Deregister,
+    Descriptor,
+    Execute,
+    MemoryCase,
+    Prepare,
+    Register,
+)
+from pytest_qnn.qnn.controls import around, controls
+from pytest_qnn.qnn.facts import MemoryFacts
+from pytest_qnn.rules import listed
+
+CASE = MemoryCase(
+    (
+        ContextCreate("c7"),
+        Prepare("g3", "c7", "Relu", "FLOAT_32", (2, 3), mem_types=(1, 1), relay=True),
+        Alloc("b1", 24),
+        Register("c7", (Descriptor("b1", (2, 3), "FLOAT_32", shape_config="x"),) * 2, ("h1", "h2")),
+        Execute("g3", (Binding("handle", "h1"), Binding())),
+        Deregister(("h1", "h1")),
+        ContextFree("c7"),
+    )
+)
+CONTEXT = ContextCreate("c0")
+GRAPH = Prepare("g0", "c0", "Relu", "FLOAT_32", (2, 3))
+REGISTERED: tuple[AnyStep, ...] = (
+    CONTEXT,
+    Alloc("b0", 4096),
+    Register("c0", (Descriptor("b0", (2, 3), "FLOAT_32"),), ("h0",)),
+)
+
+
+def test_ordinary_calls_of_the_kinds_of_the_case() -> None:
+    assert [(control.case.steps, control.owners) for control in controls(CASE, died=True)] == [
+        ((CONTEXT,), ("CTX-09",)),
+        ((CONTEXT, ContextFree("c0")), ("CTX-01",)),
+        ((CONTEXT, GRAPH), ("PRE-11",)),
+        ((CONTEXT, GRAPH, Execute("g0", (Binding(), Binding()))), ("EXE-21",)),
+        (REGISTERED, ("REG-01",)),
+        ((*REGISTERED, Deregister(("h0",))), ("DRG-01",)),
+    ]
+
+
+def test_owners_are_rules() -> None:
+    assert {listed()[owner].subject for control in controls(CASE, died=True) for owner in control.owners} == {
+        "memory"
+    }
+
+
+def test_a_wrong_output_has_none_nor_has_what_opens_no_context() -> None:
+    assert list(controls(CASE, died=False)) == []
+    assert list(controls(MemoryCase((Alloc("b0", 8),)), died=True)) == []
+
+
+def test_around_leaves_out_the_operator_where_others_are_left() -> None:
+    facts = MemoryFacts(operators=(("Relu", "FLOAT_32"), ("ElementWiseAdd", "FLOAT_32")))
+    control = MemoryCase((CONTEXT, GRAPH))
+    assert around(facts, control).operators == (("ElementWiseAdd", "FLOAT_32"),)
+    assert around(facts, MemoryCase((CONTEXT,))) is facts
+    alone = MemoryFacts(operators=(("Relu", "FLOAT_32"),))
+    assert around(alone, control) is alone

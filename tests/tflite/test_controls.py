@@ -1,0 +1,122 @@
+"""Controls of delegate cases: plain, of all that a case uses, each once, and owned by rules that exist."""
+
+from __future__ import annotations
+
+import pytest
+
+from pytest_qnn.rules import listed
+from pytest_qnn.tflite.cases.delegate import Application, DelegateCase
+from pytest_qnn.tflite.cases.history import History
+from pytest_qnn.tflite.cases.plugin import Apply, Create, PluginCase
+from pytest_qnn.tflite.cases.script import Invoke, Open, ScriptCase
+from pytest_qnn.tflite.controls import around, controls
+from pytest_qnn.tflite.facts import Claim, DelegateFacts
+from pytest_qnn.tflite.graph.combinations import GRID, Combination
+from pytest_qnn.tflite.graph.graph import Graph, Node, Tensor
+from pytest_qnn.tflite.graph.kinds import graph_of
+
+SHAPE = (1, 2, 3)
+CHAIN = Graph(
+    tensors=tuple(Tensor(SHAPE) for _ in range(4)),
+    nodes=(Node("SUB", (0, 1), (2,), activation="RELU"), Node("NEG", (2,), (3,))),
+    inputs=(0, 1),
+    outputs=(3,),
+)
+SUB = Combination("SUB", "float32", 3, "RELU")
+
+
+def test_operators_at_their_plainest_then_nodes_then_the_graph() -> None:
+    case = DelegateCase(
+        CHAIN,
+        (Application("probe", (0,)), Application(claim=(1,))),
+        invokes=3,
+        data_seed=7,
+        history=History(used=2),
+    )
+    found = [control.case for control in controls(case, died=False)]
+    assert [[node.op for node in one.graph.nodes] for one in found] == [
+        ["SUB"],
+        ["NEG"],
+        ["SUB"],
+        ["NEG"],
+        ["SUB", "NEG"],
+    ]
+    assert [len(one.graph.tensors[0].shape) for one in found] == [2, 2, 3, 3, 3]
+    assert [one.graph.nodes[0].activation for one in found] == ["NONE", "NONE", "RELU", "NONE", "RELU"]
+    assert {(one.applications, one.invokes, one.data_seed, one.history) for one in found} == {
+        ((Application(),), 1, 7, None)
+    }
+
+
+def test_a_death_has_no_control_at_another_rank() -> None:
+    found = [control.case.graph for control in controls(DelegateCase(CHAIN), died=True)]
+    assert [len(graph.nodes) for graph in found] == [1, 1, 2]
+    assert {len(graph.tensors[0].shape) for graph in found} == {3}
+
+
+@pytest.mark.parametrize(
+    "case",
+    [
+        ScriptCase((CHAIN, CHAIN), (Open("i0"), Invoke("i0"))),
+        PluginCase(CHAIN, (Create(), Apply())),
+        DelegateCase(CHAIN),
+    ],
+)
+def test_cases_of_every_kind_have_the_same_controls(case: object) -> None:
+    assert list(controls(case, died=False)) == list(controls(DelegateCase(CHAIN), died=False))
+
+
+def test_nodes_of_subgraphs_count_and_what_depends_on_data_does_not() -> None:
+    whole = Graph(
+        tensors=(Tensor((1,), "bool"), Tensor(SHAPE), Tensor(SHAPE), Tensor(SHAPE)),
+        nodes=(Node("IF", (0, 1, 2), (3,), subgraphs=(1, 1)),),
+        inputs=(0, 1, 2),
+        outputs=(3,),
+        subgraphs=(Graph((Tensor(SHAPE),) * 3, (Node("ADD", (0, 1), (2,)),), (0, 1), (2,)),),
+    )
+    found = [control.case.graph.nodes for control in controls(DelegateCase(whole), died=True)]
+    assert [[node.op for node in nodes] for nodes in found] == [["ADD"]]
+
+
+def test_a_graph_with_an_absent_operand_has_none() -> None:
+    tensors = (Tensor((1, 2)), Tensor((2, 2), data=bytes(16)), Tensor((1, 2)))
+    graph = Graph(tensors, (Node("FULLY_CONNECTED", (0, 1, -1), (2,)),), (0,), (2,))
+    assert list(controls(DelegateCase(graph), died=False)) == []
+
+
+def test_every_owner_is_a_delegate_rule() -> None:
+    graphs = [graph_of(kind) for kind in GRID]
+    owners = {
+        owner
+        for graph in graphs
+        for died in (True, False)
+        for control in controls(DelegateCase(graph), died=died)
+        for owner in control.owners
+    }
+    assert {listed()[owner].subject for owner in owners} == {"delegate"}
+    assert owners >= {"NUM-02", "NUM-03", "NUM-05", "NUM-06", "NUM-10", "PART-03", "RUN-01"}
+
+
+def left(facts: DelegateFacts) -> set[Combination]:
+    return {claim.kind for claim in facts.claims if claim.outcome == "claimed"}
+
+
+def test_around_leaves_out_one_rank_and_then_the_operator() -> None:
+    control = DelegateCase(graph_of(SUB))
+    first = around(DelegateFacts(), control)
+    assert set(GRID) - left(first) == {
+        kind for kind in GRID if (kind.op, kind.dtype, kind.rank) == ("SUB", "float32", 3)
+    }
+    second = around(first, DelegateCase(graph_of(Combination("SUB", "float32", 2))))
+    assert set(GRID) - left(second) == {kind for kind in GRID if (kind.op, kind.dtype) == ("SUB", "float32")}
+    assert around(second, control) is second
+
+
+def test_around_keeps_what_was_refused_and_what_it_cannot_tell_apart() -> None:
+    claims = tuple(Claim(kind, "refused" if kind.op == "ADD" else "claimed") for kind in GRID)
+    facts = DelegateFacts(claims=claims)
+    assert {kind.op for kind in set(GRID) - left(around(facts, DelegateCase(graph_of(SUB))))} == {
+        "ADD",
+        "SUB",
+    }
+    assert around(facts, DelegateCase(CHAIN)) is facts
