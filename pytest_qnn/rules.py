@@ -164,7 +164,7 @@ _UNCONTROLLED = """
 
 A wrong output or a dead process that a plain run shows too is the finding of the rule that owns it
 ([blame](decisions/shared/blame.md)). For these rules no plain run can be told apart from what they are
-about, so whatever goes wrong in their cases is their own finding.
+about, so any wrong output in their cases is their own finding.
 
 | rule | why |
 |---|---|

@@ -281,9 +281,9 @@ class _Judge:
         Only a wrong output and the death of a process are seen by whatever case meets them; any other
         violation is of what the rule itself looks for.
         """
-        if self.rule_named is None or self.rule.uncontrolled:
+        if self.rule_named is None or not isinstance(violation, WrongOutput | Crashed | Hung):
             return violation
-        if not isinstance(violation, WrongOutput | Crashed | Hung):
+        if self.rule.uncontrolled and isinstance(violation, WrongOutput):
             return violation
         cause = self._cause(case, died=not isinstance(violation, WrongOutput))
         if cause is None:

@@ -68,7 +68,8 @@ class Rule(Demand, Generic[CaseT, TraceT, FactsT]):
     """Share of a flat number of examples (`Profile`): below 1 where the space of cases is small or a case is
     expensive. A number of the plan was measured for the rule, and is not scaled."""
     uncontrolled: str = ""
-    """Why no plain case can be its control (`pytest_qnn.core.target.Control`): each has what it is about."""
+    """Why no plain case can be the control (`pytest_qnn.core.target.Control`) of a wrong output in its cases:
+    each has what the rule is about."""
 
 
 _CATALOGUE: dict[str, Rule[Any, Any, Any]] = {}
