@@ -125,9 +125,9 @@ _HEAD = """\
 # The blame matrix
 
 Written by `python -m benchmarks.blame --update docs/blame.md`, last on {day}: each mutant judged by all rules
-of its half, profile `quick`, seed {seed}, nothing shrunk. The mutant's own rules that failed and those that
-need more cases than `quick` has; other MUST rules that failed, which is an accusation to be explained or mended;
-other SHOULD and MAY rules; rules that could not be judged for it.
+of its half, profile `quick`, seed {seed}, nothing shrunk. The columns: the mutant's own rules that failed; those
+of them that need more cases than `quick` has; other MUST rules that failed, each an accusation to be explained
+or mended; other SHOULD and MAY rules; rules that could not be judged for it.
 """
 _COLUMNS = (
     "| fault | own rules | need more cases | other MUST rules | other SHOULD rules | blocked |\n"
