@@ -124,10 +124,10 @@ def document(found: Sequence[Blamed], seed: int, known: str = "") -> str:
 _HEAD = """\
 # The blame matrix
 
-Written by `python -m benchmarks.blame --update docs/blame.md`, last on {day}: each mutant judged by all rules
-of its half, profile `quick`, seed {seed}, nothing shrunk. The columns: the mutant's own rules that failed; those
-of them that need more cases than `quick` has; other MUST rules that failed, each an accusation to be explained
-or mended; other SHOULD and MAY rules; rules that could not be judged for it.
+Written by `python -m benchmarks.blame --update docs/blame.md`, last on {day}: each mutant judged by all
+rules of its half, profile `quick`, seed {seed}, nothing shrunk. The columns: the mutant's own rules that
+failed; those of them that need more cases than `quick` has; other MUST rules that failed, each an accusation
+to be explained or mended; other SHOULD and MAY rules; rules that could not be judged for it.
 """
 _COLUMNS = (
     "| fault | own rules | need more cases | other MUST rules | other SHOULD rules | blocked |\n"
