@@ -38,8 +38,8 @@ ROOMS: dict[str, set[str]] = {
         *("qnn.mutants", "qnn.proxies", "qnn.reference", "qnn.strategies.scene", "qnn.trace"),
     },
     "qnn.target": {
-        *("core", "isolation", "qnn.cases", "qnn.facts", "qnn.mutants", "qnn.proxies", "qnn.runner"),
-        "qnn.trace",
+        *("core", "isolation", "qnn.cases", "qnn.facts", "qnn.model.codes", "qnn.mutants", "qnn.proxies"),
+        *("qnn.runner", "qnn.trace"),
     },
     "qnn.live": {"qnn.cases", "qnn.runner", "qnn.trace"},
     # TensorFlow Lite delegates
@@ -95,7 +95,10 @@ ROOMS: dict[str, set[str]] = {
     "targets": {"core", "isolation", "options", "qnn.target", "tflite.target"},
     "state": {"case_file", "core", "options", "rules", "targets"},
     "report": {"core", "rules", "state", "tflite.cases", "tflite.graph", "tflite.learned"},
-    "session": {"case_file", "core", "effort", "options", "report", "state", "tflite.cases", "tflite.graph"},
+    "session": {
+        *("case_file", "core", "effort", "isolation", "options", "report", "state", "targets"),
+        *("tflite.cases", "tflite.graph"),
+    },
     "plugin": {"case_file", "core", "newhooks", "options", "report", "session", "state"},
     "fixtures": {"core", "isolation", "qnn", "state", "tflite"},
     "conformance": {"core", "plugin", "rules"},
