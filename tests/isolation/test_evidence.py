@@ -16,6 +16,7 @@ from pytest_qnn.core.engine import died
 from pytest_qnn.core.evidence import Evidence
 from pytest_qnn.core.target import Death
 from pytest_qnn.isolation import call_log, crash_handler
+from pytest_qnn.native import crash_handler as native
 from pytest_qnn.qnn.target import MemoryTarget, open_memory_target
 from pytest_qnn.report.symbols import symbolised
 from pytest_qnn.tflite.cases.delegate import Application, DelegateCase
@@ -23,7 +24,6 @@ from pytest_qnn.tflite.graph.graph import Graph, Node, Tensor
 from pytest_qnn.tflite.target import open_delegate_target
 
 SEGV = "*(volatile int*)8=0"
-SOURCE = Path(crash_handler.__file__).parents[1] / "native" / "crash_handler.c"
 PAIR = Tensor((1, 2))
 GRAPH = Graph((PAIR,) * 3, (Node("ADD", (0, 0), (1,)), Node("MUL", (1, 0), (2,))), (0,), (2,))
 
@@ -209,4 +209,4 @@ def test_the_machine_code_is_that_of_the_source() -> None:
     version = subprocess.run(["gcc", "-dumpfullversion"], capture_output=True, text=True, check=True).stdout
     if platform.machine() != "x86_64" or version.strip() != "12.2.0":
         pytest.skip("another compiler makes other code of the same source")
-    assert crash_handler.compiled(SOURCE) == crash_handler.CODE
+    assert native.compiled(native.SOURCE) == crash_handler.CODE
