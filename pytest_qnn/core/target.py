@@ -31,6 +31,11 @@ class Death(msgspec.Struct, frozen=True, gc=False):
     lost: bool = False
     """The target cannot be loaded any more: running it again raises `TargetLost`."""
 
+    @property
+    def text(self) -> str:
+        """How it died, and in which call."""
+        return f"{self.detail} in {self.evidence.during}" if self.evidence.during else self.detail
+
 
 class TargetLost(Exception):  # noqa: N818 - a finding about the target, not an error of ours
     """The target cannot be loaded, or not any more: nothing (further) is judged. The text is one sentence.

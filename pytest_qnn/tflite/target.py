@@ -178,7 +178,7 @@ class DelegateTarget(OpenTarget):
             return facts
         limits = self._executor.ask(LEARN_LIMITS, dict[str, str])
         if isinstance(limits, Death):
-            limits = dict.fromkeys(USUAL_OPTIONS, f"{limits.detail} while it was asked for its options")
+            limits = dict.fromkeys(USUAL_OPTIONS, f"{limits.text} while it was asked for its options")
         lesson = learn_claims(self._probe)
         samples = () if lesson.deaths else self._executor.ask(LEARN_SAMPLES, tuple[Sample, ...])
         learned = msgspec.structs.replace(

@@ -80,6 +80,12 @@ def test_of_much_on_stderr_the_end_is_kept_and_nobody_waits(tmp_path: Path) -> N
     assert len(left.stderr) < 1 << 15
 
 
+def test_who_writes_without_end_hangs(tmp_path: Path) -> None:
+    death = death_of(qnn_library(tmp_path, 'for(;;)fputs("some words of a log\\n",stderr)'), timeout=1.0)
+    assert (death.kind, death.evidence.during) == ("hang", "QnnContext_create")
+    assert "\nsome words of a log\n" in death.evidence.stderr
+
+
 def test_what_an_earlier_case_wrote_is_not_put_down_to_a_later_one(tmp_path: Path) -> None:
     library = qnn_library(tmp_path, 'fputs("x",stderr);abort()', on_backend='fputs("opened\\n",stderr)')
     with opened(library) as target:
@@ -186,6 +192,7 @@ def test_the_log_keeps_the_last_calls_of_the_case(tmp_path: Path) -> None:
     for number in range(600):
         log.end(log.begin(b"call %d" % number), -1 if number == 599 else number)
     log.begin(b"the last")
+    assert call_log.progress(memory, 0) == (603, "the last")
     calls, during = call_log.read(bytes(memory))
     assert (len(calls), during) == (512, "the last")
     assert [(call.name, call.status) for call in calls[-3:]] == [
@@ -194,7 +201,18 @@ def test_the_log_keeps_the_last_calls_of_the_case(tmp_path: Path) -> None:
         ("the last", None),
     ]
     log.restart()
+    log.begin_step(0)
+    assert call_log.progress(memory, 0) == (605, "")
     assert call_log.read(bytes(memory)) == ((), "")
+
+
+def test_a_name_that_a_target_has_overwritten_has_no_control_characters() -> None:
+    memory = bytearray(call_log.SIZE)
+    log = call_log.CallLog(memory, 0)
+    log.begin(b"\x1b[1m")
+    memory[0:16] = b"\xff" * 16
+    assert call_log.progress(memory, 0)[1] in ("", "?")
+    assert [call.name for call in call_log.read(bytes(memory))[0]] == ["?"]
 
 
 def test_what_is_no_record_is_none() -> None:
