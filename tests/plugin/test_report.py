@@ -285,20 +285,21 @@ def test_of_two_verdicts_on_a_rule_the_worse_is_kept(pytester: pytest.Pytester) 
         from pytest_qnn.core import engine
         from pytest_qnn.core.verdict import Outcome
 
-        judge, calls = engine.judge, []
+        judge, calls = engine.judge_with_owners, []
 
         def second_time_lucky(*arguments):
             calls.append(1)
-            verdict = judge(*arguments)
+            judged = judge(*arguments)
             if len(calls) == 1:
-                return verdict
-            return msgspec.structs.replace(verdict, outcome=Outcome.PASS, finding=None)
+                return judged
+            passed = msgspec.structs.replace(judged.verdict, outcome=Outcome.PASS, finding=None)
+            return judged._replace(verdict=passed)
 
         def pytest_configure(config):
-            engine.judge = second_time_lucky
+            engine.judge_with_owners = second_time_lucky
 
         def pytest_unconfigure(config):
-            engine.judge = judge
+            engine.judge_with_owners = judge
         """
     )
     pytester.runpytest_inprocess("--qnn-report=out.json").assert_outcomes(passed=1, failed=1)
