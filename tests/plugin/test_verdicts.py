@@ -193,12 +193,12 @@ def test_a_target_in_which_rules_hang_again_and_again_is_not_shrunk_for_each(
 ) -> None:
     budgets = []
 
-    def judge(rule: Any, target: Any, profile: Profile, seed: int) -> Verdict:
+    def judge(rule: Any, target: Any, profile: Profile, seed: int, rule_named: Any) -> engine.Judged:
         budgets.append(profile.hang_budget)
-        return usual(rule, target, profile, seed)
+        return usual(rule, target, profile, seed, rule_named)
 
-    usual = engine.judge
-    monkeypatch.setattr(engine, "judge", judge)
+    usual = engine.judge_with_owners
+    monkeypatch.setattr(engine, "judge_with_owners", judge)
     pytester.makepyfile(
         """
         import pytest
