@@ -34,6 +34,8 @@ def test_a_rule_is_judged_around_a_crash_that_is_not_its_own(
     case = rules["RUN-01"]["case"]
     assert [node["op"] for node in case["graph"]["nodes"]] == ["MUL"]
     assert rules["RUN-01"]["replay"]
+    assert rules["RUN-01"]["violation"]["evidence"]["during"] == "invoke of kernel 0, node 0 (MUL)"
+    assert "did not return" in next(Path(".pytest-qnn").glob("*/RUN-01-by-LIFE-09/crash.txt")).read_text()
 
 
 def test_a_rule_of_which_nothing_is_left_is_blocked_and_the_run_red(pytester: pytest.Pytester) -> None:
