@@ -166,7 +166,8 @@ def test_a_library_that_hangs_at_an_odd_offset_is_given_the_bare_case_in_few_han
     try:
         started = time.monotonic()
         verdict = judge(made_up(REGISTRATIONS, "memory"), target, WIDE, 1)
-        assert time.monotonic() - started < WIDE.hang_budget * 0.4 + 5.0
+        # One that computes gets up to five times the time of a case.
+        assert time.monotonic() - started < WIDE.hang_budget * 5 * 0.4 + 5.0
         assert (verdict.outcome, verdict.flaky) == (Outcome.HANG, "")
         case = msgspec.json.decode(finding(verdict).case, type=MemoryCase)
         assert [type(step).__name__ for step in case.steps] == ["ContextCreate", "Alloc", "Register"]
