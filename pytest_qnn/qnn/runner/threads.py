@@ -15,7 +15,7 @@ from pytest_qnn.qnn.abi.rpcmem import DEFAULT_FLAGS, HEAP_ID_SYSTEM
 from pytest_qnn.qnn.cases.case import Parallel, Prepare
 from pytest_qnn.qnn.model.operators import beyond
 from pytest_qnn.qnn.runner.buffers import data_of
-from pytest_qnn.qnn.runner.client import Operator, array_of, data_type
+from pytest_qnn.qnn.runner.client import NullFunction, Operator, array_of, data_type
 from pytest_qnn.qnn.runner.graphs import bind_raw, compose, operator_of
 from pytest_qnn.qnn.runner.plain import carry_out
 from pytest_qnn.qnn.runner.state import Buffer, Skip, State
@@ -34,23 +34,34 @@ class Failed(Exception):  # noqa: N818 - a finding, not an error of ours
 
 
 def in_threads(works: list[Work]) -> list[tuple[str, int]]:
-    """Carry out each in a thread of its own, all at once: what went wrong, in the order in which it did."""
+    """Carry out each in a thread of its own, all at once: what went wrong, in the order in which it did.
+
+    Raises:
+        NullFunction: a thread needed a function that the table does not have.
+    """
     found: list[tuple[str, int]] = []
+    missing: list[NullFunction] = []
     gate = threading.Barrier(len(works))
-    threads = [threading.Thread(target=_run, args=(work, gate, found), daemon=True) for work in works]
+    threads = [threading.Thread(target=_run, args=(work, gate, found, missing), daemon=True) for work in works]
     for thread in threads:
         thread.start()
     for thread in threads:
         thread.join()
+    if missing:
+        raise missing[0]
     return found
 
 
-def _run(work: Work, gate: threading.Barrier, found: list[tuple[str, int]]) -> None:
+def _run(
+    work: Work, gate: threading.Barrier, found: list[tuple[str, int]], missing: list[NullFunction]
+) -> None:
     gate.wait()
     try:
         work()
     except Failed as failed:
         found.append(failed.found)
+    except NullFunction as error:
+        missing.append(error)
 
 
 def call(state: State, name: str, *arguments: object) -> None:
