@@ -296,7 +296,9 @@ class _Judge:
         """What is wrong in the first control in which something is; None: the case is this rule's own."""
         for control in itertools.islice(self.target.controls(case, died=died), _MOST_CONTROLS):
             if died and self.hangs_left <= 1:
-                return None
+                # No control can be run any more: taken for the hang that was shown to be another rule's.
+                hangs = (known for known in self.causes.values() if isinstance(known.violation, Hung))
+                return next(hangs, None)
             causes = [
                 cause for cause in self._wrong(control) if died is isinstance(cause.violation, Crashed | Hung)
             ]

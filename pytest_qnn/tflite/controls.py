@@ -77,8 +77,8 @@ def _used(case: Any) -> tuple[tuple[Graph, ...], int, Fill]:
         return case.graphs, 0, "mixed"
     if isinstance(case, PluginCase):
         return (case.graph,), case.data_seed, "mixed"
-    # NaN and infinity are what ERR-04 and NUM-07 are about, and no plain run's contents.
-    return (case.graph,), case.data_seed, "mixed" if case.fill == "special" else case.fill
+    # NaN and infinity are what ERR-04 and NUM-07 are about, the ends of a range NUM-04: not for plain runs.
+    return (case.graph,), case.data_seed, case.fill if case.fill == "ramp" else "mixed"
 
 
 def _flat(graphs: Sequence[Graph]) -> Iterator[Graph]:

@@ -42,7 +42,9 @@ def in_threads(works: list[Work]) -> list[tuple[str, int]]:
     found: list[tuple[str, int]] = []
     missing: list[NullFunction] = []
     gate = threading.Barrier(len(works))
-    threads = [threading.Thread(target=_run, args=(work, gate, found, missing), daemon=True) for work in works]
+    threads = [
+        threading.Thread(target=_run, args=(work, gate, found, missing), daemon=True) for work in works
+    ]
     for thread in threads:
         thread.start()
     for thread in threads:
