@@ -142,7 +142,7 @@ def reg_12(case: MemoryCase, trace: MemoryTrace) -> Examined:
 
 
 def _configured(right: Descriptor, tape: Tape) -> Descriptor:
-    return msgspec.structs.replace(right, shape_config=tape.pick(("unknown", "NHWC", "?")))
+    return msgspec.structs.replace(right, shape_config=tape.pick(("unknown", "NHWC", "other")))
 
 
 @rule(
