@@ -210,7 +210,7 @@ def observe(state: State, step: Observe) -> StepSeen:
         fds=seen.fds,
         mappings=len(seen.lines),
         memfds=seen.counts()["memfds"],
-        vm=seen.virtual,
+        vm=seen.virtual - seen.heap,
         rss=seen.resident,
         regions=len(found),
     )
