@@ -240,7 +240,8 @@ def replays(judged: Judged) -> dict[str, str]:
         ended = subprocess.run(
             command, cwd=elsewhere, capture_output=True, text=True, timeout=60, check=False
         )
-        lines = [line for line in ended.stdout.splitlines() if line.startswith(f"{path.parent.name} on ")]
+        rule = path.parent.name.partition("-by-")[0]
+        lines = [line for line in ended.stdout.splitlines() if line.startswith(f"{rule} on ")]
         found[path.parent.name] = lines[0].split(": ")[1] if lines else ended.stdout + ended.stderr
     assert list(elsewhere.iterdir()) == []
     return found
