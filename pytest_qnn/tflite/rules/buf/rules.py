@@ -265,6 +265,7 @@ def stale_data_is_copied(case: ScriptCase, trace: ScriptTrace) -> Examined:
     source=f"{_TENSOR}; {_READABLE}",
     subject="delegate",
     cases=kept,
+    uncontrolled=_COPIED,
 )
 def fresh_data_is_not_stale(case: ScriptCase, trace: ScriptTrace) -> Examined:
     """Looks at the outputs of kernels, and at what the client reads.
