@@ -1,8 +1,9 @@
 """A digest of all that decides how soon a rule finds a mutant, so that a test sees when that has changed.
 
-Taken from the sources: the check, the strategy and the mutant, and every definition that these reach by name
-in the modules of `_FOLLOWED`. Comments, docstrings, annotations, and a rule's sentence, source and gate are
-no part of it; what a rule's cases meet afterwards (runner, reference, model, runtimes) is not either.
+Taken from the sources: the check, the strategy, the mutant, the controls of the half, and every definition
+that these reach by name in the modules of `_FOLLOWED`. Comments, docstrings, annotations, and a rule's sentence,
+source and gate are no part of it; what a rule's cases meet afterwards (runner, reference, model, runtimes) and
+the checks of the owners of controls are not either.
 """
 
 from __future__ import annotations
@@ -20,11 +21,13 @@ from pytest_qnn.core.mutant import Mutant
 
 _ROOT = Path(__file__).parents[1]
 _FOLLOWED = re.compile(
-    r"core\.drawing|(qnn|tflite)\.(strategies|rules|cases|graph)(\.|$)|tflite\.qnn_delegate\.(rules|mutants)$"
+    r"core\.drawing|(qnn|tflite)\.(strategies|rules|checks|cases|graph|controls)(\.|$)|tflite\.qnn_delegate\.(rules|mutants)$"
 )
 """Modules, without ``pytest_qnn.``, whose definitions are followed."""
 _DATA = re.compile(r"(qnn|tflite)\.cases(\.|$)")
 """Of these, where classes only hold data: a new kind of step changes no case that was drawn before."""
+_DECIDING = ("cases", "uncontrolled")
+"""Arguments of an entry: what is drawn, and whether a control is asked whose the failure is."""
 _LEFT_OUT = {"annotation", "kind", "returns", "type_comment", "type_params"}
 """Fields of syntax trees that make no case."""
 
@@ -74,7 +77,7 @@ def _roots() -> dict[tuple[str, str], tuple[str, _Definition]]:
 
 
 def _entries(node: ast.stmt) -> Iterator[tuple[str, list[ast.AST]]]:
-    """What a statement enters as a rule or mutant: name, strategy if any, and what is entered.
+    """What a statement enters as a rule or mutant: name, strategy and the like, and what is entered.
 
     Written as ``@enter("NAME", ...)`` above a definition, or as ``enter("NAME", ...)(made)``.
     """
@@ -92,10 +95,10 @@ def _entries(node: ast.stmt) -> Iterator[tuple[str, list[ast.AST]]]:
 
 
 def _entry(call: ast.expr) -> tuple[str, list[ast.expr]]:
-    """The name that a call begins with, empty where there is none, and its argument ``cases``."""
+    """The name that a call begins with, empty where there is none, and what of it decides on kills."""
     match call:
         case ast.Call(args=[ast.Constant(value=str(name)), *_], keywords=keywords):
-            return name, [keyword.value for keyword in keywords if keyword.arg == "cases"]
+            return name, [keyword.value for keyword in keywords if keyword.arg in _DECIDING]
     return "", []
 
 
@@ -114,6 +117,8 @@ def _reached(root: tuple[str, str]) -> frozenset[str]:
     texts = {first.text}
     attributes = set(first.attributes)
     waiting = list(_targets(module, first))
+    if root[0] == "rule":  # a failure counts if no control shows it too
+        waiting += [(f"{module.partition('.')[0]}.controls", name) for name in ("controls", "around")]
     classes: set[Place] = set()
     seen: set[Place] = set()
     while waiting:

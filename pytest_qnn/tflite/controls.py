@@ -22,9 +22,9 @@ from pytest_qnn.tflite.graph.graph import Graph
 from pytest_qnn.tflite.graph.kinds import graph_of
 from pytest_qnn.tflite.graph.operators import SUMS
 
-_SURVIVES = ("RUN-01", "BUF-06")
-"""The owner of a process that a plain run ends or blocks; and a rule that is about what each plain run of a
-delegate with buffer handles does, to free them, so that such a death is its own finding too."""
+_SURVIVES = ("RUN-01", "ERR-04", "BUF-06")
+"""The owner of a process that a plain run ends or blocks; and two rules about what plain runs do (kernels that
+abort, buffer handles that are freed), so that such a death is their own finding too."""
 _OPERATORS = ("NUM-03", "NUM-02", "NUM-10", "NUM-01")
 """Owners of an operator that is wrong at its plainest: int8, float32 sums, float32 in general."""
 _PARTITIONS = ("PART-11", "PART-10")

@@ -8,11 +8,11 @@ import pytest
 
 from pytest_qnn.core.contents import hashed
 from pytest_qnn.tflite.cases.delegate import Application, DelegateCase
+from pytest_qnn.tflite.checks import judging as support
 from pytest_qnn.tflite.graph.graph import Graph, Node, Tensor
 from pytest_qnn.tflite.graph.kinds import Kind, decode_graph, size_of
 from pytest_qnn.tflite.graph.model import emit
 from pytest_qnn.tflite.reference.delegate import ReferenceDelegate
-from pytest_qnn.tflite.rules import judging as support
 from pytest_qnn.tflite.runner.delegates import delegate_factory
 from pytest_qnn.tflite.runner.run import run_delegate_case
 from pytest_qnn.tflite.runtime.runtime import load_runtime

@@ -335,7 +335,7 @@ class Measure(ScriptStep, tag="measure", frozen=True, gc=False, omit_defaults=Tr
     like: int = -1
     """Position of an earlier Measure: threads have a second to end, until there are no more than it found."""
     waits: bool = False
-    """What is held more than at the Measure before has a second to be given back, as by a worker thread."""
+    """Threads and descriptors beyond those of the Measure before have a second to go, as a worker's do."""
 
 
 PlainStep = (

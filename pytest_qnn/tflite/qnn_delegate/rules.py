@@ -37,12 +37,12 @@ from pytest_qnn.tflite.cases.script import (
     ScriptCase,
     SetInputs,
 )
+from pytest_qnn.tflite.checks import judging, scripts
+from pytest_qnn.tflite.checks.numbers import outputs_are_right
 from pytest_qnn.tflite.facts import DelegateFacts
 from pytest_qnn.tflite.graph.graph import Graph, Node, Tensor
 from pytest_qnn.tflite.graph.kinds import Claims, decode_graph, size_of
 from pytest_qnn.tflite.graph.scales import scale_of
-from pytest_qnn.tflite.rules import judging, scripts
-from pytest_qnn.tflite.rules.numbers import outputs_are_right
 from pytest_qnn.tflite.strategies.claimed import mixed_kinds, need_claims
 from pytest_qnn.tflite.trace import (
     AllocCounts,

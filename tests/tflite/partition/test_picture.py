@@ -7,11 +7,11 @@ from kept import keep
 from msgspec.structs import replace
 
 from pytest_qnn.tflite.cases.delegate import Application, DelegateCase
+from pytest_qnn.tflite.checks import judging as support
 from pytest_qnn.tflite.graph.graph import Graph, Node, Tensor
 from pytest_qnn.tflite.partition import picture
 from pytest_qnn.tflite.partition.oracle import operators
 from pytest_qnn.tflite.partition.picture import WIDTH, Entry, counts, draw, expected_landing
-from pytest_qnn.tflite.rules import judging as support
 from pytest_qnn.tflite.target import open_delegate_target
 from pytest_qnn.tflite.trace import Applied, PlanNode
 from pytest_qnn.tflite.trace import Replace as Claim

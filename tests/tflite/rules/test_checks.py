@@ -8,8 +8,8 @@ from pytest_qnn.core.verdict import Examined, Unsupported, Violation
 from pytest_qnn.rules import catalogue
 from pytest_qnn.tflite.cases.arrays import Array
 from pytest_qnn.tflite.cases.delegate import Application, DelegateCase
+from pytest_qnn.tflite.checks.judging import draw, freed_once
 from pytest_qnn.tflite.graph.graph import Graph, Node, Tensor
-from pytest_qnn.tflite.rules.judging import draw, freed_once
 from pytest_qnn.tflite.trace import Applied, DelegateTrace, Event, Kernel, PlanNode
 from pytest_qnn.tflite.trace import Replace as Claim
 

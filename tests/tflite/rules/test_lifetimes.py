@@ -24,8 +24,8 @@ from pytest_qnn.tflite.cases.script import (
     flat,
 )
 from pytest_qnn.tflite.cases.valid import check_script
+from pytest_qnn.tflite.checks.leaks import Key, nothing_left
 from pytest_qnn.tflite.graph.graph import Graph, Node, Tensor
-from pytest_qnn.tflite.rules.leaks import Key, nothing_left
 from pytest_qnn.tflite.strategies.lifetimes import CYCLES, FEW, REPETITIONS
 from pytest_qnn.tflite.target import open_delegate_target
 from pytest_qnn.tflite.trace import MeasureCounts, ScriptSeen, ScriptTrace

@@ -27,10 +27,10 @@ from pytest_qnn.tflite.cases.plugin import (
     OverwriteArguments,
     PluginCase,
 )
+from pytest_qnn.tflite.checks.judging import need_observation
+from pytest_qnn.tflite.checks.numbers import outputs_are_right
 from pytest_qnn.tflite.facts import USUAL_OPTIONS, DelegateFacts
 from pytest_qnn.tflite.graph.graph import Graph, Node, Tensor
-from pytest_qnn.tflite.rules.judging import need_observation
-from pytest_qnn.tflite.rules.numbers import outputs_are_right
 from pytest_qnn.tflite.strategies import delegates
 from pytest_qnn.tflite.strategies.claimed import taken
 from pytest_qnn.tflite.trace import DelegateTrace, PluginSeen, PluginTrace, StructSeen

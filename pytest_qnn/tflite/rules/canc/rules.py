@@ -7,9 +7,9 @@ from pytest_qnn.core.rule import rule
 from pytest_qnn.core.verdict import Examined, Level, Violation
 from pytest_qnn.tflite.cases.delegate import DelegateCase
 from pytest_qnn.tflite.cases.script import Allocate, Cancel, Invoke, Poison, Read, ScriptCase, SetInputs
+from pytest_qnn.tflite.checks import judging, scripts
+from pytest_qnn.tflite.checks.numbers import outputs_are_right
 from pytest_qnn.tflite.facts import DelegateFacts
-from pytest_qnn.tflite.rules import judging, scripts
-from pytest_qnn.tflite.rules.numbers import outputs_are_right
 from pytest_qnn.tflite.strategies import delegates
 from pytest_qnn.tflite.strategies.claimed import need_claims
 from pytest_qnn.tflite.strategies.scripts import ScriptStrategy, applied_steps

@@ -20,12 +20,12 @@ from pytest_qnn.tflite.cases.script import (
     ScriptCase,
     flat,
 )
+from pytest_qnn.tflite.checks import shapes
 from pytest_qnn.tflite.facts import DelegateFacts
 from pytest_qnn.tflite.graph import control
 from pytest_qnn.tflite.graph.control import Bytes, Choice
 from pytest_qnn.tflite.graph.graph import Graph
 from pytest_qnn.tflite.graph.kinds import OPS
-from pytest_qnn.tflite.rules import shapes
 from pytest_qnn.tflite.strategies.shapes import (
     ONE,
     PROBE,

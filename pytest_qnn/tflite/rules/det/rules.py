@@ -15,12 +15,12 @@ from pytest_qnn.core.verdict import Examined, Level, Violation
 from pytest_qnn.tflite.cases.arrays import Array
 from pytest_qnn.tflite.cases.delegate import DelegateCase
 from pytest_qnn.tflite.cases.inputs import inputs_of
+from pytest_qnn.tflite.checks import judging
+from pytest_qnn.tflite.checks.numbers import outputs_are_right
 from pytest_qnn.tflite.facts import DelegateFacts
 from pytest_qnn.tflite.graph.graph import Graph
 from pytest_qnn.tflite.graph.kinds import Claims
 from pytest_qnn.tflite.numerics.kernels import run_graph
-from pytest_qnn.tflite.rules import judging
-from pytest_qnn.tflite.rules.numbers import outputs_are_right
 from pytest_qnn.tflite.strategies.claimed import mixed_kinds, need_claims
 from pytest_qnn.tflite.strategies.delegates import POISON, delegate_cases, target_application
 from pytest_qnn.tflite.strategies.numeric import numeric_cases

@@ -19,12 +19,12 @@ from pytest_qnn.tflite.cases.script import (
     ScriptCase,
     flat,
 )
+from pytest_qnn.tflite.checks import shapes
 from pytest_qnn.tflite.facts import DelegateFacts
 from pytest_qnn.tflite.graph import control
 from pytest_qnn.tflite.graph.graph import Graph, Op
 from pytest_qnn.tflite.graph.kinds import OPS
 from pytest_qnn.tflite.graph.valid import is_dynamic
-from pytest_qnn.tflite.rules import shapes
 from pytest_qnn.tflite.strategies import shapes as cases
 from pytest_qnn.tflite.strategies.shapes import (
     LENGTHS,

@@ -28,11 +28,11 @@ from pytest_qnn.tflite.cases.script import (
     SetInputs,
     flat,
 )
+from pytest_qnn.tflite.checks import judging, scripts
+from pytest_qnn.tflite.checks.numbers import outputs_are_right, undone_to_cpu
 from pytest_qnn.tflite.facts import DelegateFacts
 from pytest_qnn.tflite.graph.graph import DType, Graph, Node, Op, Tensor
 from pytest_qnn.tflite.numerics.kernels import run_graph
-from pytest_qnn.tflite.rules import judging, scripts
-from pytest_qnn.tflite.rules.numbers import outputs_are_right, undone_to_cpu
 from pytest_qnn.tflite.strategies import delegates
 from pytest_qnn.tflite.strategies.claimed import need_claims, taken
 from pytest_qnn.tflite.strategies.scripts import make_first_target, run_steps

@@ -20,8 +20,8 @@ from pytest_qnn.tflite.cases.script import (
     ScriptCase,
     SetInputs,
 )
+from pytest_qnn.tflite.checks import leaks, scripts
 from pytest_qnn.tflite.facts import DelegateFacts
-from pytest_qnn.tflite.rules import leaks, scripts
 from pytest_qnn.tflite.strategies import delegates, lifetimes
 from pytest_qnn.tflite.strategies.lifetimes import (
     Plain,

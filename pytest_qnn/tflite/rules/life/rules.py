@@ -27,10 +27,10 @@ from pytest_qnn.tflite.cases.script import (
     ScriptCase,
     SetInputs,
 )
+from pytest_qnn.tflite.checks import judging, leaks, scripts
+from pytest_qnn.tflite.checks.numbers import outputs_are_right
+from pytest_qnn.tflite.checks.scripts import need_trace, numbered
 from pytest_qnn.tflite.facts import DelegateFacts
-from pytest_qnn.tflite.rules import judging, leaks, scripts
-from pytest_qnn.tflite.rules.numbers import outputs_are_right
-from pytest_qnn.tflite.rules.scripts import need_trace, numbered
 from pytest_qnn.tflite.strategies import delegates, spied
 from pytest_qnn.tflite.strategies import scripts as again
 from pytest_qnn.tflite.strategies.scripts import FEW, MANY, ScriptStrategy, make_first_target

@@ -30,12 +30,12 @@ from pytest_qnn.tflite.cases.script import (
     Unallocate,
     flat,
 )
+from pytest_qnn.tflite.checks import judging, scripts
+from pytest_qnn.tflite.checks.numbers import outputs_are_right
 from pytest_qnn.tflite.facts import DelegateFacts
 from pytest_qnn.tflite.graph.graph import Graph, Node, Op, Tensor
 from pytest_qnn.tflite.graph.kinds import Claims, Kind, decode_graph, size_of
 from pytest_qnn.tflite.graph.scales import scale_of
-from pytest_qnn.tflite.rules import judging, scripts
-from pytest_qnn.tflite.rules.numbers import outputs_are_right
 from pytest_qnn.tflite.strategies.claimed import claimed_kinds, mixed_kinds, need_claims, taken
 from pytest_qnn.tflite.strategies.delegates import delegate_cases, target_application
 from pytest_qnn.tflite.trace import DelegateTrace, Kernel, PlaceCounts, ScriptTrace

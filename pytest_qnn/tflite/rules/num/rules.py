@@ -14,6 +14,8 @@ from pytest_qnn.core.drawing import decoded
 from pytest_qnn.core.rule import NothingToJudge, rule
 from pytest_qnn.core.verdict import Divergence, Examined, Level, Unsupported, Violation
 from pytest_qnn.tflite.cases.delegate import Application, DelegateCase
+from pytest_qnn.tflite.checks import judging
+from pytest_qnn.tflite.checks.numbers import arithmetic, judged_outputs, outputs_are_right
 from pytest_qnn.tflite.facts import LIMITS, DelegateFacts
 from pytest_qnn.tflite.graph.constants import float_weights, integers, single
 from pytest_qnn.tflite.graph.graph import Activation, Graph, Node, Op, Tensor
@@ -25,8 +27,6 @@ from pytest_qnn.tflite.numerics.half import is_of_halved_operands
 from pytest_qnn.tflite.numerics.kernels import constant_value
 from pytest_qnn.tflite.numerics.precision import EVERY_OP, EXACT, SINGLE, Arithmetic, is_half
 from pytest_qnn.tflite.numerics.real import InUnits, real_outputs
-from pytest_qnn.tflite.rules import judging
-from pytest_qnn.tflite.rules.numbers import arithmetic, judged_outputs, outputs_are_right
 from pytest_qnn.tflite.strategies.claimed import and_larger, claimed_kinds, mixed_kinds, need_claims, taken
 from pytest_qnn.tflite.strategies.delegates import claimed_alone, delegate_cases
 from pytest_qnn.tflite.strategies.numeric import numeric_cases

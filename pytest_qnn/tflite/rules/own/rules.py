@@ -23,9 +23,9 @@ from pytest_qnn.tflite.cases.script import (
     SetInputs,
     Unload,
 )
+from pytest_qnn.tflite.checks import judging, leaks, scripts
+from pytest_qnn.tflite.checks.numbers import outputs_are_right
 from pytest_qnn.tflite.facts import DelegateFacts
-from pytest_qnn.tflite.rules import judging, leaks, scripts
-from pytest_qnn.tflite.rules.numbers import outputs_are_right
 from pytest_qnn.tflite.strategies import delegates, lifetimes
 from pytest_qnn.tflite.strategies.lifetimes import Plain, Strategy, make_probe, make_target, measured_script
 from pytest_qnn.tflite.trace import LentCounts, ScriptTrace

@@ -15,6 +15,8 @@ from pytest_qnn.core.rule import NothingToJudge, rule
 from pytest_qnn.core.verdict import Examined, Level, Unsupported, Violation
 from pytest_qnn.tflite.cases.delegate import Application, DelegateCase
 from pytest_qnn.tflite.cases.script import Allocate, AnyScriptStep, ScriptCase, flat
+from pytest_qnn.tflite.checks import judging, shapes
+from pytest_qnn.tflite.checks.numbers import outputs_are_right, same_bits
 from pytest_qnn.tflite.facts import DelegateFacts
 from pytest_qnn.tflite.graph import control
 from pytest_qnn.tflite.graph.combinations import combination_of
@@ -22,8 +24,6 @@ from pytest_qnn.tflite.graph.control import Bytes, Choice
 from pytest_qnn.tflite.graph.graph import Graph
 from pytest_qnn.tflite.graph.kinds import Claims
 from pytest_qnn.tflite.partition.oracle import Delegated, delegate, operators, operators_of_plan, resources_of
-from pytest_qnn.tflite.rules import judging, shapes
-from pytest_qnn.tflite.rules.numbers import outputs_are_right, same_bits
 from pytest_qnn.tflite.strategies import delegates, spied
 from pytest_qnn.tflite.strategies.claimed import mixed_kinds, need_claims, option_kinds
 from pytest_qnn.tflite.strategies.delegates import (

@@ -21,12 +21,12 @@ from pytest_qnn.tflite.cases.script import (
     ScriptCase,
     SetInputs,
 )
+from pytest_qnn.tflite.checks import judging, scripts
+from pytest_qnn.tflite.checks.numbers import outputs_are_right, undone_to_cpu
 from pytest_qnn.tflite.facts import DelegateFacts
 from pytest_qnn.tflite.graph.graph import Graph
 from pytest_qnn.tflite.graph.kinds import Claims
 from pytest_qnn.tflite.partition.oracle import operators_of_plan, partition
-from pytest_qnn.tflite.rules import judging, scripts
-from pytest_qnn.tflite.rules.numbers import outputs_are_right, undone_to_cpu
 from pytest_qnn.tflite.strategies import delegates
 from pytest_qnn.tflite.strategies.claimed import mixed_kinds, need_claims
 from pytest_qnn.tflite.strategies.delegates import (

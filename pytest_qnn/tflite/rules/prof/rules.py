@@ -13,8 +13,8 @@ from pytest_qnn.tflite.cases.script import (
     ScriptCase,
     SetInputs,
 )
+from pytest_qnn.tflite.checks import scripts
 from pytest_qnn.tflite.facts import DelegateFacts
-from pytest_qnn.tflite.rules import scripts
 from pytest_qnn.tflite.strategies import delegates
 from pytest_qnn.tflite.strategies.claimed import need_claims
 from pytest_qnn.tflite.strategies.scripts import ScriptStrategy, applied_steps

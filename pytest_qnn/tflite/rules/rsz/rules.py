@@ -21,11 +21,11 @@ from pytest_qnn.tflite.cases.script import (
     SetInputs,
     flat,
 )
+from pytest_qnn.tflite.checks import leaks
+from pytest_qnn.tflite.checks import shapes as support
+from pytest_qnn.tflite.checks.judging import line
 from pytest_qnn.tflite.facts import DelegateFacts
 from pytest_qnn.tflite.graph.graph import Graph
-from pytest_qnn.tflite.rules import leaks
-from pytest_qnn.tflite.rules import shapes as support
-from pytest_qnn.tflite.rules.judging import line
 from pytest_qnn.tflite.strategies import shapes as cases
 from pytest_qnn.tflite.strategies.lifetimes import repetitions
 from pytest_qnn.tflite.strategies.shapes import (

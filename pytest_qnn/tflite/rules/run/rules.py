@@ -2,11 +2,28 @@
 
 from __future__ import annotations
 
+from hypothesis.strategies import SearchStrategy
+
 from pytest_qnn.core.rule import rule
 from pytest_qnn.core.verdict import Examined, Level
 from pytest_qnn.tflite.cases.delegate import DelegateCase
-from pytest_qnn.tflite.strategies import delegates
+from pytest_qnn.tflite.facts import DelegateFacts
+from pytest_qnn.tflite.graph.graph import Graph
+from pytest_qnn.tflite.graph.kinds import Claims
+from pytest_qnn.tflite.strategies.claimed import mixed_kinds, option_kinds, taken
+from pytest_qnn.tflite.strategies.delegates import target_application
+from pytest_qnn.tflite.strategies.numeric import numeric_cases
 from pytest_qnn.tflite.trace import DelegateTrace
+
+
+def plain(facts: DelegateFacts) -> SearchStrategy[DelegateCase]:
+    """Any graph, and every second time one node of a kind that is claimed, if there is any."""
+
+    def make(graph: Graph, claims: Claims, choice: int) -> DelegateCase:
+        return DelegateCase(graph, (target_application(facts, claims[0], choice >> 1),))
+
+    single = option_kinds(facts) if taken(facts) else ()
+    return numeric_cases(mixed_kinds(facts), make, 1, max_nodes=20, single=single)
 
 
 @rule(
@@ -16,7 +33,7 @@ from pytest_qnn.tflite.trace import DelegateTrace
     "nor blocks it.",
     source="tflite/core/c/common.h: Prepare, and prepare and invoke of a registration, return a TfLiteStatus",
     subject="delegate",
-    cases=delegates.anything,
+    cases=plain,
 )
 def comes_back(case: DelegateCase, trace: DelegateTrace) -> Examined:
     """A case that was carried out to its end, whatever failed in it. How a process died the engine sees.

@@ -31,10 +31,10 @@ from pytest_qnn.tflite.cases.script import (
     SetInputs,
     flat,
 )
+from pytest_qnn.tflite.checks import scripts
+from pytest_qnn.tflite.checks.judging import line
+from pytest_qnn.tflite.checks.numbers import arithmetic, gravely_wrong
 from pytest_qnn.tflite.facts import DelegateFacts
-from pytest_qnn.tflite.rules import scripts
-from pytest_qnn.tflite.rules.judging import line
-from pytest_qnn.tflite.rules.numbers import arithmetic, gravely_wrong
 from pytest_qnn.tflite.strategies import delegates
 from pytest_qnn.tflite.strategies.lifetimes import make_target
 from pytest_qnn.tflite.trace import ScriptTrace

@@ -27,9 +27,9 @@ from pytest_qnn.tflite.cases.script import (
     SetInputs,
     flat,
 )
+from pytest_qnn.tflite.checks.judging import line
+from pytest_qnn.tflite.checks.numbers import outputs_are_right
 from pytest_qnn.tflite.facts import DelegateFacts
-from pytest_qnn.tflite.rules.judging import line
-from pytest_qnn.tflite.rules.numbers import outputs_are_right
 from pytest_qnn.tflite.strategies import delegates
 from pytest_qnn.tflite.trace import DELEGATE, DelegateTrace, InterpreterSeen, PlanNode, ScriptTrace
 

@@ -22,8 +22,8 @@ from pytest_qnn.tflite.cases.script import (
     SetInputs,
     flat,
 )
+from pytest_qnn.tflite.checks import judging
 from pytest_qnn.tflite.graph.graph import Graph
-from pytest_qnn.tflite.rules import judging
 from pytest_qnn.tflite.trace import (
     DelegateTrace,
     InterpreterSeen,

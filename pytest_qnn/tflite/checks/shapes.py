@@ -9,11 +9,11 @@ from pytest_qnn.core.verdict import Unsupported, WrongOutput
 from pytest_qnn.tflite.cases.arrays import Array
 from pytest_qnn.tflite.cases.effects import named
 from pytest_qnn.tflite.cases.script import Apply, Invoke, MakeDelegate, Read, ScriptCase, SetInputs, flat
+from pytest_qnn.tflite.checks.judging import line
+from pytest_qnn.tflite.checks.numbers import arithmetic, gravely_wrong
 from pytest_qnn.tflite.graph.graph import Graph
 from pytest_qnn.tflite.numerics.flat import flattened
 from pytest_qnn.tflite.numerics.precision import EXACT, Arithmetic
-from pytest_qnn.tflite.rules.judging import line
-from pytest_qnn.tflite.rules.numbers import arithmetic, gravely_wrong
 from pytest_qnn.tflite.trace import DELEGATE, InterpreterSeen, PlanNode, ScriptTrace
 
 ALLOW_DYNAMIC = 1

@@ -11,12 +11,12 @@ import numpy.typing as npt
 from pytest_qnn.core.verdict import Violation, WrongOutput
 from pytest_qnn.tflite.cases.arrays import Array
 from pytest_qnn.tflite.cases.delegate import DelegateCase
+from pytest_qnn.tflite.checks import judging
 from pytest_qnn.tflite.facts import DelegateFacts
 from pytest_qnn.tflite.graph.graph import Graph
 from pytest_qnn.tflite.numerics.bounds import Expected, expected_outputs
 from pytest_qnn.tflite.numerics.kernels import run_graph
 from pytest_qnn.tflite.numerics.precision import EVERY_OP, EXACT, Arithmetic
-from pytest_qnn.tflite.rules import judging
 from pytest_qnn.tflite.trace import DelegateTrace
 
 _MARGIN = 16.0

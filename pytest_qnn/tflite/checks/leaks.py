@@ -7,7 +7,7 @@ from typing import Literal
 
 from pytest_qnn.core.verdict import Measured, Unsupported
 from pytest_qnn.tflite.cases.script import AnyScriptStep, Measure, Repeat, ScriptCase
-from pytest_qnn.tflite.rules import scripts
+from pytest_qnn.tflite.checks import scripts
 from pytest_qnn.tflite.strategies.lifetimes import FEW, REPETITIONS
 from pytest_qnn.tflite.trace import InterpreterSeen, MeasureCounts, ScriptTrace
 

@@ -1,0 +1,1 @@
+"""What rules of several areas check with: lookups in traces, comparisons, measurements."""
