@@ -321,9 +321,9 @@ class _Judge:
         trace = self.target.run(control.case)
         causes = []
         for owner in map(self.rule_named, control.owners):
-            violation = _broken(owner, control.case, trace)
-            if violation is not None:
-                causes.append(Cause(owner, control.case, violation))
+            found = _checked(owner, control.case, trace)
+            if isinstance(found, Violation):
+                causes.append(Cause(owner, control.case, found))
         self.hangs_left -= any(isinstance(cause.violation, Hung) for cause in causes)
         return causes
 
@@ -527,17 +527,14 @@ def _none_on_internal_error(judge: Callable[[Any], ResultT | None], case: Any) -
         return None
 
 
-def _broken(rule: Rule[Any, Any, Any], case: Any, trace: TraceLike) -> Violation | None:
-    """What the trace shows of the rule being broken."""
+def _checked(rule: Rule[Any, Any, Any], case: Any, trace: TraceLike) -> Violation | Unsupported | Examined:
+    """What the rule says of the trace; a death is a violation of every rule."""
     if trace.death is not None:
         return died(trace.death)
     try:
-        rule.check(case, trace)
-    except Violation as violation:
-        return violation.with_traceback(None)
-    except Unsupported:
-        pass
-    return None
+        return rule.check(case, trace)
+    except (Violation, Unsupported) as outcome:
+        return outcome.with_traceback(None)
 
 
 def died(death: Death) -> Violation:
@@ -680,12 +677,7 @@ def _judged_once(
 ) -> Violation | Unsupported | Examined:
     with _rare_collections():
         trace = run(case)
-    if trace.death is not None:
-        return died(trace.death)
-    try:
-        return rule.check(case, trace)
-    except (Violation, Unsupported) as outcome:
-        return outcome
+    return _checked(rule, case, trace)
 
 
 class _LastCollection:
@@ -742,7 +734,7 @@ def _outcome(run: _Judge) -> tuple[Outcome, str]:
     )
 
 
-def _wrong(run: _Judge) -> int:
+def _examined_and_wrong(run: _Judge) -> int:
     """1 for what was examined last and found wrong: a check that raises has counted nothing.
 
     Where the process died, there was nothing to examine.
@@ -782,7 +774,7 @@ def _verdict(run: _Judge, seed: int, flaky: str, seconds: float) -> Verdict:
         target=target.spec,
         outcome=outcome,
         examples=run.examples,
-        examined=run.examined + _wrong(run),
+        examined=run.examined + _examined_and_wrong(run),
         what=run.what,
         seconds=seconds,
         seed=seed,

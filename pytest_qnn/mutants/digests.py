@@ -1,9 +1,9 @@
 """A digest of all that decides how soon a rule finds a mutant, so that a test sees when that has changed.
 
 Taken from the sources: the check, the strategy, the mutant, the controls of the half, and every definition
-that these reach by name in the modules of `_FOLLOWED`. Comments, docstrings, annotations, and a rule's sentence,
-source and gate are no part of it; what a rule's cases meet afterwards (runner, reference, model, runtimes) and
-the checks of the owners of controls are not either.
+that these reach by name in the modules of `_FOLLOWED`. Comments, docstrings, annotations, and a rule's
+sentence, source and gate are no part of it; what a rule's cases meet afterwards (runner, reference, model,
+runtimes) and the checks of the owners of controls are not either.
 """
 
 from __future__ import annotations

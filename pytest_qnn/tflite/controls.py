@@ -23,8 +23,8 @@ from pytest_qnn.tflite.graph.kinds import graph_of
 from pytest_qnn.tflite.graph.operators import SUMS
 
 _SURVIVES = ("RUN-01", "ERR-04", "BUF-06")
-"""The owner of a process that a plain run ends or blocks; and two rules about what plain runs do (kernels that
-abort, buffer handles that are freed), so that such a death is their own finding too."""
+"""The owner of a process that a plain run ends or blocks; and two rules about what plain runs do (kernels
+that abort, buffer handles that are freed), so that such a death is their own finding too."""
 _OPERATORS = ("NUM-03", "NUM-02", "NUM-10", "NUM-01")
 """Owners of an operator that is wrong at its plainest: int8, float32 sums, float32 in general."""
 _PARTITIONS = ("PART-11", "PART-10")
