@@ -254,6 +254,7 @@ def test_a_target_that_dies_one_time_in_three_is_flaky_everywhere(bench: Bench, 
     often = {name for name, times in calm_many.deeds.items() if times >= 3}
     assert often
     crashed = {name for name in often if judged.rules[name]["verdict"] == "crash"}
+    assert crashed
     assert crashed | {name for name in often if judged.rules[name]["blocked_by"]} == often
     own = {name: rule for name, rule in judged.rules.items() if not rule["found_by"]}
     flaky = {name: rule["flaky"] for name, rule in own.items() if rule["flaky"]}
