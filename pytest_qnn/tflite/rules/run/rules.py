@@ -10,20 +10,18 @@ from pytest_qnn.tflite.cases.delegate import DelegateCase
 from pytest_qnn.tflite.facts import DelegateFacts
 from pytest_qnn.tflite.graph.graph import Graph
 from pytest_qnn.tflite.graph.kinds import Claims
-from pytest_qnn.tflite.strategies.claimed import mixed_kinds, option_kinds, taken
-from pytest_qnn.tflite.strategies.delegates import target_application
-from pytest_qnn.tflite.strategies.numeric import numeric_cases
+from pytest_qnn.tflite.strategies.claimed import mixed_kinds
+from pytest_qnn.tflite.strategies.delegates import delegate_cases, target_application
 from pytest_qnn.tflite.trace import DelegateTrace
 
 
 def plain(facts: DelegateFacts) -> SearchStrategy[DelegateCase]:
-    """Any graph, and every second time one node of a kind that is claimed, if there is any."""
+    """Graphs of eight nodes and more: each kind of node is met soon, and reduction leaves the one at fault."""
 
     def make(graph: Graph, claims: Claims, choice: int) -> DelegateCase:
-        return DelegateCase(graph, (target_application(facts, claims[0], choice >> 1),))
+        return DelegateCase(graph, (target_application(facts, claims[0], choice),))
 
-    single = option_kinds(facts) if taken(facts) else ()
-    return numeric_cases(mixed_kinds(facts), make, 1, max_nodes=20, single=single)
+    return delegate_cases(mixed_kinds(facts), make, 1, min_nodes=8, max_nodes=24)
 
 
 @rule(
