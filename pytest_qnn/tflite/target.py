@@ -76,12 +76,9 @@ class DelegateTarget(OpenTarget):
         """Carry out the case, of any kind that concerns delegates; how a child died is in the trace."""
         guarded = isinstance(case, ScriptCase) and needs_child(case)
         answer = self._executor.run(case, guarded=guarded)
-        if isinstance(answer, Death) and not answer.lost:
-            if guarded and self._misaligned(case):
-                return ScriptTrace(misaligned=True, facts=self.facts)
-            if isinstance(case, ScriptCase) and self._lost_the_order(case):
-                return ScriptTrace(order_lost=True, facts=self.facts)
-        elif isinstance(case, DelegateCase) and case.again == "process":
+        if isinstance(answer, Death):
+            return self._of_death(case, answer)
+        if isinstance(case, DelegateCase) and case.again == "process":
             fresh = self._executor.run_fresh(case)
             died = isinstance(fresh, Death)
             answer = fresh if died else msgspec.structs.replace(answer, again=fresh.outputs)
@@ -108,12 +105,25 @@ class DelegateTarget(OpenTarget):
 
     def run_fresh(self, case: Any) -> Any:
         """The same in a process of its own."""
-        return self._seen(case, self._executor.run_fresh(case))
+        answer = self._executor.run_fresh(case)
+        return self._of_death(case, answer) if isinstance(answer, Death) else self._seen(case, answer)
 
     def _bears_company(self, case: Any) -> bool:
+        """Nor a case with control edges: what the runtime writes by RT-05 may end the next case."""
         if isinstance(case, DelegateCase):
             return super()._bears_company(case) and case.again != "process"
-        return super()._bears_company(case) and not (isinstance(case, ScriptCase) and needs_child(case))
+        return super()._bears_company(case) and not (
+            isinstance(case, ScriptCase) and (needs_child(case) or without_edges(case) is not case)
+        )
+
+    def _of_death(self, case: Any, death: Death) -> Any:
+        """The trace of a case that ended its process; empty where it was not the delegate that did."""
+        if isinstance(case, ScriptCase) and not death.lost:
+            if needs_child(case) and self._misaligned(case):
+                return ScriptTrace(misaligned=True, facts=self.facts)
+            if self._lost_the_order(case):
+                return ScriptTrace(order_lost=True, facts=self.facts)
+        return self._seen(case, death)
 
     def _seen(self, case: Any, answer: Any) -> Any:
         if isinstance(answer, Death):

@@ -16,7 +16,7 @@ from pytest_qnn.tflite.trace import DelegateTrace
 
 
 def plain(facts: DelegateFacts) -> SearchStrategy[DelegateCase]:
-    """Graphs of eight nodes and more: each kind of node is met soon, and reduction leaves the one at fault."""
+    """Graphs of eight nodes and more: each kind of node is met soon; reduction leaves the one at fault."""
 
     def make(graph: Graph, claims: Claims, choice: int) -> DelegateCase:
         return DelegateCase(graph, (target_application(facts, claims[0], choice),))
