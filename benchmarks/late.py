@@ -29,6 +29,7 @@ from pytest_qnn.core.rule import NothingToJudge
 from pytest_qnn.mutants import opened
 from pytest_qnn.qnn.mutants import late as qnn_late
 from pytest_qnn.rules import catalogue
+from pytest_qnn.session.judging import rule_seed
 from pytest_qnn.tflite.mutants import late as delegate_late
 
 PLACES = {"delegate": "tflite_runtime", "memory": "reference"}
@@ -67,7 +68,8 @@ def find(name: str, order: Sequence[str], profile: str, seed: int) -> Found:
         for rule_id in order:
             judged += 1
             try:
-                failure = first_failure(catalogue()[rule_id], target, effort.profile(profile), seed)
+                own = rule_seed(seed, rule_id)  # as in a run
+                failure = first_failure(catalogue()[rule_id], target, effort.profile(profile), own)
             except (NothingToJudge, InternalError):
                 continue
             if failure is not None:
