@@ -54,7 +54,7 @@ def composed(
     if not options or (weights and not binary):
         return ""
     op, dtype = tape.pick(options)
-    chosen = shape or tape.pick(ODD_SHAPES)
+    chosen = scene.scale.of_graph(shape or tape.pick(ODD_SHAPES), dtype)
     if with_weights and prod(chosen) == 1:
         # libQnnHtp rounds the halves of a sum with one constant to even, and no document says which is right.
         chosen = ODD_SHAPES[0]
