@@ -101,11 +101,14 @@ def regions(
     """Writable mappings of ``size`` bytes or up to 64 KiB more, as (address, resident bytes).
 
     Mappings of the files ``own_inodes`` (device, inode) and mappings that hold one of ``own_addresses``
-    are left out: they are the observer's.
+    are left out: they are the observer's. So are the heap and the stack, which reach any size as they grow;
+    large blocks do not lie there (`keep_large_blocks_visible`).
     """
     found = []
     for line in lines:
-        span, permissions, _, device, inode, *_ = line.split(None, 5)
+        span, permissions, _, device, inode, *name = line.split(None, 5)
+        if name and name[0].strip() in ("[heap]", "[stack]"):
+            continue
         start, end = (int(word, 16) for word in span.split("-"))
         if not size <= end - start < size + REGION_SLACK or "w" not in permissions:
             continue

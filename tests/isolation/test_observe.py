@@ -96,6 +96,15 @@ def test_a_region_is_up_to_64_kib_larger_than_wanted(block: mmap.mmap, wanted: i
     assert (address_of(block) in dict(regions(snapshot().lines, wanted))) is found
 
 
+@pytest.mark.parametrize("name", ["[heap]", "[stack]"])
+def test_the_heap_and_the_stack_are_no_regions(name: str) -> None:
+    line = next(line for line in snapshot().lines if line.rstrip().endswith(name))
+    start, end = (int(word, 16) for word in line.split()[0].split("-"))
+    assert not regions([line], end - start)
+    other = line.replace(name, "")
+    assert [address for address, _ in regions([other], end - start)] == [start]
+
+
 def test_a_mapping_that_cannot_be_written_is_no_region(elsewhere: set[int]) -> None:
     with mmap.mmap(-1, SIZE, prot=mmap.PROT_READ):
         assert fresh(elsewhere) == ()
