@@ -15,7 +15,7 @@ from pytest_qnn.qnn.abi.rpcmem import DEFAULT_FLAGS, HEAP_ID_SYSTEM
 from pytest_qnn.qnn.cases.case import Parallel, Prepare
 from pytest_qnn.qnn.model.operators import beyond
 from pytest_qnn.qnn.runner.buffers import data_of
-from pytest_qnn.qnn.runner.client import Operator, array_of, data_type
+from pytest_qnn.qnn.runner.client import NullFunction, Operator, array_of, data_type
 from pytest_qnn.qnn.runner.graphs import bind_raw, compose, operator_of
 from pytest_qnn.qnn.runner.plain import carry_out
 from pytest_qnn.qnn.runner.state import Buffer, Skip, State
@@ -34,23 +34,34 @@ class Failed(Exception):  # noqa: N818 - a finding, not an error of ours
 
 
 def in_threads(works: list[Work]) -> list[tuple[str, int]]:
-    """Carry out each in a thread of its own, all at once: what went wrong, in the order in which it did."""
+    """Carry out each in a thread of its own, all at once: what went wrong, in the order in which it did.
+
+    Raises:
+        NullFunction: one of them called a function that the interface does not have.
+    """
     found: list[tuple[str, int]] = []
+    absent: list[NullFunction] = []
     gate = threading.Barrier(len(works))
-    threads = [threading.Thread(target=_run, args=(work, gate, found), daemon=True) for work in works]
+    threads = [threading.Thread(target=_run, args=(work, gate, found, absent), daemon=True) for work in works]
     for thread in threads:
         thread.start()
     for thread in threads:
         thread.join()
+    if absent:
+        raise absent[0]
     return found
 
 
-def _run(work: Work, gate: threading.Barrier, found: list[tuple[str, int]]) -> None:
+def _run(
+    work: Work, gate: threading.Barrier, found: list[tuple[str, int]], absent: list[NullFunction]
+) -> None:
     gate.wait()
     try:
         work()
     except Failed as failed:
         found.append(failed.found)
+    except NullFunction as missing:
+        absent.append(missing)
 
 
 def call(state: State, name: str, *arguments: object) -> None:
@@ -110,9 +121,11 @@ def parallel(state: State, step: Parallel) -> StepSeen:
     if step.what != "rpcmem" and not state.session.open():
         raise Skip(f"there is no session: {state.session.failure}")
     works, contexts = _WORKS[step.what](state, step)
-    found = in_threads(works)
-    for context in contexts:
-        state.client.call("contextFree", context, None)
+    try:
+        found = in_threads(works)
+    finally:
+        for context in contexts:
+            state.client.call("contextFree", context, None)
     return seen_of(found, ThreadCounts(len(works), step.rounds))
 
 
