@@ -204,10 +204,11 @@ def _wanted(made: Prepare, inputs: tuple[bytes, ...], data: bytes) -> bytes:
     them down where the weights are one element, and up everywhere else.
     """
     up = expected(made.op, made.dtype, *inputs)
-    if made.weights is None or made.dtype != "UFIXED_POINT_8" or len(data) != len(up):
+    if made.weights is None or made.dtype != "UFIXED_POINT_8" or len(data) != len(up) or data == up:
         return up
     down = expected(made.op, made.dtype, *inputs, ties_up=False)
-    return bytes(low if seen == low else high for low, high, seen in zip(down, up, data, strict=True))
+    low, high, seen = (np.frombuffer(each, np.uint8) for each in (down, up, data))
+    return np.where(seen == low, low, high).tobytes()
 
 
 class _Last(NamedTuple):

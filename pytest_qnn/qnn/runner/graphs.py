@@ -350,7 +350,7 @@ class Run:
         if handle is None or buffer is None or not (buffer.live and buffer.usable):
             return None
         length = min(self.nbytes, buffer.size - handle.offset)
-        if length <= 0 or not mapped(buffer.pointer, buffer.size):
+        if length <= 0 or not mapped(buffer.pointer + handle.offset, length):
             return None
         return buffer.pointer + handle.offset, length
 

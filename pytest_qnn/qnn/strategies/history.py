@@ -44,6 +44,8 @@ _PASTS: Final[tuple[Past, ...]] = ("refused", "registrations", "contexts", "turn
 _KIB, _MIB, _GIB = 1 << 10, 1 << 20, 1 << 30
 _LARGE_BATCHES = (64, 9, 16, 17, 24, 32, 33, 48)
 _MOST_OF_GRAPHS = _MIB + 64
+MOST_SAVED: Final = 64 * _KIB + 64
+"""Bytes of a tensor of graphs that are made for context binaries: each is executed several times over."""
 FAR: Final = 32 * _MIB
 """A buffer of more bytes than this is never filled, read or written: its memory is sparse."""
 
@@ -77,9 +79,11 @@ class Scale(NamedTuple):
         ones = (1,) * (self.rank - len(shape))
         return (*shape, *ones) if self.ones_last else (*ones, *shape)
 
-    def of_graph(self, shape: tuple[int, ...], dtype: QnnDType) -> tuple[int, ...]:
+    def of_graph(
+        self, shape: tuple[int, ...], dtype: QnnDType, most: int = _MOST_OF_GRAPHS
+    ) -> tuple[int, ...]:
         """The same for a graph's tensors, whose bytes are all touched."""
-        return self.shaped(shape, dtype, _MOST_OF_GRAPHS)
+        return self.shaped(shape, dtype, most)
 
 
 PLAIN: Final = Scale()
