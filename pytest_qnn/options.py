@@ -126,6 +126,12 @@ DECLARED = (
         "did not pass",
         is_path=True,
     ),
+    Declared(
+        "--qnn-debug",
+        "TOOL",
+        "with --qnn-replay: carry out the case in a single process under gdb, valgrind or asan "
+        "(AddressSanitizer), or behind any other command (docs/debugging.md)",
+    ),
 )
 
 Pairs = tuple[tuple[str, str], ...]
@@ -152,6 +158,8 @@ class Options:
     """None: not given; the run draws one."""
     strict: bool = False
     replay: Path | None = None
+    debug: str = ""
+    """What the case to replay is carried out under; empty: nothing, it is judged."""
     given: frozenset[str] = frozenset()
     """Flags that the command line or the ini file gave."""
     files: frozenset[str] = frozenset()
@@ -272,6 +280,8 @@ def read(
         flag, first, second = command_line["given_twice"]
         raise BadOption(f"{flag}: {first!r} and {second!r} are given, and a run has one")
     command, defaults = _of_command_line(command_line), _of_ini(ini, ini_folder)
+    if command.values.get("qnn_debug") and not (command.values | defaults.values).get("qnn_replay"):
+        raise BadOption("--qnn-debug: needs --qnn-replay FOLDER, the finding whose case is to be carried out")
     files = frozenset((*command.files(), *defaults.files()))
     case = _of_case(case_file)
     of_case = {
@@ -296,6 +306,7 @@ def read(
         seed=forms.seed("--qnn-seed", values.get("qnn_seed")),
         strict=forms.truth("--qnn-strict", values.get("qnn_strict")),
         replay=forms.case("--qnn-replay", values.get("qnn_replay")),
+        debug=forms.debug("--qnn-debug", values.get("qnn_debug")),
         given=frozenset(given),
         files=files,
     )

@@ -57,18 +57,38 @@ def pytest_configure(config: pytest.Config) -> None:
     """Check the options' form and start the session's record."""
     for line in MARKERS:
         config.addinivalue_line("markers", line)
-    ini = {one.ini: config.getini(one.ini) for one in opts.DECLARED}
-    folder = config.inipath.parent if config.inipath else config.rootpath
-    read = functools.partial(opts.read, vars(config.option), ini, folder)
     try:
-        options, case_file = read(), None
-        if options.replay is not None:
-            options, case_file = _replay(config, read, options.replay)
+        options, case_file = _options(config)
     except forms.BadOption as error:
         raise pytest.UsageError(str(error)) from None
     session = config.stash[SESSION] = Session(config, options, case_file)
     if not _is_worker(config):
         config.pluginmanager.register(Gatherer(session), "qnn-gatherer")
+
+
+def _options(config: pytest.Config) -> tuple[opts.Options, AnyCaseFile | None]:
+    """The run's options, and the case file where one is to be replayed. Raises BadOption."""
+    ini = {one.ini: config.getini(one.ini) for one in opts.DECLARED}
+    folder = config.inipath.parent if config.inipath else config.rootpath
+    read = functools.partial(opts.read, vars(config.option), ini, folder)
+    options = read()
+    return (options, None) if options.replay is None else _replay(config, read, options.replay)
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_cmdline_main(config: pytest.Config) -> int | None:
+    """Under --qnn-debug: run the tool in place of pytest's tests."""
+    if not config.option.qnn_debug and not (config.option.qnn_replay and config.getini("qnn_debug")):
+        return None
+    from pytest_qnn.session import debug
+
+    try:
+        options, case_file = _options(config)
+        if case_file is None:
+            return None
+        return debug.run(config, options, case_file)
+    except forms.BadOption as error:
+        raise pytest.UsageError(str(error)) from None
 
 
 def _replay(

@@ -7,9 +7,10 @@ from typing import Any
 from pytest_qnn.core.rule import Subject
 from pytest_qnn.core.target import Target
 from pytest_qnn.isolation.target import TargetUnusable
+from pytest_qnn.isolation.worker import WorkerSpec
 from pytest_qnn.options import Options
 
-__all__ = ["TargetUnusable", "open_target"]
+__all__ = ["TargetUnusable", "in_one_process", "open_target", "worker_spec"]
 
 
 def open_target(subject: Subject, options: Options) -> Target[Any, Any]:
@@ -30,3 +31,23 @@ def open_target(subject: Subject, options: Options) -> Target[Any, Any]:
     return open_delegate_target(
         chain, options.runtime, options.sandbox, options.timeout, options.precision if is_declared else None
     )
+
+
+def in_one_process(subject: Subject, case: Any) -> bool:
+    """Whether the case can be carried out in a single process."""
+    if subject == "delegate":
+        return True
+    from pytest_qnn.qnn import target as memory
+
+    return memory.in_one_process(case)
+
+
+def worker_spec(subject: Subject, options: Options) -> WorkerSpec:
+    """What a process of its own needs to carry out cases on the target that the options name."""
+    if subject == "memory":
+        from pytest_qnn.qnn import target as memory
+
+        return memory.worker_spec(options.backend, options.rpcmem)
+    from pytest_qnn.tflite import target as delegate
+
+    return delegate.worker_spec([(spec, dict(pairs)) for spec, pairs in options.delegates], options.runtime)

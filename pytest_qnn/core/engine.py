@@ -540,13 +540,20 @@ def _broken(rule: Rule[Any, Any, Any], case: Any, trace: TraceLike) -> Violation
 
 def died(death: Death) -> Violation:
     """The violation that every rule shares: the process that ran the case did not survive it."""
-    where = f"step {death.step}" if death.step >= 0 else ""
+    left = death.evidence
+    during = f"in {left.during}" if left.during else ""
+    where = ", ".join(
+        filter(None, (during, death.place or (f"step {death.step}" if death.step >= 0 else "")))
+    )
+    kind = Hung if death.kind == "hang" else Crashed
+    expected = "an answer" if kind is Hung else "the call returns, with success or an error"
     if death.late:
-        kind = Hung if death.kind == "hang" else Crashed
-        return kind("the process ends in good order, whatever is alive", death.detail, "after the last step")
-    if death.kind == "hang":
-        return Hung("an answer", death.detail, where)
-    return Crashed("the call returns, with success or an error", death.detail, where)
+        expected, where = "the process ends in good order, whatever is alive", "after the last step"
+    said = left.said and kind is Crashed and f"; stderr: {left.said}"
+    seen = death.detail + (f", {left.fault}" if left.fault else "") + (said or "")
+    violation = kind(expected, seen, where)
+    violation.evidence = left
+    return violation
 
 
 def judge(
@@ -733,6 +740,14 @@ def _outcome(run: _Judge) -> tuple[Outcome, str]:
     )
 
 
+def _wrong(run: _Judge) -> int:
+    """1 for what was examined last and found wrong: a check that raises has counted nothing.
+
+    Where the process died, there was nothing to examine.
+    """
+    return int(run.minimal is not None and not isinstance(run.minimal[1], Crashed | Hung))
+
+
 def _finding(run: _Judge, outcome: Outcome, reason: str) -> Finding | None:
     """What can be judged again: a violation, or that a case showed nothing."""
     if run.minimal is not None:
@@ -742,6 +757,7 @@ def _finding(run: _Judge, outcome: Outcome, reason: str) -> Finding | None:
             seen=violation.seen,
             where=violation.where,
             picture=violation.picture,
+            evidence=violation.evidence,
             case=msgspec.json.encode(case).decode(),
         )
     if outcome is Outcome.INCONCLUSIVE and run.unexamined_case is not None:
@@ -764,7 +780,7 @@ def _verdict(run: _Judge, seed: int, flaky: str, seconds: float) -> Verdict:
         target=target.spec,
         outcome=outcome,
         examples=run.examples,
-        examined=run.examined,
+        examined=run.examined + _wrong(run),
         what=run.what,
         seconds=seconds,
         seed=seed,

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import math
 import os
+import shlex
 from collections.abc import Callable
 from pathlib import Path
 
@@ -15,6 +16,7 @@ PROFILE_NAMES = ("quick", "default", "thorough")
 RUNTIMES = ("auto", "tflite_runtime", "ai_edge_litert")
 PRECISIONS = ("float32", "float16")
 SANDBOXES = ("auto", "off", "fork", "spawn")
+DEBUGGERS = ("gdb", "valgrind", "asan")
 YES = ("true", "yes", "on", "1")
 NO = ("false", "no", "off", "0")
 REPORT_KINDS = (".json", ".html")
@@ -158,6 +160,19 @@ def case(flag: str, text: str | None) -> Path | None:
     elif not os.path.isfile(text):
         raise BadOption(f"{flag}: there is no file or folder {text!r}")
     return Path(text)
+
+
+def debug(flag: str, text: str | None) -> str:
+    """A word of `DEBUGGERS`, or a command; None gives the empty text."""
+    if text is None or text in DEBUGGERS:
+        return text or ""
+    try:
+        words = shlex.split(text)
+    except ValueError as error:
+        raise BadOption(f"{flag}: {text!r} is no command: {error}") from None
+    if not words:
+        raise BadOption(f"{flag}: {text!r} is neither {', '.join(DEBUGGERS)} nor a command")
+    return text
 
 
 def report(flag: str, text: str) -> Path:

@@ -7,6 +7,7 @@ from typing import Any, Literal, NamedTuple, Protocol, TypeVar
 
 import msgspec
 
+from pytest_qnn.core.evidence import Evidence
 from pytest_qnn.core.rule import Subject
 
 CaseT_contra = TypeVar("CaseT_contra", contravariant=True)
@@ -23,8 +24,17 @@ class Death(msgspec.Struct, frozen=True, gc=False):
     """The step (memory) or phase (delegate) that had begun; -1: none."""
     late: bool = False
     """The case was over: the process did not survive its own end, which the case requested."""
+    evidence: Evidence = Evidence()
+    """What it left."""
+    place: str = ""
+    """The step or phase in words: ``step 2 (Register)``; empty: its number says all that is known."""
     lost: bool = False
     """The target cannot be loaded any more: running it again raises `TargetLost`."""
+
+    @property
+    def text(self) -> str:
+        """How it died, and in which call."""
+        return f"{self.detail} in {self.evidence.during}" if self.evidence.during else self.detail
 
 
 class TargetLost(Exception):  # noqa: N818 - a finding about the target, not an error of ours

@@ -11,6 +11,8 @@ from typing import Literal
 
 import msgspec
 
+from pytest_qnn.core.evidence import Evidence
+
 
 class Level(str, enum.Enum):
     """How binding a rule is, in the words of RFC 2119. MUST only where a document says so."""
@@ -50,6 +52,8 @@ class Violation(Exception):  # noqa: N818 - it is the field's word, and not an e
     """
 
     outcome = Outcome.FAIL
+    evidence = Evidence()
+    """What the process left that did not survive the case."""
 
     def __init__(self, expected: str, seen: str, where: str = "", picture: str = "") -> None:
         super().__init__(f"expected {expected}; seen {seen}" + (f" ({where})" if where else ""))
@@ -124,6 +128,8 @@ class Finding(msgspec.Struct, frozen=True, kw_only=True):
     seen: str
     where: str = ""
     picture: str = ""
+    evidence: Evidence = Evidence()
+    """What the process left that did not survive the case."""
     case: str = ""
     """The minimal Case as JSON text."""
 
@@ -157,6 +163,8 @@ class Verdict(msgspec.Struct, frozen=True, kw_only=True):
     """The rule in whose cases it was found, where that is another one (`blocked_by` there)."""
     only_in_company: int = 0
     """Cases that broke the rule after others in one process, but neither alone nor as one case with them."""
+    note: str = ""
+    """Of a self-check in which the process died: whether it does so without the target, too."""
     replay: str = ""
     """One shell command that judges the minimal case again."""
     traceback: str = ""

@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterator
 
 import msgspec
 
-from pytest_qnn.isolation import processes, progress, wire
+from pytest_qnn.isolation import call_log, crash_handler, processes, wire
 from pytest_qnn.isolation.worker import ENDS, Unusable, Worker, make_worker
 
 FAILED = 70
@@ -33,6 +33,8 @@ def main() -> None:
     slot = wire.Slot(int(slot_fd))
     slot.close_in_child()
     prefer_oom_kill()
+
+    crash_handler.install()
 
     def make() -> Worker:
         worker = make_worker(spec)
@@ -51,18 +53,22 @@ def carry_out(worker: Callable[[], Worker], slot: wire.Slot) -> None:
     After an answer that is a death or an error it ends: the rest is for another child.
     """
     requests = _REQUESTS.decode(slot.read_request())
+    slot.record_crash()
+    calls = slot.call_log()
+    call_log.activate(calls)
     # A target that closes descriptors that are not its own (one of them twice, or a whole range of numbers)
     # is likely to close this one too: reported as such, before the runner fails for want of a descriptor.
     canary = _Canary()
-    progress.report_to(slot.calling)
 
     def begin(step: int) -> None:
         if not canary.lives():  # the step before did it
             _leave(slot, wire.Reply(death="garbage", detail=_CANARY_LOST))
         slot.step(step)
+        calls.begin_step(step)
 
     for number, request in enumerate(requests):
         slot.step(-1)
+        calls.restart()
         ends = request.startswith(ENDS)
         try:
             reply = wire.Reply(payload=worker().handle(request.removeprefix(ENDS), begin))

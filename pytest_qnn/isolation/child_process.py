@@ -29,10 +29,12 @@ import select
 import signal
 import socket
 import subprocess
+import time
 from collections.abc import Iterable
 from pathlib import Path
 
 from pytest_qnn.isolation import child, interpreter, processes, warm_start, wire
+from pytest_qnn.isolation.stderr import Stderr
 from pytest_qnn.isolation.worker import Worker
 
 
@@ -73,12 +75,23 @@ class ChildProcess:
         os.close(self._start_fd)
         self._start_fd = None
 
-    def ended(self, seconds: float, unless: socket.socket) -> bool:
-        """Whether it ends within ``seconds``, and before the other end of ``unless`` is gone."""
+    def ended(self, seconds: float, unless: socket.socket, stderr: Stderr) -> bool:
+        """Whether it ends within ``seconds``, and before the other end of ``unless`` is gone.
+
+        What it writes to ``stderr`` meanwhile is taken, so that it waits for nobody.
+        """
         poll = select.poll()
         poll.register(self._pidfd, select.POLLIN)
         poll.register(unless, select.POLLRDHUP)
-        return self._pidfd in dict(poll.poll(seconds * 1000))
+        poll.register(stderr, select.POLLIN)
+        deadline = time.monotonic() + seconds
+        while ready := dict(poll.poll(max(0.0, deadline - time.monotonic()) * 1000)):
+            if ready.keys() != {stderr.fileno()}:
+                return self._pidfd in ready
+            stderr.drain()
+            if time.monotonic() >= deadline:
+                break
+        return False
 
     def end(self) -> int:
         """Kill it and its process group; its wait status.

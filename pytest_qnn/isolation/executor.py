@@ -163,7 +163,7 @@ class Executor:
             if not isinstance(answer, Death):
                 facts = msgspec.msgpack.decode(answer, type=kind)
                 return msgspec.structs.replace(facts, deaths=tuple(deaths))
-            detail = answer.detail
+            detail = answer.text
             deaths.append(f"{depth}: {detail}")
         raise Unusable(f"{detail} while it was loaded")
 

@@ -318,7 +318,7 @@ def _answer(reply: wire.Reply) -> bytes | Death:
     if reply.error:
         raise Unusable(reply.error)
     if reply.death:
-        return Death(reply.death, reply.detail, reply.step, reply.late)
+        return Death(reply.death, reply.detail, reply.step, reply.late, reply.evidence)
     return reply.payload
 
 

@@ -34,9 +34,11 @@ from pathlib import Path
 
 import msgspec
 
-from pytest_qnn.isolation import cpu_time, processes, wire
+from pytest_qnn.isolation import cpu_time, crash_handler, processes, wire
 from pytest_qnn.isolation.child_process import ChildProcess, fork, spawn
 from pytest_qnn.isolation.hangs import Watch
+from pytest_qnn.isolation.post_mortem import evidence
+from pytest_qnn.isolation.stderr import Stderr
 from pytest_qnn.isolation.warm_start import compact, enabled, written_by
 from pytest_qnn.isolation.worker import Unusable, make_worker
 from pytest_qnn.isolation.working_directory import WorkingDirectory
@@ -73,7 +75,7 @@ def main() -> None:
     if mode == "spawn":
         # Not ahead: starting an interpreter takes a hundred times longer than a case, and cannot overlap with
         # it.
-        server(lambda _: spawn(spec, directory.path, warm), ahead=False)(wire.Ready())
+        server(Stderr(), lambda _: spawn(spec, directory.path, warm), ahead=False)(wire.Ready())
         return
     try:
         worker = make_worker(spec)
@@ -85,6 +87,8 @@ def main() -> None:
         wire.send(connection, msgspec.msgpack.encode(wire.Ready(error=own)), None)
         return
     _restore_signals()
+    # After the target, whose own handlers ours runs before. Forks inherit it.
+    crash_handler.install()
     ready = wire.Ready(threads=len(os.listdir("/proc/self/task")))
     worker.warm()
     if enabled():
@@ -94,11 +98,14 @@ def main() -> None:
     # safe.)
     ahead = ready.threads == 1 and enabled()
     pages = written_by(worker.rehearse) if ahead else []
+    # Only now: while the target was loaded, nobody read what it wrote.
+    stderr = Stderr()
 
     def make(fds_to_close: Iterable[int]) -> ChildProcess:
-        return fork(worker, directory.path, [connection.fileno(), *fds_to_close], pages)
+        own = [connection.fileno(), stderr.fileno()]
+        return fork(worker, directory.path, [*own, *fds_to_close], pages)
 
-    server(make, ahead=ahead)(ready)
+    server(stderr, make, ahead=ahead)(ready)
 
 
 Make = Callable[[Iterable[int]], ChildProcess]
@@ -117,6 +124,7 @@ class _Server:
         connection: socket.socket,
         timeout: float,
         directory: WorkingDirectory,
+        stderr: Stderr,
         make: Make,
         *,
         ahead: bool,
@@ -124,6 +132,7 @@ class _Server:
         self._connection = connection
         self._timeout = timeout
         self._directory = directory
+        self._stderr = stderr
         self._make = make
         self._ahead = ahead
         self._waiting: ChildProcess | None = None
@@ -170,6 +179,7 @@ class _Server:
         Steps 3 to 7 of the protocol of `pytest_qnn.isolation.child_process`.
         """
         self._directory.prepare()
+        self._stderr.take()
         child.begin(msgspec.msgpack.encode(work.requests))
         self._prefork(child.descriptors())
         hangs = self._watched(child, work, start_timeout)
@@ -177,19 +187,23 @@ class _Server:
         status = child.end()
         begun = child.slot.begun
         step, stopped, payloads = child.slot.result()
-        _, call = child.slot.progress()
-        child.slot.close()
         wanted = len(work.requests)
         payloads = payloads[:wanted]  # more are none that the child was asked for
         left_any = processes.end_orphans(self._waiting.pid if self._waiting else 0)
         self._directory.prepare()
         whole = bool(payloads) and (stopped or len(payloads) >= wanted)
-        replies = judge(status, step, payloads, whole=whole, call=call)
+        replies = judge(status, step, payloads, whole=whole)
         if hangs:
             late = len(payloads) >= wanted
-            replies = [*replies[: len(payloads) - late], _hung(hangs, step, call, late=late)]
+            replies = [*replies[: len(payloads) - late], _hung(hangs, step, late=late)]
         if left_any or replies[-1].death or not begun:
             self._discard_waiting()
+        _, call = child.slot.progress()
+        replies[-1] = msgspec.structs.replace(replies[-1], call=call)
+        if replies[-1].death:
+            left = evidence(child.slot, 0 if hangs else status, self._stderr.take())
+            replies[-1] = msgspec.structs.replace(replies[-1], evidence=left)
+        child.slot.close()
         return begun, replies
 
     def _watched(self, child: ChildProcess, work: wire.Work, start_timeout: float) -> str:
@@ -212,7 +226,7 @@ class _Server:
 
     def _why_not_ended(self, child: ChildProcess, watch: Watch, start_timeout: float) -> str:
         started = time.monotonic()
-        while not child.ended(watch.pause(), self._connection):
+        while not child.ended(watch.pause(), self._connection, self._stderr):
             if self._left_alone():
                 return "nobody waits for it any more"
             if not child.slot.begun and time.monotonic() - started > start_timeout:
@@ -273,23 +287,19 @@ class _Server:
             self._waiting = None
 
 
-def _hung(why: str, step: int, call: str, *, late: bool) -> wire.Reply:
+def _hung(why: str, step: int, *, late: bool) -> wire.Reply:
     """The reply of a child that hangs.
 
     Args:
         why: from `Watch.hangs`.
         step: the step that had begun last.
-        call: the call that had begun last.
         late: it had answered everything.
     """
     what = "it answered but did not end" if late else "no answer"
-    where = f" in {call}" if call and not late else ""
-    return wire.Reply(b"", "hang", f"{what}: {why}{where}", step, late, call=call)
+    return wire.Reply(b"", "hang", f"{what}: {why}", step, late)
 
 
-def judge(
-    status: int, step: int, payloads: Sequence[bytes], *, whole: bool, call: str = ""
-) -> list[wire.Reply]:
+def judge(status: int, step: int, payloads: Sequence[bytes], *, whole: bool) -> list[wire.Reply]:
     """The replies of a child, at least one; the last says how it ended, if not well.
 
     Args:
@@ -297,12 +307,10 @@ def judge(
         step: the step that had begun last.
         payloads: its answers, in order.
         whole: the child had answered all that it was going to, so that its end is none of a case's.
-        call: the call that had begun last.
     """
     died = _death(status, step, late=whole)
     if died is None:
-        return [msgspec.structs.replace(_reply(payload, step), call=call) for payload in payloads]
-    died = msgspec.structs.replace(died, call=call)
+        return [_reply(payload, step) for payload in payloads]
     return [*(_reply(payload, step) for payload in payloads[: len(payloads) - whole]), died]
 
 

@@ -16,14 +16,16 @@ from typing import Literal
 
 import msgspec
 
-from pytest_qnn.isolation import libc
+from pytest_qnn.core.evidence import Call, Evidence
+from pytest_qnn.isolation import call_log, crash_handler, libc
 
 _SLOT_SIZE = (256 << 20) - (128 << 10)
 """Bytes mapped for a child's answer. Not a size that a case would search the mappings for."""
-_PROGRESS = struct.Struct("<Q120s")
-"""At the end of a slot: how many steps and calls have begun, and the name of the last call."""
-_ANSWERS_END = _SLOT_SIZE - _PROGRESS.size
-MAX_ANSWER = _ANSWERS_END - 40
+_EVIDENCE_SIZE = crash_handler.SIZE + call_log.SIZE
+_EVIDENCE_AT = _SLOT_SIZE - _EVIDENCE_SIZE
+_CALLS_AT = _EVIDENCE_AT + crash_handler.SIZE
+"""The end of the slot is for what a child leaves that dies: pages that hardly any child touches."""
+MAX_ANSWER = _EVIDENCE_AT - 40
 """Bytes of the largest answer of a child: what its header and the answer's own length leave."""
 MAX_REQUEST = MAX_ANSWER - (1 << 10)
 """Bytes of the largest request that a child can be given."""
@@ -53,9 +55,11 @@ class Reply(msgspec.Struct, frozen=True, omit_defaults=True):
     killed: bool = False
     """It died of a SIGKILL that the supervisor did not send."""
     call: str = ""
-    """The call that the child had begun last."""
+    """The call that the child had begun last; empty but in its last reply."""
     error: str = ""
     """What went wrong in the runner itself, or why the target cannot be used."""
+    evidence: Evidence = Evidence()
+    """What a child left that died."""
 
 
 class Work(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -143,10 +147,10 @@ class Slot:
 
     Layout: 8 bytes step (signed), 8 bytes that say whether the child stopped by itself, 8 bytes number of
     replies, 8 bytes length of all replies, then the replies, each behind 8 bytes of its length; until the
-    first of them the requests are in their place, behind their own length. The last bytes are `_PROGRESS`.
-    Memory rather than a pipe:
-    nothing can block on it, and a grandchild that keeps it delays nobody. A child needs no descriptor for it
-    (see `close_in_child`), so that none can be closed or written to by the target.
+    first of them the requests are in their place, behind their own length. At the end of the memory there is
+    what a child leaves that dies (`crash_handler`), and the calls of its case (`call_log`). Memory rather
+    than a pipe: nothing can block on it, and a grandchild that keeps it delays nobody. A child needs no
+    descriptor for it (see `close_in_child`), so that none can be closed or written to by the target.
 
     Raises:
         OSError: the memory cannot be mapped.
@@ -163,8 +167,6 @@ class Slot:
             raise OSError("the memory for a child's answer cannot be mapped")
         self._address: int = address
         self._memory = (ctypes.c_char * _SLOT_SIZE).from_address(address)
-        self._progress = 0
-        self._call = b""
 
     @classmethod
     def make(cls) -> Slot:
@@ -225,23 +227,28 @@ class Slot:
         count: int = self._HEADER.unpack_from(self._memory, 0)[2]
         return count
 
+    def call_log(self) -> call_log.CallLog:
+        """Child: where to note the steps and calls of its cases."""
+        return call_log.CallLog(self._memory, _CALLS_AT)
+
+    def progress(self) -> tuple[int, str]:
+        """Supervisor: see `call_log.progress`."""
+        return call_log.progress(self._memory, _CALLS_AT)
+
+    def record_crash(self) -> None:
+        """Child: have a signal that kills it recorded here."""
+        crash_handler.record_to(self._address + _EVIDENCE_AT)
+
+    def left(self) -> tuple[crash_handler.Crash | None, tuple[Call, ...], str]:
+        """Supervisor: the signal, the calls, and the one that was at work; see `call_log.read`."""
+        memory = ctypes.string_at(self._address + _EVIDENCE_AT, _EVIDENCE_SIZE)
+        crash = crash_handler.read(memory[: crash_handler.SIZE])
+        calls, during = call_log.read(memory[crash_handler.SIZE :], crash.thread if crash else 0)
+        return crash, calls, during
+
     def step(self, index: int) -> None:
         """Child: step ``index`` begins; -1: the next case does."""
         struct.pack_into("<q", self._memory, 0, index)
-        self.calling(self._call)
-
-    def calling(self, call: bytes) -> None:
-        """Child: this call begins. So the supervisor sees that it goes on, and where it stopped."""
-        self._progress += 1
-        self._call = call
-        _PROGRESS.pack_into(self._memory, _ANSWERS_END, self._progress, call)
-
-    def progress(self) -> tuple[int, str]:
-        """Supervisor: how many steps and calls have begun, and the name of the last call."""
-        count, name = _PROGRESS.unpack_from(self._memory, _ANSWERS_END)
-        # The target may have written anything here.
-        text = name.rstrip(b"\0").decode("ascii", errors="replace")
-        return count, text if text.isprintable() else ""
 
     def stop(self) -> None:
         """Child: it ends by its own will, whether or not all requests are answered."""
@@ -257,7 +264,7 @@ class Slot:
         """
         _, _, count, length = self._HEADER.unpack_from(self._memory, 0)
         whole = _LENGTH.pack(len(payload)) + payload
-        if length + len(whole) > _ANSWERS_END - self._HEADER.size:
+        if length + len(whole) > _EVIDENCE_AT - self._HEADER.size:
             if not count:
                 raise ValueError(f"the answer has {len(payload)} bytes, more than {MAX_ANSWER}")
             return False
@@ -272,11 +279,11 @@ class Slot:
         at = self._HEADER.size
         # The target may have written anything here: no length is believed beyond the slot's end.
         for _ in range(min(count, MAX_REPLIES)):
-            if at + _LENGTH.size > _ANSWERS_END:
+            if at + _LENGTH.size > _EVIDENCE_AT:
                 break
             (length,) = _LENGTH.unpack_from(self._memory, at)
             at += _LENGTH.size
-            if length > _ANSWERS_END - at:
+            if length > _EVIDENCE_AT - at:
                 break
             replies.append(ctypes.string_at(self._address + at, length))
             at += length

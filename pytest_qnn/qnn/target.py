@@ -7,6 +7,7 @@ from typing import Any, Final
 
 import msgspec
 
+from pytest_qnn.core.evidence import Call
 from pytest_qnn.core.forms import PROXY_MUTANT, unwrapped
 from pytest_qnn.core.rule import Subject
 from pytest_qnn.core.target import Control, Death, TargetLost
@@ -29,6 +30,7 @@ from pytest_qnn.qnn.cases.plain import PLAIN, cycles
 from pytest_qnn.qnn.cases.reduce import smaller_memory
 from pytest_qnn.qnn.controls import around, controls
 from pytest_qnn.qnn.facts import Choice, MemoryFacts
+from pytest_qnn.qnn.model.codes import named
 from pytest_qnn.qnn.mutants import named as mutant_named
 from pytest_qnn.qnn.proxies import proxy_table
 from pytest_qnn.qnn.runner.choices import choices
@@ -89,9 +91,11 @@ class MemoryTarget(OpenTarget):
     def _bears_company(self, case: MemoryCase) -> bool:
         return super()._bears_company(case) and not several_processes(case)
 
-    def _seen(self, case: MemoryCase, answer: Any) -> MemoryTrace:  # noqa: ARG002 - the signature is OpenTarget's
+    def _seen(self, case: MemoryCase, answer: Any) -> MemoryTrace:
         if isinstance(answer, Death):
-            return MemoryTrace(death=answer, facts=self.facts)
+            return MemoryTrace(death=described(case, answer), facts=self.facts)
+        if answer.death is not None:
+            answer = msgspec.structs.replace(answer, death=described(case, answer.death))
         trace: MemoryTrace = msgspec.structs.replace(answer, facts=self.facts)
         return trace
 
@@ -144,6 +148,27 @@ class MemoryTarget(OpenTarget):
         return facts
 
 
+def described(case: MemoryCase, death: Death) -> Death:
+    """The death with its step, and the results of its calls, in words."""
+    steps = enumerate(case.steps)
+    place = next(
+        (f"step {number} ({type(step).__name__})" for number, step in steps if number == death.step), ""
+    )
+    calls = (msgspec.structs.replace(call, result=_result(call)) for call in death.evidence.calls)
+    evidence = msgspec.structs.replace(death.evidence, calls=tuple(calls))
+    return msgspec.structs.replace(death, place=place, evidence=evidence)
+
+
+def _result(call: Call) -> str:
+    if call.status is None or call.name == "rpcmem_free":
+        return ""
+    if call.name.startswith("rpcmem_alloc"):
+        return "memory" if call.status else "NULL"
+    if call.name.startswith("rpcmem_"):
+        return "a descriptor" if call.status < 1 << 31 else "-1"
+    return "0 QNN_SUCCESS" if call.status == 0 else named(call.status)
+
+
 def open_memory_target(backend: str, rpcmem: str, sandbox: str, timeout: float) -> MemoryTarget:
     """Open a QNN backend.
 
@@ -156,7 +181,7 @@ def open_memory_target(backend: str, rpcmem: str, sandbox: str, timeout: float) 
     backend, rpcmem = resolved(backend), resolved(rpcmem)
     _check_mutant(backend)
     foreign = is_path(backend) or is_path(rpcmem)
-    spec = MemorySpec(backend, rpcmem)
+    spec = worker_spec(backend, rpcmem)
     options = (f"--qnn-backend={backend}", f"--qnn-rpcmem={rpcmem}")
     try:
         executor = Executor(
@@ -165,6 +190,16 @@ def open_memory_target(backend: str, rpcmem: str, sandbox: str, timeout: float) 
         return MemoryTarget(spec, options, executor)
     except Unusable as error:
         raise TargetUnusable(sentence("--qnn-backend", backend, error)) from None
+
+
+def in_one_process(case: MemoryCase) -> bool:
+    """No step of the case begins another process."""
+    return not several_processes(case)
+
+
+def worker_spec(backend: str, rpcmem: str) -> MemorySpec:
+    """What a process needs that carries out cases on the backend."""
+    return MemorySpec(resolved(backend), resolved(rpcmem))
 
 
 def _check_mutant(spec: str) -> None:

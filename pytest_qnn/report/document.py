@@ -2,6 +2,7 @@
 
 Schema 2: each rule of the halves that the run is about appears once, also one that was not selected or not
 judged; ``complete`` says that all of them were judged; where the suite itself failed, there is a traceback.
+A violation in which a child process died has ``evidence``: the call, stderr, a native backtrace, all calls.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from typing import Any, get_args
 from pytest_qnn import rules
 from pytest_qnn.core.rule import Demand, Subject
 from pytest_qnn.core.verdict import Verdict
-from pytest_qnn.report import terminal
+from pytest_qnn.report import crash, terminal
 from pytest_qnn.state import Description, Session
 
 SCHEMA = 2
@@ -128,6 +129,7 @@ def _rule(verdict: Verdict) -> dict[str, Any]:
         "seen": finding.seen,
         "where": finding.where,
         "picture": finding.picture,
+        "evidence": crash.data(finding.evidence),
     }
     return {
         "id": verdict.rule,
@@ -147,6 +149,7 @@ def _rule(verdict: Verdict) -> dict[str, Any]:
         "flaky": verdict.flaky,
         "blocked_by": list(verdict.blocked_by),
         "found_by": verdict.found_by,
+        "note": verdict.note,
         "only_in_company": verdict.only_in_company,
         "violation": violation,
         "case": json.loads(finding.case) if finding and finding.case else None,

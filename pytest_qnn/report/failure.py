@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Mapping
 from typing import Any
 
-from pytest_qnn.core.verdict import Finding, Verdict
+from pytest_qnn.core.verdict import Finding, Outcome, Verdict
+from pytest_qnn.report import crash
 
 WIDTH = 100
 
@@ -26,9 +28,11 @@ def text(verdict: Verdict, run_seed: int) -> str:
     ]
     if verdict.self_check:
         lines.append("  note      a self-check: it judges the runtime and this suite, not the delegate")
+    if verdict.note:
+        lines.append(f"  note      {verdict.note}")
     lines += _finding(verdict.finding) if verdict.finding else [f"  reason    {verdict.reason}"]
     lines += [
-        f"  examples  {verdict.examples} cases run, {verdict.examined} {verdict.what or 'things'} examined",
+        f"  examples  {verdict.examples} cases run, {examined(verdict)}",
         f"  seed      --qnn-seed={run_seed}",
     ]
     if verdict.found_by:
@@ -39,7 +43,21 @@ def text(verdict: Verdict, run_seed: int) -> str:
         lines.insert(1, f"  flaky     the minimal case {verdict.flaky}")
     if verdict.replay:
         lines.append(f"  replay    {verdict.replay}")
+        if verdict.finding and verdict.finding.evidence:
+            lines.append(
+                f"  debug     the same with --qnn-debug={_tool(verdict.finding)} (docs/debugging.md)"
+            )
     return "\n".join(lines)
+
+
+def examined(verdict: Verdict) -> str:
+    """How much was looked at, in words. What is wrong is among it."""
+    if verdict.finding is not None and not verdict.examined:
+        died = verdict.outcome in (Outcome.CRASH, Outcome.HANG)
+        return "none of which came to its end" if died else "nothing examined"
+    if verdict.examined == 1 and not verdict.what:
+        return "1 thing examined"
+    return f"{verdict.examined} {verdict.what or 'things'} examined"
 
 
 def readme(
@@ -69,9 +87,21 @@ def readme(
             "It says STILL FAILS, FIXED or CANNOT RUN. Further options replace those of the file.",
             "A library is loaded only where you name it, as --qnn-backend=PATH or --tflite-delegate=PATH.",
             "On another target than the one that the case was found on it says FAILS HERE or PASSES HERE.",
+            "To carry it out under a debugger or a memory checker, add one of",
+            "  --qnn-debug=gdb, --qnn-debug=valgrind, --qnn-debug=asan, --qnn-debug='ANY COMMAND'",
             "",
         ]
     )
+
+
+_HEAP = re.compile(r"free\(\)|malloc|corrupted|double free|munmap_chunk")
+"""In what glibc says when it finds its heap damaged."""
+
+
+def _tool(finding: Finding) -> str:
+    """What shows most: where a heap is damaged is seen by tools that look at each access."""
+    damaged = _HEAP.search(finding.evidence.said)
+    return "asan or valgrind: the heap was damaged before" if damaged else "gdb"
 
 
 def internal_error(error: BaseException) -> str:
@@ -85,6 +115,7 @@ def _finding(finding: Finding) -> list[str]:
     lines = [f"  expected  {finding.expected}", f"  seen      {finding.seen}"]
     if finding.where:
         lines.append(f"  where     {finding.where}")
+    lines += [f"  {line}" for line in crash.lines(finding.evidence)]
     if finding.picture:
         lines += ["  picture", *(f"    {line}" for line in finding.picture.splitlines())]
     if finding.case:

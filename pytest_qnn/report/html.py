@@ -108,6 +108,26 @@ def _rule(rule: dict[str, Any]) -> str:
     )
 
 
+def _evidence(left: dict[str, Any]) -> str:
+    """What a child left that died."""
+    frames = (frame["at"] + (f" at {frame['line']}" if frame["line"] else "") for frame in left["backtrace"])
+    calls = (
+        f"{call['step']:>3}: {call['name']} "
+        + ("did not return" if call["status"] is None else f"-> {call['result'] or call['status']}")
+        for call in left["calls"]
+    )
+    parts = {
+        "stderr": left["stderr"],
+        "native backtrace": "\n".join(frames),
+        "calls, by step": "\n".join(calls),
+    }
+    return "".join(
+        f"<details open><summary>{name}</summary><pre>{escape(text)}</pre></details>"
+        for name, text in parts.items()
+        if text
+    )
+
+
 def _found(rule: dict[str, Any]) -> str:
     parts = [f"{escape(rule['sentence'])} <small>{escape(rule['source'])}</small>"]
     if rule["reason"]:
@@ -120,11 +140,17 @@ def _found(rule: dict[str, Any]) -> str:
         )
     if rule["flaky"]:
         parts.append(f"flaky: the minimal case {escape(rule['flaky'])}")
+    if rule["note"]:
+        parts.append(escape(rule["note"]))
     if rule["violation"]:
-        shown = {key: text for key, text in rule["violation"].items() if text and key != "picture"}
+        shown = {
+            key: rule["violation"][key] for key in ("expected", "seen", "where") if rule["violation"][key]
+        }
         parts += [f"{key}: {escape(text)}" for key, text in shown.items()]
         if rule["violation"]["picture"]:
             parts.append(f"<pre>{escape(rule['violation']['picture'])}</pre>")
+        if rule["violation"]["evidence"]:
+            parts.append(_evidence(rule["violation"]["evidence"]))
     if rule["case"] is not None:
         case = escape(compact(rule["case"]))
         parts.append(f"<details><summary>minimal case</summary><pre>{case}</pre></details>")

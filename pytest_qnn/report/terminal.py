@@ -109,6 +109,7 @@ def findings(verdicts: list[Verdict]) -> list[str]:
             note = " (self-check)" if verdict.self_check else ""
             note += f" (found by {verdict.found_by})" if verdict.found_by else ""
             note += f" (flaky: {verdict.flaky})" if verdict.flaky else ""
+            note += f" ({verdict.note})" if verdict.note else ""
             replay = f" | replay: {verdict.replay}" if verdict.replay else ""
             lines.append(
                 f"{verdict.rule} {verdict.level.value} {outcome}{note}: {one_line(verdict.sentence)}"

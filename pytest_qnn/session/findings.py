@@ -18,9 +18,9 @@ import pytest
 from pytest_qnn.case_file import NAME, SCHEMA, encode, with_case
 from pytest_qnn.core.rule import Subject
 from pytest_qnn.core.target import Target
-from pytest_qnn.core.verdict import Verdict
+from pytest_qnn.core.verdict import Finding, Verdict
 from pytest_qnn.options import Options
-from pytest_qnn.report import failure, files
+from pytest_qnn.report import crash, failure, files
 from pytest_qnn.state import Session
 
 if TYPE_CHECKING:
@@ -31,6 +31,7 @@ CONTENTS = {
     NAME: "the case and its target, as data",
     "model.tflite": "the graph of the case as a model",
     "inputs.npz": "the contents of its inputs, by tensor name",
+    "crash.txt": "what the process left that died: stderr, a native backtrace, its calls",
     "command.txt": "the command that judges the case again, from any working directory",
 }
 _TOOLS = ("pytest-qnn", "msgspec", "numpy")
@@ -48,7 +49,7 @@ def keep(session: Session, target: Target[Any, Any], verdict: Verdict) -> Verdic
     command = _command(folder, options)
     verdict = msgspec.structs.replace(verdict, replay=command)
     try:
-        content = _content(session, target, verdict, options)
+        content = content_of(session, target, verdict, options)
         folder.parent.mkdir(parents=True, exist_ok=True)
         files.replace(home / ".gitignore", b"*\n")
         _write(folder, _files(session, content, verdict, command))
@@ -73,9 +74,14 @@ def _pytest() -> str:
     return str(script)
 
 
-def _content(
-    session: Session, target: Target[Any, Any], verdict: Verdict, options: tuple[str, ...]
+def content_of(
+    session: Session, target: Target[Any, Any], verdict: Verdict, options: tuple[str, ...] = ()
 ) -> AnyCaseFile:
+    """The case file of a finding.
+
+    Raises:
+        ValueError: the verdict has none.
+    """
     finding = verdict.finding
     if finding is None:
         raise ValueError(f"there is no finding on {verdict.rule}")
@@ -100,6 +106,8 @@ def _content(
 def _files(session: Session, content: AnyCaseFile, verdict: Verdict, command: str) -> dict[str, bytes]:
     """The folder's files by name."""
     made = {NAME: encode(content), "command.txt": f"{command}\n".encode()}
+    if verdict.finding is not None and verdict.finding.evidence:
+        made["crash.txt"] = _crash(verdict.finding).encode()
     if content.subject == "delegate":
         # A run about QNN memory loads nothing of TensorFlow Lite.
         from pytest_qnn.session.models import models
@@ -111,6 +119,10 @@ def _files(session: Session, content: AnyCaseFile, verdict: Verdict, command: st
     }
     made["README.txt"] = failure.readme(verdict, session.seed, content.provenance, described).encode()
     return made
+
+
+def _crash(finding: Finding) -> str:
+    return "\n".join([finding.seen, finding.where, *crash.lines(finding.evidence, all_of_it=True), ""])
 
 
 def _write(folder: Path, contents: dict[str, bytes]) -> None:

@@ -5,6 +5,8 @@ What takes long to import is loaded by this module: the plugin imports it when t
 
 from __future__ import annotations
 
+import contextlib
+import dataclasses
 import hashlib
 import time
 import traceback
@@ -16,17 +18,23 @@ import pytest
 from pytest_qnn import effort
 from pytest_qnn.core import engine
 from pytest_qnn.core.rule import Demand, Rule
-from pytest_qnn.core.target import TargetLost
-from pytest_qnn.core.verdict import Finding, Outcome, Verdict
-from pytest_qnn.report import failure
+from pytest_qnn.core.target import Target, TargetLost
+from pytest_qnn.core.verdict import Crashed, Finding, Hung, Outcome, Verdict
+from pytest_qnn.options import DEFAULT_DELEGATES
+from pytest_qnn.report import failure, symbols
 from pytest_qnn.session import findings, replay
 from pytest_qnn.state import VERDICTS, Session
+from pytest_qnn.targets import open_target
 
 _HUNG = 3
 """Rules that may hang in one target, and in one process, before hangs in it are no longer shrunk.
 
 Each costs up to five times ``--qnn-timeout``, and a call that hangs may be in the cases of a hundred rules.
 """
+
+
+_FRAMES = 8
+"""Of a backtrace, what JUnit files have as a property; the whole one is in the failure's text."""
 
 
 def rule_seed(run_seed: int, rule_id: str) -> int:
@@ -52,9 +60,45 @@ def judge(session: Session, item: pytest.Item, rule_id: str) -> engine.Judged:
     verdict, handed_over = engine.judge_with_owners(rule, target, profile, seed, session.rule)
     session.hung[rule.subject] += verdict.outcome is Outcome.HANG
     return engine.Judged(
-        findings.keep(session, target, verdict),
-        tuple(findings.keep(session, target, other) for other in handed_over),
+        _completed(session, target, verdict),
+        tuple(_completed(session, target, other) for other in handed_over),
     )
+
+
+def _completed(session: Session, target: Target[Any, Any], verdict: Verdict) -> Verdict:
+    """The verdict, with all that can be said of a process that died, and what its finding leaves kept."""
+    compared = _compared(session, session.rule(verdict.rule), target, verdict)
+    return findings.keep(session, target, _symbolised(compared))
+
+
+def _compared(
+    session: Session, rule: Rule[Any, Any, Any], target: Target[Any, Any], verdict: Verdict
+) -> Verdict:
+    """The verdict, with whose doing it was that the process died of a self-check.
+
+    Such a rule judges the runtime and the suite, but the target's delegate is in the process: the same case
+    is carried out with the reference in its place.
+    """
+    died = verdict.outcome in (Outcome.CRASH, Outcome.HANG)
+    if not (rule.self_check and died) or target.spec == "reference":
+        return verdict
+    case = findings.content_of(session, target, verdict).case
+    own = dataclasses.replace(session.options, delegates=DEFAULT_DELEGATES, sandbox="fork")
+    with contextlib.closing(open_target(rule.subject, own)) as reference:
+        also = isinstance(engine.judge_case(rule, reference, case), Crashed | Hung)
+    note = "the process dies with this delegate only: with the reference in its place it does not"
+    if also:
+        note = "the process dies with the reference in the delegate's place, too"
+    return msgspec.structs.replace(verdict, note=note)
+
+
+def _symbolised(verdict: Verdict) -> Verdict:
+    """The verdict with the names of native frames, which only those of a finding are worth."""
+    finding = verdict.finding
+    if finding is None or not finding.evidence:
+        return verdict
+    evidence = symbols.symbolised(finding.evidence)
+    return msgspec.structs.replace(verdict, finding=msgspec.structs.replace(finding, evidence=evidence))
 
 
 def checked_rule(session: Session, item: pytest.Item, rule_id: str) -> Rule[Any, Any, Any]:
@@ -139,7 +183,8 @@ def properties(verdict: Verdict) -> list[tuple[str, object]]:
 
     ``blocked_by`` names the rules that own what went wrong in some of its cases, ``flaky`` is the rate of a
     case that does not always fail, ``reason`` says why there is neither a pass nor a finding, and ``replay``
-    is the command that judges the minimal case again.
+    is the command that judges the minimal case again. Of a process that died, ``where`` is the call at work,
+    ``seen`` the signal, ``backtrace`` its frames.
     """
     always = [
         ("rule", verdict.rule),
@@ -155,7 +200,15 @@ def properties(verdict: Verdict) -> list[tuple[str, object]]:
         ("reason", verdict.reason),
         ("replay", verdict.replay),
     ]
-    return [*always, *(pair for pair in some if pair[1])]
+    return [*always, *(pair for pair in (*some, *_of_crash(verdict)) if pair[1])]
+
+
+def _of_crash(verdict: Verdict) -> list[tuple[str, object]]:
+    finding = verdict.finding
+    if finding is None or not finding.evidence:
+        return []
+    frames = (frame.text for frame in finding.evidence.frames[:_FRAMES])
+    return [("where", finding.where), ("seen", finding.seen), ("backtrace", "; ".join(frames))]
 
 
 def conclude(verdict: Verdict, run_seed: int, *, strict: bool) -> None:

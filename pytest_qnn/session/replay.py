@@ -17,7 +17,7 @@ from pytest_qnn.core.rule import Rule
 from pytest_qnn.core.target import Target
 from pytest_qnn.core.verdict import Outcome, Replayed, Result, Unsupported, Violation
 from pytest_qnn.options import Options, real_path
-from pytest_qnn.report import failure
+from pytest_qnn.report import crash, failure, symbols
 from pytest_qnn.state import REPLAYED, Session
 
 if TYPE_CHECKING:
@@ -128,7 +128,8 @@ def _judge(rule: Rule[Any, Any, Any], target: Target[Any, Any], file: AnyCaseFil
         known = file.verdict == Outcome.INCONCLUSIVE.value
         return "STILL FAILS" if known else "CANNOT RUN", failure.internal_error(error)
     if isinstance(found, Violation):
-        return "STILL FAILS", str(found)
+        left = crash.lines(symbols.symbolised(found.evidence), all_of_it=True)
+        return "STILL FAILS", "\n".join([str(found), *left])
     if isinstance(found, Unsupported):
         return "CANNOT RUN", found.reason
     if not found.count:

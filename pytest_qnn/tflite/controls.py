@@ -22,8 +22,9 @@ from pytest_qnn.tflite.graph.graph import Graph
 from pytest_qnn.tflite.graph.kinds import graph_of
 from pytest_qnn.tflite.graph.operators import SUMS
 
-_SURVIVES = ("RUN-01",)
-"""The owner of a process that a plain run ends or blocks."""
+_SURVIVES = ("RUN-01", "BUF-06")
+"""The owner of a process that a plain run ends or blocks; and a rule that is about what each plain run of a
+delegate with buffer handles does, to free them, so that such a death is its own finding too."""
 _OPERATORS = ("NUM-03", "NUM-02", "NUM-10", "NUM-01")
 """Owners of an operator that is wrong at its plainest: int8, float32 sums, float32 in general."""
 _PARTITIONS = ("PART-11", "PART-10")
@@ -76,7 +77,8 @@ def _used(case: Any) -> tuple[tuple[Graph, ...], int, Fill]:
         return case.graphs, 0, "mixed"
     if isinstance(case, PluginCase):
         return (case.graph,), case.data_seed, "mixed"
-    return (case.graph,), case.data_seed, case.fill
+    # NaN and infinity are what ERR-04 and NUM-07 are about, and no plain run's contents.
+    return (case.graph,), case.data_seed, "mixed" if case.fill == "special" else case.fill
 
 
 def _flat(graphs: Sequence[Graph]) -> Iterator[Graph]:

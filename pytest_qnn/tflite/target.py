@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import msgspec
 
+from pytest_qnn.core.evidence import Call
 from pytest_qnn.core.forms import QNN_DELEGATE
 from pytest_qnn.core.mutant import Mutant
 from pytest_qnn.core.rule import Subject
@@ -23,9 +25,16 @@ from pytest_qnn.isolation.target import (
 )
 from pytest_qnn.isolation.worker import Unusable
 from pytest_qnn.tflite.cases.delegate import DelegateCase
-from pytest_qnn.tflite.cases.plugin import PluginCase
+from pytest_qnn.tflite.cases.plugin import CREATE, PluginCase
 from pytest_qnn.tflite.cases.reduce import smaller_delegate, smaller_plugin, smaller_script, with_more_outputs
-from pytest_qnn.tflite.cases.script import ScriptCase, aligned, needs_child, without_edges, without_guards
+from pytest_qnn.tflite.cases.script import (
+    ScriptCase,
+    aligned,
+    flat,
+    needs_child,
+    without_edges,
+    without_guards,
+)
 from pytest_qnn.tflite.controls import around, controls
 from pytest_qnn.tflite.facts import USUAL_OPTIONS, DelegateFacts, Precision, Sample
 from pytest_qnn.tflite.learned import computed_in, learned
@@ -33,6 +42,7 @@ from pytest_qnn.tflite.mutants import SCRIPT_TRACE, TRACE
 from pytest_qnn.tflite.mutants import named as mutant_named
 from pytest_qnn.tflite.runner.learn import Question, learn_claims
 from pytest_qnn.tflite.runner.precision import half_in, precision_cases
+from pytest_qnn.tflite.runner.run import phase_name
 from pytest_qnn.tflite.runner.spec import CODEC, LEARN_LIMITS, LEARN_SAMPLES, PROBE, DelegateSpec
 from pytest_qnn.tflite.trace import DelegateTrace, ScriptTrace
 
@@ -107,7 +117,8 @@ class DelegateTarget(OpenTarget):
 
     def _seen(self, case: Any, answer: Any) -> Any:
         if isinstance(answer, Death):
-            return CODEC.empty_trace(case)(death=answer, facts=self.facts)
+            death = described(case, len(self.facts.delegates), answer)
+            return CODEC.empty_trace(case)(death=death, facts=self.facts)
         trace = msgspec.structs.replace(answer, facts=self.facts)
         distort = self._distort.get(type(trace))
         return distort(trace) if distort else trace
@@ -167,7 +178,7 @@ class DelegateTarget(OpenTarget):
             return facts
         limits = self._executor.ask(LEARN_LIMITS, dict[str, str])
         if isinstance(limits, Death):
-            limits = dict.fromkeys(USUAL_OPTIONS, f"{limits.detail} while it was asked for its options")
+            limits = dict.fromkeys(USUAL_OPTIONS, f"{limits.text} while it was asked for its options")
         lesson = learn_claims(self._probe)
         samples = () if lesson.deaths else self._executor.ask(LEARN_SAMPLES, tuple[Sample, ...])
         learned = msgspec.structs.replace(
@@ -198,6 +209,58 @@ class DelegateTarget(OpenTarget):
         return answer
 
 
+def described(case: Any, chain_length: int, death: Death) -> Death:
+    """The death with its step or phase, its calls and their results in words.
+
+    Args:
+        case: the case that the process died of.
+        chain_length: delegates that the target consists of.
+        death: how it died.
+    """
+    left = death.evidence
+    calls = (
+        msgspec.structs.replace(call, name=_with_operators(case, call.name), result=_result(call))
+        for call in left.calls
+    )
+    during = _with_operators(case, left.during)
+    evidence = msgspec.structs.replace(left, during=during, calls=tuple(calls))
+    return msgspec.structs.replace(death, place=_place(case, chain_length, death.step), evidence=evidence)
+
+
+def _place(case: Any, chain_length: int, step: int) -> str:
+    if isinstance(case, DelegateCase):
+        return phase_name(case, chain_length, step)
+    steps = flat(case.steps) if isinstance(case, ScriptCase) else case.steps
+    if step == len(steps):
+        return "destroying what is left"
+    return f"step {step} ({type(steps[step]).__name__})" if 0 <= step < len(steps) else ""
+
+
+_NODES = re.compile(r"(?<=, node)s? [\d, ]+$")
+
+
+def _with_operators(case: Any, name: str) -> str:
+    """The name of a kernel's callback, with the operators of its nodes where the case has one graph."""
+    graphs = case.graphs if isinstance(case, ScriptCase) else (case.graph,)
+    if len(graphs) > 1 or graphs[0].subgraphs:
+        return name
+    nodes = graphs[0].nodes
+
+    def named(found: re.Match[str]) -> str:
+        index = int(found[0])
+        return f"{index} ({nodes[index].op})" if index < len(nodes) else found[0]
+
+    return _NODES.sub(lambda found: re.sub(r"\d+", named, found[0]), name)
+
+
+def _result(call: Call) -> str:
+    if call.status is None:
+        return ""
+    if call.name == CREATE:
+        return "a delegate" if call.status else "NULL"
+    return {0: "ok", 1: "error"}.get(call.status, f"status {call.status}")
+
+
 def open_delegate_target(
     delegates: Sequence[tuple[str, Mapping[str, str]]],
     runtime: str,
@@ -213,7 +276,8 @@ def open_delegate_target(
     Raises:
         TargetUnusable: with one sentence for the user.
     """
-    chain = tuple((resolved(name), _resolved_backend(name, options)) for name, options in delegates)
+    spec = worker_spec(delegates, runtime)
+    chain = spec.delegates
     found = [_mutant(name) for name, _ in chain]
     distort: dict[type[Any], Callable[[Any], Any]] = {}
     for mutant in filter(None, found):
@@ -223,7 +287,6 @@ def open_delegate_target(
         declared = [getattr(mutant.made, "PRECISION", "float32") for mutant in found if mutant]
         precision = "float16" if "float16" in declared else "float32"
     is_half = precision == "float16"
-    spec = DelegateSpec(chain, runtime)
     name = " + ".join(name for name, _ in chain)
     mode = sandbox_mode(sandbox, foreign=any(is_path(library) for library in _libraries(chain)))
     try:
@@ -237,6 +300,12 @@ def open_delegate_target(
         )
     except Unusable as error:
         raise TargetUnusable(sentence("--tflite-delegate", name, error)) from None
+
+
+def worker_spec(delegates: Sequence[tuple[str, Mapping[str, str]]], runtime: str) -> DelegateSpec:
+    """What a process needs that carries out cases on the chain."""
+    chain = tuple((resolved(name), _resolved_backend(name, options)) for name, options in delegates)
+    return DelegateSpec(chain, runtime)
 
 
 def _chain_options(

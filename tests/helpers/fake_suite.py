@@ -18,6 +18,7 @@ from reducing import Reducing
 
 import pytest_qnn
 from pytest_qnn import rules
+from pytest_qnn.core.evidence import Call, Evidence, Frame
 from pytest_qnn.core.rule import Rule, Subject
 from pytest_qnn.core.target import Death
 from pytest_qnn.core.verdict import Contradiction, Examined, Level, Unsupported, Violation
@@ -31,6 +32,14 @@ from pytest_qnn.tflite.trace import DelegateTrace
 
 CASE = MemoryCase((memory.ContextCreate("c0"), memory.Alloc("b0", 4096)))
 CRASH = MemoryCase((memory.ContextCreate("c0"), memory.ContextFree("crash")))
+LEFT = Evidence(
+    during="QnnMem_register",
+    fault="SEGV_MAPERR at 0x8, near NULL",
+    frames=(Frame("/nowhere/libfoo.so", 0x1234), Frame("", 0x7F0000000000)),
+    calls=(Call("QnnContext_create", 0, 0, "0 QNN_SUCCESS"), Call("QnnMem_register", None, 1)),
+    stderr="loaded\nfoo.c:12: register: Assertion `handle <&>' failed.",
+)
+"""Of the case `CRASH`, where the environment has FAKE_EVIDENCE."""
 HANG = MemoryCase((memory.ContextCreate("c0"), memory.ContextFree("hang")))
 EXIT = MemoryCase((memory.ContextFree("exit"),))
 GRAPH = Graph((Tensor((1, 2)), Tensor((1, 2))), (Node("ABS", (0,), (1,)),), (0,), (1,))
@@ -55,7 +64,9 @@ class FakeTarget(Reducing):
         if case == EXIT:
             os._exit(3)
         death = {
-            CRASH: Death("signal", "SIGSEGV", step=1),
+            CRASH: Death(
+                "signal", "SIGSEGV", step=1, evidence=LEFT if os.environ.get("FAKE_EVIDENCE") else Evidence()
+            ),
             HANG: Death("hang", "no answer within 10 s", step=1),
         }.get(case)
         return MemoryTrace(death=death)

@@ -51,9 +51,10 @@ def opened(folder: Path, behaviour: str, limit: float = LIMIT) -> Iterator[Memor
 
 
 def detail_of(target: MemoryTarget, case: MemoryCase = CASE) -> str:
+    """Why it hangs: in the one call that the library of these tests makes long."""
     death = target.run(case).death
     assert death is not None
-    assert death.kind == "hang"
+    assert (death.kind, death.evidence.during) == ("hang", "QnnContext_create")
     return death.detail
 
 
@@ -61,7 +62,7 @@ def detail_of(target: MemoryTarget, case: MemoryCase = CASE) -> str:
 def test_who_waits_for_nothing_hangs_at_once_and_says_where(tmp_path: Path, beside: str) -> None:
     with opened(tmp_path, f"{beside}for(;;)pause()") as target:
         started = time.monotonic()
-        assert detail_of(target) == "no answer: used no processor time for 1 s in QnnContext_create"
+        assert detail_of(target) == "no answer: used no processor time for 1 s"
         assert time.monotonic() - started < 2 * LIMIT
         assert target.run(HARMLESS).death is None
 
@@ -93,7 +94,7 @@ def test_of_many_cycles_there_is_an_end_too(tmp_path: Path) -> None:
     case = MemoryCase(tuple(ContextCreate(f"c{number}") for number in range(60)))
     with opened(tmp_path, "usleep(300000)") as target:
         started = time.monotonic()
-        assert " of processor time in QnnContext_create" in detail_of(target, case)
+        assert detail_of(target, case).endswith(" of processor time")
         assert time.monotonic() - started > 4.9 * LIMIT
 
 

@@ -52,8 +52,10 @@ def test_every_module_is_installed_and_nothing_else(wheel: zipfile.ZipFile, sour
     }
     installed = {name for name in wheel.namelist() if name.startswith("pytest_qnn/")}
     schemas = {"pytest_qnn/report/schema.json", "pytest_qnn/report/case.schema.json"}
-    sources = {"pytest_qnn/native/provider.c", "pytest_qnn/native/cdsprpc.c"}
-    data = {"pytest_qnn/effort.json", "pytest_qnn/py.typed", "pytest_qnn/rules.json"}
+    sources = {f"pytest_qnn/native/{name}.c" for name in ("provider", "cdsprpc", "crash_handler")}
+    data = {
+        f"pytest_qnn/{name}" for name in ("effort.json", "py.typed", "rules.json", "session/interpreter.supp")
+    }
     assert installed == modules | schemas | sources | data
     assert {"pytest_qnn/conformance/tflite/test_part.py", "pytest_qnn/fixtures/delegates.py"} < installed
 

@@ -121,6 +121,7 @@ def test_junit_properties_carry_the_verdict(pytester: pytest.Pytester) -> None:
         "rule": "REG-02",
         "verdict": "fail",
         "examples": "3",
+        "examined": "1",
         "replay": rules["REG-02"]["replay"],
     }
     assert junit("REG-06") == always | {
@@ -284,20 +285,21 @@ def test_of_two_verdicts_on_a_rule_the_worse_is_kept(pytester: pytest.Pytester) 
         from pytest_qnn.core import engine
         from pytest_qnn.core.verdict import Outcome
 
-        judge, calls = engine.judge, []
+        judge, calls = engine.judge_with_owners, []
 
         def second_time_lucky(*arguments):
             calls.append(1)
-            verdict = judge(*arguments)
+            judged = judge(*arguments)
             if len(calls) == 1:
-                return verdict
-            return msgspec.structs.replace(verdict, outcome=Outcome.PASS, finding=None)
+                return judged
+            passed = msgspec.structs.replace(judged.verdict, outcome=Outcome.PASS, finding=None)
+            return judged._replace(verdict=passed)
 
         def pytest_configure(config):
-            engine.judge = second_time_lucky
+            engine.judge_with_owners = second_time_lucky
 
         def pytest_unconfigure(config):
-            engine.judge = judge
+            engine.judge_with_owners = judge
         """
     )
     pytester.runpytest_inprocess("--qnn-report=out.json").assert_outcomes(passed=1, failed=1)
@@ -404,3 +406,41 @@ def test_compact_json_is_the_same_value_in_short_lines() -> None:
 def test_a_line_is_one_line_and_not_endless() -> None:
     assert terminal.one_line("a\n  b") == "a b"
     assert len(terminal.one_line("x" * 1000)) == terminal.LONGEST_SEEN
+
+
+def test_what_a_process_left_is_everywhere(
+    pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("FAKE_EVIDENCE", "1")
+    result = run(
+        pytester, ("REG-03",), "--qnn-report=out.json", "--qnn-report=out.html", "--junitxml=out.xml"
+    )
+    (rule,) = judged_rules(report())
+    left = rule["violation"]["evidence"]
+    assert rule["violation"]["where"] == "in QnnMem_register, step 1"
+    assert left["during"] == "QnnMem_register"
+    assert [frame["at"] for frame in left["backtrace"]] == ["libfoo.so+0x1234", "0x7f0000000000, in no file"]
+    assert left["calls"][1] == {"name": "QnnMem_register", "step": 1, "status": None, "result": ""}
+    result.stdout.fnmatch_lines(
+        [
+            "  seen      SIGSEGV, SEGV_MAPERR at 0x8, near NULL; stderr: foo.c:12: register: Assertion *",
+            "  where     in QnnMem_register, step 1",
+            "  stderr",
+            "    foo.c:12: register: Assertion `handle <&>' failed.",
+            "  native backtrace",
+            "    #0  libfoo.so+0x1234",
+            "  calls, by step",
+            "      0: QnnContext_create -> 0 QNN_SUCCESS",
+            "      1: QnnMem_register did not return",
+            "  debug     the same with --qnn-debug=gdb (docs/debugging.md)",
+        ]
+    )
+    page = Path("out.html").read_text()
+    assert "register: Assertion `handle &lt;&amp;&gt;&#x27; failed." in page
+    assert "QnnMem_register did not return" in page
+    properties = junit("REG-03")
+    assert properties["where"] == "in QnnMem_register, step 1"
+    assert properties["backtrace"].startswith("libfoo.so+0x1234; ")
+    text = next(pytester.path.glob(".pytest-qnn/*/REG-03/crash.txt")).read_text()
+    assert "loaded\n" in text
+    assert "QnnMem_register did not return" in text

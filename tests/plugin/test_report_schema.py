@@ -68,6 +68,7 @@ def test_a_finding_carries_violation_case_and_replay(document: dict[str, Any]) -
         "seen": "code 1000 <&>",
         "where": "step 1",
         "picture": "t0 -> [ABS]\n      -> t1",
+        "evidence": None,
     }
     assert rule["case"]["steps"][1] == {"do": "alloc", "buffer": "b0", "size": 4096}
     assert f"pytest --qnn-replay {Path.cwd() / '.pytest-qnn' / 'memory-'}" in rule["replay"]

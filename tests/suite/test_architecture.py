@@ -25,6 +25,7 @@ ROOMS: dict[str, set[str]] = {
     "qnn.facts": set(),
     "qnn.cases": {"core", CODES},
     "qnn.trace": {"core", "qnn.facts"},
+    "qnn.controls": {"core", "qnn.cases", "qnn.facts"},
     "qnn.strategies": {"core", "qnn.cases", "qnn.facts"},
     "qnn.model": {CODES, "qnn.cases", "qnn.facts", "qnn.trace"},
     "qnn.rules": {"core", CODES, "qnn.cases", "qnn.facts", "qnn.model", "qnn.strategies", "qnn.trace"},
@@ -38,8 +39,8 @@ ROOMS: dict[str, set[str]] = {
         *("qnn.mutants", "qnn.proxies", "qnn.reference", "qnn.strategies.scene", "qnn.trace"),
     },
     "qnn.target": {
-        *("core", "isolation", "qnn.cases", "qnn.facts", "qnn.mutants", "qnn.proxies", "qnn.runner"),
-        "qnn.trace",
+        *("core", "isolation", "qnn.cases", "qnn.controls", "qnn.facts", "qnn.model.codes", "qnn.mutants"),
+        *("qnn.proxies", "qnn.runner", "qnn.trace"),
     },
     "qnn.live": {"qnn.cases", "qnn.runner", "qnn.trace"},
     # TensorFlow Lite delegates
@@ -49,6 +50,7 @@ ROOMS: dict[str, set[str]] = {
     "tflite.learned": {"tflite.facts", "tflite.graph"},
     "tflite.cases": {"core", "tflite.graph"},
     "tflite.trace": {"core", "tflite.cases", "tflite.facts"},
+    "tflite.controls": {"core", "tflite.cases", "tflite.facts", "tflite.graph"},
     "tflite.strategies": {"core", "tflite.cases", "tflite.facts", "tflite.graph"},
     "tflite.partition": {"tflite.graph", "tflite.trace"},
     "tflite.numerics": {"tflite.graph"},
@@ -75,8 +77,8 @@ ROOMS: dict[str, set[str]] = {
         "tflite.trace",
     },
     "tflite.target": {
-        *("core", "isolation", "tflite.cases", "tflite.facts", "tflite.learned", "tflite.mutants"),
-        *("tflite.runner", "tflite.trace"),
+        *("core", "isolation", "tflite.cases", "tflite.controls", "tflite.facts", "tflite.learned"),
+        *("tflite.mutants", "tflite.runner", "tflite.trace"),
     },
     "tflite.live": {
         *("tflite.abi", "tflite.cases", "tflite.graph", "tflite.observe", "tflite.runner", "tflite.runtime"),
@@ -95,7 +97,10 @@ ROOMS: dict[str, set[str]] = {
     "targets": {"core", "isolation", "options", "qnn.target", "tflite.target"},
     "state": {"case_file", "core", "options", "rules", "targets"},
     "report": {"core", "rules", "state", "tflite.cases", "tflite.graph", "tflite.learned"},
-    "session": {"case_file", "core", "effort", "options", "report", "state", "tflite.cases", "tflite.graph"},
+    "session": {
+        *("case_file", "core", "effort", "isolation", "options", "report", "state", "targets"),
+        *("tflite.cases", "tflite.graph"),
+    },
     "plugin": {"case_file", "core", "newhooks", "options", "report", "session", "state"},
     "fixtures": {"core", "isolation", "qnn", "state", "tflite"},
     "conformance": {"core", "plugin", "rules"},

@@ -29,7 +29,7 @@ CONTRADICTIONS = {
     *("cap-handles-denied", "cap-messages-denied"),
 }
 """Rules about what a target declares, and mutants that declare what they do not do."""
-HANGS = {"async-never-notifies", "async-one-parameter", "waits-for-python"}
+HANGS = {"async-never-notifies", "async-one-parameter", "waits-at-a-mean", "waits-for-python"}
 
 
 def everywhere() -> Iterator[Any]:

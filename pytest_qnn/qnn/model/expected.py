@@ -1023,6 +1023,8 @@ class Walked(msgspec.Struct, frozen=True):
     step: AnyStep
     seen: StepSeen
     allowed: Allowed
+    sizes: dict[str, int] = {}
+    """Bytes of the client's buffers by name, as far as the case says them."""
 
     @property
     def code(self) -> int | None:
@@ -1232,9 +1234,12 @@ def walk(case: MemoryCase, trace: MemoryTrace) -> tuple[Walked, ...]:
 
 def _follow(case: MemoryCase, trace: MemoryTrace) -> Iterator[Walked]:
     model = Model(trace.facts)
+    sizes: dict[str, int] = {}
     for index, (step, seen) in enumerate(zip(case.steps, trace.steps, strict=False)):
         if seen.skipped:
             continue
         allowed = model.expect(step)
-        yield Walked(index, step, seen, allowed)
+        if isinstance(step, Alloc):
+            sizes = {**sizes, step.buffer: step.size}
+        yield Walked(index, step, seen, allowed, sizes)
         model.follow(step, seen, allowed)

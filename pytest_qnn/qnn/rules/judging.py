@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Collection, Iterator
+from typing import Any
+
+import msgspec
 
 from pytest_qnn.core.verdict import Examined, Unsupported, Violation
 from pytest_qnn.qnn.abi.codes import Error, Property, low
@@ -89,14 +93,35 @@ def require_operator(trace: MemoryTrace) -> None:
         raise Unsupported("no operator of the suite composes, validates and finalises on this target")
 
 
+_MOST_SHOWN = 4
+"""Descriptors or bindings of a step that a message shows; the minimal case has all."""
+
+
 def call_name(step: AnyStep) -> str:
     """The step as it is called in a case's JSON."""
     return str(step.__struct_config__.tag)
 
 
 def place(walked: Walked) -> str:
-    """Where a violation happened."""
-    return f"step {walked.index}, {call_name(walked.step)}"
+    """Where a violation happened: the step with its values, and the sizes of the buffers in it."""
+    values = described(msgspec.to_builtins(walked.step))
+    sizes = (
+        f"{name} has {size} bytes" for name, size in walked.sizes.items() if re.search(rf"\b{name}\b", values)
+    )
+    return "; ".join([f"step {walked.index}, {call_name(walked.step)} {values}".rstrip(), *sizes])
+
+
+def described(value: Any) -> str:
+    """The values of a step in a few words: ``context c, descriptors (buffer b0, shape [8], offset 64)``."""
+    if isinstance(value, dict):
+        parts = ((name.replace("_", "-"), part) for name, part in value.items() if name != "do")
+        return ", ".join(f"{name} {described(part)}" for name, part in parts)
+    if isinstance(value, (list, tuple)) and any(isinstance(part, dict) for part in value):
+        shown = [f"({described(part)})" for part in value[:_MOST_SHOWN]]
+        return " ".join(shown) + (f" and {len(value) - len(shown)} more" if len(value) > len(shown) else "")
+    if isinstance(value, (list, tuple)):
+        return f"[{' '.join(map(str, value))}]"
+    return str(value)
 
 
 def demand_code(walked: Walked, codes: Collection[int], because: str = "") -> None:

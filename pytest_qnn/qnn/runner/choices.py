@@ -316,7 +316,7 @@ def _without(kind: type[AnyStep], points: tuple[Point, ...]) -> tuple[Point, ...
 
 def _choice(point: Point, trace: MemoryTrace) -> Choice:
     if trace.death is not None:
-        return Choice(point.name, point.question, trace.death.detail)
+        return Choice(point.name, point.question, trace.death.text)
     *before, last = trace.steps
     for step, seen in zip(point.steps, before, strict=False):
         if seen.skipped or seen.code:

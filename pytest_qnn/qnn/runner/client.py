@@ -7,7 +7,7 @@ import math
 from functools import lru_cache
 from typing import Any
 
-from pytest_qnn.isolation import progress
+from pytest_qnn.isolation import call_log
 from pytest_qnn.qnn.abi.codes import (
     DataType,
     EncodingDefinition,
@@ -72,8 +72,7 @@ class QnnClient:
         if found is None:
             found = self._functions[name] = self._function(name), function_name(name).encode()
         function, known_as = found
-        progress.calling(known_as)
-        code: int = function(*arguments)
+        code: int = call_log.call(known_as, function, *arguments)
         return code
 
     def create(self, name: str, *arguments: Any) -> tuple[int, int]:

@@ -8,9 +8,11 @@ import dataclasses
 from pathlib import Path
 from typing import Any
 
+from pytest_qnn.isolation import call_log
 from pytest_qnn.qnn.abi.table import GetProviders, InterfaceP
 
 SYMBOL = "QnnInterface_getProviders"
+_NAME = SYMBOL.encode()
 
 
 class QnnUnusable(Exception):  # noqa: N818 - a finding about a named file, not an error of ours
@@ -60,7 +62,7 @@ def providers(entry: QnnEntry) -> tuple[int, list[Any]]:
     """The code of QnnInterface_getProviders and the providers that are not NULL (pointers to Interface)."""
     listed = ctypes.POINTER(InterfaceP)()
     count = ctypes.c_uint32()
-    code: int = entry.get_providers(ctypes.byref(listed), ctypes.byref(count))
+    code: int = call_log.call(_NAME, entry.get_providers, ctypes.byref(listed), ctypes.byref(count))
     if code or not listed:
         return code, []
     return code, [listed[i] for i in range(count.value) if listed[i]]

@@ -8,8 +8,11 @@ import os
 from pathlib import Path
 from typing import Any, Protocol
 
-from pytest_qnn.isolation import libc
+from pytest_qnn.isolation import call_log, libc
 from pytest_qnn.qnn.abi.rpcmem import ALLOC2, INT_MAX, PROTOTYPES
+
+_POINTERS = ("rpcmem_alloc", "rpcmem_alloc2")
+"""Functions that return an address."""
 
 
 class RpcmemUnusable(Exception):  # noqa: N818 - a finding about a named file, not an error of ours
@@ -48,10 +51,11 @@ class LibraryRpcmem:
         for symbol, (result, arguments) in PROTOTYPES.items():
             function = getattr(library, symbol)
             function.restype, function.argtypes = result, arguments
-            self._functions[symbol] = function
+            self._functions[symbol] = call_log.noted(symbol, function, pointer=symbol in _POINTERS)
         self._wide: Any = getattr(library, "rpcmem_alloc2", None)
         if self._wide is not None:
             self._wide.restype, self._wide.argtypes = ALLOC2
+            self._wide = call_log.noted("rpcmem_alloc2", self._wide, pointer=True)
 
     def alloc(self, heap: int, flags: int, size: int) -> int:
         """The address, or 0. A size that no C int holds cannot be asked for and gives 0 as well."""

@@ -9,6 +9,7 @@ import itertools
 from collections.abc import Callable, Iterator
 from typing import Any, Final
 
+from pytest_qnn.isolation import call_log
 from pytest_qnn.tflite.abi import layouts, peek, view
 from pytest_qnn.tflite.observe.context_hooks import ContextHooks, replacing, scope_of
 from pytest_qnn.tflite.observe.plugin_struct import used_tail
@@ -95,12 +96,25 @@ class _Functions:
 class _Live:
     """A kernel that the runtime holds."""
 
-    __slots__ = ("functions", "kernel", "user_data")
+    __slots__ = ("_name", "functions", "kernel", "user_data")
 
     def __init__(self, kernel: Kernel, functions: _Functions, user_data: int) -> None:
         self.kernel = kernel
         self.functions = functions
         self.user_data = user_data
+        self._name = ""
+
+    def call(self, what: str, function: Any, context: int, argument: int) -> Any:
+        """Call one of the kernel's functions, and note that where calls are noted."""
+        if call_log.active() is None:
+            return function(context, argument)
+        self._name = self._name or kernel_name(self.kernel.kernel, self.kernel.nodes)
+        return call_log.call(f"{what} of {self._name}".encode(), function, context, argument)
+
+
+def kernel_name(number: int, nodes: tuple[int, ...]) -> str:
+    """``kernel 0, node 3``, as it is named in the list of calls."""
+    return f"kernel {number}, node{'s' * (len(nodes) != 1)} {', '.join(map(str, nodes))}"
 
 
 class Session:
@@ -302,7 +316,9 @@ def _on_prepare(context: int, address: int) -> int:
             session.note_flags(application, address)
             recording = _recording_calls(session, application, context)
             with recording, _observing(session, application, context, plan):
-                status: int = _function(layouts.DelegatePrepare, own)(context, address)
+                name = b"Prepare of delegate %d" % application
+                function = _function(layouts.DelegatePrepare, own)
+                status: int = call_log.call(name, function, context, address)
             session.note_flags(application, address)
         finally:
             peek.set_pointer(slot, replace)
@@ -348,7 +364,7 @@ def _on_init(context: int, params: int, length: int) -> int:
     try:
         if scope is not None:
             scope.enter_init()
-        user_data = functions.init(context, params, length) if functions.init else None
+        user_data = _init(functions, context, params, length) if functions.init else None
         return functions.session.enter(functions, context, params, user_data or 0)
     except BaseException as error:
         functions.session.errors.append(error.with_traceback(None))
@@ -356,6 +372,17 @@ def _on_init(context: int, params: int, length: int) -> int:
     finally:
         if scope is not None:
             scope.leave_init()
+
+
+def _init(functions: _Functions, context: int, params: int, length: int) -> int | None:
+    log = call_log.active()
+    if log is None:
+        return functions.init(context, params, length)  # type: ignore[no-any-return]  # by its prototype
+    name = kernel_name(len(functions.session.kernels), view.params(params)[1])
+    place = log.begin(f"init of {name}".encode())
+    user_data: int | None = functions.init(context, params, length)
+    log.end(place, int(user_data == layouts.KERNEL_INIT_FAILED))
+    return user_data
 
 
 def _call(own: Any, context: int, node: int, live: _Live, during: During) -> int:
@@ -368,10 +395,10 @@ def _call(own: Any, context: int, node: int, live: _Live, during: During) -> int
     session.running = kernel.application, kernel.kernel
     try:
         if session.hooks is None:
-            status: int = own(context, node)
+            status: int = live.call(during, own, context, node)
         else:
             with session.hooks.kernel(context, kernel, during):
-                status = own(context, node)
+                status = live.call(during, own, context, node)
     finally:
         peek.set_pointer(slot, ours)
         session.running = outer
@@ -429,7 +456,7 @@ def _on_free(context: int, user_data: int | None) -> None:
             _failed[context].pop(0)
         session.record("free", live, layouts.OK)
         if live.functions.free:
-            live.functions.free(context, live.user_data)
+            live.call("free", live.functions.free, context, live.user_data)
     except BaseException as error:
         session.errors.append(error.with_traceback(None))
 

@@ -11,8 +11,10 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from pytest_qnn.core.forms import QNN_DELEGATE
+from pytest_qnn.isolation import call_log
 from pytest_qnn.tflite.abi import layouts
 from pytest_qnn.tflite.cases.delegate import Application
+from pytest_qnn.tflite.cases.plugin import CREATE, DESTROY
 from pytest_qnn.tflite.mutants import DELEGATE, QNN
 from pytest_qnn.tflite.mutants import named as mutant_named
 from pytest_qnn.tflite.reference.delegate import ReferenceDelegate
@@ -226,6 +228,8 @@ class PluginFactory:
         self.name = path
         self._options = dict(options)
         self._library: ctypes.PyDLL | None = None
+        self._create: Callable[..., Any]
+        self._destroy: Callable[..., Any]
         if not Path(path).is_file():
             raise DelegateUnusable(f"there is no delegate library {path}")
         try:
@@ -244,32 +248,34 @@ class PluginFactory:
         except OSError as error:
             reason = str(error).removeprefix(f"{self.name}: ")
             raise DelegateUnusable(f"{self.name} cannot be loaded as a library: {reason}") from None
-        for function in ("tflite_plugin_create_delegate", "tflite_plugin_destroy_delegate"):
+        for function in (CREATE, DESTROY):
             if not hasattr(library, function):
                 raise DelegateUnusable(f"{self.name} is no delegate plugin: it exports no {function}")
-        create, destroy = library.tflite_plugin_create_delegate, library.tflite_plugin_destroy_delegate
+        create, destroy = getattr(library, CREATE), getattr(library, DESTROY)
         create.argtypes = [ctypes.c_void_p, ctypes.c_void_p, ctypes.c_size_t, ctypes.c_void_p]
         create.restype = ctypes.c_void_p
         destroy.argtypes, destroy.restype = [ctypes.c_void_p], None
         self._library = library
+        self._create = call_log.noted(CREATE, create, pointer=True)
+        self._destroy = call_log.noted(DESTROY, destroy)
         return library
 
     def make(self, application: Application) -> LiveDelegate:
         """Do what ``load_delegate`` does."""
         if self.broken:
             raise DelegateUnusable(f"{self.name}: {self.broken}")
-        library = self._load()
+        self._load()
         options = self._options | dict(application.options)
         keys, values = (
             (ctypes.c_char_p * len(options))(*(str(text).encode() for text in texts))
             for texts in (options.keys(), options.values())
         )
         _said.texts.clear()
-        address = library.tflite_plugin_create_delegate(keys, values, len(options), _report)
+        address = self._create(keys, values, len(options), _report)
         if not address:
             said = f": {''.join(_said.texts)}" if any(_said.texts) else " and reported no error"
-            raise NoDelegate(f"tflite_plugin_create_delegate of {self.name} returned NULL{said}")
-        return _Plugin(address, library.tflite_plugin_destroy_delegate)
+            raise NoDelegate(f"{CREATE} of {self.name} returned NULL{said}")
+        return _Plugin(address, self._destroy)
 
     def unload(self) -> bool:
         """Close the library as often as it was opened; False where the loader keeps it all the same.

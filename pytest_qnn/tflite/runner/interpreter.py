@@ -8,6 +8,7 @@ from typing import Any
 
 import msgspec
 
+from pytest_qnn.isolation import call_log
 from pytest_qnn.tflite.cases.arrays import Array
 from pytest_qnn.tflite.graph.graph import Graph
 from pytest_qnn.tflite.observe.guard_pages import Guarded
@@ -24,10 +25,18 @@ Action = Callable[[], object]
 
 def attempt(action: Action) -> str:
     """The text of the error that a call to the runtime ends in; empty for success."""
+    log = call_log.active()
+    function: Any = getattr(action, "func", action)  # that of a functools.partial
+    place = log.begin(f"Interpreter.{function.__name__}".encode()) if log else 0
+    status = 0
     try:
         action()
     except (RuntimeError, ValueError) as error:
+        status = 1
         return str(error) or type(error).__name__
+    finally:
+        if log:
+            log.end(place, status)
     return ""
 
 

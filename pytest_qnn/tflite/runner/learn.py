@@ -72,7 +72,7 @@ def learn_claims(ask: Ask) -> Learned:
             lesson = more
             break
     claims = tuple(zip(GRID, lesson.found, strict=True))
-    deaths = [f"claiming {GRID[place]}: {death.detail}" for place, death in lesson.deaths.items()]
+    deaths = [f"claiming {GRID[place]}: {death.text}" for place, death in lesson.deaths.items()]
     deaths += [lesson.lost] if lesson.lost else []
     return Learned(msgspec.convert(claims, tuple[Claim, ...]), FLOORS[lesson.floor], tuple(deaths))
 
@@ -111,7 +111,7 @@ class _Lesson:
         elif first <= answer.step < last:
             self.deaths[answer.step] = answer
         else:  # the supervisor ended too, so that the step is not known
-            self.lost = f"while it was shown {GRID[first]} and others: {answer.detail}"
+            self.lost = f"while it was shown {GRID[first]} and others: {answer.text}"
 
     def _is_hopeless(self, place: int) -> bool:
         """Other nodes of this operator and type have killed the target more than once."""

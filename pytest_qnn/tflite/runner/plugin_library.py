@@ -10,8 +10,10 @@ from shutil import copyfile
 from typing import Any
 
 from pytest_qnn.core.forms import QNN_DELEGATE
+from pytest_qnn.isolation import call_log
 from pytest_qnn.tflite.abi import layouts
 from pytest_qnn.tflite.cases.delegate import Application
+from pytest_qnn.tflite.cases.plugin import CREATE, DESTROY
 from pytest_qnn.tflite.mutants import PLUGIN
 from pytest_qnn.tflite.mutants import named as mutant_named
 from pytest_qnn.tflite.reference.plugin import EmulatedPlugin
@@ -23,6 +25,10 @@ from pytest_qnn.tflite.trace import LibrarySeen
 
 class NoInterface(Exception):  # noqa: N818 - a finding about the delegate
     """The delegate has no plugin interface; the text says why."""
+
+
+def _noted(name: str, function: Any) -> Any:
+    return call_log.noted(name, function, pointer=name == CREATE)
 
 
 class Plugin:
@@ -45,8 +51,8 @@ class Plugin:
         keep: object,
     ) -> None:
         self.seen = seen
-        self.create: Any = layouts.PluginCreate(create) if create else None
-        self.destroy: Any = layouts.PluginDestroy(destroy) if destroy else None
+        self.create: Any = _noted(CREATE, layouts.PluginCreate(create)) if create else None
+        self.destroy: Any = _noted(DESTROY, layouts.PluginDestroy(destroy)) if destroy else None
         self.again = again
         self._keep = keep
 

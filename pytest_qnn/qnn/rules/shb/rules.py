@@ -21,6 +21,7 @@ from pytest_qnn.qnn.cases.case import (
 from pytest_qnn.qnn.cases.memory import CUSTOM, ION
 from pytest_qnn.qnn.cases.sizes import PAGE, arity, nbytes, pages
 from pytest_qnn.qnn.facts import MemoryFacts
+from pytest_qnn.qnn.model.codes import named
 from pytest_qnn.qnn.model.notes import Fault, Relation
 from pytest_qnn.qnn.rules.graphs import judge_contents, judge_run, require_executed_memory, require_type
 from pytest_qnn.qnn.rules.judging import (
@@ -365,7 +366,8 @@ def shb_12(case: MemoryCase, trace: MemoryTrace) -> Examined:
         assert isinstance(walked.step, Register)
         first = answers.setdefault(walked.step.descriptors, walked.code)
         if first != walked.code:
-            raise Violation(f"{first} as before for the same range", str(walked.code), place(walked))
+            before = f"{named(first or 0)} as before for the same range"
+            raise Violation(before, named(walked.code or 0), place(walked))
     return found
 
 

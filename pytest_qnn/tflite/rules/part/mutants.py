@@ -48,7 +48,7 @@ class _ForgetsLastWhenRedone(ReferenceDelegate):
         return chosen if self.prepared == 1 else chosen[:-1]
 
 
-@faulty_delegate("keeps-preview", "Keeps a preview for invokes.", "PART-20")
+@faulty_delegate("keeps-preview", "Keeps a preview for invokes.", "PART-20", deadly=True)
 class _KeepsPreview(Preview):
     """Keeps the previewed TfLiteDelegateParams, and looks into them at each invoke."""
 

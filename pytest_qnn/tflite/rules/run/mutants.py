@@ -42,7 +42,9 @@ class _AbortsInInvoke(ReferenceDelegate):
         os.abort()
 
 
-@faulty_delegate("waits-at-a-mean", "Never returns from the invoke of a MEAN.", "RUN-01", deadly=True)
+@faulty_delegate(
+    "waits-at-a-mean", "Never returns from the invoke of a MEAN.", "RUN-01", deadly=True, timeout=1.0
+)
 class _WaitsAtAMean(ReferenceDelegate):
     def compute_node(self, kernel: Kernel, node: Node, operands: list[Values | None]) -> Values:
         while node.op == "MEAN":

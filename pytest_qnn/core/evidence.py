@@ -1,0 +1,68 @@
+"""What a process left that died of a case: everything that its author needs to find the place."""
+
+from __future__ import annotations
+
+import re
+
+import msgspec
+
+
+class Call(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
+    """A call of a target's function, or a callback by the runtime."""
+
+    name: str
+    status: int | None = None
+    """What it returned, all 64 bits; None: it did not return."""
+    step: int = -1
+    """The step (memory, script, plugin) or phase (delegate) that had begun; -1: none."""
+    result: str = ""
+    """The status in words."""
+
+    @property
+    def text(self) -> str:
+        """On one line."""
+        if self.status is None:
+            return f"{self.name} did not return"
+        return f"{self.name} -> {self.result or self.status}"
+
+
+class Frame(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
+    """A place in the native code of the thread that died."""
+
+    file: str
+    """Path of the library or program; empty: no file is mapped there."""
+    offset: int
+    """Bytes from the start of the file; without a file, the address."""
+    text: str = ""
+    """``libfoo.so+0x1234 (name+0x12)``: the same in each run. Offsets are those of the file's symbols."""
+    line: str = ""
+    """``source.c:12``, where that is known."""
+
+
+class Evidence(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
+    """Of a child that died. Empty is what it did not leave."""
+
+    during: str = ""
+    """The call, callback or kernel at work: ``QnnMem_register``."""
+    fault: str = ""
+    """Why the kernel sent the signal: ``SEGV_MAPERR at 0x8, near NULL``."""
+    frames: tuple[Frame, ...] = ()
+    """Where the signal came, then its callers, up to the first that is Python's."""
+    calls: tuple[Call, ...] = ()
+    """In order; of many the last ones."""
+    stderr: str = ""
+    """The end of what was written to stderr, without control characters."""
+
+    def __bool__(self) -> bool:
+        """The child left something."""
+        return self != _NOTHING
+
+    @property
+    def said(self) -> str:
+        """The line of stderr that says most: a failed assertion's, a sanitizer's first, else the last one."""
+        lines = [line.strip() for line in self.stderr.splitlines() if line.strip()]
+        return next(filter(_TELLING.search, lines), lines[-1] if lines else "")
+
+
+_NOTHING = Evidence()
+_TELLING = re.compile(r"[Aa]ssert|Sanitizer: |terminate called|runtime error: |^\*\*\* ")

@@ -1,0 +1,125 @@
+"""The case of a finding under a debugger or a memory checker, or behind any other command."""
+
+from __future__ import annotations
+
+import os
+import shlex
+import shutil
+import signal
+import subprocess
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple
+
+import pytest
+
+from pytest_qnn.core.forms import BadOption
+from pytest_qnn.isolation import interpreter
+from pytest_qnn.options import Options
+from pytest_qnn.targets import in_one_process, worker_spec
+
+if TYPE_CHECKING:
+    from pytest_qnn.case_file import AnyCaseFile
+
+_GDB = ("gdb", "-q", "-ex", "set breakpoint pending on", "-ex", "run")
+_GDB_ALONE = ("-batch", "-ex", "backtrace 24")
+"""Where nobody is there to type: what is most often asked for, and the end."""
+_VALGRIND = (
+    *("valgrind", "--leak-check=full", "--show-leak-kinds=definite", "--errors-for-leak-kinds=definite"),
+    *("--num-callers=12", "--error-exitcode=1"),
+)
+_SUPPRESSIONS = Path(__file__).with_name("interpreter.supp")
+"""For valgrind: what is Python's own."""
+
+
+_SIGNALLED = 128
+"""What a shell adds to the number of the signal that ended a command."""
+
+
+class Command(NamedTuple):
+    """What is run."""
+
+    words: tuple[str, ...]
+    environment: Mapping[str, str]
+    """Beside this process' own."""
+
+    def text(self) -> str:
+        """For a shell."""
+        given = [f"{name}={shlex.quote(value)}" for name, value in self.environment.items()]
+        return " ".join([*given, shlex.join(self.words)])
+
+
+def run(config: pytest.Config, options: Options, content: AnyCaseFile) -> int:
+    """Print the command, run it on this terminal, and return its exit status.
+
+    Raises:
+        BadOption: the tool is not there.
+    """
+    command = made(options, content)
+    capture = config.pluginmanager.getplugin("capturemanager")
+    if capture is not None:
+        capture.suspend(in_=True)  # the tool is to have this terminal, its keyboard too
+    sys.stdout.write(f"{command.text()}\n\n")
+    sys.stdout.flush()
+    # Ctrl-C is the debugger's.
+    before = signal.signal(signal.SIGINT, lambda *_: None)
+    try:
+        environment = {**interpreter.environment(), **command.environment}
+        status = subprocess.run(command.words, env=environment, check=False).returncode
+        return status if status >= 0 else _SIGNALLED - status
+    finally:
+        signal.signal(signal.SIGINT, before)
+
+
+def made(options: Options, content: AnyCaseFile) -> Command:
+    """The command for the tool that the options name.
+
+    Raises:
+        BadOption: the tool is not there, or the case has several processes.
+    """
+    assert options.replay is not None
+    if not in_one_process(content.subject, content.case):
+        raise BadOption("--qnn-debug: the case has several processes, and is carried out in one")
+    spec = worker_spec(content.subject, options).text()
+    path = str(options.replay.resolve())
+    python = interpreter.command("pytest_qnn.session.alone", spec, path)
+    make = {"gdb": _gdb, "valgrind": _valgrind, "asan": _asan}.get(options.debug)
+    command = make(python) if make else Command((*shlex.split(options.debug), *python), {})
+    tool = command.words[0]
+    if shutil.which(tool) is None:
+        raise BadOption(f"--qnn-debug: {tool} is not installed, or not on PATH")
+    return command
+
+
+def _gdb(python: list[str]) -> Command:
+    alone = () if sys.stdin.isatty() else _GDB_ALONE
+    return Command((*_GDB, *alone, "--args", *python), {})
+
+
+def _valgrind(python: list[str]) -> Command:
+    # Python's own allocator would hide its blocks, and the target's in them, from valgrind.
+    return Command((*_VALGRIND, f"--suppressions={_SUPPRESSIONS}", *python), {"PYTHONMALLOC": "malloc"})
+
+
+def _asan(python: list[str]) -> Command:
+    """The sanitizer's library has to be loaded first, since the program itself is not built with it."""
+    given = os.environ.get("LD_PRELOAD")
+    preloaded = given or " ".join(filter(None, (_runtime("libasan.so"), _runtime("libstdc++.so"))))
+    if not preloaded:
+        raise BadOption(
+            "--qnn-debug=asan: gcc does not say where its libasan.so is; name the library in LD_PRELOAD"
+        )
+    wanted = f"detect_leaks=1:{os.environ.get('ASAN_OPTIONS', '')}".rstrip(":")
+    environment = {"LD_PRELOAD": preloaded, "ASAN_OPTIONS": wanted, "PYTHONMALLOC": "malloc"}
+    return Command(tuple(python), environment)
+
+
+def _runtime(name: str) -> str:
+    """Where gcc has a library; empty: nowhere."""
+    try:
+        asked = ["gcc", f"-print-file-name={name}"]
+        found = subprocess.run(asked, capture_output=True, text=True, check=False).stdout.strip()
+    except OSError:
+        return ""
+    return str(Path(found).resolve()) if os.sep in found else ""

@@ -1,0 +1,230 @@
+"""What a child leaves that dies: stderr, the fault, the call at work, a native backtrace, the calls."""
+
+from __future__ import annotations
+
+import platform
+import re
+import subprocess
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+from native import delegate_library, qnn_library
+from sandboxed import CASE, HARMLESS
+
+from pytest_qnn.core.engine import died
+from pytest_qnn.core.evidence import Evidence
+from pytest_qnn.core.target import Death
+from pytest_qnn.isolation import call_log, crash_handler
+from pytest_qnn.native import crash_handler as native
+from pytest_qnn.qnn.target import MemoryTarget, open_memory_target
+from pytest_qnn.report.symbols import symbolised
+from pytest_qnn.tflite.cases.delegate import Application, DelegateCase
+from pytest_qnn.tflite.graph.graph import Graph, Node, Tensor
+from pytest_qnn.tflite.target import open_delegate_target
+
+SEGV = "*(volatile int*)8=0"
+PAIR = Tensor((1, 2))
+GRAPH = Graph((PAIR,) * 3, (Node("ADD", (0, 0), (1,)), Node("MUL", (1, 0), (2,))), (0,), (2,))
+
+
+def opened(library: Path, mode: str = "fork", timeout: float = 5.0) -> closing[MemoryTarget]:
+    return closing(open_memory_target(str(library), "emulated", mode, timeout))
+
+
+def death_of(library: Path, mode: str = "fork", timeout: float = 5.0) -> Death:
+    with opened(library, mode, timeout) as target:
+        death = target.run(CASE).death
+        assert target.run(HARMLESS).death is None
+    assert death is not None
+    return death
+
+
+def left_by(library: Path, mode: str = "fork") -> Evidence:
+    return symbolised(death_of(library, mode).evidence)
+
+
+@pytest.mark.parametrize("mode", ["fork", "spawn"])
+def test_a_fault_has_its_place_and_its_calls(tmp_path: Path, mode: str) -> None:
+    left = left_by(qnn_library(tmp_path, SEGV), mode)
+    assert (left.during, left.fault) == ("QnnContext_create", "SEGV_MAPERR at 0x8, near NULL")
+    assert [frame.text.partition(" ")[2] for frame in left.frames] == ["(context_create+0x19)"]
+    assert [call.text for call in left.calls][-2:] == [
+        "QnnDevice_create -> 0 QNN_SUCCESS",
+        "QnnContext_create did not return",
+    ]
+
+
+def test_two_runs_say_the_same(tmp_path: Path) -> None:
+    library = qnn_library(tmp_path, SEGV)
+    assert left_by(library) == left_by(library)
+
+
+def test_a_failed_assertion_is_in_the_finding(tmp_path: Path) -> None:
+    before = "#include <assert.h>\n"
+    death = death_of(qnn_library(tmp_path, 'assert(!"enough")', before=before))
+    assert re.search(r"libqnn0.c:\d+: context_create: Assertion `!\"enough\"' failed", death.evidence.said)
+    violation = died(death)
+    assert violation.seen.startswith("the process died of SIGABRT; stderr: ")
+    assert violation.where == "in QnnContext_create, step 1 (ContextCreate)"
+    names = [frame.text for frame in symbolised(death.evidence).frames]
+    assert any("(abort+" in name for name in names)
+    assert "(context_create+" in names[-1]
+
+
+def test_of_much_on_stderr_the_end_is_kept_and_nobody_waits(tmp_path: Path) -> None:
+    lines = 'for(int i=0;i<99999;++i)fputs("some words of a log\\n",stderr);'
+    flood = lines + 'fputs("last\\033[1m\\n",stderr);abort()'
+    left = death_of(qnn_library(tmp_path, flood)).evidence
+    assert left.stderr.splitlines()[-2:] == ["some words of a log", "last?[1m"]
+    assert len(left.stderr) < 1 << 15
+
+
+def test_who_writes_without_end_hangs(tmp_path: Path) -> None:
+    death = death_of(qnn_library(tmp_path, 'for(;;)fputs("some words of a log\\n",stderr)'), timeout=1.0)
+    assert (death.kind, death.evidence.during) == ("hang", "QnnContext_create")
+    assert "\nsome words of a log\n" in death.evidence.stderr
+
+
+def test_what_an_earlier_case_wrote_is_not_put_down_to_a_later_one(tmp_path: Path) -> None:
+    library = qnn_library(tmp_path, 'fputs("x",stderr);abort()', on_backend='fputs("opened\\n",stderr)')
+    with opened(library) as target:
+        assert target.run(HARMLESS).death is None
+        for _ in range(2):
+            death = target.run(CASE).death
+            assert death is not None
+            assert death.evidence.stderr == "opened\nx"
+
+
+def test_of_a_hang_the_call_is_known(tmp_path: Path) -> None:
+    death = death_of(qnn_library(tmp_path, "for(;;)"), timeout=1.0)
+    assert (death.kind, death.evidence.during) == ("hang", "QnnContext_create")
+
+
+def test_an_exit_has_no_backtrace(tmp_path: Path) -> None:
+    left = left_by(qnn_library(tmp_path, "_exit(3)"))
+    assert (left.during, left.fault, left.frames) == ("QnnContext_create", "", ())
+
+
+def test_a_full_stack_is_told_from_a_wild_pointer(tmp_path: Path) -> None:
+    deep = "int deep(int k) { volatile char b[4000]; b[0] = k; return deep(k + 1) + b[0]; }\n"
+    left = left_by(qnn_library(tmp_path, "deep(1)", before=deep))
+    assert left.fault == "SEGV_MAPERR, the stack is full"
+    assert "(deep+" in left.frames[5].text
+
+
+def test_a_call_to_no_code_shows_its_caller(tmp_path: Path) -> None:
+    left = left_by(qnn_library(tmp_path, "((void(*)(void))0)()"))
+    assert left.frames[0].text == "no code (a call to NULL)"
+    assert "(context_create+" in left.frames[1].text
+
+
+HANDLER = """
+#include <signal.h>
+#include <stdio.h>
+#include <unistd.h>
+static void theirs(int number, siginfo_t* info, void* context) {
+  (void)context;
+  fprintf(stderr, "handled %d %d %p", number, info->si_code, info->si_addr);
+  _exit(9);
+}
+static void handle(int number) {
+  struct sigaction action = {0};
+  action.sa_sigaction = theirs;
+  action.sa_flags = SA_SIGINFO;
+  sigaction(number, &action, 0);
+}
+"""
+
+
+@pytest.mark.parametrize("when", ["when it was loaded", "in the case"])
+@pytest.mark.parametrize(
+    ("deed", "said"), [(SEGV, "handled 11 1 0x8"), ("kill(getpid(), SIGABRT)", "handled 6 0 ")]
+)
+def test_a_handler_of_the_library_is_called_as_without_ours(
+    tmp_path: Path, when: str, deed: str, said: str
+) -> None:
+    install = "handle(11);handle(6)"
+    early = when == "when it was loaded"
+    library = qnn_library(
+        tmp_path, deed if early else f"{install};{deed}", on_load=install if early else "", before=HANDLER
+    )
+    death = death_of(library)
+    assert (death.kind, death.evidence.frames) == ("exit", ())
+    assert "exit status 9" in death.detail
+    assert death.evidence.stderr.startswith(said)
+
+
+def test_of_another_thread_the_backtrace_is_that_thread_s(tmp_path: Path) -> None:
+    before = f"#include <pthread.h>\nstatic void* worker(void* a) {{ {SEGV}; return a; }}\n"
+    deed = "{pthread_t t; pthread_create(&t, 0, worker, 0); pthread_join(t, 0);}"
+    left = left_by(qnn_library(tmp_path, deed, before=before))
+    assert "(worker+" in left.frames[0].text
+    assert left.during == "QnnContext_create"
+
+
+@pytest.fixture
+def delegate(request: pytest.FixtureRequest, tmp_path: Path) -> Path:
+    return delegate_library(tmp_path, **request.param)
+
+
+@pytest.mark.parametrize(
+    ("delegate", "where"),
+    [
+        ({"on_invoke": SEGV}, "in invoke of kernel 0, nodes 0 (ADD), 1 (MUL), invoke 0"),
+        ({"on_prepare": SEGV}, "in Prepare of delegate 0, applying delegate 0"),
+    ],
+    indirect=["delegate"],
+)
+def test_of_a_delegate_the_callback_is_known(delegate: Path, where: str) -> None:
+    with closing(open_delegate_target([(str(delegate), {})], "auto", "fork", 5.0)) as target:
+        death = target.run(DelegateCase(GRAPH, (Application(),))).death
+    assert death is not None
+    assert died(death).where == where
+    assert "Prepare of delegate 0" in [call.name for call in death.evidence.calls]
+
+
+def test_the_log_keeps_the_last_calls_of_the_case(tmp_path: Path) -> None:
+    memory = bytearray(call_log.SIZE)
+    log = call_log.CallLog(memory, 0)
+    log.end(log.begin(b"of the case before"), 0)
+    log.restart()
+    for number in range(600):
+        log.end(log.begin(b"call %d" % number), -1 if number == 599 else number)
+    log.begin(b"the last")
+    assert call_log.progress(memory, 0) == (603, "the last")
+    calls, during = call_log.read(bytes(memory))
+    assert (len(calls), during) == (512, "the last")
+    assert [(call.name, call.status) for call in calls[-3:]] == [
+        ("call 598", 598),
+        ("call 599", (1 << 64) - 1),
+        ("the last", None),
+    ]
+    log.restart()
+    log.begin_step(0)
+    assert call_log.progress(memory, 0) == (605, "")
+    assert call_log.read(bytes(memory)) == ((), "")
+
+
+def test_a_name_that_a_target_has_overwritten_has_no_control_characters() -> None:
+    memory = bytearray(call_log.SIZE)
+    log = call_log.CallLog(memory, 0)
+    log.begin(b"\x1b[1m")
+    memory[0:16] = b"\xff" * 16
+    assert call_log.progress(memory, 0)[1] in ("", "?")
+    assert [call.name for call in call_log.read(bytes(memory))[0]] == ["?"]
+
+
+def test_what_is_no_record_is_none() -> None:
+    assert crash_handler.read(bytes(crash_handler.SIZE)) is None
+    assert crash_handler.read(b"\xff" * crash_handler.SIZE) is None
+    crash = crash_handler.read(b"\x0b".ljust(crash_handler.SIZE, b"\0"))
+    assert crash is not None
+    assert (crash.signal, crash.frames) == (11, (("", 0),))
+
+
+def test_the_machine_code_is_that_of_the_source() -> None:
+    version = subprocess.run(["gcc", "-dumpfullversion"], capture_output=True, text=True, check=True).stdout
+    if platform.machine() != "x86_64" or version.strip() != "12.2.0":
+        pytest.skip("another compiler makes other code of the same source")
+    assert native.compiled(native.SOURCE) == crash_handler.CODE

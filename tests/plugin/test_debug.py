@@ -1,0 +1,100 @@
+"""--qnn-debug: the case of a finding under a debugger or a memory checker."""
+
+from __future__ import annotations
+
+import json
+import re
+import shutil
+from pathlib import Path
+
+import pytest
+from native import qnn_library
+
+FILE = {
+    "subject": "memory",
+    "schema": 2,
+    "rule": "CTX-01",
+    "target": "any",
+    "options": [],
+    "seed": 0,
+    "expected": "",
+    "seen": "",
+    "case": {"steps": [{"do": "context-create", "context": "c0"}]},
+}
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    (tmp_path / "case.json").write_text(json.dumps(FILE))
+    return tmp_path
+
+
+def debugged(pytester: pytest.Pytester, folder: Path, tool: str, behaviour: str) -> pytest.RunResult:
+    backend = f"--qnn-backend={qnn_library(folder, behaviour)}"
+    return pytester.runpytest_subprocess(f"--qnn-replay={folder}", f"--qnn-debug={tool}", backend)
+
+
+def test_a_command_runs_the_case_in_one_process(pytester: pytest.Pytester, folder: Path) -> None:
+    result = debugged(pytester, folder, "env MARK=7", 'puts(getenv("MARK"));fflush(stdout)')
+    assert result.ret == 0
+    result.stdout.fnmatch_lines(
+        [
+            "env MARK=7 */python* -c *",
+            "pytest-qnn: the target is loaded; the case of CTX-01 begins",
+            "pytest-qnn: step 0",
+            "7",
+            "pytest-qnn: the case is over; the process ends",
+        ]
+    )
+    assert "passed" not in result.stdout.str()
+
+
+def test_a_signal_is_in_the_exit_status(pytester: pytest.Pytester, folder: Path) -> None:
+    assert debugged(pytester, folder, "env", "abort()").ret == 128 + 6
+
+
+@pytest.mark.skipif(shutil.which("gdb") is None, reason="gdb is not installed")
+def test_gdb_shows_the_place(pytester: pytest.Pytester, folder: Path) -> None:
+    result = debugged(pytester, folder, "gdb", "*(volatile int*)8=0")
+    assert re.search(r"^#0 .* in context_create \(", result.stdout.str(), re.MULTILINE)
+
+
+def test_asan_shows_where_the_heap_is_damaged(pytester: pytest.Pytester, folder: Path) -> None:
+    result = debugged(pytester, folder, "asan", "{char* volatile p = malloc(8); free(p); free(p);}")
+    assert result.ret != 0
+    result.stderr.fnmatch_lines(["*ERROR: AddressSanitizer: attempting double-free*", "*context_create*"])
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["--qnn-debug=gdb"], "*--qnn-debug: needs --qnn-replay FOLDER*"),
+        (["--qnn-debug=no-such-tool -x", "--qnn-replay={}"], "*--qnn-debug: no-such-tool is not installed*"),
+        (["--qnn-debug='", "--qnn-replay={}"], '*--qnn-debug: "\'" is no command*'),
+    ],
+)
+def test_what_cannot_be_run_is_a_usage_error(
+    pytester: pytest.Pytester, folder: Path, arguments: list[str], said: str
+) -> None:
+    result = pytester.runpytest_subprocess(*(text.format(folder) for text in arguments))
+    assert result.ret == pytest.ExitCode.USAGE_ERROR
+    result.stderr.fnmatch_lines([said])
+
+
+def test_the_ini_file_chooses_the_tool_of_a_replay_and_of_nothing_else(
+    pytester: pytest.Pytester, folder: Path
+) -> None:
+    backend = f"--qnn-backend={qnn_library(folder)}"
+    pytester.makeini("[pytest]\nqnn_debug = env MARK=8\n")
+    pytester.makepyfile("def test_one(): pass")
+    assert "1 passed" in pytester.runpytest_subprocess().stdout.str()
+    result = pytester.runpytest_subprocess(f"--qnn-replay={folder}", backend)
+    result.stdout.fnmatch_lines(["env MARK=8 *", "pytest-qnn: the case is over; the process ends"])
+
+
+def test_a_case_of_several_processes_is_refused(pytester: pytest.Pytester, folder: Path) -> None:
+    steps = [*FILE["case"]["steps"], {"do": "new-process"}]  # type: ignore[index]
+    (folder / "case.json").write_text(json.dumps(FILE | {"case": {"steps": steps}}))
+    result = debugged(pytester, folder, "env", "")
+    assert result.ret == pytest.ExitCode.USAGE_ERROR
+    result.stderr.fnmatch_lines(["*--qnn-debug: the case has several processes*"])
