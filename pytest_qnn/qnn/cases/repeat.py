@@ -64,7 +64,7 @@ REPEATED_NEVER: Final[tuple[type[AnyStep], ...]] = (
     *(Capability, Carry, Churn, FreeParent, NewProcess, Observe, Parallel, Restart),
 )
 """Steps that look at, measure or end the whole process or session, or do something many times themselves."""
-_MOST_TOUCHED = 1 << 24
+_MOST_TOUCHED = 1 << 20
 """Bytes that all repetitions together may write and read."""
 
 

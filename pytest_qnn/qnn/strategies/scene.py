@@ -393,7 +393,7 @@ class Scene:
 
 
 AROUND_BYTES = 16
-_MOST_FEW, _MOST_REPEATED = 36, 80
+_MOST_FEW, _MOST_REPEATED = 32, 64
 """Steps of a few repetitions, and of dozens: each step costs the runner, the oracle and the rules."""
 _MEMORY = 1101
 _CONTEXTS = (300, 100, 257, 40, 300, 300, 64, 300)
