@@ -1,8 +1,12 @@
-"""How many faults that start late or hide the suite finds: ``python -m benchmarks.late > docs/late.md``.
+"""How many faults that start late or hide the suite finds: ``python -m benchmarks.late --results FILE``.
 
 The faults (`pytest_qnn.qnn.late`, `pytest_qnn.tflite.late`) were written from the documents alone, without
-knowledge of the rules and their strategies. Each is judged by the rules of its half, those first that have
-found most so far, until one finds it; a fault that none finds has been judged by all.
+knowledge of the rules and their strategies. Each is judged by the rules of its half, until one finds it:
+first by those that its source names, then by those that have found most so far. The order changes what it
+costs, and not whether it is found: a fault that none finds has been judged by all.
+
+Results are added to the file as they come, one JSON object a line, and what is there is not measured again
+(one name, profile and seed). ``--document`` writes a table of what the file holds.
 """
 
 from __future__ import annotations
@@ -21,6 +25,7 @@ from pathlib import Path
 
 import msgspec
 
+from benchmarks.late_document import Found, document
 from pytest_qnn import effort
 from pytest_qnn.core.engine import InternalError, first_failure
 from pytest_qnn.core.mutant import Mutant
@@ -29,27 +34,13 @@ from pytest_qnn.core.rule import NothingToJudge
 from pytest_qnn.mutants import opened
 from pytest_qnn.qnn.mutants import late as qnn_late
 from pytest_qnn.rules import catalogue
+from pytest_qnn.session.judging import rule_seed
 from pytest_qnn.tflite.mutants import late as delegate_late
 
 PLACES = {"delegate": "tflite_runtime", "memory": "reference"}
 _EXPENSIVE = ("LEAK", "OWN", "THR", "QLEAK", "QTHR", "LIFE-14", "RSZ-05", "XNN")
 """Areas and rules that measure, or start processes: asked last."""
-_ROW = re.compile(r"^\| `([\w-]+)` \|.*\n", re.MULTILINE)
-
-
-class Found(msgspec.Struct, frozen=True):
-    """What became of one fault."""
-
-    name: str
-    rule: str
-    """The first rule that found it; empty: none did."""
-    examples: int
-    """Cases of that rule up to the first violation."""
-    seen: str
-    judged: int
-    """Rules that were asked."""
-    seconds: float
-    """CPU time, children included."""
+_RULE = re.compile(r"\b[A-Z]+-\d\d\b")
 
 
 def faults(subject: str = "") -> dict[str, Mutant]:
@@ -61,27 +52,31 @@ def faults(subject: str = "") -> dict[str, Mutant]:
 def find(name: str, order: Sequence[str], profile: str, seed: int) -> Found:
     """Judge one fault by the rules in order, until one finds it."""
     mutant = faults()[name]
+    result = Found(name, mutant.subject, profile, seed, date.today().isoformat())
     started = _cpu()
     judged = 0
     with closing(opened(mutant, PLACES[mutant.subject])) as target:
         for rule_id in order:
             judged += 1
             try:
-                failure = first_failure(catalogue()[rule_id], target, effort.profile(profile), seed)
+                own = rule_seed(seed, rule_id)  # as in a run
+                failure = first_failure(catalogue()[rule_id], target, effort.profile(profile), own)
             except (NothingToJudge, InternalError):
                 continue
             if failure is not None:
                 seen = " ".join(failure.violation.seen.split())[:120]
-                return Found(name, rule_id, failure.examples, seen, judged, _cpu() - started)
-    return Found(name, "", 0, "", judged, _cpu() - started)
+                result = msgspec.structs.replace(result, rule=rule_id, examples=failure.examples, seen=seen)
+                break
+    return msgspec.structs.replace(result, judged=judged, seconds=round(_cpu() - started, 2))
 
 
-def rules_of(subject: str, hits: Counter[str]) -> list[str]:
-    """The rules of a half: cheap ones first, and among those the ones that found most so far."""
-    own = [rule for rule in catalogue().values() if rule.subject == subject and not rule.self_check]
+def rules_of(mutant: Mutant, hits: Counter[str]) -> list[str]:
+    """The rules of a half: those that the fault's source names, then cheap ones, by what they have found."""
+    own = [rule for rule in catalogue().values() if rule.subject == mutant.subject and not rule.self_check]
+    named = set(_RULE.findall(mutant.made.__doc__ or ""))
 
-    def late(rule_id: str, area: str) -> tuple[bool, int]:
-        return area in _EXPENSIVE or rule_id in _EXPENSIVE, -hits[rule_id]
+    def late(rule_id: str, area: str) -> tuple[bool, bool, int]:
+        return rule_id not in named, area in _EXPENSIVE or rule_id in _EXPENSIVE, -hits[rule_id]
 
     return [rule.id for rule in sorted(own, key=lambda rule: late(rule.id, rule.area))]
 
@@ -95,7 +90,7 @@ def measure(names: Iterable[str], profile: str, seed: int, jobs: int) -> Iterato
         while left or running:
             while left and len(running) < jobs:
                 name = left.pop()
-                order = rules_of(faults()[name].subject, hits)
+                order = rules_of(faults()[name], hits)
                 running.add(pool.submit(find, name, order, profile, seed))
             done = next(as_completed(running))
             running.remove(done)
@@ -104,37 +99,11 @@ def measure(names: Iterable[str], profile: str, seed: int, jobs: int) -> Iterato
             yield found
 
 
-def document(found: Sequence[Found], profile: str, seed: int, known: str = "") -> str:
-    """The table as Markdown; rows of an earlier one stay for what was not measured."""
-    rows = {match[1]: match[0] for match in _ROW.finditer(known)}
-    rows |= {one.name: _row(one) for one in found}
-    parts = [_HEAD.format(profile=profile, seed=seed, day=date.today().isoformat())]
-    for subject, title in (("delegate", "TensorFlow Lite delegates"), ("memory", "QNN memory")):
-        own = [rows[name] for name in sorted(faults(subject)) if name in rows]
-        missed = sum("| - |" in row for row in own)
-        parts.append(f"\n## {title}: {len(own) - missed} of {len(own)} found\n\n{_COLUMNS}{''.join(own)}")
-    return "".join(parts)
-
-
-_HEAD = """\
-# Faults that start late, or hide
-
-Written by `python -m benchmarks.late > docs/late.md` on {day}: profile `{profile}`, seed {seed}. Faulty
-references that conform until their condition holds, written from the documents alone by someone who had not
-read the rules. Beside each is the first rule that found it, after how many of its cases, and what it saw.
-"""
-_COLUMNS = "| fault | what is wrong | found by | cases | seen |\n|---|---|---|---|---|\n"
-
-
-def _row(found: Found) -> str:
-    cells = (
-        f"`{found.name}`",
-        faults()[found.name].fault,
-        found.rule or "-",
-        str(found.examples),
-        found.seen,
-    )
-    return "| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |\n"
+def read(path: Path | None) -> list[Found]:
+    """The results of a file; none where there is no file."""
+    if path is None or not path.exists():
+        return []
+    return [msgspec.json.decode(line, type=Found) for line in path.read_bytes().splitlines() if line]
 
 
 def _cpu() -> float:
@@ -144,6 +113,14 @@ def _cpu() -> float:
     )
 
 
+def _add(path: Path | None, found: Found) -> None:
+    if path is not None:
+        with path.open("ab") as file:
+            file.write(msgspec.json.encode(found) + b"\n")
+    what = f"{found.rule} ({found.examples} cases)" if found.rule else "NOT FOUND"
+    sys.stderr.write(f"{found.name}: {what}, {found.seconds:.1f} s\n")
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.late", description=__doc__)
     parser.add_argument("--subject", choices=sorted(PLACES), default="", help="one half")
@@ -151,24 +128,32 @@ def main() -> None:
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--jobs", type=int, default=2, help="faults that are judged at a time")
     parser.add_argument("--only", action="append", default=[], metavar="NAME", help="repeatable")
-    parser.add_argument("--update", type=Path, metavar="FILE", help="write into this table, not to stdout")
+    parser.add_argument("--missed", action="store_true", help="those that the file has, and no rule found")
+    parser.add_argument("--results", type=Path, metavar="FILE", help="JSON lines, which are added to")
+    parser.add_argument(
+        "--document", action="store_true", help="write the table of the file, measure nothing"
+    )
     options = parser.parse_args()
-    names = [name for name in faults(options.subject) if name in options.only or not options.only]
+    known = read(options.results)
+    if options.document:
+        sys.stdout.write(document(known, faults(options.subject)))
+        return
+    done = {one.name for one in known if (one.profile, one.seed) == (options.profile, options.seed)}
+    wanted = set(options.only)
+    if options.missed:
+        wanted |= {one.name for one in known if not one.rule}
+    names = [
+        name for name in faults(options.subject) if name in wanted or not (options.only or options.missed)
+    ]
     if not names:
         parser.error("there is no such fault")
     found = []
     started = time.perf_counter()
-    for one in measure(names, options.profile, options.seed, options.jobs):
+    for one in measure(
+        (name for name in names if name not in done), options.profile, options.seed, options.jobs
+    ):
         found.append(one)
-        sys.stderr.write(
-            f"{one.name}: {one.rule or 'NOT FOUND'} ({one.examples} cases, {one.seconds:.1f} s)\n"
-        )
-    known = options.update.read_text() if options.update else ""
-    text = document(found, options.profile, options.seed, known)
-    if options.update:
-        options.update.write_text(text)
-    else:
-        sys.stdout.write(text)
+        _add(options.results, one)
     cpu = sum(one.seconds for one in found)
     sys.stderr.write(
         f"{sum(bool(one.rule) for one in found)} of {len(found)} found; "

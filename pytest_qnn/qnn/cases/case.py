@@ -31,6 +31,8 @@ MOST_ROUNDS = 20_000
 MOST_THREADS = 16
 MOST_CALLS = 8
 """Asynchronous executes of one step."""
+MOST_OFFSET = 1 << 40
+"""Bytes before what a client writes."""
 INT_MAX = (1 << 31) - 1
 """Largest size that rpcmem_alloc's int can carry."""
 # Bounds of single fields stand in their types: msgspec checks them where a case is read, in a file's words.
@@ -205,6 +207,8 @@ class Logged(Step, tag="logged", frozen=True, gc=False, omit_defaults=True):
 
     level: Annotated[int, Meta(ge=int(LogLevel.ERROR), le=int(LogLevel.DEBUG))] = int(LogLevel.ERROR)
     """QnnLog_Level_t: 1 ERROR to 5 DEBUG."""
+    profile: bool = False
+    """Every QnnGraph_execute of the case gets a profile of the level BASIC, where one can be created."""
 
 
 SectionMemory = Literal["raw", "handle", "short", "null", "unknown", "dead"]
@@ -406,7 +410,7 @@ class Write(Step, tag="write", frozen=True, gc=False, omit_defaults=True):
 
     buffer: str
     size: Size
-    offset: Size = 0
+    offset: Annotated[int, Meta(ge=0, le=MOST_OFFSET)] = 0
     seed: U32 = 0
     dtype: QnnDType = "UFIXED_POINT_8"
 
@@ -501,8 +505,8 @@ class Prepare(Step, tag="prepare", frozen=True, gc=False, omit_defaults=True):
     weights_as: Literal["kept", "scribbled", "null", "updatable"] = "kept"
     """The client's bytes of the weights: as they are until the end; overwritten once the tensor is created;
     none at all (clientBuf.data is NULL). Updatable: kept, and the tensor is UPDATEABLE_STATIC."""
-    version: Literal[1, 2] = 1
-    """Of every Qnn_Tensor_t."""
+    version: Literal[1, 2, 3] = 1
+    """Of every Qnn_Tensor_t; 3: 1 and 2 in turns."""
     node_mem_types: Numbers = ()
     """As ``mem_types``, but in the structs that graphAddNode is given; empty: those of the creation."""
     finalise: bool = True

@@ -15,7 +15,7 @@ whole was; candidates of which that cannot be said are left out:
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from itertools import chain
 
 import msgspec
@@ -38,6 +38,7 @@ from pytest_qnn.qnn.cases.case import (
 )
 from pytest_qnn.qnn.cases.lives import Alive, effect_of, made_by, used_by
 from pytest_qnn.qnn.cases.reduce_scale import smaller_scale, without_history
+from pytest_qnn.qnn.cases.repeat import is_repetition
 
 Steps = tuple[AnyStep, ...]
 _RAW = 0
@@ -54,10 +55,28 @@ def smaller_memory(case: MemoryCase, *, deadly: bool = False) -> Iterator[Memory
     counted = not deadly and any(isinstance(step, Observe) for step in steps)
     known = _hazards(steps, deadly=deadly)
     candidates = _counted(steps) if counted else _uncounted(steps)
-    bold = chain(without_history(steps), () if counted else _smaller_batches(steps, _LARGE_BATCH))
+    bold = chain(
+        without_history(steps),
+        _without_repetitions(steps),
+        () if counted else _smaller_batches(steps, _LARGE_BATCH),
+    )
     for candidate in chain(bold, candidates, smaller_scale(steps), _plainer(steps)):
         if candidate and candidate != steps and _hazards(candidate, deadly=deadly) <= known:
             yield msgspec.structs.replace(case, steps=candidate)
+
+
+def _without_repetitions(steps: Steps) -> Iterator[Steps]:
+    """Without what was made for repetitions alone: all of it, half, ...; repeated steps once."""
+    names = [name for step in steps for name in made_by(step) if is_repetition(name)]
+    for start, end in ((0, len(names)), *_bites(len(names), _LARGE_BATCH)) if names else ():
+        yield _unmade(steps, set(names[start:end]))
+    yield tuple(step for index, step in enumerate(steps) if not index or step != steps[index - 1])
+
+
+def _unmade(steps: Steps, gone: set[str]) -> Steps:
+    """The steps but for those that make only objects of ``gone``, and for what stands on these."""
+    kept = (step for step in steps if not made_by(step) or not gone.issuperset(made_by(step)))
+    return tuple(_missing(kept, gone))
 
 
 def _uncounted(steps: Steps) -> Iterator[Steps]:
@@ -109,7 +128,7 @@ def _without(steps: Steps, index: int) -> Steps:
     return (*steps[:index], *_missing(steps[index + 1 :], set(made_by(steps[index]))))
 
 
-def _missing(steps: Steps, gone: set[str]) -> Iterator[AnyStep]:
+def _missing(steps: Iterable[AnyStep], gone: set[str]) -> Iterator[AnyStep]:
     """What is left of ``steps`` when the objects called ``gone`` are not made."""
     for step in steps:
         if gone.isdisjoint(used_by(step)):

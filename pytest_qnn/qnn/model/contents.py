@@ -71,6 +71,8 @@ class _Follower:
         self.alive = Alive()
         self.buffers: dict[str, bytearray] = {}
         self.plain = {_key(run): run.output for run in plain if run.output}
+        self.written: dict[tuple[str, int], bytes] = {}
+        """Of buffers without a Fill: what was written last, by its offset, and nothing else lies over it."""
 
     def follow(self, walked: Walked) -> Iterator[Compared]:
         step, seen = walked.step, walked.seen
@@ -80,6 +82,8 @@ class _Follower:
             if step.buffer in self.buffers:
                 end = step.offset + step.size
                 self.buffers[step.buffer][step.offset : end] = contents(step.dtype, step.seed, step.size)
+            elif seen.skipped is None or not seen.skipped:
+                self._write(step.buffer, step.offset, contents(step.dtype, step.seed, step.size))
         elif isinstance(step, Execute):
             made = self.alive.prepared.get(step.graph)
             if seen.code == 0 and made is not None:
@@ -103,13 +107,27 @@ class _Follower:
         if isinstance(step, Register):
             for descriptor in filter(role_of, step.descriptors):
                 self.buffers.pop(descriptor.buffer, None)
+                self._forget(descriptor.buffer)
         elif isinstance(step, NewProcess):
             self.buffers.clear()
+            self.written.clear()
 
     def _fill(self, step: Fill) -> None:
         size = self.alive.size_of(step.buffer)
         if size is not None:
             self.buffers[step.buffer] = bytearray([step.byte]) * size
+
+    def _forget(self, buffer: str) -> None:
+        for each in [each for each in self.written if each[0] == buffer]:
+            del self.written[each]
+
+    def _write(self, buffer: str, offset: int, data: bytes) -> None:
+        """Written into a buffer whose other bytes are unknown."""
+        end = offset + len(data)
+        for of, start in list(self.written):
+            if of == buffer and start < end and offset < start + len(self.written[of, start]):
+                del self.written[of, start]
+        self.written[buffer, offset] = data
 
     def _spot(self, handle: str) -> tuple[str, int]:
         """Buffer and offset of the memory behind a handle, live or not; "" and 0 for none."""
@@ -135,6 +153,8 @@ class _Follower:
         buffer, offset = self._spot(step.bindings[count].handle)
         if buffer in self.buffers:
             self.buffers[buffer][offset : offset + len(data)] = data
+        elif buffer:
+            self._write(buffer, offset, data)
 
     def _compared(
         self,
@@ -168,7 +188,8 @@ class _Follower:
             return contents(dtype, binding.seed, size)
         buffer, offset = self._spot(binding.handle)
         if buffer not in self.buffers:
-            return None
+            found = self.written.get((buffer, offset), b"")
+            return found[:size] if len(found) >= size else None
         return bytes(self.buffers[buffer][offset : offset + size])
 
 
@@ -183,10 +204,11 @@ def _wanted(made: Prepare, inputs: tuple[bytes, ...], data: bytes) -> bytes:
     them down where the weights are one element, and up everywhere else.
     """
     up = expected(made.op, made.dtype, *inputs)
-    if made.weights is None or made.dtype != "UFIXED_POINT_8" or len(data) != len(up):
+    if made.weights is None or made.dtype != "UFIXED_POINT_8" or len(data) != len(up) or data == up:
         return up
     down = expected(made.op, made.dtype, *inputs, ties_up=False)
-    return bytes(low if seen == low else high for low, high, seen in zip(down, up, data, strict=True))
+    low, high, seen = (np.frombuffer(each, np.uint8) for each in (down, up, data))
+    return np.where(seen == low, low, high).tobytes()
 
 
 class _Last(NamedTuple):

@@ -57,8 +57,10 @@ def mapped(address: int, size: int) -> bool:
     return int(libc.mincore(start, address + size - start, seen)) == 0
 
 
-def usable(state: State, name: str) -> Buffer:
-    """The live buffer, if the client may touch it.
+def usable(state: State, name: str, offset: int = 0, size: int | None = None) -> Buffer:
+    """The live buffer, if the client may touch ``size`` bytes of it from ``offset`` on (None: to the end).
+
+    Of a buffer of gigabytes to ask for every page takes longer than all else in a case.
 
     Raises:
         Skip: it was never made or is freed, or its memory is gone (a mistaken rpcmem took it away).
@@ -68,7 +70,9 @@ def usable(state: State, name: str) -> Buffer:
         raise Skip(f"buffer {name} is freed")
     if not buffer.usable:
         raise Skip(f"buffer {name} is not writable from its first to its last byte")
-    if not mapped(buffer.pointer, buffer.size):
+    begin = min(max(offset, 0), buffer.size)
+    end = buffer.size if size is None else min(begin + size, buffer.size)
+    if not mapped(buffer.pointer + begin, end - begin):
         raise Skip(f"buffer {name} is no longer mapped")
     return buffer
 
@@ -163,7 +167,7 @@ def to_fd(state: State, step: ToFd) -> StepSeen:
 @handles(Write)
 def write(state: State, step: Write) -> StepSeen:
     """The client writes."""
-    buffer = usable(state, step.buffer)
+    buffer = usable(state, step.buffer, step.offset, step.size)
     if step.offset < 0 or step.size < 0 or step.offset + step.size > buffer.size:
         raise Skip(f"{step.size} bytes at {step.offset} are not within buffer {step.buffer}")
     ctypes.memmove(buffer.pointer + step.offset, data_of(step.dtype, step.seed, step.size), step.size)

@@ -219,6 +219,8 @@ def data_type(dtype: QnnDType) -> int:
     return int(_DTYPE[dtype])
 
 
+PROFILE_LEVEL_BASIC = 1
+"""QnnProfile_Level_t."""
 _LOG_LEVEL_ERROR = 1
 _OPTIONAL = frozenset({"logCreate", "deviceCreate"})
 """Calls a session can do without: where they are NULL or answer "not supported", the handle is NULL."""
@@ -240,6 +242,7 @@ class Session:
         self._handles: dict[str, int] = {}
         self._log: tuple[int | None, int] = (None, _LOG_LEVEL_ERROR)
         """The callback's address, and the level."""
+        self._profiled = False
 
     @property
     def backend(self) -> int | None:
@@ -251,13 +254,19 @@ class Session:
         """The device's handle, None where the backend has no devices."""
         return self._handles.get("deviceCreate")
 
+    @property
+    def profile(self) -> int | None:
+        """The profile that executes get, None without one."""
+        return self._handles.get("profileCreate")
+
     def handles(self) -> set[int]:
         """The values of the handles that are open."""
         return set(self._handles.values())
 
-    def listen(self, callback: int, level: int) -> None:
-        """Open with this log callback, and not with the library's own log."""
+    def listen(self, callback: int, level: int, *, profile: bool = False) -> None:
+        """Open with this log callback, not with the library's own log; ``profile``: and with a profile."""
         self._log = (callback, level)
+        self._profiled = profile
 
     def refuse(self, codes: tuple[tuple[str, int], ...]) -> None:
         """Do not try: it was tried in other processes, and refused with these codes."""
@@ -277,6 +286,7 @@ class Session:
         """Free what was created; the codes in order."""
         codes = []
         for created, freed in (
+            ("profileCreate", "profileFree"),
             ("deviceCreate", "deviceFree"),
             ("backendCreate", "backendFree"),
             ("logCreate", "logFree"),
@@ -309,6 +319,17 @@ class Session:
         log = self._handles.get("logCreate")
         if self._create("backendCreate", log, None):
             self._create("deviceCreate", log, None)
+        if self._profiled and not self.failure:
+            self._create_profile()
+
+    def _create_profile(self) -> None:
+        """A profile for executes; a backend that gives none executes without."""
+        try:
+            code, handle = self.client.create("profileCreate", self.backend, PROFILE_LEVEL_BASIC)
+        except NullFunction:
+            return
+        if code == 0:
+            self._handles["profileCreate"] = handle
 
     def _create(self, name: str, *arguments: int | None) -> bool:
         try:

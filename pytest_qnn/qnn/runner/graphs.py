@@ -61,9 +61,9 @@ class Weights:
 
 def vary(operator: Operator, step: Prepare) -> None:
     """Give the tensors the version of their structs, and the NATIVE one its memory type."""
-    for tensor in operator.tensors:
-        tensor.version = step.version
-        if step.version == 2:
+    for position, tensor in enumerate(operator.tensors):
+        tensor.version = 1 + position % 2 if step.version == 3 else step.version
+        if tensor.version == 2:
             tensor.v2.sparseParams.type = _SPARSE_UNDEFINED
         if step.relay and tensor is operator.tensors[-1]:
             tensor.v1.memType = step.relay_mem_type
@@ -247,7 +247,7 @@ def execute(state: State, step: Execute) -> StepSeen:
     try:
         given = run.bind_all(step)
         before = (bytes(given[0]), bytes(given[2])) if step.watch else None
-        code = state.client.call("graphExecute", value, *given, None, None)
+        code = state.client.call("graphExecute", value, *given, state.session.profile, None)
         changed = sum(map(ne, before, (bytes(given[0]), bytes(given[2])))) if before is not None else 0
         return run.seen(code, tensors_changed=changed)
     finally:
@@ -350,7 +350,7 @@ class Run:
         if handle is None or buffer is None or not (buffer.live and buffer.usable):
             return None
         length = min(self.nbytes, buffer.size - handle.offset)
-        if length <= 0 or not mapped(buffer.pointer, buffer.size):
+        if length <= 0 or not mapped(buffer.pointer + handle.offset, length):
             return None
         return buffer.pointer + handle.offset, length
 

@@ -38,7 +38,7 @@ def logged(state: State, step: Logged) -> StepSeen:
     if state.session.opened:
         raise Skip("the session is open already")
     listener = Listener(step.level, patient=False)
-    state.session.listen(listener.address, step.level)
+    state.session.listen(listener.address, step.level, profile=step.profile)
     return StepSeen()
 
 
@@ -174,6 +174,7 @@ def _refused(state: State, step: Lived) -> Iterator[Round]:
     nothing = array_of(ctypes.c_void_p, 1)()
 
     def once(number: int) -> None:
+        state.client.call("graphExecute", None, None, 0, None, 0, None, None)
         buffer = memory.alloc(number)
         state.retired.append(buffer)
         if step.mem_type:

@@ -35,7 +35,7 @@ from pytest_qnn.qnn.cases.misuses import NULL_IS_GOOD, TAKES, Handled, Misused
 from pytest_qnn.qnn.cases.sizes import ELEMENT_BYTES
 from pytest_qnn.qnn.reference.table import HTP_BACKEND_ID
 from pytest_qnn.qnn.runner.buffers import alloc
-from pytest_qnn.qnn.runner.client import Operator, array_of
+from pytest_qnn.qnn.runner.client import PROFILE_LEVEL_BASIC, Operator, array_of
 from pytest_qnn.qnn.runner.handlers import handles
 from pytest_qnn.qnn.runner.probes import Batch
 from pytest_qnn.qnn.runner.state import BOGUS_HANDLE, Graph, Skip, State
@@ -211,7 +211,6 @@ def executed(state: State, profile: int) -> None:
 
 
 LOG_LEVEL_ERROR = 1
-PROFILE_LEVEL_BASIC = 1
 KNOWN_ERROR = int(Error.MEM_ERROR_INVALID_HANDLE)
 _EXTENDED_EVENT = 32
 """Words of 4 bytes, more than a QnnProfile_ExtendedEventData_t has; the first is its version."""

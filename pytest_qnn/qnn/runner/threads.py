@@ -123,9 +123,11 @@ def parallel(state: State, step: Parallel) -> StepSeen:
     if step.what != "rpcmem" and not state.session.open():
         raise Skip(f"there is no session: {state.session.failure}")
     works, contexts = _WORKS[step.what](state, step)
-    found = in_threads(works)
-    for context in contexts:
-        state.client.call("contextFree", context, None)
+    try:
+        found = in_threads(works)
+    finally:
+        for context in contexts:
+            state.client.call("contextFree", context, None)
     return seen_of(found, ThreadCounts(len(works), step.rounds))
 
 

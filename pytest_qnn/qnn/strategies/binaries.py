@@ -21,6 +21,7 @@ from pytest_qnn.qnn.cases.case import (
 from pytest_qnn.qnn.cases.memory import ALIGNMENT, CUSTOM, NEEDED, SPILL_SIZE, WEIGHTS_SIZE
 from pytest_qnn.qnn.cases.sizes import arity
 from pytest_qnn.qnn.strategies.graphs import ODD_SHAPES
+from pytest_qnn.qnn.strategies.history import MOST_SAVED
 from pytest_qnn.qnn.strategies.scene import Scene, Tape
 
 
@@ -54,7 +55,7 @@ def composed(
     if not options or (weights and not binary):
         return ""
     op, dtype = tape.pick(options)
-    chosen = shape or tape.pick(ODD_SHAPES)
+    chosen = scene.scale.of_graph(shape or tape.pick(ODD_SHAPES), dtype, MOST_SAVED)
     if with_weights and prod(chosen) == 1:
         # libQnnHtp rounds the halves of a sum with one constant to even, and no document says which is right.
         chosen = ODD_SHAPES[0]

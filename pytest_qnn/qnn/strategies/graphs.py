@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from pytest_qnn.qnn.cases.case import NULL, Binding, Descriptor, Execute, Fill, MemoryCase, Read, Write
 from pytest_qnn.qnn.cases.memory import CUSTOM, ION
 from pytest_qnn.qnn.cases.sizes import PAGE, arity, io_inputs, nbytes
+from pytest_qnn.qnn.strategies.history import FAR
 from pytest_qnn.qnn.strategies.scene import SHAPES, Scene, Tape
 
 ODD_SHAPES = (*SHAPES, (3,), (1, 3, 5, 7), (5, 13), (1, 1, 9, 33), (2, 1, 3, 5))
@@ -91,18 +92,22 @@ def own_buffers(scene: Scene, tape: Tape, name: str, kind: int = ION) -> Memory:
     return Memory(handles, tuple(buffers), (0,) * len(buffers))
 
 
-def one_buffer(scene: Scene, tape: Tape, name: str, spares: int = 0) -> Memory:
-    """One filled buffer for all tensors and ``spares`` more, in any order."""
+def one_buffer(scene: Scene, tape: Tape, name: str, spares: int = 0, *, far: bool = False) -> Memory:
+    """One filled buffer for all tensors and ``spares`` more, in any order.
+
+    ``far``: it may be so large that it is not filled.
+    """
     made = scene.graphs[name]
     grain = 4 if made.dtype == "FLOAT_32" else 1
     count = tensors_of(scene, name) + spares
     offsets = [0] * count
-    end = scene.lead(touched=True)
+    end = scene.lead(touched=not far)
     for tensor in shuffled(tape, count):
         offsets[tensor] = end + grain * tape.pick((0, 1, 3, 16, 29, 64))
         end = offsets[tensor] + nbytes(made.shape, made.dtype)
     buffer = scene.alloc(end + tape.pick((0, 1, 64, 4099)))
-    scene.add(Fill(buffer))
+    if scene.buffers[buffer] <= FAR:
+        scene.add(Fill(buffer))
     descriptors = [Descriptor(buffer, made.shape, made.dtype, CUSTOM, offset=offset) for offset in offsets]
     handles = register_all(scene, tape, made.context, descriptors)
     return Memory(handles, (buffer,) * count, tuple(offsets))
@@ -137,9 +142,10 @@ def execute(scene: Scene, name: str, memory: Memory | None, raw: int = 0, seed: 
 
 
 def read(scene: Scene, buffers: Sequence[str]) -> None:
-    """Read each of the buffers once."""
+    """Read each of the buffers once, but for those that are too large."""
     for buffer in dict.fromkeys(buffers):
-        scene.add(Read(buffer))
+        if scene.buffers.get(buffer, 0) <= FAR:
+            scene.add(Read(buffer))
 
 
 def output_of(scene: Scene, name: str, memory: Memory) -> str:

@@ -38,9 +38,22 @@ from pytest_qnn.qnn.cases.case import (
 )
 from pytest_qnn.qnn.cases.lives import Alive
 from pytest_qnn.qnn.cases.memory import CUSTOM, DMA_BUF, ION
+from pytest_qnn.qnn.cases.repeat import REPEATED_NEVER, in_place, like, most_repetitions, repetitions
 from pytest_qnn.qnn.cases.sizes import PAGE, io_inputs, nbytes
 from pytest_qnn.qnn.facts import MemoryFacts
-from pytest_qnn.qnn.strategies.history import FAR, HEAD_BYTES, PLAIN, Head, Kind, head_of
+from pytest_qnn.qnn.strategies.company import mixed, with_descriptors, with_graphs, with_handles
+from pytest_qnn.qnn.strategies.history import (
+    FAR,
+    FEW,
+    HEAD_BYTES,
+    ONCE,
+    PLAIN,
+    Again,
+    Head,
+    Kind,
+    Scale,
+    head_of,
+)
 
 T = TypeVar("T")
 
@@ -170,11 +183,11 @@ class Scene:
         """Free a buffer; the caller sees to it that nothing is registered over it."""
         self.follow(Free(buffer))
 
-    def tensor(self, tape: Tape, *, touched: bool = False) -> tuple[tuple[int, ...], QnnDType]:
-        """A shape and a data type; ``touched``: not so large that reading it takes long."""
+    def tensor(self, tape: Tape) -> tuple[tuple[int, ...], QnnDType]:
+        """A shape and a data type."""
         dtypes: tuple[QnnDType, ...] = ("UFIXED_POINT_8", "FLOAT_32")
         shape, dtype = tape.pick(SHAPES), tape.pick(dtypes)
-        return self.scale.of_graph(shape, dtype) if touched else self.scale.shaped(shape, dtype), dtype
+        return self.scale.shaped(shape, dtype), dtype
 
     def lead(self, *, touched: bool = False) -> int:
         """Bytes before a tensor in a shared buffer; none that are too many to be filled, if they are."""
@@ -185,7 +198,7 @@ class Scene:
 
         ``touched``: the buffer will be filled or read as a whole.
         """
-        shape, dtype = self.tensor(tape, touched=touched)
+        shape, dtype = self.tensor(tape)
         kind = tape.pick(self.types)
         needed = nbytes(shape, dtype)
         spare = tape.pick((0, 1, 64, PAGE, 3 * PAGE + 5))
@@ -203,10 +216,10 @@ class Scene:
         """
         names = tuple(self.name("h") for _ in descriptors)
         others = self._others(len(descriptors), descriptors[0].mem_type if descriptors else 0)
-        before = self.scale.position % (len(others) + 1)
         more = [self.name("h") for _ in others]
-        batch = (*others[:before], *descriptors, *others[before:])
-        self.follow(Register(context, batch, (*more[:before], *names, *more[before:])))
+        batch = mixed(descriptors, others, self.scale.position)
+        handles = mixed(names, more, self.scale.position)
+        self.follow(Register(context, batch, handles))
         return names
 
     def _others(self, count: int, kind: int) -> list[Descriptor]:
@@ -306,7 +319,7 @@ class Scene:
     def live_before(self, head: Head) -> None:
         """Ordinary life, which leaves a context and perhaps more (`Lived`, and at its end some steps)."""
         if head.past == "log":
-            self.add(Logged(1 + head.detail % 5))
+            self.add(Logged(1 + head.detail % 5, profile=head.detail // 16 % 2 == 1))
         elif head.past == "steps":
             self._some_of_everything(head.detail)
         elif head.past:
@@ -325,7 +338,7 @@ class Scene:
         else:
             context, few = self.context(), head.detail % 64
             refused = head.past == "refused"
-            step = Lived("refused", context, 1 + few // 4, mem_type=memory)
+            step = Lived("refused", context, 1 + few // 2, mem_type=memory)
             if not refused:
                 rounds = _REGISTRATIONS[head.detail % len(_REGISTRATIONS)]
                 step = Lived("registrations", context, rounds, mem_type=memory)
@@ -351,20 +364,56 @@ class Scene:
             self.execute_raw(graph, detail)
         self.free_context(other)
 
+    # Company and repetition of the rule's own steps, which are those from ``begin`` on
+
+    def accompany(self, begin: int, scale: Scale) -> None:
+        """On a scale with large batches: other handles beside the rule's own, and other graphs."""
+        if not scale.batch:
+            return
+        own = with_graphs(tuple(self.steps[begin:]), scale.batch - 1, self.name)
+        if self.facts.supports(_MEMORY):
+            known = self.alive.registered
+            own = with_descriptors(own, scale.batch, scale.position, known, self.types[0], self.name)
+            own = with_handles(own, scale.batch, scale.position, known, self.types[0], self.name)
+        self.steps[begin:] = own
+
+    def repeat(self, begin: int, again: Again) -> None:
+        """Do the steps several times before; what that makes is not used."""
+        own = tuple(self.steps[begin:])
+        steps = _MOST_REPEATED if again.times > FEW else _MOST_FEW
+        most = most_repetitions(own, steps) if again.times and not again.otherwise else 0
+        times = min(again.times, most)
+        if times and again.in_place:
+            self.steps[begin:] = in_place(own, times, frozenset(self.alive.registered), self._like)
+        elif times:
+            self.steps[begin:] = repetitions(own, times, again.kept, self._like, gathering=again.gathering)
+
+    def _like(self, name: str) -> str:
+        return self.name(like(name))
+
 
 AROUND_BYTES = 16
+_MOST_FEW, _MOST_REPEATED = 32, 64
+"""Steps of a few repetitions, and of dozens: each step costs the runner, the oracle and the rules."""
 _MEMORY = 1101
 _CONTEXTS = (300, 100, 257, 40, 300, 300, 64, 300)
 _REGISTRATIONS = (300, 300, 257, 300, 130, 300, 300, 64)
 """Rounds: mostly many, since what starts at the n-th object mostly stays."""
 _KEPT = (1, 2, 1, 9, 1, 3, 1, 33)
 """Of the registrations, so many stay."""
+_BUFFERS_KEPT = (33, 1, 17, 0, 40, 8, 3, 24)
 
 
 def _buffers_before(scene: Scene, head: Head) -> None:
     """The history of a rule about rpcmem alone."""
     if head.past:
-        scene.add(Lived("buffers", rounds=1 + head.detail % 64 * 5, kept=head.detail % 16))
+        kept = _BUFFERS_KEPT[head.detail % len(_BUFFERS_KEPT)]
+        scene.add(Lived("buffers", rounds=1 + head.detail % 64 * 5, kept=kept))
+
+
+def _other(data: bytes, number: int) -> bytes:
+    """Other bytes, the same for the same ones."""
+    return bytes(byte * (2 * number + 1) + 97 * number & 255 for byte in data)
 
 
 def scenes(
@@ -388,6 +437,12 @@ def scenes(
 
     def decode(data: bytes) -> MemoryCase:
         head = head_of(data, without)
+        case = made(data, head)
+        if head.again.otherwise and any(isinstance(step, REPEATED_NEVER) for step in case.steps):
+            return made(data, head._replace(again=ONCE))
+        return case
+
+    def made(data: bytes, head: Head) -> MemoryCase:
         tape = Tape(data[HEAD_BYTES:])
         own = tape.cut(core_bytes)
         scene = Scene(facts)
@@ -395,8 +450,14 @@ def scenes(
         for _ in range(before):
             around(scene, tape.cut(AROUND_BYTES))
         scene.scale = head.scale
+        if head.again.otherwise:
+            for number in range(1, head.again.times + 1):
+                core(scene, Tape(_other(data[HEAD_BYTES : HEAD_BYTES + core_bytes], number)))
+        begin = len(scene.steps)
         core(scene, own)
         scene.scale = PLAIN
+        scene.accompany(begin, head.scale)
+        scene.repeat(begin, head.again)
         for _ in range(after):
             around(scene, tape.cut(AROUND_BYTES))
         return scene.case()

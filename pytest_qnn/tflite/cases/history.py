@@ -11,13 +11,15 @@ MOST_MADE = 256
 MOST_USED = 64
 MOST_KEPT = 4
 MOST_FAILED = 16
-MOST_INVOKED = 32
+MOST_INVOKED = 128
+MOST_REPEATED = 48
 
 Made = Annotated[int, Meta(ge=0, le=MOST_MADE)]
 Used = Annotated[int, Meta(ge=0, le=MOST_USED)]
 Kept = Annotated[int, Meta(ge=0, le=MOST_KEPT)]
 Failed = Annotated[int, Meta(ge=0, le=MOST_FAILED)]
 Invokes = Annotated[int, Meta(ge=0, le=MOST_INVOKED)]
+Repeated = Annotated[int, Meta(ge=0, le=MOST_REPEATED)]
 
 
 class History(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
@@ -37,13 +39,19 @@ class History(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
     resized: bool = False
     """Each of them is resized and resized back before its last invoke."""
     profiled: bool = False
-    """A profiler is attached to each of them."""
+    """A profiler is attached to each of them, and to the case's own (of a `DelegateCase`)."""
+    repeated: Repeated = 0
+    """How often the case itself is carried out, each time with objects of its own that are destroyed then.
+
+    What it gives is not looked at: the last time, which is judged, is the case. Scripts that repeat steps,
+    measure, use threads or end the process are not repeated."""
     kept: Kept = 0
     """Interpreters that are used in the same way and not destroyed before the case has ended: before each
     invoke of the case one of them is invoked, by turns."""
     warm: Invokes = 0
     """Of a `DelegateCase` only: invokes of its own interpreter, with other inputs, before the first that is
-    looked at. None where a delegate fails on purpose."""
+    looked at; the inputs of the last of them begin as the case's do. None where a delegate fails on
+    purpose."""
 
 
 def smaller_history(history: History) -> list[History | None]:

@@ -22,6 +22,7 @@ _ONE = Tensor((1,), "int32")
 _DECISION = Tensor((1,), "bool")
 _RESOURCE = Tensor((1,), "resource")
 _WIDTHS = (3, 1, 4, 2, 5)
+_MORE_BRANCHES = 96
 _BOUND = 2.0**30
 """Of what a tame body makes of an input in a few turns."""
 
@@ -118,7 +119,7 @@ def looping(data: Bytes, choices: Sequence[Choice]) -> Graph:
 
 
 def branching(data: Bytes, choices: Sequence[Choice]) -> Graph:
-    """IF between two subgraphs, with nodes before and behind it."""
+    """IF between two subgraphs, with nodes before and behind it; up to three of them, one after another."""
     build, ops = _builder(data, choices, tame=False)
     extra = grow(build, data.part(0, 4), ops)
     ways = tuple(_body(data, choices, data.part(number, 4)) for number in (1, 2))
@@ -127,11 +128,14 @@ def branching(data: Bytes, choices: Sequence[Choice]) -> Graph:
     chosen, limit = _input(build), build.constant(integers((3,)))
     decision = build.constant(_DECISION)
     build.nodes.append(Node("LESS", (chosen, limit), (decision,)))
-    result = build.activation(like.shape, build.params_of(value), _BOUND)
-    build.nodes.append(Node("IF", (decision, value), (result,), subgraphs=(1, 2)))
-    build.readers[value] = build.readers.get(value, 0) + 1
+    times = 1 + data.header[3] // _MORE_BRANCHES
+    for number in range(0, 2 * times, 2):
+        result = build.activation(like.shape, build.params_of(value), _BOUND)
+        build.nodes.append(Node("IF", (decision, value), (result,), subgraphs=(number + 1, number + 2)))
+        build.readers[value] = build.readers.get(value, 0) + 1
+        value = result
     graph = build.finish(extra + grow(build, data.part(3, 4), ops, 0), input_too=False)
-    return Graph(graph.tensors, graph.nodes, graph.inputs, graph.outputs, ways)
+    return Graph(graph.tensors, graph.nodes, graph.inputs, graph.outputs, ways * times)
 
 
 def _body(data: Bytes, choices: Sequence[Choice], records: bytes) -> Graph:

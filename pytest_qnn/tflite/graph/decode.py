@@ -33,6 +33,8 @@ One byte of claims may follow."""
 
 MAX_ELEMENTS = 64
 _MAX_INPUTS = 4
+LATEST = 96
+"""A first operand chosen by less is the latest activation."""
 _MOST_BROADCAST = 4
 """Dimensions of operands that both runtimes broadcast in every operator."""
 _MOST_CONSTANT = 1 << 17
@@ -273,7 +275,7 @@ def _pick(tensors: list[int], choice: int) -> int:
 
     Counting from the first keeps a tensor's readers together while Hypothesis leaves nodes out.
     """
-    if choice < 96:
+    if choice < LATEST:
         return tensors[-1]
     return tensors[(choice - 96) % len(tensors)] if choice < 168 else tensors[-1 - choice % len(tensors)]
 

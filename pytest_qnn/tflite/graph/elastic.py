@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+import msgspec
+
 from pytest_qnn.tflite.graph.constants import constant, integers
 from pytest_qnn.tflite.graph.decode import MAX_ELEMENTS, RECORD, Builder, elements
 from pytest_qnn.tflite.graph.floors import USUAL, Floor
@@ -141,6 +143,26 @@ def grow(build: ElasticBuilder, records: bytes, ops: Sequence[Op], least: int = 
         if variant % 4 == 3:
             extra.append(len(build.nodes) - 1)
     return extra
+
+
+def doubled(graph: Graph) -> Graph:
+    """The graph twice, side by side: a kernel of both has inputs that may be resized apart.
+
+    The second one's tensors and nodes stand behind those of the first.
+    """
+    count = len(graph.tensors)
+    again = tuple(
+        msgspec.structs.replace(
+            node,
+            inputs=tuple(tensor + count if tensor >= 0 else tensor for tensor in node.inputs),
+            outputs=tuple(tensor + count for tensor in node.outputs),
+        )
+        for node in graph.nodes
+    )
+    inputs, outputs = (
+        (*tensors, *(tensor + count for tensor in tensors)) for tensors in (graph.inputs, graph.outputs)
+    )
+    return Graph(graph.tensors * 2, (*graph.nodes, *again), inputs, outputs)
 
 
 def leading(graph: Graph, length: int) -> tuple[Shape, ...]:

@@ -12,11 +12,11 @@ from typing import NamedTuple
 import msgspec
 
 from pytest_qnn.tflite.graph.combinations import Combination
-from pytest_qnn.tflite.graph.decode import HEADER, RECORD, Builder
+from pytest_qnn.tflite.graph.decode import HEADER, LATEST, RECORD, Builder
 from pytest_qnn.tflite.graph.floors import USUAL, Floor, plain, raised
 from pytest_qnn.tflite.graph.graph import DType, Graph, Op, Tensor
 from pytest_qnn.tflite.graph.operators import MAKE, Choices
-from pytest_qnn.tflite.graph.scales import MANY_TIMES, MOST_OF_MANY, NONE, Scale
+from pytest_qnn.tflite.graph.scales import MANY_TIMES, MOST_OF_MANY, MOST_PARTED, NONE, Scale
 
 Claims = tuple[tuple[int, ...], ...]
 
@@ -67,6 +67,7 @@ def decode_graph(
     ``choices`` are the kinds of graph, or just dtypes and their operators. ``scale`` is the class of size.
     """
     dtype, slots, zero_points, large, floor = Kind(*choices[data[1] % len(choices)])
+    slots = (_layers(slots) if scale.units else slots) or slots
     scale = raised(scale, floor)
     build = Builder(dtype == "int8", data[2], data[3], zero_points=zero_points, large=large, scale=scale)
     modes = data[HEADER : HEADER + n_claims]
@@ -78,8 +79,10 @@ def decode_graph(
         left = min(left, max(min_nodes, scale.most))
     if scale.many:
         start = HEADER + n_claims
-        data = data[:start] + data[start : start + max_nodes * stride] * MANY_TIMES
-        min_nodes = left = min(MOST_OF_MANY, MANY_TIMES * max_nodes)
+        times = -(-MOST_PARTED // max_nodes) if scale.parted else MANY_TIMES
+        data = data[:start] + data[start : start + max_nodes * stride] * times
+        most = (scale.most or MOST_PARTED) if scale.parted else MOST_OF_MANY
+        min_nodes = left = min(most, times * max_nodes)
     if floor.nodes > 1:
         min_nodes, left = max(min_nodes, floor.nodes), max(left, floor.nodes)
         start = HEADER + n_claims
@@ -92,6 +95,7 @@ def decode_graph(
         variant, place = divmod(max(data[at] - 1, 0), len(slots))
         slot = slots[place]
         first, second, options = data[at + 1 : at + 4]
+        first = first * (LATEST if scale.parted else 256) >> 8
         if isinstance(slot, str):
             variant %= _VARIANTS
             op = "RELU" if slot in scale.without else slot
@@ -108,7 +112,8 @@ def decode_graph(
         if variant >= _FIRST_EXTRA:
             extra.append(number)
         for k, mode in enumerate(modes):
-            if _claimed(data[at + RECORD], k, mode):
+            taken = _by_turns(number, k, modes) if scale.parted else _claimed(data[at + RECORD], k, mode)
+            if taken:
                 claims[k].append(number)
     graph = build.finish(extra, input_too=data[4] >= 192)
     return graph, tuple(map(tuple, claims))
@@ -135,6 +140,27 @@ def copied(graph: Graph, copies: int) -> Graph:
     tensors: tuple[Tensor, ...] = graph.tensors + (result,) * (copies - 1)
     nodes = tuple(msgspec.structs.replace(node, outputs=(output,)) for output in outputs)
     return msgspec.structs.replace(graph, tensors=tensors, nodes=nodes, outputs=outputs)
+
+
+_LAYERS: tuple[Op, ...] = ("FULLY_CONNECTED", "CONV_2D")
+
+
+def _layers(slots: Sequence[Op | Wants]) -> list[Op | Wants]:
+    """Those of the slots that make layers."""
+    found: list[Op | Wants] = []
+    for slot in slots:
+        if isinstance(slot, str):
+            found += [slot] if slot in _LAYERS else []
+            continue
+        wants = {rank: tuple(kind for kind in kinds if kind.op in _LAYERS) for rank, kinds in slot.items()}
+        left = {rank: kinds for rank, kinds in wants.items() if kinds}
+        found += [left] if left else []
+    return found
+
+
+def _by_turns(number: int, claim: int, modes: bytes) -> bool:
+    """One node after the other is in each claim; of the first claim's mode depends whether two are."""
+    return number // (1 + modes[0] // 192) % max(2, len(modes)) == claim
 
 
 def _claimed(byte: int, claim: int, mode: int) -> bool:

@@ -61,9 +61,10 @@ def _binary(op: Op) -> MakeNode:
         other = build.partner(one, _partner(choice), same_params=False, growing=growing)
         limit = build.bound(other)
         result = bound * limit if product else bound + limit
+        broadcast = build.tensors[one].shape != build.tensors[other].shape
         build.node(
             op,
-            (one, other),
+            (other, one) if broadcast and choice.options & 64 else (one, other),
             build.tensors[one].shape,
             build.out_params(choice.out),
             result,
@@ -118,6 +119,10 @@ def _reshape(build: Builder, choice: Choices) -> None:
     )
 
 
+_RANK_OF_MANY = 3
+"""Dimensions that a MEAN goes over at once, one in eight where there are as many."""
+
+
 def _mean(build: Builder, choice: Choices) -> None:
     operand = build.operand(choice.first, choice.rank)
     shape = build.tensors[operand].shape
@@ -125,6 +130,8 @@ def _mean(build: Builder, choice: Choices) -> None:
     plane = choice.want.form.startswith("plane") if choice.want else bool(choice.options & 2)
     if rank == 4 and plane:
         axes: tuple[int, ...] = (1, 2)
+    elif rank >= _RANK_OF_MANY and choice.options >> 5 == 7:
+        axes = tuple(range(rank - _RANK_OF_MANY, rank))
     else:
         axes = (rank - 1 - choice.second % rank,)
     keep = choice.want.form.endswith("keep") if choice.want else bool(choice.options & 1)
@@ -151,14 +158,20 @@ def _concatenation(build: Builder, choice: Choices) -> None:
     else:
         other = build.partner(one, _partner(choice), same_params=True, growing=False, whole=True)
     parts: tuple[int, ...] = (one, other)
-    if choice.options & 3 == 3 and 3 * elements(shape) <= MAX_ELEMENTS:
-        parts = (one, other, one)
+    if choice.options & 3 == 3:
+        # Three, or (of small tensors) more by turns.
+        most = max(2, min(MAX_ELEMENTS // elements(shape), _MOST_PARTS))
+        parts = ((one, other) * _MOST_PARTS)[: min(most, 3 + (choice.options >> 5))]
     length = sum(build.tensors[part].shape[axis] for part in parts)
     new = (*shape[:axis], length, *shape[axis + 1 :])
     bound = max(map(build.bound, parts))
     # The format allows negative axes; the second lowest bit picks that spelling.
     spelled = axis - len(shape) if choice.options & 2 else axis
     build.node("CONCATENATION", parts, new, build.params_of(one), bound, axis=spelled)
+
+
+_MOST_PARTS = 10
+"""Operands of a CONCATENATION."""
 
 
 def _weighted(
@@ -181,7 +194,7 @@ def _fully_connected(build: Builder, choice: Choices) -> None:
     operand = build.operand(choice.first, choice.rank)
     shape = build.tensors[operand].shape
     per_channel = _per_channel(choice)
-    units = max(1 + (choice.options >> 2) % 5, 2 if per_channel and choice.want else 1)
+    units = max(build.scale.units or 1 + (choice.options >> 2) % 5, 2 if per_channel and choice.want else 1)
     operands, bound = _weighted(build, operand, (units, shape[-1]), choice.second, per_channel=per_channel)
     new = (elements(shape) // shape[-1], units)
     build.node("FULLY_CONNECTED", operands, new, build.out_params(choice.out), bound, choice.activation)
@@ -199,7 +212,9 @@ def _conv_2d(build: Builder, choice: Choices) -> None:
     batch, height, width, channels = build.tensors[operand].shape
     window = _wanted_window if choice.want else _window
     kernel, stride, dilation, same = window(choice, (height, width))
-    units = max(1 + (choice.second >> 6), 2 if choice.want and _per_channel(choice) else 1)
+    units = max(
+        build.scale.units or 1 + (choice.second >> 6), 2 if choice.want and _per_channel(choice) else 1
+    )
     weights = (units, *kernel, channels)
     operands, bound = _weighted(build, operand, weights, choice.second, per_channel=_per_channel(choice))
     reach = _reach(kernel, dilation)

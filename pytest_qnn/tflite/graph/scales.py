@@ -7,6 +7,7 @@ where it is spread evenly over the examples of a search (`pytest_qnn.core.drawin
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Final, Literal, NamedTuple
 
 from pytest_qnn.tflite.graph.combinations import Combination
@@ -18,6 +19,7 @@ Partner = Literal["", "itself", "constant"]
 MANY_TIMES: Final = 3
 MOST_OF_MANY: Final = 60
 """Nodes."""
+MOST_PARTED: Final = 40
 FEW_NODES: Final = 4
 """A rule whose graphs have fewer nodes at most is not about many of them."""
 HIGHEST: Final = 5
@@ -38,11 +40,15 @@ class Scale(NamedTuple):
     """Nodes at most, where the rule needs no more; 0: as many as the rule has."""
     many: bool = False
     """The records stand for nodes `MANY_TIMES` over, and none is left out."""
+    parted: bool = False
+    """As ``many``, in a chain of which the claims take turns: each becomes as many kernels as it can."""
+    units: int = 0
+    """Of a layer; 0: the usual few."""
     partner: Partner = ""
     """The second operand of a node, where it may be so."""
     without: frozenset[Op] = frozenset()
-    """Operators that cost too much, or that end the process (int8 PRELU of five dimensions, tflite-runtime
-    2.14, measured): RELU stands in their place."""
+    """Operators that cost too much, that end the process (int8 PRELU of five dimensions, tflite-runtime
+    2.14, measured) or that end a chain: RELU stands in their place."""
 
     def rank_of(self, want: Combination) -> int:
         """The rank at which a node of a wanted kind is made."""
@@ -55,13 +61,20 @@ class Scale(NamedTuple):
 
 
 NONE: Final = Scale()
-_LENGTHS: Final = ((17,), (3, 7), (33,), (2, 3, 11), (1, 5, 3, 7), (5, 13), (19,), (1, 3, 7, 5), (37,))
+_LENGTHS: Final = (
+    *((63,), (7, 9), (17,), (3, 3, 7), (1, 3, 3, 7), (31,), (5, 13), (33,), (2, 3, 11), (1, 5, 3, 13)),
+    *((1, 31), (127,), (3, 43), (1, 5, 3, 7), (19,), (37,)),
+)
+"""Most are one more or one less than a power of two: what is left behind whole blocks is least, or most."""
 _RANK_5: Final = ((1, 2, 1, 3, 2), (2, 1, 2, 1, 2), (1, 1, 1, 1, 2), (2, 2, 1, 2, 3))
 _KILOBYTES: Final = ((1031,), (11, 101), (3, 19, 21), (1, 9, 11, 13), (4099,), (131, 127), (1, 65, 67, 4))
+_WIDE: Final = ((2, 259), (259,), (1, 3, 3, 19), (1, 1, 261), (1, 5, 3, 17), (3, 263))
 CLASSES: Final = (
     Scale("lengths", _LENGTHS, _LENGTHS),
     Scale("rank 5", _RANK_5, _RANK_5, without=frozenset(("PRELU",))),
     Scale("many nodes", many=True),
+    Scale("many partitions", many=True, parted=True, without=frozenset(("CONCATENATION", "CONV_2D"))),
+    Scale("wide layers", _WIDE, _WIDE, most=3, units=35),
     Scale(
         "64 KiB",
         ((16411,), (131, 127), (3, 79, 71), (1, 67, 63, 4)),
@@ -81,10 +94,20 @@ CLASSES: Final = (
     Scale("one operand twice", partner="itself"),
 )
 _STRATA: Final = 16
+SOME_PARTITIONS: Final = "some partitions"
+_BY_NAME_ONLY: Final = (
+    Scale(SOME_PARTITIONS, many=True, parted=True, most=18, without=frozenset(("CONCATENATION", "CONV_2D"))),
+)
+"""For rules that repeat a graph more often than they could repeat one of many partitions."""
 
 
-def scale_of(byte: int, max_nodes: int = MOST_OF_MANY) -> Scale:
-    """The class that a byte chooses, of those that apply to graphs of at most so many nodes."""
-    place = byte * _STRATA // 256 - (_STRATA - len(CLASSES))
-    scale = CLASSES[place] if place >= 0 else NONE
+def scale_of(byte: int, max_nodes: int = MOST_OF_MANY, only: Sequence[str] | None = None) -> Scale:
+    """The class that a byte chooses, of those that apply to graphs of at most so many nodes.
+
+    ``only``: of those with these names; None: of all.
+    """
+    every = (*CLASSES, *_BY_NAME_ONLY)
+    classes = CLASSES if only is None else tuple(scale for scale in every if scale.name in only)
+    place = byte * _STRATA // 256 - (_STRATA - len(classes))
+    scale = classes[place] if place >= 0 else NONE
     return NONE if scale.many and max_nodes < FEW_NODES else scale

@@ -39,6 +39,8 @@ _MOST_ELEMENTS = 1 << 14
 """Of all tensors of a graph that is used again and again."""
 _SECONDS = 0.5
 """After so long nothing is begun any more: a delegate may take long to be made."""
+_REPEATING = 0.1
+"""The same, for repetitions of the case."""
 
 
 class Past:
@@ -70,8 +72,18 @@ class Past:
         self._runtime = runtime
         self._kept: list[_Used] = []
         self._turns = 0
+        self._profilers: list[Profiler] = []
+        """They must outlive their interpreters."""
         if history is not None:
             self._live()
+
+    def repeat(self, once: Callable[[], object]) -> None:
+        """Carry the case out as often as the history says; ``once`` does so and leaves nothing behind."""
+        until = time.monotonic() + _REPEATING
+        for number in range(self._history.repeated):
+            if number and time.monotonic() > until:
+                break
+            self._do(once)
 
     def _live(self) -> None:
         history = self._history
@@ -107,16 +119,20 @@ class Past:
 
     def _use(self) -> _Used:
         used = self._open()
-        profiler = Profiler() if self._history.profiled else None
-        if profiler is not None and self._runtime.has_symbol(SET_PROFILER):
-            profiler.profile(self._runtime.symbol(SET_PROFILER), used.native._native_handle())
-            used.kept.append(profiler)
+        self.profile(used.native)
         self.error = self.error or used.start()
         for number in range(self._history.invokes):
             if self._history.resized and number == self._history.invokes - 1:
                 self.error = self.error or used.resize_and_back()
             self.error = self.error or used.invoke(number)
         return used
+
+    def profile(self, native: Any) -> None:
+        """Attach a profiler to an interpreter, if the history says so and the runtime can."""
+        if self._history.profiled and self._runtime.has_symbol(SET_PROFILER):
+            profiler = Profiler()
+            profiler.profile(self._runtime.symbol(SET_PROFILER), native._native_handle())
+            self._profilers.append(profiler)
 
     def _fail(self, number: int) -> None:
         """Calls that fail.
@@ -165,7 +181,6 @@ class _Used:
         self, graph: Graph, native: Any, chain: Sequence[DelegateFactory], claim: Claim, fault: Fault
     ) -> None:
         self.native = native
-        self.kept: list[Any] = []
         self._graph = graph
         self._delegates: list[LiveDelegate] = []
         for factory in chain:

@@ -175,11 +175,27 @@ class _Run:
                 seen = self.step(step)
                 failed = seen.made is False and steps is not refused
                 error = error or seen.error or ("create returned NULL" if failed else "")
+        for number in range(history.repeated):
+            if time.perf_counter() < until:
+                self._repeat(f"{_PAST}{number}")
         for number in range(history.kept):
             name = f"{_PAST}{number}"
             for step in (Create(name, given), Apply(name)):
                 error = error or self.step(step).error
         return error
+
+    def _repeat(self, name: str) -> None:
+        """The case's steps with delegates of their own, which are all destroyed in the end.
+
+        Delegates are made and used in order as in the case; cycles and copies of the library are left out.
+        """
+        before = set(self._live)
+        for step in self.case.steps:
+            if isinstance(step, Cycle | Copy):
+                continue
+            self.step(msgspec.structs.replace(step, name=f"{name}-{step.name}") if step.name else step)
+        for left in [own for own in self._live if own not in before]:
+            self.step(Destroy(left))
 
     def step(self, step: AnyPluginStep) -> PluginSeen:
         """Carry out one step."""

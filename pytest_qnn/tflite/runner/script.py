@@ -27,6 +27,7 @@ from pytest_qnn.tflite.cases.script import (
     Measure,
     Open,
     Parallel,
+    PassToConstructor,
     Place,
     Read,
     RemoveAll,
@@ -34,6 +35,7 @@ from pytest_qnn.tflite.cases.script import (
     ScriptCase,
     SetInputs,
     Unallocate,
+    Unload,
     flat,
 )
 from pytest_qnn.tflite.graph.graph import Graph
@@ -78,6 +80,8 @@ def run_script_case(
     """
     claims = (step.claim for step in flat(case.steps) if isinstance(step, MakeDelegate))
     past = Past(case.history, case.graphs[0], next(claims, None), chain, runtime)
+    if _can_be_repeated(case):
+        past.repeat(lambda: _once(World(case, chain, runtime, remake, None)))
     world = World(case, chain, runtime, remake, on_step)
     world.before_invoke = past.turn
     try:
@@ -95,6 +99,23 @@ def run_script_case(
             raise error  # an interrupt, not a failure
         raise RuntimeError("the spy failed") from error
     return msgspec.structs.replace(world.trace(), past=past.error)
+
+
+_ONCE: Final = (Repeat, Parallel, Measure, Unload, PassToConstructor)
+"""Steps of scripts that are not repeated."""
+
+
+def _can_be_repeated(case: ScriptCase) -> bool:
+    return not case.ends and not any(isinstance(step, _ONCE) for step in case.steps)
+
+
+def _once(world: World) -> None:
+    """Carry out all steps in a world of their own, and destroy what is left."""
+    try:
+        for number, step in numbered(world.case.steps, 0):
+            perform(world, number, step)
+    finally:
+        world.end()
 
 
 def perform(world: World, number: int, step: AnyScriptStep) -> None:

@@ -44,10 +44,10 @@ def anything(facts: DelegateFacts) -> SearchStrategy[DelegateCase]:
     return delegate_cases(mixed_kinds(facts), make, 1, max_nodes=20)
 
 
-def routing(facts: DelegateFacts, *, scaled: bool = True) -> SearchStrategy[DelegateCase]:
+def routing(facts: DelegateFacts, *, scaled: bool | Sequence[str] = True) -> SearchStrategy[DelegateCase]:
     """Partitions of several nodes, inputs and outputs; plain operators without fused activations.
 
-    ``scaled``: also large ones. Not for rules that repeat them many times.
+    ``scaled``: also large ones, as for `delegate_cases`. Not for rules that repeat them many times.
     """
     need_claims(facts)
 
@@ -162,17 +162,19 @@ def delegate_cases(
     max_nodes: int,
     fills: Sequence[Fill] = _FILLS,
     chained: bool = False,
-    scaled: bool = True,
+    scaled: bool | Sequence[str] = True,
 ) -> SearchStrategy[DelegateCase]:
     """Cases decoded from one draw of bytes. ``chained``: nodes read the latest result nine times of ten.
 
-    ``scaled``: in the classes of `pytest_qnn.tflite.graph.scales`.
+    ``scaled``: in the classes of `pytest_qnn.tflite.graph.scales`, or in those with these names.
     """
+    only = None if isinstance(scaled, bool) else scaled
     size = _EXTRA + HEADER + n_claims + max_nodes * (RECORD + n_claims)
 
     def decode(data: bytes) -> DelegateCase:
         choice, seed, fill = data[1], int.from_bytes(data[2:4], "big"), fills[data[4] % len(fills)]
-        scale = scale_of(data[0], max_nodes) if scaled else NONE
+        scale = scale_of(data[0], max_nodes, only) if scaled else NONE
+        choice |= scale.parted  # so that a steerable target has its claim
         rest = _chained(data[_EXTRA:], n_claims) if chained else data[_EXTRA:]
         graph, claims = decode_graph(rest, kinds, n_claims, min_nodes, max_nodes, scale)
         return msgspec.structs.replace(make(graph, claims, choice), data_seed=seed, fill=fill)

@@ -19,14 +19,19 @@ from pytest_qnn.tflite.cases.history import History
 BYTES: Final = 2
 _STRATA: Final = 16
 
+_RARE: Final = 224
+"""From this value of the second byte on there are most repetitions and most invokes, which cost most."""
+
 CLASSES: Final[dict[str, Callable[[int], History]]] = {
-    "interpreters": lambda byte: History(used=2 + byte % 7),
-    "hundreds": lambda byte: History(made=96 + byte % 161, used=9 + byte % 8),
+    "interpreters": lambda byte: History(used=2 + byte % 3, repeated=1 + (byte >> 4) % 3),
+    "hundreds": lambda byte: (
+        History(made=96 + byte % 161, used=9 + byte % 8) if byte < _RARE else History(repeated=16 + byte % 25)
+    ),
     "failures": lambda byte: History(failed=1 + byte % 8, used=byte >> 4 & 1),
-    "turns": lambda byte: History(kept=1 + byte % 3, invokes=1 + (byte >> 4) % 4),
-    "invokes": lambda byte: History(used=1, invokes=4 + byte % 14, warm=4 + byte % 13),
+    "turns": lambda byte: History(kept=1 + byte % 3, invokes=1 + (byte >> 4) % 4, warm=2 + byte % 2),
+    "invokes": lambda byte: History(used=1, invokes=4 + byte % 14, warm=(4, 100)[byte >= _RARE] + byte % 13),
     "upkeep": lambda byte: History(
-        used=1 + byte % 3, invokes=2, resized=True, profiled=True, kept=byte >> 4 & 1
+        used=1 + byte % 3, invokes=2, resized=True, profiled=True, kept=byte >> 4 & 1, warm=3
     ),
 }
 """By name: what the second byte makes of the class."""

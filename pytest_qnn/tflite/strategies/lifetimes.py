@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from hypothesis.strategies import SearchStrategy
 
@@ -34,8 +34,11 @@ FEW, CYCLES = 2, 24
 """In a short and in a long repetition: what the suite itself keeps of each repetition cancels out."""
 
 
-def cycles(*names: str) -> Callable[[DelegateFacts], Strategy]:
-    """A delegate is made, applied to an interpreter of each name, used and destroyed, again and again."""
+def cycles(*names: str, scaled: Sequence[str] = ()) -> Callable[[DelegateFacts], Strategy]:
+    """A delegate is made, applied to an interpreter of each name, used and destroyed, again and again.
+
+    ``scaled``: classes of `pytest_qnn.tflite.graph.scales` that graphs may be in.
+    """
 
     def factory(facts: DelegateFacts) -> Strategy:
         def make(case: DelegateCase) -> ScriptCase:
@@ -49,7 +52,7 @@ def cycles(*names: str) -> Callable[[DelegateFacts], Strategy]:
 
             return measured_script(facts, case, cycle)
 
-        return changed(delegates.routing(facts, scaled=False), make)
+        return changed(delegates.routing(facts, scaled=scaled), make)
 
     return factory
 

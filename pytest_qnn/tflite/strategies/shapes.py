@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 
 import msgspec
 from hypothesis.strategies import SearchStrategy
@@ -25,7 +25,7 @@ from pytest_qnn.tflite.cases.script import (
 from pytest_qnn.tflite.facts import DelegateFacts
 from pytest_qnn.tflite.graph import control
 from pytest_qnn.tflite.graph.control import Bytes, Choice, Sized, size_of
-from pytest_qnn.tflite.graph.elastic import leading
+from pytest_qnn.tflite.graph.elastic import doubled, leading
 from pytest_qnn.tflite.graph.graph import DType, Graph
 from pytest_qnn.tflite.graph.kinds import OPS
 from pytest_qnn.tflite.strategies.claimed import need_claims, taken
@@ -85,13 +85,18 @@ def shape_steps(seed: int) -> tuple[PlainStep, ...]:
     return SetInputs(ONE, seed=seed), Invoke(ONE), Read(ONE)
 
 
-def resize_step(graph: Graph, length: int, interpreter: str = ONE) -> tuple[PlainStep, ...]:
-    """Resize the inputs along their leading dimension, and allocate. int32 inputs stay as they are."""
+def resize_step(
+    graph: Graph, length: int, interpreter: str = ONE, *, among: Collection[int] | None = None
+) -> tuple[PlainStep, ...]:
+    """Resize the inputs along their leading dimension, and allocate. int32 inputs stay as they are.
+
+    ``among``: positions of the inputs that are resized; None: all.
+    """
     shapes = leading(graph, length)
     resized = (
         Resize(interpreter, position, shape)
         for position, (index, shape) in enumerate(zip(graph.inputs, shapes, strict=True))
-        if graph.tensors[index].dtype != "int32"
+        if graph.tensors[index].dtype != "int32" and (among is None or position in among)
     )
     return (*resized, Allocate(interpreter))
 
@@ -112,19 +117,45 @@ def elastic(data: Bytes, choices: Sequence[Choice]) -> Graph:
     return _signed(graph) if data.header[3] & 1 else graph
 
 
+def side_by_side(data: Bytes, choices: Sequence[Choice]) -> Graph:
+    """Two graphs to resize in one."""
+    return doubled(elastic(data, choices))
+
+
 def resized(facts: DelegateFacts) -> SearchStrategy[ScriptCase]:
-    """The target's graph is run, resized two to four times, and run each time."""
+    """The target's graph is run, resized some times, and run each time.
+
+    Two to four times, one case in eight nine times; every fourth case is two graphs in one of which one is
+    resized; and in every second case the last shape is the first again.
+    """
 
     def steps(graph: Graph, choice: bytes) -> Sequence[AnyScriptStep]:
         lengths = [LENGTHS[byte % len(LENGTHS)] for byte in choice[1 : 3 + choice[5] % 3]]
+        if choice[6] >= _MANY_TIMES:
+            lengths *= 9 // len(lengths)
+        if choice[6] & 1:
+            lengths.append(graph.tensors[graph.inputs[0]].shape[0])
+        half = len(graph.inputs) // 2
+        among = range(half, 2 * half) if choice[6] & 2 else range(half)
         again = (
             step
             for n, length in enumerate(lengths)
-            for step in (*resize_step(graph, length), *shape_steps(n + 1))
+            for step in (
+                *resize_step(graph, length, among=among if choice[7] % 4 == _APART else None),
+                *shape_steps(n + 1),
+            )
         )
         return (*opened_steps(facts, graph, choice[0]), Allocate(ONE), *shape_steps(0), *again)
 
-    return shape_cases(claimed_choices(facts), (elastic,), steps)
+    kinds = [elastic] * _KINDS
+    kinds[_APART] = side_by_side
+    return shape_cases(claimed_choices(facts), kinds, steps)
+
+
+_MANY_TIMES = 224
+_KINDS = 4
+_APART = 3
+"""Which of so many cases, by the byte that chooses the kind, is of two graphs that are resized apart."""
 
 
 def opened_steps(facts: DelegateFacts, graph: Graph, choice: int) -> tuple[AnyScriptStep, ...]:

@@ -1,9 +1,10 @@
 from __future__ import annotations
 
 import itertools
+import random
 from collections.abc import Callable, Iterator
 from math import prod
-from typing import Any
+from typing import Any, ClassVar
 
 import msgspec
 import pytest
@@ -14,6 +15,7 @@ from pytest_qnn.core.drawing import Decoder, decoder_of, strings
 from pytest_qnn.core.rule import NothingToJudge
 from pytest_qnn.core.verdict import Unsupported, Violation
 from pytest_qnn.rules import catalogue
+from pytest_qnn.tflite.cases.arrays import Array
 from pytest_qnn.tflite.cases.delegate import DelegateCase
 from pytest_qnn.tflite.cases.history import History
 from pytest_qnn.tflite.cases.script import (
@@ -21,6 +23,7 @@ from pytest_qnn.tflite.cases.script import (
     Apply,
     Invoke,
     MakeDelegate,
+    Measure,
     Open,
     Read,
     ScriptCase,
@@ -30,6 +33,7 @@ from pytest_qnn.tflite.cases.valid import check_delegate
 from pytest_qnn.tflite.facts import LIMITS, DelegateFacts
 from pytest_qnn.tflite.graph import scales
 from pytest_qnn.tflite.graph.graph import Graph, Node, Tensor
+from pytest_qnn.tflite.graph.kinds import OPS, decode_graph
 from pytest_qnn.tflite.reference.delegate import Kernel, ReferenceDelegate
 from pytest_qnn.tflite.runner.run import run_delegate_case
 from pytest_qnn.tflite.runner.script import run_script_case
@@ -115,7 +119,7 @@ FEW = {"MEM-08", "NUM-01", "NUM-10", "NUM-02", "NUM-03", "NUM-04", "NUM-05", "NU
 def test_a_rule_meets_every_class_of_sizes(rule_id: str) -> None:
     graphs = [graph for seed in (1, 2) for _, case in examples(rule_id, seed) for graph in graphs_of(case)]
     missed = {scale.name for scale in scales.CLASSES if not any(is_of(scale, graph) for graph in graphs)}
-    allowed = {"many nodes", "one operand twice"} if rule_id in FEW else set()
+    allowed = {"many nodes", "many partitions", "one operand twice"} if rule_id in FEW else set()
     assert missed <= allowed
 
 
@@ -167,6 +171,7 @@ def carried_out(history: History | None, invokes: int = 1) -> tuple[DelegateTrac
         (History(kept=2), 3, 4),
         (History(warm=5), 1, 6),
         (History(failed=2), 3, 3),
+        (History(repeated=3), 4, 4),
     ],
 )
 def test_a_history_is_carried_out_and_leaves_the_case_as_it_is(
@@ -197,6 +202,75 @@ def test_a_script_has_a_history_too() -> None:
     assert (Fresh.made, Fresh.invokes, Fresh.alive) == (4, 5, 0)
 
 
+def test_a_script_is_repeated_with_objects_of_its_own_unless_it_repeats_or_measures() -> None:
+    class Fresh(Counting):
+        pass
+
+    use = (Open("i0"), Apply("i0", "d0"), Allocate("i0"), SetInputs("i0"), Invoke("i0"))
+    factory = Factory("reference", Fresh)
+
+    def carry_out(*steps: Any) -> Any:
+        case = ScriptCase((GRAPH,), steps, history=History(repeated=3))
+        return run_script_case(case, [factory], load_runtime(), lambda *_: factory)
+
+    trace = carry_out(MakeDelegate("d0"), *use, Read("i0"))
+    assert (Fresh.made, Fresh.invokes, Fresh.alive, Fresh.most_alive) == (4, 4, 0, 1)
+    assert trace == msgspec.structs.replace(trace, past="")
+    Fresh.made = 0
+    carry_out(MakeDelegate("d0"), *use, Measure())
+    assert Fresh.made == 1
+
+
+class Remembering(ReferenceDelegate):
+    """Keeps what it is given."""
+
+    seen: ClassVar[list[tuple[float, ...]]] = []
+
+    def read_input(self, context: int, index: int) -> Any:
+        value = super().read_input(context, index)
+        assert value is not None
+        self.seen.append(tuple(value.ravel()))
+        return value
+
+
+@pytest.mark.parametrize(("elements", "alike"), [(1, 0), (6, 3), (40, 8)])
+def test_the_last_inputs_before_a_case_begin_as_its_own(elements: int, alike: int) -> None:
+    Remembering.seen.clear()
+    tensor = Tensor((elements,))
+    graph = Graph((tensor, tensor), (Node("ABS", (0,), (1,)),), (0,), (1,))
+    case = DelegateCase(graph, data_seed=5, history=History(warm=3))
+    run_delegate_case(case, [Factory("reference", Remembering)], load_runtime())
+    *_, last, own = Remembering.seen
+    assert last[:alike] == own[:alike]
+    assert sorted(last) == sorted(own)
+    assert (last == own) == (elements == 1)
+
+
+def kernels_of(graph: Graph, claim: tuple[int, ...]) -> int:
+    """Runs of claimed nodes, of a chain."""
+    return sum(node in claim and node - 1 not in claim for node in range(len(graph.nodes)))
+
+
+def test_claims_take_turns_in_a_graph_of_many_partitions() -> None:
+    scale = next(scale for scale in scales.CLASSES if scale.parted)
+    for seed in range(20):
+        data = bytes(random.Random(seed).randbytes(400))
+        graph, claims = decode_graph(data, (("float32", OPS["float32"]),), 2, 1, 12, scale)
+        assert len(graph.nodes) == scales.MOST_PARTED
+        assert sorted((*claims[0], *claims[1])) == list(range(len(graph.nodes)))
+        assert all(kernels_of(graph, claim) >= 9 for claim in claims)
+
+
+def test_wide_layers_are_of_more_units_than_blocks_have() -> None:
+    scale = next(scale for scale in scales.CLASSES if scale.units)
+    found = set()
+    for seed in range(40):
+        data = bytes(random.Random(seed).randbytes(100))
+        graph, _ = decode_graph(data, (("int8", OPS["int8"]),), 0, 1, 3, scale)
+        found |= {(node.op, graph.tensors[node.outputs[0]].shape[-1]) for node in graph.nodes}
+    assert found == {("FULLY_CONNECTED", scale.units), ("CONV_2D", scale.units)}
+
+
 class Tired(Counting):
     """The third interpreter's invoke fails."""
 
@@ -213,6 +287,17 @@ def test_a_failure_before_the_case_is_one_rules_finding_and_no_others() -> None:
         catalogue()[REPORTS].check(case, trace)
     with pytest.raises(Unsupported, match=REPORTS):
         catalogue()["PART-01"].check(case, trace)
+
+
+def test_behind_a_failure_before_the_case_a_rule_still_judges_the_case() -> None:
+    case = DelegateCase(GRAPH, history=History(used=4))
+    right = msgspec.structs.replace(carried_out(None)[0], past="allocate_tensors: no")
+    with pytest.raises(Unsupported, match=REPORTS):
+        catalogue()["PART-10"].check(case, right)
+    numbers = right.cpu[0].numpy() + 100
+    wrong = msgspec.structs.replace(right, outputs=((Array.of(numbers),),))
+    with pytest.raises(Violation):
+        catalogue()["PART-10"].check(case, wrong)
 
 
 def reduced(case: Any, fails: Callable[[Any], bool]) -> tuple[Any, int]:
@@ -270,7 +355,9 @@ def test_a_large_tensor_becomes_as_small_as_the_fault_allows() -> None:
     assert tried <= 60
 
 
-@pytest.mark.parametrize("history", ['{"made":257}', '{"used":-1}', '{"kept":5}', '{"warm":33}'])
+@pytest.mark.parametrize(
+    "history", ['{"made":257}', '{"used":-1}', '{"kept":5}', '{"warm":129}', '{"repeated":49}']
+)
 def test_a_history_out_of_bounds_is_refused(history: str) -> None:
     with pytest.raises(msgspec.ValidationError):
         msgspec.json.decode(history, type=History)

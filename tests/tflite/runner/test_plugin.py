@@ -11,6 +11,7 @@ from pytest_qnn.core.verdict import Examined, Unsupported, Violation
 from pytest_qnn.rules import catalogue
 from pytest_qnn.tflite.abi import layouts
 from pytest_qnn.tflite.cases.file import check_case
+from pytest_qnn.tflite.cases.history import History
 from pytest_qnn.tflite.cases.plugin import (
     CREATE,
     DESTROY,
@@ -95,6 +96,27 @@ def test_what_create_changes_in_its_arrays_is_seen() -> None:
 def test_a_report_after_create_is_late() -> None:
     trace = ran(Create(), Apply(), spec="mutant:plugin-keeps-report")
     assert [(step.reports, step.late) for step in trace.steps] == [((), ()), ((), ("preparing",))]
+
+
+def test_a_case_is_repeated_with_delegates_of_its_own_before_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    made: list[tuple[int, ...]] = []
+    others: list[dict[int, object]] = []
+
+    class Counting(EmulatedPlugin):
+        def make(self, options: dict[str, str], flags: int, report: int) -> int:
+            made.append(tuple(range(len(self.live))))
+            others.append(self.live)
+            return super().make(options, flags, report)
+
+    monkeypatch.setattr(plugin_library, "EmulatedPlugin", Counting)
+    steps = (Create(), Create("d1"), Apply(), Destroy("d0"), Cycle(times=1))
+    case = PluginCase(TRIVIAL, steps, history=History(repeated=3))
+    found = load_runtime()
+    trace = run_plugin_case(case, [delegate_factory("reference", {}, found)], found)
+    assert len(trace.steps) == len(steps)
+    assert made[:8] == [(), (0,)] * 4
+    assert len(made) == 8 + 5, "cycles are not repeated"
+    assert not others[-1]
 
 
 def test_spoilt_options_read_as_something_else() -> None:

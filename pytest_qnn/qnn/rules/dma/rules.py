@@ -106,7 +106,9 @@ def dma_02(case: MemoryCase, trace: MemoryTrace) -> Examined:
     _require(case, trace)
     codes = {0, int(Error.MEM_ERROR_MAPPING), int(Error.MEM_ERROR_INVALID_ARGUMENT)}
     count = 0
-    for walked in own_steps(case, trace, lambda w: isinstance(w.step, Register)):
+    for walked in own_steps(
+        case, trace, lambda w: isinstance(w.step, Register) and Fault.DUPLICATE not in w.allowed.faults
+    ):
         assert isinstance(walked.step, Register)
         if any(each.pointer == "foreign" for each in walked.step.descriptors):
             demand_code(walked, codes, "the pointer leads to other memory than the fd")

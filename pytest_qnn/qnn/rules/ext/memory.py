@@ -13,11 +13,14 @@ from pytest_qnn.qnn.cases.case import (
     Deregister,
     Descriptor,
     FdKind,
+    Fill,
     MemoryCase,
     Read,
     Register,
     ReleaseBinary,
+    Write,
 )
+from pytest_qnn.qnn.cases.lives import Alive
 from pytest_qnn.qnn.cases.memory import CUSTOM, SPILL, WEIGHTS
 from pytest_qnn.qnn.cases.sizes import PAGE
 from pytest_qnn.qnn.model.expected import Walked, walk
@@ -113,10 +116,11 @@ def _misaligned(scene: Scene, tape: Tape) -> None:
         return
     made, context = found
     role = tape.pick(ROLES)
-    buffer = external(scene, context, role, extra=2 * PAGE)
-    wrong = memory_of(role, buffer, offset=tape.pick((1, PAGE // 2, 64, PAGE + 8)))
+    lead = scene.lead(touched=True) // PAGE * PAGE
+    buffer = external(scene, context, role, extra=lead + 2 * PAGE)
+    wrong = memory_of(role, buffer, offset=lead + tape.pick((1, PAGE // 2, 64, PAGE + 8)))
     scene.add(Register(context, (wrong,), (scene.name("h"),)))
-    given(scene, context, role, buffer, offset=PAGE * tape.pick((0, 1, 0, 2)))
+    given(scene, context, role, buffer, offset=lead + PAGE * tape.pick((0, 1, 0, 2)))
     ended(scene, made, context, tape.below(16))
 
 
@@ -383,6 +387,7 @@ def _other_use(scene: Scene, tape: Tape) -> None:
     scene.register(first, pair[0])
     scene.add(Register(owner, (pair[1],), (scene.name("h"),)))
     ended(scene, made, first, tape.below(16))
+    scene.add(Register(second, (io,), (scene.name("h"),)))
 
 
 other_use = embedded(_other_use, before=1)
@@ -572,7 +577,8 @@ def _kept(scene: Scene, tape: Tape) -> None:
     ]
     names = ended(scene, made, context, tape.below(16))
     for handle in handles:
-        scene.add(Deregister((handle,)))
+        # Refused, so it may be tried again.
+        scene.steps += [Deregister((handle,))] * (1 + tape.below(3))
     for name in names:
         execute(scene, name, None, seed=tape.below(16))
 
@@ -680,10 +686,18 @@ def ext_23(case: MemoryCase, trace: MemoryTrace) -> Examined:
         demand_code(walked, {0}, "the context is not finalised yet")
         count += 1
     judge_flow(case, trace, "external memory was taken back")
-    for reads in _reads(case, trace).values():
-        for walked, data in reads[1:]:
-            if data != reads[0][1]:
+    alive = Alive()
+    held: dict[str, bytes] = {}
+    for walked in walk(case, trace):
+        if isinstance(walked.step, Read) and (data := bytes_read(walked.seen)) is not None:
+            if data != held.setdefault(walked.step.buffer, data):
                 raise Violation("a buffer that was taken back stays as it is", "other bytes", place(walked))
+        elif not walked.seen.code:
+            alive.follow(walked.step)
+        if isinstance(walked.step, Fill | Write):
+            held.pop(walked.step.buffer, None)
+        for known in alive.handles.values():
+            held.pop(known.descriptor.buffer, None)
     return Examined(count, "external memory taken back")
 
 

@@ -168,7 +168,8 @@ def _scribbled(scene: Scene, tape: Tape) -> None:
     context = scene.any_context(tape)
     graph = scene.prepare(context, tape)
     at = len(scene.steps)
-    handles = scene.tensor_memory(graph) if graph else scene.register(context, scene.descriptor(tape))
+    kind = tape.pick(scene.types)
+    handles = scene.tensor_memory(graph, kind) if graph else scene.register(context, scene.descriptor(tape))
     for index in range(at, len(scene.steps)):
         step = scene.steps[index]
         if isinstance(step, Register):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from math import prod
 
 import msgspec
 
@@ -45,12 +46,15 @@ from pytest_qnn.qnn.rules.judging import (
 )
 from pytest_qnn.qnn.rules.rpcmem import demand_steady
 from pytest_qnn.qnn.strategies.binaries import composed, finalised, loaded, retrieved, saved
+from pytest_qnn.qnn.strategies.company import SPREAD
 from pytest_qnn.qnn.strategies.graphs import any_memory, execute, load
 from pytest_qnn.qnn.strategies.scene import Scene, Tape
 from pytest_qnn.qnn.strategies.sequences import embedded
 from pytest_qnn.qnn.trace import MemoryTrace
 
 _LARGE_BATCH = 64
+_ALL_TRIED = 12
+"""Descriptors of a batch of which each handle is tried."""
 _READ_ONLY = frozenset({0, int(Error.MEM_ERROR_MAPPING)})
 _UNMAPPABLE: tuple[FdKind, ...] = ("pipe", "closed", "directory", "socket")
 
@@ -111,14 +115,18 @@ def _batch_and_probe(scene: Scene, tape: Tape) -> None:
     descriptors = _graph_memory(scene, tape, graph) if graph else []
     used = len(descriptors)
     count = _LARGE_BATCH - used if tape.chance(16) else 2 + tape.below(4)
+    if scene.scale.batch >= SPREAD:
+        count = _ALL_TRIED - used
     descriptors += [scene.descriptor(tape.cut(4)) for _ in range(count)]
     handles = scene.register(context, *descriptors)
     if graph:
         scene.execute_handles(graph, handles[:used])
         scene.add(Read(descriptors[used - 1].buffer))
     chosen = tape.below(len(handles))
-    scene.deregister(handles[chosen])
-    scene.register(context, descriptors[chosen])
+    tried = range(len(handles)) if len(handles) == _ALL_TRIED else [chosen]
+    for each in tried:
+        scene.deregister(handles[each])
+        scene.register(context, descriptors[each])
 
 
 @rule(
@@ -229,9 +237,10 @@ def _too_small(scene: Scene, tape: Tape) -> None:
     """A tensor that needs more than the whole pages of its buffer."""
     whole = 1 + tape.below(3)
     over = 1 + tape.below(3 * PAGE)
-    buffer = scene.alloc(whole * PAGE)
+    shape = scene.scale.shaped((whole * PAGE + over,), "UFIXED_POINT_8")
+    buffer = scene.alloc((prod(shape) - over) // PAGE * PAGE)
     context = scene.any_context(tape)
-    bad = Descriptor(buffer, (whole * PAGE + over,), mem_type=tape.pick(scene.types))
+    bad = Descriptor(buffer, shape, mem_type=tape.pick(scene.types))
     if tape.below(2):
         scene.register(context, scene.descriptor(tape))
     scene.add(Register(context, (bad,), (scene.name("h"),)))

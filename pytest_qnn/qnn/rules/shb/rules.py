@@ -360,7 +360,9 @@ def shb_12(case: MemoryCase, trace: MemoryTrace) -> Examined:
     codes = {0, _TWICE, int(Error.MEM_ERROR_INVALID_ARGUMENT)}
     found = judge_relation(case, trace, Relation.OVERLAP, codes, "overlapping registrations")
     answers: dict[tuple[Descriptor, ...], int | None] = {}
-    for walked in own_steps(case, trace, lambda w: Relation.OVERLAP in w.allowed.notes):
+    for walked in own_steps(
+        case, trace, lambda w: Relation.OVERLAP in w.allowed.notes and not w.allowed.faults
+    ):
         assert isinstance(walked.step, Register)
         first = answers.setdefault(walked.step.descriptors, walked.code)
         if first != walked.code:
@@ -475,7 +477,8 @@ def shared_ends(facts: MemoryFacts) -> Cases:
         room += scene.lead()
         buffer = scene.alloc(nbytes(shape, dtype) + room)
         fits = Descriptor(buffer, shape, dtype, CUSTOM, offset=room)
-        past = msgspec.structs.replace(fits, offset=room + grain * tape.pick((1, 2, 3, 4096, 1 << 20)))
+        beyond = grain * tape.pick((1, 2, 3, 4096, 1 << 20))
+        past = msgspec.structs.replace(fits, offset=room + (1 if scene.lead() else beyond))
         if tape.chance(2):
             scene.register(context, fits)
             scene.add(Register(context, (past,), (scene.name("h"),)))
@@ -591,7 +594,7 @@ def shared_layout(facts: MemoryFacts) -> Cases:
 
     def core(scene: Scene, tape: Tape) -> None:
         if name := graph(scene, tape):
-            memory = one_buffer(scene, tape, name, tape.below(3))
+            memory = one_buffer(scene, tape, name, tape.below(3), far=True)
             rounds(scene, tape, name, memory, 1 + tape.below(2))
 
     return scenes(facts, core, core_bytes=48)

@@ -188,7 +188,9 @@ _PLACE = 3
 def _chosen(data: bytes, every: Sequence[Choices]) -> PluginCase:
     position = data[0] % len(every)
     choices = every[position]
-    return PluginCase(TRIVIAL, choices[int.from_bytes(data[1:_PLACE], "little") % len(choices)], position)
+    # Scaled, not modulo: the first byte is spread evenly, so that each sixteenth of the choices is met.
+    place = int.from_bytes(data[1:_PLACE], "big") * len(choices) >> 16
+    return PluginCase(TRIVIAL, choices[place], position)
 
 
 def without_options(facts: DelegateFacts) -> SearchStrategy[PluginCase]:
@@ -240,7 +242,18 @@ def spoilt_values(value: bytes) -> tuple[bytes, ...]:
         float(text)
     except ValueError:
         return ()
-    return (*NOT_NUMBERS, value + b"abc")
+    return (*NOT_NUMBERS, value + b"abc", *_long(value))
+
+
+_CUT = (15, 31, 63, 127, 255)
+"""Bytes of a value that a buffer of a usual size holds."""
+
+
+def _long(value: bytes) -> list[bytes]:
+    """Values that are a number if what is behind so many bytes is not looked at."""
+    if value.isdigit():
+        return [value.rjust(size, b"0") + b"abc" for size in _CUT]
+    return [value.ljust(size, b"0") + b"abc" for size in _CUT] if b"." in value else []
 
 
 def _altered(options: Options) -> list[Options]:
@@ -305,8 +318,21 @@ def _inserted(options: Options, key: bytes, at: int) -> Options:
     return (*options[:at], (key, b"1"), *options[at:])
 
 
+_BEFORE = (4, 8, 16, 32, 63)
+"""Options in front of an unknown one: those given, again and again. It must be refused all the same."""
+
+
+def _many(options: Options) -> list[Options]:
+    """An unknown key behind many options."""
+    repeated = [(options * size)[:size] for size in _BEFORE] if options else []
+    return [_inserted(before, UNKNOWN_KEYS[0], len(before)) for before in repeated]
+
+
 def refused(facts: DelegateFacts) -> SearchStrategy[PluginCase]:
-    """The given options with a key that no plugin has, or with one value made invalid; and as they are."""
+    """The given options with a key that no plugin has, or with one value made invalid; and as they are.
+
+    Also behind many options, and without a report_error.
+    """
 
     def steps(options: Options) -> Choices:
         unknown: list[tuple[AnyPluginStep, ...]] = [
@@ -314,9 +340,14 @@ def refused(facts: DelegateFacts) -> SearchStrategy[PluginCase]:
             for key in UNKNOWN_KEYS
             for at in {0, len(options)}
         ]
+        silent: list[tuple[AnyPluginStep, ...]] = [
+            (Create(BAD, options=_inserted(options, key, len(options)), report="null"), Destroy(BAD))
+            for key in UNKNOWN_KEYS[:2]
+        ]
+        many = [(Create(BAD, options=long), Destroy(BAD)) for long in _many(options)]
         altered = [(Create(ALTERED, options=bad), Destroy(ALTERED)) for bad in _altered(options)]
         plain = (Create(options=options), Destroy("d0"))
-        return [*unknown, *altered, plain]
+        return [*unknown, *silent, *many, *altered, plain]
 
     return _at_each(facts, steps)
 
@@ -343,7 +374,7 @@ def explains_refusals(case: PluginCase, trace: PluginTrace) -> Examined:
             raise Violation("NULL for a key that the plugin does not know", "a delegate", where)
         if not seen.made:
             refusals += 1
-            if not "".join(seen.reports).strip():
+            if step.report == "function" and not "".join(seen.reports).strip():
                 raise Violation("a text through report_error", "NULL without one", where)
     return Examined(refusals, "refused options")
 
@@ -415,15 +446,20 @@ def keeps_no_options(case: PluginCase, trace: PluginTrace) -> Examined:
 
 
 def unreported(facts: DelegateFacts) -> SearchStrategy[PluginCase]:
-    """Creates without a report_error, good and bad ones; and a delegate at work after its create."""
+    """Creates without a report_error, good and bad ones; and a delegate at work after its create.
 
-    def steps(options: Options) -> tuple[AnyPluginStep, ...]:
+    Some come and go before.
+    """
+
+    def steps(options: Options) -> Choices:
         wrong = _inserted(options, UNKNOWN_KEYS[0], len(options))
         silent = Create("d1", options=options, report="null"), Apply("d1"), Destroy("d1")
         refuse = (Create(BAD, options=wrong, report="null"), Destroy(BAD))
-        return Create(options=options), Apply(), Destroy("d0"), *refuse, *silent
+        own = Create(options=options), Apply(), Destroy("d0")
+        more = (Create("d2", options=options), Destroy("d2"))
+        return [(*more * times, *own, *refuse, *silent) for times in (0, 1, 2, 5)]
 
-    return _applied(facts, steps)
+    return _with_graph(facts, steps)
 
 
 @rule(
@@ -493,16 +529,25 @@ def destroys_nothing(case: PluginCase, trace: PluginTrace) -> Examined:
 
 
 def two_at_once(facts: DelegateFacts) -> SearchStrategy[PluginCase]:
-    """Two delegates, of which either is destroyed first while the other works on; then cycles."""
+    """Two delegates or more, of which any is destroyed while others work on; then cycles."""
 
     def steps(options: Options) -> Choices:
-        made = Create("d0", options=options), Create("d1", options=options)
-        return [
-            (*made, Apply(stays), Destroy(goes), Apply(stays), Destroy(stays), Cycle(options=options))
-            for goes, stays in (("d0", "d1"), ("d1", "d0"))
-        ]
+        return [_several(options, count, goes) for count, goes in _SEVERAL]
 
     return _with_graph(facts, steps)
+
+
+_SEVERAL = ((2, 0), (2, 1), (3, 1), (3, 2), (3, 0), (5, 2), (9, 8), (17, 9))
+"""(delegates that live at once, the one that is destroyed first)."""
+
+
+def _several(options: Options, count: int, goes: int) -> tuple[AnyPluginStep, ...]:
+    """Of those that stay the oldest and the youngest work before and after it."""
+    names = [f"d{number}" for number in range(count)]
+    stay = [name for name in names if name != names[goes]]
+    at_work = tuple(Apply(name) for name in dict.fromkeys((stay[0], stay[-1])))
+    made = (Create(name, options=options) for name in names)
+    return (*made, *at_work, Destroy(names[goes]), *at_work, *map(Destroy, stay), Cycle(options=options))
 
 
 @rule(

@@ -167,6 +167,8 @@ def _cases(facts: DelegateFacts, *, scaled: bool = True) -> SearchStrategy[Deleg
 
 
 Steps = tuple[AnyScriptStep, ...]
+_NOT_NEW = 192
+"""Of the seed's lower byte, which is spread evenly: from here on the delegate was at work before."""
 
 
 def _script(case: DelegateCase, steps: Steps) -> ScriptCase:
@@ -195,11 +197,23 @@ def _use(case: DelegateCase, time: int = 0) -> Steps:
     return (SetInputs("i0", case.data_seed + time), Poison("i0", POISON[time]), Invoke("i0"), Read("i0"))
 
 
+def _another(case: DelegateCase, name: str, *, ends: bool) -> Steps:
+    """Another interpreter of the same delegate, used once; a delegate may refuse it."""
+    seed = case.data_seed + 2
+    use = (Open(name), Apply(name, "d0"), Allocate(name), SetInputs(name, seed), Invoke(name), Read(name))
+    return (*use, Close(name)) if ends else use
+
+
 def kept(facts: DelegateFacts) -> Strategy:
-    """Two invokes with inputs of their own; the outputs are read after each."""
+    """Two invokes with inputs of their own; the outputs are read after each.
+
+    In every fourth case the delegate was at work before, on interpreters that are gone.
+    """
 
     def make(case: DelegateCase) -> ScriptCase:
-        return _script(case, (*_opening(case), *_use(case), *_use(case, 1)))
+        target, *rest = _opening(case)
+        before = _another(case, "i9", ends=True) if case.data_seed & 255 >= _NOT_NEW else ()
+        return _script(case, (target, *before, *rest, *_use(case), *_use(case, 1)))
 
     return changed(_cases(facts), make)
 
@@ -472,12 +486,13 @@ def _copied(seen: ScriptSeen, at: str) -> None:
 
 
 def mistaken(facts: DelegateFacts) -> Strategy:
-    """CopyFromBufferHandle is called with what is no handle."""
+    """CopyFromBufferHandle is called with what is no handle; in every fourth case after some were freed."""
 
     def make(case: DelegateCase) -> ScriptCase:
+        freed = _another(case, "i9", ends=True) if case.data_seed & 255 >= _NOT_NEW else ()
         wrong: Wrong = "none" if case.data_seed & 2 else "unknown"
         copies = tuple(CopyFrom("i0", output, wrong) for output in _outputs(case))
-        return _script(case, (*_opening(case), *_use(case), *copies))
+        return _script(case, (*_opening(case), *_use(case), *freed, *copies))
 
     return changed(_cases(facts), make)
 

@@ -22,6 +22,7 @@ from pytest_qnn.tflite.cases.script import (
 )
 from pytest_qnn.tflite.checks import leaks, scripts
 from pytest_qnn.tflite.facts import DelegateFacts
+from pytest_qnn.tflite.graph.scales import SOME_PARTITIONS
 from pytest_qnn.tflite.strategies import delegates, lifetimes
 from pytest_qnn.tflite.strategies.lifetimes import (
     Plain,
@@ -61,7 +62,7 @@ def cycles_leave_no_memory(case: ScriptCase, trace: ScriptTrace) -> Examined:
     "mappings unchanged.",
     source="external_delegate_interface.h, tflite_plugin_destroy_delegate; proc(5)",
     subject="delegate",
-    cases=lifetimes.cycles("i0"),
+    cases=lifetimes.cycles("i0", scaled=(SOME_PARTITIONS,)),
     weight=0.05,
 )
 def cycles_leave_no_resources(case: ScriptCase, trace: ScriptTrace) -> Examined:
@@ -86,7 +87,8 @@ def invokes(facts: DelegateFacts) -> Strategy:
             steps += (target, *ready, *repetitions((SetInputs(name, case.data_seed), Invoke(name)), INVOKES))
         return ScriptCase((case.graph,), tuple(steps))
 
-    return changed(delegates.routing(facts, scaled=False), make)
+    # Of kilobytes, but cheap to invoke again and again.
+    return changed(delegates.routing(facts, scaled=("lengths", "constants")), make)
 
 
 @rule(

@@ -253,8 +253,14 @@ def works_in_foreign_memory(case: ScriptCase, trace: ScriptTrace) -> Examined:
     return Examined(_right_numbers(case, trace) * _placed(case, trace), "placed tensors")
 
 
+_MORE_INVOKES = (0, 0, 1, 4)
+
+
 def replaced(*, allocate: bool) -> Callable[[DelegateFacts], SearchStrategy[ScriptCase]]:
-    """Inputs and outputs get other buffers between two invokes, with or without allocate_tensors after it."""
+    """Inputs and outputs get other buffers between two invokes, with or without allocate_tensors after it.
+
+    In every second case there are some invokes more before it.
+    """
 
     def cases(facts: DelegateFacts) -> SearchStrategy[ScriptCase]:
         def make(graph: Graph, claims: Claims, choice: bytes) -> ScriptCase:
@@ -267,7 +273,8 @@ def replaced(*, allocate: bool) -> Callable[[DelegateFacts], SearchStrategy[Scri
             again: Steps = (Allocate("i0"),) if allocate else ()
             second: Steps = (SetInputs("i0", 1), Poison("i0", 0x99), Invoke("i0"), Read("i0"))
             opening: Steps = (_target(facts, claims[0], choice[1]), Open("i0"), *first)
-            return _script(graph, (*opening, *_run(choice), *others, *again, *second))
+            more: Steps = (SetInputs("i0", 2), Invoke("i0")) * _MORE_INVOKES[choice[3] >> 5 & 3]
+            return _script(graph, (*opening, *_run(choice), *more, *others, *again, *second))
 
         need_claims(facts)
         return _scripts(mixed_kinds(facts), make, max_nodes=6)
@@ -451,19 +458,38 @@ _BIASED: tuple[Op, ...] = ("FULLY_CONNECTED",)
 
 
 def without_bias(facts: DelegateFacts) -> SearchStrategy[ScriptCase]:
-    """FULLY_CONNECTED without its optional bias."""
+    """FULLY_CONNECTED without its optional bias; in every second case each behind the same node with it."""
 
     def make(graph: Graph, claims: Claims, choice: bytes) -> ScriptCase:
-        nodes = tuple(
-            msgspec.structs.replace(node, inputs=(*node.inputs[:2], -1))
-            if node.op == "FULLY_CONNECTED"
-            else node
-            for node in graph.nodes
-        )
-        bare = msgspec.structs.replace(graph, nodes=nodes)
-        return _script(bare, (_target(facts, claims[0], choice[1]), Open("i0"), *_run(choice)))
+        bare = _without_bias(graph)
+        claim: tuple[int, ...] = claims[0]
+        if choice[1] & 64:
+            bare = _both(graph, bare)
+            claim = tuple(sorted((*(2 * node for node in claim), *(2 * node + 1 for node in claim))))
+        return _script(bare, (_target(facts, claim, choice[1]), Open("i0"), *_run(choice)))
 
     return _scripts(claimed_kinds(facts, ops=_BIASED), make, max_nodes=2)
+
+
+def _without_bias(graph: Graph) -> Graph:
+    nodes = tuple(
+        msgspec.structs.replace(node, inputs=(*node.inputs[:2], -1)) if node.op == "FULLY_CONNECTED" else node
+        for node in graph.nodes
+    )
+    return msgspec.structs.replace(graph, nodes=nodes)
+
+
+def _both(biased: Graph, bare: Graph) -> Graph:
+    """The nodes of ``bare``, and before each that of ``biased``, whose result is an output of the graph."""
+    first = len(bare.tensors)
+    added = range(first, first + len(biased.nodes))
+    before = (
+        msgspec.structs.replace(node, outputs=(output,))
+        for node, output in zip(biased.nodes, added, strict=True)
+    )
+    results = tuple(biased.tensors[node.outputs[0]] for node in biased.nodes)
+    nodes = tuple(node for both in zip(before, bare.nodes, strict=True) for node in both)
+    return Graph((*bare.tensors, *results), nodes, bare.inputs, (*bare.outputs, *added))
 
 
 @rule(
@@ -508,7 +534,10 @@ def _chain(ops: Sequence[Op], shape: tuple[int, ...]) -> Graph:
 
 
 def empty(facts: DelegateFacts) -> SearchStrategy[ScriptCase]:
-    """A chain of element-wise operators whose input is resized to none, before or after the delegate."""
+    """A chain of element-wise operators whose input is resized to none, before or after the delegate.
+
+    In every second case it was at work before, with elements.
+    """
     known = {kind for kind in taken(facts) if kind.dtype == "float32" and kind.op in (*_UNARY, *_BINARY)}
     ops = {kind.op for kind in known}
     shapes = [shape for rank, shape in _SHAPES.items() if any(kind.rank == rank for kind in known)]
@@ -526,6 +555,8 @@ def empty(facts: DelegateFacts) -> SearchStrategy[ScriptCase]:
         order: Steps = (Apply("i0", "d0"), resize) if data[0] & 128 else (resize, Apply("i0", "d0"))
         places: Steps = tuple(Place("i0", tensor) for tensor in _border(graph))
         using: Steps = (Allocate("i0"), SetInputs("i0"), Invoke("i0"), Read("i0"))
+        if data[1] & 64:
+            order = (Apply("i0", "d0"), *using[:-1], resize)
         return _script(graph, (*opening, *order, *places, *using))
 
     return decoded(6, decode)

@@ -91,14 +91,21 @@ def limited(option: str, values: tuple[int, ...]) -> Factory:
             raise NothingToJudge(reason, unsupported=True)
 
         def make(graph: Graph, claims: Claims, choice: int) -> DelegateCase:
-            value = str(values[choice % len(values)])
+            chosen = _LARGER if len(graph.nodes) > _USUAL else values
+            value = str(chosen[choice % len(chosen)])
             target = target_application(facts, claims[0], choice >> 3)
             target = msgspec.structs.replace(target, options=((option, value),))
             return DelegateCase(graph, (probe_application(claims[1]), target), invokes=0, baseline="plain")
 
-        return delegate_cases(mixed_kinds(facts), make, 2, min_nodes=8, max_nodes=20, chained=True)
+        return delegate_cases(mixed_kinds(facts), make, 2, min_nodes=8, max_nodes=_USUAL, chained=True)
 
     return cases
+
+
+_USUAL = 20
+"""Nodes of a graph that is in no class of many."""
+_LARGER = (3, 4, 6, 8, 5)
+"""Values for graphs of more nodes."""
 
 
 @rule(
