@@ -5,13 +5,18 @@ from __future__ import annotations
 import argparse
 import signal
 import sys
+import time
 from collections.abc import Sequence
+from itertools import groupby
 from pathlib import Path
 
 from pytest_qnn import effort, mutants
 from pytest_qnn.core.mutant import Mutant
-from pytest_qnn.mutants import LIMIT, SEEDS, planning, proof
+from pytest_qnn.mutants import LIMIT, SEEDS, Kill, planning, proof
 from pytest_qnn.mutants.document import SUBJECTS, document
+
+_WRITTEN_EACH = 20.0
+"""Seconds."""
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -64,20 +69,39 @@ def _parser() -> argparse.ArgumentParser:
 
 def _measure(options: argparse.Namespace, wanted: Sequence[tuple[Mutant, list[str]]]) -> int:
     seeds = options.seeds or SEEDS
-    kills = []
-    for kill in mutants.measure(wanted, seeds, options.limit, options.jobs):
-        kills.append(kill)
-        sys.stderr.write(f"{kill.line()}\n")
-    known = options.update.read_text() if options.update and options.update.exists() else ""
-    text = document(kills, seeds, known)
-    if options.update:
-        options.update.write_text(text)
-        options.plan.write_text(planning.text(planning.updated(effort.read(options.plan), kills)))
-    else:
-        sys.stdout.write(text)
+    kills: list[Kill] = []
+    written = time.monotonic()
+    try:
+        # The runtimes of a mutant make one row: what is written holds all of them.
+        for _, places in groupby(mutants.measure(wanted, seeds, options.limit, options.jobs), _mutant):
+            kills += [_told(kill) for kill in places]
+            if options.update and time.monotonic() > written + _WRITTEN_EACH:
+                _update(options, seeds, kills)
+                written = time.monotonic()
+    finally:
+        if options.update:
+            _update(options, seeds, kills)
+    if not options.update:
+        sys.stdout.write(document(kills, seeds, ""))
     weak = [kill for kill in kills if kill.weak]
     sys.stderr.write("".join(f"weak: {kill.line()}\n" for kill in weak))
     return 1 if weak else 0
+
+
+def _told(kill: Kill) -> Kill:
+    sys.stderr.write(f"{kill.line()}\n")
+    return kill
+
+
+def _mutant(kill: Kill) -> str:
+    return kill.mutant.name
+
+
+def _update(options: argparse.Namespace, seeds: int, kills: Sequence[Kill]) -> None:
+    """Write the table and the plan; a measurement that is stopped goes on with ``--stale``."""
+    known = options.update.read_text() if options.update.exists() else ""
+    options.update.write_text(document(kills, seeds, known))
+    options.plan.write_text(planning.text(planning.updated(effort.read(options.plan), kills)))
 
 
 def _prove(options: argparse.Namespace, wanted: Sequence[tuple[Mutant, list[str]]]) -> int:
