@@ -479,10 +479,8 @@ class _Judge:
             return None
         except Exception as error:
             raise InternalError(case) from error
-        # Of traces of targets that need not have every function.
-        absent: str = getattr(trace, "absent", "")
-        if not examined.count and absent:
-            self.unsupported = absent
+        if not examined.count and (missing := self.target.missing(trace)):
+            self.unsupported = missing
         elif not examined.count and self.unexamined_case is None:
             self.unexamined_case = case
         self.examined += examined.count

@@ -102,6 +102,9 @@ class Target(Protocol[CaseT_contra, TraceT_co]):
     def unfit(self, case: CaseT_contra) -> str:
         """Why no case of this kind can be carried out on the target; empty if it can be tried."""
 
+    def missing(self, trace: Any) -> str:
+        """Why a trace may have nothing for its rule: what no target must have. Empty: nothing is missing."""
+
     def foreseen(self, case: CaseT_contra) -> TraceT_co | None:
         """The least that any trace of the case has, where that is known without carrying it out.
 

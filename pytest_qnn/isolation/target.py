@@ -71,6 +71,10 @@ class OpenTarget:
         """Empty: any case can be tried."""
         return ""
 
+    def missing(self, trace: Any) -> str:  # noqa: ARG002 - the signature is Target's
+        """Empty: nothing is."""
+        return ""
+
     def foreseen(self, case: Any) -> Any:  # noqa: ARG002 - the signature is Target's
         """None: nothing is known of a case that was not carried out."""
         return None

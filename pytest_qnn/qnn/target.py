@@ -99,6 +99,14 @@ class MemoryTarget(OpenTarget):
         trace: MemoryTrace = msgspec.structs.replace(answer, facts=self.facts)
         return trace
 
+    def missing(self, trace: MemoryTrace) -> str:
+        """A function that a step needs and that is NULL.
+
+        It is legal where the function's feature is not supported, and where it is, IF-05 says so.
+        """
+        function = next((seen.absent for seen in trace.steps if seen.absent), "")
+        return f"{function} is NULL in the interface table" if function else ""
+
     def foreseen(self, case: MemoryCase) -> MemoryTrace | None:  # noqa: ARG002 - every case opens alike
         """Where no session opens: how it was refused, and no step."""
         if not self._refused:

@@ -270,12 +270,3 @@ class MemoryTrace(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     """The target's own plain runs of graphs whose outputs are not those of the suite's arithmetic."""
     facts: MemoryFacts | None = None
     """What is known of the target; the target adds it after the trace has come back."""
-
-    @property
-    def absent(self) -> str:
-        """Why a case may have shown nothing: a function that a step needs is NULL. Empty: there is none.
-
-        It is legal where the function's feature is not supported, and where it is, IF-05 says so.
-        """
-        function = next((seen.absent for seen in self.steps if seen.absent), "")
-        return f"{function} is NULL in the interface table" if function else ""

@@ -35,6 +35,9 @@ class Reducing:
     def unfit(self, case: Any) -> str:  # noqa: ARG002 - the signature is Target's
         return ""
 
+    def missing(self, trace: Any) -> str:  # noqa: ARG002 - the signature is Target's
+        return ""
+
     def foreseen(self, case: Any) -> Any:  # noqa: ARG002 - the signature is Target's
         return None
 
