@@ -497,14 +497,14 @@ def wrong_arrays(facts: MemoryFacts) -> Cases:
     def core(scene: Scene, tape: Tape) -> None:
         if not (name := graph(scene, tape)):
             return
-        if tape.chance(2):
+        if tape.below(4):
             execute(scene, name, None, seed=tape.below(16))
         made = scene.graphs[name]
         count = arity(made.op)
         every = tuple(range(count))
-        act = tape.below(6)
+        act = tape.below(7)
         step = Execute(name, raw(scene, name))
-        if act == 5:
+        if act == 6:
             other = scene.name("g")
             scene.add(msgspec.structs.replace(made, graph=other))
             position = tape.below(count + 1)
@@ -512,6 +512,7 @@ def wrong_arrays(facts: MemoryFacts) -> Cases:
         else:
             arrays = (
                 {"inputs": every[:-1]},
+                {"inputs": every[1:]},
                 {"inputs": (*every, 0)},
                 {"inputs": (0,) * count if count > 1 else (count,)},
                 {"outputs": ()},
