@@ -131,7 +131,9 @@ def breaking_library(folder: Path, wrong: str) -> Path:
 
 def assert_it_is_the_conjunction(case: MemoryCase) -> None:
     kinds = Counter(type(step).__name__ for step in case.steps)
-    assert kinds == {"ContextCreate": 1, "Alloc": 3, "Register": 3, "Deregister": 1}
+    # A repetition registers the same buffer several times.
+    assert kinds.pop("Alloc") in (1, 2, 3)
+    assert kinds == {"ContextCreate": 1, "Register": 3, "Deregister": 1}
     assert isinstance(case.steps[-1], Register)
 
 

@@ -15,6 +15,7 @@ from native_plugins import plugin
 
 from pytest_qnn.core.engine import judge, judge_case
 from pytest_qnn.core.profile import PROFILES
+from pytest_qnn.core.target import Death
 from pytest_qnn.core.verdict import Examined, Outcome
 from pytest_qnn.rules import catalogue
 from pytest_qnn.tflite.cases.script import ScriptCase
@@ -69,3 +70,21 @@ def drawn(target: DelegateTarget, wanted: Any) -> ScriptCase:
     quick = settings(max_examples=2000, database=None, suppress_health_check=list(HealthCheck))
     case: ScriptCase = hypothesis.find(RULE.cases(target.facts), wanted, settings=quick)
     return case
+
+
+def with_edges(case: ScriptCase) -> bool:
+    """Neighbouring NEGs in an order that the metadata asks for."""
+    return bool(case.graphs[0].control_edges) and sum(node.op == "NEG" for node in case.graphs[0].nodes) > 1
+
+
+def test_a_death_by_control_edges_is_the_runtimes_in_a_fresh_child_too(
+    in_halves: DelegateTarget, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    case = drawn(in_halves, with_edges)
+    monkeypatch.setattr(in_halves._executor, "run_fresh", lambda _: Death("signal", "SIGSEGV"))
+    assert in_halves.run_fresh(case).order_lost
+
+
+def test_cases_with_control_edges_share_no_child(in_halves: DelegateTarget) -> None:
+    case = drawn(in_halves, with_edges)
+    assert [alone for _, alone in in_halves.run_all([case] * 3)] == [True] * 3
