@@ -117,8 +117,12 @@ def choice(flag: str, text: str | None, choices: tuple[str, ...], default: str) 
     return text
 
 
+_LONGEST = 86_400
+"""Seconds; the system's calls take no number of any size."""
+
+
 def seconds(flag: str, text: str | None) -> float:
-    """A positive, finite number of seconds; None gives 10."""
+    """A positive number of seconds, at most a day; None gives 10."""
     if text is None:
         return 10.0
     try:
@@ -127,6 +131,8 @@ def seconds(flag: str, text: str | None) -> float:
         number = math.nan
     if not (math.isfinite(number) and number > 0):
         raise BadOption(f"{flag}: {text!r} is not a positive number of seconds")
+    if number > _LONGEST:
+        raise BadOption(f"{flag}: {text!r} is more than a day ({_LONGEST} seconds)")
     return number
 
 

@@ -94,6 +94,7 @@ def refusal(result: pytest.RunResult) -> str:
         (["--qnn-timeout=soon"], "--qnn-timeout: 'soon' is not a positive number of seconds"),
         (["--qnn-timeout=0"], "--qnn-timeout: '0' is not a positive number of seconds"),
         (["--qnn-timeout=nan"], "--qnn-timeout: 'nan' is not a positive number of seconds"),
+        (["--qnn-timeout=1e300"], "--qnn-timeout: '1e300' is more than a day (86400 seconds)"),
         (["--qnn-timeout=inf"], "--qnn-timeout: 'inf' is not a positive number of seconds"),
         (["--qnn-profile=slow"], "--qnn-profile: 'slow' is not one of quick, default, thorough"),
         (["--qnn-seed=-1"], "--qnn-seed: '-1' is not a whole number of at most 15 digits"),

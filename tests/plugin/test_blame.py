@@ -23,19 +23,19 @@ def judged(pytester: pytest.Pytester, mutant: str, *options: str) -> tuple[pytes
 def test_a_rule_is_judged_around_a_crash_that_is_not_its_own(
     pytester: pytest.Pytester, workers: tuple[str, ...]
 ) -> None:
-    result, rules = judged(pytester, "aborts-at-rank-3", "-k", "test_life_09", *workers)
+    result, rules = judged(pytester, "aborts-at-rank-3", "-k", "test_life_10", *workers)
     result.assert_outcomes(passed=1)
     assert result.ret == pytest.ExitCode.TESTS_FAILED  # what was seen is red; its rule was not selected
-    assert (rules["LIFE-09"]["verdict"], rules["LIFE-09"]["blocked_by"]) == ("pass", ["RUN-01"])
-    assert (rules["RUN-01"]["verdict"], rules["RUN-01"]["found_by"]) == ("crash", "LIFE-09")
+    assert (rules["LIFE-10"]["verdict"], rules["LIFE-10"]["blocked_by"]) == ("pass", ["RUN-01"])
+    assert (rules["RUN-01"]["verdict"], rules["RUN-01"]["found_by"]) == ("crash", "LIFE-10")
     result.stdout.fnmatch_lines(
-        ["RUN-01 MUST crash (found by LIFE-09): *", "1 cause, RUN-01: it was seen in cases of 1 other rules"]
+        ["RUN-01 MUST crash (found by LIFE-10): *", "1 cause, RUN-01: it was seen in cases of 1 other rules"]
     )
     case = rules["RUN-01"]["case"]
     assert [node["op"] for node in case["graph"]["nodes"]] == ["MUL"]
     assert rules["RUN-01"]["replay"]
     assert rules["RUN-01"]["violation"]["evidence"]["during"] == "invoke of kernel 0, node 0 (MUL)"
-    assert "did not return" in next(Path(".pytest-qnn").glob("*/RUN-01-by-LIFE-09/crash.txt")).read_text()
+    assert "did not return" in next(Path(".pytest-qnn").glob("*/RUN-01-by-LIFE-10/crash.txt")).read_text()
 
 
 def test_a_rule_of_which_nothing_is_left_is_blocked_and_the_run_red(pytester: pytest.Pytester) -> None:

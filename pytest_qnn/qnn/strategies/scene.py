@@ -17,6 +17,7 @@ from pytest_qnn.core.drawing import decoded
 from pytest_qnn.qnn.cases.case import (
     INT_MAX,
     MOST_PARTS,
+    MOST_STEPS,
     Alloc,
     AnyStep,
     Binding,
@@ -438,9 +439,8 @@ def scenes(
     def decode(data: bytes) -> MemoryCase:
         head = head_of(data, without)
         case = made(data, head)
-        if head.again.otherwise and any(isinstance(step, REPEATED_NEVER) for step in case.steps):
-            return made(data, head._replace(again=ONCE))
-        return case
+        never = head.again.otherwise and any(isinstance(step, REPEATED_NEVER) for step in case.steps)
+        return made(data, head._replace(again=ONCE)) if never or len(case.steps) > MOST_STEPS else case
 
     def made(data: bytes, head: Head) -> MemoryCase:
         tape = Tape(data[HEAD_BYTES:])

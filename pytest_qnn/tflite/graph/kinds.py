@@ -66,8 +66,7 @@ def decode_graph(
 
     ``choices`` are the kinds of graph, or just dtypes and their operators. ``scale`` is the class of size.
     """
-    dtype, slots, zero_points, large, floor = Kind(*choices[data[1] % len(choices)])
-    slots = (_layers(slots) if scale.units else slots) or slots
+    dtype, slots, zero_points, large, floor = _chosen(choices, data[1], scale)
     scale = raised(scale, floor)
     build = Builder(dtype == "int8", data[2], data[3], zero_points=zero_points, large=large, scale=scale)
     modes = data[HEADER : HEADER + n_claims]
@@ -142,11 +141,20 @@ def copied(graph: Graph, copies: int) -> Graph:
     return msgspec.structs.replace(graph, tensors=tensors, nodes=nodes, outputs=outputs)
 
 
+def _chosen(choices: Sequence[Kind | tuple[DType, Sequence[Op]]], byte: int, scale: Scale) -> Kind:
+    kinds = [Kind(*choice) for choice in choices]
+    if scale.parted:
+        # Many nodes of which a target is known to claim none are no partitions.
+        kinds = [kind for kind in kinds if _is_wanted(kind)] or kinds
+    kind = kinds[byte % len(kinds)]
+    return kind._replace(slots=_layers(kind.slots) or kind.slots) if scale.units else kind
+
+
 _LAYERS: tuple[Op, ...] = ("FULLY_CONNECTED", "CONV_2D")
 
 
 def _layers(slots: Sequence[Op | Wants]) -> list[Op | Wants]:
-    """Those of the slots that make layers."""
+    """Those of the slots that make layers; none where a target is known to claim others only."""
     found: list[Op | Wants] = []
     for slot in slots:
         if isinstance(slot, str):
@@ -155,7 +163,13 @@ def _layers(slots: Sequence[Op | Wants]) -> list[Op | Wants]:
         wants = {rank: tuple(kind for kind in kinds if kind.op in _LAYERS) for rank, kinds in slot.items()}
         left = {rank: kinds for rank, kinds in wants.items() if kinds}
         found += [left] if left else []
-    return found
+    known = any(not isinstance(slot, str) for slot in slots)
+    return found if not known or any(not isinstance(slot, str) for slot in found) else []
+
+
+def _is_wanted(kind: Kind) -> bool:
+    """Some of its nodes are such as the target claims."""
+    return any(not isinstance(slot, str) for slot in kind.slots)
 
 
 def _by_turns(number: int, claim: int, modes: bytes) -> bool:

@@ -61,10 +61,13 @@ def _binary(op: Op) -> MakeNode:
         other = build.partner(one, _partner(choice), same_params=False, growing=growing)
         limit = build.bound(other)
         result = bound * limit if product else bound + limit
-        broadcast = build.tensors[one].shape != build.tensors[other].shape
+        # Where a combination is wanted, its rank is that of the first operand.
+        swapped = choice.options & 64 and not choice.want
         build.node(
             op,
-            (other, one) if broadcast and choice.options & 64 else (one, other),
+            (other, one)
+            if swapped and build.tensors[one].shape != build.tensors[other].shape
+            else (one, other),
             build.tensors[one].shape,
             build.out_params(choice.out),
             result,

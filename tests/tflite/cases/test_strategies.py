@@ -1,9 +1,11 @@
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable
 
 import pytest
 from hypothesis import HealthCheck, find, given, settings
+from hypothesis.errors import HypothesisWarning
 from hypothesis.strategies import SearchStrategy
 
 from pytest_qnn.tflite.cases.delegate import DelegateCase
@@ -43,7 +45,10 @@ FEW = settings(max_examples=30, database=None, derandomize=True, suppress_health
 
 
 def _finds(strategy: SearchStrategy[DelegateCase], wanted: Callable[[DelegateCase], bool]) -> DelegateCase:
-    return find(strategy, wanted, settings=settings(max_examples=500, database=None, derandomize=True))
+    # Graphs of many partitions are long as text, which Hypothesis warns of.
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", HypothesisWarning)
+        return find(strategy, wanted, settings=settings(max_examples=500, database=None, derandomize=True))
 
 
 @pytest.mark.parametrize("factory", FACTORIES, ids=lambda factory: factory.__name__)
