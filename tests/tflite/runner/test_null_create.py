@@ -19,7 +19,7 @@ from pytest_qnn.tflite.target import DelegateTarget, open_delegate_target
 
 pytestmark = pytest.mark.skipif(shutil.which("gcc") is None, reason="there is no C compiler (gcc)")
 
-FEW = Profile("few", 10, 10, repeats=0)
+FEW = Profile("few", 20, 20, repeats=0)
 SILENT = "return NULL"
 EXPLAINED = 'return refuse(report, "there is no device")'
 
