@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
-import time
 from collections.abc import Callable, Iterator
 
+from pytest_qnn.core.time_limit import TimeLimit
 from pytest_qnn.qnn.abi.codes import HtpMemType, MemType
 from pytest_qnn.qnn.abi.layouts import HtpMemDescriptor, MemDescriptor
 from pytest_qnn.qnn.abi.rpcmem import DEFAULT_FLAGS, HEAP_ID_SYSTEM
@@ -23,7 +23,7 @@ from pytest_qnn.qnn.runner.threads import Client, Failed, call, create
 from pytest_qnn.qnn.trace import LivedCounts, StepSeen
 
 _ENOUGH = 0.5
-"""Seconds after which no further round begins."""
+"""Seconds of processor time after which no further round begins."""
 _CLOSED_FD = 1 << 20
 _SIZES = (64, 4096, 8192 + 64, 65536, 100)
 """Of a buffer, in bytes, in turns: the next one often takes the address and the number of the last."""
@@ -48,10 +48,10 @@ def lived(state: State, step: Lived) -> StepSeen:
     if step.what != "buffers" and not state.session.open():
         raise Skip(f"there is no session: {state.session.failure}")
     done = 0
-    end = time.monotonic() + _ENOUGH
+    limit = TimeLimit(_ENOUGH)
     try:
         with _LIVES[step.what](state, step) as once:
-            while done < step.rounds and time.monotonic() < end:
+            while done < step.rounds and not limit.is_over:
                 once(done)
                 done += 1
     except Failed as failed:

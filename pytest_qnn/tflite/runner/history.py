@@ -8,11 +8,11 @@ from __future__ import annotations
 
 import contextlib
 import functools
-import time
 from collections.abc import Callable, Iterator, Sequence
 from math import prod
 from typing import Any, Final
 
+from pytest_qnn.core.time_limit import TimeLimit
 from pytest_qnn.tflite.cases.delegate import Application, DelegateCase, Fault
 from pytest_qnn.tflite.cases.history import History
 from pytest_qnn.tflite.cases.inputs import inputs_of
@@ -38,7 +38,7 @@ _FAULTS: Final[tuple[Fault, ...]] = ("kernel-invoke", "prepare", "kernel-prepare
 _MOST_ELEMENTS = 1 << 14
 """Of all tensors of a graph that is used again and again."""
 _SECONDS = 0.5
-"""After so long nothing is begun any more: a delegate may take long to be made."""
+"""Seconds of processor time, after which nothing is begun any more: a delegate may take long to be made."""
 _REPEATING = 0.1
 """The same, for repetitions of the case."""
 
@@ -79,15 +79,15 @@ class Past:
 
     def repeat(self, once: Callable[[], object]) -> None:
         """Carry the case out as often as the history says; ``once`` does so and leaves nothing behind."""
-        until = time.monotonic() + _REPEATING
+        limit = TimeLimit(_REPEATING)
         for number in range(self._history.repeated):
-            if number and time.monotonic() > until:
+            if number and limit.is_over:
                 break
             self._do(once)
 
     def _live(self) -> None:
         history = self._history
-        until = time.monotonic() + _SECONDS
+        limit = TimeLimit(_SECONDS)
         parts: tuple[tuple[int, Callable[[int], object]], ...] = (
             (history.made, self._make),
             (history.failed, self._fail),
@@ -96,7 +96,7 @@ class Past:
         )
         for count, action in parts:
             for number in range(count):
-                if number and time.monotonic() > until:
+                if number and limit.is_over:
                     break
                 self._do(functools.partial(action, number))
 

@@ -16,6 +16,7 @@ import msgspec
 
 from pytest_qnn.core.contents import hashed
 from pytest_qnn.core.target import Death
+from pytest_qnn.core.time_limit import TimeLimit
 from pytest_qnn.isolation.worker import OnStep
 from pytest_qnn.tflite.cases.delegate import Application
 from pytest_qnn.tflite.facts import USUAL_OPTIONS, Claim, Sample
@@ -34,9 +35,10 @@ _DELEGATE = 51
 _SAMPLES = 16
 _SAMPLE_NODES = 12
 _SLICE = 2.0
-"""Seconds of one question; what is left is asked next."""
-_BUDGET = 20.0
-"""Seconds for the whole lesson."""
+"""Seconds of processor time for one question; what is left is asked next."""
+_MOST_SLICES = 10
+_BUDGET = 60.0
+"""Seconds of the clock for the whole lesson."""
 _ENOUGH = 2
 """Deaths of one operator and type, or hangs of any, before the rest is not asked."""
 _FOREIGN = "pytest_qnn_no_such_option"
@@ -88,6 +90,7 @@ class _Lesson:
         self.lost = ""
         """How the target died, where it is not known of what."""
         self._ask = ask
+        self._slices = 0
         self._end = time.monotonic() + _BUDGET
 
     def run(self) -> None:
@@ -108,6 +111,7 @@ class _Lesson:
         answer = self._ask(Question(first, last, self.floor))
         if not isinstance(answer, Death):
             self.found += answer
+            self._slices += 1
         elif first <= answer.step < last:
             self.deaths[answer.step] = answer
         else:  # the supervisor ended too, so that the step is not known
@@ -121,20 +125,21 @@ class _Lesson:
 
     def _is_over(self) -> bool:
         hangs = sum(death.kind == "hang" for death in self.deaths.values())
-        return bool(self.lost) or hangs >= _ENOUGH or time.monotonic() > self._end
+        spent = self._slices >= _MOST_SLICES or time.monotonic() > self._end
+        return bool(self.lost) or hangs >= _ENOUGH or spent
 
 
 def answer(
     question: Question, chain: Sequence[DelegateFactory], runtime: Runtime, on_step: OnStep | None = None
 ) -> list[str]:
     """The outcomes of the question's kinds in order; fewer where they take long."""
-    end = time.monotonic() + _SLICE
+    limit = TimeLimit(_SLICE)
     found: list[str] = []
     for number in range(question.first, question.last):
         if on_step is not None:
             on_step(number)
         found.append(_outcome(_model(number, question.floor), chain, runtime))
-        if time.monotonic() > end:
+        if limit.is_over:
             break
     return found
 

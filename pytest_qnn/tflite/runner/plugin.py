@@ -9,6 +9,7 @@ from typing import Any
 
 import msgspec
 
+from pytest_qnn.core.time_limit import TimeLimit
 from pytest_qnn.isolation import libc
 from pytest_qnn.tflite.abi import layouts
 from pytest_qnn.tflite.cases.arrays import Array
@@ -160,7 +161,7 @@ class _Run:
         A delegate with an option that nobody knows need not be made. Profilers, further invokes and resizes
         are of no concern to these functions.
         """
-        until = time.perf_counter() + _PAST_SECONDS
+        limit = TimeLimit(_PAST_SECONDS)
         refused: Steps = (Create(_PAST, (*given, _UNKNOWN)), Destroy(_PAST))
         used: Steps = (Create(_PAST, given), Apply(_PAST), Destroy(_PAST))
         error = ""
@@ -168,15 +169,15 @@ class _Run:
         self._kept.append(arguments)
         places = ctypes.addressof(arguments.keys), ctypes.addressof(arguments.values), arguments.count
         for _ in range(history.made):
-            if time.perf_counter() < until and self.plugin.create and self.plugin.destroy:
+            if not limit.is_over and self.plugin.create and self.plugin.destroy:
                 self._make_and_destroy(*places, arguments.report)
         for steps in (refused,) * history.failed + (used,) * history.used:
-            for step in steps if time.perf_counter() < until else ():
+            for step in steps if not limit.is_over else ():
                 seen = self.step(step)
                 failed = seen.made is False and steps is not refused
                 error = error or seen.error or ("create returned NULL" if failed else "")
         for number in range(history.repeated):
-            if time.perf_counter() < until:
+            if not limit.is_over:
                 self._repeat(f"{_PAST}{number}")
         for number in range(history.kept):
             name = f"{_PAST}{number}"
