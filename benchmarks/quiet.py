@@ -78,7 +78,7 @@ def main() -> None:
     chosen = set(filter(None, options.rules.split(",")))
     facts = machine.facts()
     print("\n".join(f"{name}: {value}" for name, value in facts.items()), flush=True)
-    with tempfile.TemporaryDirectory() as folder, _busy(options.load) as loops:
+    with tempfile.TemporaryDirectory() as folder, busy(options.load) as loops:
         clock = functools.partial(_cpu, loops)
         counts = _measure(Path(folder), chosen, options.runs, options.seed, clock, options.cpu_minutes * 60)
         spent, load = clock(), usage(loops).cpu
@@ -165,7 +165,7 @@ def _judged(rule: Any, case: Any, trace: Any) -> Violation | int:
 
 
 @contextlib.contextmanager
-def _busy(count: int) -> Iterator[list[int]]:
+def busy(count: int) -> Iterator[list[int]]:
     """So many processes that do nothing but use a processor, as long as the block runs."""
     loops = [multiprocessing.Process(target=_loop, args=(os.getpid(),), daemon=True) for _ in range(count)]
     for loop in loops:

@@ -1,0 +1,182 @@
+"""The gallery of conforming oddities, judged by all rules of a half: docs/gallery.md.
+
+python -m benchmarks.gallery HALF [--only NAME,...] [--profile default] [--seed 1] [--load K]
+                             [--examples N] [--results FILE] [--table FILE]
+
+Each target of ``tests/gallery/HALF/targets.py`` is one line of the results, which are appended as they come: a
+further call goes on where the last one ended. ``--again`` judges anew what ``--only`` names.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import datetime
+import importlib
+import os
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from benchmarks.quiet import busy
+from pytest_qnn.core.engine import InternalError, judge_with_owners
+from pytest_qnn.core.profile import Profile
+from pytest_qnn.core.verdict import Level, Outcome, Verdict
+from pytest_qnn.effort import profile as profile_named
+from pytest_qnn.isolation.cpu_time import usage
+from pytest_qnn.rules import catalogue
+
+HALVES = {"qnn": "memory", "tflite": "delegate"}
+"""Folder of the gallery -> subject of its rules."""
+_QUIET = (Outcome.PASS.value, Outcome.UNSUPPORTED.value)
+_INTERNAL = "internal error"
+"""The suite itself failed."""
+
+
+class Red(msgspec.Struct, frozen=True):
+    """A rule that is neither passed nor unsupported."""
+
+    rule: str
+    level: str
+    outcome: str
+    text: str
+    found_by: str = ""
+
+
+class Judged(msgspec.Struct, frozen=True):
+    """What all rules of a half said of one target."""
+
+    half: str
+    target: str
+    profile: str
+    seed: int
+    load: int
+    """Busy loops beside."""
+    day: str
+    seconds: float
+    """Processor time, that of children included."""
+    met: int
+    """How often the target used its freedom meanwhile."""
+    outcomes: dict[str, int]
+    red: list[Red]
+    meant: list[Red] = []
+    """What the target means to do: of level SHOULD."""
+
+    @property
+    def key(self) -> tuple[str, str, str, int, int]:
+        return self.half, self.target, self.profile, self.seed, self.load
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.gallery", description=__doc__.splitlines()[0])
+    parser.add_argument("half", choices=HALVES)
+    parser.add_argument("--only", default="", help="these targets, separated by commas")
+    parser.add_argument("--again", action="store_true", help="even what was judged before")
+    parser.add_argument("--profile", default="default")
+    parser.add_argument("--examples", type=int, default=0, help="for each rule, in place of the profile's")
+    parser.add_argument("--rules", default="", help="these rules only; nothing is then kept")
+    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--load", type=int, default=0, metavar="K", help="busy loops beside")
+    parser.add_argument("--results", type=Path, default=Path("gallery.jsonl"), metavar="FILE")
+    parser.add_argument("--table", type=Path, metavar="FILE", help="write the document from the results")
+    options = parser.parse_args()
+    gallery = importlib.import_module(f"tests.gallery.{options.half}.targets")
+    if options.table:
+        options.table.write_text(document(options.results, options.table))
+        return
+    name_of_profile = f"{options.examples} examples" if options.examples else options.profile
+    chosen = list(filter(None, options.only.split(","))) or list(gallery.targets())
+    known = {each.key for each in kept(options.results)}
+    only_rules = set(filter(None, options.rules.split(",")))
+    with busy(options.load) as loops:
+        for name in chosen:
+            key = options.half, name, name_of_profile, options.seed, options.load
+            if key in known and not (options.again or only_rules):
+                continue
+            found = judged(gallery, key, only_rules, loops)
+            print(line(found), flush=True)
+            if not only_rules:
+                with options.results.open("ab") as file:
+                    file.write(msgspec.json.encode(found) + b"\n")
+
+
+def judged(
+    gallery: Any, key: tuple[str, str, str, int, int], only: set[str], loops: Iterable[int] = ()
+) -> Judged:
+    """Judge one target by all rules of its half, or only by some."""
+    half, name, profile, seed, load = key
+    started, before = _cpu(loops), gallery.met(name)
+    with contextlib.closing(gallery.targets()[name]()) as target:
+        verdicts = list(_verdicts(target, HALVES[half], _profile(profile), seed, only))
+    red = [each for outcome, each in verdicts if outcome not in _QUIET]
+    allowed = getattr(gallery, "MEANT", {}).get(name, ())
+    meant = [each for each in red if each.rule in allowed and each.level != Level.MUST.value]
+    return Judged(
+        *key,
+        day=datetime.date.today().isoformat(),
+        seconds=round(_cpu(loops) - started, 1),
+        met=gallery.met(name) - before,
+        outcomes=dict(Counter(outcome for outcome, _ in verdicts)),
+        red=[each for each in red if each not in meant],
+        meant=meant,
+    )
+
+
+def _profile(name: str) -> Profile:
+    """A profile, or a flat number of examples."""
+    number, _, flat = name.partition(" ")
+    return Profile(name, int(number), int(number), shrink_seconds=5.0) if flat else profile_named(name)
+
+
+def _verdicts(
+    target: Any, subject: str, profile: Profile, seed: int, only: set[str]
+) -> Iterator[tuple[str, Red]]:
+    """The outcome of each rule, and what there is to say if it is a red one."""
+    rules = catalogue()
+    for rule in rules.values():
+        if rule.subject == subject and not rule.self_check and (not only or rule.id in only):
+            try:
+                verdict, handed_over = judge_with_owners(rule, target, profile, seed, rules.__getitem__)
+            except InternalError as error:
+                text = f"{error.__cause__!r} in {error.args}"
+                yield _INTERNAL, Red(rule.id, rule.level.value, _INTERNAL, text)
+                continue
+            for each in (verdict, *handed_over):
+                yield each.outcome.value, _red(each)
+
+
+def _red(verdict: Verdict) -> Red:
+    found = verdict.finding
+    text = f"{found}" if found else verdict.reason
+    return Red(verdict.rule, verdict.level.value, verdict.outcome.value, text[:2000], verdict.found_by)
+
+
+def line(found: Judged) -> str:
+    """One target for the terminal."""
+    counts = ", ".join(f"{count} {outcome}" for outcome, count in sorted(found.outcomes.items()))
+    head = f"{found.target}: {counts}; met {found.met} times; {found.seconds:.0f} s of processor time"
+    reds = (f"\n  {each.rule} ({each.level}) {each.outcome}: {each.text}" for each in found.red)
+    meant = (f"\n  {each.rule} ({each.level}) is meant" for each in found.meant)
+    return head + "".join(reds) + "".join(meant)
+
+
+def kept(results: Path) -> list[Judged]:
+    """The results so far, in order."""
+    lines = results.read_bytes().splitlines() if results.exists() else []
+    return [msgspec.json.decode(each, type=Judged) for each in lines]
+
+
+def _cpu(apart: Iterable[int]) -> float:
+    """Seconds of processor time of this process and all that it started, but for the processes ``apart``."""
+    return usage([os.getpid()]).cpu - usage(list(apart)).cpu
+
+
+def document(results: Path, known: Path) -> str:
+    return ""
+
+
+if __name__ == "__main__":
+    main()

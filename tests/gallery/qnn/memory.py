@@ -1,0 +1,335 @@
+"""What becomes of memory that a client registers: mapped when and how, kept how long, used in place or not."""
+
+from __future__ import annotations
+
+import collections
+import dataclasses
+import mmap
+import os
+import threading
+import time
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from pytest_qnn.isolation import libc
+from pytest_qnn.qnn.abi.codes import Error, MemType
+from pytest_qnn.qnn.reference.execute import Stored
+from pytest_qnn.qnn.reference.mapping import Mapping, ReleasedError, at
+from pytest_qnn.qnn.reference.objects import (
+    Binding,
+    Context,
+    Graph,
+    QnnError,
+    Registration,
+    Request,
+    Shared,
+)
+from pytest_qnn.qnn.reference.personalities import DEFAULT
+from pytest_qnn.qnn.reference.registrations import ROLES
+from tests.gallery.qnn.oddity import Odd, odd
+
+_PAGE = mmap.PAGESIZE
+
+
+class _Window(Mapping):
+    """Some pages of a file."""
+
+    __slots__ = ()
+
+    def __init__(self, fd: int, start: int, length: int, live: set[Mapping]) -> None:
+        protection = libc.PROT_READ | libc.PROT_WRITE
+        address = libc.mmap(None, length, protection, libc.MAP_SHARED, fd, start)
+        if address in (None, libc.MAP_FAILED):
+            raise OSError("mmap")
+        self.address, self.length, self._live = address, length, live
+        live.add(self)
+
+
+class _OwnDescriptor(Mapping):
+    """A file that is mapped while it is looked at, and kept by a descriptor of its own between."""
+
+    __slots__ = ("_fd", "_now", "meet")
+
+    def __init__(self, fd: int, length: int, live: set[Mapping], meet: Any) -> None:
+        Mapping(fd, length, set()).release()  # what cannot be mapped is refused at once
+        self.address, self.length, self._live, self.meet = 0, length, live, meet
+        self._now: Mapping | None = None
+        self._fd = os.dup(fd)
+        live.add(self)
+
+    def view(self, offset: int, size: int) -> npt.NDArray[np.uint8]:
+        if self._fd < 0:
+            raise ReleasedError("it was given back")
+        if self._now is None:
+            self.meet()
+            self._now = Mapping(self._fd, self.length, set())
+        return self._now.view(offset, size)
+
+    def unmap(self) -> None:
+        if self._now is not None:
+            self._now.release()
+            self._now = None
+
+    def release(self) -> None:
+        self.unmap()
+        if self._fd >= 0:
+            os.close(self._fd)
+            self._fd = -1
+            self._live.discard(self)
+
+
+@odd(
+    "maps-while-it-executes",
+    "a registration keeps a descriptor of its own, and the memory is mapped while a graph executes",
+    source="seed 001: no copy; nothing says when a buffer is mapped, DRG-10 only when it must be gone",
+    seen="no mapping of the buffer between calls, one more descriptor for each registered buffer",
+    tried_by="EXE-01 ION-04 DRG-10 DRG-13",
+)
+class MapsWhileItExecutes(Odd):
+    def map_memory(self, request: Request) -> Mapping:
+        if request.role in ROLES:
+            return super().map_memory(request)
+        try:
+            return _OwnDescriptor(request.fd, request.length, self.mappings, self.meet)
+        except OSError:
+            raise QnnError(Error.MEM_ERROR_MAPPING) from None
+
+    def carry_out(self, graph: Graph, sources: list[Binding], sinks: list[Binding]) -> None:
+        try:
+            super().carry_out(graph, sources, sinks)
+        finally:
+            for each in (*sources, *sinks):
+                held = each.registration.shared.mapping if each.registration else None
+                if isinstance(held, _OwnDescriptor):
+                    held.unmap()
+
+
+@odd(
+    "one-mapping-per-handle",
+    "each handle has its own mapping, of no more pages than its tensor lies in",
+    source="facts SHB-07, SHB-13: handles are independent; nothing says how many mappings there are",
+    seen="as many mappings of a buffer as it has tensors, none from its beginning",
+    tried_by="SHB-08 SHB-09 SHB-13",
+)
+class OneMappingPerHandle(Odd):
+    def shared_for(self, context: Context, request: Request) -> Shared:
+        if request.role in ROLES:
+            return super().shared_for(context, request)
+        for other in context.registrations.values():
+            if other.request.identity == request.identity:
+                self.check_declared(other.shared, request)
+        begin = request.offset // _PAGE * _PAGE
+        length = -(-(request.offset + request.size - begin) // _PAGE) * _PAGE
+        try:
+            window = _Window(request.fd, begin, length, self.mappings)
+        except OSError:
+            raise QnnError(Error.MEM_ERROR_MAPPING) from None
+        self.meet()
+        return Shared(window, request.declared)
+
+    def locate(self, registration: Registration) -> int:
+        return registration.request.offset % _PAGE
+
+    def drop_user(self, registration: Registration) -> None:
+        if registration.request.role in ROLES:
+            super().drop_user(registration)
+        else:
+            self.give_back(registration.shared.mapping)
+
+
+class _Reaper:
+    """One thread, for as long as the process runs, gives back what is handed to it a while later."""
+
+    def __init__(self, seconds: float) -> None:
+        self._seconds = seconds
+        self._left: collections.deque[tuple[float, Any, Any]] = collections.deque()
+        self._begun = False
+        self._lock = threading.Lock()
+
+    def hand_over(self, memory: Mapping, lock: Any) -> None:
+        with self._lock:
+            self._left.append((time.monotonic() + self._seconds, memory, lock))
+            if not self._begun:
+                self._begun = True
+                threading.Thread(target=self._serve, daemon=True).start()
+
+    def _serve(self) -> None:
+        while True:
+            with self._lock:
+                if not self._left:
+                    self._begun = False
+                    return
+                due, memory, lock = self._left.popleft()
+            time.sleep(max(0.0, due - time.monotonic()))
+            with lock:
+                memory.release()
+
+
+_REAPER = _Reaper(0.2)
+
+
+@odd(
+    "gives-back-after-a-while",
+    "mappings of registered memory and IO buffers are given back 0.2 s later, by one thread of the library's",
+    source="issue 12, section 2 (what is given back within a second is given back); facts DRG-10, QMG-09: no deadline",
+    seen="a mapping is still there when memDeRegister or contextFree returns",
+    tried_by="DRG-10 CTX-01 QMG-09",
+)
+class GivesBackAfterAWhile(Odd):
+    def give_back(self, memory: Mapping) -> None:
+        self.meet()
+        _REAPER.hand_over(memory, self.lock)
+
+    def release_buffers(self, graph: Graph) -> None:
+        for buffer in graph.buffers.values():
+            self.give_back(buffer)
+        graph.buffers.clear()
+        super().release_buffers(graph)
+
+
+@odd(
+    "copies-on-the-cpu",
+    "a backend that is not HTP copies registered memory to buffers of its own and back, at each execute",
+    source="seed 001 is about QNN HTP alone; facts 3.1: backendId 3 is the CPU's",
+    seen="IO buffers are used with handles too; the memory holds the same in the end",
+    tried_by="EXE-01 ION-04 ION-05 EXE-09",
+)
+class CopiesOnTheCpu(Odd):
+    backend_id = 3
+    chosen = dataclasses.replace(DEFAULT, custom=False, deferred=False)
+
+    def read_input(self, graph: Graph, binding: Binding) -> Stored:
+        if binding.registration is None:
+            return super().read_input(graph, binding)
+        self.meet()
+        inside = self.buffer_of(graph, binding.tensor).view(0, binding.tensor.size)
+        inside[:] = self.registered(binding, binding.registration)
+        return inside
+
+    def write_output(self, graph: Graph, binding: Binding, stored: Stored) -> None:
+        if binding.registration is not None:
+            inside = self.buffer_of(graph, binding.tensor).view(0, binding.tensor.size)
+            inside[:] = stored
+            self.registered(binding, binding.registration)[:] = inside
+            return
+        super().write_output(graph, binding, stored)
+
+
+class _ClientMemory(Mapping):
+    """The client's own mapping, which is used in place."""
+
+    __slots__ = ("_inode",)
+
+    def __init__(self, address: int, length: int, inode: int) -> None:
+        self.address, self.length, self._inode, self._live = address, length, inode, set()
+        self.require()
+
+    def require(self) -> None:
+        """It is still a mapping of the file."""
+        with open("/proc/self/maps", encoding="utf-8") as maps:
+            for line in maps:
+                place, _, _, _, inode, *_ = line.split()
+                begin, end = (int(each, 16) for each in place.split("-"))
+                if begin <= self.address < end:
+                    if int(inode) == self._inode and self.address + self.length <= end:
+                        return
+                    break
+        raise ReleasedError("it is no mapping of the file")
+
+    def view(self, offset: int, size: int) -> npt.NDArray[np.uint8]:
+        self.require()
+        return at(self.address + offset, size)
+
+    def release(self) -> None:
+        """It is the client's."""
+
+
+@odd(
+    "client-mapping-in-place",
+    "DMA_BUF memory is used through the pointer that the client gives, and mapped by nobody else",
+    source="facts DMA-01, DMA-02: the descriptor carries fd and the client's mapping, both are required",
+    seen="no mapping of the backend's; a pointer that is none of the file's is refused (8003)",
+    tried_by="DMA-01 DMA-02 DMA-04 EXE-01",
+)
+class ClientMappingInPlace(Odd):
+    backend_id = 4
+    chosen = dataclasses.replace(DEFAULT, ion=False, custom=False, deferred=False, dma_buf=True)
+    _data = 0
+
+    def read_descriptor(self, descriptor: Any) -> Request:
+        found = super().read_descriptor(descriptor)
+        if found.mem_type == MemType.DMA_BUF:
+            self._data = descriptor.dmaBufInfo.data
+        return found
+
+    def shared_for(self, context: Context, request: Request) -> Shared:
+        self.meet()
+        try:
+            memory = _ClientMemory(self._data, request.size, os.fstat(request.fd).st_ino)
+        except ReleasedError:
+            raise QnnError(Error.MEM_ERROR_MAPPING) from None
+        return Shared(memory, None)
+
+    def drop_user(self, registration: Registration) -> None:
+        """Nothing is mapped."""
+
+
+@odd(
+    "again-with-another-shape",
+    "memory may be registered once more as a tensor of another size, at the same place",
+    source="facts 7.5: what already registered means is not specified; clients re-register with another shape",
+    seen="two handles for one ION descriptor, or for one offset, with different sizes",
+    meant="ION-02 SHB-11",
+    tried_by="ION-02 REG-21",
+)
+class AgainWithAnotherShape(Odd):
+    def same_memory(self, request: Request, other: Request) -> bool:
+        alike = super().same_memory(request, other)
+        if alike and request.mem_type == other.mem_type and request.size != other.size:
+            self.meet()
+            return False
+        return alike
+
+
+@odd(
+    "no-memory-twice-in-one-execute",
+    "an execute whose output lies in memory that one of its inputs has is refused (6004)",
+    source="facts EXE-20: the same memory as input and output is not specified",
+    seen="6004 for a graph that would work in place",
+    tried_by="EXE-20 EXE-01",
+)
+class NotInPlace(Odd):
+    def begin_execute(self, graph: Graph, sources: list[Binding], sinks: list[Binding]) -> None:
+        for sink in sinks:
+            for source in sources:
+                if sink.registration and source.registration and _common(sink, source):
+                    self.meet()
+                    raise QnnError(Error.GRAPH_ERROR_INVALID_TENSOR)
+        super().begin_execute(graph, sources, sinks)
+
+
+def _common(one: Binding, other: Binding) -> bool:
+    """They have bytes in common."""
+    assert one.registration
+    assert other.registration
+    first, second = one.registration.request, other.registration.request
+    return first.identity == second.identity and (
+        first.offset < second.offset + other.tensor.size and second.offset < first.offset + one.tensor.size
+    )
+
+
+@odd(
+    "a-duplicate-is-another-memory",
+    "a duplicate of a descriptor is another memory",
+    source="facts REG-25, 7.5: devices know memory by the number of its descriptor",
+    seen="dup(fd) registers where fd is registered",
+    tried_by="REG-25 REG-26",
+)
+class DuplicateIsAnother(Odd):
+    chosen = dataclasses.replace(DEFAULT, by_number=True)
+
+    def examine_fd(self, fd: int) -> tuple[tuple[int, int], int]:
+        self.meet()
+        return super().examine_fd(fd)
