@@ -12,7 +12,6 @@ import numpy as np
 from pytest_qnn.qnn.abi.codes import Error
 from pytest_qnn.qnn.reference import operators
 from pytest_qnn.qnn.reference.execute import Job, Stored
-from pytest_qnn.qnn.reference.graphs import find_operator
 from pytest_qnn.qnn.reference.objects import Binding, Context, Graph, QnnError, Registration, Tensor
 from pytest_qnn.qnn.reference.personalities import DEFAULT
 from tests.gallery.qnn.oddity import Odd, odd
@@ -115,69 +114,6 @@ class ShortQueue(Odd):
     def run_job(self, job: Job) -> None:
         time.sleep(0.001)
         super().run_job(job)
-
-
-@odd(
-    "nodes-at-finalize",
-    "graphAddNode takes any node of its tensors, and graphFinalize refuses those that do not fit (6022)",
-    source="facts 2.1: libQnnHtp finds unknown operators, missing inputs and mixed types when it finalises",
-    seen="an unknown operator is accepted and the graph cannot be finalised",
-    tried_by="PRE-04 REG-17",
-)
-class NodesAtFinalize(Odd):
-    def __init__(self) -> None:
-        self._wrong: set[Graph] = set()
-        super().__init__()
-
-    def graph_add_node(self, graph: int | None, config: Any) -> None:
-        try:
-            super().graph_add_node(graph, config)
-        except QnnError as error:
-            owner: Graph | None = self.graphs.get(graph or 0)
-            if owner is None or owner.finalised or error.code != Error.GRAPH_ERROR_INVALID_OP_CONFIG:
-                raise
-            if find_operator(config) is not None and not config.v1.name:
-                raise
-            self._wrong.add(owner)
-
-    def graph_finalize(self, graph: int | None, profile: int | None, signal: int | None) -> None:
-        self.meet()
-        if self.graphs.get(graph or 0) in self._wrong:
-            raise QnnError(Error.GRAPH_ERROR_FINALIZE_FAILED)
-        super().graph_finalize(graph, profile, signal)
-
-
-@odd(
-    "finalize-twice",
-    "graphFinalize does nothing a second time, and succeeds",
-    source="facts 2.1: libQnnHtp answers 1000 and the graph still executes; the header is silent",
-    seen="0 for each further graphFinalize",
-    tried_by="REG-17 EXE-17",
-)
-class FinalizeTwice(Odd):
-    def graph_finalize(self, graph: int | None, profile: int | None, signal: int | None) -> None:
-        owner: Graph | None = self.graphs.get(graph or 0)
-        if owner is not None and owner.finalised and not owner.updates and not profile and not signal:
-            self.meet()
-            return
-        super().graph_finalize(graph, profile, signal)
-
-
-@odd(
-    "only-finished-graphs-are-found",
-    "graphRetrieve finds no graph that is not finalised (6023)",
-    source="facts 2.1: libQnnHtp finds them, and 6023 is its answer for deferred ones; the header is silent",
-    seen="6023 until graphFinalize",
-    tried_by="OFF-03 REG-17",
-)
-class OnlyFinished(Odd):
-    def graph_retrieve(self, context: int | None, name: bytes | None, out: Any) -> None:
-        owner: Context | None = self.contexts.get(context or 0)
-        graph = owner.graphs.get((name or b"").decode(errors="replace")) if owner else None
-        self.meet()
-        if out and graph is not None and not graph.finalised:
-            raise QnnError(Error.GRAPH_ERROR_GRAPH_NOT_FINALIZED)
-        super().graph_retrieve(context, name, out)
 
 
 @odd(

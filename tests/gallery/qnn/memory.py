@@ -294,33 +294,6 @@ class AgainWithAnotherShape(Odd):
 
 
 @odd(
-    "no-memory-twice-in-one-execute",
-    "an execute whose output lies in memory that one of its inputs has is refused (6004)",
-    source="facts EXE-20: the same memory as input and output is not specified",
-    seen="6004 for a graph that would work in place",
-    tried_by="EXE-20 EXE-01",
-)
-class NotInPlace(Odd):
-    def begin_execute(self, graph: Graph, sources: list[Binding], sinks: list[Binding]) -> None:
-        for sink in sinks:
-            for source in sources:
-                if sink.registration and source.registration and _common(sink, source):
-                    self.meet()
-                    raise QnnError(Error.GRAPH_ERROR_INVALID_TENSOR)
-        super().begin_execute(graph, sources, sinks)
-
-
-def _common(one: Binding, other: Binding) -> bool:
-    """They have bytes in common."""
-    assert one.registration
-    assert other.registration
-    first, second = one.registration.request, other.registration.request
-    return first.identity == second.identity and (
-        first.offset < second.offset + other.tensor.size and second.offset < first.offset + one.tensor.size
-    )
-
-
-@odd(
     "a-duplicate-is-another-memory",
     "a duplicate of a descriptor is another memory",
     source="facts REG-25, 7.5: devices know memory by the number of its descriptor",

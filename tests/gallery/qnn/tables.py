@@ -32,6 +32,18 @@ _RARE = _LATER | {
 }
 
 
+class _OtherVersion(Odd):
+    """Says one version everywhere."""
+
+    def backend_get_api_version(self, out: Any) -> None:
+        super().backend_get_api_version(out)
+        out[0].coreApiVersion = Version(*self.core_version)
+
+    def interface_get_providers(self, providers: Any, count: Any) -> None:
+        self.meet()
+        super().interface_get_providers(providers, count)
+
+
 class _Without(Odd):
     """Some keys are not supported."""
 
@@ -51,13 +63,9 @@ class _Without(Odd):
     seen="coreApiVersion 2.17.0, the last 14 members NULL",
     tried_by="IF-04 IF-05 EXT-25",
 )
-class OlderApi(Odd):
+class OlderApi(_OtherVersion):
     core_version = (2, 17, 0)
     chosen = _NONE_OF_THEM
-
-    def interface_get_providers(self, providers: Any, count: Any) -> None:
-        self.meet()
-        super().interface_get_providers(providers, count)
 
 
 @odd(
@@ -67,7 +75,7 @@ class OlderApi(Odd):
     seen="coreApiVersion 2.99.7, a backend API of 70000.0.1",
     tried_by="IF-03 IF-04",
 )
-class NewerApi(Odd):
+class NewerApi(_OtherVersion):
     core_version = (2, 99, 7)
     backend_version = (70000, 0, 1)
 
@@ -76,10 +84,6 @@ class NewerApi(Odd):
         self._further = ctypes.CFUNCTYPE(ctypes.c_uint64)(lambda: 1000)
         for place in range(40):
             self._padded.spare[place] = ctypes.cast(self._further, ctypes.c_void_p)
-
-    def interface_get_providers(self, providers: Any, count: Any) -> None:
-        self.meet()
-        super().interface_get_providers(providers, count)
 
 
 @odd(
@@ -290,8 +294,20 @@ class AllConfigurations(Odd):
         }
     )
 
+    _deferring = False
+
+    def check_binary_config(self, config: int | None) -> None:
+        self._deferring = any(
+            entry.option == ContextOption.DEFER_GRAPH_INIT and entry.isGraphInitDeferred
+            for entry in context_config(config)
+        )
+        try:
+            super().check_binary_config(config)
+        finally:
+            self._deferring = False
+
     def takes_option(self, entry: Any) -> bool:
-        if entry.option in self._hints:
+        if entry.option in self._hints and not self._deferring:
             self.meet()
             return True
         return super().takes_option(entry)

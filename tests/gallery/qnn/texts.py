@@ -15,7 +15,6 @@ from pytest_qnn.qnn.reference.objects import QnnError
 from pytest_qnn.qnn.reference.profiles import Event, Profile
 from tests.gallery.qnn.oddity import Odd, odd
 
-_DEBUG = 5
 _EVENTS = 40
 
 
@@ -33,7 +32,7 @@ class SilentLog(Odd):
 
 @odd(
     "talkative-log",
-    "each message comes with ten more at level DEBUG, from two threads, some empty, some of 8 KiB",
+    "each message comes with ten more, from two threads, some empty, some of 8 KiB",
     source="facts THR-04: callbacks may come from any thread; 2.4",
     seen="a hundred messages for a graph, with times that do not ascend",
     tried_by="QTHR-04 REG-01",
@@ -41,16 +40,16 @@ class SilentLog(Odd):
 class TalkativeLog(Odd):
     def call_client(self, log: Log, level: int, text: bytes) -> None:
         super().call_client(log, level, text)
-        if log.level >= _DEBUG:
-            thread = threading.Thread(target=self._talk, args=(log,), daemon=True)
+        if log.level >= level:
+            thread = threading.Thread(target=self._talk, args=(log, level), daemon=True)
             thread.start()
-            self._talk(log)
+            self._talk(log, level)
             thread.join()
 
-    def _talk(self, log: Log) -> None:
+    def _talk(self, log: Log, level: int) -> None:
         for text in (b"", b"100%% of a line\n", b"x" * 8192, b"\xff\x00", b" "):
             self.meet()
-            super().call_client(log, _DEBUG, text)
+            super().call_client(log, level, text)
 
 
 @odd(
