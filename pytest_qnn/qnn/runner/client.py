@@ -20,7 +20,7 @@ from pytest_qnn.qnn.abi.layouts import OpConfig, OpConfigV1, Tensor, TensorP
 from pytest_qnn.qnn.abi.table import FUNCTIONS
 from pytest_qnn.qnn.cases.case import QnnDType, QnnOp
 from pytest_qnn.qnn.model.operators import QUANTIZATION, Encoding
-from pytest_qnn.qnn.runner.library import QnnEntry, providers
+from pytest_qnn.qnn.runner.library import QnnEntry, chosen, providers
 
 PACKAGE = b"qti.aisw"
 """The package of the built-in operators."""
@@ -53,7 +53,7 @@ def function_name(entry: str) -> str:
 
 
 class QnnClient:
-    """Calls the functions of the first provider that is not NULL.
+    """Calls the functions of the provider that a client of this API takes (`library.chosen`).
 
     Raises:
         NullFunction: by any call whose table entry is NULL.
@@ -62,7 +62,7 @@ class QnnClient:
     def __init__(self, entry: QnnEntry) -> None:
         self.entry = entry
         self.code, found = providers(entry)
-        self.interface: Any = found[0].contents if found else None
+        self.interface: Any = chosen(found) if found else None
         self._functions: dict[str, tuple[Any, bytes]] = {}
         """By name in the table: what to call, and what QNN's headers call it."""
 

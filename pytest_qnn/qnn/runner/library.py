@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from pytest_qnn.isolation import call_log
+from pytest_qnn.qnn.abi.layouts import API_VERSION
 from pytest_qnn.qnn.abi.table import GetProviders, InterfaceP
 
 SYMBOL = "QnnInterface_getProviders"
@@ -66,6 +67,15 @@ def providers(entry: QnnEntry) -> tuple[int, list[Any]]:
     if code or not listed:
         return code, []
     return code, [listed[i] for i in range(count.value) if listed[i]]
+
+
+def chosen(found: list[Any]) -> Any:
+    """The provider that a client of this API takes: the first of its own major, else the first of all.
+
+    A library may list providers of several API versions (QnnInterface.h, QnnInterface_getProviders).
+    """
+    own = (each for each in found if each.contents.apiVersion.coreApiVersion.major == API_VERSION[0])
+    return next(own, found[0]).contents
 
 
 def _preload_unwinder() -> None:

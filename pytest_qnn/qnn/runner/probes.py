@@ -35,6 +35,7 @@ from pytest_qnn.qnn.reference.backend import ReferenceBackend
 from pytest_qnn.qnn.runner.buffers import descriptor_of, usable
 from pytest_qnn.qnn.runner.client import UNTOUCHED, array_of, data_type
 from pytest_qnn.qnn.runner.handlers import handles
+from pytest_qnn.qnn.runner.library import chosen
 from pytest_qnn.qnn.runner.state import NeverMade, Skip, State
 from pytest_qnn.qnn.trace import GrowthCounts, ProviderCounts, StepSeen, Versions
 
@@ -74,10 +75,11 @@ def interface(state: State, step: Interface) -> StepSeen:
     del step
     listed, count = ctypes.POINTER(InterfaceP)(), ctypes.c_uint32()
     code: int = state.client.entry.get_providers(ctypes.byref(listed), ctypes.byref(count))
-    if code or not count.value or not listed or not listed[0]:
+    there = [listed[i] for i in range(count.value) if listed[i]] if code == 0 and listed else []
+    if not there:
         return StepSeen(code=code)
-    found = listed[0].contents
-    address = ctypes.cast(listed[0], ctypes.c_void_p).value or 0
+    found = chosen(there)
+    address = ctypes.addressof(found)
     body = ctypes.string_at(address, ctypes.sizeof(InterfaceStruct))
     counts = _versions(found.apiVersion)
     return StepSeen(code=code, values=(address,), data=(body, found.providerName or b""), counts=counts)
