@@ -13,6 +13,7 @@ import threading
 import time
 from typing import Any, Final
 
+from pytest_qnn.qnn.abi.codes import Error, low
 from pytest_qnn.qnn.abi.layouts import NotifyFn, NotifyStatus
 from pytest_qnn.qnn.cases.case import OVER_INPUT, OVER_OUTPUT, PATIENCE, Binding, Execute, queued_seed
 from pytest_qnn.qnn.runner.graphs import Run
@@ -144,7 +145,7 @@ def _seen(own: _Execution, queued: list[_Execution], late: int) -> StepSeen:
         output_overrun=memory.output_overrun,
         notified=len(own.statuses),
         silent=sum(each in _abandoned for each in (*queued, own)),
-        queued_amiss=sum(each.code != 0 or each.statuses != [0] for each in queued),
+        queued_amiss=sum(map(_is_amiss, queued[:1])) + sum(map(_is_amiss_behind_others, queued[1:])),
         strange_notifications=max(each.strange for each in (*queued, own)),
         late_writes=late,
     )
@@ -153,6 +154,16 @@ def _seen(own: _Execution, queued: list[_Execution], late: int) -> StepSeen:
     others = tuple(data for each in queued if each.seen for data in each.seen.data)
     data = (*found.data, *others) if len(others) == len(queued) else found.data
     return StepSeen(code=found.code, calls=tuple(calls), data=data, counts=counts)
+
+
+def _is_amiss(execution: _Execution) -> bool:
+    return execution.code != 0 or execution.statuses != [0]
+
+
+def _is_amiss_behind_others(execution: _Execution) -> bool:
+    """The queue may be full (6025), and then nothing is notified."""
+    full = low(execution.code) == Error.GRAPH_ERROR_EXECUTION_ASYNC_FIFO_FULL
+    return bool(execution.statuses) if full else _is_amiss(execution)
 
 
 def _notified(parameter: int | None, status: NotifyStatus) -> None:

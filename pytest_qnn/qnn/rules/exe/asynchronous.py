@@ -50,6 +50,13 @@ def _require_asynchronous(trace: MemoryTrace, found: list[Walked]) -> None:
             )
 
 
+def _is_full(walked: Walked) -> bool:
+    """The call is refused because others of its step are in the queue (6025)."""
+    step = walked.step
+    waiting = isinstance(step, Execute) and step.asynchronous > 1
+    return waiting and walked.code == Error.GRAPH_ERROR_EXECUTION_ASYNC_FIFO_FULL
+
+
 def _demand_notified(walked: Walked) -> None:
     """A call that succeeds is followed by one notification, with its parameter; one that fails, by none."""
     counts = walked.seen.counted(AsyncCounts)
@@ -178,7 +185,7 @@ def asynchronous(facts: MemoryFacts) -> Cases:
     weight=0.5,
 )
 def exe_18(case: MemoryCase, trace: MemoryTrace) -> Examined:
-    """Codes are those of graphExecute, by the call or by the notification.
+    """Codes are those of graphExecute, by the call or by the notification; 6025 too where others wait.
 
     At the notification the output is right and inputs are unchanged. What the client writes to either from
     then on stays, and later executes are right.
@@ -195,7 +202,7 @@ def exe_18(case: MemoryCase, trace: MemoryTrace) -> Examined:
         require_memory(case, trace)
     for walked in found:
         _demand_notified(walked)
-        if walked.allowed.specified:
+        if walked.allowed.specified and not _is_full(walked):
             demand_code(walked, walked.allowed.codes, "the rules of graphExecute hold")
     judge_contents(
         case, trace, lambda seen: seen.where == "output", "it is there when the client is notified"
