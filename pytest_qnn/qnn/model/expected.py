@@ -369,7 +369,9 @@ def _fit_faults(owner: Context, descriptor: Descriptor, true: int, faults: Fault
     if alignment and descriptor.offset % min(alignment, PAGE):
         faults[Fault.EXTERNAL_MISALIGNED] = _ANY_REFUSAL
     asked = needed is not None and bool(alignment)
-    return not asked or (alignment or 0) > PAGE or size > true
+    # Of a multiple of a page it is not known whether it is aligned to more than a page.
+    perhaps = (alignment or 0) > PAGE and Fault.EXTERNAL_MISALIGNED not in faults
+    return not asked or perhaps or size > true
 
 
 def _use_faults(model: Model, context: str, descriptor: Descriptor, faults: Faults) -> bool:
@@ -591,7 +593,8 @@ INCOMPATIBLE = frozenset(
 )
 """Seed 002, limitations: options of a context that exclude deferred initialisation."""
 PROPERTIES = frozenset(map(int, HtpContextOption))
-_FLIPPED = ("flipped", "flipped-end")
+_PERHAPS_NOTICED = ("flipped", "flipped-end", "trailing")
+"""Damages of which no document says that they are noticed (facts, OFF-08: truncated, garbage, foreign)."""
 
 
 def _allowed(faults: Faults, notes: set[AnyNote], *, specified: bool = True) -> Allowed:
@@ -646,7 +649,7 @@ def _from_binary(model: Model, step: ContextFromBinary) -> Allowed:
     if step.defer and (step.switching or INCOMPATIBLE.intersection(step.beside)):
         faults[Fault.INCOMPATIBLE] = _CONFIG
     others = set(step.beside) - (INCOMPATIBLE if step.defer else set())
-    return _allowed(faults, notes, specified=not others and step.damage not in _FLIPPED)
+    return _allowed(faults, notes, specified=not others and step.damage not in _PERHAPS_NOTICED)
 
 
 def _with_callback(model: Model, step: ContextWithCallback) -> Allowed:

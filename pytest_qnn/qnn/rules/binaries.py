@@ -112,12 +112,17 @@ def require_needed(case: MemoryCase, trace: MemoryTrace, role: int) -> None:
 
 def _needed(case: MemoryCase, trace: MemoryTrace, role: int) -> list[int]:
     """Bytes of this type of memory that the contexts of the case say they need."""
+    return property_said(case, trace, NEEDED[role])
+
+
+def property_said(case: MemoryCase, trace: MemoryTrace, option: int) -> list[int]:
+    """What the contexts of the case say of a property."""
     return [
         value
         for w in walk(case, trace)
         if w.code == 0 and isinstance(w.step, ContextProperty)
         for asked, value in zip(w.step.options, w.seen.values, strict=False)
-        if asked == NEEDED[role]
+        if asked == option
     ]
 
 

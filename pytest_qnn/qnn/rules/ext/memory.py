@@ -7,7 +7,8 @@ from collections.abc import Collection, Iterator
 import msgspec
 
 from pytest_qnn.core.rule import rule
-from pytest_qnn.core.verdict import Examined, Level, Violation
+from pytest_qnn.core.verdict import Examined, Level, Unsupported, Violation
+from pytest_qnn.qnn.abi.codes import HtpContextOption
 from pytest_qnn.qnn.cases.case import (
     ContextFinalize,
     Deregister,
@@ -29,6 +30,7 @@ from pytest_qnn.qnn.rules.binaries import (
     demand_refused,
     executed_after_release,
     judge_flow,
+    property_said,
     require_external,
     require_finalize,
     require_needed,
@@ -143,6 +145,9 @@ def ext_08(case: MemoryCase, trace: MemoryTrace) -> Examined:
     A good offset may be refused: beside one, ``size`` may mean the whole buffer or what follows.
     """
     what = "misaligned offsets"
+    require_external(case, trace)
+    if set(property_said(case, trace, HtpContextOption.BUFFER_START_ALIGNMENT)) == {1}:
+        raise Unsupported("external memory may begin anywhere: the alignment property says 1")
     return _judge_refused(case, trace, {Fault.EXTERNAL_MISALIGNED}, what, "its offset is not aligned")
 
 
