@@ -106,7 +106,10 @@ def get_binary(state: State, step: case.GetBinary) -> StepSeen:
 
 @handles(case.ContextFromBinary)
 def context_from_binary(state: State, step: case.ContextFromBinary) -> StepSeen:
-    """QnnContext_createFromBinary; ``values``: (handle,)."""
+    """QnnContext_createFromBinary; ``values``: (handle,).
+
+    After a refusal that has written a handle: (handle, what contextFree answers to it).
+    """
     if not state.session.open():
         raise Skip(f"there is no session: {state.session.failure}")
     if step.binary not in state.binaries:
@@ -126,6 +129,8 @@ def context_from_binary(state: State, step: case.ContextFromBinary) -> StepSeen:
             listed, options, behind = kept
             made.config = (listed, *options, *behind)
         state.take_context(step.context, made)
+    elif out.value not in (None, UNTOUCHED):
+        return StepSeen(code=code, values=(out.value, state.client.call("contextFree", out.value, None)))
     return StepSeen(code=code, values=(out.value or 0,))
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import ctypes
 import dataclasses
 from typing import Any, ClassVar
@@ -10,7 +9,7 @@ from typing import Any, ClassVar
 from pytest_qnn.qnn.abi.codes import DataType, Error, TensorMemType, TensorType
 from pytest_qnn.qnn.mutants import faulty_backend
 from pytest_qnn.qnn.reference.backend import ReferenceBackend
-from pytest_qnn.qnn.reference.binaries import Binary, decode
+from pytest_qnn.qnn.reference.binaries import HEADER_SIZE, MAGIC, Binary, decode
 from pytest_qnn.qnn.reference.execute import Stored
 from pytest_qnn.qnn.reference.objects import Binding, Context, Graph, QnnError, Tensor
 from pytest_qnn.qnn.reference.personalities import DEFAULT, Personality
@@ -165,13 +164,15 @@ class _AnythingGoes(ReferenceBackend):
             return Binary(self.build_id, ())
 
 
-@faulty_backend("binary-tail-ignored", "a byte behind a binary is ignored", "OFF-08")
-class _RestIgnored(ReferenceBackend):
+@faulty_backend("binary-cut-taken", "a binary that lacks its end makes a context without graphs", "OFF-08")
+class _CutTaken(ReferenceBackend):
     def read_binary(self, data: bytes) -> Binary:
-        for end in range(len(data), max(0, len(data) - 2), -1):
-            with contextlib.suppress(ValueError):
-                return decode(data[:end])
-        raise ValueError("not a context binary")
+        try:
+            return super().read_binary(data)
+        except ValueError:
+            if data[: len(MAGIC)] != MAGIC or int.from_bytes(data[8:16], "little") <= len(data) - HEADER_SIZE:
+                raise
+            return Binary(self.build_id, ())
 
 
 @faulty_backend("refused-binary-context", "a refused binary leaves a context handle", "OFF-08")
@@ -182,7 +183,8 @@ class _HalfMade(ReferenceBackend):
             super().context_create_from_binary(*arguments)
         except QnnError:
             if out:
-                out[0] = self.mint("context")
+                out[0] = handle = self.mint("context")
+                self.contexts[handle] = Context(handle, arguments[0] or 0, arguments[1] or 0)
             raise
 
 
