@@ -53,6 +53,14 @@ class Row(msgspec.Struct, frozen=True):
         return bool(self.at_prepare) or any(inference.new for inference in self.inferences)
 
     @property
+    def per_tensor(self) -> int:
+        """IO buffers of each tensor, where preparation shows it; 0: it does not.
+
+        Seed 001 says that memory is allocated, and not that a tensor has no more than one buffer.
+        """
+        return len(self.at_prepare) // self.raw if self.raw and len(self.at_prepare) % self.raw == 0 else 0
+
+    @property
     def ambiguous(self) -> bool:
         """The process grew by a tensor or more that is not among the mappings of a tensor's size."""
         size = nbytes(self.made.shape, self.made.dtype)
@@ -157,8 +165,8 @@ def require_visible(found: list[Row]) -> None:
 
 
 def demand_at_prepare(row: Row) -> None:
-    """As many new IO buffers at preparation as tensors were prepared RAW."""
-    if len(row.at_prepare) != row.raw:
+    """As many new IO buffers for each tensor that was prepared RAW, at least one, and none for the others."""
+    if len(row.at_prepare) != row.raw and not row.per_tensor:
         raise Violation(
             f"{row.raw} IO buffers allocated at preparation ({row.raw} of {row.tensors} tensors are RAW)",
             f"{len(row.at_prepare)}",
@@ -166,17 +174,21 @@ def demand_at_prepare(row: Row) -> None:
         )
 
 
-def demand_new(inference: Inference, wanted: int, because: str) -> None:
-    """So many new IO buffers during the execute."""
-    if len(inference.new) != wanted:
-        seen = f"{len(inference.new)}"
-        raise Violation(f"{wanted} IO buffers allocated: {because}", seen, f"step {inference.step}, execute")
+def demand_new(row: Row, inference: Inference, tensors: int, because: str) -> None:
+    """New IO buffers for so many tensors during the execute, as many for each as others of the graph have."""
+    found = len(inference.new)
+    each = row.per_tensor or (found // tensors if tensors and found % tensors == 0 else 1)
+    wanted = max(1, each) * tensors
+    if found != wanted:
+        expected = f"{wanted} IO buffers allocated: {because}"
+        raise Violation(expected, f"{found}", f"step {inference.step}, execute")
 
 
 def demand_copied(row: Row, inference: Inference, regions: Regions) -> None:
-    """Every IO buffer of ``regions`` holds a tensor after the execute."""
+    """Of the IO buffers in ``regions``, one of each tensor that they are for holds it after the execute."""
     untouched = [resident for resident in regions.values() if not row.touched(resident)]
-    if untouched:
+    tensors = len(regions) // row.per_tensor if row.per_tensor else row.tensors - row.raw
+    if len(regions) - len(untouched) < tensors:
         seen = f"{len(untouched)} of {len(regions)} IO buffers are not filled (resident bytes {untouched})"
         raise Violation("raw inputs and outputs are copied", seen, f"step {inference.step}, execute")
 
