@@ -187,8 +187,8 @@ def demand_new(row: Row, inference: Inference, tensors: int, because: str) -> No
 def demand_copied(row: Row, inference: Inference, regions: Regions) -> None:
     """Of the IO buffers in ``regions``, one of each tensor that they are for holds it after the execute."""
     untouched = [resident for resident in regions.values() if not row.touched(resident)]
-    tensors = len(regions) // row.per_tensor if row.per_tensor else row.tensors - row.raw
-    if len(regions) - len(untouched) < tensors:
+    each = row.per_tensor or max(1, len(inference.new) // max(1, row.tensors - row.raw))
+    if len(regions) - len(untouched) < len(regions) // each:
         seen = f"{len(untouched)} of {len(regions)} IO buffers are not filled (resident bytes {untouched})"
         raise Violation("raw inputs and outputs are copied", seen, f"step {inference.step}, execute")
 

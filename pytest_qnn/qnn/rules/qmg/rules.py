@@ -443,7 +443,7 @@ def freed(facts: MemoryFacts) -> Cases:
 @rule(
     "QMG-09",
     Level.MUST,
-    "QnnContext_free releases the internal IO buffers of the context's graphs, or keeps them for graphs to come.",
+    "QnnContext_free releases the internal IO buffers of the context's graphs, or keeps them for others.",
     source=f"{_TABLE}; QnnContext.h: QnnContext_free",
     subject="memory",
     cases=freed,
