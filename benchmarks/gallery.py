@@ -1,10 +1,11 @@
 """The gallery of conforming oddities, judged by all rules of a half: docs/gallery.md.
 
-python -m benchmarks.gallery HALF [--only NAME,...] [--profile default] [--seed 1] [--load K]
+python -m benchmarks.gallery HALF [--only PATTERN]... [--profile default] [--seed 1] [--load K]
                              [--examples N] [--results FILE] [--table FILE]
 
-Each target of ``tests/gallery/HALF/targets.py`` is one line of the results, which are appended as they come: a
-further call goes on where the last one ended. ``--again`` judges anew what ``--only`` names.
+Each target of ``tests/gallery/HALF/targets.py`` is one line of the results, which are appended as they come:
+a further call goes on where the last one ended. ``--again`` judges anew what was judged before. ``--table``
+judges nothing: it writes the tables of the half into the document.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ from __future__ import annotations
 import argparse
 import contextlib
 import datetime
+import fnmatch
 import importlib
 import os
 from collections import Counter
@@ -67,13 +69,16 @@ class Judged(msgspec.Struct, frozen=True):
 
     @property
     def key(self) -> tuple[str, str, str, int, int]:
+        """What a further call does not judge again."""
         return self.half, self.target, self.profile, self.seed, self.load
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.gallery", description=__doc__.splitlines()[0])
     parser.add_argument("half", choices=HALVES)
-    parser.add_argument("--only", default="", help="these targets, separated by commas")
+    parser.add_argument(
+        "--only", action="append", metavar="PATTERN", help="targets like this; more than once"
+    )
     parser.add_argument("--again", action="store_true", help="even what was judged before")
     parser.add_argument("--profile", default="default")
     parser.add_argument("--examples", type=int, default=0, help="for each rule, in place of the profile's")
@@ -85,10 +90,12 @@ def main() -> None:
     options = parser.parse_args()
     gallery = importlib.import_module(f"tests.gallery.{options.half}.targets")
     if options.table:
-        options.table.write_text(document(options.results, options.table))
+        known = options.table.read_text() if options.table.exists() else ""
+        options.table.write_text(document(gallery, options.half, kept(options.results), known))
         return
     name_of_profile = f"{options.examples} examples" if options.examples else options.profile
-    chosen = list(filter(None, options.only.split(","))) or list(gallery.targets())
+    patterns = options.only or ["*"]
+    chosen = [name for name in gallery.targets() if any(fnmatch.fnmatch(name, each) for each in patterns)]
     known = {each.key for each in kept(options.results)}
     only_rules = set(filter(None, options.rules.split(",")))
     with busy(options.load) as loops:
@@ -107,7 +114,7 @@ def judged(
     gallery: Any, key: tuple[str, str, str, int, int], only: set[str], loops: Iterable[int] = ()
 ) -> Judged:
     """Judge one target by all rules of its half, or only by some."""
-    half, name, profile, seed, load = key
+    half, name, profile, seed, _ = key
     started, before = _cpu(loops), gallery.met(name)
     with contextlib.closing(gallery.targets()[name]()) as target:
         verdicts = list(_verdicts(target, HALVES[half], _profile(profile), seed, only))
@@ -174,8 +181,57 @@ def _cpu(apart: Iterable[int]) -> float:
     return usage([os.getpid()]).cpu - usage(list(apart)).cpu
 
 
-def document(results: Path, known: Path) -> str:
-    return ""
+def document(gallery: Any, half: str, results: Iterable[Judged], known: str) -> str:
+    """The document with the tables of one half made again, between its two marks."""
+    begin, end = f"<!-- begin {half} -->\n", f"<!-- end {half} -->\n"
+    before, _, rest = known.partition(begin)
+    _, _, after = rest.partition(end)
+    mine = [each for each in results if each.half == half]
+    return before + begin + _tables(gallery, mine) + end + after
+
+
+def _tables(gallery: Any, results: list[Judged]) -> str:
+    """One row for each target, with what was last judged of it in profile ``default``; then other runs."""
+    last = {each.key: each for each in results}
+    usual = {each.target: each for each in last.values() if each.profile == "default" and not each.load}
+    others = [each for each in last.values() if each is not usual.get(each.target)]
+    rows = [
+        f"| `{name}` | {' | '.join(map(_cell, about))} | {_summary(usual.get(name))} |\n"
+        for name, about in gallery.FREEDOMS.items()
+    ]
+    further = [
+        f"| `{each.target}` | {each.profile} | {each.seed} | {each.load} | {_summary(each)} |\n"
+        for each in sorted(others, key=lambda each: (each.profile, each.load, each.seed))
+    ]
+    seconds = sum(each.seconds for each in usual.values())
+    days = sorted({each.day for each in results})
+    head = f"\n{len(usual)} of {len(rows)} judged in `default`, {seconds:.0f} s of processor time"
+    head += f", {days[0]} to {days[-1]}.\n\n" if days else ".\n\n"
+    found = head + _ROWS + "".join(rows)
+    return found + ("\nOther runs:\n\n" + _FURTHER + "".join(further) if further else "") + "\n"
+
+
+_ROWS = (
+    "| target | freedom | source | a client sees | times met | result | s |\n"
+    "|---|---|---|---|---:|---|---:|\n"
+)
+_FURTHER = (
+    "| target | profile | seed | loops beside | times met | result | s |\n|---|---|---:|---:|---:|---|---:|\n"
+)
+
+
+def _cell(text: str) -> str:
+    return text.replace("|", "\\|")
+
+
+def _summary(found: Judged | None) -> str:
+    """Three cells: times met, what the rules say, seconds."""
+    if found is None:
+        return "- | not judged yet | -"
+    counts = f"{found.outcomes.get('pass', 0)} pass, {found.outcomes.get('unsupported', 0)} unsupported"
+    red = "".join(f"; **{each.rule} {each.outcome}**" for each in found.red)
+    meant = "".join(f"; {each.rule} is meant" for each in found.meant)
+    return f"{found.met} | {counts}{red}{meant} | {found.seconds:.0f}"
 
 
 if __name__ == "__main__":

@@ -88,7 +88,7 @@ class Differ(Odd):
 @odd(
     "binaries-end-where-they-say",
     "a binary says how long it is, whatever lies behind it, and its weights have no checksum",
-    source="facts OFF-08: truncated, garbage or foreign binaries are refused; padding and damaged weights are neither",
+    source="facts OFF-08: truncated, garbage or foreign binaries are refused; this is none of them",
     seen="a binary with bytes behind its end is taken; one with another weight computes with that weight",
     tried_by="OFF-08 OFF-03 EXT-17",
 )

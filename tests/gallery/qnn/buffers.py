@@ -178,7 +178,7 @@ class KeptForTheNext(Odd):
 @odd(
     "io-in-an-arena",
     "backendCreate reserves 256 MiB, and IO buffers are parts of it",
-    source="facts 7.20: libQnnHtp maps arenas and allocates in them; seed 001 asks for memory, not for mappings",
+    source="facts 7.20: libQnnHtp maps arenas and allocates in them; seed 001 asks for no mappings",
     seen="no mapping appears when a graph is finalised or first executed raw",
     tried_by="QMG-01 QMG-02 QMG-03 QMG-04",
 )

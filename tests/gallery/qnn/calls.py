@@ -1,4 +1,4 @@
-"""When and where work is done: late, early, slowly, in another thread, once for several calls; and numbers."""
+"""When and where work is done: late, slowly, in another thread, once for several calls; and numbers."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which of several documented codes is answered, in which order arguments are looked at, what is written then."""
+"""Which of several documented codes is answered, which argument is looked at first, what is written then."""
 
 from __future__ import annotations
 
@@ -157,7 +157,7 @@ class LastDescriptorFirst(Odd):
 
 @odd(
     "outputs-first",
-    "graphExecute looks at its outputs before its inputs, and at all tensors before it asks for the graph's state",
+    "graphExecute looks at its outputs before its inputs, and at both before its profile",
     source="facts 7.3: precedence is not specified",
     seen="the code of the output where input and output are both wrong",
     tried_by="EXE-03 EXE-15",
@@ -175,7 +175,7 @@ class OutputsFirst(Odd):
 @odd(
     "huge-is-not-mapped",
     "memory of 2 GiB or more cannot be mapped (8003), whatever else is wrong with it",
-    source="facts 7.17: rpcmem_alloc takes an int, the address space of the protection domain ends at 2 to 4 GB",
+    source="facts 7.17: rpcmem_alloc takes an int, the protection domain ends at 2 to 4 GB",
     seen="8003 for huge sizes and offsets",
     tried_by="SHB-05 SHB-06",
 )

@@ -59,7 +59,7 @@ class TwoMiB(_Aligned):
 @odd(
     "needs-that-are-no-pages",
     "the sizes that are asked for are odd numbers of bytes, larger than what is stored",
-    source="seed 002, step 3: at least the size of the property; nothing says that it is a multiple of anything",
+    source="seed 002, step 3: at least the size of the property, which is a multiple of nothing",
     seen="WEIGHTS_BUFFER_SIZE is 3 MiB and 7 bytes",
     tried_by="EXT-03 EXT-06 EXT-07 EXT-17",
 )
@@ -104,7 +104,7 @@ class Encoded(Odd):
 @odd(
     "spill-fill-is-scratch",
     "all of the spill-fill memory is overwritten before and after each execute",
-    source="seed 002, steps 3 and 4: its contents are changed by QNN alone, its size is that of the largest need",
+    source="seed 002, steps 3 and 4: QNN alone changes its contents, its size is the largest need",
     seen="other bytes in all of it after each execute",
     tried_by="EXT-12 EXT-26 EXT-20",
 )
@@ -127,7 +127,7 @@ class Scratch(Odd):
 
 @odd(
     "fixed-is-not-permitted",
-    "external memory that a context uses cannot be deregistered: not permitted (1005), and nothing else changes",
+    "external memory that a context uses cannot be deregistered: that is not permitted (1005)",
     source="seed 002, step 5; facts 7.12: the code is not specified",
     seen="1005 instead of 8001",
     tried_by="EXT-21 EXT-22",

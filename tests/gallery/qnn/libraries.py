@@ -74,7 +74,7 @@ _ALL = (
     _about(
         "later",
         "a thread unmaps what was given back, every 0.1 s",
-        source="issue 12, section 2: what is given back within a second is given back; facts DRG-10: no deadline",
+        source="issue 12, section 2: given back within a second is given back; facts DRG-10: no deadline",
         seen="mappings stay a while after memDeRegister and contextFree",
         tried_by="DRG-10 CTX-01",
     ),
@@ -102,7 +102,7 @@ _ALL = (
     _about(
         "resident",
         "it keeps a thread from its loading on, a descriptor from its first context on, and 30 ms at the end",
-        source="facts 2.4: descriptors and threads are constant, not zero; LEAK-04: the process ends in good order",
+        source="facts 2.4: descriptors and threads are constant, not zero; LEAK-04: a process ends well",
         seen="one more thread and one more descriptor, an exit handler",
         tried_by="QLEAK-02 QLEAK-04",
     ),

@@ -1,4 +1,4 @@
-"""What becomes of memory that a client registers: mapped when and how, kept how long, used in place or not."""
+"""What becomes of memory that a client registers: when it is mapped, how long kept, used in place or not."""
 
 from __future__ import annotations
 
@@ -173,7 +173,7 @@ _REAPER = _Reaper(0.2)
 @odd(
     "gives-back-after-a-while",
     "mappings of registered memory and IO buffers are given back 0.2 s later, by one thread of the library's",
-    source="issue 12, section 2 (what is given back within a second is given back); facts DRG-10, QMG-09: no deadline",
+    source="issue 12, section 2: given back within a second is given back; facts DRG-10, QMG-09: no deadline",
     seen="a mapping is still there when memDeRegister or contextFree returns",
     tried_by="DRG-10 CTX-01 QMG-09",
 )
@@ -279,7 +279,7 @@ class ClientMappingInPlace(Odd):
 @odd(
     "again-with-another-shape",
     "memory may be registered once more as a tensor of another size, at the same place",
-    source="facts 7.5: what already registered means is not specified; clients re-register with another shape",
+    source="facts 7.5: what already registered means is not specified, clients do this",
     seen="two handles for one ION descriptor, or for one offset, with different sizes",
     meant="ION-02 SHB-11",
     tried_by="ION-02 REG-21",

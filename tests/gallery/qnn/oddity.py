@@ -1,4 +1,4 @@
-"""A conforming oddity: a backend that uses a freedom which the documents give, and counts how often it does."""
+"""A conforming oddity: a backend that uses a freedom of the documents, and counts how often it does."""
 
 from __future__ import annotations
 

@@ -59,7 +59,7 @@ class _Without(Odd):
 @odd(
     "older-api",
     "the API is 2.17: the table ends earlier, and behind its end are zeros",
-    source="facts IF-04: a client reads the table only as far as the version says; 3.1: tables grow at the end",
+    source="facts IF-04: a client reads as far as the version says; 3.1: tables grow at the end",
     seen="coreApiVersion 2.17.0, the last 14 members NULL",
     tried_by="IF-04 IF-05 EXT-25",
 )
@@ -112,7 +112,7 @@ class TwoProviders(Odd):
 
 @odd(
     "other-major-first",
-    "the first provider of the list is of a later major of the API, the second is the one for a client of 2.32",
+    "the first provider is of a later major of the API, the second is the one for a client of 2.32",
     source="facts IF-04 and section 5: clients take the provider whose major is their own",
     seen="the first provider's table is of another API",
     tried_by="IF-01 REG-01",
@@ -187,7 +187,7 @@ class GroupKeysUnknown(Odd):
 @odd(
     "no-device",
     "there are no devices: deviceCreate is not supported, and contexts are made without one",
-    source="facts 3.7: libQnnIr has no key 1501; 2.1: a NULL device is fine; section 5: clients ask for 1501 first",
+    source="facts 3.7: libQnnIr has no key 1501; 2.1: a NULL device is fine; section 5: clients ask first",
     seen="deviceCreate answers 1000",
     tried_by="REG-01 CTX-08 CTX-07",
 )

@@ -85,7 +85,7 @@ class NoTextForMemCodes(Odd):
 
 @odd(
     "many-events",
-    "a profiled call gives forty events, without names, of all units, and a profile keeps those of earlier calls",
+    "a profiled call gives forty events without names, of all units, and a profile keeps earlier ones",
     source="facts 2.4: events of several types and units, sub-events at level 2",
     seen="identifiers are NULL, ids are large",
     tried_by="IF-10 EXE-01",

@@ -1,0 +1,45 @@
+"""No rule accuses a conforming oddity, and each oddity does what is odd about it while it is judged."""
+
+from __future__ import annotations
+
+import shutil
+from typing import Any
+
+import pytest
+
+from benchmarks.gallery import judged
+from tests.gallery.qnn import libraries
+from tests.gallery.qnn import targets as gallery
+
+_FEW = "6 examples"
+_LIBRARIES = pytest.mark.skipif(shutil.which("gcc") is None, reason="there is no C compiler (gcc)")
+
+
+def each(*marks: Any) -> list[Any]:
+    """Every oddity; those that are C libraries need a compiler."""
+    return [
+        pytest.param(name, marks=(*marks, _LIBRARIES) if name in libraries.ABOUT else marks)
+        for name in gallery.targets()
+    ]
+
+
+def test_there_are_so_many() -> None:
+    assert len(gallery.targets()) >= 40
+    assert len(libraries.ABOUT) >= 10
+    assert all(all(about) for about in gallery.FREEDOMS.values())
+
+
+@pytest.mark.parametrize("name", each())
+def test_the_rules_that_meet_its_freedom_do_not_accuse_it(name: str) -> None:
+    wanted = set(gallery.tried_by(name))
+    found = judged(gallery, ("qnn", name, _FEW, 1, 0), wanted)
+    assert found.red == []
+    assert sum(found.outcomes.values()) == len(wanted)
+    assert found.met > 0
+
+
+@pytest.mark.parametrize("name", each(pytest.mark.full))
+def test_no_rule_accuses_it(name: str) -> None:
+    found = judged(gallery, ("qnn", name, "default", 1, 0), set())
+    assert found.red == []
+    assert found.met > 0
