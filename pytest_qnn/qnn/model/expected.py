@@ -342,7 +342,8 @@ def external_faults(
     unspecified = any(earlier[1] == descriptor.buffer for earlier in before)
     unspecified = _fit_faults(owner, descriptor, size, faults) or unspecified
     unspecified = _use_faults(model, context, descriptor, faults) or unspecified
-    return unspecified or not (faults or _both_readings_fit(owner, descriptor, size))
+    in_order = _both_readings_fit(owner, descriptor, size) and _is_surely_aligned(owner)
+    return unspecified or not (faults or in_order)
 
 
 def _readings(owner: Context, descriptor: Descriptor, true: int) -> tuple[bool, bool]:
@@ -353,6 +354,11 @@ def _readings(owner: Context, descriptor: Descriptor, true: int) -> tuple[bool, 
     size = true if descriptor.size is None else descriptor.size
     needed = owner.said.get(NEEDED[descriptor.htp_type], 0)
     return descriptor.offset + needed <= size, needed <= size and descriptor.offset + size <= true
+
+
+def _is_surely_aligned(owner: Context) -> bool:
+    """Memory begins at a page, and of more than a page nothing is known."""
+    return (owner.said.get(HtpContextOption.BUFFER_START_ALIGNMENT) or 0) <= PAGE
 
 
 def _both_readings_fit(owner: Context, descriptor: Descriptor, true: int) -> bool:
@@ -369,9 +375,7 @@ def _fit_faults(owner: Context, descriptor: Descriptor, true: int, faults: Fault
     if alignment and descriptor.offset % min(alignment, PAGE):
         faults[Fault.EXTERNAL_MISALIGNED] = _ANY_REFUSAL
     asked = needed is not None and bool(alignment)
-    # Of a multiple of a page it is not known whether it is aligned to more than a page.
-    perhaps = (alignment or 0) > PAGE and Fault.EXTERNAL_MISALIGNED not in faults
-    return not asked or perhaps or size > true
+    return not asked or size > true
 
 
 def _use_faults(model: Model, context: str, descriptor: Descriptor, faults: Faults) -> bool:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from pytest_qnn.core.verdict import Unsupported, Violation
-from pytest_qnn.qnn.abi.codes import Error, Property, low
+from pytest_qnn.qnn.abi.codes import Error, HtpContextOption, Property, low
 from pytest_qnn.qnn.cases.case import (
     ContextFinalize,
     ContextFromBinary,
@@ -19,6 +19,7 @@ from pytest_qnn.qnn.cases.case import (
     Retrieve,
 )
 from pytest_qnn.qnn.cases.memory import NEEDED, WEIGHTS
+from pytest_qnn.qnn.cases.sizes import PAGE
 from pytest_qnn.qnn.model.codes import named
 from pytest_qnn.qnn.model.contents import Compared, compare, differs
 from pytest_qnn.qnn.model.expected import Walked, walk
@@ -97,6 +98,18 @@ def require_external(case: MemoryCase, trace: MemoryTrace) -> None:
     require_finalize(case, trace)
     if all(said and not any(said) for said in (_needed(case, trace, role) for role in NEEDED)):
         raise Unsupported("no context of the case needs external memory: properties 2 and 3 say 0")
+
+
+def require_page_alignment(case: MemoryCase, trace: MemoryTrace) -> None:
+    """Raise Unsupported where external memory must be aligned to more than what rpcmem promises.
+
+    Of any memory that the case has, it is not known whether its target may refuse it.
+    """
+    found = property_said(case, trace, HtpContextOption.BUFFER_START_ALIGNMENT)
+    if found and min(found) > PAGE:
+        raise Unsupported(
+            f"memory aligned to {min(found)} bytes cannot be allocated: rpcmem aligns to a page"
+        )
 
 
 def require_needed(case: MemoryCase, trace: MemoryTrace, role: int) -> None:

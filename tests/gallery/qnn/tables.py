@@ -6,7 +6,7 @@ import ctypes
 import dataclasses
 from typing import Any, ClassVar
 
-from pytest_qnn.qnn.abi.codes import ContextOption, Error, Property
+from pytest_qnn.qnn.abi.codes import Error, Property
 from pytest_qnn.qnn.abi.layouts import Version
 from pytest_qnn.qnn.abi.table import FUNCTIONS, Interface, InterfaceP, PaddedInterface
 from pytest_qnn.qnn.reference.core import context_config
@@ -274,43 +274,6 @@ class NoConfigurations(Odd):
         if context_config(config):
             self.meet()
             raise QnnError(Error.CONTEXT_ERROR_UNSUPPORTED_FEATURE)
-
-
-@odd(
-    "all-configurations",
-    "options of a context that are hints are taken and have no effect",
-    source="facts 2.1: libQnnHtp takes priorities, limits and hints on x86 without effect",
-    seen="memory limits, persistent binaries and compatibility are accepted",
-    tried_by="EXT-28 EXT-31",
-)
-class AllConfigurations(Odd):
-    _hints = frozenset(
-        {
-            ContextOption.OEM_STRING,
-            ContextOption.ASYNC_EXECUTION_QUEUE_DEPTH,
-            ContextOption.MEMORY_LIMIT_HINT,
-            ContextOption.PERSISTENT_BINARY,
-            ContextOption.BINARY_COMPATIBILITY_TYPE,
-        }
-    )
-
-    _deferring = False
-
-    def check_binary_config(self, config: int | None) -> None:
-        self._deferring = any(
-            entry.option == ContextOption.DEFER_GRAPH_INIT and entry.isGraphInitDeferred
-            for entry in context_config(config)
-        )
-        try:
-            super().check_binary_config(config)
-        finally:
-            self._deferring = False
-
-    def takes_option(self, entry: Any) -> bool:
-        if entry.option in self._hints and not self._deferring:
-            self.meet()
-            return True
-        return super().takes_option(entry)
 
 
 @odd(

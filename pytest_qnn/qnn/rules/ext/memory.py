@@ -34,6 +34,7 @@ from pytest_qnn.qnn.rules.binaries import (
     require_external,
     require_finalize,
     require_needed,
+    require_page_alignment,
 )
 from pytest_qnn.qnn.rules.judging import bytes_read, demand_code, judge_faults, own_steps, place
 from pytest_qnn.qnn.strategies.binaries import (
@@ -209,6 +210,7 @@ any_shape = embedded(_any_shape, before=1)
 )
 def ext_11(case: MemoryCase, trace: MemoryTrace) -> Examined:
     """Registering succeeds with any shape, and the graphs are right."""
+    require_page_alignment(case, trace)
     return _judge_given(case, trace, "registrations of any shape", "shape and data type mean nothing here")
 
 
@@ -366,6 +368,7 @@ spill_shared = embedded(_spill_shared, before=1)
 def ext_15(case: MemoryCase, trace: MemoryTrace) -> Examined:
     """Registering it with each of them succeeds."""
     require_external(case, trace)
+    require_page_alignment(case, trace)
     require_needed(case, trace, SPILL)
     count = 0
     for walked in own_steps(case, trace, lambda w: w.allowed.valid and Note.SPILL_SHARED in w.allowed.notes):
