@@ -191,12 +191,14 @@ def document(gallery: Any, half: str, results: Iterable[Judged], known: str) -> 
 
 
 def _tables(gallery: Any, results: list[Judged]) -> str:
-    """One row for each target, with what was last judged of it in profile ``default``; then other runs."""
+    """One row for each target: its last run in ``default``, or, without one, another; then the others."""
     last = {each.key: each for each in results}
-    usual = {each.target: each for each in last.values() if each.profile == "default" and not each.load}
+    alone = [each for each in last.values() if not each.load]
+    usual = {each.target: each for each in sorted(alone, key=lambda each: each.profile == "default")}
     others = [each for each in last.values() if each is not usual.get(each.target)]
     rows = [
-        f"| `{name}` | {' | '.join(map(_cell, about))} | {_summary(usual.get(name))} |\n"
+        f"| `{name}` | {' | '.join(map(_cell, about))} | {_profile_of(usual.get(name))} "
+        f"| {_summary(usual.get(name))} |\n"
         for name, about in gallery.FREEDOMS.items()
     ]
     further = [
@@ -204,20 +206,25 @@ def _tables(gallery: Any, results: list[Judged]) -> str:
         for each in sorted(others, key=lambda each: (each.profile, each.load, each.seed))
     ]
     seconds = sum(each.seconds for each in usual.values())
+    whole = sum(each.profile == "default" for each in usual.values())
     days = sorted({each.day for each in results})
-    head = f"\n{len(usual)} of {len(rows)} judged in `default`, {seconds:.0f} s of processor time"
-    head += f", {days[0]} to {days[-1]}.\n\n" if days else ".\n\n"
+    head = f"\n{len(usual)} of {len(rows)} judged, {whole} of them in profile `default`; "
+    head += f"{seconds:.0f} s of processor time, {' to '.join(sorted({*days[:1], *days[-1:]}))}.\n\n"
     found = head + _ROWS + "".join(rows)
     return found + ("\nOther runs:\n\n" + _FURTHER + "".join(further) if further else "") + "\n"
 
 
 _ROWS = (
-    "| target | freedom | source | a client sees | times met | result | s |\n"
-    "|---|---|---|---|---:|---|---:|\n"
+    "| target | freedom | source | a client sees | profile | times met | result | s |\n"
+    "|---|---|---|---|---|---:|---|---:|\n"
 )
 _FURTHER = (
     "| target | profile | seed | loops beside | times met | result | s |\n|---|---|---:|---:|---:|---|---:|\n"
 )
+
+
+def _profile_of(found: Judged | None) -> str:
+    return found.profile if found else "-"
 
 
 def _cell(text: str) -> str:
