@@ -107,9 +107,7 @@ def require_page_alignment(case: MemoryCase, trace: MemoryTrace) -> None:
     """
     found = property_said(case, trace, HtpContextOption.BUFFER_START_ALIGNMENT)
     if found and min(found) > PAGE:
-        raise Unsupported(
-            f"memory aligned to {min(found)} bytes is more than rpcmem promises: a page"
-        )
+        raise Unsupported(f"memory aligned to {min(found)} bytes is more than rpcmem promises: a page")
 
 
 def require_needed(case: MemoryCase, trace: MemoryTrace, role: int) -> None:
