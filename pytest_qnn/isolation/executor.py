@@ -9,6 +9,7 @@ import msgspec
 
 from pytest_qnn.core.target import Death, TargetLost
 from pytest_qnn.isolation.codec import Codec
+from pytest_qnn.isolation.observe import reuse_freed_memory
 from pytest_qnn.isolation.sandbox import Sandbox
 from pytest_qnn.isolation.worker import DEPTHS, Unusable, WorkerSpec, make_worker
 
@@ -49,6 +50,8 @@ class Executor:
             self._exact = sandbox("fork" if mode == "off" else mode, exact=True)
         self._sandbox: Sandbox | None = None
         self.isolated = mode != "off"
+        if self.isolated or guards:  # else a foreign target may be in this process
+            reuse_freed_memory()
         if self.isolated:
             self._sandbox = sandbox(mode)
             self._sandbox.start()

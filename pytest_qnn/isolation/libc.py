@@ -12,7 +12,7 @@ PROT_READ, PROT_WRITE = 1, 2
 MAP_SHARED, MAP_ANONYMOUS = 0x01, 0x20
 MAP_FAILED = ctypes.c_void_p(-1).value
 MADV_DONTFORK, MADV_POPULATE_WRITE, MADV_COLLAPSE = 10, 23, 25
-M_MMAP_THRESHOLD = -3
+M_TRIM_THRESHOLD, M_MMAP_THRESHOLD = -1, -3
 
 _LIBC = ctypes.CDLL(None, use_errno=True)
 
@@ -26,6 +26,8 @@ mincore = _LIBC.mincore
 mincore.restype, mincore.argtypes = c_int, (c_void_p, c_size_t, c_void_p)
 malloc = _LIBC.malloc
 malloc.restype, malloc.argtypes = c_void_p, (c_size_t,)
+free = _LIBC.free
+free.restype, free.argtypes = None, (c_void_p,)
 mallopt = getattr(_LIBC, "mallopt", None)
 """glibc only."""
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Sequence
+from itertools import islice
 
 from conforming import CHAINS, DELEGATES, MEMORY, TARGETS, Conforming
 from fast_run import turn
@@ -22,7 +23,7 @@ OF_THEIR_OWN = ("device-buffers", "dynamic")
 """Variants that hold something of their own, which dear rules are about."""
 FURTHER = 1
 """Targets, besides those that every rule is judged on, that a rule passes on in the fast run."""
-LEAST = 10
+LEAST = 5
 """Rules that each target meets in the fast run, if so many can be judged on it."""
 
 
@@ -87,11 +88,10 @@ def _first_closed(condition: str, targets: Iterable[Conforming]) -> str:
 def _more(target: Conforming, met: Collection[str]) -> list[str]:
     """Rules that the target is to meet besides those that it meets already."""
     rules = [
-        rule.id
+        rule
         for rule in catalogue().values()
-        if rule.id not in met
-        and not rule.id.startswith(DEAR)
-        and target in targets_of(rule)
-        and not closed(rule.gate, target.holding)
+        if rule.subject == target.subject and rule.id not in met and not rule.id.startswith(DEAR)
     ]
-    return sorted(rules, key=lambda rule_id: turn(target.name, rule_id))[: max(0, LEAST - len(met))]
+    by_turn = sorted(rules, key=lambda rule: turn(target.name, rule.id))
+    fitting = (rule.id for rule in by_turn if not closed(rule.gate, target.holding))
+    return list(islice(fitting, max(0, LEAST - len(met))))

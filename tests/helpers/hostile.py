@@ -52,6 +52,14 @@ class Deed(NamedTuple):
         return f"{HEADERS}\n{self.before}\nstatic void deed(void) {{ {self.body} }}\n"
 
 
+def flood(megabytes: int) -> Deed:
+    """Write so much to stdout and stderr."""
+    return Deed(
+        "char* junk = malloc(1 << 20);"
+        f"for (int i = 0; i < {megabytes}; ++i) write(1 + i % 2, junk, 1 << 20); free(junk);"
+    )
+
+
 LOOP = "for (volatile int on = 1; on;) {}"
 _PLUNGE = "static int plunge(int n) { volatile char a[4096]; a[n % 4096] = 1; return plunge(n + 1) + a[0]; }"
 _REST = "static void* rest(void* p) { for (;;) sleep(99); return p; }"
@@ -106,9 +114,7 @@ SURVIVED = {
         "char junk[4096]; memset(junk, 0xC1, 4096);"
         "for (int i = 0; i < 1024; ++i) { write(i, junk, 4096); pwrite(i, junk, 4096, 0); }"
     ),
-    "gigabyte-of-stdout": Deed(
-        "char* junk = malloc(1 << 20); for (int i = 0; i < 1024; ++i) write(1 + i % 2, junk, 1 << 20);"
-    ),
+    "gigabyte-of-stdout": flood(1024),
     "grandchild": Deed("if (!fork()) { setsid(); sleep(60); _exit(0); }"),
     "grandchild-of-grandchild": Deed(
         "if (!fork()) { setsid(); if (!fork()) { setsid(); sleep(60); } _exit(0); }"

@@ -8,11 +8,14 @@ from typing import Any
 
 import pytest
 
+from pytest_qnn.isolation import libc
 from pytest_qnn.isolation.observe import (
     REGION_SLACK,
     descriptors,
+    large_blocks_visible,
     regions,
     resident_bytes,
+    reuse_freed_memory,
     small_blocks_in_reserve,
     snapshot,
 )
@@ -145,3 +148,32 @@ def test_python_maps_memory_for_small_objects_only_without_a_reserve(reserved: b
     held += (bytes(400) for _ in range(1000))
     grown = snapshot().virtual - before
     assert (grown < ARENA) is reserved
+
+
+def in_heap(address: int) -> bool:
+    (line,) = (line for line in snapshot().lines if line.endswith("[heap]"))
+    start, end = (int(word, 16) for word in line.split()[0].split("-"))
+    return start <= address < end
+
+
+def made(size: int) -> int:
+    """A block of malloc's that is freed at once; where it was."""
+    block = libc.malloc(size)
+    libc.free(block)
+    return block
+
+
+@pytest.mark.skipif(libc.mallopt is None, reason="it is not glibc that allocates memory")
+def test_freed_memory_is_used_again_but_where_large_blocks_are_looked_for() -> None:
+    reuse_freed_memory()  # as conftest.py has done
+    room = libc.malloc(8 * SIZE)
+    wall = libc.malloc(100)  # behind it: what is free does not reach the heap's end
+    libc.free(room)
+    try:
+        assert in_heap(made(SIZE))
+        with large_blocks_visible():
+            assert not in_heap(made(SIZE))
+            assert in_heap(made(1000))
+        assert in_heap(made(SIZE))
+    finally:
+        libc.free(wall)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import functools
 import re
 import subprocess
 import sys
@@ -163,7 +164,10 @@ def imported(path: Path) -> set[str]:
     return {name.removeprefix("pytest_qnn.") if name != "pytest_qnn" else "" for name in names}
 
 
-IMPORTS = {module: imported(path) for module, path in MODULES.items()}
+@functools.cache
+def imports() -> dict[str, set[str]]:
+    """What each module imports. To read all files takes seconds: only who judges them does."""
+    return {module: imported(path) for module, path in MODULES.items()}
 
 
 def within(module: str, prefix: str) -> bool:
@@ -181,7 +185,7 @@ def test_a_room_imports_from_the_rooms_it_may(room: str) -> None:
         (module, name)
         for module in MODULES
         if room_of(module) == room
-        for name in IMPORTS[module]
+        for name in imports()[module]
         if name in MODULES
         and room_of(name) != room
         and not any(
@@ -202,7 +206,7 @@ def test_what_is_in_an_area_is_imported_by_nothing_else() -> None:
     Mutants may build on mutants of other areas. The delegate on QNN is an area, and builds on both halves.
     """
     wrong = []
-    for module, names in IMPORTS.items():
+    for module, names in imports().items():
         own = AREA.fullmatch(module)
         for name in names:
             area = AREA.fullmatch(name)
@@ -220,7 +224,7 @@ def test_the_halves_do_not_know_each_other() -> None:
             (module, name)
             for module in MODULES
             if within(module, half) and not within(module, bridge)
-            for name in IMPORTS[module]
+            for name in imports()[module]
             if within(name, other) or within(name, bridge)
         ]
         assert wrong == []
@@ -229,7 +233,7 @@ def test_the_halves_do_not_know_each_other() -> None:
 @pytest.mark.parametrize("unit", ["files", "rooms"])
 def test_nothing_is_imported_in_a_circle(unit: str) -> None:
     graph: dict[str, set[str]] = {}
-    for module, names in IMPORTS.items():
+    for module, names in imports().items():
         one = module if unit == "files" else room_of(module)
         ours = {name if unit == "files" else room_of(name) for name in names if name in MODULES}
         graph.setdefault(one, set()).update(ours - {one})
@@ -245,11 +249,11 @@ def test_what_is_data_knows_no_ctypes() -> None:
         (module, name)
         for module in MODULES
         if PURE.match(module) and not module.endswith(".mutants")
-        for name in IMPORTS[module]
+        for name in imports()[module]
         if any(within(name, layout) for layout in layouts)
     ]
     assert wrong == []
-    assert "ctypes" not in IMPORTS[CODES]
+    assert "ctypes" not in imports()[CODES]
 
 
 def test_nothing_imports_the_suite_or_the_fixtures() -> None:
@@ -258,7 +262,7 @@ def test_nothing_imports_the_suite_or_the_fixtures() -> None:
         (module, name)
         for module in MODULES
         if not module.startswith(folders)
-        for name in IMPORTS[module]
+        for name in imports()[module]
         if name.startswith(folders)
     ] == []
 

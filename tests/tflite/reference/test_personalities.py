@@ -3,6 +3,7 @@ from __future__ import annotations
 import functools
 
 import pytest
+from fast_run import first, later
 from kept import keep
 
 from pytest_qnn.core.engine import judge
@@ -81,12 +82,13 @@ def test_the_other_order_of_a_sum_gives_other_bits_within_the_bounds() -> None:
 @pytest.mark.parametrize(
     "value", ["max_delegated_partitions=1", "max_delegated_partitions=2", "min_nodes_per_partition=2"]
 )
-def test_a_delegate_that_is_limited_by_its_user_is_not_accused(value: str, rule_id: str) -> None:
+@pytest.mark.parametrize("examples", [20, later(60)])
+def test_a_delegate_that_is_limited_by_its_user_is_not_accused(
+    value: str, rule_id: str, examples: int
+) -> None:
     key, _, number = value.partition("=")
     target = open_delegate_target([("reference:limited", {key: number})], RUNTIMES[0], "off", 10.0)
-    verdict = judge(
-        catalogue()[rule_id], target, Profile("more", in_process_examples=60, isolated_examples=60), seed=1
-    )
+    verdict = judge(catalogue()[rule_id], target, Profile("more", examples, examples), seed=1)
     target.close()
     assert verdict.outcome in INNOCENT, verdict.finding
 
@@ -105,7 +107,7 @@ def test_a_name_that_no_variant_has_is_told_with_those_there_are() -> None:
         open_delegate_target([("reference:unheard-of", {})], "auto", "off", 10.0)
 
 
-@pytest.mark.parametrize("runtime", RUNTIMES)
+@pytest.mark.parametrize("runtime", first(RUNTIMES))
 def test_a_variant_that_claims_nothing_has_one_red_line(runtime: str) -> None:
     areas = ("ABI", "CTRL", "DET", "ERR", "NUM", "PART", "PREC", "RSZ")
     rules = [catalogue()[rule_id] for rule_id in RULES if rule_id.startswith(areas)]

@@ -7,6 +7,7 @@ from math import prod
 
 import numpy as np
 import pytest
+from fast_run import alternating
 
 from pytest_qnn.core.engine import judge
 from pytest_qnn.core.profile import Profile
@@ -117,9 +118,12 @@ def test_graphs_with_shapes_and_ways_of_their_own_are_no_smaller_than_the_floor(
             assert all(len(part.nodes) >= floor.nodes for part in (graph, *bodies))
 
 
-@pytest.mark.parametrize("runtime", RUNTIMES)
 @pytest.mark.parametrize(
-    "name", ["large-tensors", "long-partitions", "rank-4", "float-only", "largest-partition", "main-only"]
+    ("name", "runtime"),
+    alternating(
+        ["large-tensors", "long-partitions", "rank-4", "float-only", "largest-partition", "main-only"],
+        RUNTIMES,
+    ),
 )
 def test_no_rule_is_left_open_or_accuses_a_delegate_that_chooses_freely(name: str, runtime: str) -> None:
     with closing(open_delegate_target([(f"reference:{name}", {})], runtime, "off", 20.0)) as target:

@@ -109,6 +109,7 @@ def test_without_mallinfo2_leaks_of_memory_are_unsupported() -> None:
         nothing_left(CASE, ScriptTrace(steps=steps), ("malloc",), "a cycle")
 
 
+@pytest.mark.usefixtures("frozen")
 @pytest.mark.parametrize("runtime", RUNTIMES)
 def test_cycles_of_the_reference_leave_nothing(runtime: str) -> None:
     target = keep(open_delegate_target([("reference", {})], runtime, "off", 10.0))

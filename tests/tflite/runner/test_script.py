@@ -228,6 +228,7 @@ def _fds_at(counts: list[int], monkeypatch: pytest.MonkeyPatch) -> list[int]:
     return left
 
 
+@pytest.mark.usefixtures("frozen")
 def test_what_is_given_back_within_a_second_is_waited_for(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     left = _fds_at([3, 7, 7, 7, 3, 9], monkeypatch)
     found = [seen.counts for seen in run(Measure(), Measure(waits=True)).steps]
@@ -238,6 +239,7 @@ def test_what_is_given_back_within_a_second_is_waited_for(run: Run, monkeypatch:
     assert [counts.fds for counts in found if isinstance(counts, MeasureCounts)] == [3, 7]
 
 
+@pytest.mark.usefixtures("frozen")
 def test_what_is_never_given_back_is_waited_for_twice(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(script, "_TO_END", 0.1)
     looks = [3, *[4] * 1000]
