@@ -130,6 +130,8 @@ class ProcessCounts(Counts, frozen=True, gc=False, omit_defaults=True, tag="proc
     """Resident bytes."""
     regions: int = 0
     """Mappings of the wanted size; those of the client's own memory are not among them."""
+    kept: int = 0
+    """Of ``vm``: bytes of the mappings with large pieces of the trace."""
 
 
 class GrowthCounts(Counts, frozen=True, gc=False, omit_defaults=True, tag="growth"):

@@ -131,9 +131,9 @@ def _around(case: MemoryCase, trace: MemoryTrace, index: int, size: int) -> tupl
 
 def _unexplained(trace: MemoryTrace, index: int, made: Prepare, new: Regions) -> int:
     """Growth of the process between the looks around a step, beside new mappings and the trace itself."""
-    before, after = (trace.steps[at].counted(ProcessCounts).vm for at in (index - 1, index + 1))
-    kept = sum(map(len, trace.steps[index].data))
-    return after - before - kept - len(new) * nbytes(made.shape, made.dtype)
+    before, after = (trace.steps[at].counted(ProcessCounts) for at in (index - 1, index + 1))
+    grown = after.vm - after.kept - (before.vm - before.kept)
+    return grown - len(new) * nbytes(made.shape, made.dtype)
 
 
 def _new(before: Regions, after: Regions) -> Regions:

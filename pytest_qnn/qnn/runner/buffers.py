@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import os
+import sys
 import time
 from functools import lru_cache
 from operator import gt
@@ -192,6 +193,15 @@ def read(state: State, step: Read) -> StepSeen:
     return StepSeen(data=(state.keep(data),))
 
 
+_OVERHEAD = 2 * ctypes.sizeof(ctypes.c_size_t)
+"""Bytes before a block that malloc has mapped."""
+
+
+def _mapped(data: bytes) -> int:
+    """Bytes of the mapping that glibc makes for a large piece of the trace (`large_blocks_visible`)."""
+    return -(-(sys.getsizeof(data) + _OVERHEAD) // _PAGE) * _PAGE
+
+
 @handles(Observe)
 def observe(state: State, step: Observe) -> StepSeen:
     """Count from outside; ``regions``, where asked for: (address, resident bytes) of each."""
@@ -211,6 +221,7 @@ def observe(state: State, step: Observe) -> StepSeen:
         )
     )
     counts = ProcessCounts(
+        kept=sum(map(_mapped, state.kept)) if step.region else 0,
         fds=seen.fds,
         mappings=len(seen.lines),
         memfds=seen.counts()["memfds"],
