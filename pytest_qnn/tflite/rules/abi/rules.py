@@ -598,8 +598,8 @@ def _shown(step: Create) -> str:
 _COMMON = "tflite/core/c/common.h"
 _KNOWN_FLAGS = 0b1111
 """TfLiteDelegateFlags: dynamic tensors, propagated shapes, profiling per operator, all claimed."""
-_KNOWN_INPLACE = 0b1111
-"""TfLiteInPlaceOp: data unmodified, and one bit for each of the first three operands."""
+_KNOWN_INPLACE = 0b11111
+"""TfLiteInPlaceOp: data unmodified, outputs by number, and a bit for each of the first three inputs."""
 
 
 def alone(facts: DelegateFacts) -> SearchStrategy[PluginCase]:

@@ -422,7 +422,7 @@ def _right_numbers(case: ScriptCase, trace: ScriptTrace) -> int:
 
 _COMMON = "tflite/core/c/common.h"
 _IN_PLACE = "inplace_operator"
-_FIRST_SHARED = 1
+_FIRST_SHARED = 4
 """kTfLiteInplaceOpInput0Shared."""
 
 
@@ -646,7 +646,7 @@ def shared(facts: DelegateFacts) -> SearchStrategy[ScriptCase]:
     Level.MUST,
     "A kernel that declares that its first input and output may share memory gives right results when they "
     "do.",
-    source="tflite/core/c/c_api_types.h, TfLiteInPlaceOp",
+    source=f"{_COMMON}, TfLiteInPlaceOp",
     subject="delegate",
     cases=shared,
 )
@@ -668,6 +668,7 @@ def declares_sharing_truly(case: ScriptCase, trace: ScriptTrace) -> Examined:
     if (
         shared
         and len(tensors) == 2
+        and tensors[0] not in case.graphs[0].outputs  # its value is asked for, too
         and len(sharing[1].plan) == 1
         and any(_shares(k, tensors) for k in kernels)
     ):
