@@ -863,6 +863,7 @@ def forgets_old_plans(case: DelegateCase, trace: DelegateTrace) -> Examined:
                 judging.where(trace, call),
                 judging.draw(case, trace),
             )
+    judging.need_no_conflict(trace.applied)
     count = trace.spied.plans_invalidated
     if count and judging.target_kernels(trace):
         expected = "kernels that work without a plan that is not valid any more"
