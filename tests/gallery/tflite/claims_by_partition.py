@@ -52,26 +52,26 @@ class EvenPartitions(_SomePartitions):
 
 
 @oddity(
-    "six-kernels",
-    "has a device for six kernels in the process, and leaves to the CPU what does not fit",
+    "two-kernels",
+    "has a device for two kernels in the process, and leaves to the CPU what does not fit",
     "facts/known-bugs.md rows 14 and 31: a device that is full is to refuse cleanly",
     "later graphs are claimed in part or not at all, as long as earlier ones live",
 )
-class SixKernels(_SomePartitions):
+class TwoKernels(_SomePartitions):
     live: ClassVar[int] = 0
 
     def pick(self, found: Partitions) -> Partitions:
-        return found[: max(0, 6 - SixKernels.live)]
+        return found[: max(0, 2 - TwoKernels.live)]
 
     def init(
         self, context: int, nodes: tuple[int, ...], inputs: tuple[int, ...], outputs: tuple[int, ...]
     ) -> Kernel | None:
         kernel = super().init(context, nodes, inputs, outputs)
-        SixKernels.live += kernel is not None
+        TwoKernels.live += kernel is not None
         return kernel
 
     def free(self, kernel: Kernel) -> None:
-        SixKernels.live -= 1
+        TwoKernels.live -= 1
         super().free(kernel)
 
 

@@ -92,13 +92,9 @@ class LatestReady(ReferenceDelegate):
     "last bits differ from the CPU's, nearer to the exact result",
 )
 class WideFloats(ReferenceDelegate):
-    def kernel_invoke(self, context: int, kernel: Kernel) -> int:
-        self.wide = all(kernel.tensors[node.outputs[0]].dtype == "float32" for node in kernel.steps)
-        note(self, self.wide)
-        return super().kernel_invoke(context, kernel)
-
     def compute_node(self, kernel: Kernel, node: Node, operands: list[Values | None]) -> Values:
-        if self.wide:
+        if all(kernel.tensors[step.outputs[0]].dtype == "float32" for step in kernel.steps):
+            note(self, len(kernel.steps) > 1)
             operands = [
                 one.astype(np.float64) if one is not None and one.dtype == np.float32 else one
                 for one in operands

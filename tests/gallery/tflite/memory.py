@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import threading
 from collections import OrderedDict
 from typing import Any, ClassVar
 
@@ -33,15 +34,17 @@ class ArenaAtCreate(ReferenceDelegate):
     def __init__(self, **options: Any) -> None:
         super().__init__(**options)
         self.arena = np.zeros(self.SIZE, np.uint8)
+        self.lock = threading.Lock()
 
     def compute_node(self, kernel: Kernel, node: Any, operands: list[Values | None]) -> Values:
         value = super().compute_node(kernel, node, operands)
         if not 0 < value.nbytes <= self.SIZE:
             return value
         note(self)
-        place = self.arena[: value.nbytes].view(value.dtype).reshape(value.shape)
-        place[...] = value
-        return place.copy()
+        with self.lock:  # interpreters on other threads may use the same delegate
+            place = self.arena[: value.nbytes].view(value.dtype).reshape(value.shape)
+            place[...] = value
+            return place.copy()
 
 
 @oddity(
@@ -132,6 +135,7 @@ class ScratchTensors(ReferenceDelegate):
         super().__init__(**options)
         self.scratch: dict[int, dict[int, int]] = {}
         """By id of a kernel: tensor inside the partition -> tensor of the interpreter."""
+        self.contexts: dict[int, int] = {}
 
     def registration(self, nodes: tuple[int, ...]) -> layouts.Registration:
         made = super().registration(nodes)
@@ -160,12 +164,12 @@ class ScratchTensors(ReferenceDelegate):
                 raise RuntimeError("ResizeTensor failed")
 
     def kernel_invoke(self, context: int, kernel: Kernel) -> int:
-        self.running = context, self.scratch.get(id(kernel), {})
+        self.contexts[id(kernel)] = context
         return super().kernel_invoke(context, kernel)
 
     def compute_node(self, kernel: Kernel, node: Any, operands: list[Values | None]) -> Values:
         value = super().compute_node(kernel, node, operands)
-        context, places = self.running
+        context, places = self.contexts[id(kernel)], self.scratch.get(id(kernel), {})
         if node.outputs[0] not in places:
             return value
         note(self)
@@ -188,6 +192,7 @@ class FoldsConstants(ReferenceDelegate):
     def __init__(self, **options: Any) -> None:
         super().__init__(**options)
         self.known: dict[int, dict[int, Values]] = {}
+        self.local = threading.local()
 
     def kernel_prepare(self, context: int, kernel: Kernel) -> int:
         known = self.known[id(kernel)] = {}
@@ -204,17 +209,18 @@ class FoldsConstants(ReferenceDelegate):
         return super().kernel_prepare(context, kernel)
 
     def kernel_invoke(self, context: int, kernel: Kernel) -> int:
-        self.current = self.known.get(id(kernel), {})
+        self.local.known = self.known.get(id(kernel), {})
         return super().kernel_invoke(context, kernel)
 
     def read_input(self, context: int, index: int) -> Values | None:
-        if index in self.current:
+        known: dict[int, Values] = self.local.known
+        if index in known:
             note(self)
-            return self.current[index]
+            return known[index]
         return super().read_input(context, index)
 
     def compute_node(self, kernel: Kernel, node: Any, operands: list[Values | None]) -> Values:
-        folded = self.current.get(node.outputs[0])
+        folded = self.local.known.get(node.outputs[0])
         return super().compute_node(kernel, node, operands) if folded is None else folded.copy()
 
     def free(self, kernel: Kernel) -> None:
