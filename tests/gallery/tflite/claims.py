@@ -82,13 +82,22 @@ class _ByPlan(ReferenceDelegate):
         return super().prepare(context)
 
     def choose(self, plan: PlanView) -> tuple[int, ...]:
-        found = super().choose(plan)
+        found = self.able(super().choose(plan), plan)
         picked = self.pick(found, plan)
         note(self, len(picked) < len(found))
         return picked
 
+    def able(self, found: tuple[int, ...], plan: PlanView) -> tuple[int, ...]:
+        """Those that it implements."""
+        return found
+
     def pick(self, found: tuple[int, ...], plan: PlanView) -> tuple[int, ...]:
         raise NotImplementedError
+
+
+def _without_two(self: _ByPlan, found: tuple[int, ...], plan: PlanView) -> tuple[int, ...]:
+    """RELU and ADD are not implemented."""
+    return tuple(index for index in found if plan.nodes[index].op not in ("RELU", "ADD"))
 
 
 @oddity("odd-index", "claims nodes of odd index", SEED, "partitions of single nodes in a chain")
@@ -135,6 +144,8 @@ class Inner(_ByPlan):
     "other graphs stay on the CPU as a whole",
 )
 class FewLeft(_ByPlan):
+    able = _without_two
+
     def pick(self, found: tuple[int, ...], plan: PlanView) -> tuple[int, ...]:
         return found if len(plan.plan) - len(found) <= 2 else ()
 
@@ -146,6 +157,8 @@ class FewLeft(_ByPlan):
     "one kernel, or the CPU's plan",
 )
 class WholeOrNothing(_ByPlan):
+    able = _without_two
+
     def pick(self, found: tuple[int, ...], plan: PlanView) -> tuple[int, ...]:
         return found if len(plan.plan) == len(found) else ()
 

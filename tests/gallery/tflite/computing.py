@@ -90,6 +90,7 @@ class LatestReady(ReferenceDelegate):
     "computes float32 partitions in float64 and rounds what leaves them",
     "seed 003: what is inside a partition is the delegate's; common.h, allow_fp32_relax_to_fp16",
     "last bits differ from the CPU's, nearer to the exact result",
+    "NUM-01",
 )
 class WideFloats(ReferenceDelegate):
     def compute_node(self, kernel: Kernel, node: Node, operands: list[Values | None]) -> Values:

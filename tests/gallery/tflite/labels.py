@@ -7,6 +7,7 @@ from typing import Any, Final
 
 from pytest_qnn.tflite.abi import layouts
 from pytest_qnn.tflite.reference.delegate import Kernel, ReferenceDelegate, Values
+from pytest_qnn.tflite.reference.plan import PlanView
 from tests.gallery.tflite.odd import note, oddity, pointer_to, tensor
 
 _INPUT_SHARED: Final = 0b11100
@@ -39,6 +40,7 @@ class _Labelled(ReferenceDelegate):
     "its kernels have no custom_name",
     "facts/tflite-delegates.md 11: TestDelegateKernel.WithoutName of delegate_test.cc",
     "a kernel without a name",
+    "LIFE-13",
 )
 class Nameless(_Labelled):
     def label(self, made: layouts.Registration) -> None:
@@ -63,6 +65,7 @@ class StrangeName(_Labelled):
     "its kernels' name is empty, its version the greatest there is, its code that of custom operators",
     "tflite/core/subgraph.cc, ReplaceNodeSubsetsWithDelegateKernels: the runtime sets builtin_code by itself",
     "version and name of nodes in the plan",
+    "LIFE-13",
 )
 class EmptyName(_Labelled):
     NAME: Final = ctypes.create_string_buffer(b"")
@@ -85,7 +88,7 @@ class VersionZero(_Labelled):
 
 @oddity(
     "in-place",
-    "lets the runtime put its first output where one of its inputs is",
+    "claims nodes of even index, and lets the runtime put the first output where an input is",
     "common.h, TfLiteInPlaceOp: kTfLiteInplaceOpInputNShared",
     "an input that nothing else reads may be overwritten by a kernel",
 )
@@ -97,6 +100,10 @@ class InPlace(_Labelled):
         made = ReferenceDelegate.registration(self, nodes)
         self.label(made)
         return made
+
+    def choose(self, plan: PlanView) -> tuple[int, ...]:
+        """With nodes of the CPU between them: a graph's own inputs and outputs are never shared."""
+        return tuple(index for index in super().choose(plan) if index % 2 == 0)
 
     def kernel_invoke(self, context: int, kernel: Kernel) -> int:
         inputs = {tensor(context, index).data for index in kernel.inputs if index >= 0} - {None}
@@ -115,6 +122,7 @@ class InPlace(_Labelled):
     "says nothing to the runtime of why it fails",
     "common.h, ReportError: a request that no callback has to make",
     "an exception with the runtime's own text only",
+    "ERR-07",
 )
 class Silent(ReferenceDelegate):
     def explain(self, context: int, text: str) -> None:

@@ -101,12 +101,14 @@ PLUGINS: dict[str, PluginOddity] = {
             "claims by a call for each operator, with different functions and versions, and no name",
             "facts/tflite-delegates.md: several Replace calls within one Prepare are legal; WithoutName",
             "kernels of one operator each",
+            ("PART-15", "LIFE-13"),
         ),
         PluginOddity(
             "c-fma",
             "rounds a product and the sum that takes it once",
             "ISO C 6.5, contracted expressions; seed 003: what is inside a partition is the delegate's",
             "last bits of a MUL and ADD in one partition",
+            ("NUM-01",),
             flags=("-lm",),
         ),
         PluginOddity(

@@ -19,7 +19,13 @@ _GetMetadata = ctypes.CFUNCTYPE(
 )
 
 
-@oddity("one-by-one", "claims each node by a call, the last first", SEVERAL, "a kernel for each node")
+@oddity(
+    "one-by-one",
+    "claims each node by a call, the last first",
+    SEVERAL,
+    "a kernel for each node",
+    "PART-15",
+)
 class OneByOne(ReferenceDelegate):
     def replace(self, context: int, nodes: tuple[int, ...]) -> int:
         for index in reversed(nodes):
@@ -35,6 +41,7 @@ class OneByOne(ReferenceDelegate):
     "claims each operator by a call of its own, with a registration of its own name",
     SEVERAL,
     "kernels of one operator each, under different names",
+    "PART-15",
 )
 class ByOperator(ReferenceDelegate):
     def __init__(self, **options: Any) -> None:
