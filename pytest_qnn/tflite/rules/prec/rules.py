@@ -136,7 +136,7 @@ def works_in_any_position(case: DelegateCase, trace: DelegateTrace) -> Examined:
     live = judging.live_kernels(trace).values()
     mine = [k for k in live if trace.applied[k.application].is_target]
     if not mine or len(mine) == len(live):
-        return Examined(0, "kernels beside another delegate's")
+        raise Unsupported("no kernel of the delegate stands beside another delegate's", final=False)
     outputs_are_right(case, trace, "the CPU's values with kernels of several delegates")
     return Examined(len(mine), "kernels beside another delegate's")
 
