@@ -142,6 +142,7 @@ class Inner(_ByPlan):
     "claims only where at most two nodes are left to the CPU",
     "seed 003: many changes between delegate and CPU cost more than they save",
     "other graphs stay on the CPU as a whole",
+    "PREC-04",
 )
 class FewLeft(_ByPlan):
     able = _without_two
@@ -155,6 +156,7 @@ class FewLeft(_ByPlan):
     "claims all nodes of a graph or none",
     "seed 003: a graph may end as one node; seed 000: a fully delegated model benefits most",
     "one kernel, or the CPU's plan",
+    "PREC-04",
 )
 class WholeOrNothing(_ByPlan):
     able = _without_two
