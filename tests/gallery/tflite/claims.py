@@ -177,6 +177,7 @@ class Frequent(_ByPlan):
     "claims nodes only beside others that it takes, which a second look in Prepare finds",
     "common.h, TfLiteContext.GetExecutionPlan: a delegate traverses the plan as it likes",
     "a single node between others of the CPU stays there",
+    "PREC-04",
 )
 class InCompany(_ByPlan):
     def pick(self, found: tuple[int, ...], plan: PlanView) -> tuple[int, ...]:
@@ -191,7 +192,13 @@ class InCompany(_ByPlan):
         return tuple(index for index in found if index in beside)
 
 
-@oddity("no-ends", "leaves nodes whose result no other node reads", SEED, "graph outputs are made by the CPU")
+@oddity(
+    "no-ends",
+    "leaves nodes whose result no other node reads",
+    SEED,
+    "graph outputs are made by the CPU",
+    "PREC-04",
+)
 class NoEnds(_ByPlan):
     def pick(self, found: tuple[int, ...], plan: PlanView) -> tuple[int, ...]:
         read = {index for node in plan.nodes.values() for index in node.inputs}

@@ -446,6 +446,8 @@ def leaves_constants_alone(case: ScriptCase, trace: ScriptTrace) -> Examined:
         if seen
         else []
     )
+    if not reads:
+        raise Unsupported("no kernel of the delegate reads a constant", final=False)
     return Examined(len(reads) if scripts.target_invokes(trace) else 0, "kernels that read constants")
 
 
