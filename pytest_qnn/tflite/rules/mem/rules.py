@@ -620,8 +620,10 @@ def knows_unallocated_tensors(case: ScriptCase, trace: ScriptTrace) -> Examined:
     for touch, kernel in scripts.by_target(trace, "unallocated"):
         scripts.accuse(case, trace, touch, kernel, "no data of a tensor inside the partition touched")
     found = scripts.interpreter(trace)
-    inside = [kernel for kernel in found.kernels if len(kernel.nodes) > 1] if found else []
-    return Examined(sum(found.applied[k.application].is_target for k in inside) if found else 0, "kernels")
+    kernels = [k for k in found.kernels if found.applied[k.application].is_target] if found else []
+    if kernels and all(len(kernel.nodes) == 1 for kernel in kernels):
+        raise Unsupported("every kernel of the delegate has one node", final=False)
+    return Examined(sum(len(kernel.nodes) > 1 for kernel in kernels), "kernels")
 
 
 def shared(facts: DelegateFacts) -> SearchStrategy[ScriptCase]:
