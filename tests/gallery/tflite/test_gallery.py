@@ -22,7 +22,7 @@ RULES = {
     "all-flags": "PROF-01",
     "by-turns": "PART-17",
     "c-dynamic": "DYN-02",
-    "c-fma": "PREC-03",
+    "c-fma": "PREC-08",
     "c-options": "ABI-04",
     "eight-lanes": "NUM-02",
     "first-of-equals": "NUM-07",
