@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 from pytest_qnn.core.verdict import Unsupported, Violation
 from pytest_qnn.tflite.cases.delegate import DelegateCase
@@ -31,6 +31,7 @@ def need_work(trace: DelegateTrace) -> None:
     reason = blame(trace)
     if reason:
         raise Unsupported(reason, final=False)
+    need_no_conflict(trace.applied)
     _need_memory(trace)
 
 
@@ -39,6 +40,27 @@ def _need_memory(trace: DelegateTrace) -> None:
         raise Unsupported(
             f"the delegate took the whole graph without memory (RT-07): {line(trace.unallocated)}"
         )
+
+
+_REFUSED = "Cannot allow dynamic tensors due to previous delegation"
+"""The runtime's own words (tflite/core/subgraph.cc, ModifyGraphWithDelegateImpl)."""
+_WITHOUT_TEXT = ("", "RuntimeError")
+
+
+def need_no_conflict(applications: Iterable[Applied]) -> None:
+    """Raises Unsupported when the runtime refused a delegate because tensors were dynamic.
+
+    It lets none that allows no dynamic tensors stand beside them: if a kernel makes its outputs dynamic, a
+    static delegate before it has all undone, and one after it is not even prepared, without a word
+    (delegate_test.cc, DynamicTensorBeforeStaticDelegate and DynamicTensorAfterStaticDelegate).
+    """
+    for applied in applications:
+        unasked = not applied.prepared and applied.message.strip() in _WITHOUT_TEXT
+        if not applied.ok and (unasked or _REFUSED in applied.message):
+            raise Unsupported(
+                f"the runtime refused {applied.name}: of two delegates only one allows dynamic tensors",
+                final=False,
+            )
 
 
 def targets(trace: DelegateTrace) -> Iterator[tuple[int, Applied]]:
@@ -144,6 +166,7 @@ def runs_end_to_end(case: DelegateCase, trace: DelegateTrace) -> None:
     """
     seen = blame(trace)
     if not seen and failure(trace):
+        need_no_conflict(trace.applied)
         if any(application.fault for application in case.applications):
             raise Unsupported("a probe that fails on purpose disturbs the runtime (RT-01)", final=False)
         if case.graph.control_edges and len(trace.applied) > 1:

@@ -1,7 +1,8 @@
 """How large and how long graphs are for a delegate that leaves small ones to the CPU.
 
-A delegate may claim by the size of tensors, or by the number of nodes that one kernel gets. One that claims
-nothing small is asked again with larger and longer graphs, and rules get graphs of that kind throughout.
+A delegate may claim by the size of tensors, by the number of nodes that one kernel gets, or nodes only where
+others read their results. One that claims nothing small is asked again with larger and longer graphs, whose
+nodes stand beside each other or in a chain, and rules get graphs of that size and length throughout.
 """
 
 from __future__ import annotations
@@ -21,6 +22,8 @@ class Floor(NamedTuple):
     shapes: tuple[tuple[int, ...], ...] = ()
     """Of inputs; empty: the usual small ones."""
     nodes: int = 1
+    chain: bool = False
+    """Each node reads the result of the one before, where it can be."""
 
     @property
     def elements(self) -> int:
@@ -32,7 +35,9 @@ _THOUSAND: Final = ((1031,), (11, 101), (3, 19, 21), (1, 9, 11, 13))
 _MANY_THOUSAND: Final = ((16411,), (131, 127), (3, 79, 71), (1, 67, 63, 4))
 USUAL: Final = Floor()
 FLOORS: Final = tuple(
-    Floor(shapes, nodes) for shapes in ((), _THOUSAND, _MANY_THOUSAND) for nodes in (1, LONGER)
+    Floor(shapes, nodes, chain)
+    for shapes in ((), _THOUSAND, _MANY_THOUSAND)
+    for nodes, chain in ((1, False), (LONGER, False), (LONGER, True))
 )
 """In the order in which they are asked about, the first of which something is claimed counts."""
 

@@ -125,10 +125,14 @@ def _one_of(wants: Wants, rank: int, choice: int) -> Combination:
 
 
 def graph_of(want: Combination, floor: Floor = USUAL) -> Graph:
-    """The simplest graph of one node of this kind, or of as many as the floor has, of the same operands."""
+    """The simplest graph of one node of this kind, or of as many as the floor has, of the same operands.
+
+    Of a floor in a chain the first operand is the result before, if these are alike.
+    """
     build = Builder(want.dtype == "int8", 0, 0, zero_points=want.zero_points, scale=plain(floor))
     MAKE[want.op](build, Choices(0, 0, 0, 0, want))
-    return copied(build.finish([], input_too=False), floor.nodes)
+    graph = build.finish([], input_too=False)
+    return chained(graph, floor.nodes) if floor.chain else copied(graph, floor.nodes)
 
 
 def copied(graph: Graph, copies: int) -> Graph:
@@ -139,6 +143,21 @@ def copied(graph: Graph, copies: int) -> Graph:
     tensors: tuple[Tensor, ...] = graph.tensors + (result,) * (copies - 1)
     nodes = tuple(msgspec.structs.replace(node, outputs=(output,)) for output in outputs)
     return msgspec.structs.replace(graph, tensors=tensors, nodes=nodes, outputs=outputs)
+
+
+def chained(graph: Graph, copies: int) -> Graph:
+    """As `copied`, but each node's first operand is the result of the one before, if these are alike."""
+    node = graph.nodes[0]
+    operand, result = graph.tensors[node.inputs[0]], graph.tensors[node.outputs[0]]
+    beside = copied(graph, copies)
+    if msgspec.structs.replace(operand, signature=()) != result:
+        return beside
+    nodes = [node]
+    for copy in beside.nodes[1:]:
+        before = nodes[-1].outputs[0]
+        inputs = tuple(before if index == node.inputs[0] else index for index in copy.inputs)
+        nodes.append(msgspec.structs.replace(copy, inputs=inputs))
+    return msgspec.structs.replace(beside, nodes=tuple(nodes))
 
 
 def _chosen(choices: Sequence[Kind | tuple[DType, Sequence[Op]]], byte: int, scale: Scale) -> Kind:

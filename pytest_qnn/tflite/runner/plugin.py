@@ -11,6 +11,7 @@ import msgspec
 
 from pytest_qnn.core.time_limit import TimeLimit
 from pytest_qnn.isolation import libc
+from pytest_qnn.isolation.observe import threads
 from pytest_qnn.tflite.abi import layouts
 from pytest_qnn.tflite.cases.arrays import Array
 from pytest_qnn.tflite.cases.delegate import DelegateCase
@@ -44,6 +45,9 @@ _UNKNOWN = (b"pytest_qnn_unknown_option", b"1")
 _PAST_SECONDS = 0.5
 """After so long nothing of a history is begun any more."""
 Steps = tuple[AnyPluginStep, ...]
+_TO_END = 1.0
+"""Seconds that threads have to end, after the delegates of a Cycle."""
+_PAUSE = 0.002
 _CYCLE_SECONDS = 2.0
 """What the delegates of one Cycle may take together, as far as their number can be chosen."""
 
@@ -268,14 +272,17 @@ class _Run:
         arguments = _Arguments(step.options, self._late)
         self._kept.append(arguments)
         given = ctypes.addressof(arguments.keys), ctypes.addressof(arguments.values), arguments.count
-        started = time.perf_counter()
+        started, working = time.perf_counter(), threads()
         self._make_and_destroy(*given, arguments.report)
         one = time.perf_counter() - started
         times = max(1, min(step.times, int(_CYCLE_SECONDS / 4 / one)))
         found = []
+        until = time.perf_counter() + _CYCLE_SECONDS + _TO_END
         for _ in range(4):
             for _ in range(times):
                 self._make_and_destroy(*given, arguments.report)
+            while threads() > working and time.perf_counter() < until:
+                time.sleep(_PAUSE)  # what a thread gives back a little later is given back
             found.append(libc.malloc_in_use())
         return PluginSeen(times=times, in_use=tuple(size for size in found if size is not None))
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
@@ -429,7 +430,11 @@ class _Run:
         return private_plan(self._context, self.session.owners) if self.observed else ()
 
     def _poison(self, byte: int) -> None:
-        """Fill the outputs that nodes produce; a graph input or a constant keeps its value."""
+        """Fill the outputs that nodes produce; a graph input or a constant keeps its value.
+
+        One without memory, as a dynamic tensor is before its kernel has run, keeps nothing.
+        """
         produced = {index for node in self.case.graph.nodes for index in node.outputs}
         for index in produced.intersection(self.case.graph.outputs):
-            self._interpreter.tensor(index)().reshape(-1).view("uint8").fill(byte)
+            with contextlib.suppress(ValueError):
+                self._interpreter.tensor(index)().reshape(-1).view("uint8").fill(byte)

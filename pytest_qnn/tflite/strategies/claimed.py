@@ -39,7 +39,7 @@ def need_claims(facts: DelegateFacts, *, is_owner: bool = False) -> None:
     if facts.claims and not taken(facts):
         raise NothingToJudge(
             f"the delegate claimed none of the {len(facts.claims)} kinds of node that it was shown, "
-            f"with up to {FLOORS[-1].elements} elements, single or {FLOORS[-1].nodes} at once",
+            f"with up to {FLOORS[-1].elements} elements, single or {FLOORS[-1].nodes} at once or in a chain",
             unsupported=not is_owner,
         )
 

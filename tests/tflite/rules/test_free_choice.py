@@ -76,7 +76,9 @@ def test_of_a_delegate_that_claims_nothing_all_sizes_are_asked_for() -> None:
 
 
 @pytest.mark.parametrize("dtype", ["float32", "int8"])
-@pytest.mark.parametrize("floor", FLOORS[1:], ids=lambda floor: f"{floor.elements}-{floor.nodes}")
+@pytest.mark.parametrize(
+    "floor", FLOORS[1:], ids=lambda floor: f"{floor.elements}-{floor.nodes}{'-chain' * floor.chain}"
+)
 def test_no_graph_is_smaller_than_the_floor(floor: Floor, dtype: str) -> None:
     random = np.random.default_rng(1)
     kinds = [
@@ -94,8 +96,8 @@ def test_no_graph_is_smaller_than_the_floor(floor: Floor, dtype: str) -> None:
 
 def test_a_class_that_is_large_enough_keeps_its_shapes() -> None:
     (large,) = (scale for scale in CLASSES if scale.name == "64 KiB")
-    assert raised(large, FLOORS[2]) == large
-    assert raised(CLASSES[0], FLOORS[2]).floats == FLOORS[2].shapes
+    assert raised(large, FLOORS[3]) == large
+    assert raised(CLASSES[0], FLOORS[3]).floats == FLOORS[3].shapes
     assert raised(CLASSES[0], USUAL) == CLASSES[0]
 
 
@@ -104,7 +106,7 @@ def test_graphs_with_shapes_and_ways_of_their_own_are_no_smaller_than_the_floor(
     make: MakeGraph,
 ) -> None:
     random = np.random.default_rng(2)
-    for floor in (FLOORS[1], FLOORS[2]):
+    for floor in (FLOORS[1], FLOORS[3]):
         for _ in range(5):
             graph = make(
                 control.Bytes.of(random.bytes(control.size_of(12))),

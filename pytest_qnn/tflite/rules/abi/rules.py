@@ -405,12 +405,12 @@ def _applied(
 
 
 def spoiling(facts: DelegateFacts) -> SearchStrategy[PluginCase]:
-    """The delegate works, its caller reuses the memory of the options, the delegate works again."""
-    return _applied(
-        facts,
-        lambda options: (Create(options=options), Apply(), OverwriteArguments(), Apply(), Destroy("d0")),
-        known_options,
-    )
+    """The delegate works twice, its caller reuses the memory of the options, the delegate works again."""
+
+    def steps(options: Options) -> tuple[AnyPluginStep, ...]:
+        return Create(options=options), Apply(), Apply(), OverwriteArguments(), Apply(), Destroy("d0")
+
+    return _applied(facts, steps, known_options)
 
 
 @rule(
@@ -436,6 +436,8 @@ def keeps_no_options(case: PluginCase, trace: PluginTrace) -> Examined:
     after = [(position, step, seen) for position, step, seen in applied if spoilt and position > spoilt[0]]
     if not before or before[0].error:
         return Examined(0, "options overwritten")
+    if len({seen.claimed for seen in before}) > 1:
+        raise Unsupported("the delegate claims otherwise each time (PART-17)", final=False)
     for position, step, seen in after:
         works(case, trace, seen, "after its options' memory was overwritten, as before")
         if seen.claimed != before[0].claimed:
@@ -598,8 +600,8 @@ def _shown(step: Create) -> str:
 _COMMON = "tflite/core/c/common.h"
 _KNOWN_FLAGS = 0b1111
 """TfLiteDelegateFlags: dynamic tensors, propagated shapes, profiling per operator, all claimed."""
-_KNOWN_INPLACE = 0b1111
-"""TfLiteInPlaceOp: data unmodified, and one bit for each of the first three operands."""
+_KNOWN_INPLACE = 0b11111
+"""TfLiteInPlaceOp: data unmodified, outputs by number, and a bit for each of the first three inputs."""
 
 
 def alone(facts: DelegateFacts) -> SearchStrategy[PluginCase]:

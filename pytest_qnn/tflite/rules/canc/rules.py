@@ -47,6 +47,7 @@ def works_after_a_cancellation(case: ScriptCase, trace: ScriptTrace) -> Examined
     """Looks at the callbacks of the cancelled invoke, and at the results of the next one."""
     scripts.need_trace(trace)
     found, seen = scripts.interpreter(trace), scripts.view(case, trace)
+    judging.need_no_conflict(found.applied if found else ())
     steps = scripts.numbered(case, trace)
     asked = [step.at for _, step, given in steps if isinstance(step, Cancel) and given.ok and step.at >= 0]
     lifted = [n for n, step, given in steps if isinstance(step, Cancel) and given.ok and step.at < 0]

@@ -55,6 +55,7 @@ def failure_leaves_nothing(case: DelegateCase, trace: DelegateTrace) -> Examined
     failed = [applied for _, applied in judging.targets(trace) if not applied.ok]
     if trace.applied[-1].ok or not (failed or judging.target_kernels(trace)):
         return Examined(0, "failures and kernels undone")
+    judging.need_no_conflict(trace.applied)
     undone_to_cpu(case, trace)
     return Examined(judging.freed_once(case, trace) + len(failed), "failures and kernels undone")
 

@@ -173,7 +173,7 @@ class _DeclaresSharing(ReferenceDelegate):
             invoke=delegate.KERNEL_INVOKE,
             custom_name=ctypes.addressof(self._name),
             version=1,
-            inplace_operator=1,
+            inplace_operator=4,
         )
         table = layouts.Context.from_address(context)
         call = layouts.ReplaceNodeSubsets(table.ReplaceNodeSubsetsWithDelegateKernels)

@@ -422,7 +422,7 @@ def _right_numbers(case: ScriptCase, trace: ScriptTrace) -> int:
 
 _COMMON = "tflite/core/c/common.h"
 _IN_PLACE = "inplace_operator"
-_FIRST_SHARED = 1
+_FIRST_SHARED = 4
 """kTfLiteInplaceOpInput0Shared."""
 
 
@@ -446,6 +446,8 @@ def leaves_constants_alone(case: ScriptCase, trace: ScriptTrace) -> Examined:
         if seen
         else []
     )
+    if not reads:
+        raise Unsupported("no kernel of the delegate reads a constant", final=False)
     return Examined(len(reads) if scripts.target_invokes(trace) else 0, "kernels that read constants")
 
 
@@ -618,8 +620,10 @@ def knows_unallocated_tensors(case: ScriptCase, trace: ScriptTrace) -> Examined:
     for touch, kernel in scripts.by_target(trace, "unallocated"):
         scripts.accuse(case, trace, touch, kernel, "no data of a tensor inside the partition touched")
     found = scripts.interpreter(trace)
-    inside = [kernel for kernel in found.kernels if len(kernel.nodes) > 1] if found else []
-    return Examined(sum(found.applied[k.application].is_target for k in inside) if found else 0, "kernels")
+    kernels = [k for k in found.kernels if found.applied[k.application].is_target] if found else []
+    if kernels and all(len(kernel.nodes) == 1 for kernel in kernels):
+        raise Unsupported("every kernel of the delegate has one node", final=False)
+    return Examined(sum(len(kernel.nodes) > 1 for kernel in kernels), "kernels")
 
 
 def shared(facts: DelegateFacts) -> SearchStrategy[ScriptCase]:
@@ -646,7 +650,7 @@ def shared(facts: DelegateFacts) -> SearchStrategy[ScriptCase]:
     Level.MUST,
     "A kernel that declares that its first input and output may share memory gives right results when they "
     "do.",
-    source="tflite/core/c/c_api_types.h, TfLiteInPlaceOp",
+    source=f"{_COMMON}, TfLiteInPlaceOp",
     subject="delegate",
     cases=shared,
 )
@@ -668,6 +672,7 @@ def declares_sharing_truly(case: ScriptCase, trace: ScriptTrace) -> Examined:
     if (
         shared
         and len(tensors) == 2
+        and tensors[0] not in case.graphs[0].outputs  # its value is asked for, too
         and len(sharing[1].plan) == 1
         and any(_shares(k, tensors) for k in kernels)
     ):

@@ -727,7 +727,10 @@ def fan_out(facts: DelegateFacts) -> SearchStrategy[DelegateCase]:
 def writes_fan_out_outputs(case: DelegateCase, trace: DelegateTrace) -> Examined:
     """Looks at output tensors of a kernel that a node of the same kernel reads too."""
     judging.need_work(trace)
-    shared = [tensor for k in judging.live_target_kernels(trace) for tensor in _read_inside(case, trace, k)]
+    kernels = judging.live_target_kernels(trace)
+    if kernels and all(len(kernel.nodes) == 1 for kernel in kernels):
+        raise Unsupported("every kernel of the delegate has one node", final=False)
+    shared = [tensor for kernel in kernels for tensor in _read_inside(case, trace, kernel)]
     if shared and not judging.failure(trace):
         outputs_are_right(case, trace, f"the fan-out tensors {_named(shared)} written by their kernel")
     return Examined(0 if judging.failure(trace) else len(shared), "outputs read inside their own partition")
@@ -863,6 +866,7 @@ def forgets_old_plans(case: DelegateCase, trace: DelegateTrace) -> Examined:
                 judging.where(trace, call),
                 judging.draw(case, trace),
             )
+    judging.need_no_conflict(trace.applied)
     count = trace.spied.plans_invalidated
     if count and judging.target_kernels(trace):
         expected = "kernels that work without a plan that is not valid any more"

@@ -49,7 +49,7 @@ class _AssumesDenseNodes(ReferenceDelegate):
 
 @faulty_delegate("initialises-once", "Stays initialised when it is undone.", "PREC-07")
 class _InitialisesOnce(ReferenceDelegate):
-    """Claims nothing once it was initialised, even when that was undone."""
+    """Claims nothing while it is initialised; only kernels that were invoked end that when they are freed."""
 
     def __init__(self, **arguments: Any) -> None:
         super().__init__(**arguments)
@@ -60,6 +60,10 @@ class _InitialisesOnce(ReferenceDelegate):
             return layouts.OK
         self._initialised = True
         return super().prepare(context)
+
+    def free(self, kernel: Kernel) -> None:
+        self._initialised = self._initialised and not kernel.invokes
+        super().free(kernel)
 
 
 @faulty_delegate("has-one-kernel", "Runs the kernel made last.", "PREC-08")

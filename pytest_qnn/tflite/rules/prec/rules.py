@@ -136,7 +136,7 @@ def works_in_any_position(case: DelegateCase, trace: DelegateTrace) -> Examined:
     live = judging.live_kernels(trace).values()
     mine = [k for k in live if trace.applied[k.application].is_target]
     if not mine or len(mine) == len(live):
-        return Examined(0, "kernels beside another delegate's")
+        raise Unsupported("no kernel of the delegate stands beside another delegate's", final=False)
     outputs_are_right(case, trace, "the CPU's values with kernels of several delegates")
     return Examined(len(mine), "kernels beside another delegate's")
 
@@ -250,13 +250,14 @@ _FAULTS: tuple[Fault, ...] = ("prepare", "kernel-prepare", "init")
 
 
 def undone(facts: DelegateFacts) -> ScriptStrategy:
-    """A delegate is undone because another one fails; then it is applied to a fresh interpreter."""
+    """A delegate that has worked is undone since another one fails; then it gets a fresh interpreter."""
 
     def make(case: DelegateCase) -> ScriptCase:
         claims = range(len(case.graph.nodes))
         probe = MakeDelegate("p0", "probe", claim=tuple(claims), fault=_FAULTS[case.data_seed % 3])
         first = (
             make_first_target(case),
+            *(Open("before"), Apply("before", "d0"), *run_steps("before", case.data_seed), Close("before")),
             Open("i0"),
             Apply("i0", "d0"),
             probe,
@@ -292,6 +293,9 @@ def survives_being_undone(case: ScriptCase, trace: ScriptTrace) -> Examined:
     if seen:
         raise Violation("the delegate to work on a fresh interpreter", seen, "after it was undone")
     before, after = ([k.nodes for k in ks] for ks in (kernels, judging.target_kernels(second[1])))
+    earlier = scripts.view(case, trace, "before")
+    if earlier is not None and [k.nodes for k in judging.target_kernels(earlier[1])] != before:
+        raise Unsupported("the delegate claims otherwise each time (PART-17)", final=False)
     if before != after:
         raise Violation(
             f"kernels of the nodes {_listed(before)}, as before it was undone",

@@ -27,7 +27,7 @@ from pytest_qnn.tflite.cases.script import (
     SetInputs,
     flat,
 )
-from pytest_qnn.tflite.checks.judging import line
+from pytest_qnn.tflite.checks.judging import line, need_no_conflict
 from pytest_qnn.tflite.checks.numbers import outputs_are_right
 from pytest_qnn.tflite.facts import DelegateFacts
 from pytest_qnn.tflite.strategies import delegates
@@ -152,6 +152,7 @@ def leaves_xnnpack_alone(case: ScriptCase, trace: ScriptTrace) -> Examined:
                     f"node {claimed[0]} claimed",
                     f"the plan {_drawn(applied.plan_seen)}",
                 )
+            need_no_conflict(seen.applied)
             if applied.prepare_status or not applied.ok:
                 raise Violation(
                     "Prepare to succeed",

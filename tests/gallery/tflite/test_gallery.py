@@ -1,0 +1,84 @@
+"""No rule accuses a delegate of the gallery, and each of them was seen to use its freedom."""
+
+from __future__ import annotations
+
+import dataclasses
+from contextlib import closing
+
+import pytest
+
+from pytest_qnn.core.engine import judge_with_owners
+from pytest_qnn.core.profile import PROFILES, Profile
+from pytest_qnn.core.verdict import Outcome
+from pytest_qnn.effort import profile
+from pytest_qnn.rules import catalogue
+from pytest_qnn.tflite.target import DelegateTarget
+from tests.gallery.tflite.odd import ODDITIES
+from tests.gallery.tflite.plugins import PLUGINS
+from tests.gallery.tflite.targets import FIRST, FREEDOMS, MEANT, RUNTIMES, SECOND, met, opened, targets
+
+FEW, MORE = (dataclasses.replace(PROFILES["quick"], in_process_examples=count) for count in (4, 10))
+RULES = {
+    "all-flags": "PROF-01",
+    "by-turns": "PART-17",
+    "c-dynamic": "DYN-02",
+    "c-fma": "PREC-08",
+    "c-options": "ABI-04",
+    "eight-lanes": "NUM-02",
+    "first-of-equals": "NUM-07",
+    "in-place": "PART-11",
+    "no-infinity": "NUM-07",
+    "no-negative-zero": "NUM-07",
+    "operator-events": "PROF-01",
+    "remembers": "DET-01",
+    "silent": "ERR-07",
+    "sums-in-order": "NUM-02",
+    "two-kernels": "NUM-09",
+}
+"""What a freedom is met with, where a few graphs of several nodes do not meet it."""
+USUAL = "NUM-09"
+LATE = ("eight-lanes", "sums-in-order")
+"""It is met by long sums, which the first examples do not have."""
+PASSES = {Outcome.PASS, Outcome.UNSUPPORTED}
+
+
+def judged(rule_id: str, name: str, target: DelegateTarget, effort: Profile) -> None:
+    """No finding but one that the oddity means."""
+    rules = catalogue()
+    found = judge_with_owners(rules[rule_id], target, effort, 1, rules.__getitem__)
+    for verdict in (found.verdict, *found.handed_over):
+        assert verdict.outcome in PASSES or verdict.rule in MEANT[name], verdict
+
+
+def test_the_gallery_is_as_large_as_it_is_to_be() -> None:
+    assert len(ODDITIES) + len(PLUGINS) >= 40
+    assert len(PLUGINS) >= 10
+    assert targets().keys() == FREEDOMS.keys() == MEANT.keys()
+    assert {catalogue()[rule_id].level.name for meant in MEANT.values() for rule_id in meant} == {"SHOULD"}
+
+
+@pytest.mark.parametrize("name", [*ODDITIES, *PLUGINS])
+def test_an_oddity_meets_its_freedom_and_is_not_accused(name: str) -> None:
+    before = met(name)
+    with closing(opened(name, FIRST if len(name) % 2 else SECOND, "off")) as target:
+        judged(RULES.get(name, USUAL), f"{name}, {FIRST}", target, MORE if name in LATE else FEW)
+    assert met(name) > before
+
+
+@pytest.mark.parametrize("name", ["in-company", "no-ends"])
+def test_nodes_that_are_claimed_only_beside_others_are_learned_in_chains(name: str) -> None:
+    with closing(opened(name, FIRST, "off")) as target:
+        assert target.facts.floor.chain
+        assert sum(claim.outcome == "claimed" for claim in target.facts.claims) > 200
+
+
+@pytest.mark.full
+@pytest.mark.parametrize("runtime", RUNTIMES)
+@pytest.mark.parametrize("name", [*ODDITIES, *PLUGINS])
+def test_no_rule_accuses_an_oddity(name: str, runtime: str) -> None:
+    before = met(name)
+    with closing(opened(name, runtime)) as target:
+        for rule in catalogue().values():
+            if rule.subject == "delegate":
+                judged(rule.id, f"{name}, {runtime}", target, profile("default"))
+    assert met(name) > before
