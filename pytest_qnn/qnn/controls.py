@@ -30,26 +30,60 @@ from pytest_qnn.qnn.cases.sizes import io_inputs, nbytes, pages
 from pytest_qnn.qnn.facts import MemoryFacts
 
 _CONTEXT = (ContextCreate("c0"),)
+_SESSION = (
+    ("QnnInterface_getProviders", "IF-01"),
+    ("QnnLog_create", "IF-11"),
+    ("QnnBackend_create", "IF-12"),
+    ("QnnDevice_create", "IF-13"),
+    ("QnnDevice_free", "CTX-08"),
+    ("QnnBackend_free", "CTX-08"),
+    ("QnnLog_free", "CTX-08"),
+)
+"""Calls that open and close a session, and the rules that each of them succeeds."""
+_CALLS = (
+    *_SESSION,
+    ("QnnContext_create", "CTX-09"),
+    ("QnnContext_free", "CTX-01"),
+    ("QnnGraph_create", "PRE-10"),
+    ("QnnTensor_createGraphTensor", "PRE-11"),
+    ("QnnBackend_validateOpConfig", "PRE-11"),
+    ("QnnGraph_addNode", "PRE-11"),
+    ("QnnGraph_finalize", "PRE-11"),
+    ("QnnGraph_execute", "EXE-21"),
+    ("QnnMem_register", "REG-01"),
+    ("QnnMem_deRegister", "DRG-01"),
+)
+"""The same of all ordinary calls."""
 
 
 def controls(case: Any, *, died: bool) -> Iterator[Control]:
     """See `pytest_qnn.core.target.Target.controls`: contexts, then graphs, then registrations."""
-    if not died or not any(isinstance(step, ContextCreate) for step in case.steps):
+    if not died:
         return
-    yield Control(MemoryCase(_CONTEXT), ("CTX-09",))
+    if not any(isinstance(step, ContextCreate) for step in case.steps):
+        # Other steps open a session too; what they make of it is their own.
+        yield Control(MemoryCase(_CONTEXT), (), _SESSION)
+        return
+    for steps, owner in _ordinary(case):
+        yield Control(MemoryCase(steps), (owner,), _CALLS)
+
+
+def _ordinary(case: MemoryCase) -> Iterator[tuple[tuple[AnyStep, ...], str]]:
+    """Steps, and who owns a death of which no call is known."""
+    yield _CONTEXT, "CTX-09"
     if any(isinstance(step, ContextFree) for step in case.steps):
-        yield Control(MemoryCase((*_CONTEXT, ContextFree("c0"))), ("CTX-01",))
+        yield (*_CONTEXT, ContextFree("c0")), "CTX-01"
     executed = any(isinstance(step, Execute) for step in case.steps)
     for prepare in _graphs(case):
-        yield Control(MemoryCase((*_CONTEXT, prepare)), ("PRE-11",))
+        yield (*_CONTEXT, prepare), "PRE-11"
         if executed:
             raw = (Binding(),) * (io_inputs(prepare) + 1)
-            yield Control(MemoryCase((*_CONTEXT, prepare, Execute("g0", raw))), ("EXE-21",))
+            yield (*_CONTEXT, prepare, Execute("g0", raw)), "EXE-21"
     deregistered = any(isinstance(step, Deregister) for step in case.steps)
     for registered in _registrations(case):
-        yield Control(MemoryCase(registered), ("REG-01",))
+        yield registered, "REG-01"
         if deregistered:
-            yield Control(MemoryCase((*registered, Deregister(("h0",)))), ("DRG-01",))
+            yield (*registered, Deregister(("h0",))), "DRG-01"
 
 
 def around(facts: MemoryFacts, case: Any) -> MemoryFacts:

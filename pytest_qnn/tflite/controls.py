@@ -6,6 +6,7 @@ applied to once, prepared, invoked and destroyed, with no history, option, probe
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Sequence
 from typing import Any
 
@@ -22,11 +23,14 @@ from pytest_qnn.tflite.graph.graph import Graph
 from pytest_qnn.tflite.graph.kinds import graph_of
 from pytest_qnn.tflite.graph.operators import SUMS
 
-_SURVIVES = ("RUN-01", "ERR-04", "BUF-06")
-"""The owner of a process that a plain run ends or blocks; and two rules about what plain runs do (kernels
-that abort, buffer handles that are freed), so that such a death is their own finding too."""
-_OPERATORS = ("NUM-03", "NUM-02", "NUM-10", "NUM-01")
-"""Owners of an operator that is wrong at its plainest: int8, float32 sums, float32 in general."""
+_SURVIVES = ("RUN-01",)
+"""The owner of a process that a plain run ends or blocks."""
+_LARGE = ("ERR-04",)
+"""The same where kernels of small tensors of the same kind survive: size is what ERR-04 is about."""
+_LARGE_FROM = 4096
+"""Elements of a tensor that is large."""
+_CALLS = (("tflite_plugin_create_delegate", "ABI-02"), ("FreeBufferHandle", "BUF-06"))
+"""Of a death in these calls another rule is the owner."""
 _PARTITIONS = ("PART-11", "PART-10")
 """Owners of a wrong output of a graph whose nodes are right by themselves."""
 
@@ -37,18 +41,46 @@ def controls(case: Any, *, died: bool) -> Iterator[Control]:
     graphs = tuple(graph for graph in graphs if not _has_absent_operands(graph))
     alone = [one for graph in _flat(graphs) for one in _single_nodes(graph)]
     whole = [graph for graph in graphs if is_plain(graph)]
-    if died:
-        made: list[tuple[Graph, tuple[str, ...]]] = [(graph, _SURVIVES) for graph in (*alone, *whole)]
-    else:
-        made = [(one, _OPERATORS) for graph in alone for one in _plainest(graph)]
-        made += [(graph, _owners(graph)) for graph in alone]
-        made += [(graph, (*_PARTITIONS, *_owners(graph))) for graph in whole]
     known: set[bytes] = set()
-    for graph, owners in made:
+    for graph, owners in _of_a_death(alone, whole) if died else _of_an_output(alone, whole):
         key = msgspec.msgpack.encode((graph, owners))
         if key not in known:
             known.add(key)
-            yield Control(DelegateCase(graph, data_seed=seed, fill=fill), owners)
+            yield Control(DelegateCase(graph, data_seed=seed, fill=fill), owners, _CALLS)
+
+
+Owned = tuple[Graph, tuple[str, ...]]
+"""A graph, and who owns what goes wrong in a plain run of it."""
+
+
+def _of_a_death(alone: Sequence[Graph], whole: Sequence[Graph]) -> Iterator[Owned]:
+    for graph in alone:
+        kind = combination_of(graph, graph.nodes[0])
+        if kind is not None:
+            yield graph_of(kind), _SURVIVES
+    for graph in (*alone, *whole):
+        sizes = (math.prod(tensor.shape) for tensor in graph.tensors)
+        yield graph, _LARGE if max(sizes) >= _LARGE_FROM else _SURVIVES
+
+
+def _of_an_output(alone: Sequence[Graph], whole: Sequence[Graph]) -> Iterator[Owned]:
+    """From what is plainest on: each adds one thing, and the rule about that thing owns what it breaks."""
+    kinds = [kind for graph in alone if (kind := combination_of(graph, graph.nodes[0])) is not None]
+    for kind in kinds:
+        rank = 4 if kind.op == "CONV_2D" else 2
+        plainest = graph_of(Combination(kind.op, kind.dtype, rank, quantisation=_plain_scale(kind)))
+        yield plainest, _arithmetic(plainest)
+    for kind in kinds:
+        yield graph_of(Combination(kind.op, kind.dtype, kind.rank, "NONE", _plain_scale(kind), form=kind.form)), (
+            "PART-03",
+        )
+    for graph in alone:
+        bare = _without_activation(graph)
+        yield _without_zero_points(bare), (*_arithmetic(graph), *_claimed(graph))
+        yield bare, ("NUM-05", *_arithmetic(graph), *_claimed(graph))
+        yield graph, ("NUM-06", *_arithmetic(graph), *_claimed(graph))
+    for graph in whole:
+        yield graph, (*_PARTITIONS, *_owners(graph))
 
 
 def around(facts: DelegateFacts, case: Any) -> DelegateFacts:
@@ -102,13 +134,35 @@ def _single_nodes(graph: Graph) -> Iterator[Graph]:
             yield alone
 
 
-def _plainest(graph: Graph) -> Iterator[Graph]:
-    """The plainest node of the same operator and type: no activation, no form of its own, one scale."""
-    kind = combination_of(graph, graph.nodes[0])
-    if kind is not None:
-        rank = 4 if kind.op == "CONV_2D" else 2
-        quantisation: Quantisation = "tensor" if kind.dtype == "int8" else ""
-        yield graph_of(Combination(kind.op, kind.dtype, rank, quantisation=quantisation))
+def _plain_scale(kind: Combination) -> Quantisation:
+    return "tensor" if kind.dtype == "int8" else ""
+
+
+def _without_activation(graph: Graph) -> Graph:
+    nodes = tuple(msgspec.structs.replace(node, activation="NONE") for node in graph.nodes)
+    return msgspec.structs.replace(graph, nodes=nodes)
+
+
+def _without_zero_points(graph: Graph) -> Graph:
+    """The graph with zero points of 0, and with the first channel's scale for all."""
+    tensors = tuple(
+        msgspec.structs.replace(each, scales=each.scales[:1], zero_points=(0,) * len(each.zero_points[:1]))
+        for each in graph.tensors
+    )
+    return msgspec.structs.replace(graph, tensors=tensors)
+
+
+def _arithmetic(graph: Graph) -> tuple[str, ...]:
+    """Owners of wrong numbers of one node, whatever its form is."""
+    node = graph.nodes[0]
+    if graph.tensors[node.outputs[0]].dtype == "int8":
+        return ("NUM-03", "NUM-04")
+    return ("NUM-02", "NUM-08") if node.op in SUMS else ("NUM-10", "NUM-01", "NUM-07")
+
+
+def _claimed(graph: Graph) -> tuple[str, ...]:
+    """Owners of wrong numbers of a node whose operator is right at its plainest."""
+    return ("PART-03", "NUM-09", *(("NUM-07",) if _arithmetic(graph)[0] == "NUM-02" else ()))
 
 
 def _owners(graph: Graph) -> tuple[str, ...]:
