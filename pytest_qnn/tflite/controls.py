@@ -54,10 +54,8 @@ Owned = tuple[Graph, tuple[str, ...]]
 
 
 def _of_a_death(alone: Sequence[Graph], whole: Sequence[Graph]) -> Iterator[Owned]:
-    for graph in alone:
-        kind = combination_of(graph, graph.nodes[0])
-        if kind is not None:
-            yield graph_of(kind), _SURVIVES
+    for kind in _kinds(alone):
+        yield _simplest(kind), _SURVIVES
     for graph in (*alone, *whole):
         sizes = (math.prod(tensor.shape) for tensor in graph.tensors)
         yield graph, _LARGE if max(sizes) >= _LARGE_FROM else _SURVIVES
@@ -65,15 +63,14 @@ def _of_a_death(alone: Sequence[Graph], whole: Sequence[Graph]) -> Iterator[Owne
 
 def _of_an_output(alone: Sequence[Graph], whole: Sequence[Graph]) -> Iterator[Owned]:
     """From what is plainest on: each adds one thing, and the rule about that thing owns what it breaks."""
-    kinds = [kind for graph in alone if (kind := combination_of(graph, graph.nodes[0])) is not None]
+    kinds = _kinds(alone)
     for kind in kinds:
         rank = 4 if kind.op == "CONV_2D" else 2
-        plainest = graph_of(Combination(kind.op, kind.dtype, rank, quantisation=_plain_scale(kind)))
+        plainest = _simplest(Combination(kind.op, kind.dtype, rank, quantisation=_plain_scale(kind)))
         yield plainest, _arithmetic(plainest)
     for kind in kinds:
-        yield graph_of(Combination(kind.op, kind.dtype, kind.rank, "NONE", _plain_scale(kind), form=kind.form)), (
-            "PART-03",
-        )
+        formed = Combination(kind.op, kind.dtype, kind.rank, "NONE", _plain_scale(kind), form=kind.form)
+        yield _simplest(formed), ("PART-03",)
     for graph in alone:
         bare = _without_activation(graph)
         yield _without_zero_points(bare), (*_arithmetic(graph), *_claimed(graph))
@@ -81,6 +78,30 @@ def _of_an_output(alone: Sequence[Graph], whole: Sequence[Graph]) -> Iterator[Ow
         yield graph, ("NUM-06", *_arithmetic(graph), *_claimed(graph))
     for graph in whole:
         yield graph, (*_PARTITIONS, *_owners(graph))
+
+
+_FORMS = frozenset((kind.op, kind.rank, kind.form) for kind in GRID)
+
+
+def _kinds(alone: Sequence[Graph]) -> list[Combination]:
+    """Of the nodes; of those that the grid has, whose ranks end at 4."""
+    kinds = (combination_of(graph, graph.nodes[0]) for graph in alone)
+    return [kind for kind in kinds if kind is not None and (kind.op, kind.rank, kind.form) in _FORMS]
+
+
+def _simplest(kind: Combination) -> Graph:
+    """The simplest graph of one node, each of whose operands is a tensor of its own: a - a is 0 in any order."""
+    graph = graph_of(kind)
+    (node,) = graph.nodes
+    if len(node.inputs) != 2 or node.inputs[0] != node.inputs[1]:
+        return graph
+    other = len(graph.tensors)
+    return msgspec.structs.replace(
+        graph,
+        tensors=(*graph.tensors, graph.tensors[node.inputs[1]]),
+        nodes=(msgspec.structs.replace(node, inputs=(node.inputs[0], other)),),
+        inputs=(*graph.inputs, other),
+    )
 
 
 def around(facts: DelegateFacts, case: Any) -> DelegateFacts:

@@ -299,7 +299,9 @@ def fresh_data_is_not_stale(case: ScriptCase, trace: ScriptTrace) -> Examined:
                 "true, with no buffer to be copied from",
                 where(found, one),
             )
-    if both or not all(one.stale for one in outputs):
+    # Of a delegate that cannot copy from a buffer, a wrong value is no value that it kept: it is wrong.
+    copying = any(found.functions[found.kernels[one.kernel].application].copy_from for one in outputs)
+    if both or (copying and not all(one.stale for one in outputs)):
         which = f"t{both[0].tensor}, stale and written" if both else "tensors that are not stale"
         reads_right(case, trace, f"the CPU's values in {which}")
     return Examined(len(outputs), "outputs of kernels")
