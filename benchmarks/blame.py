@@ -1,8 +1,8 @@
 """The blame matrix: who fails for each fault, ``python -m benchmarks.blame --update docs/blame.md``.
 
 Each fault is judged by all rules of its half (profile ``quick``, nothing shrunk, with owners as in a run).
-Its own rules should find it; any other MUST rule that fails accuses the target of what is not wrong. Faults are
-the mutants, and those of tests/faults in C libraries, which are judged in children. Rows are appended to
+Its own rules should find it; any other MUST rule that fails accuses the target of what is not wrong. Faults
+are the mutants, and those of tests/faults in C libraries, which are judged in children. Rows are appended to
 ``blame.jsonl`` as they come; a fault that has one is not judged again.
 """
 
@@ -14,7 +14,6 @@ import random
 import resource
 import sys
 import tempfile
-import time
 from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from contextlib import closing
@@ -43,10 +42,10 @@ RESULTS = Path(__file__).with_suffix(".jsonl")
 PROFILE = dataclasses.replace(PROFILES["quick"], shrink_seconds=0.0, repeats=1, hang_budget=3)
 _QUIET = (Outcome.PASS, Outcome.UNSUPPORTED)
 MEASURED = ("LEAK-", "QLEAK-", "THR-", "QTHR-", "RSZ-05", "OWN-02", "OWN-03")
-"""Rules whose cases measure or run for a while: they cost more than all others, and judge one mutant in eight."""
+"""Rules that measure or run for a while: they cost more than all others, and judge one mutant in eight."""
 _MEASURED_IN = 8
 EXPLAINED: dict[str, str] = {}
-"""By fault and rule, as ``fault: RULE``: why a failure of a rule that the fault was not made for is no accusation."""
+"""By fault and rule, as ``fault: RULE``: why a failure of a rule that it was not made for is no accusation."""
 
 
 class Fault(NamedTuple):
@@ -171,7 +170,7 @@ def known() -> dict[str, Row]:
 
 
 def in_turn(seed: int) -> list[str]:
-    """The faults in C, then the mutants in an order that the seed shuffles: any beginning of it is a sample."""
+    """The faults in C, then the mutants as the seed shuffles them: any beginning of these is a sample."""
     both = faults()
     mutants = sorted(name for name, each in both.items() if each.is_mutant)
     random.Random(seed).shuffle(mutants)
@@ -189,6 +188,7 @@ def document(rows: dict[str, Row]) -> str:
         "cpu": f"{sum(each.seconds for each in rows.values()) / 60:.0f}",
         "in_c": len(rows) - len(judged),
         "judged": len(judged),
+        "measured": ", ".join(MEASURED),
         "mutants": sum(each.is_mutant for each in both.values()),
     }
     parts = [_HEAD.format(**head)]
@@ -212,21 +212,23 @@ def unexplained(found: Row) -> list[str]:
 _HEAD = """\
 # The blame matrix
 
-Written by `python -m benchmarks.blame --update docs/blame.md`, last on {day}, seed {seed}: each fault judged by all
-rules of its half, {in_c} faults in C libraries (tests/faults, in children) and {judged} of {mutants} mutants, chosen by
-the seed. It took {cpu} minutes of processor time; `benchmarks/blame.jsonl` keeps the rows, and the same command goes
-on with what has none.
+Written by `python -m benchmarks.blame --update docs/blame.md`, last on {day}, seed {seed}: each fault judged
+by all rules of its half, {in_c} faults in C libraries (tests/faults, in children) and {judged} of {mutants} mutants,
+in an order that the seed shuffles. It took {cpu} minutes of processor time; `benchmarks/blame.jsonl` keeps the
+rows, and the same command goes on with what has none.
 
-Profile `quick`, nothing shrunk or repeated. To make it cheap, a control is run once for each fault and not for each
-rule; of an owner it is only said that it failed; and the measured rules ({measured}) judge one mutant in eight, beside
-their own and the faults in C.
+Profile `quick`, nothing shrunk or repeated. To make it cheap, a control is run once for each fault and not for
+each rule; of an owner it is only said that it failed; a rule is searched around six causes at most, where a run
+has twelve; and the measured rules (those whose ids begin with {measured})
+judge one mutant in eight, beside their own and the faults in C.
 
 The columns: rules that the fault breaks and that failed (of a fault in C its owner, which was named from
-docs/rules.md before it was judged); those that saw nothing in so few cases; other MUST rules that failed, each an
-accusation to be explained or mended; other SHOULD and MAY rules; rules of which nothing was left to judge.
-""".replace("{measured}", ", ".join(MEASURED))
+docs/rules.md before it was judged); those that saw nothing in so few cases; other MUST rules that failed, each
+an accusation to be explained or mended; other SHOULD and MAY rules; rules of which nothing was left to judge.
+"""
 _COLUMNS = (
-    "| fault | own rules | saw nothing | other MUST rules | other SHOULD rules | blocked |\n|---|---|---|---|---|---|\n"
+    "| fault | own rules | saw nothing | other MUST rules | other SHOULD rules | blocked |\n"
+    "|---|---|---|---|---|---|\n"
 )
 _MANY = 12
 

@@ -311,7 +311,7 @@ class _Judge:
         return None
 
     def _known_hang(self, violation: Violation) -> Cause | None:
-        """Where no control can be run any more: the hang in the same call that was shown to be another rule's.
+        """Where no control can be run any more: another rule's hang in the same call, if one was shown.
 
         In a kernel's callback the same is the callback: which nodes the kernel has depends on the case.
         """
@@ -669,8 +669,8 @@ def blame(
         profile: of the search.
         seed: of the cases.
         rule_named: the rule with an id.
-        controlled: what was wrong in controls on this target, to which this judgement adds its own. No control
-            is run twice for several rules: what it gives does not depend on who asks.
+        controlled: what was wrong in controls on this target, to which this judgement adds its own. None is
+            run twice for several rules: what it gives does not depend on who asks.
 
     """
     run = _Judge(rule, target, profile, rule_named)

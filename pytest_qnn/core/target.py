@@ -51,8 +51,8 @@ class Control(NamedTuple):
     owners: tuple[str, ...]
     """Ids of the rules that own what goes wrong in it, the most particular first."""
     calls: tuple[tuple[str, str], ...] = ()
-    """First words of what was at work, and the rule that owns a death in it. Of a death in any other call, the
-    owner is the first of `owners`."""
+    """First words of what was at work, and the rule that owns a death in it. Any other death is owned by the
+    first of `owners`."""
 
     def owners_of(self, death: Death | None) -> tuple[str, ...]:
         """Who judges what was seen of the case: of a death one rule at most."""

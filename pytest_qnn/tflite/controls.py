@@ -90,7 +90,7 @@ def _kinds(alone: Sequence[Graph]) -> list[Combination]:
 
 
 def _simplest(kind: Combination) -> Graph:
-    """The simplest graph of one node, each of whose operands is a tensor of its own: a - a is 0 in any order."""
+    """The simplest graph of one node with operands of their own: a - a is 0 in any order."""
     graph = graph_of(kind)
     (node,) = graph.nodes
     if len(node.inputs) != 2 or node.inputs[0] != node.inputs[1]:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pytest_qnn.core.evidence import Evidence
+from pytest_qnn.core.target import Death
 from pytest_qnn.qnn.cases.case import (
     Alloc,
     AnyStep,
@@ -56,9 +58,32 @@ def test_owners_are_rules() -> None:
     }
 
 
-def test_a_wrong_output_has_none_nor_has_what_opens_no_context() -> None:
+def test_a_wrong_output_has_none() -> None:
     assert list(controls(CASE, died=False)) == []
-    assert list(controls(MemoryCase((Alloc("b0", 8),)), died=True)) == []
+
+
+def died_in(call: str) -> Death:
+    return Death("signal", "SIGSEGV", evidence=Evidence(call))
+
+
+def test_a_death_is_owned_by_the_rule_on_its_call() -> None:
+    context, *_ = controls(CASE, died=True)
+    for call, owner in (
+        ("QnnBackend_create", "IF-12"),
+        ("QnnContext_create", "CTX-09"),
+        ("QnnContext_createFromBinary", "CTX-09"),
+        ("QnnContext_free", "CTX-01"),
+        ("QnnBackend_free", "CTX-08"),
+        ("", "CTX-09"),
+    ):
+        assert context.owners_of(died_in(call)) == (owner,)
+    assert {owner for _, owner in context.calls} <= set(listed())
+
+
+def test_what_opens_no_context_has_a_session_only() -> None:
+    (session,) = controls(MemoryCase((Alloc("b0", 8),)), died=True)
+    assert session.owners_of(died_in("QnnBackend_create")) == ("IF-12",)
+    assert session.owners_of(died_in("QnnContext_create")) == ()
 
 
 def test_around_leaves_out_the_operator_where_others_are_left() -> None:

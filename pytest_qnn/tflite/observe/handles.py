@@ -96,7 +96,7 @@ class Handles:
 
 
 def note(address: int) -> None:
-    """Note each call of FreeBufferHandle of the delegate at ``address`` in the list of calls, until `release`."""
+    """Have the list of calls name each FreeBufferHandle of the delegate at ``address``, until `release`."""
     if address not in _hooked:
         _hooked[address] = tuple(peek.pointer(address + offset) for offset in _OFFSETS)
         for offset, own, ours in zip(_OFFSETS, _hooked[address], _HOOKS, strict=True):
