@@ -45,7 +45,7 @@ MEASURED = ("LEAK-", "QLEAK-", "THR-", "QTHR-", "RSZ-05", "OWN-02", "OWN-03")
 """Rules that measure or run for a while: they cost more than all others, and judge one mutant in eight."""
 _MEASURED_IN = 8
 EXPLAINED: dict[str, str] = {}
-"""By fault and rule, as ``fault: RULE``: why a failure of a rule that it was not made for is no accusation."""
+"""By fault and rule, as ``fault: RULE``: why the failure of a rule that it was not made for is right."""
 
 
 class Fault(NamedTuple):
@@ -95,56 +95,77 @@ def open_fault(fault: Fault, folder: Path) -> Target[Any, Any]:
     if fault.is_mutant:
         mutant = (qnn_mutants() | delegate_mutants())[fault.name]
         return opened(mutant, PLACES[fault.subject])
-    library, timeout = str(in_c.built(fault.name, folder)), in_c.FAULTS[fault.name].timeout
-    if fault.subject == "memory":
-        return open_memory_target(library, "emulated", "fork", timeout)
-    return open_delegate_target([(library, {})], PLACES[fault.subject], "fork", timeout)
+    return open_library(in_c.built(fault.name, folder), fault.subject, in_c.FAULTS[fault.name].timeout)
+
+
+def open_library(library: Path, subject: Subject, timeout: float) -> Target[Any, Any]:
+    """A library as a target in children; ``timeout`` in seconds."""
+    if subject == "memory":
+        return open_memory_target(str(library), "emulated", "fork", timeout)
+    return open_delegate_target([(str(library), {})], PLACES[subject], "fork", timeout)
+
+
+class Failures(msgspec.Struct):
+    """What was said of one target."""
+
+    seen: dict[str, str] = {}
+    """By rule that failed, what it saw."""
+    blocked: list[str] = []
+    unjudged: list[str] = []
+    """Rules in which the suite itself failed, or that have nothing to judge with."""
+
+
+def judged_by(rules: Iterable[Rule[Any, Any, Any]], target: Target[Any, Any], seed: int) -> Failures:
+    """Judge the target by the rules in their order, and close it."""
+    found = Failures()
+    controlled: dict[bytes, Sequence[engine.Cause]] = {}
+    with closing(target):
+        for rule in rules:
+            try:
+                verdict, owners = engine.blame(
+                    rule, target, PROFILE, seed, catalogue().__getitem__, controlled
+                )
+            except (NothingToJudge, InternalError, TargetLost) as error:
+                found.unjudged.append(f"{rule.id} ({type(error).__name__})")
+                continue
+            for owner in owners:
+                found.seen.setdefault(owner, f"handed over by {rule.id}")
+            if verdict.is_blocked:
+                found.blocked.append(rule.id)
+            elif verdict.outcome not in (*_QUIET, Outcome.INCONCLUSIVE):
+                finding = verdict.finding
+                found.seen[rule.id] = f"{finding.seen} @ {finding.where}"[:300] if finding else verdict.reason
+    return found
+
+
+def rules_of(subject: Subject) -> list[Rule[Any, Any, Any]]:
+    """All that judge targets of this half."""
+    return [rule for rule in catalogue().values() if rule.subject == subject and not rule.self_check]
 
 
 def row(name: str, seed: int, only: Sequence[str] = ()) -> Row:
     """Judge one fault by all rules of its half, or by those that are named."""
     fault = faults()[name]
-    rules = catalogue()
-    judging = [rule for rule in rules.values() if rule.subject == fault.subject and not rule.self_check]
-    if only:
-        judging = [rule for rule in judging if rule.id in only]
-    left_out = {rule.id for rule in judging if not only and _left_out(rule, fault)}
+    judging = [rule for rule in rules_of(fault.subject) if not only or rule.id in only]
+    left_out = [rule.id for rule in judging if not only and _left_out(rule, fault)]
     started = _cpu()
-    seen: dict[str, str] = {}
-    blocked: list[str] = []
-    controlled: dict[bytes, Sequence[engine.Cause]] = {}
-    with (
-        tempfile.TemporaryDirectory() as folder,
-        closing(open_fault(fault, Path(folder))) as target,
-    ):
-        for rule in judging:
-            if rule.id in left_out:
-                continue
-            try:
-                verdict, owners = engine.blame(rule, target, PROFILE, seed, rules.__getitem__, controlled)
-            except (NothingToJudge, InternalError, TargetLost) as error:
-                left_out.add(f"{rule.id} ({type(error).__name__})")
-                continue
-            for owner in owners:
-                seen.setdefault(owner, f"handed over by {rule.id}")
-            if verdict.is_blocked:
-                blocked.append(rule.id)
-            elif verdict.outcome not in (*_QUIET, Outcome.INCONCLUSIVE):
-                found = verdict.finding
-                seen[rule.id] = f"{found.seen} @ {found.where}"[:300] if found else verdict.reason
-    others = sorted(set(seen).difference(fault.kills))
+    with tempfile.TemporaryDirectory() as folder:
+        target = open_fault(fault, Path(folder))
+        found = judged_by((rule for rule in judging if rule.id not in left_out), target, seed)
+    rules = catalogue()
+    others = sorted(set(found.seen).difference(fault.kills))
     accused = [rule for rule in others if rules[rule].level is Level.MUST]
     return Row(
         name=name,
-        owners=sorted(set(seen).intersection(fault.kills)),
-        missed=sorted(set(fault.kills).difference(seen)),
+        owners=sorted(set(found.seen).intersection(fault.kills)),
+        missed=sorted(set(fault.kills).difference(found.seen)),
         accused=accused,
         advised=[rule for rule in others if rules[rule].level is not Level.MUST],
-        blocked=sorted(blocked),
+        blocked=sorted(found.blocked),
         seconds=round(_cpu() - started, 1),
         seed=seed,
-        seen={rule: seen[rule] for rule in accused},
-        unjudged=sorted(left_out),
+        seen={rule: found.seen[rule] for rule in accused},
+        unjudged=sorted([*left_out, *found.unjudged]),
     )
 
 
@@ -212,19 +233,20 @@ def unexplained(found: Row) -> list[str]:
 _HEAD = """\
 # The blame matrix
 
-Written by `python -m benchmarks.blame --update docs/blame.md`, last on {day}, seed {seed}: each fault judged
-by all rules of its half, {in_c} faults in C libraries (tests/faults, in children) and {judged} of {mutants} mutants,
-in an order that the seed shuffles. It took {cpu} minutes of processor time; `benchmarks/blame.jsonl` keeps the
-rows, and the same command goes on with what has none.
+Written by `python -m benchmarks.blame --update docs/blame.md`, last on {day}, seed {seed}: each fault
+judged by all rules of its half, {in_c} faults in C libraries (tests/faults, in children) and {judged} of
+{mutants} mutants, in an order that the seed shuffles. It took {cpu} minutes of processor time;
+`benchmarks/blame.jsonl` keeps the rows, and the same command goes on with what has none.
 
-Profile `quick`, nothing shrunk or repeated. To make it cheap, a control is run once for each fault and not for
-each rule; of an owner it is only said that it failed; a rule is searched around six causes at most, where a run
-has twelve; and the measured rules (those whose ids begin with {measured})
+Profile `quick`, nothing shrunk or repeated. To make it cheap, a control is run once for each fault and
+not for each rule; of an owner it is only said that it failed; a rule is searched around six causes at
+most, where a run has twelve; and the measured rules (those whose ids begin with {measured})
 judge one mutant in eight, beside their own and the faults in C.
 
-The columns: rules that the fault breaks and that failed (of a fault in C its owner, which was named from
-docs/rules.md before it was judged); those that saw nothing in so few cases; other MUST rules that failed, each
-an accusation to be explained or mended; other SHOULD and MAY rules; rules of which nothing was left to judge.
+The columns: rules that the fault breaks and that failed (of a fault in C its owner, which was named
+from docs/rules.md before it was judged); those that saw nothing in so few cases; other MUST rules that
+failed, each an accusation to be explained or mended; other SHOULD and MAY rules; rules of which nothing
+was left to judge.
 """
 _COLUMNS = (
     "| fault | own rules | saw nothing | other MUST rules | other SHOULD rules | blocked |\n"

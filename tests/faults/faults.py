@@ -246,29 +246,28 @@ FAULTS: dict[str, Fault] = DELEGATES | BACKENDS
 """By name."""
 
 
-def built(name: str, folder: Path) -> Path:
-    """Build the library with a fault into the folder; with an empty name of a half, the conforming one.
+def faulty(name: str) -> str:
+    """The source with a fault.
 
     Raises:
-        ValueError: what it replaces does not stand in the source once.
+        ValueError: what it replaces does not stand in the conforming source once.
     """
     fault = FAULTS[name]
-    return build(folder, fault.subject, name, fault)
+    source = _SOURCES[fault.subject].read_text()
+    if source.count(fault.piece) != 1:
+        raise ValueError(f"{name}: what it replaces stands {source.count(fault.piece)} times")
+    return source.replace(fault.piece, fault.by)
 
 
-def build(folder: Path, subject: Subject, name: str, fault: Fault | None = None) -> Path:
-    """Build one of the two conforming libraries, with a fault or without one.
+def built(name: str, folder: Path) -> Path:
+    """Build the library with a fault into the folder."""
+    return build(folder, FAULTS[name].subject, name, faulty(name))
 
-    Raises:
-        ValueError: what the fault replaces does not stand in the source once.
-    """
-    source = _SOURCES[subject].read_text()
-    if fault is not None:
-        if source.count(fault.piece) != 1:
-            raise ValueError(f"{name}: what it replaces stands {source.count(fault.piece)} times")
-        source = source.replace(fault.piece, fault.by)
+
+def build(folder: Path, subject: Subject, name: str, source: str = "") -> Path:
+    """Build one of the two conforming libraries, or another source in its place."""
     written = folder / f"{name}.c"
-    written.write_text(_FIRST + source)
+    written.write_text(_FIRST + (source or _SOURCES[subject].read_text()))
     library = folder / f"lib{name}.so"
     flags = ["-shared", "-fPIC", "-O0", "-g", "-w", f"-I{_HERE}", f"-I{_EXAMPLE}"]
     subprocess.run(
