@@ -304,6 +304,8 @@ class _Judge:
             causes = [
                 cause for cause in self._wrong(control) if died is isinstance(cause.violation, Crashed | Hung)
             ]
+            if not control.owners:
+                causes = [cause for cause in causes if _call(cause.violation) == _call(violation)]
             if any(cause.owner.id == self.rule.id for cause in causes):
                 return None
             if causes:
@@ -311,16 +313,9 @@ class _Judge:
         return None
 
     def _known_hang(self, violation: Violation) -> Cause | None:
-        """Where no control can be run any more: another rule's hang in the same call, if one was shown.
-
-        In a kernel's callback the same is the callback: which nodes the kernel has depends on the case.
-        """
-        call = violation.evidence.during.partition(" kernel ")[0]
-        for known in self.causes.values():
-            known_call = known.violation.evidence.during.partition(" kernel ")[0]
-            if isinstance(known.violation, Hung) and known_call == call:
-                return known
-        return None
+        """Where no control can be run any more: another rule's hang in the same call, if one was shown."""
+        hangs = (known for known in self.causes.values() if isinstance(known.violation, Hung))
+        return next((known for known in hangs if _call(known.violation) == _call(violation)), None)
 
     def _wrong(self, control: Control) -> Sequence[Cause]:
         """What each owner of the control finds wrong in it."""
@@ -525,6 +520,11 @@ class _ShrinkBudget:
         left = self._spent < self._cases * share and elapsed < self._seconds * share
         self._spent += left
         return left
+
+
+def _call(violation: Violation) -> str:
+    """What was at work in a death; of a kernel the callback, since which nodes it has depends on the case."""
+    return violation.evidence.during.partition(" kernel ")[0]
 
 
 def _key(control: Control) -> bytes:

@@ -49,7 +49,8 @@ class Control(NamedTuple):
 
     case: Any
     owners: tuple[str, ...]
-    """Ids of the rules that own what goes wrong in it, the most particular first."""
+    """Ids of the rules that own what goes wrong in it, the most particular first. None: it explains a death
+    only in one of `calls`, of a case that died in the same."""
     calls: tuple[tuple[str, str], ...] = ()
     """First words of what was at work, and the rule that owns a death in it. Any other death is owned by the
     first of `owners`."""

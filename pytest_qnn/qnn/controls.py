@@ -21,6 +21,7 @@ from pytest_qnn.qnn.cases.case import (
     Deregister,
     Descriptor,
     Execute,
+    Lived,
     MemoryCase,
     Prepare,
     Register,
@@ -60,12 +61,26 @@ def controls(case: Any, *, died: bool) -> Iterator[Control]:
     """See `pytest_qnn.core.target.Target.controls`: contexts, then graphs, then registrations."""
     if not died:
         return
-    if not any(isinstance(step, ContextCreate) for step in case.steps):
-        # Other steps open a session too; what they make of it is their own.
-        yield Control(MemoryCase(_CONTEXT), (), _SESSION)
-        return
-    for steps, owner in _ordinary(case):
-        yield Control(MemoryCase(steps), (owner,), _CALLS)
+    if any(isinstance(step, ContextCreate) for step in case.steps):
+        for steps, owner in _ordinary(case):
+            yield Control(MemoryCase(steps), (owner,), _CALLS)
+    # Other steps open a session too, and some make calls in a row (`Lived`, `Churn`, ...): what is ordinary
+    # in them is in an ordinary session.
+    yield Control(MemoryCase(_CONTEXT), (), _SESSION)
+    operators = {(step.op, step.dtype): None for step in case.steps if isinstance(step, Lived | Prepare)}
+    for op, dtype in operators or {("ElementWiseAdd", "UFIXED_POINT_8"): None}:
+        yield Control(MemoryCase(_session(Prepare("g0", "c0", op, dtype))), (), _CALLS)
+
+
+def _session(prepare: Prepare) -> tuple[AnyStep, ...]:
+    """A graph that is executed with raw memory; memory registered, deregistered, and left to contextFree."""
+    buffers = (Alloc("b0", 4096), Alloc("b1", 4096))
+    registered = tuple(
+        Register("c0", (Descriptor(f"b{place}", (1, 2, 2, 2)),), (f"h{place}",)) for place in range(2)
+    )
+    raw = (Binding(),) * (io_inputs(prepare) + 1)
+    end = (Deregister(("h0",)), ContextFree("c0"))
+    return (*_CONTEXT, prepare, Execute("g0", raw), *buffers, *registered, *end)
 
 
 def _ordinary(case: MemoryCase) -> Iterator[tuple[tuple[AnyStep, ...], str]]:

@@ -13,6 +13,7 @@ from pytest_qnn.qnn.cases.case import (
     Deregister,
     Descriptor,
     Execute,
+    Lived,
     MemoryCase,
     Prepare,
     Register,
@@ -42,7 +43,8 @@ REGISTERED: tuple[AnyStep, ...] = (
 
 
 def test_ordinary_calls_of_the_kinds_of_the_case() -> None:
-    assert [(control.case.steps, control.owners) for control in controls(CASE, died=True)] == [
+    owned = [control for control in controls(CASE, died=True) if control.owners]
+    assert [(control.case.steps, control.owners) for control in owned] == [
         ((CONTEXT,), ("CTX-09",)),
         ((CONTEXT, ContextFree("c0")), ("CTX-01",)),
         ((CONTEXT, GRAPH), ("PRE-11",)),
@@ -81,9 +83,16 @@ def test_a_death_is_owned_by_the_rule_on_its_call() -> None:
 
 
 def test_what_opens_no_context_has_a_session_only() -> None:
-    (session,) = controls(MemoryCase((Alloc("b0", 8),)), died=True)
+    session, ordinary = controls(MemoryCase((Alloc("b0", 8),)), died=True)
     assert session.owners_of(died_in("QnnBackend_create")) == ("IF-12",)
     assert session.owners_of(died_in("QnnContext_create")) == ()
+    assert ordinary.owners_of(died_in("QnnMem_register")) == ("REG-01",)
+
+
+def test_ordinary_life_has_the_operator_of_its_graphs() -> None:
+    lived = MemoryCase((Lived("turns", op="Relu", dtype="FLOAT_32"),))
+    *_, ordinary = controls(lived, died=True)
+    assert Prepare("g0", "c0", "Relu", "FLOAT_32") in ordinary.case.steps
 
 
 def test_around_leaves_out_the_operator_where_others_are_left() -> None:
