@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import functools
 import gc
 import itertools
 import time
@@ -330,7 +331,8 @@ class _Judge:
         trace = self.target.run(control.case)
         causes = []
         for owner in map(self.rule_named, control.owners_of(trace.death)):
-            found = _checked(owner, control.case, trace)
+            # An owner for whose check the control was not made may fail itself: it keeps no other quiet.
+            found = _none_on_internal_error(functools.partial(_checked, owner, control.case), trace)
             if isinstance(found, Violation):
                 causes.append(Cause(owner, control.case, found))
         self.hangs_left -= any(isinstance(cause.violation, Hung) for cause in causes)

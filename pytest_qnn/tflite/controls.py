@@ -31,6 +31,8 @@ _LARGE_FROM = 4096
 """Elements of a tensor that is large."""
 _CALLS = (("tflite_plugin_create_delegate", "ABI-02"), ("FreeBufferHandle", "BUF-06"))
 """Of a death in these calls another rule is the owner."""
+_FAILS = "PART-04"
+"""The owner of a call that fails in a plain run."""
 _PARTITIONS = ("PART-11", "PART-10")
 """Owners of a wrong output of a graph whose nodes are right by themselves."""
 
@@ -67,17 +69,18 @@ def _of_an_output(alone: Sequence[Graph], whole: Sequence[Graph]) -> Iterator[Ow
     for kind in kinds:
         rank = 4 if kind.op == "CONV_2D" else 2
         plainest = _simplest(Combination(kind.op, kind.dtype, rank, quantisation=_plain_scale(kind)))
-        yield plainest, _arithmetic(plainest)
+        yield plainest, (_FAILS, *_arithmetic(plainest))
     for kind in kinds:
         formed = Combination(kind.op, kind.dtype, kind.rank, "NONE", _plain_scale(kind), form=kind.form)
-        yield _simplest(formed), ("PART-03",)
+        yield _simplest(formed), (_FAILS, "PART-03")
     for graph in alone:
+        common = (_FAILS, *_arithmetic(graph), *_claimed(graph))
         bare = _without_activation(graph)
-        yield _without_zero_points(bare), (*_arithmetic(graph), *_claimed(graph))
-        yield bare, ("NUM-05", *_arithmetic(graph), *_claimed(graph))
-        yield graph, ("NUM-06", *_arithmetic(graph), *_claimed(graph))
+        yield _without_zero_points(bare), common
+        yield bare, ("NUM-05", *common)
+        yield graph, ("NUM-06", *common)
     for graph in whole:
-        yield graph, (*_PARTITIONS, *_owners(graph))
+        yield graph, (_FAILS, *_PARTITIONS, *_owners(graph))
 
 
 _FORMS = frozenset((kind.op, kind.rank, kind.form) for kind in GRID)
