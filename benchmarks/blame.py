@@ -39,7 +39,7 @@ from tests.faults import faults as in_c
 
 PLACES = {"delegate": "tflite_runtime", "memory": "reference"}
 RESULTS = Path(__file__).with_suffix(".jsonl")
-PROFILE = dataclasses.replace(PROFILES["quick"], shrink_seconds=0.0, repeats=1, hang_budget=3)
+PROFILE = dataclasses.replace(PROFILES["quick"], shrink_seconds=0.0, repeats=1)
 _QUIET = (Outcome.PASS, Outcome.UNSUPPORTED)
 MEASURED = ("LEAK-", "QLEAK-", "THR-", "QTHR-", "RSZ-05", "OWN-02", "OWN-03")
 """Rules that measure or run for a while: they cost more than all others, and judge one mutant in eight."""

@@ -67,12 +67,17 @@ _DRAWS = 1 / 3
 
 _MOST_CONTROLS = 40
 """Controls of one case."""
+_CONTROL_HANGS = 3
+"""Controls of one rule that may hang. They have a budget of their own: without a control, a hang that any
+case meets is the rule's own."""
 _MOST_SEARCHES = 12
 """Searches of one rule: the first, and one around each cause that was found."""
 _FEW_SEARCHES = 6
 """The same of `blame`: enough to leave one operator's two types out, each at one rank and then at all."""
 
 
+_OUTER = "Interpreter."
+"""How calls begin in which those of a target are nested."""
 _COLLECTION_INTERVAL = 10.0
 """Seconds of processor time between full collections, among all objects, of which pytest's process has some
 300,000: on a machine that is busy with other things, seconds of the clock would have more of them."""
@@ -139,6 +144,7 @@ class _Judge:
             profile.shrink_budget(isolated=target.isolated), profile.shrink_seconds
         )
         self.hangs_left = profile.hang_budget
+        self.control_hangs_left = _CONTROL_HANGS
         self.known: dict[bytes, Violation | None] = {}
         """By encoded case: bytes are small, and the garbage collector does not track them."""
         self.examples = 0
@@ -300,7 +306,8 @@ class _Judge:
         """What is wrong in the first control in which something is; None: the case is this rule's own."""
         died = not isinstance(violation, WrongOutput)
         for control in itertools.islice(self.target.controls(case, died=died), _MOST_CONTROLS):
-            if died and self.hangs_left <= 1 and _key(control) not in self.controlled:
+            is_hung = isinstance(violation, Hung)
+            if is_hung and self.control_hangs_left <= 0 and _key(control) not in self.controlled:
                 return self._known_hang(violation)
             causes = [
                 cause for cause in self._wrong(control) if died is isinstance(cause.violation, Crashed | Hung)
@@ -316,7 +323,7 @@ class _Judge:
     def _known_hang(self, violation: Violation) -> Cause | None:
         """Where no control can be run any more: another rule's hang in the same call, if one was shown."""
         hangs = (known for known in self.causes.values() if isinstance(known.violation, Hung))
-        return next((known for known in hangs if _call(known.violation) == _call(violation)), None)
+        return next((known for known in hangs if _is_in_same_call(known.violation, violation)), None)
 
     def _wrong(self, control: Control) -> Sequence[Cause]:
         """What each owner of the control finds wrong in it."""
@@ -335,7 +342,7 @@ class _Judge:
             found = _none_on_internal_error(functools.partial(_checked, owner, control.case), trace)
             if isinstance(found, Violation):
                 causes.append(Cause(owner, control.case, found))
-        self.hangs_left -= any(isinstance(cause.violation, Hung) for cause in causes)
+        self.control_hangs_left -= any(isinstance(cause.violation, Hung) for cause in causes)
         return causes
 
     def give_up(self, nothing: NothingToJudge) -> None:
@@ -527,6 +534,12 @@ class _ShrinkBudget:
 def _call(violation: Violation) -> str:
     """What was at work in a death; of a kernel the callback, since which nodes it has depends on the case."""
     return violation.evidence.during.partition(" kernel ")[0]
+
+
+def _is_in_same_call(one: Violation, other: Violation) -> bool:
+    """Also where one was seen from outside only: of some interpreters the callbacks are not noted."""
+    calls = {_call(one), _call(other)}
+    return len(calls) == 1 or any(call.startswith(_OUTER) for call in calls)
 
 
 def _key(control: Control) -> bytes:
