@@ -65,7 +65,7 @@ _DRAWS = 1 / 3
 """Of the budget after the first failure: what smaller draws may use."""
 
 
-_MOST_CONTROLS = 40
+_MOST_CONTROLS = 60
 """Controls of one case."""
 _CONTROL_HANGS = 3
 """Controls of one rule that may hang. They have a budget of their own: without a control, a hang that any

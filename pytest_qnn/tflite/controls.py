@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import msgspec
 
@@ -33,6 +33,15 @@ _CALLS = (("tflite_plugin_create_delegate", "ABI-02"), ("FreeBufferHandle", "BUF
 """Of a death in these calls another rule is the owner."""
 _FAILS = "PART-04"
 """The owner of a call that fails in a plain run."""
+_FEW = 4
+"""Nodes that are run repeatedly of a graph that cannot be."""
+_NOTHING = Graph((), (), (), ())
+_ONCE = DelegateCase(_NOTHING)
+_AGAIN = DelegateCase(_NOTHING, invokes=2)
+_FILLED = DelegateCase(_NOTHING, invokes=2, poison=(0xEE, 0x99))
+"""Other bytes in the outputs before each invoke."""
+_WITH_OTHERS = DelegateCase(_NOTHING, invokes=3, reseed=(0, 1, 0))
+_RESIZED = DelegateCase(_NOTHING, redo=1)
 _PARTITIONS = ("PART-11", "PART-10")
 """Owners of a wrong output of a graph whose nodes are right by themselves."""
 
@@ -40,27 +49,33 @@ _PARTITIONS = ("PART-11", "PART-10")
 def controls(case: Any, *, died: bool) -> Iterator[Control]:
     """See `pytest_qnn.core.target.Target.controls`; ``case`` is of any kind that concerns delegates."""
     graphs, seed, fill = _used(case)
-    graphs = tuple(graph for graph in graphs if not _has_absent_operands(graph))
-    alone = [one for graph in _flat(graphs) for one in _single_nodes(graph)]
-    whole = [graph for graph in graphs if is_plain(graph)]
+    each = {msgspec.msgpack.encode(one): one for one in _flat(graphs) if not _has_absent_operands(one)}
+    alone = [one for graph in each.values() for one in _single_nodes(graph)]
+    whole = [graph for graph in each.values() if is_plain(graph)]
+    made = _of_a_death(alone, whole) if died else _of_an_output(alone, whole)
     known: set[bytes] = set()
-    for graph, owners in _of_a_death(alone, whole) if died else _of_an_output(alone, whole):
-        key = msgspec.msgpack.encode((graph, owners))
+    for graph, owners, repeats in made:
+        case = msgspec.structs.replace(repeats, graph=graph, data_seed=seed, fill=fill)
+        key = msgspec.msgpack.encode((case, owners))
         if key not in known:
             known.add(key)
-            yield Control(DelegateCase(graph, data_seed=seed, fill=fill), owners, _CALLS)
+            yield Control(case, owners, _CALLS)
 
 
-Owned = tuple[Graph, tuple[str, ...]]
-"""A graph, and who owns what goes wrong in a plain run of it."""
+class Owned(NamedTuple):
+    """A plain run of a graph, and who owns what goes wrong in it."""
+
+    graph: Graph
+    owners: tuple[str, ...]
+    repeats: DelegateCase = _ONCE
 
 
 def _of_a_death(alone: Sequence[Graph], whole: Sequence[Graph]) -> Iterator[Owned]:
     for kind in _kinds(alone):
-        yield _simplest(kind), _SURVIVES
+        yield Owned(_simplest(kind), _SURVIVES)
     for graph in (*alone, *whole):
         sizes = (math.prod(tensor.shape) for tensor in graph.tensors)
-        yield graph, _LARGE if max(sizes) >= _LARGE_FROM else _SURVIVES
+        yield Owned(graph, _LARGE if max(sizes) >= _LARGE_FROM else _SURVIVES)
 
 
 def _of_an_output(alone: Sequence[Graph], whole: Sequence[Graph]) -> Iterator[Owned]:
@@ -69,18 +84,34 @@ def _of_an_output(alone: Sequence[Graph], whole: Sequence[Graph]) -> Iterator[Ow
     for kind in kinds:
         rank = 4 if kind.op == "CONV_2D" else 2
         plainest = _simplest(Combination(kind.op, kind.dtype, rank, quantisation=_plain_scale(kind)))
-        yield plainest, (_FAILS, *_arithmetic(plainest))
+        yield Owned(plainest, (_FAILS, *_arithmetic(plainest)))
+    some = whole or alone[:_FEW]
+    # These two compare a run with itself, so that a number that is wrong each time is none of theirs.
+    for graph in some:
+        yield Owned(graph, ("DET-01",), _AGAIN)
+        yield Owned(graph, ("DET-04",), _FILLED)
     for kind in kinds:
         formed = Combination(kind.op, kind.dtype, kind.rank, "NONE", _plain_scale(kind), form=kind.form)
-        yield _simplest(formed), (_FAILS, "PART-03")
+        yield Owned(_simplest(formed), (_FAILS, "PART-03"))
     for graph in alone:
-        common = (_FAILS, *_arithmetic(graph), *_claimed(graph))
-        bare = _without_activation(graph)
-        yield _without_zero_points(bare), common
-        yield bare, ("NUM-05", *common)
-        yield graph, ("NUM-06", *common)
+        yield from _of_a_node(graph)
     for graph in whole:
-        yield graph, (_FAILS, *_PARTITIONS, *_owners(graph))
+        yield Owned(graph, (_FAILS, *_PARTITIONS, *_owners(graph)))
+    for graph in some:
+        yield Owned(graph, ("DET-02",), _WITH_OTHERS)
+        yield Owned(graph, ("LIFE-02",), _RESIZED)
+
+
+def _of_a_node(graph: Graph) -> Iterator[Owned]:
+    """A node by itself: without activation and zero points, without activation, as it is."""
+    common = (_FAILS, *_arithmetic(graph), *_claimed(graph))
+    bare = _without_activation(graph)
+    barest = _without_zero_points(bare)
+    yield Owned(barest, common)
+    if bare != barest:
+        yield Owned(bare, ("NUM-05", *common))
+    if graph != bare:
+        yield Owned(graph, ("NUM-06", *common))
 
 
 _FORMS = frozenset((kind.op, kind.rank, kind.form) for kind in GRID)

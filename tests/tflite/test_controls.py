@@ -48,19 +48,20 @@ def test_an_output_s_controls_add_one_thing_at_a_time() -> None:
     assert seen == [
         ("SUB NONE", 2, "NUM-10"),
         ("NEG NONE", 2, "NUM-10"),
+        ("SUB RELU+NEG NONE", 3, "DET-01"),
+        ("SUB RELU+NEG NONE", 3, "DET-04"),
         ("SUB NONE", 3, "PART-03"),
         ("NEG NONE", 3, "PART-03"),
         ("SUB NONE", 3, "NUM-10"),
-        ("SUB NONE", 3, "NUM-05"),
         ("SUB RELU", 3, "NUM-06"),
         ("NEG NONE", 3, "NUM-10"),
-        ("NEG NONE", 3, "NUM-05"),
-        ("NEG NONE", 3, "NUM-06"),
         ("SUB RELU+NEG NONE", 3, "PART-11"),
+        ("SUB RELU+NEG NONE", 3, "DET-02"),
+        ("SUB RELU+NEG NONE", 3, "LIFE-02"),
     ]
     assert {
         (one.applications, one.invokes, one.data_seed, one.history) for one in (each.case for each in found)
-    } == {((Application(),), 1, 7, None)}
+    } == {((Application(),), invokes, 7, None) for invokes in (1, 2, 3)}
 
 
 def test_operands_of_a_plainest_operator_are_told_apart() -> None:
