@@ -86,9 +86,11 @@ def _of_an_output(alone: Sequence[Graph], whole: Sequence[Graph]) -> Iterator[Ow
         plainest = _simplest(Combination(kind.op, kind.dtype, rank, quantisation=_plain_scale(kind)))
         yield Owned(plainest, (_FAILS, *_arithmetic(plainest)))
     some = whole or alone[:_FEW]
-    # These two compare a run with itself, so that a number that is wrong each time is none of theirs.
+    # These two compare a run with itself, so that a number that is wrong each time is none of theirs. What a
+    # kernel of several nodes does not write is a partition's (PART-11).
     for graph in some:
         yield Owned(graph, ("DET-01",), _AGAIN)
+    for graph in alone[:_FEW]:
         yield Owned(graph, ("DET-04",), _FILLED)
     for kind in kinds:
         formed = Combination(kind.op, kind.dtype, kind.rank, "NONE", _plain_scale(kind), form=kind.form)
