@@ -118,12 +118,16 @@ class Failures(msgspec.Struct):
 def judged_by(rules: Iterable[Rule[Any, Any, Any]], target: Target[Any, Any], seed: int) -> Failures:
     """Judge the target by the rules in their order, and close it."""
     found = Failures()
+    # Of QNN backends as many as of a vendor's, which is in children: in this process, where the ordinary life
+    # before a case is Python's, 20 examples of each rule took two minutes for a mutant.
+    examples = PROFILE.isolated_examples if target.subject == "memory" else PROFILE.in_process_examples
+    profile = dataclasses.replace(PROFILE, in_process_examples=examples)
     controlled: dict[bytes, Sequence[engine.Cause]] = {}
     with closing(target):
         for rule in rules:
             try:
                 verdict, owners = engine.blame(
-                    rule, target, PROFILE, seed, catalogue().__getitem__, controlled
+                    rule, target, profile, seed, catalogue().__getitem__, controlled
                 )
             except (NothingToJudge, InternalError, TargetLost) as error:
                 found.unjudged.append(f"{rule.id} ({type(error).__name__})")
@@ -238,7 +242,8 @@ judged by all rules of its half, {in_c} faults in C libraries (tests/faults, in 
 {mutants} mutants, in an order that the seed shuffles. It took {cpu} minutes of processor time;
 `benchmarks/blame.jsonl` keeps the rows, and the same command goes on with what has none.
 
-Profile `quick`, nothing shrunk or repeated. To make it cheap, a control is run once for each fault and
+Profile `quick` (mutants of QNN with its 5 examples of libraries in children), nothing shrunk or repeated.
+To make it cheap, a control is run once for each fault and
 not for each rule; of an owner it is only said that it failed; a rule is searched around six causes at
 most, where a run has twelve; and the measured rules (those whose ids begin with {measured})
 judge one mutant in eight, beside their own and the faults in C.

@@ -60,8 +60,26 @@ def test_owners_are_rules() -> None:
     }
 
 
-def test_a_wrong_output_has_none() -> None:
-    assert list(controls(CASE, died=False)) == []
+def test_what_must_succeed_has_controls_that_add_one_thing_at_a_time() -> None:
+    found = [
+        ([type(step).__name__ for step in control.case.steps[1:]], control.owners[0])
+        for control in controls(CASE, died=False)
+    ]
+    handles = ["Alloc", "Alloc", "Register", "Register", "Execute"]
+    assert found == [
+        ([], "CTX-09"),
+        (["Prepare"], "PRE-10"),
+        (["Prepare", "Execute"], "EXE-21"),
+        (["Alloc", "Register"], "REG-01"),
+        (["Alloc", "Register", "Deregister"], "DRG-01"),
+        (["Alloc", "Register", "Deregister", "Register"], "REG-24"),
+        (["Alloc", "Alloc", "Register"], "REG-02"),
+        (["Prepare", *handles], "EXE-01"),
+    ]
+
+
+def test_a_case_of_a_context_alone_has_no_control_of_memory() -> None:
+    assert [control.owners for control in controls(MemoryCase((CONTEXT,)), died=False)] == [("CTX-09",)]
 
 
 def died_in(call: str) -> Death:
