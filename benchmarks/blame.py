@@ -44,7 +44,9 @@ _QUIET = (Outcome.PASS, Outcome.UNSUPPORTED)
 MEASURED = ("LEAK-", "QLEAK-", "THR-", "QTHR-", "RSZ-05", "OWN-02", "OWN-03")
 """Rules that measure or run for a while: they cost more than all others, and judge one mutant in eight."""
 _MEASURED_IN = 8
-EXPLAINED: dict[str, str] = {}
+EXPLAINED: dict[str, str] = {
+    "reg-same-handle: SHB-07": "offsets of one call get one handle, where each must get its own",
+}
 """By fault and rule, as ``fault: RULE``: why the failure of a rule that it was not made for is right."""
 
 
@@ -207,7 +209,15 @@ def document(rows: dict[str, Row]) -> str:
     both = faults()
     rows = {name: each for name, each in rows.items() if name in both}
     judged = [name for name in rows if both[name].is_mutant]
+    order = [
+        name
+        for name in in_turn(min((each.seed for each in rows.values()), default=1))
+        if name not in in_c.FAULTS
+    ]
+    by_name = [f"`{name}`" for name in sorted(set(judged).difference(order[: len(judged)]))]
     head = {
+        "by_name": ", ".join(by_name) or "none",
+        "all_in_c": len(in_c.FAULTS),
         "day": date.today().isoformat(),
         "seed": ", ".join(sorted({str(each.seed) for each in rows.values()})),
         "cpu": f"{sum(each.seconds for each in rows.values()) / 60:.0f}",
@@ -238,14 +248,15 @@ _HEAD = """\
 # The blame matrix
 
 Written by `python -m benchmarks.blame --update docs/blame.md`, last on {day}, seed {seed}: each fault
-judged by all rules of its half, {in_c} faults in C libraries (tests/faults, in children) and {judged} of
-{mutants} mutants, in an order that the seed shuffles. It took {cpu} minutes of processor time;
+judged by all rules of its half, {in_c} of {all_in_c} faults in C libraries (tests/faults, in children) and
+{judged} of {mutants} mutants, in an order that the seed shuffles; by name and not in that order:
+{by_name}. It took {cpu} minutes of processor time;
 `benchmarks/blame.jsonl` keeps the rows, and the same command goes on with what has none.
 
 Profile `quick` (mutants of QNN with its 5 examples of libraries in children), nothing shrunk or repeated.
-To make it cheap, a control is run once for each fault and
-not for each rule; of an owner it is only said that it failed; a rule is searched around six causes at
-most, where a run has twelve; and the measured rules (those whose ids begin with {measured})
+To make it cheap, a control is run once for each fault and not for each rule; of an owner it is only said
+that it failed; a rule is searched around six causes at most, where a run has twelve; and the measured
+rules (those whose ids begin with {measured})
 judge one mutant in eight, beside their own and the faults in C.
 
 The columns: rules that the fault breaks and that failed (of a fault in C its owner, which was named
