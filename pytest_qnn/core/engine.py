@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import functools
 import gc
 import itertools
 import time
@@ -64,12 +65,19 @@ _DRAWS = 1 / 3
 """Of the budget after the first failure: what smaller draws may use."""
 
 
-_MOST_CONTROLS = 40
+_MOST_CONTROLS = 60
 """Controls of one case."""
+_CONTROL_HANGS = 3
+"""Controls of one rule that may hang. They have a budget of their own: without a control, a hang that any
+case meets is the rule's own."""
 _MOST_SEARCHES = 12
 """Searches of one rule: the first, and one around each cause that was found."""
+_FEW_SEARCHES = 6
+"""The same of `blame`: enough to leave one operator's two types out, each at one rank and then at all."""
 
 
+_OUTER = "Interpreter."
+"""How calls begin in which those of a target are nested."""
 _COLLECTION_INTERVAL = 10.0
 """Seconds of processor time between full collections, among all objects, of which pytest's process has some
 300,000: on a machine that is busy with other things, seconds of the clock would have more of them."""
@@ -128,13 +136,15 @@ class _Judge:
         """What cases are drawn for: of what was learned, what no known cause lies in."""
         self.causes: dict[str, Cause] = {}
         """By the id of its owner: what went wrong in cases of this rule and is another one's to judge."""
+        self.searches = _MOST_SEARCHES
         self.controlled: dict[bytes, Sequence[Cause]] = {}
-        """By encoded case: what was wrong in each control."""
+        """By control (`_key`): what was wrong in it."""
         self.profile = profile
         self.shrinking = _ShrinkBudget(
             profile.shrink_budget(isolated=target.isolated), profile.shrink_seconds
         )
         self.hangs_left = profile.hang_budget
+        self.control_hangs_left = _CONTROL_HANGS
         self.known: dict[bytes, Violation | None] = {}
         """By encoded case: bytes are small, and the garbage collector does not track them."""
         self.examples = 0
@@ -155,7 +165,7 @@ class _Judge:
     def search_around(self, seed: int, *, shrink: bool = True) -> None:
         """`search`, and again around each cause that was found to be another rule's."""
         examples = self.profile.examples(self.rule, isolated=self.target.isolated)
-        for _ in range(_MOST_SEARCHES):
+        for _ in range(self.searches):
             facts = self.facts
             try:
                 cases = self.rule.cases(facts)
@@ -285,32 +295,39 @@ class _Judge:
             return violation
         if self.rule.uncontrolled and isinstance(violation, WrongOutput):
             return violation
-        cause = self._cause(case, died=not isinstance(violation, WrongOutput))
+        cause = self._cause(case, violation)
         if cause is None:
             return violation
         self.causes.setdefault(cause.owner.id, cause)
         self.facts = self.target.around(self.facts, cause.case)
         return None
 
-    def _cause(self, case: Any, *, died: bool) -> Cause | None:
+    def _cause(self, case: Any, violation: Violation) -> Cause | None:
         """What is wrong in the first control in which something is; None: the case is this rule's own."""
+        died = not isinstance(violation, WrongOutput)
         for control in itertools.islice(self.target.controls(case, died=died), _MOST_CONTROLS):
-            if died and self.hangs_left <= 1:
-                # No control can be run any more: taken for the hang that was shown to be another rule's.
-                hangs = (known for known in self.causes.values() if isinstance(known.violation, Hung))
-                return next(hangs, None)
+            is_hung = isinstance(violation, Hung)
+            if is_hung and self.control_hangs_left <= 0 and _key(control) not in self.controlled:
+                return self._known_hang(violation)
             causes = [
                 cause for cause in self._wrong(control) if died is isinstance(cause.violation, Crashed | Hung)
             ]
+            if not control.owners:
+                causes = [cause for cause in causes if _call(cause.violation) == _call(violation)]
             if any(cause.owner.id == self.rule.id for cause in causes):
                 return None
             if causes:
                 return causes[0]
         return None
 
+    def _known_hang(self, violation: Violation) -> Cause | None:
+        """Where no control can be run any more: another rule's hang in the same call, if one was shown."""
+        hangs = (known for known in self.causes.values() if isinstance(known.violation, Hung))
+        return next((known for known in hangs if _is_in_same_call(known.violation, violation)), None)
+
     def _wrong(self, control: Control) -> Sequence[Cause]:
         """What each owner of the control finds wrong in it."""
-        key = msgspec.msgpack.encode(control.case)
+        key = _key(control)
         if key not in self.controlled:
             self.controlled[key] = _none_on_internal_error(self._judged_by_owners, control) or ()
         return self.controlled[key]
@@ -320,11 +337,12 @@ class _Judge:
             return ()
         trace = self.target.run(control.case)
         causes = []
-        for owner in map(self.rule_named, control.owners):
-            found = _checked(owner, control.case, trace)
+        for owner in map(self.rule_named, control.owners_of(trace.death)):
+            # An owner for whose check the control was not made may fail itself: it keeps no other quiet.
+            found = _none_on_internal_error(functools.partial(_checked, owner, control.case), trace)
             if isinstance(found, Violation):
                 causes.append(Cause(owner, control.case, found))
-        self.hangs_left -= any(isinstance(cause.violation, Hung) for cause in causes)
+        self.control_hangs_left -= any(isinstance(cause.violation, Hung) for cause in causes)
         return causes
 
     def give_up(self, nothing: NothingToJudge) -> None:
@@ -513,6 +531,22 @@ class _ShrinkBudget:
         return left
 
 
+def _call(violation: Violation) -> str:
+    """What was at work in a death; of a kernel the callback, since which nodes it has depends on the case."""
+    return violation.evidence.during.partition(" kernel ")[0]
+
+
+def _is_in_same_call(one: Violation, other: Violation) -> bool:
+    """Also where one was seen from outside only: of some interpreters the callbacks are not noted."""
+    calls = {_call(one), _call(other)}
+    return len(calls) == 1 or any(call.startswith(_OUTER) for call in calls)
+
+
+def _key(control: Control) -> bytes:
+    """Of a case that several rules may own at several places in a list, each has its own result."""
+    return msgspec.msgpack.encode((control.case, control.owners))
+
+
 def _none_on_internal_error(judge: Callable[[Any], ResultT | None], case: Any) -> ResultT | None:
     """What ``judge`` gives for the case; None when the suite itself fails in it.
 
@@ -578,6 +612,13 @@ class Judged(NamedTuple):
     handed_over: tuple[Verdict, ...]
 
 
+class Blamed(NamedTuple):
+    """The verdict on a rule, and the ids of rules that own what went wrong in its cases."""
+
+    verdict: Verdict
+    owners: tuple[str, ...]
+
+
 def judge_with_owners(
     rule: Rule[CaseT, TraceT, Any],
     target: Target[CaseT, TraceT],
@@ -625,6 +666,34 @@ def _owners_verdict(run: _Judge, cause: Cause, seed: int) -> Verdict:
         flaky = owner.repeat()
     verdict = _verdict(owner, seed, flaky, time.perf_counter() - started)
     return msgspec.structs.replace(verdict, found_by=run.rule.id)
+
+
+def blame(
+    rule: Rule[CaseT, TraceT, Any],
+    target: Target[CaseT, TraceT],
+    profile: Profile,
+    seed: int,
+    rule_named: RuleNamed,
+    controlled: dict[bytes, Sequence[Cause]],
+) -> Blamed:
+    """`judge_with_owners` with nothing made smaller or repeated, and of the owners their ids only.
+
+    Args:
+        rule: to be judged.
+        target: under judgement.
+        profile: of the search.
+        seed: of the cases.
+        rule_named: the rule with an id.
+        controlled: what was wrong in controls on this target, to which this judgement adds its own. None is
+            run twice for several rules: what it gives does not depend on who asks.
+
+    """
+    run = _Judge(rule, target, profile, rule_named)
+    run.controlled, run.searches = controlled, _FEW_SEARCHES
+    started = time.perf_counter()
+    with _rare_collections():
+        run.search_around(seed, shrink=False)
+    return Blamed(_verdict(run, seed, "", time.perf_counter() - started), tuple(run.causes))
 
 
 @dataclasses.dataclass(frozen=True)

@@ -49,7 +49,19 @@ class Control(NamedTuple):
 
     case: Any
     owners: tuple[str, ...]
-    """Ids of the rules that own what goes wrong in it, the most particular first."""
+    """Ids of the rules that own what goes wrong in it, the most particular first. None: it explains a death
+    only in one of `calls`, of a case that died in the same."""
+    calls: tuple[tuple[str, str], ...] = ()
+    """First words of what was at work, and the rule that owns a death in it. Any other death is owned by the
+    first of `owners`."""
+
+    def owners_of(self, death: Death | None) -> tuple[str, ...]:
+        """Who judges what was seen of the case: of a death one rule at most."""
+        if death is None:
+            return self.owners
+        during = death.evidence.during
+        called = [owner for name, owner in self.calls if during == name or during.startswith(f"{name} ")]
+        return (*called, *self.owners)[:1]
 
 
 class TraceLike(Protocol):

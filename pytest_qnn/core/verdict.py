@@ -67,6 +67,10 @@ class WrongOutput(Violation):
     """An output has a wrong value: whoever judges one finds it, also where it is another rule's to judge."""
 
 
+class FailedCall(WrongOutput):
+    """A call failed that any case makes, so that there is no output to judge."""
+
+
 class Divergence(WrongOutput):
     """A number out of its bounds. Where it began is found by cutting the graph.
 

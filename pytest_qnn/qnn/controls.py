@@ -21,6 +21,7 @@ from pytest_qnn.qnn.cases.case import (
     Deregister,
     Descriptor,
     Execute,
+    Lived,
     MemoryCase,
     Prepare,
     Register,
@@ -30,26 +31,127 @@ from pytest_qnn.qnn.cases.sizes import io_inputs, nbytes, pages
 from pytest_qnn.qnn.facts import MemoryFacts
 
 _CONTEXT = (ContextCreate("c0"),)
+_REGISTERED = ("REG-01", "REG-16", "REG-17", "REG-27")
+"""Owners of a registration that fails: those after the first are about what each one shows."""
+_PLAIN = Descriptor("b0", (1, 2, 2, 2))
+_SESSION = (
+    ("QnnInterface_getProviders", "IF-01"),
+    ("QnnLog_create", "IF-11"),
+    ("QnnBackend_create", "IF-12"),
+    ("QnnDevice_create", "IF-13"),
+    ("QnnDevice_free", "CTX-08"),
+    ("QnnBackend_free", "CTX-08"),
+    ("QnnLog_free", "CTX-08"),
+)
+"""Calls that open and close a session, and the rules that each of them succeeds."""
+_CALLS = (
+    *_SESSION,
+    ("QnnContext_create", "CTX-09"),
+    ("QnnContext_free", "CTX-01"),
+    ("QnnGraph_create", "PRE-10"),
+    ("QnnTensor_createGraphTensor", "PRE-11"),
+    ("QnnBackend_validateOpConfig", "PRE-11"),
+    ("QnnGraph_addNode", "PRE-11"),
+    ("QnnGraph_finalize", "PRE-11"),
+    ("QnnGraph_execute", "EXE-21"),
+    ("QnnMem_register", "REG-01"),
+    ("QnnMem_deRegister", "DRG-01"),
+)
+"""The same of all ordinary calls."""
 
 
 def controls(case: Any, *, died: bool) -> Iterator[Control]:
     """See `pytest_qnn.core.target.Target.controls`: contexts, then graphs, then registrations."""
-    if not died or not any(isinstance(step, ContextCreate) for step in case.steps):
+    if not died:
+        yield from (Control(MemoryCase(steps), owners) for steps, owners in _right(case))
         return
-    yield Control(MemoryCase(_CONTEXT), ("CTX-09",))
+    if any(isinstance(step, ContextCreate) for step in case.steps):
+        for steps, owner in _ordinary(case):
+            yield Control(MemoryCase(steps), (owner,), _CALLS)
+    # Other steps open a session too, and some make calls in a row (`Lived`, `Churn`, ...): what is ordinary
+    # in them is in an ordinary session.
+    yield Control(MemoryCase(_CONTEXT), (), _SESSION)
+    operators = {(step.op, step.dtype): None for step in case.steps if isinstance(step, Lived | Prepare)}
+    for op, dtype in operators or {("ElementWiseAdd", "UFIXED_POINT_8"): None}:
+        yield Control(MemoryCase(_session(Prepare("g0", "c0", op, dtype))), (), _CALLS)
+
+
+Owned = tuple[tuple[AnyStep, ...], tuple[str, ...]]
+
+
+def _right(case: MemoryCase) -> Iterator[Owned]:
+    """Ordinary calls that must succeed and give right outputs, from the plainest on; each adds one thing."""
+    yield _CONTEXT, ("CTX-09",)
+    for prepare in _graphs(case):
+        raw = (Binding(),) * (io_inputs(prepare) + 1)
+        yield (*_CONTEXT, prepare), ("PRE-10", "PRE-11")
+        yield (*_CONTEXT, prepare, Execute("g0", raw)), ("EXE-21",)
+    several = any(
+        isinstance(step, Lived) or (isinstance(step, Register) and len(step.descriptors) > 1)
+        for step in case.steps
+    )
+    registers = any(isinstance(step, Register | Lived) for step in case.steps)
+    plain = dict.fromkeys(_plain_descriptors(case)) or dict.fromkeys((_PLAIN,) if registers else ())
+    for one in plain:
+        size = pages(nbytes(one.shape, one.dtype))
+        registered: tuple[AnyStep, ...] = (*_CONTEXT, Alloc("b0", size), Register("c0", (one,), ("h0",)))
+        yield registered, _REGISTERED
+        yield (*registered, Deregister(("h0",))), ("DRG-01",)
+        yield (*registered, Deregister(("h0",)), Register("c0", (one,), ("h1",))), ("REG-24",)
+        if several:
+            other = msgspec.structs.replace(one, buffer="b1")
+            both = Register("c0", (one, other), ("h0", "h1"))
+            yield (*_CONTEXT, Alloc("b0", size), Alloc("b1", size), both), ("REG-02",)
+    if any(
+        binding.kind == "handle"
+        for step in case.steps
+        if isinstance(step, Execute)
+        for binding in step.bindings
+    ):
+        for prepare in _graphs(case):
+            yield _with_handles(prepare), ("EXE-01",)
+
+
+def _with_handles(prepare: Prepare) -> tuple[AnyStep, ...]:
+    """A graph executed with memory registered for each of its tensors."""
+    places = range(io_inputs(prepare) + 1)
+    size = pages(nbytes(prepare.shape, prepare.dtype))
+    buffers = (Alloc(f"b{place}", size) for place in places)
+    registered = (
+        Register("c0", (Descriptor(f"b{place}", prepare.shape, prepare.dtype),), (f"h{place}",))
+        for place in places
+    )
+    execute = Execute("g0", tuple(Binding("handle", f"h{place}") for place in places))
+    return (*_CONTEXT, prepare, *buffers, *registered, execute)
+
+
+def _session(prepare: Prepare) -> tuple[AnyStep, ...]:
+    """A graph that is executed with raw memory; memory registered, deregistered, and left to contextFree."""
+    buffers = (Alloc("b0", 4096), Alloc("b1", 4096))
+    registered = tuple(
+        Register("c0", (Descriptor(f"b{place}", (1, 2, 2, 2)),), (f"h{place}",)) for place in range(2)
+    )
+    raw = (Binding(),) * (io_inputs(prepare) + 1)
+    end = (Deregister(("h0",)), ContextFree("c0"))
+    return (*_CONTEXT, prepare, Execute("g0", raw), *buffers, *registered, *end)
+
+
+def _ordinary(case: MemoryCase) -> Iterator[tuple[tuple[AnyStep, ...], str]]:
+    """Steps, and who owns a death of which no call is known."""
+    yield _CONTEXT, "CTX-09"
     if any(isinstance(step, ContextFree) for step in case.steps):
-        yield Control(MemoryCase((*_CONTEXT, ContextFree("c0"))), ("CTX-01",))
+        yield (*_CONTEXT, ContextFree("c0")), "CTX-01"
     executed = any(isinstance(step, Execute) for step in case.steps)
     for prepare in _graphs(case):
-        yield Control(MemoryCase((*_CONTEXT, prepare)), ("PRE-11",))
+        yield (*_CONTEXT, prepare), "PRE-11"
         if executed:
             raw = (Binding(),) * (io_inputs(prepare) + 1)
-            yield Control(MemoryCase((*_CONTEXT, prepare, Execute("g0", raw))), ("EXE-21",))
+            yield (*_CONTEXT, prepare, Execute("g0", raw)), "EXE-21"
     deregistered = any(isinstance(step, Deregister) for step in case.steps)
     for registered in _registrations(case):
-        yield Control(MemoryCase(registered), ("REG-01",))
+        yield registered, "REG-01"
         if deregistered:
-            yield Control(MemoryCase((*registered, Deregister(("h0",)))), ("DRG-01",))
+            yield (*registered, Deregister(("h0",))), "DRG-01"
 
 
 def around(facts: MemoryFacts, case: Any) -> MemoryFacts:
@@ -73,13 +175,16 @@ def _graphs(case: MemoryCase) -> Iterator[Prepare]:
 
 def _registrations(case: MemoryCase) -> Iterator[tuple[AnyStep, ...]]:
     """A buffer that fits, registered by itself: for each type and shape of the ION descriptors once."""
-    plain = (
+    for descriptor in dict.fromkeys(_plain_descriptors(case)):
+        size = pages(nbytes(descriptor.shape, descriptor.dtype))
+        yield (*_CONTEXT, Alloc("b0", size), Register("c0", (descriptor,), ("h0",)))
+
+
+def _plain_descriptors(case: MemoryCase) -> Iterator[Descriptor]:
+    return (
         Descriptor("b0", each.shape, each.dtype)
         for step in case.steps
         if isinstance(step, Register)
         for each in step.descriptors
         if each.mem_type == ION and all(each.shape)
     )
-    for descriptor in dict.fromkeys(plain):
-        size = pages(nbytes(descriptor.shape, descriptor.dtype))
-        yield (*_CONTEXT, Alloc("b0", size), Register("c0", (descriptor,), ("h0",)))

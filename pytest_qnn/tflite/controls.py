@@ -6,8 +6,9 @@ applied to once, prepared, invoked and destroyed, with no history, option, probe
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import msgspec
 
@@ -22,11 +23,25 @@ from pytest_qnn.tflite.graph.graph import Graph
 from pytest_qnn.tflite.graph.kinds import graph_of
 from pytest_qnn.tflite.graph.operators import SUMS
 
-_SURVIVES = ("RUN-01", "ERR-04", "BUF-06")
-"""The owner of a process that a plain run ends or blocks; and two rules about what plain runs do (kernels
-that abort, buffer handles that are freed), so that such a death is their own finding too."""
-_OPERATORS = ("NUM-03", "NUM-02", "NUM-10", "NUM-01")
-"""Owners of an operator that is wrong at its plainest: int8, float32 sums, float32 in general."""
+_SURVIVES = ("RUN-01",)
+"""The owner of a process that a plain run ends or blocks."""
+_LARGE = ("ERR-04",)
+"""The same where kernels of small tensors of the same kind survive: size is what ERR-04 is about."""
+_LARGE_FROM = 4096
+"""Elements of a tensor that is large."""
+_CALLS = (("tflite_plugin_create_delegate", "ABI-02"), ("FreeBufferHandle", "BUF-06"))
+"""Of a death in these calls another rule is the owner."""
+_FAILS = "PART-04"
+"""The owner of a call that fails in a plain run."""
+_FEW = 4
+"""Nodes that are run repeatedly of a graph that cannot be."""
+_NOTHING = Graph((), (), (), ())
+_ONCE = DelegateCase(_NOTHING)
+_AGAIN = DelegateCase(_NOTHING, invokes=2)
+_FILLED = DelegateCase(_NOTHING, invokes=2, poison=(0xEE, 0x99))
+"""Other bytes in the outputs before each invoke."""
+_WITH_OTHERS = DelegateCase(_NOTHING, invokes=3, reseed=(0, 1, 0))
+_RESIZED = DelegateCase(_NOTHING, redo=1)
 _PARTITIONS = ("PART-11", "PART-10")
 """Owners of a wrong output of a graph whose nodes are right by themselves."""
 
@@ -34,21 +49,95 @@ _PARTITIONS = ("PART-11", "PART-10")
 def controls(case: Any, *, died: bool) -> Iterator[Control]:
     """See `pytest_qnn.core.target.Target.controls`; ``case`` is of any kind that concerns delegates."""
     graphs, seed, fill = _used(case)
-    graphs = tuple(graph for graph in graphs if not _has_absent_operands(graph))
-    alone = [one for graph in _flat(graphs) for one in _single_nodes(graph)]
-    whole = [graph for graph in graphs if is_plain(graph)]
-    if died:
-        made: list[tuple[Graph, tuple[str, ...]]] = [(graph, _SURVIVES) for graph in (*alone, *whole)]
-    else:
-        made = [(one, _OPERATORS) for graph in alone for one in _plainest(graph)]
-        made += [(graph, _owners(graph)) for graph in alone]
-        made += [(graph, (*_PARTITIONS, *_owners(graph))) for graph in whole]
+    each = {msgspec.msgpack.encode(one): one for one in _flat(graphs) if not _has_absent_operands(one)}
+    alone = [one for graph in each.values() for one in _single_nodes(graph)]
+    whole = [graph for graph in each.values() if is_plain(graph)]
+    made = _of_a_death(alone, whole) if died else _of_an_output(alone, whole)
     known: set[bytes] = set()
-    for graph, owners in made:
-        key = msgspec.msgpack.encode((graph, owners))
+    for graph, owners, repeats in made:
+        case = msgspec.structs.replace(repeats, graph=graph, data_seed=seed, fill=fill)
+        key = msgspec.msgpack.encode((case, owners))
         if key not in known:
             known.add(key)
-            yield Control(DelegateCase(graph, data_seed=seed, fill=fill), owners)
+            yield Control(case, owners, _CALLS)
+
+
+class Owned(NamedTuple):
+    """A plain run of a graph, and who owns what goes wrong in it."""
+
+    graph: Graph
+    owners: tuple[str, ...]
+    repeats: DelegateCase = _ONCE
+
+
+def _of_a_death(alone: Sequence[Graph], whole: Sequence[Graph]) -> Iterator[Owned]:
+    for kind in _kinds(alone):
+        yield Owned(_simplest(kind), _SURVIVES)
+    for graph in (*alone, *whole):
+        sizes = (math.prod(tensor.shape) for tensor in graph.tensors)
+        yield Owned(graph, _LARGE if max(sizes) >= _LARGE_FROM else _SURVIVES)
+
+
+def _of_an_output(alone: Sequence[Graph], whole: Sequence[Graph]) -> Iterator[Owned]:
+    """From what is plainest on: each adds one thing, and the rule about that thing owns what it breaks."""
+    kinds = _kinds(alone)
+    for kind in kinds:
+        rank = 4 if kind.op == "CONV_2D" else 2
+        plainest = _simplest(Combination(kind.op, kind.dtype, rank, quantisation=_plain_scale(kind)))
+        yield Owned(plainest, (_FAILS, *_arithmetic(plainest)))
+    some = whole or alone[:_FEW]
+    # These two compare a run with itself, so that a number that is wrong each time is none of theirs. What a
+    # kernel of several nodes does not write is a partition's (PART-11).
+    for graph in some:
+        yield Owned(graph, ("DET-01",), _AGAIN)
+    for graph in alone[:_FEW]:
+        yield Owned(graph, ("DET-04",), _FILLED)
+    for kind in kinds:
+        formed = Combination(kind.op, kind.dtype, kind.rank, "NONE", _plain_scale(kind), form=kind.form)
+        yield Owned(_simplest(formed), (_FAILS, "PART-03"))
+    for graph in alone:
+        yield from _of_a_node(graph)
+    for graph in whole:
+        yield Owned(graph, (_FAILS, *_PARTITIONS, *_owners(graph)))
+    for graph in some:
+        yield Owned(graph, ("DET-02",), _WITH_OTHERS)
+        yield Owned(graph, ("LIFE-02",), _RESIZED)
+
+
+def _of_a_node(graph: Graph) -> Iterator[Owned]:
+    """A node by itself: without activation and zero points, without activation, as it is."""
+    common = (_FAILS, *_arithmetic(graph), *_claimed(graph))
+    bare = _without_activation(graph)
+    barest = _without_zero_points(bare)
+    yield Owned(barest, common)
+    if bare != barest:
+        yield Owned(bare, ("NUM-05", *common))
+    if graph != bare:
+        yield Owned(graph, ("NUM-06", *common))
+
+
+_FORMS = frozenset((kind.op, kind.rank, kind.form) for kind in GRID)
+
+
+def _kinds(alone: Sequence[Graph]) -> list[Combination]:
+    """Of the nodes; of those that the grid has, whose ranks end at 4."""
+    kinds = (combination_of(graph, graph.nodes[0]) for graph in alone)
+    return [kind for kind in kinds if kind is not None and (kind.op, kind.rank, kind.form) in _FORMS]
+
+
+def _simplest(kind: Combination) -> Graph:
+    """The simplest graph of one node with operands of their own: a - a is 0 in any order."""
+    graph = graph_of(kind)
+    (node,) = graph.nodes
+    if len(node.inputs) != 2 or node.inputs[0] != node.inputs[1]:
+        return graph
+    other = len(graph.tensors)
+    return msgspec.structs.replace(
+        graph,
+        tensors=(*graph.tensors, graph.tensors[node.inputs[1]]),
+        nodes=(msgspec.structs.replace(node, inputs=(node.inputs[0], other)),),
+        inputs=(*graph.inputs, other),
+    )
 
 
 def around(facts: DelegateFacts, case: Any) -> DelegateFacts:
@@ -102,13 +191,35 @@ def _single_nodes(graph: Graph) -> Iterator[Graph]:
             yield alone
 
 
-def _plainest(graph: Graph) -> Iterator[Graph]:
-    """The plainest node of the same operator and type: no activation, no form of its own, one scale."""
-    kind = combination_of(graph, graph.nodes[0])
-    if kind is not None:
-        rank = 4 if kind.op == "CONV_2D" else 2
-        quantisation: Quantisation = "tensor" if kind.dtype == "int8" else ""
-        yield graph_of(Combination(kind.op, kind.dtype, rank, quantisation=quantisation))
+def _plain_scale(kind: Combination) -> Quantisation:
+    return "tensor" if kind.dtype == "int8" else ""
+
+
+def _without_activation(graph: Graph) -> Graph:
+    nodes = tuple(msgspec.structs.replace(node, activation="NONE") for node in graph.nodes)
+    return msgspec.structs.replace(graph, nodes=nodes)
+
+
+def _without_zero_points(graph: Graph) -> Graph:
+    """The graph with zero points of 0, and with the first channel's scale for all."""
+    tensors = tuple(
+        msgspec.structs.replace(each, scales=each.scales[:1], zero_points=(0,) * len(each.zero_points[:1]))
+        for each in graph.tensors
+    )
+    return msgspec.structs.replace(graph, tensors=tensors)
+
+
+def _arithmetic(graph: Graph) -> tuple[str, ...]:
+    """Owners of wrong numbers of one node, whatever its form is."""
+    node = graph.nodes[0]
+    if graph.tensors[node.outputs[0]].dtype == "int8":
+        return ("NUM-03", "NUM-04")
+    return ("NUM-02", "NUM-08") if node.op in SUMS else ("NUM-10", "NUM-01", "NUM-07")
+
+
+def _claimed(graph: Graph) -> tuple[str, ...]:
+    """Owners of wrong numbers of a node whose operator is right at its plainest."""
+    return ("PART-03", "NUM-09", *(("NUM-07",) if _arithmetic(graph)[0] == "NUM-02" else ()))
 
 
 def _owners(graph: Graph) -> tuple[str, ...]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -10,11 +11,21 @@ import pytest
 from hypothesis import strategies as st
 from minimal_doubles import FakeTarget, finding, survives
 
-from pytest_qnn.core.engine import Judged, first_failure, judge, judge_with_owners
+from pytest_qnn.core.engine import Judged, blame, first_failure, judge, judge_with_owners
+from pytest_qnn.core.evidence import Evidence
 from pytest_qnn.core.profile import PROFILES
 from pytest_qnn.core.rule import NothingToJudge, Rule
 from pytest_qnn.core.target import Control, Death
-from pytest_qnn.core.verdict import Examined, Level, Measured, Outcome, Unsupported, Violation, WrongOutput
+from pytest_qnn.core.verdict import (
+    Examined,
+    FailedCall,
+    Level,
+    Measured,
+    Outcome,
+    Unsupported,
+    Violation,
+    WrongOutput,
+)
 from pytest_qnn.qnn.cases.case import Alloc, ContextCreate, MemoryCase
 from pytest_qnn.qnn.trace import MemoryTrace
 
@@ -172,3 +183,114 @@ def test_a_cause_that_facts_do_not_tell_apart_blocks_its_cases_only() -> None:
     rule = a_rule("REG-99", wrong_at(2))
     verdict, handed_over = judge_with_owners(rule, Stubborn("memory"), PROFILE, 1, owners.__getitem__)
     assert (verdict.outcome, verdict.blocked_by, len(handed_over)) == (Outcome.PASS, ("OWN-01",), 1)
+
+
+class ByCall(Controlled):
+    """Controls whose deaths are owned by the call that they came in."""
+
+    owners: tuple[str, ...] = ("OWN-01",)
+
+    def controls(self, case: MemoryCase, *, died: bool) -> Iterator[Control]:
+        for control in super().controls(case, died=died):
+            yield Control(control.case, self.owners, (("QnnMem_register", "OWN-02"),))
+
+
+def in_call(control: str, case: str, kind: Any = "signal") -> Callable[[Any], MemoryTrace]:
+    """A target that dies of everything; of controls, which have no context, in another call."""
+
+    def run(given: MemoryCase) -> MemoryTrace:
+        during = case if any(isinstance(step, ContextCreate) for step in given.steps) else control
+        return MemoryTrace(death=Death(kind, "it died", evidence=Evidence(during)))
+
+    return run
+
+
+@pytest.mark.parametrize(
+    ("control", "owner"), [("QnnMem_register", "OWN-02"), ("QnnMem_registered", "OWN-01"), ("", "OWN-01")]
+)
+def test_a_death_is_owned_by_the_rule_on_the_call_it_came_in(control: str, owner: str) -> None:
+    rules = {name: a_rule(name, survives) for name in ("OWN-01", "OWN-02")}
+    target = ByCall("memory", in_call(control, "QnnMem_register"))
+    verdict, handed_over = judge_with_owners(
+        a_rule("REG-99", survives), target, PROFILE, 1, rules.__getitem__
+    )
+    assert (verdict.outcome, verdict.blocked_by) == (Outcome.INCONCLUSIVE, (owner,))
+    assert [each.rule for each in handed_over] == [owner]
+
+
+@pytest.mark.parametrize(("case", "blocked_by"), [("QnnMem_register", ("OWN-02",)), ("QnnGraph_execute", ())])
+def test_a_control_without_owners_explains_deaths_in_the_same_call(
+    case: str, blocked_by: tuple[str, ...]
+) -> None:
+    rules = {"OWN-02": a_rule("OWN-02", survives)}
+    target = ByCall("memory", in_call("QnnMem_register", case))
+    target.owners = ()
+    verdict = judge_with_owners(a_rule("REG-99", survives), target, PROFILE, 1, rules.__getitem__).verdict
+    assert verdict.blocked_by == blocked_by
+
+
+def test_an_owner_whose_own_check_fails_keeps_no_other_quiet() -> None:
+    def stumbles(_case: Any, _trace: Any) -> Examined:
+        raise ValueError("not made for this case")
+
+    class Two(Controlled):
+        def controls(self, case: MemoryCase, *, died: bool) -> Iterator[Control]:
+            for control in super().controls(case, died=died):
+                yield Control(control.case, ("OWN-02", "OWN-01"))
+
+    rules = {"OWN-01": a_rule("OWN-01", wrong_at(2)), "OWN-02": a_rule("OWN-02", stumbles)}
+    verdict = judge_with_owners(
+        a_rule("REG-99", wrong_at(2)), Two("memory"), PROFILE, 1, rules.__getitem__
+    ).verdict
+    assert (verdict.outcome, verdict.blocked_by) == (Outcome.PASS, ("OWN-01",))
+
+
+def test_a_failed_call_has_controls_as_a_wrong_output_has() -> None:
+    def fails(case: MemoryCase, _trace: Any) -> Examined:
+        if 2 in sizes_of(case):
+            raise FailedCall("success", "an error")
+        return Examined(1, "calls")
+
+    verdict, handed_over = judged(fails, fails)
+    assert (verdict.outcome, [each.rule for each in handed_over]) == (Outcome.PASS, ["OWN-01"])
+
+
+@pytest.mark.parametrize(
+    ("case", "outcome"),
+    [
+        ("QnnMem_register", Outcome.INCONCLUSIVE),
+        ("Interpreter.invoke", Outcome.INCONCLUSIVE),
+        ("QnnGraph_execute", Outcome.HANG),
+    ],
+)
+def test_beyond_the_budget_of_controls_a_hang_is_the_known_one_in_the_same_call_only(
+    case: str, outcome: Outcome
+) -> None:
+    """Three controls may hang; the sizes from 4 on are met when none may any more."""
+
+    def run(given: MemoryCase) -> MemoryTrace:
+        during = case if max(sizes_of(given)) > 3 else "QnnMem_register"
+        return MemoryTrace(death=Death("hang", "no answer", evidence=Evidence(during)))
+
+    def more_sizes(facts: Any) -> st.SearchStrategy[MemoryCase]:
+        left = [size for size in range(1, 8) if size not in (facts or ())]
+        if not left:
+            raise NothingToJudge("no size is left")
+        return st.just(MemoryCase((ContextCreate("c0"), Alloc("b0", left[0]))))
+
+    rule = dataclasses.replace(a_rule("REG-99", survives), cases=more_sizes)
+    rules = {name: a_rule(name, survives) for name in ("OWN-01", "OWN-02")}
+    target = ByCall("memory", run)
+    run_judged = judge_with_owners(rule, target, PROFILE, 1, rules.__getitem__)
+    assert run_judged.verdict.outcome is outcome
+    assert [each.rule for each in run_judged.handed_over] == ["OWN-02"]
+
+
+def test_several_rules_share_what_controls_gave() -> None:
+    rules = {name: a_rule(name, wrong_at(2)) for name in ("OWN-01", "OWN-02")}
+    target = Controlled("memory")
+    controlled: dict[bytes, Any] = {}
+    for rule_id in ("REG-98", "REG-99"):
+        found = blame(a_rule(rule_id, wrong_at(2)), target, PROFILE, 1, rules.__getitem__, controlled)
+        assert (found.verdict.outcome, found.owners) == (Outcome.PASS, ("OWN-01",))
+    assert sum(case.steps == (Alloc("b0", 2),) for case in target.cases) == 1

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pytest_qnn.core.evidence import Evidence
+from pytest_qnn.core.target import Death
 from pytest_qnn.qnn.cases.case import (
     Alloc,
     AnyStep,
@@ -11,6 +13,7 @@ from pytest_qnn.qnn.cases.case import (
     Deregister,
     Descriptor,
     Execute,
+    Lived,
     MemoryCase,
     Prepare,
     Register,
@@ -40,7 +43,8 @@ REGISTERED: tuple[AnyStep, ...] = (
 
 
 def test_ordinary_calls_of_the_kinds_of_the_case() -> None:
-    assert [(control.case.steps, control.owners) for control in controls(CASE, died=True)] == [
+    owned = [control for control in controls(CASE, died=True) if control.owners]
+    assert [(control.case.steps, control.owners) for control in owned] == [
         ((CONTEXT,), ("CTX-09",)),
         ((CONTEXT, ContextFree("c0")), ("CTX-01",)),
         ((CONTEXT, GRAPH), ("PRE-11",)),
@@ -56,9 +60,57 @@ def test_owners_are_rules() -> None:
     }
 
 
-def test_a_wrong_output_has_none_nor_has_what_opens_no_context() -> None:
-    assert list(controls(CASE, died=False)) == []
-    assert list(controls(MemoryCase((Alloc("b0", 8),)), died=True)) == []
+def test_what_must_succeed_has_controls_that_add_one_thing_at_a_time() -> None:
+    found = [
+        ([type(step).__name__ for step in control.case.steps[1:]], control.owners[0])
+        for control in controls(CASE, died=False)
+    ]
+    handles = ["Alloc", "Alloc", "Register", "Register", "Execute"]
+    assert found == [
+        ([], "CTX-09"),
+        (["Prepare"], "PRE-10"),
+        (["Prepare", "Execute"], "EXE-21"),
+        (["Alloc", "Register"], "REG-01"),
+        (["Alloc", "Register", "Deregister"], "DRG-01"),
+        (["Alloc", "Register", "Deregister", "Register"], "REG-24"),
+        (["Alloc", "Alloc", "Register"], "REG-02"),
+        (["Prepare", *handles], "EXE-01"),
+    ]
+
+
+def test_a_case_of_a_context_alone_has_no_control_of_memory() -> None:
+    assert [control.owners for control in controls(MemoryCase((CONTEXT,)), died=False)] == [("CTX-09",)]
+
+
+def died_in(call: str) -> Death:
+    return Death("signal", "SIGSEGV", evidence=Evidence(call))
+
+
+def test_a_death_is_owned_by_the_rule_on_its_call() -> None:
+    context, *_ = controls(CASE, died=True)
+    for call, owner in (
+        ("QnnBackend_create", "IF-12"),
+        ("QnnContext_create", "CTX-09"),
+        ("QnnContext_createFromBinary", "CTX-09"),
+        ("QnnContext_free", "CTX-01"),
+        ("QnnBackend_free", "CTX-08"),
+        ("", "CTX-09"),
+    ):
+        assert context.owners_of(died_in(call)) == (owner,)
+    assert {owner for _, owner in context.calls} <= set(listed())
+
+
+def test_what_opens_no_context_has_a_session_only() -> None:
+    session, ordinary = controls(MemoryCase((Alloc("b0", 8),)), died=True)
+    assert session.owners_of(died_in("QnnBackend_create")) == ("IF-12",)
+    assert session.owners_of(died_in("QnnContext_create")) == ()
+    assert ordinary.owners_of(died_in("QnnMem_register")) == ("REG-01",)
+
+
+def test_ordinary_life_has_the_operator_of_its_graphs() -> None:
+    lived = MemoryCase((Lived("turns", op="Relu", dtype="FLOAT_32"),))
+    *_, ordinary = controls(lived, died=True)
+    assert Prepare("g0", "c0", "Relu", "FLOAT_32") in ordinary.case.steps
 
 
 def test_around_leaves_out_the_operator_where_others_are_left() -> None:

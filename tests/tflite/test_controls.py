@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import pytest
 
+from pytest_qnn.core.evidence import Evidence
+from pytest_qnn.core.target import Death
 from pytest_qnn.rules import listed
 from pytest_qnn.tflite.cases.delegate import Application, DelegateCase
 from pytest_qnn.tflite.cases.history import History
@@ -25,7 +27,7 @@ CHAIN = Graph(
 SUB = Combination("SUB", "float32", 3, "RELU")
 
 
-def test_operators_at_their_plainest_then_nodes_then_the_graph() -> None:
+def test_an_output_s_controls_add_one_thing_at_a_time() -> None:
     case = DelegateCase(
         CHAIN,
         (Application("probe", (0,)), Application(claim=(1,))),
@@ -33,25 +35,69 @@ def test_operators_at_their_plainest_then_nodes_then_the_graph() -> None:
         data_seed=7,
         history=History(used=2),
     )
-    found = [control.case for control in controls(case, died=False)]
-    assert [[node.op for node in one.graph.nodes] for one in found] == [
-        ["SUB"],
-        ["NEG"],
-        ["SUB"],
-        ["NEG"],
-        ["SUB", "NEG"],
+    found = list(controls(case, died=False))
+    seen = [
+        (
+            "+".join(f"{node.op} {node.activation}" for node in graph.nodes),
+            len(graph.tensors[0].shape),
+            next(owner for owner in control.owners if owner != "PART-04"),
+        )
+        for control in found
+        for graph in (control.case.graph,)
     ]
-    assert [len(one.graph.tensors[0].shape) for one in found] == [2, 2, 3, 3, 3]
-    assert [one.graph.nodes[0].activation for one in found] == ["NONE", "NONE", "RELU", "NONE", "RELU"]
-    assert {(one.applications, one.invokes, one.data_seed, one.history) for one in found} == {
-        ((Application(),), 1, 7, None)
-    }
+    assert seen == [
+        ("SUB NONE", 2, "NUM-10"),
+        ("NEG NONE", 2, "NUM-10"),
+        ("SUB RELU+NEG NONE", 3, "DET-01"),
+        ("SUB RELU", 3, "DET-04"),
+        ("NEG NONE", 3, "DET-04"),
+        ("SUB NONE", 3, "PART-03"),
+        ("NEG NONE", 3, "PART-03"),
+        ("SUB NONE", 3, "NUM-10"),
+        ("SUB RELU", 3, "NUM-06"),
+        ("NEG NONE", 3, "NUM-10"),
+        ("SUB RELU+NEG NONE", 3, "PART-11"),
+        ("SUB RELU+NEG NONE", 3, "DET-02"),
+        ("SUB RELU+NEG NONE", 3, "LIFE-02"),
+    ]
+    assert {
+        (one.applications, one.invokes, one.data_seed, one.history) for one in (each.case for each in found)
+    } == {((Application(),), invokes, 7, None) for invokes in (1, 2, 3)}
+
+
+def test_operands_of_a_plainest_operator_are_told_apart() -> None:
+    first = next(controls(DelegateCase(CHAIN), died=False)).case.graph
+    assert first.nodes[0].inputs == (0, 2)
+    assert first.inputs == (0, 2)
+
+
+def test_a_kind_of_rank_5_has_no_plainest_form() -> None:
+    tensors = (Tensor((1, 1, 1, 1, 2)),) * 3
+    graph = Graph(tensors, (Node("ADD", (0, 1), (2,)),), (0, 1), (2,))
+    assert {
+        len(control.case.graph.tensors[0].shape) for control in controls(DelegateCase(graph), died=False)
+    } == {5}
 
 
 def test_a_death_has_no_control_at_another_rank() -> None:
     found = [control.case.graph for control in controls(DelegateCase(CHAIN), died=True)]
-    assert [len(graph.nodes) for graph in found] == [1, 1, 2]
+    assert [len(graph.nodes) for graph in found] == [1, 1, 1, 1, 2]
     assert {len(graph.tensors[0].shape) for graph in found} == {3}
+
+
+def test_who_owns_a_death_depends_on_the_call_and_on_the_size() -> None:
+    (small, *_, whole) = controls(DelegateCase(CHAIN), died=True)
+    assert whole.owners == small.owners == ("RUN-01",)
+    for during, owner in (
+        ("tflite_plugin_create_delegate", "ABI-02"),
+        ("FreeBufferHandle", "BUF-06"),
+        ("invoke of kernel 0, node 0 (SUB)", "RUN-01"),
+        ("Prepare of delegate 0", "RUN-01"),
+    ):
+        assert small.owners_of(Death("signal", "SIGABRT", evidence=Evidence(during))) == (owner,)
+    large = Graph((Tensor((2, 4096)),) * 3, (Node("ADD", (0, 1), (2,)),), (0, 1), (2,))
+    owners = [control.owners for control in controls(DelegateCase(large), died=True)]
+    assert owners == [("RUN-01",), ("ERR-04",)]
 
 
 @pytest.mark.parametrize(
@@ -75,7 +121,7 @@ def test_nodes_of_subgraphs_count_and_what_depends_on_data_does_not() -> None:
         subgraphs=(Graph((Tensor(SHAPE),) * 3, (Node("ADD", (0, 1), (2,)),), (0, 1), (2,)),),
     )
     found = [control.case.graph.nodes for control in controls(DelegateCase(whole), died=True)]
-    assert [[node.op for node in nodes] for nodes in found] == [["ADD"]]
+    assert [[node.op for node in nodes] for nodes in found] == [["ADD"], ["ADD"]]
 
 
 def test_a_graph_with_an_absent_operand_has_none() -> None:

@@ -8,7 +8,7 @@ from typing import Any
 
 import msgspec
 
-from pytest_qnn.core.verdict import Examined, Unsupported, Violation
+from pytest_qnn.core.verdict import Examined, FailedCall, Unsupported, Violation, WrongOutput
 from pytest_qnn.qnn.abi.codes import Error, Property, low
 from pytest_qnn.qnn.cases.case import (
     AnyStep,
@@ -125,11 +125,17 @@ def described(value: Any) -> str:
 
 
 def demand_code(walked: Walked, codes: Collection[int], because: str = "") -> None:
-    """Raise Violation unless the step was answered with one of ``codes`` (low 16 bits, 0 is success)."""
+    """Raise Violation unless the step was answered with one of ``codes`` (low 16 bits, 0 is success).
+
+    Raises:
+        FailedCall: a call that is in order failed. Any case that makes such a call may see that.
+        Violation: any other answer.
+    """
     if walked.code is None or walked.code in codes:
         return
     demanded = one_of(codes) + (f": {because}" if because else "")
-    raise Violation(demanded, named(walked.seen.code or 0), place(walked))
+    fails = FailedCall if walked.allowed.valid and set(codes) == {0} else Violation
+    raise fails(demanded, named(walked.seen.code or 0), place(walked))
 
 
 def bytes_read(seen: StepSeen) -> bytes | None:
@@ -183,7 +189,7 @@ def demand_outputs(
     for compared in compare(case, trace):
         if compared.difference and compared.where == "output" and own(compared.walked):
             demanded = "the right output" + (f": {because}" if because else "")
-            raise Violation(demanded, compared.difference, place(compared.walked))
+            raise WrongOutput(demanded, compared.difference, place(compared.walked))
 
 
 WRONG_OUTPUT = "wrong output"
@@ -197,7 +203,7 @@ def demand_life(case: MemoryCase, trace: MemoryTrace, *calls: str) -> None:
             call, code = seen.calls[0]
             number = seen.counted(LivedCounts).rounds + 1
             what = call if call == WRONG_OUTPUT else f"{call} answers {named(code)}"
-            raise Violation(f"round {number} to go as the others", what, f"step {index}, {call_name(step)}")
+            raise FailedCall(f"round {number} to go as the others", what, f"step {index}, {call_name(step)}")
 
 
 _PRECEDENCE = frozenset(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 
-from pytest_qnn.core.verdict import Unsupported, Violation
+from pytest_qnn.core.verdict import FailedCall, Unsupported, Violation
 from pytest_qnn.tflite.cases.delegate import DelegateCase
 from pytest_qnn.tflite.partition import picture
 from pytest_qnn.tflite.trace import Applied, Call, DelegateTrace, EventKind, Kernel
@@ -173,7 +173,7 @@ def runs_end_to_end(case: DelegateCase, trace: DelegateTrace) -> None:
             raise Unsupported("control edges with several delegates disturb it (RT-05)", final=False)
     seen = seen or failure(trace)
     if seen:
-        raise Violation(
+        raise FailedCall(
             "every application, allocate_tensors and invoke to succeed", seen, picture=draw(case, trace)
         )
     _need_memory(trace)

@@ -9,6 +9,7 @@ from collections import Counter
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Final
 
+from pytest_qnn.isolation import call_log
 from pytest_qnn.tflite.abi import layouts, peek
 from pytest_qnn.tflite.trace import BufferCall, BufferCallKind, BufferFunctions, EventKind, Handled
 
@@ -53,11 +54,7 @@ class Handles:
 
     def hook(self, address: int) -> None:
         """Record calls of the functions of the delegate at ``address`` from now on."""
-        if address not in _hooked:
-            _hooked[address] = tuple(peek.pointer(address + offset) for offset in _OFFSETS)
-            for offset, own, ours in zip(_OFFSETS, _hooked[address], _HOOKS, strict=True):
-                if own:
-                    peek.set_pointer(address + offset, ours)
+        note(address)
         self.functions.append(BufferFunctions(*map(bool, _hooked[address])))
 
     def around(self, inner: Around | None) -> Around:
@@ -96,6 +93,15 @@ class Handles:
             application = self._session.owners.get(delegate, -1)
             index = index_of(self._context, tensor)
             self.calls.append(BufferCall(kind, application, handle, index, status, self._where.number))
+
+
+def note(address: int) -> None:
+    """Have the list of calls name each FreeBufferHandle of the delegate at ``address``, until `release`."""
+    if address not in _hooked:
+        _hooked[address] = tuple(peek.pointer(address + offset) for offset in _OFFSETS)
+        for offset, own, ours in zip(_OFFSETS, _hooked[address], _HOOKS, strict=True):
+            if own:
+                peek.set_pointer(address + offset, ours)
 
 
 def release(address: int) -> None:
@@ -137,7 +143,8 @@ def _on_copy(which: int, kind: BufferCallKind, context: int, delegate: int, hand
 
 def _on_free(context: int, delegate: int, handle: int) -> None:
     before = peek.integer(handle)
-    _function(layouts.FreeBufferHandle, _hooked[delegate][2])(context, delegate, handle)
+    own = _function(layouts.FreeBufferHandle, _hooked[delegate][2])
+    call_log.call(b"FreeBufferHandle", own, context, delegate, handle)
     handles = _observed.get(context)
     if handles is not None:
         handles.record("free", delegate, before, 0, peek.integer(handle))

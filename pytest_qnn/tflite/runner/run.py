@@ -10,10 +10,12 @@ from typing import Any
 import msgspec
 import numpy as np
 
+from pytest_qnn.isolation import call_log
 from pytest_qnn.tflite.cases.arrays import Array
 from pytest_qnn.tflite.cases.delegate import Application, DelegateCase
 from pytest_qnn.tflite.cases.inputs import inputs_of
 from pytest_qnn.tflite.graph.model import emit
+from pytest_qnn.tflite.observe import handles
 from pytest_qnn.tflite.observe.context_hooks import ContextHooks
 from pytest_qnn.tflite.observe.spy import Session
 from pytest_qnn.tflite.runner.delegates import PROBE, DelegateFactory, DelegateUnusable, LiveDelegate
@@ -353,6 +355,8 @@ class _Run:
         self._begin()
         self._interpreter = None
         self.session.unhook()
+        for delegate in self._delegates:
+            handles.release(delegate.address)
         if self.session.hooks is not None:
             self.session.errors += self.session.hooks.errors
         for delegate in reversed(self._delegates):
@@ -398,6 +402,8 @@ class _Run:
         else:
             self._delegates.append(delegate)
             self.session.hook(delegate.address, number)
+            if call_log.active() is not None:
+                handles.note(delegate.address)
             if self.session.hooks is not None:
                 self.session.hooks.refusals[number] = application.refused, application.refused_call
             modify = self._interpreter._interpreter.ModifyGraphWithDelegate

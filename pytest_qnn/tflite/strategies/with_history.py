@@ -9,7 +9,7 @@ from collections.abc import Callable
 from typing import Any, Final
 
 from pytest_qnn.core.rule import Rule
-from pytest_qnn.core.verdict import Examined, Unsupported, Violation
+from pytest_qnn.core.verdict import Examined, FailedCall, Unsupported
 from pytest_qnn.tflite.strategies.history import with_history
 
 _MEASURES: Final = (
@@ -68,7 +68,7 @@ def _check(check: Callable[[Any, Any], Examined], *, reports: bool) -> Callable[
     def checked(case: Any, trace: Any) -> Examined:
         past = " ".join(trace.past.split())
         if past and reports:
-            raise Violation("every call on interpreters before the case to succeed", past, "before the case")
+            raise FailedCall("every call on interpreters before the case to succeed", past, "before the case")
         if past:
             with contextlib.suppress(Unsupported):
                 check(case, trace)  # what the rule itself says of the case counts, whatever was before

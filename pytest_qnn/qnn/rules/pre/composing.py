@@ -84,7 +84,6 @@ def pre_10(case: MemoryCase, trace: MemoryTrace) -> Examined:
     "QnnProperty.h: QNN_PROPERTY_BACKEND_SUPPORT_COMPOSITION",
     subject="memory",
     cases=_validated,
-    weight=0.2,
 )
 def pre_11(case: MemoryCase, trace: MemoryTrace) -> Examined:
     """Raw tensors of the shape that was validated, in every data type that was."""

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import msgspec
 
 from pytest_qnn.core.rule import rule
-from pytest_qnn.core.verdict import Examined, Level, Unsupported, Violation
+from pytest_qnn.core.verdict import Examined, FailedCall, Level, Unsupported, Violation, WrongOutput
 from pytest_qnn.qnn.abi.codes import Error, Property, TensorMemType, low
 from pytest_qnn.qnn.cases.case import Binding, Execute, GetBinary, Inspect, MemoryCase, Prepare
 from pytest_qnn.qnn.cases.sizes import arity, io_inputs
@@ -221,13 +221,13 @@ def _demand_outputs(case: MemoryCase, trace: MemoryTrace, graphs: set[str], beca
     for walked in walk(case, trace):
         step = walked.step
         if isinstance(step, Execute) and step.graph in graphs and walked.allowed.valid and walked.code:
-            raise Violation(f"success: {because}", named(walked.code), place(walked))
+            raise FailedCall(f"success: {because}", named(walked.code), place(walked))
     count = 0
     for seen in compare(case, trace):
         if seen.made is None or seen.made.graph not in graphs or seen.where != "output":
             continue
         if seen.difference:
-            raise Violation(f"the right output: {because}", seen.difference, place(seen.walked))
+            raise WrongOutput(f"the right output: {because}", seen.difference, place(seen.walked))
         count += 1
     return count
 

@@ -9,7 +9,7 @@ import msgspec
 from hypothesis import strategies as st
 
 from pytest_qnn.core.rule import rule
-from pytest_qnn.core.verdict import Examined, Level, Violation
+from pytest_qnn.core.verdict import Examined, Level, Violation, WrongOutput
 from pytest_qnn.qnn.cases.case import AnyStep, ContextFree, Descriptor, Execute, MemoryCase, Observe, Prepare
 from pytest_qnn.qnn.cases.sizes import nbytes
 from pytest_qnn.qnn.facts import MemoryFacts
@@ -291,7 +291,7 @@ def qmg_05(case: MemoryCase, trace: MemoryTrace) -> Examined:
         if data != seen.data:
             wanted = f"the output of the row {_named(before)}"
             difference = differs(data, seen.data, "UFIXED_POINT_8")
-            raise Violation(wanted, f"{_named(row)}: {difference}", place(seen.walked))
+            raise WrongOutput(wanted, f"{_named(row)}: {difference}", place(seen.walked))
         if row != before:
             columns.add(column)
             count += 1

@@ -7,7 +7,7 @@ from hypothesis.strategies import SearchStrategy
 
 from pytest_qnn.core.drawing import changed
 from pytest_qnn.core.rule import rule
-from pytest_qnn.core.verdict import Examined, Level, Unsupported, Violation
+from pytest_qnn.core.verdict import Examined, FailedCall, Level, Unsupported, Violation
 from pytest_qnn.tflite.cases.delegate import DelegateCase
 from pytest_qnn.tflite.cases.effects import named
 from pytest_qnn.tflite.cases.script import (
@@ -135,7 +135,7 @@ def need_success(case: ScriptCase, trace: ScriptTrace, expected: str, name: str 
     view = seen_as_case(case, trace, name)
     failed = judging.blame(view[1]) or judging.failure(view[1])
     if failed:
-        raise Violation(expected, failed, f"interpreter {name}", judging.draw(*view))
+        raise FailedCall(expected, failed, f"interpreter {name}", judging.draw(*view))
 
 
 def copies(case: ScriptCase, trace: ScriptTrace) -> list[tuple[int, CopyFrom, Seen]]:
@@ -299,7 +299,9 @@ def fresh_data_is_not_stale(case: ScriptCase, trace: ScriptTrace) -> Examined:
                 "true, with no buffer to be copied from",
                 where(found, one),
             )
-    if both or not all(one.stale for one in outputs):
+    # Of a delegate that cannot copy from a buffer, a wrong value is no value that it kept: it is wrong.
+    copying = any(found.functions[found.kernels[one.kernel].application].copy_from for one in outputs)
+    if both or (copying and not all(one.stale for one in outputs)):
         which = f"t{both[0].tensor}, stale and written" if both else "tensors that are not stale"
         reads_right(case, trace, f"the CPU's values in {which}")
     return Examined(len(outputs), "outputs of kernels")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pytest_qnn.core.drawing import changed
 from pytest_qnn.core.rule import rule
-from pytest_qnn.core.verdict import Examined, Level, Violation
+from pytest_qnn.core.verdict import Examined, FailedCall, Level, Violation
 from pytest_qnn.tflite.cases.delegate import DelegateCase
 from pytest_qnn.tflite.cases.script import Allocate, Cancel, Invoke, Poison, Read, ScriptCase, SetInputs
 from pytest_qnn.tflite.checks import judging, scripts
@@ -67,6 +67,6 @@ def works_after_a_cancellation(case: ScriptCase, trace: ScriptTrace) -> Examined
         raise Violation(f"{before} kernels invoked before the cancellation", f"{len(ran)}")
     failed = judging.blame(seen[1]) or ("" if invokes[-1][1].ok else invokes[-1][1].message)
     if failed:
-        raise Violation("an invoke to work after a cancelled one", failed, picture=judging.draw(*seen))
+        raise FailedCall("an invoke to work after a cancelled one", failed, picture=judging.draw(*seen))
     outputs_are_right(*seen, "the CPU's values after an invoke that was cancelled")
     return Examined(int(bool(judging.live_target_kernels(seen[1]))), "invokes cancelled")

@@ -10,7 +10,7 @@ import msgspec
 from hypothesis.strategies import SearchStrategy
 
 from pytest_qnn.core.rule import rule
-from pytest_qnn.core.verdict import Examined, Level, Unsupported, Violation
+from pytest_qnn.core.verdict import Examined, FailedCall, Level, Unsupported, Violation
 from pytest_qnn.tflite.cases.script import (
     Allocate,
     AnyScriptStep,
@@ -82,7 +82,7 @@ def _need_results(case: ScriptCase, trace: ScriptTrace, seen: InterpreterSeen, e
     """Raises Violation where a step failed, or a result is gravely wrong."""
     at, failed = shapes.step_failure(case, trace)
     if failed:
-        raise Violation(expected, failed, f"step {at}")
+        raise FailedCall(expected, failed, f"step {at}")
     for reading in shapes.readings(case, trace, seen):
         reading.check(expected)
 

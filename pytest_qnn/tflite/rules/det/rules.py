@@ -11,7 +11,7 @@ from hypothesis.strategies import SearchStrategy
 
 from pytest_qnn.core.drawing import changed
 from pytest_qnn.core.rule import rule
-from pytest_qnn.core.verdict import Examined, Level, Violation
+from pytest_qnn.core.verdict import Examined, FailedCall, Level, Violation
 from pytest_qnn.tflite.cases.arrays import Array
 from pytest_qnn.tflite.cases.delegate import DelegateCase
 from pytest_qnn.tflite.cases.inputs import inputs_of
@@ -204,7 +204,7 @@ def agrees_with_another_interpreter(case: DelegateCase, trace: DelegateTrace) ->
     looked_at = 0
     for number, (here, there) in enumerate(zip(trace.outputs, trace.again, strict=True)):
         if not there:
-            raise Violation("a second success", "a failed invoke", f"invoke {number} in {elsewhere}")
+            raise FailedCall("a second success", "a failed invoke", f"invoke {number} in {elsewhere}")
         for tensor, first, again in zip(case.graph.outputs, here, there, strict=True):
             looked_at += 1
             if first.data != again.data:

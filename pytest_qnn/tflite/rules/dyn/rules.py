@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from hypothesis.strategies import SearchStrategy
 
 from pytest_qnn.core.rule import rule
-from pytest_qnn.core.verdict import Examined, Level, Unsupported, Violation
+from pytest_qnn.core.verdict import Examined, FailedCall, Level, Unsupported, Violation
 from pytest_qnn.tflite.cases.script import (
     Allocate,
     AnyScriptStep,
@@ -88,7 +88,7 @@ def is_kept_from_dynamic_graphs(case: ScriptCase, trace: ScriptTrace) -> Examine
 def _runs(case: ScriptCase, trace: ScriptTrace, expected: str) -> None:
     _, failed = shapes.step_failure(case, trace)
     if failed:
-        raise Violation(expected, failed)
+        raise FailedCall(expected, failed)
     for reading in shapes.readings(case, trace, trace.interpreters[0]):
         reading.check(expected)
 
@@ -122,7 +122,7 @@ def _live_readings(case: ScriptCase, trace: ScriptTrace, first: int, what: str) 
     at, failed = shapes.step_failure(case, trace, first)
     mine = shapes.target_nodes(seen, shapes.plan_at(seen, len(flat(case.steps))))
     if failed and mine:
-        raise Violation("the kernels to follow the new shapes", failed, f"step {at}")
+        raise FailedCall("the kernels to follow the new shapes", failed, f"step {at}")
     looked_at = 0
     for reading in shapes.readings(case, trace, seen):
         mine = shapes.target_nodes(seen, shapes.plan_at(seen, reading.step))

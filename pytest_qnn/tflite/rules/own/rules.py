@@ -6,7 +6,7 @@ import msgspec
 
 from pytest_qnn.core.drawing import changed
 from pytest_qnn.core.rule import rule
-from pytest_qnn.core.verdict import Examined, Level, Unsupported, Violation
+from pytest_qnn.core.verdict import Examined, FailedCall, Level, Unsupported, Violation
 from pytest_qnn.tflite.cases.delegate import DelegateCase
 from pytest_qnn.tflite.cases.script import (
     Allocate,
@@ -225,7 +225,7 @@ def can_be_made_again(case: ScriptCase, trace: ScriptTrace) -> Examined:
             continue
         failed = judging.blame(seen[1]) or judging.failure(seen[1])
         if failed:
-            raise Violation("a new delegate to work as the first did", failed, f"interpreter {name}")
+            raise FailedCall("a new delegate to work as the first did", failed, f"interpreter {name}")
         claims = [[kernel.nodes for kernel in one.kernels] for one in (first, found)]
         if claims[0] != claims[1]:
             raise Violation(f"kernels of the nodes {claims[0]}, as the first", str(claims[1]), name)
@@ -257,7 +257,7 @@ def _judge_reads(case: ScriptCase, trace: ScriptTrace, name: str, since: int) ->
         if not isinstance(step, Read) or step.interpreter != name or number < since:
             continue
         if failed:
-            raise Violation("every invoke to succeed", failed, f"interpreter {name}, step {number}")
+            raise FailedCall("every invoke to succeed", failed, f"interpreter {name}, step {number}")
         here = scripts.view(case, trace, name, number + 1)
         if here is not None and seen.ok and seen.cpu:
             outputs_are_right(*here, f"the CPU's values in interpreter {name}, step {number}")

@@ -12,7 +12,7 @@ from msgspec.structs import replace
 
 from pytest_qnn.core.drawing import changed
 from pytest_qnn.core.rule import NothingToJudge, rule
-from pytest_qnn.core.verdict import Examined, Level, Unsupported, Violation
+from pytest_qnn.core.verdict import Examined, FailedCall, Level, Unsupported, Violation
 from pytest_qnn.tflite.cases.delegate import Application, DelegateCase
 from pytest_qnn.tflite.cases.script import Allocate, AnyScriptStep, ScriptCase, flat
 from pytest_qnn.tflite.checks import judging, shapes
@@ -518,7 +518,7 @@ def keeps_the_order(case: ScriptCase, trace: ScriptTrace) -> Examined:
     _compare(_expected(graph, claims), seen)
     at, failed = shapes.step_failure(case, trace)
     if failed:
-        raise Violation("the graph to run", failed, f"step {at}")
+        raise FailedCall("the graph to run", failed, f"step {at}")
     for reading in shapes.readings(case, trace, seen):
         reading.check("the CPU's values, with every side effect in its place")
     return Examined(len(mine), _WHAT)

@@ -7,7 +7,7 @@ from msgspec.structs import replace
 
 from pytest_qnn.core.drawing import changed, pairs
 from pytest_qnn.core.rule import rule
-from pytest_qnn.core.verdict import Examined, Level, Unsupported, Violation
+from pytest_qnn.core.verdict import Examined, FailedCall, Level, Unsupported, Violation
 from pytest_qnn.tflite.cases.delegate import DelegateCase, Fault
 from pytest_qnn.tflite.cases.script import (
     Allocate,
@@ -359,7 +359,7 @@ def keeps_interpreters_apart(case: ScriptCase, trace: ScriptTrace) -> Examined:
             raise Unsupported(f"one delegate is not applied twice: {reason}", final=False)
         failed = judging.failure(seen[1])
         if failed:
-            raise Violation("both interpreters to run", failed, f"interpreter {name}", judging.draw(*seen))
+            raise FailedCall("both interpreters to run", failed, f"interpreter {name}", judging.draw(*seen))
     looked_at = 0
     for number, step, seen_step in scripts.numbered(case, trace):
         if not isinstance(step, Read) or seen_step.skipped:

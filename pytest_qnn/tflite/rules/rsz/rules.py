@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from hypothesis.strategies import SearchStrategy
 
 from pytest_qnn.core.rule import rule
-from pytest_qnn.core.verdict import Examined, Level, Unsupported, Violation
+from pytest_qnn.core.verdict import Examined, FailedCall, Level, Unsupported, Violation
 from pytest_qnn.tflite.cases.script import (
     Allocate,
     AnyScriptStep,
@@ -209,7 +209,7 @@ def _need_success(case: ScriptCase, trace: ScriptTrace, seen: InterpreterSeen, f
         if step == at and event.status and seen.applied[event.application].is_target
     ]
     if refused and _is_back(case, at):
-        raise Violation(
+        raise FailedCall(
             "the delegate to be redone for a shape that it had before",
             f"{refused[0].kind} returned {refused[0].status}; {failed}",
             f"step {at}",
@@ -276,14 +276,14 @@ def grows_or_declines(case: ScriptCase, trace: ScriptTrace) -> Examined:
         if number < first or given.ok or given.skipped:
             continue
         if isinstance(step, Invoke):
-            raise Violation(
+            raise FailedCall(
                 "to claim less, or to fail in allocate_tensors, where the inputs are too large",
                 f"invoke failed: {line(given.message)}",
                 f"step {number}, {_shapes(case, number)}",
             )
         again = isinstance(flat(case.steps)[number - 1], Allocate) and not trace.steps[number - 1].ok
         if again and not support.flags_of(seen) & support.ALLOW_DYNAMIC:
-            raise Violation(
+            raise FailedCall(
                 "the second allocate_tensors to succeed on the CPU",
                 line(given.message),
                 f"step {number}, {_shapes(case, number)}",

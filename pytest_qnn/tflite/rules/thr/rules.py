@@ -9,7 +9,7 @@ from hypothesis.strategies import SearchStrategy
 
 from pytest_qnn.core.drawing import changed
 from pytest_qnn.core.rule import rule
-from pytest_qnn.core.verdict import Examined, Level, Measured, Unsupported, Violation, WrongOutput
+from pytest_qnn.core.verdict import Examined, FailedCall, Level, Measured, Unsupported, WrongOutput
 from pytest_qnn.tflite.cases.arrays import Array
 from pytest_qnn.tflite.cases.delegate import DelegateCase
 from pytest_qnn.tflite.cases.effects import named
@@ -332,4 +332,4 @@ def _works(trace: ScriptTrace, name: str) -> list[bool]:
 def _failed(what: str, message: str, number: int, refused: str) -> None:
     if refused:
         raise Unsupported(f"{refused}: {what} failed: {line(message)}", final=False)
-    raise Violation("every step to succeed", f"{what} failed: {line(message)}", f"step {number}")
+    raise FailedCall("every step to succeed", f"{what} failed: {line(message)}", f"step {number}")

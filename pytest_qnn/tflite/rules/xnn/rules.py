@@ -9,7 +9,7 @@ from hypothesis.strategies import SearchStrategy
 
 from pytest_qnn.core.drawing import changed
 from pytest_qnn.core.rule import rule
-from pytest_qnn.core.verdict import Examined, Level, Unsupported, Violation
+from pytest_qnn.core.verdict import Examined, FailedCall, Level, Unsupported, Violation
 from pytest_qnn.tflite.cases.arrays import Array
 from pytest_qnn.tflite.cases.delegate import Application, DelegateCase
 from pytest_qnn.tflite.cases.effects import named
@@ -99,7 +99,7 @@ def stays_beside_xnnpack(case: ScriptCase, trace: ScriptTrace) -> Examined:
         if not mine or allocated < 0:  # a reduced case may allocate nothing
             continue
         if not trace.steps[allocated].ok:
-            raise Violation("allocate_tensors to succeed", line(trace.steps[allocated].message))
+            raise FailedCall("allocate_tensors to succeed", line(trace.steps[allocated].message))
         plan = _plan_at(seen, allocated)
         lost = [node.index for node in mine if node not in plan]
         if lost:
@@ -319,7 +319,7 @@ def _numbers_are_right(case: ScriptCase, trace: ScriptTrace, seen: InterpreterSe
     """Raises Violation where what was read of the interpreter is gravely wrong."""
     failure = _failure(trace, case, seen)
     if failure:
-        raise Violation(expected, failure)
+        raise FailedCall(expected, failure)
     read, contents = _step_of(case, seen, Read), _step_of(case, seen, SetInputs)
     if min(read, contents) < 0 or trace.steps[read].skipped:
         return

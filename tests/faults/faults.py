@@ -1,0 +1,278 @@
+"""24 libraries in C with one fault each, one for each kind of misbehaviour of a plain case.
+
+Each is a conforming library of which one piece is replaced: the example's delegate, or `qnn_backend.c`. The
+owner of each was written down from docs/rules.md before any was judged (docs/blame.md).
+"""
+
+from __future__ import annotations
+
+import subprocess
+from pathlib import Path
+from typing import NamedTuple
+
+from pytest_qnn.core.rule import Subject
+
+_HERE = Path(__file__).parent
+_EXAMPLE = _HERE.parents[1] / "examples" / "delegate_repo" / "src"
+_SOURCES: dict[Subject, Path] = {
+    "delegate": _EXAMPLE / "arithmetic_delegate.c",
+    "memory": _HERE / "qnn_backend.c",
+}
+_FIRST = "#include <signal.h>\n#include <stdio.h>\n#include <unistd.h>\n"
+_FAULTY_ADDRESS = "*(volatile int*)8 = 1;"
+_LOOPS = "for (volatile int on = 1; on;) {}"
+_SLEEPS = "for (;;) sleep(60);"
+
+
+class Fault(NamedTuple):
+    """One replacement in a conforming library."""
+
+    subject: Subject
+    what: str
+    """The fault, as a sentence."""
+    owner: str
+    """The rule whose sentence it breaks."""
+    piece: str
+    """What is replaced; it stands in the source once."""
+    by: str
+    timeout: float = 10.0
+    """Seconds without an answer or processor time after which a case hangs."""
+
+
+_STEP = "    const size_t count = out.tensor->bytes / (out.tensor->type == kFloat32 ? sizeof(float) : 1);\n"
+_KERNEL_PREPARED = "  return node->user_data ? kOk : kError;\n"
+
+
+def _computing(deed: str) -> str:
+    """The deed, whenever a MUL is computed."""
+    return f"    if (step->op == kBuiltinMul) {{ {deed} }}\n{_STEP}"
+
+
+DELEGATES: dict[str, Fault] = {
+    "delegate-number-of-operator": Fault(
+        "delegate",
+        "float32 SUB computes b - a.",
+        "NUM-10",
+        "step->op == kBuiltinSub ? a - b :",
+        "step->op == kBuiltinSub ? (out.tensor->type == kFloat32 ? b - a : a - b) :",
+    ),
+    "delegate-number-at-rank": Fault(
+        "delegate",
+        "float32 ADD of rank 3 is off by 1.",
+        "PART-03",
+        "step->op == kBuiltinAdd ? a + b :",
+        "step->op == kBuiltinAdd ? a + b + (out.tensor->type == kFloat32 && out.tensor->dims->size == 3) :",
+    ),
+    "delegate-shape": Fault(
+        "delegate",
+        "The kernel of a MUL makes its output flat in its prepare.",
+        "PART-03",
+        _KERNEL_PREPARED,
+        """\
+  const Kernel* kernel = node->user_data;
+  if (kernel && kernel->steps[kernel->steps_size - 1].op == kBuiltinMul) {
+    Tensor* out = &context->tensors[kernel->steps[kernel->steps_size - 1].output];
+    IntArray* flat = malloc(2 * sizeof(int));
+    flat->size = 1;
+    flat->data[0] = 1;
+    for (int i = 0; i < out->dims->size; ++i) flat->data[0] *= out->dims->data[i];
+    return context->resize_tensor(context, out, flat);
+  }
+  return kernel ? kOk : kError;
+""",
+    ),
+    "delegate-code": Fault(
+        "delegate",
+        "The invoke of a MUL computes it and returns an error.",
+        "PART-04",
+        _STEP,
+        _computing("elementwise(step, in, out, 1); return kError;"),
+    ),
+    "delegate-dies-in-create": Fault(
+        "delegate",
+        "tflite_plugin_create_delegate writes to a bad address.",
+        "ABI-02",
+        "  if (delegate) delegate->prepare = delegate_prepare;\n",
+        f"  {_FAULTY_ADDRESS}\n  if (delegate) delegate->prepare = delegate_prepare;\n",
+    ),
+    "delegate-dies-in-prepare": Fault(
+        "delegate",
+        "Prepare writes to a bad address in a graph with a MUL.",
+        "RUN-01",
+        "    if (is_supported(context, node, registration)) claimed",
+        f"    if (registration->builtin_code == kBuiltinMul) {_FAULTY_ADDRESS}\n"
+        "    if (is_supported(context, node, registration)) claimed",
+    ),
+    "delegate-dies-in-init": Fault(
+        "delegate",
+        "The init of a kernel with a MUL writes to a bad address.",
+        "RUN-01",
+        "  step->activation = activation_of(node);\n",
+        f"  step->activation = activation_of(node);\n  if (step->op == kBuiltinMul) {_FAULTY_ADDRESS}\n",
+    ),
+    "delegate-dies-in-kernel-prepare": Fault(
+        "delegate",
+        "The prepare of a kernel that begins with a MUL writes to a bad address.",
+        "RUN-01",
+        _KERNEL_PREPARED,
+        "  const Kernel* kernel = node->user_data;\n"
+        f"  if (kernel && kernel->steps[0].op == kBuiltinMul) {_FAULTY_ADDRESS}\n{_KERNEL_PREPARED}",
+    ),
+    "delegate-aborts-in-invoke": Fault(
+        "delegate",
+        "The invoke of a MUL writes a message and aborts.",
+        "RUN-01",
+        _STEP,
+        _computing('fprintf(stderr, "delegate.c:12: no MUL\\n"); abort();'),
+    ),
+    "delegate-dies-in-free": Fault(
+        "delegate",
+        "The free of a kernel that begins with a MUL writes to a bad address.",
+        "RUN-01",
+        "  if (!kernel) return;\n",
+        "  if (!kernel) return;\n"
+        f"  if (kernel->steps && kernel->steps[0].op == kBuiltinMul) {_FAULTY_ADDRESS}\n",
+    ),
+    "delegate-dies-in-destroy": Fault(
+        "delegate",
+        "tflite_plugin_destroy_delegate writes to a bad address.",
+        "RUN-01",
+        "  free(delegate);\n}\n",
+        f"  if (delegate) {_FAULTY_ADDRESS}\n  free(delegate);\n}}\n",
+    ),
+    "delegate-sleeps-in-invoke": Fault(
+        "delegate",
+        "The invoke of a MUL never returns, and uses no processor time.",
+        "RUN-01",
+        _STEP,
+        _computing(_SLEEPS),
+        timeout=1.0,
+    ),
+}
+
+_REGISTERED = "  *made = adopt(calloc(1, sizeof(Memory)), kMemory, context);\n"
+_EXECUTED = "  if (!code) compute(owner, data);\n"
+
+BACKENDS: dict[str, Fault] = {
+    "qnn-number-of-operator": Fault(
+        "memory",
+        "ElementWiseSubtract computes b - a.",
+        "EXE-21",
+        "return a - b;",
+        "return b - a;",
+    ),
+    "qnn-code": Fault(
+        "memory",
+        "QnnGraph_finalize carries out what it is asked for, and answers 6022, of graphs of one input.",
+        "PRE-11",
+        "  owner->finalised = 1;\n  return 0;\n",
+        "  owner->finalised = 1;\n  return owner->steps[0].operator->inputs == 1 ? 6022 : 0;\n",
+    ),
+    "qnn-dies-in-backend-create": Fault(
+        "memory",
+        "QnnBackend_create writes to a bad address.",
+        "IF-12",
+        "  *out = ((Object*)adopt(calloc(1, sizeof(Object)), kBackend, NULL))->handle;\n",
+        f"  {_FAULTY_ADDRESS}\n",
+    ),
+    "qnn-dies-in-context-create": Fault(
+        "memory",
+        "QnnContext_create writes to a bad address.",
+        "CTX-09",
+        "  Object* made = adopt(calloc(1, sizeof(Object)), kContext, owner);\n",
+        f"  {_FAULTY_ADDRESS}\n  Object* made = adopt(calloc(1, sizeof(Object)), kContext, owner);\n",
+    ),
+    "qnn-dies-in-graph-create": Fault(
+        "memory",
+        "QnnGraph_create writes to a bad address.",
+        "PRE-10",
+        "  Graph* made = adopt(calloc(1, sizeof(Graph)), kGraph, owner);\n",
+        f"  {_FAULTY_ADDRESS}\n  Graph* made = adopt(calloc(1, sizeof(Graph)), kGraph, owner);\n",
+    ),
+    "qnn-dies-in-finalize": Fault(
+        "memory",
+        "QnnGraph_finalize of a graph of two inputs writes to a bad address.",
+        "PRE-11",
+        "  owner->finalised = 1;\n",
+        f"  if (owner->steps[0].operator->inputs == 2) {_FAULTY_ADDRESS}\n  owner->finalised = 1;\n",
+    ),
+    "qnn-aborts-in-execute": Fault(
+        "memory",
+        "QnnGraph_execute of ElementWiseMultiply writes a message and aborts.",
+        "EXE-21",
+        _EXECUTED,
+        "  if (owner->steps[0].operator->of == multiply) {\n"
+        '    fprintf(stderr, "backend.c:12: no product\\n");\n    abort();\n  }\n' + _EXECUTED,
+    ),
+    "qnn-dies-in-register": Fault(
+        "memory",
+        "QnnMem_register of valid memory writes to a bad address.",
+        "REG-01",
+        _REGISTERED,
+        f"  {_FAULTY_ADDRESS}\n{_REGISTERED}",
+    ),
+    "qnn-dies-in-deregister": Fault(
+        "memory",
+        "QnnMem_deRegister of a live handle writes to a bad address.",
+        "DRG-01",
+        "    if (found) end(found);\n",
+        f"    if (found) {_FAULTY_ADDRESS}\n    if (found) end(found);\n",
+    ),
+    "qnn-dies-in-context-free": Fault(
+        "memory",
+        "QnnContext_free of a live context writes to a bad address.",
+        "CTX-01",
+        "  if (profile) return 5000;\n",
+        f"  if (profile) return 5000;\n  {_FAULTY_ADDRESS}\n",
+    ),
+    "qnn-loops-in-execute": Fault(
+        "memory",
+        "QnnGraph_execute of Relu never returns, and computes.",
+        "EXE-21",
+        _EXECUTED,
+        f"  if (owner->steps[0].operator->of == relu) {_LOOPS}\n{_EXECUTED}",
+        timeout=0.4,
+    ),
+    "qnn-sleeps-in-register": Fault(
+        "memory",
+        "QnnMem_register of valid memory never returns, and uses no processor time.",
+        "REG-01",
+        _REGISTERED,
+        f"  {_SLEEPS}\n{_REGISTERED}",
+        timeout=1.0,
+    ),
+}
+FAULTS: dict[str, Fault] = dict(
+    sorted((BACKENDS | DELEGATES).items(), key=lambda named: named[1].timeout, reverse=True)
+)
+"""By name; those that hang, which cost most, at the end."""
+
+
+def faulty(name: str) -> str:
+    """The source with a fault.
+
+    Raises:
+        ValueError: what it replaces does not stand in the conforming source once.
+    """
+    fault = FAULTS[name]
+    source = _SOURCES[fault.subject].read_text()
+    if source.count(fault.piece) != 1:
+        raise ValueError(f"{name}: what it replaces stands {source.count(fault.piece)} times")
+    return source.replace(fault.piece, fault.by)
+
+
+def built(name: str, folder: Path) -> Path:
+    """Build the library with a fault into the folder."""
+    return build(folder, FAULTS[name].subject, name, faulty(name))
+
+
+def build(folder: Path, subject: Subject, name: str, source: str = "") -> Path:
+    """Build one of the two conforming libraries, or another source in its place."""
+    written = folder / f"{name}.c"
+    written.write_text(_FIRST + (source or _SOURCES[subject].read_text()))
+    library = folder / f"lib{name}.so"
+    flags = ["-shared", "-fPIC", "-O0", "-g", "-w", f"-I{_HERE}", f"-I{_EXAMPLE}"]
+    subprocess.run(
+        ["gcc", *flags, "-o", str(library), str(written), "-lm"], check=True, capture_output=True, timeout=60
+    )
+    return library

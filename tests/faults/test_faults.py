@@ -1,0 +1,92 @@
+"""Each fault in C is its owner's finding, and no MUST rule's that it does not break (docs/blame.md)."""
+
+from __future__ import annotations
+
+import shutil
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+sys.path.insert(0, str(ROOT))  # The benchmarks are not installed; the path is taken back below.
+
+from benchmarks import blame  # noqa: E402
+from pytest_qnn.core.verdict import Level  # noqa: E402
+from pytest_qnn.rules import listed  # noqa: E402
+from tests.faults import faults  # noqa: E402
+
+sys.path.remove(str(ROOT))
+
+needs_a_compiler = pytest.mark.skipif(shutil.which("gcc") is None, reason="there is no C compiler (gcc)")
+
+
+def test_there_are_12_of_each_half_and_a_must_rule_owns_each() -> None:
+    assert (len(faults.DELEGATES), len(faults.BACKENDS)) == (12, 12)
+    for name, fault in faults.FAULTS.items():
+        owner = listed()[fault.owner]
+        assert (owner.subject, owner.level) == (fault.subject, Level.MUST), name
+
+
+@pytest.mark.parametrize("name", faults.FAULTS)
+def test_what_a_fault_replaces_stands_in_the_source_once(name: str) -> None:
+    assert faults.faulty(name).count(faults.FAULTS[name].by) >= 1
+
+
+FEW = {
+    "qnn-dies-in-backend-create": ("IF-12", "CAP-01", "CTX-09", "REG-01"),
+    "qnn-dies-in-context-free": ("CTX-01", "CTX-06", "CTX-09"),
+    "delegate-number-at-rank": ("PART-03", "NUM-06", "NUM-10", "BUF-03"),
+}
+"""Rules that judge a fault in the fast run: its owner, and those that were accused of it before."""
+
+
+@needs_a_compiler
+@pytest.mark.parametrize("name", FEW)
+def test_an_owner_fails_and_who_meets_its_fault_does_not(name: str) -> None:
+    found = blame.row(name, 1, FEW[name])
+    assert (found.owners, found.accused, found.advised) == ([faults.FAULTS[name].owner], [], [])
+
+
+@needs_a_compiler
+@pytest.mark.full
+@pytest.mark.parametrize("name", faults.FAULTS)
+def test_nobody_else_fails_among_all_rules(name: str) -> None:
+    found = blame.row(name, 1)
+    assert (found.owners, blame.unexplained(found)) == ([faults.FAULTS[name].owner], [])
+
+
+@needs_a_compiler
+@pytest.mark.full
+@pytest.mark.parametrize("subject", ["delegate", "memory"])
+def test_the_libraries_without_a_fault_conform(tmp_path: Path, subject: str) -> None:
+    fault = next(each for each in faults.FAULTS.values() if each.subject == subject)
+    library = faults.build(tmp_path, fault.subject, "conforming")
+    target = blame.open_library(library, fault.subject, 10.0)
+    assert blame.judged_by(blame.rules_of(fault.subject), target, 1) == blame.Failures()
+
+
+def test_rows_that_are_known_are_not_judged_again_and_the_matrix_says_who_was(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr(blame, "RESULTS", tmp_path / "rows.jsonl")
+    assert blame.known() == {}
+    mutant = next(name for name in blame.in_turn(1) if blame.faults()[name].is_mutant)
+    row = blame.Row(mutant, ["X-01"], [], ["Y-02"], [], ["Z-03"], 60.0, 1, {"Y-02": "a crash"})
+    text = blame.document({mutant: row})
+    assert f"| `{mutant}` | X-01 | - | Y-02 | - | Z-03 |" in text
+    assert (
+        "## Mutants: 1 judged, 1 with an accusation that is not explained, 0 whose owner saw nothing" in text
+    )
+    monkeypatch.setitem(blame.EXPLAINED, f"{mutant}: Y-02", "it breaks both")
+    explained = blame.document({mutant: row})
+    assert "1 judged, 0 with an accusation" in explained
+    assert f"* {mutant}: Y-02: it breaks both" in explained
+
+
+def test_the_order_is_that_of_the_seed_and_begins_with_the_faults_in_c() -> None:
+    order = blame.in_turn(1)
+    assert order[:24] == list(faults.FAULTS)
+    assert order == blame.in_turn(1)
+    assert sorted(order) == sorted(blame.in_turn(2))
+    assert order != blame.in_turn(2)
