@@ -125,7 +125,8 @@ class Watch:
             return ""
         idle = now - self._active
         if idle > self._timeout / 2:
-            return f"used no processor time for {_seconds(idle)}, the last of {_seconds(taken)}"
+            last = "" if _seconds(idle) == _seconds(taken) else f", the last of {_seconds(taken)}"
+            return f"used no processor time for {_seconds(idle)}{last}"
         return f"still computing after {_seconds(taken)}, of which {_seconds(cpu)} of processor time"
 
     def _allowed(self) -> float:
@@ -144,4 +145,4 @@ class Watch:
 
 
 def _seconds(value: float) -> str:
-    return f"{value:.0f} s" if value >= 10 else f"{value:.1f} s"
+    return f"{value:.0f} s" if value >= 10 else f"{value:.1f}".removesuffix(".0") + " s"

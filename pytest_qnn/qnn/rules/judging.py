@@ -129,13 +129,28 @@ def demand_code(walked: Walked, codes: Collection[int], because: str = "") -> No
 
     Raises:
         FailedCall: a call that is in order failed. Any case that makes such a call may see that.
+        Unsupported: more memory was to be mapped than a processor with addresses of 32 bits has.
         Violation: any other answer.
     """
     if walked.code is None or walked.code in codes:
         return
+    if set(codes) == {0} and walked.code in _CANNOT_MAP and _is_beyond_32_bits(walked):
+        raise Unsupported("memory of 2 GiB and more cannot be mapped", final=False)
     demanded = one_of(codes) + (f": {because}" if because else "")
     fails = FailedCall if walked.allowed.valid and set(codes) == {0} else Violation
     raise fails(demanded, named(walked.seen.code or 0), place(walked))
+
+
+_CANNOT_MAP = (int(Error.MEM_ERROR_MAPPING), int(Error.COMMON_ERROR_MEM_ALLOC))
+_TWO_GIB = 1 << 31
+"""A protection domain has 2 to 4 GiB of addresses (shared/facts/qnn-memory.md, on rpcmem_alloc2)."""
+
+
+def _is_beyond_32_bits(walked: Walked) -> bool:
+    step = walked.step
+    return isinstance(step, Register) and any(
+        walked.sizes.get(each.buffer, 0) >= _TWO_GIB for each in step.descriptors
+    )
 
 
 def bytes_read(seen: StepSeen) -> bytes | None:
