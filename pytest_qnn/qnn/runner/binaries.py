@@ -8,9 +8,9 @@ import functools
 import itertools
 import os
 import resource
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from pytest_qnn.qnn.abi.codes import ContextOption
 from pytest_qnn.qnn.abi.layouts import ContextConfig, ContextProperty, HtpContextProperty
@@ -24,6 +24,8 @@ from pytest_qnn.qnn.runner.handlers import handles
 from pytest_qnn.qnn.runner.library import QnnEntry
 from pytest_qnn.qnn.runner.state import Context, Graph, NeverMade, Skip, State
 from pytest_qnn.qnn.trace import InspectCounts, StepSeen, WrittenCounts
+
+T = TypeVar("T")
 
 
 @contextlib.contextmanager
@@ -218,17 +220,29 @@ def describe(entry: QnnEntry, binary: bytes) -> tuple[int, tuple[int, ...], Insp
     Raises:
         SystemUnusable: there is none.
     """
+    code, found = of_binary(entry, binary, _read)
+    return code, *(found or ((), InspectCounts()))
+
+
+def of_binary(entry: QnnEntry, binary: bytes, read: Callable[[Any], T]) -> tuple[int, T | None]:
+    """The code of the first call of the System interface that failed, or 0 and what ``read`` makes.
+
+    ``read`` is given the `BinaryInfo`, which exists no longer than the call.
+
+    Raises:
+        SystemUnusable: there is no System interface beside the backend.
+    """
     table = _table(entry.system)
     handle = ctypes.c_void_p()
     code: int = table.systemContextCreate(ctypes.byref(handle))
     if code:
-        return code, (), InspectCounts()
+        return code, None
     try:
         info, size = BinaryInfoP(), ctypes.c_uint64()
         held = ctypes.create_string_buffer(binary, len(binary))
         address, out = ctypes.addressof(held), ctypes.byref(info)
         code = table.systemContextGetBinaryInfo(handle, address, len(binary), out, ctypes.byref(size))
-        return (code, (), InspectCounts()) if code else (code, *_read(info.contents))
+        return (code, None) if code else (code, read(info.contents))
     finally:
         table.systemContextFree(handle)
 
