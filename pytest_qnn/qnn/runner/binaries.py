@@ -6,12 +6,11 @@ import contextlib
 import ctypes
 import functools
 import itertools
-import os
-import resource
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, TypeVar
 
+from pytest_qnn.isolation.libc import few_descriptors
 from pytest_qnn.qnn.abi.codes import ContextOption
 from pytest_qnn.qnn.abi.layouts import ContextConfig, ContextProperty, HtpContextProperty
 from pytest_qnn.qnn.abi.system import BinaryInfoP, GetSystemProviders, SystemInterfaceP
@@ -26,34 +25,6 @@ from pytest_qnn.qnn.runner.state import Context, Graph, NeverMade, Skip, State
 from pytest_qnn.qnn.trace import InspectCounts, StepSeen, WrittenCounts
 
 T = TypeVar("T")
-
-
-@contextlib.contextmanager
-def few_descriptors(count: int) -> Iterator[None]:
-    """The system refuses every new descriptor but ``count`` (EMFILE); those that are open go on.
-
-    Memory that is to be shared with a processor is behind a descriptor (a memfd, a DMA buffer), so a backend
-    cannot allocate much of it. The limit is no lower than the highest descriptor, since poll() refuses to
-    look at more descriptors than the limit says; the numbers below it are taken meanwhile.
-    """
-    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    highest = max(int(name) for name in os.listdir("/proc/self/fd"))
-    taken = [os.open(os.devnull, os.O_RDONLY)]
-    few = highest + 2 + count
-    try:
-        resource.setrlimit(
-            resource.RLIMIT_NOFILE, (few if soft == resource.RLIM_INFINITY else min(few, soft), hard)
-        )
-        with contextlib.suppress(OSError):
-            while True:
-                taken.append(os.dup(taken[0]))
-        for _ in range(min(count, len(taken))):
-            os.close(taken.pop())
-        yield
-    finally:
-        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
-        for each in taken:
-            os.close(each)
 
 
 RELEASED = 0xEE
