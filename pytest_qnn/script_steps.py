@@ -1,7 +1,7 @@
 """The steps of a `ScriptCase`: what an application does with interpreters and delegates, as data.
 
-`run_delegate` carries a case out. What a step leaves in its `ScriptSeen` is said in its docstring and in
-`pytest_qnn.tflite.trace`.
+`run_delegate` carries a case out; its trace has one entry for each step of ``flat(case.steps)``. What a step
+leaves in its `ScriptSeen` is said in its docstring and in `pytest_qnn.tflite.trace`.
 """
 
 from __future__ import annotations
@@ -38,6 +38,7 @@ from pytest_qnn.tflite.cases.script import (
     SetInputs,
     Unallocate,
     Unload,
+    flat,
 )
 
 __all__ = [
@@ -72,4 +73,5 @@ __all__ = [
     "SetInputs",
     "Unallocate",
     "Unload",
+    "flat",
 ]

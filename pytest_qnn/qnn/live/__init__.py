@@ -163,7 +163,12 @@ class QnnSession:
         return SharedBuffer(self, name, pointer, size)
 
     def memory_types(self) -> tuple[MemoryType, ...]:
-        """The types of memory that the backend registers, as its property keys 1102 to 1104 say."""
+        """The types of memory that the backend registers, as its property keys 1101 to 1104 say.
+
+        A backend may say more than it does: libQnnHtp on a host names ION and CUSTOM, and registers nothing.
+        """
+        if self.do(Capability(Property.GROUP_MEMORY)).code != 0:
+            return ()
         return tuple(kind for kind, key in _KEYS.items() if self.do(Capability(key)).code == 0)
 
     def context(self) -> str:
