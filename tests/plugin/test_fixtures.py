@@ -579,6 +579,36 @@ def test_every_step_is_exported() -> None:
         assert all(getattr(steps, name) is getattr(module, name) for name in steps.__all__)
 
 
+MISTAKES = {
+    "place_tensor(interpreter, 7, buffer)": "ValueError: there is no tensor 7: the model has 0 to 4",
+    "place_tensor(interpreter, 0, interpreter)": "TypeError: memory is from shared_buffer, *",
+    "guarded_memory(8, 'behind')": "ValueError: guard is after or before, not 'behind'",
+    "guarded_memory(0)": "ValueError: guarded memory has 1 byte or more, not 0",
+    "qnn_backend.buffer(-1)": "*QnnError: rpcmem_alloc: no memory of -1 bytes",
+    "qnn_backend.register('c9', buffer, (8,))": "*QnnError: memRegister: context c9 was never made",
+    "qnn_backend.load(b'').graph()": "*QnnError: systemContextGetBinaryInfo gave *",
+}
+
+
+@pytest.mark.parametrize("mistake", MISTAKES)
+def test_a_wrong_argument_is_told_at_the_users_own_line(pytester: pytest.Pytester, mistake: str) -> None:
+    pytester.makepyfile(
+        CHAIN
+        + f"""
+from pytest_qnn import place_tensor
+
+def test(make_interpreter, shared_buffer, qnn_backend, guarded_memory):
+    interpreter, buffer = make_interpreter(GRAPH), shared_buffer(64)
+    {mistake}
+"""
+    )
+    result = pytester.runpytest("-p", "no:cacheprovider")
+    result.assert_outcomes(failed=1)
+    result.stdout.fnmatch_lines([f">*{mistake.split('(', maxsplit=1)[0]}(*", f"E *{MISTAKES[mistake]}"])
+    result.stdout.no_fnmatch_line("*live/*.py:*")
+    result.stdout.no_fnmatch_line("*fixtures/*.py:*")
+
+
 def test_fixtures_are_listed_with_their_docstrings(pytester: pytest.Pytester) -> None:
     listed = pytester.runpytest("--fixtures", "-p", "no:cacheprovider").stdout.str()
     for name in FIXTURES:

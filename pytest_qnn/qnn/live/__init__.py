@@ -156,6 +156,7 @@ class QnnSession:
         Raises:
             QnnError: there is no such memory.
         """
+        __tracebackhide__ = True
         name = self._name("b")
         (pointer,) = self.do(Alloc(name, size, own=own, heap=heap, flags=flags)).values
         if not pointer:
@@ -172,7 +173,12 @@ class QnnSession:
         return tuple(kind for kind, key in _KEYS.items() if self.do(Capability(key)).code == 0)
 
     def context(self) -> str:
-        """QnnContext_create: the new context's name."""
+        """QnnContext_create: the new context's name.
+
+        Raises:
+            QnnError: the call failed.
+        """
+        __tracebackhide__ = True
         name = self._name("c")
         self._succeed("contextCreate", self.do(ContextCreate(name)))
         return name
@@ -205,6 +211,7 @@ class QnnSession:
             ValueError: an offset or a size is given for memory that has none.
             QnnError: the backend refuses.
         """
+        __tracebackhide__ = True
         kind: MemoryType = memory or ("ion" if offset is None else "custom")
         if kind not in _TYPES:
             raise ValueError(f"memory is one of {', '.join(_TYPES)}, not {kind!r}")
@@ -218,7 +225,12 @@ class QnnSession:
         return name
 
     def deregister(self, *handles: str) -> None:
-        """QnnMem_deRegister."""
+        """QnnMem_deRegister of handles, by their names, in one call.
+
+        Raises:
+            QnnError: the call failed.
+        """
+        __tracebackhide__ = True
         self._succeed("memDeRegister", self.do(Deregister(handles)))
 
     def graph(
@@ -229,13 +241,33 @@ class QnnSession:
         dtype: QnnDType = "UFIXED_POINT_8",
         mem_types: tuple[int, ...] = (),
     ) -> str:
-        """Compose and finalise a graph of one operator: its name."""
+        """Compose and finalise a graph of one operator: its name.
+
+        Args:
+            context: in which.
+            shape: of each input, and of the output (Reshape: the output is flat).
+            op: the operator.
+            dtype: of every tensor.
+            mem_types: Qnn_TensorMemType_t given at preparation, inputs first: 0 RAW, 1 MEMHANDLE; those that
+                are missing are RAW.
+
+        Raises:
+            QnnError: a call failed.
+        """
+        __tracebackhide__ = True
         name = self._name("g")
         self._succeed("prepare", self.do(Prepare(name, context, op, dtype, shape, mem_types)))
         return name
 
     def execute(self, graph: str, *bindings: Binding) -> bytes:
-        """QnnGraph_execute: the output's bytes. Bindings: inputs first; see `Binding`."""
+        """QnnGraph_execute: the output's bytes, of the graph's shape and dtype.
+
+        ``bindings``: one for each tensor, inputs first; see `Binding`.
+
+        Raises:
+            QnnError: the call failed, or a graph or a handle was never made.
+        """
+        __tracebackhide__ = True
         seen = self.do(Execute(graph, bindings))
         self._succeed("graphExecute", seen)
         return seen.data[0]
@@ -246,6 +278,7 @@ class QnnSession:
         Raises:
             QnnError: a call failed.
         """
+        __tracebackhide__ = True
         seen = self.do(GetBinary(context, self._name("y"), keep=True))
         self._succeed("contextGetBinary", seen)
         return seen.data[0]
@@ -257,6 +290,7 @@ class QnnSession:
             OSError: the file cannot be read.
             QnnError: there is no System interface beside the backend, or it refuses the binary.
         """
+        __tracebackhide__ = True
         return binary_info(self.state.client.entry, bytes_of(binary))
 
     def load(self, binary: bytes | str | PathLike[str], *, defer: bool = False) -> LoadedContext:
@@ -269,6 +303,7 @@ class QnnSession:
             OSError: the file cannot be read.
             QnnError: a call failed, or there is no System interface beside the backend.
         """
+        __tracebackhide__ = True
         data = bytes_of(binary)
         info = binary_info(self.state.client.entry, data)
         name, carried = self._name("c"), self._name("y")
@@ -281,6 +316,7 @@ class QnnSession:
         return f"{kind}{next(self._numbers)}"
 
     def _succeed(self, call: str, seen: StepSeen) -> None:
+        __tracebackhide__ = True
         if seen.skipped or seen.code != 0:
             raise QnnError(call, seen.code, seen.skipped)
 

@@ -91,6 +91,7 @@ class BinaryInfo:
         Raises:
             ValueError: there is none, or not exactly one.
         """
+        __tracebackhide__ = True
         found = [graph for graph in self.graphs if name in ("", graph.name)]
         if len(found) != 1:
             names = ", ".join(graph.name for graph in self.graphs) or "none"
@@ -110,6 +111,7 @@ def binary_info(entry: QnnEntry, binary: bytes) -> BinaryInfo:
     Raises:
         QnnError: there is none, it refuses the binary, or describes it in a version other than 3.
     """
+    __tracebackhide__ = True
     call = "systemContextGetBinaryInfo"
     try:
         code, found = of_binary(entry, binary, _read)
@@ -210,6 +212,7 @@ class LoadedGraph:
         self, infos: Sequence[TensorInfo], memory: Sequence[Array | str], kind: int
     ) -> tuple[Any, Any]:
         """The array of Qnn_Tensor_t of one side, and what it points to."""
+        __tracebackhide__ = True
         tensors, kept = array_of(Tensor, len(infos))(), []
         for tensor, info, one in zip(tensors, infos, memory, strict=True):
             tensor.version = 1
@@ -251,6 +254,7 @@ def _encode(parameters: Any, encoding: tuple[float, int] | None) -> None:
 
 
 def _fitting(tensor: TensorInfo, value: npt.ArrayLike) -> Array:
+    __tracebackhide__ = True
     array = np.ascontiguousarray(value)
     if array.shape != tensor.shape or array.dtype != tensor.dtype:
         raise ValueError(

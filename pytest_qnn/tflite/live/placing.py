@@ -59,10 +59,13 @@ def place_tensor(
     Raises:
         ValueError: the tensor does not exist, is a constant or has no fixed size, or the memory is too small,
             misaligned or freed.
+        TypeError: ``memory`` is no such memory.
         RuntimeError: the runtime refuses.
         RuntimeMissing: the interpreter is neither tflite_runtime's nor ai_edge_litert's.
     """
     __tracebackhide__ = True
+    if not all(hasattr(memory, name) for name in ("pointer", "size", "freed")):
+        raise TypeError(f"memory is from shared_buffer, custom_memory or guarded_memory, not {memory!r:.80}")
     runtime = load_runtime(type(live).__module__.partition(".")[0])
     size = _size_of(runtime, live, tensor)
     address = _address_for(tensor, size, memory, offset)
@@ -80,6 +83,7 @@ def place_tensor(
 
 def _size_of(runtime: Runtime, live: Any, tensor: int) -> int:
     """Bytes of a tensor that can be placed."""
+    __tracebackhide__ = True
     native = live._interpreter
     count = native.NumTensors(0)
     if not 0 <= tensor < count:
@@ -98,6 +102,7 @@ def _size_of(runtime: Runtime, live: Any, tensor: int) -> int:
 
 
 def _address_for(tensor: int, size: int, memory: ClientMemory, offset: int) -> int:
+    __tracebackhide__ = True
     if memory.freed:
         raise ValueError("the memory was freed already")
     if offset < 0 or offset + size > memory.size:
@@ -135,6 +140,7 @@ class CustomTensorMemory:
     """
 
     def __init__(self, memory: CustomMemory, size: int, alignment: int = ALIGNMENT) -> None:
+        __tracebackhide__ = True
         self.size = size
         self.pointer = memory.alloc(size, alignment)
         if not self.pointer:
@@ -179,10 +185,16 @@ class GuardedMemory:
             ``before``: directly in front of it.
 
     Raises:
+        ValueError: there is no such guard, or no such size.
         MemoryError: there are no pages to be had.
     """
 
     def __init__(self, size: int, guard: Guard = "after") -> None:
+        __tracebackhide__ = True
+        if guard not in ("after", "before"):
+            raise ValueError(f"guard is after or before, not {guard!r}")
+        if size < 1:
+            raise ValueError(f"guarded memory has 1 byte or more, not {size}")
         self.size = size
         self._pages = Guarded(size, guard)
         self._touches: list[MemoryTouch] = []
