@@ -232,29 +232,34 @@ class _HandleOfFirstKernel(CustomTensors):
         return super().handle_of(kernel, index, v1, address, size)
 
 
-@_faulty_tensors("custom-stale-between", "Reads what another kernel wrote at the first invoke.", "TFL-17")
-class _StaleBetween(CustomTensors):
-    """Reads a tensor that a kernel of its own writes from a copy that it made at the first invoke."""
+@_faulty_tensors("custom-prefetches", "Takes the inputs of all kernels when the first begins.", "TFL-17")
+class _Prefetches(CustomTensors):
+    """Copies what each kernel reads, as it is when the first kernel of an invoke begins."""
 
     def __init__(self, *arguments: Any) -> None:
         super().__init__(*arguments)
-        self._written: set[int] = set()
+        self._inputs: dict[tuple[int, int], tuple[int, int]] = {}
         self._copies: dict[tuple[int, int], Any] = {}
 
+    def release(self, kernel: Bound) -> None:
+        super().release(kernel)
+        self._inputs.clear()
+        self._copies.clear()
+
     def bind(self, context: int, kernel: Bound, v1: Any, index: int) -> int:
-        tensor = view.tensor(context, index)
-        if self.memory.find(tensor.data, tensor.bytes) is None:
-            return super().bind(context, kernel, v1, index)
-        if v1.type == TensorType.APP_READ:
-            self._written.add(tensor.data)
-        elif tensor.data in self._written:
-            copy = self._copies.get((id(kernel), index))
-            if copy is None:
-                copy = ctypes.create_string_buffer(ctypes.string_at(tensor.data, tensor.bytes), tensor.bytes)
-                self._copies[id(kernel), index] = copy
-            v1.memType, v1.clientBuf.data = TensorMemType.RAW, ctypes.addressof(copy)
-            v1.clientBuf.dataSize = tensor.bytes
-            return layouts.OK
+        tensor, place = view.tensor(context, index), (id(kernel), index)
+        if kernel is self._kernels[0]:
+            self._copies = {
+                known: ctypes.create_string_buffer(ctypes.string_at(address, size), size)
+                for known, (address, size) in self._inputs.items()
+                if self.memory.find(address, size)
+            }
+        elif v1.type == TensorType.APP_WRITE and self.memory.find(tensor.data, tensor.bytes):
+            self._inputs[place] = (tensor.data, tensor.bytes)
+            if place in self._copies:
+                v1.memType, v1.clientBuf.data = TensorMemType.RAW, ctypes.addressof(self._copies[place])
+                v1.clientBuf.dataSize = tensor.bytes
+                return layouts.OK
         return super().bind(context, kernel, v1, index)
 
 
