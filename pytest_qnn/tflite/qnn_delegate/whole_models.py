@@ -137,7 +137,7 @@ def _cases(
     kinds = claimed_kinds(facts) if facts.steerable else mixed_kinds(facts)
 
     def decode(data: bytes) -> ScriptCase:
-        which = data[0] % (len(scales) + 1)
+        which = data[0] * (len(scales) + 1) // 256
         scale = scale_of(255, nodes, scales[which - 1 : which]) if which else NONE
         graph, claims = decode_graph(data[1 + _CHOICE :], kinds, 1, 2, nodes, scale)
         tensors = pick(graph)
