@@ -11,14 +11,19 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from pytest_qnn.qnn.cases.case import Binding, MemoryCase
+    from pytest_qnn.qnn.live import QnnError, packed
+    from pytest_qnn.qnn.strategies.allocations import allocation_sequences
     from pytest_qnn.qnn.strategies.sequences import memory_sequences
     from pytest_qnn.tflite.cases.delegate import Application, DelegateCase
     from pytest_qnn.tflite.cases.inputs import inputs_of
+    from pytest_qnn.tflite.cases.script import ScriptCase
     from pytest_qnn.tflite.graph.graph import Graph, Node, Tensor
     from pytest_qnn.tflite.graph.model import emit
     from pytest_qnn.tflite.graph.strategies import graphs, graphs_with_claims, single_op_graphs
     from pytest_qnn.tflite.live import Delegate, assert_partitioning, execution_plan, invoke
+    from pytest_qnn.tflite.live.placing import place_tensor
     from pytest_qnn.tflite.numerics.bounds import expected_outputs, mismatch
+    from pytest_qnn.tflite.strategies.allocations import custom_allocation_sequences
 
 _HOMES = {
     "Application": "tflite.cases.delegate",
@@ -28,8 +33,12 @@ _HOMES = {
     "Graph": "tflite.graph.graph",
     "MemoryCase": "qnn.cases.case",
     "Node": "tflite.graph.graph",
+    "QnnError": "qnn.live",
+    "ScriptCase": "tflite.cases.script",
     "Tensor": "tflite.graph.graph",
+    "allocation_sequences": "qnn.strategies.allocations",
     "assert_partitioning": "tflite.live",
+    "custom_allocation_sequences": "tflite.strategies.allocations",
     "emit": "tflite.graph.model",
     "execution_plan": "tflite.live",
     "expected_outputs": "tflite.numerics.bounds",
@@ -39,6 +48,8 @@ _HOMES = {
     "invoke": "tflite.live",
     "memory_sequences": "qnn.strategies.sequences",
     "mismatch": "tflite.numerics.bounds",
+    "packed": "qnn.live",
+    "place_tensor": "tflite.live.placing",
     "single_op_graphs": "tflite.graph.strategies",
 }
 
@@ -50,8 +61,12 @@ __all__ = [
     "Graph",
     "MemoryCase",
     "Node",
+    "QnnError",
+    "ScriptCase",
     "Tensor",
+    "allocation_sequences",
     "assert_partitioning",
+    "custom_allocation_sequences",
     "emit",
     "execution_plan",
     "expected_outputs",
@@ -61,6 +76,8 @@ __all__ = [
     "invoke",
     "memory_sequences",
     "mismatch",
+    "packed",
+    "place_tensor",
     "single_op_graphs",
 ]
 

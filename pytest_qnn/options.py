@@ -59,7 +59,8 @@ DECLARED = (
     Declared(
         "--qnn-rpcmem",
         "SPEC",
-        "rpcmem that QNN cases allocate from: emulated (default), or the path of libcdsprpc.so",
+        "rpcmem that QNN cases allocate from: emulated (default), the path of libcdsprpc.so, or "
+        "that name alone, which the loader then looks for",
         selects_target=True,
         once=True,
         is_path=True,
@@ -251,7 +252,7 @@ class _Source:
         for flag, text in (*named, *((_CHAIN_FLAGS[kind], text) for kind, text in self.chain)):
             split = forms.PATHS[flag](text) if flag in forms.PATHS else None
             if split:
-                yield os.path.realpath(split[1])
+                yield forms.named_file(flag, split[1])
 
 
 def read(
@@ -363,7 +364,7 @@ def real_path(flag: str, value: Any, files: frozenset[str]) -> Any:
     if split is None:
         return value
     before, path = split
-    real = os.path.realpath(path)
+    real = forms.named_file(flag, path)
     if real not in files:
         raise BadOption(
             f"the case file names the file {path!r}, and has none loaded by itself; "

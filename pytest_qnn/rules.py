@@ -60,6 +60,8 @@ HALVES = ("pytest_qnn.qnn.rules", "pytest_qnn.tflite.rules")
 """Packages with a package for each area, of the area's name in small letters."""
 BRIDGE = "pytest_qnn.tflite.qnn_delegate.rules"
 """The area that needs both halves (TFL)."""
+_MORE = {BRIDGE: ("pytest_qnn.tflite.qnn_delegate.whole_models",)}
+"""Further modules of an area that is no package."""
 _KEYWORDS = {"iface": "IF"}
 """Packages that cannot have their area's name."""
 _SUBJECTS = {"delegate": "TensorFlow Lite delegates", "memory": "QNN memory"}
@@ -128,6 +130,8 @@ def _load(area: str) -> None:
     for module in pkgutil.iter_modules(getattr(importlib.import_module(area), "__path__", ()), f"{area}."):
         if not module.name.endswith(".mutants"):
             importlib.import_module(module.name)
+    for name in _MORE.get(area, ()):
+        importlib.import_module(name)
 
 
 def document() -> str:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import math
 import os
+import re
 import shlex
 from collections.abc import Callable
 from pathlib import Path
@@ -28,6 +29,9 @@ PROXY_MUTANT = "proxy-mutant:"
 QNN_DELEGATE = "qnn-reference"
 DELEGATES = ("reference", "xnnpack", QNN_DELEGATE)
 """Delegates that need no library of the user's."""
+BY_NAME = ("--qnn-rpcmem",)
+"""Options whose library may be named as in dlopen("libcdsprpc.so"): the loader looks for it."""
+_SONAME = re.compile(r"lib[\w.+-]+\.so(\.\d+)*")
 LONGEST_SEED = 15
 """Digits: JSON readers with floating-point numbers carry no more."""
 
@@ -51,11 +55,23 @@ def library(flag: str, text: str | None, keywords: tuple[str, ...]) -> str:
     path = split[1]
     if not path:
         raise BadOption(f"{flag}: {text!r} names no library")
+    if flag in BY_NAME and is_soname(path):
+        return text
     if Path(path).is_dir():
         raise BadOption(f"{flag}: {path!r} is a folder, not a library")
     if not Path(path).is_file():
         raise BadOption(f"{flag}: {path!r} is not {' or '.join(keywords)}, and there is no such file")
     return text
+
+
+def is_soname(text: str) -> bool:
+    """The bare name of a library, and not that of a file in this folder."""
+    return bool(_SONAME.fullmatch(text)) and not os.path.lexists(text)
+
+
+def named_file(flag: str, path: str) -> str:
+    """What an option names: a path with links resolved, so that one file has one name, or a bare name."""
+    return path if flag in BY_NAME and is_soname(path) else os.path.realpath(path)
 
 
 def unwrapped(spec: str) -> tuple[str, str]:

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from pytest_qnn.core.forms import DELEGATES, unwrapped
+from pytest_qnn.core.forms import DELEGATES, is_soname, unwrapped
 from pytest_qnn.core.rule import Subject
 from pytest_qnn.core.target import Control, TargetLost
 from pytest_qnn.isolation.executor import Executor
@@ -135,7 +135,7 @@ def is_path(spec: str) -> bool:
 def resolved(spec: str) -> str:
     """A path made absolute (children run in folders of their own); other specifications as they are."""
     proxy, path = unwrapped(spec)
-    return f"{proxy}{Path(path).resolve()}" if is_path(spec) else spec
+    return f"{proxy}{Path(path).resolve()}" if is_path(spec) and not is_soname(path) else spec
 
 
 def sentence(flag: str, name: str, error: Unusable) -> str:
@@ -151,4 +151,6 @@ def digest(key: str, spec: str) -> dict[str, str]:
     if not is_path(spec):
         return {}
     path = unwrapped(spec)[1]
+    if is_soname(path):
+        return {key: path}
     return {key: path, f"{key}_sha256": hashlib.sha256(Path(path).read_bytes()).hexdigest()}

@@ -143,7 +143,7 @@ def test_other_delegates_offer_no_custom_memory(spec: str) -> None:
 
 @pytest.mark.parametrize("rule", RULES, ids=lambda rule: rule.id)
 def test_on_other_delegates_no_case_is_run(rule: object) -> None:
-    assert len(RULES) == 10
+    assert len(RULES) >= 13
     verdict = judge(rule, target("reference"), FEW, seed=1)  # type: ignore[arg-type] - a Rule of any types
     assert (verdict.outcome, verdict.examples) == (Outcome.UNSUPPORTED, 0)
     assert verdict.reason.startswith("the delegate offers no custom memory")

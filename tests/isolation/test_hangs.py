@@ -184,7 +184,7 @@ def test_what_others_took_of_the_processors_does_not_count(monkeypatch: pytest.M
 def test_who_stops_computing_hangs_the_time_of_a_case_later(monkeypatch: pytest.MonkeyPatch) -> None:
     turns = [(float(now), Usage(min(now, 3.0)), 0, 0) for now in range(100)]
     assert watched(monkeypatch, turns, 0.0) == (13.0, "used no processor time for 10 s")
-    assert watched(monkeypatch, turns, 0.01) == (10.0, "used no processor time for 7.0 s, the last of 10 s")
+    assert watched(monkeypatch, turns, 0.01) == (10.0, "used no processor time for 7 s, the last of 10 s")
 
 
 def test_each_case_has_its_own_time_and_its_own_cycles(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -62,6 +62,10 @@ def refusal(result: pytest.RunResult) -> str:
         ),
         (["--qnn-backend="], "--qnn-backend: '' names no library"),
         (["--qnn-backend=."], "--qnn-backend: '.' is a folder, not a library"),
+        (
+            ["--qnn-rpcmem=./libgone.so"],
+            "--qnn-rpcmem: './libgone.so' is not emulated, and there is no such file",
+        ),
         (["--qnn-rpcmem=gone.so"], "--qnn-rpcmem: 'gone.so' is not emulated, and there is no such file"),
         (
             ["--tflite-delegate=gone.so"],

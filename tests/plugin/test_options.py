@@ -238,6 +238,20 @@ def test_a_case_file_may_name_what_the_user_names_by_whatever_way(tmp_path: Path
     assert of_ini.delegates == ((str(library), ()),)
 
 
+def test_an_rpcmem_may_be_a_name_that_the_loader_looks_for(tmp_path: Path) -> None:
+    named = "--qnn-rpcmem=libcdsprpc.so"
+    assert parse(named).rpcmem == "libcdsprpc.so"
+    assert parse(ini={"qnn_rpcmem": "libcdsprpc.so"}, folder=tmp_path).rpcmem == "libcdsprpc.so"
+    assert parse(named, case_file=(named,)).rpcmem == "libcdsprpc.so"
+    with pytest.raises(BadOption, match="name it on the command line"):
+        parse(case_file=(named,))
+    for other in ("cdsprpc.so", "libcdsprpc", "./libcdsprpc.so"):
+        with pytest.raises(BadOption, match="no such file"):
+            parse(f"--qnn-rpcmem={other}")
+    with pytest.raises(BadOption, match="no such file"):
+        parse("--qnn-backend=libQnnHtp.so")
+
+
 @pytest.mark.parametrize("flag", ["--qnn-backend", "--qnn-rpcmem"])
 def test_two_values_for_what_a_run_has_one_of_are_refused(flag: str) -> None:
     keyword = {"--qnn-backend": "reference", "--qnn-rpcmem": "emulated"}[flag]

@@ -38,6 +38,7 @@ INT_MAX = (1 << 31) - 1
 # Bounds of single fields stand in their types: msgspec checks them where a case is read, in a file's words.
 # It takes no bound beyond 63 bits: numbers of 64 bits, and what two fields say together, are in `valid.py`.
 U32 = Annotated[int, Meta(ge=0, le=(1 << 32) - 1)]
+I32 = Annotated[int, Meta(ge=-INT_MAX - 1, le=INT_MAX)]
 Size = Annotated[int, Meta(ge=0, le=INT_MAX)]
 Part = Annotated[int, Meta(ge=0, le=MOST_PARTS)]
 Parts = Annotated[tuple[Part, ...], Meta(max_length=MOST_PARTS)]
@@ -368,7 +369,7 @@ class ContextFree(Step, tag="context-free", frozen=True, gc=False, omit_defaults
 
 
 class Alloc(Step, tag="alloc", frozen=True, gc=False, omit_defaults=True):
-    """rpcmem_alloc(25, 1, size): the buffer is called ``buffer`` if it succeeds."""
+    """rpcmem_alloc(heap, flags, size): the buffer is called ``buffer`` if it succeeds."""
 
     buffer: str
     size: int
@@ -376,6 +377,10 @@ class Alloc(Step, tag="alloc", frozen=True, gc=False, omit_defaults=True):
     """rpcmem_alloc2, whose size is a size_t, where the library has it."""
     own: bool = False
     """Not from rpcmem: the client's own shared memory of the kind that rpcmem gives."""
+    heap: I32 = 25
+    """The default is RPCMEM_HEAP_ID_SYSTEM."""
+    flags: U32 = 1
+    """The default is RPCMEM_DEFAULT_FLAGS."""
 
 
 class AllocNeeded(Step, tag="alloc-needed", frozen=True, gc=False, omit_defaults=True):

@@ -6,12 +6,11 @@ import contextlib
 import ctypes
 import functools
 import itertools
-import os
-import resource
-from collections.abc import Iterator
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
+from pytest_qnn.isolation.libc import few_descriptors
 from pytest_qnn.qnn.abi.codes import ContextOption
 from pytest_qnn.qnn.abi.layouts import ContextConfig, ContextProperty, HtpContextProperty
 from pytest_qnn.qnn.abi.system import BinaryInfoP, GetSystemProviders, SystemInterfaceP
@@ -25,33 +24,7 @@ from pytest_qnn.qnn.runner.library import QnnEntry
 from pytest_qnn.qnn.runner.state import Context, Graph, NeverMade, Skip, State
 from pytest_qnn.qnn.trace import InspectCounts, StepSeen, WrittenCounts
 
-
-@contextlib.contextmanager
-def few_descriptors(count: int) -> Iterator[None]:
-    """The system refuses every new descriptor but ``count`` (EMFILE); those that are open go on.
-
-    Memory that is to be shared with a processor is behind a descriptor (a memfd, a DMA buffer), so a backend
-    cannot allocate much of it. The limit is no lower than the highest descriptor, since poll() refuses to
-    look at more descriptors than the limit says; the numbers below it are taken meanwhile.
-    """
-    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    highest = max(int(name) for name in os.listdir("/proc/self/fd"))
-    taken = [os.open(os.devnull, os.O_RDONLY)]
-    few = highest + 2 + count
-    try:
-        resource.setrlimit(
-            resource.RLIMIT_NOFILE, (few if soft == resource.RLIM_INFINITY else min(few, soft), hard)
-        )
-        with contextlib.suppress(OSError):
-            while True:
-                taken.append(os.dup(taken[0]))
-        for _ in range(min(count, len(taken))):
-            os.close(taken.pop())
-        yield
-    finally:
-        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
-        for each in taken:
-            os.close(each)
+T = TypeVar("T")
 
 
 RELEASED = 0xEE
@@ -223,17 +196,29 @@ def describe(entry: QnnEntry, binary: bytes) -> tuple[int, tuple[int, ...], Insp
     Raises:
         SystemUnusable: there is none.
     """
+    code, found = of_binary(entry, binary, _read)
+    return code, *(found or ((), InspectCounts()))
+
+
+def of_binary(entry: QnnEntry, binary: bytes, read: Callable[[Any], T]) -> tuple[int, T | None]:
+    """The code of the first call of the System interface that failed, or 0 and what ``read`` makes.
+
+    ``read`` is given the `BinaryInfo`, which exists no longer than the call.
+
+    Raises:
+        SystemUnusable: there is no System interface beside the backend.
+    """
     table = _table(entry.system)
     handle = ctypes.c_void_p()
     code: int = table.systemContextCreate(ctypes.byref(handle))
     if code:
-        return code, (), InspectCounts()
+        return code, None
     try:
         info, size = BinaryInfoP(), ctypes.c_uint64()
         held = ctypes.create_string_buffer(binary, len(binary))
         address, out = ctypes.addressof(held), ctypes.byref(info)
         code = table.systemContextGetBinaryInfo(handle, address, len(binary), out, ctypes.byref(size))
-        return (code, (), InspectCounts()) if code else (code, *_read(info.contents))
+        return (code, None) if code else (code, read(info.contents))
     finally:
         table.systemContextFree(handle)
 

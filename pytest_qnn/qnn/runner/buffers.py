@@ -11,7 +11,6 @@ from operator import gt
 
 from pytest_qnn.isolation import libc
 from pytest_qnn.isolation.observe import Snapshot, regions, small_blocks_in_reserve, snapshot
-from pytest_qnn.qnn.abi.rpcmem import DEFAULT_FLAGS, HEAP_ID_SYSTEM
 from pytest_qnn.qnn.cases.case import (
     MOST_NEEDED,
     Alloc,
@@ -113,8 +112,8 @@ def _allocate(state: State, step: Alloc) -> tuple[int, int]:
     if step.own:
         return own_memory(step.size)
     if not step.wide:
-        return state.rpcmem.alloc(HEAP_ID_SYSTEM, DEFAULT_FLAGS, step.size), -1
-    pointer = state.rpcmem.alloc2(HEAP_ID_SYSTEM, DEFAULT_FLAGS, step.size)
+        return state.rpcmem.alloc(step.heap, step.flags, step.size), -1
+    pointer = state.rpcmem.alloc2(step.heap, step.flags, step.size)
     if pointer is None:
         raise Skip("rpcmem_alloc2 is not exported")
     return pointer, -1

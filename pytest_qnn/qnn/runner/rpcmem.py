@@ -8,6 +8,7 @@ import os
 from pathlib import Path
 from typing import Any, Protocol
 
+from pytest_qnn.core.forms import is_soname
 from pytest_qnn.isolation import call_log, libc
 from pytest_qnn.qnn.abi.rpcmem import ALLOC2, INT_MAX, PROTOTYPES
 
@@ -81,12 +82,12 @@ class LibraryRpcmem:
 
 
 def open_rpcmem(path: str) -> LibraryRpcmem:
-    """Load ``libcdsprpc.so``, or any library with its three symbols.
+    """Load ``libcdsprpc.so``, or any library with its three symbols, by its path or by its name alone.
 
     Raises:
         RpcmemUnusable: the file is missing, is no library or lacks a symbol.
     """
-    if not Path(path).is_file():
+    if not is_soname(path) and not Path(path).is_file():
         raise RpcmemUnusable(f"the rpcmem library {path} does not exist")
     try:
         library = ctypes.CDLL(path)

@@ -47,6 +47,9 @@ class Application(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
     """From 0; ``node-in-init``: that number of init, and all its calls."""
     options: Annotated[tuple[tuple[Text, Text], ...], Meta(max_length=8)] = ()
     """Target only: further (key, value) options of the last delegate of its chain."""
+    order: Annotated[int, Meta(ge=0, le=255)] = 0
+    """Target only: which order its delegates are applied in, of all that there are, counted in the order of
+    itertools.permutations and from the beginning again; 0: that of the command line."""
 
 
 class DelegateCase(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):

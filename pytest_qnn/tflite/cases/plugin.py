@@ -35,6 +35,8 @@ class Create(PluginStep, frozen=True, gc=False, omit_defaults=True, tag="create"
     null_arrays: bool = False
     """Keys and values are NULL; only without options."""
     report: Literal["function", "null"] = "function"
+    descriptors: Annotated[int, Meta(ge=0, le=16)] | None = None
+    """So many files and no more can be opened during the call, libraries among them."""
 
 
 class OverwriteArguments(PluginStep, frozen=True, gc=False, omit_defaults=True, tag="overwrite-arguments"):

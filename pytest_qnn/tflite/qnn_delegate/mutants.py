@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import weakref
 from collections.abc import Callable
 from typing import Any, TypeVar
 
@@ -218,3 +219,118 @@ class _WantsAll(CustomTensors):
         if kernel.handles and self.memory.find(tensor.data, tensor.bytes) is None:
             return layouts.ERROR
         return super().bind(context, kernel, v1, index)
+
+
+@_faulty_tensors("custom-handle-of-first-kernel", "Kernels share one handle of a tensor.", "TFL-17")
+class _HandleOfFirstKernel(CustomTensors):
+    """Uses the handle that a tensor got in the context of the first kernel that has it."""
+
+    def handle_of(self, kernel: Bound, index: int, v1: Any, address: int, size: int) -> int:
+        for other in self._kernels:
+            if (address, size) in other.handles:
+                return other.handles[address, size][0]
+        return super().handle_of(kernel, index, v1, address, size)
+
+
+@_faulty_tensors("custom-prefetches", "Takes the inputs of all kernels when the first begins.", "TFL-17")
+class _Prefetches(CustomTensors):
+    """Copies what each kernel reads, as it is when the first kernel of an invoke begins."""
+
+    def __init__(self, *arguments: Any) -> None:
+        super().__init__(*arguments)
+        self._inputs: dict[tuple[int, int], tuple[int, int]] = {}
+        self._copies: dict[tuple[int, int], Any] = {}
+
+    def release(self, kernel: Bound) -> None:
+        super().release(kernel)
+        self._inputs.clear()
+        self._copies.clear()
+
+    def bind(self, context: int, kernel: Bound, v1: Any, index: int) -> int:
+        tensor, place = view.tensor(context, index), (id(kernel), index)
+        if kernel is self._kernels[0]:
+            self._copies = {
+                known: ctypes.create_string_buffer(ctypes.string_at(address, size), size)
+                for known, (address, size) in self._inputs.items()
+                if self.memory.find(address, size)
+            }
+        elif v1.type == TensorType.APP_WRITE and self.memory.find(tensor.data, tensor.bytes):
+            self._inputs[place] = (tensor.data, tensor.bytes)
+            if place in self._copies:
+                v1.memType, v1.clientBuf.data = TensorMemType.RAW, ctypes.addressof(self._copies[place])
+                v1.clientBuf.dataSize = tensor.bytes
+                return layouts.OK
+        return super().bind(context, kernel, v1, index)
+
+
+_MOST_HANDLES = 16
+_MEBIBYTE = 1 << 20
+
+
+@_faulty_tensors("custom-sixteen-handles", "Fails with more than 16 handles.", "TFL-18")
+class _SixteenHandles(CustomTensors):
+    """Has a table of sixteen registrations, and fails with the next one."""
+
+    def bind(self, context: int, kernel: Bound, v1: Any, index: int) -> int:
+        status = super().bind(context, kernel, v1, index)
+        return layouts.ERROR if sum(len(each.handles) for each in self._kernels) > _MOST_HANDLES else status
+
+
+@_faulty_tensors("custom-first-mebibyte", "Reads the first mebibyte of a tensor.", "TFL-18")
+class _FirstMebibyte(CustomTensors):
+    """Hands the device a window of a mebibyte; what is behind it reads as zero."""
+
+    def __init__(self, *arguments: Any) -> None:
+        super().__init__(*arguments)
+        self._windows: dict[tuple[int, int], Any] = {}
+
+    def bind(self, context: int, kernel: Bound, v1: Any, index: int) -> int:
+        tensor = view.tensor(context, index)
+        inside = self.memory.find(tensor.data, tensor.bytes) is not None
+        if not inside or tensor.bytes <= _MEBIBYTE or v1.type != TensorType.APP_WRITE:
+            return super().bind(context, kernel, v1, index)
+        window = self._windows.setdefault((id(kernel), index), ctypes.create_string_buffer(tensor.bytes))
+        ctypes.memmove(window, tensor.data, _MEBIBYTE)
+        v1.memType, v1.clientBuf.data = TensorMemType.RAW, ctypes.addressof(window)
+        v1.clientBuf.dataSize = tensor.bytes
+        return layouts.OK
+
+
+_ALL: weakref.WeakSet[CustomTensors] = weakref.WeakSet()
+"""The mutants of this process whose tensors know of one another."""
+
+
+@_faulty_tensors("custom-ends-for-all", "A kernel's end deregisters the memory for every kernel.", "TFL-19")
+class _EndsForAll(CustomTensors):
+    """When a kernel ends, deregisters its blocks for the kernels of other delegates and interpreters too."""
+
+    def __init__(self, *arguments: Any) -> None:
+        super().__init__(*arguments)
+        _ALL.add(self)
+
+    def release(self, kernel: Bound) -> None:
+        blocks = [block for _, block in kernel.handles.values()]
+        super().release(kernel)
+        for tensors in list(_ALL):
+            for other in tensors._kernels if tensors.memory is self.memory else ():
+                for handle, block in other.handles.values():
+                    if block in blocks:
+                        tensors.backend.deregister(handle)
+
+
+@_faulty_tensors("custom-handle-of-first-user", "A memory has the handle of its first user.", "TFL-19")
+class _HandleOfFirstUser(CustomTensors):
+    """Uses the handle that any kernel of any delegate has for a place in custom memory."""
+
+    def __init__(self, *arguments: Any) -> None:
+        super().__init__(*arguments)
+        _ALL.add(self)
+
+    def handle_of(self, kernel: Bound, index: int, v1: Any, address: int, size: int) -> int:
+        others = [
+            each for tensors in list(_ALL) if tensors.memory is self.memory for each in tensors._kernels
+        ]
+        for other in others:
+            if other is not kernel and (address, size) in other.handles:
+                return other.handles[address, size][0]
+        return super().handle_of(kernel, index, v1, address, size)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import time
 from collections.abc import Callable, Sequence
@@ -11,6 +12,7 @@ import msgspec
 
 from pytest_qnn.core.time_limit import TimeLimit
 from pytest_qnn.isolation import libc
+from pytest_qnn.isolation.libc import few_descriptors
 from pytest_qnn.isolation.observe import threads
 from pytest_qnn.tflite.abi import layouts
 from pytest_qnn.tflite.cases.arrays import Array
@@ -242,12 +244,14 @@ class _Run:
         self._kept.append(arguments)
         nothing = isinstance(step, Create) and step.null_arrays and not step.options
         silent = isinstance(step, Create) and step.report == "null"
-        address = plugin.create(
-            None if nothing else ctypes.addressof(arguments.keys),
-            None if nothing else ctypes.addressof(arguments.values),
-            arguments.count,
-            None if silent else arguments.report,
-        )
+        few = step.descriptors if isinstance(step, Create) else None
+        with contextlib.nullcontext() if few is None else few_descriptors(few):
+            address = plugin.create(
+                None if nothing else ctypes.addressof(arguments.keys),
+                None if nothing else ctypes.addressof(arguments.values),
+                arguments.count,
+                None if silent else arguments.report,
+            )
         arguments.returned = True
         if address:
             self._live[step.name] = _Live(address, plugin, arguments)

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import itertools
+import math
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -164,6 +166,13 @@ def _first_claim(case: DelegateCase) -> tuple[int, ...] | None:
     return next((each.claim for each in case.applications if each.who == "target"), None)
 
 
+def ordered(chain: Sequence[DelegateFactory], number: int) -> Sequence[DelegateFactory]:
+    """The chain in the order of `Application.order`."""
+    if not number or len(chain) < 2:
+        return chain
+    return next(itertools.islice(itertools.permutations(chain), number % math.factorial(len(chain)), None))
+
+
 def phase_name(case: DelegateCase, chain_length: int, phase: int) -> str:
     """What `run_delegate_case` was doing when it last called ``on_phase(phase)``."""
     applications = sum(chain_length if step.who == "target" else 1 for step in case.applications)
@@ -288,7 +297,7 @@ class _Run:
                 self._apply(PROBE, step, application)
                 continue
             plain = msgspec.structs.replace(application, options=()) if application.options else application
-            for factory in chain:
+            for factory in ordered(chain, application.order):
                 self._apply(factory, step, application if factory is chain[-1] else plain)
 
     def execute(self, values: tuple[Array, ...]) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import functools
-from typing import Final
+from typing import Any, Final
 
 import numpy as np
 
@@ -18,7 +18,8 @@ from pytest_qnn.tflite.runner.interpreter import LiveInterpreter
 from pytest_qnn.tflite.runner.world import Handlers, Skip, World
 from pytest_qnn.tflite.trace import Access, PlaceCounts, ScriptSeen, Touch, TouchReason
 
-_SET = "_ZN6tflite4impl11Interpreter28SetCustomAllocationForTensorEiRK22TfLiteCustomAllocationl"
+SET: Final = "_ZN6tflite4impl11Interpreter28SetCustomAllocationForTensorEiRK22TfLiteCustomAllocationl"
+"""Name of the function in a runtime's library."""
 _SKIP_ALIGN_CHECK = 1
 _SetCustomAllocation = ctypes.CFUNCTYPE(
     ctypes.c_int, ctypes.c_void_p, ctypes.c_int, ctypes.c_void_p, ctypes.c_int64
@@ -77,10 +78,24 @@ def assign(world: World, live: LiveInterpreter, tensor: int, memory: tuple[int, 
     Raises:
         Skip: the runtime does not export it.
     """
+    return set_custom_allocation(world.symbol(SET), live.native, tensor, memory, flags)
+
+
+def set_custom_allocation(
+    function: int, native: Any, tensor: int, memory: tuple[int, int], flags: int = 0
+) -> int:
+    """Call SetCustomAllocationForTensor of a runtime's Interpreter; its TfLiteStatus.
+
+    Args:
+        function: address of the symbol `SET` in the interpreter's runtime.
+        native: the Interpreter.
+        tensor: its index in the main subgraph.
+        memory: (address, bytes).
+        flags: TfLiteCustomAllocationFlags.
+    """
     allocation = (ctypes.c_uint64 * 2)(*memory)
-    handle = live.native._native_handle()
-    status: int = _SetCustomAllocation(world.symbol(_SET))(
-        handle, tensor, ctypes.addressof(allocation), flags
+    status: int = _SetCustomAllocation(function)(
+        native._native_handle(), tensor, ctypes.addressof(allocation), flags
     )
     return status
 

@@ -25,6 +25,7 @@ OPTED_OUT: Final[dict[str, str]] = {
 
 _REPEATS: Final = "it runs one graph again and again, or on many threads"
 _RESIZES: Final = "its graphs are made to be resized, or to depend on data, in sizes of their own"
+_WHERE: Final = "it is about where tensors are, and TFL-18 about how large"
 _OWN: Final = "its cases are of few graphs or steps of its own"
 NOT_LARGE: Final[dict[str, str]] = {
     **dict.fromkeys(("LEAK-01", "LEAK-02", "LEAK-03", "LEAK-04", "LIFE-05", "OWN-02"), _REPEATS),
@@ -32,7 +33,8 @@ NOT_LARGE: Final[dict[str, str]] = {
     **dict.fromkeys((f"RSZ-0{number}" for number in range(1, 6)), _RESIZES),
     **dict.fromkeys((f"DYN-0{number}" for number in range(1, 7)), _RESIZES),
     **dict.fromkeys(("CTRL-01", "CTRL-02", "CTRL-03", "CTRL-04", "PART-18", "MEM-09", "BUF-09"), _RESIZES),
-    **dict.fromkeys((f"ABI-{number:02}" for number in (1, 2, 3, 4, 9, 10, 12)), _OWN),
+    **dict.fromkeys((f"ABI-{number:02}" for number in (1, 2, 3, 4, 9, 10, 12, 15)), _OWN),
+    **dict.fromkeys(("TFL-17", "TFL-19"), _WHERE),
     **dict.fromkeys(("NUM-08", "TFL-01", "TFL-02", "TFL-03"), _OWN),
 }
 """Rules whose graphs are in no class of `pytest_qnn.tflite.graph.scales`, and why."""

@@ -7,6 +7,7 @@ from case_mutations import refusal
 from msgspec.structs import replace
 
 from pytest_qnn.core.verdict import Unsupported, Violation
+from pytest_qnn.isolation.libc import few_descriptors
 from pytest_qnn.isolation.observe import descriptors
 from pytest_qnn.qnn.abi.codes import Error
 from pytest_qnn.qnn.cases.case import (
@@ -34,7 +35,6 @@ from pytest_qnn.qnn.model.expected import walk
 from pytest_qnn.qnn.reference.backend import ReferenceBackend
 from pytest_qnn.qnn.reference.rpcmem import EmulatedRpcmem
 from pytest_qnn.qnn.rules.ext.failed import ext_30
-from pytest_qnn.qnn.runner.binaries import few_descriptors
 from pytest_qnn.qnn.runner.library import QnnEntry
 from pytest_qnn.qnn.runner.run import run_memory_case
 from pytest_qnn.qnn.trace import MemoryTrace, ProcessCounts, StepSeen

@@ -3,6 +3,8 @@ from __future__ import annotations
 import ctypes
 import mmap
 import os
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -11,8 +13,12 @@ import pytest
 
 from pytest_qnn.isolation.observe import descriptors, snapshot
 from pytest_qnn.qnn.abi.rpcmem import DEFAULT_FLAGS, HEAP_ID_SYSTEM, INT_MAX
+from pytest_qnn.qnn.cases.case import Alloc, MemoryCase
+from pytest_qnn.qnn.reference.backend import ReferenceBackend
 from pytest_qnn.qnn.reference.rpcmem import EmulatedRpcmem
+from pytest_qnn.qnn.runner.library import QnnEntry
 from pytest_qnn.qnn.runner.rpcmem import RpcmemUnusable, open_rpcmem
+from pytest_qnn.qnn.runner.run import run_memory_case
 
 LIBRARY_SOURCE = """
 #include <stdlib.h>
@@ -110,6 +116,24 @@ def test_a_size_that_no_c_int_holds_is_not_truncated(tmp_path: Path) -> None:
     )
 
 
+def test_a_library_is_found_by_its_name_alone(tmp_path: Path) -> None:
+    """As dlopen("libcdsprpc.so") finds it: where the loader looks."""
+    native.build(tmp_path, LIBRARY_SOURCE, "libcdsprpc-test.so")
+    code = (
+        "from pytest_qnn.qnn.runner.rpcmem import RpcmemUnusable, open_rpcmem\n"
+        "print(open_rpcmem('libcdsprpc-test.so').alloc(25, 1, 64) != 0)\n"
+        "try: open_rpcmem('libno-such.so')\n"
+        "except RpcmemUnusable as error: print(error)"
+    )
+    environment = os.environ | {"LD_LIBRARY_PATH": str(tmp_path)}
+    done = subprocess.run(
+        [sys.executable, "-c", code], env=environment, capture_output=True, text=True, check=True
+    )
+    found, missing = done.stdout.splitlines()
+    assert found == "True"
+    assert missing.startswith("libno-such.so cannot be loaded as a shared library: cannot open shared object")
+
+
 def test_a_missing_file_is_named(tmp_path: Path) -> None:
     with pytest.raises(RpcmemUnusable, match=r"absent\.so does not exist$"):
         open_rpcmem(str(tmp_path / "absent.so"))
@@ -126,3 +150,18 @@ def test_missing_symbols_are_named(tmp_path: Path) -> None:
     library = native.build(tmp_path, "void rpcmem_free(void *p) { (void)p; }")
     with pytest.raises(RpcmemUnusable, match=r"does not export rpcmem_alloc, rpcmem_to_fd$"):
         open_rpcmem(str(library))
+
+
+def test_a_step_says_heap_and_flags() -> None:
+    asked = []
+
+    class Asked(EmulatedRpcmem):
+        def alloc(self, heap: int, flags: int, size: int) -> int:
+            asked.append((heap, flags, size))
+            return super().alloc(heap, flags, size)
+
+    steps = (Alloc("b", 8), Alloc("c", 9, heap=-1, flags=0), Alloc("d", 8, own=True))
+    backend = ReferenceBackend()
+    trace = run_memory_case(MemoryCase(steps), QnnEntry(backend.get_providers, backend), Asked())
+    assert asked == [(25, 1, 8), (-1, 0, 9)]
+    assert all(step.values[0] for step in trace.steps)

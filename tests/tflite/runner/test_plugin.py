@@ -284,3 +284,22 @@ def test_an_opaque_delegate_with_an_operator_obeys() -> None:
     assert trace.steps[1].operators == (True,)
     assert judged("ABI-11", trace, Create(), Apply(), Destroy("d0")) == Examined(1, "registrations")
     assert judged("ABI-10", trace, Create(), Apply(), Destroy("d0")).count == 1
+
+
+def test_a_plugin_that_cannot_open_a_file_has_to_say_so_and_to_recover() -> None:
+    """seed 004: a delegate looks for the accelerator's libraries when it is made."""
+    steps = (Create("bad", descriptors=0), Destroy("bad"), Create(), Destroy("d0"))
+    assert judged("ABI-15", ran(*steps), *steps).count == 1
+    for spec, sees in (
+        ("mutant:plugin-missing-silently", "NULL without one"),
+        ("mutant:plugin-missing-for-good", "NULL .*a library is missing"),
+    ):
+        with pytest.raises(Violation, match=sees):
+            judged("ABI-15", ran(*steps, spec=spec), *steps)
+
+
+def test_descriptors_are_there_again_after_the_call() -> None:
+    steps = (Create("bad", descriptors=0), Destroy("bad"))
+    assert ran(*steps).steps[0].made
+    with open("/dev/null"):
+        pass

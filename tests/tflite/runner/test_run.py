@@ -1,15 +1,22 @@
 from __future__ import annotations
 
 import dataclasses
+import itertools
 from collections import Counter
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import msgspec
 import native
 import pytest
 from delegate_doubles import Factory
 
+from pytest_qnn.core.drawing import decoder_of
+from pytest_qnn.core.rule import NothingToJudge
+from pytest_qnn.rules import catalogue
 from pytest_qnn.tflite.cases.delegate import Application, DelegateCase, Fault
+from pytest_qnn.tflite.facts import DelegateFacts
 from pytest_qnn.tflite.graph.graph import Graph, Node, Tensor
 from pytest_qnn.tflite.graph.model import emit
 from pytest_qnn.tflite.reference.delegate import ReferenceDelegate, Values
@@ -247,3 +254,44 @@ def test_an_unknown_runtime_is_named() -> None:
 def test_a_missing_symbol_is_a_lookup_error(runtime: Runtime) -> None:
     with pytest.raises(LookupError, match="has no symbol NoSuchFunction"):
         runtime.symbol("NoSuchFunction")
+
+
+def test_a_chain_is_applied_in_the_order_that_the_case_says() -> None:
+    runtime = load_runtime("tflite_runtime")
+    chain = [delegate_factory(spec, {}, runtime) for spec in ("xnnpack", "reference", "reference:preview")]
+    applied = [
+        tuple(
+            each.name
+            for each in run_delegate_case(
+                DelegateCase(CHAIN, (Application(order=number),), invokes=0), chain, runtime
+            ).applied
+        )
+        for number in range(7)
+    ]
+    names = [factory.name for factory in chain]
+    assert applied[:6] == list(itertools.permutations(names))
+    assert applied[6] == applied[0]
+
+
+def test_rules_about_precedence_turn_a_users_chain_and_no_other_rule_does() -> None:
+    facts = DelegateFacts(delegates=("a.so", "b.so", "xnnpack"))
+    turned = {
+        rule_id
+        for rule_id, rule in catalogue().items()
+        if rule.subject == "delegate" and any(map(_orders, _some(rule.cases, facts)))
+    }
+    assert turned == {"PREC-01", "PREC-02", "PREC-03", "PREC-04", "PREC-05"}
+    alone = DelegateFacts(delegates=("a.so",))
+    assert not any(map(_orders, _some(catalogue()["PREC-03"].cases, alone)))
+
+
+def _some(cases: Callable[[DelegateFacts], Any], facts: DelegateFacts) -> list[Any]:
+    try:
+        found = decoder_of(cases(facts))
+    except NothingToJudge:
+        return []
+    return [found.decode(bytes([byte]) * found.size) for byte in range(8)] if found else []
+
+
+def _orders(case: object) -> bool:
+    return isinstance(case, DelegateCase) and any(each.order for each in case.applications)

@@ -192,3 +192,32 @@ class _LeaksFds(_Spare):
 class _LeaksMappings(_Spare):
     def _unmap(self, block: Block) -> None:
         self.spare_blocks.append(block)
+
+
+@faulty_rpcmem("rpc-other-heap-short", "Of heaps other than 25, only the first page is there.", "RPC-14")
+class _OtherHeapShort(EmulatedRpcmem):
+    _heap = 25
+
+    def alloc(self, heap: int, flags: int, size: int) -> int:
+        self._heap = heap
+        return super().alloc(heap, flags, size)
+
+    def _create(self, size: int) -> int:
+        fd = super()._create(size)
+        os.ftruncate(fd, size if self._heap == 25 else min(size, _PAGE))
+        return fd
+
+
+@faulty_rpcmem("rpc-flags-without-fd", "Memory with flags other than 1 has no descriptor.", "RPC-14")
+class _FlagsWithoutFd(EmulatedRpcmem):
+    def __init__(self) -> None:
+        super().__init__()
+        self._other: set[int] = set()
+
+    def alloc(self, heap: int, flags: int, size: int) -> int:
+        pointer = super().alloc(heap, flags, size)
+        (self._other.discard if flags == 1 else self._other.add)(pointer)
+        return pointer
+
+    def to_fd(self, pointer: int) -> int:
+        return -1 if pointer in self._other else super().to_fd(pointer)

@@ -430,3 +430,59 @@ def rpc_13(case: MemoryCase, trace: MemoryTrace) -> Examined:
                 raise Violation("memory of its own for each thread", what, where)
             count += step.threads * step.rounds
     return Examined(count, "allocations on threads")
+
+
+_HEAPS = (25, 0, 22, 26, 27, 28, -1, 1 << 30, -(1 << 31))
+"""RPCMEM_HEAP_ID_SYSTEM first; those of other ION heaps, and ids that are none."""
+_FLAGS = (1, 0, 2, 1 << 26, 0xFFFFFFFF)
+"""RPCMEM_DEFAULT_FLAGS first."""
+
+
+def _of_a_heap(scene: Scene, tape: Tape) -> None:
+    """Memory of any heap and flags, written at both ends, and read through a mapping of its descriptor."""
+    size = some_size(tape)
+    buffer = scene.name("b")
+    scene.add(Alloc(buffer, size, heap=tape.pick(_HEAPS), flags=tape.pick(_FLAGS)))
+    scene.add(ToFd(buffer))
+    scene.add(Write(buffer, 1, 0, 1 + tape.below(9)))
+    scene.add(Write(buffer, 1, size - 1, 11 + tape.below(9)))
+    scene.add(Read(buffer, via="fd" if tape.below(2) else "client"))
+    scene.add(Free(buffer))
+
+
+@rule(
+    "RPC-14",
+    Level.MUST,
+    "rpcmem_alloc with any heap id and any flags gives writable memory of the requested size with a file "
+    "descriptor, or NULL.",
+    source="seed 002, rpcmem (heapid, flags; NULL on failure)",
+    subject="memory",
+    cases=embedded(_of_a_heap, around=Scene.around_memory),
+)
+def rpc_14(case: MemoryCase, trace: MemoryTrace) -> Examined:
+    """As RPC-02, and a descriptor of 0 or more, with heap ids other than 25 and flags other than 1."""
+    of_heaps: set[str] = set()
+    for index, step, seen in steps_of(case, trace):
+        if isinstance(step, Alloc) and (step.heap, step.flags) != (25, 1) and pointer_of(seen):
+            counts = seen.counted(AllocCounts)
+            if not (counts.first_writable and counts.last_writable):
+                what = "its first or its last byte cannot be written"
+                raise Violation(f"{step.size} writable bytes, or NULL", what, f"step {index}, {_heap(step)}")
+            of_heaps.add(step.buffer)
+        elif (
+            isinstance(step, ToFd) and step.buffer in of_heaps and step.pointer == "base" and fd_of(seen) < 0
+        ):
+            raise Violation("a file descriptor of 0 or more", str(fd_of(seen)), f"step {index}, to_fd")
+        elif isinstance(step, Free) and step.pointer == "base":
+            of_heaps.discard(step.buffer)
+    read = 0
+    for via in ("client", "fd"):
+        for index, buffer, data, expected in written(case, trace, via):
+            if data != expected:
+                raise Violation("the bytes written", first_difference(expected, data), read_at(index, buffer))
+            read += 1
+    return Examined(read, "buffers written and read")
+
+
+def _heap(step: Alloc) -> str:
+    return f"rpcmem_alloc({step.heap}, {step.flags:#x}, {step.size})"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import os
 from collections.abc import Callable
 from typing import Any
 
@@ -259,3 +260,38 @@ class _GarbageTail(ReferenceDelegate):
         registration = super().registration(nodes)
         registration.inplace_operator = 0x7FFE_0000_0000 | len(nodes) << 4
         return registration
+
+
+class _Opens(EmulatedPlugin):
+    """Opens a file of its own for each delegate, as it would a library."""
+
+    def create(self, keys: int, values: int, count: int, report: int) -> int:
+        try:
+            os.close(os.open(os.devnull, os.O_RDONLY))
+        except OSError as error:
+            return self.missing(report, str(error))
+        return super().create(keys, values, count, report)
+
+    def missing(self, report: int, reason: str) -> int:
+        self.report(report, f"a library is missing: {reason}")
+        return 0
+
+
+@faulty_plugin("plugin-missing-silently", "Reports nothing where a library is missing.", "ABI-15")
+class _MissingSilently(_Opens):
+    def missing(self, report: int, reason: str) -> int:  # noqa: ARG002 - that is the fault
+        return 0
+
+
+@faulty_plugin("plugin-missing-for-good", "Once a library was missing, it makes no delegate.", "ABI-15")
+class _MissingForGood(_Opens):
+    reason = ""
+
+    def create(self, keys: int, values: int, count: int, report: int) -> int:
+        if self.reason:
+            return super().missing(report, self.reason)
+        return super().create(keys, values, count, report)
+
+    def missing(self, report: int, reason: str) -> int:
+        self.reason = reason
+        return super().missing(report, reason)

@@ -840,3 +840,47 @@ def stays_apart(case: PluginCase, trace: PluginTrace) -> Examined:
         if not seen.error:
             worked.add(step.name)
     return Examined(len(copies), "copies of the library")
+
+
+def starved(facts: DelegateFacts) -> SearchStrategy[PluginCase]:
+    """A create during which no file or few can be opened, then one during which all can."""
+
+    def steps(options: Options) -> Choices:
+        return [
+            (Create(BAD, options, descriptors=count), Destroy(BAD), Create(options=options), Destroy("d0"))
+            for count in (0, 1, 2, 4)
+        ]
+
+    return _at_each(facts, steps)
+
+
+@rule(
+    "ABI-15",
+    Level.SHOULD,
+    "Where a library or another file that it needs cannot be opened, tflite_plugin_create_delegate returns "
+    "NULL and gives the reason to report_error, or makes a delegate that does without; once it can be, it "
+    "makes one.",
+    source=f"{HEADER}, tflite_plugin_create_delegate; seed 004, creating a delegate (finding its libraries)",
+    subject="delegate",
+    cases=starved,
+    gate=("plugin interface",),
+    weight=0.3,
+)
+@pictured
+def does_without_a_file(case: PluginCase, trace: PluginTrace) -> Examined:
+    """The system refuses every new descriptor, or all but a few, while the delegate is made.
+
+    What the plugin opened before, in its history too, stays open: a library that is loaded already is there.
+    """
+    need_functions(trace)
+    found = list(steps(case, trace, Create))
+    starved_ones = [(position, seen) for position, step, seen in found if step.descriptors is not None]
+    for position, seen in starved_ones:
+        if not seen.made and not "".join(seen.reports).strip():
+            where = f"{at(position, case.steps[position])}, while no file can be opened"
+            raise Violation("a delegate, or NULL and a text through report_error", "NULL without one", where)
+    for position, step, seen in found:
+        if step.descriptors is None and starved_ones and not seen.made:
+            what = f"NULL{_said(seen)}"
+            raise Violation("a delegate, now that files can be opened again", what, at(position, step))
+    return Examined(len(starved_ones), "creates during which files could not be opened")

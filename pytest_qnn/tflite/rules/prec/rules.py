@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from math import factorial
+
 from hypothesis.strategies import SearchStrategy
 from msgspec.structs import replace
 
@@ -43,6 +45,26 @@ from pytest_qnn.tflite.trace import DELEGATE, DelegateTrace, ScriptTrace
 _MODIFY = "tflite/core/subgraph.cc, Subgraph::ModifyGraphWithDelegateImpl"
 
 
+def in_every_order(facts: DelegateFacts, cases: SearchStrategy[DelegateCase]) -> SearchStrategy[DelegateCase]:
+    """The cases; where the target is a chain of delegates, they are applied in any order.
+
+    Which order the user wants is of no concern here: whoever is first has the first choice.
+    """
+    if len(facts.delegates) < 2:
+        return cases
+
+    def turned(case: DelegateCase) -> DelegateCase:
+        order = case.data_seed % factorial(min(len(facts.delegates), _MOST_TURNED))
+        steps = (replace(each, order=order if each.who == "target" else 0) for each in case.applications)
+        return replace(case, applications=tuple(steps))
+
+    return changed(cases, turned)
+
+
+_MOST_TURNED = 5
+"""Delegates: 5! orders are numbered by a byte."""
+
+
 def permuted(facts: DelegateFacts) -> SearchStrategy[DelegateCase]:
     """Two to four delegates, the target and probes, in every order; claims may overlap."""
 
@@ -52,7 +74,8 @@ def permuted(facts: DelegateFacts) -> SearchStrategy[DelegateCase]:
         order = (*probes[:place], target_application(facts, claims[0], choice >> 4), *probes[place:])
         return DelegateCase(plain_case(graph), order)
 
-    return delegate_cases(mixed_kinds(facts), make, 4, min_nodes=2, max_nodes=16, fills=MILD)
+    cases = delegate_cases(mixed_kinds(facts), make, 4, min_nodes=2, max_nodes=16, fills=MILD)
+    return in_every_order(facts, cases)
 
 
 @rule(
@@ -150,7 +173,7 @@ def beside_foreign_kernels(facts: DelegateFacts) -> SearchStrategy[DelegateCase]
         return DelegateCase(graph, order, invokes=0, baseline="alone")
 
     need_claims(facts)
-    return delegate_cases(mixed_kinds(facts), make, 3, min_nodes=3, max_nodes=16)
+    return in_every_order(facts, delegate_cases(mixed_kinds(facts), make, 3, min_nodes=3, max_nodes=16))
 
 
 @rule(
@@ -211,7 +234,7 @@ def failure_undoes_all(case: DelegateCase, trace: DelegateTrace) -> Examined:
 def redone(facts: DelegateFacts) -> CaseStrategy:
     """Several delegates, undone and redone by resizes; the order in force is noted."""
     return changed(
-        delegates.between_probes(facts),
+        in_every_order(facts, delegates.between_probes(facts)),
         lambda case: replace(case, look=("order",), redo=1 + (case.data_seed & 1)),
     )
 

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+import itertools
+from collections.abc import Iterable, Mapping, Sequence
 from os import PathLike
 from pathlib import Path
 from typing import Any
@@ -14,6 +15,7 @@ from pytest_qnn.tflite.abi.layouts import BUILTIN_DELEGATE
 from pytest_qnn.tflite.cases.delegate import Application, Fault
 from pytest_qnn.tflite.graph.graph import Graph
 from pytest_qnn.tflite.graph.model import emit
+from pytest_qnn.tflite.runner.custom_buffers import CustomMemory, custom_memory, offering
 from pytest_qnn.tflite.runner.delegates import LiveDelegate, delegate_factory
 from pytest_qnn.tflite.runtime.runtime import Runtime, load_runtime
 from pytest_qnn.tflite.runtime.state import context_of, private_plan
@@ -65,22 +67,27 @@ class Delegate:
         self.close()
 
 
-def chain_maker(
-    runtime: Runtime, chain: Iterable[tuple[str, Mapping[str, str]]]
-) -> Callable[[], tuple[Delegate, ...]]:
-    """A function that makes a new delegate for each (specification, options) of ``chain``, in order.
+class DelegateChain:
+    """Makes a new delegate for each (specification, options) of ``chain``, in order, when it is called.
 
-    A specification is ``reference``, ``xnnpack``, ``mutant:NAME`` or the path of a plugin.
+    A specification is ``reference``, ``xnnpack``, ``qnn-reference``, ``mutant:NAME`` or the path of a plugin.
 
     Raises:
-        DelegateUnusable: one of them cannot be made; the text is one sentence. Also from the function.
+        DelegateUnusable: one of them cannot be made; the text is one sentence. Also when it is called.
     """
-    factories = [delegate_factory(spec, options, runtime) for spec, options in chain]
 
-    def make() -> tuple[Delegate, ...]:
-        return tuple(Delegate(factory.make(Application()), factory.name) for factory in factories)
+    def __init__(self, runtime: Runtime, chain: Iterable[tuple[str, Mapping[str, str]]]) -> None:
+        self._factories = [delegate_factory(spec, options, runtime) for spec, options in chain]
 
-    return make
+    def __call__(self) -> tuple[Delegate, ...]:
+        """The delegates, in order of precedence."""
+        return tuple(Delegate(factory.make(Application()), factory.name) for factory in self._factories)
+
+    @property
+    def custom_memory(self) -> CustomMemory | None:
+        """Custom memory of the first delegate that offers any; None: no one does."""
+        position = offering(self._factories)
+        return None if position < 0 else custom_memory(self._factories[position])
 
 
 def reference(runtime: Runtime, claim: Sequence[int] | None = None, fault: Fault = "") -> Delegate:
@@ -151,7 +158,8 @@ def assert_partitioning(live: Any, expected: Sequence[int | str | Delegate]) -> 
     ``Graph.nodes``.
 
     Raises:
-        AssertionError: the plan is another one; both plans are drawn side by side.
+        AssertionError: the plan is another one; both plans are drawn side by side, with their numbers of
+            partitions (kernels of delegates) and of switches between the CPU and a delegate, or between two.
         RuntimeError, RuntimeMissing: as `execution_plan`.
     """
     __tracebackhide__ = True
@@ -166,9 +174,21 @@ def assert_partitioning(live: Any, expected: Sequence[int | str | Delegate]) -> 
         return
     names = {detail["index"]: detail["op_name"] for detail in live._get_ops_details()}
     wanted_texts = [_described(entry, names) for entry in expected]
-    raise AssertionError(
-        _both_plans(plan, [_seen(node, names, delegates) for node in plan], wanted_texts, fits)
+    drawn = _both_plans(plan, [_seen(node, names, delegates) for node in plan], wanted_texts, fits)
+    counted = (
+        f"expected: {_counted([not isinstance(entry, int) for entry in expected])}; "
+        f"seen: {_counted([_is_kernel(node) for node in plan])}"
     )
+    raise AssertionError(f"{drawn}\n{counted}")
+
+
+def _counted(kernels: Sequence[bool]) -> str:
+    """How many partitions a plan has, and how often its execution goes from one executor to another.
+
+    Two kernels one after the other are a switch, also of one delegate: its results go through the runtime.
+    """
+    pairs = itertools.pairwise(kernels)
+    return f"{sum(kernels)} partitions, {sum(one or other for one, other in pairs)} switches"
 
 
 def _both_plans(
