@@ -11,6 +11,7 @@ from typing import Any
 
 from pytest_qnn.isolation import libc
 from pytest_qnn.isolation.libc import protect
+from pytest_qnn.isolation.touched import Watch
 from pytest_qnn.qnn.abi.codes import TensorMemType, TensorType
 from pytest_qnn.qnn.abi.layouts import OpConfig, Tensor
 from pytest_qnn.qnn.cases.case import BOGUS, NULL, Binding, Execute, Prepare
@@ -247,9 +248,11 @@ def execute(state: State, step: Execute) -> StepSeen:
     try:
         given = run.bind_all(step)
         before = (bytes(given[0]), bytes(given[2])) if step.watch else None
+        watch = run.watched() if step.measured else None
         code = state.client.call("graphExecute", value, *given, state.session.profile, None)
+        touched = watch.end() if watch is not None else (None, None)
         changed = sum(map(ne, before, (bytes(given[0]), bytes(given[2])))) if before is not None else 0
-        return run.seen(code, tensors_changed=changed)
+        return run.seen(code, changed, touched)
     finally:
         run.release()
 
@@ -354,7 +357,14 @@ class Run:
             return None
         return buffer.pointer + handle.offset, length
 
-    def seen(self, code: int, tensors_changed: int = 0) -> StepSeen:
+    def watched(self) -> Watch | None:
+        """A watch over the memory beside that of the tensors; None where the kernel offers none."""
+        watch = Watch(self.state.inodes, [memory.address for memory in self.raw])
+        return watch if watch.begin() else None
+
+    def seen(
+        self, code: int, tensors_changed: int = 0, touched: tuple[int | None, int | None] = (None, None)
+    ) -> StepSeen:
         """The output's bytes, and whether anything was written that must not be."""
         data = ctypes.string_at(*self.output) if self.output is not None else b""
         self.state.keep(data)
@@ -367,7 +377,7 @@ class Run:
             for address, before in self.inputs
             if not _overlap(address, len(before), output)
         )
-        counts = ExecuteCounts(changed, self.overrun(), tensors_changed)
+        counts = ExecuteCounts(changed, self.overrun(), tensors_changed, *touched)
         return StepSeen(code=code, data=(data,), counts=counts)
 
     def overrun(self) -> int:
