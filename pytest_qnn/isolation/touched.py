@@ -36,6 +36,17 @@ class _Mapping(NamedTuple):
     """Bytes."""
 
 
+class Touched(NamedTuple):
+    """Memory that was touched, in bytes of whole pages."""
+
+    new: int
+    """Of pages that were new."""
+    used: int
+    """Of pages that were used and are still there."""
+    own: dict[tuple[int, int], int]
+    """The same of each of the client's files, in all its mappings."""
+
+
 class Watch:
     """One watch over the process, from `begin` to `end`. Mappings of ``files`` are not counted.
 
@@ -73,12 +84,16 @@ class Watch:
         self._faults = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
         return True
 
-    def end(self) -> tuple[int, int]:
-        """Bytes of the pages that were new, and of those that were used and are still there."""
+    def end(self) -> Touched:
+        """What was touched since the beginning."""
         new = resource.getrusage(resource.RUSAGE_SELF).ru_minflt - self._faults
         mappings = list(self._writable())
         self._leave()
-        return new * _PAGE, sum(each.used for each in mappings if not self._is_own(each))
+        own: dict[tuple[int, int], int] = {}
+        for each in mappings:
+            if each.file in self._files:
+                own[each.file] = own.get(each.file, 0) + each.used
+        return Touched(new * _PAGE, sum(each.used for each in mappings if not self._is_own(each)), own)
 
     def _leave(self) -> None:
         libc.huge_pages(allowed=True)

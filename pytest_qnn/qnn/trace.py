@@ -68,6 +68,8 @@ class ExecuteCounts(Counts, frozen=True, gc=False, omit_defaults=True, tag="exec
     """
     used: int | None = None
     """Bytes of pages that were used and are still there."""
+    buffers: tuple[tuple[str, int], ...] = ()
+    """The same of each live buffer of the client's, wherever it is mapped."""
 
 
 class AsyncCounts(ExecuteCounts, frozen=True, gc=False, omit_defaults=True, tag="async"):

@@ -389,6 +389,8 @@ class AllocNeeded(Step, tag="alloc-needed", frozen=True, gc=False, omit_defaults
     option: U32
     """As in `ContextProperty`."""
     extra: Annotated[int, Meta(ge=-MOST_NEEDED, le=MOST_NEEDED)] = 0
+    own: bool = False
+    """As in `Alloc`."""
 
 
 class Free(Step, tag="free", frozen=True, gc=False, omit_defaults=True):
