@@ -3,10 +3,16 @@
 from __future__ import annotations
 
 import ctypes
+import os
+import subprocess
+import sys
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
+import real_libraries
+from real_libraries import real_library
 
 from pytest_qnn.isolation.libc import PROT_READ, PROT_WRITE
 from pytest_qnn.qnn.abi import layouts
@@ -110,6 +116,31 @@ def test_a_backend_is_watched_once_however_often_it_is_asked(entry: QnnEntry, me
     assert seen.used(delegate.pointers[0])
     assert calls.of_backend(entry) is seen
     assert not seen.used(delegate.pointers[0])
+
+
+_ON_A_LIBRARY = """
+import sys
+import test_calls
+from pytest_qnn.qnn.runner.library import open_library, providers
+from pytest_qnn.tflite.qnn_delegate import calls
+from pytest_qnn.tflite.qnn_delegate.shared_memory import SharedMemory
+
+seen = calls.of_library(sys.argv[1])
+entry = open_library(sys.argv[1])
+assert seen.stands_before(providers(entry)[1][0].contents)
+delegate = test_calls.Delegate(entry, SharedMemory())
+assert delegate.execute([0, 0]) == 0
+assert not seen.used(delegate.pointers[0])
+"""
+
+
+def test_the_table_of_a_real_library_is_stood_in_front_of_and_works() -> None:
+    library = real_library("libQnnHtp.so")
+    path = os.pathsep.join((str(Path(__file__).parent), str(Path(real_libraries.__file__).parent)))
+    environment = os.environ | {"PYTHONPATH": path}
+    command = [sys.executable, "-c", _ON_A_LIBRARY, str(library)]
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
 
 
 def test_memory_of_no_file_has_no_place() -> None:
