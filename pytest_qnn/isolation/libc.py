@@ -33,6 +33,9 @@ free.restype, free.argtypes = None, (c_void_p,)
 mallopt = getattr(_LIBC, "mallopt", None)
 """glibc only."""
 
+malloc_trim = getattr(_LIBC, "malloc_trim", None)
+"""glibc only."""
+
 
 class _Mallinfo2(ctypes.Structure):
     """Struct mallinfo2 of glibc 2.33 and later."""
@@ -74,6 +77,14 @@ def in_library(address: int) -> bool:
     """Whether a loaded library's code or variables are there (dladdr(3))."""
     info = (c_void_p * 4)()
     return bool(_LIBC.dladdr(address, info))
+
+
+_PR_SET_THP_DISABLE = 41
+
+
+def huge_pages(*, allowed: bool) -> None:
+    """Let the kernel give this process transparent huge pages, or small ones only (prctl(2))."""
+    _LIBC.prctl(_PR_SET_THP_DISABLE, *map(c_long, (not allowed, 0, 0, 0)))
 
 
 _EXIT_HANDLER = ctypes.CFUNCTYPE(None, c_void_p)

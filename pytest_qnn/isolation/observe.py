@@ -129,7 +129,7 @@ def regions(
         start, end = (int(word, 16) for word in span.split("-"))
         if not size <= end - start < size + REGION_SLACK or "w" not in permissions:
             continue
-        if inode != "0" and (_device(device), int(inode)) in own_inodes:
+        if inode != "0" and (device_of(device), int(inode)) in own_inodes:
             continue
         if any(start <= address < end for address in own_addresses):
             continue
@@ -161,7 +161,7 @@ def mappings_of(file: tuple[int, int]) -> int:
     """How many mappings of this file, (device, inode), the process has."""
     with open("/proc/self/maps", encoding="utf-8", errors="surrogateescape") as maps:
         words = [line.split(None, 5) for line in maps]
-    return sum((_device(device), int(inode)) == file for _, _, _, device, inode, *_ in words)
+    return sum((device_of(device), int(inode)) == file for _, _, _, device, inode, *_ in words)
 
 
 def reuse_freed_memory() -> None:
@@ -222,6 +222,7 @@ def small_blocks_in_reserve() -> object:
     return blocks[-1]  # the arena that it is in came last, and is used last
 
 
-def _device(text: str) -> int:
+def device_of(text: str) -> int:
+    """The number of a device that a line of /proc/self/maps writes as ``MAJOR:MINOR`` in hexadecimal."""
     major, minor = text.split(":")
     return os.makedev(int(major, 16), int(minor, 16))

@@ -60,6 +60,16 @@ class ExecuteCounts(Counts, frozen=True, gc=False, omit_defaults=True, tag="exec
     """Bytes written behind a raw output."""
     tensors_changed: int = 0
     """Watched arrays of structs that differ afterwards."""
+    new: int | None = None
+    """Of a measured execute: bytes of pages that were new to the process, those given back since included.
+
+    The memory of the client's tensors is not counted here and below, wherever it is mapped. None: it was not
+    measured, or cannot be.
+    """
+    used: int | None = None
+    """Bytes of pages that were used and are still there."""
+    buffers: tuple[tuple[str, int], ...] = ()
+    """The same of each live buffer of the client's, wherever it is mapped."""
 
 
 class AsyncCounts(ExecuteCounts, frozen=True, gc=False, omit_defaults=True, tag="async"):

@@ -395,6 +395,13 @@ class ReadCounts(ScriptCounts, frozen=True, gc=False, omit_defaults=True, tag="r
     """The runtime has the tensor at the client's pointer; True where plans cannot be read."""
 
 
+class LogCounts(ScriptCounts, frozen=True, gc=False, omit_defaults=True, tag="log"):
+    """Of `ReadLog`, where the delegate's calls of its QNN backend are seen."""
+
+    executed: tuple[int, ...] = ()
+    """Tensors in custom memory that is registered, and whose handle an execute has used."""
+
+
 AnyScriptCounts = (
     CallbackCounts
     | MeasureCounts
@@ -408,6 +415,7 @@ AnyScriptCounts = (
     | AllocCounts
     | InspectCounts
     | ReadCounts
+    | LogCounts
 )
 ScriptCountsT = TypeVar("ScriptCountsT", bound=ScriptCounts)
 

@@ -43,7 +43,7 @@ from pytest_qnn.tflite.graph.graph import Graph, Node, Tensor
 from pytest_qnn.tflite.observe.stderr import capture_stderr
 from pytest_qnn.tflite.qnn_delegate.rules import ordered
 from pytest_qnn.tflite.target import DelegateTarget, open_delegate_target
-from pytest_qnn.tflite.trace import AllocCounts, InspectCounts, PlaceCounts, ReadCounts, ScriptSeen
+from pytest_qnn.tflite.trace import AllocCounts, InspectCounts, LogCounts, PlaceCounts, ReadCounts, ScriptSeen
 
 RUNTIMES = ("tflite_runtime", "ai_edge_litert")
 T = Tensor((2, 3))
@@ -93,6 +93,7 @@ def test_the_workflow_of_the_tutorial_runs_in_shared_memory(runtime: str) -> Non
         "Tensor 0 is successfully registered to shared memory.",
         "Tensor 2 is successfully registered to shared memory.",
     )
+    assert log.counts == LogCounts(executed=(0, 2))
 
 
 def test_memory_that_was_freed_is_not_used_by_the_client() -> None:

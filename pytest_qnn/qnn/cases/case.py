@@ -394,6 +394,8 @@ class AllocNeeded(Step, tag="alloc-needed", frozen=True, gc=False, omit_defaults
     option: U32
     """As in `ContextProperty`."""
     extra: Annotated[int, Meta(ge=-MOST_NEEDED, le=MOST_NEEDED)] = 0
+    own: bool = False
+    """As in `Alloc`."""
 
 
 class Free(Step, tag="free", frozen=True, gc=False, omit_defaults=True):
@@ -567,6 +569,8 @@ class Execute(Step, tag="execute", frozen=True, gc=False, omit_defaults=True):
     """Count the structs that differ afterwards."""
     asynchronous: Annotated[int, Meta(ge=0, le=MOST_CALLS)] = 0
     """QnnGraph_executeAsync, as the last of so many calls (`pytest_qnn.qnn.cases.case`). 0: it is not."""
+    measured: bool = False
+    """Count the memory that the call touches beside that of the tensors; not of an asynchronous one."""
 
 
 class Observe(Step, tag="observe", frozen=True, gc=False, omit_defaults=True):

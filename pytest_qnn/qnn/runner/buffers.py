@@ -138,7 +138,7 @@ def alloc_needed(state: State, step: AllocNeeded) -> StepSeen:
     if needed + step.extra > MOST_NEEDED:
         raise Skip(f"context {step.context} needs {needed} bytes, more than this suite gives")
     size = needed + step.extra
-    seen = alloc(state, Alloc(step.buffer, size))
+    seen = alloc(state, Alloc(step.buffer, size, own=step.own))
     return StepSeen(values=(*seen.values, size), counts=seen.counts)
 
 

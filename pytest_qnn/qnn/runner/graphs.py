@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import math
 import mmap
+import os
 from collections.abc import Sequence
 from operator import ne
 from typing import Any
 
+import msgspec
+
 from pytest_qnn.isolation import libc
 from pytest_qnn.isolation.libc import protect
+from pytest_qnn.isolation.touched import Touched, Watch
 from pytest_qnn.qnn.abi.codes import TensorMemType, TensorType
 from pytest_qnn.qnn.abi.layouts import OpConfig, Tensor
 from pytest_qnn.qnn.cases.case import BOGUS, NULL, Binding, Execute, Prepare
@@ -247,9 +252,11 @@ def execute(state: State, step: Execute) -> StepSeen:
     try:
         given = run.bind_all(step)
         before = (bytes(given[0]), bytes(given[2])) if step.watch else None
+        watch = run.watched() if step.measured else None
         code = state.client.call("graphExecute", value, *given, state.session.profile, None)
+        touched = watch.end() if watch is not None else None
         changed = sum(map(ne, before, (bytes(given[0]), bytes(given[2])))) if before is not None else 0
-        return run.seen(code, tensors_changed=changed)
+        return run.seen(code, changed, touched)
     finally:
         run.release()
 
@@ -354,7 +361,12 @@ class Run:
             return None
         return buffer.pointer + handle.offset, length
 
-    def seen(self, code: int, tensors_changed: int = 0) -> StepSeen:
+    def watched(self) -> Watch | None:
+        """A watch over the memory beside that of the tensors; None where the kernel offers none."""
+        watch = Watch(self.state.inodes, [memory.address for memory in self.raw])
+        return watch if watch.begin() else None
+
+    def seen(self, code: int, tensors_changed: int = 0, touched: Touched | None = None) -> StepSeen:
         """The output's bytes, and whether anything was written that must not be."""
         data = ctypes.string_at(*self.output) if self.output is not None else b""
         self.state.keep(data)
@@ -368,7 +380,19 @@ class Run:
             if not _overlap(address, len(before), output)
         )
         counts = ExecuteCounts(changed, self.overrun(), tensors_changed)
+        if touched is not None:
+            own = self.used_buffers(touched)
+            counts = msgspec.structs.replace(counts, new=touched.new, used=touched.used, buffers=own)
         return StepSeen(code=code, data=(data,), counts=counts)
+
+    def used_buffers(self, touched: Touched) -> tuple[tuple[str, int], ...]:
+        """Of each live buffer whose file is known, what was used of it."""
+        found = []
+        for name, buffer in self.state.buffers.items():
+            with contextlib.suppress(OSError):
+                status = os.fstat(buffer.fd if buffer.live else -1)
+                found.append((name, touched.own.get((status.st_dev, status.st_ino), 0)))
+        return tuple(found)
 
     def overrun(self) -> int:
         """Bytes written behind a raw output."""

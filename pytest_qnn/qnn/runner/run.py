@@ -65,7 +65,7 @@ def run_memory_case(
     case made is given back at the end, unless the case ends the process: whoever carries such a case out ends
     the process next.
     """
-    if any(isinstance(step, Observe) and step.region for step in case.steps):
+    if any(map(_looks_at_memory, case.steps)):
         with large_blocks_visible():
             return _run_memory_case(case, entry, rpcmem, on_step, refused)
     return _run_memory_case(case, entry, rpcmem, on_step, refused)
@@ -97,6 +97,10 @@ def _run_memory_case(
         closing=tuple(closing),
         plain=plain.wanted(case, seen, differing),
     )
+
+
+def _looks_at_memory(step: AnyStep) -> bool:
+    return (isinstance(step, Observe) and bool(step.region)) or (isinstance(step, Execute) and step.measured)
 
 
 def _differing(state: State) -> list[Executed]:

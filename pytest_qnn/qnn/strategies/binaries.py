@@ -136,10 +136,10 @@ def finalised(scene: Scene, context: str) -> None:
     scene.add(ContextFinalize(context))
 
 
-def external(scene: Scene, context: str, role: int, *, extra: int = 0) -> str:
-    """A buffer as large as ``context`` needs, or a little larger."""
+def external(scene: Scene, context: str, role: int, *, extra: int = 0, own: bool = False) -> str:
+    """A buffer as large as ``context`` needs, or a little larger; ``own``: rpcmem does not make it."""
     name = scene.name("b")
-    scene.add(AllocNeeded(name, context, NEEDED[role], extra))
+    scene.add(AllocNeeded(name, context, NEEDED[role], extra, own))
     return name
 
 

@@ -94,6 +94,9 @@ class ReadCustom(ScriptStep, tag="read-custom", frozen=True, gc=False, omit_defa
 class ReadLog(ScriptStep, tag="read-log", frozen=True, gc=False, omit_defaults=True):
     """What the delegate has said at the level INFO since the last time, as ``lines``.
 
+    Where its calls of a QNN backend can be seen, also which tensors in custom memory it has executed by their
+    handles.
+
     Skipped where nobody can hear it.
     """
 

@@ -10,10 +10,8 @@ from pytest_qnn.qnn.abi import layouts
 from pytest_qnn.qnn.abi.codes import HtpMemType, MemType, TensorMemType
 from pytest_qnn.tflite.abi import layouts as tflite
 from pytest_qnn.tflite.abi import view
+from pytest_qnn.tflite.qnn_delegate.report import Report
 from pytest_qnn.tflite.qnn_delegate.shared_memory import Block, SharedMemory
-
-REGISTERED = "Tensor {} is successfully registered to shared memory."
-"""As the vendor's delegate says it at the level INFO (seed 000)."""
 
 
 @dataclasses.dataclass(eq=False)
@@ -44,12 +42,14 @@ class CustomTensors:
         memory: the process's custom memory.
         backend: where blocks are registered.
         log: what the delegate says of itself.
+        report: in which words.
     """
 
-    def __init__(self, memory: SharedMemory, backend: Registrar, log: list[str]) -> None:
+    def __init__(self, memory: SharedMemory, backend: Registrar, log: list[str], report: Report) -> None:
         self.memory = memory
         self.backend = backend
         self.log = log
+        self.report = report
         self._kernels: list[Bound] = []
         memory.leaving.append(self.leave)
 
@@ -86,7 +86,7 @@ class CustomTensors:
         handle = self.register(kernel, v1, block, address - block.base)
         if handle:
             kernel.handles[address, size] = handle, block
-            self.log.append(REGISTERED.format(index))
+            self.log.append(self.report.registered(index))
         return handle
 
     def register(self, kernel: Bound, v1: Any, block: Block, offset: int) -> int:
@@ -128,5 +128,6 @@ class QnnParts:
 
     memory: type[SharedMemory] = SharedMemory
     tensors: type[CustomTensors] = CustomTensors
+    report: type[Report] = Report
     backend: str = ""
     """Where the QNN interface comes from; empty: as the option says."""

@@ -25,8 +25,10 @@ from pytest_qnn.tflite.abi import layouts as tflite
 from pytest_qnn.tflite.abi import peek, view
 from pytest_qnn.tflite.graph.graph import Node, Tensor
 from pytest_qnn.tflite.qnn_delegate import claims
+from pytest_qnn.tflite.qnn_delegate.calls import Calls, of_backend
 from pytest_qnn.tflite.qnn_delegate.custom_tensors import CustomTensors, shared_buffer
 from pytest_qnn.tflite.qnn_delegate.partition import Composer, QnnFailed, QnnKernel
+from pytest_qnn.tflite.qnn_delegate.report import Report
 from pytest_qnn.tflite.qnn_delegate.shared_memory import CUSTOM_MEMORY, SharedMemory
 from pytest_qnn.tflite.reference.delegate import Kernel, ReferenceDelegate
 from pytest_qnn.tflite.reference.plan import PlanView
@@ -59,6 +61,7 @@ class QnnDelegate(ReferenceDelegate):
         source: where the QNN interface comes from.
         memory: the process's custom memory.
         tensors: what becomes of tensors in custom memory.
+        report: the words in which it says what it does.
 
     Raises:
         QnnFailed: no session can be opened.
@@ -69,11 +72,13 @@ class QnnDelegate(ReferenceDelegate):
         source: MemorySource,
         memory: SharedMemory = CUSTOM_MEMORY,
         tensors: type[CustomTensors] = CustomTensors,
+        report: Report | None = None,
         **arguments: Any,
     ) -> None:
         super().__init__(**{"name": "TfLiteQnnDelegate", **arguments})
         self.log: list[str] = []
         """What it says of itself at the level INFO, as users know it from Qualcomm's delegate."""
+        self._report = report or Report()
         self._opened = contextlib.ExitStack()
         entry, _ = self._opened.enter_context(source.open())
         self.client = QnnClient(entry)
@@ -84,7 +89,7 @@ class QnnDelegate(ReferenceDelegate):
         self._ready: dict[Partition, QnnKernel] = {}
         """Composed while Prepare was choosing, until init asks for them."""
         self._context = 0
-        self._custom = tensors(memory, self._registrar, self.log)
+        self._custom = tensors(memory, self._registrar, self.log, self._report)
         self._opened.callback(self._custom.close)
         if not self.session.open():
             failure = self.session.failure
@@ -98,6 +103,10 @@ class QnnDelegate(ReferenceDelegate):
         self.session.close()
         self._opened.close()
         super().close()
+
+    def watch(self) -> Calls:
+        """See the calls of the backend, from now on."""
+        return of_backend(self.client.entry)
 
     def registers(self) -> bool:
         """Whether the backend registers shared buffers: it is tried with one float."""
@@ -130,10 +139,8 @@ class QnnDelegate(ReferenceDelegate):
             self._ready.clear()
         nodes = sum(len(kernel.nodes) for kernel in self._kernels[before:])
         if not status:
-            self.log.append(
-                f"TfLiteQnnDelegate delegate: {nodes} nodes delegated out of {len(self.plan.plan)} nodes "
-                f"with {len(self._kernels) - before} partitions."
-            )
+            made = len(self._kernels) - before
+            self.log.append(self._report.delegated(nodes, len(self.plan.plan), made))
         return status
 
     def choose(self, plan: PlanView) -> tuple[int, ...]:

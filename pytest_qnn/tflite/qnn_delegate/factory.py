@@ -52,7 +52,7 @@ class QnnFactory:
         if is_steerable(self.name):
             arguments |= {"claim": application.claim}
             arguments |= {"fault": application.fault} if application.fault else {}
-        made = self._source, self.custom_memory, self._parts.tensors
+        made = self._source, self.custom_memory, self._parts.tensors, self._parts.report()
         try:
             return QnnDelegate(*made, **arguments)
         except QnnFailed as error:

@@ -12,7 +12,8 @@ from pytest_qnn.qnn.abi.codes import TensorMemType, TensorType
 from pytest_qnn.qnn.reference.rpcmem import EmulatedRpcmem
 from pytest_qnn.tflite.abi import layouts, view
 from pytest_qnn.tflite.mutants import QNN
-from pytest_qnn.tflite.qnn_delegate.custom_tensors import REGISTERED, Bound, CustomTensors, QnnParts
+from pytest_qnn.tflite.qnn_delegate.custom_tensors import Bound, CustomTensors, QnnParts
+from pytest_qnn.tflite.qnn_delegate.report import Report
 from pytest_qnn.tflite.qnn_delegate.shared_memory import Block, SharedMemory
 
 _HEADER = 16
@@ -20,6 +21,7 @@ _HEADER = 16
 
 
 MemoryT = TypeVar("MemoryT", bound=SharedMemory)
+ReportT = TypeVar("ReportT", bound=Report)
 TensorsT = TypeVar("TensorsT", bound=CustomTensors)
 
 
@@ -41,6 +43,16 @@ def _faulty_tensors(
     def take(tensors: type[TensorsT]) -> type[TensorsT]:
         enter(Mutant(name, fault, (rule,), "delegate", QNN, QnnParts(tensors=tensors, backend=backend)))
         return tensors
+
+    return take
+
+
+def _faulty_report(name: str, fault: str, rule: str) -> Callable[[type[ReportT]], type[ReportT]]:
+    """For a class of what the delegate says."""
+
+    def take(report: type[ReportT]) -> type[ReportT]:
+        enter(Mutant(name, fault, (rule,), "delegate", QNN, QnnParts(report=report)))
+        return report
 
     return take
 
@@ -129,7 +141,7 @@ class _ReportsAnyway(CustomTensors):
     """Reports tensors as registered before it has asked the backend."""
 
     def register(self, kernel: Bound, v1: Any, block: Block, offset: int) -> int:
-        self.log.append(REGISTERED.format(0))
+        self.log.append(self.report.registered(0))
         return super().register(kernel, v1, block, offset)
 
 
@@ -334,3 +346,56 @@ class _HandleOfFirstUser(CustomTensors):
             if other is not kernel and (address, size) in other.handles:
                 return other.handles[address, size][0]
         return super().handle_of(kernel, index, v1, address, size)
+
+
+@_faulty_report("reports-a-plan", "Says that 999 nodes of 1 became 7 partitions.", "TFL-14")
+class _ReportsAPlan(Report):
+    def delegated(self, nodes: int, total: int, partitions: int) -> str:  # noqa: ARG002 - that is the fault
+        return super().delegated(999, 1, 7)
+
+
+@_faulty_report("reports-everything", "Says that every node is delegated.", "TFL-14")
+class _ReportsEverything(Report):
+    def delegated(self, nodes: int, total: int, partitions: int) -> str:  # noqa: ARG002 - that is the fault
+        return super().delegated(total, total, partitions)
+
+
+@_faulty_report("reports-one-partition", "Says that whatever it claims is one partition.", "TFL-14")
+class _ReportsOnePartition(Report):
+    def delegated(self, nodes: int, total: int, partitions: int) -> str:
+        return super().delegated(nodes, total, min(partitions, 1))
+
+
+@_faulty_tensors("custom-prints-only", "Reports as registered what it does not register.", "TFL-15")
+class _PrintsOnly(CustomTensors):
+    """Executes everything raw."""
+
+    def __init__(self, *arguments: Any) -> None:
+        super().__init__(*arguments)
+        self._said: set[tuple[int, int]] = set()
+
+    def handle_of(self, kernel: Bound, index: int, v1: Any, address: int, size: int) -> int:  # noqa: ARG002
+        if self.memory.find(address, size) and (index, address) not in self._said:
+            self._said.add((index, address))
+            self.log.append(self.report.registered(index))
+        return 0
+
+
+@_faulty_tensors("custom-registers-for-show", "Registers custom memory and executes raw.", "TFL-15")
+class _RegistersForShow(CustomTensors):
+    def handle_of(self, kernel: Bound, index: int, v1: Any, address: int, size: int) -> int:
+        super().handle_of(kernel, index, v1, address, size)
+        return 0
+
+
+@_faulty_tensors("custom-registers-first-only", "Reports each tensor, and registers the first.", "TFL-15")
+class _RegistersFirstOnly(CustomTensors):
+    """Of each kernel; the others are executed raw."""
+
+    def handle_of(self, kernel: Bound, index: int, v1: Any, address: int, size: int) -> int:
+        if not kernel.handles or (address, size) in kernel.handles:
+            return super().handle_of(kernel, index, v1, address, size)
+        line = self.report.registered(index)
+        if self.memory.find(address, size) and line not in self.log:
+            self.log.append(line)
+        return 0

@@ -47,12 +47,14 @@ from pytest_qnn.tflite.strategies.claimed import mixed_kinds, need_claims
 from pytest_qnn.tflite.trace import (
     AllocCounts,
     InspectCounts,
+    LogCounts,
     MeasureCounts,
     ReadCounts,
     ScriptSeen,
     ScriptTrace,
 )
 
+_DELEGATED = re.compile(r"(\d+) nodes delegated out of (\d+) nodes with (\d+) partitions")
 _REGISTERED = re.compile(r"Tensor (\d+) is successfully registered to shared memory\.")
 
 
@@ -174,20 +176,27 @@ def results(case: ScriptCase, trace: ScriptTrace, name: str) -> list[Result]:
     return found
 
 
+def heard(case: ScriptCase, trace: ScriptTrace) -> list[ScriptSeen]:
+    """Each time that what the delegate says was read.
+
+    Raises:
+        Unsupported: it cannot be seen.
+    """
+    found = [seen for _, step, seen in scripts.numbered(case, trace) if isinstance(step, ReadLog)]
+    skipped = next((seen.skipped for seen in found if seen.skipped), "")
+    if skipped:
+        raise Unsupported(f"{skipped} at the level INFO")
+    return found
+
+
 def registered(case: ScriptCase, trace: ScriptTrace) -> tuple[set[int], set[int]]:
     """Tensors that the delegate says it registered, and those of its partitions in custom memory.
 
     Raises:
         Unsupported: what it says cannot be seen.
     """
-    lines: list[str] = []
-    logged = False
-    for _, step, seen in scripts.numbered(case, trace):
-        if isinstance(step, ReadLog):
-            if seen.skipped:
-                raise Unsupported(f"{seen.skipped} at the level INFO")
-            logged = True
-            lines += seen.lines
+    logged = heard(case, trace)
+    lines = [line for seen in logged for line in seen.lines]
     said = {int(found[1]) for line in lines if (found := _REGISTERED.search(line))}
     return said, set(assigned(case, trace)) & _border(case, trace) if logged else set()
 
@@ -204,6 +213,7 @@ _ALLOC = f"{_HEADER}, TfLiteQnnDelegateAllocCustomMem"
 _FREE = f"{_HEADER}, TfLiteQnnDelegateFreeCustomMem"
 _GROWTH = 4
 """Descriptors or mappings that may be more after some rounds: nothing is held for each of them."""
+_COUNTED = "lines about delegated nodes"
 _TENSORS = "tensors of partitions in custom memory"
 Cases = SearchStrategy[ScriptCase]
 _SIZES = (4, 1, 64, 4096, 4095, 4097, 65536, 1 << 20)
@@ -573,7 +583,10 @@ def works_in_every_order(case: ScriptCase, trace: ScriptTrace) -> Examined:
     gate=("custom memory", "registration"),
 )
 def reports_what_it_registers(case: ScriptCase, trace: ScriptTrace) -> Examined:
-    """Looks for "Tensor <index> is successfully registered to shared memory." in what the delegate says."""
+    """Looks for "Tensor <index> is successfully registered to shared memory." in what the delegate says.
+
+    Whether that is true is TFL-15's matter.
+    """
     if trace.facts and trace.facts.registers is False:
         raise Unsupported("the delegate's QNN backend registers no shared memory")
     count = judged(case, trace)
@@ -701,3 +714,76 @@ def takes_some_tensors_only(case: ScriptCase, trace: ScriptTrace) -> Examined:
         return Examined(0, _TENSORS)
     works(case, trace, "right results, in custom memory and beside it")
     return Examined(count, _TENSORS)
+
+
+def counted(facts: DelegateFacts) -> Cases:
+    """A delegate that is to take all or some of the nodes, and what it says of them."""
+
+    def make(scene: Scene) -> Steps:
+        placed = scene.placed() if scene.choice[0] & 1 else (*scene.opening(), Apply("i0", "d0"))
+        return (*placed, ReadLog("d0"))
+
+    return _scenes(facts, make, some=True)
+
+
+@rule(
+    "TFL-14",
+    Level.SHOULD,
+    'Where the delegate says "N nodes delegated out of M nodes with P partitions", its kernels stand for N '
+    "nodes, the plan had M, and there are P kernels.",
+    source=f"{_SEED}, the output",
+    subject="delegate",
+    cases=counted,
+    gate=("custom memory",),
+)
+def counts_what_it_takes(case: ScriptCase, trace: ScriptTrace) -> Examined:
+    """Compares each such line with the plan that the runtime had before, and with the kernels in it now.
+
+    A library that says it once in a process (as TFLITE_LOG_PROD_ONCE does) is judged on that time.
+    """
+    scripts.need_trace(trace)
+    assigned(case, trace)
+    said = [line for seen in heard(case, trace) for line in seen.lines if _DELEGATED.search(line)]
+    seen = scripts.view(case, trace)
+    if seen is None or judging.failure(seen[1]) or not any(one.is_target for one in seen[1].applied):
+        return Examined(0, _COUNTED)
+    if any(event.subgraph for event in seen[1].events if event.kind == "Prepare"):
+        return Examined(0, _COUNTED)  # each subgraph that is prepared has a line of its own
+    kernels = judging.live_target_kernels(seen[1])
+    nodes, total = sum(len(kernel.nodes) for kernel in kernels), len(seen[1].plan_before)
+    for line in said:
+        found = _DELEGATED.search(line)
+        if found and tuple(map(int, found.groups())) != (nodes, total, len(kernels)):
+            wanted = f"{nodes} nodes delegated out of {total} nodes with {len(kernels)} partitions"
+            raise Violation(wanted, f"{line!r}", "interpreter i0", judging.draw(*seen))
+    return Examined(len(said), _COUNTED)
+
+
+@rule(
+    "TFL-15",
+    Level.SHOULD,
+    "What is reported as registered is registered with the QNN backend, and executes use its memory handle.",
+    source=f"{_SEED}, the output, and its purpose (reduce huge tensor copying time)",
+    subject="delegate",
+    cases=logged,
+    gate=("custom memory", "registration"),
+)
+def registers_what_it_reports(case: ScriptCase, trace: ScriptTrace) -> Examined:
+    """Holds the lines against the delegate's calls of memRegister, memDeRegister and graphExecute.
+
+    The calls are seen where the suite gives the delegate its backend (qnn-reference), and where a delegate's
+    library is told its backend's with the option library_path.
+    """
+    logged = heard(case, trace)
+    if not judged(case, trace) or not invoked(case, trace):
+        return Examined(0, _TENSORS)
+    said, _ = registered(case, trace)
+    if not all(isinstance(seen.counts, LogCounts) for seen in logged):
+        raise Unsupported("the delegate's calls of its QNN backend cannot be seen")
+    executed = {tensor for seen in logged for tensor in seen.counted(LogCounts).executed}
+    if said - executed:
+        raise Violation(
+            f"tensors {sorted(said)}, which are reported as registered, executed by their handles",
+            f"tensors {sorted(said - executed)} are not",
+        )
+    return Examined(len(said), "tensors reported as registered")

@@ -3,14 +3,21 @@
 from __future__ import annotations
 
 import gc
+import importlib
 import weakref
+from collections.abc import Callable
 from typing import Final
 
 from pytest_qnn.tflite.cases.delegate import Application
 from pytest_qnn.tflite.cases.script import DestroyDelegate, MakeDelegate, PassToConstructor, ReadLog, Unload
-from pytest_qnn.tflite.runner.delegates import PROBE, DelegateUnusable, PluginFactory
-from pytest_qnn.tflite.runner.world import Handlers, Made, Skip, World, result
-from pytest_qnn.tflite.trace import LentCounts, ScriptSeen, UnloadCounts
+from pytest_qnn.tflite.runner.custom_buffers import CustomBuffer
+from pytest_qnn.tflite.runner.delegates import PROBE, DelegateFactory, DelegateUnusable, PluginFactory
+from pytest_qnn.tflite.runner.world import BackendCalls, Handlers, Made, Skip, World, result
+from pytest_qnn.tflite.trace import LentCounts, LogCounts, ScriptSeen, UnloadCounts
+
+_CALLS: Final = "pytest_qnn.tflite.qnn_delegate.calls"
+_BACKEND: Final = "library_path"
+"""The option of Qualcomm's delegate (TfLiteQnnDelegateOptions) that names its backend's library."""
 
 
 def _make(world: World, step: MakeDelegate) -> ScriptSeen:
@@ -22,7 +29,13 @@ def _make(world: World, step: MakeDelegate) -> ScriptSeen:
         factory = PROBE if step.who == "probe" else world.chain[position]
         if step.options and step.who == "target":
             factory = world.remake(position, dict(step.options))
+        calls = backend_calls(factory) if world.stderr is not None else None
         made = world.delegates[step.delegate] = Made(step.delegate, factory, application)
+        if world.stderr is not None and calls is None:
+            watch: Callable[[], BackendCalls] | None = getattr(made.live, "watch", None)
+            calls = watch() if watch is not None else None
+        if calls is not None:
+            world.calls[step.delegate] = calls
         if isinstance(factory, PluginFactory):  # what is written in Python lives in Python's memory
             world.look_where_it_lives(made.live.address)
     except DelegateUnusable as error:
@@ -81,10 +94,32 @@ def _log(world: World, step: ReadLog) -> ScriptSeen:
     if log is None:
         if world.stderr is None:
             raise Skip("nobody can hear what the delegate says")
-        return ScriptSeen(lines=world.stderr.lines())
+        return ScriptSeen(lines=world.stderr.lines(), counts=_executed(world, step.delegate))
     lines = tuple(log)
     log.clear()
-    return ScriptSeen(lines=lines)
+    return ScriptSeen(lines=lines, counts=_executed(world, step.delegate))
+
+
+def _executed(world: World, delegate: str) -> LogCounts | None:
+    calls = world.calls.get(delegate)
+    if calls is None:
+        return None
+    placed = [(at, buffer) for live in world.interpreters.values() for at, buffer in live.placed.items()]
+    own = {at for at, buffer in placed if isinstance(buffer, CustomBuffer) and calls.used(buffer.address)}
+    return LogCounts(tuple(sorted(own)))
+
+
+def backend_calls(factory: DelegateFactory) -> BackendCalls | None:
+    """The calls of the QNN library that a delegate library is told to use; None where it is told of none.
+
+    They are seen from the next delegate on.
+    """
+    path = factory.options.get(_BACKEND) if isinstance(factory, PluginFactory) else None
+    if not path:
+        return None
+    # Nobody but the user of a QNN delegate needs a QNN client.
+    found: BackendCalls | None = importlib.import_module(_CALLS).of_library(path)
+    return found
 
 
 HANDLERS: Final[Handlers] = {

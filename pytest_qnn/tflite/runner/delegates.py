@@ -221,12 +221,13 @@ class PluginFactory:
     the number of options as an int (RT-12), and makes classes for each delegate, whose memory hides leaks.
 
     Attributes:
+        options: of every delegate that it makes.
         broken: why it can make no delegate although it is a plugin, for rules about its interface.
     """
 
     def __init__(self, path: str, options: Mapping[str, str]) -> None:
         self.name = path
-        self._options = dict(options)
+        self.options = dict(options)
         self._library: ctypes.PyDLL | None = None
         self._create: Callable[..., Any]
         self._destroy: Callable[..., Any]
@@ -265,7 +266,7 @@ class PluginFactory:
         if self.broken:
             raise DelegateUnusable(f"{self.name}: {self.broken}")
         self._load()
-        options = self._options | dict(application.options)
+        options = self.options | dict(application.options)
         keys, values = (
             (ctypes.c_char_p * len(options))(*(str(text).encode() for text in texts))
             for texts in (options.keys(), options.values())

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import Any, Protocol
 
 import msgspec
 
@@ -30,6 +30,13 @@ Chain = Sequence[DelegateFactory]
 
 class Skip(Exception):  # noqa: N818 - a step that is not carried out is no error
     """The step cannot be carried out; the text says why."""
+
+
+class BackendCalls(Protocol):
+    """The calls that a delegate makes of its QNN backend, as far as they concern shared memory."""
+
+    def used(self, address: int) -> bool:
+        """The memory there is registered, and an execute has used its handle."""
 
 
 class Made:
@@ -91,6 +98,8 @@ class World:
         self.vain = 0
         """How often a Measure has waited for something to be given back, and nothing was."""
         self.stderr: StderrCapture | None = None
+        self.calls: dict[str, BackendCalls] = {}
+        """Of delegates whose log is read, by name: their calls of a QNN backend, where these can be seen."""
         """What native delegates say; None: nobody asked, or nobody can hear it."""
         self.before_invoke: Callable[[], object] = lambda: None
         """Called before each Invoke of the main thread."""

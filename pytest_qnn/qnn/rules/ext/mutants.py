@@ -6,6 +6,8 @@ import ctypes
 import os
 from typing import Any
 
+import numpy as np
+
 from pytest_qnn.qnn.abi import layouts
 from pytest_qnn.qnn.abi.codes import (
     ContextOption,
@@ -568,3 +570,57 @@ class _SaysOnly(_Provided):
     def context_create_from_binary_with_callback(self, *arguments: object) -> None:
         del arguments
         raise QnnError(Error.CONTEXT_ERROR_UNSUPPORTED_FEATURE)
+
+
+@faulty_backend("weights-copied-out", "weights memory is filled, and a copy is computed from", "EXT-33")
+class _WeightsCopied(ReferenceBackend):
+    def constant(self, graph: Graph, tensor: Tensor, data: bytes) -> Stored:
+        del graph, tensor
+        return np.frombuffer(data, np.uint8)
+
+
+@faulty_backend("spill-for-show", "spill-fill memory is registered, and results lie elsewhere", "EXT-33")
+class _SpillForShow(ReferenceBackend):
+    def keep(self, graph: Graph, tensor: Tensor, stored: Stored) -> Stored:
+        del graph, tensor
+        return stored
+
+
+@faulty_backend("external-stays-mapped", "contextFree leaves external memory mapped", "EXT-34")
+class _StaysMapped(ReferenceBackend):
+    """A context maps the client's memory for itself, and forgets that when it is freed."""
+
+    def external_memory(self, context: Context, role: int) -> tuple[mapping.Mapping, int]:
+        assert context.external is not None
+        given = context.external.given.get(role)
+        if given is None:
+            return super().external_memory(context, role)
+        own = mapping.Mapping(given.request.fd, given.request.offset + given.request.size, self.mappings)
+        return own, given.request.offset
+
+    def release_graphs(self, context: Context) -> None:
+        if context.external is not None:
+            context.external.memory.clear()
+        super().release_graphs(context)
+
+
+_RPCMEM = "/memfd:rpcmem"
+"""How the link of a descriptor of the emulated rpcmem begins in /proc."""
+
+
+@faulty_backend("external-rpcmem-only", "external memory that rpcmem has not made is refused", "EXT-35")
+class _RpcmemOnly(ReferenceBackend):
+    def require_dma_buffer(self, fd: int) -> None:
+        super().require_dma_buffer(fd)
+        if not os.readlink(f"/proc/self/fd/{fd}").startswith(_RPCMEM):
+            raise QnnError(Error.MEM_ERROR_MAPPING)
+
+
+@faulty_backend("external-own-fails-late", "contextFinalize fails with the client's own memory", "EXT-35")
+class _OwnFailsLate(ReferenceBackend):
+    def external_memory(self, context: Context, role: int) -> tuple[mapping.Mapping, int]:
+        assert context.external is not None
+        given = context.external.given.get(role)
+        if given and not os.readlink(f"/proc/self/fd/{given.request.fd}").startswith(_RPCMEM):
+            raise OSError
+        return super().external_memory(context, role)

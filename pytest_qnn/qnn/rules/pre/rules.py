@@ -532,7 +532,8 @@ def node_types(facts: MemoryFacts) -> Cases:
     "PRE-09",
     Level.MAY,
     "The memory type of a tensor is that of its creation, whatever the structs of its node say.",
-    source="what libQnnHtp does on x86-64; no document says which of the two counts",
+    source="what libQnnHtp does on x86-64; seed 001 gives the hint by both calls, and no document says "
+    "which of the two counts",
     subject="memory",
     cases=node_types,
     gate=("202",),

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import dataclasses
 from typing import Any
 
 import numpy as np
 
 from pytest_qnn.qnn.abi.codes import DataType, Error, TensorMemType
 from pytest_qnn.qnn.mutants import faulty_backend
+from pytest_qnn.qnn.reference import mapping
 from pytest_qnn.qnn.reference.backend import ReferenceBackend
 from pytest_qnn.qnn.reference.execute import Stored
+from pytest_qnn.qnn.reference.mapping import Mapping
 from pytest_qnn.qnn.reference.objects import Binding, Graph, QnnError, Tensor
 from pytest_qnn.qnn.reference.operators import Values
 from pytest_qnn.qnn.reference.personalities import DEFAULT, Personality
@@ -137,3 +140,132 @@ class _HintedErrors(ReferenceBackend):
         except QnnError:
             hinted = any(tensor.mem_type == INVALID_HANDLE for tensor in wanted.values())
             raise QnnError(Error.GRAPH_ERROR_INVALID_ARGUMENT if hinted else BAD_TENSOR) from None
+
+
+class _Copying(ReferenceBackend):
+    """Inputs and outputs behind handles may go through memory that is given back with the execute."""
+
+    def __init__(self, personality: Personality = DEFAULT) -> None:
+        super().__init__(personality)
+        self.scratch: list[Mapping] = []
+
+    def copies(self, graph: Graph, tensor: Tensor) -> bool:
+        """The tensor goes through scratch memory."""
+        raise NotImplementedError
+
+    def through(self, stored: Stored) -> Stored:
+        """A copy in scratch memory."""
+        memory = mapping.anonymous("scratch", len(stored), self.mappings)
+        self.scratch.append(memory)
+        inside = memory.view(0, len(stored))
+        inside[:] = stored
+        return inside
+
+    def read_input(self, graph: Graph, binding: Binding) -> Stored:
+        stored = super().read_input(graph, binding)
+        if binding.registration is None or not self.copies(graph, binding.tensor):
+            return stored
+        return self.through(stored)
+
+    def write_output(self, graph: Graph, binding: Binding, stored: Stored) -> None:
+        copied = binding.registration is not None and self.copies(graph, binding.tensor)
+        super().write_output(graph, binding, self.through(stored) if copied else stored)
+
+    def carry_out(self, graph: Graph, sources: list[Binding], sinks: list[Binding]) -> None:
+        super().carry_out(graph, sources, sinks)
+        for memory in self.scratch:
+            memory.release()
+        self.scratch.clear()
+
+
+@faulty_backend("handle-copied-in", "inputs behind handles are copied, and the copies given back", "QMG-12")
+class _CopiedIn(_Copying):
+    def copies(self, graph: Graph, tensor: Tensor) -> bool:
+        return tensor.id in graph.inputs
+
+
+@faulty_backend("handle-copied-out", "outputs behind handles are copied from scratch memory", "QMG-12")
+class _CopiedOut(_Copying):
+    def copies(self, graph: Graph, tensor: Tensor) -> bool:
+        return tensor.id in graph.outputs
+
+
+@faulty_backend("handle-copied-once", "the first input through a handle is copied, later ones not", "QMG-12")
+class _CopiedOnce(_Copying):
+    def __init__(self, personality: Personality = DEFAULT) -> None:
+        super().__init__(personality)
+        self.seen: set[tuple[int, int]] = set()
+
+    def copies(self, graph: Graph, tensor: Tensor) -> bool:
+        first = tensor.id in graph.inputs and (graph.handle, tensor.id) not in self.seen
+        self.seen.add((graph.handle, tensor.id))
+        return first
+
+
+_ARENA = 8 << 20
+"""Bytes, which hold every tensor of the suite's."""
+
+
+@faulty_backend(
+    "handle-copied-in-arena", "inputs behind handles are copied to memory kept for that", "QMG-12"
+)
+class _CopiedInArena(_Copying):
+    """The memory is made and filled with the backend, so no execute is seen to take any."""
+
+    def __init__(self, personality: Personality = DEFAULT) -> None:
+        super().__init__(personality)
+        self.arena = mapping.anonymous("arena", _ARENA, self.mappings)
+        self.arena.view(0, _ARENA)[:] = 1
+        self.end = 0
+
+    def copies(self, graph: Graph, tensor: Tensor) -> bool:
+        return tensor.id in graph.inputs and tensor.size <= _ARENA
+
+    def through(self, stored: Stored) -> Stored:
+        self.end = (self.end + len(stored)) % _ARENA if self.end + 2 * len(stored) <= _ARENA else 0
+        inside = self.arena.view(self.end, len(stored))
+        inside[:] = stored
+        return inside
+
+
+class _Piece(ReferenceBackend):
+    """The IO buffers of a graph lie in one mapping."""
+
+    def __init__(self, personality: Personality = DEFAULT) -> None:
+        super().__init__(dataclasses.replace(personality, one_piece=True))
+
+
+@faulty_backend("piece-ignores-hint", "one mapping holds IO buffers of every tensor, hinted or not", "QMG-13")
+class _PieceIgnoresHint(_Piece):
+    def wants_buffer(self, graph: Graph, tensor: Tensor) -> bool:
+        del graph, tensor
+        return True
+
+
+@faulty_backend("piece-lazy", "the one mapping for IO buffers is made at the first execute", "QMG-13")
+class _PieceLazy(_Piece):
+    def wants_buffer(self, graph: Graph, tensor: Tensor) -> bool:
+        del graph, tensor
+        return False
+
+
+@faulty_backend("piece-with-handles", "executes with handles make the mapping for IO buffers too", "QMG-13")
+class _PieceWithHandles(_Piece):
+    def begin_execute(self, graph: Graph, sources: list[Binding], sinks: list[Binding]) -> None:
+        lacking = [each.tensor for each in (*sources, *sinks) if each.tensor.id not in graph.buffers]
+        self.allocate_piece(graph, lacking)
+
+
+@faulty_backend("piece-each-time", "each raw inference makes another mapping for hinted tensors", "QMG-13")
+class _PieceEachTime(_Piece):
+    def begin_execute(self, graph: Graph, sources: list[Binding], sinks: list[Binding]) -> None:
+        for each in (*sources, *sinks):
+            if each.registration is None and each.tensor.mem_type == TensorMemType.MEMHANDLE:
+                graph.buffers.pop(each.tensor.id, None)
+        super().begin_execute(graph, sources, sinks)
+
+
+@faulty_backend("piece-stays", "the one mapping for IO buffers outlives its context", "QMG-13")
+class _PieceStays(_Piece):
+    def release_buffers(self, graph: Graph) -> None:
+        graph.buffers.clear()

@@ -155,8 +155,8 @@ def raw_memhandle(facts: MemoryFacts) -> Cases:
 @rule(
     "QMG-02",
     Level.MUST,
-    "A graph prepared RAW and executed with memory handles allocates its IO buffers at preparation and does "
-    "not copy.",
+    "A graph prepared RAW and executed with memory handles allocates its IO buffers at preparation, and "
+    "fills none of them.",
     source=f"{_TABLE}, row 2",
     subject="memory",
     cases=raw_memhandle,
@@ -217,8 +217,7 @@ def memhandle_memhandle(facts: MemoryFacts) -> Cases:
 @rule(
     "QMG-04",
     Level.MUST,
-    "A graph prepared MEMHANDLE and executed with memory handles never allocates an IO buffer and copies "
-    "nothing.",
+    "A graph prepared MEMHANDLE and executed with memory handles never allocates an IO buffer.",
     source=f"{_TABLE}, row 4",
     subject="memory",
     cases=memhandle_memhandle,

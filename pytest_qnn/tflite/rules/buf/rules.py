@@ -245,7 +245,7 @@ def stale_tensors_have_handles(case: ScriptCase, trace: ScriptTrace) -> Examined
     Level.MUST,
     "A delegate whose kernels leave tensors stale (data_is_stale) has a CopyFromBufferHandle, which fills "
     "all of the tensor's data.",
-    source=f"{_DELEGATE}.CopyFromBufferHandle; {_READABLE}",
+    source=f"{_DELEGATE}.CopyFromBufferHandle; {_READABLE}; seed 003 (this cannot be null)",
     subject="delegate",
     cases=kept,
     gate=("buffers",),

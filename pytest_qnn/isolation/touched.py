@@ -1,0 +1,124 @@
+"""Which memory the process touches while something runs: pages that are new to it, and pages that it uses.
+
+New pages are counted by the kernel as minor faults (getrusage(2)), also those of memory that is given back
+before the end. Used ones carry the mark that ``/proc/self/clear_refs`` takes away and ``/proc/self/smaps``
+shows as Referenced (proc(5)), also those that were there before. What a device touches shows in neither.
+"""
+
+from __future__ import annotations
+
+import gc
+import os
+import resource
+from collections.abc import Collection, Iterator
+from typing import NamedTuple
+
+from pytest_qnn.isolation import libc
+from pytest_qnn.isolation.observe import device_of
+
+_PAGE = os.sysconf("SC_PAGE_SIZE")
+_REFERENCED = "1"
+"""What takes the marks away, of all pages of the process."""
+_MOST = 1 << 26
+"""Bytes of a mapping that is made resident beforehand."""
+_LISTING = 1 << 21
+"""Bytes of /proc/self/smaps, of some two thousand mappings."""
+Files = Collection[tuple[int, int]]
+"""(device, inode) of each."""
+
+
+class _Mapping(NamedTuple):
+    begin: int
+    end: int
+    file: tuple[int, int]
+    """(device, inode); an inode of 0 is none."""
+    used: int
+    """Bytes."""
+
+
+class Touched(NamedTuple):
+    """Memory that was touched, in bytes of whole pages."""
+
+    new: int
+    """Of pages that were new."""
+    used: int
+    """Of pages that were used and are still there."""
+    own: dict[tuple[int, int], int]
+    """The same of each of the client's files, in all its mappings."""
+
+
+class Watch:
+    """One watch over the process, from `begin` to `end`. Mappings of ``files`` are not counted.
+
+    They are made resident at the beginning, as far as there are any: their first use is no news.
+    """
+
+    def __init__(self, files: Files, addresses: Collection[int] = ()) -> None:
+        """``addresses``: what lies in mappings that are not counted either."""
+        self._files = files
+        self._addresses = addresses
+        self._faults = 0
+        self._collects = False
+        # Listings are read into memory that is there already: what reading itself uses would be counted.
+        self._listing = bytearray(_LISTING)
+
+    def begin(self) -> bool:
+        """Whether the kernel lets the process see what it uses."""
+        for begin, end in [(each.begin, each.end) for each in self._writable() if self._is_own(each)]:
+            if end - begin <= _MOST:
+                libc.madvise(begin, end - begin, libc.MADV_POPULATE_WRITE)
+        # Free blocks of the heap would serve some calls and not others, without a new page.
+        if libc.malloc_trim is not None:
+            libc.malloc_trim(0)
+        # Looking for garbage, Python touches all of its objects.
+        self._collects = gc.isenabled()
+        gc.disable()
+        # A huge page is one fault, whatever of it is needed.
+        libc.huge_pages(allowed=False)
+        try:
+            with open("/proc/self/clear_refs", "w", encoding="ascii") as marks:
+                marks.write(_REFERENCED)
+        except OSError:
+            self._leave()
+            return False
+        self._faults = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
+        return True
+
+    def end(self) -> Touched:
+        """What was touched since the beginning."""
+        new = resource.getrusage(resource.RUSAGE_SELF).ru_minflt - self._faults
+        mappings = list(self._writable())
+        self._leave()
+        own: dict[tuple[int, int], int] = {}
+        for each in mappings:
+            if each.file in self._files:
+                own[each.file] = own.get(each.file, 0) + each.used
+        return Touched(new * _PAGE, sum(each.used for each in mappings if not self._is_own(each)), own)
+
+    def _leave(self) -> None:
+        libc.huge_pages(allowed=True)
+        if self._collects:
+            gc.enable()
+
+    def _writable(self) -> Iterator[_Mapping]:
+        """The mappings that can be written to.
+
+        Pages of files that nobody writes to are marked by other processes as well, and hold no copies.
+        """
+        with open("/proc/self/smaps", "rb", buffering=0) as smaps:
+            rest, length = memoryview(self._listing), 0
+            while read := smaps.readinto(rest[length:]):
+                length += read
+        words: list[str] = []
+        for line in self._listing[:length].decode("utf-8", "surrogateescape").splitlines():
+            key, *values = line.split(None, 5)
+            if not key.endswith(":"):
+                words = [key, *values]
+            elif key == "Referenced:" and "w" in words[1]:
+                begin, end = (int(word, 16) for word in words[0].split("-"))
+                yield _Mapping(begin, end, (device_of(words[3]), int(words[4])), int(values[0]) * 1024)
+
+    def _is_own(self, mapping: _Mapping) -> bool:
+        if mapping.file[1] and mapping.file in self._files:
+            return True
+        return any(mapping.begin <= address < mapping.end for address in self._addresses)

@@ -1,0 +1,191 @@
+"""EXT: whether external memory is used, and let go of."""
+
+from __future__ import annotations
+
+import msgspec
+
+from pytest_qnn.core.rule import rule
+from pytest_qnn.core.verdict import Examined, Level, Unsupported, Violation
+from pytest_qnn.qnn.cases.case import (
+    AllocNeeded,
+    ContextFree,
+    Execute,
+    MemoryCase,
+    Observe,
+    Prepare,
+    Register,
+    Retrieve,
+)
+from pytest_qnn.qnn.cases.memory import SPILL, WEIGHTS
+from pytest_qnn.qnn.model.expected import walk
+from pytest_qnn.qnn.model.notes import Note
+from pytest_qnn.qnn.rules.binaries import judge_flow, require_external
+from pytest_qnn.qnn.rules.judging import demand_code, place
+from pytest_qnn.qnn.strategies.binaries import external, finalised, freed, given, retrieved
+from pytest_qnn.qnn.strategies.external import begun, ended
+from pytest_qnn.qnn.strategies.graphs import execute, load, own_buffers
+from pytest_qnn.qnn.strategies.scene import Scene, Tape
+from pytest_qnn.qnn.strategies.sequences import embedded
+from pytest_qnn.qnn.trace import ExecuteCounts, MemoryTrace, ProcessCounts
+
+_FLOW = "seed 002, external weights and spill-fill buffers"
+_GATE = ("202", "217", "1101", "1103")
+_SOME = ((WEIGHTS,), (SPILL,), (WEIGHTS, SPILL))
+
+
+def _used(scene: Scene, tape: Tape) -> None:
+    """EXT-33: external memory of either kind or both, and executes with handles that are measured."""
+    found = begun(scene, tape)
+    if found is None:
+        return
+    made, context = found
+    for role in tape.pick(_SOME):
+        given(scene, context, role, external(scene, context, role))
+    finalised(scene, context)
+    for source in made.graphs:
+        name = retrieved(scene, context, source)
+        memory = own_buffers(scene, tape, name, scene.types[0])
+        for turn in range(2):
+            load(scene, name, memory, 16 * turn)
+            execute(scene, name, memory)
+            scene.steps[-1] = msgspec.structs.replace(scene.steps[-1], measured=True)
+
+
+def _holding(prepared: Prepare) -> dict[Note, str]:
+    """What the graph has in external memory."""
+    found = {Note.WEIGHTS: "weights"} if prepared.weights is not None else {}
+    return found | ({Note.SPILL: "spill-fill"} if prepared.relay else {})
+
+
+@rule(
+    "EXT-33",
+    Level.SHOULD,
+    "Executes use the external memory of their context: for the weights of a graph, and for what lies "
+    "between its nodes.",
+    source=f"{_FLOW}, step 4 (used by QNN to store all the weights; shared between all graphs)",
+    subject="memory",
+    cases=embedded(_used, before=1),
+    gate=_GATE,
+)
+def ext_33(case: MemoryCase, trace: MemoryTrace) -> Examined:
+    """Looks at which pages of the buffers the process uses during an execute.
+
+    Where it does not use those of the inputs either, another processor computes, and nothing is seen.
+    What a client writes to the buffers itself has no specified effect, so nothing is written.
+    """
+    require_external(case, trace)
+    judge_flow(case, trace, "the context has external memory")
+    prepared = {step.graph: step for step in case.steps if isinstance(step, Prepare)}
+    retrieval = {step.graph: step for step in case.steps if isinstance(step, Retrieve)}
+    buffers: dict[tuple[str, Note], str] = {}
+    count = 0
+    for walked in walk(case, trace):
+        step = walked.step
+        if isinstance(step, Register) and walked.allowed.valid and walked.code == 0:
+            notes = [note for note in (Note.WEIGHTS, Note.SPILL) if note in walked.allowed.notes]
+            buffers |= {(step.context, note): step.descriptors[0].buffer for note in notes}
+        if not isinstance(step, Execute) or not step.measured or walked.code != 0:
+            continue
+        source = retrieval.get(step.graph)
+        used = dict(walked.seen.counted(ExecuteCounts).buffers)
+        if source is None or source.source not in prepared:
+            continue
+        external_memory = {buffer for (context, _), buffer in buffers.items() if context == source.context}
+        if not any(bytes_used for buffer, bytes_used in used.items() if buffer not in external_memory):
+            raise Unsupported("the process is not seen to use the inputs: the graph is computed elsewhere")
+        for note, what in _holding(prepared[source.source]).items():
+            buffer = buffers.get((source.context, note), "")
+            if used.get(buffer, 1) == 0:
+                wanted = f"the external {what} memory ({buffer}) used by the execute"
+                raise Violation(wanted, "no page of it is", place(walked))
+            count += buffer in used
+    return Examined(count, "external buffers during executes")
+
+
+def _let_go(scene: Scene, tape: Tape) -> None:
+    """EXT-34: a look before external memory is registered, and one after its context was freed."""
+    found = begun(scene, tape)
+    if found is None:
+        return
+    made, context = found
+    buffers = [(role, external(scene, context, role)) for role in tape.pick(_SOME)]
+    scene.add(Observe(patient=True))
+    for role, buffer in buffers:
+        given(scene, context, role, buffer)
+    if tape.below(4) < 3:
+        ended(scene, made, context, tape.below(16))
+    freed(scene, context)
+    scene.add(Observe(patient=True))
+
+
+@rule(
+    "EXT-34",
+    Level.MUST,
+    "QnnContext_free ends the mappings of the external memory of its context.",
+    source=f"{_FLOW}, step 5 (deregistered by QNN when the context is freed)",
+    subject="memory",
+    cases=embedded(_let_go, before=1),
+    gate=_GATE,
+)
+def ext_34(case: MemoryCase, trace: MemoryTrace) -> Examined:
+    """Counts mappings of memfds before the registrations and up to a second after contextFree.
+
+    Buffers of other kinds than memfds, as devices have them, are not counted.
+    """
+    require_external(case, trace)
+    judge_flow(case, trace, "the context has external memory")
+    before: int | None = None
+    roles, count = 0, 0
+    for walked in walk(case, trace):
+        if isinstance(walked.step, Register) and walked.allowed.notes & {Note.WEIGHTS, Note.SPILL}:
+            roles += walked.code == 0
+        elif isinstance(walked.step, Observe) and not walked.seen.skipped:
+            mapped = walked.seen.counted(ProcessCounts).memfds
+            freed_before = isinstance(case.steps[walked.index - 1], ContextFree)
+            if before is not None and freed_before and roles:
+                if mapped > before:
+                    wanted = f"{before} mappings of shared memory, as before the registrations"
+                    raise Violation(wanted, f"{mapped}", place(walked))
+                count += mapped > 0
+            before, roles = mapped, 0
+    return Examined(count, "contexts freed that had external memory")
+
+
+def _own(scene: Scene, tape: Tape) -> None:
+    """EXT-35: external memory that rpcmem knows nothing of, all or some of it."""
+    found = begun(scene, tape, 1 + tape.below(2))
+    if found is None:
+        return
+    made, context = found
+    roles = tape.pick(_SOME)
+    for role in roles:
+        other = len(roles) > 1 and tape.chance(4)
+        given(scene, context, role, external(scene, context, role, own=not other))
+    ended(scene, made, context, tape.below(16))
+
+
+@rule(
+    "EXT-35",
+    Level.MUST,
+    "External memory may be the client's own DMA buffer: it need not come from rpcmem_alloc.",
+    source=f"{_FLOW}, code example (DMA buffers can be allocated using custom allocator or rpcmem_alloc)",
+    subject="memory",
+    cases=embedded(_own, before=1),
+    gate=_GATE,
+)
+def ext_35(case: MemoryCase, trace: MemoryTrace) -> Examined:
+    """Registrations of such memory, and whatever follows, succeed.
+
+    It comes from /dev/dma_heap/system where that is there, else from memfd_create.
+    """
+    require_external(case, trace)
+    own = {step.buffer for step in case.steps if isinstance(step, AllocNeeded) and step.own}
+    because = "the client has made the memory itself"
+    count = 0
+    for walked in walk(case, trace):
+        step = walked.step
+        if isinstance(step, Register) and walked.allowed.valid and own & {d.buffer for d in step.descriptors}:
+            demand_code(walked, {0}, because)
+            count += walked.code == 0
+    judge_flow(case, trace, because)
+    return Examined(count, "external buffers of the client's own")

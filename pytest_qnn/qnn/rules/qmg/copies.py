@@ -1,0 +1,153 @@
+"""QMG-12: whether executes with memory handles touch memory that a raw execute does not need."""
+
+from __future__ import annotations
+
+import msgspec
+from hypothesis import strategies as st
+
+from pytest_qnn.core.rule import rule
+from pytest_qnn.core.verdict import Examined, Level, Unsupported, Violation
+from pytest_qnn.qnn.cases.case import Execute, MemoryCase, Prepare
+from pytest_qnn.qnn.cases.sizes import io_inputs, nbytes
+from pytest_qnn.qnn.facts import MemoryFacts
+from pytest_qnn.qnn.rules.graphs import judge_executes, kinds, require_executed_memory
+from pytest_qnn.qnn.rules.io_buffers import HINTED, PLAIN, require_htp
+from pytest_qnn.qnn.strategies.graphs import any_memory, execute, load, prepared
+from pytest_qnn.qnn.strategies.scene import Scene, Tape, scenes
+from pytest_qnn.qnn.trace import ExecuteCounts, MemoryTrace
+
+_SHAPE = (1, 2, 512, 512)
+"""Half a mebibyte and more: what a process touches besides, by chance, is a small part of it."""
+_TURNS = 3
+_SHARE = 2
+"""So many times less than a tensor is no copy of it."""
+
+
+class _Execution(msgspec.Struct, frozen=True):
+    """One successful execute that was measured."""
+
+    step: int
+    new: int
+    used: int
+
+
+class _Graph(msgspec.Struct, frozen=True):
+    """The measured executes of one graph, each kind in order."""
+
+    made: Prepare
+    raw: tuple[_Execution, ...]
+    handles: tuple[_Execution, ...]
+
+    @property
+    def size(self) -> int:
+        """Bytes of a tensor."""
+        return nbytes(self.made.shape, self.made.dtype)
+
+    @property
+    def raw_first(self) -> bool:
+        """The graph was executed raw before it was with handles."""
+        return self.raw[0].step < self.handles[0].step
+
+    @property
+    def copied(self) -> int:
+        """Bytes of the copies that raw executes were seen to make.
+
+        That is what the first one takes beyond a later one, in a graph that has been executed with handles:
+        such a graph has all that an execute of any kind needs, and lacks what raw memory needs.
+        """
+        needed = self.raw[0].new - self.raw[-1].new
+        return 0 if self.raw_first else max(0, min(needed, self.size * (io_inputs(self.made) + 1)))
+
+
+def measured(facts: MemoryFacts) -> st.SearchStrategy[MemoryCase]:
+    """A graph of large tensors, executed raw and with handles, each kind thrice, either kind first."""
+
+    def core(scene: Scene, tape: Tape) -> None:
+        order, hints = bool(tape.below(2)), tape.pick((PLAIN, HINTED))
+        if not (name := prepared(scene, tape, hints, _SHAPE)):
+            return
+        memory = any_memory(scene, tape, name)
+        turns = [*(order,) * _TURNS, *(not order,) * _TURNS]
+        for turn, handles in enumerate(turns):
+            seed = 16 * turn + tape.below(16)
+            if handles:
+                load(scene, name, memory, seed)
+            execute(scene, name, memory if handles else None, seed=seed)
+            scene.steps[-1] = msgspec.structs.replace(scene.steps[-1], measured=True)
+
+    return scenes(facts, core, before=2, after=0, without=frozenset({"offset"}))
+
+
+def _graphs(case: MemoryCase, trace: MemoryTrace) -> list[_Graph]:
+    """The graphs that were executed in both ways, at least twice raw.
+
+    Raises:
+        Unsupported: the kernel does not let the process see what it touches.
+    """
+    made = {step.graph: step for step in case.steps if isinstance(step, Prepare)}
+    found: dict[tuple[str, str], list[_Execution]] = {}
+    for index, (step, seen) in enumerate(zip(case.steps, trace.steps, strict=False)):
+        if not isinstance(step, Execute) or not step.measured or seen.code != 0 or step.graph not in made:
+            continue
+        counts = seen.counted(ExecuteCounts)
+        if counts.new is None or counts.used is None:
+            raise Unsupported("the process cannot see which memory it touches (/proc/self/clear_refs)")
+        (kind, *others) = kinds(step)
+        if not others:
+            found.setdefault((step.graph, kind), []).append(_Execution(index, counts.new, counts.used))
+    both = (
+        (step, found.get((name, "raw"), []), found.get((name, "handle"), [])) for name, step in made.items()
+    )
+    return [
+        _Graph(step, tuple(raw), tuple(handles))
+        for step, raw, handles in both
+        if min(len(raw), len(handles)) > 1
+    ]
+
+
+@rule(
+    "QMG-12",
+    Level.MUST,
+    "An execute with memory handles touches no memory of this process, beside the tensors' own, that a raw "
+    "execute of the graph does without.",
+    source="seed 001, Mis-matching mem_type during preparation and execution, rows 2 and 4 (data copy "
+    "avoided)",
+    subject="memory",
+    cases=measured,
+    gate=("502", "1101", "HTP"),
+    weight=0.15,
+)
+def qmg_12(case: MemoryCase, trace: MemoryTrace) -> Examined:
+    """New pages as few as those of a later raw execute, and used ones fewer by what that one copies.
+
+    A raw execute is the measure of what the computation needs. What a device does is not seen, nor a copy in
+    memory that raw executes copy through as well and that was used before the graph was.
+    """
+    require_htp(trace)
+    require_executed_memory(case, trace)
+    judge_executes(case, trace, lambda step: kinds(step) == {"handle"}, "executed with memory handles")
+    count = 0
+    for graph in _graphs(case, trace):
+        later = graph.raw[-1]
+        # The first execute of a graph, of whatever kind, may take what all later ones need.
+        known = graph.handles if graph.raw_first else graph.handles[1:]
+        for each in known:
+            _demand(graph, each, "new", each.new, later.new)
+            count += 1
+        # Another thread of the process may use memory meanwhile; a target that copies does so each time.
+        least = min(known, key=lambda each: each.used)
+        most = max(each.used for each in graph.raw)
+        _demand(graph, least, "used", least.used, most - graph.copied)
+    return Examined(count, "executes with memory handles")
+
+
+def _demand(graph: _Graph, each: _Execution, kind: str, seen: int, raw: int) -> None:
+    most = max(raw, 0) + graph.size // _SHARE
+    if seen > most:
+        less = f" less the {graph.copied} that it copies" if kind == "used" and graph.copied else ""
+        raise Violation(
+            f"no copy of a tensor ({graph.size} bytes): the {kind} memory of a raw execute{less}, "
+            f"{max(raw, 0)} bytes, and little more",
+            f"{seen} bytes",
+            f"step {each.step}, execute",
+        )

@@ -1,0 +1,184 @@
+"""The calls that a delegate makes of its QNN backend, seen from between the two.
+
+The pointers of the backend's interface table are replaced where the table is, before a delegate has read it.
+Whoever asks the backend for its interface afterwards calls it through here: a delegate in Python, and as well
+one whose library opens the backend's library by itself.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import dataclasses
+import mmap
+import os
+from collections.abc import Callable
+from typing import Any, Final
+
+from pytest_qnn.isolation import libc
+from pytest_qnn.isolation.observe import device_of, snapshot
+from pytest_qnn.qnn.abi import layouts
+from pytest_qnn.qnn.abi.codes import HtpMemType, MemType, TensorMemType
+from pytest_qnn.qnn.abi.table import PROTOTYPES, Interface
+from pytest_qnn.qnn.runner.library import QnnEntry, QnnUnusable, open_library, providers
+
+_READ_WRITE: Final = libc.PROT_READ | libc.PROT_WRITE
+_WATCHED: Final = ("memRegister", "memDeRegister", "graphExecute")
+File = tuple[int, int]
+"""(device, inode)."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Place:
+    """Bytes of a file, from an offset on: what a registration names, wherever it is mapped."""
+
+    file: File
+    offset: int
+
+
+class Calls:
+    """Registrations, and the executes that have used them. A backend is watched from now on.
+
+    Args:
+        entry: the backend.
+
+    Raises:
+        OSError: the table cannot be written to.
+    """
+
+    def __init__(self, entry: QnnEntry) -> None:
+        self._places: dict[int, Place] = {}
+        """Of live handles."""
+        self._used: set[Place] = set()
+        self._kept: list[Any] = []
+        """What the table points to, which must live as long as it."""
+        _, found = providers(entry)
+        for provider in found[:1]:
+            self._stand_before(provider.contents)
+
+    def stands_before(self, interface: Interface) -> bool:
+        """The table still leads here."""
+        ours = {_address(each) for each in self._kept}
+        return bool(ours) and all(
+            _address(getattr(interface.implementation, name)) in ours for name in _WATCHED
+        )
+
+    def used(self, address: int) -> bool:
+        """An execute has used the handle of a registration whose memory the client sees at ``address``."""
+        place = place_of(address)
+        return place is not None and place in self._used
+
+    def forget(self) -> None:
+        """What was used until now was used by others."""
+        self._used.clear()
+
+    def _stand_before(self, interface: Interface) -> None:
+        table = interface.implementation
+        begin = ctypes.addressof(table) & -mmap.PAGESIZE
+        end = ctypes.addressof(table) + ctypes.sizeof(table)
+        libc.protect(begin, end - begin, _READ_WRITE)
+        makers = (self._registering, self._deregistering, self._executing)
+        watched: list[tuple[str, Callable[..., Callable[..., int]]]] = [*zip(_WATCHED, makers, strict=True)]
+        for name, make in watched:
+            address = _address(getattr(table, name))
+            if address:
+                own = PROTOTYPES[name](make(PROTOTYPES[name](address)))
+                self._kept.append(own)
+                setattr(table, name, own)
+
+    def _registering(self, behind: Callable[..., int]) -> Callable[..., int]:
+        def register(context: int | None, descriptors: Any, count: int, handles: Any) -> int:
+            code = behind(context, descriptors, count, handles)
+            if not code & 0xFFFF:
+                for number in range(count):
+                    place = _place(descriptors[number])
+                    if place is not None:
+                        self._places[handles[number] or 0] = place
+            return code
+
+        return register
+
+    def _deregistering(self, behind: Callable[..., int]) -> Callable[..., int]:
+        def deregister(handles: Any, count: int) -> int:
+            ended = [handles[number] or 0 for number in range(count)] if handles else []
+            code = behind(handles, count)
+            if not code & 0xFFFF:
+                for handle in ended:
+                    self._places.pop(handle, None)
+            return code
+
+        return deregister
+
+    def _executing(self, behind: Callable[..., int]) -> Callable[..., int]:
+        def execute(graph: int | None, inputs: Any, inputs_count: int, outputs: Any, *more: Any) -> int:
+            code = behind(graph, inputs, inputs_count, outputs, *more)
+            if not code & 0xFFFF:
+                for tensors, count in ((inputs, inputs_count), (outputs, more[0])):
+                    self._note(tensors, count)
+            return code
+
+        return execute
+
+    def _note(self, tensors: Any, count: int) -> None:
+        for number in range(count):
+            tensor = tensors[number].v1
+            if tensor.memType == TensorMemType.MEMHANDLE and (tensor.memHandle or 0) in self._places:
+                self._used.add(self._places[tensor.memHandle])
+
+
+def _place(descriptor: Any) -> Place | None:
+    """What a Qnn_MemDescriptor_t names; None for memory of a kind that no tensor lies in."""
+    if descriptor.memType == MemType.CUSTOM:
+        custom = layouts.HtpMemDescriptor.from_address(descriptor.customInfo)
+        if custom.type != HtpMemType.SHARED_BUFFER:
+            return None
+        return _of_file(custom.sharedBufferConfig.fd, custom.sharedBufferConfig.offset)
+    return _of_file(descriptor.ionInfo.fd, 0)
+
+
+def _of_file(fd: int, offset: int) -> Place | None:
+    try:
+        status = os.fstat(fd)
+    except OSError:
+        return None
+    return Place((status.st_dev, status.st_ino), offset)
+
+
+def place_of(address: int) -> Place | None:
+    """The file, and the byte of it, that is mapped at an address; None where there is no file."""
+    for line in snapshot().lines:
+        span, _, offset, device, inode, *_ = line.split(None, 5)
+        begin, end = (int(word, 16) for word in span.split("-"))
+        if begin <= address < end and inode != "0":
+            return Place((device_of(device), int(inode)), int(offset, 16) + address - begin)
+    return None
+
+
+def _address(function: Any) -> int:
+    return ctypes.cast(function, ctypes.c_void_p).value or 0
+
+
+_watches: Final[dict[int, Calls]] = {}
+"""By address of the table. A library's table leads here for as long as there is the process."""
+
+
+def of_backend(entry: QnnEntry) -> Calls:
+    """The calls of a backend from now on, with nothing noted yet.
+
+    Raises:
+        OSError: its table cannot be written to.
+    """
+    _, found = providers(entry)
+    at = ctypes.addressof(found[0].contents) if found else 0
+    known = _watches.get(at)
+    if known is None or not known.stands_before(found[0].contents):
+        known = _watches[at] = Calls(entry)
+    known.forget()
+    return known
+
+
+def of_library(path: str) -> Calls | None:
+    """The same for a QNN library in this process; None where it cannot be watched."""
+    try:
+        return of_backend(open_library(path))
+    except (OSError, QnnUnusable):
+        return None
