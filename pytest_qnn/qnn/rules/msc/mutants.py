@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 from typing import Any
 
 import numpy as np
@@ -181,3 +182,26 @@ class _Broken(_Sections):
     def context_get_binary_section(self, *arguments: Any) -> None:
         del arguments
         raise QnnError(Error.COMMON_ERROR_GENERAL)
+
+
+@faulty_backend("section-size-untold", "getBinarySectionSize succeeds and gives no size.", "MSC-02")
+class _SizeUntold(_Sections):
+    def context_get_binary_section_size(
+        self, context: int | None, graph: int | None, section: int, out: Any
+    ) -> None:
+        super().context_get_binary_section_size(context, graph, section, out and (ctypes.c_uint64 * 1)())
+
+
+@faulty_backend("section-written-untold", "getBinarySection does not say how much it has written.", "MSC-02")
+class _WrittenUntold(_Sections):
+    def context_get_binary_section(
+        self,
+        context: int | None,
+        graph: int | None,
+        section: int,
+        buffer: int | None,
+        written: Any,
+        *more: Any,
+    ) -> None:
+        told = written and (ctypes.c_uint64 * 1)()
+        super().context_get_binary_section(context, graph, section, buffer, told, *more)

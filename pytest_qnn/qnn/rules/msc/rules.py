@@ -22,6 +22,7 @@ from pytest_qnn.qnn.model.codes import named
 from pytest_qnn.qnn.model.contents import differs
 from pytest_qnn.qnn.model.expected import Walked
 from pytest_qnn.qnn.model.notes import Fault
+from pytest_qnn.qnn.rules.binaries import demand_sizes
 from pytest_qnn.qnn.rules.graphs import judge_contents, require_prepared
 from pytest_qnn.qnn.rules.judging import call_name, demand_code, facts_of, own_steps, place
 from pytest_qnn.qnn.strategies.binaries import composed, loaded, retrieved, written
@@ -193,3 +194,24 @@ def msc_01(case: MemoryCase, trace: MemoryTrace) -> Examined:
     _demand_equal(found)
     judge_contents(case, trace, lambda seen: seen.where == "output", "its weights are those applied last")
     return Examined(sum(map(_with_handle, found)), "sections taken or applied with memory handles")
+
+
+@rule(
+    "MSC-02",
+    Level.MUST,
+    "QnnContext_getBinarySectionSize gives the bytes that a section needs, and QnnContext_getBinarySection "
+    "those that it has written, which are no more.",
+    source="QnnContext.h: QnnContext_getBinarySectionSize, QnnContext_getBinarySection",
+    subject="memory",
+    cases=sections,
+    gate=("213",),
+    weight=0.5,
+)
+def msc_02(case: MemoryCase, trace: MemoryTrace) -> Examined:
+    """As OFF-11 of whole binaries, in raw memory and behind handles."""
+    found = list(own_steps(case, trace, lambda walked: isinstance(walked.step, GetSection)))
+    _require_sections(case, trace, found)
+    taken = [walked for walked in found if walked.allowed.valid and walked.code == 0]
+    for walked in taken:
+        demand_sizes(walked)
+    return Examined(len(taken), "sections taken")
