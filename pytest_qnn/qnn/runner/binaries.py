@@ -58,6 +58,8 @@ RELEASED = 0xEE
 _GUARD = 64
 """Bytes behind the buffer of a binary that must stay as they are."""
 _UNTOUCHED = 0x5555555555555555
+_NO_OPTION = 0x7FFFFFFE
+"""Of no enumeration of QNN."""
 _MOST = 1 << 30
 """Bytes of the largest binary that is fetched: no graph of the suite needs as many."""
 _LIMIT = 1
@@ -159,9 +161,11 @@ def context_property(state: State, step: case.ContextProperty) -> StepSeen:
     """QnnContext_getProperty; ``values``: each property after the call."""
     context = _context(state, step.context)
     asked = [HtpContextProperty(option=option, value=_UNTOUCHED) for option in step.options]
-    entries = [
-        ContextProperty(option=ContextOption.CUSTOM, customProperty=ctypes.addressof(each)) for each in asked
-    ]
+    # The list is of pointers. Whoever takes it for an array finds behind each property one that there is not.
+    entries = [(ContextProperty * 2)() for _ in asked]
+    for entry, each in zip(entries, asked, strict=True):
+        entry[0].option, entry[0].customProperty = ContextOption.CUSTOM, ctypes.addressof(each)
+        entry[1].option = _NO_OPTION
     listed = array_of(ctypes.c_void_p, len(entries) + 1)(*map(ctypes.addressof, entries), None)
     address = None if step.null_list else ctypes.addressof(listed)
     code = state.client.call("contextGetProperty", context, address)
