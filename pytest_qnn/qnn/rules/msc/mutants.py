@@ -205,3 +205,16 @@ class _WrittenUntold(_Sections):
     ) -> None:
         told = written and (ctypes.c_uint64 * 1)()
         super().context_get_binary_section(context, graph, section, buffer, told, *more)
+
+
+@faulty_backend("update-refused", "Updatable tensors cannot be updated.", "MSC-03")
+class _UpdateRefused(_Sections):
+    def tensor_update_graph_tensors(self, graph: int | None, *_data: Any) -> None:
+        self.require("graph", graph, Error.TENSOR_ERROR_INVALID_HANDLE)
+        raise QnnError(Error.TENSOR_ERROR_INCOMPATIBLE_TENSOR_UPDATE)
+
+
+@faulty_backend("update-forgotten", "An update is taken, and changes nothing.", "MSC-03")
+class _UpdateForgotten(_Sections):
+    def update(self, graph: Graph, data: dict[int, bytes]) -> None:
+        pass
