@@ -81,14 +81,16 @@ def totals(mutants: Sequence[Automatic], outcomes: Outcomes, judged: Mapping[str
     first = sum(outcome.seconds for outcome in default.values())
     found = len(killed) + len(late)
     rate = 60 * len(default) / first if first else 0
-    share = 100 * len(killed) / found if found else 0
+    share = (
+        f"{100 * len(killed) / found:.1f} %" if found and thorough else "not measured: none was in `thorough`"
+    )
     lines = [
         f"* Mutants: {len(default)} of {len(mutants)} were judged,\n",
         f"  in {seconds / 60:.1f} minutes of CPU time ({rate:.0f} a minute in `default`).\n",
         f"* Found by `default`: {len(killed)}; of them {ends[CRASH]} crashed, {ends[HANG]} hung,\n",
         f"  {ends[UNUSABLE]} could not be opened.\n",
         f"* Of the others, judged in `thorough`: {len(thorough)}; found there: {len(late)}.\n",
-        f"* Share of `default` in what both found: {share:.1f} %.\n",
+        f"* Share of `default` in what both found: {share}.\n",
         f"* Not found: {len(left)}: {_kinds(left, default, thorough, judged)}.\n",
     ]
     if late:
