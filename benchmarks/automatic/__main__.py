@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import argparse
+import dataclasses
 import functools
+import math
 import signal
 import sys
 from collections import Counter
@@ -12,7 +14,15 @@ from pathlib import Path
 
 from benchmarks.automatic import applying, coverage, results
 from benchmarks.automatic.coverage import PLACES, Coverage
-from benchmarks.automatic.judging import KILLED, NOT_EXECUTED, Outcome, Task, in_order, judged
+from benchmarks.automatic.judging import (
+    KILLED,
+    NOT_EXECUTED,
+    UNFINISHED,
+    Outcome,
+    Task,
+    in_order,
+    judged,
+)
 from benchmarks.automatic.listing import HOMES, Automatic, listed, sample
 
 SEED = 1
@@ -75,7 +85,19 @@ def _parser() -> argparse.ArgumentParser:
         type=float,
         default=120.0,
         metavar="S",
-        help="seconds that one rule may take; ten times that in thorough",
+        help="seconds of CPU time that one rule may take in one process; ten times that in thorough",
+    )
+    add(
+        "--seconds",
+        type=float,
+        default=math.inf,
+        metavar="S",
+        help="of CPU time for each mutant, after which it is unfinished; with more it is gone on with",
+    )
+    add(
+        "--hints",
+        type=Path,
+        help="results of other code: what found a mutant of a function is asked first",
     )
     add("--totals", action="store_true", help="judge nothing")
     return parser
@@ -91,10 +113,11 @@ def _judge(
     outcomes = results.read(options.results)
     hits: Counter[tuple[str, str]] = Counter()
     by_id = {mutant.id: mutant for mutant in listed()}
-    for outcome in outcomes.values():
+    hints = results.read(options.hints) if options.hints else {}
+    for outcome in (*hints.values(), *outcomes.values()):
         if outcome.id in by_id:
             _count(hits, by_id[outcome.id], outcome)
-    left = [mutant for mutant in mutants if _wanted(mutant, profile, outcomes)]
+    left = [mutant for mutant in mutants if _wanted(mutant, profile, outcomes, options.seconds)]
     if profile == "thorough":
         # A survivor of many rules takes minutes: those of few rules first.
         left.sort(key=lambda mutant: outcomes[mutant.id, "default"].asked)
@@ -107,7 +130,8 @@ def _judge(
             if place is None:
                 results.append(options.results, Outcome(mutant.id, profile, NOT_EXECUTED, place=""))
             else:
-                yield functools.partial(_task, mutant, profile, place, hits)
+                task = functools.partial(_task, mutant, profile, place, hits)
+                yield functools.partial(_limited, task, options.seconds, outcomes.get((mutant.id, profile)))
 
     patience = options.patience * (10 if profile == "thorough" else 1)
     for task, outcome in judged(tasks(), options.jobs, SEED, patience):
@@ -127,15 +151,17 @@ def _place(mutant: Automatic, covered: Sequence[Coverage]) -> Coverage | None:
     return places[0] if places else None
 
 
-def _wanted(mutant: Automatic, profile: str, outcomes: Mapping[tuple[str, str], Outcome]) -> bool:
-    if (mutant.id, profile) in outcomes:
-        return False
-    earlier = outcomes.get((mutant.id, "default"))
+def _wanted(
+    mutant: Automatic, profile: str, outcomes: Mapping[tuple[str, str], Outcome], seconds: float
+) -> bool:
+    outcome = outcomes.get((mutant.id, profile))
     judgement = results.judgements().get(mutant.id)
+    equivalent = judgement is not None and judgement.kind == results.EQUIVALENT
+    if outcome is not None:
+        return outcome.end == UNFINISHED and outcome.seconds < seconds and not equivalent
+    earlier = outcomes.get((mutant.id, "default"))
     return profile == "default" or (
-        earlier is not None
-        and earlier.end not in (*KILLED, NOT_EXECUTED)
-        and (judgement is None or judgement.kind != results.EQUIVALENT)
+        earlier is not None and earlier.end not in (*KILLED, NOT_EXECUTED, UNFINISHED) and not equivalent
     )
 
 
@@ -144,6 +170,12 @@ def _task(mutant: Automatic, profile: str, covered: Coverage, hits: Counter[tupl
     ordered = in_order(rules, hits, mutant, covered)
     every = in_order(list(covered.seconds), hits, mutant, covered)
     return Task(mutant, profile, tuple(ordered), tuple(every), covered.place, covered.facts)
+
+
+def _limited(task: Callable[[], Task], seconds: float, before: Outcome | None) -> Task:
+    """With what is left of its time, if there was an unfinished search before."""
+    left = seconds - (before.seconds if before is not None else 0)
+    return dataclasses.replace(task(), seconds=left, before=before)
 
 
 def _count(hits: Counter[tuple[str, str]], mutant: Automatic, outcome: Outcome) -> None:

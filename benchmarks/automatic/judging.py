@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 import os
 import resource
 import select
@@ -22,6 +23,7 @@ from benchmarks.automatic.applying import lead_children, take_over
 from benchmarks.automatic.coverage import Coverage, facts_of, limit_memory, opened
 from benchmarks.automatic.listing import Automatic, changed
 from benchmarks.automatic.operators import keeps_cells
+from benchmarks.timing import cpu_seconds
 from pytest_qnn import effort
 from pytest_qnn.core.engine import first_failure
 from pytest_qnn.core.rule import NothingToJudge
@@ -39,7 +41,11 @@ FAILED: Final = "not judged"
 NOT_EXECUTED: Final = "not executed"
 """By no rule, in any of the places."""
 SURVIVED: Final = "survived"
+UNFINISHED: Final = "unfinished"
+"""No rule found it until its time was over; others are left to be asked."""
 KILLED: Final = frozenset({VIOLATION, CRASH, HANG, UNUSABLE})
+_WALL = 10
+"""Busy processors may give a process a hundredth of one: of wall time there is more than of CPU time."""
 _FAILED = 113
 """Exit status of a process that failed."""
 
@@ -61,9 +67,11 @@ class Outcome(msgspec.Struct, frozen=True):
     internal: int = 0
     """Rules in which the suite itself failed; such a rule has found nothing."""
     seconds: float = 0.0
-    """CPU time, children included."""
+    """CPU time, children and earlier processes included."""
     place: str = "reference"
     """The conforming target that has the change."""
+    passed: tuple[str, ...] = ()
+    """Of an unfinished one: the rules that found nothing. They are not asked again."""
 
 
 class _Told(msgspec.Struct, frozen=True):
@@ -87,6 +95,10 @@ class Task:
     """The conforming target that has the change."""
     facts: str
     """What is learned of that target without the change."""
+    seconds: float = math.inf
+    """CPU time, after which no further rule is asked."""
+    before: Outcome | None = None
+    """What an unfinished search found, which goes on."""
 
     def outcome(self, end: str, **fields: Any) -> Outcome:
         """An outcome of this task."""
@@ -114,7 +126,8 @@ def judged(
         tasks: functions, so that the order of rules goes by what was found until then.
         jobs: processes.
         seed: of every search.
-        patience: seconds of wall time that one rule may take, after which the mutant hangs.
+        patience: seconds of CPU time that one process may take for one rule, after which the mutant hangs;
+            and `_WALL` times as many seconds of wall time, for one that waits.
     """
     left = iter(tasks)
     running: list[_Running] = []
@@ -149,7 +162,7 @@ class _Running:
         self.fd, writing = os.pipe()
         self.pid = os.fork()
         if not self.pid:
-            _in_child(task, seed, writing, Path(self._folder))
+            _in_child(task, seed, writing, Path(self._folder), patience)
         os.close(writing)
 
     def is_over(self) -> bool:
@@ -159,7 +172,7 @@ class _Running:
             if not read:
                 return True
             self._take(read)
-        elif time.monotonic() - self._heard > self._patience:
+        elif time.monotonic() - self._heard > _WALL * self._patience:
             self._hung = True
             self.kill()
             return True
@@ -181,21 +194,27 @@ class _Running:
         _, status, used = os.wait4(self.pid, 0)
         os.close(self.fd)
         shutil.rmtree(self._folder, ignore_errors=True)
-        seconds = used.ru_utime + used.ru_stime
+        seconds = used.ru_utime + used.ru_stime + (self.task.before.seconds if self.task.before else 0)
         if self._outcome is not None:
             return msgspec.structs.replace(self._outcome, seconds=seconds)
         failed = os.WIFEXITED(status) and os.WEXITSTATUS(status) == _FAILED
-        end = HANG if self._hung else FAILED if failed else CRASH
-        seen = "" if self._hung else f"wait status {status}"
+        hung = self._hung or (os.WIFSIGNALED(status) and os.WTERMSIG(status) == signal.SIGXCPU)
+        end = HANG if hung else FAILED if failed else CRASH
+        seen = "" if hung else f"wait status {status}"
         return self.task.outcome(end, rule=self._asked, seen=seen, seconds=seconds)
 
 
-def _in_child(task: Task, seed: int, writing: int, folder: Path) -> NoReturn:
+def _in_child(task: Task, seed: int, writing: int, folder: Path, patience: float) -> NoReturn:
     """All that the process does."""
     code = _FAILED
+
+    def begin(rule: str) -> None:
+        _limit_time(patience)
+        _tell(writing, _Told(rule))
+
     try:
         _alone(folder)
-        outcome = _found(task, seed, folder, lambda rule: _tell(writing, _Told(rule)))
+        outcome = _found(task, seed, folder, begin)
         _tell(writing, _Told("", outcome))
         code = 0
     except BaseException:
@@ -217,6 +236,12 @@ def _alone(folder: Path) -> None:
     os.environ["TMPDIR"] = tempfile.tempdir
 
 
+def _limit_time(seconds: float) -> None:
+    """Have the kernel end this process, and each that it starts, after so much more CPU time."""
+    soft = math.ceil(time.process_time() + seconds)
+    resource.setrlimit(resource.RLIMIT_CPU, (soft, resource.getrlimit(resource.RLIMIT_CPU)[1]))
+
+
 def _tell(writing: int, told: _Told) -> None:
     os.write(writing, msgspec.json.encode(told) + b"\n")
 
@@ -229,7 +254,8 @@ def _found(task: Task, seed: int, folder: Path, begin: Callable[[str], None]) ->
     take_over(mutant.file, tree)
     lead_children({mutant.file: tree}, folder / "package")
     begin("")
-    asked = internal = 0
+    before = task.before or task.outcome(UNFINISHED)
+    asked, internal, passed = before.asked, before.internal, [*before.passed]
     try:
         target = opened(mutant.subject, task.place)
     except (TargetUnusable, RunnerFailure) as error:
@@ -238,9 +264,13 @@ def _found(task: Task, seed: int, folder: Path, begin: Callable[[str], None]) ->
         return task.outcome(INTERNAL, seen=_short(repr(error)), internal=1)
     same = facts_of(target) == task.facts
     rules = task.rules if same else dict.fromkeys((*task.rules, *task.every))
-    for rule_id in rules:
+    began = cpu_seconds()
+    for rule_id in [rule_id for rule_id in rules if rule_id not in before.passed]:
+        if cpu_seconds() - began > task.seconds:
+            return task.outcome(UNFINISHED, asked=asked, internal=internal, passed=tuple(passed))
         begin(rule_id)
         asked += 1
+        passed.append(rule_id)
         try:
             failure = first_failure(catalogue()[rule_id], target, profile, seed)
         except NothingToJudge:

@@ -10,7 +10,16 @@ from typing import Final
 
 import msgspec
 
-from benchmarks.automatic.judging import CRASH, HANG, INTERNAL, KILLED, NOT_EXECUTED, UNUSABLE, Outcome
+from benchmarks.automatic.judging import (
+    CRASH,
+    HANG,
+    INTERNAL,
+    KILLED,
+    NOT_EXECUTED,
+    UNFINISHED,
+    UNUSABLE,
+    Outcome,
+)
 from benchmarks.automatic.listing import Automatic
 
 JUDGEMENTS: Final = Path(__file__).with_name("judgements.json")
@@ -23,11 +32,13 @@ Outcomes = Mapping[tuple[str, str], Outcome]
 
 
 class Judgement(msgspec.Struct, frozen=True):
-    """What a reader says of a mutant that no rule found."""
+    """What a reader says of mutants that no rule found."""
 
     kind: str
     """`EQUIVALENT`: no target shows the change; `OUTSIDE`: one may, and no document forbids it; `HOLE`."""
     reason: str
+    """One for all of them."""
+    ids: tuple[str, ...]
 
 
 def read(file: Path) -> dict[tuple[str, str], Outcome]:
@@ -49,7 +60,8 @@ def append(file: Path, outcome: Outcome) -> None:
 @functools.cache
 def judgements() -> dict[str, Judgement]:
     """Those kept by hand, by mutant."""
-    return msgspec.json.decode(JUDGEMENTS.read_bytes(), type=dict[str, Judgement])
+    groups = msgspec.json.decode(JUDGEMENTS.read_bytes(), type=list[Judgement])
+    return {id_: group for group in groups for id_ in group.ids}
 
 
 def totals(mutants: Sequence[Automatic], outcomes: Outcomes, judged: Mapping[str, Judgement]) -> str:
@@ -69,14 +81,16 @@ def totals(mutants: Sequence[Automatic], outcomes: Outcomes, judged: Mapping[str
     first = sum(outcome.seconds for outcome in default.values())
     found = len(killed) + len(late)
     rate = 60 * len(default) / first if first else 0
-    share = 100 * len(killed) / found if found else 0
+    share = (
+        f"{100 * len(killed) / found:.1f} %" if found and thorough else "not measured: none was in `thorough`"
+    )
     lines = [
         f"* Mutants: {len(default)} of {len(mutants)} were judged,\n",
         f"  in {seconds / 60:.1f} minutes of CPU time ({rate:.0f} a minute in `default`).\n",
         f"* Found by `default`: {len(killed)}; of them {ends[CRASH]} crashed, {ends[HANG]} hung,\n",
         f"  {ends[UNUSABLE]} could not be opened.\n",
         f"* Of the others, judged in `thorough`: {len(thorough)}; found there: {len(late)}.\n",
-        f"* Share of `default` in what both found: {share:.1f} %.\n",
+        f"* Share of `default` in what both found: {share}.\n",
         f"* Not found: {len(left)}: {_kinds(left, default, thorough, judged)}.\n",
     ]
     if late:
@@ -88,8 +102,21 @@ def totals(mutants: Sequence[Automatic], outcomes: Outcomes, judged: Mapping[str
         ]
         if some:
             lines.append(f"\n## {(kind or 'not judged by eye yet').capitalize()}: {len(some)}\n\n")
-            lines += [_item(mutant, judged[mutant.id].reason if kind else "?") for mutant in some]
+            lines += _grouped(some, judged)
     return "".join(lines)
+
+
+def _grouped(mutants: Sequence[Automatic], judged: Mapping[str, Judgement]) -> list[str]:
+    """Each reason once, and below it what it is said of; without a reason only the latter."""
+    groups: dict[str, list[Automatic]] = {}
+    for mutant in mutants:
+        groups.setdefault(judged[mutant.id].reason if mutant.id in judged else "", []).append(mutant)
+    lines = []
+    for reason, some in groups.items():
+        indent = "  " if reason else ""
+        lines += [f"* {reason}\n"] if reason else []
+        lines += [indent + _item(mutant, "") for mutant in some]
+    return lines
 
 
 def _ids(outcomes: Sequence[Outcome]) -> set[str]:
@@ -117,12 +144,13 @@ def _kinds(
         kind = _kind(mutant, judged) or "not judged by eye yet"
         if not _asked(mutant, default, thorough):
             kind = NOT_EXECUTED
-        elif kind not in (HOLE, OUTSIDE, EQUIVALENT) and default[mutant.id].end == INTERNAL:
-            kind = INTERNAL
+        elif kind not in (HOLE, OUTSIDE, EQUIVALENT) and default[mutant.id].end in (INTERNAL, UNFINISHED):
+            kind = default[mutant.id].end
         kinds[kind] += 1
     return ", ".join(f"{count} {kind}" for kind, count in kinds.most_common()) or "none"
 
 
 def _item(mutant: Automatic, text: str) -> str:
     before, after = (f"`{code[:300]}`" if code else "(nothing)" for code in (mutant.before, mutant.after))
-    return f"* {mutant.id} `{mutant.file}`, `{mutant.function}`: {before} becomes {after}. {text}\n"
+    item = f"* {mutant.id} `{mutant.file}`, `{mutant.function}`: {before} becomes {after}. {text}"
+    return item.rstrip() + "\n"

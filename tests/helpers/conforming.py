@@ -80,6 +80,7 @@ def holding_memory(personality: Personality) -> frozenset[str]:
     answers = {
         "202": it.binaries,
         "213": it.sections,
+        "506": it.sections,
         "215": it.deferred,
         "217": it.deferred,
         "220": bool(it.pieces),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import json
 import os
 import subprocess
 import sys
@@ -129,7 +130,7 @@ def test_totals_count_what_default_missed(tmp_path: Path) -> None:
     file.write_bytes(file.read_bytes() + b'{"id": "cut')
     results.append(file, Outcome(mutants[1].id, "thorough", VIOLATION, "REG-02", 300))
     results.append(file, Outcome(mutants[2].id, "thorough", SURVIVED, asked=9))
-    judged = {mutants[2].id: results.Judgement(results.HOLE, "no rule looks")}
+    judged = {mutants[2].id: results.Judgement(results.HOLE, "no rule looks", (mutants[2].id,))}
     text = results.totals(mutants, results.read(file), judged)
     assert "Found by `default`: 2; of them 1 crashed, 0 hung" in text
     assert "judged in `thorough`: 2; found there: 1" in text
@@ -141,6 +142,8 @@ def test_judgements_are_of_known_kinds() -> None:
     for judgement in results.judgements().values():
         assert judgement.kind in (results.EQUIVALENT, results.OUTSIDE, results.HOLE)
         assert judgement.reason
+    groups = json.loads(results.JUDGEMENTS.read_text(encoding="utf-8"))
+    assert sum(len(group["ids"]) for group in groups) == len(results.judgements()), "judged twice"
 
 
 def judged_by(

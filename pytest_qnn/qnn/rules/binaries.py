@@ -20,7 +20,7 @@ from pytest_qnn.qnn.cases.case import (
 )
 from pytest_qnn.qnn.cases.memory import NEEDED, WEIGHTS
 from pytest_qnn.qnn.cases.sizes import PAGE
-from pytest_qnn.qnn.model.codes import named
+from pytest_qnn.qnn.model.codes import SENTINEL, named
 from pytest_qnn.qnn.model.contents import Compared, compare, differs
 from pytest_qnn.qnn.model.expected import Walked, walk
 from pytest_qnn.qnn.model.notes import Note
@@ -60,6 +60,17 @@ def require_binaries(case: MemoryCase, trace: MemoryTrace) -> None:
         if isinstance(walked.step, ContextFromBinary) and walked.step.defer is None:
             answer = named(walked.code or 0)
             raise Unsupported(f"contextCreateFromBinary answers {answer}, and key 202 is not supported")
+
+
+def demand_sizes(walked: Walked) -> None:
+    """The bytes needed and the bytes written, of a binary or of a section, are told and are possible."""
+    size, told = walked.seen.values
+    if walked.code == 0 and not (0 < told <= size < SENTINEL):
+        seen = ", ".join(
+            f"{what} {'not told' if value == SENTINEL else value}"
+            for what, value in (("bytes needed", size), ("bytes written", told))
+        )
+        raise Violation("the bytes needed, and of them those written", seen, place(walked))
 
 
 def require_deferred(case: MemoryCase, trace: MemoryTrace) -> None:

@@ -31,6 +31,10 @@ RELEASED = 0xEE
 _GUARD = 64
 """Bytes behind the buffer of a binary that must stay as they are."""
 _UNTOUCHED = 0x5555555555555555
+_NO_OPTION = 0x7FFFFFFE
+"""Of no enumeration of QNN."""
+_MOST = 1 << 30
+"""Bytes of the largest binary that is fetched: no graph of the suite needs as many."""
 _LIMIT = 1
 """MB that graphs may hold while others run: a limit, which is what asks for switching."""
 
@@ -40,14 +44,15 @@ def get_binary(state: State, step: case.GetBinary) -> StepSeen:
     """QnnContext_getBinarySize, then QnnContext_getBinary.
 
     ``calls``, ``code``: as for `Prepare`; ``values``: (size that was answered, bytes written),
-    0x5555555555555555 where untouched; ``data``: the binary, if the step says ``keep``.
+    0x5555555555555555 where untouched; ``data``: the binary, if the step says ``keep``. A size that cannot be
+    is not asked for.
     """
     context = _context(state, step.context)
     size = ctypes.c_uint64(_UNTOUCHED)
     out = None if step.null == "size" else ctypes.byref(size)
     calls = [("contextGetBinarySize", state.client.call("contextGetBinarySize", context, out))]
-    if calls[0][1] or step.null == "size":
-        return StepSeen(code=calls[0][1], calls=tuple(calls), values=(size.value,))
+    if calls[0][1] or step.null == "size" or size.value > _MOST:
+        return StepSeen(code=calls[0][1], calls=tuple(calls), values=(size.value, _UNTOUCHED))
     room = max(0, size.value - step.missing)
     buffer = (ctypes.c_uint8 * (room + _GUARD))()
     ctypes.memset(buffer, RELEASED, room + _GUARD)
@@ -134,9 +139,11 @@ def context_property(state: State, step: case.ContextProperty) -> StepSeen:
     """QnnContext_getProperty; ``values``: each property after the call."""
     context = _context(state, step.context)
     asked = [HtpContextProperty(option=option, value=_UNTOUCHED) for option in step.options]
-    entries = [
-        ContextProperty(option=ContextOption.CUSTOM, customProperty=ctypes.addressof(each)) for each in asked
-    ]
+    # The list is of pointers. Whoever takes it for an array finds behind each property one that there is not.
+    entries = [(ContextProperty * 2)() for _ in asked]
+    for entry, each in zip(entries, asked, strict=True):
+        entry[0].option, entry[0].customProperty = ContextOption.CUSTOM, ctypes.addressof(each)
+        entry[1].option = _NO_OPTION
     listed = array_of(ctypes.c_void_p, len(entries) + 1)(*map(ctypes.addressof, entries), None)
     address = None if step.null_list else ctypes.addressof(listed)
     code = state.client.call("contextGetProperty", context, address)

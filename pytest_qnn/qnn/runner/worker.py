@@ -28,7 +28,28 @@ from pytest_qnn.qnn.runner.sources import MemorySource, MemorySpec
 from pytest_qnn.qnn.runner.state import Context, Skip, State
 from pytest_qnn.qnn.trace import MemoryTrace
 
-KEYS = (101, 107, 202, 213, 215, 217, 220, 301, 304, 311, 317, 318, 502, 1001, 1101, 1102, 1103, 1104, 1501)
+KEYS = (
+    101,
+    107,
+    202,
+    213,
+    215,
+    217,
+    220,
+    301,
+    304,
+    311,
+    317,
+    318,
+    502,
+    506,
+    1001,
+    1101,
+    1102,
+    1103,
+    1104,
+    1501,
+)
 """The property keys that rules are gated by (`pytest_qnn.qnn.abi.codes.Property`)."""
 
 

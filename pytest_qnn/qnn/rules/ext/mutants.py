@@ -62,6 +62,18 @@ class _OddAlignment(ReferenceBackend):
         return 3 * value if option == HtpContextOption.BUFFER_START_ALIGNMENT else value
 
 
+@faulty_backend("property-behind", "the option is read from behind the property", "EXT-03")
+class _PropertyBehind(ReferenceBackend):
+    """Takes what a pointer of the list leads to for an array, and looks at its second entry."""
+
+    def context_get_property(self, context: int | None, properties: int | None) -> None:
+        if properties:
+            behind = ctypes.cast(properties, _ENTRIES)[0][1]
+            if behind.option != ContextOption.CUSTOM:
+                raise QnnError(Error.CONTEXT_ERROR_INVALID_ARGUMENT)
+        super().context_get_property(context, properties)
+
+
 @faulty_backend("properties-one-by-one", "only the first property of a call is answered", "EXT-03")
 class _OneByOne(ReferenceBackend):
     """Of several properties in one call, the first alone is answered."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 from typing import Any
 
 import numpy as np
@@ -181,3 +182,39 @@ class _Broken(_Sections):
     def context_get_binary_section(self, *arguments: Any) -> None:
         del arguments
         raise QnnError(Error.COMMON_ERROR_GENERAL)
+
+
+@faulty_backend("section-size-untold", "getBinarySectionSize succeeds and gives no size.", "MSC-02")
+class _SizeUntold(_Sections):
+    def context_get_binary_section_size(
+        self, context: int | None, graph: int | None, section: int, out: Any
+    ) -> None:
+        super().context_get_binary_section_size(context, graph, section, out and (ctypes.c_uint64 * 1)())
+
+
+@faulty_backend("section-written-untold", "getBinarySection does not say how much it has written.", "MSC-02")
+class _WrittenUntold(_Sections):
+    def context_get_binary_section(
+        self,
+        context: int | None,
+        graph: int | None,
+        section: int,
+        buffer: int | None,
+        written: Any,
+        *more: Any,
+    ) -> None:
+        told = written and (ctypes.c_uint64 * 1)()
+        super().context_get_binary_section(context, graph, section, buffer, told, *more)
+
+
+@faulty_backend("update-refused", "Updatable tensors cannot be updated.", "MSC-03")
+class _UpdateRefused(_Sections):
+    def tensor_update_graph_tensors(self, graph: int | None, *_data: Any) -> None:
+        self.require("graph", graph, Error.TENSOR_ERROR_INVALID_HANDLE)
+        raise QnnError(Error.TENSOR_ERROR_INCOMPATIBLE_TENSOR_UPDATE)
+
+
+@faulty_backend("update-forgotten", "An update is taken, and changes nothing.", "MSC-03")
+class _UpdateForgotten(_Sections):
+    def update(self, graph: Graph, data: dict[int, bytes]) -> None:
+        pass

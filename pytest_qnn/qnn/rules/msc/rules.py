@@ -22,14 +22,17 @@ from pytest_qnn.qnn.model.codes import named
 from pytest_qnn.qnn.model.contents import differs
 from pytest_qnn.qnn.model.expected import Walked
 from pytest_qnn.qnn.model.notes import Fault
+from pytest_qnn.qnn.rules.binaries import demand_sizes
 from pytest_qnn.qnn.rules.graphs import judge_contents, require_prepared
 from pytest_qnn.qnn.rules.judging import call_name, demand_code, facts_of, own_steps, place
 from pytest_qnn.qnn.strategies.binaries import composed, loaded, retrieved, written
 from pytest_qnn.qnn.strategies.graphs import execute
 from pytest_qnn.qnn.strategies.scene import Scene, Tape, scenes
+from pytest_qnn.qnn.strategies.sequences import embedded
 from pytest_qnn.qnn.trace import MemoryTrace, WrittenCounts
 
 _KEY = Property.CONTEXT_SUPPORT_BINARY_UPDATES
+_UPDATABLE_KEY = Property.TENSOR_SUPPORT_UPDATEABLE_STATIC_TENSORS
 _UNSUPPORTED = int(Error.CONTEXT_ERROR_UNSUPPORTED_FEATURE)
 
 
@@ -138,18 +141,25 @@ def _taken(scene: Scene, tape: Tape, context: str, graph: str) -> str:
     return first
 
 
+def _updatable(scene: Scene, tape: Tape, context: str) -> str:
+    """A graph with updatable weights; "" where the target takes no such operator."""
+    name = composed(scene, tape, context, weights=True, hints=())
+    if name:
+        made = msgspec.structs.replace(scene.graphs[name], weights_as="updatable")
+        scene.steps[scene.steps.index(scene.graphs[name])] = made
+        scene.alive.prepare(name, made)
+    return name
+
+
 def sections(facts: MemoryFacts) -> Cases:
     """A graph with updatable weights is written, and updated; its section is applied to what was written."""
     handles = facts.supports(_MEMORY)
 
     def core(scene: Scene, tape: Tape) -> None:
         context = scene.context()
-        name = composed(scene, tape.cut(4), context, weights=True, hints=())
+        name = _updatable(scene, tape.cut(4), context)
         if not name:
             return
-        made = msgspec.structs.replace(scene.graphs[name], weights_as="updatable")
-        scene.steps[scene.steps.index(scene.graphs[name])] = made
-        scene.alive.prepare(name, made)
         before = written(scene, context)
         seed = tape.below(16)
         scene.add(UpdateWeights(name, 300 + tape.below(8)))
@@ -193,3 +203,69 @@ def msc_01(case: MemoryCase, trace: MemoryTrace) -> Examined:
     _demand_equal(found)
     judge_contents(case, trace, lambda seen: seen.where == "output", "its weights are those applied last")
     return Examined(sum(map(_with_handle, found)), "sections taken or applied with memory handles")
+
+
+@rule(
+    "MSC-02",
+    Level.MUST,
+    "QnnContext_getBinarySectionSize gives the bytes that a section needs, and QnnContext_getBinarySection "
+    "those that it has written, which are no more.",
+    source="QnnContext.h: QnnContext_getBinarySectionSize, QnnContext_getBinarySection",
+    subject="memory",
+    cases=sections,
+    gate=("213",),
+    weight=0.5,
+)
+def msc_02(case: MemoryCase, trace: MemoryTrace) -> Examined:
+    """As OFF-11 of whole binaries, in raw memory and behind handles."""
+    found = list(own_steps(case, trace, lambda walked: isinstance(walked.step, GetSection)))
+    _require_sections(case, trace, found)
+    taken = [walked for walked in found if walked.allowed.valid and walked.code == 0]
+    for walked in taken:
+        demand_sizes(walked)
+    return Examined(len(taken), "sections taken")
+
+
+def _updated(scene: Scene, tape: Tape) -> None:
+    """MSC-03: one or two graphs, executed with their weights and with one or two others."""
+    context = scene.context()
+    for _ in range(1 + tape.below(2)):
+        name = _updatable(scene, tape.cut(4), context)
+        if not name:
+            return
+        seed = tape.below(16)
+        if tape.below(2):
+            execute(scene, name, None, seed=seed)
+        for _ in range(1 + tape.below(2)):
+            scene.add(UpdateWeights(name, 300 + tape.below(8)))
+            execute(scene, name, None, seed=seed)
+
+
+@rule(
+    "MSC-03",
+    Level.MUST,
+    "Where property key 506 (updatable static tensors) is supported, QnnTensor_updateGraphTensors of such a "
+    "tensor and QnnGraph_finalize succeed, and the graph computes with the new data.",
+    source="QnnProperty.h: QNN_PROPERTY_TENSOR_SUPPORT_UPDATEABLE_STATIC_TENSORS; "
+    "QnnTensor.h: QnnTensor_updateGraphTensors",
+    subject="memory",
+    cases=embedded(_updated),
+    gate=("506",),
+    weight=0.5,
+)
+def msc_03(case: MemoryCase, trace: MemoryTrace) -> Examined:
+    """Of graphs that were finalised with updatable weights; whether an operator takes such is its own."""
+    said = f"success: property key {int(_UPDATABLE_KEY)} is supported"
+    for index, (step, seen) in enumerate(zip(case.steps, trace.steps, strict=False)):
+        updatable = isinstance(step, Prepare) and step.weights_as == "updatable"
+        if updatable and seen.code is not None and low(seen.code) == _UNSUPPORTED:
+            raise Contradiction(said, named(seen.code), f"step {index}, {call_name(step)}")
+    require_prepared(case, trace)
+    found = [
+        w for w in own_steps(case, trace, lambda w: w.allowed.valid) if isinstance(w.step, UpdateWeights)
+    ]
+    for walked in found:
+        if walked.code:
+            raise Violation(said, _answer(walked), place(walked))
+    judge_contents(case, trace, lambda seen: seen.where == "output", "its weights are those given last")
+    return Examined(len(found), "updates of weights")

@@ -246,3 +246,15 @@ class _ReadLate(ReferenceBackend):
             except ValueError:
                 raise QnnError(Error.GRAPH_ERROR_GRAPH_DOES_NOT_EXIST) from None
         super().graph_retrieve(context, name, out)
+
+
+@faulty_backend("binary-size-untold", "getBinarySize succeeds and gives no size.", "OFF-11")
+class _SizeUntold(ReferenceBackend):
+    def context_get_binary_size(self, context: int | None, out: Any) -> None:
+        super().context_get_binary_size(context, out and (ctypes.c_uint64 * 1)())
+
+
+@faulty_backend("binary-written-untold", "getBinary does not say how much it has written.", "OFF-11")
+class _WrittenUntold(ReferenceBackend):
+    def context_get_binary(self, context: int | None, buffer: int | None, size: int, written: Any) -> None:
+        super().context_get_binary(context, buffer, size, written and (ctypes.c_uint64 * 1)())

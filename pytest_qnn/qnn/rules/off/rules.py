@@ -30,6 +30,7 @@ from pytest_qnn.qnn.model.expected import Model, Walked
 from pytest_qnn.qnn.model.notes import Fault
 from pytest_qnn.qnn.rules.binaries import (
     demand_equal,
+    demand_sizes,
     executed_after_release,
     inspected,
     judge_flow,
@@ -584,3 +585,30 @@ def off_10(case: MemoryCase, trace: MemoryTrace) -> Examined:
     require_binaries(case, trace)
     judge_flow(case, trace, "the binary was released after createFromBinary")
     return Examined(executed_after_release(case, trace), "executes after the binary was released")
+
+
+def _sized(scene: Scene, tape: Tape) -> None:
+    """OFF-11: one to three graphs, whose binary is written once or twice."""
+    made = saved(scene, tape.cut(8), count=1 + tape.below(3))
+    if made is not None and tape.chance(2):
+        written(scene, made.context)
+
+
+@rule(
+    "OFF-11",
+    Level.MUST,
+    "QnnContext_getBinarySize gives the bytes that a binary needs, and QnnContext_getBinary those that it "
+    "has written, which are no more.",
+    source="QnnContext.h: QnnContext_getBinarySize, QnnContext_getBinary",
+    subject="memory",
+    cases=embedded(_sized),
+    gate=_GATE,
+)
+def off_11(case: MemoryCase, trace: MemoryTrace) -> Examined:
+    """Both numbers are written where the calls succeed: the second is 1 at least, and at most the first."""
+    require_binaries(case, trace)
+    count = 0
+    for walked in own_steps(case, trace, lambda w: isinstance(w.step, GetBinary) and w.allowed.valid):
+        demand_sizes(walked)
+        count += walked.code == 0
+    return Examined(count, "binaries written")

@@ -7,7 +7,7 @@ from typing import Any
 from pytest_qnn.qnn.abi.codes import Error
 from pytest_qnn.qnn.mutants import faulty_backend
 from pytest_qnn.qnn.reference.backend import ReferenceBackend
-from pytest_qnn.qnn.reference.objects import Context, QnnError
+from pytest_qnn.qnn.reference.objects import Context, Kind, QnnError
 
 _GONE = Error.COMMON_ERROR_SYSTEM_COMMUNICATION
 
@@ -53,3 +53,9 @@ class _ForgetsHandles(ReferenceBackend):
     def restart(self) -> None:
         super().restart()
         self.lost = {each for each in self.lost if each[0] != "mem"}
+
+
+@faulty_backend("restart-gives-back-ever", "A handle that a restart took can be given back again.", "SSR-01")
+class _GivesBackEver(ReferenceBackend):
+    def given_back(self, kind: Kind, value: int | None) -> bool:
+        return value is not None and (kind, value) in self.lost

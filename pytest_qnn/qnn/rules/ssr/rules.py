@@ -22,6 +22,7 @@ from pytest_qnn.qnn.cases.case import (
 from pytest_qnn.qnn.facts import MemoryFacts
 from pytest_qnn.qnn.model.codes import named
 from pytest_qnn.qnn.model.expected import Walked
+from pytest_qnn.qnn.model.notes import Fault
 from pytest_qnn.qnn.rules.judging import judge_valid, own_steps, place, require_memory
 from pytest_qnn.qnn.strategies.scene import Scene, Tape, scenes
 from pytest_qnn.qnn.trace import MemoryTrace
@@ -44,6 +45,8 @@ def _core(scene: Scene, tape: Tape) -> None:
     if tape.chance(2):
         scene.add(Register(old, (scene.descriptor(tape),), (scene.name("h"),)))
     scene.add(Deregister(handles))
+    if tape.chance(2):
+        scene.add(Deregister(handles))
     scene.add(ContextFree(old))
     new = scene.context()
     again = msgspec.structs.replace(scene.graphs[graph], graph=scene.name("g"), context=new)
@@ -84,8 +87,21 @@ def ssr_01(case: MemoryCase, trace: MemoryTrace) -> Examined:
     given_back = judge_valid(
         case, trace, lambda walked: restart < walked.index < anew and isinstance(walked.step, Deregister), ""
     )
+    count += _given_back_once(case, trace, lambda walked: restart < walked.index < anew)
     recovered = judge_valid(case, trace, lambda walked: walked.index >= anew, "")
     return Examined(count + given_back.count + recovered.count, "calls after a restart")
+
+
+def _given_back_once(case: MemoryCase, trace: MemoryTrace, between: Callable[[Walked], bool]) -> int:
+    """What was deregistered after the restart is not deregistered again."""
+    count = 0
+    for walked in own_steps(case, trace, between):
+        if isinstance(walked.step, Deregister) and walked.allowed.only(Fault.DEAD_HANDLE):
+            if walked.code == 0:
+                wanted = "no success for handles that were deregistered after the restart"
+                raise Violation(wanted, "success", place(walked))
+            count += 1
+    return count
 
 
 def _refused(case: MemoryCase, trace: MemoryTrace, between: Callable[[Walked], bool]) -> int:

@@ -230,3 +230,12 @@ class _KeepsUnfetched(DeviceBuffers):
     def copy_from(self, context: int, handle: int, tensor: layouts.Tensor) -> int:
         self._full.discard(handle)
         return super().copy_from(context, handle, tensor)
+
+
+@faulty_delegate("frees-nothing", "Has no FreeBufferHandle.", "BUF-11")
+class _FreesNothing(DeviceBuffers):
+    """Keeps every buffer until the delegate is destroyed."""
+
+    def __init__(self, **options: Any) -> None:
+        super().__init__(**options)
+        self._struct.FreeBufferHandle = None

@@ -609,3 +609,23 @@ def outputs_stay_in_buffers(case: ScriptCase, trace: ScriptTrace) -> Examined:
     if copied.issuperset(one.tensor for one in stale if one.tensor in case.graphs[0].outputs):
         reads_right(case, trace, "the CPU's values, copied by the client after the second invoke")
     return Examined(len(done), "outputs left in buffers")
+
+
+@rule(
+    "BUF-11",
+    Level.SHOULD,
+    "A delegate whose kernels leave tensors stale (data_is_stale) has a FreeBufferHandle, by which an "
+    "interpreter that ends gives their handles back.",
+    source=f"{_DELEGATE}.FreeBufferHandle (NULL if the delegate uses no buffers of its own)",
+    subject="delegate",
+    cases=kept,
+    gate=("buffers",),
+    weight=0.2,
+)
+def handles_can_be_freed(case: ScriptCase, trace: ScriptTrace) -> Examined:  # noqa: ARG001 - as all checks
+    """SHOULD, since every runtime tolerates NULL: the buffers then stay until the delegate is destroyed."""
+    found = opened(trace)
+    stale = stale_outputs(found)
+    if not all(one.free for one in target_functions(found)):
+        raise Violation("a function FreeBufferHandle, as tensors are left stale", "NULL")
+    return Examined(len(stale), "stale tensors")
