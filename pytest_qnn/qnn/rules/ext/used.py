@@ -24,6 +24,7 @@ from pytest_qnn.qnn.rules.judging import demand_code, place
 from pytest_qnn.qnn.strategies.binaries import external, finalised, freed, given, retrieved
 from pytest_qnn.qnn.strategies.external import begun, ended
 from pytest_qnn.qnn.strategies.graphs import execute, load, own_buffers
+from pytest_qnn.qnn.strategies.history import without
 from pytest_qnn.qnn.strategies.scene import Scene, Tape
 from pytest_qnn.qnn.strategies.sequences import embedded
 from pytest_qnn.qnn.trace import ExecuteCounts, MemoryTrace, ProcessCounts
@@ -64,7 +65,7 @@ def _holding(prepared: Prepare) -> dict[Note, str]:
     "between its nodes.",
     source=f"{_FLOW}, step 4 (used by QNN to store all the weights; shared between all graphs)",
     subject="memory",
-    cases=embedded(_used, before=1),
+    cases=embedded(_used, before=1, without=without("EXT-33")),
     gate=_GATE,
 )
 def ext_33(case: MemoryCase, trace: MemoryTrace) -> Examined:
@@ -124,7 +125,7 @@ def _let_go(scene: Scene, tape: Tape) -> None:
     "QnnContext_free ends the mappings of the external memory of its context.",
     source=f"{_FLOW}, step 5 (deregistered by QNN when the context is freed)",
     subject="memory",
-    cases=embedded(_let_go, before=1),
+    cases=embedded(_let_go, before=1, without=without("EXT-34")),
     gate=_GATE,
 )
 def ext_34(case: MemoryCase, trace: MemoryTrace) -> Examined:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 from typing import Any
 
 import numpy as np
@@ -226,46 +225,3 @@ class _CopiedInArena(_Copying):
         inside = self.arena.view(self.end, len(stored))
         inside[:] = stored
         return inside
-
-
-class _Piece(ReferenceBackend):
-    """The IO buffers of a graph lie in one mapping."""
-
-    def __init__(self, personality: Personality = DEFAULT) -> None:
-        super().__init__(dataclasses.replace(personality, one_piece=True))
-
-
-@faulty_backend("piece-ignores-hint", "one mapping holds IO buffers of every tensor, hinted or not", "QMG-13")
-class _PieceIgnoresHint(_Piece):
-    def wants_buffer(self, graph: Graph, tensor: Tensor) -> bool:
-        del graph, tensor
-        return True
-
-
-@faulty_backend("piece-lazy", "the one mapping for IO buffers is made at the first execute", "QMG-13")
-class _PieceLazy(_Piece):
-    def wants_buffer(self, graph: Graph, tensor: Tensor) -> bool:
-        del graph, tensor
-        return False
-
-
-@faulty_backend("piece-with-handles", "executes with handles make the mapping for IO buffers too", "QMG-13")
-class _PieceWithHandles(_Piece):
-    def begin_execute(self, graph: Graph, sources: list[Binding], sinks: list[Binding]) -> None:
-        lacking = [each.tensor for each in (*sources, *sinks) if each.tensor.id not in graph.buffers]
-        self.allocate_piece(graph, lacking)
-
-
-@faulty_backend("piece-each-time", "each raw inference makes another mapping for hinted tensors", "QMG-13")
-class _PieceEachTime(_Piece):
-    def begin_execute(self, graph: Graph, sources: list[Binding], sinks: list[Binding]) -> None:
-        for each in (*sources, *sinks):
-            if each.registration is None and each.tensor.mem_type == TensorMemType.MEMHANDLE:
-                graph.buffers.pop(each.tensor.id, None)
-        super().begin_execute(graph, sources, sinks)
-
-
-@faulty_backend("piece-stays", "the one mapping for IO buffers outlives its context", "QMG-13")
-class _PieceStays(_Piece):
-    def release_buffers(self, graph: Graph) -> None:
-        graph.buffers.clear()
