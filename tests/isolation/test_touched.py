@@ -9,10 +9,18 @@ from collections.abc import Iterator
 import pytest
 
 from pytest_qnn.isolation import touched
+from pytest_qnn.isolation.observe import large_blocks_visible
 
 SIZE = 8 << 20
 LITTLE = SIZE // 4
 """What the interpreter touches besides is less."""
+
+
+@pytest.fixture(autouse=True)
+def _as_in_a_case() -> Iterator[None]:
+    """Large blocks are mapped one by one, and unmapped when they are freed."""
+    with large_blocks_visible():
+        yield
 
 
 @pytest.fixture

@@ -66,7 +66,8 @@ def providers(entry: QnnEntry) -> tuple[int, list[Any]]:
     code: int = call_log.call(_NAME, entry.get_providers, ctypes.byref(listed), ctypes.byref(count))
     if code or not listed:
         return code, []
-    return code, [listed[i] for i in range(count.value) if listed[i]]
+    # Copies of the pointers: the list itself may be another one at the next call.
+    return code, [ctypes.cast(listed[i], InterfaceP) for i in range(count.value) if listed[i]]
 
 
 def chosen(found: list[Any]) -> Any:

@@ -744,6 +744,8 @@ def counts_what_it_takes(case: ScriptCase, trace: ScriptTrace) -> Examined:
     scripts.need_trace(trace)
     assigned(case, trace)
     said = [line for seen in heard(case, trace) for line in seen.lines if _DELEGATED.search(line)]
+    if not said:
+        raise Unsupported("the delegate does not say how many nodes it takes", final=False)
     seen = scripts.view(case, trace)
     if seen is None or judging.failure(seen[1]) or not any(one.is_target for one in seen[1].applied):
         return Examined(0, _COUNTED)

@@ -104,8 +104,9 @@ class _AnyVerboseError(ReferenceBackend):
 class _CopiedInterface(ReferenceBackend):
     def provider_list(self) -> Any:
         copy = PaddedInterface.from_buffer_copy(self._padded)
-        self._thunks.append(copy)
-        return (InterfaceP * 1)(ctypes.pointer(copy.interface))
+        found = (InterfaceP * 1)(ctypes.pointer(copy.interface))
+        self._thunks += [copy, found]
+        return found
 
 
 @faulty_backend("if-changing", "The interface changes with what is created.", "IF-03")
