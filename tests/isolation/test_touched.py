@@ -47,7 +47,7 @@ def test_memory_that_was_given_back_was_new() -> None:
 
 def test_memory_of_before_is_used_and_not_new(block: mmap.mmap) -> None:
     block[:] = b"\1" * SIZE
-    contents = bytes(SIZE)
+    contents = b"\2" * SIZE
     watch = touched.Watch(())
     watch.begin()
     block[:] = contents
