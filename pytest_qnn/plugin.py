@@ -7,6 +7,7 @@ Hypothesis nor a runtime. The work is done by modules that are imported when the
 from __future__ import annotations
 
 import functools
+import resource  # noqa: F401 - before a user's folder with a module of this name comes first on the path
 from collections.abc import Callable, Generator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING

@@ -40,7 +40,9 @@ _ONCE = DelegateCase(_NOTHING)
 _AGAIN = DelegateCase(_NOTHING, invokes=2)
 _FILLED = DelegateCase(_NOTHING, invokes=2, poison=(0xEE, 0x99))
 """Other bytes in the outputs before each invoke."""
-_WITH_OTHERS = DelegateCase(_NOTHING, invokes=3, reseed=(0, 1, 0))
+_OTHERS = (1, 2)
+_WITH_OTHERS = DelegateCase(_NOTHING, invokes=3, reseed=(1, 2, 1))
+"""With the inputs of these seeds by turns."""
 _RESIZED = DelegateCase(_NOTHING, redo=1)
 _PARTITIONS = ("PART-11", "PART-10")
 """Owners of a wrong output of a graph whose nodes are right by themselves."""
@@ -52,14 +54,20 @@ def controls(case: Any, *, died: bool) -> Iterator[Control]:
     each = {msgspec.msgpack.encode(one): one for one in _flat(graphs) if not _has_absent_operands(one)}
     alone = [one for graph in each.values() for one in _single_nodes(graph)]
     whole = [graph for graph in each.values() if is_plain(graph)]
-    made = _of_a_death(alone, whole) if died else _of_an_output(alone, whole)
+    made = _of_a_death(alone, whole) if died else _of_an_output(alone, whole, _other_seeds(case))
     known: set[bytes] = set()
     for graph, owners, repeats in made:
-        case = msgspec.structs.replace(repeats, graph=graph, data_seed=seed, fill=fill)
+        case = msgspec.structs.replace(repeats, graph=graph, data_seed=repeats.data_seed or seed, fill=fill)
         key = msgspec.msgpack.encode((case, owners))
         if key not in known:
             known.add(key)
             yield Control(case, owners, _CALLS)
+
+
+def _other_seeds(case: Any) -> tuple[int, ...]:
+    """Seeds of the inputs that later invokes have, of the case or of a control."""
+    reseed = case.reseed if isinstance(case, DelegateCase) else ()
+    return tuple(dict.fromkeys((*_OTHERS, *filter(None, reseed))))
 
 
 class Owned(NamedTuple):
@@ -68,6 +76,7 @@ class Owned(NamedTuple):
     graph: Graph
     owners: tuple[str, ...]
     repeats: DelegateCase = _ONCE
+    """A ``data_seed`` of 0 stands for the case's."""
 
 
 def _of_a_death(alone: Sequence[Graph], whole: Sequence[Graph]) -> Iterator[Owned]:
@@ -78,7 +87,7 @@ def _of_a_death(alone: Sequence[Graph], whole: Sequence[Graph]) -> Iterator[Owne
         yield Owned(graph, _LARGE if max(sizes) >= _LARGE_FROM else _SURVIVES)
 
 
-def _of_an_output(alone: Sequence[Graph], whole: Sequence[Graph]) -> Iterator[Owned]:
+def _of_an_output(alone: Sequence[Graph], whole: Sequence[Graph], others: Sequence[int]) -> Iterator[Owned]:
     """From what is plainest on: each adds one thing, and the rule about that thing owns what it breaks."""
     kinds = _kinds(alone)
     for kind in kinds:
@@ -99,6 +108,9 @@ def _of_an_output(alone: Sequence[Graph], whole: Sequence[Graph]) -> Iterator[Ow
         yield from _of_a_node(graph)
     for graph in whole:
         yield Owned(graph, (_FAILS, *_PARTITIONS, *_owners(graph)))
+        for other in others:
+            once = msgspec.structs.replace(_ONCE, data_seed=other)
+            yield Owned(graph, (_FAILS, *_PARTITIONS, *_owners(graph)), once)
     for graph in some:
         yield Owned(graph, ("DET-02",), _WITH_OTHERS)
         yield Owned(graph, ("LIFE-02",), _RESIZED)

@@ -56,7 +56,7 @@ def test_an_output_s_controls_add_one_thing_at_a_time() -> None:
         ("SUB NONE", 3, "NUM-10"),
         ("SUB RELU", 3, "NUM-06"),
         ("NEG NONE", 3, "NUM-10"),
-        ("SUB RELU+NEG NONE", 3, "PART-11"),
+        *[("SUB RELU+NEG NONE", 3, "PART-11")] * 3,  # with the inputs of later invokes too
         ("SUB RELU+NEG NONE", 3, "DET-02"),
         ("SUB RELU+NEG NONE", 3, "LIFE-02"),
     ]
