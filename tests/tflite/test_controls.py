@@ -62,7 +62,7 @@ def test_an_output_s_controls_add_one_thing_at_a_time() -> None:
     ]
     assert {
         (one.applications, one.invokes, one.data_seed, one.history) for one in (each.case for each in found)
-    } == {((Application(),), invokes, 7, None) for invokes in (1, 2, 3)}
+    } == {((Application(),), *each, None) for each in ((1, 7), (2, 7), (3, 7), (1, 1), (1, 2))}
 
 
 def test_operands_of_a_plainest_operator_are_told_apart() -> None:
