@@ -193,7 +193,6 @@ WITHOUT: Final[dict[str, tuple[frozenset[Kind], str]]] = {
     "CAP-01": (ALL, "it asks for property keys, some before there is a session"),
     "DRG-14": (ALL, "its one step makes everything of its own, in threads"),
     "EXT-33": (frozenset({"batch"}), "one registration has the memory whose pages are looked at"),
-    "EXT-34": (frozenset({"batch"}), "it counts mappings, and those of other buffers would be among them"),
     "IF-01": (ALL, "it looks at the first call of all"),
     "IF-02": (ALL, "it looks at the first call of all"),
     "IF-04": (ALL, "it looks at the first call of all"),

@@ -46,6 +46,7 @@ class SlowCalls(Odd):
     "a graph that is given the inputs of its last execute once more does not compute again",
     source="facts EXE-10: outputs are what the graph computes; how is not said",
     seen="nothing: the outputs are delivered all the same",
+    meant="EXT-33",
     tried_by="EXE-08 QMG-07 EXE-01",
 )
 class ResultsAreRemembered(Odd):

@@ -598,24 +598,6 @@ class _SpillForShow(ReferenceBackend):
         return stored
 
 
-@faulty_backend("external-stays-mapped", "contextFree leaves external memory mapped", "EXT-34")
-class _StaysMapped(ReferenceBackend):
-    """A context maps the client's memory for itself, and forgets that when it is freed."""
-
-    def external_memory(self, context: Context, role: int) -> tuple[mapping.Mapping, int]:
-        assert context.external is not None
-        given = context.external.given.get(role)
-        if given is None:
-            return super().external_memory(context, role)
-        own = mapping.Mapping(given.request.fd, given.request.offset + given.request.size, self.mappings)
-        return own, given.request.offset
-
-    def release_graphs(self, context: Context) -> None:
-        if context.external is not None:
-            context.external.memory.clear()
-        super().release_graphs(context)
-
-
 _RPCMEM = "/memfd:rpcmem"
 """How the link of a descriptor of the emulated rpcmem begins in /proc."""
 

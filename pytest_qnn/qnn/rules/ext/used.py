@@ -1,4 +1,4 @@
-"""EXT: whether external memory is used, and let go of."""
+"""EXT: whether external memory is used."""
 
 from __future__ import annotations
 
@@ -8,10 +8,8 @@ from pytest_qnn.core.rule import rule
 from pytest_qnn.core.verdict import Examined, Level, Unsupported, Violation
 from pytest_qnn.qnn.cases.case import (
     AllocNeeded,
-    ContextFree,
     Execute,
     MemoryCase,
-    Observe,
     Prepare,
     Register,
     Retrieve,
@@ -21,13 +19,13 @@ from pytest_qnn.qnn.model.expected import walk
 from pytest_qnn.qnn.model.notes import Note
 from pytest_qnn.qnn.rules.binaries import judge_flow, require_external
 from pytest_qnn.qnn.rules.judging import demand_code, place
-from pytest_qnn.qnn.strategies.binaries import external, finalised, freed, given, retrieved
+from pytest_qnn.qnn.strategies.binaries import external, finalised, given, retrieved
 from pytest_qnn.qnn.strategies.external import begun, ended
 from pytest_qnn.qnn.strategies.graphs import execute, load, own_buffers
 from pytest_qnn.qnn.strategies.history import without
 from pytest_qnn.qnn.strategies.scene import Scene, Tape
 from pytest_qnn.qnn.strategies.sequences import embedded
-from pytest_qnn.qnn.trace import ExecuteCounts, MemoryTrace, ProcessCounts
+from pytest_qnn.qnn.trace import ExecuteCounts, MemoryTrace
 
 _FLOW = "seed 002, external weights and spill-fill buffers"
 _GATE = ("202", "217", "1101", "1103")
@@ -101,55 +99,6 @@ def ext_33(case: MemoryCase, trace: MemoryTrace) -> Examined:
                 raise Violation(wanted, "no page of it is", place(walked))
             count += buffer in used
     return Examined(count, "external buffers during executes")
-
-
-def _let_go(scene: Scene, tape: Tape) -> None:
-    """EXT-34: a look before external memory is registered, and one after its context was freed."""
-    found = begun(scene, tape)
-    if found is None:
-        return
-    made, context = found
-    buffers = [(role, external(scene, context, role)) for role in tape.pick(_SOME)]
-    scene.add(Observe(patient=True))
-    for role, buffer in buffers:
-        given(scene, context, role, buffer)
-    if tape.below(4) < 3:
-        ended(scene, made, context, tape.below(16))
-    freed(scene, context)
-    scene.add(Observe(patient=True))
-
-
-@rule(
-    "EXT-34",
-    Level.MUST,
-    "QnnContext_free ends the mappings of the external memory of its context.",
-    source=f"{_FLOW}, step 5 (deregistered by QNN when the context is freed)",
-    subject="memory",
-    cases=embedded(_let_go, before=1, without=without("EXT-34")),
-    gate=_GATE,
-)
-def ext_34(case: MemoryCase, trace: MemoryTrace) -> Examined:
-    """Counts mappings of memfds before the registrations and up to a second after contextFree.
-
-    Buffers of other kinds than memfds, as devices have them, are not counted.
-    """
-    require_external(case, trace)
-    judge_flow(case, trace, "the context has external memory")
-    before: int | None = None
-    roles, count = 0, 0
-    for walked in walk(case, trace):
-        if isinstance(walked.step, Register) and walked.allowed.notes & {Note.WEIGHTS, Note.SPILL}:
-            roles += walked.code == 0
-        elif isinstance(walked.step, Observe) and not walked.seen.skipped:
-            mapped = walked.seen.counted(ProcessCounts).memfds
-            freed_before = isinstance(case.steps[walked.index - 1], ContextFree)
-            if before is not None and freed_before and roles:
-                if mapped > before:
-                    wanted = f"{before} mappings of shared memory, as before the registrations"
-                    raise Violation(wanted, f"{mapped}", place(walked))
-                count += mapped > 0
-            before, roles = mapped, 0
-    return Examined(count, "contexts freed that had external memory")
 
 
 def _own(scene: Scene, tape: Tape) -> None:
