@@ -116,7 +116,7 @@ def test_a_worker_that_somebody_kills_costs_nothing(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("options", [("-n2",), later(("-n2", "--dist=loadscope"))])
 def test_a_rule_whose_worker_is_always_killed_costs_itself(tmp_path: Path, options: tuple[str, ...]) -> None:
-    options = ("-k", "reg_0", "--qnn-sandbox=fork", *options)
+    options = ("-k", "reg_0 or drg_0", "--qnn-sandbox=fork", *options)
     one = judged(tmp_path / "one", *options)
     two = judged(tmp_path / "two", "-p", "kill_worker", "--kill-always=REG-04", *options)
     assert two["not_judged"] == []
