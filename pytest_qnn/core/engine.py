@@ -304,9 +304,8 @@ class _Judge:
 
     def _cause(self, case: Any, violation: Violation) -> Cause | None:
         """What is wrong in the first control in which something is; None: the case is this rule's own."""
-        died = not isinstance(violation, WrongOutput)
+        died, is_hung = not isinstance(violation, WrongOutput), isinstance(violation, Hung)
         for control in itertools.islice(self.target.controls(case, died=died), _MOST_CONTROLS):
-            is_hung = isinstance(violation, Hung)
             if is_hung and self.control_hangs_left <= 0 and _key(control) not in self.controlled:
                 return self._known_hang(violation)
             causes = [

@@ -74,7 +74,7 @@ def _measure(options: argparse.Namespace, wanted: Sequence[tuple[Mutant, list[st
     try:
         # The runtimes of a mutant make one row: what is written holds all of them.
         for _, places in groupby(mutants.measure(wanted, seeds, options.limit, options.jobs), _mutant):
-            kills += [_told(kill) for kill in places]
+            kills += [_reported(kill) for kill in places]
             if options.update and time.monotonic() > written + _WRITTEN_EACH:
                 _update(options, seeds, kills)
                 written = time.monotonic()
@@ -88,7 +88,7 @@ def _measure(options: argparse.Namespace, wanted: Sequence[tuple[Mutant, list[st
     return 1 if weak else 0
 
 
-def _told(kill: Kill) -> Kill:
+def _reported(kill: Kill) -> Kill:
     sys.stderr.write(f"{kill.line()}\n")
     return kill
 

@@ -83,9 +83,8 @@ def _right(case: MemoryCase) -> Iterator[Owned]:
     """Ordinary calls that must succeed and give right outputs, from the plainest on; each adds one thing."""
     yield _CONTEXT, ("CTX-09",)
     for prepare in _graphs(case):
-        raw = (Binding(),) * (io_inputs(prepare) + 1)
         yield (*_CONTEXT, prepare), ("PRE-10", "PRE-11")
-        yield (*_CONTEXT, prepare, Execute("g0", raw)), ("EXE-21",)
+        yield (*_CONTEXT, prepare, _executed(prepare)), ("EXE-21",)
     several = any(
         isinstance(step, Lived) or (isinstance(step, Register) and len(step.descriptors) > 1)
         for step in case.steps
@@ -93,21 +92,16 @@ def _right(case: MemoryCase) -> Iterator[Owned]:
     registers = any(isinstance(step, Register | Lived) for step in case.steps)
     plain = dict.fromkeys(_plain_descriptors(case)) or dict.fromkeys((_PLAIN,) if registers else ())
     for one in plain:
-        size = pages(nbytes(one.shape, one.dtype))
-        registered: tuple[AnyStep, ...] = (*_CONTEXT, Alloc("b0", size), Register("c0", (one,), ("h0",)))
+        registered = _registered(one)
         yield registered, _REGISTERED
         yield (*registered, Deregister(("h0",))), ("DRG-01",)
         yield (*registered, Deregister(("h0",)), Register("c0", (one,), ("h1",))), ("REG-24",)
         if several:
-            other = msgspec.structs.replace(one, buffer="b1")
+            size, other = _size(one), msgspec.structs.replace(one, buffer="b1")
             both = Register("c0", (one, other), ("h0", "h1"))
             yield (*_CONTEXT, Alloc("b0", size), Alloc("b1", size), both), ("REG-02",)
-    if any(
-        binding.kind == "handle"
-        for step in case.steps
-        if isinstance(step, Execute)
-        for binding in step.bindings
-    ):
+    bindings = (binding for step in case.steps if isinstance(step, Execute) for binding in step.bindings)
+    if any(binding.kind == "handle" for binding in bindings):
         for prepare in _graphs(case):
             yield _with_handles(prepare), ("EXE-01",)
 
@@ -131,9 +125,13 @@ def _session(prepare: Prepare) -> tuple[AnyStep, ...]:
     registered = tuple(
         Register("c0", (Descriptor(f"b{place}", (1, 2, 2, 2)),), (f"h{place}",)) for place in range(2)
     )
-    raw = (Binding(),) * (io_inputs(prepare) + 1)
     end = (Deregister(("h0",)), ContextFree("c0"))
-    return (*_CONTEXT, prepare, Execute("g0", raw), *buffers, *registered, *end)
+    return (*_CONTEXT, prepare, _executed(prepare), *buffers, *registered, *end)
+
+
+def _executed(prepare: Prepare) -> Execute:
+    """The graph executed with raw memory."""
+    return Execute("g0", (Binding(),) * (io_inputs(prepare) + 1))
 
 
 def _ordinary(case: MemoryCase) -> Iterator[tuple[tuple[AnyStep, ...], str]]:
@@ -145,10 +143,10 @@ def _ordinary(case: MemoryCase) -> Iterator[tuple[tuple[AnyStep, ...], str]]:
     for prepare in _graphs(case):
         yield (*_CONTEXT, prepare), "PRE-11"
         if executed:
-            raw = (Binding(),) * (io_inputs(prepare) + 1)
-            yield (*_CONTEXT, prepare, Execute("g0", raw)), "EXE-21"
+            yield (*_CONTEXT, prepare, _executed(prepare)), "EXE-21"
     deregistered = any(isinstance(step, Deregister) for step in case.steps)
-    for registered in _registrations(case):
+    for one in dict.fromkeys(_plain_descriptors(case)):
+        registered = _registered(one)
         yield registered, "REG-01"
         if deregistered:
             yield (*registered, Deregister(("h0",))), "DRG-01"
@@ -173,14 +171,17 @@ def _graphs(case: MemoryCase) -> Iterator[Prepare]:
     yield from dict.fromkeys(plain)
 
 
-def _registrations(case: MemoryCase) -> Iterator[tuple[AnyStep, ...]]:
-    """A buffer that fits, registered by itself: for each type and shape of the ION descriptors once."""
-    for descriptor in dict.fromkeys(_plain_descriptors(case)):
-        size = pages(nbytes(descriptor.shape, descriptor.dtype))
-        yield (*_CONTEXT, Alloc("b0", size), Register("c0", (descriptor,), ("h0",)))
+def _registered(one: Descriptor) -> tuple[AnyStep, ...]:
+    """A buffer that fits, registered by itself."""
+    return (*_CONTEXT, Alloc("b0", _size(one)), Register("c0", (one,), ("h0",)))
+
+
+def _size(one: Descriptor) -> int:
+    return pages(nbytes(one.shape, one.dtype))
 
 
 def _plain_descriptors(case: MemoryCase) -> Iterator[Descriptor]:
+    """Of the case's ION descriptors type and shape, in a buffer of their own."""
     return (
         Descriptor("b0", each.shape, each.dtype)
         for step in case.steps

@@ -82,7 +82,7 @@ class _Follower:
             if step.buffer in self.buffers:
                 end = step.offset + step.size
                 self.buffers[step.buffer][step.offset : end] = contents(step.dtype, step.seed, step.size)
-            elif seen.skipped is None or not seen.skipped:
+            elif not seen.skipped:
                 self._write(step.buffer, step.offset, contents(step.dtype, step.seed, step.size))
         elif isinstance(step, Execute):
             made = self.alive.prepared.get(step.graph)

@@ -373,14 +373,12 @@ class Memory(Core):
             memory.release()
 
     def _release_later(self) -> None:
-        """One thread, for as long as something waits: a thread of its own for each would be a growth too."""
-        while True:
-            time.sleep(_LATER)
-            # Under the lock: what is handed over after the last look begins another thread.
-            with self.lock:
+        """One thread gives back all that waits: a thread of its own for each would be a growth too."""
+        time.sleep(_LATER)
+        # Under the lock: what is handed over after this begins another thread.
+        with self.lock:
+            while self.leaving:
                 self.leaving.popleft().release()
-                if not self.leaving:
-                    return
 
     def release_registrations(self, context: Context) -> None:
         """Hook: end every registration of a context that is freed."""

@@ -19,7 +19,7 @@ from pytest_qnn.isolation.observe import device_of, snapshot
 from pytest_qnn.qnn.abi import layouts
 from pytest_qnn.qnn.abi.codes import HtpMemType, MemType, TensorMemType
 from pytest_qnn.qnn.abi.table import PROTOTYPES, Interface
-from pytest_qnn.qnn.runner.library import QnnEntry, QnnUnusable, open_library, providers
+from pytest_qnn.qnn.runner.library import QnnEntry, QnnUnusable, chosen, open_library, providers
 
 _READ_WRITE: Final = libc.PROT_READ | libc.PROT_WRITE
 _WATCHED: Final = ("memRegister", "memDeRegister", "graphExecute")
@@ -52,8 +52,8 @@ class Calls:
         self._kept: list[Any] = []
         """What the table points to, which must live as long as it."""
         _, found = providers(entry)
-        for provider in found[:1]:
-            self._stand_before(provider.contents)
+        if found:
+            self._stand_before(chosen(found))
 
     def stands_before(self, interface: Interface) -> bool:
         """The table still leads here."""
@@ -168,9 +168,10 @@ def of_backend(entry: QnnEntry) -> Calls:
         OSError: its table cannot be written to.
     """
     _, found = providers(entry)
-    at = ctypes.addressof(found[0].contents) if found else 0
+    table = chosen(found) if found else None
+    at = 0 if table is None else ctypes.addressof(table)
     known = _watches.get(at)
-    if known is None or not known.stands_before(found[0].contents):
+    if known is None or table is None or not known.stands_before(table):
         known = _watches[at] = Calls(entry)
     known.forget()
     return known

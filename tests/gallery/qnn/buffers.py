@@ -143,7 +143,7 @@ class SharedByGraphs(Odd):
 @odd(
     "io-kept-for-the-next",
     "up to eight IO buffers of graphs that are gone are kept for the next graph",
-    source="issue 12, section 2: a bounded pool that is kept is no leak; seed 001 does not say when they go",
+    source="legal-choices.md: a bounded pool that is kept is no leak; seed 001 does not say when they go",
     seen="mappings stay after contextFree, never more than eight",
     tried_by="QMG-09 QMG-01",
 )

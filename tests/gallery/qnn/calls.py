@@ -151,7 +151,7 @@ class DeviceTakesContexts(Odd):
 @odd(
     "rounded-up",
     "quantised results are rounded up to the next step",
-    source="facts 4.3: libQnnHtp rounds halves up; no bound below a step is documented (issue 12, section 2)",
+    source="facts 4.3: libQnnHtp rounds halves up; no bound below a step is documented (legal-choices.md)",
     seen="a step more than the nearest",
     tried_by="EXE-01 QMG-05 ION-05",
 )

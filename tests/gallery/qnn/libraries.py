@@ -46,7 +46,7 @@ _ALL = (
     _about(
         "slow",
         "registering takes 5 ms, finalising 20 ms and executing 3 ms, in which it computes nothing",
-        source="no document has a time limit; issue 12, section 3",
+        source="no document has a time limit; legal-choices.md",
         seen="time passes, no processor is used",
         tried_by="REG-01 EXE-01",
     ),
@@ -74,7 +74,7 @@ _ALL = (
     _about(
         "later",
         "a thread unmaps what was given back, every 0.1 s",
-        source="issue 12, section 2: given back within a second is given back; facts DRG-10: no deadline",
+        source="legal-choices.md: given back within a second is given back; facts DRG-10: no deadline",
         seen="mappings stay a while after memDeRegister and contextFree",
         tried_by="DRG-10 CTX-01",
     ),

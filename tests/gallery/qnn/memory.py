@@ -173,7 +173,7 @@ _REAPER = _Reaper(0.2)
 @odd(
     "gives-back-after-a-while",
     "mappings of registered memory and IO buffers are given back 0.2 s later, by one thread of the library's",
-    source="issue 12, section 2: given back within a second is given back; facts DRG-10, QMG-09: no deadline",
+    source="legal-choices.md: given back within a second is given back; facts DRG-10, QMG-09: no deadline",
     seen="a mapping is still there when memDeRegister or contextFree returns",
     tried_by="DRG-10 CTX-01 QMG-09",
 )

@@ -153,7 +153,7 @@ class EightLanes(ReferenceDelegate):
 @oddity(
     "half-up",
     "rounds int8 results with halves upwards",
-    "issue 12, 5, and the 8-bit specification: operators are off by one at most; halves are not specified",
+    "legal-choices.md, the 8-bit specification: operators are off by one at most; halves are not specified",
     "int8 results that lie between two numbers are the greater one",
 )
 class HalfUp(ReferenceDelegate):

@@ -266,7 +266,7 @@ class Remembers(ReferenceDelegate):
 @oddity(
     "shared-cache",
     "keeps what it compiled for the last 32 partitions, for all delegates of the process",
-    "seed 004: state of the process; issue 12, 2: a bounded pool that is kept is no leak",
+    "seed 004: state of the process; legal-choices.md: a bounded pool that is kept is no leak",
     "a graph that was seen before is prepared from a cache",
 )
 class SharedCache(ReferenceDelegate):

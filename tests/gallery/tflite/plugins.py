@@ -62,7 +62,7 @@ PLUGINS: dict[str, PluginOddity] = {
         PluginOddity(
             "c-reaper",
             "gives a delegate's memory back on another thread 20 ms after destroy, and stays loaded",
-            "issue 12, 2: what is given back by a worker within a second of the call is given back",
+            "legal-choices.md: what is given back by a worker within a second of the call is given back",
             "memory and a thread outlive destroy by 20 ms; the library cannot be unloaded",
             flags=("-Wl,-z,nodelete",),
         ),
@@ -81,13 +81,13 @@ PLUGINS: dict[str, PluginOddity] = {
         PluginOddity(
             "c-slow",
             "takes 2 ms for create, 2 ms for Prepare and 1 ms for each init",
-            "no document limits the time that a callback takes; issue 12, 3",
+            "no document limits the time that a callback takes; legal-choices.md",
             "making and applying a delegate takes longer",
         ),
         PluginOddity(
             "c-cache",
             "keeps what it made of the last 32 partitions, for all delegates of the process",
-            "seed 004: state of the process; issue 12, 2: a bounded pool that is kept is no leak",
+            "seed 004: state of the process; legal-choices.md: a bounded pool that is kept is no leak",
             "memory of the first partitions is not given back",
         ),
         PluginOddity(

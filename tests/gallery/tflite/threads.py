@@ -121,7 +121,7 @@ class ClosedElsewhere(ReferenceDelegate):
 @oddity(
     "slow",
     "takes a millisecond for each kernel's init",
-    "no document limits the time that a callback takes; issue 12, 3",
+    "no document limits the time that a callback takes; legal-choices.md",
     "claims take longer",
 )
 class Slow(ReferenceDelegate):

@@ -64,7 +64,7 @@ def _holding(prepared: Prepare) -> dict[Note, str]:
     source=f"{_FLOW}, step 4 (used by QNN to store all the weights; shared between all graphs)",
     subject="memory",
     cases=embedded(_used, before=1, without=without("EXT-33")),
-    gate=(*_GATE, "spill-fill"),
+    gate=_GATE,
 )
 def ext_33(case: MemoryCase, trace: MemoryTrace) -> Examined:
     """Looks at which pages of the buffers the process uses during an execute.

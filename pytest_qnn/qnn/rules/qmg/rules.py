@@ -452,7 +452,7 @@ def freed(facts: MemoryFacts) -> Cases:
 def qmg_09(case: MemoryCase, trace: MemoryTrace) -> Examined:
     """Of mappings that appeared, no more are left after each contextFree than after the one before.
 
-    Some may be kept for the next graph of the same sizes (issue 12, section 2: a bounded pool is no leak).
+    Some may be kept for the next graph of the same sizes: a bounded pool is no leak.
     """
     require_htp(trace)
     require_execute(case, trace)
