@@ -33,8 +33,7 @@ free.restype, free.argtypes = None, (c_void_p,)
 mallopt = getattr(_LIBC, "mallopt", None)
 """glibc only."""
 
-malloc_trim = getattr(_LIBC, "malloc_trim", None)
-"""glibc only."""
+_malloc_trim = getattr(_LIBC, "malloc_trim", None)
 
 
 class _Mallinfo2(ctypes.Structure):
@@ -71,6 +70,12 @@ def malloc_in_use() -> int | None:
 
 
 _LIBC.dladdr.argtypes = (c_void_p, c_void_p)
+
+
+def trim() -> None:
+    """Give what malloc has free back to the system; nothing without glibc."""
+    if _malloc_trim is not None:
+        _malloc_trim(0)
 
 
 def in_library(address: int) -> bool:

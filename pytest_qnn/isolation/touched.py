@@ -45,6 +45,8 @@ class Touched(NamedTuple):
     """Of pages that were used and are still there."""
     own: dict[tuple[int, int], int]
     """The same of each of the client's files, in all its mappings."""
+    mapped: dict[tuple[int, int], int]
+    """Bytes of the writable mappings of each of those files at the beginning."""
 
 
 class Watch:
@@ -57,6 +59,7 @@ class Watch:
         """``addresses``: what lies in mappings that are not counted either."""
         self._files = files
         self._addresses = addresses
+        self._mapped: dict[tuple[int, int], int] = {}
         self._faults = 0
         self._collects = False
         # Listings are read into memory that is there already: what reading itself uses would be counted.
@@ -64,12 +67,13 @@ class Watch:
 
     def begin(self) -> bool:
         """Whether the kernel lets the process see what it uses."""
-        for begin, end in [(each.begin, each.end) for each in self._writable() if self._is_own(each)]:
+        for begin, end, file, _ in [each for each in self._writable() if self._is_own(each)]:
+            if file in self._files:
+                self._mapped[file] = self._mapped.get(file, 0) + end - begin
             if end - begin <= _MOST:
                 libc.madvise(begin, end - begin, libc.MADV_POPULATE_WRITE)
         # Free blocks of the heap would serve some calls and not others, without a new page.
-        if libc.malloc_trim is not None:
-            libc.malloc_trim(0)
+        libc.trim()
         # Looking for garbage, Python touches all of its objects.
         self._collects = gc.isenabled()
         gc.disable()
@@ -93,7 +97,8 @@ class Watch:
         for each in mappings:
             if each.file in self._files:
                 own[each.file] = own.get(each.file, 0) + each.used
-        return Touched(new * _PAGE, sum(each.used for each in mappings if not self._is_own(each)), own)
+        used = sum(each.used for each in mappings if not self._is_own(each))
+        return Touched(new * _PAGE, used, own, self._mapped)
 
     def _leave(self) -> None:
         libc.huge_pages(allowed=True)

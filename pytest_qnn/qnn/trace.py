@@ -70,6 +70,11 @@ class ExecuteCounts(Counts, frozen=True, gc=False, omit_defaults=True, tag="exec
     """Bytes of pages that were used and are still there."""
     buffers: tuple[tuple[str, int], ...] = ()
     """The same of each live buffer of the client's, wherever it is mapped."""
+    mapped_late: int = 0
+    """Of a measured execute: bytes of the tensors whose buffers only the client had mapped before the call.
+
+    A target that maps them while it executes makes so many bytes new to the process.
+    """
 
 
 class AsyncCounts(ExecuteCounts, frozen=True, gc=False, omit_defaults=True, tag="async"):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import ctypes
 import math
 import mmap
@@ -19,13 +18,14 @@ from pytest_qnn.isolation.touched import Touched, Watch
 from pytest_qnn.qnn.abi.codes import TensorMemType, TensorType
 from pytest_qnn.qnn.abi.layouts import OpConfig, Tensor
 from pytest_qnn.qnn.cases.case import BOGUS, NULL, Binding, Execute, Prepare
-from pytest_qnn.qnn.cases.sizes import ELEMENT_BYTES
+from pytest_qnn.qnn.cases.sizes import ELEMENT_BYTES, PAGE, pages
 from pytest_qnn.qnn.runner.buffers import data_of, mapped
 from pytest_qnn.qnn.runner.client import Operator, QnnClient, array_of
 from pytest_qnn.qnn.runner.handlers import handles
 from pytest_qnn.qnn.runner.state import (
     BOGUS_HANDLE,
     LARGE,
+    Buffer,
     Executed,
     Graph,
     MemHandle,
@@ -301,6 +301,8 @@ class Run:
         self.operator = operator.again() if apart else operator
         self.nbytes = math.prod(shape.shape) * ELEMENT_BYTES[shape.dtype]
         self.raw: list[ClientMemory | ShortMemory] = []
+        self.shared: list[Buffer] = []
+        """The buffer behind each tensor that has a handle."""
         self.inputs: list[tuple[int, bytes]] = []
         """Address and contents before the call of each input the client can read."""
         self.output: tuple[int, int] | None = None
@@ -327,6 +329,8 @@ class Run:
         v1.clientBuf.dataSize = binding.data_size or 0
         v1.memHandle = value
         handle = self.state.handles.get(binding.handle)
+        if handle is not None and handle.buffer is not None:
+            self.shared.append(handle.buffer)
         spot = None if binding.handle in (NULL, BOGUS) else self._spot(handle)
         if spot is not None:
             if is_output:
@@ -381,18 +385,27 @@ class Run:
         )
         counts = ExecuteCounts(changed, self.overrun(), tensors_changed)
         if touched is not None:
-            own = self.used_buffers(touched)
-            counts = msgspec.structs.replace(counts, new=touched.new, used=touched.used, buffers=own)
+            counts = msgspec.structs.replace(
+                counts,
+                new=touched.new,
+                used=touched.used,
+                buffers=self.used_buffers(touched),
+                mapped_late=self.mapped_late(touched),
+            )
         return StepSeen(code=code, data=(data,), counts=counts)
 
     def used_buffers(self, touched: Touched) -> tuple[tuple[str, int], ...]:
         """Of each live buffer whose file is known, what was used of it."""
-        found = []
-        for name, buffer in self.state.buffers.items():
-            with contextlib.suppress(OSError):
-                status = os.fstat(buffer.fd if buffer.live else -1)
-                found.append((name, touched.own.get((status.st_dev, status.st_ino), 0)))
-        return tuple(found)
+        files = ((name, _file_of(buffer)) for name, buffer in self.state.buffers.items())
+        return tuple((name, touched.own.get(file, 0)) for name, file in files if file is not None)
+
+    def mapped_late(self, touched: Touched) -> int:
+        """Bytes of the tensors, in whole pages, whose buffers only the client had mapped."""
+        files = ((buffer, _file_of(buffer)) for buffer in self.shared)
+        late = sum(
+            file is not None and touched.mapped.get(file, 0) <= pages(buffer.size) for buffer, file in files
+        )
+        return late * (pages(self.nbytes) + PAGE)
 
     def overrun(self) -> int:
         """Bytes written behind a raw output."""
@@ -407,6 +420,15 @@ class Run:
         """Give the raw memory back."""
         for memory in self.raw:
             memory.release()
+
+
+def _file_of(buffer: Buffer) -> tuple[int, int] | None:
+    """Device and inode of a live buffer's file."""
+    try:
+        status = os.fstat(buffer.fd if buffer.live else -1)
+    except OSError:
+        return None
+    return status.st_dev, status.st_ino
 
 
 def _overlap(address: int, length: int, other: tuple[int, int]) -> bool:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import functools
 import gc
 import time
 from collections.abc import Callable
@@ -31,6 +32,7 @@ from pytest_qnn.qnn.cases.case import (
     Restart,
     Version,
 )
+from pytest_qnn.qnn.model.growth import beyond
 from pytest_qnn.qnn.reference.backend import ReferenceBackend
 from pytest_qnn.qnn.runner.buffers import descriptor_of, usable
 from pytest_qnn.qnn.runner.client import UNTOUCHED, array_of, data_type
@@ -152,6 +154,8 @@ def environment(state: State, step: Environment) -> StepSeen:
     return StepSeen(code=code)
 
 
+Found = tuple[str, int]
+"""A call, and the code that it had not to give."""
 _CLOSED_FD = 1 << 20
 _WARM_UP = 20
 """Rounds before the first count: what is made once is made by then."""
@@ -159,8 +163,8 @@ _SECONDS = 20.0
 """After which no further round begins: a registration costs some libraries tens of milliseconds."""
 _GIVEN_BACK, _PAUSE = 1.0, 0.02
 """Seconds after which what is still there counts as kept, and between two looks."""
-_CHANCE = 16
-"""Mappings that come and go without a leak."""
+_AGAIN = 2
+"""How often growth is measured again, before it counts."""
 
 
 @handles(Churn)
@@ -173,42 +177,51 @@ def churn(state: State, step: Churn) -> StepSeen:
     if not state.session.open():
         raise Skip(f"there is no session: {state.session.failure}")
     batch = Batch(state, step)
-    once = _ONCE[step.what]
-    for _ in range(_WARM_UP):
-        found = once(state, step, batch)
-        if found is not None:
-            return StepSeen(code=found[1], calls=(found,))
+    once = functools.partial(_ONCE[step.what], state, step, batch)
+    found = next(filter(None, (once() for _ in range(_WARM_UP))), None)
+    if found is not None:
+        return StepSeen(code=found[1], calls=(found,))
+    started = time.monotonic()
+    found, counts = _grown(once, step.rounds)
+    # What grows again is a leak. What a worker has still to do makes the process grow once, to a height that
+    # no warm-up reaches.
+    for _ in range(_AGAIN):
+        if found is not None or beyond(counts) is None or time.monotonic() - started > _SECONDS / 2:
+            break
+        found, counts = _grown(once, step.rounds)
+    if found is not None:
+        return StepSeen(code=found[1], calls=(found,), counts=GrowthCounts(counts.rounds))
+    return StepSeen(code=batch.refusal, counts=counts)
+
+
+def _grown(once: Callable[[], Found | None], rounds: int) -> tuple[Found | None, GrowthCounts]:
+    """The call that gave another code than it had to, or else the growth of the process over the rounds."""
     gc.collect()
     before, heap = snapshot(), libc.malloc_in_use()
-    done, started = 0, time.monotonic()
-    while done < step.rounds and time.monotonic() - started < _SECONDS:
-        found = once(state, step, batch)
+    done, started, found = 0, time.monotonic(), None
+    while done < rounds and time.monotonic() - started < _SECONDS:
+        found = once()
         if found is not None:
-            return StepSeen(code=found[1], calls=(found,), counts=GrowthCounts(done))
+            break
         done += 1
     gc.collect()
-    after = _when_given_back(before)
-    heap_after = libc.malloc_in_use()
-    counts = GrowthCounts(
-        rounds=done,
+    # What a worker of the backend's gives back within a second is given back.
+    end = time.monotonic() + _GIVEN_BACK
+    while beyond(counts := _growth(done, before, heap)) is not None and time.monotonic() < end:
+        time.sleep(_PAUSE)
+    return found, counts
+
+
+def _growth(rounds: int, before: Snapshot, heap: int | None) -> GrowthCounts:
+    after, heap_after = snapshot(), libc.malloc_in_use()
+    return GrowthCounts(
+        rounds=rounds,
         fds=after.fds - before.fds,
         mappings=len(after.lines) - len(before.lines),
         vm=after.virtual - before.virtual,
         rss=after.resident - before.resident,
         heap=0 if heap is None or heap_after is None else heap_after - heap,
     )
-    return StepSeen(code=batch.refusal, counts=counts)
-
-
-def _when_given_back(before: Snapshot) -> Snapshot:
-    """A look once a worker of the backend's has given back what it does within a second, or after that."""
-    end = time.monotonic() + _GIVEN_BACK
-    while True:
-        after = snapshot()
-        grown = len(after.lines) - len(before.lines) > _CHANCE or after.fds > before.fds
-        if not grown or time.monotonic() > end:
-            return after
-        time.sleep(_PAUSE)
 
 
 class Batch:
@@ -247,9 +260,6 @@ class Batch:
             self._custom[-1].sharedBufferConfig.fd = _CLOSED_FD
         else:
             self.descriptors[self.count - 1].dmaBufInfo.fd = _CLOSED_FD
-
-
-Found = tuple[str, int]
 
 
 def _register(state: State, step: Churn, batch: Batch) -> Found | None:

@@ -16,6 +16,7 @@ from pytest_qnn.qnn.abi.codes import Error, Property, low
 from pytest_qnn.qnn.cases.case import TENSOR, Alloc, AnyStep, Churn, ContextCreate, GetBinary, MemoryCase
 from pytest_qnn.qnn.facts import MemoryFacts
 from pytest_qnn.qnn.model.codes import named
+from pytest_qnn.qnn.model.growth import beyond
 from pytest_qnn.qnn.rules.judging import facts_of, require_memory_type, require_session
 from pytest_qnn.qnn.strategies.graphs import Cases
 from pytest_qnn.qnn.strategies.scene import Scene, Tape, memory_types, scenes
@@ -67,18 +68,8 @@ def qleak_04(case: MemoryCase, trace: MemoryTrace) -> Examined:
 
 
 _UNSUPPORTED = int(Error.MEM_ERROR_NOT_SUPPORTED)
-_FDS = 4
-"""Descriptors that may be opened once, whatever the number of rounds."""
-_MAPPINGS = 16
-"""The same for mappings: an allocator's arenas."""
-_RESIDENT = 1 << 20
-"""Bytes by which the process may grow, whatever the number of rounds: allocators keep what they are given."""
-_HEAP = 1 << 16
-"""The same for what malloc has given out, which is counted exactly."""
 _LEAST_ROUNDS = 100
 """Of a library that is too slow for more, nothing is proved by fewer."""
-_RESIDENT_PER_ROUND = 64
-"""Bytes for each round on top: it is less than what any table needs for an entry with a descriptor."""
 
 
 def _judge(case: MemoryCase, trace: MemoryTrace, what: str) -> Examined:
@@ -99,20 +90,12 @@ def _judge(case: MemoryCase, trace: MemoryTrace, what: str) -> Examined:
             wanted = "a refusal" if step.what in ("refused", "unread") else "success"
             raise Violation(f"{wanted} in every round", f"{call} answers {named(code)} after {after}", where)
         counts = seen.counted(GrowthCounts)
-        _demand_flat(counts, counts.rounds, where)
+        if (growth := beyond(counts)) is not None:
+            raise Measured(
+                f"at most {growth.most} more {growth.what} than before", f"{growth.seen} more", where
+            )
         count += counts.rounds if counts.rounds >= _LEAST_ROUNDS else 0
     return Examined(count, what)
-
-
-def _demand_flat(counts: GrowthCounts, rounds: int, where: str) -> None:
-    for grown, bound, called in (
-        (counts.fds, _FDS, "open descriptors"),
-        (counts.mappings, _MAPPINGS, "mappings"),
-        (counts.rss, _RESIDENT + _RESIDENT_PER_ROUND * rounds, "resident bytes"),
-        (counts.heap, _HEAP + _RESIDENT_PER_ROUND * rounds, "bytes of malloc in use"),
-    ):
-        if grown > bound:
-            raise Measured(f"at most {bound} more {called} than before", f"{grown} more", where)
 
 
 _ROUNDS = {

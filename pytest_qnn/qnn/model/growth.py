@@ -1,0 +1,43 @@
+"""By how much a process may grow over many rounds of the same calls, of which each gives back what it took.
+
+A leak is the same for each round. What grows once, whatever the number of rounds, is none: memory that an
+allocator keeps, and what a worker of a library's has still to give back.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from pytest_qnn.qnn.trace import GrowthCounts
+
+_FDS = 4
+"""Descriptors that may be opened once, whatever the number of rounds."""
+_MAPPINGS = 16
+"""The same for mappings: an allocator's arenas."""
+_RESIDENT = 1 << 20
+"""Bytes by which the process may grow, whatever the number of rounds: allocators keep what they are given."""
+_HEAP = 1 << 16
+"""The same for what malloc has given out, which is counted exactly."""
+_PER_ROUND = 64
+"""Bytes for each round on top: it is less than what any table needs for an entry with a descriptor."""
+
+
+class Growth(NamedTuple):
+    """One quantity that grew by more than it may."""
+
+    what: str
+    """In the plural."""
+    most: int
+    seen: int
+
+
+def beyond(counts: GrowthCounts) -> Growth | None:
+    """The first quantity that grew by more than it may over ``counts.rounds``."""
+    by_rounds = _PER_ROUND * counts.rounds
+    quantities = (
+        Growth("open descriptors", _FDS, counts.fds),
+        Growth("mappings", _MAPPINGS, counts.mappings),
+        Growth("resident bytes", _RESIDENT + by_rounds, counts.rss),
+        Growth("bytes of malloc in use", _HEAP + by_rounds, counts.heap),
+    )
+    return next((each for each in quantities if each.seen > each.most), None)
