@@ -10,6 +10,7 @@ from typing import NamedTuple
 
 from pytest_qnn.qnn.trace import GrowthCounts
 
+RESIDENT = "resident bytes"
 _FDS = 4
 """Descriptors that may be opened once, whatever the number of rounds."""
 _MAPPINGS = 16
@@ -37,7 +38,7 @@ def beyond(counts: GrowthCounts) -> Growth | None:
     quantities = (
         Growth("open descriptors", _FDS, counts.fds),
         Growth("mappings", _MAPPINGS, counts.mappings),
-        Growth("resident bytes", _RESIDENT + by_rounds, counts.rss),
         Growth("bytes of malloc in use", _HEAP + by_rounds, counts.heap),
+        Growth(RESIDENT, _RESIDENT + by_rounds, counts.rss),
     )
     return next((each for each in quantities if each.seen > each.most), None)
