@@ -166,8 +166,11 @@ class _Shared:
                 self._turn(number)
 
     def _lower(self) -> None:
-        if self._if_offered("logSetLogLevel", self.handles["log"], self.step.lowered):
-            self.listener.lower(self.step.lowered)
+        """Set the lower level, the old one and the lower one: a target may take the first change alone."""
+        for level in (self.step.lowered, self.step.level, self.step.lowered):
+            if not self._if_offered("logSetLogLevel", self.handles["log"], level):
+                return
+        self.listener.lower(self.step.lowered)
 
     def _turn(self, number: int) -> None:
         with self.making:

@@ -398,11 +398,12 @@ UNKNOWN_CODES = (999, 1, 20_000, 0xFFFF, 8099)
 
 
 def messages(facts: MemoryFacts) -> Cases:
-    """IF-08: the codes of QnnMem, unknown ones right behind them, and NULL."""
+    """IF-08: the codes of QnnMem, unknown ones right behind them, and NULL; also once calls were refused."""
     del facts
+    refused = [Misuse("memRegister"), Misuse("memDeRegister")]
     known = [Message(code) for code in CODES]
     unknown = [Message(code) for code in UNKNOWN_CODES]
-    return _listed([*known, *unknown, Message(CODES[0], null=True)], known[0])
+    return _listed([*known, *unknown, Message(CODES[0], null=True), *refused], known[0])
 
 
 _ERRORS = 1001

@@ -153,14 +153,17 @@ def _unfinished(scene: Scene, tape: Tape, name: str) -> None:
 
 
 def _asked_wrongly(scene: Scene, tape: Tape) -> None:
-    """OFF-07: a binary asked for rightly, twice; then with each argument NULL, too little room, too early."""
+    """OFF-07: a binary asked for rightly, twice; then with each argument NULL, too little room, too early.
+
+    Or rightly again, when the context has one graph more.
+    """
     made = saved(scene, tape.cut(8), count=1 + tape.below(2))
     if made is None:
         return
     scene.add(GetBinary(made.context, scene.name("f")))
     for _ in range(1 + tape.below(4)):
         wrong = tape.cut(4)
-        kind = wrong.below(8)
+        kind = wrong.below(9)
         name = scene.name("x")
         if kind < 3:
             scene.add(GetBinary(made.context, name, missing=wrong.pick((1, 2, 64, 1000))))
@@ -168,6 +171,9 @@ def _asked_wrongly(scene: Scene, tape: Tape) -> None:
             scene.add(GetBinary(made.context, name, null=wrong.pick(("size", "buffer", "written"))))
         elif kind == 6:
             scene.add(GetBinary(loaded(scene, made.binary), name))
+        elif kind == 7:
+            composed(scene, wrong, made.context, weights=False, hints=())
+            scene.add(GetBinary(made.context, name))
         else:
             _unfinished(scene, wrong, name)
 
