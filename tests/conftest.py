@@ -46,6 +46,11 @@ def pytest_configure(config: pytest.Config) -> None:
     os.environ.pop("PYTHONDONTWRITEBYTECODE", None)  # not there after ``python -B``
 
 
+def pytest_xdist_auto_num_workers() -> int:
+    """One worker more than there are cores: some tests wait for what comes a second later, or never."""
+    return len(os.sched_getaffinity(0)) + 1
+
+
 @pytest.hookimpl(tryfirst=True)
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     """In the fast run no tests are made of parameters that are marked ``full``: three of five would be.

@@ -92,7 +92,7 @@ class Divergence(WrongOutput):
 
 
 class Measured(Violation):
-    """More was counted in the process than there may be: a finding only if fresh processes count so too."""
+    """What was measured in the process may not be so: a finding only if fresh processes show it too."""
 
 
 class Contradiction(Violation):

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import gc
 import os
+import re
 import resource
 from collections.abc import Collection, Iterator
 from typing import NamedTuple
@@ -33,7 +34,12 @@ class _Mapping(NamedTuple):
     file: tuple[int, int]
     """(device, inode); an inode of 0 is none."""
     used: int
-    """Bytes."""
+    """Bytes; 0 where the listing does not say."""
+
+
+_HEAD = re.compile(rb"^([0-9a-f]+)-([0-9a-f]+) .w\S+ \S+ (\S+) (\d+)", re.MULTILINE)
+"""The line of a mapping that can be written to, in maps and in smaps."""
+_USED = re.compile(rb"^Referenced: +(\d+)", re.MULTILINE)
 
 
 class Touched(NamedTuple):
@@ -67,7 +73,7 @@ class Watch:
 
     def begin(self) -> bool:
         """Whether the kernel lets the process see what it uses."""
-        for begin, end, file, _ in [each for each in self._writable() if self._is_own(each)]:
+        for begin, end, file, _ in [each for each in self._writable("maps") if self._is_own(each)]:
             if file in self._files:
                 self._mapped[file] = self._mapped.get(file, 0) + end - begin
             if end - begin <= _MOST:
@@ -91,7 +97,7 @@ class Watch:
     def end(self) -> Touched:
         """What was touched since the beginning."""
         new = resource.getrusage(resource.RUSAGE_SELF).ru_minflt - self._faults
-        mappings = list(self._writable())
+        mappings = list(self._writable("smaps"))
         self._leave()
         own: dict[tuple[int, int], int] = {}
         for each in mappings:
@@ -105,23 +111,24 @@ class Watch:
         if self._collects:
             gc.enable()
 
-    def _writable(self) -> Iterator[_Mapping]:
-        """The mappings that can be written to.
+    def _writable(self, listing: str) -> Iterator[_Mapping]:
+        """The mappings that can be written to, as ``maps`` lists them, or ``smaps``, which takes its time.
 
         Pages of files that nobody writes to are marked by other processes as well, and hold no copies.
         """
-        with open("/proc/self/smaps", "rb", buffering=0) as smaps:
+        with open(f"/proc/self/{listing}", "rb", buffering=0) as file:
             rest, length = memoryview(self._listing), 0
-            while read := smaps.readinto(rest[length:]):
+            while read := file.readinto(rest[length:]):
                 length += read
-        words: list[str] = []
-        for line in self._listing[:length].decode("utf-8", "surrogateescape").splitlines():
-            key, *values = line.split(None, 5)
-            if not key.endswith(":"):
-                words = [key, *values]
-            elif key == "Referenced:" and "w" in words[1]:
-                begin, end = (int(word, 16) for word in words[0].split("-"))
-                yield _Mapping(begin, end, (device_of(words[3]), int(words[4])), int(values[0]) * 1024)
+        for head in _HEAD.finditer(self._listing, 0, length):
+            begin, end, device, inode = head.groups()
+            used = _USED.search(self._listing, head.end(), length) if listing == "smaps" else None
+            yield _Mapping(
+                int(begin, 16),
+                int(end, 16),
+                (device_of(device.decode()), int(inode)),
+                int(used[1]) * 1024 if used is not None else 0,
+            )
 
     def _is_own(self, mapping: _Mapping) -> bool:
         if mapping.file[1] and mapping.file in self._files:

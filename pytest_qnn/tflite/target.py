@@ -14,6 +14,7 @@ from pytest_qnn.core.mutant import Mutant
 from pytest_qnn.core.rule import Subject
 from pytest_qnn.core.target import Control, Death
 from pytest_qnn.isolation.executor import Executor
+from pytest_qnn.isolation.sandbox import RunnerFailure
 from pytest_qnn.isolation.target import (
     OpenTarget,
     TargetUnusable,
@@ -75,7 +76,10 @@ class DelegateTarget(OpenTarget):
     def run(self, case: Any) -> Any:
         """Carry out the case, of any kind that concerns delegates; how a child died is in the trace."""
         guarded = isinstance(case, ScriptCase) and needs_child(case)
-        answer = self._executor.run(case, guarded=guarded)
+        try:
+            answer = self._executor.run(case, guarded=guarded)
+        except RunnerFailure as failure:
+            return self._of_failure(case, failure)
         if isinstance(answer, Death):
             return self._of_death(case, answer)
         if isinstance(case, DelegateCase) and case.again == "process":
@@ -105,7 +109,10 @@ class DelegateTarget(OpenTarget):
 
     def run_fresh(self, case: Any) -> Any:
         """The same in a process of its own."""
-        answer = self._executor.run_fresh(case)
+        try:
+            answer = self._executor.run_fresh(case)
+        except RunnerFailure as failure:
+            return self._of_failure(case, failure)
         return self._of_death(case, answer) if isinstance(answer, Death) else self._seen(case, answer)
 
     def _bears_company(self, case: Any) -> bool:
@@ -124,6 +131,16 @@ class DelegateTarget(OpenTarget):
             if self._lost_the_order(case):
                 return ScriptTrace(order_lost=True, facts=self.facts)
         return self._seen(case, death)
+
+    def _of_failure(self, case: Any, failure: RunnerFailure) -> Any:
+        """The trace of a case in which our own code failed: by RT-05 the runtime may have written over it.
+
+        Raises:
+            RunnerFailure: for all other cases.
+        """
+        if isinstance(case, ScriptCase) and self._lost_the_order(case):
+            return ScriptTrace(order_lost=True, facts=self.facts)
+        raise failure
 
     def _seen(self, case: Any, answer: Any) -> Any:
         if isinstance(answer, Death):

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import msgspec
 import pytest
-from fast_run import first, later
+from fast_run import first
 from kept import keep
 
 from pytest_qnn.core.engine import judge, judge_case
@@ -43,7 +43,8 @@ def _expected(rule_id: str, *, registers: bool) -> Outcome:
     return Outcome.UNSUPPORTED if rule_id == ("TFL-04" if registers else "TFL-09") else Outcome.PASS
 
 
-@pytest.mark.parametrize("prefix", ["proxy:", later("")])
+@pytest.mark.full  # 20 s each
+@pytest.mark.parametrize("prefix", ["proxy:", ""])
 def test_no_rule_accuses_the_reference_on_the_htp_simulator(prefix: str) -> None:
     target = _target(prefix + _htp(), RUNTIMES[0])
     # libQnnHtp on a host has no QnnMem; the proxy adds it.

@@ -90,7 +90,7 @@ def test_the_smallest_block_for_each_interpreter_is_always_found(
 
 @needs_gcc
 @pytest.mark.parametrize(
-    ("leak", "mode"), [(LEAKS_AT_TIMES, "fork"), (LEAKS_24, "spawn"), (LEAKS_400, "off")]
+    ("leak", "mode"), [(LEAKS_AT_TIMES, "fork"), later(LEAKS_24, "spawn"), later(LEAKS_400, "off")]
 )
 def test_a_leak_is_found_also(leak: str, mode: str, tmp_path: Path) -> None:
     with opened(tmp_path, mode=mode, IN_PREPARE=leak) as target:
@@ -98,6 +98,7 @@ def test_a_leak_is_found_also(leak: str, mode: str, tmp_path: Path) -> None:
     assert verdict.outcome is Outcome.FAIL, verdict
 
 
+@pytest.mark.full
 @needs_gcc
 def test_only_processes_that_measure_memory_do_without_the_cache(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -135,6 +136,7 @@ def test_a_thread_that_ends_with_its_delegate_is_none_left(
     assert verdict.outcome is Outcome.PASS, verdict
 
 
+@pytest.mark.full  # it is looked at for a second again and again
 @needs_gcc
 def test_the_delegate_of_a_thread_that_is_left_is_destroyed_in_the_minimal_case(tmp_path: Path) -> None:
     with opened(tmp_path, KEEPS_WORKER="1") as target:

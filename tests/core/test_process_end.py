@@ -5,6 +5,7 @@ from contextlib import closing
 from pathlib import Path
 
 import pytest
+from fast_run import first
 from native import qnn_library
 from reducing import smaller
 
@@ -34,7 +35,7 @@ def destroyed_by(folder: Path, deed: str, mode: str) -> Iterator[MemoryTarget]:
         yield target
 
 
-@pytest.mark.parametrize("mode", ["fork", "spawn"])
+@pytest.mark.parametrize("mode", first(["fork", "spawn"]))
 @pytest.mark.parametrize(
     ("deed", "kind", "detail"),
     [

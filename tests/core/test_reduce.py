@@ -241,7 +241,7 @@ def a_few(rule_id: str, case: object, step: int) -> list[object]:
 
 
 SOME_OR_ALL = pytest.mark.parametrize(
-    ("which", "rarely"), [pytest.param(slice(1), 3, id="first"), later(slice(None), 1, name="all")]
+    ("which", "rarely"), [pytest.param(slice(1), 6, id="first"), later(slice(None), 1, name="all")]
 )
 """Which of a rule's cases are made smaller, and of how many smaller ones that `a_few` takes one is judged."""
 

@@ -90,7 +90,7 @@ DEATHS = {
         f"extern int PyGILState_Ensure(); PyGILState_Ensure(); {LOOP}", "hang", "still computing"
     ),
     "stop": Deed("raise(SIGSTOP);", "hang", "no answer: used no processor time for 1 s"),
-    "close-descriptors": Deed("for (int i = 0; i < 64; ++i) close(i);", "garbage", "closed descriptors"),
+    "close-descriptors": Deed("for (int i = 0; i < 1024; ++i) close(i);", "garbage", "closed descriptors"),
     "allocate": Deed("for (;;) *(volatile char*)malloc(1 << 20) = 1;", "signal", "SIGSEGV"),
     "allocate-in-c++": Deed(
         "extern void hoard(void); hoard();",

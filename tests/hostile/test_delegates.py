@@ -22,9 +22,9 @@ STEPS: dict[Where, int] = {"prepare": 0, "invoke": 2}
 """The phase of each: apply, allocate, invoke."""
 PREPARED = [
     "segv",
-    "deaf-loop",
     "close-descriptors",
     "abort",
+    "deaf-loop",
     "exit-0",
     "stack-overflow",
     "garbage-everywhere",

@@ -177,10 +177,10 @@ static void look(void) {
 @pytest.mark.parametrize(
     ("on_load", "said"),
     [
-        ("for(int i=3;i<64;++i)close(i);", "exit status 1 while loading it"),
-        (f"for(int i=3;i<64;++i)close(i);{LOOP}", ALIEN),
-        ('for(int i=3;i<64;++i)write(i,"garbage garbage",15);', ALIEN),
-        ("for(int i=3;i<64;++i)write(i,calloc(9,1),9);", ALIEN),
+        ("for(int i=3;i<1024;++i)close(i);", "exit status 1 while loading it"),
+        (f"for(int i=3;i<1024;++i)close(i);{LOOP}", ALIEN),
+        ('for(int i=3;i<1024;++i)write(i,"garbage garbage",15);', ALIEN),
+        ("for(int i=3;i<1024;++i)write(i,calloc(9,1),9);", ALIEN),
         ("*(volatile int*)8=0;", "died of SIGSEGV while loading it"),
         (LOOP, "loading it took more than 1 s"),
         ("setsid();if(!fork()){setsid();sleep(60);}exit(3);", "exit status 3 while loading it"),

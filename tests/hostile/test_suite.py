@@ -31,8 +31,7 @@ AT_THE_END = f"{NARROW} or qleak_04 or life_14"
 DEADLY = (
     "segv",
     "exit-0",
-    "deaf-loop",
-    "close-descriptors",
+    *(later(name) for name in ("deaf-loop", "close-descriptors")),
     *(later(name) for name in ("abort", "bus", "fpe", "stack-overflow", "exit-3", "exit-in-destructor")),
     *(later(name) for name in ("allocate", "loop-with-the-gil")),
 )
@@ -185,6 +184,7 @@ def test_garbage_in_every_descriptor_reaches_shared_memory_and_nothing_else(
     assert rule["violation"]["seen"].startswith("at byte 0: ")
 
 
+@pytest.mark.full
 def test_of_many_rules_those_that_come_to_a_later_call_die_of_it(bench: Bench, calm_many: Judged) -> None:
     judged = bench.judge("later-call", nth_call(FEW_CALLS), only=MANY)
     check_a_later_call(judged, calm_many, FEW_CALLS, least=4)

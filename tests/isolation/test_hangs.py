@@ -10,6 +10,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import pytest
+from fast_run import later
 from native import qnn_library
 from sandboxed import CASE, HARMLESS
 
@@ -67,14 +68,17 @@ def test_who_waits_for_nothing_hangs_at_once_and_says_where(tmp_path: Path, besi
         assert target.run(HARMLESS).death is None
 
 
-def test_threads_and_children_that_compute_are_the_childs_own(tmp_path: Path) -> None:
-    for behaviour in (
-        "static pthread_t t;pthread_create(&t,0,spin,0);for(;;)pause()",
-        "if(!fork())spin(0);for(;;)pause()",
-        "if(!fork()){setsid();if(fork())_exit(0);spin(0);}for(;;)pause()",
-    ):
-        with opened(tmp_path, behaviour) as target:
-            assert detail_of(target).startswith("no answer: still computing after ")
+@pytest.mark.parametrize(
+    "behaviour",
+    [
+        later("static pthread_t t;pthread_create(&t,0,spin,0);for(;;)pause()", name="thread"),
+        later("if(!fork())spin(0);for(;;)pause()", name="child"),
+        pytest.param("if(!fork()){setsid();if(fork())_exit(0);spin(0);}for(;;)pause()", id="daemon"),
+    ],
+)
+def test_threads_and_children_that_compute_are_the_childs_own(tmp_path: Path, behaviour: str) -> None:
+    with opened(tmp_path, behaviour) as target:
+        assert detail_of(target).startswith("no answer: still computing after ")
 
 
 def test_who_computes_longer_than_the_time_of_a_case_is_slow_only(tmp_path: Path) -> None:
@@ -116,6 +120,7 @@ def busy(count: int) -> Iterator[None]:
             loop.join()
 
 
+@pytest.mark.full
 def test_beside_four_busy_loops_a_case_has_as_much_processor_time(tmp_path: Path) -> None:
     with opened(tmp_path, SPIN % 600) as target, busy(4):
         assert target.run(CASE).death is None

@@ -88,7 +88,7 @@ def test_a_flood_on_stdout_is_no_event(target: MemoryTarget) -> None:
     assert target.run(CASE).death is None
 
 
-@pytest.mark.parametrize("target", [("for(int i=0;i<64;++i)close(i)", "fork")], indirect=True)
+@pytest.mark.parametrize("target", [("for(int i=0;i<1024;++i)close(i)", "fork")], indirect=True)
 def test_closed_descriptors_cost_the_case_and_nothing_else(target: MemoryTarget) -> None:
     assert target.run(CASE).death is not None
     assert target.run(HARMLESS).death is None

@@ -40,7 +40,7 @@ def test_memory_that_was_given_back_was_new() -> None:
     watch.begin()
     with mmap.mmap(-1, SIZE) as made:
         made[:] = b"\1" * SIZE
-    new, used, _ = watch.end()
+    new, used, *_ = watch.end()
     assert new > SIZE - LITTLE
     assert used < LITTLE
 
@@ -51,7 +51,7 @@ def test_memory_of_before_is_used_and_not_new(block: mmap.mmap) -> None:
     watch = touched.Watch(())
     watch.begin()
     block[:] = contents
-    new, used, _ = watch.end()
+    new, used, *_ = watch.end()
     assert new < LITTLE
     assert SIZE - LITTLE < used < 2 * SIZE + LITTLE
 
@@ -81,3 +81,17 @@ def test_a_kernel_that_shows_nothing_is_said_to(monkeypatch: pytest.MonkeyPatch)
 
     monkeypatch.setattr(touched, "open", refuse, raising=False)
     assert not touched.Watch(()).begin()
+
+
+def test_how_much_of_a_file_was_mapped_at_the_beginning_is_known() -> None:
+    fd = os.memfd_create("own")
+    os.ftruncate(fd, SIZE)
+    status = os.fstat(fd)
+    file = (status.st_dev, status.st_ino)
+    with mmap.mmap(fd, SIZE), mmap.mmap(fd, LITTLE):
+        watch = touched.Watch({file})
+        watch.begin()
+        with mmap.mmap(fd, SIZE):
+            seen = watch.end()
+    os.close(fd)
+    assert seen.mapped == {file: SIZE + LITTLE}

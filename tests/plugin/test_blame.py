@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from fast_run import later
 
 SUITE = ("--pyargs", "pytest_qnn.conformance", "-p", "no:cacheprovider", "--qnn-seed=1", "--qnn-sandbox=fork")
 REPORT = "--qnn-report=out.json"
@@ -19,7 +20,9 @@ def judged(pytester: pytest.Pytester, mutant: str, *options: str) -> tuple[pytes
     return result, {rule["id"]: rule for rule in target["rules"]}
 
 
-@pytest.mark.parametrize("workers", [(), ("-n", "2"), ("-x",)], ids=["alone", "xdist", "x"])
+@pytest.mark.parametrize(
+    "workers", [pytest.param((), id="alone"), later(("-n", "2"), name="xdist"), pytest.param(("-x",), id="x")]
+)
 def test_a_rule_is_judged_around_a_crash_that_is_not_its_own(
     pytester: pytest.Pytester, workers: tuple[str, ...]
 ) -> None:

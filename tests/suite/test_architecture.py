@@ -36,7 +36,8 @@ ROOMS: dict[str, set[str]] = {
     "qnn.late": {"isolation", "qnn.abi", "qnn.mutants", "qnn.reference"},
     "qnn.proxies": {"core", "qnn.abi", "qnn.mutants", "qnn.reference"},
     "qnn.runner": {
-        *("core", "isolation", "qnn.abi", "qnn.cases", "qnn.facts", "qnn.model.codes", "qnn.model.operators"),
+        *("core", "isolation", "qnn.abi", "qnn.cases", "qnn.facts"),
+        *("qnn.model.codes", "qnn.model.growth", "qnn.model.operators"),
         *("qnn.mutants", "qnn.proxies", "qnn.reference", "qnn.strategies.scene", "qnn.trace"),
     },
     "qnn.target": {

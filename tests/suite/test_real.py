@@ -98,6 +98,7 @@ def test_libqnnhtp(tmp_path: Path, which: str) -> None:
     assert [step["do"] for step in steps] == ["context-create", "prepare", "execute"]
 
 
+@pytest.mark.full  # each hang costs its whole time
 def test_libqnnhtp_hangs_where_an_option_is_given_as_no(tmp_path: Path) -> None:
     rules = judged(
         tmp_path, expression(HTP_HANGS), f"--qnn-backend={real_library('libQnnHtp.so')}", "--qnn-timeout=1"
@@ -117,15 +118,15 @@ PROXY_FINDINGS = {"EXE-13": "fail", "EXE-14": "crash"}
 @SOME_OR_ALL
 def test_libqnnhtp_behind_a_proxy(tmp_path: Path, which: str) -> None:
     if which == "some":  # what the library itself does is found without a proxy too
-        areas = [rule_id for rule_id in some_of("memory") if rule_id.startswith(OF_A_PROXY)]
-        named, findings = {*PROXY_PASSES, *PROXY_LACKS, *areas} - PROXY_FINDINGS.keys(), {}
+        named, findings = {*PROXY_PASSES[::2], *PROXY_LACKS}, {}
     else:
         named, findings = {*PROXY_PASSES, *PROXY_LACKS, *OF_A_PROXY}, PROXY_FINDINGS
     rules = judged(tmp_path, expression(named), f"--qnn-backend=proxy:{real_library('libQnnHtp.so')}")
     assert verdicts(rules, "pass", "unsupported") == findings
     assert {rules[name]["verdict"] for name in PROXY_LACKS} == {"unsupported"}
     executes = {name for name in rules if name.startswith("EXE-")} - {"EXE-18", *PROXY_FINDINGS}
-    assert {rules[name]["verdict"] for name in (*PROXY_PASSES, *executes)} == {"pass"}
+    passing = executes | set(PROXY_PASSES) & named
+    assert {rules[name]["verdict"] for name in passing} == {"pass"}
     (target,) = json.loads((tmp_path / "report.json").read_text())["targets"]
     assert len(target["provenance"]["library_sha256"]) == 64
 

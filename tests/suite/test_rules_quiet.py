@@ -12,7 +12,7 @@ from fast_pairs import DEAR, FURTHER, LEAST, base_of, fast_pairs, pairs, targets
 
 from pytest_qnn.core.conditions import CONDITIONS, closed, parted
 from pytest_qnn.core.engine import judge
-from pytest_qnn.core.profile import PROFILES
+from pytest_qnn.core.profile import PROFILES, Profile
 from pytest_qnn.core.verdict import Outcome
 from pytest_qnn.mutants import RUNTIMES
 from pytest_qnn.qnn.facts import MemoryFacts
@@ -21,6 +21,8 @@ from pytest_qnn.rules import catalogue
 from pytest_qnn.tflite.facts import LIMITS, DelegateFacts
 
 FAST = fast_pairs()
+FEW = Profile("few", in_process_examples=10, isolated_examples=5)
+"""In the fast run; the full one has the numbers of `quick`."""
 NEVER_OPEN = {
     "ABI-11": "no conforming delegate here is opaque; test_plugin_interface.py judges one by a trace"
 }
@@ -73,7 +75,8 @@ def outcomes(rule_id: str, target: Conforming) -> set[Outcome]:
 
 @pytest.mark.parametrize(("rule_id", "name"), [marked(*pair) for pair in by_target()])
 def test_a_rule_is_unsupported_exactly_where_its_gate_is_closed(rule_id: str, name: str) -> None:
-    verdict = judge(catalogue()[rule_id], opened(name), PROFILES["quick"], seed=7)
+    profile = FEW if (rule_id, name) in FAST else PROFILES["quick"]
+    verdict = judge(catalogue()[rule_id], opened(name), profile, seed=7)
     passed = verdict.outcome is Outcome.PASS
     assert verdict.outcome in outcomes(rule_id, TARGETS[name]), verdict
     assert (verdict.examined > 0) is passed

@@ -17,8 +17,9 @@ from pytest_qnn.core.engine import judge, judge_case
 from pytest_qnn.core.profile import PROFILES
 from pytest_qnn.core.target import Death
 from pytest_qnn.core.verdict import Examined, Outcome
+from pytest_qnn.isolation.sandbox import RunnerFailure
 from pytest_qnn.rules import catalogue
-from pytest_qnn.tflite.cases.script import ScriptCase
+from pytest_qnn.tflite.cases.script import ScriptCase, without_edges
 from pytest_qnn.tflite.graph.graph import Node
 from pytest_qnn.tflite.target import DelegateTarget, open_delegate_target
 
@@ -83,6 +84,25 @@ def test_a_death_by_control_edges_is_the_runtimes_in_a_fresh_child_too(
     case = drawn(in_halves, with_edges)
     monkeypatch.setattr(in_halves._executor, "run_fresh", lambda _: Death("signal", "SIGSEGV"))
     assert in_halves.run_fresh(case).order_lost
+
+
+def test_so_is_memory_of_the_suites_own_that_it_overwrites(
+    in_halves: DelegateTarget, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    case = drawn(in_halves, with_edges)
+    run = in_halves._executor.run
+
+    def failing(each: ScriptCase, *, guarded: bool = False) -> Any:
+        if each is case:
+            raise RunnerFailure("the runner itself failed")
+        return run(each, guarded=guarded)
+
+    monkeypatch.setattr(in_halves._executor, "run", failing)
+    assert in_halves.run(case).order_lost
+    monkeypatch.setattr(in_halves._executor, "run_fresh", lambda _: failing(case))
+    assert in_halves.run_fresh(case).order_lost
+    with pytest.raises(RunnerFailure):
+        in_halves.run_fresh(without_edges(case))
 
 
 def test_cases_with_control_edges_share_no_child(in_halves: DelegateTarget) -> None:

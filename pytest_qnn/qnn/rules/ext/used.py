@@ -5,7 +5,7 @@ from __future__ import annotations
 import msgspec
 
 from pytest_qnn.core.rule import rule
-from pytest_qnn.core.verdict import Examined, Level, Unsupported, Violation
+from pytest_qnn.core.verdict import Examined, Level, Measured, Unsupported
 from pytest_qnn.qnn.cases.case import (
     AllocNeeded,
     Execute,
@@ -96,7 +96,7 @@ def ext_33(case: MemoryCase, trace: MemoryTrace) -> Examined:
             buffer = buffers.get((source.context, note), "")
             if used.get(buffer, 1) == 0:
                 wanted = f"the external {what} memory ({buffer}) used by the execute"
-                raise Violation(wanted, "no page of it is", place(walked))
+                raise Measured(wanted, "no page of it is", place(walked))
             count += buffer in used
     return Examined(count, "external buffers during executes")
 

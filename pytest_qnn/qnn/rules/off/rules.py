@@ -212,7 +212,7 @@ def off_07(case: MemoryCase, trace: MemoryTrace) -> Examined:
     own = list(own_steps(case, trace, lambda w: isinstance(w.step, GetBinary) and w.allowed.specified))
     for walked in own:
         _demand_unharmed(walked)
-        if _perhaps_fits(walked, own):
+        if _perhaps_fits(walked, [each for each in own if _of_the_same_graphs(case, each, walked)]):
             continue
         demand_code(walked, walked.allowed.codes, walked.allowed.wrong)
         count += 1
@@ -222,18 +222,28 @@ def off_07(case: MemoryCase, trace: MemoryTrace) -> Examined:
 def _perhaps_fits(walked: Walked, own: Sequence[Walked]) -> bool:
     """The room that was less than the size may be enough for the binary, as far as a whole one shows.
 
-    contextGetBinary says how much it has written because the size may be more than that.
+    ``own``: binaries of the same context with the same graphs. contextGetBinary says how much it has written
+    because the size may be more than that.
     """
     step = walked.step
     if not isinstance(step, GetBinary) or not walked.allowed.only(Fault.TOO_SMALL) or walked.code != 0:
         return False
     size, written = walked.seen.values
-    whole = {each.seen.values for each in own if each.code == 0 and _is_whole(each.step, step.context)}
+    whole = {each.seen.values for each in own if each.code == 0 and _is_whole(each.step)}
     return written <= size - step.missing and whole <= {(size, written)}
 
 
-def _is_whole(step: AnyStep, context: str) -> bool:
-    return isinstance(step, GetBinary) and step.context == context and not step.missing
+def _is_whole(step: AnyStep) -> bool:
+    return isinstance(step, GetBinary) and not step.missing
+
+
+def _of_the_same_graphs(case: MemoryCase, one: Walked, other: Walked) -> bool:
+    """Binaries of one context to which no graph was added in between."""
+    assert isinstance(one.step, GetBinary)
+    assert isinstance(other.step, GetBinary)
+    begin, end = sorted((one.index, other.index))
+    graphs = (step.context for step in case.steps[begin:end] if isinstance(step, Prepare))
+    return one.step.context == other.step.context and one.step.context not in graphs
 
 
 _DAMAGES: tuple[Damage, ...] = (

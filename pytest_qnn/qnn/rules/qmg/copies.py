@@ -6,7 +6,7 @@ import msgspec
 from hypothesis import strategies as st
 
 from pytest_qnn.core.rule import rule
-from pytest_qnn.core.verdict import Examined, Level, Unsupported, Violation
+from pytest_qnn.core.verdict import Examined, Level, Measured, Unsupported
 from pytest_qnn.qnn.cases.case import Execute, MemoryCase, Prepare
 from pytest_qnn.qnn.cases.sizes import io_inputs, nbytes
 from pytest_qnn.qnn.facts import MemoryFacts
@@ -153,7 +153,7 @@ def _demand(graph: _Graph, each: _Execution, kind: str, seen: int, raw: int) -> 
     most = max(raw, 0) + graph.size // _SHARE
     if seen > most:
         less = f" less the {graph.copied} that it copies" if kind == "used" and graph.copied else ""
-        raise Violation(
+        raise Measured(
             f"no copy of a tensor ({graph.size} bytes): the {kind} memory of a raw execute{less}, "
             f"{max(raw, 0)} bytes, and little more",
             f"{seen} bytes",
