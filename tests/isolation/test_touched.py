@@ -12,7 +12,7 @@ from pytest_qnn.isolation import touched
 from pytest_qnn.isolation.observe import large_blocks_visible
 
 SIZE = 8 << 20
-LITTLE = SIZE // 4
+LITTLE = SIZE // 2
 """What the interpreter touches besides is less."""
 
 
