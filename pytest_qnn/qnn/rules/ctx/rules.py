@@ -209,6 +209,8 @@ def _free_wrongly(scene: Scene, tape: Tape) -> None:
     freed = scene.context()
     scene.any_context(tape)
     kind = tape.below(3)
+    for _ in range(tape.pick((0, 0, 3, 8))):
+        scene.context()
     if kind == 2:
         scene.free_context(freed)
     scene.add(ContextFree((NULL, BOGUS, freed)[kind]))

@@ -9,10 +9,12 @@ from hypothesis import strategies as st
 
 from pytest_qnn.core.rule import rule
 from pytest_qnn.core.verdict import Examined, Level, Unsupported, Violation
+from pytest_qnn.qnn.abi.codes import MemType
 from pytest_qnn.qnn.cases.case import (
     BOGUS,
     NULL,
     Deregister,
+    Descriptor,
     Execute,
     Fill,
     Free,
@@ -56,6 +58,21 @@ def _several(scene: Scene, tape: Tape, least: int = 1, most: int = 4) -> tuple[s
     if tape.below(2):
         return scene.register(context, *wanted)
     return tuple(scene.register(context, descriptor)[0] for descriptor in wanted)
+
+
+_ROW = 8
+"""Elements of the first tensor of a row."""
+
+
+def _row(scene: Scene, tape: Tape) -> list[Descriptor]:
+    """Descriptors of three to nine tensors of one buffer, each longer than the one before it."""
+    lengths = [_ROW * (number + 1) for number in range(tape.pick((3, 8, 9, 8)))]
+    buffer = scene.alloc(sum(lengths))
+    offsets = itertools.accumulate(lengths, initial=0)
+    return [
+        Descriptor(buffer, (length,), "UFIXED_POINT_8", MemType.CUSTOM, offset=offset)
+        for length, offset in zip(lengths, offsets, strict=False)
+    ]
 
 
 def _live(scene: Scene, tape: Tape) -> None:
@@ -230,15 +247,18 @@ def drg_06(case: MemoryCase, trace: MemoryTrace) -> Examined:
 
 def _client_keeps(scene: Scene, tape: Tape) -> None:
     """One round to warm up, then a round between two looks at descriptors, fd and contents."""
-    descriptor = scene.descriptor(tape, touched=True)
-    buffer = descriptor.buffer
+    if MemType.CUSTOM in scene.types and tape.chance(3):
+        descriptors = _row(scene, tape)
+    else:
+        descriptors = [scene.descriptor(tape, touched=True)]
+    buffer = descriptors[0].buffer
     context = scene.any_context(tape)
-    scene.deregister(*scene.register(context, msgspec.structs.replace(descriptor)))
+    scene.deregister(*scene.register(context, *map(msgspec.structs.replace, descriptors)))
     scene.add(Fill(buffer, 0x11 + tape.below(0xC0)))
     scene.add(ToFd(buffer))
     scene.add(Observe())
     for _ in range(1 + tape.below(2)):
-        scene.deregister(*scene.register(context, descriptor))
+        scene.deregister(*scene.register(context, *descriptors))
     scene.add(Observe())
     scene.add(ToFd(buffer))
     scene.add(Read(buffer, "fd"))
@@ -287,6 +307,11 @@ def _others(scene: Scene, tape: Tape) -> None:
     graph = scene.prepare(context, tape) if tape.below(2) else ""
     kept = list(scene.tensor_memory(graph)) if graph else list(_several(scene, tape, least=1))
     gone = list(_several(scene, tape, least=1))
+    if MemType.CUSTOM in scene.types and tape.chance(4):
+        *others, longest = scene.register(context, *_row(scene, tape))
+        scene.deregister(longest)
+        kept += others if not graph else []
+        gone += others if graph else []
     for _ in range(len(gone)):
         scene.deregister(gone.pop(tape.below(len(gone))))
     if graph:

@@ -517,6 +517,8 @@ def _not_deferred(scene: Scene, tape: Tape) -> None:
         return
     made = weighted(scene, tape)
     if made is not None:
+        if scene.facts.supports(Property.CONTEXT_SUPPORT_DEFERRED_GRAPH_INIT) and tape.chance(2):
+            deferred(scene, made.binary)
         context = loaded(scene, made.binary, defer=False)
         executed(scene, made, context, tape.below(16))
 

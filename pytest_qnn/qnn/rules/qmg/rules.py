@@ -308,7 +308,7 @@ def raw_again(facts: MemoryFacts) -> Cases:
 
     def core(scene: Scene, tape: Tape) -> None:
         if name := watched(scene, tape, HINTED):
-            _executed(scene, tape, name, handles=False, turns=2 + tape.below(3))
+            _executed(scene, tape, name, handles=False, turns=tape.pick((2, 3, 4, 10)))
             _executed(scene, tape, watched(scene, tape, PLAIN), handles=False)
 
     return scenes(facts, core, before=2, after=0)
