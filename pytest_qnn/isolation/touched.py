@@ -8,6 +8,7 @@ shows as Referenced (proc(5)), also those that were there before. What a device 
 from __future__ import annotations
 
 import gc
+import mmap
 import os
 import re
 import resource
@@ -22,6 +23,8 @@ _REFERENCED = "1"
 """What takes the marks away, of all pages of the process."""
 _MOST = 1 << 26
 """Bytes of a mapping that is made resident beforehand."""
+_MANY = 128
+"""Pages: more than the kernel forgets one by one."""
 _LISTING = 1 << 21
 """Bytes of /proc/self/smaps, of some two thousand mappings."""
 Files = Collection[tuple[int, int]]
@@ -53,6 +56,18 @@ class Touched(NamedTuple):
     """The same of each of the client's files, in all its mappings."""
     mapped: dict[tuple[int, int], int]
     """Bytes of the writable mappings of each of those files at the beginning."""
+
+
+def _forget_translations() -> None:
+    """Let the processor look pages up again, which is when it marks them.
+
+    A page whose translation it remembers is not marked, and taking the marks away leaves translations as they
+    are (clear_refs_pte_range in fs/proc/task_mmu.c). Unmapping more than 33 pages that were used makes Linux
+    on x86 forget all of the process (tlb_single_page_flush_ceiling).
+    """
+    with mmap.mmap(-1, _MANY * _PAGE) as many:
+        for page in range(_MANY):
+            many[page * _PAGE] = 1
 
 
 class Watch:
@@ -91,6 +106,7 @@ class Watch:
         except OSError:
             self._leave()
             return False
+        _forget_translations()
         self._faults = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
         return True
 

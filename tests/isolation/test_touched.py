@@ -95,3 +95,18 @@ def test_how_much_of_a_file_was_mapped_at_the_beginning_is_known() -> None:
             seen = watch.end()
     os.close(fd)
     assert seen.mapped == {file: SIZE + LITTLE}
+
+
+def test_a_page_that_was_used_just_before_is_seen_each_time() -> None:
+    fd = os.memfd_create("own")
+    os.ftruncate(fd, mmap.PAGESIZE)
+    status = os.fstat(fd)
+    file = (status.st_dev, status.st_ino)
+    with mmap.mmap(fd, mmap.PAGESIZE) as mine:
+        for value in range(50):
+            watch = touched.Watch({file})
+            mine[0] = value
+            watch.begin()
+            assert mine[0] == value
+            assert watch.end().own == {file: mmap.PAGESIZE}
+    os.close(fd)

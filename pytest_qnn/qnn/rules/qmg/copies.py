@@ -16,8 +16,8 @@ from pytest_qnn.qnn.strategies.graphs import any_memory, execute, load, prepared
 from pytest_qnn.qnn.strategies.scene import Scene, Tape, scenes
 from pytest_qnn.qnn.trace import ExecuteCounts, MemoryTrace
 
-_SHAPE = (1, 2, 512, 512)
-"""Half a mebibyte and more: what a process touches besides, by chance, is a small part of it."""
+_SHAPE = (1, 2, 256, 512)
+"""A quarter of a mebibyte and more: what a process touches besides, by chance, is a small part of it."""
 _TURNS = 3
 _SHARE = 2
 """So many times less than a tensor is no copy of it."""
