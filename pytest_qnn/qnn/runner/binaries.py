@@ -68,6 +68,7 @@ def get_binary(state: State, step: case.GetBinary) -> StepSeen:
     data = bytes(buffer)
     if code == 0 and written.value <= room:
         state.binaries[step.binary] = data[: written.value]
+        state.written[step.binary] = dict(state.graphs)
     counts = WrittenCounts(
         overrun=_GUARD - data[room:].count(RELEASED),
         touched=room - data[:room].count(RELEASED) if code else 0,
@@ -102,7 +103,8 @@ def context_from_binary(state: State, step: case.ContextFromBinary) -> StepSeen:
     # What is given must stay until contextFinalize of a deferred context; here, to the end of the case.
     state.held.append((held, kept))
     if code == 0:
-        made = Context(out.value or 0, held=held, held_size=len(data))
+        graphs = state.written.get(step.binary, {})
+        made = Context(out.value or 0, held=held, held_size=len(data), graphs=graphs)
         if kept is not None:
             listed, options, behind = kept
             made.config = (listed, *options, *behind)
@@ -156,7 +158,8 @@ def context_property(state: State, step: case.ContextProperty) -> StepSeen:
 def retrieve(state: State, step: case.Retrieve) -> StepSeen:
     """QnnGraph_retrieve; ``values``: the graph's handle."""
     context = _context(state, step.context)
-    source = state.graphs.get(step.source)
+    made = state.contexts.get(step.context)
+    source = (made.graphs if made is not None else {}).get(step.source) or state.graphs.get(step.source)
     if source is None:
         raise NeverMade(f"graph {step.source} was never made")
     name = source.step.graph.encode()

@@ -190,7 +190,9 @@ def create(state: State, step: ContextWithCallback) -> StepSeen:
     code = state.client.call(_CALL, state.session.backend, state.session.device, None, *place, None, None)
     calls = (*account.calls, (_CALL, code))
     if code == 0:
-        state.take_context(step.context, Context(out.value or 0, held=held, held_size=len(data)))
+        graphs = state.written.get(step.binary, {})
+        made = Context(out.value or 0, held=held, held_size=len(data), graphs=graphs)
+        state.take_context(step.context, made)
     return StepSeen(
         code=code, calls=calls, values=(out.value or 0, *account.asked()), counts=PieceCounts(len(data))
     )

@@ -34,6 +34,8 @@ class Context:
     held: Any = None
     """The client's bytes of the binary that it was created from."""
     held_size: int = 0
+    graphs: dict[str, Graph] = dataclasses.field(default_factory=dict)
+    """What the client's names of graphs stood for when that binary was written."""
     config: tuple[Any, ...] = ()
     """The list of configurations that came with it, and what the list leads to."""
     said: dict[int, int] = dataclasses.field(default_factory=dict)
@@ -97,6 +99,8 @@ class State:
         self.handles: dict[str, MemHandle] = {}
         self.graphs: dict[str, Graph] = {}
         self.binaries: dict[str, bytes] = {}
+        self.written: dict[str, dict[str, Graph]] = {}
+        """By binary: what the names of graphs stood for then. Another graph may have such a name by now."""
         self.sections: dict[str, bytes] = {}
         self.held: list[Any] = []
         """Memory that the target was given and may still read."""

@@ -144,3 +144,23 @@ class AtRandom(_OwnIds):
     def _next_id(self, taken: set[int]) -> int:
         draws = (self._random.getrandbits(32) for _ in itertools.count())
         return next(number for number in draws if number not in taken)
+
+
+@odd(
+    "tensor-ids-of-a-process",
+    "ids of tensors go on through all contexts: no two tensors of the process have the same one",
+    source="QnnTensor.h: the id is unique in its graph or context; libQnnHtp does so",
+    seen="a graph out of a binary has the ids of the graph that was written, and the next one has others",
+    tried_by="OFF-05 OFF-03 EXE-15",
+)
+class IdsOfAProcess(Odd):
+    given = 0
+
+    def tensor_create_graph_tensor(self, graph: int | None, tensor: Any) -> None:
+        owner = self.graphs.get(graph or 0)
+        if owner is not None:
+            self.meet()
+            self.given = owner.context.tensors = max(self.given, owner.context.tensors)
+        super().tensor_create_graph_tensor(graph, tensor)
+        if owner is not None:
+            self.given = max(self.given, owner.context.tensors)

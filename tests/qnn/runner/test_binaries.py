@@ -28,8 +28,12 @@ from pytest_qnn.qnn.cases.case import (
     ReleaseBinary,
     Retrieve,
 )
+from pytest_qnn.qnn.reference.rpcmem import EmulatedRpcmem
+from pytest_qnn.qnn.runner.library import QnnEntry
+from pytest_qnn.qnn.runner.run import run_memory_case
 from pytest_qnn.qnn.target import MemoryTarget, open_memory_target
 from pytest_qnn.qnn.trace import InspectCounts, ProcessCounts, StepSeen, WrittenCounts
+from tests.gallery.qnn.handles import IdsOfAProcess
 
 PAGE = 4096
 SAVED = (ContextCreate("c"), Prepare("g", "c", weights=3), GetBinary("c", "b"))
@@ -176,3 +180,16 @@ def test_not_to_defer_is_the_same_as_to_say_nothing(reference: MemoryTarget) -> 
     )
     assert codes(seen[3:]) == [0, 0, 0, 0]
     assert run(reference, ContextCreate("e", defer=True))[0].code == 1000
+
+
+def test_a_graph_out_of_a_binary_has_the_ids_that_it_was_written_with() -> None:
+    """Though another graph has its name by then: libQnnHtp gives ids that are unique in the process."""
+    steps = (
+        *(ContextCreate("c0"), Prepare("g0", "c0"), GetBinary("c0", "f0")),
+        *(ContextCreate("c1"), Prepare("g0", "c1")),
+        *(ContextFromBinary("c2", "f0"), Retrieve("g1", "c2", "g0")),
+        Execute("g1", (Binding(), Binding(), Binding())),
+    )
+    backend = IdsOfAProcess()
+    entry = QnnEntry(backend.get_providers, backend)
+    assert run_memory_case(MemoryCase(steps), entry, EmulatedRpcmem()).steps[-1].code == 0

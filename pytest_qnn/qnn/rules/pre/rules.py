@@ -146,11 +146,34 @@ def hinted(facts: MemoryFacts) -> Cases:
     def core(scene: Scene, tape: Tape) -> None:
         if not tape.chance(2):
             hints = 7 - tape.below(7)
-            graph(scene, tape, tuple(hints >> tensor & 1 for tensor in range(3)))
+            name = graph(scene, tape, tuple(hints >> tensor & 1 for tensor in range(3)))
+            if name and len(scene.graphs[name].shape) > _USUAL_RANK:
+                _compare(scene, name)
         elif watched(scene, tape, HINTED):
             watched(scene, tape, PLAIN)
 
     return scenes(facts, core)
+
+
+_USUAL_RANK = 4
+"""Of a tensor: backends need not take operators of a higher one."""
+
+
+def _compare(scene: Scene, name: str) -> None:
+    """The same graph without a hint before the one that has hints."""
+    made = scene.graphs[name]
+    plain = msgspec.structs.replace(made, graph=scene.name("g"), mem_types=())
+    scene.steps.insert(scene.steps.index(made), plain)
+
+
+def _composes(case: MemoryCase, trace: MemoryTrace, made: Prepare) -> bool:
+    """A graph of so many dimensions is composed without hints; of fewer ones it is known that they are."""
+    return len(made.shape) <= _USUAL_RANK or any(
+        isinstance(step, Prepare)
+        and seen.code == 0
+        and (step.op, step.dtype, step.shape, any(step.mem_types)) == (made.op, made.dtype, made.shape, False)
+        for step, seen in zip(case.steps, trace.steps, strict=False)
+    )
 
 
 @rule(
@@ -174,6 +197,8 @@ def pre_04(case: MemoryCase, trace: MemoryTrace) -> Examined:
     for walked in own_steps(case, trace, lambda w: isinstance(w.step, Prepare)):
         step = walked.step
         if isinstance(step, Prepare) and TensorMemType.MEMHANDLE in step.mem_types:
+            if walked.code != 0 and not _composes(case, trace, step):
+                continue
             demand_code(walked, {0}, "the tensors carry the hint")
             count += 1
     require_prepared(case, trace)
