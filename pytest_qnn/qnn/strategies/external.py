@@ -20,18 +20,27 @@ from pytest_qnn.qnn.strategies.scene import Scene, Tape
 
 OPTIONS = (ALIGNMENT, SPILL_SIZE, WEIGHTS_SIZE)
 ROLES = (WEIGHTS, SPILL)
+Shape = tuple[int, ...]
 LARGE = ((1, 8, 8, 4), (1, 16, 24, 16), (1, 2, 2, 2), (1, 32, 16, 24))
 """Shapes whose weights take less than a page, and more."""
 
 
-def weighted(scene: Scene, tape: Tape, count: int = 1) -> Saved | None:
+def weighted(scene: Scene, tape: Tape, count: int = 1, shape: Shape | None = None) -> Saved | None:
     """A binary of graphs with weights, and with NATIVE tensors where the target takes Reshape."""
-    return saved(scene, tape.cut(12), count=count, weights=True, relay=True, shape=tape.pick(LARGE))
+    drawn = tape.cut(12)
+    return saved(
+        scene,
+        drawn,
+        count=count,
+        weights=True,
+        relay=True,
+        shape=tape.pick(LARGE) if shape is None else shape,
+    )
 
 
-def begun(scene: Scene, tape: Tape, count: int = 1) -> tuple[Saved, str] | None:
-    """A deferred context that has said what it needs."""
-    made = weighted(scene, tape, count)
+def begun(scene: Scene, tape: Tape, count: int = 1, shape: Shape | None = None) -> tuple[Saved, str] | None:
+    """A deferred context that has said what it needs; its graphs have a shape of `LARGE` or the given one."""
+    made = weighted(scene, tape, count, shape)
     return None if made is None else (made, deferred(scene, made.binary))
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 
 import msgspec
@@ -576,6 +577,10 @@ _REFUSED = frozenset({int(Error.GRAPH_ERROR_INVALID_TENSOR)})
 # EXE
 
 
+_MANY, _SMALL = 140, 256
+"""Executes that a case of EXE-01 may have before, of tensors of fewer elements than that."""
+
+
 def executed_both_ways(facts: MemoryFacts) -> Cases:
     """EXE-01: the same inputs in raw memory and in memory handles."""
 
@@ -583,7 +588,10 @@ def executed_both_ways(facts: MemoryFacts) -> Cases:
         if not (name := graph(scene, tape)):
             return
         memory = any_memory(scene, tape, name)
-        for turn in range(1 + tape.below(2)):
+        turns = 1 + tape.below(2)
+        for _ in range(_MANY if math.prod(scene.graphs[name].shape) < _SMALL and tape.chance(6) else 0):
+            execute(scene, name, None)
+        for turn in range(turns):
             seed = 16 * turn + tape.below(16)
             execute(scene, name, None, seed=seed)
             load(scene, name, memory, seed)

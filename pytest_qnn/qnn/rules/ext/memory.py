@@ -497,9 +497,14 @@ def _around_finalize(case: MemoryCase, trace: MemoryTrace) -> list[tuple[bytes, 
     return found
 
 
+_WIDE = (1, 8, 264, 512)
+"""A shape whose weights take more than a mebibyte."""
+
+
 def _weights_stored(scene: Scene, tape: Tape) -> None:
     """EXT-17: the weights' buffer, zero before finalising, read after it and after executes."""
-    found = begun(scene, tape, 1 + tape.below(2))
+    count = 1 + tape.below(2)
+    found = begun(scene, tape, count, _WIDE if tape.chance(5) else None)
     if found is None:
         return
     made, context = found
@@ -630,6 +635,12 @@ def _given_back(scene: Scene, tape: Tape) -> None:
     for role in roles:
         given(scene, second, role, buffers[role])
     ended(scene, made, second, tape.below(16))
+    for _ in range(tape.pick((0, 0, 1, 3))):
+        freed(scene, second)
+        second = deferred(scene, made.binary)
+        for role in roles:
+            given(scene, second, role, buffers[role])
+        ended(scene, made, second, tape.below(16))
 
 
 given_back = embedded(_given_back, before=1)
