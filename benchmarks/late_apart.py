@@ -7,7 +7,7 @@ from typing import Final
 APART: Final[dict[str, str]] = {
     # QNN memory
     "late-async-notify-17": "EXE-18, of asynchronous execution, is a MAY",
-    "late-async-order": "no rule says in which order queued executions run; EXE-18 is a MAY",
+    "late-async-order": "QnnGraph.h does not promise the order in which queued executions end; EXE-18 is a MAY",
     "late-binary-read-later": "OFF-10 is a SHOULD: no header says when a binary may be freed",
     "late-device-flag": "CTX-07 is a SHOULD: whether the call is refused or frees is left open",
     "late-error-text-high": "IF-08, of the texts of codes, is a SHOULD",
@@ -21,6 +21,12 @@ APART: Final[dict[str, str]] = {
     "late-second-use-of-ion": "SHB-14 and ION-02, of one file descriptor under two types, are SHOULD",
     "late-section-after-refusal": "MSC-01, of sections of binaries, is a MAY",
     "late-section-third-graph": "MSC-01, of sections of binaries, is a MAY",
+    "late-signal-freed": "no header says what QnnGraph_execute answers to a signal that is none",
     "late-zero-last-dimension": "REG-11, of dimensions of 0, is a SHOULD",
+    # Delegates
+    "late-fourth-failure-silent": "ERR-07, of reasons that are given, is a SHOULD",
+    "late-leaks-refusals": "LEAK-04, of what failures leave behind, is a SHOULD",
+    "late-profiled-events": "PROF-01, of events for the profiler, is a SHOULD",
+    "late-refuses-after-refusal": "PREC-07 is about delegates that another one's failure has undone",
 }
 """By fault: why. Sentences and levels are those of docs/rules.md."""

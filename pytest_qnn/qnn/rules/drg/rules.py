@@ -429,6 +429,7 @@ def _given_back(scene: Scene, tape: Tape) -> None:
     context = scene.any_context(tape)
     graph = scene.prepare(context, tape) if tape.below(2) else ""
     parts = [tape.cut(4) for _ in range(1 + tape.below(2))]
+    repeated = tape.chance(3)
     for number in range(1 + _ROUNDS):
         if number == 1:
             scene.add(Observe())
@@ -438,6 +439,10 @@ def _given_back(scene: Scene, tape: Tape) -> None:
         else:
             handles = scene.register(context, *(scene.descriptor(part) for part in parts))
         buffers = [scene.handles[handle].descriptor.buffer for handle in handles]
+        if repeated:  # which may be refused, and gives no handle then
+            known, again = scene.handles[handles[0]], scene.name("h")
+            scene.add(Register(known.context, (known.descriptor,), (again,)))
+            scene.add(Deregister((again,)))
         scene.deregister(*handles)
         for buffer in buffers:
             scene.free(buffer)

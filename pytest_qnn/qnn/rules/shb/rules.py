@@ -433,7 +433,10 @@ def _tensors_of_one_buffer(scene: Scene, tape: Tape, count: int) -> tuple[str, l
 
 
 def shared_sizes(facts: MemoryFacts) -> Cases:
-    """SHB-03: a second tensor of a mapped buffer comes with another size, then with the right one."""
+    """SHB-03: a second tensor of a mapped buffer comes with another size, then with the right one.
+
+    The first may be deregistered by then, while a third holds the buffer.
+    """
 
     def core(scene: Scene, tape: Tape) -> None:
         context = scene.any_context(tape)
@@ -442,7 +445,10 @@ def shared_sizes(facts: MemoryFacts) -> Cases:
         whole, wrong = tensors[order[0]], tensors[order[1]]
         if whole.offset < wrong.offset:
             whole, wrong = wrong, whole
-        scene.register(context, whole)
+        (first,) = scene.register(context, whole)
+        if len(tensors) > 2 and tape.chance(3):
+            scene.register(context, tensors[order[2]])
+            scene.deregister(first)
         least = wrong.offset + nbytes(wrong.shape, wrong.dtype)
         size = least + tape.below(scene.buffers[buffer] - least)
         scene.add(Register(context, (msgspec.structs.replace(wrong, size=size),), (scene.name("h"),)))
