@@ -7,7 +7,7 @@ from typing import Final
 APART: Final[dict[str, str]] = {
     # QNN memory
     "late-async-notify-17": "EXE-18, of asynchronous execution, is a MAY",
-    "late-async-order": "QnnGraph.h does not promise the order in which queued executions end; EXE-18 is a MAY",
+    "late-async-order": "QnnGraph.h promises no order of the ends of queued executions; EXE-18 is a MAY",
     "late-binary-read-later": "OFF-10 is a SHOULD: no header says when a binary may be freed",
     "late-device-flag": "CTX-07 is a SHOULD: whether the call is refused or frees is left open",
     "late-error-text-high": "IF-08, of the texts of codes, is a SHOULD",
