@@ -78,8 +78,9 @@ static void* init(Context* context, const char* buffer, size_t length) {
 #endif
   return kernel;
 }
+static Context* first; /* the interpreter that is invoked first, while it has kernels */
 static void release(Context* context, void* data) {
-  (void)context;
+  if (context == first) first = NULL; /* another one may have its address next */
 #ifdef LEAKS_KERNEL
   (void)data;
 #else
@@ -133,7 +134,6 @@ static int invoke(Context* context, Node* node) {
 #define FAILS_ANYWHERE 0
 #endif
 #ifdef FAILS_SECOND /* each kernel of the interpreter that is invoked first, or of any, loses its device */
-  static Context* first;
   static int lost;
   if (!first) first = context;
   int turn = ++((Kernel*)node->user_data)->invokes;

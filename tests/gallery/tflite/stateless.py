@@ -140,20 +140,6 @@ class InvokeOnly(Stateless):
 
 
 @oddity(
-    "no-free",
-    "its kernels have no free: what they hold goes with the delegate",
-    "facts/tflite-delegates.md 7 (i): NULL free is fine",
-    "memory of kernels is given back when the delegate is destroyed",
-)
-class NoFree(ReferenceDelegate):
-    def registration(self, nodes: tuple[int, ...]) -> layouts.Registration:
-        note(self)
-        made = super().registration(nodes)
-        made.free = None
-        return made
-
-
-@oddity(
     "no-prepare",
     "its kernels have no prepare",
     "facts/tflite-delegates.md 7 (i): NULL prepare is fine",

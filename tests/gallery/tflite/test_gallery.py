@@ -10,7 +10,6 @@ import pytest
 from pytest_qnn.core.engine import judge_with_owners
 from pytest_qnn.core.profile import PROFILES, Profile
 from pytest_qnn.core.verdict import Outcome
-from pytest_qnn.effort import profile
 from pytest_qnn.rules import catalogue
 from pytest_qnn.tflite.target import DelegateTarget
 from tests.gallery.tflite.odd import ODDITIES
@@ -80,5 +79,5 @@ def test_no_rule_accuses_an_oddity(name: str, runtime: str) -> None:
     with closing(opened(name, runtime)) as target:
         for rule in catalogue().values():
             if rule.subject == "delegate":
-                judged(rule.id, f"{name}, {runtime}", target, profile("default"))
+                judged(rule.id, f"{name}, {runtime}", target, MORE)
     assert met(name) > before

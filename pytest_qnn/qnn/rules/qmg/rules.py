@@ -396,7 +396,7 @@ def mixed_hints(facts: MemoryFacts) -> Cases:
     source="seed 001, Online Prepare (memory type of each IO tensor)",
     subject="memory",
     cases=mixed_hints,
-    gate=("HTP",),
+    gate=("HTP", "separate IO buffers"),
     weight=_WEIGHT,
 )
 def qmg_08(case: MemoryCase, trace: MemoryTrace) -> Examined:
