@@ -50,14 +50,22 @@ class OwnAllocator:
 
 
 def _anonymous(lines: Sequence[str]) -> Spans:
-    """Private writable mappings without a name that may be an allocator's, but not malloc's."""
-    spans = []
+    """Private writable mappings without a name that may be an allocator's, but not malloc's.
+
+    An arena of malloc's has its `_MALLOC_ARENA` bytes of addresses to itself, and may be several mappings,
+    one right behind the other: it grows in pieces.
+    """
+    spans, arena = [], 0
     for line in lines:
         span, permissions, *_, name = [*line.split(None, 5), ""][:6]
         if permissions != "rw-p" or name.strip():
             continue
         begin, end = (int(word, 16) for word in span.split("-"))
-        if begin % _MALLOC_ARENA:
+        if begin % _MALLOC_ARENA == 0 or (
+            begin == arena and begin // _MALLOC_ARENA == (arena - 1) // _MALLOC_ARENA
+        ):
+            arena = end
+        else:
             spans.append((begin, end))
     return spans
 

@@ -143,7 +143,7 @@ def test_libqnngpu(tmp_path: Path, which: str) -> None:
 
 @SOME_OR_ALL
 def test_libqnnsaver(tmp_path: Path, which: str) -> None:
-    findings = ("CAP-01", "PRE-02", "IF-10", "PRE-03", "CTX-07")
+    findings = ("CAP-01", "PRE-02", "IF-10", "PRE-03", "CTX-07", "MSC-03")
     rules = on_library(tmp_path, which, "libQnnSaver.so", dict.fromkeys(findings, "fail"))
     assert "4950" in seen(rules, "CAP-01")
     assert list(tmp_path.glob("saver_output*")) == []

@@ -131,7 +131,13 @@ class FirstThree(_ByPlan):
         return found[:3]
 
 
-@oddity("inner", "leaves the first and the last node of a plan", SEED, "inputs and outputs are the CPU's")
+@oddity(
+    "inner",
+    "leaves the first and the last node of a plan",
+    SEED,
+    "inputs and outputs are the CPU's; another delegate's kernel may be the last node",
+    "PREC-04",
+)
 class Inner(_ByPlan):
     def pick(self, found: tuple[int, ...], plan: PlanView) -> tuple[int, ...]:
         return tuple(index for index in found if index not in (plan.plan[0], plan.plan[-1]))

@@ -39,6 +39,8 @@ USUAL = "NUM-09"
 LATE = ("eight-lanes", "sums-in-order")
 """It is met by long sums, which the first examples do not have."""
 PASSES = {Outcome.PASS, Outcome.UNSUPPORTED}
+WHOLE_ONLY = {"XNN-03"}
+"""Rules that look at graphs which are claimed as a whole: some of the gallery never claim one so."""
 
 
 def judged(rule_id: str, name: str, target: DelegateTarget, effort: Profile) -> None:
@@ -46,7 +48,8 @@ def judged(rule_id: str, name: str, target: DelegateTarget, effort: Profile) -> 
     rules = catalogue()
     found = judge_with_owners(rules[rule_id], target, effort, 1, rules.__getitem__)
     for verdict in (found.verdict, *found.handed_over):
-        assert verdict.outcome in PASSES or verdict.rule in MEANT[name], verdict
+        allowed = PASSES | ({Outcome.INCONCLUSIVE} if verdict.rule in WHOLE_ONLY else set())
+        assert verdict.outcome in allowed or verdict.rule in MEANT[name], verdict
 
 
 def test_the_gallery_is_as_large_as_it_is_to_be() -> None:

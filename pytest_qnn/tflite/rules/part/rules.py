@@ -870,7 +870,9 @@ def forgets_old_plans(case: DelegateCase, trace: DelegateTrace) -> Examined:
     count = trace.spied.plans_invalidated
     if count and judging.target_kernels(trace):
         expected = "kernels that work without a plan that is not valid any more"
-        judging.works(case, trace, expected)
-        if not judging.failure(trace):
+        failed = judging.failure(trace)
+        if trace.allocate_error or any(trace.invoke_errors):
+            raise FailedCall(expected, failed, picture=judging.draw(case, trace))
+        if not failed:
             outputs_are_right(case, trace, f"the CPU's values from {expected}")
     return Examined(count, "plans that a later call made invalid")

@@ -314,7 +314,7 @@ def survives_being_undone(case: ScriptCase, trace: ScriptTrace) -> Examined:
         return Examined(0, what)
     seen = judging.blame(second[1]) or judging.failure(second[1])
     if seen:
-        raise Violation("the delegate to work on a fresh interpreter", seen, "after it was undone")
+        raise FailedCall("the delegate to work on a fresh interpreter", seen, "after it was undone")
     before, after = ([k.nodes for k in ks] for ks in (kernels, judging.target_kernels(second[1])))
     earlier = scripts.view(case, trace, "before")
     if earlier is not None and [k.nodes for k in judging.target_kernels(earlier[1])] != before:
