@@ -38,6 +38,12 @@ Written by `python -m benchmarks.late --results FILE --document`, from results o
 documents alone by someone who had not read the rules. Beside each is the first rule that found it, after how
 many of its cases, and what it saw. A fault that breaks no sentence of a MUST rule is listed apart, with the
 reason.
+
+These are no blind numbers any more. When all faults were judged for the first time, 98 of 114 backends and
+67 of 74 delegates were found of those that were taken to break a MUST; the cases of three rules had been
+changed for some of the first twenty by then. After that the cases of eleven rules were changed for eleven of
+the missed backends, and four of the missed delegates and one backend were put apart, each for the reason in
+its row.
 """
 _TITLES = {"delegate": "TensorFlow Lite delegates", "memory": "QNN memory"}
 _COLUMNS = "| fault | what is wrong | found by | cases | seen |\n|---|---|---|---|---|\n"

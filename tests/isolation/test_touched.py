@@ -11,8 +11,8 @@ import pytest
 from pytest_qnn.isolation import touched
 from pytest_qnn.isolation.observe import large_blocks_visible
 
-SIZE = 8 << 20
-LITTLE = SIZE // 2
+SIZE = 16 << 20
+LITTLE = SIZE // 4
 """What the interpreter touches besides is less."""
 
 

@@ -136,7 +136,8 @@ def test_libqnnhtp_behind_a_proxy(tmp_path: Path, which: str) -> None:
 @SOME_OR_ALL
 def test_libqnngpu(tmp_path: Path, which: str) -> None:
     passing = ("IF-01", "IF-02", "CAP-01", "REG-03", "REG-04", "REG-06", "DRG-02", "DRG-03")
-    rules = on_library(tmp_path, which, "libQnnGpu.so", {"REG-07": "fail", "IF-10": "crash"}, *passing)
+    findings = {"REG-07": "fail", "IF-08": "contradiction", "IF-10": "crash", "IF-12": "inconclusive"}
+    rules = on_library(tmp_path, which, "libQnnGpu.so", findings, *passing)
     closed = [rule["reason"] for rule in rules.values() if rule["verdict"] == "unsupported"]
     assert any("backendCreate answers 4000" in reason for reason in closed)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 from collections import Counter
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -22,7 +23,7 @@ from pytest_qnn.tflite.facts import LIMITS, DelegateFacts
 
 FAST = fast_pairs()
 FEW = Profile("few", in_process_examples=10, isolated_examples=5)
-"""In the fast run; the full one has the numbers of `quick`."""
+"""In the fast run; the full one judges the same pairs with the numbers of `quick`."""
 NEVER_OPEN = {
     "ABI-11": "no conforming delegate here is opaque; test_plugin_interface.py judges one by a trace"
 }
@@ -50,9 +51,14 @@ def opened(name: str) -> Any:
     return TARGETS[name].open()
 
 
-def marked(rule_id: str, name: str) -> Any:
-    marks = () if (rule_id, name) in FAST else (pytest.mark.full,)
-    return pytest.param(rule_id, name, id=f"{name}-{rule_id}", marks=marks)
+def in_both_runs() -> Iterator[Any]:
+    """A pair of the fast run with few examples, and every pair with those of `quick`."""
+    for rule_id, name in by_target():
+        place = f"{name}-{rule_id}"
+        if (rule_id, name) in FAST:
+            yield pytest.param(rule_id, name, FEW, id=place)
+            place += "-quick"
+        yield pytest.param(rule_id, name, PROFILES["quick"], id=place, marks=pytest.mark.full)
 
 
 def by_target() -> list[tuple[str, str]]:
@@ -73,9 +79,10 @@ def outcomes(rule_id: str, target: Conforming) -> set[Outcome]:
     return {usual}
 
 
-@pytest.mark.parametrize(("rule_id", "name"), [marked(*pair) for pair in by_target()])
-def test_a_rule_is_unsupported_exactly_where_its_gate_is_closed(rule_id: str, name: str) -> None:
-    profile = FEW if (rule_id, name) in FAST else PROFILES["quick"]
+@pytest.mark.parametrize(("rule_id", "name", "profile"), list(in_both_runs()))
+def test_a_rule_is_unsupported_exactly_where_its_gate_is_closed(
+    rule_id: str, name: str, profile: Profile
+) -> None:
     verdict = judge(catalogue()[rule_id], opened(name), profile, seed=7)
     passed = verdict.outcome is Outcome.PASS
     assert verdict.outcome in outcomes(rule_id, TARGETS[name]), verdict

@@ -70,6 +70,8 @@ class _Follower:
     def __init__(self, plain: Iterable[PlainRun] = ()) -> None:
         self.alive = Alive()
         self.buffers: dict[str, bytearray] = {}
+        self.values: dict[str, int] = {}
+        """Of handles, as they were given out."""
         self.plain = {_key(run): run.output for run in plain if run.output}
         self.written: dict[tuple[str, int], bytes] = {}
         """Of buffers without a Fill: what was written last, by its offset, and nothing else lies over it."""
@@ -105,6 +107,7 @@ class _Follower:
             return
         self.alive.follow(step)
         if isinstance(step, Register):
+            self.values.update(zip(step.handles, seen.values, strict=False))
             for descriptor in filter(role_of, step.descriptors):
                 self.buffers.pop(descriptor.buffer, None)
                 self._forget(descriptor.buffer)
@@ -134,11 +137,24 @@ class _Follower:
         known = self.alive.registered.get(handle)
         return (known.descriptor.buffer, known.descriptor.offset) if known else ("", 0)
 
+    def _given_out_again(self, handle: str) -> str:
+        """The live handle that has the value of this one, which has ended; "" for none."""
+        if handle in self.alive.handles or handle not in self.values:
+            return ""
+        value = self.values[handle]
+        return next((each for each in self.alive.handles if self.values.get(each) == value), "")
+
     def _execute(self, walked: Walked, step: Execute, made: Prepare) -> Iterator[Compared]:
-        if not walked.allowed.faults.isdisjoint(UNUSUAL):
-            return
         size = nbytes(made.shape, made.dtype)
         count = io_inputs(made)
+        if not walked.allowed.faults.isdisjoint(UNUSUAL):
+            return
+        if any(others := [self._given_out_again(each.handle) for each in step.bindings]):
+            # The client looks at the memory of the handles that it named, and not at that of the others.
+            for buffer, _ in map(self._spot, filter(None, others[count:])):
+                self.buffers.pop(buffer, None)
+                self._forget(buffer)
+            return
         given = [self._input(each, made.dtype, size) for each in step.bindings[:count]]
         inputs = tuple(data for data in given if data is not None)
         if len(inputs) < count or len(step.bindings) <= count or not walked.seen.data:

@@ -10,7 +10,7 @@ from functools import lru_cache
 from operator import gt
 
 from pytest_qnn.isolation import libc
-from pytest_qnn.isolation.observe import Snapshot, regions, small_blocks_in_reserve, snapshot
+from pytest_qnn.isolation.observe import Snapshot, file_of, regions, small_blocks_in_reserve, snapshot
 from pytest_qnn.qnn.cases.case import (
     MOST_NEEDED,
     Alloc,
@@ -83,11 +83,9 @@ def descriptor_of(state: State, buffer: Buffer) -> int:
         if not buffer.own:
             buffer.fd = state.rpcmem.to_fd(buffer.pointer)
         if buffer.fd >= 0:
-            try:
-                status = os.fstat(buffer.fd)
-            except OSError:
-                return buffer.fd
-            state.inodes.add((status.st_dev, status.st_ino))
+            file = file_of(buffer.fd)
+            if file is not None:
+                state.inodes.add(file)
     return buffer.fd
 
 

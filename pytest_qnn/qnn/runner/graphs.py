@@ -5,7 +5,6 @@ from __future__ import annotations
 import ctypes
 import math
 import mmap
-import os
 from collections.abc import Sequence
 from operator import ne
 from typing import Any
@@ -14,6 +13,7 @@ import msgspec
 
 from pytest_qnn.isolation import libc
 from pytest_qnn.isolation.libc import protect
+from pytest_qnn.isolation.observe import file_of
 from pytest_qnn.isolation.touched import Touched, Watch
 from pytest_qnn.qnn.abi.codes import TensorMemType, TensorType
 from pytest_qnn.qnn.abi.layouts import OpConfig, Tensor
@@ -424,11 +424,7 @@ class Run:
 
 def _file_of(buffer: Buffer) -> tuple[int, int] | None:
     """Device and inode of a live buffer's file."""
-    try:
-        status = os.fstat(buffer.fd if buffer.live else -1)
-    except OSError:
-        return None
-    return status.st_dev, status.st_ino
+    return file_of(buffer.fd) if buffer.live else None
 
 
 def _overlap(address: int, length: int, other: tuple[int, int]) -> bool:

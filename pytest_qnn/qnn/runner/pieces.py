@@ -11,12 +11,11 @@ import ctypes
 import dataclasses
 import itertools
 import mmap
-import os
 from typing import Any, Final
 
 from pytest_qnn.isolation import libc
 from pytest_qnn.isolation.libc import protect
-from pytest_qnn.isolation.observe import mappings_of
+from pytest_qnn.isolation.observe import file_of, mappings_of
 from pytest_qnn.qnn.abi.codes import Error
 from pytest_qnn.qnn.abi.layouts import (
     VERSION_1,
@@ -117,7 +116,7 @@ class Account:
         ctypes.memmove(address, contents, length)
         fd = self.state.rpcmem.to_fd(address)
         shown = fd if mapped and self.step.memory == "dma" else -1
-        piece = Piece(address, shown, length, length - self.step.start, contents, _file_of(fd))
+        piece = Piece(address, shown, length, length - self.step.start, contents, file_of(fd))
         self.pieces.append(piece)
         return piece
 
@@ -211,14 +210,6 @@ def release(state: State) -> None:
     """Give back the memory of a case's pieces, once its contexts are freed."""
     for each in _all(state):
         each.close()
-
-
-def _file_of(fd: int) -> tuple[int, int] | None:
-    try:
-        status = os.fstat(fd)
-    except OSError:
-        return None
-    return status.st_dev, status.st_ino
 
 
 def _all(state: State) -> list[Account]:

@@ -7,6 +7,7 @@ from pytest_qnn.qnn.cases.case import (
     Alloc,
     Binding,
     ContextCreate,
+    Deregister,
     Descriptor,
     Execute,
     Fill,
@@ -80,3 +81,28 @@ def test_each_wrong_byte_is_found_where_it_is_seen_first(
     seen = list(compare(CASE, trace(output, buffer)))
     assert len(seen) == 2
     assert [each.where for each in seen if each.difference] == wrong
+
+
+def test_a_handle_whose_value_was_given_out_again_is_the_one_that_has_it_now() -> None:
+    """An execute with the name of the first one writes to the second one's buffer, which nobody looks at."""
+    shared = Descriptor("b0", (4,), mem_type=2)
+    case = MemoryCase(
+        (
+            *(ContextCreate("c0"), Prepare("g0", "c0", "Reshape", shape=(4,))),
+            *(Alloc("b0", 8), Alloc("b1", 8), Fill("b1")),
+            *(Register("c0", (shared,), ("h0",)), Deregister(("h0",))),
+            Register("c0", (Descriptor("b1", (4,), mem_type=2),), ("h1",)),
+            *(Execute("g0", (Binding(seed=3), Binding("handle", "h0"))), Read("b1")),
+        )
+    )
+
+    def compared(value: int) -> list[bool]:
+        made = (StepSeen(code=0, values=(1,)), StepSeen(code=0, values=(2,)))
+        allocated = (StepSeen(values=(1, 8)), StepSeen(values=(2, 8)), StepSeen())
+        registered = (StepSeen(code=0, values=(7,)), StepSeen(code=0), StepSeen(code=0, values=(value,)))
+        ended = (StepSeen(code=0, data=(GOOD,)), StepSeen(data=(GOOD + bytes(4),)))
+        trace = MemoryTrace(steps=(*made, *allocated, *registered, *ended))
+        return [bool(each.difference) for each in compare(case, trace) if each.where == "buffer"]
+
+    assert compared(7) == []
+    assert compared(8) == [True]

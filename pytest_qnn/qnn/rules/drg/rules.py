@@ -310,8 +310,7 @@ def _others(scene: Scene, tape: Tape) -> None:
     if MemType.CUSTOM in scene.types and tape.chance(4):
         *others, longest = scene.register(context, *_row(scene, tape))
         scene.deregister(longest)
-        kept += others if not graph else []
-        gone += others if graph else []
+        (gone if graph else kept).extend(others)
     for _ in range(len(gone)):
         scene.deregister(gone.pop(tape.below(len(gone))))
     if graph:

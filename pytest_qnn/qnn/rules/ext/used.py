@@ -17,7 +17,7 @@ from pytest_qnn.qnn.cases.case import (
 from pytest_qnn.qnn.cases.memory import SPILL, WEIGHTS
 from pytest_qnn.qnn.model.expected import walk
 from pytest_qnn.qnn.model.notes import Note
-from pytest_qnn.qnn.rules.binaries import judge_flow, require_external
+from pytest_qnn.qnn.rules.binaries import judge_flow, require_external, require_page_alignment
 from pytest_qnn.qnn.rules.judging import demand_code, place
 from pytest_qnn.qnn.strategies.binaries import external, finalised, given, retrieved
 from pytest_qnn.qnn.strategies.external import begun, ended
@@ -73,6 +73,7 @@ def ext_33(case: MemoryCase, trace: MemoryTrace) -> Examined:
     What a client writes to the buffers itself has no specified effect, so nothing is written.
     """
     require_external(case, trace)
+    require_page_alignment(case, trace)
     judge_flow(case, trace, "the context has external memory")
     prepared = {step.graph: step for step in case.steps if isinstance(step, Prepare)}
     retrieval = {step.graph: step for step in case.steps if isinstance(step, Retrieve)}
@@ -129,6 +130,7 @@ def ext_35(case: MemoryCase, trace: MemoryTrace) -> Examined:
     It comes from /dev/dma_heap/system where that is there, else from memfd_create.
     """
     require_external(case, trace)
+    require_page_alignment(case, trace)
     own = {step.buffer for step in case.steps if isinstance(step, AllocNeeded) and step.own}
     because = "the client has made the memory itself"
     count = 0

@@ -472,9 +472,9 @@ def qmg_09(case: MemoryCase, trace: MemoryTrace) -> Examined:
         after = freed
         made |= {*row.at_prepare, *(address for each in row.inferences for address in each.new)}
         kept.append(len([address for address, _ in trace.steps[after].regions if address in made]))
-    before, last = [0, *kept[:-_LIVES]][-1], kept[-_LIVES:]
-    if len(last) == _LIVES and all(fewer < more for fewer, more in itertools.pairwise((before, *last))):
-        seen = f"{', '.join(map(str, last))} IO buffers are left, after each contextFree more"
+    counts = [0, *kept][-(_LIVES + 1) :]
+    if len(counts) > _LIVES and all(fewer < more for fewer, more in itertools.pairwise(counts)):
+        seen = f"{', '.join(map(str, counts[1:]))} IO buffers are left, after each contextFree more"
         raise Violation("IO buffers are released, or used again", seen, f"step {after}, observe")
     return Examined(len(kept) if made else 0, "contexts freed whose graphs had IO buffers")
 
