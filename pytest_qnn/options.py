@@ -419,7 +419,8 @@ def _with_options_of(case: _Source, chain: Delegates, files: frozenset[str]) -> 
 
 def _real(spec: str) -> str:
     """A delegate's specification, a path with links resolved."""
-    return os.path.realpath(spec) if forms.delegate_path(spec) else spec
+    split = forms.delegate_path(spec)
+    return f"{split[0]}{os.path.realpath(split[1])}" if split else spec
 
 
 def _overruled(old: Pairs, new: Pairs) -> Pairs:

@@ -60,7 +60,12 @@ HALVES = ("pytest_qnn.qnn.rules", "pytest_qnn.tflite.rules")
 """Packages with a package for each area, of the area's name in small letters."""
 BRIDGE = "pytest_qnn.tflite.qnn_delegate.rules"
 """The area that needs both halves (TFL)."""
-_MORE = {BRIDGE: ("pytest_qnn.tflite.qnn_delegate.whole_models",)}
+_MORE = {
+    BRIDGE: (
+        "pytest_qnn.tflite.qnn_delegate.whole_models",
+        "pytest_qnn.tflite.qnn_delegate.own_interface",
+    )
+}
 """Further modules of an area that is no package."""
 _KEYWORDS = {"iface": "IF"}
 """Packages that cannot have their area's name."""

@@ -81,9 +81,8 @@ def totals(mutants: Sequence[Automatic], outcomes: Outcomes, judged: Mapping[str
     first = sum(outcome.seconds for outcome in default.values())
     found = len(killed) + len(late)
     rate = 60 * len(default) / first if first else 0
-    share = (
-        f"{100 * len(killed) / found:.1f} %" if found and thorough else "not measured: none was in `thorough`"
-    )
+    open_ = [id_ for id_, outcome in default.items() if _is_open(outcome, judged) and id_ not in thorough]
+    share = f"{100 * len(killed) / found:.1f} %" if found and not open_ else _NO_SHARE.format(len(open_))
     lines = [
         f"* Mutants: {len(default)} of {len(mutants)} were judged,\n",
         f"  in {seconds / 60:.1f} minutes of CPU time ({rate:.0f} a minute in `default`).\n",
@@ -104,6 +103,16 @@ def totals(mutants: Sequence[Automatic], outcomes: Outcomes, judged: Mapping[str
             lines.append(f"\n## {(kind or 'not judged by eye yet').capitalize()}: {len(some)}\n\n")
             lines += _grouped(some, judged)
     return "".join(lines)
+
+
+_NO_SHARE = "not measured: {} that may be found were not in `thorough`"
+
+
+def _is_open(outcome: Outcome, judged: Mapping[str, Judgement]) -> bool:
+    """No rule of `default` found it, and `thorough` may."""
+    judgement = judged.get(outcome.id)
+    equivalent = judgement is not None and judgement.kind == EQUIVALENT
+    return outcome.end not in (*KILLED, NOT_EXECUTED) and not equivalent
 
 
 def _grouped(mutants: Sequence[Automatic], judged: Mapping[str, Judgement]) -> list[str]:

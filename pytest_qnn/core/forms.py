@@ -26,6 +26,8 @@ VARIANTS = ("reference:", "mutant:")
 PROXY = "proxy:"
 PROXY_MUTANT = "proxy-mutant:"
 """Followed by the mutant's name, a colon and the path."""
+DIRECT = "direct:"
+"""Before the path of a QNN delegate's library: it is used by its own interface, TfLiteQnnDelegateCreate."""
 QNN_DELEGATE = "qnn-reference"
 DELEGATES = ("reference", "xnnpack", QNN_DELEGATE)
 """Delegates that need no library of the user's."""
@@ -79,7 +81,8 @@ def unwrapped(spec: str) -> tuple[str, str]:
     if spec.startswith(PROXY_MUTANT):
         name, _, path = spec.removeprefix(PROXY_MUTANT).partition(":")
         return f"{PROXY_MUTANT}{name}:", path
-    return (PROXY, spec.removeprefix(PROXY)) if spec.startswith(PROXY) else ("", spec)
+    before = next((prefix for prefix in (PROXY, DIRECT) if spec.startswith(prefix)), "")
+    return before, spec.removeprefix(before)
 
 
 Split = Callable[[str], tuple[str, str] | None]
@@ -88,7 +91,9 @@ Split = Callable[[str], tuple[str, str] | None]
 
 def backend_path(text: str) -> tuple[str, str] | None:
     """Of a QNN backend: a path, which ``proxy:`` may precede."""
-    return None if text == "reference" or text.startswith(VARIANTS) else unwrapped(text)
+    if text == "reference" or text.startswith(VARIANTS):
+        return None
+    return ("", text) if text.startswith(DIRECT) else unwrapped(text)
 
 
 def rpcmem_path(text: str) -> tuple[str, str] | None:
@@ -97,8 +102,10 @@ def rpcmem_path(text: str) -> tuple[str, str] | None:
 
 
 def delegate_path(text: str) -> tuple[str, str] | None:
-    """Of a delegate."""
-    return None if text in DELEGATES or text.startswith(VARIANTS) else ("", text)
+    """Of a delegate: a path, which ``direct:`` may precede."""
+    if text in DELEGATES or text.startswith(VARIANTS):
+        return None
+    return unwrapped(text) if text.startswith(DIRECT) else ("", text)
 
 
 def option_path(text: str) -> tuple[str, str] | None:

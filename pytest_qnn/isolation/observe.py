@@ -10,6 +10,7 @@ import contextlib
 import ctypes
 import dataclasses
 import os
+from collections import Counter
 from collections.abc import Collection, Iterator
 
 from pytest_qnn.isolation import libc
@@ -159,9 +160,15 @@ def private_mappings(*, anonymous: bool) -> list[tuple[int, int]]:
 
 def mappings_of(file: tuple[int, int]) -> int:
     """How many mappings of this file, (device, inode), the process has."""
+    return mappings_by_file()[file]
+
+
+def mappings_by_file() -> Counter[tuple[int, int]]:
+    """How many mappings of each file, (device, inode), the process has; memory without a file is none."""
     with open("/proc/self/maps", encoding="utf-8", errors="surrogateescape") as maps:
         words = [line.split(None, 5) for line in maps]
-    return sum((device_of(device), int(inode)) == file for _, _, _, device, inode, *_ in words)
+    named = ((device, inode) for _, _, _, device, inode, *_ in words if inode != "0")
+    return Counter((device_of(device), int(inode)) for device, inode in named)
 
 
 def reuse_freed_memory() -> None:

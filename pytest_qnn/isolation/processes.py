@@ -33,6 +33,16 @@ def outlive_parent() -> None:
     _LIBC.prctl(_PR_SET_PDEATHSIG, 0, 0, 0, 0)
 
 
+def ended_for_memory() -> int:
+    """How many processes the kernel has ended for want of memory, of the machine or of a cgroup (proc(5)).
+
+    Since the machine was started; 0 where the kernel does not say.
+    """
+    with contextlib.suppress(OSError, ValueError), open("/proc/vmstat", encoding="ascii") as counts:
+        return next((int(line.split()[1]) for line in counts if line.startswith("oom_kill ")), 0)
+    return 0
+
+
 def end_in_order() -> None:
     """End this process by exit(3): what libraries registered for its end is run. Never returns."""
     _LIBC.exit(0)

@@ -79,6 +79,8 @@ class Sandbox:
         self._connection: socket.socket | None = None
         self._stderr: IO[bytes] | None = None
         self._root: Path | None = None
+        self._ended_for_memory = 0
+        """Processes that the kernel had ended for want of memory when the supervisor was started."""
 
     def load(self, spec: WorkerSpec) -> None:
         """Have the next supervisor load this; one that runs ends."""
@@ -141,10 +143,12 @@ class Sandbox:
         Where somebody kills the child or the supervisor, the first request without an answer is tried again.
         """
         message = msgspec.msgpack.encode(wire.Work(requests, cycles, self._plain))
+        before: int | None = None
         for _ in range(_KILLED_AGAIN):
             replies = self._replies(message)
             if not replies[-1].killed:
                 break
+            before = self._ended_for_memory if before is None else before
             self.close()
             if len(replies) > 1:  # the one that was killed begins the next child
                 del replies[-1]
@@ -152,7 +156,7 @@ class Sandbox:
         else:
             replies = self._replies(message)
             if replies[-1].killed and len(replies) == 1:
-                replies = [_killed_always(replies[0])]
+                replies = [_killed_always(replies[0], processes.ended_for_memory() - (before or 0))]
             elif replies[-1].killed:
                 del replies[-1]
         self.last_call = replies[-1].call or self.last_call
@@ -262,6 +266,7 @@ class Sandbox:
     def _start(self) -> wire.Ready:
         ours, theirs = socket.socketpair()
         self._connection = ours
+        self._ended_for_memory = processes.ended_for_memory()
         self._root = Path(tempfile.mkdtemp(prefix="pytest-qnn-"))
         working_directory.WorkingDirectory(self._root).prepare()
         # A first call allocates (imports, caches): a process that measures memory runs everything once
@@ -307,8 +312,16 @@ class _KilledLoading(Unusable):
     """SIGKILL ended the process while it loaded the target."""
 
 
-def _killed_always(reply: wire.Reply) -> wire.Reply:
-    detail = f"{reply.detail}; so it was {1 + _KILLED_AGAIN} times, each in a fresh supervisor"
+def _killed_always(reply: wire.Reply, ended_for_memory: int) -> wire.Reply:
+    """The reply of a case that was killed in each supervisor.
+
+    With as many processes, of whoever, that the kernel has ended for want of memory in the meantime, want of
+    memory is the likely reason.
+    """
+    times = 1 + _KILLED_AGAIN
+    detail = f"{reply.detail}; so it was {times} times, each in a fresh supervisor"
+    if ended_for_memory >= times:
+        detail += f", while the kernel ended {ended_for_memory} processes for want of memory"
     return msgspec.structs.replace(reply, detail=detail)
 
 

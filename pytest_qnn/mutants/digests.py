@@ -22,7 +22,7 @@ from pytest_qnn.core.mutant import Mutant
 _ROOT = Path(__file__).parents[1]
 _FOLLOWED = re.compile(
     r"core\.drawing|(qnn|tflite)\.(strategies|rules|checks|cases|graph|controls)(\.|$)|"
-    r"tflite\.qnn_delegate\.(rules|whole_models|mutants)$"
+    r"tflite\.qnn_delegate\.(rules|whole_models|own_interface|mutants)$"
 )
 """Modules, without ``pytest_qnn.``, whose definitions are followed."""
 _DATA = re.compile(r"(qnn|tflite)\.cases(\.|$)")

@@ -164,7 +164,7 @@ def around(facts: MemoryFacts, case: Any) -> MemoryFacts:
 def _graphs(case: MemoryCase) -> Iterator[Prepare]:
     """The graphs with raw tensors and nothing else that is special, each kind once."""
     plain = (
-        Prepare("g0", "c0", step.op, step.dtype, step.shape)
+        Prepare("g0", "c0", step.op, step.dtype, step.shape, terms=step.terms)
         for step in case.steps
         if isinstance(step, Prepare) and step.finalise
     )

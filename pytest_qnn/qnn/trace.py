@@ -147,6 +147,8 @@ class ProcessCounts(Counts, frozen=True, gc=False, omit_defaults=True, tag="proc
     """Mappings of the wanted size; those of the client's own memory are not among them."""
     kept: int = 0
     """Of ``vm``: bytes of the mappings with large pieces of the trace."""
+    mapped: tuple[int, ...] = ()
+    """Mappings of each buffer that was asked for, the client's own among them; -1: there is none."""
 
 
 class GrowthCounts(Counts, frozen=True, gc=False, omit_defaults=True, tag="growth"):
@@ -266,6 +268,9 @@ class PlainRun(msgspec.Struct, frozen=True, gc=False, kw_only=True, omit_default
     """Seed of the STATIC input; None: there is none."""
     updatable: bool = False
     """The weights can be updated."""
+    narrow: int = 0
+    """As in Prepare, as is the next."""
+    terms: int = 0
     inputs: tuple[bytes, ...] = ()
     """Without the weights."""
     output: bytes = b""

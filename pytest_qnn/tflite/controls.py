@@ -14,7 +14,7 @@ import msgspec
 
 from pytest_qnn.core.target import Control
 from pytest_qnn.tflite.cases.delegate import DelegateCase, Fill
-from pytest_qnn.tflite.cases.plugin import PluginCase
+from pytest_qnn.tflite.cases.plugin import DESTROY, PluginCase
 from pytest_qnn.tflite.cases.reduce import is_plain, restricted
 from pytest_qnn.tflite.cases.script import ScriptCase
 from pytest_qnn.tflite.facts import Claim, DelegateFacts
@@ -31,11 +31,14 @@ _LARGE_FROM = 4096
 """Elements of a tensor that is large."""
 _CALLS = (("tflite_plugin_create_delegate", "ABI-02"), ("FreeBufferHandle", "BUF-06"))
 """Of a death in these calls another rule is the owner."""
+_ENDS = ((DESTROY, "RUN-01"), *_CALLS)
+"""The same of any plain run, whatever its graph is: every case makes and destroys a delegate."""
 _FAILS = "PART-04"
 """The owner of a call that fails in a plain run."""
 _FEW = 4
 """Nodes that are run repeatedly of a graph that cannot be."""
 _NOTHING = Graph((), (), (), ())
+_ADDITION = Combination("ADD", "float32", 2)
 _ONCE = DelegateCase(_NOTHING)
 _AGAIN = DelegateCase(_NOTHING, invokes=2)
 _FILLED = DelegateCase(_NOTHING, invokes=2, poison=(0xEE, 0x99))
@@ -62,6 +65,10 @@ def controls(case: Any, *, died: bool) -> Iterator[Control]:
         if key not in known:
             known.add(key)
             yield Control(case, owners, _CALLS)
+    if died:
+        # No graph of the case may be fit for a plain run. What ends a process in any delegate's life does so
+        # with another graph as well; a death in a kernel does not, so this one explains those two calls only.
+        yield Control(msgspec.structs.replace(_ONCE, graph=_simplest(_ADDITION)), (), _ENDS)
 
 
 def _other_seeds(case: Any) -> tuple[int, ...]:
@@ -111,6 +118,8 @@ def _of_an_output(alone: Sequence[Graph], whole: Sequence[Graph], others: Sequen
         for other in others:
             once = msgspec.structs.replace(_ONCE, data_seed=other)
             yield Owned(graph, (_FAILS, *_PARTITIONS, *_owners(graph)), once)
+        # Memory that nobody wrote may hold the right values by chance, of a run before.
+        yield Owned(graph, _PARTITIONS, _FILLED)
     for graph in some:
         yield Owned(graph, ("DET-02",), _WITH_OTHERS)
         yield Owned(graph, ("LIFE-02",), _RESIZED)

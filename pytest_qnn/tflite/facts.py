@@ -68,6 +68,11 @@ class DelegateFacts(msgspec.Struct, frozen=True, kw_only=True):
     custom_memory: int = -1
     """Position in the chain of the first delegate that offers custom memory
     (TfLiteQnnDelegateAllocCustomMem); -1: none does."""
+    own_interface: int = -1
+    """Position in the chain of the first delegate that has TfLiteQnnDelegateCreate, whichever interface was
+    selected; -1: none has."""
+    backend_type: str = ""
+    """The option of this name that it was selected with; empty: nobody has said which backend it has here."""
     registers: bool | None = None
     """Its QNN backend registers shared buffers; None: that is not known."""
     precision: Precision = "float32"

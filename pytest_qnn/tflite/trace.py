@@ -25,6 +25,8 @@ TouchReason = Literal["outside", "constant", "given-back", "unallocated"]
 """``outside``: beside the data of a placed tensor; ``constant``: the contents of a constant, or of a buffer
 placed as read-only; ``given-back``: a buffer that was given back; ``unallocated``: the data of a tensor
 inside a partition, which has no memory."""
+NOT_REPORTED = "and reported no error"
+"""How the message ends of a create that returned NULL without a word."""
 Access = Literal["read", "write", "access"]
 """``access``: one of the two."""
 
@@ -340,6 +342,18 @@ class CopyCounts(ScriptCounts, frozen=True, gc=False, omit_defaults=True, tag="c
     """An input or output of the graph that changed beside it."""
 
 
+class CopyToCounts(ScriptCounts, frozen=True, gc=False, omit_defaults=True, tag="copy-to"):
+    """Of `CopyTo`."""
+
+    handle: int = 0
+    status: int = 0
+    elements: int = 0
+    lost: int = 0
+    """Elements that did not come back from the buffer as they were copied to it."""
+    shared: bool = False
+    """All are as they were changed last: the buffer is the tensor's own memory, and no copy can be seen."""
+
+
 class InvokeCounts(ScriptCounts, frozen=True, gc=False, omit_defaults=True, tag="invoke"):
     """Of an `Invoke` after `Profile` (the first two) or `Cancel`; None: there was no such step."""
 
@@ -409,6 +423,7 @@ AnyScriptCounts = (
     | RemoveCounts
     | OutputCounts
     | CopyCounts
+    | CopyToCounts
     | InvokeCounts
     | LentCounts
     | UnloadCounts

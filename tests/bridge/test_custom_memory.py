@@ -44,6 +44,7 @@ from pytest_qnn.tflite.observe.stderr import capture_stderr
 from pytest_qnn.tflite.qnn_delegate.rules import ordered
 from pytest_qnn.tflite.target import DelegateTarget, open_delegate_target
 from pytest_qnn.tflite.trace import AllocCounts, InspectCounts, LogCounts, PlaceCounts, ReadCounts, ScriptSeen
+from tests.bridge import native_qnn
 
 RUNTIMES = ("tflite_runtime", "ai_edge_litert")
 T = Tensor((2, 3))
@@ -61,6 +62,9 @@ PLACED = (
 )
 USE = (SetInputs("i", 3), Invoke("i"), Read("i"), ReadCustom("i", 2))
 FEW = Profile("few", in_process_examples=8, isolated_examples=4)
+QUIET = ("TFL-04", "TFL-09", "TFL-14", "TFL-15")
+"""Unsupported where a library says nothing of itself and its backend cannot be seen."""
+OF_THE_OWN_INTERFACE = ("TFL-08", "TFL-20", "TFL-21")
 RULES = [rule for rule in catalogue().values() if rule.area == "TFL"]
 
 
@@ -147,7 +151,8 @@ def test_on_other_delegates_no_case_is_run(rule: object) -> None:
     assert len(RULES) >= 13
     verdict = judge(rule, target("reference"), FEW, seed=1)  # type: ignore[arg-type] - a Rule of any types
     assert (verdict.outcome, verdict.examples) == (Outcome.UNSUPPORTED, 0)
-    assert verdict.reason.startswith("the delegate offers no custom memory")
+    lacking = ("the delegate offers no custom memory", "the delegate has no TfLiteQnnDelegateCreate")
+    assert verdict.reason.startswith(lacking)
 
 
 def test_the_delegate_that_offers_memory_is_found_in_a_chain() -> None:
@@ -195,31 +200,7 @@ def test_there_is_no_case_for_a_delegate_without_custom_memory() -> None:
         ordered(DelegateFacts())
 
 
-LIBRARY = (
-    native_plugins.SOURCE
-    + r"""
-#define _GNU_SOURCE
-#include <sys/mman.h>
-static struct { void* memory; size_t bytes; } blocks[64];
-void* TfLiteQnnDelegateAllocCustomMem(size_t bytes, size_t alignment) {
-  int i = 0;
-  while (i < 64 && blocks[i].memory) ++i;
-  if (i == 64 || !bytes || bytes > 1 << 30 || alignment > 4096) return NULL;
-  void* memory = mmap(0, bytes, PROT_READ | PROT_WRITE, SHARING | MAP_ANONYMOUS, -1, 0);
-  if (memory == MAP_FAILED) return NULL;
-  blocks[i].memory = memory;
-  blocks[i].bytes = bytes;
-  return memory;
-}
-void TfLiteQnnDelegateFreeCustomMem(void* pointer) {
-  for (int i = 0; i < 64; ++i)
-    if (pointer && blocks[i].memory == pointer) {
-      munmap(pointer, blocks[i].bytes);
-      blocks[i].memory = NULL;
-    }
-}
-"""
-)
+LIBRARY = native_plugins.SOURCE + native_qnn.MEMORY
 
 
 @pytest.fixture(scope="module")
@@ -232,7 +213,7 @@ def test_a_library_is_judged_by_its_two_functions(library: Path) -> None:
     assert (facts.custom_memory, facts.registers) == (0, None)
     verdicts = {rule.id: judge(rule, target(str(library)), FEW, seed=1) for rule in RULES}
     outcomes = {name: verdict.outcome for name, verdict in verdicts.items()}
-    unsupported = dict.fromkeys(("TFL-04", "TFL-09", "TFL-14", "TFL-15"), Outcome.UNSUPPORTED)
+    unsupported = dict.fromkeys((*QUIET, *OF_THE_OWN_INTERFACE), Outcome.UNSUPPORTED)
     assert outcomes == dict.fromkeys(outcomes, Outcome.PASS) | unsupported
     assert "reports no tensor at all" in verdicts["TFL-09"].reason
 

@@ -22,6 +22,8 @@ _FIRST = "#include <signal.h>\n#include <stdio.h>\n#include <unistd.h>\n"
 _FAULTY_ADDRESS = "*(volatile int*)8 = 1;"
 _LOOPS = "for (volatile int on = 1; on;) {}"
 _SLEEPS = "for (;;) sleep(60);"
+TIMEOUT = 10.0
+"""Seconds; less where a fault is a hang."""
 
 
 class Fault(NamedTuple):
@@ -35,7 +37,7 @@ class Fault(NamedTuple):
     piece: str
     """What is replaced; it stands in the source once."""
     by: str
-    timeout: float = 10.0
+    timeout: float = TIMEOUT
     """Seconds without an answer or processor time after which a case hangs."""
 
 

@@ -26,6 +26,8 @@ CLAIMED = {
 """By a delegate that computes everything."""
 REFERENCE = CLAIMED | {"plugin interface", "subgraphs"}
 QNN_REFERENCE = {
+    "backend type",
+    "own interface",
     "empty tensors",
     "nodes in subgraphs",
     "XNNPACK nodes",

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import contextlib
 import os
+import re
 import signal
+import subprocess
+import sys
 import threading
 import time
 from collections.abc import Iterator
@@ -67,6 +70,51 @@ def test_the_third_is_the_targets_own_doing(tmp_path: Path, who: str) -> None:
         assert death.detail.endswith("; so it was 3 times, each in a fresh supervisor")
         assert (tmp_path / "note").stat().st_size == 3
         assert target.run(HARMLESS).death is None
+
+
+_MEMORY = Path("/sys/fs/cgroup/memory")
+
+
+@pytest.fixture
+def cgroup() -> Iterator[Path]:
+    """A cgroup of 600 MB, where the first version's memory controller is there and we may use it."""
+    folder = _MEMORY / f"pytest-qnn-{os.getpid()}"
+    try:
+        folder.mkdir()
+    except OSError as error:
+        pytest.skip(f"no cgroup of an own can be made below {_MEMORY} ({error.strerror})")
+    try:
+        (folder / "memory.limit_in_bytes").write_text("600000000")
+        yield folder
+    finally:
+        folder.rmdir()
+
+
+def test_a_case_that_needs_more_memory_than_there_is_is_a_death_with_its_reason(
+    tmp_path: Path, cgroup: Path
+) -> None:
+    taken = "char*all=malloc(1ul<<30);if(all){memset(all,1,1ul<<30);free(all);}"
+    library = qnn_library(tmp_path, taken, before=f"#include <unistd.h>\n#include <stdlib.h>\n{HEADERS}")
+    source = (
+        f"import os; open({str(cgroup / 'cgroup.procs')!r}, 'w').write(str(os.getpid()))\n"
+        "from pytest_qnn.qnn.target import open_memory_target\n"
+        "import test_kills\n"
+        f"target = open_memory_target({str(library)!r}, 'emulated', 'fork', 10.0)\n"
+        "print(target.run(test_kills.CASE).death.detail)\n"
+        "print(target.run(test_kills.HARMLESS).death)\n"
+        "target.close()\n"
+    )
+    ended = subprocess.run(
+        [sys.executable, "-c", source],
+        env=os.environ | {"PYTHONPATH": os.pathsep.join([str(Path(__file__).parent), *sys.path])},
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=True,
+    )
+    killed, harmless = ended.stdout.splitlines()
+    assert re.search(r"SIGKILL; so it was 3 times, .*, while the kernel ended \d+ processes for want", killed)
+    assert harmless == "None"
 
 
 def test_a_kill_in_company_costs_none_of_the_cases(tmp_path: Path) -> None:

@@ -34,7 +34,7 @@ SEES_NOTHING = {
     },
 }
 """Where a gate is open, and what the rule looks at never comes about."""
-_EXTERNAL = (*(7, 8, 9, 11, 12, 13, 14), *(16, 17, 21, 22, 23, 24, 30, 33, 35))
+_EXTERNAL = (*(7, 8, 9, 11, 12, 13, 14), *(16, 17, 21, 22, 23, 24, 30, 33, 34, 35, 36))
 UNSUPPORTED_THERE = {
     ("CAP-02", "null-memory"): "memRegister is NULL in the table",
     ("ION-06", "null-memory"): "memRegister is NULL in the table",

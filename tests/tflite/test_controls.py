@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import msgspec
 import pytest
 
 from pytest_qnn.core.evidence import Evidence
@@ -56,7 +57,8 @@ def test_an_output_s_controls_add_one_thing_at_a_time() -> None:
         ("SUB NONE", 3, "NUM-10"),
         ("SUB RELU", 3, "NUM-06"),
         ("NEG NONE", 3, "NUM-10"),
-        *[("SUB RELU+NEG NONE", 3, "PART-11")] * 3,  # with the inputs of later invokes too
+        # With the inputs of later invokes too, and with memory that was filled before.
+        *[("SUB RELU+NEG NONE", 3, "PART-11")] * 4,
         ("SUB RELU+NEG NONE", 3, "DET-02"),
         ("SUB RELU+NEG NONE", 3, "LIFE-02"),
     ]
@@ -80,13 +82,13 @@ def test_a_kind_of_rank_5_has_no_plainest_form() -> None:
 
 
 def test_a_death_has_no_control_at_another_rank() -> None:
-    found = [control.case.graph for control in controls(DelegateCase(CHAIN), died=True)]
+    *found, _ = [control.case.graph for control in controls(DelegateCase(CHAIN), died=True)]
     assert [len(graph.nodes) for graph in found] == [1, 1, 1, 1, 2]
     assert {len(graph.tensors[0].shape) for graph in found} == {3}
 
 
 def test_who_owns_a_death_depends_on_the_call_and_on_the_size() -> None:
-    (small, *_, whole) = controls(DelegateCase(CHAIN), died=True)
+    (small, *_, whole, _) = controls(DelegateCase(CHAIN), died=True)
     assert whole.owners == small.owners == ("RUN-01",)
     for during, owner in (
         ("tflite_plugin_create_delegate", "ABI-02"),
@@ -97,7 +99,19 @@ def test_who_owns_a_death_depends_on_the_call_and_on_the_size() -> None:
         assert small.owners_of(Death("signal", "SIGABRT", evidence=Evidence(during))) == (owner,)
     large = Graph((Tensor((2, 4096)),) * 3, (Node("ADD", (0, 1), (2,)),), (0, 1), (2,))
     owners = [control.owners for control in controls(DelegateCase(large), died=True)]
-    assert owners == [("RUN-01",), ("ERR-04",)]
+    assert owners == [("RUN-01",), ("ERR-04",), ()]
+
+
+@pytest.mark.parametrize("graph", [CHAIN, msgspec.structs.replace(CHAIN, nodes=(Node("NEG", (-1,), (1,)),))])
+def test_any_delegate_s_life_explains_a_death_in_its_first_and_last_call_only(graph: Graph) -> None:
+    *_, plain = controls(DelegateCase(graph), died=True)
+    for during, owners in (
+        ("tflite_plugin_create_delegate", ("ABI-02",)),
+        ("tflite_plugin_destroy_delegate", ("RUN-01",)),
+        ("invoke of kernel 0, node 0 (ADD)", ()),
+        ("Prepare of delegate 0", ()),
+    ):
+        assert plain.owners_of(Death("signal", "SIGABRT", evidence=Evidence(during))) == owners
 
 
 @pytest.mark.parametrize(
@@ -120,7 +134,7 @@ def test_nodes_of_subgraphs_count_and_what_depends_on_data_does_not() -> None:
         outputs=(3,),
         subgraphs=(Graph((Tensor(SHAPE),) * 3, (Node("ADD", (0, 1), (2,)),), (0, 1), (2,)),),
     )
-    found = [control.case.graph.nodes for control in controls(DelegateCase(whole), died=True)]
+    *found, _ = [control.case.graph.nodes for control in controls(DelegateCase(whole), died=True)]
     assert [[node.op for node in nodes] for nodes in found] == [["ADD"], ["ADD"]]
 
 

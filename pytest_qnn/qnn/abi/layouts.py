@@ -387,6 +387,13 @@ Notify: Any = ctypes.CFUNCTYPE(None, c_void_p, c_void_p, c_char_p, c_uint32, c_v
 """QnnContext_createFromBinaryNotifyFn_t: context, graph, its name, what is ready, parameter, status."""
 
 
+class ContextNotifyType(IntEnum):
+    """QnnContext_createFromBinaryAsyncNotifyType_t: what is ready."""
+
+    GRAPH_INIT = 0
+    CONTEXT_INIT = 1
+
+
 class ContextParamsV1(Structure):
     """QnnContext_ParamsV1_t, 48 bytes."""
 

@@ -23,6 +23,8 @@ MOST_PARTS = 64
 """Descriptors, handles, bindings, dimensions: per step."""
 MOST_TOUCHED = 1 << 28
 """Bytes that the steps write and read, in all."""
+MOST_TERMS = 16
+"""Inputs of one graph: a sum of so many FLOAT_32 contents (`contents.py`) is exact in a float16."""
 MOST_NEEDED = 1 << 24
 """Largest buffer, in bytes, that is made because a context asks for it, and the most beside what it asks."""
 MOST_BESIDE = 1 << 20
@@ -65,6 +67,8 @@ class ContextWithCallback(Step, tag="context-with-callback", frozen=True, gc=Fal
     """The request, counted from 1, that is answered with 1002 and no memory; 0: none is."""
     start: Annotated[int, Meta(ge=0, le=MOST_BESIDE)] = 0
     """dataStartOffset: bytes before each piece in its memory, 0xA5 as well."""
+    defer: bool | None = None
+    """As in `ContextCreate`."""
 
 
 class Pieces(Step, tag="pieces", frozen=True, gc=False, omit_defaults=True):
@@ -286,6 +290,8 @@ class ContextCreate(Step, tag="context-create", frozen=True, gc=False, omit_defa
     context: str
     defer: bool | None = None
     """isGraphInitDeferred of the option DEFER_GRAPH_INIT; None: the option is not given."""
+    beside: Numbers = ()
+    """As in `ContextFromBinary`."""
 
 
 class GetBinary(Step, tag="get-binary", frozen=True, gc=False, omit_defaults=True):
@@ -316,6 +322,9 @@ class ContextFromBinary(Step, tag="context-from-binary", frozen=True, gc=False, 
     switching: bool = False
     """Graph switching is asked for as well: a limit of memory, and that the binary persists."""
     damage: Damage = ""
+    by: Literal["", "signal", "list", "list-config"] = ""
+    """Another call: createFromBinaryWithSignal without a signal, or createFromBinaryListAsync of one context,
+    which is waited for; the options stand with the context, or with the list."""
 
 
 class ReleaseBinary(Step, tag="release-binary", frozen=True, gc=False, omit_defaults=True):
@@ -509,6 +518,14 @@ class Prepare(Step, tag="prepare", frozen=True, gc=False, omit_defaults=True):
     """The operator's result is a NATIVE tensor, and the output is a Reshape of it (flat)."""
     relay_mem_type: U32 = 0
     """Qnn_TensorMemType_t of that NATIVE tensor."""
+    narrow: Annotated[int, Meta(ge=0, le=8)] = 0
+    """Of weights: the dimension, counted from the last as 1, along which they have one element only and are
+    broadcast; 0, or one that the shape has not: none."""
+    terms: Annotated[int, Meta(ge=0, le=MOST_TERMS)] = 0
+    """0: the graph has the operator's inputs. Otherwise so many, at least two: with a NATIVE tensor for each,
+    made by a Reshape (flat), and the operator from the last to the first, ``t0 op (t1 op (t2 op ...))``,
+    whose results are NATIVE but for the output (flat). ElementWiseAdd or ElementWiseSubtract of FLOAT_32,
+    which give such sums exactly, without weights and relay."""
     weights_as: Literal["kept", "scribbled", "null", "updatable"] = "kept"
     """The client's bytes of the weights: as they are until the end; overwritten once the tensor is created;
     none at all (clientBuf.data is NULL). Updatable: kept, and the tensor is UPDATEABLE_STATIC."""
@@ -580,7 +597,10 @@ class Observe(Step, tag="observe", frozen=True, gc=False, omit_defaults=True):
     """Count writable mappings of [region, region + 64 KiB) bytes; 0: do not look for any."""
     patient: bool = False
     """Look again, for a second at most, until nothing is more than at the case's first look: what a thread of
-    the backend gives back by then is given back."""
+    the backend gives back by then is given back. With ``buffers``: until one of them is mapped no more often
+    than at the first look at them."""
+    buffers: Names = ()
+    """Count the mappings of each of these buffers, by its descriptor."""
 
 
 AnyStep = (

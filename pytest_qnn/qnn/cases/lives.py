@@ -120,6 +120,10 @@ class Alive:
         return [name for name, known in self.handles.items() if known.context == context]
 
 
+_ADDRESSES = 1 << 57
+"""Of a process, with the most levels of pages that Linux knows (x86-64, five of them; arm64 has fewer)."""
+
+
 class Spent:
     """The most that the steps so far can reserve and touch, in bytes, and the processes they run in."""
 
@@ -138,8 +142,8 @@ class Spent:
         effect_of(step).cost(self, step)
 
     def reserve(self, buffer: str, size: int) -> None:
-        """Add a buffer."""
-        self.reserved += size
+        """Add a buffer; one of more bytes than there are addresses cannot be had, and reserves nothing."""
+        self.reserved += size if size <= _ADDRESSES else 0
         self.buffers[buffer] = max(self.buffers.get(buffer, 0), size)
 
     def size_graph(self, graph: str, size: int) -> None:
@@ -347,7 +351,7 @@ EFFECTS: dict[type[AnyStep], Effect] = {
     case.Lived: _OF_CONTEXT,
     case.Logged: _NOTHING,
     case.Parallel: _NOTHING,
-    case.Observe: _NOTHING,
+    case.Observe: Effect(uses=("buffers",)),
     case.Providers: _NOTHING,
     case.Capability: _NOTHING,
     case.Interface: _NOTHING,

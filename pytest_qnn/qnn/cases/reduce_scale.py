@@ -46,13 +46,17 @@ def _fewer(rounds: int) -> list[int]:
 
 
 def smaller_scale(steps: Steps) -> Iterator[Steps]:
-    """Small tensors, tensors of few dimensions, tensors near the beginning of their buffers, version 1."""
+    """Small tensors, tensors of few dimensions, tensors near the beginning of their buffers, version 1.
+
+    Weights like other tensors.
+    """
     yield _reshaped(steps, _small)
     yield _reshaped(steps, _of_usual_rank)
     for step in steps:
         if isinstance(step, Alloc):
             yield _moved(steps, step)
-    yield tuple(msgspec.structs.replace(s, version=1) if isinstance(s, Prepare) else s for s in steps)
+    for plain in ({"version": 1}, {"narrow": 0}):
+        yield tuple(msgspec.structs.replace(s, **plain) if isinstance(s, Prepare) else s for s in steps)
 
 
 def _small(shape: Shape) -> Shape:

@@ -25,6 +25,18 @@ def arity(op: QnnOp) -> int:
     return 1 if op in ("Relu", "Reshape") else 2
 
 
+def is_sum(made: Prepare) -> bool:
+    """A graph of many terms that there can be (`Prepare.terms`)."""
+    of = made.op in ("ElementWiseAdd", "ElementWiseSubtract") and made.dtype == "FLOAT_32"
+    return of and made.terms > 1 and made.weights is None and not made.relay
+
+
 def io_inputs(made: Prepare) -> int:
     """IO tensors that are inputs: weights are none."""
-    return arity(made.op) - (made.weights is not None)
+    return made.terms or arity(made.op) - (made.weights is not None)
+
+
+def weights_shape(made: Prepare) -> tuple[int, ...]:
+    """The shape of a graph's weights: that of its other tensors, or narrower (`Prepare.narrow`)."""
+    at = len(made.shape) - made.narrow
+    return (*made.shape[:at], 1, *made.shape[at + 1 :]) if made.narrow and at >= 0 else made.shape

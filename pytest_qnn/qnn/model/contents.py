@@ -38,9 +38,9 @@ from pytest_qnn.qnn.cases.case import (
 )
 from pytest_qnn.qnn.cases.contents import contents
 from pytest_qnn.qnn.cases.lives import Alive
-from pytest_qnn.qnn.cases.sizes import io_inputs, nbytes
+from pytest_qnn.qnn.cases.sizes import io_inputs, nbytes, weights_shape
 from pytest_qnn.qnn.model.expected import UNUSUAL, Walked, role_of, walk
-from pytest_qnn.qnn.model.operators import FLOAT_BOUND, expected
+from pytest_qnn.qnn.model.operators import FLOAT_BOUND, expected, operands
 from pytest_qnn.qnn.trace import MemoryTrace, PlainRun, StepSeen
 
 _SHOWN = 8
@@ -72,7 +72,7 @@ class _Follower:
         self.buffers: dict[str, bytearray] = {}
         self.values: dict[str, int] = {}
         """Of handles, as they were given out."""
-        self.plain = {_key(run): run.output for run in plain if run.output}
+        self.plain = {_key(run, run.inputs): run.output for run in plain if run.output}
         self.written: dict[tuple[str, int], bytes] = {}
         """Of buffers without a Fill: what was written last, by its offset, and nothing else lies over it."""
 
@@ -183,10 +183,11 @@ class _Follower:
         """An output for these inputs; of a call that was in the queue before an asynchronous one, no step."""
         inputs = given
         if made.weights is not None:
-            inputs = (*given, contents(made.dtype, made.weights, nbytes(made.shape, made.dtype)))
-        difference = differs(_wanted(made, inputs, data), data, made.dtype)
+            size = nbytes(weights_shape(made), made.dtype)
+            inputs = (*given, contents(made.dtype, made.weights, size))
+        difference = differs(_wanted(made, operands(made, inputs), data), data, made.dtype)
         if difference:
-            own = self.plain.get((made.op, made.dtype, made.shape, made.relay, made.weights, given))
+            own = self.plain.get(_key(made, given))
             difference = difference if own is None else differs(own, data, made.dtype)
         return Compared(walked, "output", data, difference, made, step, inputs)
 
@@ -209,12 +210,14 @@ class _Follower:
         return bytes(self.buffers[buffer][offset : offset + size])
 
 
-def _key(run: PlainRun) -> tuple[object, ...]:
-    return run.op, run.dtype, run.shape, run.relay, run.weights, run.inputs
+def _key(of: PlainRun | Prepare, inputs: tuple[bytes, ...]) -> tuple[object, ...]:
+    return of.op, of.dtype, of.shape, of.relay, of.weights, of.narrow, of.terms, inputs
 
 
 def _wanted(made: Prepare, inputs: tuple[bytes, ...], data: bytes) -> bytes:
-    """The right output; with weights that of two right ones, element by element, which was seen.
+    """The right output for the last operator's inputs; with weights that of two, element by element.
+
+    Of two right ones it is the one that was seen.
 
     Backends may fold weights into the rounding, and no document says where ties go then: libQnnHtp rounds
     them down where the weights are one element, and up everywhere else.

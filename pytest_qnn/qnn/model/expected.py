@@ -618,8 +618,9 @@ def context_create(model: Model, step: ContextCreate) -> Allowed:
     """Deferring is for what comes out of a binary; not deferring is the same as giving no option."""
     del model
     if step.defer:
-        return _allowed({Fault.DEFER_CREATE: _CONFIG}, set())
-    return _allowed({}, {Note.NOT_DEFERRED} if step.defer is False else set())
+        return _allowed({Fault.DEFER_CREATE: _CONFIG}, set(), specified=not step.beside)
+    notes: set[AnyNote] = {Note.NOT_DEFERRED} if step.defer is False else set()
+    return _allowed({}, notes, specified=not step.beside)
 
 
 def _get_binary(model: Model, step: GetBinary) -> Allowed:
@@ -653,12 +654,13 @@ def _from_binary(model: Model, step: ContextFromBinary) -> Allowed:
     if step.defer and (step.switching or INCOMPATIBLE.intersection(step.beside)):
         faults[Fault.INCOMPATIBLE] = _CONFIG
     others = set(step.beside) - (INCOMPATIBLE if step.defer else set())
-    return _allowed(faults, notes, specified=not others and step.damage not in _PERHAPS_NOTICED)
+    specified = not others and not step.by and step.damage not in _PERHAPS_NOTICED
+    return _allowed(faults, notes, specified=specified)
 
 
 def _with_callback(model: Model, step: ContextWithCallback) -> Allowed:
     """The trace says whether a piece was refused; that raw memory and offsets are taken no document says."""
-    plain = step.memory == "dma" and not step.fails and not step.start
+    plain = step.memory == "dma" and not step.fails and not step.start and step.defer is None
     return _allowed({}, set(), specified=plain and bool(model.alive.binaries.get(step.binary)))
 
 
@@ -759,7 +761,7 @@ def _follow_from_binary(model: Model, step: ContextFromBinary, seen: StepSeen) -
 
 
 def _follow_with_callback(model: Model, step: ContextWithCallback, seen: StepSeen) -> None:
-    _follow_from_binary(model, ContextFromBinary(step.context, step.binary), seen)
+    _follow_from_binary(model, ContextFromBinary(step.context, step.binary, step.defer), seen)
 
 
 def _follow_finalize(model: Model, step: ContextFinalize, seen: StepSeen) -> None:

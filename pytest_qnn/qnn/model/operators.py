@@ -27,8 +27,8 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from pytest_qnn.qnn.cases.case import QnnDType, QnnOp
-from pytest_qnn.qnn.cases.sizes import arity
+from pytest_qnn.qnn.cases.case import Prepare, QnnDType, QnnOp
+from pytest_qnn.qnn.cases.sizes import ELEMENT_BYTES, arity, weights_shape
 
 FLOAT_BOUND = 2.0**-10
 """Largest relative error of a FLOAT_32 output."""
@@ -68,6 +68,23 @@ _FUNCTIONS: dict[QnnOp, Any] = {
     "ElementWiseMultiply": np.multiply,
     "Relu": np.maximum,
 }
+
+
+def operands(made: Prepare, inputs: Sequence[bytes]) -> tuple[bytes, ...]:
+    """What the last operator of a graph is applied to, for the bytes of its inputs, weights behind them.
+
+    Narrow weights are broadcast; of many terms (`Prepare.terms`) the second operand is what is made of all
+    but the first.
+    """
+    if made.terms:
+        *others, value = inputs
+        for other in others[:0:-1]:
+            value = expected(made.op, made.dtype, other, value)
+        return others[0], value
+    if made.weights is None or weights_shape(made) == made.shape:
+        return tuple(inputs)
+    whole = np.frombuffer(inputs[-1], f"V{ELEMENT_BYTES[made.dtype]}").reshape(weights_shape(made))
+    return (*inputs[:-1], np.broadcast_to(whole, made.shape).tobytes())
 
 
 def expected(op: QnnOp, dtype: QnnDType, *inputs: bytes, ties_up: bool = True) -> bytes:

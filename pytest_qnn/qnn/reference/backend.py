@@ -30,6 +30,7 @@ from pytest_qnn.qnn.reference.core import Devices
 from pytest_qnn.qnn.reference.execute import Asynchronous, InOnePiece
 from pytest_qnn.qnn.reference.external import ExternalBuffers
 from pytest_qnn.qnn.reference.graphs import Retrieval
+from pytest_qnn.qnn.reference.lists import Lists
 from pytest_qnn.qnn.reference.personalities import PERSONALITIES
 from pytest_qnn.qnn.reference.pieces import ProvidedPieces
 from pytest_qnn.qnn.reference.profiles import Profiles
@@ -41,6 +42,7 @@ from pytest_qnn.qnn.reference.system import ReferenceSystem
 
 class ReferenceBackend(
     ProvidedPieces,
+    Lists,
     Profiles,
     Signals,
     Settings,

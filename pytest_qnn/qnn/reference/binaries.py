@@ -28,11 +28,13 @@ class StoredGraph(msgspec.Struct, frozen=True):
     nodes: tuple[Node, ...]
 
 
-class Binary(msgspec.Struct, frozen=True):
+class Binary(msgspec.Struct, frozen=True, omit_defaults=True):
     """What a binary holds."""
 
     build: bytes
     graphs: tuple[StoredGraph, ...]
+    udma64: bool = False
+    """Its graphs were prepared with extended udma."""
 
 
 _DECODER = msgspec.msgpack.Decoder(Binary)
@@ -102,7 +104,7 @@ class Binaries(Graphs):
             )
             for graph in context.graphs.values()
         )
-        return encode(Binary(self.build_id, tuple(graphs)))
+        return encode(Binary(self.build_id, tuple(graphs), context.udma64))
 
     def stored_tensor(self, tensor: Tensor) -> Tensor:
         """Hook: a tensor as the binary records it, its memory type included."""
@@ -138,6 +140,12 @@ class Binaries(Graphs):
     def check_binary_config(self, config: int | None) -> None:
         """Hook: what contextCreate takes."""
         self.check_context_config(config)
+
+    def check_elsewhere(self, config: int | None) -> None:
+        """Hook: what another call that makes contexts from binaries does not take."""
+
+    def made_elsewhere(self, context: Context) -> None:
+        """Hook: another call than contextCreateFromBinary has made the context."""
 
     def load(self, context: Context, binary: Binary, config: int | None) -> None:
         """Hook: what becomes of a binary that has been read: its graphs are there at once."""

@@ -169,6 +169,7 @@ class Core(Logs, abc.ABC):
             Property.CONTEXT_SUPPORT_CACHING: self.personality.binaries,
             Property.CONTEXT_SUPPORT_VALIDATE_BINARY: self.personality.binaries,
             Property.CONTEXT_SUPPORT_CREATE_FROM_BINARY_WITH_SIGNALS: self.personality.binaries,
+            Property.CONTEXT_SUPPORT_CREATE_FROM_BINARY_LIST_ASYNC: self.personality.lists,
             Property.GRAPH_SUPPORT_ASYNC_EXECUTION: self.personality.asynchronous,
             Property.TENSOR_SUPPORT_RETRIEVE_RAW: self.personality.retrieve_raw,
             Property.GRAPH_SUPPORT_ENV_OPTION_BIND_MEM_HANDLES: self.personality.environments,

@@ -83,9 +83,29 @@ class ExternalBuffers(Memory, Binaries, Execution):
         if _deferred(config):
             needed = {int(WEIGHTS): self.needed_weights(binary), int(SPILL): self.needed_spill(binary)}
             excluded = any(map(_excluding, context_config(config))) and not self.personality.early_limits
-            context.external = External(needed, binary, excluded=excluded)
+            context.external = External(needed, binary, excluded=excluded or self.excludes_external(binary))
         else:
             super().load(context, binary, config)
+
+    def excludes_external(self, binary: Binary) -> bool:
+        """Hook: contextFinalize refuses the contexts of a binary that was prepared with extended udma."""
+        return binary.udma64
+
+    def check_elsewhere(self, config: int | None) -> None:
+        """Hook: only contextCreateFromBinary defers (seed 002, limitations): 1000, or contextFinalize's."""
+        if _deferred(config) and self.personality.early_limits:
+            raise QnnError(Error.CONTEXT_ERROR_UNSUPPORTED_FEATURE)
+
+    def made_elsewhere(self, context: Context) -> None:
+        """Hook: a deferred one cannot be finalised."""
+        if context.external is not None:
+            context.external.excluded = True
+
+    def context_create(self, backend: int | None, device: int | None, config: int | None, out: Any) -> None:
+        """Graphs may be prepared with extended udma, where the personality has it."""
+        super().context_create(backend, device, config, out)
+        if self.personality.udma64 and any(map(_far, context_config(config))):
+            self.contexts[out[0]].udma64 = True
 
     def needed_weights(self, binary: Binary) -> int:
         """Hook: bytes of the weights of all graphs, in whole pages."""
@@ -225,6 +245,15 @@ def _deferred(config: int | None) -> bool:
         entry.option == ContextOption.DEFER_GRAPH_INIT and entry.isGraphInitDeferred
         for entry in context_config(config)
     )
+
+
+def _far(entry: layouts.ContextConfig) -> bool:
+    """The option that asks for extended udma: its number, and behind it a bool."""
+    if entry.option != ContextOption.CUSTOM or not entry.customConfig:
+        return False
+    number = ctypes.c_uint32.from_address(entry.customConfig).value
+    wanted = ctypes.c_bool.from_address(entry.customConfig + ctypes.sizeof(ctypes.c_uint64)).value
+    return wanted and number == HtpContextConfigOption.USE_EXTENDED_UDMA
 
 
 def _excluding(entry: layouts.ContextConfig) -> bool:

@@ -148,6 +148,8 @@ class Context:
     """It came out of a binary: its graphs cannot be changed."""
     external: External | None = None
     """Of a context with deferred initialisation: its own weights and spill-fill memory."""
+    udma64: bool = False
+    """Its graphs are prepared with extended udma."""
 
 
 @dataclasses.dataclass(eq=False)

@@ -82,6 +82,10 @@ class Personality:
     """What excludes deferred initialisation is refused at creation. Off: at contextFinalize (EXT-28)."""
     asynchronous: bool = False
     """Property 304: graphExecuteAsync."""
+    lists: bool = False
+    """Property 212: contexts are made from lists of binaries, by contextCreateFromBinaryListAsync."""
+    udma64: bool = False
+    """Graphs can be prepared with extended udma, which excludes external memory. Off: it has no effect."""
     sections: bool = False
     """Properties 213 and 506: updatable weights, and sections of binaries to carry them."""
     retrieve_raw: bool = False
@@ -164,8 +168,13 @@ PERSONALITIES: dict[str, Personality] = {
         Personality("device-takes-contexts", "deviceFree frees the device's contexts", parents_wait=False),
         Personality("no-spill-fill", "no graph needs spill-fill memory", spill_fill=False),
         Personality(
-            "late-limits", "what excludes deferring is refused by contextFinalize", early_limits=False
+            "late-limits",
+            "lists of binaries and extended udma; what excludes deferring is refused by contextFinalize",
+            early_limits=False,
+            lists=True,
+            udma64=True,
         ),
+        Personality("lists-of-binaries", "contexts are made from lists of binaries as well", lists=True),
         Personality("asynchronous", "graphs execute asynchronously as well", asynchronous=True),
         Personality("binary-sections", "weights can be updated by sections of binaries", sections=True),
         Personality("retrieve-raw", "data of STATIC tensors is fetched by a callback", retrieve_raw=True),

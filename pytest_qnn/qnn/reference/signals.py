@@ -100,7 +100,10 @@ class Signals(Binaries, Execution):
         self.require_binaries()
         if signal:
             self.require("signal", signal, Error.CONTEXT_ERROR_INVALID_HANDLE)
+        _, config, _, _, out, _ = others
+        self.check_elsewhere(config)
         self.context_create_from_binary(backend, *others)
+        self.made_elsewhere(self.contexts[out[0]])
 
 
 def _aborts(config: int | None) -> bool:

@@ -13,10 +13,12 @@ from pytest_qnn.qnn.abi.codes import Error, Property, low
 from pytest_qnn.qnn.cases.case import (
     AnyStep,
     ContextCreate,
+    ContextFree,
     Deregister,
     Execute,
     Lived,
     MemoryCase,
+    Observe,
     Register,
 )
 from pytest_qnn.qnn.facts import MemoryFacts, refused_call
@@ -25,7 +27,7 @@ from pytest_qnn.qnn.model.contents import compare
 from pytest_qnn.qnn.model.expected import Walked, walk
 from pytest_qnn.qnn.model.notes import Fault, Relation
 from pytest_qnn.qnn.strategies.scene import memory_types
-from pytest_qnn.qnn.trace import LivedCounts, MemoryTrace, StepSeen
+from pytest_qnn.qnn.trace import LivedCounts, MemoryTrace, ProcessCounts, StepSeen
 
 
 def facts_of(trace: MemoryTrace) -> MemoryFacts:
@@ -134,7 +136,8 @@ def demand_code(walked: Walked, codes: Collection[int], because: str = "") -> No
     """
     if walked.code is None or walked.code in codes:
         return
-    if set(codes) == {0} and walked.code in _CANNOT_MAP and _is_beyond_32_bits(walked):
+    # Whatever else is wrong with the call: no document says what is looked at first.
+    if walked.code in _CANNOT_MAP and _is_beyond_32_bits(walked):
         raise Unsupported("memory of 2 GiB and more cannot be mapped", final=False)
     demanded = one_of(codes) + (f": {because}" if because else "")
     fails = FailedCall if walked.allowed.valid and set(codes) == {0} else Violation
@@ -270,3 +273,40 @@ def judge_relation(
             case, trace, lambda w: w.allowed.valid, "the registration that was there is still good"
         )
     return Examined(count, what)
+
+
+LET_GO = 10
+"""Buffers of which one at least must not be mapped any more: a bounded pool of eight is no leak."""
+
+
+def judge_let_go(case: MemoryCase, trace: MemoryTrace) -> int:
+    """Of `LET_GO` buffers whose contexts were freed not every one is still mapped by the target.
+
+    Looks at the mappings of the client's own buffers, by their descriptors, before they were registered and
+    up to a second after the last contextFree; a target may keep some, in a bounded pool. Gives the buffers.
+    """
+    looks = [w for w in walk(case, trace) if isinstance(w.step, Observe) and w.step.buffers]
+    owners: dict[str, str] = {}
+    gone: set[str] = set()
+    for walked in walk(case, trace):
+        step = walked.step
+        if isinstance(step, Register) and walked.code == 0:
+            owners |= {each.buffer: step.context for each in step.descriptors}
+        elif isinstance(step, ContextFree) and walked.code == 0:
+            gone |= {buffer for buffer, context in owners.items() if context == step.context}
+    if len(looks) < 2:
+        return 0
+    before, after = (_mappings(walked) for walked in (looks[0], looks[-1]))
+    ended = sorted(name for name in gone if min(before.get(name, -1), after.get(name, -1)) >= 0)
+    left = [name for name in ended if after[name] > before[name]]
+    if len(ended) >= LET_GO and len(left) == len(ended):
+        wanted = "mappings of the client's buffers that go with the context, of all but a bounded number"
+        seen = f"all {len(left)} buffers are still mapped a second after their contexts were freed"
+        raise Violation(wanted, seen, place(looks[-1]))
+    return len(ended)
+
+
+def _mappings(walked: Walked) -> dict[str, int]:
+    """By buffer, how often it was mapped at a look."""
+    assert isinstance(walked.step, Observe)
+    return dict(zip(walked.step.buffers, walked.seen.counted(ProcessCounts).mapped, strict=False))

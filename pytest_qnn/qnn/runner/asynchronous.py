@@ -1,8 +1,8 @@
-"""The step `Execute` where it is asynchronous: QnnGraph_executeAsync, and the wait for its notification.
+"""Calls that notify their client, and the wait for it: QnnGraph_executeAsync and createFromBinaryListAsync.
 
 What the client does when it is notified: `pytest_qnn.qnn.cases.case`. One C callback serves every
-execution of the process, and tells them apart by the parameter that comes back: whenever a target calls it,
-it is there.
+execution of the process, another one every context, and tells them apart by the parameter that comes back:
+whenever a target calls it, it is there.
 """
 
 from __future__ import annotations
@@ -14,8 +14,16 @@ import time
 from typing import Any, Final
 
 from pytest_qnn.qnn.abi.codes import Error, low
-from pytest_qnn.qnn.abi.layouts import NotifyFn, NotifyStatus
+from pytest_qnn.qnn.abi.layouts import (
+    VERSION_1,
+    ContextNotifyType,
+    ContextParams,
+    Notify,
+    NotifyFn,
+    NotifyStatus,
+)
 from pytest_qnn.qnn.cases.case import OVER_INPUT, OVER_OUTPUT, PATIENCE, Binding, Execute, queued_seed
+from pytest_qnn.qnn.runner.client import QnnClient, array_of
 from pytest_qnn.qnn.runner.graphs import Run
 from pytest_qnn.qnn.runner.state import Skip, State
 from pytest_qnn.qnn.trace import AsyncCounts, ExecuteCounts, StepSeen
@@ -178,3 +186,83 @@ def _notified(parameter: int | None, status: NotifyStatus) -> None:
 
 _callback: Final = NotifyFn(_notified)
 _CALLBACK: Any = ctypes.cast(_callback, ctypes.c_void_p)
+
+
+_LIST_CALL: Final = "contextCreateFromBinaryListAsync"
+_FIRST_CONTEXT: Final = 0x0B5F_0000_0000
+"""Parameters are numbers from here on: they lead nowhere."""
+
+_contexts: Final = itertools.count(_FIRST_CONTEXT)
+_waiting: Final[dict[int, _Created]] = {}
+"""Contexts that are under way, by parameter."""
+_unfinished: Final[list[Any]] = []
+"""What the calls were given of which no notification came: the target may use it at any time."""
+
+
+class _Created:
+    """What a target has notified of one context."""
+
+    def __init__(self) -> None:
+        self.parameter = next(_contexts)
+        self.notified = threading.Event()
+        self.context = 0
+        self.status = 0
+
+
+def create_listed(
+    client: QnnClient,
+    owners: tuple[int | None, int | None],
+    config: int | None,
+    list_config: int | None,
+    binary: tuple[Any, int],
+    out: Any,
+) -> int:
+    """The code of the call or, where that is 0, the status of the context's notification.
+
+    Args:
+        client: calls the target.
+        owners: backend and device.
+        config: options of the one context; an address, or None.
+        list_config: options of all contexts of the list.
+        binary: a buffer, and the bytes of the binary in it. They must stay until the context is there.
+        out: a c_void_p, which gets the context's handle.
+
+    Raises:
+        Skip: the call has succeeded, and no notification of the context came.
+    """
+    created = _Created()
+    # The entries are const members of a struct that the call reads, maybe until it notifies.
+    entry = ContextParams(version=VERSION_1)
+    entry.v1.config = config
+    entry.v1.binaryBuffer, entry.v1.binaryBufferSize = ctypes.addressof(binary[0]), binary[1]
+    entry.v1.notifyFunc, entry.v1.notifyParam = _CREATED, created.parameter
+    listed = array_of(ctypes.c_void_p, 2)(ctypes.addressof(entry), None)
+    # Before the call: a target may notify before it returns.
+    _waiting[created.parameter] = created
+    code = client.call(_LIST_CALL, *owners, ctypes.addressof(listed), list_config, None)
+    if code:
+        del _waiting[created.parameter]
+        return code
+    if not created.notified.wait(PATIENCE):
+        _unfinished.append((created, entry, listed, binary))
+        raise Skip(f"no notification of the context within {PATIENCE:g} s")
+    del _waiting[created.parameter]
+    out.value = created.context
+    return created.status
+
+
+def _notify_context(
+    context: int | None,
+    _graph: int | None,
+    _name: bytes | None,
+    kind: int,
+    parameter: int | None,
+    status: int,
+) -> None:
+    found = _waiting.get(parameter or 0)
+    if found is not None and kind == ContextNotifyType.CONTEXT_INIT and not found.notified.is_set():
+        found.context, found.status = context or 0, status
+        found.notified.set()
+
+
+_CREATED: Final = Notify(_notify_context)

@@ -17,6 +17,7 @@ from pytest_qnn.qnn.abi.system import BinaryInfoP, GetSystemProviders, SystemInt
 from pytest_qnn.qnn.cases import case
 from pytest_qnn.qnn.cases.case import Damage
 from pytest_qnn.qnn.reference.system import ReferenceSystem
+from pytest_qnn.qnn.runner.asynchronous import create_listed
 from pytest_qnn.qnn.runner.client import UNTOUCHED, array_of
 from pytest_qnn.qnn.runner.graphs import operator_of
 from pytest_qnn.qnn.runner.handlers import handles
@@ -85,9 +86,10 @@ def get_binary(state: State, step: case.GetBinary) -> StepSeen:
 
 @handles(case.ContextFromBinary)
 def context_from_binary(state: State, step: case.ContextFromBinary) -> StepSeen:
-    """QnnContext_createFromBinary; ``values``: (handle,).
+    """QnnContext_createFromBinary, or another call (``by``); ``values``: (handle,).
 
-    After a refusal that has written a handle: (handle, what contextFree answers to it).
+    ``code`` of createFromBinaryListAsync: the call's, or, where that is 0, the notification's status. After a
+    refusal that has written a handle: (handle, what contextFree answers to it).
     """
     if not state.session.open():
         raise Skip(f"there is no session: {state.session.failure}")
@@ -96,12 +98,10 @@ def context_from_binary(state: State, step: case.ContextFromBinary) -> StepSeen:
     data = _damaged(state.binaries[step.binary], step.damage)
     held = ctypes.create_string_buffer(data, max(1, len(data)))
     config, kept = configuration(step.defer, step.beside, switching=step.switching)
-    session = state.session
-    out = ctypes.c_void_p(UNTOUCHED)
-    place = (ctypes.addressof(held), len(data), ctypes.byref(out), None)
-    code = state.client.call("contextCreateFromBinary", session.backend, session.device, config, *place)
     # What is given must stay until contextFinalize of a deferred context; here, to the end of the case.
     state.held.append((held, kept))
+    out = ctypes.c_void_p(UNTOUCHED)
+    code = _create(state, step, config, held, len(data), out)
     if code == 0:
         graphs = state.written.get(step.binary, {})
         made = Context(out.value or 0, held=held, held_size=len(data), graphs=graphs)
@@ -112,6 +112,20 @@ def context_from_binary(state: State, step: case.ContextFromBinary) -> StepSeen:
     elif out.value not in (None, UNTOUCHED):
         return StepSeen(code=code, values=(out.value, state.client.call("contextFree", out.value, None)))
     return StepSeen(code=code, values=(out.value or 0,))
+
+
+def _create(
+    state: State, step: case.ContextFromBinary, config: int | None, held: Any, size: int, out: Any
+) -> int:
+    """The call that the step names; its code, and the handle in ``out``."""
+    session, client = state.session, state.client
+    if step.by.startswith("list"):
+        mine, of_list = (None, config) if step.by == "list-config" else (config, None)
+        return create_listed(client, (session.backend, session.device), mine, of_list, (held, size), out)
+    place = (session.backend, session.device, config, ctypes.addressof(held), size, ctypes.byref(out), None)
+    if step.by == "signal":
+        return client.call("contextCreateFromBinaryWithSignal", *place, None)
+    return client.call("contextCreateFromBinary", *place)
 
 
 @handles(case.ReleaseBinary)

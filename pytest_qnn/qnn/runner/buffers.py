@@ -10,7 +10,14 @@ from functools import lru_cache
 from operator import gt
 
 from pytest_qnn.isolation import libc
-from pytest_qnn.isolation.observe import Snapshot, file_of, regions, small_blocks_in_reserve, snapshot
+from pytest_qnn.isolation.observe import (
+    Snapshot,
+    file_of,
+    mappings_by_file,
+    regions,
+    small_blocks_in_reserve,
+    snapshot,
+)
 from pytest_qnn.qnn.cases.case import (
     MOST_NEEDED,
     Alloc,
@@ -204,7 +211,7 @@ def observe(state: State, step: Observe) -> StepSeen:
     """Count from outside; ``regions``, where asked for: (address, resident bytes) of each."""
     if step.region and state.reserve is None:
         state.reserve = small_blocks_in_reserve()
-    seen = _patient_snapshot(state) if step.patient else snapshot()
+    seen = _patient_snapshot(state) if step.patient and not step.buffers else snapshot()
     state.first_look = state.first_look or _held(seen)
     found = (
         ()
@@ -218,6 +225,7 @@ def observe(state: State, step: Observe) -> StepSeen:
         )
     )
     counts = ProcessCounts(
+        mapped=_mapped_patiently(state, step) if step.buffers else (),
         kept=sum(map(_mapped, state.kept)) if step.region else 0,
         fds=seen.fds,
         mappings=len(seen.lines),
@@ -237,6 +245,26 @@ def _patient_snapshot(state: State) -> Snapshot:
         time.sleep(_PAUSE)
         seen = snapshot()
     return seen
+
+
+def _mapped_patiently(state: State, step: Observe) -> tuple[int, ...]:
+    """How often each buffer is mapped; a patient look comes again while all are more often than at first."""
+    files = [_file_of(state, name) for name in step.buffers]
+    end = time.monotonic() + _GIVEN_BACK
+    while True:
+        mappings = mappings_by_file()
+        found = tuple(-1 if file is None else mappings[file] for file in files)
+        first = [
+            state.first_mapped.setdefault(name, now) for name, now in zip(step.buffers, found, strict=True)
+        ]
+        if not (step.patient and all(map(gt, found, first)) and time.monotonic() < end):
+            return found
+        time.sleep(_PAUSE)
+
+
+def _file_of(state: State, name: str) -> tuple[int, int] | None:
+    buffer = state.buffers.get(name)
+    return None if buffer is None or not buffer.live else file_of(descriptor_of(state, buffer))
 
 
 def _held(seen: Snapshot) -> tuple[int, int]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import math
+from collections.abc import Iterator
 from functools import lru_cache
 from typing import Any
 
@@ -111,8 +112,11 @@ class Operator:
         weights: bytes | None = None,
         *,
         relay: bool = False,
+        weights_shape: tuple[int, ...] = (),
+        terms: int = 0,
     ) -> None:
-        template = _template(op, dtype, shape)
+        """As the fields of a `Prepare`; ``weights_shape``: of the weights, where it is another."""
+        template = _template(op, dtype, shape, terms)
         self.op = op
         # The copies point to the template's names and dimensions.
         self._template = template
@@ -122,9 +126,12 @@ class Operator:
         """How many of the inputs are IO tensors: all but one with weights, which is the last."""
         self._between: Any = None
         if weights is not None:
-            self._make_static(weights)
+            self._make_static(weights, weights_shape)
         if relay:
             self._put_between()
+        self._terms = terms
+        if terms:
+            self._put_sums_between()
         self.tensors = [*self.inputs, *self.outputs, *(self._between or ())]
         self.io = [*self.inputs[: self.io_inputs], *self.outputs]
 
@@ -138,10 +145,13 @@ class Operator:
         other.io = [*other.inputs[: other.io_inputs], *other.outputs]
         return other
 
-    def _make_static(self, weights: bytes) -> None:
+    def _make_static(self, weights: bytes, shape: tuple[int, ...]) -> None:
         self.io_inputs -= 1
         self._weights = weights
         last = self.inputs[self.io_inputs].v1
+        if shape and shape != tuple(last.dimensions[: last.rank]):
+            self._weights_shape = (ctypes.c_uint32 * len(shape))(*shape)
+            last.dimensions = ctypes.cast(self._weights_shape, ctypes.POINTER(ctypes.c_uint32))
         last.name, last.type = b"weights", TensorType.STATIC
         last.clientBuf.data = ctypes.cast(ctypes.c_char_p(weights), ctypes.c_void_p).value
         last.clientBuf.dataSize = len(weights)
@@ -154,15 +164,46 @@ class Operator:
         output.rank = 1
         output.dimensions = ctypes.cast(self._template[2][1], ctypes.POINTER(ctypes.c_uint32))
 
+    def _put_sums_between(self) -> None:
+        """A NATIVE tensor for each term, and for each sum but the last; all of them are flat."""
+        self._between = array_of(Tensor, 2 * self._terms - 2)()
+        for position in range(len(self._between)):
+            self._between[position] = self.outputs[0]
+            native = self._between[position].v1
+            native.name, native.type = b"between%d" % position, TensorType.NATIVE
+
+    def _sums(self) -> Iterator[OpConfig]:
+        """A Reshape of each input, and then the operator from the last term to the first."""
+        terms, sums = self._between[: self._terms], self._between[self._terms :]
+        for position, term in enumerate(terms):
+            one, result = _array(self.inputs[position]), _array(term)
+            yield _node(b"term%d" % position, "Reshape", one, result)
+        value = terms[-1]
+        for position, result in zip(range(self._terms - 2, -1, -1), (*sums, self.outputs[0]), strict=True):
+            yield _node(b"sum%d" % position, self.op, _array(terms[position], value), _array(result))
+            value = result
+
     def config(self) -> OpConfig:
         """The Qnn_OpConfig_t of the operator over these tensors; it lives no longer than they do."""
+        if self._terms:
+            return self.configs()[-1]
         outputs = self.outputs if self._between is None else self._between
         return _node(b"node", self.op, self.inputs, outputs)
 
     def configs(self) -> list[OpConfig]:
         """All nodes of the graph, in order; they live no longer than the tensors."""
+        if self._terms:
+            return list(self._sums())
         second = [] if self._between is None else [_node(b"relay", "Reshape", self._between, self.outputs)]
         return [self.config(), *second]
+
+
+def _array(*tensors: Any) -> Any:
+    """Copies of tensors that exist, side by side."""
+    made = array_of(Tensor, len(tensors))()
+    for position, tensor in enumerate(tensors):
+        made[position] = tensor
+    return made
 
 
 def _node(name: bytes, op: QnnOp, inputs: Any, outputs: Any) -> OpConfig:
@@ -181,15 +222,18 @@ def _node(name: bytes, op: QnnOp, inputs: Any, outputs: Any) -> OpConfig:
 
 
 @lru_cache(256)
-def _template(op: QnnOp, dtype: QnnDType, shape: tuple[int, ...]) -> tuple[Any, Any, Any]:
+def _template(op: QnnOp, dtype: QnnDType, shape: tuple[int, ...], terms: int = 0) -> tuple[Any, Any, Any]:
     """Arrays of the input and the output tensors, and the dimensions they point to."""
-    encodings = QUANTIZATION[op]
+    first, *_, last = encodings = QUANTIZATION[op]
+    if terms:
+        encodings = (*[first] * terms, last)
     inputs, outputs = array_of(Tensor, len(encodings) - 1)(), array_of(Tensor, 1)()
     same = (ctypes.c_uint32 * len(shape))(*shape)
     flat = (ctypes.c_uint32 * 1)(math.prod(shape))
     for position, tensor in enumerate(inputs):
         _describe(tensor.v1, b"input%d" % position, TensorType.APP_WRITE, dtype, same)
-    _describe(outputs[0].v1, b"output", TensorType.APP_READ, dtype, flat if op == "Reshape" else same)
+    flattened = op == "Reshape" or terms > 0
+    _describe(outputs[0].v1, b"output", TensorType.APP_READ, dtype, flat if flattened else same)
     for tensor, encoding in zip([*inputs, *outputs], encodings, strict=True):
         tensor.version = 1
         _quantise(tensor.v1.quantizeParams, encoding if dtype == "UFIXED_POINT_8" else None)

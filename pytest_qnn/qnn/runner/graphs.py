@@ -18,7 +18,7 @@ from pytest_qnn.isolation.touched import Touched, Watch
 from pytest_qnn.qnn.abi.codes import TensorMemType, TensorType
 from pytest_qnn.qnn.abi.layouts import OpConfig, Tensor
 from pytest_qnn.qnn.cases.case import BOGUS, NULL, Binding, Execute, Prepare
-from pytest_qnn.qnn.cases.sizes import ELEMENT_BYTES, PAGE, pages
+from pytest_qnn.qnn.cases.sizes import ELEMENT_BYTES, PAGE, is_sum, pages, weights_shape
 from pytest_qnn.qnn.runner.buffers import data_of, mapped
 from pytest_qnn.qnn.runner.client import Operator, QnnClient, array_of
 from pytest_qnn.qnn.runner.handlers import handles
@@ -263,13 +263,17 @@ def execute(state: State, step: Execute) -> StepSeen:
 
 def operator_of(step: Prepare) -> Operator:
     """The tensors of the step's graph. Raises Skip for one that there cannot be."""
+    if step.terms:
+        if not is_sum(step):
+            raise Skip(f"{step.op} {step.dtype} is no sum of {step.terms} terms")
+        return Operator(step.op, step.dtype, step.shape, terms=step.terms)
     if step.weights is None:
         return Operator(step.op, step.dtype, step.shape, relay=step.relay)
     if step.op in ("Relu", "Reshape"):
         raise Skip(f"{step.op} has no second input that could be weights")
-    size = math.prod(step.shape) * ELEMENT_BYTES[step.dtype]
-    weights = data_of(step.dtype, step.weights, size)
-    return Operator(step.op, step.dtype, step.shape, weights, relay=step.relay)
+    shape = weights_shape(step)
+    weights = data_of(step.dtype, step.weights, math.prod(shape) * ELEMENT_BYTES[step.dtype])
+    return Operator(step.op, step.dtype, step.shape, weights, relay=step.relay, weights_shape=shape)
 
 
 def bind_raw(operator: Operator, nbytes: int) -> list[ctypes.Array[ctypes.c_char]]:

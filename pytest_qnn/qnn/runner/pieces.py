@@ -32,6 +32,7 @@ from pytest_qnn.qnn.abi.layouts import (
 )
 from pytest_qnn.qnn.abi.rpcmem import DEFAULT_FLAGS, HEAP_ID_SYSTEM
 from pytest_qnn.qnn.cases.case import ContextWithCallback, Pieces
+from pytest_qnn.qnn.runner.binaries import configuration
 from pytest_qnn.qnn.runner.client import UNTOUCHED
 from pytest_qnn.qnn.runner.handlers import handles
 from pytest_qnn.qnn.runner.state import Context, NeverMade, Skip, State
@@ -181,12 +182,13 @@ def create(state: State, step: ContextWithCallback) -> StepSeen:
     held = ctypes.create_string_buffer(data, max(1, len(data)))
     callback = _callback(step, account.parameter)
     # What is given may be used until the context is freed; here, to the end of the case.
-    state.held.append((held, callback))
+    config, kept = configuration(step.defer)
+    state.held.append((held, callback, kept))
     state.held.append(account)
     _accounts[account.parameter] = account
     out = ctypes.c_void_p(UNTOUCHED)
     place = (ctypes.addressof(callback), ctypes.addressof(held), len(data), ctypes.addressof(out))
-    code = state.client.call(_CALL, state.session.backend, state.session.device, None, *place, None, None)
+    code = state.client.call(_CALL, state.session.backend, state.session.device, config, *place, None, None)
     calls = (*account.calls, (_CALL, code))
     if code == 0:
         graphs = state.written.get(step.binary, {})

@@ -16,8 +16,8 @@ import msgspec
 
 from pytest_qnn.qnn.cases.case import AllocNeeded, Execute, MemoryCase, Prepare
 from pytest_qnn.qnn.cases.lives import Alive
-from pytest_qnn.qnn.cases.sizes import ELEMENT_BYTES
-from pytest_qnn.qnn.model.operators import expected
+from pytest_qnn.qnn.cases.sizes import ELEMENT_BYTES, weights_shape
+from pytest_qnn.qnn.model.operators import expected, operands
 from pytest_qnn.qnn.runner.buffers import data_of
 from pytest_qnn.qnn.runner.client import NullFunction, QnnClient
 from pytest_qnn.qnn.runner.graphs import bind_raw, compose, operator_of, vary
@@ -57,9 +57,11 @@ def differs(executed: Executed) -> bool:
     """The output is not that of the suite's own arithmetic, bit by bit."""
     made = executed.made
     size = math.prod(made.shape) * ELEMENT_BYTES[made.dtype]
-    weights = () if made.weights is None else (data_of(made.dtype, made.weights, size),)
-    whole = all(len(data) == size for data in (*executed.inputs, executed.output))
-    return whole and expected(made.op, made.dtype, *executed.inputs, *weights) != executed.output
+    narrow = math.prod(weights_shape(made)) * ELEMENT_BYTES[made.dtype]
+    weights = () if made.weights is None else (data_of(made.dtype, made.weights, narrow),)
+    if any(len(data) != size for data in (*executed.inputs, executed.output)):
+        return False
+    return expected(made.op, made.dtype, *operands(made, (*executed.inputs, *weights))) != executed.output
 
 
 def _described(executed: Executed) -> PlainRun:
@@ -71,6 +73,8 @@ def _described(executed: Executed) -> PlainRun:
         relay=made.relay,
         weights=made.weights,
         updatable=made.weights_as == "updatable",
+        narrow=made.narrow,
+        terms=made.terms,
         inputs=executed.inputs,
     )
 
@@ -115,6 +119,8 @@ def carry_out(state: State, run: PlainRun) -> bytes:
         weights=run.weights,
         weights_as="updatable" if run.updatable else "kept",
         relay=run.relay,
+        narrow=run.narrow,
+        terms=run.terms,
     )
     try:
         code, context = client.create("contextCreate", session.backend, session.device, None)

@@ -42,7 +42,7 @@ def context_create(state: State, step: ContextCreate) -> StepSeen:
     if not state.session.open():
         raise Skip(f"there is no session: {state.session.failure}")
     session = state.session
-    config, kept = configuration(step.defer)
+    config, kept = configuration(step.defer, step.beside)
     code, value = state.client.create("contextCreate", session.backend, session.device, config)
     del kept
     if code == 0:

@@ -114,6 +114,8 @@ class State:
         """Bytes objects of the trace so far: memory of the runner's own."""
         self.first_look: tuple[int, int] | None = None
         """Descriptors and mappings of shared memory at the first Observe of the case."""
+        self.first_mapped: dict[str, int] = {}
+        """Mappings of each buffer at the first Observe that names it."""
         self.reserve: object = None
         """Room for Python's own objects, where mappings are looked at (`small_blocks_in_reserve`)."""
 

@@ -7,10 +7,21 @@ from collections.abc import Sequence
 import msgspec
 from hypothesis import strategies as st
 
-from pytest_qnn.qnn.cases.case import NULL, Binding, Descriptor, Execute, Fill, MemoryCase, Read, Write
+from pytest_qnn.qnn.cases.case import (
+    NULL,
+    Binding,
+    Descriptor,
+    Execute,
+    Fill,
+    MemoryCase,
+    Prepare,
+    QnnOp,
+    Read,
+    Write,
+)
 from pytest_qnn.qnn.cases.memory import CUSTOM, ION
 from pytest_qnn.qnn.cases.sizes import PAGE, arity, io_inputs, nbytes
-from pytest_qnn.qnn.strategies.history import FAR
+from pytest_qnn.qnn.strategies.history import FAR, MOST_SAVED
 from pytest_qnn.qnn.strategies.scene import SHAPES, Scene, Tape
 
 ODD_SHAPES = (*SHAPES, (3,), (1, 3, 5, 7), (5, 13), (1, 1, 9, 33), (2, 1, 3, 5))
@@ -49,6 +60,50 @@ def prepared(scene: Scene, tape: Tape, mem_types: tuple[int, ...], shape: tuple[
     name = scene.prepare(scene.context(), tape, shape=shape)
     if name and any(mem_types):
         hint(scene, name, mem_types)
+    return name
+
+
+_TERMS = (9, 5, 16, 7)
+"""Inputs of a graph of many: more, and fewer, than eight results that are alive at once."""
+
+
+def terms_of(byte: int) -> int:
+    """How many inputs a graph shall have, as a leading byte says: 0, or in four of sixteen cases many."""
+    return _TERMS[(byte >> 4) - 12] if byte >> 4 >= 16 - len(_TERMS) else 0
+
+
+def of_many(scene: Scene, tape: Tape, terms: int) -> str:
+    """A graph of so many inputs, in a context of its own; "" for none, or where the target takes none."""
+    offered = set(scene.operators)
+    ops: tuple[QnnOp, ...] = ("ElementWiseSubtract", "ElementWiseAdd")
+    fitting = [op for op in ops if (op, "FLOAT_32") in offered]
+    if not terms or not fitting or ("Reshape", "FLOAT_32") not in offered:
+        return ""
+    shape = scene.scale.of_graph(tape.pick(ODD_SHAPES), "FLOAT_32", MOST_SAVED)
+    name = scene.name("g")
+    scene.follow(Prepare(name, scene.context(), tape.pick(fitting), "FLOAT_32", shape, terms=terms))
+    return name
+
+
+_BROADCASTING = ((7,), (3, 5), (2, 3, 5), (2, 2, 3, 4), (2, 3, 2, 2, 3))
+_PLACES = tuple((shape, at) for shape in _BROADCASTING for at in range(1, len(shape) + 1))
+"""Every rank, and every dimension of it counted from the last: fifteen."""
+
+
+def broadcasting(scene: Scene, tape: Tape, byte: int) -> str:
+    """A graph of weights that are broadcast along one dimension, in a context of its own.
+
+    ``byte``: a leading one, each sixteenth of which stands for a rank and a dimension, but for the first,
+    which stands for none; "" for that, or where the target takes no operator with two inputs.
+    """
+    fitting = [each for each in scene.operators if arity(each[0]) == 2]
+    if not byte >> 4 or not fitting:
+        return ""
+    shape, narrow = _PLACES[(byte >> 4) - 1]
+    op, dtype = tape.pick(fitting)
+    name = scene.name("g")
+    seed = 1 + tape.byte()
+    scene.follow(Prepare(name, scene.context(), op, dtype, shape, weights=seed, narrow=narrow))
     return name
 
 
@@ -169,7 +224,7 @@ RAW, MEMHANDLE = 0, 1
 
 def raw(scene: Scene, name: str, seed: int = 0) -> Bindings:
     """Raw memory for every tensor of a graph."""
-    inputs = arity(scene.graphs[name].op)
+    inputs = io_inputs(scene.graphs[name])
     return (*(Binding(seed=seed + position) for position in range(inputs)), Binding())
 
 

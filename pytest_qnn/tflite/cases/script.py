@@ -130,6 +130,12 @@ class MakeDelegate(ScriptStep, tag="make-delegate", frozen=True, gc=False, omit_
     """Probe only: TfLiteDelegateFlags."""
     options: Annotated[tuple[tuple[str, str], ...], Meta(max_length=16)] = ()
     """Target only: options of a plugin, beside those of the command line."""
+    without: Annotated[tuple[str, ...], Meta(max_length=16)] = ()
+    """Target only: keys of the command line's options that are left out. Skipped where there is no library,
+    unless ``interface`` is ``own``."""
+    interface: Literal["selected", "own"] = "selected"
+    """Target only. ``own``: TfLiteQnnDelegateCreate, with those of the options that it takes. Skipped where
+    there is no such function."""
 
 
 class DestroyDelegate(ScriptStep, tag="destroy-delegate", frozen=True, gc=False, omit_defaults=True):
@@ -281,6 +287,21 @@ class CopyFrom(ScriptStep, tag="copy-from", frozen=True, gc=False, omit_defaults
     """Pass kTfLiteNullBufferHandle, or a number that is no tensor's handle."""
 
 
+class CopyTo(ScriptStep, tag="copy-to", frozen=True, gc=False, omit_defaults=True):
+    """Call CopyToBufferHandle of the delegate that an output of the graph belongs to, and copy back.
+
+    The tensor's data is copied from the buffer, changed in every element to a small number, copied to the
+    buffer, changed again, and copied from the buffer. Skipped where the tensor has no buffer handle or its
+    delegate not both functions, for types but FLOAT32, INT32 and INT8, and where a copy back fails.
+    Numbers: ``handle``, ``status`` (of CopyToBufferHandle), ``lost`` (elements that did not come back),
+    ``shared`` (all are as they were changed last: the buffer is the tensor's own memory).
+    """
+
+    interpreter: str
+    output: Annotated[int, Meta(ge=0, le=1000)] = 0
+    """Position in the graph's outputs."""
+
+
 class Profile(ScriptStep, tag="profile", frozen=True, gc=False, omit_defaults=True):
     """SetProfiler, with one that counts.
 
@@ -329,6 +350,24 @@ class Close(ScriptStep, tag="close", frozen=True, gc=False, omit_defaults=True):
     interpreter: str
 
 
+Least = Annotated[int, Meta(ge=0, le=1 << 30)]
+
+
+class Kept(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
+    """The least that each turn of the longest repetition so far has left, so that a step is worth its time.
+
+    Of `MeasureCounts`, from the first Measure to the last so far; one number that has grown by so much is
+    enough. 0: it does not count.
+    """
+
+    malloc: Least = 0
+    fds: Least = 0
+    threads: Least = 0
+    mappings: Least = 0
+    virtual: Least = 0
+    arena: Least = 0
+
+
 class Measure(ScriptStep, tag="measure", frozen=True, gc=False, omit_defaults=True):
     """After a garbage collection, count what the process holds.
 
@@ -339,6 +378,8 @@ class Measure(ScriptStep, tag="measure", frozen=True, gc=False, omit_defaults=Tr
     """Position of an earlier Measure: threads have a second to end, until there are no more than it found."""
     waits: bool = False
     """Threads and descriptors beyond those of the Measure before have a second to go, as a worker's do."""
+    where_kept: Kept | None = None
+    """Not carried out where nothing of this was kept; as in Repeat."""
 
 
 PlainStep = (
@@ -358,6 +399,7 @@ PlainStep = (
     | RemoveAll
     | HandleOutput
     | CopyFrom
+    | CopyTo
     | Profile
     | Cancel
     | PassToConstructor
@@ -373,6 +415,8 @@ class Repeat(ScriptStep, tag="repeat", frozen=True, gc=False, omit_defaults=True
 
     times: Annotated[int, Meta(ge=1, le=MOST_PERFORMED)]
     steps: tuple[PlainStep, ...]
+    where_kept: Kept | None = None
+    """Not carried out where nothing of this was kept, which the first step that asks decides for all."""
 
 
 class Parallel(ScriptStep, tag="parallel", frozen=True, gc=False, omit_defaults=True):

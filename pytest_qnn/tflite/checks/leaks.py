@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from itertools import pairwise
-from typing import Literal
 
 from pytest_qnn.core.verdict import Measured, Unsupported
 from pytest_qnn.tflite.cases.script import AnyScriptStep, Measure, Repeat, ScriptCase
 from pytest_qnn.tflite.checks import scripts
-from pytest_qnn.tflite.strategies.lifetimes import FEW, REPETITIONS
+from pytest_qnn.tflite.strategies.lifetimes import FEW, LEAST, REPETITIONS, Key
 from pytest_qnn.tflite.trace import InterpreterSeen, MeasureCounts, ScriptTrace
 
 _MEASURES = 2 * REPETITIONS + 1
@@ -18,16 +17,8 @@ _LEAST_PAGES = 2 * 4096
 """Bytes: one page more may be where an allocator's last block happened to end."""
 _LEAST_PAIRS = 2
 """Pairs of repetitions that must leave a page: a small leak does not fill one in each."""
-Key = Literal["malloc", "fds", "threads", "mappings", "virtual"]
-"""A field of `MeasureCounts`."""
 LEAST_TIMES = 12
 """Cycles in a long repetition of which a leak can still be told from what the suite's own blocks vary by."""
-LEAST: dict[Key, int] = {"malloc": 16, "fds": 1, "threads": 1, "mappings": 1, "virtual": 4096}
-"""The least that one thing leaves behind, which of malloc's is half a block.
-
-glibc gives out no block of less than 32 bytes, header included. What the suite's own blocks take more or less
-moves the numbers of 38 cycles by up to 80 bytes: 1,216 of the smallest leak may be seen as 1,200.
-"""
 _SPREAD: dict[Key, float] = {"malloc": 1 / 2}
 """How far apart the numbers of a small leak may lie, as a part of the smallest; of other keys a sixth.
 
@@ -67,7 +58,9 @@ def nothing_left(case: ScriptCase, trace: ScriptTrace, keys: tuple[Key, ...], pe
     if not times:
         return 0
     found = scripts.measured(case, trace)
-    if "malloc" in keys and found and found[0].arena is not None:
+    if not found:
+        return 0
+    if "malloc" in keys and found[0].arena is not None:
         if found[0].full:
             return 0
         _nothing_left_of_an_arena(found, (times + FEW) * REPETITIONS, per)
@@ -75,10 +68,11 @@ def nothing_left(case: ScriptCase, trace: ScriptTrace, keys: tuple[Key, ...], pe
         values: list[int] = [getattr(counts, key) for counts in found]
         if None in values:
             raise Unsupported("malloc cannot be asked what it has given out (mallinfo2 of glibc 2.33)")
+        # Without a probe nothing was kept that could be compared with what it keeps (`lifetimes.compared`).
         target, probe = surplus(values[:_MEASURES]), surplus(values[_MEASURES:])
         least = LEAST[key] * (times - FEW)
         left = is_left(values[:_MEASURES])
-        if left and _regular(key, target, least) and min(target) - max(0, min(probe)) >= least:
+        if probe and left and _regular(key, target, least) and min(target) - max(0, min(probe)) >= least:
             raise Measured(
                 f"as many {WORDS[key]} in use after {per} as before it",
                 f"{', '.join(map(str, target))} more after {times - FEW} times more",

@@ -51,9 +51,11 @@ def numbered(case: ScriptCase, trace: ScriptTrace) -> list[tuple[int, AnyScriptS
 
 
 def measured(case: ScriptCase, trace: ScriptTrace) -> list[MeasureCounts]:
-    """What each Measure found."""
+    """What each Measure found that was carried out."""
     return [
-        seen.counted(MeasureCounts) for _, step, seen in numbered(case, trace) if isinstance(step, Measure)
+        seen.counted(MeasureCounts)
+        for _, step, seen in numbered(case, trace)
+        if isinstance(step, Measure) and seen.counts is not None
     ]
 
 

@@ -86,10 +86,12 @@ GRID: tuple[Combination, ...] = tuple(_grid())
 
 
 def combination_of(graph: Graph, node: Node) -> Combination | None:
-    """The kind of a node of ``graph``; None for a type or operator that the grid does not know."""
+    """The kind of a node of ``graph``; None for a type, operator or groups that the grid does not know."""
     operands = [graph.tensors[index] for index in node.inputs if index >= 0]
     dtype = graph.tensors[node.outputs[0]].dtype
     if node.op not in _ORDER or dtype not in ("float32", "int8") or operands[0].dtype != dtype:
+        return None
+    if node.op == "CONV_2D" and operands[0].shape[3] != operands[1].shape[3]:
         return None
     tensors = (*operands, graph.tensors[node.outputs[0]])
     per_channel = node.op in _WEIGHTED and len(operands[1].scales) > 1

@@ -9,10 +9,11 @@ import struct
 from functools import lru_cache
 from math import prod
 
+import msgspec
 import numpy as np
 
 from pytest_qnn.core.contents import hashed, ramp
-from pytest_qnn.tflite.graph.graph import Tensor
+from pytest_qnn.tflite.graph.graph import Graph, Tensor
 
 Params = tuple[float, int]
 """Scale (a float32 value) and zero point of an int8 activation."""
@@ -98,6 +99,23 @@ def _bytes(count: int, seed: int) -> np.ndarray[tuple[int], np.dtype[np.int8]]:
     """int8 [count]; seed 0 steps through multiples of 16."""
     values = hashed(count, seed).view(np.int32) >> 24 if seed else ramp(count, 0) * 12
     return values.astype(np.int8)
+
+
+def with_other_constants(graph: Graph) -> Graph:
+    """The graph with other contents in its operands, as long and of no greater magnitudes.
+
+    float32 constants are negated; of int8 ones the elements stand in the opposite order. int32 ones are axes,
+    shapes and biases, which stay.
+    """
+    return msgspec.structs.replace(graph, tensors=tuple(map(_otherwise, graph.tensors)))
+
+
+def _otherwise(tensor: Tensor) -> Tensor:
+    if tensor.data is None or tensor.dtype not in ("float32", "int8"):
+        return tensor
+    if tensor.dtype == "int8":
+        return msgspec.structs.replace(tensor, data=tensor.data[::-1])
+    return msgspec.structs.replace(tensor, data=(-np.frombuffer(tensor.data, np.float32)).tobytes())
 
 
 EXTREME = 1024.0

@@ -177,20 +177,30 @@ def _counting(body: Graph) -> Graph:
 
 
 def stateful(data: Bytes, choices: Sequence[Choice]) -> Graph:
-    """Two variables, each assigned once and read later, with other nodes in between."""
+    """Two variables, each assigned once and read later, with other nodes in between.
+
+    The second is assigned after the first was read, or, in three cases of four, before.
+    """
     build, ops = _builder(data, choices, tame=False)
     # XNNPACK on ai-edge-litert 2.3 crashes where one node reads what was read from a variable twice.
     build.distinct = True
     value = build.graph_input(build.base, 0)
     extra: list[int] = []
+    unread: list[tuple[int, int]] = []
     for number in range(2):
         handle = build.constant(_RESOURCE)
         build.nodes.append(Node("VAR_HANDLE", (), (handle,), variable=f"v{number}"))
         build.nodes.append(Node("ASSIGN_VARIABLE", (handle, value), ()))
         build.readers[value] = build.readers.get(value, 0) + 1
         extra += grow(build, data.part(2 * number, 4), ops, 0)
-        read = build.activation(build.tensors[value].shape, build.params_of(value), build.bound(value))
-        build.nodes.append(Node("READ_VARIABLE", (handle,), (read,)))
+        unread.append((handle, value))
+        value = build.pool[-1]
+        if not number and data.header[3] % 4:
+            continue
+        for variable, held in unread:
+            read = build.activation(build.tensors[held].shape, build.params_of(held), build.bound(held))
+            build.nodes.append(Node("READ_VARIABLE", (variable,), (read,)))
+        unread.clear()
         extra += grow(build, data.part(2 * number + 1, 4), ops, 0)
         value = build.pool[-1]
     return build.finish(extra, input_too=False)

@@ -156,7 +156,9 @@ def _fully_connected(where: str, _node: Node, operands: Sequence[Tensor]) -> Sha
 def _conv_2d(where: str, node: Node, operands: Sequence[Tensor]) -> Shape:
     value, weights, *bias = operands
     need(
-        len(value.shape) == len(weights.shape) == 4 and value.shape[3] == weights.shape[3],
+        len(value.shape) == len(weights.shape) == 4
+        and value.shape[3] % weights.shape[3] == 0
+        and weights.shape[0] % (value.shape[3] // weights.shape[3]) == 0,
         f"{where} has weights that do not match",
     )
     _check_weights(where, weights, bias)

@@ -10,6 +10,7 @@ from pytest_qnn.qnn.abi import layouts
 from pytest_qnn.qnn.abi.codes import HtpMemType, MemType, TensorMemType
 from pytest_qnn.tflite.abi import layouts as tflite
 from pytest_qnn.tflite.abi import view
+from pytest_qnn.tflite.qnn_delegate.create import OwnInterface
 from pytest_qnn.tflite.qnn_delegate.report import Report
 from pytest_qnn.tflite.qnn_delegate.shared_memory import Block, SharedMemory
 
@@ -129,5 +130,6 @@ class QnnParts:
     memory: type[SharedMemory] = SharedMemory
     tensors: type[CustomTensors] = CustomTensors
     report: type[Report] = Report
+    interface: type[OwnInterface] = OwnInterface
     backend: str = ""
     """Where the QNN interface comes from; empty: as the option says."""

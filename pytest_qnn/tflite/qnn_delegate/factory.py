@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from types import MappingProxyType
 from typing import Any
 
 from pytest_qnn.isolation.worker import Unusable
@@ -14,7 +15,8 @@ from pytest_qnn.tflite.qnn_delegate.custom_tensors import QnnParts
 from pytest_qnn.tflite.qnn_delegate.delegate import QnnDelegate
 from pytest_qnn.tflite.qnn_delegate.partition import QnnFailed
 from pytest_qnn.tflite.qnn_delegate.shared_memory import CUSTOM_MEMORY
-from pytest_qnn.tflite.runner.delegates import DelegateUnusable, is_steerable
+from pytest_qnn.tflite.runner.delegates import DelegateFactory, DelegateUnusable, is_steerable
+from pytest_qnn.tflite.runner.qnn_interface import BACKEND_TYPE
 
 
 def factory(spec: str, options: Mapping[str, str]) -> QnnFactory:
@@ -32,13 +34,19 @@ class QnnFactory:
 
     Attributes:
         custom_memory: that of the process, or a mutant's own.
+        has_own_interface: TfLiteQnnDelegateCreate is there, emulated.
+        options: those that its own interface makes delegates with.
     """
+
+    has_own_interface = True
+    options: Mapping[str, str] = MappingProxyType({BACKEND_TYPE: "htp"})
 
     def __init__(self, name: str, options: Mapping[str, str], parts: QnnParts | None = None) -> None:
         self.name = name
         self._check(options)
         self._parts = parts or QnnParts()
         self.custom_memory = parts.memory() if parts else CUSTOM_MEMORY
+        self._interface = self._parts.interface()
         backend = options.get("backend", self._parts.backend or "reference")
         try:
             self._source = MemorySource(backend, "emulated")
@@ -58,7 +66,17 @@ class QnnFactory:
         except QnnFailed as error:
             raise DelegateUnusable(f"the delegate {self.name} has no backend: {error}") from None
 
+    def by_own_interface(self, options: Mapping[str, str]) -> DelegateFactory:
+        """Makes the same delegates by TfLiteQnnDelegateCreate."""
+        return _OwnFactory(self.name, lambda made: self._interface.create(options, lambda: self.make(made)))
+
     def _check(self, options: Mapping[str, str]) -> None:
         unknown = next((key for key in options if key != "backend"), None)
         if unknown is not None:
             raise DelegateUnusable(f"the delegate {self.name} has the option backend only, not {unknown}")
+
+
+class _OwnFactory:
+    def __init__(self, name: str, make: Callable[[Application], QnnDelegate]) -> None:
+        self.name = name
+        self.make = make

@@ -12,14 +12,17 @@ from pytest_qnn.qnn.abi.codes import TensorMemType, TensorType
 from pytest_qnn.qnn.reference.rpcmem import EmulatedRpcmem
 from pytest_qnn.tflite.abi import layouts, view
 from pytest_qnn.tflite.mutants import QNN
+from pytest_qnn.tflite.qnn_delegate.create import OwnInterface
 from pytest_qnn.tflite.qnn_delegate.custom_tensors import Bound, CustomTensors, QnnParts
 from pytest_qnn.tflite.qnn_delegate.report import Report
 from pytest_qnn.tflite.qnn_delegate.shared_memory import Block, SharedMemory
+from pytest_qnn.tflite.runner.qnn_interface import BACKENDS, UNDEFINED
 
 _HEADER = 16
 """Bytes that some allocators keep before what they give."""
 
 
+InterfaceT = TypeVar("InterfaceT", bound=OwnInterface)
 MemoryT = TypeVar("MemoryT", bound=SharedMemory)
 ReportT = TypeVar("ReportT", bound=Report)
 TensorsT = TypeVar("TensorsT", bound=CustomTensors)
@@ -53,6 +56,16 @@ def _faulty_report(name: str, fault: str, rule: str) -> Callable[[type[ReportT]]
     def take(report: type[ReportT]) -> type[ReportT]:
         enter(Mutant(name, fault, (rule,), "delegate", QNN, QnnParts(report=report)))
         return report
+
+    return take
+
+
+def _faulty_interface(name: str, fault: str, rule: str) -> Callable[[type[InterfaceT]], type[InterfaceT]]:
+    """For a class of the delegate's own interface."""
+
+    def take(interface: type[InterfaceT]) -> type[InterfaceT]:
+        enter(Mutant(name, fault, (rule,), "delegate", QNN, QnnParts(interface=interface)))
+        return interface
 
     return take
 
@@ -399,3 +412,58 @@ class _RegistersFirstOnly(CustomTensors):
         if self.memory.find(address, size) and line not in self.log:
             self.log.append(line)
         return 0
+
+
+@_faulty_interface("own-fails-invokes", "Delegates of TfLiteQnnDelegateCreate fail to invoke.", "TFL-08")
+class _FailsInvokes(OwnInterface):
+    def made(self, make: Callable[[], Any]) -> Any:
+        delegate = make()
+        delegate.fault = "kernel-invoke"
+        return delegate
+
+
+@_faulty_interface("own-every-second", "Every second TfLiteQnnDelegateCreate gives NULL.", "TFL-08")
+class _EverySecond(OwnInterface):
+    def __init__(self) -> None:
+        self._count = 0
+
+    def made(self, make: Callable[[], Any]) -> Any:
+        self._count += 1
+        return make() if self._count % 2 else None
+
+
+@_faulty_interface("own-default-is-htp", "The default options name the HTP.", "TFL-20")
+class _DefaultIsHtp(OwnInterface):
+    def default(self) -> int:
+        return BACKENDS["htp"]
+
+
+@_faulty_interface("own-takes-undefined", "Takes kUndefinedBackend for what it has.", "TFL-20")
+class _TakesUndefined(OwnInterface):
+    def accepts(self, backend_type: int) -> bool:
+        return super().accepts(backend_type) or backend_type == UNDEFINED
+
+
+@_faulty_interface("own-keeps-the-last", "Without a backend_type it uses that of the last create.", "TFL-20")
+class _KeepsTheLast(OwnInterface):
+    def __init__(self) -> None:
+        self._last = UNDEFINED
+
+    def accepts(self, backend_type: int) -> bool:
+        accepted = super().accepts(backend_type or self._last)
+        self._last = backend_type or self._last
+        return accepted
+
+
+@_faulty_interface("own-counts-in-bytes", "Reads the lower byte of the backend_type.", "TFL-21")
+class _CountsInBytes(OwnInterface):
+    def accepts(self, backend_type: int) -> bool:
+        return super().accepts(backend_type & 0xFF)
+
+
+@_faulty_interface(
+    "own-takes-unknown", "Takes every number beyond the enumeration for its backend.", "TFL-21"
+)
+class _TakesUnknown(OwnInterface):
+    def accepts(self, backend_type: int) -> bool:
+        return super().accepts(backend_type) or backend_type > max(BACKENDS.values())

@@ -214,7 +214,7 @@ _FREE = f"{_HEADER}, TfLiteQnnDelegateFreeCustomMem"
 _GROWTH = 4
 """Descriptors or mappings that may be more after some rounds: nothing is held for each of them."""
 _COUNTED = "lines about delegated nodes"
-_TENSORS = "tensors of partitions in custom memory"
+TENSORS = "tensors of partitions in custom memory"
 Cases = SearchStrategy[ScriptCase]
 _SIZES = (4, 1, 64, 4096, 4095, 4097, 65536, 1 << 20)
 _HUGE = ((1 << 46), (1 << 32) + 4096, (1 << 31), 0)
@@ -239,7 +239,7 @@ def _offered(facts: DelegateFacts) -> int:
 _RELU = Graph((Tensor((1,)), Tensor((1,))), (Node("RELU", (0,), (1,)),), (0,), (1,))
 
 
-def _alone(steps: Sequence[AnyScriptStep]) -> ScriptCase:
+def alone(steps: Sequence[AnyScriptStep]) -> ScriptCase:
     """Steps that need no interpreter; a case has a graph all the same."""
     return ScriptCase((_RELU,), tuple(steps))
 
@@ -254,7 +254,7 @@ def memories(facts: DelegateFacts) -> Cases:
             size = _HUGE[byte % 4] if byte >= 224 else _SIZES[byte % 8]
             steps.append(AllocCustom(f"c{at}", size, position=position, seed=at + 1))
         steps += [InspectCustom(step.buffer) for step in steps if isinstance(step, AllocCustom)]
-        return _alone(steps)
+        return alone(steps)
 
     return decoded(9, decode)
 
@@ -300,7 +300,7 @@ def alignments(facts: DelegateFacts) -> Cases:
     position = _offered(facts)
 
     def decode(data: bytes) -> ScriptCase:
-        return _alone(
+        return alone(
             [
                 AllocCustom(f"c{at}", _SIZES[byte >> 5], _ALIGNMENTS[byte % len(_ALIGNMENTS)], position)
                 for at, byte in enumerate(data[1 : 2 + data[0] % 6])
@@ -345,7 +345,7 @@ def released(facts: DelegateFacts) -> Cases:
         odd += (FreeCustom(what="unknown", position=position),) if data[2] & 2 else ()
         kept = (AllocCustom("c0", _SIZES[data[3] % 8], 64, position), MakeDelegate("d0", position=position))
         cycles: Steps = (*once, Measure(), Repeat(_ROUNDS, once), Measure()) if data[2] & 4 else once
-        return _alone([*kept, *cycles, *odd, DestroyDelegate("d0"), InspectCustom("c0")])
+        return alone([*kept, *cycles, *odd, DestroyDelegate("d0"), InspectCustom("c0")])
 
     return decoded(4, decode)
 
@@ -387,7 +387,7 @@ _CHOICE = 4
 _NODES = 5
 
 
-def _scenes(
+def scenes(
     facts: DelegateFacts,
     make: Callable[[Scene], Steps],
     *,
@@ -415,7 +415,7 @@ def larger(facts: DelegateFacts) -> Cases:
     def make(scene: Scene) -> Steps:
         return (*scene.placed(larger=True), *scene.use())
 
-    return _scenes(facts, make)
+    return scenes(facts, make)
 
 
 class Scene:
@@ -486,7 +486,7 @@ def logged(facts: DelegateFacts) -> Cases:
     def make(scene: Scene) -> Steps:
         return (*scene.placed(), *scene.use(), ReadLog("d0"))
 
-    return _scenes(facts, make)
+    return scenes(facts, make)
 
 
 def unregistered(facts: DelegateFacts) -> Cases:
@@ -512,12 +512,12 @@ def does_without_registering(case: ScriptCase, trace: ScriptTrace) -> Examined:
     """Looks at results and at the log."""
     count = judged(case, trace)
     if not count:
-        return Examined(0, _TENSORS)
+        return Examined(0, TENSORS)
     works(case, trace, "right results from and in the client's memory, registered or not")
     said, _ = registered(case, trace)
     if said:
         raise Violation("nothing said of registered tensors", f"tensors {sorted(said)} are said to be")
-    return Examined(count, _TENSORS)
+    return Examined(count, TENSORS)
 
 
 def ordered(facts: DelegateFacts) -> Cases:
@@ -548,7 +548,7 @@ def ordered(facts: DelegateFacts) -> Cases:
             DestroyDelegate("d0"),
         )
 
-    return _scenes(facts, make)
+    return scenes(facts, make)
 
 
 @rule(
@@ -568,9 +568,9 @@ def works_in_every_order(case: ScriptCase, trace: ScriptTrace) -> Examined:
     """
     count = judged(case, trace)
     if not count:
-        return Examined(0, _TENSORS)
+        return Examined(0, TENSORS)
     works(case, trace, "right results, whatever the order of the steps")
-    return Examined(count, _TENSORS)
+    return Examined(count, TENSORS)
 
 
 @rule(
@@ -592,14 +592,14 @@ def reports_what_it_registers(case: ScriptCase, trace: ScriptTrace) -> Examined:
     count = judged(case, trace)
     said, expected = registered(case, trace)
     if not count or not invoked(case, trace):
-        return Examined(0, _TENSORS)
+        return Examined(0, TENSORS)
     if trace.facts and trace.facts.registers is None and not said:
         raise Unsupported("the delegate reports no tensor at all: its backend may register none")
     if said != expected:
         raise Violation(
             f"tensors {sorted(expected)} reported as registered", f"tensors {sorted(said)} are reported"
         )
-    return Examined(count, _TENSORS)
+    return Examined(count, TENSORS)
 
 
 def twice(facts: DelegateFacts) -> Cases:
@@ -608,7 +608,7 @@ def twice(facts: DelegateFacts) -> Cases:
     def make(scene: Scene) -> Steps:
         return (*scene.placed(), *scene.use(), *scene.use(1))
 
-    return _scenes(facts, make, plain=(0, 1, 0, 1))
+    return scenes(facts, make, plain=(0, 1, 0, 1))
 
 
 @rule(
@@ -624,7 +624,7 @@ def gives_the_same_results(case: ScriptCase, trace: ScriptTrace) -> Examined:
     """Looks at two invokes with other inputs, bit for bit if the delegate repeats itself without it too."""
     count = judged(case, trace)
     if not count:
-        return Examined(0, _TENSORS)
+        return Examined(0, TENSORS)
     expected = "the results of a run without custom memory"
     works(case, trace, expected)
     plain = results(case, trace, "i1")
@@ -632,7 +632,7 @@ def gives_the_same_results(case: ScriptCase, trace: ScriptTrace) -> Examined:
         same = [others for given, others in plain if given == inputs]
         if len(same) > 1 and same.count(same[0]) == len(same) and outputs != same[0]:
             raise Violation(expected, "results that differ in bits")
-    return Examined(count, _TENSORS)
+    return Examined(count, TENSORS)
 
 
 @rule(
@@ -648,9 +648,9 @@ def takes_larger_memory(case: ScriptCase, trace: ScriptTrace) -> Examined:
     """Looks at results with 0 to 4096 bytes more."""
     count = judged(case, trace)
     if not count:
-        return Examined(0, _TENSORS)
+        return Examined(0, TENSORS)
     works(case, trace, "right results in memory of the tensor's size or more")
-    return Examined(count, _TENSORS)
+    return Examined(count, TENSORS)
 
 
 def reassigned(facts: DelegateFacts) -> Cases:
@@ -667,7 +667,7 @@ def reassigned(facts: DelegateFacts) -> Cases:
         back: Steps = (*scene.assign(), Allocate("i0"), *scene.use(2)) if how == 3 else ()
         return (*scene.placed(), *scene.use(), *again, *assign, Allocate("i0"), *scene.use(1), *back)
 
-    return _scenes(facts, make)
+    return scenes(facts, make)
 
 
 @rule(
@@ -683,9 +683,9 @@ def follows_other_memory(case: ScriptCase, trace: ScriptTrace) -> Examined:
     """Looks at results before and after; the new memory may have the old one's address or descriptor."""
     count = judged(case, trace)
     if not count:
-        return Examined(0, _TENSORS)
+        return Examined(0, TENSORS)
     works(case, trace, "right results from and in the memory assigned last")
-    return Examined(count, _TENSORS)
+    return Examined(count, TENSORS)
 
 
 def mixed(facts: DelegateFacts) -> Cases:
@@ -694,7 +694,7 @@ def mixed(facts: DelegateFacts) -> Cases:
     def make(scene: Scene) -> Steps:
         return (*scene.placed(), *scene.use(), *scene.use(1))
 
-    return _scenes(facts, make, some=True)
+    return scenes(facts, make, some=True)
 
 
 @rule(
@@ -711,9 +711,9 @@ def takes_some_tensors_only(case: ScriptCase, trace: ScriptTrace) -> Examined:
     """Looks at results where only some tensors are in custom memory, or only some nodes are claimed."""
     count = judged(case, trace)
     if not count:
-        return Examined(0, _TENSORS)
+        return Examined(0, TENSORS)
     works(case, trace, "right results, in custom memory and beside it")
-    return Examined(count, _TENSORS)
+    return Examined(count, TENSORS)
 
 
 def counted(facts: DelegateFacts) -> Cases:
@@ -723,7 +723,7 @@ def counted(facts: DelegateFacts) -> Cases:
         placed = scene.placed() if scene.choice[0] & 1 else (*scene.opening(), Apply("i0", "d0"))
         return (*placed, ReadLog("d0"))
 
-    return _scenes(facts, make, some=True)
+    return scenes(facts, make, some=True)
 
 
 @rule(
@@ -778,7 +778,7 @@ def registers_what_it_reports(case: ScriptCase, trace: ScriptTrace) -> Examined:
     """
     logged = heard(case, trace)
     if not judged(case, trace) or not invoked(case, trace):
-        return Examined(0, _TENSORS)
+        return Examined(0, TENSORS)
     said, _ = registered(case, trace)
     if not all(isinstance(seen.counts, LogCounts) for seen in logged):
         raise Unsupported("the delegate's calls of its QNN backend cannot be seen")

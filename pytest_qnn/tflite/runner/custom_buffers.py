@@ -14,7 +14,7 @@ import numpy.typing as npt
 from pytest_qnn.core.contents import hashed
 from pytest_qnn.isolation.observe import snapshot
 from pytest_qnn.tflite.abi import peek
-from pytest_qnn.tflite.runner.delegates import DelegateFactory
+from pytest_qnn.tflite.runner.delegates import DelegateFactory, LibraryFactory
 from pytest_qnn.tflite.runtime.symbols import dynamic_symbols
 from pytest_qnn.tflite.trace import InspectCounts
 
@@ -63,14 +63,14 @@ def custom_memory(factory: DelegateFactory) -> CustomMemory | None:
     own: CustomMemory | None = getattr(factory, "custom_memory", None)
     if own is not None:
         return own
-    return _native(factory.name)
+    return _native(factory.path) if isinstance(factory, LibraryFactory) else None
 
 
 @functools.lru_cache(maxsize=8)
 def _native(name: str) -> CustomMemory | None:
     try:
         return NativeMemory(name) if {ALLOC, FREE} <= dynamic_symbols(Path(name)).exports else None
-    except (AttributeError, OSError, ValueError):  # no library, or none that can be loaded
+    except (AttributeError, OSError, ValueError):  # none that can be loaded
         return None
 
 

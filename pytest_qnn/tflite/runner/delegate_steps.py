@@ -5,17 +5,18 @@ from __future__ import annotations
 import gc
 import importlib
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Final
 
 from pytest_qnn.tflite.cases.delegate import Application
 from pytest_qnn.tflite.cases.script import DestroyDelegate, MakeDelegate, PassToConstructor, ReadLog, Unload
 from pytest_qnn.tflite.runner.custom_buffers import CustomBuffer
-from pytest_qnn.tflite.runner.delegates import PROBE, DelegateFactory, DelegateUnusable, PluginFactory
+from pytest_qnn.tflite.runner.delegates import PROBE, DelegateFactory, DelegateUnusable, LibraryFactory
 from pytest_qnn.tflite.runner.world import BackendCalls, Handlers, Made, Skip, World, result
 from pytest_qnn.tflite.trace import LentCounts, LogCounts, ScriptSeen, UnloadCounts
 
 _CALLS: Final = "pytest_qnn.tflite.qnn_delegate.calls"
+_ByOwn = Callable[[Mapping[str, str]], DelegateFactory]
 _BACKEND: Final = "library_path"
 """The option of Qualcomm's delegate (TfLiteQnnDelegateOptions) that names its backend's library."""
 
@@ -26,9 +27,7 @@ def _make(world: World, step: MakeDelegate) -> ScriptSeen:
     application = Application(step.who, step.claim, step.fault, step.flags)
     position = min(step.position, len(world.chain) - 1)
     try:
-        factory = PROBE if step.who == "probe" else world.chain[position]
-        if step.options and step.who == "target":
-            factory = world.remake(position, dict(step.options))
+        factory = PROBE if step.who == "probe" else _of_target(world, step, position)
         calls = backend_calls(factory) if world.stderr is not None else None
         made = world.delegates[step.delegate] = Made(step.delegate, factory, application)
         if world.stderr is not None and calls is None:
@@ -36,11 +35,35 @@ def _make(world: World, step: MakeDelegate) -> ScriptSeen:
             calls = watch() if watch is not None else None
         if calls is not None:
             world.calls[step.delegate] = calls
-        if isinstance(factory, PluginFactory):  # what is written in Python lives in Python's memory
+        if isinstance(factory, LibraryFactory):  # what is written in Python lives in Python's memory
             world.look_where_it_lives(made.live.address)
     except DelegateUnusable as error:
         return result(str(error))
     return ScriptSeen()
+
+
+def _of_target(world: World, step: MakeDelegate, position: int) -> DelegateFactory:
+    """The factory of the delegate at this position, with the step's options.
+
+    Raises:
+        DelegateUnusable: an option is wrong.
+        Skip: the delegate is no library, or has no interface of its own.
+    """
+    factory = world.chain[position]
+    own = step.interface == "own"
+    if not (own or step.without):
+        return world.remake(position, dict(step.options)) if step.options else factory
+    options: dict[str, str] = getattr(factory, "options", {})
+    options = {key: value for key, value in options.items() if key not in step.without} | dict(step.options)
+    if own:
+        # A library's factory has it, and that of the QNN delegate's reference.
+        by_own: _ByOwn | None = getattr(factory, "by_own_interface", None)
+        if by_own is None or not getattr(factory, "has_own_interface", False):
+            raise Skip(f"the delegate {factory.name} has no interface of its own")
+        return by_own(options)
+    if not isinstance(factory, LibraryFactory):
+        raise Skip(f"the delegate {factory.name} is no library")
+    return type(factory)(factory.name, options)
 
 
 def _destroy(world: World, step: DestroyDelegate) -> ScriptSeen:
@@ -81,7 +104,7 @@ def _pass_to_constructor(world: World, step: PassToConstructor) -> ScriptSeen:
 
 def _unload(world: World, step: Unload) -> ScriptSeen:
     factory = world.chain[min(step.position, len(world.chain) - 1)]
-    if not isinstance(factory, PluginFactory):
+    if not isinstance(factory, LibraryFactory):
         raise Skip(f"the delegate {factory.name} is no library")
     if any(made.specification == factory.name for made in world.delegates.values()):
         raise Skip(f"there is a delegate of {factory.name}")
@@ -114,7 +137,7 @@ def backend_calls(factory: DelegateFactory) -> BackendCalls | None:
 
     They are seen from the next delegate on.
     """
-    path = factory.options.get(_BACKEND) if isinstance(factory, PluginFactory) else None
+    path = factory.options.get(_BACKEND) if isinstance(factory, LibraryFactory) else None
     if not path:
         return None
     # Nobody but the user of a QNN delegate needs a QNN client.

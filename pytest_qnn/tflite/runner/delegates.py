@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, Protocol
 
-from pytest_qnn.core.forms import QNN_DELEGATE
+from pytest_qnn.core.forms import DIRECT, QNN_DELEGATE
 from pytest_qnn.isolation import call_log
 from pytest_qnn.tflite.abi import layouts
 from pytest_qnn.tflite.cases.delegate import Application
@@ -21,8 +21,10 @@ from pytest_qnn.tflite.reference.delegate import ReferenceDelegate
 from pytest_qnn.tflite.reference.dynamic import DynamicOutputs
 from pytest_qnn.tflite.reference.personalities import PERSONALITIES
 from pytest_qnn.tflite.reference.plugin import SAMPLE_OPTIONS
-from pytest_qnn.tflite.runner.plugin_symbols import broken
+from pytest_qnn.tflite.runner import qnn_interface
+from pytest_qnn.tflite.runner.plugin_symbols import broken, is_plugin
 from pytest_qnn.tflite.runtime.runtime import Runtime
+from pytest_qnn.tflite.trace import NOT_REPORTED
 
 _QNN_FACTORY = "pytest_qnn.tflite.qnn_delegate.factory"
 """The module that makes the reference of the QNN delegate: the only one that needs both halves."""
@@ -67,7 +69,10 @@ class DelegateFactory(Protocol):
 
 
 def delegate_factory(spec: str, options: Mapping[str, str], runtime: Runtime) -> DelegateFactory:
-    """The factory for a specification: ``reference``, ``mutant:NAME``, ``xnnpack`` or a plugin's path.
+    """The factory for a specification: ``reference``, ``mutant:NAME``, ``xnnpack`` or a library's path.
+
+    A library that is no plugin but has the QNN delegate's own interface is used by that, and so is every one
+    with ``direct:`` before its path.
 
     Raises:
         DelegateUnusable: the specification names nothing that can be used on this runtime.
@@ -80,7 +85,20 @@ def delegate_factory(spec: str, options: Mapping[str, str], runtime: Runtime) ->
         return _PythonFactory(spec, _python_delegate(spec), options)
     if spec == "xnnpack":
         return _XnnpackFactory(runtime, options)
+    if spec.startswith(DIRECT) or _has_own_interface_only(spec):
+        return DirectFactory(spec, options)
     return PluginFactory(spec, options)
+
+
+def _has_own_interface_only(path: str) -> bool:
+    return _has(path) and not is_plugin(Path(path))
+
+
+def _has(path: str) -> bool:
+    try:
+        return qnn_interface.has_interface(path)
+    except (OSError, ValueError):  # the factory of plugins says it better
+        return False
 
 
 def _needs_qnn(spec: str) -> bool:
@@ -192,12 +210,13 @@ def _threads(options: Mapping[str, str]) -> int:
     return int(value)
 
 
-class _Plugin:
-    """A delegate that the library's create has made."""
+class _Native:
+    """A delegate that a library's function has made; ``kept`` must live as long as it."""
 
-    def __init__(self, address: int, destroy: Callable[[int], None]) -> None:
+    def __init__(self, address: int, destroy: Callable[[int], None], kept: object = None) -> None:
         self.address = address
         self._destroy = destroy
+        self._kept = kept
 
     def close(self) -> None:
         self._destroy(self.address)
@@ -214,25 +233,130 @@ _said = _Said()
 _report = layouts.PluginReport(lambda text: _said.texts.append((text or b"").decode(errors="replace")))
 
 
-class PluginFactory:
+class LibraryFactory:
+    """Makes delegates of a library.
+
+    Args:
+        spec: the specification string, which ends in the library's path.
+        options: of every delegate that it makes.
+
+    Attributes:
+        path: of the library.
+
+    Raises:
+        DelegateUnusable: there is no such file.
+    """
+
+    def __init__(self, spec: str, options: Mapping[str, str]) -> None:
+        self.name = spec
+        self.path = spec.removeprefix(DIRECT)
+        self.options = dict(options)
+        if not Path(self.path).is_file():
+            raise DelegateUnusable(f"there is no delegate library {self.path}")
+
+    @property
+    def has_own_interface(self) -> bool:
+        """The library has TfLiteQnnDelegateCreate, whichever interface was selected."""
+        return _has(self.path)
+
+    def by_own_interface(self, options: Mapping[str, str]) -> DelegateFactory:
+        """The same library by its own interface, with what of these options that takes."""
+        known = {key: value for key, value in options.items() if key in qnn_interface.OPTIONS}
+        return DirectFactory(f"{DIRECT}{self.path}", known)
+
+    def make(self, application: Application) -> LiveDelegate:
+        """A new delegate. Raises DelegateUnusable."""
+        raise NotImplementedError
+
+    def forget(self) -> None:
+        """Let go of the library."""
+        raise NotImplementedError
+
+    def unload(self) -> bool:
+        """Close the library as often as it was opened; False where the loader keeps it all the same.
+
+        No delegate of it must be left.
+        """
+        name = self.path.encode()
+        self.forget()
+        for _ in range(_MOST_OPENED):
+            handle = _dlopen(name, os.RTLD_LAZY | os.RTLD_NOLOAD)
+            if not handle:
+                return True
+            # Each dlopen counts: once for this call, and once for an earlier one, Python's or the delegate's.
+            _dlclose(handle)
+            _dlclose(handle)
+        return False
+
+
+class DirectFactory(LibraryFactory):
+    """The library of a QNN delegate, used by the delegate's own interface (seed 000, running example).
+
+    Raises:
+        DelegateUnusable: it has no such interface, or an option cannot be put into its struct.
+    """
+
+    def __init__(self, spec: str, options: Mapping[str, str]) -> None:
+        super().__init__(spec, options)
+        self._interface: qnn_interface.QnnInterface | None = None
+        self._check(self.options)
+        self._load()
+
+    def _check(self, options: Mapping[str, str]) -> None:
+        wrong = qnn_interface.wrong_option(options)
+        if wrong:
+            raise DelegateUnusable(f"the delegate {self.name}: {wrong}")
+
+    def _load(self) -> qnn_interface.QnnInterface:
+        if self._interface is None:
+            try:
+                self._interface = qnn_interface.QnnInterface(self.path)
+            except AttributeError:
+                missing = ", ".join(qnn_interface.FUNCTIONS)
+                raise DelegateUnusable(f"{self.path} does not export all of {missing}") from None
+            except OSError as error:
+                raise _unloadable(self.path, error) from None
+        return self._interface
+
+    def make(self, application: Application) -> LiveDelegate:
+        """Do what seed 000's running example does."""
+        options = self.options | dict(application.options)
+        self._check(options)
+        interface = self._load()
+        address, kept = interface.create(options)
+        if address:
+            return _Native(address, interface.delete, kept)
+        said = f"{qnn_interface.CREATE} of {self.path} returned NULL"
+        if qnn_interface.BACKEND_TYPE in options:
+            raise NoDelegate(said)
+        wanted = f"--tflite-delegate-option={qnn_interface.BACKEND_TYPE}=htp"
+        raise DelegateUnusable(f"{said}: the option {qnn_interface.BACKEND_TYPE} is mandatory ({wanted})")
+
+    def forget(self) -> None:
+        """As the base class says."""
+        self._interface = None
+
+
+def _unloadable(path: str, error: OSError) -> DelegateUnusable:
+    reason = str(error).removeprefix(f"{path}: ")
+    return DelegateUnusable(f"{path} cannot be loaded as a library: {reason}")
+
+
+class PluginFactory(LibraryFactory):
     """An external delegate library, used as the runtimes' Python `Delegate` does.
 
     That class is not used itself: it calls destroy with NULL when create has returned NULL (RT-11), passes
     the number of options as an int (RT-12), and makes classes for each delegate, whose memory hides leaks.
 
     Attributes:
-        options: of every delegate that it makes.
         broken: why it can make no delegate although it is a plugin, for rules about its interface.
     """
 
     def __init__(self, path: str, options: Mapping[str, str]) -> None:
-        self.name = path
-        self.options = dict(options)
+        super().__init__(path, options)
         self._library: ctypes.PyDLL | None = None
         self._create: Callable[..., Any]
         self._destroy: Callable[..., Any]
-        if not Path(path).is_file():
-            raise DelegateUnusable(f"there is no delegate library {path}")
         try:
             self.broken = broken(Path(path))
         except (OSError, ValueError):  # the loader says it better
@@ -247,8 +371,7 @@ class PluginFactory:
         try:
             library = ctypes.PyDLL(self.name)
         except OSError as error:
-            reason = str(error).removeprefix(f"{self.name}: ")
-            raise DelegateUnusable(f"{self.name} cannot be loaded as a library: {reason}") from None
+            raise _unloadable(self.name, error) from None
         for function in (CREATE, DESTROY):
             if not hasattr(library, function):
                 raise DelegateUnusable(f"{self.name} is no delegate plugin: it exports no {function}")
@@ -274,25 +397,13 @@ class PluginFactory:
         _said.texts.clear()
         address = self._create(keys, values, len(options), _report)
         if not address:
-            said = f": {''.join(_said.texts)}" if any(_said.texts) else " and reported no error"
+            said = f": {''.join(_said.texts)}" if any(_said.texts) else f" {NOT_REPORTED}"
             raise NoDelegate(f"{CREATE} of {self.name} returned NULL{said}")
-        return _Plugin(address, self._destroy)
+        return _Native(address, self._destroy)
 
-    def unload(self) -> bool:
-        """Close the library as often as it was opened; False where the loader keeps it all the same.
-
-        No delegate of it must be left.
-        """
-        name = self.name.encode()
+    def forget(self) -> None:
+        """As the base class says."""
         self._library = None
-        for _ in range(_MOST_OPENED):
-            handle = _dlopen(name, os.RTLD_LAZY | os.RTLD_NOLOAD)
-            if not handle:
-                return True
-            # Each dlopen counts: once for this call, and once for an earlier one, Python's or the delegate's.
-            _dlclose(handle)
-            _dlclose(handle)
-        return False
 
 
 class _ProbeFactory:

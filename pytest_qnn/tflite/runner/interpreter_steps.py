@@ -21,6 +21,7 @@ from pytest_qnn.tflite.cases.script import (
     Cancel,
     Close,
     CopyFrom,
+    CopyTo,
     HandleOutput,
     Invoke,
     Open,
@@ -36,6 +37,7 @@ from pytest_qnn.tflite.observe.handles import tensor_of
 from pytest_qnn.tflite.observe.profiler import SET_CANCELLATION, SET_PROFILER, Profiler
 from pytest_qnn.tflite.runner import tensor_memory
 from pytest_qnn.tflite.runner.baseline import outputs_on_cpu
+from pytest_qnn.tflite.runner.buffer_copies import copy_to
 from pytest_qnn.tflite.runner.interpreter import LiveInterpreter, attempt
 from pytest_qnn.tflite.runner.world import Handlers, Skip, World, result
 from pytest_qnn.tflite.runtime.state import subgraph_of
@@ -325,6 +327,7 @@ HANDLERS: Final[Handlers] = {
     RemoveAll: _remove_all,
     HandleOutput: _handle_output,
     CopyFrom: _copy_from,
+    CopyTo: copy_to,
     Profile: _profile,
     Cancel: _cancel,
     Close: _close,

@@ -17,7 +17,8 @@ from pytest_qnn.tflite.cases.plugin import CREATE, DESTROY
 from pytest_qnn.tflite.mutants import PLUGIN
 from pytest_qnn.tflite.mutants import named as mutant_named
 from pytest_qnn.tflite.reference.plugin import EmulatedPlugin
-from pytest_qnn.tflite.runner.delegates import DelegateFactory
+from pytest_qnn.tflite.runner import qnn_interface
+from pytest_qnn.tflite.runner.delegates import DelegateFactory, DirectFactory
 from pytest_qnn.tflite.runner.plugin_symbols import FUNCTIONS, described
 from pytest_qnn.tflite.runtime.runtime import Runtime
 from pytest_qnn.tflite.trace import LibrarySeen
@@ -67,6 +68,8 @@ def open_plugin(factory: DelegateFactory, runtime: Runtime) -> Plugin:
         raise NoInterface("xnnpack is linked into the runtime and has no plugin interface")
     if factory.name == QNN_DELEGATE:
         raise NoInterface(f"{QNN_DELEGATE} is part of this suite and has no plugin interface")
+    if isinstance(factory, DirectFactory):
+        raise NoInterface(f"{factory.name} is used by its own interface, {qnn_interface.CREATE}")
     kind, _, name = factory.name.partition(":")
     if kind == "reference":
         return _emulated(EmulatedPlugin, factory)

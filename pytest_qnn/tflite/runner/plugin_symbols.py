@@ -17,6 +17,16 @@ _CPP = "6tflite"
 """The namespace tflite in a name that C++ made."""
 
 
+def is_plugin(path: Path) -> bool:
+    """A file exports a function of the interface, or one whose name C++ made of such a name.
+
+    Raises:
+        OSError: it cannot be read.
+        ValueError: it is no ELF file.
+    """
+    return any(name in export for name in FUNCTIONS for export in dynamic_symbols(path).exports)
+
+
 @functools.lru_cache(maxsize=8)
 def broken(path: Path) -> str:
     """What is wrong with a file that is a delegate plugin by its symbols, but cannot be used as one.

@@ -119,8 +119,10 @@ def _once(world: World) -> None:
 
 
 def perform(world: World, number: int, step: AnyScriptStep) -> None:
-    """Carry out one step and record what it gave."""
+    """Carry out one step and record what it gave; nothing of one for which too little was kept."""
     world.begin(number)
+    if isinstance(step, Repeat | Measure) and step.where_kept and not world.keeps(step.where_kept):
+        return
     if isinstance(step, Repeat):
         seen = _repeat(world, number, step)
     elif isinstance(step, Parallel):
@@ -149,6 +151,7 @@ def _repeat(world: World, number: int, step: Repeat) -> ScriptSeen:
     outer = where.counts
     counts: Counter[EventKind] = Counter()
     where.counts = counts
+    world.longest = max(world.longest, step.times)
     for turn in range(step.times):
         where.round = turn
         where.middle = 0 < turn < step.times - 1

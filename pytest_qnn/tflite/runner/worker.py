@@ -27,6 +27,7 @@ from pytest_qnn.tflite.runner.delegates import (
 from pytest_qnn.tflite.runner.plain import PLAIN
 from pytest_qnn.tflite.runner.plugin import run_plugin_case
 from pytest_qnn.tflite.runner.plugin_library import NoInterface, open_plugin
+from pytest_qnn.tflite.runner.qnn_interface import BACKEND_TYPE
 from pytest_qnn.tflite.runner.run import run_delegate_case
 from pytest_qnn.tflite.runner.script import run_script_case, warm_up_script
 from pytest_qnn.tflite.runner.spec import CODEC, LEARN_LIMITS, LEARN_SAMPLES, PROBE, DelegateSpec
@@ -59,6 +60,7 @@ class DelegateWorker:
         """Learn what the chain is, and with ``all`` that each of its delegates can be made."""
         unusable = next(filter(None, map(why_broken, self._chain)), "")
         custom = offering(self._chain)
+        own = next((at for at, one in enumerate(self._chain) if getattr(one, "has_own_interface", False)), -1)
         registers: bool | None = None
         try:
             for position, factory in enumerate(self._chain if depth == "all" and not unusable else ()):
@@ -80,6 +82,8 @@ class DelegateWorker:
             needs_options=any(options for _, options in self._spec.delegates),
             unusable=unusable,
             custom_memory=custom,
+            own_interface=own,
+            backend_type="" if own < 0 else getattr(self._chain[own], "options", {}).get(BACKEND_TYPE, ""),
             registers=registers,
         )
 

@@ -11,7 +11,7 @@ import msgspec
 from pytest_qnn.isolation.observe import snapshot
 from pytest_qnn.isolation.own_allocator import OwnAllocator
 from pytest_qnn.tflite.cases.delegate import Application
-from pytest_qnn.tflite.cases.script import AnyScriptStep, Measure, ScriptCase, flat
+from pytest_qnn.tflite.cases.script import AnyScriptStep, Kept, Measure, ScriptCase, flat
 from pytest_qnn.tflite.graph.model import emit
 from pytest_qnn.tflite.observe import handles, spy
 from pytest_qnn.tflite.observe.guard_pages import Guarded
@@ -95,6 +95,9 @@ class World:
         """Where the script measures: that of the target's first delegate, if it does not use malloc."""
         self.measured: list[MeasureCounts] = []
         """What each Measure found."""
+        self.longest = 0
+        """Turns of the longest Repeat so far."""
+        self._kept: bool | None = None
         self.vain = 0
         """How often a Measure has waited for something to be given back, and nothing was."""
         self.stderr: StderrCapture | None = None
@@ -111,6 +114,20 @@ class World:
         """Remember in whose memory a delegate of the target's is: malloc's, or an allocator of its own."""
         if self.measures and self.allocator is None:
             self.allocator = OwnAllocator.of(address, snapshot().lines)
+
+    def keeps(self, least: Kept) -> bool:
+        """Whether the process has grown by this; asked once, before what depends on it begins."""
+        if self._kept is None:
+            names = [name for name in least.__struct_fields__ if getattr(least, name)]
+            grown = {
+                name: (getattr(self.measured[-1], name) or 0) - (getattr(self.measured[0], name) or 0)
+                for name in names
+                if self.measured
+            }
+            self._kept = any(
+                more >= getattr(least, name) * max(1, self.longest) for name, more in grown.items()
+            )
+        return self._kept
 
     def begin(self, number: int) -> None:
         """A step begins."""

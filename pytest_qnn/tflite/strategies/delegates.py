@@ -8,12 +8,13 @@ from collections.abc import Callable, Sequence
 import msgspec
 from hypothesis.strategies import SearchStrategy
 
-from pytest_qnn.core.drawing import decoded
+from pytest_qnn.core.drawing import decoded, prefixed
 from pytest_qnn.tflite.cases.delegate import Application, DelegateCase, Fault, Fill
 from pytest_qnn.tflite.facts import DelegateFacts
 from pytest_qnn.tflite.graph.decode import HEADER, RECORD
 from pytest_qnn.tflite.graph.graph import Graph
 from pytest_qnn.tflite.graph.kinds import Claims, Kind, decode_graph
+from pytest_qnn.tflite.graph.rare import with_grouped
 from pytest_qnn.tflite.graph.scales import NONE, scale_of
 from pytest_qnn.tflite.strategies.claimed import claimed_kinds, mixed_kinds, need_claims
 
@@ -42,6 +43,32 @@ def anything(facts: DelegateFacts) -> SearchStrategy[DelegateCase]:
         return DelegateCase(graph, (target_application(facts, claims[0], choice),))
 
     return delegate_cases(mixed_kinds(facts), make, 1, max_nodes=20)
+
+
+_RARE = 10
+"""From this sixteenth of a leading byte's values on, a case of `with_rare` has such a node."""
+_LAST = 64
+"""Values of another byte for which it is not the last one."""
+
+
+def with_rare(facts: DelegateFacts) -> SearchStrategy[DelegateCase]:
+    """As `anything`; in six of sixteen cases with a node that the grid does not hold, mostly the last."""
+
+    def make(case: DelegateCase, data: bytes) -> DelegateCase:
+        if data[0] >> 4 < _RARE:
+            return case
+        count = len(case.graph.nodes)
+        place = data[1] * (count + 1) // _LAST if data[1] < _LAST else count
+        applications = (
+            one
+            if one.claim is None
+            else msgspec.structs.replace(one, claim=(*(n + (n >= place) for n in one.claim), place))
+            for one in case.applications
+        )
+        graph = with_grouped(case.graph, place, data[2])
+        return msgspec.structs.replace(case, graph=graph, applications=tuple(applications))
+
+    return prefixed(3, anything(facts), make)
 
 
 def routing(facts: DelegateFacts, *, scaled: bool | Sequence[str] = True) -> SearchStrategy[DelegateCase]:

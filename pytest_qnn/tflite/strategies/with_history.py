@@ -35,7 +35,7 @@ NOT_LARGE: Final[dict[str, str]] = {
     **dict.fromkeys(("CTRL-01", "CTRL-02", "CTRL-03", "CTRL-04", "PART-18", "MEM-09", "BUF-09"), _RESIZES),
     **dict.fromkeys((f"ABI-{number:02}" for number in (1, 2, 3, 4, 9, 10, 12, 15)), _OWN),
     **dict.fromkeys(("TFL-17", "TFL-19"), _WHERE),
-    **dict.fromkeys(("NUM-08", "TFL-01", "TFL-02", "TFL-03"), _OWN),
+    **dict.fromkeys(("NUM-08", "TFL-01", "TFL-02", "TFL-03", "TFL-20", "TFL-21"), _OWN),
 }
 """Rules whose graphs are in no class of `pytest_qnn.tflite.graph.scales`, and why."""
 

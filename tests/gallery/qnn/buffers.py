@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import dataclasses
 import itertools
 import mmap
+from collections.abc import Iterable
 from typing import Any
 
 from pytest_qnn.isolation import libc
@@ -11,11 +13,13 @@ from pytest_qnn.qnn.reference import mapping
 from pytest_qnn.qnn.reference.execute import Part
 from pytest_qnn.qnn.reference.mapping import Mapping
 from pytest_qnn.qnn.reference.objects import Context, Graph, Tensor
+from pytest_qnn.qnn.reference.personalities import DEFAULT
 from tests.gallery.qnn.oddity import Odd, odd
 
 _LARGE = 2 << 20
 _ARENA = 256 << 20
 _KEPT, _KEPT_BYTES = 8, 64 << 20
+_SPARE = 4
 _PRIVATE = mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS
 _LINE = 64
 
@@ -173,6 +177,68 @@ class KeptForTheNext(Odd):
             for each in self._kept:
                 each.release()
             self._kept.clear()
+
+
+class _Held(Part):
+    """A part of a block that stays when this part goes."""
+
+    def release(self) -> None:
+        """The block goes with its context, or with the backend."""
+
+
+@odd(
+    "io-block-per-context",
+    "graphs of a context take turns in one block, and up to four blocks are kept for the next contexts",
+    source="seed 001: buffers are reserved, however many; legal-choices.md: a bounded pool that is kept",
+    seen="one mapping for all IO tensors of a context, or none where an earlier context's is large enough",
+    tried_by="QMG-01 QMG-02 QMG-03 QMG-04 QMG-09 QMG-12",
+)
+class BlockPerContext(Odd):
+    chosen = dataclasses.replace(DEFAULT, one_piece=True)
+
+    def __init__(self) -> None:
+        self._blocks: dict[Context, list[Mapping]] = {}
+        self._spare: list[Mapping] = []
+        super().__init__()
+
+    def allocate_piece(self, graph: Graph, tensors: Iterable[Tensor]) -> None:
+        """The last block of the context is the largest; those before it hold what is in use already."""
+        wanted = list(tensors)
+        if not wanted:
+            return
+        whole = self._block(graph, sum(-(-each.size // _LINE) * _LINE for each in wanted))
+        at = 0
+        for tensor in wanted:
+            graph.buffers[tensor.id] = _Held(whole, at, tensor.size)
+            at += -(-tensor.size // _LINE) * _LINE
+
+    def _block(self, graph: Graph, size: int) -> Mapping:
+        own = self._blocks.setdefault(graph.context, [])
+        # A graph that has a part already, of a block for its other tensors, needs another one.
+        if own and own[-1].length >= size and not graph.buffers:
+            self.meet()
+            return own[-1]
+        fitting = [each for each in self._spare if each.length >= size]
+        if fitting:
+            self.meet()
+            self._spare.remove(fitting[0])
+        own.append(fitting[0] if fitting else mapping.anonymous(f"block:{graph.name}", size, self.mappings))
+        return own[-1]
+
+    def release_graphs(self, context: Context) -> None:
+        super().release_graphs(context)
+        for each in self._blocks.pop(context, []):
+            if len(self._spare) < _SPARE:
+                self._spare.append(each)
+            else:
+                each.release()
+
+    def backend_free(self, backend: int | None) -> None:
+        super().backend_free(backend)
+        if not self.backends:
+            for each in self._spare:
+                each.release()
+            self._spare.clear()
 
 
 @odd(

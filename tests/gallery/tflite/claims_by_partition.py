@@ -60,21 +60,29 @@ class EvenPartitions(_SomePartitions):
     "PART-17",
 )
 class TwoKernels(_SomePartitions):
-    live: ClassVar[int] = 0
+    """A kernel that the runtime never frees, of a Replace that it undoes (RT-01), goes with its delegate."""
+
+    live: ClassVar[dict[int, TwoKernels]] = {}
 
     def pick(self, found: Partitions) -> Partitions:
-        return found[: max(0, 2 - TwoKernels.live)]
+        return found[: max(0, 2 - len(TwoKernels.live))]
 
     def init(
         self, context: int, nodes: tuple[int, ...], inputs: tuple[int, ...], outputs: tuple[int, ...]
     ) -> Kernel | None:
         kernel = super().init(context, nodes, inputs, outputs)
-        TwoKernels.live += kernel is not None
+        if kernel is not None:
+            TwoKernels.live[id(kernel)] = self
         return kernel
 
     def free(self, kernel: Kernel) -> None:
-        TwoKernels.live -= 1
+        TwoKernels.live.pop(id(kernel), None)
         super().free(kernel)
+
+    def close(self) -> None:
+        for kernel in [kernel for kernel, owner in TwoKernels.live.items() if owner is self]:
+            del TwoKernels.live[kernel]
+        super().close()
 
 
 @oddity(

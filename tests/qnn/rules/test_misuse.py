@@ -52,6 +52,7 @@ INVALID_CONTEXT_ARGUMENT = 5000
 ELSEWHERE: dict[Misused, str] = {
     "graphExecuteAsync": "asynchronous",
     "contextCreateFromBinaryWithCallback": "provided-pieces",
+    "contextCreateFromBinaryListAsync": "lists-of-binaries",
     "contextGetBinarySectionSize": "binary-sections",
     "contextGetBinarySection": "binary-sections",
     "contextApplyBinarySection": "binary-sections",

@@ -47,7 +47,7 @@ from pytest_qnn.qnn.runner.client import UNTOUCHED
 from pytest_qnn.qnn.runner.library import QnnEntry
 from pytest_qnn.qnn.runner.run import run_memory_case
 from pytest_qnn.qnn.runner.worker import learn
-from pytest_qnn.qnn.trace import AllocCounts, ExecuteCounts, MemoryTrace, StepSeen
+from pytest_qnn.qnn.trace import AllocCounts, ExecuteCounts, MemoryTrace, ProcessCounts, StepSeen
 
 Run = Callable[..., MemoryTrace]
 SHAPE = (1, 2, 2, 2)
@@ -424,3 +424,18 @@ def test_upper_bits_alone_are_no_success() -> None:
         trace = run_memory_case(case, entry, EmulatedRpcmem())
     assert trace.steps[-1].code == 1 << 16
     assert ("memDeRegister", 1 << 16) in trace.closing  # it still stands, and the runner tries once more
+
+
+def test_mappings_of_named_buffers_are_counted(run: Run) -> None:
+    steps = (
+        ContextCreate("c"),
+        Alloc("b", 4096),
+        Observe(buffers=("b", "none")),
+        Register("c", (Descriptor("b", (8,)),), ("h",)),
+        Observe(buffers=("b", "none")),
+        ContextFree("c"),
+        Observe(buffers=("b", "none"), patient=True),
+    )
+    looks = [seen.counts for seen in run(*steps).steps if seen.counts]
+    mapped = [each.mapped for each in looks if isinstance(each, ProcessCounts)]
+    assert mapped == [(1, -1), (2, -1), (1, -1)]

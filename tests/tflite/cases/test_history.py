@@ -49,6 +49,7 @@ FACTS = (
         steerable=True,
         limits=dict.fromkeys(LIMITS, ""),
         custom_memory=0,
+        own_interface=0,
         registers=True,
     ),
     DelegateFacts(delegates=("library.so",), custom_memory=0, registers=False),

@@ -13,6 +13,7 @@ from pytest_qnn.tflite.cases.script import (
     Cancel,
     Close,
     CopyFrom,
+    CopyTo,
     HandleOutput,
     Invoke,
     MakeDelegate,
@@ -26,11 +27,13 @@ from pytest_qnn.tflite.cases.script import (
     SetInputs,
 )
 from pytest_qnn.tflite.graph.graph import Graph, Node, Tensor
+from pytest_qnn.tflite.reference.device_buffers import DeviceBuffers
 from pytest_qnn.tflite.target import DelegateTarget, open_delegate_target
 from pytest_qnn.tflite.trace import (
     AnyScriptCounts,
     BufferFunctions,
     CopyCounts,
+    CopyToCounts,
     InvokeCounts,
     LentCounts,
     MeasureCounts,
@@ -179,3 +182,27 @@ def test_address_space_is_measured(run: Run) -> None:
     counts = _found(steps, run(*steps), Measure)
     assert isinstance(counts, MeasureCounts)
     assert counts.virtual > 1 << 20
+
+
+def test_what_is_copied_to_a_buffer_comes_back(run: Run) -> None:
+    steps = (*READY, *USE, CopyTo("i0"))
+    counts = _found(steps, run(*steps), CopyTo)
+    assert isinstance(counts, CopyToCounts)
+    assert counts.elements > 0
+    assert (counts.status, counts.lost, counts.shared) == (0, 0, False)
+
+
+def test_where_buffers_are_the_tensors_memory_nothing_is_seen(
+    run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Neither function copies: there is one memory."""
+    monkeypatch.setattr(DeviceBuffers, "copy_from", lambda *_: 0)
+    monkeypatch.setattr(DeviceBuffers, "copy_to", lambda *_: 0)
+    steps = (*READY, *USE, CopyTo("i0"))
+    counts = _found(steps, run(*steps), CopyTo)
+    assert isinstance(counts, CopyToCounts)
+    assert counts.shared
+
+
+def test_a_delegate_without_buffers_is_not_copied_to(run: Run) -> None:
+    assert "no buffer handle" in run(*READY, *USE, CopyTo("i0"), spec="reference").steps[-1].skipped

@@ -3,6 +3,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
 from kept import keep
 
 from pytest_qnn.core.verdict import Examined, Unsupported, Violation
@@ -26,7 +28,9 @@ from pytest_qnn.tflite.cases.script import (
 from pytest_qnn.tflite.cases.valid import check_script
 from pytest_qnn.tflite.checks.leaks import Key, nothing_left
 from pytest_qnn.tflite.graph.graph import Graph, Node, Tensor
-from pytest_qnn.tflite.strategies.lifetimes import CYCLES, FEW, REPETITIONS
+from pytest_qnn.tflite.runner.world import World
+from pytest_qnn.tflite.runtime.runtime import load_runtime
+from pytest_qnn.tflite.strategies.lifetimes import CYCLES, FEW, LEAST, REPETITIONS, compared, repetitions
 from pytest_qnn.tflite.target import open_delegate_target
 from pytest_qnn.tflite.trace import MeasureCounts, ScriptSeen, ScriptTrace
 
@@ -103,8 +107,52 @@ def test_a_case_from_which_steps_were_taken_is_not_judged() -> None:
     assert not _judge(LEAK, NOTHING, case=shorter)
 
 
+NUMBERS = st.lists(
+    st.integers(-2000, 2000) | st.sampled_from((0, *LEAK)), min_size=2 * REPETITIONS, max_size=2 * REPETITIONS
+)
+
+
+@given(NUMBERS)
+@example([0, LEAST["malloc"] * (CYCLES - FEW)] * REPETITIONS)
+@example([-LEAST["malloc"] * (CYCLES - FEW) // 2, LEAST["malloc"] * (CYCLES - FEW) // 2] * REPETITIONS)
+def test_what_would_be_a_leak_beside_a_probe_that_leaves_nothing_is_compared_with_one(
+    grown: list[int],
+) -> None:
+    world = _world(1000, 1000 + sum(grown))
+    least = next(step.where_kept for step in compared(CASE.steps) if isinstance(step, Repeat))
+    assert least is not None
+    try:
+        _judge(grown, NOTHING)
+    except Violation:
+        assert world.keeps(least)
+
+
+def _world(first: int, last: int) -> World:
+    """A world that has found so many bytes at first and at last, around cycles of the long repetition."""
+    world = World(CASE, (), load_runtime(), lambda _number, _options: pytest.fail("nothing is made"), None)
+    world.measured += [MeasureCounts(malloc=first), MeasureCounts(malloc=last)]
+    world.longest = CYCLES
+    return world
+
+
+@pytest.mark.usefixtures("frozen")
+def test_a_probe_is_repeated_only_where_the_target_has_kept_something() -> None:
+    def half(delegate: MakeDelegate) -> tuple[AnyScriptStep, ...]:
+        cycle = (Open("i0"), Apply("i0", delegate.delegate), Allocate("i0"), Invoke("i0"), Close("i0"))
+        return repetitions((delegate, *cycle, DestroyDelegate(delegate.delegate)), CYCLES)
+
+    steps = (*half(MakeDelegate("d0")), *compared(half(MakeDelegate("p0", "probe")), ("fds",)))
+    case = ScriptCase((GRAPH,), steps)
+    counts = []
+    for name in ("reference", "mutant:keeps-device"):
+        trace = keep(open_delegate_target([(name, {})], "auto", "off", 10.0)).run(case)
+        seen = zip(flat(case.steps), trace.steps, strict=True)
+        counts.append(sum(isinstance(step, Measure) and not one.skipped for step, one in seen))
+    assert counts == [2 * REPETITIONS + 1, 2 * (2 * REPETITIONS + 1)]
+
+
 def test_without_mallinfo2_leaks_of_memory_are_unsupported() -> None:
-    steps = tuple(ScriptSeen() for _ in flat(CASE.steps))
+    steps = tuple(ScriptSeen(counts=MeasureCounts()) for _ in flat(CASE.steps))
     with pytest.raises(Unsupported, match="mallinfo2"):
         nothing_left(CASE, ScriptTrace(steps=steps), ("malloc",), "a cycle")
 

@@ -7,7 +7,8 @@ from typing import Any
 from pytest_qnn.qnn.abi.codes import Error
 from pytest_qnn.qnn.mutants import faulty_backend
 from pytest_qnn.qnn.reference.backend import ReferenceBackend
-from pytest_qnn.qnn.reference.objects import Context, Graph, Identity, QnnError, Registration
+from pytest_qnn.qnn.reference.mapping import Mapping
+from pytest_qnn.qnn.reference.objects import Context, Graph, Identity, QnnError, Registration, Request
 
 
 @faulty_backend("ctx-orphans-live", "Handles outlive their context.", "CTX-02")
@@ -130,3 +131,41 @@ class _OneContext(ReferenceBackend):
         if self.contexts:
             raise QnnError(Error.CONTEXT_ERROR_MEM_ALLOC)
         super().context_create(backend, device, config, out)
+
+
+@faulty_backend("ctx-maps-for-good", "A buffer is mapped once, and never unmapped.", "CTX-10", "EXT-34")
+class _MapsForGood(ReferenceBackend):
+    """Every context that registers a buffer gets the one mapping of it: nothing grows over rounds of it."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.of_file: dict[object, Mapping] = {}
+
+    def map_memory(self, request: Request) -> Mapping:
+        if request.identity not in self.of_file:
+            self.of_file[request.identity] = super().map_memory(request)
+        return self.of_file[request.identity]
+
+    def give_back(self, memory: Mapping) -> None:
+        if memory not in self.of_file.values():
+            super().give_back(memory)
+
+
+@faulty_backend(
+    "ctx-free-forgets-mapping", "contextFree leaves what is mapped for the next context.", "CTX-10"
+)
+class _FreeKeepsForNext(_MapsForGood):
+    """memDeRegister unmaps, contextFree does not."""
+
+    freeing = False
+
+    def release_registrations(self, context: Context) -> None:
+        self.freeing = True
+        super().release_registrations(context)
+        self.freeing = False
+
+    def give_back(self, memory: Mapping) -> None:
+        if self.freeing:
+            return
+        self.of_file = {file: each for file, each in self.of_file.items() if each is not memory}
+        ReferenceBackend.give_back(self, memory)

@@ -23,9 +23,11 @@ from pytest_qnn.qnn.model.codes import named
 from pytest_qnn.qnn.model.expected import Walked
 from pytest_qnn.qnn.model.notes import Event, Fault, Note
 from pytest_qnn.qnn.rules.judging import (
+    LET_GO,
     demand_code,
     demand_life,
     judge_faults,
+    judge_let_go,
     judge_valid,
     own_steps,
     require_composition,
@@ -420,3 +422,35 @@ def ctx_09(case: MemoryCase, trace: MemoryTrace) -> Examined:
             )
         count += 1
     return Examined(count, "contexts created")
+
+
+def _one_after_another(scene: Scene, tape: Tape) -> None:
+    """Each context has a buffer of its own, and is freed over its registration; the buffers stay."""
+    descriptors = [scene.descriptor(tape.cut(4)) for _ in range(LET_GO)]
+    buffers = tuple(each.buffer for each in descriptors)
+    scene.add(Observe(buffers=buffers))
+    for descriptor in descriptors:
+        context = scene.context()
+        scene.register(context, descriptor)
+        scene.free_context(context)
+    scene.add(Observe(buffers=buffers, patient=True))
+
+
+@rule(
+    "CTX-10",
+    Level.MUST,
+    "QnnContext_free lets go of the memory that was registered with its context: the backend does not keep "
+    "every client's buffer mapped.",
+    source="seed 002, step 5; QnnContext.h: QnnContext_free",
+    subject="memory",
+    cases=embedded(_one_after_another, core_bytes=4 * LET_GO, before=1, after=0),
+    gate=("1101",),
+    weight=0.2,
+)
+def ctx_10(case: MemoryCase, trace: MemoryTrace) -> Examined:
+    """Each context has a buffer of its own: what is kept mapped for the next context shows so, too.
+
+    Which mappings are kept, and whether, is the backend's choice as long as their number is bounded.
+    """
+    require_memory(case, trace)
+    return Examined(judge_let_go(case, trace), "buffers of contexts that were freed")

@@ -9,11 +9,11 @@ from pytest_qnn.core.verdict import Examined, Level, Violation
 from pytest_qnn.qnn.cases.case import MemoryCase
 from pytest_qnn.qnn.facts import MemoryFacts
 from pytest_qnn.qnn.model.contents import compare
-from pytest_qnn.qnn.model.operators import beyond
+from pytest_qnn.qnn.model.operators import beyond, operands
 from pytest_qnn.qnn.rules.graphs import kinds, require_execute
 from pytest_qnn.qnn.rules.judging import place
 from pytest_qnn.qnn.strategies.binaries import composed
-from pytest_qnn.qnn.strategies.graphs import execute
+from pytest_qnn.qnn.strategies.graphs import broadcasting, execute, of_many, terms_of
 from pytest_qnn.qnn.strategies.scene import Scene, Tape, scenes
 from pytest_qnn.qnn.trace import MemoryTrace
 
@@ -21,17 +21,25 @@ _GRAPHS = 4
 
 
 def plain_graphs(facts: MemoryFacts) -> st.SearchStrategy[MemoryCase]:
-    """EXE-21: graphs prepared and executed raw, with and without weights, each in a context of its own."""
+    """EXE-21: graphs prepared and executed raw, with and without weights, each in a context of its own.
+
+    Among them one of weights that are broadcast, in every rank and along every dimension, and one of many
+    inputs and results between nodes.
+    """
 
     def core(scene: Scene, tape: Tape) -> None:
-        for _ in range(1 + tape.below(_GRAPHS)):
+        count, place, terms = 1 + tape.below(_GRAPHS), tape.byte(), terms_of(tape.byte())
+        for name in (broadcasting(scene, tape.cut(4), place), of_many(scene, tape.cut(4), terms)):
+            if name:
+                execute(scene, name, None, seed=tape.below(64))
+        for _ in range(count):
             part = tape.cut(6)
             relay = part.chance(4)
             name = composed(scene, part, scene.context(), hints=(), relay=relay)
             if name:
                 execute(scene, name, None, seed=part.below(64))
 
-    return scenes(facts, core, core_bytes=32, before=0, after=0)
+    return scenes(facts, core, core_bytes=40, before=0, after=0)
 
 
 @rule(
@@ -54,7 +62,7 @@ def exe_21(case: MemoryCase, trace: MemoryTrace) -> Examined:
         made = seen.made
         if made is None or seen.execute is None or kinds(seen.execute) != {"raw"}:
             continue
-        wrong = beyond(made.op, made.dtype, seen.data, *seen.inputs)
+        wrong = beyond(made.op, made.dtype, seen.data, *operands(made, seen.inputs))
         if wrong:
             wanted = f"{made.op} of {made.dtype} {list(made.shape)} within its bounds"
             raise Violation(wanted, wrong, place(seen.walked))

@@ -22,7 +22,7 @@ from pytest_qnn.qnn.cases.case import (
     Prepare,
     Write,
 )
-from pytest_qnn.qnn.cases.sizes import arity, nbytes
+from pytest_qnn.qnn.cases.sizes import arity, io_inputs, nbytes
 from pytest_qnn.qnn.facts import MemoryFacts
 from pytest_qnn.qnn.model.contents import Compared, compare, differs
 from pytest_qnn.qnn.model.expected import Walked
@@ -45,11 +45,13 @@ from pytest_qnn.qnn.strategies.graphs import (
     graph,
     load,
     mistake,
+    of_many,
     output_of,
     raw,
     read,
     shuffled,
     tensors_of,
+    terms_of,
 )
 from pytest_qnn.qnn.strategies.scene import Scene, Tape, scenes
 from pytest_qnn.qnn.trace import ExecuteCounts, MemoryTrace
@@ -463,15 +465,17 @@ def _binary(scene: Scene, tape: Tape, **fields: object) -> str:
 
 
 def permuted(facts: MemoryFacts) -> Cases:
-    """EXE-15: the inputs in another order."""
+    """EXE-15: the inputs in another order; of two, or of many."""
 
     def core(scene: Scene, tape: Tape) -> None:
-        if name := _binary(scene, tape):
+        terms = terms_of(tape.byte())
+        if name := of_many(scene, tape, terms) or _binary(scene, tape):
             for _ in range(1 + tape.below(2)):
-                order = ((1, 0), (0, 1))[tape.chance(4)]
-                scene.add(Execute(name, raw(scene, name, tape.below(16)), inputs=order))
+                count = io_inputs(scene.graphs[name])
+                first, *others = shuffled(tape, count) if tape.chance(3) else range(count)
+                scene.add(Execute(name, raw(scene, name, tape.below(16)), inputs=(*others, first)))
 
-    return scenes(facts, core)
+    return scenes(facts, core, core_bytes=48)
 
 
 @rule(

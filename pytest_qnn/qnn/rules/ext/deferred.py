@@ -8,7 +8,7 @@ import msgspec
 
 from pytest_qnn.core.rule import rule
 from pytest_qnn.core.verdict import Examined, Level, Unsupported, Violation
-from pytest_qnn.qnn.abi.codes import Error, HtpContextOption, Property
+from pytest_qnn.qnn.abi.codes import Error, HtpContextConfigOption, HtpContextOption, Property
 from pytest_qnn.qnn.cases.case import (
     BOGUS,
     NULL,
@@ -21,9 +21,10 @@ from pytest_qnn.qnn.cases.case import (
     GetBinary,
     MemoryCase,
     Prepare,
+    Register,
     Retrieve,
 )
-from pytest_qnn.qnn.cases.memory import ALIGNMENT
+from pytest_qnn.qnn.cases.memory import ALIGNMENT, NEEDED, WEIGHTS
 from pytest_qnn.qnn.model.codes import SENTINEL, named
 from pytest_qnn.qnn.model.expected import Walked, walk
 from pytest_qnn.qnn.model.notes import Fault, Note
@@ -413,8 +414,13 @@ def ext_02(case: MemoryCase, trace: MemoryTrace) -> Examined:
     return Examined(count, "composed contexts with deferred initialisation")
 
 
-EXCLUDED = (2, 12, 11)
+_UDMA = int(HtpContextConfigOption.USE_EXTENDED_UDMA)
+EXCLUDED = (2, 12, _UDMA)
 """QnnHtpContext_ConfigOption_t: contexts in a group, concurrent sharing of resources, extended udma."""
+
+
+_PREPARED = 0
+"""In the place of an option of `EXCLUDED`: the binary was prepared with extended udma."""
 
 
 def _excluded(scene: Scene, tape: Tape) -> None:
@@ -423,12 +429,32 @@ def _excluded(scene: Scene, tape: Tape) -> None:
     if made is None:
         return
     ended(scene, made, deferred(scene, made.binary), 0)
+    option = tape.pick((*EXCLUDED, None, _PREPARED))
+    if option == _PREPARED:
+        _prepared_far(scene, made.graphs[0])
+        return
     context = scene.name("c")
-    option = tape.pick((*EXCLUDED, None))
     beside = () if option is None else (option,)
     scene.add(ContextFromBinary(context, made.binary, True, beside, switching=option is None))
     scene.add(ContextFinalize(context))
     scene.add(Retrieve("late", context, made.graphs[0]))
+    scene.add(Execute("late", (Binding(seed=1), Binding())))
+
+
+def _prepared_far(scene: Scene, like: str) -> None:
+    """A graph prepared twice as ever and once with extended udma; the last binary with weights memory."""
+    made = msgspec.structs.replace(scene.graphs[like], graph=scene.name("g"))
+    binary = ""
+    for beside in ((), (), (_UDMA,)):
+        context, binary = scene.name("c"), scene.name("f")
+        scene.add(ContextCreate(context, beside=beside))
+        # One name in all binaries: only what it is prepared with may make them differ.
+        scene.add(msgspec.structs.replace(made, context=context))
+        scene.add(GetBinary(context, binary, keep=True))
+    last = deferred(scene, binary)
+    given(scene, last, WEIGHTS, external(scene, last, WEIGHTS))
+    scene.add(ContextFinalize(last))
+    scene.add(Retrieve("late", last, made.graph))
     scene.add(Execute("late", (Binding(seed=1), Binding())))
 
 
@@ -438,7 +464,8 @@ excluded = embedded(_excluded, before=0, after=0)
 @rule(
     "EXT-28",
     Level.SHOULD,
-    "Deferred initialisation together with an option that excludes it is refused before any graph executes.",
+    "Deferred initialisation together with an option that excludes it, or external memory with a binary that "
+    "was prepared with extended udma (udma64), is refused before any graph executes.",
     source=f"{_FLOW}, limitations",
     subject="memory",
     cases=excluded,
@@ -448,7 +475,9 @@ def ext_28(case: MemoryCase, trace: MemoryTrace) -> Examined:
     """5010 or 1000 at creation, or any refusal of contextFinalize, graphRetrieve or graphExecute.
 
     Custom options 2, 12 and 11 (udma64), and the two options that ask for graph switching. Secure-PD is a
-    protection of models by the device's system, and no option of the interface.
+    protection of models by the device's system, and no option of the interface. Whether custom option 11 of
+    QnnContext_create has an effect shows in the binary: it is another one, where a second one without the
+    option is the same.
     """
     require_finalize(case, trace)
     count = 0
@@ -456,15 +485,55 @@ def ext_28(case: MemoryCase, trace: MemoryTrace) -> Examined:
         assert isinstance(walked.step, ContextFromBinary)
         if walked.code != 0:
             demand_code(walked, walked.allowed.codes, "the options exclude each other")
-        elif _went_through(case, trace, walked.step.context):
+        elif went_through(case, trace, walked.step.context):
             beside = walked.step.beside
             other = f"custom option {beside[0]}" if beside else "graph switching"
             raise Violation(f"a refusal of {other} beside DEFER_GRAPH_INIT", "none", place(walked))
         count += 1
+    for walked, step in _out_of_udma(case, trace):
+        taken = walked.code == 0 and has_external(case, trace, step.context)
+        if taken and went_through(case, trace, step.context):
+            wanted = "a refusal of external memory with a binary prepared with extended udma"
+            raise Violation(wanted, "none, up to the execute", place(walked))
+        count += 1
     return Examined(count, "contexts with options that exclude each other")
 
 
-def _went_through(case: MemoryCase, trace: MemoryTrace, context: str) -> bool:
+def _out_of_udma(case: MemoryCase, trace: MemoryTrace) -> Iterator[tuple[Walked, ContextFromBinary]]:
+    """Deferred contexts of binaries that extended udma has made others than equal ones without it."""
+    udma: dict[str, bool] = {}
+    binaries: dict[str, bytes] = {}
+    plain: list[bytes] = []
+    for walked in walk(case, trace):
+        step = walked.step
+        if isinstance(step, ContextCreate) and walked.code == 0:
+            udma[step.context] = _UDMA in step.beside
+        elif isinstance(step, GetBinary) and walked.seen.data:
+            if udma.get(step.context):
+                binaries[step.binary] = walked.seen.data[0]
+            else:
+                plain.append(walked.seen.data[0])
+        elif isinstance(step, ContextFromBinary) and _is_another(binaries.get(step.binary), plain):
+            yield walked, step
+
+
+def _is_another(binary: bytes | None, plain: list[bytes]) -> bool:
+    """It differs from two that are equal: what makes it differ is the option."""
+    return binary is not None and len(plain) > 1 and len(set(plain)) == 1 and binary != plain[0]
+
+
+def has_external(case: MemoryCase, trace: MemoryTrace, context: str) -> bool:
+    """Weights or spill-fill memory was registered with the context."""
+    return any(
+        isinstance(walked.step, Register)
+        and walked.step.context == context
+        and walked.code == 0
+        and any(each.htp_type in NEEDED for each in walked.step.descriptors)
+        for walked in walk(case, trace)
+    )
+
+
+def went_through(case: MemoryCase, trace: MemoryTrace, context: str) -> bool:
     """The context was finalised, and a graph of it executed."""
     graphs = {step.graph for step in case.steps if isinstance(step, Retrieve) and step.context == context}
     return any(

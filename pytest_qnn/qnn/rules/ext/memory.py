@@ -16,6 +16,7 @@ from pytest_qnn.qnn.cases.case import (
     FdKind,
     Fill,
     MemoryCase,
+    Observe,
     Read,
     Register,
     ReleaseBinary,
@@ -36,7 +37,15 @@ from pytest_qnn.qnn.rules.binaries import (
     require_needed,
     require_page_alignment,
 )
-from pytest_qnn.qnn.rules.judging import bytes_read, demand_code, judge_faults, own_steps, place
+from pytest_qnn.qnn.rules.judging import (
+    LET_GO,
+    bytes_read,
+    demand_code,
+    judge_faults,
+    judge_let_go,
+    own_steps,
+    place,
+)
 from pytest_qnn.qnn.strategies.binaries import (
     deferred,
     external,
@@ -736,3 +745,41 @@ def ext_26(case: MemoryCase, trace: MemoryTrace) -> Examined:
     shared = sum(Note.SPILL_SHARED in walked.allowed.notes for walked in walk(case, trace))
     count = judge_flow(case, trace, "the graphs are executed in turns")
     return Examined(count if shared else 0, "executes over shared spill-fill memory")
+
+
+def _let_go(scene: Scene, tape: Tape) -> None:
+    """EXT-34: external memory of its own for each context, which is freed before or after finalising."""
+    found = begun(scene, tape, 1, (1, 2, 2, 2))
+    if found is None:
+        return
+    made, context = found
+    role, late = tape.pick(ROLES), tape.chance(2)
+    buffers = tuple(external(scene, context, role) for _ in range(LET_GO))
+    scene.add(Observe(buffers=buffers))
+    for buffer in buffers:
+        context = loaded(scene, made.binary, defer=True)
+        given(scene, context, role, buffer)
+        if late:
+            finalised(scene, context)
+        freed(scene, context)
+    scene.add(Observe(buffers=buffers, patient=True))
+
+
+@rule(
+    "EXT-34",
+    Level.MUST,
+    "QnnContext_free lets go of the external memory of its context: the backend does not keep every such "
+    "buffer mapped.",
+    source=f"{_FLOW}, step 5 (automatically deregistered when the context is freed)",
+    subject="memory",
+    cases=embedded(_let_go, before=0, after=0),
+    gate=_GATE,
+    weight=0.2,
+)
+def ext_34(case: MemoryCase, trace: MemoryTrace) -> Examined:
+    """Ten buffers, of which at least one must not be mapped any more a second after the last contextFree.
+
+    Which mappings are kept, and whether, is the backend's choice as long as their number is bounded.
+    """
+    require_external(case, trace)
+    return Examined(judge_let_go(case, trace), "buffers of contexts that were freed")

@@ -25,6 +25,7 @@ from pytest_qnn.qnn.reference.backend import ReferenceBackend
 from pytest_qnn.qnn.reference.binaries import Binary
 from pytest_qnn.qnn.reference.core import context_config
 from pytest_qnn.qnn.reference.execute import Stored
+from pytest_qnn.qnn.reference.lists import Made
 from pytest_qnn.qnn.reference.mapping import Mapping, at
 from pytest_qnn.qnn.reference.objects import Context, External, Graph, QnnError, Registration, Request, Tensor
 from pytest_qnn.qnn.reference.personalities import DEFAULT, PERSONALITIES, Personality
@@ -171,6 +172,65 @@ class _BesideSwitching(ReferenceBackend):
     def takes_option(self, entry: layouts.ContextConfig) -> bool:
         switching = (ContextOption.MEMORY_LIMIT_HINT, ContextOption.PERSISTENT_BINARY)
         return entry.option in switching or super().takes_option(entry)
+
+
+@faulty_backend("defer-udma-binary", "external memory goes with a binary prepared with udma64", "EXT-28")
+class _UdmaBinary(ReferenceBackend):
+    def __init__(self) -> None:
+        super().__init__(PERSONALITIES["late-limits"])
+
+    def excludes_external(self, binary: Binary) -> bool:
+        del binary
+        return False
+
+
+@faulty_backend("defer-by-signal", "createFromBinaryWithSignal defers as createFromBinary does", "EXT-36")
+class _DefersBySignal(ReferenceBackend):
+    def check_elsewhere(self, config: int | None) -> None:
+        del config
+
+    def made_elsewhere(self, context: Context) -> None:
+        del context
+
+
+@faulty_backend("defer-by-list", "createFromBinaryListAsync defers as createFromBinary does", "EXT-36")
+class _DefersByList(ReferenceBackend):
+    def __init__(self) -> None:
+        super().__init__(PERSONALITIES["lists-of-binaries"])
+
+    def make_listed(
+        self, backend: int | None, device: int | None, entry: layouts.ContextParamsV1, of_list: int | None
+    ) -> Made:
+        self.listing = True
+        try:
+            return super().make_listed(backend, device, entry, of_list)
+        finally:
+            self.listing = False
+
+    listing = False
+
+    def check_elsewhere(self, config: int | None) -> None:
+        if not self.listing:
+            super().check_elsewhere(config)
+
+    def made_elsewhere(self, context: Context) -> None:
+        if not self.listing:
+            super().made_elsewhere(context)
+
+
+@faulty_backend("defer-by-list-config", "the options of a list are looked at too late", "EXT-36")
+class _DefersByListConfig(_DefersByList):
+    """Knows the options of each context only, when it refuses to defer."""
+
+    def check_elsewhere(self, config: int | None) -> None:
+        if config != self.of_list:
+            ReferenceBackend.check_elsewhere(self, config)
+
+    of_list: int | None = None
+
+    def listed_config(self, own: int | None, of_list: int | None) -> int | None:
+        self.of_list = of_list
+        return super().listed_config(own, of_list)
 
 
 @faulty_backend("config-read-late", "the configuration is read after finalising", "EXT-19")
@@ -482,6 +542,15 @@ class _Provided(ReferenceBackend):
         super().__init__(PERSONALITIES["provided-pieces"])
 
 
+@faulty_backend("defer-by-callback", "createFromBinaryWithCallback defers as createFromBinary does", "EXT-36")
+class _DefersByCallback(_Provided):
+    def check_elsewhere(self, config: int | None) -> None:
+        del config
+
+    def made_elsewhere(self, context: Context) -> None:
+        del context
+
+
 @faulty_backend("pieces-never-released", "Gives no piece back.", "EXT-32")
 class _NeverReleases(_Provided):
     def let_go(self, provider: Provider, pieces: list[Piece]) -> None:
@@ -618,3 +687,31 @@ class _OwnFailsLate(ReferenceBackend):
         if given and not os.readlink(f"/proc/self/fd/{given.request.fd}").startswith(_RPCMEM):
             raise OSError
         return super().external_memory(context, role)
+
+
+@faulty_backend("external-stays-mapped", "external memory stays mapped when its context is freed", "EXT-34")
+class _StaysMapped(ReferenceBackend):
+    """Takes external memory for its own, which it keeps."""
+
+    def drop_user(self, registration: Registration) -> None:
+        if registration.request.role not in ROLES:
+            super().drop_user(registration)
+            return
+        registration.shared.users.discard(registration.handle)
+        if not registration.shared.users:
+            registration.context.shared.pop(registration.request.identity, None)
+
+
+@faulty_backend("finalised-stays-mapped", "what contextFinalize has filled stays mapped for ever", "EXT-34")
+class _FinalisedStays(_StaysMapped):
+    def drop_user(self, registration: Registration) -> None:
+        external = registration.context.external
+        if external is not None and external.pending is None:
+            super().drop_user(registration)
+        else:
+            ReferenceBackend.drop_user(self, registration)
+
+    def release_graphs(self, context: Context) -> None:
+        if context.external is not None:
+            context.external.memory.clear()
+        super().release_graphs(context)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
+import msgspec
 from hypothesis import strategies as st
 
 from pytest_qnn.core.drawing import decoded
@@ -26,6 +27,7 @@ from pytest_qnn.qnn.cases.case import (
     Prepare,
     Providers,
     Register,
+    Retrieve,
     Version,
 )
 from pytest_qnn.qnn.cases.misuses import NULL_IS_GOOD, TAKES, Misused
@@ -33,6 +35,7 @@ from pytest_qnn.qnn.facts import MemoryFacts
 from pytest_qnn.qnn.model.codes import SENTINEL, named, one_of
 from pytest_qnn.qnn.rules.iface.codes import PARENTS, component, invalid, not_offered
 from pytest_qnn.qnn.rules.judging import call_name, facts_of, require_session
+from pytest_qnn.qnn.strategies.binaries import retrieved
 from pytest_qnn.qnn.strategies.graphs import PROPERTY_KEYS, execute, graph
 from pytest_qnn.qnn.strategies.scene import Scene, Tape, scenes
 from pytest_qnn.qnn.trace import MemoryTrace, StepSeen, Versions
@@ -493,7 +496,7 @@ class _Gone:
             self.live.add(step.context)
         elif isinstance(step, ContextFree) and seen.code == 0:
             self.live.discard(step.context)
-        elif isinstance(step, Prepare) and seen.values:
+        elif (isinstance(step, Prepare) and seen.values) or (isinstance(step, Retrieve) and seen.code == 0):
             self.graphs[step.graph] = (step.context, seen.values[0])
 
     def stands_for_nothing(self, name: str) -> bool:
@@ -527,12 +530,27 @@ def _gone(scene: Scene, tape: Tape, call: Misused) -> str:
     name = graph(scene, tape)
     if not name:
         return BOGUS
-    scene.free_context(scene.graphs[name].context)
-    return name
+    return _replaced(scene, name) if tape.chance(4) else _freed(scene, name)
+
+
+def _freed(scene: Scene, graph: str) -> str:
+    scene.free_context(scene.graphs[graph].context)
+    return graph
+
+
+def _replaced(scene: Scene, graph: str) -> str:
+    """Another name for the handle of a graph that is gone, while a newer graph with its name lives."""
+    made = scene.graphs[graph]
+    old = retrieved(scene, made.context, graph)
+    _freed(scene, graph)
+    scene.follow(msgspec.structs.replace(made, context=scene.context()))
+    return old
 
 
 def misuses(facts: MemoryFacts) -> Cases:
     """IF-10: every call, on NULL, on a value never given out, and maybe on what was freed just before.
+
+    One freed graph of four has been followed by another of its name.
 
     There is little to vary, and what one case does not show takes many to find. Before them a graph is made
     and its context written to a binary, where there are binaries, for the calls that want them.

@@ -67,7 +67,8 @@ def measured(facts: MemoryFacts) -> st.SearchStrategy[MemoryCase]:
     """A graph of large tensors, executed raw and with handles, each kind thrice, either kind first."""
 
     def core(scene: Scene, tape: Tape) -> None:
-        order, hints = bool(tape.below(2)), tape.pick((PLAIN, HINTED))
+        # More often with handles first: only then a later raw execute shows what a raw one copies (`copied`).
+        order, hints = bool(tape.below(4)), tape.pick((PLAIN, HINTED))
         if not (name := prepared(scene, tape, hints, _SHAPE)):
             return
         memory = any_memory(scene, tape, name)

@@ -14,7 +14,7 @@ from pytest_qnn.qnn.reference.execute import Stored
 from pytest_qnn.qnn.reference.mapping import Mapping
 from pytest_qnn.qnn.reference.objects import Binding, Graph, QnnError, Tensor
 from pytest_qnn.qnn.reference.operators import Values
-from pytest_qnn.qnn.reference.personalities import DEFAULT, Personality
+from pytest_qnn.qnn.reference.personalities import DEFAULT, PERSONALITIES, Personality
 from pytest_qnn.qnn.rules.exe.mutants import BAD_TENSOR, INVALID_HANDLE
 
 
@@ -225,3 +225,13 @@ class _CopiedInArena(_Copying):
         inside = self.arena.view(self.end, len(stored))
         inside[:] = stored
         return inside
+
+
+@faulty_backend(
+    "block-copied-beside", "with one block for all IO buffers, inputs are copied beside it", "QMG-12"
+)
+class _CopiedBesideBlock(_CopiedIn):
+    """No IO buffer has a mapping of its own: QMG-02 and QMG-04 see none, and leave it."""
+
+    def __init__(self) -> None:
+        super().__init__(PERSONALITIES["io-in-one-piece"])

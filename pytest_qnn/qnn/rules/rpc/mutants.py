@@ -36,6 +36,14 @@ class _CutsSize(EmulatedRpcmem):
         return size & 0x7FFFFFFF or 1
 
 
+@faulty_rpcmem("rpc-failed-map", "rpcmem_alloc2 gives MAP_FAILED where mmap fails.", "RPC-05")
+class _FailedMap(EmulatedRpcmem):
+    """Tests mmap's answer for NULL, which it never is."""
+
+    def alloc2(self, heap: int, flags: int, size: int) -> int | None:
+        return super().alloc2(heap, flags, size) or libc.MAP_FAILED
+
+
 @faulty_rpcmem("rpc-shared-state", "Threads share the block under way.", "RPC-13")
 class _SharedState(EmulatedRpcmem):
     """The descriptor of the block under way is kept where every thread sees it."""

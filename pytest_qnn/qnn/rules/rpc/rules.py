@@ -346,7 +346,7 @@ def rpc_11(case: MemoryCase, trace: MemoryTrace) -> Examined:
     return Examined(_CYCLES, "rounds of alloc and free")
 
 
-_WIDE = (1 << 31, (1 << 32) + PAGE, PAGE, (1 << 32) + 1)
+_WIDE = (1 << 31, (1 << 32) + PAGE, PAGE, (1 << 32) + 1, 1 << 62)
 
 
 def _some(scene: Scene, tape: Tape) -> None:
@@ -390,7 +390,7 @@ def _wide(scene: Scene, tape: Tape) -> None:
     weight=0.5,
 )
 def rpc_05(case: MemoryCase, trace: MemoryTrace) -> Examined:
-    """NULL, or the last byte can be written, for sizes up to 4 GiB and a page."""
+    """NULL, or the last byte can be written, for sizes up to 4 GiB and a page, and one that cannot be had."""
     count = 0
     for index, (step, seen) in enumerate(zip(case.steps, trace.steps, strict=False)):
         if not isinstance(step, Alloc) or not step.wide:

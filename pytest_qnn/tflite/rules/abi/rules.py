@@ -194,9 +194,43 @@ def _chosen(data: bytes, every: Sequence[Choices]) -> PluginCase:
 
 
 def without_options(facts: DelegateFacts) -> SearchStrategy[PluginCase]:
-    """A create without options, its arrays NULL or empty."""
-    made = [(Create(null_arrays=null), Destroy("d0")) for null in (True, False)]
-    return _at_each(facts, lambda _: made)
+    """A create without options, its arrays NULL or empty; and one more while others with options live."""
+
+    def steps(options: Options) -> Choices:
+        plain: list[tuple[AnyPluginStep, ...]] = [
+            (Create(null_arrays=null), Destroy("d0")) for null in (True, False)
+        ]
+        others = dict.fromkeys((turned(options), options)) if options else ()
+        return [*plain, *(_beside(other, count) for other in others for count in _LIVING)]
+
+    return _at_each(facts, steps)
+
+
+_LIVING = (1, 3)
+"""Delegates with options that live while one without is made."""
+
+
+def _beside(options: Options, count: int) -> tuple[AnyPluginStep, ...]:
+    """A delegate without options alone, and another one made while ``count`` with options live."""
+    names = [f"d{number}" for number in range(1, 1 + count)]
+    alone = Create(null_arrays=True), Destroy("d0")
+    living = (Create(name, options=options) for name in names)
+    last = Create("last", null_arrays=True), Destroy("last")
+    return *alone, *living, *last, *map(Destroy, names)
+
+
+_OPPOSITES = {b"true": b"false", b"yes": b"no", b"on": b"off"}
+_OPPOSITES |= {other: value for value, other in _OPPOSITES.items()}
+
+
+def turned(options: Options) -> Options:
+    """The options with every truth value turned into its opposite, spelled as Python's str() has it or C."""
+    return tuple((key, _turned(value)) for key, value in options)
+
+
+def _turned(value: bytes) -> bytes:
+    other = _OPPOSITES.get(value.lower(), value)
+    return other.title() if value.istitle() else other
 
 
 @rule(
@@ -212,10 +246,14 @@ def without_options(facts: DelegateFacts) -> SearchStrategy[PluginCase]:
 )
 @pictured
 def creates_without_options(case: PluginCase, trace: PluginTrace) -> Examined:
-    """A plugin that was selected with options may need them, and refuse to do without."""
+    """A plugin that was selected with options may need them, and refuse to do without.
+
+    What its defaults are shows in the flags: they do not depend on what else lives.
+    """
     need_functions(trace)
     needs = trace.facts is not None and trace.facts.needs_options
-    creates = list(steps(case, trace, Create))
+    creates = [found for found in steps(case, trace, Create) if not found[1].options]
+    defaults: StructSeen | None = None
     for position, step, seen in creates:
         if not seen.made and not needs:
             raise Violation(
@@ -223,7 +261,18 @@ def creates_without_options(case: PluginCase, trace: PluginTrace) -> Examined:
                 f"NULL{_said(seen)}",
                 f"{at(position, step)}, {'NULL arrays' if step.null_arrays else 'empty arrays'}",
             )
+        defaults = defaults or seen.struct
+        if defaults is not None and seen.struct is not None and _flags(seen.struct) != _flags(defaults):
+            raise Violation(
+                f"the flags of its defaults, {_flags(defaults):#x}, as when it was made alone",
+                f"{_flags(seen.struct):#x}",
+                f"{at(position, step)}, while delegates with options live",
+            )
     return Examined(len(creates), "creates without options")
+
+
+def _flags(struct: StructSeen) -> int:
+    return struct.flags | struct.builder_flags
 
 
 ALTERED = "altered"

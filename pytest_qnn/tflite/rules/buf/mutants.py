@@ -239,3 +239,50 @@ class _FreesNothing(DeviceBuffers):
     def __init__(self, **options: Any) -> None:
         super().__init__(**options)
         self._struct.FreeBufferHandle = None
+
+
+@faulty_delegate("uploads-nothing", "CopyToBufferHandle reports success and copies nothing.", "BUF-12")
+class _UploadsNothing(DeviceBuffers):
+    """Takes results for what never has to be copied to the device."""
+
+    def copy_to(self, context: int, handle: int, tensor: layouts.Tensor) -> int:
+        held = self.buffers.get(handle)
+        status = super().copy_to(context, handle, tensor)
+        if held is not None:
+            self.buffers[handle] = held
+        return status
+
+
+@faulty_delegate("uploads-half", "CopyToBufferHandle copies the first half.", "BUF-12")
+class _UploadsHalf(DeviceBuffers):
+    """Copies the first half of a tensor of more than four elements."""
+
+    def copy_to(self, context: int, handle: int, tensor: layouts.Tensor) -> int:
+        held = self.buffers.get(handle)
+        status = super().copy_to(context, handle, tensor)
+        if held is not None and held.size > 4:
+            mixed = self.buffers[handle].reshape(-1)
+            mixed[mixed.size // 2 :] = held.reshape(-1)[mixed.size // 2 :]
+        return status
+
+
+@faulty_delegate("uploads-elsewhere", "CopyToBufferHandle copies to the buffer made last.", "BUF-12")
+class _UploadsElsewhere(DeviceBuffers):
+    """Copies to the newest buffer of the same size, whatever handle it is given."""
+
+    def copy_to(self, context: int, handle: int, tensor: layouts.Tensor) -> int:
+        fitting = [each for each, value in self.buffers.items() if value.nbytes == tensor.bytes]
+        return super().copy_to(context, max(fitting, default=handle), tensor)
+
+
+@faulty_delegate("uploads-to-new", "CopyToBufferHandle copies to a buffer of no tensor.", "BUF-12")
+class _UploadsToNew(DeviceBuffers):
+    """Gives the tensor a new buffer, and leaves its handle that of the old one."""
+
+    def copy_to(self, context: int, handle: int, tensor: layouts.Tensor) -> int:
+        value = self.buffers.get(handle)
+        if value is None:
+            return super().copy_to(context, handle, tensor)
+        new = next(self._handles)
+        self.buffers[new] = value
+        return super().copy_to(context, new, tensor)

@@ -16,6 +16,7 @@ from pytest_qnn.tflite.cases.script import (
     Apply,
     Close,
     CopyFrom,
+    CopyTo,
     HandleOutput,
     Invoke,
     MakeDelegate,
@@ -37,6 +38,7 @@ from pytest_qnn.tflite.trace import (
     BufferCall,
     BufferFunctions,
     CopyCounts,
+    CopyToCounts,
     DelegateTrace,
     Handled,
     InterpreterSeen,
@@ -629,3 +631,49 @@ def handles_can_be_freed(case: ScriptCase, trace: ScriptTrace) -> Examined:  # n
     if not all(one.free for one in target_functions(found)):
         raise Violation("a function FreeBufferHandle, as tensors are left stale", "NULL")
     return Examined(len(stale), "stale tensors")
+
+
+def uploaded(facts: DelegateFacts) -> Strategy:
+    """The client copies to the buffers of the outputs, and back, after one invoke."""
+
+    def make(case: DelegateCase) -> ScriptCase:
+        copies = tuple(CopyTo("i0", output) for output in _outputs(case))
+        return _script(case, (*_opening(case), *_use(case), *copies))
+
+    return changed(_cases(facts), make)
+
+
+@rule(
+    "BUF-12",
+    Level.SHOULD,
+    "CopyToBufferHandle copies a tensor's data to the delegate's buffer: what CopyFromBufferHandle gives "
+    "afterwards is the same.",
+    source=f"seed 003 (CopyToBufferHandle); {_DELEGATE}.CopyToBufferHandle",
+    subject="delegate",
+    cases=uploaded,
+    gate=("buffers",),
+    weight=0.5,
+)
+def uploads_arrive(case: ScriptCase, trace: ScriptTrace) -> Examined:
+    """SHOULD: seed 003 has it copy "if needed", and a delegate may know that its results never need it.
+
+    No runtime calls it. An error is its answer where it cannot; nothing is looked at then, nor where the
+    buffer is the tensor's own memory.
+    """
+    found = opened(trace)
+    stale_outputs(found)
+    if not any(one.copy_to for one in target_functions(found)):
+        raise Unsupported("CopyToBufferHandle is NULL")
+    count = 0
+    for number, step, seen in scripts.numbered(case, trace):
+        if not isinstance(step, CopyTo) or seen.skipped:
+            continue
+        counts = seen.counted(CopyToCounts)
+        if counts.status or not counts.elements or counts.shared:
+            continue
+        if counts.lost:
+            wanted = f"the {counts.elements} elements that CopyToBufferHandle, which succeeded, was given"
+            at = f"handle {counts.handle}, output {step.output}, step {number}"
+            raise Violation(wanted, f"{counts.lost} others from CopyFromBufferHandle", at)
+        count += 1
+    return Examined(count, "tensors copied to buffers")

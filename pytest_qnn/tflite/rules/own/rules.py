@@ -26,8 +26,16 @@ from pytest_qnn.tflite.cases.script import (
 from pytest_qnn.tflite.checks import judging, leaks, scripts
 from pytest_qnn.tflite.checks.numbers import outputs_are_right
 from pytest_qnn.tflite.facts import DelegateFacts
+from pytest_qnn.tflite.graph.constants import with_other_constants
 from pytest_qnn.tflite.strategies import delegates, lifetimes
-from pytest_qnn.tflite.strategies.lifetimes import Plain, Strategy, make_probe, make_target, measured_script
+from pytest_qnn.tflite.strategies.lifetimes import (
+    KEYS,
+    Plain,
+    Strategy,
+    make_probe,
+    make_target,
+    measured_script,
+)
 from pytest_qnn.tflite.trace import LentCounts, ScriptTrace
 
 _PLUGIN = "tflite/delegates/external/external_delegate_interface.h"
@@ -86,7 +94,7 @@ def destroy_gives_everything_back(case: ScriptCase, trace: ScriptTrace) -> Exami
     if not leaks.target_worked(trace):
         return Examined(0, "delegates destroyed")
     return Examined(
-        leaks.nothing_left(case, trace, tuple(leaks.LEAST), "a delegate of two interpreters"),
+        leaks.nothing_left(case, trace, KEYS, "a delegate of two interpreters"),
         "delegates destroyed",
     )
 
@@ -120,17 +128,23 @@ def unused_delegates_leave_nothing(case: ScriptCase, trace: ScriptTrace) -> Exam
     failed = next((seen.message for seen in made if not seen.ok), "")
     if failed or not made:
         raise Unsupported(f"the delegate cannot be made: {failed}", final=False)
-    return Examined(
-        leaks.nothing_left(case, trace, tuple(leaks.LEAST), "an unused delegate"), "delegates never applied"
-    )
+    return Examined(leaks.nothing_left(case, trace, KEYS, "an unused delegate"), "delegates never applied")
 
 
 def _use(interpreter: str, seed: int) -> Plain:
     return (SetInputs(interpreter, seed), Invoke(interpreter), Read(interpreter))
 
 
+_LATE = "late"
+"""The interpreter that begins when another one has ended."""
+
+
 def interleaved(facts: DelegateFacts) -> Strategy:
-    """One delegate on two or three interpreters, which end in another order than they began."""
+    """One delegate on two or three interpreters, which end in another order than they began.
+
+    In every second case one more begins when the first of them has ended: of the same graph with other
+    constants, where it has some.
+    """
 
     def make(case: DelegateCase) -> ScriptCase:
         seed = case.data_seed
@@ -140,11 +154,16 @@ def interleaved(facts: DelegateFacts) -> Strategy:
             steps += (Open(name), Apply(name, "d0"), Allocate(name))
         steps += (step for at, name in enumerate(names) for step in _use(name, seed + at))
         order = names if seed & 4 else (*names[1:], names[0])
+        other = with_other_constants(case.graph) if seed & 8 else case.graph
+        if other != case.graph:
+            begun = (Open(_LATE, 1), Apply(_LATE, "d0"), Allocate(_LATE), *_use(_LATE, seed + 16))
+            steps += (Close(order[0]), *begun)
+            order = (*order[1:], _LATE)
         for at, name in enumerate(order[:-1]):
             steps.append(Close(name))
-            steps += (step for other in order[at + 1 :] for step in _use(other, seed + 8 + at))
+            steps += (step for later in order[at + 1 :] for step in _use(later, seed + 8 + at))
         steps.append(Close(order[-1]))
-        return ScriptCase((case.graph,), tuple(steps))
+        return ScriptCase((case.graph, other) if other != case.graph else (case.graph,), tuple(steps))
 
     return changed(delegates.routing(facts, scaled=False), make)
 

@@ -192,6 +192,16 @@ class _ReadsFirst(VariableDelegate):
         return self._before.get(variable, super().recall(kernel, node, variable))
 
 
+@faulty_delegate("one-value-for-all", "Keeps one value for all variables.", "PART-18")
+class _OneValueForAll(VariableDelegate):
+    """What was assigned last is what every variable holds."""
+
+    def read(self, context: int) -> PlanView:
+        view = super().read(context)
+        self.handles = dict.fromkeys(self.handles, "any")
+        return view
+
+
 @faulty_delegate("fails-late", "Claims SUB and fails in invoke.", "PART-04")
 class _FailsLate(ReferenceDelegate):
     """Claims SUB, and finds at invoke that it cannot compute it."""

@@ -669,7 +669,7 @@ def leaves_foreign_kernels_alone(case: DelegateCase, trace: DelegateTrace) -> Ex
     "prepare or in invoke.",
     source="tflite/delegates/utils/simple_delegate.h, IsNodeSupportedByDelegate",
     subject="delegate",
-    cases=delegates.anything,
+    cases=delegates.with_rare,
 )
 def runs_any_graph(case: DelegateCase, trace: DelegateTrace) -> Examined:
     """Every node of the graph has to be carried out by somebody, whatever the delegate supports."""

@@ -27,7 +27,7 @@ from pytest_qnn.tflite.checks.judging import line
 from pytest_qnn.tflite.facts import DelegateFacts
 from pytest_qnn.tflite.graph.graph import Graph
 from pytest_qnn.tflite.strategies import shapes as cases
-from pytest_qnn.tflite.strategies.lifetimes import repetitions
+from pytest_qnn.tflite.strategies.lifetimes import compared, repetitions
 from pytest_qnn.tflite.strategies.shapes import (
     LENGTHS,
     ONE,
@@ -327,7 +327,8 @@ def alternating(facts: DelegateFacts) -> SearchStrategy[ScriptCase]:
         lengths = tuple(dict.fromkeys((*(LENGTHS[byte % len(LENGTHS)] for byte in choice[1:3]), 6)))
         target = make_shape_target(facts, graph, choice[0])
         probe = MakeDelegate(PROBE, "probe", claim=target.claim)
-        return (*_rounds(target, ONE, graph, lengths), *_rounds(probe, OTHER, graph, lengths))
+        probes = compared(_rounds(probe, OTHER, graph, lengths), ("malloc",))
+        return (*_rounds(target, ONE, graph, lengths), *probes)
 
     return shape_cases(claimed_choices(facts), (elastic,), steps, nodes=4)
 
