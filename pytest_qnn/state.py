@@ -44,6 +44,8 @@ class Session:
         self.case_file = case_file
         self.started = datetime.datetime.now(datetime.timezone.utc)
         self.seed = _seed(config, options)
+        self.given_up: dict[str, str] = getattr(config, "workerinput", {}).get("qnn_given_up", {})
+        """In a worker of pytest-xdist: ids of tests that ended their workers, and what to say of each."""
         self.targets: dict[Subject, Target[Any, Any]] = {}
         self.unusable: dict[Subject, Exception] = {}
         """Targets that could not be opened: it is not tried again."""

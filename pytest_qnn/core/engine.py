@@ -65,8 +65,8 @@ _DRAWS = 1 / 3
 """Of the budget after the first failure: what smaller draws may use."""
 
 
-_MOST_CONTROLS = 60
-"""Controls of one case."""
+MOST_CONTROLS = 250
+"""Controls of one case: of a graph of 60 nodes each by itself, in three forms, and then the whole."""
 _CONTROL_HANGS = 3
 """Controls of one rule that may hang. They have a budget of their own: without a control, a hang that any
 case meets is the rule's own."""
@@ -305,7 +305,7 @@ class _Judge:
     def _cause(self, case: Any, violation: Violation) -> Cause | None:
         """What is wrong in the first control in which something is; None: the case is this rule's own."""
         died, is_hung = not isinstance(violation, WrongOutput), isinstance(violation, Hung)
-        for control in itertools.islice(self.target.controls(case, died=died), _MOST_CONTROLS):
+        for control in itertools.islice(self.target.controls(case, died=died), MOST_CONTROLS):
             if is_hung and self.control_hangs_left <= 0 and _key(control) not in self.controlled:
                 return self._known_hang(violation)
             causes = [

@@ -40,6 +40,11 @@ _IS_MAPPED = 0x2
 _REUSING: list[bool] = []
 """Not empty: this process keeps freed memory."""
 
+_LISTING = 1 << 20
+"""Bytes of memory for /proc/self/maps: about 15,000 lines."""
+_LISTINGS: list[bytearray] = []
+"""Such memory that no thread uses now: it is kept, so that it is the same at each look."""
+
 
 @dataclasses.dataclass(frozen=True)
 class Snapshot:
@@ -78,13 +83,31 @@ class Snapshot:
 
 
 def snapshot() -> Snapshot:
-    """The state of this process now."""
-    with open("/proc/self/maps", encoding="utf-8", errors="surrogateescape") as maps:
-        lines = tuple(maps.read().splitlines())
+    """The state of this process now.
+
+    What the look itself takes is not in it: the text of some thousand mappings, read in the usual way, is a
+    block of a tensor's size that comes and goes.
+    """
+    listing = _LISTINGS.pop() if _LISTINGS else bytearray(_LISTING)
+    listing, length = _read_maps(listing)
     with open("/proc/self/statm", encoding="ascii") as statm:
         pages = statm.read().split()
-    # The listing itself has one descriptor open meanwhile.
+    lines = tuple(str(memoryview(listing)[:length], "utf-8", "surrogateescape").splitlines())
+    _LISTINGS.append(listing)
+    # The listing of descriptors has one open meanwhile.
     return Snapshot(descriptors(), lines, int(pages[0]) * _PAGE, int(pages[1]) * _PAGE)
+
+
+def _read_maps(listing: bytearray) -> tuple[bytearray, int]:
+    """/proc/self/maps in ``listing``, or in a larger one where it is too long; and how many bytes it has."""
+    with open("/proc/self/maps", "rb", buffering=0) as maps:
+        length = 0
+        while read := maps.readinto(memoryview(listing)[length:]):
+            length += read
+            if length == len(listing):
+                listing, length = bytearray(2 * length), 0
+                maps.seek(0)
+    return listing, length
 
 
 def descriptors() -> int:

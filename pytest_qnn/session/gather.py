@@ -25,6 +25,8 @@ class Gatherer:
         self._checked = False
         self._killed: Counter[str] = Counter()
         """By test, how often its worker was killed."""
+        self._given_up: dict[str, str] = {}
+        """By test that is not to be tried again, why; for workers that begin later."""
         self._interrupted: set[str] = set()
         """Ids of workers that were interrupted, not killed."""
         self._problems: list[str] = []
@@ -55,8 +57,9 @@ class Gatherer:
 
     @pytest.hookimpl(optionalhook=True)
     def pytest_configure_node(self, node: Any) -> None:
-        """Give every worker the run's seed."""
+        """Give every worker the run's seed, and one that replaces another the tests that are given up."""
         node.workerinput["qnn_seed"] = self.session.seed
+        node.workerinput["qnn_given_up"] = dict(self._given_up)
 
     @pytest.hookimpl(optionalhook=True)
     def pytest_xdist_node_collection_finished(self, ids: list[str]) -> None:
@@ -79,22 +82,30 @@ class Gatherer:
 
         A worker that was interrupted has not judged its rule, and nobody is to blame for that. One whose
         target is in processes of its own was hardly killed by the target: the test is tried again.
+
+        Where files of tests stay together (``--dist=loadscope``, ``loadfile``, ``loadgroup``), pytest-xdist
+        sends all that is left of one to the next worker, with the test that ended the last. There the worker
+        that replaces this one enters the verdict, without judging.
         """
         rule = self.session.rule_of_test(crashitem)
         if rule is None or report.node.gateway.id in self._interrupted:
             return
         self._killed[crashitem] += 1
-        isolated = self.session.isolated(rule.subject)
-        if isolated and self._killed[crashitem] <= _KILLED_AGAIN and _sent_again(crashitem, sched):
+        again = self.session.isolated(rule.subject) and self._killed[crashitem] <= _KILLED_AGAIN
+        why = self._why_died(rule.subject, self._killed[crashitem])
+        if self.session.config.option.dist in _IN_FILES:
+            report.outcome = "rerun"
+            if not again:
+                self._given_up[crashitem] = why
+            return
+        if again and _sent_again(crashitem, sched):
             report.outcome = "rerun"
             return
         from pytest_qnn.core.verdict import Outcome
         from pytest_qnn.report import failure
         from pytest_qnn.session.judging import broken
 
-        verdict = broken(
-            self.session, rule, Outcome.CRASH, self._why_died(rule.subject, self._killed[crashitem])
-        )
+        verdict = broken(self.session, rule, Outcome.CRASH, why)
         report.longrepr = f"{report.longrepr}\n{failure.text(verdict, self.session.seed)}"
         self.session.take(verdict)
 
@@ -160,6 +171,8 @@ class Gatherer:
         terminal.summary(terminalreporter, self.session)
 
 
+_IN_FILES = ("loadscope", "loadfile", "loadgroup")
+"""Values of ``--dist`` with which pytest-xdist itself sends a test again whose worker died."""
 _KILLED_AGAIN = 2
 """Times that a test is tried again in another worker before its worker's death counts."""
 

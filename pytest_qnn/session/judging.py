@@ -135,6 +135,10 @@ def judge_or_explain(session: Session, item: pytest.Item, rule_id: str) -> None:
     if session.case_file is not None:
         replay.run(session, item, checked_rule(session, item, rule_id))
         return
+    if why := session.given_up.get(item.nodeid):
+        verdict = broken(session, checked_rule(session, item, rule_id), Outcome.CRASH, why)
+        record(item, verdict)
+        pytest.fail(failure.text(verdict, session.seed), pytrace=False)
     started = time.perf_counter()
     try:
         verdict, handed_over = judge(session, item, rule_id)

@@ -67,7 +67,7 @@ def controls(case: Any, *, died: bool) -> Iterator[Control]:
             yield Control(case, owners, _CALLS)
     if died:
         # No graph of the case may be fit for a plain run. What ends a process in any delegate's life does so
-        # with another graph as well; a death in a kernel does not, so this one explains those two calls only.
+        # with another graph as well; a death in a kernel does not, so this explains calls of `_ENDS` only.
         yield Control(msgspec.structs.replace(_ONCE, graph=_simplest(_ADDITION)), (), _ENDS)
 
 

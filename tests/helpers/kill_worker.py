@@ -21,20 +21,17 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--kill-always", default="")
 
 
-def pytest_runtest_call(item: pytest.Item) -> None:
-    rule = item.config.getoption("kill_always")
-    if rule and item.name == f"test_{rule.lower().replace('-', '_')}" and hasattr(item.config, "workerinput"):
-        os.kill(os.getpid(), signal.SIGKILL)
-
-
 def pytest_configure(config: pytest.Config) -> None:
-    if getattr(config, "workerinput", {}).get("workerid") != "gw0" or config.getoption("kill_always"):
+    worker = getattr(config, "workerinput", {}).get("workerid")
+    rule = config.getoption("kill_always")
+    if worker is None or (not rule and worker != "gw0"):
         return
     run, cases = MemoryTarget.run, []
+    always = f"test_{rule.lower().replace('-', '_')} " if rule else ""
 
     def dying(self: MemoryTarget, case: Any) -> Any:
         cases.append(case)
-        if len(cases) == IN_THE_MIDDLE:
+        if always in os.environ["PYTEST_CURRENT_TEST"] if always else len(cases) == IN_THE_MIDDLE:
             os.kill(os.getpid(), signal.SIGKILL)
         return run(self, case)
 

@@ -177,3 +177,31 @@ def test_freed_memory_is_used_again_but_where_large_blocks_are_looked_for() -> N
         assert in_heap(made(SIZE))
     finally:
         libc.free(wall)
+
+
+@pytest.fixture
+def many_mappings() -> Iterator[int]:
+    """Thousands of mappings, one page each; the bytes of their listing."""
+    pages = 6000
+    with mmap.mmap(-1, pages * mmap.PAGESIZE) as block:
+        first = address_of(block)
+        for page in range(0, pages, 2):
+            address = ctypes.c_void_p(first + page * mmap.PAGESIZE)
+            assert ctypes.CDLL(None).mprotect(address, mmap.PAGESIZE, mmap.PROT_READ) == 0
+        yield sum(len(line) + 1 for line in snapshot().lines)
+
+
+def test_a_look_does_not_see_what_it_takes_itself(many_mappings: int) -> None:
+    """A few hundred KiB of text: read in the usual way, it was a region in one look and none in the next."""
+    sizes = range(REGION_SLACK, 2 * many_mappings, REGION_SLACK)
+    with large_blocks_visible():
+        reserve = small_blocks_in_reserve()
+        assert [_new_regions(size) for size in sizes] == [1 for _ in sizes]
+        del reserve
+
+
+def _new_regions(size: int) -> int:
+    """How many regions of this size are new when one block was mapped, where the look's own may have been."""
+    before = {address for address, _ in regions(snapshot().lines, size)}
+    with mmap.mmap(-1, size):
+        return len({address for address, _ in regions(snapshot().lines, size)} - before)

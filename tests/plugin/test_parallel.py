@@ -100,16 +100,7 @@ def timeless(folder: Path) -> dict[str, Any]:
     [
         pytest.param(MUTANTS, id="mutants"),
         later(SOME, name="some"),
-        pytest.param(
-            (),
-            id="reference",
-            marks=[
-                pytest.mark.full,
-                pytest.mark.xfail(
-                    reason="QMG-03 examined 2 mappings in one process and 3 in two", strict=False
-                ),
-            ],
-        ),
+        pytest.param((), id="reference", marks=pytest.mark.full),
     ],
 )
 def test_the_report_of_two_workers_is_that_of_one_process(tmp_path: Path, targets: tuple[str, ...]) -> None:
@@ -127,16 +118,7 @@ def test_a_worker_that_somebody_kills_costs_nothing(tmp_path: Path) -> None:
     assert {rule["verdict"] for rule in judged_rules(two)} == {"pass"}
 
 
-_LOADSCOPE = pytest.param(
-    ("-n2", "--dist=loadscope"),
-    marks=[
-        pytest.mark.full,
-        pytest.mark.xfail(reason="with loadscope, rules behind the killed one in its file are not judged"),
-    ],
-)
-
-
-@pytest.mark.parametrize("options", [("-n2",), _LOADSCOPE])
+@pytest.mark.parametrize("options", [("-n2",), later(("-n2", "--dist=loadscope"))])
 def test_a_rule_whose_worker_is_always_killed_costs_itself(tmp_path: Path, options: tuple[str, ...]) -> None:
     options = ("-k", "reg_0 or drg_0", "--qnn-sandbox=fork", *options)
     one = judged(tmp_path / "one", *options)

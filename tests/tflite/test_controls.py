@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import msgspec
 import pytest
+from hypothesis import HealthCheck, given, seed, settings
 
+from pytest_qnn.core.engine import MOST_CONTROLS
 from pytest_qnn.core.evidence import Evidence
 from pytest_qnn.core.target import Death
-from pytest_qnn.rules import listed
+from pytest_qnn.rules import catalogue, listed
 from pytest_qnn.tflite.cases.delegate import Application, DelegateCase
 from pytest_qnn.tflite.cases.history import History
 from pytest_qnn.tflite.cases.plugin import Apply, Create, PluginCase
@@ -155,6 +159,21 @@ def test_every_owner_is_a_delegate_rule() -> None:
     }
     assert {listed()[owner].subject for owner in owners} == {"delegate"}
     assert owners >= {"NUM-02", "NUM-03", "NUM-05", "NUM-06", "NUM-10", "PART-03", "RUN-01"}
+
+
+@pytest.mark.parametrize("rule_id", ["RUN-01", "PREC-08", "ERR-08"])
+def test_a_large_graph_is_run_whole_as_well(rule_id: str) -> None:
+    """That is its last control but for a few. Cut off, it left an abort to whatever rule met it first."""
+
+    @seed(1)
+    @settings(max_examples=30, database=None, deadline=None, suppress_health_check=list(HealthCheck))
+    @given(catalogue()[rule_id].cases(DelegateFacts()))
+    def check(case: Any) -> None:
+        numbers.extend(sum(1 for _ in controls(case, died=died)) for died in (True, False))
+
+    numbers: list[int] = []
+    check()
+    assert 60 < max(numbers) <= MOST_CONTROLS
 
 
 def left(facts: DelegateFacts) -> set[Combination]:

@@ -1034,6 +1034,8 @@ class Walked(msgspec.Struct, frozen=True):
     allowed: Allowed
     sizes: dict[str, int] = {}
     """Bytes of the client's buffers by name, as far as the case says them."""
+    mapped: frozenset[str] = frozenset()
+    """Buffers of which a registration succeeded before this step, whatever became of it."""
 
     @property
     def code(self) -> int | None:
@@ -1244,11 +1246,14 @@ def walk(case: MemoryCase, trace: MemoryTrace) -> tuple[Walked, ...]:
 def _follow(case: MemoryCase, trace: MemoryTrace) -> Iterator[Walked]:
     model = Model(trace.facts)
     sizes: dict[str, int] = {}
+    mapped: frozenset[str] = frozenset()
     for index, (step, seen) in enumerate(zip(case.steps, trace.steps, strict=False)):
         if seen.skipped:
             continue
         allowed = model.expect(step)
         if isinstance(step, Alloc):
             sizes = {**sizes, step.buffer: step.size}
-        yield Walked(index, step, seen, allowed, sizes)
+        yield Walked(index, step, seen, allowed, sizes, mapped)
+        if isinstance(step, Register) and seen.code == 0:
+            mapped |= {each.buffer for each in step.descriptors}
         model.follow(step, seen, allowed)

@@ -137,7 +137,7 @@ def demand_code(walked: Walked, codes: Collection[int], because: str = "") -> No
     if walked.code is None or walked.code in codes:
         return
     # Whatever else is wrong with the call: no document says what is looked at first.
-    if walked.code in _CANNOT_MAP and _is_beyond_32_bits(walked):
+    if walked.code in _CANNOT_MAP and _may_not_fit(walked):
         raise Unsupported("memory of 2 GiB and more cannot be mapped", final=False)
     demanded = one_of(codes) + (f": {because}" if because else "")
     fails = FailedCall if walked.allowed.valid and set(codes) == {0} else Violation
@@ -149,11 +149,19 @@ _TWO_GIB = 1 << 31
 """A protection domain has 2 to 4 GiB of addresses (shared/facts/qnn-memory.md, on rpcmem_alloc2)."""
 
 
-def _is_beyond_32_bits(walked: Walked) -> bool:
+def _may_not_fit(walked: Walked) -> bool:
+    """The step registers so large a buffer, and no earlier step shows that there is room for it.
+
+    There is room for a buffer that the target has mapped before, and for any after one of 4 GiB, which no
+    processor with addresses of 32 bits maps.
+    """
     step = walked.step
-    return isinstance(step, Register) and any(
-        walked.sizes.get(each.buffer, 0) >= _TWO_GIB for each in step.descriptors
-    )
+    if not isinstance(step, Register):
+        return False
+    if any(walked.sizes.get(buffer, 0) >= 2 * _TWO_GIB for buffer in walked.mapped):
+        return False
+    new = {each.buffer for each in step.descriptors} - walked.mapped
+    return any(walked.sizes.get(buffer, 0) >= _TWO_GIB for buffer in new)
 
 
 def bytes_read(seen: StepSeen) -> bytes | None:

@@ -78,16 +78,23 @@ def is_plain(graph: Graph) -> bool:
     )
 
 
+_FEW_NODES = 16
+"""So many are first tried one by one; of more, halves lead to the few in fewer runs."""
+
+
 def kept_nodes(count: int) -> Iterator[list[int]]:
-    """One node alone; all but chunks of halves, quarters, ...; all but each one."""
-    if count > 2:
-        yield from ([node] for node in range(count))
+    """One node alone; all but chunks of halves, quarters, ...; all but each one. Of many, one alone last."""
+    alone = [[node] for node in range(count)] if count > 2 else []
+    if count <= _FEW_NODES:
+        yield from alone
     size = count // 2
     while size:
         for end in range(count, 0, -size):
             gone = range(max(0, end - size), end)
             yield [node for node in range(count) if node not in gone]
         size //= 2
+    if count > _FEW_NODES:
+        yield from alone
 
 
 def _renumbered(case: DelegateCase, kept: list[int]) -> tuple[Application, ...]:

@@ -36,19 +36,20 @@ def _made(context: str, binary: str, way: str, *, defer: bool | None) -> Creatio
 
 
 def _elsewhere(scene: Scene, tape: Tape) -> None:
-    """One of the calls without the option, as a sign that there is the call; then with it, all the way."""
+    """Each of the calls without the option, as a sign that there is the call; then with it, all the way."""
     made = weighted(scene, tape)
     if made is None:
         return
     deferred(scene, made.binary)
-    way = tape.pick(tuple(_CALLS))
-    scene.add(_made(scene.name("c"), made.binary, way, defer=None))
-    context = scene.name("c")
-    scene.add(_made(context, made.binary, way, defer=True))
-    asked(scene, context)
-    for role in tape.pick(_SOME):
-        given(scene, context, role, external(scene, context, role))
-    ended(scene, made, context, tape.below(16))
+    first = tape.below(len(_CALLS))
+    for way in (*tuple(_CALLS)[first:], *tuple(_CALLS)[:first]):
+        scene.add(_made(scene.name("c"), made.binary, way, defer=None))
+        context = scene.name("c")
+        scene.add(_made(context, made.binary, way, defer=True))
+        asked(scene, context)
+        for role in tape.pick(_SOME):
+            given(scene, context, role, external(scene, context, role))
+        ended(scene, made, context, tape.below(16))
 
 
 def _creations(case: MemoryCase, trace: MemoryTrace) -> Iterator[tuple[Walked, Creation, str]]:
@@ -80,14 +81,16 @@ def ext_36(case: MemoryCase, trace: MemoryTrace) -> Examined:
     """
     require_external(case, trace)
     offered: set[str] = set()
+    answers: list[str] = []
     count = 0
     for walked, step, call in _creations(case, trace):
         if step.defer is None:
             if walked.code == 0:
                 offered.add(call)
-                continue
-            answer = "is NULL" if walked.code is None else f"answers {named(walked.code)}"
-            raise Unsupported(f"{call} {answer}", final=False)
+            else:
+                answer = "is NULL" if walked.code is None else f"answers {named(walked.code)}"
+                answers.append(f"{call} {answer}")
+            continue
         if call not in offered:
             continue
         taken = walked.code == 0 and has_external(case, trace, step.context)
@@ -95,4 +98,6 @@ def ext_36(case: MemoryCase, trace: MemoryTrace) -> Examined:
             wanted = f"a refusal of external memory in a context of {call}"
             raise Violation(wanted, "none, up to the execute", place(walked))
         count += 1
+    if answers and not offered:
+        raise Unsupported(answers[0], final=False)
     return Examined(count, "contexts of other calls with deferred initialisation")

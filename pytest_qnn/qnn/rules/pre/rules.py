@@ -156,7 +156,8 @@ def hinted(facts: MemoryFacts) -> Cases:
 
 
 _USUAL_RANK = 4
-"""Of a tensor: backends need not take operators of a higher one."""
+"""Of a tensor. No document names the ranks that a backend must take, and libQnnHtp refuses an addition of
+rank 6 with or without the hint: above this rank the graph is composed without it as well."""
 
 
 def _compare(scene: Scene, name: str) -> None:
