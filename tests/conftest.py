@@ -18,6 +18,9 @@ from pytest_qnn.isolation.observe import reuse_freed_memory
 
 pytest_plugins = ["pytester"]
 
+# Last on the path: from there tests, and children with this path, import tests.gallery and benchmarks.
+sys.path.append(str(Path(__file__).parent.parent))
+
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     """An option of this project's own tests, and of no other run."""
