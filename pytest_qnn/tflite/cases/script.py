@@ -357,8 +357,13 @@ class Kept(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
     """The least that each turn of the longest repetition so far has left, so that a step is worth its time.
 
     Of `MeasureCounts`, from the first Measure to the last so far; one number that has grown by so much is
-    enough. 0: it does not count.
+    enough. 0: it does not count. Where one such step was not worth its time, no later one is.
     """
+
+    pair: bool = False
+    """What counts is by how much more a number has grown between the second and the third Measure than
+    between the first two, for each turn that the longest repetition has more than the shortest. Delegates in
+    memory of an allocator of their own, whose pages come now and then, are taken to keep enough."""
 
     malloc: Least = 0
     fds: Least = 0

@@ -68,6 +68,8 @@ def nothing_left(case: ScriptCase, trace: ScriptTrace, keys: tuple[Key, ...], pe
         values: list[int] = [getattr(counts, key) for counts in found]
         if None in values:
             raise Unsupported("malloc cannot be asked what it has given out (mallinfo2 of glibc 2.33)")
+        if len(found) < _MEASURES:  # the first pair of repetitions has left too little for a finding
+            continue
         # Without a probe nothing was kept that could be compared with what it keeps (`lifetimes.compared`).
         target, probe = surplus(values[:_MEASURES]), surplus(values[_MEASURES:])
         least = LEAST[key] * (times - FEW)
@@ -78,7 +80,7 @@ def nothing_left(case: ScriptCase, trace: ScriptTrace, keys: tuple[Key, ...], pe
                 f"{', '.join(map(str, target))} more after {times - FEW} times more",
                 f"a probe in its place leaves {', '.join(map(str, probe))}",
             )
-    return times * REPETITIONS
+    return times * (REPETITIONS if len(found) >= _MEASURES else 1)
 
 
 def _nothing_left_of_an_arena(found: list[MeasureCounts], cycles: int, per: str) -> None:

@@ -152,6 +152,7 @@ def _repeat(world: World, number: int, step: Repeat) -> ScriptSeen:
     counts: Counter[EventKind] = Counter()
     where.counts = counts
     world.longest = max(world.longest, step.times)
+    world.shortest = min(world.shortest or step.times, step.times)
     for turn in range(step.times):
         where.round = turn
         where.middle = 0 < turn < step.times - 1

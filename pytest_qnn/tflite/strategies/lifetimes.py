@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Literal, get_args
+from typing import Any, Literal, get_args
 
 import msgspec
 from hypothesis.strategies import SearchStrategy
@@ -79,16 +79,23 @@ def measured_script(
     keys: Sequence[Key] = KEYS,
 ) -> ScriptCase:
     """Repetitions of cycles of the target, then of the probe, with a measurement after each."""
-    target = repetitions(cycle(make_target(facts, case)), CYCLES)
+    target = repetitions(cycle(make_target(facts, case)), CYCLES, keys)
     probe = compared(repetitions(cycle(make_probe(case)), CYCLES), keys)
     return ScriptCase((case.graph,), (*target, *probe))
 
 
-def repetitions(cycle: Plain, times: int) -> tuple[AnyScriptStep, ...]:
-    """Repetitions of few and of so many cycles by turns, each measured, as `rules.leaks` compares them."""
-    few, many = Repeat(FEW, cycle), Repeat(times, cycle)
+def repetitions(cycle: Plain, times: int, keys: Sequence[Key] = KEYS) -> tuple[AnyScriptStep, ...]:
+    """Repetitions of few and of so many cycles by turns, each measured, as `rules.leaks` compares them.
+
+    The first pair decides whether there are more: for a finding about ``keys`` each must leave so much. Of an
+    allocator of the target's own only some must, so that there all are carried out.
+    """
     looked = Measure(waits=True)
-    return (few, many, looked, *((few, looked, many, looked) * REPETITIONS))
+    few, many = Repeat(FEW, cycle), Repeat(times, cycle)
+    pair: tuple[Repeat | Measure, ...] = (few, looked, many, looked)
+    kept = msgspec.structs.replace(_least(keys), pair=True)
+    further = tuple(msgspec.structs.replace(step, where_kept=kept) for step in pair)
+    return (few, many, looked, *pair, *(further * (REPETITIONS - 1)))
 
 
 def compared(steps: Sequence[AnyScriptStep], keys: Sequence[Key] = KEYS) -> tuple[AnyScriptStep, ...]:
@@ -99,11 +106,16 @@ def compared(steps: Sequence[AnyScriptStep], keys: Sequence[Key] = KEYS) -> tupl
     a target has not grown by as much, no probe matters.
     """
     arena = LEAST["malloc"] if "malloc" in keys else 0
-    kept = Kept(**{key: LEAST[key] for key in keys}, arena=arena)
+    kept = msgspec.structs.replace(_least(keys), arena=arena)
     return tuple(
         msgspec.structs.replace(step, where_kept=kept) if isinstance(step, Measure | Repeat) else step
         for step in steps
     )
+
+
+def _least(keys: Sequence[Key]) -> Kept:
+    numbers: dict[str, Any] = {key: LEAST[key] for key in keys}
+    return Kept(**numbers)
 
 
 def make_target(facts: DelegateFacts, case: DelegateCase) -> MakeDelegate:

@@ -118,25 +118,28 @@ NUMBERS = st.lists(
 def test_what_would_be_a_leak_beside_a_probe_that_leaves_nothing_is_compared_with_one(
     grown: list[int],
 ) -> None:
-    world = _world(1000, 1000 + sum(grown))
-    least = next(step.where_kept for step in compared(CASE.steps) if isinstance(step, Repeat))
-    assert least is not None
+    """Neither further pairs of repetitions nor the probe's are left out where there would be a finding."""
+    conditions = [getattr(step, "where_kept", None) for step in repetitions((), CYCLES)]
+    further = next(filter(None, conditions))
+    assert conditions == [None] * 7 + [further] * 8
+    probe = next(step.where_kept for step in compared(CASE.steps) if isinstance(step, Repeat))
+    assert probe is not None
+    world = World(CASE, (), load_runtime(), lambda _number, _options: pytest.fail("nothing is made"), None)
+    world.shortest, world.longest = FEW, CYCLES
+    found = [MeasureCounts(malloc=1000 + sum(grown[:count])) for count in range(len(grown) + 1)]
+    world.measured += found[:3]
+    goes_on = world.keeps(further)
+    world.measured += found[3:] if goes_on else ()
     try:
         _judge(grown, NOTHING)
     except Violation:
-        assert world.keeps(least)
-
-
-def _world(first: int, last: int) -> World:
-    """A world that has found so many bytes at first and at last, around cycles of the long repetition."""
-    world = World(CASE, (), load_runtime(), lambda _number, _options: pytest.fail("nothing is made"), None)
-    world.measured += [MeasureCounts(malloc=first), MeasureCounts(malloc=last)]
-    world.longest = CYCLES
-    return world
+        assert goes_on
+        assert world.keeps(probe)
+    assert goes_on or not world.keeps(probe)
 
 
 @pytest.mark.usefixtures("frozen")
-def test_a_probe_is_repeated_only_where_the_target_has_kept_something() -> None:
+def test_more_is_repeated_only_where_the_target_has_kept_something() -> None:
     def half(delegate: MakeDelegate) -> tuple[AnyScriptStep, ...]:
         cycle = (Open("i0"), Apply("i0", delegate.delegate), Allocate("i0"), Invoke("i0"), Close("i0"))
         return repetitions((delegate, *cycle, DestroyDelegate(delegate.delegate)), CYCLES)
@@ -148,7 +151,7 @@ def test_a_probe_is_repeated_only_where_the_target_has_kept_something() -> None:
         trace = keep(open_delegate_target([(name, {})], "auto", "off", 10.0)).run(case)
         seen = zip(flat(case.steps), trace.steps, strict=True)
         counts.append(sum(isinstance(step, Measure) and not one.skipped for step, one in seen))
-    assert counts == [2 * REPETITIONS + 1, 2 * (2 * REPETITIONS + 1)]
+    assert counts == [3, 2 * (2 * REPETITIONS + 1)]
 
 
 def test_without_mallinfo2_leaks_of_memory_are_unsupported() -> None:

@@ -313,7 +313,7 @@ def _rounds(
     use = (SetInputs(interpreter, seed=1), Invoke(interpreter))
     inner = tuple(step for length in lengths for step in (*resize_step(graph, length, interpreter), *use))
     ready = (Open(interpreter), Apply(interpreter, made.delegate, spied=False), Allocate(interpreter))
-    return (made, *ready, *repetitions(inner, ROUNDS))
+    return (made, *ready, *repetitions(inner, ROUNDS, ("malloc",)))
 
 
 def alternating(facts: DelegateFacts) -> SearchStrategy[ScriptCase]:
