@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Final, Literal, NamedTuple
 
@@ -1168,13 +1169,15 @@ class Model:
                     found.survived.add(Event.DUPLICATE_REFUSED)
 
     def _made(self, step: Register, values: tuple[int, ...]) -> None:
+        """The registrations of a call; of those with one handle (REG-02) nobody knows whose it is."""
         lives = self.context_lives(step.context)
+        given = Counter(values)
         for name, descriptor, value in zip(step.handles, step.descriptors, values, strict=False):
             size = nbytes(descriptor.shape, descriptor.dtype)
             made = Registration(step.context, descriptor, value, size)
             self.registrations[name] = made
             self.history.pop(made.identity, None)
-            if lives:
+            if lives and given[value] == 1:
                 self.alive.register(name, Known(step.context, descriptor))
             else:
                 made.life = "unknown"

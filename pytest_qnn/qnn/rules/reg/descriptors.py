@@ -9,6 +9,7 @@ import msgspec
 from pytest_qnn.core.rule import rule
 from pytest_qnn.core.verdict import Examined, Level, Violation
 from pytest_qnn.qnn.cases.case import Deregister, Descriptor, Execute, MemoryCase, Register
+from pytest_qnn.qnn.model.expected import Walked
 from pytest_qnn.qnn.model.notes import Fault
 from pytest_qnn.qnn.rules.judging import (
     demand_code,
@@ -203,12 +204,12 @@ def reg_18(case: MemoryCase, trace: MemoryTrace) -> Examined:
         elif isinstance(step, Deregister | Execute) and scribbled.intersection(_handles(step)):
             demand_code(walked, {0}, because)
             count += 1
-    demand_outputs(
-        case,
-        trace,
-        lambda w: isinstance(w.step, Execute) and not scribbled.isdisjoint(_handles(w.step)),
-        because,
-    )
+
+    def own(walked: Walked) -> bool:
+        uses = isinstance(walked.step, Execute) and not scribbled.isdisjoint(_handles(walked.step))
+        return uses and walked.allowed.specified
+
+    demand_outputs(case, trace, own, because)
     return Examined(count, "uses of registrations whose structs are gone")
 
 
