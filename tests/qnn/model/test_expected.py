@@ -215,6 +215,19 @@ def test_an_answer_outside_the_rules_makes_the_handle_unknown() -> None:
     assert not model.expect(Deregister(("h0",))).specified
 
 
+def test_of_handles_that_are_equal_in_a_batch_nothing_is_demanded() -> None:
+    """That they differ is REG-02's: no other rule can know which memory one means."""
+    model = after(Alloc("b1", 4096))
+    batch = Register("c0", (ION, Descriptor("b1", (4,)), Descriptor("b0", (2,))), ("h0", "h1", "h2"))
+    model.follow(batch, StepSeen(code=0, values=(77, 77, 78)))
+    assert set(model.live("c0")) == {"h2"}
+    assert [model.expect(Deregister((name,))).specified for name in ("h0", "h1", "h2")] == [
+        False,
+        False,
+        True,
+    ]
+
+
 def test_a_surprising_success_is_followed() -> None:
     model = after(ONE)
     model.follow(Register("c0", (ION,), ("h1",)), StepSeen(code=0, values=(77,)))
