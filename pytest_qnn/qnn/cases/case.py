@@ -207,11 +207,16 @@ class Lived(Step, tag="lived", frozen=True, gc=False, omit_defaults=True):
     dtype: QnnDType = "UFIXED_POINT_8"
 
 
+LogKind = Literal["callback", "own", "none"]
+
+
 class Logged(Step, tag="logged", frozen=True, gc=False, omit_defaults=True):
-    """The session, which must not be open yet, is opened with a log callback that listens at ``level``."""
+    """The session, which must not be open yet, is opened with a log at ``level``."""
 
     level: Annotated[int, Meta(ge=int(LogLevel.ERROR), le=int(LogLevel.DEBUG))] = int(LogLevel.ERROR)
     """QnnLog_Level_t: 1 ERROR to 5 DEBUG."""
+    log: LogKind = "callback"
+    """A callback that listens, the library's own log, or NULL for a log, which disables it."""
     profile: bool = False
     """Every QnnGraph_execute of the case gets a profile of the level BASIC, where one can be created."""
 

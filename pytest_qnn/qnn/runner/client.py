@@ -270,6 +270,10 @@ _OPTIONAL = frozenset({"logCreate", "deviceCreate"})
 """Calls a session can do without: where they are NULL or answer "not supported", the handle is NULL."""
 
 
+Log = tuple[int | None, int]
+"""The callback's address, or None for the library's own log; and the level."""
+
+
 class Session:
     """Opened by the first step that needs it.
 
@@ -284,8 +288,7 @@ class Session:
         """Why the session could not be opened; empty: it is open, or was not tried."""
         self.codes: list[tuple[str, int]] = []
         self._handles: dict[str, int] = {}
-        self._log: tuple[int | None, int] = (None, _LOG_LEVEL_ERROR)
-        """The callback's address, and the level."""
+        self._log: Log | None = (None, _LOG_LEVEL_ERROR)
         self._profiled = False
 
     @property
@@ -307,9 +310,9 @@ class Session:
         """The values of the handles that are open."""
         return set(self._handles.values())
 
-    def listen(self, callback: int, level: int, *, profile: bool = False) -> None:
-        """Open with this log callback, not with the library's own log; ``profile``: and with a profile."""
-        self._log = (callback, level)
+    def listen(self, log: Log | None, *, profile: bool = False) -> None:
+        """Open with this log, or without one; ``profile``: and with a profile."""
+        self._log = log
         self._profiled = profile
 
     def refuse(self, codes: tuple[tuple[str, int], ...]) -> None:
@@ -358,7 +361,7 @@ class Session:
         if self.client.interface is None:
             self.failure = f"getProviders gave no provider (code {self.client.code})"
             return
-        if not self._create("logCreate", *self._log):
+        if self._log is not None and not self._create("logCreate", *self._log):
             return
         log = self._handles.get("logCreate")
         if self._create("backendCreate", log, None):

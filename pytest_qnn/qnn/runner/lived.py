@@ -37,8 +37,11 @@ def logged(state: State, step: Logged) -> StepSeen:
     """Nothing is called: the session opens with the log when it is needed."""
     if state.session.opened:
         raise Skip("the session is open already")
-    listener = Listener(step.level, patient=False)
-    state.session.listen(listener.address, step.level, profile=step.profile)
+    if step.log == "none":
+        state.session.listen(None, profile=step.profile)
+        return StepSeen()
+    address = Listener(step.level, patient=False).address if step.log == "callback" else None
+    state.session.listen((address, step.level), profile=step.profile)
     return StepSeen()
 
 

@@ -125,6 +125,32 @@ def test_the_session_opens_with_the_log(monkeypatch: pytest.MonkeyPatch) -> None
     assert made[0].counts["messages"] >= 6
 
 
+@pytest.mark.parametrize(
+    ("step", "logs", "calls"),
+    [
+        (Logged(4, "own"), [(False, 4)], ["getProviders", "logCreate", "backendCreate", "deviceCreate"]),
+        (Logged(1, "none"), [], ["getProviders", "backendCreate", "deviceCreate"]),
+    ],
+)
+def test_a_session_opens_without_a_callback_or_without_a_log(
+    step: Logged, logs: list[tuple[bool, int]], calls: list[str]
+) -> None:
+    class Noting(ReferenceBackend):
+        def log_create(self, callback: int | None, level: int, out: Any) -> None:
+            super().log_create(callback, level, out)
+            noted.append((bool(callback), level))
+
+        def backend_create(self, log: int | None, config: int | None, out: Any) -> None:
+            assert bool(log) == bool(logs)
+            super().backend_create(log, config, out)
+
+    noted: list[tuple[bool, int]] = []
+    trace = run(step, ContextCreate("c0"), backend=Noting(PERSONALITIES["default"]))
+    assert trace.session == tuple((call, 0) for call in calls)
+    assert trace.steps[1].code == 0
+    assert noted == logs
+
+
 def test_a_log_comes_too_late_for_a_session_that_is_open() -> None:
     trace = run(ContextCreate("c0"), Logged(5))
     assert "open already" in trace.steps[1].skipped

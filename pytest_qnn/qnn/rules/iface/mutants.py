@@ -272,6 +272,30 @@ class _NotVerbose(ReferenceBackend):
         super().log_create(callback, level, out)
 
 
+@faulty_backend("log-own-terse", "A log without a callback can be had at the level ERROR only.", "IF-11")
+class _OwnLogTerse(ReferenceBackend):
+    def log_create(self, callback: int | None, level: int, out: Any) -> None:
+        if not callback and level > LogLevel.ERROR:
+            raise QnnError(Error.LOG_ERROR_INVALID_ARGUMENT)
+        super().log_create(callback, level, out)
+
+
+@faulty_backend("backend-needs-log", "backendCreate takes NULL for a handle that is none.", "IF-12")
+class _BackendNeedsLog(ReferenceBackend):
+    def backend_create(self, log: int | None, config: int | None, out: Any) -> None:
+        if not log:
+            raise QnnError(Error.BACKEND_ERROR_INVALID_HANDLE)
+        super().backend_create(log, config, out)
+
+
+@faulty_backend("device-needs-log", "deviceCreate takes NULL for a handle that is none.", "IF-13")
+class _DeviceNeedsLog(ReferenceBackend):
+    def device_create(self, log: int | None, config: int | None, out: Any) -> None:
+        if not log:
+            raise QnnError(Error.DEVICE_ERROR_INVALID_HANDLE)
+        super().device_create(log, config, out)
+
+
 @faulty_backend("backend-refused", "backendCreate refuses every call with 4004.", "IF-12")
 class _RefusesBackends(ReferenceBackend):
     def backend_create(self, log: int | None, config: int | None, out: Any) -> None:

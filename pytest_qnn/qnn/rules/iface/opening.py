@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import functools
+from collections.abc import Callable, Sequence
 
 from hypothesis import strategies as st
 
 from pytest_qnn.core.rule import NothingToJudge, rule
 from pytest_qnn.core.verdict import Examined, Level, Unsupported, Violation
 from pytest_qnn.qnn.abi.codes import Error, LogLevel, low
-from pytest_qnn.qnn.cases.case import Logged, MemoryCase
+from pytest_qnn.qnn.cases.case import Logged, LogKind, MemoryCase
 from pytest_qnn.qnn.facts import MemoryFacts
 from pytest_qnn.qnn.model.codes import named
 from pytest_qnn.qnn.rules.judging import facts_of, require_session
@@ -35,15 +36,20 @@ _HOST = frozenset(
 Cases = st.SearchStrategy[MemoryCase]
 
 
-def _opened(scene: Scene, tape: Tape) -> None:
-    """The session is opened by the first step, with a log callback or with the library's own log."""
-    level = tape.below(1 + int(LogLevel.DEBUG))
-    if level:
-        scene.add(Logged(level))
+_LOGS: tuple[LogKind, ...] = ("callback", "own")
+_OR_NONE: tuple[LogKind, ...] = ("callback", "none", "own", "none")
+"""Sessions of all other cases have the library's own log."""
+
+
+def _opened(scene: Scene, tape: Tape, logs: Sequence[LogKind]) -> None:
+    """The session is opened by the first step, with one of these logs."""
+    log = tape.pick(logs)
+    level = 1 if log == "none" else 1 + tape.below(int(LogLevel.DEBUG))
+    scene.add(Logged(level, log))
     scene.context()
 
 
-def _opening(call: str) -> Callable[[MemoryFacts], Cases]:
+def _opening(call: str, logs: Sequence[LogKind]) -> Callable[[MemoryFacts], Cases]:
     """Cases in which ``call`` is made, in whatever way a session is opened."""
 
     def cases(facts: MemoryFacts) -> Cases:
@@ -53,7 +59,9 @@ def _opening(call: str) -> Callable[[MemoryFacts], Cases]:
                 f"no session opens on this machine: {call} answers {named(failure[1])}. Judge the library "
                 "where it has the hardware and the libraries that it needs"
             )
-        return scenes(facts, _opened, before=0, after=1, without=without("IF-11"))
+        return scenes(
+            facts, functools.partial(_opened, logs=logs), before=0, after=1, without=without("IF-11")
+        )
 
     return cases
 
@@ -82,11 +90,11 @@ def _judge(trace: MemoryTrace, call: str, *, optional: bool) -> Examined:
     "QNN_COMMON_ERROR_NOT_SUPPORTED (1000).",
     source="QnnLog.h: QnnLog_create",
     subject="memory",
-    cases=_opening("logCreate"),
+    cases=_opening("logCreate", _LOGS),
     weight=0.2,
 )
 def if_11(case: MemoryCase, trace: MemoryTrace) -> Examined:
-    """Levels 1 to 5 with a callback, and level 1 without."""
+    """Levels 1 to 5, with a callback and without one."""
     del case
     return _judge(trace, "logCreate", optional=True)
 
@@ -94,11 +102,11 @@ def if_11(case: MemoryCase, trace: MemoryTrace) -> Examined:
 @rule(
     "IF-12",
     Level.MUST,
-    "QnnBackend_create with a live log, or without a log where there are none, and without configurations "
-    "succeeds on a machine that has what the backend needs.",
+    "QnnBackend_create with a live log, or without one, and without configurations succeeds on a machine "
+    "that has what the backend needs.",
     source="QnnBackend.h: QnnBackend_create",
     subject="memory",
-    cases=_opening("backendCreate"),
+    cases=_opening("backendCreate", _OR_NONE),
     weight=0.2,
 )
 def if_12(case: MemoryCase, trace: MemoryTrace) -> Examined:
@@ -110,11 +118,11 @@ def if_12(case: MemoryCase, trace: MemoryTrace) -> Examined:
 @rule(
     "IF-13",
     Level.MUST,
-    "QnnDevice_create with a live log and without configurations succeeds on a machine that has what the "
-    "backend needs, or answers QNN_DEVICE_ERROR_UNSUPPORTED_FEATURE (1000).",
+    "QnnDevice_create with a live log, or without one, and without configurations succeeds on a machine "
+    "that has what the backend needs, or answers QNN_DEVICE_ERROR_UNSUPPORTED_FEATURE (1000).",
     source="QnnDevice.h: QnnDevice_create",
     subject="memory",
-    cases=_opening("deviceCreate"),
+    cases=_opening("deviceCreate", _OR_NONE),
     weight=0.2,
 )
 def if_13(case: MemoryCase, trace: MemoryTrace) -> Examined:
