@@ -543,6 +543,25 @@ class Prepare(Step, tag="prepare", frozen=True, gc=False, omit_defaults=True):
     """Count what creations write to their structs beside the id."""
 
 
+Mistake = Literal["name", "tensor", "late"]
+
+
+class Miscompose(Step, tag="miscompose", frozen=True, gc=False, omit_defaults=True):
+    """A graph of one operator is composed with a mistake, and left to its context.
+
+    ``name``: a second graph of its name is created. ``tensor``: the node reads a tensor that the graph has
+    not. ``late``: a node is added after graphFinalize.
+
+    The code is that of the mistaken call; None: a call before it failed.
+    """
+
+    graph: str
+    context: str
+    mistake: Mistake
+    op: QnnOp = "ElementWiseAdd"
+    dtype: QnnDType = "UFIXED_POINT_8"
+
+
 class Carried(msgspec.Struct, frozen=True, gc=False):
     """A graph of a binary, as far as a client needs to know it."""
 
@@ -638,6 +657,7 @@ AnyStep = (
     | Version
     | Message
     | Misuse
+    | Miscompose
     | Environment
     | FreeParent
     | Restart

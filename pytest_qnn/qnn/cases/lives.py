@@ -328,6 +328,7 @@ EFFECTS: dict[type[AnyStep], Effect] = {
         cost=lambda spent, step: spent.size_graph(step.graph, spent.graphs.get(step.source, 0)),
     ),
     case.Execute: Effect(uses=("graph", "bindings.handle", "bindings.of"), cost=_spend_execute),
+    case.Miscompose: _OF_CONTEXT,
     case.Environment: Effect(uses=("graph",)),
     case.UpdateWeights: Effect(
         uses=("graph",), follow=lambda alive, step: alive.set_weights(step.graph, step.weights)

@@ -79,11 +79,19 @@ def _unmade(steps: Steps, gone: set[str]) -> Steps:
     return tuple(_missing(kept, gone))
 
 
+_FEW_STEPS = 16
+"""So many are first tried one by one; of more, halves lead to the few in fewer runs."""
+
+
 def _uncounted(steps: Steps) -> Iterator[Steps]:
-    """One step with its makers; chunks left out, but for the makers of what stays; each step left out."""
+    """One step with its makers; chunks left out, but for the makers of what stays; each step left out.
+
+    Of many steps, one alone comes last: a budget is soon spent on them where several are needed.
+    """
     everything = range(len(steps))
-    if len(steps) > 1:
-        yield from (_only(steps, {kept}) for kept in everything)
+    alone = (_only(steps, {kept}) for kept in everything if len(steps) > 1)
+    if len(steps) <= _FEW_STEPS:
+        yield from alone
     size = len(steps) // 2
     while size > 1:
         for end in range(len(steps), 0, -size):
@@ -91,6 +99,7 @@ def _uncounted(steps: Steps) -> Iterator[Steps]:
         size //= 2
     for index in reversed(everything):
         yield _without(steps, index)
+    yield from alone
     yield from _smaller_batches(steps)
 
 

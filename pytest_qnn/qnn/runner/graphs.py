@@ -17,7 +17,7 @@ from pytest_qnn.isolation.observe import file_of
 from pytest_qnn.isolation.touched import Touched, Watch
 from pytest_qnn.qnn.abi.codes import TensorMemType, TensorType
 from pytest_qnn.qnn.abi.layouts import OpConfig, Tensor
-from pytest_qnn.qnn.cases.case import BOGUS, NULL, Binding, Execute, Prepare
+from pytest_qnn.qnn.cases.case import BOGUS, NULL, Binding, Execute, Miscompose, Prepare
 from pytest_qnn.qnn.cases.sizes import ELEMENT_BYTES, PAGE, is_sum, pages, weights_shape
 from pytest_qnn.qnn.runner.buffers import data_of, mapped
 from pytest_qnn.qnn.runner.client import Operator, QnnClient, array_of
@@ -237,6 +237,37 @@ def compose(
             break
         calls.append((call, client.call(call, graph, *arguments)))
     return graph, calls, amiss
+
+
+_NO_ID = 0x7FFF_0000
+"""Of a tensor: no graph has as many."""
+
+
+@handles(Miscompose)
+def miscompose(state: State, step: Miscompose) -> StepSeen:
+    """Calls in order up to the mistaken one, each with its code in ``calls``."""
+    state.session.open()
+    client, context = state.client, state.context_value(step.context)
+    made = Prepare(step.graph, step.context, step.op, step.dtype)
+    operator = operator_of(made)
+    if step.mistake == "late":
+        graph, calls, _ = compose(client, context, made, operator)
+    else:
+        code, graph = client.create("graphCreate", context, step.graph.encode(), None)
+        calls = [("graphCreate", code)]
+        if code == 0 and step.mistake == "tensor":
+            calls += create_tensors(client, graph, operator, watch=False)[0]
+    if calls[-1][1] != 0:
+        return StepSeen(calls=tuple(calls))
+    if step.mistake == "name":
+        call, (code, _) = "graphCreate", client.create("graphCreate", context, step.graph.encode(), None)
+    else:
+        if step.mistake == "tensor":
+            operator.tensors[0].v1.id = _NO_ID
+        config: OpConfig = operator.config()
+        config.v1.name = b"mistaken"
+        call, code = "graphAddNode", client.call("graphAddNode", graph, config)
+    return StepSeen(code=code, calls=(*calls, (call, code)))
 
 
 def execute(state: State, step: Execute) -> StepSeen:

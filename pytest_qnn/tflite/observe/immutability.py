@@ -37,15 +37,21 @@ class GraphSeen:
 
     Args:
         context: of the subgraph.
-        nodes: whose operands are looked at.
-        arena: look at data in the arena too, and not at constants only. It must be allocated.
+        nodes: whose operands are looked at; all of the plan.
+        arena: look at data in the arena too, and not at constants only. It must be allocated. Of what these
+            nodes read and write: tensors inside the kernel of a delegate before this one have none any more,
+            but keep pointers into an arena that has been freed.
     """
 
     def __init__(self, context: int, nodes: Collection[int], *, arena: bool) -> None:
         self._context = context
         self._nodes = {index: _operands(context, index) for index in nodes}
-        kinds = (layouts.ALLOCATION_MMAP_RO, *(_ARENA if arena else ()))
-        self._tensors = [_tensor(one, kinds) for one in view.tensors(context)]
+        placed = {tensor for sides in self._nodes.values() for side in sides for tensor in side}
+        both = (layouts.ALLOCATION_MMAP_RO, *_ARENA)
+        self._tensors = [
+            _tensor(one, both if arena and index in placed else both[:1])
+            for index, one in enumerate(view.tensors(context))
+        ]
 
     @property
     def size(self) -> int:

@@ -19,6 +19,8 @@ from pytest_qnn.qnn.cases.case import (
     Interface,
     MemoryCase,
     Message,
+    Miscompose,
+    Mistake,
     Misuse,
     Parallel,
     Prepare,
@@ -90,6 +92,30 @@ def test_a_misuse_of_a_freed_context_is_judged() -> None:
     trace = MemoryTrace(steps=(StepSeen(code=0, values=(7,)), StepSeen(code=0), StepSeen(code=0)))
     with pytest.raises(Violation, match="5002"):
         if_10(case, trace)
+
+
+@pytest.mark.parametrize(
+    ("mistake", "code", "before"),
+    [
+        ("name", 6003, ["graphCreate"]),
+        ("tensor", 6005, ["graphCreate", *["tensorCreateGraphTensor"] * 3]),
+        ("late", 6024, ["graphCreate", *["tensorCreateGraphTensor"] * 3, "graphAddNode", "graphFinalize"]),
+    ],
+)
+def test_a_mistake_in_composing_comes_after_calls_that_are_right(
+    mistake: Mistake, code: int, before: list[str]
+) -> None:
+    seen = last(CONTEXT, Miscompose("g0", "c0", mistake))
+    assert seen.code == code
+    assert seen.calls == (
+        *((call, 0) for call in before),
+        (before[0] if mistake == "name" else "graphAddNode", code),
+    )
+
+
+def test_a_mistake_is_not_made_where_calls_before_it_fail() -> None:
+    seen = last(CONTEXT, ContextFree("c0"), Miscompose("g0", "c0", "late"))
+    assert (seen.code, seen.calls) == (None, (("graphCreate", 6001),))
 
 
 def test_environments_are_not_offered_by_the_reference() -> None:

@@ -6,7 +6,12 @@ from typing import Any
 import msgspec
 import pytest
 from delegate_doubles import Factory
+from kept import keep
 
+from pytest_qnn.core.engine import judge_with_owners
+from pytest_qnn.core.verdict import Outcome
+from pytest_qnn.effort import profile
+from pytest_qnn.rules import catalogue
 from pytest_qnn.tflite.abi import layouts, peek
 from pytest_qnn.tflite.cases.delegate import Application, DelegateCase, Look, Refused
 from pytest_qnn.tflite.graph.graph import Graph, Node, Tensor
@@ -21,6 +26,7 @@ from pytest_qnn.tflite.runner.delegates import delegate_factory
 from pytest_qnn.tflite.runner.run import run_delegate_case
 from pytest_qnn.tflite.runtime.runtime import Runtime, RuntimeMissing, load_runtime
 from pytest_qnn.tflite.runtime.state import context_of
+from pytest_qnn.tflite.target import open_delegate_target
 from pytest_qnn.tflite.trace import Call, DelegateTrace, Spied
 
 CHAIN = Graph(
@@ -334,3 +340,12 @@ def test_an_interpreter_that_was_not_looked_at_keeps_its_kernel_functions(runtim
     before = {name: peek.pointer(context + slot) for name, slot in context_hooks._SLOTS.items()}
     run(runtime, look=EVERYTHING)
     assert {name: peek.pointer(context + slot) for name, slot in context_hooks._SLOTS.items()} == before
+
+
+def test_data_inside_an_earlier_delegate_s_kernel_is_not_looked_at() -> None:
+    """Such tensors point into an arena that is freed: LIFE-10 took what malloc put there for a change."""
+    rules = catalogue()
+    chain = [("xnnpack", {}), ("reference", {})]
+    target = keep(open_delegate_target(chain, "ai_edge_litert", "off", 10.0))
+    verdict, _ = judge_with_owners(rules["LIFE-10"], target, profile("default"), 7, lambda rule: rules[rule])
+    assert verdict.outcome is Outcome.PASS, verdict

@@ -8,10 +8,16 @@ from hypothesis import strategies as st
 
 from pytest_qnn.core.rule import NothingToJudge, rule
 from pytest_qnn.core.verdict import Examined, Level, Unsupported, Violation
-from pytest_qnn.qnn.cases.case import MemoryCase, Prepare
+from pytest_qnn.qnn.cases.case import MemoryCase, Miscompose, Mistake, Prepare
 from pytest_qnn.qnn.facts import MemoryFacts
 from pytest_qnn.qnn.model.codes import named
-from pytest_qnn.qnn.rules.judging import facts_of, require_composition, require_contexts
+from pytest_qnn.qnn.rules.judging import (
+    facts_of,
+    own_steps,
+    place,
+    require_composition,
+    require_contexts,
+)
 from pytest_qnn.qnn.strategies.history import without
 from pytest_qnn.qnn.strategies.scene import Scene, Tape, scenes
 from pytest_qnn.qnn.trace import MemoryTrace
@@ -98,3 +104,49 @@ def pre_11(case: MemoryCase, trace: MemoryTrace) -> Examined:
             raise Violation(named(0), f"{call} of {step.op} {step.dtype} answers {named(code)}", where)
         count += 1
     return Examined(count, "graphs of validated operators")
+
+
+_MISTAKES: dict[Mistake, str] = {
+    "name": "the context has a graph of this name",
+    "tensor": "the graph has no tensor of this id",
+    "late": "the graph is finalised",
+}
+
+
+def _mistaken(facts: MemoryFacts) -> Cases:
+    """Graphs with all the mistakes, in any order, in one or two contexts."""
+
+    def core(scene: Scene, tape: Tape) -> None:
+        contexts = [scene.context() for _ in range(1 + tape.chance(4))]
+        first = tape.below(len(_MISTAKES))
+        for mistake in (*tuple(_MISTAKES)[first:], *tuple(_MISTAKES)[:first]):
+            operator = tape.pick(scene.operators) if scene.operators else ()
+            scene.add(Miscompose(scene.name("g"), tape.pick(contexts), mistake, *operator))
+
+    return scenes(facts, core, before=1)
+
+
+@rule(
+    "PRE-12",
+    Level.MUST,
+    "A mistake in composing a graph is refused: a name that its context has, a node of a tensor that the "
+    "graph has not, a node after QnnGraph_finalize.",
+    source="QnnGraph.h: QnnGraph_create (QNN_GRAPH_ERROR_INVALID_NAME) and QnnGraph_addNode "
+    "(QNN_GRAPH_ERROR_INVALID_OP_CONFIG, QNN_GRAPH_ERROR_GRAPH_FINALIZED)",
+    subject="memory",
+    cases=_mistaken,
+)
+def pre_12(case: MemoryCase, trace: MemoryTrace) -> Examined:
+    """Any error will do; only where the calls before it succeed."""
+    require_composition(trace)
+    require_contexts(case, trace)
+    count = 0
+    for walked in own_steps(case, trace, lambda w: isinstance(w.step, Miscompose)):
+        assert isinstance(walked.step, Miscompose)
+        if walked.code == 0:
+            call, _ = walked.seen.calls[-1]
+            raise Violation(
+                f"an error: {_MISTAKES[walked.step.mistake]}", f"{call} answers {named(0)}", place(walked)
+            )
+        count += 1
+    return Examined(count, "mistakes in composing")

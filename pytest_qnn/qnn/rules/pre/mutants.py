@@ -173,3 +173,29 @@ class _RefusesOneInput(ReferenceBackend):
         if owner is not None and any(len(node.inputs) == 1 for node in owner.nodes):
             raise QnnError(Error.GRAPH_ERROR_FINALIZE_FAILED)
         super().graph_finalize(graph, profile, signal)
+
+
+@faulty_backend("graph-names-twice", "A second graph of a name takes the place of the first.", "PRE-12")
+class _NamesTwice(ReferenceBackend):
+    def graph_create(self, context: int | None, name: bytes | None, config: int | None, out: Any) -> None:
+        owner = self.contexts.get(context or 0)
+        if owner is not None and name is not None:
+            owner.graphs.pop(name.decode(errors="replace"), None)
+        super().graph_create(context, name, config, out)
+
+
+@faulty_backend("node-any-tensor", "A node of an unknown tensor is left out, and no error.", "PRE-12")
+class _AnyTensor(ReferenceBackend):
+    def graph_add_node(self, graph: int | None, config: Any) -> None:
+        owner, node = self.graphs.get(graph or 0), config.v1
+        ids = {node.inputTensors[i].v1.id for i in range(node.numOfInputs)} if node.inputTensors else set()
+        if owner is None or owner.finalised or ids <= owner.tensors.keys():
+            super().graph_add_node(graph, config)
+
+
+@faulty_backend("node-after-finalise", "A node after graphFinalize has no effect, and no error.", "PRE-12")
+class _NodeAfterFinalise(ReferenceBackend):
+    def graph_add_node(self, graph: int | None, config: Any) -> None:
+        owner = self.graphs.get(graph or 0)
+        if owner is None or not owner.finalised:
+            super().graph_add_node(graph, config)
