@@ -552,10 +552,10 @@ class Miscompose(Step, tag="miscompose", frozen=True, gc=False, omit_defaults=Tr
     ``name``: a second graph of its name is created. ``tensor``: the node reads a tensor that the graph has
     not. ``late``: a node is added after graphFinalize.
 
-    The code is that of the mistaken call; None: a call before it failed.
+    The graph has a name that no other step gives. The code is that of the mistaken call; None: a call before
+    it failed.
     """
 
-    graph: str
     context: str
     mistake: Mistake
     op: QnnOp = "ElementWiseAdd"

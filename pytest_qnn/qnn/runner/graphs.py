@@ -248,19 +248,20 @@ def miscompose(state: State, step: Miscompose) -> StepSeen:
     """Calls in order up to the mistaken one, each with its code in ``calls``."""
     state.session.open()
     client, context = state.client, state.context_value(step.context)
-    made = Prepare(step.graph, step.context, step.op, step.dtype)
-    operator = operator_of(made)
+    state.mistaken += 1
+    made = Prepare(f"mistaken {state.mistaken}", step.context, step.op, step.dtype)
+    operator, name = operator_of(made), made.graph.encode()
     if step.mistake == "late":
         graph, calls, _ = compose(client, context, made, operator)
     else:
-        code, graph = client.create("graphCreate", context, step.graph.encode(), None)
+        code, graph = client.create("graphCreate", context, name, None)
         calls = [("graphCreate", code)]
         if code == 0 and step.mistake == "tensor":
             calls += create_tensors(client, graph, operator, watch=False)[0]
     if calls[-1][1] != 0:
         return StepSeen(calls=tuple(calls))
     if step.mistake == "name":
-        call, (code, _) = "graphCreate", client.create("graphCreate", context, step.graph.encode(), None)
+        call, (code, _) = "graphCreate", client.create("graphCreate", context, name, None)
     else:
         if step.mistake == "tensor":
             operator.tensors[0].v1.id = _NO_ID

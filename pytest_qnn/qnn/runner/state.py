@@ -116,6 +116,8 @@ class State:
         """Descriptors and mappings of shared memory at the first Observe of the case."""
         self.first_mapped: dict[str, int] = {}
         """Mappings of each buffer at the first Observe that names it."""
+        self.mistaken = 0
+        """Graphs that were composed with a mistake."""
         self.reserve: object = None
         """Room for Python's own objects, where mappings are looked at (`small_blocks_in_reserve`)."""
 

@@ -105,7 +105,7 @@ def test_a_misuse_of_a_freed_context_is_judged() -> None:
 def test_a_mistake_in_composing_comes_after_calls_that_are_right(
     mistake: Mistake, code: int, before: list[str]
 ) -> None:
-    seen = last(CONTEXT, Miscompose("g0", "c0", mistake))
+    seen = last(CONTEXT, Miscompose("c0", mistake))
     assert seen.code == code
     assert seen.calls == (
         *((call, 0) for call in before),
@@ -114,7 +114,7 @@ def test_a_mistake_in_composing_comes_after_calls_that_are_right(
 
 
 def test_a_mistake_is_not_made_where_calls_before_it_fail() -> None:
-    seen = last(CONTEXT, ContextFree("c0"), Miscompose("g0", "c0", "late"))
+    seen = last(CONTEXT, ContextFree("c0"), Miscompose("c0", "late"))
     assert (seen.code, seen.calls) == (None, (("graphCreate", 6001),))
 
 

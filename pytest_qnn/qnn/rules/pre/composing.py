@@ -121,7 +121,7 @@ def _mistaken(facts: MemoryFacts) -> Cases:
         first = tape.below(len(_MISTAKES))
         for mistake in (*tuple(_MISTAKES)[first:], *tuple(_MISTAKES)[:first]):
             operator = tape.pick(scene.operators) if scene.operators else ()
-            scene.add(Miscompose(scene.name("g"), tape.pick(contexts), mistake, *operator))
+            scene.add(Miscompose(tape.pick(contexts), mistake, *operator))
 
     return scenes(facts, core, before=1)
 
