@@ -104,11 +104,12 @@ def _graphs(case: MemoryCase, trace: MemoryTrace) -> list[_Graph]:
     both = (
         (step, found.get((name, "raw"), []), found.get((name, "handle"), [])) for name, step in made.items()
     )
-    return [
+    graphs = (
         _Graph(step, tuple(raw), tuple(handles))
         for step, raw, handles in both
         if min(len(raw), len(handles)) > 1
-    ]
+    )
+    return [graph for graph in graphs if graph.size >= _LEAST]
 
 
 @rule(
