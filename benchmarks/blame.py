@@ -15,7 +15,7 @@ import resource
 import sys
 import tempfile
 from collections.abc import Iterable, Iterator, Sequence
-from concurrent.futures import ProcessPoolExecutor
+from concurrent.futures import ProcessPoolExecutor, as_completed
 from contextlib import closing
 from datetime import date
 from pathlib import Path
@@ -182,12 +182,17 @@ def _left_out(rule: Rule[Any, Any, Any], fault: Fault) -> bool:
 
 
 def measure(names: Iterable[str], seed: int, jobs: int) -> Iterator[Row]:
-    """Judge all faults, several at a time."""
+    """Judge all faults, several at a time. Rows come as they are done: a fault that hangs takes long."""
     if jobs == 1:
         yield from (row(name, seed) for name in names)
         return
     with ProcessPoolExecutor(jobs) as pool:
-        yield from pool.map(row, names, [seed] * 10_000, chunksize=1)
+        try:
+            yield from (
+                done.result() for done in as_completed([pool.submit(row, name, seed) for name in names])
+            )
+        finally:
+            pool.shutdown(cancel_futures=True)
 
 
 def known() -> dict[str, Row]:

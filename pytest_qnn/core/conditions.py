@@ -9,6 +9,7 @@ CONDITIONS = {
     "HTP": "the backend is the HTP's (id 6)",
     "absent environment": "property key 317 or 318 is not supported",
     "absent memory type": "property key 1102, 1103 or 1104 is not supported",
+    "one IO buffer for all": "one mapping holds all IO buffers of a graph",
     "separate IO buffers": "each IO buffer of a graph has a mapping of its own",
     "spill-fill": "a graph needs spill-fill memory: context property 2 is not 0",
     "own process": "cases run in processes of their own, at least those in which the process ends",

@@ -96,6 +96,7 @@ def holding_memory(personality: Personality) -> frozenset[str]:
         "1101": it.memory,
         "absent environment": not it.environments,
         "absent memory type": not (it.ion and it.custom and it.dma_buf),
+        "one IO buffer for all": it.one_piece,
         "separate IO buffers": not it.one_piece,
         "spill-fill": it.spill_fill,
     }

@@ -59,7 +59,7 @@ class _Private(Mapping):
     "IO buffers are private memory without a name",
     source="seed 001: where the memory comes from is left to the backend",
     seen="an anonymous mapping, which the system may merge with its neighbours",
-    tried_by="QMG-01 QMG-02 QMG-03 QMG-06",
+    tried_by="QMG-01 QMG-02 QMG-03 QMG-06 QMG-13",
 )
 class InPrivateMemory(Odd):
     def allocate_buffer(self, graph: Graph, tensor: Tensor) -> Mapping:
@@ -191,7 +191,7 @@ class _Held(Part):
     "graphs of a context take turns in one block, and up to four blocks are kept for the next contexts",
     source="seed 001: buffers are reserved, however many; legal-choices.md: a bounded pool that is kept",
     seen="one mapping for all IO tensors of a context, or none where an earlier context's is large enough",
-    tried_by="QMG-01 QMG-02 QMG-03 QMG-04 QMG-09 QMG-12",
+    tried_by="QMG-01 QMG-02 QMG-03 QMG-04 QMG-09 QMG-12 QMG-13",
 )
 class BlockPerContext(Odd):
     chosen = dataclasses.replace(DEFAULT, one_piece=True)
@@ -246,7 +246,7 @@ class BlockPerContext(Odd):
     "backendCreate reserves 256 MiB, and IO buffers are parts of it",
     source="facts 7.20: libQnnHtp maps arenas and allocates in them; seed 001 asks for no mappings",
     seen="no mapping appears when a graph is finalised or first executed raw",
-    tried_by="QMG-01 QMG-02 QMG-03 QMG-04",
+    tried_by="QMG-01 QMG-02 QMG-03 QMG-04 QMG-13",
 )
 class InAnArena(Odd):
     def __init__(self) -> None:
@@ -291,3 +291,76 @@ class _Lent(Part):
 
     def release(self) -> None:
         self._used.pop(self._key, None)
+
+
+class _Scratch(InAnArena):
+    """Nodes compute in memory as large as the graph's IO tensors together; every execute fills it."""
+
+    def __init__(self) -> None:
+        self._scratch: dict[int, Mapping] = {}
+        super().__init__()
+
+    def scratch(self, graph: Graph) -> Mapping:
+        """The memory of a graph."""
+        raise NotImplementedError
+
+    def bytes_of(self, graph: Graph) -> int:
+        """Bytes of its IO tensors together."""
+        return sum(each.size for each in (*graph.inputs.values(), *graph.outputs.values()))
+
+    def mapped(self, graph: Graph) -> Mapping:
+        """New memory."""
+        self.meet()
+        return mapping.anonymous(f"scratch:{graph.name}", self.bytes_of(graph), self.mappings)
+
+    def begin_execute(self, graph: Graph, sources: Any, sinks: Any) -> None:
+        super().begin_execute(graph, sources, sinks)
+        size = self.bytes_of(graph)
+        self.scratch(graph).view(0, size)[:] = 1
+
+
+@odd(
+    "nodes-in-a-block-per-graph",
+    "each graph has memory for its nodes of the size of all IO tensors, mapped at preparation",
+    source="seed 001 speaks of memory for IO tensors only; facts 7.20: libQnnHtp maps more than that",
+    seen="one mapping of the size of all IO tensors, with and without the hint, filled by every execute",
+    tried_by="QMG-04 QMG-12 QMG-13",
+)
+class ScratchPerGraph(_Scratch):
+    def prepare_buffers(self, graph: Graph) -> None:
+        super().prepare_buffers(graph)
+        self._scratch[graph.handle] = self.mapped(graph)
+
+    def scratch(self, graph: Graph) -> Mapping:
+        """That of the graph; one out of a binary has it from its first execute on."""
+        if graph.handle not in self._scratch:
+            self._scratch[graph.handle] = self.mapped(graph)
+        return self._scratch[graph.handle]
+
+    def release_buffers(self, graph: Graph) -> None:
+        if (own := self._scratch.pop(graph.handle, None)) is not None:
+            own.release()
+        super().release_buffers(graph)
+
+
+@odd(
+    "nodes-in-a-block-for-all",
+    "the backend has one memory for nodes, which is mapped anew when an execute needs more",
+    source="seed 001 speaks of memory for IO tensors only",
+    seen="one mapping of the size of all IO tensors, at the first execute of the largest graph",
+    tried_by="QMG-03 QMG-12 QMG-13",
+)
+class ScratchForAll(_Scratch):
+    def scratch(self, graph: Graph) -> Mapping:
+        """That of the backend."""
+        one = self._scratch.get(0)
+        if one is None or one.length < self.bytes_of(graph):
+            if one is not None:
+                one.release()
+            self._scratch[0] = one = self.mapped(graph)
+        return one
+
+    def backend_free(self, backend: int | None) -> None:
+        super().backend_free(backend)
+        if not self.backends and (own := self._scratch.pop(0, None)) is not None:
+            own.release()

@@ -42,9 +42,9 @@ from pytest_qnn.qnn.rules.io_buffers import (
     demand_copied,
     demand_new,
     demand_not_copied,
+    loads,
     require_htp,
     require_visible,
-    row_at,
 )
 from pytest_qnn.qnn.rules.judging import demand_code, own_steps, place
 from pytest_qnn.qnn.strategies.binaries import composed, elsewhere, loaded, retrieved, saved, written
@@ -359,19 +359,6 @@ def off_09(case: MemoryCase, trace: MemoryTrace) -> Examined:
     return Examined(count, "graphs and tensors refused")
 
 
-def _loads(case: MemoryCase, trace: MemoryTrace) -> list[Row]:
-    """Each load of a binary of one graph with a look before and after it, and the executes of its graph."""
-    prepared = {step.graph: step for step in case.steps if isinstance(step, Prepare)}
-    contexts = {step.context: at for at, step in enumerate(case.steps) if isinstance(step, ContextFromBinary)}
-    found = []
-    for step in case.steps:
-        if isinstance(step, Retrieve) and step.context in contexts and step.source in prepared:
-            made = msgspec.structs.replace(prepared[step.source], graph=step.graph)
-            row = row_at(case, trace, contexts[step.context], made)
-            found += [row] if row is not None else []
-    return found
-
-
 def _demand_at_load(row: Row) -> None:
     if len(row.at_prepare) != row.raw and not row.per_tensor:
         wanted = f"{row.raw} IO buffers allocated by loading ({row.raw} of {row.tensors} tensors are RAW)"
@@ -463,7 +450,7 @@ def off_02(case: MemoryCase, trace: MemoryTrace) -> Examined:
     require_htp(trace)
     require_binaries(case, trace)
     judge_flow(case, trace, "the graph comes out of a binary")
-    found = _loads(case, trace)
+    found = loads(case, trace)
     require_visible(found)
     for row in found:
         _demand_at_load(row)

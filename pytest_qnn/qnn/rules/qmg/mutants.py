@@ -235,3 +235,44 @@ class _CopiedBesideBlock(_CopiedIn):
 
     def __init__(self) -> None:
         super().__init__(PERSONALITIES["io-in-one-piece"])
+
+
+class _InOneBlock(ReferenceBackend):
+    """One mapping holds a graph's IO buffers."""
+
+    def __init__(self) -> None:
+        super().__init__(PERSONALITIES["io-in-one-piece"])
+
+
+@faulty_backend(
+    "block-for-hinted", "one block is reserved for all tensors, with and without the hint", "QMG-13"
+)
+class _BlockForAll(_InOneBlock):
+    def wants_buffer(self, graph: Graph, tensor: Tensor) -> bool:
+        del graph, tensor
+        return True
+
+
+@faulty_backend("block-filled-by-handles", "inputs through handles are copied into the block", "QMG-13")
+class _BlockFilled(_InOneBlock, _Scratch):
+    pass
+
+
+@faulty_backend(
+    "block-at-execute", "the block of a graph prepared RAW comes with its first raw execute", "QMG-13"
+)
+class _BlockLate(_InOneBlock, _Lazy):
+    pass
+
+
+@faulty_backend("block-each-time", "with the hint each raw inference allocates a block anew", "QMG-13")
+class _BlockAgain(_InOneBlock, _AllocatesAgain):
+    pass
+
+
+@faulty_backend("block-by-handles", "an execute with handles brings the block, too", "QMG-13")
+class _BlockAlways(_InOneBlock):
+    def begin_execute(self, graph: Graph, sources: list[Binding], sinks: list[Binding]) -> None:
+        tensors = [each.tensor for each in (*sources, *sinks)]
+        self.allocate_piece(graph, [each for each in tensors if each.id not in graph.buffers])
+        super().begin_execute(graph, sources, sinks)
