@@ -14,7 +14,7 @@ from pytest_qnn.isolation import call_log
 from pytest_qnn.tflite.abi import layouts
 from pytest_qnn.tflite.cases.delegate import Application
 from pytest_qnn.tflite.cases.plugin import CREATE, DESTROY
-from pytest_qnn.tflite.mutants import PLUGIN
+from pytest_qnn.tflite.mutants import PLUGIN, QNN
 from pytest_qnn.tflite.mutants import named as mutant_named
 from pytest_qnn.tflite.reference.plugin import EmulatedPlugin
 from pytest_qnn.tflite.runner import qnn_interface
@@ -66,15 +66,15 @@ def open_plugin(factory: DelegateFactory, runtime: Runtime) -> Plugin:
     """
     if factory.name == "xnnpack":
         raise NoInterface("xnnpack is linked into the runtime and has no plugin interface")
-    if factory.name == QNN_DELEGATE:
+    kind, _, name = factory.name.partition(":")
+    mutant = mutant_named(name) if kind == "mutant" else None
+    if factory.name == QNN_DELEGATE or (mutant is not None and mutant.of(QNN) is not None):
         raise NoInterface(f"{QNN_DELEGATE} is part of this suite and has no plugin interface")
     if isinstance(factory, DirectFactory):
         raise NoInterface(f"{factory.name} is used by its own interface, {qnn_interface.CREATE}")
-    kind, _, name = factory.name.partition(":")
     if kind == "reference":
         return _emulated(EmulatedPlugin, factory)
     if kind == "mutant":
-        mutant = mutant_named(name)
         return _emulated((mutant and mutant.of(PLUGIN)) or EmulatedPlugin, factory)
     return _native(Path(factory.name), runtime)
 
