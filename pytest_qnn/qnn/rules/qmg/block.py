@@ -128,12 +128,31 @@ def qmg_13(case: MemoryCase, trace: MemoryTrace) -> Examined:
             _demand_once(row)
     # What has appeared with an earlier graph may serve later ones: the first row that could show it decides.
     first = found[0] if found else None
-    if first is not None and not first.raw and _kinds(first) == {"handle"} and not _blocks(first):
+    if first is not None and not first.raw and _kinds(first) == {"handle"} and _shows_none(first):
         for row in found:
             if row.raw == row.tensors and _kinds(row) == {"handle"}:
                 _demand_unused(row)
         _demand_at_prepare(found)
     return Examined(len(found), "graphs whose IO buffers can be one block")
+
+
+def _grown(row: Row) -> Row:
+    """The row without mappings that came to have this size in another way than by being mapped.
+
+    A neighbour that is unmapped leaves one, too, where the two were anonymous and shown as one.
+    """
+    least = -_tensor(row)
+    at_prepare = row.at_prepare if row.unexplained > least else {}
+    inferences = tuple(
+        each if each.unexplained > least else msgspec.structs.replace(each, new={}) for each in row.inferences
+    )
+    return msgspec.structs.replace(row, at_prepare=at_prepare, inferences=inferences)
+
+
+def _shows_none(row: Row) -> bool:
+    """Neither a block nor growth in which one could be hidden, shown as one with a neighbour."""
+    growth = (row.unexplained, *(inference.unexplained for inference in row.inferences))
+    return not _blocks(row) and max(growth) < row.size - _tensor(row)
 
 
 def _kinds(row: Row) -> set[str]:
@@ -144,7 +163,7 @@ def _blocks(row: Row) -> Regions:
     """Blocks that appeared with the graph or with one of its executes, as they were when last seen new."""
     found = dict(row.at_prepare)
     for inference in row.inferences:
-        found |= inference.after | inference.new
+        found |= {at: resident for at, resident in inference.after.items() if at in found} | inference.new
     return found
 
 
@@ -196,7 +215,8 @@ def _demand_unused(row: Row) -> None:
 
 def _newly_filled(inference: Inference) -> Iterator[tuple[int, int]]:
     for address, resident in inference.after.items():
-        yield address, resident - inference.before.get(address, 0)
+        if address in inference.before:
+            yield address, resident - inference.before[address]
 
 
 def _demand_at_prepare(found: list[Row]) -> None:
