@@ -16,6 +16,7 @@ import sys
 import tempfile
 from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
+from concurrent.futures.process import BrokenProcessPool
 from contextlib import closing
 from datetime import date
 from pathlib import Path
@@ -186,6 +187,33 @@ def measure(names: Iterable[str], seed: int, jobs: int) -> Iterator[Row]:
     if jobs == 1:
         yield from (row(name, seed) for name in names)
         return
+    left = list(names)
+    while left:
+        try:
+            for done in _several(left, seed, jobs):
+                left.remove(done.name)
+                yield done
+        except BrokenProcessPool:
+            # Whose fault ended its process is not known: of the first of them one at a time.
+            first, left = left[: 2 * jobs], left[2 * jobs :]
+            yield from (done for name in first for done in _alone(name, seed))
+
+
+def _alone(name: str, seed: int) -> list[Row]:
+    """Its row, or none where the fault ends the process that judges it."""
+    try:
+        return list(_several([name], seed, 1))
+    except BrokenProcessPool:
+        sys.stderr.write(f"{name}: the process ended\n")
+        return []
+
+
+def _several(names: Sequence[str], seed: int, jobs: int) -> Iterator[Row]:
+    """As they are done; begun in their order.
+
+    Raises:
+        BrokenProcessPool: a process ended.
+    """
     with ProcessPoolExecutor(jobs) as pool:
         try:
             yield from (
