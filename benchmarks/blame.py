@@ -9,6 +9,7 @@ are the mutants, and those of tests/faults in C libraries, which are judged in c
 from __future__ import annotations
 
 import argparse
+import contextlib
 import dataclasses
 import random
 import resource
@@ -189,14 +190,13 @@ def measure(names: Iterable[str], seed: int, jobs: int) -> Iterator[Row]:
         return
     left = list(names)
     while left:
-        try:
+        with contextlib.suppress(BrokenProcessPool):
             for done in _several(left, seed, jobs):
                 left.remove(done.name)
                 yield done
-        except BrokenProcessPool:
-            # Whose fault ended its process is not known: of the first of them one at a time.
-            first, left = left[: 2 * jobs], left[2 * jobs :]
-            yield from (done for name in first for done in _alone(name, seed))
+        # Whose fault ended its process is not known: of the first that are left one at a time.
+        first, left = left[: 2 * jobs], left[2 * jobs :]
+        yield from (done for name in first for done in _alone(name, seed))
 
 
 def _alone(name: str, seed: int) -> list[Row]:
