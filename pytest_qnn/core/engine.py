@@ -30,6 +30,7 @@ from pytest_qnn.core.verdict import (
     Crashed,
     Divergence,
     Examined,
+    FailedCall,
     Finding,
     Hung,
     Measured,
@@ -38,6 +39,7 @@ from pytest_qnn.core.verdict import (
     Verdict,
     Violation,
     WrongOutput,
+    WrongRefusal,
 )
 
 CaseT = TypeVar("CaseT")
@@ -288,14 +290,18 @@ class _Judge:
     def _own(self, case: Any, violation: Violation | None) -> Violation | None:
         """The violation, unless a control of the case shows that another rule owns it; then None.
 
-        Only a wrong output and the death of a process are seen by whatever case meets them; any other
-        violation is of what the rule itself looks for.
+        Only a wrong output, the failure of a call and the death of a process are seen by whatever case meets
+        them; any other violation is of what the rule itself looks for.
         """
-        if self.rule_named is None or not isinstance(violation, WrongOutput | Crashed | Hung):
+        controlled = WrongOutput | WrongRefusal | Crashed | Hung
+        if self.rule_named is None or not isinstance(violation, controlled):
             return violation
         if self.rule.uncontrolled and isinstance(violation, WrongOutput):
             return violation
-        cause = self._cause(case, violation)
+        if isinstance(violation, WrongRefusal):
+            cause = self._cause_of_refusal(case, violation)
+        else:
+            cause = self._cause(case, violation)
         if cause is None:
             return violation
         self.causes.setdefault(cause.owner.id, cause)
@@ -304,7 +310,7 @@ class _Judge:
 
     def _cause(self, case: Any, violation: Violation) -> Cause | None:
         """What is wrong in the first control in which something is; None: the case is this rule's own."""
-        died, is_hung = not isinstance(violation, WrongOutput), isinstance(violation, Hung)
+        died, is_hung = isinstance(violation, Crashed | Hung), isinstance(violation, Hung)
         for control in itertools.islice(self.target.controls(case, died=died), MOST_CONTROLS):
             if is_hung and self.control_hangs_left <= 0 and _key(control) not in self.controlled:
                 return self._known_hang(violation)
@@ -317,6 +323,19 @@ class _Judge:
                 return None
             if causes:
                 return causes[0]
+        return None
+
+    def _cause_of_refusal(self, case: Any, violation: WrongRefusal) -> Cause | None:
+        """What is wrong first, if the call that was refused fails in a control too, without any mistake."""
+        first: Cause | None = None
+        for control in itertools.islice(self.target.controls(case, died=False), MOST_CONTROLS):
+            causes = self._wrong(control)
+            if any(cause.owner.id == self.rule.id for cause in causes):
+                return None
+            first = first or next(iter(causes), None)
+            failed = (cause.violation for cause in causes if isinstance(cause.violation, FailedCall))
+            if first and (control.spoils or any(each.call == violation.call for each in failed)):
+                return first
         return None
 
     def _known_hang(self, violation: Violation) -> Cause | None:

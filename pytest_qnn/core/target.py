@@ -54,6 +54,8 @@ class Control(NamedTuple):
     calls: tuple[tuple[str, str], ...] = ()
     """First words of what was at work, and the rule that owns a death in it. Any other death is owned by the
     first of `owners`."""
+    spoils: bool = False
+    """What is wrong in it may give any call another answer."""
 
     def owners_of(self, death: Death | None) -> tuple[str, ...]:
         """Who judges what was seen of the case: of a death one rule at most."""

@@ -68,7 +68,38 @@ class WrongOutput(Violation):
 
 
 class FailedCall(WrongOutput):
-    """A call failed that any case makes, so that there is no output to judge."""
+    """A call failed that any case makes, so that there is no output to judge.
+
+    Args:
+        expected: as for `Violation`.
+        seen: as for `Violation`.
+        where: as for `Violation`.
+        picture: as for `Violation`.
+        call: what failed, for `WrongRefusal`.
+    """
+
+    def __init__(
+        self, expected: str, seen: str, where: str = "", picture: str = "", *, call: str = ""
+    ) -> None:
+        super().__init__(expected, seen, where, picture)
+        self.call = call
+
+
+class WrongRefusal(Violation):
+    """A call was refused as it had to be, and with another code than the one that its mistake has.
+
+    Where the same call fails without any mistake, the code says nothing of the mistake.
+
+    Args:
+        expected: as for `Violation`.
+        seen: as for `Violation`.
+        where: as for `Violation`.
+        call: what was refused, as in `FailedCall`.
+    """
+
+    def __init__(self, expected: str, seen: str, where: str, *, call: str) -> None:
+        super().__init__(expected, seen, where)
+        self.call = call
 
 
 class Divergence(WrongOutput):

@@ -17,21 +17,29 @@ from pytest_qnn.qnn.cases.case import (
     AnyStep,
     Binding,
     ContextCreate,
+    ContextFinalize,
     ContextFree,
+    ContextFromBinary,
     Deregister,
     Descriptor,
     Execute,
+    Fill,
+    GetBinary,
     Lived,
     MemoryCase,
     Prepare,
+    Read,
     Register,
+    Retrieve,
+    ToFd,
+    Write,
 )
 from pytest_qnn.qnn.cases.memory import ION
 from pytest_qnn.qnn.cases.sizes import io_inputs, nbytes, pages
 from pytest_qnn.qnn.facts import MemoryFacts
 
 _CONTEXT = (ContextCreate("c0"),)
-_REGISTERED = ("REG-01", "REG-16", "REG-17", "REG-27")
+_REGISTERED = ("REG-01", "REG-16", "REG-17", "REG-27", "IF-09")
 """Owners of a registration that fails: those after the first are about what each one shows."""
 _PLAIN = Descriptor("b0", (1, 2, 2, 2))
 _SESSION = (
@@ -63,7 +71,11 @@ _CALLS = (
 def controls(case: Any, *, died: bool) -> Iterator[Control]:
     """See `pytest_qnn.core.target.Target.controls`: contexts, then graphs, then registrations."""
     if not died:
-        yield from (Control(MemoryCase(steps), owners) for steps, owners in _right(case))
+        for steps, owners in _right(case):
+            # Memory is what every registration is of.
+            yield Control(
+                MemoryCase(steps), owners, spoils=not any(isinstance(s, ContextCreate) for s in steps)
+            )
         return
     if any(isinstance(step, ContextCreate) for step in case.steps):
         for steps, owner in _ordinary(case):
@@ -81,42 +93,97 @@ Owned = tuple[tuple[AnyStep, ...], tuple[str, ...]]
 
 def _right(case: MemoryCase) -> Iterator[Owned]:
     """Ordinary calls that must succeed and give right outputs, from the plainest on; each adds one thing."""
-    yield _CONTEXT, ("CTX-09",)
+    yield _CONTEXT, ("CTX-09", "IF-09")
+    if sum(isinstance(step, ContextCreate | ContextFromBinary) for step in case.steps) > 1:
+        yield (*_CONTEXT, ContextCreate("c1")), ("CTX-09",)
+    if any(isinstance(step, ContextFree) for step in case.steps):
+        yield (*_CONTEXT, ContextFree("c0")), ("CTX-01", "CTX-08")
     for prepare in _graphs(case):
-        yield (*_CONTEXT, prepare), ("PRE-10", "PRE-11")
+        yield (*_CONTEXT, prepare), ("PRE-10", "PRE-11", "IF-09")
         yield (*_CONTEXT, prepare, _executed(prepare)), ("EXE-21",)
+    for prepare in _hinted(case):
+        yield (*_CONTEXT, prepare, _executed(prepare)), ("PRE-11", "QMG-03", "QMG-08")
+    yield from _right_memory(case)
+    yield from _right_binaries(case)
+    bindings = (binding for step in case.steps if isinstance(step, Execute) for binding in step.bindings)
+    if any(binding.kind == "handle" for binding in bindings):
+        for prepare in _graphs(case):
+            # An output that comes late is there after the next execute.
+            yield _with_handles(prepare, times=2), ("EXE-01",)
+            yield _with_handles(prepare), ("ION-05", "EXE-19")
+        for prepare in _hinted(case):
+            yield _with_handles(prepare), ("QMG-04",)
+
+
+def _right_memory(case: MemoryCase) -> Iterator[Owned]:
+    """Memory by itself, registrations, and what they leave alone."""
+    registers = any(isinstance(step, Register | Lived) for step in case.steps)
+    if registers or any(isinstance(step, Alloc) for step in case.steps):
+        shared = (Alloc("b0", 4096), Write("b0", 4096), Read("b0"), Read("b0", "fd"))
+        yield shared, ("RPC-02", "RPC-10")
+        two = (Alloc("b0", 4096), Alloc("b1", 4096), ToFd("b0"), ToFd("b1"))
+        yield two, ("RPC-09",)
     several = any(
         isinstance(step, Lived) or (isinstance(step, Register) and len(step.descriptors) > 1)
         for step in case.steps
     )
-    registers = any(isinstance(step, Register | Lived) for step in case.steps)
     plain = dict.fromkeys(_plain_descriptors(case)) or dict.fromkeys((_PLAIN,) if registers else ())
     for one in plain:
+        size, other = _size(one), msgspec.structs.replace(one, buffer="b1")
         registered = _registered(one)
+        second = (Alloc("b1", size), Register("c0", (other,), ("h1",)))
         yield registered, _REGISTERED
         yield (*registered, Deregister(("h0",))), ("DRG-01",)
+        yield (*registered, *second, Deregister(("h0",)), Deregister(("h1",))), ("DRG-11",)
+        kept = (Alloc("b0", size), Fill("b0"), Read("b0"), Register("c0", (one,), ("h0",)), Read("b0"))
+        yield (*_CONTEXT, *kept), ("REG-20",)
+        yield (*registered, Fill("b0"), Deregister(("h0",)), Read("b0")), ("DRG-09",)
         yield (*registered, Deregister(("h0",)), Register("c0", (one,), ("h1",))), ("REG-24",)
         if several:
-            size, other = _size(one), msgspec.structs.replace(one, buffer="b1")
             both = Register("c0", (one, other), ("h0", "h1"))
             yield (*_CONTEXT, Alloc("b0", size), Alloc("b1", size), both), ("REG-02",)
-    bindings = (binding for step in case.steps if isinstance(step, Execute) for binding in step.bindings)
-    if any(binding.kind == "handle" for binding in bindings):
-        for prepare in _graphs(case):
-            yield _with_handles(prepare), ("EXE-01",)
 
 
-def _with_handles(prepare: Prepare) -> tuple[AnyStep, ...]:
-    """A graph executed with memory registered for each of its tensors."""
+def _right_binaries(case: MemoryCase) -> Iterator[Owned]:
+    """Graphs out of a binary, in contexts that are and are not deferred; memory registered with them."""
+    loads = [step for step in case.steps if isinstance(step, ContextFromBinary)]
+    if not loads:
+        return
+    registers = any(isinstance(step, Register) and step.context != "c0" for step in case.steps)
+    for prepare in _graphs(case, with_weights=True):
+        if prepare.weights is not None:
+            yield (*_CONTEXT, prepare, _executed(prepare)), ("EXE-21",)
+        saved = (*_CONTEXT, prepare, GetBinary("c0", "f0"))
+        executed = (Retrieve("g1", "c1", "g0"), _executed(prepare, "g1"))
+        yield (*saved, ContextFromBinary("c1", "f0"), *executed), ("OFF-03",)
+        if registers:
+            size, one = (
+                pages(nbytes(prepare.shape, prepare.dtype)),
+                Descriptor("b0", prepare.shape, prepare.dtype),
+            )
+            memory = (Alloc("b0", size), Register("c1", (one,), ("h0",)))
+            yield (*saved, ContextFromBinary("c1", "f0"), *memory), ("REG-17",)
+        if any(step.defer for step in loads):
+            deferred = (*saved, ContextFromBinary("c1", "f0", defer=True))
+            yield (*deferred, Retrieve("g1", "c1", "g0")), ("EXT-01",)
+            yield (*deferred, ContextFinalize("c1"), *executed), ("EXT-20",)
+
+
+def _with_handles(prepare: Prepare, times: int = 1) -> tuple[AnyStep, ...]:
+    """A graph executed with memory registered for each of its tensors, and the output then read."""
     places = range(io_inputs(prepare) + 1)
-    size = pages(nbytes(prepare.shape, prepare.dtype))
+    bytes_of_tensor = nbytes(prepare.shape, prepare.dtype)
+    size = pages(bytes_of_tensor)
     buffers = (Alloc(f"b{place}", size) for place in places)
     registered = (
         Register("c0", (Descriptor(f"b{place}", prepare.shape, prepare.dtype),), (f"h{place}",))
         for place in places
     )
     execute = Execute("g0", tuple(Binding("handle", f"h{place}") for place in places))
-    return (*_CONTEXT, prepare, *buffers, *registered, execute)
+    written = (Write(f"b{place}", bytes_of_tensor, 0, place, prepare.dtype) for place in places[:-1])
+    output = f"b{places[-1]}"
+    executes = (execute,) * times
+    return (*_CONTEXT, prepare, *buffers, *registered, *written, Fill(output), *executes, Read(output))
 
 
 def _session(prepare: Prepare) -> tuple[AnyStep, ...]:
@@ -129,9 +196,9 @@ def _session(prepare: Prepare) -> tuple[AnyStep, ...]:
     return (*_CONTEXT, prepare, _executed(prepare), *buffers, *registered, *end)
 
 
-def _executed(prepare: Prepare) -> Execute:
-    """The graph executed with raw memory."""
-    return Execute("g0", (Binding(),) * (io_inputs(prepare) + 1))
+def _executed(prepare: Prepare, graph: str = "g0") -> Execute:
+    """The graph executed with raw memory; ``graph``: its name."""
+    return Execute(graph, (Binding(),) * (io_inputs(prepare) + 1))
 
 
 def _ordinary(case: MemoryCase) -> Iterator[tuple[tuple[AnyStep, ...], str]]:
@@ -161,14 +228,32 @@ def around(facts: MemoryFacts, case: Any) -> MemoryFacts:
     return msgspec.structs.replace(facts, operators=left)
 
 
-def _graphs(case: MemoryCase) -> Iterator[Prepare]:
+def _graphs(case: MemoryCase, *, with_weights: bool = False) -> Iterator[Prepare]:
     """The graphs with raw tensors and nothing else that is special, each kind once."""
     plain = (
-        Prepare("g0", "c0", step.op, step.dtype, step.shape, terms=step.terms)
+        Prepare(
+            "g0",
+            "c0",
+            step.op,
+            step.dtype,
+            step.shape,
+            terms=step.terms,
+            weights=step.weights if with_weights else None,
+        )
         for step in case.steps
         if isinstance(step, Prepare) and step.finalise
     )
     yield from dict.fromkeys(plain)
+
+
+def _hinted(case: MemoryCase) -> Iterator[Prepare]:
+    """The graphs with memory types other than RAW, and nothing else that is special, each kind once."""
+    hinted = (
+        Prepare("g0", "c0", step.op, step.dtype, step.shape, step.mem_types, terms=step.terms)
+        for step in case.steps
+        if isinstance(step, Prepare) and step.finalise and any(step.mem_types)
+    )
+    yield from dict.fromkeys(hinted)
 
 
 def _registered(one: Descriptor) -> tuple[AnyStep, ...]:

@@ -11,6 +11,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
 import msgspec
+import numpy as np
 
 from pytest_qnn.core.target import Control
 from pytest_qnn.tflite.cases.delegate import DelegateCase, Fill
@@ -19,7 +20,7 @@ from pytest_qnn.tflite.cases.reduce import is_plain, restricted
 from pytest_qnn.tflite.cases.script import ScriptCase
 from pytest_qnn.tflite.facts import Claim, DelegateFacts
 from pytest_qnn.tflite.graph.combinations import GRID, Combination, Quantisation, combination_of
-from pytest_qnn.tflite.graph.graph import Graph
+from pytest_qnn.tflite.graph.graph import Graph, Tensor
 from pytest_qnn.tflite.graph.kinds import graph_of
 from pytest_qnn.tflite.graph.operators import SUMS
 
@@ -54,7 +55,8 @@ _PARTITIONS = ("PART-11", "PART-10")
 def controls(case: Any, *, died: bool) -> Iterator[Control]:
     """See `pytest_qnn.core.target.Target.controls`; ``case`` is of any kind that concerns delegates."""
     graphs, seed, fill = _used(case)
-    each = {msgspec.msgpack.encode(one): one for one in _flat(graphs) if not _has_absent_operands(one)}
+    present = map(_with_operands, _flat(graphs))
+    each = {msgspec.msgpack.encode(one): one for one in present if not _has_absent_operands(one)}
     alone = [one for graph in each.values() for one in _single_nodes(graph)]
     whole = [graph for graph in each.values() if is_plain(graph)]
     made = _of_a_death(alone, whole) if died else _of_an_output(alone, whole, _other_seeds(case))
@@ -112,7 +114,10 @@ def _of_an_output(alone: Sequence[Graph], whole: Sequence[Graph], others: Sequen
         formed = Combination(kind.op, kind.dtype, kind.rank, "NONE", _plain_scale(kind), form=kind.form)
         yield Owned(_simplest(formed), (_FAILS, "PART-03"))
     for graph in alone:
-        yield from _of_a_node(graph)
+        for one in _of_a_node(graph):
+            # An end of the range, or an activation, shows with some inputs only.
+            for other in (0, *others):
+                yield one._replace(repeats=msgspec.structs.replace(_ONCE, data_seed=other))
     for graph in whole:
         yield Owned(graph, (_FAILS, *_PARTITIONS, *_owners(graph)))
         for other in others:
@@ -195,6 +200,27 @@ def _flat(graphs: Sequence[Graph]) -> Iterator[Graph]:
     for graph in graphs:
         yield graph
         yield from graph.subgraphs
+
+
+def _with_operands(graph: Graph) -> Graph:
+    """The graph with a bias of zeros for each that is absent, which is what MEM-08 is about."""
+    tensors, nodes = list(graph.tensors), []
+    for node in graph.nodes:
+        if node.op == "FULLY_CONNECTED" and node.inputs[2:] == (-1,):
+            nodes.append(msgspec.structs.replace(node, inputs=(*node.inputs[:2], len(tensors))))
+            tensors.append(_zeros(*(graph.tensors[tensor] for tensor in node.inputs[:2])))
+        else:
+            nodes.append(node)
+    return msgspec.structs.replace(graph, tensors=tuple(tensors), nodes=tuple(nodes))
+
+
+def _zeros(operand: Tensor, weights: Tensor) -> Tensor:
+    """A bias, int32 where the operand is int8: of its scale times that of each channel."""
+    units = weights.shape[:1]
+    if operand.dtype != "int8":
+        return Tensor(units, data=bytes(4 * units[0]))
+    scales = tuple(float(np.float32(operand.scales[0] * scale)) for scale in weights.scales)
+    return Tensor(units, "int32", scales, (0,) * len(scales), data=bytes(4 * units[0]))
 
 
 def _has_absent_operands(graph: Graph) -> bool:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from pytest_qnn.core.verdict import Examined, Unsupported, Violation, WrongOutput
+from pytest_qnn.core.verdict import Examined, Unsupported, WrongOutput
 from pytest_qnn.qnn.abi.codes import Error, HtpMemType, MemType, Property, TensorMemType, low
 from pytest_qnn.qnn.cases.case import Execute, MemoryCase, Prepare, Register
 from pytest_qnn.qnn.model.codes import named
@@ -103,8 +103,7 @@ def judge_contents(
         if seen.difference:
             of = "the output" if seen.where == "output" else "the buffer"
             wanted = f"{of} with the right contents" + (f": {because}" if because else "")
-            wrong = WrongOutput if seen.where == "output" else Violation
-            raise wrong(wanted, seen.difference, place(seen.walked))
+            raise WrongOutput(wanted, seen.difference, place(seen.walked))
         count += 1
     return count
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import msgspec
 
-from pytest_qnn.core.verdict import Examined, FailedCall, Unsupported, Violation, WrongOutput
+from pytest_qnn.core.verdict import Examined, FailedCall, Unsupported, Violation, WrongOutput, WrongRefusal
 from pytest_qnn.qnn.abi.codes import Error, Property, low
 from pytest_qnn.qnn.cases.case import (
     AnyStep,
@@ -131,6 +131,7 @@ def demand_code(walked: Walked, codes: Collection[int], because: str = "") -> No
 
     Raises:
         FailedCall: a call that is in order failed. Any case that makes such a call may see that.
+        WrongRefusal: a call that is not in order was refused with another code.
         Unsupported: more memory was to be mapped than a processor with addresses of 32 bits has.
         Violation: any other answer.
     """
@@ -140,8 +141,12 @@ def demand_code(walked: Walked, codes: Collection[int], because: str = "") -> No
     if walked.code in _CANNOT_MAP and _may_not_fit(walked):
         raise Unsupported("memory of 2 GiB and more cannot be mapped", final=False)
     demanded = one_of(codes) + (f": {because}" if because else "")
-    fails = FailedCall if walked.allowed.valid and set(codes) == {0} else Violation
-    raise fails(demanded, named(walked.seen.code or 0), place(walked))
+    seen, where, call = named(walked.seen.code or 0), place(walked), call_name(walked.step)
+    if walked.allowed.valid and set(codes) == {0}:
+        raise FailedCall(demanded, seen, where, call=call)
+    if walked.code and 0 not in codes:
+        raise WrongRefusal(demanded, seen, where, call=call)
+    raise Violation(demanded, seen, where)
 
 
 _CANNOT_MAP = (int(Error.MEM_ERROR_MAPPING), int(Error.COMMON_ERROR_MEM_ALLOC))

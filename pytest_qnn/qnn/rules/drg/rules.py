@@ -8,7 +8,7 @@ import msgspec
 from hypothesis import strategies as st
 
 from pytest_qnn.core.rule import rule
-from pytest_qnn.core.verdict import Examined, Level, Unsupported, Violation
+from pytest_qnn.core.verdict import Examined, Level, Unsupported, Violation, WrongOutput
 from pytest_qnn.qnn.abi.codes import MemType
 from pytest_qnn.qnn.cases.case import (
     BOGUS,
@@ -292,7 +292,9 @@ def drg_09(case: MemoryCase, trace: MemoryTrace) -> Examined:
             if data is None:
                 raise Violation("the buffer can be read after its deregistration", seen.skipped, where)
             if data.strip(bytes([fills[step.buffer]])):
-                raise Violation(f"every byte 0x{fills[step.buffer]:02x}", f"{data[:16].hex(' ')} ...", where)
+                raise WrongOutput(
+                    f"every byte 0x{fills[step.buffer]:02x}", f"{data[:16].hex(' ')} ...", where
+                )
             count += 1
     for (_, before), (index, after) in itertools.pairwise(looks):
         if before != after:

@@ -7,7 +7,7 @@ from collections.abc import Collection, Iterator
 import msgspec
 
 from pytest_qnn.core.rule import rule
-from pytest_qnn.core.verdict import Examined, Level, Unsupported, Violation
+from pytest_qnn.core.verdict import Examined, Level, Unsupported, Violation, WrongOutput
 from pytest_qnn.qnn.abi.codes import HtpContextOption
 from pytest_qnn.qnn.cases.case import (
     ContextFinalize,
@@ -547,7 +547,7 @@ def ext_17(case: MemoryCase, trace: MemoryTrace) -> Examined:
     for before, after in _around_finalize(case, trace):
         if after and before == after[0][1]:
             seen = "the buffer is as it was before contextFinalize"
-            raise Violation("weights in the external weights memory", seen, place(after[0][0]))
+            raise WrongOutput("weights in the external weights memory", seen, place(after[0][0]))
         for again, data in after[1:]:
             if data != after[0][1]:
                 raise Violation("weights that stay as they are", "other bytes", place(again))

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from hypothesis import strategies as st
 
 from pytest_qnn.core.rule import NothingToJudge, rule
-from pytest_qnn.core.verdict import Examined, Level, Unsupported, Violation
+from pytest_qnn.core.verdict import Examined, FailedCall, Level, Unsupported, Violation
 from pytest_qnn.qnn.cases.case import MemoryCase, Miscompose, Mistake, Prepare
 from pytest_qnn.qnn.facts import MemoryFacts
 from pytest_qnn.qnn.model.codes import named
@@ -76,7 +76,7 @@ def pre_10(case: MemoryCase, trace: MemoryTrace) -> Examined:
     count = 0
     for where, _, call, code in _prepared(case, trace):
         if call == "graphCreate" and code:
-            raise Violation(named(0), f"graphCreate answers {named(code)}", where)
+            raise FailedCall(named(0), f"graphCreate answers {named(code)}", where, call="prepare")
         count += 1
     return Examined(count, "graphs created")
 
@@ -101,7 +101,9 @@ def pre_11(case: MemoryCase, trace: MemoryTrace) -> Examined:
         if call == "graphCreate":
             raise Unsupported(f"graphCreate answers {named(code)}")
         if code:
-            raise Violation(named(0), f"{call} of {step.op} {step.dtype} answers {named(code)}", where)
+            raise FailedCall(
+                named(0), f"{call} of {step.op} {step.dtype} answers {named(code)}", where, call="prepare"
+            )
         count += 1
     return Examined(count, "graphs of validated operators")
 

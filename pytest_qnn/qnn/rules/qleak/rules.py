@@ -11,7 +11,7 @@ from hypothesis.strategies import SearchStrategy
 
 from pytest_qnn.core.process_end import SOURCE, WHAT, require_end
 from pytest_qnn.core.rule import rule
-from pytest_qnn.core.verdict import Examined, Level, Measured, Unsupported, Violation
+from pytest_qnn.core.verdict import Examined, FailedCall, Level, Measured, Unsupported
 from pytest_qnn.qnn.abi.codes import Error, Property, low
 from pytest_qnn.qnn.cases.case import TENSOR, Alloc, AnyStep, Churn, ContextCreate, GetBinary, MemoryCase
 from pytest_qnn.qnn.facts import MemoryFacts
@@ -88,7 +88,7 @@ def _judge(case: MemoryCase, trace: MemoryTrace, what: str) -> Examined:
             require_memory_type(facts_of(trace))
             after = seen.counted(GrowthCounts).rounds
             wanted = "a refusal" if step.what in ("refused", "unread") else "success"
-            raise Violation(f"{wanted} in every round", f"{call} answers {named(code)} after {after}", where)
+            raise FailedCall(f"{wanted} in every round", f"{call} answers {named(code)} after {after}", where)
         counts = seen.counted(GrowthCounts)
         if (growth := beyond(counts)) is not None:
             raise Measured(

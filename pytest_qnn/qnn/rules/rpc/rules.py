@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import strategies as st
 
 from pytest_qnn.core.rule import rule
-from pytest_qnn.core.verdict import Examined, Level, Unsupported, Violation
+from pytest_qnn.core.verdict import Examined, Level, Unsupported, Violation, WrongOutput
 from pytest_qnn.qnn.cases.case import Alloc, Free, MemoryCase, Observe, Parallel, Read, ToFd, Write
 from pytest_qnn.qnn.cases.sizes import PAGE
 from pytest_qnn.qnn.facts import MemoryFacts
@@ -479,7 +479,9 @@ def rpc_14(case: MemoryCase, trace: MemoryTrace) -> Examined:
     for via in ("client", "fd"):
         for index, buffer, data, expected in written(case, trace, via):
             if data != expected:
-                raise Violation("the bytes written", first_difference(expected, data), read_at(index, buffer))
+                raise WrongOutput(
+                    "the bytes written", first_difference(expected, data), read_at(index, buffer)
+                )
             read += 1
     return Examined(read, "buffers written and read")
 

@@ -46,6 +46,13 @@ class _Remembers(ReferenceDelegate):
         super().__init__(**options)
         self.first: dict[tuple[int, ...], dict[int, Values]] = {}
 
+    def init(
+        self, context: int, nodes: tuple[int, ...], inputs: tuple[int, ...], outputs: tuple[int, ...]
+    ) -> Kernel | None:
+        for index in outputs:
+            self.first.pop((index,), None)
+        return super().init(context, nodes, inputs, outputs)
+
     def write_output(self, context: int, index: int, value: Values) -> None:
         first = self.first.setdefault((index,), {})
         if first:

@@ -66,19 +66,24 @@ class _InitialisesOnce(ReferenceDelegate):
         super().free(kernel)
 
 
-@faulty_delegate("has-one-kernel", "Runs the kernel made last.", "PREC-08")
+@faulty_delegate("has-one-kernel", "Runs the kernel made last for a first node of this index.", "PREC-08")
 class _HasOneKernel(ReferenceDelegate):
-    """Runs the steps of the kernel made last, whichever is invoked."""
+    """Knows its kernels by their first node's index, which those of two interpreters have in common."""
+
+    def __init__(self, **arguments: Any) -> None:
+        super().__init__(**arguments)
+        self._last: dict[int, Kernel] = {}
 
     def init(
         self, context: int, nodes: tuple[int, ...], inputs: tuple[int, ...], outputs: tuple[int, ...]
     ) -> Kernel | None:
         kernel = super().init(context, nodes, inputs, outputs)
-        self._last = kernel
+        if kernel is not None:
+            self._last[nodes[0]] = kernel
         return kernel
 
-    def kernel_invoke(self, context: int, kernel: Kernel) -> int:  # noqa: ARG002 - that is the fault
-        return super().kernel_invoke(context, self._last) if self._last else layouts.ERROR
+    def kernel_invoke(self, context: int, kernel: Kernel) -> int:
+        return super().kernel_invoke(context, self._last[kernel.nodes[0]])
 
 
 @faulty_delegate(
