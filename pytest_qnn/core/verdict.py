@@ -86,9 +86,9 @@ class FailedCall(WrongOutput):
 
 
 class WrongRefusal(Violation):
-    """A call was refused as it had to be, and with another code than the one that its mistake has.
+    """A call with something special in it was refused, and with another code than what is special has.
 
-    Where the same call fails without any mistake, the code says nothing of the mistake.
+    Where the same call fails without it, the code says nothing of that.
 
     Args:
         expected: as for `Violation`.

@@ -34,7 +34,7 @@ from pytest_qnn.qnn.cases.case import (
     ToFd,
     Write,
 )
-from pytest_qnn.qnn.cases.memory import ION
+from pytest_qnn.qnn.cases.memory import CUSTOM, ION
 from pytest_qnn.qnn.cases.sizes import io_inputs, nbytes, pages
 from pytest_qnn.qnn.facts import MemoryFacts
 
@@ -127,12 +127,26 @@ def _right_memory(case: MemoryCase) -> Iterator[Owned]:
         isinstance(step, Lived) or (isinstance(step, Register) and len(step.descriptors) > 1)
         for step in case.steps
     )
+    has_shared = any(
+        each.mem_type == CUSTOM
+        for step in case.steps
+        if isinstance(step, Register)
+        for each in step.descriptors
+    )
     plain = dict.fromkeys(_plain_descriptors(case)) or dict.fromkeys((_PLAIN,) if registers else ())
     for one in plain:
         size, other = _size(one), msgspec.structs.replace(one, buffer="b1")
         registered = _registered(one)
         second = (Alloc("b1", size), Register("c0", (other,), ("h1",)))
         yield registered, _REGISTERED
+        exact = nbytes(one.shape, one.dtype)
+        fitting = (*_CONTEXT, Alloc("b0", exact), Alloc("b1", exact))
+        yield (*fitting, Register("c0", (one,), ("h0",))), ("ION-01", "REG-01")
+        if has_shared:
+            within = msgspec.structs.replace(one, mem_type=CUSTOM)
+            behind = msgspec.structs.replace(within, buffer="b1", offset=exact)
+            both = (Register("c0", (within,), ("h0",)), Register("c0", (behind,), ("h1",)))
+            yield (*fitting, *both), ("SHB-04",)
         yield (*registered, Deregister(("h0",))), ("DRG-01",)
         yield (*registered, *second, Deregister(("h0",)), Deregister(("h1",))), ("DRG-11",)
         kept = (Alloc("b0", size), Fill("b0"), Read("b0"), Register("c0", (one,), ("h0",)), Read("b0"))
@@ -140,8 +154,8 @@ def _right_memory(case: MemoryCase) -> Iterator[Owned]:
         yield (*registered, Fill("b0"), Deregister(("h0",)), Read("b0")), ("DRG-09",)
         yield (*registered, Deregister(("h0",)), Register("c0", (one,), ("h1",))), ("REG-24",)
         if several:
-            both = Register("c0", (one, other), ("h0", "h1"))
-            yield (*_CONTEXT, Alloc("b0", size), Alloc("b1", size), both), ("REG-02",)
+            batch = Register("c0", (one, other), ("h0", "h1"))
+            yield (*_CONTEXT, Alloc("b0", size), Alloc("b1", size), batch), ("REG-02",)
 
 
 def _right_binaries(case: MemoryCase) -> Iterator[Owned]:

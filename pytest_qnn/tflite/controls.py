@@ -59,7 +59,7 @@ def controls(case: Any, *, died: bool) -> Iterator[Control]:
     each = {msgspec.msgpack.encode(one): one for one in present if not _has_absent_operands(one)}
     alone = [one for graph in each.values() for one in _single_nodes(graph)]
     whole = [graph for graph in each.values() if is_plain(graph)]
-    made = _of_a_death(alone, whole) if died else _of_an_output(alone, whole, _other_seeds(case))
+    made = _of_a_death(alone, whole) if died else _of_an_output(alone, whole, seed, _other_seeds(case))
     known: set[bytes] = set()
     for graph, owners, repeats in made:
         case = msgspec.structs.replace(repeats, graph=graph, data_seed=repeats.data_seed or seed, fill=fill)
@@ -96,8 +96,13 @@ def _of_a_death(alone: Sequence[Graph], whole: Sequence[Graph]) -> Iterator[Owne
         yield Owned(graph, _LARGE if max(sizes) >= _LARGE_FROM else _SURVIVES)
 
 
-def _of_an_output(alone: Sequence[Graph], whole: Sequence[Graph], others: Sequence[int]) -> Iterator[Owned]:
-    """From what is plainest on: each adds one thing, and the rule about that thing owns what it breaks."""
+def _of_an_output(
+    alone: Sequence[Graph], whole: Sequence[Graph], seed: int, others: Sequence[int]
+) -> Iterator[Owned]:
+    """From what is plainest on: each adds one thing, and the rule about that thing owns what it breaks.
+
+    ``seed`` is that of the case's inputs, ``others`` are further ones.
+    """
     kinds = _kinds(alone)
     for kind in kinds:
         rank = 4 if kind.op == "CONV_2D" else 2
@@ -127,6 +132,7 @@ def _of_an_output(alone: Sequence[Graph], whole: Sequence[Graph], others: Sequen
         yield Owned(graph, _PARTITIONS, _FILLED)
     for graph in some:
         yield Owned(graph, ("DET-02",), _WITH_OTHERS)
+        yield Owned(graph, ("DET-02",), msgspec.structs.replace(_WITH_OTHERS, reseed=(1, seed, 1)))
         yield Owned(graph, ("LIFE-02",), _RESIZED)
 
 

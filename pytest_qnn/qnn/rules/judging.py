@@ -144,7 +144,7 @@ def demand_code(walked: Walked, codes: Collection[int], because: str = "") -> No
     seen, where, call = named(walked.seen.code or 0), place(walked), call_name(walked.step)
     if walked.allowed.valid and set(codes) == {0}:
         raise FailedCall(demanded, seen, where, call=call)
-    if walked.code and 0 not in codes:
+    if walked.code:
         raise WrongRefusal(demanded, seen, where, call=call)
     raise Violation(demanded, seen, where)
 

@@ -145,7 +145,8 @@ class _EndOneLate(ReferenceBackend):
 @faulty_backend("shared-end-early", "a tensor must end one byte before its buffer's end", "SHB-04")
 class _EndOneEarly(ReferenceBackend):
     def range_end(self, request: Request) -> int:
-        return super().range_end(request) + 1
+        is_shared = request.declared is not None and request.role == HtpMemType.SHARED_BUFFER
+        return super().range_end(request) + is_shared
 
 
 @faulty_backend("shared-offset-32", "offsets are cut to 32 bits", "SHB-06")
