@@ -119,9 +119,11 @@ def _of_an_output(
         formed = Combination(kind.op, kind.dtype, kind.rank, "NONE", _plain_scale(kind), form=kind.form)
         yield Owned(_simplest(formed), (_FAILS, "PART-03"))
     for graph in alone:
+        yield from _of_a_node(graph)
+    for graph in alone[:_FEW]:
+        # An end of the range, or an activation, shows with some inputs only.
         for one in _of_a_node(graph):
-            # An end of the range, or an activation, shows with some inputs only.
-            for other in (0, *others):
+            for other in others:
                 yield one._replace(repeats=msgspec.structs.replace(_ONCE, data_seed=other))
     for graph in whole:
         yield Owned(graph, (_FAILS, *_PARTITIONS, *_owners(graph)))

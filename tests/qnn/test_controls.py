@@ -10,9 +10,11 @@ from pytest_qnn.qnn.cases.case import (
     Binding,
     ContextCreate,
     ContextFree,
+    ContextFromBinary,
     Deregister,
     Descriptor,
     Execute,
+    GetBinary,
     Lived,
     MemoryCase,
     Prepare,
@@ -65,21 +67,53 @@ def test_what_must_succeed_has_controls_that_add_one_thing_at_a_time() -> None:
         ([type(step).__name__ for step in control.case.steps[1:]], control.owners[0])
         for control in controls(CASE, died=False)
     ]
-    handles = ["Alloc", "Alloc", "Register", "Register", "Execute"]
+    handles = ["Alloc", "Alloc", "Register", "Register", "Write", "Fill"]
+    one = ["Alloc", "Register"]
     assert found == [
         ([], "CTX-09"),
+        (["ContextFree"], "CTX-01"),
         (["Prepare"], "PRE-10"),
         (["Prepare", "Execute"], "EXE-21"),
-        (["Alloc", "Register"], "REG-01"),
-        (["Alloc", "Register", "Deregister"], "DRG-01"),
-        (["Alloc", "Register", "Deregister", "Register"], "REG-24"),
-        (["Alloc", "Alloc", "Register"], "REG-02"),
-        (["Prepare", *handles], "EXE-01"),
+        (["Prepare", "Execute"], "PRE-11"),  # with the hint
+        (["Write", "Read", "Read"], "RPC-02"),  # without a context
+        (["Alloc", "ToFd", "ToFd"], "RPC-09"),
+        (one, "REG-01"),
+        (["Alloc", *one], "ION-01"),
+        ([*one, "Deregister"], "DRG-01"),
+        ([*one, *one, "Deregister", "Deregister"], "DRG-11"),
+        (["Alloc", "Fill", "Read", "Register", "Read"], "REG-20"),
+        ([*one, "Fill", "Deregister", "Read"], "DRG-09"),
+        ([*one, "Deregister", "Register"], "REG-24"),
+        (["Alloc", *one], "REG-02"),
+        (["Prepare", *handles, "Execute", "Execute", "Read"], "EXE-01"),
+        (["Prepare", *handles, "Execute", "Read"], "ION-05"),
+        (["Prepare", *handles, "Execute", "Read"], "QMG-04"),
     ]
 
 
+def test_what_comes_out_of_a_binary_has_controls_of_its_own() -> None:
+    made = Prepare("g3", "c7", "Relu", "FLOAT_32", (2, 3))
+    flow = (ContextCreate("c7"), made, GetBinary("c7", "f1"), ContextFromBinary("c8", "f1", defer=True))
+    registered = Register("c8", (Descriptor("b1", (2, 3), "FLOAT_32", mem_type=2),), ("h1",))
+    owners = [each.owners for each in controls(MemoryCase((*flow, Alloc("b1", 24), registered)), died=False)]
+    assert [each for each in owners if each[0].startswith(("OFF", "REG-17", "EXT"))] == [
+        ("OFF-03",),
+        ("REG-17",),
+        ("EXT-01",),
+        ("EXT-20",),
+    ]
+    assert ("SHB-04",) in owners
+
+
+def test_memory_that_is_wrong_spoils_all() -> None:
+    spoiling = {each.owners[0] for each in controls(CASE, died=False) if each.spoils}
+    assert spoiling == {"RPC-02", "RPC-09"}
+
+
 def test_a_case_of_a_context_alone_has_no_control_of_memory() -> None:
-    assert [control.owners for control in controls(MemoryCase((CONTEXT,)), died=False)] == [("CTX-09",)]
+    assert [control.owners for control in controls(MemoryCase((CONTEXT,)), died=False)] == [
+        ("CTX-09", "IF-09")
+    ]
 
 
 def died_in(call: str) -> Death:

@@ -19,7 +19,7 @@ from pytest_qnn.tflite.cases.script import Invoke, Open, ScriptCase
 from pytest_qnn.tflite.controls import around, controls
 from pytest_qnn.tflite.facts import Claim, DelegateFacts
 from pytest_qnn.tflite.graph.combinations import GRID, Combination
-from pytest_qnn.tflite.graph.graph import Graph, Node, Tensor
+from pytest_qnn.tflite.graph.graph import DType, Graph, Node, Tensor
 from pytest_qnn.tflite.graph.kinds import graph_of
 
 SHAPE = (1, 2, 3)
@@ -62,8 +62,11 @@ def test_an_output_s_controls_add_one_thing_at_a_time() -> None:
         ("SUB RELU", 3, "NUM-06"),
         ("NEG NONE", 3, "NUM-10"),
         # With the inputs of later invokes too, and with memory that was filled before.
+        *[("SUB NONE", 3, "NUM-10")] * 2,
+        *[("SUB RELU", 3, "NUM-06")] * 2,
+        *[("NEG NONE", 3, "NUM-10")] * 2,
         *[("SUB RELU+NEG NONE", 3, "PART-11")] * 4,
-        ("SUB RELU+NEG NONE", 3, "DET-02"),
+        *[("SUB RELU+NEG NONE", 3, "DET-02")] * 2,
         ("SUB RELU+NEG NONE", 3, "LIFE-02"),
     ]
     assert {
@@ -142,10 +145,30 @@ def test_nodes_of_subgraphs_count_and_what_depends_on_data_does_not() -> None:
     assert [[node.op for node in nodes] for nodes in found] == [["ADD"], ["ADD"]]
 
 
-def test_a_graph_with_an_absent_operand_has_none() -> None:
-    tensors = (Tensor((1, 2)), Tensor((2, 2), data=bytes(16)), Tensor((1, 2)))
+@pytest.mark.parametrize("dtype", ["float32", "int8"])
+def test_an_absent_bias_is_one_of_zeros_in_controls(dtype: DType) -> None:
+    quantised: dict[str, Any] = {"dtype": dtype} | (
+        {"scales": (0.5,), "zero_points": (0,)} if dtype == "int8" else {}
+    )
+    tensors = (
+        Tensor((1, 2), **quantised),
+        Tensor((2, 2), data=bytes(16), **quantised),
+        Tensor((1, 2), **quantised),
+    )
     graph = Graph(tensors, (Node("FULLY_CONNECTED", (0, 1, -1), (2,)),), (0,), (2,))
-    assert list(controls(DelegateCase(graph), died=False)) == []
+    found = [each.case.graph for each in controls(DelegateCase(graph), died=False)]
+    bias = (
+        Tensor((2,), data=bytes(8))
+        if dtype == "float32"
+        else Tensor((2,), "int32", (0.25,), (0,), data=bytes(8))
+    )
+    assert (
+        msgspec.structs.replace(
+            graph, tensors=(*tensors, bias), nodes=(Node("FULLY_CONNECTED", (0, 1, 3), (2,)),)
+        )
+        in found
+    )
+    assert all(-1 not in node.inputs for each in found for node in each.nodes)
 
 
 def test_every_owner_is_a_delegate_rule() -> None:
