@@ -25,6 +25,7 @@ from pytest_qnn.core.verdict import (
     Unsupported,
     Violation,
     WrongOutput,
+    WrongRefusal,
 )
 from pytest_qnn.qnn.cases.case import Alloc, ContextCreate, MemoryCase
 from pytest_qnn.qnn.trace import MemoryTrace
@@ -253,6 +254,43 @@ def test_a_failed_call_has_controls_as_a_wrong_output_has() -> None:
 
     verdict, handed_over = judged(fails, fails)
     assert (verdict.outcome, [each.rule for each in handed_over]) == (Outcome.PASS, ["OWN-01"])
+
+
+class Spoiling(Controlled):
+    """Its control may give any call another answer."""
+
+    def controls(self, case: MemoryCase, *, died: bool) -> Iterator[Control]:
+        for control in super().controls(case, died=died):
+            yield control._replace(spoils=True)
+
+
+@pytest.mark.parametrize(
+    ("seen", "target", "is_own"),
+    [
+        (FailedCall("success", "an error", call="register"), Controlled, False),
+        (FailedCall("success", "an error", call="execute"), Controlled, True),
+        (WrongOutput("0", "1"), Controlled, True),
+        (WrongOutput("0", "1"), Spoiling, False),
+    ],
+)
+def test_a_wrong_refusal_is_the_owners_where_the_same_call_fails_in_a_control(
+    seen: Violation, target: type[Controlled], is_own: bool
+) -> None:
+    def raises(violation: Violation) -> Check:
+        def check(case: MemoryCase, _trace: Any) -> Examined:
+            if 2 in sizes_of(case):
+                raise violation
+            return Examined(1, "calls")
+
+        return check
+
+    refused = WrongRefusal("8000", "8001", "step 1", call="register")
+    owner = a_rule("OWN-01", raises(seen))
+    verdict = judge_with_owners(
+        a_rule("REG-99", raises(refused)), target("memory"), PROFILE, 1, {"OWN-01": owner}.__getitem__
+    ).verdict
+    assert verdict.outcome is (Outcome.FAIL if is_own else Outcome.PASS)
+    assert verdict.blocked_by == (() if is_own else ("OWN-01",))
 
 
 @pytest.mark.parametrize(
