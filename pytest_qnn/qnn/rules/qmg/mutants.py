@@ -276,3 +276,9 @@ class _BlockAlways(_InOneBlock):
         tensors = [each.tensor for each in (*sources, *sinks)]
         self.allocate_piece(graph, [each for each in tensors if each.id not in graph.buffers])
         super().begin_execute(graph, sources, sinks)
+
+
+@faulty_backend("block-for-loaded", "graphs out of a binary reserve one block for all tensors", "QMG-13")
+class _BlockForLoaded(_InOneBlock):
+    def wants_buffer(self, graph: Graph, tensor: Tensor) -> bool:
+        return graph.context.deserialised or super().wants_buffer(graph, tensor)
