@@ -97,10 +97,10 @@ def test_rows_that_are_known_are_not_judged_again_and_the_matrix_says_who_was(
     assert (
         "## Mutants: 1 judged, 1 with an accusation that is not explained, 0 whose owner saw nothing" in text
     )
-    monkeypatch.setitem(blame.EXPLAINED, f"{mutant}: Y-02", "it breaks both")
+    monkeypatch.setitem(blame.EXPLAINED, mutant, ("Y-02 Y-03", "it breaks both"))
     explained = blame.document({mutant: row})
     assert "1 judged, 0 with an accusation" in explained
-    assert f"* {mutant}: Y-02: it breaks both" in explained
+    assert f"* `{mutant}` (Y-02 Y-03): it breaks both" in explained
 
 
 def test_the_order_is_that_of_the_seed_and_begins_with_the_faults_in_c() -> None:

@@ -38,7 +38,7 @@ Cases = st.SearchStrategy[MemoryCase]
 
 _LOGS: tuple[LogKind, ...] = ("callback", "own")
 _OR_NONE: tuple[LogKind, ...] = ("callback", "none", "own", "none")
-"""Sessions of all other cases have the library's own log."""
+"""No log at all stands here twice: all other cases open their sessions with the library's own log."""
 
 
 def _opened(scene: Scene, tape: Tape, logs: Sequence[LogKind]) -> None:
