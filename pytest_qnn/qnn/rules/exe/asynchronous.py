@@ -6,7 +6,7 @@ import msgspec
 from hypothesis import strategies as st
 
 from pytest_qnn.core.rule import rule
-from pytest_qnn.core.verdict import Contradiction, Examined, Hung, Level, Unsupported, Violation
+from pytest_qnn.core.verdict import Contradiction, Examined, Hung, Level, Unsupported, Violation, WrongOutput
 from pytest_qnn.qnn.abi.codes import Error, Property
 from pytest_qnn.qnn.cases.case import BOGUS, NULL, PATIENCE, Descriptor, Execute, MemoryCase, Register
 from pytest_qnn.qnn.cases.sizes import io_inputs, nbytes
@@ -89,7 +89,7 @@ def _demand_left_alone(walked: Walked) -> None:
     step = walked.step
     raw = isinstance(step, Execute) and step.bindings[-1].kind == "raw"
     if raw and walked.allowed.only(Fault.DEAD_HANDLE) and any(map(_touched, walked.seen.data[:1])):
-        raise Violation("an output that is left alone", "bytes of it differ", place(walked))
+        raise WrongOutput("an output that is left alone", "bytes of it differ", place(walked))
 
 
 def _touched(output: bytes) -> bool:

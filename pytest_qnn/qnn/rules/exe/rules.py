@@ -9,7 +9,7 @@ import msgspec
 from hypothesis import strategies as st
 
 from pytest_qnn.core.rule import rule
-from pytest_qnn.core.verdict import Examined, Level, Violation
+from pytest_qnn.core.verdict import Examined, Level, Violation, WrongOutput
 from pytest_qnn.qnn.abi.codes import Error
 from pytest_qnn.qnn.cases.case import (
     BOGUS,
@@ -380,7 +380,7 @@ def exe_12(case: MemoryCase, trace: MemoryTrace) -> Examined:
             before = bytes([_UNTOUCHED]) * len(data)
             if data != before:
                 seen = differs(before, data, "UFIXED_POINT_8")
-                raise Violation("an output that is left alone", seen, place(walked))
+                raise WrongOutput("an output that is left alone", seen, place(walked))
         count += 1
     return Examined(count, "executes that were refused")
 
@@ -692,7 +692,7 @@ def _judge_refused(
         for data in walked.seen.data if untouched else ():
             if data.strip(bytes([_UNTOUCHED])):
                 seen = differs(_same(data), data, "UFIXED_POINT_8")
-                raise Violation("an output that is left alone", seen, place(walked))
+                raise WrongOutput("an output that is left alone", seen, place(walked))
         count += 1
     return count
 
