@@ -17,7 +17,21 @@ from pytest_qnn.core.target import Control
 from pytest_qnn.tflite.cases.delegate import DelegateCase, Fill
 from pytest_qnn.tflite.cases.plugin import DESTROY, PluginCase
 from pytest_qnn.tflite.cases.reduce import is_plain, restricted
-from pytest_qnn.tflite.cases.script import ScriptCase
+from pytest_qnn.tflite.cases.script import (
+    Allocate,
+    AllocCustom,
+    AnyScriptStep,
+    Apply,
+    AssignCustom,
+    Invoke,
+    MakeDelegate,
+    Open,
+    Poison,
+    Read,
+    ReadCustom,
+    ScriptCase,
+    SetInputs,
+)
 from pytest_qnn.tflite.facts import Claim, DelegateFacts
 from pytest_qnn.tflite.graph.combinations import GRID, Combination, Quantisation, combination_of
 from pytest_qnn.tflite.graph.graph import Graph, Tensor
@@ -61,6 +75,8 @@ def controls(case: Any, *, died: bool) -> Iterator[Control]:
     whole = [graph for graph in each.values() if is_plain(graph)]
     made = _of_a_death(alone, whole) if died else _of_an_output(alone, whole, seed, _other_seeds(case))
     known: set[bytes] = set()
+    if not died:
+        yield from _of_memory(case, (*map(_simplest, (*_kinds(alone)[:_FEW], _ADDITION)), *alone[:1]))
     for graph, owners, repeats in made:
         case = msgspec.structs.replace(repeats, graph=graph, data_seed=repeats.data_seed or seed, fill=fill)
         key = msgspec.msgpack.encode((case, owners))
@@ -71,6 +87,45 @@ def controls(case: Any, *, died: bool) -> Iterator[Control]:
         # No graph of the case may be fit for a plain run. What ends a process in any delegate's life does so
         # with another graph as well; a death in a kernel does not, so this explains calls of `_ENDS` only.
         yield Control(msgspec.structs.replace(_ONCE, graph=_simplest(_ADDITION)), (), _ENDS)
+
+
+def _of_memory(case: Any, some: Sequence[Graph]) -> Iterator[Control]:
+    """Nodes whose results may be in buffers; the same, and the case's graph, in custom memory if it has any.
+
+    What these rules look for is no matter of numbers, so nothing plainer comes before them.
+    """
+    for graph in some:
+        yield Control(_run(graph, buffers=True), ("BUF-01", "BUF-02"))
+    if not isinstance(case, ScriptCase):
+        return
+    position = next((step.position for step in case.steps if isinstance(step, AllocCustom)), None)
+    if position is not None:
+        yield from (Control(_run(graph, position), ("TFL-10",)) for graph in some)
+        yield Control(_run(case.graphs[0], position), ("TFL-18",))
+
+
+def _run(graph: Graph, custom: int | None = None, *, buffers: bool = False) -> ScriptCase:
+    """One invoke; ``custom``: with every tensor in custom memory of that delegate, and then without it."""
+    placed: list[AnyScriptStep] = []
+    if custom is not None:
+        border = sorted({*graph.inputs, *graph.outputs})
+        tensors = [tensor for tensor in border if graph.tensors[tensor].data is None]
+        placed += [AllocCustom(f"c{at}", _bytes(graph.tensors[at]), position=custom) for at in tensors]
+        placed += [*(AssignCustom("i0", at, f"c{at}") for at in tensors), Allocate("i0")]
+    steps = (*_applied("0", custom or 0, *placed), Poison("i0"), Invoke("i0"), Read("i0"))
+    own = tuple(ReadCustom("i0", at) for at in graph.outputs)
+    plain = (*_applied("1", custom or 0), Invoke("i1"), Read("i1"))
+    return ScriptCase((graph,), (*steps, *own, *plain) if custom is not None else steps, buffers=buffers)
+
+
+def _applied(name: str, position: int, *placed: AnyScriptStep) -> tuple[AnyScriptStep, ...]:
+    """An interpreter with a delegate of its own, ready to be invoked."""
+    first = (MakeDelegate(f"d{name}", position=position), Open(f"i{name}"), *placed)
+    return (*first, Apply(f"i{name}", f"d{name}"), Allocate(f"i{name}"), SetInputs(f"i{name}"))
+
+
+def _bytes(tensor: Tensor) -> int:
+    return math.prod(tensor.shape) * np.dtype(tensor.dtype).itemsize
 
 
 def _other_seeds(case: Any) -> tuple[int, ...]:

@@ -11,7 +11,7 @@ from hypothesis.strategies import SearchStrategy
 
 from pytest_qnn.core.drawing import decoded
 from pytest_qnn.core.rule import NothingToJudge, rule
-from pytest_qnn.core.verdict import Examined, Level, Unsupported, Violation
+from pytest_qnn.core.verdict import Examined, FailedCall, Level, Unsupported, Violation
 from pytest_qnn.tflite.cases.arrays import Array
 from pytest_qnn.tflite.cases.effects import named
 from pytest_qnn.tflite.cases.script import (
@@ -128,7 +128,7 @@ def works(case: ScriptCase, trace: ScriptTrace, expected: str) -> None:
     view = scripts.view(case, trace)
     failed = judging.failure(view[1]) if view else ""
     if view and failed:
-        raise Violation(expected, failed, "interpreter i0", judging.draw(*view))
+        raise FailedCall(expected, failed, "interpreter i0", judging.draw(*view))
     latest: dict[int, ScriptSeen] = {}
     for number, step, seen in scripts.numbered(case, trace):
         if isinstance(step, Invoke | Poison | SetInputs):
