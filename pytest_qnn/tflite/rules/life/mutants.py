@@ -120,13 +120,14 @@ class _NumbersItsName(ReferenceDelegate):
 
 @faulty_delegate("frees-its-name", "Its kernels' name dies with Prepare.", "LIFE-12")
 class _FreesItsName(ReferenceDelegate):
-    """The name lives in memory that Prepare gives back."""
+    """The name lives in memory that Prepare gives back, and that who gets it next writes to."""
+
+    _name_at = libc.malloc(32)
 
     def prepare(self, context: int) -> int:
-        self._name_at = libc.malloc(32)
         ctypes.memmove(self._name_at, b"reference\0", 10)
         status = super().prepare(context)
-        ctypes.memmove(self._name_at, b"something else\0", 15)  # who gets the memory next writes to it
+        ctypes.memmove(self._name_at, b"something else\0", 15)
         return status
 
     def registration(self, nodes: tuple[int, ...]) -> layouts.Registration:
