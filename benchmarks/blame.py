@@ -47,7 +47,46 @@ MEASURED = ("LEAK-", "QLEAK-", "THR-", "QTHR-", "RSZ-05", "OWN-02", "OWN-03")
 """Rules that measure or run for a while: they cost more than all others, and judge one mutant in eight."""
 _MEASURED_IN = 8
 EXPLAINED: dict[str, tuple[str, str]] = {
+    "async-dead-handles": (
+        "CTX-01 CTX-10 DRG-10 EXT-34 SHB-13",
+        "it keeps the memory of every handle that was deregistered, which these rules forbid",
+    ),
+    "claims-kernels": ("PREC-03 XNN-02", "the kernels that it claims are those of the probe and of XNNPACK"),
+    "ctx-leaks": ("CTX-10 EXT-34", "memory of every kind stays mapped"),
+    "ctx-orphans-live": ("EXT-22", "handles outlive their contexts, those of external memory too"),
+    "drg-clears-context": ("EXT-21", "what it clears is external memory too, after contextFinalize as well"),
+    "execute-clears-first": (
+        "EXE-04",
+        "a refused execute changes its outputs, also with a deregistered handle",
+    ),
+    "exit-with-kernels": ("ABI-08", "delegates are kept for the process's end, and what they have with them"),
+    "forgets-odd-tail": ("NUM-02 NUM-05 PART-03", "numbers of each kind are wrong in the last element"),
+    "handle-output-off": ("QMG-12", "each output goes through memory of its own"),
+    "hint-changes-codes": ("EXE-03 EXE-04 EXE-05 EXE-13", "their codes are wrong in graphs with the hint"),
+    "if-last-context": (
+        "CTX-04 CTX-06 EXT-25 OFF-07 REG-06",
+        "each says of one call what IF-10 says of all: an unknown context is refused",
+    ),
+    "ignores-activation": ("NUM-02 NUM-03", "numbers of nodes with an activation are out of their bounds"),
+    "ion-size-in-words": (
+        "REG-01",
+        "a plain registration is refused: memory of the tensor's size is ION's here",
+    ),
+    "ion-undeclared": ("CAP-04", "ION memory is of a type whose key is not supported, as CAP-04 says of all"),
+    "makes-in-create": ("ABI-08", "what create takes and destroy leaves is this rule's as well"),
+    "output-late": ("QMG-12", "each output waits in memory of its own"),
+    "reg-never-too-small": (
+        "EXT-07 EXT-08 SHB-04 SHB-05 SHB-06",
+        "no size is looked at, of whatever kind the memory is",
+    ),
+    "reg-same-again": (
+        "DRG-11 EXT-13 EXT-16 REG-08 REG-22 SHB-15",
+        "memory that is registered is registered again, in each of their situations",
+    ),
     "reg-same-handle": ("SHB-07", "offsets of one call get one handle, where each must get its own"),
+    "reg-wants-shape-config": ("REG-01 REG-16 REG-17", "no plain registration succeeds"),
+    "shb-types-apart": ("EXT-16", "memory that is weights is taken for a tensor"),
+    "uses-first-scale": ("NUM-03", "numbers of int8 are out of their bounds"),
 }
 """By fault: the rules that it was not made for and whose sentences it breaks as well, and how."""
 
