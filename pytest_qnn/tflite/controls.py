@@ -76,7 +76,7 @@ def controls(case: Any, *, died: bool) -> Iterator[Control]:
     made = _of_a_death(alone, whole) if died else _of_an_output(alone, whole, seed, _other_seeds(case))
     known: set[bytes] = set()
     if not died:
-        yield from _of_memory(case, (*map(_simplest, (*_kinds(alone)[:_FEW], _ADDITION)), *alone[:1]))
+        yield from _of_memory(case, [_simplest(kind) for kind in (*_kinds(alone)[:_FEW], _ADDITION)])
     for graph, owners, repeats in made:
         case = msgspec.structs.replace(repeats, graph=graph, data_seed=repeats.data_seed or seed, fill=fill)
         key = msgspec.msgpack.encode((case, owners))
