@@ -79,7 +79,7 @@ class _HintOfProcess(ReferenceBackend):
         return tensor if self.written else dataclasses.replace(tensor, mem_type=TensorMemType.RAW)
 
 
-@faulty_backend("load-loses-scale", "the output's scale is lost in a binary", "OFF-03", "OFF-05")
+@faulty_backend("load-loses-scale", "the output's scale is lost in a binary", "OFF-03")
 class _ScaleLost(ReferenceBackend):
     def loaded_tensor(self, tensor: Tensor) -> Tensor:
         if tensor.data_type == DataType.UFIXED_POINT_8 and tensor.type == TensorType.APP_READ:

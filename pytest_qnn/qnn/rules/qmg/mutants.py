@@ -66,9 +66,6 @@ class _CopiesOnce(ReferenceBackend):
     "hinted-refuses-raw",
     "a tensor prepared memhandle cannot be executed raw",
     "QMG-03",
-    "QMG-05",
-    "QMG-06",
-    "QMG-07",
     "QMG-08",
 )
 class _RawRefused(ReferenceBackend):
