@@ -72,18 +72,21 @@ class _HasOneKernel(ReferenceDelegate):
 
     def __init__(self, **arguments: Any) -> None:
         super().__init__(**arguments)
-        self._last: dict[int, Kernel] = {}
+        self._last: dict[int, tuple[Kernel, int]] = {}
 
     def init(
         self, context: int, nodes: tuple[int, ...], inputs: tuple[int, ...], outputs: tuple[int, ...]
     ) -> Kernel | None:
         kernel = super().init(context, nodes, inputs, outputs)
         if kernel is not None:
-            self._last[nodes[0]] = kernel
+            self._last[nodes[0]] = kernel, layouts.Context.from_address(context).tensors_size
         return kernel
 
     def kernel_invoke(self, context: int, kernel: Kernel) -> int:
-        return super().kernel_invoke(context, self._last[kernel.nodes[0]])
+        last, tensors = self._last[kernel.nodes[0]]
+        # Of a larger graph its kernel would read behind the tensors, and end the process that judges it.
+        fits = tensors == layouts.Context.from_address(context).tensors_size
+        return super().kernel_invoke(context, last) if fits else layouts.ERROR
 
 
 @faulty_delegate(
