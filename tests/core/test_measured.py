@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import itertools
 import shutil
 from collections.abc import Callable, Iterator
@@ -176,11 +175,8 @@ def test_what_an_allocator_of_its_own_keeps_is_a_leak(
     kept: tuple[str, dict[str, str]], runtime: str, tmp_path: Path
 ) -> None:
     rule, leak = kept
-    # What is kept shows by whole pages: a case sees it or not, by where it begins in one; and what one sees
-    # has to come again in two fresh processes.
-    profile = dataclasses.replace(FEW, isolated_examples=60)
     with opened(tmp_path, runtime, OWN_ALLOCATOR="MAP_NORESERVE", **leak) as target:
-        verdict = judge(catalogue()[rule], target, profile, 1)
+        verdict = judge(catalogue()[rule], target, FEW, 1)
     assert verdict.outcome is Outcome.FAIL, verdict
     assert verdict.finding is not None
     assert "resident bytes of the target's own allocator" in verdict.finding.expected
