@@ -50,22 +50,39 @@ class OwnAllocator:
 
 
 def _anonymous(lines: Sequence[str]) -> Spans:
-    """Private writable mappings without a name that may be an allocator's, but not malloc's.
-
-    An arena of malloc's has its `_MALLOC_ARENA` bytes of addresses to itself, and may be several mappings,
-    one right behind the other: it grows in pieces.
-    """
-    spans, arena = [], 0
-    for line in lines:
-        span, permissions, *_, name = [*line.split(None, 5), ""][:6]
-        if permissions != "rw-p" or name.strip():
+    """Private writable mappings without a name that may be an allocator's, but not malloc's."""
+    spans, heap_end = [], 0
+    split = [[*line.split(None, 5), ""] for line in lines]
+    mappings = [(*_span(words[0]), words[1], words[5].strip()) for words in split]
+    for at, (begin, end, permissions, name) in enumerate(mappings):
+        if permissions != "rw-p" or name:
             continue
-        begin, end = (int(word, 16) for word in span.split("-"))
-        if begin % _MALLOC_ARENA == 0 or begin == arena:
-            arena = end
-        else:
+        if begin % _MALLOC_ARENA == 0 and _reserved_until(mappings[at:]) >= begin + _MALLOC_ARENA:
+            heap_end = begin + _MALLOC_ARENA
+        if begin >= heap_end:
             spans.append((begin, end))
     return spans
+
+
+def _span(text: str) -> tuple[int, int]:
+    begin, end = (int(word, 16) for word in text.split("-"))
+    return begin, end
+
+
+def _reserved_until(mappings: Sequence[tuple[int, int, str, str]]) -> int:
+    """Where the addresses end that the first mapping and those right behind it have reserved, as malloc does.
+
+    An arena of malloc's has its `_MALLOC_ARENA` bytes of addresses to itself, of which the first can be
+    written, perhaps as several mappings (it grows in pieces), and the others cannot be read. That it begins
+    at a multiple is no sign of it: Linux puts each mapping of 2 MiB or more at a multiple of 2 MiB, so that
+    one of 32 of an allocator's own does, too.
+    """
+    until = mappings[0][0]
+    for begin, end, permissions, name in mappings:
+        if begin != until or permissions not in ("rw-p", "---p") or name:
+            break
+        until = end
+    return until
 
 
 def _without(spans: Spans, others: Spans) -> Spans:

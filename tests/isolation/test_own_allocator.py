@@ -12,12 +12,30 @@ def lines(*spans: tuple[int, int]) -> list[str]:
     return [f"{begin:x}-{end:x} rw-p 00000000 00:00 0 \n" for begin, end in spans]
 
 
+def reserved(begin: int, end: int) -> list[str]:
+    return [f"{begin:x}-{end:x} ---p 00000000 00:00 0 \n"]
+
+
 def test_an_arena_of_malloc_may_have_grown_in_pieces() -> None:
     pieces = lines(
         (BASE, BASE + 0x19000), (BASE + 0x19000, BASE + 0x419000), (BASE + 0x419000, BASE + 0x819000)
     )
     for place in (0x100, 0x20000, 0x500000):
-        assert OwnAllocator.of(BASE + place, pieces) is None
+        assert OwnAllocator.of(BASE + place, pieces + reserved(BASE + 0x819000, BASE + ARENA)) is None
+
+
+def test_an_arena_of_malloc_may_be_full_and_have_another_behind_it() -> None:
+    both = lines((BASE, BASE + ARENA), (BASE + ARENA, BASE + ARENA + 0x19000))
+    both += reserved(BASE + ARENA + 0x19000, BASE + 2 * ARENA)
+    for place in (0x100, ARENA + 0x100):
+        assert OwnAllocator.of(BASE + place, both) is None
+
+
+def test_a_mapping_where_an_arena_could_begin_is_an_allocator_of_its_own() -> None:
+    """Linux puts what has 2 MiB at a multiple of 2 MiB: one of 32 begins at one of 64 MiB."""
+    alone = lines((BASE, BASE + 0x400000))
+    assert OwnAllocator.of(BASE, alone) is not None
+    assert OwnAllocator.of(BASE, alone + lines((BASE + 0x500000, BASE + ARENA))) is not None
 
 
 def test_a_mapping_by_itself_is_an_allocator_of_its_own() -> None:
