@@ -49,9 +49,13 @@ def pytest_configure(config: pytest.Config) -> None:
     os.environ.pop("PYTHONDONTWRITEBYTECODE", None)  # not there after ``python -B``
 
 
-def pytest_xdist_auto_num_workers() -> int:
-    """One worker more than there are cores: some tests wait for what comes a second later, or never."""
-    return len(os.sched_getaffinity(0)) + 1
+def pytest_xdist_auto_num_workers(config: pytest.Config) -> int | None:
+    """One worker more than there are cores: some tests wait for what comes a second later, or never.
+
+    The conformance suite waits for nothing: there a third worker on two cores costs a tenth more of processor
+    and of wall time. It is run from this folder too (the README's first command), as a package.
+    """
+    return None if config.option.pyargs else len(os.sched_getaffinity(0)) + 1
 
 
 @pytest.hookimpl(tryfirst=True)
