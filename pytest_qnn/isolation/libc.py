@@ -30,6 +30,8 @@ malloc = _LIBC.malloc
 malloc.restype, malloc.argtypes = c_void_p, (c_size_t,)
 free = _LIBC.free
 free.restype, free.argtypes = None, (c_void_p,)
+memcmp = _LIBC.memcmp
+memcmp.restype, memcmp.argtypes = c_int, (c_void_p, c_void_p, c_size_t)
 mallopt = getattr(_LIBC, "mallopt", None)
 """glibc only."""
 

@@ -20,6 +20,7 @@ REGION_SLACK = 64 * 1024
 _PAGE = os.sysconf("SC_PAGE_SIZE")
 _PRESENT = 0xC0
 """Top byte of a pagemap entry: bit 63 present, bit 62 swapped."""
+_IS_PRESENT = bytes(bool(top & _PRESENT) for top in range(256))
 
 _FLAGS = 6
 """Place of the flags in /proc/self/task/*/stat behind the name: field 9 of proc(5)."""
@@ -147,11 +148,13 @@ def regions(
     """
     found = []
     for line in lines:
-        span, permissions, _, device, inode, *name = line.split(None, 5)
-        if name and name[0].strip() in ("[heap]", "[stack]"):
+        span, _, rest = line.partition(" ")
+        begin, _, behind = span.partition("-")
+        start, end = int(begin, 16), int(behind, 16)
+        if not size <= end - start < size + REGION_SLACK:  # most of some hundred lines end here
             continue
-        start, end = (int(word, 16) for word in span.split("-"))
-        if not size <= end - start < size + REGION_SLACK or "w" not in permissions:
+        permissions, _, device, inode, *name = rest.split(None, 4)
+        if "w" not in permissions or (name and name[0].strip() in ("[heap]", "[stack]")):
             continue
         if inode != "0" and (device_of(device), int(inode)) in own_inodes:
             continue
@@ -166,7 +169,7 @@ def resident_bytes(address: int, size: int) -> int:
     first, last = address // _PAGE, -(-(address + size) // _PAGE)
     with open("/proc/self/pagemap", "rb", buffering=0) as pagemap:
         entries = os.pread(pagemap.fileno(), (last - first) * 8, first * 8)
-    return sum(1 for top in entries[7::8] if top & _PRESENT) * _PAGE
+    return entries[7::8].translate(_IS_PRESENT).count(1) * _PAGE
 
 
 def private_mappings(*, anonymous: bool) -> list[tuple[int, int]]:

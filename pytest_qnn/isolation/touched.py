@@ -7,6 +7,8 @@ shows as Referenced (proc(5)), also those that were there before. What a device 
 
 from __future__ import annotations
 
+import ctypes
+import functools
 import gc
 import mmap
 import os
@@ -31,6 +33,9 @@ Files = Collection[tuple[int, int]]
 """(device, inode) of each."""
 
 
+_NO_FILE = (0, 0)
+
+
 class _Mapping(NamedTuple):
     begin: int
     end: int
@@ -40,9 +45,10 @@ class _Mapping(NamedTuple):
     """Bytes; 0 where the listing does not say."""
 
 
-_HEAD = re.compile(rb"^([0-9a-f]+)-([0-9a-f]+) .w\S+ \S+ (\S+) (\d+)", re.MULTILINE)
-"""The line of a mapping that can be written to, in maps and in smaps."""
-_USED = re.compile(rb"^Referenced: +(\d+)", re.MULTILINE)
+_HEAD = re.compile(rb"\n([0-9a-f]+)-([0-9a-f]+) .w\S+ \S+ (\S+) (\d+)")
+"""The line of a mapping that can be written to, in maps and in smaps. Each line has a newline in front of it,
+the first one too: of a literal beginning, unlike ``^``, the expression finds the next one at once."""
+_USED = re.compile(rb"\nReferenced: +(\d+)")
 
 
 class Touched(NamedTuple):
@@ -56,6 +62,13 @@ class Touched(NamedTuple):
     """The same of each of the client's files, in all its mappings."""
     mapped: dict[tuple[int, int], int]
     """Bytes of the writable mappings of each of those files at the beginning."""
+
+
+@functools.cache
+def _listing() -> tuple[mmap.mmap, int]:
+    """What listings are read into, with its address: a mapping that is no other's, and is not counted."""
+    memory = mmap.mmap(-1, _LISTING)
+    return memory, ctypes.addressof(ctypes.c_char.from_buffer(memory))
 
 
 def _forget_translations() -> None:
@@ -79,12 +92,11 @@ class Watch:
     def __init__(self, files: Files, addresses: Collection[int] = ()) -> None:
         """``addresses``: what lies in mappings that are not counted either."""
         self._files = files
-        self._addresses = addresses
+        self._listing, listing = _listing()
+        self._addresses = (*addresses, listing)
         self._mapped: dict[tuple[int, int], int] = {}
         self._faults = 0
         self._collects = False
-        # Listings are read into memory that is there already: what reading itself uses would be counted.
-        self._listing = bytearray(_LISTING)
 
     def begin(self) -> bool:
         """Whether the kernel lets the process see what it uses."""
@@ -133,18 +145,16 @@ class Watch:
         Pages of files that nobody writes to are marked by other processes as well, and hold no copies.
         """
         with open(f"/proc/self/{listing}", "rb", buffering=0) as file:
-            rest, length = memoryview(self._listing), 0
+            rest, length = memoryview(self._listing), 1
+            rest[:1] = b"\n"
             while read := file.readinto(rest[length:]):
                 length += read
         for head in _HEAD.finditer(self._listing, 0, length):
             begin, end, device, inode = head.groups()
             used = _USED.search(self._listing, head.end(), length) if listing == "smaps" else None
-            yield _Mapping(
-                int(begin, 16),
-                int(end, 16),
-                (device_of(device.decode()), int(inode)),
-                int(used[1]) * 1024 if used is not None else 0,
-            )
+            name = _NO_FILE if inode == b"0" else (device_of(device.decode()), int(inode))
+            used_bytes = int(used[1]) * 1024 if used is not None else 0
+            yield _Mapping(int(begin, 16), int(end, 16), name, used_bytes)
 
     def _is_own(self, mapping: _Mapping) -> bool:
         if mapping.file[1] and mapping.file in self._files:

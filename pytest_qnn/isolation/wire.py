@@ -40,6 +40,8 @@ _WAITING = -2
 """In place of a step: the child has not taken its request."""
 
 _LENGTH = struct.Struct("<Q")
+_SMALL = 1 << 16
+"""Bytes of a message that is sent together with its length: to copy it takes less than a further call."""
 
 
 class Reply(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -94,7 +96,11 @@ def send(connection: socket.socket, message: bytes, deadline: float | None) -> N
     """
     connection.settimeout(_left(deadline))
     try:
-        connection.sendall(_LENGTH.pack(len(message)) + message)
+        if len(message) < _SMALL:
+            connection.sendall(_LENGTH.pack(len(message)) + message)
+        else:
+            connection.sendall(_LENGTH.pack(len(message)))
+            connection.sendall(message)
     except TimeoutError:
         raise
     except OSError as error:
@@ -126,6 +132,8 @@ def _exactly(connection: socket.socket, length: int, deadline: float | None) -> 
             raise Closed(str(error)) from None
         if not part:
             raise Closed("the connection was closed")
+        if len(part) == length:
+            return part
         parts += part
     return bytes(parts)
 
@@ -202,8 +210,12 @@ class Slot:
         """
         if len(request) > MAX_REQUEST:
             raise ValueError(f"the request has {len(request)} bytes, more than {MAX_REQUEST}")
-        whole = _LENGTH.pack(len(request)) + request
-        ctypes.memmove(self._address + self._HEADER.size, whole, len(whole))
+        self._put(self._HEADER.size, request)
+
+    def _put(self, at: int, message: bytes) -> None:
+        """Leave a message behind its length."""
+        _LENGTH.pack_into(self._memory, at, len(message))
+        ctypes.memmove(self._address + at + _LENGTH.size, message, len(message))
 
     def close_in_child(self) -> None:
         """Child: close the descriptor; the memory stays."""
@@ -263,13 +275,13 @@ class Slot:
             ValueError: the first reply is larger than MAX_ANSWER.
         """
         _, _, count, length = self._HEADER.unpack_from(self._memory, 0)
-        whole = _LENGTH.pack(len(payload)) + payload
-        if length + len(whole) > _EVIDENCE_AT - self._HEADER.size:
+        end = length + _LENGTH.size + len(payload)
+        if end > _EVIDENCE_AT - self._HEADER.size:
             if not count:
                 raise ValueError(f"the answer has {len(payload)} bytes, more than {MAX_ANSWER}")
             return False
-        ctypes.memmove(self._address + self._HEADER.size + length, whole, len(whole))
-        struct.pack_into("<QQ", self._memory, 16, count + 1, length + len(whole))
+        self._put(self._HEADER.size + length, payload)
+        struct.pack_into("<QQ", self._memory, 16, count + 1, end)
         return True
 
     def result(self) -> tuple[int, bool, list[bytes]]:

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 
-from pytest_qnn.core.contents import hashed, ramp
+from pytest_qnn.core.contents import hashed_pieces, joined, ramp
+
+_ALL_BYTES = bytes(range(256))
 
 
 def contents(dtype: str, seed: int, nbytes: int) -> bytes:
@@ -18,11 +20,13 @@ def contents(dtype: str, seed: int, nbytes: int) -> bytes:
     """
     if dtype == "UFIXED_POINT_8":
         if seed == 0:
-            return np.arange(nbytes, dtype=np.uint32).astype(np.uint8).tobytes()
-        return hashed((nbytes + 3) // 4, seed).tobytes()[:nbytes]
+            return (_ALL_BYTES * (nbytes // 256 + 1))[:nbytes]
+        return joined(hashed_pieces((nbytes + 3) // 4, seed), nbytes)
     if dtype != "FLOAT_32":
         raise ValueError(f"no contents for dtype {dtype!r}")
     count = (nbytes + 3) // 4
     if seed == 0:
         return ramp(count, 0).tobytes()[:nbytes]
-    return ((hashed(count, seed).view(np.int32) >> 24).astype(np.float32) / np.float32(8)).tobytes()[:nbytes]
+    pieces = hashed_pieces(count, seed)
+    eighths = ((words.view(np.int32) >> 24).astype(np.float32) / np.float32(8) for words in pieces)
+    return joined(eighths, nbytes)

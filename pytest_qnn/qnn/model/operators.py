@@ -21,12 +21,14 @@ the suite are multiples of 1/8 in [-16, 16) and so exact in it, as are their sum
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import functools
+from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
+from pytest_qnn.core.contents import joined
 from pytest_qnn.qnn.cases.case import Prepare, QnnDType, QnnOp
 from pytest_qnn.qnn.cases.sizes import ELEMENT_BYTES, arity, weights_shape
 
@@ -55,8 +57,8 @@ QUANTIZATION: dict[QnnOp, tuple[Encoding, ...]] = {
 """The encodings of an operator's IO tensors, inputs first."""
 
 _PIECE = 1 << 14
-"""Bytes of an input that are computed together: of a mebibyte in one piece, most time would go to the page
-faults of arrays of eight mebibytes each."""
+"""Elements of a quantised tensor that are looked up together: numpy makes eight bytes of an index, and of a
+mebibyte in one piece most time would go to the page faults of that array."""
 
 OPERATORS: tuple[QnnOp, ...] = tuple(QUANTIZATION)
 DTYPES: tuple[QnnDType, ...] = ("UFIXED_POINT_8", "FLOAT_32")
@@ -95,30 +97,55 @@ def expected(op: QnnOp, dtype: QnnDType, *inputs: bytes, ties_up: bool = True) -
     Raises:
         ValueError: the number of inputs is not the operator's, or their lengths differ.
     """
-    if len(inputs) != arity(op) or len({len(data) for data in inputs}) != 1:
-        raise ValueError(f"{op} takes {arity(op)} inputs of one length")
+    _check(op, inputs)
     if op == "Reshape":
         return inputs[0]
-    begins = range(0, len(inputs[0]), _PIECE)
-    if len(begins) < 2 or dtype == "FLOAT_32":
-        return _piece(op, dtype, inputs, ties_up=ties_up)
-    cut = ([data[begin : begin + _PIECE] for data in inputs] for begin in begins)
-    return b"".join(_piece(op, dtype, pieces, ties_up=ties_up) for pieces in cut)
-
-
-def _piece(op: QnnOp, dtype: QnnDType, inputs: Sequence[bytes], *, ties_up: bool) -> bytes:
     if dtype == "FLOAT_32":
         return bytes(_apply(op, *(np.frombuffer(data, np.float32) for data in inputs)).data)
-    exact = _exact(op, inputs)
-    stored = np.floor(exact + 0.5) if ties_up else np.ceil(exact - 0.5)
-    return bytes(np.clip(stored, 0, 255).astype(np.uint8))
+    table = _stored(op, ties_up=ties_up)
+    return joined((table[index] for index in _indices(inputs)), len(inputs[0]))
 
 
-def _exact(op: QnnOp, inputs: Sequence[bytes]) -> npt.NDArray[np.float64]:
-    """What a quantised output would store if it could store any number."""
+def _check(op: QnnOp, inputs: Sequence[bytes]) -> None:
+    if len(inputs) != arity(op) or len({len(data) for data in inputs}) != 1:
+        raise ValueError(f"{op} takes {arity(op)} inputs of one length")
+
+
+def _indices(inputs: Sequence[bytes]) -> Iterator[npt.NDArray[np.integer[Any]]]:
+    """Where a table over all operands of an operator holds what it makes of these, piece by piece."""
+    first, *others = (np.frombuffer(data, np.uint8) for data in inputs)
+    for begin in range(0, len(first), _PIECE):
+        index: npt.NDArray[np.integer[Any]] = first[begin : begin + _PIECE]
+        for other in others:
+            index = (index.astype(np.uint16) << 8) | other[begin : begin + _PIECE]
+        yield index
+
+
+@functools.cache
+def _exact(op: QnnOp) -> npt.NDArray[np.float64]:
+    """What a quantised output would store if it could store any number, of all operands (`_indices`)."""
+    stored = np.arange(256, dtype=np.uint8)
+    grid = (stored,) if arity(op) == 1 else (np.repeat(stored, 256), np.tile(stored, 256))
     *encodings, out = QUANTIZATION[op]
-    real = _apply(op, *(_decode(data, code) for data, code in zip(inputs, encodings, strict=True)))
+    real = _apply(op, *(_decode(values, code) for values, code in zip(grid, encodings, strict=True)))
     return real / out.scale - out.offset
+
+
+@functools.cache
+def _stored(op: QnnOp, *, ties_up: bool) -> npt.NDArray[np.uint8]:
+    """What a quantised output stores, of all operands."""
+    exact = _exact(op)
+    whole = np.floor(exact + 0.5) if ties_up else np.ceil(exact - 0.5)
+    stored: npt.NDArray[np.uint8] = np.clip(whole, 0, 255).astype(np.uint8)
+    return stored
+
+
+@functools.cache
+def _bounds(op: QnnOp) -> tuple[npt.NDArray[np.uint8], npt.NDArray[np.uint8]]:
+    """The least and the greatest number that a quantised output may store, of all operands."""
+    inside = np.clip(_exact(op), 0, 255)
+    least, greatest = np.ceil(inside - STEP_BOUND), np.floor(inside + STEP_BOUND)
+    return np.clip(least, 0, 255).astype(np.uint8), np.clip(greatest, 0, 255).astype(np.uint8)
 
 
 def beyond(op: QnnOp, dtype: QnnDType, seen: bytes, *inputs: bytes) -> str:
@@ -127,29 +154,47 @@ def beyond(op: QnnOp, dtype: QnnDType, seen: bytes, *inputs: bytes) -> str:
     Raises:
         ValueError: as `expected`.
     """
+    if dtype != "FLOAT_32" and op != "Reshape":
+        return _beyond_a_step(op, seen, inputs)
     wanted = expected(op, dtype, *inputs)
     if len(wanted) != len(seen):
-        return f"{len(seen)} bytes instead of {len(wanted)}"
-    if dtype == "FLOAT_32":
-        want, see = (np.frombuffer(data, np.float32).astype(np.float64) for data in (wanted, seen))
-        bound = FLOAT_BOUND * np.abs(want)
-    elif op == "Reshape":
-        want, see = (np.frombuffer(data, np.uint8).astype(np.float64) for data in (wanted, seen))
-        bound = np.zeros_like(want)
-    else:
-        want, see = np.clip(_exact(op, inputs), 0, 255), np.frombuffer(seen, np.uint8).astype(np.float64)
-        bound = np.full_like(want, STEP_BOUND)
+        return _other_length(seen, len(wanted))
+    stored = np.float32 if dtype == "FLOAT_32" else np.uint8
+    want, see = (np.frombuffer(data, stored).astype(np.float64) for data in (wanted, seen))
+    bound = FLOAT_BOUND * np.abs(want) if dtype == "FLOAT_32" else np.zeros_like(want)
     # Not "error > bound": a NaN is never within the bound.
     wrong = np.flatnonzero(~(np.abs(see - want) <= bound))
     if not wrong.size:
         return ""
     at = int(wrong[0])
-    return f"at element {at}: {see[at]:g} instead of {want[at]:g} (bound {bound[at]:g})"
+    return _at(at, see[at], want[at], bound[at])
 
 
-def _decode(data: bytes, encoding: Encoding) -> npt.NDArray[np.float64]:
-    stored = np.frombuffer(data, np.uint8).astype(np.float64)
-    return (stored + encoding.offset) * encoding.scale
+def _beyond_a_step(op: QnnOp, seen: bytes, inputs: Sequence[bytes]) -> str:
+    _check(op, inputs)
+    if len(inputs[0]) != len(seen):
+        return _other_length(seen, len(inputs[0]))
+    see, (least, greatest) = np.frombuffer(seen, np.uint8), _bounds(op)
+    for number, index in enumerate(_indices(inputs)):
+        piece = see[number * _PIECE :][: len(index)]
+        wrong = np.flatnonzero((piece < least[index]) | (piece > greatest[index]))
+        if wrong.size:
+            at = int(wrong[0])
+            want = np.clip(_exact(op)[index[at]], 0, 255)
+            return _at(number * _PIECE + at, piece[at], want, STEP_BOUND)
+    return ""
+
+
+def _other_length(seen: bytes, wanted: int) -> str:
+    return f"{len(seen)} bytes instead of {wanted}"
+
+
+def _at(element: int, seen: float, wanted: float, bound: float) -> str:
+    return f"at element {element}: {seen:g} instead of {wanted:g} (bound {bound:g})"
+
+
+def _decode(stored: npt.NDArray[np.uint8], encoding: Encoding) -> npt.NDArray[np.float64]:
+    return (stored.astype(np.float64) + encoding.offset) * encoding.scale
 
 
 def _apply(op: QnnOp, *operands: npt.NDArray[Any]) -> npt.NDArray[Any]:

@@ -74,16 +74,18 @@ def load(tensor: Tensor, stored: npt.NDArray[np.uint8]) -> Values:
     values: Values = stored.view(STORED[tensor.data_type]).reshape(tensor.shape)
     if tensor.data_type == DataType.FLOAT_32:
         return values
-    result: Values = (values.astype(np.float64) + tensor.offset) * tensor.scale
+    result: Values = values.astype(np.float64)
+    result += tensor.offset  # in place: each further array of a large tensor costs the page faults of it
+    result *= tensor.scale
     return result
 
 
 ROUNDINGS: dict[str, Callable[[Values], Values]] = {
-    "half-up": lambda steps: np.floor(steps + 0.5),
-    "half-even": np.rint,
-    "down": np.floor,
+    "half-up": lambda steps: np.floor(np.add(steps, 0.5, out=steps), out=steps),
+    "half-even": lambda steps: np.rint(steps, out=steps),
+    "down": lambda steps: np.floor(steps, out=steps),
 }
-"""How a number of steps becomes a whole one."""
+"""How a number of steps becomes a whole one, in place."""
 
 
 def store(tensor: Tensor, values: Values, rounding: str = "half-up") -> npt.NDArray[np.uint8]:
@@ -91,6 +93,8 @@ def store(tensor: Tensor, values: Values, rounding: str = "half-up") -> npt.NDAr
     flat = np.ascontiguousarray(values).reshape(-1)
     if tensor.data_type == DataType.FLOAT_32:
         return np.frombuffer(flat.astype("<f4").tobytes(), np.uint8)
-    steps = ROUNDINGS[rounding](flat / tensor.scale - tensor.offset)
-    stored: npt.NDArray[np.uint8] = np.clip(steps, 0, 255).astype(np.uint8)
+    steps = np.divide(flat, tensor.scale, dtype=np.float64)
+    steps -= tensor.offset
+    whole = ROUNDINGS[rounding](steps)
+    stored: npt.NDArray[np.uint8] = np.clip(whole, 0, 255, out=whole).astype(np.uint8)
     return stored

@@ -172,8 +172,7 @@ class LiveInterpreter:
         self._event_rounds += [round_] * new
         self._kernel_steps += [step] * (len(session.kernels) - len(self._kernel_steps))
         self._kept_kernels = len(session.kernels) if keep else self._kept_kernels
-        plan = self.plan()
-        if self.context and keep and plan != self._plan:
+        if self.context and keep and (plan := self.plan()) != self._plan:
             self._plan = plan
             self._plans.append((step, plan))
 
