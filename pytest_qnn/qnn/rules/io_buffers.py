@@ -232,7 +232,8 @@ def demand_not_copied(row: Row, inference: Inference) -> None:
 
 
 PLAIN: tuple[int, ...] = ()
-_SMALL = (1, 2, 2, 2)
+SMALL = (1, 2, 2, 2)
+"""Shape of the tensors of a graph beside the one that a rule is about."""
 HINTED = (1, 1, 1)
 """Every IO tensor is created with memory type MEMHANDLE."""
 
@@ -250,7 +251,7 @@ def watched(scene: Scene, tape: Tape, mem_types: tuple[int, ...]) -> str:
     process, which would hide the IO buffers of that one (facts, 7.20).
     """
     if not any(isinstance(step, Execute) for step in scene.steps):
-        small = prepared(scene, tape.cut(4), PLAIN, _SMALL)
+        small = prepared(scene, tape.cut(4), PLAIN, SMALL)
         if small:
             execute(scene, small, None)
     shape = (1, 3, 251, 201 + 2 * tape.below(64))

@@ -13,13 +13,22 @@ from pytest_qnn.qnn.cases.case import MemoryCase, Observe, Prepare
 from pytest_qnn.qnn.cases.sizes import PAGE, nbytes
 from pytest_qnn.qnn.facts import MemoryFacts
 from pytest_qnn.qnn.rules.graphs import judge_executes, require_executed_memory
-from pytest_qnn.qnn.rules.io_buffers import HINTED, PLAIN, Inference, Regions, Row, loads, require_htp, rows
+from pytest_qnn.qnn.rules.io_buffers import (
+    HINTED,
+    PLAIN,
+    SMALL,
+    Inference,
+    Regions,
+    Row,
+    loads,
+    require_htp,
+    rows,
+)
 from pytest_qnn.qnn.strategies.binaries import loaded, retrieved, written
 from pytest_qnn.qnn.strategies.graphs import any_memory, execute, load, prepared, tensors_of
 from pytest_qnn.qnn.strategies.scene import Scene, Tape, scenes
 from pytest_qnn.qnn.trace import MemoryTrace
 
-_SMALL = (1, 2, 2, 2)
 _BINARIES = 202
 _LATER = 3
 """Raw executes of a graph with the hint: the first may allocate, the others may not."""
@@ -67,7 +76,7 @@ def one_block(facts: MemoryFacts) -> st.SearchStrategy[MemoryCase]:
     def core(scene: Scene, tape: Tape) -> None:
         binary = tape.chance(3) and scene.facts.supports(_BINARIES)
         some = tape.chance(3)
-        small = prepared(scene, tape.cut(4), PLAIN, _SMALL)
+        small = prepared(scene, tape.cut(4), PLAIN, SMALL)
         if not small:
             return
         # libQnnHtp maps arenas with the first graph of a process (facts, 7.20).

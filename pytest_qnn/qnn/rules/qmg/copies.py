@@ -11,8 +11,8 @@ from pytest_qnn.qnn.cases.case import Execute, MemoryCase, Prepare
 from pytest_qnn.qnn.cases.sizes import io_inputs, nbytes
 from pytest_qnn.qnn.facts import MemoryFacts
 from pytest_qnn.qnn.rules.graphs import judge_executes, kinds, require_executed_memory
-from pytest_qnn.qnn.rules.io_buffers import HINTED, PLAIN, require_htp
-from pytest_qnn.qnn.strategies.graphs import any_memory, execute, load, prepared
+from pytest_qnn.qnn.rules.io_buffers import HINTED, PLAIN, SMALL, require_htp
+from pytest_qnn.qnn.strategies.graphs import Memory, any_memory, execute, load, prepared
 from pytest_qnn.qnn.strategies.scene import Scene, Tape, scenes
 from pytest_qnn.qnn.trace import ExecuteCounts, MemoryTrace
 
@@ -23,6 +23,7 @@ _SHARE = 2
 """So many times less than a tensor is no copy of it."""
 _LEAST = 1 << 17
 """Bytes of a tensor, below which its copy is not told from what a process touches by chance."""
+_WHAT = "executes with memory handles"
 
 
 class _Execution(msgspec.Struct, frozen=True):
@@ -64,7 +65,10 @@ class _Graph(msgspec.Struct, frozen=True):
 
 
 def measured(facts: MemoryFacts) -> st.SearchStrategy[MemoryCase]:
-    """A graph of large tensors, executed raw and with handles, each kind thrice, either kind first."""
+    """A graph of large tensors, executed raw and with handles, each kind thrice, either kind first.
+
+    Behind it a small graph twice in each way: `_small`.
+    """
 
     def core(scene: Scene, tape: Tape) -> None:
         # More often with handles first: only then a later raw execute shows what a raw one copies (`copied`).
@@ -75,16 +79,42 @@ def measured(facts: MemoryFacts) -> st.SearchStrategy[MemoryCase]:
         turns = [*(order,) * _TURNS, *(not order,) * _TURNS]
         for turn, handles in enumerate(turns):
             seed = 16 * turn + tape.below(16)
-            if handles:
-                load(scene, name, memory, seed)
-            execute(scene, name, memory if handles else None, seed=seed)
-            scene.steps[-1] = msgspec.structs.replace(scene.steps[-1], measured=True)
+            measured_execute(scene, name, memory if handles else None, seed)
+        small = prepared(scene, tape, hints, SMALL)
+        memory = any_memory(scene, tape, small)
+        for handles in (True, False) * 2:  # what a first execute of either kind prepares shows in no second
+            measured_execute(scene, small, memory if handles else None, 0)
+
+    def measured_execute(scene: Scene, name: str, memory: Memory | None, seed: int) -> None:
+        if memory is not None:
+            load(scene, name, memory, seed)
+        execute(scene, name, memory, seed=seed)
+        scene.steps[-1] = msgspec.structs.replace(scene.steps[-1], measured=True)
 
     return scenes(facts, core, before=2, after=0, without=frozenset({"offset"}))
 
 
 def _graphs(case: MemoryCase, trace: MemoryTrace) -> list[_Graph]:
-    """The graphs of large tensors that were executed in both ways, each at least twice.
+    """The graphs of large tensors that were executed in both ways, each at least twice."""
+    return [
+        graph
+        for graph in _executed(case, trace)
+        if graph.size >= _LEAST and min(len(graph.raw), len(graph.handles)) > 1
+    ]
+
+
+def _small(case: MemoryCase, trace: MemoryTrace) -> int | None:
+    """Bytes that a raw execute of a small graph uses, of which next to nothing can be copies.
+
+    A target goes through its tables, which may lie on the pages of all objects that there are. None: no
+    small graph was executed.
+    """
+    used = [min(each.used for each in graph.raw) for graph in _executed(case, trace) if graph.size < _LEAST]
+    return max(used, default=None)
+
+
+def _executed(case: MemoryCase, trace: MemoryTrace) -> list[_Graph]:
+    """The graphs that were executed in both ways.
 
     Raises:
         Unsupported: the kernel does not let the process see what it touches.
@@ -104,12 +134,7 @@ def _graphs(case: MemoryCase, trace: MemoryTrace) -> list[_Graph]:
     both = (
         (step, found.get((name, "raw"), []), found.get((name, "handle"), [])) for name, step in made.items()
     )
-    graphs = (
-        _Graph(step, tuple(raw), tuple(handles))
-        for step, raw, handles in both
-        if min(len(raw), len(handles)) > 1
-    )
-    return [graph for graph in graphs if graph.size >= _LEAST]
+    return [_Graph(step, tuple(raw), tuple(handles)) for step, raw, handles in both if raw and handles]
 
 
 @rule(
@@ -130,33 +155,38 @@ def qmg_12(case: MemoryCase, trace: MemoryTrace) -> Examined:
     Memory of the tensors that nobody but the client had mapped beforehand may be new: nothing says when a
     target maps it.
 
-    A raw execute is the measure of what the computation needs. What a device does is not seen, nor a copy in
+    A raw execute is the measure of what the computation needs: one of the graph, or of a small one if that
+    uses more than the graph's without its copies. What a device does is not seen, nor a copy in
     memory that raw executes copy through as well and that was used before the graph was.
     """
     require_htp(trace)
     require_executed_memory(case, trace)
     judge_executes(case, trace, lambda step: kinds(step) == {"handle"}, "executed with memory handles")
+    small = _small(case, trace)
+    if small is None:
+        return Examined(0, _WHAT)
     count = 0
     for graph in _graphs(case, trace):
         later = graph.raw[-1]
         # The first execute of a graph, of whatever kind, may take what all later ones need.
         known = graph.handles if graph.raw_first else graph.handles[1:]
         for each in known:
-            _demand(graph, each, "new", each.new, later.new + each.mapped_late)
+            _demand(graph, each, "new", each.new, later.new + each.mapped_late, "")
             count += 1
         # Another thread of the process may use memory meanwhile; a target that copies does so each time.
         least = min(known, key=lambda each: each.used)
         most = max(each.used for each in graph.raw)
-        _demand(graph, least, "used", least.used, most - graph.copied)
-    return Examined(count, "executes with memory handles")
+        less = f" less the {graph.copied} that it copies" if graph.copied else ""
+        words = less if most - graph.copied >= small else " of a small graph"
+        _demand(graph, least, "used", least.used, max(small, most - graph.copied), words)
+    return Examined(count, _WHAT)
 
 
-def _demand(graph: _Graph, each: _Execution, kind: str, seen: int, raw: int) -> None:
+def _demand(graph: _Graph, each: _Execution, kind: str, seen: int, raw: int, of_which: str) -> None:
     most = max(raw, 0) + graph.size // _SHARE
     if seen > most:
-        less = f" less the {graph.copied} that it copies" if kind == "used" and graph.copied else ""
         raise Measured(
-            f"no copy of a tensor ({graph.size} bytes): the {kind} memory of a raw execute{less}, "
+            f"no copy of a tensor ({graph.size} bytes): the {kind} memory of a raw execute{of_which}, "
             f"{max(raw, 0)} bytes, and little more",
             f"{seen} bytes",
             f"step {each.step}, execute",
