@@ -205,9 +205,11 @@ class _Judge:
         Once a case broke the rule in company and not alone, all are alone: the target does not bear company.
         """
         sizes = itertools.chain(_FIRST_COMPANIES, itertools.repeat(_COMPANY))
-        for size in sizes:
+        for planned in sizes:
+            # Where nothing was examined yet, a few cases more may prove that there is no support.
+            size = _UNSUPPORTED_CASES if self.unsupported_cases and not self.examined else planned
             alone = self.only_in_company or not self.target.isolated
-            company = list(itertools.islice(numbered, 1 if alone else size))
+            company = list(itertools.islice(numbered, 1 if alone else min(size, planned)))
             if not company:
                 return
             yield company
@@ -296,10 +298,10 @@ class _Judge:
         controlled = WrongOutput | WrongRefusal | Crashed | Hung
         if self.rule_named is None or not isinstance(violation, controlled):
             return violation
-        if self.rule.uncontrolled and isinstance(violation, WrongOutput):
-            return violation
         if isinstance(violation, WrongRefusal):
-            cause = self._cause_of_refusal(case, violation)
+            cause = self._cause_of_call(case, violation.call)
+        elif self.rule.uncontrolled and isinstance(violation, WrongOutput):
+            cause = self._cause_of_call(case, "")
         else:
             cause = self._cause(case, violation)
         if cause is None:
@@ -325,8 +327,11 @@ class _Judge:
                 return causes[0]
         return None
 
-    def _cause_of_refusal(self, case: Any, violation: WrongRefusal) -> Cause | None:
-        """What is wrong first, if the call that was refused fails in a control too, without any mistake."""
+    def _cause_of_call(self, case: Any, call: str) -> Cause | None:
+        """What is wrong first, if this call fails in a control too, without any mistake; or all is spoilt.
+
+        ``call``: what failed; empty where a control tells only that all is spoilt (`Rule.uncontrolled`).
+        """
         first: Cause | None = None
         for control in itertools.islice(self.target.controls(case, died=False), MOST_CONTROLS):
             causes = self._wrong(control)
@@ -334,7 +339,7 @@ class _Judge:
                 return None
             first = first or next(iter(causes), None)
             failed = (cause.violation for cause in causes if isinstance(cause.violation, FailedCall))
-            if first and (control.spoils or any(each.call == violation.call for each in failed)):
+            if first and (control.spoils or (call and any(each.call == call for each in failed))):
                 return first
         return None
 

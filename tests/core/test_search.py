@@ -18,7 +18,7 @@ from pytest_qnn.core.engine import judge
 from pytest_qnn.core.profile import PROFILES
 from pytest_qnn.core.search import Search
 from pytest_qnn.core.target import Death
-from pytest_qnn.core.verdict import Examined, Outcome, Violation
+from pytest_qnn.core.verdict import Examined, Outcome, Unsupported, Violation
 from pytest_qnn.qnn.cases.case import Alloc, ContextCreate, Deregister, Descriptor, Free, MemoryCase, Register
 from pytest_qnn.qnn.cases.join import joined
 from pytest_qnn.qnn.trace import MemoryTrace
@@ -154,6 +154,21 @@ def test_each_of_the_first_cases_begins_a_child_and_then_thirty_share_one() -> N
     assert target.companies[:3] == [1, 1, 3]
     assert set(target.companies[3:-1]) == {30}
     assert len(target.cases) == verdict.examples
+
+
+def test_no_thirty_share_a_child_where_the_first_cases_were_unsupported() -> None:
+    """One case that examined nothing, and was not unsupported either, is among the first five."""
+    count = itertools.count()
+
+    def check(_case: Any, _trace: MemoryTrace) -> Examined:
+        if next(count) == 1:
+            return Examined(0, "cases")
+        raise Unsupported("it is not there")
+
+    target = Children(lambda _case, _count: False)
+    verdict = judge(made_up(NUMBERED, "memory", check), target, PROFILE, 1)
+    assert verdict.outcome is Outcome.UNSUPPORTED
+    assert target.companies == [1, 1, 3, 5]
 
 
 def test_a_fault_that_shows_only_alone_is_found() -> None:

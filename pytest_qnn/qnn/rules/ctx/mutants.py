@@ -59,6 +59,7 @@ class _DeviceStaysInUse(ReferenceBackend):
 
     def device_free(self, device: int | None) -> None:
         if self.used:
+            self.require("device", device, Error.DEVICE_ERROR_INVALID_HANDLE)
             raise QnnError(Error.DEVICE_ERROR_ASSOCIATED_TO_CONTEXT)
         super().device_free(device)
 
@@ -128,7 +129,8 @@ class _RefusesContexts(ReferenceBackend):
 @faulty_backend("ctx-one-at-a-time", "contextCreate is refused while another context lives.", "CTX-09")
 class _OneContext(ReferenceBackend):
     def context_create(self, backend: int | None, device: int | None, config: int | None, out: Any) -> None:
-        if self.contexts:
+        if self.contexts and out:
+            self.require("backend", backend, Error.CONTEXT_ERROR_INVALID_HANDLE)
             raise QnnError(Error.CONTEXT_ERROR_MEM_ALLOC)
         super().context_create(backend, device, config, out)
 

@@ -140,9 +140,10 @@ class _DeregisterScrubs(ReferenceBackend):
 class _DeregisterClearsContext(ReferenceBackend):
     def deregister_one(self, handle: int | None) -> bool:
         registration = self.registrations.get(handle or 0)
-        if registration is not None:
+        ended = super().deregister_one(handle)
+        if ended and registration is not None:
             self.release_registrations(registration.context)
-        return registration is not None
+        return ended
 
 
 @faulty_backend("drg-unmaps-others", "Deregistering one handle unmaps the others.", "DRG-11")
