@@ -28,7 +28,7 @@ ROOMS: dict[str, set[str]] = {
     "qnn.trace": {"core", "qnn.facts"},
     "qnn.controls": {"core", "qnn.cases", "qnn.facts"},
     "qnn.strategies": {"core", "qnn.cases", "qnn.facts"},
-    "qnn.model": {CODES, "qnn.cases", "qnn.facts", "qnn.trace"},
+    "qnn.model": {"core", CODES, "qnn.cases", "qnn.facts", "qnn.trace"},
     "qnn.rules": {"core", CODES, "qnn.cases", "qnn.facts", "qnn.model", "qnn.strategies", "qnn.trace"},
     "qnn.reference": {"isolation", "qnn.abi"},
     "qnn.mutants": {"core"},

@@ -13,6 +13,7 @@ from pytest_qnn.qnn.facts import MemoryFacts
 from pytest_qnn.qnn.rules.graphs import judge_executes, kinds, require_executed_memory
 from pytest_qnn.qnn.rules.io_buffers import HINTED, PLAIN, SMALL, require_htp
 from pytest_qnn.qnn.strategies.graphs import Memory, any_memory, execute, load, prepared
+from pytest_qnn.qnn.strategies.history import PLAIN as UNSCALED
 from pytest_qnn.qnn.strategies.scene import Scene, Tape, scenes
 from pytest_qnn.qnn.trace import ExecuteCounts, MemoryTrace
 
@@ -80,8 +81,10 @@ def measured(facts: MemoryFacts) -> st.SearchStrategy[MemoryCase]:
         for turn, handles in enumerate(turns):
             seed = 16 * turn + tape.below(16)
             measured_execute(scene, name, memory if handles else None, seed)
+        scale, scene.scale = scene.scale, UNSCALED
         small = prepared(scene, tape, hints, SMALL)
         memory = any_memory(scene, tape, small)
+        scene.scale = scale
         for handles in (True, False) * 2:  # what a first execute of either kind prepares shows in no second
             measured_execute(scene, small, memory if handles else None, 0)
 
