@@ -162,6 +162,7 @@ def _targets(module: str, definition: _Definition) -> Iterator[Place]:
             yield place
 
 
+@functools.cache
 def _resolved(module: str, dotted: str) -> Place | None:
     name, _, rest = dotted.partition(".")
     own = _module(module)
@@ -181,6 +182,7 @@ def _is_followed(module: str) -> bool:
     return bool(_FOLLOWED.match(module)) and _path(module) is not None
 
 
+@functools.cache
 def _path(module: str) -> Path | None:
     path = _ROOT.joinpath(*module.split("."))
     return next((file for file in (path.with_suffix(".py"), path / "__init__.py") if file.exists()), None)
