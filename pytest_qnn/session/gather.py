@@ -32,28 +32,30 @@ class Gatherer:
         self._problems: list[str] = []
 
     def pytest_sessionstart(self) -> None:
-        """Let SIGTERM interrupt the run as Ctrl-C does, where a report is to be written nonetheless.
+        """Let what ends a run interrupt it as Ctrl-C does, where a report is to be written nonetheless.
 
         Not where somebody else handles it, nor outside the main thread, where Python cannot.
         """
         here = threading.current_thread() is threading.main_thread()
-        if self.session.options.reports and here and signal.getsignal(signal.SIGTERM) is signal.SIG_DFL:
-            signal.signal(signal.SIGTERM, _interrupt)
+        for number in _ENDING if self.session.options.reports and here else ():
+            if signal.getsignal(number) is signal.SIG_DFL:
+                signal.signal(number, _interrupt)
 
     def pytest_unconfigure(self) -> None:
-        """Leave SIGTERM as it was."""
-        _Termination.requested = False
-        if signal.getsignal(signal.SIGTERM) is _interrupt:
-            signal.signal(signal.SIGTERM, signal.SIG_DFL)
+        """Leave the signals as they were."""
+        _Termination.requested = ""
+        for number in _ENDING:
+            if signal.getsignal(number) is _interrupt:
+                signal.signal(number, signal.SIG_DFL)
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_runtest_makereport(self) -> None:
-        """Interrupt the run after all where SIGTERM came inside a C callback, which dropped the exception.
+        """Interrupt the run after all where the signal came inside a C callback, which dropped the exception.
 
         What the test in question would report may be wrong: its rule counts as not judged.
         """
         if _Termination.requested:
-            raise KeyboardInterrupt("SIGTERM")
+            raise KeyboardInterrupt(_Termination.requested)
 
     @pytest.hookimpl(optionalhook=True)
     def pytest_configure_node(self, node: Any) -> None:
@@ -190,17 +192,21 @@ def _sent_again(test: str, sched: Any) -> bool:
     return True
 
 
+_ENDING = (signal.SIGTERM, signal.SIGHUP)
+"""What a service manager and a closed terminal send."""
+
+
 class _Termination:
-    """Whether SIGTERM has come.
+    """Which of these signals has come.
 
     A flag beside the KeyboardInterrupt, because ctypes prints an exception that a callback raises and goes on
     (https://docs.python.org/3/library/ctypes.html#callback-functions): while a runtime calls a delegate that
     is written in Python, most signals arrive inside one.
     """
 
-    requested = False
+    requested = ""
 
 
-def _interrupt(_signal: int, _frame: FrameType | None) -> None:
-    _Termination.requested = True
-    raise KeyboardInterrupt("SIGTERM")
+def _interrupt(number: int, _frame: FrameType | None) -> None:
+    _Termination.requested = signal.Signals(number).name
+    raise KeyboardInterrupt(_Termination.requested)

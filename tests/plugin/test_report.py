@@ -13,6 +13,7 @@ from typing import Any
 
 import fake_suite
 import pytest
+from fast_run import later
 from reports import judged_by_id, judged_rules
 
 from pytest_qnn.core.target import Death
@@ -204,12 +205,20 @@ def test_an_interrupted_run_leaves_an_incomplete_report(pytester: pytest.Pyteste
 
 
 @pytest.mark.usefixtures("fakes_outside")
-@pytest.mark.parametrize(("spread", "main"), [((), "os.getpid()"), (("-n1",), "os.getppid()")])
+@pytest.mark.parametrize(
+    ("spread", "main", "number"),
+    [
+        ((), "os.getpid()", "SIGTERM"),
+        ((), "os.getpid()", "SIGHUP"),
+        (("-n1",), "os.getppid()", "SIGTERM"),
+        later(("-n1",), "os.getppid()", "SIGHUP"),
+    ],
+)
 def test_a_terminated_run_leaves_an_incomplete_report(
-    pytester: pytest.Pytester, spread: tuple[str, ...], main: str
+    pytester: pytest.Pytester, spread: tuple[str, ...], main: str, number: str
 ) -> None:
     # The pause lets the main process receive the first verdict.
-    stop = f"def test_stop(): time.sleep(1); os.kill({main}, signal.SIGTERM); time.sleep(90)\n"
+    stop = f"def test_stop(): time.sleep(1); os.kill({main}, signal.{number}); time.sleep(90)\n"
     parts = ("import os, signal, time", fake_suite.suite("REG-01"), stop, fake_suite.suite("REG-06"))
     pytester.makepyfile(test_rules="\n".join(parts))
     options = ("-p", "fake_suite", "--qnn-report=out.json", *spread)
@@ -236,9 +245,10 @@ def test_a_termination_that_a_c_callback_swallows_ends_the_run_after_all(pyteste
     assert (report()["complete"], report()["not_judged"]) == (False, ["REG-06"])
 
 
-def test_without_a_report_the_plugin_leaves_sigterm_alone(pytester: pytest.Pytester) -> None:
+def test_without_a_report_the_plugin_leaves_signals_alone(pytester: pytest.Pytester) -> None:
     pytester.makepyfile(
-        "import signal\ndef test_default(): assert signal.getsignal(signal.SIGTERM) is signal.SIG_DFL"
+        "import signal\ndef test_default():\n"
+        "    for each in (signal.SIGTERM, signal.SIGHUP): assert signal.getsignal(each) is signal.SIG_DFL"
     )
     pytester.runpytest_inprocess().assert_outcomes(passed=1)
 
