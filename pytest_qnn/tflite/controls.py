@@ -6,6 +6,7 @@ applied to once, prepared, invoked and destroyed, with no history, option, probe
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
@@ -61,7 +62,8 @@ _FILLED = DelegateCase(_NOTHING, invokes=2, poison=(0xEE, 0x99))
 _OTHERS = (1, 2)
 _WITH_OTHERS = DelegateCase(_NOTHING, invokes=3, reseed=(1, 2, 1))
 """With the inputs of these seeds by turns."""
-_RESIZED = DelegateCase(_NOTHING, redo=1)
+_RESIZED = DelegateCase(_NOTHING, redo=3)
+"""Often enough that what a repetition adds shows: once more, RELU of RELU is RELU."""
 _PARTITIONS = ("PART-11", "PART-10")
 """Owners of a wrong output of a graph whose nodes are right by themselves."""
 
@@ -73,7 +75,12 @@ def controls(case: Any, *, died: bool) -> Iterator[Control]:
     each = {msgspec.msgpack.encode(one): one for one in present if not _has_absent_operands(one)}
     alone = [one for graph in each.values() for one in _single_nodes(graph)]
     whole = [graph for graph in each.values() if is_plain(graph)]
-    made = _of_a_death(alone, whole) if died else _of_an_output(alone, whole, seed, _other_seeds(case))
+    if died:
+        made = _of_a_death(alone, whole)
+    else:
+        made = itertools.chain(
+            _of_an_output(alone, whole, seed, _other_seeds(case)), _of_a_history(case, whole or alone[:_FEW])
+        )
     known: set[bytes] = set()
     if not died:
         yield from _of_memory(case, [_simplest(kind) for kind in (*_kinds(alone)[:_FEW], _ADDITION)])
@@ -95,7 +102,9 @@ def _of_memory(case: Any, some: Sequence[Graph]) -> Iterator[Control]:
     What these rules look for is no matter of numbers, so nothing plainer comes before them.
     """
     for graph in some:
-        yield Control(_run(graph, buffers=True), ("BUF-01", "BUF-02"))
+        # Where a handle is none, nothing can be said of what is in its buffer, or who copies it.
+        yield Control(_run(graph, buffers=True), ("BUF-01",), spoils=True)
+        yield Control(_run(graph, buffers=True), ("BUF-02",))
     if not isinstance(case, ScriptCase):
         return
     position = next((step.position for step in case.steps if isinstance(step, AllocCustom)), None)
@@ -191,6 +200,13 @@ def _of_an_output(
         yield Owned(graph, ("DET-02",), _WITH_OTHERS)
         yield Owned(graph, ("DET-02",), msgspec.structs.replace(_WITH_OTHERS, reseed=(1, seed, 1)))
         yield Owned(graph, ("LIFE-02",), _RESIZED)
+
+
+def _of_a_history(case: Any, some: Sequence[Graph]) -> Iterator[Owned]:
+    """The graphs behind the history of the case: what that leaves in results is the affair of one rule."""
+    if isinstance(case, DelegateCase) and case.history is not None:
+        for graph in some:
+            yield Owned(graph, ("DET-02",), msgspec.structs.replace(_WITH_OTHERS, history=case.history))
 
 
 def _of_a_node(graph: Graph) -> Iterator[Owned]:

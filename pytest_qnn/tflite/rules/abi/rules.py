@@ -10,7 +10,7 @@ from hypothesis.strategies import SearchStrategy
 
 from pytest_qnn.core.drawing import decoded, prefixed
 from pytest_qnn.core.rule import rule
-from pytest_qnn.core.verdict import Examined, Level, Measured, Unsupported, Violation
+from pytest_qnn.core.verdict import Examined, FailedCall, Level, Measured, Unsupported, Violation
 from pytest_qnn.tflite.cases.arrays import Array
 from pytest_qnn.tflite.cases.delegate import DelegateCase
 from pytest_qnn.tflite.cases.inputs import inputs_of
@@ -124,9 +124,9 @@ def at(position: int, step: AnyPluginStep) -> str:
 
 
 def works(case: PluginCase, trace: PluginTrace, seen: PluginSeen, when: str) -> None:
-    """Raises Violation where applying the delegate failed, or gave gravely wrong outputs."""
+    """Raises FailedCall where applying the delegate failed, WrongOutput where outputs are gravely wrong."""
     if seen.error:
-        raise Violation(f"the delegate to work {when}", " ".join(seen.error.split()))
+        raise FailedCall(f"the delegate to work {when}", " ".join(seen.error.split()))
     plain = DelegateCase(case.graph, data_seed=case.data_seed)
     inputs = tuple(map(Array.of, inputs_of(plain)))
     outputs_are_right(

@@ -382,7 +382,7 @@ def own_buffers_are_read(case: ScriptCase, trace: ScriptTrace) -> Examined:
     seen = seen_as_case(case, trace)
     failed = judging.blame(seen[1])
     if failed:
-        raise Violation(
+        raise FailedCall(
             "a kernel to read a stale input of its own delegate's",
             failed,
             where(found, fed[0]),
