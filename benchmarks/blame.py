@@ -54,7 +54,10 @@ EXPLAINED: dict[str, tuple[str, str]] = {
     "claims-kernels": ("PREC-03 XNN-02", "the kernels that it claims are those of the probe and of XNNPACK"),
     "ctx-leaks": ("CTX-10 EXT-34", "memory of every kind stays mapped"),
     "ctx-orphans-live": ("EXT-22", "handles outlive their contexts, those of external memory too"),
-    "drg-clears-context": ("EXT-21", "what it clears is external memory too, after contextFinalize as well"),
+    "drg-crashes-on-stale": (
+        "EXE-04 EXE-05 QMG-11",
+        "an execute with an invalid handle ends the process, where each demands a refusal",
+    ),
     "execute-clears-first": (
         "EXE-04",
         "a refused execute changes its outputs, also with a deregistered handle",
@@ -85,7 +88,14 @@ EXPLAINED: dict[str, tuple[str, str]] = {
     ),
     "reg-same-handle": ("SHB-07", "offsets of one call get one handle, where each must get its own"),
     "reg-wants-shape-config": ("REG-01 REG-16 REG-17", "no plain registration succeeds"),
+    "rpc-one-fd": ("RPC-10 RPC-14", "through the descriptor of a buffer another one's bytes are read"),
+    "runtime-keeps-shapes": ("RSZ-01", "after a resize outputs have the shape that they had before"),
+    "shared-never-unmapped": (
+        "CTX-01 CTX-10 DRG-10 EXT-34 QLEAK-01 QLEAK-02 REG-28",
+        "memory of every kind stays mapped, however its handles end",
+    ),
     "shb-types-apart": ("EXT-16", "memory that is weights is taken for a tensor"),
+    "stale-without-handle": ("BUF-03", "data that a kernel has written is marked as stale"),
     "uses-first-scale": ("NUM-03", "numbers of int8 are out of their bounds"),
 }
 """By fault: the rules that it was not made for and whose sentences it breaks as well, and how."""

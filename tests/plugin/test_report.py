@@ -217,6 +217,8 @@ def test_an_interrupted_run_leaves_an_incomplete_report(pytester: pytest.Pyteste
 def test_a_terminated_run_leaves_an_incomplete_report(
     pytester: pytest.Pytester, spread: tuple[str, ...], main: str, number: str
 ) -> None:
+    # As from a terminal: whoever runs these tests may ignore the signal (nohup does).
+    pytester.makeconftest(f"import signal\nsignal.signal(signal.{number}, signal.SIG_DFL)")
     # The pause lets the main process receive the first verdict.
     stop = f"def test_stop(): time.sleep(1); os.kill({main}, signal.{number}); time.sleep(90)\n"
     parts = ("import os, signal, time", fake_suite.suite("REG-01"), stop, fake_suite.suite("REG-06"))
@@ -245,10 +247,14 @@ def test_a_termination_that_a_c_callback_swallows_ends_the_run_after_all(pyteste
     assert (report()["complete"], report()["not_judged"]) == (False, ["REG-06"])
 
 
-def test_without_a_report_the_plugin_leaves_signals_alone(pytester: pytest.Pytester) -> None:
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
+def test_without_a_report_the_plugin_leaves_signals_alone(
+    pytester: pytest.Pytester, number: signal.Signals, request: pytest.FixtureRequest
+) -> None:
+    before = signal.signal(number, signal.SIG_DFL)
+    request.addfinalizer(lambda: signal.signal(number, before))
     pytester.makepyfile(
-        "import signal\ndef test_default():\n"
-        "    for each in (signal.SIGTERM, signal.SIGHUP): assert signal.getsignal(each) is signal.SIG_DFL"
+        f"import signal\ndef test_default(): assert signal.getsignal({number:d}) is signal.SIG_DFL"
     )
     pytester.runpytest_inprocess().assert_outcomes(passed=1)
 

@@ -45,9 +45,9 @@ def test_results_in_buffers_and_in_custom_memory_are_looked_at_first() -> None:
         found = controls(case, died=False)
         return list(dict.fromkeys(each.owners[0] for each in found if isinstance(each.case, ScriptCase)))
 
-    assert owners(DelegateCase(CHAIN)) == ["BUF-01"]
+    assert owners(DelegateCase(CHAIN)) == ["BUF-01", "BUF-02"]
     custom = ScriptCase((CHAIN,), (AllocCustom("c0", 24, position=1), Open("i0")))
-    assert owners(custom) == ["BUF-01", "TFL-10", "TFL-18"]
+    assert owners(custom) == ["BUF-01", "BUF-02", "TFL-10", "TFL-18"]
     (whole,) = (each.case for each in controls(custom, died=False) if each.owners == ("TFL-18",))
     assert {step.position for step in whole.steps if isinstance(step, AllocCustom)} == {1}
     assert {step.tensor for step in whole.steps if isinstance(step, AssignCustom)} == {
@@ -92,10 +92,13 @@ def test_an_output_s_controls_add_one_thing_at_a_time() -> None:
         *[("SUB RELU+NEG NONE", 3, "PART-11")] * 4,
         *[("SUB RELU+NEG NONE", 3, "DET-02")] * 2,
         ("SUB RELU+NEG NONE", 3, "LIFE-02"),
+        ("SUB RELU+NEG NONE", 3, "DET-02"),  # behind the same history
     ]
-    assert {
-        (one.applications, one.invokes, one.data_seed, one.history) for one in (each.case for each in found)
-    } == {((Application(),), *each, None) for each in ((1, 7), (2, 7), (3, 7), (1, 1), (1, 2))}
+    *plain, lived = (each.case for each in found)
+    assert {(one.applications, one.invokes, one.data_seed, one.history) for one in plain} == {
+        ((Application(),), *each, None) for each in ((1, 7), (2, 7), (3, 7), (1, 1), (1, 2))
+    }
+    assert (lived.invokes, lived.history) == (3, History(used=2))
 
 
 def test_operands_of_a_plainest_operator_are_told_apart() -> None:
