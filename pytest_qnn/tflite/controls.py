@@ -1,7 +1,8 @@
 """Controls: plain runs of what a case uses, to tell a wrong operator from what the case's rule is about.
 
 Three sizes: each operator of the case's graphs at its plainest, each node alone, each whole graph. A graph is
-applied to once, prepared, invoked and destroyed, with no history, option, probe or further interpreter.
+applied to once, prepared, invoked and destroyed, with no option, probe or further interpreter; the last
+controls alone have the history of the case.
 """
 
 from __future__ import annotations

@@ -16,7 +16,7 @@ from reports import judged_by_id
 SOME_OR_ALL = pytest.mark.parametrize("which", ["some", later("all")])
 """The fast run judges the rules whose verdicts a test names, and one of each area besides them.
 
-Not of libQnnHtp.so: 26 rules are named of it, and each costs a second of its simulator.
+Not of libQnnHtp.so: 29 rules are named of it, and each costs a second of its simulator.
 """
 IO_BUFFERS = ("QMG-01", "QMG-02", "QMG-03", "QMG-04", "QMG-06", "QMG-08")
 """The simulator computes in the caller's memory: it has no IO buffers that could be seen."""
@@ -43,11 +43,20 @@ def judged(folder: Path, only: str, *options: str) -> dict[str, dict[str, Any]]:
 
 
 def on_library(
-    folder: Path, which: str, name: str, findings: dict[str, str], *passing: str, timeout: int = 10
+    folder: Path,
+    which: str,
+    name: str,
+    findings: dict[str, str],
+    *passing: str,
+    timeout: int = 10,
+    areas: bool = True,
 ) -> dict[str, dict[str, Any]]:
-    """The rules on one of Qualcomm's libraries: exactly these findings, and these rules pass."""
+    """The rules on one of Qualcomm's libraries: exactly these findings, and these rules pass.
+
+    ``areas``: some are those that are named, and one of each area.
+    """
     named = (*findings, *passing)
-    some = named if name == "libQnnHtp.so" else some_of("memory", *named)
+    some = some_of("memory", *named) if areas else named
     only = expression(some) if which == "some" else ""
     rules = judged(folder, only, f"--qnn-backend={real_library(name)}", f"--qnn-timeout={timeout}")
     assert verdicts(rules, "pass", "unsupported") == findings
@@ -90,7 +99,7 @@ HTP_PASSES += ("PRE-01", "PRE-02", "PRE-04", "QMG-05", "EXE-03", "CTX-06")
 @SOME_OR_ALL
 def test_libqnnhtp(tmp_path: Path, which: str) -> None:
     findings = HTP_FINDINGS if which == "some" else HTP_FINDINGS | HTP_HANGS
-    rules = on_library(tmp_path, which, "libQnnHtp.so", findings, *HTP_PASSES, timeout=3)
+    rules = on_library(tmp_path, which, "libQnnHtp.so", findings, *HTP_PASSES, timeout=3, areas=False)
     begins = {"CAP-06": "0", "EXT-04": "6000", "OFF-08": "30010", "OFF-09": "1100"}
     assert {name: seen(rules, name).split()[0] for name in begins} == begins
     assert "finalising gives 1000" in seen(rules, "EXT-29")

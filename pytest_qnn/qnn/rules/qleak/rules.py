@@ -104,7 +104,8 @@ _ROUNDS = {
     "refused": (1000, 300, 300, 1000, 10_000),
     "unread": (1000, 300),
 }
-"""The largest number shows what is left of few rounds only; most of a rule's time would go to it."""
+"""10,000 rounds are drawn less often: they show what is lost once in some thousand rounds, and took most of
+the time of these rules."""
 _MOST_TENSORS = 4
 
 

@@ -80,21 +80,22 @@ def measured(facts: MemoryFacts) -> st.SearchStrategy[MemoryCase]:
         turns = [*(order,) * _TURNS, *(not order,) * _TURNS]
         for turn, handles in enumerate(turns):
             seed = 16 * turn + tape.below(16)
-            measured_execute(scene, name, memory if handles else None, seed)
+            _measured(scene, name, memory if handles else None, seed)
         scale, scene.scale = scene.scale, UNSCALED
         small = prepared(scene, tape, hints, SMALL)
         memory = any_memory(scene, tape, small)
         scene.scale = scale
         for handles in (True, False) * 2:  # what a first execute of either kind prepares shows in no second
-            measured_execute(scene, small, memory if handles else None, 0)
-
-    def measured_execute(scene: Scene, name: str, memory: Memory | None, seed: int) -> None:
-        if memory is not None:
-            load(scene, name, memory, seed)
-        execute(scene, name, memory, seed=seed)
-        scene.steps[-1] = msgspec.structs.replace(scene.steps[-1], measured=True)
+            _measured(scene, small, memory if handles else None, 0)
 
     return scenes(facts, core, before=2, after=0, without=frozenset({"offset"}))
+
+
+def _measured(scene: Scene, name: str, memory: Memory | None, seed: int) -> None:
+    if memory is not None:
+        load(scene, name, memory, seed)
+    execute(scene, name, memory, seed=seed)
+    scene.steps[-1] = msgspec.structs.replace(scene.steps[-1], measured=True)
 
 
 def _graphs(case: MemoryCase, trace: MemoryTrace) -> list[_Graph]:
@@ -109,8 +110,9 @@ def _graphs(case: MemoryCase, trace: MemoryTrace) -> list[_Graph]:
 def _small(case: MemoryCase, trace: MemoryTrace) -> int | None:
     """Bytes that a raw execute of a small graph uses, of which next to nothing can be copies.
 
-    A target goes through its tables, which may lie on the pages of all objects that there are. None: no
-    small graph was executed.
+    The small graph is the last object of the case. A target that looks for graphs and handles in one list
+    goes through all of its objects, and their pages, as it does for the handles, and not for an older graph:
+    150 KiB more after 300 contexts in a C backend. None: no small graph was executed.
     """
     used = [min(each.used for each in graph.raw) for graph in _executed(case, trace) if graph.size < _LEAST]
     return max(used, default=None)
