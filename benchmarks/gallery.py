@@ -28,7 +28,7 @@ from pytest_qnn.core.engine import InternalError, judge_with_owners
 from pytest_qnn.core.profile import Profile
 from pytest_qnn.core.verdict import Level, Outcome, Verdict
 from pytest_qnn.effort import profile as profile_named
-from pytest_qnn.isolation.cpu_time import usage
+from pytest_qnn.isolation.observe.cpu_time import usage
 from pytest_qnn.rules import catalogue
 
 HALVES = {"qnn": "memory", "tflite": "delegate"}

@@ -26,7 +26,7 @@ from pytest_qnn import native
 from pytest_qnn.core import engine
 from pytest_qnn.core.search import Search
 from pytest_qnn.core.verdict import Measured, Unsupported, Violation
-from pytest_qnn.isolation.cpu_time import usage
+from pytest_qnn.isolation.observe.cpu_time import usage
 from pytest_qnn.qnn.target import open_memory_target
 from pytest_qnn.rules import catalogue
 from pytest_qnn.tflite.target import open_delegate_target

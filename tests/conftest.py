@@ -14,7 +14,8 @@ import fake_suite
 import kept
 import pytest
 
-from pytest_qnn.isolation.observe import reuse_freed_memory
+from pytest_qnn.isolation import namespaces
+from pytest_qnn.isolation.observe.process import reuse_freed_memory
 
 pytest_plugins = ["pytester"]
 
@@ -38,6 +39,9 @@ def pytest_configure(config: pytest.Config) -> None:
     No target but ours is in this process: it keeps freed memory, as runs of the suite do.
     """
     reuse_freed_memory()
+    # To find out whether a target is the same in namespaces takes half a second of each that is opened: tests
+    # that are about them ask for them (tests/hostile/test_namespaces.py).
+    os.environ.setdefault(namespaces.SWITCH, "0")
     cache: pytest.Cache | None = getattr(config, "cache", None)
     if not sys.dont_write_bytecode or cache is None:
         return

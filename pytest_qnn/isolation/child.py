@@ -10,13 +10,15 @@ from __future__ import annotations
 import contextlib
 import errno
 import os
+import signal
 import sys
 import traceback
 from collections.abc import Callable, Iterator
 
 import msgspec
 
-from pytest_qnn.isolation import call_log, crash_handler, processes, wire
+from pytest_qnn.isolation import process_state, processes, wire
+from pytest_qnn.isolation.evidence import call_log, crash_handler
 from pytest_qnn.isolation.worker import ENDS, Unusable, Worker, make_worker
 
 FAILED = 70
@@ -30,6 +32,8 @@ def main() -> None:
     """Load the target in this fresh interpreter and answer the request."""
     spec, warm, slot_fd, read_fd = sys.argv[1:5]
     processes.die_with_parent()
+    before = process_state.look()
+    signal.pthread_sigmask(signal.SIG_SETMASK, ())  # which the supervisor has blocked
     slot = wire.Slot(int(slot_fd))
     slot.close_in_child()
     prefer_oom_kill()
@@ -38,6 +42,7 @@ def main() -> None:
 
     def make() -> Worker:
         worker = make_worker(spec)
+        before.restore()
         if warm == "1":
             worker.warm()
         return worker

@@ -34,7 +34,7 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from pytest_qnn.isolation import child, interpreter, processes, warm_start, wire
-from pytest_qnn.isolation.stderr import Stderr
+from pytest_qnn.isolation.evidence.stderr import Stderr
 from pytest_qnn.isolation.worker import Worker
 
 
@@ -153,6 +153,7 @@ def _run_child(
     try:
         os.setpgid(0, 0)
         processes.die_with_parent()
+        signal.pthread_sigmask(signal.SIG_SETMASK, ())  # which the supervisor has blocked
         for descriptor in fds_to_close:
             os.close(descriptor)
         slot.close_in_child()

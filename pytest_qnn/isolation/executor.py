@@ -8,9 +8,10 @@ from typing import Any
 import msgspec
 
 from pytest_qnn.core.target import Death, TargetLost
+from pytest_qnn.isolation import namespaces
 from pytest_qnn.isolation.codec import Codec
-from pytest_qnn.isolation.observe import reuse_freed_memory
-from pytest_qnn.isolation.sandbox import Sandbox
+from pytest_qnn.isolation.observe.process import reuse_freed_memory
+from pytest_qnn.isolation.sandbox import LoadingTakesTooLong, Sandbox
 from pytest_qnn.isolation.worker import DEPTHS, Unusable, WorkerSpec, make_worker
 
 
@@ -52,11 +53,55 @@ class Executor:
         self.isolated = mode != "off"
         if self.isolated or guards:  # else a foreign target may be in this process
             reuse_freed_memory()
+        self._outside = sandbox(mode) if self.isolated else None
+        """Another one, without namespaces; None: what is in force was found out."""
         if self.isolated:
             self._sandbox = sandbox(mode)
-            self._sandbox.start()
+            self._start_apart(self._sandbox)
         else:
             self._worker = make_worker(spec.text())
+
+    def _start_apart(self, first: Sandbox) -> None:
+        """Start the sandbox in namespaces of its own; where it cannot be, without.
+
+        Raises:
+            Unusable: the target cannot be loaded there either.
+        """
+        self._set_apart(namespaces.wanted())
+        if first.apart:
+            try:
+                first.start()
+                self._set_apart(first.apart)
+                return
+            except LoadingTakesTooLong:
+                raise
+            except Unusable:
+                self._set_apart(False)
+        first.start()
+
+    def _set_apart(self, apart: bool) -> None:
+        for one in self._sandboxes():
+            one.apart = apart and one is not self._outside
+        if not apart and self._outside:
+            self._outside.close()
+            self._outside = None
+
+    def _check_apart(self, first: Sandbox) -> None:
+        """Leave the namespaces where the target is another in them: it says or answers something else."""
+        outside, self._outside = self._outside, None
+        if outside is None:
+            return
+        try:
+            if _shown(first, self._codec) != _shown(outside, self._codec):
+                self._sandbox = outside
+                self._set_apart(False)
+        finally:
+            (outside if self._sandbox is first else first).close()
+
+    @property
+    def namespaces(self) -> str:
+        """``own``: those of `pytest_qnn.isolation.namespaces` are in force; ``shared``: none of them."""
+        return "own" if self._sandbox is not None and self._sandbox.apart else "shared"
 
     def load(self, spec: WorkerSpec) -> None:
         """Have later children, of every kind, loaded with this specification; not where cases run here."""
@@ -159,6 +204,7 @@ class Executor:
         """
         if self._sandbox is None:
             return self._worker.facts()
+        self._check_apart(self._sandbox)
         deaths: list[str] = []
         detail = ""
         for depth, request in DEPTHS.items():
@@ -190,5 +236,18 @@ class Executor:
 
     def _sandboxes(self) -> list[Sandbox]:
         """All that there are, started or not."""
-        every = (self._fresh, self._fresh_exact, self._guards, self._exact, self._sandbox)
+        every = (self._fresh, self._fresh_exact, self._guards, self._exact, self._sandbox, self._outside)
         return [sandbox for sandbox in every if sandbox is not None]
+
+
+def _shown(sandbox: Sandbox, codec: Codec) -> tuple[bytes, bool]:
+    """What a target tells of itself, nothing where it dies of it, and whether it survives its plain case.
+
+    Not how it dies: in namespaces, what it does to other processes has other consequences.
+
+    Raises:
+        Unusable: it cannot be loaded.
+    """
+    answer = sandbox.call(DEPTHS["all"])
+    survives = not isinstance(sandbox.call(codec.request_of(codec.plain)), Death)
+    return b"" if isinstance(answer, Death) else answer, survives

@@ -13,7 +13,7 @@ import math
 import time
 from collections.abc import Callable, Sequence
 
-from pytest_qnn.isolation.cpu_time import Usage
+from pytest_qnn.isolation.observe.cpu_time import Usage
 
 _MARGIN = 10.0
 _MOST = 5.0

@@ -9,28 +9,34 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
+import functools
 import os
 import signal
 import time
+from collections.abc import Set
 
 _LIBC = ctypes.CDLL(None)
 _PR_SET_PDEATHSIG = 1
+_PR_SET_DUMPABLE = 4
 _PR_SET_CHILD_SUBREAPER = 36
+_PR_SET_NO_NEW_PRIVS = 38
 _TIMEOUT = 5.0
 """Seconds after which processes that cannot be ended (or that multiply faster) are given up."""
 
 
 def die_with_parent() -> None:
-    """Have the kernel kill this process when its parent ends: the thread that forked it (see prctl(2)).
-
-    A process that outlives that thread for good reason takes it back with `outlive_parent`.
-    """
+    """Have the kernel kill this process when its parent ends: the thread that forked it (see prctl(2))."""
     _LIBC.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
 
 
-def outlive_parent() -> None:
-    """Take `die_with_parent` back."""
-    _LIBC.prctl(_PR_SET_PDEATHSIG, 0, 0, 0, 0)
+def gain_no_privileges() -> None:
+    """Let no program that this process or a descendant starts have more rights than it has (prctl(2))."""
+    _LIBC.prctl(_PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0)
+
+
+def be_readable() -> None:
+    """Let what is in /proc of this process belong to its user, whatever somebody in it has set (prctl(2))."""
+    _LIBC.prctl(_PR_SET_DUMPABLE, 1, 0, 0, 0)
 
 
 def ended_for_memory() -> int:
@@ -53,13 +59,19 @@ def adopt_orphans() -> None:
     _LIBC.prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
 
 
-def end_orphans(spared: int) -> bool:
-    """Kill and reap every child of this process but ``spared`` (0: every one); whether there were any."""
+def end_orphans(spared: Set[int], *, alone: bool = False) -> bool:
+    """Kill and reap every child of this process but those ``spared``; whether there were any.
+
+    ``alone``: no process that this one may signal is of others, so that they are killed at once, however fast
+    they multiply; and those spared with them.
+    """
     deadline = time.monotonic() + _TIMEOUT
     found = False
-    while (orphans := [child for child in _children() if child != spared]) and time.monotonic() < deadline:
+    while (orphans := [child for child in children() if child not in spared]) and (
+        time.monotonic() < deadline
+    ):
         found = True
-        kill(orphans)
+        kill([-1] if alone else orphans)
         if not sum(map(_reap, orphans)):
             time.sleep(0.001)
     return found
@@ -86,11 +98,45 @@ def _reap(process: int) -> bool:
     return False
 
 
-def _children() -> list[int]:
+def children(pid: int | str = "self") -> list[int]:
+    """Processes whose parent this process is, by the threads that started them or took them over."""
     found: list[int] = []
-    for task in os.listdir("/proc/self/task"):
-        with contextlib.suppress(OSError), open(f"/proc/self/task/{task}/children", encoding="ascii") as file:
+    try:
+        threads = os.listdir(f"/proc/{pid}/task")
+    except OSError:  # it is gone
+        return []
+    if not _kernel_lists_children():
+        return _with_parent(os.getpid() if pid == "self" else int(pid))
+    for thread in threads:
+        with contextlib.suppress(OSError), open(f"/proc/{pid}/task/{thread}/children", "rb") as file:
             found += map(int, file.read().split())
+    return found
+
+
+@functools.cache
+def _kernel_lists_children() -> bool:
+    """Whether the kernel was built with CONFIG_PROC_CHILDREN."""
+    return os.path.exists("/proc/thread-self/children")
+
+
+def _with_parent(parent: int) -> list[int]:
+    """The same by a look at each process there is, which takes ten times as long."""
+    found = []
+    for name in filter(str.isdecimal, os.listdir("/proc")):
+        with contextlib.suppress(OSError, ValueError), open(f"/proc/{name}/stat", "rb") as file:
+            # Behind the name, which may hold anything: state, parent, ...
+            if int(file.read().rpartition(b")")[2].split()[1]) == parent:
+                found.append(int(name))
+    return found
+
+
+def descendants(pid: int | str = "self") -> list[int]:
+    """The living children of a process, theirs, and so on."""
+    found: list[int] = []
+    left = children(pid)
+    while left:
+        found.append(left.pop())
+        left += children(found[-1])
     return found
 
 

@@ -28,6 +28,8 @@ _LOAD_TIMEOUT = 60.0
 """Seconds that loading a library may take."""
 _GRACE = 10.0
 """Seconds beyond a case's own time after which the supervisor itself is taken for hung."""
+_LOOK_INTERVAL = 0.5
+"""Seconds after which a guardian that somebody stopped is continued."""
 _EXIT_TIMEOUT = 1.0
 """Seconds for the supervisor to end by itself once its connection is closed."""
 _MAX_STDERR = 1 << 16
@@ -62,11 +64,22 @@ class Sandbox:
         timeout: seconds for one case.
         exact: malloc of the children counts as in use what is in use (see `_NO_TCACHE`).
         plain: the request of the case that slow ones are compared with (see `pytest_qnn.isolation.hangs`).
+        apart: in namespaces of its own (`pytest_qnn.isolation.namespaces`), if it may.
+
+    Attributes:
+        apart: once it is started, whether it is.
 
     """
 
     def __init__(
-        self, spec: WorkerSpec, mode: str, timeout: float, *, exact: bool = False, plain: bytes = b""
+        self,
+        spec: WorkerSpec,
+        mode: str,
+        timeout: float,
+        *,
+        exact: bool = False,
+        plain: bytes = b"",
+        apart: bool = False,
     ) -> None:
         self.mode = mode
         self.last_call = ""
@@ -81,6 +94,9 @@ class Sandbox:
         self._root: Path | None = None
         self._ended_for_memory = 0
         """Processes that the kernel had ended for want of memory when the supervisor was started."""
+        self._tried_again = _KILLED_AGAIN
+        """Times that a case is tried again; once for a target that is known to kill its supervisor."""
+        self.apart = apart
 
     def load(self, spec: WorkerSpec) -> None:
         """Have the next supervisor load this; one that runs ends."""
@@ -97,7 +113,8 @@ class Sandbox:
         if self.mode == "fork" and ready.threads > 1:
             self.close()
             self.mode = "spawn"
-            self._start_despite_kills()
+            ready = self._start_despite_kills()
+        self.apart = ready.apart
 
     def call(self, request: bytes, cycles: int = 1) -> bytes | Death:
         """The child's answer to one request, or how the child died.
@@ -141,28 +158,45 @@ class Sandbox:
         """The answers of one child: at least one, and no more than requests.
 
         Where somebody kills the child or the supervisor, the first request without an answer is tried again.
+        With the supervisor it is lost which request it was: then fewer are sent together.
         """
-        message = msgspec.msgpack.encode(wire.Work(requests, cycles, self._plain))
-        before: int | None = None
-        for _ in range(_KILLED_AGAIN):
-            replies = self._replies(message)
-            if not replies[-1].killed:
+        before = self._ended_for_memory
+        killed = 0
+        while True:
+            replies = self._replies(requests, cycles)
+            last = replies[-1]
+            if last.supervisor_lost and len(requests) > 1:
+                requests = requests[: len(requests) // 2]
+                continue
+            if last.killed and len(replies) > 1:  # the one that was killed begins the next child
+                self.close()
+                del replies[-1]
                 break
-            before = self._ended_for_memory if before is None else before
+            killed += last.killed
+            if not last.killed or killed > self._tried_again:
+                replies[-1] = self._for_good(last, killed, processes.ended_for_memory() - before)
+                break
             self.close()
-            if len(replies) > 1:  # the one that was killed begins the next child
-                del replies[-1]
-                break
-        else:
-            replies = self._replies(message)
-            if replies[-1].killed and len(replies) == 1:
-                replies = [_killed_always(replies[0], processes.ended_for_memory() - (before or 0))]
-            elif replies[-1].killed:
-                del replies[-1]
         self.last_call = replies[-1].call or self.last_call
         return [_answer(reply) for reply in replies]
 
-    def _replies(self, message: bytes) -> list[wire.Reply]:
+    def _for_good(self, reply: wire.Reply, times: int, ended_for_memory: int) -> wire.Reply:
+        """The last reply; of a case with which its child or the supervisor was lost each time, it says so.
+
+        With as many processes, of whoever, that the kernel has ended for want of memory in the meantime, want
+        of memory is the likely reason.
+        """
+        if not reply.killed:
+            return reply
+        if reply.supervisor_lost and not ended_for_memory:
+            self._tried_again = 1
+        detail = f"{reply.detail}; so it was {times} times, each in a fresh supervisor"
+        if ended_for_memory >= times:
+            detail += f", while the kernel ended {ended_for_memory} processes for want of memory"
+        return msgspec.structs.replace(reply, detail=detail)
+
+    def _replies(self, requests: list[bytes], cycles: list[int]) -> list[wire.Reply]:
+        message = msgspec.msgpack.encode(wire.Work(requests, cycles[: len(requests)], self._plain))
         if self._connection is None:
             self.start()
         assert self._connection is not None
@@ -172,13 +206,13 @@ class Sandbox:
         except TimeoutError:
             self.close()
             hang = f"no answer within {self._timeout:g} s, not even of the supervisor"
-            return [wire.Reply(death="hang", detail=hang)]
+            return [wire.Reply(death="hang", detail=hang, supervisor_lost=True)]
         except (wire.Closed, msgspec.DecodeError):
             killed = self._status() == -signal.SIGKILL
             self.last_call = ""  # which it was went with the supervisor
             self.close()
             detail = "the case brought down the process that watched over it"
-            return [wire.Reply(death="garbage", detail=detail, killed=killed)]
+            return [wire.Reply(death="garbage", detail=detail, killed=killed, supervisor_lost=True)]
 
     def _reply(self) -> bytes:
         """The supervisor's next message that is not empty: empty ones say that it waits for a slow child.
@@ -243,7 +277,11 @@ class Sandbox:
             poll = select.poll()
             poll.register(pidfd, select.POLLIN)
             poll.register(self._connection, select.POLLIN)
-            ready = dict(poll.poll(max(0.0, deadline - time.monotonic()) * 1000))
+            ready: dict[int, int] = {}
+            while not ready and (left := deadline - time.monotonic()) > 0:
+                ready = dict(poll.poll(min(left, _LOOK_INTERVAL) * 1000))
+                if not ready and os.waitid(os.P_PID, self._process.pid, os.WSTOPPED | os.WNOHANG):
+                    self._process.send_signal(signal.SIGCONT)
         finally:
             os.close(pidfd)
         if not ready:
@@ -272,14 +310,14 @@ class Sandbox:
         # A first call allocates (imports, caches): a process that measures memory runs everything once
         # before.
         warm = str(int(self._exact))
-        limits = (warm, str(self._timeout), str(self._root))
-        arguments = (str(theirs.fileno()), self.mode, *limits, self._spec.text())
+        switches = (warm, str(int(self.apart)))
+        arguments = (str(theirs.fileno()), self.mode, *switches, str(self._timeout), str(self._root))
         # For a traceback of the supervisor before it is connected: later its standard streams are /dev/null.
         # A file, not a pipe: nobody reads while it runs, and a full pipe would block it.
         self._stderr = tempfile.TemporaryFile()  # noqa: SIM115 - closed with the sandbox
         with theirs:
             self._process = subprocess.Popen(
-                interpreter.command("pytest_qnn.isolation.supervisor", *arguments),
+                interpreter.command("pytest_qnn.isolation.supervisor", *arguments, self._spec.text()),
                 pass_fds=(theirs.fileno(),),
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.DEVNULL,
@@ -299,30 +337,20 @@ class Sandbox:
             kind = _KilledLoading if status == -signal.SIGKILL else Unusable
             raise kind(f"the process {_ended(status)} while loading it") from None
         except TimeoutError:
-            self._process.kill()
             self.close()
-            raise Unusable(f"loading it took more than {_LOAD_TIMEOUT:g} s") from None
+            raise LoadingTakesTooLong(f"loading it took more than {_LOAD_TIMEOUT:g} s") from None
         if ready.error:
             self.close()
             raise Unusable(ready.error)
         return ready
 
 
+class LoadingTakesTooLong(Unusable):
+    """It will in any other process, too."""
+
+
 class _KilledLoading(Unusable):
     """SIGKILL ended the process while it loaded the target."""
-
-
-def _killed_always(reply: wire.Reply, ended_for_memory: int) -> wire.Reply:
-    """The reply of a case that was killed in each supervisor.
-
-    With as many processes, of whoever, that the kernel has ended for want of memory in the meantime, want of
-    memory is the likely reason.
-    """
-    times = 1 + _KILLED_AGAIN
-    detail = f"{reply.detail}; so it was {times} times, each in a fresh supervisor"
-    if ended_for_memory >= times:
-        detail += f", while the kernel ended {ended_for_memory} processes for want of memory"
-    return msgspec.structs.replace(reply, detail=detail)
 
 
 def _answer(reply: wire.Reply) -> bytes | Death:

@@ -1,11 +1,11 @@
 """The supervisor: a process of its own that starts children for cases and outlives what they do.
 
-    python -m pytest_qnn.isolation.supervisor SOCKET_FD MODE WARM TIMEOUT ROOT SPEC
+    python -m pytest_qnn.isolation.supervisor SOCKET_FD MODE WARM APART TIMEOUT ROOT SPEC
 
 ``fork``: the target is loaded here but never initialised, and every child is a fork, made while the case
 before it runs (see `pytest_qnn.isolation.child_process`). ``spawn``: the target is loaded in a fresh
 interpreter per case, for targets that start threads when loaded; with WARM (1, else 0) it runs our own code
-once before the case, as a supervisor does before it forks.
+once before the case, as a supervisor does before it forks. APART (1, else 0): in namespaces of its own.
 
 What a case can and cannot do to others: a child shares no descriptor, no group of processes and no
 writable memory with the supervisor but its `wire.Slot`; what it leaves behind (processes, files) is
@@ -19,7 +19,6 @@ they have answered; no other rule's cases are spoilt by it.
 from __future__ import annotations
 
 import contextlib
-import functools
 import math
 import os
 import resource
@@ -31,14 +30,20 @@ import time
 import traceback
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
+from typing import NamedTuple
 
 import msgspec
 
-from pytest_qnn.isolation import cpu_time, crash_handler, processes, wire
+from pytest_qnn.isolation import guardian, process_state, processes, wire
 from pytest_qnn.isolation.child_process import ChildProcess, fork, spawn
+from pytest_qnn.isolation.evidence import crash_handler
+from pytest_qnn.isolation.evidence.post_mortem import evidence
+from pytest_qnn.isolation.evidence.stderr import Stderr
+from pytest_qnn.isolation.guardian import Handover
 from pytest_qnn.isolation.hangs import Watch
-from pytest_qnn.isolation.post_mortem import evidence
-from pytest_qnn.isolation.stderr import Stderr
+from pytest_qnn.isolation.namespaces import Leftovers
+from pytest_qnn.isolation.observe import cpu_time
+from pytest_qnn.isolation.process_state import ProcessState
 from pytest_qnn.isolation.warm_start import compact, enabled, written_by
 from pytest_qnn.isolation.worker import Unusable, make_worker
 from pytest_qnn.isolation.working_directory import WorkingDirectory
@@ -62,34 +67,40 @@ _WORK = msgspec.msgpack.Decoder(wire.Work)
 
 def main() -> None:
     """Serve requests until the pytest process closes the connection."""
-    fd, mode, warm, timeout, root, spec = sys.argv[1:7]
-    connection = socket.socket(fileno=int(fd))
-    # While loading, which may never return, so that nobody reads the connection. Later a closed connection
-    # says that pytest is gone, and the supervisor has its children to end first.
-    processes.die_with_parent()
+    fd, mode, warm, apart, timeout, root, spec = sys.argv[1:8]
+    processes.gain_no_privileges()
+    handover = guardian.begin(socket.socket(fileno=int(fd)), Path(root), apart=apart == "1")
     processes.adopt_orphans()
     _limit()
     _redirect_standard_streams()
     directory = WorkingDirectory(Path(root))
-    server = functools.partial(_Server, connection, float(timeout), directory)
-    if mode == "spawn":
+    if mode == "fork":
+        _fork_for_cases(handover, float(timeout), directory, spec)
+    else:
         # Not ahead: starting an interpreter takes a hundred times longer than a case, and cannot overlap with
         # it.
-        server(Stderr(), lambda _: spawn(spec, directory.path, warm), ahead=False)(wire.Ready())
-        return
+        spawning = Loaded(lambda _: spawn(spec, directory.path, warm), False, handover.apart)
+        _Server(handover.take(), float(timeout), directory, Stderr(), spawning)(
+            wire.Ready(apart=handover.apart)
+        )
+
+
+def _fork_for_cases(handover: Handover, timeout: float, directory: WorkingDirectory, spec: str) -> None:
+    """Load the target, and serve with forks of this process."""
+    before = process_state.look()
     try:
         worker = make_worker(spec)
     except Unusable as error:
-        wire.send(connection, msgspec.msgpack.encode(wire.Ready(error=str(error))), None)
+        wire.send(handover.take(), msgspec.msgpack.encode(wire.Ready(error=str(error))), None)
         return
     except Exception:
         own = f"a helper process failed while it was loaded:\n{traceback.format_exc()}"
-        wire.send(connection, msgspec.msgpack.encode(wire.Ready(error=own)), None)
+        wire.send(handover.take(), msgspec.msgpack.encode(wire.Ready(error=own)), None)
         return
-    _restore_signals()
+    _restore(before)
     # After the target, whose own handlers ours runs before. Forks inherit it.
     crash_handler.install()
-    ready = wire.Ready(threads=len(os.listdir("/proc/self/task")))
+    ready = wire.Ready(threads=len(os.listdir("/proc/self/task")), apart=handover.apart)
     worker.warm()
     if enabled():
         compact()
@@ -98,25 +109,40 @@ def main() -> None:
     # safe.)
     ahead = ready.threads == 1 and enabled()
     pages = written_by(worker.rehearse) if ahead else []
+    connection = handover.take()
     # Only now: while the target was loaded, nobody read what it wrote.
     stderr = Stderr()
+    # At last, since a process that is to outlive the one that starts it takes its time.
+    library = frozenset(processes.descendants())
 
     def make(fds_to_close: Iterable[int]) -> ChildProcess:
         own = [connection.fileno(), stderr.fileno()]
         return fork(worker, directory.path, [*own, *fds_to_close], pages)
 
-    server(stderr, make, ahead=ahead)(ready)
+    _Server(connection, timeout, directory, stderr, Loaded(make, ahead, handover.apart, library))(ready)
 
 
 Make = Callable[[Iterable[int]], ChildProcess]
 """Makes a child. Argument: descriptors that it must not keep."""
 
 
+class Loaded(NamedTuple):
+    """How children are made, and what is here besides."""
+
+    make: Make
+    ahead: bool
+    """That of a case is made while the case before it runs."""
+    apart: bool
+    """In namespaces of their own."""
+    library: frozenset[int] = frozenset()
+    """Processes that the target has started while it was loaded. They end with it."""
+
+
 class _Server:
     """Answers requests: each message, of one request or several, has a child of its own.
 
-    With ``ahead`` the child of the next case is made while a case runs. It is thrown away if that case died
-    or left processes behind, since these may have done anything to it.
+    With `Loaded.ahead` the child of the next case is made while a case runs. It is thrown away if that case
+    died or left processes behind, since these may have done anything to it.
     """
 
     def __init__(
@@ -125,16 +151,14 @@ class _Server:
         timeout: float,
         directory: WorkingDirectory,
         stderr: Stderr,
-        make: Make,
-        *,
-        ahead: bool,
+        loaded: Loaded,
     ) -> None:
         self._connection = connection
         self._timeout = timeout
         self._directory = directory
         self._stderr = stderr
-        self._make = make
-        self._ahead = ahead
+        self._loaded = loaded
+        self._leftovers = Leftovers() if loaded.apart else None
         self._waiting: ChildProcess | None = None
         self._plain_seconds: float | None = None
         """What the plain case takes; None: it was not needed yet."""
@@ -143,8 +167,10 @@ class _Server:
 
     def __call__(self, ready: wire.Ready) -> None:
         """Say that the target is loaded, then answer each request until the other end is gone."""
+        # Whoever sends a signal to all that run here means pytest, which then closes the connection. What a
+        # case sends, or a timer of the library, is none of this process's.
+        signal.pthread_sigmask(signal.SIG_SETMASK, signal.valid_signals())
         wire.send(self._connection, msgspec.msgpack.encode(ready), None)
-        processes.outlive_parent()
         os.chdir("/")
         try:
             while True:
@@ -168,7 +194,7 @@ class _Server:
             begun, replies = self._carry_out(waiting, work, min(_START_TIMEOUT, self._timeout))
             if begun:
                 return replies
-        _, replies = self._carry_out(self._make(()), work, math.inf)
+        _, replies = self._carry_out(self._loaded.make(()), work, math.inf)
         return replies
 
     def _carry_out(
@@ -189,8 +215,12 @@ class _Server:
         step, stopped, payloads = child.slot.result()
         wanted = len(work.requests)
         payloads = payloads[:wanted]  # more are none that the child was asked for
-        left_any = processes.end_orphans(self._waiting.pid if self._waiting else 0)
+        # The waiting child goes with them: it would be thrown away.
+        alone = self._loaded.apart and not self._loaded.library
+        left_any = processes.end_orphans(self._not_of_the_case(), alone=alone)
         self._directory.prepare()
+        if self._leftovers:
+            self._leftovers.remove()
         whole = bool(payloads) and (stopped or len(payloads) >= wanted)
         replies = judge(status, step, payloads, whole=whole)
         if hangs:
@@ -214,15 +244,19 @@ class _Server:
             work: these requests.
             start_timeout: seconds within which it must take them.
         """
-        spared = {self._waiting.pid} if self._waiting else set()
+        spared = self._not_of_the_case()
         watch = Watch(
             self._timeout,
             work.cycles,
-            lambda: cpu_time.usage(pid for pid in cpu_time.children() if pid not in spared),
+            lambda: cpu_time.usage(pid for pid in processes.children() if pid not in spared),
             lambda: self._plain(work.plain, child),
         )
         self._said = time.monotonic()
         return self._why_not_ended(child, watch, start_timeout)
+
+    def _not_of_the_case(self) -> frozenset[int]:
+        """Children of this process that are neither a case's nor left by one."""
+        return self._loaded.library | ({self._waiting.pid} if self._waiting else set())
 
     def _why_not_ended(self, child: ChildProcess, watch: Watch, start_timeout: float) -> str:
         started = time.monotonic()
@@ -260,7 +294,7 @@ class _Server:
 
     def _measured(self, request: bytes, running: ChildProcess) -> float:
         waiting = self._waiting.descriptors() if self._waiting else []
-        child = self._make([*running.descriptors(), *waiting])
+        child = self._loaded.make([*running.descriptors(), *waiting])
         started = time.monotonic()
         child.begin(msgspec.msgpack.encode([request]))
         # Of which nothing is known: it gets the time of one case.
@@ -276,9 +310,9 @@ class _Server:
 
     def _prefork(self, fds_to_close: Iterable[int]) -> None:
         """Make the child of the next case ahead of its request."""
-        if self._ahead:
+        if self._loaded.ahead:
             with contextlib.suppress(OSError):  # no memory for it now: then it is made when it is needed
-                self._waiting = self._make(fds_to_close)
+                self._waiting = self._loaded.make(fds_to_close)
 
     def _discard_waiting(self) -> None:
         if self._waiting is not None:
@@ -361,17 +395,18 @@ def _redirect_standard_streams() -> None:
     os.close(sink)
 
 
-def _restore_signals() -> None:
-    """Undo what loading the target may have done to signals.
+def _restore(before: ProcessState) -> None:
+    """Undo what loading the target may have done to this process.
 
     SIGCHLD: where it is ignored, the kernel reaps children itself and `os.waitpid` has no status to give
-    (wait(2), notes). SIGPIPE: Python ignores it at start; a target that restores the default would have the
-    supervisor killed by a write to the start pipe of a child that is gone. Blocked signals would be inherited
-    by every child.
+    (wait(2), notes); a handler of the target may do the same. SIGPIPE: a write to the start pipe of a child
+    that is gone must not end this process.
     """
+    before.restore()
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)
     signal.signal(signal.SIGPIPE, signal.SIG_IGN)
-    signal.pthread_sigmask(signal.SIG_SETMASK, ())
+    processes.die_with_parent()
+    processes.adopt_orphans()
 
 
 if __name__ == "__main__":

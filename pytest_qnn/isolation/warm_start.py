@@ -20,7 +20,7 @@ from collections.abc import Callable, Iterator
 import msgspec
 
 from pytest_qnn.isolation import libc, processes
-from pytest_qnn.isolation.observe import private_mappings, resident_bytes
+from pytest_qnn.isolation.observe.process import private_mappings, resident_bytes
 
 SWITCH = "PYTEST_QNN_WARM_START"
 """Environment variable: 0 turns off what this module does, and the fork ahead of a case's request, so that

@@ -17,7 +17,8 @@ from typing import Literal
 import msgspec
 
 from pytest_qnn.core.evidence import Call, Evidence
-from pytest_qnn.isolation import call_log, crash_handler, libc
+from pytest_qnn.isolation import libc
+from pytest_qnn.isolation.evidence import call_log, crash_handler
 
 _SLOT_SIZE = (256 << 20) - (128 << 10)
 """Bytes mapped for a child's answer. Not a size that a case would search the mappings for."""
@@ -55,7 +56,9 @@ class Reply(msgspec.Struct, frozen=True, omit_defaults=True):
     late: bool = False
     """The child had answered before it died."""
     killed: bool = False
-    """It died of a SIGKILL that the supervisor did not send."""
+    """It, or the supervisor, died of a SIGKILL that nobody here sent."""
+    supervisor_lost: bool = False
+    """Pytest's own word: there was no reply of the supervisor."""
     call: str = ""
     """The call that the child had begun last; empty but in its last reply."""
     error: str = ""
@@ -81,6 +84,8 @@ class Ready(msgspec.Struct, frozen=True, omit_defaults=True):
     """Why the target cannot be used, in one sentence."""
     threads: int = 1
     """Threads of the process after the target was loaded: more than one makes forking unsafe."""
+    apart: bool = False
+    """It is in namespaces of its own."""
 
 
 class Closed(Exception):  # noqa: N818 - the other end is gone, which is information

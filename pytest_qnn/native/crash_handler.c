@@ -1,4 +1,4 @@
-/* The signal handler of a child that runs cases: what `pytest_qnn.isolation.crash_handler` has as machine code.
+/* The signal handler of a child that runs cases: what `pytest_qnn.isolation.evidence.crash_handler` has as machine code.
  *
  * It runs on an alternate stack, allocates nothing, takes no lock and calls the system directly, because the heap
  * and everything else may be broken. The thread that crashed enters it twice:

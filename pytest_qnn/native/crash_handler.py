@@ -1,4 +1,4 @@
-"""The machine code of `crash_handler.c`, for `pytest_qnn/isolation/crash_handler.py`.
+"""The machine code of `crash_handler.c`, for `pytest_qnn/isolation/evidence/crash_handler.py`.
 
     python -m pytest_qnn.native.crash_handler
 

@@ -143,6 +143,7 @@ class MemoryTarget(OpenTarget):
             "backend_api": ".".join(map(str, facts.backend_version)),
             "rpcmem": facts.rpcmem,
             "isolation": self._executor.mode,
+            "namespaces": self._executor.namespaces,
         }
         return found | digest("library", self.spec)
 

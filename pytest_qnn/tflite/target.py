@@ -192,6 +192,7 @@ class DelegateTarget(OpenTarget):
             "runtime_version": facts.runtime_version,
             "observed": str(facts.observed).lower(),
             "isolation": self._executor.mode,
+            "namespaces": self._executor.namespaces,
             "precision": computed_in(facts),
         }
         for position, name in enumerate(facts.delegates):

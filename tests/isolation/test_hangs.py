@@ -15,7 +15,7 @@ from native import qnn_library
 from sandboxed import CASE, HARMLESS
 
 from pytest_qnn.isolation import hangs
-from pytest_qnn.isolation.cpu_time import Usage, usage
+from pytest_qnn.isolation.observe.cpu_time import Usage, usage
 from pytest_qnn.qnn.cases import plain as qnn_plain
 from pytest_qnn.qnn.cases.case import ContextCreate, Lived, MemoryCase
 from pytest_qnn.qnn.target import MemoryTarget, open_memory_target

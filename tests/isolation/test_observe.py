@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from pytest_qnn.isolation import libc
-from pytest_qnn.isolation.observe import (
+from pytest_qnn.isolation.observe.process import (
     REGION_SLACK,
     descriptors,
     large_blocks_visible,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from pytest_qnn.isolation.own_allocator import OwnAllocator
+from pytest_qnn.isolation.observe.own_allocator import OwnAllocator
 
 ARENA = 64 << 20
 BASE = 8 * ARENA

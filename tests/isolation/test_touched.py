@@ -8,8 +8,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from pytest_qnn.isolation import touched
-from pytest_qnn.isolation.observe import large_blocks_visible
+from pytest_qnn.isolation.observe import touched
+from pytest_qnn.isolation.observe.process import large_blocks_visible
 
 SIZE = 16 << 20
 LITTLE = SIZE // 4

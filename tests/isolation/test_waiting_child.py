@@ -13,6 +13,7 @@ import pytest
 from native import qnn_library
 from sandboxed import CASE, HARMLESS, within
 
+from pytest_qnn.isolation import processes
 from pytest_qnn.qnn.target import MemoryTarget, open_memory_target
 
 
@@ -28,8 +29,8 @@ def supervised(target: MemoryTarget) -> tuple[int, list[int]]:
     sandbox = target._executor._sandbox
     assert sandbox is not None
     assert sandbox._process is not None
-    pid = sandbox._process.pid
-    return pid, [int(word) for word in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
+    (pid,) = processes.children(sandbox._process.pid)  # of the guardian
+    return pid, processes.children(pid)
 
 
 def waiting(target: MemoryTarget) -> int:

@@ -10,7 +10,7 @@ from functools import lru_cache
 from operator import gt
 
 from pytest_qnn.isolation import libc
-from pytest_qnn.isolation.observe import (
+from pytest_qnn.isolation.observe.process import (
     Snapshot,
     file_of,
     mappings_by_file,

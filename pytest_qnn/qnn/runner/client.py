@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from functools import lru_cache
 from typing import Any
 
-from pytest_qnn.isolation import call_log
+from pytest_qnn.isolation.evidence import call_log
 from pytest_qnn.qnn.abi.codes import (
     DataType,
     EncodingDefinition,

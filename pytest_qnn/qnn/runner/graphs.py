@@ -13,8 +13,8 @@ import msgspec
 
 from pytest_qnn.isolation import libc
 from pytest_qnn.isolation.libc import protect
-from pytest_qnn.isolation.observe import file_of
-from pytest_qnn.isolation.touched import Touched, Watch
+from pytest_qnn.isolation.observe.process import file_of
+from pytest_qnn.isolation.observe.touched import Touched, Watch
 from pytest_qnn.qnn.abi.codes import TensorMemType, TensorType
 from pytest_qnn.qnn.abi.layouts import OpConfig, Tensor
 from pytest_qnn.qnn.cases.case import BOGUS, NULL, Binding, Execute, Miscompose, Prepare

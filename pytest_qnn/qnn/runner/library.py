@@ -8,7 +8,7 @@ import dataclasses
 from pathlib import Path
 from typing import Any
 
-from pytest_qnn.isolation import call_log
+from pytest_qnn.isolation.evidence import call_log
 from pytest_qnn.qnn.abi.layouts import API_VERSION
 from pytest_qnn.qnn.abi.table import GetProviders, InterfaceP
 

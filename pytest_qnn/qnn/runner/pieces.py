@@ -15,7 +15,7 @@ from typing import Any, Final
 
 from pytest_qnn.isolation import libc
 from pytest_qnn.isolation.libc import protect
-from pytest_qnn.isolation.observe import file_of, mappings_of
+from pytest_qnn.isolation.observe.process import file_of, mappings_of
 from pytest_qnn.qnn.abi.codes import Error
 from pytest_qnn.qnn.abi.layouts import (
     VERSION_1,

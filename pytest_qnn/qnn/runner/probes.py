@@ -10,7 +10,7 @@ from collections.abc import Callable
 from typing import Any
 
 from pytest_qnn.isolation import libc
-from pytest_qnn.isolation.observe import Snapshot, snapshot
+from pytest_qnn.isolation.observe.process import Snapshot, snapshot
 from pytest_qnn.qnn.abi.codes import HtpMemType, MemType
 from pytest_qnn.qnn.abi.layouts import (
     ApiVersion,

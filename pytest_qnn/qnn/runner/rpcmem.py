@@ -9,7 +9,8 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from pytest_qnn.core.forms import is_soname
-from pytest_qnn.isolation import call_log, libc
+from pytest_qnn.isolation import libc
+from pytest_qnn.isolation.evidence import call_log
 from pytest_qnn.qnn.abi.rpcmem import ALLOC2, INT_MAX, PROTOTYPES
 
 _POINTERS = ("rpcmem_alloc", "rpcmem_alloc2")

@@ -18,7 +18,7 @@ from collections.abc import Callable
 from types import ModuleType
 from typing import Any, Final
 
-from pytest_qnn.isolation.observe import large_blocks_visible
+from pytest_qnn.isolation.observe.process import large_blocks_visible
 from pytest_qnn.qnn.cases.case import AnyStep, Execute, MemoryCase, Observe, Parallel
 from pytest_qnn.qnn.runner import (
     asynchronous,

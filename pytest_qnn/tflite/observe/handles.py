@@ -9,7 +9,7 @@ from collections import Counter
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Final
 
-from pytest_qnn.isolation import call_log
+from pytest_qnn.isolation.evidence import call_log
 from pytest_qnn.tflite.abi import layouts, peek
 from pytest_qnn.tflite.trace import BufferCall, BufferCallKind, BufferFunctions, EventKind, Handled
 

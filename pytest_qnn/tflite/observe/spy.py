@@ -9,7 +9,7 @@ import itertools
 from collections.abc import Callable, Iterator
 from typing import Any, Final
 
-from pytest_qnn.isolation import call_log
+from pytest_qnn.isolation.evidence import call_log
 from pytest_qnn.tflite.abi import layouts, peek, view
 from pytest_qnn.tflite.observe.context_hooks import ContextHooks, replacing, scope_of
 from pytest_qnn.tflite.observe.plugin_struct import used_tail

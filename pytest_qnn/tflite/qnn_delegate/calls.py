@@ -15,7 +15,7 @@ from collections.abc import Callable
 from typing import Any, Final
 
 from pytest_qnn.isolation import libc
-from pytest_qnn.isolation.observe import device_of, snapshot
+from pytest_qnn.isolation.observe.process import device_of, snapshot
 from pytest_qnn.qnn.abi import layouts
 from pytest_qnn.qnn.abi.codes import HtpMemType, MemType, TensorMemType
 from pytest_qnn.qnn.abi.table import PROTOTYPES, Interface

@@ -12,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from pytest_qnn.core.contents import hashed
-from pytest_qnn.isolation.observe import snapshot
+from pytest_qnn.isolation.observe.process import snapshot
 from pytest_qnn.tflite.abi import peek
 from pytest_qnn.tflite.runner.delegates import DelegateFactory, LibraryFactory
 from pytest_qnn.tflite.runtime.symbols import dynamic_symbols

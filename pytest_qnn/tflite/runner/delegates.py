@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from pytest_qnn.core.forms import DIRECT, QNN_DELEGATE
-from pytest_qnn.isolation import call_log
+from pytest_qnn.isolation.evidence import call_log
 from pytest_qnn.tflite.abi import layouts
 from pytest_qnn.tflite.cases.delegate import Application
 from pytest_qnn.tflite.cases.plugin import CREATE, DESTROY

@@ -8,7 +8,7 @@ from typing import Any
 
 import msgspec
 
-from pytest_qnn.isolation import call_log
+from pytest_qnn.isolation.evidence import call_log
 from pytest_qnn.tflite.cases.arrays import Array
 from pytest_qnn.tflite.graph.graph import Graph
 from pytest_qnn.tflite.observe.guard_pages import Guarded

@@ -13,7 +13,7 @@ import msgspec
 from pytest_qnn.core.time_limit import TimeLimit
 from pytest_qnn.isolation import libc
 from pytest_qnn.isolation.libc import few_descriptors
-from pytest_qnn.isolation.observe import threads
+from pytest_qnn.isolation.observe.process import threads
 from pytest_qnn.tflite.abi import layouts
 from pytest_qnn.tflite.cases.arrays import Array
 from pytest_qnn.tflite.cases.delegate import DelegateCase

@@ -10,7 +10,7 @@ from shutil import copyfile
 from typing import Any
 
 from pytest_qnn.core.forms import QNN_DELEGATE
-from pytest_qnn.isolation import call_log
+from pytest_qnn.isolation.evidence import call_log
 from pytest_qnn.tflite.abi import layouts
 from pytest_qnn.tflite.cases.delegate import Application
 from pytest_qnn.tflite.cases.plugin import CREATE, DESTROY

@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Final
 
-from pytest_qnn.isolation import call_log
+from pytest_qnn.isolation.evidence import call_log
 from pytest_qnn.tflite.runtime.symbols import dynamic_symbols
 
 DEFAULT: Final = "TfLiteQnnDelegateOptionsDefault"

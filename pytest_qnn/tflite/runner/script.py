@@ -15,7 +15,7 @@ from typing import Final
 import msgspec
 
 from pytest_qnn.isolation import libc
-from pytest_qnn.isolation.observe import small_blocks_in_reserve, snapshot, threads
+from pytest_qnn.isolation.observe.process import small_blocks_in_reserve, snapshot, threads
 from pytest_qnn.tflite.cases.effects import named
 from pytest_qnn.tflite.cases.script import (
     Allocate,

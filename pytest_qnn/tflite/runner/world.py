@@ -8,8 +8,8 @@ from typing import Any, Protocol
 
 import msgspec
 
-from pytest_qnn.isolation.observe import snapshot
-from pytest_qnn.isolation.own_allocator import OwnAllocator
+from pytest_qnn.isolation.observe.own_allocator import OwnAllocator
+from pytest_qnn.isolation.observe.process import snapshot
 from pytest_qnn.tflite.cases.delegate import Application
 from pytest_qnn.tflite.cases.script import AnyScriptStep, Kept, Measure, ScriptCase, flat
 from pytest_qnn.tflite.graph.model import emit

@@ -8,7 +8,7 @@ from msgspec.structs import replace
 
 from pytest_qnn.core.verdict import Unsupported, Violation
 from pytest_qnn.isolation.libc import few_descriptors
-from pytest_qnn.isolation.observe import descriptors
+from pytest_qnn.isolation.observe.process import descriptors
 from pytest_qnn.qnn.abi.codes import Error
 from pytest_qnn.qnn.cases.case import (
     AllocNeeded,

@@ -8,7 +8,7 @@ import pytest
 
 from pytest_qnn.core.engine import judge_case
 from pytest_qnn.core.verdict import Examined, Violation
-from pytest_qnn.isolation.observe import snapshot
+from pytest_qnn.isolation.observe.process import snapshot
 from pytest_qnn.qnn.abi.codes import Error
 from pytest_qnn.qnn.cases.case import ContextCreate, Lived, Logged, MemoryCase, Observe
 from pytest_qnn.qnn.reference.backend import ReferenceBackend

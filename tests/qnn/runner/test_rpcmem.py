@@ -11,7 +11,7 @@ from pathlib import Path
 import native
 import pytest
 
-from pytest_qnn.isolation.observe import descriptors, snapshot
+from pytest_qnn.isolation.observe.process import descriptors, snapshot
 from pytest_qnn.qnn.abi.rpcmem import DEFAULT_FLAGS, HEAP_ID_SYSTEM, INT_MAX
 from pytest_qnn.qnn.cases.case import Alloc, MemoryCase
 from pytest_qnn.qnn.reference.backend import ReferenceBackend

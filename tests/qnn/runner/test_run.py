@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from pytest_qnn.isolation.observe import regions, snapshot
+from pytest_qnn.isolation.observe.process import regions, snapshot
 from pytest_qnn.qnn.abi.codes import Error, low
 from pytest_qnn.qnn.abi.table import Interface
 from pytest_qnn.qnn.cases.case import (

@@ -8,7 +8,7 @@ import msgspec
 import pytest
 from kept import keep
 
-from pytest_qnn.isolation.observe import Snapshot
+from pytest_qnn.isolation.observe.process import Snapshot
 from pytest_qnn.tflite.cases.script import (
     Allocate,
     AnyScriptStep,

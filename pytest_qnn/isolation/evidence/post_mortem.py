@@ -7,7 +7,8 @@ import signal
 from typing import Final
 
 from pytest_qnn.core.evidence import Evidence, Frame
-from pytest_qnn.isolation import crash_handler, wire
+from pytest_qnn.isolation import wire
+from pytest_qnn.isolation.evidence import crash_handler
 
 _OURS = ("libffi", "_ctypes", "libpython", "python3")
 """Files whose code is Python's: what is called from there is called by this project."""

@@ -6,6 +6,8 @@ import os
 from collections.abc import Iterable
 from typing import NamedTuple
 
+from pytest_qnn.isolation import processes
+
 _TICK = 1 / os.sysconf("SC_CLK_TCK")
 """Seconds of the unit of /proc/PID/stat."""
 _TIMES = slice(11, 15)
@@ -24,28 +26,10 @@ class Usage(NamedTuple):
 def usage(pids: Iterable[int]) -> Usage:
     """Of these processes and all their living descendants; one that is gone has used nothing."""
     cpu = waited = 0.0
-    for pid in _with_descendants(pids):
+    for pid in [each for one in pids for each in (one, *processes.descendants(one))]:
         cpu += _cpu(pid)
         waited += sum(_waited(pid, thread) for thread in _threads(pid))
     return Usage(cpu, waited)
-
-
-def _with_descendants(pids: Iterable[int]) -> list[int]:
-    found: list[int] = []
-    left = list(pids)
-    while left:
-        pid = left.pop()
-        found.append(pid)
-        left += children(pid)
-    return found
-
-
-def children(pid: int | str = "self") -> list[int]:
-    """Processes whose parent this process is, by the threads that started them or took them over."""
-    found: list[int] = []
-    for thread in _threads(pid):
-        found += map(int, _read(f"/proc/{pid}/task/{thread}/children").split())
-    return found
 
 
 def _threads(pid: int | str) -> list[str]:

@@ -18,7 +18,7 @@ from collections.abc import Collection, Iterator
 from typing import NamedTuple
 
 from pytest_qnn.isolation import libc
-from pytest_qnn.isolation.observe import device_of
+from pytest_qnn.isolation.observe.process import device_of
 
 _PAGE = os.sysconf("SC_PAGE_SIZE")
 _REFERENCED = "1"

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from pytest_qnn.isolation import libc
-from pytest_qnn.isolation.observe import resident_bytes
+from pytest_qnn.isolation.observe.process import resident_bytes
 
 _MALLOC_ARENA = 64 << 20
 """Bytes: arenas of malloc for further threads begin at multiples of it (glibc, HEAP_MAX_SIZE)."""

@@ -1,0 +1,141 @@
+"""A supervisor and its children apart from all other processes, where the kernel lets us (namespaces(7)).
+
+In namespaces of their own for process ids, System V memory and mounts, the supervisor is process 1: no signal
+of its children has an effect on it, they see no process but their own, and when it ends, the kernel ends
+them all. /dev/shm is a file system of their own. And they have no capabilities (capabilities(7)), so that
+what runs as root can do to the system what any user can, but for files of root.
+
+Needed is CAP_SYS_ADMIN, which root has outside containers. A user namespace would give it to any user, but
+takes groups and with them device files away: what a vendor's library opens there would not be what it opens
+elsewhere.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import itertools
+import os
+import struct
+from typing import Final
+
+SWITCH = "PYTEST_QNN_NAMESPACES"
+"""Environment variable: 0 for what is in force where the kernel allows none."""
+
+_LIBC = ctypes.CDLL(None, use_errno=True)
+_CLONE_NEWNS, _CLONE_NEWIPC, _CLONE_NEWPID = 0x20000, 0x08000000, 0x20000000
+_MS_NOSUID, _MS_NODEV, _MS_NOEXEC, _MS_REC, _MS_PRIVATE = 2, 4, 8, 0x4000, 0x40000
+_PR_CAPBSET_DROP: Final = 24
+_PR_CAP_AMBIENT: Final = 47
+_PR_CAP_AMBIENT_CLEAR_ALL: Final = 4
+_CAPABILITIES = 64
+"""More than there are."""
+_CAPABILITY_VERSION_3: Final = 0x20080522
+_SHARED_MEMORY = "/dev/shm"
+"""Where shm_open(3) puts what it makes."""
+_PID_MAX = "/proc/sys/kernel/pid_max"
+_PROCESSES = 1024
+"""Processes and threads at most. Each costs a megabyte of page tables alone, and multiplies faster than it is
+killed."""
+_PID_MAX_OF_NAMESPACE = (6, 14)
+"""The Linux version from which `_PID_MAX` is the namespace's own and not the system's."""
+_IPC_RMID = 0
+_SYSTEM_V = (("shm", "shmctl", 3), ("sem", "semctl", 4), ("msg", "msgctl", 3))
+"""File in /proc/sysvipc; the function that removes, and the number of its arguments."""
+
+
+def wanted() -> bool:
+    """Whether they are to be tried at all."""
+    return os.environ.get(SWITCH) != "0"
+
+
+def separate_children() -> bool:
+    """Give the next child, and all that it forks, process ids of their own; whether that is allowed.
+
+    It is undone by no later call: this process then makes no further child.
+    """
+    return not _LIBC.unshare(_CLONE_NEWPID)
+
+
+def enter() -> None:
+    """As process 1 of `separate_children`: the rest of what the module promises.
+
+    Raises:
+        OSError: something of it is not allowed here.
+    """
+    _demand(_LIBC.unshare(_CLONE_NEWNS | _CLONE_NEWIPC))
+    _mount(b"none", b"/", None, _MS_REC | _MS_PRIVATE)
+    # Else /proc/PID would be another process than that with this id.
+    _mount(b"proc", b"/proc", b"proc", _MS_NOSUID | _MS_NODEV | _MS_NOEXEC)
+    _limit_processes()
+    if os.path.isdir(_SHARED_MEMORY):
+        _mount(b"tmpfs", _SHARED_MEMORY.encode(), b"tmpfs", _MS_NOSUID | _MS_NODEV, b"mode=1777")
+    _drop_capabilities()
+
+
+def _limit_processes() -> None:
+    release = os.uname().release.split(".")
+    if len(release) > 1 and tuple(map(_leading_number, release[:2])) >= _PID_MAX_OF_NAMESPACE:
+        with contextlib.suppress(OSError), open(_PID_MAX, "w", encoding="ascii") as file:
+            file.write(str(_PROCESSES))
+
+
+def _leading_number(text: str) -> int:
+    digits = "".join(itertools.takewhile(str.isdecimal, text))
+    return int(digits) if digits else 0
+
+
+def _mount(source: bytes, target: bytes, kind: bytes | None, flags: int, data: bytes | None = None) -> None:
+    _demand(_LIBC.mount(source, target, kind, ctypes.c_ulong(flags), data))
+
+
+def _demand(result: int) -> None:
+    if result:
+        number = ctypes.get_errno()
+        raise OSError(number, os.strerror(number))
+
+
+def _drop_capabilities() -> None:
+    """Those that this process has, and those that it could gain by starting a program."""
+    _LIBC.prctl(_PR_CAP_AMBIENT, _PR_CAP_AMBIENT_CLEAR_ALL, 0, 0, 0)
+    for number in range(_CAPABILITIES):
+        _LIBC.prctl(_PR_CAPBSET_DROP, number, 0, 0, 0)  # EINVAL behind the last
+    header = struct.pack("<Ii", _CAPABILITY_VERSION_3, 0)
+    _demand(_LIBC.capset(header, bytes(24)))  # effective, permitted, inheritable: 2 x 32 bits each
+
+
+class Leftovers:
+    """Shared memory, semaphores and message queues that stay when the process that made them has ended.
+
+    What is there at first belongs to the target. Only for namespaces of one's own: elsewhere nobody can tell
+    whose such a thing is.
+    """
+
+    def __init__(self) -> None:
+        self._files = frozenset(_files())
+        self._numbers = frozenset(_numbers())
+
+    def remove(self) -> None:
+        """Remove what was made since."""
+        for name in _files() - self._files:
+            with contextlib.suppress(OSError):
+                os.unlink(f"{_SHARED_MEMORY}/{name}")
+        for function, arguments, number in _numbers() - self._numbers:
+            call = (number, 0, _IPC_RMID, None) if arguments == 4 else (number, _IPC_RMID, None)
+            getattr(_LIBC, function)(*call)
+
+
+def _files() -> frozenset[str]:
+    with contextlib.suppress(OSError):
+        return frozenset(os.listdir(_SHARED_MEMORY))
+    return frozenset()
+
+
+def _numbers() -> frozenset[tuple[str, int, int]]:
+    """Of what System V has here: the function that removes it, the number of its arguments, its id."""
+    found = set()
+    for file, function, arguments in _SYSTEM_V:
+        with contextlib.suppress(OSError), open(f"/proc/sysvipc/{file}", "rb") as listing:
+            lines = listing.read().splitlines()[1:]
+            found |= {(function, arguments, int(line.split()[1])) for line in lines}
+    return frozenset(found)

@@ -1,0 +1,1 @@
+"""What processes hold and use: mappings, blocks of malloc, pages, processor time."""

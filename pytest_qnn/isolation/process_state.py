@@ -1,0 +1,66 @@
+"""What loading a library may change of its process, which cases are to find as it was before."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import resource
+import signal
+from typing import NamedTuple
+
+from pytest_qnn.isolation import processes
+
+_KINDS = tuple(getattr(resource, name) for name in sorted(dir(resource)) if name.startswith("RLIMIT_"))
+_TIMERS = (signal.ITIMER_REAL, signal.ITIMER_VIRTUAL, signal.ITIMER_PROF)
+
+
+class ProcessState(NamedTuple):
+    """The file mode mask, the limits and the ignored signals of this process.
+
+    Not the handlers of signals: these are code of the library, which it has in every program that loads it,
+    and each child inherits them.
+    """
+
+    umask: int
+    limits: tuple[tuple[int, int], ...]
+    """Soft and hard, in the order of `_KINDS`."""
+    ignored: frozenset[int]
+
+    def restore(self) -> None:
+        """Make it so again, stop all interval timers, unblock all signals, and let /proc be read.
+
+        A hard limit that was lowered stays, where the process may not raise it (setrlimit(2)).
+        """
+        os.umask(self.umask)
+        for timer in _TIMERS:
+            signal.setitimer(timer, 0)
+        for kind, (soft, hard) in zip(_KINDS, self.limits, strict=True):
+            with contextlib.suppress(ValueError, OSError):
+                resource.setrlimit(kind, (soft, hard))
+        changed = _ignored() ^ self.ignored
+        for number in changed - _caught():
+            signal.signal(number, signal.SIG_IGN if number in self.ignored else signal.SIG_DFL)
+        signal.pthread_sigmask(signal.SIG_SETMASK, ())
+        processes.be_readable()
+
+
+def look() -> ProcessState:
+    """The state of this process now."""
+    umask = os.umask(0o077)
+    os.umask(umask)
+    return ProcessState(umask, tuple(map(resource.getrlimit, _KINDS)), _ignored())
+
+
+def _ignored() -> frozenset[int]:
+    return _signals("SigIgn")
+
+
+def _caught() -> frozenset[int]:
+    return _signals("SigCgt")
+
+
+def _signals(name: str) -> frozenset[int]:
+    """The signals in a mask of /proc/self/status (proc(5)); those that Python can set."""
+    with open("/proc/self/status", encoding="ascii", errors="replace") as status:
+        mask = next(int(line.split()[1], 16) for line in status if line.startswith(f"{name}:"))
+    return frozenset(number for number in signal.valid_signals() if mask >> (number - 1) & 1)
