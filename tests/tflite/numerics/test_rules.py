@@ -186,6 +186,16 @@ def test_the_real_bound_is_propagated_by_the_weights() -> None:
     assert np.allclose(real_outputs(graph, contents)[5].off, carried, atol=1e-4)
 
 
+def test_a_bound_that_outgrows_all_numbers_is_infinite_and_no_warning() -> None:
+    """Each product multiplies it by its operand: 400 of them by 1e400."""
+    tensors = tuple(Tensor((2,), "int8", (0.1,), (0,)) for _ in range(402))
+    nodes = tuple(Node("MUL", (place, place), (place + 1,)) for place in range(401))
+    graph = Graph(tensors, nodes, (0,), (401,))
+    with np.errstate(all="raise"):
+        real = real_outputs(graph, [np.array([127, -128], np.int8)])[401]
+    assert not (np.abs(np.array([127.0, -128.0]) - real.value) > real.off).any()
+
+
 def test_real_values_are_clamped_inside_the_graph() -> None:
     tensors = tuple(Tensor((2,), "int8", (scale,), (0,)) for scale in (0.11, 0.031, 0.11))
     nodes = (Node("ADD", (0, 0), (1,)), Node("ABS", (1,), (2,)))
