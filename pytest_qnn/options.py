@@ -109,6 +109,14 @@ DECLARED = (
         selects_target=True,
     ),
     Declared(
+        "--qnn-env",
+        "NAME",
+        "environment variable that children get although its name looks like a credential's (has TOKEN, "
+        "SECRET, PASSWORD, KEY, CREDENTIAL or AUTH in it); repeatable",
+        kind="list",
+        selects_target=True,
+    ),
+    Declared(
         "--qnn-report",
         "PATH",
         "write the verdicts to PATH.json or PATH.html at the end of the run; repeatable",
@@ -153,6 +161,8 @@ class Options:
     sandbox: str = "auto"
     timeout: float = 10.0
     """Seconds for one sandboxed case."""
+    env: tuple[str, ...] = ()
+    """Environment variables that children get although their names look like credentials'."""
     reports: tuple[Path, ...] = ()
     profile: str = "default"
     seed: int | None = None
@@ -302,6 +312,7 @@ def read(
         ),
         sandbox=forms.choice("--qnn-sandbox", values.get("qnn_sandbox"), SANDBOXES, "auto"),
         timeout=forms.seconds("--qnn-timeout", values.get("qnn_timeout")),
+        env=_variables(command, case, defaults),
         reports=tuple(forms.report("--qnn-report", text) for text in values.get("qnn_report", ())),
         profile=forms.choice("--qnn-profile", values.get("qnn_profile"), PROFILE_NAMES, "default"),
         seed=forms.seed("--qnn-seed", values.get("qnn_seed")),
@@ -371,6 +382,35 @@ def real_path(flag: str, value: Any, files: frozenset[str]) -> Any:
             f"name it on the command line: {flag}={value}"
         )
     return f"{before}{real}"
+
+
+def _variables(command: _Source, case: _Source, ini: _Source) -> tuple[str, ...]:
+    """The variables that the command line names, or else the ini file. The case file's are never taken.
+
+    A case file comes from somebody else: it must not have credentials of this machine handed to a library.
+    Nor is a name of it ignored, for the finding may depend on the variable.
+
+    Raises:
+        BadOption: a name has the wrong form; the command line names a variable that is not set; or the case
+            file names one that the ini file does not, where the command line names none.
+    """
+    flag, key = "--qnn-env", "qnn_env"
+    chosen = [forms.variable(flag, text) for text in {**ini.values, **command.values}.get(key, ())]
+    if key in command.values:
+        # Who types a name that is not set has mistyped it, and would take the failures of a library without
+        # its licence for findings. An ini file is for all jobs of a CI matrix and for all developers, of whom
+        # some have no such variable: there a run without it is right.
+        for name in chosen:
+            if name not in os.environ:
+                raise BadOption(f"{flag}: {name!r} is not set in the environment")
+        return tuple(dict.fromkeys(chosen))
+    for name in case.values.get(key, ()):
+        if name not in chosen:
+            raise BadOption(
+                f"the case file names the variable {name!r}, and has none passed on by itself; "
+                f"name it on the command line: {flag}={name}"
+            )
+    return tuple(dict.fromkeys(chosen))
 
 
 def _beside(value: str | list[str], folder: Path) -> str | list[str]:

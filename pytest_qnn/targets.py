@@ -6,11 +6,12 @@ from typing import Any
 
 from pytest_qnn.core.rule import Subject
 from pytest_qnn.core.target import Target
+from pytest_qnn.isolation import interpreter
 from pytest_qnn.isolation.target import TargetUnusable
 from pytest_qnn.isolation.worker import WorkerSpec
 from pytest_qnn.options import Options
 
-__all__ = ["TargetUnusable", "in_one_process", "open_target", "worker_spec"]
+__all__ = ["TargetUnusable", "held_back", "in_one_process", "open_target", "worker_spec"]
 
 
 def open_target(subject: Subject, options: Options) -> Target[Any, Any]:
@@ -23,14 +24,26 @@ def open_target(subject: Subject, options: Options) -> Target[Any, Any]:
         # A run about one half loads nothing of the other.
         from pytest_qnn.qnn.target import open_memory_target
 
-        return open_memory_target(options.backend, options.rpcmem, options.sandbox, options.timeout)
+        return open_memory_target(
+            options.backend, options.rpcmem, options.sandbox, options.timeout, options.env
+        )
     from pytest_qnn.tflite.target import open_delegate_target
 
     chain = [(spec, dict(pairs)) for spec, pairs in options.delegates]
     is_declared = options.precision != "float32" or "--tflite-delegate-precision" in options.given
     return open_delegate_target(
-        chain, options.runtime, options.sandbox, options.timeout, options.precision if is_declared else None
+        chain,
+        options.runtime,
+        options.sandbox,
+        options.timeout,
+        options.precision if is_declared else None,
+        options.env,
     )
+
+
+def held_back(options: Options) -> tuple[str, ...]:
+    """Names of the environment variables that child processes do not get, sorted."""
+    return interpreter.held_back(options.env)
 
 
 def in_one_process(subject: Subject, case: Any) -> bool:

@@ -159,6 +159,20 @@ def seconds(flag: str, text: str | None) -> float:
     return number
 
 
+def variable(flag: str, text: str) -> str:
+    """The name of an environment variable, set or not: not empty, without ``=`` and null bytes."""
+    name, equals, _ = text.partition("=")
+    if not name:
+        raise BadOption(f"{flag}: {name!r} names no variable")
+    if equals:  # what is behind it is not shown: somebody has given a credential itself
+        raise BadOption(
+            f"{flag}: {name!r} is named with a value; the one that is set in the environment travels"
+        )
+    if "\0" in name:
+        raise BadOption(f"{flag}: {name!r} has a null byte in it, and no variable has")
+    return name
+
+
 def seed(flag: str, text: str | None) -> int | None:
     """A whole number that every process and JSON reader can carry."""
     if text is None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from typing import Any
 
 import msgspec
@@ -22,12 +22,20 @@ class Executor:
     """
 
     def __init__(
-        self, spec: WorkerSpec, codec: Codec, mode: str, timeout: float, *, guards: bool = False
+        self,
+        spec: WorkerSpec,
+        codec: Codec,
+        mode: str,
+        timeout: float,
+        *,
+        guards: bool = False,
+        passed: Collection[str] = (),
     ) -> None:
         """Nothing is started here but the worker or the sandbox that most cases go to.
 
         ``codec``: the kinds of case. ``guards``: even in mode ``off``, cases run in a child that may end
-        their process or measure it.
+        their process or measure it. ``passed``: environment variables that children get though their names
+        look like credentials' (`pytest_qnn.isolation.interpreter`).
         """
         self._codec = codec
         self._lost: dict[Sandbox, str] = {}
@@ -37,7 +45,7 @@ class Executor:
         plain = codec.request_of(codec.plain)
 
         def sandbox(mode: str, *, exact: bool = False) -> Sandbox:
-            return Sandbox(spec, mode, timeout, exact=exact, plain=plain)
+            return Sandbox(spec, mode, timeout, exact=exact, plain=plain, passed=passed)
 
         self._guards = sandbox("fork") if guards and mode == "off" else None
         """Not started before a case asks for it."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
+from collections.abc import Collection
 
 _START = """\
 import os, sys
@@ -25,6 +26,47 @@ def command(module: str, *arguments: str) -> list[str]:
     return [sys.executable, "-c", _START, os.pathsep.join(entries), module, *arguments]
 
 
-def environment() -> dict[str, str]:
-    """The environment of this process, without what makes an interpreter look for modules elsewhere first."""
-    return {name: value for name, value in os.environ.items() if name not in ("PYTHONPATH", "PYTHONSTARTUP")}
+_ELSEWHERE = ("PYTHONPATH", "PYTHONSTARTUP")
+"""What makes an interpreter look for modules elsewhere first."""
+_CREDENTIALS = ("TOKEN", "SECRET", "PASSWORD", "KEY", "CREDENTIAL", "AUTH")
+"""Words in the names of variables that are held back."""
+_LOADERS = ("LD_", "ADSP_", "QNN_", "VK_", "ASAN_")
+"""How the names of variables begin that loaders, drivers and sanitizers read: they are never held back."""
+
+
+def environment(passed: Collection[str] = ()) -> dict[str, str]:
+    """The environment of this process, for a process in which a target is loaded.
+
+    Without what looks like a credential, but for the names in ``passed``: a library that writes its
+    environment to a log or sends it to its maker is to find none. It is no barrier: such a process runs as
+    the same user, and can read what that user can, /proc/PID/environ of this process too.
+    """
+    left_out = {*_ELSEWHERE, *_held_back(passed)}
+    return {name: value for name, value in os.environ.items() if name not in left_out}
+
+
+def held_back(passed: Collection[str] = ()) -> tuple[str, ...]:
+    """The names that `environment` leaves out for looking like credentials, sorted and fit to be shown."""
+    return tuple(sorted(map(_shown, _held_back(passed))))
+
+
+def _held_back(passed: Collection[str]) -> list[str]:
+    return [name for name in os.environ if _looks_like_credential(name) and name not in passed]
+
+
+def _looks_like_credential(name: str) -> bool:
+    """One of the words is anywhere in it, in any case.
+
+    Also inside another word: there is no telling where a word begins in MYAPIKEY and GITHUBTOKEN. An AUTHOR
+    or KEYBOARD that is held back costs one ``--qnn-env``, a key that travels has to be replaced. (XAUTHORITY,
+    which looks like another word, names the file of a credential.)
+    """
+    if name.startswith(_LOADERS) or name.endswith("_LIBRARY_PATH") or name == "GLIBC_TUNABLES":
+        return False
+    upper = name.upper()
+    return any(word in upper for word in _CREDENTIALS)
+
+
+def _shown(name: str) -> str:
+    """A name may hold any byte but ``=`` and null, and so what a terminal obeys and what is no text."""
+    return "".join(sign if sign.isprintable() else repr(sign)[1:-1] for sign in name)

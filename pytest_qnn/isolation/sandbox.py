@@ -11,7 +11,7 @@ import socket
 import subprocess
 import tempfile
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from pathlib import Path
 from typing import IO
 
@@ -64,6 +64,7 @@ class Sandbox:
         timeout: seconds for one case.
         exact: malloc of the children counts as in use what is in use (see `_NO_TCACHE`).
         plain: the request of the case that slow ones are compared with (see `pytest_qnn.isolation.hangs`).
+        passed: environment variables that children get though their names look like credentials'.
         apart: in namespaces of its own (`pytest_qnn.isolation.namespaces`), if it may.
 
     Attributes:
@@ -79,12 +80,14 @@ class Sandbox:
         *,
         exact: bool = False,
         plain: bytes = b"",
+        passed: Collection[str] = (),
         apart: bool = False,
     ) -> None:
         self.mode = mode
         self.last_call = ""
         """The call that the last child had begun last."""
         self._plain = plain
+        self._passed = passed
         self._spec = spec
         self._timeout = timeout
         self._exact = exact
@@ -322,7 +325,7 @@ class Sandbox:
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.DEVNULL,
                 stderr=self._stderr,
-                env=_environment(self._root) | (_exact_malloc() if self._exact else {}),
+                env=_environment(self._root, self._passed) | (_exact_malloc() if self._exact else {}),
                 # A Ctrl-C in the terminal goes to every process of the foreground group: pytest must get it,
                 # and the supervisor must live on to end the children and remove their files.
                 start_new_session=True,
@@ -377,9 +380,9 @@ def _mark(root: Path) -> str:
     return f"TMPDIR={working_directory.WorkingDirectory(root).path}"
 
 
-def _environment(root: Path) -> dict[str, str]:
-    """The children's environment: ours, with little thread noise."""
-    environment = interpreter.environment()
+def _environment(root: Path, passed: Collection[str]) -> dict[str, str]:
+    """The children's environment: ours without credentials, with little thread noise."""
+    environment = interpreter.environment(passed)
     # numpy's BLAS would start threads in the supervisor. A fork copies only the thread that calls it: a lock
     # that another one holds is never released in the child (and Python 3.12 warns of it, gh-100228).
     for name in ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS"):

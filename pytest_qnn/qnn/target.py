@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from typing import Any, Final
 
 import msgspec
@@ -178,11 +178,13 @@ def _result(call: Call) -> str:
     return "0 QNN_SUCCESS" if call.status == 0 else named(call.status)
 
 
-def open_memory_target(backend: str, rpcmem: str, sandbox: str, timeout: float) -> MemoryTarget:
+def open_memory_target(
+    backend: str, rpcmem: str, sandbox: str, timeout: float, passed: Collection[str] = ()
+) -> MemoryTarget:
     """Open a QNN backend.
 
     It is ``reference``, ``reference:PERSONALITY``, ``mutant:NAME``, or a library's path, which ``proxy:`` or
-    ``proxy-mutant:NAME:`` may precede.
+    ``proxy-mutant:NAME:`` may precede. ``passed``: as for `Executor`.
 
     Raises:
         TargetUnusable: with one sentence for the user.
@@ -193,9 +195,8 @@ def open_memory_target(backend: str, rpcmem: str, sandbox: str, timeout: float) 
     spec = worker_spec(backend, rpcmem)
     options = (f"--qnn-backend={backend}", f"--qnn-rpcmem={rpcmem}")
     try:
-        executor = Executor(
-            spec, CODEC, sandbox_mode(sandbox, foreign=foreign), timeout, guards=sandbox == "auto"
-        )
+        mode = sandbox_mode(sandbox, foreign=foreign)
+        executor = Executor(spec, CODEC, mode, timeout, guards=sandbox == "auto", passed=passed)
         return MemoryTarget(spec, options, executor)
     except Unusable as error:
         raise TargetUnusable(sentence("--qnn-backend", backend, error)) from None

@@ -17,7 +17,7 @@ import pytest
 from pytest_qnn.core.forms import BadOption
 from pytest_qnn.isolation import interpreter
 from pytest_qnn.options import Options
-from pytest_qnn.targets import in_one_process, worker_spec
+from pytest_qnn.targets import held_back, in_one_process, worker_spec
 
 if TYPE_CHECKING:
     from pytest_qnn.case_file import AnyCaseFile
@@ -60,16 +60,22 @@ def run(config: pytest.Config, options: Options, content: AnyCaseFile) -> int:
     capture = config.pluginmanager.getplugin("capturemanager")
     if capture is not None:
         capture.suspend(in_=True)  # the tool is to have this terminal, its keyboard too
-    sys.stdout.write(f"{command.text()}\n\n")
+    sys.stdout.write(f"{command.text()}\n{_held_back(options)}\n")
     sys.stdout.flush()
     # Ctrl-C is the debugger's.
     before = signal.signal(signal.SIGINT, lambda *_: None)
     try:
-        environment = {**interpreter.environment(), **command.environment}
+        environment = {**interpreter.environment(options.env), **command.environment}
         status = subprocess.run(command.words, env=environment, check=False).returncode
         return status if status >= 0 else _SIGNALLED - status
     finally:
         signal.signal(signal.SIGINT, before)
+
+
+def _held_back(options: Options) -> str:
+    """A line that names the variables which the command runs without here, and has in a shell."""
+    names = held_back(options)
+    return f"held back: {', '.join(names)} (--qnn-env=NAME adds one)\n" if names else ""
 
 
 def made(options: Options, content: AnyCaseFile) -> Command:

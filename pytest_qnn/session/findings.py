@@ -155,7 +155,7 @@ def _running(options: Options) -> tuple[str, ...]:
         words.append(f"--qnn-sandbox={options.sandbox}")
     if "--qnn-timeout" in options.given:
         words.append(f"--qnn-timeout={options.timeout:g}")
-    return tuple(words)
+    return (*words, *(f"--qnn-env={name}" for name in options.env))
 
 
 def slug(subject: Subject, spec: str, options: tuple[str, ...]) -> str:

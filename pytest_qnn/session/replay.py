@@ -27,7 +27,7 @@ _ELSEWHERE: dict[Result, Result] = {"FIXED": "PASSES HERE", "STILL FAILS": "FAIL
 
 SUITE = "pytest_qnn.conformance"
 
-_HOW = ("--qnn-sandbox=", "--qnn-timeout=", "--tflite-runtime=")
+_HOW = ("--qnn-sandbox=", "--qnn-timeout=", "--qnn-env=", "--tflite-runtime=")
 """Options that say how a target is run. The runtime itself is compared by its name, whatever chose it."""
 _DEFAULTS = ("--qnn-backend=reference", "--qnn-rpcmem=emulated", "--tflite-delegate=reference")
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from typing import Any
 
 import msgspec
@@ -295,11 +295,13 @@ def open_delegate_target(
     sandbox: str,
     timeout: float,
     precision: str | None = None,
+    passed: Collection[str] = (),
 ) -> DelegateTarget:
     """Open a chain of delegates in order of precedence.
 
     Each is ``reference``, ``xnnpack``, ``mutant:NAME`` or the path of an external delegate plugin.
     ``precision``: what is declared of float32 graphs; None: float32, or what a mutant is declared with.
+    ``passed``: as for `Executor`.
 
     Raises:
         TargetUnusable: with one sentence for the user.
@@ -318,7 +320,7 @@ def open_delegate_target(
     name = " + ".join(name for name, _ in chain)
     mode = sandbox_mode(sandbox, foreign=any(is_path(library) for library in _libraries(chain)))
     try:
-        executor = Executor(spec, CODEC, mode, timeout, guards=sandbox == "auto")
+        executor = Executor(spec, CODEC, mode, timeout, guards=sandbox == "auto", passed=passed)
         return DelegateTarget(
             name,
             _chain_options(chain, runtime, is_half=is_half),

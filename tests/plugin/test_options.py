@@ -324,3 +324,40 @@ def test_the_precision_of_the_delegates_is_declared_on_the_command_line_or_in_th
     assert parse(case_file=(f"{flag}=float16",)).precision == "float16"
     with pytest.raises(BadOption, match="'bfloat16' is not one of float32, float16"):
         parse(f"{flag}=bfloat16")
+
+
+def test_variables_are_named_on_the_command_line_or_else_in_the_ini_file(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("A_KEY", "1")
+    monkeypatch.setenv("B_KEY", "2")
+    ini = {"qnn_env": ["B_KEY", "C_KEY"]}
+    assert parse().env == ()
+    assert parse("--qnn-env=A_KEY", "--qnn-env=B_KEY", "--qnn-env=A_KEY").env == ("A_KEY", "B_KEY")
+    assert parse(ini=ini).env == ("B_KEY", "C_KEY")
+    assert parse("--qnn-env=A_KEY", ini=ini).env == ("A_KEY",)
+    with pytest.raises(BadOption, match="'C_KEY' is not set"):  # in the ini file it need not be
+        parse("--qnn-env=C_KEY")
+    with pytest.raises(BadOption, match="'B_KEY' is named with a value"):
+        parse(ini={"qnn_env": ["B_KEY=2"]})
+
+
+def test_a_case_file_has_no_variable_passed_on(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("A_KEY", "1")
+    monkeypatch.setenv("B_KEY", "2")
+    case_file = ("--qnn-timeout=2", "--qnn-env=A_KEY")
+    said = "the case file names the variable 'A_KEY', and has none passed on by itself; .*: --qnn-env=A_KEY"
+    for ini in ({}, {"qnn_env": ["B_KEY"]}):
+        with pytest.raises(BadOption, match=said):
+            parse(ini=ini, case_file=case_file)
+    assert parse("--qnn-env=A_KEY", case_file=case_file).env == ("A_KEY",)
+    assert parse("--qnn-env=B_KEY", case_file=case_file).env == ("B_KEY",)
+    assert parse(ini={"qnn_env": ["B_KEY", "A_KEY"]}, case_file=case_file).env == ("B_KEY", "A_KEY")
+    assert parse("--qnn-env=B_KEY", case_file=("--qnn-timeout=2",)).env == ("B_KEY",)
+
+
+def test_ini_twin_of_variables_is_a_list_of_lines(pytester: pytest.Pytester) -> None:
+    pytester.makeini("[pytest]\nqnn_env =\n  NOT_SET_KEY\n  OTHER_KEY=1\n")
+    result = pytester.runpytest_inprocess("--strict-config")
+    assert result.ret == pytest.ExitCode.USAGE_ERROR
+    assert "--qnn-env: 'OTHER_KEY' is named with a value" in result.stderr.str()

@@ -196,6 +196,22 @@ def test_replay_repeats_the_sandbox_and_timeout_that_were_asked_for(pytester: py
     assert options[-2:] == ["--qnn-sandbox=spawn", "--qnn-timeout=2"]
 
 
+def test_a_finding_says_which_variables_children_had_and_hands_none_on(pytester: pytest.Pytester) -> None:
+    command = shown(run(pytester, ("REG-02",), "--qnn-env=PATH", "--qnn-env=HOME"))
+    folder = finding(pytester, "REG-02")
+    assert command.endswith(" --qnn-env=PATH --qnn-env=HOME")
+    assert content_of(folder)["options"][-2:] == ["--qnn-env=PATH", "--qnn-env=HOME"]
+    replay(pytester, command)
+    refused = run(pytester, ("REG-02",), f"--qnn-replay={folder}", "--qnn-timeout=2")
+    assert refused.ret == pytest.ExitCode.USAGE_ERROR
+    said = "the case file names the variable 'PATH', and has none passed on by itself; "
+    refused.stderr.fnmatch_lines([f"*CANNOT RUN: {said}name it on the command line: --qnn-env=PATH"])
+    others = run(pytester, ("REG-02",), f"--qnn-replay={folder}", "--qnn-env=HOME")
+    others.stdout.fnmatch_lines(
+        ["REG-02 on reference: STILL FAILS: *"]
+    )  # it is how it runs, not what is judged
+
+
 @pytest.mark.parametrize("name", ["", "case.json"])
 def test_replay_takes_the_folder_or_its_file_and_judges_only_that_rule(
     pytester: pytest.Pytester, name: str
