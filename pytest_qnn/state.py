@@ -50,6 +50,8 @@ class Session:
         self.unusable: dict[Subject, Exception] = {}
         """Targets that could not be opened: it is not tried again."""
         self.described: dict[tuple[str, str], Description] = {}
+        self.held_back: tuple[str, ...] | None = None
+        """Names of the environment variables that child processes did not get; None: no target is in any."""
         self.expected: set[str] = set()
         """Ids of the rules whose tests were collected."""
         self.hung: Counter[Subject] = Counter()
@@ -135,6 +137,8 @@ class Session:
                 self.unusable[subject] = error
                 raise
             self.targets[subject] = target
+            if target.isolated:
+                self.held_back = targets.held_back(self.options)
             self.described[subject, target.spec] = Description(
                 target.options, target.provenance(), target.learned()
             )

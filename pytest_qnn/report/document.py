@@ -49,6 +49,7 @@ def make(session: Session, finished: datetime.datetime, *, ended: bool) -> dict[
         "seed": session.seed,
         "profile": session.options.profile,
         "options": _options(session),
+        **({} if session.held_back is None else {"held_back": list(session.held_back)}),
         "targets": _targets(session),
         "extra": {},
     }
@@ -91,6 +92,7 @@ def _options(session: Session) -> dict[str, Any]:
         "tflite_delegate_precision": options.precision,
         "qnn_sandbox": options.sandbox,
         "qnn_timeout": options.timeout,
+        "qnn_env": list(options.env),
         "qnn_strict": options.strict,
     }
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from pytest_qnn.report import choices, claims, failure
@@ -30,6 +31,11 @@ def header(session: Session) -> str:
     return "qnn: " + ", ".join(parts)
 
 
+def held_back(names: Sequence[str]) -> str:
+    """The line that names all environment variables of which any may be what a library lacks."""
+    return f"held back from child processes, as credentials: {', '.join(names)} (--qnn-env=NAME adds one)"
+
+
 def _runtime(session: Session) -> str:
     """Name and version of the runtime in use; empty before a delegate target was opened."""
     for (subject, _), described in session.described.items():
@@ -43,6 +49,8 @@ def summary(reporter: pytest.TerminalReporter, session: Session) -> None:
     """Write what the run found."""
     reporter.section("qnn", "=")
     reporter.write_line(header(session))
+    if session.held_back:
+        reporter.write_line(held_back(session.held_back))
     for replayed in session.replayed:
         line = f"{replayed.rule} on {replayed.target}: {replayed.result}: {one_line(replayed.detail)}"
         reporter.write_line(line, green=replayed.good, red=not replayed.good)
