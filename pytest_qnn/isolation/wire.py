@@ -7,7 +7,6 @@ into typed structures; lengths are checked before memory is taken; every wait ha
 from __future__ import annotations
 
 import ctypes
-import fcntl
 import os
 import socket
 import struct
@@ -19,6 +18,7 @@ import msgspec
 from pytest_qnn.core.evidence import Call, Evidence
 from pytest_qnn.isolation import libc
 from pytest_qnn.isolation.evidence import call_log, crash_handler
+from pytest_qnn.isolation.host.shared_memory import shared_memory
 
 _SLOT_SIZE = (256 << 20) - (128 << 10)
 """Bytes mapped for a child's answer. Not a size that a case would search the mappings for."""
@@ -184,15 +184,18 @@ class Slot:
     @classmethod
     def make(cls) -> Slot:
         """A fresh slot: no step begun, no reply. Pages of it that nobody touches take no memory."""
-        # memfd_create(2), not a pipe or a socket: a target may fork a process that keeps every descriptor
-        # open, and a reader of a pipe would wait for that one too; and a reply of any size needs nobody to
-        # read it.
-        fd = os.memfd_create("pytest-qnn-slot", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
-        os.ftruncate(fd, _SLOT_SIZE)
-        # A read of a mapping beyond the end of its file is SIGBUS: a target that truncated this file would
-        # kill the supervisor.
-        fcntl.fcntl(fd, fcntl.F_ADD_SEALS, fcntl.F_SEAL_SHRINK)
-        slot = cls(fd)
+        # Memory, not a pipe or a socket: a target may fork a process that keeps every descriptor open, and a
+        # reader of a pipe would wait for that one too; and a reply of any size needs nobody to read it.
+        # Fixed: a read of a mapping beyond the end of its file is SIGBUS, and a target that truncated this
+        # one would kill the supervisor. Where that cannot be forbidden (no memfd), no target gets so far by
+        # accident: a child closes the descriptor before it runs or loads the target, the file has no name,
+        # and to open a mapping in /proc/PID/map_files takes CAP_CHECKPOINT_RESTORE.
+        fd = shared_memory("pytest-qnn-slot", _SLOT_SIZE, fixed=True)
+        try:
+            slot = cls(fd)
+        except OSError:
+            os.close(fd)
+            raise
         slot.step(_WAITING)
         return slot
 

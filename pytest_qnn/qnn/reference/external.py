@@ -156,7 +156,8 @@ class ExternalBuffers(Memory, Binaries, Execution):
 
     def require_dma_buffer(self, fd: int) -> None:
         """Hook: 8003 for a file that is no memory: on a host, memfds take the place of DMA buffers."""
-        if not os.readlink(f"/proc/self/fd/{fd}").startswith(_MEMORY_FILES):
+        link = os.readlink(f"/proc/self/fd/{fd}")
+        if not link.startswith(_MEMORY_FILES) and "/memfd:" not in link:  # see `shared_memory`
             raise QnnError(Error.MEM_ERROR_MAPPING)
 
     def context_finalize(self, context: int | None, profile: int | None) -> None:

@@ -10,6 +10,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from pytest_qnn.isolation.host.shared_memory import shared_memory
+
 _LIBC = ctypes.CDLL(None, use_errno=True)
 _MMAP: Any = _LIBC.mmap
 _MMAP.restype = ctypes.c_void_p
@@ -24,8 +26,6 @@ _MMAP.argtypes = (
 _MUNMAP: Any = _LIBC.munmap
 _MUNMAP.argtypes = (ctypes.c_void_p, ctypes.c_size_t)
 _FAILED = ctypes.c_void_p(-1).value
-_NAME_LIMIT = 200
-"""memfd_create takes up to 249 bytes."""
 
 
 class ReleasedError(RuntimeError):
@@ -80,9 +80,8 @@ def at(address: int, size: int) -> npt.NDArray[np.uint8]:
 def anonymous(name: str, size: int, live: set[Mapping]) -> Mapping:
     """Fresh zeroed memory of ``size`` bytes that /proc/self/maps shows under ``memfd:name``."""
     # The mapping outlives its descriptor, so tests that count descriptors do not see the backend's own.
-    fd = os.memfd_create(name.encode()[:_NAME_LIMIT].decode(errors="ignore"), os.MFD_CLOEXEC)
+    fd = shared_memory(name, size)
     try:
-        os.ftruncate(fd, size)
         return Mapping(fd, size, live)
     finally:
         os.close(fd)

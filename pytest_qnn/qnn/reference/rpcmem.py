@@ -1,4 +1,4 @@
-"""An emulation of rpcmem on memfd_create: real shared memory with real descriptors, no hardware.
+"""An emulation of rpcmem on memfds: real shared memory with real descriptors, no hardware.
 
 The contract is that of the upstream implementation (fastrpc, ``src/rpcmem_linux.c``): the pointer is page
 aligned, the size is a C int above 0, ``to_fd`` knows exact base pointers only, and ``free`` ignores what
@@ -11,6 +11,7 @@ import os
 import threading
 
 from pytest_qnn.isolation import libc
+from pytest_qnn.isolation.host.shared_memory import shared_memory
 from pytest_qnn.qnn.abi.rpcmem import INT_MAX
 
 
@@ -88,13 +89,7 @@ class EmulatedRpcmem:
         return 0 < size <= INT_MAX
 
     def _create(self, size: int) -> int:
-        fd = os.memfd_create("rpcmem", os.MFD_CLOEXEC)
-        try:
-            os.ftruncate(fd, size)
-        except OSError:
-            os.close(fd)
-            raise
-        return fd
+        return shared_memory("rpcmem", size)
 
     def _map(self, fd: int, size: int) -> int:
         protection = libc.PROT_READ | libc.PROT_WRITE

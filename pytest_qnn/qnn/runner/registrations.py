@@ -10,6 +10,7 @@ import socket
 from collections.abc import Iterator
 from typing import Any
 
+from pytest_qnn.isolation.host.shared_memory import shared_memory
 from pytest_qnn.qnn.abi.codes import Error, MemType, low
 from pytest_qnn.qnn.abi.layouts import HtpMemDescriptor, MemDescriptor
 from pytest_qnn.qnn.cases.case import (
@@ -230,8 +231,7 @@ def _odd_fd(kind: FdKind, size: int) -> Iterator[int]:
         os.unlink(path)
         os.ftruncate(fds[0], size)
     elif kind == "readonly":
-        whole = os.memfd_create("readonly", os.MFD_CLOEXEC)
-        os.ftruncate(whole, size)
+        whole = shared_memory("readonly", size)
         fds.append(os.open(f"/proc/self/fd/{whole}", os.O_RDONLY | os.O_CLOEXEC))
         os.close(whole)
     else:

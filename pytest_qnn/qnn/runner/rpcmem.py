@@ -11,6 +11,7 @@ from typing import Any, Protocol
 from pytest_qnn.core.forms import is_soname
 from pytest_qnn.isolation import libc
 from pytest_qnn.isolation.evidence import call_log
+from pytest_qnn.isolation.host.shared_memory import shared_memory
 from pytest_qnn.qnn.abi.rpcmem import ALLOC2, INT_MAX, PROTOTYPES
 
 _POINTERS = ("rpcmem_alloc", "rpcmem_alloc2")
@@ -122,7 +123,7 @@ def own_memory(size: int) -> tuple[int, int]:
     if size <= 0:
         return 0, -1
     try:
-        fd = _from_heap(size) if os.path.exists(_HEAP) else _from_memfd(size)
+        fd = _from_heap(size) if os.path.exists(_HEAP) else shared_memory("own", size)
     except OSError:
         return 0, -1
     pointer = libc.mmap(None, size, libc.PROT_READ | libc.PROT_WRITE, libc.MAP_SHARED, fd, 0)
@@ -140,9 +141,3 @@ def _from_heap(size: int) -> int:
         return int(request.fd)
     finally:
         os.close(heap)
-
-
-def _from_memfd(size: int) -> int:
-    fd = os.memfd_create("own", os.MFD_CLOEXEC)
-    os.ftruncate(fd, size)
-    return fd
