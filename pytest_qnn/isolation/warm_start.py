@@ -63,12 +63,17 @@ def written_by(work: Callable[[], None]) -> Ranges:
     """The ranges of this process' private memory that a fork of it must copy to do ``work``.
 
     A page that this child maps alone (bit 56 of its pagemap entry) has been written to since the fork. Empty
-    where the kernel does not say, or ``work`` fails or takes longer than some seconds. This process
-    must have a single thread.
+    where the kernel does not say or allows no further process, or ``work`` fails or takes longer than some
+    seconds. This process must have a single thread.
     """
     shared = private_mappings(anonymous=False)
     read_fd, write_fd = os.pipe()
-    pid = os.fork()
+    try:
+        pid = os.fork()
+    except OSError:  # it costs time; who needs a process for a case will say that there is none
+        os.close(read_fd)
+        os.close(write_fd)
+        return []
     if not pid:
         try:
             processes.die_with_parent()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import os
 from collections.abc import Iterable
 from typing import NamedTuple
@@ -40,8 +41,12 @@ def _threads(pid: int | str) -> list[str]:
 
 
 def _cpu(pid: int) -> float:
-    words = _read(f"/proc/{pid}/stat").rpartition(b")")[2].split()  # behind the name, which may hold anything
-    return sum(map(int, words[_TIMES])) * _TICK
+    return sum(map(int, _stat(pid)[_TIMES])) * _TICK
+
+
+def _stat(pid: int) -> list[bytes]:
+    """What /proc/PID/stat says behind the name, which may hold anything; empty of one that is gone."""
+    return _read(f"/proc/{pid}/stat").rpartition(b")")[2].split()
 
 
 def _waited(pid: int, thread: str) -> float:
