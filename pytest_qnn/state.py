@@ -52,6 +52,8 @@ class Session:
         self.described: dict[tuple[str, str], Description] = {}
         self.held_back: tuple[str, ...] | None = None
         """Names of the environment variables that child processes did not get; None: no target is in any."""
+        self.host_lacks: tuple[str, ...] = ()
+        """What the host does not offer to processes that run cases, in sentences."""
         self.expected: set[str] = set()
         """Ids of the rules whose tests were collected."""
         self.hung: Counter[Subject] = Counter()
@@ -137,6 +139,7 @@ class Session:
                 self.unusable[subject] = error
                 raise
             self.targets[subject] = target
+            self.host_lacks = targets.host_lacks()
             if target.isolated:
                 self.held_back = targets.held_back(self.options)
             self.described[subject, target.spec] = Description(

@@ -94,6 +94,28 @@ def huge_pages(*, allowed: bool) -> None:
     _LIBC.prctl(_PR_SET_THP_DISABLE, *map(c_long, (not allowed, 0, 0, 0)))
 
 
+PR_SET_PDEATHSIG, PR_GET_PDEATHSIG = 1, 2
+PR_SET_CHILD_SUBREAPER, PR_GET_CHILD_SUBREAPER = 36, 37
+
+
+def set_as_it_is(get: int, set_: int) -> None:
+    """Have prctl(2) set a number of this process to what it is: nothing changes, but a refusal shows.
+
+    Args:
+        get: the operation that reads the number.
+        set_: the one that sets it.
+
+    Raises:
+        OSError: either is refused.
+    """
+    number = c_int()
+    if _LIBC.prctl(get, ctypes.byref(number), *map(c_long, (0, 0, 0))) or _LIBC.prctl(
+        set_, *map(c_long, (number.value, 0, 0, 0))
+    ):
+        code = ctypes.get_errno()
+        raise OSError(code, os.strerror(code))
+
+
 _EXIT_HANDLER = ctypes.CFUNCTYPE(None, c_void_p)
 _EXIT_HANDLERS: list[object] = []
 

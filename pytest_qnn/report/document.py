@@ -49,7 +49,7 @@ def make(session: Session, finished: datetime.datetime, *, ended: bool) -> dict[
         "seed": session.seed,
         "profile": session.options.profile,
         "options": _options(session),
-        **({} if session.held_back is None else {"held_back": list(session.held_back)}),
+        **_surroundings(session),
         "targets": _targets(session),
         "extra": {},
     }
@@ -95,6 +95,12 @@ def _options(session: Session) -> dict[str, Any]:
         "qnn_env": list(options.env),
         "qnn_strict": options.strict,
     }
+
+
+def _surroundings(session: Session) -> dict[str, list[str]]:
+    """What of the machine concerns child processes, where there is something to say."""
+    found = {} if session.held_back is None else {"held_back": list(session.held_back)}
+    return found | ({"host_lacks": list(session.host_lacks)} if session.host_lacks else {})
 
 
 def _target(

@@ -44,10 +44,13 @@ def page(document: dict[str, Any]) -> str:
 
 def _run(document: dict[str, Any]) -> dict[str, Any]:
     plain = ("python", "platform", "started", "finished", "seed", "profile")
-    held_back = document.get("held_back")
+    surroundings = {
+        "held back from child processes": ", ".join(document.get("held_back", ())),
+        "host": "\n".join(document.get("host_lacks", ())),
+    }
     return {
         **{key: document[key] for key in plain},
-        **({"held back from child processes": ", ".join(held_back)} if held_back else {}),
+        **{key: text for key, text in surroundings.items() if text},
         **document["tool"],
         **{key: compact(value) for key, value in document["options"].items()},
         **{key: compact(value) for key, value in document["extra"].items()},

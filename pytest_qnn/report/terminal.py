@@ -51,6 +51,8 @@ def summary(reporter: pytest.TerminalReporter, session: Session) -> None:
     reporter.write_line(header(session))
     if session.held_back:
         reporter.write_line(held_back(session.held_back))
+    for lack in session.host_lacks:
+        reporter.write_line(f"host: {lack}")
     for replayed in session.replayed:
         line = f"{replayed.rule} on {replayed.target}: {replayed.result}: {one_line(replayed.detail)}"
         reporter.write_line(line, green=replayed.good, red=not replayed.good)
