@@ -22,7 +22,7 @@ from fast_run import later
 from native import qnn_library
 
 from pytest_qnn.isolation import cpu_time, libc, warm_start, wire
-from pytest_qnn.isolation.host import lacks
+from pytest_qnn.isolation.host import exit_watch, lacks
 from pytest_qnn.isolation.host.exit_watch import ExitWatch
 from pytest_qnn.isolation.host.shared_memory import shared_memory
 from pytest_qnn.qnn.reference import mapping
@@ -270,6 +270,23 @@ def test_a_descriptor_ends_the_wait_and_is_named(child: subprocess.Popen[bytes],
     watch.close()
     for fd in (read_fd, write_fd, other_fd):
         os.close(fd)
+
+
+def test_the_last_that_a_child_did_is_seen_with_its_end(
+    child: subprocess.Popen[bytes], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(os, "pidfd_open", refuse(errno.ENOSYS))
+    watch = ExitWatch(child.pid)
+    read_fd, write_fd = os.pipe()
+
+    def ends_now(_: int) -> bool:
+        os.write(write_fd, b"!")  # after the descriptors were looked at
+        return True
+
+    monkeypatch.setattr(exit_watch, "_has_ended", ends_now)
+    assert watch.wait(20.0, {read_fd: select.POLLIN}) == (True, {read_fd})
+    os.close(read_fd)
+    os.close(write_fd)
 
 
 def test_a_time_that_is_over_is_kept(child: subprocess.Popen[bytes], way: str) -> None:

@@ -72,6 +72,8 @@ class ExitWatch:
             left = deadline - time.monotonic()
             ready = frozenset(fd for fd, _ in poll.poll(max(0.0, min(pause, left)) * 1000))
             ended = _has_ended(self._pid)
+            if ended and not ready:  # what it did last it may have done after the look at descriptors
+                ready = frozenset(fd for fd, _ in poll.poll(0))
             if ended or ready or left <= pause:
                 return Woken(ended, ready)
             pause = min(max(2 * pause, _SHORTEST), _LONGEST)
