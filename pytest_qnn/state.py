@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from pytest_qnn.core.printable import printable
 from pytest_qnn.options import Options
 
 if TYPE_CHECKING:
@@ -91,7 +92,7 @@ class Session:
         needed = [rule for name in names if (rule := self.rule_of_test(name)) is not None]
         self.expected = {rule.id for rule in needed}
         if self.case_file is not None and not needed:
-            raise pytest.UsageError(f"--qnn-replay: {self._no_test(self.case_file.rule)}")
+            raise pytest.UsageError(printable(f"--qnn-replay: {self._no_test(self.case_file.rule)}"))
         if not needed:
             return
         from pytest_qnn.targets import TargetUnusable
@@ -100,7 +101,7 @@ class Session:
             for subject in sorted({rule.subject for rule in needed}):
                 self._ask_choices(self.target(subject))
         except TargetUnusable as error:
-            raise pytest.UsageError(self._sentence(error)) from None
+            raise pytest.UsageError(printable(self._sentence(error))) from None
 
     def _ask_choices(self, target: Target[Any, Any]) -> None:
         """For the report, and so not in a worker, nor for a replay: what documents leave to the target."""

@@ -7,6 +7,7 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
+from pytest_qnn.core.printable import printable
 from pytest_qnn.core.verdict import Finding, Outcome, Verdict
 from pytest_qnn.report import crash
 
@@ -47,7 +48,7 @@ def text(verdict: Verdict, run_seed: int) -> str:
             lines.append(
                 f"  debug     the same with --qnn-debug={_tool(verdict.finding)} (docs/debugging.md)"
             )
-    return "\n".join(lines)
+    return printable("\n".join(lines))
 
 
 def examined(verdict: Verdict) -> str:
@@ -72,26 +73,25 @@ def readme(
         contents: what each file of the folder is.
     """
     width = max(map(len, (*provenance, *contents)))
-    return "\n".join(
-        [
-            text(verdict, run_seed),
-            "",
-            "The target it was found on",
-            *(f"  {key:<{width}}  {value}" for key, value in provenance.items()),
-            "",
-            "The files of this folder",
-            *(f"  {key:<{width}}  {value}" for key, value in contents.items()),
-            "",
-            "To judge the case again, here or on another machine, give pytest this folder:",
-            "  pytest --qnn-replay FOLDER",
-            "It says STILL FAILS, FIXED or CANNOT RUN. Further options replace those of the file.",
-            "A library is loaded only where you name it, as --qnn-backend=PATH or --tflite-delegate=PATH.",
-            "On another target than the one that the case was found on it says FAILS HERE or PASSES HERE.",
-            "To carry it out under a debugger or a memory checker, add one of",
-            "  --qnn-debug=gdb, --qnn-debug=valgrind, --qnn-debug=asan, --qnn-debug='ANY COMMAND'",
-            "",
-        ]
-    )
+    lines = [
+        text(verdict, run_seed),
+        "",
+        "The target it was found on",
+        *(f"  {key:<{width}}  {value}" for key, value in provenance.items()),
+        "",
+        "The files of this folder",
+        *(f"  {key:<{width}}  {value}" for key, value in contents.items()),
+        "",
+        "To judge the case again, here or on another machine, give pytest this folder:",
+        "  pytest --qnn-replay FOLDER",
+        "It says STILL FAILS, FIXED or CANNOT RUN. Further options replace those of the file.",
+        "A library is loaded only where you name it, as --qnn-backend=PATH or --tflite-delegate=PATH.",
+        "On another target than the one that the case was found on it says FAILS HERE or PASSES HERE.",
+        "To carry it out under a debugger or a memory checker, add one of",
+        "  --qnn-debug=gdb, --qnn-debug=valgrind, --qnn-debug=asan, --qnn-debug='ANY COMMAND'",
+        "",
+    ]
+    return printable("\n".join(lines))
 
 
 _HEAP = re.compile(r"free\(\)|malloc|corrupted|double free|munmap_chunk")

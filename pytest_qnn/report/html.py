@@ -5,6 +5,7 @@ from __future__ import annotations
 from html import escape
 from typing import Any
 
+from pytest_qnn.core.printable import printable
 from pytest_qnn.report import choices, claims
 from pytest_qnn.report.failure import compact
 
@@ -39,7 +40,8 @@ def page(document: dict[str, Any]) -> str:
     if document["not_judged"]:
         parts.append(f"<p>Not judged: {escape(', '.join(document['not_judged']))}</p>")
     parts += [_target(target) for target in document["targets"]]
-    return "\n".join([*parts, "</body>\n</html>\n"])
+    # Of the page itself no character changes: what stands between its tags is from elsewhere.
+    return printable("\n".join([*parts, "</body>\n</html>\n"]))
 
 
 def _run(document: dict[str, Any]) -> dict[str, Any]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+from pytest_qnn.core.printable import printable
 from pytest_qnn.report import choices, claims, failure
 from pytest_qnn.state import Session, spec_of
 
@@ -28,7 +29,7 @@ def header(session: Session) -> str:
         f"seed {session.seed}",
         f"profile {options.profile}",
     ]
-    return "qnn: " + ", ".join(parts)
+    return printable("qnn: " + ", ".join(parts))
 
 
 def held_back(names: Sequence[str]) -> str:
@@ -47,37 +48,41 @@ def _runtime(session: Session) -> str:
 
 def summary(reporter: pytest.TerminalReporter, session: Session) -> None:
     """Write what the run found."""
+
+    def write(line: str, **markup: bool) -> None:
+        reporter.write_line(printable(line), **markup)
+
     reporter.section("qnn", "=")
-    reporter.write_line(header(session))
+    write(header(session))
     if session.held_back:
-        reporter.write_line(held_back(session.held_back))
+        write(held_back(session.held_back))
     for lack in session.host_lacks:
-        reporter.write_line(f"host: {lack}")
+        write(f"host: {lack}")
     for replayed in session.replayed:
         line = f"{replayed.rule} on {replayed.target}: {replayed.result}: {one_line(replayed.detail)}"
-        reporter.write_line(line, green=replayed.good, red=not replayed.good)
+        write(line, green=replayed.good, red=not replayed.good)
         if replayed.other:
-            reporter.write_line(replayed.other)
+            write(replayed.other)
     for (subject, target), verdicts in by_target(session).items():
-        reporter.write_line("")
-        reporter.write_line(f"{subject} target: {target}", bold=True)
+        write("")
+        write(f"{subject} target: {target}", bold=True)
         described = session.described.get((subject, target))
         for line in claims.lines(described.learned) if described else ():
-            reporter.write_line(one_line(line))
+            write(one_line(line))
         for line in choices.summary(described.learned) if described else ():
-            reporter.write_line(line)
+            write(line)
         for line in table(verdicts):
-            reporter.write_line(line)
+            write(line)
         for line in findings(verdicts):
-            reporter.write_line(line)
+            write(line)
     if session.verdicts and session.not_judged:
-        reporter.write_line("")
-        reporter.write_line(f"not judged: {', '.join(session.not_judged)}", yellow=True)
+        write("")
+        write(f"not judged: {', '.join(session.not_judged)}", yellow=True)
     left_out = session.not_selected if session.verdicts else []
     if left_out:
-        reporter.write_line("")
+        write("")
         whole = len(left_out) + len(session.expected)
-        reporter.write_line(f"not selected: {len(left_out)} of {whole} rules; the report is incomplete")
+        write(f"not selected: {len(left_out)} of {whole} rules; the report is incomplete")
 
 
 def by_target(session: Session) -> dict[tuple[str, str], list[Verdict]]:

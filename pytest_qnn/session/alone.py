@@ -13,6 +13,7 @@ from pathlib import Path
 
 from pytest_qnn.case_file import read
 from pytest_qnn.core.forms import BadOption
+from pytest_qnn.core.printable import printable
 from pytest_qnn.isolation import processes
 from pytest_qnn.isolation.worker import Unusable, make_worker
 
@@ -24,7 +25,7 @@ def main() -> None:
         content = read(Path(path))
         worker = make_worker(spec)
     except (BadOption, Unusable) as error:
-        raise SystemExit(f"pytest-qnn: {error}") from None
+        raise SystemExit(printable(f"pytest-qnn: {error}")) from None
     _say(f"the target is loaded; the case of {content.rule} begins")
     worker.run(content.case, lambda step: _say(f"step {step}"))
     _say("the case is over; the process ends")

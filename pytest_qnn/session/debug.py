@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import pytest
 
 from pytest_qnn.core.forms import BadOption
+from pytest_qnn.core.printable import shell_line
 from pytest_qnn.isolation import interpreter
 from pytest_qnn.options import Options
 from pytest_qnn.targets import held_back, in_one_process, worker_spec
@@ -46,8 +47,8 @@ class Command(NamedTuple):
 
     def text(self) -> str:
         """For a shell."""
-        given = [f"{name}={shlex.quote(value)}" for name, value in self.environment.items()]
-        return " ".join([*given, shlex.join(self.words)])
+        given = [f"{name}={shell_line([value])}" for name, value in self.environment.items()]
+        return " ".join([*given, shell_line(self.words)])
 
 
 def run(config: pytest.Config, options: Options, content: AnyCaseFile) -> int:

@@ -17,6 +17,7 @@ import pytest
 
 from pytest_qnn import effort
 from pytest_qnn.core import engine
+from pytest_qnn.core.printable import encodable, printable
 from pytest_qnn.core.rule import Demand, Rule
 from pytest_qnn.core.target import Target, TargetLost
 from pytest_qnn.core.verdict import Crashed, Finding, Hung, Outcome, Verdict
@@ -144,15 +145,20 @@ def judge_or_explain(session: Session, item: pytest.Item, rule_id: str) -> None:
         verdict, handed_over = judge(session, item, rule_id)
     except TargetLost as reason:
         # No verdict: the report lists the rule as not judged. The first rule that met it has the finding.
-        pytest.fail(f"{rule_id} not judged: {reason}", pytrace=False)
+        raise _failure(f"{rule_id} not judged: {reason}") from None
     except Exception as error:
         verdict = _failed(session, item, rule_id, error, time.perf_counter() - started)
         record(item, verdict)
-        pytest.fail(f"{failure.text(verdict, session.seed)}\n\n{verdict.traceback}", pytrace=False)
+        raise _failure(f"{failure.text(verdict, session.seed)}\n\n{verdict.traceback}") from None
     record(item, verdict)
     for other in handed_over:
-        item.stash[VERDICTS].append(msgspec.to_builtins(other))
+        item.stash[VERDICTS].append(encodable(msgspec.to_builtins(other)))
     conclude(verdict, session.seed, strict=session.options.strict)
+
+
+def _failure(text: str) -> BaseException:
+    """What `pytest.fail` raises. To be raised ``from None``: pytest writes what led to it, and as it is."""
+    return pytest.fail.Exception(printable(text), pytrace=False)
 
 
 def _failed(session: Session, item: pytest.Item, rule_id: str, error: Exception, seconds: float) -> Verdict:
@@ -178,12 +184,12 @@ def _failed(session: Session, item: pytest.Item, rule_id: str, error: Exception,
 
 def record(item: pytest.Item, verdict: Verdict) -> None:
     """Keep the verdict with the test: for its report (across processes) and as JUnit properties."""
-    item.stash.setdefault(VERDICTS, []).append(msgspec.to_builtins(verdict))
+    item.stash.setdefault(VERDICTS, []).append(encodable(msgspec.to_builtins(verdict)))
     item.user_properties += properties(verdict)
 
 
 def properties(verdict: Verdict) -> list[tuple[str, object]]:
-    """What JUnit files say of a verdict: what each has, then what only some have.
+    """What JUnit files say of a verdict, as printable text: what each has, then what only some have.
 
     ``blocked_by`` names the rules that own what went wrong in some of its cases, ``flaky`` is the rate of a
     case that does not always fail, ``reason`` says why there is neither a pass nor a finding, and ``replay``
@@ -204,10 +210,11 @@ def properties(verdict: Verdict) -> list[tuple[str, object]]:
         ("reason", verdict.reason),
         ("replay", verdict.replay),
     ]
-    return [*always, *(pair for pair in (*some, *_of_crash(verdict)) if pair[1])]
+    told = [*always, *(pair for pair in (*some, *_of_crash(verdict)) if pair[1])]
+    return [(name, printable(text)) for name, text in told]
 
 
-def _of_crash(verdict: Verdict) -> list[tuple[str, object]]:
+def _of_crash(verdict: Verdict) -> list[tuple[str, str]]:
     finding = verdict.finding
     if finding is None or not finding.evidence:
         return []
@@ -220,11 +227,11 @@ def conclude(verdict: Verdict, run_seed: int, *, strict: bool) -> None:
     if verdict.outcome is Outcome.PASS:
         return
     if verdict.outcome is Outcome.UNSUPPORTED:
-        pytest.skip(f"{verdict.rule} unsupported: {verdict.reason}")
+        pytest.skip(printable(f"{verdict.rule} unsupported: {verdict.reason}"))
     if verdict.is_blocked:
-        pytest.skip(f"{verdict.rule} {verdict.reason}")
+        pytest.skip(printable(f"{verdict.rule} {verdict.reason}"))
     text = failure.text(verdict, run_seed)
     if not verdict.is_red(strict=strict):
         # Under --runxfail pytest makes xfail() return, and the test fails as that option demands.
-        pytest.xfail(f"{verdict.rule} {verdict.level.value}: {failure.seen(verdict)}")
+        pytest.xfail(printable(f"{verdict.rule} {verdict.level.value}: {failure.seen(verdict)}"))
     pytest.fail(text, pytrace=False)

@@ -13,6 +13,7 @@ import pytest
 from pytest_qnn.case_file import read
 from pytest_qnn.core import engine
 from pytest_qnn.core.forms import BadOption
+from pytest_qnn.core.printable import encodable, printable
 from pytest_qnn.core.rule import Rule
 from pytest_qnn.core.target import Target
 from pytest_qnn.core.verdict import Outcome, Replayed, Result, Unsupported, Violation
@@ -88,10 +89,10 @@ def run(session: Session, item: pytest.Item, rule: Rule[Any, Any, Any]) -> None:
     if content is None:
         raise ValueError("the session has no case to replay")
     replayed = _replayed(rule, session.target(rule.subject), content)
-    item.stash.setdefault(REPLAYED, []).append(msgspec.to_builtins(replayed))
+    item.stash.setdefault(REPLAYED, []).append(encodable(msgspec.to_builtins(replayed)))
     if not replayed.good:
         text = f"{rule.id} {replayed.result}: {replayed.detail}"
-        pytest.fail(f"{text}\n{replayed.other}".rstrip(), pytrace=False)
+        pytest.fail(printable(f"{text}\n{replayed.other}".rstrip()), pytrace=False)
 
 
 def _replayed(rule: Rule[Any, Any, Any], target: Target[Any, Any], content: AnyCaseFile) -> Replayed:

@@ -5,6 +5,8 @@ from __future__ import annotations
 import contextlib
 import os
 
+from pytest_qnn.core.printable import printable
+
 KEPT = 1 << 14
 """Bytes of the end that are kept: an ``assert`` has one line, a sanitizer's report some hundred."""
 _PIECE = 1 << 16
@@ -40,10 +42,5 @@ class Stderr:
         """What was kept since the last time, as lines of printable text."""
         self.drain()
         end, self._end = self._end, b""
-        return _printable(end)
-
-
-def _printable(text: bytes) -> str:
-    """Without control characters, of which a terminal would make something else."""
-    lines = text.decode(errors="replace").expandtabs().splitlines()
-    return "\n".join("".join(sign if sign.isprintable() else "?" for sign in line) for line in lines)
+        lines = end.decode(errors="backslashreplace").expandtabs().splitlines()
+        return printable("\n".join(lines))

@@ -1,0 +1,58 @@
+"""Text from elsewhere (a target's, a file's, a path) where it leaves: on a terminal, in a page, in JSON.
+
+What others wrote is kept as it is and escaped where it leaves, since the same text goes to readers that
+need different things of it.
+"""
+
+from __future__ import annotations
+
+import os
+import shlex
+import string
+from collections.abc import Iterable
+from typing import Any
+
+
+def printable(text: str) -> str:
+    r"""The text with all that is not shown but obeyed, or is nothing at all, in the form of ``\x1b``.
+
+    That is: control characters (a terminal obeys ESC and, of the others, those from U+0080 on), marks that
+    change the order of characters (U+202A to U+202E, U+2066 to U+2069), further invisible ones, and
+    halves of surrogate pairs, which no file in UTF-8 can hold. Ends of lines (``\n``) and tabs stay. A
+    backslash stays as well: what was escaped once is not escaped again.
+    """
+    return "\n".join(line if line.isprintable() else _escaped(line) for line in text.split("\n"))
+
+
+def _escaped(line: str) -> str:
+    return "".join(
+        sign if sign.isprintable() or sign == "\t" else sign.encode("unicode_escape").decode()
+        for sign in line
+    )
+
+
+def encodable(value: Any) -> Any:
+    r"""JSON data with halves of surrogate pairs as ``\udc80``, and all else as it is.
+
+    Neither UTF-8 nor another process' reader has a place for them; Python makes them of bytes that are not
+    UTF-8, and a rule may put such a text into its verdict.
+    """
+    if isinstance(value, str):
+        return value.encode(errors="backslashreplace").decode()
+    if isinstance(value, dict):
+        return {encodable(key): encodable(part) for key, part in value.items()}
+    if isinstance(value, (list, tuple)):
+        parts = (encodable(part) for part in value)
+        return tuple(parts) if isinstance(value, tuple) else list(parts)
+    return value
+
+
+def shell_line(words: Iterable[str]) -> str:
+    r"""A printable line that a shell reads as these words. ``$'\377'`` is of bash, zsh and POSIX 2024."""
+    return " ".join(shlex.quote(word) if word.isprintable() else _in_octal(word) for word in words)
+
+
+def _in_octal(word: str) -> str:
+    plain = string.ascii_letters + string.digits + "/._-=:,+ "
+    signs = (chr(byte) if chr(byte) in plain else f"\\{byte:03o}" for byte in os.fsencode(word))
+    return f"$'{''.join(signs)}'"

@@ -1,0 +1,53 @@
+"""Text from elsewhere, as it leaves."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+
+import msgspec
+import pytest
+
+from pytest_qnn.core.printable import encodable, printable, shell_line
+
+OBEYED = [
+    *map(chr, (*range(0x09), *range(0x0B, 0x20), *range(0x7F, 0xA0))),
+    *map(chr, (*range(0x202A, 0x202F), *range(0x2066, 0x206A), 0x200E, 0x200F, 0x061C, 0xFEFF)),
+    *map(chr, (0xD800, 0xDBFF, 0xDC80, 0xDFFF)),
+]
+"""Characters that must not be seen raw; of the first ones a tab may."""
+
+
+@pytest.mark.parametrize("sign", OBEYED, ids=lambda sign: f"{ord(sign):x}")
+def test_what_would_be_obeyed_is_escaped(sign: str) -> None:
+    shown = printable(f"a{sign}b")
+    assert shown.isprintable()
+    assert shown == f"a{ascii(sign)[1:-1]}b"
+    assert printable(shown) == shown
+
+
+def test_what_is_shown_stays() -> None:
+    text = "t0 -> [ABS]\n\t\\x1b ä 漢字 😀 €\n"
+    assert printable(text) == text
+    assert printable("\x1b[2Jred\x07") == r"\x1b[2Jred\x07"
+    assert printable("a\r\nb") == "a\\r\nb"
+
+
+def test_data_is_as_it_was_but_for_halves_of_pairs() -> None:
+    data = {"a": ["\x1b", ("😀", 1, None)], "b\ud800": {"c": "x\udc80"}}
+    made = encodable(data)
+    assert made == {"a": ["\x1b", ("😀", 1, None)], r"b\ud800": {"c": r"x\udc80"}}
+    assert msgspec.json.decode(msgspec.json.encode(made)) == msgspec.to_builtins(made) | {
+        "a": ["\x1b", ["😀", 1, None]]
+    }
+
+
+WORDS = ["pytest", "it's", "a b", "", "--x=\x1b[2J'\\", os.fsdecode(b"/p\xff1/\n"), "ä漢", "$HOME `x` \u202e"]
+
+
+def test_a_shell_reads_the_words_back() -> None:
+    line = shell_line(WORDS)
+    assert line.isprintable()
+    asked = ["bash", "-c", f"printf '%s\\0' {line}"]
+    read = subprocess.run(asked, capture_output=True, check=True, timeout=20).stdout
+    assert [os.fsdecode(word) for word in read.split(b"\0")[:-1]] == WORDS
