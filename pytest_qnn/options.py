@@ -256,13 +256,25 @@ class _Source:
         flags = {one.flag for one in DECLARED if one.ini in self.values}
         return flags | {_CHAIN_FLAGS[kind] for kind, _ in self.chain}
 
+    def of_targets(self) -> Iterator[tuple[str, str]]:
+        """Flag and text of what selects a target, or says how it is run."""
+        named = (one for one in DECLARED if one.selects_target and one.ini in self.values)
+        yield from ((one.flag, self.values[one.ini]) for one in named)
+        yield from ((_CHAIN_FLAGS[kind], text) for kind, text in self.chain)
+
     def files(self) -> Iterator[str]:
-        """Everything in its values that is a path of something to load, with links resolved."""
-        named = [(one.flag, self.values[one.ini]) for one in DECLARED if one.ini in self.values]
-        for flag, text in (*named, *((_CHAIN_FLAGS[kind], text) for kind, text in self.chain)):
+        """Everything in its values that is a path of something to load, with links resolved.
+
+        Raises:
+            BadOption: a value or such a path is not UTF-8: it is sent to child processes and to reports.
+        """
+        for flag, text in self.of_targets():
+            forms.utf8(flag, text, "what selects a target")
             split = forms.PATHS[flag](text) if flag in forms.PATHS else None
             if split:
-                yield forms.named_file(flag, split[1])
+                path = forms.named_file(flag, split[1])
+                forms.utf8(flag, path, "the path of a library")
+                yield path
 
 
 def read(
@@ -460,7 +472,7 @@ def _with_options_of(case: _Source, chain: Delegates, files: frozenset[str]) -> 
 def _real(spec: str) -> str:
     """A delegate's specification, a path with links resolved."""
     split = forms.delegate_path(spec)
-    return f"{split[0]}{os.path.realpath(split[1])}" if split else spec
+    return f"{split[0]}{forms.named_file('--tflite-delegate', split[1])}" if split else spec
 
 
 def _overruled(old: Pairs, new: Pairs) -> Pairs:

@@ -16,6 +16,7 @@ import pytest
 
 from pytest_qnn import options as opts
 from pytest_qnn.core import forms
+from pytest_qnn.core.printable import printable
 from pytest_qnn.session.gather import Gatherer
 from pytest_qnn.state import REPLAYED, SESSION, VERDICTS, Session
 
@@ -61,7 +62,7 @@ def pytest_configure(config: pytest.Config) -> None:
     try:
         options, case_file = _options(config)
     except forms.BadOption as error:
-        raise pytest.UsageError(str(error)) from None
+        raise pytest.UsageError(printable(str(error))) from None
     session = config.stash[SESSION] = Session(config, options, case_file)
     if not _is_worker(config):
         config.pluginmanager.register(Gatherer(session), "qnn-gatherer")
@@ -73,7 +74,17 @@ def _options(config: pytest.Config) -> tuple[opts.Options, AnyCaseFile | None]:
     folder = config.inipath.parent if config.inipath else config.rootpath
     read = functools.partial(opts.read, vars(config.option), ini, folder)
     options = read()
+    if config.getoption("dist", "no") != "no":
+        _check_for_workers(options)
     return (options, None) if options.replay is None else _replay(config, read, options.replay)
+
+
+def _check_for_workers(options: opts.Options) -> None:
+    """Refuse what pytest-xdist cannot send to its workers. Raises BadOption."""
+    replayed = (options.replay,) if options.replay else ()
+    for flag, paths in (("--qnn-report", options.reports), ("--qnn-replay", replayed)):
+        for path in paths:
+            forms.utf8(flag, str(path), "with workers of pytest-xdist (-n0: without) a path")
 
 
 @pytest.hookimpl(tryfirst=True)
@@ -89,7 +100,7 @@ def pytest_cmdline_main(config: pytest.Config) -> int | None:
             return None
         return debug.run(config, options, case_file)
     except forms.BadOption as error:
-        raise pytest.UsageError(str(error)) from None
+        raise pytest.UsageError(printable(str(error))) from None
 
 
 def _replay(

@@ -73,7 +73,26 @@ def is_soname(text: str) -> bool:
 
 def named_file(flag: str, path: str) -> str:
     """What an option names: a path with links resolved, so that one file has one name, or a bare name."""
+    if "\0" in path:  # no file has such a name, and realpath raises
+        return path
     return path if flag in BY_NAME and is_soname(path) else os.path.realpath(path)
+
+
+def utf8(flag: str, text: str, why: str) -> None:
+    """Refuse a text that has no form in UTF-8: Python has put bytes of it into halves of surrogate pairs.
+
+    Args:
+        flag: the option that it is of.
+        text: of the command line, or a path.
+        why: who cannot take it.
+
+    Raises:
+        BadOption: it has none.
+    """
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        raise BadOption(f"{flag}: {text!r} is not UTF-8, which {why} has to be") from None
 
 
 def unwrapped(spec: str) -> tuple[str, str]:
@@ -198,10 +217,16 @@ def case(flag: str, text: str | None) -> Path | None:
         return None
     # os.path says False of a path that is too long or has a null byte, where pathlib raises.
     if os.path.isdir(text):
-        if not os.path.isfile(os.path.join(text, "case.json")):
+        file = os.path.join(text, "case.json")
+        if not os.path.exists(file):
             raise BadOption(f"{flag}: the folder {text!r} holds no case.json")
-    elif not os.path.isfile(text):
-        raise BadOption(f"{flag}: there is no file or folder {text!r}")
+    else:
+        file = text
+        if not os.path.exists(file):
+            raise BadOption(f"{flag}: there is no file or folder {text!r}")
+    # Only a look: who opens it looks again at what was opened.
+    if not os.path.isfile(file):
+        raise BadOption(f"{flag}: {file!r} is not a regular file")
     return Path(text)
 
 

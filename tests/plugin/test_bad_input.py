@@ -10,6 +10,7 @@ import pytest
 import real_suite
 from fast_run import later
 from native import build, qnn_library
+from refusals import refusal
 
 LOADED = real_suite.RULES
 """What runs in this process need is loaded once."""
@@ -41,16 +42,6 @@ class WithoutRuntimes:
 
 sys.meta_path[:] = [WithoutRuntimes(finder) for finder in sys.meta_path]
 """
-
-
-def refusal(result: pytest.RunResult) -> str:
-    """The one sentence of a run that was refused."""
-    assert result.ret == pytest.ExitCode.USAGE_ERROR
-    assert "PASSED" not in result.stdout.str()
-    assert "Traceback" not in result.stdout.str() + result.stderr.str()
-    (line,) = [line for line in result.stderr.str().splitlines() if line]
-    assert line.startswith("ERROR: ")
-    return line.removeprefix("ERROR: ")
 
 
 @pytest.mark.parametrize(
@@ -100,6 +91,8 @@ def refusal(result: pytest.RunResult) -> str:
         (["--qnn-timeout=0"], "--qnn-timeout: '0' is not a positive number of seconds"),
         (["--qnn-timeout=nan"], "--qnn-timeout: 'nan' is not a positive number of seconds"),
         (["--qnn-timeout=1e300"], "--qnn-timeout: '1e300' is more than a day (86400 seconds)"),
+        (["--qnn-timeout=3000000"], "--qnn-timeout: '3000000' is more than a day (86400 seconds)"),
+        (["-o", "qnn_timeout=3000000"], "--qnn-timeout: '3000000' is more than a day (86400 seconds)"),
         (["--qnn-timeout=inf"], "--qnn-timeout: 'inf' is not a positive number of seconds"),
         (["--qnn-env="], "--qnn-env: '' names no variable"),
         (["--qnn-env==x"], "--qnn-env: '' names no variable"),
@@ -187,6 +180,18 @@ def without(key: str) -> dict[str, object]:
         (
             GOOD_CASE | {"case": {"steps": [{"do": "system", "command": "ls"}]}},
             "is not a case file of pytest-qnn: Invalid value 'system'",
+        ),
+        (
+            GOOD_CASE | {"options": ["--qnn-timeout=3000000"]},
+            "CANNOT RUN: --qnn-timeout: '3000000' is more than a day (86400 seconds)",
+        ),
+        (
+            GOOD_CASE | {"options": ["--qnn-backend=/a\0b"]},
+            "CANNOT RUN: the case file names the file '/a\\x00b', and has none loaded by itself",
+        ),
+        (
+            GOOD_CASE | {"options": ["--tflite-delegate=/a\0b"]},
+            "CANNOT RUN: the case file names the file '/a\\x00b', and has none loaded by itself",
         ),
         (
             GOOD_CASE | {"options": ["--qnn-report=x.json"]},
@@ -315,3 +320,13 @@ def test_both_runtimes_missing(pytester: pytest.Pytester) -> None:
 )
 def test_a_mutant_that_there_is_not(pytester: pytest.Pytester, flag: str, value: str) -> None:
     assert value in judged(pytester, f"{flag}={value}")
+
+
+def test_the_longest_time_limit_overflows_nothing(pytester: pytest.Pytester) -> None:
+    """Of the target that is learned, of a case in a child, and of one that dies: milliseconds are C's int."""
+    path = qnn_library(pytester.path, "abort()")
+    pytester.makepyfile(fake_suite.suite("CTX-09"))
+    limits = ("--qnn-timeout=86400", "--qnn-sandbox=spawn", "--qnn-profile=quick", "--qnn-seed=1")
+    result = pytester.runpytest_inprocess("-p", "no:cacheprovider", f"--qnn-backend={path}", *limits)
+    assert result.ret == pytest.ExitCode.TESTS_FAILED
+    result.stdout.fnmatch_lines(["CTX-09 crash: *", "  seen      the process died of SIGABRT"])
