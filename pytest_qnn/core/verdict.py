@@ -202,6 +202,8 @@ class Verdict(msgspec.Struct, frozen=True, kw_only=True):
     """Of a self-check in which the process died: whether it does so without the target, too."""
     replay: str = ""
     """One shell command that judges the minimal case again."""
+    folder: str = ""
+    """Where the finding is kept, below ``.pytest-qnn``; empty: there is none, or it could not be written."""
     traceback: str = ""
     """Where the suite itself failed; nothing is known of the target then."""
 

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-import os
 import re
-import shlex
 import shutil
 import sys
 from importlib import metadata
@@ -16,11 +14,13 @@ import msgspec
 import pytest
 
 from pytest_qnn.case_file import NAME, SCHEMA, encode, with_case
+from pytest_qnn.core.printable import encodable, printable, shell_line
 from pytest_qnn.core.rule import Subject
 from pytest_qnn.core.target import Target
 from pytest_qnn.core.verdict import Finding, Verdict
 from pytest_qnn.options import Options
 from pytest_qnn.report import crash, failure, files
+from pytest_qnn.session.folders import Folders, choices
 from pytest_qnn.state import Session
 
 if TYPE_CHECKING:
@@ -45,22 +45,45 @@ def keep(session: Session, target: Target[Any, Any], verdict: Verdict) -> Verdic
     home = _project(session.config) / HOME
     # What other rules found of this one has folders of its own: they may be written at the same time.
     name = f"{verdict.rule}-by-{verdict.found_by}" if verdict.found_by else verdict.rule
-    folder = home / slug(target.subject, verdict.target, options) / name
-    command = _command(folder, options)
-    verdict = msgspec.structs.replace(verdict, replay=command)
+    folder = f"{slug(target.subject, verdict.target, options)}/{name}"
     try:
         content = content_of(session, target, verdict, options)
-        folder.parent.mkdir(parents=True, exist_ok=True)
+        (home / folder).parent.mkdir(parents=True, exist_ok=True)
         files.replace(home / ".gitignore", b"*\n")
-        _write(folder, _files(session, content, verdict, command))
+        for choice in choices(folder):
+            command = _command(home / choice, options)
+            kept = msgspec.structs.replace(verdict, replay=command, folder=choice)
+            if _folders(session).put(choice, _files(session, content, kept, command)):
+                break
     except (OSError, UnicodeError) as error:
-        return msgspec.structs.replace(verdict, replay=f"# the case could not be written: {error}")
-    return verdict
+        why = getattr(error, "strerror", None) or error
+        return msgspec.structs.replace(
+            verdict, replay=f"# the case could not be written: {home / folder}: {why}"
+        )
+    return kept
+
+
+def hold(session: Session, verdict: Verdict) -> None:
+    """Let no other run replace what a worker of this run has kept, also after that worker has ended."""
+    if verdict.folder:
+        _folders(session).hold(verdict.folder)
+
+
+_FOLDERS: pytest.StashKey[Folders] = pytest.StashKey()
+
+
+def _folders(session: Session) -> Folders:
+    """What this process keeps other runs from replacing, until its run ends."""
+    config = session.config
+    if _FOLDERS not in config.stash:
+        config.stash[_FOLDERS] = folders = Folders(_project(config) / HOME)
+        config.add_cleanup(folders.close)
+    return config.stash[_FOLDERS]
 
 
 def _command(folder: Path, options: tuple[str, ...]) -> str:
     """A command for a shell in any folder, whether or not this environment is activated there."""
-    return shlex.join([_pytest(), "--qnn-replay", str(folder), *options])
+    return shell_line([_pytest(), "--qnn-replay", str(folder), *options])
 
 
 def _pytest() -> str:
@@ -100,7 +123,7 @@ def content_of(
         "where": finding.where,
         "picture": finding.picture,
     }
-    return with_case(target.subject, finding.case, common)
+    return with_case(target.subject, finding.case, encodable(common))
 
 
 def _files(session: Session, content: AnyCaseFile, verdict: Verdict, command: str) -> dict[str, bytes]:
@@ -122,21 +145,8 @@ def _files(session: Session, content: AnyCaseFile, verdict: Verdict, command: st
 
 
 def _crash(finding: Finding) -> str:
-    return "\n".join([finding.seen, finding.where, *crash.lines(finding.evidence, all_of_it=True), ""])
-
-
-def _write(folder: Path, contents: dict[str, bytes]) -> None:
-    """Put a new folder in place of an old one, so that files of different findings never mix."""
-    fresh = folder.with_name(f".{folder.name}.{os.getpid()}")
-    try:
-        fresh.mkdir(exist_ok=True)
-        for name, content in contents.items():
-            (fresh / name).write_bytes(content)
-        if folder.exists():
-            shutil.rmtree(folder)
-        fresh.rename(folder)
-    finally:
-        shutil.rmtree(fresh, ignore_errors=True)
+    lines = [finding.seen, finding.where, *crash.lines(finding.evidence, all_of_it=True), ""]
+    return printable("\n".join(lines))
 
 
 def _project(config: pytest.Config) -> Path:

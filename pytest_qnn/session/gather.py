@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from pytest_qnn.core.printable import printable
 from pytest_qnn.state import Session
 
 if TYPE_CHECKING:
@@ -125,8 +126,10 @@ class Gatherer:
         import msgspec
 
         from pytest_qnn.core.verdict import Replayed, Verdict
+        from pytest_qnn.session import findings
 
         for verdict in msgspec.convert(verdicts, list[Verdict]):
+            findings.hold(self.session, verdict)
             self.session.take(verdict)
         self.session.replayed += msgspec.convert(replayed, list[Replayed])
 
@@ -139,6 +142,8 @@ class Gatherer:
         self.session.close()
         if exitstatus == pytest.ExitCode.OK and self._found_for_another():
             session.exitstatus = exitstatus = pytest.ExitCode.TESTS_FAILED
+        elif exitstatus == pytest.ExitCode.OK and self._not_kept():
+            session.exitstatus = pytest.ExitCode.INTERNAL_ERROR
         options = self.session.options
         refused = exitstatus == pytest.ExitCode.USAGE_ERROR
         if not options.reports or refused or options.replay or session.config.option.collectonly:
@@ -162,10 +167,14 @@ class Gatherer:
         strict = self.session.options.strict
         return any(each.found_by and each.is_red(strict=strict) for each in self.session.verdicts.values())
 
+    def _not_kept(self) -> bool:
+        """Whether a finding that fails no test could not be written: the run has lost what it was for."""
+        return any(each.finding and not each.folder for each in self.session.verdicts.values())
+
     def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter) -> None:
         """Print the table of verdicts and a line for each rule that did not pass."""
         for problem in self._problems:
-            terminalreporter.write_line(problem, red=True)
+            terminalreporter.write_line(printable(problem), red=True)
         if not (self.session.verdicts or self.session.replayed):
             return
         from pytest_qnn.report import terminal
