@@ -84,7 +84,7 @@ def _check_for_workers(options: opts.Options) -> None:
     replayed = (options.replay,) if options.replay else ()
     for flag, paths in (("--qnn-report", options.reports), ("--qnn-replay", replayed)):
         for path in paths:
-            forms.utf8(flag, str(path), "with workers of pytest-xdist (-n0: without) a path")
+            forms.utf8(flag, str(path), "what workers of pytest-xdist (-n) are sent")
 
 
 @pytest.hookimpl(tryfirst=True)

@@ -78,13 +78,13 @@ def named_file(flag: str, path: str) -> str:
     return path if flag in BY_NAME and is_soname(path) else os.path.realpath(path)
 
 
-def utf8(flag: str, text: str, why: str) -> None:
+def utf8(flag: str, text: str, what: str) -> None:
     """Refuse a text that has no form in UTF-8: Python has put bytes of it into halves of surrogate pairs.
 
     Args:
         flag: the option that it is of.
         text: of the command line, or a path.
-        why: who cannot take it.
+        what: what has to be UTF-8, for the sentence.
 
     Raises:
         BadOption: it has none.
@@ -92,7 +92,7 @@ def utf8(flag: str, text: str, why: str) -> None:
     try:
         text.encode()
     except UnicodeEncodeError:
-        raise BadOption(f"{flag}: {text!r} is not UTF-8, which {why} has to be") from None
+        raise BadOption(f"{flag}: {text!r} is not UTF-8, as {what} must be") from None
 
 
 def unwrapped(spec: str) -> tuple[str, str]:

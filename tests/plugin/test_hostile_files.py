@@ -54,13 +54,13 @@ def test_a_target_whose_path_is_not_utf8_is_refused(
     flag = {"ini": "--qnn-backend", "ini-option": "--tflite-delegate-option"}.get(way, "--")
     assert sentence.startswith(flag)
     assert r"l\udcffb" in sentence
-    assert sentence.endswith("is not UTF-8, which what selects a target has to be")
+    assert sentence.endswith("is not UTF-8, as what selects a target must be")
 
 
 def test_a_link_to_a_library_whose_path_is_not_utf8_is_refused(pytester: pytest.Pytester) -> None:
     (pytester.path / "link.so").symlink_to(library(pytester.path))
     sentence = refusal(pytester.runpytest_inprocess("--qnn-backend=link.so"))
-    assert sentence.endswith(r"l\udcffb.so' is not UTF-8, which the path of a library has to be")
+    assert sentence.endswith(r"l\udcffb.so' is not UTF-8, as the path of a library must be")
 
 
 @pytest.mark.usefixtures("fakes")
@@ -83,9 +83,7 @@ def test_workers_get_no_path_that_is_not_utf8(pytester: pytest.Pytester, way: st
     (folder / "case.json").touch()
     sentence = refusal(pytester.runpytest_inprocess(way.format(folder), "-n1"))
     assert sentence.startswith(way.partition("=")[0])
-    assert sentence.endswith(
-        "is not UTF-8, which with workers of pytest-xdist (-n0: without) a path has to be"
-    )
+    assert sentence.endswith("is not UTF-8, as what workers of pytest-xdist (-n) are sent must be")
 
 
 def fifo(path: Path) -> None:
