@@ -12,6 +12,7 @@ import types
 from collections.abc import Callable
 from typing import Any
 
+import msgspec
 import pytest
 from hypothesis import strategies as st
 from reducing import Reducing
@@ -144,6 +145,44 @@ CATALOGUE = {
 }
 
 
+HOSTILE_TEXT = "a\x1b[2J\x07\x9b31m\r\u202eb\u2066\udc80\ud800\x00<&>"
+"""What would do something to a terminal, a page or a file."""
+HOSTILE_LEFT = msgspec.structs.replace(
+    LEFT,
+    during=HOSTILE_TEXT,
+    fault=HOSTILE_TEXT,
+    frames=(Frame(f"/nowhere/{HOSTILE_TEXT[:5]}", 1), *LEFT.frames),
+    calls=(Call(HOSTILE_TEXT, 0, 0, HOSTILE_TEXT), Call(HOSTILE_TEXT, None, 1)),
+    stderr=f"{HOSTILE_TEXT}\nAssertion {HOSTILE_TEXT}",
+)
+
+
+def fails_with_hostile_text(case: Any, trace: Any) -> Examined:
+    if case != CASE:
+        return Examined(0, "")
+    raise Violation(HOSTILE_TEXT, HOSTILE_TEXT, HOSTILE_TEXT, f"{HOSTILE_TEXT}\n  {HOSTILE_TEXT}")
+
+
+def unsupported_with_hostile_text(case: Any, trace: Any) -> Examined:
+    raise Unsupported(HOSTILE_TEXT)
+
+
+def stumbles_with_hostile_text(case: Any, trace: Any) -> Examined:
+    raise RuntimeError(f"{HOSTILE_TEXT}\n{HOSTILE_TEXT}")
+
+
+HOSTILE = {
+    rule.id: rule
+    for rule in (
+        _rule("REG-13", fails_with_hostile_text),
+        _rule("REG-14", unsupported_with_hostile_text),
+        _rule("REG-15", fails_with_hostile_text, level=Level.SHOULD),
+        _rule("REG-16", stumbles_with_hostile_text),
+    )
+}
+"""In runs of a process of their own, where the environment has FAKE_HOSTILE."""
+
+
 def open_target(subject: Subject, options: Options) -> FakeTarget:
     if subject == "delegate":
         spec = " + ".join(name for name, _ in options.delegates)
@@ -189,4 +228,8 @@ def suite(*rule_ids: str) -> str:
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    install(pytest.MonkeyPatch())
+    patch = pytest.MonkeyPatch()
+    install(patch)
+    if os.environ.get("FAKE_HOSTILE"):
+        patch.setattr(sys.modules[__name__], "LEFT", HOSTILE_LEFT)
+        CATALOGUE.update(HOSTILE)

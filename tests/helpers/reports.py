@@ -1,8 +1,13 @@
-"""What tests read out of a report."""
+"""What tests read out of a report, and out of a run that was refused; and that it was in time."""
 
 from __future__ import annotations
 
+import contextlib
+import signal
+from collections.abc import Iterator
 from typing import Any
+
+import pytest
 
 
 def judged_rules(document: dict[str, Any]) -> list[dict[str, Any]]:
@@ -14,3 +19,29 @@ def judged_rules(document: dict[str, Any]) -> list[dict[str, Any]]:
 def judged_by_id(document: dict[str, Any]) -> dict[str, dict[str, Any]]:
     """The same by id."""
     return {rule["id"]: rule for rule in judged_rules(document)}
+
+
+def refusal(result: pytest.RunResult) -> str:
+    """The one sentence of a run that was refused."""
+    assert result.ret == pytest.ExitCode.USAGE_ERROR
+    assert "PASSED" not in result.stdout.str()
+    assert "Traceback" not in result.stdout.str() + result.stderr.str()
+    (line,) = [line for line in result.stderr.str().splitlines() if line]
+    assert line.startswith("ERROR: ")
+    return line.removeprefix("ERROR: ")
+
+
+@contextlib.contextmanager
+def within(seconds: float) -> Iterator[None]:
+    """Raise TimeoutError where it takes longer, also in a system call that waits."""
+
+    def late(*_: object) -> None:
+        raise TimeoutError(f"not done within {seconds} s")
+
+    before = signal.signal(signal.SIGALRM, late)
+    signal.setitimer(signal.ITIMER_REAL, seconds)
+    try:
+        yield
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, before)

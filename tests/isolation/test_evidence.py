@@ -76,7 +76,7 @@ def test_of_much_on_stderr_the_end_is_kept_and_nobody_waits(tmp_path: Path) -> N
     lines = 'for(int i=0;i<99999;++i)fputs("some words of a log\\n",stderr);'
     flood = lines + 'fputs("last\\033[1m\\n",stderr);abort()'
     left = death_of(qnn_library(tmp_path, flood)).evidence
-    assert left.stderr.splitlines()[-2:] == ["some words of a log", "last?[1m"]
+    assert left.stderr.splitlines()[-2:] == ["some words of a log", r"last\x1b[1m"]
     assert len(left.stderr) < 1 << 15
 
 

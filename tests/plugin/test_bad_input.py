@@ -10,7 +10,7 @@ import pytest
 import real_suite
 from fast_run import later
 from native import build, qnn_library
-from refusals import refusal
+from reports import refusal
 
 LOADED = real_suite.RULES
 """What runs in this process need is loaded once."""

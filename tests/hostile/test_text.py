@@ -11,19 +11,23 @@ import xml.etree.ElementTree as ET
 from pathlib import Path
 
 import fake_suite
-import hostile_text
 import msgspec
 import pytest
-from hostile_text import SHOWN, SPEC, TEXT
+from fake_suite import HOSTILE_TEXT as TEXT
 from reports import judged_by_id
 
-PLUGINS = ("-p", "fake_suite", "-p", "hostile_text", "-p", "no:cacheprovider")
+SHOWN = r"a\x1b[2J\x07\x9b31m\r\u202eb\u2066\udc80\ud800\x00<&>"
+SPEC = "mutant:\x1b]0;owned\x07\u202e"
+RULES = (*fake_suite.HOSTILE, "REG-03")
+"""The last one's process dies, and leaves `HOSTILE_LEFT`."""
+PLUGINS = ("-p", "fake_suite", "-p", "no:cacheprovider")
 FILES = ("--qnn-report=out.json", "--qnn-report=out.html", "--junitxml=out.xml")
 
 
 def run(folder: Path, *arguments: str) -> tuple[int, str]:
     """Exit status and all output of a run in a process of its own, as bytes that have to be UTF-8."""
-    environment = os.environ | {"PYTHONPATH": str(Path(fake_suite.__file__).parent), "FAKE_EVIDENCE": "1"}
+    environment = os.environ | {"PYTHONPATH": str(Path(fake_suite.__file__).parent)}
+    environment |= {"FAKE_HOSTILE": "1", "FAKE_EVIDENCE": "1"}
     command = [sys.executable, "-m", "pytest", "-v", "-rA", *PLUGINS, *arguments]
     ended = subprocess.run(
         command, cwd=folder, capture_output=True, env=environment, timeout=100, check=False
@@ -39,7 +43,7 @@ def assert_plain(text: str) -> None:
 
 @pytest.mark.parametrize("spread", [(), ("-n1",)], ids=["one-process", "worker"])
 def test_nothing_that_a_verdict_says_is_obeyed(tmp_path: Path, spread: tuple[str, ...]) -> None:
-    (tmp_path / "test_rules.py").write_text(fake_suite.suite(*hostile_text.RULES))
+    (tmp_path / "test_rules.py").write_text(fake_suite.suite(*RULES))
     status, output = run(tmp_path, "test_rules.py", f"--qnn-backend={SPEC}", "--qnn-seed=1", *FILES, *spread)
     assert status == pytest.ExitCode.TESTS_FAILED
     assert "INTERNALERROR" not in output

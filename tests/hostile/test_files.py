@@ -12,7 +12,7 @@ from pathlib import Path
 
 import fake_suite
 import pytest
-from refusals import refusal, within
+from reports import refusal, within
 
 from pytest_qnn import case_file
 from pytest_qnn.core.forms import BadOption
