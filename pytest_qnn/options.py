@@ -258,8 +258,10 @@ class _Source:
 
     def of_targets(self) -> Iterator[tuple[str, str]]:
         """Flag and text of what selects a target, or says how it is run."""
-        named = (one for one in DECLARED if one.selects_target and one.ini in self.values)
-        yield from ((one.flag, self.values[one.ini]) for one in named)
+        for one in DECLARED:
+            if one.selects_target and one.ini in self.values:
+                value = self.values[one.ini]
+                yield from ((one.flag, text) for text in ([value] if isinstance(value, str) else value))
         yield from ((_CHAIN_FLAGS[kind], text) for kind, text in self.chain)
 
     def files(self) -> Iterator[str]:

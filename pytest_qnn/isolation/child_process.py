@@ -35,6 +35,7 @@ from pathlib import Path
 
 from pytest_qnn.isolation import child, interpreter, processes, warm_start, wire
 from pytest_qnn.isolation.evidence.stderr import Stderr
+from pytest_qnn.isolation.host.exit_watch import ExitWatch
 from pytest_qnn.isolation.worker import Worker
 
 
@@ -52,7 +53,7 @@ class ChildProcess:
         self.pid = pid
         self.slot = slot
         self._start_fd: int | None = start_fd
-        self._pidfd = os.pidfd_open(pid)
+        self._watch = ExitWatch(pid)
 
     def descriptors(self) -> list[int]:
         """The supervisor's descriptors for this child, which no other child may keep.
@@ -60,7 +61,7 @@ class ChildProcess:
         As long as another child has the write end of the start pipe, a read of it never gives the end of
         file.
         """
-        return [self._pidfd, *([] if self._start_fd is None else [self._start_fd])]
+        return [*self._watch.descriptors, *([] if self._start_fd is None else [self._start_fd])]
 
     def begin(self, request: bytes) -> None:
         """Give it the request; one that is gone already is found out by `ended`.
@@ -80,18 +81,15 @@ class ChildProcess:
 
         What it writes to ``stderr`` meanwhile is taken, so that it waits for nobody.
         """
-        poll = select.poll()
-        poll.register(self._pidfd, select.POLLIN)
-        poll.register(unless, select.POLLRDHUP)
-        poll.register(stderr, select.POLLIN)
+        others = {unless.fileno(): select.POLLRDHUP, stderr.fileno(): select.POLLIN}
         deadline = time.monotonic() + seconds
-        while ready := dict(poll.poll(max(0.0, deadline - time.monotonic()) * 1000)):
-            if ready.keys() != {stderr.fileno()}:
-                return self._pidfd in ready
+        while True:
+            woken = self._watch.wait(deadline - time.monotonic(), others)
+            if woken.ended or woken.ready != {stderr.fileno()}:
+                return woken.ended
             stderr.drain()
             if time.monotonic() >= deadline:
-                break
-        return False
+                return False
 
     def end(self) -> int:
         """Kill it and its process group; its wait status.
@@ -103,6 +101,7 @@ class ChildProcess:
         processes.kill([self.pid])
         # Only now may the kernel give the pid, and with it the group's id, to another process.
         _, status = os.waitpid(self.pid, 0)
+        self._watch.close()
         for descriptor in self.descriptors():
             os.close(descriptor)
         return status

@@ -11,7 +11,7 @@ from pytest_qnn.core.target import Death, TargetLost
 from pytest_qnn.isolation import namespaces
 from pytest_qnn.isolation.codec import Codec
 from pytest_qnn.isolation.observe.process import reuse_freed_memory
-from pytest_qnn.isolation.sandbox import LoadingTakesTooLong, Sandbox
+from pytest_qnn.isolation.sandbox import LoadingTakesTooLong, NoProcess, RunnerFailure, Sandbox
 from pytest_qnn.isolation.worker import DEPTHS, Unusable, WorkerSpec, make_worker
 
 
@@ -81,7 +81,7 @@ class Executor:
                 first.start()
                 self._set_apart(first.apart)
                 return
-            except LoadingTakesTooLong:
+            except (LoadingTakesTooLong, NoProcess):
                 raise
             except Unusable:
                 self._set_apart(False)
@@ -150,6 +150,8 @@ class Executor:
             if answer is None:
                 try:
                     answer, first = next(answers)
+                except NoProcess as error:
+                    raise RunnerFailure(f"the runner itself failed: {error}") from None
                 except Unusable as error:
                     answer = self._lose(self._sandbox, error)
             yield self._trace(case, answer), first
@@ -171,6 +173,8 @@ class Executor:
         if answer is None:
             try:
                 answer = sandbox.call(self._codec.request_of(case), self._codec.cycles(case))
+            except NoProcess as error:
+                raise RunnerFailure(f"the runner itself failed: {error}") from None
             except Unusable as error:
                 answer = self._lose(sandbox, error)
         return self._trace(case, answer)

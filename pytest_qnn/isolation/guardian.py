@@ -25,6 +25,7 @@ import time
 from pathlib import Path
 
 from pytest_qnn.isolation import namespaces, processes, working_directory
+from pytest_qnn.isolation.host.lacks import why_no_process
 
 _GRACE = 0.5
 """Seconds in which a supervisor ends by itself once pytest is gone, or no longer wants it."""
@@ -32,6 +33,10 @@ _MOST_STOPS = 100
 """Times that a supervisor is continued. It takes no time, but somebody may stop it without end."""
 _CREDENTIALS = struct.Struct("3i")
 """Struct ucred of unix(7): process, user and group id."""
+
+
+class NoProcess(Exception):  # noqa: N818 - the host's lack, in one sentence
+    """There is no process for the supervisor."""
 
 
 class Handover:
@@ -65,7 +70,8 @@ def begin(connection: socket.socket, root: Path, *, apart: bool) -> Handover:
         apart: in namespaces of its own, if that is allowed here.
 
     Raises:
-        OSError: the system has no memory or no process id for it; or not all of the namespaces is allowed.
+        NoProcess: the system has no memory or no process id for it.
+        OSError: not all of the namespaces is allowed.
     """
     processes.adopt_orphans()
     listener = socket.socket(socket.AF_UNIX)
@@ -75,7 +81,10 @@ def begin(connection: socket.socket, root: Path, *, apart: bool) -> Handover:
     listener.listen(1)
     guardian = os.getpid()
     apart = apart and namespaces.separate_children()
-    supervisor = os.fork()
+    try:
+        supervisor = os.fork()
+    except OSError as error:
+        raise NoProcess(why_no_process(error)) from None
     if supervisor:
         _Guardian(supervisor, connection, listener).run_and_end(root)
     connection.close()

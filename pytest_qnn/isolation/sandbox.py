@@ -19,6 +19,8 @@ import msgspec
 
 from pytest_qnn.core.target import Death
 from pytest_qnn.isolation import interpreter, processes, wire, working_directory
+from pytest_qnn.isolation.host.exit_watch import ExitWatch
+from pytest_qnn.isolation.host.lacks import NO_PROCESS, why_no_process
 from pytest_qnn.isolation.worker import Unusable, WorkerSpec
 
 _REPLIES = msgspec.msgpack.Decoder(list[wire.Reply])
@@ -275,23 +277,17 @@ class Sandbox:
         assert self._connection is not None
         # The end of file alone would not do: a process that the target started may have inherited the
         # supervisor's end of the connection and keep it open. A pidfd (Linux 5.3) is readable on its exit.
-        pidfd = os.pidfd_open(self._process.pid)
-        try:
-            poll = select.poll()
-            poll.register(pidfd, select.POLLIN)
-            poll.register(self._connection, select.POLLIN)
-            ready: dict[int, int] = {}
-            while not ready and (left := deadline - time.monotonic()) > 0:
-                ready = dict(poll.poll(min(left, _LOOK_INTERVAL) * 1000))
-                if not ready and os.waitid(os.P_PID, self._process.pid, os.WSTOPPED | os.WNOHANG):
+        ours = {self._connection.fileno(): select.POLLIN}
+        with contextlib.closing(ExitWatch(self._process.pid)) as watch:
+            while (left := deadline - time.monotonic()) > 0:
+                woken = watch.wait(min(left, _LOOK_INTERVAL), ours)
+                if woken.ready:
+                    return wire.receive(self._connection, deadline)
+                if woken.ended:
+                    raise wire.Closed("the supervisor is gone")
+                if os.waitid(os.P_PID, self._process.pid, os.WSTOPPED | os.WNOHANG):
                     self._process.send_signal(signal.SIGCONT)
-        finally:
-            os.close(pidfd)
-        if not ready:
-            raise TimeoutError
-        if self._connection.fileno() not in ready:
-            raise wire.Closed("the supervisor is gone")
-        return wire.receive(self._connection, deadline)
+        raise TimeoutError
 
     def _start_despite_kills(self) -> wire.Ready:
         """Start the supervisor, and again where somebody killed it while it loaded the target.
@@ -319,17 +315,21 @@ class Sandbox:
         # A file, not a pipe: nobody reads while it runs, and a full pipe would block it.
         self._stderr = tempfile.TemporaryFile()  # noqa: SIM115 - closed with the sandbox
         with theirs:
-            self._process = subprocess.Popen(
-                interpreter.command("pytest_qnn.isolation.supervisor", *arguments, self._spec.text()),
-                pass_fds=(theirs.fileno(),),
-                stdin=subprocess.DEVNULL,
-                stdout=subprocess.DEVNULL,
-                stderr=self._stderr,
-                env=_environment(self._root, self._passed) | (_exact_malloc() if self._exact else {}),
-                # A Ctrl-C in the terminal goes to every process of the foreground group: pytest must get it,
-                # and the supervisor must live on to end the children and remove their files.
-                start_new_session=True,
-            )
+            try:
+                self._process = subprocess.Popen(
+                    interpreter.command("pytest_qnn.isolation.supervisor", *arguments, self._spec.text()),
+                    pass_fds=(theirs.fileno(),),
+                    stdin=subprocess.DEVNULL,
+                    stdout=subprocess.DEVNULL,
+                    stderr=self._stderr,
+                    env=_environment(self._root, self._passed) | (_exact_malloc() if self._exact else {}),
+                    # A Ctrl-C in the terminal goes to every process of the foreground group: pytest must get
+                    # it, and the supervisor must live on to end the children and remove their files.
+                    start_new_session=True,
+                )
+            except OSError as error:
+                self.close()
+                raise NoProcess(why_no_process(error)) from None
         try:
             ready = _READY.decode(self._receive(time.monotonic() + _LOAD_TIMEOUT))
         except (wire.Closed, msgspec.DecodeError):
@@ -344,8 +344,12 @@ class Sandbox:
             raise LoadingTakesTooLong(f"loading it took more than {_LOAD_TIMEOUT:g} s") from None
         if ready.error:
             self.close()
-            raise Unusable(ready.error)
+            raise (NoProcess if ready.error.startswith(NO_PROCESS) else Unusable)(ready.error)
         return ready
+
+
+class NoProcess(Unusable):
+    """The host has none left: nothing is known of the target."""
 
 
 class LoadingTakesTooLong(Unusable):
@@ -357,6 +361,8 @@ class _KilledLoading(Unusable):
 
 
 def _answer(reply: wire.Reply) -> bytes | Death:
+    if reply.error.startswith(NO_PROCESS):
+        raise NoProcess(reply.error)
     if reply.error.startswith("the runner itself failed"):
         raise RunnerFailure(f"{reply.error}\n{reply.detail}")
     if reply.error:

@@ -41,6 +41,7 @@ from pytest_qnn.isolation.evidence.post_mortem import evidence
 from pytest_qnn.isolation.evidence.stderr import Stderr
 from pytest_qnn.isolation.guardian import Handover
 from pytest_qnn.isolation.hangs import Watch
+from pytest_qnn.isolation.host.lacks import why_no_process
 from pytest_qnn.isolation.namespaces import Leftovers
 from pytest_qnn.isolation.observe import cpu_time
 from pytest_qnn.isolation.process_state import ProcessState
@@ -69,7 +70,12 @@ def main() -> None:
     """Serve requests until the pytest process closes the connection."""
     fd, mode, warm, apart, timeout, root, spec = sys.argv[1:8]
     processes.gain_no_privileges()
-    handover = guardian.begin(socket.socket(fileno=int(fd)), Path(root), apart=apart == "1")
+    connection = socket.socket(fileno=int(fd))
+    try:
+        handover = guardian.begin(connection, Path(root), apart=apart == "1")
+    except guardian.NoProcess as error:
+        wire.send(connection, msgspec.msgpack.encode(wire.Ready(error=str(error))), None)
+        return
     processes.adopt_orphans()
     _limit()
     _redirect_standard_streams()
@@ -194,7 +200,11 @@ class _Server:
             begun, replies = self._carry_out(waiting, work, min(_START_TIMEOUT, self._timeout))
             if begun:
                 return replies
-        _, replies = self._carry_out(self._loaded.make(()), work, math.inf)
+        try:
+            child = self._loaded.make(())
+        except OSError as error:
+            return [wire.Reply(error=why_no_process(error))]
+        _, replies = self._carry_out(child, work, math.inf)
         return replies
 
     def _carry_out(
@@ -286,7 +296,8 @@ class _Server:
     def _plain(self, request: bytes, running: ChildProcess) -> float:
         """Seconds that the target's plain case takes, learned once, while another child runs.
 
-        0: there is none, or it died; infinity: it does not end within the time of a case.
+        0: there is none, it died, or no process could be made for it; infinity: it takes longer than a case
+        may.
         """
         if self._plain_seconds is None:
             self._plain_seconds = self._measured(request, running) if request else 0.0
@@ -294,7 +305,10 @@ class _Server:
 
     def _measured(self, request: bytes, running: ChildProcess) -> float:
         waiting = self._waiting.descriptors() if self._waiting else []
-        child = self._loaded.make([*running.descriptors(), *waiting])
+        try:
+            child = self._loaded.make([*running.descriptors(), *waiting])
+        except OSError:
+            return 0.0
         started = time.monotonic()
         child.begin(msgspec.msgpack.encode([request]))
         # Of which nothing is known: it gets the time of one case.

@@ -209,7 +209,7 @@ def state() -> State:
     temporary = Path(tempfile.gettempdir()).glob("pytest-qnn-*")
     kinds = (resource.RLIMIT_DATA, resource.RLIMIT_STACK, resource.RLIMIT_CORE)
     return State(
-        descriptors=tuple(sorted(os.listdir("/proc/self/fd"))),
+        descriptors=tuple(sorted(filter(_is_not_ours, os.listdir("/proc/self/fd")))),
         threads=threading.active_count() + len(os.listdir("/proc/self/task")),
         handlers=tuple(signal.getsignal(number) for number in known),
         mask=frozenset(signal.pthread_sigmask(signal.SIG_BLOCK, ())),
@@ -217,6 +217,14 @@ def state() -> State:
         temporary=frozenset(path.name for path in temporary if path.stat().st_uid == os.getuid()),
         limits=tuple(resource.getrlimit(kind) for kind in kinds),
     )
+
+
+def _is_not_ours(descriptor: str) -> bool:
+    """It is not the lock that a run has on the folders of its findings."""
+    try:
+        return not os.readlink(f"/proc/self/fd/{descriptor}").endswith("/.pytest-qnn/.lock")
+    except OSError:  # that of the listing itself
+        return True
 
 
 def resident() -> int:

@@ -21,7 +21,7 @@ import pytest
 from fast_run import later
 from native import qnn_library
 
-from pytest_qnn.isolation import cpu_time, libc, warm_start, wire
+from pytest_qnn.isolation import libc, processes, warm_start, wire
 from pytest_qnn.isolation.host import exit_watch, lacks
 from pytest_qnn.isolation.host.exit_watch import ExitWatch
 from pytest_qnn.isolation.host.shared_memory import shared_memory
@@ -377,10 +377,10 @@ def test_a_warm_start_needs_no_process(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture
 def afresh() -> Iterator[None]:
-    for cached in (lacks.lacks, cpu_time._are_listed):
+    for cached in (lacks.lacks, processes._kernel_lists_children):
         cached.cache_clear()
     yield
-    for cached in (lacks.lacks, cpu_time._are_listed):
+    for cached in (lacks.lacks, processes._kernel_lists_children):
         cached.cache_clear()
 
 
@@ -496,11 +496,11 @@ def test_children_are_found_without_the_kernels_list(
         assert parent.stdout is not None
         assert parent.stdout.readline() == parent.stdout.readline()
         try:
-            listed = [sorted(cpu_time.children()), cpu_time.children(parent.pid)]
-            monkeypatch.setattr(cpu_time, "_are_listed", lambda: False)
+            listed = [sorted(processes.children()), processes.children(parent.pid)]
+            monkeypatch.setattr(processes, "_kernel_lists_children", lambda: False)
             assert {child.pid, parent.pid} <= set(listed[0])
             assert len(listed[1]) == 1
-            assert [sorted(cpu_time.children()), cpu_time.children(parent.pid)] == listed
+            assert [sorted(processes.children()), processes.children(parent.pid)] == listed
         finally:
             os.killpg(parent.pid, signal.SIGKILL)
 

@@ -63,8 +63,8 @@ def real_outputs(graph: Graph, inputs: Sequence[Array]) -> dict[int, InUnits]:
             )
     for index, array in zip(graph.inputs, inputs, strict=True):
         known[index] = Real(quantisation.real_values(graph.tensors[index], array), None)
-    # The bounds of a long row of products outgrow float64: an infinite one, or one that is no number, is a bound
-    # that nothing exceeds.
+    # Bounds of a long row of products outgrow float64: one that is infinite, or no number, is a bound that
+    # nothing exceeds.
     with np.errstate(over="ignore", invalid="ignore"):
         for node in graph.nodes:
             known[node.outputs[0]] = _node(graph, node, [known[index] for index in node.inputs if index >= 0])
