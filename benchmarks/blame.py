@@ -46,6 +46,8 @@ _QUIET = (Outcome.PASS, Outcome.UNSUPPORTED)
 MEASURED = ("LEAK-", "QLEAK-", "THR-", "QTHR-", "RSZ-05", "OWN-02", "OWN-03")
 """Rules that measure or run for a while: they cost more than all others, and judge one mutant in eight."""
 _MEASURED_IN = 8
+WILD = ("writes-elsewhere",)
+"""Mutants that write where other rules' cases keep conditions of loops: these are judged in children."""
 EXPLAINED: dict[str, tuple[str, str]] = {
     "async-dead-handles": (
         "CTX-01 CTX-10 DRG-10 EXT-34 SHB-13",
@@ -147,6 +149,8 @@ def open_fault(fault: Fault, folder: Path) -> Target[Any, Any]:
     """The target with the fault, to be closed; libraries are built into the folder."""
     if fault.is_mutant:
         mutant = (qnn_mutants() | delegate_mutants())[fault.name]
+        if fault.name in WILD:
+            mutant = dataclasses.replace(mutant, deadly=True, timeout=1.0)
         return opened(mutant, PLACES[fault.subject])
     return open_library(in_c.built(fault.name, folder), fault.subject, in_c.FAULTS[fault.name].timeout)
 

@@ -172,7 +172,8 @@ def test_the_report_names_what_was_held_back_and_no_value(
     assert "of great value" not in page + Path("out.json").read_text() + result.stdout.str()
     environments = noted(note)
     assert all(seen.keys() & set(CREDENTIALS) == {"MY_APIKEY", "MONKEY"} for seen in environments)
-    assert any("PYTEST_XDIST_WORKER" in seen for seen in environments) is bool(spread)
+    if spread:  # else the tests themselves may be in such a worker
+        assert any("PYTEST_XDIST_WORKER" in seen for seen in environments)
 
 
 @pytest.mark.full
