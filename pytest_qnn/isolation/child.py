@@ -67,7 +67,7 @@ def carry_out(worker: Callable[[], Worker], slot: wire.Slot) -> None:
 
     def begin(step: int) -> None:
         if not canary.lives():  # the step before did it
-            _leave(slot, wire.Reply(death="garbage", detail=_CANARY_LOST))
+            _leave(slot, wire.Answer(broken=_CANARY_LOST))
         slot.step(step)
         calls.begin_step(step)
 
@@ -76,16 +76,17 @@ def carry_out(worker: Callable[[], Worker], slot: wire.Slot) -> None:
         calls.restart()
         ends = request.startswith(ENDS)
         try:
-            reply = wire.Reply(payload=worker().handle(request.removeprefix(ENDS), begin))
+            answer = wire.Answer(worker().handle(request.removeprefix(ENDS), begin))
         except Unusable as error:
-            reply = wire.Reply(error=str(error))
+            answer = wire.Answer(unusable=str(error))
         except Exception as error:
-            reply = _failure(error)
+            answer = _failure(error)
         if not canary.lives():
-            reply = wire.Reply(death="garbage", detail=_CANARY_LOST)
-        if ends or reply.death or reply.error or number + 1 == len(requests):
-            _leave(slot, reply, in_order=ends and not reply.death and not reply.error)
-        if not slot.answer(_encoded(reply)):
+            answer = wire.Answer(broken=_CANARY_LOST)
+        broken = answer.broken or answer.unusable
+        if ends or broken or number + 1 == len(requests):
+            _leave(slot, answer, in_order=ends and not broken)
+        if not slot.answer(_encoded(answer)):
             _leave(slot)
 
 
@@ -103,21 +104,21 @@ class _Canary:
         return False
 
 
-def _encoded(reply: wire.Reply) -> bytes:
+def _encoded(answer: wire.Answer) -> bytes:
     try:
-        answer = msgspec.msgpack.encode(reply)
+        encoded = msgspec.msgpack.encode(answer)
     except MemoryError:
         return _OUT_OF_MEMORY
-    if len(answer) > wire.MAX_ANSWER:
-        error = f"the runner itself failed: its answer has {len(answer)} bytes"
-        return msgspec.msgpack.encode(wire.Reply(error=error))
-    return answer
+    if len(encoded) > wire.MAX_ANSWER:
+        said = f"what the case gives has {len(encoded)} bytes, more than {wire.MAX_ANSWER}"
+        return msgspec.msgpack.encode(wire.Answer(broken=said))
+    return encoded
 
 
-def _leave(slot: wire.Slot, reply: wire.Reply | None = None, *, in_order: bool = False) -> None:
+def _leave(slot: wire.Slot, answer: wire.Answer | None = None, *, in_order: bool = False) -> None:
     """Answer, if there is an answer, and end the process: ``in_order`` through all destructors."""
-    if reply is not None:
-        slot.answer(_encoded(reply))
+    if answer is not None:
+        slot.answer(_encoded(answer))
     slot.stop()
     if in_order:
         processes.end_in_order()
@@ -127,14 +128,20 @@ def _leave(slot: wire.Slot, reply: wire.Reply | None = None, *, in_order: bool =
     os._exit(0)
 
 
-def _failure(error: Exception) -> wire.Reply:
-    """The target's doing where the process has nothing left to work with, else a defect of this project."""
+def _failure(error: Exception) -> wire.Answer:
+    """The target has left the process nothing to work with, has changed what is ours, or we have a defect.
+
+    The last two look alike; the traceback goes to the evidence, with all that the child wrote to stderr.
+    """
     for cause in _causes(error):
         if isinstance(cause, MemoryError):
-            return wire.Reply(death="garbage", detail=_MEMORY)
+            return wire.Answer(broken=_MEMORY)
         if isinstance(cause, OSError) and cause.errno in _EXHAUSTED:
-            return wire.Reply(death="garbage", detail=_EXHAUSTED[cause.errno])
-    return wire.Reply(error=f"the runner itself failed: {error!r}", detail=traceback.format_exc())
+            return wire.Answer(broken=_EXHAUSTED[cause.errno])
+    with contextlib.suppress(OSError):
+        os.write(2, traceback.format_exc().encode(errors="replace"))
+    whose = "of the suite's own code or of what the target made of it"
+    return wire.Answer(broken=f"an exception ended the case, {whose}: {error!r}")
 
 
 def _causes(error: BaseException) -> Iterator[BaseException]:
@@ -151,7 +158,7 @@ def prefer_oom_kill() -> None:
 
 
 _REQUESTS = msgspec.msgpack.Decoder(list[bytes])
-_OUT_OF_MEMORY = msgspec.msgpack.encode(wire.Reply(death="garbage", detail=_MEMORY))
+_OUT_OF_MEMORY = msgspec.msgpack.encode(wire.Answer(broken=_MEMORY))
 
 
 if __name__ == "__main__":

@@ -7,7 +7,7 @@ case never begins with a letter. Before that, `ENDS` asks for an end in good ord
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple, TypeVar
 
 import msgspec
 
@@ -15,6 +15,71 @@ from pytest_qnn.isolation.worker import ENDS
 
 _LENGTH: Final = 7
 """Bytes of a word."""
+
+
+T = TypeVar("T")
+MOST_ITEMS = 100_000
+"""Values, names and collections in a trace. The largest of the default profile has 14,265."""
+_LENGTHS = {0xC4: 1, 0xC5: 2, 0xC6: 4, 0xC7: 1, 0xC8: 2, 0xC9: 4, 0xD9: 1, 0xDA: 2, 0xDB: 4}
+"""By first byte of bytes, text or an extension: bytes of its length."""
+_EXTENSIONS = (0xC7, 0xC8, 0xC9)
+"""Of these the type is a byte more."""
+_COUNTS = {0xDC: (2, 1), 0xDD: (4, 1), 0xDE: (2, 2), 0xDF: (4, 2)}
+"""By first byte of an array or a map: bytes of the number of its entries, and items of each."""
+_FIXED = dict(
+    zip((*range(0xCA, 0xD4), *range(0xD4, 0xD9)), (4, 8, 1, 2, 4, 8, 1, 2, 4, 8, 2, 3, 5, 9, 17), strict=True)
+)
+"""By first byte of anything else: bytes behind it."""
+
+
+def decoded(decoder: msgspec.msgpack.Decoder[T], answer: bytes) -> T:
+    """What a child has written, which may be anything.
+
+    Raises:
+        msgspec.DecodeError: it is not what was asked for.
+    """
+    # Each item is a byte at least, and a structure of some hundred bytes here at most.
+    if len(answer) > MOST_ITEMS and not has_at_most(MOST_ITEMS, answer):
+        raise msgspec.DecodeError(f"it has more than {MOST_ITEMS} items")
+    try:
+        return decoder.decode(answer)
+    except (UnicodeDecodeError, RecursionError) as error:
+        raise msgspec.DecodeError(str(error)) from None
+
+
+def has_at_most(most: int, message: bytes) -> bool:
+    """Whether MessagePack holds so many items or fewer, found out without any of them taking memory.
+
+    A message of 4 MB can hold as many empty structures. One that ends too soon is for the decoder to refuse.
+    """
+    left, seen, at = 1, 0, 0
+    while left and at < len(message):
+        first = message[at]
+        left -= 1
+        seen += 1
+        items, size = _extent(message, at, first)
+        left += items
+        at += 1 + size
+        if seen + left > most:
+            return False
+    return True
+
+
+def _extent(message: bytes, at: int, first: int) -> tuple[int, int]:
+    """Items within the one at ``at``, and bytes behind its first that are no item's."""
+    if first < 0x80 or first >= 0xE0:
+        return 0, 0
+    if first < 0xA0:
+        return (first & 0x0F) * (1 if first >= 0x90 else 2), 0
+    if first < 0xC0:
+        return 0, first & 0x1F
+    if first in _COUNTS:
+        width, each = _COUNTS[first]
+        return int.from_bytes(message[at + 1 : at + 1 + width], "big") * each, width
+    if width := _LENGTHS.get(first, 0):
+        length = int.from_bytes(message[at + 1 : at + 1 + width], "big")
+        return 0, width + length + (first in _EXTENSIONS)
+    return 0, _FIXED.get(first, 0)
 
 
 class Kind(NamedTuple):
@@ -65,9 +130,13 @@ class Codec:
         """The trace in a child's answer.
 
         Raises:
-            msgspec.DecodeError: it is none.
+            msgspec.DecodeError: it is none, or none of this case.
         """
-        return self._traces[type(case)].decode(answer)
+        trace = decoded(self._traces[type(case)], answer)
+        steps, asked = len(getattr(trace, "steps", ())), len(getattr(case, "steps", ()))
+        if steps > asked:
+            raise msgspec.DecodeError(f"it has {steps} steps, of {asked} that were asked for")
+        return trace
 
     def empty_trace(self, case: Any) -> type[Any]:
         """The type of trace that the case gives."""

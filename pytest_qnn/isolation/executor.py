@@ -9,7 +9,7 @@ import msgspec
 
 from pytest_qnn.core.target import Death, TargetLost
 from pytest_qnn.isolation import namespaces
-from pytest_qnn.isolation.codec import Codec
+from pytest_qnn.isolation.codec import Codec, decoded
 from pytest_qnn.isolation.observe.process import reuse_freed_memory
 from pytest_qnn.isolation.sandbox import LoadingTakesTooLong, NoProcess, RunnerFailure, Sandbox
 from pytest_qnn.isolation.worker import DEPTHS, Unusable, WorkerSpec, make_worker
@@ -221,10 +221,10 @@ class Executor:
         detail = ""
         for depth, request in DEPTHS.items():
             answer = self._sandbox.call(request)
-            if not isinstance(answer, Death):
-                facts = msgspec.msgpack.decode(answer, type=kind)
-                return msgspec.structs.replace(facts, deaths=tuple(deaths))
-            detail = answer.text
+            found = self._decoded(answer, kind)
+            if not isinstance(found, Death):
+                return msgspec.structs.replace(found, deaths=tuple(deaths))
+            detail = found.text
             deaths.append(f"{depth}: {detail}")
         raise Unusable(f"{detail} while it was loaded")
 
@@ -234,10 +234,15 @@ class Executor:
             answer: bytes | Death = self._worker.handle(request, lambda _: None)
         else:
             answer = self._sandbox.call(request)
+        return self._decoded(answer, kind)
+
+    @staticmethod
+    def _decoded(answer: bytes | Death, kind: Any) -> Any:
+        """The answer as ``kind``; a Death where there is none."""
         if isinstance(answer, Death):
             return answer
         try:
-            return msgspec.msgpack.decode(answer, type=kind)
+            return decoded(msgspec.msgpack.Decoder(kind), answer)
         except msgspec.DecodeError as error:
             return Death("garbage", f"the process left an answer that is none: {error}")
 

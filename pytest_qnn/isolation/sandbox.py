@@ -212,7 +212,7 @@ class Sandbox:
             self.close()
             hang = f"no answer within {self._timeout:g} s, not even of the supervisor"
             return [wire.Reply(death="hang", detail=hang, supervisor_lost=True)]
-        except (wire.Closed, msgspec.DecodeError):
+        except (wire.Closed, msgspec.DecodeError, UnicodeDecodeError):
             killed = self._status() == -signal.SIGKILL
             self.last_call = ""  # which it was went with the supervisor
             self.close()
@@ -332,7 +332,7 @@ class Sandbox:
                 raise NoProcess(why_no_process(error)) from None
         try:
             ready = _READY.decode(self._receive(time.monotonic() + _LOAD_TIMEOUT))
-        except (wire.Closed, msgspec.DecodeError):
+        except (wire.Closed, msgspec.DecodeError, UnicodeDecodeError):
             status, own = self._status(), self._traceback()
             self.close()
             if own:

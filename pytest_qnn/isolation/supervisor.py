@@ -59,10 +59,12 @@ counted by this limit; who exhausts the machine with it is the first that the ke
 _STACK_LIMIT = 64 << 20
 """Bytes of the largest stack: an endless recursion must end where ``ulimit -s`` says unlimited, too."""
 
+_LONGEST_TEXT = 1000
+"""Characters of what a child says in words."""
 _START_TIMEOUT = 2.0
 """Seconds after which a waiting child that has not taken its request is replaced by a fresh one."""
 
-_REPLY = msgspec.msgpack.Decoder(wire.Reply)
+_ANSWER = msgspec.msgpack.Decoder(wire.Answer)
 _WORK = msgspec.msgpack.Decoder(wire.Work)
 
 
@@ -379,10 +381,20 @@ def _death(status: int, step: int, *, late: bool) -> wire.Reply | None:
 
 def _reply(payload: bytes, step: int) -> wire.Reply:
     try:
-        reply = _REPLY.decode(payload)
-    except (msgspec.DecodeError, RecursionError):
+        answer = _ANSWER.decode(payload)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         return wire.Reply(death="garbage", detail="the process left an answer that is none", step=step)
-    return msgspec.structs.replace(reply, step=step) if reply.death else reply
+    if answer.broken:
+        return wire.Reply(death="garbage", detail=_cut(answer.broken), step=step)
+    if answer.unusable:
+        return wire.Reply(error=_cut(answer.unusable))
+    return wire.Reply(answer.payload)
+
+
+def _cut(text: str) -> str:
+    """Words of a child, on one line and of bounded length: anybody may have put them there."""
+    line = " ".join(text.split())
+    return line if len(line) <= _LONGEST_TEXT else f"{line[:_LONGEST_TEXT]}…"
 
 
 def signal_name(number: int) -> str:

@@ -45,6 +45,20 @@ _SMALL = 1 << 16
 """Bytes of a message that is sent together with its length: to copy it takes less than a further call."""
 
 
+class Answer(msgspec.Struct, frozen=True, omit_defaults=True):
+    """What a child says of one request. The target is in its process, and may say it in its place.
+
+    So a child cannot say that this project has failed: a target could hide its own doing behind that.
+    """
+
+    payload: bytes = b""
+    """What was asked for."""
+    broken: str = ""
+    """Why there is none: what the target did to the process, or an exception in it."""
+    unusable: str = ""
+    """Why the target cannot be loaded, in one sentence."""
+
+
 class Reply(msgspec.Struct, frozen=True, omit_defaults=True):
     """The supervisor's answer to one request."""
 
@@ -62,7 +76,7 @@ class Reply(msgspec.Struct, frozen=True, omit_defaults=True):
     call: str = ""
     """The call that the child had begun last; empty but in its last reply."""
     error: str = ""
-    """What went wrong in the runner itself, or why the target cannot be used."""
+    """What went wrong in the supervisor, or why the target cannot be used."""
     evidence: Evidence = Evidence()
     """What a child left that died."""
 
