@@ -22,9 +22,11 @@ from pytest_qnn.qnn.target import CODEC as QNN
 from pytest_qnn.qnn.target import open_memory_target
 from pytest_qnn.qnn.trace import MemoryTrace, StepSeen
 from pytest_qnn.tflite.cases.delegate import DelegateCase
+from pytest_qnn.tflite.cases.script import MakeDelegate, Repeat, ScriptCase
 from pytest_qnn.tflite.runner.spec import CODEC as TFLITE
 from pytest_qnn.tflite.runner.spec import PLAIN
 from pytest_qnn.tflite.target import open_delegate_target
+from pytest_qnn.tflite.trace import ScriptSeen, ScriptTrace
 
 CASE = MemoryCase(steps=(Providers(), ContextCreate("c0"), ContextCreate("c1")))
 
@@ -121,9 +123,19 @@ def test_nor_does_the_largest_that_is_read_at_all(tmp_path: Path, entry: bytes) 
 def test_a_trace_has_no_more_steps_than_its_case() -> None:
     whole = MemoryTrace(steps=tuple(StepSeen() for _ in CASE.steps))
     assert len(QNN.trace_of(CASE, msgspec.msgpack.encode(whole)).steps) == 3
-    more = msgspec.structs.replace(whole, steps=(*whole.steps, StepSeen()))
-    with pytest.raises(msgspec.DecodeError, match="4 steps, of 3"):
+    more = msgspec.structs.replace(whole, steps=(*whole.steps, StepSeen(), StepSeen()))
+    with pytest.raises(msgspec.DecodeError, match="5 steps, of 4"):  # the case itself is one more
         QNN.trace_of(CASE, msgspec.msgpack.encode(more))
+
+
+def test_steps_within_steps_count_as_often_as_they_are_repeated() -> None:
+    case = ScriptCase((), (Repeat(5, (MakeDelegate("d1"), MakeDelegate("d2"))),))
+    answer = msgspec.msgpack.encode(ScriptTrace(steps=tuple(ScriptSeen() for _ in range(11))))
+    assert len(TFLITE.trace_of(case, answer).steps) == 11
+    with pytest.raises(msgspec.DecodeError, match="13 steps"):
+        TFLITE.trace_of(
+            case, msgspec.msgpack.encode(ScriptTrace(steps=tuple(ScriptSeen() for _ in range(13))))
+        )
 
 
 def spoilt(chance: random.Random, message: bytes) -> bytes:
