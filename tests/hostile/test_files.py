@@ -231,6 +231,7 @@ def test_a_full_disk_hides_no_verdict(tmp_path: Path) -> None:
     assert ended.stdout.count("No space left on device") >= 3
 
 
+@pytest.mark.full
 def test_a_read_only_folder_hides_no_verdict(tmp_path: Path) -> None:
     (tmp_path / "full").mkdir()
     ended = in_tmpfs(tmp_path, "mount -o remount,ro none .")

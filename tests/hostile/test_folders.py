@@ -18,6 +18,7 @@ from pathlib import Path
 
 import fake_suite
 import pytest
+from fast_run import later
 
 from pytest_qnn.report import files
 from pytest_qnn.session.folders import Folders
@@ -277,7 +278,7 @@ def wait_for(folder: Path, *names: str) -> None:
         time.sleep(0.02)
 
 
-@pytest.mark.parametrize("spread", [(), ("-n2",)], ids=["one-process", "workers"])
+@pytest.mark.parametrize("spread", [later((), name="one-process"), later(("-n2",), name="workers")])
 def test_the_command_of_each_of_two_runs_leads_to_its_own_case(
     tmp_path: Path, spread: tuple[str, ...]
 ) -> None:

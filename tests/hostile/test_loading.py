@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from fast_run import first, later
+from fast_run import later
 from hostile import DEEDS, HEADERS, LIMIT, relatives
 from native import qnn_library
 from sandboxed import CASE, HARMLESS, within
@@ -94,7 +94,7 @@ def test_what_loading_does_to_its_process_reaches_no_case(tmp_path: Path, name: 
         target.close()
 
 
-@pytest.mark.parametrize("name", first(["umask", "ignored-signals", "alarm", "descriptor-limit"]))
+@pytest.mark.parametrize("name", list(map(later, ("umask", "ignored-signals", "alarm", "descriptor-limit"))))
 def test_the_same_in_a_fresh_interpreter(tmp_path: Path, name: str) -> None:
     library = qnn_library(tmp_path, "sleep(2);abort()", on_load=LOADS[name], before=BEFORE)
     target = open_memory_target(str(library), "emulated", "spawn", 5.0)

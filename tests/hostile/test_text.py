@@ -14,6 +14,7 @@ import fake_suite
 import msgspec
 import pytest
 from fake_suite import HOSTILE_TEXT as TEXT
+from fast_run import later
 from reports import judged_by_id
 
 SHOWN = r"a\x1b[2J\x07\x9b31m\r\u202eb\u2066\udc80\ud800\x00<&>"
@@ -41,7 +42,7 @@ def assert_plain(text: str) -> None:
     assert not obeyed, obeyed
 
 
-@pytest.mark.parametrize("spread", [(), ("-n1",)], ids=["one-process", "worker"])
+@pytest.mark.parametrize("spread", [later((), name="one-process"), pytest.param(("-n1",), id="worker")])
 def test_nothing_that_a_verdict_says_is_obeyed(tmp_path: Path, spread: tuple[str, ...]) -> None:
     (tmp_path / "test_rules.py").write_text(fake_suite.suite(*RULES))
     status, output = run(tmp_path, "test_rules.py", f"--qnn-backend={SPEC}", "--qnn-seed=1", *FILES, *spread)
@@ -70,6 +71,7 @@ def test_nothing_that_a_verdict_says_is_obeyed(tmp_path: Path, spread: tuple[str
             assert_plain(path.read_text(encoding="utf-8"))
 
 
+@pytest.mark.full
 def test_a_replay_says_nothing_that_is_obeyed(tmp_path: Path) -> None:
     (tmp_path / "test_rules.py").write_text(fake_suite.suite("REG-13"))
     run(tmp_path, "test_rules.py", f"--qnn-backend={SPEC}")
@@ -80,6 +82,7 @@ def test_a_replay_says_nothing_that_is_obeyed(tmp_path: Path) -> None:
     assert f"REG-13 on {SPEC!a}: STILL FAILS: ".replace("'", "") in output
 
 
+@pytest.mark.full
 def test_a_refusal_says_nothing_that_is_obeyed(tmp_path: Path) -> None:
     content = {"schema": 2, "rule": "REG-01", "subject": "memory", "target": TEXT[:8], "seed": 1}
     options = ["--qnn-backend=/nowhere/\x1b[2J.so"]

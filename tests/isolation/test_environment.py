@@ -149,7 +149,7 @@ def held_back_line(result: pytest.RunResult) -> list[str]:
     return [line for line in result.outlines if line.startswith("held back")]
 
 
-@pytest.mark.parametrize("spread", [(), ("-n1",)])
+@pytest.mark.parametrize("spread", [(), later(("-n1",))])
 def test_the_report_names_what_was_held_back_and_no_value(
     pytester: pytest.Pytester,
     library: str,
@@ -186,7 +186,7 @@ def test_nothing_is_said_where_nothing_was_held_back(
     assert document()["held_back"] == []
 
 
-@pytest.mark.parametrize("sandbox", ["off", later("auto")])
+@pytest.mark.parametrize("sandbox", [later("off"), later("auto")])
 def test_in_pytests_own_process_nothing_changes(
     pytester: pytest.Pytester, library: str, note: Path, sandbox: str
 ) -> None:
@@ -198,7 +198,7 @@ def test_in_pytests_own_process_nothing_changes(
         assert any(seen.keys() >= {*CREDENTIALS} for seen in noted(note))
 
 
-@pytest.mark.parametrize("arguments", [later(()), ("--qnn-env=MY_APIKEY",)])
+@pytest.mark.parametrize("arguments", [later(()), later(("--qnn-env=MY_APIKEY",))])
 def test_a_debugger_gets_what_a_child_gets(
     pytester: pytest.Pytester, library: str, note: Path, arguments: tuple[str, ...]
 ) -> None:
