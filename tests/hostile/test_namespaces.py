@@ -89,8 +89,8 @@ _DEEDS = (
     "kill(-1,SIGKILL);",
     "prctl(PR_SET_PDEATHSIG,0);setsid();kill(-1,SIGSTOP);",
     "if(!fork()){setsid();if(!fork()){for(;;)sleep(9);}_exit(0);}",
-    f"kill({os.getpid()},SIGKILL);kill({os.getppid()},SIGKILL);",
-    f"prlimit({os.getpid()},RLIMIT_NOFILE,&(struct rlimit){{3,3}},0);",
+    "kill(PYTEST,SIGKILL);",
+    "prlimit(PYTEST,RLIMIT_NOFILE,&(struct rlimit){3,3},0);",
     "for(int i=0;i<300;++i)if(!fork()){setsid();for(;;)sleep(9);}",
 )
 
@@ -105,6 +105,7 @@ _DEEDS = (
 def test_nothing_outside_is_reached(tmp_path: Path, deed: str) -> None:
     """The deed is done inside only: whether the target is the same there is found out by a run outside."""
     limits = resource.getrlimit(resource.RLIMIT_NOFILE)
+    deed = deed.replace("PYTEST", str(os.getpid()))
     with opened(tmp_path, f"if(getppid()==1){{{deed}}}") as target:
         for _ in range(3):
             assert target.run(CASE).death is None

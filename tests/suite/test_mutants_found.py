@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import closing
 from typing import Any
 
@@ -32,19 +32,27 @@ CONTRADICTIONS = {
 HANGS = {"async-never-notifies", "async-one-parameter", "waits-at-a-mean", "waits-for-python"}
 
 
+MEASURED = ("LEAK-01", "LEAK-02", "LEAK-03", "OWN-02", "THR-05", "RSZ-05")
+"""Rules that take seconds to find a mutant: of those that find the same one, the fast run has the first."""
+
+
 def everywhere() -> Iterator[Any]:
     """Each mutant in each place; delegates in the fast run on one runtime."""
     for mutant in table().values():
         for place in PLACES[mutant.subject]:
             later = mutant.subject == "delegate" and place != runtimes(mutant.name)[0]
-            yield in_one_place(mutant, place, *[pytest.mark.full] * later)
+            measured = [rule for rule in mutant.kills if rule in MEASURED][1:]
+            rules = [rule for rule in mutant.kills if rule not in measured]
+            yield in_one_place(mutant, place, rules, *[pytest.mark.full] * later)
+            if measured:
+                yield in_one_place(mutant, place, measured, pytest.mark.full)
     for mutant in proxy_table().values():
-        yield in_one_place(mutant, PROXY)
+        yield in_one_place(mutant, PROXY, mutant.kills)
 
 
-def in_one_place(mutant: Mutant, place: str, *marks: pytest.MarkDecorator) -> Any:
-    """The rules that the mutant names are in the test's id."""
-    return pytest.param(mutant, place, id=f"{mutant.name}-{'+'.join(mutant.kills)}-{place}", marks=marks)
+def in_one_place(mutant: Mutant, place: str, rules: Sequence[str], *marks: pytest.MarkDecorator) -> Any:
+    """Some of the rules that the mutant names, which are in the test's id."""
+    return pytest.param(mutant, place, rules, id=f"{mutant.name}-{'+'.join(rules)}-{place}", marks=marks)
 
 
 def target_of(mutant: Mutant, place: str) -> Any:
@@ -62,10 +70,10 @@ def expected(mutant: Mutant, rule_id: str) -> set[Outcome]:
     return {Outcome.FAIL}
 
 
-@pytest.mark.parametrize(("mutant", "place"), list(everywhere()))
-def test_a_mutant_is_found_by_each_of_its_rules(mutant: Mutant, place: str) -> None:
+@pytest.mark.parametrize(("mutant", "place", "names"), list(everywhere()))
+def test_a_mutant_is_found_by_each_of_its_rules(mutant: Mutant, place: str, names: Sequence[str]) -> None:
     with closing(target_of(mutant, place)) as target:
-        for rule_id in mutant.kills:
+        for rule_id in names:
             rules = catalogue()
             found = first_failure(rules[rule_id], target, profile("default"), 1, rules.__getitem__)
             assert found is not None, rule_id
