@@ -6,6 +6,8 @@ import os
 import sys
 from collections.abc import Collection
 
+from pytest_qnn.core.printable import printable
+
 _START = """\
 import os, sys
 further = sys.argv.pop(1).split(os.pathsep)
@@ -47,7 +49,7 @@ def environment(passed: Collection[str] = ()) -> dict[str, str]:
 
 def held_back(passed: Collection[str] = ()) -> tuple[str, ...]:
     """The names that `environment` leaves out for looking like credentials, sorted and fit to be shown."""
-    return tuple(sorted(map(_shown, _held_back(passed))))
+    return tuple(sorted(map(printable, _held_back(passed))))
 
 
 def _held_back(passed: Collection[str]) -> list[str]:
@@ -65,8 +67,3 @@ def _looks_like_credential(name: str) -> bool:
         return False
     upper = name.upper()
     return any(word in upper for word in _CREDENTIALS)
-
-
-def _shown(name: str) -> str:
-    """A name may hold any byte but ``=`` and null, and so what a terminal obeys and what is no text."""
-    return "".join(sign if sign.isprintable() else repr(sign)[1:-1] for sign in name)

@@ -20,7 +20,7 @@ import msgspec
 from pytest_qnn.core.target import Death
 from pytest_qnn.isolation import interpreter, processes, wire, working_directory
 from pytest_qnn.isolation.host.exit_watch import ExitWatch
-from pytest_qnn.isolation.host.lacks import NO_PROCESS, why_no_process
+from pytest_qnn.isolation.host.lacks import why_no_process
 from pytest_qnn.isolation.worker import Unusable, WorkerSpec
 
 _REPLIES = msgspec.msgpack.Decoder(list[wire.Reply])
@@ -165,11 +165,13 @@ class Sandbox:
         Where somebody kills the child or the supervisor, the first request without an answer is tried again.
         With the supervisor it is lost which request it was: then fewer are sent together.
         """
-        before = self._ended_for_memory
+        before: int | None = None
         killed = 0
         while True:
             replies = self._replies(requests, cycles)
             last = replies[-1]
+            if before is None:  # not earlier: there may have been no supervisor, which counts as it starts
+                before = self._ended_for_memory
             if last.supervisor_lost and len(requests) > 1:
                 requests = requests[: len(requests) // 2]
                 continue
@@ -344,7 +346,7 @@ class Sandbox:
             raise LoadingTakesTooLong(f"loading it took more than {_LOAD_TIMEOUT:g} s") from None
         if ready.error:
             self.close()
-            raise (NoProcess if ready.error.startswith(NO_PROCESS) else Unusable)(ready.error)
+            raise (NoProcess if ready.no_process else Unusable)(ready.error)
         return ready
 
 
@@ -361,12 +363,12 @@ class _KilledLoading(Unusable):
 
 
 def _answer(reply: wire.Reply) -> bytes | Death:
-    if reply.error.startswith(NO_PROCESS):
+    if reply.unusable:
+        raise Unusable(reply.unusable)
+    if reply.no_process:
         raise NoProcess(reply.error)
-    if reply.error.startswith("the runner itself failed"):
-        raise RunnerFailure(f"{reply.error}\n{reply.detail}")
     if reply.error:
-        raise Unusable(reply.error)
+        raise RunnerFailure(reply.error)
     if reply.death:
         return Death(reply.death, reply.detail, reply.step, reply.late, reply.evidence)
     return reply.payload

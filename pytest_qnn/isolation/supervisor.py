@@ -76,7 +76,7 @@ def main() -> None:
     try:
         handover = guardian.begin(connection, Path(root), apart=apart == "1")
     except guardian.NoProcess as error:
-        wire.send(connection, msgspec.msgpack.encode(wire.Ready(error=str(error))), None)
+        wire.send(connection, msgspec.msgpack.encode(wire.Ready(str(error), no_process=True)), None)
         return
     processes.adopt_orphans()
     _limit()
@@ -205,7 +205,7 @@ class _Server:
         try:
             child = self._loaded.make(())
         except OSError as error:
-            return [wire.Reply(error=why_no_process(error))]
+            return [wire.Reply(error=why_no_process(error), no_process=True)]
         _, replies = self._carry_out(child, work, math.inf)
         return replies
 
@@ -387,7 +387,7 @@ def _reply(payload: bytes, step: int) -> wire.Reply:
     if answer.broken:
         return wire.Reply(death="garbage", detail=_cut(answer.broken), step=step)
     if answer.unusable:
-        return wire.Reply(error=_cut(answer.unusable))
+        return wire.Reply(unusable=_cut(answer.unusable))
     return wire.Reply(answer.payload)
 
 

@@ -75,8 +75,12 @@ class Reply(msgspec.Struct, frozen=True, omit_defaults=True):
     """Pytest's own word: there was no reply of the supervisor."""
     call: str = ""
     """The call that the child had begun last; empty but in its last reply."""
+    unusable: str = ""
+    """Why the target cannot be loaded, as the child says, in whose words the target may have a part."""
     error: str = ""
-    """What went wrong in the supervisor, or why the target cannot be used."""
+    """What went wrong in the supervisor: in no word of it has a child a part."""
+    no_process: bool = False
+    """That is the host's lack of processes."""
     evidence: Evidence = Evidence()
     """What a child left that died."""
 
@@ -96,6 +100,8 @@ class Ready(msgspec.Struct, frozen=True, omit_defaults=True):
 
     error: str = ""
     """Why the target cannot be used, in one sentence."""
+    no_process: bool = False
+    """That is the host's lack of processes."""
     threads: int = 1
     """Threads of the process after the target was loaded: more than one makes forking unsafe."""
     apart: bool = False

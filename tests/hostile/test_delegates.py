@@ -17,6 +17,8 @@ from pytest_qnn.tflite.cases.delegate import DelegateCase
 from pytest_qnn.tflite.graph.graph import Graph, Node, Op, Tensor
 from pytest_qnn.tflite.target import DelegateTarget, open_delegate_target
 
+pytestmark = pytest.mark.usefixtures("temporary")
+
 Where = Literal["prepare", "invoke"]
 STEPS: dict[Where, int] = {"prepare": 0, "invoke": 2}
 """The phase of each: apply, allocate, invoke."""
@@ -42,17 +44,6 @@ def graph(op: Op) -> Graph:
 
 CASE = DelegateCase(graph("MUL"))
 HARMLESS = DelegateCase(graph("ADD"))
-
-
-@pytest.fixture(autouse=True)
-def temporary(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """A folder for temporary files of this test's own: nobody else's are counted."""
-    folder = tmp_path / "temporary"
-    folder.mkdir()
-    monkeypatch.setattr(tempfile, "tempdir", str(folder))
-    yield
-    assert list(folder.iterdir()) == []
-    assert relatives(str(folder)) == []
 
 
 @contextlib.contextmanager

@@ -5,9 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-import tempfile
 import time
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -18,6 +16,8 @@ from sandboxed import CASE, HARMLESS, within
 
 from pytest_qnn.isolation import processes
 from pytest_qnn.qnn.target import open_memory_target
+
+pytestmark = pytest.mark.usefixtures("temporary")
 
 _FLOOD = "for(;;){for(int i=3;i<1024;++i)write(i,calloc(9,1),9);usleep(99);}"
 _HELPER = r"""
@@ -59,17 +59,6 @@ BEFORE = (
     f"{HEADERS}\n#include <sys/resource.h>\n#include <sys/time.h>\n#include <sys/wait.h>\n#include <time.h>\n"
     "static void reap(int n) { (void)n; while (waitpid(-1, 0, WNOHANG) > 0) {} }\n"
 )
-
-
-@pytest.fixture(autouse=True)
-def temporary(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
-    """A folder for temporary files of this test's own, in which nothing is left, and of which no process."""
-    folder = tmp_path / "temporary"
-    folder.mkdir()
-    monkeypatch.setattr(tempfile, "tempdir", str(folder))
-    yield folder
-    assert list(folder.iterdir()) == []
-    assert relatives(str(folder)) == []
 
 
 @pytest.mark.parametrize("name", [name if name in FAST else later(name) for name in LOADS])
@@ -127,12 +116,12 @@ def test_a_process_that_the_library_started_while_it_was_loaded_ends_with_the_li
 def test_a_process_without_environment_ends_with_a_supervisor_that_was_killed(
     tmp_path: Path, wipe: str
 ) -> None:
-    note = tmp_path / "pid"
+    note = tmp_path / "escaped"
     escape = (
-        f"int reaped=0;{wipe}"
+        f"{wipe}"
         'if(!fork()){setsid();if(!fork()){execle("/bin/sleep","sleep","60",(char*)0,(char*[]){0});}'
         "_exit(0);}"
-        f'usleep(200000);FILE*f=fopen("{note}","w");fprintf(f,"%d",getpgrp()+reaped);fclose(f);'
+        f'usleep(200000);close(creat("{note}",0600));'
         "kill(getppid(),SIGKILL);sleep(60);"
     )
     before = f"{BEFORE}\nextern char** environ;\n"

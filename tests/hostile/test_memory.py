@@ -31,6 +31,8 @@ from pytest_qnn.isolation.target import TargetUnusable
 from pytest_qnn.qnn.cases.case import Alloc, ContextCreate, MemoryCase, Providers, Read
 from pytest_qnn.qnn.target import MemoryTarget, open_memory_target
 
+pytestmark = pytest.mark.usefixtures("temporary")
+
 SPAWNED = [
     "segv",
     "exit-0",
@@ -44,17 +46,6 @@ SPAWN_LIMIT = 5.0
 """Seconds for a case with a fresh interpreter."""
 CASE = MemoryCase(steps=(Providers(), ContextCreate("c0")))
 HARMLESS = MemoryCase(steps=(Providers(), Providers()))
-
-
-@pytest.fixture(autouse=True)
-def temporary(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
-    """A folder for temporary files of this test's own: nobody else's are counted."""
-    folder = tmp_path / "temporary"
-    folder.mkdir()
-    monkeypatch.setattr(tempfile, "tempdir", str(folder))
-    yield folder
-    assert list(folder.iterdir()) == []
-    assert relatives(str(folder)) == []
 
 
 @contextlib.contextmanager

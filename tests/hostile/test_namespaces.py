@@ -7,7 +7,6 @@ import ctypes
 import os
 import re
 import resource
-import tempfile
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -34,19 +33,15 @@ def _allowed() -> bool:
     return os.waitpid(pid, 0)[1] == 0
 
 
-pytestmark = pytest.mark.skipif(not _allowed(), reason="needs CAP_SYS_ADMIN: run the tests as root")
+pytestmark = [
+    pytest.mark.skipif(not _allowed(), reason="needs CAP_SYS_ADMIN: run the tests as root"),
+    pytest.mark.usefixtures("temporary"),
+]
 
 
 @pytest.fixture(autouse=True)
-def temporary(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
-    """A folder for temporary files of this test's own, in which nothing is left, and of which no process."""
+def namespaces_are_tried(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(namespaces.SWITCH, "1")
-    folder = tmp_path / "temporary"
-    folder.mkdir()
-    monkeypatch.setattr(tempfile, "tempdir", str(folder))
-    yield folder
-    assert list(folder.iterdir()) == []
-    assert within(2.0, lambda: relatives(str(folder)) == [])
 
 
 @contextlib.contextmanager

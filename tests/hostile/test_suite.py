@@ -58,7 +58,6 @@ ALSO_HARMLESS = (
         "busy-threads",
         "litter",
         "catch-faults",
-        "file-limit",
     ),
     "gigabyte-of-stdout",
 )

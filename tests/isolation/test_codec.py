@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import random
+import re
 import resource
 import subprocess
 import sys
@@ -15,8 +16,9 @@ import msgspec
 import pytest
 from native import qnn_library
 
-from pytest_qnn.isolation import child, supervisor, wire
+from pytest_qnn.isolation import child, sandbox, supervisor, wire
 from pytest_qnn.isolation.codec import MOST_ITEMS, Codec, decoded, has_at_most
+from pytest_qnn.isolation.worker import Unusable
 from pytest_qnn.qnn.cases.case import ContextCreate, MemoryCase, Providers
 from pytest_qnn.qnn.target import CODEC as QNN
 from pytest_qnn.qnn.target import open_memory_target
@@ -184,7 +186,7 @@ def test_spoilt_answers_around_a_trace_are_one_reply_each_and_never_an_error() -
         made = [spoilt(chance, msgspec.msgpack.encode(answer)) for _ in range(2500)]
         replies = supervisor.judge(0, 0, made, whole=True)
         assert len(replies) == len(made)
-        assert not any(reply.error for reply in replies)
+        assert not any(reply.error or reply.no_process for reply in replies)
 
 
 def test_words_of_a_child_are_cut() -> None:
@@ -199,6 +201,14 @@ def test_a_child_has_no_word_for_a_failure_of_the_suite() -> None:
     said = child._failure(IndexError("forged"))
     assert said.broken.startswith("an exception ended the case, of the suite's own code or ")
     assert set(wire.Answer.__struct_fields__) == {"payload", "broken", "unusable"}
+
+
+@pytest.mark.parametrize("words", ["the runner itself failed: x", "no process could be started (x)"])
+def test_what_a_child_says_of_its_target_is_never_read_as_ours(words: str) -> None:
+    (reply,) = supervisor.judge(0, 0, [msgspec.msgpack.encode(wire.Answer(unusable=words))], whole=True)
+    with pytest.raises(Unusable, match=re.escape(words)) as raised:
+        sandbox._answer(reply)
+    assert type(raised.value) is Unusable
 
 
 _FORGER = r"""

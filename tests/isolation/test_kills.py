@@ -19,6 +19,7 @@ from native import qnn_library
 from sandboxed import CASE, HARMLESS, within
 
 from pytest_qnn.core.target import TargetLost
+from pytest_qnn.isolation import processes
 from pytest_qnn.isolation.target import TargetUnusable
 from pytest_qnn.qnn.cases.case import ContextCreate, MemoryCase
 from pytest_qnn.qnn.target import MemoryTarget, open_memory_target
@@ -70,6 +71,19 @@ def test_the_third_is_the_targets_own_doing(tmp_path: Path, who: str) -> None:
         assert death.detail.endswith("; so it was 3 times, each in a fresh supervisor")
         assert (tmp_path / "note").stat().st_size == 3
         assert target.run(HARMLESS).death is None
+
+
+def test_who_was_ended_for_want_of_memory_before_is_no_reason(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(processes, "ended_for_memory", lambda: 7)
+    with opened(tmp_path, "kill(getpid(),SIGKILL)") as target:
+        for run in (target.run, target.run_fresh):  # the second has no supervisor yet
+            death = run(CASE).death
+            assert death is not None
+            assert (
+                death.detail == "the process died of SIGKILL; so it was 3 times, each in a fresh supervisor"
+            )
 
 
 _MEMORY = Path("/sys/fs/cgroup/memory")

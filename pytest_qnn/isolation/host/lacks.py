@@ -27,15 +27,11 @@ _WAYS_OUT = {
 }
 
 
-NO_PROCESS = "no process could be started"
-"""How the sentences of `why_no_process` begin."""
-
-
 def why_no_process(error: OSError) -> str:
     """One sentence: why fork or exec failed, and what to do. It is the host's lack, not the program's."""
     said = error.strerror or str(error)
     way_out = _WAYS_OUT.get(error.errno or 0)
-    return f"{NO_PROCESS} ({said})" + (f": {way_out}" if way_out else "")
+    return f"no process could be started ({said})" + (f": {way_out}" if way_out else "")
 
 
 class _Need(NamedTuple):
