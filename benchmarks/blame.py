@@ -99,6 +99,33 @@ EXPLAINED: dict[str, tuple[str, str]] = {
     "shb-types-apart": ("EXT-16", "memory that is weights is taken for a tensor"),
     "stale-without-handle": ("BUF-03", "data that a kernel has written is marked as stale"),
     "uses-first-scale": ("NUM-03", "numbers of int8 are out of their bounds"),
+    "input-snapshot": ("QMG-12", "each input is copied to memory of its own"),
+    "input-stale-line": ("QMG-12", "each input is copied to memory of its own"),
+    "shared-padded-output": ("EXE-10", "bytes behind an output in a shared buffer are changed"),
+    "execute-bound-for-ever": ("EXE-09", "the handle of an output is refused as an input of the next graph"),
+    "raw-copied-once": (
+        "EXE-21",
+        "a second raw execute has the output of the first, whatever its inputs are",
+    ),
+    "stale-handle-executes": (
+        "CTX-01 CTX-10 DRG-10 EXT-34 SHB-13",
+        "it keeps the memory of every handle that was deregistered, which these rules forbid",
+    ),
+    "shared-end-late": ("EXT-07 REG-15", "no end of a buffer is looked at, of whatever use the memory is"),
+    "shb-trusts-size": ("EXT-07 EXT-08", "a size is believed, of whatever use the memory is"),
+    "shb-rpcmem-only": ("EXT-35", "memory that rpcmem did not allocate is refused, of whatever use it is"),
+    "register-after-finalise": ("REG-01 REG-16", "no registration succeeds in a context without a graph"),
+    "reg-unique-everywhere": (
+        "EXT-15 EXT-26",
+        "memory of no use is taken in a second context, spill-fill memory neither",
+    ),
+    "external-survives": ("EXT-34", "external memory outlives its context, and stays mapped"),
+    "dma-twice": ("DRG-11 REG-08 REG-22", "DMA_BUF memory is registered twice, in each of their situations"),
+    "io-lazy": ("OFF-02 QMG-08", "no IO buffer is allocated at preparation, nor for a graph out of a binary"),
+    "hint-ignored": ("OFF-02", "a graph out of a binary has IO buffers for hinted tensors as well"),
+    "external-stale": ("EXT-34", "memory that was taken back stays mapped for good"),
+    "hinted-rounds-down": ("OFF-05", "graphs out of binaries differ by the hint, too"),
+    "hinted-refuses-raw": ("QMG-05", "one of the four combinations cannot be executed"),
 }
 """By fault: the rules that it was not made for and whose sentences it breaks as well, and how."""
 

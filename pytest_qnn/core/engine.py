@@ -41,6 +41,7 @@ from pytest_qnn.core.verdict import (
     Violation,
     WrongOutput,
     WrongRefusal,
+    WrongSuccess,
 )
 
 CaseT = TypeVar("CaseT")
@@ -294,14 +295,17 @@ class _Judge:
         """The violation, unless a control of the case shows that another rule owns it; then None.
 
         Only a wrong output, the failure of a call and the death of a process are seen by whatever case meets
-        them; any other violation is of what the rule itself looks for.
+        them; any other violation is of what the rule itself looks for. A call that succeeds where it must not
+        may have been given another thing than the case says.
         """
-        controlled = WrongOutput | WrongRefusal | Crashed | Hung
+        controlled = WrongOutput | WrongRefusal | WrongSuccess | Crashed | Hung
         if self.rule_named is None or not isinstance(violation, controlled):
             return violation
         if isinstance(violation, WrongRefusal):
             cause = self._cause_of_call(case, violation.call)
-        elif self.rule.uncontrolled and isinstance(violation, WrongOutput):
+        elif isinstance(violation, WrongSuccess) or (
+            self.rule.uncontrolled and isinstance(violation, WrongOutput)
+        ):
             cause = self._cause_of_call(case, "")
         else:
             cause = self._cause(case, violation)

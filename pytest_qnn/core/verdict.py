@@ -102,6 +102,10 @@ class WrongRefusal(Violation):
         self.call = call
 
 
+class WrongSuccess(Violation):
+    """A call succeeded that must be refused: the rule's own affair, unless what it was given is spoilt."""
+
+
 class Divergence(WrongOutput):
     """A number out of its bounds. Where it began is found by cutting the graph.
 

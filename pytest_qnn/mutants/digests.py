@@ -32,6 +32,9 @@ _DECIDING = ("cases", "uncontrolled")
 _LEFT_OUT = {"annotation", "kind", "returns", "type_comment", "type_params"}
 """Fields of syntax trees that make no case."""
 
+_CONTROLS = {"qnn": "qnn.controls.calls", "tflite": "tflite.controls"}
+"""Where each half's are."""
+
 Place = tuple[str, str]
 """A module and a name in it; ``CLASS.METHOD`` for a method that is reached by its own name."""
 
@@ -119,7 +122,7 @@ def _reached(root: tuple[str, str]) -> frozenset[str]:
     attributes = set(first.attributes)
     waiting = list(_targets(module, first))
     if root[0] == "rule":  # a failure counts if no control shows it too
-        waiting += [(f"{module.partition('.')[0]}.controls", name) for name in ("controls", "around")]
+        waiting += [(_CONTROLS[module.partition(".")[0]], name) for name in ("controls", "around")]
     classes: set[Place] = set()
     seen: set[Place] = set()
     while waiting:

@@ -8,6 +8,11 @@ import msgspec
 
 _OPTIONAL = frozenset({"logCreate", "deviceCreate"})
 _NOT_SUPPORTED = 1000
+HTP_BACKEND_ID = 6
+"""Only with this backend id is QNN_MEM_TYPE_CUSTOM described by a QnnMemHtp_Descriptor_t."""
+_ION, _CUSTOM, _DMA_BUF = 1, 2, 3
+_KEYS = {_ION: 1102, _CUSTOM: 1103, _DMA_BUF: 1104}
+"""Qnn_MemType_t -> the property key that says whether it is supported."""
 
 
 def refused_call(session: Sequence[tuple[str, int]]) -> tuple[str, int] | None:
@@ -50,6 +55,18 @@ class MemoryFacts(msgspec.Struct, frozen=True, kw_only=True):
     def session_failure(self) -> tuple[str, int] | None:
         """The call that kept the session from opening, with its code."""
         return refused_call(self.session)
+
+
+def memory_types(facts: MemoryFacts) -> tuple[int, ...]:
+    """Qnn_MemType_t values that valid registrations of this target may use; ION first.
+
+    CUSTOM only where it means the HTP's shared buffer (backend id 6). A target that declares no type is
+    asked with ION all the same, so that its answer is on record.
+    """
+    found = [kind for kind in (_ION, _DMA_BUF) if facts.supports(_KEYS[kind])]
+    if facts.supports(_KEYS[_CUSTOM]) and facts.backend_id == HTP_BACKEND_ID:
+        found.insert(1 if found[:1] == [_ION] else 0, _CUSTOM)
+    return tuple(found) or (_ION,)
 
 
 class Choice(msgspec.Struct, frozen=True, gc=False):

@@ -28,8 +28,8 @@ from pytest_qnn.qnn.cases.case import Churn, MemoryCase
 from pytest_qnn.qnn.cases.join import joined
 from pytest_qnn.qnn.cases.plain import PLAIN, cycles
 from pytest_qnn.qnn.cases.reduce import smaller_memory
-from pytest_qnn.qnn.controls import around, controls
-from pytest_qnn.qnn.facts import Choice, MemoryFacts
+from pytest_qnn.qnn.controls.calls import around, controls
+from pytest_qnn.qnn.facts import Choice, MemoryFacts, memory_types
 from pytest_qnn.qnn.model.codes import named
 from pytest_qnn.qnn.mutants import named as mutant_named
 from pytest_qnn.qnn.proxies import proxy_table
@@ -73,11 +73,11 @@ class MemoryTarget(OpenTarget):
         return smaller_memory(case, deadly=deadly)
 
     def controls(self, case: Any, *, died: bool) -> Iterator[Control]:
-        """See `pytest_qnn.qnn.controls`."""
-        return controls(case, died=died)
+        """See `pytest_qnn.qnn.controls.calls`."""
+        return controls(case, memory_types(self.facts), died=died)
 
     def around(self, facts: Any, case: Any) -> MemoryFacts:
-        """See `pytest_qnn.qnn.controls`."""
+        """See `pytest_qnn.qnn.controls.calls`."""
         return around(facts, case)
 
     def run_fresh(self, case: MemoryCase) -> MemoryTrace:

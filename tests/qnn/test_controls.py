@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 from pytest_qnn.core.evidence import Evidence
-from pytest_qnn.core.target import Death
+from pytest_qnn.core.target import Control, Death
 from pytest_qnn.qnn.cases.case import (
     Alloc,
     AnyStep,
@@ -20,7 +22,7 @@ from pytest_qnn.qnn.cases.case import (
     Prepare,
     Register,
 )
-from pytest_qnn.qnn.controls import around, controls
+from pytest_qnn.qnn.controls.calls import around, controls
 from pytest_qnn.qnn.facts import MemoryFacts
 from pytest_qnn.rules import listed
 
@@ -44,8 +46,13 @@ REGISTERED: tuple[AnyStep, ...] = (
 )
 
 
+def of_types(case: MemoryCase, *, died: bool) -> Iterator[Control]:
+    """The controls on a target that takes ION memory and shared buffers."""
+    return controls(case, (1, 2), died=died)
+
+
 def test_ordinary_calls_of_the_kinds_of_the_case() -> None:
-    owned = [control for control in controls(CASE, died=True) if control.owners]
+    owned = [control for control in of_types(CASE, died=True) if control.owners]
     assert [(control.case.steps, control.owners) for control in owned] == [
         ((CONTEXT,), ("CTX-09",)),
         ((CONTEXT, ContextFree("c0")), ("CTX-01",)),
@@ -57,7 +64,7 @@ def test_ordinary_calls_of_the_kinds_of_the_case() -> None:
 
 
 def test_owners_are_rules() -> None:
-    assert {listed()[owner].subject for control in controls(CASE, died=True) for owner in control.owners} == {
+    assert {listed()[owner].subject for control in of_types(CASE, died=True) for owner in control.owners} == {
         "memory"
     }
 
@@ -65,16 +72,19 @@ def test_owners_are_rules() -> None:
 def test_what_must_succeed_has_controls_that_add_one_thing_at_a_time() -> None:
     found = [
         ([type(step).__name__ for step in control.case.steps[1:]], control.owners[0])
-        for control in controls(CASE, died=False)
+        for control in of_types(CASE, died=False)
     ]
     handles = ["Alloc", "Alloc", "Register", "Register", "Execute"]
     one = ["Alloc", "Register"]
+    filled = ["Prepare", "Alloc", "Fill", "Alloc", "Fill"]
+    written = [*filled, "Write"]
+    again = ["Execute", "Write", "Write", "Execute"]
     assert found == [
         ([], "CTX-09"),
         (["ContextFree"], "CTX-01"),
         (["Prepare"], "PRE-10"),
         (["Prepare", "Execute"], "EXE-21"),
-        (["Prepare", "Execute"], "PRE-11"),  # with the hint
+        (["Prepare", "Execute", "Prepare", "Execute"], "QMG-05"),  # without the hint, and with it
         (["Write", "Read", "Read"], "RPC-02"),  # without a context
         (["Alloc", "ToFd", "ToFd"], "RPC-09"),
         (one, "REG-01"),
@@ -83,8 +93,19 @@ def test_what_must_succeed_has_controls_that_add_one_thing_at_a_time() -> None:
         (["Alloc", "Fill", "Read", "Register", "Read"], "REG-20"),
         ([*one, "Fill", "Deregister", "Read"], "DRG-09"),
         ([*one, "Deregister", "Register"], "REG-24"),
-        (["Alloc", *one], "REG-02"),
-        (["Prepare", *handles], "EXE-01"),
+        (["Alloc", *one, "Deregister", "Register"], "REG-02"),
+        (["Alloc", *one, "Register"], "REG-08"),
+        ([*one, "Register", "Deregister"], "REG-21"),
+        ([*written, "Register", "Register", "Execute"], "EXE-01"),
+        ([*written, "Register", "Register", "Execute"], "ION-03"),
+        ([*written, "Register", "Register", "Execute", "Read", "Read"], "EXE-10"),
+        ([*filled, "Register", "Register", "Write", "Execute"], "EXE-19"),
+        ([*written, "Register", "Register", *again], "EXE-19"),  # with the same inputs
+        ([*written, "Register", "Register", *again], "EXE-19"),  # with others
+        ([*written, "Register", "Execute"], "REG-02"),
+        ([*written, "Register", "Register", "Execute"], "EXE-02"),
+        ([*written, "Register", "Register", "Execute"], "EXE-02"),
+        ([*written, "Register", "Register", *one, "Deregister", "Execute"], "DRG-11"),
         (["Prepare", *handles], "QMG-04"),
     ]
 
@@ -93,7 +114,7 @@ def test_what_comes_out_of_a_binary_has_controls_of_its_own() -> None:
     made = Prepare("g3", "c7", "Relu", "FLOAT_32", (2, 3))
     flow = (ContextCreate("c7"), made, GetBinary("c7", "f1"), ContextFromBinary("c8", "f1", defer=True))
     registered = Register("c8", (Descriptor("b1", (2, 3), "FLOAT_32", mem_type=2),), ("h1",))
-    owners = [each.owners for each in controls(MemoryCase((*flow, Alloc("b1", 24), registered)), died=False)]
+    owners = [each.owners for each in of_types(MemoryCase((*flow, Alloc("b1", 24), registered)), died=False)]
     assert [each for each in owners if each[0].startswith(("OFF", "REG-17", "EXT"))] == [
         ("OFF-03",),
         ("REG-17",),
@@ -104,12 +125,12 @@ def test_what_comes_out_of_a_binary_has_controls_of_its_own() -> None:
 
 
 def test_memory_that_is_wrong_spoils_all() -> None:
-    spoiling = {each.owners[0] for each in controls(CASE, died=False) if each.spoils}
-    assert spoiling == {"RPC-02", "RPC-09"}
+    spoiling = {each.owners[0] for each in of_types(CASE, died=False) if each.spoils}
+    assert spoiling == {"RPC-02", "RPC-09", "REG-02", "REG-21"}
 
 
 def test_a_case_of_a_context_alone_has_no_control_of_memory() -> None:
-    assert [control.owners for control in controls(MemoryCase((CONTEXT,)), died=False)] == [
+    assert [control.owners for control in of_types(MemoryCase((CONTEXT,)), died=False)] == [
         ("CTX-09", "IF-09")
     ]
 
@@ -119,7 +140,7 @@ def died_in(call: str) -> Death:
 
 
 def test_a_death_is_owned_by_the_rule_on_its_call() -> None:
-    context, *_ = controls(CASE, died=True)
+    context, *_ = of_types(CASE, died=True)
     for call, owner in (
         ("QnnBackend_create", "IF-12"),
         ("QnnContext_create", "CTX-09"),
@@ -133,7 +154,7 @@ def test_a_death_is_owned_by_the_rule_on_its_call() -> None:
 
 
 def test_what_opens_no_context_has_a_session_only() -> None:
-    session, ordinary = controls(MemoryCase((Alloc("b0", 8),)), died=True)
+    session, ordinary = of_types(MemoryCase((Alloc("b0", 8),)), died=True)
     assert session.owners_of(died_in("QnnBackend_create")) == ("IF-12",)
     assert session.owners_of(died_in("QnnContext_create")) == ()
     assert ordinary.owners_of(died_in("QnnMem_register")) == ("REG-01",)
@@ -141,7 +162,7 @@ def test_what_opens_no_context_has_a_session_only() -> None:
 
 def test_ordinary_life_has_the_operator_of_its_graphs() -> None:
     lived = MemoryCase((Lived("turns", op="Relu", dtype="FLOAT_32"),))
-    *_, ordinary = controls(lived, died=True)
+    *_, ordinary = of_types(lived, died=True)
     assert Prepare("g0", "c0", "Relu", "FLOAT_32") in ordinary.case.steps
 
 

@@ -20,13 +20,13 @@ from pytest_qnn.qnn.cases.case import (
 )
 from pytest_qnn.qnn.cases.memory import NEEDED, WEIGHTS
 from pytest_qnn.qnn.cases.sizes import PAGE
+from pytest_qnn.qnn.facts import HTP_BACKEND_ID
 from pytest_qnn.qnn.model.codes import SENTINEL, named
 from pytest_qnn.qnn.model.contents import Compared, compare, differs
 from pytest_qnn.qnn.model.expected import Walked, walk
 from pytest_qnn.qnn.model.notes import Note
 from pytest_qnn.qnn.rules.graphs import judge_contents, require_prepared
 from pytest_qnn.qnn.rules.judging import demand_code, facts_of, own_steps, place, require_memory_calls
-from pytest_qnn.qnn.strategies.scene import HTP_BACKEND_ID
 from pytest_qnn.qnn.trace import MemoryTrace
 
 _UNSUPPORTED = int(Error.CONTEXT_ERROR_UNSUPPORTED_FEATURE)
@@ -83,16 +83,17 @@ def require_deferred(case: MemoryCase, trace: MemoryTrace) -> None:
 
 
 def require_finalize(case: MemoryCase, trace: MemoryTrace) -> None:
-    """`require_deferred`, and Unsupported where contextFinalize does not exist and key 217 says so.
+    """`require_deferred`, and Unsupported where contextFinalize does not exist.
 
-    That a target begins what it cannot finish is EXT-29's business.
+    That a target begins what it cannot finish is the business of EXT-29, and that key 217 says that it can,
+    of CAP-06.
     """
     require_deferred(case, trace)
-    if facts_of(trace).supports(Property.CONTEXT_SUPPORT_DEFERRED_GRAPH_INIT):
-        return
     asked = {w.code for w in walk(case, trace) if isinstance(w.step, ContextFinalize) and w.allowed.valid}
     if asked == {_UNSUPPORTED}:
-        raise Unsupported("contextFinalize of a deferred context answers 1000, and key 217 is not supported")
+        says = facts_of(trace).supports(Property.CONTEXT_SUPPORT_DEFERRED_GRAPH_INIT)
+        key = "key 217 says that it is supported (CAP-06)" if says else "key 217 is not supported"
+        raise Unsupported(f"contextFinalize of a deferred context answers 1000, and {key}")
 
 
 def require_external(case: MemoryCase, trace: MemoryTrace) -> None:

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from pytest_qnn.core.verdict import Examined, Unsupported, WrongOutput
 from pytest_qnn.qnn.abi.codes import Error, HtpMemType, MemType, Property, TensorMemType, low
 from pytest_qnn.qnn.cases.case import Execute, MemoryCase, Prepare, Register
+from pytest_qnn.qnn.facts import HTP_BACKEND_ID
 from pytest_qnn.qnn.model.codes import named
 from pytest_qnn.qnn.model.contents import Compared, compare
 from pytest_qnn.qnn.model.expected import Walked
@@ -18,7 +19,6 @@ from pytest_qnn.qnn.rules.judging import (
     require_memory,
     require_operator,
 )
-from pytest_qnn.qnn.strategies.scene import HTP_BACKEND_ID
 from pytest_qnn.qnn.trace import MemoryTrace
 
 CREATE_TENSOR = "tensorCreateGraphTensor"

@@ -15,10 +15,11 @@ from pytest_qnn.qnn.cases.case import (
     Retrieve,
 )
 from pytest_qnn.qnn.cases.sizes import PAGE, io_inputs, nbytes
+from pytest_qnn.qnn.facts import HTP_BACKEND_ID
 from pytest_qnn.qnn.rules.graphs import kinds
 from pytest_qnn.qnn.rules.judging import facts_of, require_session
 from pytest_qnn.qnn.strategies.graphs import execute, prepared
-from pytest_qnn.qnn.strategies.scene import HTP_BACKEND_ID, Scene, Tape
+from pytest_qnn.qnn.strategies.scene import Scene, Tape
 from pytest_qnn.qnn.trace import MemoryTrace, ProcessCounts
 
 Regions = dict[int, int]

@@ -8,7 +8,15 @@ from typing import Any
 
 import msgspec
 
-from pytest_qnn.core.verdict import Examined, FailedCall, Unsupported, Violation, WrongOutput, WrongRefusal
+from pytest_qnn.core.verdict import (
+    Examined,
+    FailedCall,
+    Unsupported,
+    Violation,
+    WrongOutput,
+    WrongRefusal,
+    WrongSuccess,
+)
 from pytest_qnn.qnn.abi.codes import Error, Property, low
 from pytest_qnn.qnn.cases.case import (
     AnyStep,
@@ -21,12 +29,11 @@ from pytest_qnn.qnn.cases.case import (
     Observe,
     Register,
 )
-from pytest_qnn.qnn.facts import MemoryFacts, refused_call
+from pytest_qnn.qnn.facts import MemoryFacts, memory_types, refused_call
 from pytest_qnn.qnn.model.codes import TYPE_KEYS, named, one_of
 from pytest_qnn.qnn.model.contents import compare
 from pytest_qnn.qnn.model.expected import Walked, walk
 from pytest_qnn.qnn.model.notes import Fault, Relation
-from pytest_qnn.qnn.strategies.scene import memory_types
 from pytest_qnn.qnn.trace import LivedCounts, MemoryTrace, ProcessCounts, StepSeen
 
 
@@ -146,7 +153,7 @@ def demand_code(walked: Walked, codes: Collection[int], because: str = "") -> No
         raise FailedCall(demanded, seen, where, call=call)
     if walked.code:
         raise WrongRefusal(demanded, seen, where, call=call)
-    raise Violation(demanded, seen, where)
+    raise WrongSuccess(demanded, seen, where)
 
 
 _CANNOT_MAP = (int(Error.MEM_ERROR_MAPPING), int(Error.COMMON_ERROR_MEM_ALLOC))

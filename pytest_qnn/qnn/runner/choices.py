@@ -32,9 +32,9 @@ from pytest_qnn.qnn.cases.case import (
     Register,
 )
 from pytest_qnn.qnn.cases.sizes import PAGE, arity, nbytes
-from pytest_qnn.qnn.facts import Choice, MemoryFacts
+from pytest_qnn.qnn.facts import Choice, MemoryFacts, memory_types
 from pytest_qnn.qnn.model.codes import named
-from pytest_qnn.qnn.strategies.scene import SHAPES, memory_types
+from pytest_qnn.qnn.strategies.scene import SHAPES
 from pytest_qnn.qnn.trace import MemoryTrace, StepSeen
 
 

@@ -38,10 +38,10 @@ from pytest_qnn.qnn.cases.case import (
     Write,
 )
 from pytest_qnn.qnn.cases.lives import Alive
-from pytest_qnn.qnn.cases.memory import CUSTOM, DMA_BUF, ION
+from pytest_qnn.qnn.cases.memory import CUSTOM
 from pytest_qnn.qnn.cases.repeat import REPEATED_NEVER, in_place, like, most_repetitions, repetitions
 from pytest_qnn.qnn.cases.sizes import PAGE, io_inputs, nbytes
-from pytest_qnn.qnn.facts import MemoryFacts
+from pytest_qnn.qnn.facts import MemoryFacts, memory_types
 from pytest_qnn.qnn.strategies.company import mixed, with_descriptors, with_graphs, with_handles
 from pytest_qnn.qnn.strategies.history import (
     FAR,
@@ -60,11 +60,8 @@ T = TypeVar("T")
 
 SHAPES: tuple[tuple[int, ...], ...] = ((1, 2, 2, 2), (1,), (1, 1, 1, 7), (2, 3), (1, 4, 4, 3), (1, 8, 8, 4))
 """Shapes of tensors, the graphs' default first; at most 256 elements."""
-HTP_BACKEND_ID = 6
-"""Only with this backend id is QNN_MEM_TYPE_CUSTOM described by a QnnMemHtp_Descriptor_t."""
 _LITTLE = 64
 """Bytes of a tensor of no concern."""
-_KEYS = {ION: 1102, CUSTOM: 1103, DMA_BUF: 1104}
 
 
 class Tape:
@@ -99,18 +96,6 @@ class Tape:
         part = Tape(self._data[self._at : self._at + length])
         self._at += length
         return part
-
-
-def memory_types(facts: MemoryFacts) -> tuple[int, ...]:
-    """Qnn_MemType_t values that valid registrations of this target may use; ION first.
-
-    CUSTOM only where it means the HTP's shared buffer (backend id 6). A target that declares no type is
-    asked with ION all the same, so that its answer is on record.
-    """
-    found = [kind for kind in (ION, DMA_BUF) if facts.supports(_KEYS[kind])]
-    if facts.supports(_KEYS[CUSTOM]) and facts.backend_id == HTP_BACKEND_ID:
-        found.insert(1 if found[:1] == [ION] else 0, CUSTOM)
-    return tuple(found) or (ION,)
 
 
 class Scene:

@@ -24,10 +24,10 @@ from pytest_qnn.qnn.cases.case import (
     Prepare,
     Register,
 )
-from pytest_qnn.qnn.facts import MemoryFacts
+from pytest_qnn.qnn.facts import MemoryFacts, memory_types
 from pytest_qnn.qnn.model.expected import Allowed, Model, walk
 from pytest_qnn.qnn.model.notes import Event, Fault
-from pytest_qnn.qnn.strategies.scene import Tape, memory_types
+from pytest_qnn.qnn.strategies.scene import Tape
 from pytest_qnn.qnn.strategies.sequences import memory_sequences
 from pytest_qnn.qnn.target import MemoryTarget, open_memory_target
 from pytest_qnn.qnn.trace import StepSeen

@@ -9,6 +9,7 @@ from typing import Any
 from pytest_qnn.qnn.mutants import faulty_backend
 from pytest_qnn.qnn.reference.backend import ReferenceBackend
 from pytest_qnn.qnn.reference.objects import Context, Graph, Identity, Registration
+from pytest_qnn.qnn.reference.registrations import ROLES
 
 
 @faulty_backend("drg-nothing-is-all", "A count of 0 deregisters everything.", "DRG-07")
@@ -55,7 +56,7 @@ class _NeedsClientMemory(ReferenceBackend):
                 found = os.fstat(registration.request.fd)
             except OSError:
                 return False
-            return (found.st_dev, found.st_ino) == registration.request.identity
+            return done and (found.st_dev, found.st_ino) == registration.request.identity
         return done
 
 
@@ -88,9 +89,18 @@ class _NullArrayIsNothing(ReferenceBackend):
 
 @faulty_backend("drg-unknown-handle", "An unknown handle succeeds.", "DRG-03", "DRG-05")
 class _UnknownIsFine(ReferenceBackend):
+    """What was never a handle; one that has ended is refused."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.given: set[int] = set()
+
+    def adopt(self, registration: Registration) -> None:
+        super().adopt(registration)
+        self.given.add(registration.handle)
+
     def deregister_one(self, handle: int | None) -> bool:
-        super().deregister_one(handle)
-        return True
+        return super().deregister_one(handle) or handle not in self.given
 
 
 @faulty_backend("drg-twice", "A dead handle is deregistered with success.", "DRG-04")
@@ -152,5 +162,6 @@ class _UnmapsAtFirst(ReferenceBackend):
 
     def forget(self, registration: Registration) -> None:
         super().forget(registration)
-        for shared in registration.context.shared.values():
-            shared.mapping.release()
+        for other in registration.context.registrations.values():
+            if other.request.role not in ROLES:
+                other.shared.mapping.release()

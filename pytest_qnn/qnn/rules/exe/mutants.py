@@ -160,7 +160,7 @@ class _SaysOnly(_Asynchronous):
         raise QnnError(Error.GRAPH_ERROR_UNSUPPORTED_FEATURE)
 
 
-@faulty_backend("input-stale-line", "an input begins with bytes of before", "EXE-19")
+@faulty_backend("input-stale-line", "an input begins with bytes of before", "EXE-19", "ION-04")
 class _StaleLines(ReferenceBackend):
     """The first bytes of an input behind a handle are those of the execute before: a stale cache line."""
 
@@ -179,7 +179,7 @@ class _StaleLines(ReferenceBackend):
         return fresh
 
 
-@faulty_backend("handle-output-off", "outputs through handles have bit 6 flipped", "EXE-01", "ION-03")
+@faulty_backend("handle-output-off", "outputs through handles have bit 6 flipped", "EXE-01")
 class _OutputOff(ReferenceBackend):
     def write_output(self, graph: Graph, binding: Binding, stored: Stored) -> None:
         wrong = stored ^ np.uint8(0x40) if binding.registration is not None else stored

@@ -302,7 +302,7 @@ def exe_10(case: MemoryCase, trace: MemoryTrace) -> Examined:
             ("output overrun", counts.output_overrun, "nothing written behind the output"),
         ):
             if found:
-                raise Violation(wanted, f"{counted}: {found}", place(walked))
+                raise WrongOutput(wanted, f"{counted}: {found}", place(walked))
         count += 1
     judge_contents(case, trace, lambda seen: seen.where == "buffer", "only the output's bytes are written")
     return Examined(count, "executes")

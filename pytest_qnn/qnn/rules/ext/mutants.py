@@ -127,8 +127,20 @@ class _SpillSum(ReferenceBackend):
 
 @faulty_backend("weights-of-first", "weights are counted for the first graph only", "EXT-06")
 class _FirstWeights(ReferenceBackend):
+    """What a context says of its weights; it takes all of them nevertheless."""
+
+    def __init__(self, personality: Personality = DEFAULT) -> None:
+        super().__init__(personality)
+        self.said: dict[int, int] = {}
+
     def needed_weights(self, binary: Binary) -> int:
-        return super().needed_weights(Binary(binary.build, binary.graphs[:1]))
+        needed = super().needed_weights(binary)
+        self.said[needed] = super().needed_weights(Binary(binary.build, binary.graphs[:1]))
+        return needed
+
+    def context_property(self, context: Context, option: int) -> int:
+        found = super().context_property(context, option)
+        return self.said[found] if option == HtpContextOption.WEIGHTS_BUFFER_SIZE else found
 
 
 @faulty_backend("finalise-again", "a second contextFinalize succeeds", "EXT-25")
@@ -338,12 +350,14 @@ class _PlainFile(ReferenceBackend):
         del fd
 
 
-@faulty_backend("external-shape", "external memory needs a shape", "EXT-11")
+@faulty_backend("external-shape", "a shape of external memory must be all of it", "EXT-11")
 class _ShapeChecked(ReferenceBackend):
     def read_descriptor(self, descriptor: Any) -> Request:
-        if _role(descriptor) in ROLES:
-            self.needed_bytes(descriptor)
-        return super().read_descriptor(descriptor)
+        request = super().read_descriptor(descriptor)
+        shaped = request.role in ROLES and descriptor.memShape.numDim
+        if shaped and self.needed_bytes(descriptor) != request.length:
+            raise QnnError(Error.MEM_ERROR_INVALID_SHAPE)
+        return request
 
 
 @faulty_backend("external-both", "one kind of external memory needs the other", "EXT-12")
@@ -402,7 +416,7 @@ class _OwnWeights(ReferenceBackend):
         return mapping.anonymous("qnn-weights", context.external.needed[role], self.mappings), 0
 
 
-@faulty_backend("weights-in-one-place", "the weights of all graphs lie in one place", "EXT-12", "EXT-20")
+@faulty_backend("weights-in-one-place", "the weights of all graphs lie in one place", "EXT-20")
 class _OneWeight(ReferenceBackend):
     """All weights of a context lie in one place."""
 
@@ -457,19 +471,20 @@ class _AnyTime(ReferenceBackend):
         return context.external or External({int(WEIGHTS): 0, int(SPILL): 0}, None)
 
 
-@faulty_backend("spill-state", "results in spill-fill memory are not written again", "EXT-26")
+@faulty_backend("spill-state", "an equal result is not written to spill-fill memory again", "EXT-26")
 class _SpillKept(ReferenceBackend):
-    """A result in spill-fill memory is taken to be there still."""
+    """A result that equals the graph's last one is taken to be in spill-fill memory still."""
 
     def __init__(self, personality: Personality = DEFAULT) -> None:
         super().__init__(personality)
-        self.kept: set[tuple[int, int]] = set()
+        self.kept: dict[tuple[int, int], bytes] = {}
 
     def keep(self, graph: Graph, tensor: Tensor, stored: Stored) -> Stored:
         key = (graph.handle, tensor.id)
-        if tensor.type == TensorType.NATIVE and tensor.placed >= 0 and key in self.kept:
-            return self.held(graph, tensor)
-        self.kept.add(key)
+        if tensor.type == TensorType.NATIVE and tensor.placed >= 0:
+            if self.kept.get(key) == stored.tobytes():
+                return self.held(graph, tensor)
+            self.kept[key] = stored.tobytes()
         return super().keep(graph, tensor, stored)
 
 

@@ -8,7 +8,7 @@ from pytest_qnn.qnn.abi.codes import Error, MemType
 from pytest_qnn.qnn.mutants import faulty_backend
 from pytest_qnn.qnn.reference.backend import ReferenceBackend
 from pytest_qnn.qnn.reference.execute import Stored
-from pytest_qnn.qnn.reference.objects import Binding, Context, Graph, QnnError, Registration, Request, Shared
+from pytest_qnn.qnn.reference.objects import Binding, Context, Graph, QnnError, Registration, Request
 from pytest_qnn.qnn.reference.personalities import DEFAULT, PERSONALITIES, Personality
 from pytest_qnn.qnn.rules.reg.mutants import INVALID
 
@@ -53,15 +53,15 @@ class _IonAllTheSame(ReferenceBackend):
 
 @faulty_backend("ion-one-mapping", "ION registrations of a context share one mapping", "ION-03")
 class _IonShared(ReferenceBackend):
-    def shared_for(self, context: Context, request: Request) -> Shared:
-        if request.mem_type == MemType.ION:
-            for shared in context.shared.values():
-                if shared.mapping.length >= request.size:
-                    return shared
-        return super().shared_for(context, request)
+    def registered(self, binding: Binding, registration: Registration) -> Stored:
+        if registration.request.mem_type == MemType.ION:
+            for other in registration.context.registrations.values():
+                if other.request.mem_type == MemType.ION and other.request.size >= binding.tensor.size:
+                    return super().registered(binding, other)
+        return super().registered(binding, registration)
 
 
-@faulty_backend("input-snapshot", "the bytes of an input are those at its registration", "ION-04", "EXE-01")
+@faulty_backend("input-snapshot", "the bytes of an input are those at its registration", "ION-04", "EXE-19")
 class _Snapshot(ReferenceBackend):
     def __init__(self, personality: Personality = DEFAULT) -> None:
         super().__init__(personality)
@@ -78,10 +78,15 @@ class _Snapshot(ReferenceBackend):
         return self.snapshots[binding.registration.handle][: binding.tensor.size].copy()
 
 
-@faulty_backend("output-late", "an output reaches registered memory at the next execute", "ION-05", "EXE-19")
+@faulty_backend(
+    "output-late", "an output behind a handle that has had one comes at the next execute", "ION-05", "EXE-19"
+)
 class _LateOutput(ReferenceBackend):
+    """Once an output was written to registered memory, later ones wait: a cache that is not written back."""
+
     def __init__(self, personality: Personality = DEFAULT) -> None:
         super().__init__(personality)
+        self.written: set[int] = set()
         self.late: list[tuple[Graph, Binding, Stored]] = []
 
     def begin_execute(self, graph: Graph, sources: list[Binding], sinks: list[Binding]) -> None:
@@ -92,7 +97,9 @@ class _LateOutput(ReferenceBackend):
         super().begin_execute(graph, sources, sinks)
 
     def write_output(self, graph: Graph, binding: Binding, stored: Stored) -> None:
-        if binding.registration is None:
-            super().write_output(graph, binding, stored)
-        else:
+        if binding.registration is not None and binding.registration.handle in self.written:
             self.late.append((graph, binding, stored.copy()))
+            return
+        if binding.registration is not None:
+            self.written.add(binding.registration.handle)
+        super().write_output(graph, binding, stored)

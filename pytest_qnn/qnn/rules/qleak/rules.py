@@ -14,12 +14,12 @@ from pytest_qnn.core.rule import rule
 from pytest_qnn.core.verdict import Examined, FailedCall, Level, Measured, Unsupported
 from pytest_qnn.qnn.abi.codes import Error, Property, low
 from pytest_qnn.qnn.cases.case import TENSOR, Alloc, AnyStep, Churn, ContextCreate, GetBinary, MemoryCase
-from pytest_qnn.qnn.facts import MemoryFacts
+from pytest_qnn.qnn.facts import MemoryFacts, memory_types
 from pytest_qnn.qnn.model.codes import named
 from pytest_qnn.qnn.model.growth import beyond
 from pytest_qnn.qnn.rules.judging import facts_of, require_memory_type, require_session
 from pytest_qnn.qnn.strategies.graphs import Cases
-from pytest_qnn.qnn.strategies.scene import Scene, Tape, memory_types, scenes
+from pytest_qnn.qnn.strategies.scene import Scene, Tape, scenes
 from pytest_qnn.qnn.trace import GrowthCounts, MemoryTrace
 
 

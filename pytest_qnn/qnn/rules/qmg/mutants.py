@@ -45,9 +45,7 @@ class _Scratch(ReferenceBackend):
         return inside
 
 
-@faulty_backend(
-    "raw-copied-once", "raw inputs are copied at the first inference only", "QMG-01", "QMG-03", "OFF-02"
-)
+@faulty_backend("raw-copied-once", "raw inputs are copied at the first inference only", "QMG-01", "QMG-03")
 class _CopiesOnce(ReferenceBackend):
     def __init__(self, personality: Personality = DEFAULT) -> None:
         super().__init__(personality)
@@ -108,7 +106,6 @@ class _AllocatesAgain(ReferenceBackend):
     "a graph executes only with the kind of memory of its first execute",
     "QMG-05",
     "QMG-07",
-    "EXE-01",
 )
 class _FirstMode(ReferenceBackend):
     def __init__(self, personality: Personality = DEFAULT) -> None:

@@ -12,11 +12,11 @@ from pytest_qnn.core.rule import NothingToJudge, rule
 from pytest_qnn.core.verdict import Examined, Level, Unsupported, Violation
 from pytest_qnn.qnn.abi.codes import Error, LogLevel, low
 from pytest_qnn.qnn.cases.case import MemoryCase, Parallel
-from pytest_qnn.qnn.facts import MemoryFacts
+from pytest_qnn.qnn.facts import MemoryFacts, memory_types
 from pytest_qnn.qnn.model.codes import named, one_of
 from pytest_qnn.qnn.rules.graphs import require_execution
 from pytest_qnn.qnn.rules.judging import require_memory_type, require_operator, require_session
-from pytest_qnn.qnn.strategies.scene import Scene, Tape, memory_types, scenes
+from pytest_qnn.qnn.strategies.scene import Scene, Tape, scenes
 from pytest_qnn.qnn.trace import LogCounts, MemoryTrace, StepSeen
 
 _UNSUPPORTED = int(Error.COMMON_ERROR_NOT_SUPPORTED)

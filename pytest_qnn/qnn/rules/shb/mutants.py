@@ -22,6 +22,7 @@ from pytest_qnn.qnn.reference.objects import (
     Request,
     Shared,
 )
+from pytest_qnn.qnn.reference.registrations import ROLES
 from pytest_qnn.qnn.rules.reg.mutants import INVALID
 
 _NOWHERE = -7
@@ -87,8 +88,13 @@ class _OverlapByTurns(ReferenceBackend):
 
     def check_declared(self, shared: Any, request: Request) -> None:
         super().check_declared(shared, request)
-        self.turn += bool(shared.users)
-        if shared.users and self.turn % 2:
+        others = (self.registrations[user].request for user in shared.users)
+        overlaps = any(
+            request.offset < other.offset + other.size and other.offset < request.offset + request.size
+            for other in others
+        )
+        self.turn += overlaps
+        if overlaps and self.turn % 2:
             raise QnnError(INVALID)
 
 
@@ -114,8 +120,9 @@ class _FailureEndsGroup(ReferenceBackend):
             return super().register_one(context, descriptor, batch)
         except QnnError as error:
             if error.code != Error.MEM_ERROR_ALREADY_REGISTERED:
-                for registration in [r for r in context.registrations.values() if r not in batch]:
-                    self.forget(registration)
+                for registration in list(context.registrations.values()):
+                    if registration not in batch and registration.request.role not in ROLES:
+                        self.forget(registration)
             raise
 
 
@@ -175,11 +182,11 @@ class _OffsetIgnored(ReferenceBackend):
         return 0
 
 
-@faulty_backend("shared-padded-output", "outputs are written in whole blocks of 64 bytes", "SHB-08")
+@faulty_backend("shared-padded-output", "outputs in shared buffers end on 64 bytes", "SHB-08")
 class _Padded(ReferenceBackend):
     def write_output(self, graph: Graph, binding: Binding, stored: Stored) -> None:
         registration = binding.registration
-        if registration is not None:
+        if registration is not None and registration.request.mem_type == MemType.CUSTOM:
             start, mapping = self.locate(registration), registration.shared.mapping
             padded = min(-(-binding.tensor.size // 64) * 64, mapping.length - start)
             mapping.view(start, padded)[:] = 0

@@ -6,7 +6,7 @@ the target's own plain run.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import msgspec
@@ -17,30 +17,33 @@ from pytest_qnn.qnn.cases.case import (
     AnyStep,
     Binding,
     ContextCreate,
-    ContextFinalize,
     ContextFree,
     ContextFromBinary,
     Deregister,
     Descriptor,
     Execute,
     Fill,
-    GetBinary,
+    Free,
     Lived,
     MemoryCase,
     Prepare,
     Read,
     Register,
-    Retrieve,
     ToFd,
     Write,
 )
 from pytest_qnn.qnn.cases.memory import CUSTOM, ION
 from pytest_qnn.qnn.cases.sizes import io_inputs, nbytes, pages
+from pytest_qnn.qnn.controls.binaries import executed, right_binaries
+from pytest_qnn.qnn.controls.handles import Owned, right_handles, uses_handles
 from pytest_qnn.qnn.facts import MemoryFacts
 
 _CONTEXT = (ContextCreate("c0"),)
 _REGISTERED = ("REG-01", "REG-16", "REG-17", "REG-27", "IF-09")
 """Owners of a registration that fails: those after the first are about what each one shows."""
+_ENDED = ("REG-21",)
+_HANDLES = (("REG-02",), _ENDED)
+"""Owners of handles that mean another memory than that of their descriptors, or none."""
 _MOST_READ = 1 << 22
 """Bytes of a buffer that is read: a trace has them."""
 _PLAIN = Descriptor("b0", (1, 2, 2, 2))
@@ -70,14 +73,17 @@ _CALLS = (
 """The same of all ordinary calls."""
 
 
-def controls(case: Any, *, died: bool) -> Iterator[Control]:
-    """See `pytest_qnn.core.target.Target.controls`: contexts, then graphs, then registrations."""
+def controls(case: Any, types: Sequence[int], *, died: bool) -> Iterator[Control]:
+    """See `pytest_qnn.core.target.Target.controls`: contexts, then graphs, then registrations.
+
+    ``types``: Qnn_MemType_t of the memory that the target takes.
+    """
     if not died:
-        for steps, owners in _right(case):
-            # Memory is what every registration is of.
-            yield Control(
-                MemoryCase(steps), owners, spoils=not any(isinstance(s, ContextCreate) for s in steps)
-            )
+        for steps, owners in _right(case, types):
+            # Memory is what every registration is of; and a handle that means another memory, like any call
+            # on it, may go wrong in any way.
+            of_memory = not any(isinstance(step, ContextCreate) for step in steps)
+            yield Control(MemoryCase(steps), owners, spoils=of_memory or owners in _HANDLES)
         return
     if any(isinstance(step, ContextCreate) for step in case.steps):
         for steps, owner in _ordinary(case):
@@ -90,10 +96,7 @@ def controls(case: Any, *, died: bool) -> Iterator[Control]:
         yield Control(MemoryCase(_session(Prepare("g0", "c0", op, dtype))), (), _CALLS)
 
 
-Owned = tuple[tuple[AnyStep, ...], tuple[str, ...]]
-
-
-def _right(case: MemoryCase) -> Iterator[Owned]:
+def _right(case: MemoryCase, types: Sequence[int]) -> Iterator[Owned]:
     """Ordinary calls that must succeed and give right outputs, from the plainest on; each adds one thing."""
     yield _CONTEXT, ("CTX-09", "IF-09")
     if sum(isinstance(step, ContextCreate | ContextFromBinary) for step in case.steps) > 1:
@@ -102,17 +105,29 @@ def _right(case: MemoryCase) -> Iterator[Owned]:
         yield (*_CONTEXT, ContextFree("c0")), ("CTX-01", "CTX-08")
     for prepare in _graphs(case):
         yield (*_CONTEXT, prepare), ("PRE-10", "PRE-11", "IF-09")
-        yield (*_CONTEXT, prepare, _executed(prepare)), ("EXE-21",)
+        yield (*_CONTEXT, prepare, executed(prepare)), ("EXE-21",)
     for prepare in _hinted(case):
-        yield (*_CONTEXT, prepare, _executed(prepare)), ("PRE-11", "QMG-03", "QMG-08")
-    yield from _right_memory(case)
-    yield from _right_binaries(case)
-    bindings = (binding for step in case.steps if isinstance(step, Execute) for binding in step.bindings)
-    if any(binding.kind == "handle" for binding in bindings):
+        plain = msgspec.structs.replace(prepare, graph="g1", mem_types=())
+        both = (plain, executed(plain, "g1"), prepare, executed(prepare))
+        yield (*_CONTEXT, *both), ("QMG-05", "PRE-11", "QMG-03", "QMG-08")
+    if sum(isinstance(step, Execute) for step in case.steps) > 1:
+        for prepare in _hinted(case):
+            plain = msgspec.structs.replace(prepare, graph="g1", mem_types=())
+            twice = (*_executed_twice(prepare), *_executed_twice(plain))
+            yield (*_CONTEXT, *twice), ("QMG-01", "QMG-03", "EXE-21")
         for prepare in _graphs(case):
-            yield _with_handles(prepare), ("EXE-01",)
+            yield (*_CONTEXT, *_executed_twice(prepare)), ("QMG-01", "EXE-21")
+    yield from _right_memory(case)
+    yield from right_binaries(case, list(_graphs(case, with_weights=True)), list(_hinted(case)))
+    if uses_handles(case):
+        yield from right_handles(case, list(dict.fromkeys((*_graphs(case), *_lived(case)))), types)
         for prepare in _hinted(case):
             yield _with_handles(prepare), ("QMG-04",)
+
+
+def _executed_twice(prepare: Prepare) -> tuple[AnyStep, ...]:
+    """A graph that is executed again with other inputs."""
+    return prepare, *(executed(prepare, prepare.graph, seed) for seed in (0, 9))
 
 
 def _right_memory(case: MemoryCase) -> Iterator[Owned]:
@@ -123,68 +138,67 @@ def _right_memory(case: MemoryCase) -> Iterator[Owned]:
         yield shared, ("RPC-02", "RPC-10")
         two = (Alloc("b0", 4096), Alloc("b1", 4096), ToFd("b0"), ToFd("b1"))
         yield two, ("RPC-09",)
-    several = any(
-        isinstance(step, Lived) or (isinstance(step, Register) and len(step.descriptors) > 1)
-        for step in case.steps
-    )
-    has_shared = any(
-        each.mem_type == CUSTOM
-        for step in case.steps
-        if isinstance(step, Register)
-        for each in step.descriptors
-    )
-    plain = dict.fromkeys(_plain_descriptors(case)) or dict.fromkeys((_PLAIN,) if registers else ())
-    for one in plain:
-        size, other = _size(one), msgspec.structs.replace(one, buffer="b1")
-        registered = _registered(one)
-        second = (Alloc("b1", size), Register("c0", (other,), ("h1",)))
-        yield registered, _REGISTERED
-        if has_shared:
-            exact = nbytes(one.shape, one.dtype)
-            within = msgspec.structs.replace(one, mem_type=CUSTOM)
-            behind = msgspec.structs.replace(within, buffer="b1", offset=exact)
-            both = (Register("c0", (within,), ("h0",)), Register("c0", (behind,), ("h1",)))
-            yield (*_CONTEXT, Alloc("b0", exact), Alloc("b1", exact), *both), ("SHB-04",)
-        yield (*registered, Deregister(("h0",))), ("DRG-01",)
-        yield (*registered, *second, Deregister(("h0",)), Deregister(("h1",))), ("DRG-11",)
-        if size <= _MOST_READ:
-            kept = (Alloc("b0", size), Fill("b0"), Read("b0"), Register("c0", (one,), ("h0",)), Read("b0"))
-            yield (*_CONTEXT, *kept), ("REG-20",)
-            yield (*registered, Fill("b0"), Deregister(("h0",)), Read("b0")), ("DRG-09",)
-        yield (*registered, Deregister(("h0",)), Register("c0", (one,), ("h1",))), ("REG-24",)
-        if several:
-            batch = Register("c0", (one, other), ("h0", "h1"))
-            yield (*_CONTEXT, Alloc("b0", size), Alloc("b1", size), batch), ("REG-02",)
+    lived = any(isinstance(step, Lived) for step in case.steps)
+    batches = [step.descriptors for step in case.steps if isinstance(step, Register)]
+    descriptors = [each for batch in batches for each in batch]
+    places = [(each.buffer, each.offset) for each in descriptors]
+    for one in dict.fromkeys(_plain_descriptors(case)) or dict.fromkeys((_PLAIN,) if registers else ()):
+        yield from _right_registration(one)
+        if any(each.mem_type == CUSTOM for each in descriptors):
+            yield _to_the_end(one), ("SHB-04",)
+        if lived or any(len(batch) > 1 for batch in batches):
+            yield from _right_batch(one)
+        if lived or len(places) > len(set(places)):
+            again = Register("c0", (one,), ("h1",))
+            yield (*_registered(one), again, Deregister(("h0",))), _ENDED
+        if lived or any(isinstance(step, Free) for step in case.steps):
+            yield _numbered_again(one), ("REG-26",)
 
 
-def _right_binaries(case: MemoryCase) -> Iterator[Owned]:
-    """Graphs out of a binary, in contexts that are and are not deferred; memory registered with them."""
-    loads = [step for step in case.steps if isinstance(step, ContextFromBinary)]
-    if not loads:
-        return
-    registers = any(isinstance(step, Register) and step.context != "c0" for step in case.steps)
-    for prepare in _graphs(case, with_weights=True):
-        if prepare.weights is not None:
-            yield (*_CONTEXT, prepare, _executed(prepare)), ("EXE-21",)
-        saved = (*_CONTEXT, prepare, GetBinary("c0", "f0"))
-        executed = (Retrieve("g1", "c1", "g0"), _executed(prepare, "g1"))
-        yield (*saved, ContextFromBinary("c1", "f0"), *executed), ("OFF-03",)
-        if registers:
-            one = Descriptor("b0", prepare.shape, prepare.dtype)
-            memory = (Alloc("b0", _size(one)), Register("c1", (one,), ("h0",)))
-            yield (*saved, ContextFromBinary("c1", "f0"), *memory), ("REG-17",)
-        if any(step.defer for step in loads):
-            deferred = (*saved, ContextFromBinary("c1", "f0", defer=True))
-            yield (*deferred, Retrieve("g1", "c1", "g0")), ("EXT-01",)
-            yield (*deferred, ContextFinalize("c1"), *executed), ("EXT-20",)
+def _right_registration(one: Descriptor) -> Iterator[Owned]:
+    """A registration by itself: that it succeeds, what it leaves alone, and that it ends."""
+    size, registered = _size(one), _registered(one)
+    second = (Alloc("b1", size), Register("c0", (msgspec.structs.replace(one, buffer="b1"),), ("h1",)))
+    yield registered, _REGISTERED
+    yield (*registered, Deregister(("h0",))), ("DRG-01",)
+    yield (*registered, *second, Deregister(("h0",)), Deregister(("h1",))), ("DRG-11",)
+    if size <= _MOST_READ:
+        kept = (Alloc("b0", size), Fill("b0"), Read("b0"), Register("c0", (one,), ("h0",)), Read("b0"))
+        yield (*_CONTEXT, *kept), ("REG-20",)
+        yield (*registered, Fill("b0"), Deregister(("h0",)), Read("b0")), ("DRG-09",)
+    yield (*registered, Deregister(("h0",)), Register("c0", (one,), ("h1",))), ("REG-24",)
+
+
+def _to_the_end(one: Descriptor) -> tuple[AnyStep, ...]:
+    """A tensor that ends with its shared buffer, and one that begins there."""
+    exact = nbytes(one.shape, one.dtype)
+    within = msgspec.structs.replace(one, mem_type=CUSTOM)
+    behind = msgspec.structs.replace(within, buffer="b1", offset=exact)
+    both = (Register("c0", (within,), ("h0",)), Register("c0", (behind,), ("h1",)))
+    return (*_CONTEXT, Alloc("b0", exact), Alloc("b1", exact), *both)
+
+
+def _right_batch(one: Descriptor) -> Iterator[Owned]:
+    """Two registrations in one call; and in one of which the second is bad, so that the first is none."""
+    other = msgspec.structs.replace(one, buffer="b1")
+    bad = msgspec.structs.replace(other, fd="minus-one")
+    begin = (*_CONTEXT, Alloc("b0", _size(one)), Alloc("b1", _size(one)))
+    again = (Deregister(("h0",)), Register("c0", (one,), ("h2",)))
+    yield (*begin, Register("c0", (one, other), ("h0", "h1")), *again), ("REG-02",)
+    yield (*begin, Register("c0", (one, bad), ("h0", "h1")), Register("c0", (one,), ("h2",))), ("REG-08",)
+
+
+def _numbered_again(one: Descriptor) -> tuple[AnyStep, ...]:
+    """A larger buffer is registered with the descriptor number of one that is gone."""
+    size = _size(one)
+    begun = (*_CONTEXT, Alloc("b0", size), ToFd("b0"), Register("c0", (one,), ("h0",)))
+    larger = (Alloc("b1", 2 * size), ToFd("b1"))
+    again = Register("c0", (msgspec.structs.replace(one, buffer="b1"),), ("h1",))
+    return (*begun, Deregister(("h0",)), Free("b0"), *larger, again)
 
 
 def _with_handles(prepare: Prepare) -> tuple[AnyStep, ...]:
-    """A graph executed with memory registered for each of its tensors.
-
-    Nobody has written to it: whose fault wrong contents are is not told from one execute (EXE-01, ION-03,
-    ION-05, SHB-08), that the call fails is.
-    """
+    """A graph executed with memory registered for each of its tensors, to which nobody has written."""
     places = range(io_inputs(prepare) + 1)
     size = pages(nbytes(prepare.shape, prepare.dtype))
     buffers = (Alloc(f"b{place}", size) for place in places)
@@ -203,12 +217,7 @@ def _session(prepare: Prepare) -> tuple[AnyStep, ...]:
         Register("c0", (Descriptor(f"b{place}", (1, 2, 2, 2)),), (f"h{place}",)) for place in range(2)
     )
     end = (Deregister(("h0",)), ContextFree("c0"))
-    return (*_CONTEXT, prepare, _executed(prepare), *buffers, *registered, *end)
-
-
-def _executed(prepare: Prepare, graph: str = "g0") -> Execute:
-    """The graph executed with raw memory; ``graph``: its name."""
-    return Execute(graph, (Binding(),) * (io_inputs(prepare) + 1))
+    return (*_CONTEXT, prepare, executed(prepare), *buffers, *registered, *end)
 
 
 def _ordinary(case: MemoryCase) -> Iterator[tuple[tuple[AnyStep, ...], str]]:
@@ -216,11 +225,11 @@ def _ordinary(case: MemoryCase) -> Iterator[tuple[tuple[AnyStep, ...], str]]:
     yield _CONTEXT, "CTX-09"
     if any(isinstance(step, ContextFree) for step in case.steps):
         yield (*_CONTEXT, ContextFree("c0")), "CTX-01"
-    executed = any(isinstance(step, Execute) for step in case.steps)
+    executes = any(isinstance(step, Execute) for step in case.steps)
     for prepare in _graphs(case):
         yield (*_CONTEXT, prepare), "PRE-11"
-        if executed:
-            yield (*_CONTEXT, prepare, _executed(prepare)), "EXE-21"
+        if executes:
+            yield (*_CONTEXT, prepare, executed(prepare)), "EXE-21"
     deregistered = any(isinstance(step, Deregister) for step in case.steps)
     for one in dict.fromkeys(_plain_descriptors(case)):
         registered = _registered(one)
@@ -232,6 +241,8 @@ def _ordinary(case: MemoryCase) -> Iterator[tuple[tuple[AnyStep, ...], str]]:
 def around(facts: MemoryFacts, case: Any) -> MemoryFacts:
     """The facts without the operator of the control's graph, if others are left."""
     used = {(step.op, step.dtype) for step in case.steps if isinstance(step, Prepare)}
+    if any(isinstance(step, Register) for step in case.steps):
+        return facts  # memory is wrong, and not the operator, which was right with raw memory before
     left = tuple(pair for pair in facts.operators if pair not in used)
     if not left or left == facts.operators:
         return facts
@@ -249,6 +260,7 @@ def _graphs(case: MemoryCase, *, with_weights: bool = False) -> Iterator[Prepare
             step.shape,
             terms=step.terms,
             weights=step.weights if with_weights else None,
+            relay=step.relay and with_weights,
         )
         for step in case.steps
         if isinstance(step, Prepare) and step.finalise
@@ -256,10 +268,21 @@ def _graphs(case: MemoryCase, *, with_weights: bool = False) -> Iterator[Prepare
     yield from dict.fromkeys(plain)
 
 
+def _lived(case: MemoryCase) -> Iterator[Prepare]:
+    """The graphs of ordinary life."""
+    lives = (step for step in case.steps if isinstance(step, Lived) and step.what == "turns")
+    return (Prepare("g0", "c0", step.op, step.dtype) for step in lives)
+
+
 def _hinted(case: MemoryCase) -> Iterator[Prepare]:
-    """The graphs with memory types other than RAW, and nothing else that is special, each kind once."""
+    """The graphs with memory types other than RAW, with their weights, each kind once."""
     hinted = (
-        Prepare("g0", "c0", step.op, step.dtype, step.shape, step.mem_types, terms=step.terms)
+        Prepare(
+            *("g0", "c0", step.op, step.dtype, step.shape, step.mem_types),
+            weights=step.weights,
+            relay=step.relay,
+            terms=step.terms,
+        )
         for step in case.steps
         if isinstance(step, Prepare) and step.finalise and any(step.mem_types)
     )
