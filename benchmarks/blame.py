@@ -70,8 +70,9 @@ EXPLAINED: dict[str, tuple[str, str]] = {
     "hint-changes-codes": ("EXE-03 EXE-04 EXE-05 EXE-13", "their codes are wrong in graphs with the hint"),
     "if-last-context": (
         "CTX-04 CTX-06 EXT-25 OFF-07 REG-06",
-        "each says of one call what IF-10 says of all: an unknown context is refused",
+        "each says of one call what IF-10 says of the others: an unknown context is refused",
     ),
+    "if-swapped": ("CTX-08 IF-10", "deviceFree frees no device, and answers with codes of logs"),
     "ignores-activation": ("NUM-02 NUM-03", "numbers of nodes with an activation are out of their bounds"),
     "ion-size-in-words": (
         "REG-01",
@@ -98,6 +99,7 @@ EXPLAINED: dict[str, tuple[str, str]] = {
     ),
     "shb-types-apart": ("EXT-16", "memory that is weights is taken for a tensor"),
     "stale-without-handle": ("BUF-03", "data that a kernel has written is marked as stale"),
+    "thread-freed-graphs": ("IF-10 QMG-09", "graphs that are gone execute, and their IO buffers stay"),
     "uses-first-scale": ("NUM-03", "numbers of int8 are out of their bounds"),
 }
 """By fault: the rules that it was not made for and whose sentences it breaks as well, and how."""

@@ -122,6 +122,7 @@ class _FreesNothing(ReferenceBackend):
 class _RefusesContexts(ReferenceBackend):
     def context_create(self, backend: int | None, device: int | None, config: int | None, out: Any) -> None:
         if not config:
+            self.require("backend", backend, Error.CONTEXT_ERROR_INVALID_HANDLE)
             raise QnnError(Error.CONTEXT_ERROR_INVALID_ARGUMENT)
         super().context_create(backend, device, config, out)
 

@@ -149,8 +149,9 @@ class _AppliedAllTheSame(_Sections):
         try:
             super().context_apply_binary_section(context, graph, section, buffer, *more)
         except QnnError:
-            for new in decode(self.last).values():
-                self.update(self.graphs[graph or 0], new)
+            if self.last and graph in self.graphs:
+                for new in decode(self.last).values():
+                    self.update(self.graphs[graph or 0], new)
             raise
 
 
@@ -180,7 +181,7 @@ class _SaysOnly(_Sections):
 @faulty_backend("sections-broken", "No section can be had in raw memory, though key 213 says yes.", "MSC-01")
 class _Broken(_Sections):
     def context_get_binary_section(self, *arguments: Any) -> None:
-        del arguments
+        super().context_get_binary_section(*arguments)
         raise QnnError(Error.COMMON_ERROR_GENERAL)
 
 
