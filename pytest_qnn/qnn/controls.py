@@ -6,27 +6,34 @@ the target's own plain run.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 import msgspec
 
 from pytest_qnn.core.target import Control
+from pytest_qnn.core.verdict import FalseDeclaration, Retained
 from pytest_qnn.qnn.cases.case import (
     Alloc,
     AnyStep,
+    ApplySection,
     Binding,
+    Capability,
     ContextCreate,
     ContextFinalize,
     ContextFree,
     ContextFromBinary,
+    ContextProperty,
     Deregister,
     Descriptor,
     Execute,
     Fill,
+    Free,
     GetBinary,
+    GetSection,
     Lived,
     MemoryCase,
+    Observe,
     Prepare,
     Read,
     Register,
@@ -39,7 +46,7 @@ from pytest_qnn.qnn.cases.sizes import io_inputs, nbytes, pages
 from pytest_qnn.qnn.facts import MemoryFacts
 
 _CONTEXT = (ContextCreate("c0"),)
-_REGISTERED = ("REG-01", "REG-16", "REG-17", "REG-27", "IF-09")
+_REGISTERED = ("REG-01", "REG-16", "REG-17", "REG-27", "IF-09", "CAP-03")
 """Owners of a registration that fails: those after the first are about what each one shows."""
 _MOST_READ = 1 << 22
 """Bytes of a buffer that is read: a trace has them."""
@@ -75,9 +82,12 @@ def controls(case: Any, *, died: bool) -> Iterator[Control]:
     if not died:
         for steps, owners in _right(case):
             # Memory is what every registration is of.
-            yield Control(
-                MemoryCase(steps), owners, spoils=not any(isinstance(s, ContextCreate) for s in steps)
-            )
+            spoils = not any(isinstance(s, ContextCreate) for s in steps)
+            yield Control(MemoryCase(tuple(map(_kept, steps))), owners, spoils=spoils)
+        for steps, owner in _counted(case):
+            yield Control(MemoryCase(steps), (owner,), explains=(Retained,))
+        for key in _declared(case):
+            yield Control(MemoryCase((Capability(key),) * 2), ("CAP-01",), explains=(FalseDeclaration,))
         return
     if any(isinstance(step, ContextCreate) for step in case.steps):
         for steps, owner in _ordinary(case):
@@ -113,6 +123,7 @@ def _right(case: MemoryCase) -> Iterator[Owned]:
             yield _with_handles(prepare), ("EXE-01",)
         for prepare in _hinted(case):
             yield _with_handles(prepare), ("QMG-04",)
+    yield from _right_structs(case)
 
 
 def _right_memory(case: MemoryCase) -> Iterator[Owned]:
@@ -123,16 +134,12 @@ def _right_memory(case: MemoryCase) -> Iterator[Owned]:
         yield shared, ("RPC-02", "RPC-10")
         two = (Alloc("b0", 4096), Alloc("b1", 4096), ToFd("b0"), ToFd("b1"))
         yield two, ("RPC-09",)
+        yield (Alloc("b0", 4096), ToFd("b0"), ToFd("b0")), ("RPC-06",)
     several = any(
         isinstance(step, Lived) or (isinstance(step, Register) and len(step.descriptors) > 1)
         for step in case.steps
     )
-    has_shared = any(
-        each.mem_type == CUSTOM
-        for step in case.steps
-        if isinstance(step, Register)
-        for each in step.descriptors
-    )
+    has_shared = _has_shared(case)
     plain = dict.fromkeys(_plain_descriptors(case)) or dict.fromkeys((_PLAIN,) if registers else ())
     for one in plain:
         size, other = _size(one), msgspec.structs.replace(one, buffer="b1")
@@ -176,7 +183,41 @@ def _right_binaries(case: MemoryCase) -> Iterator[Owned]:
         if any(step.defer for step in loads):
             deferred = (*saved, ContextFromBinary("c1", "f0", defer=True))
             yield (*deferred, Retrieve("g1", "c1", "g0")), ("EXT-01",)
+            yield from _right_properties(case, deferred)
             yield (*deferred, ContextFinalize("c1"), *executed), ("EXT-20",)
+
+
+def _right_properties(case: MemoryCase, deferred: tuple[AnyStep, ...]) -> Iterator[Owned]:
+    """What the case asks of its contexts, each property by itself; ``deferred``: makes a deferred context."""
+    asked = (option for step in case.steps if isinstance(step, ContextProperty) for option in step.options)
+    for option in dict.fromkeys(asked):
+        yield (*deferred, ContextProperty("c1", (option,))), ("EXT-03",)
+
+
+def _kept(step: AnyStep) -> AnyStep:
+    """The step; the structs of a registration stay, unless it is about their end (REG-18)."""
+    if isinstance(step, Register) and not step.scribble:
+        return msgspec.structs.replace(step, keep=True)
+    return step
+
+
+def _scribbled(steps: tuple[AnyStep, ...]) -> tuple[AnyStep, ...]:
+    """The steps, with the structs of each registration overwritten after it."""
+    return tuple(
+        msgspec.structs.replace(step, scribble=True) if isinstance(step, Register) else step for step in steps
+    )
+
+
+def _right_structs(case: MemoryCase) -> Iterator[Owned]:
+    """What went right with structs that stay, once more with structs that are gone."""
+    registers = any(isinstance(step, Register | Lived) for step in case.steps)
+    for one in dict.fromkeys(_plain_descriptors(case)) or dict.fromkeys((_PLAIN,) if registers else ()):
+        kinds = (one, msgspec.structs.replace(one, mem_type=CUSTOM)) if _has_shared(case) else (one,)
+        for each in kinds:
+            yield _scribbled((*_registered(each), Deregister(("h0",)))), ("REG-18",)
+    if any(isinstance(step, Execute) for step in case.steps) and registers:
+        for prepare in _graphs(case):
+            yield _scribbled(_with_handles(prepare)), ("REG-18",)
 
 
 def _with_handles(prepare: Prepare) -> tuple[AnyStep, ...]:
@@ -221,12 +262,31 @@ def _ordinary(case: MemoryCase) -> Iterator[tuple[tuple[AnyStep, ...], str]]:
         yield (*_CONTEXT, prepare), "PRE-11"
         if executed:
             yield (*_CONTEXT, prepare, _executed(prepare)), "EXE-21"
+    if any(isinstance(step, GetSection | ApplySection) for step in case.steps):
+        yield from _sections(case)
     deregistered = any(isinstance(step, Deregister) for step in case.steps)
     for one in dict.fromkeys(_plain_descriptors(case)):
         registered = _registered(one)
         yield registered, "REG-01"
         if deregistered:
             yield (*registered, Deregister(("h0",))), "DRG-01"
+
+
+def _sections(case: MemoryCase) -> Iterator[tuple[tuple[AnyStep, ...], str]]:
+    """The section of each graph that has one, in raw memory, and in memory behind a handle."""
+    of_handles = dict.fromkeys(
+        step.mem_type
+        for step in case.steps
+        if isinstance(step, GetSection | ApplySection) and step.memory != "raw"
+    )
+    updatable = (step for step in case.steps if isinstance(step, Prepare) and step.weights_as == "updatable")
+    for prepare in dict.fromkeys(
+        msgspec.structs.replace(step, graph="g0", context="c0", mem_types=()) for step in updatable
+    ):
+        taken = (*_CONTEXT, prepare, GetBinary("c0", "f0"), GetSection("c0", "g0", "s0"))
+        yield taken, "MSC-02"
+        for kind in of_handles:
+            yield (*taken, GetSection("c0", "g0", "s1", "handle", kind)), "MSC-01"
 
 
 def around(facts: MemoryFacts, case: Any) -> MemoryFacts:
@@ -269,6 +329,73 @@ def _hinted(case: MemoryCase) -> Iterator[Prepare]:
 def _registered(one: Descriptor) -> tuple[AnyStep, ...]:
     """A buffer that fits, registered by itself."""
     return (*_CONTEXT, Alloc("b0", _size(one)), Register("c0", (one,), ("h0",)))
+
+
+_MEMORY_KEYS = (1101, 1102, 1103, 1104)
+"""Property keys of the memory API and of its types."""
+_DEFERRED_KEYS = (215, 217)
+"""Those of deferred initialisation and its properties."""
+
+
+def _declared(case: MemoryCase) -> tuple[int, ...]:
+    """The property keys of what the case makes use of."""
+    registers = any(isinstance(step, Register) for step in case.steps)
+    loads = any(isinstance(step, ContextFromBinary) for step in case.steps)
+    return (*_MEMORY_KEYS * registers, *_DEFERRED_KEYS * loads)
+
+
+_NUMBERS = range(9)
+"""Of rounds: the first one warms the target up, and the owners' checks want eight."""
+_BUFFERS = tuple(f"b{number}" for number in range(10))
+"""As many as the check of CTX-10 wants."""
+
+
+def _counted(case: MemoryCase) -> Iterator[tuple[tuple[AnyStep, ...], str]]:
+    """Rounds of ordinary calls that leave nothing behind, with their owners; each adds one thing."""
+    if not any(isinstance(step, Observe) for step in case.steps):
+        return
+    yield _between_looks((Alloc(f"b{n}", 4096), Free(f"b{n}")) for n in _NUMBERS), "RPC-11"
+    yield (Alloc("b0", 4096), *_between_looks((ToFd("b0"),) for _ in _NUMBERS)), "RPC-06"
+    yield _between_looks((Alloc(f"b{n}", 4096), ToFd(f"b{n}"), Free(f"b{n}")) for n in _NUMBERS), "RPC-11"
+    if not any(isinstance(step, Register | Lived) for step in case.steps):
+        return
+    yield (*_CONTEXT, *_between_looks(map(_given_back, _NUMBERS))), "DRG-10"
+    wrong = msgspec.structs.replace(_PLAIN, buffer="b1", fd="minus-one")
+    batch = Register("c0", (_PLAIN, wrong), ("h0", "h1"))
+    buffers = (Alloc("b0", 4096), Alloc("b1", 4096))
+    yield (*_CONTEXT, *buffers, *_between_looks((batch,) for _ in _NUMBERS)), "REG-28"
+    again = Register("c0", (_PLAIN,), ("h1",))
+    yield (*_registered(_PLAIN), *_between_looks((again,) for _ in _NUMBERS)), "REG-28"
+    yield (Alloc("b0", 4096), *_between_looks(_left(n, "b0") for n in _NUMBERS)), "CTX-01"
+    several = (step for number, buffer in enumerate(_BUFFERS) for step in _left(number, buffer))
+    look = Observe(buffers=_BUFFERS)
+    last = Observe(buffers=_BUFFERS, patient=True)
+    yield (*(Alloc(buffer, 4096) for buffer in _BUFFERS), look, *several, last), "CTX-10"
+
+
+def _between_looks(rounds: Iterable[tuple[AnyStep, ...]]) -> tuple[AnyStep, ...]:
+    """The first round, then the others between two looks."""
+    first, *others = rounds
+    return (*first, Observe(), *(step for each in others for step in each), Observe(patient=True))
+
+
+def _given_back(number: int) -> tuple[AnyStep, ...]:
+    """Memory that is registered, deregistered and freed."""
+    buffer, handle = f"b{number}", f"h{number}"
+    one = msgspec.structs.replace(_PLAIN, buffer=buffer)
+    return (Alloc(buffer, 4096), Register("c0", (one,), (handle,)), Deregister((handle,)), Free(buffer))
+
+
+def _left(number: int, buffer: str) -> tuple[AnyStep, ...]:
+    """A context that is freed over its registration of the buffer."""
+    context, one = f"c{number}", msgspec.structs.replace(_PLAIN, buffer=buffer)
+    return (ContextCreate(context), Register(context, (one,), (f"h{number}",)), ContextFree(context))
+
+
+def _has_shared(case: MemoryCase) -> bool:
+    """Memory is registered as a shared buffer of the HTP."""
+    registered = (step for step in case.steps if isinstance(step, Register))
+    return any(each.mem_type == CUSTOM for step in registered for each in step.descriptors)
 
 
 def _size(one: Descriptor) -> int:

@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from pytest_qnn.core.drawing import decoded
 from pytest_qnn.core.rule import rule
-from pytest_qnn.core.verdict import Contradiction, Examined, Level, Unsupported, Violation
+from pytest_qnn.core.verdict import Contradiction, Examined, FalseDeclaration, Level, Unsupported, Violation
 from pytest_qnn.qnn.abi.codes import Error, Property, TensorMemType, low
 from pytest_qnn.qnn.cases.case import (
     BOGUS,
@@ -284,7 +284,7 @@ def _demand_as_said(walked: Walked, key: Property, *, offered: bool) -> None:
     wanted = 0 if offered else _UNSUPPORTED
     said = f"property key {int(key)} says {'' if offered else 'not '}supported"
     if walked.code in (0, _UNSUPPORTED) and walked.code != wanted:
-        raise Contradiction(f"{named(wanted)}: {said}", named(walked.code or 0), place(walked))
+        raise FalseDeclaration(f"{named(wanted)}: {said}", named(walked.code or 0), place(walked))
     demand_code(walked, {wanted}, said)
 
 
