@@ -53,9 +53,11 @@ EXPLAINED: dict[str, tuple[str, str]] = {
         "CTX-01 CTX-10 DRG-10 EXT-34 SHB-13",
         "it keeps the memory of every handle that was deregistered, which these rules forbid",
     ),
+    "cap-hint-refused": ("PRE-11", "of an operator that is accepted, a graph with the hint is not finalised"),
     "claims-kernels": ("PREC-03 XNN-02", "the kernels that it claims are those of the probe and of XNNPACK"),
     "ctx-leaks": ("CTX-10 EXT-34", "memory of every kind stays mapped"),
     "ctx-orphans-live": ("EXT-22", "handles outlive their contexts, those of external memory too"),
+    "dma-takes-ion": ("CAP-04", "ION memory is of a type whose key is not supported, as CAP-04 says of all"),
     "drg-crashes-on-stale": (
         "EXE-04 EXE-05 QMG-11",
         "an execute with an invalid handle ends the process, where each demands a refusal",
@@ -79,6 +81,7 @@ EXPLAINED: dict[str, tuple[str, str]] = {
         "a plain registration is refused: memory of the tensor's size is ION's here",
     ),
     "ion-undeclared": ("CAP-04", "ION memory is of a type whose key is not supported, as CAP-04 says of all"),
+    "leak-failures": ("REG-28", "each failed registration leaves a descriptor"),
     "makes-in-create": ("ABI-08", "what create takes and destroy leaves is this rule's as well"),
     "output-late": ("QMG-12", "each output waits in memory of its own"),
     "reg-never-too-small": (
@@ -92,6 +95,7 @@ EXPLAINED: dict[str, tuple[str, str]] = {
     "reg-same-handle": ("SHB-07", "offsets of one call get one handle, where each must get its own"),
     "reg-wants-shape-config": ("REG-01 REG-16 REG-17", "no plain registration succeeds"),
     "rpc-one-fd": ("RPC-10 RPC-14", "through the descriptor of a buffer another one's bytes are read"),
+    "reg-leaks-fd": ("QLEAK-03", "what each failed registration leaves, many of them leave"),
     "runtime-keeps-shapes": ("RSZ-01", "after a resize outputs have the shape that they had before"),
     "shared-never-unmapped": (
         "CTX-01 CTX-10 DRG-10 EXT-34 QLEAK-01 QLEAK-02 REG-28",
