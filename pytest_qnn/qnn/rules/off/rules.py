@@ -222,9 +222,10 @@ def off_07(case: MemoryCase, trace: MemoryTrace) -> Examined:
 
 def _is_size_untold(walked: Walked) -> bool:
     """The size was asked for with success and was not given (OFF-11), so that nothing more was asked for."""
-    asked = [call for call, _ in walked.seen.calls]
     assert isinstance(walked.step, GetBinary)
-    return walked.code == 0 and asked == ["contextGetBinarySize"] and walked.step.null != "size"
+    asked = [call for call, _ in walked.seen.calls]
+    is_size_right = walked.step.null != "size" and walked.allowed.only(Fault.TOO_SMALL, Fault.NULL_ARGUMENT)
+    return is_size_right and walked.code == 0 and asked == ["contextGetBinarySize"]
 
 
 def _perhaps_fits(walked: Walked, own: Sequence[Walked]) -> bool:
