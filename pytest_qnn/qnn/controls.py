@@ -51,6 +51,7 @@ _REGISTERED = ("REG-01", "REG-16", "REG-17", "REG-27", "IF-09", "CAP-03")
 _MOST_READ = 1 << 22
 """Bytes of a buffer that is read: a trace has them."""
 _PLAIN = Descriptor("b0", (1, 2, 2, 2))
+_WRONG = Descriptor("b1", (1, 2, 2, 2), fd="minus-one")
 _SESSION = (
     ("QnnInterface_getProviders", "IF-01"),
     ("QnnLog_create", "IF-11"),
@@ -124,6 +125,7 @@ def _right(case: MemoryCase) -> Iterator[Owned]:
         for prepare in _hinted(case):
             yield _with_handles(prepare), ("QMG-04",)
     yield from _right_structs(case)
+    yield from _right_after_refusals(case)
 
 
 def _right_memory(case: MemoryCase) -> Iterator[Owned]:
@@ -184,7 +186,16 @@ def _right_binaries(case: MemoryCase) -> Iterator[Owned]:
             deferred = (*saved, ContextFromBinary("c1", "f0", defer=True))
             yield (*deferred, Retrieve("g1", "c1", "g0")), ("EXT-01",)
             yield from _right_properties(case, deferred)
+            yield (*deferred, ContextFinalize("c1")), ("CAP-06",)
             yield (*deferred, ContextFinalize("c1"), *executed), ("EXT-20",)
+
+
+def _right_after_refusals(case: MemoryCase) -> Iterator[Owned]:
+    """Memory that was in a call that was refused for another descriptor, registered by itself."""
+    if any(isinstance(step, Register) and len(step.descriptors) > 1 for step in case.steps):
+        batch = Register("c0", (_PLAIN, _WRONG), ("h0", "h1"))
+        buffers = (Alloc("b0", 4096), Alloc("b1", 4096))
+        yield (*_CONTEXT, *buffers, batch, Register("c0", (_PLAIN,), ("h2",))), ("REG-08",)
 
 
 def _right_properties(case: MemoryCase, deferred: tuple[AnyStep, ...]) -> Iterator[Owned]:
@@ -360,8 +371,7 @@ def _counted(case: MemoryCase) -> Iterator[tuple[tuple[AnyStep, ...], str]]:
     if not any(isinstance(step, Register | Lived) for step in case.steps):
         return
     yield (*_CONTEXT, *_between_looks(map(_given_back, _NUMBERS))), "DRG-10"
-    wrong = msgspec.structs.replace(_PLAIN, buffer="b1", fd="minus-one")
-    batch = Register("c0", (_PLAIN, wrong), ("h0", "h1"))
+    batch = Register("c0", (_PLAIN, _WRONG), ("h0", "h1"))
     buffers = (Alloc("b0", 4096), Alloc("b1", 4096))
     yield (*_CONTEXT, *buffers, *_between_looks((batch,) for _ in _NUMBERS)), "REG-28"
     again = Register("c0", (_PLAIN,), ("h1",))

@@ -95,6 +95,7 @@ def test_what_must_succeed_has_controls_that_add_one_thing_at_a_time() -> None:
         (["Prepare", *handles], "QMG-04"),
         ([*one, "Deregister"], "REG-18"),
         (["Prepare", *handles], "REG-18"),
+        (["Alloc", *one, "Register"], "REG-08"),
         *((["Capability"], "CAP-01") for _ in range(4)),  # without a context
     ]
 
@@ -153,10 +154,11 @@ def test_what_comes_out_of_a_binary_has_controls_of_its_own() -> None:
     flow = (ContextCreate("c7"), made, GetBinary("c7", "f1"), ContextFromBinary("c8", "f1", defer=True))
     registered = Register("c8", (Descriptor("b1", (2, 3), "FLOAT_32", mem_type=2),), ("h1",))
     owners = [each.owners for each in controls(MemoryCase((*flow, Alloc("b1", 24), registered)), died=False)]
-    assert [each for each in owners if each[0].startswith(("OFF", "REG-17", "EXT"))] == [
+    assert [each for each in owners if each[0].startswith(("OFF", "REG-17", "EXT", "CAP-06"))] == [
         ("OFF-03",),
         ("REG-17",),
         ("EXT-01",),
+        ("CAP-06",),
         ("EXT-20",),
     ]
     assert ("SHB-04",) in owners
