@@ -106,7 +106,7 @@ Owned = tuple[tuple[AnyStep, ...], tuple[str, ...]]
 
 def _right(case: MemoryCase) -> Iterator[Owned]:
     """Ordinary calls that must succeed and give right outputs, from the plainest on; each adds one thing."""
-    yield _CONTEXT, ("CTX-09", "IF-09")
+    yield _CONTEXT, ("IF-06", "CTX-09", "IF-09")
     if sum(isinstance(step, ContextCreate | ContextFromBinary) for step in case.steps) > 1:
         yield (*_CONTEXT, ContextCreate("c1")), ("CTX-09",)
     if any(isinstance(step, ContextFree) for step in case.steps):

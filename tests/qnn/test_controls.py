@@ -76,7 +76,7 @@ def test_what_must_succeed_has_controls_that_add_one_thing_at_a_time() -> None:
     handles = ["Alloc", "Alloc", "Register", "Register", "Execute"]
     one = ["Alloc", "Register"]
     assert found == [
-        ([], "CTX-09"),
+        ([], "IF-06"),
         (["ContextFree"], "CTX-01"),
         (["Prepare"], "PRE-10"),
         (["Prepare", "Execute"], "EXE-21"),
@@ -171,7 +171,7 @@ def test_memory_that_is_wrong_spoils_all() -> None:
 
 def test_a_case_of_a_context_alone_has_no_control_of_memory() -> None:
     assert [control.owners for control in controls(MemoryCase((CONTEXT,)), died=False)] == [
-        ("CTX-09", "IF-09")
+        ("IF-06", "CTX-09", "IF-09")
     ]
 
 

@@ -306,7 +306,7 @@ class _LeavesHandles(ReferenceBackend):
         del handles, count
 
 
-@faulty_backend("reg-keeps-first", "A failed batch keeps its first good ones.", "REG-08", "REG-22")
+@faulty_backend("reg-keeps-first", "A failed batch keeps its first good ones.", "REG-08")
 class _KeepsFirst(ReferenceBackend):
     def roll_back(self, batch: list[Registration]) -> None:
         del batch
