@@ -49,13 +49,9 @@ _MEASURED_IN = 8
 WILD = ("writes-elsewhere",)
 """Mutants that write where other rules' cases keep conditions of loops: these are judged in children."""
 EXPLAINED: dict[str, tuple[str, str]] = {
-    "async-dead-handles": (
-        "CTX-01 CTX-10 DRG-10 EXT-34 SHB-13",
-        "it keeps the memory of every handle that was deregistered, which these rules forbid",
-    ),
+    "async-dead-handles": ("DRG-10", "it keeps the memory of every handle that was deregistered"),
     "cap-hint-refused": ("PRE-11", "of an operator that is accepted, a graph with the hint is not finalised"),
     "claims-kernels": ("PREC-03 XNN-02", "the kernels that it claims are those of the probe and of XNNPACK"),
-    "ctx-leaks": ("CTX-10 EXT-34", "memory of every kind stays mapped"),
     "ctx-orphans-live": ("EXT-22", "handles outlive their contexts, those of external memory too"),
     "dma-takes-ion": ("CAP-04", "ION memory is of a type whose key is not supported, as CAP-04 says of all"),
     "drg-crashes-on-stale": (
@@ -99,7 +95,7 @@ EXPLAINED: dict[str, tuple[str, str]] = {
     "runtime-keeps-shapes": ("RSZ-01", "after a resize outputs have the shape that they had before"),
     "shared-never-unmapped": (
         "CTX-01 CTX-10 DRG-10 EXT-34 QLEAK-01 QLEAK-02 REG-28",
-        "memory of every kind stays mapped, however its handles end",
+        "shared buffers stay mapped, however their handles end",
     ),
     "shb-types-apart": ("EXT-16", "memory that is weights is taken for a tensor"),
     "stale-without-handle": ("BUF-03", "data that a kernel has written is marked as stale"),
