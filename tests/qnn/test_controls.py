@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
+
 from pytest_qnn.core.evidence import Evidence
 from pytest_qnn.core.target import Death
-from pytest_qnn.core.verdict import FalseDeclaration, Retained
+from pytest_qnn.core.verdict import FalseDeclaration, Retained, Unsupported, Violation
 from pytest_qnn.qnn.cases.case import (
     Alloc,
     AnyStep,
@@ -105,6 +107,23 @@ def test_structs_stay_until_the_end_but_where_they_are_what_it_is_about() -> Non
         spoilt = control.owners == ("REG-18",)
         for step in control.case.steps:
             assert not isinstance(step, Register) or (step.keep, step.scribble) == (not spoilt, spoilt)
+
+
+def test_a_target_that_reads_structs_after_the_call_is_told_by_the_rule_about_structs() -> None:
+    target = open_memory_target("mutant:reg-keeps-pointers", "emulated", "off", 5.0)
+    wrong = []
+    try:
+        for control in controls(CASE, died=False):
+            trace = target.run(control.case)
+            for owner in control.owners:
+                with contextlib.suppress(Unsupported):
+                    try:
+                        catalogue()[owner].check(control.case, trace)
+                    except Violation:
+                        wrong.append(owner)
+    finally:
+        target.close()
+    assert set(wrong) == {"REG-18"}
 
 
 def test_what_is_left_behind_has_controls_that_add_one_thing_at_a_time() -> None:
