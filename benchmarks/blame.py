@@ -49,13 +49,11 @@ _MEASURED_IN = 8
 WILD = ("rpc-short", "writes-elsewhere")
 """Mutants that write where other rules' cases keep conditions of loops: these are judged in children."""
 EXPLAINED: dict[str, tuple[str, str]] = {
-    "async-dead-handles": (
-        "CTX-01 CTX-10 DRG-10 EXT-34 SHB-13",
-        "it keeps the memory of every handle that was deregistered, which these rules forbid",
-    ),
+    "async-dead-handles": ("DRG-10", "it keeps the memory of every handle that was deregistered"),
+    "cap-hint-refused": ("PRE-11", "of an operator that is accepted, a graph with the hint is not finalised"),
     "claims-kernels": ("PREC-03 XNN-02", "the kernels that it claims are those of the probe and of XNNPACK"),
-    "ctx-leaks": ("CTX-10 EXT-34", "memory of every kind stays mapped"),
     "ctx-orphans-live": ("EXT-22", "handles outlive their contexts, those of external memory too"),
+    "dma-takes-ion": ("CAP-04", "ION memory is of a type whose key is not supported, as CAP-04 says of all"),
     "drg-crashes-on-stale": (
         "EXE-04 EXE-05 QMG-11",
         "an execute with an invalid handle ends the process, where each demands a refusal",
@@ -70,14 +68,16 @@ EXPLAINED: dict[str, tuple[str, str]] = {
     "hint-changes-codes": ("EXE-03 EXE-04 EXE-05 EXE-13", "their codes are wrong in graphs with the hint"),
     "if-last-context": (
         "CTX-04 CTX-06 EXT-25 OFF-07 REG-06",
-        "each says of one call what IF-10 says of all: an unknown context is refused",
+        "each says of one call what IF-10 says of the others: an unknown context is refused",
     ),
+    "if-swapped": ("CTX-08 IF-10", "deviceFree frees no device, and answers with codes of logs"),
     "ignores-activation": ("NUM-02 NUM-03", "numbers of nodes with an activation are out of their bounds"),
     "ion-size-in-words": (
         "REG-01",
         "a plain registration is refused: memory of the tensor's size is ION's here",
     ),
     "ion-undeclared": ("CAP-04", "ION memory is of a type whose key is not supported, as CAP-04 says of all"),
+    "leak-failures": ("REG-28", "each failed registration leaves a descriptor"),
     "makes-in-create": ("ABI-08", "what create takes and destroy leaves is this rule's as well"),
     "output-late": ("QMG-12", "each output waits in memory of its own"),
     "reg-never-too-small": (
@@ -91,13 +91,15 @@ EXPLAINED: dict[str, tuple[str, str]] = {
     "reg-same-handle": ("SHB-07", "offsets of one call get one handle, where each must get its own"),
     "reg-wants-shape-config": ("REG-01 REG-16 REG-17", "no plain registration succeeds"),
     "rpc-one-fd": ("RPC-10 RPC-14", "through the descriptor of a buffer another one's bytes are read"),
+    "reg-leaks-fd": ("QLEAK-03", "what each failed registration leaves, many of them leave"),
     "runtime-keeps-shapes": ("RSZ-01", "after a resize outputs have the shape that they had before"),
     "shared-never-unmapped": (
         "CTX-01 CTX-10 DRG-10 EXT-34 QLEAK-01 QLEAK-02 REG-28",
-        "memory of every kind stays mapped, however its handles end",
+        "shared buffers stay mapped, however their handles end",
     ),
     "shb-types-apart": ("EXT-16", "memory that is weights is taken for a tensor"),
     "stale-without-handle": ("BUF-03", "data that a kernel has written is marked as stale"),
+    "thread-freed-graphs": ("IF-10 QMG-09", "graphs that are gone execute, and their IO buffers stay"),
     "uses-first-scale": ("NUM-03", "numbers of int8 are out of their bounds"),
     "input-snapshot": ("QMG-12", "each input is copied to memory of its own"),
     "input-stale-line": ("QMG-12", "each input is copied to memory of its own"),
@@ -126,6 +128,8 @@ EXPLAINED: dict[str, tuple[str, str]] = {
     "external-stale": ("EXT-34", "memory that was taken back stays mapped for good"),
     "hinted-rounds-down": ("OFF-05", "graphs out of binaries differ by the hint, too"),
     "hinted-refuses-raw": ("QMG-05", "one of the four combinations cannot be executed"),
+    "reg-null-handle": ("IF-09 REG-02 SHB-07", "each handle is NULL, so that two do not differ"),
+    "shb-rounds-offset": ("SHB-04", "a tensor that ends behind its buffer is taken, its offset rounded down"),
 }
 """By fault: the rules that it was not made for and whose sentences it breaks as well, and how."""
 

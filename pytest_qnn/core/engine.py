@@ -36,6 +36,7 @@ from pytest_qnn.core.verdict import (
     Hung,
     Measured,
     Outcome,
+    Retained,
     Unsupported,
     Verdict,
     Violation,
@@ -294,19 +295,19 @@ class _Judge:
     def _own(self, case: Any, violation: Violation | None) -> Violation | None:
         """The violation, unless a control of the case shows that another rule owns it; then None.
 
-        Only a wrong output, the failure of a call and the death of a process are seen by whatever case meets
-        them; any other violation is of what the rule itself looks for. A call that succeeds where it must not
-        may have been given another thing than the case says.
+        Only a wrong output, what is left behind, the failure of a call and the death of a process are seen by
+        whatever case meets them; any other violation is of what the rule itself looks for. A call that
+        succeeds where it must not may have been given another thing than the case says.
         """
-        controlled = WrongOutput | WrongRefusal | WrongSuccess | Crashed | Hung
+        controlled = WrongOutput | WrongRefusal | WrongSuccess | Retained | Crashed | Hung
         if self.rule_named is None or not isinstance(violation, controlled):
             return violation
         if isinstance(violation, WrongRefusal):
-            cause = self._cause_of_call(case, violation.call)
+            cause = self._cause_of_call(case, violation, violation.call)
         elif isinstance(violation, WrongSuccess) or (
             self.rule.uncontrolled and isinstance(violation, WrongOutput)
         ):
-            cause = self._cause_of_call(case, "")
+            cause = self._cause_of_call(case, violation, "")
         else:
             cause = self._cause(case, violation)
         if cause is None:
@@ -318,7 +319,7 @@ class _Judge:
     def _cause(self, case: Any, violation: Violation) -> Cause | None:
         """What is wrong in the first control in which something is; None: the case is this rule's own."""
         died, is_hung = isinstance(violation, Crashed | Hung), isinstance(violation, Hung)
-        for control in itertools.islice(self.target.controls(case, died=died), MOST_CONTROLS):
+        for control in self._controls(case, violation):
             if is_hung and self.control_hangs_left <= 0 and _key(control) not in self.controlled:
                 return self._known_hang(violation)
             causes = [
@@ -332,13 +333,13 @@ class _Judge:
                 return causes[0]
         return None
 
-    def _cause_of_call(self, case: Any, call: str) -> Cause | None:
+    def _cause_of_call(self, case: Any, violation: Violation, call: str) -> Cause | None:
         """What is wrong first, if this call fails in a control too, without any mistake; or all is spoilt.
 
         ``call``: what failed; empty where a control tells only that all is spoilt (`Rule.uncontrolled`).
         """
         first: Cause | None = None
-        for control in itertools.islice(self.target.controls(case, died=False), MOST_CONTROLS):
+        for control in self._controls(case, violation):
             causes = self._wrong(control)
             if any(cause.owner.id == self.rule.id for cause in causes):
                 return None
@@ -347,6 +348,12 @@ class _Judge:
             if first and (control.spoils or (call and any(each.call == call for each in failed))):
                 return first
         return None
+
+    def _controls(self, case: Any, violation: Violation) -> Iterator[Control]:
+        """Those that may explain what was seen."""
+        controls = self.target.controls(case, died=isinstance(violation, Crashed | Hung))
+        fit = (control for control in controls if isinstance(violation, control.explains))
+        return itertools.islice(fit, MOST_CONTROLS)
 
     def _known_hang(self, violation: Violation) -> Cause | None:
         """Where no control can be run any more: another rule's hang in the same call, if one was shown."""

@@ -9,6 +9,7 @@ import msgspec
 
 from pytest_qnn.core.evidence import Evidence
 from pytest_qnn.core.rule import Subject
+from pytest_qnn.core.verdict import Crashed, Hung, Violation, WrongOutput, WrongRefusal
 
 CaseT_contra = TypeVar("CaseT_contra", contravariant=True)
 TraceT_co = TypeVar("TraceT_co", covariant=True)
@@ -56,6 +57,8 @@ class Control(NamedTuple):
     first of `owners`."""
     spoils: bool = False
     """What is wrong in it may give any call another answer."""
+    explains: tuple[type[Violation], ...] = (WrongOutput, WrongRefusal, Crashed, Hung)
+    """What a case must have shown for this to be its control."""
 
     def owners_of(self, death: Death | None) -> tuple[str, ...]:
         """Who judges what was seen of the case: of a death one rule at most."""

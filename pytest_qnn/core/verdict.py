@@ -85,6 +85,10 @@ class FailedCall(WrongOutput):
         self.call = call
 
 
+class Retained(Violation):
+    """More is left than there was before: whoever counts finds it, whichever of the calls has left it."""
+
+
 class WrongRefusal(Violation):
     """A call with something special in it was refused, and with another code than what is special has.
 
@@ -134,6 +138,10 @@ class Contradiction(Violation):
     """The target disagrees with itself: what it declares and what it does cannot both be true."""
 
     outcome = Outcome.CONTRADICTION
+
+
+class FalseDeclaration(Contradiction, WrongOutput):
+    """What the target declares is not what a call does: whoever relies on it finds it, whichever is wrong."""
 
 
 class Crashed(Violation):

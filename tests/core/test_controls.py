@@ -19,9 +19,11 @@ from pytest_qnn.core.target import Control, Death
 from pytest_qnn.core.verdict import (
     Examined,
     FailedCall,
+    FalseDeclaration,
     Level,
     Measured,
     Outcome,
+    Retained,
     Unsupported,
     Violation,
     WrongOutput,
@@ -128,6 +130,34 @@ def test_what_only_the_rule_itself_looks_for_has_no_control(violation: Violation
 
     verdict, handed_over = judged(check, wrong_at(1, 2, 3))
     assert (verdict.outcome, handed_over) == (Outcome.FAIL, ())
+
+
+class Several(Controlled):
+    """Controls of its allocation that explain different things, each with an owner of its own."""
+
+    def controls(self, case: MemoryCase, *, died: bool) -> Iterator[Control]:
+        (general,) = super().controls(case, died=died)
+        yield general
+        yield general._replace(owners=("OWN-03",), explains=(Retained,))
+        yield general._replace(owners=("OWN-04",), explains=(FalseDeclaration,))
+
+
+@pytest.mark.parametrize(
+    ("seen", "owner"), [(WrongOutput, "OWN-01"), (Retained, "OWN-03"), (FalseDeclaration, "OWN-04")]
+)
+def test_a_control_explains_what_it_is_made_for(seen: type[Violation], owner: str) -> None:
+    def check(case: MemoryCase, _trace: Any) -> Examined:
+        if sizes_of(case) == [2]:
+            raise seen("0", "1")
+        return Examined(1, "allocations")
+
+    passing = "OWN-01" if seen is FalseDeclaration else ""
+    names = ("OWN-01", "OWN-03", "OWN-04")
+    owners = {name: a_rule(name, survives if name == passing else wrong_at(2)) for name in names}
+    target = Several("memory", None)
+    verdict, handed_over = judge_with_owners(a_rule("REG-99", check), target, PROFILE, 1, owners.__getitem__)
+    assert (verdict.outcome, verdict.blocked_by) == (Outcome.PASS, (owner,))
+    assert [each.rule for each in handed_over] == [owner]
 
 
 def test_a_rule_that_cannot_have_a_control_has_none() -> None:

@@ -2,29 +2,36 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Iterator
 
 from pytest_qnn.core.evidence import Evidence
 from pytest_qnn.core.target import Control, Death
+from pytest_qnn.core.verdict import FalseDeclaration, Retained, Unsupported, Violation
 from pytest_qnn.qnn.cases.case import (
     Alloc,
     AnyStep,
     Binding,
+    Capability,
     ContextCreate,
     ContextFree,
     ContextFromBinary,
+    ContextProperty,
     Deregister,
     Descriptor,
     Execute,
     GetBinary,
+    GetSection,
     Lived,
     MemoryCase,
+    Observe,
     Prepare,
     Register,
 )
 from pytest_qnn.qnn.controls.calls import around, controls
 from pytest_qnn.qnn.facts import MemoryFacts
-from pytest_qnn.rules import listed
+from pytest_qnn.qnn.target import open_memory_target
+from pytest_qnn.rules import catalogue, listed
 
 CASE = MemoryCase(
     (
@@ -80,13 +87,14 @@ def test_what_must_succeed_has_controls_that_add_one_thing_at_a_time() -> None:
     written = [*filled, "Write"]
     again = ["Execute", "Write", "Write", "Execute"]
     assert found == [
-        ([], "CTX-09"),
+        ([], "IF-06"),
         (["ContextFree"], "CTX-01"),
         (["Prepare"], "PRE-10"),
         (["Prepare", "Execute"], "EXE-21"),
         (["Prepare", "Execute", "Prepare", "Execute"], "QMG-05"),  # without the hint, and with it
         (["Write", "Read", "Read"], "RPC-02"),  # without a context
         (["Alloc", "ToFd", "ToFd"], "RPC-09"),
+        (["ToFd", "ToFd"], "RPC-06"),
         (one, "REG-01"),
         ([*one, "Deregister"], "DRG-01"),
         ([*one, *one, "Deregister", "Deregister"], "DRG-11"),
@@ -94,6 +102,7 @@ def test_what_must_succeed_has_controls_that_add_one_thing_at_a_time() -> None:
         ([*one, "Fill", "Deregister", "Read"], "DRG-09"),
         ([*one, "Deregister", "Register"], "REG-24"),
         (["Alloc", *one, "Deregister", "Register"], "REG-02"),
+        (["Alloc", *one], "REG-13"),
         (["Alloc", *one, "Register"], "REG-08"),
         ([*one, "Register", "Deregister"], "REG-21"),
         ([*written, "Register", "Register", "Execute"], "EXE-01"),
@@ -107,7 +116,76 @@ def test_what_must_succeed_has_controls_that_add_one_thing_at_a_time() -> None:
         ([*written, "Register", "Register", "Execute"], "EXE-02"),
         ([*written, "Register", "Register", *one, "Deregister", "Execute"], "DRG-11"),
         (["Prepare", *handles], "QMG-04"),
+        ([*one, "Deregister"], "REG-18"),
+        (["Prepare", *handles], "REG-18"),
+        *((["Capability"], "CAP-01") for _ in range(4)),  # without a context
     ]
+
+
+def test_structs_stay_until_the_end_but_where_they_are_what_it_is_about() -> None:
+    for control in of_types(CASE, died=False):
+        spoilt = control.owners == ("REG-18",)
+        for step in control.case.steps:
+            assert not isinstance(step, Register) or (step.keep, step.scribble) == (not spoilt, spoilt)
+
+
+def test_a_target_that_reads_structs_after_the_call_is_told_by_the_rule_about_structs() -> None:
+    target = open_memory_target("mutant:reg-keeps-pointers", "emulated", "off", 5.0)
+    wrong = []
+    try:
+        for control in of_types(CASE, died=False):
+            trace = target.run(control.case)
+            for owner in control.owners:
+                with contextlib.suppress(Unsupported):
+                    try:
+                        catalogue()[owner].check(control.case, trace)
+                    except Violation:
+                        wrong.append(owner)
+    finally:
+        target.close()
+    assert set(wrong) == {"REG-18"}
+
+
+def test_what_is_left_behind_has_controls_that_add_one_thing_at_a_time() -> None:
+    looks = MemoryCase((*CASE.steps, Observe()))
+    counting = [control for control in of_types(looks, died=False) if control.explains == (Retained,)]
+    assert not any(control.explains == (Retained,) for control in of_types(CASE, died=False))
+    assert [control.owners[0] for control in counting] == [
+        *("RPC-11", "RPC-06", "RPC-11", "DRG-10", "REG-28", "REG-28", "CTX-01", "CTX-10")
+    ]
+    target = open_memory_target("reference", "emulated", "off", 5.0)
+    try:
+        for control in counting:
+            owner = catalogue()[control.owners[0]]
+            assert owner.check(control.case, target.run(control.case)).count > 0, owner.id
+    finally:
+        target.close()
+
+
+def test_what_is_declared_is_asked_twice_where_a_case_relies_on_it() -> None:
+    flow = (CONTEXT, GRAPH, GetBinary("c0", "f0"), ContextFromBinary("c1", "f0"))
+    asked = [each for each in of_types(MemoryCase(flow), died=False) if each.owners == ("CAP-01",)]
+    assert [control.case.steps for control in asked] == [(Capability(key),) * 2 for key in (215, 217)]
+    assert {control.explains for control in asked} == {(FalseDeclaration,)}
+
+
+def test_properties_are_asked_one_by_one() -> None:
+    flow = (CONTEXT, GRAPH, GetBinary("c0", "f0"), ContextFromBinary("c1", "f0", defer=True))
+    found = of_types(MemoryCase((*flow, ContextProperty("c1", (3, 1)))), died=False)
+    asked = [control.case.steps[-1] for control in found if control.owners == ("EXT-03",)]
+    assert asked == [ContextProperty("c1", (3,)), ContextProperty("c1", (1,))]
+
+
+def test_a_death_with_sections_is_told_by_the_memory_that_they_are_in() -> None:
+    made = Prepare("g3", "c7", "Relu", "FLOAT_32", (2, 3), weights=1, weights_as="updatable")
+    taken = GetSection("c7", "g3", "s1", "dead", 3)
+    found = [
+        (control.owners, control.case.steps[3:])
+        for control in of_types(MemoryCase((ContextCreate("c7"), made, taken)), died=True)
+        if control.owners[:1] in (("MSC-01",), ("MSC-02",))
+    ]
+    raw, handle = GetSection("c0", "g0", "s0"), GetSection("c0", "g0", "s1", "handle", 3)
+    assert found == [(("MSC-02",), (raw,)), (("MSC-01",), (raw, handle))]
 
 
 def test_what_comes_out_of_a_binary_has_controls_of_its_own() -> None:
@@ -115,10 +193,11 @@ def test_what_comes_out_of_a_binary_has_controls_of_its_own() -> None:
     flow = (ContextCreate("c7"), made, GetBinary("c7", "f1"), ContextFromBinary("c8", "f1", defer=True))
     registered = Register("c8", (Descriptor("b1", (2, 3), "FLOAT_32", mem_type=2),), ("h1",))
     owners = [each.owners for each in of_types(MemoryCase((*flow, Alloc("b1", 24), registered)), died=False)]
-    assert [each for each in owners if each[0].startswith(("OFF", "REG-17", "EXT"))] == [
+    assert [each for each in owners if each[0].startswith(("OFF", "REG-17", "EXT", "CAP-06"))] == [
         ("OFF-03",),
         ("REG-17",),
         ("EXT-01",),
+        ("CAP-06",),
         ("EXT-20",),
     ]
     assert ("SHB-04",) in owners
@@ -126,12 +205,12 @@ def test_what_comes_out_of_a_binary_has_controls_of_its_own() -> None:
 
 def test_memory_that_is_wrong_spoils_all() -> None:
     spoiling = {each.owners[0] for each in of_types(CASE, died=False) if each.spoils}
-    assert spoiling == {"RPC-02", "RPC-09", "REG-02", "REG-21"}
+    assert spoiling == {"RPC-02", "RPC-06", "RPC-09", "REG-02", "REG-21"}
 
 
 def test_a_case_of_a_context_alone_has_no_control_of_memory() -> None:
     assert [control.owners for control in of_types(MemoryCase((CONTEXT,)), died=False)] == [
-        ("CTX-09", "IF-09")
+        ("IF-06", "CTX-09", "IF-09")
     ]
 
 

@@ -27,6 +27,7 @@ CRASHES = {Outcome.CRASH, Outcome.FAIL}
 CONTRADICTIONS = {
     *("CAP-03", "CAP-06", "async-says-only", "pieces-say-only", "sections-say-only"),
     *("cap-handles-denied", "cap-messages-denied"),
+    *("cap-dma-buf-as-ion", "dma-takes-ion", "ion-undeclared"),
 }
 """Rules about what a target declares, and mutants that declare what they do not do."""
 HANGS = {"async-never-notifies", "async-one-parameter", "waits-at-a-mean", "waits-for-python"}

@@ -491,6 +491,9 @@ class Register(Step, tag="register", frozen=True, gc=False, omit_defaults=True):
     """numDescriptors where it is not ``len(descriptors)``."""
     scribble: bool = False
     """After the call the client overwrites the descriptors, and all that they point to, with 0xA5."""
+    keep: bool = False
+    """The descriptors, and all that they point to, stay as they are until the case ends; else they are freed
+    after the call."""
 
 
 class Deregister(Step, tag="deregister", frozen=True, gc=False, omit_defaults=True):

@@ -11,8 +11,9 @@ import msgspec
 from pytest_qnn.core.verdict import (
     Examined,
     FailedCall,
+    FalseDeclaration,
+    Retained,
     Unsupported,
-    Violation,
     WrongOutput,
     WrongRefusal,
     WrongSuccess,
@@ -139,6 +140,7 @@ def demand_code(walked: Walked, codes: Collection[int], because: str = "") -> No
     Raises:
         FailedCall: a call that is in order failed. Any case that makes such a call may see that.
         WrongRefusal: a call that is not in order was refused with another code.
+        FalseDeclaration: memory of a type was taken whose property key says not supported.
         Unsupported: more memory was to be mapped than a processor with addresses of 32 bits has.
         Violation: any other answer.
     """
@@ -153,6 +155,8 @@ def demand_code(walked: Walked, codes: Collection[int], because: str = "") -> No
         raise FailedCall(demanded, seen, where, call=call)
     if walked.code:
         raise WrongRefusal(demanded, seen, where, call=call)
+    if walked.allowed.only(Fault.TYPE_UNSUPPORTED):
+        raise FalseDeclaration(demanded, seen, where)
     raise WrongSuccess(demanded, seen, where)
 
 
@@ -322,7 +326,7 @@ def judge_let_go(case: MemoryCase, trace: MemoryTrace) -> int:
     if len(ended) >= LET_GO and len(left) == len(ended):
         wanted = "mappings of the client's buffers that go with the context, of all but a bounded number"
         seen = f"all {len(left)} buffers are still mapped a second after their contexts were freed"
-        raise Violation(wanted, seen, place(looks[-1]))
+        raise Retained(wanted, seen, place(looks[-1]))
     return len(ended)
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Literal
 
-from pytest_qnn.core.verdict import Violation
+from pytest_qnn.core.verdict import Retained, Violation
 from pytest_qnn.qnn.cases.case import Alloc, AnyStep, MemoryCase, Observe, Read, Write
 from pytest_qnn.qnn.cases.contents import contents
 from pytest_qnn.qnn.cases.sizes import PAGE
@@ -76,7 +76,7 @@ def first_difference(expected: bytes, seen: bytes) -> str:
 def demand_steady(
     case: MemoryCase, trace: MemoryTrace, doing: str, kinds: tuple[Resource, ...], *, falling: bool = False
 ) -> None:
-    """Raise Violation when a count of the last Observe differs from the first one's.
+    """Raise Violation when a count of the last Observe differs from the first one's: Retained if it is more.
 
     ``falling``: it may be below, since a thread of the backend may have given back what was there before the
     first look.
@@ -96,4 +96,5 @@ def demand_steady(
     for kind in kinds:
         was, now = both[kind]
         if now > was or (now < was and not falling):
-            raise Violation(f"{was} {kind}", f"{now} after {doing}", f"step {index}")
+            kind_of = Retained if now > was else Violation
+            raise kind_of(f"{was} {kind}", f"{now} after {doing}", f"step {index}")

@@ -100,6 +100,7 @@ def register(state: State, step: Register) -> StepSeen:
         if step.scribble:
             for each in (described, *kept):
                 ctypes.memset(ctypes.addressof(each), 0xA5, ctypes.sizeof(each))
+        if step.scribble or step.keep:
             state.held.append((described, kept))
         del kept
     values = tuple(value or 0 for value in handles)

@@ -82,13 +82,13 @@ def test_a_freed_backend_is_none_of_the_session() -> None:
 
 
 def test_a_misuse_of_a_live_object_is_no_misuse() -> None:
-    case = MemoryCase((CONTEXT, Misuse("contextFree", "c0")))
+    case = MemoryCase((CONTEXT, Misuse("contextGetBinary", "c0")))
     trace = MemoryTrace(steps=(StepSeen(code=0, values=(7,)), StepSeen(code=0)))
     assert if_10(case, trace).count == 0
 
 
 def test_a_misuse_of_a_freed_context_is_judged() -> None:
-    case = MemoryCase((CONTEXT, ContextFree("c0"), Misuse("contextFree", "c0")))
+    case = MemoryCase((CONTEXT, ContextFree("c0"), Misuse("contextGetBinary", "c0")))
     trace = MemoryTrace(steps=(StepSeen(code=0, values=(7,)), StepSeen(code=0), StepSeen(code=0)))
     with pytest.raises(Violation, match="5002"):
         if_10(case, trace)

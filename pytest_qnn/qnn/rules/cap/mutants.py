@@ -40,7 +40,9 @@ class _AnyEnvironment(ReferenceBackend):
     }
 
     def prepare_environment(self, graph: int | None, environments: int | None, count: int) -> None:
-        """Claims success, binds nothing."""
+        """Claims success for a graph, and binds nothing."""
+        del environments, count
+        self.require("graph", graph, Error.GRAPH_ERROR_INVALID_HANDLE)
 
 
 @faulty_backend("cap-learns", "Key 202 says no until there is a context.", "CAP-08")

@@ -122,6 +122,7 @@ class _FreesNothing(ReferenceBackend):
 class _RefusesContexts(ReferenceBackend):
     def context_create(self, backend: int | None, device: int | None, config: int | None, out: Any) -> None:
         if not config:
+            self.require("backend", backend, Error.CONTEXT_ERROR_INVALID_HANDLE)
             raise QnnError(Error.CONTEXT_ERROR_INVALID_ARGUMENT)
         super().context_create(backend, device, config, out)
 
@@ -135,39 +136,43 @@ class _OneContext(ReferenceBackend):
         super().context_create(backend, device, config, out)
 
 
-@faulty_backend("ctx-maps-for-good", "A buffer is mapped once, and never unmapped.", "CTX-10", "EXT-34")
+@faulty_backend("ctx-maps-for-good", "What is mapped when its context is freed stays so for ever.", "CTX-10")
 class _MapsForGood(ReferenceBackend):
     """Every context that registers a buffer gets the one mapping of it: nothing grows over rounds of it."""
 
     def __init__(self) -> None:
         super().__init__()
         self.of_file: dict[object, Mapping] = {}
+        self.left: set[Mapping] = set()
 
     def map_memory(self, request: Request) -> Mapping:
-        if request.identity not in self.of_file:
-            self.of_file[request.identity] = super().map_memory(request)
-        return self.of_file[request.identity]
+        kept = self.of_file.get(request.identity)
+        if kept is None or not kept.address:
+            kept = self.of_file[request.identity] = super().map_memory(request)
+        return kept
+
+    def release_registrations(self, context: Context) -> None:
+        self.left.update(shared.mapping for shared in context.shared.values())
+        super().release_registrations(context)
 
     def give_back(self, memory: Mapping) -> None:
-        if memory not in self.of_file.values():
+        if memory not in self.left and not self.is_used(memory):
             super().give_back(memory)
+
+    def is_used(self, memory: Mapping) -> bool:
+        """By another context."""
+        contexts = self.contexts.values()
+        return any(shared.mapping is memory for each in contexts for shared in each.shared.values())
 
 
 @faulty_backend(
     "ctx-free-forgets-mapping", "contextFree leaves what is mapped for the next context.", "CTX-10"
 )
 class _FreeKeepsForNext(_MapsForGood):
-    """memDeRegister unmaps, contextFree does not."""
+    """memDeRegister unmaps what contextFree has left, too."""
 
-    freeing = False
-
-    def release_registrations(self, context: Context) -> None:
-        self.freeing = True
-        super().release_registrations(context)
-        self.freeing = False
-
-    def give_back(self, memory: Mapping) -> None:
-        if self.freeing:
-            return
-        self.of_file = {file: each for file, each in self.of_file.items() if each is not memory}
-        ReferenceBackend.give_back(self, memory)
+    def deregister_one(self, handle: int | None) -> bool:
+        registration = self.registrations.get(handle or 0)
+        if registration is not None:
+            self.left.discard(registration.shared.mapping)
+        return super().deregister_one(handle)

@@ -111,12 +111,10 @@ class _RemembersTheDead(ReferenceBackend):
         super().__init__()
         self.dead: set[int] = set()
 
-    def forget(self, registration: Registration) -> None:
-        super().forget(registration)
-        self.dead.add(registration.handle)
-
     def deregister_one(self, handle: int | None) -> bool:
-        return super().deregister_one(handle) or handle in self.dead
+        if super().deregister_one(handle):
+            self.dead.add(handle or 0)
+        return handle in self.dead
 
     def deregister_all(self, handles: list[int | None]) -> bool:
         # Within one call the repetition is seen, so that this is a fault of later calls alone.

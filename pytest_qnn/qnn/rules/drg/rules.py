@@ -8,7 +8,15 @@ import msgspec
 from hypothesis import strategies as st
 
 from pytest_qnn.core.rule import rule
-from pytest_qnn.core.verdict import Examined, Level, Unsupported, Violation, WrongOutput
+from pytest_qnn.core.verdict import (
+    Examined,
+    Level,
+    Retained,
+    Unsupported,
+    Violation,
+    WrongOutput,
+    WrongSuccess,
+)
 from pytest_qnn.qnn.abi.codes import MemType
 from pytest_qnn.qnn.cases.case import (
     BOGUS,
@@ -290,7 +298,7 @@ def drg_09(case: MemoryCase, trace: MemoryTrace) -> Examined:
             data = bytes_read(seen)
             where = f"step {index}, read of {step.buffer} via {step.via}"
             if data is None:
-                raise Violation("the buffer can be read after its deregistration", seen.skipped, where)
+                raise WrongOutput("the buffer can be read after its deregistration", seen.skipped, where)
             if data.strip(bytes([fills[step.buffer]])):
                 raise WrongOutput(
                     f"every byte 0x{fills[step.buffer]:02x}", f"{data[:16].hex(' ')} ...", where
@@ -299,7 +307,8 @@ def drg_09(case: MemoryCase, trace: MemoryTrace) -> Examined:
     for (_, before), (index, after) in itertools.pairwise(looks):
         if before != after:
             seen_fds = f"{after} after registering and deregistering"
-            raise Violation(f"{before} open descriptors", seen_fds, f"step {index}, observe")
+            kind = Retained if after > before else Violation
+            raise kind(f"{before} open descriptors", seen_fds, f"step {index}, observe")
     return Examined(count, "buffers read after deregistration")
 
 
@@ -345,7 +354,7 @@ def drg_11(case: MemoryCase, trace: MemoryTrace) -> Examined:
             demand_code(walked, {0}, "only other handles were deregistered")
             count += 1
         elif walked.allowed.only(Fault.DUPLICATE) and Event.OTHER_DEREGISTERED in notes and walked.code == 0:
-            raise Violation(
+            raise WrongSuccess(
                 "the memory still registered: only other handles were deregistered",
                 f"registered again with {named(0)}",
                 f"step {walked.index}",

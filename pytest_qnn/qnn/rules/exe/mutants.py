@@ -114,7 +114,8 @@ class _NotifiesRefusals(_Asynchronous):
         try:
             super().graph_execute_async(*arguments)
         except QnnError as error:
-            NotifyFn(arguments[-2])(arguments[-1], NotifyStatus(error.code))
+            if arguments[-2]:
+                NotifyFn(arguments[-2])(arguments[-1], NotifyStatus(error.code))
             raise
 
 

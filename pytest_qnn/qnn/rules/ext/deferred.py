@@ -216,6 +216,8 @@ def ext_05(case: MemoryCase, trace: MemoryTrace) -> Examined:
         if walked.code != 0:
             continue
         for option, value in zip(step.options, walked.seen.values, strict=False):
+            if value == SENTINEL:
+                continue  # it was not told: EXT-03's
             asked = (step.context, option)
             count += asked in said
             if said.setdefault(asked, value) != value:

@@ -168,7 +168,7 @@ def _no_dma(scene: Scene, tape: Tape) -> None:
         return
     _, context = found
     role = tape.pick(ROLES)
-    kinds: tuple[FdKind, ...] = ("pipe", "file", "socket", "directory", "closed", "minus-one")
+    kinds: tuple[FdKind, ...] = ("pipe", "file", "socket", "directory", "closed")
     wrong = msgspec.structs.replace(memory_of(role, external(scene, context, role)), fd=tape.pick(kinds))
     scene.add(Register(context, (wrong,), (scene.name("h"),)))
 
@@ -187,7 +187,7 @@ no_dma = embedded(_no_dma, before=1)
     gate=_GATE,
 )
 def ext_09(case: MemoryCase, trace: MemoryTrace) -> Examined:
-    """A refusal of the descriptor of a pipe, a plain file, a socket or a folder, a closed one, and -1."""
+    """A refusal of the descriptor of a pipe, a plain file, a socket or a folder, and a closed one."""
     return _judge_refused(case, trace, {Fault.NOT_DMA}, "descriptors of other things", "it is no DMA buffer")
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pytest_qnn.qnn.abi.codes import Error
+from pytest_qnn.qnn.cases.case import BOGUS, FREED, NULL
 from pytest_qnn.qnn.cases.misuses import Misused
 
 Codes = frozenset[int]
@@ -34,8 +35,6 @@ _OF_TEXTS: dict[Misused, Codes] = {
     "errorFreeVerboseMessage": frozenset({int(Error.ERROR_INVALID_ARGUMENT)}),
 }
 _INVALID_CONTEXT_ARGUMENT: Codes = frozenset({int(Error.CONTEXT_ERROR_INVALID_ARGUMENT)})
-_FOR_NULL: dict[Misused, Codes] = {"contextFinalize": _INVALID_CONTEXT_ARGUMENT}
-"""Listed beside the usual code, for a context that is NULL."""
 _FOR_FREED: dict[Misused, Codes] = dict.fromkeys(
     ("graphExecute", "graphExecuteAsync"), frozenset({int(Error.GRAPH_ERROR_INVALID_CONTEXT)})
 )
@@ -91,6 +90,21 @@ _NOT_OFFERED: dict[Misused, Codes] = {
 }
 """Besides 1000: QnnBackend.h has a code of its own for what a backend need not offer; QnnSaver.h a list."""
 
+OWNERS: dict[tuple[Misused, str], str] = {
+    **{("contextFree", handle): "CTX-06" for handle in (NULL, BOGUS, FREED)},
+    **{("memRegister", handle): "REG-06" for handle in (NULL, BOGUS, FREED)},
+    **{("memDeRegister", handle): "DRG-03" for handle in (NULL, BOGUS)},
+    ("memDeRegister", FREED): "DRG-04",
+    **{("contextGetBinarySize", handle): "OFF-07" for handle in (NULL, BOGUS)},
+    **{("contextFinalize", handle): "EXT-25" for handle in (NULL, BOGUS)},
+}
+"""Calls of which another rule than IF-10 says what they answer to such a handle."""
+
+
+def is_owned(call: Misused, handle: str) -> bool:
+    """Another rule than IF-10 judges the call on that handle: NULL, BOGUS, or any name of what is freed."""
+    return (call, handle if handle in (NULL, BOGUS) else FREED) in OWNERS
+
 
 def component(call: Misused) -> Codes:
     """The invalid-handle code that the header of the call lists for it."""
@@ -99,9 +113,9 @@ def component(call: Misused) -> Codes:
     return next(codes for word, codes in _COMPONENTS.items() if call.startswith(word))
 
 
-def invalid(call: Misused, *, null: bool, freed: bool) -> Codes:
+def invalid(call: Misused, *, freed: bool) -> Codes:
     """Every code that the header lists for what is wrong with a call on a handle that stands for nothing."""
-    more = _FOR_NULL.get(call, _NONE) if null else _FOR_FREED.get(call, _NONE) if freed else _NONE
+    more = _FOR_FREED.get(call, _NONE) if freed else _NONE
     return component(call) | _BESIDE.get(call, _NONE) | more
 
 

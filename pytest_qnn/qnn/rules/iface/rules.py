@@ -33,7 +33,7 @@ from pytest_qnn.qnn.cases.case import (
 from pytest_qnn.qnn.cases.misuses import NULL_IS_GOOD, TAKES, Misused
 from pytest_qnn.qnn.facts import MemoryFacts
 from pytest_qnn.qnn.model.codes import SENTINEL, named, one_of
-from pytest_qnn.qnn.rules.iface.codes import PARENTS, component, invalid, not_offered
+from pytest_qnn.qnn.rules.iface.codes import PARENTS, component, invalid, is_owned, not_offered
 from pytest_qnn.qnn.rules.judging import call_name, facts_of, require_session
 from pytest_qnn.qnn.strategies.binaries import retrieved
 from pytest_qnn.qnn.strategies.graphs import PROPERTY_KEYS, execute, graph
@@ -550,7 +550,7 @@ def _replaced(scene: Scene, graph: str) -> str:
 def misuses(facts: MemoryFacts) -> Cases:
     """IF-10: every call, on NULL, on a value never given out, and maybe on what was freed just before.
 
-    One freed graph of four has been followed by another of its name.
+    Left out is what other rules are about. One freed graph of four has been followed by another of its name.
 
     There is little to vary, and what one case does not show takes many to find. Before them a graph is made
     and its context written to a binary, where there are binaries, for the calls that want them.
@@ -563,10 +563,11 @@ def misuses(facts: MemoryFacts) -> Cases:
         for position in range(len(_CALLS)):
             act = tape.cut(_MISUSE_BYTES)
             call = _CALLS[(start + position) % len(_CALLS)]
-            if call not in NULL_IS_GOOD:
+            if call not in NULL_IS_GOOD and not is_owned(call, NULL):
                 scene.add(Misuse(call, NULL))
-            scene.add(Misuse(call, BOGUS))
-            if act.below(2):
+            if not is_owned(call, BOGUS):
+                scene.add(Misuse(call, BOGUS))
+            if act.below(2) and not is_owned(call, FREED):
                 scene.add(Misuse(call, _gone(scene, act, call)))
 
     length = 1 + _MISUSE_BYTES * len(_CALLS)
@@ -577,7 +578,7 @@ def misuses(facts: MemoryFacts) -> Cases:
     "IF-10",
     Level.MUST,
     "A call with an invalid handle (NULL, unknown or freed) fails with its component's code for that, "
-    "without a crash.",
+    "without a crash, where no other rule is about that call.",
     source="header of each component: ..._ERROR_INVALID_HANDLE",
     subject="memory",
     cases=misuses,
@@ -585,8 +586,8 @@ def misuses(facts: MemoryFacts) -> Cases:
 def if_10(case: MemoryCase, trace: MemoryTrace) -> Examined:
     """4011, 5002, 6001, 7001, 8001, 9003, 11004, 12000, 14000, as the call's own component has it.
 
-    `pytest_qnn.qnn.rules.iface.codes` says where a header lists more. What answers 1000 is not offered at
-    all, and NULL is no misuse where it may be given.
+    `pytest_qnn.qnn.rules.iface.codes` says where a header lists more, and which calls on which handles
+    other rules judge. What answers 1000 is not offered at all, and NULL is no misuse where it may be given.
     """
     count = 0
     unsupported = ""
@@ -595,13 +596,13 @@ def if_10(case: MemoryCase, trace: MemoryTrace) -> Examined:
         gone.follow(step, seen)
         if not isinstance(step, Misuse) or seen.code is None or not gone.stands_for_nothing(step.handle):
             continue
-        null = step.handle == NULL
-        if null and step.call in NULL_IS_GOOD:
+        is_good = step.handle == NULL and step.call in NULL_IS_GOOD
+        if is_good or is_owned(step.call, step.handle):
             continue
         if low(seen.code) in not_offered(step.call):
             unsupported = f"{step.call} answers {low(seen.code)}"
             continue
-        codes = invalid(step.call, null=null, freed=step.handle not in (NULL, BOGUS))
+        codes = invalid(step.call, freed=step.handle not in (NULL, BOGUS))
         demand(seen, codes, where, f"{step.call} on a handle that is {step.handle}")
         count += 1
     if unsupported and not count:

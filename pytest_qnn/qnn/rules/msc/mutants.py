@@ -45,17 +45,24 @@ class _AnyHandle(_Sections):
 
 @faulty_backend("section-dead-handle", "A deregistered handle still takes sections.", "MSC-01")
 class _DeadHandle(_Sections):
-    def __init__(self) -> None:
-        super().__init__()
-        self.dead: dict[int, Registration] = {}
+    """The memory of the handle that went last is kept, if it was no part of a shared buffer."""
+
+    last: Registration | None = None
 
     def forget(self, registration: Registration) -> None:
-        self.dead[registration.handle] = registration
+        if registration.request.declared is not None:
+            super().forget(registration)
+            return
+        before, self.last = self.last, registration
         del self.registrations[registration.handle]
         del registration.context.registrations[registration.handle]
+        if before is not None:
+            self.drop_user(before)
 
     def section_registration(self, context: Context, handle: int | None) -> Registration:
-        return self.dead.get(handle or 0) or super().section_registration(context, handle)
+        if self.last is not None and handle == self.last.handle:
+            return self.last
+        return super().section_registration(context, handle)
 
 
 @faulty_backend("section-null-handle", "NULL is taken for the newest memory handle.", "MSC-01")
@@ -149,8 +156,9 @@ class _AppliedAllTheSame(_Sections):
         try:
             super().context_apply_binary_section(context, graph, section, buffer, *more)
         except QnnError:
-            for new in decode(self.last).values():
-                self.update(self.graphs[graph or 0], new)
+            if self.last and graph in self.graphs:
+                for new in decode(self.last).values():
+                    self.update(self.graphs[graph or 0], new)
             raise
 
 
@@ -180,7 +188,7 @@ class _SaysOnly(_Sections):
 @faulty_backend("sections-broken", "No section can be had in raw memory, though key 213 says yes.", "MSC-01")
 class _Broken(_Sections):
     def context_get_binary_section(self, *arguments: Any) -> None:
-        del arguments
+        super().context_get_binary_section(*arguments)
         raise QnnError(Error.COMMON_ERROR_GENERAL)
 
 

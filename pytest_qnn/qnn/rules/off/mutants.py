@@ -116,6 +116,9 @@ class _DataLeaks(ReferenceBackend):
     def stored_tensor(self, tensor: Tensor) -> Tensor:
         return dataclasses.replace(tensor, data=b"\1") if tensor.type in _IO else tensor
 
+    def loaded_tensor(self, tensor: Tensor) -> Tensor:
+        return dataclasses.replace(tensor, data=None) if tensor.type in _IO else tensor
+
 
 @faulty_backend("binary-partial", "a buffer that is too small gets what fits", "OFF-07")
 class _Partial(ReferenceBackend):

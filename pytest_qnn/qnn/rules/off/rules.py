@@ -212,11 +212,20 @@ def off_07(case: MemoryCase, trace: MemoryTrace) -> Examined:
     own = list(own_steps(case, trace, lambda w: isinstance(w.step, GetBinary) and w.allowed.specified))
     for walked in own:
         _demand_unharmed(walked)
-        if _perhaps_fits(walked, [each for each in own if _of_the_same_graphs(case, each, walked)]):
+        of_the_same = [each for each in own if _of_the_same_graphs(case, each, walked)]
+        if _is_size_untold(walked) or _perhaps_fits(walked, of_the_same):
             continue
         demand_code(walked, walked.allowed.codes, walked.allowed.wrong)
         count += 1
     return Examined(count, "binaries asked for")
+
+
+def _is_size_untold(walked: Walked) -> bool:
+    """The size was asked for with success and was not given (OFF-11), so that nothing more was asked for."""
+    assert isinstance(walked.step, GetBinary)
+    asked = [call for call, _ in walked.seen.calls]
+    is_size_right = walked.step.null != "size" and walked.allowed.only(Fault.TOO_SMALL, Fault.NULL_ARGUMENT)
+    return is_size_right and walked.code == 0 and asked == ["contextGetBinarySize"]
 
 
 def _perhaps_fits(walked: Walked, own: Sequence[Walked]) -> bool:

@@ -189,7 +189,6 @@ def _scribbled(scene: Scene, tape: Tape) -> None:
     subject="memory",
     cases=embedded(_scribbled),
     gate=("1101",),
-    uncontrolled="every registration ends with the structs that it was given",
 )
 def reg_18(case: MemoryCase, trace: MemoryTrace) -> Examined:
     """After the structs are overwritten, executes are right and deregistration succeeds."""

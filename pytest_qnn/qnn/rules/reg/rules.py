@@ -499,11 +499,12 @@ def _failed_registration(walked: Walked) -> bool:
 
 
 def _one_bad(scene: Scene, tape: Tape) -> None:
-    """Good descriptors with one bad one among them; then the good ones alone, one by one."""
+    """A bad descriptor alone, then among good ones; then the good ones alone, one by one."""
     context = scene.any_context(tape)
     good = [scene.descriptor(tape.cut(4)) for _ in range(1 + tape.below(3))]
     bad = _bad(scene, tape, context)
     at = tape.below(len(good) + 1)
+    scene.add(Register(context, (bad,), (scene.name("h"),)))
     # The zero choice is the telling one: the bad descriptor last.
     batch = [*good, bad] if at == 0 else [*good[: at - 1], bad, *good[at - 1 :]]
     scene.add(Register(context, tuple(batch), tuple(scene.name("h") for _ in batch)))
@@ -535,10 +536,21 @@ def _bad(scene: Scene, tape: Tape, context: str) -> Descriptor:
     gate=("1101",),
 )
 def reg_08(case: MemoryCase, trace: MemoryTrace) -> Examined:
-    """The bad one's code; then every good one registers alone, so none was kept."""
+    """The bad one's code; then every good one registers alone, so none was kept.
+
+    A descriptor that is taken alone is none that makes a batch fail.
+    """
     require_memory(case, trace)
     refused = 0
+    taken = {
+        w.step.descriptors
+        for w in own_steps(case, trace, lambda w: bool(w.allowed.faults))
+        if isinstance(w.step, Register) and w.code == 0
+    }
     for walked in own_steps(case, trace, _faulty_batch):
+        assert isinstance(walked.step, Register)
+        if any((each,) in taken for each in walked.step.descriptors):
+            continue
         demand_code(walked, walked.allowed.codes, "one descriptor of the batch is bad")
         refused += 1
     after = judge_valid(

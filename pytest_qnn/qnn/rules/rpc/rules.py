@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import strategies as st
 
 from pytest_qnn.core.rule import rule
-from pytest_qnn.core.verdict import Examined, Level, Unsupported, Violation, WrongOutput
+from pytest_qnn.core.verdict import Examined, Level, Retained, Unsupported, Violation, WrongOutput
 from pytest_qnn.qnn.cases.case import Alloc, Free, MemoryCase, Observe, Parallel, Read, ToFd, Write
 from pytest_qnn.qnn.cases.sizes import PAGE
 from pytest_qnn.qnn.facts import MemoryFacts
@@ -290,7 +290,7 @@ def rpc_08(case: MemoryCase, trace: MemoryTrace) -> Examined:
             first = known.setdefault(step.buffer, fd_of(seen))
             if first != fd_of(seen):
                 where = f"step {index}, to-fd of {step.buffer}"
-                raise Violation(f"descriptor {first} still", str(fd_of(seen)), where)
+                raise WrongOutput(f"descriptor {first} still", str(fd_of(seen)), where)
         count += looked and isinstance(step, Free)
     return Examined(count, "frees that must be ignored")
 
@@ -342,7 +342,7 @@ def rpc_11(case: MemoryCase, trace: MemoryTrace) -> Examined:
         return Examined(0, "rounds of alloc and free")
     grown = looks[-1] - looks[0]
     if grown >= _CYCLES:
-        raise Violation("mappings that return", f"{grown} more after {_CYCLES} rounds of alloc and free")
+        raise Retained("mappings that return", f"{grown} more after {_CYCLES} rounds of alloc and free")
     return Examined(_CYCLES, "rounds of alloc and free")
 
 

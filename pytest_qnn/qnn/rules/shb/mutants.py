@@ -208,4 +208,7 @@ class _UnmapsFirst(ReferenceBackend):
 @faulty_backend("shared-never-unmapped", "a buffer's mapping stays for ever", "SHB-13")
 class _NeverUnmaps(ReferenceBackend):
     def unmap(self, context: Context, identity: tuple[int, int]) -> None:
-        context.shared.pop(identity, None)
+        if context.shared[identity].declared is None:
+            super().unmap(context, identity)
+        else:
+            context.shared.pop(identity)

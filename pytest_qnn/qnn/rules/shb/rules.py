@@ -5,7 +5,7 @@ from __future__ import annotations
 import msgspec
 
 from pytest_qnn.core.rule import rule
-from pytest_qnn.core.verdict import Examined, Level, Violation
+from pytest_qnn.core.verdict import Examined, Level, Retained, Violation
 from pytest_qnn.qnn.abi.codes import Error, MemType
 from pytest_qnn.qnn.cases.case import (
     Alloc,
@@ -688,11 +688,16 @@ def shb_13(case: MemoryCase, trace: MemoryTrace) -> Examined:
         for index, (step, seen) in enumerate(zip(case.steps, trace.steps, strict=False))
         if isinstance(step, Observe) and step.buffers and not seen.skipped
     ]
-    if len(looks) != 3:
+    ended = all(
+        seen.code == 0
+        for step, seen in zip(case.steps, trace.steps, strict=False)
+        if isinstance(step, Deregister)
+    )
+    if len(looks) != 3 or not ended:
         return found
     (_, before), (_, registered), (last, after) = looks
     if registered > before and after > before:
-        raise Violation(
+        raise Retained(
             f"{before} mappings of the buffer once the last handle is gone, as before the first",
             f"{after} (and {registered} while handles were live)",
             f"step {last}, observe",

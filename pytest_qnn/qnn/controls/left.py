@@ -1,0 +1,69 @@
+"""Controls of what calls leave behind: rounds of them between two looks at the process."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+
+import msgspec
+
+from pytest_qnn.qnn.cases.case import (
+    Alloc,
+    AnyStep,
+    ContextCreate,
+    ContextFree,
+    Deregister,
+    Free,
+    Lived,
+    MemoryCase,
+    Observe,
+    Register,
+    ToFd,
+)
+from pytest_qnn.qnn.controls.registrations import PLAIN, WRONG, registration
+
+_CONTEXT = (ContextCreate("c0"),)
+_NUMBERS = range(9)
+"""Of rounds: the first one warms the target up, and the owners' checks want eight."""
+_BUFFERS = tuple(f"b{number}" for number in range(10))
+"""As many as the check of CTX-10 wants."""
+
+
+def counted(case: MemoryCase) -> Iterator[tuple[tuple[AnyStep, ...], str]]:
+    """Rounds of ordinary calls that leave nothing behind, with their owners; each adds one thing."""
+    if not any(isinstance(step, Observe) for step in case.steps):
+        return
+    yield _between_looks((Alloc(f"b{n}", 4096), Free(f"b{n}")) for n in _NUMBERS), "RPC-11"
+    yield (Alloc("b0", 4096), *_between_looks((ToFd("b0"),) for _ in _NUMBERS)), "RPC-06"
+    yield _between_looks((Alloc(f"b{n}", 4096), ToFd(f"b{n}"), Free(f"b{n}")) for n in _NUMBERS), "RPC-11"
+    if not any(isinstance(step, Register | Lived) for step in case.steps):
+        return
+    yield (*_CONTEXT, *_between_looks(map(_given_back, _NUMBERS))), "DRG-10"
+    batch = Register("c0", (PLAIN, WRONG), ("h0", "h1"))
+    buffers = (Alloc("b0", 4096), Alloc("b1", 4096))
+    yield (*_CONTEXT, *buffers, *_between_looks((batch,) for _ in _NUMBERS)), "REG-28"
+    again = Register("c0", (PLAIN,), ("h1",))
+    yield (*registration(PLAIN), *_between_looks((again,) for _ in _NUMBERS)), "REG-28"
+    yield (Alloc("b0", 4096), *_between_looks(_left(n, "b0") for n in _NUMBERS)), "CTX-01"
+    several = (step for number, buffer in enumerate(_BUFFERS) for step in _left(number, buffer))
+    look = Observe(buffers=_BUFFERS)
+    last = Observe(buffers=_BUFFERS, patient=True)
+    yield (*(Alloc(buffer, 4096) for buffer in _BUFFERS), look, *several, last), "CTX-10"
+
+
+def _between_looks(rounds: Iterable[tuple[AnyStep, ...]]) -> tuple[AnyStep, ...]:
+    """The first round, then the others between two looks."""
+    first, *others = rounds
+    return (*first, Observe(), *(step for each in others for step in each), Observe(patient=True))
+
+
+def _given_back(number: int) -> tuple[AnyStep, ...]:
+    """Memory that is registered, deregistered and freed."""
+    buffer, handle = f"b{number}", f"h{number}"
+    one = msgspec.structs.replace(PLAIN, buffer=buffer)
+    return (Alloc(buffer, 4096), Register("c0", (one,), (handle,)), Deregister((handle,)), Free(buffer))
+
+
+def _left(number: int, buffer: str) -> tuple[AnyStep, ...]:
+    """A context that is freed over its registration of the buffer."""
+    context, one = f"c{number}", msgspec.structs.replace(PLAIN, buffer=buffer)
+    return (ContextCreate(context), Register(context, (one,), (f"h{number}",)), ContextFree(context))

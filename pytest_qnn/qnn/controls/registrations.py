@@ -1,0 +1,175 @@
+"""Controls of memory and of registrations, by themselves and beside others."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+
+import msgspec
+
+from pytest_qnn.qnn.cases.case import (
+    Alloc,
+    AnyStep,
+    Binding,
+    ContextCreate,
+    Deregister,
+    Descriptor,
+    Execute,
+    Fill,
+    Free,
+    Lived,
+    MemoryCase,
+    Prepare,
+    Read,
+    Register,
+    ToFd,
+    Write,
+)
+from pytest_qnn.qnn.cases.memory import CUSTOM, ION
+from pytest_qnn.qnn.cases.sizes import io_inputs, nbytes, pages
+from pytest_qnn.qnn.controls.handles import Owned
+
+_CONTEXT = (ContextCreate("c0"),)
+_REGISTERED = ("REG-01", "REG-16", "REG-17", "REG-27", "IF-09", "CAP-03")
+"""Owners of a registration that fails: those after the first are about what each one shows."""
+ENDED = ("REG-21",)
+_MOST_READ = 1 << 22
+"""Bytes of a buffer that is read: a trace has them."""
+PLAIN = Descriptor("b0", (1, 2, 2, 2))
+WRONG = Descriptor("b1", (1, 2, 2, 2), fd="minus-one")
+
+
+def right_memory(case: MemoryCase) -> Iterator[Owned]:
+    """Memory by itself, registrations, and what they leave alone."""
+    registers = any(isinstance(step, Register | Lived) for step in case.steps)
+    if registers or any(isinstance(step, Alloc) for step in case.steps):
+        shared = (Alloc("b0", 4096), Write("b0", 4096), Read("b0"), Read("b0", "fd"))
+        yield shared, ("RPC-02", "RPC-10")
+        two = (Alloc("b0", 4096), Alloc("b1", 4096), ToFd("b0"), ToFd("b1"))
+        yield two, ("RPC-09",)
+        yield (Alloc("b0", 4096), ToFd("b0"), ToFd("b0")), ("RPC-06",)
+    lived = any(isinstance(step, Lived) for step in case.steps)
+    batches = [step.descriptors for step in case.steps if isinstance(step, Register)]
+    descriptors = [each for batch in batches for each in batch]
+    places = [(each.buffer, each.offset) for each in descriptors]
+    for one in dict.fromkeys(plain_descriptors(case)) or dict.fromkeys((PLAIN,) if registers else ()):
+        yield from _right_registration(one)
+        if any(each.mem_type == CUSTOM for each in descriptors):
+            yield _to_the_end(one), ("SHB-04",)
+        if lived or any(len(batch) > 1 for batch in batches):
+            yield from _right_batch(one)
+        if lived or len(places) > len(set(places)):
+            again = Register("c0", (one,), ("h1",))
+            yield (*registration(one), again, Deregister(("h0",))), ENDED
+        if lived or any(isinstance(step, Free) for step in case.steps):
+            yield _numbered_again(one), ("REG-26",)
+
+
+def _right_registration(one: Descriptor) -> Iterator[Owned]:
+    """A registration by itself: that it succeeds, what it leaves alone, and that it ends."""
+    size, registered = _size(one), registration(one)
+    second = (Alloc("b1", size), Register("c0", (msgspec.structs.replace(one, buffer="b1"),), ("h1",)))
+    yield registered, _REGISTERED
+    yield (*registered, Deregister(("h0",))), ("DRG-01",)
+    yield (*registered, *second, Deregister(("h0",)), Deregister(("h1",))), ("DRG-11",)
+    if size <= _MOST_READ:
+        kept = (Alloc("b0", size), Fill("b0"), Read("b0"), Register("c0", (one,), ("h0",)), Read("b0"))
+        yield (*_CONTEXT, *kept), ("REG-20",)
+        yield (*registered, Fill("b0"), Deregister(("h0",)), Read("b0")), ("DRG-09",)
+    yield (*registered, Deregister(("h0",)), Register("c0", (one,), ("h1",))), ("REG-24",)
+
+
+def _to_the_end(one: Descriptor) -> tuple[AnyStep, ...]:
+    """A tensor that ends with its shared buffer, and one that begins there."""
+    exact = nbytes(one.shape, one.dtype)
+    within = msgspec.structs.replace(one, mem_type=CUSTOM)
+    behind = msgspec.structs.replace(within, buffer="b1", offset=exact)
+    both = (Register("c0", (within,), ("h0",)), Register("c0", (behind,), ("h1",)))
+    return (*_CONTEXT, Alloc("b0", exact), Alloc("b1", exact), *both)
+
+
+def _right_batch(one: Descriptor) -> Iterator[Owned]:
+    """Two registrations in one call; and in one of which the second is bad, so that the first is none."""
+    other = msgspec.structs.replace(one, buffer="b1")
+    bad = msgspec.structs.replace(other, fd="minus-one")
+    begin = (*_CONTEXT, Alloc("b0", _size(one)), Alloc("b1", _size(one)))
+    again = (Deregister(("h0",)), Register("c0", (one,), ("h2",)))
+    yield (*begin, Register("c0", (one, other), ("h0", "h1")), *again), ("REG-02",)
+    yield (*begin, Register("c0", (bad,), ("h1",))), ("REG-13",)
+    yield (*begin, Register("c0", (one, bad), ("h0", "h1")), Register("c0", (one,), ("h2",))), ("REG-08",)
+
+
+def _numbered_again(one: Descriptor) -> tuple[AnyStep, ...]:
+    """A larger buffer is registered with the descriptor number of one that is gone."""
+    size = _size(one)
+    begun = (*_CONTEXT, Alloc("b0", size), ToFd("b0"), Register("c0", (one,), ("h0",)))
+    larger = (Alloc("b1", 2 * size), ToFd("b1"))
+    again = Register("c0", (msgspec.structs.replace(one, buffer="b1"),), ("h1",))
+    return (*begun, Deregister(("h0",)), Free("b0"), *larger, again)
+
+
+def kept(step: AnyStep) -> AnyStep:
+    """The step; the structs of a registration stay, unless it is about their end (REG-18)."""
+    if isinstance(step, Register) and not step.scribble:
+        return msgspec.structs.replace(step, keep=True)
+    return step
+
+
+def _scribbled(steps: tuple[AnyStep, ...]) -> tuple[AnyStep, ...]:
+    """The steps, with the structs of each registration overwritten after it."""
+    return tuple(
+        msgspec.structs.replace(step, scribble=True) if isinstance(step, Register) else step for step in steps
+    )
+
+
+def right_structs(case: MemoryCase, graphs: Iterable[Prepare]) -> Iterator[Owned]:
+    """What went right with structs that stay, once more with structs that are gone.
+
+    ``graphs``: of the case, plain, of the name ``g0`` in the context ``c0``.
+    """
+    registers = any(isinstance(step, Register | Lived) for step in case.steps)
+    for one in dict.fromkeys(plain_descriptors(case)) or dict.fromkeys((PLAIN,) if registers else ()):
+        kinds = (one, msgspec.structs.replace(one, mem_type=CUSTOM)) if _has_shared(case) else (one,)
+        for each in kinds:
+            yield _scribbled((*registration(each), Deregister(("h0",)))), ("REG-18",)
+    if any(isinstance(step, Execute) for step in case.steps) and registers:
+        for prepare in graphs:
+            yield _scribbled(with_handles(prepare)), ("REG-18",)
+
+
+def with_handles(prepare: Prepare) -> tuple[AnyStep, ...]:
+    """A graph executed with memory registered for each of its tensors, to which nobody has written."""
+    places = range(io_inputs(prepare) + 1)
+    size = pages(nbytes(prepare.shape, prepare.dtype))
+    buffers = (Alloc(f"b{place}", size) for place in places)
+    registered = (
+        Register("c0", (Descriptor(f"b{place}", prepare.shape, prepare.dtype),), (f"h{place}",))
+        for place in places
+    )
+    execute = Execute("g0", tuple(Binding("handle", f"h{place}") for place in places))
+    return (*_CONTEXT, prepare, *buffers, *registered, execute)
+
+
+def registration(one: Descriptor) -> tuple[AnyStep, ...]:
+    """A buffer that fits, registered by itself."""
+    return (*_CONTEXT, Alloc("b0", _size(one)), Register("c0", (one,), ("h0",)))
+
+
+def _has_shared(case: MemoryCase) -> bool:
+    """Memory is registered as a shared buffer of the HTP."""
+    registered = (step for step in case.steps if isinstance(step, Register))
+    return any(each.mem_type == CUSTOM for step in registered for each in step.descriptors)
+
+
+def _size(one: Descriptor) -> int:
+    return pages(nbytes(one.shape, one.dtype))
+
+
+def plain_descriptors(case: MemoryCase) -> Iterator[Descriptor]:
+    """Of the case's ION descriptors type and shape, in a buffer of their own."""
+    return (
+        Descriptor("b0", each.shape, each.dtype)
+        for step in case.steps
+        if isinstance(step, Register)
+        for each in step.descriptors
+        if each.mem_type == ION and all(each.shape)
+    )
