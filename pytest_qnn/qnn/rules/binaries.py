@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from pytest_qnn.core.verdict import Unsupported, Violation
+from pytest_qnn.core.verdict import Unsupported, Violation, WrongSuccess
 from pytest_qnn.qnn.abi.codes import Error, HtpContextOption, Property, low
 from pytest_qnn.qnn.cases.case import (
     ContextFinalize,
@@ -162,9 +162,9 @@ def inspected(case: MemoryCase, trace: MemoryTrace) -> list[Walked]:
 
 
 def demand_refused(walked: Walked, because: str) -> None:
-    """Raise Violation if the step succeeded. No document says with which code it must fail."""
+    """Raise WrongSuccess if the step succeeded. No document says with which code it must fail."""
     if walked.code == 0:
-        raise Violation(f"a refusal, with any code: {because}", named(0), place(walked))
+        raise WrongSuccess(f"a refusal, with any code: {because}", named(0), place(walked))
 
 
 def judge_flow(case: MemoryCase, trace: MemoryTrace, because: str) -> int:

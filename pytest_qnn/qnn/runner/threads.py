@@ -233,10 +233,12 @@ def descriptors_of(
 ) -> tuple[ctypes.Array[MemDescriptor], list[object]]:
     """A descriptor of the step's memory type for each buffer, and what the descriptors lead to: keep it."""
     array = array_of(MemDescriptor, len(buffers))()
-    lengths = (ctypes.c_uint32 * len(SHAPE))(*SHAPE)
-    kept: list[object] = [lengths]
+    kept: list[object] = []
     for slot, buffer in zip(array, buffers, strict=True):
         fd = state.rpcmem.to_fd(buffer)
+        # Of its own: what a backend writes there (REG-19) is no matter of the next descriptor.
+        lengths = (ctypes.c_uint32 * len(SHAPE))(*SHAPE)
+        kept.append(lengths)
         slot.memShape.numDim, slot.memShape.dimSize = len(SHAPE), lengths
         slot.dataType, slot.memType = data_type(step.dtype), step.mem_type
         slot.dmaBufInfo.fd = fd
