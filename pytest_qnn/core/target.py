@@ -55,7 +55,7 @@ class Control(NamedTuple):
     """First words of what was at work, and the rule that owns a death in it. Any other death is owned by the
     first of `owners`."""
     spoils: bool = False
-    """What is wrong in it may give any call another answer."""
+    """What is wrong in it may give any call another answer or end the process; its own death says nothing."""
 
     def owners_of(self, death: Death | None) -> tuple[str, ...]:
         """Who judges what was seen of the case: of a death one rule at most."""
