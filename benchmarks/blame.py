@@ -49,24 +49,55 @@ _MEASURED_IN = 8
 WILD = ("writes-elsewhere",)
 """Mutants that write where other rules' cases keep conditions of loops: these are judged in children."""
 EXPLAINED: dict[str, tuple[str, str]] = {
+    "appends-when-redone": ("LIFE-05", "what every Prepare adds is kept until the delegate is destroyed"),
     "async-dead-handles": (
         "CTX-01 CTX-10 DRG-10 EXT-34 SHB-13",
         "it keeps the memory of every handle that was deregistered, which these rules forbid",
     ),
-    "claims-kernels": ("PREC-03 XNN-02", "the kernels that it claims are those of the probe and of XNNPACK"),
+    "claims-kernels": (
+        "PART-04 PREC-03 XNN-02",
+        "it claims every node: such as it cannot compute, kernels of the probe and of XNNPACK",
+    ),
+    "claims-unread": ("ERR-01", "it asks again for a plan that it was refused, and reports no error"),
+    "compares-totals": (
+        "PART-12",
+        "it knows no limit but its own, so that max_delegated_partitions has no effect",
+    ),
+    "counts-frames": ("CTRL-01", "it knows the kernels of all subgraphs as one list"),
+    "counts-once": (
+        "CTRL-01",
+        "tensors of subgraphs have the same indices, and it keeps their sizes by these",
+    ),
     "ctx-leaks": ("CTX-10 EXT-34", "memory of every kind stays mapped"),
     "ctx-orphans-live": ("EXT-22", "handles outlive their contexts, those of external memory too"),
+    "declares-half-uses-bfloat": ("NUM-02", "sums have the precision of bfloat16, too"),
+    "depends-on-the-process": (
+        "NUM-02 NUM-03 NUM-04 NUM-10",
+        "numbers of each kind are off in their low byte",
+    ),
+    "disowns": ("LIFE-05", "buffers of tensors that it disowns are never given back"),
     "drg-crashes-on-stale": (
         "EXE-04 EXE-05 QMG-11",
         "an execute with an invalid handle ends the process, where each demands a refusal",
+    ),
+    "drops-channel-scales": (
+        "NUM-03 NUM-05",
+        "it takes the first channel's scale for all, and numbers of int8 are out of their bounds",
     ),
     "execute-clears-first": (
         "EXE-04",
         "a refused execute changes its outputs, also with a deregistered handle",
     ),
     "exit-with-kernels": ("ABI-08", "delegates are kept for the process's end, and what they have with them"),
+    "fails-on-nothing": ("XNN-02", "it fails where XNNPACK has left no node"),
     "forgets-odd-tail": ("NUM-02 NUM-05 PART-03", "numbers of each kind are wrong in the last element"),
+    "halves-large-partitions": ("NUM-10", "element-wise nodes of such partitions are out of their bounds"),
     "handle-output-off": ("QMG-12", "each output goes through memory of its own"),
+    "has-fixed-capacity": ("PART-04", "it claims nodes that are too large for it, and fails in invoke"),
+    "has-one-kernel": (
+        "CTRL-01",
+        "kernels of subgraphs have nodes of the same indices, and it tells them apart by these",
+    ),
     "hint-changes-codes": ("EXE-03 EXE-04 EXE-05 EXE-13", "their codes are wrong in graphs with the hint"),
     "if-last-context": (
         "CTX-04 CTX-06 EXT-25 OFF-07 REG-06",
@@ -78,8 +109,23 @@ EXPLAINED: dict[str, tuple[str, str]] = {
         "a plain registration is refused: memory of the tensor's size is ION's here",
     ),
     "ion-undeclared": ("CAP-04", "ION memory is of a type whose key is not supported, as CAP-04 says of all"),
+    "keeps-a-block": ("LEAK-01 OWN-02", "the first shape is a change of shapes, and leaves its block too"),
+    "keeps-every-scratch": ("LIFE-05", "scratch memory of a kernel that was freed is kept"),
+    "keeps-old-shapes": ("RSZ-01", "after a resize outputs have the shape that they had before"),
+    "keeps-preview": (
+        "ERR-01 PART-04",
+        "it goes on where the preview is refused, and its kernels fail in invoke",
+    ),
+    "keeps-unfetched": ("DET-02", "what nobody has fetched stands in the next invoke"),
+    "knows-two-dimensions": (
+        "NUM-02 NUM-03 NUM-10",
+        "numbers of each kind are wrong from the third dimension on",
+    ),
+    "leaks-at-init": ("LEAK-01 OWN-02", "what a kernel keeps is in use after the delegate's end too"),
+    "leaks-at-prepare": ("LEAK-01 OWN-02", "what a kernel keeps is in use after the delegate's end too"),
     "makes-in-create": ("ABI-08", "what create takes and destroy leaves is this rule's as well"),
     "output-late": ("QMG-12", "each output waits in memory of its own"),
+    "plugin-mixes": ("ABI-08 ABI-11", "its callbacks stay for good, and its registration is an ordinary one"),
     "reg-never-too-small": (
         "EXT-07 EXT-08 SHB-04 SHB-05 SHB-06",
         "no size is looked at, of whatever kind the memory is",
@@ -90,15 +136,35 @@ EXPLAINED: dict[str, tuple[str, str]] = {
     ),
     "reg-same-handle": ("SHB-07", "offsets of one call get one handle, where each must get its own"),
     "reg-wants-shape-config": ("REG-01 REG-16 REG-17", "no plain registration succeeds"),
+    "resumes-failed": ("CTRL-01", "it knows the kernels of all subgraphs as one list"),
     "rpc-one-fd": ("RPC-10 RPC-14", "through the descriptor of a buffer another one's bytes are read"),
+    "runtime-hides-kernels": ("PART-16", "the plan before an application is not shown as that behind it"),
     "runtime-keeps-shapes": ("RSZ-01", "after a resize outputs have the shape that they had before"),
+    "runtime-reverses-plan": ("PART-16", "an application that claims nothing turns the plan round"),
+    "runtime-steals": ("PART-05", "nodes of one kernel are in another one too"),
     "shared-never-unmapped": (
         "CTX-01 CTX-10 DRG-10 EXT-34 QLEAK-01 QLEAK-02 REG-28",
         "memory of every kind stays mapped, however its handles end",
     ),
     "shb-types-apart": ("EXT-16", "memory that is weights is taken for a tensor"),
     "stale-without-handle": ("BUF-03", "data that a kernel has written is marked as stale"),
+    "takes-raw-integers": (
+        "NUM-03 NUM-04 NUM-05",
+        "numbers of int8 are out of their bounds, and no scale or zero point is applied",
+    ),
+    "truncates": ("NUM-04", "what is clamped to 127 becomes 124"),
     "uses-first-scale": ("NUM-03", "numbers of int8 are out of their bounds"),
+    "waits-for-upload": (
+        "NUM-02 NUM-03 NUM-04 NUM-10",
+        "it computes from inputs that are not the case's, so that all numbers are wrong",
+    ),
+    "works-in-pairs": (
+        "NUM-02 NUM-03 NUM-04 NUM-10",
+        "numbers of each kind are wrong in the last element of a row",
+    ),
+    "wraps-around": ("NUM-03 PART-03", "results that leave the range are out of their bounds too"),
+    "writes-elsewhere": ("MEM-10", "the tensor that it writes to may be one without memory"),
+    "xnn-fails-behind": ("PART-16", "it fails where a probe has left no node"),
 }
 """By fault: the rules that it was not made for and whose sentences it breaks as well, and how."""
 

@@ -283,7 +283,7 @@ def _claimed(graph: Graph) -> tuple[str, ...]:
 def _owners(graph: Graph) -> tuple[str, ...]:
     """The rules that own what is wrong with a graph whose operators are right at their plainest.
 
-    The most particular first: what an activation, a scale, a partition or an end of the range does.
+    The most particular first: what an activation, a scale, an end of the range or a partition does.
     """
     written = {graph.tensors[tensor].dtype for node in graph.nodes for tensor in node.outputs}
     sums = any(node.op in SUMS for node in graph.nodes)
@@ -291,9 +291,9 @@ def _owners(graph: Graph) -> tuple[str, ...]:
         (_FAILS, True),
         ("NUM-06", any(node.activation != "NONE" for node in graph.nodes)),
         ("NUM-05", any(len(set(each.scales)) > 1 or any(each.zero_points) for each in graph.tensors)),
+        ("NUM-04", "int8" in written),
         *((owner, True) for owner in _PARTITIONS),
         ("NUM-03", "int8" in written),
-        ("NUM-04", "int8" in written),
         ("NUM-02", "float32" in written and sums),
         ("NUM-10", "float32" in written),
         ("NUM-08", "float32" in written and sums),
