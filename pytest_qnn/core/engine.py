@@ -353,6 +353,8 @@ class _Judge:
 
     def _wrong(self, control: Control) -> Sequence[Cause]:
         """What each owner of the control finds wrong in it."""
+        if control.presumes is not None and self._wrong(control.presumes):
+            return ()
         key = _key(control)
         if key not in self.controlled:
             self.controlled[key] = _none_on_internal_error(self._judged_by_owners, control) or ()

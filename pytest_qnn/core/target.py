@@ -54,6 +54,9 @@ class Control(NamedTuple):
     calls: tuple[tuple[str, str], ...] = ()
     """First words of what was at work, and the rule that owns a death in it. Any other death is owned by the
     first of `owners`."""
+    presumes: Control | None = None
+    """Of an operator that the other case need not have: where something is wrong in this one, this control
+    says nothing."""
     spoils: bool = False
     """What is wrong in it may give any call another answer or end the process; its own death says nothing."""
 

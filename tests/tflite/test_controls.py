@@ -137,14 +137,14 @@ def test_an_output_s_controls_add_one_thing_at_a_time() -> None:
         *[("SUB RELU+NEG NONE", 3, "NUM-06")] * 3,
         ("SUB RELU+NEG NONE", 3, "PART-11"),
         *PLAIN_LIFE,
-        *[("SUB RELU+NEG NONE", 3, owner) for _, _, owner in PLAIN_LIFE],
         ("+".join(["ADD NONE"] * 4), 2, "DET-02"),  # with a probe's node between two kernels
+        *[("SUB RELU+NEG NONE", 3, owner) for _, _, owner in PLAIN_LIFE],
         ("SUB RELU+NEG NONE", 3, "DET-02"),  # behind the same history
         ("ADD NONE", 2, "DET-02"),
     ]
     *plain, lived, lived_too = (each.case for each in found)
     assert {(one.invokes, one.data_seed, one.history) for one in plain} == {
-        (*each, None) for each in ((1, 7), (2, 7), (3, 7), (1, 1), (1, 2))
+        (*each, None) for each in ((1, 7), (2, 7), (3, 7), (1, 1), (1, 2), (1, 0), (3, 0))
     }
     assert {(one.invokes, one.history) for one in (lived, lived_too)} == {(3, History(used=2))}
     assert sum(len(one.applications) > 1 for one in plain) == 3
@@ -208,6 +208,21 @@ def test_a_graph_that_is_resized_runs_at_these_shapes_too() -> None:
     }
     assert shapes >= {SHAPE, (4, 2, 3)}
     assert max(shape[0] for shape in shapes) == 4
+
+
+def test_what_is_wrong_before_a_resize_is_not_for_want_of_following_it() -> None:
+    steps = (Open("i0"), Invoke("i0"), Resize("i0", 0, (4, 2, 3)), Invoke("i0"))
+    (before,) = of_owner(ScriptCase((CHAIN,), steps), "DYN-03")
+    assert before.steps == steps[:2]
+    assert not of_owner(ScriptCase((CHAIN,), steps[:2]), "DYN-03")
+
+
+def test_controls_of_additions_presume_that_these_are_right() -> None:
+    found = [each for each in controls(DelegateCase(CHAIN), died=False) if each.presumes is not None]
+    (presumed,) = {msgspec.json.encode(each.presumes.case) for each in found if each.presumes is not None}
+    assert b"ADD" in presumed
+    own = [each for each in controls(DelegateCase(CHAIN), died=False) if each.presumes is None]
+    assert not [each for each in own if each.owners == ("LIFE-02",) and each.case.graph.nodes[0].op == "ADD"]
 
 
 def test_memory_of_the_client_s_is_given_back_where_a_case_that_died_had_some() -> None:

@@ -78,6 +78,8 @@ _LATE = DelegateCase(_NOTHING, late=True, look=("data",))
 """Tensors have memory, with the data of other inputs, when the delegate is applied."""
 _PARTITIONS = ("PART-11", "PART-10")
 """Owners of a wrong output of a graph whose nodes are right by themselves."""
+_PLAIN = simplest(ADDITION)
+"""Of what no part of the case is needed for."""
 _PARTED, _BETWEEN = linked()
 _LINKED = DelegateCase(_NOTHING, (Application("probe", _BETWEEN), Application()))
 """Of `_PARTED`: two kernels of the target, with a probe's between them."""
@@ -90,21 +92,26 @@ def controls(case: Any, *, died: bool) -> Iterator[Control]:
     each = {msgspec.msgpack.encode(one): one for one in present if not has_absent_operands(one)}
     alone = [one for graph in each.values() for one in single_nodes(graph)]
     whole = [graph for graph in each.values() if is_plain(graph)]
-    few = [simplest(kind) for kind in (*kinds_of(alone)[:_FEW], ADDITION)]
+    few = [*map(simplest, kinds_of(alone)[:_FEW]), _PLAIN]
     some = whole or alone[:_FEW]
     deeds, known = _of_a_deed(some, few), set[bytes]()
     if died:
         yield from _runs(itertools.chain(_of_a_death(alone, whole), deeds), seed, fill, known)
-        yield from scripts.of_a_placed_death(case, few[-1])
+        yield from scripts.of_a_placed_death(case, _PLAIN)
         # No graph of the case may be fit for a plain run. What ends a process in any delegate's life does so
         # with another graph as well; a death in a kernel does not, so this explains calls of `_ENDS` only.
-        yield Control(msgspec.structs.replace(_ONCE, graph=few[-1]), (), _ENDS)
+        yield Control(msgspec.structs.replace(_ONCE, graph=_PLAIN), (), _ENDS)
     else:
         yield from scripts.of_memory(case, few)
-        made = (deeds, _of_an_output(alone, whole, _other_seeds(case)), _of_a_life(some, few[-1], seed))
-        yield from _runs(itertools.chain.from_iterable(made), seed, fill, known)
-        yield from scripts.of_a_script(case, few[-1])
-        yield from _runs(_of_a_history(case, [*some, few[-1]]), seed, fill, known)
+        yield from _runs(itertools.chain(deeds, _of_plain_operators(alone)), seed, fill, known)
+        yield from _presuming(_runs(_of_pairs([_PLAIN]), 0, "mixed", known))
+        yield from _runs(_of_an_output(alone, whole, _other_seeds(case)), seed, fill, known)
+        yield from _presuming(scripts.of_linked_buffers(_PLAIN))
+        yield from _presuming(_runs(_of_a_plain_life(), 0, "mixed", known))
+        yield from _runs(_of_a_life(some, seed), seed, fill, known)
+        yield from _presuming(scripts.of_a_script(case, _PLAIN))
+        yield from _runs(_of_a_history(case, some), seed, fill, known)
+        yield from _presuming(_runs(_of_a_history(case, [_PLAIN]), 0, "mixed", known))
 
 
 class Owned(NamedTuple):
@@ -124,7 +131,13 @@ def _runs(made: Iterator[Owned], seed: int, fill: Fill, known: set[bytes]) -> It
         key = msgspec.msgpack.encode((case, owners))
         if key not in known:
             known.add(key)
-            yield Control(case, owners, _CALLS, spoils)
+            yield Control(case, owners, _CALLS, spoils=spoils)
+
+
+def _presuming(found: Iterator[Control]) -> Iterator[Control]:
+    """Controls of additions, which the case may do without: where these are wrong they say nothing."""
+    once = Control(msgspec.structs.replace(_ONCE, graph=_PLAIN), (_FAILS, *_arithmetic(_PLAIN)))
+    return (control._replace(presumes=once) for control in found)
 
 
 def _other_seeds(case: Any) -> tuple[int, ...]:
@@ -154,26 +167,39 @@ def _of_a_death(alone: Sequence[Graph], whole: Sequence[Graph]) -> Iterator[Owne
         yield Owned(graph, _LARGE if max(sizes) >= _LARGE_FROM else _SURVIVES)
 
 
-def _of_an_output(alone: Sequence[Graph], whole: Sequence[Graph], others: Sequence[int]) -> Iterator[Owned]:
-    """From what is plainest on: each adds one thing, and the rule about that thing owns what it breaks.
-
-    ``others`` are seeds of further inputs.
-    """
-    kinds = kinds_of(alone)
-    plainest = list(map(_plainest, kinds))
-    yield from _of_nothing()
+def _of_plain_operators(alone: Sequence[Graph]) -> Iterator[Owned]:
+    """Nothing to claim; bytes that stay; each operator at its plainest, and two of them as one partition."""
+    for applications in ((Application("probe"), Application()), (Application(claim=()),)):
+        yield Owned(_PLAIN, ("PART-16",), DelegateCase(_NOTHING, applications))
     # Bytes that stay as they were before two invokes are no number, and no number hides them.
     for graph in alone[:_FEW]:
         yield Owned(graph, ("DET-04",), _FILLED)
+    plainest = list(map(_plainest, kinds_of(alone)))
     for graph in plainest:
         yield Owned(graph, (_FAILS, *_arithmetic(graph)))
-    for pair in filter(None, map(chained, (*plainest[:_FEW], simplest(ADDITION)))):
+    yield from _of_pairs(plainest[:_FEW])
+
+
+def _plainest(kind: Combination) -> Graph:
+    rank = 4 if kind.op == "CONV_2D" else 2
+    return simplest(Combination(kind.op, kind.dtype, rank, quantisation=plain_scale(kind)))
+
+
+def _of_pairs(plainest: Sequence[Graph]) -> Iterator[Owned]:
+    for pair in filter(None, map(chained, plainest)):
         yield Owned(pair, _PARTITIONS, _OVER)
+
+
+def _of_an_output(alone: Sequence[Graph], whole: Sequence[Graph], others: Sequence[int]) -> Iterator[Owned]:
+    """Each adds one thing to what is plainest, and the rule about that thing owns what it breaks.
+
+    ``others`` are seeds of further inputs.
+    """
     # This one compares a run with itself, so that a number that is wrong each time is none of its. What a
     # kernel of several nodes does not write is a partition's (PART-11).
     for graph in whole or alone[:_FEW]:
         yield Owned(graph, ("DET-01",), _AGAIN)
-    for kind in kinds:
+    for kind in kinds_of(alone):
         formed = Combination(kind.op, kind.dtype, kind.rank, "NONE", plain_scale(kind), form=kind.form)
         yield Owned(simplest(formed), (_FAILS, "PART-03"))
     for graph in alone:
@@ -192,29 +218,21 @@ def _of_an_output(alone: Sequence[Graph], whole: Sequence[Graph], others: Sequen
         yield Owned(graph, _PARTITIONS, _FILLED)
 
 
-def _plainest(kind: Combination) -> Graph:
-    rank = 4 if kind.op == "CONV_2D" else 2
-    return simplest(Combination(kind.op, kind.dtype, rank, quantisation=plain_scale(kind)))
+def _of_a_plain_life() -> Iterator[Owned]:
+    yield from _of_a_life((_PLAIN,), 0)
+    yield Owned(_PARTED, ("DET-02",), msgspec.structs.replace(_LINKED, invokes=3, reseed=(1, 2, 1)))
 
 
-def _of_nothing() -> Iterator[Owned]:
-    """A graph of which nothing is left to the target, or nothing is to be claimed."""
-    plain = simplest(ADDITION)
-    for applications in ((Application("probe"), Application()), (Application(claim=()),)):
-        yield Owned(plain, ("PART-16",), DelegateCase(_NOTHING, applications))
-
-
-def _of_a_life(some: Sequence[Graph], plain: Graph, seed: int) -> Iterator[Owned]:
+def _of_a_life(some: Sequence[Graph], seed: int) -> Iterator[Owned]:
     """What shows only when a graph that is right once is prepared otherwise, or lives longer."""
-    for graph in (plain, *some):
+    for graph in some:
         yield Owned(graph, ("PART-20", "LIFE-07"), _LENT)
         yield Owned(graph, ("LIFE-09",), _LATE)
-    for graph in (plain, *some):
+    for graph in some:
         yield Owned(graph, ("DET-02",), _WITH_OTHERS)
         yield Owned(graph, ("DET-02",), msgspec.structs.replace(_WITH_OTHERS, reseed=(1, seed, 1)))
         yield Owned(graph, ("LIFE-02",), _RESIZED)
         yield Owned(graph, ("LIFE-02",), _BEFORE_ANOTHER)
-    yield Owned(_PARTED, ("DET-02",), msgspec.structs.replace(_LINKED, invokes=3, reseed=(1, 2, 1)))
 
 
 def _of_a_history(case: Any, some: Sequence[Graph]) -> Iterator[Owned]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Sequence
 
+import msgspec
 import numpy as np
 
 from pytest_qnn.core.target import Control
@@ -17,6 +18,7 @@ from pytest_qnn.tflite.cases.script import (
     Close,
     CopyFrom,
     FreeBuffer,
+    HandleOutput,
     Invoke,
     MakeDelegate,
     Open,
@@ -121,18 +123,34 @@ def _copied(graph: Graph) -> ScriptCase:
     return ScriptCase((graph,), (*first, SetInputs("i0", 1), *copies, Read("i0")), buffers=True)
 
 
-def of_a_script(case: object, plain: Graph) -> Iterator[Control]:
-    """What plain cases of one graph do not show: kernels that feed each other, resizes, loops."""
+def of_linked_buffers(plain: Graph) -> Iterator[Control]:
+    """Results that wait in buffers; and one kernel that reads what another one has left there."""
+    copies = tuple(CopyFrom("i0", output) for output in range(len(plain.outputs)))
+    waiting = (*_applied("0", 0), HandleOutput("i0"), Invoke("i0"), SetInputs("i0", 1), Invoke("i0"))
+    yield Control(ScriptCase((plain,), (*waiting, *copies, Read("i0")), buffers=True), ("BUF-10",))
     graph, parted = linked()
     yield Control(_run(graph, buffers=True, parted=parted), ("BUF-07",))
+
+
+def of_a_script(case: object, plain: Graph) -> Iterator[Control]:
+    """What plain cases of one graph do not show: memory of the client's, resizes, loops."""
     yield Control(_placed(plain), ("MEM-04",))
     yield Control(_shared(plain), ("MEM-11",))
+    yield from _until_resized(case)
     for owner, steps in (("DYN-02", _resized(plain)), ("RSZ-03", _redone(plain))):
         yield Control(ScriptCase((plain,), steps), (owner,))
     yield Control(_invoked(loop_around(body_of_addition()), range(1, 1 + _MOST_SEEDS)), ("CTRL-02",))
     for graph in case.graphs if isinstance(case, ScriptCase) else ():
         if graph.subgraphs:
             yield Control(_invoked(graph, _seeds(case)), ("CTRL-01",))
+
+
+def _until_resized(case: object) -> Iterator[Control]:
+    """The case up to its first resize: what is wrong by then with shapes is not for want of following it."""
+    steps = case.steps if isinstance(case, ScriptCase) else ()
+    first = next((at for at, step in enumerate(steps) if isinstance(step, Resize)), 0)
+    if first and isinstance(case, ScriptCase):
+        yield Control(msgspec.structs.replace(case, steps=steps[:first]), ("DYN-03",))
 
 
 def _placed(graph: Graph) -> ScriptCase:
