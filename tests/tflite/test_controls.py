@@ -93,7 +93,7 @@ def test_what_is_seen_itself_comes_before_any_number_and_behind_any_death() -> N
     assert {(each.case.watch, "MEM-01" in each.owners) for each in spoiling} == {(True, True)}
 
 
-PLAIN_PAIR = ("ADD NONE+ADD NONE", 2, "PART-11")
+PLAIN_PAIR = [("ADD NONE+ADD NONE", 2, "PART-11")] * 2
 PLAIN_LIFE = [("ADD NONE", 2, owner) for owner in ("DET-02", "DET-02", "LIFE-02", "LIFE-02")]
 
 
@@ -120,9 +120,9 @@ def test_an_output_s_controls_add_one_thing_at_a_time() -> None:
         ("NEG NONE", 3, "DET-04"),
         ("SUB NONE", 2, "NUM-10"),
         ("NEG NONE", 2, "NUM-10"),
-        ("SUB NONE+SUB NONE", 2, "PART-11"),
-        ("NEG NONE+NEG NONE", 2, "PART-11"),
-        PLAIN_PAIR,
+        *[("SUB NONE+SUB NONE", 2, "PART-11")] * 2,
+        *[("NEG NONE+NEG NONE", 2, "PART-11")] * 2,
+        *PLAIN_PAIR,
         ("SUB RELU+NEG NONE", 3, "DET-01"),
         ("SUB NONE", 3, "PART-03"),
         ("NEG NONE", 3, "PART-03"),

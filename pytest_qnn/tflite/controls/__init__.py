@@ -186,8 +186,11 @@ def _plainest(kind: Combination) -> Graph:
 
 
 def _of_pairs(plainest: Sequence[Graph]) -> Iterator[Owned]:
-    for pair in filter(None, map(chained, plainest)):
-        yield Owned(pair, _PARTITIONS, _OVER)
+    for graph in plainest:
+        # Who writes the last output alone has written the inner result here.
+        for pair, owners in ((chained(graph, inner_last=True), ("PART-11",)), (chained(graph), _PARTITIONS)):
+            if pair is not None:
+                yield Owned(pair, owners, _OVER)
 
 
 def _of_an_output(alone: Sequence[Graph], whole: Sequence[Graph], others: Sequence[int]) -> Iterator[Owned]:

@@ -48,20 +48,22 @@ def simplest(kind: Combination) -> Graph:
     )
 
 
-def chained(graph: Graph) -> Graph | None:
+def chained(graph: Graph, *, inner_last: bool = False) -> Graph | None:
     """The graph's node and, on its result, the node again; both results are outputs.
 
-    The two are one partition, whose first result is read inside it and outside. None where the result is no
-    operand of such a node.
+    The two are one partition, whose inner result is read inside it and outside. None where the result is no
+    operand of such a node. ``inner_last``: of the two results the inner one has the higher number.
     """
     (node,) = graph.nodes
-    (result,), second = node.outputs, len(graph.tensors)
+    (result,), added = node.outputs, len(graph.tensors)
     operand, made = (graph.tensors[tensor] for tensor in (node.inputs[0], result))
     if (operand.dtype, operand.shape) != (made.dtype, made.shape):
         return None
-    again = msgspec.structs.replace(node, inputs=(result, *node.inputs[1:]), outputs=(second,))
+    inner, outer = (added, result) if inner_last else (result, added)
+    first = msgspec.structs.replace(node, outputs=(inner,))
+    again = msgspec.structs.replace(node, inputs=(inner, *node.inputs[1:]), outputs=(outer,))
     return msgspec.structs.replace(
-        graph, tensors=(*graph.tensors, made), nodes=(node, again), outputs=(result, second)
+        graph, tensors=(*graph.tensors, made), nodes=(first, again), outputs=(result, added)
     )
 
 
