@@ -126,13 +126,11 @@ def test_an_output_s_controls_add_one_thing_at_a_time() -> None:
         ("SUB RELU+NEG NONE", 3, "DET-01"),
         ("SUB NONE", 3, "PART-03"),
         ("NEG NONE", 3, "PART-03"),
-        ("SUB NONE", 3, "NUM-10"),
-        ("SUB RELU", 3, "NUM-06"),
-        ("NEG NONE", 3, "NUM-10"),
         # With the inputs of later invokes too, and with memory that was filled before.
-        *[("SUB NONE", 3, "NUM-10")] * 2,
-        *[("SUB RELU", 3, "NUM-06")] * 2,
-        *[("NEG NONE", 3, "NUM-10")] * 2,
+        *[("SUB NONE", 3, "NUM-10")] * 3,
+        *[("SUB RELU", 3, "NUM-06")] * 3,
+        *[("NEG NONE", 3, "NUM-10")] * 3,
+        *[("SUB NONE+NEG NONE", 3, "NUM-10")] * 3,  # each result an output
         *[("SUB NONE+NEG NONE", 3, "PART-11")] * 3,
         *[("SUB RELU+NEG NONE", 3, "NUM-06")] * 3,
         ("SUB RELU+NEG NONE", 3, "PART-11"),

@@ -172,6 +172,12 @@ def plain_scale(kind: Combination) -> Quantisation:
     return "tensor" if kind.dtype == "int8" else ""
 
 
+def with_all_outputs(graph: Graph) -> Graph:
+    """The graph with the result of each node as an output."""
+    results = (tensor for node in graph.nodes for tensor in node.outputs)
+    return msgspec.structs.replace(graph, outputs=tuple(dict.fromkeys((*graph.outputs, *results))))
+
+
 def without_activation(graph: Graph) -> Graph:
     """The graph with no fused activation."""
     nodes = tuple(msgspec.structs.replace(node, activation="NONE") for node in graph.nodes)
