@@ -113,10 +113,10 @@ EXPLAINED: dict[str, tuple[str, str]] = {
     "keeps-every-scratch": ("LIFE-05", "scratch memory of a kernel that was freed is kept"),
     "keeps-old-shapes": ("RSZ-01", "after a resize outputs have the shape that they had before"),
     "keeps-preview": (
-    "keeps-scratch": ("DET-02", "what it adds to a result is that of an earlier invoke"),
         "ERR-01 PART-04",
         "it goes on where the preview is refused, and its kernels fail in invoke",
     ),
+    "keeps-scratch": ("DET-02", "what it adds to a result is that of an earlier invoke"),
     "knows-two-dimensions": (
         "NUM-02 NUM-03 NUM-10",
         "numbers of each kind are wrong from the third dimension on",
