@@ -111,7 +111,6 @@ EXPLAINED: dict[str, tuple[str, str]] = {
     "ion-undeclared": ("CAP-04", "ION memory is of a type whose key is not supported, as CAP-04 says of all"),
     "keeps-a-block": ("LEAK-01 OWN-02", "the first shape is a change of shapes, and leaves its block too"),
     "keeps-every-scratch": ("LIFE-05", "scratch memory of a kernel that was freed is kept"),
-    "keeps-old-shapes": ("RSZ-01", "after a resize outputs have the shape that they had before"),
     "keeps-preview": (
         "ERR-01 PART-04",
         "it goes on where the preview is refused, and its kernels fail in invoke",
