@@ -70,8 +70,8 @@ _DRAWS = 1 / 3
 """Of the budget after the first failure: what smaller draws may use."""
 
 
-MOST_CONTROLS = 250
-"""Controls of one case: of a graph of 60 nodes each by itself, in three forms, and then the whole."""
+MOST_CONTROLS = 400
+"""Controls of one case: of a graph of 60 nodes each by itself, in three forms, and the whole in others."""
 _CONTROL_HANGS = 3
 """Controls of one rule that may hang. They have a budget of their own: without a control, a hang that any
 case meets is the rule's own."""
@@ -323,7 +323,9 @@ class _Judge:
             if is_hung and self.control_hangs_left <= 0 and _key(control) not in self.controlled:
                 return self._known_hang(violation)
             causes = [
-                cause for cause in self._wrong(control) if died is isinstance(cause.violation, Crashed | Hung)
+                cause
+                for cause in self._wrong(control)
+                if isinstance(cause.violation, Crashed | Hung) is (died and not control.spoils)
             ]
             if not control.owners:
                 causes = [cause for cause in causes if _call(cause.violation) == _call(violation)]
@@ -362,6 +364,8 @@ class _Judge:
 
     def _wrong(self, control: Control) -> Sequence[Cause]:
         """What each owner of the control finds wrong in it."""
+        if control.presumes is not None and self._wrong(control.presumes):
+            return ()
         key = _key(control)
         if key not in self.controlled:
             self.controlled[key] = _none_on_internal_error(self._judged_by_owners, control) or ()
@@ -572,9 +576,9 @@ def _call(violation: Violation) -> str:
 
 
 def _is_in_same_call(one: Violation, other: Violation) -> bool:
-    """Also where one was seen from outside only: of some interpreters the callbacks are not noted."""
+    """Also where one was seen from outside, or no call was: of some interpreters none are noted."""
     calls = {_call(one), _call(other)}
-    return len(calls) == 1 or any(call.startswith(_OUTER) for call in calls)
+    return len(calls) == 1 or any(not call or call.startswith(_OUTER) for call in calls)
 
 
 def _key(control: Control) -> bytes:

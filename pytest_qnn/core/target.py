@@ -9,7 +9,7 @@ import msgspec
 
 from pytest_qnn.core.evidence import Evidence
 from pytest_qnn.core.rule import Subject
-from pytest_qnn.core.verdict import Crashed, Hung, Violation, WrongOutput, WrongRefusal
+from pytest_qnn.core.verdict import Crashed, Hung, Violation, WrongOutput, WrongRefusal, WrongSuccess
 
 CaseT_contra = TypeVar("CaseT_contra", contravariant=True)
 TraceT_co = TypeVar("TraceT_co", covariant=True)
@@ -55,9 +55,12 @@ class Control(NamedTuple):
     calls: tuple[tuple[str, str], ...] = ()
     """First words of what was at work, and the rule that owns a death in it. Any other death is owned by the
     first of `owners`."""
+    presumes: Control | None = None
+    """Of an operator that the other case need not have: where something is wrong in this one, this control
+    says nothing."""
     spoils: bool = False
-    """What is wrong in it may give any call another answer."""
-    explains: tuple[type[Violation], ...] = (WrongOutput, WrongRefusal, Crashed, Hung)
+    """What is wrong in it may give any call another answer or end the process; its own death says nothing."""
+    explains: tuple[type[Violation], ...] = (WrongOutput, WrongRefusal, WrongSuccess, Crashed, Hung)
     """What a case must have shown for this to be its control."""
 
     def owners_of(self, death: Death | None) -> tuple[str, ...]:

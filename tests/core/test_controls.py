@@ -362,3 +362,34 @@ def test_several_rules_share_what_controls_gave() -> None:
         found = blame(a_rule(rule_id, wrong_at(2)), target, PROFILE, 1, rules.__getitem__, controlled)
         assert (found.verdict.outcome, found.owners) == (Outcome.PASS, ("OWN-01",))
     assert sum(case.steps == (Alloc("b0", 2),) for case in target.cases) == 1
+
+
+def test_a_control_says_nothing_where_what_it_presumes_is_wrong() -> None:
+    class Presuming(Controlled):
+        def controls(self, case: MemoryCase, *, died: bool) -> Iterator[Control]:
+            other = Control(MemoryCase((Alloc("b9", 9),)), ("OWN-02",))
+            for control in super().controls(case, died=died):
+                yield control._replace(presumes=other)
+
+    for wrong, outcome in ((8, Outcome.PASS), (9, Outcome.FAIL)):
+        rules = {"OWN-01": a_rule("OWN-01", wrong_at(2)), "OWN-02": a_rule("OWN-02", wrong_at(wrong))}
+        rule = a_rule("REG-99", wrong_at(2))
+        judged = judge_with_owners(rule, Presuming("memory"), PROFILE, 1, rules.__getitem__)
+        assert judged.verdict.outcome is outcome
+
+
+@pytest.mark.parametrize(("spoils", "outcome"), [(True, Outcome.PASS), (False, Outcome.CRASH)])
+def test_what_spoils_any_call_explains_a_death(spoils: bool, outcome: Outcome) -> None:
+    def run(case: MemoryCase) -> MemoryTrace:
+        dies = 2 in sizes_of(case) and len(case.steps) == 2
+        return MemoryTrace(death=Death("signal", "SIGSEGV", 0) if dies else None)
+
+    class Spoilt(Controlled):
+        def controls(self, case: MemoryCase, *, died: bool) -> Iterator[Control]:
+            for control in super().controls(case, died=died):
+                yield control._replace(spoils=spoils)
+
+    rules = {"OWN-02": a_rule("OWN-02", wrong_at(2))}
+    target = Spoilt("memory", run)
+    found = judge_with_owners(a_rule("REG-99", survives), target, PROFILE, 1, rules.__getitem__)
+    assert found.verdict.outcome is outcome

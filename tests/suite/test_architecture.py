@@ -52,7 +52,7 @@ ROOMS: dict[str, set[str]] = {
     "tflite.learned": {"tflite.facts", "tflite.graph"},
     "tflite.cases": {"core", "tflite.graph"},
     "tflite.trace": {"core", "tflite.cases", "tflite.facts"},
-    "tflite.controls": {"core", "tflite.cases", "tflite.facts", "tflite.graph"},
+    "tflite.controls": {"core", "tflite.cases", "tflite.facts", "tflite.graph", "tflite.numerics"},
     "tflite.strategies": {"core", "tflite.cases", "tflite.facts", "tflite.graph"},
     "tflite.partition": {"tflite.graph", "tflite.trace"},
     "tflite.numerics": {"tflite.graph"},

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from typing import Any
 
 import msgspec
@@ -14,11 +15,25 @@ from pytest_qnn.core.target import Control, Death
 from pytest_qnn.rules import catalogue, listed
 from pytest_qnn.tflite.cases.delegate import Application, DelegateCase
 from pytest_qnn.tflite.cases.history import History
+from pytest_qnn.tflite.cases.inputs import inputs_of
 from pytest_qnn.tflite.cases.plugin import Apply, Create, PluginCase
-from pytest_qnn.tflite.cases.script import AllocCustom, AssignCustom, Invoke, Open, ScriptCase
+from pytest_qnn.tflite.cases.script import (
+    AllocCustom,
+    AssignCustom,
+    Close,
+    FreeBuffer,
+    Invoke,
+    Open,
+    Place,
+    Resize,
+    ScriptCase,
+    SetInputs,
+)
 from pytest_qnn.tflite.controls import around, controls
+from pytest_qnn.tflite.controls.graphs import body_of_addition, chained
 from pytest_qnn.tflite.facts import Claim, DelegateFacts
 from pytest_qnn.tflite.graph.combinations import GRID, Combination
+from pytest_qnn.tflite.graph.control import loop_around
 from pytest_qnn.tflite.graph.graph import DType, Graph, Node, Tensor
 from pytest_qnn.tflite.graph.kinds import graph_of
 
@@ -33,27 +48,53 @@ SUB = Combination("SUB", "float32", 3, "RELU")
 
 
 def of_plain_memory(case: Any) -> list[Control]:
-    """The controls of a wrong output but those about buffers and custom memory, which come first."""
-    found = list(controls(case, died=False))
-    first = [control for control in found if isinstance(control.case, ScriptCase)]
-    assert found[: len(first)] == first
-    return found[len(first) :]
+    """Plain runs of a wrong output: neither buffers nor scripts, and nothing looked at besides numbers."""
+    found = [control for control in controls(case, died=False) if isinstance(control.case, DelegateCase)]
+    return [each for each in found if not (each.case.look or each.spoils or each.owners == ("PART-16",))]
+
+
+def of_owner(case: Any, owner: str, *, died: bool = False) -> list[Any]:
+    """Cases of the controls that this rule is the first owner of."""
+    return [each.case for each in controls(case, died=died) if each.owners[:1] == (owner,)]
 
 
 def test_results_in_buffers_and_in_custom_memory_are_looked_at_first() -> None:
     def owners(case: Any) -> list[str]:
-        found = controls(case, died=False)
-        return list(dict.fromkeys(each.owners[0] for each in found if isinstance(each.case, ScriptCase)))
+        found = itertools.takewhile(
+            lambda each: isinstance(each.case, ScriptCase), controls(case, died=False)
+        )
+        return list(dict.fromkeys(each.owners[0] for each in found))
 
-    assert owners(DelegateCase(CHAIN)) == ["BUF-01", "BUF-02"]
+    assert owners(DelegateCase(CHAIN)) == ["BUF-01", "BUF-02", "BUF-03", "BUF-04"]
     custom = ScriptCase((CHAIN,), (AllocCustom("c0", 24, position=1), Open("i0")))
-    assert owners(custom) == ["BUF-01", "BUF-02", "TFL-10", "TFL-18"]
-    (whole,) = (each.case for each in controls(custom, died=False) if each.owners == ("TFL-18",))
+    assert owners(custom)[4:] == ["TFL-10", "TFL-13", "TFL-17", "TFL-18"]
+    (whole,) = of_owner(custom, "TFL-18")
     assert {step.position for step in whole.steps if isinstance(step, AllocCustom)} == {1}
     assert {step.tensor for step in whole.steps if isinstance(step, AssignCustom)} == {
         *CHAIN.inputs,
         *CHAIN.outputs,
     }
+    assert {
+        sum(isinstance(step, AssignCustom) for step in each.steps) for each in of_owner(custom, "TFL-13")
+    } == {1}
+
+
+def test_what_is_seen_itself_comes_before_any_number_and_behind_any_death() -> None:
+    def owners(*, died: bool) -> list[str]:
+        found = controls(DelegateCase(CHAIN), died=died)
+        return [each.owners[0] for each in found if each.owners and isinstance(each.case, DelegateCase)]
+
+    output, death = owners(died=False), owners(died=True)
+    deeds = {"LIFE-10", "MEM-02"}
+    assert set(output[:5]) == deeds
+    assert set(death[5:]) == deeds
+    assert set(death[:5]) == {"RUN-01"}
+    spoiling = [each for each in controls(DelegateCase(CHAIN), died=True) if each.spoils]
+    assert {(each.case.watch, "MEM-01" in each.owners) for each in spoiling} == {(True, True)}
+
+
+PLAIN_PAIR = [("ADD NONE+ADD NONE", 2, "PART-11")] * 2
+PLAIN_LIFE = [("ADD NONE", 2, owner) for owner in ("DET-02", "DET-02", "LIFE-02", "LIFE-02")]
 
 
 def test_an_output_s_controls_add_one_thing_at_a_time() -> None:
@@ -75,34 +116,126 @@ def test_an_output_s_controls_add_one_thing_at_a_time() -> None:
         for graph in (control.case.graph,)
     ]
     assert seen == [
-        ("SUB NONE", 2, "NUM-10"),
-        ("NEG NONE", 2, "NUM-10"),
-        ("SUB RELU+NEG NONE", 3, "DET-01"),
         ("SUB RELU", 3, "DET-04"),
         ("NEG NONE", 3, "DET-04"),
+        ("SUB NONE", 2, "NUM-10"),
+        ("NEG NONE", 2, "NUM-10"),
+        *[("SUB NONE+SUB NONE", 2, "PART-11")] * 2,
+        *[("NEG NONE+NEG NONE", 2, "PART-11")] * 2,
+        *PLAIN_PAIR,
+        ("SUB RELU+NEG NONE", 3, "DET-01"),
         ("SUB NONE", 3, "PART-03"),
         ("NEG NONE", 3, "PART-03"),
-        ("SUB NONE", 3, "NUM-10"),
-        ("SUB RELU", 3, "NUM-06"),
-        ("NEG NONE", 3, "NUM-10"),
         # With the inputs of later invokes too, and with memory that was filled before.
-        *[("SUB NONE", 3, "NUM-10")] * 2,
-        *[("SUB RELU", 3, "NUM-06")] * 2,
-        *[("NEG NONE", 3, "NUM-10")] * 2,
-        *[("SUB RELU+NEG NONE", 3, "PART-11")] * 4,
-        *[("SUB RELU+NEG NONE", 3, "DET-02")] * 2,
-        ("SUB RELU+NEG NONE", 3, "LIFE-02"),
+        *[("SUB NONE", 3, "NUM-10")] * 3,
+        *[("SUB RELU", 3, "NUM-06")] * 3,
+        *[("NEG NONE", 3, "NUM-10")] * 3,
+        *[("SUB NONE+NEG NONE", 3, "NUM-10")] * 3,  # each result an output
+        *[("SUB NONE+NEG NONE", 3, "PART-11")] * 3,
+        *[("SUB RELU+NEG NONE", 3, "NUM-06")] * 3,
+        ("SUB RELU+NEG NONE", 3, "PART-11"),
+        *PLAIN_LIFE,
+        ("+".join(["ADD NONE"] * 4), 2, "DET-02"),  # with a probe's node between two kernels
+        *[("SUB RELU+NEG NONE", 3, owner) for _, _, owner in PLAIN_LIFE],
         ("SUB RELU+NEG NONE", 3, "DET-02"),  # behind the same history
+        ("ADD NONE", 2, "DET-02"),
     ]
-    *plain, lived = (each.case for each in found)
-    assert {(one.applications, one.invokes, one.data_seed, one.history) for one in plain} == {
-        ((Application(),), *each, None) for each in ((1, 7), (2, 7), (3, 7), (1, 1), (1, 2))
+    *plain, lived, lived_too = (each.case for each in found)
+    assert {(one.invokes, one.data_seed, one.history) for one in plain} == {
+        (*each, None) for each in ((1, 7), (2, 7), (3, 7), (1, 1), (1, 2), (1, 0), (3, 0))
     }
-    assert (lived.invokes, lived.history) == (3, History(used=2))
+    assert {(one.invokes, one.history) for one in (lived, lived_too)} == {(3, History(used=2))}
+    assert sum(len(one.applications) > 1 for one in plain) == 3
+
+
+def test_a_graph_that_is_right_once_is_prepared_otherwise_and_lives_longer() -> None:
+    found = list(controls(DelegateCase(CHAIN), died=False))
+    (lent, late, twice, _, resized, prepared) = (
+        each
+        for each in found
+        if each.owners[0] in ("PART-20", "LIFE-09", "DET-02", "LIFE-02") and each.case.graph == CHAIN
+    )
+    assert (lent.case.look, late.case.look, late.case.late) == (("lifetimes",), ("data",), True)
+    assert (twice.case.reseed, resized.case.redo) == ((1, 2, 1), 3)
+    assert prepared.case.applications[1] == Application("probe", ())
+    last = [each.owners for each in found if isinstance(each.case, ScriptCase)][-6:]
+    assert last == [("BUF-07",), ("MEM-04",), ("MEM-11",), ("DYN-02",), ("RSZ-03",), ("CTRL-02",)]
+
+
+BODY = Graph((Tensor(SHAPE),) * 3, (Node("ADD", (0, 1), (2,)),), (0, 1), (2,))
+BRANCH = Graph(
+    tensors=(Tensor((1,), "bool"), Tensor(SHAPE), Tensor(SHAPE), Tensor(SHAPE)),
+    nodes=(Node("IF", (0, 1, 2), (3,), subgraphs=(1, 1)),),
+    inputs=(0, 1, 2),
+    outputs=(3,),
+    subgraphs=(BODY,),
+)
+
+
+def test_a_loop_is_written_out_and_runs_by_itself_too() -> None:
+    loop = loop_around(body_of_addition())
+    case = ScriptCase((loop,), (Open("i0"), *(SetInputs("i0", seed) for seed in (0, 1, 2)), Invoke("i0")))
+    nodes = {
+        tuple(node.op for node in each.case.graph.nodes)
+        for each in of_plain_memory(case)
+        if each.owners[:1] == ("DET-01",)
+    }
+    turns = {1 + int(value) for seed in (0, 1, 2) for value in limits(seed)}
+    assert {len(ops) + 1 for ops in nodes} == turns
+    (plain,) = of_owner(case, "CTRL-02")
+    (own,) = of_owner(case, "CTRL-01")
+    assert plain.graphs == own.graphs == (loop,)
+    assert [step.seed for step in own.steps if isinstance(step, SetInputs)] == [0, 1, 2]
+
+
+def limits(seed: int) -> list[int]:
+    """How often the loop goes round."""
+    (limit, _) = inputs_of(DelegateCase(loop_around(body_of_addition()), data_seed=seed))
+    return [int(each) for each in limit]
+
+
+def test_a_graph_that_is_resized_runs_at_these_shapes_too() -> None:
+    resized = (Resize("i0", 0, (4, 2, 3)), Resize("i0", 1, (4, 2, 3)), SetInputs("i0", 1))
+    huge = (Resize("i0", 0, (1 << 40, 2, 3)), Resize("i0", 1, (1 << 40, 2, 3)), SetInputs("i0", 1))
+    never = (Resize("i0", 0, (5, 2, 3)), SetInputs("i0", 1), Resize("i0", 7, (1,)), SetInputs("i1"))
+    case = ScriptCase((CHAIN,), (Open("i0"), SetInputs("i0"), *resized, *huge, *never))
+    shapes = {
+        each.case.graph.tensors[0].shape
+        for each in of_plain_memory(case)
+        if len(each.case.graph.nodes) == 2 and each.case.graph.nodes[0].op == "SUB"
+    }
+    assert shapes >= {SHAPE, (4, 2, 3)}
+    assert max(shape[0] for shape in shapes) == 4
+
+
+def test_what_is_wrong_before_a_resize_is_not_for_want_of_following_it() -> None:
+    steps = (Open("i0"), Invoke("i0"), Resize("i0", 0, (4, 2, 3)), Invoke("i0"))
+    (before,) = of_owner(ScriptCase((CHAIN,), steps), "DYN-03")
+    assert before.steps == steps[:2]
+    assert not of_owner(ScriptCase((CHAIN,), steps[:2]), "DYN-03")
+
+
+def test_controls_of_additions_presume_that_these_are_right() -> None:
+    found = [each for each in controls(DelegateCase(CHAIN), died=False) if each.presumes is not None]
+    (presumed,) = {msgspec.json.encode(each.presumes.case) for each in found if each.presumes is not None}
+    assert b"ADD" in presumed
+    own = [each for each in controls(DelegateCase(CHAIN), died=False) if each.presumes is None]
+    assert not [each for each in own if each.owners == ("LIFE-02",) and each.case.graph.nodes[0].op == "ADD"]
+
+
+def test_memory_of_the_client_s_is_given_back_where_a_case_that_died_had_some() -> None:
+    assert not of_owner(ScriptCase((CHAIN,), (Open("i0"),)), "MEM-14", died=True)
+    (given,) = of_owner(ScriptCase((CHAIN,), (Open("i0"), Place("i0", 0))), "MEM-14", died=True)
+    kinds = [type(step) for step in given.steps]
+    assert kinds.index(Close) < kinds.index(FreeBuffer)
+
+
+def test_a_node_whose_result_is_no_operand_of_it_is_not_chained() -> None:
+    assert chained(graph_of(Combination("MEAN", "float32", 2))) is None
 
 
 def test_operands_of_a_plainest_operator_are_told_apart() -> None:
-    first = of_plain_memory(DelegateCase(CHAIN))[0].case.graph
+    first = of_plain_memory(DelegateCase(CHAIN))[2].case.graph
     assert first.nodes[0].inputs == (0, 2)
     assert first.inputs == (0, 2)
 
@@ -110,19 +243,19 @@ def test_operands_of_a_plainest_operator_are_told_apart() -> None:
 def test_a_kind_of_rank_5_has_no_plainest_form() -> None:
     tensors = (Tensor((1, 1, 1, 1, 2)),) * 3
     graph = Graph(tensors, (Node("ADD", (0, 1), (2,)),), (0, 1), (2,))
-    assert {len(control.case.graph.tensors[0].shape) for control in of_plain_memory(DelegateCase(graph))} == {
-        5
-    }
+    found = [each.case.graph for each in of_plain_memory(DelegateCase(graph)) if "NUM-10" in each.owners]
+    assert {len(each.tensors[0].shape) for each in found} == {5}
 
 
 def test_a_death_has_no_control_at_another_rank() -> None:
-    *found, _ = [control.case.graph for control in controls(DelegateCase(CHAIN), died=True)]
+    found = [each.case.graph for each in controls(DelegateCase(CHAIN), died=True) if "RUN-01" in each.owners]
     assert [len(graph.nodes) for graph in found] == [1, 1, 1, 1, 2]
     assert {len(graph.tensors[0].shape) for graph in found} == {3}
 
 
 def test_who_owns_a_death_depends_on_the_call_and_on_the_size() -> None:
-    (small, *_, whole, _) = controls(DelegateCase(CHAIN), died=True)
+    plain = [each for each in controls(DelegateCase(CHAIN), died=True) if not each.spoils]
+    small, whole = plain[0], plain[-2]
     assert whole.owners == small.owners == ("RUN-01",)
     for during, owner in (
         ("tflite_plugin_create_delegate", "ABI-02"),
@@ -132,7 +265,7 @@ def test_who_owns_a_death_depends_on_the_call_and_on_the_size() -> None:
     ):
         assert small.owners_of(Death("signal", "SIGABRT", evidence=Evidence(during))) == (owner,)
     large = Graph((Tensor((2, 4096)),) * 3, (Node("ADD", (0, 1), (2,)),), (0, 1), (2,))
-    owners = [control.owners for control in controls(DelegateCase(large), died=True)]
+    owners = [each.owners for each in controls(DelegateCase(large), died=True) if not each.spoils]
     assert owners == [("RUN-01",), ("ERR-04",), ()]
 
 
@@ -161,15 +294,8 @@ def test_cases_of_every_kind_have_the_same_controls(case: object) -> None:
 
 
 def test_nodes_of_subgraphs_count_and_what_depends_on_data_does_not() -> None:
-    whole = Graph(
-        tensors=(Tensor((1,), "bool"), Tensor(SHAPE), Tensor(SHAPE), Tensor(SHAPE)),
-        nodes=(Node("IF", (0, 1, 2), (3,), subgraphs=(1, 1)),),
-        inputs=(0, 1, 2),
-        outputs=(3,),
-        subgraphs=(Graph((Tensor(SHAPE),) * 3, (Node("ADD", (0, 1), (2,)),), (0, 1), (2,)),),
-    )
-    *found, _ = [control.case.graph.nodes for control in controls(DelegateCase(whole), died=True)]
-    assert [[node.op for node in nodes] for nodes in found] == [["ADD"], ["ADD"]]
+    found = [each.case.graph for each in controls(DelegateCase(BRANCH), died=True) if "RUN-01" in each.owners]
+    assert [[node.op for node in graph.nodes] for graph in found] == [["ADD"], ["ADD"]]
 
 
 @pytest.mark.parametrize("dtype", ["float32", "int8"])

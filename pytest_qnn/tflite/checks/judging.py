@@ -254,12 +254,12 @@ def refused_applications(trace: DelegateTrace) -> list[tuple[Applied, list[Call]
     return found
 
 
-def works(case: DelegateCase, trace: DelegateTrace, expected: str) -> None:
-    """Raises Violation when an allocate or invoke failed."""
+def works(case: DelegateCase, trace: DelegateTrace, expected: str, kind: type[Violation] = Violation) -> None:
+    """Raises a violation of this kind when an allocate or invoke failed."""
     error = trace.allocate_error or next(filter(None, trace.invoke_errors), "")
     if error:
         seen = f"allocate_tensors fails: {error}" if trace.allocate_error else f"invoke fails: {error}"
-        raise Violation(expected, " ".join(seen.split()), picture=draw(case, trace))
+        raise kind(expected, " ".join(seen.split()), picture=draw(case, trace))
 
 
 def freed_once(case: DelegateCase, trace: DelegateTrace) -> int:

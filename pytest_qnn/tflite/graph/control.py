@@ -118,6 +118,14 @@ def looping(data: Bytes, choices: Sequence[Choice]) -> Graph:
     )
 
 
+def loop_around(body: Graph) -> Graph:
+    """WHILE that goes round as often as its first input says, and nothing else."""
+    value = body.tensors[body.inputs[0]]
+    tensors = (integers((0,)), _ONE, value, _ONE, _ONE, value)
+    node = Node("WHILE", (0, 1, 2), (3, 4, 5), subgraphs=(1, 2))
+    return Graph(tensors, (node,), (1, 2), (5,), (_condition(value), _counting(body)))
+
+
 def branching(data: Bytes, choices: Sequence[Choice]) -> Graph:
     """IF between two subgraphs, with nodes before and behind it; up to three of them, one after another."""
     build, ops = _builder(data, choices, tame=False)

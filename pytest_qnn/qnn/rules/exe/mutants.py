@@ -246,8 +246,18 @@ class _NullIsNewest(_NewestFor):
 
 @faulty_backend("unknown-handle-newest", "an unknown handle is taken for the newest", "EXE-05")
 class _UnknownIsNewest(_NewestFor):
+    """What was never a handle; one that has ended is refused."""
+
+    def __init__(self, personality: Personality = DEFAULT) -> None:
+        super().__init__(personality)
+        self.given: set[int] = set()
+
+    def adopt(self, registration: Registration) -> None:
+        super().adopt(registration)
+        self.given.add(registration.handle)
+
     def newest_stands_for(self, handle: int | None) -> bool:
-        return bool(handle) and handle not in self.registrations
+        return bool(handle) and handle not in self.given
 
 
 @faulty_backend("context-as-handle", "a context's handle is taken for the newest memory handle", "EXE-05")

@@ -8,9 +8,8 @@ from pytest_qnn.qnn.abi.codes import Error, MemType
 from pytest_qnn.qnn.mutants import faulty_backend
 from pytest_qnn.qnn.reference.backend import ReferenceBackend
 from pytest_qnn.qnn.reference.execute import Stored
-from pytest_qnn.qnn.reference.objects import Binding, Context, Graph, QnnError, Registration, Request
+from pytest_qnn.qnn.reference.objects import Binding, Graph, QnnError, Registration, Request
 from pytest_qnn.qnn.reference.personalities import DEFAULT, PERSONALITIES, Personality
-from pytest_qnn.qnn.rules.reg.mutants import INVALID
 
 
 @faulty_backend("ion-whole-union", "The union behind an ION fd is looked at.", "ION-01")
@@ -19,16 +18,6 @@ class _ReadsWholeUnion(ReferenceBackend):
         if descriptor.memType == MemType.ION and (descriptor.customInfo or 0) >> 32:
             raise QnnError(Error.MEM_ERROR_MAPPING)
         return super().read_descriptor(descriptor)
-
-
-@faulty_backend("ion-size-in-words", "ION tensors need four bytes an element.", "ION-01")
-class _SizeInElements(ReferenceBackend):
-    """An ION buffer has to hold four bytes for each element, whatever the data type."""
-
-    def check_fits(self, context: Context, request: Request) -> None:
-        super().check_fits(context, request)
-        if request.mem_type == MemType.ION and 4 * request.size > request.length:
-            raise QnnError(INVALID)
 
 
 @faulty_backend("ion-second-handle", "An ION fd gets a second handle.", "ION-02")

@@ -11,7 +11,7 @@ from hypothesis.strategies import SearchStrategy
 
 from pytest_qnn.core.drawing import changed
 from pytest_qnn.core.rule import rule
-from pytest_qnn.core.verdict import Examined, FailedCall, Level, Violation
+from pytest_qnn.core.verdict import Examined, FailedCall, Level, Violation, WrongOutput
 from pytest_qnn.tflite.cases.arrays import Array
 from pytest_qnn.tflite.cases.delegate import DelegateCase
 from pytest_qnn.tflite.cases.inputs import inputs_of
@@ -57,7 +57,7 @@ def repeats_itself(case: DelegateCase, trace: DelegateTrace) -> Examined:
             looked_at += 1
             if first.data != again.data:
                 element = _first_difference(first.numpy(), again.numpy())
-                raise Violation(
+                raise WrongOutput(
                     f"{first.numpy().ravel()[element]!r} again, as from invoke 0",
                     f"{again.numpy().ravel()[element]!r}",
                     f"element {element} of graph output t{tensor}, invoke {number}",
@@ -106,7 +106,7 @@ def overwrites_outputs(case: DelegateCase, trace: DelegateTrace) -> Examined:
         stale = _filled(trace, position, 0, case.poison[0]) & _filled(trace, position, 1, case.poison[1])
         if stale.any():
             first, second = case.poison[:2]
-            raise Violation(
+            raise WrongOutput(
                 "every element written",
                 f"the fills {first:#x} and {second:#x} left in {stale.sum()} of {stale.size} elements",
                 f"element {int(stale.argmax())} of graph output t{tensor}",

@@ -8,7 +8,7 @@ from msgspec.structs import replace
 
 from pytest_qnn.core.drawing import changed
 from pytest_qnn.core.rule import rule
-from pytest_qnn.core.verdict import Examined, Level, Unsupported, Violation
+from pytest_qnn.core.verdict import Examined, FailedCall, Level, Unsupported, Violation
 from pytest_qnn.tflite.cases.arrays import Array
 from pytest_qnn.tflite.cases.delegate import Application, DelegateCase, Fault, Refused
 from pytest_qnn.tflite.cases.effects import named
@@ -29,7 +29,7 @@ from pytest_qnn.tflite.cases.script import (
     flat,
 )
 from pytest_qnn.tflite.checks import judging, scripts
-from pytest_qnn.tflite.checks.numbers import outputs_are_right, undone_to_cpu
+from pytest_qnn.tflite.checks.numbers import outputs_are_right, plan_is_undone, undone_to_cpu
 from pytest_qnn.tflite.facts import DelegateFacts
 from pytest_qnn.tflite.graph.graph import DType, Graph, Node, Op, Tensor
 from pytest_qnn.tflite.numerics.kernels import run_graph
@@ -264,18 +264,20 @@ def fails_as_a_whole(case: DelegateCase, trace: DelegateTrace) -> Examined:
 def _goes_on_soundly(case: DelegateCase, trace: DelegateTrace, refused: RefusedCalls) -> None:
     """Undone if it failed, and right if it did not; a failed allocate has reported the failure too.
 
+    Whether what was undone gives the CPU's results is ERR-03's question.
+
     Of several delegates, one may fail because a kernel of an earlier one cannot be prepared: what the
     runtime then leaves is not judged.
     """
     failed = next((applied for applied in trace.applied if not applied.ok), None)
     if failed is not None:
         if any(applied is failed for applied, _ in refused) and not trace.applied[-1].ok:
-            undone_to_cpu(case, trace)
+            plan_is_undone(case, trace)
         return
     if trace.allocate_error:
         return
     expected = "a graph that runs, as Prepare reported success"
-    judging.works(case, trace, expected)
+    judging.works(case, trace, expected, FailedCall)
     outputs_are_right(case, trace, f"the CPU's values from {expected}")
 
 

@@ -42,7 +42,7 @@ from pytest_qnn.tflite.strategies.shapes import (
     shape_cases,
     shape_steps,
 )
-from pytest_qnn.tflite.trace import DELEGATE, CallbackCounts, InterpreterSeen, ScriptTrace
+from pytest_qnn.tflite.trace import DELEGATE, CallbackCounts, InterpreterSeen, ScriptSeen, ScriptTrace
 
 _RESIZE = "tflite/core/subgraph.cc, Subgraph::ResizeInputTensor"
 
@@ -271,12 +271,14 @@ def grows_or_declines(case: ScriptCase, trace: ScriptTrace) -> Examined:
     first = _first(case, Resize)
     if first < 0 or not support.target_nodes(seen, support.plan_at(seen, first - 1)):
         return Examined(0, "results of grown inputs")
-    for number, step in enumerate(flat(case.steps)):
-        given = trace.steps[number]
+    if any(isinstance(step, Invoke) and not seen.ok for step, seen in _steps(case, trace)[:first]):
+        raise Unsupported("an invoke failed before any resize", final=False)
+    for number, (step, given) in enumerate(_steps(case, trace)):
         if number < first or given.ok or given.skipped:
             continue
         if isinstance(step, Invoke):
-            raise FailedCall(
+            # At such a shape a plain run fails too, and it is this rule that says what is to be done there.
+            raise Violation(
                 "to claim less, or to fail in allocate_tensors, where the inputs are too large",
                 f"invoke failed: {line(given.message)}",
                 f"step {number}, {_shapes(case, number)}",
@@ -291,6 +293,10 @@ def grows_or_declines(case: ScriptCase, trace: ScriptTrace) -> Examined:
     grown = [reading for reading in support.readings(case, trace, seen) if reading.step > first]
     compared = [reading.check("the CPU's values after the inputs have grown") for reading in grown]
     return Examined(sum(compared), "results of grown inputs")
+
+
+def _steps(case: ScriptCase, trace: ScriptTrace) -> list[tuple[AnyScriptStep, ScriptSeen]]:
+    return list(zip(flat(case.steps), trace.steps, strict=True))
 
 
 def _shapes(case: ScriptCase, step: int) -> str:

@@ -1,0 +1,193 @@
+"""Graphs of controls: nodes by themselves, plain forms of whole graphs, and the smallest of their kind."""
+
+from __future__ import annotations
+
+import contextlib
+import math
+from collections.abc import Iterator, Sequence
+
+import msgspec
+import numpy as np
+
+from pytest_qnn.tflite.cases.delegate import DelegateCase, Fill
+from pytest_qnn.tflite.cases.inputs import inputs_of
+from pytest_qnn.tflite.cases.reduce import is_plain, restricted
+from pytest_qnn.tflite.cases.script import Open, Resize, ScriptCase, SetInputs, flat
+from pytest_qnn.tflite.graph.combinations import GRID, Combination, Quantisation, combination_of
+from pytest_qnn.tflite.graph.constants import constant
+from pytest_qnn.tflite.graph.graph import Graph, Node, Tensor
+from pytest_qnn.tflite.graph.kinds import graph_of
+from pytest_qnn.tflite.numerics.flat import flattened
+
+ADDITION = Combination("ADD", "float32", 2)
+_MOST_FORMS = 4
+"""Shapes and ways of one script that are looked at."""
+_MOST_ELEMENTS = 1 << 16
+"""Of an input of such a form: rules about size have controls of their own."""
+_FORMS = frozenset((kind.op, kind.rank, kind.form) for kind in GRID)
+
+
+def kinds_of(alone: Sequence[Graph]) -> list[Combination]:
+    """Of the nodes; of those that the grid has, whose ranks end at 4."""
+    kinds = (combination_of(graph, graph.nodes[0]) for graph in alone)
+    return [kind for kind in kinds if kind is not None and (kind.op, kind.rank, kind.form) in _FORMS]
+
+
+def simplest(kind: Combination) -> Graph:
+    """The simplest graph of one node with operands of their own: a - a is 0 in any order."""
+    graph = graph_of(kind)
+    (node,) = graph.nodes
+    if len(node.inputs) != 2 or node.inputs[0] != node.inputs[1]:
+        return graph
+    other = len(graph.tensors)
+    return msgspec.structs.replace(
+        graph,
+        tensors=(*graph.tensors, graph.tensors[node.inputs[1]]),
+        nodes=(msgspec.structs.replace(node, inputs=(node.inputs[0], other)),),
+        inputs=(*graph.inputs, other),
+    )
+
+
+def chained(graph: Graph, *, inner_last: bool = False) -> Graph | None:
+    """The graph's node and, on its result, the node again; both results are outputs.
+
+    The two are one partition, whose inner result is read inside it and outside. None where the result is no
+    operand of such a node. ``inner_last``: of the two results the inner one has the higher number.
+    """
+    (node,) = graph.nodes
+    (result,), added = node.outputs, len(graph.tensors)
+    operand, made = (graph.tensors[tensor] for tensor in (node.inputs[0], result))
+    if (operand.dtype, operand.shape) != (made.dtype, made.shape):
+        return None
+    inner, outer = (added, result) if inner_last else (result, added)
+    first = msgspec.structs.replace(node, outputs=(inner,))
+    again = msgspec.structs.replace(node, inputs=(inner, *node.inputs[1:]), outputs=(outer,))
+    return msgspec.structs.replace(
+        graph, tensors=(*graph.tensors, made), nodes=(first, again), outputs=(result, added)
+    )
+
+
+def linked() -> tuple[Graph, tuple[int, ...]]:
+    """Four additions, and the one that parts the last from the first, whose result it reads."""
+    tensor = graph_of(ADDITION).tensors[0]
+    operands = ((0, 1), (1, 0), (3, 1), (2, 4))
+    nodes = tuple(Node("ADD", pair, (at,)) for at, pair in enumerate(operands, 2))
+    return Graph((tensor,) * 6, nodes, (0, 1), (5,)), (2,)
+
+
+def body_of_addition() -> Graph:
+    """From one tensor to another of its kind, as the body of a loop."""
+    tensor = graph_of(ADDITION).tensors[0]
+    more = constant(tensor.shape[-1:], None, 1)
+    return Graph((tensor, more, tensor), (Node("ADD", (0, 1), (2,)),), (0,), (2,))
+
+
+def forms(case: ScriptCase, fill: Fill) -> Iterator[Graph]:
+    """What the case's graphs amount to where they have loops, branches or variables, or are resized.
+
+    Of each the first few: calls are written out, and shapes are those that the inputs have got.
+    """
+    shaped: dict[str, Graph] = {}
+    seen: list[Graph] = []
+    for step in flat(case.steps):
+        if isinstance(step, Open) and step.graph < len(case.graphs):
+            shaped[step.interpreter] = case.graphs[step.graph]
+        elif isinstance(step, Resize) and step.interpreter in shaped:
+            shaped[step.interpreter] = _resized(shaped[step.interpreter], step)
+        elif isinstance(step, SetInputs) and step.interpreter in shaped and len(seen) < _MOST_FORMS:
+            graph = shaped[step.interpreter]
+            found = None if graph in case.graphs and is_plain(graph) else _plain_form(graph, step.seed, fill)
+            if found is not None and found not in seen:
+                seen.append(found)
+                yield found
+
+
+def _resized(graph: Graph, step: Resize) -> Graph:
+    if step.input >= len(graph.inputs):
+        return graph
+    tensors = list(graph.tensors)
+    index = graph.inputs[step.input]
+    tensors[index] = msgspec.structs.replace(tensors[index], shape=step.shape)
+    return msgspec.structs.replace(graph, tensors=tuple(tensors))
+
+
+def _plain_form(graph: Graph, seed: int, fill: Fill) -> Graph | None:
+    """None where there is none: no such shapes, no end, no nodes."""
+    if any(math.prod(graph.tensors[index].shape) > _MOST_ELEMENTS for index in graph.inputs):
+        return None
+    with contextlib.suppress(KeyError, ValueError):
+        whole = flattened(graph, inputs_of(DelegateCase(graph, data_seed=seed, fill=fill)))
+        written = {tensor for node in whole.nodes for tensor in node.outputs}
+        whole = msgspec.structs.replace(whole, outputs=tuple(t for t in whole.outputs if t in written))
+        plain = restricted(whole, frozenset(range(len(whole.nodes))), join=False)
+        return plain if plain.nodes and plain.inputs and is_plain(plain) else None
+    return None
+
+
+def parts(graphs: Sequence[Graph]) -> Iterator[Graph]:
+    """The graphs and their subgraphs."""
+    for graph in graphs:
+        yield graph
+        yield from graph.subgraphs
+
+
+def with_operands(graph: Graph) -> Graph:
+    """The graph with a bias of zeros for each that is absent, which is what MEM-08 is about."""
+    tensors, nodes = list(graph.tensors), []
+    for node in graph.nodes:
+        if node.op == "FULLY_CONNECTED" and node.inputs[2:] == (-1,):
+            nodes.append(msgspec.structs.replace(node, inputs=(*node.inputs[:2], len(tensors))))
+            tensors.append(_zeros(*(graph.tensors[tensor] for tensor in node.inputs[:2])))
+        else:
+            nodes.append(node)
+    return msgspec.structs.replace(graph, tensors=tuple(tensors), nodes=tuple(nodes))
+
+
+def _zeros(operand: Tensor, weights: Tensor) -> Tensor:
+    """A bias, int32 where the operand is int8: of its scale times that of each channel."""
+    units = weights.shape[:1]
+    if operand.dtype != "int8":
+        return Tensor(units, data=bytes(4 * units[0]))
+    scales = tuple(float(np.float32(operand.scales[0] * scale)) for scale in weights.scales)
+    return Tensor(units, "int32", scales, (0,) * len(scales), data=bytes(4 * units[0]))
+
+
+def has_absent_operands(graph: Graph) -> bool:
+    """Whether the graph has what MEM-08 is about; to leave it out gives another node."""
+    return any(-1 in node.inputs for node in graph.nodes)
+
+
+def single_nodes(graph: Graph) -> Iterator[Graph]:
+    """A graph of each node: of those with one result, no state, and no contents that say a shape."""
+    for index, node in enumerate(graph.nodes):
+        if len(node.outputs) != 1 or not node.inputs or node.subgraphs or node.variable:
+            continue
+        alone = restricted(graph, frozenset((index,)), join=False)
+        if is_plain(alone):
+            yield alone
+
+
+def plain_scale(kind: Combination) -> Quantisation:
+    """Of an operator at its plainest."""
+    return "tensor" if kind.dtype == "int8" else ""
+
+
+def with_all_outputs(graph: Graph) -> Graph:
+    """The graph with the result of each node as an output."""
+    results = (tensor for node in graph.nodes for tensor in node.outputs)
+    return msgspec.structs.replace(graph, outputs=tuple(dict.fromkeys((*graph.outputs, *results))))
+
+
+def without_activation(graph: Graph) -> Graph:
+    """The graph with no fused activation."""
+    nodes = tuple(msgspec.structs.replace(node, activation="NONE") for node in graph.nodes)
+    return msgspec.structs.replace(graph, nodes=nodes)
+
+
+def without_zero_points(graph: Graph) -> Graph:
+    """The graph with zero points of 0, and with the first channel's scale for all."""
+    tensors = tuple(
+        msgspec.structs.replace(each, scales=each.scales[:1], zero_points=(0,) * len(each.zero_points[:1]))
+        for each in graph.tensors
+    )
+    return msgspec.structs.replace(graph, tensors=tensors)
