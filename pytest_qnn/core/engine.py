@@ -317,23 +317,32 @@ class _Judge:
         return None
 
     def _cause(self, case: Any, violation: Violation) -> Cause | None:
-        """What is wrong in the first control in which something is; None: the case is this rule's own."""
-        died, is_hung = isinstance(violation, Crashed | Hung), isinstance(violation, Hung)
-        for control in self._controls(case, violation):
+        """What is wrong in the first control in which something is; None: the case is this rule's own.
+
+        A control that is known to be wrong comes before those that were not run yet: a target that is wrong
+        in every case would have a hundred of them run for each.
+        """
+        is_hung = isinstance(violation, Hung)
+        controls = list(self._controls(case, violation))
+        for control in sorted(controls, key=lambda control: not self.controlled.get(_key(control))):
             if is_hung and self.control_hangs_left <= 0 and _key(control) not in self.controlled:
                 return self._known_hang(violation)
-            causes = [
-                cause
-                for cause in self._wrong(control)
-                if isinstance(cause.violation, Crashed | Hung) is (died and not control.spoils)
-            ]
-            if not control.owners:
-                causes = [cause for cause in causes if _call(cause.violation) == _call(violation)]
+            causes = self._fitting(control, violation)
             if any(cause.owner.id == self.rule.id for cause in causes):
                 return None
             if causes:
                 return causes[0]
         return None
+
+    def _fitting(self, control: Control, violation: Violation) -> Sequence[Cause]:
+        """What is wrong in a control, as far as it may be why the case is."""
+        died = isinstance(violation, Crashed | Hung) and not control.spoils
+        causes = [
+            cause for cause in self._wrong(control) if isinstance(cause.violation, Crashed | Hung) is died
+        ]
+        if not control.owners:
+            causes = [cause for cause in causes if _call(cause.violation) == _call(violation)]
+        return causes
 
     def _cause_of_call(self, case: Any, violation: Violation, call: str) -> Cause | None:
         """What is wrong first, if this call fails in a control too, without any mistake; or all is spoilt.
