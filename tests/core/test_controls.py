@@ -393,3 +393,25 @@ def test_what_spoils_any_call_explains_a_death(spoils: bool, outcome: Outcome) -
     target = Spoilt("memory", run)
     found = judge_with_owners(a_rule("REG-99", survives), target, PROFILE, 1, rules.__getitem__)
     assert found.verdict.outcome is outcome
+
+
+class WithMany(Controlled):
+    """A right control of each case's own comes first, then one that is wrong, the same for all."""
+
+    def controls(self, case: MemoryCase, *, died: bool) -> Iterator[Control]:  # noqa: ARG002 - the interface's
+        yield Control(MemoryCase((Alloc("b0", 100 + sizes_of(case)[0]),)), ("OWN-01",))
+        yield Control(MemoryCase((Alloc("b0", 7),)), ("OWN-01",))
+
+    def around(self, facts: Any, case: MemoryCase) -> Any:  # noqa: ARG002 - the interface's
+        """Facts do not tell it apart."""
+        return facts
+
+
+def test_a_control_that_is_known_to_be_wrong_spares_the_others() -> None:
+    target = WithMany("memory")
+    owners = {"OWN-01": a_rule("OWN-01", wrong_at(7))}
+    rule = a_rule("REG-99", wrong_at(1, 2, 3))
+    found = judge_with_owners(rule, target, PROFILE, 1, owners.__getitem__)
+    assert found.verdict.is_blocked
+    assert found.verdict.blocked_by == ("OWN-01",)
+    assert sum(size > 100 for case in target.cases for size in sizes_of(case)) == 1

@@ -95,16 +95,16 @@ def controls(case: Any, *, died: bool) -> Iterator[Control]:
     whole = [graph for graph in each.values() if is_plain(graph)]
     few = [*map(simplest, kinds_of(alone)[:_FEW]), _PLAIN]
     some = whole or alone[:_FEW]
-    deeds, known = _of_a_deed(some, few), set[bytes]()
+    spoiling, known = _of_what_spoils(some, few), set[bytes]()
     if died:
-        yield from _runs(itertools.chain(_of_a_death(alone, whole), deeds), seed, fill, known)
+        yield from _runs(itertools.chain(_of_a_death(alone, whole), spoiling), seed, fill, known)
         yield from scripts.of_a_placed_death(case, _PLAIN)
         # No graph of the case may be fit for a plain run. What ends a process in any delegate's life does so
         # with another graph as well; a death in a kernel does not, so this explains calls of `_ENDS` only.
         yield Control(msgspec.structs.replace(_ONCE, graph=_PLAIN), (), _ENDS)
     else:
         yield from scripts.of_memory(case, few)
-        yield from _runs(itertools.chain(deeds, _of_plain_operators(alone)), seed, fill, known)
+        yield from _runs(itertools.chain(spoiling, _of_plain_operators(alone)), seed, fill, known)
         yield from _presuming(_runs(_of_pairs([_PLAIN]), 0, "mixed", known))
         yield from _runs(_of_an_output(alone, whole, _other_seeds(case)), seed, fill, known)
         yield from _presuming(scripts.of_linked_buffers(_PLAIN))
@@ -151,7 +151,7 @@ def _other_seeds(case: Any) -> tuple[int, ...]:
     return tuple(dict.fromkeys((*_OTHERS, *filter(None, later))))
 
 
-def _of_a_deed(some: Sequence[Graph], few: Sequence[Graph]) -> Iterator[Owned]:
+def _of_what_spoils(some: Sequence[Graph], few: Sequence[Graph]) -> Iterator[Owned]:
     """What no number tells: it is seen itself, and any result may be wrong after it, or any process end."""
     for graph in (*few, *some):
         yield Owned(graph, ("LIFE-10", "MEM-02", "MEM-01"), _WATCHED, spoils=True)
