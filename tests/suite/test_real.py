@@ -99,13 +99,14 @@ HTP_PASSES += ("PRE-01", "PRE-02", "PRE-04", "QMG-05", "EXE-03", "CTX-06")
 @SOME_OR_ALL
 def test_libqnnhtp(tmp_path: Path, which: str) -> None:
     findings = HTP_FINDINGS if which == "some" else HTP_FINDINGS | HTP_HANGS
-    rules = on_library(tmp_path, which, "libQnnHtp.so", findings, *HTP_PASSES, timeout=3, areas=False)
+    passing = HTP_PASSES[::2] if which == "some" else HTP_PASSES
+    rules = on_library(tmp_path, which, "libQnnHtp.so", findings, *passing, timeout=3, areas=False)
     begins = {"CAP-06": "0", "EXT-04": "6000", "OFF-08": "30010", "OFF-09": "1100"}
     assert {name: seen(rules, name).split()[0] for name in begins} == begins
     assert "finalising gives 1000" in seen(rules, "EXT-29")
     assert "3 (INFO)" in seen(rules, "QTHR-04")
     assert "1000" in seen(rules, "CAP-03")
-    for name in HTP_PASSES:
+    for name in passing:
         assert rules[name]["examined"] > 0, name
     assert "raw columns" in rules["QMG-05"]["what"]
     assert "graphFinalize answers 6022" in seen(rules, "MSC-03")  # key 506 says that it is supported
