@@ -317,14 +317,9 @@ class _Judge:
         return None
 
     def _cause(self, case: Any, violation: Violation) -> Cause | None:
-        """What is wrong in the first control in which something is; None: the case is this rule's own.
-
-        A control that is known to be wrong comes before those that were not run yet: a target that is wrong
-        in every case would have a hundred of them run for each.
-        """
+        """What is wrong in the first control in which something is; None: the case is this rule's own."""
         is_hung = isinstance(violation, Hung)
-        controls = list(self._controls(case, violation))
-        for control in sorted(controls, key=lambda control: not self.controlled.get(_key(control))):
+        for control in self._known_first(list(self._controls(case, violation))):
             if is_hung and self.control_hangs_left <= 0 and _key(control) not in self.controlled:
                 return self._known_hang(violation)
             causes = self._fitting(control, violation)
@@ -333,6 +328,15 @@ class _Judge:
             if causes:
                 return causes[0]
         return None
+
+    def _known_first(self, controls: Sequence[Control]) -> Sequence[Control]:
+        """A control that is known to be wrong, behind those before it in which this rule may own something.
+
+        A target that is wrong in every case would have all controls before it run for each case.
+        """
+        known = next((at for at, each in enumerate(controls) if self.controlled.get(_key(each))), 0)
+        own = [each for each in controls[:known] if self.rule.id in each.owners]
+        return [*own, *controls[known:], *(each for each in controls[:known] if each not in own)]
 
     def _fitting(self, control: Control, violation: Violation) -> Sequence[Cause]:
         """What is wrong in a control, as far as it may be why the case is."""

@@ -56,8 +56,6 @@ Not RLIMIT_AS: drivers and sanitizers reserve far more addresses than they ever 
 libQnnHtp.so needs at its first graph (11 arenas of 32 MiB among 447 MiB in all). Shared memory is not
 counted by this limit; who exhausts the machine with it is the first that the kernel kills.
 """
-_NO_MEMORY = ("annot allocate memory", "failed to map segment", "cannot create shared object descriptor")
-"""What glibc's loader says where the kernel gives it no memory."""
 _STACK_LIMIT = 64 << 20
 """Bytes of the largest stack: an endless recursion must end where ``ulimit -s`` says unlimited, too."""
 
@@ -101,7 +99,7 @@ def _fork_for_cases(handover: Handover, timeout: float, directory: WorkingDirect
     try:
         worker = make_worker(spec)
     except Unusable as error:
-        wire.send(handover.take(), msgspec.msgpack.encode(wire.Ready(error=_with_limit(str(error)))), None)
+        wire.send(handover.take(), msgspec.msgpack.encode(wire.Ready(error=str(error))), None)
         return
     except Exception:
         own = f"a helper process failed while it was loaded:\n{traceback.format_exc()}"
@@ -413,14 +411,6 @@ def _limit() -> None:
         soft, hard = resource.getrlimit(kind)
         limit = wanted if soft == resource.RLIM_INFINITY else min(soft, wanted)
         resource.setrlimit(kind, (limit, hard))
-
-
-def _with_limit(reason: str) -> str:
-    """Why a target is unusable, with our limit where that is what it may have met."""
-    soft, _ = resource.getrlimit(resource.RLIMIT_DATA)
-    if soft != MEMORY_LIMIT or not any(words in reason for words in _NO_MEMORY):
-        return reason
-    return f"{reason} (the suite gives each process {soft >> 30} GiB of data, RLIMIT_DATA)"
 
 
 def _redirect_standard_streams() -> None:

@@ -15,7 +15,6 @@ from native import qnn_library
 from sandboxed import CASE, HARMLESS, within
 
 from pytest_qnn.isolation import processes
-from pytest_qnn.isolation.target import TargetUnusable
 from pytest_qnn.qnn.target import open_memory_target
 
 pytestmark = pytest.mark.usefixtures("temporary")
@@ -170,12 +169,3 @@ def test_a_signal_to_all_processes_leaves_nothing(tmp_path: Path, temporary: Pat
             os.kill(pid, 15)
         process.wait()
     assert within(5.0, lambda: not relatives(str(temporary)) and not list(temporary.iterdir()))
-
-
-def test_a_limit_of_the_suite_that_a_library_meets_while_it_is_loaded_is_named(tmp_path: Path) -> None:
-    large = tmp_path / "large.c"
-    large.write_text("char large[3UL << 30];\nint QnnInterface_getProviders(void) { return large[7]; }\n")
-    library = tmp_path / "liblarge.so"
-    subprocess.run(["gcc", "-mcmodel=large", "-fPIC", "-shared", "-o", str(library), str(large)], check=True)
-    with pytest.raises(TargetUnusable, match=r"liblarge\.so .*2 GiB of data, RLIMIT_DATA"):
-        open_memory_target(str(library), "emulated", "fork", 5.0)
