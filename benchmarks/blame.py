@@ -191,6 +191,8 @@ EXPLAINED: dict[str, tuple[str, str]] = {
     "wraps-around": ("NUM-03 PART-03", "results that leave the range are out of their bounds too"),
     "writes-elsewhere": ("MEM-10", "the tensor that it writes to may be one without memory"),
     "xnn-fails-behind": ("PART-16", "it fails where a probe has left no node"),
+    "leak-registrations": ("DRG-10", "a descriptor of each registration stays when it has ended"),
+    "rpc-unaligned": ("REG-15 RPC-10", "memory begins 16 bytes into its file, which is 16 bytes longer"),
 }
 """By fault: the rules that it was not made for and whose sentences it breaks as well, and how."""
 

@@ -96,6 +96,7 @@ def test_what_must_succeed_has_controls_that_add_one_thing_at_a_time() -> None:
         (["Alloc", "ToFd", "ToFd"], "RPC-09"),
         (["ToFd", "ToFd"], "RPC-06"),
         (one, "REG-01"),
+        (one, "REG-16"),
         ([*one, "Deregister"], "DRG-01"),
         ([*one, *one, "Deregister", "Deregister"], "DRG-11"),
         (["Alloc", "Fill", "Read", "Register", "Read"], "REG-20"),

@@ -28,6 +28,7 @@ from pytest_qnn.qnn.cases.case import (
     GetSection,
     Lived,
     MemoryCase,
+    Miscompose,
     Prepare,
     Register,
 )
@@ -112,6 +113,8 @@ def _right(case: MemoryCase, types: Sequence[int]) -> Iterator[Owned]:
     for prepare in _graphs(case):
         yield (*_CONTEXT, prepare), ("PRE-10", "PRE-11", "IF-09")
         yield (*_CONTEXT, prepare, executed(prepare)), ("EXE-21",)
+        if sum(isinstance(step, Prepare | Miscompose) for step in case.steps) > 1:
+            yield (*_CONTEXT, prepare, msgspec.structs.replace(prepare, graph="g1")), ("PRE-10",)
     for prepare in _hinted(case):
         plain = msgspec.structs.replace(prepare, graph="g1", mem_types=())
         both = (plain, executed(plain, "g1"), prepare, executed(prepare))

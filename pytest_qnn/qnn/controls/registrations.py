@@ -29,7 +29,7 @@ from pytest_qnn.qnn.cases.sizes import io_inputs, nbytes, pages
 from pytest_qnn.qnn.controls.handles import Owned
 
 _CONTEXT = (ContextCreate("c0"),)
-_REGISTERED = ("REG-01", "REG-16", "REG-17", "REG-27", "IF-09", "CAP-03")
+_REGISTERED = ("REG-01", "REG-17", "REG-27", "IF-09", "CAP-03")
 """Owners of a registration that fails: those after the first are about what each one shows."""
 ENDED = ("REG-21",)
 _MOST_READ = 1 << 22
@@ -68,7 +68,9 @@ def _right_registration(one: Descriptor) -> Iterator[Owned]:
     """A registration by itself: that it succeeds, what it leaves alone, and that it ends."""
     size, registered = _size(one), registration(one)
     second = (Alloc("b1", size), Register("c0", (msgspec.structs.replace(one, buffer="b1"),), ("h1",)))
-    yield registered, _REGISTERED
+    exact = nbytes(one.shape, one.dtype)
+    yield (*_CONTEXT, Alloc("b0", exact), Register("c0", (one,), ("h0",))), _REGISTERED
+    yield registered, ("REG-16",)
     yield (*registered, Deregister(("h0",))), ("DRG-01",)
     yield (*registered, *second, Deregister(("h0",)), Deregister(("h1",))), ("DRG-11",)
     if size <= _MOST_READ:
