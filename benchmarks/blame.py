@@ -46,7 +46,7 @@ _QUIET = (Outcome.PASS, Outcome.UNSUPPORTED)
 MEASURED = ("LEAK-", "QLEAK-", "THR-", "QTHR-", "RSZ-05", "OWN-02", "OWN-03")
 """Rules that measure or run for a while: they cost more than all others, and judge one mutant in eight."""
 _MEASURED_IN = 8
-WILD = ("rpc-short", "writes-elsewhere")
+WILD = ("keeps-nodes", "rpc-short", "writes-elsewhere")
 """Mutants that write where other rules' cases keep conditions of loops: these are judged in children."""
 EXPLAINED: dict[str, tuple[str, str]] = {
     "appends-when-redone": ("LIFE-05", "what every Prepare adds is kept until the delegate is destroyed"),
