@@ -29,7 +29,8 @@ from pytest_qnn.qnn.controls.handles import Owned
 
 _CONTEXT = ContextCreate("c0")
 _ASKED = ContextProperty("c1", (ALIGNMENT, SPILL_SIZE, WEIGHTS_SIZE))
-_DEFERRED = (ContextFromBinary("c1", "f0", defer=True), _ASKED)
+_LOADED = ContextFromBinary("c1", "f0", defer=True)
+_DEFERRED = (_LOADED, _ASKED)
 _ROLES = ((WEIGHTS,), (SPILL,), (WEIGHTS, SPILL))
 
 
@@ -72,11 +73,11 @@ def right_binaries(case: MemoryCase, graphs: Sequence[Prepare], hinted: Sequence
 def _right_deferred(case: MemoryCase, prepare: Prepare) -> Iterator[Owned]:
     """A deferred context of one graph, and of two with weights of their own."""
     saved = (_CONTEXT, prepare, GetBinary("c0", "f0"))
-    yield (*saved, *_DEFERRED[:1], Retrieve("g1", "c1", "g0")), ("EXT-01",)
+    yield (*saved, _LOADED, Retrieve("g1", "c1", "g0")), ("EXT-01",)
     asked = (option for step in case.steps if isinstance(step, ContextProperty) for option in step.options)
     for option in dict.fromkeys(asked):
-        yield (*saved, *_DEFERRED[:1], ContextProperty("c1", (option,))), ("EXT-03",)
-    yield (*saved, *_DEFERRED[:1], ContextFinalize("c1")), ("CAP-06",)
+        yield (*saved, _LOADED, ContextProperty("c1", (option,))), ("EXT-03",)
+    yield (*saved, _LOADED, ContextFinalize("c1")), ("CAP-06",)
     yield (*saved, *_DEFERRED, ContextFinalize("c1"), *_retrieved(prepare)), ("EXT-20",)
     descriptors = (each for step in case.steps if isinstance(step, Register) for each in step.descriptors)
     roles = _ROLES if any(each.htp_type in NEEDED for each in descriptors) else ()

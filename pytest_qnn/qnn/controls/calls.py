@@ -1,7 +1,7 @@
-"""Controls: ordinary calls of the kinds that a case makes, to tell a crash in them from the rule's own.
+"""Controls: ordinary calls of the kinds that a case makes, to tell what is wrong in them from a rule's own.
 
-Only of a process that ended or hangs: a rule about QNN judges the calls that are its own, and outputs against
-the target's own plain run.
+Of a process that ended or hangs, few: who owns that depends on the call it was in. Of all else, calls that
+must succeed and outputs that must be right, what they leave behind, and what the target declares.
 """
 
 from __future__ import annotations
@@ -116,13 +116,12 @@ def _right(case: MemoryCase, types: Sequence[int]) -> Iterator[Owned]:
         if sum(isinstance(step, Prepare | Miscompose) for step in case.steps) > 1:
             yield (*_CONTEXT, prepare, msgspec.structs.replace(prepare, graph="g1")), ("PRE-10",)
     for prepare in _hinted(case):
-        plain = msgspec.structs.replace(prepare, graph="g1", mem_types=())
+        plain = _without_hint(prepare)
         both = (plain, executed(plain, "g1"), prepare, executed(prepare))
         yield (*_CONTEXT, *both), ("QMG-05", "PRE-11", "QMG-03", "QMG-08")
     if sum(isinstance(step, Execute) for step in case.steps) > 1:
         for prepare in _hinted(case):
-            plain = msgspec.structs.replace(prepare, graph="g1", mem_types=())
-            twice = (*_executed_twice(prepare), *_executed_twice(plain))
+            twice = (*_executed_twice(prepare), *_executed_twice(_without_hint(prepare)))
             yield (*_CONTEXT, *twice), ("QMG-01", "QMG-03", "EXE-21")
         for prepare in _graphs(case):
             yield (*_CONTEXT, *_executed_twice(prepare)), ("QMG-01", "EXE-21")
@@ -236,6 +235,11 @@ def _hinted(case: MemoryCase) -> Iterator[Prepare]:
         if isinstance(step, Prepare) and step.finalise and any(step.mem_types)
     )
     yield from dict.fromkeys(hinted)
+
+
+def _without_hint(prepare: Prepare) -> Prepare:
+    """The same graph beside it, with raw tensors."""
+    return msgspec.structs.replace(prepare, graph="g1", mem_types=())
 
 
 _MEMORY_KEYS = (1101, 1102, 1103, 1104)

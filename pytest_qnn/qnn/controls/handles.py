@@ -33,7 +33,7 @@ from pytest_qnn.qnn.cases.sizes import io_inputs, nbytes, pages
 
 Owned = tuple[tuple[AnyStep, ...], tuple[str, ...]]
 
-_MOST_READ = 1 << 22
+MOST_READ = 1 << 22
 """Bytes of a buffer that is read: a trace has them."""
 _OF_TYPE = {ION: ("ION-03",), CUSTOM: ("SHB-08",), DMA_BUF: ("DMA-04",)}
 """Owners of what goes wrong with memory of one type only."""
@@ -102,7 +102,7 @@ def right_handles(case: MemoryCase, graphs: Sequence[Prepare], types: Sequence[i
     plainest = CUSTOM if CUSTOM in types else types[0]
     has = shown(case, plainest)
     for made in graphs:
-        if nbytes(made.shape, made.dtype) > _MOST_READ:
+        if nbytes(made.shape, made.dtype) > MOST_READ:
             continue
         yield _Run(made, plainest).steps(), ("EXE-01",)
         for kind in has.types:

@@ -26,22 +26,19 @@ from pytest_qnn.qnn.cases.case import (
 )
 from pytest_qnn.qnn.cases.memory import CUSTOM, ION
 from pytest_qnn.qnn.cases.sizes import io_inputs, nbytes, pages
-from pytest_qnn.qnn.controls.handles import Owned
+from pytest_qnn.qnn.controls.handles import MOST_READ, Owned
 
 _CONTEXT = (ContextCreate("c0"),)
 _REGISTERED = ("REG-01", "REG-17", "REG-27", "IF-09", "CAP-03")
 """Owners of a registration that fails: those after the first are about what each one shows."""
 ENDED = ("REG-21",)
-_MOST_READ = 1 << 22
-"""Bytes of a buffer that is read: a trace has them."""
 PLAIN = Descriptor("b0", (1, 2, 2, 2))
 WRONG = Descriptor("b1", (1, 2, 2, 2), fd="minus-one")
 
 
 def right_memory(case: MemoryCase) -> Iterator[Owned]:
     """Memory by itself, registrations, and what they leave alone."""
-    registers = any(isinstance(step, Register | Lived) for step in case.steps)
-    if registers or any(isinstance(step, Alloc) for step in case.steps):
+    if _registers(case) or any(isinstance(step, Alloc) for step in case.steps):
         shared = (Alloc("b0", 4096), Write("b0", 4096), Read("b0"), Read("b0", "fd"))
         yield shared, ("RPC-02", "RPC-10")
         two = (Alloc("b0", 4096), Alloc("b1", 4096), ToFd("b0"), ToFd("b1"))
@@ -51,9 +48,9 @@ def right_memory(case: MemoryCase) -> Iterator[Owned]:
     batches = [step.descriptors for step in case.steps if isinstance(step, Register)]
     descriptors = [each for batch in batches for each in batch]
     places = [(each.buffer, each.offset) for each in descriptors]
-    for one in dict.fromkeys(plain_descriptors(case)) or dict.fromkeys((PLAIN,) if registers else ()):
+    for one in _registrable(case):
         yield from _right_registration(one)
-        if any(each.mem_type == CUSTOM for each in descriptors):
+        if _has_shared(case):
             yield _to_the_end(one), ("SHB-04",)
         if lived or any(len(batch) > 1 for batch in batches):
             yield from _right_batch(one)
@@ -73,7 +70,7 @@ def _right_registration(one: Descriptor) -> Iterator[Owned]:
     yield registered, ("REG-16",)
     yield (*registered, Deregister(("h0",))), ("DRG-01",)
     yield (*registered, *second, Deregister(("h0",)), Deregister(("h1",))), ("DRG-11",)
-    if size <= _MOST_READ:
+    if size <= MOST_READ:
         kept = (Alloc("b0", size), Fill("b0"), Read("b0"), Register("c0", (one,), ("h0",)), Read("b0"))
         yield (*_CONTEXT, *kept), ("REG-20",)
         yield (*registered, Fill("b0"), Deregister(("h0",)), Read("b0")), ("DRG-09",)
@@ -128,12 +125,11 @@ def right_structs(case: MemoryCase, graphs: Iterable[Prepare]) -> Iterator[Owned
 
     ``graphs``: of the case, plain, of the name ``g0`` in the context ``c0``.
     """
-    registers = any(isinstance(step, Register | Lived) for step in case.steps)
-    for one in dict.fromkeys(plain_descriptors(case)) or dict.fromkeys((PLAIN,) if registers else ()):
+    for one in _registrable(case):
         kinds = (one, msgspec.structs.replace(one, mem_type=CUSTOM)) if _has_shared(case) else (one,)
         for each in kinds:
             yield _scribbled((*registration(each), Deregister(("h0",)))), ("REG-18",)
-    if any(isinstance(step, Execute) for step in case.steps) and registers:
+    if any(isinstance(step, Execute) for step in case.steps) and _registers(case):
         for prepare in graphs:
             yield _scribbled(with_handles(prepare)), ("REG-18",)
 
@@ -154,6 +150,15 @@ def with_handles(prepare: Prepare) -> tuple[AnyStep, ...]:
 def registration(one: Descriptor) -> tuple[AnyStep, ...]:
     """A buffer that fits, registered by itself."""
     return (*_CONTEXT, Alloc("b0", _size(one)), Register("c0", (one,), ("h0",)))
+
+
+def _registers(case: MemoryCase) -> bool:
+    return any(isinstance(step, Register | Lived) for step in case.steps)
+
+
+def _registrable(case: MemoryCase) -> list[Descriptor]:
+    """What is registered by itself: as ION memory of the case, or the plainest where it has none such."""
+    return list(dict.fromkeys(plain_descriptors(case))) or [PLAIN] * _registers(case)
 
 
 def _has_shared(case: MemoryCase) -> bool:

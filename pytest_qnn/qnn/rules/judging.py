@@ -142,7 +142,7 @@ def demand_code(walked: Walked, codes: Collection[int], because: str = "") -> No
         WrongRefusal: a call that is not in order was refused with another code.
         FalseDeclaration: memory of a type was taken whose property key says not supported.
         Unsupported: more memory was to be mapped than a processor with addresses of 32 bits has.
-        Violation: any other answer.
+        WrongSuccess: a call succeeded that must be refused.
     """
     if walked.code is None or walked.code in codes:
         return
