@@ -70,7 +70,7 @@ _DRAWS = 1 / 3
 """Of the budget after the first failure: what smaller draws may use."""
 
 
-MOST_CONTROLS = 400
+MOST_CONTROLS = 700
 """Controls of one case: of a graph of 60 nodes each by itself, in three forms, and the whole in others."""
 _CONTROL_HANGS = 3
 """Controls of one rule that may hang. They have a budget of their own: without a control, a hang that any
@@ -342,9 +342,11 @@ class _Judge:
 
     def _fitting(self, control: Control, violation: Violation) -> Sequence[Cause]:
         """What is wrong in a control, as far as it may be why the case is."""
-        died = isinstance(violation, Crashed | Hung) and not control.spoils
+        died = isinstance(violation, Crashed | Hung)
         causes = [
-            cause for cause in self._wrong(control) if isinstance(cause.violation, Crashed | Hung) is died
+            cause
+            for cause in self._wrong(control)
+            if control.spoils or isinstance(cause.violation, Crashed | Hung) is died
         ]
         if not control.owners:
             causes = [cause for cause in causes if _call(cause.violation) == _call(violation)]

@@ -92,7 +92,9 @@ def test_what_must_succeed_has_controls_that_add_one_thing_at_a_time() -> None:
         (["Prepare"], "PRE-10"),
         (["Prepare", "Execute"], "EXE-21"),
         (["Prepare", "Execute", "Prepare", "Execute"], "QMG-05"),  # without the hint, and with it
+        ([*one, "Deregister"], "CAP-02"),
         (["Write", "Read", "Read"], "RPC-02"),  # without a context
+        (["Write", "Read"], "RPC-02"),
         (["Alloc", "ToFd", "ToFd"], "RPC-09"),
         (["ToFd", "ToFd"], "RPC-06"),
         (one, "REG-01"),
@@ -206,7 +208,7 @@ def test_what_comes_out_of_a_binary_has_controls_of_its_own() -> None:
 
 def test_memory_that_is_wrong_spoils_all() -> None:
     spoiling = {each.owners[0] for each in of_types(CASE, died=False) if each.spoils}
-    assert spoiling == {"RPC-02", "RPC-06", "RPC-09", "REG-02", "REG-21"}
+    assert spoiling == {"CAP-02", "RPC-02", "RPC-06", "RPC-09", "REG-02", "REG-21"}
 
 
 def test_a_case_of_a_context_alone_has_no_control_of_memory() -> None:

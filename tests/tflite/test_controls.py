@@ -118,21 +118,25 @@ def test_an_output_s_controls_add_one_thing_at_a_time() -> None:
     assert seen == [
         ("SUB RELU", 3, "DET-04"),
         ("NEG NONE", 3, "DET-04"),
-        ("SUB NONE", 2, "NUM-10"),
-        ("NEG NONE", 2, "NUM-10"),
+        ("SUB NONE", 2, "DET-04"),
+        ("NEG NONE", 2, "DET-04"),
+        *[("SUB NONE", 2, "NUM-10")] * 3,
+        *[("NEG NONE", 2, "NUM-10")] * 3,
         *[("SUB NONE+SUB NONE", 2, "PART-11")] * 2,
         *[("NEG NONE+NEG NONE", 2, "PART-11")] * 2,
         *PLAIN_PAIR,
         ("SUB RELU+NEG NONE", 3, "DET-01"),
+        ("SUB NONE", 2, "PART-03"),
         ("SUB NONE", 3, "PART-03"),
+        ("NEG NONE", 2, "PART-03"),
         ("NEG NONE", 3, "PART-03"),
         # With the inputs of later invokes too, and with memory that was filled before.
         *[("SUB NONE", 3, "NUM-10")] * 3,
-        *[("SUB RELU", 3, "NUM-06")] * 3,
+        *[("SUB RELU", 3, "NUM-06"), ("SUB RELU", 3, "NUM-10")] * 3,
         *[("NEG NONE", 3, "NUM-10")] * 3,
         *[("SUB NONE+NEG NONE", 3, "NUM-10")] * 3,  # each result an output
         *[("SUB NONE+NEG NONE", 3, "PART-11")] * 3,
-        *[("SUB RELU+NEG NONE", 3, "NUM-06")] * 3,
+        *[("SUB RELU+NEG NONE", 3, "NUM-06")] * 6,  # alone, and beside other owners
         ("SUB RELU+NEG NONE", 3, "PART-11"),
         *PLAIN_LIFE,
         ("+".join(["ADD NONE"] * 4), 2, "DET-02"),  # with a probe's node between two kernels
@@ -240,11 +244,15 @@ def test_operands_of_a_plainest_operator_are_told_apart() -> None:
     assert first.inputs == (0, 2)
 
 
-def test_a_kind_of_rank_5_has_no_plainest_form() -> None:
+def test_a_kind_of_rank_5_is_plainest_at_rank_2() -> None:
     tensors = (Tensor((1, 1, 1, 1, 2)),) * 3
     graph = Graph(tensors, (Node("ADD", (0, 1), (2,)),), (0, 1), (2,))
     found = [each.case.graph for each in of_plain_memory(DelegateCase(graph)) if "NUM-10" in each.owners]
-    assert {len(each.tensors[0].shape) for each in found} == {5}
+    assert {len(each.tensors[0].shape) for each in found} == {2, 5}
+    (formed,) = [one for one in of_plain_memory(DelegateCase(graph)) if one.owners == ("PART-04", "PART-03")][
+        1:
+    ]
+    assert len(formed.case.graph.tensors[0].shape) == 4
 
 
 def test_a_death_has_no_control_at_another_rank() -> None:

@@ -37,6 +37,7 @@ from pytest_qnn.qnn.controls.handles import Owned, right_handles, uses_handles
 from pytest_qnn.qnn.controls.left import counted
 from pytest_qnn.qnn.controls.registrations import (
     ENDED,
+    UNSUPPORTED,
     kept,
     plain_descriptors,
     registration,
@@ -47,8 +48,9 @@ from pytest_qnn.qnn.controls.registrations import (
 from pytest_qnn.qnn.facts import MemoryFacts
 
 _CONTEXT = (ContextCreate("c0"),)
-_HANDLES = (("REG-02",), ENDED)
-"""Owners of handles that mean another memory than that of their descriptors, or none."""
+_SPOILING = (("REG-02",), ENDED, UNSUPPORTED)
+"""Owners of handles that mean another memory than that of their descriptors, or none, and of calls without
+a memory API."""
 _SESSION = (
     ("QnnInterface_getProviders", "IF-01"),
     ("QnnLog_create", "IF-11"),
@@ -86,7 +88,7 @@ def controls(case: Any, types: Sequence[int], *, died: bool) -> Iterator[Control
             # on it, may go wrong in any way.
             of_memory = not any(isinstance(step, ContextCreate) for step in steps)
             made = MemoryCase(tuple(map(kept, steps)))
-            yield Control(made, owners, spoils=of_memory or owners in _HANDLES)
+            yield Control(made, owners, spoils=of_memory or owners in _SPOILING)
         for steps, owner in counted(case):
             yield Control(MemoryCase(steps), (owner,), explains=(Retained,))
         for key in _declared(case):

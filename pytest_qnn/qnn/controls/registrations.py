@@ -7,6 +7,7 @@ from collections.abc import Iterable, Iterator
 import msgspec
 
 from pytest_qnn.qnn.cases.case import (
+    NULL,
     Alloc,
     AnyStep,
     Binding,
@@ -31,16 +32,22 @@ from pytest_qnn.qnn.controls.handles import MOST_READ, Owned
 _CONTEXT = (ContextCreate("c0"),)
 _REGISTERED = ("REG-01", "REG-17", "REG-27", "IF-09", "CAP-03")
 """Owners of a registration that fails: those after the first are about what each one shows."""
+_SEVERAL_PAGES = 3 * 4096 + 37
 ENDED = ("REG-21",)
+UNSUPPORTED = ("CAP-02",)
+"""The owner of every memory call where key 1101 says that there is none."""
 PLAIN = Descriptor("b0", (1, 2, 2, 2))
 WRONG = Descriptor("b1", (1, 2, 2, 2), fd="minus-one")
 
 
 def right_memory(case: MemoryCase) -> Iterator[Owned]:
     """Memory by itself, registrations, and what they leave alone."""
+    if any(isinstance(step, Register | Deregister) for step in case.steps):
+        yield (*registration(PLAIN), Deregister((NULL,))), UNSUPPORTED
     if _registers(case) or any(isinstance(step, Alloc) for step in case.steps):
         shared = (Alloc("b0", 4096), Write("b0", 4096), Read("b0"), Read("b0", "fd"))
         yield shared, ("RPC-02", "RPC-10")
+        yield (Alloc("b0", _SEVERAL_PAGES), Write("b0", _SEVERAL_PAGES), Read("b0")), ("RPC-02",)
         two = (Alloc("b0", 4096), Alloc("b1", 4096), ToFd("b0"), ToFd("b1"))
         yield two, ("RPC-09",)
         yield (Alloc("b0", 4096), ToFd("b0"), ToFd("b0")), ("RPC-06",)

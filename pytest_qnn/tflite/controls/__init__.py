@@ -31,10 +31,12 @@ from pytest_qnn.tflite.controls.graphs import (
     linked,
     parts,
     plain_scale,
+    ranks_of,
     simplest,
     single_nodes,
     with_all_outputs,
     with_operands,
+    with_wide_results,
     without_activation,
     without_zero_points,
 )
@@ -64,6 +66,8 @@ _OVER = DelegateCase(_NOTHING, poison=(0x7F,))
 """Over bytes that are far from any result."""
 _FILLED = DelegateCase(_NOTHING, invokes=2, poison=(0xEE, 0x99))
 """Other bytes in the outputs before each invoke."""
+_AT_THE_ENDS = DelegateCase(_NOTHING, fill="extreme")
+"""What leaves the range of int8 does so without zero points and activations."""
 _OTHERS = (1, 2)
 _WITH_OTHERS = DelegateCase(_NOTHING, invokes=3, reseed=(1, 2, 1))
 """With the inputs of these seeds by turns."""
@@ -104,7 +108,9 @@ def controls(case: Any, *, died: bool) -> Iterator[Control]:
         yield Control(msgspec.structs.replace(_ONCE, graph=_PLAIN), (), _ENDS)
     else:
         yield from scripts.of_memory(case, few)
-        yield from _runs(itertools.chain(spoiling, _of_plain_operators(alone)), seed, fill, known)
+        yield from _runs(spoiling, seed, fill, known)
+        # Of small integers in a row some faults show nothing.
+        yield from _runs(_of_plain_operators(alone), seed, "mixed", known)
         yield from _presuming(_runs(_of_pairs([_PLAIN]), 0, "mixed", known))
         yield from _runs(_of_an_output(alone, whole, _other_seeds(case)), seed, fill, known)
         yield from _presuming(scripts.of_linked_buffers(_PLAIN))
@@ -128,7 +134,8 @@ class Owned(NamedTuple):
 def _runs(made: Iterator[Owned], seed: int, fill: Fill, known: set[bytes]) -> Iterator[Control]:
     """Each once; ``known`` are those that were given before."""
     for graph, owners, repeats, spoils in made:
-        case = msgspec.structs.replace(repeats, graph=graph, data_seed=repeats.data_seed or seed, fill=fill)
+        filled = fill if repeats.fill == _ONCE.fill else repeats.fill
+        case = msgspec.structs.replace(repeats, graph=graph, data_seed=repeats.data_seed or seed, fill=filled)
         key = msgspec.msgpack.encode((case, owners))
         if key not in known:
             known.add(key)
@@ -172,12 +179,15 @@ def _of_plain_operators(alone: Sequence[Graph]) -> Iterator[Owned]:
     """Nothing to claim; bytes that stay; each operator at its plainest, and two of them as one partition."""
     for applications in ((Application("probe"), Application()), (Application(claim=()),)):
         yield Owned(_PLAIN, ("PART-16",), DelegateCase(_NOTHING, applications))
-    # Bytes that stay as they were before two invokes are no number, and no number hides them.
-    for graph in alone[:_FEW]:
-        yield Owned(graph, ("DET-04",), _FILLED)
     plainest = list(map(_plainest, kinds_of(alone)))
+    # Bytes that stay as they were before two invokes are no number, and no number hides them.
+    for graph in (*alone[:_FEW], *plainest[:_FEW]):
+        yield Owned(graph, ("DET-04",), _FILLED)
     for graph in plainest:
-        yield Owned(graph, (_FAILS, *_arithmetic(graph)))
+        numbers = _arithmetic(graph)
+        yield from _with_inputs(Owned(graph, (_FAILS, *numbers)), _OTHERS)
+        if "NUM-04" in numbers:
+            yield Owned(graph, ("NUM-04",), _AT_THE_ENDS)
     # Sums of sums leave the range of int8, which is NUM-04's matter.
     yield from _of_pairs([each for each in plainest if each.tensors[0].dtype == "float32"][:_FEW])
 
@@ -205,20 +215,31 @@ def _of_an_output(alone: Sequence[Graph], whole: Sequence[Graph], others: Sequen
     for graph in whole or alone[:_FEW]:
         yield Owned(graph, ("DET-01",), _AGAIN)
     for kind in kinds_of(alone):
-        formed = Combination(kind.op, kind.dtype, kind.rank, "NONE", plain_scale(kind), form=kind.form)
-        yield Owned(simplest(formed), (_FAILS, "PART-03"))
+        yield from _of_a_kind(kind)
     for at, graph in enumerate(alone):
-        for one in _of_a_node(graph):
-            yield from _with_inputs(one, others if at < _FEW else ())
+        yield from _of_a_node(graph, others if at < _FEW else ())
     for graph in whole:
         plainest = without_zero_points(without_activation(graph))
         numbers = tuple(owner for owner in _owners(plainest) if owner not in _PARTITIONS)
         # What goes wrong inside need not be so in what comes of it.
         yield from _with_inputs(Owned(with_all_outputs(plainest), numbers), others)
-        for each in (plainest, graph):
-            yield from _with_inputs(Owned(each, _owners(each)), others)
+        yield from _of_a_whole(graph, others)
         # Memory that nobody wrote may hold the right values by chance, of a run before.
         yield Owned(graph, _PARTITIONS, _FILLED)
+
+
+def _of_a_kind(kind: Combination) -> Iterator[Owned]:
+    """Its form; a zero point or scales of channels; at the plainest rank first, where little is of size 1."""
+    plainest = max(2, min(ranks_of(kind.op, kind.form)))
+    for rank in dict.fromkeys((plainest, kind.rank)):
+        formed = Combination(kind.op, kind.dtype, rank, "NONE", plain_scale(kind), form=kind.form)
+        yield Owned(simplest(formed), (_FAILS, "PART-03"))
+    bare = Combination(kind.op, kind.dtype, plainest, quantisation=plain_scale(kind))
+    parameters = (("quantisation", kind.quantisation), ("zero_points", kind.zero_points))
+    for name, value in parameters:
+        one = msgspec.structs.replace(bare, **{name: value})
+        if one != bare:
+            yield Owned(simplest(one), ("NUM-05",))
 
 
 def _with_inputs(one: Owned, others: Sequence[int]) -> Iterator[Owned]:
@@ -252,16 +273,35 @@ def _of_a_history(case: Any, some: Sequence[Graph]) -> Iterator[Owned]:
             yield Owned(graph, ("DET-02",), msgspec.structs.replace(_WITH_OTHERS, history=case.history))
 
 
-def _of_a_node(graph: Graph) -> Iterator[Owned]:
-    """A node by itself: without activation and zero points, without activation, as it is."""
+def _of_a_node(graph: Graph, others: Sequence[int]) -> Iterator[Owned]:
+    """A node by itself: without activation and zero points, with one of them, as it is."""
+    barest = without_zero_points(without_activation(graph))
     common = (_FAILS, *_arithmetic(graph), *_claimed(graph))
+    yield from _with_inputs(Owned(barest, common), others)
+    if graph == barest:
+        return
+    # Of one scale int8 may end before an activation does.
+    active, bare = with_wide_results(without_zero_points(graph)), without_activation(graph)
+    ends = (("NUM-04",),) if "NUM-04" in common else ()
+    for owner, one in (("NUM-06", active), ("NUM-05", bare), ("NUM-06", graph)):
+        if one != barest:
+            yield from _in_turn(one, ((owner,), *ends, common), others)
+
+
+def _of_a_whole(graph: Graph, others: Sequence[int]) -> Iterator[Owned]:
+    """A graph whose nodes are right alone: what an activation or a scale does to it one rule owns."""
+    barest = without_zero_points(without_activation(graph))
+    yield from _with_inputs(Owned(barest, _owners(barest)), others)
     bare = without_activation(graph)
-    barest = without_zero_points(bare)
-    yield Owned(barest, common)
-    if bare != barest:
-        yield Owned(bare, ("NUM-05", *common))
-    if graph != bare:
-        yield Owned(graph, ("NUM-06", *common))
+    for owner, one in (("NUM-06", without_zero_points(graph)), ("NUM-05", bare), ("NUM-06", graph)):
+        if one != barest:
+            yield from _in_turn(one, ((owner,), _owners(one)), others)
+
+
+def _in_turn(graph: Graph, owners: Sequence[tuple[str, ...]], others: Sequence[int]) -> Iterator[Owned]:
+    """One run, judged by these owners and, where they find nothing, by the next."""
+    for one in _with_inputs(Owned(graph, ()), others):
+        yield from (one._replace(owners=each) for each in owners)
 
 
 def around(facts: DelegateFacts, case: Any) -> DelegateFacts:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import math
 from collections.abc import Iterator, Sequence
 
@@ -13,9 +14,9 @@ from pytest_qnn.tflite.cases.delegate import DelegateCase, Fill
 from pytest_qnn.tflite.cases.inputs import inputs_of
 from pytest_qnn.tflite.cases.reduce import is_plain, restricted
 from pytest_qnn.tflite.cases.script import Open, Resize, ScriptCase, SetInputs, flat
-from pytest_qnn.tflite.graph.combinations import GRID, Combination, Quantisation, combination_of
+from pytest_qnn.tflite.graph.combinations import GRID, Combination, Form, Quantisation, combination_of
 from pytest_qnn.tflite.graph.constants import constant
-from pytest_qnn.tflite.graph.graph import Graph, Node, Tensor
+from pytest_qnn.tflite.graph.graph import Graph, Node, Op, Tensor
 from pytest_qnn.tflite.graph.kinds import graph_of
 from pytest_qnn.tflite.numerics.flat import flattened
 
@@ -24,13 +25,25 @@ _MOST_FORMS = 4
 """Shapes and ways of one script that are looked at."""
 _MOST_ELEMENTS = 1 << 16
 """Of an input of such a form: rules about size have controls of their own."""
-_FORMS = frozenset((kind.op, kind.rank, kind.form) for kind in GRID)
 
 
 def kinds_of(alone: Sequence[Graph]) -> list[Combination]:
-    """Of the nodes; of those that the grid has, whose ranks end at 4."""
+    """Of the nodes; of a node whose rank the grid does not have, the next that it has."""
     kinds = (combination_of(graph, graph.nodes[0]) for graph in alone)
-    return [kind for kind in kinds if kind is not None and (kind.op, kind.rank, kind.form) in _FORMS]
+    found = (_in_the_grid(kind) for kind in kinds if kind is not None)
+    return list(dict.fromkeys(kind for kind in found if kind is not None))
+
+
+def _in_the_grid(kind: Combination) -> Combination | None:
+    ranks = ranks_of(kind.op, kind.form)
+    rank = min(ranks, key=lambda rank: abs(rank - kind.rank), default=None)
+    return None if rank is None else msgspec.structs.replace(kind, rank=rank)
+
+
+@functools.cache
+def ranks_of(op: Op, form: Form) -> tuple[int, ...]:
+    """Those that the grid has of the operator in this form."""
+    return tuple(kind.rank for kind in GRID if (kind.op, kind.form) == (op, form))
 
 
 def simplest(kind: Combination) -> Graph:
@@ -189,5 +202,17 @@ def without_zero_points(graph: Graph) -> Graph:
     tensors = tuple(
         msgspec.structs.replace(each, scales=each.scales[:1], zero_points=(0,) * len(each.zero_points[:1]))
         for each in graph.tensors
+    )
+    return msgspec.structs.replace(graph, tensors=tensors)
+
+
+def with_wide_results(graph: Graph) -> Graph:
+    """The graph with scales of activated results four times as large: int8 exceeds 6 without zero points."""
+    active = {tensor for node in graph.nodes if node.activation != "NONE" for tensor in node.outputs}
+    tensors = tuple(
+        msgspec.structs.replace(each, scales=tuple(4 * scale for scale in each.scales))
+        if at in active
+        else each
+        for at, each in enumerate(graph.tensors)
     )
     return msgspec.structs.replace(graph, tensors=tensors)

@@ -12,6 +12,7 @@ import pytest
 from stratified import decoders, stratified
 
 from pytest_qnn.core.verdict import Examined, Unsupported, Violation
+from pytest_qnn.qnn.abi.codes import Error, Property
 from pytest_qnn.qnn.abi.table import FUNCTIONS
 from pytest_qnn.qnn.cases.case import (
     BOGUS,
@@ -26,6 +27,7 @@ from pytest_qnn.qnn.cases.case import (
     Prepare,
 )
 from pytest_qnn.qnn.cases.misuses import NULL_IS_GOOD, TAKES, Misused
+from pytest_qnn.qnn.facts import MemoryFacts
 from pytest_qnn.qnn.reference.backend import ReferenceBackend
 from pytest_qnn.qnn.reference.objects import QnnError
 from pytest_qnn.qnn.reference.personalities import PERSONALITIES, Personality
@@ -157,12 +159,22 @@ def test_what_the_rule_leaves_out_is_found_by_its_owner(
     pytest.fail(f"{owner.id} does not see that {call} takes a handle that is {handle}")
 
 
+@pytest.mark.parametrize("call", ["contextGetBinarySize", "contextFinalize"])
+def test_calls_whose_owner_needs_binaries_are_judged_here_without_them(call: Misused) -> None:
+    binaries = MemoryFacts(capabilities={Property.CONTEXT_SUPPORT_CACHING: 0})
+    for handle in (NULL, BOGUS):
+        assert is_owned(call, handle, binaries)
+        assert judged(Error.CONTEXT_ERROR_INVALID_HANDLE, call, handle).count == 1
+        with pytest.raises(Violation):
+            judged(Error.GRAPH_ERROR_INVALID_HANDLE, call, handle)
+
+
 @pytest.mark.parametrize("call", OFFERED)
 def test_the_reference_refuses_each_invalid_handle(call: Misused) -> None:
     steps = misuses(call)
     case, trace = run(ReferenceBackend(offering(call)), *PRELUDE, *DEAD, *steps)
     assert [seen.skipped for seen in trace.steps] == [""] * len(case.steps)
-    assert if_10(case, trace).count == sum(not is_owned(call, step.handle) for step in steps)
+    assert if_10(case, trace).count == sum(not is_owned(call, step.handle, MemoryFacts()) for step in steps)
     # QnnContext.h lists 5000 for a context of applyBinarySection.
     codes = {INVALID_CONTEXT_ARGUMENT} if call == "contextApplyBinarySection" else component(call)
     assert {seen.code for seen in trace.steps[-len(steps) :]} == codes
@@ -180,7 +192,7 @@ def test_what_is_not_offered_is_not_judged(call: Misused) -> None:
 
 @pytest.mark.parametrize(
     "step",
-    [step for call in OFFERED for step in misuses(call) if not is_owned(call, step.handle)],
+    [step for call in OFFERED for step in misuses(call) if not is_owned(call, step.handle, MemoryFacts())],
     ids=lambda step: f"{step.call}-{step.handle}",
 )
 def test_each_call_that_succeeds_all_the_same_is_accused(step: Misuse) -> None:

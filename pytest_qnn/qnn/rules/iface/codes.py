@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from pytest_qnn.qnn.abi.codes import Error
+from pytest_qnn.qnn.abi.codes import Error, Property
 from pytest_qnn.qnn.cases.case import BOGUS, FREED, NULL
 from pytest_qnn.qnn.cases.misuses import Misused
+from pytest_qnn.qnn.facts import MemoryFacts
 
 Codes = frozenset[int]
 _NONE: Codes = frozenset()
@@ -39,6 +40,8 @@ _FOR_FREED: dict[Misused, Codes] = dict.fromkeys(
     ("graphExecute", "graphExecuteAsync"), frozenset({int(Error.GRAPH_ERROR_INVALID_CONTEXT)})
 )
 """Listed beside the usual code, for a graph whose context is freed."""
+_FOR_NULL: dict[Misused, Codes] = {"contextFinalize": _INVALID_CONTEXT_ARGUMENT}
+"""Listed for a NULL context."""
 _BESIDE: dict[Misused, Codes] = {
     "backendRegisterOpPackage": frozenset({int(Error.BACKEND_ERROR_OP_PACKAGE_NOT_FOUND)}),
     "contextApplyBinarySection": _INVALID_CONTEXT_ARGUMENT,
@@ -99,11 +102,14 @@ OWNERS: dict[tuple[Misused, str], str] = {
     **{("contextFinalize", handle): "EXT-25" for handle in (NULL, BOGUS)},
 }
 """Calls of which another rule than IF-10 says what they answer to such a handle."""
+_OF_BINARIES = frozenset({"OFF-07", "EXT-25"})
+"""Those of them that judge nothing without binaries. Without a memory API its calls are CAP-02's."""
 
 
-def is_owned(call: Misused, handle: str) -> bool:
+def is_owned(call: Misused, handle: str, facts: MemoryFacts) -> bool:
     """Another rule than IF-10 judges the call on that handle: NULL, BOGUS, or any name of what is freed."""
-    return (call, handle if handle in (NULL, BOGUS) else FREED) in OWNERS
+    owner = OWNERS.get((call, handle if handle in (NULL, BOGUS) else FREED), "")
+    return bool(owner) and (owner not in _OF_BINARIES or facts.supports(Property.CONTEXT_SUPPORT_CACHING))
 
 
 def component(call: Misused) -> Codes:
@@ -113,9 +119,12 @@ def component(call: Misused) -> Codes:
     return next(codes for word, codes in _COMPONENTS.items() if call.startswith(word))
 
 
-def invalid(call: Misused, *, freed: bool) -> Codes:
+def invalid(call: Misused, handle: str) -> Codes:
     """Every code that the header lists for what is wrong with a call on a handle that stands for nothing."""
-    more = _FOR_FREED.get(call, _NONE) if freed else _NONE
+    if handle == NULL:
+        more = _FOR_NULL.get(call, _NONE)
+    else:
+        more = _NONE if handle == BOGUS else _FOR_FREED.get(call, _NONE)
     return component(call) | _BESIDE.get(call, _NONE) | more
 
 

@@ -563,11 +563,11 @@ def misuses(facts: MemoryFacts) -> Cases:
         for position in range(len(_CALLS)):
             act = tape.cut(_MISUSE_BYTES)
             call = _CALLS[(start + position) % len(_CALLS)]
-            if call not in NULL_IS_GOOD and not is_owned(call, NULL):
+            if call not in NULL_IS_GOOD and not is_owned(call, NULL, facts):
                 scene.add(Misuse(call, NULL))
-            if not is_owned(call, BOGUS):
+            if not is_owned(call, BOGUS, facts):
                 scene.add(Misuse(call, BOGUS))
-            if act.below(2) and not is_owned(call, FREED):
+            if act.below(2) and not is_owned(call, FREED, facts):
                 scene.add(Misuse(call, _gone(scene, act, call)))
 
     length = 1 + _MISUSE_BYTES * len(_CALLS)
@@ -597,12 +597,12 @@ def if_10(case: MemoryCase, trace: MemoryTrace) -> Examined:
         if not isinstance(step, Misuse) or seen.code is None or not gone.stands_for_nothing(step.handle):
             continue
         is_good = step.handle == NULL and step.call in NULL_IS_GOOD
-        if is_good or is_owned(step.call, step.handle):
+        if is_good or is_owned(step.call, step.handle, facts_of(trace)):
             continue
         if low(seen.code) in not_offered(step.call):
             unsupported = f"{step.call} answers {low(seen.code)}"
             continue
-        codes = invalid(step.call, freed=step.handle not in (NULL, BOGUS))
+        codes = invalid(step.call, step.handle)
         demand(seen, codes, where, f"{step.call} on a handle that is {step.handle}")
         count += 1
     if unsupported and not count:

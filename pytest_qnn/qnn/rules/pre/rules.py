@@ -7,7 +7,15 @@ from collections.abc import Iterator
 import msgspec
 
 from pytest_qnn.core.rule import rule
-from pytest_qnn.core.verdict import Examined, FailedCall, Level, Unsupported, Violation, WrongOutput
+from pytest_qnn.core.verdict import (
+    Examined,
+    FailedCall,
+    Level,
+    Unsupported,
+    Violation,
+    WrongOutput,
+    WrongRefusal,
+)
 from pytest_qnn.qnn.abi.codes import Error, Property, TensorMemType, low
 from pytest_qnn.qnn.cases.case import Binding, Execute, GetBinary, Inspect, MemoryCase, Prepare
 from pytest_qnn.qnn.cases.sizes import arity, io_inputs
@@ -20,6 +28,7 @@ from pytest_qnn.qnn.rules.binaries import demand_refused
 from pytest_qnn.qnn.rules.graphs import CREATE_TENSOR, require_execution, require_prepared
 from pytest_qnn.qnn.rules.io_buffers import HINTED, PLAIN, rows, watched
 from pytest_qnn.qnn.rules.judging import (
+    call_name,
     demand_code,
     facts_of,
     own_steps,
@@ -331,7 +340,9 @@ def pre_03(case: MemoryCase, trace: MemoryTrace) -> Examined:
         if step.weights_as == "scribbled":
             because = "the data of a STATIC tensor is copied at creation"
             if walked.seen.code:
-                raise Violation(f"success: {because}", _refused(walked), place(walked))
+                raise WrongRefusal(
+                    f"success: {because}", _refused(walked), place(walked), call=call_name(step)
+                )
     count += _demand_copied(case, trace)
     return Examined(count, "STATIC tensors without data, or with data that is gone")
 
@@ -397,7 +408,8 @@ def pre_05(case: MemoryCase, trace: MemoryTrace) -> Examined:
                 raise Unsupported(f"with a NATIVE tensor {_refused(walked)}")
             continue
         if walked.seen.code:
-            raise Violation("success: the NATIVE tensor carries MEMHANDLE", _refused(walked), place(walked))
+            demanded = "success: the NATIVE tensor carries MEMHANDLE"
+            raise WrongRefusal(demanded, _refused(walked), place(walked), call=call_name(step))
         graphs.add(step.graph)
     _demand_outputs(case, trace, graphs, "the NATIVE tensor carries MEMHANDLE")
     return Examined(len(graphs), "graphs with a NATIVE tensor of memory type MEMHANDLE")
@@ -521,8 +533,11 @@ def pre_08(case: MemoryCase, trace: MemoryTrace) -> Examined:
         if step.version == 1:
             first = calls
         elif first is not None:
+            demanded = f"{_said(first)}, as with version 1"
+            if calls != first and walked.code:
+                raise WrongRefusal(demanded, _said(calls), place(walked), call=call_name(step))
             if calls != first:
-                raise Violation(f"{_said(first)}, as with version 1", _said(calls), place(walked))
+                raise Violation(demanded, _said(calls), place(walked))
             count += 1
             if walked.code == 0:
                 graphs.add(step.graph)

@@ -215,7 +215,7 @@ class OpaquePlugin(_Spoils):
 
     def __init__(self, delegate: Callable[[], Any] = ReferenceDelegate) -> None:
         super().__init__(delegate)
-        self._builders: list[object] = []
+        self._builders: dict[int, tuple[object, ...]] = {}
 
     def spoil(self, struct: layouts.Delegate) -> None:
         """Move its Prepare into an opaque builder."""
@@ -223,7 +223,7 @@ class OpaquePlugin(_Spoils):
         address = ctypes.addressof(struct)
         prepare = layouts.OpaquePrepare(lambda context, *_: own(context, address))
         builder = layouts.OpaqueDelegateBuilder(Prepare=ctypes.cast(prepare, ctypes.c_void_p).value)
-        self._builders += [own, prepare, builder]
+        self._builders[address] = (own, prepare, builder)  # until another delegate is where this one was
         struct.opaque_delegate_builder = ctypes.addressof(builder)
         struct.Prepare = None
 
@@ -235,7 +235,7 @@ class _Mixes(OpaquePlugin):
     def spoil(self, struct: layouts.Delegate) -> None:
         callback = layouts.CopyBufferHandle(lambda *_: layouts.OK)
         super().spoil(struct)
-        self._builders.append(callback)
+        self._builders[ctypes.addressof(struct)] += (callback,)
         struct.CopyFromBufferHandle = ctypes.cast(callback, ctypes.c_void_p).value
 
 

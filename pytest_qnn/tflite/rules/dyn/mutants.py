@@ -10,7 +10,7 @@ from msgspec.structs import replace
 from pytest_qnn.tflite.abi import layouts, peek, view
 from pytest_qnn.tflite.cases.arrays import Array
 from pytest_qnn.tflite.mutants import faulty_delegate, faulty_runtime_of_scripts
-from pytest_qnn.tflite.reference.delegate import Kernel, ReferenceDelegate, Values
+from pytest_qnn.tflite.reference.delegate import ReferenceDelegate, Values
 from pytest_qnn.tflite.reference.dynamic import DynamicDelegate, is_dynamic
 from pytest_qnn.tflite.trace import ScriptSeen, ScriptTrace
 
@@ -32,26 +32,18 @@ class _KeepsOldShapes(DynamicDelegate):
         target[...] = np.resize(value, target.shape)
 
 
-@faulty_delegate("resizes-once", "Gives a dynamic output its shape only once.", "DYN-03")
+@faulty_delegate("resizes-once", "Gives an output that kernel prepare cannot shape its shape once.", "DYN-03")
 class _ResizesOnce(DynamicDelegate):
-    """Gives an output its shape at the first invoke, and keeps it."""
+    """Gives a dynamic output its shape at the first invoke, and keeps it."""
 
     def __init__(self, **options: Any) -> None:
         super().__init__(**options)
         self._first: dict[int, tuple[int, ...]] = {}
 
-    def kernel_prepare(self, context: int, kernel: Kernel) -> int:
-        unknown = self.propagate(context, kernel)
-        for index in kernel.outputs:
-            if index in unknown:
-                self.make_dynamic(context, index)
-            else:
-                self.resize(context, index, self._first.setdefault(index, kernel.tensors[index].shape))
-        return layouts.OK
-
     def write_output(self, context: int, index: int, value: Values) -> None:
-        shape = self._first.setdefault(index, value.shape)
-        super().write_output(context, index, np.resize(value, shape))
+        if is_dynamic(view.tensor(context, index)):
+            value = np.resize(value, self._first.setdefault(index, value.shape))
+        super().write_output(context, index, value)
 
 
 @faulty_delegate("sets-flag-late", "Sets a flag in its Prepare.", "DYN-06")

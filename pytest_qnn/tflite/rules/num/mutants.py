@@ -88,9 +88,7 @@ def _real(values: Values, tensor: Tensor) -> Values:
     return np.asarray((values.astype(np.int64) - zero) * scale, np.float32)
 
 
-@faulty_delegate(
-    "ignores-activation", "Leaves fused activations out.", "NUM-10", "NUM-04", "NUM-06", "PART-03"
-)
+@faulty_delegate("ignores-activation", "Leaves fused activations out.", "NUM-06")
 class _IgnoresActivation(ReferenceDelegate):
     def compute_node(self, kernel: Kernel, node: Node, operands: Operands) -> Values:
         return super().compute_node(kernel, msgspec.structs.replace(node, activation="NONE"), operands)
@@ -193,7 +191,7 @@ class _UsesFirstScale(_OtherTensors):
         return msgspec.structs.replace(tensor, scales=tensor.scales[:1] * count) if count > 1 else tensor
 
 
-@faulty_delegate("ignores-zero-points", "Takes every zero point for 0.", "NUM-03", "NUM-05")
+@faulty_delegate("ignores-zero-points", "Takes every zero point for 0.", "NUM-05")
 class _IgnoresZeroPoints(_OtherTensors):
     def described(self, tensor: Tensor) -> Tensor:
         zeros = (0,) * len(tensor.zero_points)

@@ -269,39 +269,20 @@ class _IgnoresDilation(ReferenceDelegate):
         return super().compute_node(kernel, node, operands)
 
 
-class _WithOtherTensors(ReferenceDelegate):
-    """Computes int8 nodes with another quantisation of their tensors."""
+@faulty_delegate("takes-raw-integers", "Checks operators only: computes int8 without scales.", "PART-03")
+class _TakesRawIntegers(ReferenceDelegate):
+    """As one that checks the operator and not the type of its operands."""
 
     def compute_node(self, kernel: Kernel, node: Node, operands: Operands) -> Values:
-        tensors = {index: self.seen(kernel.tensors[index]) for index in (*node.inputs, *node.outputs)}
+        tensors = {index: _unscaled(kernel.tensors[index]) for index in (*node.inputs, *node.outputs)}
         seen = Kernel(kernel.nodes, kernel.inputs, kernel.outputs, kernel.steps, tensors)
         return super().compute_node(seen, node, operands)
 
-    def seen(self, tensor: Tensor) -> Tensor:
-        """The tensor as this delegate takes it."""
+
+def _unscaled(tensor: Tensor) -> Tensor:
+    if tensor.dtype != "int8":
         return tensor
-
-
-@faulty_delegate("takes-raw-integers", "Checks operators only: computes int8 without scales.", "PART-03")
-class _TakesRawIntegers(_WithOtherTensors):
-    """As one that checks the operator and not the type of its operands."""
-
-    def seen(self, tensor: Tensor) -> Tensor:
-        if tensor.dtype != "int8":
-            return tensor
-        return msgspec.structs.replace(tensor, scales=(1.0,), zero_points=(0,))
-
-
-@faulty_delegate("drops-zero-points", "Takes every zero point for 0.", "PART-03")
-class _IgnoresZeroPoints(_WithOtherTensors):
-    def seen(self, tensor: Tensor) -> Tensor:
-        return msgspec.structs.replace(tensor, zero_points=(0,) * len(tensor.scales))
-
-
-@faulty_delegate("drops-channel-scales", "Takes the first channel's scale for all.", "PART-03")
-class _IgnoresChannels(_WithOtherTensors):
-    def seen(self, tensor: Tensor) -> Tensor:
-        return msgspec.structs.replace(tensor, scales=tensor.scales[:1] * len(tensor.scales))
+    return msgspec.structs.replace(tensor, scales=(1.0,), zero_points=(0,))
 
 
 @faulty_delegate("one-partition-more", "Makes a kernel more than the option allows.", "PART-12")

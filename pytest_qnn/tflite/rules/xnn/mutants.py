@@ -9,7 +9,7 @@ from msgspec.structs import replace
 from pytest_qnn.tflite.abi import layouts, peek
 from pytest_qnn.tflite.mutants import faulty_delegate, faulty_runtime_of_scripts
 from pytest_qnn.tflite.reference.delegate import Kernel, ReferenceDelegate
-from pytest_qnn.tflite.reference.plan import PlanView
+from pytest_qnn.tflite.reference.plan import PlanView, read_plan
 from pytest_qnn.tflite.trace import DELEGATE, InterpreterSeen, PlanNode, ScriptTrace
 
 
@@ -30,8 +30,23 @@ class _PreparesOnce(ReferenceDelegate):
 
 @faulty_delegate("xnn-claims-kernels", "Claims XNNPACK's kernels.", "XNN-02")
 class _ClaimsKernels(ReferenceDelegate):
+    def prepare(self, context: int) -> int:
+        self._kernels = {index for index in read_plan(context, ()).plan if _is_of_xnnpack(context, index)}
+        return super().prepare(context)
+
     def choose(self, plan: PlanView) -> tuple[int, ...]:
-        return plan.plan
+        own = self._kernels.union(super().choose(plan))
+        return tuple(index for index in plan.plan if index in own)
+
+
+def _is_of_xnnpack(context: int, index: int) -> bool:
+    pair = (ctypes.c_void_p * 2)()
+    at = ctypes.addressof(pair)
+    get_node = layouts.GetNodeAndRegistration(layouts.Context.from_address(context).GetNodeAndRegistration)
+    if get_node(context, index, at, at + 8):
+        return False
+    name = layouts.Registration.from_address(peek.pointer(at + 8)).custom_name
+    return bool(name) and ctypes.string_at(name) == b"TfLiteXNNPackDelegate"
 
 
 @faulty_delegate("xnn-fails-behind", "Fails on a graph of kernels alone.", "XNN-02")
