@@ -175,7 +175,7 @@ EXPLAINED: dict[str, tuple[str, str]] = {
     ),
     "stale-without-handle": ("BUF-03", "data that a kernel has written is marked as stale"),
     "takes-raw-integers": (
-        "NUM-03 NUM-04 NUM-05",
+        "NUM-04 NUM-05 PART-03",
         "numbers of int8 are out of their bounds, and no scale or zero point is applied",
     ),
     "thread-freed-graphs": ("IF-10 QMG-09", "graphs that are gone execute, and their IO buffers stay"),

@@ -269,7 +269,7 @@ class _IgnoresDilation(ReferenceDelegate):
         return super().compute_node(kernel, node, operands)
 
 
-@faulty_delegate("takes-raw-integers", "Checks operators only: computes int8 without scales.", "PART-03")
+@faulty_delegate("takes-raw-integers", "Checks operators only: computes int8 without scales.", "NUM-03")
 class _TakesRawIntegers(ReferenceDelegate):
     """As one that checks the operator and not the type of its operands."""
 
