@@ -127,6 +127,14 @@ DECLARED = (
     Declared(
         "--qnn-seed", "N", "seed of all generated cases (default: a new one each run, shown in the header)"
     ),
+    Declared(
+        "--qnn-expect",
+        "FILE",
+        "TOML file of known failures: those that are found are accepted and shown as known; any other, one "
+        "that is not found, and one that is expired, fail (docs/known-failures.md)",
+        once=True,
+        is_path=True,
+    ),
     Declared("--qnn-strict", "", "a violated SHOULD fails instead of xfails", kind="switch"),
     Declared(
         "--qnn-replay",
@@ -168,6 +176,8 @@ class Options:
     seed: int | None = None
     """None: not given; the run draws one."""
     strict: bool = False
+    expect: Path | None = None
+    """The file of known failures."""
     replay: Path | None = None
     debug: str = ""
     """What the case to replay is carried out under; empty: nothing, it is judged."""
@@ -331,6 +341,7 @@ def read(
         profile=forms.choice("--qnn-profile", values.get("qnn_profile"), PROFILE_NAMES, "default"),
         seed=forms.seed("--qnn-seed", values.get("qnn_seed")),
         strict=forms.truth("--qnn-strict", values.get("qnn_strict")),
+        expect=forms.file("--qnn-expect", values.get("qnn_expect")),
         replay=forms.case("--qnn-replay", values.get("qnn_replay")),
         debug=forms.debug("--qnn-debug", values.get("qnn_debug")),
         given=frozenset(given),

@@ -22,6 +22,7 @@ from pytest_qnn.state import REPLAYED, SESSION, VERDICTS, Session
 
 if TYPE_CHECKING:
     from pytest_qnn.case_file import AnyCaseFile
+    from pytest_qnn.core.known_failures import KnownFailure
 
 __all__ = ["Judge", "judge"]
 
@@ -61,9 +62,10 @@ def pytest_configure(config: pytest.Config) -> None:
         config.addinivalue_line("markers", line)
     try:
         options, case_file = _options(config)
+        known_failures = _known_failures(options)
     except forms.BadOption as error:
         raise pytest.UsageError(printable(str(error))) from None
-    session = config.stash[SESSION] = Session(config, options, case_file)
+    session = config.stash[SESSION] = Session(config, options, case_file, known_failures)
     if not _is_worker(config):
         config.pluginmanager.register(Gatherer(session), "qnn-gatherer")
 
@@ -77,6 +79,15 @@ def _options(config: pytest.Config) -> tuple[opts.Options, AnyCaseFile | None]:
     if config.getoption("dist", "no") != "no":
         _check_for_workers(options)
     return (options, None) if options.replay is None else _replay(config, read, options.replay)
+
+
+def _known_failures(options: opts.Options) -> tuple[KnownFailure, ...]:
+    """The entries of --qnn-expect, which a replay has no use for. Raises BadOption."""
+    if options.expect is None or options.replay is not None:
+        return ()
+    from pytest_qnn.expect import file
+
+    return file.read(options.expect)
 
 
 def _check_for_workers(options: opts.Options) -> None:

@@ -19,6 +19,7 @@ from pytest_qnn.options import Options
 
 if TYPE_CHECKING:
     from pytest_qnn.case_file import AnyCaseFile
+    from pytest_qnn.core.known_failures import Expectations, KnownFailure
     from pytest_qnn.core.rule import Demand, Rule, Subject
     from pytest_qnn.core.target import Target
     from pytest_qnn.core.verdict import Replayed, Verdict
@@ -39,10 +40,17 @@ WORST_FIRST = ("crash", "hang", "fail", "contradiction", "inconclusive", "unsupp
 class Session:
     """The state of one run in one process."""
 
-    def __init__(self, config: pytest.Config, options: Options, case_file: AnyCaseFile | None = None) -> None:
+    def __init__(
+        self,
+        config: pytest.Config,
+        options: Options,
+        case_file: AnyCaseFile | None = None,
+        known_failures: tuple[KnownFailure, ...] = (),
+    ) -> None:
         self.config = config
         self.options = options
         self.case_file = case_file
+        self.known_failures = known_failures
         self.started = datetime.datetime.now(datetime.timezone.utc)
         self.seed = _seed(config, options)
         self.given_up: dict[str, str] = getattr(config, "workerinput", {}).get("qnn_given_up", {})
@@ -70,6 +78,19 @@ class Session:
             return rules.of_area(rule_id.partition("-")[0])[rule_id]
         except LookupError:
             raise LookupError(f"the catalogue has no rule {rule_id}") from None
+
+    def expectations(self, rule_id: str) -> Expectations:
+        """What is expected of the rule on this run's target, which is open."""
+        if not self.known_failures:
+            from pytest_qnn.core.engine import nothing_expected
+
+            return nothing_expected(rule_id)
+        from pytest_qnn.expect import file
+
+        subject = self.rule(rule_id).subject
+        spec = self.spec(subject)
+        provenance = {"target": spec, **self.described[subject, spec].provenance}
+        return file.expectations(self.known_failures, rule_id, provenance, self.started.date())
 
     def rule_of_test(self, name: str) -> Demand | None:
         """The rule that a test judges, by its name or node id: ``test_reg_08`` judges REG-08.

@@ -23,6 +23,8 @@ from typing import Any, NamedTuple, TypeVar
 import msgspec
 import numpy as np
 
+from pytest_qnn.core.fingerprint import Fingerprint, Traits, fits, traits_of
+from pytest_qnn.core.known_failures import Expectations, KnownFailure
 from pytest_qnn.core.profile import Profile
 from pytest_qnn.core.rule import NothingToJudge, Rule
 from pytest_qnn.core.search import Search
@@ -90,6 +92,14 @@ _COLLECTION_INTERVAL = 10.0
 
 RuleNamed = Callable[[str], Rule[Any, Any, Any]]
 """The rule with an id."""
+ExpectedOf = Callable[[str], Expectations]
+"""What is expected of the rule with an id."""
+
+
+def nothing_expected(rule_id: str) -> Expectations:
+    """Of a run without a file of known failures."""
+    del rule_id
+    return Expectations()
 
 
 class Cause(NamedTuple):
@@ -133,10 +143,15 @@ class _Judge:
         target: Target[Any, Any],
         profile: Profile,
         rule_named: RuleNamed | None = None,
+        accepted: Sequence[KnownFailure] = (),
     ) -> None:
         self.rule = rule
         self.target = target
         self.rule_named = rule_named
+        self.accepted = accepted
+        """Failures of this rule that are expected."""
+        self.met: dict[int, KnownFailure] = {}
+        """Those of them that were found, by their number."""
         self.facts = target.facts
         """What cases are drawn for: of what was learned, what no known cause lies in."""
         self.causes: dict[str, Cause] = {}
@@ -295,13 +310,15 @@ class _Judge:
         return self.known[key]
 
     def _own(self, case: Any, violation: Violation | None) -> Violation | None:
-        """The violation, unless a control of the case shows that another rule owns it; then None.
+        """The violation; None where it is known, or a control of the case shows that another rule owns it.
 
         Only a wrong output, what is left behind, the failure of a call and the death of a process are seen by
         whatever case meets them; any other violation is of what the rule itself looks for. A call that
         succeeds where it must not may have been given another thing than the case says.
         """
         controlled = WrongOutput | WrongRefusal | WrongSuccess | Retained | Crashed | Hung
+        if violation is not None and self.is_known(case, violation):
+            return None
         if self.rule_named is None or not isinstance(violation, controlled):
             return violation
         if isinstance(violation, WrongRefusal):
@@ -317,6 +334,28 @@ class _Judge:
         self.causes.setdefault(cause.owner.id, cause)
         self.facts = self.target.around(self.facts, cause.case)
         return None
+
+    def is_known(self, case: Any, violation: Violation) -> bool:
+        """Whether the failure is expected. The search then goes on around it, without its kind of node."""
+        if not self.accepted:
+            return False
+        traits = _traits(case, violation)
+        for one in self.accepted:
+            if one.verdict is violation.outcome and fits(one.fingerprint, traits):
+                self.met[one.number] = one
+                self._go_around(case, violation, one.fingerprint.operators)
+                return True
+        return False
+
+    def _go_around(self, case: Any, violation: Violation, operators: tuple[str, ...]) -> None:
+        """Draw no further case with these operators, where the facts can say so."""
+        wanted = Fingerprint(operators=operators)
+        died = isinstance(violation, Crashed | Hung)
+        for control in self.target.controls(case, died=died) if operators else ():
+            if fits(wanted, _traits(control.case, violation)):
+                facts, self.facts = self.facts, self.target.around(self.facts, control.case)
+                if self.facts is not facts:
+                    return
 
     def _cause(self, case: Any, violation: Violation) -> Cause | None:
         """What is wrong in the first control in which something is; None: the case is this rule's own."""
@@ -590,6 +629,11 @@ class _ShrinkBudget:
         return left
 
 
+def _traits(case: Any, violation: Violation) -> Traits:
+    data = msgspec.to_builtins(case)
+    return traits_of(violation.seen, violation.where, violation.evidence, data)
+
+
 def _call(violation: Violation) -> str:
     """What was at work in a death; of a kernel the callback, since which nodes it has depends on the case."""
     return violation.evidence.during.partition(" kernel ")[0]
@@ -693,6 +737,7 @@ def judge_with_owners(
     profile: Profile,
     seed: int,
     rule_named: RuleNamed,
+    expected_of: ExpectedOf = nothing_expected,
 ) -> Judged:
     """`judge`, but what is wrong in a plain case already (`Target.controls`) is its owner's finding.
 
@@ -702,12 +747,32 @@ def judge_with_owners(
         profile: of the search.
         seed: of the cases.
         rule_named: the rule with an id.
+        expected_of: failures that are expected of the rule with an id.
 
     """
-    run = _Judge(rule, target, profile, rule_named)
-    verdict = _judged(run, seed)
-    handed_over = tuple(_owners_verdict(run, cause, seed) for cause in run.causes.values())
+    expected = expected_of(rule.id)
+    run = _Judge(rule, target, profile, rule_named, expected.accepted)
+    verdict = _as_expected(run, expected, _judged(run, seed))
+    handed_over = tuple(
+        _owners_verdict(run, cause, seed, expected_of(cause.owner.id)) for cause in run.causes.values()
+    )
     return Judged(verdict, handed_over)
+
+
+def _as_expected(run: _Judge, expected: Expectations, verdict: Verdict) -> Verdict:
+    """The verdict, with what is expected of the rule and was not found, or is expected no more."""
+    if run.minimal is not None and not expected.expired:
+        return verdict  # the search ended there: it may not have come to the others
+    absent = [one for one in expected.accepted if one.number not in run.met and not one.flaky]
+    if verdict.outcome is Outcome.INCONCLUSIVE and not verdict.is_blocked:
+        same = [one for one in absent if one.verdict is Outcome.INCONCLUSIVE]
+        absent = [one for one in absent if one not in same]
+        if same:
+            verdict = msgspec.structs.replace(verdict, known=tuple(each.text for each in same), finding=None)
+    told = [f"entry {one.number} of the known failures is expired" for one in expected.expired]
+    if run.minimal is None:
+        told += [f"entry {one.number} of the known failures was not found" for one in absent]
+    return msgspec.structs.replace(verdict, unexpected="; ".join(told)) if told else verdict
 
 
 def _judged(run: _Judge, seed: int) -> Verdict:
@@ -721,13 +786,14 @@ def _judged(run: _Judge, seed: int) -> Verdict:
     return _verdict(run, seed, flaky, time.perf_counter() - started)
 
 
-def _owners_verdict(run: _Judge, cause: Cause, seed: int) -> Verdict:
-    """The verdict on the rule that owns a cause, its case made smaller."""
+def _owners_verdict(run: _Judge, cause: Cause, seed: int, expected: Expectations) -> Verdict:
+    """The verdict on the rule that owns a cause, its case made smaller; a known one stays as it is."""
     started = time.perf_counter()
-    owner = _Judge(cause.owner, run.target, run.profile)
+    owner = _Judge(cause.owner, run.target, run.profile, accepted=expected.accepted)
     owner.examples = 1
-    owner.minimal = (cause.case, cause.violation)
-    owner.shrinking.start()
+    if not owner.is_known(cause.case, cause.violation):
+        owner.minimal = (cause.case, cause.violation)
+        owner.shrinking.start()
     with _rare_collections():
         owner.reduce()
         owner.locate()
@@ -857,6 +923,9 @@ def _outcome(run: _Judge) -> tuple[Outcome, str]:
     """The outcome, and the reason where there is neither a pass nor a finding."""
     if run.minimal is not None:
         return run.minimal[1].outcome, ""
+    if run.met:
+        first = next(iter(run.met.values()))
+        return first.verdict, f"known: {first.text}"
     if run.examined:
         return Outcome.PASS, ""
     if run.causes:
@@ -888,8 +957,9 @@ def _finding(run: _Judge, outcome: Outcome, reason: str) -> Finding | None:
             picture=violation.picture,
             evidence=violation.evidence,
             case=msgspec.json.encode(case).decode(),
+            fingerprint=_traits(case, violation).fingerprint,
         )
-    if outcome is Outcome.INCONCLUSIVE and run.unexamined_case is not None:
+    if outcome is Outcome.INCONCLUSIVE and run.unexamined_case is not None and not run.met:
         wanted = "a case that lets the rule look at something"
         return Finding(expected=wanted, seen=reason, case=msgspec.json.encode(run.unexamined_case).decode())
     return None
@@ -918,4 +988,5 @@ def _verdict(run: _Judge, seed: int, flaky: str, seconds: float) -> Verdict:
         flaky=flaky,
         blocked_by=tuple(sorted(run.causes)),
         only_in_company=run.only_in_company,
+        known=tuple(one.text for one in run.met.values()),
     )

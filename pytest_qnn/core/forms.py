@@ -230,6 +230,17 @@ def case(flag: str, text: str | None) -> Path | None:
     return Path(text)
 
 
+def file(flag: str, text: str | None) -> Path | None:
+    """The path of a regular file that is there."""
+    if text is None:
+        return None
+    if not os.path.exists(text):
+        raise BadOption(f"{flag}: there is no file {text!r}")
+    if not os.path.isfile(text):
+        raise BadOption(f"{flag}: {text!r} is not a regular file")
+    return Path(text)
+
+
 def debug(flag: str, text: str | None) -> str:
     """A word of `DEBUGGERS`, or a command; None gives the empty text."""
     if text is None or text in DEBUGGERS:

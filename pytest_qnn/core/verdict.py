@@ -12,6 +12,7 @@ from typing import Literal
 import msgspec
 
 from pytest_qnn.core.evidence import Evidence
+from pytest_qnn.core.fingerprint import Fingerprint
 
 
 class Level(str, enum.Enum):
@@ -179,6 +180,8 @@ class Finding(msgspec.Struct, frozen=True, kw_only=True):
     """What the process left that did not survive the case."""
     case: str = ""
     """The minimal Case as JSON text."""
+    fingerprint: Fingerprint = Fingerprint()
+    """What of it is the same from seed to seed."""
 
 
 class Verdict(msgspec.Struct, frozen=True, kw_only=True):
@@ -218,6 +221,10 @@ class Verdict(msgspec.Struct, frozen=True, kw_only=True):
     """Where the finding is kept, below ``.pytest-qnn``; empty: there is none, or it could not be written."""
     traceback: str = ""
     """Where the suite itself failed; nothing is known of the target then."""
+    known: tuple[str, ...] = ()
+    """Failures that were found and are expected (--qnn-expect); what is beside them is the `finding`."""
+    unexpected: str = ""
+    """A failure that is expected and was not found, or is expected no more."""
 
     def is_red(self, *, strict: bool) -> bool:
         """Whether a run in which the target was found so has failed.
@@ -225,13 +232,25 @@ class Verdict(msgspec.Struct, frozen=True, kw_only=True):
         Args:
             strict: a SHOULD that fails counts (``--qnn-strict``).
         """
-        if self.outcome in (Outcome.PASS, Outcome.UNSUPPORTED) or self.is_blocked:
+        if self.unexpected:
+            return True
+        if self.outcome in (Outcome.PASS, Outcome.UNSUPPORTED) or self.is_blocked or self.is_known:
             return False
         if self.outcome in (Outcome.CRASH, Outcome.HANG):
             return True  # nobody's choice, whatever the level
         if self.level is Level.MAY:
             return False
         return strict or self.level is Level.MUST or self.outcome is not Outcome.FAIL
+
+    @property
+    def shown(self) -> str:
+        """The outcome in a word, for reports: ``known`` where it is expected."""
+        return "known" if self.is_known else self.outcome.value
+
+    @property
+    def is_known(self) -> bool:
+        """Nothing failed but what is expected to."""
+        return bool(self.known) and self.finding is None and not self.traceback
 
     @property
     def is_blocked(self) -> bool:

@@ -15,6 +15,8 @@ from importlib import metadata
 from itertools import chain
 from typing import Any, get_args
 
+import msgspec
+
 from pytest_qnn import rules
 from pytest_qnn.core.rule import Demand, Subject
 from pytest_qnn.core.verdict import Verdict
@@ -94,6 +96,7 @@ def _options(session: Session) -> dict[str, Any]:
         "qnn_timeout": options.timeout,
         "qnn_env": list(options.env),
         "qnn_strict": options.strict,
+        "qnn_expect": None if options.expect is None else str(options.expect),
     }
 
 
@@ -138,6 +141,7 @@ def _rule(verdict: Verdict) -> dict[str, Any]:
         "where": finding.where,
         "picture": finding.picture,
         "evidence": crash.data(finding.evidence),
+        "fingerprint": msgspec.to_builtins(finding.fingerprint),
     }
     return {
         "id": verdict.rule,
@@ -147,7 +151,7 @@ def _rule(verdict: Verdict) -> dict[str, Any]:
         "source": verdict.source,
         "self_check": verdict.self_check,
         "state": "judged",
-        "verdict": verdict.outcome.value,
+        "verdict": verdict.shown,
         "examples": verdict.examples,
         "examined": verdict.examined,
         "what": verdict.what,
@@ -157,6 +161,8 @@ def _rule(verdict: Verdict) -> dict[str, Any]:
         "flaky": verdict.flaky,
         "blocked_by": list(verdict.blocked_by),
         "found_by": verdict.found_by,
+        "known": list(verdict.known),
+        "unexpected": verdict.unexpected,
         "note": verdict.note,
         "only_in_company": verdict.only_in_company,
         "violation": violation,

@@ -31,6 +31,9 @@ def text(verdict: Verdict, run_seed: int) -> str:
         lines.append("  note      a self-check: it judges the runtime and this suite, not the delegate")
     if verdict.note:
         lines.append(f"  note      {verdict.note}")
+    if verdict.unexpected:
+        lines.append(f"  not as expected (--qnn-expect): {verdict.unexpected}")
+    lines += [f"  known     {text}" for text in verdict.known]
     lines += _finding(verdict.finding) if verdict.finding else [f"  reason    {verdict.reason}"]
     lines += [
         f"  examples  {verdict.examples} cases run, {examined(verdict)}",

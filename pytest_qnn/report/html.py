@@ -9,7 +9,7 @@ from pytest_qnn.core.printable import printable
 from pytest_qnn.report import choices, claims
 from pytest_qnn.report.failure import compact
 
-OUTCOMES = ("pass", "fail", "crash", "hang", "unsupported", "contradiction", "inconclusive")
+OUTCOMES = ("pass", "fail", "crash", "hang", "unsupported", "contradiction", "inconclusive", "known")
 
 STYLE = """
 body { font: 15px/1.5 system-ui, sans-serif; margin: 2em auto; max-width: 72em; padding: 0 1em; color: #222 }
@@ -141,6 +141,9 @@ def _found(rule: dict[str, Any]) -> str:
         parts.append(escape(rule["reason"]))
     if rule["found_by"]:
         parts.append(f"found in a control of the cases of {escape(rule['found_by'])}")
+    parts += [f"known: {escape(text)}" for text in rule["known"]]
+    if rule["unexpected"]:
+        parts.append(f"not as expected: {escape(rule['unexpected'])}")
     if rule["blocked_by"]:
         parts.append(
             f"some cases went wrong by {escape(', '.join(rule['blocked_by']))}, and do not count here"

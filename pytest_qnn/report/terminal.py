@@ -97,14 +97,15 @@ def table(verdicts: list[Verdict]) -> list[str]:
     """Lines of the table of areas and verdict counts, aligned; a dot is zero."""
     areas: dict[str, list[str]] = {}
     for verdict in verdicts:
-        areas.setdefault(verdict.area, []).append(verdict.outcome.value)
-    areas["total"] = [verdict.outcome.value for verdict in verdicts]
+        areas.setdefault(verdict.area, []).append(verdict.shown)
+    areas["total"] = [verdict.shown for verdict in verdicts]
+    columns = (*COLUMNS, "known") if "known" in areas["total"] else COLUMNS
     first = max(map(len, areas))
-    lines = [f"{'area':<{first}}" + "".join(f"  {name:>5}" for name in COLUMNS)]
+    lines = [f"{'area':<{first}}" + "".join(f"  {name:>5}" for name in columns)]
     for area, outcomes in areas.items():
-        counts = [outcomes.count(name) for name in COLUMNS]
+        counts = [outcomes.count(name) for name in columns]
         cells = (
-            f"  {count or '.':>{max(5, len(name))}}" for count, name in zip(counts, COLUMNS, strict=True)
+            f"  {count or '.':>{max(5, len(name))}}" for count, name in zip(counts, columns, strict=True)
         )
         lines.append(f"{area:<{first}}" + "".join(cells))
     return lines
@@ -116,6 +117,12 @@ def findings(verdicts: list[Verdict]) -> list[str]:
     reasons: dict[str, list[str]] = {}
     for verdict in verdicts:
         outcome = verdict.outcome.value
+        about = f"{verdict.rule} {verdict.level.value}"
+        if verdict.unexpected:
+            lines.append(f"{about} not as expected: {one_line(verdict.unexpected)}")
+        lines += [f"{about} known {outcome}: {one_line(text)}" for text in verdict.known if verdict.is_known]
+        if verdict.is_known:
+            continue
         if outcome == "unsupported":
             reasons.setdefault(one_line(verdict.reason), []).append(verdict.rule)
         elif verdict.is_blocked:
@@ -127,7 +134,7 @@ def findings(verdicts: list[Verdict]) -> list[str]:
             note += f" ({verdict.note})" if verdict.note else ""
             replay = f" | replay: {verdict.replay}" if verdict.replay else ""
             lines.append(
-                f"{verdict.rule} {verdict.level.value} {outcome}{note}: {one_line(verdict.sentence)}"
+                f"{about} {outcome}{note}: {one_line(verdict.sentence)}"
                 f" | seen: {one_line(failure.seen(verdict))}{replay}"
             )
     lines += _causes(verdicts)

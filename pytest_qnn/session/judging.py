@@ -58,8 +58,10 @@ def judge(session: Session, item: pytest.Item, rule_id: str) -> engine.Judged:
     profile = effort.profile(session.options.profile)
     if session.hung[rule.subject] >= _HUNG:
         profile = profile.without_hang_shrinking()
-    verdict, handed_over = engine.judge_with_owners(rule, target, profile, seed, session.rule)
-    session.hung[rule.subject] += verdict.outcome is Outcome.HANG
+    verdict, handed_over = engine.judge_with_owners(
+        rule, target, profile, seed, session.rule, session.expectations
+    )
+    session.hung[rule.subject] += verdict.outcome is Outcome.HANG and not verdict.is_known
     return engine.Judged(
         _completed(session, target, verdict),
         tuple(_completed(session, target, other) for other in handed_over),
@@ -81,7 +83,7 @@ def _compared(
     is carried out with the reference in its place.
     """
     died = verdict.outcome in (Outcome.CRASH, Outcome.HANG)
-    if not (rule.self_check and died) or target.spec == "reference":
+    if not (rule.self_check and died) or verdict.is_known or target.spec == "reference":
         return verdict
     case = findings.content_of(session, target, verdict).case
     own = dataclasses.replace(session.options, delegates=DEFAULT_DELEGATES, sandbox="fork")
@@ -191,8 +193,9 @@ def record(item: pytest.Item, verdict: Verdict) -> None:
 def properties(verdict: Verdict) -> list[tuple[str, object]]:
     """What JUnit files say of a verdict, as printable text: what each has, then what only some have.
 
-    ``blocked_by`` names the rules that own what went wrong in some of its cases, ``flaky`` is the rate of a
-    case that does not always fail, ``reason`` says why there is neither a pass nor a finding, and ``replay``
+    ``blocked_by`` names the rules that own what went wrong in some of its cases, ``known`` says why what was
+    found is accepted, ``unexpected`` what is expected and not so, ``flaky`` is the rate of a case that does
+    not always fail, ``reason`` says why there is neither a pass nor a finding, and ``replay``
     is the command that judges the minimal case again. Of a process that died, ``where`` is the call at work,
     ``seen`` the signal, ``backtrace`` its frames.
     """
@@ -200,13 +203,15 @@ def properties(verdict: Verdict) -> list[tuple[str, object]]:
         ("rule", verdict.rule),
         ("level", verdict.level.value),
         ("target", verdict.target),
-        ("verdict", verdict.outcome.value),
+        ("verdict", verdict.shown),
         ("examples", str(verdict.examples)),
         ("examined", str(verdict.examined)),
     ]
     some = [
         ("flaky", verdict.flaky),
         ("blocked_by", " ".join(verdict.blocked_by)),
+        ("known", "; ".join(verdict.known)),
+        ("unexpected", verdict.unexpected),
         ("reason", verdict.reason),
         ("replay", verdict.replay),
     ]
@@ -224,6 +229,10 @@ def _of_crash(verdict: Verdict) -> list[tuple[str, str]]:
 
 def conclude(verdict: Verdict, run_seed: int, *, strict: bool) -> None:
     """Pass, skip, xfail or fail the running test."""
+    if verdict.unexpected:
+        pytest.fail(failure.text(verdict, run_seed), pytrace=False)
+    if verdict.is_known:
+        pytest.xfail(printable(f"{verdict.rule} known: {'; '.join(verdict.known)}"))
     if verdict.outcome is Outcome.PASS:
         return
     if verdict.outcome is Outcome.UNSUPPORTED:

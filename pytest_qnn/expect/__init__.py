@@ -1,0 +1,1 @@
+"""Known failures: the file of ``--qnn-expect``, and the command that writes it from reports."""

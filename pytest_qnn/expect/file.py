@@ -1,0 +1,171 @@
+"""The file of known failures: TOML, read as data, each entry complete or refused in one sentence."""
+
+from __future__ import annotations
+
+import datetime
+import difflib
+import os
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import tomlkit
+from packaging.specifiers import InvalidSpecifier, SpecifierSet
+from packaging.version import InvalidVersion, Version
+from tomlkit.exceptions import TOMLKitError
+
+from pytest_qnn import rules
+from pytest_qnn.core.fingerprint import SHAPE, Fingerprint
+from pytest_qnn.core.forms import BadOption
+from pytest_qnn.core.known_failures import Expectations, KnownFailure
+from pytest_qnn.core.verdict import Outcome
+
+FLAG = "--qnn-expect"
+ENTRIES = "failure"
+"""The name of the array of tables."""
+ACCEPTED = (Outcome.FAIL, Outcome.CRASH, Outcome.HANG, Outcome.CONTRADICTION, Outcome.INCONCLUSIVE)
+_MOST_BYTES = 1 << 20
+_RANGES = ("<", ">", "=", "!", "~")
+"""What a range of versions begins with (PEP 440)."""
+
+
+class _Entry(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    rule: str
+    verdict: str
+    library: dict[str, str]
+    reason: str
+    issue: str
+    owner: str
+    expires: datetime.date
+    fingerprint: Fingerprint = Fingerprint()
+    flaky: float = 0.0
+
+
+def read(path: Path) -> tuple[KnownFailure, ...]:
+    """The entries of a file.
+
+    Args:
+        path: of a regular file of at most a mebibyte, UTF-8.
+
+    Raises:
+        BadOption: it cannot be read, is no TOML, or an entry is not complete.
+    """
+    entries = parsed(path, text_of(path))
+    return tuple(_checked(path, number, each) for number, each in enumerate(entries, 1))
+
+
+def text_of(path: Path) -> str:
+    """The file's text.
+
+    Raises:
+        BadOption: it cannot be read, or is too large.
+    """
+    try:
+        with path.open("rb") as file:
+            data = file.read(_MOST_BYTES + 1)
+        text = data.decode()
+    except (OSError, ValueError) as error:
+        reason = error.strerror if isinstance(error, OSError) else "not UTF-8"
+        raise BadOption(f"{FLAG}: {os.fspath(path)!r} cannot be read: {reason}") from None
+    if len(data) > _MOST_BYTES:
+        raise BadOption(f"{FLAG}: {os.fspath(path)!r} has more than {_MOST_BYTES} bytes")
+    return text
+
+
+def parsed(path: Path, text: str) -> list[Mapping[str, Any]]:
+    """The tables of the file, as data. Raises BadOption."""
+    try:
+        data = tomlkit.parse(text).unwrap()
+    except (TOMLKitError, RecursionError) as error:
+        raise BadOption(f"{FLAG}: {os.fspath(path)!r} is not TOML: {error}") from None
+    others = sorted(set(data) - {ENTRIES})
+    if others:
+        raise BadOption(f"{FLAG}: {os.fspath(path)!r} has {others[0]!r}; entries are [[{ENTRIES}]]")
+    found = data.get(ENTRIES, [])
+    if not isinstance(found, list) or not all(isinstance(each, dict) for each in found):
+        raise BadOption(f"{FLAG}: {os.fspath(path)!r}: entries are [[{ENTRIES}]]")
+    return found
+
+
+def _checked(path: Path, number: int, data: Mapping[str, Any]) -> KnownFailure:
+    named = f"{FLAG}: {os.fspath(path)!r}, entry {number} ({data.get('rule', 'of no rule')})"
+    if isinstance(data.get("expires"), datetime.datetime | str):
+        raise BadOption(f"{named}: expires is a date without quotes, such as 2027-01-31")
+    try:
+        entry = msgspec.convert(data, _Entry, str_keys=True)
+    except msgspec.ValidationError as error:
+        raise BadOption(f"{named}: {error}") from None
+    problem = _problem(entry)
+    if problem:
+        raise BadOption(f"{named}: {problem}")
+    fields = {name: getattr(entry, name) for name in _Entry.__struct_fields__ if name != "verdict"}
+    return KnownFailure(number=number, verdict=Outcome(entry.verdict), **fields)
+
+
+def _problem(entry: _Entry) -> str:
+    """The first thing that is not right with the entry; empty: nothing."""
+    return next(filter(None, _problems(entry)), "")
+
+
+def _problems(entry: _Entry) -> Iterator[str]:
+    listed = rules.listed()
+    if entry.rule not in listed:
+        near = difflib.get_close_matches(entry.rule, listed, 1)
+        yield f"the catalogue has no rule {entry.rule!r}" + (f"; {near[0]}?" if near else "")
+    accepted = [each.value for each in ACCEPTED]
+    if entry.verdict not in accepted:
+        yield f"verdict is {entry.verdict!r}, and not one of {', '.join(accepted)}"
+    yield from (
+        f"{name} is empty" for name in ("reason", "issue", "owner") if not getattr(entry, name).strip()
+    )
+    if not entry.library:
+        yield "library names nothing; it says of which libraries the entry holds"
+    if entry.fingerprint == Fingerprint() and entry.verdict != Outcome.INCONCLUSIVE.value:
+        yield "fingerprint is empty, and would accept anything"
+    if not SHAPE.fullmatch(entry.fingerprint.shape):
+        yield f"shape is {entry.fingerprint.shape!r}, and not of the form 'from rank 3'"
+    if not 0 <= entry.flaky <= 1:
+        yield "flaky is a part of all runs, from 0 to 1"
+    yield from map(_bad_range, entry.library.values())
+
+
+def _bad_range(wanted: str) -> str:
+    if wanted.startswith(_RANGES):
+        try:
+            SpecifierSet(wanted)
+        except InvalidSpecifier:
+            return f"{wanted!r} is no range of versions"
+    return ""
+
+
+def expectations(
+    entries: tuple[KnownFailure, ...], rule_id: str, provenance: Mapping[str, str], today: datetime.date
+) -> Expectations:
+    """What the entries say of a rule on a target.
+
+    Args:
+        entries: of the file.
+        rule_id: the rule.
+        provenance: versions and digests of the target, by key.
+        today: entries hold up to their last day, and that day too.
+    """
+    of_rule = [one for one in entries if one.rule == rule_id and holds(one.library, provenance)]
+    return Expectations(
+        tuple(one for one in of_rule if one.expires >= today),
+        tuple(one for one in of_rule if one.expires < today),
+    )
+
+
+def holds(library: Mapping[str, str], provenance: Mapping[str, str]) -> bool:
+    """Whether the target is one that the entry is about: each key is equal, or within the range."""
+    return all(key in provenance and _is(provenance[key], wanted) for key, wanted in library.items())
+
+
+def _is(value: str, wanted: str) -> bool:
+    if not wanted.startswith(_RANGES):
+        return value == wanted
+    try:
+        return SpecifierSet(wanted).contains(Version(value), prereleases=True)
+    except InvalidVersion:
+        return False

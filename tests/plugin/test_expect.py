@@ -1,0 +1,238 @@
+"""Known failures: exactly what is expected is accepted, and the search goes on around it."""
+
+from __future__ import annotations
+
+import argparse
+import datetime
+import importlib.resources
+import json
+from pathlib import Path
+from typing import Any
+
+import jsonschema
+import pytest
+from reports import refusal
+
+from pytest_qnn.core.evidence import Evidence
+from pytest_qnn.core.fingerprint import Fingerprint, fits, masked, traits_of
+from pytest_qnn.core.forms import BadOption
+from pytest_qnn.expect import file, update
+
+SUITE = ("--pyargs", "pytest_qnn.conformance", "-p", "no:cacheprovider", "--qnn-seed=3")
+ADD = '{ operators = ["ADD float32"] }'
+REPORT = "--qnn-report=out.json"
+
+
+def entry(**changes: str) -> str:
+    """An entry that is complete, for NUM-10 on any target."""
+    values = {
+        "rule": '"NUM-10"',
+        "verdict": '"fail"',
+        "fingerprint": ADD,
+        "library": '{ precision = "float32" }',
+        "reason": '"sums are approximate"',
+        "issue": '"QN-1"',
+        "owner": '"kernels"',
+        "expires": "2999-12-31",
+    } | changes
+    return "[[failure]]\n" + "".join(f"{key} = {value}\n" for key, value in values.items() if value)
+
+
+def judged(
+    pytester: pytest.Pytester, mutant: str, text: str, *options: str
+) -> tuple[pytest.RunResult, dict[str, Any]]:
+    Path("known.toml").write_text(text, encoding="utf-8")
+    target = f"--tflite-delegate={mutant}"
+    chosen = options or ("-k", "test_num_10")
+    result = pytester.runpytest_subprocess(*SUITE, REPORT, target, "--qnn-expect=known.toml", *chosen)
+    document = json.loads(Path("out.json").read_text(encoding="utf-8"))
+    schema = json.loads((importlib.resources.files("pytest_qnn.report") / "schema.json").read_text())
+    jsonschema.Draft202012Validator(schema).validate(document)
+    (found,) = (target for target in document["targets"] if target["subject"] == "delegate")
+    return result, {rule["id"]: rule for rule in found["rules"]}
+
+
+def test_what_is_expected_is_known(pytester: pytest.Pytester) -> None:
+    options = ("-k", "test_num_10", "-rx", "--junitxml=out.xml", "--qnn-report=out.html")
+    result, rules = judged(pytester, "mutant:adds-a-thousandth", entry(), *options)
+    result.assert_outcomes(xfailed=1)
+    assert result.ret == pytest.ExitCode.OK
+    said = "sums are approximate (QN-1, kernels, until 2999-12-31)"
+    shown = ["area *known", f"NUM-10 MUST known fail: {said}", f"XFAIL *NUM-10 known: {said}*"]
+    result.stdout.fnmatch_lines(shown)
+    rule = rules["NUM-10"]
+    assert (rule["verdict"], rule["known"], rule["violation"], rule["replay"]) == ("known", [said], None, "")
+    assert f'<property name="known" value="{said}" />' in Path("out.xml").read_text(encoding="utf-8")
+    assert f"known: {said}" in Path("out.html").read_text(encoding="utf-8")
+
+
+def test_a_second_fault_under_the_rule_is_found_beside_it(pytester: pytest.Pytester) -> None:
+    result, rules = judged(pytester, "mutant:approximates", entry())
+    result.assert_outcomes(failed=1)
+    violation = rules["NUM-10"]["violation"]
+    assert rules["NUM-10"]["verdict"] == "fail"
+    assert "ADD float32" not in violation["fingerprint"]["operators"]
+    assert rules["NUM-10"]["known"]
+
+
+def test_what_is_not_found_fails_and_says_which(pytester: pytest.Pytester) -> None:
+    result, rules = judged(pytester, "reference", entry())
+    result.assert_outcomes(failed=1)
+    assert rules["NUM-10"]["verdict"] == "pass"
+    assert rules["NUM-10"]["unexpected"] == "entry 1 of the known failures was not found"
+    result.stdout.fnmatch_lines(["NUM-10 MUST not as expected: entry 1 of the known failures was not found"])
+
+
+def test_what_is_not_always_found_may_be_absent(pytester: pytest.Pytester) -> None:
+    result, _ = judged(pytester, "reference", entry(flaky="0.5"))
+    result.assert_outcomes(passed=1)
+
+
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        ({"expires": "2020-01-31"}, "entry 1 of the known failures is expired"),
+        ({"verdict": '"crash"'}, ""),
+        ({"fingerprint": '{ operators = ["MUL float32"] }'}, ""),
+        ({"fingerprint": '{ operators = ["ADD float32"], seen = "something else" }'}, ""),
+        ({"library": '{ precision = "float16" }'}, ""),
+        ({"library": '{ runtime_version = "<2" }'}, ""),
+        ({"rule": '"NUM-02"'}, ""),
+    ],
+)
+def test_anything_else_is_not_accepted(pytester: pytest.Pytester, changes: dict[str, str], said: str) -> None:
+    result, rules = judged(pytester, "mutant:adds-a-thousandth", entry(**changes))
+    result.assert_outcomes(failed=1)
+    assert (rules["NUM-10"]["verdict"], rules["NUM-10"]["unexpected"]) == ("fail", said)
+
+
+def test_a_crash_that_is_expected_of_its_owner_is_known_where_another_rule_meets_it(
+    pytester: pytest.Pytester,
+) -> None:
+    signal = entry(rule='"RUN-01"', verdict='"crash"', fingerprint='{ signal = "SIGABRT" }')
+    result, rules = judged(pytester, "mutant:aborts-at-rank-3", signal, "-k", "life_10", "--qnn-sandbox=fork")
+    assert result.ret == pytest.ExitCode.OK
+    assert (rules["LIFE-10"]["verdict"], rules["LIFE-10"]["blocked_by"]) == ("pass", ["RUN-01"])
+    assert rules["RUN-01"]["verdict"] == "known"
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        (entry(reason='""'), "entry 1 (NUM-10): reason is empty"),
+        (entry(reason=""), "missing required field `reason`"),
+        (entry(owner='" "'), "entry 1 (NUM-10): owner is empty"),
+        (entry() + entry(issue='""'), "entry 2 (NUM-10): issue is empty"),
+        (entry(expires='"2027-01-31"'), "expires is a date without quotes, such as 2027-01-31"),
+        (entry(expires="2027-01-31T00:00:00"), "expires is a date without quotes"),
+        (entry(expires=""), "missing required field `expires`"),
+        (entry(rule='"NUM-100"'), "the catalogue has no rule 'NUM-100'; NUM-10?"),
+        (entry(verdict='"pass"'), "verdict is 'pass', and not one of fail, crash, hang"),
+        (entry(fingerprint="{}"), "fingerprint is empty, and would accept anything"),
+        (entry(fingerprint='{ size = "4" }'), "unknown field `size`"),
+        (entry(fingerprint='{ shape = "rank 3" }'), "not of the form 'from rank 3'"),
+        (entry(library="{}"), "library names nothing"),
+        (entry(library='{ runtime_version = ">=x" }'), "'>=x' is no range of versions"),
+        (entry(flaky="2.0"), "flaky is a part of all runs"),
+        (entry(color='"red"'), "unknown field `color`"),
+        ("[[failures]]\n", "has 'failures'; entries are [[failure]]"),
+        ("failure = 3\n", "entries are [[failure]]"),
+        ("[[failure]\n", "is not TOML"),
+        ("#" * (1 << 20) + "#", "has more than 1048576 bytes"),
+    ],
+)
+def test_an_entry_that_is_not_complete_is_refused_in_one_sentence(
+    pytester: pytest.Pytester, text: str, said: str
+) -> None:
+    Path("known.toml").write_text(text, encoding="utf-8")
+    with pytest.raises(BadOption) as caught:
+        file.read(Path("known.toml"))
+    assert said in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+def test_what_is_refused_is_a_usage_error(pytester: pytest.Pytester) -> None:
+    Path("known.toml").write_bytes(b"\xff")
+    result = pytester.runpytest_subprocess(*SUITE, "--qnn-expect=known.toml", "-k", "num_10")
+    assert refusal(result) == "--qnn-expect: 'known.toml' cannot be read: not UTF-8"
+    for name in ("absent.toml", "."):
+        result = pytester.runpytest_subprocess(*SUITE, f"--qnn-expect={name}", "-k", "num_10")
+        assert refusal(result).startswith("--qnn-expect: ")
+
+
+def test_an_entry_holds_on_its_last_day_and_for_its_libraries_only() -> None:
+    Path("known.toml").write_text(entry(library='{ library_sha256 = "ab", backend_api = ">=5.3,<5.10" }'))
+    (one,) = entries = file.read(Path("known.toml"))
+    provenance = {"library_sha256": "ab", "backend_api": "5.9.1"}
+    late = one.expires + datetime.timedelta(1)
+    assert file.expectations(entries, "NUM-10", provenance, one.expires).accepted == (one,)
+    assert file.expectations(entries, "NUM-10", provenance, late).expired == (one,)
+    others = ({"library_sha256": "ac"}, {"backend_api": "5.10.0"}, {"backend_api": "unknown"})
+    for other in (*({**provenance, **each} for each in others), {"library_sha256": "ab"}):
+        assert not file.expectations(entries, "NUM-10", other, one.expires).accepted
+
+
+def node(op: str, rank: int) -> dict[str, Any]:
+    tensors = [{"shape": [2] * rank}, {"shape": [2] * rank}]
+    return {"graph": {"tensors": tensors, "nodes": [{"op": op, "inputs": [0], "outputs": [1]}]}}
+
+
+def test_a_fingerprint_says_nothing_that_a_seed_changes() -> None:
+    said = "8000 QNN_MEM_ERROR_INVALID_ARGUMENT"
+    steps = {"steps": [{"do": "alloc"}, {"do": "register"}]}
+    assert traits_of(said, "step 1, register h3", Evidence(), steps).fingerprint == Fingerprint(
+        call="register", code="QNN_MEM_ERROR_INVALID_ARGUMENT"
+    )
+    left = Evidence(during="invoke of kernel 0, node 0 (MUL)")
+    assert traits_of("SIGABRT", "in it", left, node("MUL", 3)).fingerprint == Fingerprint(
+        call="invoke of", signal="SIGABRT", operators=("MUL float32",), shape="from rank 3"
+    )
+    assert (
+        masked("-1.5e-07, 3 of 12 elements\noff at [0, 1] of t14, nan") == "# of # elements off at [#] of #"
+    )
+    assert masked("(2, 3) instead of (2, 3, 4)") == "(#) instead of (#)"
+
+
+def test_what_a_larger_case_has_besides_does_not_matter_and_a_lower_rank_does() -> None:
+    wanted = Fingerprint(operators=("MUL float32",), shape="from rank 3")
+    for rank, same in ((2, False), (3, True), (4, True)):
+        assert fits(wanted, traits_of("", "", Evidence(), node("MUL", rank))) is same
+    several = {"graphs": [node("ADD", 3)["graph"], node("MUL", 3)["graph"]]}
+    assert fits(wanted, traits_of("", "", Evidence(), several))
+    assert not fits(wanted, traits_of("", "", Evidence(), node("ADD", 3)))
+
+
+def updated(*arguments: str) -> int:
+    parser = argparse.ArgumentParser()
+    update.declare(parser)
+    return update.main(parser.parse_args([*arguments, "--update", "known.toml"]))
+
+
+def test_the_command_writes_what_a_report_found_and_no_reason(
+    pytester: pytest.Pytester, capsys: pytest.CaptureFixture[str]
+) -> None:
+    kept = entry(rule='"NUM-02"', reason='"kept"') + "# a note\n"
+    judged(pytester, "mutant:adds-a-thousandth", kept)
+    assert updated("out.json") == 0
+    text = Path("known.toml").read_text(encoding="utf-8")
+    assert text.startswith(kept)
+    assert "1 entries added; write reason, issue, owner and expires into each" in capsys.readouterr().out
+    with pytest.raises(BadOption, match=r"entry 2 \(NUM-10\): expires is a date"):
+        file.read(Path("known.toml"))
+    assert updated("out.json") == 0
+    assert Path("known.toml").read_text(encoding="utf-8") == text  # nothing twice
+    written = text.removeprefix(kept).replace('""', '"x"').replace('expires = "x"', "expires = 2999-01-01")
+    assert judged(pytester, "mutant:adds-a-thousandth", written)[0].ret == pytest.ExitCode.OK
+    assert judged(pytester, "mutant:approximates", written)[0].ret == pytest.ExitCode.TESTS_FAILED
+
+
+@pytest.mark.parametrize("text", ["", "{}", "[]", '{"schema": 2, "targets": [3]}', "[" * 100_000, None])
+def test_what_is_no_report_is_one_sentence(
+    pytester: pytest.Pytester, capsys: pytest.CaptureFixture[str], text: str | None
+) -> None:
+    if text is not None:
+        Path("out.json").write_text(text, encoding="utf-8")
+    assert updated("out.json") == 2
+    (line,) = capsys.readouterr().err.splitlines()
+    assert line.startswith("'out.json' ")
+    assert not Path("known.toml").exists()
