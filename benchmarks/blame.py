@@ -46,7 +46,16 @@ _QUIET = (Outcome.PASS, Outcome.UNSUPPORTED)
 MEASURED = ("LEAK-", "QLEAK-", "THR-", "QTHR-", "RSZ-05", "OWN-02", "OWN-03")
 """Rules that measure or run for a while: they cost more than all others, and judge one mutant in eight."""
 _MEASURED_IN = 8
-WILD = ("keeps-nodes", "rpc-short", "writes-elsewhere")
+WILD = (
+    "claims-twice",
+    "custom-ends-with-delegate",
+    "keeps-first-plan",
+    "keeps-nodes",
+    "packs-weights",
+    "plugin-no-prepare",
+    "rpc-short",
+    "writes-elsewhere",
+)
 """Mutants that write where other rules' cases keep conditions of loops: these are judged in children."""
 EXPLAINED: dict[str, tuple[str, str]] = {
     "appends-when-redone": ("LIFE-05", "what every Prepare adds is kept until the delegate is destroyed"),
@@ -69,6 +78,10 @@ EXPLAINED: dict[str, tuple[str, str]] = {
         "tensors of subgraphs have the same indices, and it keeps their sizes by these",
     ),
     "ctx-orphans-live": ("EXT-22", "handles outlive their contexts, those of external memory too"),
+    "custom-prefetches": (
+        "TFL-10 TFL-13 TFL-18",
+        "what is written to custom memory after it was assigned is not read there either",
+    ),
     "declares-half-uses-bfloat": ("NUM-02", "sums have the precision of bfloat16, too"),
     "depends-on-the-process": (
         "NUM-02 NUM-03 NUM-04 NUM-10",
@@ -92,7 +105,15 @@ EXPLAINED: dict[str, tuple[str, str]] = {
     "fails-on-nothing": ("XNN-02", "it fails where XNNPACK has left no node"),
     "finalise-clears": ("EXT-20", "a graph that it takes away is executed behind the refusal"),
     "forgets-odd-tail": ("NUM-02 NUM-05 PART-03", "numbers of each kind are wrong in the last element"),
+    "forgets-ranges": (
+        "NUM-04 NUM-05",
+        "inside a partition nothing is clamped, and what comes of it is out of its bounds",
+    ),
     "frees-nothing": ("LIFE-05", "buffers of interpreters that are gone stay until the delegate's end"),
+    "frees-with-kernel": (
+        "BUF-06 CTRL-01 RSZ-01",
+        "buffers end with a kernel that is made again, in loops and after resizes too",
+    ),
     "halves-large-partitions": ("NUM-10", "element-wise nodes of such partitions are out of their bounds"),
     "handle-output-off": ("QMG-12", "each output goes through memory of its own"),
     "has-fixed-capacity": ("PART-04", "it claims nodes that are too large for it, and fails in invoke"),
@@ -153,6 +174,10 @@ EXPLAINED: dict[str, tuple[str, str]] = {
     "reg-wants-shape-config": ("REG-01 REG-16 REG-17", "no plain registration succeeds"),
     "register-after-finalise": ("REG-01 REG-16", "no registration succeeds in a context without a graph"),
     "resumes-failed": ("CTRL-01", "it knows the kernels of all subgraphs as one list"),
+    "rounds-constants": (
+        "ERR-03 LIFE-10",
+        "Prepare changes constants of the model, and they stay so if it fails",
+    ),
     "rpc-short": ("RPC-05 RPC-10 RPC-14", "only the first page can be written, whoever writes"),
     "rpc-one-fd": ("RPC-10 RPC-14", "through the descriptor of a buffer another one's bytes are read"),
     "runtime-hides-kernels": ("PART-16", "the plan before an application is not shown as that behind it"),

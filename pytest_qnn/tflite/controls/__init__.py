@@ -18,7 +18,7 @@ import msgspec
 
 from pytest_qnn.core.target import Control
 from pytest_qnn.tflite.cases.delegate import Application, DelegateCase, Fill
-from pytest_qnn.tflite.cases.plugin import DESTROY, PluginCase
+from pytest_qnn.tflite.cases.plugin import DESTROY, Create, Destroy, PluginCase
 from pytest_qnn.tflite.cases.reduce import is_plain
 from pytest_qnn.tflite.cases.script import ScriptCase, SetInputs, flat
 from pytest_qnn.tflite.controls import scripts
@@ -85,6 +85,7 @@ _PARTITIONS = ("PART-11", "PART-10")
 """Owners of a wrong output of a graph whose nodes are right by themselves."""
 _PLAIN = simplest(ADDITION)
 """Of what no part of the case is needed for."""
+_WITHOUT_OPTIONS = PluginCase(_PLAIN, (Create(null_arrays=True), Destroy("d0")))
 _PARTED, _BETWEEN = linked()
 _LINKED = DelegateCase(_NOTHING, (Application("probe", _BETWEEN), Application()))
 """Of `_PARTED`: two kernels of the target, with a probe's between them."""
@@ -103,6 +104,8 @@ def controls(case: Any, *, died: bool) -> Iterator[Control]:
     if died:
         yield from _runs(itertools.chain(_of_a_death(alone, whole), spoiling), seed, fill, known)
         yield from scripts.of_a_placed_death(case, _PLAIN)
+        if isinstance(case, PluginCase) and any(isinstance(step, Create) for step in case.steps):
+            yield Control(_WITHOUT_OPTIONS, ("ABI-02",), _CALLS)
         # No graph of the case may be fit for a plain run. What ends a process in any delegate's life does so
         # with another graph as well; a death in a kernel does not, so this explains calls of `_ENDS` only.
         yield Control(msgspec.structs.replace(_ONCE, graph=_PLAIN), (), _ENDS)
