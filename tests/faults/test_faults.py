@@ -50,7 +50,7 @@ def test_an_owner_fails_and_who_meets_its_fault_does_not(name: str) -> None:
     assert (found.owners, found.accused, found.advised) == ([faults.FAULTS[name].owner], [], [])
 
 
-_PARTS_OF_A_HANG = 8
+_PARTS_OF_A_HANG = 16
 """Each rule that meets a hang waits for it: all of them in one test would keep one worker for ten minutes."""
 
 
