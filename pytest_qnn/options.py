@@ -39,6 +39,8 @@ class Declared:
     """Two different values on one command line are a mistake, and not an overruled default."""
     is_path: bool = False
     """The value may be a path: in the ini file it is relative to that file."""
+    is_always_path: bool = False
+    """It is no keyword: a bare name is a path too."""
 
     @property
     def ini(self) -> str:
@@ -134,6 +136,15 @@ DECLARED = (
         "that is not found, and one that is expired, fail (docs/known-failures.md)",
         once=True,
         is_path=True,
+        is_always_path=True,
+    ),
+    Declared(
+        "--qnn-corpus",
+        "FOLDER",
+        "folder of cases that broke rules once: they are tried first, and findings join (docs/corpus.md)",
+        once=True,
+        is_path=True,
+        is_always_path=True,
     ),
     Declared("--qnn-strict", "", "a violated SHOULD fails instead of xfails", kind="switch"),
     Declared(
@@ -178,6 +189,8 @@ class Options:
     strict: bool = False
     expect: Path | None = None
     """The file of known failures."""
+    corpus: Path | None = None
+    """The folder of cases that are tried first."""
     replay: Path | None = None
     debug: str = ""
     """What the case to replay is carried out under; empty: nothing, it is judged."""
@@ -342,6 +355,7 @@ def read(
         seed=forms.seed("--qnn-seed", values.get("qnn_seed")),
         strict=forms.truth("--qnn-strict", values.get("qnn_strict")),
         expect=forms.file("--qnn-expect", values.get("qnn_expect")),
+        corpus=forms.folder("--qnn-corpus", values.get("qnn_corpus")),
         replay=forms.case("--qnn-replay", values.get("qnn_replay")),
         debug=forms.debug("--qnn-debug", values.get("qnn_debug")),
         given=frozenset(given),
@@ -356,14 +370,16 @@ def _of_command_line(command_line: Mapping[str, Any]) -> _Source:
 
 
 def _of_ini(ini: Mapping[str, Any], folder: Path) -> _Source:
-    found = {
-        one.ini: _beside(ini[one.ini], folder) if one.is_path else ini[one.ini]
-        for one in DECLARED
-        if ini.get(one.ini)
-    }
+    found = {one.ini: _of_one(one, ini[one.ini], folder) for one in DECLARED if ini.get(one.ini)}
     delegates = found.pop("tflite_delegate", ())
     options = found.pop("tflite_delegate_option", ())
     return _Source(found, [*map(_delegate, delegates), *map(_option, options)])
+
+
+def _of_one(one: Declared, value: str | list[str], folder: Path) -> str | list[str]:
+    if one.is_always_path and isinstance(value, str):
+        return str(folder / value)
+    return _beside(value, folder) if one.is_path else value
 
 
 def _of_case(arguments: Sequence[str]) -> _Source:

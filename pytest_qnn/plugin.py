@@ -17,7 +17,7 @@ import pytest
 from pytest_qnn import options as opts
 from pytest_qnn.core import forms
 from pytest_qnn.core.printable import printable
-from pytest_qnn.session.gather import Gatherer
+from pytest_qnn.session.gather import Gatherer, expect
 from pytest_qnn.state import REPLAYED, SESSION, VERDICTS, Session
 
 if TYPE_CHECKING:
@@ -173,7 +173,7 @@ def pytest_collection_finish(session: pytest.Session) -> None:
     # pytest_xdist_node_collection_finished, and workers open their targets when a test needs them.
     if _is_worker(config) or config.option.collectonly:
         return
-    config.stash[SESSION].expect([item.name for item in session.items if _judges(item)])
+    expect(config.stash[SESSION], [item.name for item in session.items if _judges(item)])
 
 
 def _judges(item: pytest.Item) -> bool:

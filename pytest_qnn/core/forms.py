@@ -241,6 +241,18 @@ def file(flag: str, text: str | None) -> Path | None:
     return Path(text)
 
 
+def folder(flag: str, text: str | None) -> Path | None:
+    """The absolute path of a folder that is there, or can be made."""
+    if text is None:
+        return None
+    path = Path(text).absolute()
+    if os.path.exists(text) and not os.path.isdir(text):
+        raise BadOption(f"{flag}: {text!r} is not a folder")
+    if not os.path.exists(text) and not os.path.isdir(path.parent):
+        raise BadOption(f"{flag}: there is no folder {str(path.parent)!r} to make {path.name!r} in")
+    return path
+
+
 def debug(flag: str, text: str | None) -> str:
     """A word of `DEBUGGERS`, or a command; None gives the empty text."""
     if text is None or text in DEBUGGERS:

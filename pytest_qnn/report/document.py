@@ -96,6 +96,7 @@ def _options(session: Session) -> dict[str, Any]:
         "qnn_timeout": options.timeout,
         "qnn_env": list(options.env),
         "qnn_strict": options.strict,
+        "qnn_corpus": None if options.corpus is None else str(options.corpus),
         "qnn_expect": None if options.expect is None else str(options.expect),
     }
 

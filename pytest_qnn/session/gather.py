@@ -6,6 +6,7 @@ import datetime
 import signal
 import threading
 from collections import Counter
+from collections.abc import Iterable
 from types import FrameType
 from typing import TYPE_CHECKING, Any
 
@@ -70,7 +71,7 @@ class Gatherer:
         if self._checked:
             return
         self._checked = True
-        self.session.expect(ids)
+        expect(self.session, ids)
         self.session.close()
 
     @pytest.hookimpl(optionalhook=True)
@@ -180,6 +181,19 @@ class Gatherer:
         from pytest_qnn.report import terminal
 
         terminal.summary(terminalreporter, self.session)
+
+
+def expect(session: Session, names: Iterable[str]) -> None:
+    """Tests with these names or node ids are about to run: open their targets, and read what they read.
+
+    Raises:
+        pytest.UsageError: a target or a file cannot be used.
+    """
+    session.expect(names)
+    if session.options.corpus is not None:
+        from pytest_qnn.session import corpus
+
+        corpus.check(session)
 
 
 _IN_FILES = ("loadscope", "loadfile", "loadgroup")

@@ -105,7 +105,7 @@ ROOMS: dict[str, set[str]] = {
     "state": {"case_file", "core", "expect", "options", "rules", "targets"},
     "report": {"core", "rules", "state", "tflite.cases", "tflite.graph", "tflite.learned"},
     "session": {
-        *("case_file", "core", "effort", "isolation", "options", "report", "state", "targets"),
+        *("case_file", "core", "effort", "isolation", "options", "report", "rules", "state", "targets"),
         *("tflite.cases", "tflite.graph"),
     },
     "plugin": {"case_file", "core", "expect", "newhooks", "options", "report", "session", "state"},

@@ -1,0 +1,127 @@
+"""The corpus: a folder of cases that broke rules once, tried first in each run; new findings join it.
+
+A file is a case file (`pytest_qnn.case_file`) without what belongs to one machine, called after its rule and
+the digest of its case: ``EXE-05-0123456789abcdef.json``. So the same case found twice is one file, and
+folders of several machines can be put together by copying.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from collections import defaultdict
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+import pytest
+
+from pytest_qnn import case_file, rules
+from pytest_qnn.core.evidence import Evidence
+from pytest_qnn.core.fingerprint import traits_of
+from pytest_qnn.core.forms import BadOption
+from pytest_qnn.core.printable import printable
+from pytest_qnn.report import files
+
+if TYPE_CHECKING:
+    from pytest_qnn.case_file import AnyCaseFile
+    from pytest_qnn.state import Session
+
+FLAG = "--qnn-corpus"
+_HALVES = {"delegate": "a delegate", "memory": "QNN memory"}
+_NAME = re.compile(r"([A-Z]{1,12}-[0-9]{2,4})-[0-9a-f]{16}\.json")
+
+
+def cases(folder: Path, rule_id: str) -> tuple[Any, ...]:
+    """The cases of a rule, in the order of their files' names.
+
+    Raises:
+        BadOption: a file of the rule cannot be read, or is no case file of it.
+    """
+    return tuple(_read(path, rule_id).case for path in _paths(folder) if _rule_of(path) == rule_id)
+
+
+def check(session: Session) -> None:
+    """Read all files of the rules that are about to be judged.
+
+    Raises:
+        pytest.UsageError: where `cases` raises BadOption.
+    """
+    folder = session.options.corpus
+    try:
+        for rule_id in sorted(session.expected) if folder is not None else ():
+            cases(folder, rule_id)
+    except BadOption as error:
+        raise pytest.UsageError(printable(str(error))) from None
+
+
+def add(folder: Path, content: AnyCaseFile) -> None:
+    """Add the case of a finding, if the folder does not have it.
+
+    Args:
+        folder: made if it is not there.
+        content: the case file; of its target only the last part of its name stays.
+
+    Raises:
+        OSError: it cannot be written.
+    """
+    own = msgspec.structs.replace(content, options=(), target=Path(content.target).name)
+    path = folder / f"{own.rule}-{_digest(own)}.json"
+    if not path.exists():
+        folder.mkdir(parents=True, exist_ok=True)
+        files.replace(path, case_file.encode(own))
+
+
+def superfluous(folder: Path) -> list[Path]:
+    """Files beside which there is one of the same rule and fingerprint with a smaller case.
+
+    Raises:
+        BadOption: a file cannot be read.
+    """
+    alike: dict[Any, list[tuple[int, str, Path]]] = defaultdict(list)
+    for path in _paths(folder):
+        content = _read(path, _rule_of(path))
+        data = msgspec.to_builtins(content.case)
+        print_ = traits_of(content.seen, content.where, Evidence(), data).fingerprint
+        size = len(msgspec.json.encode(content.case))
+        alike[content.rule, content.verdict, print_].append((size, path.name, path))
+    return [path for group in alike.values() for _, _, path in sorted(group)[1:]]
+
+
+def _read(path: Path, rule_id: str) -> AnyCaseFile:
+    try:
+        content = case_file.decode(case_file.raw(path))
+    except (OSError, ValueError) as error:  # BadOption is a ValueError
+        raise BadOption(f"{FLAG}: {str(path)!r} {error}") from None
+    if content.rule != rule_id:
+        raise BadOption(f"{FLAG}: {str(path)!r} is a case of {content.rule}")
+    rule = rules.listed().get(rule_id)
+    if rule is not None and content.subject != rule.subject:
+        of, about = _HALVES[content.subject], _HALVES[rule.subject]
+        raise BadOption(f"{FLAG}: {str(path)!r} is a case of {of}, and {rule_id} is about {about}")
+    return content
+
+
+def _paths(folder: Path) -> Sequence[Path]:
+    return sorted(folder.glob("*.json")) if folder.is_dir() else []
+
+
+def _rule_of(path: Path) -> str:
+    """Raises BadOption where the name is not one of the corpus."""
+    match = _NAME.fullmatch(path.name)
+    if match is None:
+        raise BadOption(f"{FLAG}: {str(path)!r} is not called RULE-DIGEST.json")
+    return match[1]
+
+
+def _digest(content: AnyCaseFile) -> str:
+    return hashlib.sha256(msgspec.json.encode(content.case, order="deterministic")).hexdigest()[:16]
+
+
+def counts(folder: Path) -> Iterator[tuple[str, int]]:
+    """How many cases each rule has. Raises BadOption."""
+    found: dict[str, int] = defaultdict(int)
+    for path in _paths(folder):
+        found[_rule_of(path)] += 1
+    yield from found.items()

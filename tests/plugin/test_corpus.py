@@ -1,0 +1,138 @@
+"""The corpus: what broke a rule once is tried first, on any machine; new findings join it."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pytest
+from reports import refusal
+
+from pytest_qnn import case_file
+from pytest_qnn.core.forms import BadOption
+from pytest_qnn.session import corpus
+
+SUITE = ("--pyargs", "pytest_qnn.conformance", "-p", "no:cacheprovider", "--qnn-report=out.json")
+MUTANT = "--tflite-delegate=mutant:adds-a-thousandth"
+
+
+def judged(pytester: pytest.Pytester, *options: str) -> tuple[pytest.RunResult, dict[str, Any]]:
+    result = pytester.runpytest_subprocess(*SUITE, "-k", "test_num_10", *options)
+    document = json.loads(Path("out.json").read_text(encoding="utf-8"))
+    rules = [rule for target in document["targets"] for rule in target["rules"]]
+    return result, next(rule for rule in rules if rule["id"] == "NUM-10")
+
+
+@pytest.fixture
+def found(pytester: pytest.Pytester) -> Path:
+    """The one file of a corpus that a run has made."""
+    result, _ = judged(pytester, MUTANT, "--qnn-seed=3", "--qnn-corpus=cases")
+    result.assert_outcomes(failed=1)
+    (path,) = Path("cases").iterdir()
+    return path
+
+
+def test_a_finding_joins_it_without_what_belongs_to_the_machine(found: Path) -> None:
+    content = case_file.decode(found.read_bytes())
+    assert (content.rule, content.options, content.target) == ("NUM-10", (), "mutant:adds-a-thousandth")
+    assert str(Path.cwd()) not in found.read_text(encoding="utf-8")
+    assert corpus.cases(Path("cases"), "NUM-10") == (content.case,)
+    assert corpus.cases(Path("cases"), "NUM-02") == ()
+
+
+def test_what_is_in_it_is_tried_first_whatever_the_seed(pytester: pytest.Pytester, found: Path) -> None:
+    for options in (("--qnn-seed=4",), ("--qnn-seed=5", "--qnn-sandbox=fork"), ("--qnn-seed=6", "-n", "1")):
+        _, rule = judged(pytester, MUTANT, "--qnn-corpus=cases", *options)
+        assert rule["verdict"] == "fail"
+        assert rule["case"] == json.loads(found.read_text(encoding="utf-8"))["case"]
+        assert rule["examined"] == 1  # nothing was drawn before it
+    assert list(Path("cases").iterdir()) == [found]  # the same case is one file
+
+
+def test_what_is_mended_passes_and_the_drawn_cases_follow(pytester: pytest.Pytester, found: Path) -> None:
+    result, with_it = judged(pytester, "--tflite-delegate=reference", "--qnn-seed=3", "--qnn-corpus=cases")
+    result.assert_outcomes(passed=1)
+    _, without = judged(pytester, "--tflite-delegate=reference", "--qnn-seed=3")
+    assert with_it["examples"] == without["examples"] + 1
+    assert found.exists()
+
+
+def test_in_the_ini_file_it_is_beside_it(pytester: pytest.Pytester, found: Path) -> None:
+    pytester.makeini("[pytest]\nqnn_corpus = cases\nqnn_expect = known.toml\n")
+    Path("known.toml").write_text("", encoding="utf-8")
+    Path("below").mkdir()
+    os.chdir("below")
+    _, rule = judged(pytester, MUTANT, "-c", "../tox.ini", "--rootdir=..")
+    assert (rule["verdict"], rule["examined"]) == ("fail", 1)
+
+
+def test_a_case_that_the_rule_cannot_judge_is_passed_over(pytester: pytest.Pytester, found: Path) -> None:
+    """Another release may draw other cases for a rule: to its check this one has steps that it never met."""
+    content = json.loads(found.read_text(encoding="utf-8")) | {"rule": "REG-08"}
+    Path("cases/REG-08-0123456789abcdef.json").write_text(json.dumps(content), encoding="utf-8")
+    result = pytester.runpytest_subprocess(*SUITE[:-1], "-k", "test_reg_08", "--qnn-corpus=cases")
+    assert refusal(result).endswith("is a case of a delegate, and REG-08 is about QNN memory")
+    content["rule"] = "PREC-03"
+    Path("cases/REG-08-0123456789abcdef.json").rename("cases/PREC-03-0123456789abcdef.json")
+    Path("cases/PREC-03-0123456789abcdef.json").write_text(json.dumps(content), encoding="utf-8")
+    result = pytester.runpytest_subprocess(
+        *SUITE[:-1], "-k", "prec_03", "--qnn-corpus=cases", "--tflite-delegate=reference"
+    )
+    result.assert_outcomes(passed=1)
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "said"),
+    [
+        ("NUM-10-0123456789abcdef.json", "{}", "is not a case file of pytest-qnn"),
+        ("NUM-10-0123456789abcdef.json", None, "is a case of NUM-10"),
+        ("notes.json", "{}", "is not called RULE-DIGEST.json"),
+    ],
+)
+def test_what_is_no_case_is_refused_in_one_sentence(
+    pytester: pytest.Pytester, found: Path, name: str, text: str | None, said: str
+) -> None:
+    rule = "test_num_10"
+    if text is None:
+        name, rule = name.replace("NUM-10", "NUM-02"), "test_num_02"
+        shutil.copy(found, Path("cases") / name)
+    else:
+        (Path("cases") / name).write_text(text, encoding="utf-8")
+    result = pytester.runpytest_subprocess(*SUITE[:-1], "-k", rule, MUTANT, "--qnn-corpus=cases")
+    line = refusal(result)
+    assert line.startswith("--qnn-corpus: ")
+    assert said in line
+
+
+def test_what_is_no_folder_is_refused(pytester: pytest.Pytester) -> None:
+    Path("file").write_text("", encoding="utf-8")
+    for value, said in (("file", "'file' is not a folder"), ("absent/cases", "there is no folder ")):
+        result = pytester.runpytest_subprocess(*SUITE[:-1], "-k", "num_10", f"--qnn-corpus={value}")
+        assert refusal(result).startswith(f"--qnn-corpus: {said}")
+
+
+def test_what_cannot_be_written_is_said(pytester: pytest.Pytester) -> None:
+    Path("cases").symlink_to("/proc/self/nowhere/cases")
+    _, rule = judged(pytester, MUTANT, "--qnn-corpus=cases")
+    assert rule["verdict"] == "fail"
+    assert "could not be added" in rule["note"]
+
+
+def test_of_cases_that_fail_alike_the_smallest_is_kept(tmp_path: Path) -> None:
+    def put(size: int, seen: str) -> None:
+        case = {"steps": [{"do": "alloc", "buffer": "b0", "size": size}]}
+        common = {"schema": 2, "rule": "REG-08", "verdict": "fail", "target": "x", "options": (), "seed": 1}
+        texts = {"expected": "", "seen": seen, "where": "step 0"}
+        corpus.add(tmp_path, case_file.with_case("memory", json.dumps(case), common | texts))
+
+    for size, seen in ((4096, "8000 QNN_MEM_X"), (8, "8000 QNN_MEM_X"), (16, "8001 QNN_MEM_Y")):
+        put(size, seen)
+    assert dict(corpus.counts(tmp_path)) == {"REG-08": 3}
+    (path,) = corpus.superfluous(tmp_path)
+    assert '"size": 4096' in path.read_text(encoding="utf-8")
+    (tmp_path / "notes.json").write_text("{}", encoding="utf-8")
+    with pytest.raises(BadOption, match="RULE-DIGEST"):
+        corpus.superfluous(tmp_path)
