@@ -49,8 +49,10 @@ def check(session: Session) -> None:
         pytest.UsageError: where `cases` raises BadOption.
     """
     folder = session.options.corpus
+    if folder is None:
+        return
     try:
-        for rule_id in sorted(session.expected) if folder is not None else ():
+        for rule_id in sorted(session.expected):
             cases(folder, rule_id)
     except BadOption as error:
         raise pytest.UsageError(printable(str(error))) from None

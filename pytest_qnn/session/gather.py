@@ -190,7 +190,7 @@ def expect(session: Session, names: Iterable[str]) -> None:
         pytest.UsageError: a target or a file cannot be used.
     """
     session.expect(names)
-    if session.options.corpus is not None:
+    if session.options.corpus is not None:  # what it imports takes long
         from pytest_qnn.session import corpus
 
         corpus.check(session)
