@@ -22,7 +22,7 @@ from pytest_qnn.state import REPLAYED, SESSION, VERDICTS, Session
 
 if TYPE_CHECKING:
     from pytest_qnn.case_file import AnyCaseFile
-    from pytest_qnn.core.known_failures import KnownFailure
+    from pytest_qnn.expect.file import Expected
 
 __all__ = ["Judge", "judge"]
 
@@ -62,10 +62,10 @@ def pytest_configure(config: pytest.Config) -> None:
         config.addinivalue_line("markers", line)
     try:
         options, case_file = _options(config)
-        known_failures = _known_failures(options)
+        expected = _expected(options)
     except forms.BadOption as error:
         raise pytest.UsageError(printable(str(error))) from None
-    session = config.stash[SESSION] = Session(config, options, case_file, known_failures)
+    session = config.stash[SESSION] = Session(config, options, case_file, expected)
     if not _is_worker(config):
         config.pluginmanager.register(Gatherer(session), "qnn-gatherer")
 
@@ -81,10 +81,10 @@ def _options(config: pytest.Config) -> tuple[opts.Options, AnyCaseFile | None]:
     return (options, None) if options.replay is None else _replay(config, read, options.replay)
 
 
-def _known_failures(options: opts.Options) -> tuple[KnownFailure, ...]:
-    """The entries of --qnn-expect, which a replay has no use for. Raises BadOption."""
+def _expected(options: opts.Options) -> Expected | None:
+    """The content of the file of --qnn-expect, which a replay has no use for. Raises BadOption."""
     if options.expect is None or options.replay is not None:
-        return ()
+        return None
     from pytest_qnn.expect import file
 
     return file.read(options.expect)

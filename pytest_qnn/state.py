@@ -19,10 +19,12 @@ from pytest_qnn.options import Options
 
 if TYPE_CHECKING:
     from pytest_qnn.case_file import AnyCaseFile
-    from pytest_qnn.core.known_failures import Expectations, KnownFailure
+    from pytest_qnn.core.known_failures import Expectations
     from pytest_qnn.core.rule import Demand, Rule, Subject
     from pytest_qnn.core.target import Target
     from pytest_qnn.core.verdict import Replayed, Verdict
+    from pytest_qnn.expect.claims import Difference
+    from pytest_qnn.expect.file import Expected
 
 SESSION: pytest.StashKey[Session] = pytest.StashKey()
 """Of a config: its session."""
@@ -45,12 +47,13 @@ class Session:
         config: pytest.Config,
         options: Options,
         case_file: AnyCaseFile | None = None,
-        known_failures: tuple[KnownFailure, ...] = (),
+        declared: Expected | None = None,
     ) -> None:
         self.config = config
         self.options = options
         self.case_file = case_file
-        self.known_failures = known_failures
+        self.declared = declared
+        """The content of the file of --qnn-expect."""
         self.started = datetime.datetime.now(datetime.timezone.utc)
         self.seed = _seed(config, options)
         self.given_up: dict[str, str] = getattr(config, "workerinput", {}).get("qnn_given_up", {})
@@ -81,7 +84,7 @@ class Session:
 
     def expectations(self, rule_id: str) -> Expectations:
         """What is expected of the rule on this run's target, which is open."""
-        if not self.known_failures:
+        if self.declared is None:
             from pytest_qnn.core.engine import nothing_expected
 
             return nothing_expected(rule_id)
@@ -90,7 +93,7 @@ class Session:
         subject = self.rule(rule_id).subject
         spec = self.spec(subject)
         provenance = {"target": spec, **self.described[subject, spec].provenance}
-        return file.expectations(self.known_failures, rule_id, provenance, self.started.date())
+        return file.expectations(self.declared.failures, rule_id, provenance, self.started.date())
 
     def rule_of_test(self, name: str) -> Demand | None:
         """The rule that a test judges, by its name or node id: ``test_reg_08`` judges REG-08.
@@ -167,7 +170,26 @@ class Session:
             self.described[subject, target.spec] = Description(
                 target.options, target.provenance(), target.learned()
             )
+            self._compare_claims(subject, target)
         return self.targets[subject]
+
+    def _compare_claims(self, subject: Subject, target: Target[Any, Any]) -> None:
+        """Keep what the target supports less, or more, than the file of --qnn-expect declares.
+
+        Raises:
+            pytest.UsageError: the file names what there is not.
+        """
+        if self.declared is None or subject not in self.declared.claims:
+            return
+        from pytest_qnn.core.forms import BadOption
+        from pytest_qnn.expect import claims
+
+        described = self.described[subject, target.spec]
+        try:
+            found = claims.difference(subject, self.declared.claims[subject], described.learned)
+        except BadOption as error:
+            raise pytest.UsageError(printable(str(error))) from None
+        described.claimed = found
 
     def spec(self, subject: Subject) -> str:
         """The specification string of this half's target, opened in this process or not."""
@@ -223,6 +245,8 @@ class Description:
         self.provenance = provenance or {}
         self.learned = learned or {}
         """`Target.learned` and `Target.asked`."""
+        self.claimed: Difference | None = None
+        """Beside the claims of --qnn-expect."""
 
 
 def spec_of(options: Options, subject: Subject) -> str:

@@ -7,7 +7,7 @@ import difflib
 import os
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import msgspec
 import tomlkit
@@ -19,15 +19,37 @@ from pytest_qnn import rules
 from pytest_qnn.core.fingerprint import SHAPE, Fingerprint
 from pytest_qnn.core.forms import BadOption
 from pytest_qnn.core.known_failures import Expectations, KnownFailure
+from pytest_qnn.core.rule import Subject
 from pytest_qnn.core.verdict import Outcome
 
 FLAG = "--qnn-expect"
 ENTRIES = "failure"
 """The name of the array of tables."""
+CLAIMS = "claims"
+"""The name of the table of what targets support, by half."""
 ACCEPTED = (Outcome.FAIL, Outcome.CRASH, Outcome.HANG, Outcome.CONTRADICTION, Outcome.INCONCLUSIVE)
 _MOST_BYTES = 1 << 20
 _RANGES = ("<", ">", "=", "!", "~")
 """What a range of versions begins with (PEP 440)."""
+
+
+class Claims(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """What a target of one half is declared to support."""
+
+    operators: tuple[str, ...] = ()
+    """Of delegates operator and type, and maybe rank and the rest of a kind: ``ADD int8 rank 2 RELU``; of QNN
+    operator and type: ``ElementWiseAdd FLOAT_32``."""
+    keys: tuple[int, ...] = ()
+    """Property keys (QNN)."""
+    areas: tuple[str, ...] = ()
+    """Areas of which no rule may be unsupported."""
+
+
+class Expected(NamedTuple):
+    """The content of the file."""
+
+    failures: tuple[KnownFailure, ...] = ()
+    claims: dict[Subject, Claims] = {}  # noqa: RUF012 - nobody changes it
 
 
 class _Entry(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -42,8 +64,8 @@ class _Entry(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     flaky: float = 0.0
 
 
-def read(path: Path) -> tuple[KnownFailure, ...]:
-    """The entries of a file.
+def read(path: Path) -> Expected:
+    """The content of a file.
 
     Args:
         path: of a regular file of at most a mebibyte, UTF-8.
@@ -51,8 +73,10 @@ def read(path: Path) -> tuple[KnownFailure, ...]:
     Raises:
         BadOption: it cannot be read, is no TOML, or an entry is not complete.
     """
-    entries = parsed(path, text_of(path))
-    return tuple(_checked(path, number, each) for number, each in enumerate(entries, 1))
+    data = parsed(path, text_of(path))
+    entries = data.get(ENTRIES, [])
+    failures = tuple(_checked(path, number, each) for number, each in enumerate(entries, 1))
+    return Expected(failures, _claims(path, data.get(CLAIMS, {})))
 
 
 def text_of(path: Path) -> str:
@@ -73,19 +97,33 @@ def text_of(path: Path) -> str:
     return text
 
 
-def parsed(path: Path, text: str) -> list[Mapping[str, Any]]:
-    """The tables of the file, as data. Raises BadOption."""
+def parsed(path: Path, text: str) -> dict[str, Any]:
+    """The file as data: a list of tables for failures, a table for claims. Raises BadOption."""
     try:
         data = tomlkit.parse(text).unwrap()
     except (TOMLKitError, RecursionError) as error:
         raise BadOption(f"{FLAG}: {os.fspath(path)!r} is not TOML: {error}") from None
-    others = sorted(set(data) - {ENTRIES})
+    others = sorted(set(data) - {ENTRIES, CLAIMS})
     if others:
         raise BadOption(f"{FLAG}: {os.fspath(path)!r} has {others[0]!r}; entries are [[{ENTRIES}]]")
     found = data.get(ENTRIES, [])
     if not isinstance(found, list) or not all(isinstance(each, dict) for each in found):
         raise BadOption(f"{FLAG}: {os.fspath(path)!r}: entries are [[{ENTRIES}]]")
-    return found
+    return data
+
+
+def _claims(path: Path, data: Any) -> dict[Subject, Claims]:
+    """The claims of each half that has some. Raises BadOption."""
+    try:
+        made = msgspec.convert(data, dict[Subject, Claims])
+    except msgspec.ValidationError as error:
+        raise BadOption(f"{FLAG}: {os.fspath(path)!r}, {CLAIMS}: {error}") from None
+    areas = {(rule.subject, rule.area) for rule in rules.listed().values()}
+    for half, claims in made.items():
+        unknown = [area for area in claims.areas if (half, area) not in areas]
+        if unknown:
+            raise BadOption(f"{FLAG}: {os.fspath(path)!r}, {CLAIMS}.{half}: there is no area {unknown[0]!r}")
+    return made
 
 
 def _checked(path: Path, number: int, data: Mapping[str, Any]) -> KnownFailure:

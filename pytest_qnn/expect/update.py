@@ -19,10 +19,13 @@ import tomlkit
 from pytest_qnn.core.fingerprint import Fingerprint
 from pytest_qnn.core.forms import BadOption
 from pytest_qnn.core.printable import printable
-from pytest_qnn.expect.file import ACCEPTED, ENTRIES, FLAG, parsed, text_of
+from pytest_qnn.expect.file import ACCEPTED, CLAIMS, ENTRIES, FLAG, parsed, text_of
 
 HELP = "write what reports found into a file of known failures (--qnn-expect)"
 _TO_WRITE = ("reason", "issue", "owner")
+_FIXED = ("rule", "verdict", "fingerprint", "library")
+_ON_A_LINE = 4
+"""Values of an array that stand on one line."""
 _DIGEST = "_sha256"
 SCHEMA = 2
 """Of reports."""
@@ -34,31 +37,28 @@ def declare(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--update", type=Path, required=True, metavar="FILE", help="the file, made if need be"
     )
+    parser.add_argument(
+        "--claims",
+        action="store_true",
+        help="declare what the reports' targets support, in place of before",
+    )
 
 
 def main(options: argparse.Namespace) -> int:
-    """Add an entry for each failure that the file does not have.
+    """Add an entry for each failure that the file does not have; with ``--claims`` also what was learned.
 
     Returns:
         0: the file has all of them; 2: a file cannot be read or written, said in one sentence.
     """
     try:
         text = text_of(options.update) if options.update.exists() else ""
-        known = [
-            (one.get("rule"), one.get("verdict"), one.get("fingerprint", {}), one.get("library", {}))
-            for one in parsed(options.update, text)
-        ]
+        known = parsed(options.update, text).get(ENTRIES, [])
         document = tomlkit.parse(text)
-        entries = document.get(ENTRIES) or tomlkit.aot()
-        added = 0
-        for entry in _failures(options.reports):
-            key = (entry["rule"], entry["verdict"], entry["fingerprint"], entry["library"])
-            if key not in known:
-                known.append(key)
-                entries.append(_table(entry))
-                added += 1
-        document[ENTRIES] = entries
-        if added:
+        reports = [_report(path) for path in options.reports]
+        added = _add_failures(document, known, reports)
+        if options.claims:
+            _declare_claims(document, reports)
+        if tomlkit.dumps(document) != text:
             options.update.write_text(tomlkit.dumps(document))
     except BadOption as error:
         sys.stderr.write(printable(str(error).removeprefix(f"{FLAG}: ")) + "\n")
@@ -71,11 +71,42 @@ def main(options: argparse.Namespace) -> int:
     return 0
 
 
-def _failures(reports: Sequence[Path]) -> Iterator[dict[str, Any]]:
+def _add_failures(
+    document: tomlkit.TOMLDocument, known: Sequence[Mapping[str, Any]], reports: Sequence[Mapping[str, Any]]
+) -> int:
+    """Add those that are not known; gives how many."""
+    keys = [[one.get(name, {}) for name in _FIXED] for one in known]
+    entries = document.get(ENTRIES) or tomlkit.aot()
+    for entry in _failures(reports):
+        key = [entry[name] for name in _FIXED]
+        if key not in keys:
+            keys.append(key)
+            entries.append(_table(entry))
+    if len(keys) > len(known):
+        document[ENTRIES] = entries
+    return len(keys) - len(known)
+
+
+def _declare_claims(document: tomlkit.TOMLDocument, reports: Sequence[Mapping[str, Any]]) -> None:
+    """Write what each target supports, and areas of which every rule was judged and none is unsupported."""
+    claims = document.get(CLAIMS) or tomlkit.table(is_super_table=True)
+    for target in (target for report in reports for target in report["targets"]):
+        table = tomlkit.table()
+        for name, values in target.get("capabilities", {"operators": [], "keys": []}).items():
+            table[name] = tomlkit.array().multiline(len(values) > _ON_A_LINE)
+            table[name].extend(values)
+        verdicts: dict[str, set[str | None]] = {}
+        for rule in target["rules"]:
+            verdicts.setdefault(rule["area"], set()).add(rule["verdict"])
+        table["areas"] = sorted(area for area, seen in verdicts.items() if not seen & {None, "unsupported"})
+        claims[target["subject"]] = table
+    document[CLAIMS] = claims
+
+
+def _failures(reports: Sequence[Mapping[str, Any]]) -> Iterator[dict[str, Any]]:
     """Each failure of the reports that fails a run, as an entry."""
     accepted = {each.value for each in ACCEPTED}
-    for path in reports:
-        report = _report(path)
+    for report in reports:
         strict = bool(report["options"].get("qnn_strict"))
         for target in report["targets"]:
             library = _library(target["spec"], target["provenance"])

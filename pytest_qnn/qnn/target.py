@@ -133,6 +133,13 @@ class MemoryTarget(OpenTarget):
         found = [msgspec.to_builtins(choice) for choice in self.choices()]
         return {"choices": found} if found else {}
 
+    def learned(self) -> dict[str, Any]:
+        """``capabilities``: operators with their types, and property keys that are supported."""
+        facts: MemoryFacts = self.facts
+        operators = sorted(f"{op} {dtype}" for op, dtype in facts.operators)
+        keys = sorted(key for key, code in facts.capabilities.items() if not code)
+        return {"capabilities": {"operators": operators, "keys": keys}}
+
     def provenance(self) -> dict[str, str]:
         """Provider, versions, and the digest of a library."""
         facts: MemoryFacts = self.facts

@@ -13,7 +13,7 @@ import json
 import platform
 from importlib import metadata
 from itertools import chain
-from typing import Any, get_args
+from typing import TYPE_CHECKING, Any, get_args
 
 import msgspec
 
@@ -22,6 +22,9 @@ from pytest_qnn.core.rule import Demand, Subject
 from pytest_qnn.core.verdict import Verdict
 from pytest_qnn.report import crash, terminal
 from pytest_qnn.state import Description, Session
+
+if TYPE_CHECKING:
+    from pytest_qnn.expect.claims import Difference
 
 SCHEMA = 2
 SUBJECTS: tuple[Subject, ...] = get_args(Subject)
@@ -116,8 +119,13 @@ def _target(
         "options": list(description.options),
         "provenance": description.provenance,
         **description.learned,
+        **({} if description.claimed is None else {"declared": _declared(description.claimed)}),
         "rules": judged,
     }
+
+
+def _declared(found: Difference) -> dict[str, list[str]]:
+    return {"missing": list(found.missing), "more": list(found.more)}
 
 
 def _unjudged(rule: Demand, session: Session) -> dict[str, Any]:

@@ -72,6 +72,8 @@ def _target(target: dict[str, Any]) -> str:
         chosen["learned"] = "\n".join(claims.lines(target))
     if "partitioning" in target:
         chosen["sample graphs"] = "\n".join(claims.sample_lines(target))
+    for name, kinds in target.get("declared", {}).items():
+        chosen[f"beside what is declared: {name}"] = ", ".join(kinds) or "nothing"
     if "choices" in target:
         chosen["where documents are silent"] = "\n".join(choices.lines(target))
     rows = "\n".join(_rule(rule) for rule in rules)

@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     import pytest
 
     from pytest_qnn.core.verdict import Verdict
+    from pytest_qnn.expect.claims import Difference
 
 COLUMNS = ("pass", "fail", "crash", "hang", "unsupported", "contradiction", "inconclusive")
 LONGEST_SEEN = 200
@@ -71,6 +72,8 @@ def summary(reporter: pytest.TerminalReporter, session: Session) -> None:
             write(one_line(line))
         for line in choices.summary(described.learned) if described else ():
             write(line)
+        for line in _declared(described.claimed) if described and described.claimed else ():
+            write(line, red=line.startswith("lacks"))
         for line in table(verdicts):
             write(line)
         for line in findings(verdicts):
@@ -83,6 +86,12 @@ def summary(reporter: pytest.TerminalReporter, session: Session) -> None:
         write("")
         whole = len(left_out) + len(session.expected)
         write(f"not selected: {len(left_out)} of {whole} rules; the report is incomplete")
+
+
+def _declared(found: Difference) -> list[str]:
+    """What the target supports less, and more, than is declared, in a line each."""
+    parts = (("lacks what is declared", found.missing), ("has more than is declared", found.more))
+    return [one_line(f"{words}: {len(names)} kinds: {', '.join(names)}") for words, names in parts if names]
 
 
 def by_target(session: Session) -> dict[tuple[str, str], list[Verdict]]:

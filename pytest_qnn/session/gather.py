@@ -141,7 +141,8 @@ class Gatherer:
         Before all other plugins: pytest-xdist waits for its workers here, and after SIGTERM time is short.
         """
         self.session.close()
-        if exitstatus == pytest.ExitCode.OK and self._found_for_another():
+        lacks = any(each.claimed and each.claimed.missing for each in self.session.described.values())
+        if exitstatus == pytest.ExitCode.OK and (lacks or self._found_for_another()):
             session.exitstatus = exitstatus = pytest.ExitCode.TESTS_FAILED
         elif exitstatus == pytest.ExitCode.OK and self._not_kept():
             session.exitstatus = pytest.ExitCode.INTERNAL_ERROR

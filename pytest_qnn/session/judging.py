@@ -62,11 +62,23 @@ def judge(session: Session, item: pytest.Item, rule_id: str) -> engine.Judged:
     verdict, handed_over = engine.judge_with_owners(
         rule, target, profile, seed, session.rule, session.expectations, tried
     )
+    verdict = _as_claimed(session, rule, verdict)
     session.hung[rule.subject] += verdict.outcome is Outcome.HANG and not verdict.is_known
     return engine.Judged(
         _completed(session, target, verdict),
         tuple(_completed(session, target, other) for other in handed_over),
     )
+
+
+def _as_claimed(session: Session, rule: Demand, verdict: Verdict) -> Verdict:
+    """The verdict; what is unsupported and declared to be there is not as expected."""
+    if session.declared is None or rule.subject not in session.declared.claims:
+        return verdict
+    from pytest_qnn.expect import claims
+
+    why = claims.unsupported(session.declared.claims[rule.subject], verdict, rule.gate)
+    said = "; ".join(filter(None, (verdict.unexpected, why)))
+    return msgspec.structs.replace(verdict, unexpected=said)
 
 
 def _completed(session: Session, target: Target[Any, Any], verdict: Verdict) -> Verdict:

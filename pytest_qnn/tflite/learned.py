@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import functools
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from typing import Any, get_args
 
 from pytest_qnn.tflite.facts import Claim, DelegateFacts, Sample
-from pytest_qnn.tflite.graph.combinations import Combination
+from pytest_qnn.tflite.graph.combinations import GRID, Combination
 from pytest_qnn.tflite.graph.graph import Op
 
 WORDS = {"claimed": "claims", "refused": "leaves", "failed": "fails", "died": "dies of", "unknown": "unknown"}
@@ -15,7 +16,7 @@ WORDS = {"claimed": "claims", "refused": "leaves", "failed": "fails", "died": "d
 
 
 def learned(facts: object) -> dict[str, Any]:
-    """``claims`` and ``partitioning`` as JSON data; empty where nothing was learned, or of a QNN backend.
+    """``claims``, ``capabilities`` and ``partitioning`` as JSON data; empty where nothing was learned.
 
     ``claims`` is a list of {op, dtype, claimed, asked, text}, of kinds of node; ``partitioning`` holds sums
     over the sample graphs (`pytest_qnn.tflite.facts.Sample`), ``left`` operators with numbers of nodes, and
@@ -24,9 +25,30 @@ def learned(facts: object) -> dict[str, Any]:
     if not isinstance(facts, DelegateFacts) or not facts.claims:
         return {}
     found: dict[str, Any] = {
-        "claims": [_operator(key, claims) for key, claims in _grouped(facts.claims).items()]
+        "claims": [_operator(key, claims) for key, claims in _grouped(facts.claims).items()],
+        "capabilities": {"operators": claimed_kinds(facts.claims), "keys": []},
     }
     return found | ({"partitioning": _partitioning(facts.samples)} if facts.samples else {})
+
+
+def claimed_kinds(claims: Iterable[Claim]) -> list[str]:
+    """The kinds of node that are claimed, in as few words as name no other: ``ADD float32 rank 2``.
+
+    `kinds_named` gives the kinds of each.
+    """
+    claimed = frozenset(claim.kind for claim in claims if claim.outcome == "claimed")
+    words: list[str] = []
+    for kind in claimed:
+        operator = f"{kind.op} {kind.dtype}"
+        names = (operator, f"{operator} rank {kind.rank}", str(kind))
+        words.append(next((name for name in names if kinds_named(name) <= claimed), str(kind)))
+    return sorted(set(words))
+
+
+@functools.cache
+def kinds_named(text: str) -> frozenset[Combination]:
+    """The kinds of the grid that begin with these words; empty: there is no such operator, type or kind."""
+    return frozenset(kind for kind in GRID if f"{kind} ".startswith(f"{text} "))
 
 
 def computed_in(facts: DelegateFacts) -> str:

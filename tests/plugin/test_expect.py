@@ -11,7 +11,7 @@ from typing import Any
 
 import jsonschema
 import pytest
-from reports import refusal
+from reports import judged_by_id, refusal
 
 from pytest_qnn.core.evidence import Evidence
 from pytest_qnn.core.fingerprint import Fingerprint, fits, masked, traits_of
@@ -162,7 +162,7 @@ def test_what_is_refused_is_a_usage_error(pytester: pytest.Pytester) -> None:
 
 def test_an_entry_holds_on_its_last_day_and_for_its_libraries_only() -> None:
     Path("known.toml").write_text(entry(library='{ library_sha256 = "ab", backend_api = ">=5.3,<5.10" }'))
-    (one,) = entries = file.read(Path("known.toml"))
+    (one,) = entries = file.read(Path("known.toml")).failures
     provenance = {"library_sha256": "ab", "backend_api": "5.9.1"}
     late = one.expires + datetime.timedelta(1)
     assert file.expectations(entries, "NUM-10", provenance, one.expires).accepted == (one,)
@@ -200,6 +200,68 @@ def test_what_a_larger_case_has_besides_does_not_matter_and_a_lower_rank_does() 
     several = {"graphs": [node("ADD", 3)["graph"], node("MUL", 3)["graph"]]}
     assert fits(wanted, traits_of("", "", Evidence(), several))
     assert not fits(wanted, traits_of("", "", Evidence(), node("ADD", 3)))
+
+
+CLAIMS = """
+[claims.delegate]
+operators = ["ADD float32", "MUL float32 rank 2", "RELU int8"]
+areas = ["NUM"]
+"""
+
+
+def test_who_claims_less_than_is_declared_fails(pytester: pytest.Pytester) -> None:
+    result, rules = judged(pytester, "reference:rank-4", CLAIMS)
+    assert (result.ret, rules["NUM-10"]["verdict"]) == (pytest.ExitCode.TESTS_FAILED, "pass")
+    result.stdout.fnmatch_lines(["lacks what is declared: * kinds: ADD float32 rank 1, *"])
+    (target,) = json.loads(Path("out.json").read_text(encoding="utf-8"))["targets"]
+    missing = target["declared"]["missing"]
+    assert {"ADD float32 rank 2 RELU", "MUL float32 rank 2"} <= set(missing)
+    assert not [kind for kind in missing if "rank 4" in kind or "MUL float32 rank 3" in kind]
+
+
+def test_who_claims_more_is_told_so_and_passes(pytester: pytest.Pytester) -> None:
+    result, _ = judged(pytester, "reference", CLAIMS)
+    assert result.ret == pytest.ExitCode.OK
+    result.stdout.fnmatch_lines(["has more than is declared: * kinds: ABS float32 rank 1, *"])
+    assert "lacks what is declared" not in result.stdout.str()
+
+
+def test_what_is_unsupported_in_a_declared_area_is_not_as_expected(pytester: pytest.Pytester) -> None:
+    claims = '[claims.memory]\nkeys = [1101]\nareas = ["ION"]\n'
+    Path("known.toml").write_text(claims, encoding="utf-8")
+    options = ("--qnn-backend=reference:no-memory", "--qnn-expect=known.toml", "--qnn-seed=1", REPORT)
+    result = pytester.runpytest_subprocess(*SUITE, *options, "-k", "reg_08 or ion_01 or ctx_06")
+    rules = judged_by_id(json.loads(Path("out.json").read_text(encoding="utf-8")))
+    assert rules["ION-01"]["unexpected"].startswith("unsupported, and the area ION is declared: ")
+    assert "(property keys 1101)" in rules["REG-08"]["unexpected"]
+    assert rules["CTX-06"]["verdict"] == "pass"
+    result.assert_outcomes(failed=2, passed=1)
+    result.stdout.fnmatch_lines(["lacks what is declared: 1 kinds: property key 1101"])
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ('[claims.delegate]\noperators = ["SUM float32"]\n', "no kind of node begins with 'SUM float32'"),
+        ('[claims.delegate]\nareas = ["REG"]\n', "claims.delegate: there is no area 'REG'"),
+        ("[claims.other]\n", "claims: Invalid enum value 'other'"),
+        ('[claims.memory]\nkeys = ["202"]\n', "Expected `int`, got `str`"),
+    ],
+)
+def test_claims_of_what_there_is_not_are_refused(pytester: pytest.Pytester, text: str, said: str) -> None:
+    Path("known.toml").write_text(text, encoding="utf-8")
+    result = pytester.runpytest_subprocess(*SUITE, "--qnn-expect=known.toml", "-k", "num_10")
+    assert said in refusal(result)
+
+
+def test_learned_claims_can_be_declared(pytester: pytest.Pytester) -> None:
+    judged(pytester, "reference", "")
+    assert updated("out.json", "--claims") == 0
+    (claims,) = file.read(Path("known.toml")).claims.values()
+    assert {"ADD float32", "CONV_2D int8"} <= set(claims.operators)
+    assert judged(pytester, "reference", Path("known.toml").read_text(encoding="utf-8"))[0].ret == 0
+    document = json.loads(Path("out.json").read_text(encoding="utf-8"))
+    assert document["targets"][0]["declared"] == {"missing": [], "more": []}
 
 
 def updated(*arguments: str) -> int:
