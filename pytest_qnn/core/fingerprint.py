@@ -30,7 +30,8 @@ class Fingerprint(msgspec.Struct, frozen=True, omit_defaults=True, forbid_unknow
     """What of a finding stays the same. What is empty is not known or says nothing."""
 
     call: str = ""
-    """The function or callback at work in a death: ``QnnMem_register``. Else the step: ``register``."""
+    """The function or callback at work in a death: ``QnnMem_register``. Else the step: ``register``,
+    ``misuse graphCreate``."""
     code: str = ""
     """``QNN_MEM_ERROR_INVALID_ARGUMENT``."""
     signal: str = ""
@@ -105,7 +106,8 @@ def _step(where: str, case: Any) -> str:
     number = _STEP.search(where)
     if not steps or number is None or int(number[1]) >= len(steps):
         return ""
-    return str(steps[int(number[1])].get("do", ""))
+    step = steps[int(number[1])]
+    return " ".join(str(step[name]) for name in ("do", "call") if name in step)
 
 
 def _kinds(case: Any) -> Iterator[tuple[str, int]]:

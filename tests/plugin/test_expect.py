@@ -183,6 +183,8 @@ def test_a_fingerprint_says_nothing_that_a_seed_changes() -> None:
     assert traits_of(said, "step 1, register h3", Evidence(), steps).fingerprint == Fingerprint(
         call="register", code="QNN_MEM_ERROR_INVALID_ARGUMENT"
     )
+    misuse = {"steps": [{"do": "misuse", "call": "graphCreate", "handle": "NULL"}]}
+    assert traits_of("", "step 0, misuse", Evidence(), misuse).fingerprint.call == "misuse graphCreate"
     left = Evidence(during="invoke of kernel 0, node 0 (MUL)")
     assert traits_of("SIGABRT", "in it", left, node("MUL", 3)).fingerprint == Fingerprint(
         call="invoke of", signal="SIGABRT", operators=("MUL float32",), shape="from rank 3"
