@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from pytest_qnn.core import forms
-from pytest_qnn.core.forms import PRECISIONS, PROFILE_NAMES, RUNTIMES, SANDBOXES, VARIANTS, BadOption
+from pytest_qnn.core.forms import LEVELS, PRECISIONS, PROFILE_NAMES, RUNTIMES, SANDBOXES, VARIANTS, BadOption
 
 DEFAULT_DELEGATES = (("reference", ()),)
 
@@ -117,6 +117,22 @@ DECLARED = (
         selects_target=True,
     ),
     Declared(
+        "--qnn-rule",
+        "IDS",
+        "judge only rules with these ids or shell patterns, such as NUM-03,REG-*; repeatable; a rule must "
+        "satisfy each of --qnn-rule, --qnn-area and --qnn-level that is given; ignored with --qnn-replay",
+        kind="list",
+    ),
+    Declared(
+        "--qnn-area", "AREAS", "judge only rules of these areas, such as REG,NUM; repeatable", kind="list"
+    ),
+    Declared(
+        "--qnn-level",
+        "LEVELS",
+        "judge only rules of these levels: MUST, SHOULD or MAY, separated by commas; repeatable",
+        kind="list",
+    ),
+    Declared(
         "--qnn-report",
         "PATH",
         "write the verdicts to PATH.json or PATH.html at the end of the run; repeatable",
@@ -148,6 +164,21 @@ Delegates = tuple[tuple[str, Pairs], ...]
 
 
 @dataclasses.dataclass(frozen=True)
+class Selection:
+    """Which rules a run judges: those that satisfy all three; every rule satisfies what was not given."""
+
+    rules: tuple[str, ...] = ()
+    """Ids and shell patterns, in capital letters, of which one must match."""
+    areas: tuple[str, ...] = ()
+    levels: tuple[str, ...] = ()
+
+    def given(self) -> dict[str, tuple[str, ...]]:
+        """The flags that were given, with their values."""
+        values = {"--qnn-rule": self.rules, "--qnn-area": self.areas, "--qnn-level": self.levels}
+        return {flag: names for flag, names in values.items() if names}
+
+
+@dataclasses.dataclass(frozen=True)
 class Options:
     """The options of a run, checked for form."""
 
@@ -163,6 +194,7 @@ class Options:
     """Seconds for one sandboxed case."""
     env: tuple[str, ...] = ()
     """Environment variables that children get although their names look like credentials'."""
+    selection: Selection = Selection()
     reports: tuple[Path, ...] = ()
     profile: str = "default"
     seed: int | None = None
@@ -327,6 +359,7 @@ def read(
         sandbox=forms.choice("--qnn-sandbox", values.get("qnn_sandbox"), SANDBOXES, "auto"),
         timeout=forms.seconds("--qnn-timeout", values.get("qnn_timeout")),
         env=_variables(command, case, defaults),
+        selection=_selection(values),
         reports=tuple(forms.report("--qnn-report", text) for text in values.get("qnn_report", ())),
         profile=forms.choice("--qnn-profile", values.get("qnn_profile"), PROFILE_NAMES, "default"),
         seed=forms.seed("--qnn-seed", values.get("qnn_seed")),
@@ -335,6 +368,22 @@ def read(
         debug=forms.debug("--qnn-debug", values.get("qnn_debug")),
         given=frozenset(given),
         files=files,
+    )
+
+
+def _selection(values: Mapping[str, Any]) -> Selection:
+    """Which rules are to be judged; with a case to replay, which is of one rule, the options are ignored.
+
+    So the replay command of a finding works where the ini file has a selection, in pytest's addopts too.
+    """
+    if "qnn_replay" in values:
+        return Selection()
+    flag = "--qnn-level"
+    levels = forms.names(flag, values.get("qnn_level", ()))
+    return Selection(
+        rules=forms.names("--qnn-rule", values.get("qnn_rule", ())),
+        areas=forms.names("--qnn-area", values.get("qnn_area", ())),
+        levels=tuple(forms.choice(flag, level, LEVELS, "") for level in levels),
     )
 
 

@@ -93,6 +93,9 @@ def _options(session: Session) -> dict[str, Any]:
         "qnn_sandbox": options.sandbox,
         "qnn_timeout": options.timeout,
         "qnn_env": list(options.env),
+        "qnn_rule": list(options.selection.rules),
+        "qnn_area": list(options.selection.areas),
+        "qnn_level": list(options.selection.levels),
         "qnn_strict": options.strict,
     }
 

@@ -19,7 +19,7 @@ LONGEST_SEEN = 200
 
 
 def header(session: Session) -> str:
-    """Runtime, targets, seed and profile on one line; the runtime's version once it is loaded."""
+    """Runtime, targets, seed, profile and selection on one line; the runtime's version once it is loaded."""
     options = session.options
     parts = [
         f"runtime {_runtime(session) or options.runtime}",
@@ -28,6 +28,10 @@ def header(session: Session) -> str:
         f"rpcmem {options.rpcmem}",
         f"seed {session.seed}",
         f"profile {options.profile}",
+        *(
+            f"{flag.removeprefix('--qnn-')} {' '.join(names)}"
+            for flag, names in options.selection.given().items()
+        ),
     ]
     return printable("qnn: " + ", ".join(parts))
 
