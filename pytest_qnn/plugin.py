@@ -17,6 +17,7 @@ import pytest
 from pytest_qnn import options as opts
 from pytest_qnn.core import forms
 from pytest_qnn.core.printable import printable
+from pytest_qnn.session import node_ids
 from pytest_qnn.session.gather import Gatherer
 from pytest_qnn.state import REPLAYED, SESSION, VERDICTS, Session
 
@@ -68,6 +69,7 @@ def pytest_configure(config: pytest.Config) -> None:
         session = config.stash[SESSION] = Session(config, *_options(config))
     except forms.BadOption as error:
         raise pytest.UsageError(printable(str(error))) from None
+    node_ids.find(config)
     if not _is_worker(config):
         config.pluginmanager.register(Gatherer(session), "qnn-gatherer")
 
@@ -114,6 +116,11 @@ def _replay(
 
     collect_suite(config)
     return prepare(read, path)
+
+
+def pytest_pycollect_makemodule(module_path: Path, parent: pytest.Collector) -> pytest.Module | None:
+    """Give the suite's tests ids that do not depend on where it is installed."""
+    return node_ids.module(module_path, parent)
 
 
 def pytest_report_header(config: pytest.Config) -> list[str]:
