@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from pytest_qnn.core import forms
+from pytest_qnn.core import forms, submission
 from pytest_qnn.core.forms import LEVELS, PRECISIONS, PROFILE_NAMES, RUNTIMES, SANDBOXES, VARIANTS, BadOption
 
 DEFAULT_DELEGATES = (("reference", ()),)
@@ -139,6 +139,20 @@ DECLARED = (
         kind="list",
         is_path=True,
     ),
+    Declared(
+        "--qnn-vendor",
+        "TEXT",
+        "vendor of what is judged, for the header and the reports: one line of at most 200 characters",
+    ),
+    Declared("--qnn-product", "TEXT", "product that is judged, in the same way"),
+    Declared("--qnn-sdk", "TEXT", "name or version of the SDK that it is of, in the same way"),
+    Declared("--qnn-board", "TEXT", "board that the run is on, in the same way"),
+    Declared(
+        "--qnn-about",
+        "FILE.toml",
+        "TOML file with any of the keys vendor, product, sdk and board; the options of these names win",
+        is_path=True,
+    ),
     Declared("--qnn-profile", "NAME", "how much is tried per rule: quick, default or thorough"),
     Declared(
         "--qnn-seed", "N", "seed of all generated cases (default: a new one each run, shown in the header)"
@@ -195,6 +209,8 @@ class Options:
     env: tuple[str, ...] = ()
     """Environment variables that children get although their names look like credentials'."""
     selection: Selection = Selection()
+    submission: Pairs = ()
+    """What names the submission: (key, text) of what was given, in the order of `submission.KEYS`."""
     reports: tuple[Path, ...] = ()
     profile: str = "default"
     seed: int | None = None
@@ -360,6 +376,7 @@ def read(
         timeout=forms.seconds("--qnn-timeout", values.get("qnn_timeout")),
         env=_variables(command, case, defaults),
         selection=_selection(values),
+        submission=_submission(defaults, command),
         reports=tuple(forms.report("--qnn-report", text) for text in values.get("qnn_report", ())),
         profile=forms.choice("--qnn-profile", values.get("qnn_profile"), PROFILE_NAMES, "default"),
         seed=forms.seed("--qnn-seed", values.get("qnn_seed")),
@@ -385,6 +402,19 @@ def _selection(values: Mapping[str, Any]) -> Selection:
         areas=forms.names("--qnn-area", values.get("qnn_area", ())),
         levels=tuple(forms.choice(flag, level, LEVELS, "") for level in levels),
     )
+
+
+def _submission(ini: _Source, command: _Source) -> Pairs:
+    """What names the submission: the command line wins over the ini file, and there an option over a file."""
+    found: dict[str, str] = {}
+    for source in (ini, command):
+        replaced = source is ini and "qnn_about" in command.values
+        if "qnn_about" in source.values and not replaced:
+            found |= submission.read("--qnn-about", source.values["qnn_about"])
+        for key in submission.KEYS:
+            if f"qnn_{key}" in source.values:
+                found[key] = submission.text(f"--qnn-{key}", source.values[f"qnn_{key}"])
+    return tuple((key, found[key]) for key in submission.KEYS if key in found)
 
 
 def _of_command_line(command_line: Mapping[str, Any]) -> _Source:

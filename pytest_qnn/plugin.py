@@ -124,21 +124,21 @@ def pytest_pycollect_makemodule(module_path: Path, parent: pytest.Collector) -> 
 
 
 def pytest_report_header(config: pytest.Config) -> list[str]:
-    """Name runtime, targets and seed, when the run was given any option of the plugin."""
+    """Name runtime, targets, seed and submission, when the run was given any option of the plugin."""
     session = config.stash[SESSION]
-    return [_header(session)] if session.options.given else []
+    return _header(session) if session.options.given else []
 
 
 def pytest_report_collectionfinish(config: pytest.Config) -> list[str]:
-    """The same line, when no option was given but rules were collected."""
+    """The same lines, when no option was given but rules were collected."""
     session = config.stash[SESSION]
-    return [_header(session)] if session.expected and not session.options.given else []
+    return _header(session) if session.expected and not session.options.given else []
 
 
-def _header(session: Session) -> str:
+def _header(session: Session) -> list[str]:
     from pytest_qnn.report import terminal
 
-    return terminal.header(session)
+    return [terminal.header(session), *terminal.submission(session)]
 
 
 @pytest.hookimpl(tryfirst=True)

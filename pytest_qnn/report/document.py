@@ -49,6 +49,7 @@ def make(session: Session, finished: datetime.datetime, *, ended: bool) -> dict[
         "seed": session.seed,
         "profile": session.options.profile,
         "options": _options(session),
+        **_submission(session),
         **_surroundings(session),
         "targets": _targets(session),
         "extra": {},
@@ -98,6 +99,12 @@ def _options(session: Session) -> dict[str, Any]:
         "qnn_level": list(options.selection.levels),
         "qnn_strict": options.strict,
     }
+
+
+def _submission(session: Session) -> dict[str, dict[str, str]]:
+    """What names the submission, where something does."""
+    named = dict(session.options.submission)
+    return {"submission": named} if named else {}
 
 
 def _surroundings(session: Session) -> dict[str, list[str]]:

@@ -36,6 +36,12 @@ def header(session: Session) -> str:
     return printable("qnn: " + ", ".join(parts))
 
 
+def submission(session: Session) -> list[str]:
+    """The line that names the submission; none where nothing names it."""
+    parts = [f"{key} {text}" for key, text in session.options.submission]
+    return [printable("qnn: " + ", ".join(parts))] if parts else []
+
+
 def held_back(names: Sequence[str]) -> str:
     """The line that names all environment variables of which any may be what a library lacks."""
     return f"held back from child processes, as credentials: {', '.join(names)} (--qnn-env=NAME adds one)"
@@ -58,6 +64,8 @@ def summary(reporter: pytest.TerminalReporter, session: Session) -> None:
 
     reporter.section("qnn", "=")
     write(header(session))
+    for line in submission(session):
+        write(line)
     if session.held_back:
         write(held_back(session.held_back))
     for lack in session.host_lacks:
