@@ -13,8 +13,8 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from pytest_qnn.core import forms
-from pytest_qnn.core.forms import PRECISIONS, PROFILE_NAMES, RUNTIMES, SANDBOXES, VARIANTS, BadOption
+from pytest_qnn.core import forms, submission
+from pytest_qnn.core.forms import LEVELS, PRECISIONS, PROFILE_NAMES, RUNTIMES, SANDBOXES, VARIANTS, BadOption
 
 DEFAULT_DELEGATES = (("reference", ()),)
 
@@ -119,10 +119,40 @@ DECLARED = (
         selects_target=True,
     ),
     Declared(
+        "--qnn-rule",
+        "IDS",
+        "judge only rules with these ids or shell patterns, such as NUM-03,REG-*; repeatable; a rule must "
+        "satisfy each of --qnn-rule, --qnn-area and --qnn-level that is given; ignored with --qnn-replay",
+        kind="list",
+    ),
+    Declared(
+        "--qnn-area", "AREAS", "judge only rules of these areas, such as REG,NUM; repeatable", kind="list"
+    ),
+    Declared(
+        "--qnn-level",
+        "LEVELS",
+        "judge only rules of these levels: MUST, SHOULD or MAY, separated by commas; repeatable",
+        kind="list",
+    ),
+    Declared(
         "--qnn-report",
         "PATH",
         "write the verdicts to PATH.json or PATH.html at the end of the run; repeatable",
         kind="list",
+        is_path=True,
+    ),
+    Declared(
+        "--qnn-vendor",
+        "TEXT",
+        "vendor of what is judged, for the header and the reports: one line of at most 200 characters",
+    ),
+    Declared("--qnn-product", "TEXT", "product that is judged, in the same way"),
+    Declared("--qnn-sdk", "TEXT", "name or version of the SDK that it is of, in the same way"),
+    Declared("--qnn-board", "TEXT", "board that the run is on, in the same way"),
+    Declared(
+        "--qnn-about",
+        "FILE.toml",
+        "TOML file with any of the keys vendor, product, sdk and board; the options of these names win",
         is_path=True,
     ),
     Declared("--qnn-profile", "NAME", "how much is tried per rule: quick, default or thorough"),
@@ -167,6 +197,21 @@ Delegates = tuple[tuple[str, Pairs], ...]
 
 
 @dataclasses.dataclass(frozen=True)
+class Selection:
+    """Which rules a run judges: those that satisfy all three; every rule satisfies what was not given."""
+
+    rules: tuple[str, ...] = ()
+    """Ids and shell patterns, in capital letters, of which one must match."""
+    areas: tuple[str, ...] = ()
+    levels: tuple[str, ...] = ()
+
+    def given(self) -> dict[str, tuple[str, ...]]:
+        """The flags that were given, with their values."""
+        values = {"--qnn-rule": self.rules, "--qnn-area": self.areas, "--qnn-level": self.levels}
+        return {flag: names for flag, names in values.items() if names}
+
+
+@dataclasses.dataclass(frozen=True)
 class Options:
     """The options of a run, checked for form."""
 
@@ -182,6 +227,9 @@ class Options:
     """Seconds for one sandboxed case."""
     env: tuple[str, ...] = ()
     """Environment variables that children get although their names look like credentials'."""
+    selection: Selection = Selection()
+    submission: Pairs = ()
+    """What names the submission: (key, text) of what was given, in the order of `submission.KEYS`."""
     reports: tuple[Path, ...] = ()
     profile: str = "default"
     seed: int | None = None
@@ -350,6 +398,8 @@ def read(
         sandbox=forms.choice("--qnn-sandbox", values.get("qnn_sandbox"), SANDBOXES, "auto"),
         timeout=forms.seconds("--qnn-timeout", values.get("qnn_timeout")),
         env=_variables(command, case, defaults),
+        selection=_selection(values),
+        submission=_submission(defaults, command),
         reports=tuple(forms.report("--qnn-report", text) for text in values.get("qnn_report", ())),
         profile=forms.choice("--qnn-profile", values.get("qnn_profile"), PROFILE_NAMES, "default"),
         seed=forms.seed("--qnn-seed", values.get("qnn_seed")),
@@ -361,6 +411,35 @@ def read(
         given=frozenset(given),
         files=files,
     )
+
+
+def _selection(values: Mapping[str, Any]) -> Selection:
+    """Which rules are to be judged; with a case to replay, which is of one rule, the options are ignored.
+
+    So the replay command of a finding works where the ini file has a selection, in pytest's addopts too.
+    """
+    if "qnn_replay" in values:
+        return Selection()
+    flag = "--qnn-level"
+    levels = forms.names(flag, values.get("qnn_level", ()))
+    return Selection(
+        rules=forms.names("--qnn-rule", values.get("qnn_rule", ())),
+        areas=forms.names("--qnn-area", values.get("qnn_area", ())),
+        levels=tuple(forms.choice(flag, level, LEVELS, "") for level in levels),
+    )
+
+
+def _submission(ini: _Source, command: _Source) -> Pairs:
+    """What names the submission: the command line wins over the ini file, and there an option over a file."""
+    found: dict[str, str] = {}
+    for source in (ini, command):
+        replaced = source is ini and "qnn_about" in command.values
+        if "qnn_about" in source.values and not replaced:
+            found |= submission.read("--qnn-about", source.values["qnn_about"])
+        for key in submission.KEYS:
+            if f"qnn_{key}" in source.values:
+                found[key] = submission.text(f"--qnn-{key}", source.values[f"qnn_{key}"])
+    return tuple((key, found[key]) for key in submission.KEYS if key in found)
 
 
 def _of_command_line(command_line: Mapping[str, Any]) -> _Source:

@@ -17,11 +17,13 @@ import pytest
 from pytest_qnn import options as opts
 from pytest_qnn.core import forms
 from pytest_qnn.core.printable import printable
+from pytest_qnn.session import node_ids
 from pytest_qnn.session.gather import Gatherer, expect
 from pytest_qnn.state import REPLAYED, SESSION, VERDICTS, Session
 
 if TYPE_CHECKING:
     from pytest_qnn.case_file import AnyCaseFile
+    from pytest_qnn.core.rule import Demand
     from pytest_qnn.expect.file import Expected
 
 __all__ = ["Judge", "judge"]
@@ -35,6 +37,10 @@ MARKERS = (
     "qnn_delegate: the test judges a rule about TensorFlow Lite delegates (set by the plugin)",
     "qnn_memory: the test judges a rule about QNN memory (set by the plugin)",
     "qnn_self_check: the test judges a rule about the runtime, and so the suite itself (set by the plugin)",
+    "qnn_area_AREA: the test judges a rule of the area, such as qnn_area_reg of REG (set by the plugin)",
+    "qnn_level_must: the test judges a rule of the level MUST (set by the plugin)",
+    "qnn_level_should: the test judges a rule of the level SHOULD (set by the plugin)",
+    "qnn_level_may: the test judges a rule of the level MAY (set by the plugin)",
 )
 
 
@@ -63,9 +69,10 @@ def pytest_configure(config: pytest.Config) -> None:
     try:
         options, case_file = _options(config)
         expected = _expected(options)
+        session = config.stash[SESSION] = Session(config, options, case_file, expected)
     except forms.BadOption as error:
         raise pytest.UsageError(printable(str(error))) from None
-    session = config.stash[SESSION] = Session(config, options, case_file, expected)
+    node_ids.find(config)
     if not _is_worker(config):
         config.pluginmanager.register(Gatherer(session), "qnn-gatherer")
 
@@ -123,47 +130,70 @@ def _replay(
     return prepare(read, path)
 
 
+def pytest_pycollect_makemodule(module_path: Path, parent: pytest.Collector) -> pytest.Module | None:
+    """Give the suite's tests ids that do not depend on where it is installed."""
+    return node_ids.module(module_path, parent)
+
+
 def pytest_report_header(config: pytest.Config) -> list[str]:
-    """Name runtime, targets and seed, when the run was given any option of the plugin."""
+    """Name runtime, targets, seed and submission, when the run was given any option of the plugin."""
     session = config.stash[SESSION]
-    return [_header(session)] if session.options.given else []
+    return _header(session) if session.options.given else []
 
 
 def pytest_report_collectionfinish(config: pytest.Config) -> list[str]:
-    """The same line, when no option was given but rules were collected."""
+    """The same lines, when no option was given but rules were collected."""
     session = config.stash[SESSION]
-    return [_header(session)] if session.expected and not session.options.given else []
+    return _header(session) if session.expected and not session.options.given else []
 
 
-def _header(session: Session) -> str:
+def _header(session: Session) -> list[str]:
     from pytest_qnn.report import terminal
 
-    return terminal.header(session)
+    return [terminal.header(session), *terminal.submission(session)]
 
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Mark the tests that judge a rule, and keep those that the run is about.
 
-    These are the rules of the halves that targets were named for; under --qnn-replay the file's rule.
+    These are the rules of the halves that targets were named for, as far as options select them; under
+    --qnn-replay the file's rule, and no other test.
     """
     session = config.stash[SESSION]
     kept: list[pytest.Item] = []
     dropped: list[pytest.Item] = []
-    for item in items:
-        rule = session.rule_of_test(item.name) if _judges(item) else None
+    judged = [session.rule_of_test(item.name) if _judges(item) else None for item in items]
+    if any(judged) or "qnn_area_" in config.getoption("markexpr", ""):
+        _register_areas(config)
+    for item, rule in zip(items, judged, strict=True):
         if rule is not None:
-            item.add_marker(f"qnn_{rule.subject}")
-            if rule.self_check:
-                item.add_marker("qnn_self_check")
-        if session.case_file is not None:
-            wanted = rule is not None and rule.id == session.case_file.rule
-        else:
-            wanted = rule is None or rule.subject in session.options.halves
+            _mark(item, rule)
+        wanted = session.case_file is None if rule is None else session.wants(rule)
         (kept if wanted else dropped).append(item)
     if dropped:
         config.hook.pytest_deselected(items=dropped)
         items[:] = kept
+
+
+def _register_areas(config: pytest.Config) -> None:
+    """Register a marker for each area, without which ``--strict-markers`` refuses it, in ``-m`` too.
+
+    Only where one is used: other runs do not read the list of rules, and ``--markers`` has one line for all.
+    """
+    from pytest_qnn import selection
+
+    for area in selection.all_areas():
+        config.addinivalue_line("markers", f"qnn_area_{area.lower()}: the test judges a rule of {area}")
+
+
+def _mark(item: pytest.Item, rule: Demand) -> None:
+    """Mark a rule's test. No marker has an argument: ``-m`` reads those from pytest 8.3 on only."""
+    item.add_marker(f"qnn_{rule.subject}")
+    item.add_marker(f"qnn_area_{rule.area.lower()}")
+    item.add_marker(f"qnn_level_{rule.level.value.lower()}")
+    if rule.self_check:
+        item.add_marker("qnn_self_check")
 
 
 def pytest_collection_finish(session: pytest.Session) -> None:

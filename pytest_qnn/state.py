@@ -40,7 +40,11 @@ WORST_FIRST = ("crash", "hang", "fail", "contradiction", "inconclusive", "unsupp
 
 
 class Session:
-    """The state of one run in one process."""
+    """The state of one run in one process.
+
+    Raises:
+        pytest_qnn.core.forms.BadOption: an option selects no rule of the list.
+    """
 
     def __init__(
         self,
@@ -66,12 +70,27 @@ class Session:
         """Names of the environment variables that child processes did not get; None: no target is in any."""
         self.host_lacks: tuple[str, ...] = ()
         """What the host does not offer to processes that run cases, in sentences."""
+        self.selected = self._selected()
+        """Ids of the rules that the options select; None: no option selects rules."""
         self.expected: set[str] = set()
         """Ids of the rules whose tests were collected."""
         self.hung: Counter[Subject] = Counter()
         """Rules of each half that hung, of those judged in this process."""
         self.verdicts: dict[tuple[str, str, str], Verdict] = {}
         self.replayed: list[Replayed] = []
+
+    def _selected(self) -> frozenset[str] | None:
+        if not self.options.selection.given():
+            return None
+        from pytest_qnn import selection
+
+        return selection.selected(self.options.selection)
+
+    def wants(self, rule: Demand) -> bool:
+        """Whether the run judges a rule whose test was collected, or replays its case."""
+        if self.case_file is not None:
+            return rule.id == self.case_file.rule
+        return rule.subject in self.options.halves and (self.selected is None or rule.id in self.selected)
 
     def rule(self, rule_id: str) -> Rule[Any, Any, Any]:
         """The rule with this id. Raises LookupError when the catalogue has none."""

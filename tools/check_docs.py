@@ -3,7 +3,7 @@
 Every relative link leads to a file, and to a heading where it names one; every command names modules, options
 and paths that exist; the README's table of options is that of the plugin. What is wrong is printed, and the
 exit status is 1. That generated documents are what their commands print is tested
-(``tests/suite/test_catalogue.py``, ``tests/suite/test_kills.py``, ``tests/plugin/test_replay.py``).
+(``tests/suite/test_catalogue.py``, ``tests/suite/test_kills.py``, ``tests/plugin/replay/test_replay.py``).
 """
 
 from __future__ import annotations

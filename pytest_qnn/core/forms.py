@@ -9,7 +9,7 @@ import math
 import os
 import re
 import shlex
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 PROFILE_NAMES = ("quick", "default", "thorough")
@@ -17,6 +17,8 @@ PROFILE_NAMES = ("quick", "default", "thorough")
 RUNTIMES = ("auto", "tflite_runtime", "ai_edge_litert")
 PRECISIONS = ("float32", "float16")
 SANDBOXES = ("auto", "off", "fork", "spawn")
+LEVELS = ("MUST", "SHOULD", "MAY")
+"""The values of `pytest_qnn.core.verdict.Level`, repeated here for the same reason."""
 DEBUGGERS = ("gdb", "valgrind", "asan")
 YES = ("true", "yes", "on", "1")
 NO = ("false", "no", "off", "0")
@@ -157,6 +159,22 @@ def choice(flag: str, text: str | None, choices: tuple[str, ...], default: str) 
     if text not in choices:
         raise BadOption(f"{flag}: {text!r} is not one of {', '.join(choices)}")
     return text
+
+
+def names(flag: str, texts: Sequence[str]) -> tuple[str, ...]:
+    """The parts of texts that commas separate, in capital letters, each once.
+
+    Raises:
+        BadOption: a part is empty, or a text is not UTF-8.
+    """
+    found = []
+    for text in texts:
+        utf8(flag, text, "what selects rules")
+        parts = [part.strip().upper() for part in text.split(",")]
+        if not all(parts):
+            raise BadOption(f"{flag}: {text!r} has an empty name in it")
+        found += parts
+    return tuple(dict.fromkeys(found))
 
 
 _LONGEST = 86_400

@@ -54,6 +54,7 @@ def make(session: Session, finished: datetime.datetime, *, ended: bool) -> dict[
         "seed": session.seed,
         "profile": session.options.profile,
         "options": _options(session),
+        **_submission(session),
         **_surroundings(session),
         "targets": _targets(session),
         "extra": {},
@@ -98,10 +99,19 @@ def _options(session: Session) -> dict[str, Any]:
         "qnn_sandbox": options.sandbox,
         "qnn_timeout": options.timeout,
         "qnn_env": list(options.env),
+        "qnn_rule": list(options.selection.rules),
+        "qnn_area": list(options.selection.areas),
+        "qnn_level": list(options.selection.levels),
         "qnn_strict": options.strict,
         "qnn_corpus": None if options.corpus is None else str(options.corpus),
         "qnn_expect": None if options.expect is None else str(options.expect),
     }
+
+
+def _submission(session: Session) -> dict[str, dict[str, str]]:
+    """What names the submission, where something does."""
+    named = dict(session.options.submission)
+    return {"submission": named} if named else {}
 
 
 def _surroundings(session: Session) -> dict[str, list[str]]:

@@ -51,6 +51,7 @@ def _run(document: dict[str, Any]) -> dict[str, Any]:
         "host": "\n".join(document.get("host_lacks", ())),
     }
     return {
+        **document.get("submission", {}),
         **{key: document[key] for key in plain},
         **{key: text for key, text in surroundings.items() if text},
         **document["tool"],

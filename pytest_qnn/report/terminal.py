@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from pytest_qnn.core.printable import printable
 from pytest_qnn.report import choices, claims, failure
-from pytest_qnn.state import Session, spec_of
+from pytest_qnn.state import Description, Session, spec_of
 
 if TYPE_CHECKING:
     import pytest
@@ -20,7 +20,7 @@ LONGEST_SEEN = 200
 
 
 def header(session: Session) -> str:
-    """Runtime, targets, seed and profile on one line; the runtime's version once it is loaded."""
+    """Runtime, targets, seed, profile and selection on one line; the runtime's version once it is loaded."""
     options = session.options
     parts = [
         f"runtime {_runtime(session) or options.runtime}",
@@ -29,8 +29,18 @@ def header(session: Session) -> str:
         f"rpcmem {options.rpcmem}",
         f"seed {session.seed}",
         f"profile {options.profile}",
+        *(
+            f"{flag.removeprefix('--qnn-')} {' '.join(names)}"
+            for flag, names in options.selection.given().items()
+        ),
     ]
     return printable("qnn: " + ", ".join(parts))
+
+
+def submission(session: Session) -> list[str]:
+    """The line that names the submission; none where nothing names it."""
+    parts = [f"{key} {text}" for key, text in session.options.submission]
+    return [printable("qnn: " + ", ".join(parts))] if parts else []
 
 
 def held_back(names: Sequence[str]) -> str:
@@ -55,6 +65,8 @@ def summary(reporter: pytest.TerminalReporter, session: Session) -> None:
 
     reporter.section("qnn", "=")
     write(header(session))
+    for line in submission(session):
+        write(line)
     if session.held_back:
         write(held_back(session.held_back))
     for lack in session.host_lacks:
@@ -67,17 +79,8 @@ def summary(reporter: pytest.TerminalReporter, session: Session) -> None:
     for (subject, target), verdicts in by_target(session).items():
         write("")
         write(f"{subject} target: {target}", bold=True)
-        described = session.described.get((subject, target))
-        for line in claims.lines(described.learned) if described else ():
-            write(one_line(line))
-        for line in choices.summary(described.learned) if described else ():
-            write(line)
-        for line in _declared(described.claimed) if described and described.claimed else ():
-            write(line, red=line.startswith("lacks"))
-        for line in table(verdicts):
-            write(line)
-        for line in findings(verdicts):
-            write(line)
+        for line in _of_target(session.described.get((subject, target)), verdicts):
+            write(line, red=line.startswith(_LACKS))
     if session.verdicts and session.not_judged:
         write("")
         write(f"not judged: {', '.join(session.not_judged)}", yellow=True)
@@ -88,9 +91,22 @@ def summary(reporter: pytest.TerminalReporter, session: Session) -> None:
         write(f"not selected: {len(left_out)} of {whole} rules; the report is incomplete")
 
 
+_LACKS = "lacks what is declared"
+
+
+def _of_target(described: Description | None, verdicts: list[Verdict]) -> Iterator[str]:
+    """What was learned of the target, and what was found."""
+    if described is not None:
+        yield from map(one_line, claims.lines(described.learned))
+        yield from choices.summary(described.learned)
+        yield from _declared(described.claimed) if described.claimed else ()
+    yield from table(verdicts)
+    yield from findings(verdicts)
+
+
 def _declared(found: Difference) -> list[str]:
     """What the target supports less, and more, than is declared, in a line each."""
-    parts = (("lacks what is declared", found.missing), ("has more than is declared", found.more))
+    parts = ((_LACKS, found.missing), ("has more than is declared", found.more))
     return [one_line(f"{words}: {len(names)} kinds: {', '.join(names)}") for words, names in parts if names]
 
 

@@ -34,6 +34,14 @@ class Gatherer:
         self._problems: list[str] = []
 
     def pytest_sessionstart(self) -> None:
+        """Name the submission in a JUnit file, and prepare for a run that is ended from outside."""
+        if self.session.options.submission:
+            from pytest_qnn.report import junit
+
+            junit.name_submission(self.session.config, self.session)
+        self._interrupt_when_ended()
+
+    def _interrupt_when_ended(self) -> None:
         """Let what ends a run interrupt it as Ctrl-C does, where a report is to be written nonetheless.
 
         Not where somebody else handles it, nor outside the main thread, where Python cannot.

@@ -79,10 +79,16 @@ def test_the_installed_suite_runs(wheel: zipfile.ZipFile, tmp_path: Path) -> Non
         "def test_here(make_interpreter, shared_buffer):\n"
         f"    assert pytest_qnn.__file__.startswith({str(installed)!r})\n"
     )
-    options = ["-k", "here or part_01 or reg_01", "--qnn-profile=quick", "-p", "no:cacheprovider"]
+    options = ["-k", "here or part_01 or reg_01", "--qnn-profile=quick"]
+    said = ran(tmp_path, installed, "--pyargs", "pytest_qnn.conformance", "test_here.py", *options)
+    assert " 3 passed" in f" {said.splitlines()[-1].strip('= ')}"
+
+
+def ran(folder: Path, installed: Path, *arguments: str) -> str:
+    """What a run of pytest in a folder printed, with a wheel's contents before what is installed here."""
     done = subprocess.run(
-        [sys.executable, "-m", "pytest", "--pyargs", "pytest_qnn.conformance", "test_here.py", *options],
-        cwd=tmp_path,
+        [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", *arguments],
+        cwd=folder,
         env=os.environ | {"PYTHONPATH": str(installed)},
         capture_output=True,
         text=True,
@@ -90,7 +96,29 @@ def test_the_installed_suite_runs(wheel: zipfile.ZipFile, tmp_path: Path) -> Non
         check=False,
     )
     assert done.returncode == 0, done.stdout + done.stderr
-    assert " 3 passed" in f" {done.stdout.splitlines()[-1].strip('= ')}"
+    return done.stdout
+
+
+@pytest.mark.parametrize("rootdir", ["around the environment", "beside the environment"])
+def test_ids_of_the_installed_suite_can_be_given_back(
+    wheel: zipfile.ZipFile, tmp_path: Path, rootdir: str
+) -> None:
+    installed = tmp_path / "site-packages"
+    wheel.extractall(installed)
+    folder = tmp_path / "project"
+    folder.mkdir()
+    if rootdir == "around the environment":
+        folder = tmp_path
+        (tmp_path / "pytest.ini").write_text("[pytest]\n")
+    collect = ("--collect-only", "-q")
+    said = ran(folder, installed, "--pyargs", "pytest_qnn.conformance", "--qnn-area=REG,PART", *collect)
+    ids = [line for line in said.splitlines() if "::" in line]
+    assert {name.partition("::")[0] for name in ids} == {
+        "pytest_qnn/conformance/qnn/test_reg.py",
+        "pytest_qnn/conformance/tflite/test_part.py",
+    }
+    again = ran(folder, installed, *ids, *collect)
+    assert [line for line in again.splitlines() if "::" in line] == ids
 
 
 def test_every_package_of_the_tree_is_shipped(pytestconfig: pytest.Config) -> None:

@@ -65,11 +65,18 @@ def test_all_tests_are_collected_without_any_rule(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "area", "other"),
-    [("reg_08", "qnn.rules.reg", "tflite"), ("num_01", "tflite.rules.num", "qnn")],
+    ("selection", "area", "other"),
+    [
+        (("-k", "test_reg_08"), "qnn.rules.reg", "tflite"),
+        (("-k", "test_num_01"), "tflite.rules.num", "qnn"),
+        (("--qnn-rule=reg-08",), "qnn.rules.reg", "tflite"),
+        (("--qnn-area=NUM", "--qnn-rule=*-01"), "tflite.rules.num", "qnn"),
+    ],
 )
-def test_one_rule_imports_its_own_area_only(tmp_path: Path, name: str, area: str, other: str) -> None:
-    found = ran(tmp_path, *SUITE, "-k", f"test_{name}", "--qnn-profile=quick")
+def test_one_rule_imports_its_own_area_only(
+    tmp_path: Path, selection: tuple[str, ...], area: str, other: str
+) -> None:
+    found = ran(tmp_path, *SUITE, *selection, "--qnn-profile=quick")
     assert found.status == pytest.ExitCode.OK
     assert found.areas() == {area}
     assert found.areas("mutants") == set()

@@ -193,9 +193,9 @@ def test_a_target_in_which_rules_hang_again_and_again_is_not_shrunk_for_each(
 ) -> None:
     budgets = []
 
-    def judge(rule: Any, target: Any, profile: Profile, seed: int, rule_named: Any) -> engine.Judged:
+    def judge(rule: Any, target: Any, profile: Profile, *others: Any) -> engine.Judged:
         budgets.append(profile.hang_budget)
-        return usual(rule, target, profile, seed, rule_named)
+        return usual(rule, target, profile, *others)
 
     usual = engine.judge_with_owners
     monkeypatch.setattr(engine, "judge_with_owners", judge)

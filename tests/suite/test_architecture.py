@@ -102,7 +102,8 @@ ROOMS: dict[str, set[str]] = {
     "case_file": {"core", "qnn.cases", "tflite.cases"},
     "targets": {"core", "isolation", "options", "qnn.target", "tflite.target"},
     "expect": {"core", "rules", "tflite.learned"},
-    "state": {"case_file", "core", "expect", "options", "rules", "targets"},
+    "selection": {"core", "options", "rules"},
+    "state": {"case_file", "core", "expect", "options", "rules", "selection", "targets"},
     "report": {"core", "expect", "rules", "state", "tflite.cases", "tflite.graph", "tflite.learned"},
     "session": {
         *(
@@ -119,7 +120,9 @@ ROOMS: dict[str, set[str]] = {
         ),
         *("tflite.cases", "tflite.graph"),
     },
-    "plugin": {"case_file", "core", "expect", "newhooks", "options", "report", "session", "state"},
+    "plugin": {
+        *("case_file", "core", "expect", "newhooks", "options", "report", "selection", "session", "state"),
+    },
     "fixtures": {"core", "isolation", "qnn", "state", "tflite"},
     "conformance": {"core", "plugin", "rules"},
     "": {"qnn", "tflite"},

@@ -28,7 +28,7 @@ from pytest_qnn.tflite.cases.plugin import AnyPluginStep
 from pytest_qnn.tflite.cases.script import AnyScriptStep
 from pytest_qnn.tflite.target import open_delegate_target
 
-_DATA = Path(__file__).parents[1] / "data"
+_DATA = Path(__file__).parents[2] / "data"
 FILES = [json.loads(line) for line in (_DATA / "case_files_1.jsonl").read_text().splitlines()]
 STEPS = {"memory": AnyStep, "delegate-script": AnyScriptStep, "delegate-plugin": AnyPluginStep}
 TIMEOUT = 10.0
