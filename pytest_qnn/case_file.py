@@ -10,7 +10,6 @@ The kinds of case are in ``cases/file.py`` of each half; a file of one half load
 from __future__ import annotations
 
 import importlib
-import inspect
 import json
 from collections.abc import Mapping
 from pathlib import Path
@@ -19,6 +18,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 import msgspec
 
+from pytest_qnn.core import json_schema as json_schema_of
 from pytest_qnn.core import regular_file
 from pytest_qnn.core.forms import BadOption
 from pytest_qnn.core.printable import one_line
@@ -158,22 +158,8 @@ def _rename_values(value: Any, field: str, names: Mapping[str, str]) -> None:
 
 def json_schema() -> dict[str, Any]:
     """The JSON Schema (2020-12) of a case file, as JSON data."""
-    head = {
-        "$schema": "https://json-schema.org/draft/2020-12/schema",
-        "title": "A case file of pytest-qnn, schema 2",
-    }
     kinds = _half("memory").KINDS | _half("delegate").KINDS
-    # The defaults in a made schema are tuples, and how its descriptions are indented depends on Python.
-    made: dict[str, Any] = json.loads(
-        json.dumps(head | msgspec.json.schema(kinds)), object_hook=_with_clean_description
-    )
-    return made
-
-
-def _with_clean_description(value: dict[str, Any]) -> dict[str, Any]:
-    if isinstance(value.get("description"), str):
-        value["description"] = inspect.cleandoc(value["description"])
-    return value
+    return json_schema_of.made_of(kinds, "A case file of pytest-qnn, schema 2")
 
 
 if __name__ == "__main__":
