@@ -18,8 +18,8 @@ from pytest_qnn.core.printable import one_line
 from pytest_qnn.core.rule import Subject
 
 SCHEMA = 2
-LARGEST_FILE = 1 << 28
-"""Bytes. A report in which each rule is a crash with 512 calls has about 50 million."""
+LARGEST_FILE = 1 << 26
+"""Bytes. A report in which each rule is a crash with 512 calls has about 25 million."""
 _LONGEST_REASON = 300
 """Characters of what is said of a file: its own words may be part of it."""
 OutcomeName = Literal["pass", "fail", "crash", "hang", "unsupported", "contradiction", "inconclusive"]
