@@ -56,7 +56,7 @@ class Rule(msgspec.Struct, frozen=True, kw_only=True):
     self_check: bool
     state: Literal["judged", "not_selected", "not_judged"]
     verdict: OutcomeName | None
-    seconds: Annotated[float, Meta(ge=0)] = 0.0
+    seconds: Annotated[float, Meta(ge=0, le=1e9)] = 0.0
     reason: str = ""
     flaky: str = ""
     blocked_by: tuple[str, ...] = ()

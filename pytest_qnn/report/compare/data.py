@@ -140,6 +140,9 @@ class TargetDifference(msgspec.Struct, frozen=True, kw_only=True):
     """Rules that both reports judge."""
     same: int
     """Of these, how many have the same verdict and no other finding."""
+    old_seconds: float
+    """What these rules took, on the clock."""
+    new_seconds: float
     provenance: tuple[Setting, ...]
     rules: tuple[RuleDifference, ...]
     claims: tuple[ClaimDifference, ...]

@@ -48,20 +48,22 @@ def _matched(old: Report, new: Report) -> list[tuple[Target, Target]]:
 
 def _target(old: Target, new: Target, *, same_catalogue: bool) -> TargetDifference:
     rules = verdicts.differences(old, new, same_catalogue=same_catalogue)
-    judged = verdicts.judged_in_both(old, new)
+    both = verdicts.judged_in_both(old, new)
     differ = sum(bool(each.old and each.old.verdict and each.new and each.new.verdict) for each in rules)
     return TargetDifference(
         subject=old.subject,
         old=old.spec,
         new=new.spec,
-        judged=judged,
-        same=judged - differ,
+        judged=len(both),
+        same=len(both) - differ,
+        old_seconds=sum(rule.seconds for rule, _ in both),
+        new_seconds=sum(rule.seconds for _, rule in both),
         provenance=tuple(_changed(old.provenance, new.provenance)),
         rules=rules,
         claims=tuple(learned.claims(old, new)),
         partitioning=tuple(learned.partitioning(old.partitioning, new.partitioning)),
         choices=tuple(learned.choices(old, new)),
-        slower=tuple(verdicts.slower(old, new)),
+        slower=tuple(verdicts.slower(both)),
     )
 
 

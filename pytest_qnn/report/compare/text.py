@@ -22,6 +22,8 @@ from pytest_qnn.report.compare.data import (
 
 _NARROW = 40
 """Characters of a value that stands beside another one; longer ones stand below each other."""
+_SLOWEST = 10
+"""Rules that are shown of those that took longer: on a machine with other work it may be all of them."""
 _TOGETHER: tuple[RuleKind, ...] = ("no longer judged", "judged now", "new rule", "removed rule")
 """Kinds of which there may be hundreds, with nothing to be seen of each: they share a line."""
 
@@ -65,8 +67,8 @@ def _target(target: TargetDifference) -> Iterator[str]:
     yield from _part("claims, in kinds of node", _claims(target))
     yield from _part("sample graphs, in nodes, kernels and switches", _counts(target))
     yield from _part("where documents are silent, the target chose", _choices(target))
-    slow = [(each.id, f"{each.old:.1f}", "->", f"{each.new:.1f}") for each in target.slower]
-    yield from _part("slower, in seconds", _aligned(slow))
+    of_all = f"of all rules judged in both {target.old_seconds:.1f} -> {target.new_seconds:.1f}"
+    yield from _part(f"slower, in seconds, {of_all}: {len(target.slower)}", _slower(target))
 
 
 def _part(heading: str, content: Iterable[str]) -> Iterator[str]:
@@ -176,6 +178,12 @@ def _choices(target: TargetDifference) -> Iterator[str]:
     for (old, new), points in groups.items():
         answers = " -> ".join(one_line(answer) or "not asked" for answer in (old, new))
         yield f"{answers}: {one_line(', '.join(points))}"
+
+
+def _slower(target: TargetDifference) -> Iterator[str]:
+    """The rules with the most seconds more."""
+    slowest = sorted(target.slower, key=lambda each: each.old - each.new)[:_SLOWEST]
+    yield from _aligned([(each.id, f"{each.old:.1f} -> {each.new:.1f}") for each in slowest])
 
 
 def _unmatched(word: str, target: Unmatched) -> str:

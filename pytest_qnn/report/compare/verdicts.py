@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import get_args
 
 from pytest_qnn.report.compare.data import RuleDifference, RuleKind, Seen, Slower
@@ -16,6 +16,8 @@ _WORSE = ("regression", "no longer offered", "new finding", "no longer judged")
 _KINDS: tuple[RuleKind, ...] = get_args(RuleKind)
 _ADDRESS = re.compile(r"\b0x[0-9a-f]{5,}\b")
 """Where something happened to be in memory; what is near NULL has fewer digits."""
+_TIME = re.compile(r"\b\d+(\.\d+)? s\b")
+"""Seconds in the text of a finding: something was waited for, or took so long."""
 _TIMES, _SECONDS = 2, 1.0
 """A rule is slower beyond both: so many times as long, and so many seconds more."""
 
@@ -43,20 +45,17 @@ def judged(target: Target) -> list[Rule]:
     return [rule for rule in target.rules if rule.state == "judged"]
 
 
-def judged_in_both(old: Target, new: Target) -> int:
-    """Number of rules that have a verdict in both reports."""
-    return len({rule.id for rule in judged(old)} & {rule.id for rule in judged(new)})
+def judged_in_both(old: Target, new: Target) -> list[tuple[Rule, Rule]]:
+    """The rules that have a verdict in both reports, the old one and the new one."""
+    before = {rule.id: rule for rule in judged(old)}
+    return [(before[rule.id], rule) for rule in judged(new) if rule.id in before]
 
 
-def slower(old: Target, new: Target) -> Iterator[Slower]:
-    """Rules that took far longer."""
-    before = _by_id(old)
-    for rule in judged(new):
-        known = before.get(rule.id)
-        if known is None or known.state != "judged":
-            continue
-        if rule.seconds > _TIMES * known.seconds and rule.seconds > known.seconds + _SECONDS:
-            yield Slower(rule.id, known.seconds, rule.seconds)
+def slower(both: Sequence[tuple[Rule, Rule]]) -> Iterator[Slower]:
+    """Of rules that have a verdict in both reports those that took far longer."""
+    for old, new in both:
+        if new.seconds > _TIMES * old.seconds and new.seconds > old.seconds + _SECONDS:
+            yield Slower(old.id, old.seconds, new.seconds)
 
 
 def _by_id(target: Target) -> Mapping[str, Rule]:
@@ -123,7 +122,7 @@ def _signature(rule: Rule) -> tuple[str, ...]:
         return ()
     left = violation.evidence or Evidence()
     texts = (violation.expected, violation.seen, violation.where, left.during, left.fault)
-    return tuple(_ADDRESS.sub("0x...", text) for text in texts)
+    return tuple(_TIME.sub("... s", _ADDRESS.sub("0x...", text)) for text in texts)
 
 
 def _seen(rule: Rule) -> Seen:
