@@ -10,10 +10,7 @@ The kinds of case are in ``cases/file.py`` of each half; a file of one half load
 from __future__ import annotations
 
 import importlib
-import inspect
 import json
-import os
-import stat
 from collections.abc import Mapping
 from pathlib import Path
 from types import ModuleType
@@ -21,8 +18,10 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 import msgspec
 
+from pytest_qnn.core import json_schema as json_schema_of
+from pytest_qnn.core import regular_file
 from pytest_qnn.core.forms import BadOption
-from pytest_qnn.core.printable import printable
+from pytest_qnn.core.printable import one_line
 from pytest_qnn.core.rule import Subject
 
 if TYPE_CHECKING:
@@ -39,8 +38,7 @@ NAME = "case.json"
 LARGEST_FILE = 1 << 21
 """Bytes. The largest cases that the strategies make have a few thousand."""
 _LONGEST_REASON = 300
-_WITHOUT_WAITING = os.O_RDONLY | os.O_CLOEXEC | os.O_NOCTTY | os.O_NONBLOCK
-"""How a file of unknown kind is opened: a FIFO may have no writer, and a regular file in /proc no end."""
+"""Characters of what is said of a file: its own words may be part of it."""
 
 
 class _Header(msgspec.Struct):
@@ -74,7 +72,8 @@ def read(path: Path) -> AnyCaseFile:
     try:
         text = raw(path)
     except (OSError, ValueError) as error:
-        raise BadOption(f"--qnn-replay: {path} cannot be read: {_plain(str(error))}") from None
+        reason = one_line(str(error), _LONGEST_REASON)
+        raise BadOption(f"--qnn-replay: {path} cannot be read: {reason}") from None
     try:
         return decode(text)
     except BadOption as error:
@@ -84,26 +83,11 @@ def read(path: Path) -> AnyCaseFile:
 def raw(path: Path) -> bytes:
     """The bytes of the file, or of the one in the folder; of a larger one than `LARGEST_FILE` one byte more.
 
-    What is looked at is what was opened, since a path may be another file's a moment later. A link is
-    followed: it is as good as what it leads to.
-
     Raises:
         OSError: it cannot be read, or not without waiting, or is not a regular file.
         ValueError: the path has a null byte.
     """
-    opened = os.open(path, _WITHOUT_WAITING)
-    try:
-        if stat.S_ISDIR(os.fstat(opened).st_mode):
-            folder, opened = opened, os.open(NAME, _WITHOUT_WAITING, dir_fd=opened)
-            os.close(folder)
-        if not stat.S_ISREG(os.fstat(opened).st_mode):
-            raise OSError("it is not a regular file")
-        found = b""
-        while len(found) <= LARGEST_FILE and (piece := os.read(opened, LARGEST_FILE + 1 - len(found))):
-            found += piece
-        return found
-    finally:
-        os.close(opened)
+    return regular_file.read(path, LARGEST_FILE, NAME)
 
 
 def decode(text: bytes) -> AnyCaseFile:
@@ -129,7 +113,8 @@ def decode(text: bytes) -> AnyCaseFile:
         raise
     # ValueError: BadCase, a text that is no UTF-8, and a number of too many digits.
     except (msgspec.MsgspecError, ValueError, RecursionError) as error:
-        raise BadOption(f"is not a case file of pytest-qnn: {_plain(str(error))}") from None
+        reason = one_line(str(error), _LONGEST_REASON)
+        raise BadOption(f"is not a case file of pytest-qnn: {reason}") from None
     return content
 
 
@@ -171,30 +156,10 @@ def _rename_values(value: Any, field: str, names: Mapping[str, str]) -> None:
             _rename_values(part, field, names)
 
 
-def _plain(text: str) -> str:
-    """On one line, without control characters, and not too long: the file's own words may be part of it."""
-    line = printable(" ".join(text.split()))
-    return line if len(line) <= _LONGEST_REASON else f"{line[:_LONGEST_REASON]}..."
-
-
 def json_schema() -> dict[str, Any]:
     """The JSON Schema (2020-12) of a case file, as JSON data."""
-    head = {
-        "$schema": "https://json-schema.org/draft/2020-12/schema",
-        "title": "A case file of pytest-qnn, schema 2",
-    }
     kinds = _half("memory").KINDS | _half("delegate").KINDS
-    # The defaults in a made schema are tuples, and how its descriptions are indented depends on Python.
-    made: dict[str, Any] = json.loads(
-        json.dumps(head | msgspec.json.schema(kinds)), object_hook=_with_clean_description
-    )
-    return made
-
-
-def _with_clean_description(value: dict[str, Any]) -> dict[str, Any]:
-    if isinstance(value.get("description"), str):
-        value["description"] = inspect.cleandoc(value["description"])
-    return value
+    return json_schema_of.made_of(kinds, "A case file of pytest-qnn, schema 2")
 
 
 if __name__ == "__main__":

@@ -46,7 +46,7 @@ MARKERS = (
 
 def pytest_addhooks(pluginmanager: pytest.PytestPluginManager) -> None:
     """Declare the plugin's own hooks."""
-    from pytest_qnn import newhooks
+    from pytest_qnn.session import newhooks
 
     pluginmanager.add_hookspecs(newhooks)
 
@@ -181,7 +181,7 @@ def _register_areas(config: pytest.Config) -> None:
 
     Only where one is used: other runs do not read the list of rules, and ``--markers`` has one line for all.
     """
-    from pytest_qnn import selection
+    from pytest_qnn.session import selection
 
     for area in selection.all_areas():
         config.addinivalue_line("markers", f"qnn_area_{area.lower()}: the test judges a rule of {area}")

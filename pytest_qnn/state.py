@@ -82,7 +82,7 @@ class Session:
     def _selected(self) -> frozenset[str] | None:
         if not self.options.selection.given():
             return None
-        from pytest_qnn import selection
+        from pytest_qnn.session import selection
 
         return selection.selected(self.options.selection)
 

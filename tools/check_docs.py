@@ -121,6 +121,8 @@ def _options(words: list[str]) -> frozenset[str]:
     if words[0].endswith("pytest"):
         return pytest_options()
     (module, *_) = [*_modules(words), ""]
+    if module == "pytest_qnn":  # whose commands may hand options to pytest
+        return options_of("pytest_qnn.commands") | pytest_options()
     return pytest_options() if module == "pytest" else options_of(module)
 
 

@@ -284,11 +284,11 @@ def debug(flag: str, text: str | None) -> str:
     return text
 
 
-def report(flag: str, text: str) -> Path:
-    """The absolute path of a report, in a folder that can be written to."""
+def report(flag: str, text: str, kinds: tuple[str, ...] = REPORT_KINDS) -> Path:
+    """The absolute path of a report, in a folder that can be written to; ``kinds`` are endings of names."""
     path = Path(text).absolute()
-    if path.suffix not in REPORT_KINDS:
-        raise BadOption(f"{flag}: {text!r} ends in neither {' nor '.join(REPORT_KINDS)}")
+    if path.suffix not in kinds:
+        raise BadOption(f"{flag}: {text!r} does not end in {' or '.join(kinds)}")
     if path.is_dir():
         raise BadOption(f"{flag}: {text!r} is a folder")
     if not path.parent.is_dir():

@@ -24,6 +24,21 @@ def printable(text: str) -> str:
     return "\n".join(line if line.isprintable() else _escaped(line) for line in text.split("\n"))
 
 
+LONGEST_LINE = 200
+"""Characters."""
+
+
+def one_line(text: str, longest: int = LONGEST_LINE) -> str:
+    """White space collapsed, printable, and cut where its place is no place for more.
+
+    Args:
+        text: any.
+        longest: characters that are left, the mark of the cut among them.
+    """
+    text = printable(" ".join(text.split()))
+    return text if len(text) <= longest else f"{text[: longest - 1]}…"
+
+
 def _escaped(line: str) -> str:
     return "".join(
         sign if sign.isprintable() or sign == "\t" else sign.encode("unicode_escape").decode()

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
-from pytest_qnn.core.printable import printable
+from pytest_qnn.core.printable import one_line, printable
 from pytest_qnn.report import choices, claims, failure
 from pytest_qnn.state import Description, Session, spec_of
 
@@ -16,7 +16,6 @@ if TYPE_CHECKING:
     from pytest_qnn.expect.claims import Difference
 
 COLUMNS = ("pass", "fail", "crash", "hang", "unsupported", "contradiction", "inconclusive")
-LONGEST_SEEN = 200
 
 
 def header(session: Session) -> str:
@@ -181,9 +180,3 @@ def _causes(verdicts: list[Verdict]) -> list[str]:
         told = f"; of them not judged for it: {', '.join(blocked)}" if blocked else ""
         lines.append(f"1 cause, {owner}: it was seen in cases of {len(concerned)} other rules{told}")
     return lines
-
-
-def one_line(text: str) -> str:
-    """White space collapsed, and cut where the terminal is no place for it."""
-    text = " ".join(text.split())
-    return text if len(text) <= LONGEST_SEEN else f"{text[: LONGEST_SEEN - 1]}…"

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from reports import refusal
 
-from pytest_qnn import case_file
+from pytest_qnn import case_file, commands
 from pytest_qnn.core.forms import BadOption
 from pytest_qnn.session import corpus
 
@@ -121,7 +121,9 @@ def test_what_cannot_be_written_is_said(pytester: pytest.Pytester) -> None:
     assert "could not be added" in rule["note"]
 
 
-def test_of_cases_that_fail_alike_the_smallest_is_kept(tmp_path: Path) -> None:
+def test_of_cases_that_fail_alike_the_smallest_is_kept(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     def put(size: int, seen: str) -> None:
         case = {"steps": [{"do": "alloc", "buffer": "b0", "size": size}]}
         common = {"schema": 2, "rule": "REG-08", "verdict": "fail", "target": "x", "options": (), "seed": 1}
@@ -133,6 +135,16 @@ def test_of_cases_that_fail_alike_the_smallest_is_kept(tmp_path: Path) -> None:
     assert dict(corpus.counts(tmp_path)) == {"REG-08": 3}
     (path,) = corpus.superfluous(tmp_path)
     assert '"size": 4096' in path.read_text(encoding="utf-8")
+    assert commands.main(["corpus", str(tmp_path)]) == 0
+    assert capsys.readouterr().out.splitlines() == ["REG-08 3", "1 superfluous"]
+    assert commands.main(["corpus", str(tmp_path), "--minimise"]) == 0
+    assert capsys.readouterr().out.splitlines() == ["REG-08 3", "1 removed"]
+    assert not path.exists()
+    assert dict(corpus.counts(tmp_path)) == {"REG-08": 2}
     (tmp_path / "notes.json").write_text("{}", encoding="utf-8")
     with pytest.raises(BadOption, match="RULE-DIGEST"):
         corpus.superfluous(tmp_path)
+    for folder in (tmp_path, tmp_path / "absent"):
+        assert commands.main(["corpus", str(folder)]) == 2
+        (line,) = capsys.readouterr().err.splitlines()
+        assert line.startswith("corpus: ")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import argparse
 import datetime
 import importlib.resources
 import json
@@ -13,10 +12,11 @@ import jsonschema
 import pytest
 from reports import judged_by_id, refusal
 
+from pytest_qnn import commands
 from pytest_qnn.core.evidence import Evidence
 from pytest_qnn.core.fingerprint import Fingerprint, fits, masked, traits_of
 from pytest_qnn.core.forms import BadOption
-from pytest_qnn.expect import file, update
+from pytest_qnn.expect import file
 
 SUITE = ("--pyargs", "pytest_qnn.conformance", "-p", "no:cacheprovider", "--qnn-seed=3")
 ADD = '{ operators = ["ADD float32"] }'
@@ -267,9 +267,7 @@ def test_learned_claims_can_be_declared(pytester: pytest.Pytester) -> None:
 
 
 def updated(*arguments: str) -> int:
-    parser = argparse.ArgumentParser()
-    update.declare(parser)
-    return update.main(parser.parse_args([*arguments, "--update", "known.toml"]))
+    return commands.main(["expect", *arguments, "--update", "known.toml"])
 
 
 def test_the_command_writes_what_a_report_found_and_no_reason(
@@ -298,5 +296,5 @@ def test_what_is_no_report_is_one_sentence(
         Path("out.json").write_text(text, encoding="utf-8")
     assert updated("out.json") == 2
     (line,) = capsys.readouterr().err.splitlines()
-    assert line.startswith("'out.json' ")
+    assert line.startswith("expect: out.json ")
     assert not Path("known.toml").exists()

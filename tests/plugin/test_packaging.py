@@ -51,7 +51,9 @@ def test_every_module_is_installed_and_nothing_else(wheel: zipfile.ZipFile, sour
         for path in (source / folder).rglob("*.py")
     }
     installed = {name for name in wheel.namelist() if name.startswith("pytest_qnn/")}
-    schemas = {"pytest_qnn/report/schema.json", "pytest_qnn/report/case.schema.json"}
+    schemas = {
+        f"pytest_qnn/report/{name}" for name in ("schema.json", "case.schema.json", "compare/schema.json")
+    }
     sources = {f"pytest_qnn/native/{name}.c" for name in ("provider", "cdsprpc", "crash_handler")}
     data = {
         f"pytest_qnn/{name}" for name in ("effort.json", "py.typed", "rules.json", "session/interpreter.supp")

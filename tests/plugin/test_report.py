@@ -16,9 +16,10 @@ import pytest
 from fast_run import later
 from reports import judged_by_id, judged_rules
 
+from pytest_qnn.core import printable
 from pytest_qnn.core.target import Death
 from pytest_qnn.qnn.trace import MemoryTrace
-from pytest_qnn.report import failure, files, terminal
+from pytest_qnn.report import failure, files
 
 pytestmark = pytest.mark.usefixtures("fakes")
 
@@ -420,8 +421,8 @@ def test_compact_json_is_the_same_value_in_short_lines() -> None:
 
 
 def test_a_line_is_one_line_and_not_endless() -> None:
-    assert terminal.one_line("a\n  b") == "a b"
-    assert len(terminal.one_line("x" * 1000)) == terminal.LONGEST_SEEN
+    assert printable.one_line("a\n  b") == "a b"
+    assert len(printable.one_line("x" * 1000)) == printable.LONGEST_LINE
 
 
 def test_what_a_process_left_is_everywhere(

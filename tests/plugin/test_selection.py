@@ -17,7 +17,7 @@ from pytest_qnn import rules
 from pytest_qnn.core.forms import LEVELS
 from pytest_qnn.core.verdict import Level
 from pytest_qnn.options import Selection
-from pytest_qnn.selection import selected
+from pytest_qnn.session.selection import selected
 
 SUITE = ("REG-01", "REG-06", "REG-08", "REG-10", "PART-01", "PART-02")
 """Two rules of delegates; REG-08 is a SHOULD, REG-10 a MAY."""

@@ -94,7 +94,6 @@ ROOMS: dict[str, set[str]] = {
     "tflite.qnn_delegate": {"core", "isolation", "qnn", "tflite"},
     # The plugin
     "effort": {"core"},
-    "newhooks": {"core"},
     "options": {"core"},
     "rules": {"core", CODES, "qnn.mutants", "tflite.mutants", "tflite.strategies"},
     "mutants": {"core", "effort", "qnn.mutants", "qnn.target", "rules", "tflite.mutants", "tflite.target"},
@@ -102,9 +101,10 @@ ROOMS: dict[str, set[str]] = {
     "case_file": {"core", "qnn.cases", "tflite.cases"},
     "targets": {"core", "isolation", "options", "qnn.target", "tflite.target"},
     "expect": {"core", "rules", "tflite.learned"},
-    "selection": {"core", "options", "rules"},
-    "state": {"case_file", "core", "expect", "options", "rules", "selection", "targets"},
+    "session.selection": {"core", "options", "rules"},
+    "state": {"case_file", "core", "expect", "options", "rules", "session.selection", "targets"},
     "report": {"core", "expect", "rules", "state", "tflite.cases", "tflite.graph", "tflite.learned"},
+    "report.compare": {"core", "report.loaded"},
     "session": {
         *(
             "case_file",
@@ -121,8 +121,10 @@ ROOMS: dict[str, set[str]] = {
         *("tflite.cases", "tflite.graph"),
     },
     "plugin": {
-        *("case_file", "core", "expect", "newhooks", "options", "report", "selection", "session", "state"),
+        *("case_file", "core", "expect", "options", "report", "session", "session.selection", "state"),
     },
+    "commands": {"core", "expect", "report", "report.compare", "session"},
+    "__main__": {"commands"},
     "fixtures": {"core", "isolation", "qnn", "state", "tflite"},
     "conformance": {"core", "plugin", "rules"},
     "": {"qnn", "tflite"},

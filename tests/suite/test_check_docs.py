@@ -81,6 +81,8 @@ A=1 python3 -m three \\
         ("A=1 python -m benchmarks [--only PART]", ""),
         ("python3 -m venv .venv", ""),
         ("pytest -m full --slice=3/10 --pyargs pytest_qnn.conformance --qnn-seed=1", ""),
+        ('python -m pytest_qnn compare --json c.json --run "--qnn-seed=1" "" -- --slice=3/10', ""),
+        ("python -m pytest_qnn compare --jason c.json a.json b.json", "there is no option --jason"),
         ("python -m pytest_qnn.kills --jobs 2", "there is no module pytest_qnn.kills"),
         ("python -m nowhere.at.all", "there is no module nowhere.at.all"),
         ("A=1 python -m pytest_qnn.mutants --job 2", "there is no option --job"),

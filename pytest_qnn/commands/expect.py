@@ -1,0 +1,142 @@
+"""Enter what reports found into a file of known failures (--qnn-expect).
+
+An entry that is made has everything that a report knows, and no reason, issue, owner or date: these are for
+whoever accepts the failure to write, and until then the file is refused.
+"""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import tomlkit
+
+from pytest_qnn.commands import Parser, refuse, show
+from pytest_qnn.core.forms import BadOption
+from pytest_qnn.core.printable import printable
+from pytest_qnn.expect.file import ACCEPTED, CLAIMS, ENTRIES, FLAG, parsed, text_of
+from pytest_qnn.report import loaded
+
+_TO_WRITE = ("reason", "issue", "owner")
+_FIXED = ("rule", "verdict", "fingerprint", "library")
+_ON_A_LINE = 4
+"""Values of an array that stand on one line."""
+_DIGEST = "_sha256"
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Add an entry for each failure that the file does not have; with ``--claims`` also what was learned.
+
+    Returns:
+        0: the file has all of them; 2: a file cannot be read or written, said in one sentence.
+    """
+    given = _parse(arguments)
+    try:
+        text = text_of(given.update) if given.update.exists() else ""
+        known = parsed(given.update, text).get(ENTRIES, [])
+        document = tomlkit.parse(text)
+        reports = [loaded.read(path) for path in given.reports]
+        added = _add_failures(document, known, reports)
+        if given.claims:
+            _declare_claims(document, reports)
+        if tomlkit.dumps(document) != text:
+            given.update.write_text(tomlkit.dumps(document), encoding="utf-8")
+    except (BadOption, loaded.BadReport) as error:
+        return refuse("expect", str(error).removeprefix(f"{FLAG}: "))
+    except OSError as error:
+        return refuse("expect", f"{str(given.update)!r} cannot be written: {error.strerror or error}")
+    told = f"; write {', '.join(_TO_WRITE)} and expires into each" if added else ""
+    show([printable(f"{given.update}: {added} entries added{told}")])
+    return 0
+
+
+def _parse(arguments: Sequence[str]) -> argparse.Namespace:
+    parser = Parser(prog="python -m pytest_qnn expect", description=__doc__)
+    add = parser.add_argument
+    add("reports", nargs="+", type=Path, metavar="REPORT.json", help="what --qnn-report wrote")
+    add("--update", type=Path, required=True, metavar="FILE.toml", help="the file, made if need be")
+    add("--claims", action="store_true", help="declare what the targets support, in place of before")
+    return parser.parse_args(arguments)
+
+
+def _add_failures(
+    document: tomlkit.TOMLDocument, known: Sequence[Mapping[str, Any]], reports: Sequence[loaded.Report]
+) -> int:
+    """Add those that are not known; gives how many."""
+    keys = [[one.get(name, {}) for name in _FIXED] for one in known]
+    entries = document.get(ENTRIES) or tomlkit.aot()
+    for entry in _failures(reports):
+        key = [entry[name] for name in _FIXED]
+        if key not in keys:
+            keys.append(key)
+            entries.append(_table(entry))
+    if len(keys) > len(known):
+        document[ENTRIES] = entries
+    return len(keys) - len(known)
+
+
+def _declare_claims(document: tomlkit.TOMLDocument, reports: Sequence[loaded.Report]) -> None:
+    """Write what each target supports, and areas of which every rule was judged and none is unsupported."""
+    claims = document.get(CLAIMS) or tomlkit.table(is_super_table=True)
+    for target in (target for report in reports for target in report.targets):
+        table = tomlkit.table()
+        for name, values in msgspec.to_builtins(target.capabilities).items():
+            table[name] = tomlkit.array().multiline(len(values) > _ON_A_LINE)
+            table[name].extend(values)
+        verdicts: dict[str, set[str | None]] = {}
+        for rule in target.rules:
+            verdicts.setdefault(rule.id.partition("-")[0], set()).add(rule.verdict)
+        table["areas"] = sorted(area for area, seen in verdicts.items() if not seen & {None, "unsupported"})
+        claims[target.subject] = table
+    document[CLAIMS] = claims
+
+
+def _failures(reports: Sequence[loaded.Report]) -> Iterator[dict[str, Any]]:
+    """Each failure of the reports that fails a run, as an entry."""
+    accepted = {each.value for each in ACCEPTED}
+    for report in reports:
+        strict = bool(report.options.get("qnn_strict"))
+        for target in report.targets:
+            for rule in target.rules:
+                blocked = rule.verdict == "inconclusive" and rule.blocked_by
+                if rule.verdict in accepted and not blocked and _is_red(rule, strict=strict):
+                    violation = rule.violation or loaded.Violation("", "")
+                    yield {
+                        "rule": rule.id,
+                        "verdict": rule.verdict,
+                        # As TOML has it: lists, and no tuples.
+                        "fingerprint": msgspec.json.decode(msgspec.json.encode(violation.fingerprint)),
+                        "library": _library(target),
+                    }
+
+
+def _is_red(rule: loaded.Rule, *, strict: bool) -> bool:
+    """As `pytest_qnn.core.verdict.Verdict.is_red` has it."""
+    if rule.verdict in ("crash", "hang"):
+        return True
+    if rule.level == "MAY":
+        return False
+    return strict or rule.level == "MUST" or rule.verdict != "fail"
+
+
+def _library(target: loaded.Target) -> dict[str, str]:
+    """What the entry holds for: libraries by their contents; else the target's name, and what it runs on."""
+    found = target.provenance
+    digests = {key: value for key, value in found.items() if key.endswith(_DIGEST)}
+    versions = ("runtime", "runtime_version", "provider", "backend_api")
+    return digests or {"target": target.spec, **{key: found[key] for key in versions if key in found}}
+
+
+def _table(entry: Mapping[str, Any]) -> tomlkit.items.Table:
+    table = tomlkit.table()
+    table["rule"], table["verdict"] = entry["rule"], entry["verdict"]
+    for name in ("fingerprint", "library"):
+        inline = tomlkit.inline_table()
+        inline.update(entry[name])
+        table[name] = inline
+    for name in (*_TO_WRITE, "expires"):
+        table[name] = ""
+    return table
