@@ -398,11 +398,9 @@ class _Judge:
 
     def _fitting(self, control: Control, violation: Violation) -> Sequence[Cause]:
         """What is wrong in a control, as far as it may be why the case is."""
-        died = isinstance(violation, Crashed | Hung)
+        died = isinstance(violation, Crashed | Hung) and not control.spoils
         causes = [
-            cause
-            for cause in self._wrong(control)
-            if control.spoils or isinstance(cause.violation, Crashed | Hung) is died
+            cause for cause in self._wrong(control) if isinstance(cause.violation, Crashed | Hung) is died
         ]
         if not control.owners:
             causes = [cause for cause in causes if _call(cause.violation) == _call(violation)]

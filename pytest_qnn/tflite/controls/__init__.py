@@ -188,7 +188,8 @@ def _of_plain_operators(alone: Sequence[Graph]) -> Iterator[Owned]:
         yield Owned(graph, ("DET-04",), _FILLED)
     for graph in plainest:
         numbers = _arithmetic(graph)
-        yield from _with_inputs(Owned(graph, (_FAILS, *numbers)), _OTHERS)
+        # Who computes into another shape is asked for no number.
+        yield from _in_turn(graph, ((_FAILS, *numbers), ("PART-03",)), _OTHERS)
         if "NUM-04" in numbers:
             yield Owned(graph, ("NUM-04",), _AT_THE_ENDS)
     # Sums of sums leave the range of int8, which is NUM-04's matter.
