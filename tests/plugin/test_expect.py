@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import dataclasses
 import datetime
 import importlib.resources
 import json
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -13,10 +15,16 @@ import pytest
 from reports import judged_by_id, refusal
 
 from pytest_qnn import commands
+from pytest_qnn.core.engine import judge_with_owners
 from pytest_qnn.core.evidence import Evidence
 from pytest_qnn.core.fingerprint import Fingerprint, fits, masked, traits_of
 from pytest_qnn.core.forms import BadOption
+from pytest_qnn.core.known_failures import Expectations
+from pytest_qnn.core.profile import Profile
+from pytest_qnn.core.verdict import Examined, Outcome, Verdict
 from pytest_qnn.expect import file
+from pytest_qnn.rules import catalogue
+from pytest_qnn.tflite.target import open_delegate_target
 
 SUITE = ("--pyargs", "pytest_qnn.conformance", "-p", "no:cacheprovider", "--qnn-seed=3")
 ADD = '{ operators = ["ADD float32"] }'
@@ -298,3 +306,28 @@ def test_what_is_no_report_is_one_sentence(
     (line,) = capsys.readouterr().err.splitlines()
     assert line.startswith("expect: out.json ")
     assert not Path("known.toml").exists()
+
+
+def expected(verdict: str, fingerprint: str = "{}", flaky: str = "0.0") -> Expectations:
+    changes = {"verdict": f'"{verdict}"', "fingerprint": fingerprint, "flaky": flaky}
+    Path("one.toml").write_text(entry(**changes), encoding="utf-8")
+    return Expectations(file.read(Path("one.toml")).failures)
+
+
+@pytest.mark.usefixtures("pytester")
+def test_a_rule_that_shows_nothing_may_be_expected_to() -> None:
+    rule = dataclasses.replace(catalogue()["NUM-10"], check=lambda *_: Examined(0, "things"))
+    with closing(open_delegate_target([("reference", {})], "auto", "off", 10.0)) as target:
+
+        def judged_as(expectations: Expectations) -> Verdict:
+            few = Profile("few", 2, 2)
+            return judge_with_owners(
+                rule, target, few, 1, catalogue().__getitem__, lambda _: expectations
+            ).verdict
+
+        unexpected = judged_as(Expectations())
+        assert (unexpected.outcome, unexpected.is_red(strict=False)) == (Outcome.INCONCLUSIVE, True)
+        known = judged_as(expected("inconclusive"))
+        assert (known.shown, known.unexpected, known.is_red(strict=False)) == ("known", "", False)
+        other = judged_as(expected("fail", ADD))
+        assert (other.shown, bool(other.unexpected)) == ("inconclusive", True)
