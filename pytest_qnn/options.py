@@ -430,7 +430,7 @@ def _selection(values: Mapping[str, Any]) -> Selection:
 
 
 def _submission(ini: _Source, command: _Source) -> Pairs:
-    """What names the submission: the command line wins over the ini file, and there an option over a file."""
+    """What names the submission: the command line wins over the ini file; in both, an option over a file."""
     found: dict[str, str] = {}
     for source in (ini, command):
         replaced = source is ini and "qnn_about" in command.values

@@ -23,7 +23,7 @@ from pytest_qnn.core.target import Target, TargetLost
 from pytest_qnn.core.verdict import Crashed, Finding, Hung, Outcome, Verdict
 from pytest_qnn.options import DEFAULT_DELEGATES
 from pytest_qnn.report import failure, symbols
-from pytest_qnn.session import corpus, findings, replay
+from pytest_qnn.session import findings, replay
 from pytest_qnn.state import VERDICTS, Session
 from pytest_qnn.targets import open_target
 
@@ -58,7 +58,11 @@ def judge(session: Session, item: pytest.Item, rule_id: str) -> engine.Judged:
     profile = effort.profile(session.options.profile)
     if session.hung[rule.subject] >= _HUNG:
         profile = profile.without_hang_shrinking()
-    tried = () if session.options.corpus is None else corpus.cases(session.options.corpus, rule_id)
+    tried: tuple[Any, ...] = ()
+    if session.options.corpus is not None:
+        from pytest_qnn.session import corpus
+
+        tried = corpus.cases(session.options.corpus, rule_id)
     verdict, handed_over = engine.judge_with_owners(
         rule, target, profile, seed, session.rule, session.expectations, tried
     )
@@ -86,6 +90,8 @@ def _completed(session: Session, target: Target[Any, Any], verdict: Verdict) -> 
     compared = _symbolised(_compared(session, session.rule(verdict.rule), target, verdict))
     folder = session.options.corpus
     if folder is not None and compared.finding is not None and compared.outcome is not Outcome.INCONCLUSIVE:
+        from pytest_qnn.session import corpus
+
         try:
             corpus.add(folder, findings.content_of(session, target, compared))
         except OSError as error:

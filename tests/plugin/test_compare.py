@@ -146,6 +146,17 @@ def test_what_is_not_offered_any_more_is_named_so_and_what_passes_now_is_better(
     assert (forth["ION-01"].kind, forth["ION-01"].worse) == ("improvement", False)
 
 
+def test_a_failure_that_is_expected_is_a_verdict_of_its_own(ran: Ran) -> None:
+    known = with_rule(ran.new, "REG-08", verdict="known", violation=None)
+    for old, new, kind in (
+        (ran.old, known, "regression"),
+        (ran.new, known, "other verdict"),
+        (known, ran.new, "regression"),
+        (known, ran.old, "improvement"),
+    ):
+        assert rules(compare(old, new))["REG-08"].kind == kind
+
+
 def test_claims_that_are_lost_are_worse_and_those_that_are_gained_are_not(ran: Ran) -> None:
     back, forth = compare(ran.new, ran.old), compare(ran.old, ran.new)
     lost = {(each.op, each.dtype) for each in target(back, "delegate").claims if each.kind == "lost"}

@@ -20,7 +20,7 @@ MUTANT = "--tflite-delegate=mutant:adds-a-thousandth"
 
 
 def judged(pytester: pytest.Pytester, *options: str) -> tuple[pytest.RunResult, dict[str, Any]]:
-    result = pytester.runpytest_subprocess(*SUITE, "-k", "test_num_10", *options)
+    result = pytester.runpytest_inprocess(*SUITE, "-k", "test_num_10", *options)
     document = json.loads(Path("out.json").read_text(encoding="utf-8"))
     rules = [rule for target in document["targets"] for rule in target["rules"]]
     return result, next(rule for rule in rules if rule["id"] == "NUM-10")
@@ -73,12 +73,12 @@ def test_a_case_that_the_rule_cannot_judge_is_passed_over(pytester: pytest.Pytes
     """Another release may draw other cases for a rule: to its check this one has steps that it never met."""
     content = json.loads(found.read_text(encoding="utf-8")) | {"rule": "REG-08"}
     Path("cases/REG-08-0123456789abcdef.json").write_text(json.dumps(content), encoding="utf-8")
-    result = pytester.runpytest_subprocess(*SUITE[:-1], "-k", "test_reg_08", "--qnn-corpus=cases")
+    result = pytester.runpytest_inprocess(*SUITE[:-1], "-k", "test_reg_08", "--qnn-corpus=cases")
     assert refusal(result).endswith("is a case of a delegate, and REG-08 is about QNN memory")
     content["rule"] = "PREC-03"
     Path("cases/REG-08-0123456789abcdef.json").rename("cases/PREC-03-0123456789abcdef.json")
     Path("cases/PREC-03-0123456789abcdef.json").write_text(json.dumps(content), encoding="utf-8")
-    result = pytester.runpytest_subprocess(
+    result = pytester.runpytest_inprocess(
         *SUITE[:-1], "-k", "prec_03", "--qnn-corpus=cases", "--tflite-delegate=reference"
     )
     result.assert_outcomes(passed=1)
@@ -101,7 +101,7 @@ def test_what_is_no_case_is_refused_in_one_sentence(
         shutil.copy(found, Path("cases") / name)
     else:
         (Path("cases") / name).write_text(text, encoding="utf-8")
-    result = pytester.runpytest_subprocess(*SUITE[:-1], "-k", rule, MUTANT, "--qnn-corpus=cases")
+    result = pytester.runpytest_inprocess(*SUITE[:-1], "-k", rule, MUTANT, "--qnn-corpus=cases")
     line = refusal(result)
     assert line.startswith("--qnn-corpus: ")
     assert said in line
@@ -110,7 +110,7 @@ def test_what_is_no_case_is_refused_in_one_sentence(
 def test_what_is_no_folder_is_refused(pytester: pytest.Pytester) -> None:
     Path("file").write_text("", encoding="utf-8")
     for value, said in (("file", "'file' is not a folder"), ("absent/cases", "there is no folder ")):
-        result = pytester.runpytest_subprocess(*SUITE[:-1], "-k", "num_10", f"--qnn-corpus={value}")
+        result = pytester.runpytest_inprocess(*SUITE[:-1], "-k", "num_10", f"--qnn-corpus={value}")
         assert refusal(result).startswith(f"--qnn-corpus: {said}")
 
 

@@ -52,7 +52,7 @@ def judged(
     Path("known.toml").write_text(text, encoding="utf-8")
     target = f"--tflite-delegate={mutant}"
     chosen = options or ("-k", "test_num_10")
-    result = pytester.runpytest_subprocess(*SUITE, REPORT, target, "--qnn-expect=known.toml", *chosen)
+    result = pytester.runpytest_inprocess(*SUITE, REPORT, target, "--qnn-expect=known.toml", *chosen)
     document = json.loads(Path("out.json").read_text(encoding="utf-8"))
     schema = json.loads((importlib.resources.files("pytest_qnn.report") / "schema.json").read_text())
     jsonschema.Draft202012Validator(schema).validate(document)
@@ -161,10 +161,10 @@ def test_an_entry_that_is_not_complete_is_refused_in_one_sentence(
 
 def test_what_is_refused_is_a_usage_error(pytester: pytest.Pytester) -> None:
     Path("known.toml").write_bytes(b"\xff")
-    result = pytester.runpytest_subprocess(*SUITE, "--qnn-expect=known.toml", "-k", "num_10")
+    result = pytester.runpytest_inprocess(*SUITE, "--qnn-expect=known.toml", "-k", "num_10")
     assert refusal(result) == "--qnn-expect: 'known.toml' cannot be read: not UTF-8"
     for name in ("absent.toml", "."):
-        result = pytester.runpytest_subprocess(*SUITE, f"--qnn-expect={name}", "-k", "num_10")
+        result = pytester.runpytest_inprocess(*SUITE, f"--qnn-expect={name}", "-k", "num_10")
         assert refusal(result).startswith("--qnn-expect: ")
 
 
@@ -240,7 +240,7 @@ def test_what_is_unsupported_in_a_declared_area_is_not_as_expected(pytester: pyt
     claims = '[claims.memory]\nkeys = [1101]\nareas = ["ION"]\n'
     Path("known.toml").write_text(claims, encoding="utf-8")
     options = ("--qnn-backend=reference:no-memory", "--qnn-expect=known.toml", "--qnn-seed=1", REPORT)
-    result = pytester.runpytest_subprocess(*SUITE, *options, "-k", "reg_08 or ion_01 or ctx_06")
+    result = pytester.runpytest_inprocess(*SUITE, *options, "-k", "reg_08 or ion_01 or ctx_06")
     rules = judged_by_id(json.loads(Path("out.json").read_text(encoding="utf-8")))
     assert rules["ION-01"]["unexpected"].startswith("unsupported, and the area ION is declared: ")
     assert "(property keys 1101)" in rules["REG-08"]["unexpected"]
@@ -260,7 +260,7 @@ def test_what_is_unsupported_in_a_declared_area_is_not_as_expected(pytester: pyt
 )
 def test_claims_of_what_there_is_not_are_refused(pytester: pytest.Pytester, text: str, said: str) -> None:
     Path("known.toml").write_text(text, encoding="utf-8")
-    result = pytester.runpytest_subprocess(*SUITE, "--qnn-expect=known.toml", "-k", "num_10")
+    result = pytester.runpytest_inprocess(*SUITE, "--qnn-expect=known.toml", "-k", "num_10")
     assert said in refusal(result)
 
 

@@ -81,11 +81,13 @@ def outcomes(rule_id: str, target: Conforming) -> set[Outcome]:
 
 @pytest.mark.parametrize(("rule_id", "name", "seed"), list(in_both_runs()))
 def test_a_rule_is_unsupported_exactly_where_its_gate_is_closed(rule_id: str, name: str, seed: int) -> None:
+    wanted = outcomes(rule_id, TARGETS[name])
     verdict = judge(catalogue()[rule_id], opened(name), FEW, seed)
-    if verdict.outcome is Outcome.INCONCLUSIVE:
+    if verdict.outcome in (Outcome.INCONCLUSIVE, Outcome.UNSUPPORTED) and verdict.outcome not in wanted:
+        # So few cases may show nothing of what there is.
         verdict = judge(catalogue()[rule_id], opened(name), PROFILES["quick"], seed)
     passed = verdict.outcome is Outcome.PASS
-    assert verdict.outcome in outcomes(rule_id, TARGETS[name]), verdict
+    assert verdict.outcome in wanted, verdict
     assert (verdict.examined > 0) is passed
     assert bool(verdict.reason) is not passed
 
