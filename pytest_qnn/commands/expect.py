@@ -17,6 +17,7 @@ import tomlkit
 from pytest_qnn.commands import Parser, refuse, show
 from pytest_qnn.core.forms import BadOption
 from pytest_qnn.core.printable import printable
+from pytest_qnn.core.verdict import Level, Outcome, fails
 from pytest_qnn.expect.file import ACCEPTED, CLAIMS, ENTRIES, FLAG, parsed, text_of
 from pytest_qnn.report import loaded
 
@@ -96,13 +97,14 @@ def _declare_claims(document: tomlkit.TOMLDocument, reports: Sequence[loaded.Rep
 
 def _failures(reports: Sequence[loaded.Report]) -> Iterator[dict[str, Any]]:
     """Each failure of the reports that fails a run, as an entry."""
-    accepted = {each.value for each in ACCEPTED}
+    accepted = {each.value: each for each in ACCEPTED}
     for report in reports:
         strict = bool(report.options.get("qnn_strict"))
         for target in report.targets:
             for rule in target.rules:
-                blocked = rule.verdict == "inconclusive" and rule.blocked_by
-                if rule.verdict in accepted and not blocked and _is_red(rule, strict=strict):
+                outcome = accepted.get(rule.verdict or "")
+                blocked = outcome is Outcome.INCONCLUSIVE and rule.blocked_by
+                if outcome and not blocked and fails(outcome, Level(rule.level), strict=strict):
                     violation = rule.violation or loaded.Violation("", "")
                     yield {
                         "rule": rule.id,
@@ -111,15 +113,6 @@ def _failures(reports: Sequence[loaded.Report]) -> Iterator[dict[str, Any]]:
                         "fingerprint": msgspec.json.decode(msgspec.json.encode(violation.fingerprint)),
                         "library": _library(target),
                     }
-
-
-def _is_red(rule: loaded.Rule, *, strict: bool) -> bool:
-    """As `pytest_qnn.core.verdict.Verdict.is_red` has it."""
-    if rule.verdict in ("crash", "hang"):
-        return True
-    if rule.level == "MAY":
-        return False
-    return strict or rule.level == "MUST" or rule.verdict != "fail"
 
 
 def _library(target: loaded.Target) -> dict[str, str]:

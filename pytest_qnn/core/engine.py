@@ -151,10 +151,10 @@ class _Judge:
         self.rule_named = rule_named
         self.accepted = accepted
         """Failures of this rule that are expected."""
-        self.tried_first = tried_first
-        """Cases of earlier runs, before any that is drawn."""
         self.met: dict[int, KnownFailure] = {}
         """Those of them that were found, by their number."""
+        self.tried_first = tried_first
+        """Cases of earlier runs, before any that is drawn."""
         self.facts = target.facts
         """What cases are drawn for: of what was learned, what no known cause lies in."""
         self.causes: dict[str, Cause] = {}

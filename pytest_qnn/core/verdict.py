@@ -184,6 +184,21 @@ class Finding(msgspec.Struct, frozen=True, kw_only=True):
     """What of it is the same from seed to seed."""
 
 
+def fails(outcome: Outcome, level: Level, *, strict: bool) -> bool:
+    """Whether a rule of this level that ends so, neither passed nor unsupported, fails a run.
+
+    Args:
+        outcome: of the rule.
+        level: of the rule.
+        strict: a SHOULD that fails counts (``--qnn-strict``).
+    """
+    if outcome in (Outcome.CRASH, Outcome.HANG):
+        return True  # nobody's choice, whatever the level
+    if level is Level.MAY:
+        return False
+    return strict or level is Level.MUST or outcome is not Outcome.FAIL
+
+
 class Verdict(msgspec.Struct, frozen=True, kw_only=True):
     """What the suite says of one rule for one target. It crosses processes as JSON."""
 
@@ -236,11 +251,7 @@ class Verdict(msgspec.Struct, frozen=True, kw_only=True):
             return True
         if self.outcome in (Outcome.PASS, Outcome.UNSUPPORTED) or self.is_blocked or self.is_known:
             return False
-        if self.outcome in (Outcome.CRASH, Outcome.HANG):
-            return True  # nobody's choice, whatever the level
-        if self.level is Level.MAY:
-            return False
-        return strict or self.level is Level.MUST or self.outcome is not Outcome.FAIL
+        return fails(self.outcome, self.level, strict=strict)
 
     @property
     def shown(self) -> str:

@@ -16,6 +16,7 @@ from packaging.version import InvalidVersion, Version
 from tomlkit.exceptions import TOMLKitError
 
 from pytest_qnn import rules
+from pytest_qnn.core import regular_file
 from pytest_qnn.core.fingerprint import SHAPE, Fingerprint
 from pytest_qnn.core.forms import BadOption
 from pytest_qnn.core.known_failures import Expectations, KnownFailure
@@ -86,11 +87,10 @@ def text_of(path: Path) -> str:
         BadOption: it cannot be read, or is too large.
     """
     try:
-        with path.open("rb") as file:
-            data = file.read(_MOST_BYTES + 1)
+        data = regular_file.read(path, _MOST_BYTES)
         text = data.decode()
     except (OSError, ValueError) as error:
-        reason = error.strerror if isinstance(error, OSError) else "not UTF-8"
+        reason = (error.strerror or error) if isinstance(error, OSError) else "not UTF-8"
         raise BadOption(f"{FLAG}: {os.fspath(path)!r} cannot be read: {reason}") from None
     if len(data) > _MOST_BYTES:
         raise BadOption(f"{FLAG}: {os.fspath(path)!r} has more than {_MOST_BYTES} bytes")

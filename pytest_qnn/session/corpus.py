@@ -85,9 +85,9 @@ def superfluous(folder: Path) -> list[Path]:
     for path in _paths(folder):
         content = _read(path, _rule_of(path))
         data = msgspec.to_builtins(content.case)
-        print_ = traits_of(content.seen, content.where, Evidence(), data).fingerprint
+        found = traits_of(content.seen, content.where, Evidence(), data).fingerprint
         size = len(msgspec.json.encode(content.case))
-        alike[content.rule, content.verdict, print_].append((size, path.name, path))
+        alike[content.rule, content.verdict, found].append((size, path.name, path))
     return [path for group in alike.values() for _, _, path in sorted(group)[1:]]
 
 
