@@ -168,9 +168,10 @@ def test_what_is_refused_is_a_usage_error(pytester: pytest.Pytester) -> None:
         assert refusal(result).startswith("--qnn-expect: ")
 
 
-def test_an_entry_holds_on_its_last_day_and_for_its_libraries_only() -> None:
-    Path("known.toml").write_text(entry(library='{ library_sha256 = "ab", backend_api = ">=5.3,<5.10" }'))
-    (one,) = entries = file.read(Path("known.toml")).failures
+def test_an_entry_holds_on_its_last_day_and_for_its_libraries_only(tmp_path: Path) -> None:
+    known = tmp_path / "known.toml"
+    known.write_text(entry(library='{ library_sha256 = "ab", backend_api = ">=5.3,<5.10" }'))
+    (one,) = entries = file.read(known).failures
     provenance = {"library_sha256": "ab", "backend_api": "5.9.1"}
     late = one.expires + datetime.timedelta(1)
     assert file.expectations(entries, "NUM-10", provenance, one.expires).accepted == (one,)
