@@ -13,7 +13,7 @@ DOCUMENT = Path(__file__).parents[2] / "docs" / "custom-allocations.md"
     ("delegate", "runtime"),
     [
         ("reference", "tflite_runtime"),
-        ("xnnpack", "ai_edge_litert"),
+        later("xnnpack", "ai_edge_litert"),
         ("qnn-reference", "tflite_runtime"),
         later("reference", "ai_edge_litert"),
         later("xnnpack", "tflite_runtime"),

@@ -5,7 +5,7 @@ from contextlib import closing
 from pathlib import Path
 
 import pytest
-from fast_run import first
+from fast_run import first, later
 from native import qnn_library
 from reducing import smaller
 
@@ -68,7 +68,7 @@ def test_what_is_said_of_a_late_end_is_not_that_a_call_did_not_return(tmp_path: 
         assert isinstance(died(death), Crashed)
 
 
-@pytest.mark.parametrize("sandbox", ["auto", "fork", "spawn"])
+@pytest.mark.parametrize("sandbox", ["auto", "fork", later("spawn")])
 def test_a_good_end_is_noted(sandbox: str) -> None:
     with closing(open_memory_target("reference", "emulated", sandbox, 10.0)) as memory:
         trace = memory.run(CASE)

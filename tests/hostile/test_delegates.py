@@ -114,7 +114,7 @@ def test_a_deed_of_prepare_costs_its_case_and_nothing_else(tmp_path: Path, name:
     check_all(tmp_path, name, "prepare")
 
 
-@pytest.mark.parametrize("name", first(["grandchild", "litter", "segv", "close-descriptors"], 2))
+@pytest.mark.parametrize("name", first(["grandchild", "litter", "segv", "close-descriptors"]))
 def test_the_same_in_a_fresh_interpreter(tmp_path: Path, name: str) -> None:
     before = state()
     with opened(tmp_path, DEEDS[name], mode="spawn", limit=8.0) as target:

@@ -81,7 +81,7 @@ def test_of_much_on_stderr_the_end_is_kept_and_nobody_waits(tmp_path: Path) -> N
 
 
 def test_who_writes_without_end_hangs(tmp_path: Path) -> None:
-    death = death_of(qnn_library(tmp_path, 'for(;;)fputs("some words of a log\\n",stderr)'), timeout=1.0)
+    death = death_of(qnn_library(tmp_path, 'for(;;)fputs("some words of a log\\n",stderr)'), timeout=0.3)
     assert (death.kind, death.evidence.during) == ("hang", "QnnContext_create")
     assert "\nsome words of a log\n" in death.evidence.stderr
 
@@ -97,7 +97,7 @@ def test_what_an_earlier_case_wrote_is_not_put_down_to_a_later_one(tmp_path: Pat
 
 
 def test_of_a_hang_the_call_is_known(tmp_path: Path) -> None:
-    death = death_of(qnn_library(tmp_path, "for(;;)"), timeout=1.0)
+    death = death_of(qnn_library(tmp_path, "for(;;)"), timeout=0.3)
     assert (death.kind, death.evidence.during) == ("hang", "QnnContext_create")
 
 

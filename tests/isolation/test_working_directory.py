@@ -8,6 +8,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from fast_run import later
 from native_plugins import plugin
 
 PYTEST = Path(sys.executable).with_name("pytest")
@@ -41,7 +42,7 @@ def judged(folder: Path, library: Path, *options: str, **environment: str) -> st
     return done.stdout + done.stderr
 
 
-@pytest.mark.parametrize("sandbox", ["fork", "spawn"])
+@pytest.mark.parametrize("sandbox", ["fork", later("spawn")])
 def test_modules_of_the_working_directory_are_not_taken_for_others(
     folder: Path, tmp_path: Path, sandbox: str
 ) -> None:

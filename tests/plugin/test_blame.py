@@ -21,7 +21,7 @@ def judged(pytester: pytest.Pytester, mutant: str, *options: str) -> tuple[pytes
 
 
 @pytest.mark.parametrize(
-    "workers", [pytest.param((), id="alone"), later(("-n", "2"), name="xdist"), pytest.param(("-x",), id="x")]
+    "workers", [pytest.param((), id="alone"), later(("-n", "2"), name="xdist"), later(("-x",), name="x")]
 )
 def test_a_rule_is_judged_around_a_crash_that_is_not_its_own(
     pytester: pytest.Pytester, workers: tuple[str, ...]

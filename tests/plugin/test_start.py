@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import pytest
+from fast_run import later
 
 RUN = """
 import json, resource, sys, pytest
@@ -69,8 +70,8 @@ def test_all_tests_are_collected_without_any_rule(tmp_path: Path) -> None:
     ("selection", "area", "other"),
     [
         (("-k", "test_reg_08"), "qnn.rules.reg", "tflite"),
-        (("-k", "test_num_01"), "tflite.rules.num", "qnn"),
-        (("--qnn-rule=reg-08",), "qnn.rules.reg", "tflite"),
+        later(("-k", "test_num_01"), "tflite.rules.num", "qnn"),
+        later(("--qnn-rule=reg-08",), "qnn.rules.reg", "tflite"),
         (("--qnn-area=NUM", "--qnn-rule=*-01"), "tflite.rules.num", "qnn"),
     ],
 )
@@ -87,7 +88,7 @@ def test_one_rule_imports_its_own_area_only(
 @pytest.mark.parametrize(
     ("name", "mutant", "area", "other"),
     [
-        ("reg_08", "--qnn-backend=mutant:reg-keeps-first", "qnn.rules.reg", "tflite"),
+        later("reg_08", "--qnn-backend=mutant:reg-keeps-first", "qnn.rules.reg", "tflite"),
         ("part_01", "--tflite-delegate=mutant:claims-positions", "tflite.rules.part", "qnn"),
     ],
 )

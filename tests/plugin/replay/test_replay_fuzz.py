@@ -13,6 +13,7 @@ import case_mutations
 import msgspec
 import pytest
 from case_mutations import check
+from fast_run import later
 from reducing import smaller
 
 from pytest_qnn import case_file
@@ -41,8 +42,7 @@ from pytest_qnn.tflite.cases.script import ScriptCase, flat
 from pytest_qnn.tflite.graph.graph import Graph, Node, Tensor
 from pytest_qnn.tflite.target import DelegateTarget, open_delegate_target
 
-FUZZED = 10_000
-RUN = 100
+RUN = 50
 """Mutated cases of each kind that are carried out."""
 LONGEST_READ = 0.5
 """Seconds; the usual file takes a tenth of a millisecond."""
@@ -82,7 +82,7 @@ def timed_read(path: Path) -> tuple[float, case_file.AnyCaseFile | str]:
 
 
 def read_all(
-    contents: list[dict[str, Any]], folder: Path
+    contents: list[dict[str, Any]], folder: Path, files: int
 ) -> tuple[list[case_file.AnyCaseFile], list[str], float]:
     """What is read of all fuzzed files: contents, refusals, and the longest time.
 
@@ -95,7 +95,7 @@ def read_all(
     good: list[case_file.AnyCaseFile] = []
     refusals: list[str] = []
     longest = 0.0
-    for number in range(FUZZED):
+    for number in range(files):
         path = inside / str(number)  # writing over a file again and again is slow on ext4
         path.write_bytes(case_mutations.spoiled(chance, contents))
         seconds, content = timed_read(path)
@@ -110,15 +110,15 @@ def read_all(
     return good, refusals, longest
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="module", params=[5_000, later(50_000)])
 def outcome(
-    contents: list[dict[str, Any]], tmp_path_factory: pytest.TempPathFactory
+    request: pytest.FixtureRequest, contents: list[dict[str, Any]], tmp_path_factory: pytest.TempPathFactory
 ) -> tuple[list[case_file.AnyCaseFile], list[str], float, set[tuple[str, int]]]:
     folder = tmp_path_factory.mktemp("fuzz")
     here = Path.cwd()
     os.chdir(folder)
     try:
-        return (*read_all(contents, folder), tree(folder))
+        return (*read_all(contents, folder, request.param), tree(folder))
     finally:
         os.chdir(here)
 
@@ -128,9 +128,9 @@ Outcome = tuple[list[CaseFile], list[str], float, set[tuple[str, int]]]
 
 def test_each_fuzzed_file_gives_a_case_or_one_sentence(outcome: Outcome) -> None:
     good, refusals, _, _ = outcome
-    assert len(good) + len(refusals) == FUZZED
-    assert len(good) > FUZZED / 10  # the mutations reach beyond the decoder
-    assert len(refusals) > FUZZED / 2
+    files = len(good) + len(refusals)
+    assert len(good) > files / 10  # the mutations reach beyond the decoder
+    assert len(refusals) > files / 2
     assert {type(content) for content in good} == {
         MemoryCaseFile,
         DelegateCaseFile,
@@ -213,11 +213,12 @@ def test_readable_script_cases_run(
         assert len(trace.steps) == len(flat(case.steps))
 
 
+@pytest.mark.parametrize("each", [4, later(20)])
 def test_every_case_that_the_strategies_make_can_be_read_back(
-    memory: MemoryTarget, delegate: DelegateTarget
+    memory: MemoryTarget, delegate: DelegateTarget, each: int
 ) -> None:
     for target in (memory, delegate):
-        for case in case_mutations.examples(target.subject, target.facts, each=10):
+        for case in case_mutations.examples(target.subject, target.facts, each=each):
             case_mutations.read_back(case)
 
 
@@ -226,12 +227,13 @@ def test_large_batches_beside_a_graphs_tensors_can_be_read_back(memory: MemoryTa
     case_mutations.draw(catalogue()["REG-02"].cases(memory.facts), 300, case_mutations.read_back)
 
 
+@pytest.mark.parametrize("most", [20, later(100)])
 def test_every_case_that_the_engine_reduces_to_can_be_read_back(
-    memory: MemoryTarget, delegate: DelegateTarget
+    memory: MemoryTarget, delegate: DelegateTarget, most: int
 ) -> None:
     for target in (memory, delegate):
         for case in case_mutations.examples(target.subject, target.facts):
-            for candidate in itertools.islice(smaller(case), 60):
+            for candidate in itertools.islice(smaller(case), most):
                 case_mutations.read_back(candidate)
 
 

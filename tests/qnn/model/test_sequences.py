@@ -40,7 +40,7 @@ from pytest_qnn.rules import catalogue
 
 LONG = 200
 QUICK = settings(deadline=None, database=None, suppress_health_check=list(HealthCheck))
-EXAMPLES = pytest.mark.parametrize("examples", [8, later(25)])
+EXAMPLES = pytest.mark.parametrize("examples", [5, later(25)])
 CUSTOM = 2
 SHAPE = (1, 2, 2, 2)
 TENSOR_BYTES = 8
@@ -181,7 +181,7 @@ def _descriptors(facts: MemoryFacts) -> tuple[Descriptor, Descriptor]:
     return Descriptor("b", SHAPE), Descriptor("b2", SHAPE)
 
 
-@pytest.mark.parametrize("step", [7, later(1)])
+@pytest.mark.parametrize("step", [11, later(1)])
 def test_any_order_of_destruction_is_survived_and_told_right(personality: MemoryTarget, step: int) -> None:
     one, two = _descriptors(personality.facts)
     scene = Scene(personality.facts)

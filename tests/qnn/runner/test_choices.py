@@ -11,6 +11,7 @@ from typing import Any
 import jsonschema
 import msgspec
 import pytest
+from fast_run import later
 from reports import judged_by_id
 
 from pytest_qnn.core.target import Death
@@ -130,7 +131,7 @@ def test_choices_are_told_in_the_page_the_terminal_and_the_data() -> None:
     assert (lines({}), summary({})) == ([], [])
 
 
-@pytest.mark.parametrize("workers", [(), ("-n", "1")], ids=["one-process", "xdist"])
+@pytest.mark.parametrize("workers", [pytest.param((), id="one-process"), later(("-n", "1"), name="xdist")])
 def test_the_report_has_them_and_no_verdict_comes_of_them(
     pytester: pytest.Pytester, workers: tuple[str, ...]
 ) -> None:

@@ -80,7 +80,8 @@ def test_the_other_order_of_a_sum_gives_other_bits_within_the_bounds() -> None:
 
 @pytest.mark.parametrize("rule_id", ["PART-12", "PART-13", "PART-14", "PART-17", "PREC-04"])
 @pytest.mark.parametrize(
-    "value", ["max_delegated_partitions=1", "max_delegated_partitions=2", "min_nodes_per_partition=2"]
+    "value",
+    ["max_delegated_partitions=1", later("max_delegated_partitions=2"), "min_nodes_per_partition=2"],
 )
 @pytest.mark.parametrize("examples", [20, later(60)])
 def test_a_delegate_that_is_limited_by_its_user_is_not_accused(
