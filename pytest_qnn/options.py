@@ -155,6 +155,19 @@ DECLARED = (
         "TOML file with any of the keys vendor, product, sdk and board; the options of these names win",
         is_path=True,
     ),
+    Declared(
+        "--qnn-shard",
+        "K/N",
+        "judge only part K of N, from 1: rules and seed blocks are shared out alike on every machine, and "
+        "`python -m pytest_qnn merge` puts the reports together; needs --qnn-seed (docs/shards.md)",
+        once=True,
+    ),
+    Declared(
+        "--qnn-blocks",
+        "B",
+        "judge each rule B times (default: 1), with cases of another seed each; the worst verdict counts",
+        once=True,
+    ),
     Declared("--qnn-profile", "NAME", "how much is tried per rule: quick, default or thorough"),
     Declared(
         "--qnn-seed", "N", "seed of all generated cases (default: a new one each run, shown in the header)"
@@ -234,6 +247,10 @@ class Options:
     profile: str = "default"
     seed: int | None = None
     """None: not given; the run draws one."""
+    shard: tuple[int, int] | None = None
+    """(K, N), from 1: the part of the campaign that the run judges; None: all of it."""
+    blocks: int = 1
+    """Seed blocks of each rule."""
     strict: bool = False
     expect: Path | None = None
     """The file of known failures."""
@@ -403,6 +420,8 @@ def read(
         reports=tuple(forms.report("--qnn-report", text) for text in values.get("qnn_report", ())),
         profile=forms.choice("--qnn-profile", values.get("qnn_profile"), PROFILE_NAMES, "default"),
         seed=forms.seed("--qnn-seed", values.get("qnn_seed")),
+        shard=_shard(values),
+        blocks=forms.count("--qnn-blocks", values.get("qnn_blocks")),
         strict=forms.truth("--qnn-strict", values.get("qnn_strict")),
         expect=forms.file("--qnn-expect", values.get("qnn_expect")),
         corpus=forms.folder("--qnn-corpus", values.get("qnn_corpus")),
@@ -427,6 +446,16 @@ def _selection(values: Mapping[str, Any]) -> Selection:
         areas=forms.names("--qnn-area", values.get("qnn_area", ())),
         levels=tuple(forms.choice(flag, level, LEVELS, "") for level in levels),
     )
+
+
+def _shard(values: Mapping[str, Any]) -> tuple[int, int] | None:
+    """The shard; none of a case to replay. Raises BadOption also where each shard would draw its own seed."""
+    shard = forms.shard("--qnn-shard", values.get("qnn_shard"))
+    if shard is None or "qnn_replay" in values:
+        return None
+    if "qnn_seed" not in values:
+        raise BadOption("--qnn-shard: needs --qnn-seed, the same for all shards")
+    return shard
 
 
 def _submission(ini: _Source, command: _Source) -> Pairs:

@@ -19,6 +19,7 @@ COMMANDS = {
     "compare": "what differs between two reports of the suite, or between two targets",
     "corpus": "how many cases a corpus has, and which of them are superfluous",
     "expect": "enter what reports found into a file of known failures",
+    "merge": "put the reports of all shards of a campaign together",
 }
 """Name of a command, which is its module's, to what it does."""
 USAGE_ERROR = 2
