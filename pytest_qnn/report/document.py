@@ -160,6 +160,7 @@ def _options(session: Session) -> dict[str, Any]:
         "qnn_rule": list(options.selection.rules),
         "qnn_area": list(options.selection.areas),
         "qnn_level": list(options.selection.levels),
+        "qnn_matrix_target": options.target,
         "qnn_blocks": options.blocks,
         "qnn_shard": None if options.shard is None else "{}/{}".format(*options.shard),
         "qnn_strict": options.strict,

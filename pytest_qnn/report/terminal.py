@@ -28,6 +28,7 @@ def header(session: Session) -> str:
         f"rpcmem {options.rpcmem}",
         f"seed {session.seed}",
         f"profile {options.profile}",
+        *([] if options.target is None else [f"target {options.target}"]),
         *([] if options.shard is None else ["shard {}/{}".format(*options.shard)]),
         *([] if options.blocks == 1 else [f"{options.blocks} seed blocks"]),
         *(
