@@ -576,6 +576,19 @@ def _of_target(target: Target) -> _Source:
     return _Source(values, chain)
 
 
+def words_of(target: Target) -> list[str]:
+    """The options of a target of a matrix as words for a command line in any folder. Raises BadOption."""
+    source = _of_target(target)
+    words = []
+    for one in DECLARED:
+        value = source.values.get(one.ini)
+        if one.kind == "switch":
+            words += [one.flag] if value else []
+        elif value is not None:
+            words += [f"{one.flag}={text}" for text in ([value] if isinstance(value, str) else value)]
+    return [*words, *(f"{_CHAIN_FLAGS[kind]}={text}" for kind, text in source.chain)]
+
+
 def _without_targets(source: _Source) -> _Source:
     """The same without what names a target of either half."""
     names = {one.ini for one in DECLARED if any(one.flag in flags for flags in _NAMES_A_TARGET.values())}

@@ -16,6 +16,7 @@ from typing import NoReturn
 from pytest_qnn.core.printable import printable
 
 COMMANDS = {
+    "campaign": "judge the targets of a matrix, in shards, on the workers of Dask",
     "compare": "what differs between two reports of the suite, or between two targets",
     "corpus": "how many cases a corpus has, and which of them are superfluous",
     "expect": "enter what reports found into a file of known failures",

@@ -35,19 +35,19 @@ def main(arguments: Sequence[str]) -> int:
         problems = github.append_summary(given.summary, found)
     if problems:
         return refuse("merge", problems[0].removeprefix("--qnn-report: "))
-    show(map(printable, _lines(found, annotations=given.annotations)))
+    more = github.errors(found) if given.annotations else []
+    show(map(printable, [*lines(found), *more]))
     return 1 if found.failures else 0
 
 
-def _lines(found: merged.Merged, *, annotations: bool) -> list[str]:
+def lines(found: merged.Merged) -> list[str]:
     """A table for each target, with what did not pass, and why the campaign failed."""
-    lines = []
+    told = []
     for (subject, target), verdicts in found.verdicts.items():
-        lines += [f"{subject} target: {target}", *terminal.table(verdicts), *terminal.findings(verdicts), ""]
+        told += [f"{subject} target: {target}", *terminal.table(verdicts), *terminal.findings(verdicts), ""]
     if not found.document["complete"]:
-        lines.append("the report is incomplete")
-    lines.append(f"failed: {', '.join(found.failures)}" if found.failures else "nothing failed")
-    return lines + (github.errors(found) if annotations else [])
+        told.append("the report is incomplete")
+    return [*told, f"failed: {', '.join(found.failures)}" if found.failures else "nothing failed"]
 
 
 def _parse(arguments: Sequence[str]) -> argparse.Namespace:

@@ -34,18 +34,23 @@ def _terminated(number: int, _frame: FrameType | None) -> None:
     sys.exit(128 + number)
 
 
-def status(command: Sequence[str], *, stdout: int | None = None, cwd: str | None = None) -> int:
+def status(
+    command: Sequence[str], *, stdout: int | None = None, stderr: int | None = None, cwd: str | None = None
+) -> int:
     """The exit status of a process, which ends before this function does.
 
     Args:
         command: the program and its arguments.
         stdout: the file descriptor that it writes to; None: this process' own.
+        stderr: the same of its messages.
         cwd: its working directory; None: this process' own.
 
     Returns:
         As `subprocess.Popen.wait`: negative where a signal ended it.
     """
-    with subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=stdout, cwd=cwd) as process:
+    with subprocess.Popen(
+        command, stdin=subprocess.DEVNULL, stdout=stdout, stderr=stderr, cwd=cwd
+    ) as process:
         try:
             return process.wait()
         except BaseException:

@@ -13,10 +13,9 @@ import fake_suite
 import jsonschema
 import msgspec
 import pytest
-from campaigns import comparable
 from hypothesis import given
 from hypothesis import strategies as st
-from reports import judged_by_id, refusal
+from reports import comparable, judged_by_id, refusal
 
 from pytest_qnn import effort
 from pytest_qnn.commands import USAGE_ERROR
@@ -128,7 +127,10 @@ def test_a_test_that_judges_no_rule_and_fails_in_a_shard_fails_the_campaign(
     [
         ("--tflite-delegate=mutant:ignores-activation", "--qnn-rule=NUM-06,PART-10", "--qnn-blocks=2"),
         # What dies in cases of DET-01 is a verdict on RUN-01, which is the other shard's.
-        ("--tflite-delegate=mutant:aborts-in-invoke", "--qnn-rule=DET-01,RUN-01", "--qnn-sandbox=fork"),
+        pytest.param(
+            ("--tflite-delegate=mutant:aborts-in-invoke", "--qnn-rule=DET-01,RUN-01", "--qnn-sandbox=fork"),
+            marks=pytest.mark.full,
+        ),
     ],
     ids=["blocks", "owners"],
 )

@@ -137,7 +137,7 @@ ROOMS: dict[str, set[str]] = {
     "plugin": {
         *("case_file", "core", "expect", "options", "report", "session", "session.selection", "state"),
     },
-    "commands": {"core", "expect", "report", "report.compare", "report.merge", "session"},
+    "commands": {"core", "expect", "options", "report", "report.compare", "report.merge", "session"},
     "__main__": {"commands"},
     "fixtures": {"core", "isolation", "qnn", "state", "tflite"},
     "conformance": {"core", "plugin", "rules"},
