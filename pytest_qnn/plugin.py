@@ -138,7 +138,10 @@ def _matrix(config: pytest.Config) -> int | None:
     """The worst exit status of the runs of all targets; None: this run is of one target, or of none."""
     from pytest_qnn.session import matrix
 
-    if any(getattr(config.option, name, None) for name in ("help", "version", "markers", "showfixtures")):
+    if any(
+        getattr(config.option, name, None)
+        for name in ("help", "version", "markers", "showfixtures", "cacheshow")
+    ):
         return None
     try:
         return matrix.main(config, _reader(config))

@@ -168,7 +168,7 @@ class Gatherer:
             pytest.ExitCode.NO_TESTS_COLLECTED,
         )
         finished = datetime.datetime.now(datetime.timezone.utc)
-        report = document.make(self.session, finished, ended=ended, status=int(exitstatus))
+        report = document.make(self.session, finished, ended=ended, status=int(session.exitstatus))
         session.config.hook.pytest_qnn_report(config=session.config, document=report)
         self._problems = files.write_all(options.reports, report)
         if self._problems:
