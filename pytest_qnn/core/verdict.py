@@ -295,6 +295,8 @@ def of_blocks(verdicts: Iterable[Verdict]) -> Verdict | None:
     if not own:
         return None
     in_order = sorted(own, key=lambda each: each.block)
+    # A verdict without a finding (a worker was killed) would look like a known one beside what is known.
+    told = in_order if own[0].is_known or own[0].finding else own[:1]
     return msgspec.structs.replace(
         own[0],
         examples=sum(each.examples for each in own),
@@ -303,7 +305,7 @@ def of_blocks(verdicts: Iterable[Verdict]) -> Verdict | None:
         seconds=sum(each.seconds for each in in_order),
         blocked_by=tuple(sorted({owner for each in own for owner in each.blocked_by})),
         only_in_company=sum(each.only_in_company for each in own),
-        known=tuple(dict.fromkeys(text for each in in_order for text in each.known)),
+        known=tuple(dict.fromkeys(text for each in told for text in each.known)),
         unexpected="; ".join(dict.fromkeys(each.unexpected for each in in_order if each.unexpected)),
     )
 
