@@ -11,7 +11,7 @@ import dataclasses
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple, NoReturn
 
 from pytest_qnn.core import forms, submission
 from pytest_qnn.core.forms import LEVELS, PRECISIONS, PROFILE_NAMES, RUNTIMES, SANDBOXES, VARIANTS, BadOption
@@ -155,6 +155,29 @@ DECLARED = (
         "TOML file with any of the keys vendor, product, sdk and board; the options of these names win",
         is_path=True,
     ),
+    Declared(
+        "--qnn-shard",
+        "K/N",
+        "judge only part K of N, from 1: rules and seed blocks are shared out alike on every machine, and "
+        "`python -m pytest_qnn merge` puts the reports together; needs --qnn-seed (docs/shards.md)",
+        once=True,
+    ),
+    Declared(
+        "--qnn-blocks",
+        "B",
+        "judge each rule B times (default: 1), with cases of another seed each; the worst verdict counts",
+        once=True,
+    ),
+    Declared(
+        "--qnn-matrix",
+        "FILE.toml",
+        "TOML file of targets, each with options: each is judged in a run of its own, one after another, and "
+        "its name is in those of its reports and JUnit file (docs/matrix.md)",
+        once=True,
+        is_path=True,
+        is_always_path=True,
+    ),
+    Declared("--qnn-target", "NAME", "judge only this target of --qnn-matrix", once=True),
     Declared("--qnn-profile", "NAME", "how much is tried per rule: quick, default or thorough"),
     Declared(
         "--qnn-seed", "N", "seed of all generated cases (default: a new one each run, shown in the header)"
@@ -234,6 +257,14 @@ class Options:
     profile: str = "default"
     seed: int | None = None
     """None: not given; the run draws one."""
+    shard: tuple[int, int] | None = None
+    """(K, N), from 1: the part of the campaign that the run judges; None: all of it."""
+    blocks: int = 1
+    """Seed blocks of each rule."""
+    matrix: Path | None = None
+    """The file of targets."""
+    target: str | None = None
+    """The target of the matrix that the run is about; None: of a matrix all, each in a run of its own."""
     strict: bool = False
     expect: Path | None = None
     """The file of known failures."""
@@ -355,6 +386,7 @@ def read(
     ini: Mapping[str, Any],
     ini_folder: Path,
     case_file: Sequence[str] = (),
+    target: Target | None = None,
 ) -> Options:
     """Merge the sources, option by option, and check the form of every value.
 
@@ -367,6 +399,7 @@ def read(
         ini: ini name -> text, or list of lines for a repeatable option; None or empty: not given.
         ini_folder: what relative paths of the ini file are relative to.
         case_file: the options of a case file. It makes no file be loaded that the others do not name.
+        target: one of a matrix. Its options win over all others, and no others name targets then.
 
     Raises:
         BadOption: a value has the wrong form, a file or folder it names is not there, or only the case file
@@ -376,6 +409,10 @@ def read(
         flag, first, second = command_line["given_twice"]
         raise BadOption(f"{flag}: {first!r} and {second!r} are given, and a run has one")
     command, defaults = _of_command_line(command_line), _of_ini(ini, ini_folder)
+    if target is not None:
+        own = _of_target(target)
+        command, defaults = _without_targets(command), _without_targets(defaults)
+        command = _Source(command.values | own.values, own.chain)
     if command.values.get("qnn_debug") and not (command.values | defaults.values).get("qnn_replay"):
         raise BadOption("--qnn-debug: needs --qnn-replay FOLDER, the finding whose case is to be carried out")
     files = frozenset((*command.files(), *defaults.files()))
@@ -403,6 +440,10 @@ def read(
         reports=tuple(forms.report("--qnn-report", text) for text in values.get("qnn_report", ())),
         profile=forms.choice("--qnn-profile", values.get("qnn_profile"), PROFILE_NAMES, "default"),
         seed=forms.seed("--qnn-seed", values.get("qnn_seed")),
+        shard=_shard(values),
+        blocks=forms.count("--qnn-blocks", values.get("qnn_blocks")),
+        matrix=forms.file("--qnn-matrix", values.get("qnn_matrix")),
+        target=_target(values),
         strict=forms.truth("--qnn-strict", values.get("qnn_strict")),
         expect=forms.file("--qnn-expect", values.get("qnn_expect")),
         corpus=forms.folder("--qnn-corpus", values.get("qnn_corpus")),
@@ -427,6 +468,23 @@ def _selection(values: Mapping[str, Any]) -> Selection:
         areas=forms.names("--qnn-area", values.get("qnn_area", ())),
         levels=tuple(forms.choice(flag, level, LEVELS, "") for level in levels),
     )
+
+
+def _shard(values: Mapping[str, Any]) -> tuple[int, int] | None:
+    """The shard; none of a case to replay. Raises BadOption also where each shard would draw its own seed."""
+    shard = forms.shard("--qnn-shard", values.get("qnn_shard"))
+    if shard is None or "qnn_replay" in values:
+        return None
+    if "qnn_seed" not in values:
+        raise BadOption("--qnn-shard: needs --qnn-seed, the same for all shards")
+    return shard
+
+
+def _target(values: Mapping[str, Any]) -> str | None:
+    name: str | None = values.get("qnn_target")
+    if name is not None and "qnn_matrix" not in values:
+        raise BadOption(f"--qnn-target: {name!r} is a target of --qnn-matrix, which is not given")
+    return name
 
 
 def _submission(ini: _Source, command: _Source) -> Pairs:
@@ -459,6 +517,82 @@ def _of_one(one: Declared, value: str | list[str], folder: Path) -> str | list[s
     if one.is_always_path and isinstance(value, str):
         return str(folder / value)
     return _beside(value, folder) if one.is_path else value
+
+
+class Target(NamedTuple):
+    """A target of a matrix."""
+
+    name: str
+    words: Sequence[str]
+    """Its options, as on the command line."""
+    folder: Path
+    """What relative paths in them are relative to."""
+
+
+class _Parser(argparse.ArgumentParser):
+    """argparse's, which says nothing by itself and does not end the process."""
+
+    def error(self, message: str) -> NoReturn:
+        raise BadOption(message)
+
+
+_OF_THE_RUN = frozenset(
+    {
+        *("--qnn-matrix", "--qnn-target", "--qnn-report", "--qnn-replay", "--qnn-debug"),
+        *("--qnn-shard", "--qnn-blocks"),
+    }
+)
+"""Options that no target of a matrix has for itself."""
+
+
+def _of_target(target: Target) -> _Source:
+    """What the options of a target of a matrix say. Raises BadOption."""
+    named = f"--qnn-matrix, {target.name}"
+    parser = _Parser(add_help=False, allow_abbrev=False)
+    declare(parser.add_argument)
+    try:
+        known, unknown = parser.parse_known_args(list(target.words))
+    except BadOption as error:
+        raise BadOption(f"{named}: {error}") from None
+    if unknown:
+        raise BadOption(f"{named}: {unknown[0]!r} is no option of pytest-qnn")
+    if getattr(known, "given_twice", None):
+        raise BadOption("{}: {}: {!r} and {!r} are given".format(named, *known.given_twice))
+    found = _of_command_line(vars(known))
+    wrong = sorted(found.given() & _OF_THE_RUN)
+    if wrong:
+        raise BadOption(f"{named}: {wrong[0]} is for the whole run, and not for one target")
+    if not found.given() & frozenset().union(*_NAMES_A_TARGET.values()):
+        raise BadOption(f"{named}: its options name no target, such as --tflite-delegate=PATH")
+    values = {
+        one.ini: _of_one(one, found.values[one.ini], target.folder)
+        for one in DECLARED
+        if one.ini in found.values
+    }
+    chain = [
+        (kind, str(_beside(text, target.folder)) if kind == "delegate" else text)
+        for kind, text in found.chain
+    ]
+    return _Source(values, chain)
+
+
+def words_of(target: Target) -> list[str]:
+    """The options of a target of a matrix as words for a command line in any folder. Raises BadOption."""
+    source = _of_target(target)
+    words = []
+    for one in DECLARED:
+        value = source.values.get(one.ini)
+        if one.kind == "switch":
+            words += [one.flag] if value else []
+        elif value is not None:
+            words += [f"{one.flag}={text}" for text in ([value] if isinstance(value, str) else value)]
+    return [*words, *(f"{_CHAIN_FLAGS[kind]}={text}" for kind, text in source.chain)]
+
+
+def _without_targets(source: _Source) -> _Source:
+    """The same without what names a target of either half."""
+    names = {one.ini for one in DECLARED if any(one.flag in flags for flags in _NAMES_A_TARGET.values())}
+    return _Source({key: value for key, value in source.values.items() if key not in names}, [])
 
 
 def _of_case(arguments: Sequence[str]) -> _Source:

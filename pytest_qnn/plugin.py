@@ -79,13 +79,22 @@ def pytest_configure(config: pytest.Config) -> None:
 
 def _options(config: pytest.Config) -> tuple[opts.Options, AnyCaseFile | None]:
     """The run's options, and the case file where one is to be replayed. Raises BadOption."""
-    ini = {one.ini: config.getini(one.ini) for one in opts.DECLARED}
-    folder = config.inipath.parent if config.inipath else config.rootpath
-    read = functools.partial(opts.read, vars(config.option), ini, folder)
+    read = _reader(config)
     options = read()
+    if options.matrix is not None and options.target is not None and options.replay is None:
+        from pytest_qnn.session import matrix
+
+        options = matrix.of_target(read, options)
     if config.getoption("dist", "no") != "no":
         _check_for_workers(options)
     return (options, None) if options.replay is None else _replay(config, read, options.replay)
+
+
+def _reader(config: pytest.Config) -> Callable[..., opts.Options]:
+    """What reads the options, given what else there is beside the command line and the ini file."""
+    ini = {one.ini: config.getini(one.ini) for one in opts.DECLARED}
+    folder = config.inipath.parent if config.inipath else config.rootpath
+    return functools.partial(opts.read, vars(config.option), ini, folder)
 
 
 def _expected(options: opts.Options) -> Expected | None:
@@ -107,7 +116,11 @@ def _check_for_workers(options: opts.Options) -> None:
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_cmdline_main(config: pytest.Config) -> int | None:
-    """Under --qnn-debug: run the tool in place of pytest's tests."""
+    """In place of pytest's tests: the tool of --qnn-debug, or a run for each target of --qnn-matrix."""
+    if config.option.qnn_matrix or config.getini("qnn_matrix"):
+        status = _matrix(config)
+        if status is not None:
+            return status
     if not config.option.qnn_debug and not (config.option.qnn_replay and config.getini("qnn_debug")):
         return None
     from pytest_qnn.session import debug
@@ -117,6 +130,21 @@ def pytest_cmdline_main(config: pytest.Config) -> int | None:
         if case_file is None:
             return None
         return debug.run(config, options, case_file)
+    except forms.BadOption as error:
+        raise pytest.UsageError(printable(str(error))) from None
+
+
+def _matrix(config: pytest.Config) -> int | None:
+    """The worst exit status of the runs of all targets; None: this run is of one target, or of none."""
+    from pytest_qnn.session import matrix
+
+    if any(
+        getattr(config.option, name, None)
+        for name in ("help", "version", "markers", "showfixtures", "cacheshow")
+    ):
+        return None
+    try:
+        return matrix.main(config, _reader(config))
     except forms.BadOption as error:
         raise pytest.UsageError(printable(str(error))) from None
 

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from pytest_qnn.core.verdict import Replayed, Verdict
     from pytest_qnn.expect.claims import Difference
     from pytest_qnn.expect.file import Expected
+    from pytest_qnn.session.shards import Units
 
 SESSION: pytest.StashKey[Session] = pytest.StashKey()
 """Of a config: its session."""
@@ -34,9 +35,6 @@ REPLAYED: pytest.StashKey[list[dict[str, Any]]] = pytest.StashKey()
 """Of an item: the same for what replaying a case gave."""
 
 _RULE_TEST = re.compile(r"(?:^|::)test_([a-z]+)_(\d+)(?:\[.*\])?$")
-
-WORST_FIRST = ("crash", "hang", "fail", "contradiction", "inconclusive", "unsupported", "pass")
-"""Which of two verdicts on one rule and target is kept: a pass never hides a finding."""
 
 
 class Session:
@@ -72,11 +70,16 @@ class Session:
         """What the host does not offer to processes that run cases, in sentences."""
         self.selected = self._selected()
         """Ids of the rules that the options select; None: no option selects rules."""
+        self.units = self._units()
+        """With --qnn-shard: the seed blocks of each rule that this shard judges; None: it judges all."""
         self.expected: set[str] = set()
         """Ids of the rules whose tests were collected."""
         self.hung: Counter[Subject] = Counter()
         """Rules of each half that hung, of those judged in this process."""
+        self.parts: dict[tuple[str, str, str], list[Verdict]] = {}
+        """Verdicts by subject, target and rule: of each seed block, and of other rules' cases."""
         self.verdicts: dict[tuple[str, str, str], Verdict] = {}
+        """What they come to."""
         self.replayed: list[Replayed] = []
 
     def _selected(self) -> frozenset[str] | None:
@@ -86,11 +89,32 @@ class Session:
 
         return selection.selected(self.options.selection)
 
+    def _units(self) -> Units | None:
+        if self.options.shard is None or self.case_file is not None:
+            return None
+        from pytest_qnn.session import shards
+
+        options = self.options
+        return shards.units(self.campaign(), options.blocks, options.shard, options.profile)
+
+    def campaign(self) -> list[str]:
+        """Ids of the rules that the options ask for, in all shards together."""
+        from pytest_qnn import rules
+
+        return sorted(rule.id for rule in rules.listed().values() if self._asks_for(rule))
+
+    def _asks_for(self, rule: Demand) -> bool:
+        return rule.subject in self.options.halves and (self.selected is None or rule.id in self.selected)
+
     def wants(self, rule: Demand) -> bool:
         """Whether the run judges a rule whose test was collected, or replays its case."""
         if self.case_file is not None:
             return rule.id == self.case_file.rule
-        return rule.subject in self.options.halves and (self.selected is None or rule.id in self.selected)
+        return self._asks_for(rule) and (self.units is None or rule.id in self.units)
+
+    def blocks(self, rule_id: str) -> tuple[int, ...]:
+        """The seed blocks in which this run judges a rule, in order."""
+        return tuple(range(self.options.blocks)) if self.units is None else self.units.get(rule_id, ())
 
     def rule(self, rule_id: str) -> Rule[Any, Any, Any]:
         """The rule with this id. Raises LookupError when the catalogue has none."""
@@ -230,11 +254,12 @@ class Session:
             self.targets.popitem()[1].close()
 
     def take(self, verdict: Verdict) -> None:
-        """Enter a verdict; of several on one rule and target the worst is kept."""
+        """Enter a verdict; of several on one rule and target the worst is kept (`worst`)."""
+        from pytest_qnn.core.verdict import worst
+
         key = (verdict.subject, verdict.target, verdict.rule)
-        known = self.verdicts.get(key)
-        if known is None or WORST_FIRST.index(verdict.outcome) < WORST_FIRST.index(known.outcome):
-            self.verdicts[key] = verdict
+        self.parts.setdefault(key, []).append(verdict)
+        self.verdicts[key] = worst(self.parts[key])
         self.config.hook.pytest_qnn_verdict(config=self.config, verdict=verdict)
 
     @property
@@ -248,7 +273,12 @@ class Session:
         from pytest_qnn import rules
 
         about = {rule.id for rule in rules.listed().values() if rule.subject in self.options.halves}
-        return sorted(about - self.expected)
+        return sorted(about - self.expected - self.elsewhere)
+
+    @property
+    def elsewhere(self) -> frozenset[str]:
+        """Ids of the rules that the options ask for and that are other shards' to judge."""
+        return frozenset() if self.units is None else frozenset(self.campaign()) - self.units.keys()
 
 
 class Description:

@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 import shlex
-import signal
-import subprocess
 import sys
 import tempfile
 from collections.abc import Sequence
 from pathlib import Path
-from types import FrameType
 
 from pytest_qnn.core.printable import printable, shell_line
 from pytest_qnn.report import loaded
 from pytest_qnn.report.loaded import Report
+from pytest_qnn.session import pytest_process
 
 _SUITE = ("--pyargs", "pytest_qnn.conformance")
 _SEED = "--qnn-seed"
@@ -21,8 +19,6 @@ _REPORT = "--qnn-report"
 _JUDGED = (0, 1)
 """Exit statuses of pytest that came to its end: all tests passed, or some failed."""
 _STDERR = 2
-_TIME_TO_END = 60.0
-"""Seconds that an interrupted run has to end its processes."""
 
 
 class RunFailed(Exception):  # noqa: N818 - the run failed, and not the suite in it
@@ -65,41 +61,21 @@ def reports(old: str, new: str, more: Sequence[str]) -> tuple[Report, Report]:
         RunFailed: a run did not come to its end.
         pytest_qnn.report.loaded.BadReport: a run left no report that can be read.
     """
-    before = signal.signal(signal.SIGTERM, _terminated)
-    try:
-        with tempfile.TemporaryDirectory(prefix="pytest-qnn-compare-") as folder:
-            first = _report("old", [*shlex.split(old), *more], Path(folder) / "old.json")
-            seed = [] if _has(_SEED, more) else [f"{_SEED}={first.seed}"]
-            second = _report("new", [*shlex.split(new), *more, *seed], Path(folder) / "new.json")
-    finally:
-        signal.signal(signal.SIGTERM, before)
+    with (
+        pytest_process.exit_on_sigterm(),
+        tempfile.TemporaryDirectory(prefix="pytest-qnn-compare-") as folder,
+    ):
+        first = _report("old", [*shlex.split(old), *more], Path(folder) / "old.json")
+        seed = [] if _has(_SEED, more) else [f"{_SEED}={first.seed}"]
+        second = _report("new", [*shlex.split(new), *more, *seed], Path(folder) / "new.json")
     return first, second
-
-
-def _terminated(number: int, _frame: FrameType | None) -> None:
-    """SIGTERM ends this process as an exception, so that the run ends and the folder is removed."""
-    sys.exit(128 + number)
 
 
 def _report(name: str, options: Sequence[str], path: Path) -> Report:
     """Run the suite, and read what it wrote. Raises RunFailed and BadReport."""
     command = [sys.executable, "-m", "pytest", *_SUITE, *options, f"{_REPORT}={path}"]
     print(f"{name} run: {printable(shell_line(command[1:]))}", file=sys.stderr, flush=True)
-    status = _status(command)
+    status = pytest_process.status(command, stdout=_STDERR)
     if status not in _JUDGED:
         raise RunFailed(f"the {name} run ended with exit status {status}: {shell_line(options)}")
     return loaded.read(path)
-
-
-def _status(command: Sequence[str]) -> int:
-    """The exit status of a process whose stdout is our stderr; it ends before this function does."""
-    with subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=_STDERR) as process:
-        try:
-            return process.wait()
-        except BaseException:
-            process.terminate()
-            try:
-                process.wait(_TIME_TO_END)
-            except subprocess.TimeoutExpired:
-                process.kill()
-            raise

@@ -36,6 +36,8 @@ DELEGATES = ("reference", "xnnpack", QNN_DELEGATE)
 BY_NAME = ("--qnn-rpcmem",)
 """Options whose library may be named as in dlopen("libcdsprpc.so"): the loader looks for it."""
 _SONAME = re.compile(r"lib[\w.+-]+\.so(\.\d+)*")
+_COUNT = re.compile(r"[1-9][0-9]{0,3}")
+_SHARD = re.compile(rf"({_COUNT.pattern})/({_COUNT.pattern})")
 LONGEST_SEED = 15
 """Digits: JSON readers with floating-point numbers carry no more."""
 
@@ -216,6 +218,26 @@ def seed(flag: str, text: str | None) -> int | None:
         return None
     if not (text.isascii() and text.isdigit() and len(text) <= LONGEST_SEED):
         raise BadOption(f"{flag}: {text!r} is not a whole number of at most {LONGEST_SEED} digits")
+    return int(text)
+
+
+def shard(flag: str, text: str | None) -> tuple[int, int] | None:
+    """``K/N``, of which K is at least 1 and at most N; None gives None."""
+    if text is None:
+        return None
+    found = _SHARD.fullmatch(text)
+    number, of = (int(found[1]), int(found[2])) if found else (0, 0)
+    if not 1 <= number <= of:
+        raise BadOption(f"{flag}: {text!r} is not K/N, such as 2/8, with K from 1 to N and N at most 9999")
+    return number, of
+
+
+def count(flag: str, text: str | None) -> int:
+    """A whole number from 1 to 9999; None gives 1."""
+    if text is None:
+        return 1
+    if not _COUNT.fullmatch(text):
+        raise BadOption(f"{flag}: {text!r} is not a whole number from 1 to 9999")
     return int(text)
 
 

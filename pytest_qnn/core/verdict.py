@@ -7,6 +7,7 @@ nor Hypothesis nor a runtime.
 from __future__ import annotations
 
 import enum
+from collections.abc import Iterable
 from typing import Literal
 
 import msgspec
@@ -218,6 +219,8 @@ class Verdict(msgspec.Struct, frozen=True, kw_only=True):
     """What the examined things are, in the plural."""
     seconds: float
     seed: int
+    block: int = 0
+    """The seed block of the cases (--qnn-blocks); of several blocks the one that the verdict is of."""
     reason: str = ""
     finding: Finding | None = None
     flaky: str = ""
@@ -267,6 +270,63 @@ class Verdict(msgspec.Struct, frozen=True, kw_only=True):
     def is_blocked(self) -> bool:
         """Nothing was left to judge the rule by: every case went wrong in a way that another rule owns."""
         return self.outcome is Outcome.INCONCLUSIVE and bool(self.blocked_by)
+
+
+WORST_FIRST = ("crash", "hang", "fail", "contradiction", "inconclusive", "known", "unsupported", "pass")
+"""Which of several verdicts on one rule is kept, by `Verdict.shown`: a pass never hides a finding."""
+
+
+def of_blocks(verdicts: Iterable[Verdict]) -> Verdict | None:
+    """What a rule's own tests found in all seed blocks: the worst, of equal ones that of the first block.
+
+    Examples, things examined and seconds are added up, and what each block says besides is kept.
+
+    Args:
+        verdicts: on one rule and target, in any order; those with ``found_by`` do not count; of several of
+            one block (a test that another plugin has run again) the worst does.
+
+    Returns:
+        None where there is none.
+    """
+    by_block: dict[int, Verdict] = {}
+    for each in sorted((each for each in verdicts if not each.found_by), key=_place):
+        by_block.setdefault(each.block, each)
+    own = sorted(by_block.values(), key=_place)
+    if not own:
+        return None
+    in_order = sorted(own, key=lambda each: each.block)
+    # A verdict without a finding (a worker was killed) would look like a known one beside what is known.
+    told = in_order if own[0].is_known or own[0].finding else own[:1]
+    return msgspec.structs.replace(
+        own[0],
+        examples=sum(each.examples for each in own),
+        examined=sum(each.examined for each in own),
+        what=next((each.what for each in in_order if each.what), ""),
+        seconds=sum(each.seconds for each in in_order),
+        blocked_by=tuple(sorted({owner for each in own for owner in each.blocked_by})),
+        only_in_company=sum(each.only_in_company for each in own),
+        known=tuple(dict.fromkeys(text for each in told for text in each.known)),
+        unexpected="; ".join(dict.fromkeys(each.unexpected for each in in_order if each.unexpected)),
+    )
+
+
+def worst(verdicts: Iterable[Verdict]) -> Verdict:
+    """The one verdict of a rule on a target: of its own tests, or worse from the cases of another rule.
+
+    It does not depend on the order of the verdicts.
+
+    Args:
+        verdicts: as for `of_blocks`, at least one; those with ``found_by`` count.
+    """
+    given = tuple(verdicts)
+    own = of_blocks(given)
+    others = [each for each in given if each.found_by]
+    return min([*([own] if own else []), *others], key=_place)
+
+
+def _place(verdict: Verdict) -> tuple[int, bool, int, str]:
+    """Where a verdict stands among those on the same rule and target, the one to keep first."""
+    return WORST_FIRST.index(verdict.shown), bool(verdict.found_by), verdict.block, verdict.found_by
 
 
 Result = Literal["STILL FAILS", "FIXED", "FAILS HERE", "PASSES HERE", "CANNOT RUN"]

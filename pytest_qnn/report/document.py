@@ -11,16 +11,16 @@ import datetime
 import hashlib
 import json
 import platform
+from collections.abc import Iterable, Mapping
 from importlib import metadata
-from itertools import chain
-from typing import TYPE_CHECKING, Any, get_args
+from typing import TYPE_CHECKING, Any, NamedTuple, get_args
 
 import msgspec
 
 from pytest_qnn import rules
 from pytest_qnn.core.rule import Demand, Subject
 from pytest_qnn.core.verdict import Verdict
-from pytest_qnn.report import crash, terminal
+from pytest_qnn.report import crash
 from pytest_qnn.state import Description, Session
 
 if TYPE_CHECKING:
@@ -31,15 +31,32 @@ SUBJECTS: tuple[Subject, ...] = get_args(Subject)
 TOOLS = ("pytest-qnn", "pytest", "hypothesis", "msgspec", "numpy")
 
 
-def make(session: Session, finished: datetime.datetime, *, ended: bool) -> dict[str, Any]:
+class Found(NamedTuple):
+    """What the report says of targets."""
+
+    halves: frozenset[str]
+    """What the run is about."""
+    specs: dict[tuple[str, str], dict[str, Any]]
+    """By subject and specification: what is said of each target but its rules; of each half at least one."""
+    verdicts: Iterable[Verdict]
+    """One for each rule and target."""
+    states: Mapping[str, str]
+    """Of rules that have no verdict: their state where it is not ``not_selected``."""
+    blocks: int
+    """Seed blocks of each rule."""
+
+
+def make(session: Session, finished: datetime.datetime, *, ended: bool, status: int) -> dict[str, Any]:
     """The report of a run.
 
     Args:
         session: the run, its targets closed or not.
         finished: when it ended, with a time zone.
         ended: pytest came to the end of its own accord. The report is complete when, besides, every
-            rule of the halves that the run is about was judged.
+            rule of the halves that the run is about was judged; of a shard each rule that is its own.
+        status: the run's exit status.
     """
+    found = _found(session)
     return {
         "schema": SCHEMA,
         "complete": ended and not session.not_judged and not session.not_selected,
@@ -56,8 +73,42 @@ def make(session: Session, finished: datetime.datetime, *, ended: bool) -> dict[
         "options": _options(session),
         **_submission(session),
         **_surroundings(session),
-        "targets": _targets(session),
+        **_shard(session, status),
+        "targets": targets(found),
         "extra": {},
+    }
+
+
+def _found(session: Session) -> Found:
+    specs = {(half, spec) for half, spec, _ in session.verdicts}
+    specs |= {
+        (half, session.spec(half))
+        for half in SUBJECTS
+        if half in session.options.halves and half not in {each for each, _ in specs}
+    }
+    described = {key: _described(session.described.get(key, Description())) for key in sorted(specs)}
+    elsewhere = dict.fromkeys(session.elsewhere, "other_shard")
+    states = elsewhere | dict.fromkeys(session.expected, "not_judged")
+    return Found(session.options.halves, described, session.verdicts.values(), states, session.options.blocks)
+
+
+def _shard(session: Session, status: int) -> dict[str, Any]:
+    """Of a shard: which it is, what is its own to judge, and each verdict by itself, to be merged."""
+    options = session.options
+    if session.units is None or options.shard is None:
+        return {}
+    number, of = options.shard
+    collected = sorted(session.expected & session.units.keys())
+    parts = [each for key in sorted(session.parts) for each in session.parts[key]]
+    return {
+        "shard": {
+            "number": number,
+            "of": of,
+            "exit_status": status,
+            "campaign": session.campaign(),
+            "units": {rule_id: list(session.units[rule_id]) for rule_id in collected},
+            "parts": msgspec.to_builtins(parts),
+        }
     }
 
 
@@ -70,22 +121,29 @@ def fingerprint() -> str:
     return hashlib.sha256(json.dumps(demands).encode()).hexdigest()
 
 
-def _targets(session: Session) -> list[dict[str, Any]]:
-    """Every target with verdicts; of each half that the run is about at least one, and all of its rules."""
-    judged = terminal.by_target(session)
-    for subject in SUBJECTS:
-        if subject in session.options.halves and subject not in {half for half, _ in judged}:
-            judged[subject, session.spec(subject)] = []
+def targets(found: Found) -> list[dict[str, Any]]:
+    """Every target that is known; each rule of the halves that the run is about appears once."""
+    grouped: dict[tuple[str, str], list[Verdict]] = {key: [] for key in found.specs}
     left = {rule.id: rule for rule in rules.listed().values()}
-    for verdict in chain.from_iterable(judged.values()):
+    for verdict in found.verdicts:
+        grouped[verdict.subject, verdict.target].append(verdict)
         left.pop(verdict.rule, None)
-    targets = []
-    for (half, spec), verdicts in sorted(judged.items()):
+    made = []
+    for (half, spec), verdicts in sorted(grouped.items()):
         rest = [left.pop(name) for name in sorted(left) if left[name].subject == half]
-        made = [*map(_rule, verdicts), *(_unjudged(rule, session) for rule in rest)]
-        description = session.described.get((half, spec), Description())
-        targets.append(_target(half, spec, description, sorted(made, key=lambda rule: rule["id"])))
-    return targets
+        rows = [
+            *(_rule(verdict, found.blocks) for verdict in verdicts),
+            *(_unjudged(rule, found) for rule in rest),
+        ]
+        made.append(
+            {
+                "subject": half,
+                "spec": spec,
+                **found.specs[half, spec],
+                "rules": sorted(rows, key=lambda row: row["id"]),
+            }
+        )
+    return made
 
 
 def _options(session: Session) -> dict[str, Any]:
@@ -102,6 +160,9 @@ def _options(session: Session) -> dict[str, Any]:
         "qnn_rule": list(options.selection.rules),
         "qnn_area": list(options.selection.areas),
         "qnn_level": list(options.selection.levels),
+        "qnn_matrix_target": options.target,
+        "qnn_blocks": options.blocks,
+        "qnn_shard": None if options.shard is None else "{}/{}".format(*options.shard),
         "qnn_strict": options.strict,
         "qnn_corpus": None if options.corpus is None else str(options.corpus),
         "qnn_expect": None if options.expect is None else str(options.expect),
@@ -120,17 +181,13 @@ def _surroundings(session: Session) -> dict[str, list[str]]:
     return found | ({"host_lacks": list(session.host_lacks)} if session.host_lacks else {})
 
 
-def _target(
-    subject: str, spec: str, description: Description, judged: list[dict[str, Any]]
-) -> dict[str, Any]:
+def _described(description: Description) -> dict[str, Any]:
+    """What is said of a target but its rules."""
     return {
-        "subject": subject,
-        "spec": spec,
         "options": list(description.options),
         "provenance": description.provenance,
         **description.learned,
         **({} if description.claimed is None else {"declared": _declared(description.claimed)}),
-        "rules": judged,
     }
 
 
@@ -138,7 +195,7 @@ def _declared(found: Difference) -> dict[str, list[str]]:
     return {"missing": list(found.missing), "more": list(found.more)}
 
 
-def _unjudged(rule: Demand, session: Session) -> dict[str, Any]:
+def _unjudged(rule: Demand, found: Found) -> dict[str, Any]:
     """A rule that has no verdict."""
     return {
         "id": rule.id,
@@ -147,12 +204,12 @@ def _unjudged(rule: Demand, session: Session) -> dict[str, Any]:
         "sentence": rule.sentence,
         "source": rule.source,
         "self_check": rule.self_check,
-        "state": "not_judged" if rule.id in session.expected else "not_selected",
+        "state": found.states.get(rule.id, "not_selected"),
         "verdict": None,
     }
 
 
-def _rule(verdict: Verdict) -> dict[str, Any]:
+def _rule(verdict: Verdict, blocks: int) -> dict[str, Any]:
     finding = verdict.finding
     violation = finding and {
         "expected": finding.expected,
@@ -176,6 +233,7 @@ def _rule(verdict: Verdict) -> dict[str, Any]:
         "what": verdict.what,
         "seconds": round(verdict.seconds, 6),
         "seed": verdict.seed,
+        **({"block": verdict.block} if blocks > 1 else {}),
         "reason": verdict.reason,
         "flaky": verdict.flaky,
         "blocked_by": list(verdict.blocked_by),

@@ -47,6 +47,10 @@ def page(document: dict[str, Any]) -> str:
 def _run(document: dict[str, Any]) -> dict[str, Any]:
     plain = ("python", "platform", "started", "finished", "seed", "profile")
     surroundings = {
+        "shard": document["options"].get("qnn_shard") or "",
+        "merged from": "\n".join(
+            " ".join(str(each[key]) for key in each) for each in document.get("merged", ())
+        ),
         "held back from child processes": ", ".join(document.get("held_back", ())),
         "host": "\n".join(document.get("host_lacks", ())),
     }
@@ -81,14 +85,19 @@ def _target(target: dict[str, Any]) -> str:
     names = ("rule", "level", "verdict", "examples", "examined", "what was found")
     head = "<tr>" + "".join(f"<th>{name}</th>" for name in names) + "</tr>"
     table = [_counts(rules), f"<table>\n{head}\n{rows}\n</table>"] if rules else []
-    return "\n".join([title, _pairs(chosen), *table, _not_selected(target)])
+    left = (
+        _left(target, "not_selected", "not selected"),
+        _left(target, "other_shard", "left to other shards"),
+    )
+    return "\n".join([title, _pairs(chosen), *table, *left])
 
 
-def _not_selected(target: dict[str, Any]) -> str:
-    ids = [rule["id"] for rule in target["rules"] if rule["state"] == "not_selected"]
+def _left(target: dict[str, Any], state: str, words: str) -> str:
+    """The rules of this state, which have no verdict."""
+    ids = [rule["id"] for rule in target["rules"] if rule["state"] == state]
     if not ids:
         return ""
-    summary = f"{len(ids)} of {len(target['rules'])} rules were not selected"
+    summary = f"{len(ids)} of {len(target['rules'])} rules were {words}"
     return f"<details><summary>{summary}</summary><p>{escape(', '.join(ids))}</p></details>"
 
 

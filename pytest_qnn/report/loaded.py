@@ -58,7 +58,7 @@ class Rule(msgspec.Struct, frozen=True, kw_only=True):
     level: Literal["MUST", "SHOULD", "MAY"]
     sentence: str
     self_check: bool
-    state: Literal["judged", "not_selected", "not_judged"]
+    state: Literal["judged", "not_selected", "not_judged", "other_shard"]
     verdict: OutcomeName | None
     seconds: Annotated[float, Meta(ge=0, le=1e9)] = 0.0
     reason: str = ""

@@ -28,6 +28,9 @@ def header(session: Session) -> str:
         f"rpcmem {options.rpcmem}",
         f"seed {session.seed}",
         f"profile {options.profile}",
+        *([] if options.target is None else [f"target {options.target}"]),
+        *([] if options.shard is None else ["shard {}/{}".format(*options.shard)]),
+        *([] if options.blocks == 1 else [f"{options.blocks} seed blocks"]),
         *(
             f"{flag.removeprefix('--qnn-')} {' '.join(names)}"
             for flag, names in options.selection.given().items()
@@ -86,8 +89,12 @@ def summary(reporter: pytest.TerminalReporter, session: Session) -> None:
     left_out = session.not_selected if session.verdicts else []
     if left_out:
         write("")
-        whole = len(left_out) + len(session.expected)
+        whole = len(left_out) + len(session.expected) + len(session.elsewhere)
         write(f"not selected: {len(left_out)} of {whole} rules; the report is incomplete")
+
+    if session.verdicts and session.elsewhere:
+        write("")
+        write(f"left to other shards: {len(session.elsewhere)} rules; python -m pytest_qnn merge adds them")
 
 
 _LACKS = "lacks what is declared"

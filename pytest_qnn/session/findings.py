@@ -21,6 +21,7 @@ from pytest_qnn.core.verdict import Finding, Verdict
 from pytest_qnn.options import Options
 from pytest_qnn.report import crash, failure, files
 from pytest_qnn.session.folders import Folders, choices
+from pytest_qnn.session.shards import block_seed
 from pytest_qnn.state import Session
 
 if TYPE_CHECKING:
@@ -45,6 +46,7 @@ def keep(session: Session, target: Target[Any, Any], verdict: Verdict) -> Verdic
     home = _project(session.config) / HOME
     # What other rules found of this one has folders of its own: they may be written at the same time.
     name = f"{verdict.rule}-by-{verdict.found_by}" if verdict.found_by else verdict.rule
+    name += f"-block-{verdict.block}" if verdict.block else ""
     folder = f"{slug(target.subject, verdict.target, options)}/{name}"
     try:
         content = content_of(session, target, verdict, options)
@@ -53,7 +55,7 @@ def keep(session: Session, target: Target[Any, Any], verdict: Verdict) -> Verdic
         for choice in choices(folder):
             command = _command(home / choice, options)
             kept = msgspec.structs.replace(verdict, replay=command, folder=choice)
-            if _folders(session).put(choice, _files(session, content, kept, command)):
+            if _folders(session).put(choice, _files(content, kept, command)):
                 break
     except (OSError, UnicodeError) as error:
         why = getattr(error, "strerror", None) or error
@@ -117,7 +119,7 @@ def content_of(
         "options": options,
         "provenance": target.provenance(),
         "tool": {name: metadata.version(name) for name in _TOOLS},
-        "seed": session.seed,
+        "seed": block_seed(session.seed, verdict.block),
         "expected": finding.expected,
         "seen": finding.seen,
         "where": finding.where,
@@ -126,7 +128,7 @@ def content_of(
     return with_case(target.subject, finding.case, encodable(common))
 
 
-def _files(session: Session, content: AnyCaseFile, verdict: Verdict, command: str) -> dict[str, bytes]:
+def _files(content: AnyCaseFile, verdict: Verdict, command: str) -> dict[str, bytes]:
     """The folder's files by name."""
     made = {NAME: encode(content), "command.txt": f"{command}\n".encode()}
     if verdict.finding is not None and verdict.finding.evidence:
@@ -140,7 +142,7 @@ def _files(session: Session, content: AnyCaseFile, verdict: Verdict, command: st
     described |= {
         name: f"graph {name[5:-7]} of the case as a model" for name in made if name[5:-7].isdecimal()
     }
-    made["README.txt"] = failure.readme(verdict, session.seed, content.provenance, described).encode()
+    made["README.txt"] = failure.readme(verdict, content.seed, content.provenance, described).encode()
     return made
 
 

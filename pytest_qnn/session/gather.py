@@ -117,9 +117,11 @@ class Gatherer:
         from pytest_qnn.report import failure
         from pytest_qnn.session.judging import broken
 
-        verdict = broken(self.session, rule, Outcome.CRASH, why)
-        report.longrepr = f"{report.longrepr}\n{failure.text(verdict, self.session.seed)}"
-        self.session.take(verdict)
+        blocks = self.session.blocks(rule.id)
+        verdicts = [broken(self.session, rule, Outcome.CRASH, why, block) for block in blocks]
+        report.longrepr = f"{report.longrepr}\n{failure.text(verdicts[0], self.session.seed)}"
+        for verdict in verdicts:
+            self.session.take(verdict)
 
     def _why_died(self, subject: Subject, times: int) -> str:
         if self.session.isolated(subject):
@@ -166,7 +168,7 @@ class Gatherer:
             pytest.ExitCode.NO_TESTS_COLLECTED,
         )
         finished = datetime.datetime.now(datetime.timezone.utc)
-        report = document.make(self.session, finished, ended=ended)
+        report = document.make(self.session, finished, ended=ended, status=int(session.exitstatus))
         session.config.hook.pytest_qnn_report(config=session.config, document=report)
         self._problems = files.write_all(options.reports, report)
         if self._problems:

@@ -10,6 +10,7 @@ import dataclasses
 import hashlib
 import time
 import traceback
+from collections.abc import Iterable
 from typing import Any
 
 import msgspec
@@ -20,10 +21,11 @@ from pytest_qnn.core import engine
 from pytest_qnn.core.printable import encodable, printable
 from pytest_qnn.core.rule import Demand, Rule
 from pytest_qnn.core.target import Target, TargetLost
-from pytest_qnn.core.verdict import Crashed, Finding, Hung, Outcome, Verdict
+from pytest_qnn.core.verdict import Crashed, Finding, Hung, Outcome, Verdict, of_blocks
 from pytest_qnn.options import DEFAULT_DELEGATES
 from pytest_qnn.report import failure, symbols
 from pytest_qnn.session import findings, replay
+from pytest_qnn.session.shards import block_seed
 from pytest_qnn.state import VERDICTS, Session
 from pytest_qnn.targets import open_target
 
@@ -44,8 +46,14 @@ def rule_seed(run_seed: int, rule_id: str) -> int:
     return int.from_bytes(digest[:6], "big")
 
 
-def judge(session: Session, item: pytest.Item, rule_id: str) -> engine.Judged:
+def judge(session: Session, item: pytest.Item, rule_id: str, block: int = 0) -> engine.Judged:
     """Judge a rule on the run's target and keep what its finding leaves, and those that are other rules'.
+
+    Args:
+        session: the run.
+        item: the test.
+        rule_id: of the rule.
+        block: the seed block of the cases.
 
     Raises:
         LookupError: there is no such rule.
@@ -54,7 +62,7 @@ def judge(session: Session, item: pytest.Item, rule_id: str) -> engine.Judged:
     """
     rule = checked_rule(session, item, rule_id)
     target = session.target(rule.subject)
-    seed = rule_seed(session.seed, rule_id)
+    seed = rule_seed(block_seed(session.seed, block), rule_id)
     profile = effort.profile(session.options.profile)
     if session.hung[rule.subject] >= _HUNG:
         profile = profile.without_hang_shrinking()
@@ -66,11 +74,13 @@ def judge(session: Session, item: pytest.Item, rule_id: str) -> engine.Judged:
     verdict, handed_over = engine.judge_with_owners(
         rule, target, profile, seed, session.rule, session.expectations, tried
     )
-    verdict = _as_claimed(session, rule, verdict)
+    verdict = _as_claimed(session, rule, msgspec.structs.replace(verdict, block=block))
     session.hung[rule.subject] += verdict.outcome is Outcome.HANG and not verdict.is_known
     return engine.Judged(
         _completed(session, target, verdict),
-        tuple(_completed(session, target, other) for other in handed_over),
+        tuple(
+            _completed(session, target, msgspec.structs.replace(other, block=block)) for other in handed_over
+        ),
     )
 
 
@@ -138,7 +148,7 @@ def checked_rule(session: Session, item: pytest.Item, rule_id: str) -> Rule[Any,
     return session.rule(rule_id)
 
 
-def broken(session: Session, rule: Demand, outcome: Outcome, reason: str) -> Verdict:
+def broken(session: Session, rule: Demand, outcome: Outcome, reason: str, block: int = 0) -> Verdict:
     """The verdict on a rule that could not be judged to the end, through no finding of the engine's."""
     return Verdict(
         rule=rule.id,
@@ -154,7 +164,8 @@ def broken(session: Session, rule: Demand, outcome: Outcome, reason: str) -> Ver
         examined=0,
         what="",
         seconds=0.0,
-        seed=rule_seed(session.seed, rule.id),
+        seed=rule_seed(block_seed(session.seed, block), rule.id),
+        block=block,
         reason=reason,
     )
 
@@ -164,24 +175,46 @@ def judge_or_explain(session: Session, item: pytest.Item, rule_id: str) -> None:
     if session.case_file is not None:
         replay.run(session, item, checked_rule(session, item, rule_id))
         return
+    blocks = session.blocks(rule_id)
     if why := session.given_up.get(item.nodeid):
-        verdict = broken(session, checked_rule(session, item, rule_id), Outcome.CRASH, why)
-        record(item, verdict)
-        pytest.fail(failure.text(verdict, session.seed), pytrace=False)
-    started = time.perf_counter()
+        rule = checked_rule(session, item, rule_id)
+        _end(session, item, [broken(session, rule, Outcome.CRASH, why, block) for block in blocks])
+    verdicts: list[Verdict] = []
     try:
-        verdict, handed_over = judge(session, item, rule_id)
+        for block in blocks:
+            verdicts += _judge_block(session, item, rule_id, block)
     except TargetLost as reason:
         # No verdict: the report lists the rule as not judged. The first rule that met it has the finding.
         raise _failure(f"{rule_id} not judged: {reason}") from None
+    _end(session, item, verdicts)
+
+
+def _judge_block(session: Session, item: pytest.Item, rule_id: str, block: int) -> list[Verdict]:
+    """The verdict on the rule in one seed block, then those on other rules from its cases.
+
+    Raises:
+        TargetLost: the target cannot be opened, or not any more.
+    """
+    started = time.perf_counter()
+    try:
+        verdict, handed_over = judge(session, item, rule_id, block)
+    except TargetLost:
+        raise
     except Exception as error:
-        verdict = _failed(session, item, rule_id, error, time.perf_counter() - started)
-        record(item, verdict)
-        raise _failure(f"{failure.text(verdict, session.seed)}\n\n{verdict.traceback}") from None
-    record(item, verdict)
-    for other in handed_over:
-        item.stash[VERDICTS].append(encodable(msgspec.to_builtins(other)))
-    conclude(verdict, session.seed, strict=session.options.strict)
+        return [_failed(session, item, rule_id, block, error, time.perf_counter() - started)]
+    return [verdict, *handed_over]
+
+
+def _end(session: Session, item: pytest.Item, verdicts: list[Verdict]) -> None:
+    """Record the verdicts, and end the test as what its own rule's come to demands."""
+    verdict = of_blocks(verdicts)
+    if verdict is None:
+        return  # the rule has no block in this shard, whose test was not collected then
+    record(item, verdict, verdicts)
+    seed = block_seed(session.seed, verdict.block)
+    if verdict.traceback:
+        raise _failure(f"{failure.text(verdict, seed)}\n\n{verdict.traceback}")
+    conclude(verdict, seed, strict=session.options.strict)
 
 
 def _failure(text: str) -> BaseException:
@@ -189,7 +222,9 @@ def _failure(text: str) -> BaseException:
     return pytest.fail.Exception(printable(text), pytrace=False)
 
 
-def _failed(session: Session, item: pytest.Item, rule_id: str, error: Exception, seconds: float) -> Verdict:
+def _failed(
+    session: Session, item: pytest.Item, rule_id: str, block: int, error: Exception, seconds: float
+) -> Verdict:
     """The verdict where the suite itself failed, with the case in which it did, if it is known."""
     cause = error.__cause__ or error if isinstance(error, engine.InternalError) else error
     verdict = msgspec.structs.replace(
@@ -198,6 +233,7 @@ def _failed(session: Session, item: pytest.Item, rule_id: str, error: Exception,
             checked_rule(session, item, rule_id),
             Outcome.INCONCLUSIVE,
             failure.internal_error(cause),
+            block,
         ),
         seconds=seconds,
         traceback="".join(traceback.format_exception(cause)),
@@ -210,9 +246,15 @@ def _failed(session: Session, item: pytest.Item, rule_id: str, error: Exception,
     return findings.keep(session, session.target(session.rule(rule_id).subject), verdict)
 
 
-def record(item: pytest.Item, verdict: Verdict) -> None:
-    """Keep the verdict with the test: for its report (across processes) and as JUnit properties."""
-    item.stash.setdefault(VERDICTS, []).append(encodable(msgspec.to_builtins(verdict)))
+def record(item: pytest.Item, verdict: Verdict, verdicts: Iterable[Verdict]) -> None:
+    """Keep verdicts with the test.
+
+    Args:
+        item: the test.
+        verdict: on its rule, for JUnit properties.
+        verdicts: of each seed block, and on other rules, for its report (across processes).
+    """
+    item.stash.setdefault(VERDICTS, []).extend(encodable(msgspec.to_builtins(each)) for each in verdicts)
     item.user_properties += properties(verdict)
 
 

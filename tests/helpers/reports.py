@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import signal
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -45,3 +47,18 @@ def within(seconds: float) -> Iterator[None]:
     finally:
         signal.setitimer(signal.ITIMER_REAL, 0)
         signal.signal(signal.SIGALRM, before)
+
+
+_OF_THE_RUN = ("started", "finished", "merged")
+
+
+def comparable(path: Path | str) -> dict[str, Any]:
+    """A report, of one run or merged, without what differs between the two."""
+    document: dict[str, Any] = json.loads(Path(path).read_text())
+    left = {key: value for key, value in document.items() if key not in _OF_THE_RUN}
+    assert left["options"].pop("qnn_shard") is None
+    for target in left["targets"]:
+        for rule in target["rules"]:
+            rule.pop("seconds", None)
+            rule.pop("replay", None)
+    return left

@@ -102,9 +102,22 @@ ROOMS: dict[str, set[str]] = {
     "targets": {"core", "isolation", "options", "qnn.target", "tflite.target"},
     "expect": {"core", "rules", "tflite.learned"},
     "session.selection": {"core", "options", "rules"},
-    "state": {"case_file", "core", "expect", "options", "rules", "session.selection", "targets"},
+    "session.shards": {"core", "effort"},
+    "state": {
+        *(
+            "case_file",
+            "core",
+            "expect",
+            "options",
+            "rules",
+            "session.selection",
+            "session.shards",
+            "targets",
+        ),
+    },
     "report": {"core", "expect", "rules", "state", "tflite.cases", "tflite.graph", "tflite.learned"},
     "report.compare": {"core", "report.loaded"},
+    "report.merge": {"core", "report", "rules"},
     "session": {
         *(
             "case_file",
@@ -115,6 +128,7 @@ ROOMS: dict[str, set[str]] = {
             "options",
             "report",
             "rules",
+            "session.shards",
             "state",
             "targets",
         ),
@@ -123,7 +137,7 @@ ROOMS: dict[str, set[str]] = {
     "plugin": {
         *("case_file", "core", "expect", "options", "report", "session", "session.selection", "state"),
     },
-    "commands": {"core", "expect", "report", "report.compare", "session"},
+    "commands": {"core", "expect", "options", "report", "report.compare", "report.merge", "session"},
     "__main__": {"commands"},
     "fixtures": {"core", "isolation", "qnn", "state", "tflite"},
     "conformance": {"core", "plugin", "rules"},

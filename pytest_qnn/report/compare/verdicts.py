@@ -84,7 +84,7 @@ def _kind(old: Rule | None, new: Rule | None, same_catalogue: bool) -> RuleKind 
         return "no longer judged" if same_catalogue else "removed rule"
     if new.verdict is None:
         # It was found without the rule's own test: that there is no verdict now may as well be good.
-        is_of_another = old.found_by and new.state == "not_selected"
+        is_of_another = old.found_by and new.state in ("not_selected", "other_shard")
         return "other verdict" if is_of_another else "no longer judged"
     if old.verdict != new.verdict:
         return _changed(old.verdict, new.verdict)
