@@ -214,7 +214,7 @@ class Session:
     def in_this_process(self, fixture: str) -> None:
         """Fail the test where --qnn-on names another machine, of which this fixture gives no live objects."""
         if self.options.on != HERE:
-            text = f"{fixture} is an object of this process, and --qnn-on={self.options.on} names another machine"
+            text = f"{fixture} is in this process, and --qnn-on={self.options.on} names another machine"
             pytest.fail(printable(text), pytrace=False)
 
     def spec(self, subject: Subject) -> str:

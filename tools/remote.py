@@ -1,0 +1,222 @@
+"""Whether cases give the same traces on another machine, and what the way there costs: docs/remote.md.
+
+    python -m tools.remote --on exec:COMMAND [--cases N] [--kinds memory,delegate,...] [--runtimes ...]
+
+The same cases are carried out here, in children, and there. They are drawn from all rules in turn, for the
+embedded references.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import itertools
+import struct
+import time
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from typing import Any, NamedTuple
+
+import msgspec
+
+from pytest_qnn.core.forms import HERE
+from pytest_qnn.core.rule import NothingToJudge
+from pytest_qnn.core.search import Search
+from pytest_qnn.isolation.target import OpenTarget
+from pytest_qnn.qnn.cases.case import MemoryCase
+from pytest_qnn.qnn.target import open_memory_target
+from pytest_qnn.rules import catalogue
+from pytest_qnn.tflite.cases.delegate import DelegateCase
+from pytest_qnn.tflite.cases.plugin import PluginCase
+from pytest_qnn.tflite.cases.script import ScriptCase
+from pytest_qnn.tflite.target import open_delegate_target
+
+KINDS: dict[str, type[Any]] = {
+    "memory": MemoryCase,
+    "delegate": DelegateCase,
+    "script": ScriptCase,
+    "plugin": PluginCase,
+}
+RUNTIMES = ("tflite_runtime", "ai_edge_litert")
+MEASURED = {
+    "ProcessCounts": ("fds", "mappings", "vm", "rss", "kept", "regions"),
+    "PluginSeen": ("in_use",),
+    "GrowthCounts": ("fds", "mappings", "vm", "rss", "heap"),
+    "ExecuteCounts": ("new", "used", "buffers"),
+    "AsyncCounts": ("new", "used", "buffers"),
+    "MeasureCounts": ("malloc", "fds", "threads", "mappings", "virtual"),
+    "StepSeen": ("regions",),
+}
+"""By structure: fields of what is measured of a process, in bytes of pages or the like."""
+_ADDRESSES_FROM, _ADDRESSES_TO = 1 << 36, 1 << 47
+"""Of mappings and of the heap: programs are at higher addresses than this, and user space ends there."""
+_TOGETHER = 30
+"""Cases that are asked for at once, as by the engine."""
+
+
+class Difference(NamedTuple):
+    """Something that two traces of one case have not in common."""
+
+    place: str
+    """``MemoryTrace.steps.counts.vm``: where, without numbers of places."""
+    here: Any
+    there: Any
+    measured: bool
+    """It is what was measured of the process."""
+
+
+class Result(NamedTuple):
+    """What one kind of case gave."""
+
+    cases: int
+    same: int
+    """Traces that are the same up to addresses."""
+    measured: int
+    """Those that are so but for `MEASURED`."""
+    differences: list[tuple[Any, list[Difference]]]
+    """The other cases, with all that differs."""
+    seconds: tuple[float, float]
+    """Here, and there."""
+
+
+def differences(here: Any, there: Any) -> list[Difference]:
+    """What two traces have not in common but addresses."""
+    return list(_differences(_canonical(here), _canonical(there), type(here).__name__, measured=False))
+
+
+def _canonical(part: Any) -> Any:
+    """The same with a word for each address, and structures as pairs of name and fields."""
+    if isinstance(part, int) and _ADDRESSES_FROM <= part < _ADDRESSES_TO:
+        return "address"
+    if isinstance(part, bytes):
+        return _without_addresses(part)
+    if isinstance(part, tuple | list):
+        return tuple(map(_canonical, part))
+    if isinstance(part, dict):
+        return {_canonical(key): _canonical(value) for key, value in part.items()}
+    if isinstance(part, msgspec.Struct):
+        return (
+            type(part).__name__,
+            {name: _canonical(getattr(part, name)) for name in part.__struct_fields__},
+        )
+    return part
+
+
+def _without_addresses(content: bytes) -> bytes:
+    """C structures have an address at a multiple of 8 bytes."""
+    made = bytearray(content)
+    for at in range(0, len(content) - 7, 8):
+        (word,) = struct.unpack_from("<Q", content, at)
+        if _ADDRESSES_FROM <= word < _ADDRESSES_TO:
+            made[at : at + 8] = bytes(8)
+    return bytes(made)
+
+
+def _differences(here: Any, there: Any, place: str, *, measured: bool) -> Iterator[Difference]:
+    if here == there or repr(here) == repr(there):  # NaN is not equal to itself
+        return
+    if _is_struct(here) and _is_struct(there) and here[0] == there[0]:
+        for name, value in here[1].items():
+            counted = measured or name in MEASURED.get(here[0], ())
+            yield from _differences(value, there[1][name], f"{place}.{name}", measured=counted)
+    elif isinstance(here, tuple) and isinstance(there, tuple) and len(here) == len(there):
+        for one, other in zip(here, there, strict=True):
+            yield from _differences(one, other, place, measured=measured)
+    else:
+        yield Difference(place, here, there, measured)
+
+
+def _is_struct(part: Any) -> bool:
+    return isinstance(part, tuple) and len(part) == 2 and isinstance(part[1], dict)
+
+
+def drawn(kind: str, facts: Any, count: int, seed: int) -> list[Any]:
+    """So many cases of a kind, of all rules in turn."""
+    wanted = KINDS[kind]
+    subject = "memory" if kind == "memory" else "delegate"
+    searches = []
+    for rule in catalogue().values():
+        if rule.subject == subject and not rule.self_check:
+            with contextlib.suppress(NothingToJudge):
+                searches.append(iter(Search(rule.cases(facts), 4 * count, seed)))
+    found: list[Any] = []
+    while searches and len(found) < count:
+        for search in list(searches):
+            case = next((case for case in itertools.islice(search, 5) if isinstance(case, wanted)), None)
+            if case is None:
+                searches.remove(search)
+            else:
+                found.append(case)
+    return found[:count]
+
+
+def opened(kind: str, runtime: str, on: str, timeout: float) -> OpenTarget:
+    """The reference of the kind's half, in children here or there."""
+    if kind == "memory":
+        return open_memory_target("reference", "emulated", "fork", timeout, (), on)
+    return open_delegate_target([("reference", {})], runtime, "fork", timeout, on=on)
+
+
+def carried_out(target: OpenTarget, cases: Sequence[Any]) -> tuple[list[Any], float]:
+    """The traces of the cases, without the target's facts, and the seconds that they took."""
+    started = time.monotonic()
+    traces = []
+    for at in range(0, len(cases), _TOGETHER):
+        for trace, _ in target.run_all(cases[at : at + _TOGETHER]):
+            traces.append(msgspec.structs.replace(trace, facts=None))
+    return traces, time.monotonic() - started
+
+
+def compared(kind: str, runtime: str, on: str, count: int, seed: int, timeout: float) -> Result:
+    """Carry out the cases of one kind here and there."""
+    with contextlib.closing(opened(kind, runtime, HERE, timeout)) as target:
+        cases = drawn(kind, target.facts, count, seed)
+        here, seconds_here = carried_out(target, cases)
+    with contextlib.closing(opened(kind, runtime, on, timeout)) as target:
+        there, seconds_there = carried_out(target, cases)
+    same = measured = 0
+    others = []
+    for case, one, other in zip(cases, here, there, strict=True):
+        found = differences(one, other)
+        same += not found
+        measured += bool(found) and all(difference.measured for difference in found)
+        if not all(difference.measured for difference in found):
+            others.append((case, found))
+    return Result(len(cases), same, measured, others, (seconds_here, seconds_there))
+
+
+def _shown(value: Any) -> str:
+    text = repr(value)
+    return text if len(text) < 120 else f"{text[:120]}…"
+
+
+def main() -> int:
+    """Print a table; 1 where traces differ in more than what is measured."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("--on", required=True, help="as --qnn-on; here: two runs on this machine")
+    parser.add_argument("--cases", type=int, default=500, help="of each kind (default: 500)")
+    parser.add_argument("--kinds", default=",".join(KINDS))
+    parser.add_argument("--runtimes", default=",".join(RUNTIMES))
+    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--timeout", type=float, default=10.0, help="seconds of one case (default: 10)")
+    given = parser.parse_args()
+    print(
+        f"{'kind':10}{'runtime':16}{'cases':>7}{'same':>7}{'measured':>10}{'other':>7}{'here':>10}{'there':>10}"
+    )
+    failed = False
+    for kind in given.kinds.split(","):
+        for runtime in ("",) if kind == "memory" else given.runtimes.split(","):
+            found = compared(kind, runtime, given.on, given.cases, given.seed, given.timeout)
+            rates = "".join(f"{found.cases / seconds:>8.0f}/s" for seconds in found.seconds)
+            numbers = f"{found.cases:7}{found.same:7}{found.measured:10}{len(found.differences):7}"
+            print(f"{kind:10}{runtime or '-':16}{numbers}{rates}", flush=True)
+            failed = failed or bool(found.differences)
+            places = Counter(one.place for _, all_ in found.differences for one in all_ if not one.measured)
+            for place, times in places.most_common(20):
+                first = next(one for _, all_ in found.differences for one in all_ if one.place == place)
+                print(f"  {times:5} {place}: {_shown(first.here)} here, {_shown(first.there)} there")
+    return int(failed)
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())
