@@ -74,7 +74,11 @@ class Executor:
         """Another one, without namespaces; None: what is in force was found out."""
         if self.isolated:
             self._sandbox = sandbox(mode)
-            self._start_apart(self._sandbox)
+            try:
+                self._start_apart(self._sandbox)
+            except BaseException:
+                self.close()
+                raise
         else:
             self._worker = make_worker(spec.text())
 

@@ -50,6 +50,9 @@ _MOST_LOSSES = 3
 _PAUSES = (0.0, 1.0, 2.0, 4.0, 8.0, 15.0, 30.0)
 """Seconds before each attempt to make a lost connection again: a machine may have to start again."""
 
+_LONGEST = 200
+"""Characters of the command that are shown."""
+
 _HELLO = msgspec.msgpack.Decoder(Hello)
 _ANSWER = msgspec.msgpack.Decoder(Answer)
 
@@ -285,7 +288,9 @@ class Connection:
         return f"{self._shown()} {how}"
 
     def _shown(self) -> str:
-        return printable(shlex.join(self._command))
+        """The command on one line."""
+        line = " ".join(shlex.join(self._command).split())
+        return printable(line if len(line) <= _LONGEST else f"{line[:_LONGEST]}…")
 
     def _reconnect(self, how: str) -> None:
         problem: Unusable | None = None
