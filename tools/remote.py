@@ -12,12 +12,14 @@ import argparse
 import contextlib
 import itertools
 import struct
+import sys
 import time
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import msgspec
+import numpy as np
 
 from pytest_qnn.core.forms import HERE
 from pytest_qnn.core.rule import NothingToJudge
@@ -25,7 +27,9 @@ from pytest_qnn.core.search import Search
 from pytest_qnn.isolation.target import OpenTarget
 from pytest_qnn.qnn.cases.case import MemoryCase
 from pytest_qnn.qnn.target import open_memory_target
+from pytest_qnn.qnn.trace import StepSeen
 from pytest_qnn.rules import catalogue
+from pytest_qnn.tflite.cases.arrays import Array
 from pytest_qnn.tflite.cases.delegate import DelegateCase
 from pytest_qnn.tflite.cases.plugin import PluginCase
 from pytest_qnn.tflite.cases.script import ScriptCase
@@ -50,6 +54,9 @@ MEASURED = {
 """By structure: fields of what is measured of a process, in bytes of pages or the like."""
 _ADDRESSES_FROM, _ADDRESSES_TO = 1 << 36, 1 << 47
 """Of mappings and of the heap: programs are at higher addresses than this, and user space ends there."""
+_HANDLES_FROM = 1 << 20
+"""Of fields that hold handles and addresses: handles of the reference, codes and descriptors are smaller."""
+_ROUNDING = 1e-5
 _TOGETHER = 30
 """Cases that are asked for at once, as by the engine."""
 
@@ -61,8 +68,8 @@ class Difference(NamedTuple):
     """``MemoryTrace.steps.counts.vm``: where, without numbers of places."""
     here: Any
     there: Any
-    measured: bool
-    """It is what was measured of the process."""
+    kind: Literal["measured", "rounding", "other"]
+    """Of the process, by `MEASURED`; the last bits of a computed number; anything else."""
 
 
 class Result(NamedTuple):
@@ -72,7 +79,9 @@ class Result(NamedTuple):
     same: int
     """Traces that are the same up to addresses."""
     measured: int
-    """Those that are so but for `MEASURED`."""
+    """Those that are so but for what was measured of the process."""
+    rounding: int
+    """Those that are so but for that and the last bits of numbers."""
     differences: list[tuple[Any, list[Difference]]]
     """The other cases, with all that differs."""
     seconds: tuple[float, float]
@@ -84,22 +93,23 @@ def differences(here: Any, there: Any) -> list[Difference]:
     return list(_differences(_canonical(here), _canonical(there), type(here).__name__, measured=False))
 
 
-def _canonical(part: Any) -> Any:
+def _canonical(part: Any, low: int = _ADDRESSES_FROM) -> Any:
     """The same with a word for each address, and structures as pairs of name and fields."""
-    if isinstance(part, int) and _ADDRESSES_FROM <= part < _ADDRESSES_TO:
+    if isinstance(part, int) and low <= part < _ADDRESSES_TO:
         return "address"
     if isinstance(part, bytes):
         return _without_addresses(part)
     if isinstance(part, tuple | list):
-        return tuple(map(_canonical, part))
-    if isinstance(part, dict):
-        return {_canonical(key): _canonical(value) for key, value in part.items()}
-    if isinstance(part, msgspec.Struct):
-        return (
-            type(part).__name__,
-            {name: _canonical(getattr(part, name)) for name in part.__struct_fields__},
-        )
+        return tuple(_canonical(one, low) for one in part)
+    if isinstance(part, msgspec.Struct) and not isinstance(part, Array):
+        fields = {name: _field(part, name) for name in part.__struct_fields__}
+        return (type(part).__name__, fields)
     return part
+
+
+def _field(part: msgspec.Struct, name: str) -> Any:
+    handles = isinstance(part, StepSeen) and name == "values"
+    return _canonical(getattr(part, name), _HANDLES_FROM if handles else _ADDRESSES_FROM)
 
 
 def _without_addresses(content: bytes) -> bytes:
@@ -115,7 +125,10 @@ def _without_addresses(content: bytes) -> bytes:
 def _differences(here: Any, there: Any, place: str, *, measured: bool) -> Iterator[Difference]:
     if here == there or repr(here) == repr(there):  # NaN is not equal to itself
         return
-    if _is_struct(here) and _is_struct(there) and here[0] == there[0]:
+    if isinstance(here, Array) and isinstance(there, Array):
+        kind: Literal["rounding", "other"] = "rounding" if _is_rounding(here, there) else "other"
+        yield Difference(place, here, there, kind)
+    elif _is_struct(here) and _is_struct(there) and here[0] == there[0]:
         for name, value in here[1].items():
             counted = measured or name in MEASURED.get(here[0], ())
             yield from _differences(value, there[1][name], f"{place}.{name}", measured=counted)
@@ -123,11 +136,23 @@ def _differences(here: Any, there: Any, place: str, *, measured: bool) -> Iterat
         for one, other in zip(here, there, strict=True):
             yield from _differences(one, other, place, measured=measured)
     else:
-        yield Difference(place, here, there, measured)
+        yield Difference(place, here, there, "measured" if measured else "other")
 
 
 def _is_struct(part: Any) -> bool:
     return isinstance(part, tuple) and len(part) == 2 and isinstance(part[1], dict)
+
+
+def _is_rounding(here: Array, there: Array) -> bool:
+    """Whether the elements differ by no more than `_ROUNDING` of the largest, or, of whole numbers, by 1."""
+    if (here.dtype, here.shape) != (there.dtype, there.shape):
+        return False
+    one, other = here.numpy().astype(float), there.numpy().astype(float)
+    if not np.array_equal(np.isfinite(one), np.isfinite(other)):
+        return False
+    finite = np.isfinite(one)
+    most = np.abs(one[finite]).max(initial=0.0) * _ROUNDING if "float" in here.dtype else 1.0
+    return bool(np.abs(one[finite] - other[finite]).max(initial=0.0) <= most)
 
 
 def drawn(kind: str, facts: Any, count: int, seed: int) -> list[Any]:
@@ -174,15 +199,17 @@ def compared(kind: str, runtime: str, on: str, count: int, seed: int, timeout: f
         here, seconds_here = carried_out(target, cases)
     with contextlib.closing(opened(kind, runtime, on, timeout)) as target:
         there, seconds_there = carried_out(target, cases)
-    same = measured = 0
+    kinds: Counter[str] = Counter()
     others = []
     for case, one, other in zip(cases, here, there, strict=True):
         found = differences(one, other)
-        same += not found
-        measured += bool(found) and all(difference.measured for difference in found)
-        if not all(difference.measured for difference in found):
+        seen = {difference.kind for difference in found}
+        worst = next((kind for kind in ("other", "rounding", "measured") if kind in seen), "same")
+        kinds[worst] += 1
+        if worst == "other":
             others.append((case, found))
-    return Result(len(cases), same, measured, others, (seconds_here, seconds_there))
+    seconds = (seconds_here, seconds_there)
+    return Result(len(cases), kinds["same"], kinds["measured"], kinds["rounding"], others, seconds)
 
 
 def _shown(value: Any) -> str:
@@ -209,13 +236,27 @@ def main() -> int:
             found = compared(kind, runtime, given.on, given.cases, given.seed, given.timeout)
             rates = "".join(f"{found.cases / seconds:>8.0f}/s" for seconds in found.seconds)
             numbers = f"{found.cases:7}{found.same:7}{found.measured:10}{len(found.differences):7}"
-            print(f"{kind:10}{runtime or '-':16}{numbers}{rates}", flush=True)
+            head = ("kind", "runtime", "cases", "same", "measured", "rounding", "other", "here", "there")
+    print(f"{head[0]:10}{head[1]:16}" + "".join(f"{word:>10}" for word in head[2:]))
+    failed = False
+    for kind in given.kinds.split(","):
+        for runtime in ("",) if kind == "memory" else given.runtimes.split(","):
+            found = compared(kind, runtime, given.on, given.cases, given.seed, given.timeout)
+            numbers = (found.cases, found.same, found.measured, found.rounding, len(found.differences))
+            rates = "".join(f"{found.cases / seconds:>8.1f}/s" for seconds in found.seconds)
+            print(f"{kind:10}{runtime or '-':16}{''.join(f'{number:10}' for number in numbers)}{rates}")
+            _print_differences(found)
             failed = failed or bool(found.differences)
-            places = Counter(one.place for _, all_ in found.differences for one in all_ if not one.measured)
-            for place, times in places.most_common(20):
-                first = next(one for _, all_ in found.differences for one in all_ if one.place == place)
-                print(f"  {times:5} {place}: {_shown(first.here)} here, {_shown(first.there)} there")
     return int(failed)
+
+
+def _print_differences(found: Result) -> None:
+    """Each place where traces differ, with the first two values."""
+    others = [one for _, all_ in found.differences for one in all_ if one.kind == "other"]
+    for place, times in Counter(one.place for one in others).most_common():
+        first = next(one for one in others if one.place == place)
+        print(f"  {times:5} {place}: {_shown(first.here)} here, {_shown(first.there)} there")
+    sys.stdout.flush()
 
 
 if __name__ == "__main__":
