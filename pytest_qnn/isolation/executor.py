@@ -137,12 +137,28 @@ class Executor:
     def run(self, case: Any, *, guarded: bool = False) -> Any:
         """A trace, or the Death of the child."""
         ends = getattr(case, "ends", False)
-        sandbox = self._guards if (guarded or ends) and self._guards else self._sandbox
-        if self._codec.measures(case):
-            sandbox = self._exact or sandbox
+        sandbox = self._sandbox_of(case, guarded=guarded)
         if sandbox is None:
             return self._worker.run(msgspec.structs.replace(case, ends=False) if ends else case)
         return self._call(sandbox, case)
+
+    def _sandbox_of(self, case: Any, *, guarded: bool = False) -> AnySandbox | None:
+        """Where the case is carried out; None: here."""
+        ends = getattr(case, "ends", False)
+        sandbox = self._guards if (guarded or ends) and self._guards else self._sandbox
+        return (self._exact or sandbox) if self._codec.measures(case) else sandbox
+
+    def ahead(self, case: Any) -> None:
+        """Where cases are carried out on another machine, send one for which `run` will be called."""
+        sandbox = self._sandbox_of(case)
+        if isinstance(sandbox, RemoteSandbox) and sandbox not in self._lost:
+            sandbox.ahead(self._codec.request_of(case), self._codec.cycles(case))
+
+    def forget_ahead(self) -> None:
+        """`run` will not be called for what was sent ahead and not asked for."""
+        for sandbox in self._sandboxes():
+            if isinstance(sandbox, RemoteSandbox):
+                sandbox.forget_ahead()
 
     def bears_company(self, case: Any) -> bool:
         """Whether the case neither measures nor ends its process."""

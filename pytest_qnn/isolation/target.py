@@ -21,6 +21,9 @@ from pytest_qnn.isolation.host import lacks
 from pytest_qnn.isolation.remote.connection import Connection
 from pytest_qnn.isolation.worker import Unusable
 
+_AHEAD = 8
+"""Cases with processes of their own that are on their way to another machine at once."""
+
 
 class TargetUnusable(TargetLost):
     """The target named by the user cannot be used; the text is one clear sentence."""
@@ -58,7 +61,24 @@ class OpenTarget:
                 for case, (answer, alone) in zip(company, answers, strict=True):
                     yield self._seen(case, answer), alone
             else:
-                yield from ((self.run(case), True) for case in company)
+                yield from ((trace, True) for trace in self._one_by_one(company))
+
+    def _one_by_one(self, cases: Sequence[Any]) -> Iterator[Any]:
+        """The traces of cases that have processes of their own; to another machine some are sent ahead."""
+        to_come = iter([case for case in cases if self._goes_ahead(case)])
+        try:
+            for case in itertools.islice(to_come, _AHEAD):
+                self._executor.ahead(case)
+            for case in cases:
+                yield self.run(case)
+                for later in itertools.islice(to_come, 1):
+                    self._executor.ahead(later)
+        finally:
+            self._executor.forget_ahead()
+
+    def _goes_ahead(self, case: Any) -> bool:  # noqa: ARG002 - each kind of target has its own
+        """Whether `run` hands this very case to the executor first of all."""
+        return True
 
     def joined(self, cases: Sequence[Any]) -> Any:  # noqa: ARG002 - the signature is Target's
         """None, unless a half knows how."""

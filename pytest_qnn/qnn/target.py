@@ -93,6 +93,9 @@ class MemoryTarget(OpenTarget):
     def _bears_company(self, case: MemoryCase) -> bool:
         return super()._bears_company(case) and not several_processes(case)
 
+    def _goes_ahead(self, case: MemoryCase) -> bool:
+        return not several_processes(case)
+
     def _seen(self, case: MemoryCase, answer: Any) -> MemoryTrace:
         if isinstance(answer, Death):
             return MemoryTrace(death=described(case, answer), facts=self.facts)

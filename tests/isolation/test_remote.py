@@ -16,7 +16,7 @@ from sandboxed import CASE, HARMLESS, within
 
 from pytest_qnn.core.target import TargetLost
 from pytest_qnn.isolation.remote import connection, messages
-from pytest_qnn.isolation.remote.connection import Connection
+from pytest_qnn.isolation.remote.connection import Connection, Pending
 from pytest_qnn.isolation.target import TargetUnusable
 from pytest_qnn.qnn.cases.plain import PLAIN
 from pytest_qnn.qnn.target import MemoryTarget, open_memory_target
@@ -264,3 +264,35 @@ def test_nothing_is_left_when_the_command_is_killed(monkeypatch: pytest.MonkeyPa
         assert list(tmp_path.glob("pytest-qnn-*"))
         kill(there)
         assert within(10.0, lambda: not list(tmp_path.glob("pytest-qnn-*")))
+
+
+def test_cases_with_processes_of_their_own_are_sent_ahead(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each case has a process: the second is on its way before the first is answered; what nobody takes is
+    cancelled."""
+    cases = [tool.MemoryCase(steps=HARMLESS.steps * (count + 1), ends=True) for count in range(20)]
+    with closing(opened(HERE)) as there:
+        traces = there.run_all(cases)
+        first, alone = next(traces)
+        assert (first.death, first.ended, alone) == (None, True, True)
+        assert len(link(there)._pending) >= 7
+        assert [trace.death for trace, _ in traces] == [None] * 19
+        assert not link(there)._pending
+        abandoned = there.run_all(cases)
+        next(abandoned)
+        kill(there)
+        abandoned.close()  # type: ignore[attr-defined]
+        assert not link(there)._pending
+        assert there.run(PLAIN).death is None
+
+
+def test_a_pending_call_is_alone_after_a_loss_and_given_up_after_three() -> None:
+    pending = Pending(messages.Call(1, 2, [b"a", b"b", b"c"], [1, 2, 3]))
+    pending.take(messages.Answer(1, b"x"))
+    pending.lose("how")
+    assert [(call.requests, call.cycles) for call in pending.again()] == [([b"b"], [2]), ([b"c"], [3])]
+    for _ in range(2):
+        pending.lose("how")
+    assert pending.unanswered == 2
+    pending.lose("how")
+    assert [answer.death is None for answer in pending.answers] == [True, False]
+    assert [call.requests for call in pending.again()] == [[b"c"]]

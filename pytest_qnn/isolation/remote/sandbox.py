@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Collection, Iterator, Sequence
 from typing import Final
 
@@ -82,8 +83,10 @@ class RemoteSandbox:
 
     def ahead(self, request: bytes, cycles: int) -> None:
         """Have a request carried out for which `call` will be called: its answer is on its way then."""
-        self._open_there()
-        self._ahead[request] = self._connection.call(self._number, [request], [cycles])
+        if request not in self._ahead:
+            with contextlib.suppress(Unusable):  # `call` will say so
+                self._open_there()
+                self._ahead[request] = self._connection.call(self._number, [request], [cycles])
 
     def forget_ahead(self) -> None:
         """Nobody will call `call` for what was asked ahead."""
