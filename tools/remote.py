@@ -57,6 +57,8 @@ _ADDRESSES_FROM, _ADDRESSES_TO = 1 << 36, 1 << 47
 _HANDLES_FROM = 1 << 20
 """Of fields that hold handles and addresses: handles of the reference, codes and descriptors are smaller."""
 _ROUNDING = 1e-5
+_AGAIN = 60
+"""Runs here of a case whose trace is another one there."""
 _TOGETHER = 30
 """Cases that are asked for at once, as by the engine."""
 
@@ -82,6 +84,8 @@ class Result(NamedTuple):
     """Those that are so but for what was measured of the process."""
     rounding: int
     """Those that are so but for that and the last bits of numbers."""
+    varies: int
+    """Cases with threads and the like, whose traces here differ from run to run as much."""
     differences: list[tuple[Any, list[Difference]]]
     """The other cases, with all that differs."""
     seconds: tuple[float, float]
@@ -208,8 +212,26 @@ def compared(kind: str, runtime: str, on: str, count: int, seed: int, timeout: f
         kinds[worst] += 1
         if worst == "other":
             others.append((case, found))
+    steady = _steady(kind, runtime, others, timeout)
     seconds = (seconds_here, seconds_there)
-    return Result(len(cases), kinds["same"], kinds["measured"], kinds["rounding"], others, seconds)
+    counts = (kinds["same"], kinds["measured"], kinds["rounding"], len(others) - len(steady))
+    return Result(len(cases), *counts, steady, seconds)
+
+
+def _steady(
+    kind: str, runtime: str, others: list[tuple[Any, list[Difference]]], timeout: float
+) -> list[tuple[Any, list[Difference]]]:
+    """Of cases whose traces differ, those whose traces here are the same each time."""
+    if not others:
+        return []
+    with contextlib.closing(opened(kind, runtime, HERE, timeout)) as target:
+        return [one for one in others if not _varies(target, one[0])]
+
+
+def _varies(target: OpenTarget, case: Any) -> bool:
+    traces, _ = carried_out(target, [case] * _AGAIN)
+    found = (differences(traces[0], trace) for trace in traces[1:])
+    return any(one.kind == "other" for all_ in found for one in all_)
 
 
 def _shown(value: Any) -> str:
@@ -227,13 +249,20 @@ def main() -> int:
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--timeout", type=float, default=10.0, help="seconds of one case (default: 10)")
     given = parser.parse_args()
-    head = ("kind", "runtime", "cases", "same", "measured", "rounding", "other", "here", "there")
+    head = ("kind", "runtime", "cases", "same", "measured", "rounding", "varies", "other", "here", "there")
     print(f"{head[0]:10}{head[1]:16}" + "".join(f"{word:>10}" for word in head[2:]))
     failed = False
     for kind in given.kinds.split(","):
         for runtime in ("",) if kind == "memory" else given.runtimes.split(","):
             found = compared(kind, runtime, given.on, given.cases, given.seed, given.timeout)
-            numbers = (found.cases, found.same, found.measured, found.rounding, len(found.differences))
+            numbers = (
+                found.cases,
+                found.same,
+                found.measured,
+                found.rounding,
+                found.varies,
+                len(found.differences),
+            )
             rates = "".join(f"{found.cases / seconds:>8.1f}/s" for seconds in found.seconds)
             print(f"{kind:10}{runtime or '-':16}{''.join(f'{number:10}' for number in numbers)}{rates}")
             _print_differences(found)
