@@ -52,8 +52,8 @@ MEASURED = {
     "StepSeen": ("regions",),
 }
 """By structure: fields of what is measured of a process, in bytes of pages or the like."""
-_ADDRESSES_FROM, _ADDRESSES_TO = 1 << 36, 1 << 47
-"""Of mappings and of the heap: programs are at higher addresses than this, and user space ends there."""
+_ADDRESSES_FROM, _ADDRESSES_TO = 1 << 36, 1 << 48
+"""Of mappings and of the heap: programs are at higher addresses than this; user space ends there at last."""
 _HANDLES_FROM = 1 << 20
 """Of fields that hold handles and addresses: handles of the reference, codes and descriptors are smaller."""
 _ROUNDING = 1e-5
