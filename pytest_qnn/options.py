@@ -105,6 +105,15 @@ DECLARED = (
         selects_target=True,
     ),
     Declared(
+        "--qnn-on",
+        "PLACE",
+        "machine that cases are carried out on: here (default), ssh:HOST, or exec:COMMAND, whose standard "
+        "input and output lead to `python3 -m pytest_qnn.isolation.remote` there; paths of libraries are "
+        "then those of that machine (docs/remote.md)",
+        selects_target=True,
+        once=True,
+    ),
+    Declared(
         "--qnn-timeout",
         "SECONDS",
         "time limit of one sandboxed case (default: 10)",
@@ -246,6 +255,8 @@ class Options:
     precision: str = "float32"
     """What the delegates are declared to compute float32 graphs in."""
     sandbox: str = "auto"
+    on: str = forms.HERE
+    """The machine that cases are carried out on; paths of what is judged are those of that machine."""
     timeout: float = 10.0
     """Seconds for one sandboxed case."""
     env: tuple[str, ...] = ()
@@ -348,6 +359,8 @@ class _Source:
     values: dict[str, Any]
     """By name of the ini option, without delegates and their options; what is not given is not there."""
     chain: Chain
+    elsewhere: bool = False
+    """Paths of libraries are those of another machine."""
 
     @property
     def names_delegates(self) -> bool:
@@ -376,7 +389,7 @@ class _Source:
             forms.utf8(flag, text, "what selects a target")
             split = forms.PATHS[flag](text) if flag in forms.PATHS else None
             if split:
-                path = forms.named_file(flag, split[1])
+                path = forms.named_file(flag, split[1], elsewhere=self.elsewhere)
                 forms.utf8(flag, path, "the path of a library")
                 yield path
 
@@ -408,31 +421,42 @@ def read(
     if command_line.get("given_twice"):
         flag, first, second = command_line["given_twice"]
         raise BadOption(f"{flag}: {first!r} and {second!r} are given, and a run has one")
-    command, defaults = _of_command_line(command_line), _of_ini(ini, ini_folder)
-    if target is not None:
-        own = _of_target(target)
+    on = _place(command_line, ini)
+    own = None if target is None else _of_target(target, on)
+    if own is not None:
+        on = forms.on("--qnn-on", own.values.get("qnn_on", on))
+    elsewhere = on != forms.HERE
+    command = dataclasses.replace(_of_command_line(command_line), elsewhere=elsewhere)
+    defaults = _of_ini(ini, ini_folder, elsewhere=elsewhere)
+    if own is not None:
         command, defaults = _without_targets(command), _without_targets(defaults)
-        command = _Source(command.values | own.values, own.chain)
+        command = _Source(command.values | own.values, own.chain, elsewhere)
     if command.values.get("qnn_debug") and not (command.values | defaults.values).get("qnn_replay"):
         raise BadOption("--qnn-debug: needs --qnn-replay FOLDER, the finding whose case is to be carried out")
+    if elsewhere and (command.values | defaults.values).get("qnn_debug"):
+        raise BadOption(f"--qnn-debug: starts its tool on this machine; give --qnn-on={forms.HERE} too")
     files = frozenset((*command.files(), *defaults.files()))
-    case = _of_case(case_file)
+    case = dataclasses.replace(_of_case(case_file), elsewhere=elsewhere)
+    _check_place(case.values.get("qnn_on"), on, given="qnn_on" in command.values)
     of_case = {
-        one.ini: real_path(one.flag, case.values[one.ini], files)
+        one.ini: real_path(one.flag, case.values[one.ini], files, elsewhere=elsewhere)
         for one in DECLARED
         if one.ini in case.values.keys() - command.values.keys()
     }
     values = defaults.values | of_case | command.values
     given = command.given() | defaults.given()
     return Options(
-        backend=forms.library("--qnn-backend", values.get("qnn_backend"), ("reference",)),
-        rpcmem=forms.library("--qnn-rpcmem", values.get("qnn_rpcmem"), ("emulated",)),
+        backend=forms.library(
+            "--qnn-backend", values.get("qnn_backend"), ("reference",), elsewhere=elsewhere
+        ),
+        rpcmem=forms.library("--qnn-rpcmem", values.get("qnn_rpcmem"), ("emulated",), elsewhere=elsewhere),
         delegates=_delegates(command, case, defaults, files),
         runtime=forms.choice("--tflite-runtime", values.get("tflite_runtime"), RUNTIMES, "auto"),
         precision=forms.choice(
             "--tflite-delegate-precision", values.get("tflite_delegate_precision"), PRECISIONS, "float32"
         ),
-        sandbox=forms.choice("--qnn-sandbox", values.get("qnn_sandbox"), SANDBOXES, "auto"),
+        sandbox=_sandbox(values, on),
+        on=on,
         timeout=forms.seconds("--qnn-timeout", values.get("qnn_timeout")),
         env=_variables(command, case, defaults),
         selection=_selection(values),
@@ -452,6 +476,34 @@ def read(
         given=frozenset(given),
         files=files,
     )
+
+
+def _place(command_line: Mapping[str, Any], ini: Mapping[str, Any]) -> str:
+    """The machine that cases are carried out on, which no case file decides."""
+    given = command_line.get("qnn_on")
+    return forms.on("--qnn-on", (ini.get("qnn_on") or None) if given is None else given)
+
+
+def _check_place(of_case: str | None, on: str, *, given: bool) -> None:
+    """Refuse a case file that was found on another machine where the user has not said which to use.
+
+    A case file comes from somebody else: no command of it is ever started.
+
+    Raises:
+        BadOption: it names a machine that neither the command line nor the ini file names.
+    """
+    if of_case not in (None, on) and not given:
+        raise BadOption(
+            f"the case was found with --qnn-on={of_case}, and none of a case file is started by itself; "
+            f"name the machine on the command line: --qnn-on={of_case}, or --qnn-on={forms.HERE}"
+        )
+
+
+def _sandbox(values: Mapping[str, Any], on: str) -> str:
+    chosen = forms.choice("--qnn-sandbox", values.get("qnn_sandbox"), SANDBOXES, "auto")
+    if chosen == "off" and on != forms.HERE:
+        raise BadOption("--qnn-sandbox: off is for this process, and --qnn-on names another machine")
+    return chosen
 
 
 def _selection(values: Mapping[str, Any]) -> Selection:
@@ -506,11 +558,16 @@ def _of_command_line(command_line: Mapping[str, Any]) -> _Source:
     return _Source(values, list(command_line.get("tflite_chain") or ()))
 
 
-def _of_ini(ini: Mapping[str, Any], folder: Path) -> _Source:
-    found = {one.ini: _of_one(one, ini[one.ini], folder) for one in DECLARED if ini.get(one.ini)}
+def _of_ini(ini: Mapping[str, Any], folder: Path, *, elsewhere: bool = False) -> _Source:
+    """What the ini file says; ``elsewhere``: paths of libraries are those of another machine."""
+    found = {
+        one.ini: ini[one.ini] if elsewhere and one.selects_target else _of_one(one, ini[one.ini], folder)
+        for one in DECLARED
+        if ini.get(one.ini)
+    }
     delegates = found.pop("tflite_delegate", ())
     options = found.pop("tflite_delegate_option", ())
-    return _Source(found, [*map(_delegate, delegates), *map(_option, options)])
+    return _Source(found, [*map(_delegate, delegates), *map(_option, options)], elsewhere)
 
 
 def _of_one(one: Declared, value: str | list[str], folder: Path) -> str | list[str]:
@@ -545,8 +602,8 @@ _OF_THE_RUN = frozenset(
 """Options that no target of a matrix has for itself."""
 
 
-def _of_target(target: Target) -> _Source:
-    """What the options of a target of a matrix say. Raises BadOption."""
+def _of_target(target: Target, on: str = forms.HERE) -> _Source:
+    """What the options of a target of a matrix say; ``on``: the machine, if they name none. Raises BadOption."""
     named = f"--qnn-matrix, {target.name}"
     parser = _Parser(add_help=False, allow_abbrev=False)
     declare(parser.add_argument)
@@ -564,16 +621,19 @@ def _of_target(target: Target) -> _Source:
         raise BadOption(f"{named}: {wrong[0]} is for the whole run, and not for one target")
     if not found.given() & frozenset().union(*_NAMES_A_TARGET.values()):
         raise BadOption(f"{named}: its options name no target, such as --tflite-delegate=PATH")
+    elsewhere = forms.on("--qnn-on", found.values.get("qnn_on", on)) != forms.HERE
     values = {
-        one.ini: _of_one(one, found.values[one.ini], target.folder)
+        one.ini: found.values[one.ini]
+        if elsewhere and one.selects_target
+        else _of_one(one, found.values[one.ini], target.folder)
         for one in DECLARED
         if one.ini in found.values
     }
     chain = [
-        (kind, str(_beside(text, target.folder)) if kind == "delegate" else text)
+        (kind, str(_beside(text, target.folder)) if kind == "delegate" and not elsewhere else text)
         for kind, text in found.chain
     ]
-    return _Source(values, chain)
+    return _Source(values, chain, elsewhere)
 
 
 def words_of(target: Target) -> list[str]:
@@ -592,7 +652,8 @@ def words_of(target: Target) -> list[str]:
 def _without_targets(source: _Source) -> _Source:
     """The same without what names a target of either half."""
     names = {one.ini for one in DECLARED if any(one.flag in flags for flags in _NAMES_A_TARGET.values())}
-    return _Source({key: value for key, value in source.values.items() if key not in names}, [])
+    kept = {key: value for key, value in source.values.items() if key not in names}
+    return dataclasses.replace(source, values=kept, chain=[])
 
 
 def _of_case(arguments: Sequence[str]) -> _Source:
@@ -619,7 +680,7 @@ def _selects_target(flag: str) -> bool:
     return any(one.flag == flag and one.selects_target for one in DECLARED)
 
 
-def real_path(flag: str, value: Any, files: frozenset[str]) -> Any:
+def real_path(flag: str, value: Any, files: frozenset[str], *, elsewhere: bool = False) -> Any:
     """The value of an option out of a case file, the path in it, if there is one, with links resolved.
 
     Raises:
@@ -629,7 +690,7 @@ def real_path(flag: str, value: Any, files: frozenset[str]) -> Any:
     if split is None:
         return value
     before, path = split
-    real = forms.named_file(flag, path)
+    real = forms.named_file(flag, path, elsewhere=elsewhere)
     if real not in files:
         raise BadOption(
             f"the case file names the file {path!r}, and has none loaded by itself; "
@@ -654,7 +715,7 @@ def _variables(command: _Source, case: _Source, ini: _Source) -> tuple[str, ...]
         # Who types a name that is not set has mistyped it, and would take the failures of a library without
         # its licence for findings. An ini file is for all jobs of a CI matrix and for all developers, of whom
         # some have no such variable: there a run without it is right.
-        for name in chosen:
+        for name in () if command.elsewhere else chosen:  # the other machine's are not known here
             if name not in os.environ:
                 raise BadOption(f"{flag}: {name!r} is not set in the environment")
         return tuple(dict.fromkeys(chosen))
@@ -686,7 +747,10 @@ def _delegates(command: _Source, case: _Source, ini: _Source, files: frozenset[s
         chain = _with_options_of(case, _parsed(command.chain), files)
     elif case.names_delegates:
         *rest, (spec, old) = _parsed(
-            [(kind, real_path(_CHAIN_FLAGS[kind], text, files)) for kind, text in case.chain]
+            [
+                (kind, real_path(_CHAIN_FLAGS[kind], text, files, elsewhere=case.elsewhere))
+                for kind, text in case.chain
+            ]
         )
         chain = (*rest, (spec, _overruled(old, tuple(_pair(text) for _, text in command.chain))))
     else:
@@ -694,7 +758,8 @@ def _delegates(command: _Source, case: _Source, ini: _Source, files: frozenset[s
         options = command.chain or [one for one in ini.chain if one[0] == "option"]
         chain = _parsed([*delegates, *options]) or DEFAULT_DELEGATES
     return tuple(
-        (forms.library("--tflite-delegate", spec, forms.DELEGATES), options) for spec, options in chain
+        (forms.library("--tflite-delegate", spec, forms.DELEGATES, elsewhere=command.elsewhere), options)
+        for spec, options in chain
     )
 
 
@@ -704,17 +769,20 @@ def _with_options_of(case: _Source, chain: Delegates, files: frozenset[str]) -> 
     known = _parsed(case.chain)
     for place, (spec, options) in enumerate(chain):
         old: Pairs = ()
-        if place < len(known) and _real(known[place][0]) == _real(spec):
+        if place < len(known) and _real(known[place][0], case) == _real(spec, case):
             texts = (f"{key}={value}" for key, value in known[place][1])
-            old = tuple(_pair(real_path("--tflite-delegate-option", text, files)) for text in texts)
+            flag = "--tflite-delegate-option"
+            old = tuple(_pair(real_path(flag, text, files, elsewhere=case.elsewhere)) for text in texts)
         made.append((spec, _overruled(old, options)))
     return tuple(made)
 
 
-def _real(spec: str) -> str:
+def _real(spec: str, source: _Source) -> str:
     """A delegate's specification, a path with links resolved."""
     split = forms.delegate_path(spec)
-    return f"{split[0]}{forms.named_file('--tflite-delegate', split[1])}" if split else spec
+    if split is None:
+        return spec
+    return f"{split[0]}{forms.named_file('--tflite-delegate', split[1], elsewhere=source.elsewhere)}"
 
 
 def _overruled(old: Pairs, new: Pairs) -> Pairs:

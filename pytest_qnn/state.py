@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from pytest_qnn.core.forms import HERE
 from pytest_qnn.core.printable import printable
 from pytest_qnn.options import Options
 
@@ -207,9 +208,9 @@ class Session:
                 self.unusable[subject] = error
                 raise
             self.targets[subject] = target
-            self.host_lacks = targets.host_lacks()
+            held_back, self.host_lacks = target.surroundings(self.options.env)
             if target.isolated:
-                self.held_back = targets.held_back(self.options)
+                self.held_back = held_back
             self.described[subject, target.spec] = Description(
                 target.options, target.provenance(), target.learned()
             )
@@ -233,6 +234,12 @@ class Session:
         except BadOption as error:
             raise pytest.UsageError(printable(str(error))) from None
         described.claimed = found
+
+    def in_this_process(self, fixture: str) -> None:
+        """Fail the test where --qnn-on names another machine, of which this fixture gives no live objects."""
+        if self.options.on != HERE:
+            text = f"{fixture} is in this process, and --qnn-on={self.options.on} names another machine"
+            pytest.fail(printable(text), pytrace=False)
 
     def spec(self, subject: Subject) -> str:
         """The specification string of this half's target, opened in this process or not."""

@@ -7,12 +7,11 @@ from typing import Any
 from pytest_qnn.core.rule import Subject
 from pytest_qnn.core.target import Target
 from pytest_qnn.isolation import interpreter
-from pytest_qnn.isolation.host import lacks
 from pytest_qnn.isolation.target import TargetUnusable
 from pytest_qnn.isolation.worker import WorkerSpec
 from pytest_qnn.options import Options
 
-__all__ = ["TargetUnusable", "held_back", "host_lacks", "in_one_process", "open_target", "worker_spec"]
+__all__ = ["TargetUnusable", "held_back", "in_one_process", "open_target", "worker_spec"]
 
 
 def open_target(subject: Subject, options: Options) -> Target[Any, Any]:
@@ -26,7 +25,7 @@ def open_target(subject: Subject, options: Options) -> Target[Any, Any]:
         from pytest_qnn.qnn.target import open_memory_target
 
         return open_memory_target(
-            options.backend, options.rpcmem, options.sandbox, options.timeout, options.env
+            options.backend, options.rpcmem, options.sandbox, options.timeout, options.env, options.on
         )
     from pytest_qnn.tflite.target import open_delegate_target
 
@@ -39,17 +38,13 @@ def open_target(subject: Subject, options: Options) -> Target[Any, Any]:
         options.timeout,
         options.precision if is_declared else None,
         options.env,
+        options.on,
     )
 
 
 def held_back(options: Options) -> tuple[str, ...]:
     """Names of the environment variables that child processes do not get, sorted."""
     return interpreter.held_back(options.env)
-
-
-def host_lacks() -> tuple[str, ...]:
-    """What this host does not offer: a sentence for each, with its consequence."""
-    return lacks.lacks()
 
 
 def in_one_process(subject: Subject, case: Any) -> bool:

@@ -28,6 +28,8 @@ VARIANTS = ("reference:", "mutant:")
 PROXY = "proxy:"
 PROXY_MUTANT = "proxy-mutant:"
 """Followed by the mutant's name, a colon and the path."""
+HERE = "here"
+"""Of --qnn-on: this machine."""
 DIRECT = "direct:"
 """Before the path of a QNN delegate's library: it is used by its own interface, TfLiteQnnDelegateCreate."""
 QNN_DELEGATE = "qnn-reference"
@@ -46,10 +48,17 @@ class BadOption(ValueError):  # noqa: N818 - it is the user's option that is bad
     """An option has the wrong form; the text is the one sentence that says which and why."""
 
 
-def library(flag: str, text: str | None, keywords: tuple[str, ...]) -> str:
+def library(flag: str, text: str | None, keywords: tuple[str, ...], *, elsewhere: bool = False) -> str:
     """A keyword, a named variant or the path of a file that is there; None gives the first keyword.
 
-    ``flag`` is one of those in `PATHS`.
+    Args:
+        flag: one of those in `PATHS`.
+        text: the value.
+        keywords: what names no file.
+        elsewhere: a path is one of another machine, and must be absolute.
+
+    Raises:
+        BadOption: it is none of these.
     """
     if text is None:
         return keywords[0]
@@ -63,6 +72,10 @@ def library(flag: str, text: str | None, keywords: tuple[str, ...]) -> str:
         raise BadOption(f"{flag}: {text!r} names no library")
     if flag in BY_NAME and is_soname(path):
         return text
+    if elsewhere:
+        if not os.path.isabs(path):
+            raise BadOption(f"{flag}: {path!r} is a path of the machine of --qnn-on, and must be absolute")
+        return text
     if Path(path).is_dir():
         raise BadOption(f"{flag}: {path!r} is a folder, not a library")
     if not Path(path).is_file():
@@ -75,9 +88,12 @@ def is_soname(text: str) -> bool:
     return bool(_SONAME.fullmatch(text)) and not os.path.lexists(text)
 
 
-def named_file(flag: str, path: str) -> str:
-    """What an option names: a path with links resolved, so that one file has one name, or a bare name."""
-    if "\0" in path:  # no file has such a name, and realpath raises
+def named_file(flag: str, path: str, *, elsewhere: bool = False) -> str:
+    """What an option names: a path with links resolved, so that one file has one name, or a bare name.
+
+    ``elsewhere``: it is of another machine, whose links are not known here.
+    """
+    if elsewhere or "\0" in path:  # no file has such a name, and realpath raises
         return path
     return path if flag in BY_NAME and is_soname(path) else os.path.realpath(path)
 
@@ -303,6 +319,27 @@ def debug(flag: str, text: str | None) -> str:
         raise BadOption(f"{flag}: {text!r} is no command: {error}") from None
     if not words:
         raise BadOption(f"{flag}: {text!r} is neither {', '.join(DEBUGGERS)} nor a command")
+    return text
+
+
+def on(flag: str, text: str | None) -> str:
+    """``here``, ``exec:COMMAND`` or ``ssh:HOST``; None gives `HERE`."""
+    if text is None or text == HERE:
+        return HERE
+    kind, _, rest = text.partition(":")
+    utf8(flag, text, "what replay commands repeat")
+    if kind == "ssh":
+        if not re.fullmatch(r"[^\s\0-][^\s\0]*", rest):
+            raise BadOption(f"{flag}: {text!r} names no host")
+        return text
+    if kind != "exec":
+        raise BadOption(f"{flag}: {text!r} is none of here, exec:COMMAND and ssh:HOST")
+    try:
+        words = shlex.split(rest)
+    except ValueError as error:
+        raise BadOption(f"{flag}: {text!r} is no command: {error}") from None
+    if not words or "\0" in rest:
+        raise BadOption(f"{flag}: {text!r} has no command")
     return text
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from typing import Any, Literal, NamedTuple, Protocol, TypeVar
 
 import msgspec
@@ -165,6 +165,16 @@ class Target(Protocol[CaseT_contra, TraceT_co]):
 
     def provenance(self) -> dict[str, str]:
         """Versions and digests for the report: library path and SHA-256, runtime, provider, ..."""
+
+    def symbolised(self, evidence: Evidence) -> Evidence:
+        """What a process left that died, with native frames by the names in the files that it had loaded."""
+
+    def surroundings(self, passed: Collection[str]) -> tuple[tuple[str, ...], tuple[str, ...]]:
+        """Of the machine that carries out cases: variables that children do not get; what it does not offer.
+
+        Args:
+            passed: variables that children get although their names look like credentials'.
+        """
 
     def learned(self) -> dict[str, Any]:
         """What of the facts the report shows, as JSON data."""

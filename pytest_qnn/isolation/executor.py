@@ -11,12 +11,16 @@ from pytest_qnn.core.target import Death, TargetLost
 from pytest_qnn.isolation import namespaces
 from pytest_qnn.isolation.codec import Codec, decoded
 from pytest_qnn.isolation.observe.process import reuse_freed_memory
+from pytest_qnn.isolation.remote.connection import Connection
+from pytest_qnn.isolation.remote.sandbox import RemoteSandbox
 from pytest_qnn.isolation.sandbox import LoadingTakesTooLong, NoProcess, RunnerFailure, Sandbox
 from pytest_qnn.isolation.worker import DEPTHS, Unusable, WorkerSpec, make_worker
 
+AnySandbox = Sandbox | RemoteSandbox
+
 
 class Executor:
-    """Carries cases out: here (mode ``off``) or in children.
+    """Carries cases out: here (mode ``off``) or in children, of this machine or of another.
 
     Cases that measure memory run in children of their own, whose malloc counts exactly (`Sandbox`).
     """
@@ -30,21 +34,26 @@ class Executor:
         *,
         guards: bool = False,
         passed: Collection[str] = (),
+        elsewhere: Connection | None = None,
     ) -> None:
         """Nothing is started here but the worker or the sandbox that most cases go to.
 
         ``codec``: the kinds of case. ``guards``: even in mode ``off``, cases run in a child that may end
         their process or measure it. ``passed``: environment variables that children get though their names
-        look like credentials' (`pytest_qnn.isolation.interpreter`).
+        look like credentials' (`pytest_qnn.isolation.interpreter`). ``elsewhere``: where
+        children are, in a mode that has some; it is closed with this.
         """
         self._codec = codec
-        self._lost: dict[Sandbox, str] = {}
+        self.elsewhere = elsewhere
+        self._lost: dict[AnySandbox, str] = {}
         """Where the target cannot be loaded any more, and why."""
         self.loss_is_told = False
         """A case has died of that: further ones are not carried out at all."""
         plain = codec.request_of(codec.plain)
 
-        def sandbox(mode: str, *, exact: bool = False) -> Sandbox:
+        def sandbox(mode: str, *, exact: bool = False) -> AnySandbox:
+            if elsewhere is not None:
+                return RemoteSandbox(elsewhere, spec, mode, timeout, exact=exact, plain=plain, passed=passed)
             return Sandbox(spec, mode, timeout, exact=exact, plain=plain, passed=passed)
 
         self._guards = sandbox("fork") if guards and mode == "off" else None
@@ -53,11 +62,11 @@ class Executor:
         """Not started before a case asks for a process of its own."""
         self._fresh_exact = sandbox("spawn", exact=True)
         """The same for a case that measures memory."""
-        self._exact: Sandbox | None = None
+        self._exact: AnySandbox | None = None
         """Not started before a case measures memory."""
         if guards or mode != "off":
             self._exact = sandbox("fork" if mode == "off" else mode, exact=True)
-        self._sandbox: Sandbox | None = None
+        self._sandbox: AnySandbox | None = None
         self.isolated = mode != "off"
         if self.isolated or guards:  # else a foreign target may be in this process
             reuse_freed_memory()
@@ -65,11 +74,15 @@ class Executor:
         """Another one, without namespaces; None: what is in force was found out."""
         if self.isolated:
             self._sandbox = sandbox(mode)
-            self._start_apart(self._sandbox)
+            try:
+                self._start_apart(self._sandbox)
+            except BaseException:
+                self.close()
+                raise
         else:
             self._worker = make_worker(spec.text())
 
-    def _start_apart(self, first: Sandbox) -> None:
+    def _start_apart(self, first: AnySandbox) -> None:
         """Start the sandbox in namespaces of its own; where it cannot be, without.
 
         Raises:
@@ -94,7 +107,7 @@ class Executor:
             self._outside.close()
             self._outside = None
 
-    def _check_apart(self, first: Sandbox) -> None:
+    def _check_apart(self, first: AnySandbox) -> None:
         """Leave the namespaces where the target is another in them: it says or answers something else."""
         outside, self._outside = self._outside, None
         if outside is None:
@@ -124,12 +137,28 @@ class Executor:
     def run(self, case: Any, *, guarded: bool = False) -> Any:
         """A trace, or the Death of the child."""
         ends = getattr(case, "ends", False)
-        sandbox = self._guards if (guarded or ends) and self._guards else self._sandbox
-        if self._codec.measures(case):
-            sandbox = self._exact or sandbox
+        sandbox = self._sandbox_of(case, guarded=guarded)
         if sandbox is None:
             return self._worker.run(msgspec.structs.replace(case, ends=False) if ends else case)
         return self._call(sandbox, case)
+
+    def _sandbox_of(self, case: Any, *, guarded: bool = False) -> AnySandbox | None:
+        """Where the case is carried out; None: here."""
+        ends = getattr(case, "ends", False)
+        sandbox = self._guards if (guarded or ends) and self._guards else self._sandbox
+        return (self._exact or sandbox) if self._codec.measures(case) else sandbox
+
+    def ahead(self, case: Any) -> None:
+        """Where cases are carried out on another machine, send one for which `run` will be called."""
+        sandbox = self._sandbox_of(case)
+        if isinstance(sandbox, RemoteSandbox) and sandbox not in self._lost:
+            sandbox.ahead(self._codec.request_of(case), self._codec.cycles(case))
+
+    def forget_ahead(self) -> None:
+        """`run` will not be called for what was sent ahead and not asked for."""
+        for sandbox in self._sandboxes():
+            if isinstance(sandbox, RemoteSandbox):
+                sandbox.forget_ahead()
 
     def bears_company(self, case: Any) -> bool:
         """Whether the case neither measures nor ends its process."""
@@ -168,7 +197,7 @@ class Executor:
         """A trace from a process that has carried out nothing else, or that process's Death."""
         return self._call(self._fresh_exact if self._codec.measures(case) else self._fresh, case)
 
-    def _call(self, sandbox: Sandbox, case: Any) -> Any:
+    def _call(self, sandbox: AnySandbox, case: Any) -> Any:
         answer: bytes | Death | None = self._death_of_loss(sandbox)
         if answer is None:
             try:
@@ -179,7 +208,7 @@ class Executor:
                 answer = self._lose(sandbox, error)
         return self._trace(case, answer)
 
-    def _death_of_loss(self, sandbox: Sandbox) -> Death | None:
+    def _death_of_loss(self, sandbox: AnySandbox) -> Death | None:
         """The one death of a target that could not be loaded before: it is not tried again. None: it was.
 
         Raises:
@@ -193,7 +222,7 @@ class Executor:
         self.loss_is_told = True
         return Death("garbage", reason, lost=True)
 
-    def _lose(self, sandbox: Sandbox, error: Unusable) -> Death | None:
+    def _lose(self, sandbox: AnySandbox, error: Unusable) -> Death | None:
         """Remember that the target cannot be loaded any more; as `_death_of_loss`."""
         after = f" after {sandbox.last_call}" if sandbox.last_call else ""
         self._lost[sandbox] = f"the target cannot be loaded any more{after}: {error}"
@@ -250,14 +279,16 @@ class Executor:
         """End the children."""
         for sandbox in self._sandboxes():
             sandbox.close()
+        if self.elsewhere is not None:
+            self.elsewhere.close()
 
-    def _sandboxes(self) -> list[Sandbox]:
+    def _sandboxes(self) -> list[AnySandbox]:
         """All that there are, started or not."""
         every = (self._fresh, self._fresh_exact, self._guards, self._exact, self._sandbox, self._outside)
         return [sandbox for sandbox in every if sandbox is not None]
 
 
-def _shown(sandbox: Sandbox, codec: Codec) -> tuple[bytes, bool]:
+def _shown(sandbox: AnySandbox, codec: Codec) -> tuple[bytes, bool]:
     """What a target tells of itself, nothing where it dies of it, and whether it survives its plain case.
 
     Not how it dies: in namespaces, what it does to other processes has other consequences.

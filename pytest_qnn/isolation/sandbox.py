@@ -21,7 +21,7 @@ from pytest_qnn.core.target import Death
 from pytest_qnn.isolation import interpreter, processes, wire, working_directory
 from pytest_qnn.isolation.host.exit_watch import ExitWatch
 from pytest_qnn.isolation.host.lacks import why_no_process
-from pytest_qnn.isolation.worker import Unusable, WorkerSpec
+from pytest_qnn.isolation.worker import Spec, Unusable
 
 _REPLIES = msgspec.msgpack.Decoder(list[wire.Reply])
 _READY = msgspec.msgpack.Decoder(wire.Ready)
@@ -76,7 +76,7 @@ class Sandbox:
 
     def __init__(
         self,
-        spec: WorkerSpec,
+        spec: Spec,
         mode: str,
         timeout: float,
         *,
@@ -103,7 +103,7 @@ class Sandbox:
         """Times that a case is tried again; once for a target that is known to kill its supervisor."""
         self.apart = apart
 
-    def load(self, spec: WorkerSpec) -> None:
+    def load(self, spec: Spec) -> None:
         """Have the next supervisor load this; one that runs ends."""
         self.close()
         self._spec = spec
@@ -153,8 +153,8 @@ class Sandbox:
         left, counts = list(requests), list(cycles)
         while left:
             first = True
-            fitting = _fitting(left)
-            for answer in self._answers(fitting, counts[: len(fitting)]):
+            together = fitting(left)
+            for answer in self._answers(together, counts[: len(together)]):
                 yield answer, first
                 first = False
                 del left[0], counts[0]
@@ -374,7 +374,7 @@ def _answer(reply: wire.Reply) -> bytes | Death:
     return reply.payload
 
 
-def _fitting(requests: list[bytes]) -> list[bytes]:
+def fitting(requests: list[bytes]) -> list[bytes]:
     """The first request, and of those behind it as many as fit into one message together."""
     totals = itertools.accumulate(map(len, requests[: wire.MAX_REPLIES]))
     return requests[: max(1, sum(total <= wire.MAX_TOGETHER for total in totals))]

@@ -4,15 +4,25 @@ from __future__ import annotations
 
 import hashlib
 import itertools
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from pytest_qnn.core.forms import DELEGATES, is_soname, unwrapped
+import msgspec
+
+from pytest_qnn.core.evidence import Evidence
+from pytest_qnn.core.forms import DELEGATES, HERE, is_soname, unwrapped
 from pytest_qnn.core.rule import Subject
 from pytest_qnn.core.target import Control, TargetLost
+from pytest_qnn.isolation import interpreter
+from pytest_qnn.isolation.evidence import symbols
 from pytest_qnn.isolation.executor import Executor
+from pytest_qnn.isolation.host import lacks
+from pytest_qnn.isolation.remote.connection import Connection
 from pytest_qnn.isolation.worker import Unusable
+
+_AHEAD = 8
+"""Cases with processes of their own that are on their way to another machine at once."""
 
 
 class TargetUnusable(TargetLost):
@@ -51,7 +61,24 @@ class OpenTarget:
                 for case, (answer, alone) in zip(company, answers, strict=True):
                     yield self._seen(case, answer), alone
             else:
-                yield from ((self.run(case), True) for case in company)
+                yield from ((trace, True) for trace in self._one_by_one(company))
+
+    def _one_by_one(self, cases: Sequence[Any]) -> Iterator[Any]:
+        """The traces of cases that have processes of their own; to another machine some are sent ahead."""
+        to_come = iter([case for case in cases if self._goes_ahead(case)])
+        try:
+            for case in itertools.islice(to_come, _AHEAD):
+                self._executor.ahead(case)
+            for case in cases:
+                yield self.run(case)
+                for later in itertools.islice(to_come, 1):
+                    self._executor.ahead(later)
+        finally:
+            self._executor.forget_ahead()
+
+    def _goes_ahead(self, case: Any) -> bool:  # noqa: ARG002 - each kind of target has its own
+        """Whether `run` hands this very case to the executor first of all."""
+        return True
 
     def joined(self, cases: Sequence[Any]) -> Any:  # noqa: ARG002 - the signature is Target's
         """None, unless a half knows how."""
@@ -106,6 +133,29 @@ class OpenTarget:
         """See `pytest_qnn.core.target.Target`."""
         return facts
 
+    def symbolised(self, evidence: Evidence) -> Evidence:
+        """The evidence with names of native frames, of the files where cases are carried out."""
+        elsewhere = self._executor.elsewhere
+        if elsewhere is None:
+            return symbols.symbolised(evidence)
+        return msgspec.structs.replace(evidence, frames=elsewhere.named(evidence.frames))
+
+    def surroundings(self, passed: Collection[str]) -> tuple[tuple[str, ...], tuple[str, ...]]:
+        """Where cases are carried out: variables that children do not get, and what the machine lacks.
+
+        Args:
+            passed: as for `Executor`.
+        """
+        elsewhere = self._executor.elsewhere
+        if elsewhere is None:
+            return interpreter.held_back(passed), lacks.lacks()
+        return elsewhere.surroundings(passed)
+
+    def _place(self) -> dict[str, str]:
+        """For the report: on which other machine cases are carried out; empty: on this one."""
+        elsewhere = self._executor.elsewhere
+        return {} if elsewhere is None else {"on": elsewhere.spec, "machine": elsewhere.hello.machine}
+
     def learned(self) -> dict[str, Any]:
         """Nothing, unless a half says more."""
         return {}
@@ -120,10 +170,24 @@ class OpenTarget:
 
 
 def sandbox_mode(sandbox: str, *, foreign: bool) -> str:
-    """What ``--qnn-sandbox`` means for a target; ``foreign``: it is in a library that is not ours."""
+    """What ``--qnn-sandbox`` means for a target; ``foreign``: it is not ours, or not in this process."""
     if sandbox == "auto":
         return "fork" if foreign else "off"
     return sandbox
+
+
+def connected(on: str) -> Connection | None:
+    """The connection to the machine that ``--qnn-on`` names; None: this one.
+
+    Raises:
+        Unusable: it cannot be made.
+    """
+    return None if on == HERE else Connection(on)
+
+
+def on_option(on: str) -> tuple[str, ...]:
+    """The option that selects another machine again."""
+    return () if on == HERE else (f"--qnn-on={on}",)
 
 
 def is_path(spec: str) -> bool:
@@ -132,10 +196,15 @@ def is_path(spec: str) -> bool:
     return not builtin and not spec.startswith(("reference:", "mutant:"))
 
 
-def resolved(spec: str) -> str:
-    """A path made absolute (children run in folders of their own); other specifications as they are."""
+def resolved(spec: str, on: str = HERE) -> str:
+    """A path made absolute (children run in folders of their own); other specifications as they are.
+
+    One of another machine (``on``) is absolute, and what its links lead to is not known here.
+    """
     proxy, path = unwrapped(spec)
-    return f"{proxy}{Path(path).resolve()}" if is_path(spec) and not is_soname(path) else spec
+    if on != HERE or not is_path(spec) or is_soname(path):
+        return spec
+    return f"{proxy}{Path(path).resolve()}"
 
 
 def sentence(flag: str, name: str, error: Unusable) -> str:
@@ -146,11 +215,13 @@ def sentence(flag: str, name: str, error: Unusable) -> str:
     return f"{flag}: {text}" if name in text else f"{flag}: {name}: {text}"
 
 
-def digest(key: str, spec: str) -> dict[str, str]:
-    """For the report: the path of a library, and its SHA-256."""
+def digest(key: str, spec: str, elsewhere: Connection | None = None) -> dict[str, str]:
+    """For the report: the path of a library, and its SHA-256, as it is where cases are carried out."""
     if not is_path(spec):
         return {}
     path = unwrapped(spec)[1]
     if is_soname(path):
         return {key: path}
+    if elsewhere is not None:
+        return {key: path, f"{key}_sha256": elsewhere.digest(path)}
     return {key: path, f"{key}_sha256": hashlib.sha256(Path(path).read_bytes()).hexdigest()}

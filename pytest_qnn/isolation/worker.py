@@ -43,6 +43,13 @@ class Worker(Protocol):
         """Answer one request in the children's format."""
 
 
+class Spec(Protocol):
+    """What a process needs to make a worker, on a command line."""
+
+    def text(self) -> str:
+        """See `WorkerSpec.text`."""
+
+
 class WorkerSpec(msgspec.Struct, frozen=True):
     """What a process needs to make the worker again: what is judged, and which module knows how."""
 

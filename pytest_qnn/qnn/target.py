@@ -8,7 +8,7 @@ from typing import Any, Final
 import msgspec
 
 from pytest_qnn.core.evidence import Call
-from pytest_qnn.core.forms import PROXY_MUTANT, unwrapped
+from pytest_qnn.core.forms import HERE, PROXY_MUTANT, unwrapped
 from pytest_qnn.core.rule import Subject
 from pytest_qnn.core.target import Control, Death, TargetLost
 from pytest_qnn.isolation.codec import Codec, Kind
@@ -17,8 +17,10 @@ from pytest_qnn.isolation.sandbox import RunnerFailure
 from pytest_qnn.isolation.target import (
     OpenTarget,
     TargetUnusable,
+    connected,
     digest,
     is_path,
+    on_option,
     resolved,
     sandbox_mode,
     sentence,
@@ -91,6 +93,9 @@ class MemoryTarget(OpenTarget):
     def _bears_company(self, case: MemoryCase) -> bool:
         return super()._bears_company(case) and not several_processes(case)
 
+    def _goes_ahead(self, case: MemoryCase) -> bool:
+        return not several_processes(case)
+
     def _seen(self, case: MemoryCase, answer: Any) -> MemoryTrace:
         if isinstance(answer, Death):
             return MemoryTrace(death=described(case, answer), facts=self.facts)
@@ -152,7 +157,7 @@ class MemoryTarget(OpenTarget):
             "isolation": self._executor.mode,
             "namespaces": self._executor.namespaces,
         }
-        return found | digest("library", self.spec)
+        return found | self._place() | digest("library", self.spec, self._executor.elsewhere)
 
     def _learn(self) -> MemoryFacts:
         facts: MemoryFacts = self._executor.learn(MemoryFacts)
@@ -186,24 +191,29 @@ def _result(call: Call) -> str:
 
 
 def open_memory_target(
-    backend: str, rpcmem: str, sandbox: str, timeout: float, passed: Collection[str] = ()
+    backend: str,
+    rpcmem: str,
+    sandbox: str,
+    timeout: float,
+    passed: Collection[str] = (),
+    on: str = HERE,
 ) -> MemoryTarget:
     """Open a QNN backend.
 
     It is ``reference``, ``reference:PERSONALITY``, ``mutant:NAME``, or a library's path, which ``proxy:`` or
-    ``proxy-mutant:NAME:`` may precede. ``passed``: as for `Executor`.
+    ``proxy-mutant:NAME:`` may precede. ``passed``: as for `Executor`. ``on``: the machine that runs
+    cases, as in ``--qnn-on``.
 
     Raises:
         TargetUnusable: with one sentence for the user.
     """
-    backend, rpcmem = resolved(backend), resolved(rpcmem)
     _check_mutant(backend)
-    foreign = is_path(backend) or is_path(rpcmem)
-    spec = worker_spec(backend, rpcmem)
-    options = (f"--qnn-backend={backend}", f"--qnn-rpcmem={rpcmem}")
+    spec = worker_spec(backend, rpcmem, on)
+    foreign = is_path(backend) or is_path(rpcmem) or on != HERE
+    options = (*on_option(on), f"--qnn-backend={spec.backend}", f"--qnn-rpcmem={spec.rpcmem}")
     try:
-        mode = sandbox_mode(sandbox, foreign=foreign)
-        executor = Executor(spec, CODEC, mode, timeout, guards=sandbox == "auto", passed=passed)
+        mode, guards = sandbox_mode(sandbox, foreign=foreign), sandbox == "auto"
+        executor = Executor(spec, CODEC, mode, timeout, guards=guards, passed=passed, elsewhere=connected(on))
         return MemoryTarget(spec, options, executor)
     except Unusable as error:
         raise TargetUnusable(sentence("--qnn-backend", backend, error)) from None
@@ -214,9 +224,9 @@ def in_one_process(case: MemoryCase) -> bool:
     return not several_processes(case)
 
 
-def worker_spec(backend: str, rpcmem: str) -> MemorySpec:
+def worker_spec(backend: str, rpcmem: str, on: str = HERE) -> MemorySpec:
     """What a process needs that carries out cases on the backend."""
-    return MemorySpec(resolved(backend), resolved(rpcmem))
+    return MemorySpec(resolved(backend, on), resolved(rpcmem, on))
 
 
 def _check_mutant(spec: str) -> None:

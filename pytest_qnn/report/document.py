@@ -155,6 +155,7 @@ def _options(session: Session) -> dict[str, Any]:
         "tflite_runtime": options.runtime,
         "tflite_delegate_precision": options.precision,
         "qnn_sandbox": options.sandbox,
+        "qnn_on": options.on,
         "qnn_timeout": options.timeout,
         "qnn_env": list(options.env),
         "qnn_rule": list(options.selection.rules),

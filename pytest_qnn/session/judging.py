@@ -23,7 +23,7 @@ from pytest_qnn.core.rule import Demand, Rule
 from pytest_qnn.core.target import Target, TargetLost
 from pytest_qnn.core.verdict import Crashed, Finding, Hung, Outcome, Verdict, of_blocks
 from pytest_qnn.options import DEFAULT_DELEGATES
-from pytest_qnn.report import failure, symbols
+from pytest_qnn.report import failure
 from pytest_qnn.session import findings, replay
 from pytest_qnn.session.shards import block_seed
 from pytest_qnn.state import VERDICTS, Session
@@ -97,7 +97,7 @@ def _as_claimed(session: Session, rule: Demand, verdict: Verdict) -> Verdict:
 
 def _completed(session: Session, target: Target[Any, Any], verdict: Verdict) -> Verdict:
     """The verdict, with all that can be said of a process that died, and what its finding leaves kept."""
-    compared = _symbolised(_compared(session, session.rule(verdict.rule), target, verdict))
+    compared = _symbolised(target, _compared(session, session.rule(verdict.rule), target, verdict))
     folder = session.options.corpus
     if folder is not None and compared.finding is not None and compared.outcome is not Outcome.INCONCLUSIVE:
         from pytest_qnn.session import corpus
@@ -131,12 +131,12 @@ def _compared(
     return msgspec.structs.replace(verdict, note=note)
 
 
-def _symbolised(verdict: Verdict) -> Verdict:
+def _symbolised(target: Target[Any, Any], verdict: Verdict) -> Verdict:
     """The verdict with the names of native frames, which only those of a finding are worth."""
     finding = verdict.finding
     if finding is None or not finding.evidence:
         return verdict
-    evidence = symbols.symbolised(finding.evidence)
+    evidence = target.symbolised(finding.evidence)
     return msgspec.structs.replace(verdict, finding=msgspec.structs.replace(finding, evidence=evidence))
 
 

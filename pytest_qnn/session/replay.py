@@ -12,13 +12,13 @@ import pytest
 
 from pytest_qnn.case_file import read
 from pytest_qnn.core import engine
-from pytest_qnn.core.forms import BadOption
+from pytest_qnn.core.forms import HERE, BadOption
 from pytest_qnn.core.printable import encodable, printable
 from pytest_qnn.core.rule import Rule
 from pytest_qnn.core.target import Target
 from pytest_qnn.core.verdict import Outcome, Replayed, Result, Unsupported, Violation
 from pytest_qnn.options import Options, real_path
-from pytest_qnn.report import crash, failure, symbols
+from pytest_qnn.report import crash, failure
 from pytest_qnn.state import REPLAYED, Session
 
 if TYPE_CHECKING:
@@ -48,7 +48,8 @@ def prepare(read_with: Callable[[Sequence[str]], Options], path: Path) -> tuple[
     try:
         options = read_with(content.options)
         for key, value in _delegate_options(content.case):
-            real_path("--tflite-delegate-option", f"{_text(key)}={_text(value)}", options.files)
+            text = f"{_text(key)}={_text(value)}"
+            real_path("--tflite-delegate-option", text, options.files, elsewhere=options.on != HERE)
     except BadOption as error:
         raise BadOption(f"--qnn-replay {path}: CANNOT RUN: {error}") from None
     return options, content
@@ -129,7 +130,7 @@ def _judge(rule: Rule[Any, Any, Any], target: Target[Any, Any], file: AnyCaseFil
         known = file.verdict == Outcome.INCONCLUSIVE.value
         return "STILL FAILS" if known else "CANNOT RUN", failure.internal_error(error)
     if isinstance(found, Violation):
-        left = crash.lines(symbols.symbolised(found.evidence), all_of_it=True)
+        left = crash.lines(target.symbolised(found.evidence), all_of_it=True)
         return "STILL FAILS", "\n".join([str(found), *left])
     if isinstance(found, Unsupported):
         return "CANNOT RUN", found.reason

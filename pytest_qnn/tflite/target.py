@@ -9,7 +9,7 @@ from typing import Any
 import msgspec
 
 from pytest_qnn.core.evidence import Call
-from pytest_qnn.core.forms import QNN_DELEGATE
+from pytest_qnn.core.forms import HERE, QNN_DELEGATE
 from pytest_qnn.core.mutant import Mutant
 from pytest_qnn.core.rule import Subject
 from pytest_qnn.core.target import Control, Death
@@ -18,8 +18,10 @@ from pytest_qnn.isolation.sandbox import RunnerFailure
 from pytest_qnn.isolation.target import (
     OpenTarget,
     TargetUnusable,
+    connected,
     digest,
     is_path,
+    on_option,
     resolved,
     sandbox_mode,
     sentence,
@@ -194,9 +196,9 @@ class DelegateTarget(OpenTarget):
             "isolation": self._executor.mode,
             "namespaces": self._executor.namespaces,
             "precision": computed_in(facts),
-        }
+        } | self._place()
         for position, name in enumerate(facts.delegates):
-            found |= digest(f"delegate_{position}", name)
+            found |= digest(f"delegate_{position}", name, self._executor.elsewhere)
         return found
 
     def _learn(self) -> DelegateFacts:
@@ -296,17 +298,18 @@ def open_delegate_target(
     timeout: float,
     precision: str | None = None,
     passed: Collection[str] = (),
+    on: str = HERE,
 ) -> DelegateTarget:
     """Open a chain of delegates in order of precedence.
 
     Each is ``reference``, ``xnnpack``, ``mutant:NAME`` or the path of an external delegate plugin.
     ``precision``: what is declared of float32 graphs; None: float32, or what a mutant is declared with.
-    ``passed``: as for `Executor`.
+    ``passed``: as for `Executor`. ``on``: the machine that runs cases, as in ``--qnn-on``.
 
     Raises:
         TargetUnusable: with one sentence for the user.
     """
-    spec = worker_spec(delegates, runtime)
+    spec = worker_spec(delegates, runtime, on)
     chain = spec.delegates
     found = [_mutant(name) for name, _ in chain]
     distort: dict[type[Any], Callable[[Any], Any]] = {}
@@ -318,12 +321,13 @@ def open_delegate_target(
         precision = "float16" if "float16" in declared else "float32"
     is_half = precision == "float16"
     name = " + ".join(name for name, _ in chain)
-    mode = sandbox_mode(sandbox, foreign=any(is_path(library) for library in _libraries(chain)))
+    foreign = on != HERE or any(is_path(library) for library in _libraries(chain))
+    mode, guards = sandbox_mode(sandbox, foreign=foreign), sandbox == "auto"
     try:
-        executor = Executor(spec, CODEC, mode, timeout, guards=sandbox == "auto", passed=passed)
+        executor = Executor(spec, CODEC, mode, timeout, guards=guards, passed=passed, elsewhere=connected(on))
         return DelegateTarget(
             name,
-            _chain_options(chain, runtime, is_half=is_half),
+            (*on_option(on), *_chain_options(chain, runtime, is_half=is_half)),
             executor,
             distort,
             "float16" if is_half else "float32",
@@ -332,9 +336,11 @@ def open_delegate_target(
         raise TargetUnusable(sentence("--tflite-delegate", name, error)) from None
 
 
-def worker_spec(delegates: Sequence[tuple[str, Mapping[str, str]]], runtime: str) -> DelegateSpec:
+def worker_spec(
+    delegates: Sequence[tuple[str, Mapping[str, str]]], runtime: str, on: str = HERE
+) -> DelegateSpec:
     """What a process needs that carries out cases on the chain."""
-    chain = tuple((resolved(name), _resolved_backend(name, options)) for name, options in delegates)
+    chain = tuple((resolved(name, on), _resolved_backend(name, options, on)) for name, options in delegates)
     return DelegateSpec(chain, runtime)
 
 
@@ -349,11 +355,11 @@ def _chain_options(
     return tuple(words)
 
 
-def _resolved_backend(name: str, options: Mapping[str, str]) -> dict[str, str]:
+def _resolved_backend(name: str, options: Mapping[str, str], on: str) -> dict[str, str]:
     """Options of a delegate; the QNN backend under the reference of the QNN delegate is a target, too."""
     made = dict(options)
     if name == QNN_DELEGATE and "backend" in made:
-        made["backend"] = resolved(made["backend"])
+        made["backend"] = resolved(made["backend"], on)
     return made
 
 

@@ -194,13 +194,9 @@ def open_target(subject: Subject, options: Options) -> FakeTarget:
     return FakeTarget("memory", options.backend, words)
 
 
-def host_lacks() -> tuple[str, ...]:
-    return ()
-
-
 def fake_targets() -> types.ModuleType:
     module = types.ModuleType("pytest_qnn.targets")
-    for name in ("TargetUnusable", "host_lacks", "open_target"):
+    for name in ("TargetUnusable", "open_target"):
         setattr(module, name, globals()[name])
     return module
 

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from typing import Any
 
+from pytest_qnn.core.evidence import Evidence
 from pytest_qnn.core.target import Control
+from pytest_qnn.isolation import interpreter
+from pytest_qnn.isolation.evidence import symbols
 from pytest_qnn.qnn.cases.case import MemoryCase
 from pytest_qnn.qnn.cases.join import joined
 from pytest_qnn.qnn.cases.reduce import smaller_memory
@@ -46,6 +49,12 @@ class Reducing:
 
     def smaller(self, case: Any, *, deadly: bool) -> Iterator[Any]:
         return smaller(case, deadly=deadly)
+
+    def symbolised(self, evidence: Evidence) -> Evidence:
+        return symbols.symbolised(evidence)
+
+    def surroundings(self, passed: Collection[str]) -> tuple[tuple[str, ...], tuple[str, ...]]:
+        return interpreter.held_back(passed), ()
 
     def learned(self) -> dict[str, Any]:
         return {}

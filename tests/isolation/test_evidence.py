@@ -16,9 +16,9 @@ from pytest_qnn.core.engine import died
 from pytest_qnn.core.evidence import Evidence
 from pytest_qnn.core.target import Death
 from pytest_qnn.isolation.evidence import call_log, crash_handler
+from pytest_qnn.isolation.evidence.symbols import symbolised
 from pytest_qnn.native import crash_handler as native
 from pytest_qnn.qnn.target import MemoryTarget, open_memory_target
-from pytest_qnn.report.symbols import symbolised
 from pytest_qnn.tflite.cases.delegate import Application, DelegateCase
 from pytest_qnn.tflite.graph.graph import Graph, Node, Tensor
 from pytest_qnn.tflite.target import open_delegate_target

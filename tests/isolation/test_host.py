@@ -511,14 +511,12 @@ def test_the_report_says_what_the_host_lacks(
 ) -> None:
     pytester.makepyfile(test_rules=fake_suite.suite("REG-01"))
     arguments = ("-p", "no:cacheprovider", "--qnn-report=out.json", "--qnn-report=out.html")
-    monkeypatch.setattr(
-        sys.modules["pytest_qnn.targets"], "host_lacks", lambda: ("a <b>: c", "d: e"), raising=False
-    )
+    monkeypatch.setattr(fake_suite.FakeTarget, "surroundings", lambda *_: ((), ("a <b>: c", "d: e")))
     result = pytester.runpytest_inprocess(*arguments)
     result.stdout.fnmatch_lines(["host: a <b>: c", "host: d: e"], consecutive=True)
     assert json.loads(Path("out.json").read_text())["host_lacks"] == ["a <b>: c", "d: e"]
     assert "<th>host</th><td>a &lt;b&gt;: c\nd: e</td>" in Path("out.html").read_text()
-    monkeypatch.setattr(sys.modules["pytest_qnn.targets"], "host_lacks", lambda: ())
+    monkeypatch.setattr(fake_suite.FakeTarget, "surroundings", lambda *_: ((), ()))
     result = pytester.runpytest_inprocess(*arguments)
     assert "host: " not in result.stdout.str()
     assert "host_lacks" not in json.loads(Path("out.json").read_text())

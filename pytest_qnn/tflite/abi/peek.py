@@ -16,8 +16,8 @@ from typing import Any, Final
 import numpy as np
 import numpy.typing as npt
 
-MEMORY: Final[Any] = (ctypes.c_char * (1 << 47)).from_address(0)
-"""All user-space memory of a 64-bit Linux process."""
+MEMORY: Final[Any] = (ctypes.c_char * (1 << 56)).from_address(0)
+"""All user-space memory of a 64-bit Linux process: 47 bits of addresses on x86-64, 48 or 52 on AArch64."""
 
 _INT: Final = struct.Struct("=i")
 _POINTER: Final = struct.Struct("=Q")

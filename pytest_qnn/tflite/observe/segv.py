@@ -24,7 +24,14 @@ _SI_ADDR: Final = 16
 """Offset of si_addr in siginfo_t."""
 _ERROR_CODE: Final = 40 + 19 * 8
 """Offset of gregs[REG_ERR] in ucontext_t (x86-64): bit 1 says that the access was a write."""
-_KNOWS_ACCESS: Final = platform.machine() == "x86_64"
+_RESERVED: Final = 464
+"""Offset of uc_mcontext.__reserved in ucontext_t (AArch64): records, each behind its magic and its size."""
+_RESERVED_SIZE: Final = 4096
+_ESR_MAGIC: Final = 0x45535201
+"""Of the record with the exception syndrome (asm/sigcontext.h): bit 6 says that the access was a write.
+
+The kernel adds it to a SIGSEGV; qemu-user 7.2 does not.
+"""
 
 
 class Zone(Protocol):
@@ -73,12 +80,39 @@ def _give_back() -> None:
     _sigaction(signal.SIGSEGV, ctypes.addressof(_previous), None)
 
 
+def access_of(context: int, processor: str) -> Access:
+    """What the access was that ended in SIGSEGV; ``access`` where that is not known.
+
+    Args:
+        context: address of the signal's ucontext_t.
+        processor: as `platform.machine`.
+    """
+    if processor == "x86_64":
+        return "write" if peek.pointer(context + _ERROR_CODE) & 2 else "read"
+    if processor == "aarch64":
+        syndrome = _syndrome(context + _RESERVED)
+        if syndrome is not None:
+            return "write" if syndrome & 1 << 6 else "read"
+    return "access"
+
+
+def _syndrome(record: int) -> int | None:
+    """ESR_EL1 out of the records that begin at this address; None: it is in none."""
+    end = record + _RESERVED_SIZE
+    while record <= end - 16:
+        size, magic = divmod(peek.pointer(record), 1 << 32)
+        if magic == _ESR_MAGIC:
+            return peek.pointer(record + 8)
+        if magic == 0 or size < 8:
+            return None
+        record += size
+    return None
+
+
 def _on_fault(_: int, info: int, machine: int) -> None:
     try:
         address = peek.pointer(info + _SI_ADDR)
-        access: Access = "access"
-        if _KNOWS_ACCESS:
-            access = "write" if peek.pointer(machine + _ERROR_CODE) & 2 else "read"
+        access = access_of(machine, platform.machine())
         if any(zone.begin <= address < zone.end and zone.touched(address, access) for zone in _zones):
             return
     except BaseException:

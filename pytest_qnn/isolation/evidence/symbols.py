@@ -33,13 +33,17 @@ _RETURN = 1
 
 def symbolised(evidence: Evidence) -> Evidence:
     """The same with the frames' texts, and lines where they are known."""
-    frames = [
+    return msgspec.structs.replace(evidence, frames=named(evidence.frames))
+
+
+def named(frames: Sequence[Frame]) -> tuple[Frame, ...]:
+    """The frames of one backtrace with their texts, and lines where they are known."""
+    texts = [
         msgspec.structs.replace(frame, text=_text(frame, _RETURN if number else 0))
-        for number, frame in enumerate(evidence.frames)
+        for number, frame in enumerate(frames)
     ]
-    lines = _lines(frames)
-    found = (msgspec.structs.replace(frame, line=line) for frame, line in zip(frames, lines, strict=True))
-    return msgspec.structs.replace(evidence, frames=tuple(found))
+    lines = _lines(texts)
+    return tuple(msgspec.structs.replace(frame, line=line) for frame, line in zip(texts, lines, strict=True))
 
 
 def _text(frame: Frame, shift: int) -> str:
