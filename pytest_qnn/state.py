@@ -5,6 +5,7 @@ Imported by the plugin in every pytest run, so whatever is expensive to import i
 
 from __future__ import annotations
 
+import contextlib
 import datetime
 import random
 import re
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
     from pytest_qnn.core.verdict import Replayed, Verdict
     from pytest_qnn.expect.claims import Difference
     from pytest_qnn.expect.file import Expected
+    from pytest_qnn.isolation.stored.record import Recordings
 
 SESSION: pytest.StashKey[Session] = pytest.StashKey()
 """Of a config: its session."""
@@ -37,6 +39,14 @@ _RULE_TEST = re.compile(r"(?:^|::)test_([a-z]+)_(\d+)(?:\[.*\])?$")
 
 WORST_FIRST = ("crash", "hang", "fail", "contradiction", "inconclusive", "unsupported", "pass")
 """Which of two verdicts on one rule and target is kept: a pass never hides a finding."""
+
+
+def keep_worse(verdicts: dict[tuple[str, str, str], Verdict], verdict: Verdict) -> None:
+    """Enter a verdict, by half, target and rule; of several on one rule and target the worst is kept."""
+    key = (verdict.subject, verdict.target, verdict.rule)
+    known = verdicts.get(key)
+    if known is None or WORST_FIRST.index(verdict.outcome) < WORST_FIRST.index(known.outcome):
+        verdicts[key] = verdict
 
 
 class Session:
@@ -70,6 +80,8 @@ class Session:
         """Names of the environment variables that child processes did not get; None: no target is in any."""
         self.host_lacks: tuple[str, ...] = ()
         """What the host does not offer to processes that run cases, in sentences."""
+        self.recordings: Recordings | None = None
+        """What is kept of the cases of --qnn-certify."""
         self.selected = self._selected()
         """Ids of the rules that the options select; None: no option selects rules."""
         self.expected: set[str] = set()
@@ -96,10 +108,7 @@ class Session:
         """The rule with this id. Raises LookupError when the catalogue has none."""
         from pytest_qnn import rules
 
-        try:
-            return rules.of_area(rule_id.partition("-")[0])[rule_id]
-        except LookupError:
-            raise LookupError(f"the catalogue has no rule {rule_id}") from None
+        return rules.named(rule_id)
 
     def expectations(self, rule_id: str) -> Expectations:
         """What is expected of the rule on this run's target, which is open."""
@@ -178,7 +187,7 @@ class Session:
             from pytest_qnn import targets
 
             try:
-                target = targets.open_target(subject, self.options)
+                target = self._opened(subject)
             except targets.TargetUnusable as error:
                 self.unusable[subject] = error
                 raise
@@ -191,6 +200,21 @@ class Session:
             )
             self._compare_claims(subject, target)
         return self.targets[subject]
+
+    def _opened(self, subject: Subject) -> Target[Any, Any]:
+        """Raises TargetUnusable."""
+        from pytest_qnn import targets
+
+        if self.options.certify is None:
+            return targets.open_target(subject, self.options)
+        self.recordings = self.recordings or targets.recordings(self.options.certify)
+        return targets.open_target(subject, self.options, self.recordings.maker(subject))
+
+    def recorded(self, rule: Demand) -> contextlib.AbstractContextManager[None]:
+        """In this context the rule is judged, and with --qnn-certify its answers are kept."""
+        if self.recordings is None:
+            return contextlib.nullcontext()
+        return self.recordings.of_rule(rule.subject, rule.id)
 
     def _compare_claims(self, subject: Subject, target: Target[Any, Any]) -> None:
         """Keep what the target supports less, or more, than the file of --qnn-expect declares.
@@ -231,10 +255,7 @@ class Session:
 
     def take(self, verdict: Verdict) -> None:
         """Enter a verdict; of several on one rule and target the worst is kept."""
-        key = (verdict.subject, verdict.target, verdict.rule)
-        known = self.verdicts.get(key)
-        if known is None or WORST_FIRST.index(verdict.outcome) < WORST_FIRST.index(known.outcome):
-            self.verdicts[key] = verdict
+        keep_worse(self.verdicts, verdict)
         self.config.hook.pytest_qnn_verdict(config=self.config, verdict=verdict)
 
     @property

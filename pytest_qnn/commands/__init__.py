@@ -16,9 +16,11 @@ from typing import NoReturn
 from pytest_qnn.core.printable import printable
 
 COMMANDS = {
+    "certify": "judge a target by the rules of this release, and write a folder that shows it",
     "compare": "what differs between two reports of the suite, or between two targets",
     "corpus": "how many cases a corpus has, and which of them are superfluous",
     "expect": "enter what reports found into a file of known failures",
+    "verify": "judge such a folder again, without the target",
 }
 """Name of a command, which is its module's, to what it does."""
 USAGE_ERROR = 2

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Sequence
-from typing import Any
+import time
+from collections.abc import Callable, Collection, Iterator, Sequence
+from typing import Any, Protocol
 
 import msgspec
 
@@ -13,6 +14,71 @@ from pytest_qnn.isolation.codec import Codec, decoded
 from pytest_qnn.isolation.observe.process import reuse_freed_memory
 from pytest_qnn.isolation.sandbox import LoadingTakesTooLong, NoProcess, RunnerFailure, Sandbox
 from pytest_qnn.isolation.worker import DEPTHS, Unusable, WorkerSpec, make_worker
+
+
+class Executing(Protocol):
+    """What a target asks of whoever carries out its cases. All that a judgement depends on comes from here.
+
+    Attributes:
+        isolated: cases run in child processes.
+
+    """
+
+    isolated: bool
+
+    def run(self, case: Any, *, guarded: bool = False) -> Any:
+        """A trace, or the Death of the child; ``guarded``: in a child even where others run in this process."""
+
+    def run_all(self, cases: Sequence[Any]) -> Iterator[tuple[Any, bool]]:
+        """For each case a trace or a Death, and whether the case was the first of its child."""
+
+    def run_apart(self, case: Any) -> Any:
+        """A trace from another process than this one, or its Death."""
+
+    def run_fresh(self, case: Any) -> Any:
+        """A trace from a process that has carried out nothing else, or its Death."""
+
+    def bears_company(self, case: Any) -> bool:
+        """Whether the case neither measures nor ends its process."""
+
+    def learn(self, kind: type[Any]) -> Any:
+        """The target's facts, of type ``kind``."""
+
+    def ask(self, request: bytes, kind: Any) -> Any:
+        """The answer, of type ``kind``, to a request that is no case; or the Death of the child."""
+
+    def now(self) -> float:
+        """Seconds of a clock, for whoever stops asking when that takes long."""
+
+    def load(self, spec: WorkerSpec) -> None:
+        """Have later children loaded with this specification."""
+
+    @property
+    def mode(self) -> str:
+        """``off``, ``fork`` or ``spawn``."""
+
+    @property
+    def namespaces(self) -> str:
+        """``own`` or ``shared``."""
+
+    @property
+    def loss_is_told(self) -> bool:
+        """A case has died because the target cannot be loaded any more."""
+
+    @loss_is_told.setter
+    def loss_is_told(self, told: bool) -> None: ...
+
+    def close(self) -> None:
+        """End the children."""
+
+
+MakeExecutor = Callable[..., Executing]
+"""Makes the executor of a target; called as `Executor` is."""
+
+
+def bears_company(codec: Codec, case: Any) -> bool:
+    """Whether the case neither measures nor ends its process."""
+    return not getattr(case, "ends", False) and not codec.measures(case)
 
 
 class Executor:
@@ -133,7 +199,7 @@ class Executor:
 
     def bears_company(self, case: Any) -> bool:
         """Whether the case neither measures nor ends its process."""
-        return not getattr(case, "ends", False) and not self._codec.measures(case)
+        return bears_company(self._codec, case)
 
     def run_all(self, cases: Sequence[Any]) -> Iterator[tuple[Any, bool]]:
         """For each case a trace or the Death of the child, and whether the case was the first of its child.
@@ -245,6 +311,10 @@ class Executor:
             return decoded(msgspec.msgpack.Decoder(kind), answer)
         except msgspec.DecodeError as error:
             return Death("garbage", f"the process left an answer that is none: {error}")
+
+    def now(self) -> float:
+        """Seconds of the clock."""
+        return time.monotonic()
 
     def close(self) -> None:
         """End the children."""

@@ -11,7 +11,7 @@ from typing import Any
 from pytest_qnn.core.forms import DELEGATES, is_soname, unwrapped
 from pytest_qnn.core.rule import Subject
 from pytest_qnn.core.target import Control, TargetLost
-from pytest_qnn.isolation.executor import Executor
+from pytest_qnn.isolation.executor import Executing
 from pytest_qnn.isolation.worker import Unusable
 
 
@@ -24,7 +24,7 @@ class OpenTarget:
 
     subject: Subject
 
-    def __init__(self, spec: str, options: tuple[str, ...], executor: Executor) -> None:
+    def __init__(self, spec: str, options: tuple[str, ...], executor: Executing) -> None:
         self.spec = spec
         self.options = options
         self._executor = executor
@@ -105,6 +105,10 @@ class OpenTarget:
     def around(self, facts: Any, case: Any) -> Any:  # noqa: ARG002 - as `revealing`
         """See `pytest_qnn.core.target.Target`."""
         return facts
+
+    def observed(self) -> dict[str, str]:
+        """Of `provenance`, what the target's processes said: no file is read."""
+        raise TypeError("each kind of target observes its own")
 
     def learned(self) -> dict[str, Any]:
         """Nothing, unless a half says more."""

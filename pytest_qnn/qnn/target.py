@@ -12,7 +12,7 @@ from pytest_qnn.core.forms import PROXY_MUTANT, unwrapped
 from pytest_qnn.core.rule import Subject
 from pytest_qnn.core.target import Control, Death, TargetLost
 from pytest_qnn.isolation.codec import Codec, Kind
-from pytest_qnn.isolation.executor import Executor
+from pytest_qnn.isolation.executor import Executing, Executor, MakeExecutor
 from pytest_qnn.isolation.sandbox import RunnerFailure
 from pytest_qnn.isolation.target import (
     OpenTarget,
@@ -51,7 +51,7 @@ class MemoryTarget(OpenTarget):
 
     subject: Subject = "memory"
 
-    def __init__(self, source: MemorySpec, options: tuple[str, ...], executor: Executor) -> None:
+    def __init__(self, source: MemorySpec, options: tuple[str, ...], executor: Executing) -> None:
         self._source = source
         self._refused: tuple[tuple[str, int], ...] = ()
         """How a session is refused, where none opens (docs/decisions/qnn/no-session.md)."""
@@ -142,8 +142,12 @@ class MemoryTarget(OpenTarget):
 
     def provenance(self) -> dict[str, str]:
         """Provider, versions, and the digest of a library."""
+        return self.observed() | digest("library", self.spec)
+
+    def observed(self) -> dict[str, str]:
+        """Provider and versions."""
         facts: MemoryFacts = self.facts
-        found = {
+        return {
             "provider": facts.provider,
             "backend_id": str(facts.backend_id),
             "core_api": ".".join(map(str, facts.core_version)),
@@ -152,7 +156,6 @@ class MemoryTarget(OpenTarget):
             "isolation": self._executor.mode,
             "namespaces": self._executor.namespaces,
         }
-        return found | digest("library", self.spec)
 
     def _learn(self) -> MemoryFacts:
         facts: MemoryFacts = self._executor.learn(MemoryFacts)
@@ -186,12 +189,17 @@ def _result(call: Call) -> str:
 
 
 def open_memory_target(
-    backend: str, rpcmem: str, sandbox: str, timeout: float, passed: Collection[str] = ()
+    backend: str,
+    rpcmem: str,
+    sandbox: str,
+    timeout: float,
+    passed: Collection[str] = (),
+    execute: MakeExecutor = Executor,
 ) -> MemoryTarget:
     """Open a QNN backend.
 
     It is ``reference``, ``reference:PERSONALITY``, ``mutant:NAME``, or a library's path, which ``proxy:`` or
-    ``proxy-mutant:NAME:`` may precede. ``passed``: as for `Executor`.
+    ``proxy-mutant:NAME:`` may precede. ``passed``: as for `Executor`. ``execute``: makes the executor.
 
     Raises:
         TargetUnusable: with one sentence for the user.
@@ -203,7 +211,7 @@ def open_memory_target(
     options = (f"--qnn-backend={backend}", f"--qnn-rpcmem={rpcmem}")
     try:
         mode = sandbox_mode(sandbox, foreign=foreign)
-        executor = Executor(spec, CODEC, mode, timeout, guards=sandbox == "auto", passed=passed)
+        executor = execute(spec, CODEC, mode, timeout, guards=sandbox == "auto", passed=passed)
         return MemoryTarget(spec, options, executor)
     except Unusable as error:
         raise TargetUnusable(sentence("--qnn-backend", backend, error)) from None

@@ -82,9 +82,9 @@ def _targets(session: Session) -> list[dict[str, Any]]:
     targets = []
     for (half, spec), verdicts in sorted(judged.items()):
         rest = [left.pop(name) for name in sorted(left) if left[name].subject == half]
-        made = [*map(_rule, verdicts), *(_unjudged(rule, session) for rule in rest)]
+        made = [*map(rule, verdicts), *(_unjudged(each, session) for each in rest)]
         description = session.described.get((half, spec), Description())
-        targets.append(_target(half, spec, description, sorted(made, key=lambda rule: rule["id"])))
+        targets.append(_target(half, spec, description, sorted(made, key=lambda each: each["id"])))
     return targets
 
 
@@ -152,7 +152,8 @@ def _unjudged(rule: Demand, session: Session) -> dict[str, Any]:
     }
 
 
-def _rule(verdict: Verdict) -> dict[str, Any]:
+def rule(verdict: Verdict) -> dict[str, Any]:
+    """A rule that has a verdict."""
     finding = verdict.finding
     violation = finding and {
         "expected": finding.expected,
