@@ -427,7 +427,7 @@ def read(
 
 
 def _check_certified(values: Mapping[str, Any]) -> None:
-    """Refuse what would make the verdicts of --qnn-certify depend on more than the answers. Raises BadOption."""
+    """Refuse what lets verdicts of --qnn-certify depend on more than the answers. Raises BadOption."""
     if values.get("qnn_certify") is None:
         return
     for other in ("qnn_replay", "qnn_corpus", "qnn_expect"):

@@ -1,7 +1,7 @@
 """Judge a target by the rules of this release, and leave a folder that can be judged again without it.
 
-The arguments of pytest are made here: nothing of the place where it runs has a say in them, no conftest.py, no ini
-file, no other plugin, no variable of pytest's or Python's. `verify` judges the folder again.
+The arguments of pytest are made here: nothing of the place where it runs has a say in them, no conftest.py,
+no ini file, no other plugin, no variable of pytest's or Python's. `verify` judges the folder again.
 """
 
 from __future__ import annotations
@@ -14,7 +14,6 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 from types import FrameType
-from typing import cast
 
 import msgspec
 
@@ -77,7 +76,7 @@ def main(arguments: Sequence[str]) -> int:
 
 
 def parse(arguments: Sequence[str]) -> tuple[Path, list[str]]:
-    """The folder, and the options that go on to pytest; a wrong command line ends the process with status 2."""
+    """The folder, and the options that go on to pytest; a wrong command line ends the process."""
     parser = Parser(
         prog="python -m pytest_qnn certify",
         usage=_USAGE,
@@ -184,7 +183,7 @@ def _terminated(number: int, _frame: FrameType | None) -> None:
 
 def _stated(folder: Path) -> statement.Statement:
     """Raises BadBundle."""
-    report = cast(statement.ReportSaid, bundle.typed(folder, bundle.REPORT, statement.ReportSaid))
+    report = bundle.typed(folder, bundle.REPORT, statement.ReportSaid)
     answers = sum(bundle.answers(bundle.log(folder, name)) for name in bundle.logs(folder))
     return statement.state(report, answers)
 

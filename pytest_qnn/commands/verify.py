@@ -1,7 +1,7 @@
 """Judge the folder of a certification again, with no target.
 
-Every case is drawn again, from the seed of the release and from what was learned of the target, and every verdict is
-judged again from the stored answers.
+Every case is drawn again, from the seed of the release and from what was learned of the target, and every
+verdict is judged again from the stored answers.
 """
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ from pytest_qnn.session.certification.release import BadErrata
 from pytest_qnn.session.certification.verify import verify
 
 _STATUS = (
-    "Exit status: 0 certified; 1 something in the folder is false, or a rule is not kept; 2 the folder cannot be "
-    "judged; 3 all of it is true, and it is no certification (docs/certification.md)."
+    "Exit status: 0 certified; 1 something in the folder is false, or a rule is not kept; 2 the folder "
+    "cannot be judged; 3 all of it is true, and it is no certification (docs/certification.md)."
 )
 _REFUSED = ("subprocess.Popen", "os.exec", "os.fork", "os.forkpty", "os.posix_spawn", "os.spawn", "os.system")
 

@@ -27,7 +27,7 @@ class Executing(Protocol):
     isolated: bool
 
     def run(self, case: Any, *, guarded: bool = False) -> Any:
-        """A trace, or the Death of the child; ``guarded``: in a child even where others run in this process."""
+        """A trace, or the Death of the child; ``guarded``: in a child also where others run here."""
 
     def run_all(self, cases: Sequence[Any]) -> Iterator[tuple[Any, bool]]:
         """For each case a trace or a Death, and whether the case was the first of its child."""

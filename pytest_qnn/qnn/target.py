@@ -43,7 +43,9 @@ def _measures(case: MemoryCase) -> bool:
     return any(isinstance(step, Churn) for step in case.steps)
 
 
-CODEC: Final = Codec((Kind(MemoryCase, MemoryTrace),), _measures, cycles, PLAIN)
+CODEC: Final = Codec(
+    (Kind(MemoryCase, MemoryTrace),), _measures, cycles, PLAIN, "pytest_qnn.qnn.model.contents"
+)
 
 
 class MemoryTarget(OpenTarget):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Iterator, Sequence
 from typing import Any
 
@@ -11,11 +12,12 @@ from pytest_qnn.core.target import Death, TargetLost
 from pytest_qnn.isolation.codec import Codec, decoded
 from pytest_qnn.isolation.executor import bears_company
 from pytest_qnn.isolation.sandbox import RunnerFailure
+from pytest_qnn.isolation.stored.foretold import NotForetold, restored
 from pytest_qnn.isolation.stored.log import Answer, Log, Step, Way, digest
 from pytest_qnn.isolation.worker import Unusable, WorkerSpec
 
 
-class LogMismatch(BaseException):  # noqa: N818 - a finding about a log
+class LogMismatch(BaseException):
     """What is asked is not what was asked when the log was made; the text is one sentence.
 
     No `Exception`: the engine goes on where the suite itself fails in a case, and has nothing to go on with.
@@ -92,16 +94,21 @@ class Stored:
         """There is nothing to end."""
 
     def _trace(self, way: Way, case: Any) -> tuple[Any, bool]:
-        step, answer = self._answer(way, self._codec.request_of(case))
+        step, kept = self._answer(way, self._codec.request_of(case))
+        answer = self._opened(kept)
         if isinstance(answer, Death):
             return answer, step.first
         try:
+            if kept.kind == "short":
+                answer = restored(answer, functools.partial(self._codec.foretold, case))
             return self._codec.trace_of(case, answer), step.first
+        except NotForetold as error:
+            raise LogMismatch(f"{self._at()} cannot be restored: {error}") from None
         except msgspec.DecodeError as error:
             raise LogMismatch(f"{self._at()} is no trace of its case: {error}") from None
 
     def _value(self, way: Way, request: bytes, kind: Any) -> Any:
-        _, answer = self._answer(way, request)
+        answer = self._opened(self._answer(way, request)[1])
         if isinstance(answer, Death):
             return answer
         try:
@@ -109,15 +116,8 @@ class Stored:
         except msgspec.DecodeError as error:
             raise LogMismatch(f"{self._at()} is not what was asked for: {error}") from None
 
-    def _answer(self, way: Way, request: bytes) -> tuple[Step, bytes | Death]:
-        """The next step, and its answer.
-
-        Raises:
-            LogMismatch: there is none, or it is another request's.
-            TargetLost: the answer is that this was raised.
-            RunnerFailure: likewise.
-            Unusable: likewise.
-        """
+    def _answer(self, way: Way, request: bytes) -> tuple[Step, Answer]:
+        """The next step, and its answer. Raises LogMismatch where there is none for the request."""
         if self._next == len(self._log.steps):
             raise LogMismatch(
                 f"{self._log.name}: the answers end after {self._next}, and more cases are drawn"
@@ -126,10 +126,18 @@ class Stored:
         self._next += 1
         if step.way != way or step.request != digest(way, request):
             raise LogMismatch(f"{self._at()} is that of another case than the one that is drawn")
-        return step, self._opened(self._log.answers[step.answer])
+        return step, self._log.answers[step.answer]
 
     def _opened(self, answer: Answer) -> bytes | Death:
-        if answer.kind == "value":
+        """What was answered.
+
+        Raises:
+            LogMismatch: it cannot be read.
+            TargetLost: this was raised.
+            RunnerFailure: likewise.
+            Unusable: likewise.
+        """
+        if answer.kind in ("value", "short"):
             return answer.body
         try:
             if answer.kind == "death":

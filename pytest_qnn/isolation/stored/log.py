@@ -16,11 +16,12 @@ _DIGEST = 8
 is another one, and not who wrote it."""
 
 Way = Literal["run", "guarded", "company", "apart", "fresh", "learn", "ask", "now"]
-"""How something was asked: a method of `Executing`, ``run`` with or without guards, ``company``: `run_all`."""
+"""How something was asked: a method of `Executing`; ``guarded``: `run` with it, ``company``: `run_all`."""
 CASES: frozenset[Way] = frozenset({"run", "guarded", "company", "apart", "fresh"})
 """Ways in which a case is carried out."""
-Kind = Literal["value", "death", "lost", "failure", "unusable"]
-"""What an answer is: a trace or what else was asked for, a `Death`, or the exception that was raised."""
+Kind = Literal["value", "short", "death", "lost", "failure", "unusable"]
+"""What an answer is: a trace or what else was asked for, a trace in short (`foretold`), a `Death`, or the
+exception that was raised."""
 
 
 class Answer(msgspec.Struct, frozen=True, array_like=True, gc=False):
@@ -77,7 +78,7 @@ def packed(log: Log) -> bytes:
     return lzma.compress(msgspec.msgpack.encode(log), preset=_PRESET)
 
 
-_PRESET = 2
+_PRESET = 6
 """Of xz: 0 to 9 (docs/certification.md has the measurements)."""
 
 

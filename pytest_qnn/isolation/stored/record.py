@@ -15,6 +15,7 @@ from pytest_qnn.core.target import Death, TargetLost
 from pytest_qnn.isolation.codec import Codec
 from pytest_qnn.isolation.executor import Executing, Executor, MakeExecutor
 from pytest_qnn.isolation.sandbox import RunnerFailure
+from pytest_qnn.isolation.stored.foretold import shortened
 from pytest_qnn.isolation.stored.log import Answer, Log, Step, Way, digest, packed
 from pytest_qnn.isolation.worker import Unusable, WorkerSpec
 
@@ -51,7 +52,7 @@ class Recorder:
     def run(self, case: Any, *, guarded: bool = False) -> Any:
         """See `Executing`."""
         run = functools.partial(self._inner.run, case, guarded=guarded)
-        return self._kept("guarded" if guarded else "run", self._codec.request_of(case), run)
+        return self._kept_case("guarded" if guarded else "run", case, run)
 
     def run_all(self, cases: Sequence[Any]) -> Iterator[tuple[Any, bool]]:
         """See `Executing`."""
@@ -60,18 +61,18 @@ class Recorder:
             request = self._codec.request_of(case)
             with self._keeping_what_is_raised("company", request):
                 answer, first = next(answers)
-            self._add("company", request, _answer(answer), first=first)
+            self._add("company", request, self._of_case(case, answer), first=first)
             yield answer, first
 
     def run_apart(self, case: Any) -> Any:
         """See `Executing`."""
         run = functools.partial(self._inner.run_apart, case)
-        return self._kept("apart", self._codec.request_of(case), run)
+        return self._kept_case("apart", case, run)
 
     def run_fresh(self, case: Any) -> Any:
         """See `Executing`."""
         run = functools.partial(self._inner.run_fresh, case)
-        return self._kept("fresh", self._codec.request_of(case), run)
+        return self._kept_case("fresh", case, run)
 
     def learn(self, kind: type[Any]) -> Any:
         """See `Executing`."""
@@ -115,6 +116,20 @@ class Recorder:
     def close(self) -> None:
         """See `Executing`."""
         self._inner.close()
+
+    def _kept_case(self, way: Way, case: Any, run: Callable[[], Any]) -> Any:
+        request = self._codec.request_of(case)
+        with self._keeping_what_is_raised(way, request):
+            answer = run()
+        self._add(way, request, self._of_case(case, answer))
+        return answer
+
+    def _of_case(self, case: Any, value: Any) -> Answer:
+        answer = _answer(value)
+        if answer.kind == "death":
+            return answer
+        short = shortened(answer.body, functools.partial(self._codec.foretold, case))
+        return answer if short is None else Answer("short", short)
 
     def _kept(self, way: Way, request: bytes, ask: Callable[[], T]) -> T:
         with self._keeping_what_is_raised(way, request):

@@ -1,1 +1,1 @@
-"""Certification: what a release demands, the folder that a run leaves, and its judgement without the target."""
+"""Certification: what a release demands, the folder that a run leaves, its judgement without the target."""

@@ -15,11 +15,12 @@ from pytest_qnn import effort, rules
 from pytest_qnn.core import engine
 from pytest_qnn.core.printable import encodable
 from pytest_qnn.core.rule import Subject
-from pytest_qnn.core.target import Target, TargetLost
+from pytest_qnn.core.target import TargetLost
 from pytest_qnn.core.verdict import Outcome, Verdict
 from pytest_qnn.isolation.codec import Codec
 from pytest_qnn.isolation.stored.answering import Stored
 from pytest_qnn.isolation.stored.log import CASES, Log
+from pytest_qnn.isolation.target import OpenTarget
 from pytest_qnn.isolation.worker import WorkerSpec
 from pytest_qnn.options import Options
 from pytest_qnn.report import document
@@ -48,7 +49,9 @@ class Opened:
             self._executors.append(Stored(codec, opening))
             return self._executors[-1]
 
-        self.target: Target[Any, Any] = open_target(subject, options, make)
+        target = open_target(subject, options, make)
+        assert isinstance(target, OpenTarget)
+        self.target = target
         self.learned = as_json(self.target.learned() | self.target.asked())
         self.observed = self.target.observed()
         self.executor.check_end()

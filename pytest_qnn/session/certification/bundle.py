@@ -16,14 +16,16 @@ from __future__ import annotations
 import hashlib
 import re
 from pathlib import Path
+from typing import TypeVar
 
 import msgspec
 
 from pytest_qnn.core import regular_file
 from pytest_qnn.core.printable import one_line
 from pytest_qnn.isolation.stored.log import CASES, BadLog, Log, unpacked
-from pytest_qnn.isolation.stored.record import SUFFIX, file_name
+from pytest_qnn.isolation.stored.record import file_name
 
+T = TypeVar("T", bound=msgspec.Struct)
 STATEMENT, REPORT, RUN_LOG, SUMS = "statement.json", "report.json", "run.log", "SHA256SUMS"
 ANSWERS = "answers"
 LARGEST = 1 << 28
@@ -75,7 +77,7 @@ def read(folder: Path, name: str) -> bytes:
     return content
 
 
-def typed(folder: Path, name: str, kind: type[msgspec.Struct]) -> msgspec.Struct:
+def typed(folder: Path, name: str, kind: type[T]) -> T:
     """The content of a JSON file as ``kind``. Raises BadBundle."""
     try:
         return msgspec.json.decode(read(folder, name), type=kind)
