@@ -102,7 +102,7 @@ ROOMS: dict[str, set[str]] = {
     "targets": {"core", "isolation", "options", "qnn.target", "tflite.target"},
     "expect": {"core", "rules", "tflite.learned"},
     "session.selection": {"core", "options", "rules"},
-    "state": {"case_file", "core", "expect", "options", "rules", "session.selection", "targets"},
+    "state": {"case_file", "core", "expect", "isolation", "options", "rules", "session.selection", "targets"},
     "report": {"core", "expect", "rules", "state", "tflite.cases", "tflite.graph", "tflite.learned"},
     "report.compare": {"core", "report.loaded"},
     "session": {
@@ -120,10 +120,15 @@ ROOMS: dict[str, set[str]] = {
         ),
         *("tflite.cases", "tflite.graph"),
     },
+    "session.certification": {
+        *("core", "effort", "isolation", "options", "report", "rules", "session", "state", "targets"),
+    },
     "plugin": {
         *("case_file", "core", "expect", "options", "report", "session", "session.selection", "state"),
     },
-    "commands": {"core", "expect", "report", "report.compare", "session"},
+    "commands": {
+        *("core", "expect", "options", "report", "report.compare", "session", "session.certification"),
+    },
     "__main__": {"commands"},
     "fixtures": {"core", "isolation", "qnn", "state", "tflite"},
     "conformance": {"core", "plugin", "rules"},

@@ -129,8 +129,10 @@ def _different(log: Log) -> list[tuple[int, int]]:
 
 def swapped_rules(forged: Bundle, _: Bundle) -> None:
     """The answers of one rule under the name of another."""
-    one, other = forged.chance.sample(forged.logs(), 2)
-    first, second = forged.log(one), forged.log(other)
+    one = forged.chance.choice(forged.logs())
+    first = forged.log(one)
+    other = forged.chance.choice([path for path in forged.logs() if forged.log(path).steps != first.steps])
+    second = forged.log(other)
     first.steps, second.steps = second.steps, first.steps
     first.answers, second.answers = second.answers, first.answers
     one.write_bytes(packed(first))
