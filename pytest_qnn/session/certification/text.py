@@ -11,6 +11,9 @@ if TYPE_CHECKING:
     from pytest_qnn.session.certification.statement import Statement
     from pytest_qnn.session.certification.verify import Findings
 
+_SHOWN = 20
+"""Sentences about what is false."""
+
 
 def stated(said: Statement, missing: Sequence[str], violated: Sequence[str]) -> Iterator[str]:
     """What a run has shown, line by line."""
@@ -22,7 +25,7 @@ def verified(found: Findings) -> Iterator[str]:
     """What verification has shown, line by line."""
     yield from _head(found.stated)
     if found.false:
-        yield from (f"false: {printable(sentence)}" for sentence in found.false)
+        yield from (f"false: {printable(sentence)}" for sentence in found.false[:_SHOWN])
         yield f"NOT TRUE: {len(found.false)} statements are not what the answers show"
         return
     yield f"judged again: {found.judged} rules, as stated"

@@ -1,4 +1,4 @@
-"""Contents that follow from a case: its inputs, and what exact operators make of them."""
+"""Contents that follow from a case: its inputs, and what its operators make of them."""
 
 from __future__ import annotations
 
@@ -14,13 +14,12 @@ from pytest_qnn.core.bounds import BadCase
 from pytest_qnn.tflite.cases.delegate import DelegateCase
 from pytest_qnn.tflite.cases.inputs import inputs_of
 from pytest_qnn.tflite.cases.script import Invoke, Open, Read, ScriptCase, SetInputs, flat
+from pytest_qnn.tflite.checks.ordered_sums import SUMS, summed
 from pytest_qnn.tflite.graph.graph import Graph
 from pytest_qnn.tflite.numerics.flat import flattened
 from pytest_qnn.tflite.numerics.kernels import compute, constant_value
 from pytest_qnn.tflite.trace import ScriptSeen, ScriptTrace
 
-_SUMS = frozenset({"MEAN", "FULLY_CONNECTED", "CONV_2D"})
-"""Operators that add up in an order that the machine chooses: the last bits are not the same everywhere."""
 _Inputs = list[npt.NDArray[Any]]
 
 
@@ -75,7 +74,7 @@ def _shaped(graph: Graph, seen: ScriptSeen) -> Graph:
 
 
 def _results(graph: Graph, inputs: _Inputs) -> Iterator[bytes]:
-    """The outputs of the graph, as far as exact operators lead to them."""
+    """The outputs of the graph, as far as they are soon computed."""
     with contextlib.suppress(BadCase, ValueError, KeyError, IndexError, TypeError):
         plain = flattened(graph, inputs)
         values = dict(zip(plain.inputs, inputs, strict=True))
@@ -84,8 +83,11 @@ def _results(graph: Graph, inputs: _Inputs) -> Iterator[bytes]:
                 values[index] = constant_value(tensor.data, tensor.dtype, tensor.shape)
         for node in plain.nodes:
             read = [index for index in node.inputs if index >= 0]
-            if node.op not in _SUMS and all(index in values for index in read):
+            if all(index in values for index in read):
+                operands = [values[index] for index in read]
                 with np.errstate(all="ignore"):
-                    values[node.outputs[0]] = compute(node, plain.tensors, [values[index] for index in read])
+                    found = (summed if node.op in SUMS else compute)(node, plain.tensors, operands)
+                if found is not None:
+                    values[node.outputs[0]] = found
         known = (values[index] for index in plain.outputs if index in values)
         yield from (np.ascontiguousarray(value).tobytes() for value in known)
