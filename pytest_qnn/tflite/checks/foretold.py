@@ -20,6 +20,7 @@ from pytest_qnn.tflite.numerics.flat import flattened
 from pytest_qnn.tflite.numerics.kernels import compute, constant_value
 from pytest_qnn.tflite.trace import ScriptSeen, ScriptTrace
 
+_MOST = np.finfo(np.float32).max
 _Inputs = list[npt.NDArray[Any]]
 
 
@@ -73,8 +74,15 @@ def _shaped(graph: Graph, seen: ScriptSeen) -> Graph:
     return msgspec.structs.replace(graph, tensors=tuple(tensors))
 
 
-def _results(graph: Graph, inputs: _Inputs) -> Iterator[bytes]:
-    """The outputs of the graph, as far as they are soon computed."""
+def _clipped(values: npt.NDArray[Any]) -> npt.NDArray[Any]:
+    return np.clip(values, -_MOST, _MOST) if values.dtype == np.float32 else values
+
+
+def _results(graph: Graph, inputs: _Inputs, *, clipped: bool = False) -> Iterator[bytes]:
+    """The outputs of the graph, as far as they are soon computed; with infinities, also as the runtime does.
+
+    It clips what most operators give to the range of float32 (``clipped``).
+    """
     with contextlib.suppress(BadCase, ValueError, KeyError, IndexError, TypeError):
         plain = flattened(graph, inputs)
         values = dict(zip(plain.inputs, inputs, strict=True))
@@ -88,6 +96,8 @@ def _results(graph: Graph, inputs: _Inputs) -> Iterator[bytes]:
                 with np.errstate(all="ignore"):
                     found = (summed if node.op in SUMS else compute)(node, plain.tensors, operands)
                 if found is not None:
-                    values[node.outputs[0]] = found
-        known = (values[index] for index in plain.outputs if index in values)
+                    values[node.outputs[0]] = _clipped(found) if clipped else found
+        known = [values[index] for index in plain.outputs if index in values]
         yield from (np.ascontiguousarray(value).tobytes() for value in known)
+        if not clipped and any(value.dtype == np.float32 and np.isinf(value).any() for value in known):
+            yield from _results(graph, inputs, clipped=True)
