@@ -20,7 +20,7 @@ import msgspec
 from pytest_qnn import options
 from pytest_qnn.commands import Parser, refuse, show
 from pytest_qnn.core import forms, submission
-from pytest_qnn.core.printable import printable, shell_line
+from pytest_qnn.core.printable import one_line, printable, shell_line
 from pytest_qnn.report import files
 from pytest_qnn.session.certification import bundle, release, statement, text
 
@@ -59,9 +59,7 @@ def main(arguments: Sequence[str]) -> int:
     except OSError as error:
         return refuse("certify", f"--to: {folder}: {error.strerror or error}")
     if status not in _JUDGED:
-        return refuse(
-            "certify", f"the run ended with exit status {status}; {folder / bundle.RUN_LOG} says more"
-        )
+        return refuse("certify", f"the run ended with exit status {status}: {_last_line(folder)}")
     try:
         stated = _stated(folder)
         files.replace(folder / bundle.STATEMENT, _json(stated))
@@ -174,6 +172,12 @@ def _run(folder: Path, command: list[str]) -> int:
                 raise
     finally:
         signal.signal(signal.SIGTERM, before)
+
+
+def _last_line(folder: Path) -> str:
+    """What pytest said last."""
+    lines = bundle.read(folder, bundle.RUN_LOG).decode(errors="replace").split("\n")
+    return one_line(next((line for line in reversed(lines) if line.strip()), "it said nothing"), 400)
 
 
 def _terminated(number: int, _frame: FrameType | None) -> None:

@@ -126,6 +126,16 @@ def test_a_folder_that_is_no_bundle_is_one_sentence(
         bundle.typed(tmp_path, bundle.STATEMENT, statement.Statement)
 
 
+def test_a_target_that_is_not_there_is_one_sentence(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    missing = f"--qnn-backend={tmp_path / 'gone.so'}"
+    assert commands.main(["certify", "--to", str(tmp_path / "new"), missing]) == commands.USAGE_ERROR
+    said = capsys.readouterr().err.splitlines()[-1]
+    assert said.startswith("certify: the run ended with exit status 4: ERROR: --qnn-backend: ")
+    assert "gone.so" in said
+
+
 SUITE = ("--pyargs", "pytest_qnn.conformance", "-p", "no:cacheprovider", "--qnn-certify=new")
 ALONE = ("-p", "no:hypothesispytest")
 
