@@ -210,6 +210,15 @@ DECLARED = (
     ),
     Declared("--qnn-strict", "", "a violated SHOULD fails instead of xfails", kind="switch"),
     Declared(
+        "--qnn-certify",
+        "FOLDER",
+        "write what every case was answered to FOLDER, for `python -m pytest_qnn certify`, which makes the "
+        "arguments of such a run (docs/certification.md)",
+        once=True,
+        is_path=True,
+        is_always_path=True,
+    ),
+    Declared(
         "--qnn-replay",
         "FOLDER",
         "judge only the case in FOLDER (or in its case.json), as written under .pytest-qnn/ for a rule that "
@@ -281,6 +290,8 @@ class Options:
     """The file of known failures."""
     corpus: Path | None = None
     """The folder of cases that are tried first."""
+    certify: Path | None = None
+    """The folder of the answers that are kept."""
     replay: Path | None = None
     debug: str = ""
     """What the case to replay is carried out under; empty: nothing, it is judged."""
@@ -444,6 +455,7 @@ def read(
         if one.ini in case.values.keys() - command.values.keys()
     }
     values = defaults.values | of_case | command.values
+    _check_certified(values)
     given = command.given() | defaults.given()
     return Options(
         backend=forms.library(
@@ -471,6 +483,7 @@ def read(
         strict=forms.truth("--qnn-strict", values.get("qnn_strict")),
         expect=forms.file("--qnn-expect", values.get("qnn_expect")),
         corpus=forms.folder("--qnn-corpus", values.get("qnn_corpus")),
+        certify=forms.folder("--qnn-certify", values.get("qnn_certify")),
         replay=forms.case("--qnn-replay", values.get("qnn_replay")),
         debug=forms.debug("--qnn-debug", values.get("qnn_debug")),
         given=frozenset(given),
@@ -504,6 +517,18 @@ def _sandbox(values: Mapping[str, Any], on: str) -> str:
     if chosen == "off" and on != forms.HERE:
         raise BadOption("--qnn-sandbox: off is for this process, and --qnn-on names another machine")
     return chosen
+
+
+def _check_certified(values: Mapping[str, Any]) -> None:
+    """Refuse what lets verdicts of --qnn-certify depend on more than the answers. Raises BadOption."""
+    if values.get("qnn_certify") is None:
+        return
+    for other in ("qnn_replay", "qnn_corpus", "qnn_expect"):
+        if values.get(other) is not None:
+            flag = next(one.flag for one in DECLARED if one.ini == other)
+            raise BadOption(f"--qnn-certify and {flag} exclude each other")
+    if values.get("qnn_sandbox") not in ("fork", "spawn"):
+        raise BadOption("--qnn-certify needs --qnn-sandbox=fork or spawn")
 
 
 def _selection(values: Mapping[str, Any]) -> Selection:
@@ -603,7 +628,11 @@ _OF_THE_RUN = frozenset(
 
 
 def _of_target(target: Target, on: str = forms.HERE) -> _Source:
-    """What the options of a target of a matrix say; ``on``: the machine, if they name none. Raises BadOption."""
+    """What the options of a target of a matrix say; ``on``: the machine, if they name none.
+
+    Raises:
+        BadOption: with one sentence for the user.
+    """
     named = f"--qnn-matrix, {target.name}"
     parser = _Parser(add_help=False, allow_abbrev=False)
     declare(parser.add_argument)
@@ -674,6 +703,29 @@ def _of_case(arguments: Sequence[str]) -> _Source:
     if unknown:
         raise BadOption(f"{unknown[0]!r} does not select a target")
     return _of_command_line(vars(known))
+
+
+def of_target(arguments: Sequence[str]) -> Options:
+    """The options of a target (`Target.options`), whose files need not be there.
+
+    Raises:
+        BadOption: an argument does not select a target, or has the wrong form.
+    """
+    source = _of_case(arguments)
+    return Options(
+        backend=source.values.get("qnn_backend", "reference"),
+        rpcmem=source.values.get("qnn_rpcmem", "emulated"),
+        delegates=_parsed(source.chain) or DEFAULT_DELEGATES,
+        runtime=forms.choice("--tflite-runtime", source.values.get("tflite_runtime"), RUNTIMES, "auto"),
+        precision=forms.choice(
+            "--tflite-delegate-precision",
+            source.values.get("tflite_delegate_precision"),
+            PRECISIONS,
+            "float32",
+        ),
+        sandbox="fork",
+        given=frozenset({"--tflite-delegate-precision"}),
+    )
 
 
 def _selects_target(flag: str) -> bool:

@@ -91,6 +91,14 @@ def of_area(area: str) -> dict[str, Rule[Any, Any, Any]]:
     return {rule_id: _framed(rule) for rule_id, rule in sorted(entered().items()) if rule.area == area}
 
 
+def named(rule_id: str) -> Rule[Any, Any, Any]:
+    """The rule with this id. Raises LookupError when the catalogue has none."""
+    try:
+        return of_area(rule_id.partition("-")[0])[rule_id]
+    except LookupError:
+        raise LookupError(f"the catalogue has no rule {rule_id}") from None
+
+
 def _framed(rule: Rule[Any, Any, Any]) -> Rule[Any, Any, Any]:
     """The rule; one about delegates with histories before its cases."""
     if rule.subject == "memory":  # whose strategies have histories of their own

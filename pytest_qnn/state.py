@@ -5,6 +5,7 @@ Imported by the plugin in every pytest run, so whatever is expensive to import i
 
 from __future__ import annotations
 
+import contextlib
 import datetime
 import random
 import re
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
     from pytest_qnn.core.verdict import Replayed, Verdict
     from pytest_qnn.expect.claims import Difference
     from pytest_qnn.expect.file import Expected
+    from pytest_qnn.isolation.stored.record import Recordings
     from pytest_qnn.session.shards import Units
 
 SESSION: pytest.StashKey[Session] = pytest.StashKey()
@@ -69,6 +71,8 @@ class Session:
         """Names of the environment variables that child processes did not get; None: no target is in any."""
         self.host_lacks: tuple[str, ...] = ()
         """What the host does not offer to processes that run cases, in sentences."""
+        self.recordings: Recordings | None = None
+        """What is kept of the cases of --qnn-certify."""
         self.selected = self._selected()
         """Ids of the rules that the options select; None: no option selects rules."""
         self.units = self._units()
@@ -121,10 +125,7 @@ class Session:
         """The rule with this id. Raises LookupError when the catalogue has none."""
         from pytest_qnn import rules
 
-        try:
-            return rules.of_area(rule_id.partition("-")[0])[rule_id]
-        except LookupError:
-            raise LookupError(f"the catalogue has no rule {rule_id}") from None
+        return rules.named(rule_id)
 
     def expectations(self, rule_id: str) -> Expectations:
         """What is expected of the rule on this run's target, which is open."""
@@ -203,7 +204,7 @@ class Session:
             from pytest_qnn import targets
 
             try:
-                target = targets.open_target(subject, self.options)
+                target = self._opened(subject)
             except targets.TargetUnusable as error:
                 self.unusable[subject] = error
                 raise
@@ -216,6 +217,21 @@ class Session:
             )
             self._compare_claims(subject, target)
         return self.targets[subject]
+
+    def _opened(self, subject: Subject) -> Target[Any, Any]:
+        """Raises TargetUnusable."""
+        from pytest_qnn import targets
+
+        if self.options.certify is None:
+            return targets.open_target(subject, self.options)
+        self.recordings = self.recordings or targets.recordings(self.options.certify)
+        return targets.open_target(subject, self.options, self.recordings.maker(subject))
+
+    def recorded(self, rule: Demand) -> contextlib.AbstractContextManager[None]:
+        """In this context the rule is judged, and with --qnn-certify its answers are kept."""
+        if self.recordings is None:
+            return contextlib.nullcontext()
+        return self.recordings.of_rule(rule.subject, rule.id)
 
     def _compare_claims(self, subject: Subject, target: Target[Any, Any]) -> None:
         """Keep what the target supports less, or more, than the file of --qnn-expect declares.

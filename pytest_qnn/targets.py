@@ -2,20 +2,30 @@
 
 from __future__ import annotations
 
-from typing import Any
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 from pytest_qnn.core.rule import Subject
 from pytest_qnn.core.target import Target
 from pytest_qnn.isolation import interpreter
+from pytest_qnn.isolation.executor import Executor, MakeExecutor
 from pytest_qnn.isolation.target import TargetUnusable
 from pytest_qnn.isolation.worker import WorkerSpec
 from pytest_qnn.options import Options
 
-__all__ = ["TargetUnusable", "held_back", "in_one_process", "open_target", "worker_spec"]
+if TYPE_CHECKING:
+    from pytest_qnn.isolation.stored.record import Recordings
+
+__all__ = ["TargetUnusable", "held_back", "in_one_process", "open_target", "recordings", "worker_spec"]
 
 
-def open_target(subject: Subject, options: Options) -> Target[Any, Any]:
+def open_target(subject: Subject, options: Options, execute: MakeExecutor = Executor) -> Target[Any, Any]:
     """The target that the options name.
+
+    Args:
+        subject: the half.
+        options: of the run.
+        execute: makes the executor of its cases.
 
     Raises:
         TargetUnusable: with one sentence for the user.
@@ -25,7 +35,13 @@ def open_target(subject: Subject, options: Options) -> Target[Any, Any]:
         from pytest_qnn.qnn.target import open_memory_target
 
         return open_memory_target(
-            options.backend, options.rpcmem, options.sandbox, options.timeout, options.env, options.on
+            options.backend,
+            options.rpcmem,
+            options.sandbox,
+            options.timeout,
+            options.env,
+            options.on,
+            execute,
         )
     from pytest_qnn.tflite.target import open_delegate_target
 
@@ -39,7 +55,15 @@ def open_target(subject: Subject, options: Options) -> Target[Any, Any]:
         options.precision if is_declared else None,
         options.env,
         options.on,
+        execute,
     )
+
+
+def recordings(folder: Path) -> Recordings:
+    """The logs of what targets are asked and answer, written to a folder."""
+    from pytest_qnn.isolation.stored.record import Recordings
+
+    return Recordings(folder)
 
 
 def held_back(options: Options) -> tuple[str, ...]:

@@ -17,10 +17,12 @@ from pytest_qnn.core.printable import printable
 
 COMMANDS = {
     "campaign": "judge the targets of a matrix, in shards, on the workers of Dask",
+    "certify": "judge a target by the rules of this release, and write a folder that shows it",
     "compare": "what differs between two reports of the suite, or between two targets",
     "corpus": "how many cases a corpus has, and which of them are superfluous",
     "expect": "enter what reports found into a file of known failures",
     "merge": "put the reports of all shards of a campaign together",
+    "verify": "judge such a folder again, without the target",
 }
 """Name of a command, which is its module's, to what it does."""
 USAGE_ERROR = 2

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 from collections.abc import Mapping
 from typing import Any
 
@@ -37,6 +38,10 @@ class Profile:
     def without_hang_shrinking(self) -> Profile:
         """The same for a target in which several rules have hung: a hang is repeated once and not shrunk."""
         return dataclasses.replace(self, hang_budget=2)
+
+    def without_seconds(self) -> Profile:
+        """The same with budgets in cases only: what is found then depends on nothing but the answers."""
+        return dataclasses.replace(self, shrink_seconds=math.inf)
 
     def examples(self, rule: Rule[Any, Any, Any], *, isolated: bool) -> int:
         """Examples to draw for a rule, at least one."""

@@ -6,6 +6,7 @@ case never begins with a letter. Before that, `ENDS` asks for an end in good ord
 
 from __future__ import annotations
 
+import importlib
 from collections.abc import Callable
 from typing import Any, Final, NamedTuple, TypeVar
 
@@ -116,10 +117,13 @@ class Codec:
         measures: Callable[[Any], bool],
         cycles: Callable[[Any], int],
         plain: Any,
+        foreteller: str = "",
     ) -> None:
+        """``foreteller``: see `foretold`."""
         self.measures = measures
         self.cycles = cycles
         self.plain = plain
+        self._foreteller = foreteller
         self._kinds = {kind.case: kind for kind in kinds}
         self._cases = {kind.word: msgspec.msgpack.Decoder(kind.case) for kind in kinds}
         self._traces = {kind.case: msgspec.msgpack.Decoder(kind.trace) for kind in kinds}
@@ -147,6 +151,17 @@ class Codec:
         if steps > len(getattr(case, "steps", ())) and steps > (asked := _most_steps(case)):
             raise msgspec.DecodeError(f"it has {steps} steps, of {asked} that were asked for")
         return trace
+
+    def foretold(self, case: Any, answer: bytes) -> list[bytes]:
+        """Contents that follow from a case, whose answer has zeros in their places.
+
+        By the function ``foretold`` of the module that the codec names, imported only by who keeps answers.
+        """
+        if not self._foreteller:
+            return []
+        trace = decoded(self._traces[type(case)], answer)
+        found: list[bytes] = importlib.import_module(self._foreteller).foretold(case, trace)
+        return found
 
     def empty_trace(self, case: Any) -> type[Any]:
         """The type of trace that the case gives."""

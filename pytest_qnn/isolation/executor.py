@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Sequence
-from typing import Any
+import time
+from collections.abc import Callable, Collection, Iterator, Sequence
+from typing import Any, Protocol
 
 import msgspec
 
+from pytest_qnn.core.forms import HERE
 from pytest_qnn.core.target import Death, TargetLost
 from pytest_qnn.isolation import namespaces
 from pytest_qnn.isolation.codec import Codec, decoded
@@ -17,6 +19,81 @@ from pytest_qnn.isolation.sandbox import LoadingTakesTooLong, NoProcess, RunnerF
 from pytest_qnn.isolation.worker import DEPTHS, Unusable, WorkerSpec, make_worker
 
 AnySandbox = Sandbox | RemoteSandbox
+
+
+class Executing(Protocol):
+    """What a target asks of whoever carries out its cases. All that a judgement depends on comes from here.
+
+    Attributes:
+        isolated: cases run in child processes.
+
+    """
+
+    isolated: bool
+
+    @property
+    def elsewhere(self) -> Connection | None:
+        """The other machine that carries them out; None: this one does, or none."""
+
+    def run(self, case: Any, *, guarded: bool = False) -> Any:
+        """A trace, or the Death of the child; ``guarded``: in a child also where others run here."""
+
+    def run_all(self, cases: Sequence[Any]) -> Iterator[tuple[Any, bool]]:
+        """For each case a trace or a Death, and whether the case was the first of its child."""
+
+    def run_apart(self, case: Any) -> Any:
+        """A trace from another process than this one, or its Death."""
+
+    def run_fresh(self, case: Any) -> Any:
+        """A trace from a process that has carried out nothing else, or its Death."""
+
+    def bears_company(self, case: Any) -> bool:
+        """Whether the case neither measures nor ends its process."""
+
+    def ahead(self, case: Any) -> None:
+        """A case for which `run` will be called: where that saves time it may begin at once."""
+
+    def forget_ahead(self) -> None:
+        """`run` will not be called for what was begun and not asked for."""
+
+    def learn(self, kind: type[Any]) -> Any:
+        """The target's facts, of type ``kind``."""
+
+    def ask(self, request: bytes, kind: Any) -> Any:
+        """The answer, of type ``kind``, to a request that is no case; or the Death of the child."""
+
+    def now(self) -> float:
+        """Seconds of a clock, for whoever stops asking when that takes long."""
+
+    def load(self, spec: WorkerSpec) -> None:
+        """Have later children loaded with this specification."""
+
+    @property
+    def mode(self) -> str:
+        """``off``, ``fork`` or ``spawn``."""
+
+    @property
+    def namespaces(self) -> str:
+        """``own`` or ``shared``."""
+
+    @property
+    def loss_is_told(self) -> bool:
+        """A case has died because the target cannot be loaded any more."""
+
+    @loss_is_told.setter
+    def loss_is_told(self, told: bool) -> None: ...
+
+    def close(self) -> None:
+        """End the children."""
+
+
+MakeExecutor = Callable[..., Executing]
+"""Makes the executor of a target; called as `Executor` is."""
+
+
+def bears_company(codec: Codec, case: Any) -> bool:
+    """Whether the case neither measures nor ends its process."""
+    return not getattr(case, "ends", False) and not codec.measures(case)
 
 
 class Executor:
@@ -34,17 +111,20 @@ class Executor:
         *,
         guards: bool = False,
         passed: Collection[str] = (),
-        elsewhere: Connection | None = None,
+        on: str = HERE,
     ) -> None:
         """Nothing is started here but the worker or the sandbox that most cases go to.
 
         ``codec``: the kinds of case. ``guards``: even in mode ``off``, cases run in a child that may end
         their process or measure it. ``passed``: environment variables that children get though their names
-        look like credentials' (`pytest_qnn.isolation.interpreter`). ``elsewhere``: where
-        children are, in a mode that has some; it is closed with this.
+        look like credentials' (`pytest_qnn.isolation.interpreter`). ``on``: the machine of
+        the children, as in ``--qnn-on``, in a mode that has some.
+
+        Raises:
+            Unusable: the target cannot be loaded, or there is no way to that machine.
         """
         self._codec = codec
-        self.elsewhere = elsewhere
+        self.elsewhere = elsewhere = None if on == HERE else Connection(on)
         self._lost: dict[AnySandbox, str] = {}
         """Where the target cannot be loaded any more, and why."""
         self.loss_is_told = False
@@ -162,7 +242,7 @@ class Executor:
 
     def bears_company(self, case: Any) -> bool:
         """Whether the case neither measures nor ends its process."""
-        return not getattr(case, "ends", False) and not self._codec.measures(case)
+        return bears_company(self._codec, case)
 
     def run_all(self, cases: Sequence[Any]) -> Iterator[tuple[Any, bool]]:
         """For each case a trace or the Death of the child, and whether the case was the first of its child.
@@ -274,6 +354,10 @@ class Executor:
             return decoded(msgspec.msgpack.Decoder(kind), answer)
         except msgspec.DecodeError as error:
             return Death("garbage", f"the process left an answer that is none: {error}")
+
+    def now(self) -> float:
+        """Seconds of the clock."""
+        return time.monotonic()
 
     def close(self) -> None:
         """End the children."""

@@ -16,7 +16,7 @@ from pytest_qnn.core.rule import Subject
 from pytest_qnn.core.target import Control, TargetLost
 from pytest_qnn.isolation import interpreter
 from pytest_qnn.isolation.evidence import symbols
-from pytest_qnn.isolation.executor import Executor
+from pytest_qnn.isolation.executor import Executing
 from pytest_qnn.isolation.host import lacks
 from pytest_qnn.isolation.remote.connection import Connection
 from pytest_qnn.isolation.worker import Unusable
@@ -34,7 +34,7 @@ class OpenTarget:
 
     subject: Subject
 
-    def __init__(self, spec: str, options: tuple[str, ...], executor: Executor) -> None:
+    def __init__(self, spec: str, options: tuple[str, ...], executor: Executing) -> None:
         self.spec = spec
         self.options = options
         self._executor = executor
@@ -133,6 +133,10 @@ class OpenTarget:
         """See `pytest_qnn.core.target.Target`."""
         return facts
 
+    def observed(self) -> dict[str, str]:
+        """Of `provenance`, what the target's processes said: no file is read."""
+        raise TypeError("each kind of target observes its own")
+
     def symbolised(self, evidence: Evidence) -> Evidence:
         """The evidence with names of native frames, of the files where cases are carried out."""
         elsewhere = self._executor.elsewhere
@@ -174,15 +178,6 @@ def sandbox_mode(sandbox: str, *, foreign: bool) -> str:
     if sandbox == "auto":
         return "fork" if foreign else "off"
     return sandbox
-
-
-def connected(on: str) -> Connection | None:
-    """The connection to the machine that ``--qnn-on`` names; None: this one.
-
-    Raises:
-        Unusable: it cannot be made.
-    """
-    return None if on == HERE else Connection(on)
 
 
 def on_option(on: str) -> tuple[str, ...]:

@@ -12,12 +12,11 @@ from pytest_qnn.core.forms import HERE, PROXY_MUTANT, unwrapped
 from pytest_qnn.core.rule import Subject
 from pytest_qnn.core.target import Control, Death, TargetLost
 from pytest_qnn.isolation.codec import Codec, Kind
-from pytest_qnn.isolation.executor import Executor
+from pytest_qnn.isolation.executor import Executing, Executor, MakeExecutor
 from pytest_qnn.isolation.sandbox import RunnerFailure
 from pytest_qnn.isolation.target import (
     OpenTarget,
     TargetUnusable,
-    connected,
     digest,
     is_path,
     on_option,
@@ -45,7 +44,9 @@ def _measures(case: MemoryCase) -> bool:
     return any(isinstance(step, Churn) for step in case.steps)
 
 
-CODEC: Final = Codec((Kind(MemoryCase, MemoryTrace),), _measures, cycles, PLAIN)
+CODEC: Final = Codec(
+    (Kind(MemoryCase, MemoryTrace),), _measures, cycles, PLAIN, "pytest_qnn.qnn.model.contents"
+)
 
 
 class MemoryTarget(OpenTarget):
@@ -53,7 +54,7 @@ class MemoryTarget(OpenTarget):
 
     subject: Subject = "memory"
 
-    def __init__(self, source: MemorySpec, options: tuple[str, ...], executor: Executor) -> None:
+    def __init__(self, source: MemorySpec, options: tuple[str, ...], executor: Executing) -> None:
         self._source = source
         self._refused: tuple[tuple[str, int], ...] = ()
         """How a session is refused, where none opens (docs/decisions/qnn/no-session.md)."""
@@ -147,8 +148,12 @@ class MemoryTarget(OpenTarget):
 
     def provenance(self) -> dict[str, str]:
         """Provider, versions, and the digest of a library."""
+        return self.observed() | self._place() | digest("library", self.spec, self._executor.elsewhere)
+
+    def observed(self) -> dict[str, str]:
+        """Provider and versions."""
         facts: MemoryFacts = self.facts
-        found = {
+        return {
             "provider": facts.provider,
             "backend_id": str(facts.backend_id),
             "core_api": ".".join(map(str, facts.core_version)),
@@ -157,7 +162,6 @@ class MemoryTarget(OpenTarget):
             "isolation": self._executor.mode,
             "namespaces": self._executor.namespaces,
         }
-        return found | self._place() | digest("library", self.spec, self._executor.elsewhere)
 
     def _learn(self) -> MemoryFacts:
         facts: MemoryFacts = self._executor.learn(MemoryFacts)
@@ -197,12 +201,13 @@ def open_memory_target(
     timeout: float,
     passed: Collection[str] = (),
     on: str = HERE,
+    execute: MakeExecutor = Executor,
 ) -> MemoryTarget:
     """Open a QNN backend.
 
     It is ``reference``, ``reference:PERSONALITY``, ``mutant:NAME``, or a library's path, which ``proxy:`` or
     ``proxy-mutant:NAME:`` may precede. ``passed``: as for `Executor`. ``on``: the machine that runs
-    cases, as in ``--qnn-on``.
+    cases, as in ``--qnn-on``. ``execute``: makes the executor.
 
     Raises:
         TargetUnusable: with one sentence for the user.
@@ -213,7 +218,7 @@ def open_memory_target(
     options = (*on_option(on), f"--qnn-backend={spec.backend}", f"--qnn-rpcmem={spec.rpcmem}")
     try:
         mode, guards = sandbox_mode(sandbox, foreign=foreign), sandbox == "auto"
-        executor = Executor(spec, CODEC, mode, timeout, guards=guards, passed=passed, elsewhere=connected(on))
+        executor = execute(spec, CODEC, mode, timeout, guards=guards, passed=passed, on=on)
         return MemoryTarget(spec, options, executor)
     except Unusable as error:
         raise TargetUnusable(sentence("--qnn-backend", backend, error)) from None

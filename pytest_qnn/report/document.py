@@ -132,8 +132,8 @@ def targets(found: Found) -> list[dict[str, Any]]:
     for (half, spec), verdicts in sorted(grouped.items()):
         rest = [left.pop(name) for name in sorted(left) if left[name].subject == half]
         rows = [
-            *(_rule(verdict, found.blocks) for verdict in verdicts),
-            *(_unjudged(rule, found) for rule in rest),
+            *(rule(verdict, found.blocks) for verdict in verdicts),
+            *(_unjudged(each, found) for each in rest),
         ]
         made.append(
             {
@@ -210,7 +210,8 @@ def _unjudged(rule: Demand, found: Found) -> dict[str, Any]:
     }
 
 
-def _rule(verdict: Verdict, blocks: int) -> dict[str, Any]:
+def rule(verdict: Verdict, blocks: int = 1) -> dict[str, Any]:
+    """A rule that has a verdict; ``blocks``: seed blocks of each rule of the run."""
     finding = verdict.finding
     violation = finding and {
         "expected": finding.expected,

@@ -200,7 +200,12 @@ def expect(session: Session, names: Iterable[str]) -> None:
     Raises:
         pytest.UsageError: a target or a file cannot be used.
     """
-    session.expect(names)
+    collected = list(names)
+    if session.options.certify is not None:
+        from pytest_qnn.session import certifying
+
+        certifying.check(session, collected)
+    session.expect(collected)
     if session.options.corpus is not None:  # what it imports takes long
         from pytest_qnn.session import corpus
 

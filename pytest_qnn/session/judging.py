@@ -19,6 +19,7 @@ import pytest
 from pytest_qnn import effort
 from pytest_qnn.core import engine
 from pytest_qnn.core.printable import encodable, printable
+from pytest_qnn.core.profile import Profile
 from pytest_qnn.core.rule import Demand, Rule
 from pytest_qnn.core.target import Target, TargetLost
 from pytest_qnn.core.verdict import Crashed, Finding, Hung, Outcome, Verdict, of_blocks
@@ -63,17 +64,18 @@ def judge(session: Session, item: pytest.Item, rule_id: str, block: int = 0) -> 
     rule = checked_rule(session, item, rule_id)
     target = session.target(rule.subject)
     seed = rule_seed(block_seed(session.seed, block), rule_id)
-    profile = effort.profile(session.options.profile)
-    if session.hung[rule.subject] >= _HUNG:
-        profile = profile.without_hang_shrinking()
+    profile = with_hangs(effort.profile(session.options.profile), session.hung[rule.subject])
     tried: tuple[Any, ...] = ()
     if session.options.corpus is not None:
         from pytest_qnn.session import corpus
 
         tried = corpus.cases(session.options.corpus, rule_id)
-    verdict, handed_over = engine.judge_with_owners(
-        rule, target, profile, seed, session.rule, session.expectations, tried
-    )
+    if session.options.certify is not None:
+        profile = profile.without_seconds()
+    with session.recorded(rule):
+        verdict, handed_over = engine.judge_with_owners(
+            rule, target, profile, seed, session.rule, session.expectations, tried
+        )
     verdict = _as_claimed(session, rule, msgspec.structs.replace(verdict, block=block))
     session.hung[rule.subject] += verdict.outcome is Outcome.HANG and not verdict.is_known
     return engine.Judged(
@@ -82,6 +84,11 @@ def judge(session: Session, item: pytest.Item, rule_id: str, block: int = 0) -> 
             _completed(session, target, msgspec.structs.replace(other, block=block)) for other in handed_over
         ),
     )
+
+
+def with_hangs(profile: Profile, hung: int) -> Profile:
+    """The profile for a target in which so many rules have hung."""
+    return profile.without_hang_shrinking() if hung >= _HUNG else profile
 
 
 def _as_claimed(session: Session, rule: Demand, verdict: Verdict) -> Verdict:
@@ -150,6 +157,13 @@ def checked_rule(session: Session, item: pytest.Item, rule_id: str) -> Rule[Any,
 
 def broken(session: Session, rule: Demand, outcome: Outcome, reason: str, block: int = 0) -> Verdict:
     """The verdict on a rule that could not be judged to the end, through no finding of the engine's."""
+    seed = rule_seed(block_seed(session.seed, block), rule.id)
+    return _without_result(rule, session.spec(rule.subject), seed, outcome, reason, block)
+
+
+def _without_result(
+    rule: Demand, spec: str, seed: int, outcome: Outcome, reason: str, block: int = 0
+) -> Verdict:
     return Verdict(
         rule=rule.id,
         area=rule.area,
@@ -158,13 +172,13 @@ def broken(session: Session, rule: Demand, outcome: Outcome, reason: str, block:
         source=rule.source,
         subject=rule.subject,
         self_check=rule.self_check,
-        target=session.spec(rule.subject),
+        target=spec,
         outcome=outcome,
         examples=0,
         examined=0,
         what="",
         seconds=0.0,
-        seed=rule_seed(block_seed(session.seed, block), rule.id),
+        seed=seed,
         block=block,
         reason=reason,
     )
@@ -225,16 +239,29 @@ def _failure(text: str) -> BaseException:
 def _failed(
     session: Session, item: pytest.Item, rule_id: str, block: int, error: Exception, seconds: float
 ) -> Verdict:
-    """The verdict where the suite itself failed, with the case in which it did, if it is known."""
+    """The same as `failed`, of a block, with what the case leaves kept."""
+    rule = checked_rule(session, item, rule_id)
+    seed = rule_seed(block_seed(session.seed, block), rule_id)
+    verdict = failed(rule, session.spec(rule.subject), seed, error, seconds)
+    verdict = msgspec.structs.replace(verdict, block=block)
+    return findings.keep(session, session.target(rule.subject), verdict) if verdict.finding else verdict
+
+
+def failed(rule: Demand, spec: str, seed: int, error: Exception, seconds: float) -> Verdict:
+    """The verdict where the suite itself failed, with the case in which it did, if it is known.
+
+    Args:
+        rule: that was judged.
+        spec: of its target.
+        seed: of its cases.
+        error: what was raised.
+        seconds: until then.
+
+    """
     cause = error.__cause__ or error if isinstance(error, engine.InternalError) else error
+    reason = failure.internal_error(cause)
     verdict = msgspec.structs.replace(
-        broken(
-            session,
-            checked_rule(session, item, rule_id),
-            Outcome.INCONCLUSIVE,
-            failure.internal_error(cause),
-            block,
-        ),
+        _without_result(rule, spec, seed, Outcome.INCONCLUSIVE, reason),
         seconds=seconds,
         traceback="".join(traceback.format_exception(cause)),
     )
@@ -242,8 +269,7 @@ def _failed(
         return verdict
     case = msgspec.json.encode(error.case).decode()
     finding = Finding(expected="a verdict", seen=verdict.reason, case=case)
-    verdict = msgspec.structs.replace(verdict, finding=finding)
-    return findings.keep(session, session.target(session.rule(rule_id).subject), verdict)
+    return msgspec.structs.replace(verdict, finding=finding)
 
 
 def record(item: pytest.Item, verdict: Verdict, verdicts: Iterable[Verdict]) -> None:

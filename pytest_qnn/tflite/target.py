@@ -13,12 +13,11 @@ from pytest_qnn.core.forms import HERE, QNN_DELEGATE
 from pytest_qnn.core.mutant import Mutant
 from pytest_qnn.core.rule import Subject
 from pytest_qnn.core.target import Control, Death
-from pytest_qnn.isolation.executor import Executor
+from pytest_qnn.isolation.executor import Executing, Executor, MakeExecutor
 from pytest_qnn.isolation.sandbox import RunnerFailure
 from pytest_qnn.isolation.target import (
     OpenTarget,
     TargetUnusable,
-    connected,
     digest,
     is_path,
     on_option,
@@ -66,7 +65,7 @@ class DelegateTarget(OpenTarget):
         self,
         spec: str,
         options: tuple[str, ...],
-        executor: Executor,
+        executor: Executing,
         distort: Mapping[type[Any], Callable[[Any], Any]] | None = None,
         precision: Precision = "float32",
     ) -> None:
@@ -188,18 +187,22 @@ class DelegateTarget(OpenTarget):
 
     def provenance(self) -> dict[str, str]:
         """Runtime, versions, and the digest of each plugin."""
+        found = self.observed() | self._place()
+        for position, name in enumerate(self.facts.delegates):
+            found |= digest(f"delegate_{position}", name, self._executor.elsewhere)
+        return found
+
+    def observed(self) -> dict[str, str]:
+        """Runtime and versions."""
         facts: DelegateFacts = self.facts
-        found = {
+        return {
             "runtime": facts.runtime,
             "runtime_version": facts.runtime_version,
             "observed": str(facts.observed).lower(),
             "isolation": self._executor.mode,
             "namespaces": self._executor.namespaces,
             "precision": computed_in(facts),
-        } | self._place()
-        for position, name in enumerate(facts.delegates):
-            found |= digest(f"delegate_{position}", name, self._executor.elsewhere)
-        return found
+        }
 
     def _learn(self) -> DelegateFacts:
         """What the chain is, and what it claims; one that dies of being made is not asked for more."""
@@ -209,7 +212,7 @@ class DelegateTarget(OpenTarget):
         limits = self._executor.ask(LEARN_LIMITS, dict[str, str])
         if isinstance(limits, Death):
             limits = dict.fromkeys(USUAL_OPTIONS, f"{limits.text} while it was asked for its options")
-        lesson = learn_claims(self._probe)
+        lesson = learn_claims(self._probe, self._executor.now)
         samples = () if lesson.deaths else self._executor.ask(LEARN_SAMPLES, tuple[Sample, ...])
         learned = msgspec.structs.replace(
             facts,
@@ -299,12 +302,14 @@ def open_delegate_target(
     precision: str | None = None,
     passed: Collection[str] = (),
     on: str = HERE,
+    execute: MakeExecutor = Executor,
 ) -> DelegateTarget:
     """Open a chain of delegates in order of precedence.
 
     Each is ``reference``, ``xnnpack``, ``mutant:NAME`` or the path of an external delegate plugin.
     ``precision``: what is declared of float32 graphs; None: float32, or what a mutant is declared with.
-    ``passed``: as for `Executor`. ``on``: the machine that runs cases, as in ``--qnn-on``.
+    ``passed``: as for `Executor`. ``on``: the machine that runs cases, as in ``--qnn-on``. ``execute``: makes
+    the executor.
 
     Raises:
         TargetUnusable: with one sentence for the user.
@@ -324,7 +329,7 @@ def open_delegate_target(
     foreign = on != HERE or any(is_path(library) for library in _libraries(chain))
     mode, guards = sandbox_mode(sandbox, foreign=foreign), sandbox == "auto"
     try:
-        executor = Executor(spec, CODEC, mode, timeout, guards=guards, passed=passed, elsewhere=connected(on))
+        executor = execute(spec, CODEC, mode, timeout, guards=guards, passed=passed, on=on)
         return DelegateTarget(
             name,
             (*on_option(on), *_chain_options(chain, runtime, is_half=is_half)),

@@ -56,7 +56,9 @@ def test_every_module_is_installed_and_nothing_else(wheel: zipfile.ZipFile, sour
     }
     sources = {f"pytest_qnn/native/{name}.c" for name in ("provider", "cdsprpc", "crash_handler")}
     data = {
-        f"pytest_qnn/{name}" for name in ("effort.json", "py.typed", "rules.json", "session/interpreter.supp")
+        *("pytest_qnn/effort.json", "pytest_qnn/py.typed", "pytest_qnn/rules.json"),
+        "pytest_qnn/session/interpreter.supp",
+        *(f"pytest_qnn/session/certification/{name}.json" for name in ("release", "errata")),
     }
     assert installed == modules | schemas | sources | data
     assert {"pytest_qnn/conformance/tflite/test_part.py", "pytest_qnn/fixtures/delegates.py"} < installed

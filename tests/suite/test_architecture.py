@@ -108,6 +108,7 @@ ROOMS: dict[str, set[str]] = {
             "case_file",
             "core",
             "expect",
+            "isolation",
             "options",
             "rules",
             "session.selection",
@@ -134,10 +135,16 @@ ROOMS: dict[str, set[str]] = {
         ),
         *("tflite.cases", "tflite.graph"),
     },
+    "session.certification": {
+        *("core", "effort", "isolation", "options", "report", "rules", "session", "state", "targets"),
+    },
     "plugin": {
         *("case_file", "core", "expect", "options", "report", "session", "session.selection", "state"),
     },
-    "commands": {"core", "expect", "options", "report", "report.compare", "report.merge", "session"},
+    "commands": {
+        *("core", "expect", "options", "report", "report.compare", "report.merge", "session"),
+        "session.certification",
+    },
     "__main__": {"commands"},
     "fixtures": {"core", "isolation", "qnn", "state", "tflite"},
     "conformance": {"core", "plugin", "rules"},

@@ -67,7 +67,9 @@ class Compared(msgspec.Struct, frozen=True):
 class _Follower:
     """The state behind `compare`: what is alive, and the bytes in its buffers."""
 
-    def __init__(self, plain: Iterable[PlainRun] = ()) -> None:
+    def __init__(self, plain: Iterable[PlainRun] = (), *, foretells: bool = False) -> None:
+        self.foretells = foretells
+        """Nothing that was read is looked at: what should have been read is taken for it."""
         self.alive = Alive()
         self.buffers: dict[str, bytearray] = {}
         self.values: dict[str, int] = {}
@@ -94,7 +96,8 @@ class _Follower:
                     self._write_over(step, made)
         elif isinstance(step, Read):
             if step.buffer in self.buffers and seen.data:
-                held, data = bytes(self.buffers[step.buffer]), seen.data[0]
+                held = bytes(self.buffers[step.buffer])
+                data = held if self.foretells else seen.data[0]
                 yield Compared(walked, "buffer", data, differs(held, data, "UFIXED_POINT_8"))
                 self.buffers[step.buffer] = bytearray(data)
         elif not seen.code:
@@ -160,7 +163,9 @@ class _Follower:
         if len(inputs) < count or len(step.bindings) <= count or not walked.seen.data:
             return
         data = walked.seen.data[0]
-        yield self._compared(walked, made, inputs, data, step)
+        compared = self._compared(walked, made, inputs, data, step)
+        data = compared.data
+        yield compared
         for call, other in enumerate(walked.seen.data[1:]):
             seeds = [queued_seed(call, position) for position in range(count)]
             queued = tuple(contents(made.dtype, seed, size) for seed in seeds)
@@ -185,7 +190,10 @@ class _Follower:
         if made.weights is not None:
             size = nbytes(weights_shape(made), made.dtype)
             inputs = (*given, contents(made.dtype, made.weights, size))
-        difference = differs(_wanted(made, operands(made, inputs), data), data, made.dtype)
+        wanted = _wanted(made, operands(made, inputs), data)
+        if self.foretells:
+            return Compared(walked, "output", wanted, "", made, step, inputs)
+        difference = differs(wanted, data, made.dtype)
         if difference:
             own = self.plain.get(_key(made, given))
             difference = difference if own is None else differs(own, data, made.dtype)
@@ -248,6 +256,22 @@ def compare(case: MemoryCase, trace: MemoryTrace) -> tuple[Compared, ...]:
         follower = _Follower(trace.plain)
         _last = last = _Last(walked, tuple(found for each in walked for found in follower.follow(each)))
     return last.compared
+
+
+def foretold(case: MemoryCase, trace: MemoryTrace) -> list[bytes]:
+    """Weights, then what `compare` would compare with, in the order of the steps; the same on every machine.
+
+    Args:
+        case: that was carried out.
+        trace: of it; of its contents only the lengths are looked at.
+    """
+    follower = _Follower(foretells=True)
+    found = [
+        contents(step.dtype, step.weights, nbytes(weights_shape(step), step.dtype))
+        for step in case.steps
+        if isinstance(step, Prepare) and step.weights is not None
+    ]
+    return found + [compared.data for each in walk(case, trace) for compared in follower.follow(each)]
 
 
 def differs(wanted: bytes, seen: bytes, dtype: QnnDType) -> str:

@@ -63,12 +63,18 @@ class Learned(msgspec.Struct, frozen=True):
 Ask = Callable[[Question], Sequence[str] | Death]
 
 
-def learn_claims(ask: Ask) -> Learned:
-    """Ask about the whole grid; in longer and larger models where nothing in smaller ones is claimed."""
-    lesson = _Lesson(ask, 0)
+def learn_claims(ask: Ask, now: Callable[[], float] = time.monotonic) -> Learned:
+    """Ask about the whole grid; in longer and larger models where nothing in smaller ones is claimed.
+
+    Args:
+        ask: gives the outcomes of kinds of node.
+        now: seconds of the clock by which it is seen that this takes too long.
+
+    """
+    lesson = _Lesson(ask, 0, now)
     lesson.run()
     for place in range(1, len(FLOORS)) if set(lesson.found) == {"refused"} else ():
-        more = _Lesson(ask, place)
+        more = _Lesson(ask, place, now)
         more.run()
         if set(more.found) != {"refused"}:
             lesson = more
@@ -82,7 +88,7 @@ def learn_claims(ask: Ask) -> Learned:
 class _Lesson:
     """The questions of one pass over the grid, and what was found so far."""
 
-    def __init__(self, ask: Ask, floor: int) -> None:
+    def __init__(self, ask: Ask, floor: int, now: Callable[[], float]) -> None:
         self.floor = floor
         self.found: list[str] = []
         self.deaths: dict[int, Death] = {}
@@ -91,7 +97,8 @@ class _Lesson:
         """How the target died, where it is not known of what."""
         self._ask = ask
         self._slices = 0
-        self._end = time.monotonic() + _BUDGET
+        self._now = now
+        self._end = now() + _BUDGET
 
     def run(self) -> None:
         """Ask as long as it is worth it; what is left is unknown."""
@@ -125,7 +132,7 @@ class _Lesson:
 
     def _is_over(self) -> bool:
         hangs = sum(death.kind == "hang" for death in self.deaths.values())
-        spent = self._slices >= _MOST_SLICES or time.monotonic() > self._end
+        spent = self._slices >= _MOST_SLICES or self._now() > self._end
         return bool(self.lost) or hangs >= _ENOUGH or spent
 
 

@@ -43,5 +43,6 @@ CODEC: Final = Codec(
     _measures,
     cycles,
     PLAIN,
+    "pytest_qnn.tflite.checks.foretold",
 )
 """The kinds of case that are carried out on delegates."""

@@ -1,0 +1,93 @@
+"""A bundle is what its answers show, for whoever has nothing but it."""
+
+from __future__ import annotations
+
+import json
+import random
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from pytest_qnn.session.certification import bundle
+from pytest_qnn.session.certification.verify import verify
+from tests.certification.forged_bundles import KINDS, Bundle, Bundles
+
+SLICE = 20
+EACH = 20
+"""Forgeries of each kind."""
+
+
+def verdicts(folder: Path) -> dict[str, str]:
+    report = json.loads((folder / bundle.REPORT).read_bytes())
+    rules = [rule for target in report["targets"] for rule in target["rules"]]
+    return {rule["id"]: rule["verdict"] for rule in rules if rule["verdict"]}
+
+
+def forged(bundles: Bundles, folder: Path, kind: str, number: int) -> Bundle:
+    made = Bundle(bundles.faulty, folder, random.Random(f"{kind} {number}"))
+    other = Bundle(bundles.conforming, folder.with_name(f"{folder.name}-other"), made.chance)
+    KINDS[kind](made, other)
+    made.seal()
+    return made
+
+
+def found_in(bundles: Bundles, folder: Path, kind: str, number: int) -> str:
+    """What verification says of a forgery; empty: nothing."""
+    forged(bundles, folder, kind, number)
+    try:
+        found = verify(folder)
+    except bundle.BadBundle as error:
+        return str(error)
+    finally:
+        shutil.rmtree(folder)
+        shutil.rmtree(folder.with_name(f"{folder.name}-other"))
+    return "; ".join(found.false)
+
+
+def test_a_crash_and_what_passes_are_judged_again_without_the_library(
+    bundles: Bundles, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    found = verify(bundles.faulty)
+    assert (found.false, found.judged) == ([], 5)
+    assert set(verdicts(bundles.faulty).values()) >= {"crash", "pass"}
+    assert found.violated == [
+        rule for rule, verdict in sorted(verdicts(bundles.faulty).items()) if verdict == "crash"
+    ]
+    assert any("profile quick" in reason for reason in found.missing)
+    # In a process of its own, where starting another one or loading a library is refused.
+    command = [sys.executable, "-m", "pytest_qnn", "verify", str(bundles.conforming)]
+    result = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert (result.returncode, result.stderr) == (3, "")
+    assert "vendor: ACME" in result.stdout
+    assert "NOT A CERTIFICATION: profile quick, and release" in result.stdout
+
+
+@pytest.mark.parametrize("part", range(2))
+def test_forgeries_with_right_sums_are_found(bundles: Bundles, tmp_path: Path, part: int) -> None:
+    kinds = list(KINDS)
+    for number in range(part, SLICE, 2):
+        kind = kinds[number % len(kinds)]
+        assert found_in(bundles, tmp_path / "forged", kind, number), f"{kind} {number}"
+
+
+def test_the_limit_is_answers_that_are_consistent(bundles: Bundles, tmp_path: Path) -> None:
+    """Who has a library that keeps the rules can say that its answers are another one's."""
+    made = Bundle(bundles.conforming, tmp_path / "forged", random.Random(0))
+    memory = next(target for target in made.report["targets"] if target["subject"] == "memory")
+    library = "/opt/other/libQnnOther.so"
+    memory["spec"] = library
+    memory["options"] = [f"--qnn-backend={library}", "--qnn-rpcmem=emulated"]
+    memory["provenance"] |= {"library": library, "library_sha256": "0" * 64}
+    made.report["submission"] = {"vendor": "somebody else"}
+    made.seal()
+    assert verify(made.folder).false == []
+
+
+@pytest.mark.full
+@pytest.mark.parametrize("kind", KINDS)
+def test_each_kind_of_forgery_is_found(bundles: Bundles, tmp_path: Path, kind: str) -> None:
+    said = {number: found_in(bundles, tmp_path / "forged", kind, number) for number in range(EACH)}
+    assert [number for number, text in said.items() if not text] == []

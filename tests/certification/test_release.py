@@ -1,0 +1,157 @@
+"""What a release demands is frozen; errata withdraw rules from it; wrong arguments are one sentence."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from pytest_qnn import commands
+from pytest_qnn.core.verdict import Level
+from pytest_qnn.session.certification import bundle, release, statement
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+def is_released(version: str) -> bool:
+    """The changelog has a heading with the version."""
+    return f"\n## [{version}]" in (ROOT / "CHANGELOG.md").read_text(encoding="utf-8")
+
+
+def test_the_list_is_that_of_the_catalogue_until_its_release() -> None:
+    frozen = release.frozen()
+    if not is_released(frozen.release):
+        assert frozen == release.made(), "python -m pytest_qnn.session.certification.release"
+    assert (frozen.profile, frozen.timeout) == ("thorough", 10.0)
+    assert set(frozen.rules.values()) <= set(Level)
+
+
+def stated(**changes: object) -> statement.Statement:
+    frozen = release.frozen()
+    target = statement.StatedTarget("memory", "lib.so", (), {}, {"pass": 210})
+    plain = statement.Statement(
+        submission={},
+        release=frozen.release,
+        catalogue=frozen.catalogue,
+        halves=("memory",),
+        seed=frozen.seed,
+        profile=frozen.profile,
+        isolation="fork",
+        timeout=frozen.timeout,
+        complete=True,
+        targets=(target,),
+        failing=(),
+        answers=1,
+        tool={},
+        python="",
+        platform="",
+        started="",
+        finished="",
+    )
+    return msgspec.structs.replace(plain, **changes)
+
+
+def test_what_is_less_than_the_release_demands_is_no_certification() -> None:
+    assert statement.shortcomings(stated(), release.frozen()) == []
+    for change in (
+        {"profile": "quick"},
+        {"seed": 1},
+        {"timeout": 1.0},
+        {"isolation": "off"},
+        {"catalogue": "0"},
+        {"complete": False},
+    ):
+        (said,) = statement.shortcomings(stated(**change), release.frozen())
+        assert next(iter(change)) in said or change == {"complete": False}
+
+
+def test_an_erratum_withdraws_a_rule_of_its_release_only(tmp_path: Path) -> None:
+    one = release.Erratum(1, release.frozen().release, "REG-01", "the header says otherwise")
+    other = release.Erratum(2, "0.0.1", "REG-02", "of another release")
+    path = tmp_path / "errata.json"
+    path.write_bytes(msgspec.json.encode([one, other]))
+    withdrawn = release.errata(release.frozen().release, path)
+    assert withdrawn["REG-01"] == one
+    failing = stated(failing=("REG-01", "REG-02"))
+    assert statement.violated(failing, withdrawn) == ["REG-02"]
+    path.write_text("[", encoding="utf-8")
+    with pytest.raises(release.BadErrata, match=r"errata\.json is no file of errata"):
+        release.errata("0.1.0", path)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["-k", "reg"], "-k is no option of a certification"),
+        (["--qnn-expect=known.toml"], "--qnn-expect is no option of a certification"),
+        (["--qnn-sandbox=off"], "--qnn-sandbox is no option of a certification"),
+        (["--qnn-seed=1"], "--qnn-seed is no option of a certification"),
+        (["--qnn-backend"], "--qnn-backend needs a value"),
+        (["tests"], "tests is no option of a certification"),
+    ],
+)
+def test_a_certification_has_no_other_options(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], arguments: list[str], said: str
+) -> None:
+    with pytest.raises(SystemExit) as ended:
+        commands.main(["certify", "--to", str(tmp_path / "new"), *arguments])
+    assert ended.value.code == commands.USAGE_ERROR
+    assert said in capsys.readouterr().err
+    assert not (tmp_path / "new").exists()
+
+
+def test_a_folder_that_is_no_bundle_is_one_sentence(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "file").write_text("", encoding="utf-8")
+    assert commands.main(["certify", "--to", str(tmp_path)]) == commands.USAGE_ERROR
+    assert capsys.readouterr().err == f"certify: --to: {tmp_path} is not empty\n"
+    for name, content, said in (
+        ("file", "", "SHA256SUMS cannot be read: No such file or directory"),
+        (bundle.SUMS, "what\n", "SHA256SUMS: 'what' is no line of it"),
+        (bundle.SUMS, "", "file is not in SHA256SUMS"),
+        (bundle.SUMS, f"{'0' * 64}  file\n", "file has another sum than SHA256SUMS says"),
+        (bundle.SUMS, f"{'0' * 64}  file\n{'0' * 64}  ../gone\n", "../gone is not there"),
+    ):
+        (tmp_path / name).write_text(content, encoding="utf-8")
+        with pytest.raises(bundle.BadBundle, match=said.replace(".", r"\.")):
+            bundle.check_sums(tmp_path)
+    bundle.seal(tmp_path)
+    (tmp_path / bundle.STATEMENT).write_text(json.dumps({"schema": 1}), encoding="utf-8")
+    bundle.seal(tmp_path)
+    bundle.check_sums(tmp_path)
+    with pytest.raises(bundle.BadBundle, match=r"statement\.json is not what it should be"):
+        bundle.typed(tmp_path, bundle.STATEMENT, statement.Statement)
+
+
+def test_a_target_that_is_not_there_is_one_sentence(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    missing = f"--qnn-backend={tmp_path / 'gone.so'}"
+    assert commands.main(["certify", "--to", str(tmp_path / "new"), missing]) == commands.USAGE_ERROR
+    said = capsys.readouterr().err.splitlines()[-1]
+    assert said.startswith("certify: the run ended with exit status 4: ERROR: --qnn-backend: ")
+    assert "gone.so" in said
+
+
+SUITE = ("--pyargs", "pytest_qnn.conformance", "-p", "no:cacheprovider", "--qnn-certify=new")
+ALONE = ("-p", "no:hypothesispytest")
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        ((), "--qnn-certify needs --qnn-sandbox=fork or spawn"),
+        (("--qnn-sandbox=fork", "--qnn-corpus=cases"), "--qnn-certify and --qnn-corpus exclude each other"),
+        (("--qnn-sandbox=fork", *ALONE, "-k", "test_reg_08"), "209 rules are not collected, CAP-01"),
+        (("--qnn-sandbox=fork", "--qnn-rule=REG-08"), "the plugin _hypothesis_pytestplugin takes part"),
+    ],
+)
+def test_a_run_that_is_no_certification_is_refused(
+    pytester: pytest.Pytester, options: tuple[str, ...], said: str
+) -> None:
+    result = pytester.runpytest_inprocess(*SUITE, "--qnn-backend=reference", *options)
+    assert result.ret == pytest.ExitCode.USAGE_ERROR
+    assert said in "\n".join([*result.errlines, *result.outlines])
