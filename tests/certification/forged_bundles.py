@@ -215,6 +215,15 @@ def invented_rule(forged: Bundle, _: Bundle) -> None:
     rule |= {key: model[key] for key in model if key not in rule} | {"state": "judged", "verdict": "pass"}
 
 
+def second_answers(forged: Bundle, other: Bundle) -> None:
+    """Answers of a rule are there twice: once more the same, or those of another library."""
+    name = forged.rule()["id"]
+    source = forged.chance.choice([forged.log_of(name), other.log_of(name)])
+    log = forged.log(source)
+    log.place = forged.chance.randint(100, 9999)
+    (forged.folder / bundle.ANSWERS / f"{log.place:04}-{name}.xz").write_bytes(packed(log))
+
+
 def hidden_rule(forged: Bundle, _: Bundle) -> None:
     """A rule that was judged is said not to have been, with or without its answers; or only they are gone."""
     rule = forged.rule()
@@ -247,6 +256,6 @@ KINDS: dict[str, Forgery] = {
     for made in (
         *(edited_verdict, edited_numbers, edited_finding, removed_cases, swapped_cases, swapped_rules),
         *(of_another_library, weakened_options, truncated_file, fewer_examples, edited_statement),
-        *(invented_rule, hidden_rule, resurrected),
+        *(invented_rule, second_answers, hidden_rule, resurrected),
     )
 }

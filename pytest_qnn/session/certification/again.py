@@ -18,7 +18,7 @@ from pytest_qnn.core.rule import Subject
 from pytest_qnn.core.target import TargetLost
 from pytest_qnn.core.verdict import Outcome, Verdict, worst
 from pytest_qnn.isolation.codec import Codec
-from pytest_qnn.isolation.stored.answering import Stored
+from pytest_qnn.isolation.stored.answering import LogMismatch, Stored
 from pytest_qnn.isolation.stored.log import CASES, Log
 from pytest_qnn.isolation.target import OpenTarget
 from pytest_qnn.isolation.worker import WorkerSpec
@@ -92,6 +92,7 @@ class Again:
         self._opened = opened
         self._hung: Counter[Subject] = Counter()
         self._found: dict[VerdictKey, list[Verdict]] = {}
+        self._judged: set[str] = set()
         self.verdicts: dict[VerdictKey, Verdict] = {}
 
     def judge(self, log: Log) -> None:
@@ -101,6 +102,9 @@ class Again:
             LookupError: there is no such rule, or no target of its half.
             LogMismatch: the log is not that of the rule's cases.
         """
+        if log.name in self._judged:
+            raise LogMismatch(f"{log.name}: there are answers of it twice")
+        self._judged.add(log.name)
         rule = rules.named(log.name)
         opened = self._opened[rule.subject]
         opened.executor.turn_to(log)
