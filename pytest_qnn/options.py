@@ -432,16 +432,8 @@ def read(
     if command_line.get("given_twice"):
         flag, first, second = command_line["given_twice"]
         raise BadOption(f"{flag}: {first!r} and {second!r} are given, and a run has one")
-    on = _place(command_line, ini)
-    own = None if target is None else _of_target(target, on)
-    if own is not None:
-        on = forms.on("--qnn-on", own.values.get("qnn_on", on))
+    on, command, defaults = _sources(command_line, ini, ini_folder, target)
     elsewhere = on != forms.HERE
-    command = dataclasses.replace(_of_command_line(command_line), elsewhere=elsewhere)
-    defaults = _of_ini(ini, ini_folder, elsewhere=elsewhere)
-    if own is not None:
-        command, defaults = _without_targets(command), _without_targets(defaults)
-        command = _Source(command.values | own.values, own.chain, elsewhere)
     if command.values.get("qnn_debug") and not (command.values | defaults.values).get("qnn_replay"):
         raise BadOption("--qnn-debug: needs --qnn-replay FOLDER, the finding whose case is to be carried out")
     if elsewhere and (command.values | defaults.values).get("qnn_debug"):
@@ -491,6 +483,23 @@ def read(
     )
 
 
+def _sources(
+    command_line: Mapping[str, Any], ini: Mapping[str, Any], ini_folder: Path, target: Target | None
+) -> tuple[str, _Source, _Source]:
+    """The machine of the cases, and what command line and ini file say; the arguments are those of `read`."""
+    on = _place(command_line, ini)
+    own = None if target is None else _of_target(target, on)
+    if own is not None:
+        on = forms.on("--qnn-on", own.values.get("qnn_on", on))
+    elsewhere = on != forms.HERE
+    command = dataclasses.replace(_of_command_line(command_line), elsewhere=elsewhere)
+    defaults = _of_ini(ini, ini_folder, elsewhere=elsewhere)
+    if own is not None:
+        command, defaults = _without_targets(command), _without_targets(defaults)
+        command = _Source(command.values | own.values, own.chain, elsewhere)
+    return on, command, defaults
+
+
 def _place(command_line: Mapping[str, Any], ini: Mapping[str, Any]) -> str:
     """The machine that cases are carried out on, which no case file decides."""
     given = command_line.get("qnn_on")
@@ -523,7 +532,7 @@ def _check_certified(values: Mapping[str, Any]) -> None:
     """Refuse what lets verdicts of --qnn-certify depend on more than the answers. Raises BadOption."""
     if values.get("qnn_certify") is None:
         return
-    for other in ("qnn_replay", "qnn_corpus", "qnn_expect"):
+    for other in ("qnn_replay", "qnn_corpus", "qnn_expect", "qnn_shard", "qnn_blocks", "qnn_matrix"):
         if values.get(other) is not None:
             flag = next(one.flag for one in DECLARED if one.ini == other)
             raise BadOption(f"--qnn-certify and {flag} exclude each other")

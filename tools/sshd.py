@@ -14,6 +14,7 @@ import os
 import queue
 import shlex
 import shutil
+import signal
 import socket
 import subprocess
 import sys
@@ -160,11 +161,12 @@ def _give(target: socket.socket, pieces: queue.SimpleQueue[tuple[float, bytes]])
 
 
 def main() -> None:
-    """Serve until this process is interrupted."""
+    """Serve until this process is interrupted or terminated."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("folder", type=Path)
     parser.add_argument("--delay", type=float, default=0.0)
     given = parser.parse_args()
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
     given.folder.mkdir(exist_ok=True)
     with served(given.folder.resolve(), given.delay) as config:
         print(place(config), flush=True)

@@ -8,12 +8,9 @@ from __future__ import annotations
 
 import argparse
 import os
-import signal
-import subprocess
 import sys
 from collections.abc import Sequence
 from pathlib import Path
-from types import FrameType
 
 import msgspec
 
@@ -22,10 +19,11 @@ from pytest_qnn.commands import Parser, refuse, show
 from pytest_qnn.core import forms, submission
 from pytest_qnn.core.printable import one_line, printable, shell_line
 from pytest_qnn.report import files
+from pytest_qnn.session import pytest_process
 from pytest_qnn.session.certification import bundle, release, statement, text
 
 _STATUS = "Exit status: 0 certified, 1 rules are not kept, 2 wrong arguments or no whole run, 3 a trial."
-_USAGE = "python -m pytest_qnn certify --to FOLDER [options of the target] [--vendor TEXT ...]"
+_USAGE = "python -m pytest_qnn certify --to FOLDER [options of the target] [--qnn-vendor TEXT ...]"
 _OWN = {
     "--qnn-profile": "for a trial: quick or default",
     "--qnn-rule": "for a trial: only these rules",
@@ -43,8 +41,6 @@ _TARGET = (
 _TARGET_TOO = ("--tflite-delegate-precision", "--qnn-env", "--qnn-about")
 _JUDGED = (0, 1)
 """Exit statuses of pytest that came to its end: all tests passed, or some failed."""
-_TIME_TO_END = 60.0
-"""Seconds that an interrupted run has to end its processes."""
 
 
 def main(arguments: Sequence[str]) -> int:
@@ -148,41 +144,16 @@ def _run(folder: Path, command: list[str]) -> int:
         key: value for key, value in os.environ.items() if not key.startswith(("PYTEST_", "PYTHON"))
     }
     environment["PYTEST_DISABLE_PLUGIN_AUTOLOAD"] = "1"
-    before = signal.signal(signal.SIGTERM, _terminated)
-    try:
-        with (
-            (folder / bundle.RUN_LOG).open("xb") as log,
-            subprocess.Popen(
-                command,
-                stdin=subprocess.DEVNULL,
-                stdout=log,
-                stderr=subprocess.STDOUT,
-                env=environment,
-                cwd=folder,
-            ) as process,
-        ):
-            try:
-                return process.wait()
-            except BaseException:
-                process.terminate()
-                try:
-                    process.wait(_TIME_TO_END)
-                except subprocess.TimeoutExpired:
-                    process.kill()
-                raise
-    finally:
-        signal.signal(signal.SIGTERM, before)
+    with (folder / bundle.RUN_LOG).open("xb") as log, pytest_process.exit_on_sigterm():
+        return pytest_process.status(
+            command, stdout=log.fileno(), stderr=log.fileno(), cwd=str(folder), env=environment
+        )
 
 
 def _last_line(folder: Path) -> str:
     """What pytest said last."""
     lines = bundle.read(folder, bundle.RUN_LOG).decode(errors="replace").split("\n")
     return one_line(next((line for line in reversed(lines) if line.strip()), "it said nothing"), 400)
-
-
-def _terminated(number: int, _frame: FrameType | None) -> None:
-    """SIGTERM ends this process as an exception, so that the run ends."""
-    sys.exit(128 + number)
 
 
 def _stated(folder: Path) -> statement.Statement:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Collection, Iterator, Sequence
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
 
 import msgspec
 
@@ -13,12 +13,14 @@ from pytest_qnn.core.target import Death, TargetLost
 from pytest_qnn.isolation import namespaces
 from pytest_qnn.isolation.codec import Codec, decoded
 from pytest_qnn.isolation.observe.process import reuse_freed_memory
-from pytest_qnn.isolation.remote.connection import Connection
-from pytest_qnn.isolation.remote.sandbox import RemoteSandbox
 from pytest_qnn.isolation.sandbox import LoadingTakesTooLong, NoProcess, RunnerFailure, Sandbox
 from pytest_qnn.isolation.worker import DEPTHS, Unusable, WorkerSpec, make_worker
 
-AnySandbox = Sandbox | RemoteSandbox
+if TYPE_CHECKING:
+    from pytest_qnn.isolation.remote.connection import Connection
+    from pytest_qnn.isolation.remote.sandbox import RemoteSandbox
+
+AnySandbox: TypeAlias = "Sandbox | RemoteSandbox"
 
 
 class Executing(Protocol):
@@ -124,7 +126,7 @@ class Executor:
             Unusable: the target cannot be loaded, or there is no way to that machine.
         """
         self._codec = codec
-        self.elsewhere = elsewhere = None if on == HERE else Connection(on)
+        self.elsewhere = elsewhere = _connected(on)
         self._lost: dict[AnySandbox, str] = {}
         """Where the target cannot be loaded any more, and why."""
         self.loss_is_told = False
@@ -133,6 +135,8 @@ class Executor:
 
         def sandbox(mode: str, *, exact: bool = False) -> AnySandbox:
             if elsewhere is not None:
+                from pytest_qnn.isolation.remote.sandbox import RemoteSandbox
+
                 return RemoteSandbox(elsewhere, spec, mode, timeout, exact=exact, plain=plain, passed=passed)
             return Sandbox(spec, mode, timeout, exact=exact, plain=plain, passed=passed)
 
@@ -230,12 +234,20 @@ class Executor:
 
     def ahead(self, case: Any) -> None:
         """Where cases are carried out on another machine, send one for which `run` will be called."""
+        if self.elsewhere is None:
+            return
+        from pytest_qnn.isolation.remote.sandbox import RemoteSandbox
+
         sandbox = self._sandbox_of(case)
         if isinstance(sandbox, RemoteSandbox) and sandbox not in self._lost:
             sandbox.ahead(self._codec.request_of(case), self._codec.cycles(case))
 
     def forget_ahead(self) -> None:
         """`run` will not be called for what was sent ahead and not asked for."""
+        if self.elsewhere is None:
+            return
+        from pytest_qnn.isolation.remote.sandbox import RemoteSandbox
+
         for sandbox in self._sandboxes():
             if isinstance(sandbox, RemoteSandbox):
                 sandbox.forget_ahead()
@@ -370,6 +382,19 @@ class Executor:
         """All that there are, started or not."""
         every = (self._fresh, self._fresh_exact, self._guards, self._exact, self._sandbox, self._outside)
         return [sandbox for sandbox in every if sandbox is not None]
+
+
+def _connected(on: str) -> Connection | None:
+    """The connection to the machine of ``--qnn-on``; None: this one. What it takes is imported for it only.
+
+    Raises:
+        Unusable: it cannot be made.
+    """
+    if on == HERE:
+        return None
+    from pytest_qnn.isolation.remote.connection import Connection
+
+    return Connection(on)
 
 
 def _shown(sandbox: AnySandbox, codec: Codec) -> tuple[bytes, bool]:

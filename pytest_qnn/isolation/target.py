@@ -6,7 +6,7 @@ import hashlib
 import itertools
 from collections.abc import Collection, Iterator, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
@@ -18,8 +18,10 @@ from pytest_qnn.isolation import interpreter
 from pytest_qnn.isolation.evidence import symbols
 from pytest_qnn.isolation.executor import Executing
 from pytest_qnn.isolation.host import lacks
-from pytest_qnn.isolation.remote.connection import Connection
 from pytest_qnn.isolation.worker import Unusable
+
+if TYPE_CHECKING:
+    from pytest_qnn.isolation.remote.connection import Connection
 
 _AHEAD = 8
 """Cases with processes of their own that are on their way to another machine at once."""

@@ -7,7 +7,7 @@ import signal
 import subprocess
 import sys
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from types import FrameType
 
 _TIME_TO_END = 60.0
@@ -35,7 +35,12 @@ def _terminated(number: int, _frame: FrameType | None) -> None:
 
 
 def status(
-    command: Sequence[str], *, stdout: int | None = None, stderr: int | None = None, cwd: str | None = None
+    command: Sequence[str],
+    *,
+    stdout: int | None = None,
+    stderr: int | None = None,
+    cwd: str | None = None,
+    env: Mapping[str, str] | None = None,
 ) -> int:
     """The exit status of a process, which ends before this function does.
 
@@ -44,12 +49,13 @@ def status(
         stdout: the file descriptor that it writes to; None: this process' own.
         stderr: the same of its messages.
         cwd: its working directory; None: this process' own.
+        env: its environment; None: this process' own.
 
     Returns:
         As `subprocess.Popen.wait`: negative where a signal ended it.
     """
     with subprocess.Popen(
-        command, stdin=subprocess.DEVNULL, stdout=stdout, stderr=stderr, cwd=cwd
+        command, stdin=subprocess.DEVNULL, stdout=stdout, stderr=stderr, cwd=cwd, env=env
     ) as process:
         try:
             return process.wait()

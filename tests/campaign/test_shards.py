@@ -126,7 +126,10 @@ def test_a_test_that_judges_no_rule_and_fails_in_a_shard_fails_the_campaign(
 @pytest.mark.parametrize(
     "options",
     [
-        ("--tflite-delegate=mutant:ignores-activation", "--qnn-rule=NUM-06,PART-10", "--qnn-blocks=2"),
+        pytest.param(
+            ("--tflite-delegate=mutant:ignores-activation", "--qnn-rule=NUM-06,PART-10", "--qnn-blocks=2"),
+            marks=pytest.mark.full,
+        ),
         # What dies in cases of DET-01 is a verdict on RUN-01, which is the other shard's.
         pytest.param(
             ("--tflite-delegate=mutant:aborts-in-invoke", "--qnn-rule=DET-01,RUN-01", "--qnn-sandbox=fork"),
@@ -152,6 +155,7 @@ def test_a_real_target_gives_in_shards_what_it_gives_in_one_run(
 
 
 @pytest.mark.usefixtures("fakes", "fakes_outside")
+@pytest.mark.full
 def test_workers_share_a_shard(pytester: pytest.Pytester) -> None:
     """Options alone decide what is this shard's: nobody tells workers what the others collect."""
     few = ("REG-01", "REG-02", "REG-06", "PART-01")

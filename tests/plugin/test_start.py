@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import re
 import subprocess
 import sys
@@ -106,7 +107,12 @@ def test_a_replay_imports_the_area_of_its_rule_only(
 def test_one_verdict_costs_little_more_than_an_empty_run(tmp_path: Path) -> None:
     empty = tmp_path / "empty"
     empty.mkdir()
-    # The least of each: what else the machine does makes a run cost more, never less.
-    nothing = min(ran(empty, *QUIET).seconds for _ in range(3))
-    one = min(ran(tmp_path, *SUITE, "-k", "test_reg_08").seconds for _ in range(3))
+    # The least of each: what else the machine does makes a run cost more, never less. In turns, and more
+    # often where three are not enough: a machine can be slower for a while.
+    nothing = one = math.inf
+    for turn in range(9):
+        nothing = min(nothing, ran(empty, *QUIET).seconds)
+        one = min(one, ran(tmp_path, *SUITE, "-k", "test_reg_08").seconds)
+        if turn >= 2 and one - nothing <= SHARE * nothing:
+            break
     assert one - nothing <= SHARE * nothing

@@ -231,7 +231,9 @@ class Connection:
         try:
             for request in requests:
                 self._stream.send(msgspec.msgpack.encode(request), _SILENCE_SECONDS)
-        except (wire.Closed, TimeoutError) as error:
+        except wire.Closed:
+            pass  # who receives finds it out, after the answers that came before the end
+        except TimeoutError as error:
             self._lost(error)
 
     def _tell(self, request: Request) -> None:
@@ -302,7 +304,9 @@ class Connection:
                 return
             except Unusable as error:
                 problem = error
-            except (wire.Closed, TimeoutError) as error:
+            except wire.Closed:
+                return  # the first of what was asked again has ended it: as in `_send`
+            except TimeoutError as error:
                 problem = Unusable(f"{FLAG}: {self._how_it_ended(error)}")
         self._pending.clear()
         raise Unusable(f"{problem} (the connection was lost: {how})")
