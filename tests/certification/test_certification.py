@@ -8,6 +8,7 @@ import shutil
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -70,6 +71,31 @@ def test_forgeries_with_right_sums_are_found(bundles: Bundles, tmp_path: Path) -
     for number in range(SLICE):
         kind = kinds[number % len(kinds)]
         assert found_in(bundles, tmp_path / "forged", kind, number), f"{kind} {number}"
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "said"),
+    [
+        ("verdict", "fine", "report.json is not what it should be"),
+        ("verdict", "known", "report.json is not what it should be"),
+        ("violation", ["none"], "violation is stated"),
+        ("violation", {"evidence": {"backtrace": ["main"]}}, "violation is stated"),
+    ],
+)
+def test_what_no_report_has_is_one_sentence(
+    bundles: Bundles, tmp_path: Path, key: str, value: Any, said: str
+) -> None:
+    made = Bundle(bundles.conforming, tmp_path / "forged", random.Random(0))
+    rules = [rule for target in made.report["targets"] for rule in target["rules"]]
+    next(rule for rule in rules if rule["verdict"] == "pass")[key] = value
+    (made.folder / bundle.REPORT).write_text(json.dumps(made.report))
+    bundle.seal(made.folder)
+    try:
+        told = "; ".join(verify(made.folder).false)
+    except bundle.BadBundle as error:
+        told = str(error)
+    assert said in told
+    assert "\n" not in told
 
 
 def test_the_limit_is_answers_that_are_consistent(bundles: Bundles, tmp_path: Path) -> None:

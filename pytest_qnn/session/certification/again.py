@@ -138,10 +138,13 @@ def said(verdict: Verdict) -> dict[str, Any]:
 def comparable(rule: dict[str, Any]) -> dict[str, Any]:
     """A rule of a report without what does not follow from the answers."""
     kept = {key: value for key, value in rule.items() if key not in _UNJUDGED}
-    evidence = (kept.get("violation") or {}).get("evidence")
-    if evidence and isinstance(evidence.get("backtrace"), list):
-        frames = [{key: frame[key] for key in frame if key not in _NAMED} for frame in evidence["backtrace"]]
-        kept["violation"] = kept["violation"] | {"evidence": evidence | {"backtrace": frames}}
+    violation = kept.get("violation")
+    evidence = violation.get("evidence") if isinstance(violation, dict) else None
+    if isinstance(violation, dict) and isinstance(evidence, dict):
+        frames = evidence.get("backtrace")
+        if isinstance(frames, list) and all(isinstance(frame, dict) for frame in frames):
+            unnamed = [{key: frame[key] for key in frame if key not in _NAMED} for frame in frames]
+            kept["violation"] = violation | {"evidence": evidence | {"backtrace": unnamed}}
     return kept
 
 

@@ -12,7 +12,7 @@ from pytest_qnn.core.verdict import Level, Outcome, fails
 from pytest_qnn.session.certification.release import Erratum, Release
 
 _SCHEMA = 1
-_ALLOWED = ("pass", "unsupported", "known")
+_ALLOWED = (Outcome.PASS, Outcome.UNSUPPORTED)
 
 
 class RuleSaid(msgspec.Struct, frozen=True):
@@ -20,7 +20,8 @@ class RuleSaid(msgspec.Struct, frozen=True):
 
     id: str
     level: Level
-    verdict: str | None
+    verdict: Outcome | None
+    """Not ``known``: a certification has no known failures."""
     blocked_by: tuple[str, ...] = ()
 
     @property
@@ -28,9 +29,9 @@ class RuleSaid(msgspec.Struct, frozen=True):
         """Whether a run in which it was found fails."""
         if self.verdict is None or self.verdict in _ALLOWED:
             return False
-        if self.verdict == Outcome.INCONCLUSIVE.value and self.blocked_by:
+        if self.verdict is Outcome.INCONCLUSIVE and self.blocked_by:
             return False
-        return fails(Outcome(self.verdict), self.level, strict=False)
+        return fails(self.verdict, self.level, strict=False)
 
 
 class TargetSaid(msgspec.Struct, frozen=True):
@@ -132,7 +133,7 @@ def state(report: ReportSaid, answers: int) -> Statement:
 
 
 def _target(target: TargetSaid) -> StatedTarget:
-    verdicts = Counter(rule.verdict or "not judged" for rule in target.rules)
+    verdicts = Counter(rule.verdict.value if rule.verdict else "not judged" for rule in target.rules)
     return StatedTarget(
         target.subject, target.spec, target.options, target.provenance, dict(sorted(verdicts.items()))
     )
