@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from fast_run import later
+from fast_run import later, part
 from kept import keep
 
 from pytest_qnn.isolation.target import TargetUnusable
@@ -211,7 +211,7 @@ def test_another_option_is_refused() -> None:
         delegate_factory("qnn-reference", {"speed": "9"}, load_runtime())
 
 
-@pytest.mark.parametrize("personality", sorted(PERSONALITIES))
+@pytest.mark.parametrize("personality", part(sorted(PERSONALITIES), 0))
 def test_it_computes_on_every_personality_that_takes_floats(personality: str) -> None:
     made = Made(f"reference:{personality}")
     trace = run_delegate_case(DelegateCase(GRAPH), [made], load_runtime())

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 import pytest_qnn.conformance
 import real_suite
+from fast_run import later
 
 from pytest_qnn import rules
 
@@ -33,7 +34,7 @@ def classes(path: str) -> list[str | None]:
     return [test.get("classname") for test in ET.parse(path).iter("testcase")]
 
 
-@pytest.fixture(params=["no ini file", "ini file here", "ini file above"])
+@pytest.fixture(params=["ini file above", *map(later, ("no ini file", "ini file here"))])
 def start(request: pytest.FixtureRequest, pytester: pytest.Pytester) -> str:
     """Where a run is started; given is what printed ids have in front there."""
     if request.param == "no ini file":

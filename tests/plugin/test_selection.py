@@ -185,6 +185,7 @@ def test_a_rule_that_was_not_selected_still_owns_its_fault(pytester: pytest.Pyte
     assert verdicts.keys() == {"RUN-01", "DET-01"}
 
 
+@pytest.mark.full
 def test_workers_select_the_same_rules(pytester: pytest.Pytester) -> None:
     suite = ("--pyargs", "pytest_qnn.conformance", "-p", "no:cacheprovider", "--qnn-profile=quick")
     result = pytester.runpytest_subprocess(*suite, "-n1", "--qnn-rule=reg-0[78]", "--qnn-report=out.json")

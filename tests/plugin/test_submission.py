@@ -100,6 +100,7 @@ def test_without_any_nothing_is_said(pytester: pytest.Pytester) -> None:
     assert [line for line in result.outlines if line.startswith("qnn:") and "runtime" not in line] == []
 
 
+@pytest.mark.full
 @pytest.mark.usefixtures("fakes_outside")
 def test_workers_change_nothing(pytester: pytest.Pytester) -> None:
     pytester.makepyfile(test_rules=fake_suite.suite("REG-01", "REG-06"))

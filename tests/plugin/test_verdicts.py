@@ -179,6 +179,7 @@ class TestWithXdist:
         assert "ERROR: --qnn-backend mutant:unusable: it is no library." in result.stderr.str()
         assert rules == {}
 
+    @pytest.mark.full
     def test_replay_works(self, pytester: pytest.Pytester) -> None:
         self.run(pytester, ("REG-01", "REG-02"))
         result, _ = self.run(

@@ -9,7 +9,7 @@ from typing import Any
 import msgspec
 import pytest
 from fast_pairs import runtimes
-from fast_run import turn
+from fast_run import first, turn
 from over_the_reference import OverTheReference
 
 from pytest_qnn.core.engine import first_failure, judge
@@ -133,7 +133,9 @@ def test_an_unknown_handle_shrinks_to_context_prepare_execute() -> None:
     assert case.steps == (ContextCreate("c0"), Prepare("g0", "c0"), execute)
 
 
-@pytest.mark.parametrize("rule_id", [f"PART-{number:02}" for number in (1, 2, 4, 5, 10, 11, 15, 16)])
+@pytest.mark.parametrize(
+    "rule_id", first([f"PART-{number:02}" for number in (5, 1, 2, 4, 10, 11, 15, 16)], 3)
+)
 @pytest.mark.parametrize("name", ["approximates", "truncates"])
 def test_wrong_numbers_do_not_break_a_rule_about_partitions(name: str, rule_id: str) -> None:
     with closing(opened(table()[name], PLACES["delegate"][0])) as target:

@@ -22,8 +22,9 @@ from pytest_qnn.rules import catalogue
 from pytest_qnn.tflite.facts import LIMITS, DelegateFacts
 
 FAST = fast_pairs()
-FEW = Profile("few", in_process_examples=10, isolated_examples=5)
-"""Of each pair; more where so few show nothing, as behind gates that most cases do not pass."""
+FEWEST, FEW = (Profile("few", in_process_examples=count, isolated_examples=5) for count in (6, 10))
+"""Of each pair, in the fast run and in the full one; more where so few show nothing, as behind gates that most
+cases do not pass."""
 NEVER_OPEN = {
     "ABI-11": "no conforming delegate here is opaque; test_plugin_interface.py judges one by a trace"
 }
@@ -56,9 +57,9 @@ def in_both_runs() -> Iterator[Any]:
     for rule_id, name in by_target():
         place = f"{name}-{rule_id}"
         if (rule_id, name) in FAST:
-            yield pytest.param(rule_id, name, 7, id=place)
+            yield pytest.param(rule_id, name, FEWEST, 7, id=place)
             place += "-again"
-        yield pytest.param(rule_id, name, 8, id=place, marks=pytest.mark.full)
+        yield pytest.param(rule_id, name, FEW, 8, id=place, marks=pytest.mark.full)
 
 
 def by_target() -> list[tuple[str, str]]:
@@ -79,10 +80,12 @@ def outcomes(rule_id: str, target: Conforming) -> set[Outcome]:
     return {usual}
 
 
-@pytest.mark.parametrize(("rule_id", "name", "seed"), list(in_both_runs()))
-def test_a_rule_is_unsupported_exactly_where_its_gate_is_closed(rule_id: str, name: str, seed: int) -> None:
+@pytest.mark.parametrize(("rule_id", "name", "effort", "seed"), list(in_both_runs()))
+def test_a_rule_is_unsupported_exactly_where_its_gate_is_closed(
+    rule_id: str, name: str, effort: Profile, seed: int
+) -> None:
     wanted = outcomes(rule_id, TARGETS[name])
-    verdict = judge(catalogue()[rule_id], opened(name), FEW, seed)
+    verdict = judge(catalogue()[rule_id], opened(name), effort, seed)
     if verdict.outcome in (Outcome.INCONCLUSIVE, Outcome.UNSUPPORTED) and verdict.outcome not in wanted:
         # So few cases may show nothing of what there is.
         verdict = judge(catalogue()[rule_id], opened(name), PROFILES["quick"], seed)

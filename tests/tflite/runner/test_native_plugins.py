@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from fast_run import later
+from fast_run import later, part
 from native_plugins import FAULTS, OPTIONS, plugin
 
 from pytest_qnn.core.engine import judge
@@ -76,7 +76,7 @@ def test_a_faultless_library_passes(runtime: str, options: Mapping[str, str], tm
     assert all(outcomes[rule] is Outcome.UNSUPPORTED for rule in looked_at_nothing), outcomes
 
 
-@pytest.mark.parametrize("name", FAULTS)
+@pytest.mark.parametrize("name", part(FAULTS, 0))
 def test_a_faulty_library_is_found(name: str, tmp_path: Path) -> None:
     fault = FAULTS[name]
     with opened(plugin(tmp_path, **fault.macros), fault.options) as target:
