@@ -44,7 +44,8 @@ def lines(found: merged.Merged) -> list[str]:
     """A table for each target, with what did not pass, and why the campaign failed."""
     told = []
     for (subject, target), verdicts in found.verdicts.items():
-        told += [f"{subject} target: {target}", *terminal.table(verdicts), *terminal.findings(verdicts), ""]
+        found_there = (line.text for line in terminal.findings(verdicts))
+        told += [f"{subject} target: {target}", *terminal.table(verdicts), *found_there, ""]
     if not found.document["complete"]:
         told.append("the report is incomplete")
     return [*told, f"failed: {', '.join(found.failures)}" if found.failures else "nothing failed"]

@@ -23,6 +23,7 @@ from typing import Any, NamedTuple, TypeVar
 import msgspec
 import numpy as np
 
+from pytest_qnn.core import activity
 from pytest_qnn.core.fingerprint import Fingerprint, Traits, fits, traits_of
 from pytest_qnn.core.known_failures import Expectations, KnownFailure
 from pytest_qnn.core.profile import Profile
@@ -223,6 +224,7 @@ class _Judge:
         that died is another matter: then those cases and this one are joined to one, which is judged alone.
         """
         for company in self._companies(enumerate(cases)):
+            activity.still()
             facts = self.facts
             failed = self._first_failure(company)
             if failed is not None:
@@ -323,6 +325,7 @@ class _Judge:
             if self.hangs_left <= 1 or (hung and share < 1) or not self.shrinking.spend(share):
                 return None
             self.examples += 1
+            activity.doing("shrinking a finding of" if self.minimal is not None else "judging")
             self.known[key] = self._own(case, self._run(case))
         return self.known[key]
 
@@ -794,6 +797,7 @@ def _as_expected(run: _Judge, expected: Expectations, verdict: Verdict) -> Verdi
 
 def _judged(run: _Judge, seed: int) -> Verdict:
     started = time.perf_counter()
+    activity.doing("judging")
     with _rare_collections():
         run.search_around(seed)
         run.reduce()

@@ -17,6 +17,7 @@ from typing import IO
 
 import msgspec
 
+from pytest_qnn.core import activity
 from pytest_qnn.core.target import Death
 from pytest_qnn.isolation import interpreter, processes, wire, working_directory
 from pytest_qnn.isolation.host.exit_watch import ExitWatch
@@ -282,6 +283,7 @@ class Sandbox:
         ours = {self._connection.fileno(): select.POLLIN}
         with contextlib.closing(ExitWatch(self._process.pid)) as watch:
             while (left := deadline - time.monotonic()) > 0:
+                activity.still()
                 woken = watch.wait(min(left, _LOOK_INTERVAL), ours)
                 if woken.ready:
                     return wire.receive(self._connection, deadline)

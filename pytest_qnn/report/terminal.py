@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING
+from collections.abc import Iterable, Iterator, Sequence
+from typing import TYPE_CHECKING, NamedTuple
 
 from pytest_qnn.core.printable import one_line, printable
 from pytest_qnn.report import choices, claims, failure
@@ -81,8 +81,8 @@ def summary(reporter: pytest.TerminalReporter, session: Session) -> None:
     for (subject, target), verdicts in by_target(session).items():
         write("")
         write(f"{subject} target: {target}", bold=True)
-        for line in _of_target(session.described.get((subject, target)), verdicts):
-            write(line, red=line.startswith(_LACKS))
+        for text, colour in _of_target(session.described.get((subject, target)), verdicts):
+            write(text, **({colour: True} if colour else {}))
     if session.verdicts and session.not_judged:
         write("")
         write(f"not judged: {', '.join(session.not_judged)}", yellow=True)
@@ -97,23 +97,27 @@ def summary(reporter: pytest.TerminalReporter, session: Session) -> None:
         write(f"left to other shards: {len(session.elsewhere)} rules; python -m pytest_qnn merge adds them")
 
 
-_LACKS = "lacks what is declared"
-
-
-def _of_target(described: Description | None, verdicts: list[Verdict]) -> Iterator[str]:
+def _of_target(described: Description | None, verdicts: list[Verdict]) -> Iterator[Line]:
     """What was learned of the target, and what was found."""
     if described is not None:
-        yield from map(one_line, claims.lines(described.learned))
-        yield from choices.summary(described.learned)
+        yield from map(Line, map(_whole, claims.lines(described.learned)))
+        yield from map(Line, choices.summary(described.learned))
         yield from _declared(described.claimed) if described.claimed else ()
-    yield from table(verdicts)
+    yield from map(Line, table(verdicts))
     yield from findings(verdicts)
 
 
-def _declared(found: Difference) -> list[str]:
+def _declared(found: Difference) -> list[Line]:
     """What the target supports less, and more, than is declared, in a line each."""
-    parts = ((_LACKS, found.missing), ("has more than is declared", found.more))
-    return [one_line(f"{words}: {len(names)} kinds: {', '.join(names)}") for words, names in parts if names]
+    parts = (
+        ("lacks what is declared", found.missing, "red"),
+        ("has more than is declared", found.more, ""),
+    )
+    return [
+        Line(_whole(f"{words}: {len(names)} kinds: {', '.join(names)}"), colour)
+        for words, names, colour in parts
+        if names
+    ]
 
 
 def by_target(session: Session) -> dict[tuple[str, str], list[Verdict]]:
@@ -142,48 +146,88 @@ def table(verdicts: list[Verdict]) -> list[str]:
     return lines
 
 
-def findings(verdicts: list[Verdict]) -> list[str]:
-    """A line per rule that did not pass, and one per reason why rules are unsupported."""
-    lines = []
-    reasons: dict[str, list[str]] = {}
+class Line(NamedTuple):
+    """What stands on a line, and in which colour a terminal shows it; empty: in its own."""
+
+    text: str
+    colour: str = ""
+
+
+def findings(verdicts: list[Verdict]) -> list[Line]:
+    """What did not pass: a line for each rule, behind it what it concealed; then a line for each reason."""
+    lines: list[Line] = []
+    owners = sorted({owner for verdict in verdicts for owner in verdict.blocked_by})
     for verdict in verdicts:
-        outcome = verdict.outcome.value
-        about = f"{verdict.rule} {verdict.level.value}"
-        if verdict.unexpected:
-            lines.append(f"{about} not as expected: {one_line(verdict.unexpected)}")
-        lines += [f"{about} known {outcome}: {one_line(text)}" for text in verdict.known if verdict.is_known]
-        if verdict.is_known:
-            continue
-        if outcome == "unsupported":
-            reasons.setdefault(one_line(verdict.reason), []).append(verdict.rule)
-        elif verdict.is_blocked:
-            continue
-        elif outcome != "pass":
-            note = " (self-check)" if verdict.self_check else ""
-            note += f" (found by {verdict.found_by})" if verdict.found_by else ""
-            note += f" (flaky: {verdict.flaky})" if verdict.flaky else ""
-            note += f" ({verdict.note})" if verdict.note else ""
-            replay = f" | replay: {verdict.replay}" if verdict.replay else ""
-            lines.append(
-                f"{about} {outcome}{note}: {one_line(verdict.sentence)}"
-                f" | seen: {one_line(failure.seen(verdict))}{replay}"
-            )
-    lines += _causes(verdicts)
-    lines += [f"unsupported: {', '.join(rules)}: {reason}" for reason, rules in reasons.items()]
+        lines += _of_rule(verdict)
+        if verdict.rule in owners:
+            lines.append(Line(_consequences(verdict.rule, verdicts)))
+    judged = {verdict.rule for verdict in verdicts}
+    lines += [Line(_consequences(owner, verdicts)) for owner in owners if owner not in judged]
+    lines += map(Line, _unsupported(verdicts))
     crowded = [verdict.rule for verdict in verdicts if verdict.only_in_company]
     if crowded:
-        lines.append(
-            f"broken only after other cases in the same process, which does not count: {', '.join(crowded)}"
+        words = "broken only after other cases in the same process, which does not count"
+        lines.append(Line(f"{words}: {spans(crowded)}"))
+    return lines
+
+
+def _of_rule(verdict: Verdict) -> Iterator[Line]:
+    outcome = verdict.outcome.value
+    about = f"{verdict.rule} {verdict.level.value}"
+    if verdict.unexpected:
+        yield Line(f"{about} not as expected: {_whole(verdict.unexpected)}", "red")
+    if verdict.is_known:
+        for text in verdict.known:
+            yield Line(f"{about} known {outcome}: {_whole(text)}")
+    elif not (outcome in ("pass", "unsupported") or verdict.is_blocked):
+        note = " (self-check)" if verdict.self_check else ""
+        note += f" (found by {verdict.found_by})" if verdict.found_by else ""
+        note += f" (flaky: {verdict.flaky})" if verdict.flaky else ""
+        note += f" ({verdict.note})" if verdict.note else ""
+        replay = f" | replay: {verdict.replay}" if verdict.replay else ""
+        yield Line(
+            f"{about} {outcome}{note}: {_whole(verdict.sentence)}"
+            f" | seen: {_whole(failure.seen(verdict))}{replay}",
+            "red" if outcome in ("fail", "crash", "hang") and verdict.is_red(strict=False) else "yellow",
         )
-    return lines
 
 
-def _causes(verdicts: list[Verdict]) -> list[str]:
-    """A line per rule that owns what went wrong in cases of others: these, and which could not be judged."""
-    lines = []
-    for owner in sorted({owner for verdict in verdicts for owner in verdict.blocked_by}):
-        concerned = [verdict for verdict in verdicts if owner in verdict.blocked_by]
-        blocked = [verdict.rule for verdict in concerned if verdict.is_blocked]
-        told = f"; of them not judged for it: {', '.join(blocked)}" if blocked else ""
-        lines.append(f"1 cause, {owner}: it was seen in cases of {len(concerned)} other rules{told}")
-    return lines
+def _consequences(owner: str, verdicts: list[Verdict]) -> str:
+    """In cases of how many rules the owner's misbehaviour was seen, and which could not be judged for it."""
+    concerned = [verdict for verdict in verdicts if owner in verdict.blocked_by]
+    blocked = [verdict.rule for verdict in concerned if verdict.is_blocked]
+    told = f"; of them not judged for it: {spans(blocked)}" if blocked else ""
+    rules = "1 other rule" if len(concerned) == 1 else f"{len(concerned)} other rules"
+    return f"  1 cause, {owner}: it was seen in cases of {rules}{told}"
+
+
+def _unsupported(verdicts: list[Verdict]) -> list[str]:
+    """A line for each reason why rules are unsupported, that of most rules first."""
+    reasons: dict[str, list[str]] = {}
+    for verdict in verdicts:
+        if verdict.outcome.value == "unsupported" and not (verdict.unexpected or verdict.is_known):
+            reasons.setdefault(_whole(verdict.reason), []).append(verdict.rule)
+    by_number = sorted(reasons.items(), key=lambda item: -len(item[1]))
+    return [f"unsupported: {spans(rules)}: {reason}" for reason, rules in by_number]
+
+
+def spans(rules: Iterable[str]) -> str:
+    """Ids of rules in their order; three or more in a row are two with "to" between: ``REG-01 to REG-05``."""
+    runs: list[list[str]] = []
+    for rule in sorted(rules):
+        area, number = rule.rsplit("-", 1)
+        before = runs[-1][-1].rsplit("-", 1) if runs else ("", "")
+        if before[0] == area and int(before[1]) + 1 == int(number):
+            runs[-1].append(rule)
+        else:
+            runs.append([rule])
+    return ", ".join(f"{run[0]} to {run[-1]}" if len(run) > 2 else ", ".join(run) for run in runs)
+
+
+def _whole(text: str) -> str:
+    """The text on one line. Nobody can ask for what was cut: only a flood is."""
+    return one_line(text, _FLOOD)
+
+
+_FLOOD = 4000
+"""Characters."""

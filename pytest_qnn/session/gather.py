@@ -205,6 +205,10 @@ def expect(session: Session, names: Iterable[str]) -> None:
         from pytest_qnn.session import certifying
 
         certifying.check(session, collected)
+    if any(map(session.rule_of_test, collected)):
+        from pytest_qnn.report import progress
+
+        progress.begin(session)
     session.expect(collected)
     if session.options.corpus is not None:  # what it imports takes long
         from pytest_qnn.session import corpus

@@ -172,7 +172,7 @@ def test_a_flake_is_told_in_the_text_and_in_the_line_of_the_report() -> None:
     )
     assert "  flaky     the minimal case failed 2 of 6 runs" in failure.text(verdict, 1).splitlines()
     (line,) = terminal.findings([verdict])
-    assert line.startswith("REG-99 MUST fail (flaky: failed 2 of 6 runs): ")
+    assert line.text.startswith("REG-99 MUST fail (flaky: failed 2 of 6 runs): ")
 
 
 @pytest.mark.parametrize("seed", range(6))

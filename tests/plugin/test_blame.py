@@ -32,7 +32,7 @@ def test_a_rule_is_judged_around_a_crash_that_is_not_its_own(
     assert (rules["LIFE-10"]["verdict"], rules["LIFE-10"]["blocked_by"]) == ("pass", ["RUN-01"])
     assert (rules["RUN-01"]["verdict"], rules["RUN-01"]["found_by"]) == ("crash", "LIFE-10")
     result.stdout.fnmatch_lines(
-        ["RUN-01 MUST crash (found by LIFE-10): *", "1 cause, RUN-01: it was seen in cases of 1 other rules"]
+        ["RUN-01 MUST crash (found by LIFE-10): *", "  1 cause, RUN-01: it was seen in cases of 1 other rule"]
     )
     case = rules["RUN-01"]["case"]
     assert [node["op"] for node in case["graph"]["nodes"]] == ["MUL"]

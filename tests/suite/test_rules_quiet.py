@@ -23,8 +23,8 @@ from pytest_qnn.tflite.facts import LIMITS, DelegateFacts
 
 FAST = fast_pairs()
 FEWEST, FEW = (Profile("few", in_process_examples=count, isolated_examples=5) for count in (6, 10))
-"""Of each pair, in the fast run and in the full one; more where so few show nothing, as behind gates that most
-cases do not pass."""
+"""Of each pair, in the fast run and in the full one; more where so few show nothing, as behind gates that
+most cases do not pass."""
 NEVER_OPEN = {
     "ABI-11": "no conforming delegate here is opaque; test_plugin_interface.py judges one by a trace"
 }

@@ -136,7 +136,9 @@ def cap_02(case: MemoryCase, trace: MemoryTrace) -> Examined:
     refused = any(w.allowed.valid and w.code == _NOT_SUPPORTED for w in calls)
     if offered and not refused:
         require_session(trace)
-        raise Unsupported("the memory API is there: key 1101 and memRegister agree")
+        raise Unsupported(
+            "only a target without the memory API can show it: here key 1101 and memRegister agree"
+        )
     for walked in calls:
         demand_code(walked, {_NOT_SUPPORTED}, "there is no memory API")
         written = [hex(v) for v in walked.seen.values if v != SENTINEL]
@@ -218,7 +220,7 @@ def cap_04(case: MemoryCase, trace: MemoryTrace) -> Examined:
     require_session(trace)
     facts = facts_of(trace)
     if not _closed_types(facts):
-        raise Unsupported("every memory type is supported: ION, CUSTOM and DMA_BUF")
+        raise Unsupported("only a target that lacks a memory type can show it: ION, CUSTOM or DMA_BUF")
     answers = [low(w.seen.code or 0) for w in own_steps(case, trace, lambda w: isinstance(w.step, Register))]
     if answers and set(answers) == {_NOT_SUPPORTED}:
         raise Unsupported("memRegister answers 1000, not supported")

@@ -139,7 +139,7 @@ def dma_03(case: MemoryCase, trace: MemoryTrace) -> Examined:
     _require(case, trace)
     facts = facts_of(trace)
     if not facts.capabilities or facts.supports(Property.MEMORY_SUPPORT_MEM_TYPE_ION):
-        raise Unsupported("ION memory is supported beside DMA_BUF")
+        raise Unsupported("only a target without ION memory can show it: this one has ION beside DMA_BUF")
     judge_valid(case, trace, lambda w: isinstance(w.step, Register), "", "DMA_BUF memory is supported")
     return judge_faults(case, trace, (Fault.TYPE_UNSUPPORTED,), "registrations of ION memory")
 

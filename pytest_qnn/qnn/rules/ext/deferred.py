@@ -559,7 +559,7 @@ def ext_29(case: MemoryCase, trace: MemoryTrace) -> Examined:
     require_binaries(case, trace)
     if facts_of(trace).supports(Property.CONTEXT_SUPPORT_DEFERRED_GRAPH_INIT):
         raise Unsupported(
-            "property key 217 says that deferred initialisation is supported: CAP-06 judges that"
+            "only a target without deferred initialisation can show it: key 217 says yes (CAP-06)"
         )
     count = 0
     for walked in own_steps(case, trace, lambda w: w.allowed.valid):
@@ -573,7 +573,7 @@ def ext_29(case: MemoryCase, trace: MemoryTrace) -> Examined:
                 wanted, f"creation succeeds, and finalising gives {named(walked.code)}", place(walked)
             )
         elif Note.FINALISES in notes and walked.code == 0:
-            raise Unsupported("deferred initialisation is supported")
+            raise Unsupported("only a target without deferred initialisation can show it")
     return Examined(count, "refusals of deferred initialisation")
 
 

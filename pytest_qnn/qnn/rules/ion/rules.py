@@ -119,7 +119,7 @@ def ion_06(case: MemoryCase, trace: MemoryTrace) -> Examined:
     require_session(trace)
     facts = facts_of(trace)
     if not facts.capabilities or facts.supports(Property.MEMORY_SUPPORT_MEM_TYPE_ION):
-        raise Unsupported("ION memory is supported")
+        raise Unsupported("only a target without ION memory can show it")
     count = 0
     for walked in own_steps(case, trace, lambda w: w.allowed.only(Fault.TYPE_UNSUPPORTED)):
         if isinstance(walked.step, Register) and walked.step.descriptors[0].mem_type == MemType.ION:
