@@ -130,7 +130,6 @@ ROOMS: dict[str, set[str]] = {
             "isolation",
             "options",
             "report",
-            "report.compare",
             "rules",
             "session.shards",
             "state",

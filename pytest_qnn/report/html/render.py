@@ -35,7 +35,6 @@ def page(document: Mapping[str, Any]) -> str:
         .get_template("page.html.jinja")
         .render(
             page=view.page(document),
-            changes=None,
             policy=_policy(style, script),
             # Both are files of this package.
             style=Markup(style),
