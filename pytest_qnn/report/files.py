@@ -17,7 +17,6 @@ from pathlib import Path
 from typing import Any
 
 from pytest_qnn.core.printable import encodable
-from pytest_qnn.report import html
 
 
 def replace(path: Path, content: bytes) -> None:
@@ -107,5 +106,8 @@ def _write(path: Path, document: dict[str, Any]) -> str:
 def _content(path: Path, document: dict[str, Any]) -> bytes:
     """The report in the format that the path's ending names, in UTF-8."""
     if path.suffix == ".html":
-        return html.page(document).encode()
+        # Templates are loaded where a page is written, and nowhere else.
+        from pytest_qnn.report.html import render
+
+        return render.page(document).encode()
     return (json.dumps(encodable(document), indent=1) + "\n").encode()

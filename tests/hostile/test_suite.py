@@ -300,7 +300,7 @@ def test_a_target_that_dies_one_time_in_three_is_flaky_everywhere(bench: Bench, 
         rule = judged.rules[name]
         assert rule["verdict"] == "crash"
         assert f"{name} {rule['level']} crash (flaky: {rate}): " in judged.output
-        assert f"the minimal case {rate}" in page.partition(f'id="{name}"')[2].partition("</tr>")[0]
+        assert f"the minimal case {rate}" in page.partition(f'id="{name}"')[2].partition("</article>")[0]
         assert properties[name]["flaky"] == rate
 
 

@@ -515,7 +515,7 @@ def test_the_report_says_what_the_host_lacks(
     result = pytester.runpytest_inprocess(*arguments)
     result.stdout.fnmatch_lines(["host: a <b>: c", "host: d: e"], consecutive=True)
     assert json.loads(Path("out.json").read_text())["host_lacks"] == ["a <b>: c", "d: e"]
-    assert "<th>host</th><td>a &lt;b&gt;: c\nd: e</td>" in Path("out.html").read_text()
+    assert '<th scope="row">host</th><td>a &lt;b&gt;: c\nd: e</td>' in Path("out.html").read_text()
     monkeypatch.setattr(fake_suite.FakeTarget, "surroundings", lambda *_: ((), ()))
     result = pytester.runpytest_inprocess(*arguments)
     assert "host: " not in result.stdout.str()

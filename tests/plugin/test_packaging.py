@@ -55,7 +55,9 @@ def test_every_module_is_installed_and_nothing_else(wheel: zipfile.ZipFile, sour
         f"pytest_qnn/report/{name}" for name in ("schema.json", "case.schema.json", "compare/schema.json")
     }
     sources = {f"pytest_qnn/native/{name}.c" for name in ("provider", "cdsprpc", "crash_handler")}
+    pages = (source / "pytest_qnn/report/html").rglob("*.*")
     data = {
+        *(str(path.relative_to(source)) for path in pages if path.suffix in (".css", ".jinja", ".js")),
         *("pytest_qnn/effort.json", "pytest_qnn/py.typed", "pytest_qnn/rules.json"),
         "pytest_qnn/session/interpreter.supp",
         *(f"pytest_qnn/session/certification/{name}.json" for name in ("release", "errata")),

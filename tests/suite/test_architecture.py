@@ -116,7 +116,9 @@ ROOMS: dict[str, set[str]] = {
             "targets",
         ),
     },
-    "report": {"core", "expect", "rules", "state", "tflite.cases", "tflite.graph", "tflite.learned"},
+    "report": {
+        *("core", "expect", "qnn.cases", "rules", "state", "tflite.cases", "tflite.graph", "tflite.learned"),
+    },
     "report.compare": {"core", "report.loaded"},
     "report.merge": {"core", "report", "rules"},
     "session": {

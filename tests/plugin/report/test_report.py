@@ -160,7 +160,7 @@ def test_a_flake_is_called_one_everywhere(pytester: pytest.Pytester, monkeypatch
             f"REG-01 MUST crash (flaky: {rule['flaky']}): *",
         ]
     )
-    assert f"flaky: the minimal case {rule['flaky']}" in Path("out.html").read_text()
+    assert f"<dt>Flaky</dt><dd>the minimal case {rule['flaky']}</dd>" in Path("out.html").read_text()
 
 
 class Breaks(fake_suite.FakeTarget):
@@ -374,18 +374,20 @@ def test_a_file_is_replaced_at_once_and_nothing_is_left_beside_it(
 
 
 class Page(HTMLParser):
-    VOID = frozenset(("meta", "br"))
+    VOID = frozenset(("meta", "input"))
 
     def __init__(self, text: str) -> None:
         super().__init__()
         self.opened: list[str] = []
         self.names: set[str] = set()
+        self.links: set[str] = set()
         self.texts: list[str] = []
         self.feed(text)
         self.close()
 
     def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
         self.names |= {name for name, _ in attrs}
+        self.links |= {value or "" for name, value in attrs if name == "href"}
         if tag not in self.VOID:
             self.opened.append(tag)
 
@@ -401,7 +403,9 @@ def test_the_html_page_is_balanced_self_contained_and_escaped(pytester: pytest.P
     text = Path("out.html").read_text()
     page = Page(text)
     assert page.opened == []
-    assert not page.names & {"src", "href"}
+    assert not page.names & {"src", "style", "onclick", "onload"}
+    assert page.links
+    assert {link[0] for link in page.links} == {"#"}
     assert "code 1000 <&>" in "".join(page.texts)
     assert "code 1000 <&>" not in text
     for rule in judged_rules(report()):
@@ -453,8 +457,8 @@ def test_what_a_process_left_is_everywhere(
         ]
     )
     page = Path("out.html").read_text()
-    assert "register: Assertion `handle &lt;&amp;&gt;&#x27; failed." in page
-    assert "QnnMem_register did not return" in page
+    assert "register: Assertion `handle &lt;&amp;&gt;&#39; failed." in page
+    assert "<code>QnnMem_register</code> did not return" in page
     properties = junit("REG-03")
     assert properties["where"] == "in QnnMem_register, step 1"
     assert properties["backtrace"].startswith("libfoo.so+0x1234; ")

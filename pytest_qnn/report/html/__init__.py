@@ -1,0 +1,1 @@
+"""The report as one self-contained page: `render.page` writes it, `view` says what stands on it."""
