@@ -137,6 +137,6 @@ def test_written_texts_are_whole_sentences(rule_id: str) -> None:
     each = WRITTEN[rule_id]
     assert rule_id in rules.listed()
     for text in (each.source, each.why, each.wrong, each.fix, *([each.libraries] if each.libraries else ())):
-        assert re.fullmatch(r"[A-Z0-9`].*[.]", text), text
+        assert re.fullmatch(r"[A-Za-z0-9`].*[.]", text), text
         assert "\n" not in text
     assert all(re.match(r"https://\S+: \S", bug) for bug in each.bugs)
