@@ -76,8 +76,6 @@ def passing(rule: Rule[Any, Any, Any], mutant: Mutant, place: str, case: Any) ->
             return name
         if isinstance(found, Examined):
             idle = idle or name
-        elif idle:
-            break
     return idle
 
 

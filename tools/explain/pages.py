@@ -56,7 +56,7 @@ _LIBRARIES = """
 _WITHOUT = """
 ## Rules without a smallest violation
 
-None was found on their mutants that a conforming target passes in the same case: {ids}.
+None was found on their mutants that shows the violation each time and that a conforming target obeys: {ids}.
 """
 _AREAS = """
 ## Areas

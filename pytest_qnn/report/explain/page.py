@@ -75,7 +75,16 @@ def _by_hand(rule: Demand) -> Iterator[Section]:
 def _smallest(rule: Demand) -> Iterator[Section]:
     example = stored.example_of(rule.id, rule.subject)
     if example is None:
-        yield Section("Smallest violation", (Block(("None is kept: no mutant shows one in a short case.",)),))
+        yield Section(
+            "Smallest violation",
+            (
+                Block(
+                    (
+                        "None is kept: none was found that shows the violation each time and that a conforming target obeys.",
+                    )
+                ),
+            ),
+        )
         return
     file = example.file
     yield Section(
