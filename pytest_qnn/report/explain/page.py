@@ -77,13 +77,7 @@ def _smallest(rule: Demand) -> Iterator[Section]:
     if example is None:
         yield Section(
             "Smallest violation",
-            (
-                Block(
-                    (
-                        "None is kept: none was found that shows the violation each time and that a conforming target obeys.",
-                    )
-                ),
-            ),
+            (Block(("None is kept: no case shows it each time and is obeyed elsewhere.",)),),
         )
         return
     file = example.file
