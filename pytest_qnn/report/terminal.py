@@ -169,8 +169,6 @@ def findings(verdicts: list[Verdict]) -> list[str]:
                 f" | seen: {one_line(failure.seen(verdict))}{replay}"
             )
     lines += _causes(verdicts)
-    found = ",".join(dict.fromkeys(verdict.rule for verdict in verdicts if verdict.finding))
-    lines += [f"what these rules demand: pytest --qnn-explain={found}"] if found else []
     lines += [f"unsupported: {', '.join(rules)}: {reason}" for reason, rules in reasons.items()]
     crowded = [verdict.rule for verdict in verdicts if verdict.only_in_company]
     if crowded:
