@@ -231,6 +231,14 @@ DECLARED = (
         "with --qnn-replay: carry out the case in a single process under gdb, valgrind or asan "
         "(AddressSanitizer), or behind any other command (docs/debugging.md)",
     ),
+    Declared(
+        "--qnn-explain",
+        "IDS",
+        "print the pages of these rules, ids or shell patterns such as REG-21,CTX-*, and end: what each "
+        "demands, its smallest violation, its mutants, what public libraries do; repeatable "
+        "(docs/rules/README.md)",
+        kind="list",
+    ),
 )
 
 Pairs = tuple[tuple[str, str], ...]

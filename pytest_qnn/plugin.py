@@ -116,7 +116,10 @@ def _check_for_workers(options: opts.Options) -> None:
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_cmdline_main(config: pytest.Config) -> int | None:
-    """In place of pytest's tests: the tool of --qnn-debug, or a run for each target of --qnn-matrix."""
+    """In place of pytest's tests: pages of rules, the tool of --qnn-debug, or a run for each of a matrix."""
+    explained = config.option.qnn_explain or config.getini("qnn_explain")
+    if explained and not _answers_otherwise(config):
+        return _explain(config, explained)
     if config.option.qnn_matrix or config.getini("qnn_matrix"):
         status = _matrix(config)
         if status is not None:
@@ -134,14 +137,32 @@ def pytest_cmdline_main(config: pytest.Config) -> int | None:
         raise pytest.UsageError(printable(str(error))) from None
 
 
+def _explain(config: pytest.Config, texts: Sequence[str]) -> int:
+    """Print pages of rules; the exit status."""
+    from pytest_qnn.session import explain
+
+    try:
+        found = explain.pages(texts)
+    except forms.BadOption as error:
+        raise pytest.UsageError(printable(str(error))) from None
+    capture = config.pluginmanager.getplugin("capturemanager")
+    if capture is not None:
+        capture.suspend(in_=True)
+    explain.show(found)
+    return pytest.ExitCode.OK
+
+
+def _answers_otherwise(config: pytest.Config) -> bool:
+    """Whether pytest was asked for something that runs no test: its help, its version and their like."""
+    names = ("help", "version", "markers", "showfixtures", "cacheshow")
+    return any(getattr(config.option, name, None) for name in names)
+
+
 def _matrix(config: pytest.Config) -> int | None:
     """The worst exit status of the runs of all targets; None: this run is of one target, or of none."""
     from pytest_qnn.session import matrix
 
-    if any(
-        getattr(config.option, name, None)
-        for name in ("help", "version", "markers", "showfixtures", "cacheshow")
-    ):
+    if _answers_otherwise(config):
         return None
     try:
         return matrix.main(config, _reader(config))

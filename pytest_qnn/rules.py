@@ -190,8 +190,9 @@ about, so any wrong output in their cases is their own finding.
 
 def _row(rule: Rule[object, object, object], killers: list[str]) -> str:
     star = " *" if rule.self_check else ""
+    half = "qnn" if rule.subject == "memory" else "tflite"
     cells = [
-        rule.id + star,
+        f"[{rule.id}](rules/{half}/{rule.area.lower()}.md#{rule.id.lower()})" + star,
         rule.level.value,
         rule.sentence,
         rule.source,

@@ -45,6 +45,8 @@ def text(verdict: Verdict, run_seed: int) -> str:
         lines.append(f"  blocked   in some cases, by {', '.join(verdict.blocked_by)}")
     if verdict.flaky:
         lines.insert(1, f"  flaky     the minimal case {verdict.flaky}")
+    if verdict.finding:
+        lines.append(f"  explain   pytest --qnn-explain={verdict.rule}")
     if verdict.replay:
         lines.append(f"  replay    {verdict.replay}")
         if verdict.finding and verdict.finding.evidence:

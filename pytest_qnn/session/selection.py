@@ -22,7 +22,7 @@ def selected(selection: Selection) -> frozenset[str]:
     """
     ids = set(rules.listed())
     if selection.rules:
-        ids &= _matched(selection.rules)
+        ids &= matched(selection.rules)
     if selection.areas:
         ids &= _of_areas(selection.areas)
     if selection.levels:
@@ -33,13 +33,17 @@ def selected(selection: Selection) -> frozenset[str]:
     return frozenset(ids)
 
 
-def _matched(patterns: Iterable[str]) -> set[str]:
-    """Ids that one of the patterns matches. Raises BadOption."""
+def matched(patterns: Iterable[str], flag: str = "--qnn-rule") -> set[str]:
+    """Ids that one of the patterns matches, which are in capital letters.
+
+    Raises:
+        BadOption: a pattern matches no rule; ``flag`` is the option that it came from.
+    """
     found: set[str] = set()
     for pattern in patterns:
         ids = {rule_id for rule_id in rules.listed() if fnmatchcase(rule_id, pattern)}
         if not ids:
-            raise BadOption(f"--qnn-rule: {pattern!r} matches no rule{_instead(pattern)}")
+            raise BadOption(f"{flag}: {pattern!r} matches no rule{_instead(pattern)}")
         found |= ids
     return found
 

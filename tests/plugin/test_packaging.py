@@ -62,7 +62,12 @@ def test_every_module_is_installed_and_nothing_else(wheel: zipfile.ZipFile, sour
         "pytest_qnn/session/interpreter.supp",
         *(f"pytest_qnn/session/certification/{name}.json" for name in ("release", "errata")),
     }
-    assert installed == modules | schemas | sources | data
+    explain = {
+        f"pytest_qnn/{path.relative_to(source / 'pytest_qnn').as_posix()}"
+        for path in (source / "pytest_qnn" / "report" / "explain").rglob("*.*")
+        if path.suffix in (".json", ".jsonl", ".toml")
+    }
+    assert installed == modules | schemas | sources | data | explain
     assert {"pytest_qnn/conformance/tflite/test_part.py", "pytest_qnn/fixtures/delegates.py"} < installed
 
 

@@ -120,6 +120,7 @@ ROOMS: dict[str, set[str]] = {
         *("core", "expect", "qnn.cases", "rules", "state", "tflite.cases", "tflite.graph", "tflite.learned"),
     },
     "report.compare": {"core", "report.loaded"},
+    "report.explain": {"case_file", "core", CODES, "qnn.cases", "tflite.cases", "tflite.graph"},
     "report.merge": {"core", "report", "rules"},
     "session": {
         *(
@@ -130,7 +131,9 @@ ROOMS: dict[str, set[str]] = {
             "isolation",
             "options",
             "report",
+            "report.explain",
             "rules",
+            "session.selection",
             "session.shards",
             "state",
             "targets",

@@ -52,6 +52,7 @@ def test_a_failure_text_says_everything(pytester: pytest.Pytester) -> None:
             '    {"steps": [[]{"do": "context-create", "context": "c0"}, *',
             "  examples  3 cases run, *",
             "  seed      --qnn-seed=3",
+            "  explain   pytest --qnn-explain=REG-02",
             "  replay *pytest --qnn-replay /*/.pytest-qnn/memory-reference-*/REG-02 --qnn-backend=*",
         ],
         consecutive=True,
