@@ -33,9 +33,12 @@ The flat list of all rules is [rules.md](../rules.md).
 A page says what the rule demands, the smallest case that breaks it, with each call of it explained, the
 mutants that it must find, the conforming targets on which it is unsupported, and what public libraries do.
 The smallest case was found on the mutant that the page names, with a fixed seed
-(`python -m tools.explain.cases`). A test runs each of them again: it breaks its rule on that mutant, and no
-rule of its area on the conforming target that the page names. What the mutants and the targets are is written
-by `python -m tools.explain.facts`, what libraries do by `python -m tools.explain.libraries` from reports.
+(`python -m tools.explain.cases`). A test runs each of them again: it breaks its rule on that mutant (of
+rules about threads and measurements in one of twenty runs), and no rule of its area on the conforming target
+that the page names, as far as the checks of these can judge a case that was drawn for another rule. On some
+of these targets the rule itself has nothing to examine in the case. What the mutants and the targets are is
+written by `python -m tools.explain.facts`, what libraries do by `python -m tools.explain.libraries` from
+reports.
 """
 _WHY = """
 ## Rules that are written out

@@ -19,7 +19,8 @@ from pytest_qnn.rules import catalogue
 from pytest_qnn.tflite.target import open_delegate_target
 
 MEASURED = ("LEAK-", "QLEAK-", "THR-", "QTHR-", "RSZ-05", "OWN-02", "OWN-03", "LIFE-05", "SSR-01")
-"""Rules whose cases take seconds."""
+"""Rules whose cases take seconds, and of which threads make some a matter of chance."""
+TRIES = 20
 OF_ANOTHER_KIND = {
     ("ABI-04", "ABI-03"): "a key that nobody knows is given",
     ("ABI-15", "ABI-04"): "every key is known, and a library is missing",
@@ -72,8 +73,10 @@ def test_the_case_breaks_its_rule_on_the_mutant_and_none_on_the_conforming_targe
     mutant = table()[example.mutant]
     assert rule_id in mutant.kills
     with closing(opened(mutant, example.runtime or REFERENCE)) as target:
-        found = engine.judge_case(rule, target, case)
-    assert isinstance(found, Violation), found
+        tries = TRIES if rule_id.startswith(MEASURED) else 1
+        judged = (engine.judge_case(rule, target, case) for _ in range(tries))
+        found = next((one for one in judged if isinstance(one, Violation)), None)
+    assert found is not None
     assert found.outcome.value == example.file.verdict
     with closing(conforming(example)) as target:
         held = engine.judge_case(rule, target, case)
