@@ -273,9 +273,7 @@ def built(name: str, folder: Path) -> Path:
     return build(folder, FAULTS[name].subject, name, faulty(name))
 
 
-def build(
-    folder: Path, subject: Subject, name: str, source: str = "", *, beside: Path | None = None
-) -> Path:
+def build(folder: Path, subject: Subject, name: str, source: str = "", *, beside: Path | None = None) -> Path:
     """Build one of the two conforming libraries, or another source in its place.
 
     ``beside`` is an object file that is linked to it.
@@ -285,7 +283,5 @@ def build(
     library = folder / f"lib{name}.so"
     flags = ["-shared", "-fPIC", "-O0", "-g", "-w", f"-I{_HERE}", f"-I{_EXAMPLE}"]
     linked = [str(written), *([str(beside)] if beside else []), "-lm", "-lpthread", "-ldl"]
-    subprocess.run(
-        ["gcc", *flags, "-o", str(library), *linked], check=True, capture_output=True, timeout=60
-    )
+    subprocess.run(["gcc", *flags, "-o", str(library), *linked], check=True, capture_output=True, timeout=60)
     return library
