@@ -1,7 +1,8 @@
 """What a row of the matrix is: one action of a library at one moment, and what the suite must say of it.
 
-Each library is a conforming one of tests/faults, with a call at the moment in question into a C file of its own,
-so that no name of the action meets one of the library. What is expected was written before anything was judged.
+Each library is a conforming one of tests/faults, with a call at the moment in question into a C file of its
+own, so that no name of the action meets one of the library. What is expected was written before any was
+judged.
 """
 
 from __future__ import annotations
@@ -84,7 +85,10 @@ _MOMENTS: dict[Subject, dict[Moment, tuple[str, str]]] = {
             "registration->builtin_code == kBuiltinMul",
         ),
         "work": (
-            "    const size_t count = out.tensor->bytes / (out.tensor->type == kFloat32 ? sizeof(float) : 1);\n",
+            (
+                "    const size_t count = out.tensor->bytes / "
+                "(out.tensor->type == kFloat32 ? sizeof(float) : 1);\n"
+            ),
             "step->op == kBuiltinMul",
         ),
         "close": ("  free(delegate);\n}\n", "delegate"),

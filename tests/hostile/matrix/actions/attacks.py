@@ -61,9 +61,7 @@ ATTACKS = [
         "each_ancestor(act);",
         before="static void act(pid_t pid) { struct rlimit none = {0, 0}; prlimit(pid, RLIMIT_NOFILE, &none, NULL); prlimit(pid, RLIMIT_FSIZE, &none, NULL); }",
     ),
-    _attack(
-        "overwrites-parent", "overwrites its parent's memory", "act(getppid());", before=_OVERWRITE
-    ),
+    _attack("overwrites-parent", "overwrites its parent's memory", "act(getppid());", before=_OVERWRITE),
     _attack(
         "keeps-killing",
         "leaves a daemon that kills every process that it can see, every 20 ms",
@@ -132,7 +130,7 @@ REPLIES = [
     _reply(
         "raises",
         "has SystemExit raised in the main thread of Python",
-        "int (*later)(int (*)(void*), void*) = dlsym(RTLD_DEFAULT, \"Py_AddPendingCall\"); if (later) later(raises, NULL);",
+        'int (*later)(int (*)(void*), void*) = dlsym(RTLD_DEFAULT, "Py_AddPendingCall"); if (later) later(raises, NULL);',
         before='static int raises(void* unused) { void (*set)(void*, const char*) = dlsym(RTLD_DEFAULT, "PyErr_SetString"); '
         'void** type = dlsym(RTLD_DEFAULT, "PyExc_SystemExit"); if (set && type) set(*type, "of the library"); return -1; }',
     ),

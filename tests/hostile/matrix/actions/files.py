@@ -59,12 +59,18 @@ LOADS = [
     _load(
         "only-once",
         "aborts when it is loaded a second time",
-        "char path[4096]; snprintf(path, sizeof path, \"%s.seen\", own_path()); if (!access(path, F_OK)) abort(); write_file(path, 1);",
+        'char path[4096]; snprintf(path, sizeof path, "%s.seen", own_path()); if (!access(path, F_OK)) abort(); write_file(path, 1);',
         "any",
     ),
     _load("unload-dies", "writes to a bad address", _BAD_ADDRESS, "pass", "unload"),
     _load("unload-hangs", "never returns, and sleeps", "for (;;) pause();", "pass", "unload"),
-    _load("exit-hangs", "has a function at exit that sleeps", "atexit(sleeps);", "pass", before="static void sleeps(void) { for (;;) pause(); }"),
+    _load(
+        "exit-hangs",
+        "has a function at exit that sleeps",
+        "atexit(sleeps);",
+        "pass",
+        before="static void sleeps(void) { for (;;) pause(); }",
+    ),
 ]
 
 FILES = [
@@ -109,7 +115,11 @@ FILES = [
         "mounts another file system over its working directory and over /tmp, if it may",
         'mount("none", ".", "tmpfs", 0, NULL); mount("none", "/tmp", "tmpfs", 0, NULL); write_file("here", 1);',
     ),
-    _file("sparse", "leaves a file of 1 TiB without contents", 'write_file("sparse", 1); truncate("sparse", 1L << 40);'),
+    _file(
+        "sparse",
+        "leaves a file of 1 TiB without contents",
+        'write_file("sparse", 1); truncate("sparse", 1L << 40);',
+    ),
     _file(
         "beside-its-folder",
         "leaves a file in /tmp",

@@ -62,7 +62,9 @@ FLOODS = [
 ]
 
 LEFT_OVER = [
-    _left("process", "leaves a process in a session of its own", "if (!fork()) { setsid(); for (;;) pause(); }"),
+    _left(
+        "process", "leaves a process in a session of its own", "if (!fork()) { setsid(); for (;;) pause(); }"
+    ),
     _left("daemon", "leaves a daemon without environment", "if (is_daemon()) for (;;) pause();"),
     _left(
         "daemon-at-load", "leaves a daemon without environment", "if (is_daemon()) for (;;) pause();", "load"
@@ -79,9 +81,9 @@ LEFT_OVER = [
     ),
     _left(
         "thread",
-        "leaves a thread that computes",
+        "leaves a thread that runs every millisecond",
         "pthread_t thread; pthread_create(&thread, NULL, loops, NULL);",
-        before="static void* loops(void* unused) { for (volatile int on = 1; on;) {} return NULL; }",
+        before="static void* loops(void* unused) { for (;;) usleep(1000); }",
     ),
     _left(
         "shared-memory",
