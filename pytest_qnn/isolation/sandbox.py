@@ -20,6 +20,7 @@ import msgspec
 from pytest_qnn.core import activity
 from pytest_qnn.core.target import Death
 from pytest_qnn.isolation import interpreter, processes, wire, working_directory
+from pytest_qnn.isolation.codec import decoded
 from pytest_qnn.isolation.host.exit_watch import ExitWatch
 from pytest_qnn.isolation.host.lacks import why_no_process
 from pytest_qnn.isolation.worker import Spec, Unusable
@@ -210,12 +211,12 @@ class Sandbox:
         assert self._connection is not None
         try:
             wire.send(self._connection, message, time.monotonic() + self._timeout + _GRACE)
-            return _REPLIES.decode(self._reply())
+            return replies_in(self._reply(), len(requests))
         except TimeoutError:
             self.close()
             hang = f"no answer within {self._timeout:g} s, not even of the supervisor"
             return [wire.Reply(death="hang", detail=hang, supervisor_lost=True)]
-        except (wire.Closed, msgspec.DecodeError, UnicodeDecodeError):
+        except (wire.Closed, msgspec.DecodeError):
             killed = self._status() == -signal.SIGKILL
             self.last_call = ""  # which it was went with the supervisor
             self.close()
@@ -335,8 +336,8 @@ class Sandbox:
                 self.close()
                 raise NoProcess(why_no_process(error)) from None
         try:
-            ready = _READY.decode(self._receive(time.monotonic() + _LOAD_TIMEOUT))
-        except (wire.Closed, msgspec.DecodeError, UnicodeDecodeError):
+            ready = decoded(_READY, self._receive(time.monotonic() + _LOAD_TIMEOUT))
+        except (wire.Closed, msgspec.DecodeError):
             status, own = self._status(), self._traceback()
             self.close()
             if own:
@@ -362,6 +363,20 @@ class LoadingTakesTooLong(Unusable):
 
 class _KilledLoading(Unusable):
     """SIGKILL ended the process while it loaded the target."""
+
+
+def replies_in(message: bytes, requests: int) -> list[wire.Reply]:
+    """The replies to so many requests, at least one.
+
+    A target is loaded in the supervisor, and may have sent them in its place.
+
+    Raises:
+        msgspec.DecodeError: they are none, or as many as nobody asked for.
+    """
+    replies = decoded(_REPLIES, message)
+    if not 1 <= len(replies) <= requests:
+        raise msgspec.DecodeError(f"there are {len(replies)} replies to {requests} requests")
+    return replies
 
 
 def _answer(reply: wire.Reply) -> bytes | Death:

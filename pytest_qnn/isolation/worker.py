@@ -15,9 +15,14 @@ import msgspec
 OnStep = Callable[[int], None]
 
 
-Depth = Literal["all", "identity", "nothing"]
+Depth = Literal["all", "validated", "identity", "nothing"]
 """How much is learned of a target: one that does not survive a depth is queried at the next."""
-DEPTHS: dict[Depth, bytes] = {"all": b"learn all", "identity": b"learn identity", "nothing": b"learn nothing"}
+DEPTHS: dict[Depth, bytes] = {
+    "all": b"learn all",
+    "validated": b"learn validated",
+    "identity": b"learn identity",
+    "nothing": b"learn nothing",
+}
 """The requests for the target's facts, most first; any other request is a case as MessagePack."""
 ENDS = b"ends "
 """Before a case's request: when it has been answered, the process ends by exit(3) and not by _exit(2)."""

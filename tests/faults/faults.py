@@ -263,18 +263,25 @@ def faulty(name: str) -> str:
     return source.replace(fault.piece, fault.by)
 
 
+def conforming(subject: Subject) -> str:
+    """The source of one of the two conforming libraries."""
+    return _SOURCES[subject].read_text()
+
+
 def built(name: str, folder: Path) -> Path:
     """Build the library with a fault into the folder."""
     return build(folder, FAULTS[name].subject, name, faulty(name))
 
 
-def build(folder: Path, subject: Subject, name: str, source: str = "") -> Path:
-    """Build one of the two conforming libraries, or another source in its place."""
+def build(folder: Path, subject: Subject, name: str, source: str = "", *, beside: Path | None = None) -> Path:
+    """Build one of the two conforming libraries, or another source in its place.
+
+    ``beside`` is an object file that is linked to it.
+    """
     written = folder / f"{name}.c"
-    written.write_text(_FIRST + (source or _SOURCES[subject].read_text()))
+    written.write_text(_FIRST + (source or conforming(subject)))
     library = folder / f"lib{name}.so"
     flags = ["-shared", "-fPIC", "-O0", "-g", "-w", f"-I{_HERE}", f"-I{_EXAMPLE}"]
-    subprocess.run(
-        ["gcc", *flags, "-o", str(library), str(written), "-lm"], check=True, capture_output=True, timeout=60
-    )
+    linked = [str(written), *([str(beside)] if beside else []), "-lm", "-lpthread", "-ldl"]
+    subprocess.run(["gcc", *flags, "-o", str(library), *linked], check=True, capture_output=True, timeout=60)
     return library

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import shutil
 import sys
 from collections.abc import Iterator
@@ -48,6 +49,17 @@ FEW = {
 def test_an_owner_fails_and_who_meets_its_fault_does_not(name: str) -> None:
     found = blame.row(name, 1, FEW[name])
     assert (found.owners, found.accused, found.advised) == ([faults.FAULTS[name].owner], [], [])
+
+
+@needs_a_compiler
+def test_operators_of_which_no_graph_can_be_made_are_those_that_are_validated(tmp_path: Path) -> None:
+    """Composing one kills: were the others not taken for granted, no rule would meet the fault."""
+    fault = faults.FAULTS["qnn-dies-in-finalize"]
+    library = faults.built("qnn-dies-in-finalize", tmp_path)
+    with contextlib.closing(blame.open_library(library, fault.subject, 10.0)) as target:
+        assert len(target.facts.deaths) == 1
+        assert len(target.facts.operators) == 10
+        assert target.facts.operators == target.facts.validated
 
 
 _PARTS_OF_A_HANG = 16

@@ -62,14 +62,15 @@ UNTRIED: Pairs = ((OPERATORS[0], DTYPES[0]),)
 def learn(entry: QnnEntry, rpcmem: Rpcmem, depth: Depth = "all") -> MemoryFacts:
     """Open a session, ask for versions and capabilities, and try every operator once.
 
-    ``identity``: no session and no graph; ``nothing``: no call at all.
+    ``validated``: the operators that QnnBackend_validateOpConfig accepts are taken for those that there are,
+    and no graph is made; ``identity``: no session either; ``nothing``: no call at all.
     """
     if depth == "nothing":
         return MemoryFacts(operators=UNTRIED, validated=UNTRIED, rpcmem=rpcmem.name)
     client = QnnClient(entry)
     state = State(client, rpcmem)
     try:
-        is_open = depth == "all" and state.session.open()
+        is_open = depth in {"all", "validated"} and state.session.open()
         interface = client.interface
         if interface is None:
             return MemoryFacts(session=tuple(state.session.codes), rpcmem=rpcmem.name)
@@ -82,7 +83,7 @@ def learn(entry: QnnEntry, rpcmem: Rpcmem, depth: Depth = "all") -> MemoryFacts:
             session=tuple(state.session.codes),
             capabilities=_capabilities(client),
             null_functions=client.null_functions(),
-            operators=_composed(state, validated) if is_open else validated,
+            operators=_composed(state, validated) if is_open and depth == "all" else validated,
             validated=validated,
             rpcmem=rpcmem.name,
         )

@@ -1,0 +1,97 @@
+"""Actions that change what a process has: its state, and its limits."""
+
+from __future__ import annotations
+
+from tests.hostile.matrix.action import Action, Expected, Moment
+
+
+def _state(
+    name: str, what: str, c: str, moment: Moment = "work", expected: Expected = "pass", before: str = ""
+) -> Action:
+    return Action(f"state-{name}", "process state", moment, expected, what, c, before)
+
+
+def _limit(name: str, what: str, c: str, moment: Moment = "work", expected: Expected = "pass") -> Action:
+    return Action(f"limit-{name}", "limits", moment, expected, what, c)
+
+
+STATES = [
+    _state("umask", "sets the file mode mask to 0777", "umask(0777);"),
+    _state("umask-at-load", "sets the file mode mask to 0777", "umask(0777);", "load"),
+    _state("folder", "goes to another working directory", 'chdir("/");'),
+    _state("folder-at-load", "goes to another working directory", 'chdir("/");', "load"),
+    _state(
+        "signals-ignored",
+        "ignores every signal that can be ignored, and blocks the others",
+        "for (int i = 1; i < 65; ++i) signal(i, SIG_IGN);\n"
+        "  sigset_t all; sigfillset(&all); sigprocmask(SIG_BLOCK, &all, NULL);",
+    ),
+    _state(
+        "signals-ignored-at-load",
+        "ignores every signal that can be ignored, and blocks the others",
+        "for (int i = 1; i < 65; ++i) signal(i, SIG_IGN);\n"
+        "  sigset_t all; sigfillset(&all); sigprocmask(SIG_BLOCK, &all, NULL);",
+        "load",
+    ),
+    _state(
+        "timer",
+        "has SIGALRM sent to itself after a millisecond, and returns",
+        "struct itimerval at = {{0, 0}, {0, 1000}}; setitimer(ITIMER_REAL, &at, NULL); usleep(5000);",
+        expected="crash",
+    ),
+    _state(
+        "timer-at-load",
+        "has SIGALRM sent to itself every 200 ms from then on",
+        "struct itimerval at = {{0, 200000}, {0, 200000}}; setitimer(ITIMER_REAL, &at, NULL);",
+        "load",
+    ),
+    _state("environment", "empties the environment", "clearenv();"),
+    _state("environment-at-load", "empties the environment", "clearenv();", "load"),
+    _state("rounding", "rounds upwards from then on", "fesetround(FE_UPWARD);"),
+    _state("standard-descriptors", "closes the three standard descriptors", "close(0); close(1); close(2);"),
+    _state(
+        "standard-descriptors-at-load",
+        "closes the three standard descriptors",
+        "close(0); close(1); close(2);",
+        "load",
+    ),
+    _state("not-dumpable", "makes /proc/self unreadable for others", "prctl(PR_SET_DUMPABLE, 0);", "load"),
+    _state(
+        "priority",
+        "takes the lowest priority and the first processor, and another name",
+        'nice(19); cpu_set_t one; CPU_ZERO(&one); CPU_SET(0, &one); sched_setaffinity(0, sizeof one, &one);\n  prctl(PR_SET_NAME, "(sd) Z 1 1\\n");',
+        "load",
+    ),
+    _state(
+        "handlers",
+        "takes SIGSEGV, SIGTERM and SIGCHLD for itself",
+        "signal(SIGSEGV, nothing); signal(SIGTERM, nothing); signal(SIGCHLD, nothing);",
+        before="static void nothing(int number) {}",
+    ),
+]
+
+LIMITS = [
+    _limit("descriptors", "sets RLIMIT_NOFILE to 3", "set_limit(RLIMIT_NOFILE, 3);", expected="owner"),
+    _limit("descriptors-at-load", "sets RLIMIT_NOFILE to 16", "set_limit(RLIMIT_NOFILE, 16);", "load"),
+    _limit("address-space", "sets RLIMIT_AS to 1 MiB", "set_limit(RLIMIT_AS, 1 << 20);", expected="owner"),
+    _limit("data", "sets RLIMIT_DATA to 0", "set_limit(RLIMIT_DATA, 0);", expected="owner"),
+    _limit("file-size", "sets RLIMIT_FSIZE to 0", "set_limit(RLIMIT_FSIZE, 0);"),
+    _limit("file-size-at-load", "sets RLIMIT_FSIZE to 0", "set_limit(RLIMIT_FSIZE, 0);", "load"),
+    _limit("processes", "sets RLIMIT_NPROC to 0", "set_limit(RLIMIT_NPROC, 0);"),
+    _limit("stack", "sets RLIMIT_STACK to 16 KiB", "set_limit(RLIMIT_STACK, 1 << 14);", expected="owner"),
+    _limit("processor-time", "sets RLIMIT_CPU to 1 s", "set_limit(RLIMIT_CPU, 1);"),
+    _limit(
+        "core",
+        "sets RLIMIT_CORE to infinity, and aborts",
+        "set_limit(RLIMIT_CORE, RLIM_INFINITY); abort();",
+        expected="crash",
+    ),
+    _limit(
+        "system-calls",
+        "allows itself read, write and exit only (seccomp)",
+        "prctl(PR_SET_SECCOMP, 1); getppid();",
+        expected="crash",
+    ),
+]
+
+ACTIONS = [*STATES, *LIMITS]
