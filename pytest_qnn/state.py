@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from pytest_qnn.core import activity
 from pytest_qnn.core.forms import HERE
 from pytest_qnn.core.printable import printable
 from pytest_qnn.options import Options
@@ -222,6 +223,7 @@ class Session:
         """Raises TargetUnusable."""
         from pytest_qnn import targets
 
+        activity.doing(f"learning {self.spec(subject)}")
         if self.options.certify is None:
             return targets.open_target(subject, self.options)
         self.recordings = self.recordings or targets.recordings(self.options.certify)

@@ -26,6 +26,8 @@ def printable(text: str) -> str:
 
 LONGEST_LINE = 200
 """Characters."""
+FLOOD = 4000
+"""Characters after which also that is cut which nobody can ask for elsewhere."""
 
 
 def one_line(text: str, longest: int = LONGEST_LINE) -> str:

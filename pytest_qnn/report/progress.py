@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import sys
 import threading
@@ -12,7 +13,7 @@ from typing import TYPE_CHECKING, TextIO
 import pytest
 
 from pytest_qnn.core import activity
-from pytest_qnn.core.printable import one_line
+from pytest_qnn.core.printable import FLOOD, one_line
 from pytest_qnn.state import Session
 
 if TYPE_CHECKING:
@@ -68,8 +69,6 @@ class Status:
     def text(self) -> str:
         """One line: rules done, findings, time left, and what is going on."""
         expected, done = len(self._session.expected), len(self._done)
-        if not expected:
-            return "qnn: learning what the target does"
         red = sum(each.is_red(strict=True) for each in self._session.verdicts.values())
         parts = [f"{done} of {expected} rules", f"{red} finding{'' if red == 1 else 's'}"]
         left = self._left(done, expected)
@@ -90,7 +89,7 @@ class Status:
         targets = dict.fromkeys(self._session.spec(rule.subject) for rule in self._running)
         seconds = int(self._clock() - min(self._running.values()))
         long = f" for {seconds} s" if seconds >= _SOON else ""
-        return one_line(f"{self._doing or 'judging'} {rules} on {' and '.join(targets)}{long}")
+        return f"{self._doing or 'judging'} {rules} on {' and '.join(targets)}{long}"
 
 
 class Display:
@@ -123,7 +122,7 @@ class Display:
                 self._write(f"{_LINE_BELOW}{_SAVE}{_CLEAR_BELOW}{one_line(text(), self._width())}{_RESTORE}")
                 self._shown = True
             else:
-                self._write(f"\n{one_line(text())}\n")
+                self._write(f"\n{one_line(text(), FLOOD)}\n")
 
     def clear(self) -> None:
         """Empty the line below, before somebody else writes there."""
@@ -132,10 +131,16 @@ class Display:
                 self._write(f"{_SAVE}{_CLEAR_BELOW}{_RESTORE}")
                 self._shown = False
 
+    def close(self) -> None:
+        """Leave an empty line below, and close the file; closing again does nothing."""
+        self.clear()
+        with self.lock, contextlib.suppress(OSError, ValueError):
+            self._file.close()
+
     def _width(self) -> int:
         try:
             columns = os.get_terminal_size(self._file.fileno()).columns
-        except OSError:
+        except (OSError, ValueError):
             columns = 0
         return (columns or 80) - 1
 
@@ -202,14 +207,18 @@ class Progress:
     @pytest.hookimpl(tryfirst=True)
     def pytest_sessionfinish(self) -> None:
         """End: what follows is the summary."""
-        activity.show_to(None)
-        self._ended.set()
-        self._display.clear()
+        self._end()
 
     def pytest_unconfigure(self) -> None:
         """End also where no session was finished."""
+        self._end()
+
+    def _end(self) -> None:
         activity.show_to(None)
         self._ended.set()
+        if self._thread is not None and self._thread.is_alive():
+            self._thread.join()
+        self._display.close()
 
 
 def begin(session: Session) -> None:

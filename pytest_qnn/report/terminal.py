@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
-from pytest_qnn.core.printable import one_line, printable
+from pytest_qnn.core.printable import FLOOD, one_line, printable
 from pytest_qnn.report import choices, claims, failure
 from pytest_qnn.state import Description, Session, spec_of
 
@@ -226,8 +226,4 @@ def spans(rules: Iterable[str]) -> str:
 
 def _whole(text: str) -> str:
     """The text on one line. Nobody can ask for what was cut: only a flood is."""
-    return one_line(text, _FLOOD)
-
-
-_FLOOD = 4000
-"""Characters."""
+    return one_line(text, FLOOD)

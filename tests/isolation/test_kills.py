@@ -156,10 +156,11 @@ def test_a_child_that_somebody_kills_is_made_again(tmp_path: Path) -> None:
 
 def _descendants(pid: int) -> set[int]:
     found: set[int] = set()
-    for task in os.listdir(f"/proc/{pid}/task"):
-        with open(f"/proc/{pid}/task/{task}/children", encoding="ascii") as file:
-            for child in map(int, file.read().split()):
-                found |= {child} | _descendants(child)
+    with contextlib.suppress(FileNotFoundError, ProcessLookupError):  # it, or one of its threads, has ended
+        for task in os.listdir(f"/proc/{pid}/task"):
+            with open(f"/proc/{pid}/task/{task}/children", encoding="ascii") as file:
+                for child in map(int, file.read().split()):
+                    found |= {child} | _descendants(child)
     return found
 
 

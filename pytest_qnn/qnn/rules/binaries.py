@@ -96,8 +96,14 @@ def require_finalize(case: MemoryCase, trace: MemoryTrace) -> None:
         raise Unsupported(f"contextFinalize of a deferred context answers 1000, and {key}")
 
 
-def require_external(case: MemoryCase, trace: MemoryTrace) -> None:
-    """`require_deferred`, and Unsupported where memory of the HTP's types cannot be registered."""
+def require_external(case: MemoryCase, trace: MemoryTrace, *, finalized: bool = True) -> None:
+    """`require_deferred`, and Unsupported where memory of the HTP's types cannot be registered.
+
+    Args:
+        case: what was done.
+        trace: what was seen of it.
+        finalized: also where contextFinalize does not exist; not of a rule which wants a refusal of it.
+    """
     require_deferred(case, trace)
     require_memory_calls(case, trace)
     facts = facts_of(trace)
@@ -107,7 +113,8 @@ def require_external(case: MemoryCase, trace: MemoryTrace) -> None:
         raise Unsupported("deferred initialisation is not supported to its end: property key 217 says so")
     if facts.backend_id not in (0, HTP_BACKEND_ID):
         raise Unsupported(f"weights and spill-fill memory are the HTP's (id 6), not of id {facts.backend_id}")
-    require_finalize(case, trace)
+    if finalized:
+        require_finalize(case, trace)
     if all(said and not any(said) for said in (_needed(case, trace, role) for role in NEEDED)):
         raise Unsupported("no context of the case needs external memory: properties 2 and 3 say 0")
 

@@ -84,7 +84,7 @@ def _smallest(rule: Demand) -> Iterator[Section]:
     yield Section(
         "Smallest violation",
         (
-            Block((f"On the mutant {example.mutant}; {example.passes_on} breaks no rule in it.",)),
+            Block((f"On the mutant {example.mutant}; {example.passes_on} obeys the rule in it.",)),
             Block(tuple(calls.graphs_of(file.case)), "verbatim"),
             Block(tuple(calls.lines(file.case)), "verbatim"),
             Block(

@@ -62,17 +62,17 @@ def answer(rules: Sequence[Rule], causes: Sequence[Cause], *, complete: bool, st
     counted = [rule for rule in judged if counts_against(rule, strict=strict)]
     if counted:
         of_these = sum(any(rule in counted for rule in cause.findings) for cause in causes)
-        sentence = f"{_findings(counted)} in {_many(of_these, 'cause')}"
+        sentence = f"{_findings(counted)} in {many(of_these, 'cause')}"
         return Answer("broken", "Does not conform", sentence, remarks)
     if why := _not_shown(rules, judged, complete=complete):
         return Answer("open", "Not shown to conform", f"no finding counts against it, but {why}", remarks)
     passed = sum(rule["verdict"] == "pass" for rule in judged)
     known = sum(rule["verdict"] == "known" for rule in judged)
     if known:
-        sentence = f"{_many(passed, 'rule')} passed, and {_many(known, 'rule')} failed as expected"
+        sentence = f"{many(passed, 'rule')} passed, and {many(known, 'rule')} failed as expected"
         return Answer("conforms", "Conforms but for known failures", sentence, remarks)
     return Answer(
-        "conforms", "Conforms", f"{_many(passed, 'rule')} passed, and no finding counts against it", remarks
+        "conforms", "Conforms", f"{many(passed, 'rule')} passed, and no finding counts against it", remarks
     )
 
 
@@ -82,11 +82,11 @@ _NOUNS = {"fail": "failure", "crash": "crash", "hang": "hang", "contradiction": 
 def _findings(found: Sequence[Rule]) -> str:
     """``3 MUST findings and 1 crash under a SHOULD``: of other levels it is said what counts, or does not."""
     must = sum(rule["level"] == "MUST" for rule in found)
-    parts = [_many(must, "MUST finding")] if must else []
+    parts = [many(must, "MUST finding")] if must else []
     for level in LEVELS[1:]:
         for verdict, noun in _NOUNS.items():
             count = sum((rule["level"], rule["verdict"]) == (level, verdict) for rule in found)
-            parts += [f"{_many(count, noun)} under a {level}"] if count else []
+            parts += [f"{many(count, noun)} under a {level}"] if count else []
     return " and ".join((", ".join(parts[:-1]), parts[-1])) if len(parts) > 1 else parts[0]
 
 
@@ -95,13 +95,13 @@ def _not_shown(rules: Sequence[Rule], judged: Sequence[Rule], *, complete: bool)
     missing = len(rules) - len(judged)
     if missing or not complete:
         return (
-            f"{missing} of {_many(len(rules), 'rule')} were not judged"
+            f"{missing} of {many(len(rules), 'rule')} were not judged"
             if missing
             else "the report is incomplete"
         )
     unclear = [rule for rule in judged if rule["verdict"] == "inconclusive" and rule["level"] == "MUST"]
     if unclear:
-        return f"{_many(len(unclear), 'MUST rule')} could not be decided"
+        return f"{many(len(unclear), 'MUST rule')} could not be decided"
     if any(is_finding(rule) for rule in judged if rule["self_check"]):
         return "a self-check failed, and so the runtime or the suite is at fault"
     if any(rule["unexpected"] for rule in judged):
@@ -158,7 +158,8 @@ def _why(rule: Rule) -> tuple[str, str] | None:
     return None
 
 
-def _many(count: int, what: str) -> str:
+def many(count: int, what: str) -> str:
+    """``1 finding``, ``2 findings``, ``2 crashes``."""
     ending = "es" if what.endswith("sh") else "s"
     return f"{count} {what}{ending * (count != 1)}"
 

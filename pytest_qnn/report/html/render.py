@@ -19,6 +19,7 @@ from markupsafe import Markup
 
 from pytest_qnn.core.printable import printable
 from pytest_qnn.report.html import view
+from pytest_qnn.report.html.answer import many
 
 _HERE = Path(__file__).parent
 
@@ -69,9 +70,10 @@ def _environment() -> jinja2.Environment:
         undefined=jinja2.StrictUndefined,
         trim_blocks=True,
         lstrip_blocks=True,
+        keep_trailing_newline=True,
     )
     environment.filters["seconds"] = _seconds
-    environment.filters["many"] = _many
+    environment.filters["many"] = many
     return environment
 
 
@@ -80,8 +82,3 @@ def _seconds(value: float) -> str:
     if value >= 60:
         return f"{int(value) // 60} min {int(value) % 60} s"
     return f"{value:.1f} s" if value >= 1 else f"{value:.2f} s"
-
-
-def _many(count: int, what: str) -> str:
-    """``1 finding``, ``2 findings``."""
-    return f"{count} {what}{'s' * (count != 1)}"

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 from pytest_qnn.report.failure import compact
 from pytest_qnn.report.html import answer, areas, partition
 from pytest_qnn.report.html.answer import Answer, Left
-from pytest_qnn.report.html.causes import Cause, Rule, causes, is_finding
+from pytest_qnn.report.html.causes import LEVELS, Cause, Rule, causes, is_finding
 
 _SLOWEST = 10
 _NOTHING: Mapping[str, Any] = {"expected": "", "seen": "", "where": "", "picture": "", "evidence": None}
@@ -113,9 +113,7 @@ def page(document: Mapping[str, Any]) -> Page:
         document=document,
         targets=targets,
         facts=_run(document),
-        levels=[
-            level for level in ("MUST", "SHOULD", "MAY") if any(rule["level"] == level for rule in rules)
-        ],
+        levels=[level for level in LEVELS if any(rule["level"] == level for rule in rules)],
         verdicts=[*answer.counts(rule for rule in rules if rule["verdict"])],
         areas=[(area, areas.NAMES.get(area, "")) for area in ids],
         findings=sum(is_finding(rule) for rule in rules),
@@ -174,7 +172,7 @@ def _cause(number: int, cause: Cause, anchors: Mapping[str, str]) -> CauseView:
 
 def _finding(rule: Rule, anchor: str) -> Finding:
     violation = rule["violation"] or _NOTHING
-    died = bool(violation["evidence"]) and rule["replay"].count("--qnn-replay")
+    died = bool(violation["evidence"]) and "--qnn-replay" in rule["replay"]
     return Finding(
         rule=rule,
         violation=violation,

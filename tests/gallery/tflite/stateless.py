@@ -146,6 +146,22 @@ class InvokeOnly(Stateless):
     "nothing happens between init and invoke",
 )
 class NoPrepare(ReferenceDelegate):
+    """A runtime that does not know of a failed init asks in a kernel's prepare: here Prepare says it."""
+
+    lost = False
+    """An init of the present Prepare has failed."""
+
+    def prepare(self, context: int) -> int:
+        self.lost = False
+        return super().prepare(context) or (layouts.ERROR if self.lost else layouts.OK)
+
+    def init(
+        self, context: int, nodes: tuple[int, ...], inputs: tuple[int, ...], outputs: tuple[int, ...]
+    ) -> Kernel | None:
+        kernel = super().init(context, nodes, inputs, outputs)
+        self.lost = self.lost or kernel is None
+        return kernel
+
     def registration(self, nodes: tuple[int, ...]) -> layouts.Registration:
         note(self)
         made = super().registration(nodes)

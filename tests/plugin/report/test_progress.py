@@ -73,10 +73,10 @@ def test_the_text_says_how_far_it_is_and_what_goes_on(clock: Clock) -> None:
     assert status.text() == text
 
 
-def test_before_tests_are_known_the_target_is_learned(clock: Clock) -> None:
-    stub = session()
-    stub.expected.clear()
-    assert Status(stub, clock).text() == "qnn: learning what the target does"
+def test_before_the_first_test_the_target_is_learned(clock: Clock) -> None:
+    status = Status(session(), clock)
+    status.doing("learning libfoo.so")
+    assert status.text() == "qnn: 0 of 8 rules, 0 findings; learning libfoo.so"
 
 
 def test_a_file_gets_a_line_every_half_minute(clock: Clock) -> None:
@@ -114,22 +114,28 @@ def test_a_terminal_that_goes_away_ends_nothing(clock: Clock) -> None:
     file = io.StringIO()
     display = Display(file, live=True, clock=clock)
     file.close()
-    clock.now += 1
-    display.show(lambda: "qnn: what goes on")
-    display.clear()
+    asked: list[float] = []
+    for _ in range(2):
+        clock.now += 1
+        display.show(lambda: asked.append(clock.now) or "qnn: what goes on")
+        display.clear()
+    assert asked == [101.0]  # from then on it is a file, which has a line now and then
 
 
-def test_what_judges_is_heard_until_the_end(clock: Clock) -> None:
+def test_what_judges_is_heard_until_the_end(clock: Clock, monkeypatch: pytest.MonkeyPatch) -> None:
     file = io.StringIO()
     progress = Progress(session(), Display(file, live=False, clock=clock), spread=False)
     progress.begin()
     clock.now += HEARTBEAT
     activity.still()
     assert file.getvalue().strip().startswith("qnn: 0 of 8 rules")
+    assert file.getvalue().count("qnn:") == 1
+    told: list[str] = []
+    monkeypatch.setattr(Display, "show", lambda *_: told.append("more"))
     progress.pytest_sessionfinish()
     clock.now += HEARTBEAT
     activity.doing("judging")
-    assert file.getvalue().count("qnn:") == 1
+    assert (file.closed, told) == (True, [])
 
 
 def on_a_terminal(folder: Path, *options: str) -> pyte.Screen:

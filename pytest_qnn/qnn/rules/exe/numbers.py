@@ -55,8 +55,8 @@ def exe_21(case: MemoryCase, trace: MemoryTrace) -> Examined:
     """Outputs of raw executes, element by element (bounds: `pytest_qnn.qnn.model.operators.beyond`).
 
     Rules about memory compare with what the target computes itself, and so do not report its arithmetic.
+    A graph that the target refuses, such as one that broadcasts, says nothing of the others.
     """
-    require_execute(case, trace)
     count = 0
     for seen in compare(case, trace):
         made = seen.made
@@ -67,4 +67,6 @@ def exe_21(case: MemoryCase, trace: MemoryTrace) -> Examined:
             wanted = f"{made.op} of {made.dtype} {list(made.shape)} within its bounds"
             raise Violation(wanted, wrong, place(seen.walked))
         count += 1
+    if not count:
+        require_execute(case, trace)
     return Examined(count, "outputs of raw executes")

@@ -79,7 +79,7 @@ def ext_36(case: MemoryCase, trace: MemoryTrace) -> Examined:
     Only of calls that the target has: one that makes a context without the option. Options of a list are
     given with the context or with the list.
     """
-    require_external(case, trace)
+    require_external(case, trace, finalized=False)
     offered: set[str] = set()
     answers: list[str] = []
     count = 0
