@@ -37,6 +37,8 @@ class Inference(msgspec.Struct, frozen=True):
     """Those of preparation, as they were before it."""
     after: Regions
     """Those of preparation that are still there after it."""
+    present: frozenset[int]
+    """Addresses of all mappings of the size after it, whenever they appeared."""
     unexplained: int
     """Bytes by which the process grew during it beside the new mappings and the bytes of the trace."""
 
@@ -144,6 +146,7 @@ def _inferences(
                 new,
                 {address: before[address] for address in at_prepare if address in before},
                 {address: after[address] for address in at_prepare if address in after},
+                frozenset(after),
                 _unexplained(trace, index, size, new),
             )
         )

@@ -73,7 +73,8 @@ def test_the_case_breaks_its_rule_on_the_mutant_and_none_on_the_conforming_targe
     mutant = table()[example.mutant]
     assert rule_id in mutant.kills
     with closing(opened(mutant, example.runtime or REFERENCE)) as target:
-        tries = TRIES if rule_id.startswith(MEASURED) else 1
+        # A second time: what the first execute of a process maps can hide an IO buffer (QMG-13).
+        tries = TRIES if rule_id.startswith(MEASURED) else 2
         judged = (engine.judge_case(rule, target, case) for _ in range(tries))
         found = next((one for one in judged if isinstance(one, Violation)), None)
     assert found is not None
