@@ -11,6 +11,7 @@ from __future__ import annotations
 import argparse
 import contextlib
 import dataclasses
+import multiprocessing
 import random
 import resource
 import sys
@@ -393,9 +394,6 @@ def _left_out(rule: Rule[Any, Any, Any], fault: Fault) -> bool:
 
 def measure(names: Iterable[str], seed: int, jobs: int) -> Iterator[Row]:
     """Judge all faults, several at a time. Rows come as they are done: a fault that hangs takes long."""
-    if jobs == 1:
-        yield from (row(name, seed) for name in names)
-        return
     left = list(names)
     while left:
         with contextlib.suppress(BrokenProcessPool):
@@ -417,12 +415,14 @@ def _alone(name: str, seed: int) -> list[Row]:
 
 
 def _several(names: Sequence[str], seed: int, jobs: int) -> Iterator[Row]:
-    """As they are done; begun in their order.
+    """As they are done; begun in their order. Each has a process of its own, as some write where others look.
 
     Raises:
         BrokenProcessPool: a process ended.
     """
-    with ProcessPoolExecutor(jobs) as pool:
+    context = multiprocessing.get_context("forkserver")
+    context.set_forkserver_preload(["benchmarks.blame"])
+    with ProcessPoolExecutor(jobs, context, max_tasks_per_child=1) as pool:
         try:
             yield from (
                 done.result() for done in as_completed([pool.submit(row, name, seed) for name in names])
