@@ -19,7 +19,7 @@ LEVELS = ("MUST", "SHOULD", "MAY")
 _ENDS = ("crash", "hang")
 _BYTES = re.compile(r"\b(?:[0-9a-f]{2} ){2,}[0-9a-f]{2}\b")
 """Contents of memory."""
-_LONGEST = 160
+_LONGEST = 240
 """Characters of a title."""
 
 Rule = Mapping[str, Any]
