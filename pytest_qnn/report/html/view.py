@@ -6,10 +6,10 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import PurePath
 from typing import Any, NamedTuple
 
+from pytest_qnn.report.causes import LEVELS, Cause, Rule, causes, is_finding
 from pytest_qnn.report.failure import compact
 from pytest_qnn.report.html import answer, areas, partition
 from pytest_qnn.report.html.answer import Answer, Left
-from pytest_qnn.report.html.causes import LEVELS, Cause, Rule, causes, is_finding
 
 _SLOWEST = 10
 _NOTHING: Mapping[str, Any] = {"expected": "", "seen": "", "where": "", "picture": "", "evidence": None}
