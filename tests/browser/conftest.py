@@ -47,10 +47,15 @@ def visit(
     folder = tmp_path_factory.mktemp("pages")
 
     @contextlib.contextmanager
-    def visited(name: str, document: dict[str, Any] | None = None, **options: Any) -> Iterator[Any]:
+    def visited(
+        name: str,
+        document: dict[str, Any] | None = None,
+        comparison: dict[str, Any] | None = None,
+        **options: Any,
+    ) -> Iterator[Any]:
         path = folder / f"{name}.html"
         if not path.exists():
-            path.write_text(render.page(document or documents[name]))
+            path.write_text(render.page(document or documents[name], comparison))
         context = browser.new_context(**{"viewport": {"width": 1280, "height": 800}} | options)
         scripted = options.get("java_script_enabled", True)
         if scripted:

@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import copy
+import json
 import re
 from typing import Any
 
+import msgspec
 import pytest
 from reports import within
 
+from pytest_qnn.report import loaded
+from pytest_qnn.report.compare.differences import compare
 from tests.browser.browsers import AXE, Visit
 
 PAGES = ("plugin", "libqnnhtp", "many")
@@ -28,6 +32,14 @@ def shown(page: Any, selector: str) -> list[str]:
         "all => all.filter(each => each.getClientRects().length).map(each => each.dataset.rule)",
     )
     return sorted(found)
+
+
+def violations(page: Any) -> list[tuple[str, str, str]]:
+    """What axe-core finds: the rule, in words, and the first element that breaks it."""
+    page.evaluate(AXE.read_text())
+    found = page.evaluate("axe.run(document, {resultTypes: ['violations']})")
+    assert found["passes"], "axe-core looked at nothing"
+    return [(each["id"], each["help"], each["nodes"][0]["html"][:200]) for each in found["violations"]]
 
 
 def until(page: Any, condition: str) -> None:
@@ -57,11 +69,7 @@ def test_nothing_is_wider_than_the_screen(visit: Visit, name: str, look: dict[st
 )
 def test_axe_finds_nothing(visit: Visit, name: str, look: dict[str, Any]) -> None:
     with visit(name, **look) as page:
-        page.evaluate(AXE.read_text())
-        found = page.evaluate("axe.run(document, {resultTypes: ['violations']})")
-    wrong = [(each["id"], each["help"], each["nodes"][0]["html"][:200]) for each in found["violations"]]
-    assert wrong == []
-    assert found["passes"], "axe-core looked at nothing"
+        assert violations(page) == []
 
 
 @pytest.mark.parametrize("look", [{}, NARROW], ids=["wide", "narrow"])
@@ -129,17 +137,17 @@ def test_every_word_of_a_search_is_looked_for(visit: Visit, documents: dict[str,
         assert shown(page, "tr") == everything
 
 
-def test_a_copy_button_copies_what_it_stands_beside(visit: Visit) -> None:
+@pytest.mark.parametrize("name", ["Replay", "Debug"])
+def test_a_copy_button_copies_what_it_stands_beside(visit: Visit, name: str) -> None:
     permitted = {"permissions": ["clipboard-read", "clipboard-write"]}
     with visit("libqnnhtp", **permitted) as page:
-        command = page.locator("pre[data-copy=Replay]").first.text_content()
-        button = page.locator("article button.copy").first
-        button.click()
+        commands = page.locator(f"pre[data-copy={name}]").all_text_contents()
+        page.get_by_label(f"Copy: {name}").nth(1).click()
         until(page, "document.getElementById('said').textContent === 'Copied'")
         page.focus("input[name=search]")
         page.keyboard.press("Control+V")
-        assert page.input_value("input[name=search]") == command
-        assert "--qnn-replay" in command
+        assert page.input_value("input[name=search]") == commands[1]
+        assert commands[1] != commands[0]
 
 
 def test_everything_is_reached_by_the_keyboard(visit: Visit) -> None:
@@ -211,6 +219,34 @@ def test_dark_is_dark(visit: Visit) -> None:
     with visit("plugin", **DARK) as dark, visit("plugin") as light:
         assert brightness(dark) < 64
         assert brightness(light) > 192
+
+
+def earlier(document: dict[str, Any]) -> dict[str, Any]:
+    """The same report of a library without the first finding, with one more, and with another crash."""
+    made = copy.deepcopy(document)
+    by_id = {rule["id"]: rule for rule in rules(made)}
+    violation = copy.deepcopy(by_id["CAP-03"]["violation"])
+    by_id["CAP-03"] |= {"verdict": "pass", "violation": None}
+    by_id["CAP-01"] |= {"verdict": "fail", "violation": violation}
+    by_id["EXE-05"]["violation"]["seen"] = "the process died of SIGABRT"
+    return made
+
+
+@pytest.mark.parametrize("look", [{}, NARROW | DARK], ids=["wide", "narrow and dark"])
+def test_what_has_changed_is_seen_and_leads_to_the_finding(
+    visit: Visit, documents: dict[str, Any], look: dict[str, Any]
+) -> None:
+    now = documents["libqnnhtp"]
+    old, new = (loaded.decode(json.dumps(each).encode()) for each in (earlier(now), now))
+    with visit("changed", now, msgspec.to_builtins(compare(old, new)), **look) as page:
+        rows = page.locator(".changes tbody tr")
+        assert rows.locator("td:first-child").all_text_contents() == ["new", "gone", "changed"]
+        assert rows.locator("th").all_text_contents() == ["CAP-03", "CAP-01", "EXE-05"]
+        assert page.evaluate("document.documentElement.scrollWidth") <= page.viewport_size["width"]
+        assert violations(page) == []
+        rows.locator("a").first.click()
+        assert page.evaluate("location.hash") == "#CAP-03"
+        assert page.locator("#CAP-03 .new").is_visible()
 
 
 HOSTILE = "</pre><script>alert(1)</script><img src=x onerror=alert(2)><style>*{display:none}</style>"

@@ -24,18 +24,19 @@ from pytest_qnn.report.html.answer import many
 _HERE = Path(__file__).parent
 
 
-def page(document: Mapping[str, Any]) -> str:
+def page(document: Mapping[str, Any], comparison: Mapping[str, Any] | None = None) -> str:
     """The whole page.
 
     Args:
         document: a report of schema 2.
+        comparison: what differs from an earlier report, as JSON data (``compare/schema.json``).
     """
     style, script = _content("style.css"), _content("filter.js")
     text = (
         _environment()
         .get_template("page.html.jinja")
         .render(
-            page=view.page(document),
+            page=view.page(document, comparison),
             policy=_policy(style, script),
             # Both are files of this package.
             style=Markup(style),
