@@ -73,6 +73,17 @@ def test_axe_finds_nothing(visit: Visit, name: str, look: dict[str, Any]) -> Non
 
 
 @pytest.mark.parametrize("look", [{}, NARROW], ids=["wide", "narrow"])
+def test_a_table_is_a_table_for_assistive_tools_however_it_is_laid_out(
+    visit: Visit, documents: dict[str, Any], look: dict[str, Any]
+) -> None:
+    with visit("plugin", **look) as page:
+        tree = page.context.new_cdp_session(page).send("Accessibility.getFullAXTree")["nodes"]
+    roles = [node["role"]["value"] for node in tree if not node["ignored"]]
+    assert roles.count("row") > len(rules(documents["plugin"]))
+    assert roles.count("rowheader") >= len(rules(documents["plugin"]))
+
+
+@pytest.mark.parametrize("look", [{}, NARROW], ids=["wide", "narrow"])
 @pytest.mark.parametrize(
     ("name", "answer"), zip(PAGES, ("Conforms", "Does not conform", "Does not conform"), strict=True)
 )

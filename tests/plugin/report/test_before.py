@@ -43,8 +43,9 @@ def test_the_page_says_what_is_new_gone_and_changed(pytester: pytest.Pytester) -
     started = earlier(pytester)["started"]
     run(pytester, ("REG-01", "REG-02", "REG-08"), PAGE, "--qnn-report-before=old.json")
     page = text_of()
-    assert f">Since the report of {started}</a>: 1 new finding, 1 gone, 1 changed." in page
-    table = page[page.index('<table class="changes">') :]
+    moment = f"{started[:10]} {started[11:16]} UTC"
+    assert f">Since the report of {moment}</a>: 1 new finding, 1 gone, 1 changed." in page
+    table = page[page.index('<table class="changes stacked">') :]
     table = table[: table.index("</table>")]
     rows = [row for row in table.split("<tr>")[2:] if row]
     assert [row[4 : row.index("</td>")] for row in rows] == ["new", "gone", "changed"]
