@@ -19,6 +19,7 @@ PAGES = ("plugin", "libqnnhtp", "many")
 FINDINGS = ("fail", "crash", "hang", "contradiction")
 NARROW = {"viewport": {"width": 360, "height": 740}}
 DARK = {"color_scheme": "dark"}
+HOSTILE = "</pre><script>alert(1)</script><img src=x onerror=alert(2)><style>*{display:none}</style>"
 
 
 def rules(document: dict[str, Any]) -> list[dict[str, Any]]:
@@ -235,7 +236,7 @@ def earlier(document: dict[str, Any]) -> dict[str, Any]:
     violation = copy.deepcopy(by_id["CAP-03"]["violation"])
     by_id["CAP-03"] |= {"verdict": "pass", "violation": None}
     by_id["CAP-01"] |= {"verdict": "fail", "violation": violation}
-    by_id["EXE-05"]["violation"]["seen"] = "the process died of SIGABRT"
+    by_id["EXE-05"]["violation"]["seen"] = HOSTILE
     return made
 
 
@@ -250,13 +251,11 @@ def test_what_has_changed_is_seen_and_leads_to_the_finding(
         assert rows.locator("td:first-child").all_text_contents() == ["new", "gone", "changed"]
         assert rows.locator("th").all_text_contents() == ["CAP-03", "CAP-01", "EXE-05"]
         assert page.evaluate("document.documentElement.scrollWidth") <= page.viewport_size["width"]
+        assert rows.locator("[data-label=before]").last.text_content() == f"crash {HOSTILE}"
         assert violations(page) == []
         rows.locator("a").first.click()
         assert page.evaluate("location.hash") == "#CAP-03"
         assert page.locator("#CAP-03 .new").is_visible()
-
-
-HOSTILE = "</pre><script>alert(1)</script><img src=x onerror=alert(2)><style>*{display:none}</style>"
 
 
 def test_foreign_text_stays_text(visit: Visit, documents: dict[str, Any]) -> None:
