@@ -151,6 +151,15 @@ DECLARED = (
         is_path=True,
     ),
     Declared(
+        "--qnn-report-before",
+        "FILE.json",
+        "report of an earlier run in JSON: the pages of --qnn-report=PATH.html show which findings are new, "
+        "gone or changed since then",
+        once=True,
+        is_path=True,
+        is_always_path=True,
+    ),
+    Declared(
         "--qnn-vendor",
         "TEXT",
         "vendor of what is judged, for the header and the reports: one line of at most 200 characters",
@@ -282,6 +291,8 @@ class Options:
     submission: Pairs = ()
     """What names the submission: (key, text) of what was given, in the order of `submission.KEYS`."""
     reports: tuple[Path, ...] = ()
+    report_before: Path | None = None
+    """The earlier report that pages are compared with."""
     profile: str = "default"
     seed: int | None = None
     """None: not given; the run draws one."""
@@ -474,6 +485,7 @@ def read(
         selection=_selection(values),
         submission=_submission(defaults, command),
         reports=tuple(forms.report("--qnn-report", text) for text in values.get("qnn_report", ())),
+        report_before=_before(values, named="qnn_report_before" in command.values),
         profile=forms.choice("--qnn-profile", values.get("qnn_profile"), PROFILE_NAMES, "default"),
         seed=forms.seed("--qnn-seed", values.get("qnn_seed")),
         shard=_shard(values),
@@ -546,6 +558,17 @@ def _check_certified(values: Mapping[str, Any]) -> None:
             raise BadOption(f"--qnn-certify and {flag} exclude each other")
     if values.get("qnn_sandbox") not in ("fork", "spawn"):
         raise BadOption("--qnn-certify needs --qnn-sandbox=fork or spawn")
+
+
+def _before(values: Mapping[str, Any], *, named: bool) -> Path | None:
+    """The earlier report; ``named``: the command line names it, and so wants a page. Raises BadOption."""
+    flag = "--qnn-report-before"
+    path = forms.file(flag, values.get("qnn_report_before"))
+    if path is not None and values.get("qnn_matrix") is not None:
+        raise BadOption(f"{flag} and --qnn-matrix exclude each other")
+    if named and not any(text.endswith(".html") for text in values.get("qnn_report", ())):
+        raise BadOption(f"{flag}: needs --qnn-report=PATH.html, the page that shows what has changed")
+    return path
 
 
 def _selection(values: Mapping[str, Any]) -> Selection:

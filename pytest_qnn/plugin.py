@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from pytest_qnn.case_file import AnyCaseFile
     from pytest_qnn.core.rule import Demand
     from pytest_qnn.expect.file import Expected
+    from pytest_qnn.report.loaded import Report
 
 __all__ = ["Judge", "judge"]
 
@@ -70,11 +71,12 @@ def pytest_configure(config: pytest.Config) -> None:
         options, case_file = _options(config)
         expected = _expected(options)
         session = config.stash[SESSION] = Session(config, options, case_file, expected)
+        before = None if _is_worker(config) else _before(options)
     except forms.BadOption as error:
         raise pytest.UsageError(printable(str(error))) from None
     node_ids.find(config)
     if not _is_worker(config):
-        config.pluginmanager.register(Gatherer(session), "qnn-gatherer")
+        config.pluginmanager.register(Gatherer(session, before), "qnn-gatherer")
 
 
 def _options(config: pytest.Config) -> tuple[opts.Options, AnyCaseFile | None]:
@@ -104,6 +106,18 @@ def _expected(options: opts.Options) -> Expected | None:
     from pytest_qnn.expect import file
 
     return file.read(options.expect)
+
+
+def _before(options: opts.Options) -> Report | None:
+    """The report of --qnn-report-before, which a replay has no use for. Raises BadOption."""
+    if options.report_before is None or options.replay is not None:
+        return None
+    from pytest_qnn.report.loaded import BadReport, read
+
+    try:
+        return read(options.report_before)
+    except BadReport as error:
+        raise forms.BadOption(f"--qnn-report-before: {error}") from None
 
 
 def _check_for_workers(options: opts.Options) -> None:

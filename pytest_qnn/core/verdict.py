@@ -237,6 +237,8 @@ class Verdict(msgspec.Struct, frozen=True, kw_only=True):
     """One shell command that judges the minimal case again."""
     folder: str = ""
     """Where the finding is kept, below ``.pytest-qnn``; empty: there is none, or it could not be written."""
+    files: dict[str, str] = msgspec.field(default_factory=dict)
+    """The files of that folder: what each is, by its name."""
     traceback: str = ""
     """Where the suite itself failed; nothing is known of the target then."""
     known: tuple[str, ...] = ()

@@ -11,7 +11,7 @@ import datetime
 import hashlib
 import json
 import platform
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from importlib import metadata
 from typing import TYPE_CHECKING, Any, NamedTuple, get_args
 
@@ -20,7 +20,7 @@ import msgspec
 from pytest_qnn import rules
 from pytest_qnn.core.rule import Demand, Subject
 from pytest_qnn.core.verdict import Verdict
-from pytest_qnn.report import crash
+from pytest_qnn.report import causes, crash, failure
 from pytest_qnn.state import Description, Session
 
 if TYPE_CHECKING:
@@ -140,10 +140,17 @@ def targets(found: Found) -> list[dict[str, Any]]:
                 "subject": half,
                 "spec": spec,
                 **found.specs[half, spec],
-                "rules": sorted(rows, key=lambda row: row["id"]),
+                "rules": sorted(_with_causes(rows), key=lambda row: row["id"]),
             }
         )
     return made
+
+
+def _with_causes(rows: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
+    """The rules of one target, each that was judged with the cause that it has, if it has one."""
+    judged = [row for row in rows if row["state"] == "judged"]
+    named = causes.by_rule(causes.causes(judged))
+    return [row | ({"cause": named.get(row["id"], "")} if row["state"] == "judged" else {}) for row in rows]
 
 
 def _options(session: Session) -> dict[str, Any]:
@@ -247,5 +254,8 @@ def rule(verdict: Verdict, blocks: int = 1) -> dict[str, Any]:
         "violation": violation,
         "case": json.loads(finding.case) if finding and finding.case else None,
         "replay": verdict.replay,
+        "explain": failure.explain(verdict.rule) if finding else "",
+        "folder": verdict.folder,
+        "files": [{"name": name, "what": what} for name, what in verdict.files.items()],
         "traceback": verdict.traceback,
     }

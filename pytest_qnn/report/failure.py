@@ -46,7 +46,7 @@ def text(verdict: Verdict, run_seed: int) -> str:
     if verdict.flaky:
         lines.insert(1, f"  flaky     the minimal case {verdict.flaky}")
     if verdict.finding:
-        lines.append(f"  explain   pytest --qnn-explain={verdict.rule}")
+        lines.append(f"  explain   {explain(verdict.rule)}")
     if verdict.replay:
         lines.append(f"  replay    {verdict.replay}")
         if verdict.finding and verdict.finding.evidence:
@@ -54,6 +54,11 @@ def text(verdict: Verdict, run_seed: int) -> str:
                 f"  debug     the same with --qnn-debug={_tool(verdict.finding)} (docs/debugging.md)"
             )
     return printable("\n".join(lines))
+
+
+def explain(rule_id: str) -> str:
+    """The command that prints the rule's page."""
+    return f"pytest --qnn-explain={rule_id}"
 
 
 def examined(verdict: Verdict) -> str:

@@ -90,24 +90,32 @@ def _unused(path: Path) -> Path:
     return path.with_name(f".pytest-qnn.{secrets.token_hex(8)}")
 
 
-def write_all(paths: Sequence[Path], document: dict[str, Any]) -> list[str]:
-    """Write the report to each path, and return a sentence for each that could not be written."""
-    return [problem for path in paths if (problem := _write(path, document))]
+def write_all(
+    paths: Sequence[Path], document: dict[str, Any], comparison: Mapping[str, Any] | None = None
+) -> list[str]:
+    """Write the report to each path, and return a sentence for each that could not be written.
+
+    Args:
+        paths: of files whose endings name the formats.
+        document: the report.
+        comparison: what differs from an earlier one, for pages, as JSON data.
+    """
+    return [problem for path in paths if (problem := _write(path, document, comparison))]
 
 
-def _write(path: Path, document: dict[str, Any]) -> str:
+def _write(path: Path, document: dict[str, Any], comparison: Mapping[str, Any] | None) -> str:
     try:
-        replace(path, _content(path, document))
+        replace(path, _content(path, document, comparison))
     except OSError as error:
         return f"--qnn-report: {path} could not be written: {error}"
     return ""
 
 
-def _content(path: Path, document: dict[str, Any]) -> bytes:
+def _content(path: Path, document: dict[str, Any], comparison: Mapping[str, Any] | None) -> bytes:
     """The report in the format that the path's ending names, in UTF-8."""
     if path.suffix == ".html":
         # Templates are loaded where a page is written, and nowhere else.
         from pytest_qnn.report.html import render
 
-        return render.page(document).encode()
+        return render.page(document, comparison).encode()
     return (json.dumps(encodable(document), indent=1) + "\n").encode()

@@ -6,7 +6,8 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 from pytest_qnn.core.printable import FLOOD, one_line, printable
-from pytest_qnn.report import choices, claims, failure
+from pytest_qnn.report import causes, choices, claims, document, failure
+from pytest_qnn.report.causes import Cause
 from pytest_qnn.state import Description, Session, spec_of
 
 if TYPE_CHECKING:
@@ -154,15 +155,15 @@ class Line(NamedTuple):
 
 
 def findings(verdicts: list[Verdict]) -> list[Line]:
-    """What did not pass: a line for each rule, behind it what it concealed; then a line for each reason."""
+    """What did not pass: a line for each rule, findings by cause; then a line for each reason."""
     lines: list[Line] = []
-    owners = sorted({owner for verdict in verdicts for owner in verdict.blocked_by})
-    for verdict in verdicts:
+    by_id = {verdict.rule: verdict for verdict in verdicts}
+    for cause in causes.causes([document.rule(verdict) for verdict in verdicts]):
+        for rule in cause.findings:
+            lines += _of_rule(by_id.pop(rule["id"]))
+        lines += map(Line, _consequences(cause))
+    for verdict in by_id.values():
         lines += _of_rule(verdict)
-        if verdict.rule in owners:
-            lines.append(Line(_consequences(verdict.rule, verdicts)))
-    judged = {verdict.rule for verdict in verdicts}
-    lines += [Line(_consequences(owner, verdicts)) for owner in owners if owner not in judged]
     lines += map(Line, _unsupported(verdicts))
     crowded = [verdict.rule for verdict in verdicts if verdict.only_in_company]
     if crowded:
@@ -184,21 +185,28 @@ def _of_rule(verdict: Verdict) -> Iterator[Line]:
         note += f" (found by {verdict.found_by})" if verdict.found_by else ""
         note += f" (flaky: {verdict.flaky})" if verdict.flaky else ""
         note += f" ({verdict.note})" if verdict.note else ""
+        explain = f" | explain: {failure.explain(verdict.rule)}" if verdict.finding else ""
         replay = f" | replay: {verdict.replay}" if verdict.replay else ""
         yield Line(
             f"{about} {outcome}{note}: {_whole(verdict.sentence)}"
-            f" | seen: {_whole(failure.seen(verdict))}{replay}",
+            f" | seen: {_whole(failure.seen(verdict))}{explain}{replay}",
             "red" if outcome in ("fail", "crash", "hang") and verdict.is_red(strict=False) else "yellow",
         )
 
 
-def _consequences(owner: str, verdicts: list[Verdict]) -> str:
-    """In cases of how many rules the owner's misbehaviour was seen, and which could not be judged for it."""
-    concerned = [verdict for verdict in verdicts if owner in verdict.blocked_by]
-    blocked = [verdict.rule for verdict in concerned if verdict.is_blocked]
-    told = f"; of them not judged for it: {spans(blocked)}" if blocked else ""
-    rules = "1 other rule" if len(concerned) == 1 else f"{len(concerned)} other rules"
-    return f"  1 cause, {owner}: it was seen in cases of {rules}{told}"
+def _consequences(cause: Cause) -> Iterator[str]:
+    """What else is of the cause: findings that look alike, and rules in whose cases it was seen."""
+    parts = []
+    if len(cause.findings) > 1:
+        alike = ", ".join(rule["id"] for rule in cause.findings)
+        parts.append(f"{len(cause.findings)} findings look alike: {alike}")
+    if cause.concerned:
+        number = len(cause.concerned)
+        parts.append(f"it was seen in cases of {number} other rule{'s' * (number > 1)}")
+    if cause.blocked:
+        parts.append(f"of them not judged for it: {spans(cause.blocked)}")
+    if parts:
+        yield f"  1 cause, {cause.rule}: {'; '.join(parts)}"
 
 
 def _unsupported(verdicts: list[Verdict]) -> list[str]:

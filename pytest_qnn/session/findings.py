@@ -6,6 +6,7 @@ import hashlib
 import re
 import shutil
 import sys
+from collections.abc import Collection
 from importlib import metadata
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -55,14 +56,15 @@ def keep(session: Session, target: Target[Any, Any], verdict: Verdict) -> Verdic
         for choice in choices(folder):
             command = _command(home / choice, options)
             kept = msgspec.structs.replace(verdict, replay=command, folder=choice)
-            if _folders(session).put(choice, _files(content, kept, command)):
+            made = _files(content, kept, command)
+            if _folders(session).put(choice, made):
                 break
     except (OSError, UnicodeError) as error:
         why = getattr(error, "strerror", None) or error
         return msgspec.structs.replace(
             verdict, replay=f"# the case could not be written: {home / folder}: {why}"
         )
-    return kept
+    return msgspec.structs.replace(kept, files=_described(made))
 
 
 def hold(session: Session, verdict: Verdict) -> None:
@@ -138,12 +140,16 @@ def _files(content: AnyCaseFile, verdict: Verdict, command: str) -> dict[str, by
         from pytest_qnn.session.models import models
 
         made |= models(content)
-    described = {name: text for name, text in CONTENTS.items() if name in made}
-    described |= {
-        name: f"graph {name[5:-7]} of the case as a model" for name in made if name[5:-7].isdecimal()
-    }
+    described = _described(made)
     made["README.txt"] = failure.readme(verdict, content.seed, content.provenance, described).encode()
     return made
+
+
+def _described(names: Collection[str]) -> dict[str, str]:
+    """What each file is, by its name, in the order of `CONTENTS`."""
+    found = {name: text for name, text in CONTENTS.items() if name in names}
+    graphs = [name for name in names if name[5:-7].isdecimal()]
+    return found | {name: f"graph {name[5:-7]} of the case as a model" for name in graphs}
 
 
 def _crash(finding: Finding) -> str:

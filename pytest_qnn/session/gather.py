@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime
+import json
 import signal
 import threading
 from collections import Counter
@@ -17,13 +18,20 @@ from pytest_qnn.state import Session
 
 if TYPE_CHECKING:
     from pytest_qnn.core.rule import Subject
+    from pytest_qnn.report.loaded import Report
 
 
 class Gatherer:
-    """The hooks of the process that the user started; workers of pytest-xdist have none."""
+    """The hooks of the process that the user started; workers of pytest-xdist have none.
 
-    def __init__(self, session: Session) -> None:
+    Args:
+        session: the run.
+        before: the report of --qnn-report-before, if there is one.
+    """
+
+    def __init__(self, session: Session, before: Report | None = None) -> None:
         self.session = session
+        self.before = before
         self._checked = False
         self._killed: Counter[str] = Counter()
         """By test, how often its worker was killed."""
@@ -160,7 +168,7 @@ class Gatherer:
         refused = exitstatus == pytest.ExitCode.USAGE_ERROR
         if not options.reports or refused or options.replay or session.config.option.collectonly:
             return
-        from pytest_qnn.report import document, files
+        from pytest_qnn.report import document
 
         ended = exitstatus in (
             pytest.ExitCode.OK,
@@ -170,9 +178,29 @@ class Gatherer:
         finished = datetime.datetime.now(datetime.timezone.utc)
         report = document.make(self.session, finished, ended=ended, status=int(session.exitstatus))
         session.config.hook.pytest_qnn_report(config=session.config, document=report)
-        self._problems = files.write_all(options.reports, report)
+        self._problems = self._write(report)
         if self._problems:
             session.exitstatus = pytest.ExitCode.INTERNAL_ERROR
+
+    def _write(self, report: dict[str, Any]) -> list[str]:
+        """Write the report in all its formats; a sentence for each problem."""
+        from pytest_qnn.report import files
+
+        paths = self.session.options.reports
+        if self.before is None:
+            return files.write_all(paths, report)
+        import msgspec
+
+        from pytest_qnn.core.printable import encodable
+        from pytest_qnn.report import loaded
+        from pytest_qnn.report.compare.differences import compare
+
+        try:
+            now = loaded.decode(json.dumps(encodable(report)).encode())
+        except loaded.BadReport as error:
+            problem = f"--qnn-report-before: the report of this run {error}; no page has changes"
+            return [*files.write_all(paths, report), problem]
+        return files.write_all(paths, report, msgspec.to_builtins(compare(self.before, now)))
 
     def _found_for_another(self) -> bool:
         """Whether a rule was found broken in the cases of others only, so that no test failed for it."""

@@ -131,6 +131,7 @@ ROOMS: dict[str, set[str]] = {
             "isolation",
             "options",
             "report",
+            "report.compare",
             "report.explain",
             "rules",
             "session.selection",

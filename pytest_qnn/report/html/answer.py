@@ -7,7 +7,7 @@ from typing import Literal, NamedTuple
 
 from pytest_qnn.core.printable import one_line
 from pytest_qnn.core.verdict import Level, Outcome, fails
-from pytest_qnn.report.html.causes import FINDINGS, LEVELS, Cause, Rule, is_blocked, is_finding
+from pytest_qnn.report.causes import FINDINGS, LEVELS, Cause, Rule, is_blocked, is_finding
 
 State = Literal["broken", "open", "conforms"]
 

@@ -19,7 +19,7 @@
       item.hidden = !(fits && words.every((word) => text(item).includes(word)));
       count[item.tagName] += item.hidden ? 0 : 1;
     }
-    for (const group of groups) group.hidden = !group.querySelector("article:not([hidden])");
+    for (const group of groups) group.hidden = group.querySelector("article") && !group.querySelector("article:not([hidden])");
     const many = (number, what) => `${number} ${what}${number === 1 ? "" : "s"}`;
     shown.textContent = `${many(count.TR, "rule")}, ${many(count.ARTICLE, "finding")}`;
   };

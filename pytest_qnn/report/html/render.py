@@ -8,6 +8,7 @@ https://www.w3.org/TR/CSP3/#match-element-to-source-list
 from __future__ import annotations
 
 import base64
+import datetime
 import functools
 import hashlib
 from collections.abc import Mapping
@@ -20,22 +21,24 @@ from markupsafe import Markup
 from pytest_qnn.core.printable import printable
 from pytest_qnn.report.html import view
 from pytest_qnn.report.html.answer import many
+from pytest_qnn.report.terminal import spans
 
 _HERE = Path(__file__).parent
 
 
-def page(document: Mapping[str, Any]) -> str:
+def page(document: Mapping[str, Any], comparison: Mapping[str, Any] | None = None) -> str:
     """The whole page.
 
     Args:
         document: a report of schema 2.
+        comparison: what differs from an earlier report, as JSON data (``compare/schema.json``).
     """
     style, script = _content("style.css"), _content("filter.js")
     text = (
         _environment()
         .get_template("page.html.jinja")
         .render(
-            page=view.page(document),
+            page=view.page(document, comparison),
             policy=_policy(style, script),
             # Both are files of this package.
             style=Markup(style),
@@ -74,7 +77,18 @@ def _environment() -> jinja2.Environment:
     )
     environment.filters["seconds"] = _seconds
     environment.filters["many"] = many
+    environment.filters["moment"] = _moment
+    environment.filters["spans"] = spans
     return environment
+
+
+def _moment(text: str) -> str:
+    """``2026-11-24 09:09 UTC``; what is no such time is left as it is."""
+    try:
+        found = datetime.datetime.fromisoformat(text)
+    except ValueError:
+        return text
+    return f"{found:%Y-%m-%d %H:%M} {found.tzname() or ''}".strip()
 
 
 def _seconds(value: float) -> str:

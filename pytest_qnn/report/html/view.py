@@ -6,10 +6,10 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import PurePath
 from typing import Any, NamedTuple
 
+from pytest_qnn.report.causes import LEVELS, Cause, Rule, causes, is_finding
 from pytest_qnn.report.failure import compact
-from pytest_qnn.report.html import answer, areas, partition
+from pytest_qnn.report.html import answer, areas, changes, partition
 from pytest_qnn.report.html.answer import Answer, Left
-from pytest_qnn.report.html.causes import LEVELS, Cause, Rule, causes, is_finding
 
 _SLOWEST = 10
 _NOTHING: Mapping[str, Any] = {"expected": "", "seen": "", "where": "", "picture": "", "evidence": None}
@@ -71,6 +71,8 @@ class Target(NamedTuple):
     """A short one, such as a library's file name."""
     spec: str
     answer: Answer
+    changes: changes.Changes | None
+    """Since an earlier report; None: there is none."""
     causes: Sequence[CauseView]
     left: Sequence[Left]
     counts: Mapping[str, int]
@@ -102,10 +104,13 @@ class Page(NamedTuple):
     findings: int
 
 
-def page(document: Mapping[str, Any]) -> Page:
-    """The page of a report of schema 2."""
+def page(document: Mapping[str, Any], comparison: Mapping[str, Any] | None = None) -> Page:
+    """The page of a report of schema 2, and of what differs from an earlier one, if that is known."""
     given: set[str] = set()
-    targets = [_target(number, each, document, given) for number, each in enumerate(document["targets"], 1)]
+    targets = [
+        _target(number, each, document, given, comparison)
+        for number, each in enumerate(document["targets"], 1)
+    ]
     rules = [rule for each in targets for rule, _, _ in each.rules]
     ids = sorted({rule["area"] for rule in rules})
     return Page(
@@ -120,7 +125,13 @@ def page(document: Mapping[str, Any]) -> Page:
     )
 
 
-def _target(number: int, data: Mapping[str, Any], document: Mapping[str, Any], given: set[str]) -> Target:
+def _target(
+    number: int,
+    data: Mapping[str, Any],
+    document: Mapping[str, Any],
+    given: set[str],
+    comparison: Mapping[str, Any] | None,
+) -> Target:
     rules: Sequence[Rule] = data["rules"]
     judged = [rule for rule in rules if rule["state"] == "judged"]
     found = causes(judged)
@@ -133,6 +144,7 @@ def _target(number: int, data: Mapping[str, Any], document: Mapping[str, Any], g
         name=PurePath(data["spec"]).name or data["spec"],
         spec=data["spec"],
         answer=answer.answer(rules, found, complete=document["complete"], strict=strict),
+        changes=changes.changes(comparison, data, anchors),
         causes=[_cause(place, cause, anchors) for place, cause in enumerate(found, 1)],
         left=answer.left(rules),
         counts=answer.counts(judged),

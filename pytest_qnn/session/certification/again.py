@@ -31,7 +31,7 @@ from pytest_qnn.targets import open_target
 VerdictKey = tuple[str, str, str]
 _OF_TARGET = frozenset({"subject", "spec", "options", "provenance", "rules"})
 """What a report says of a target beside what was learned."""
-_UNJUDGED = ("seconds", "replay", "note", "traceback")
+_UNJUDGED = ("seconds", "replay", "note", "traceback", "cause", "explain", "folder", "files")
 """What a report says of a rule and is no function of the answers."""
 _NAMED = ("at", "line")
 """The same of a frame: names come from the library's symbols."""

@@ -91,9 +91,15 @@ def test_each_rule_that_did_not_pass_has_one_line(pytester: pytest.Pytester) -> 
     result = run(pytester, ("REG-01", "REG-03", "REG-06", "REG-07", "REG-08"))
     result.stdout.fnmatch_lines(
         [
-            "REG-03 MUST crash: Sentence of REG-03. | seen: SIGSEGV (step 1) | replay: *pytest *",
+            (
+                "REG-03 MUST crash: Sentence of REG-03. | seen: SIGSEGV (step 1)"
+                " | explain: pytest --qnn-explain=REG-03 | replay: *pytest *"
+            ),
+            (
+                "REG-08 SHOULD fail: Sentence of REG-08. | seen: code 1000 <&> (step 1)"
+                " | explain: pytest --qnn-explain=REG-08 | replay: *pytest *"
+            ),
             "REG-07 MUST inconclusive: Sentence of REG-07. | seen: 1 cases were run and none *",
-            "REG-08 SHOULD fail: Sentence of REG-08. | seen: code 1000 <&> (step 1) | replay: *pytest *",
             "unsupported: REG-06: the key answers 1000",
         ],
         consecutive=True,
@@ -411,6 +417,8 @@ def test_the_html_page_is_balanced_self_contained_and_escaped(pytester: pytest.P
     assert "code 1000 <&>" not in text
     for rule in judged_rules(report()):
         assert rule["sentence"] in text
+        assert rule["explain"] in text
+        assert all(file["name"] in page.texts for file in rule["files"])
 
 
 def test_compact_json_is_the_same_value_in_short_lines() -> None:

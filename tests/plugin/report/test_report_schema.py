@@ -74,6 +74,10 @@ def test_a_finding_carries_violation_case_and_replay(document: dict[str, Any]) -
     assert rule["case"]["steps"][1] == {"do": "alloc", "buffer": "b0", "size": 4096}
     assert f"pytest --qnn-replay {Path.cwd() / '.pytest-qnn' / 'memory-'}" in rule["replay"]
     assert rule["replay"].endswith(" --qnn-backend=reference --qnn-rpcmem=emulated")
+    assert rule["explain"] == "pytest --qnn-explain=REG-02"
+    kept = {path.name for path in (Path(".pytest-qnn") / rule["folder"]).iterdir()}
+    assert {file["name"] for file in rule["files"]} == kept - {"README.txt"}
+    assert all(file["what"] for file in rule["files"])
 
 
 def test_a_flake_has_its_rate_and_what_always_fails_has_none(
