@@ -82,7 +82,7 @@ def test_a_table_is_a_table_for_assistive_tools_however_it_is_laid_out(
 
 @pytest.mark.parametrize("look", [{}, NARROW], ids=["wide", "narrow"])
 @pytest.mark.parametrize(
-    ("name", "answer"), zip(PAGES, ("Conforms", "Does not conform", "Does not conform"), strict=True)
+    ("name", "answer"), list(zip(PAGES, ("Conforms", "Does not conform", "Does not conform"), strict=True))
 )
 def test_the_answer_is_on_the_first_screen(
     visit: Visit, name: str, answer: str, look: dict[str, Any]
