@@ -380,15 +380,22 @@ class _Judge:
     def _cause(self, case: Any, violation: Violation) -> Cause | None:
         """What is wrong in the first control in which something is; None: the case is this rule's own."""
         is_hung = isinstance(violation, Hung)
-        for control in self._known_first(list(self._controls(case, violation))):
+        controls = list(self._controls(case, violation))
+        for control in self._known_first(controls):
             if is_hung and self.control_hangs_left <= 0 and _key(control) not in self.controlled:
                 return self._known_hang(violation)
-            causes = self._fitting(control, violation)
-            if any(cause.owner.id == self.rule.id for cause in causes):
-                return None
-            if causes:
-                return causes[0]
+            if causes := self._fitting(control, violation):
+                if not self._is_own(causes):
+                    return causes[0]
+                # One that was passed over may be wrong as well, and it is plainer.
+                before = (self._fitting(each, violation) for each in controls[: controls.index(control)])
+                plainest = next(filter(None, before), causes)
+                return None if self._is_own(plainest) else plainest[0]
         return None
+
+    def _is_own(self, causes: Sequence[Cause]) -> bool:
+        """Whether the rule is among the owners of what is wrong."""
+        return any(cause.owner.id == self.rule.id for cause in causes)
 
     def _known_first(self, controls: Sequence[Control]) -> Sequence[Control]:
         """A control that is known to be wrong, behind those before it in which this rule may own something.
@@ -417,7 +424,7 @@ class _Judge:
         first: Cause | None = None
         for control in self._controls(case, violation):
             causes = self._wrong(control)
-            if any(cause.owner.id == self.rule.id for cause in causes):
+            if self._is_own(causes):
                 return None
             first = first or next(iter(causes), None)
             failed = (cause.violation for cause in causes if isinstance(cause.violation, FailedCall))

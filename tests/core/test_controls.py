@@ -415,3 +415,23 @@ def test_a_control_that_is_known_to_be_wrong_spares_the_others() -> None:
     assert found.verdict.is_blocked
     assert found.verdict.blocked_by == ("OWN-01",)
     assert sum(size > 100 for case in target.cases for size in sizes_of(case)) == 1
+
+
+class WithPlainerOnes(WithMany):
+    """Of each case's own first one of another rule, then one that the rule judged owns as well."""
+
+    def controls(self, case: MemoryCase, *, died: bool) -> Iterator[Control]:  # noqa: ARG002 - the interface's
+        size = sizes_of(case)[0]
+        yield Control(MemoryCase((Alloc("b0", 100 + size),)), ("OWN-01",))
+        yield Control(MemoryCase((Alloc("b0", 200 + size),)), ("OWN-01", "REG-99"))
+        yield Control(MemoryCase((Alloc("b0", 7),)), ("OWN-01",))
+
+
+@pytest.mark.parametrize("plainer", [True, False])
+def test_a_control_that_was_passed_over_still_explains_what_the_rule_would_own(*, plainer: bool) -> None:
+    """In the first case only the last control is wrong, which is then known; in others those before are."""
+    wrong = [7, *(200 + size for size in range(2, 9)), *(100 + size for size in range(2, 9) if plainer)]
+    rules = {name: a_rule(name, wrong_at(*wrong)) for name in ("OWN-01", "REG-99")}
+    rule = a_rule("REG-99", wrong_at(*wrong, *range(1, 9)))
+    found = judge_with_owners(rule, WithPlainerOnes("memory"), PROFILE, 1, rules.__getitem__)
+    assert found.verdict.is_blocked is plainer
