@@ -61,7 +61,7 @@ WILD = (
 EXPLAINED: dict[str, tuple[str, str]] = {
     "appends-when-redone": ("LIFE-05", "what every Prepare adds is kept until the delegate is destroyed"),
     "async-dead-handles": ("DRG-10", "it keeps the memory of every handle that was deregistered"),
-    "cap-hint-refused": ("PRE-11", "of an operator that is accepted, a graph with the hint is not finalised"),
+    "cap-hint-refused": ("PRE-04", "of an operator that is accepted, a graph with the hint is not finalised"),
     "cap-invalid-for-unsupported": ("REG-07", "what looks like a failed registration leaves its handle"),
     "claims-in-turns": ("RSZ-03", "prepared again after a resize, it claims other nodes"),
     "claims-kernels": (
@@ -92,7 +92,10 @@ EXPLAINED: dict[str, tuple[str, str]] = {
         "NUM-02 NUM-03 NUM-04 NUM-10",
         "numbers of each kind are off in their low byte",
     ),
-    "disowns": ("LIFE-05", "buffers of tensors that it disowns are never given back"),
+    "disowns": (
+        "BUF-04 LIFE-05",
+        "a read goes through a delegate that is not there; buffers of such tensors are never given back",
+    ),
     "dma-takes-ion": ("CAP-04", "ION memory is of a type whose key is not supported, as CAP-04 says of all"),
     "dma-twice": ("DRG-11 REG-08 REG-22", "DMA_BUF memory is registered twice, in each of their situations"),
     "drg-crashes-on-stale": (
@@ -176,8 +179,8 @@ EXPLAINED: dict[str, tuple[str, str]] = {
         "EXT-15 EXT-26",
         "memory of no use is taken in a second context, spill-fill memory neither",
     ),
-    "reg-wants-shape-config": ("REG-01 REG-16 REG-17", "no plain registration succeeds"),
-    "register-after-finalise": ("REG-01 REG-16", "no registration succeeds in a context without a graph"),
+    "reg-wants-shape-config": ("CAP-03 REG-01 REG-17", "no plain registration succeeds"),
+    "register-after-finalise": ("CAP-03 REG-01", "no registration succeeds in a context without a graph"),
     "resumes-failed": ("CTRL-01", "it knows the kernels of all subgraphs as one list"),
     "rounds-constants": (
         "ERR-03 LIFE-10",
@@ -233,6 +236,11 @@ EXPLAINED: dict[str, tuple[str, str]] = {
     "xnn-fails-behind": ("PART-16", "it fails where a probe has left no node"),
     "leak-registrations": ("DRG-10", "a descriptor of each registration stays when it has ended"),
     "rpc-unaligned": ("REG-15 RPC-10", "memory begins 16 bytes into its file, which is 16 bytes longer"),
+    "copies-half": ("BUF-04", "the tensor is not filled whole, which it says as well"),
+    "halves-long-sums": ("NUM-10", "element-wise nodes of such rows are out of their bounds"),
+    "keeps-old-shapes": ("DYN-03", "shapes of outputs are not set at each invoke"),
+    "writes-terminal-outputs": ("PART-10", "not all outputs that are given are written"),
+    "reg-lazy-map": ("EXT-09", "what cannot be mapped is no DMA buffer either"),
 }
 """By fault: the rules that it was not made for and whose sentences it breaks as well, and how."""
 
@@ -274,7 +282,7 @@ class Row(msgspec.Struct, frozen=True):
 """Rules that a fault breaks besides those that it was made for, and why."""
 FALSE: dict[str, tuple[str, str]] = {
     "keeps-first-plan": (
-        "ABI-05 ERR-01 ERR-02 ERR-04",
+        "ABI-05 ERR-01 ERR-02 ERR-04 PREC-07",
         "it reads an array that the runtime has freed; in plain runs that array mostly is as it was",
     ),
     "packs-weights": (

@@ -120,7 +120,7 @@ def _right(case: MemoryCase, types: Sequence[int]) -> Iterator[Owned]:
     for prepare in _hinted(case):
         plain = _without_hint(prepare)
         both = (plain, executed(plain, "g1"), prepare, executed(prepare))
-        yield (*_CONTEXT, *both), ("QMG-05", "PRE-11", "QMG-03", "QMG-08")
+        yield (*_CONTEXT, *both), ("PRE-04", "QMG-05", "QMG-03", "QMG-08")
     if sum(isinstance(step, Execute) for step in case.steps) > 1:
         for prepare in _hinted(case):
             twice = (*_executed_twice(prepare), *_executed_twice(_without_hint(prepare)))

@@ -98,10 +98,9 @@ class _KeepsPointers(ReferenceBackend):
         super().__init__()
         self.kept: dict[int, tuple[Any, int]] = {}
 
-    def needed_bytes(self, descriptor: Any) -> int:
-        size = super().needed_bytes(descriptor)
+    def read_descriptor(self, descriptor: Any) -> Request:
         self.last = (descriptor, descriptor.dataType)
-        return size
+        return super().read_descriptor(descriptor)
 
     def adopt(self, registration: Registration) -> None:
         super().adopt(registration)
@@ -326,6 +325,10 @@ class _MapsLazily(ReferenceBackend):
             if not self.accepts(fd):
                 raise
             return (-1, fd), _LENGTH
+
+    def require_dma_buffer(self, fd: int) -> None:
+        if self.examine_fd(fd)[0][0] != -1:
+            super().require_dma_buffer(fd)
 
     def map_memory(self, request: Request) -> Mapping:
         if request.identity[0] == -1:
