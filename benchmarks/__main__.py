@@ -1,4 +1,4 @@
-"""What the suite costs, measured so that a busy machine can be compared with itself: docs/benchmarks.md.
+"""What the suite costs, so that a busy machine can be compared with itself: docs/measured/benchmarks.md.
 
 python -m benchmarks [--quick] [--only PART] [--json FILE] [--peer PYTHON]
 """

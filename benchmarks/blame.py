@@ -1,4 +1,4 @@
-"""The blame matrix: who fails for each fault, ``python -m benchmarks.blame --update docs/blame.md``.
+"""The blame matrix: who fails for each fault, ``python -m benchmarks.blame --update docs/measured/blame.md``.
 
 Each fault is judged by all rules of its half (profile ``quick``, nothing shrunk, with owners as in a run).
 Its own rules should find it; any other MUST rule that fails accuses the target of what is not wrong. Faults
@@ -499,9 +499,9 @@ def unexplained(found: Row) -> list[str]:
 _HEAD = """\
 # The blame matrix
 
-Written by `python -m benchmarks.blame --update docs/blame.md`, last on {day}, seed {seed}: each fault
-judged by all rules of its half, {in_c} of {all_in_c} faults in C libraries (tests/faults, in children) and
-{judged} of {mutants} mutants, in an order that the seed shuffles; by name and not in that order:
+Written by `python -m benchmarks.blame --update docs/measured/blame.md`, last on {day}, seed {seed}: each
+fault judged by all rules of its half, {in_c} of {all_in_c} faults in C libraries (tests/faults, in children)
+and {judged} of {mutants} mutants, in an order that the seed shuffles; by name and not in that order:
 {by_name}. It took {cpu} minutes of processor time;
 `benchmarks/blame.jsonl` keeps the rows, and the same command goes on with what has none.
 
@@ -512,8 +512,8 @@ rules (those whose ids begin with {measured})
 judge one mutant in eight, beside their own and the faults in C.
 
 The columns: rules that the fault breaks and that failed (of a fault in C its owner, which was named
-from docs/rules.md before it was judged); those that saw nothing in so few cases; other MUST rules that
-failed, each an accusation to be explained or mended; other SHOULD and MAY rules; rules of which nothing
+from docs/reference/rules.md before it was judged); those that saw nothing in so few cases; other MUST rules
+that failed, each an accusation to be explained or mended; other SHOULD and MAY rules; rules of which nothing
 was left to judge.
 """
 _COLUMNS = (

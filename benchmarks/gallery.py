@@ -1,4 +1,4 @@
-"""The gallery of conforming oddities, judged by all rules of a half: docs/gallery.md.
+"""The gallery of conforming oddities, judged by all rules of a half: docs/measured/gallery.md.
 
 python -m benchmarks.gallery HALF [--only PATTERN]... [--profile default] [--seed 1] [--load K]
                              [--examples N] [--results FILE] [--table FILE]
@@ -85,7 +85,7 @@ def main() -> None:
     parser.add_argument("--rules", default="", help="these rules only; nothing is then kept")
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--load", type=int, default=0, metavar="K", help="busy loops beside")
-    parser.add_argument("--results", type=Path, default=Path("docs/gallery.jsonl"), metavar="FILE")
+    parser.add_argument("--results", type=Path, default=Path("docs/measured/gallery.jsonl"), metavar="FILE")
     parser.add_argument("--table", type=Path, metavar="FILE", help="write the document from the results")
     options = parser.parse_args()
     gallery = importlib.import_module(f"tests.gallery.{options.half}.targets")

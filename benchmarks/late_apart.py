@@ -29,4 +29,4 @@ APART: Final[dict[str, str]] = {
     "late-profiled-events": "PROF-01, of events for the profiler, is a SHOULD",
     "late-refuses-after-refusal": "PREC-07 is about delegates that another one's failure has undone",
 }
-"""By fault: why. Sentences and levels are those of docs/rules.md."""
+"""By fault: why. Sentences and levels are those of docs/reference/rules.md."""

@@ -1,4 +1,4 @@
-"""How long a browser takes to open the HTML report of a target with 150 findings: docs/benchmarks.md.
+"""How long a browser takes to open a report of 150 findings: docs/measured/benchmarks.md.
 
 python -m benchmarks.page [--repeat N]
 """

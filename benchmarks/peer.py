@@ -1,4 +1,4 @@
-"""A peer that also generates models: NNSmith, in an environment of its own (docs/benchmarks.md)."""
+"""A peer that also generates models: NNSmith, in an environment of its own (docs/measured/benchmarks.md)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How often a measured rule accuses a target that conforms, with other processes beside: docs/measured.md.
+"""How often a measured rule accuses a conforming target on a busy machine: docs/measured/measured-rules.md.
 
 python -m benchmarks.quiet [--runs N] [--load K] [--seed S] [--rules REG-01,...] [--json FILE]
 """

@@ -1,7 +1,7 @@
 """A pytest plugin and conformance suite for TensorFlow Lite delegates and the QNN memory APIs.
 
-What authors need in their own tests can be imported from here (docs/fixtures.md shows how). Each name is
-loaded when it is first used, because every pytest run of an environment imports this package.
+What authors need in their own tests can be imported from here (docs/how-to/fixtures.md shows how). Each name
+is loaded when it is first used, because every pytest run of an environment imports this package.
 
 PYTEST_DONT_REWRITE: nothing is asserted here, and a run inside a test, which finds it imported, would
 warn that it cannot rewrite the package.

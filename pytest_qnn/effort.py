@@ -1,7 +1,7 @@
 """The plan: how many examples of a rule find its mutants, and so how many the profile ``default`` draws.
 
-``effort.json`` is written by ``python -m pytest_qnn.mutants --update docs/mutants.md``, and read when the
-first rule is judged. How its numbers are made: docs/decisions/shared/effort.md.
+``effort.json`` is written by ``python -m pytest_qnn.mutants --update docs/measured/mutants.md``, and read
+when the first rule is judged. How its numbers are made: docs/explanation/decisions/shared/effort.md.
 """
 
 from __future__ import annotations

@@ -109,7 +109,7 @@ DECLARED = (
         "PLACE",
         "machine that cases are carried out on: here (default), ssh:HOST, or exec:COMMAND, whose standard "
         "input and output lead to `python3 -m pytest_qnn.isolation.remote` there; paths of libraries are "
-        "then those of that machine (docs/remote.md)",
+        "then those of that machine (docs/how-to/remote.md)",
         selects_target=True,
         once=True,
     ),
@@ -177,7 +177,7 @@ DECLARED = (
         "--qnn-shard",
         "K/N",
         "judge only part K of N, from 1: rules and seed blocks are shared out alike on every machine, and "
-        "`python -m pytest_qnn merge` puts the reports together; needs --qnn-seed (docs/shards.md)",
+        "`python -m pytest_qnn merge` puts the reports together; needs --qnn-seed (docs/how-to/shards.md)",
         once=True,
     ),
     Declared(
@@ -190,7 +190,7 @@ DECLARED = (
         "--qnn-matrix",
         "FILE.toml",
         "TOML file of targets, each with options: each is judged in a run of its own, one after another, and "
-        "its name is in those of its reports and JUnit file (docs/matrix.md)",
+        "its name is in those of its reports and JUnit file (docs/how-to/matrix.md)",
         once=True,
         is_path=True,
         is_always_path=True,
@@ -204,7 +204,7 @@ DECLARED = (
         "--qnn-expect",
         "FILE",
         "TOML file of known failures: those that are found are accepted and shown as known; any other, one "
-        "that is not found, and one that is expired, fail (docs/known-failures.md)",
+        "that is not found, and one that is expired, fail (docs/how-to/known-failures.md)",
         once=True,
         is_path=True,
         is_always_path=True,
@@ -212,7 +212,8 @@ DECLARED = (
     Declared(
         "--qnn-corpus",
         "FOLDER",
-        "folder of cases that broke rules once: they are tried first, and findings join (docs/corpus.md)",
+        "folder of cases that broke rules once: they are tried first, and findings join "
+        "(docs/how-to/corpus.md)",
         once=True,
         is_path=True,
         is_always_path=True,
@@ -222,7 +223,7 @@ DECLARED = (
         "--qnn-certify",
         "FOLDER",
         "write what every case was answered to FOLDER, for `python -m pytest_qnn certify`, which makes the "
-        "arguments of such a run (docs/certification.md)",
+        "arguments of such a run (docs/how-to/certification.md)",
         once=True,
         is_path=True,
         is_always_path=True,
@@ -238,7 +239,7 @@ DECLARED = (
         "--qnn-debug",
         "TOOL",
         "with --qnn-replay: carry out the case in a single process under gdb, valgrind or asan "
-        "(AddressSanitizer), or behind any other command (docs/debugging.md)",
+        "(AddressSanitizer), or behind any other command (docs/how-to/debugging.md)",
     ),
     Declared(
         "--qnn-explain",

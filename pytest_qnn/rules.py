@@ -1,4 +1,4 @@
-"""The catalogue of rules, its list, and its document: ``python -m pytest_qnn.rules > docs/rules.md``.
+"""The catalogue of rules, and its document: ``python -m pytest_qnn.rules > docs/reference/rules.md``.
 
 The list, ``rules.json`` beside this module, says what each rule demands. It is read where no rule is judged,
 so that a run about one rule imports that rule's area and no other. It is made from the catalogue, and a test
@@ -28,12 +28,12 @@ LIST = Path(__file__).with_suffix(".json")
 _HEAD = """\
 # The rules
 
-Written by `python -m pytest_qnn.rules > docs/rules.md`; a test keeps it so. The ids are stable. A rule
-marked * judges the TensorFlow Lite runtime, and so the suite itself, not the delegate. The gate names what a
-rule needs, all of it: property keys of QNN (numbers) and conditions, listed below; `no` before one means that
-it must not hold. Where a gate is closed the rule is unsupported, and elsewhere it passes on every conforming
-target: a test holds the column to that. Whether a target has something is found out by what it does, not by
-its keys. The last column names the mutants that the rule must find.
+Written by `python -m pytest_qnn.rules > docs/reference/rules.md`; a test keeps it so. The ids are stable. A
+rule marked * judges the TensorFlow Lite runtime, and so the suite itself, not the delegate. The gate names
+what a rule needs, all of it: property keys of QNN (numbers) and conditions, listed below; `no` before one
+means that it must not hold. Where a gate is closed the rule is unsupported, and elsewhere it passes on every
+conforming target: a test holds the column to that. Whether a target has something is found out by what it does,
+not by its keys. The last column names the mutants that the rule must find.
 
 A call *refuses* an argument when it returns an error and has no other effect. Codes are the low 16 bits of a
 `Qnn_ErrorHandle_t`, with their names in the header. In the rules about QNN memory, *external memory* is a
@@ -180,8 +180,8 @@ _UNCONTROLLED = """
 ## Rules without a control
 
 A wrong output or a dead process that a plain run shows too is the finding of the rule that owns it
-([blame](decisions/shared/blame.md)). For these rules no plain run can be told apart from what they are
-about, so any wrong output in their cases is their own finding.
+([blame](../explanation/decisions/shared/blame.md)). For these rules no plain run can be told apart from what
+they are about, so any wrong output in their cases is their own finding.
 
 | rule | why |
 |---|---|
@@ -192,7 +192,7 @@ def _row(rule: Rule[object, object, object], killers: list[str]) -> str:
     star = " *" if rule.self_check else ""
     half = "qnn" if rule.subject == "memory" else "tflite"
     cells = [
-        f"[{rule.id}](rules/{half}/{rule.area.lower()}.md#{rule.id.lower()})" + star,
+        f"[{rule.id}](../rules/{half}/{rule.area.lower()}.md#{rule.id.lower()})" + star,
         rule.level.value,
         rule.sentence,
         rule.source,

@@ -1,4 +1,4 @@
-"""An AArch64 Debian, emulated on this machine, with both runtimes and this package: docs/remote.md.
+"""An AArch64 Debian, emulated on this machine, with both runtimes and this package: docs/how-to/remote.md.
 
     python -m tools.aarch64 FOLDER
 

@@ -180,8 +180,9 @@ def main(arguments: list[str] | None = None) -> int:
     sys.stdout.write(
         f"{' and '.join(shown)}: fill in what says TODO or raises.\n"
         f"Try the rule:   pytest --pyargs pytest_qnn.conformance -k {test}\n"
-        f"Try the mutant: python -m pytest_qnn.mutants --only /{rule_id} --update docs/mutants.md\n"
-        "Then:           python -m pytest_qnn.rules --list; python -m pytest_qnn.rules > docs/rules.md\n"
+        f"Try the mutant: python -m pytest_qnn.mutants --only /{rule_id} --update docs/measured/mutants.md\n"
+        "Then:           python -m pytest_qnn.rules --list; "
+        "python -m pytest_qnn.rules > docs/reference/rules.md\n"
     )
     return 0
 

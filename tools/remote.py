@@ -1,4 +1,4 @@
-"""Whether cases give the same traces on another machine, and what the way there costs: docs/remote.md.
+"""Whether cases give the same traces on another machine, and what the way there costs: docs/how-to/remote.md.
 
     python -m tools.remote --on exec:COMMAND [--cases N] [--kinds memory,delegate,...] [--runtimes ...]
 

@@ -1,4 +1,4 @@
-"""An SSH server of this machine for trying `--qnn-on`, with keys and a port of its own: docs/remote.md.
+"""An SSH server of this machine for trying `--qnn-on`, with its own keys and port: docs/how-to/remote.md.
 
     python -m tools.sshd FOLDER [--delay SECONDS]
 

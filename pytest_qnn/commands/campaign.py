@@ -27,7 +27,7 @@ from pytest_qnn.session import matrix, pool
 
 _STATUS = (
     "Exit status: 0 or 1, the worst of the targets'; 2 a wrong command line or matrix, a shard that did not "
-    "come to its end, or no Dask (docs/shards.md)."
+    "come to its end, or no Dask (docs/how-to/shards.md)."
 )
 
 

@@ -25,7 +25,8 @@ _USAGE = """\
 python -m pytest_qnn compare [--json PATH.json] OLD.json NEW.json
        python -m pytest_qnn compare [--json PATH.json] --run OLD NEW [-- MORE ...]"""
 _STATUS = (
-    "Exit status: 0 nothing got worse, 1 something did, 2 the reports cannot be compared (docs/compare.md)."
+    "Exit status: 0 nothing got worse, 1 something did, 2 the reports cannot be compared "
+    "(docs/how-to/compare.md)."
 )
 
 

@@ -19,7 +19,7 @@ from pytest_qnn.report.merge import github, merged, shards
 
 _STATUS = (
     "Exit status: 0 or 1, that of one run of everything; 2 reports do not belong together or cannot be read, "
-    "or the merged one cannot be written (docs/shards.md)."
+    "or the merged one cannot be written (docs/how-to/shards.md)."
 )
 
 

@@ -19,7 +19,7 @@ from pytest_qnn.session.certification.verify import verify
 
 _STATUS = (
     "Exit status: 0 certified; 1 something in the folder is false, or a rule is not kept; 2 the folder "
-    "cannot be judged; 3 all of it is true, and it is no certification (docs/certification.md)."
+    "cannot be judged; 3 all of it is true, and it is no certification (docs/how-to/certification.md)."
 )
 _REFUSED = ("subprocess.Popen", "os.exec", "os.fork", "os.forkpty", "os.posix_spawn", "os.spawn", "os.system")
 

@@ -19,7 +19,7 @@ class Search:
     A strategy that decodes one string of bytes (`pytest_qnn.core.drawing.decoded`) is drawn from, and made
     smaller, here: Hypothesis takes longer for it than most cases take, and leaves to chance which classes of
     cases are met. Any other strategy is Hypothesis' own, which draws all cases at once and shrinks the one
-    that failed. (docs/decisions/shared/one-draw.md)
+    that failed. (docs/explanation/decisions/shared/one-draw.md)
 
     Args:
         cases: the strategy.

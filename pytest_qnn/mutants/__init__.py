@@ -1,6 +1,6 @@
 """How soon each rule finds the mutants that it must find.
 
-``python -m pytest_qnn.mutants`` measures it: docs/mutants.md is the table that it printed last, and
+``python -m pytest_qnn.mutants`` measures it: docs/measured/mutants.md is the table that it printed last, and
 pytest_qnn/effort.json the plan that follows from the same numbers. ``--proof`` tries the plan on other seeds.
 """
 

@@ -1,4 +1,4 @@
-"""The kill table as Markdown: docs/mutants.md."""
+"""The kill table as Markdown: docs/measured/mutants.md."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from pytest_qnn.mutants import MORE_SEEDS, MOST, SEEDS, Kill, chosen
 _HEAD = """\
 # Mutants
 
-Written by `python -m pytest_qnn.mutants --jobs 2 --update docs/mutants.md`. A mutant is a copy of the
-reference with exactly one fault; the rules beside it must find it. The numbers are the examples (cases that
-were run) to the first kill, as the median of {seeds};
+Written by `python -m pytest_qnn.mutants --jobs 2 --update docs/measured/mutants.md`. A mutant is a copy of
+the reference with exactly one fault; the rules beside it must find it. The numbers are the examples
+(cases that were run) to the first kill, as the median of {seeds};
 delegates are measured on both runtimes. How many examples a rule gets follows from the same measurement
-([the decision](decisions/shared/effort.md)).
+([the decision](../explanation/decisions/shared/effort.md)).
 In **bold**: a median above {most}, and a rule that missed its mutant with some of the seeds.
 """
 _ROW = re.compile(r"^\| `([\w-]+)` \| .* \| ([A-Z]+-\d+) \|.*\n", re.MULTILINE)

@@ -57,7 +57,7 @@ class MemoryTarget(OpenTarget):
     def __init__(self, source: MemorySpec, options: tuple[str, ...], executor: Executing) -> None:
         self._source = source
         self._refused: tuple[tuple[str, int], ...] = ()
-        """How a session is refused, where none opens (docs/decisions/qnn/no-session.md)."""
+        """How a session is refused, where none opens (docs/explanation/decisions/qnn/no-session.md)."""
         super().__init__(source.backend, options, executor)
 
     def run(self, case: MemoryCase) -> MemoryTrace:

@@ -51,7 +51,7 @@ def text(verdict: Verdict, run_seed: int) -> str:
         lines.append(f"  replay    {verdict.replay}")
         if verdict.finding and verdict.finding.evidence:
             lines.append(
-                f"  debug     the same with --qnn-debug={_tool(verdict.finding)} (docs/debugging.md)"
+                f"  debug     the same with --qnn-debug={_tool(verdict.finding)} (docs/how-to/debugging.md)"
             )
     return printable("\n".join(lines))
 

@@ -152,7 +152,7 @@ class DelegateTarget(OpenTarget):
         return distort(trace) if distort else trace
 
     def _lost_the_order(self, case: ScriptCase) -> bool:
-        """Whether it was the runtime that ended the process, by RT-05 (docs/runtimes.md).
+        """Whether it was the runtime that ended the process, by RT-05 (docs/reference/runtimes.md).
 
         Control edges are places in the plan, and the runtime goes on using them after a delegate's first
         Replace has shortened it. Whether there was a second one is seen without the edges.

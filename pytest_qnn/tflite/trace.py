@@ -575,8 +575,8 @@ class ScriptTrace(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     touches: tuple[Touch, ...] = ()
     """At most a hundred."""
     order_lost: bool = False
-    """The process died of the runtime's own defect RT-05 (docs/runtimes.md), control edges used on a plan
-    that a delegate has shortened: nothing else was seen."""
+    """The process died of the runtime's own defect RT-05 (docs/reference/runtimes.md), control edges used on
+    a plan that a delegate has shortened: nothing else was seen."""
     misaligned: bool = False
     """The process died, and without guard pages it does too: the buffers' alignment is the cause. Nothing
     else is in the trace then."""

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 from fast_run import later
 
-DOCUMENT = Path(__file__).parents[2] / "docs" / "custom-allocations.md"
+DOCUMENT = Path(__file__).parents[2] / "docs" / "how-to" / "custom-allocations.md"
 
 
 @pytest.mark.parametrize(

@@ -234,7 +234,8 @@ def _pytest(*arguments: str, folder: Path) -> subprocess.CompletedProcess[str]:
 
 @pytest.mark.parametrize("prefix", ["", "direct:"])
 def test_the_documented_command_judges_a_library(tmp_path: Path, prefix: str) -> None:
-    document = (Path(__file__).parents[2] / "docs" / "custom-allocations.md").read_text(encoding="utf-8")
+    guides = Path(__file__).parents[2] / "docs" / "how-to"
+    document = (guides / "custom-allocations.md").read_text(encoding="utf-8")
     wanted = f"--tflite-delegate={prefix}/opt/qairt/lib/TARGET/libQnnTFLiteDelegate.so"
     found = [one for one in document.split("```sh")[1].split("pytest --pyargs ") if wanted in one]
     words = found[0].partition("```")[0].replace("\\\n", " ").split()

@@ -1,4 +1,4 @@
-"""The recipes of docs/ci.md: their YAML names all shards, and their scripts leave what the page says."""
+"""Recipes of docs/how-to/ci.md: their YAML names all shards, and their scripts leave what the page says."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ import pytest
 import yaml
 from reports import judged_by_id
 
-PAGE = (Path(__file__).parents[2] / "docs" / "ci.md").read_text()
+PAGE = (Path(__file__).parents[2] / "docs" / "how-to" / "ci.md").read_text()
 BLOCKS = re.findall(r"```(\w+)\n(.*?)```", PAGE, re.DOTALL)
 (MATRIX,) = (text for kind, text in BLOCKS if kind == "toml")
 (SHELL,) = (text for kind, text in BLOCKS if kind == "sh")

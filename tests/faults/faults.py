@@ -1,7 +1,7 @@
 """24 libraries in C with one fault each, one for each kind of misbehaviour of a plain case.
 
 Each is a conforming library of which one piece is replaced: the example's delegate, or `qnn_backend.c`. The
-owner of each was written down from docs/rules.md before any was judged (docs/blame.md).
+owner of each was written down from docs/reference/rules.md before any was judged (docs/measured/blame.md).
 """
 
 from __future__ import annotations

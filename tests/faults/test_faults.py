@@ -1,4 +1,4 @@
-"""Each fault in C is its owner's finding, and no MUST rule's that it does not break (docs/blame.md)."""
+"""Each fault in C is its owner's finding, and that of no MUST rule that it keeps (docs/measured/blame.md)."""
 
 from __future__ import annotations
 

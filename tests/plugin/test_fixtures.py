@@ -633,7 +633,7 @@ def test(delegate):
 
 
 def test_the_guides_examples_run_as_written(pytester: pytest.Pytester, pytestconfig: pytest.Config) -> None:
-    guide = (pytestconfig.rootpath / "docs" / "fixtures.md").read_text()
+    guide = (pytestconfig.rootpath / "docs" / "how-to" / "fixtures.md").read_text()
     blocks = re.findall(r"^```python\n(.*?)^```", guide, re.MULTILINE | re.DOTALL)
     assert len(blocks) >= 5
     # Blocks about custom memory need a delegate that has it.

@@ -141,5 +141,5 @@ def test_the_list_of_rules_is_current() -> None:
 
 
 def test_the_document_of_rules_is_current() -> None:
-    written = ROOT / "docs" / "rules.md"
-    assert written.read_text() == document(), "run python -m pytest_qnn.rules > docs/rules.md"
+    written = ROOT / "docs" / "reference" / "rules.md"
+    assert written.read_text() == document(), "run python -m pytest_qnn.rules > docs/reference/rules.md"

@@ -77,7 +77,7 @@ A=1 python3 -m three \\
 @pytest.mark.parametrize(
     ("command", "fault"),
     [
-        ("python -m pytest_qnn.mutants --jobs 2 --update docs/mutants.md  # --nothing", ""),
+        ("python -m pytest_qnn.mutants --jobs 2 --update docs/measured/mutants.md  # --nothing", ""),
         ("A=1 python -m benchmarks [--only PART]", ""),
         ("python3 -m venv .venv", ""),
         ("pytest -m full --slice=3/10 --pyargs pytest_qnn.conformance --qnn-seed=1", ""),

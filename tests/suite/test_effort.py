@@ -29,7 +29,8 @@ def kill(name: str, rule: str, *counts: int | None, place: str = "tflite_runtime
 def test_the_plan_was_made_again_since_a_rule_a_strategy_or_a_mutant_changed() -> None:
     changed = planning.stale(PLAN) + planning.gone(PLAN)
     assert not changed, (
-        f"{', '.join(changed)}: run python -m pytest_qnn.mutants --jobs 2 --stale --update docs/mutants.md"
+        f"{', '.join(changed)}: "
+        "run python -m pytest_qnn.mutants --jobs 2 --stale --update docs/measured/mutants.md"
     )
 
 
@@ -103,7 +104,7 @@ def test_an_update_keeps_what_was_not_measured_and_drops_what_is_gone() -> None:
 
 def test_single_rows_of_table_and_plan_are_updated(tmp_path: Path) -> None:
     document, plan = tmp_path / "mutants.md", tmp_path / "effort.json"
-    shutil.copy(ROOT / "docs" / "mutants.md", document)
+    shutil.copy(ROOT / "docs" / "measured" / "mutants.md", document)
     rows = len(document.read_text().splitlines())
     shutil.copy(effort.PLAN, plan)
     pairs = dict(PLAN["PART-01"].pairs) | {"claims-twice": Pair((7,) * 5, "old")}

@@ -10,7 +10,7 @@ from pytest_qnn import mutants as kills
 from pytest_qnn.mutants import Kill, table
 from pytest_qnn.mutants.__main__ import main
 
-DOCUMENT = Path(__file__).parents[2] / "docs" / "mutants.md"
+DOCUMENT = Path(__file__).parents[2] / "docs" / "measured" / "mutants.md"
 
 
 def kill(*examples: int | None) -> Kill:
@@ -20,7 +20,7 @@ def kill(*examples: int | None) -> Kill:
 def test_the_document_lists_every_mutant_with_every_rule_it_must_be_found_by() -> None:
     listed = set(re.findall(r"^\| `([\w-]+)` \| .* \| ([A-Z]+-\d+) \|", DOCUMENT.read_text(), re.MULTILINE))
     expected = {(mutant.name, rule) for mutant in table().values() for rule in mutant.kills}
-    assert listed == expected, "run python -m pytest_qnn.mutants --stale --update docs/mutants.md"
+    assert listed == expected, "run python -m pytest_qnn.mutants --stale --update docs/measured/mutants.md"
 
 
 def test_the_median_of_the_seeds_is_shown() -> None:

@@ -1,4 +1,4 @@
-"""docs/seeds.md is held to the catalogue: each statement has rules that exist, or a reason."""
+"""docs/reference/seeds.md is held to the catalogue: each statement has rules that exist, or a reason."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _REASONS = ("duty", "speed", "inside", "tool")
 
 
 def _text() -> str:
-    return (ROOT / "docs" / "seeds.md").read_text(encoding="utf-8")
+    return (ROOT / "docs" / "reference" / "seeds.md").read_text(encoding="utf-8")
 
 
 def _rows() -> list[tuple[str, int, str, str, str]]:
@@ -60,7 +60,7 @@ def test_a_statement_has_rules_that_exist_or_a_reason() -> None:
 
 def test_a_row_that_is_left_out_is_one_of_that_document() -> None:
     """Ids in the last column may be rules, or rows of rules-left-out.md where the column says so."""
-    left_out = (ROOT / "docs" / "rules-left-out.md").read_text(encoding="utf-8")
+    left_out = (ROOT / "docs" / "reference" / "rules-left-out.md").read_text(encoding="utf-8")
     for seed, number, _, _, seen in _rows():
         for name in _RULE.findall(seen):
             where = left_out if "rules-left-out.md" in seen else ""

@@ -1,4 +1,4 @@
-"""The runtimes' own defects (docs/runtimes.md): each is shown, and shown not to become a delegate's fault.
+"""The runtimes' own defects (docs/reference/runtimes.md): each is shown, and is no fault of a delegate.
 
 Names say which: ``test_rt_01_...``. Those that end the process are shown in a child.
 """

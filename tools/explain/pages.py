@@ -28,7 +28,7 @@ _HEAD = """\
 
 Written by `python -m tools.explain.pages`; a test keeps them so. `pytest --qnn-explain=REG-21` prints the
 same page of a rule on the terminal, and takes several ids and shell patterns (`--qnn-explain=REG-21,CTX-*`).
-The flat list of all rules is [rules.md](../rules.md).
+The flat list of all rules is [rules.md](../reference/rules.md).
 
 A page says what the rule demands, the smallest case that breaks it, with each call of it explained, the
 mutants that it must find, the conforming targets on which it is unsupported, and what public libraries do.

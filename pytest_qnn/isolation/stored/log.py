@@ -79,7 +79,7 @@ def packed(log: Log) -> bytes:
 
 
 _PRESET = 6
-"""Of xz: 0 to 9 (docs/certification.md has the measurements)."""
+"""Of xz: 0 to 9 (docs/how-to/certification.md has the measurements)."""
 
 
 def unpacked(content: bytes) -> Log:

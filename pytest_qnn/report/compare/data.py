@@ -26,7 +26,7 @@ RuleKind = Literal[
     "new rule",
     "removed rule",
 ]
-"""How a rule differs, the kinds that may be worse first; docs/compare.md says when it is which."""
+"""How a rule differs, the kinds that may be worse first; docs/how-to/compare.md says when it is which."""
 LearnedKind = Literal["lost", "gained", "changed", "other"]
 """Of what a delegate claims. ``lost`` is worse; ``other``: the numbers are of other questions."""
 

@@ -124,7 +124,7 @@ def _resize(world: World, step: Resize) -> ScriptSeen:
     if not 0 <= step.input < len(live.graph.inputs):
         raise Skip(f"the graph has no input {step.input}")
     if prod(step.shape) >= IMPOSSIBLE and world.runtime.name == "tflite_runtime":
-        raise Skip("this runtime throws where it cannot allocate (docs/runtimes.md)")
+        raise Skip("this runtime throws where it cannot allocate (docs/reference/runtimes.md)")
     tensor = live.graph.inputs[step.input]
     resize = functools.partial(live.native.resize_tensor_input, tensor, step.shape, strict=step.strict)
     message = attempt(resize)

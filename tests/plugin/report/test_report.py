@@ -462,7 +462,7 @@ def test_what_a_process_left_is_everywhere(
             "  calls, by step",
             "      0: QnnContext_create -> 0 QNN_SUCCESS",
             "      1: QnnMem_register did not return",
-            "  debug     the same with --qnn-debug=gdb (docs/debugging.md)",
+            "  debug     the same with --qnn-debug=gdb (docs/how-to/debugging.md)",
         ]
     )
     page = Path("out.html").read_text()

@@ -113,7 +113,7 @@ def test_calls_of_kernels_are_counted_while_the_input_is_large(runtime: str) -> 
 
 
 def test_2_14_throws_where_2_3_answers_with_an_error() -> None:
-    """Without any delegate: so no delegate is shown such shapes on 2.14 (docs/runtimes.md)."""
+    """Without any delegate: so no delegate is shown such shapes on 2.14 (docs/reference/runtimes.md)."""
     expected = {"tflite_runtime": MemoryError, "ai_edge_litert": RuntimeError}
     for runtime, error in expected.items():
         interpreter = load_runtime(runtime).interpreter(

@@ -1,4 +1,4 @@
-"""IF: the three calls that open a session (docs/decisions/qnn/no-session.md)."""
+"""IF: the three calls that open a session (docs/explanation/decisions/qnn/no-session.md)."""
 
 from __future__ import annotations
 

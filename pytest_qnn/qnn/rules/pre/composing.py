@@ -1,4 +1,4 @@
-"""PRE: what a client must be able to compose (docs/decisions/qnn/no-session.md)."""
+"""PRE: what a client must be able to compose (docs/explanation/decisions/qnn/no-session.md)."""
 
 from __future__ import annotations
 

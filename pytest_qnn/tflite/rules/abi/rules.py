@@ -559,7 +559,7 @@ def destroying_nothing(facts: DelegateFacts) -> SearchStrategy[PluginCase]:
     "ABI-07",
     Level.MUST,
     "tflite_plugin_destroy_delegate with NULL has no effect.",
-    source=f"{HEADER}, tflite_plugin_destroy_delegate; docs/runtimes.md RT-11",
+    source=f"{HEADER}, tflite_plugin_destroy_delegate; docs/reference/runtimes.md RT-11",
     subject="delegate",
     cases=destroying_nothing,
     gate=("plugin interface",),

@@ -79,8 +79,8 @@ def behind_a_failure(facts: DelegateFacts) -> CaseStrategy:
     Level.MUST,
     "Other delegates may claim the nodes of a failed delegate: only one whose kernel writes a tensor that a "
     "kernel of the failed one would have written is refused (RT-01), and the graph runs in any case.",
-    source="docs/runtimes.md RT-01; tflite/core/subgraph.cc, ReplaceNodeSubsetsWithDelegateKernels: "
-    "tensor->delegate == nullptr || tensor->delegate == delegate",
+    source="docs/reference/runtimes.md RT-01; tflite/core/subgraph.cc, ReplaceNodeSubsetsWithDelegateKernels:"
+    " tensor->delegate == nullptr || tensor->delegate == delegate",
     subject="delegate",
     cases=behind_a_failure,
     self_check=True,
@@ -367,7 +367,7 @@ def grown(facts: DelegateFacts, kinds: list[tuple[DType, Op]], seed: int) -> Scr
 
     On a runtime that answers with an error when there is no memory, every third case asks for the
     impossible, and is not run then: a delegate that allows dynamic tensors is shown such shapes.
-    tflite-runtime 2.14 throws instead (docs/runtimes.md), which no delegate is to be blamed for.
+    tflite-runtime 2.14 throws instead (docs/reference/runtimes.md), which no delegate is to be blamed for.
     """
     dtype, op = kinds[seed % len(kinds)]
     impossible = facts.runtime != "tflite_runtime" and seed // 8 % 3 == 2

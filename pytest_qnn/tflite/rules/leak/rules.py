@@ -153,7 +153,8 @@ def failures(facts: DelegateFacts) -> Strategy:
     Level.SHOULD,
     "Failures (a bad option, a failed Prepare, init or prepare, a later delegate's failure) leave nothing "
     "behind.",
-    source=f"{_CLEANUP}; tflite/core/interpreter.h, ModifyGraphWithDelegate; docs/runtimes.md RT-02",
+    source=f"{_CLEANUP}; tflite/core/interpreter.h, ModifyGraphWithDelegate; "
+    "docs/reference/runtimes.md RT-02",
     subject="delegate",
     cases=failures,
     weight=0.4,

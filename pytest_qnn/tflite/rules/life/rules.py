@@ -211,7 +211,7 @@ def prepares_again(case: DelegateCase, trace: DelegateTrace) -> Examined:
     "LIFE-04",
     Level.MUST,
     "When the interpreter is gone, free was called exactly once with the user_data of each successful init.",
-    source="tflite/core/subgraph.cc, Subgraph::CleanupNode; docs/runtimes.md RT-02",
+    source="tflite/core/subgraph.cc, Subgraph::CleanupNode; docs/reference/runtimes.md RT-02",
     subject="delegate",
     cases=delegates.before_probes,
 )

@@ -320,7 +320,8 @@ def misaligned(facts: DelegateFacts) -> SearchStrategy[ScriptCase]:
     Level.SHOULD,
     "With kTfLiteCustomAllocationFlagsSkipAlignCheck and misaligned buffers, results are right or there is "
     "an error.",
-    source="tflite/core/c/common.h, kTfLiteCustomAllocationFlagsSkipAlignCheck; docs/custom-allocations.md",
+    source="tflite/core/c/common.h, kTfLiteCustomAllocationFlagsSkipAlignCheck; "
+    "docs/how-to/custom-allocations.md",
     subject="delegate",
     cases=misaligned,
     weight=0.4,
@@ -341,7 +342,8 @@ def bears_misalignment(case: ScriptCase, trace: ScriptTrace) -> Examined:
     Level.SHOULD,
     "A tensor may be assigned another buffer between invokes, and the buffer is used even without "
     "allocate_tensors.",
-    source="tflite/interpreter_test.cc, CustomInputAlloc_AllocateTensorsBefore; docs/custom-allocations.md",
+    source="tflite/interpreter_test.cc, CustomInputAlloc_AllocateTensorsBefore; "
+    "docs/how-to/custom-allocations.md",
     subject="delegate",
     cases=replaced(allocate=False),
     weight=0.4,
@@ -568,7 +570,7 @@ def empty(facts: DelegateFacts) -> SearchStrategy[ScriptCase]:
     "MEM-09",
     Level.SHOULD,
     "Tensors without elements, whose data may be NULL, give results without elements, or an error.",
-    source=f"{_COMMON}, TfLiteTensor.bytes; docs/custom-allocations.md",
+    source=f"{_COMMON}, TfLiteTensor.bytes; docs/how-to/custom-allocations.md",
     subject="delegate",
     cases=empty,
     gate=("float32", "empty tensors"),
@@ -605,7 +607,8 @@ def unallocated(facts: DelegateFacts) -> SearchStrategy[ScriptCase]:
     "MEM-10",
     Level.MUST,
     "Tensors inside a partition have no memory: a kernel does not touch what their data points to.",
-    source="tflite/arena_planner.cc (plans the tensors of the execution plan only); docs/runtimes.md",
+    source="tflite/arena_planner.cc (plans the tensors of the execution plan only); "
+    "docs/reference/runtimes.md",
     subject="delegate",
     cases=unallocated,
     weight=0.4,
@@ -703,7 +706,7 @@ def too_small(_: DelegateFacts) -> SearchStrategy[ScriptCase]:
     "MEM-12",
     Level.MUST,
     "A buffer that is too small is reported by allocate_tensors, before any kernel writes to it.",
-    source="tflite/core/interpreter.h, SetCustomAllocationForTensor; docs/runtimes.md RT-03",
+    source="tflite/core/interpreter.h, SetCustomAllocationForTensor; docs/reference/runtimes.md RT-03",
     subject="delegate",
     cases=too_small,
     self_check=True,

@@ -640,7 +640,7 @@ def _previewed_from_the_plan(case: DelegateCase, trace: DelegateTrace) -> int:
     "PART-02",
     Level.MUST,
     "A delegate never claims a node whose builtin code is DELEGATE (51) or that another delegate owns.",
-    source="tflite/core/subgraph.cc, ReplaceNodeSubsetsWithDelegateKernels; docs/runtimes.md RT-02",
+    source="tflite/core/subgraph.cc, ReplaceNodeSubsetsWithDelegateKernels; docs/reference/runtimes.md RT-02",
     subject="delegate",
     cases=delegates.behind_a_probe,
 )
