@@ -32,8 +32,8 @@ Written by `python -m pytest_qnn.rules > docs/reference/rules.md`; a test keeps 
 rule marked * judges the TensorFlow Lite runtime, and so the suite itself, not the delegate. The gate names
 what a rule needs, all of it: property keys of QNN (numbers) and conditions, listed below; `no` before one
 means that it must not hold. Where a gate is closed the rule is unsupported, and elsewhere it passes on every
-conforming target: a test holds the column to that. Whether a target has something is found out by what it does,
-not by its keys. The last column names the mutants that the rule must find.
+conforming target: a test holds the column to that. Whether a target has something is found out by what it
+does, not by its keys. The last column names the mutants that the rule must find.
 
 A call *refuses* an argument when it returns an error and has no other effect. Codes are the low 16 bits of a
 `Qnn_ErrorHandle_t`, with their names in the header. In the rules about QNN memory, *external memory* is a

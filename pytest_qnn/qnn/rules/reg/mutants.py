@@ -376,6 +376,10 @@ class _DuplicateEndsFirst(ReferenceBackend):
         self.forget(existing)
         return super().resolve_duplicate(existing)
 
+    def forget(self, registration: Registration) -> None:
+        if registration.handle in self.registrations:  # or ended by a repetition in the same batch
+            super().forget(registration)
+
 
 @faulty_backend("reg-blind-in-batch", "Repetitions in one batch go unnoticed.", "REG-22")
 class _BlindInBatch(ReferenceBackend):

@@ -1,0 +1,60 @@
+"""The page of all options: what the plugin declares, and what options.toml says of each."""
+
+from __future__ import annotations
+
+import re
+import textwrap
+from pathlib import Path
+
+import tomllib
+
+from pytest_qnn.options import DECLARED, Declared
+
+_SAID = Path(__file__).parent / "options.toml"
+_GUIDE = re.compile(r"docs/([a-z-]+/)([a-z-]+)\.md")
+_INI = {"value": "a line of text", "list": "one value in each line", "switch": "`true` or `false`"}
+_HEAD = """\
+# Options
+
+Written by `python -m tools.reference`; a test keeps it so. Each option of the command line has a twin in the
+ini file, which the command line overrules; relative paths in an ini file are relative to that file. Write
+`--option=value`: pytest takes a path that stands alone for a place to look for tests. A wrong value ends the
+run in one sentence before any test.
+
+"""
+_TAIL = """
+## Markers
+
+For pytest's own `-m` the test of a rule has markers: `qnn_delegate` or `qnn_memory` by its half,
+`qnn_area_reg` by its area, `qnn_level_must` by its level, and `qnn_self_check` where it judges the runtime.
+`-m "qnn_area_reg and not qnn_level_may"` takes the rules of REG but for those that are a MAY. The id of a
+rule's test is `pytest_qnn/conformance/qnn/test_reg.py::test_reg_08` wherever the package is installed.
+pytest takes it back as an argument, from the folder where it printed it; name the target again, too. JUnit
+files name the class `pytest_qnn.conformance.qnn.test_reg`.
+"""
+
+
+def page() -> str:
+    """The page as Markdown.
+
+    Raises:
+        ValueError: options.toml says something of an option that there is not.
+    """
+    said = tomllib.loads(_SAID.read_text(encoding="utf-8"))
+    declared = {each.flag.lstrip("-"): each for each in DECLARED}
+    if unknown := said.keys() - declared.keys():
+        raise ValueError(f"{_SAID.name}: {', '.join(sorted(unknown))}")
+    entries = (_entry(each, said.get(name, "")) for name, each in declared.items())
+    return _HEAD + "\n".join(entries) + _TAIL
+
+
+def _entry(one: Declared, said: str) -> str:
+    value = "" if one.kind == "switch" else f"={one.metavar}"
+    text = textwrap.fill(f"{_sentence(one.help)} {' '.join(said.split())}".strip(), 110)
+    return f"## {one.flag}\n\n`{one.flag}{value}`; ini: `{one.ini}`, {_INI[one.kind]}.\n\n{text}\n"
+
+
+def _sentence(text: str) -> str:
+    """What the terminal's help says, as a sentence with links."""
+    linked = _GUIDE.sub(r"[\2](../\1\2.md)", text.replace("*", "\\*"))
+    return f"{linked[0].upper()}{linked[1:]}."

@@ -1,0 +1,60 @@
+"""The page of verdicts and exit codes."""
+
+from __future__ import annotations
+
+from pytest_qnn.core.verdict import Outcome
+
+_SAID = {
+    Outcome.PASS: ("every case that the rule examined was as it demands; at least one was", "passes"),
+    Outcome.FAIL: ("a case was not; of a SHOULD or MAY too", "fails"),
+    Outcome.CRASH: ("the process died: a signal, an exit, an uncaught exception", "fails"),
+    Outcome.HANG: ("a case did not end in its time", "fails"),
+    Outcome.UNSUPPORTED: ("the target does not offer what the rule is about", "is skipped, with the reason"),
+    Outcome.CONTRADICTION: ("the target says of itself what it does not keep", "fails"),
+    Outcome.INCONCLUSIVE: (
+        "the rule could examine nothing, or what it measured did not come again; never a pass",
+        "fails",
+    ),
+}
+_HEAD = """\
+# Verdicts and exit codes
+
+Written by `python -m tools.reference`; a test keeps it so.
+
+| verdict | what was seen | the test of the rule |
+|---|---|---|
+"""
+_TAIL = """
+* A fail of a SHOULD is an expected failure (`xfail`), and fails under `--qnn-strict`. So is a fail,
+  contradiction or inconclusive of a MAY, which never fails. A crash or hang fails at any level.
+* A fault that many rules meet is one finding: where a plain run of a case's operators, graphs or calls goes
+  wrong too, that is the finding of the rule that owns it, which has a verdict in this run even if its test
+  was not selected, and makes the exit status 1. The search goes on around it. A rule of which nothing is
+  left to judge is inconclusive, and its test is skipped as "blocked by" that rule
+  ([how](../explanation/decisions/shared/blame.md)).
+* A finding that was seen once and not when it was repeated is marked as flaky, and fails.
+* A rule that was not judged (the run was interrupted, the target was lost) stands in the report as `not
+  judged`.
+
+## Exit status of pytest
+
+| status | when |
+|---|---|
+| 0 | nothing failed: every test passed, was skipped or failed as expected |
+| 1 | a test failed, the owner of a fault failed though it was not selected, or a rule was not judged |
+| 2 | the run was interrupted (Ctrl-C; SIGTERM and SIGHUP where `--qnn-report` is given) |
+| 3 | pytest or a plugin failed itself |
+| 4 | wrong usage, said in one sentence before any test |
+| 5 | no test was selected |
+
+With `--qnn-replay` the status is 0 where the case is FIXED (or PASSES HERE), and 1 where it STILL FAILS (or
+FAILS HERE) or CANNOT RUN; 4 where that was known before any test. Other commands have statuses of their own:
+[compare](../how-to/compare.md), [merge](../how-to/shards.md), [certify and
+verify](../how-to/certification.md).
+"""
+
+
+def page() -> str:
+    """The page as Markdown: a row for each verdict."""
+    rows = (f"| {outcome.value} | {_SAID[outcome][0]} | {_SAID[outcome][1]} |\n" for outcome in Outcome)
+    return _HEAD + "".join(rows) + _TAIL
