@@ -1,6 +1,6 @@
 """24 libraries in C with one fault each, one for each kind of misbehaviour of a plain case.
 
-Each is a conforming library of which one piece is replaced: the example's delegate, or `qnn_backend.c`. The
+Each is a conforming library of which one piece is replaced: the example delegate, or the example backend. The
 owner of each was written down from docs/reference/rules.md before any was judged (docs/measured/blame.md).
 """
 
@@ -12,11 +12,10 @@ from typing import NamedTuple
 
 from pytest_qnn.core.rule import Subject
 
-_HERE = Path(__file__).parent
-_EXAMPLE = _HERE.parents[1] / "examples" / "delegate_repo" / "src"
+_EXAMPLES = Path(__file__).parents[2] / "examples"
 _SOURCES: dict[Subject, Path] = {
-    "delegate": _EXAMPLE / "arithmetic_delegate.c",
-    "memory": _HERE / "qnn_backend.c",
+    "delegate": _EXAMPLES / "delegate_repo" / "src" / "arithmetic_delegate.c",
+    "memory": _EXAMPLES / "qnn_backend" / "src" / "example_backend.c",
 }
 _FIRST = "#include <signal.h>\n#include <stdio.h>\n#include <unistd.h>\n"
 _FAULTY_ADDRESS = "*(volatile int*)8 = 1;"
@@ -281,7 +280,7 @@ def build(folder: Path, subject: Subject, name: str, source: str = "", *, beside
     written = folder / f"{name}.c"
     written.write_text(_FIRST + (source or conforming(subject)))
     library = folder / f"lib{name}.so"
-    flags = ["-shared", "-fPIC", "-O0", "-g", "-w", f"-I{_HERE}", f"-I{_EXAMPLE}"]
+    flags = ["-shared", "-fPIC", "-O0", "-g", "-w", *(f"-I{path.parent}" for path in _SOURCES.values())]
     linked = [str(written), *([str(beside)] if beside else []), "-lm", "-lpthread", "-ldl"]
     subprocess.run(["gcc", *flags, "-o", str(library), *linked], check=True, capture_output=True, timeout=60)
     return library

@@ -6,7 +6,7 @@ import re
 import textwrap
 from pathlib import Path
 
-import tomllib
+import tomlkit
 
 from pytest_qnn.options import DECLARED, Declared
 
@@ -40,7 +40,7 @@ def page() -> str:
     Raises:
         ValueError: options.toml says something of an option that there is not.
     """
-    said = tomllib.loads(_SAID.read_text(encoding="utf-8"))
+    said = tomlkit.parse(_SAID.read_text(encoding="utf-8")).unwrap()
     declared = {each.flag.lstrip("-"): each for each in DECLARED}
     if unknown := said.keys() - declared.keys():
         raise ValueError(f"{_SAID.name}: {', '.join(sorted(unknown))}")

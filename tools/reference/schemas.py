@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -18,6 +19,8 @@ the package; a test keeps it so.
 
 {more}
 """
+_NO_ANCHOR = re.compile(r"[^\w-]")
+"""What a heading loses in its anchor."""
 _REPORT = "`--qnn-report=PATH.json` writes such a file."
 _CASES = (
     "A finding's folder has such a file, `case.json`, which `--qnn-replay` judges again. It is data:\n"
@@ -82,7 +85,7 @@ def _type(one: dict[str, Any] | bool) -> str:
         return "anything"
     if "$ref" in one:
         name = one["$ref"].rsplit("/", 1)[-1]
-        return f"[{name}](#{name.lower()})"
+        return f"[{name}](#{_NO_ANCHOR.sub('', name.lower())})"
     values = one.get("enum", [one["const"]] if "const" in one else [])
     ways = one.get("anyOf") or one.get("oneOf") or ()
     if values or ways:

@@ -1,6 +1,6 @@
 /* A small QNN backend: element-wise operators of float32 and of 8-bit tensors, contexts, graphs, ION memory.
  *
- * It conforms. Each fault of faults.py replaces one piece of it, which must stand here exactly once. */
+ * It conforms. Each fault of tests/faults/faults.py replaces one piece of it, which must stand here exactly once. */
 #define _GNU_SOURCE
 #include <math.h>
 #include <pthread.h>
@@ -553,7 +553,7 @@ static Error mem_deregister(const uintptr_t* handles, uint32_t size) {
   return code;
 }
 
-static Interface provided = {.backend_id = 99, .name = "FAULTS", .version = {2, 32, 0, 0, 1, 0}};
+static Interface provided = {.backend_id = 99, .name = "EXAMPLE", .version = {2, 32, 0, 0, 1, 0}};
 static Interface* providers[] = {&provided};
 
 Error QnnInterface_getProviders(Interface*** list, uint32_t* count) {

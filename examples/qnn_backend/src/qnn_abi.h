@@ -1,4 +1,4 @@
-/* The part of the QNN interface 2.32 that qnn_backend.c needs (Linux, 64 bit). Layouts are those of
+/* The part of the QNN interface 2.32 that example_backend.c needs (Linux, 64 bit). Layouts are those of
  * pytest_qnn/qnn/abi/layouts.py. */
 #ifndef QNN_ABI_H
 #define QNN_ABI_H
