@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from pytest_qnn.core.printable import printable
-from pytest_qnn.core.verdict import Finding, Outcome, Verdict
+from pytest_qnn.core.verdict import Finding, Further, Outcome, Verdict
 from pytest_qnn.report import crash
 
 WIDTH = 100
@@ -35,6 +35,7 @@ def text(verdict: Verdict, run_seed: int) -> str:
         lines.append(f"  not as expected (--qnn-expect): {verdict.unexpected}")
     lines += [f"  known     {text}" for text in verdict.known]
     lines += _finding(verdict.finding) if verdict.finding else [f"  reason    {verdict.reason}"]
+    lines += [f"  further   {line}" for line in further(verdict)]
     lines += [
         f"  examples  {verdict.examples} cases run, {examined(verdict)}",
         f"  seed      --qnn-seed={run_seed}",
@@ -162,5 +163,28 @@ def seen(verdict: Verdict) -> str:
     """What was seen, on one line."""
     if verdict.finding is None:
         return " ".join(verdict.reason.split())
-    where = f" ({verdict.finding.where})" if verdict.finding.where else ""
-    return " ".join(f"{verdict.finding.seen}{where}".split())
+    return _seen(verdict.finding)
+
+
+def further(verdict: Verdict) -> list[str]:
+    """What else broke the rule, a line for each: what was seen, where, and the file that has its case."""
+    return [
+        f"{each.outcome.value}: {_seen(each.finding)}"
+        + (f" (with {', '.join(each.finding.fingerprint.operators)})" if _has_operators(each) else "")
+        + f", case in {further_file(number)}"
+        for number, each in enumerate(verdict.further, 2)
+    ]
+
+
+def further_file(number: int) -> str:
+    """The file of a further finding's case, in the folder of the first; the first of them is number 2."""
+    return f"case-{number}.json"
+
+
+def _has_operators(one: Further) -> bool:
+    return bool(one.finding.fingerprint.operators)
+
+
+def _seen(finding: Finding) -> str:
+    where = f" ({finding.where})" if finding.where else ""
+    return " ".join(f"{finding.seen}{where}".split())

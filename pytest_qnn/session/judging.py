@@ -110,7 +110,11 @@ def _completed(session: Session, target: Target[Any, Any], verdict: Verdict) -> 
         from pytest_qnn.session import corpus
 
         try:
-            corpus.add(folder, findings.content_of(session, target, compared))
+            for content in (
+                findings.content_of(session, target, compared),
+                *findings.further_contents_of(session, target, compared),
+            ):
+                corpus.add(folder, content)
         except OSError as error:
             note = f"the case could not be added to {folder}: {error.strerror or error}"
             compared = msgspec.structs.replace(compared, note=note)
