@@ -86,9 +86,9 @@ _FEW_SEARCHES = 6
 """The same of `blame`: enough to leave one operator's two types out, each at one rank and then at all."""
 
 
-_MOST_FURTHER = 4
+_MOST_FURTHER = 9
 """Findings of a rule beside its first."""
-_FURTHER_SHARE = 1 / 4
+_FURTHER_SHARE = 1 / 8
 """Of the budgets of shrinking, for each of them."""
 _OUTER = "Interpreter."
 """How calls begin in which those of a target are nested."""
@@ -555,7 +555,8 @@ class _Judge:
         if not (mark.call or operators):
             return None
         place = Fingerprint(call=mark.call, operators=operators)
-        other = _Judge(self.rule, self.target, self.profile, self.rule_named, self.accepted)
+        profile = dataclasses.replace(self.profile, repeats=1)
+        other = _Judge(self.rule, self.target, profile, self.rule_named, self.accepted)
         other.passed_over = (*self.passed_over, place)
         other.met, other.causes, other.controlled = self.met, self.causes, self.controlled
         other.facts, other.hangs_left = self.facts, self.hangs_left

@@ -231,7 +231,7 @@ class Verdict(msgspec.Struct, frozen=True, kw_only=True):
     reason: str = ""
     finding: Finding | None = None
     further: tuple[Further, ...] = ()
-    """What else breaks the rule, at most four, none of them worse than the ``finding``."""
+    """What else breaks the rule, at most nine, none of them worse than the ``finding``."""
     flaky: str = ""
     """How often the minimal case failed, if not in every run: ``failed 2 of 6 runs``."""
     blocked_by: tuple[str, ...] = ()
