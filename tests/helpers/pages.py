@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 import re
 import subprocess
@@ -20,8 +21,8 @@ class Typed(NamedTuple):
     """A block of commands."""
 
     commands: str
-    output: str
-    """What the page shows of it, shortened; empty: nothing."""
+    shown: tuple[str, ...]
+    """The blocks up to the next commands: what the page shows of the output, each shortened."""
 
 
 class Done(NamedTuple):
@@ -34,12 +35,12 @@ class Done(NamedTuple):
 
 
 def typed(page: Path) -> Iterator[Typed]:
-    """The shell blocks of a page, in order, each with the block of output behind it."""
+    """The shell blocks of a page, in order, each with what the page shows of its output."""
     blocks = _BLOCK.findall(page.read_text(encoding="utf-8"))
     for place, (language, text) in enumerate(blocks):
         if language == "sh":
-            after = blocks[place + 1] if place + 1 < len(blocks) else ("sh", "")
-            yield Typed(_INSTALLS.sub("", text), "" if after[0] else after[1])
+            after = itertools.takewhile(lambda block: not block[0], blocks[place + 1 :])
+            yield Typed(_INSTALLS.sub("", text), tuple(shown for _, shown in after))
 
 
 def run(commands: str, folder: Path, timeout: float = 600, **environment: str) -> Done:
