@@ -1,7 +1,7 @@
 """Check what documents lead to: ``python -m tools.check_docs``.
 
 Every relative link leads to a file, and to a heading where it names one; every command names modules, options
-and paths that exist; the README's table of options is that of the plugin. What is wrong is printed, and the
+and paths that exist; docs/reference/options.md has the plugin's options. What is wrong is printed, and the
 exit status is 1. That generated documents are what their commands print is tested
 (``tests/suite/test_catalogue.py``, ``tests/suite/test_kills.py``, ``tests/plugin/replay/test_replay.py``).
 """
@@ -23,6 +23,7 @@ from pytest_qnn.options import DECLARED
 ROOT = Path(__file__).parents[1]
 WRITTEN = ("README.md", "ARCHITECTURE.md", "CONTRIBUTING.md", "CHANGELOG.md")
 DOCUMENTS = (*WRITTEN, "docs/**/*.md", "examples/**/*.md")
+OPTIONS = ROOT / "docs" / "reference" / "options.md"
 OUR_PACKAGES = ("pytest_qnn", "benchmarks", "tools")
 FOLDERS = (*OUR_PACKAGES, "conformance", "docs", "examples", "fixtures", "tests")
 """A word of a command that begins with one of these names a file of this repository."""
@@ -30,7 +31,7 @@ _IN_FOLDERS = tuple(f"{folder}/" for folder in FOLDERS)
 
 _FENCE = re.compile(r"^ *```.*?^ *```\s*$", re.MULTILINE | re.DOTALL)
 _INLINE = re.compile(r"(`+)(.+?)\1", re.DOTALL)
-_LINK = re.compile(r"\[[^\]\[]*\]\(([^()\s]+)\)")
+_LINK = re.compile(r"\[[^\]\[]*\]\(([^()]+)\)")
 _HEADING = re.compile(r"^#{1,6} +(.*?) *#*$", re.MULTILINE)
 _ANCHOR = re.compile(r"<a (?:id|name)=\"([^\"]+)\"")
 _PROGRAM = re.compile(r"(?:\w+=\S+ +)*(?:\S*/)?(python3?|pytest|\.ci/run)(?= |$)")
@@ -47,6 +48,9 @@ def broken_links(path: Path) -> Iterator[str]:
     prose = _INLINE.sub("", _FENCE.sub("", path.read_text()))
     for target in _LINK.findall(prose):
         if re.match(r"\w+:", target):
+            continue
+        if re.search(r"\s", target):
+            yield f"{' '.join(target.split())}: the address of a link is one word"
             continue
         name, _, anchor = target.partition("#")
         to = path.parent / name if name else path
@@ -146,10 +150,10 @@ def options_of(module: str) -> frozenset[str]:
 
 
 def wrong_options(text: str) -> Iterator[str]:
-    """Options that the README's table lacks, or has though the plugin has them not."""
-    table = set(re.findall(r"^\| `(--[\w-]+)` \|", text, re.MULTILINE))
-    for flag in sorted(table ^ {declared.flag for declared in DECLARED}):
-        yield f"{flag}: in the table of options, or of the plugin, and not in both"
+    """Options that the page of options lacks, or has though the plugin has them not."""
+    page = set(re.findall(r"^## (--[\w-]+)$", text, re.MULTILINE))
+    for flag in sorted(page ^ {declared.flag for declared in DECLARED}):
+        yield f"{flag}: on the page of options, or of the plugin, and not both"
 
 
 def found() -> Iterator[str]:
@@ -159,7 +163,7 @@ def found() -> Iterator[str]:
         wrong = list(broken_links(path))
         for command in commands(text):
             wrong += faults(command)
-        if path.name == "README.md" and path.parent == ROOT:
+        if path == OPTIONS:
             wrong += wrong_options(text)
         yield from (f"{path.relative_to(ROOT)}: {one}" for one in dict.fromkeys(wrong))
 

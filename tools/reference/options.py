@@ -16,8 +16,8 @@ _INI = {"value": "a line of text", "list": "one value in each line", "switch": "
 _HEAD = """\
 # Options
 
-Written by `python -m tools.reference`; a test keeps it so. Each option of the command line has a twin in the
-ini file, which the command line overrules; relative paths in an ini file are relative to that file. Write
+Written by `python -m tools.reference`; a test keeps it so. Each option of the command line is also one of the
+ini file, and the command line wins; relative paths in an ini file are relative to that file. Write
 `--option=value`: pytest takes a path that stands alone for a place to look for tests. A wrong value ends the
 run in one sentence before any test.
 
@@ -50,7 +50,8 @@ def page() -> str:
 
 def _entry(one: Declared, said: str) -> str:
     value = "" if one.kind == "switch" else f"={one.metavar}"
-    text = textwrap.fill(f"{_sentence(one.help)} {' '.join(said.split())}".strip(), 110)
+    words = f"{_sentence(one.help)} {' '.join(said.split())}".strip()
+    text = textwrap.fill(words, 110, break_on_hyphens=False)  # a link's address may have some
     return f"## {one.flag}\n\n`{one.flag}{value}`; ini: `{one.ini}`, {_INI[one.kind]}.\n\n{text}\n"
 
 

@@ -26,7 +26,7 @@ MOST_INVOKES = 16
 class Application(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
     """One ``ModifyGraphWithDelegate``, in order.
 
-    ``target`` stands for the delegate under test: each delegate of its chain in order of precedence.
+    ``target`` means the delegate under test: each delegate of its chain in order of precedence.
     ``probe`` is a reference delegate of the suite's own that claims exactly ``claim``.
     """
 

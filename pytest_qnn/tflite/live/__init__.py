@@ -154,7 +154,7 @@ def assert_partitioning(live: Any, expected: Sequence[int | str | Delegate]) -> 
 
     ``assert_partitioning(interpreter, [0, "MyDelegate", 4])``: node 0 on the CPU, one kernel of a delegate
     that calls its kernels MyDelegate (the custom_name of its registration), node 4 on the CPU. A `Delegate`
-    in place of a name stands for a kernel of that very delegate. Node indices are positions in
+    in place of a name means a kernel of that very delegate. Node indices are positions in
     ``Graph.nodes``.
 
     Raises:
