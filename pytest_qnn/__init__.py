@@ -33,7 +33,7 @@ _HOMES = {
     "Binding": "qnn.cases.case",
     "Delegate": "tflite.live",
     "DelegateCase": "tflite.cases.delegate",
-    "Graph": "tflite.graph.graph",
+    "Graph": "tflite.cases.built",
     "MemoryCase": "qnn.cases.case",
     "Node": "tflite.graph.graph",
     "QnnError": "qnn.live",
