@@ -556,7 +556,7 @@ static Error mem_deregister(const uintptr_t* handles, uint32_t size) {
 static Interface provided = {.backend_id = 99, .name = "EXAMPLE", .version = {2, 32, 0, 0, 1, 0}};
 static Interface* providers[] = {&provided};
 
-Error QnnInterface_getProviders(Interface*** list, uint32_t* count) {
+__attribute__((visibility("default"))) Error QnnInterface_getProviders(Interface*** list, uint32_t* count) {
   if (!list || !count) return 1004;
   static int is_filled;
   if (!is_filled) {
