@@ -26,6 +26,7 @@ FINDINGS = {
     "damaged-binary": (HTP,),
     "defer-no": (HTP,),
     "denied-messages": (HTP, IR, GPU),
+    "denied-properties": (HTP,),
     "equal-ids": (IR,),
     "equal-names": (IR,),
     "half-deferred": (HTP,),

@@ -6,8 +6,15 @@
  * An answer of 1000 (4003 of a backend, 4950 of Saver) says that the library has no such function, 4000 that it does
  * not work on this machine: it conforms.
  */
-#define CASES 8
+#define CASES 10
 #include "qnn.h"
+
+static uint32_t validated(Handle backend) {
+  Tensor tensors[3] = {bytes_tensor("a", kAppWrite, kRaw), bytes_tensor("b", kAppWrite, kRaw),
+                       bytes_tensor("c", kAppRead, kRaw)};
+  Node add = {1, "add", "qti.aisw", "ElementWiseAdd", 0, NULL, 2, tensors, 1, tensors + 2};
+  return code(QNN(kBackendValidateOpConfig, Handle, Node)(backend, add));
+}
 
 static uint32_t called(int number) {
   static const Handle kNobody = (Handle)0xb06050b0605;
@@ -22,6 +29,8 @@ static uint32_t called(int number) {
     case 4: return code(graph_create(kNobody, "sum", &made));
     case 5: return code(create_tensor(kNobody, &tensor));
     case 6: return code(finalize(kNobody));
+    case 7: return validated(kNobody);
+    case 8: return validated(NULL);
     default: return code(QNN(kGraphGetProperty, Handle, void**)(kNobody, nothing));
   }
 }
@@ -38,6 +47,8 @@ static void judge(void) {
       {"QnnGraph_create in the context 0xb06050b0605", "6001 QNN_GRAPH_ERROR_INVALID_HANDLE", 6001},
       {"QnnTensor_createGraphTensor in the graph 0xb06050b0605", "7001 QNN_TENSOR_ERROR_INVALID_HANDLE", 7001},
       {"QnnGraph_finalize of the graph 0xb06050b0605", "6001 QNN_GRAPH_ERROR_INVALID_HANDLE", 6001},
+      {"QnnBackend_validateOpConfig of the backend 0xb06050b0605", "4011 QNN_BACKEND_ERROR_INVALID_HANDLE", 4011},
+      {"QnnBackend_validateOpConfig of the backend NULL", "4011 QNN_BACKEND_ERROR_INVALID_HANDLE", 4011},
       {"QnnGraph_getProperty of the graph 0xb06050b0605", "6001 QNN_GRAPH_ERROR_INVALID_HANDLE", 6001},
   };
   Handle alive = NULL;

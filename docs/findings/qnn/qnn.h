@@ -31,6 +31,7 @@ enum {
   kHasCapability = 0,
   kBackendCreate = 1,
   kBackendSetConfig = 2,
+  kBackendValidateOpConfig = 7,
   kBackendFree = 8,
   kContextCreate = 9,
   kContextGetBinarySize = 11,
