@@ -9,7 +9,7 @@
 
 static const uint32_t kOnes[5] = {1, 1, 1, 1, 8};
 
-static Handle relu(Handle context, const char* name, uint32_t rank, Tensor tensors[2]) {
+static Handle relu(Handle backend, Handle context, const char* name, uint32_t rank, Tensor tensors[2]) {
   Handle made = graph(context, name);
   for (int i = 0; i < 2; ++i) {
     tensors[i] = bytes_tensor(i ? "out" : "in", i ? kAppRead : kAppWrite, kRaw);
@@ -20,6 +20,7 @@ static Handle relu(Handle context, const char* name, uint32_t rank, Tensor tenso
     ok(create_tensor(made, &tensors[i]), "QnnTensor_createGraphTensor");
   }
   Node node = {1, "relu", "qti.aisw", "Relu", 0, NULL, 1, tensors, 1, tensors + 1};
+  ok(QNN(kBackendValidateOpConfig, Handle, Node)(backend, node), "QnnBackend_validateOpConfig");
   ok(add_node(made, node), "QnnGraph_addNode");
   ok(finalize(made), "QnnGraph_finalize");
   return made;
@@ -27,10 +28,10 @@ static Handle relu(Handle context, const char* name, uint32_t rank, Tensor tenso
 
 static void judge(void) {
   float in[8] = {-2, -1, 0, 1, 2, 3, 4, 5}, out[8];
-  Handle owner = context(backend());
+  Handle opened = backend(), owner = context(opened);
   for (uint32_t rank = 4; rank <= 5; ++rank) {
     Tensor tensors[2];
-    Handle made = relu(owner, rank == 4 ? "four" : "five", rank, tensors);
+    Handle made = relu(opened, owner, rank == 4 ? "four" : "five", rank, tensors);
     for (int i = 0; i < 2; ++i) {
       tensors[i].data = i ? out : in;
       tensors[i].data_size = sizeof in;
