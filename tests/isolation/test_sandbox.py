@@ -189,11 +189,11 @@ def test_a_slot_cannot_be_cut_off_under_the_supervisor(slot: wire.Slot) -> None:
     [
         (struct.pack("<qQQQ", -1, 0, 0, 0), (-1, False, [])),
         (struct.pack("<qQQQ", 1 << 62, 0, 0, 0), (-1, False, [])),
-        (struct.pack("<qQQQQ", -5, 0, 1, 9, 1 << 63), (-1, False, [])),
-        (struct.pack("<qQQQQ", 3, 0, 1, 9, wire.MAX_ANSWER + 1), (3, False, [])),
-        (struct.pack("<qQQQQ", 3, 7, 1 << 63, 9, 1) + b"a" + b"\xc1" * 8, (3, True, [b"a"])),
+        (struct.pack("<qQQQQQ", -5, 0, 1, 9, 0, 1 << 63), (-1, False, [])),
+        (struct.pack("<qQQQQQ", 3, 0, 1, 9, 0, wire.MAX_ANSWER + 1), (3, False, [])),
+        (struct.pack("<qQQQQQ", 3, 7, 1 << 63, 9, 0, 1) + b"a" + b"\xc1" * 8, (3, True, [b"a"])),
         (struct.pack("<qQQQ", 3, 1, 1 << 63, 0), (3, True, [b""] * wire.MAX_REPLIES)),
-        (b"\xc1" * 40, (-1, True, [])),
+        (b"\xc1" * 48, (-1, True, [])),
     ],
 )
 def test_an_absurd_slot_says_nothing(
