@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import random
+import shutil
 import socket
 import struct
 import subprocess
@@ -16,7 +17,7 @@ from pathlib import Path
 
 import pytest
 import sandboxed
-from fast_run import first
+from fast_run import first, later
 from hostile import relatives
 from native import qnn_library
 from sandboxed import CASE, HARMLESS, within
@@ -285,6 +286,44 @@ def test_what_a_case_locked_up_is_removed() -> None:
         assert list(room.prepare().iterdir()) == []
         room.close()
         assert list(folder.iterdir()) == []
+
+
+@pytest.mark.parametrize("depth", [600, later(3000)])
+def test_a_folder_deeper_than_a_path_is_removed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, depth: int
+) -> None:
+    """Each level has a file, a link and a folder that nobody may enter."""
+
+    def refuse(path: Path) -> None:
+        raise RecursionError(path)
+
+    monkeypatch.setattr(shutil, "rmtree", refuse)
+    kept = tmp_path / "kept"
+    kept.mkdir()
+    room = WorkingDirectory(tmp_path / "root")
+    monkeypatch.chdir(room.prepare())
+    for _ in range(depth):
+        for name in ("d", "closed"):
+            os.mkdir(name, 0o700)
+        os.close(os.open("closed/file", os.O_CREAT))
+        os.chmod("closed", 0)
+        os.symlink(kept, "link")
+        os.chdir("d")
+    os.chdir(tmp_path)
+    room.close()
+    assert not (tmp_path / "root").exists()
+    assert kept.exists()
+
+
+def test_what_nobody_may_change_is_removed(tmp_path: Path) -> None:
+    room = WorkingDirectory(tmp_path / "root")
+    file = room.prepare() / "folder" / "file"
+    file.parent.mkdir()
+    file.touch()
+    if subprocess.run(["chattr", "+i", str(file)], capture_output=True, check=False).returncode:
+        pytest.skip("needs CAP_LINUX_IMMUTABLE, and a file system with this attribute")
+    room.close()
+    assert not (tmp_path / "root").exists()
 
 
 def test_what_a_link_leads_to_is_not_removed(tmp_path: Path) -> None:
