@@ -130,6 +130,13 @@ class InternalError(Exception):
         self.case = case
 
 
+class UnfitAnswerError(InternalError):
+    """A rule's check failed itself on what another process answered: its parts do not fit, or the check.
+
+    A target shares that process, and may write what it likes: nobody can tell which of the two it was.
+    """
+
+
 class _Judge:
     """Runs cases, remembers what each gave, and keeps what follows the first failure within its budgets.
 
@@ -664,7 +671,7 @@ class _Judge:
             self.unsupported_cases += unsupported.final
             return None
         except Exception as error:
-            raise InternalError(case) from error
+            raise (UnfitAnswerError if self.target.isolated else InternalError)(case) from error
         if not examined.count and (missing := self.target.missing(trace)):
             self.unsupported = missing
         elif not examined.count and self.unexamined_case is None:
@@ -978,19 +985,27 @@ def judge_case(
     unfit = target.unfit(case)
     if unfit:
         return Unsupported(unfit)
-    found = _judged_once(rule, case, target.run)
+    found = _judged_once(rule, target, case, target.run)
     for _ in range(FRESH_RUNS):
         if isinstance(found, Measured):
-            found = _judged_once(rule, case, target.run_fresh)
+            found = _judged_once(rule, target, case, target.run_fresh)
     return found
 
 
 def _judged_once(
-    rule: Rule[CaseT, TraceT, Any], case: CaseT, run: Callable[[CaseT], TraceT]
+    rule: Rule[CaseT, TraceT, Any],
+    target: Target[CaseT, TraceT],
+    case: CaseT,
+    run: Callable[[CaseT], TraceT],
 ) -> Violation | Unsupported | Examined:
     with _rare_collections():
         trace = run(case)
-    return _checked(rule, case, trace)
+    try:
+        return _checked(rule, case, trace)
+    except Exception as error:
+        if target.isolated:
+            raise UnfitAnswerError(case) from error
+        raise
 
 
 class _LastCollection:

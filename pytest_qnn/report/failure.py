@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import traceback
 from collections.abc import Mapping
 from typing import Any
 
@@ -12,6 +13,8 @@ from pytest_qnn.core.verdict import Finding, Further, Outcome, Verdict
 from pytest_qnn.report import crash
 
 WIDTH = 100
+_OURS = "pytest_qnn/"
+"""In the paths of this project's code."""
 
 
 def text(verdict: Verdict, run_seed: int) -> str:
@@ -113,6 +116,20 @@ def _tool(finding: Finding) -> str:
     """What shows most: where a heap is damaged is seen by tools that look at each access."""
     damaged = _HEAP.search(finding.evidence.said)
     return "asan or valgrind: the heap was damaged before" if damaged else "gdb"
+
+
+def unfit_answer(error: BaseException) -> str:
+    """What is said where a check failed on the answer of a process that the target shares.
+
+    With ``--qnn-sandbox=off`` the target is in this process, and the same failure has its whole traceback.
+    """
+    frames = [frame for frame in traceback.extract_tb(error.__traceback__) if _OURS in frame.filename]
+    place = f" in {_OURS}{frames[-1].filename.rpartition(_OURS)[2]}:{frames[-1].lineno}" if frames else ""
+    said = f"{type(error).__name__}: {next(iter(str(error).splitlines()), '')}"
+    return (
+        f"the answer of the case's process cannot be judged: its parts do not fit together, or the check is "
+        f"wrong ({said}{place})"
+    )
 
 
 def internal_error(error: BaseException) -> str:

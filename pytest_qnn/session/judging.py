@@ -252,7 +252,7 @@ def _failed(
 
 
 def failed(rule: Demand, spec: str, seed: int, error: Exception, seconds: float) -> Verdict:
-    """The verdict where the suite itself failed, with the case in which it did, if it is known.
+    """The verdict where the suite itself failed, or an answer cannot be judged; with its case, if known.
 
     Args:
         rule: that was judged.
@@ -263,11 +263,12 @@ def failed(rule: Demand, spec: str, seed: int, error: Exception, seconds: float)
 
     """
     cause = error.__cause__ or error if isinstance(error, engine.InternalError) else error
-    reason = failure.internal_error(cause)
+    if isinstance(error, engine.UnfitAnswerError):
+        reason, told = failure.unfit_answer(cause), ""
+    else:
+        reason, told = failure.internal_error(cause), "".join(traceback.format_exception(cause))
     verdict = msgspec.structs.replace(
-        _without_result(rule, spec, seed, Outcome.INCONCLUSIVE, reason),
-        seconds=seconds,
-        traceback="".join(traceback.format_exception(cause)),
+        _without_result(rule, spec, seed, Outcome.INCONCLUSIVE, reason), seconds=seconds, traceback=told
     )
     if not isinstance(error, engine.InternalError):
         return verdict
