@@ -21,6 +21,7 @@ from pytest_qnn.core.target import Target
 from pytest_qnn.core.verdict import Finding, Verdict
 from pytest_qnn.options import Options
 from pytest_qnn.report import crash, failure, files
+from pytest_qnn.session import reproducers
 from pytest_qnn.session.folders import Folders, choices
 from pytest_qnn.session.shards import block_seed
 from pytest_qnn.state import Session
@@ -35,6 +36,7 @@ CONTENTS = {
     "inputs.npz": "the contents of its inputs, by tensor name",
     "crash.txt": "what the process left that died: stderr, a native backtrace, its calls",
     "command.txt": "the command that judges the case again, from any working directory",
+    **reproducers.CONTENTS,
 }
 _TOOLS = ("pytest-qnn", "msgspec", "numpy")
 
@@ -53,10 +55,11 @@ def keep(session: Session, target: Target[Any, Any], verdict: Verdict) -> Verdic
         content = content_of(session, target, verdict, options)
         (home / folder).parent.mkdir(parents=True, exist_ok=True)
         files.replace(home / ".gitignore", b"*\n")
+        beside = reproducers.files(target, verdict, content)
         for choice in choices(folder):
             command = _command(home / choice, options)
             kept = msgspec.structs.replace(verdict, replay=command, folder=choice)
-            made = _files(content, kept, command)
+            made = _files(content, kept, command, beside)
             if _folders(session).put(choice, made):
                 break
     except (OSError, UnicodeError) as error:
@@ -130,9 +133,11 @@ def content_of(
     return with_case(target.subject, finding.case, encodable(common))
 
 
-def _files(content: AnyCaseFile, verdict: Verdict, command: str) -> dict[str, bytes]:
-    """The folder's files by name."""
-    made = {NAME: encode(content), "command.txt": f"{command}\n".encode()}
+def _files(
+    content: AnyCaseFile, verdict: Verdict, command: str, beside: dict[str, bytes]
+) -> dict[str, bytes]:
+    """The folder's files by name; ``beside``: those that do without this suite."""
+    made = {NAME: encode(content), "command.txt": f"{command}\n".encode(), **beside}
     if verdict.finding is not None and verdict.finding.evidence:
         made["crash.txt"] = _crash(verdict.finding).encode()
     if content.subject == "delegate":
