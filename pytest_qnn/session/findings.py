@@ -6,7 +6,7 @@ import hashlib
 import re
 import shutil
 import sys
-from collections.abc import Collection, Sequence
+from collections.abc import Collection
 from importlib import metadata
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -21,6 +21,7 @@ from pytest_qnn.core.target import Target
 from pytest_qnn.core.verdict import Finding, Further, Verdict
 from pytest_qnn.options import Options
 from pytest_qnn.report import crash, failure, files
+from pytest_qnn.session import reproducers
 from pytest_qnn.session.folders import Folders, choices
 from pytest_qnn.session.shards import block_seed
 from pytest_qnn.state import Session
@@ -35,6 +36,7 @@ CONTENTS = {
     "inputs.npz": "the contents of its inputs, by tensor name",
     "crash.txt": "what the process left that died: stderr, a native backtrace, its calls",
     "command.txt": "the command that judges the case again, from any working directory",
+    **reproducers.CONTENTS,
 }
 _TOOLS = ("pytest-qnn", "msgspec", "numpy")
 
@@ -54,10 +56,12 @@ def keep(session: Session, target: Target[Any, Any], verdict: Verdict) -> Verdic
         more = further_contents_of(session, target, verdict, options)
         (home / folder).parent.mkdir(parents=True, exist_ok=True)
         files.replace(home / ".gitignore", b"*\n")
+        beside = reproducers.files(target, verdict, content)
+        beside |= {failure.further_file(number): encode(each) for number, each in enumerate(more, 2)}
         for choice in choices(folder):
             command = _command(home / choice, options)
             kept = msgspec.structs.replace(verdict, replay=command, folder=choice)
-            made = _files(content, more, kept, command)
+            made = _files(content, kept, command, beside)
             if _folders(session).put(choice, made):
                 break
     except (OSError, UnicodeError) as error:
@@ -145,11 +149,10 @@ def _content(
 
 
 def _files(
-    content: AnyCaseFile, more: Sequence[AnyCaseFile], verdict: Verdict, command: str
+    content: AnyCaseFile, verdict: Verdict, command: str, beside: dict[str, bytes]
 ) -> dict[str, bytes]:
-    """The folder's files by name."""
-    made = {NAME: encode(content), "command.txt": f"{command}\n".encode()}
-    made |= {failure.further_file(number): encode(each) for number, each in enumerate(more, 2)}
+    """The folder's files by name; ``beside``: further findings, and what does without this suite."""
+    made = {NAME: encode(content), "command.txt": f"{command}\n".encode(), **beside}
     if verdict.finding is not None and verdict.finding.evidence:
         made["crash.txt"] = _crash(verdict.finding).encode()
     if content.subject == "delegate":
