@@ -2,7 +2,8 @@
 
 Each argument is a report in JSON of one run of the suite (``--qnn-report``) on one library. What all of them
 say is written to ``pytest_qnn/report/explain/known/libraries.json``; a library that no report is about is
-dropped from it.
+dropped from it. With ``--add`` first, what the reports say of rules is added to what is there, and all else
+stays.
 """
 
 from __future__ import annotations
@@ -56,9 +57,21 @@ def read(paths: Sequence[Path]) -> dict[str, Any]:
     return {"libraries": libraries, "rules": dict(sorted(rules.items()))}
 
 
+def _added(before: dict[str, Any], more: dict[str, Any]) -> dict[str, Any]:
+    """What was known, with what further reports say of rules."""
+    rules = {
+        rule_id: before["rules"].get(rule_id, {}) | more["rules"].get(rule_id, {})
+        for rule_id in before["rules"].keys() | more["rules"].keys()
+    }
+    return {"libraries": more["libraries"] | before["libraries"], "rules": dict(sorted(rules.items()))}
+
+
 def main(arguments: Sequence[str] | None = None) -> None:
     """Write the file."""
-    content = read([Path(word) for word in (sys.argv[1:] if arguments is None else arguments)])
+    words = list(sys.argv[1:] if arguments is None else arguments)
+    content = read([Path(word) for word in words if word != "--add"])
+    if words[:1] == ["--add"]:
+        content = _added(json.loads(known.LIBRARIES.read_text(encoding="utf-8")), content)
     rules = (f"{json.dumps(rule_id)}: {json.dumps(each)}" for rule_id, each in content["rules"].items())
     libraries = json.dumps(content["libraries"])
     text = f'{{"libraries": {libraries},\n"rules": {{\n' + ",\n".join(rules) + "\n}}\n"

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
 
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[3]
 _BLOCK = re.compile(r"^```(\w*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 _INSTALLS = re.compile(r"^(?:python3? -m venv|\S*pip install|export PATH=).*$", re.MULTILINE)
 """What a reader installs with, and has installed where a test runs."""
