@@ -110,3 +110,15 @@ Left out is what other steps give: the lists and handles of QnnMem (`Register`, 
 version and the build id, and the list of contextGetProperty. Where NULL is in order (configurations,
 devices, profiles, signals, shapeConfig) ordinary calls have it.
 """
+WITHOUT_SESSION: Final[frozenset[PointedCall]] = frozenset(
+    {
+        "logCreate",
+        "errorGetMessage",
+        "backendCreate",
+        "deviceCreate",
+        "deviceGetPlatformInfo",
+        "deviceFreePlatformInfo",
+        "deviceGetInfrastructure",
+    }
+)
+"""Calls that take no backend, nor what is made with one."""

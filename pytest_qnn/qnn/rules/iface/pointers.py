@@ -9,11 +9,12 @@ from hypothesis import strategies as st
 from pytest_qnn.core.rule import rule
 from pytest_qnn.core.verdict import Examined, Level, Unsupported, Violation
 from pytest_qnn.qnn.abi.codes import Error, Property, low
-from pytest_qnn.qnn.cases.arguments import ARGUMENTS, Argument, PointedCall
+from pytest_qnn.qnn.cases.arguments import ARGUMENTS, WITHOUT_SESSION, Argument, PointedCall
 from pytest_qnn.qnn.cases.case import BadArgument, GetBinary, MemoryCase
 from pytest_qnn.qnn.facts import MemoryFacts
 from pytest_qnn.qnn.model.codes import named
 from pytest_qnn.qnn.rules.iface.rules import pairs
+from pytest_qnn.qnn.rules.judging import require_session
 from pytest_qnn.qnn.strategies.graphs import graph
 from pytest_qnn.qnn.strategies.scene import Scene, Tape, scenes
 from pytest_qnn.qnn.trace import MemoryTrace
@@ -75,8 +76,9 @@ SILENT: tuple[Pointer, ...] = tuple(
 _NOT_OFFERED = frozenset({int(Error.COMMON_ERROR_NOT_SUPPORTED), int(Error.BACKEND_ERROR_NOT_SUPPORTED)})
 _RECORDED = 4950
 """QNN_SAVER_ERROR_DUMMY_RETVALUE: the call was written down, and the answer means nothing (QnnSaver.h)."""
-_ON_CONTEXTS = ("context", "graph", "tensor")
-"""How calls begin for which a context is made."""
+_ON_GRAPHS = ("graphRetrieve", "graphExecute")
+_COMPOSING = ("graphAddNode", "tensorCreateGraphTensor", "backendValidateOpConfig")
+"""Calls with an operator's tensors."""
 _GROUPS = 4
 """Every search of 17 cases meets each group of arguments four times (`pytest_qnn.core.drawing.strings`)."""
 
@@ -95,9 +97,17 @@ def _pointers(facts: MemoryFacts, pointers: tuple[Pointer, ...]) -> Cases:
         if name and facts.supports(Property.CONTEXT_SUPPORT_CACHING):
             scene.add(GetBinary(context, "f0"))
         operator = tape.pick(scene.operators) if scene.operators else ()
+        if facts.session_failure is not None:
+            chosen, first = tuple(each for each in pointers if each[0] in WITHOUT_SESSION), 0
         for call, argument in (*chosen[first:], *chosen[:first]):
-            of_context = call.startswith(_ON_CONTEXTS)
-            scene.add(BadArgument(call, argument, context if of_context else "", name or "", *operator))
+            step = BadArgument(call, argument)
+            if call in _ON_GRAPHS:
+                step = BadArgument(call, argument, graph=name or "")
+            elif call in _COMPOSING:
+                step = BadArgument(call, argument, context, "", *operator)
+            elif call.startswith("context") or call == "graphCreate":
+                step = BadArgument(call, argument, context)
+            scene.add(step)
 
     return scenes(facts, core, core_bytes=3, before=0, after=0)
 
@@ -117,6 +127,13 @@ def _answers(case: MemoryCase, trace: MemoryTrace) -> Iterator[tuple[str, BadArg
     for where, step, seen in pairs(case, trace):
         if isinstance(step, BadArgument) and seen.code is not None and low(seen.code) != _RECORDED:
             yield where, step, low(seen.code)
+
+
+def _require_session(case: MemoryCase, trace: MemoryTrace) -> None:
+    """Raise Unsupported where no session opens and every call of the case needs one."""
+    calls = {step.call for step in case.steps if isinstance(step, BadArgument)}
+    if not calls & WITHOUT_SESSION:
+        require_session(trace)
 
 
 @rule(
@@ -147,6 +164,8 @@ def if_14(case: MemoryCase, trace: MemoryTrace) -> Examined:
         count += 1
     if unsupported and not count:
         raise Unsupported(unsupported)
+    if not count:
+        _require_session(case, trace)
     return Examined(count, "arguments that are NULL")
 
 
@@ -171,4 +190,6 @@ def if_15(case: MemoryCase, trace: MemoryTrace) -> Examined:
                 "an error", f"{step.call} with a bad {step.argument} answers {named(code)}", where
             )
         count += 1
+    if not count:
+        _require_session(case, trace)
     return Examined(count, "arguments that lead nowhere")
