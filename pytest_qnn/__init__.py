@@ -10,6 +10,7 @@ warn that it cannot rewrite the package.
 from __future__ import annotations
 
 import importlib
+import os
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -28,12 +29,19 @@ if TYPE_CHECKING:
     from pytest_qnn.tflite.numerics.bounds import expected_outputs, mismatch
     from pytest_qnn.tflite.strategies.allocations import custom_allocation_sequences
 
+_HERE = os.path.dirname(__file__)
+if not os.path.isdir(os.path.join(_HERE, "conformance")):
+    # This is the package of a clone or of an unpacked source distribution, whose conformance/ and fixtures/
+    # stand beside it: only an installation puts them into it. ``python -m pytest`` puts the folder that it is
+    # started in first on sys.path, so that there this package hides the installed one. It finds the two here.
+    __path__.append(os.path.dirname(_HERE))
+
 _HOMES = {
     "Application": "tflite.cases.delegate",
     "Binding": "qnn.cases.case",
     "Delegate": "tflite.live",
     "DelegateCase": "tflite.cases.delegate",
-    "Graph": "tflite.graph.graph",
+    "Graph": "tflite.cases.built",
     "MemoryCase": "qnn.cases.case",
     "Node": "tflite.graph.graph",
     "QnnError": "qnn.live",

@@ -146,7 +146,8 @@ DECLARED = (
     Declared(
         "--qnn-report",
         "PATH",
-        "write the verdicts to PATH.json or PATH.html at the end of the run; repeatable",
+        "write the verdicts to PATH.json or PATH.html at the end of the run; repeatable. A page needs "
+        "jinja2: pip install 'pytest-qnn[report]'",
         kind="list",
         is_path=True,
     ),

@@ -299,9 +299,13 @@ def judge(request: pytest.FixtureRequest) -> Judge:
 
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_makereport(
-    item: pytest.Item,
+    item: pytest.Item, call: pytest.CallInfo[None]
 ) -> Generator[None, pytest.TestReport, pytest.TestReport]:
-    """Send verdicts along with the test's report, also across processes."""
+    """Send verdicts along with the test's report, also across processes; show an author's own lines."""
+    if call.excinfo is not None and not item.config.getoption("fulltrace"):
+        from pytest_qnn.session import tracebacks
+
+        tracebacks.hide(item, call.excinfo)
     report = yield
     # Extra attributes of a report that are plain data are serialised by pytest.
     for name, key in (("qnn_verdicts", VERDICTS), ("qnn_replayed", REPLAYED)):

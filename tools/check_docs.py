@@ -21,7 +21,7 @@ from pathlib import Path
 from pytest_qnn.options import DECLARED
 
 ROOT = Path(__file__).parents[1]
-WRITTEN = ("README.md", "ARCHITECTURE.md", "CONTRIBUTING.md", "CHANGELOG.md")
+WRITTEN = ("README.md", "ARCHITECTURE.md", "CONTRIBUTING.md", "SECURITY.md", "CHANGELOG.md")
 DOCUMENTS = (*WRITTEN, "docs/**/*.md", "examples/**/*.md")
 OPTIONS = ROOT / "docs" / "reference" / "options.md"
 OUR_PACKAGES = ("pytest_qnn", "benchmarks", "tools")

@@ -105,14 +105,15 @@ def _failures(reports: Sequence[loaded.Report]) -> Iterator[dict[str, Any]]:
                 outcome = accepted.get(rule.verdict or "")
                 blocked = outcome is Outcome.INCONCLUSIVE and rule.blocked_by
                 if outcome and not blocked and fails(outcome, Level(rule.level), strict=strict):
-                    violation = rule.violation or loaded.Violation("", "")
-                    yield {
-                        "rule": rule.id,
-                        "verdict": rule.verdict,
-                        # As TOML has it: lists, and no tuples.
-                        "fingerprint": msgspec.json.decode(msgspec.json.encode(violation.fingerprint)),
-                        "library": _library(target),
-                    }
+                    own = (rule.verdict, rule.violation or loaded.Violation("", ""))
+                    for verdict, violation in (own, *((f.verdict, f.violation) for f in rule.further)):
+                        yield {
+                            "rule": rule.id,
+                            "verdict": verdict,
+                            # As TOML has it: lists, and no tuples.
+                            "fingerprint": msgspec.json.decode(msgspec.json.encode(violation.fingerprint)),
+                            "library": _library(target),
+                        }
 
 
 def _library(target: loaded.Target) -> dict[str, str]:

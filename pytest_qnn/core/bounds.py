@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+__tracebackhide__ = True
+"""pytest shows no frame of this module: what it refuses is told at the line of whoever asked for it."""
+
 
 class BadCase(ValueError):  # noqa: N818 - it is the file's case that is bad
     """A case that must not be run; the text says why, and fits behind a colon."""

@@ -17,7 +17,7 @@ import functools
 import gc
 import itertools
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, NamedTuple, TypeVar
 
 import msgspec
@@ -31,11 +31,13 @@ from pytest_qnn.core.rule import NothingToJudge, Rule
 from pytest_qnn.core.search import Search
 from pytest_qnn.core.target import Control, Death, Target, TargetLost, TraceLike
 from pytest_qnn.core.verdict import (
+    WORST_FIRST,
     Crashed,
     Divergence,
     Examined,
     FailedCall,
     Finding,
+    Further,
     Hung,
     Measured,
     Outcome,
@@ -84,6 +86,10 @@ _FEW_SEARCHES = 6
 """The same of `blame`: enough to leave one operator's two types out, each at one rank and then at all."""
 
 
+_MOST_FURTHER = 9
+"""Findings of a rule beside its first."""
+_FURTHER_SHARE = 1 / 8
+"""Of the budgets of shrinking, for each of them."""
 _OUTER = "Interpreter."
 """How calls begin in which those of a target are nested."""
 _COLLECTION_INTERVAL = 10.0
@@ -124,6 +130,13 @@ class InternalError(Exception):
         self.case = case
 
 
+class UnfitAnswerError(InternalError):
+    """A rule's check failed itself on what another process answered: its parts do not fit, or the check.
+
+    A target shares that process, and may write what it likes: nobody can tell which of the two it was.
+    """
+
+
 class _Judge:
     """Runs cases, remembers what each gave, and keeps what follows the first failure within its budgets.
 
@@ -154,6 +167,8 @@ class _Judge:
         """Failures of this rule that are expected."""
         self.met: dict[int, KnownFailure] = {}
         """Those of them that were found, by their number."""
+        self.passed_over: Sequence[Fingerprint] = ()
+        """Where findings of this rule were made before: the search goes on around them."""
         self.tried_first = tried_first
         """Cases of earlier runs, before any that is drawn."""
         self.facts = target.facts
@@ -357,9 +372,13 @@ class _Judge:
 
     def is_known(self, case: Any, violation: Violation) -> bool:
         """Whether the failure is expected. The search then goes on around it, without its kind of node."""
-        if not self.accepted:
+        if not self.accepted and not self.passed_over:
             return False
         traits = _traits(case, violation)
+        for place in self.passed_over:
+            if fits(place, traits):
+                self._go_around(case, violation, place.operators)
+                return True
         for one in self.accepted:
             if one.verdict is violation.outcome and fits(one.fingerprint, traits):
                 self.met[one.number] = one
@@ -528,6 +547,39 @@ class _Judge:
                 break
         return violation
 
+    def behind(self) -> _Judge | None:
+        """A judge that goes on behind the finding, and passes over what is wrong in the same place.
+
+        The place is the call; of a delegate's wrong numbers and deaths the operators, too. Nothing is looked
+        for behind a hang, each further one of which takes the whole time of a case, or behind what is
+        measured, which is in no place. What was learned so far is kept: no case is run twice.
+        """
+        if self.minimal is None or isinstance(self.minimal[1], Hung | Measured):
+            return None
+        case, violation = self.minimal
+        mark = _traits(case, violation).fingerprint
+        operators = mark.operators if isinstance(violation, WrongOutput | Crashed) else ()
+        if not (mark.call or operators):
+            return None
+        place = Fingerprint(call=mark.call, operators=operators)
+        profile = dataclasses.replace(self.profile, repeats=1)
+        other = _Judge(self.rule, self.target, profile, self.rule_named, self.accepted)
+        other.passed_over = (*self.passed_over, place)
+        other.met, other.causes, other.controlled = self.met, self.causes, self.controlled
+        other.facts, other.hangs_left = self.facts, self.hangs_left
+        other.control_hangs_left = self.control_hangs_left
+        other.shrinking = _ShrinkBudget(
+            int(self.profile.shrink_budget(isolated=self.target.isolated) * _FURTHER_SHARE),
+            self.profile.shrink_seconds * _FURTHER_SHARE,
+        )
+        # What was wrong in the same place is no failure there; what was wrong elsewhere may be found again.
+        other.known = {
+            key: None
+            for key, found in self.known.items()
+            if found is None or fits(place, _traits_of_data(msgspec.msgpack.decode(key), found))
+        }
+        return other
+
     def repeat(self) -> str:
         """Run the minimal case again: how often it failed, if it does not always; else empty.
 
@@ -619,7 +671,7 @@ class _Judge:
             self.unsupported_cases += unsupported.final
             return None
         except Exception as error:
-            raise InternalError(case) from error
+            raise (UnfitAnswerError if self.target.isolated else InternalError)(case) from error
         if not examined.count and (missing := self.target.missing(trace)):
             self.unsupported = missing
         elif not examined.count and self.unexamined_case is None:
@@ -655,7 +707,10 @@ class _ShrinkBudget:
 
 
 def _traits(case: Any, violation: Violation) -> Traits:
-    data = msgspec.to_builtins(case)
+    return _traits_of_data(msgspec.to_builtins(case), violation)
+
+
+def _traits_of_data(data: Any, violation: Violation) -> Traits:
     return traits_of(violation.seen, violation.where, violation.evidence, data)
 
 
@@ -779,7 +834,8 @@ def judge_with_owners(
     """
     expected = expected_of(rule.id)
     run = _Judge(rule, target, profile, rule_named, expected.accepted, tried_first)
-    verdict = _as_expected(run, expected, _judged(run, seed))
+    verdict = _judged(run, seed)
+    verdict = _as_expected(run, expected, _with_further(verdict, _further(run, seed)))
     handed_over = tuple(
         _owners_verdict(run, cause, seed, expected_of(cause.owner.id)) for cause in run.causes.values()
     )
@@ -812,6 +868,41 @@ def _judged(run: _Judge, seed: int) -> Verdict:
         run.confirm()
         flaky = run.repeat()
     return _verdict(run, seed, flaky, time.perf_counter() - started)
+
+
+def _further(run: _Judge, seed: int) -> Iterator[Further]:
+    """What else breaks the rule, in other calls or with other operators: one finding does not hide others."""
+    judge: _Judge | None = run
+    for _ in range(_MOST_FURTHER):
+        judge = judge.behind() if judge is not None else None
+        if judge is None:
+            return
+        with _rare_collections():
+            try:
+                judge.search_around(seed)
+                judge.reduce()
+                again = judge.repeat()
+            except (InternalError, TargetLost):
+                return  # the finding that there is must not be lost
+        run.examples += judge.examples
+        if judge.minimal is None:
+            return
+        case, violation = judge.minimal
+        if not again:  # else it is flaky: of the first finding that is said
+            yield Further(violation.outcome, _found(case, violation))
+
+
+def _with_further(verdict: Verdict, further: Iterable[Further]) -> Verdict:
+    """The verdict with what was found beside its finding; the worst of them is the verdict's."""
+    found = tuple(further)
+    if verdict.finding is None or not found:
+        return verdict
+    own = Further(verdict.outcome, verdict.finding)
+    first, *rest = sorted((own, *found), key=lambda each: WORST_FIRST.index(each.outcome.value))
+    flaky = verdict.flaky if first is own else ""
+    return msgspec.structs.replace(
+        verdict, outcome=first.outcome, finding=first.finding, flaky=flaky, further=tuple(rest)
+    )
 
 
 def _owners_verdict(run: _Judge, cause: Cause, seed: int, expected: Expectations) -> Verdict:
@@ -894,19 +985,27 @@ def judge_case(
     unfit = target.unfit(case)
     if unfit:
         return Unsupported(unfit)
-    found = _judged_once(rule, case, target.run)
+    found = _judged_once(rule, target, case, target.run)
     for _ in range(FRESH_RUNS):
         if isinstance(found, Measured):
-            found = _judged_once(rule, case, target.run_fresh)
+            found = _judged_once(rule, target, case, target.run_fresh)
     return found
 
 
 def _judged_once(
-    rule: Rule[CaseT, TraceT, Any], case: CaseT, run: Callable[[CaseT], TraceT]
+    rule: Rule[CaseT, TraceT, Any],
+    target: Target[CaseT, TraceT],
+    case: CaseT,
+    run: Callable[[CaseT], TraceT],
 ) -> Violation | Unsupported | Examined:
     with _rare_collections():
         trace = run(case)
-    return _checked(rule, case, trace)
+    try:
+        return _checked(rule, case, trace)
+    except Exception as error:
+        if target.isolated:
+            raise UnfitAnswerError(case) from error
+        raise
 
 
 class _LastCollection:
@@ -977,20 +1076,24 @@ def _examined_and_wrong(run: _Judge) -> int:
 def _finding(run: _Judge, outcome: Outcome, reason: str) -> Finding | None:
     """What can be judged again: a violation, or that a case showed nothing."""
     if run.minimal is not None:
-        case, violation = run.minimal
-        return Finding(
-            expected=violation.expected,
-            seen=violation.seen,
-            where=violation.where,
-            picture=violation.picture,
-            evidence=violation.evidence,
-            case=msgspec.json.encode(case).decode(),
-            fingerprint=_traits(case, violation).fingerprint,
-        )
+        return _found(*run.minimal)
     if outcome is Outcome.INCONCLUSIVE and run.unexamined_case is not None and not run.met:
         wanted = "a case that lets the rule look at something"
         return Finding(expected=wanted, seen=reason, case=msgspec.json.encode(run.unexamined_case).decode())
     return None
+
+
+def _found(case: Any, violation: Violation) -> Finding:
+    """The violation as data, with its case."""
+    return Finding(
+        expected=violation.expected,
+        seen=violation.seen,
+        where=violation.where,
+        picture=violation.picture,
+        evidence=violation.evidence,
+        case=msgspec.json.encode(case).decode(),
+        fingerprint=_traits(case, violation).fingerprint,
+    )
 
 
 def _verdict(run: _Judge, seed: int, flaky: str, seconds: float) -> Verdict:

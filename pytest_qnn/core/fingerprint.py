@@ -31,7 +31,7 @@ class Fingerprint(msgspec.Struct, frozen=True, omit_defaults=True, forbid_unknow
 
     call: str = ""
     """The function or callback at work in a death: ``QnnMem_register``. Else the step: ``register``,
-    ``misuse graphCreate``."""
+    ``misuse graphCreate``. Of a step about one argument with its name: ``QnnGraph_create graphName``."""
     code: str = ""
     """``QNN_MEM_ERROR_INVALID_ARGUMENT``."""
     signal: str = ""
@@ -66,7 +66,7 @@ def traits_of(seen: str, where: str, evidence: Evidence, case: Any) -> Traits:
     least = min((rank for _, rank in kinds), default=0)
     code, end = _CODE.search(seen), _END.search(seen)
     made = Fingerprint(
-        call=evidence.during.partition(" kernel ")[0] or _step(where, case),
+        call=_call(evidence.during.partition(" kernel ")[0], _step(where, case)),
         code=code[0] if code else "",
         signal=end[0] if end else "",
         operators=tuple(sorted({operator for operator, _ in kinds})),
@@ -100,14 +100,20 @@ def masked(text: str) -> str:
     return _SEVERAL.sub("#", numbers)[:_LONGEST]
 
 
-def _step(where: str, case: Any) -> str:
-    """The kind of the step that ``where`` numbers, of a case that has steps."""
+def _call(during: str, step: Mapping[str, Any]) -> str:
+    """The function at work, else the step; with the argument that the step is about."""
+    names = ("argument",) if during else ("do", "call", "argument")
+    return " ".join(filter(None, (during, *(str(step[name]) for name in names if name in step))))
+
+
+def _step(where: str, case: Any) -> Mapping[str, Any]:
+    """The step that ``where`` numbers, of a case that has steps; empty: there is none."""
     steps = case.get("steps") if isinstance(case, Mapping) else None
     number = _STEP.search(where)
     if not steps or number is None or int(number[1]) >= len(steps):
-        return ""
-    step = steps[int(number[1])]
-    return " ".join(str(step[name]) for name in ("do", "call") if name in step)
+        return {}
+    step: Mapping[str, Any] = steps[int(number[1])]
+    return step
 
 
 def _kinds(case: Any) -> Iterator[tuple[str, int]]:

@@ -5,6 +5,7 @@ Importing this module loads nothing but the standard library.
 
 from __future__ import annotations
 
+import importlib.util
 import math
 import os
 import re
@@ -354,4 +355,9 @@ def report(flag: str, text: str, kinds: tuple[str, ...] = REPORT_KINDS) -> Path:
         raise BadOption(f"{flag}: there is no folder {str(path.parent)!r} to write {path.name!r} to")
     if not os.access(path.parent, os.W_OK):
         raise BadOption(f"{flag}: the folder {str(path.parent)!r} cannot be written to")
+    if path.suffix == ".html" and importlib.util.find_spec("jinja2") is None:
+        # Now, and not when the page is to be written: the run may take hours.
+        raise BadOption(
+            f"{flag}: a page needs jinja2, which is not installed: pip install 'pytest-qnn[report]'"
+        )
     return path

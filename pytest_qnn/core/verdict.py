@@ -185,6 +185,13 @@ class Finding(msgspec.Struct, frozen=True, kw_only=True):
     """What of it is the same from seed to seed."""
 
 
+class Further(msgspec.Struct, frozen=True):
+    """A finding beside a rule's first: in another call, or with other operators."""
+
+    outcome: Outcome
+    finding: Finding
+
+
 def fails(outcome: Outcome, level: Level, *, strict: bool) -> bool:
     """Whether a rule of this level that ends so, neither passed nor unsupported, fails a run.
 
@@ -223,6 +230,8 @@ class Verdict(msgspec.Struct, frozen=True, kw_only=True):
     """The seed block of the cases (--qnn-blocks); of several blocks the one that the verdict is of."""
     reason: str = ""
     finding: Finding | None = None
+    further: tuple[Further, ...] = ()
+    """What else breaks the rule, at most nine, none of them worse than the ``finding``."""
     flaky: str = ""
     """How often the minimal case failed, if not in every run: ``failed 2 of 6 runs``."""
     blocked_by: tuple[str, ...] = ()

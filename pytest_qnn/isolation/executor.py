@@ -192,12 +192,17 @@ class Executor:
             self._outside = None
 
     def _check_apart(self, first: AnySandbox) -> None:
-        """Leave the namespaces where the target is another in them: it says or answers something else."""
+        """Leave the namespaces where the target is another in them: it says or answers something else.
+
+        Inside first. A target that leaves shared memory, semaphores or message queues there is not tried
+        outside: it would leave them to the machine.
+        """
         outside, self._outside = self._outside, None
         if outside is None:
             return
         try:
-            if _shown(first, self._codec) != _shown(outside, self._codec):
+            inside = _shown(first, self._codec)
+            if not first.leaves and _shown(outside, self._codec) != inside:
                 self._sandbox = outside
                 self._set_apart(False)
         finally:

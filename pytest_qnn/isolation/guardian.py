@@ -4,7 +4,8 @@ It is forked off before the target is loaded, and does three things until the su
 
 * It keeps the connection to pytest. The supervisor is given it when the target is loaded: what a library
   writes to descriptors that are not its own while it is loaded, or a process that it starts then, does not
-  reach pytest.
+  reach pytest. Before, it lifts the limits that the library has lowered for good, if it may: in namespaces of
+  its own the supervisor has no right to.
 * It continues a supervisor that was stopped.
 * It is the parent of every process whose own parents are gone (a subreaper, see prctl(2)), whatever that one
   did to its group, its session and its environment. When the supervisor has ended, they are ended too.
@@ -24,7 +25,8 @@ import struct
 import time
 from pathlib import Path
 
-from pytest_qnn.isolation import namespaces, processes, working_directory
+from pytest_qnn.isolation import namespaces, process_state, processes, working_directory
+from pytest_qnn.isolation.host import confined
 from pytest_qnn.isolation.host.lacks import why_no_process
 
 _GRACE = 0.5
@@ -42,23 +44,39 @@ class NoProcess(Exception):  # noqa: N818 - the host's lack, in one sentence
 class Handover:
     """Where the supervisor gets the connection when it may have it."""
 
-    def __init__(self, name: bytes, *, apart: bool) -> None:
+    def __init__(self, name: bytes, *, apart: bool, queues: namespaces.Queues | None = None) -> None:
         self._name = name
+        self._link = socket.socket(socket.AF_UNIX)
+        # Later there may be no descriptor left. It leads nowhere before the target is loaded.
         self.apart = apart
         """In `pytest_qnn.isolation.namespaces` of their own: the supervisor and its children."""
+        self.queues = queues
+        """The message queues there."""
 
     def take(self) -> socket.socket:
-        """The connection to pytest.
+        """The connection to pytest. The guardian lifts the limits of this process before, as far as it may.
 
         Raises:
             OSError: the guardian is gone.
         """
-        with socket.socket(socket.AF_UNIX) as link:
-            link.connect(self._name)
+        with self._connected() as link:
             _, descriptors, _, _ = socket.recv_fds(link, 1, 1, socket.MSG_CMSG_CLOEXEC)
         if not descriptors:
             raise OSError("the guardian handed over nothing")
         return socket.socket(fileno=descriptors[0])
+
+    def descriptors(self) -> list[int]:
+        """What is open here for as long as there are cases."""
+        return [] if self.queues is None else [self.queues.fd]
+
+    def _connected(self) -> socket.socket:
+        try:
+            self._link.connect(self._name)
+        except OSError:  # the target has closed it, and may have another file by this number
+            self._link.detach()
+            self._link = socket.socket(socket.AF_UNIX)
+            self._link.connect(self._name)
+        return self._link
 
 
 def begin(connection: socket.socket, root: Path, *, apart: bool) -> Handover:
@@ -93,8 +111,9 @@ def begin(connection: socket.socket, root: Path, *, apart: bool) -> Handover:
     if os.getppid() not in (guardian, 0):  # it was gone before; 0: its id is none here
         os._exit(1)
     if apart:
-        namespaces.enter()
-    return Handover(name, apart=apart)
+        return Handover(name, apart=True, queues=namespaces.enter())
+    confined.confine()
+    return Handover(name, apart=False)
 
 
 class _Guardian:
@@ -173,6 +192,7 @@ class _Guardian:
         with link, contextlib.suppress(OSError):
             credentials = link.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size)
             if _CREDENTIALS.unpack(credentials)[0] == self._supervisor:
+                process_state.lift_limits(self._supervisor)
                 socket.send_fds(link, [b"!"], [self._connection.fileno()])
                 listener.close()
                 self._listener = None

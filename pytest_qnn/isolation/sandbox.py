@@ -73,6 +73,8 @@ class Sandbox:
 
     Attributes:
         apart: once it is started, whether it is.
+        leaves: in these the target was seen to leave shared memory, a semaphore or a message queue behind,
+            or made it while it was loaded: outside it would stay.
 
     """
 
@@ -104,6 +106,7 @@ class Sandbox:
         self._tried_again = _KILLED_AGAIN
         """Times that a case is tried again; once for a target that is known to kill its supervisor."""
         self.apart = apart
+        self.leaves = False
 
     def load(self, spec: Spec) -> None:
         """Have the next supervisor load this; one that runs ends."""
@@ -122,6 +125,7 @@ class Sandbox:
             self.mode = "spawn"
             ready = self._start_despite_kills()
         self.apart = ready.apart
+        self.leaves |= ready.leaves
 
     def call(self, request: bytes, cycles: int = 1) -> bytes | Death:
         """The child's answer to one request, or how the child died.
@@ -165,7 +169,8 @@ class Sandbox:
         """The answers of one child: at least one, and no more than requests.
 
         Where somebody kills the child or the supervisor, the first request without an answer is tried again.
-        With the supervisor it is lost which request it was: then fewer are sent together.
+        With the supervisor it is lost which request it was, and with answers that were written over: then
+        fewer are sent together.
         """
         before: int | None = None
         killed = 0
@@ -174,7 +179,7 @@ class Sandbox:
             last = replies[-1]
             if before is None:  # not earlier: there may have been no supervisor, which counts as it starts
                 before = self._ended_for_memory
-            if last.supervisor_lost and len(requests) > 1:
+            if (last.supervisor_lost or last.unclear) and len(requests) > 1:
                 requests = requests[: len(requests) // 2]
                 continue
             if last.killed and len(replies) > 1:  # the one that was killed begins the next child
@@ -187,6 +192,7 @@ class Sandbox:
                 break
             self.close()
         self.last_call = replies[-1].call or self.last_call
+        self.leaves |= replies[-1].leaves
         return [_answer(reply) for reply in replies]
 
     def _for_good(self, reply: wire.Reply, times: int, ended_for_memory: int) -> wire.Reply:

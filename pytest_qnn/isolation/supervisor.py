@@ -61,6 +61,7 @@ _STACK_LIMIT = 64 << 20
 
 _LONGEST_TEXT = 1000
 """Characters of what a child says in words."""
+_OVERWRITTEN = "the process has written over memory that is not its own, its answers among it"
 _START_TIMEOUT = 2.0
 """Seconds after which a waiting child that has not taken its request is replaced by a fresh one."""
 
@@ -87,7 +88,8 @@ def main() -> None:
     else:
         # Not ahead: starting an interpreter takes a hundred times longer than a case, and cannot overlap with
         # it.
-        spawning = Loaded(lambda _: spawn(spec, directory.path, warm), False, handover.apart)
+        leftovers = Leftovers(handover.queues) if handover.apart else None
+        spawning = Loaded(lambda _: spawn(spec, directory.path, warm), False, leftovers)
         _Server(handover.take(), float(timeout), directory, Stderr(), spawning)(
             wire.Ready(apart=handover.apart)
         )
@@ -105,10 +107,15 @@ def _fork_for_cases(handover: Handover, timeout: float, directory: WorkingDirect
         own = f"a helper process failed while it was loaded:\n{traceback.format_exc()}"
         wire.send(handover.take(), msgspec.msgpack.encode(wire.Ready(error=own)), None)
         return
+    leftovers = Leftovers(handover.queues) if handover.apart else None
     _restore(before)
     # After the target, whose own handlers ours runs before. Forks inherit it.
     crash_handler.install()
-    ready = wire.Ready(threads=len(os.listdir("/proc/self/task")), apart=handover.apart)
+    ready = wire.Ready(
+        threads=len(os.listdir("/proc/self/task")),
+        apart=handover.apart,
+        leaves=leftovers is not None and leftovers.there_at_first,
+    )
     worker.warm()
     if enabled():
         compact()
@@ -118,16 +125,18 @@ def _fork_for_cases(handover: Handover, timeout: float, directory: WorkingDirect
     ahead = ready.threads == 1 and enabled()
     pages = written_by(worker.rehearse) if ahead else []
     connection = handover.take()
+    before.restore()  # what the guardian has made possible
     # Only now: while the target was loaded, nobody read what it wrote.
     stderr = Stderr()
     # At last, since a process that is to outlive the one that starts it takes its time.
     library = frozenset(processes.descendants())
 
     def make(fds_to_close: Iterable[int]) -> ChildProcess:
-        own = [connection.fileno(), stderr.fileno()]
+        own = [connection.fileno(), stderr.fileno(), *handover.descriptors()]
         return fork(worker, directory.path, [*own, *fds_to_close], pages)
 
-    _Server(connection, timeout, directory, stderr, Loaded(make, ahead, handover.apart, library))(ready)
+    loaded = Loaded(make, ahead, leftovers, library, before.lowered)
+    _Server(connection, timeout, directory, stderr, loaded)(ready)
 
 
 Make = Callable[[Iterable[int]], ChildProcess]
@@ -140,10 +149,12 @@ class Loaded(NamedTuple):
     make: Make
     ahead: bool
     """That of a case is made while the case before it runs."""
-    apart: bool
-    """In namespaces of their own."""
+    leftovers: Leftovers | None
+    """What cases leave in namespaces of their own; None: they have none."""
     library: frozenset[int] = frozenset()
     """Processes that the target has started while it was loaded. They end with it."""
+    lowered: str = ""
+    """Limits of this process that the target has lowered for good while it was loaded."""
 
 
 class _Server:
@@ -166,7 +177,6 @@ class _Server:
         self._directory = directory
         self._stderr = stderr
         self._loaded = loaded
-        self._leftovers = Leftovers() if loaded.apart else None
         self._waiting: ChildProcess | None = None
         self._plain_seconds: float | None = None
         """What the plain case takes; None: it was not needed yet."""
@@ -205,9 +215,16 @@ class _Server:
         try:
             child = self._loaded.make(())
         except OSError as error:
-            return [wire.Reply(error=why_no_process(error), no_process=True)]
+            return [self._no_child(error)]
         _, replies = self._carry_out(child, work, math.inf)
         return replies
+
+    def _no_child(self, error: OSError) -> wire.Reply:
+        """Whose lack it is: with limits that the target has lowered, its own."""
+        if self._loaded.lowered:
+            done = f"the library has set {self._loaded.lowered} for good while it was loaded"
+            return wire.Reply(unusable=f"{done}, and no process for a case can be started ({error.strerror})")
+        return wire.Reply(error=why_no_process(error), no_process=True)
 
     def _carry_out(
         self, child: ChildProcess, work: wire.Work, start_timeout: float
@@ -228,20 +245,22 @@ class _Server:
         wanted = len(work.requests)
         payloads = payloads[:wanted]  # more are none that the child was asked for
         # The waiting child goes with them: it would be thrown away.
-        alone = self._loaded.apart and not self._loaded.library
+        leftovers = self._loaded.leftovers
+        alone = leftovers is not None and not self._loaded.library
         left_any = processes.end_orphans(self._not_of_the_case(), alone=alone)
         self._directory.prepare()
-        if self._leftovers:
-            self._leftovers.remove()
+        leaves = leftovers is not None and leftovers.remove()
         whole = bool(payloads) and (stopped or len(payloads) >= wanted)
         replies = judge(status, step, payloads, whole=whole)
-        if hangs:
+        if wanted > 1 and child.slot.overwritten:
+            replies = [wire.Reply(death="garbage", detail=_OVERWRITTEN, unclear=True)]
+        elif hangs:
             late = len(payloads) >= wanted
             replies = [*replies[: len(payloads) - late], _hung(hangs, step, late=late)]
         if left_any or replies[-1].death or not begun:
             self._discard_waiting()
         _, call = child.slot.progress()
-        replies[-1] = msgspec.structs.replace(replies[-1], call=call)
+        replies[-1] = msgspec.structs.replace(replies[-1], call=call, leaves=leaves)
         if replies[-1].death:
             left = evidence(child.slot, 0 if hangs else status, self._stderr.take())
             replies[-1] = msgspec.structs.replace(replies[-1], evidence=left)

@@ -18,6 +18,7 @@ from pytest_qnn.isolation import interpreter
 from pytest_qnn.isolation.evidence import symbols
 from pytest_qnn.isolation.executor import Executing
 from pytest_qnn.isolation.host import lacks
+from pytest_qnn.isolation.sandbox import RunnerFailure
 from pytest_qnn.isolation.worker import Unusable
 
 if TYPE_CHECKING:
@@ -42,10 +43,29 @@ class OpenTarget:
         self._executor = executor
         self.isolated = executor.isolated
         try:
-            self.facts: Any = self._learn()
+            self.facts: Any = self._learned()
         except BaseException:
             executor.close()
             raise
+
+    def _learned(self) -> Any:
+        """What `_learn` gives.
+
+        Raises:
+            Unusable: the target cannot be used; also where its answers, in which are its own words, cannot be
+                followed.
+        """
+        try:
+            return self._learn()
+        except (TargetLost, Unusable, RunnerFailure):
+            raise
+        except Exception as error:
+            if not self.isolated:
+                raise
+            said = f"{type(error).__name__}: {next(iter(str(error).splitlines()), '')}"
+            raise Unusable(
+                f"what its processes answer about it does not fit together, or is read wrongly ({said})"
+            ) from error
 
     def _learn(self) -> Any:
         raise TypeError("each kind of target learns its own facts")

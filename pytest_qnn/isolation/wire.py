@@ -26,7 +26,7 @@ _EVIDENCE_SIZE = crash_handler.SIZE + call_log.SIZE
 _EVIDENCE_AT = _SLOT_SIZE - _EVIDENCE_SIZE
 _CALLS_AT = _EVIDENCE_AT + crash_handler.SIZE
 """The end of the slot is for what a child leaves that dies: pages that hardly any child touches."""
-MAX_ANSWER = _EVIDENCE_AT - 40
+MAX_ANSWER = _EVIDENCE_AT - 48
 """Bytes of the largest answer of a child: what its header and the answer's own length leave."""
 MAX_REQUEST = MAX_ANSWER - (1 << 10)
 """Bytes of the largest request that a child can be given."""
@@ -83,6 +83,10 @@ class Reply(msgspec.Struct, frozen=True, omit_defaults=True):
     """That is the host's lack of processes."""
     evidence: Evidence = Evidence()
     """What a child left that died."""
+    unclear: bool = False
+    """The child had several requests, and has written over its answers: nobody knows which of them it was."""
+    leaves: bool = False
+    """In namespaces of its own the child left shared memory, a semaphore or a message queue behind."""
 
 
 class Work(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -106,6 +110,8 @@ class Ready(msgspec.Struct, frozen=True, omit_defaults=True):
     """Threads of the process after the target was loaded: more than one makes forking unsafe."""
     apart: bool = False
     """It is in namespaces of its own."""
+    leaves: bool = False
+    """The target has made shared memory, a semaphore or a message queue in them while it was loaded."""
 
 
 class Closed(Exception):  # noqa: N818 - the other end is gone, which is information
@@ -179,8 +185,9 @@ class Slot:
     """A piece of shared memory in which a child finds its requests and leaves its progress and its replies.
 
     Layout: 8 bytes step (signed), 8 bytes that say whether the child stopped by itself, 8 bytes number of
-    replies, 8 bytes length of all replies, then the replies, each behind 8 bytes of its length; until the
-    first of them the requests are in their place, behind their own length. At the end of the memory there is
+    replies, 8 bytes length of all replies, 8 bytes of a number that only the supervisor knows, then the
+    replies, each behind 8 bytes of its length; until the first of them the requests are in their place,
+    behind their own length. At the end of the memory there is
     what a child leaves that dies (`crash_handler`), and the calls of its case (`call_log`). Memory rather
     than a pipe: nothing can block on it, and a grandchild that keeps it delays nobody. A child needs no
     descriptor for it (see `close_in_child`), so that none can be closed or written to by the target.
@@ -189,7 +196,8 @@ class Slot:
         OSError: the memory cannot be mapped.
     """
 
-    _HEADER = struct.Struct("<qQQQ")
+    _HEADER = struct.Struct("<qQQQQ")
+    _SEAL_AT = 32
 
     def __init__(self, fd: int) -> None:
         self._fd = fd
@@ -200,6 +208,7 @@ class Slot:
             raise OSError("the memory for a child's answer cannot be mapped")
         self._address: int = address
         self._memory = (ctypes.c_char * _SLOT_SIZE).from_address(address)
+        self._seal = 0
 
     @classmethod
     def make(cls) -> Slot:
@@ -217,6 +226,8 @@ class Slot:
             os.close(fd)
             raise
         slot.step(_WAITING)
+        slot._seal = int.from_bytes(os.urandom(8), "little")
+        struct.pack_into("<Q", slot._memory, cls._SEAL_AT, slot._seal)
         return slot
 
     def fileno(self) -> int:
@@ -302,7 +313,7 @@ class Slot:
         Raises:
             ValueError: the first reply is larger than MAX_ANSWER.
         """
-        _, _, count, length = self._HEADER.unpack_from(self._memory, 0)
+        _, _, count, length, _ = self._HEADER.unpack_from(self._memory, 0)
         end = length + _LENGTH.size + len(payload)
         if end > _EVIDENCE_AT - self._HEADER.size:
             if not count:
@@ -314,7 +325,7 @@ class Slot:
 
     def result(self) -> tuple[int, bool, list[bytes]]:
         """Supervisor: (last step begun, -1 if it is no step's number; whether it stopped itself; replies)."""
-        step, stopped, count, _ = self._HEADER.unpack_from(self._memory, 0)
+        step, stopped, count, _, _ = self._HEADER.unpack_from(self._memory, 0)
         replies = []
         at = self._HEADER.size
         # The target may have written anything here: no length is believed beyond the slot's end.
@@ -328,6 +339,12 @@ class Slot:
             replies.append(ctypes.string_at(self._address + at, length))
             at += length
         return step if 0 <= step < _MAX_STEPS else -1, bool(stopped), replies
+
+    @property
+    def overwritten(self) -> bool:
+        """Supervisor: somebody has written over what is not the child's to write, and so over its replies."""
+        seal: int = self._HEADER.unpack_from(self._memory, 0)[4]
+        return seal != self._seal
 
     def close(self) -> None:
         """Unmap and close."""

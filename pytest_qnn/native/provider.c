@@ -17,6 +17,9 @@
 
 #define EXPORT __attribute__((visibility("default")))
 #define NOT_SUPPORTED 1000
+#ifndef MODULE /* with a function "serve" as that of this one */
+#define MODULE "pytest_qnn.qnn.reference.backend"
+#endif
 
 typedef uint64_t (*GetProviders)(const void*** list, uint32_t* count);
 
@@ -47,7 +50,7 @@ static char* source(int embedded) {
                : "";
   sprintf(text,
           "%s"
-          "from pytest_qnn.qnn.reference.backend import serve as _pytest_qnn_serve\n"
+          "from " MODULE " import serve as _pytest_qnn_serve\n"
           "_pytest_qnn_serve(bytes.fromhex('%s'), '%s')\n"
           "del _pytest_qnn_serve\n",
           path, digits, KIND);

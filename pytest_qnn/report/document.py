@@ -19,7 +19,7 @@ import msgspec
 
 from pytest_qnn import rules
 from pytest_qnn.core.rule import Demand, Subject
-from pytest_qnn.core.verdict import Verdict
+from pytest_qnn.core.verdict import Finding, Verdict
 from pytest_qnn.report import causes, crash, failure
 from pytest_qnn.state import Description, Session
 
@@ -220,14 +220,6 @@ def _unjudged(rule: Demand, found: Found) -> dict[str, Any]:
 def rule(verdict: Verdict, blocks: int = 1) -> dict[str, Any]:
     """A rule that has a verdict; ``blocks``: seed blocks of each rule of the run."""
     finding = verdict.finding
-    violation = finding and {
-        "expected": finding.expected,
-        "seen": finding.seen,
-        "where": finding.where,
-        "picture": finding.picture,
-        "evidence": crash.data(finding.evidence),
-        "fingerprint": msgspec.to_builtins(finding.fingerprint),
-    }
     return {
         "id": verdict.rule,
         "area": verdict.area,
@@ -251,11 +243,34 @@ def rule(verdict: Verdict, blocks: int = 1) -> dict[str, Any]:
         "unexpected": verdict.unexpected,
         "note": verdict.note,
         "only_in_company": verdict.only_in_company,
-        "violation": violation,
-        "case": json.loads(finding.case) if finding and finding.case else None,
+        "violation": finding and _violation(finding),
+        "case": finding and _case(finding),
+        "further": [
+            {
+                "verdict": each.outcome.value,
+                "violation": _violation(each.finding),
+                "case": _case(each.finding),
+            }
+            for each in verdict.further
+        ],
         "replay": verdict.replay,
         "explain": failure.explain(verdict.rule) if finding else "",
         "folder": verdict.folder,
         "files": [{"name": name, "what": what} for name, what in verdict.files.items()],
         "traceback": verdict.traceback,
     }
+
+
+def _violation(finding: Finding) -> dict[str, Any]:
+    return {
+        "expected": finding.expected,
+        "seen": finding.seen,
+        "where": finding.where,
+        "picture": finding.picture,
+        "evidence": crash.data(finding.evidence),
+        "fingerprint": msgspec.to_builtins(finding.fingerprint),
+    }
+
+
+def _case(finding: Finding) -> Any:
+    return json.loads(finding.case) if finding.case else None

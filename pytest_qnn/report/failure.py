@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import json
 import re
+import traceback
 from collections.abc import Mapping
 from typing import Any
 
 from pytest_qnn.core.printable import printable
-from pytest_qnn.core.verdict import Finding, Outcome, Verdict
+from pytest_qnn.core.verdict import Finding, Further, Outcome, Verdict
 from pytest_qnn.report import crash
 
 WIDTH = 100
+_OURS = "pytest_qnn/"
+"""In the paths of this project's code."""
 
 
 def text(verdict: Verdict, run_seed: int) -> str:
@@ -35,6 +38,7 @@ def text(verdict: Verdict, run_seed: int) -> str:
         lines.append(f"  not as expected (--qnn-expect): {verdict.unexpected}")
     lines += [f"  known     {text}" for text in verdict.known]
     lines += _finding(verdict.finding) if verdict.finding else [f"  reason    {verdict.reason}"]
+    lines += [f"  further   {line}" for line in further(verdict)]
     lines += [
         f"  examples  {verdict.examples} cases run, {examined(verdict)}",
         f"  seed      --qnn-seed={run_seed}",
@@ -114,6 +118,20 @@ def _tool(finding: Finding) -> str:
     return "asan or valgrind: the heap was damaged before" if damaged else "gdb"
 
 
+def unfit_answer(error: BaseException) -> str:
+    """What is said where a check failed on the answer of a process that the target shares.
+
+    With ``--qnn-sandbox=off`` the target is in this process, and the same failure has its whole traceback.
+    """
+    frames = [frame for frame in traceback.extract_tb(error.__traceback__) if _OURS in frame.filename]
+    place = f" in {_OURS}{frames[-1].filename.rpartition(_OURS)[2]}:{frames[-1].lineno}" if frames else ""
+    said = f"{type(error).__name__}: {next(iter(str(error).splitlines()), '')}"
+    return (
+        f"the answer of the case's process cannot be judged: its parts do not fit together, or the check is "
+        f"wrong ({said}{place})"
+    )
+
+
 def internal_error(error: BaseException) -> str:
     """What is said where the suite itself failed: no verdict, and whose fault it is."""
     # What is behind the first line of a message is in the traceback.
@@ -162,5 +180,28 @@ def seen(verdict: Verdict) -> str:
     """What was seen, on one line."""
     if verdict.finding is None:
         return " ".join(verdict.reason.split())
-    where = f" ({verdict.finding.where})" if verdict.finding.where else ""
-    return " ".join(f"{verdict.finding.seen}{where}".split())
+    return _seen(verdict.finding)
+
+
+def further(verdict: Verdict) -> list[str]:
+    """What else broke the rule, a line for each: what was seen, where, and the file that has its case."""
+    return [
+        f"{each.outcome.value}: {_seen(each.finding)}"
+        + (f" (with {', '.join(each.finding.fingerprint.operators)})" if _has_operators(each) else "")
+        + f", case in {further_file(number)}"
+        for number, each in enumerate(verdict.further, 2)
+    ]
+
+
+def further_file(number: int) -> str:
+    """The file of a further finding's case, in the folder of the first; the first of them is number 2."""
+    return f"case-{number}.json"
+
+
+def _has_operators(one: Further) -> bool:
+    return bool(one.finding.fingerprint.operators)
+
+
+def _seen(finding: Finding) -> str:
+    where = f" ({finding.where})" if finding.where else ""
+    return " ".join(f"{finding.seen}{where}".split())

@@ -51,6 +51,13 @@ class Violation(msgspec.Struct, frozen=True):
     fingerprint: Fingerprint = Fingerprint()
 
 
+class Further(msgspec.Struct, frozen=True):
+    """A finding of a rule beside its first."""
+
+    verdict: OutcomeName
+    violation: Violation
+
+
 class Rule(msgspec.Struct, frozen=True, kw_only=True):
     """What a report says of one rule. Only a rule whose ``state`` is ``judged`` has a verdict."""
 
@@ -66,6 +73,7 @@ class Rule(msgspec.Struct, frozen=True, kw_only=True):
     blocked_by: tuple[str, ...] = ()
     found_by: str = ""
     violation: Violation | None = None
+    further: tuple[Further, ...] = ()
 
 
 class Claim(msgspec.Struct, frozen=True):

@@ -192,6 +192,7 @@ def _of_rule(verdict: Verdict) -> Iterator[Line]:
             f" | seen: {_whole(failure.seen(verdict))}{explain}{replay}",
             "red" if outcome in ("fail", "crash", "hang") and verdict.is_red(strict=False) else "yellow",
         )
+        yield from (Line(f"  further: {_whole(text)}") for text in failure.further(verdict))
 
 
 def _consequences(cause: Cause) -> Iterator[str]:

@@ -18,9 +18,10 @@ from pytest_qnn.case_file import NAME, SCHEMA, encode, with_case
 from pytest_qnn.core.printable import encodable, printable, shell_line
 from pytest_qnn.core.rule import Subject
 from pytest_qnn.core.target import Target
-from pytest_qnn.core.verdict import Finding, Verdict
+from pytest_qnn.core.verdict import Finding, Further, Verdict
 from pytest_qnn.options import Options
 from pytest_qnn.report import crash, failure, files
+from pytest_qnn.session import reproducers
 from pytest_qnn.session.folders import Folders, choices
 from pytest_qnn.session.shards import block_seed
 from pytest_qnn.state import Session
@@ -35,6 +36,7 @@ CONTENTS = {
     "inputs.npz": "the contents of its inputs, by tensor name",
     "crash.txt": "what the process left that died: stderr, a native backtrace, its calls",
     "command.txt": "the command that judges the case again, from any working directory",
+    **reproducers.CONTENTS,
 }
 _TOOLS = ("pytest-qnn", "msgspec", "numpy")
 
@@ -51,12 +53,15 @@ def keep(session: Session, target: Target[Any, Any], verdict: Verdict) -> Verdic
     folder = f"{slug(target.subject, verdict.target, options)}/{name}"
     try:
         content = content_of(session, target, verdict, options)
+        more = further_contents_of(session, target, verdict, options)
         (home / folder).parent.mkdir(parents=True, exist_ok=True)
         files.replace(home / ".gitignore", b"*\n")
+        beside = reproducers.files(target, verdict, content)
+        beside |= {failure.further_file(number): encode(each) for number, each in enumerate(more, 2)}
         for choice in choices(folder):
             command = _command(home / choice, options)
             kept = msgspec.structs.replace(verdict, replay=command, folder=choice)
-            made = _files(content, kept, command)
+            made = _files(content, kept, command, beside)
             if _folders(session).put(choice, made):
                 break
     except (OSError, UnicodeError) as error:
@@ -109,14 +114,27 @@ def content_of(
     Raises:
         ValueError: the verdict has none.
     """
-    finding = verdict.finding
-    if finding is None:
+    if verdict.finding is None:
         raise ValueError(f"there is no finding on {verdict.rule}")
+    return _content(session, target, verdict, Further(verdict.outcome, verdict.finding), options)
+
+
+def further_contents_of(
+    session: Session, target: Target[Any, Any], verdict: Verdict, options: tuple[str, ...] = ()
+) -> list[AnyCaseFile]:
+    """The case files of what was found beside the finding."""
+    return [_content(session, target, verdict, each, options) for each in verdict.further]
+
+
+def _content(
+    session: Session, target: Target[Any, Any], verdict: Verdict, one: Further, options: tuple[str, ...]
+) -> AnyCaseFile:
+    finding = one.finding
     common: dict[str, Any] = {
         "schema": SCHEMA,
         "rule": verdict.rule,
-        "verdict": verdict.outcome.value,
-        "flaky": verdict.flaky,
+        "verdict": one.outcome.value,
+        "flaky": verdict.flaky if finding is verdict.finding else "",
         "target": verdict.target,
         "options": options,
         "provenance": target.provenance(),
@@ -130,9 +148,11 @@ def content_of(
     return with_case(target.subject, finding.case, encodable(common))
 
 
-def _files(content: AnyCaseFile, verdict: Verdict, command: str) -> dict[str, bytes]:
-    """The folder's files by name."""
-    made = {NAME: encode(content), "command.txt": f"{command}\n".encode()}
+def _files(
+    content: AnyCaseFile, verdict: Verdict, command: str, beside: dict[str, bytes]
+) -> dict[str, bytes]:
+    """The folder's files by name; ``beside``: further findings, and what does without this suite."""
+    made = {NAME: encode(content), "command.txt": f"{command}\n".encode(), **beside}
     if verdict.finding is not None and verdict.finding.evidence:
         made["crash.txt"] = _crash(verdict.finding).encode()
     if content.subject == "delegate":
@@ -149,7 +169,12 @@ def _described(names: Collection[str]) -> dict[str, str]:
     """What each file is, by its name, in the order of `CONTENTS`."""
     found = {name: text for name, text in CONTENTS.items() if name in names}
     graphs = [name for name in names if name[5:-7].isdecimal()]
-    return found | {name: f"graph {name[5:-7]} of the case as a model" for name in graphs}
+    further = [name for name in names if name[5:-5].isdecimal()]
+    return (
+        found
+        | {name: f"graph {name[5:-7]} of the case as a model" for name in graphs}
+        | dict.fromkeys(further, "a further finding under the rule, as data: replay this file")
+    )
 
 
 def _crash(finding: Finding) -> str:

@@ -234,9 +234,10 @@ def expect(session: Session, names: Iterable[str]) -> None:
 
         certifying.check(session, collected)
     if any(map(session.rule_of_test, collected)):
-        from pytest_qnn.report import progress
+        from pytest_qnn.report import progress, sentences
 
         progress.begin(session)
+        sentences.begin(session)
     session.expect(collected)
     if session.options.corpus is not None:  # what it imports takes long
         from pytest_qnn.session import corpus

@@ -110,7 +110,11 @@ def _completed(session: Session, target: Target[Any, Any], verdict: Verdict) -> 
         from pytest_qnn.session import corpus
 
         try:
-            corpus.add(folder, findings.content_of(session, target, compared))
+            for content in (
+                findings.content_of(session, target, compared),
+                *findings.further_contents_of(session, target, compared),
+            ):
+                corpus.add(folder, content)
         except OSError as error:
             note = f"the case could not be added to {folder}: {error.strerror or error}"
             compared = msgspec.structs.replace(compared, note=note)
@@ -248,7 +252,7 @@ def _failed(
 
 
 def failed(rule: Demand, spec: str, seed: int, error: Exception, seconds: float) -> Verdict:
-    """The verdict where the suite itself failed, with the case in which it did, if it is known.
+    """The verdict where the suite itself failed, or an answer cannot be judged; with its case, if known.
 
     Args:
         rule: that was judged.
@@ -259,11 +263,12 @@ def failed(rule: Demand, spec: str, seed: int, error: Exception, seconds: float)
 
     """
     cause = error.__cause__ or error if isinstance(error, engine.InternalError) else error
-    reason = failure.internal_error(cause)
+    if isinstance(error, engine.UnfitAnswerError):
+        reason, told = failure.unfit_answer(cause), ""
+    else:
+        reason, told = failure.internal_error(cause), "".join(traceback.format_exception(cause))
     verdict = msgspec.structs.replace(
-        _without_result(rule, spec, seed, Outcome.INCONCLUSIVE, reason),
-        seconds=seconds,
-        traceback="".join(traceback.format_exception(cause)),
+        _without_result(rule, spec, seed, Outcome.INCONCLUSIVE, reason), seconds=seconds, traceback=told
     )
     if not isinstance(error, engine.InternalError):
         return verdict

@@ -125,6 +125,9 @@ def _other_target(file: AnyCaseFile, target: Target[Any, Any]) -> str:
 def _judge(rule: Rule[Any, Any, Any], target: Target[Any, Any], file: AnyCaseFile) -> tuple[Result, str]:
     try:
         found = engine.judge_case(rule, target, file.case)
+    except engine.UnfitAnswerError as error:
+        known = file.verdict == Outcome.INCONCLUSIVE.value
+        return "STILL FAILS" if known else "CANNOT RUN", failure.unfit_answer(error.__cause__ or error)
     except Exception as error:
         # A case from a file may be one that no strategy makes, and the suite not up to it.
         known = file.verdict == Outcome.INCONCLUSIVE.value

@@ -242,7 +242,7 @@ def check_a_later_call(judged: Judged, calm: Judged, calls: int, least: int) -> 
 
 
 def executes(step: dict[str, Any]) -> bool:
-    """An event of a freed profile comes of an execute with it (`qnn.runner.misuses`)."""
+    """An event of a freed profile comes of an execute with it (`qnn.runner.misuses.handles`)."""
     of_freed = step.get("handle") == FREED and TAKES.get(step.get("call", "")) == "event"
     return step["do"] == "execute" or step.get("call") == "graphExecute" or of_freed
 

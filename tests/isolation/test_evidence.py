@@ -66,7 +66,7 @@ def test_a_failed_assertion_is_in_the_finding(tmp_path: Path) -> None:
     assert re.search(r"libqnn0.c:\d+: context_create: Assertion `!\"enough\"' failed", death.evidence.said)
     violation = died(death)
     assert violation.seen.startswith("the process died of SIGABRT; stderr: ")
-    assert violation.where == "in QnnContext_create, step 1 (ContextCreate)"
+    assert violation.where == 'in QnnContext_create, step 1 (ContextCreate {"context":"c0"})'
     names = [frame.text for frame in symbolised(death.evidence).frames]
     assert any("(abort+" in name for name in names)
     assert "(context_create+" in names[-1]

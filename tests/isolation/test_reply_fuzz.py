@@ -7,106 +7,36 @@ data: other types, other numbers of parts, texts of control characters, contents
 from __future__ import annotations
 
 import contextlib
-import copy
-import itertools
+import json
+import os
 import random
 import struct
+import subprocess
+import sys
 import time
 import tracemalloc
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import case_mutations
 import msgspec
 import pytest
 from fast_run import later
+from reports import judged_rules
 
 from pytest_qnn.isolation import sandbox, wire
 from pytest_qnn.isolation.codec import Codec
 from pytest_qnn.qnn.target import CODEC as QNN
 from pytest_qnn.qnn.target import open_memory_target
+from pytest_qnn.rules import listed
 from pytest_qnn.tflite.runner.spec import CODEC as TFLITE
 from pytest_qnn.tflite.target import open_delegate_target
+from tests.isolation import forging
+from tests.isolation.forging import forged
 
 MOST_SECONDS = 0.5
 MOST_BYTES = 32 << 20
-
-_MARK = b"in place of this"
-RAW = (
-    b"\xa3\xed\xa0\x80",  # half of a surrogate pair
-    b"\xc1",  # no MessagePack
-    b"\xdd\xff\xff\xff\xff",  # an array of 4 thousand million
-    b"\xdf\xff\xff\xff\xff",
-    b"\xdb\xff\xff\xff\xff",
-    b"\xc6\x7f\xff\xff\xff",
-    b"\x91" * 5000 + b"\xc0",
-    b"\x81\xa1a" * 5000 + b"\xc0",
-    b"\xdc\xff\xff" + b"\x80" * 0xFFFF,
-    b"\xc7\x01\x05x",  # an extension
-)
-"""MessagePack, or none, that stands in the place of a part."""
-PLAIN = (
-    *(None, True, False, 0, 1, -1, 255, 1 << 31, -(1 << 31), 1 << 63, (1 << 64) - 1, -(1 << 63)),
-    *(0.5, -0.0, float("nan"), float("inf"), 1e308, "", "x" * 100_000, "\x1b[2J\r\n::error::x", "\x00"),
-    *(b"", b"\xff" * 3, bytes(1 << 20), [], {}, [[]], [None] * 300, {"type": "none"}, {"steps": 5}),
-)
-"""Values that stand in the place of a part."""
-
-
-def places(value: Any) -> Iterator[tuple[Any, Any]]:
-    """Every list or map within a value, with an index or a key of it."""
-    found = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
-    for key, part in found:
-        yield value, key
-        yield from places(part)
-
-
-def _replaced(chance: random.Random, owner: Any, key: Any) -> None:
-    owner[key] = copy.deepcopy(chance.choice((*PLAIN, *itertools.repeat(_MARK, 8))))
-
-
-def _removed(chance: random.Random, owner: Any, key: Any) -> None:
-    del owner[key]
-
-
-def _repeated(chance: random.Random, owner: Any, key: Any) -> None:
-    if isinstance(owner, list):
-        owner[key:key] = [owner[key]] * chance.choice((1, 2, 50))
-    else:
-        owner[f"{key}_"] = owner[key]
-
-
-def _exchanged(chance: random.Random, owner: Any, key: Any) -> None:
-    other = chance.choice(list(owner) if isinstance(owner, dict) else range(len(owner)))
-    owner[key], owner[other] = owner[other], owner[key]
-
-
-def _a_little_off(chance: random.Random, owner: Any, key: Any) -> None:
-    part = owner[key]
-    if isinstance(part, bool) or not isinstance(part, int | bytes | str):
-        owner[key] = None
-    elif isinstance(part, int):
-        owner[key] = part + chance.choice((1, -1, 1 << 20))
-    else:
-        owner[key] = part[: chance.randrange(len(part) + 1)]
-
-
-_CHANGES: tuple[Callable[[random.Random, Any, Any], None], ...] = (
-    *(_replaced, _replaced, _removed, _repeated, _exchanged, _a_little_off, _a_little_off),
-)
-
-
-def forged(chance: random.Random, answer: bytes) -> bytes:
-    """The answer with one to three parts changed."""
-    value = msgspec.msgpack.decode(answer)
-    for _ in range(chance.choice((1, 1, 1, 2, 3))):
-        found = list(itertools.islice(places(value), 5000))
-        if found:
-            chance.choice(_CHANGES)(chance, *chance.choice(found))
-    # Maps with keys of one type only: nothing of ours writes others.
-    encoded = msgspec.msgpack.encode(value)
-    marked = msgspec.msgpack.encode(_MARK)
-    return encoded.replace(marked, chance.choice(RAW))
 
 
 @pytest.fixture(autouse=True)
@@ -235,11 +165,49 @@ def test_whatever_stands_in_a_slot_is_read(count: int) -> None:
 def _spoil(chance: random.Random, slot: wire.Slot) -> None:
     numbers = (0, 1, 2, 7, 1000, 1 << 20, wire.MAX_ANSWER, 1 << 31, 1 << 40, (1 << 64) - 1)
     memory = slot._memory
-    struct.pack_into("<4Q", memory, 0, *(chance.choice(numbers) for _ in range(4)))
-    struct.pack_into("<Q", memory, 32, chance.choice((0, 1, 40, 1 << 33, (1 << 64) - 1)))
+    struct.pack_into("<5Q", memory, 0, *(chance.choice(numbers) for _ in range(5)))
+    struct.pack_into("<Q", memory, 40, chance.choice((0, 1, 40, 1 << 33, (1 << 64) - 1)))
     for _ in range(4):
         junk = chance.choice(
             (chance.randbytes(64), b"\xff" * 256, struct.pack("<8Q", *[chance.choice(numbers)] * 8))
         )
         at = chance.randrange(wire._EVIDENCE_AT, len(memory) - len(junk))
         memory[at : at + len(junk)] = junk
+
+
+def judged_with_forged_answers(folder: Path, *selected: str) -> tuple[dict[str, int], list[dict[str, Any]]]:
+    """Rules on the reference in children, whose answers have parts that do not fit; written in every form."""
+    environment = {"PYTHONPATH": str(Path(forging.__file__).parent), "FORGED": str(folder / "forged.json")}
+    command = [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", "-p", "forging", "--qnn-seed=1"]
+    command += ["--pyargs", "pytest_qnn.conformance", "--qnn-sandbox=fork", "--qnn-profile=quick", "-rA"]
+    command += ["--qnn-report=out.json", "--qnn-report=out.html", "--junitxml=out.xml", *selected]
+    done = subprocess.run(
+        command, cwd=folder, env=os.environ | environment, capture_output=True, text=True, check=False
+    )
+    written = [done.stdout + done.stderr, *(path.read_text() for path in folder.glob("out.*"))]
+    assert len(written) == 4
+    assert done.returncode == pytest.ExitCode.TESTS_FAILED
+    for text in written:
+        for sign in ("internal error", "INTERNALERROR", "Traceback (most recent call last)"):
+            assert sign not in text
+    judged = judged_rules(json.loads((folder / "out.json").read_text()))
+    return json.loads((folder / "forged.json").read_text()), judged
+
+
+def test_an_answer_whose_parts_do_not_fit_is_judged_and_reported(tmp_path: Path) -> None:
+    numbers, judged = judged_with_forged_answers(tmp_path, "--qnn-rule=CTX-01,REG-01,EXE-21")
+    assert numbers["read"] > 20
+    assert numbers["grown"] < MOST_BYTES
+    assert {rule["id"] for rule in judged} >= {"CTX-01", "REG-01", "EXE-21"}
+
+
+@pytest.mark.full
+@pytest.mark.parametrize("half", ["qnn", "tflite"])
+def test_thousands_of_them_are(tmp_path: Path, half: str) -> None:
+    """Of all rules, in two runs, together 5,000 answers that can be read."""
+    rules = [rule.id for rule in listed().values() if (rule.subject == "memory") == (half == "qnn")]
+    numbers, judged = judged_with_forged_answers(tmp_path, f"--qnn-rule={','.join(rules)}")
+    assert numbers["read"] > 2_500
+    assert numbers["grown"] < MOST_BYTES
+    assert {rule["id"] for rule in judged} >= set(rules)
+    assert any("parts do not fit together" in rule["reason"] for rule in judged)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import random
+import shutil
 import socket
 import struct
 import subprocess
@@ -16,7 +17,7 @@ from pathlib import Path
 
 import pytest
 import sandboxed
-from fast_run import first
+from fast_run import first, later
 from hostile import relatives
 from native import qnn_library
 from sandboxed import CASE, HARMLESS, within
@@ -189,11 +190,11 @@ def test_a_slot_cannot_be_cut_off_under_the_supervisor(slot: wire.Slot) -> None:
     [
         (struct.pack("<qQQQ", -1, 0, 0, 0), (-1, False, [])),
         (struct.pack("<qQQQ", 1 << 62, 0, 0, 0), (-1, False, [])),
-        (struct.pack("<qQQQQ", -5, 0, 1, 9, 1 << 63), (-1, False, [])),
-        (struct.pack("<qQQQQ", 3, 0, 1, 9, wire.MAX_ANSWER + 1), (3, False, [])),
-        (struct.pack("<qQQQQ", 3, 7, 1 << 63, 9, 1) + b"a" + b"\xc1" * 8, (3, True, [b"a"])),
+        (struct.pack("<qQQQQQ", -5, 0, 1, 9, 0, 1 << 63), (-1, False, [])),
+        (struct.pack("<qQQQQQ", 3, 0, 1, 9, 0, wire.MAX_ANSWER + 1), (3, False, [])),
+        (struct.pack("<qQQQQQ", 3, 7, 1 << 63, 9, 0, 1) + b"a" + b"\xc1" * 8, (3, True, [b"a"])),
         (struct.pack("<qQQQ", 3, 1, 1 << 63, 0), (3, True, [b""] * wire.MAX_REPLIES)),
-        (b"\xc1" * 40, (-1, True, [])),
+        (b"\xc1" * 48, (-1, True, [])),
     ],
 )
 def test_an_absurd_slot_says_nothing(
@@ -285,6 +286,44 @@ def test_what_a_case_locked_up_is_removed() -> None:
         assert list(room.prepare().iterdir()) == []
         room.close()
         assert list(folder.iterdir()) == []
+
+
+@pytest.mark.parametrize("depth", [600, later(3000)])
+def test_a_folder_deeper_than_a_path_is_removed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, depth: int
+) -> None:
+    """Each level has a file, a link and a folder that nobody may enter."""
+
+    def refuse(path: Path) -> None:
+        raise RecursionError(path)
+
+    monkeypatch.setattr(shutil, "rmtree", refuse)
+    kept = tmp_path / "kept"
+    kept.mkdir()
+    room = WorkingDirectory(tmp_path / "root")
+    monkeypatch.chdir(room.prepare())
+    for _ in range(depth):
+        for name in ("d", "closed"):
+            os.mkdir(name, 0o700)
+        os.close(os.open("closed/file", os.O_CREAT))
+        os.chmod("closed", 0)
+        os.symlink(kept, "link")
+        os.chdir("d")
+    os.chdir(tmp_path)
+    room.close()
+    assert not (tmp_path / "root").exists()
+    assert kept.exists()
+
+
+def test_what_nobody_may_change_is_removed(tmp_path: Path) -> None:
+    room = WorkingDirectory(tmp_path / "root")
+    file = room.prepare() / "folder" / "file"
+    file.parent.mkdir()
+    file.touch()
+    if subprocess.run(["chattr", "+i", str(file)], capture_output=True, check=False).returncode:
+        pytest.skip("needs CAP_LINUX_IMMUTABLE, and a file system with this attribute")
+    room.close()
+    assert not (tmp_path / "root").exists()
 
 
 def test_what_a_link_leads_to_is_not_removed(tmp_path: Path) -> None:

@@ -26,6 +26,18 @@ def parse(
     return opts.read(vars(parser.parse_args(arguments)), ini or {}, folder, case_file)
 
 
+def test_a_page_needs_jinja2_and_a_run_says_so_before_it_begins(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    assert parse(f"--qnn-report={tmp_path}/page.html").reports == (tmp_path / "page.html",)
+    monkeypatch.setitem(sys.modules, "jinja2", None)
+    assert parse(f"--qnn-report={tmp_path}/page.json").reports == (tmp_path / "page.json",)
+    with pytest.raises(
+        BadOption, match=r"--qnn-report: .* needs jinja2.*: pip install 'pytest-qnn\[report\]'"
+    ):
+        parse(f"--qnn-report={tmp_path}/page.html")
+
+
 def test_importing_the_plugin_loads_nothing_dear() -> None:
     code = f"import sys, pytest_qnn.plugin; print([name for name in {DEAR} if name in sys.modules])"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)

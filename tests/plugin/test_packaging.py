@@ -5,11 +5,13 @@ import re
 import shutil
 import subprocess
 import sys
+import tarfile
 import zipfile
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from packaging.requirements import Requirement
 
 HOMES = {
     "pytest_qnn": "pytest_qnn",
@@ -23,18 +25,134 @@ HOMES = {
 def source(tmp_path_factory: pytest.TempPathFactory, pytestconfig: pytest.Config) -> Path:
     """A copy of the repository: building in place would leave files in it."""
     copy = tmp_path_factory.mktemp("packaging") / "source"
-    litter = shutil.ignore_patterns(".*", "build", "dist", "__pycache__", "*.egg-info")
+    litter = shutil.ignore_patterns(
+        *(
+            ".git",
+            ".venv",
+            ".hypothesis",
+            ".*_cache",
+            ".pytest-qnn",
+            "build",
+            "dist",
+            "__pycache__",
+            "*.egg-info",
+        )
+    )
     return Path(shutil.copytree(pytestconfig.rootpath, copy, ignore=litter))
 
 
 @pytest.fixture(scope="module")
-def wheel(source: Path) -> Iterator[zipfile.ZipFile]:
-    folder = source.parent / "wheel"
+def sdist(source: Path) -> Path:
+    """The unpacked source distribution, in a folder of its own."""
+    build = "from setuptools import build_meta; print(build_meta.build_sdist('../sdist'))"
+    command = [sys.executable, "-c", build]
+    done = subprocess.run(command, cwd=source, capture_output=True, text=True, check=True, timeout=120)
+    unpacked = source.parent / "unpacked"
+    with tarfile.open(source.parent / "sdist" / done.stdout.split()[-1]) as archive:
+        archive.extractall(unpacked, filter="data")
+    shutil.rmtree(source / "pytest_qnn.egg-info")
+    (folder,) = unpacked.iterdir()
+    return folder
+
+
+@pytest.fixture(scope="module")
+def wheel(sdist: Path) -> Iterator[zipfile.ZipFile]:
+    folder = sdist.parents[1] / "wheel"
     options = ["--quiet", "--no-deps", "--no-build-isolation", "--no-index", "--wheel-dir", str(folder)]
-    subprocess.run([sys.executable, "-m", "pip", "wheel", *options, str(source)], check=True, timeout=120)
+    subprocess.run([sys.executable, "-m", "pip", "wheel", *options, str(sdist)], check=True, timeout=120)
     (path,) = folder.iterdir()
     with zipfile.ZipFile(path) as archive:
         yield archive
+
+
+def test_a_source_distribution_holds_every_file(source: Path, sdist: Path) -> None:
+    """Also those of tests, tools and documents: its tests are run from it."""
+    made = {"PKG-INFO", "setup.cfg"}
+    assert _files(sdist) - made == _files(source) - made  # the source may be one that was unpacked
+
+
+def _files(folder: Path) -> set[str]:
+    """Of a clone or of what was unpacked, without what pip and setuptools leave in it."""
+    paths = (path.relative_to(folder) for path in folder.rglob("*") if path.is_file())
+    return {path.as_posix() for path in paths if path.parts[0] not in ("build", "pytest_qnn.egg-info")}
+
+
+def test_the_description_has_absolute_links_that_lead_to_files(sdist: Path) -> None:
+    metadata, _, description = (sdist / "PKG-INFO").read_text().partition("\n\n")
+    assert "Project-URL: Repository, https://github.com/pytest-qnn/pytest-qnn" in metadata.splitlines()
+    assert "Description-Content-Type: text/markdown" in metadata.splitlines()
+    (version,) = re.findall(r"^Version: (.*)$", metadata, re.MULTILINE)
+    base = f"https://github.com/pytest-qnn/pytest-qnn/blob/v{version}/"
+    links = re.findall(r"\]\(([^()\s]+)\)", description)
+    ours = [link.removeprefix(base).partition("#")[0] for link in links if link.startswith(base)]
+    assert len(ours) > 10
+    assert all((sdist / name).exists() for name in ours)
+    assert all(re.match(r"https?://", link) for link in links)
+
+
+def test_extras_and_the_group_of_developers(pytestconfig: pytest.Config) -> None:
+    declared = (pytestconfig.rootpath / "pyproject.toml").read_text()
+    extras = {
+        name: _requirements(declared, name) for name in ("litert", "qnn", "report", "dask", "browser", "test")
+    }
+    assert all(extras.values())
+    in_tests = extras["litert"] | extras["qnn"] | extras["report"] | extras["dask"]
+    assert in_tests <= extras["test"]
+    assert extras["test"] | extras["browser"] <= _requirements(declared, "dev")
+
+
+def _requirements(pyproject: str, name: str) -> set[str]:
+    (listed,) = re.findall(rf"^{name} = \[(.*?)\]$", pyproject, re.MULTILINE | re.DOTALL)
+    return set(re.findall(r'"(.+?)"', listed))
+
+
+def test_the_page_on_installing_names_what_the_package_requires(pytestconfig: pytest.Config) -> None:
+    """Its list for numpy 2 is that of pyproject.toml, with the other runtime."""
+    declared = _requirements((pytestconfig.rootpath / "pyproject.toml").read_text(), "dependencies")
+    page = (pytestconfig.rootpath / "docs" / "how-to" / "install.md").read_text()
+    command = page.partition("pip install --no-deps pytest-qnn\n")[2].partition("\n```")[0]
+    wanted = {
+        str(one)
+        for one in map(Requirement, declared)
+        if one.name not in ("numpy", "tflite-runtime", "ai-edge-litert")
+    }
+    listed = set(re.findall(r"'(.+?)'", command))
+    assert listed == wanted | {"numpy>=2", "ai-edge-litert>=2.0"}
+
+
+def test_pytest_as_a_module_runs_in_a_clone_whose_package_is_installed(
+    wheel: zipfile.ZipFile, source: Path, tmp_path: Path
+) -> None:
+    """There the clone's package stands first on sys.path, and has no conformance/ and fixtures/ in it."""
+    installed = tmp_path / "site-packages"
+    wheel.extractall(installed)
+    # These tests run in an environment where the package is editable: it would find the two in any case.
+    run = (
+        "import sys, runpy\n"
+        "sys.meta_path[:] = [one for one in sys.meta_path if 'editable' not in repr(one).lower()]\n"
+        "sys.path.insert(0, '')\n"
+        "sys.argv[0] = 'pytest'\n"
+        "runpy.run_module('pytest', run_name='__main__', alter_sys=True)\n"
+    )
+    arguments = [
+        "-p",
+        "no:cacheprovider",
+        "-q",
+        "--pyargs",
+        "pytest_qnn.conformance",
+        "-k",
+        "part_01 or reg_01",
+    ]
+    done = subprocess.run(
+        [sys.executable, "-c", run, *arguments],
+        cwd=source,
+        env=os.environ | {"PYTHONPATH": str(installed)},
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+    assert "2 passed" in done.stdout, done.stdout + done.stderr
 
 
 def test_only_the_package_is_installed(wheel: zipfile.ZipFile) -> None:

@@ -45,6 +45,7 @@ ROOMS: dict[str, set[str]] = {
         *("qnn.proxies", "qnn.runner", "qnn.trace"),
     },
     "qnn.live": {"qnn.abi", "qnn.cases", "qnn.runner", "qnn.trace"},
+    "qnn.reproduce": {"qnn.abi", "qnn.cases", "qnn.model", "qnn.reference", "qnn.runner", "qnn.trace"},
     # TensorFlow Lite delegates
     "tflite.abi": set(),
     "tflite.graph": {"core"},
@@ -130,6 +131,8 @@ ROOMS: dict[str, set[str]] = {
             "expect",
             "isolation",
             "options",
+            "qnn.reproduce",
+            "qnn.trace",
             "report",
             "report.compare",
             "report.explain",

@@ -18,7 +18,7 @@ FOLDERS = (
     "tools/**/*.py",
 )
 """Where names are checked."""
-DOCUMENTS = ("README.md", "ARCHITECTURE.md", "CONTRIBUTING.md", "docs/**/*.md")
+DOCUMENTS = ("README.md", "ARCHITECTURE.md", "CONTRIBUTING.md", "SECURITY.md", "docs/**/*.md")
 
 WORDS = {
     "alien": "fds_to_close",

@@ -184,7 +184,7 @@ class _Board:
         if isinstance(request, Start):
             sandbox = self._sandboxes[request.sandbox]
             sandbox.start()
-            yield Answer(number, mode=sandbox.mode, apart=sandbox.apart)
+            yield Answer(number, mode=sandbox.mode, apart=sandbox.apart, leaves=sandbox.leaves)
         elif isinstance(request, Call):
             yield from self._called(request, self._sandboxes[request.sandbox])
         elif isinstance(request, Digest):
@@ -206,6 +206,7 @@ class _Board:
                 sandbox.last_call,
                 sandbox.mode,
                 sandbox.apart,
+                sandbox.leaves,
             )
 
 

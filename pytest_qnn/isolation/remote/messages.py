@@ -122,6 +122,7 @@ class Answer(msgspec.Struct, frozen=True, omit_defaults=True):
     last_call: str = ""
     mode: str = ""
     apart: bool = False
+    leaves: bool = False
     """Of the sandbox, as it is by now."""
     failure: Failure = ""
     """Then there is no further answer to the request."""

@@ -40,6 +40,7 @@ class RemoteSandbox:
     ) -> None:
         self.mode = mode
         self.apart = apart
+        self.leaves = False
         self.last_call = ""
         self._connection = connection
         self._spec = spec
@@ -133,4 +134,5 @@ class RemoteSandbox:
             raise _FAILURES[answer.failure](answer.text)
         if answer.mode:
             self.mode, self.apart, self.last_call = answer.mode, answer.apart, answer.last_call
+            self.leaves = answer.leaves
         return (answer.payload if answer.death is None else answer.death), answer.first

@@ -16,6 +16,7 @@ import msgspec
 from msgspec import Meta
 
 from pytest_qnn.qnn.abi.codes import LogLevel
+from pytest_qnn.qnn.cases.arguments import Argument, PointedCall
 from pytest_qnn.qnn.cases.misuses import Misused
 
 MOST_STEPS = 400
@@ -115,6 +116,25 @@ class Misuse(Step, tag="misuse", frozen=True, gc=False, omit_defaults=True):
 
     call: Misused
     handle: str = "NULL"
+
+
+class BadArgument(Step, tag="bad-argument", frozen=True, gc=False, omit_defaults=True):
+    """One call of which ``argument`` is NULL, or a version that there is not; all else is in order.
+
+    What is composed for it is a graph of one addition, left to its context, with a name that no other step
+    gives. What a call that succeeds nevertheless makes is given back.
+    """
+
+    call: PointedCall
+    argument: Argument
+    """One of `pytest_qnn.qnn.cases.arguments.ARGUMENTS` of the call."""
+    context: str = ""
+    """Of the calls that take one, or compose a graph in one."""
+    graph: str = ""
+    """Of graphRetrieve, by its name, and of graphExecute."""
+    op: QnnOp = "ElementWiseAdd"
+    """Of the graph that is composed."""
+    dtype: QnnDType = "UFIXED_POINT_8"
 
 
 class Environment(Step, tag="environment", frozen=True, gc=False, omit_defaults=True):
@@ -660,6 +680,7 @@ AnyStep = (
     | Version
     | Message
     | Misuse
+    | BadArgument
     | Miscompose
     | Environment
     | FreeParent

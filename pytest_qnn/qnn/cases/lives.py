@@ -348,6 +348,7 @@ EFFECTS: dict[type[AnyStep], Effect] = {
     case.Restart: _NOTHING,
     # Calls that leave everything as it was; the bounds of their numbers bound their work
     case.Misuse: Effect(uses=("handle",)),
+    case.BadArgument: Effect(uses=("context", "graph")),
     case.Churn: Effect(uses=("context", "buffer")),
     case.Lived: _OF_CONTEXT,
     case.Logged: _NOTHING,

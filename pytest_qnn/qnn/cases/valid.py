@@ -5,9 +5,11 @@ from __future__ import annotations
 from typing import Any
 
 from pytest_qnn.core.bounds import need, within
+from pytest_qnn.qnn.cases.arguments import ARGUMENTS
 from pytest_qnn.qnn.cases.case import (
     MOST_TOUCHED,
     Alloc,
+    BadArgument,
     Binding,
     Descriptor,
     Execute,
@@ -40,6 +42,9 @@ def check_memory(case: MemoryCase) -> None:
 def _check_step(where: str, step: Any) -> None:
     if isinstance(step, Alloc):
         within(f"{where}: size", step.size, -(1 << 63), (1 << 63) - 1)
+    elif isinstance(step, BadArgument):
+        of_call = step.argument in ARGUMENTS[step.call]
+        need(of_call, f"{where}: {step.call} has no argument {step.argument} that leads somewhere")
     elif isinstance(step, Message):
         within(f"{where}: error", step.error, 0, _U64)
     elif isinstance(step, Parallel):

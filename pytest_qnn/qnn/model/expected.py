@@ -26,6 +26,7 @@ from pytest_qnn.qnn.cases.case import (
     AllocNeeded,
     AnyStep,
     ApplySection,
+    BadArgument,
     Capability,
     Carry,
     Churn,
@@ -1009,6 +1010,7 @@ NO_QNN_CALL: Final = frozenset(
 """Steps on the client's memory or on files, which make no call of the table, or none of their own."""
 JUDGED_ALONE: Final = frozenset(
     {
+        BadArgument,
         Capability,
         Churn,
         Environment,

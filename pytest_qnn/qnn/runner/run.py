@@ -27,7 +27,6 @@ from pytest_qnn.qnn.runner import (
     graphs,
     lived,
     logs,
-    misuses,
     pieces,
     plain,
     probes,
@@ -38,12 +37,14 @@ from pytest_qnn.qnn.runner import (
 from pytest_qnn.qnn.runner.client import NullFunction, QnnClient, array_of
 from pytest_qnn.qnn.runner.handlers import HANDLERS, handles
 from pytest_qnn.qnn.runner.library import QnnEntry
+from pytest_qnn.qnn.runner.misuses import arguments
+from pytest_qnn.qnn.runner.misuses import handles as handles_misused
 from pytest_qnn.qnn.runner.rpcmem import Rpcmem
 from pytest_qnn.qnn.runner.state import Buffer, Context, Executed, MemHandle, NeverMade, Skip, State
 from pytest_qnn.qnn.trace import MemoryTrace, StepSeen
 
 MODULES: Final[tuple[ModuleType, ...]] = (
-    *(asynchronous, binaries, buffers, graphs, lived, logs, misuses),
+    *(arguments, asynchronous, binaries, buffers, graphs, handles_misused, lived, logs),
     *(pieces, probes, registrations, sections, threads),
 )
 """The modules whose handlers are entered by their import."""

@@ -161,6 +161,15 @@ TOLD: Mapping[type, Told] = {
         {"null": lambda _: "NULL is given for the result"},
     ),
     steps.Misuse: Told("{call} is called with {handle} for its handle, all else as good as it can be"),
+    steps.BadArgument: Told(
+        "{call} is called with {argument} that leads nowhere, all else as good as it can be",
+        {
+            "context": "in context {}",
+            "graph": "of graph {}",
+            "op": "composing {}",
+            "dtype": "with elements {}",
+        },
+    ),
     steps.Environment: Told(
         "QnnGraph_prepareExecutionEnvironment of {graph} is called, and its release if it succeeds",
         {"option": "environment option {}"},

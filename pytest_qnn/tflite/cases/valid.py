@@ -6,13 +6,14 @@ together.
 
 from __future__ import annotations
 
+import dataclasses
 import math
 from collections.abc import Sequence
 from itertools import chain
 from math import prod
 from typing import Any
 
-from pytest_qnn.core.bounds import need, shown, within
+from pytest_qnn.core.bounds import BadCase, need, shown, within
 from pytest_qnn.tflite.cases.delegate import DelegateCase
 from pytest_qnn.tflite.cases.plugin import Copy, Create, Cycle, PluginCase
 from pytest_qnn.tflite.cases.script import (
@@ -30,12 +31,34 @@ from pytest_qnn.tflite.cases.script import (
 from pytest_qnn.tflite.graph.graph import Graph, Node, Tensor
 from pytest_qnn.tflite.graph.valid import SPECIAL, check_node, check_special
 
+__tracebackhide__ = True
 MOST_ELEMENTS = 1 << 22
 """Of one tensor."""
 MOST_BYTES = 1 << 24
 """Of all tensors."""
 MOST_WORK = 1 << 24
 """Multiplications and additions of one inference."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Limits:
+    """How large a graph may be."""
+
+    elements: int
+    """Of one tensor."""
+    size: float
+    """Bytes of all tensors."""
+    work: float
+    """Multiplications and additions of one inference."""
+    loops_end: bool
+    """Each WHILE must be known to end within few turns."""
+
+
+OF_FILES = Limits(MOST_ELEMENTS, MOST_BYTES, MOST_WORK, loops_end=True)
+"""A case file may come from anybody: carrying its case out must cost little."""
+OF_AUTHORS = Limits((1 << 31) - 1, math.inf, math.inf, loops_end=False)
+"""A graph in a test's own code may be as large as the runtimes' indices (int32) allow."""
+
 SCALES = {"int8": (1e-5, 10.0), "int32": (1e-10, 100.0)}
 """Beyond them the runtimes' fixed-point multipliers overflow; some kernels abort on that."""
 ITEM_BYTES = {"float32": 4, "int32": 4, "int8": 1, "bool": 1, "resource": 4}
@@ -55,7 +78,7 @@ def check_delegate(case: DelegateCase) -> None:
             within("a claimed node", index, 0, len(case.graph.nodes) - 1)
 
 
-def check_graph(graph: Graph) -> None:
+def check_graph(graph: Graph, limits: Limits = OF_FILES) -> None:
     """Raise `pytest_qnn.core.bounds.BadCase` for a graph that must not be given to a runtime."""
     need(not graph.validation, "the main graph is for validation")
     work = 0
@@ -66,21 +89,21 @@ def check_graph(graph: Graph) -> None:
             all(node.op not in SPECIAL for node in part.nodes),
             f"subgraph {number} calls another, or keeps state",
         )
-        work += _check_graph(part, 0)
-    _check_graph(graph, work)
+        work += check_part(part, 0, limits)
+    check_part(graph, work, limits)
     if graph.control_edges is not None:
         for first, then in graph.control_edges:
             within("a node of a control edge", then, 0, len(graph.nodes) - 1)
             need(0 <= first < then, "a control edge runs backwards")
 
 
-def _check_graph(graph: Graph, called: int) -> int:
+def check_part(graph: Graph, called: int, limits: Limits) -> int:
     """Check one graph, of whose nodes each call costs at most ``called`` operations; what it costs itself."""
     tensors = graph.tensors
     for index, tensor in enumerate(tensors):
-        _check_tensor(index, tensor)
+        _check_tensor(index, tensor, limits.elements)
     size = sum(math.prod(tensor.shape) * ITEM_BYTES[tensor.dtype] for tensor in tensors)
-    need(size <= MOST_BYTES, f"the tensors have {size} bytes, more than {MOST_BYTES}")
+    need(size <= limits.size, f"the tensors have {size} bytes, more than {limits.size}")
     within("the number of inputs", len(graph.inputs), 0, len(tensors))
     within("the number of outputs", len(graph.outputs), 1, len(tensors))
     for index in chain(graph.inputs, graph.outputs):
@@ -92,10 +115,10 @@ def _check_graph(graph: Graph, called: int) -> int:
     resources = {index for index, tensor in enumerate(tensors) if tensor.dtype == "resource"}
     need(not resources.intersection(constants), "a resource is a constant")
     need(not resources.intersection((*graph.inputs, *graph.outputs)), "a resource crosses the graph's border")
-    return _check_nodes(graph, constants, called)
+    return _check_nodes(graph, constants, called, limits)
 
 
-def _check_nodes(graph: Graph, constants: set[int], called: int) -> int:
+def _check_nodes(graph: Graph, constants: set[int], called: int, limits: Limits) -> int:
     """Every tensor is written once, before it is read; so there is no cycle."""
     known = constants.union(graph.inputs)
     variables: dict[int | str, Tensor | str] = {}
@@ -103,17 +126,34 @@ def _check_nodes(graph: Graph, constants: set[int], called: int) -> int:
     for position, node in enumerate(graph.nodes):
         where = f"node {position} ({node.op})"
         _check_operands(where, node, graph, known)
-        if node.op in SPECIAL:
-            work += 1 + called * check_special(where, node, graph, variables)
-        else:
-            need(len(node.outputs) == 1, f"{where} has {len(node.outputs)} results, not one")
-            need(node.inputs, f"{where} has no operand")
-            need(not node.subgraphs and not node.variable, f"{where} has options of another operator")
-            work += check_node(where, node, graph.tensors)
-        need(work <= MOST_WORK, f"the graph needs more than {MOST_WORK} operations")
+        try:
+            if node.op in SPECIAL:
+                work += 1 + called * check_special(where, node, graph, variables, ends=limits.loops_end)
+            else:
+                work += _check_plain(where, node, graph)
+        except BadCase as error:
+            raise BadCase(f"{error}: {_signature(node, graph)}") from None
+        need(work <= limits.work, f"the graph needs more than {limits.work} operations")
     missing = set(range(len(graph.tensors))) - known
     need(not missing, f"nothing writes to tensor {min(missing, default=0)}")
     return work
+
+
+def _check_plain(where: str, node: Node, graph: Graph) -> int:
+    need(len(node.outputs) == 1, f"{where} has {len(node.outputs)} results, not one")
+    need(node.inputs, f"{where} has no operand")
+    need(not node.subgraphs and not node.variable, f"{where} has options of another operator")
+    return check_node(where, node, graph.tensors)
+
+
+def _signature(node: Node, graph: Graph) -> str:
+    """The types and shapes that a node takes and gives."""
+
+    def told(indices: Sequence[int]) -> str:
+        tensors = (graph.tensors[index] for index in indices if index >= 0)
+        return ", ".join(f"{tensor.dtype} {list(tensor.shape)}" for tensor in tensors) or "nothing"
+
+    return f"{told(node.inputs)} -> {told(node.outputs)}"
 
 
 def _check_operands(where: str, node: Node, graph: Graph, known: set[int]) -> None:
@@ -129,13 +169,13 @@ def _check_operands(where: str, node: Node, graph: Graph, known: set[int]) -> No
         known.add(result)
 
 
-def _check_tensor(index: int, tensor: Tensor) -> None:
+def _check_tensor(index: int, tensor: Tensor, most: int) -> None:
     where = f"tensor {index}"
     within(f"{where}: the number of dimensions", len(tensor.shape), 1, 5)
     for length in tensor.shape:
-        within(f"{where}: a dimension", length, 1, MOST_ELEMENTS)
+        within(f"{where}: a dimension", length, 1, most)
     count = math.prod(tensor.shape)
-    need(count <= MOST_ELEMENTS, f"{where} has {count} elements, more than {MOST_ELEMENTS}")
+    need(count <= most, f"{where} has {count} elements, more than {most}")
     if tensor.data is not None:
         size = count * ITEM_BYTES[tensor.dtype]
         need(len(tensor.data) == size, f"{where} has {len(tensor.data)} bytes of contents, and needs {size}")

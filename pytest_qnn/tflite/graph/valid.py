@@ -9,6 +9,7 @@ from math import prod
 from pytest_qnn.core.bounds import need, shown, within
 from pytest_qnn.tflite.graph.graph import Graph, Node, Op, Tensor
 
+__tracebackhide__ = True
 Shape = tuple[int, ...]
 _FUSES = ("ADD", "SUB", "MUL", "FULLY_CONNECTED", "CONV_2D")
 _WEIGHTED = ("FULLY_CONNECTED", "CONV_2D")
@@ -23,7 +24,8 @@ def check_node(where: str, node: Node, tensors: Sequence[Tensor]) -> int:
         pytest_qnn.core.bounds.BadCase: with ``where`` in front.
     """
     least, most, shape_of = _OPS[node.op]
-    need(least <= len(node.inputs) <= most, f"{where} has {len(node.inputs)} operands")
+    takes = str(least) if least == most else f"{least} to {most}"
+    need(least <= len(node.inputs) <= most, f"{where} has {len(node.inputs)} operands, and takes {takes}")
     need(
         all(index >= 0 for index in node.inputs[:2]) and (-1 not in node.inputs or node.op in _WEIGHTED),
         f"{where} lacks an operand",
@@ -147,7 +149,7 @@ def _fully_connected(where: str, _node: Node, operands: Sequence[Tensor]) -> Sha
     value, weights, *bias = operands
     need(
         len(weights.shape) == 2 and value.shape[-1] == weights.shape[1],
-        f"{where} has weights that do not match",
+        f"{where} has weights that do not match (2 dimensions, the last as long as the operand's)",
     )
     _check_weights(where, weights, bias)
     return (prod(value.shape[:-1]), weights.shape[0])
@@ -159,7 +161,7 @@ def _conv_2d(where: str, node: Node, operands: Sequence[Tensor]) -> Shape:
         len(value.shape) == len(weights.shape) == 4
         and value.shape[3] % weights.shape[3] == 0
         and weights.shape[0] % (value.shape[3] // weights.shape[3]) == 0,
-        f"{where} has weights that do not match",
+        f"{where} has weights that do not match (they and the operand have 4 dimensions)",
     )
     _check_weights(where, weights, bias)
     need(bias, f"{where} has no bias")  # tflite-runtime 2.14 refuses that
@@ -209,7 +211,9 @@ MOST_TURNS = 16
 _ONE = (1,)
 
 
-def check_special(where: str, node: Node, graph: Graph, variables: dict[int | str, Tensor | str]) -> int:
+def check_special(
+    where: str, node: Node, graph: Graph, variables: dict[int | str, Tensor | str], *, ends: bool = True
+) -> int:
     """Check a node of `SPECIAL` whose indices are in range; how often what it calls may run.
 
     Args:
@@ -218,13 +222,16 @@ def check_special(where: str, node: Node, graph: Graph, variables: dict[int | st
         graph: the main graph.
         variables: handle -> name of its variable, and name -> what was assigned to it; enters what the
             node does to them.
+        ends: a WHILE must be of the one form that is known to end within `MOST_TURNS`.
 
     Raises:
         pytest_qnn.core.bounds.BadCase: the node must not be given to a runtime.
     """
     _check_control_options(where, node, graph)
     if node.op == "WHILE":
-        _check_while(where, node, graph)
+        condition, body = _check_while(where, node, graph)
+        if ends:
+            _check_ends(where, node, graph, condition, body)
         return MOST_TURNS
     if node.op == "IF":
         _check_if(where, node, graph)
@@ -270,7 +277,8 @@ def _check_if(where: str, node: Node, graph: Graph) -> None:
         _alike(where, "results", _of(graph, node.outputs), _of(branch, branch.outputs))
 
 
-def _check_while(where: str, node: Node, graph: Graph) -> None:
+def _check_while(where: str, node: Node, graph: Graph) -> tuple[Graph, Graph]:
+    """Its condition and its body, which take and give what they must."""
     need(len(node.inputs) > 1, f"{where} lacks an operand")
     condition, body = (graph.subgraphs[number - 1] for number in node.subgraphs)
     ours = _of(graph, node.inputs)
@@ -278,7 +286,13 @@ def _check_while(where: str, node: Node, graph: Graph) -> None:
         _alike(where, "operands", ours, _of(part, part.inputs))
     _alike(where, "results", ours, _of(body, body.outputs))
     _alike(where, "results", ours, _of(graph, node.outputs))
-    within(f"{where}: its counter begins", _count(where, ours[0]), 0, MOST_TURNS)
+    decision = [(each.dtype, each.shape) for each in _of(condition, condition.outputs)]
+    need(decision == [("bool", _ONE)], f"{where} needs a condition that gives one bool")
+    return condition, body
+
+
+def _check_ends(where: str, node: Node, graph: Graph, condition: Graph, body: Graph) -> None:
+    within(f"{where}: its counter begins", _count(where, graph.tensors[node.inputs[0]]), 0, MOST_TURNS)
     _check_counting(where, body)
     _check_limit(where, node, graph, condition, body)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import struct
 from collections.abc import Iterable, Mapping, Sequence
 from os import PathLike
 from pathlib import Path
@@ -12,6 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from pytest_qnn.tflite.abi.layouts import BUILTIN_DELEGATE
+from pytest_qnn.tflite.cases.built import checked
 from pytest_qnn.tflite.cases.delegate import Application, Fault
 from pytest_qnn.tflite.graph.graph import Graph
 from pytest_qnn.tflite.graph.model import emit
@@ -106,11 +108,16 @@ def interpreter(
 
     Raises:
         RuntimeError: a delegate failed to be applied, or allocation failed.
-        ValueError: the runtime refuses the model.
+        ValueError: the runtime refuses the model; of a graph that no runtime could work with one sentence.
     """
-    made = runtime.interpreter(model_bytes(model), delegates=delegates)
-    if allocate:
-        made.allocate_tensors()
+    try:
+        made = runtime.interpreter(model_bytes(model), delegates=delegates)
+        if allocate:
+            made.allocate_tensors()
+    except (RuntimeError, ValueError, struct.error):
+        if isinstance(model, Graph):  # made of another one, past the check where graphs are built
+            checked(model)
+        raise
     return made
 
 
@@ -128,8 +135,12 @@ def invoke(live: Any, inputs: Sequence[npt.NDArray[Any]]) -> list[npt.NDArray[An
 
     Raises:
         RuntimeError: the invoke failed.
+        ValueError: there are more or fewer inputs than the model has, or one has another type or shape.
     """
-    for detail, value in zip(live.get_input_details(), inputs, strict=True):
+    details = live.get_input_details()
+    if len(details) != len(inputs):
+        raise ValueError(f"the model has {len(details)} inputs, and {len(inputs)} are given")
+    for detail, value in zip(details, inputs, strict=True):
         live.set_tensor(detail["index"], value)
     live.invoke()
     return [np.array(live.get_tensor(detail["index"])) for detail in live.get_output_details()]

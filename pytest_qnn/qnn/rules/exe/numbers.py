@@ -10,7 +10,7 @@ from pytest_qnn.qnn.cases.case import MemoryCase
 from pytest_qnn.qnn.facts import MemoryFacts
 from pytest_qnn.qnn.model.contents import compare
 from pytest_qnn.qnn.model.operators import beyond, operands
-from pytest_qnn.qnn.rules.graphs import kinds, require_execute
+from pytest_qnn.qnn.rules.graphs import kinds, require_execute, require_execution
 from pytest_qnn.qnn.rules.judging import place
 from pytest_qnn.qnn.strategies.binaries import composed
 from pytest_qnn.qnn.strategies.graphs import broadcasting, execute, of_many, terms_of
@@ -55,8 +55,10 @@ def exe_21(case: MemoryCase, trace: MemoryTrace) -> Examined:
     """Outputs of raw executes, element by element (bounds: `pytest_qnn.qnn.model.operators.beyond`).
 
     Rules about memory compare with what the target computes itself, and so do not report its arithmetic.
-    A graph that the target refuses, such as one that broadcasts, says nothing of the others.
+    A graph that the target refuses, such as one that broadcasts, says nothing of the others. QNN Saver writes
+    an execute down, answers success and computes nothing: its key for executing graphs says so.
     """
+    require_execution(trace)
     count = 0
     for seen in compare(case, trace):
         made = seen.made

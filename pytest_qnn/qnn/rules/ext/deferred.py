@@ -173,6 +173,13 @@ def _asked_wrongly(scene: Scene, tape: Tape) -> None:
 asked_wrongly = embedded(_asked_wrongly, before=1)
 
 
+_WRONG = {
+    Fault.NULL_LIST: "the list of properties is NULL",
+    Fault.BAD_CONTEXT: "there is no such context",
+    Fault.UNKNOWN_OPTION: "there is no such option",
+}
+
+
 @rule(
     "EXT-04",
     Level.MUST,
@@ -190,7 +197,8 @@ def ext_04(case: MemoryCase, trace: MemoryTrace) -> Examined:
     for walked, _ in _asked(case, trace):
         if not walked.allowed.faults:
             continue
-        demand_code(walked, walked.allowed.codes, walked.allowed.wrong)
+        because = ", ".join(sorted(_WRONG.get(fault, fault.value) for fault in walked.allowed.faults))
+        demand_code(walked, walked.allowed.codes, because)
         written = [value for value in walked.seen.values if value != SENTINEL]
         if written:
             raise Violation("untouched values", f"{written} written", place(walked))

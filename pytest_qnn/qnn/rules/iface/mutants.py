@@ -325,3 +325,106 @@ class _BackendsLog(ReferenceBackend):
         if any(listener is self.logs.get(log or 0) for listener in self.listeners.values()):
             raise QnnError(Error.DEVICE_ERROR_INVALID_HANDLE)
         super().device_create(log, config, out)
+
+
+@faulty_backend("null-graph-place", "graphCreate without a place for the handle makes a graph.", "IF-14")
+class _MakesGraphsForNobody(ReferenceBackend):
+    def graph_create(self, context: int | None, name: bytes | None, config: int | None, out: Any) -> None:
+        super().graph_create(context, name, config, out or (ctypes.c_void_p * 1)())
+
+
+@faulty_backend("null-retrieve-name", "graphRetrieve knows no graph whose name is NULL (6002).", "IF-14")
+class _NoGraphIsCalledNull(ReferenceBackend):
+    def graph_retrieve(self, context: int | None, name: bytes | None, out: Any) -> None:
+        if name is None:
+            raise QnnError(Error.GRAPH_ERROR_GRAPH_DOES_NOT_EXIST)
+        super().graph_retrieve(context, name, out)
+
+
+@faulty_backend("null-text-place", "errorGetMessage of a known code is content without a place.", "IF-14")
+class _TellsNobody(ReferenceBackend):
+    def error_get_message(self, code: int, out: Any) -> None:
+        if out:
+            super().error_get_message(code, out)
+
+
+@faulty_backend("null-context-place", "contextCreate keeps a context that nobody has a handle of.", "IF-14")
+class _MakesContextsForNobody(ReferenceBackend):
+    def context_create(self, backend: int | None, device: int | None, config: int | None, out: Any) -> None:
+        super().context_create(backend, device, config, out or (ctypes.c_void_p * 1)())
+
+
+@faulty_backend("null-binary", "Where there is no binary, createFromBinary finds a bad one (5005).", "IF-14")
+class _ReadsNoBinary(ReferenceBackend):
+    def context_create_from_binary(self, *arguments: Any) -> None:
+        if not arguments[3]:
+            raise QnnError(Error.CONTEXT_ERROR_CREATE_FROM_BINARY)
+        super().context_create_from_binary(*arguments)
+
+
+@faulty_backend("null-event-count", "profileGetEvents gives events without a place for their count.", "IF-14")
+class _CountsForNobody(ReferenceBackend):
+    def profile_get_events(self, profile: int | None, ids: Any, count: Any) -> None:
+        super().profile_get_events(profile, ids, count or (ctypes.c_uint32 * 1)())
+
+
+@faulty_backend("null-outputs", "graphExecute without outputs succeeds and computes nothing.", "IF-14")
+class _ComputesForNobody(ReferenceBackend):
+    def graph_execute(self, graph: int | None, *arguments: Any) -> None:
+        owner = self.graphs.get(graph or 0)
+        if owner is None or not owner.finalised or arguments[2]:
+            super().graph_execute(graph, *arguments)
+
+
+@faulty_backend("null-log-place", "logCreate without a place for the handle answers 1100.", "IF-14")
+class _LogsForNobody(ReferenceBackend):
+    def log_create(self, callback: int | None, level: int, out: Any) -> None:
+        if not out:
+            raise QnnError(Error.COMMON_ERROR_GENERAL)
+        super().log_create(callback, level, out)
+
+
+@faulty_backend("null-backend-place", "backendCreate succeeds without a place for the handle.", "IF-15")
+class _MakesBackendsForNobody(ReferenceBackend):
+    def backend_create(self, log: int | None, config: int | None, out: Any) -> None:
+        super().backend_create(log, config, out or (ctypes.c_void_p * 1)())
+
+
+@faulty_backend("null-tensor", "createGraphTensor of no tensor succeeds.", "IF-15")
+class _MakesNoTensor(ReferenceBackend):
+    def tensor_create_graph_tensor(self, graph: int | None, tensor: Any) -> None:
+        if graph not in self.graphs or tensor:
+            super().tensor_create_graph_tensor(graph, tensor)
+
+
+@faulty_backend("null-dimensions", "A tensor without dimensions is a scalar, whatever its rank.", "IF-15")
+class _ScalarsWithoutDimensions(ReferenceBackend):
+    def tensor_create_graph_tensor(self, graph: int | None, tensor: Any) -> None:
+        if not tensor or tensor[0].v1.dimensions:
+            super().tensor_create_graph_tensor(graph, tensor)
+            return
+        rank, tensor[0].v1.rank = tensor[0].v1.rank, 0
+        super().tensor_create_graph_tensor(graph, tensor)
+        tensor[0].v1.rank = rank
+
+
+@faulty_backend("node-of-no-inputs", "A node whose inputs are NULL is left out, and no error.", "IF-15")
+class _NodesWithoutInputs(ReferenceBackend):
+    def graph_add_node(self, graph: int | None, config: Any) -> None:
+        owner = self.graphs.get(graph or 0)
+        if owner is None or owner.finalised or config.v1.inputTensors:
+            super().graph_add_node(graph, config)
+
+
+@faulty_backend("node-any-version", "A node of any version is read as one of version 1.", "IF-15")
+class _AnyNodeVersion(ReferenceBackend):
+    def graph_add_node(self, graph: int | None, config: Any) -> None:
+        config.version = 1
+        super().graph_add_node(graph, config)
+
+
+@faulty_backend("validates-any-package", "An operator of no package is one of the built-in package.", "IF-15")
+class _AnyPackage(ReferenceBackend):
+    def backend_validate_op_config(self, backend: int | None, config: Any) -> None:
+        config.v1.packageName = config.v1.packageName or b"qti.aisw"
+        super().backend_validate_op_config(backend, config)

@@ -603,7 +603,8 @@ def if_10(case: MemoryCase, trace: MemoryTrace) -> Examined:
             unsupported = f"{step.call} answers {low(seen.code)}"
             continue
         codes = invalid(step.call, step.handle)
-        demand(seen, codes, where, f"{step.call} on a handle that is {step.handle}")
+        kind = {NULL: "NULL", BOGUS: "unknown"}.get(step.handle, "freed")
+        demand(seen, codes, where, f"{step.call} on a handle that is {kind}")
         count += 1
     if unsupported and not count:
         raise Unsupported(unsupported)

@@ -258,6 +258,8 @@ def _updated(scene: Scene, tape: Tape) -> None:
 )
 def msc_03(case: MemoryCase, trace: MemoryTrace) -> Examined:
     """Of graphs that were finalised with updatable weights; whether an operator takes such is its own."""
+    if not facts_of(trace).supports(_UPDATABLE_KEY):
+        raise Unsupported(f"property key {int(_UPDATABLE_KEY)} (updatable static tensors) is not supported")
     said = f"success: property key {int(_UPDATABLE_KEY)} is supported"
     for index, (step, seen) in enumerate(zip(case.steps, trace.steps, strict=False)):
         updatable = isinstance(step, Prepare) and step.weights_as == "updatable"

@@ -57,6 +57,8 @@ _OFFLINE = "seed 001, Offline Prepare"
 _GATE = ("202",)
 _CLOSED = frozenset({int(Error.COMMON_ERROR_OPERATION_NOT_PERMITTED), int(Error.GRAPH_ERROR_GRAPH_FINALIZED)})
 """What a tensor is refused with in a graph that is finalised, and whose context is read-only."""
+_GENERAL = frozenset({int(Error.GRAPH_ERROR_GENERAL)})
+"""QnnGraph.h at this code: any function of graphs may return it."""
 
 
 def _graphs_of(case: MemoryCase, trace: MemoryTrace) -> dict[str, list[Prepare]]:
@@ -348,7 +350,7 @@ altered = embedded(_altered)
     gate=_GATE,
 )
 def off_09(case: MemoryCase, trace: MemoryTrace) -> Examined:
-    """GraphCreate answers 1005, a new tensor in one of its graphs 1005 or 6024, and its graphs go on."""
+    """GraphCreate answers 1005 or 1100, a new tensor in one of its graphs 1005 or 6024; its graphs go on."""
     _require_before(case, trace)
     count = 0
     retrieved: dict[str, str] = {}
@@ -359,7 +361,7 @@ def off_09(case: MemoryCase, trace: MemoryTrace) -> Examined:
         elif isinstance(step, ContextFree) and walked.code == 0:
             retrieved = {graph: owner for graph, owner in retrieved.items() if owner != step.context}
         elif walked.allowed.only(Fault.READ_ONLY):
-            demand_code(walked, walked.allowed.codes, "the context comes from a binary")
+            demand_code(walked, walked.allowed.codes | _GENERAL, "the context comes from a binary")
             count += 1
         elif isinstance(step, Misuse) and step.handle in retrieved:
             demand_code(walked, _CLOSED, "the graph comes from a binary")

@@ -487,7 +487,8 @@ def pre_07(case: MemoryCase, trace: MemoryTrace) -> Examined:
         ids = walked.seen.values[1 : 1 + made]
         others = known.setdefault(step.context, set())
         if len(set(ids)) < made or not others.isdisjoint(ids):
-            seen = f"{list(ids)} beside {sorted(others)}"
+            beside = f", beside {sorted(others)} of other tensors of the context" if others else ""
+            seen = f"the ids {list(ids)}{beside}"
             raise Violation("ids that are unique within the context", seen, place(walked))
         others.update(ids)
         count += made

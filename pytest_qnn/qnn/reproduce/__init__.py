@@ -1,0 +1,265 @@
+"""A finding on a QNN backend as one C file, which shows it without the suite: plain C, the public ABI.
+
+The case is carried out on the suite's own reference, and each call of the interface is written down as it
+comes: so the file has the calls with their arguments as any client makes them. Where the finding's run is
+another than that one, at the step that the finding names, the program looks: it ends with 1 where all of that
+is as it was found, and with 0 where something is not. The target is not called.
+"""
+
+from __future__ import annotations
+
+import re
+import signal
+import time
+from typing import Final, NamedTuple
+
+from pytest_qnn.qnn.cases.case import MemoryCase
+from pytest_qnn.qnn.reference.personalities import PERSONALITIES, Personality
+from pytest_qnn.qnn.reproduce import conditions, declarations
+from pytest_qnn.qnn.reproduce.recorder import FRAME, Recorder
+from pytest_qnn.qnn.reproduce.recording import answers, recorded
+from pytest_qnn.qnn.reproduce.text import NotWritten, comment, literal
+from pytest_qnn.qnn.trace import MemoryTrace, StepSeen
+
+__all__ = ["Finding", "NotWritten", "program"]
+
+NAME: Final = "reproduce.c"
+_SECONDS: Final = 30
+"""After which a program without an answer is ended; a case that hangs has less."""
+_HANG_SECONDS: Final = 10
+_CHOICE_SECONDS: Final = 1.0
+"""After which no further reference is compared with."""
+_HEADERS = (
+    *("dirent.h", "dlfcn.h", "fcntl.h", "inttypes.h", "signal.h", "stdint.h", "stdio.h", "stdlib.h"),
+    *("string.h", "sys/mman.h", "sys/resource.h", "sys/socket.h", "sys/stat.h", "sys/wait.h", "unistd.h"),
+)
+
+
+class Finding(NamedTuple):
+    """What is said of the finding."""
+
+    rule: str
+    sentence: str
+    source: str
+    target: str
+    expected: str
+    seen: str
+    where: str
+
+
+class _Death(NamedTuple):
+    """How the process died, as numbers; 0: not so."""
+
+    signal: int = 0
+    status: int = 0
+    hang: int = 0
+    step: int = -2
+
+
+def program(given: MemoryCase, found: MemoryTrace, finding: Finding) -> str:
+    """The C file.
+
+    Args:
+        given: the case.
+        found: what the target did in it.
+        finding: what is said of that.
+
+    Raises:
+        NotWritten: no program can show it.
+    """
+    if found.death is not None:
+        recorder = Recorder()
+        recorded(given, recorder)
+        return _text(given, recorder, finding, 0, _death(given, found))
+    run = _nearest(given, found, finding.where)
+    recorder, slots = _written(given, found, run, finding)
+    return _text(given, recorder, finding, slots, _Death())
+
+
+class _Run(NamedTuple):
+    """A run of a conforming reference, which the finding's is compared with."""
+
+    personality: Personality
+    recorder: Recorder
+    trace: MemoryTrace
+    differences: list[conditions.Difference]
+    declared: dict[int, int]
+    """Property keys that the target answers otherwise than the plain reference, with its answers."""
+
+
+def _nearest(given: MemoryCase, found: MemoryTrace, where: str) -> _Run:
+    """The run of the reference that differs least from the finding's, of all personalities if need be.
+
+    What documents leave open is then no difference.
+    """
+    told = found.facts.capabilities if found.facts is not None else {}
+    plain = answers(told)
+    declared = {key: code for key, code in told.items() if plain[key] != code}
+    ends = time.monotonic() + _CHOICE_SECONDS
+    best, best_place = None, (True, True, 0, 0)
+    for personality in PERSONALITIES.values():
+        recorder = Recorder()
+        trace = recorded(given, recorder, personality=personality)
+        differing = conditions.differences(given.steps, found, trace)
+        others = sum(code != told[key] for key, code in answers(declared, personality).items())
+        lacks = conditions.lacks_named_step(found, trace, where)
+        place = (lacks, not conditions.at_named_step(differing, where), others, len(differing))
+        if best is None or place < best_place:
+            best, best_place = _Run(personality, recorder, trace, differing, declared), place
+        if (not any(place[:3]) and conditions.begins_there(differing, where)) or time.monotonic() > ends:
+            break
+    assert best is not None
+    return best
+
+
+def _written(given: MemoryCase, found: MemoryTrace, run: _Run, finding: Finding) -> tuple[Recorder, int]:
+    """The calls again, with statements that look at what is wanted; and how many those are."""
+    wanted = conditions.chosen(given, found, run.differences, finding.where, declared=bool(run.declared))
+    behind: dict[int, list[str]] = {}
+    facts: list[conditions.Difference] = []
+    slots = len(run.declared)
+    for each in wanted:
+        if not each.where.label.startswith(("call:", "session:")):
+            facts.append(each)
+            continue
+        number = conditions.call_of(each.where, run.recorder.calls, given.steps, run.trace)
+        if number is not None and isinstance(each.found, int):
+            name = run.recorder.calls[number].name
+            behind.setdefault(number, []).append(conditions.of_code(slots, name, each.found))
+            slots += 1
+    if slots == len(run.declared) and not facts:
+        raise NotWritten("no call of the case has given what was seen")
+    labels = frozenset(each.where for each in facts)
+    recorder = Recorder(behind, _failed(given, run), labels)
+    count = _looked(given, recorder, run, facts, slots, found)
+    if count == len(run.declared):
+        shown = ", ".join(sorted({each.where.label.partition(":")[0] for each in wanted}))
+        raise NotWritten(f"it shows in what no program outside can look at: {shown}")
+    recorder.asks = [conditions.of_answer(slot, *each) for slot, each in enumerate(run.declared.items())]
+    recorder.used |= {"propertyHasCapability"} if run.declared else set()
+    return recorder, count
+
+
+def _looked(
+    given: MemoryCase,
+    recorder: Recorder,
+    run: _Run,
+    facts: list[conditions.Difference],
+    slots: int,
+    found: MemoryTrace,
+) -> int:
+    """Record once more, with looks behind the steps; the number of all looks."""
+    count = slots
+    ends: dict[int, list[str]] = {}
+
+    def look(index: int, seen: StepSeen) -> None:
+        nonlocal count
+        del seen
+        for each in facts:
+            statement = conditions.of_fact(count, each, recorder.facts) if each.where.step == index else None
+            if statement is not None:
+                ends.setdefault(index, []).append(statement)
+                count += 1
+
+    recorded(given, recorder, look, run.personality)
+    for index, body in enumerate(recorder.bodies):
+        closing = index == len(given.steps)
+        skipped = not closing and index < len(found.steps) and bool(found.steps[index].skipped)
+        head = ["if (failed) return;"] if (skipped or closing) and recorder.may_fail else []
+        body[:] = [*head, "do {", *(f"  {line}" for line in body), "} while (0);", *ends.get(index, ())]
+    return count
+
+
+def _failed(given: MemoryCase, run: _Run) -> frozenset[int]:
+    """Numbers of the calls that failed, and not on the reference."""
+    numbers = (
+        conditions.call_of(each.where, run.recorder.calls, given.steps, run.trace)
+        for each in run.differences
+        if each.where.label.startswith(("call:", "session:")) and each.found and each.conforming == 0
+    )
+    return frozenset(number for number in numbers if number is not None)
+
+
+def _death(given: MemoryCase, found: MemoryTrace) -> _Death:
+    death = found.death
+    assert death is not None
+    step = len(given.steps) if death.late else death.step
+    if death.kind == "hang":
+        return _Death(hang=1, step=step)
+    if death.kind == "signal":
+        name = re.search(r"SIG[A-Z0-9]+", death.detail)
+        number = getattr(signal, name[0], None) if name else None
+        if number is not None:
+            return _Death(signal=int(number), step=step)
+    if death.kind == "exit":
+        status = re.search(r"exit status (\d+)", death.detail)
+        if status is not None and int(status[1]):
+            return _Death(status=int(status[1]), step=step)
+    raise NotWritten(f"the process ended in a way that is not written: {death.detail}")
+
+
+def _text(given: MemoryCase, recorder: Recorder, finding: Finding, slots: int, death: _Death) -> str:
+    used = sorted(recorder.used)
+    done: dict[str, str] = {}
+    table = declarations.table(used, done)
+    declarations.declared(declarations.BEHIND_POINTERS, done)
+    parts = [
+        _head(finding, recorder),
+        "#define _GNU_SOURCE",
+        *(f"#include <{each}>" for each in _HEADERS),
+        "",
+        "/* The part of QNN's interface, API 2.32, that is used; other entries are plain pointers. */",
+        *done.values(),
+        table,
+        "",
+        f"#define EXPECTED {literal(_plain(finding.expected))}",
+        f"#define SEEN {literal(_plain(finding.seen))}",
+        f"#define SLOTS {slots}",
+        f"#define SECONDS {_HANG_SECONDS if death.hang else _SECONDS}",
+        f"#define FOUND_SIGNAL {death.signal}",
+        f"#define FOUND_EXIT {death.status}",
+        f"#define FOUND_HANG {death.hang}",
+        f"#define FOUND_STEP {death.step}",
+        f"#define NEEDS_RPCMEM {int(recorder.uses_rpcmem)}",
+        "",
+        FRAME,
+    ]
+    return _with_steps("\n".join(parts), given, recorder)
+
+
+def _with_steps(text: str, given: MemoryCase, recorder: Recorder) -> str:
+    before, main = text.split("/* 1: what was found is there", 1)
+    steps = []
+    for index, body in enumerate(recorder.bodies):
+        name = type(given.steps[index]).__name__ if index < len(given.steps) else "the end"
+        lines = "\n".join(f"  {line}" for line in body)
+        steps.append(
+            f"/* {name} */\nstatic void step_{index}(void) {{\n  shared->step = {index};\n{lines}\n}}\n"
+        )
+    calls = "\n".join(f"  step_{index}();" for index in range(len(recorder.bodies)))
+    ends = "  shared->done = 1;\n  exit(0); /* in good order, with what is live */\n" if given.ends else ""
+    asks = "".join(f"  {each}\n" for each in recorder.asks)
+    made = f"static void make_calls(void) {{\n{asks}{calls}\n{ends}}}\n"
+    variables = "\n".join(recorder.globals)
+    return f"{before}\n{variables}\n\n{chr(10).join(steps)}\n{made}\n/* 1: what was found is there{main}"
+
+
+def _plain(text: str) -> bytes:
+    return " ".join(text.split()).encode("ascii", "replace")
+
+
+def _head(finding: Finding, recorder: Recorder) -> str:
+    memory = " LIBCDSPRPC.so" if recorder.uses_rpcmem else ""
+    lines = [
+        "// gcc -Wall -Wextra -o reproduce reproduce.c -ldl",
+        f"// ./reproduce BACKEND.so{memory}",
+        "//",
+        "// Ends with 1 where what was found is seen again, 0 where it is not, 2 where it cannot tell.",
+        f"// {comment(finding.rule)}: {comment(finding.sentence)}",
+        f"// source:   {comment(finding.source)}",
+        f"// found on: {comment(finding.target)}",
+        f"// expected: {comment(finding.expected)}",
+        f"// seen:     {comment(finding.seen)}",
+        f"// where:    {comment(finding.where)}",
+    ]
+    return "\n".join(lines)

@@ -1,0 +1,579 @@
+"""The arguments of one call as C expressions, and what is known behind the call."""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Callable
+from typing import Any, Final
+
+from pytest_qnn.qnn.abi.layouts import ContextBuffer, ExecuteEnvironment, Tensor
+from pytest_qnn.qnn.cases import case
+from pytest_qnn.qnn.reproduce import structures
+from pytest_qnn.qnn.reproduce.observed import Where
+from pytest_qnn.qnn.reproduce.recorder import BEHIND, Recorder
+from pytest_qnn.qnn.reproduce.text import NotWritten, literal
+from pytest_qnn.qnn.runner.client import UNTOUCHED, function_name
+from pytest_qnn.qnn.runner.graphs import GUARD
+
+_BINARY = "handle handle options binary binary_size out_handle none"
+SIGNATURES: Final[dict[str, str]] = {
+    "propertyHasCapability": "number",
+    "backendCreate": "handle none out_handle",
+    "backendSetConfig": "handle empty_list",
+    "backendGetApiVersion": "out_version",
+    "backendGetBuildId": "out_text",
+    "backendRegisterOpPackage": "handle string string string",
+    "backendGetSupportedOperations": "handle out_number out_pointer",
+    "backendValidateOpConfig": "handle operator",
+    "backendGetProperty": "handle empty_list",
+    "backendFree": "handle",
+    "contextCreate": "handle handle options out_handle",
+    "contextSetConfig": "handle empty_list",
+    "contextGetBinarySize": "handle out_long",
+    "contextGetBinary": "handle room room_size out_long",
+    "contextCreateFromBinary": _BINARY,
+    "contextCreateFromBinaryWithSignal": f"{_BINARY} none",
+    "contextValidateBinary": "handle handle options binary binary_size",
+    "contextGetProperty": "handle properties",
+    "contextFinalize": "handle none",
+    "contextFree": "handle none",
+    "contextGetIncrementalBinary": "handle out_pointer out_long out_long",
+    "contextReleaseIncrementalBinary": "handle scratch number",
+    "contextGetBinarySectionSize": "handle handle number out_long",
+    "contextGetBinarySection": "handle handle number section out_long none none",
+    "contextApplyBinarySection": "handle handle number section none none",
+    "graphCreate": "handle string none out_handle",
+    "graphCreateSubgraph": "handle string out_handle",
+    "graphSetConfig": "handle empty_list",
+    "graphGetProperty": "handle empty_list",
+    "graphAddNode": "handle operator",
+    "graphFinalize": "handle none none",
+    "graphRetrieve": "handle string out_handle",
+    "graphExecute": "handle inputs number outputs number handle none",
+    "graphPrepareExecutionEnvironment": "handle environments number",
+    "graphReleaseExecutionEnvironment": "handle environments number",
+    "tensorCreateContextTensor": "handle tensor",
+    "tensorCreateGraphTensor": "handle tensor",
+    "tensorUpdateGraphTensors": "handle tensor_list number",
+    "tensorUpdateContextTensors": "handle tensor_list number",
+    "logCreate": "none number out_handle",
+    "logSetLogLevel": "handle number",
+    "logFree": "handle",
+    "profileCreate": "handle number out_handle",
+    "profileSetConfig": "handle empty_list",
+    "profileGetEvents": "handle out_events out_number",
+    "profileGetSubEvents": "event out_events out_number",
+    "profileGetEventData": "event out_event_data",
+    "profileGetExtendedEventData": "event scratch",
+    "profileFree": "handle",
+    "memRegister": "handle descriptors number out_handles",
+    "memDeRegister": "in_handles number",
+    "deviceGetPlatformInfo": "handle out_pointer",
+    "deviceFreePlatformInfo": "handle handle",
+    "deviceGetInfrastructure": "out_pointer",
+    "deviceCreate": "handle none out_handle",
+    "deviceSetConfig": "handle empty_list",
+    "deviceGetInfo": "handle out_pointer",
+    "deviceFree": "handle",
+    "signalCreate": "handle none out_handle",
+    "signalSetConfig": "handle empty_list",
+    "signalTrigger": "handle",
+    "signalFree": "handle",
+    "errorGetMessage": "number out_text",
+    "errorGetVerboseMessage": "number out_text",
+    "errorFreeVerboseMessage": "handle",
+}
+"""The kind of each argument of each entry that is written: the name of a method of `Arguments`."""
+
+
+def arguments_of(recorder: Recorder, name: str, arguments: tuple[Any, ...]) -> Arguments:
+    """The text of a call's arguments.
+
+    Raises:
+        NotWritten: the call, or what it is given, is none that is written.
+    """
+    if name not in SIGNATURES:
+        raise NotWritten(f"{function_name(name)} is not written")
+    return Arguments(recorder, name, arguments)
+
+
+class Arguments:
+    """One call's.
+
+    Attributes:
+        expressions: the arguments in C.
+    """
+
+    def __init__(self, recorder: Recorder, name: str, arguments: tuple[Any, ...]) -> None:
+        self._recorder, self._name, self._given = recorder, name, arguments
+        self._behind: list[Callable[[int], None]] = []
+        self._outs = 0
+        self.expressions: list[str] = []
+        for position, kind in enumerate(SIGNATURES[name].split()):
+            self._position = position
+            self.expressions.append(getattr(self, f"_{kind}")(arguments[position]))
+
+    def returned(self, code: int) -> None:
+        """The call has returned: what it gave has names from now on."""
+        for each in self._behind:
+            each(code)
+
+    # Plain values
+
+    def _handle(self, value: int | None) -> str:
+        return self._recorder.handle(value)
+
+    def _event(self, value: int) -> str:
+        shown = self._recorder.handle(value)
+        return {"NULL": "0", "UNKNOWN": "(uint64_t)(uintptr_t)UNKNOWN"}.get(shown, shown)
+
+    def _none(self, value: Any) -> str:
+        if value:
+            raise NotWritten(f"{self._name} is given something that is not written")
+        return "NULL"
+
+    def _number(self, value: int) -> str:
+        return str(value)
+
+    def _string(self, value: bytes | None) -> str:
+        return "NULL" if value is None else literal(value)
+
+    # What a call writes
+
+    def _out(self, kind: str, wanted: str, start: str) -> str:
+        recorder = self._recorder
+        name = recorder.names.free(wanted)
+        begins = f" = {start}" if start.startswith("UNTOUCHED") else ""
+        recorder.globals.append(f"static {kind} {name}{begins};")
+        recorder.line(f"{name} = {start};")
+        return name
+
+    def _out_handle(self, pointer: Any) -> str:
+        if not pointer:
+            return "NULL"
+        recorder = self._recorder
+        name = self._out("void*", recorder.handle_name(self._name), "UNTOUCHED")
+        address = pointer if isinstance(pointer, int) else ctypes.addressof(pointer.contents)
+
+        def behind(_: int) -> None:
+            value = ctypes.c_void_p.from_address(address).value
+            if value != UNTOUCHED:
+                recorder.made(value, name)
+
+        self._behind.append(behind)
+        if not isinstance(recorder.step, case.Misuse):
+            recorder.fact("value:0", name)
+        return f"&{name}"
+
+    def _out_number(self, pointer: Any) -> str:
+        return f"&{self._out('uint32_t', 'count', '0x55555555u')}" if pointer else "NULL"
+
+    def _out_long(self, pointer: Any) -> str:
+        if not pointer:
+            return "NULL"
+        recorder = self._recorder
+        step = recorder.step
+        wanted = "written" if "Size" not in self._name else "size"
+        name = self._out("uint64_t", wanted, "UNTOUCHED_NUMBER")
+        recorder.fact(f"value:{int(wanted == 'written')}", name)
+        if isinstance(step, case.GetBinary) and wanted == "written":
+            held = recorder.facts[Where(recorder.index, "binary")]
+            self._behind.append(lambda code: self._keep_binary(code, step.binary, held, name))
+        if isinstance(step, case.GetSection) and wanted == "written":
+            held = recorder.facts[Where(recorder.index, "section")]
+            self._behind.append(lambda _: self._keep_section(step.section, held, name))
+        return f"&{name}"
+
+    def _keep_binary(self, code: int, binary: str, held: str, size: str) -> None:
+        if code == 0:
+            self._recorder.binaries[binary] = (held, size)
+
+    def _keep_section(self, section: str, held: str, size: str) -> None:
+        recorder = self._recorder
+        if held.startswith("copy_of"):
+            name = recorder.names.free(section)
+            recorder.globals.append(f"static void* {name};")
+            recorder.line(f"{name} = {held};")
+            held = name
+        recorder.sections[section] = (held, size)
+
+    def _out_pointer(self, pointer: Any) -> str:
+        if not pointer:
+            return "NULL"
+        name = self._out("void*", "told", "NULL")
+        address = ctypes.addressof(pointer.contents)
+        made = self._recorder.made
+        self._behind.append(lambda _: made(ctypes.c_void_p.from_address(address).value, name))
+        return f"&{name}"
+
+    def _out_text(self, pointer: Any) -> str:
+        if not pointer:
+            return "NULL"
+        recorder = self._recorder
+        name = self._out("const char*", "said", '"untouched"')
+        address = ctypes.addressof(pointer.contents)
+        self._behind.append(
+            lambda _: recorder.made(ctypes.c_void_p.from_address(address).value, f"(void*){name}")
+        )
+        recorder.fact("text", name)
+        return f"&{name}"
+
+    def _out_version(self, pointer: Any) -> str:
+        if not pointer:
+            return "NULL"
+        name = self._out("Qnn_ApiVersion_t", "version", "(Qnn_ApiVersion_t){0}")
+        for part, field in (("core", "coreApiVersion"), ("backend", "backendApiVersion")):
+            for position, number in enumerate(("major", "minor", "patch")):
+                self._recorder.fact(f"count:{part}:{position}", f"{name}.{field}.{number}")
+        return f"&{name}"
+
+    def _out_events(self, pointer: Any) -> str:
+        name = self._out("uint64_t*", "events", "NULL")
+        address = ctypes.addressof(pointer.contents)
+        made = self._recorder.made
+
+        def behind(code: int) -> None:
+            listed = ctypes.cast(ctypes.c_void_p.from_address(address), ctypes.POINTER(ctypes.c_uint64))
+            if code == 0 and listed:
+                made(listed[0], f"{name}[0]")
+
+        self._behind.append(behind)
+        return f"&{name}"
+
+    def _out_event_data(self, pointer: Any) -> str:
+        return (
+            f"&{self._out('QnnProfile_EventData_t', 'data', '(QnnProfile_EventData_t){0}')}"
+            if pointer
+            else "NULL"
+        )
+
+    def _scratch(self, address: int | None) -> str:
+        if not address:
+            return "NULL"
+        name = self._recorder.variable("uint32_t", "room", 64)
+        self._recorder.line(f"{name}[0] = {ctypes.c_uint32.from_address(address).value}u;")
+        return name
+
+    # Tensors
+
+    def _tensor(self, pointer: Any) -> str:
+        if not pointer:
+            return "NULL"
+        recorder, given = self._recorder, pointer.contents
+        made = structures.tensor(recorder, given, 0)
+        name = recorder.variable("Qnn_Tensor_t", "tensor")
+        recorder.line(f"{name}[0] = {made};")
+        version, step = given.version, recorder.step
+        if isinstance(step, case.Prepare) and step.watch:
+            self._watch_tensor(name, version)
+        self._behind.append(lambda _: recorder.made_id(int(given.v1.id), f"{name}[0].v{version}.id"))
+        if isinstance(step, case.Prepare) and step.weights_as == "scribbled" and given.v1.type == 4:
+            memory = recorder.memory(given.v1.clientBuf.data, given.v1.clientBuf.dataSize)
+            size = given.v1.clientBuf.dataSize
+            recorder.scribbles.append(f"memset({memory}, 0xEE, {size});")
+        if isinstance(step, case.Prepare):
+            place = len(
+                [each for each in recorder.facts if each.step == recorder.index and "value" in each.label]
+            )
+            recorder.fact(f"value:{place}", f"{name}[0].v{version}.id")
+        return name
+
+    def _watch_tensor(self, name: str, version: int) -> None:
+        recorder = self._recorder
+        before = recorder.names.free("before")
+        recorder.globals.append(f"static Qnn_Tensor_t {before};")
+        recorder.line(f"{before} = {name}[0];")
+        recorder.add_fact(
+            "count:tensor_bytes_changed",
+            f"({before}.v{version}.id = {name}[0].v{version}.id, "
+            f"differing(&{before}, {name}, sizeof {before}))",
+        )
+
+    def _tensors(self, pointer: Any, wanted: str) -> str:
+        recorder = self._recorder
+        count = self._given[self._position + 1]
+        name = structures.tensors(recorder, pointer, count, wanted)
+        if isinstance(recorder.step, case.Execute) and count:
+            self._watch_execute(name, pointer, count, wanted)
+        return name
+
+    def _watch_execute(self, name: str, pointer: Any, count: int, wanted: str) -> None:
+        recorder, step = self._recorder, self._recorder.step
+        assert isinstance(step, case.Execute)
+        if step.watch and recorder.wants("count:tensors_changed"):
+            before = recorder.names.free("before")
+            recorder.globals.append(f"static void* {before};")
+            recorder.line(f"{before} = copy_of({name}, {count} * sizeof *{name});")
+            recorder.add_fact(
+                "count:tensors_changed", f"!!memcmp({before}, {name}, {count} * sizeof *{name})"
+            )
+        output_at = self._output_address()
+        for position in range(count):
+            self._watch_memory(pointer[position], wanted == "outputs", output_at)
+
+    def _output_address(self) -> int:
+        outputs, count = self._given[3], self._given[4]
+        return self._address_of(outputs[0])[0] if outputs and count else 0
+
+    def _address_of(self, given: Tensor) -> tuple[int, int]:
+        """Where the client sees the memory of a tensor, and how much of it it may look at; 0: nowhere."""
+        recorder = self._recorder
+        v1 = given.v1
+        if v1.memType != 1:
+            return v1.clientBuf.data or 0, v1.clientBuf.dataSize
+        state = recorder.state
+        assert state is not None
+        step = recorder.step
+        names = [each.handle for each in step.bindings] if isinstance(step, case.Execute) else []
+        for name, found in reversed(state.handles.items()):
+            if found.value == v1.memHandle and name in names and found.buffer and found.buffer.live:
+                size = min(recorder.bytes_of_tensor(v1), found.buffer.size - found.offset)
+                return (found.buffer.pointer + found.offset, size) if size > 0 else (0, 0)
+        return 0, 0
+
+    def _watch_memory(self, given: Tensor, output: bool, output_at: int) -> None:
+        recorder = self._recorder
+        address, size = self._address_of(given)
+        if not address or not size:
+            return
+        if not output and (address == output_at or not recorder.wants("count:inputs_changed")):
+            return
+        name = recorder.memory(address, size, "output" if output else "input")
+        if output:
+            recorder.fact("data:0", f"{name}\0{size}")
+            if given.v1.memType != 1:
+                recorder.fact("count:output_overrun", f"not_filled(AT({name}, {size}), {GUARD}, 0xEE)")
+            return
+        before = recorder.names.free("before")
+        recorder.globals.append(f"static void* {before};")
+        recorder.line(f"{before} = copy_of({name}, {size});")
+        recorder.add_fact("count:inputs_changed", f"!!memcmp({before}, {name}, {size})")
+
+    def _inputs(self, pointer: Any) -> str:
+        return self._tensors(pointer, "inputs")
+
+    def _outputs(self, pointer: Any) -> str:
+        return self._tensors(pointer, "outputs")
+
+    def _operator(self, value: Any) -> str:
+        return structures.operator(self._recorder, value)
+
+    def _tensor_list(self, address: int | None) -> str:
+        if not address:
+            return "NULL"
+        recorder, count = self._recorder, self._given[self._position + 1]
+        listed = ctypes.cast(address, ctypes.POINTER(ctypes.c_void_p))
+        made = [structures.tensor(recorder, Tensor.from_address(listed[i] or 0), i) for i in range(count)]
+        name = recorder.variable("const Qnn_Tensor_t*", "listed", max(1, count))
+        for position, each in enumerate(made):
+            one = recorder.variable("Qnn_Tensor_t", "tensor")
+            recorder.line(f"{one}[0] = {each};")
+            recorder.line(f"{name}[{position}] = {one};")
+        return f"(void*){name}"
+
+    def _environments(self, address: int | None) -> str:
+        if not address:
+            return "NULL"
+        recorder, count = self._recorder, self._given[self._position + 1]
+        listed = ctypes.cast(address, ctypes.POINTER(ctypes.c_void_p))
+        name = recorder.variable("void*", "environments", max(1, count))
+        for position in range(count):
+            given = ExecuteEnvironment.from_address(listed[position] or 0)
+            own = given.tensorSet.v1
+            inputs = structures.tensors(recorder, own.inputs, own.numInputs, "inputs")
+            outputs = structures.tensors(recorder, own.outputs, own.numOutputs, "outputs")
+            one = recorder.variable("QnnGraph_ExecuteEnvironment_t", "environment")
+            recorder.line(
+                f"{one}[0] = (QnnGraph_ExecuteEnvironment_t){{{given.option}, {{.version = 1, "
+                f".v1 = {{{own.numInputs}, {inputs}, {own.numOutputs}, {outputs}}}}}}};"
+            )
+            recorder.line(f"{name}[{position}] = {one};")
+        return name
+
+    # Registrations
+
+    def _descriptors(self, pointer: Any) -> str:
+        recorder, count = self._recorder, self._given[2]
+        name = structures.descriptors(recorder, pointer, count)
+        step = recorder.step
+        if name == "NULL" or not isinstance(step, case.Register):
+            return name
+        if any(each.junk for each in step.descriptors):
+            raise NotWritten("the bytes behind a descriptor's fd are not zero")
+        if recorder.wants("count:changed"):
+            before = recorder.names.free("before")
+            recorder.globals.append(f"static void* {before};")
+            recorder.line(f"{before} = copy_of({name}, sizeof {name});")
+            recorder.fact("count:changed", f"!!memcmp({before}, {name}, sizeof {name})")
+        if step.scribble:
+            self._behind.append(lambda _: self._scribble(name))
+        return name
+
+    def _scribble(self, name: str) -> None:
+        recorder = self._recorder
+        for each in recorder.arrays_of_step("dimensions", "shared_buffer"):
+            recorder.line(f"memset({each}, 0xA5, sizeof {each});")
+        recorder.line(f"memset({name}, 0xA5, sizeof {name});")
+
+    def _out_handles(self, pointer: Any) -> str:
+        if not pointer:
+            return "NULL"
+        recorder = self._recorder
+        step, count = recorder.step, self._given[2]
+        named = step.handles if isinstance(step, case.Register) else ()
+        room = max(count, len(named), 1)
+        name = recorder.variable("void*", "handles", room)
+        recorder.line(f"for (int i = 0; i < {room}; ++i) {name}[i] = UNTOUCHED;")
+        address = ctypes.addressof(pointer.contents)
+
+        def behind(_: int) -> None:
+            values = (ctypes.c_void_p * count).from_address(address)
+            for position, value in enumerate(values):
+                if value not in (None, UNTOUCHED):
+                    wanted = named[position] if position < len(named) else "handle"
+                    own = recorder.names.free(wanted)
+                    recorder.globals.append(f"static void* {own};")
+                    recorder.line(f"{own} = {name}[{position}];")
+                    recorder.made(value, own)
+
+        self._behind.append(behind)
+        if isinstance(step, case.Register):
+            for position in range(room):
+                recorder.fact(f"value:{position}", f"{name}[{position}]")
+        return name
+
+    def _in_handles(self, pointer: Any) -> str:
+        if not pointer:
+            return "NULL"
+        recorder = self._recorder
+        count = self._given[1]
+        step = recorder.step
+        values = [pointer[i] for i in range(count)]
+        exprs = [recorder.handle(value) for value in values]
+        name = recorder.variable("void*", "handles", max(1, count))
+        for position, each in enumerate(exprs):
+            recorder.line(f"{name}[{position}] = {each};")
+        if isinstance(step, case.Deregister) and recorder.wants("count:changed"):
+            before = recorder.names.free("before")
+            recorder.globals.append(f"static void* {before};")
+            recorder.line(f"{before} = copy_of({name}, sizeof {name});")
+            recorder.fact("count:changed", f"!!memcmp({before}, {name}, sizeof {name})")
+        return name
+
+    # Configurations
+
+    def _options(self, address: int | None) -> str:
+        return structures.configurations(self._recorder, address)
+
+    def _properties(self, address: int | None) -> str:
+        recorder, step = self._recorder, self._recorder.step
+        name, answers = structures.properties(recorder, address)
+        if isinstance(step, case.ContextProperty):
+            for position, (option, answer) in enumerate(zip(step.options, answers, strict=False)):
+                recorder.fact(f"value:{position}", answer)
+                recorder.facts[Where(-2, f"said:{step.context}:{option}")] = answer
+        return name
+
+    def _empty_list(self, address: int | None) -> str:
+        if not address:
+            return "NULL"
+        return self._recorder.variable("void*", "nothing")
+
+    # Binaries
+
+    def _room(self, address: int | None) -> str:
+        recorder, step = self._recorder, self._recorder.step
+        size = self._given[2]
+        if isinstance(step, case.GetBinary):
+            told = recorder.facts[Where(recorder.index, "value:0")]
+            missing = f" - {step.missing}" if step.missing else ""
+            name = recorder.names.free(step.binary)
+            recorder.globals.append(f"static unsigned char* {name};")
+            self._room_expression = f"{told}{missing}" if size else "0"
+            recorder.line(f"if ({told} > (1u << 30)) break; /* no size that can be */")
+            recorder.line(f"{name} = malloc({self._room_expression} + {BEHIND});")
+            recorder.line(f'if (!{name}) stop("there is no memory");')
+            recorder.line(f"memset({name}, 0xEE, {self._room_expression} + {BEHIND});")
+            recorder.fact("binary", name)
+            recorder.fact("count:overrun", f"not_filled({name} + ({self._room_expression}), {BEHIND}, 0xEE)")
+            recorder.fact("count:touched", f"(code ? not_filled({name}, {self._room_expression}, 0xEE) : 0)")
+            return name if address else "NULL"
+        name = recorder.variable("unsigned char", "room", max(size, 1))
+        self._room_expression = str(size)
+        return name if address else "NULL"
+
+    def _room_size(self, value: int) -> str:
+        del value
+        return self._room_expression
+
+    def _binary(self, address: int | None) -> str:
+        recorder, step = self._recorder, self._recorder.step
+        if not address:
+            self._binary_expression = "0"
+            return "NULL"
+        if isinstance(step, case.ContextFromBinary):
+            if step.binary not in recorder.binaries:
+                raise NotWritten("a binary is given that this case has not made")
+            held, size = recorder.binaries[step.binary]
+            damage = step.damage
+        elif isinstance(step, case.Misuse) and recorder.binaries:
+            held, size = next(reversed(recorder.binaries.values()))
+            damage = ""
+        else:
+            raise NotWritten("a binary is given that this case has not made")
+        name, length = recorder.names.free("given"), recorder.names.free("given_size")
+        recorder.globals += [f"static unsigned char* {name};", f"static size_t {length};"]
+        recorder.line(f"{length} = {size};")
+        recorder.line(f'{name} = damaged({held}, &{length}, "{damage}");')
+        recorder.given[getattr(step, "context", "")] = (name, length)
+        self._binary_expression = length
+        return name
+
+    def _binary_size(self, value: int) -> str:
+        del value
+        return self._binary_expression
+
+    def _section(self, address: int | None) -> str:
+        if not address:
+            return "NULL"
+        recorder, step = self._recorder, self._recorder.step
+        given = ContextBuffer.from_address(address)
+        name = recorder.variable("QnnContext_Buffer_t", "place")
+        if isinstance(step, case.Misuse):
+            room = recorder.variable("unsigned char", "room", 64)
+            recorder.line(
+                f"{name}[0] = (QnnContext_Buffer_t){{.version = 1, "
+                f".v1 = {{.memType = {given.v1.memType}, .binaryBuf = {{{room}, 64}}}}}};"
+            )
+            return name
+        assert isinstance(step, case.GetSection | case.ApplySection)
+        room, size = self._section_room(step, given)
+        if step.memory == "raw":
+            memory = f".memType = 0, .binaryBuf = {{{room}, {size}}}"
+        else:
+            # Whoever does not look at memType finds a plausible size behind what it takes for a pointer.
+            memory = f".memType = 1, .binaryBuf = {{{recorder.handle(given.v1.memHandle)}, {size}}}"
+        recorder.line(f"{name}[0] = (QnnContext_Buffer_t){{.version = 1, .v1 = {{{memory}}}}};")
+        return name
+
+    def _section_room(
+        self, step: case.GetSection | case.ApplySection, given: ContextBuffer
+    ) -> tuple[str, str]:
+        """The memory that the section goes to, or lies in, and its size."""
+        recorder, size = self._recorder, self._recorder.section_size()
+        held = recorder.newest_block() if step.memory != "raw" else ""
+        if isinstance(step, case.ApplySection):
+            room = recorder.sections[step.section][0]
+            if held:
+                recorder.line(f"memcpy({held}, {room}, {size});")
+            return room, size
+        name = held or recorder.names.free(step.section)
+        if not held:
+            recorder.globals.append(f"static unsigned char* {name};")
+            recorder.line(f"{name} = malloc({size} + {BEHIND});")
+        recorder.line(f"memset({name}, 0xEE, {size} + {BEHIND});")
+        recorder.fact("section", f"copy_of({name}, {size})" if held else name)
+        recorder.fact("count:overrun", f"not_filled((char*){name} + {size}, {BEHIND}, 0xEE)")
+        recorder.fact("data:0", f"{name}\0{size}")
+        del given
+        return name, size

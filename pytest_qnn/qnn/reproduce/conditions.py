@@ -1,0 +1,251 @@
+"""What a program looks at: in what the finding's run differs from a conforming one, and how C says it."""
+
+from __future__ import annotations
+
+import re
+import zlib
+from collections.abc import Mapping
+from typing import Final, NamedTuple
+
+from pytest_qnn.qnn.cases import case
+from pytest_qnn.qnn.model.expected import walk
+from pytest_qnn.qnn.reproduce.observed import NULL_SEEN, OWN_SEEN, UNTOUCHED_SEEN, Seen, Where, observations
+from pytest_qnn.qnn.reproduce.recorder import Called
+from pytest_qnn.qnn.reproduce.text import NotWritten, literal
+from pytest_qnn.qnn.runner.client import function_name
+from pytest_qnn.qnn.trace import MemoryTrace, StepSeen
+
+_MOST_WINDOW: Final = 1 << 22
+"""Bytes of an output that are compared by their digest."""
+
+
+class Difference(NamedTuple):
+    """One thing that was seen otherwise than on the reference."""
+
+    where: Where
+    found: Seen
+    conforming: Seen
+
+
+def differences(
+    steps: tuple[case.AnyStep, ...], found: MemoryTrace, conforming: MemoryTrace
+) -> list[Difference]:
+    """All of them, in order; only what both runs have seen."""
+    one, other = observations(steps, found), observations(steps, conforming)
+    return [
+        Difference(where, value, other[where])
+        for where, value in one.items()
+        if where in other and value != other[where]
+    ]
+
+
+def _step_named(where: str) -> int | None:
+    named = re.search(r"\bstep (\d+)\b", where)
+    return int(named[1]) if named is not None else None
+
+
+def at_named_step(all_of_them: list[Difference], where: str) -> list[Difference]:
+    """Those of the step that the finding names; of all steps, if it names none."""
+    step = _step_named(where)
+    return [each for each in all_of_them if step is None or each.where.step == step]
+
+
+def lacks_named_step(found: MemoryTrace, conforming: MemoryTrace, where: str) -> bool:
+    """The step that the finding names was carried out on the target, and not on the reference."""
+    step = _step_named(where)
+    if step is None or step >= min(len(found.steps), len(conforming.steps)):
+        return False
+    return bool(conforming.steps[step].skipped) and not found.steps[step].skipped
+
+
+def begins_there(all_of_them: list[Difference], where: str) -> bool:
+    """Nothing differs before the step that the finding names."""
+    step = _step_named(where)
+    return step is None or all(each.where.step >= step for each in all_of_them)
+
+
+def of_answer(slot: int, key: int, answer: int) -> str:
+    """The statement that looks at what a property key is answered with."""
+    shown = f"QnnProperty_hasCapability({key}) gives {answer}"
+    return f'observe({slot}, "{shown}", qnn && (qnn->propertyHasCapability({key}) & 0xffff) == {answer});'
+
+
+def chosen(
+    given: case.MemoryCase,
+    found: MemoryTrace,
+    all_of_them: list[Difference],
+    where: str,
+    *,
+    declared: bool,
+) -> list[Difference]:
+    """Those that the finding is about: of the step that it names, or else of all steps but for free choices.
+
+    Args:
+        given: the case.
+        found: the finding's run.
+        all_of_them: its differences.
+        where: the finding's place.
+        declared: the target declares something else than the reference: then what it does at the step counts
+            even where it is the same.
+
+    Raises:
+        NotWritten: there is none.
+    """
+    step = _step_named(where)
+    own = at_named_step(all_of_them, where) if step is not None else []
+    if own:
+        return own
+    code = found.steps[step].code if step is not None and step < len(found.steps) else None
+    if declared and step is not None and code is not None:
+        return [Difference(Where(step, "call:main"), code, code)]
+    free = _free_choices(given, found)
+    left = [each for each in all_of_them if each.where not in free]
+    if not left:
+        raise NotWritten("a run on the reference gives the same codes, contents and counts of memory")
+    return left
+
+
+def _free_choices(given: case.MemoryCase, found: MemoryTrace) -> set[Where]:
+    """Codes that documents leave a target the choice of."""
+    return {
+        Where(walked.index, "call:main")
+        for walked in walk(given, found)
+        if walked.code is not None and walked.code in walked.allowed.codes
+    }
+
+
+def call_of(
+    where: Where, calls: list[Called], steps: tuple[case.AnyStep, ...], trace: MemoryTrace
+) -> int | None:
+    """The number of the recorded call whose code the label names; None: there is none."""
+    own = [
+        (number, each)
+        for number, each in enumerate(calls)
+        if each.step == where.step and (where.step == len(steps) or not each.session)
+    ]
+    _, _, what = where.label.partition(":")
+    if where.label.startswith("session:"):
+        return next((number for number, each in enumerate(calls) if each.session and each.name == what), None)
+    if where.step == len(steps):
+        listed = trace.closing
+    else:
+        seen: StepSeen = trace.steps[where.step]
+        listed = seen.calls
+    if what == "main":
+        return _main(own, trace.steps[where.step])
+    return _in_order(own, listed, int(what))
+
+
+def _main(own: list[tuple[int, Called]], seen: StepSeen) -> int | None:
+    """Of a step that says one code: the call that gave it; asking for a capability is beside it."""
+    wanted = [(number, each) for number, each in own if each.code == seen.code]
+    asked = [number for number, each in wanted if each.name == "propertyHasCapability"]
+    others = [number for number, each in wanted if each.name != "propertyHasCapability"]
+    return next(iter(others or asked), None)
+
+
+def _in_order(
+    own: list[tuple[int, Called]], listed: tuple[tuple[str, int], ...], position: int
+) -> int | None:
+    left = iter(own)
+    for place, (name, _) in enumerate(listed):
+        number = next((number for number, each in left if each.name == name), None)
+        if place == position or number is None:
+            return number
+    return None
+
+
+def of_code(slot: int, name: str, code: int) -> str:
+    """The statement that looks at the code of the call just made."""
+    shown = name if name.startswith("Qnn") else function_name(name)
+    return f'observe({slot}, "{shown} gives {code}", code == UINT64_C({code}));'
+
+
+def of_fact(slot: int, difference: Difference, facts: Mapping[Where, str]) -> str | None:
+    """The statement that looks at something else; None: C cannot see it."""
+    place, found = difference.where, difference.found
+    expression = facts.get(place)
+    if place.label.startswith("entry:"):
+        name = place.label.partition(":")[2]
+        not_null = "" if found == OWN_SEEN else "!"
+        shown = "is there" if found == OWN_SEEN else "is NULL"
+        return f'observe({slot}, "{function_name(name)} {shown}", {not_null}qnn->{name});'
+    if expression is None:
+        return None
+    if isinstance(found, bytes):
+        return _of_bytes(slot, difference, expression)
+    if isinstance(found, int):
+        what = literal(f"{place.label.replace(':', ' ')} is {found}".encode())
+        return f"observe({slot}, {what}, (int64_t)({expression}) == INT64_C({found}));"
+    return _of_relation(slot, difference, expression, facts)
+
+
+def _of_bytes(slot: int, difference: Difference, expression: str) -> str | None:
+    found, conforming = difference.found, difference.conforming
+    assert isinstance(found, bytes)
+    pointer, _, size = expression.partition("\0")
+    if not size:  # a text
+        condition = f"{pointer} && !strncmp({pointer}, {literal(found)}, 512)"
+        return f'observe({slot}, "the text is the one that was found", {condition});'
+    if not isinstance(conforming, bytes) or len(found) != len(conforming):
+        return None
+    places = [at for at, (one, other) in enumerate(zip(found, conforming, strict=True)) if one != other]
+    first, length = places[0], places[-1] + 1 - places[0]
+    if length > _MOST_WINDOW:
+        return None
+    what = (
+        f"bytes {first} to {places[-1]} are as found, {len(places)} of them wrong, "
+        f"the first {found[first]} instead of {conforming[first]}"
+    )
+    digest = zlib.crc32(found[first : first + length])
+    return f'observe({slot}, "{what}", digest(AT({pointer}, {first}), {length}) == 0x{digest:08x}u);'
+
+
+def _of_relation(
+    slot: int, difference: Difference, expression: str, facts: Mapping[Where, str]
+) -> str | None:
+    found, conforming = difference.found, difference.conforming
+    assert isinstance(found, tuple)
+    if ".id" in expression:
+        unwritten, null = "0", "0"
+    else:
+        unwritten, null = ("UNTOUCHED_NUMBER", "0") if "_long" in expression else ("UNTOUCHED", "NULL")
+    number = not _is_pointer(difference.where.label, facts, expression)
+    if number:
+        unwritten, null = "UNTOUCHED_NUMBER", "0"
+    conditions = {
+        UNTOUCHED_SEEN: ("was not written", f"{expression} == {unwritten}"),
+        NULL_SEEN: ("is NULL", f"{expression} == {null}"),
+        ("none",): ("is -1", f"{expression} < 0"),
+        ("aligned",): ("begins at a page", f"{expression} && (uintptr_t){expression} % 4096 == 0"),
+        ("unaligned",): ("begins at no page", f"(uintptr_t){expression} % 4096 != 0"),
+        ("size",): ("is the size told", ""),
+    }
+    shown, condition = conditions.get(found, ("", ""))
+    if found[0] == "same":
+        step, _, label = found[1].partition(":")
+        other = facts.get(Where(int(step), label.replace("fd", "value:0") if label == "fd" else label))
+        shown, condition = "is that of an earlier object", f"{expression} == {other}" if other else ""
+    elif found == OWN_SEEN:
+        shown, condition = _own(expression, conforming, unwritten, null, facts)
+    return f'observe({slot}, "what the call gives {shown}", {condition});' if condition else None
+
+
+def _own(
+    expression: str, conforming: Seen, unwritten: str, null: str, facts: Mapping[Where, str]
+) -> tuple[str, str]:
+    if conforming == ("none",):
+        return "is a descriptor", f"{expression} >= 0"
+    parts = [f"{expression} != {unwritten}", f"{expression} != {null}"]
+    if isinstance(conforming, tuple) and conforming[0] == "same":
+        step, _, label = conforming[1].partition(":")
+        other = facts.get(Where(int(step), "value:0" if label == "fd" else label))
+        if other is None:
+            return "", ""
+        parts.append(f"{expression} != {other}")
+    return "is an object of its own", " && ".join(parts)
+
+
+def _is_pointer(label: str, facts: Mapping[Where, str], expression: str) -> bool:
+    del label, facts
+    return not re.match(r"(size|written|count)(_\d+)?$", expression)

@@ -1,0 +1,136 @@
+"""The part of QNN's public ABI that a program uses, as C declarations made from the ctypes layouts.
+
+So a program needs no header of an SDK, and there is one place where the ABI stands.
+"""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Collection, Iterator
+from typing import Any, Final
+
+from pytest_qnn.qnn.abi.layouts import (
+    ContextBuffer,
+    ContextConfig,
+    ContextProperty,
+    ExecuteEnvironment,
+    HtpContextProperty,
+    HtpMemDescriptor,
+    MemDescriptor,
+    NotifyStatus,
+    OpConfig,
+    ProfileEventData,
+    Tensor,
+)
+from pytest_qnn.qnn.abi.table import FUNCTIONS, Interface
+
+_SCALARS: Final[dict[Any, str]] = {
+    ctypes.c_uint8: "uint8_t",
+    ctypes.c_uint32: "uint32_t",
+    ctypes.c_int32: "int32_t",
+    ctypes.c_uint64: "uint64_t",
+    ctypes.c_int64: "int64_t",
+    ctypes.c_float: "float",
+    ctypes.c_double: "double",
+    ctypes.c_void_p: "void*",
+    ctypes.c_char_p: "const char*",
+}
+_POINTER: Any = type(ctypes.POINTER(ctypes.c_int32))
+_FUNCTION: Any = type(ctypes.CFUNCTYPE(None))
+
+
+def name_of(kind: Any) -> str:
+    """What QNN's headers call a structure: the first word of its docstring."""
+    return str(kind.__doc__).split()[0].rstrip(",.:")
+
+
+def c_type(kind: Any) -> str:
+    """A ctypes type in C; a pointer to a function is a ``void*``, which is as large."""
+    if kind in _SCALARS:
+        return _SCALARS[kind]
+    if isinstance(kind, _POINTER):
+        inner = c_type(kind._type_)
+        return f"{inner}*"
+    if isinstance(kind, _FUNCTION):
+        return "void*"
+    return name_of(kind)
+
+
+def declared(kinds: Collection[Any], done: dict[str, str]) -> None:
+    """Enter the declarations of structures, by name, into ``done``, each behind those that it needs."""
+    for kind in kinds:
+        _declare(kind, done)
+
+
+def table(used: Collection[str], done: dict[str, str]) -> str:
+    """The function table and the interface; entries that are not used are plain pointers.
+
+    Args:
+        used: names of entries.
+        done: as for `declared`; what the entries need is entered.
+    """
+    lines = ["typedef struct {"]
+    for name, types in FUNCTIONS:
+        if name not in used:
+            lines.append(f"  void* {name};")
+            continue
+        declared(types, done)
+        lines.append(f"  uint64_t (*{name})({', '.join(map(c_type, types))});")
+    lines.append("} QnnInterface_ImplementationV2_32_t;")
+    fields = {field[0]: field[1] for field in Interface._fields_}
+    declared([fields["apiVersion"]], done)
+    lines += [
+        "typedef struct {",
+        "  uint32_t backendId;",
+        "  const char* providerName;",
+        "  Qnn_ApiVersion_t apiVersion;",
+        "  QnnInterface_ImplementationV2_32_t implementation;",
+        "} QnnInterface_t;",
+    ]
+    return "\n".join(lines)
+
+
+def _declare(kind: Any, done: dict[str, str]) -> None:
+    if isinstance(kind, _POINTER):
+        _declare(kind._type_, done)
+    elif isinstance(kind, type) and issubclass(kind, ctypes.Structure) and kind not in _SCALARS:
+        name = name_of(kind)
+        if name not in done:
+            for each in _needed(kind):
+                _declare(each, done)
+            done[name] = "\n".join(["typedef struct {", *_fields(kind, "  "), f"}} {name};"])
+
+
+def _needed(kind: Any) -> Iterator[Any]:
+    for _, inner in kind._fields_:
+        if isinstance(inner, type) and issubclass(inner, ctypes.Union):
+            yield from _needed(inner)
+        else:
+            yield inner
+
+
+def _fields(kind: Any, indent: str) -> Iterator[str]:
+    anonymous = getattr(kind, "_anonymous_", ())
+    for name, inner in kind._fields_:
+        if isinstance(inner, type) and issubclass(inner, ctypes.Union):
+            yield f"{indent}union {{"
+            yield from _fields(inner, indent + "  ")
+            yield f"{indent}}}{'' if name in anonymous else ' ' + name};"
+        else:
+            yield f"{indent}{c_type(inner)} {name};"
+
+
+BEHIND_POINTERS: Final = (
+    ContextBuffer,
+    ContextConfig,
+    ContextProperty,
+    ExecuteEnvironment,
+    HtpContextProperty,
+    HtpMemDescriptor,
+    MemDescriptor,
+    NotifyStatus,
+    OpConfig,
+    ProfileEventData,
+    Tensor,
+)
+"""Structures that a pointer without a type leads to."""

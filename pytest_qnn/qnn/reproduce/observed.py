@@ -1,0 +1,184 @@
+"""What was seen of a step in terms that hold in any process: codes, and how values relate to each other.
+
+Handles and descriptors are other numbers in each process: of one it is said whether it was written, is NULL
+or is another object's, too. Descriptors and mappings of a process are counted from the case's first look on.
+"""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Iterator
+from typing import NamedTuple
+
+import msgspec
+
+from pytest_qnn.qnn.abi.table import FUNCTIONS, Implementation, Interface
+from pytest_qnn.qnn.cases import case
+from pytest_qnn.qnn.runner.client import UNTOUCHED
+from pytest_qnn.qnn.trace import MemoryTrace, ProcessCounts, StepSeen
+
+Seen = int | tuple[str, ...] | bytes
+"""A number; a relation: ``("untouched",)``, ``("null",)``, ``("same", LABEL)``, ``("own",)``; or memory."""
+
+UNTOUCHED_SEEN: tuple[str, ...] = ("untouched",)
+NULL_SEEN: tuple[str, ...] = ("null",)
+OWN_SEEN: tuple[str, ...] = ("own",)
+
+_HANDLES = (
+    case.ContextCreate,
+    case.ContextFromBinary,
+    case.ContextWithCallback,
+    case.Register,
+    case.Retrieve,
+    case.Providers,
+    case.Interface,
+)
+"""Steps whose values are handles, or addresses of the target's."""
+_COUNTS = frozenset(
+    {
+        *("inputs_changed", "output_overrun", "tensors_changed", "changed", "tensor_bytes_changed"),
+        *("overrun", "touched", "notified", "silent", "late_writes", "strange_notifications", "count"),
+        *("listed", "core", "backend", "first_writable", "last_writable", "released", "given"),
+        *("released_again", "released_wrongly", "other_parameter", "mapped", "rounds", "queued_amiss"),
+    }
+)
+"""Numbers of steps that are the same in each process."""
+_PAGE = 4096
+
+
+class Where(NamedTuple):
+    """A thing that was seen: at a step, -1 for the session and the number of steps for the closing."""
+
+    step: int
+    label: str
+
+
+def observations(steps: tuple[case.AnyStep, ...], trace: MemoryTrace) -> dict[Where, Seen]:
+    """Everything in the trace that another process can show."""
+    found: dict[Where, Seen] = {}
+    for name, code in trace.session:
+        found[Where(-1, f"session:{name}")] = code
+    relations = _Relations()
+    for index, (step, seen) in enumerate(zip(steps, trace.steps, strict=False)):
+        for label, value in _of_step(index, step, seen, relations):
+            found[Where(index, label)] = value
+    for position, (_, code) in enumerate(trace.closing):
+        found[Where(len(steps), f"call:{position}")] = code
+    return found
+
+
+class _Relations:
+    """What values were seen before, and the first look at the process."""
+
+    def __init__(self) -> None:
+        self._first: dict[int, str] = {}
+        self.look: ProcessCounts | None = None
+        self.mapped: dict[str, int] = {}
+
+    def of(self, label: str, value: int) -> tuple[str, ...]:
+        """What a handle is to those before it."""
+        if value == UNTOUCHED:
+            return UNTOUCHED_SEEN
+        if value == 0:
+            return NULL_SEEN
+        first = self._first.setdefault(value, label)
+        return OWN_SEEN if first == label else ("same", first)
+
+
+def _of_step(
+    index: int, step: case.AnyStep, seen: StepSeen, relations: _Relations
+) -> Iterator[tuple[str, Seen]]:
+    if seen.skipped:
+        return
+    if seen.calls and not isinstance(step, case.Churn | case.Parallel):
+        for position, (_, code) in enumerate(seen.calls):
+            yield f"call:{position}", code
+    elif seen.code is not None:
+        yield "call:main", seen.code
+    yield from _values(index, step, seen, relations)
+    if not isinstance(step, case.Interface):
+        for position, data in enumerate(seen.data):
+            yield f"data:{position}", data
+    yield from _counts(step, seen, relations)
+
+
+def _values(
+    index: int, step: case.AnyStep, seen: StepSeen, relations: _Relations
+) -> Iterator[tuple[str, Seen]]:
+    if isinstance(step, case.Interface):
+        yield from _interface(seen)
+    for position, value in enumerate(seen.values):
+        label = f"value:{position}"
+        whole = f"{index}:{label}"
+        if isinstance(step, _HANDLES) and not (isinstance(step, case.ContextWithCallback) and position):
+            yield label, relations.of(whole, value)
+        elif isinstance(step, case.Alloc | case.AllocNeeded) and position == 0:
+            yield label, NULL_SEEN if not value else ("aligned" if value % _PAGE == 0 else "unaligned",)
+        elif isinstance(step, case.Prepare):
+            yield label, _made(whole, position, seen.values, relations)
+        elif isinstance(step, case.ToFd):
+            yield label, ("none",) if value < 0 else relations.of(f"{index}:fd", value + (1 << 70))
+        elif isinstance(step, case.GetBinary | case.GetSection):
+            yield label, _size(position, seen.values)
+        elif isinstance(step, case.ContextProperty | case.Version | case.Message | case.Inspect):
+            yield label, value
+
+
+def _made(label: str, position: int, values: tuple[int, ...], relations: _Relations) -> tuple[str, ...]:
+    """The graph's handle, or the id of a tensor: whether an earlier tensor of the graph has it."""
+    if position == 0:
+        return relations.of(label, values[0])
+    first = values.index(values[position], 1)
+    return OWN_SEEN if first == position else ("same", f"{label.partition(':')[0]}:value:{first}")
+
+
+def _size(position: int, values: tuple[int, ...]) -> tuple[str, ...]:
+    """The size that was told, and the bytes written, as far as they do not depend on the format."""
+    value = values[position]
+    if value == UNTOUCHED:
+        return UNTOUCHED_SEEN
+    if position and values[0] != UNTOUCHED:
+        return ("size",) if value == values[0] else ("less",) if value < values[0] else ("more",)
+    return NULL_SEEN if value == 0 else OWN_SEEN
+
+
+def _interface(seen: StepSeen) -> Iterator[tuple[str, Seen]]:
+    """Of each entry of the table whether it is NULL; the backend's id, and whether it has a name."""
+    if not seen.data:
+        return
+    body = seen.data[0]
+    begin = Interface.implementation.offset
+    for name, _ in FUNCTIONS:
+        at = begin + getattr(Implementation, name).offset
+        yield f"entry:{name}", NULL_SEEN if not any(body[at : at + 8]) else OWN_SEEN
+    yield "id", int.from_bytes(body[:4], "little")
+    at = Interface.providerName.offset
+    yield "name", NULL_SEEN if not any(body[at : at + ctypes.sizeof(ctypes.c_void_p)]) else seen.data[1]
+
+
+def _counts(step: case.AnyStep, seen: StepSeen, relations: _Relations) -> Iterator[tuple[str, Seen]]:
+    if isinstance(seen.counts, ProcessCounts) and isinstance(step, case.Observe):
+        yield from _process(step, seen.counts, relations)
+        return
+    if seen.counts is None:
+        return
+    for name in seen.counts.__struct_fields__:
+        if name not in _COUNTS:
+            continue
+        value = getattr(seen.counts, name)
+        parts = value if isinstance(value, tuple) else (value,)
+        for position, part in enumerate(parts):
+            yield f"count:{name}" + (f":{position}" if len(parts) > 1 else ""), int(part)
+
+
+def _process(step: case.Observe, counts: ProcessCounts, relations: _Relations) -> Iterator[tuple[str, Seen]]:
+    first = relations.look = relations.look or counts
+    yield "grown:fds", counts.fds - first.fds
+    yield "grown:memfds", counts.memfds - first.memfds
+    for name, now in zip(step.buffers, counts.mapped, strict=False):
+        yield f"mapped:{name}", now - relations.mapped.setdefault(name, now)
+
+
+def without_plain(trace: MemoryTrace) -> MemoryTrace:
+    """The trace of the case alone."""
+    return msgspec.structs.replace(trace, plain=(), facts=None)

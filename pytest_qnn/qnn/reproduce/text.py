@@ -1,0 +1,64 @@
+"""C text: literals and comments that whatever a target said cannot leave, and names that are free."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+
+
+class NotWritten(Exception):  # noqa: N818 - a property of the case, not an error of ours
+    """No program can be written that shows the finding; the text says why, as half a sentence."""
+
+
+def literal(data: bytes) -> str:
+    """A C string literal of any bytes but NUL; question marks too are escaped (trigraphs)."""
+    return '"' + "".join(_escaped(byte) for byte in data) + '"'
+
+
+def _escaped(byte: int) -> str:
+    sign = chr(byte)
+    return sign if sign.isascii() and sign.isprintable() and sign not in '"\\?' else f"\\{byte:03o}"
+
+
+def comment(text: str) -> str:
+    """Text for a comment of either kind: one line, that neither ends it nor goes on in the next line."""
+    plain = "".join(sign if sign.isascii() and sign.isprintable() else " " for sign in text)
+    return plain.replace("\\", "/").replace("*/", "* /").replace("/*", "/ *").replace("??", "? ?").strip()
+
+
+def bytes_of(data: bytes) -> str:
+    """The elements of an array of bytes."""
+    return ", ".join(map(str, data))
+
+
+_RESERVED = frozenset(
+    {
+        *("auto", "break", "case", "char", "const", "continue", "default", "do", "double", "else", "enum"),
+        *("extern", "float", "for", "goto", "if", "inline", "int", "long", "register", "restrict", "return"),
+        *("short", "signed", "sizeof", "static", "struct", "switch", "typedef", "union", "unsigned", "void"),
+        *("volatile", "while", "abort", "accept", "access", "bind", "calloc", "clock", "close", "connect"),
+        *("creat", "dup", "exit", "fork", "free", "gets", "index", "kill", "link", "listen", "log", "main"),
+        *("malloc", "mmap", "munmap", "open", "pause", "pipe", "printf", "puts", "raise", "read", "realloc"),
+        *("rename", "rindex", "send", "signal", "sleep", "socket", "stat", "time", "unlink", "wait", "write"),
+    }
+)
+"""Keywords, and functions of the headers that a program includes."""
+
+
+class Names:
+    """C identifiers: each is given once."""
+
+    def __init__(self, taken: Iterable[str] = ()) -> None:
+        self._taken = set(taken)
+
+    def free(self, wanted: str) -> str:
+        """A name that begins as wanted; signs that no identifier has become ``_``."""
+        plain = re.sub(r"[^A-Za-z0-9_]", "_", wanted)[:40]
+        plain = plain if plain[:1].isalpha() else f"n_{plain}"
+        if plain in _RESERVED:
+            plain += "_"
+        name, number = plain, 2
+        while name in self._taken:
+            name, number = f"{plain}_{number}", number + 1
+        self._taken.add(name)
+        return name

@@ -1,0 +1,174 @@
+"""IF-14 and IF-15: a call with an argument that leads nowhere, and what the headers of API 2.32 say of it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from hypothesis import strategies as st
+
+from pytest_qnn.core.rule import rule
+from pytest_qnn.core.verdict import Examined, Level, Unsupported, Violation
+from pytest_qnn.qnn.abi.codes import Error, Property, low
+from pytest_qnn.qnn.cases.arguments import ARGUMENTS, Argument, PointedCall
+from pytest_qnn.qnn.cases.case import BadArgument, GetBinary, MemoryCase
+from pytest_qnn.qnn.facts import MemoryFacts
+from pytest_qnn.qnn.model.codes import named
+from pytest_qnn.qnn.rules.iface.rules import pairs
+from pytest_qnn.qnn.strategies.graphs import graph
+from pytest_qnn.qnn.strategies.scene import Scene, Tape, scenes
+from pytest_qnn.qnn.trace import MemoryTrace
+
+Cases = st.SearchStrategy[MemoryCase]
+Pointer = tuple[PointedCall, Argument]
+_DEVICE = Error.DEVICE_ERROR_INVALID_ARGUMENT
+_BACKEND = Error.BACKEND_ERROR_INVALID_ARGUMENT
+_CONTEXT = Error.CONTEXT_ERROR_INVALID_ARGUMENT
+_PROFILE = Error.PROFILE_ERROR_INVALID_ARGUMENT
+DOCUMENTED: dict[Pointer, Error] = {
+    ("logCreate", "logger"): Error.LOG_ERROR_INVALID_ARGUMENT,
+    ("errorGetMessage", "errorMessage"): Error.ERROR_INVALID_ARGUMENT,
+    ("backendRegisterOpPackage", "packagePath"): _BACKEND,
+    ("backendRegisterOpPackage", "interfaceProvider"): _BACKEND,
+    ("backendGetSupportedOperations", "numOperations"): _BACKEND,
+    ("backendGetSupportedOperations", "operations"): _BACKEND,
+    ("deviceCreate", "device"): _DEVICE,
+    ("deviceGetInfo", "platformInfo"): _DEVICE,
+    ("deviceGetPlatformInfo", "platformInfo"): _DEVICE,
+    ("deviceFreePlatformInfo", "platformInfo"): _DEVICE,
+    ("deviceGetInfrastructure", "deviceInfra"): _DEVICE,
+    ("contextCreate", "context"): _CONTEXT,
+    ("contextGetBinarySize", "binaryBufferSize"): _CONTEXT,
+    ("contextGetBinary", "binaryBuffer"): _CONTEXT,
+    ("contextGetBinary", "writtenBufferSize"): _CONTEXT,
+    ("contextValidateBinary", "binaryBuffer"): _CONTEXT,
+    ("contextCreateFromBinary", "binaryBuffer"): _CONTEXT,
+    ("contextCreateFromBinary", "context"): _CONTEXT,
+    ("graphCreate", "graphName"): Error.GRAPH_ERROR_INVALID_NAME,
+    ("graphCreate", "graphHandle"): Error.GRAPH_ERROR_INVALID_ARGUMENT,
+    ("graphRetrieve", "graphName"): Error.GRAPH_ERROR_INVALID_NAME,
+    ("graphRetrieve", "graphHandle"): Error.GRAPH_ERROR_INVALID_NAME,
+    ("graphExecute", "inputs"): Error.GRAPH_ERROR_INVALID_ARGUMENT,
+    ("graphExecute", "outputs"): Error.GRAPH_ERROR_INVALID_ARGUMENT,
+    ("profileCreate", "profile"): _PROFILE,
+    ("profileGetEvents", "profileEventIds"): _PROFILE,
+    ("profileGetEvents", "numEvents"): _PROFILE,
+    ("signalCreate", "signal"): Error.SIGNAL_ERROR_INVALID_ARGUMENT,
+}
+"""The code that the header of the call lists for NULL in this place, or for an invalid argument."""
+_WITHOUT: frozenset[Pointer] = frozenset(
+    {
+        ("graphAddNode", "opConfig.name"),
+        ("tensorCreateGraphTensor", "tensor.name"),
+        ("contextCreate", "config.customConfig"),
+        ("contextCreateFromBinary", "config.customConfig"),
+        ("contextGetProperty", "properties.customProperty"),
+    }
+)
+"""Of those without a code: what a backend may do without, so that success is in order too."""
+SILENT: tuple[Pointer, ...] = tuple(
+    (call, argument)
+    for call, arguments in ARGUMENTS.items()
+    for argument in arguments
+    if (call, argument) not in DOCUMENTED
+)
+"""What the headers list no code for."""
+_NOT_OFFERED = frozenset({int(Error.COMMON_ERROR_NOT_SUPPORTED), int(Error.BACKEND_ERROR_NOT_SUPPORTED)})
+_RECORDED = 4950
+"""QNN_SAVER_ERROR_DUMMY_RETVALUE: the call was written down, and the answer means nothing (QnnSaver.h)."""
+_ON_CONTEXTS = ("context", "graph", "tensor")
+"""How calls begin for which a context is made."""
+_GROUPS = 4
+"""Every search of 17 cases meets each group of arguments four times (`pytest_qnn.core.drawing.strings`)."""
+
+
+def _pointers(facts: MemoryFacts, pointers: tuple[Pointer, ...]) -> Cases:
+    """One group of arguments in each case, beginning with any of them: a death in one hides those behind it.
+
+    The graph is there for the calls that want a finalised one, and its binary for those that read one.
+    """
+
+    def core(scene: Scene, tape: Tape) -> None:
+        chosen = pointers[tape.byte() * _GROUPS // 256 :: _GROUPS]
+        first = tape.below(len(chosen))
+        name = graph(scene, Tape(b""))
+        context = scene.graphs[name].context if name else scene.context()
+        if name and facts.supports(Property.CONTEXT_SUPPORT_CACHING):
+            scene.add(GetBinary(context, "f0"))
+        operator = tape.pick(scene.operators) if scene.operators else ()
+        for call, argument in (*chosen[first:], *chosen[:first]):
+            of_context = call.startswith(_ON_CONTEXTS)
+            scene.add(BadArgument(call, argument, context if of_context else "", name or "", *operator))
+
+    return scenes(facts, core, core_bytes=3, before=0, after=0)
+
+
+def documented(facts: MemoryFacts) -> Cases:
+    """IF-14: arguments for which a header lists a code."""
+    return _pointers(facts, tuple(DOCUMENTED))
+
+
+def silent(facts: MemoryFacts) -> Cases:
+    """IF-15: the others."""
+    return _pointers(facts, SILENT)
+
+
+def _answers(case: MemoryCase, trace: MemoryTrace) -> Iterator[tuple[str, BadArgument, int]]:
+    """Where, what, and the low 16 bits of the answer, of calls that the target offers."""
+    for where, step, seen in pairs(case, trace):
+        if isinstance(step, BadArgument) and seen.code is not None and low(seen.code) != _RECORDED:
+            yield where, step, low(seen.code)
+
+
+@rule(
+    "IF-14",
+    Level.MUST,
+    "A call with NULL where it writes a result or reads what it cannot do without fails with the code that "
+    "its header lists for that, without a crash.",
+    source="header of each component, error codes of each function: ..._ERROR_INVALID_ARGUMENT, "
+    "QNN_GRAPH_ERROR_INVALID_NAME",
+    subject="memory",
+    cases=documented,
+)
+def if_14(case: MemoryCase, trace: MemoryTrace) -> Examined:
+    """What answers "not supported" is not offered at all, and says nothing."""
+    count = 0
+    unsupported = ""
+    for where, step, code in _answers(case, trace):
+        wanted = DOCUMENTED.get((step.call, step.argument))
+        if wanted is None:
+            continue
+        if code in _NOT_OFFERED:
+            unsupported = f"{step.call} answers {named(code)}"
+            continue
+        if code != wanted:
+            raise Violation(
+                named(wanted), f"{step.call} with NULL for {step.argument} answers {named(code)}", where
+            )
+        count += 1
+    if unsupported and not count:
+        raise Unsupported(unsupported)
+    return Examined(count, "arguments that are NULL")
+
+
+@rule(
+    "IF-15",
+    Level.SHOULD,
+    "A call with NULL, or with a version that there is not, where its header is silent about that, returns "
+    "without a crash, and with an error if it cannot do without the argument.",
+    source="QnnBackend.h, QnnContext.h, QnnGraph.h, QnnTensor.h, QnnTypes.h: Qnn_OpConfig_t, Qnn_Tensor_t",
+    subject="memory",
+    cases=silent,
+)
+def if_15(case: MemoryCase, trace: MemoryTrace) -> Examined:
+    """Any error will do: nothing says which."""
+    count = 0
+    for where, step, code in _answers(case, trace):
+        pointer = (step.call, step.argument)
+        if pointer in DOCUMENTED:
+            continue
+        if code == 0 and pointer not in _WITHOUT:
+            raise Violation(
+                "an error", f"{step.call} with a bad {step.argument} answers {named(code)}", where
+            )
+        count += 1
+    return Examined(count, "arguments that lead nowhere")

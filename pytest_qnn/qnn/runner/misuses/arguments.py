@@ -1,0 +1,265 @@
+"""The step `BadArgument`: one call of the table with one argument that leads nowhere."""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Callable
+from typing import Any
+
+from pytest_qnn.qnn.abi.codes import ContextOption, Error
+from pytest_qnn.qnn.abi.layouts import ContextConfig, ContextProperty, OpConfig
+from pytest_qnn.qnn.cases.arguments import NO_VERSION, PointedCall
+from pytest_qnn.qnn.cases.case import BadArgument, Prepare
+from pytest_qnn.qnn.cases.sizes import ELEMENT_BYTES
+from pytest_qnn.qnn.runner.client import PROFILE_LEVEL_BASIC, Operator, array_of
+from pytest_qnn.qnn.runner.graphs import bind_raw, create_tensors, operator_of
+from pytest_qnn.qnn.runner.handlers import handles
+from pytest_qnn.qnn.runner.misuses.handles import LOG_LEVEL_ERROR
+from pytest_qnn.qnn.runner.state import Skip, State
+from pytest_qnn.qnn.trace import StepSeen
+
+Place = Any
+"""A pointer as ctypes takes it; None is NULL."""
+_PACKAGE_PATH, _PROVIDER = b"./libNoSuchPackage.so", b"noSuchProvider"
+_ROOM = 1 << 20
+"""Bytes for a binary: those of the graphs of the suite have some thousand."""
+
+
+@handles(BadArgument)
+def bad_argument(state: State, step: BadArgument) -> StepSeen:
+    """The code of the call."""
+    if not state.session.open():
+        raise Skip(f"there is no session: {state.session.failure}")
+    return StepSeen(code=_CALLS[step.call](state, step))
+
+
+def _given(step: BadArgument, name: str, place: Place) -> Place:
+    """The place, or NULL where the step is about this argument."""
+    return None if step.argument == name else place
+
+
+def _log_create(state: State, step: BadArgument) -> int:
+    return state.client.call(step.call, None, LOG_LEVEL_ERROR, None)
+
+
+def _message(state: State, step: BadArgument) -> int:
+    return state.client.call(step.call, int(Error.MEM_ERROR_INVALID_HANDLE), None)
+
+
+def _made_without_log(state: State, step: BadArgument) -> int:
+    """BackendCreate or deviceCreate without a log and configurations, and without a place for the handle."""
+    return state.client.call(step.call, None, None, None)
+
+
+def _package(state: State, step: BadArgument) -> int:
+    path = _given(step, "packagePath", _PACKAGE_PATH)
+    provider = _given(step, "interfaceProvider", _PROVIDER)
+    return state.client.call(step.call, state.session.backend, path, provider, None)
+
+
+def _operations(state: State, step: BadArgument) -> int:
+    count, listed = ctypes.c_uint32(), ctypes.c_void_p()
+    counted = _given(step, "numOperations", ctypes.byref(count))
+    return state.client.call(
+        step.call, state.session.backend, counted, _given(step, "operations", ctypes.byref(listed))
+    )
+
+
+def _validated(state: State, step: BadArgument) -> int:
+    operator = operator_of(Prepare("bad argument", "", step.op, step.dtype))
+    return state.client.call(step.call, state.session.backend, _spoilt(operator, step))
+
+
+def _spoilt(operator: Operator, step: BadArgument) -> OpConfig:
+    """The operator's node, of which one field is NULL, or a version that there is not."""
+    config: OpConfig = operator.config()
+    field = step.argument.partition(".")[2]
+    if field == "version":
+        config.version = NO_VERSION
+    else:
+        setattr(config.v1, field, type(getattr(config.v1, field))() if "Tensors" in field else None)
+    return config
+
+
+def _device_info(state: State, step: BadArgument) -> int:
+    if state.session.device is None:
+        raise Skip("there is no device")
+    return state.client.call(step.call, state.session.device, None)
+
+
+def _platform_info(state: State, step: BadArgument) -> int:
+    return state.client.call(step.call, None, None)
+
+
+def _infrastructure(state: State, step: BadArgument) -> int:
+    return state.client.call(step.call, None)
+
+
+def _context_create(state: State, step: BadArgument) -> int:
+    config, kept = _custom(step)
+    state.held.append(kept)
+    session, out = state.session, ctypes.c_void_p()
+    place = _given(step, "context", ctypes.byref(out))
+    code = state.client.call(step.call, session.backend, session.device, config, place)
+    return _freed_again(state, code, out)
+
+
+def _custom(step: BadArgument) -> tuple[Place, Any]:
+    """A list of one CUSTOM configuration of NULL, if the step is about it; and what the list leads to."""
+    if step.argument != "config.customConfig":
+        return None, None
+    entry = ContextConfig(option=ContextOption.CUSTOM)
+    listed = array_of(ctypes.c_void_p, 2)(ctypes.addressof(entry), None)
+    return ctypes.addressof(listed), (entry, listed)
+
+
+def _freed_again(state: State, code: int, out: Any) -> int:
+    if code == 0 and out.value:
+        state.client.call("contextFree", out.value, None)
+    return code
+
+
+def _binary_size(state: State, step: BadArgument) -> int:
+    return state.client.call(step.call, state.context_value(step.context), None)
+
+
+def _binary(state: State, step: BadArgument) -> int:
+    room, written = ctypes.create_string_buffer(_ROOM), ctypes.c_uint64()
+    buffer = _given(step, "binaryBuffer", ctypes.addressof(room))
+    place = _given(step, "writtenBufferSize", ctypes.byref(written))
+    return state.client.call(step.call, state.context_value(step.context), buffer, _ROOM, place)
+
+
+def _from_binary(state: State, step: BadArgument) -> int:
+    """ContextValidateBinary or contextCreateFromBinary of the binary that was written last."""
+    data = next(reversed(state.binaries.values()), b"")
+    if not data:
+        raise Skip("there is no binary")
+    held, out = ctypes.create_string_buffer(data, len(data)), ctypes.c_void_p()
+    config, kept = _custom(step)
+    state.held.append((held, kept))
+    buffer = _given(step, "binaryBuffer", ctypes.addressof(held))
+    given = (state.session.backend, state.session.device, config, buffer, len(data))
+    if step.call == "contextValidateBinary":
+        return state.client.call(step.call, *given)
+    place = _given(step, "context", ctypes.byref(out))
+    return _freed_again(state, state.client.call(step.call, *given, place, None), out)
+
+
+def _property(state: State, step: BadArgument) -> int:
+    entry = ContextProperty(option=ContextOption.CUSTOM)
+    listed = array_of(ctypes.c_void_p, 2)(ctypes.addressof(entry), None)
+    return state.client.call(step.call, state.context_value(step.context), ctypes.addressof(listed))
+
+
+def _graph_create(state: State, step: BadArgument) -> int:
+    out = ctypes.c_void_p()
+    name = _given(step, "graphName", _new_name(state))
+    place = _given(step, "graphHandle", ctypes.byref(out))
+    return state.client.call(step.call, state.context_value(step.context), name, None, place)
+
+
+def _new_name(state: State) -> bytes:
+    state.mistaken += 1
+    return b"bad argument %d" % state.mistaken
+
+
+def _graph_retrieve(state: State, step: BadArgument) -> int:
+    made = state.graphs.get(step.graph)
+    if made is None:
+        raise Skip(f"graph {step.graph} was never made")
+    name = _given(step, "graphName", made.step.graph.encode())
+    place = _given(step, "graphHandle", ctypes.byref(ctypes.c_void_p()))
+    return state.client.call(step.call, state.context_value(made.step.context), name, place)
+
+
+def _node(state: State, step: BadArgument) -> int:
+    graph, operator = _begun(state, step)
+    created, _ = create_tensors(state.client, graph, operator, watch=False)
+    if created[-1][1] != 0:
+        raise Skip(f"{created[-1][0]} gives {created[-1][1]}")
+    return state.client.call(step.call, graph, _spoilt(operator, step))
+
+
+def _begun(state: State, step: BadArgument) -> tuple[int, Operator]:
+    """A new graph without tensors, and those that it will have. Raises Skip where there is none."""
+    operator = operator_of(Prepare("bad argument", step.context, step.op, step.dtype))
+    context = state.context_value(step.context)
+    code, graph = state.client.create("graphCreate", context, _new_name(state), None)
+    if code != 0:
+        raise Skip(f"graphCreate gives {code}")
+    return graph, operator
+
+
+def _tensor(state: State, step: BadArgument) -> int:
+    graph, operator = _begun(state, step)
+    tensor = operator.tensors[0]
+    if step.argument == "tensor.name":
+        tensor.v1.name = None
+    elif step.argument == "tensor.dimensions":
+        tensor.v1.dimensions = type(tensor.v1.dimensions)()
+    return state.client.call(step.call, graph, _given(step, "tensor", ctypes.byref(tensor)))
+
+
+def _execute(state: State, step: BadArgument) -> int:
+    made = state.graphs.get(step.graph)
+    if made is None:
+        raise Skip(f"graph {step.graph} was never made")
+    operator = made.operator.again()
+    nbytes = ELEMENT_BYTES[made.step.dtype]
+    for size in made.step.shape:
+        nbytes *= size
+    rooms = bind_raw(operator, nbytes)
+    state.held.append(rooms)
+    inputs, outputs = _given(step, "inputs", operator.inputs), _given(step, "outputs", operator.outputs)
+    arrays = (inputs, operator.io_inputs, outputs, len(operator.outputs))
+    return state.client.call(step.call, made.value, *arrays, None, None)
+
+
+def _profile_create(state: State, step: BadArgument) -> int:
+    return state.client.call(step.call, state.session.backend, PROFILE_LEVEL_BASIC, None)
+
+
+def _profile_events(state: State, step: BadArgument) -> int:
+    code, profile = state.client.create("profileCreate", state.session.backend, PROFILE_LEVEL_BASIC)
+    if code != 0:
+        raise Skip(f"profileCreate gives {code}")
+    ids, count = ctypes.POINTER(ctypes.c_uint64)(), ctypes.c_uint32()
+    listed = _given(step, "profileEventIds", ctypes.byref(ids))
+    code = state.client.call(step.call, profile, listed, _given(step, "numEvents", ctypes.byref(count)))
+    state.client.call("profileFree", profile)
+    return code
+
+
+def _signal_create(state: State, step: BadArgument) -> int:
+    return state.client.call(step.call, state.session.backend, None, None)
+
+
+_CALLS: dict[PointedCall, Callable[[State, BadArgument], int]] = {
+    "logCreate": _log_create,
+    "errorGetMessage": _message,
+    "backendCreate": _made_without_log,
+    "backendRegisterOpPackage": _package,
+    "backendGetSupportedOperations": _operations,
+    "backendValidateOpConfig": _validated,
+    "deviceCreate": _made_without_log,
+    "deviceGetInfo": _device_info,
+    "deviceGetPlatformInfo": _platform_info,
+    "deviceFreePlatformInfo": _platform_info,
+    "deviceGetInfrastructure": _infrastructure,
+    "contextCreate": _context_create,
+    "contextGetBinarySize": _binary_size,
+    "contextGetBinary": _binary,
+    "contextValidateBinary": _from_binary,
+    "contextCreateFromBinary": _from_binary,
+    "contextGetProperty": _property,
+    "graphCreate": _graph_create,
+    "graphRetrieve": _graph_retrieve,
+    "graphAddNode": _node,
+    "graphExecute": _execute,
+    "tensorCreateGraphTensor": _tensor,
+    "profileCreate": _profile_create,
+    "profileGetEvents": _profile_events,
+    "signalCreate": _signal_create,
+}
+"""How each is made."""

@@ -1,0 +1,122 @@
+"""What shows a finding without this suite: a program for the library's own authors, and a test to paste.
+
+Whatever goes wrong here costs a note in the folder, and never a verdict.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from typing import TYPE_CHECKING, Any, Final, cast
+
+from pytest_qnn.case_file import encode
+from pytest_qnn.core.target import Death, Target
+from pytest_qnn.core.verdict import Finding, Outcome, Verdict
+
+if TYPE_CHECKING:
+    from pytest_qnn.case_file import AnyCaseFile
+
+PROGRAM: Final = "reproduce.c"
+SCRIPT: Final = "reproduce.py"
+WHY_NOT: Final = "reproduce.txt"
+SNIPPET: Final = "snippet.py"
+CONTENTS: Final = {
+    PROGRAM: "the finding as one C file against the public ABI; it begins with how to build and run it",
+    SCRIPT: "the finding as a script that needs the runtime and numpy only; it begins with how to run it",
+    WHY_NOT: "why no program or script without this suite shows the finding",
+    SNIPPET: "a test to paste into your own, which judges the case",
+}
+"""What each file is, by its name."""
+_LONGEST_SNIPPET: Final = 20_000
+"""Characters of a case that is pasted."""
+
+
+def files(target: Target[Any, Any], verdict: Verdict, content: AnyCaseFile) -> dict[str, bytes]:
+    """The files by name."""
+    finding = verdict.finding
+    if finding is None:
+        return {}
+    made = {}
+    try:
+        made = _memory(target, verdict, finding, content) if content.subject == "memory" else {}
+    except Exception as error:
+        made = {WHY_NOT: _why(f"it could not be written: {type(error).__name__}: {error}")}
+    snippet = _snippet(verdict, content)
+    return made | ({SNIPPET: snippet.encode()} if snippet else {})
+
+
+def _why(reason: str) -> bytes:
+    return f"No program without this suite shows this finding: {reason}\n".encode("utf-8", "replace")
+
+
+def _memory(
+    target: Target[Any, Any], verdict: Verdict, finding: Finding, content: AnyCaseFile
+) -> dict[str, bytes]:
+    # A run about delegates loads nothing of QNN.
+    from pytest_qnn.qnn import reproduce
+    from pytest_qnn.qnn.trace import MemoryTrace
+
+    case = cast("Any", content).case
+    death = _death(verdict.outcome, finding)
+    found = MemoryTrace(death=death) if death is not None else target.run(case)
+    said = reproduce.Finding(
+        rule=verdict.rule,
+        sentence=verdict.sentence,
+        source=verdict.source,
+        target=verdict.target,
+        expected=finding.expected,
+        seen=finding.seen,
+        where=finding.where,
+    )
+    try:
+        return {PROGRAM: reproduce.program(case, found, said).encode()}
+    except reproduce.NotWritten as reason:
+        return {WHY_NOT: _why(str(reason))}
+
+
+def _death(outcome: Outcome, finding: Finding) -> Death | None:
+    """How the process died, out of the finding: it is not to die once more for this.
+
+    None: it did not, or what is said does not say enough.
+    """
+    step = re.search(r"\bstep (\d+)\b", finding.where)
+    number = int(step[1]) if step else -1
+    if outcome is Outcome.HANG:
+        return Death("hang", finding.seen, number)
+    signal = re.search(r"\bdied of (SIG[A-Z0-9]+)", finding.seen)
+    if outcome is Outcome.CRASH and signal is not None:
+        return Death("signal", signal[1], number)
+    return None
+
+
+def _snippet(verdict: Verdict, content: AnyCaseFile) -> str:
+    """A test that judges exactly this case; empty: it is too long to be pasted."""
+    kept = json.loads(encode(content))
+    text = json.dumps(
+        {key: kept[key] for key in ("schema", "subject", "rule", "case", "expected", "seen") if key in kept}
+    )
+    if len(text) > _LONGEST_SNIPPET:
+        return ""
+    fixture = "memory_target" if content.subject == "memory" else "delegate_target"
+    name = verdict.rule.lower().replace("-", "_")
+    lines = [text[at : at + 90].encode() for at in range(0, len(text), 90)]
+    return "\n".join(
+        [
+            "# To be pasted into a test module. The target is that of --qnn-backend or --tflite-delegate.",
+            "from pytest_qnn.case_file import decode",
+            "from pytest_qnn.core.engine import judge_case",
+            "from pytest_qnn.core.verdict import Violation",
+            "from pytest_qnn.rules import catalogue",
+            "",
+            "CASE = (",
+            *(f"    {line!r}" for line in lines),
+            ")",
+            "",
+            "",
+            f"def test_smallest_case_of_{name}({fixture}):",
+            f"    rule = catalogue()[{verdict.rule!r}]",
+            f"    found = judge_case(rule, {fixture}, decode(CASE).case)",
+            "    assert not isinstance(found, Violation), found",
+            "",
+        ]
+    )

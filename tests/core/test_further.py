@@ -1,0 +1,137 @@
+"""One finding does not hide the others: the search goes on around its call, or its operators."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import msgspec
+from hypothesis import strategies as st
+from minimal_doubles import FakeTarget, finding
+
+from pytest_qnn.core.engine import judge, judge_with_owners
+from pytest_qnn.core.evidence import Evidence
+from pytest_qnn.core.profile import PROFILES
+from pytest_qnn.core.rule import Rule
+from pytest_qnn.core.target import Death
+from pytest_qnn.core.verdict import Examined, Level, Measured, Outcome, Verdict, Violation
+from pytest_qnn.qnn.cases.case import Alloc, ContextCreate, MemoryCase
+from pytest_qnn.qnn.trace import MemoryTrace
+
+Check = Callable[[Any, Any], Examined]
+SIZES = (1, 2, 3, 4, 5, 6, 7)
+
+
+def size_of(case: MemoryCase) -> int:
+    return next((step.size for step in case.steps if isinstance(step, Alloc)), 0)
+
+
+class Alone(FakeTarget):
+    """No control explains anything; what is measured is measured alike in each process."""
+
+    def controls(self, _case: Any, **_more: Any) -> Iterator[Any]:
+        return iter(())
+
+    def run_fresh(self, case: Any) -> Any:
+        return self.run(case)
+
+
+def a_rule(check: Check) -> Rule[Any, Any, Any]:
+    cases = st.sampled_from(SIZES).map(lambda size: MemoryCase((ContextCreate("c0"), Alloc("b0", size))))
+    return Rule(
+        id="REG-99",
+        level=Level.MUST,
+        sentence="The target does as it should.",
+        source="the tests",
+        subject="memory",
+        cases=lambda _facts: cases,
+        check=check,
+    )
+
+
+def judged(check: Check, run: Callable[[Any], Any] | None = None) -> Verdict:
+    rule = a_rule(check)
+    target = Alone("memory", run)
+    return judge_with_owners(rule, target, PROFILES["default"], 1, {"REG-99": rule}.__getitem__).verdict
+
+
+def examined(_case: Any, _trace: Any) -> Examined:
+    return Examined(1, "cases")
+
+
+def dying_in(calls: dict[int, str], ends: str = "signal") -> Callable[[Any], MemoryTrace]:
+    """A run that dies in a call that depends on the size."""
+
+    def run(case: MemoryCase) -> MemoryTrace:
+        call = calls.get(size_of(case))
+        if call is None:
+            return MemoryTrace()
+        return MemoryTrace(
+            death=Death(ends, "the process died of SIGSEGV", 0, evidence=Evidence(during=call))
+        )
+
+    return run
+
+
+def sizes_of(verdict: Verdict) -> list[int]:
+    found = [finding(verdict), *(each.finding for each in verdict.further)]
+    return [size_of(msgspec.json.decode(one.case, type=MemoryCase)) for one in found]
+
+
+def test_a_death_in_one_call_does_not_hide_those_in_others() -> None:
+    calls = {1: "QnnGraph_create", 2: "QnnGraph_create", 3: "QnnLog_create", 5: "QnnMem_register"}
+    verdict = judged(examined, dying_in(calls))
+    found = [finding(verdict), *(each.finding for each in verdict.further)]
+    assert sorted(one.evidence.during for one in found) == sorted({*calls.values()})
+    assert {each.outcome for each in verdict.further} == {Outcome.CRASH}
+
+
+def test_behind_one_place_there_is_nothing_else_and_each_case_runs_once() -> None:
+    calls = dict.fromkeys(SIZES, "QnnGraph_create")
+    verdict = judged(examined, dying_in(calls))
+    assert verdict.further == ()
+    assert verdict.examples <= 2 * len(SIZES)  # those drawn, and smaller ones without the context
+
+
+def test_what_is_worst_is_the_finding() -> None:
+    def check(case: MemoryCase, _trace: Any) -> Examined:
+        if 0 < size_of(case) < 7:
+            raise Violation("0", "1", where=f"step {len(case.steps) - 1}")
+        return Examined(1, "cases")
+
+    verdict = judged(check, dying_in({7: "QnnMem_register"}))
+    assert (verdict.outcome, sizes_of(verdict)[0]) == (Outcome.CRASH, 7)
+    assert [each.outcome for each in verdict.further] == [Outcome.FAIL]
+
+
+def test_at_most_four_are_told_beside_the_first() -> None:
+    verdict = judged(examined, dying_in({size: f"QnnCall_{size}" for size in SIZES}))
+    assert len(verdict.further) == 4
+    assert len({*sizes_of(verdict)}) == 5
+
+
+def test_a_failure_that_is_in_no_call_and_of_no_operator_ends_the_search() -> None:
+    def check(case: MemoryCase, _trace: Any) -> Examined:
+        raise Violation("0", str(size_of(case)))
+
+    assert judged(check).further == ()
+
+
+def test_nothing_is_looked_for_behind_what_is_measured() -> None:
+    def check(case: MemoryCase, _trace: Any) -> Examined:
+        if size_of(case) > 3:
+            raise Measured("0", "1", where=f"step {size_of(case) % 2}")
+        return Examined(1, "cases")
+
+    verdict = judged(check)
+    assert (verdict.outcome, verdict.further) == (Outcome.FAIL, ())
+
+
+def test_nothing_is_looked_for_behind_a_hang() -> None:
+    verdict = judged(examined, dying_in({1: "QnnGraph_create", 3: "QnnLog_create"}, "hang"))
+    assert (verdict.outcome, verdict.further) == (Outcome.HANG, ())
+
+
+def test_without_owners_the_first_finding_ends_the_search() -> None:
+    target = Alone("memory", dying_in({1: "QnnGraph_create", 3: "QnnLog_create"}))
+    assert judge(a_rule(examined), target, PROFILES["default"], 1).further == ()

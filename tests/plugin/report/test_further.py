@@ -1,0 +1,83 @@
+"""What was found beside a rule's first finding: in the terminal, in reports, in its folder."""
+
+from __future__ import annotations
+
+import importlib.resources
+import json
+from pathlib import Path
+from typing import Any
+
+import fake_suite
+import jsonschema
+import pytest
+from hypothesis import strategies as st
+
+from pytest_qnn import commands
+from pytest_qnn.core.rule import Rule
+from pytest_qnn.core.verdict import Level
+
+SUITE = fake_suite.suite("REG-17")
+ALL = ("--qnn-seed=3", "--qnn-report=out.json", "--qnn-report=out.html", "--qnn-corpus=corpus")
+
+
+def dies_and_fails() -> Rule[Any, Any, Any]:
+    """A rule of which one case dies in contextFree and another fails in an allocation."""
+    return Rule(
+        id="REG-17",
+        level=Level.SHOULD,
+        sentence="Sentence of REG-17.",
+        source="seed 000, section 0",
+        subject="memory",
+        cases=lambda _facts: st.sampled_from([fake_suite.CASE, fake_suite.CRASH]),
+        check=fake_suite.fails,
+    )
+
+
+@pytest.fixture
+def run(fakes: None, monkeypatch: pytest.MonkeyPatch, pytester: pytest.Pytester) -> pytest.RunResult:
+    monkeypatch.setitem(fake_suite.CATALOGUE, "REG-17", dies_and_fails())
+    pytester.makepyfile(test_rules=SUITE)
+    return pytester.runpytest_inprocess(*ALL)
+
+
+def rule_of_report() -> Any:
+    document = json.loads(Path("out.json").read_text())
+    schema = json.loads((importlib.resources.files("pytest_qnn.report") / "schema.json").read_text())
+    jsonschema.Draft202012Validator(schema).validate(document)
+    (found,) = (rule for each in document["targets"] for rule in each["rules"] if rule["id"] == "REG-17")
+    return found
+
+
+def test_the_worst_is_the_verdict_and_the_others_stand_beside_it(run: pytest.RunResult) -> None:
+    run.assert_outcomes(failed=1)  # a SHOULD that fails is an expected failure, one that crashes is not
+    run.stdout.fnmatch_lines(
+        [
+            "REG-17 crash: *",
+            "  further   fail: code 1000 <&> (step 1), case in case-2.json",
+            "REG-17 SHOULD crash: *",
+            "  further: fail: code 1000 <&> (step 1), case in case-2.json",
+        ]
+    )
+    rule = rule_of_report()
+    assert rule["verdict"] == "crash"
+    (further,) = rule["further"]
+    assert (further["verdict"], further["violation"]["fingerprint"]["call"]) == ("fail", "alloc")
+    assert "code 1000 &lt;&amp;&gt; (step 1)" in Path("out.html").read_text()
+
+
+def test_each_has_a_case_file_that_replays(run: pytest.RunResult, pytester: pytest.Pytester) -> None:
+    files = {file["name"]: file["what"] for file in rule_of_report()["files"]}
+    assert files["case-2.json"] == "a further finding under the rule, as data: replay this file"
+    (case,) = Path(".pytest-qnn").glob("*/REG-17/case-2.json")
+    again = pytester.runpytest_inprocess(f"--qnn-replay={case}")
+    again.stdout.fnmatch_lines(["*STILL FAILS*"])
+    assert len([*Path("corpus").glob("REG-17-*.json")]) == 2
+
+
+def test_each_is_a_known_failure_of_its_own(
+    run: pytest.RunResult, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert commands.main(["expect", "out.json", "--update=known.toml"]) == 0
+    written = Path("known.toml").read_text()
+    assert written.count("[[failure]]") == 2
+    assert 'call = "alloc"' in written

@@ -1,0 +1,86 @@
+"""IF-14 and IF-15: every argument of the table is met, and an answer that is not in order is accused."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import closing
+from typing import get_args
+
+import msgspec
+import pytest
+
+from pytest_qnn.core.bounds import BadCase
+from pytest_qnn.core.search import Search
+from pytest_qnn.core.verdict import Examined, Unsupported, Violation
+from pytest_qnn.qnn.abi.codes import low
+from pytest_qnn.qnn.cases.arguments import ARGUMENTS, Argument, PointedCall
+from pytest_qnn.qnn.cases.case import BadArgument, ContextCreate, GetBinary, MemoryCase, Prepare
+from pytest_qnn.qnn.cases.valid import check_memory
+from pytest_qnn.qnn.rules.iface import pointers
+from pytest_qnn.qnn.target import MemoryTarget, open_memory_target
+from pytest_qnn.qnn.trace import MemoryTrace, StepSeen
+from pytest_qnn.rules import catalogue
+
+PRELUDE = (ContextCreate("c0"), Prepare("g0", "c0"), GetBinary("c0", "f0"))
+DEVICES = ("deviceGetInfo", "deviceGetPlatformInfo", "deviceFreePlatformInfo")
+ALL = [(call, argument) for call, arguments in ARGUMENTS.items() for argument in arguments]
+
+
+@pytest.fixture(scope="module")
+def target() -> Iterator[MemoryTarget]:
+    with closing(open_memory_target("reference", "emulated", "off", 10.0)) as opened:
+        yield opened
+
+
+def case_of(call: PointedCall, argument: Argument) -> MemoryCase:
+    return MemoryCase((*PRELUDE, BadArgument(call, argument, "c0", "g0")))
+
+
+def test_every_call_and_every_argument_is_in_the_table() -> None:
+    assert ARGUMENTS.keys() == {*get_args(PointedCall)}
+    assert {argument for _, argument in ALL} == {*get_args(Argument)}
+    assert pointers.DOCUMENTED.keys() | {*pointers.SILENT} == {*ALL}
+
+
+@pytest.mark.parametrize(("call", "argument"), ALL)
+def test_the_reference_refuses_each_and_success_is_accused(
+    target: MemoryTarget, call: PointedCall, argument: Argument
+) -> None:
+    case = case_of(call, argument)
+    trace = target.run(case)
+    last = trace.steps[-1]
+    assert not last.skipped
+    documented = (call, argument) in pointers.DOCUMENTED
+    if low(last.code or 0) in pointers._NOT_OFFERED:
+        assert call in ("backendRegisterOpPackage", *DEVICES)
+        return
+    check = pointers.if_14 if documented else pointers.if_15
+    other = pointers.if_15 if documented else pointers.if_14
+    assert check(case, trace).count == 1
+    assert other(case, trace).count == 0
+    success = msgspec.structs.replace(trace, steps=(*trace.steps[:-1], StepSeen(code=0)))
+    if (call, argument) in pointers._WITHOUT:
+        assert isinstance(check(case, success), Examined)
+    else:
+        with pytest.raises(Violation, match=argument.replace(".", r"\.")):
+            check(case, success)
+
+
+def test_what_is_not_offered_is_unsupported() -> None:
+    case = case_of("profileCreate", "profile")
+    trace = MemoryTrace(steps=(*[StepSeen(code=0)] * len(PRELUDE), StepSeen(code=1000)))
+    with pytest.raises(Unsupported, match="profileCreate answers 1000"):
+        pointers.if_14(case, trace)
+
+
+def test_a_call_has_only_its_own_arguments() -> None:
+    check_memory(case_of("graphCreate", "graphName"))
+    with pytest.raises(BadCase, match="graphCreate has no argument logger that leads somewhere"):
+        check_memory(case_of("graphCreate", "logger"))
+
+
+@pytest.mark.parametrize("rule_id", ["IF-14", "IF-15"])
+def test_seventeen_cases_meet_every_argument(target: MemoryTarget, rule_id: str) -> None:
+    cases = list(Search(catalogue()[rule_id].cases(target.facts), 17, 1))
+    met = {(s.call, s.argument) for case in cases for s in case.steps if isinstance(s, BadArgument)}
+    assert met == {*(pointers.DOCUMENTED if rule_id == "IF-14" else pointers.SILENT)}

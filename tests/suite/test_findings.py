@@ -1,0 +1,122 @@
+"""The programs of docs/findings: each sees its finding on its library, and none on the reference.
+
+They know nothing of the suite. Every program is compiled, and runs in a process of its own.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from fast_run import later
+from real_libraries import real_library
+
+from pytest_qnn import native
+
+ROOT = Path(__file__).parents[2]
+PROGRAMS = ROOT / "docs" / "findings"
+PAGE = ROOT / "docs" / "findings.md"
+HTP, SAVER, IR, GPU = (f"libQnn{name}.so" for name in ("Htp", "Saver", "Ir", "Gpu"))
+FINDINGS = {
+    "any-type-created": (HTP, IR),
+    "backend-freed-first": (SAVER,),
+    "damaged-binary": (HTP,),
+    "defer-no": (HTP,),
+    "denied-messages": (HTP, IR, GPU),
+    "denied-properties": (HTP,),
+    "equal-ids": (IR,),
+    "equal-names": (IR,),
+    "half-deferred": (HTP,),
+    "handles-left": (GPU,),
+    "invalid-handle": (HTP, SAVER, IR, GPU),
+    "keys-without-memory": (HTP,),
+    "loud-log": (HTP,),
+    "null-properties": (HTP,),
+    "preset-data": (SAVER,),
+    "relu-of-rank-5": (HTP,),
+    "small-memory": (HTP,),
+    "static-without-data": (SAVER,),
+    "unknown-handle": (HTP,),
+    "unknown-memory-type": (HTP,),
+    "updated-weights": (HTP,),
+}
+"""The programs of docs/findings/qnn, and the libraries on which each ends with 1."""
+SOON = {("relu-of-rank-5", HTP), ("equal-ids", IR), ("handles-left", GPU)}
+"""What the fast run looks at: a crash, and one finding of two other libraries."""
+XNNPACK = {
+    "conv_same": {"tflite_runtime": 1, "ai_edge_litert": 0},
+    "rank_7_and_8": {"tflite_runtime": 0, "ai_edge_litert": 1},
+    "variable_read_twice": {"tflite_runtime": 0, "ai_edge_litert": 1},
+}
+PERSONALITIES = {"updated-weights": "binary-sections"}
+"""Of the reference, where its default has not what a program is about."""
+
+
+def built(folder: Path, name: str) -> Path:
+    source = PROGRAMS / "qnn" / f"{name}.c"
+    program = folder / name
+    command = ["gcc", "-std=c11", "-Wall", "-Wextra", "-Werror", "-o", str(program), str(source), "-ldl"]
+    subprocess.run(command, check=True, capture_output=True, timeout=60)
+    return program
+
+
+def ended(folder: Path, name: str, library: Path, **environment: str) -> tuple[int, str]:
+    """The exit status of a program, and what it printed."""
+    command = [str(built(folder, name)), str(library)]
+    variables = os.environ | environment
+    done = subprocess.run(
+        command, cwd=folder, env=variables, capture_output=True, text=True, timeout=60, check=False
+    )
+    return done.returncode, done.stdout
+
+
+def pairs() -> list[object]:
+    found = [(name, library) for name, libraries in FINDINGS.items() for library in libraries]
+    return [pair if pair in SOON else later(*pair) for pair in found]
+
+
+@pytest.mark.parametrize(("name", "library"), pairs())
+def test_a_program_sees_its_finding_on_the_library(tmp_path: Path, name: str, library: str) -> None:
+    status, told = ended(tmp_path, name, real_library(library))
+    assert status == 1, told
+    assert "expected: " in told
+    assert "seen: " in told
+
+
+@pytest.mark.parametrize("name", [name if name in dict(SOON) else later(name) for name in FINDINGS])
+def test_a_program_sees_no_finding_on_the_reference(tmp_path: Path, name: str) -> None:
+    if native.libpython() is None:
+        pytest.skip("this Python has no shared library that a C program could load")
+    libraries = native.build(tmp_path / "reference")
+    personality = PERSONALITIES.get(name, "default")
+    status, told = ended(tmp_path, name, libraries.backend, **libraries.environment(personality))
+    assert status == 0, told
+
+
+def test_a_program_that_cannot_load_the_library_ends_with_2(tmp_path: Path) -> None:
+    broken = tmp_path / "libbroken.so"
+    broken.write_text("no library")
+    status, told = ended(tmp_path, "equal-ids", broken)
+    assert (status, told.split(":")[0]) == (2, "cannot run")
+
+
+@pytest.mark.full
+@pytest.mark.parametrize("runtime", ["tflite_runtime", "ai_edge_litert"])
+@pytest.mark.parametrize("name", XNNPACK)
+def test_a_script_about_xnnpack(name: str, runtime: str) -> None:
+    command = [sys.executable, str(PROGRAMS / "xnnpack" / f"{name}.py"), runtime]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=240, check=False)
+    assert done.returncode == XNNPACK[name][runtime], done.stdout + done.stderr
+
+
+def test_every_program_is_on_the_page_and_in_this_table() -> None:
+    page = PAGE.read_text()
+    assert {path.stem for path in (PROGRAMS / "qnn").glob("*.c")} == set(FINDINGS)
+    assert {path.stem for path in (PROGRAMS / "xnnpack").glob("*.py")} == {*XNNPACK, "model"}
+    for name in FINDINGS:
+        assert f"(findings/qnn/{name}.c)" in page, name
+    for name in XNNPACK:
+        assert f"(findings/xnnpack/{name}.py)" in page, name
