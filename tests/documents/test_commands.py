@@ -51,6 +51,7 @@ LIBRARIES = {
 PAGES: Mapping[str, Mapping[str, str]] = {
     "README.md": {"--qnn-replay=FOLDER": "--qnn-replay=finding"},
     "docs/index.md": {},
+    "docs/findings.md": {"$LIB": "build/libexample.so"},
     "docs/how-to/certification.md": {"--to certified": f"--to certified {RULES} --qnn-profile=quick"},
     "docs/how-to/compare.md": {"OLD.json": "old.json", "NEW.json": "report.json"},
     "docs/how-to/corpus.md": {"corpus FOLDER": "corpus tests/cases"},
@@ -84,6 +85,7 @@ ELSEWHERE = {
 """Pages whose own test runs them."""
 NOT_RUN = {
     "pip install": "installs; .ci/run installs the package and its extras",
+    "pip check": "looks at what a reader has installed",
     "pip download": "needs two releases from a package index",
     "mkdocs serve": "serves until it is stopped; .ci/run builds the same site",
     "dask scheduler": "serves until it is stopped; tests/campaign/test_campaign.py starts one",
@@ -114,11 +116,16 @@ EXAMPLES = {"PART": "models", "N": "2"}
 USERS = (
     "README.md",
     "docs/index.md",
+    "docs/findings.md",
+    "docs/known-bugs.md",
     "docs/how-to/",
     "docs/tutorials/",
     "docs/reference/",
     "docs/rules/README.md",
+    "examples/",
 )
+CONTRIBUTORS = ("docs/how-to/testing.md", "docs/how-to/release.md")
+"""Pages for who changes the project, among those for its users."""
 FORMS = re.compile(
     r"python3?( -m)?( [\w.]+( (campaign|certify|compare|corpus|expect|merge|verify|COMMAND))?)?$"
 )
@@ -172,11 +179,7 @@ def documents() -> Iterator[str]:
 
 def test_each_command_is_run_or_has_a_reason() -> None:
     for name in documents():
-        if name.startswith((*USERS, "examples/")) and name not in {
-            *PAGES,
-            *ELSEWHERE,
-            "docs/how-to/testing.md",
-        }:
+        if name.startswith(USERS) and name not in {*PAGES, *ELSEWHERE, *CONTRIBUTORS}:
             assert [each for each in commands(name) if not reason(each)] == [], name
 
 
@@ -222,7 +225,7 @@ def _refusal(command: str, config: pytest.Config, monkeypatch: pytest.MonkeyPatc
 
 def _parse(command: str, config: pytest.Config, monkeypatch: pytest.MonkeyPatch) -> None:
     plain = re.sub(r"\$\{\{.*?\}\}", "x", command)
-    words = shlex.split(re.sub(r"(?<= )\[|\](?= |$)|>.*| \.\.\.$", " ", plain), comments=True)
+    words = shlex.split(re.sub(r"(?<= )\[|\](?= |$)| >.*| \.\.\.$", " ", plain), comments=True)
     words = [EXAMPLES.get(word, word) for word in words]
     while re.match(r"\w+=", words[0]):
         words.pop(0)
