@@ -34,7 +34,7 @@ _INLINE = re.compile(r"(`+)(.+?)\1", re.DOTALL)
 _LINK = re.compile(r"\[[^\]\[]*\]\(([^()]+)\)")
 _HEADING = re.compile(r"^#{1,6} +(.*?) *#*$", re.MULTILINE)
 _ANCHOR = re.compile(r"<a (?:id|name)=\"([^\"]+)\"")
-_PROGRAM = re.compile(r"(?:\w+=\S+ +)*(?:\S*/)?(python3?|pytest|\.ci/run)(?= |$)")
+_PROGRAM = re.compile(r"(?:\w+=\S+ +)*(?:\S*/)?(python3?|pytest|\.ci/run|sh|pip|mkdocs|dask)(?= |$)")
 _OPTION = re.compile(r"^--[a-z][\w-]*")
 
 

@@ -51,9 +51,11 @@ LIBRARIES = {
 PAGES: Mapping[str, Mapping[str, str]] = {
     "README.md": {"--qnn-replay=FOLDER": "--qnn-replay=finding"},
     "docs/index.md": {},
+    "docs/findings.md": {"$LIB": "build/libexample.so"},
     "docs/how-to/certification.md": {"--to certified": f"--to certified {RULES} --qnn-profile=quick"},
     "docs/how-to/compare.md": {"OLD.json": "old.json", "NEW.json": "report.json"},
     "docs/how-to/corpus.md": {"corpus FOLDER": "corpus tests/cases"},
+    "docs/how-to/debugging.md": {},
     "docs/how-to/hosts.md": {"board.json": "old.json"},
     "docs/how-to/known-failures.md": {},
     "docs/how-to/matrix.md": {},
@@ -66,6 +68,12 @@ PAGES: Mapping[str, Mapping[str, str]] = {
     "examples/qnn_backend/README.md": {},
 }
 """Pages that are run here, with what else a test has in place of their words."""
+FOLDERS = {
+    "docs/how-to/debugging.md": "delegate_repo",
+    "examples/delegate_repo/README.md": "delegate_repo",
+    "examples/qnn_backend/README.md": "qnn_backend",
+}
+"""Where a page's commands are typed, below that folder."""
 FAST = ("docs/index.md", "docs/rules/README.md")
 """Pages whose commands need nothing and take a second."""
 ELSEWHERE = {
@@ -76,6 +84,12 @@ ELSEWHERE = {
 }
 """Pages whose own test runs them."""
 NOT_RUN = {
+    "pip install": "installs; .ci/run installs the package and its extras",
+    "pip check": "looks at what a reader has installed",
+    "pip download": "needs two releases from a package index",
+    "mkdocs serve": "serves until it is stopped; .ci/run builds the same site",
+    "dask scheduler": "serves until it is stopped; tests/campaign/test_campaign.py starts one",
+    "dask worker": "serves until it is stopped; tests/campaign/test_campaign.py starts some",
     "-m venv": ".ci/run carries out the README's two commands in clones",
     ".venv/bin/pytest": ".ci/run carries out the README's two commands in clones",
     "direct:/opt": "needs a vendor's delegate; tests/bridge/test_own_interface.py has one that is made there",
@@ -102,15 +116,21 @@ EXAMPLES = {"PART": "models", "N": "2"}
 USERS = (
     "README.md",
     "docs/index.md",
+    "docs/findings.md",
+    "docs/known-bugs.md",
     "docs/how-to/",
     "docs/tutorials/",
     "docs/reference/",
     "docs/rules/README.md",
+    "examples/",
 )
+CONTRIBUTORS = ("docs/how-to/testing.md", "docs/how-to/release.md")
+"""Pages for who changes the project, among those for its users."""
 FORMS = re.compile(
     r"python3?( -m)?( [\w.]+( (campaign|certify|compare|corpus|expect|merge|verify|COMMAND))?)?$"
 )
 """Commands that are only named, without what they need."""
+OTHERS = ("run", "sh", "pip", "mkdocs", "dask")
 WITHOUT_PARSER = {
     ("-m", "venv"),
     ("-m", "zipfile"),
@@ -125,7 +145,7 @@ WITHOUT_PARSER = {
     ("-m", "pytest_qnn.isolation.remote"),
     ("-m", "pytest_qnn.session.certification.release"),
 }
-"""Programs that take files or nothing."""
+"""Programs that are not this project's, or take files or nothing."""
 
 
 def commands(name: str) -> list[str]:
@@ -136,7 +156,12 @@ def commands(name: str) -> list[str]:
         .replace("`... --", "`pytest --pyargs pytest_qnn.conformance --")
     )
     found = (" ".join(command.split()) for command in check_docs.commands(text))
-    return [each for each in dict.fromkeys(found) if not FORMS.fullmatch(each.partition(" >")[0].strip())]
+    forms = (FORMS.fullmatch, OTHERS.__contains__)
+    return [
+        each
+        for each in dict.fromkeys(found)
+        if not any(is_form(each.partition(" >")[0].strip()) for is_form in forms)
+    ]
 
 
 def reason(command: str) -> str:
@@ -154,11 +179,7 @@ def documents() -> Iterator[str]:
 
 def test_each_command_is_run_or_has_a_reason() -> None:
     for name in documents():
-        if name.startswith((*USERS, "examples/")) and name not in {
-            *PAGES,
-            *ELSEWHERE,
-            "docs/how-to/testing.md",
-        }:
+        if name.startswith(USERS) and name not in {*PAGES, *ELSEWHERE, *CONTRIBUTORS}:
             assert [each for each in commands(name) if not reason(each)] == [], name
 
 
@@ -204,7 +225,7 @@ def _refusal(command: str, config: pytest.Config, monkeypatch: pytest.MonkeyPatc
 
 def _parse(command: str, config: pytest.Config, monkeypatch: pytest.MonkeyPatch) -> None:
     plain = re.sub(r"\$\{\{.*?\}\}", "x", command)
-    words = shlex.split(re.sub(r"(?<= )\[|\](?= |$)|>.*| \.\.\.$", " ", plain), comments=True)
+    words = shlex.split(re.sub(r"(?<= )\[|\](?= |$)| >.*| \.\.\.$", " ", plain), comments=True)
     words = [EXAMPLES.get(word, word) for word in words]
     while re.match(r"\w+=", words[0]):
         words.pop(0)
@@ -213,7 +234,7 @@ def _parse(command: str, config: pytest.Config, monkeypatch: pytest.MonkeyPatch)
         unknown = config._parser.parse_known_and_unknown_args(arguments, argparse.Namespace())[1]
         if unknown:
             raise pytest.UsageError(f"pytest has no {unknown}")
-    elif program.endswith(".ci/run") or tuple(arguments[:2]) in WITHOUT_PARSER:
+    elif Path(program).name in OTHERS or tuple(arguments[:2]) in WITHOUT_PARSER:
         pass
     elif arguments[1:3] == ["pytest_qnn", "certify"]:
         certify.parse(arguments[3:])
@@ -233,10 +254,12 @@ def prepared(tmp_path_factory: pytest.TempPathFactory) -> Path:
         shutil.copytree(ROOT / "examples" / name, example, ignore=shutil.ignore_patterns("build", ".*"))
         subprocess.run(["sh", "build.sh"], cwd=example, check=True, capture_output=True, timeout=120)
         shutil.copy(example / "build" / library, folder / "build")
+    (folder / "tests").mkdir()
     (folder / "matrix.toml").write_text('[targets.a]\noptions = ["--qnn-backend=reference"]\n')
     (folder / "known.toml").write_text('[claims.memory]\nareas = ["REG"]\n')
     (folder / "pytest.ini").write_text("[pytest]\n")
     options = "--qnn-backend=mutant:reg-keeps-first --qnn-rule=REG-08 --qnn-report=report.json"
+    options += " --qnn-corpus=tests/cases"
     done = run(f"pytest --pyargs pytest_qnn.conformance {options}", folder)
     assert done.status == 1, done.output
     shutil.copy(folder / "report.json", folder / "old.json")
@@ -251,8 +274,7 @@ def prepared(tmp_path_factory: pytest.TempPathFactory) -> Path:
 )
 def test_the_commands_of_a_page_run(name: str, tmp_path: Path, request: pytest.FixtureRequest) -> None:
     folder = tmp_path if name in FAST else request.getfixturevalue("prepared")
-    if name.startswith("examples/"):
-        folder /= Path(name).parent.name
+    folder /= FOLDERS.get(name, "")
     for command in commands(name):
         if reason(command):
             continue

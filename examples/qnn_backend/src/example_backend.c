@@ -365,12 +365,16 @@ static const Operator* accepted(const OpConfig* config, const Entry* in, const E
   *code = 0;
   return found;
 }
+/* Whether its tensors are where its counts say, and no more than this backend takes. */
+static int has_its_tensors(const OpConfig* config) {
+  return config->inputs_size <= 2 && config->outputs_size == 1 && (config->inputs || !config->inputs_size) &&
+         config->outputs;
+}
 static Error validate(uintptr_t backend, OpConfig config) {
   ONE_AT_A_TIME;
   if (!find(kBackend, backend)) return 4011;
   Entry in[2], out;
-  const int few = config.inputs_size <= 2 && config.outputs_size == 1;
-  int known = few && read_tensor(&config.outputs[0], &out);
+  int known = has_its_tensors(&config) && read_tensor(&config.outputs[0], &out);
   for (uint32_t i = 0; known && i < config.inputs_size; ++i) known = read_tensor(&config.inputs[i], &in[i]);
   Error code;
   accepted(&config, in, known ? &out : NULL, &code);
@@ -394,7 +398,7 @@ static Error add_node(uintptr_t graph, OpConfig config) {
   Graph* owner = find(kGraph, graph);
   if (!owner) return 6001;
   if (owner->finalised) return 6024;
-  if (!config.name || config.inputs_size > 2 || config.outputs_size != 1) return 6005;
+  if (!config.name || !has_its_tensors(&config)) return 6005;
   Step step = {0};
   Entry in[2] = {{0}};
   Entry* out = of_id(owner, config.outputs[0].id);
