@@ -1,7 +1,8 @@
 """Enter what reports found into a file of known failures (--qnn-expect).
 
 An entry that is made has everything that a report knows, and no reason, issue, owner or date: these are for
-whoever accepts the failure to write, and until then the file is refused.
+whoever accepts the failure to write, and until then the file is refused. With --remove entries go whose rule
+is broken no longer.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from pytest_qnn.commands import Parser, refuse, show
 from pytest_qnn.core.forms import BadOption
 from pytest_qnn.core.printable import printable
 from pytest_qnn.core.verdict import Level, Outcome, fails
-from pytest_qnn.expect.file import ACCEPTED, CLAIMS, ENTRIES, FLAG, parsed, text_of
+from pytest_qnn.expect.file import ACCEPTED, CLAIMS, ENTRIES, FLAG, holds, parsed, text_of
 from pytest_qnn.report import loaded
 
 _TO_WRITE = ("reason", "issue", "owner")
@@ -26,10 +27,12 @@ _FIXED = ("rule", "verdict", "fingerprint", "library")
 _ON_A_LINE = 4
 """Values of an array that stand on one line."""
 _DIGEST = "_sha256"
+_UNBROKEN = ("pass", "unsupported")
+"""Verdicts with which no entry of the rule is found."""
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Add an entry for each failure that the file does not have; with ``--claims`` also what was learned.
+    """Add an entry for each failure that the file does not have; remove, and declare claims, as is asked for.
 
     Returns:
         0: the file has all of them; 2: a file cannot be read or written, said in one sentence.
@@ -41,6 +44,7 @@ def main(arguments: Sequence[str]) -> int:
         document = tomlkit.parse(text)
         reports = [loaded.read(path) for path in given.reports]
         added = _add_failures(document, known, reports)
+        removed = _remove_gone(document, known, reports) if given.remove else []
         if given.claims:
             _declare_claims(document, reports)
         if tomlkit.dumps(document) != text:
@@ -50,7 +54,7 @@ def main(arguments: Sequence[str]) -> int:
     except OSError as error:
         return refuse("expect", f"{str(given.update)!r} cannot be written: {error.strerror or error}")
     told = f"; write {', '.join(_TO_WRITE)} and expires into each" if added else ""
-    show([printable(f"{given.update}: {added} entries added{told}")])
+    show([printable(text) for text in (f"{given.update}: {added} entries added{told}", *removed)])
     return 0
 
 
@@ -59,6 +63,11 @@ def _parse(arguments: Sequence[str]) -> argparse.Namespace:
     add = parser.add_argument
     add("reports", nargs="+", type=Path, metavar="REPORT.json", help="what --qnn-report wrote")
     add("--update", type=Path, required=True, metavar="FILE.toml", help="the file, made if need be")
+    add(
+        "--remove",
+        action="store_true",
+        help="remove entries of rules that the reports find unbroken; says which",
+    )
     add("--claims", action="store_true", help="declare what the targets support, in place of before")
     return parser.parse_args(arguments)
 
@@ -77,6 +86,38 @@ def _add_failures(
     if len(keys) > len(known):
         document[ENTRIES] = entries
     return len(keys) - len(known)
+
+
+def _remove_gone(
+    document: tomlkit.TOMLDocument, known: Sequence[Mapping[str, Any]], reports: Sequence[loaded.Report]
+) -> list[str]:
+    """Remove entries whose rule is broken no longer; a line for each.
+
+    Args:
+        document: the file, with the entries of ``known`` first.
+        known: its entries before.
+        reports: all that judge a target that an entry is about must find the rule unbroken, and one at least.
+    """
+    told = []
+    for place, entry in reversed(list(enumerate(known))):
+        verdicts = set(_verdicts(entry, reports))
+        if verdicts and verdicts.issubset(_UNBROKEN) and not entry.get("flaky"):
+            del document[ENTRIES][place]
+            issue = f", {entry['issue']}" if entry.get("issue") else ""
+            told.append(f"entry {place + 1} removed: {entry.get('rule')} {entry.get('verdict')}{issue}")
+    return told[::-1]
+
+
+def _verdicts(entry: Mapping[str, Any], reports: Sequence[loaded.Report]) -> Iterator[str]:
+    """Of the entry's rule, on each target that the entry is about and that judged it."""
+    library = entry.get("library")
+    if not isinstance(library, Mapping) or not all(isinstance(value, str) for value in library.values()):
+        return
+    for target in (target for report in reports for target in report.targets):
+        if library and holds(library, {"target": target.spec, **target.provenance}):
+            yield from (
+                rule.verdict for rule in target.rules if rule.id == entry.get("rule") and rule.verdict
+            )
 
 
 def _declare_claims(document: tomlkit.TOMLDocument, reports: Sequence[loaded.Report]) -> None:

@@ -7,10 +7,11 @@ folders of several machines can be put together by copying.
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import re
 from collections import defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -18,17 +19,23 @@ import msgspec
 import pytest
 
 from pytest_qnn import case_file, rules
+from pytest_qnn.core import engine
 from pytest_qnn.core.evidence import Evidence
-from pytest_qnn.core.fingerprint import traits_of
+from pytest_qnn.core.fingerprint import Fingerprint, traits_of
 from pytest_qnn.core.forms import BadOption
 from pytest_qnn.core.printable import printable
+from pytest_qnn.core.verdict import Violation
+from pytest_qnn.options import Options
 from pytest_qnn.report import files
+from pytest_qnn.targets import open_target
 
 if TYPE_CHECKING:
     from pytest_qnn.case_file import AnyCaseFile
     from pytest_qnn.state import Session
 
 FLAG = "--qnn-corpus"
+Shown = tuple[str, Fingerprint]
+"""Verdict and fingerprint of what a case shows."""
 _HALVES = {"delegate": "a delegate", "memory": "QNN memory"}
 _NAME = re.compile(r"([A-Z]{1,12}-[0-9]{2,4})-[0-9a-f]{16}\.json")
 
@@ -75,8 +82,43 @@ def add(folder: Path, content: AnyCaseFile) -> None:
         files.replace(path, case_file.encode(own))
 
 
-def superfluous(folder: Path) -> list[Path]:
-    """Files beside which there is one of the same rule and fingerprint with a smaller case.
+def recorded(content: AnyCaseFile) -> Shown:
+    """What the case showed when it was found."""
+    data = msgspec.to_builtins(content.case)
+    return content.verdict, traits_of(content.seen, content.where, Evidence(), data).fingerprint
+
+
+@contextlib.contextmanager
+def judged_on(options: Options) -> Iterator[Callable[[AnyCaseFile], Shown | None]]:
+    """What says of a case what it shows when it is carried out on the target of these options; None: nothing.
+
+    Raises:
+        pytest_qnn.targets.TargetUnusable: the target of a case's half cannot be opened.
+    """
+    with contextlib.ExitStack() as stack:
+        targets: dict[str, Any] = {}
+
+        def shown(content: AnyCaseFile) -> Shown | None:
+            if content.subject not in targets:
+                opened = contextlib.closing(open_target(content.subject, options))
+                targets[content.subject] = stack.enter_context(opened)
+            found = engine.judge_case(rules.named(content.rule), targets[content.subject], content.case)
+            if not isinstance(found, Violation):
+                return None
+            data = msgspec.to_builtins(content.case)
+            traits = traits_of(found.seen, found.where, found.evidence, data)
+            return found.outcome.value, traits.fingerprint
+
+        yield shown
+
+
+def superfluous(folder: Path, shown: Callable[[AnyCaseFile], Shown | None] = recorded) -> list[Path]:
+    """Files beside which there is one of the same rule that shows the same with a smaller case.
+
+    Args:
+        folder: the corpus.
+        shown: verdict and fingerprint; a case that shows nothing is not superfluous, since what it once
+            showed may come back.
 
     Raises:
         BadOption: a file cannot be read.
@@ -84,10 +126,10 @@ def superfluous(folder: Path) -> list[Path]:
     alike: dict[Any, list[tuple[int, str, Path]]] = defaultdict(list)
     for path in _paths(folder):
         content = _read(path, _rule_of(path))
-        data = msgspec.to_builtins(content.case)
-        found = traits_of(content.seen, content.where, Evidence(), data).fingerprint
-        size = len(msgspec.json.encode(content.case))
-        alike[content.rule, content.verdict, found].append((size, path.name, path))
+        found = shown(content)
+        if found is not None:
+            size = len(msgspec.json.encode(content.case))
+            alike[content.rule, found].append((size, path.name, path))
     return [path for group in alike.values() for _, _, path in sorted(group)[1:]]
 
 

@@ -28,7 +28,16 @@ from pytest_qnn.report import loaded
 from pytest_qnn.report.compare import text
 from pytest_qnn.report.compare.data import Comparison, RuleDifference, TargetDifference
 from pytest_qnn.report.compare.differences import compare
-from pytest_qnn.report.loaded import Choice, Claim, Evidence, Partitioning, Report, Rule, Violation
+from pytest_qnn.report.loaded import (
+    Capabilities,
+    Choice,
+    Claim,
+    Evidence,
+    Partitioning,
+    Report,
+    Rule,
+    Violation,
+)
 
 OLD = "--qnn-backend=reference:no-ion --tflite-delegate=reference:int8-only --qnn-report=old.json"
 NEW = "--qnn-backend=mutant:reg-keeps-first --tflite-delegate=mutant:ignores-activation --qnn-report=new.json"
@@ -402,6 +411,41 @@ def test_what_became_of_a_claim_has_a_kind(ran: Ran, old: Claim, new: Claim, kin
     (found,) = target(comparison, "delegate").claims
     assert (found.kind, comparison.worse) == (kind, int(kind == "lost"))
     assert target(compare(before, before), "delegate").claims == ()
+
+
+def test_kinds_that_are_lost_are_named_also_where_more_are_claimed(ran: Ran) -> None:
+    some = ("ADD int8 rank 2", "ADD int8 rank 2 RELU", "MUL int8 rank 1")
+    others = ("ADD int8 rank 2", "ADD int8 rank 3", "ADD int8 rank 3 RELU", "MUL int8 rank 1")
+    before, after = (
+        with_target(ran.old, "delegate", capabilities=Capabilities(operators)) for operators in (some, others)
+    )
+    found = target(compare(before, after), "delegate")
+    assert [(each.kind, each.of, each.which) for each in found.kinds] == [
+        ("lost", "ADD int8", "rank 2 RELU"),
+        ("gained", "ADD int8", "rank 3"),
+        ("gained", "ADD int8", "rank 3 RELU"),
+    ]
+    assert found.worse == ("kind no longer supported",)
+    shown = lines(compare(before, after))
+    assert any(line.split() == ["lost", "ADD", "int8", "rank", "2", "RELU"] for line in shown)
+    assert any("gained  ADD int8  rank 3; rank 3 RELU" in line for line in shown)
+    assert target(compare(before, before), "delegate").kinds == ()
+    nothing = with_target(ran.old, "delegate", capabilities=Capabilities())
+    assert target(compare(before, nothing), "delegate").kinds == ()
+
+
+def test_an_operator_or_a_key_that_a_backend_supports_no_longer_is_worse(ran: Ran) -> None:
+    before, after = (
+        with_target(ran.old, "memory", capabilities=Capabilities(("Relu FLOAT_32", *more), (202, *keys)))
+        for more, keys in ((("Relu UFIXED_POINT_8",), (1101,)), ((), ()))
+    )
+    found = target(compare(before, after), "memory")
+    assert [(each.of, each.which) for each in found.kinds] == [
+        ("Relu UFIXED_POINT_8", ""),
+        ("property key", "1101"),
+    ]
+    assert found.worse == ("kind no longer supported",) * 2
+    assert target(compare(after, before), "memory").worse == ()
 
 
 def test_claims_that_were_not_learned_are_lost_unless_nothing_was_judged(ran: Ran) -> None:

@@ -8,6 +8,7 @@ import shutil
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 from reports import refusal
 
@@ -148,3 +149,27 @@ def test_of_cases_that_fail_alike_the_smallest_is_kept(
         assert commands.main(["corpus", str(folder)]) == 2
         (line,) = capsys.readouterr().err.splitlines()
         assert line.startswith("corpus: ")
+
+
+def test_of_cases_that_show_the_same_when_they_are_run_the_smallest_is_kept(
+    found: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """By what stands in the files the two are different findings."""
+    content = case_file.decode(found.read_bytes())
+    larger = msgspec.structs.replace(content.case, invokes=2)
+    corpus.add(Path("cases"), msgspec.structs.replace(content, case=larger, seen="something else", where=""))
+    (other,) = set(Path("cases").iterdir()) - {found}
+    assert corpus.superfluous(Path("cases")) == []
+
+    def minimised(run: str) -> tuple[int, list[str]]:
+        status = commands.main(["corpus", "cases", "--minimise", "--run", run])
+        printed = capsys.readouterr()
+        return status, (printed.out or printed.err).splitlines()
+
+    capsys.readouterr()
+    assert minimised("--tflite-delegate=reference") == (0, ["NUM-10 2", "0 removed"])
+    assert minimised("--tflite-delegate=nowhere.so")[0] == 2
+    assert minimised("--tflite-delegate='")[0] == 2
+    assert other.exists()
+    assert minimised(MUTANT) == (0, ["NUM-10 2", "1 removed"])
+    assert set(Path("cases").iterdir()) == {found}

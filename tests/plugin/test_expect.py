@@ -297,6 +297,27 @@ def test_the_command_writes_what_a_report_found_and_no_reason(
     assert judged(pytester, "mutant:approximates", written)[0].ret == pytest.ExitCode.TESTS_FAILED
 
 
+def test_entries_that_match_no_longer_are_removed_when_that_is_asked_for(
+    pytester: pytest.Pytester, capsys: pytest.CaptureFixture[str]
+) -> None:
+    gone, flaky = entry(issue='"QN-2"'), entry(flaky="0.5")
+    other_target = entry(library='{ precision = "float16" }')
+    unjudged = "# of a rule that was not judged\n" + entry(rule='"NUM-02"')
+    text = "# on top\n" + gone + flaky + other_target + unjudged
+    judged(pytester, "reference", text)
+    assert updated("out.json") == 0
+    assert Path("known.toml").read_text(encoding="utf-8") == text
+    capsys.readouterr()
+    assert updated("out.json", "--remove") == 0
+    said = capsys.readouterr().out.splitlines()
+    assert said == ["known.toml: 0 entries added", "entry 1 removed: NUM-10 fail, QN-2"]
+    left = Path("known.toml").read_text(encoding="utf-8")
+    assert left == "# on top\n" + flaky + other_target + unjudged
+    judged(pytester, "mutant:adds-a-thousandth", gone)
+    assert updated("out.json", "--remove") == 0
+    assert gone in Path("known.toml").read_text(encoding="utf-8")
+
+
 @pytest.mark.parametrize("text", ["", "{}", "[]", '{"schema": 2, "targets": [3]}', "[" * 100_000, None])
 def test_what_is_no_report_is_one_sentence(
     pytester: pytest.Pytester, capsys: pytest.CaptureFixture[str], text: str | None

@@ -9,6 +9,7 @@ from pytest_qnn import Graph, Node, Tensor, emit
 from pytest_qnn.qnn import live as live_memory
 from pytest_qnn.tflite import live, target
 from pytest_qnn.tflite.graph.graph import Graph as Struct
+from pytest_qnn.tflite.runtime import runtime
 
 SHARED = (live, live_memory, target)
 """Loaded before any test, so that the pytest runs in this process share these modules and their classes."""
@@ -173,6 +174,24 @@ def test_where_no_frame_is_the_authors_the_suites_are_shown(
     result = pytester.runpytest("-p", "no:cacheprovider")
     result.assert_outcomes(errors=1)
     result.stdout.fnmatch_lines(["*fixtures/memory.py:*", "E *TypeError: 'NoneType' object is not callable"])
+
+
+def test_without_a_runtime_one_sentence_says_so_and_the_memory_half_is_judged(
+    pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(runtime, "_installed", lambda _: False)
+    suite = ("-p", "no:cacheprovider", "--pyargs", "pytest_qnn.conformance", "--qnn-profile=quick")
+    both = pytester.runpytest_inprocess(*suite, "--qnn-rule=PART-01,REG-01")
+    assert both.ret == pytest.ExitCode.USAGE_ERROR
+    sentence = "no TensorFlow Lite runtime is installed: pip install ai-edge-litert (or tflite-runtime)"
+    both.stderr.fnmatch_lines([f"ERROR: --tflite-delegate: reference: {sentence}"])
+    memory = pytester.runpytest_inprocess(*suite, "--qnn-rule=REG-01", "--qnn-backend=reference")
+    assert memory.parseoutcomes()["passed"] == 1
+    pytester.makepyfile("def test_a(make_interpreter): pass\ndef test_b(run_delegate): pass\n")
+    own = pytester.runpytest_inprocess("-p", "no:cacheprovider", "-rs")
+    own.assert_outcomes(skipped=1, errors=1)
+    own.stdout.fnmatch_lines([f"SKIPPED*{sentence}"])
+    assert own.stdout.str().count(f"--tflite-delegate: reference: {sentence}") == 1
 
 
 @pytest.mark.usefixtures("fakes")

@@ -101,6 +101,16 @@ class ClaimDifference(msgspec.Struct, frozen=True, kw_only=True):
     new: str
 
 
+class KindDifference(msgspec.Struct, frozen=True, kw_only=True):
+    """A kind of node of one operator and type, or a property key, that is supported in one report only."""
+
+    kind: Literal["lost", "gained"]
+    of: str
+    """Operator and type, as ``ADD int8``, or ``property key``."""
+    which: str
+    """The rest of the kind, as ``rank 3 RELU``; the key's number; empty: the operator and type, of QNN."""
+
+
 class CountDifference(msgspec.Struct, frozen=True, kw_only=True):
     """A number of the sample graphs: kernels, switches, or nodes of an operator that are left to the CPU."""
 
@@ -146,6 +156,8 @@ class TargetDifference(msgspec.Struct, frozen=True, kw_only=True):
     provenance: tuple[Setting, ...]
     rules: tuple[RuleDifference, ...]
     claims: tuple[ClaimDifference, ...]
+    kinds: tuple[KindDifference, ...]
+    """What is supported in one report only, kind by kind; also where the numbers of `claims` are the same."""
     partitioning: tuple[CountDifference, ...]
     choices: tuple[ChoiceDifference, ...]
     slower: tuple[Slower, ...]
@@ -156,7 +168,14 @@ class TargetDifference(msgspec.Struct, frozen=True, kw_only=True):
         claims = sum(each.kind == "lost" for each in self.claims)
         nodes = sum(each.kind == "lost" for each in self.partitioning)
         found = [each.kind for each in self.rules if each.worse]
-        return (*found, *["claim lost"] * claims, *["more left to the CPU"] * nodes)
+        counted = {f"{each.op} {each.dtype}" for each in self.claims if each.kind == "lost"}
+        others = {each.of for each in self.kinds if each.kind == "lost"} - counted
+        return (
+            *found,
+            *["claim lost"] * claims,
+            *["kind no longer supported"] * len(others),
+            *["more left to the CPU"] * nodes,
+        )
 
 
 class Unmatched(msgspec.Struct, frozen=True):

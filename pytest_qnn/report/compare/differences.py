@@ -61,6 +61,7 @@ def _target(old: Target, new: Target, *, same_catalogue: bool) -> TargetDifferen
         provenance=tuple(_changed(old.provenance, new.provenance)),
         rules=rules,
         claims=tuple(learned.claims(old, new)),
+        kinds=tuple(learned.kinds(old, new)),
         partitioning=tuple(learned.partitioning(old.partitioning, new.partitioning)),
         choices=tuple(learned.choices(old, new)),
         slower=tuple(verdicts.slower(both)),

@@ -4,8 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from pytest_qnn.report.compare.data import ChoiceDifference, ClaimDifference, CountDifference, LearnedKind
-from pytest_qnn.report.loaded import Claim, Partitioning, Target
+from pytest_qnn.report.compare.data import (
+    ChoiceDifference,
+    ClaimDifference,
+    CountDifference,
+    KindDifference,
+    LearnedKind,
+)
+from pytest_qnn.report.loaded import Capabilities, Claim, Partitioning, Target
 
 _CLAIMS = "claims"
 """How the text of a claim begins where anything is claimed (`pytest_qnn.tflite.learned.WORDS`)."""
@@ -51,6 +57,29 @@ def _kind(old: Claim, new: Claim) -> LearnedKind:
 def _claimed(text: str) -> str:
     """The part of the text that says which kinds are claimed; empty: none."""
     return text.partition("); ")[0].rstrip(")") if text.startswith(_CLAIMS) else ""
+
+
+def kinds(old: Target, new: Target) -> Iterator[KindDifference]:
+    """What is supported in one of the reports only: lost first.
+
+    Nothing where one of them learned nothing: then nobody knows which kinds it would have been.
+    """
+    before, after = (_supported(target.capabilities) for target in (old, new))
+    if not before or not after:
+        return
+    for of, which in before:
+        if (of, which) not in after:
+            yield KindDifference(kind="lost", of=of, which=which)
+    for of, which in after:
+        if (of, which) not in before:
+            yield KindDifference(kind="gained", of=of, which=which)
+
+
+def _supported(found: Capabilities) -> dict[tuple[str, str], None]:
+    """Operator and type, and the rest of the kind; in the report's order."""
+    operators = [kind.split(maxsplit=2) for kind in found.operators]
+    named = {(" ".join(words[:2]), " ".join(words[2:])): None for words in operators}
+    return named | {("property key", str(key)): None for key in found.keys}
 
 
 def partitioning(old: Partitioning | None, new: Partitioning | None) -> Iterator[CountDifference]:

@@ -65,6 +65,7 @@ def _target(target: TargetDifference) -> Iterator[str]:
     yield from _part("provenance", _settings(target.provenance))
     yield from _indented(_rules(target.rules))
     yield from _part("claims, in kinds of node", _claims(target))
+    yield from _part("supported in one of them only", _kinds(target))
     yield from _part("sample graphs, in nodes, kernels and switches", _counts(target))
     yield from _part("where documents are silent, the target chose", _choices(target))
     of_all = f"of all rules judged in both {target.old_seconds:.1f} -> {target.new_seconds:.1f}"
@@ -157,6 +158,19 @@ def _claims(target: TargetDifference) -> Iterator[str]:
                 f"old: {one_line(each.old) or '-'} | new: {one_line(each.new) or '-'}",
             )
             for each in target.claims
+        ]
+    )
+
+
+def _kinds(target: TargetDifference) -> Iterator[str]:
+    """A line for each operator and type, with all its kinds."""
+    groups: dict[tuple[str, str], list[str]] = {}
+    for each in target.kinds:
+        groups.setdefault((each.kind, each.of), []).append(each.which)
+    yield from _aligned(
+        [
+            (kind, one_line(of, _NARROW), one_line("; ".join(filter(None, which))))
+            for (kind, of), which in groups.items()
         ]
     )
 
