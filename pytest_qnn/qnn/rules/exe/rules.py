@@ -411,7 +411,7 @@ def unknown_memory_types(facts: MemoryFacts) -> Cases:
 
 @rule(
     "EXE-13",
-    Level.MUST,
+    Level.SHOULD,
     "QnnGraph_execute refuses a memory type that is not in Qnn_TensorMemType_t: "
     "QNN_GRAPH_ERROR_INVALID_TENSOR (6004).",
     source=f"QnnTypes.h: Qnn_TensorMemType_t; {_EXECUTE}, QNN_GRAPH_ERROR_INVALID_TENSOR",
@@ -419,7 +419,11 @@ def unknown_memory_types(facts: MemoryFacts) -> Cases:
     cases=unknown_memory_types,
 )
 def exe_13(case: MemoryCase, trace: MemoryTrace) -> Examined:
-    """6004 for values outside the enum and for UNDEFINED."""
+    """6004 for values outside the enum and for UNDEFINED.
+
+    A SHOULD: QnnGraph.h takes the attributes that it does not except from a tensor's creation, and does not
+    name the memory type among the exceptions, which seed 001 needs to be one.
+    """
     require_execute(case, trace)
     count = judge_mistakes(case, trace, Fault.MEM_TYPE, "there is no such memory type")
     return Examined(count, "executes with an unknown memory type")
