@@ -17,13 +17,15 @@ from collections.abc import Callable, Iterator
 
 import msgspec
 
-from pytest_qnn.isolation import process_state, processes, wire
+from pytest_qnn.isolation import libc, process_state, processes, wire
 from pytest_qnn.isolation.evidence import call_log, crash_handler
 from pytest_qnn.isolation.worker import ENDS, Unusable, Worker, make_worker
 
 FAILED = 70
 """Exit status of a child that could not even say what went wrong."""
-_MEMORY = "the case used up the memory of its process"
+_MEMORY = "the case used up the memory of its process, which may have 2 GiB"
+_ROOM = 4 << 20
+"""Bytes of memory that a process must still be given after a case."""
 _CANARY_LOST = "the case closed descriptors that are not its own"
 _EXHAUSTED = {errno.ENOMEM: _MEMORY, errno.EMFILE: "the case used up the descriptors of its process"}
 
@@ -68,6 +70,8 @@ def carry_out(worker: Callable[[], Worker], slot: wire.Slot) -> None:
     def begin(step: int) -> None:
         if not canary.lives():  # the step before did it
             _leave(slot, wire.Answer(broken=_CANARY_LOST))
+        if used_up := _without_descriptors():
+            _leave(slot, wire.Answer(broken=used_up))
         slot.step(step)
         calls.begin_step(step)
 
@@ -81,6 +85,8 @@ def carry_out(worker: Callable[[], Worker], slot: wire.Slot) -> None:
             answer = wire.Answer(unusable=str(error))
         except Exception as error:
             answer = _failure(error)
+        if exhausted := _exhausted():
+            answer = wire.Answer(broken=exhausted)
         if not canary.lives():
             answer = wire.Answer(broken=_CANARY_LOST)
         broken = answer.broken or answer.unusable
@@ -88,6 +94,29 @@ def carry_out(worker: Callable[[], Worker], slot: wire.Slot) -> None:
             _leave(slot, answer, in_order=ends and not broken)
         if not slot.answer(_encoded(answer)):
             _leave(slot)
+
+
+def _exhausted() -> str:
+    """What the case has left nothing of, in words: memory or descriptors; empty: there are some.
+
+    Else the next step, or case, that needs some would die of it, and its rule have the finding.
+    """
+    if used_up := _without_descriptors():
+        return used_up
+    address = libc.mmap(None, _ROOM, libc.PROT_READ | libc.PROT_WRITE, libc.MAP_PRIVATE_ANONYMOUS, -1, 0)
+    if address in (None, libc.MAP_FAILED):
+        return _MEMORY
+    libc.munmap(address, _ROOM)
+    return ""
+
+
+def _without_descriptors() -> str:
+    """What `_exhausted` says where there is no descriptor left; else empty."""
+    try:
+        os.close(os.open(os.devnull, os.O_RDONLY))
+    except OSError as error:
+        return _EXHAUSTED.get(error.errno or 0, "")
+    return ""
 
 
 class _Canary:

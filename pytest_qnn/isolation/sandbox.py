@@ -28,6 +28,13 @@ from pytest_qnn.isolation.worker import Spec, Unusable
 _REPLIES = msgspec.msgpack.Decoder(list[wire.Reply])
 _READY = msgspec.msgpack.Decoder(wire.Ready)
 
+MEMORY_LIMIT = 2 << 30
+"""Bytes of private writable memory (RLIMIT_DATA) of a child.
+
+Not RLIMIT_AS: drivers and sanitizers reserve far more addresses than they ever use. Four times of what
+libQnnHtp.so needs at its first graph (11 arenas of 32 MiB among 447 MiB in all). Shared memory is not
+counted by this limit; who exhausts the machine with it is the first that the kernel kills.
+"""
 _LOAD_TIMEOUT = 60.0
 """Seconds that loading a library may take."""
 _GRACE = 10.0
@@ -70,6 +77,7 @@ class Sandbox:
         plain: the request of the case that slow ones are compared with (see `pytest_qnn.isolation.hangs`).
         passed: environment variables that children get though their names look like credentials'.
         apart: in namespaces of its own (`pytest_qnn.isolation.namespaces`), if it may.
+        memory: bytes of private writable memory that each process may have.
 
     Attributes:
         apart: once it is started, whether it is.
@@ -88,8 +96,10 @@ class Sandbox:
         plain: bytes = b"",
         passed: Collection[str] = (),
         apart: bool = False,
+        memory: int = MEMORY_LIMIT,
     ) -> None:
         self.mode = mode
+        self._memory = memory
         self.last_call = ""
         """The call that the last child had begun last."""
         self._plain = plain
@@ -320,7 +330,7 @@ class Sandbox:
         # A first call allocates (imports, caches): a process that measures memory runs everything once
         # before.
         warm = str(int(self._exact))
-        switches = (warm, str(int(self.apart)))
+        switches = (warm, str(int(self.apart)), str(self._memory))
         arguments = (str(theirs.fileno()), self.mode, *switches, str(self._timeout), str(self._root))
         # For a traceback of the supervisor before it is connected: later its standard streams are /dev/null.
         # A file, not a pipe: nobody reads while it runs, and a full pipe would block it.
