@@ -117,6 +117,8 @@ class Sandbox:
         """Times that a case is tried again; once for a target that is known to kill its supervisor."""
         self.apart = apart
         self.leaves = False
+        self._most_together = wire.MAX_REPLIES
+        """Requests that are given to one child."""
 
     def load(self, spec: Spec) -> None:
         """Have the next supervisor load this; one that runs ends."""
@@ -169,7 +171,7 @@ class Sandbox:
         left, counts = list(requests), list(cycles)
         while left:
             first = True
-            together = fitting(left)
+            together = fitting(left)[: self._most_together]
             for answer in self._answers(together, counts[: len(together)]):
                 yield answer, first
                 first = False
@@ -179,8 +181,8 @@ class Sandbox:
         """The answers of one child: at least one, and no more than requests.
 
         Where somebody kills the child or the supervisor, the first request without an answer is tried again.
-        With the supervisor it is lost which request it was, and with answers that were written over: then
-        fewer are sent together.
+        With the supervisor it is lost which request it was: then fewer are sent together. Where answers were
+        written over, it is lost too: then each request gets a child of its own.
         """
         before: int | None = None
         killed = 0
@@ -189,7 +191,11 @@ class Sandbox:
             last = replies[-1]
             if before is None:  # not earlier: there may have been no supervisor, which counts as it starts
                 before = self._ended_for_memory
-            if (last.supervisor_lost or last.unclear) and len(requests) > 1:
+            if last.unclear and len(requests) > 1:
+                self._most_together = 1
+                requests = requests[:1]
+                continue
+            if last.supervisor_lost and len(requests) > 1:
                 requests = requests[: len(requests) // 2]
                 continue
             if last.killed and len(replies) > 1:  # the one that was killed begins the next child
