@@ -10,6 +10,7 @@ from __future__ import annotations
 import contextlib
 import errno
 import os
+import resource
 import signal
 import sys
 import traceback
@@ -26,6 +27,8 @@ FAILED = 70
 _MEMORY = "the case used up the memory of its process, which may have 2 GiB"
 _ROOM = 4 << 20
 """Bytes of memory that a process must still be given after a case."""
+_FILE = 1 << 20
+"""Bytes that a file must still be allowed to have."""
 _CANARY_LOST = "the case closed descriptors that are not its own"
 _EXHAUSTED = {errno.ENOMEM: _MEMORY, errno.EMFILE: "the case used up the descriptors of its process"}
 
@@ -66,11 +69,12 @@ def carry_out(worker: Callable[[], Worker], slot: wire.Slot) -> None:
     # A target that closes descriptors that are not its own (one of them twice, or a whole range of numbers)
     # is likely to close this one too: reported as such, before the runner fails for want of a descriptor.
     canary = _Canary()
+    largest = resource.getrlimit(resource.RLIMIT_FSIZE)[0]
 
     def begin(step: int) -> None:
         if not canary.lives():  # the step before did it
             _leave(slot, wire.Answer(broken=_CANARY_LOST))
-        if used_up := _without_descriptors():
+        if used_up := _without_files(largest):
             _leave(slot, wire.Answer(broken=used_up))
         slot.step(step)
         calls.begin_step(step)
@@ -85,7 +89,7 @@ def carry_out(worker: Callable[[], Worker], slot: wire.Slot) -> None:
             answer = wire.Answer(unusable=str(error))
         except Exception as error:
             answer = _failure(error)
-        if exhausted := _exhausted():
+        if exhausted := _exhausted(largest):
             answer = wire.Answer(broken=exhausted)
         if not canary.lives():
             answer = wire.Answer(broken=_CANARY_LOST)
@@ -96,12 +100,15 @@ def carry_out(worker: Callable[[], Worker], slot: wire.Slot) -> None:
             _leave(slot)
 
 
-def _exhausted() -> str:
-    """What the case has left nothing of, in words: memory or descriptors; empty: there are some.
+def _exhausted(largest: int) -> str:
+    """What the case has left nothing of, in words: memory, descriptors or files; empty: there are some.
 
     Else the next step, or case, that needs some would die of it, and its rule have the finding.
+
+    Args:
+        largest: bytes that a file might have when the process began; -1: any number.
     """
-    if used_up := _without_descriptors():
+    if used_up := _without_files(largest):
         return used_up
     address = libc.mmap(None, _ROOM, libc.PROT_READ | libc.PROT_WRITE, libc.MAP_PRIVATE_ANONYMOUS, -1, 0)
     if address in (None, libc.MAP_FAILED):
@@ -110,12 +117,15 @@ def _exhausted() -> str:
     return ""
 
 
-def _without_descriptors() -> str:
-    """What `_exhausted` says where there is no descriptor left; else empty."""
+def _without_files(largest: int) -> str:
+    """What `_exhausted` says where there is no descriptor left, or no file may have contents; else empty."""
     try:
         os.close(os.open(os.devnull, os.O_RDONLY))
     except OSError as error:
         return _EXHAUSTED.get(error.errno or 0, "")
+    now = resource.getrlimit(resource.RLIMIT_FSIZE)[0]
+    if now != largest and 0 <= now < _FILE:
+        return f"the case has limited files and shared memory of its process to {now} bytes (RLIMIT_FSIZE)"
     return ""
 
 

@@ -120,6 +120,10 @@ def _fork_for_cases(handover: Handover, timeout: float, directory: WorkingDirect
     pages = written_by(worker.rehearse) if ahead else []
     connection = handover.take()
     before.restore()  # what the guardian has made possible
+    if before.lowered:
+        told = f"it sets {before.lowered} for good while it is loaded, which is too little for cases"
+        wire.send(connection, msgspec.msgpack.encode(wire.Ready(error=told)), None)
+        return
     # Only now: while the target was loaded, nobody read what it wrote.
     stderr = Stderr()
     # At last, since a process that is to outlive the one that starts it takes its time.
@@ -129,7 +133,7 @@ def _fork_for_cases(handover: Handover, timeout: float, directory: WorkingDirect
         own = [connection.fileno(), stderr.fileno(), *handover.descriptors()]
         return fork(worker, directory.path, [*own, *fds_to_close], pages)
 
-    loaded = Loaded(make, ahead, leftovers, library, before.lowered)
+    loaded = Loaded(make, ahead, leftovers, library)
     _Server(connection, timeout, directory, stderr, loaded)(ready)
 
 
@@ -147,8 +151,6 @@ class Loaded(NamedTuple):
     """What cases leave in namespaces of their own; None: they have none."""
     library: frozenset[int] = frozenset()
     """Processes that the target has started while it was loaded. They end with it."""
-    lowered: str = ""
-    """Limits of this process that the target has lowered for good while it was loaded."""
 
 
 class _Server:
@@ -209,16 +211,9 @@ class _Server:
         try:
             child = self._loaded.make(())
         except OSError as error:
-            return [self._no_child(error)]
+            return [wire.Reply(error=why_no_process(error), no_process=True)]
         _, replies = self._carry_out(child, work, math.inf)
         return replies
-
-    def _no_child(self, error: OSError) -> wire.Reply:
-        """Whose lack it is: with limits that the target has lowered, its own."""
-        if self._loaded.lowered:
-            done = f"the library has set {self._loaded.lowered} for good while it was loaded"
-            return wire.Reply(unusable=f"{done}, and no process for a case can be started ({error.strerror})")
-        return wire.Reply(error=why_no_process(error), no_process=True)
 
     def _carry_out(
         self, child: ChildProcess, work: wire.Work, start_timeout: float
