@@ -25,8 +25,8 @@ from pytest_qnn.isolation.worker import ENDS, Unusable, Worker, make_worker
 FAILED = 70
 """Exit status of a child that could not even say what went wrong."""
 _MEMORY = "the case used up the memory of its process, which may have 2 GiB"
-_ROOM = 4 << 20
-"""Bytes of memory that a process must still be given after a case."""
+_ROOM = 64 << 20
+"""Bytes of memory that a process must still be given after a case, if it was before."""
 _FILE = 1 << 20
 """Bytes that a file must still be allowed to have."""
 _CANARY_LOST = "the case closed descriptors that are not its own"
@@ -70,6 +70,7 @@ def carry_out(worker: Callable[[], Worker], slot: wire.Slot) -> None:
     # is likely to close this one too: reported as such, before the runner fails for want of a descriptor.
     canary = _Canary()
     largest = resource.getrlimit(resource.RLIMIT_FSIZE)[0]
+    had_room = _has_room()
 
     def begin(step: int) -> None:
         if not canary.lives():  # the step before did it
@@ -89,7 +90,7 @@ def carry_out(worker: Callable[[], Worker], slot: wire.Slot) -> None:
             answer = wire.Answer(unusable=str(error))
         except Exception as error:
             answer = _failure(error)
-        if exhausted := _exhausted(largest):
+        if exhausted := _without_files(largest) or (_MEMORY if had_room and not _has_room() else ""):
             answer = wire.Answer(broken=exhausted)
         if not canary.lives():
             answer = wire.Answer(broken=_CANARY_LOST)
@@ -100,25 +101,23 @@ def carry_out(worker: Callable[[], Worker], slot: wire.Slot) -> None:
             _leave(slot)
 
 
-def _exhausted(largest: int) -> str:
-    """What the case has left nothing of, in words: memory, descriptors or files; empty: there are some.
+def _has_room() -> bool:
+    """Whether this process is given memory. Else what needs some next would die of it."""
+    address = libc.mmap(None, _ROOM, libc.PROT_READ | libc.PROT_WRITE, libc.MAP_PRIVATE_ANONYMOUS, -1, 0)
+    if address in (None, libc.MAP_FAILED):
+        return False
+    libc.munmap(address, _ROOM)
+    return True
 
-    Else the next step, or case, that needs some would die of it, and its rule have the finding.
+
+def _without_files(largest: int) -> str:
+    """What is wrong where the case has left no descriptor, or no file may have contents; else empty.
+
+    Else the next step, or case, that needs one would die of it, and its rule have the finding.
 
     Args:
         largest: bytes that a file might have when the process began; -1: any number.
     """
-    if used_up := _without_files(largest):
-        return used_up
-    address = libc.mmap(None, _ROOM, libc.PROT_READ | libc.PROT_WRITE, libc.MAP_PRIVATE_ANONYMOUS, -1, 0)
-    if address in (None, libc.MAP_FAILED):
-        return _MEMORY
-    libc.munmap(address, _ROOM)
-    return ""
-
-
-def _without_files(largest: int) -> str:
-    """What `_exhausted` says where there is no descriptor left, or no file may have contents; else empty."""
     try:
         os.close(os.open(os.devnull, os.O_RDONLY))
     except OSError as error:
