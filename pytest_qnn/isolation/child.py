@@ -10,6 +10,7 @@ from __future__ import annotations
 import contextlib
 import errno
 import os
+import resource
 import signal
 import sys
 import traceback
@@ -17,13 +18,17 @@ from collections.abc import Callable, Iterator
 
 import msgspec
 
-from pytest_qnn.isolation import process_state, processes, wire
+from pytest_qnn.isolation import libc, process_state, processes, wire
 from pytest_qnn.isolation.evidence import call_log, crash_handler
 from pytest_qnn.isolation.worker import ENDS, Unusable, Worker, make_worker
 
 FAILED = 70
 """Exit status of a child that could not even say what went wrong."""
-_MEMORY = "the case used up the memory of its process"
+_MEMORY = "the case used up the memory of its process, which may have 2 GiB"
+_ROOM = 64 << 20
+"""Bytes of memory that a process must still be given after a case, if it was before."""
+_FILE = 1 << 20
+"""Bytes that a file must still be allowed to have."""
 _CANARY_LOST = "the case closed descriptors that are not its own"
 _EXHAUSTED = {errno.ENOMEM: _MEMORY, errno.EMFILE: "the case used up the descriptors of its process"}
 
@@ -64,10 +69,14 @@ def carry_out(worker: Callable[[], Worker], slot: wire.Slot) -> None:
     # A target that closes descriptors that are not its own (one of them twice, or a whole range of numbers)
     # is likely to close this one too: reported as such, before the runner fails for want of a descriptor.
     canary = _Canary()
+    largest = resource.getrlimit(resource.RLIMIT_FSIZE)[0]
+    had_room = _has_room()
 
     def begin(step: int) -> None:
         if not canary.lives():  # the step before did it
             _leave(slot, wire.Answer(broken=_CANARY_LOST))
+        if used_up := _without_files(largest):
+            _leave(slot, wire.Answer(broken=used_up))
         slot.step(step)
         calls.begin_step(step)
 
@@ -81,6 +90,8 @@ def carry_out(worker: Callable[[], Worker], slot: wire.Slot) -> None:
             answer = wire.Answer(unusable=str(error))
         except Exception as error:
             answer = _failure(error)
+        if exhausted := _without_files(largest) or (_MEMORY if had_room and not _has_room() else ""):
+            answer = wire.Answer(broken=exhausted)
         if not canary.lives():
             answer = wire.Answer(broken=_CANARY_LOST)
         broken = answer.broken or answer.unusable
@@ -88,6 +99,33 @@ def carry_out(worker: Callable[[], Worker], slot: wire.Slot) -> None:
             _leave(slot, answer, in_order=ends and not broken)
         if not slot.answer(_encoded(answer)):
             _leave(slot)
+
+
+def _has_room() -> bool:
+    """Whether this process is given memory. Else what needs some next would die of it."""
+    address = libc.mmap(None, _ROOM, libc.PROT_READ | libc.PROT_WRITE, libc.MAP_PRIVATE_ANONYMOUS, -1, 0)
+    if address in (None, libc.MAP_FAILED):
+        return False
+    libc.munmap(address, _ROOM)
+    return True
+
+
+def _without_files(largest: int) -> str:
+    """What is wrong where the case has left no descriptor, or no file may have contents; else empty.
+
+    Else the next step, or case, that needs one would die of it, and its rule have the finding.
+
+    Args:
+        largest: bytes that a file might have when the process began; -1: any number.
+    """
+    try:
+        os.close(os.open(os.devnull, os.O_RDONLY))
+    except OSError as error:
+        return _EXHAUSTED.get(error.errno or 0, "")
+    now = resource.getrlimit(resource.RLIMIT_FSIZE)[0]
+    if now != largest and 0 <= now < _FILE:
+        return f"the case has limited files and shared memory of its process to {now} bytes (RLIMIT_FSIZE)"
+    return ""
 
 
 class _Canary:

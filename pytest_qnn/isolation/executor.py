@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import time
 from collections.abc import Callable, Collection, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
@@ -13,7 +14,13 @@ from pytest_qnn.core.target import Death, TargetLost
 from pytest_qnn.isolation import namespaces
 from pytest_qnn.isolation.codec import Codec, decoded
 from pytest_qnn.isolation.observe.process import reuse_freed_memory
-from pytest_qnn.isolation.sandbox import LoadingTakesTooLong, NoProcess, RunnerFailure, Sandbox
+from pytest_qnn.isolation.sandbox import (
+    MEMORY_LIMIT,
+    LoadingTakesTooLong,
+    NoProcess,
+    RunnerFailure,
+    Sandbox,
+)
 from pytest_qnn.isolation.worker import DEPTHS, Unusable, WorkerSpec, make_worker
 
 if TYPE_CHECKING:
@@ -133,6 +140,9 @@ class Executor:
         """A case has died of that: further ones are not carried out at all."""
         plain = codec.request_of(codec.plain)
 
+        self._freely = Sandbox(spec, mode, timeout, passed=passed, memory=_much_memory())
+        """For one attempt to load a target that cannot be loaded with the memory that children have."""
+
         def sandbox(mode: str, *, exact: bool = False) -> AnySandbox:
             if elsewhere is not None:
                 from pytest_qnn.isolation.remote.sandbox import RemoteSandbox
@@ -182,7 +192,27 @@ class Executor:
                 raise
             except Unusable:
                 self._set_apart(False)
-        first.start()
+        try:
+            first.start()
+        except (LoadingTakesTooLong, NoProcess):
+            raise
+        except Unusable as error:
+            raise Unusable(f"{error}{self._for_want_of_memory()}") from None
+
+    def _for_want_of_memory(self) -> str:
+        """The limit of ours that stops the target from being loaded, as part of a sentence; or empty."""
+        if self.elsewhere is not None or _much_memory() <= MEMORY_LIMIT:
+            return ""
+        try:
+            self._freely.start()
+        except Unusable:
+            return ""
+        finally:
+            self._freely.close()
+        return (
+            "; it can be loaded where a process has more than the "
+            f"{MEMORY_LIMIT >> 30} GiB of private memory (RLIMIT_DATA) that this suite allows"
+        )
 
     def _set_apart(self, apart: bool) -> None:
         for one in self._sandboxes():
@@ -400,6 +430,13 @@ def _connected(on: str) -> Connection | None:
     from pytest_qnn.isolation.remote.connection import Connection
 
     return Connection(on)
+
+
+def _much_memory() -> int:
+    """Bytes that a process may take without harm to the machine: half of what is free; 0: nobody says."""
+    with contextlib.suppress(OSError, ValueError), open("/proc/meminfo", encoding="ascii") as lines:
+        return next((int(line.split()[1]) << 9 for line in lines if line.startswith("MemAvailable:")), 0)
+    return 0
 
 
 def _shown(sandbox: AnySandbox, codec: Codec) -> tuple[bytes, bool]:

@@ -14,6 +14,8 @@ _TWICE = "RLIMIT_OFILE"
 """Another name of RLIMIT_NOFILE."""
 _NAMES = tuple(name for name in sorted(dir(resource)) if name.startswith("RLIMIT_") and name != _TWICE)
 _KINDS = tuple(getattr(resource, name) for name in _NAMES)
+_NEEDED = {"RLIMIT_FSIZE": 256 << 20, "RLIMIT_NOFILE": 64, "RLIMIT_DATA": 256 << 20, "RLIMIT_AS": 1 << 30}
+"""What a supervisor and its children need: files as large as their shared memory, descriptors, bytes."""
 _TIMERS = (signal.ITIMER_REAL, signal.ITIMER_VIRTUAL, signal.ITIMER_PROF)
 
 
@@ -48,10 +50,17 @@ class ProcessState(NamedTuple):
 
     @property
     def lowered(self) -> str:
-        """Limits that are lower now and that this process may not raise: ``RLIMIT_FSIZE to 0``; or empty."""
+        """Limits that are lower now, too low for cases, and that this process may not raise; or empty.
+
+        As ``RLIMIT_FSIZE to 0``.
+        """
         now = map(resource.getrlimit, _KINDS)
         changed = zip(_NAMES, self.limits, now, strict=True)
-        return ", ".join(f"{name} to {new[1]}" for name, old, new in changed if _is_lower(new[1], old[0]))
+        return ", ".join(
+            f"{name} to {new[1]}"
+            for name, old, new in changed
+            if _is_lower(new[1], old[0]) and _is_lower(new[1], _NEEDED.get(name, 0))
+        )
 
 
 def _set_limit(kind: int, soft: int, hard: int) -> None:

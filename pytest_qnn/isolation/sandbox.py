@@ -28,6 +28,13 @@ from pytest_qnn.isolation.worker import Spec, Unusable
 _REPLIES = msgspec.msgpack.Decoder(list[wire.Reply])
 _READY = msgspec.msgpack.Decoder(wire.Ready)
 
+MEMORY_LIMIT = 2 << 30
+"""Bytes of private writable memory (RLIMIT_DATA) of a child.
+
+Not RLIMIT_AS: drivers and sanitizers reserve far more addresses than they ever use. Four times of what
+libQnnHtp.so needs at its first graph (11 arenas of 32 MiB among 447 MiB in all). Shared memory is not
+counted by this limit; who exhausts the machine with it is the first that the kernel kills.
+"""
 _LOAD_TIMEOUT = 60.0
 """Seconds that loading a library may take."""
 _GRACE = 10.0
@@ -70,6 +77,7 @@ class Sandbox:
         plain: the request of the case that slow ones are compared with (see `pytest_qnn.isolation.hangs`).
         passed: environment variables that children get though their names look like credentials'.
         apart: in namespaces of its own (`pytest_qnn.isolation.namespaces`), if it may.
+        memory: bytes of private writable memory that each process may have.
 
     Attributes:
         apart: once it is started, whether it is.
@@ -88,8 +96,10 @@ class Sandbox:
         plain: bytes = b"",
         passed: Collection[str] = (),
         apart: bool = False,
+        memory: int = MEMORY_LIMIT,
     ) -> None:
         self.mode = mode
+        self._memory = memory
         self.last_call = ""
         """The call that the last child had begun last."""
         self._plain = plain
@@ -107,6 +117,8 @@ class Sandbox:
         """Times that a case is tried again; once for a target that is known to kill its supervisor."""
         self.apart = apart
         self.leaves = False
+        self._most_together = wire.MAX_REPLIES
+        """Requests that are given to one child."""
 
     def load(self, spec: Spec) -> None:
         """Have the next supervisor load this; one that runs ends."""
@@ -159,7 +171,7 @@ class Sandbox:
         left, counts = list(requests), list(cycles)
         while left:
             first = True
-            together = fitting(left)
+            together = fitting(left)[: self._most_together]
             for answer in self._answers(together, counts[: len(together)]):
                 yield answer, first
                 first = False
@@ -169,8 +181,8 @@ class Sandbox:
         """The answers of one child: at least one, and no more than requests.
 
         Where somebody kills the child or the supervisor, the first request without an answer is tried again.
-        With the supervisor it is lost which request it was, and with answers that were written over: then
-        fewer are sent together.
+        With the supervisor it is lost which request it was: then fewer are sent together. Where answers were
+        written over, it is lost too: then each request gets a child of its own.
         """
         before: int | None = None
         killed = 0
@@ -179,7 +191,11 @@ class Sandbox:
             last = replies[-1]
             if before is None:  # not earlier: there may have been no supervisor, which counts as it starts
                 before = self._ended_for_memory
-            if (last.supervisor_lost or last.unclear) and len(requests) > 1:
+            if last.unclear and len(requests) > 1:
+                self._most_together = 1
+                requests = requests[:1]
+                continue
+            if last.supervisor_lost and len(requests) > 1:
                 requests = requests[: len(requests) // 2]
                 continue
             if last.killed and len(replies) > 1:  # the one that was killed begins the next child
@@ -320,7 +336,7 @@ class Sandbox:
         # A first call allocates (imports, caches): a process that measures memory runs everything once
         # before.
         warm = str(int(self._exact))
-        switches = (warm, str(int(self.apart)))
+        switches = (warm, str(int(self.apart)), str(self._memory))
         arguments = (str(theirs.fileno()), self.mode, *switches, str(self._timeout), str(self._root))
         # For a traceback of the supervisor before it is connected: later its standard streams are /dev/null.
         # A file, not a pipe: nobody reads while it runs, and a full pipe would block it.

@@ -1,17 +1,18 @@
 """The supervisor: a process of its own that starts children for cases and outlives what they do.
 
-    python -m pytest_qnn.isolation.supervisor SOCKET_FD MODE WARM APART TIMEOUT ROOT SPEC
+    python -m pytest_qnn.isolation.supervisor SOCKET_FD MODE WARM APART MEMORY TIMEOUT ROOT SPEC
 
 ``fork``: the target is loaded here but never initialised, and every child is a fork, made while the case
 before it runs (see `pytest_qnn.isolation.child_process`). ``spawn``: the target is loaded in a fresh
 interpreter per case, for targets that start threads when loaded; with WARM (1, else 0) it runs our own code
 once before the case, as a supervisor does before it forks. APART (1, else 0): in namespaces of its own.
+MEMORY: bytes of private writable memory that each process may have.
 
 What a case can and cannot do to others: a child shares no descriptor, no group of processes and no
 writable memory with the supervisor but its `wire.Slot`; what it leaves behind (processes, files) is
-removed; its memory is limited (see `MEMORY_LIMIT`). A child ends by ``_exit`` as soon as it has answered:
-functions registered with ``atexit`` and static destructors of the target are not run. A fault that shows
-only when a process ends in good order (a destructor that crashes, a corrupted heap that only ``free``
+removed; its memory is limited (see `sandbox.MEMORY_LIMIT`). A child ends by ``_exit`` as soon as it has
+answered: functions registered with ``atexit`` and static destructors of the target are not run. A fault that
+shows only when a process ends in good order (a destructor that crashes, a corrupted heap that only ``free``
 of a static object notices) is seen by cases that ask for such an end (``ends``; QLEAK-04 and LIFE-14), once
 they have answered; no other rule's cases are spoilt by it.
 """
@@ -49,13 +50,6 @@ from pytest_qnn.isolation.warm_start import compact, enabled, written_by
 from pytest_qnn.isolation.worker import Unusable, make_worker
 from pytest_qnn.isolation.working_directory import WorkingDirectory
 
-MEMORY_LIMIT = 2 << 30
-"""Bytes of private writable memory (RLIMIT_DATA) of a child.
-
-Not RLIMIT_AS: drivers and sanitizers reserve far more addresses than they ever use. Four times of what
-libQnnHtp.so needs at its first graph (11 arenas of 32 MiB among 447 MiB in all). Shared memory is not
-counted by this limit; who exhausts the machine with it is the first that the kernel kills.
-"""
 _STACK_LIMIT = 64 << 20
 """Bytes of the largest stack: an endless recursion must end where ``ulimit -s`` says unlimited, too."""
 
@@ -71,7 +65,7 @@ _WORK = msgspec.msgpack.Decoder(wire.Work)
 
 def main() -> None:
     """Serve requests until the pytest process closes the connection."""
-    fd, mode, warm, apart, timeout, root, spec = sys.argv[1:8]
+    fd, mode, warm, apart, memory, timeout, root, spec = sys.argv[1:9]
     processes.gain_no_privileges()
     connection = socket.socket(fileno=int(fd))
     try:
@@ -80,7 +74,7 @@ def main() -> None:
         wire.send(connection, msgspec.msgpack.encode(wire.Ready(str(error), no_process=True)), None)
         return
     processes.adopt_orphans()
-    _limit()
+    _limit(int(memory))
     _redirect_standard_streams()
     directory = WorkingDirectory(Path(root))
     if mode == "fork":
@@ -126,6 +120,10 @@ def _fork_for_cases(handover: Handover, timeout: float, directory: WorkingDirect
     pages = written_by(worker.rehearse) if ahead else []
     connection = handover.take()
     before.restore()  # what the guardian has made possible
+    if before.lowered:
+        told = f"it sets {before.lowered} for good while it is loaded, which is too little for cases"
+        wire.send(connection, msgspec.msgpack.encode(wire.Ready(error=told)), None)
+        return
     # Only now: while the target was loaded, nobody read what it wrote.
     stderr = Stderr()
     # At last, since a process that is to outlive the one that starts it takes its time.
@@ -135,7 +133,7 @@ def _fork_for_cases(handover: Handover, timeout: float, directory: WorkingDirect
         own = [connection.fileno(), stderr.fileno(), *handover.descriptors()]
         return fork(worker, directory.path, [*own, *fds_to_close], pages)
 
-    loaded = Loaded(make, ahead, leftovers, library, before.lowered)
+    loaded = Loaded(make, ahead, leftovers, library)
     _Server(connection, timeout, directory, stderr, loaded)(ready)
 
 
@@ -153,8 +151,6 @@ class Loaded(NamedTuple):
     """What cases leave in namespaces of their own; None: they have none."""
     library: frozenset[int] = frozenset()
     """Processes that the target has started while it was loaded. They end with it."""
-    lowered: str = ""
-    """Limits of this process that the target has lowered for good while it was loaded."""
 
 
 class _Server:
@@ -215,16 +211,9 @@ class _Server:
         try:
             child = self._loaded.make(())
         except OSError as error:
-            return [self._no_child(error)]
+            return [wire.Reply(error=why_no_process(error), no_process=True)]
         _, replies = self._carry_out(child, work, math.inf)
         return replies
-
-    def _no_child(self, error: OSError) -> wire.Reply:
-        """Whose lack it is: with limits that the target has lowered, its own."""
-        if self._loaded.lowered:
-            done = f"the library has set {self._loaded.lowered} for good while it was loaded"
-            return wire.Reply(unusable=f"{done}, and no process for a case can be started ({error.strerror})")
-        return wire.Reply(error=why_no_process(error), no_process=True)
 
     def _carry_out(
         self, child: ChildProcess, work: wire.Work, start_timeout: float
@@ -423,10 +412,10 @@ def signal_name(number: int) -> str:
     return f"signal {number}"
 
 
-def _limit() -> None:
+def _limit(memory: int) -> None:
     """Limits that the children inherit; a stricter one of the user's stays."""
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
-    for kind, wanted in ((resource.RLIMIT_DATA, MEMORY_LIMIT), (resource.RLIMIT_STACK, _STACK_LIMIT)):
+    for kind, wanted in ((resource.RLIMIT_DATA, memory), (resource.RLIMIT_STACK, _STACK_LIMIT)):
         soft, hard = resource.getrlimit(kind)
         limit = wanted if soft == resource.RLIM_INFINITY else min(soft, wanted)
         resource.setrlimit(kind, (limit, hard))

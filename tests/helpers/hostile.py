@@ -101,6 +101,7 @@ DEATHS = {
     ),
     "stop": Deed("raise(SIGSTOP);", "hang", "no answer: used no processor time for 1 s"),
     "close-descriptors": Deed("for (int i = 0; i < 1024; ++i) close(i);", "garbage", "closed descriptors"),
+    "file-limit": Deed("while (dup(1) >= 0) {}", "garbage", "used up the descriptors of its process"),
     "allocate": Deed("for (;;) *(volatile char*)malloc(1 << 20) = 1;", "signal", "SIGSEGV"),
     "allocate-in-c++": Deed(
         "extern void hoard(void); hoard();",
@@ -151,7 +152,6 @@ SURVIVED = {
     "catch-faults": Deed(
         "struct sigaction a = {.sa_handler = SIG_IGN}; sigaction(SIGSEGV, &a, 0); alarm(100); nice(19);"
     ),
-    "file-limit": Deed("while (dup(1) >= 0) {}"),
 }
 
 THROWN = {

@@ -152,7 +152,7 @@ def test_where_they_cannot_be_lifted_the_library_has_done_it(
         os._exit(_as_user(library, tmp_path / "said"))
     os.waitpid(pid, 0)
     said = (tmp_path / "said").read_text()
-    assert "the library has set RLIMIT_FSIZE to 0, RLIMIT_NOFILE to 9 for good while it was loaded" in said
+    assert "it sets RLIMIT_FSIZE to 0, RLIMIT_NOFILE to 9 for good while it is loaded" in said
 
 
 def _as_user(library: Path, note: Path) -> int:

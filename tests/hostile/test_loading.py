@@ -15,6 +15,7 @@ from native import qnn_library
 from sandboxed import CASE, HARMLESS, within
 
 from pytest_qnn.isolation import processes
+from pytest_qnn.isolation.target import TargetUnusable
 from pytest_qnn.qnn.target import open_memory_target
 
 pytestmark = pytest.mark.usefixtures("temporary")
@@ -169,3 +170,22 @@ def test_a_signal_to_all_processes_leaves_nothing(tmp_path: Path, temporary: Pat
             os.kill(pid, 15)
         process.wait()
     assert within(5.0, lambda: not relatives(str(temporary)) and not list(temporary.iterdir()))
+
+
+_NEEDS = "if(mmap(0,3L<<30,PROT_READ|PROT_WRITE,MAP_PRIVATE|MAP_ANONYMOUS,-1,0)==MAP_FAILED)abort();"
+
+
+def test_a_limit_of_ours_that_stops_a_library_from_loading_is_named(tmp_path: Path) -> None:
+    library = qnn_library(tmp_path, "", on_load=_NEEDS, before=BEFORE)
+    with pytest.raises(TargetUnusable) as refused:
+        open_memory_target(str(library), "emulated", "fork", LIMIT)
+    assert str(refused.value).endswith(
+        "died of SIGABRT while loading it; it can be loaded where a process has more than the 2 GiB of "
+        "private memory (RLIMIT_DATA) that this suite allows"
+    )
+
+
+def test_nor_is_it_named_where_it_is_not_why(tmp_path: Path) -> None:
+    library = qnn_library(tmp_path, "", on_load="abort();", before=BEFORE)
+    with pytest.raises(TargetUnusable, match=r"died of SIGABRT while loading it$"):
+        open_memory_target(str(library), "emulated", "fork", LIMIT)

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import msgspec
 
+from tests.hostile.matrix import document
 from tests.hostile.matrix.action import SIDES
 from tests.hostile.matrix.actions import ACTIONS
 from tests.hostile.matrix.row import Row, is_possible, judge
@@ -30,7 +31,11 @@ def main() -> None:
     parser.add_argument("--wrong", action="store_true", help="only rows that were wrong the last time")
     parser.add_argument("--jobs", type=int, default=1)
     parser.add_argument("--rows", type=Path, default=Path("rows.jsonl"), help="file that rows are added to")
+    parser.add_argument("--document", type=Path, help="judge nothing, and write this page from the file")
     asked = parser.parse_args()
+    if asked.document:
+        document.write(known(asked.rows), asked.document)
+        return
     impossible = is_possible()
     if impossible:
         parser.exit(4, f"{impossible}\n")

@@ -69,6 +69,8 @@ class Action(NamedTuple):
     """C source in front of the function that they stand in."""
     leaves: tuple[str, ...] = ()
     """Names of files that it may leave outside its folder: nobody can tell that they are its own."""
+    why: str = ""
+    """Why something else is expected than was, before any row was judged."""
 
 
 _MOMENTS: dict[Subject, dict[Moment, tuple[str, str]]] = {

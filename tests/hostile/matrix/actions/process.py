@@ -11,8 +11,20 @@ def _state(
     return Action(f"state-{name}", "process state", moment, expected, what, c, before)
 
 
-def _limit(name: str, what: str, c: str, moment: Moment = "work", expected: Expected = "pass") -> Action:
-    return Action(f"limit-{name}", "limits", moment, expected, what, c)
+def _limit(
+    name: str, what: str, c: str, moment: Moment = "work", expected: Expected = "pass", why: str = ""
+) -> Action:
+    return Action(f"limit-{name}", "limits", moment, expected, what, c, why=why)
+
+
+_FOR_GOOD = (
+    "was *pass*; who has no CAP_SYS_RESOURCE cannot raise a hard limit again (setrlimit(2)), so that the run ends "
+    "with a sentence that names the library and the limit"
+)
+_NO_FILES = (
+    "was *pass*; nobody in the process can make a file or shared memory after such a call (setrlimit(2)), so that "
+    "the call harms every client"
+)
 
 
 STATES = [
@@ -72,11 +84,31 @@ STATES = [
 
 LIMITS = [
     _limit("descriptors", "sets RLIMIT_NOFILE to 3", "set_limit(RLIMIT_NOFILE, 3);", expected="owner"),
-    _limit("descriptors-at-load", "sets RLIMIT_NOFILE to 16", "set_limit(RLIMIT_NOFILE, 16);", "load"),
+    _limit(
+        "descriptors-at-load",
+        "sets RLIMIT_NOFILE to 16",
+        "set_limit(RLIMIT_NOFILE, 16);",
+        "load",
+        "any",
+        _FOR_GOOD,
+    ),
     _limit("address-space", "sets RLIMIT_AS to 1 MiB", "set_limit(RLIMIT_AS, 1 << 20);", expected="owner"),
     _limit("data", "sets RLIMIT_DATA to 0", "set_limit(RLIMIT_DATA, 0);", expected="owner"),
-    _limit("file-size", "sets RLIMIT_FSIZE to 0", "set_limit(RLIMIT_FSIZE, 0);"),
-    _limit("file-size-at-load", "sets RLIMIT_FSIZE to 0", "set_limit(RLIMIT_FSIZE, 0);", "load"),
+    _limit(
+        "file-size",
+        "sets RLIMIT_FSIZE to 0",
+        "set_limit(RLIMIT_FSIZE, 0);",
+        expected="owner",
+        why=_NO_FILES,
+    ),
+    _limit(
+        "file-size-at-load",
+        "sets RLIMIT_FSIZE to 0",
+        "set_limit(RLIMIT_FSIZE, 0);",
+        "load",
+        "any",
+        _FOR_GOOD,
+    ),
     _limit("processes", "sets RLIMIT_NPROC to 0", "set_limit(RLIMIT_NPROC, 0);"),
     _limit("stack", "sets RLIMIT_STACK to 16 KiB", "set_limit(RLIMIT_STACK, 1 << 14);", expected="owner"),
     _limit("processor-time", "sets RLIMIT_CPU to 1 s", "set_limit(RLIMIT_CPU, 1);"),
