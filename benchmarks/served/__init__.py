@@ -63,7 +63,9 @@ def environment(made: NativeReference, mutant: str = "") -> dict[str, str]:
     variables = made.environment()
     root = str(_HERE.parents[1])
     variables["PYTEST_QNN_PATH"] = os.pathsep.join((root, variables["PYTEST_QNN_PATH"]))
-    return dict(os.environ) | variables | {MUTANT: mutant}
+    # A client in Python has a path of its own, and needs this folder in it.
+    path = os.pathsep.join(filter(None, (root, os.environ.get("PYTHONPATH", ""))))
+    return dict(os.environ) | variables | {MUTANT: mutant, "PYTHONPATH": path}
 
 
 def serve(library: bytes, kind: str) -> None:

@@ -297,7 +297,8 @@ def _with_steps(text: str, given: MemoryCase, recorder: Recorder) -> str:
 
 
 def _plain(text: str) -> bytes:
-    return " ".join(text.split()).encode("ascii", "replace")
+    # A terminal is to show it: no control characters, which the target may have said.
+    return "".join(sign if sign.isascii() and sign.isprintable() else " " for sign in text).encode()
 
 
 def _head(finding: Finding, recorder: Recorder) -> str:

@@ -7,6 +7,7 @@ import zlib
 from collections.abc import Collection, Mapping
 from typing import Final, NamedTuple
 
+from pytest_qnn.qnn.abi.table import PROTOTYPES
 from pytest_qnn.qnn.cases import case
 from pytest_qnn.qnn.model.expected import walk
 from pytest_qnn.qnn.reproduce.observed import NULL_SEEN, OWN_SEEN, UNTOUCHED_SEEN, Seen, Where, observations
@@ -35,7 +36,7 @@ def differences(
     absent = [
         Difference(Where(index, f"entry:{seen.absent}"), NULL_SEEN, OWN_SEEN)
         for index, (seen, there) in enumerate(zip(found.steps, conforming.steps, strict=False))
-        if seen.absent and not there.absent
+        if seen.absent in PROTOTYPES and not there.absent
     ]
     return absent + [
         Difference(where, value, other[where])
@@ -46,7 +47,9 @@ def differences(
 
 def missing(names: Collection[str]) -> list[Difference]:
     """Entries of the table that are NULL, which those of the plain reference are not."""
-    return [Difference(Where(0, f"entry:{name}"), NULL_SEEN, OWN_SEEN) for name in names]
+    return [
+        Difference(Where(0, f"entry:{name}"), NULL_SEEN, OWN_SEEN) for name in names if name in PROTOTYPES
+    ]
 
 
 def _step_named(where: str) -> int | None:

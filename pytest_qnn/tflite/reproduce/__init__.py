@@ -88,8 +88,8 @@ class _Plan:
             "runtime": finding.runtime,
             "steps": self.steps,
             "look": look,
-            "expected": finding.expected,
-            "seen": finding.seen,
+            "expected": _plain(finding.expected),
+            "seen": _plain(finding.seen),
         }
         frame = re.sub(r"  # noqa.*", "", _FRAME.read_text(encoding="utf-8"))
         before, _, after = frame.partition("PLAN: dict[str, Any] = {}\n")
