@@ -6,20 +6,31 @@ The environment variable PYTEST_QNN_MUTANT names the one that a process gets; em
 from __future__ import annotations
 
 import ctypes
+import json
 import os
 import subprocess
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Final
 
 from pytest_qnn import native
+from pytest_qnn.core.mutant import Mutant
 from pytest_qnn.native import NativeReference
 from pytest_qnn.qnn.abi.table import GetProviders
 from pytest_qnn.qnn.mutants import BACKEND, RPCMEM, named
 from pytest_qnn.qnn.reference.backend import ReferenceBackend
 from pytest_qnn.qnn.reference.rpcmem import EmulatedRpcmem
 from pytest_qnn.qnn.reference.system import ReferenceSystem
+from pytest_qnn.tflite.abi import layouts
+from pytest_qnn.tflite.mutants import DELEGATE
+from pytest_qnn.tflite.mutants import named as delegate_named
+from pytest_qnn.tflite.reference.delegate import ReferenceDelegate
 
+CLAIM: Final = "PYTEST_QNN_CLAIM"
+"""Nodes that a delegate claims, as JSON; without it all that it supports."""
 MUTANT: Final = "PYTEST_QNN_MUTANT"
+CONFORMING: Final = "conforming:"
+"""Before a mutant's name: the reference with what that mutant declares, without its fault."""
 _HERE: Final = Path(__file__).resolve().parent
 _FLAGS: Final = ("-shared", "-fPIC", "-O1", "-Wall", "-Wextra", "-fvisibility=hidden")
 _ALLOC: Any = ctypes.CFUNCTYPE(ctypes.c_void_p, ctypes.c_int, ctypes.c_uint32, ctypes.c_ssize_t)
@@ -52,25 +63,78 @@ def environment(made: NativeReference, mutant: str = "") -> dict[str, str]:
     variables = made.environment()
     root = str(_HERE.parents[1])
     variables["PYTEST_QNN_PATH"] = os.pathsep.join((root, variables["PYTEST_QNN_PATH"]))
-    return dict(os.environ) | variables | {MUTANT: mutant}
+    # A client in Python has a path of its own, and needs this folder in it.
+    path = os.pathsep.join(filter(None, (root, os.environ.get("PYTHONPATH", ""))))
+    return dict(os.environ) | variables | {MUTANT: mutant, "PYTHONPATH": path}
 
 
 def serve(library: bytes, kind: str) -> None:
     """Make what the kind names, and hand it to the library at this path (`pytest_qnn.native`)."""
     name = os.environ.get(MUTANT, "")
-    mutant = named(name) if name else None
+    conforming = name.startswith(CONFORMING)
+    name = name.removeprefix(CONFORMING)
+    mutant = _mutant(name, kind)
     made: Any
     if kind == "backend":
         made = ((mutant.of(BACKEND) if mutant else None) or ReferenceBackend)()
+        made = ReferenceBackend(made.personality) if conforming else made
     elif kind == "system":
         made = ReferenceSystem()
+    elif kind == "delegate":
+        made = _Delegates(None if conforming or mutant is None else mutant.of(DELEGATE))
     else:
-        made = _Functions(((mutant.of(RPCMEM) if mutant else None) or EmulatedRpcmem)())
+        faulty = None if conforming or mutant is None else mutant.of(RPCMEM)
+        made = _Functions((faulty or EmulatedRpcmem)())
     _SERVED.append(made)
     loaded = ctypes.CDLL(os.fsdecode(library), mode=os.RTLD_NOLOAD | os.RTLD_NOW)
     loaded.pytest_qnn_serve.argtypes = (ctypes.c_void_p,)
     loaded.pytest_qnn_serve.restype = None
     loaded.pytest_qnn_serve(ctypes.cast(made.get_providers, ctypes.c_void_p))
+
+
+def _mutant(name: str, kind: str) -> Mutant | None:
+    if not name:
+        return None
+    return delegate_named(name) if kind == "delegate" else named(name)
+
+
+def build_delegate(library: Path) -> None:
+    """Build a delegate plugin that the same variable makes a mutant; ``CLAIM`` says what it claims.
+
+    Raises:
+        subprocess.CalledProcessError: there is no compiler, or it fails.
+    """
+    arguments = (f'-DMODULE="{__name__}"', f"-I{Path(native.__file__).parent}", str(_HERE / "delegate.c"))
+    command = ["gcc", *_FLAGS, "-o", str(library), *arguments, "-ldl", "-lpthread"]
+    subprocess.run(command, check=True)
+
+
+class _Delegates:
+    """The functions of a plugin, as ``delegate.c`` asks for them."""
+
+    def __init__(self, create: Callable[..., ReferenceDelegate] | None) -> None:
+        self._create = create or ReferenceDelegate
+        self._live: dict[int, ReferenceDelegate] = {}
+        self._made = layouts.PluginCreate(self._new), layouts.PluginDestroy(self._end)
+        self._table = (ctypes.c_void_p * len(self._made))(
+            *(ctypes.cast(each, ctypes.c_void_p).value for each in self._made)
+        )
+        self.get_providers: Any = GetProviders(self._tell)
+
+    def _new(self, keys: int, values: int, count: int, report: int) -> int:
+        del keys, values, count, report
+        claim = os.environ.get(CLAIM)
+        made = self._create(claim=None if claim is None else tuple(json.loads(claim)))
+        self._live[made.address] = made
+        return made.address
+
+    def _end(self, address: int) -> None:
+        self._live.pop(address).close()
+
+    def _tell(self, listed: Any, count: Any) -> int:
+        ctypes.cast(listed, ctypes.POINTER(ctypes.c_void_p))[0] = ctypes.addressof(self._table)
+        count[0] = len(self._made)
+        return 0
 
 
 class _Functions:

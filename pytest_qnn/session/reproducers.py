@@ -18,11 +18,13 @@ if TYPE_CHECKING:
 
 PROGRAM: Final = "reproduce.c"
 SCRIPT: Final = "reproduce.py"
+ARRAYS: Final = "reproduce.npz"
 WHY_NOT: Final = "reproduce.txt"
 SNIPPET: Final = "snippet.py"
 CONTENTS: Final = {
     PROGRAM: "the finding as one C file against the public ABI; it begins with how to build and run it",
     SCRIPT: "the finding as a script that needs the runtime and numpy only; it begins with how to run it",
+    ARRAYS: "the inputs that the script sets",
     WHY_NOT: "why no program or script without this suite shows the finding",
     SNIPPET: "a test to paste into your own, which judges the case",
 }
@@ -38,7 +40,7 @@ def files(target: Target[Any, Any], verdict: Verdict, content: AnyCaseFile) -> d
         return {}
     made = {}
     try:
-        made = _memory(target, verdict, finding, content) if content.subject == "memory" else {}
+        made = (_memory if content.subject == "memory" else _delegate)(target, verdict, finding, content)
     except Exception as error:
         made = {WHY_NOT: _why(f"it could not be written: {type(error).__name__}: {error}")}
     snippet = _snippet(verdict, content)
@@ -58,7 +60,7 @@ def _memory(
 
     case = cast("Any", content).case
     death = _death(verdict.outcome, finding)
-    found = MemoryTrace(death=death) if death is not None else target.run(case)
+    found = MemoryTrace(death=death, facts=target.facts) if death is not None else target.run(case)
     said = reproduce.Finding(
         rule=verdict.rule,
         sentence=verdict.sentence,
@@ -70,6 +72,34 @@ def _memory(
     )
     try:
         return {PROGRAM: reproduce.program(case, found, said).encode()}
+    except reproduce.NotWritten as reason:
+        return {WHY_NOT: _why(str(reason))}
+
+
+def _delegate(
+    target: Target[Any, Any], verdict: Verdict, finding: Finding, content: AnyCaseFile
+) -> dict[str, bytes]:
+    # A run about QNN memory loads nothing of TensorFlow Lite.
+    from pytest_qnn.tflite import reproduce
+    from pytest_qnn.tflite.trace import DelegateTrace, ScriptTrace
+
+    case = cast("Any", content).case
+    death = _death(verdict.outcome, finding)
+    if death is None:
+        found = target.run(case)
+    else:
+        found = (ScriptTrace if hasattr(case, "steps") else DelegateTrace)(death=death)
+    said = reproduce.Finding(
+        rule=verdict.rule,
+        sentence=verdict.sentence,
+        source=verdict.source,
+        target=verdict.target,
+        expected=finding.expected,
+        seen=finding.seen,
+        runtime=target.provenance().get("runtime", "").split()[0] or "tflite_runtime",
+    )
+    try:
+        return reproduce.files(case, found, said)
     except reproduce.NotWritten as reason:
         return {WHY_NOT: _why(str(reason))}
 

@@ -74,6 +74,7 @@ ROOMS: dict[str, set[str]] = {
     "tflite.late": {
         *("isolation", "tflite.abi", "tflite.graph", "tflite.mutants", "tflite.reference"),
     },
+    "tflite.reproduce": {"core", "tflite.cases", "tflite.graph", "tflite.numerics", "tflite.trace"},
     "tflite.runtime": {"tflite.abi", "tflite.graph", "tflite.reference", "tflite.trace"},
     "tflite.observe": {
         *("core", "isolation", "tflite.abi", "tflite.cases", "tflite.runtime", "tflite.trace"),
@@ -142,7 +143,7 @@ ROOMS: dict[str, set[str]] = {
             "state",
             "targets",
         ),
-        *("tflite.cases", "tflite.graph"),
+        *("tflite.cases", "tflite.graph", "tflite.reproduce", "tflite.trace"),
     },
     "session.certification": {
         *("core", "effort", "isolation", "options", "report", "rules", "session", "state", "targets"),

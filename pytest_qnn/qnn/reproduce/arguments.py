@@ -6,7 +6,7 @@ import ctypes
 from collections.abc import Callable
 from typing import Any, Final
 
-from pytest_qnn.qnn.abi.layouts import ContextBuffer, ExecuteEnvironment, Tensor
+from pytest_qnn.qnn.abi.layouts import ContextBuffer, ContextParams, ExecuteEnvironment, Tensor
 from pytest_qnn.qnn.cases import case
 from pytest_qnn.qnn.reproduce import structures
 from pytest_qnn.qnn.reproduce.observed import Where
@@ -33,6 +33,10 @@ SIGNATURES: Final[dict[str, str]] = {
     "contextGetBinary": "handle room room_size out_long",
     "contextCreateFromBinary": _BINARY,
     "contextCreateFromBinaryWithSignal": f"{_BINARY} none",
+    "contextCreateFromBinaryWithCallback": (
+        "handle handle options callback binary binary_size out_handle none none"
+    ),
+    "contextCreateFromBinaryListAsync": "handle handle contexts options none",
     "contextValidateBinary": "handle handle options binary binary_size",
     "contextGetProperty": "handle properties",
     "contextFinalize": "handle none",
@@ -50,13 +54,14 @@ SIGNATURES: Final[dict[str, str]] = {
     "graphFinalize": "handle none none",
     "graphRetrieve": "handle string out_handle",
     "graphExecute": "handle inputs number outputs number handle none",
+    "graphExecuteAsync": "handle inputs number outputs number none handle notify parameter",
     "graphPrepareExecutionEnvironment": "handle environments number",
     "graphReleaseExecutionEnvironment": "handle environments number",
     "tensorCreateContextTensor": "handle tensor",
     "tensorCreateGraphTensor": "handle tensor",
     "tensorUpdateGraphTensors": "handle tensor_list number",
     "tensorUpdateContextTensors": "handle tensor_list number",
-    "logCreate": "none number out_handle",
+    "logCreate": "log number out_handle",
     "logSetLogLevel": "handle number",
     "logFree": "handle",
     "profileCreate": "handle number out_handle",
@@ -132,6 +137,9 @@ class Arguments:
             raise NotWritten(f"{self._name} is given something that is not written")
         return "NULL"
 
+    def _log(self, address: int | None) -> str:
+        return "(void*)on_log" if address else "NULL"
+
     def _number(self, value: int) -> str:
         return str(value)
 
@@ -181,21 +189,12 @@ class Arguments:
             self._behind.append(lambda code: self._keep_binary(code, step.binary, held, name))
         if isinstance(step, case.GetSection) and wanted == "written":
             held = recorder.facts[Where(recorder.index, "section")]
-            self._behind.append(lambda _: self._keep_section(step.section, held, name))
+            self._behind.append(lambda _: recorder.sections.__setitem__(step.section, (held, name)))
         return f"&{name}"
 
     def _keep_binary(self, code: int, binary: str, held: str, size: str) -> None:
         if code == 0:
             self._recorder.binaries[binary] = (held, size)
-
-    def _keep_section(self, section: str, held: str, size: str) -> None:
-        recorder = self._recorder
-        if held.startswith("copy_of"):
-            name = recorder.names.free(section)
-            recorder.globals.append(f"static void* {name};")
-            recorder.line(f"{name} = {held};")
-            held = name
-        recorder.sections[section] = (held, size)
 
     def _out_pointer(self, pointer: Any) -> str:
         if not pointer:
@@ -293,9 +292,43 @@ class Arguments:
         recorder = self._recorder
         count = self._given[self._position + 1]
         name = structures.tensors(recorder, pointer, count, wanted)
-        if isinstance(recorder.step, case.Execute) and count:
+        if isinstance(recorder.step, case.Execute) and count and self._name == "graphExecute":
             self._watch_execute(name, pointer, count, wanted)
         return name
+
+    def _notify(self, address: int | None) -> str:
+        return "(void*)on_notify" if address else "NULL"
+
+    def _parameter(self, value: int | None) -> str:
+        recorder = self._recorder
+        if not value:
+            return "NULL"
+        number = recorder.executions
+        recorder.executions += 1
+        recorder.line(f"memset((void*)&executions[{number}], 0, sizeof executions[{number}]);")
+        for pointer, count, output in (
+            (self._given[1], self._given[2], False),
+            (self._given[3], self._given[4], True),
+        ):
+            for position in range(count):
+                self._give(number, pointer[position], output)
+        recorder.scribbles.append(f"executions[{number}].code = code;")
+        return f"(void*)(uintptr_t)(PARAMETER + {number})"
+
+    def _give(self, number: int, given: Tensor, output: bool) -> None:
+        """What one execution is given."""
+        address, size = self._address_of(given)
+        if not address or not size:
+            return
+        recorder = self._recorder
+        name = recorder.memory(address, size, "output" if output else "input")
+        guard = GUARD if output and given.v1.memType != 1 else 0
+        more = f", {guard}" if output else ""
+        recorder.line(
+            f"given_{'output' if output else 'input'}(&executions[{number}], {name}, {size}{more});"
+        )
+        if output:
+            recorder.sizes[number] = size
 
     def _watch_execute(self, name: str, pointer: Any, count: int, wanted: str) -> None:
         recorder, step = self._recorder, self._recorder.step
@@ -398,13 +431,20 @@ class Arguments:
         step = recorder.step
         if name == "NULL" or not isinstance(step, case.Register):
             return name
-        if any(each.junk for each in step.descriptors):
-            raise NotWritten("the bytes behind a descriptor's fd are not zero")
+        for position, described in enumerate(step.descriptors[:count]):
+            if described.junk:
+                place = f"(char*)&{name}[{position}].dmaBufInfo"
+                recorder.line(f"memset({place} + 4, 0xA5, sizeof {name}[{position}].dmaBufInfo - 4);")
         if recorder.wants("count:changed"):
             before = recorder.names.free("before")
             recorder.globals.append(f"static void* {before};")
             recorder.line(f"{before} = copy_of({name}, sizeof {name});")
-            recorder.fact("count:changed", f"!!memcmp({before}, {name}, sizeof {name})")
+            recorder.add_fact("count:changed", f"!!memcmp({before}, {name}, sizeof {name})")
+            for each in recorder.arrays_of_step("dimensions", "shared_buffer"):
+                inner = recorder.names.free("before")
+                recorder.globals.append(f"static void* {inner};")
+                recorder.line(f"{inner} = copy_of({each}, sizeof {each});")
+                recorder.add_fact("count:changed", f"!!memcmp({inner}, {each}, sizeof {each})")
         if step.scribble:
             self._behind.append(lambda _: self._scribble(name))
         return name
@@ -511,26 +551,68 @@ class Arguments:
         if not address:
             self._binary_expression = "0"
             return "NULL"
-        if isinstance(step, case.ContextFromBinary):
+        if isinstance(step, case.ContextFromBinary | case.ContextWithCallback):
             if step.binary not in recorder.binaries:
                 raise NotWritten("a binary is given that this case has not made")
             held, size = recorder.binaries[step.binary]
-            damage = step.damage
-        elif isinstance(step, case.Misuse) and recorder.binaries:
+            damage = getattr(step, "damage", "")
+        elif isinstance(step, case.Misuse | case.Churn) and recorder.binaries:
             held, size = next(reversed(recorder.binaries.values()))
-            damage = ""
+            damage = "truncated" if isinstance(step, case.Churn) else ""
         else:
             raise NotWritten("a binary is given that this case has not made")
         name, length = recorder.names.free("given"), recorder.names.free("given_size")
         recorder.globals += [f"static unsigned char* {name};", f"static size_t {length};"]
         recorder.line(f"{length} = {size};")
         recorder.line(f'{name} = damaged({held}, &{length}, "{damage}");')
-        recorder.given[getattr(step, "context", "")] = (name, length)
+        configuration = recorder.arrays_of_step("option", "custom")
+        recorder.given[getattr(step, "context", "")] = (name, length, configuration)
+        if isinstance(step, case.ContextWithCallback):
+            number = recorder.accounts[step.context]
+            more = f"{int(step.memory == 'dma')}, {step.start}, {step.fails}"
+            recorder.line(f"{self.expressions[-1]} = in_pieces({number}, {name}, {length}, {more});")
         self._binary_expression = length
+        return name
+
+    def _callback(self, address: int | None) -> str:
+        recorder, step = self._recorder, self._recorder.step
+        if not address or not isinstance(step, case.ContextWithCallback):
+            raise NotWritten("the functions that provide a binary are not those of the case")
+        recorder.accounts[step.context] = len(recorder.accounts)
+        recorder.uses_rpcmem = True
+        name = recorder.names.free("callback")
+        recorder.globals.append(f"static void* {name};")
+        return name
+
+    def _contexts(self, address: int | None) -> str:
+        """A list of one context."""
+        recorder, step = self._recorder, self._recorder.step
+        if not address or not isinstance(step, case.ContextFromBinary):
+            raise NotWritten("a list of contexts is given that is not the case's")
+        listed = ctypes.cast(address, ctypes.POINTER(ctypes.c_void_p))
+        given = ContextParams.from_address(listed[0] or 0).v1
+        options = structures.configurations(recorder, given.config)
+        binary = self._binary(given.binaryBuffer)
+        one = recorder.variable("QnnContext_Params_t", "one")
+        recorder.line(
+            f"{one}[0] = (QnnContext_Params_t){{.version = 1, .v1 = {{.config = {options}, "
+            f".binaryBuffer = {binary}, .binaryBufferSize = {self._binary_expression}, "
+            ".notifyFunc = (void*)on_created}};"
+        )
+        recorder.line("created = 0;")
+        name = recorder.variable("const void*", "contexts", 2)
+        recorder.line(f"{name}[0] = {one};")
+        made = recorder.names.free(step.context)
+        recorder.globals.append(f"static void* {made} = UNTOUCHED;")
+        recorder.scribbles.append(f"if (!code) code = wait_created(&{made});")
+        recorder.listed[step.context] = made
+        recorder.fact("value:0", made)
         return name
 
     def _binary_size(self, value: int) -> str:
         del value
+        if self._name == "contextCreateFromBinaryWithCallback":  # declared with a pointer's type
+            return f"(void*)(uintptr_t){self._binary_expression}"
         return self._binary_expression
 
     def _section(self, address: int | None) -> str:
@@ -547,7 +629,7 @@ class Arguments:
             )
             return name
         assert isinstance(step, case.GetSection | case.ApplySection)
-        room, size = self._section_space(step, given)
+        room, size = self._section_space(step)
         if step.memory == "raw":
             memory = f".memType = 0, .binaryBuf = {{{room}, {size}}}"
         else:
@@ -556,9 +638,7 @@ class Arguments:
         recorder.line(f"{name}[0] = (QnnContext_Buffer_t){{.version = 1, .v1 = {{{memory}}}}};")
         return name
 
-    def _section_space(
-        self, step: case.GetSection | case.ApplySection, given: ContextBuffer
-    ) -> tuple[str, str]:
+    def _section_space(self, step: case.GetSection | case.ApplySection) -> tuple[str, str]:
         """The memory that the section goes to, or lies in, and its size."""
         recorder, size = self._recorder, self._recorder.section_size()
         held = recorder.newest_block() if step.memory != "raw" else ""
@@ -568,12 +648,25 @@ class Arguments:
                 recorder.line(f"memcpy({held}, {room}, {size});")
             return room, size
         name = held or recorder.names.free(step.section)
+        less = {"raw": 0, "handle": 0, "short": 1}.get(step.memory)
+        offered = "0" if less is None else f"{size} - {less}" if less else size
+        behind = f"{size} + {BEHIND}" if less is None else str(BEHIND + less)
         if not held:
+            recorder.line(f"if (!{size} || {size} > (1u << 24)) break; /* no size that can be */")
             recorder.globals.append(f"static unsigned char* {name};")
             recorder.line(f"{name} = malloc({size} + {BEHIND});")
         recorder.line(f"memset({name}, 0xEE, {size} + {BEHIND});")
-        recorder.fact("section", f"copy_of({name}, {size})" if held else name)
-        recorder.fact("count:overrun", f"not_filled((char*){name} + {size}, {BEHIND}, 0xEE)")
-        recorder.fact("data:0", f"{name}\0{size}")
-        del given
+        overrun = f"(long)not_filled((char*){name} + {offered}, {behind}, 0xEE)"
+        if not held:
+            recorder.fact("section", name)
+            recorder.fact("count:overrun", overrun)
+            recorder.fact("data:0", f"{name}\0{size}")
+            return name, size
+        # The memory is given back at the end of the step.
+        copy, count = recorder.names.free(step.section), recorder.names.free("overrun")
+        recorder.globals += [f"static void* {copy};", f"static long {count};"]
+        recorder.scribbles += [f"{copy} = copy_of({held}, {size});", f"{count} = {overrun};"]
+        recorder.fact("section", copy)
+        recorder.fact("count:overrun", count)
+        recorder.fact("data:0", f"{copy}\0{size}")
         return name, size

@@ -10,8 +10,9 @@ from pytest_qnn.qnn.reproduce.observed import Where
 from pytest_qnn.qnn.reproduce.recorder import Recorder
 from pytest_qnn.qnn.reproduce.text import NotWritten
 from pytest_qnn.qnn.runner.buffers import data_of
+from pytest_qnn.qnn.runner.probes import _ONCE, Batch
 from pytest_qnn.qnn.runner.state import State
-from pytest_qnn.qnn.trace import StepSeen
+from pytest_qnn.qnn.trace import GrowthCounts, StepSeen
 
 Writes = Callable[[Recorder, Any, State, StepSeen], None]
 
@@ -93,8 +94,10 @@ def _look(recorder: Recorder, label: str, look: str, argument: str, *, patient: 
 
 def _release_binary(recorder: Recorder, step: case.ReleaseBinary, state: State, seen: StepSeen) -> None:
     del state, seen
-    name, size = recorder.given[step.context]
+    name, size, configuration = recorder.given[step.context]
     recorder.line(f"memset({name}, 0xEE, {size});")
+    for each in configuration:
+        recorder.line(f"memset({each}, 0xEE, sizeof {each});")
 
 
 def _providers(recorder: Recorder, step: case.Providers, state: State, seen: StepSeen) -> None:
@@ -134,6 +137,90 @@ def _version(recorder: Recorder, step: Any, state: State, seen: StepSeen) -> Non
         recorder.fact("data:0", name)
 
 
+def _execute(recorder: Recorder, step: case.Execute, state: State, seen: StepSeen) -> None:
+    del state, seen
+    count = recorder.executions
+    if not step.asynchronous or not count:
+        return
+    late = recorder.names.free("late")
+    recorder.globals.append(f"static long {late};")
+    recorder.line(f"{late} = wait_for({count});")
+    own = f"executions[{count - 1}]"
+    recorder.fact("count:notified", f"{own}.notified")
+    recorder.fact("count:inputs_changed", f"{own}.inputs_changed")
+    recorder.fact("count:output_overrun", f"{own}.overrun")
+    recorder.fact("count:silent", f"silent({count})")
+    recorder.fact("count:queued_amiss", f"amiss({count})")
+    recorder.fact("count:strange_notifications", "strange")
+    recorder.fact("count:late_writes", late)
+    for place, number in enumerate((count - 1, *range(count - 1))):
+        recorder.fact(f"data:{place}", f"executions[{number}].output_then\0{recorder.sizes.get(number, 0)}")
+    for number in range(count):
+        recorder.fact(f"call:{count + number}", f"executions[{number}].status")
+
+
+def _pieces(
+    recorder: Recorder, step: case.Pieces | case.ContextWithCallback, state: State, seen: StepSeen
+) -> None:
+    del state, seen
+    number = recorder.accounts[step.context]
+    recorder.fact("beyond", f"accounts[{number}].beyond")
+    recorder.fact("empty", f"accounts[{number}].empty")
+    if isinstance(step, case.ContextWithCallback):
+        return
+    for label, name in (("released", "released"), ("released_again", "again"), ("changed", "changed")):
+        recorder.fact(f"count:{label}", f'pieces_of({number}, "{name}")')
+    recorder.fact("count:mapped", f'pieces_of({number}, "mapped")')
+    recorder.fact("count:given", f"accounts[{number}].given")
+    recorder.fact("count:released_wrongly", f"accounts[{number}].wrongly")
+    recorder.fact("count:other_parameter", "other_parameter")
+
+
+def _from_binary(recorder: Recorder, step: case.ContextFromBinary, state: State, seen: StepSeen) -> None:
+    made = state.contexts.get(step.context)
+    if step.context in recorder.listed and made is not None and seen.code == 0:
+        recorder.made(made.value, recorder.listed[step.context])
+
+
+_MOST_TURNS: Final = 200
+_WARM_UP: Final = 20
+
+
+def repeated(recorder: Recorder, step: case.Churn, state: State) -> StepSeen:
+    """One turn is carried out, and its statements stand in a loop; what grows is counted around it."""
+    if not state.session.open():
+        raise NotWritten("there is no session")
+    batch = Batch(state, step)
+    begin = len(recorder.bodies[-1])
+    found = _ONCE[step.what](state, step, batch)
+    if found is not None:
+        raise NotWritten("a reference does not carry out what is repeated")
+    turn = recorder.bodies[-1][begin:]
+    turns = min(step.rounds, _MOST_TURNS)
+    names = {}
+    for what in ("fds", "memfds"):
+        for when in ("before", "after"):
+            names[what, when] = recorder.names.free(f"{what}_{when}")
+            recorder.globals.append(f"static long {names[what, when]};")
+    looks = {"fds": "open_descriptors()", "memfds": "mappings(-1)"}
+    recorder.bodies[-1][begin:] = [
+        f"for (int turn = 0; turn < {_WARM_UP + turns}; ++turn) {{",
+        f"  if (turn == {_WARM_UP}) {names['fds', 'before']} = {looks['fds']};",
+        f"  if (turn == {_WARM_UP}) {names['memfds', 'before']} = {looks['memfds']};",
+        "  if (turn == 1) is_quiet = 1; /* one turn is told of */",
+        *(f"  {line}" for line in turn),
+        "}",
+        "is_quiet = 0;",
+        "usleep(200000); /* for a worker that gives back */",
+        *(f"{names[what, 'after']} = {look};" for what, look in looks.items()),
+    ]
+    for what in looks:
+        recorder.fact(
+            f"grows:{what}", f"({names[what, 'after']} - {names[what, 'before']} >= {turns // 2 or 1})"
+        )
+    return StepSeen(code=batch.refusal, counts=GrowthCounts(rounds=step.rounds))
+
+
 def _retrieve(recorder: Recorder, step: case.Retrieve, state: State, seen: StepSeen) -> None:
     made = state.graphs.get(step.graph)
     context = state.contexts.get(step.context)
@@ -156,13 +243,16 @@ BEHIND: Final[dict[type, Writes]] = {
     case.Version: _version,
     case.Message: _version,
     case.Retrieve: _retrieve,
+    case.ContextFromBinary: _from_binary,
+    case.Execute: _execute,
+    case.ContextWithCallback: _pieces,
+    case.Pieces: _pieces,
 }
 """What stands behind the calls of a step, by its type."""
 NOT_WRITTEN: Final[dict[type, str]] = {
     case.NewProcess: "it needs several processes",
     case.Carry: "it needs a binary that another process has made",
     case.Restart: "nothing in C can make the subsystem behind a backend restart",
-    case.Churn: "it shows in what many repetitions make the process grow by",
     case.Parallel: "it needs calls of several threads at once",
     case.Inspect: "it shows in what the System interface says of a binary",
 }

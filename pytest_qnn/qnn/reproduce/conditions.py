@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import re
 import zlib
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import Final, NamedTuple
 
+from pytest_qnn.qnn.abi.table import PROTOTYPES
 from pytest_qnn.qnn.cases import case
 from pytest_qnn.qnn.model.expected import walk
 from pytest_qnn.qnn.reproduce.observed import NULL_SEEN, OWN_SEEN, UNTOUCHED_SEEN, Seen, Where, observations
@@ -32,10 +33,22 @@ def differences(
 ) -> list[Difference]:
     """All of them, in order; only what both runs have seen."""
     one, other = observations(steps, found), observations(steps, conforming)
-    return [
+    absent = [
+        Difference(Where(index, f"entry:{seen.absent}"), NULL_SEEN, OWN_SEEN)
+        for index, (seen, there) in enumerate(zip(found.steps, conforming.steps, strict=False))
+        if seen.absent in PROTOTYPES and not there.absent
+    ]
+    return absent + [
         Difference(where, value, other[where])
         for where, value in one.items()
         if where in other and value != other[where]
+    ]
+
+
+def missing(names: Collection[str]) -> list[Difference]:
+    """Entries of the table that are NULL, which those of the plain reference are not."""
+    return [
+        Difference(Where(0, f"entry:{name}"), NULL_SEEN, OWN_SEEN) for name in names if name in PROTOTYPES
     ]
 
 
@@ -236,7 +249,8 @@ def _own(
 ) -> tuple[str, str]:
     if conforming == ("none",):
         return "is a descriptor", f"{expression} >= 0"
-    parts = [f"{expression} != {unwritten}", f"{expression} != {null}"]
+    is_fd = expression.startswith("fd_")
+    parts = [f"{expression} >= 0"] if is_fd else [f"{expression} != {unwritten}", f"{expression} != {null}"]
     if isinstance(conforming, tuple) and conforming[0] == "same":
         step, _, label = conforming[1].partition(":")
         other = facts.get(Where(int(step), "value:0" if label == "fd" else label))

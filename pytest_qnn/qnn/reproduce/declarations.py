@@ -12,7 +12,11 @@ from typing import Any, Final
 from pytest_qnn.qnn.abi.layouts import (
     ContextBuffer,
     ContextConfig,
+    ContextParams,
     ContextProperty,
+    DataRequest,
+    DmaDataMem,
+    DmaDataResponse,
     ExecuteEnvironment,
     HtpContextProperty,
     HtpMemDescriptor,
@@ -20,6 +24,8 @@ from pytest_qnn.qnn.abi.layouts import (
     NotifyStatus,
     OpConfig,
     ProfileEventData,
+    RawDataMem,
+    RawDataResponse,
     Tensor,
 )
 from pytest_qnn.qnn.abi.table import FUNCTIONS, Interface
@@ -123,6 +129,7 @@ def _fields(kind: Any, indent: str) -> Iterator[str]:
 BEHIND_POINTERS: Final = (
     ContextBuffer,
     ContextConfig,
+    ContextParams,
     ContextProperty,
     ExecuteEnvironment,
     HtpContextProperty,
@@ -134,3 +141,5 @@ BEHIND_POINTERS: Final = (
     Tensor,
 )
 """Structures that a pointer without a type leads to."""
+PIECES: Final = (DataRequest, DmaDataMem, DmaDataResponse, RawDataMem, RawDataResponse)
+"""What the functions are given that provide a binary in pieces."""

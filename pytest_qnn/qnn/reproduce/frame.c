@@ -31,13 +31,17 @@ HELPER void stop(const char* why) {
   finish();
 }
 
+static int is_quiet; /* what is repeated is not told of */
+
 HELPER void begin(int number, const char* name) {
   shared->call = number;
+  if (is_quiet) return;
   printf("step %d: %s", shared->step, name);
   fflush(stdout);
 }
 
 HELPER uint64_t end(uint64_t result) {
+  if (is_quiet) return result;
   printf(" -> %" PRIu64 "\n", result);
   fflush(stdout);
   return result;
@@ -254,6 +258,32 @@ HELPER void few_descriptors(int count) {
 HELPER void enough_descriptors(void) {
   while (taken_count) close(taken[--taken_count]);
   setrlimit(RLIMIT_NOFILE, &allowed);
+}
+
+/* OPTIONAL */
+
+/* A client's log. */
+HELPER void on_log(const char* format, uint32_t level, uint64_t time, void* arguments) {
+  (void)format, (void)level, (void)time, (void)arguments;
+}
+
+static volatile int created __attribute__((unused)); /* a context of a list is notified of */
+static void* created_context __attribute__((unused));
+static uint64_t created_status __attribute__((unused));
+
+HELPER void on_created(void* context, void* graph, const char* name, uint32_t kind, void* parameter, uint64_t status) {
+  (void)graph, (void)name, (void)parameter;
+  if (kind != 1 || created) return;
+  created_context = context;
+  created_status = status;
+  created = 1;
+}
+
+HELPER uint64_t wait_created(void** context) {
+  for (int i = 0; i < 2000 && !created; ++i) usleep(1000);
+  if (!created) stop("no notification of the context within 2 s");
+  *context = created_context;
+  return created_status;
 }
 
 static void* symbol(void* library, const char* name, int needed) {

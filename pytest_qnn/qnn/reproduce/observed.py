@@ -15,7 +15,7 @@ import msgspec
 from pytest_qnn.qnn.abi.table import FUNCTIONS, Implementation, Interface
 from pytest_qnn.qnn.cases import case
 from pytest_qnn.qnn.runner.client import UNTOUCHED
-from pytest_qnn.qnn.trace import MemoryTrace, ProcessCounts, StepSeen
+from pytest_qnn.qnn.trace import GrowthCounts, MemoryTrace, PieceCounts, ProcessCounts, StepSeen
 
 Seen = int | tuple[str, ...] | bytes
 """A number; a relation: ``("untouched",)``, ``("null",)``, ``("same", LABEL)``, ``("own",)``; or memory."""
@@ -72,8 +72,14 @@ class _Relations:
 
     def __init__(self) -> None:
         self._first: dict[int, str] = {}
+        self._ids: dict[tuple[str, int], str] = {}
         self.look: ProcessCounts | None = None
         self.mapped: dict[str, int] = {}
+
+    def of_id(self, label: str, context: str, number: int) -> tuple[str, ...]:
+        """What the id of a tensor is to those before it in the context; 0 is that of no tensor."""
+        first = self._ids.setdefault((context, number), label) if number else label
+        return OWN_SEEN if first == label else ("same", first)
 
     def of(self, label: str, value: int) -> tuple[str, ...]:
         """What a handle is to those before it."""
@@ -90,7 +96,7 @@ def _of_step(
 ) -> Iterator[tuple[str, Seen]]:
     if seen.skipped:
         return
-    if seen.calls and not isinstance(step, case.Churn | case.Parallel):
+    if seen.calls and not isinstance(step, case.Churn | case.Parallel | case.ContextWithCallback):
         for position, (_, code) in enumerate(seen.calls):
             yield f"call:{position}", code
     elif seen.code is not None:
@@ -107,6 +113,8 @@ def _values(
 ) -> Iterator[tuple[str, Seen]]:
     if isinstance(step, case.Interface):
         yield from _interface(seen)
+    if isinstance(step, case.Pieces | case.ContextWithCallback):
+        yield from _requests(step, seen)
     for position, value in enumerate(seen.values):
         label = f"value:{position}"
         whole = f"{index}:{label}"
@@ -115,7 +123,7 @@ def _values(
         elif isinstance(step, case.Alloc | case.AllocNeeded) and position == 0:
             yield label, NULL_SEEN if not value else ("aligned" if value % _PAGE == 0 else "unaligned",)
         elif isinstance(step, case.Prepare):
-            yield label, _made(whole, position, seen.values, relations)
+            yield label, _made(whole, position, seen.values, relations, step.context)
         elif isinstance(step, case.ToFd):
             yield label, ("none",) if value < 0 else relations.of(f"{index}:fd", value + (1 << 70))
         elif isinstance(step, case.GetBinary | case.GetSection):
@@ -124,12 +132,25 @@ def _values(
             yield label, value
 
 
-def _made(label: str, position: int, values: tuple[int, ...], relations: _Relations) -> tuple[str, ...]:
-    """The graph's handle, or the id of a tensor: whether an earlier tensor of the graph has it."""
+def _requests(step: case.AnyStep, seen: StepSeen) -> Iterator[tuple[str, Seen]]:
+    """How many requests lie beyond the binary, and how many are of no byte."""
+    if isinstance(seen.counts, PieceCounts):
+        asked = seen.values[1:] if isinstance(step, case.ContextWithCallback) else seen.values
+        pairs = list(zip(asked[::2], asked[1::2], strict=False))
+        yield "beyond", sum(size > 0 and offset + size > seen.counts.binary for offset, size in pairs)
+        yield "empty", sum(size == 0 for _, size in pairs)
+
+
+def _made(
+    label: str, position: int, values: tuple[int, ...], relations: _Relations, context: str
+) -> tuple[str, ...]:
+    """The graph's handle, or the id of a tensor: whether an earlier tensor of the context has it."""
     if position == 0:
         return relations.of(label, values[0])
     first = values.index(values[position], 1)
-    return OWN_SEEN if first == position else ("same", f"{label.partition(':')[0]}:value:{first}")
+    if first != position:
+        return ("same", f"{label.partition(':')[0]}:value:{first}")
+    return relations.of_id(label, context, values[position])
 
 
 def _size(position: int, values: tuple[int, ...]) -> tuple[str, ...]:
@@ -159,6 +180,11 @@ def _interface(seen: StepSeen) -> Iterator[tuple[str, Seen]]:
 def _counts(step: case.AnyStep, seen: StepSeen, relations: _Relations) -> Iterator[tuple[str, Seen]]:
     if isinstance(seen.counts, ProcessCounts) and isinstance(step, case.Observe):
         yield from _process(step, seen.counts, relations)
+        return
+    if isinstance(seen.counts, GrowthCounts):
+        least = max(1, min(seen.counts.rounds, 200) // 2)
+        yield "grows:fds", int(seen.counts.fds >= least)
+        yield "grows:memfds", int(seen.counts.mappings >= least)
         return
     if seen.counts is None:
         return

@@ -28,7 +28,11 @@ MOST_MEMORY: Final = 1 << 20
 """Bytes of one piece of client memory that is looked at."""
 FRAME: Final = Path(__file__).with_name("frame.c").read_text(encoding="utf-8")
 """What every program has: it opens the libraries, tells of each call, and judges."""
-FRAME_WORDS: Final = frozenset(re.findall(r"[A-Za-z_]\w+", FRAME))
+ASYNCHRONOUS: Final = Path(__file__).with_name("asynchronous.c").read_text(encoding="utf-8")
+"""What a program has whose executions notify it."""
+PIECES: Final = Path(__file__).with_name("pieces.c").read_text(encoding="utf-8")
+"""What a program has that gives a binary in pieces."""
+FRAME_WORDS: Final = frozenset(re.findall(r"[A-Za-z_]\w+", FRAME + ASYNCHRONOUS + PIECES))
 SESSION: Final = ("logCreate", "backendCreate", "deviceCreate", "profileCreate")
 _NAMES: Final = {
     "logCreate": "log_handle",
@@ -105,6 +109,14 @@ class Recorder:
         self.binaries: dict[str, tuple[str, str]] = {}
         """By a binary's name: expressions of its bytes and its size."""
         self.sections: dict[str, tuple[str, str]] = {}
+        self.executions = 0
+        """Asynchronous executions of the step so far."""
+        self.accounts: dict[str, int] = {}
+        """By context: the number of the account of its pieces."""
+        self.listed: dict[str, str] = {}
+        """By context that was made of a list: its variable."""
+        self.sizes: dict[int, int] = {}
+        """Bytes of the output of each."""
         self.asks: list[str] = []
         """Statements before the first step: what the target declares."""
         self.may_fail = bool(failed)
@@ -114,8 +126,8 @@ class Recorder:
         self.uses_rpcmem = False
         self.scribbles: list[str] = []
         """Statements for the next call: what the client does with memory once a call has returned."""
-        self.given: dict[str, tuple[str, str]] = {}
-        """By context: the bytes of the binary that it was made from, and their number."""
+        self.given: dict[str, tuple[str, str, list[str]]] = {}
+        """By context: the bytes of the binary that it was made from, their number, and its configuration."""
 
     # Steps
 
@@ -123,6 +135,7 @@ class Recorder:
         """The statements from now on are those of a step."""
         self.index, self.step = index, step
         self.bodies.append([])
+        self.executions = 0
         self._near.clear()
 
     def line(self, text: str) -> None:
@@ -309,6 +322,8 @@ class Recorder:
         if isinstance(step, case.ContextFinalize) and step.descriptors is not None:
             self.line(f"few_descriptors({step.descriptors});")
             self.scribbles.append("enough_descriptors();")
+        if any(each.label == f"entry:{name}" for each in self._labels):
+            self.line(f"if (!qnn->{name}) break;")
         self.line(f'CALL({number}, "{function_name(name)}", qnn->{name}({", ".join(made.expressions)}));')
         return made
 
@@ -332,8 +347,11 @@ class Recorder:
         for statement in self._wanted.get(number, ()):
             self.line(statement)
         if number in self._failed:
-            self.line("if (code) { failed = 1; break; }")
-        elif code == 0 and self.step is not None and name != "propertyHasCapability":
+            leaves = "" if name == "graphExecuteAsync" else " break;"
+            self.line(f"if (code) {{ failed = 1;{leaves} }}")
+        elif (
+            code == 0 and self.step is not None and name not in ("propertyHasCapability", "graphExecuteAsync")
+        ):
             self.line(f'if (code) stop("{function_name(name)} fails");')
         token.returned(code)
 
@@ -411,7 +429,8 @@ class Recorder:
         self._fds[fd] = number
 
     def _block(self, name: str, pointer: int, size: int, amount: str) -> None:
-        self.fact("value:0", name)
+        if isinstance(self.step, case.Alloc | case.AllocNeeded):
+            self.fact("value:0", name)
         if pointer:
             self._blocks.insert(
                 0, (pointer, size, name, amount if not amount.startswith("(int)") else amount[5:])
@@ -438,7 +457,8 @@ class Recorder:
         self.globals.append(f"static int {name};")
         self.line(f"{name} = rpcmem_to_fd({self.pointer(pointer)});")
         self.line(f'printf("step %d: rpcmem_to_fd -> %d\\n", shared->step, {name});')
-        self.fact("value:0", name)
+        if isinstance(self.step, case.ToFd):
+            self.fact("value:0", name)
         if fd >= 0:
             self._fds[fd] = name
 

@@ -11,7 +11,7 @@ from pytest_qnn.qnn.cases import case
 from pytest_qnn.qnn.reference.backend import ReferenceBackend
 from pytest_qnn.qnn.reference.personalities import DEFAULT, Personality
 from pytest_qnn.qnn.reproduce.arguments import arguments_of
-from pytest_qnn.qnn.reproduce.client_steps import BEHIND, NOT_WRITTEN
+from pytest_qnn.qnn.reproduce.client_steps import BEHIND, NOT_WRITTEN, repeated
 from pytest_qnn.qnn.reproduce.recorder import Recorder
 from pytest_qnn.qnn.reproduce.spy import SpyInterface, SpyRpcmem
 from pytest_qnn.qnn.reproduce.text import NotWritten
@@ -22,7 +22,7 @@ from pytest_qnn.qnn.runner.state import State
 from pytest_qnn.qnn.trace import MemoryTrace, StepSeen
 
 MOST_SECONDS: Final = 2.0
-"""Seconds after which a case is not carried out any further: what takes so long is no small program."""
+"""Of processor time, after which a case is not carried out any further: that is no small program."""
 Seen = Callable[[int, StepSeen], None]
 
 
@@ -58,16 +58,16 @@ def _carried_out(
     given: case.MemoryCase, recorder: Recorder, state: State, spy: SpyInterface, on_seen: Seen | None
 ) -> MemoryTrace:
     recorder.state, recorder.write = state, arguments_of
-    ends = time.monotonic() + MOST_SECONDS
+    ends = time.process_time() + MOST_SECONDS
     steps: list[StepSeen] = []
     for index, step in enumerate(given.steps):
         recorder.begin(index, step)
-        seen = carry_out(state, step)
+        seen = repeated(recorder, step, state) if isinstance(step, case.Churn) else carry_out(state, step)
         if spy.failure is not None:
             raise spy.failure
         if not seen.skipped and type(step) in BEHIND:
             BEHIND[type(step)](recorder, step, state, seen)
-        if time.monotonic() > ends:
+        if time.process_time() > ends:
             raise NotWritten(f"the case takes more than {MOST_SECONDS:g} s")
         steps.append(seen)
         if on_seen is not None:

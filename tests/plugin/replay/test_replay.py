@@ -105,7 +105,14 @@ def test_a_delegate_finding_leaves_model_and_inputs(pytester: pytest.Pytester) -
     ("rule_id", "names"),
     [
         ("REG-02", ["README.txt", "case.json", "command.txt", "reproduce.txt", "snippet.py"]),
-        ("PART-02", ["README.txt", "case.json", "command.txt", "inputs.npz", "model.tflite", "snippet.py"]),
+        (
+            "PART-02",
+            [
+                *("README.txt", "case.json", "command.txt", "inputs.npz", "model.tflite"),
+                "reproduce.txt",
+                "snippet.py",
+            ],
+        ),
     ],
 )
 def test_the_readme_names_every_file_and_the_target(

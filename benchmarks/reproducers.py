@@ -1,0 +1,203 @@
+"""How many findings on mutants are shown by the files that do without this suite.
+
+    python -m benchmarks.reproducers [--half memory|delegate] [--slice K/N] [--only WORD] [--keep FOLDER]
+
+Each mutant's finding is made (first failure, a short reduction), its file written, a C file compiled with
+``gcc -Wall -Wextra``, and the program run on the mutant served as a library, and on the conforming reference
+served alike (and on the plain reference, which it must not accuse either). Prints what did not end with 1 and
+0, with the reason, and the share.
+"""
+
+from __future__ import annotations
+
+import argparse
+import dataclasses
+import json
+import subprocess
+import sys
+import tempfile
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from contextlib import closing
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
+
+from benchmarks import served
+from pytest_qnn import effort
+from pytest_qnn.case_file import SCHEMA, encode, with_case
+from pytest_qnn.core import engine
+from pytest_qnn.core.mutant import Mutant
+from pytest_qnn.core.verdict import Verdict
+from pytest_qnn.mutants import PLACES, chosen, opened
+from pytest_qnn.native import NativeReference
+from pytest_qnn.rules import catalogue
+from pytest_qnn.session import reproducers
+from pytest_qnn.session.models import models
+
+if TYPE_CHECKING:
+    from pytest_qnn.case_file import AnyCaseFile
+
+SEEDS: Final = (1, 2, 3)
+_SHRINK_SECONDS: Final = 1.5
+_PATIENCE: Final = 90
+GOOD: Final = "1/0"
+
+
+class Shown(NamedTuple):
+    """What became of one finding."""
+
+    mutant: str
+    rule: str
+    result: str
+    """``1/0``: exit statuses on the mutant and on the reference; else the reason why there is no program."""
+
+
+def pairs(half: str, part: str, only: Sequence[str]) -> Iterator[tuple[Mutant, str]]:
+    """Mutants with the rules that must find them: part K of N."""
+    number, parts = map(int, part.split("/"))
+    listed = [(mutant, rule) for mutant, rules in chosen([], half) for rule in rules]
+    for place, (mutant, rule) in enumerate(listed):
+        wanted = not only or any(word in f"{mutant.name}/{rule}" for word in only)
+        if place % parts == number and wanted:
+            yield mutant, rule
+
+
+def files_of(mutant: Mutant, rule_id: str) -> dict[str, bytes]:
+    """The files of the mutant's finding; none: it was not found."""
+    rule = catalogue()[rule_id]
+    profile = dataclasses.replace(effort.profile("default"), shrink_seconds=_SHRINK_SECONDS, repeats=1)
+    for seed in SEEDS:
+        with closing(opened(mutant, PLACES[mutant.subject][0])) as target:
+            verdict = engine.judge(rule, target, profile, seed)
+            if verdict.finding is not None and verdict.finding.case:
+                content = _content(verdict)
+                return reproducers.files(target, verdict, content) | _beside(content)
+    return {}
+
+
+def _beside(content: AnyCaseFile) -> dict[str, bytes]:
+    """The models of a delegate's case, and what a steerable target claims in it."""
+    if content.subject == "memory":
+        return {}
+    claims = [
+        each["claim"]
+        for each in _parts(json.loads(encode(content))["case"])
+        if each.get("who", "target") == "target" and each.get("claim") is not None
+    ]
+    claim = {"claim.json": json.dumps(claims[0]).encode()} if claims else {}
+    return models(content) | claim
+
+
+def _parts(value: Any) -> Iterator[dict[str, Any]]:
+    if isinstance(value, dict):
+        yield value
+    for each in value.values() if isinstance(value, dict) else value if isinstance(value, list) else ():
+        yield from _parts(each)
+
+
+def _content(verdict: Verdict) -> AnyCaseFile:
+    finding = verdict.finding
+    assert finding is not None
+    common = {
+        "schema": SCHEMA,
+        "rule": verdict.rule,
+        "verdict": verdict.outcome.value,
+        "target": verdict.target,
+        "options": (),
+        "seed": verdict.seed,
+        "expected": finding.expected,
+        "seen": finding.seen,
+        "where": finding.where,
+    }
+    return with_case(verdict.subject, finding.case, common)
+
+
+def shown(mutant: Mutant, rule: str, folder: Path, libraries: NativeReference) -> Shown:
+    """Make the finding's files and try them."""
+    files = files_of(mutant, rule)
+    if reproducers.WHY_NOT in files:
+        reason = files[reproducers.WHY_NOT].decode().partition(": ")[2].strip()
+        return Shown(mutant.name, rule, reason)
+    if not files:
+        return Shown(mutant.name, rule, "it was not found")
+    home = folder / f"{mutant.name}-{rule}"
+    home.mkdir(parents=True, exist_ok=True)
+    for name, content in files.items():
+        (home / name).write_bytes(content)
+    try:
+        result = _tried(home, mutant, libraries)
+    except subprocess.TimeoutExpired:
+        result = f"no end within {_PATIENCE} s"
+    return Shown(mutant.name, rule, result)
+
+
+def _tried(home: Path, mutant: Mutant, libraries: NativeReference) -> str:
+    if (home / reproducers.PROGRAM).exists():
+        command = ["gcc", "-Wall", "-Wextra", "-o", "reproduce", reproducers.PROGRAM, "-ldl"]
+        built = subprocess.run(command, cwd=home, capture_output=True, text=True, check=False)
+        if built.returncode or built.stderr:
+            return f"gcc: {built.stderr.splitlines()[0] if built.stderr else built.returncode}"
+        run = [str(home / "reproduce"), str(libraries.backend), str(libraries.rpcmem)]
+        variables: dict[str, str] = {}
+    else:
+        run = [sys.executable, str(home / reproducers.SCRIPT), str(libraries.backend.with_name(_PLUGIN))]
+        variables = _claim(home)
+    named = (mutant.name, f"{served.CONFORMING}{mutant.name}", "")
+    statuses = [
+        subprocess.run(
+            run,
+            env=served.environment(libraries, name) | variables,
+            capture_output=True,
+            timeout=_PATIENCE,
+            check=False,
+        ).returncode
+        for name in named
+    ]
+    accused = ", accuses the plain reference" if statuses[2] == 1 else ""
+    return f"{statuses[0]}/{statuses[1]}{accused}"
+
+
+_PLUGIN: Final = "libdelegate.so"
+
+
+def _claim(home: Path) -> dict[str, str]:
+    """What the case lets a steerable target claim: a plugin decides that for itself."""
+    path = home / "claim.json"
+    return {served.CLAIM: path.read_text()} if path.exists() else {}
+
+
+def summary(found: Sequence[Shown]) -> str:
+    """What did not end as it should, and the share."""
+    good = sum(each.result == GOOD for each in found)
+    lines = [f"{each.result}: {each.mutant}/{each.rule}" for each in found if each.result != GOOD]
+    reasons = Counter(each.result for each in found if each.result != GOOD)
+    counted = [f"{number:4}  {reason}" for reason, number in reasons.most_common()]
+    share = f"{good} of {len(found)} end with 1 on the mutant and with 0 on the reference"
+    return "\n".join([*sorted(lines), "", *counted, "", share])
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Measure, and print."""
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.reproducers", description=__doc__)
+    parser.add_argument("--half", choices=["memory", "delegate"], default="memory")
+    parser.add_argument("--slice", default="0/1", metavar="K/N", dest="part")
+    parser.add_argument("--only", action="append", default=[], metavar="WORD")
+    parser.add_argument("--keep", type=Path, metavar="FOLDER", help="where files and results stay")
+    options = parser.parse_args(arguments)
+    with tempfile.TemporaryDirectory() as temporary:
+        folder = options.keep or Path(temporary)
+        libraries = served.build(folder / "libraries")
+        served.build_delegate(libraries.backend.with_name(_PLUGIN))
+        found = []
+        for mutant, rule in pairs(options.half, options.part, options.only):
+            found.append(shown(mutant, rule, folder, libraries))
+            print(f"{found[-1].result}: {mutant.name}/{rule}", file=sys.stderr, flush=True)
+        print(summary(found))
+        if options.keep:
+            name = f"{options.half}-{options.part.replace('/', '-of-')}.json"
+            (folder / name).write_text(json.dumps([each._asdict() for each in found], indent=1))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

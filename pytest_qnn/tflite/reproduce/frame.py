@@ -1,0 +1,240 @@
+"""Shows a finding on a TensorFlow Lite delegate, with the runtime and numpy alone."""
+
+import ctypes
+import importlib
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+HERE = Path(__file__).resolve().parent
+PLAN: dict[str, Any] = {}
+"""What is done, step by step, and what is looked at; made from the case."""
+SECONDS = 30
+
+
+def runtime() -> Any:
+    """The interpreter's module of the runtime that is installed."""
+    names = [PLAN["runtime"], "tflite_runtime", "ai_edge_litert"]
+    for name in names:
+        try:
+            return importlib.import_module(f"{name}.interpreter")
+        except ImportError:  # noqa: PERF203
+            continue
+    raise SystemExit("neither tflite_runtime nor ai_edge_litert is installed")
+
+
+class Failed(Exception):  # noqa: N818 - what it says
+    """A step failed; the text is the runtime's."""
+
+
+class Player:
+    """Carries out the steps."""
+
+    def __init__(self, library: str, options: dict[str, str]) -> None:
+        self.module = runtime()
+        self.library, self.options = library, options
+        self.arrays: Any = np.load(HERE / "reproduce.npz", allow_pickle=False)
+        self.delegates: dict[str, Any] = {}
+        self.interpreters: dict[str, Any] = {}
+        self.results: list[dict[str, Any]] = []
+
+    def play(self, steps: Sequence[Sequence[Any]]) -> None:
+        """Carry out the steps in order; one that fails is told of."""
+        for number, (name, *arguments) in enumerate(steps):
+            self.tell(begun=number, name=name)
+            try:
+                getattr(self, name)(*arguments)
+            except (RuntimeError, ValueError) as error:
+                self.tell(failed=number, name=name, text=str(error))
+                raise Failed(str(error)) from None
+
+    def tell(self, **said: Any) -> None:
+        """A line for the process that judges."""
+        sys.stdout.write(json.dumps(said) + "\n")
+        sys.stdout.flush()
+
+    def delegate(self, name: str, options: dict[str, str]) -> None:
+        """Make a delegate of the library."""
+        self.delegates[name] = self.module.load_delegate(self.library, self.options | options)
+
+    def open(self, name: str, model: str, delegates: Sequence[str], resolver: str, threads: int) -> None:
+        """Make an interpreter, with delegates in order."""
+        kinds = {"bare": "BUILTIN_WITHOUT_DEFAULT_DELEGATES", "default": "AUTO", "reference": "BUILTIN_REF"}
+        self.interpreters[name] = self.module.Interpreter(
+            model_path=str(HERE / model),
+            experimental_delegates=[self.delegates[each] for each in delegates] or None,
+            experimental_op_resolver_type=getattr(self.module.OpResolverType, kinds[resolver]),
+            num_threads=threads,
+        )
+
+    def allocate(self, name: str) -> None:
+        """allocate_tensors."""
+        self.interpreters[name].allocate_tensors()
+
+    def resize(self, name: str, tensor: int, shape: Sequence[int], strict: bool) -> None:
+        """resize_tensor_input."""
+        self.interpreters[name].resize_tensor_input(tensor, shape, strict=strict)
+
+    def set(self, name: str, tensors: Sequence[int], arrays: Sequence[str]) -> None:
+        """set_tensor of each."""
+        for tensor, array in zip(tensors, arrays, strict=True):
+            self.interpreters[name].set_tensor(tensor, self.arrays[array])
+
+    def poison(self, name: str, tensors: Sequence[int], byte: int) -> None:
+        """Fill outputs with a byte, so that what is not written shows."""
+        for tensor in tensors:
+            view = self.interpreters[name].tensor(tensor)()
+            if view.size and view.shape:
+                view.view(np.uint8)[...] = byte
+            del view
+
+    def invoke(self, name: str) -> None:
+        """Compute."""
+        self.interpreters[name].invoke()
+
+    def read(self, name: str, tensor: int, index: Sequence[int]) -> None:
+        """An element of a tensor, and the tensor's shape."""
+        values = self.interpreters[name].get_tensor(tensor)
+        inside = len(index) == values.ndim and all(
+            at < size for at, size in zip(index, values.shape, strict=True)
+        )
+        element = float(values[tuple(index)]) if inside else None
+        self.tell(read=tensor, element=repr(element), shape=list(values.shape))
+
+    def close(self, name: str) -> None:
+        """End an interpreter."""
+        del self.interpreters[name]
+
+    def destroy(self, name: str) -> None:
+        """End a delegate."""
+        del self.delegates[name]
+
+    def repeat(self, times: int, steps: Sequence[Sequence[Any]]) -> None:
+        """The steps, so many times."""
+        for _ in range(times):
+            for name, *arguments in steps:
+                getattr(self, name)(*arguments)
+
+    def measure(self) -> None:
+        """What the process holds."""
+        self.tell(
+            measured={
+                "fds": len(os.listdir("/proc/self/fd")),
+                "threads": len(os.listdir("/proc/self/task")),
+                "mappings": len(Path("/proc/self/maps").read_text(errors="replace").splitlines()),
+                "malloc": malloc_in_use(),
+            }
+        )
+
+
+def malloc_in_use() -> int:
+    """Bytes that glibc's malloc has given out; 0 where it cannot be asked."""
+    function = getattr(ctypes.CDLL(None), "mallinfo2", None)
+    if function is None:
+        return 0
+    function.restype = ctypes.c_size_t * 10
+    found = function()
+    return int(found[4] + found[7])
+
+
+def child(library: str, options: dict[str, str]) -> int:
+    """Carry out the steps, in a process of their own."""
+    player = Player(library, options)
+    try:
+        player.play(PLAN["steps"])
+    except Failed:
+        return 0
+    player.interpreters.clear()
+    player.delegates.clear()
+    player.tell(done=True)
+    return 0
+
+
+def told(output: str) -> list[dict[str, Any]]:
+    """The lines of the child."""
+    lines = []
+    for line in output.splitlines():
+        try:
+            lines.append(json.loads(line))
+        except ValueError:  # noqa: PERF203 - what a library prints
+            continue
+    return lines
+
+
+def judged(status: int | None, lines: list[dict[str, Any]]) -> int:
+    """1: what was found is seen, 0: it is not, 2: it cannot be told."""
+    look = PLAN["look"]
+    done = any(each.get("done") for each in lines)
+    failed = next((each for each in lines if "failed" in each), None)
+    if status is None:
+        return 1 if look["kind"] == "hang" else 2
+    if status < 0:
+        print(f"the process died of signal {-status}")
+        return 1 if look["kind"] == "signal" and look["signal"] == -status else 2
+    if failed is not None:
+        print(f"{failed['name']} fails: {failed['text']}")
+    if look["kind"] == "status":
+        return int(failed is not None and failed["failed"] == look["step"]) if failed or done else 2
+    if look["kind"] in ("signal", "hang"):
+        return 0 if done or failed else 2
+    return of_element(look, lines) if look["kind"] == "element" else of_growth(look, lines)
+
+
+def of_element(look: dict[str, Any], lines: list[dict[str, Any]]) -> int:
+    """Whether the element is off by more than it may be."""
+    reads = [each for each in lines if "read" in each]
+    if not reads:
+        return 2
+    print(f"tensor {reads[-1]['read']} of shape {reads[-1]['shape']}, element {look['index']}:")
+    print(f"  expected {look['expected']} +- {look['tolerance']}, found then {look['seen']}")
+    print(f"  seen now {reads[-1]['element']}")
+    if reads[-1]["element"] == "None":
+        return 2
+    seen, expected = float(reads[-1]["element"]), float(look["expected"])
+    good = seen == expected or abs(seen - expected) <= float(look["tolerance"])
+    return 0 if good or (np.isnan(seen) and np.isnan(expected)) else 1
+
+
+def of_growth(look: dict[str, Any], lines: list[dict[str, Any]]) -> int:
+    """Whether what the process holds has grown by as much as a leak makes it grow."""
+    found = [each["measured"][look["what"]] for each in lines if "measured" in each]
+    if len(found) <= look["last"]:
+        return 2
+    grown = found[look["last"]] - found[look["first"]]
+    print(f"{look['what']}: {grown} more after {look['turns']} turns; a leak is {look['least']}")
+    return int(grown >= look["least"])
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Run the steps in a child, and judge."""
+    if arguments[:1] == ["--child"]:
+        return child(arguments[1], json.loads(arguments[2]))
+    if not arguments:
+        print("usage: python reproduce.py DELEGATE.so [KEY=VALUE ...]")
+        return 2
+    options = dict(each.split("=", 1) for each in arguments[1:])
+    command = [sys.executable, str(HERE / "reproduce.py"), "--child", arguments[0], json.dumps(options)]
+    status: int | None = None
+    try:
+        done = subprocess.run(command, stdout=subprocess.PIPE, text=True, timeout=SECONDS, check=False)
+        status, output = done.returncode, done.stdout
+    except subprocess.TimeoutExpired as late:
+        output = (late.stdout or b"").decode(errors="replace") if isinstance(late.stdout, bytes) else ""
+    lines = told(output)
+    for line in lines:
+        print(json.dumps(line))
+    result = judged(status, lines)
+    print(f"\nexpected: {PLAN['expected']}\nseen:     {PLAN['seen']}")
+    words = ["0: this is not seen here", "1: this is seen here", "2: whether it is so cannot be told here"]
+    print(words[result])
+    return result
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

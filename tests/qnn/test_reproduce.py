@@ -1,0 +1,126 @@
+"""Findings as C files: built without a warning they show the fault, and accuse no conforming library."""
+
+from __future__ import annotations
+
+import subprocess
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from benchmarks import reproducers, served
+from pytest_qnn.core.target import Death
+from pytest_qnn.mutants import PLACES, opened, table
+from pytest_qnn.native import NativeReference
+from pytest_qnn.qnn import reproduce
+from pytest_qnn.qnn.cases.case import Alloc, ContextCreate, Free, MemoryCase, NewProcess
+from pytest_qnn.qnn.reproduce.text import Names, comment, literal
+from pytest_qnn.qnn.trace import MemoryTrace
+from pytest_qnn.report.explain.stored import example_of
+
+SAID = reproduce.Finding("REG-02", "Sentence.", "source", "a target", "this", "that", "step 0")
+
+
+@pytest.fixture(scope="module")
+def libraries(tmp_path_factory: pytest.TempPathFactory) -> NativeReference:
+    return served.build(tmp_path_factory.mktemp("served"))
+
+
+def program_of(rule: str) -> tuple[str, str]:
+    """The mutant of a stored finding, and its C file."""
+    example = example_of(rule, "memory")
+    assert example is not None
+    file: Any = example.file
+    with closing(opened(table()[example.mutant], PLACES["memory"][0])) as target:
+        trace = target.run(file.case)
+    said = SAID._replace(rule=rule, expected=file.expected, seen=file.seen, where=file.where)
+    return example.mutant, reproduce.program(file.case, trace, said)
+
+
+def built(folder: Path, text: str) -> Path:
+    (folder / "reproduce.c").write_text(text)
+    command = ["gcc", "-Wall", "-Wextra", "-Werror", "-o", "reproduce", "reproduce.c", "-ldl"]
+    subprocess.run(command, cwd=folder, check=True)
+    return folder / "reproduce"
+
+
+def run(program: Path, libraries: NativeReference, mutant: str) -> tuple[int, str]:
+    """Its exit status, and what it says."""
+    done = subprocess.run(
+        [program, libraries.backend, libraries.rpcmem],
+        env=served.environment(libraries, mutant),
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    return done.returncode, done.stdout
+
+
+@pytest.mark.parametrize(
+    ("rule", "says"),
+    [
+        ("EXE-05", "QnnGraph_execute -> 0"),
+        ("EXE-01", "of them wrong"),
+        ("REG-28", "grown"),
+        ("QLEAK-04", "died of signal 11"),
+    ],
+    ids=["code", "contents", "left", "death"],
+)
+def test_a_program_ends_with_1_on_the_mutant_and_with_0_on_the_reference(
+    tmp_path: Path, libraries: NativeReference, rule: str, says: str
+) -> None:
+    mutant, text = program_of(rule)
+    program = built(tmp_path, text)
+    status, said = run(program, libraries, mutant)
+    assert (status, says in said) == (1, True), said
+    status, said = run(program, libraries, "")
+    assert status == 0, said
+
+
+def test_what_no_program_shows_is_refused_with_the_reason() -> None:
+    case = MemoryCase((ContextCreate("c0"), NewProcess()))
+    with pytest.raises(reproduce.NotWritten, match="several processes"):
+        reproduce.program(case, MemoryTrace(), SAID)
+    case = MemoryCase((Alloc("b0", 8), Free("b0")))
+    with pytest.raises(reproduce.NotWritten, match="gives the same"):
+        reproduce.program(case, MemoryTrace(), SAID)
+
+
+def test_what_a_target_says_stays_in_its_comment_and_its_string(tmp_path: Path) -> None:
+    evil = 'a */ int x; /* "; system(\\"x\\"); ??/\n#error no\\'
+    said = reproduce.Finding(evil, evil, evil, evil, evil, evil, evil)
+    case = MemoryCase((Alloc('b0"; */ #error\n', 8),))
+    text = reproduce.program(case, MemoryTrace(death=Death("signal", "SIGSEGV", 0)), said)
+    built(tmp_path, text)
+
+
+@pytest.mark.parametrize("text", ["*/", "/* ", "\\", "a\nb", "??/", "\x1b[31m", "é"])
+def test_a_comment_is_one_line_that_nothing_ends(text: str) -> None:
+    made = comment(f"before {text} behind")
+    assert made.isprintable()
+    assert made.isascii()
+    assert not any(part in made for part in ("*/", "/*", "\\", "??"))
+
+
+def test_names_are_identifiers_and_given_once() -> None:
+    names = Names(("taken",))
+    assert [names.free(each) for each in ("taken", "int", "0", 'a"b', 'a"b', "")] == [
+        *("taken_2", "int_", "n_0", "a_b", "a_b_2", "n_"),
+    ]
+    assert literal(b'"\\?\n') == '"\\042\\134\\077\\012"'
+
+
+@pytest.mark.full
+@pytest.mark.parametrize("half", ["memory", "delegate"])
+@pytest.mark.parametrize("part", range(16))
+def test_no_program_accuses_the_reference(tmp_path: Path, half: str, part: int) -> None:
+    made = served.build(tmp_path / "libraries")
+    served.build_delegate(made.backend.with_name("libdelegate.so"))
+    found = [
+        reproducers.shown(mutant, rule, tmp_path, made)
+        for mutant, rule in reproducers.pairs(half, f"{part}/16", ())
+    ]
+    assert [each for each in found if each.result.endswith("/1") or "accuses" in each.result] == []
+    assert sum(each.result == reproducers.GOOD for each in found) > 0
