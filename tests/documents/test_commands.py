@@ -62,6 +62,7 @@ PAGES: Mapping[str, Mapping[str, str]] = {
     "docs/how-to/reference-library.md": {},
     "docs/how-to/remote.md": {},
     "docs/how-to/replay.md": {".pytest-qnn/memory-libexample-so-8783a9b7/REG-08": "finding"},
+    "docs/how-to/reproduce.md": {"native FOLDER": "native emulated"},
     "docs/how-to/shards.md": {},
     "docs/rules/README.md": {},
     "examples/delegate_repo/README.md": {},
@@ -84,6 +85,9 @@ ELSEWHERE = {
 }
 """Pages whose own test runs them."""
 NOT_RUN = {
+    "reproduce.py": "a finding's own program; python -m benchmarks.reproducers runs those of every mutant",
+    "benchmarks.reproducers": "measures the programs of every mutant: an hour",
+    "test_mine.py": "a test of the reader's own; tests/plugin/test_fixtures.py has some",
     "pip install": "installs; .ci/run installs the package and its extras",
     "pip check": "looks at what a reader has installed",
     "pip download": "needs two releases from a package index",
@@ -234,7 +238,7 @@ def _parse(command: str, config: pytest.Config, monkeypatch: pytest.MonkeyPatch)
         unknown = config._parser.parse_known_and_unknown_args(arguments, argparse.Namespace())[1]
         if unknown:
             raise pytest.UsageError(f"pytest has no {unknown}")
-    elif Path(program).name in OTHERS or tuple(arguments[:2]) in WITHOUT_PARSER:
+    elif Path(program).name in OTHERS or arguments[0] != "-m" or tuple(arguments[:2]) in WITHOUT_PARSER:
         pass
     elif arguments[1:3] == ["pytest_qnn", "certify"]:
         certify.parse(arguments[3:])
