@@ -421,7 +421,7 @@ def unknown_memory_types(facts: MemoryFacts) -> Cases:
 def exe_13(case: MemoryCase, trace: MemoryTrace) -> Examined:
     """6004 for values outside the enum and for UNDEFINED.
 
-    A SHOULD: QnnGraph.h takes what it does not except of a tensor's attributes from its creation, and does not
+    A SHOULD: QnnGraph.h takes the attributes that it does not except from a tensor's creation, and does not
     name the memory type among the exceptions, which seed 001 needs to be one.
     """
     require_execute(case, trace)

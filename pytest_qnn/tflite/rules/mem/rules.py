@@ -200,8 +200,9 @@ def stays_inside(case: ScriptCase, trace: ScriptTrace) -> Examined:
 def placed(facts: DelegateFacts) -> SearchStrategy[ScriptCase]:
     """Some tensors in the client's memory, assigned at any time that the runtime allows.
 
-    Every second case first assigns a misaligned buffer, which is refused, or allocates with one that is too
-    small, which fails; a good one then takes its place.
+    Every second case first assigns a misaligned buffer, which is refused, or, once the delegate is applied,
+    allocates with one that is too small, which fails; a good one then takes its place. Where a delegate is
+    applied after such a failure the planner of 2.3 gives an output of the graph's to a later kernel.
     """
 
     def make(graph: Graph, claims: Claims, choice: bytes) -> ScriptCase:
@@ -213,7 +214,7 @@ def placed(facts: DelegateFacts) -> SearchStrategy[ScriptCase]:
         wrong: Steps = ()
         if choice[0] & 16:
             wrong = (Place("i0", chosen[0], misalign=4, guard="none"),)
-        elif choice[0] & 32 and chosen[0] in _border(graph):
+        elif choice[0] & 32 and choice[0] & 2 and chosen[0] in _border(graph):
             wrong = (Place("i0", chosen[0], extra=-1, guard="none"), Allocate("i0"))
         opening: Steps = (_target(facts, claims[0], choice[1]), Open("i0"))
         using = (SetInputs("i0"), Poison("i0"), Invoke("i0"), Read("i0"))
