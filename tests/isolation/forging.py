@@ -3,7 +3,7 @@
 Also a plugin of pytest, ``-p forging``: what each child answers to a case is changed before it is read, so
 that its parts do not fit together; but for what is asked when the target is opened, where the first answer
 that does not fit ends the run. ``FORGED`` names a file, in which is then how many such answers were read, and
-by how many bytes judging a rule made this process grow at most.
+by how many bytes more than these answers have judging a rule made this process grow at most.
 """
 
 from __future__ import annotations
@@ -125,31 +125,38 @@ class _Forging:
         self.read = 0
         self.refused = 0
         self.grown = 0
+        self.most = ""
+        """The test in which it was most."""
+        self.contents = 0
+        """Bytes of answers since the test began: they may all be held."""
         self.begun = os.environ.get("FORGED_FROM") == "opening"
 
     def trace(self, plain: Callable[[Any, Any, Any], Any], executor: Any, case: Any, answer: Any) -> Any:
         """In place of `Executor._trace`."""
         if isinstance(answer, Death) or not self.begun:
             return plain(executor, case, answer)
+        self.contents += len(answer)
         trace = plain(executor, case, misfit(self.chance, answer))
         self.refused += isinstance(trace, Death)
         self.read += not isinstance(trace, Death)
         return trace
 
     @pytest.hookimpl(wrapper=True)
-    def pytest_runtest_call(self) -> Iterator[None]:
+    def pytest_runtest_call(self, item: pytest.Item) -> Iterator[None]:
         """Look how large this process becomes."""
         Path("/proc/self/clear_refs").write_text("5")  # proc(5): VmHWM begins anew
         before = _kilobytes("VmRSS")
-        self.begun = True
+        self.begun, self.contents = True, 0
         try:
             yield
         finally:
-            self.grown = max(self.grown, (_kilobytes("VmHWM") - before) << 10)
+            grown = ((_kilobytes("VmHWM") - before) << 10) - self.contents
+            if grown > self.grown:
+                self.grown, self.most = grown, item.name
 
     def pytest_sessionfinish(self) -> None:
         """Leave the numbers."""
-        seen = {"read": self.read, "refused": self.refused, "grown": self.grown}
+        seen = {"read": self.read, "refused": self.refused, "grown": self.grown, "most": self.most}
         Path(os.environ["FORGED"]).write_text(json.dumps(seen))
 
 

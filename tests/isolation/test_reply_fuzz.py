@@ -207,7 +207,8 @@ def test_thousands_of_them_are(tmp_path: Path, half: str) -> None:
     """Of all rules, in two runs, together 5,000 answers that can be read."""
     rules = [rule.id for rule in listed().values() if (rule.subject == "memory") == (half == "qnn")]
     numbers, judged = judged_with_forged_answers(tmp_path, f"--qnn-rule={','.join(rules)}")
-    assert numbers["read"] > 2_500
+    assert numbers["read"] + numbers["refused"] > 2_500
+    assert numbers["read"] > 1_000
     assert numbers["grown"] < MOST_BYTES
     assert {rule["id"] for rule in judged} >= set(rules)
     assert any("parts do not fit together" in rule["reason"] for rule in judged)
