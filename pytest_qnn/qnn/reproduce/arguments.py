@@ -30,7 +30,7 @@ SIGNATURES: Final[dict[str, str]] = {
     "contextCreate": "handle handle options out_handle",
     "contextSetConfig": "handle empty_list",
     "contextGetBinarySize": "handle out_long",
-    "contextGetBinary": "handle room room_size out_long",
+    "contextGetBinary": "handle space space_size out_long",
     "contextCreateFromBinary": _BINARY,
     "contextCreateFromBinaryWithSignal": f"{_BINARY} none",
     "contextCreateFromBinaryWithCallback": (
@@ -521,7 +521,7 @@ class Arguments:
 
     # Binaries
 
-    def _room(self, address: int | None) -> str:
+    def _space(self, address: int | None) -> str:
         recorder, step = self._recorder, self._recorder.step
         size = self._given[2]
         if isinstance(step, case.GetBinary):
@@ -529,22 +529,22 @@ class Arguments:
             missing = f" - {step.missing}" if step.missing else ""
             name = recorder.names.free(step.binary)
             recorder.globals.append(f"static unsigned char* {name};")
-            self._room_expression = f"{told}{missing}" if size else "0"
+            self._space_expression = f"{told}{missing}" if size else "0"
             recorder.line(f"if ({told} > (1u << 30)) break; /* no size that can be */")
-            recorder.line(f"{name} = malloc({self._room_expression} + {BEHIND});")
+            recorder.line(f"{name} = malloc({self._space_expression} + {BEHIND});")
             recorder.line(f'if (!{name}) stop("there is no memory");')
-            recorder.line(f"memset({name}, 0xEE, {self._room_expression} + {BEHIND});")
+            recorder.line(f"memset({name}, 0xEE, {self._space_expression} + {BEHIND});")
             recorder.fact("binary", name)
-            recorder.fact("count:overrun", f"not_filled({name} + ({self._room_expression}), {BEHIND}, 0xEE)")
-            recorder.fact("count:touched", f"(code ? not_filled({name}, {self._room_expression}, 0xEE) : 0)")
+            recorder.fact("count:overrun", f"not_filled({name} + ({self._space_expression}), {BEHIND}, 0xEE)")
+            recorder.fact("count:touched", f"(code ? not_filled({name}, {self._space_expression}, 0xEE) : 0)")
             return name if address else "NULL"
         name = recorder.variable("unsigned char", "room", max(size, 1))
-        self._room_expression = str(size)
+        self._space_expression = str(size)
         return name if address else "NULL"
 
-    def _room_size(self, value: int) -> str:
+    def _space_size(self, value: int) -> str:
         del value
-        return self._room_expression
+        return self._space_expression
 
     def _binary(self, address: int | None) -> str:
         recorder, step = self._recorder, self._recorder.step
@@ -629,7 +629,7 @@ class Arguments:
             )
             return name
         assert isinstance(step, case.GetSection | case.ApplySection)
-        room, size = self._section_room(step)
+        room, size = self._section_space(step)
         if step.memory == "raw":
             memory = f".memType = 0, .binaryBuf = {{{room}, {size}}}"
         else:
@@ -638,7 +638,7 @@ class Arguments:
         recorder.line(f"{name}[0] = (QnnContext_Buffer_t){{.version = 1, .v1 = {{{memory}}}}};")
         return name
 
-    def _section_room(self, step: case.GetSection | case.ApplySection) -> tuple[str, str]:
+    def _section_space(self, step: case.GetSection | case.ApplySection) -> tuple[str, str]:
         """The memory that the section goes to, or lies in, and its size."""
         recorder, size = self._recorder, self._recorder.section_size()
         held = recorder.newest_block() if step.memory != "raw" else ""

@@ -251,10 +251,10 @@ class Recorder:
             size = 4096
         if size > MOST_MEMORY:
             raise NotWritten(f"a tensor has {size} bytes of memory of its own")
-        name = self._near[address] = self._room(address, size, wanted)
+        name = self._near[address] = self._space(address, size, wanted)
         return name
 
-    def _room(self, address: int, size: int, wanted: str) -> str:
+    def _space(self, address: int, size: int, wanted: str) -> str:
         output = wanted == "output" and isinstance(self.step, case.Execute)
         short = isinstance(self.step, case.Execute) and any(each.short for each in self.step.bindings)
         name = self.names.free(wanted)

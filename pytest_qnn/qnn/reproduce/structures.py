@@ -105,10 +105,10 @@ def _tensor_memory(places: Places, v1: Any) -> str:
     size, address = v1.clientBuf.dataSize, v1.clientBuf.data
     if not address:
         return f".clientBuf = {{NULL, {size}}}"
-    return f".clientBuf = {{{places.memory(address, size, _room(v1))}, {size}}}"
+    return f".clientBuf = {{{places.memory(address, size, _space(v1))}, {size}}}"
 
 
-def _room(v1: Any) -> str:
+def _space(v1: Any) -> str:
     return (v1.name or b"memory").decode(errors="replace")
 
 
