@@ -30,7 +30,7 @@ SIGNATURES: Final[dict[str, str]] = {
     "contextCreate": "handle handle options out_handle",
     "contextSetConfig": "handle empty_list",
     "contextGetBinarySize": "handle out_long",
-    "contextGetBinary": "handle room room_size out_long",
+    "contextGetBinary": "handle space space_size out_long",
     "contextCreateFromBinary": _BINARY,
     "contextCreateFromBinaryWithSignal": f"{_BINARY} none",
     "contextCreateFromBinaryWithCallback": (

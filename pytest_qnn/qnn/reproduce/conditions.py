@@ -185,6 +185,8 @@ def of_fact(slot: int, difference: Difference, facts: Mapping[Where, str]) -> st
         return f'observe({slot}, "{function_name(name)} {shown}", {not_null}qnn->{name});'
     if expression is None:
         return None
+    if place.label == "count:changed":  # whether, and not how much
+        expression = f"!!({expression})"
     if isinstance(found, bytes):
         return _of_bytes(slot, difference, expression)
     if isinstance(found, int):

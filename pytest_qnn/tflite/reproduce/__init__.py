@@ -72,6 +72,8 @@ class _Plan:
 
     def __init__(self) -> None:
         self.steps: list[Step] = []
+        self.ends = False
+        """The process ends with whatever is alive."""
         self.arrays: dict[str, np.ndarray[Any, Any]] = {}
 
     def kept(self, arrays: Sequence[np.ndarray[Any, Any]]) -> list[str]:
@@ -87,6 +89,7 @@ class _Plan:
         plan = {
             "runtime": finding.runtime,
             "steps": self.steps,
+            "ends": self.ends,
             "look": look,
             "expected": _plain(finding.expected),
             "seen": _plain(finding.seen),
@@ -243,6 +246,7 @@ class _Script:
     def __init__(self, case: ScriptCase, trace: ScriptTrace) -> None:
         self.case, self.seen = case, trace.steps
         self.plan = _Plan()
+        self.plan.ends = case.ends
         self.number = -1
         self._pending: dict[str, tuple[Open, list[str]]] = {}
         self._graphs: dict[str, Graph] = {}
