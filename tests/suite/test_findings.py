@@ -34,6 +34,7 @@ FINDINGS = {
     "invalid-handle": (HTP, SAVER, IR, GPU),
     "keys-without-memory": (HTP,),
     "loud-log": (HTP,),
+    "null-arguments": (HTP, SAVER, IR, GPU),
     "null-properties": (HTP,),
     "preset-data": (SAVER,),
     "relu-of-rank-5": (HTP,),
