@@ -1,1 +1,4 @@
-"""Commands for those who work on pytest-qnn."""
+"""Commands for those who work on pytest-qnn.
+
+PYTEST_DONT_REWRITE: as in `benchmarks`.
+"""

@@ -89,7 +89,7 @@ _FEW_SEARCHES = 6
 _MOST_FURTHER = 9
 """Findings of a rule beside its first."""
 _FURTHER_SHARE = 1 / 8
-"""Of the budgets of shrinking, for each of them."""
+"""Of the cases of the budget of shrinking, for each of them."""
 _OUTER = "Interpreter."
 """How calls begin in which those of a target are nested."""
 _COLLECTION_INTERVAL = 10.0
@@ -568,10 +568,9 @@ class _Judge:
         other.met, other.causes, other.controlled = self.met, self.causes, self.controlled
         other.facts, other.hangs_left = self.facts, self.hangs_left
         other.control_hangs_left = self.control_hangs_left
-        other.shrinking = _ShrinkBudget(
-            int(self.profile.shrink_budget(isolated=self.target.isolated) * _FURTHER_SHARE),
-            self.profile.shrink_seconds * _FURTHER_SHARE,
-        )
+        # Few cases, but all of the seconds: otherwise it would depend on load how small a case becomes.
+        cases = int(self.profile.shrink_budget(isolated=self.target.isolated) * _FURTHER_SHARE)
+        other.shrinking = _ShrinkBudget(cases, self.profile.shrink_seconds)
         # What was wrong in the same place is no failure there; what was wrong elsewhere may be found again.
         other.known = {
             key: None

@@ -25,7 +25,7 @@ from pytest_qnn.isolation.worker import ENDS, Unusable, Worker, make_worker
 FAILED = 70
 """Exit status of a child that could not even say what went wrong."""
 _MEMORY = "the case used up the memory of its process, which may have 2 GiB"
-_ROOM = 64 << 20
+_SPACE = 64 << 20
 """Bytes of memory that a process must still be given after a case, if it was before."""
 _FILE = 1 << 20
 """Bytes that a file must still be allowed to have."""
@@ -70,7 +70,7 @@ def carry_out(worker: Callable[[], Worker], slot: wire.Slot) -> None:
     # is likely to close this one too: reported as such, before the runner fails for want of a descriptor.
     canary = _Canary()
     largest = resource.getrlimit(resource.RLIMIT_FSIZE)[0]
-    had_room = _has_room()
+    had_space, limits = _has_space(), _limits_of_memory()
 
     def begin(step: int) -> None:
         if not canary.lives():  # the step before did it
@@ -90,7 +90,10 @@ def carry_out(worker: Callable[[], Worker], slot: wire.Slot) -> None:
             answer = wire.Answer(unusable=str(error))
         except Exception as error:
             answer = _failure(error)
-        if exhausted := _without_files(largest) or (_MEMORY if had_room and not _has_room() else ""):
+        starved = had_space and _limits_of_memory() != limits and not _has_space()
+        if exhausted := _without_files(largest) or (_MEMORY if starved else ""):
+            if number:  # those before it may have used most: it is the first of another child
+                _leave(slot)
             answer = wire.Answer(broken=exhausted)
         if not canary.lives():
             answer = wire.Answer(broken=_CANARY_LOST)
@@ -101,12 +104,19 @@ def carry_out(worker: Callable[[], Worker], slot: wire.Slot) -> None:
             _leave(slot)
 
 
-def _has_room() -> bool:
-    """Whether this process is given memory. Else what needs some next would die of it."""
-    address = libc.mmap(None, _ROOM, libc.PROT_READ | libc.PROT_WRITE, libc.MAP_PRIVATE_ANONYMOUS, -1, 0)
+def _limits_of_memory() -> tuple[tuple[int, int], tuple[int, int]]:
+    return resource.getrlimit(resource.RLIMIT_DATA), resource.getrlimit(resource.RLIMIT_AS)
+
+
+def _has_space() -> bool:
+    """Whether this process is given memory. Else what needs some next would die of it.
+
+    That alone is nobody's fault: threads that a target leaves, each with a stack, may have taken it.
+    """
+    address = libc.mmap(None, _SPACE, libc.PROT_READ | libc.PROT_WRITE, libc.MAP_PRIVATE_ANONYMOUS, -1, 0)
     if address in (None, libc.MAP_FAILED):
         return False
-    libc.munmap(address, _ROOM)
+    libc.munmap(address, _SPACE)
     return True
 
 

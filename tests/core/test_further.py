@@ -19,7 +19,7 @@ from pytest_qnn.qnn.cases.case import Alloc, ContextCreate, MemoryCase
 from pytest_qnn.qnn.trace import MemoryTrace
 
 Check = Callable[[Any, Any], Examined]
-SIZES = (1, 2, 3, 4, 5, 6, 7)
+SIZES = tuple(range(1, 13))
 
 
 def size_of(case: MemoryCase) -> int:
@@ -95,19 +95,19 @@ def test_behind_one_place_there_is_nothing_else_and_each_case_runs_once() -> Non
 
 def test_what_is_worst_is_the_finding() -> None:
     def check(case: MemoryCase, _trace: Any) -> Examined:
-        if 0 < size_of(case) < 7:
+        if 0 < size_of(case) < 12:
             raise Violation("0", "1", where=f"step {len(case.steps) - 1}")
         return Examined(1, "cases")
 
-    verdict = judged(check, dying_in({7: "QnnMem_register"}))
-    assert (verdict.outcome, sizes_of(verdict)[0]) == (Outcome.CRASH, 7)
+    verdict = judged(check, dying_in({12: "QnnMem_register"}))
+    assert (verdict.outcome, sizes_of(verdict)[0]) == (Outcome.CRASH, 12)
     assert [each.outcome for each in verdict.further] == [Outcome.FAIL]
 
 
-def test_at_most_four_are_told_beside_the_first() -> None:
+def test_at_most_nine_are_told_beside_the_first() -> None:
     verdict = judged(examined, dying_in({size: f"QnnCall_{size}" for size in SIZES}))
-    assert len(verdict.further) == 4
-    assert len({*sizes_of(verdict)}) == 5
+    assert len(verdict.further) == 9
+    assert len({*sizes_of(verdict)}) == 10
 
 
 def test_a_failure_that_is_in_no_call_and_of_no_operator_ends_the_search() -> None:

@@ -91,7 +91,7 @@ def test_what_must_succeed_has_controls_that_add_one_thing_at_a_time() -> None:
         (["ContextFree"], "CTX-01"),
         (["Prepare"], "PRE-10"),
         (["Prepare", "Execute"], "EXE-21"),
-        (["Prepare", "Execute", "Prepare", "Execute"], "QMG-05"),  # without the hint, and with it
+        (["Prepare", "Execute", "Prepare", "Execute"], "PRE-04"),  # without the hint, and with it
         ([*one, "Deregister"], "CAP-02"),
         (["Write", "Read", "Read"], "RPC-02"),  # without a context
         (["Write", "Read"], "RPC-02"),
