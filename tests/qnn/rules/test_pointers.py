@@ -51,7 +51,7 @@ def test_the_reference_refuses_each_and_success_is_accused(
     last = trace.steps[-1]
     assert not last.skipped
     documented = (call, argument) in pointers.DOCUMENTED
-    if low(last.code or 0) in pointers._NOT_OFFERED:
+    if low(last.code or 0) == pointers._NOT_OFFERED:
         assert call in ("backendRegisterOpPackage", *DEVICES)
         return
     check = pointers.if_14 if documented else pointers.if_15
@@ -71,6 +71,15 @@ def test_what_is_not_offered_is_unsupported() -> None:
     trace = MemoryTrace(steps=(*[StepSeen(code=0)] * len(PRELUDE), StepSeen(code=1000)))
     with pytest.raises(Unsupported, match="profileCreate answers 1000"):
         pointers.if_14(case, trace)
+
+
+def test_a_backends_code_for_what_it_does_not_offer_excuses_no_other_call() -> None:
+    steps = [StepSeen(code=0)] * len(PRELUDE)
+    trace = MemoryTrace(steps=(*steps, StepSeen(code=4003)))
+    with pytest.raises(Unsupported):
+        pointers.if_14(case_of("backendRegisterOpPackage", "packagePath"), trace)
+    with pytest.raises(Violation):
+        pointers.if_14(case_of("contextCreate", "context"), trace)
 
 
 def test_a_call_has_only_its_own_arguments() -> None:
