@@ -91,8 +91,8 @@ _MOST_FURTHER = 9
 _FURTHER_SHARE = 1 / 8
 """Of the cases of the budget of shrinking, for the first of them."""
 _NEXT_SHARE = 0.7
-"""Of the share of the one before, for the next: all of them together have two fifths of the budget. With an eighth
-for each, IF-10 took five times as long on libQnnHtp, where a case takes half a second of processor time."""
+"""Of the share of the one before, for the next: all of them together have two fifths of the budget. With an
+eighth for each, IF-10 took twice as long on libQnnHtp, where a case takes half a second of processor time."""
 _OUTER = "Interpreter."
 """How calls begin in which those of a target are nested."""
 _COLLECTION_INTERVAL = 10.0
@@ -333,11 +333,10 @@ class _Judge:
         """
         if not self.target.isolated or self.minimal is None or isinstance(self.minimal[1], Hung | Measured):
             return
-        for case in cases:
-            try:
+        # Whatever goes wrong comes again where the case is needed.
+        with contextlib.suppress(Exception):
+            for case in cases:
                 self.kept[msgspec.msgpack.encode(case)] = next(traces)
-            except Exception:  # noqa: BLE001 - whatever it is, it comes again where this case is needed
-                return
 
     def _joined(self, cases: list[Any]) -> None:
         """Judge as one case those that ran in a child that died, which none of them does alone."""

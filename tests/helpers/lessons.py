@@ -1,7 +1,7 @@
 """What one test learned of a delegate of ours, the others of the same run need not learn again.
 
-A lesson applies the delegate to some hundred models, a third of a second of processor time for each target that
-is opened, and of most mutants the same is learned as of the reference. Which those are is stored;
+A lesson applies the delegate to some hundred models, a third of a second of processor time for each target
+that is opened, and of most mutants the same is learned as of the reference. Which those are is stored;
 `tests/tflite/runner/test_lessons.py` learns it again. Lessons themselves are tested without this.
 
 ``python tests/helpers/lessons.py`` finds out which they are.
