@@ -24,7 +24,7 @@ from __future__ import annotations
 import ctypes
 import os
 from collections.abc import Callable
-from typing import Any
+from typing import Any, ClassVar
 
 from pytest_qnn.qnn.reference.core import Devices
 from pytest_qnn.qnn.reference.execute import Asynchronous, InOnePiece
@@ -60,6 +60,17 @@ class ReferenceBackend(
     """
 
 
+class ServedBackend(ReferenceBackend):
+    """The reference as a library for foreign clients, with the versions of the library that it stands for.
+
+    ONNX Runtime's provider takes core API 2.40.0 or newer, LiteRT's compiler plugin also asks for backend API 5.50.
+    What API 2.40 has behind the members of 2.32 is NULL: functions that are not supported.
+    """
+
+    core_version: ClassVar[tuple[int, int, int]] = (2, 40, 0)
+    backend_version: ClassVar[tuple[int, int, int]] = (5, 51, 0)
+
+
 _SERVED: list[Any] = []
 """What C holds pointers into, until the process ends: its clients may call at any time."""
 
@@ -85,8 +96,8 @@ def serve(library: bytes, kind: str) -> None:
     loaded.pytest_qnn_serve(ctypes.cast(made.get_providers, ctypes.c_void_p))
 
 
-def _backend() -> ReferenceBackend:
-    return ReferenceBackend(PERSONALITIES[os.environ.get("PYTEST_QNN_PERSONALITY") or "default"])
+def _backend() -> ServedBackend:
+    return ServedBackend(PERSONALITIES[os.environ.get("PYTEST_QNN_PERSONALITY") or "default"])
 
 
 _KINDS: dict[str, Callable[[], Any]] = {"backend": _backend, "system": ReferenceSystem}
