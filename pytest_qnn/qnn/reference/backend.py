@@ -63,8 +63,8 @@ class ReferenceBackend(
 class ServedBackend(ReferenceBackend):
     """The reference as a library for foreign clients, with the versions of the library that it stands for.
 
-    ONNX Runtime's provider takes core API 2.40.0 or newer, LiteRT's compiler plugin also asks for backend API 5.50.
-    What API 2.40 has behind the members of 2.32 is NULL: functions that are not supported.
+    ONNX Runtime's provider takes core API 2.40.0 or newer; LiteRT's compiler plugin also asks for backend API
+    5.50. What API 2.40 has behind the members of 2.32 is NULL: functions that are not supported.
     """
 
     core_version: ClassVar[tuple[int, int, int]] = (2, 40, 0)

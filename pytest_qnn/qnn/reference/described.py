@@ -41,7 +41,7 @@ def find_operator(config: Any) -> str | None:
 
 
 def read_parameters(node: Any, tensors: Mapping[int, Tensor]) -> Parameters:
-    """The parameters of a Qnn_OpConfigV1_t; those that are tensors may be of the graph, by id, in ``tensors``.
+    """The parameters of a Qnn_OpConfigV1_t; tensors among them may be of the graph, by id, in ``tensors``.
 
     Raises:
         QnnError: 7004, a tensor that this backend cannot hold, or one without data.

@@ -72,7 +72,7 @@ class Node:
     inputs: tuple[int, ...]
     outputs: tuple[int, ...]
     parameters: Parameters | UnsetType = UNSET
-    """UNSET for an operator of the memory suite (`operators.suite`), else of the table (`operators.table`)."""
+    """UNSET for an operator of the memory suite (`operators.suite`), else one of `operators.table`."""
 
 
 @dataclasses.dataclass(eq=False)

@@ -65,7 +65,11 @@ class Definition:
 
     signature: str
     compute: Callable[[Call], Values | Sequence[Values]]
-    """Its outputs, in their shapes; ValueError, KeyError, IndexError or TypeError for a call that does not fit."""
+    """Its outputs, in their shapes.
+
+    Raises:
+        ValueError, KeyError, IndexError, TypeError: the call does not fit.
+    """
     parameters: frozenset[str] = frozenset()
     """Names that it knows: any other is refused."""
 

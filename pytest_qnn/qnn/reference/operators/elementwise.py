@@ -85,7 +85,7 @@ UNARY: dict[str, tuple[int, _Unary]] = {
     "Sin": (14, np.sin),
     "SquareRoot": (15, np.sqrt),
 }
-"""By name: the number in ElementWiseUnary's ``operation``, and what is computed. Round takes halves to even."""
+"""By name: the number in ElementWiseUnary's ``operation``, and what is computed. Round: halves to even."""
 
 
 def _binary(function: _Binary) -> Callable[[Call], Values]:
@@ -96,7 +96,7 @@ def _unary(function: _Unary) -> Callable[[Call], Values]:
     return lambda call: function(call.inputs[0])
 
 
-_OPERATIONS = {number: function for number, function in (ARITHMETIC | COMPARISONS | LOGIC).values()}
+_OPERATIONS = dict((ARITHMETIC | COMPARISONS | LOGIC).values())
 _UNARY_OPERATIONS = dict(UNARY.values())
 _TRUTHS = {number for number, _ in (COMPARISONS | LOGIC).values()}
 
@@ -117,22 +117,26 @@ def _chosen_unary(call: Call) -> Values:
 
 def _select(call: Call) -> Values:
     """ElementWiseSelect: where the condition holds the second operand, else the third."""
-    return np.where(*call.inputs)
+    condition, first, second = call.inputs
+    return np.where(condition, first, second)
+
+
+def _of_two(signature: str, functions: dict[str, tuple[int, _Binary]]) -> dict[str, Definition]:
+    return {
+        f"ElementWise{name}": operator(signature, _binary(function))
+        for name, (_, function) in functions.items()
+    }
 
 
 DEFINITIONS: dict[str, Definition] = {
-    **{
-        f"ElementWise{name}": operator("TT>T", _binary(function))
-        for name, (_, function) in ARITHMETIC.items()
-    },
-    **{
-        f"ElementWise{name}": operator("AA>B", _binary(function))
-        for name, (_, function) in COMPARISONS.items()
-    },
-    **{f"ElementWise{name}": operator("BB>B", _binary(function)) for name, (_, function) in LOGIC.items()},
+    **_of_two("TT>T", ARITHMETIC),
+    **_of_two("AA>B", COMPARISONS),
+    **_of_two("BB>B", LOGIC),
     **{f"ElementWise{name}": operator("T>T", _unary(function)) for name, (_, function) in UNARY.items()},
     "ElementWiseNot": operator("B>B", _unary(np.logical_not)),
     "ElementWiseBinary": operator("AA>A", _chosen_binary, "operation"),
     "ElementWiseUnary": operator("A>A", _chosen_unary, "operation"),
     "ElementWiseSelect": operator("BTT>T", _select),
+    "IsInf": operator("N>B", _unary(np.isinf)),
+    "IsNan": operator("N>B", _unary(np.isnan)),
 }

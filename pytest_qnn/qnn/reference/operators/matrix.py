@@ -1,9 +1,9 @@
 """Products: MatMul, FullyConnected, convolutions.
 
-Sums are made in float64. Source of names and parameters: QnnOpDef.h. Layouts: activations are (batch, spatial...,
-channels); weights of a convolution are (spatial..., input channels / group, output channels), of a depthwise one
-(spatial..., 1, output channels), of a transposed one (spatial..., input channels, output channels / group), of
-FullyConnected (outputs, inputs).
+Sums are made in float64. Source of names and parameters: QnnOpDef.h. Activations are (batch, spatial...,
+channels). Weights of a convolution are (spatial..., input channels / group, output channels), of a depthwise
+one (spatial..., 1, output channels), of a transposed one (spatial..., input channels, output channels /
+group), of FullyConnected (outputs, inputs).
 """
 
 from __future__ import annotations
@@ -58,10 +58,9 @@ def _convolve(call: Call) -> Values:
         raise ValueError("groups of channels do not fit the weights")
     kernel = np.moveaxis(weights, -2, 0)  # (channels, size..., outputs), as windows end
     axes = (tuple(range(spatial + 1, 2 * spatial + 2)), tuple(range(spatial + 1)))
+    before = (slice(None),) * (spatial + 1)
     parts = [
-        np.tensordot(
-            np.take(windows, range(*cut_in.indices(channels)), spatial + 1), kernel[..., cut_out], axes
-        )
+        np.tensordot(windows[(*before, cut_in)], kernel[..., cut_out], axes)
         for cut_in, cut_out in _groups(groups, channels, weights.shape[-1])
     ]
     return _with_bias(call, np.concatenate(parts, -1))
@@ -118,13 +117,12 @@ def _transpose_convolve(call: Call) -> Values:
 
 
 _WINDOW = ("stride", "pad_amount", "dilation")
+_SPARSE = ("reuse_sparse_indices", "reuse_sparse_indicies")
+"""Spelt so by QnnOpDef.h: the first for Conv2d, the second for Conv3d."""
 DEFINITIONS: dict[str, Definition] = {
     "MatMul": operator("TKK?>T", _mat_mul, "transpose_in0", "transpose_in1"),
     "FullyConnected": operator("TKK?>K", _fully_connected, "keep_dims"),
-    **{
-        f"Conv{n}d": operator("TKK?>K", _convolve, *_WINDOW, "group", "reuse_sparse_indices")
-        for n in (1, 2, 3)
-    },
+    **{f"Conv{n}d": operator("TKK?>K", _convolve, *_WINDOW, "group", *_SPARSE) for n in (1, 2, 3)},
     **{f"DepthWiseConv{n}d": operator("TKK?>K", _depthwise, *_WINDOW) for n in (1, 2)},
     **{
         f"TransposeConv{n}d": operator("TKK?>K", _transpose_convolve, *_WINDOW, "group", "output_padding")

@@ -60,7 +60,8 @@ def _strided_slice(call: Call) -> Values:
             first = None if masks["begin_mask"] >> at & 1 else begin
             last = None if masks["end_mask"] >> at & 1 or (stride < 0 and end < 0) else end
             index.append(slice(first, last, stride))
-    return call.inputs[0][tuple(index)]
+    result: Values = call.inputs[0][tuple(index)]
+    return result
 
 
 def _inside(indices: Values, count: int) -> Values:
@@ -88,7 +89,8 @@ def _gather_nd(call: Call) -> Values:
     batches, depth = int(call.number("batch_dims", 0)), indices.shape[-1]
     grids = np.indices(indices.shape[:-1])[:batches]
     named = [_inside(indices[..., at], values.shape[batches + at]) for at in range(depth)]
-    return values[(*grids, *named)]
+    result: Values = values[(*grids, *named)]
+    return result
 
 
 def _reduced(call: Call, places: tuple[Values, ...], updates: Values) -> Values:
@@ -133,7 +135,8 @@ def _pad(call: Call) -> Values:
     values, scheme = call.inputs[0], _PAD_MODES[int(call.number("scheme"))]
     amounts = np.reshape(call.integers("pad_amount"), (values.ndim, 2)).tolist()
     if scheme != "constant":
-        return np.pad(values, amounts, scheme)  # type: ignore[call-overload]
+        mode: Any = scheme
+        return np.pad(values, amounts, mode)
     constant, tensor = call.number("pad_constant_value", 0), call.outputs[0]
     if kind_of(tensor.data_type) == "fixed" and isinstance(constant, int):
         constant = (constant + tensor.offset) * tensor.scale

@@ -1,7 +1,7 @@
 """Activations: ElementWiseNeuron with its ``operation``, and the operators of the same functions.
 
-Source: QnnOpDef.h for names, parameters and numbers; the formulas are those of the ONNX operators of these names,
-whose defaults stand where a parameter is missing.
+Source: QnnOpDef.h for names, parameters and numbers; the formulas are those of the ONNX operators of these
+names, whose defaults stand where a parameter is missing.
 """
 
 from __future__ import annotations
@@ -20,7 +20,8 @@ _erf = np.vectorize(math.erf, otypes=[np.float64])
 def _elu(call: Call) -> Values:
     """X for x > 0, else alpha * (exp(x) - 1)."""
     values = call.inputs[0]
-    return np.where(values > 0, values, call.number("alpha", 1.0) * np.expm1(np.minimum(values, 0)))
+    below: Values = call.number("alpha", 1.0) * np.expm1(np.minimum(values, 0))
+    return np.where(values > 0, values, below)
 
 
 def _gelu(call: Call) -> Values:
@@ -32,7 +33,8 @@ def _gelu(call: Call) -> Values:
 
 def _hard_sigmoid(call: Call) -> Values:
     """max(0, min(1, alpha * x + beta))."""
-    return np.clip(call.number("alpha", 0.2) * call.inputs[0] + call.number("beta", 0.5), 0, 1)
+    line: Values = call.number("alpha", 0.2) * call.inputs[0] + call.number("beta", 0.5)
+    return np.clip(line, 0, 1)
 
 
 def _hard_swish(call: Call) -> Values:

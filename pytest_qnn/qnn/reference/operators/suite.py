@@ -1,7 +1,7 @@
 """The operators that the memory suite composes graphs of, for FLOAT_32 and UFIXED_POINT_8.
 
-What they take and compute is what the suite's arithmetic (`qnn.model.operators`) expects; their other data types are
-those of `elementwise` and `movement`.
+What they take and compute is what the suite's arithmetic (`qnn.model.operators`) expects; for other data
+types they are in `elementwise`, `neuron` and `movement`.
 """
 
 from __future__ import annotations

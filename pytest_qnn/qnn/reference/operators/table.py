@@ -53,8 +53,8 @@ def takes(
 ) -> bool:
     """Whether an operator of the table can compute these tensors.
 
-    It can if data types and names of parameters are known to it, and if the tensors have the shapes that it makes
-    of zeros (and of STATIC data as they are). ``types``: the personality's.
+    It can if data types and names of parameters are known to it, and if the tensors have the shapes that it
+    makes of zeros (and of STATIC data as they are). ``types``: the personality's.
     """
     definition = DEFINITIONS.get(name)
     tensors = (*inputs, *outputs)

@@ -1,8 +1,9 @@
 """What the bytes of a tensor mean: from stored numbers to real ones, and back.
 
-Tensors of fixed point hold real = (stored + offset) * scale (QnnTypes.h, Qnn_ScaleOffset_t), with one scale and
-offset, or with one for each index of an axis. A result is stored as floor(real / scale - offset + 0.5), clamped to
-what the type holds: halves round up, as the add of libQnnHtp does. Some personalities round otherwise.
+Tensors of fixed point hold real = (stored + offset) * scale (QnnTypes.h, Qnn_ScaleOffset_t), with one scale
+and offset, or with one for each index of an axis. A result is stored as floor(real / scale - offset + 0.5),
+clamped to what the type holds: halves round up, as the add of libQnnHtp does. Some personalities round
+otherwise.
 """
 
 from __future__ import annotations
@@ -67,7 +68,7 @@ def load(tensor: Tensor, stored: npt.NDArray[np.uint8]) -> Values:
 
 
 def _whole(tensor: Tensor, values: Values) -> Values:
-    """Stored numbers; of a type that is narrower than its bytes, the low bits (QnnTypes.h, Qnn_BwScaleOffset_t)."""
+    """Stored numbers; of a type narrower than its bytes, the low bits (QnnTypes.h, Qnn_BwScaleOffset_t)."""
     bits = tensor.encoding.bits if isinstance(tensor.encoding, Encoding) else 0
     unused = values.dtype.itemsize * 8 - bits
     return (values << unused) >> unused if bits and unused > 0 else values

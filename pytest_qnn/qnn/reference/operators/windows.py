@@ -1,8 +1,9 @@
-"""Windows that slide over the inner axes of (batch, spatial..., channels): what convolutions and pools look at."""
+"""Windows that slide over the inner axes of (batch, spatial..., channels), for convolutions and pools."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 
@@ -10,7 +11,7 @@ from pytest_qnn.qnn.reference.operators.values import Values
 
 
 def padded(values: Values, amounts: Sequence[int], filling: float) -> Values:
-    """The spatial axes with (before, after) of each, flat in ``amounts``. Raises ValueError for negative ones."""
+    """The tensor, padded by (before, after) of each spatial axis, flat in ``amounts``; ValueError below 0."""
     pairs = np.reshape(amounts, (values.ndim - 2, 2)).tolist()
     return np.pad(values, [(0, 0), *pairs, (0, 0)], constant_values=filling)
 
@@ -25,7 +26,8 @@ def sliding(values: Values, size: Sequence[int], stride: Sequence[int], dilation
     if not len(size) == len(stride) == len(dilation) == spatial or min(*size, *stride, *dilation) < 1:
         raise ValueError("sizes, strides and dilations are positive, one for each spatial axis")
     spans = [(count - 1) * step + 1 for count, step in zip(size, dilation, strict=True)]
-    windows = np.lib.stride_tricks.sliding_window_view(values, spans, tuple(range(1, spatial + 1)))
+    axes: Any = tuple(range(1, spatial + 1))
+    windows = np.lib.stride_tricks.sliding_window_view(values, spans, axes)
     positions = [slice(None, None, step) for step in stride]
     inside = [slice(None, None, step) for step in dilation]
     result: Values = windows[(slice(None), *positions, slice(None), *inside)]
