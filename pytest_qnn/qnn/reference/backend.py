@@ -67,6 +67,8 @@ class ServedBackend(ReferenceBackend):
     5.50. What API 2.40 has behind the members of 2.32 is NULL: functions that are not supported.
     """
 
+    build_id: ClassVar[bytes] = b"v2.51.0.0"
+    """The SDK of API 2.40, as vMajor.Minor.Patch.Build: clients take it apart."""
     core_version: ClassVar[tuple[int, int, int]] = (2, 40, 0)
     backend_version: ClassVar[tuple[int, int, int]] = (5, 51, 0)
 
