@@ -27,10 +27,12 @@ from collections.abc import Callable
 from typing import Any, ClassVar
 
 from pytest_qnn.qnn.reference.core import Devices
-from pytest_qnn.qnn.reference.execute import Asynchronous, InOnePiece
+from pytest_qnn.qnn.reference.execute import Asynchronous, InOnePiece, Stored
 from pytest_qnn.qnn.reference.external import ExternalBuffers
 from pytest_qnn.qnn.reference.graphs import Retrieval
 from pytest_qnn.qnn.reference.lists import Lists
+from pytest_qnn.qnn.reference.objects import Graph, Node, Tensor
+from pytest_qnn.qnn.reference.operators.values import Values, to_steps
 from pytest_qnn.qnn.reference.personalities import PERSONALITIES
 from pytest_qnn.qnn.reference.pieces import ProvidedPieces
 from pytest_qnn.qnn.reference.profiles import Profiles
@@ -71,6 +73,15 @@ class ServedBackend(ReferenceBackend):
     """The SDK of API 2.40, as vMajor.Minor.Patch.Build: clients take it apart."""
     core_version: ClassVar[tuple[int, int, int]] = (2, 40, 0)
     backend_version: ClassVar[tuple[int, int, int]] = (5, 51, 0)
+
+    def results(
+        self, graph: Graph, node: Node, outputs: list[Tensor], values: dict[int, Stored]
+    ) -> list[Values]:
+        """A Relu of fixed point takes halves to the even number, as only that of libQnnHtp does (2.51)."""
+        found = super().results(graph, node, outputs, values)
+        if node.operator == "Relu" and self.personality.rounding == "half-up":
+            return [to_steps(tensor, each) for tensor, each in zip(outputs, found, strict=True)]
+        return found
 
 
 _SERVED: list[Any] = []

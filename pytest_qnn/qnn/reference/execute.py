@@ -161,8 +161,18 @@ class Execution(Graphs):
     def compute_node(self, graph: Graph, node: Node, values: dict[int, Stored]) -> None:
         """Hook: one operator, on real values."""
         outputs = [graph.tensors[each] for each in node.outputs]
-        for tensor, result in zip(outputs, _results(graph, node, outputs, values), strict=True):
+        for tensor, result in zip(outputs, self.results(graph, node, outputs, values), strict=True):
             values[tensor.id] = self.keep(graph, tensor, self.store(tensor, result))
+
+    def results(
+        self, graph: Graph, node: Node, outputs: list[Tensor], values: dict[int, Stored]
+    ) -> list[numbers.Values]:
+        """Hook: the real values that a node computes of the bytes of its inputs."""
+        inputs = [graph.tensors[each] for each in node.inputs]
+        if not isinstance(node.parameters, UnsetType):
+            return table.results(node.operator, inputs, outputs, node.parameters, values)
+        operands = [numbers.load(each, values[each.id]) for each in inputs]
+        return [suite.OPERATORS[node.operator].compute(*operands)]
 
     def constant(self, graph: Graph, tensor: Tensor, data: bytes) -> Stored:
         """Hook: the bytes of a STATIC tensor."""
@@ -177,17 +187,6 @@ class Execution(Graphs):
     def store(self, tensor: Tensor, real: numbers.Values) -> Stored:
         """Hook: the bytes of a tensor's real values."""
         return numbers.store(tensor, real, self.personality.rounding)
-
-
-def _results(
-    graph: Graph, node: Node, outputs: list[Tensor], values: dict[int, Stored]
-) -> list[numbers.Values]:
-    """What a node computes, of the bytes of its inputs."""
-    inputs = [graph.tensors[each] for each in node.inputs]
-    if not isinstance(node.parameters, UnsetType):
-        return table.results(node.operator, inputs, outputs, node.parameters, values)
-    operands = [numbers.load(each, values[each.id]) for each in inputs]
-    return [suite.OPERATORS[node.operator].compute(*operands)]
 
 
 _ALIGNMENT = 64

@@ -21,7 +21,6 @@ from pytest_qnn.qnn.abi.layouts import (
 )
 from pytest_qnn.qnn.reference import mapping
 from pytest_qnn.qnn.reference.core import Core
-from pytest_qnn.qnn.reference.described import find_operator, read_parameters, read_tensor
 from pytest_qnn.qnn.reference.objects import (
     MAX_RANK,
     Context,
@@ -33,6 +32,7 @@ from pytest_qnn.qnn.reference.objects import (
     bytes_of,
 )
 from pytest_qnn.qnn.reference.operators import suite, table
+from pytest_qnn.qnn.reference.operators.described import find_operator, read_parameters, read_tensor
 from pytest_qnn.qnn.reference.personalities import DEFAULT, Personality
 
 _IO = frozenset({int(TensorType.APP_WRITE), int(TensorType.APP_READ)})

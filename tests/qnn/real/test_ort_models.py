@@ -49,7 +49,8 @@ def _models() -> ModuleType:
     return made
 
 
-MODELS = _models().MODELS
+_TABLE = _models()
+MODELS, AS_THE_LIBRARY = _TABLE.MODELS, _TABLE.AS_THE_LIBRARY
 LIMITS = {"exact": 0, "rounded": 1, "step": 1, "no tie": 0}
 
 
@@ -94,6 +95,18 @@ def test_results_that_are_cut_instead_of_rounded_are_seen(libraries: NativeRefer
     found = _answers(libraries, NETWORK, "Conv, u8, per axis", personality="rounds-down")
     assert found[NETWORK]["difference"] > 0
     assert found["Conv, u8, per axis"]["difference"] <= 1  # a step, which its bound has to allow
+
+
+@pytest.mark.full
+def test_relu_and_multiply_are_rounded_as_by_the_library_that_it_stands_for(
+    libraries: NativeReference,
+) -> None:
+    package = importlib.util.find_spec("onnxruntime_qnn")
+    assert package
+    library = Path((package.submodule_search_locations or [""])[0], "libQnnHtp.so")
+    found = _answers(libraries, f"against={library}", *AS_THE_LIBRARY)
+    assert {name: each.get("difference") for name, each in found.items()} == dict.fromkeys(AS_THE_LIBRARY, 0)
+    assert all(each["values"] > 60 for each in found.values())
 
 
 @pytest.mark.parametrize("name", [NETWORK, later("ConvTranspose, u8, per axis"), later("Softmax, u16")])

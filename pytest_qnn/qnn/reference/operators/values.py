@@ -122,3 +122,12 @@ def _store_fixed(tensor: Tensor, values: Values, dtype: Any, rounding: str) -> n
 
 def _bytes(stored: Values) -> npt.NDArray[np.uint8]:
     return np.frombuffer(stored.tobytes(), np.uint8)
+
+
+def to_steps(tensor: Tensor, values: Values) -> Values:
+    """The nearest values that a tensor of fixed point can store, halves to the even number."""
+    if kind_of(tensor.data_type) != "fixed":
+        return values
+    scale, offset = _scales(tensor)
+    rounded: Values = (np.rint(values / scale - offset) + offset) * scale
+    return rounded

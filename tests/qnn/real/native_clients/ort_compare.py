@@ -3,7 +3,8 @@
     python ort_compare.py BACKEND [OPTION=VALUE ...] NAME [NAME ...]
 
 Options are the provider's, or, if they begin with ``session.`` or ``ep.``, the session's; ``load=PATH`` runs
-what an earlier process saved in the place of the model.
+what an earlier process saved in the place of the model, ``against=PATH`` compares with that library in the
+place of the CPU.
 
 One line of JSON goes to standard output for each model: ``difference``, the largest of its outputs, in steps
 of fixed point or in units of its bound; or ``refused``, what ONNX Runtime says. To fall back to the CPU is an
@@ -21,7 +22,7 @@ import numpy as np
 import onnx
 import onnxruntime  # before any QNN library, whose own unwinder otherwise breaks C++ exceptions
 import onnxruntime_qnn
-from ort_models import MODELS, Bound, inputs_of, margins
+from ort_models import AS_THE_LIBRARY, MODELS, Bound, inputs_of, margins
 
 PROVIDER = "QNNExecutionProvider"
 _NO_OPTIMISATION = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
@@ -66,8 +67,10 @@ def difference(found: Any, wanted: Any, bound: Bound) -> float:
 
 def compared(name: str, options: dict[str, str], device: Any) -> dict[str, Any]:
     """The answer for one model."""
-    model, bound = MODELS[name].make(), MODELS[name].bound
-    wanted = on_cpu(model)
+    chosen = (MODELS | AS_THE_LIBRARY)[name]
+    model, bound = chosen.make(), chosen.bound
+    other = options.pop("against", "")
+    wanted = on_backend(model, {"backend_path": other}, device) if other else on_cpu(model)
     answer: dict[str, Any] = {"name": name, "nodes": len(model.graph.node)}
     if name == "a network like MobileNet":
         answer["margins"] = margins(model, on_cpu)
@@ -87,7 +90,7 @@ def main() -> None:
     onnxruntime.register_execution_provider_library(PROVIDER, onnxruntime_qnn.get_library_path())
     device = next(each for each in onnxruntime.get_ep_devices() if each.ep_name == PROVIDER)
     for name in names:
-        print(json.dumps(compared(name, options, device)), flush=True)
+        print(json.dumps(compared(name, dict(options), device)), flush=True)
     os._exit(0)  # QNN libraries do not survive the order in which an interpreter takes itself down
 
 

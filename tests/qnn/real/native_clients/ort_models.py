@@ -32,6 +32,8 @@ Shape = tuple[int, ...]
 FLOAT, BOOL, INT32, INT64 = TensorProto.FLOAT, TensorProto.BOOL, TensorProto.INT32, TensorProto.INT64
 U8, I8, U16, I16 = TensorProto.UINT8, TensorProto.INT8, TensorProto.UINT16, TensorProto.INT16
 PLAIN: Shape = (1, 2, 4, 4)
+EVERY = ("every", "with_every")
+"""Inputs that hold every pair of numbers of eight bits."""
 FIXED = {"u8": U8, "i8": I8, "u16": U16, "i16": I16}
 
 
@@ -56,7 +58,10 @@ def inputs_of(model: onnx.ModelProto) -> dict[str, Any]:
         shape = tuple(axis.dim_value for axis in each.type.tensor_type.shape.dim)
         dtype = helper.tensor_dtype_to_np_dtype(each.type.tensor_type.elem_type)
         least = 0.125 if each.name == "positive" else -2
-        if dtype.kind == "f":
+        if each.name in EVERY:
+            pairs = np.indices((256, 256)).astype(np.uint8)
+            made[each.name] = pairs[EVERY.index(each.name)].reshape(shape)
+        elif dtype.kind == "f":
             made[each.name] = eighths(*shape, seed=seed, least=least).astype(dtype)
         else:
             limits = (0, 2) if dtype.kind == "b" or dtype.itemsize > 2 else _limits(dtype)
@@ -611,4 +616,31 @@ def margins(model: onnx.ModelProto, run: Callable[[onnx.ModelProto], dict[str, A
     return least
 
 
+def _every(op: str, scale: float, stored: float, offset: int) -> Callable[[], onnx.ModelProto]:
+    """An operator of UFIXED_POINT_8 on every number, or every pair of numbers; dyadic scales make ties."""
+    names = EVERY if op == "Mul" else EVERY[:1]
+    shape = (1, 16, 64, 64)
+
+    def make() -> onnx.ModelProto:
+        real = [f"{name}_real" for name in names]
+        restored = [
+            helper.make_node("DequantizeLinear", [name, "s", "z"], [f"{name}_real"]) for name in names
+        ]
+        made = helper.make_node(op, real, ["y_real"])
+        kept = helper.make_node("QuantizeLinear", ["y_real", "sy", "zy"], ["y"])
+        constants = {"s": np.float32(scale), "z": np.uint8(128)}
+        constants |= {"sy": np.float32(stored), "zy": np.uint8(offset)}
+        given = [info(name, U8, shape) for name in names]
+        return build([*restored, made, kept], given, [info("y", U8, shape)], constants, 13)
+
+    return make
+
+
+AS_THE_LIBRARY: dict[str, Model] = {
+    "every Relu, ties": Model(_every("Relu", 1, 2, 5), "exact"),
+    "every Relu, saturated": Model(_every("Relu", 0.5, 0.25, 3), "exact"),
+    "every Mul, ties": Model(_every("Mul", 0.5, 32, 128), "exact"),
+    "every Mul, more ties": Model(_every("Mul", 1, 64, 128), "exact"),
+}
+"""Models that are compared with libQnnHtp, bit for bit."""
 MODELS: dict[str, Model] = FLOATS | FIXED_POINT | {"a network like MobileNet": Model(mobile_net, "no tie")}
