@@ -95,7 +95,8 @@ def encode(parameters: Any, tensor: Tensor) -> list[Any]:
             encoding.bits, encoding.axis, count, scales, offsets
         )
         return [scales, offsets]
-    pairs = (layouts.ScaleOffset * count)(*zip(encoding.scales, encoding.offsets, strict=True))
+    both = zip(encoding.scales, encoding.offsets, strict=True)
+    pairs = (layouts.ScaleOffset * count)(*(layouts.ScaleOffset(*each) for each in both))
     parameters.quantizationEncoding = QuantizationEncoding.AXIS_SCALE_OFFSET
     parameters.axisScaleOffsetEncoding = layouts.AxisScaleOffset(encoding.axis, count, pairs)
     return [pairs]
