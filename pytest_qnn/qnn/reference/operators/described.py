@@ -122,6 +122,8 @@ def _read_encoding(given: Any, shape: tuple[int, ...]) -> _Read:
     if reader is None:
         raise QnnError(_BAD_TENSOR)
     scale, offset, encoding = reader(params)
+    if given.dataType == DataType.SFIXED_POINT_32 and scale == 0:
+        return 0.0, 0, UNSET  # a bias in the scale of the sums: `values.of_sums`
     scales = (scale,) if isinstance(encoding, UnsetType) or encoding.axis < 0 else encoding.scales
     if not all(math.isfinite(each) and each > 0 for each in scales):
         raise QnnError(_BAD_TENSOR)

@@ -23,7 +23,7 @@ from pytest_qnn.qnn.reference.operators import (
 )
 from pytest_qnn.qnn.reference.operators.call import Call, Definition, matches
 from pytest_qnn.qnn.reference.operators.suite import OPERATORS
-from pytest_qnn.qnn.reference.operators.values import STORED, Values, kind_of, load
+from pytest_qnn.qnn.reference.operators.values import STORED, Values, kind_of, load, of_sums
 
 Stored = npt.NDArray[np.uint8]
 DEFINITIONS: dict[str, Definition] = {
@@ -41,6 +41,8 @@ NAMES = (*OPERATORS, *(name for name in DEFINITIONS if name not in OPERATORS))
 """Those of the memory suite first."""
 _NEEDED = {"float": int(DataType.FLOAT_32), "fixed": int(DataType.UFIXED_POINT_8)}
 """What a personality must take, for it to take any type of the kind."""
+_BIAS = 2
+"""Its place among the operands of a product."""
 _UNFIT = (ValueError, KeyError, IndexError, TypeError, MemoryError, OverflowError)
 
 
@@ -88,7 +90,10 @@ def results(
     Raises:
         ValueError, KeyError, IndexError, TypeError: the operands do not fit.
     """
-    call = Call([_operand(each, stored) for each in inputs], _values(parameters), outputs)
+    operands = [_operand(each, stored) for each in inputs]
+    if len(inputs) > _BIAS and inputs[_BIAS].scale == 0:
+        operands[_BIAS] = of_sums(inputs[_BIAS], _bytes(inputs[_BIAS], stored), *inputs[:_BIAS])
+    call = Call(operands, _values(parameters), outputs)
     with np.errstate(all="ignore"):  # an infinity is a result like any other
         found = DEFINITIONS[name].compute(call)
     return [found] if isinstance(found, np.ndarray | np.generic) else list(found)
@@ -98,11 +103,13 @@ def _types(tensors: Sequence[Tensor]) -> list[int]:
     return [tensor.data_type for tensor in tensors]
 
 
-def _operand(tensor: Tensor, stored: Mapping[int, Stored]) -> Values:
+def _bytes(tensor: Tensor, stored: Mapping[int, Stored]) -> Stored:
     data = stored.get(tensor.id) if tensor.id else None
-    if data is None:
-        data = np.frombuffer(tensor.data or bytes(tensor.size), np.uint8)
-    values = load(tensor, data)
+    return np.frombuffer(tensor.data or bytes(tensor.size), np.uint8) if data is None else data
+
+
+def _operand(tensor: Tensor, stored: Mapping[int, Stored]) -> Values:
+    values = load(tensor, _bytes(tensor, stored))
     wide = {"f": np.float64, "i": np.int64, "u": np.int64}.get(values.dtype.kind)
     return values if wide is None else values.astype(wide)
 

@@ -84,6 +84,16 @@ def _scales(tensor: Tensor) -> tuple[Any, Any]:
     return np.reshape(encoding.scales, shape), np.reshape(encoding.offsets, shape)
 
 
+def of_sums(bias: Tensor, stored: npt.NDArray[np.uint8], operand: Tensor, weights: Tensor) -> Values:
+    """A bias whose encoding has a scale of 0: it is in the scale of the products that it is added to.
+
+    LiteRT's compiler describes a bias so beside weights that have a scale for each output channel.
+    """
+    numbers: Values = stored.view(STORED[bias.data_type]).reshape(bias.shape)
+    product: Values = numbers * (np.float64(operand.scale) * np.ravel(_scales(weights)[0]))
+    return product
+
+
 ROUNDINGS: dict[str, Callable[[Values], Values]] = {
     "half-up": lambda steps: np.floor(np.add(steps, 0.5, out=steps), out=steps),
     "half-even": lambda steps: np.rint(steps, out=steps),
