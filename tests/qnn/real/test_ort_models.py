@@ -109,7 +109,8 @@ def test_relu_and_multiply_are_rounded_as_by_the_library_that_it_stands_for(
     assert all(each["values"] > 60 for each in found.values())
 
 
-@pytest.mark.parametrize("name", [NETWORK, later("ConvTranspose, u8, per axis"), later("Softmax, u16")])
+@pytest.mark.full
+@pytest.mark.parametrize("name", [NETWORK, "ConvTranspose, u8, per axis", "Softmax, u16"])
 def test_a_saved_context_computes_the_same_in_another_process(
     libraries: NativeReference, tmp_path: Path, name: str
 ) -> None:
