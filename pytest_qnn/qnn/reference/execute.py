@@ -170,7 +170,10 @@ class Execution(Graphs):
         """Hook: the real values that a node computes of the bytes of its inputs."""
         inputs = [graph.tensors[each] for each in node.inputs]
         if not isinstance(node.parameters, UnsetType):
-            return table.results(node.operator, inputs, outputs, node.parameters, values)
+            try:
+                return table.results(node.operator, inputs, outputs, node.parameters, values)
+            except table.UNFIT:  # an index out of the data, which only the data shows
+                raise QnnError(Error.GRAPH_ERROR_GENERAL) from None
         operands = [numbers.load(each, values[each.id]) for each in inputs]
         return [suite.OPERATORS[node.operator].compute(*operands)]
 

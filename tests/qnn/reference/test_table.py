@@ -259,6 +259,24 @@ def test_a_parameter_reaches_the_operator_and_its_data_is_copied() -> None:
     backend.close()
 
 
+def test_an_index_outside_that_only_an_input_shows_fails_the_execution() -> None:
+    backend = ReferenceBackend()
+    client = Client(backend.get_providers)
+    graph = client.new("graphCreate", client.context(), b"g", None)
+    tensors = [tensor("a", IN, (3,), F32), tensor("i", IN, (2,), I32), tensor("o", OUT, (2,), F32)]
+    for each in tensors:
+        assert client.api.tensorCreateGraphTensor(graph, each) == 0
+    assert client.api.graphAddNode(graph, operation("Gather", tensors[:2], tensors[2:])) == 0
+    assert client.api.graphFinalize(graph, None, None) == 0
+    data, output = raw(np.array([5, 6, 7], "<f4").tobytes()), raw(bytes(8))
+    for indices, code in (([2, 0], 0), ([3, 0], 1100)):
+        given = raw(np.array(indices, "<i4").tobytes())
+        assert client.execute(graph, tensors, [data, given, output]) == code
+    assert np.frombuffer(output.raw, "<f4").tolist() == [7, 5]
+    assert backend.escaped == []
+    backend.close()
+
+
 def test_the_library_has_the_versions_that_clients_want() -> None:
     backend = ServedBackend()
     client = Client(backend.get_providers)

@@ -32,7 +32,7 @@ class Call:
     """Operands of an operator as real values, its parameters, and the tensors that it has to fill."""
 
     inputs: Sequence[Values]
-    """float64 for floats and fixed point, int64 or uint64 for integers, bool for BOOL_8."""
+    """float64 for floats and fixed point, int64 for integers, bool for BOOL_8."""
     parameters: Mapping[str, Any]
     """Scalars, and arrays of what a tensor holds, by the name in QnnOpDef.h."""
     outputs: Sequence[Tensor]

@@ -18,7 +18,7 @@ _NONE, _ADD, _MULTIPLY = range(3)
 
 
 def _reshape(call: Call) -> Values:
-    """The same elements in another shape: Reshape, Squeeze, ExpandDims and FlattenTo2D."""
+    """The same elements in another shape: Reshape, Squeeze and ExpandDims."""
     return call.inputs[0].reshape(call.outputs[0].shape)
 
 
@@ -189,16 +189,11 @@ def _one_hot(call: Call) -> Values:
     return np.where(hot == steps, call.number("on_value", 1), call.number("off_value", 0))
 
 
-def _identity(call: Call) -> Values:
-    return call.inputs[0]
-
-
 _AXIS = ("axis",)
 DEFINITIONS: dict[str, Definition] = {
     "Reshape": operator("A>A", _reshape, "shape"),
     "Squeeze": operator("A>A", _reshape, "axes"),
     "ExpandDims": operator("A>A", _reshape, "axis", "axes"),
-    "Identity": operator("A>A", _identity),
     "Transpose": operator("A>A", _transpose, "perm"),
     "Concat": operator("A*>A", _concat, *_AXIS),
     "Pack": operator("A*>A", _pack, *_AXIS),

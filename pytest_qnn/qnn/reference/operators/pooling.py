@@ -55,6 +55,6 @@ def _average(call: Call) -> Values:
 
 _WINDOW = ("filter_size", "stride", "pad_amount", "rounding_mode")
 DEFINITIONS: dict[str, Definition] = {
-    **{f"PoolMax{n}d": operator("T>T", _maximum, *_WINDOW, "dilation") for n in (2, 3)},
+    **{f"PoolMax{n}d": operator("T>T", _maximum, *_WINDOW) for n in (2, 3)},
     **{f"PoolAvg{n}d": operator("T>T", _average, *_WINDOW, "count_pad_for_edges") for n in (2, 3)},
 }

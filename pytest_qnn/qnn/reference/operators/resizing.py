@@ -101,6 +101,8 @@ def _flags(call: Call) -> int:
 
 
 def _bilinear(call: Call) -> Values:
+    if call.number("antialias", usual=False):
+        raise ValueError("elements between the neighbours are not looked at")
     return _resized(call, (_flags(call), _LINEAR, 0))
 
 

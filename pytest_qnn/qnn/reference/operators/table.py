@@ -43,7 +43,8 @@ _NEEDED = {"float": int(DataType.FLOAT_32), "fixed": int(DataType.UFIXED_POINT_8
 """What a personality must take, for it to take any type of the kind."""
 _BIAS = 2
 """Its place among the operands of a product."""
-_UNFIT = (ValueError, KeyError, IndexError, TypeError, MemoryError, OverflowError)
+UNFIT = (ValueError, KeyError, IndexError, TypeError, MemoryError, OverflowError)
+"""What an operator raises for operands that do not fit."""
 
 
 def takes(
@@ -71,7 +72,7 @@ def takes(
         return False
     try:
         found = results(name, inputs, outputs, parameters, {})
-    except _UNFIT:
+    except UNFIT:
         return False
     return len(found) == len(outputs) and all(
         result.shape == tensor.shape for result, tensor in zip(found, outputs, strict=True)
