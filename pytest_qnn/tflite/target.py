@@ -27,6 +27,7 @@ from pytest_qnn.isolation.target import (
 )
 from pytest_qnn.isolation.worker import Unusable
 from pytest_qnn.tflite.cases.delegate import DelegateCase
+from pytest_qnn.tflite.cases.domain import DomainCase
 from pytest_qnn.tflite.cases.plugin import CREATE, PluginCase
 from pytest_qnn.tflite.cases.reduce import smaller_delegate, smaller_plugin, smaller_script, with_more_outputs
 from pytest_qnn.tflite.cases.script import (
@@ -38,6 +39,8 @@ from pytest_qnn.tflite.cases.script import (
     without_guards,
 )
 from pytest_qnn.tflite.controls import around, controls
+from pytest_qnn.tflite.domain.cell import Cell
+from pytest_qnn.tflite.domain.coverage import Row, rows
 from pytest_qnn.tflite.facts import USUAL_OPTIONS, DelegateFacts, Precision, Sample
 from pytest_qnn.tflite.learned import computed_in, learned
 from pytest_qnn.tflite.mutants import SCRIPT_TRACE, TRACE
@@ -46,7 +49,11 @@ from pytest_qnn.tflite.runner.learn import Question, learn_claims
 from pytest_qnn.tflite.runner.precision import half_in, precision_cases
 from pytest_qnn.tflite.runner.run import phase_name
 from pytest_qnn.tflite.runner.spec import CODEC, LEARN_LIMITS, LEARN_SAMPLES, PROBE, DelegateSpec
-from pytest_qnn.tflite.trace import DelegateTrace, ScriptTrace
+from pytest_qnn.tflite.trace import CellSeen, DelegateTrace, DomainTrace, ScriptTrace
+
+
+_MOST_DEATHS = 4
+"""Of one case of cells, before the rest of them is not tried."""
 
 
 def smaller(case: Any) -> Iterator[Any]:
@@ -73,9 +80,13 @@ class DelegateTarget(OpenTarget):
         self._precision = precision
         super().__init__(spec, options, executor)
         self._distort = distort or {}
+        self._domain: dict[Cell, CellSeen] = {}
+        """What became of cells of the input domain so far."""
 
     def run(self, case: Any) -> Any:
         """Carry out the case, of any kind that concerns delegates; how a child died is in the trace."""
+        if isinstance(case, DomainCase):
+            return self._run_domain(case)
         guarded = isinstance(case, ScriptCase) and needs_child(case)
         try:
             answer = self._executor.run(case, guarded=guarded)
@@ -89,8 +100,49 @@ class DelegateTarget(OpenTarget):
             answer = fresh if died else msgspec.structs.replace(answer, again=fresh.outputs)
         return self._seen(case, answer)
 
+    def _run_domain(self, case: DomainCase) -> Any:
+        """Carry out cells, behind those that end the process, too; each such one is carried out alone as well.
+
+        A kernel of the runtime may have written over memory in an earlier cell: what a cell does not do alone is
+        not its own doing.
+        """
+        seen: list[CellSeen] = []
+        deaths: list[tuple[int, Death]] = []
+        while len(seen) < len(case.cells):
+            left = case.cells[len(seen) :]
+            answer = self._executor.run(DomainCase(left))
+            if not isinstance(answer, Death):
+                seen += answer.cells
+            elif answer.lost:
+                return self._seen(case, answer)
+            elif len(deaths) >= _MOST_DEATHS:
+                seen += [CellSeen("unknown", f"not tried after {_MOST_DEATHS} deaths")] * len(left)
+            else:
+                number = max(0, answer.step // 2)
+                before = self._executor.run(DomainCase(left[:number])) if number else DomainTrace()
+                seen += before.cells if not isinstance(before, Death) else _all_unknown(left[:number])
+                alone = self._executor.run_apart(DomainCase((left[number],)))
+                if isinstance(alone, Death):
+                    deaths.append((len(seen), described(case, len(self.facts.delegates), alone)))
+                    alone = DomainTrace(cells=(_of_death(alone),))
+                seen += alone.cells
+        trace = DomainTrace(cells=tuple(seen), deaths=tuple(deaths), facts=self.facts)
+        distort = self._distort.get(DomainTrace)
+        trace = distort(trace) if distort else trace
+        self._domain.update(zip(case.cells, trace.cells, strict=False))
+        return trace
+
+    def covered(self) -> tuple[Row, ...]:
+        """What became of the input domain, as far as cells were carried out."""
+        return rows(self._domain)
+
     def smaller(self, case: Any, *, deadly: bool) -> Iterator[Any]:  # noqa: ARG002 - the signature is Target's
-        """See `pytest_qnn.tflite.cases.reduce` and its neighbours."""
+        """See `pytest_qnn.tflite.cases.reduce` and its neighbours.
+
+        Of cells those are left that were not as expected when they were carried out last.
+        """
+        if isinstance(case, DomainCase):
+            return _smaller_domain(case, self._domain)
         return smaller(case)
 
     def revealing(self, case: Any) -> Iterator[Any]:
@@ -101,15 +153,17 @@ class DelegateTarget(OpenTarget):
         return with_more_outputs(case) if isinstance(case, DelegateCase) else iter(())
 
     def controls(self, case: Any, *, died: bool) -> Iterator[Control]:
-        """See `pytest_qnn.tflite.controls`."""
-        return controls(case, died=died)
+        """See `pytest_qnn.tflite.controls`. A cell is as plain as any control."""
+        return iter(()) if isinstance(case, DomainCase) else controls(case, died=died)
 
     def around(self, facts: Any, case: Any) -> DelegateFacts:
         """See `pytest_qnn.tflite.controls`."""
-        return around(facts, case)
+        return facts if isinstance(case, DomainCase) else around(facts, case)
 
     def run_fresh(self, case: Any) -> Any:
         """The same in a process of its own."""
+        if isinstance(case, DomainCase):
+            return self._run_domain(case)
         try:
             answer = self._executor.run_fresh(case)
         except RunnerFailure as failure:
@@ -117,7 +171,12 @@ class DelegateTarget(OpenTarget):
         return self._of_death(case, answer) if isinstance(answer, Death) else self._seen(case, answer)
 
     def _bears_company(self, case: Any) -> bool:
-        """Nor a case with control edges: what the runtime writes by RT-05 may end the next case."""
+        """Nor a case with control edges: what the runtime writes by RT-05 may end the next case.
+
+        Nor one of cells, in which what a kernel of the runtime writes may.
+        """
+        if isinstance(case, DomainCase):
+            return False
         if isinstance(case, DelegateCase):
             return super()._bears_company(case) and case.again != "process"
         return super()._bears_company(case) and not (
@@ -242,6 +301,24 @@ class DelegateTarget(OpenTarget):
         return answer
 
 
+def _all_unknown(cells: Sequence[Cell]) -> list[CellSeen]:
+    return [CellSeen("unknown", "the process died when they were carried out again")] * len(cells)
+
+
+def _of_death(death: Death) -> CellSeen:
+    """What became of a cell that ended its process: with the delegate, or on the CPU alone."""
+    if death.step % 2 == 1:
+        return CellSeen("refused", f"the runtime's own kernel: {death.text}")
+    return CellSeen("died", death.text)
+
+
+def _smaller_domain(case: DomainCase, known: Mapping[Cell, CellSeen]) -> Iterator[DomainCase]:
+    found = [(cell, known[cell]) for cell in case.cells if cell in known]
+    suspects = tuple(cell for cell, seen in found if seen.cpu or seen.outcome in ("failed", "died"))
+    if suspects and len(suspects) < len(case.cells):
+        yield DomainCase(suspects)
+
+
 def described(case: Any, chain_length: int, death: Death) -> Death:
     """The death with its step or phase, its calls and their results in words.
 
@@ -261,6 +338,8 @@ def described(case: Any, chain_length: int, death: Death) -> Death:
 
 
 def _place(case: Any, chain_length: int, step: int) -> str:
+    if isinstance(case, DomainCase):
+        return ""  # the rule names the cell
     if isinstance(case, DelegateCase):
         return phase_name(case, chain_length, step)
     steps = flat(case.steps) if isinstance(case, ScriptCase) else case.steps
@@ -274,6 +353,8 @@ _NODES = re.compile(r"(?<=, node)s? [\d, ]+$")
 
 def _with_operators(case: Any, name: str) -> str:
     """The name of a kernel's callback, with the operators of its nodes where the case has one graph."""
+    if isinstance(case, DomainCase):
+        return name
     graphs = case.graphs if isinstance(case, ScriptCase) else (case.graph,)
     if len(graphs) > 1 or graphs[0].subgraphs:
         return name
