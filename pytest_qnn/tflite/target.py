@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from typing import Any
 
@@ -13,6 +14,7 @@ from pytest_qnn.core.forms import HERE, QNN_DELEGATE
 from pytest_qnn.core.mutant import Mutant
 from pytest_qnn.core.rule import Subject
 from pytest_qnn.core.target import Control, Death
+from pytest_qnn.core.verdict import CoverageRow
 from pytest_qnn.isolation.executor import Executing, Executor, MakeExecutor
 from pytest_qnn.isolation.sandbox import RunnerFailure
 from pytest_qnn.isolation.target import (
@@ -40,7 +42,8 @@ from pytest_qnn.tflite.cases.script import (
 )
 from pytest_qnn.tflite.controls import around, controls
 from pytest_qnn.tflite.domain.cell import Cell
-from pytest_qnn.tflite.domain.coverage import Row, rows
+from pytest_qnn.tflite.domain.coverage import rows
+from pytest_qnn.tflite.domain.table import OPERATORS, cells_of
 from pytest_qnn.tflite.facts import USUAL_OPTIONS, DelegateFacts, Precision, Sample
 from pytest_qnn.tflite.learned import computed_in, learned
 from pytest_qnn.tflite.mutants import SCRIPT_TRACE, TRACE
@@ -51,9 +54,10 @@ from pytest_qnn.tflite.runner.run import phase_name
 from pytest_qnn.tflite.runner.spec import CODEC, LEARN_LIMITS, LEARN_SAMPLES, PROBE, DelegateSpec
 from pytest_qnn.tflite.trace import CellSeen, DelegateTrace, DomainTrace, ScriptTrace
 
-
-_MOST_DEATHS = 4
-"""Of one case of cells, before the rest of them is not tried."""
+_MOST_DEATHS = 2
+"""Of the cells of one operator and type, before the rest of them is not tried; of hangs, of one operator."""
+_TOO_MANY = CellSeen("unknown", f"not tried after {_MOST_DEATHS} others have ended the process")
+_NOT_AGAIN = CellSeen("unknown", "the process has ended when it was carried out again")
 
 
 def smaller(case: Any) -> Iterator[Any]:
@@ -101,40 +105,53 @@ class DelegateTarget(OpenTarget):
         return self._seen(case, answer)
 
     def _run_domain(self, case: DomainCase) -> Any:
-        """Carry out cells, behind those that end the process, too; each such one is carried out alone as well.
+        """Carry out cells, also behind those that end the process.
 
-        A kernel of the runtime may have written over memory in an earlier cell: what a cell does not do alone is
-        not its own doing.
+        A kernel of the runtime may have written over memory in an earlier cell: only what ends a process as the
+        first of its cells has done so itself.
         """
-        seen: list[CellSeen] = []
-        deaths: list[tuple[int, Death]] = []
-        while len(seen) < len(case.cells):
-            left = case.cells[len(seen) :]
-            answer = self._executor.run(DomainCase(left))
+        seen: dict[int, CellSeen] = {}
+        deaths: dict[int, Death] = {}
+        while left := [number for number in range(len(case.cells)) if number not in seen]:
+            answer = self._run_cells(_picked(case, left))
             if not isinstance(answer, Death):
-                seen += answer.cells
-            elif answer.lost:
+                seen.update(zip(left, answer.cells, strict=True))
+                break
+            if answer.lost:
                 return self._seen(case, answer)
-            elif len(deaths) >= _MOST_DEATHS:
-                seen += [CellSeen("unknown", f"not tried after {_MOST_DEATHS} deaths")] * len(left)
+            place = min(max(0, answer.step // 2), len(left) - 1)
+            if place:  # what were carried out before it are again; it is the first of the next process
+                before = self._run_cells(_picked(case, left[:place]))
+                known = before.cells if not isinstance(before, Death) else [_NOT_AGAIN] * place
+                seen.update(zip(left[:place], known, strict=True))
             else:
-                number = max(0, answer.step // 2)
-                before = self._executor.run(DomainCase(left[:number])) if number else DomainTrace()
-                seen += before.cells if not isinstance(before, Death) else _all_unknown(left[:number])
-                alone = self._executor.run_apart(DomainCase((left[number],)))
-                if isinstance(alone, Death):
-                    deaths.append((len(seen), described(case, len(self.facts.delegates), alone)))
-                    alone = DomainTrace(cells=(_of_death(alone),))
-                seen += alone.cells
-        trace = DomainTrace(cells=tuple(seen), deaths=tuple(deaths), facts=self.facts)
+                seen[left[0]] = _of_death(answer)
+                deaths[left[0]] = described(case, len(self.facts.delegates), answer)
+                seen.update(dict.fromkeys(_hopeless(case, left[1:], deaths), _TOO_MANY))
+        cells = tuple(seen[number] for number in range(len(case.cells)))
+        trace = DomainTrace(cells=cells, deaths=tuple(sorted(deaths.items())), facts=self.facts)
         distort = self._distort.get(DomainTrace)
         trace = distort(trace) if distort else trace
         self._domain.update(zip(case.cells, trace.cells, strict=False))
         return trace
 
-    def covered(self) -> tuple[Row, ...]:
-        """What became of the input domain, as far as cells were carried out."""
-        return rows(self._domain)
+    def _run_cells(self, cells: DomainCase) -> Any:
+        """In a child where a native delegate is in the chain: one of them ends the process in some cells."""
+        return self._executor.run(cells, guarded="xnnpack" in self.facts.delegates)
+
+    def covered(self, *, whole: bool) -> tuple[CoverageRow, ...]:
+        """What became of the input domain.
+
+        Args:
+            whole: carry out what no case has carried out yet.
+        """
+        for name in OPERATORS if whole else ():
+            left = tuple(cell for cell in cells_of(name) if cell not in self._domain)
+            if left:
+                self._run_domain(DomainCase(left))
+        facts: DelegateFacts = self.facts
+        everything = facts.precision == "float16"
+        return rows(self._domain, OPERATORS if everything else facts.half)
 
     def smaller(self, case: Any, *, deadly: bool) -> Iterator[Any]:  # noqa: ARG002 - the signature is Target's
         """See `pytest_qnn.tflite.cases.reduce` and its neighbours.
@@ -301,8 +318,18 @@ class DelegateTarget(OpenTarget):
         return answer
 
 
-def _all_unknown(cells: Sequence[Cell]) -> list[CellSeen]:
-    return [CellSeen("unknown", "the process died when they were carried out again")] * len(cells)
+def _picked(case: DomainCase, numbers: Sequence[int]) -> DomainCase:
+    return DomainCase(tuple(case.cells[number] for number in numbers))
+
+
+def _hopeless(case: DomainCase, numbers: Sequence[int], deaths: Mapping[int, Death]) -> Iterator[int]:
+    """Those of the cells whose like has ended the process so often that they are not tried."""
+    hangs = sum(death.kind == "hang" for death in deaths.values())
+    dead = Counter((case.cells[number].op, case.cells[number].dtype) for number in deaths)
+    for number in numbers:
+        cell = case.cells[number]
+        if hangs >= _MOST_DEATHS or dead[cell.op, cell.dtype] >= _MOST_DEATHS:
+            yield number
 
 
 def _of_death(death: Death) -> CellSeen:

@@ -37,7 +37,12 @@ class Cell(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
 
     def __str__(self) -> str:
         """As a reader would say it: ``ADD float32 rank 2 RELU``."""
-        words = [self.op, self.dtype, f"rank {self.rank}", {"": "", "zero": "size 0"}.get(self.size, self.size)]
+        words = [
+            self.op,
+            self.dtype,
+            f"rank {self.rank}",
+            {"": "", "zero": "size 0"}.get(self.size, self.size),
+        ]
         words += [self.activation if self.activation != "NONE" else ""]
         words += ["per channel" if self.quantisation == "channel" else self.quantisation, self.form]
         return " ".join(filter(None, words))

@@ -1,14 +1,15 @@
-"""Operators that compute each element by itself: of one operand, of two that may be broadcast, comparisons, casts."""
+"""Operators that compute each element by itself: of one operand, of two, comparisons, casts."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping
 from typing import Any, Final
 
 import numpy as np
 
 from pytest_qnn.tflite.domain.cell import ACTIVATIONS, DTYPES, Cell
-from pytest_qnn.tflite.domain.node import Field, NoSuchCellError, OneNode, Operand, Operator, Scaling, Values
+from pytest_qnn.tflite.domain.node import Field, NoSuchCellError, OneNode, Operator, Scaling, Values
 from pytest_qnn.tflite.domain.values import (
     Range,
     activated,
@@ -178,9 +179,7 @@ def _select(tag: int) -> Callable[[Cell], OneNode]:
 
 
 def _erf(values: Values) -> Values:
-    from math import erf
-
-    return np.array([erf(value) for value in values.ravel()], np.float64).reshape(values.shape)
+    return np.array([math.erf(value) for value in values.ravel()], np.float64).reshape(values.shape)
 
 
 def _gelu(cell: Cell) -> OneNode:
@@ -288,4 +287,3 @@ OPERATORS: Final = (
     Operator("SELECT", 64, _select(47), versions={"int8": 2}),
     Operator("SELECT_V2", 123, _select(98), forms=("broadcast second", "broadcast first")),
 )
-__all__ = ["OPERATORS", "Operand"]

@@ -6,7 +6,7 @@ from typing import Any, Final
 
 import numpy as np
 
-from pytest_qnn.tflite.domain.cell import ACTIVATIONS, QUANTISED, Cell
+from pytest_qnn.tflite.domain.cell import ACTIVATIONS, QUANTISED, Cell, DType
 from pytest_qnn.tflite.domain.node import Field, OneNode, Operand, Operator, Result, Scaling, Values
 from pytest_qnn.tflite.domain.reduction import integers
 from pytest_qnn.tflite.domain.values import EPSILON, activated, operand, real, result, same, shape_of, single
@@ -17,16 +17,15 @@ def _activation(cell: Cell) -> int:
 
 
 def _weights(cell: Cell, shape: tuple[int, ...], axis: int) -> Operand:
-    """Constant weights, of int8 with an int16 operand; with a scale per slice of the axis if the cell says so."""
-    dtype = "int8" if cell.dtype == "int16" else cell.dtype
+    """Constant weights, of int8 with an int16 operand; with a scale per slice of the axis if so wanted."""
+    dtype: DType = "int8" if cell.dtype == "int16" else cell.dtype
     if cell.quantisation == "channel":
         count = shape[axis]
         scaling = Scaling(tuple(single(0.01 + 0.003 * at) for at in range(count)), (0,) * count, axis)
         plain = operand(Cell("", "int8", 0), shape, 7, "small")
         return Operand(np.clip(plain.values, -127, 127), True, scaling)
-    unshifted = Cell("", dtype, 0)  # type: ignore[arg-type]
-    made = operand(unshifted, shape, 7, "small", constant=True)
-    return made
+    unshifted = Cell("", dtype, 0)
+    return operand(unshifted, shape, 7, "small", constant=True)
 
 
 def _bias(cell: Cell, value: Operand, weights: Operand, count: int) -> Operand:
@@ -102,9 +101,9 @@ class _Window:
     """How a window goes over an image."""
 
     def __init__(self, cell: Cell, *, size: tuple[int, int] = (2, 3)) -> None:
-        self.size = (3, 2) if cell.form == "tall" else size
+        self.size = {"tall": (3, 2), "flat": (1, 3)}.get(cell.form, size)
         self.same = cell.form != "valid"
-        self.stride = {"stride": (2, 2), "uneven": (2, 1)}.get(cell.form, (1, 1))
+        self.stride = {"stride": (2, 2), "uneven": (2, 1), "flat": (2, 1)}.get(cell.form, (1, 1))
         self.dilation = (2, 2) if cell.form == "dilation" else (1, 1)
 
     def places(self, shape: tuple[int, ...]) -> tuple[tuple[int, int], tuple[int, int]]:
@@ -122,7 +121,9 @@ class _Window:
             for column in range(self.size[1]):
                 rows = np.arange(lengths[0]) * self.stride[0] + row * self.dilation[0] - front[0]
                 columns = np.arange(lengths[1]) * self.stride[1] + column * self.dilation[1] - front[1]
-                inside = ((rows >= 0) & (rows < shape[1]))[:, None] & ((columns >= 0) & (columns < shape[2]))[None]
+                inside = ((rows >= 0) & (rows < shape[1]))[:, None] & ((columns >= 0) & (columns < shape[2]))[
+                    None
+                ]
                 at = np.ix_(np.clip(rows, 0, max(0, shape[1] - 1)), np.clip(columns, 0, max(0, shape[2] - 1)))
                 yield row, column, at, inside[None, :, :, None]
 
@@ -213,7 +214,12 @@ def _pool(kind: str) -> Any:
     def make(cell: Cell) -> OneNode:
         shape, window = _image(cell), _Window(cell)
         value = operand(cell, shape)
-        fields = (*window.fields(), (3, "i", window.size[1]), (4, "i", window.size[0]), (5, "b", _activation(cell)))
+        fields = (
+            *window.fields(),
+            (3, "i", window.size[1]),
+            (4, "i", window.size[0]),
+            (5, "b", _activation(cell)),
+        )
         if cell.rank != 4:
             return OneNode((value,), (_unjudged(cell, value),), 5, fields)
         numbers = real(value)
@@ -246,7 +252,11 @@ def _softmax(cell: Cell) -> OneNode:
         computed = powers / powers.sum(axis=axis, keepdims=True)
     else:
         computed = numbers
-    fixed = {"int8": Scaling((1 / 256,), (-128,)), "uint8": Scaling((1 / 256,), (0,)), "int16": Scaling((1 / 32768,), (0,))}
+    fixed = {
+        "int8": Scaling((1 / 256,), (-128,)),
+        "uint8": Scaling((1 / 256,), (0,)),
+        "int16": Scaling((1 / 32768,), (0,)),
+    }
     given = result(cell, computed, rough=True, scaling=fixed.get(cell.dtype))
     return OneNode((value,), (given,), 9, ((0, "f", 1.0),))
 
@@ -270,7 +280,9 @@ def _l2_norm(cell: Cell) -> OneNode:
     axis: Any = -1 if cell.rank else None
     lengths = np.sqrt(np.maximum((numbers**2).sum(axis=axis, keepdims=True), 1e-12))
     fixed = {"int8": Scaling((1 / 128,), (0,)), "uint8": Scaling((1 / 128,), (128,))}
-    given = result(cell, activated(cell.activation, numbers / lengths), rough=True, scaling=fixed.get(cell.dtype))
+    given = result(
+        cell, activated(cell.activation, numbers / lengths), rough=True, scaling=fixed.get(cell.dtype)
+    )
     return OneNode((value,), (given,), 12, ((0, "b", _activation(cell)),))
 
 
@@ -324,7 +336,7 @@ def _sources(length: int, count: int, *, align: bool, half: bool) -> Values:
 
 def _nearest(at: Values, length: int, *, align: bool) -> Values:
     found = np.floor(at + 0.5) if align else np.floor(at + 1e-9)
-    return np.clip(found, 0, length - 1).astype(int)
+    return np.asarray(np.clip(found, 0, length - 1), int)
 
 
 def _linear(numbers: Values, at: Values, axis: int) -> Values:
@@ -338,17 +350,37 @@ def _linear(numbers: Values, at: Values, axis: int) -> Values:
     return mixed
 
 
-_WINDOWS: Final = ("valid", "stride", "tall", "uneven")
+_WINDOWS: Final = ("valid", "stride", "tall", "uneven", "flat")
 _RESIZED: Final = ("align corners", "half pixels")
 
 OPERATORS: Final = (
     Operator(
-        "FULLY_CONNECTED", 9, _fully_connected, True, ("no bias", "flat"), True,
+        "FULLY_CONNECTED",
+        9,
+        _fully_connected,
+        True,
+        ("no bias", "flat"),
+        True,
         {"float32": 5, "int8": 5, "uint8": 5, "int16": 7},
     ),
-    Operator("BATCH_MATMUL", 126, _batch_matmul, False, ("transposed", "constant"), versions={"int8": 2, "int16": 3}),
+    Operator(
+        "BATCH_MATMUL",
+        126,
+        _batch_matmul,
+        False,
+        ("transposed", "constant"),
+        versions={"int8": 2, "int16": 3},
+    ),
     Operator("CONV_2D", 3, _conv, True, (*_WINDOWS, "dilation"), True, {"int8": 3, "int16": 4}),
-    Operator("DEPTHWISE_CONV_2D", 4, _depthwise, True, (*_WINDOWS, "dilation", "multiplier"), True, {"float32": 2, "int8": 3, "int16": 4}),
+    Operator(
+        "DEPTHWISE_CONV_2D",
+        4,
+        _depthwise,
+        True,
+        (*_WINDOWS, "dilation", "multiplier"),
+        True,
+        {"float32": 2, "int8": 3, "int16": 4},
+    ),
     Operator("TRANSPOSE_CONV", 67, _transpose_conv, channels=True, versions={"int8": 2, "int16": 3}),
     Operator("AVERAGE_POOL_2D", 1, _pool("average"), True, _WINDOWS, versions={"int8": 2, "int16": 3}),
     Operator("MAX_POOL_2D", 17, _pool("max"), True, _WINDOWS, versions={"int8": 2, "int16": 3}),
@@ -358,5 +390,7 @@ OPERATORS: Final = (
     Operator("L2_NORMALIZATION", 11, _l2_norm, True, versions={"int8": 2}),
     Operator("LOCAL_RESPONSE_NORMALIZATION", 13, _local_response),
     Operator("RESIZE_BILINEAR", 23, _resize("linear"), False, _RESIZED, versions={"int8": 2, "float32": 3}),
-    Operator("RESIZE_NEAREST_NEIGHBOR", 97, _resize("nearest"), False, _RESIZED, versions={"int8": 2, "float32": 3}),
+    Operator(
+        "RESIZE_NEAREST_NEIGHBOR", 97, _resize("nearest"), False, _RESIZED, versions={"int8": 2, "float32": 3}
+    ),
 )

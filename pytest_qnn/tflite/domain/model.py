@@ -2,22 +2,26 @@
 
 from __future__ import annotations
 
+import functools
 import struct
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 from pytest_qnn.tflite.domain.cell import DTYPES
 from pytest_qnn.tflite.domain.node import Field, OneNode, Operand, Operator, Result, Scaling
 
-_TYPES = dict(zip(DTYPES, (0, 1, 9, 3, 7, 2, 4, 6), strict=True))
+_TYPES: dict[str, int] = dict(zip(DTYPES, (0, 1, 9, 3, 7, 2, 4, 6), strict=True))
 """TensorType."""
+
+
+_LENGTH = struct.Struct("<I")
 
 
 class _Bytes(NamedTuple):
     """A vector of bytes, or a string: what stands behind the length, and on which multiple it begins."""
 
-    count: int
+    length: int
     data: bytes
     alignment: int = 4
 
@@ -32,6 +36,7 @@ class _Tables(NamedTuple):
 
 
 def _integers(values: Sequence[int]) -> _Bytes:
+    """A vector of int32."""
     return _Bytes(len(values), struct.pack(f"<{len(values)}i", *values))
 
 
@@ -40,6 +45,7 @@ def _text(text: str) -> _Bytes:
 
 
 def _written(root: _Table) -> bytes:
+    """The file whose root is this table."""
     data = bytearray(b"\0\0\0\0TFL3")
     waiting: deque[tuple[int, Any]] = deque([(0, root)])
     while waiting:
@@ -49,37 +55,60 @@ def _written(root: _Table) -> bytes:
         elif isinstance(part, _Tables):
             data += bytes(-len(data) % 4)
             position = len(data)
-            data += struct.pack("<I", len(part.parts)) + bytes(4 * len(part.parts))
+            data += _LENGTH.pack(len(part.parts)) + bytes(4 * len(part.parts))
             waiting += [(position + 4 + 4 * index, each) for index, each in enumerate(part.parts)]
         else:
             data += bytes(-(len(data) + 4) % part.alignment)
             position = len(data)
-            data += struct.pack("<I", part.count) + part.data
-        struct.pack_into("<I", data, field, position - field)
+            data += _LENGTH.pack(part.length)
+            data += part.data
+        _LENGTH.pack_into(data, field, position - field)
     return bytes(data) + bytes(-len(data) % 16)
+
+
+class _Layout(NamedTuple):
+    """What tables with the same fields have in common."""
+
+    vtable: bytes
+    """Padded in front, so that the table behind it begins at a multiple of four."""
+    length: int
+    """Of the vtable itself."""
+    pack: Callable[..., bytes]
+    inner: tuple[tuple[int, int], ...]
+    """Of fields that name another part: which they are, and where they are in the table."""
+
+
+@functools.lru_cache(256)
+def _layout(fields: tuple[tuple[int, str], ...]) -> _Layout:
+    """Of a table with fields of these numbers and formats."""
+    slots = [0] * (max((number for number, _ in fields), default=-1) + 1)
+    form, size = "<i", 4
+    inner = []
+    for index, (number, each) in enumerate(fields):
+        is_part = each in ("at", "iv")
+        width = 4 if is_part else struct.calcsize(each)
+        padding = -size % width
+        form += "x" * padding + ("I" if is_part else each)
+        size += padding
+        slots[number] = size
+        if is_part:
+            inner.append((index, size))
+        size += width
+    vtable = struct.pack(f"<{2 + len(slots)}H", 4 + 2 * len(slots), size, *slots)
+    return _Layout(bytes(-len(vtable) % 4) + vtable, len(vtable), struct.Struct(form).pack, tuple(inner))
 
 
 def _write_table(data: bytearray, table: _Table, waiting: deque[tuple[int, Any]]) -> int:
     """The table behind its vtable, at the end of ``data``; where it begins."""
-    slots = [0] * (max((number for number, _, _ in table.fields), default=-1) + 1)
-    body = bytearray()
-    inner: list[tuple[int, Any]] = []
-    for number, form, value in table.fields:
-        size = 4 if form in ("at", "iv") else struct.calcsize(form)
-        body += bytes(-len(body) % size)
-        slots[number] = 4 + len(body)
-        if form in ("at", "iv"):
-            inner.append((len(body), _integers(value) if form == "iv" else value))
-            body += bytes(4)
-        else:
-            body += struct.pack(f"<{form}", value)
-    vtable = struct.pack(f"<{2 + len(slots)}H", 4 + 2 * len(slots), 4 + len(body), *slots)
-    data += bytes(-(len(data) + len(vtable)) % 8 + (4 if len(body) else 0))  # fields of 8 bytes are aligned
-    while (len(data) + len(vtable) + 4) % 8:
-        data += b"\0\0"
-    position = len(data) + len(vtable)
-    data += vtable + struct.pack("<i", len(vtable)) + body
-    waiting += [(position + 4 + place, part) for place, part in inner]
+    layout = _layout(tuple([(number, form) for number, form, _ in table.fields]))
+    data += bytes(-len(data) % 4) + layout.vtable
+    position = len(data)
+    values = [value for _, _, value in table.fields]
+    for index, place in layout.inner:
+        part = values[index]
+        waiting.append((position + place, part if table.fields[index][1] == "at" else _integers(part)))
+        values[index] = 0
+    data += layout.pack(layout.length, *values)
     return position
 
 
@@ -114,7 +143,11 @@ def emit(operator: Operator, node: OneNode, version: int) -> bytes:
     fields += [(3, "B", node.tag), (4, "at", _Table(node.fields))] if node.tag else []
     graph = _Table(
         (
-            (0, "at", _Tables([_tensor(at, each, places.get(id(each), 0)) for at, each in enumerate(tensors)])),
+            (
+                0,
+                "at",
+                _Tables([_tensor(at, each, places.get(id(each), 0)) for at, each in enumerate(tensors)]),
+            ),
             (1, "iv", [at for at, operand in enumerate(operands) if not operand.constant]),
             *((2, "iv", outputs), (3, "at", _Tables([_Table(fields)])), (4, "at", _text("main"))),
         )

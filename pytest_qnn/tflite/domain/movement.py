@@ -13,18 +13,24 @@ from pytest_qnn.tflite.domain.reduction import integers
 from pytest_qnn.tflite.domain.values import activated, operand, real, result, same, shape_of
 
 
-def _moved(cell: Cell, value: Operand, moved: Values, *rest: Operand, tag: int = 0, fields: tuple[Field, ...] = ()) -> OneNode:
+def _moved(
+    cell: Cell, value: Operand, moved: Values, *rest: Operand, tag: int = 0, fields: tuple[Field, ...] = ()
+) -> OneNode:
     return OneNode((value, *rest), (same(cell.dtype, moved, value.scaling),), tag, fields)
 
 
 def _reshape(cell: Cell) -> OneNode:
     value = operand(cell, shape_of(cell))
-    shape = {"": (value.values.size,), "to 8": (1,) * 7 + (value.values.size,)}.get(cell.form, shape_of(cell))
+    shape = {"": (value.values.size,), "to rank 8": (1,) * 7 + (value.values.size,)}.get(
+        cell.form, shape_of(cell)
+    )
     if cell.form == "minus one":
         if not value.values.size:
             raise NoSuchCellError("a length cannot be found out where there is no element")
         return _moved(cell, value, value.values.reshape(-1), integers(-1), tag=17, fields=((0, "iv", (-1,)),))
-    return _moved(cell, value, value.values.reshape(shape), integers(*shape), tag=17, fields=((0, "iv", shape),))
+    return _moved(
+        cell, value, value.values.reshape(shape), integers(*shape), tag=17, fields=((0, "iv", shape),)
+    )
 
 
 def _transpose(cell: Cell) -> OneNode:
@@ -53,11 +59,17 @@ def _concatenation(cell: Cell) -> OneNode:
     shape = shape_of(cell)
     if not shape:
         one = operand(cell, ())
-        return OneNode((one, one._replace()), (same(cell.dtype, np.stack([one.values] * 2), one.scaling),), 10, ((0, "i", 0), (1, "b", 0)))
+        return OneNode(
+            (one, one._replace()),
+            (same(cell.dtype, np.stack([one.values] * 2), one.scaling),),
+            10,
+            ((0, "i", 0), (1, "b", 0)),
+        )
     axis = 0 if cell.form == "first" else cell.rank - 1
     count = 4 if cell.form == "four" else 2
     values = tuple(
-        operand(cell, shape, number + 1, constant=cell.form == "constant" and number == 1) for number in range(count)
+        operand(cell, shape, number + 1, constant=cell.form == "constant" and number == 1)
+        for number in range(count)
     )
     joined = np.concatenate([each.values for each in values], axis)
     given = same(cell.dtype, joined, values[0].scaling)
@@ -140,7 +152,9 @@ def _strided(cell: Cell) -> OneNode:
 
 def _pads(cell: Cell) -> Values:
     if cell.form == "last":
-        return np.array([(0, 0)] * max(0, cell.rank - 1) + [(1, 2)] * min(1, cell.rank), np.int32).reshape(-1, 2)
+        return np.array([(0, 0)] * max(0, cell.rank - 1) + [(1, 2)] * min(1, cell.rank), np.int32).reshape(
+            -1, 2
+        )
     return np.array([(at % 2, 1) for at in range(cell.rank)], np.int32).reshape(-1, 2)
 
 
@@ -154,7 +168,9 @@ def _pad(cell: Cell) -> OneNode:
 def _pad_v2(cell: Cell) -> OneNode:
     value = operand(cell, shape_of(cell))
     fill = operand(cell, (), 5)
-    padded = np.pad(value.values, _pads(cell), constant_values=fill.values.item()) if cell.rank else value.values
+    padded = (
+        np.pad(value.values, _pads(cell), constant_values=fill.values.item()) if cell.rank else value.values
+    )
     more = (Operand(_pads(cell), True), fill._replace(constant=True))
     return _moved(cell, value, padded, *more, tag=43)
 
@@ -202,7 +218,11 @@ def _to_depth(cell: Cell) -> OneNode:
     moved = value.values
     if cell.rank == 4:
         n, h, w, c = moved.shape
-        moved = moved.reshape(n, h // 2, 2, w // 2, 2, c).transpose(0, 1, 3, 2, 4, 5).reshape(n, h // 2, w // 2, 4 * c)
+        moved = (
+            moved.reshape(n, h // 2, 2, w // 2, 2, c)
+            .transpose(0, 1, 3, 2, 4, 5)
+            .reshape(n, h // 2, w // 2, 4 * c)
+        )
     return _moved(cell, value, moved, tag=19, fields=((0, "i", 2),))
 
 
@@ -211,7 +231,9 @@ def _to_space(cell: Cell) -> OneNode:
     moved = value.values
     if cell.rank == 4:
         n, h, w, c = moved.shape
-        moved = moved.reshape(n, h, w, 2, 2, c // 4).transpose(0, 1, 3, 2, 4, 5).reshape(n, 2 * h, 2 * w, c // 4)
+        moved = (
+            moved.reshape(n, h, w, 2, 2, c // 4).transpose(0, 1, 3, 2, 4, 5).reshape(n, 2 * h, 2 * w, c // 4)
+        )
     return _moved(cell, value, moved, tag=94, fields=((0, "i", 2),))
 
 
@@ -220,7 +242,11 @@ def _to_batch_nd(cell: Cell) -> OneNode:
     moved = value.values
     if cell.rank == 4:
         n, h, w, c = moved.shape
-        moved = moved.reshape(n, h // 2, 2, w // 2, 2, c).transpose(2, 4, 0, 1, 3, 5).reshape(4 * n, h // 2, w // 2, c)
+        moved = (
+            moved.reshape(n, h // 2, 2, w // 2, 2, c)
+            .transpose(2, 4, 0, 1, 3, 5)
+            .reshape(4 * n, h // 2, w // 2, c)
+        )
     zeros = Operand(np.zeros((2, 2), np.int32), True)
     return _moved(cell, value, moved, integers(2, 2), zeros, tag=25)
 
@@ -232,7 +258,9 @@ def _from_batch_nd(cell: Cell) -> OneNode:
     moved = value.values
     if cell.rank == 4:
         n, h, w, c = moved.shape
-        moved = moved.reshape(2, 2, n // 4, h, w, c).transpose(2, 3, 0, 4, 1, 5).reshape(n // 4, 2 * h, 2 * w, c)
+        moved = (
+            moved.reshape(2, 2, n // 4, h, w, c).transpose(2, 3, 0, 4, 1, 5).reshape(n // 4, 2 * h, 2 * w, c)
+        )
     zeros = Operand(np.zeros((2, 2), np.int32), True)
     return _moved(cell, value, moved, integers(2, 2), zeros, tag=24)
 
@@ -251,7 +279,9 @@ def _gather_nd(cell: Cell) -> OneNode:
     shape = shape_of(cell)
     value = operand(cell, shape)
     rows = 2 if value.values.size else 0
-    places = np.array([[(row + at) % max(1, length) for at, length in enumerate(shape)] for row in range(rows)], np.int32).reshape(rows, cell.rank)
+    places = np.array(
+        [[(row + at) % max(1, length) for at, length in enumerate(shape)] for row in range(rows)], np.int32
+    ).reshape(rows, cell.rank)
     moved = value.values[tuple(places.T)] if cell.rank else value.values
     return _moved(cell, value, moved, Operand(places), tag=83)
 
@@ -278,7 +308,11 @@ def _top(cell: Cell) -> OneNode:
     shape = shape_of(cell)
     value = operand(cell, shape)
     count = min(2, shape[-1]) if shape else 1
-    order = np.argsort(-value.values.astype(np.float64), axis=-1, kind="stable")[..., :count] if shape else value.values
+    order = (
+        np.argsort(-value.values.astype(np.float64), axis=-1, kind="stable")[..., :count]
+        if shape
+        else value.values
+    )
     moved = np.take_along_axis(value.values, order, -1) if shape else value.values
     number = Operand(np.array(count, np.int32), True)
     results = (same(cell.dtype, moved, value.scaling), same("int32", order.astype(np.int32)))
@@ -343,7 +377,7 @@ def _move(
 
 OPERATORS: Final = (
     _move("CONCATENATION", 2, _concatenation, "first", "four", "constant", fuses=True),
-    _move("RESHAPE", 22, _reshape, "to 8", "same", "minus one", version=1),
+    _move("RESHAPE", 22, _reshape, "to rank 8", "same", "minus one", version=1),
     _move("TRANSPOSE", 39, _transpose, "last two"),
     _move("SQUEEZE", 43, _squeeze, "first", version=1),
     _move("EXPAND_DIMS", 70, _expand, "first", version=1),

@@ -38,7 +38,9 @@ def _reduce(function: Callable[..., Values], kind: str) -> Callable[[Cell], OneN
             given = same(cell.dtype, computed, value.scaling)
         else:
             count = max(1, numbers.size // max(1, computed.size))
-            magnitudes = np.sum(np.abs(numbers), axis=axes, keepdims=keep) if kind == "sum" else np.abs(computed)
+            magnitudes = (
+                np.sum(np.abs(numbers), axis=axes, keepdims=keep) if kind == "sum" else np.abs(computed)
+            )
             if kind == "mean":
                 magnitudes = np.mean(np.abs(numbers), axis=axes, keepdims=keep) if numbers.size else computed
             error = (count + 4) * magnitudes * EPSILON.get(cell.dtype, 0.0)

@@ -53,7 +53,7 @@ def _cells(operator: Operator) -> Iterator[Cell]:
         image = name in _IMAGES
         for rank in (4,) if image else (1, 4):
             yield from (Cell(name, dtype, rank, size) for size in _SIZES)
-        for rank in (4,) if image else (2, 4):
+        for rank in (4,) if image or dtype not in ("float32", "int8") else (2, 4):
             yield from (Cell(name, dtype, rank, form=form) for form in operator.forms)
         if operator.fuses:
             yield from (Cell(name, dtype, 4, activation=each) for each in ACTIVATIONS[1:])

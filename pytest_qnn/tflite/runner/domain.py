@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -47,7 +47,9 @@ def run_domain_case(
     for number, cell in enumerate(case.cells):
         tell = _teller(on_step, number)
         known = "" if is_plain(cell) else refused.always(cell)
-        found = CellSeen("refused", f"{known} (as plain ones)") if known else _seen(cell, chain, runtime, tell)
+        found = (
+            CellSeen("refused", f"{known} (as plain ones)") if known else _seen(cell, chain, runtime, tell)
+        )
         refused.note(cell, found)
         seen.append(found)
     return DomainTrace(cells=tuple(seen))
@@ -90,47 +92,73 @@ def _seen(
     except NoSuchCellError as error:
         return CellSeen("none", str(error))
     tell(False)
-    claimed, outputs = _run(model, chain, runtime)
-    if claimed is False and not isinstance(outputs, str):
-        return CellSeen("left")
-    if isinstance(outputs, str):
+    run = _run(model, chain, runtime)
+    if run.is_undone:
+        return CellSeen("undone", str(run.outputs))
+    if isinstance(run.outputs, str):
         tell(True)
-        _, cpu = _run(model, None, runtime)
-        return CellSeen("refused", cpu) if isinstance(cpu, str) else CellSeen("failed", outputs)
+        cpu = _run(model, None, runtime).outputs
+        return CellSeen("refused", cpu) if isinstance(cpu, str) else CellSeen("failed", run.outputs)
+    return _computed(model, run.outputs, runtime, tell) if run.claimed else CellSeen("left")
+
+
+def _computed(
+    model: Made, outputs: Sequence[Any], runtime: Runtime, tell: Callable[[bool], None]
+) -> CellSeen:
+    """What a delegate has computed; with what the CPU computes, where that is not what is expected."""
     given = tuple(map(Array.of, outputs))
-    if all(is_right(result, values) for result, values in zip(model.node.results, outputs, strict=True)):
+    if all(map(is_right, model.node.results, outputs)):
         return CellSeen("computed", outputs=given)
     tell(True)
-    _, cpu = _run(model, None, runtime)
+    cpu = _run(model, None, runtime).outputs
     if isinstance(cpu, str):
         return CellSeen("computed", cpu, given)
     return CellSeen("computed", outputs=given, cpu=tuple(map(Array.of, cpu)))
 
 
-def _run(model: Made, chain: Sequence[DelegateFactory] | None, runtime: Runtime) -> tuple[bool, Any]:
-    """Whether a delegate claims the node, and the outputs; or what was raised, in words.
+class _Ran(NamedTuple):
+    claimed: bool
+    """By a delegate."""
+    is_undone: bool
+    """The application failed, and the runtime goes on without it, as it is made to."""
+    outputs: Any
+    """Arrays; or what was raised, in words."""
 
-    Nothing is invoked that no delegate claims. Without a chain the CPU computes.
-    """
+
+def _run(model: Made, chain: Sequence[DelegateFactory] | None, runtime: Runtime) -> _Ran:
+    """Apply the chain, and invoke if it claims the node. Without a chain the CPU computes."""
     delegates: list[LiveDelegate] = []
     claimed, failure, outputs = False, "", []
+    applied = is_undone = False
     interpreter: Any = None
     try:
         interpreter = runtime.interpreter(model.model)
         for factory in chain or ():
             delegates.append(factory.make(Application()))
             interpreter._interpreter.ModifyGraphWithDelegate(delegates[-1].address)
+        applied = True
         interpreter.allocate_tensors()
         claimed = chain is not None and _is_claimed(interpreter, runtime)
         if claimed or chain is None:
             outputs = _invoked(model, interpreter)
     except (DelegateUnusable, RuntimeError, ValueError) as error:
         failure = " ".join(str(error).split())[:_LONGEST] or type(error).__name__
-    # The exception is gone, and with it the last frame that holds the interpreter: it goes before its delegates.
+    if failure and interpreter is not None and not applied:
+        is_undone = _works_without(interpreter, runtime)
+    # The exception is gone, and with it the last frame that holds the interpreter, which goes before delegates.
     del interpreter
     for delegate in reversed(delegates):
         delegate.close()
-    return claimed, failure or outputs
+    return _Ran(claimed, is_undone, failure or outputs)
+
+
+def _works_without(interpreter: Any, runtime: Runtime) -> bool:
+    """An application has failed: whether the interpreter is ready for an inference on the CPU."""
+    try:
+        interpreter.allocate_tensors()
+    except (RuntimeError, ValueError):
+        return False
+    return not runtime.observed or not _is_claimed(interpreter, runtime)
 
 
 def _is_claimed(interpreter: Any, runtime: Runtime) -> bool:
@@ -146,7 +174,9 @@ def _invoked(model: Made, interpreter: Any) -> list[Any]:
         if not operand.constant and operand.values.size:
             interpreter.set_tensor(index, operand.values)
     interpreter.invoke()
-    return [_read(interpreter, len(operands) + place, result) for place, result in enumerate(model.node.results)]
+    return [
+        _read(interpreter, len(operands) + place, result) for place, result in enumerate(model.node.results)
+    ]
 
 
 def _read(interpreter: Any, index: int, result: Any) -> Any:
