@@ -215,8 +215,8 @@ class CoverageRow(msgspec.Struct, frozen=True):
     ranks: str
     """A letter for each rank from 0 on, of the plain cells: ``c`` covered (claimed, computed, right), ``l``
     left to the CPU, ``n`` not applied by the runtime, ``r`` refused by the runtime, ``-`` there is no such
-    model, ``w`` wrong, ``f`` failed, ``d`` ended the process, ``u`` not judged, ``?`` not tried any more, ``.``
-    not tried."""
+    model, ``w`` wrong, ``f`` failed, ``d`` ended the process, ``u`` not judged, ``?`` not tried any more,
+    ``.`` not tried."""
     special: dict[str, str]
     """The same letters of cells with something special, by what it is: ``rank 4 RELU6``."""
     reasons: dict[str, int]

@@ -107,8 +107,8 @@ class DelegateTarget(OpenTarget):
     def _run_domain(self, case: DomainCase) -> Any:
         """Carry out cells, also behind those that end the process.
 
-        A kernel of the runtime may have written over memory in an earlier cell: only what ends a process as the
-        first of its cells has done so itself.
+        A kernel of the runtime may have written over memory in an earlier cell: only what ends a process as
+        the first of its cells has done so itself.
         """
         seen: dict[int, CellSeen] = {}
         deaths: dict[int, Death] = {}

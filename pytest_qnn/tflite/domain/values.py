@@ -4,7 +4,8 @@ Bounds: a float result of one operation is within `ULPS` units in the last place
 rounds the operation itself to half of one; the rest is for what kernels do otherwise, as a product by a
 reciprocal). A function that libraries approximate is within `ROUGH` units of its magnitude plus 1. A sum of n
 products is within n + 4 units of the sum of their magnitudes (Higham, Accuracy and Stability of Numerical
-Algorithms, section 3.1). A quantised result is within one step of the real one, and half a step for the rounding.
+Algorithms, section 3.1). A quantised result is within one step of the real one, and half a step for the
+rounding.
 """
 
 from __future__ import annotations
@@ -101,7 +102,8 @@ def real(operand: Operand) -> Values:
         return values.astype(np.int64 if values.dtype.kind in "iub" else np.float64)
     scaling = operand.scaling
     if len(scaling.scales) == 1:
-        return (values.astype(np.float64) - scaling.zero_points[0]) * scaling.scales[0]
+        meant: Values = (values.astype(np.float64) - scaling.zero_points[0]) * scaling.scales[0]
+        return meant
     shape = [1] * values.ndim
     shape[scaling.axis] = -1
     return values.astype(np.float64) * np.reshape(scaling.scales, shape)

@@ -145,7 +145,7 @@ def _run(model: Made, chain: Sequence[DelegateFactory] | None, runtime: Runtime)
         failure = " ".join(str(error).split())[:_LONGEST] or type(error).__name__
     if failure and interpreter is not None and not applied:
         is_undone = _works_without(interpreter, runtime)
-    # The exception is gone, and with it the last frame that holds the interpreter, which goes before delegates.
+    # The exception is gone, and with it the last frame that holds the interpreter, which goes before them.
     del interpreter
     for delegate in reversed(delegates):
         delegate.close()

@@ -6,7 +6,6 @@ import ctypes
 import os
 from typing import Any, Final
 
-import numpy as np
 import numpy.typing as npt
 
 from pytest_qnn.tflite.abi import layouts, view
@@ -91,9 +90,10 @@ class _FailsWithoutElements(ReferenceDelegate):
         return super().compute_node(kernel, node, operands)
 
 
-@faulty_delegate("exchanges-constants", "Exchanges the operands of SUB if the first is a constant.", "DOM-01")
-class _ExchangesConstants(ReferenceDelegate):
+@faulty_delegate("first-constant-is-zero", "Takes a constant for zero if it is the first of two.", "DOM-01")
+class _FirstConstantIsZero(ReferenceDelegate):
     def compute_node(self, kernel: Kernel, node: Node, operands: Operands) -> Values:
-        if node.op == "SUB" and node.inputs[0] in self.plan.constants:
-            return np.negative(super().compute_node(kernel, node, operands))
+        first = operands[0]
+        if node.op in ("ADD", "SUB", "MUL") and first is not None and node.inputs[0] in self.plan.constants:
+            operands = [first * first.dtype.type(0), *operands[1:]]
         return super().compute_node(kernel, node, operands)

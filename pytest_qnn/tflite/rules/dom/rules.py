@@ -1,9 +1,9 @@
 """DOM: the input domain, cell by cell.
 
 What is wrong in a graph that a strategy draws is PART-03's (numbers), PART-04's (calls that fail) or NUM's
-(precision). This rule owns what a model of one node shows that no strategy draws: other operators and types,
-rank 0 and ranks from 5 to 8, dimensions of 0, all activations. A fault that both see is reported by both, once
-each.
+(precision). This rule owns what a model of one node shows that no strategy draws: other operators and
+types, rank 0 and ranks from 5 to 8, dimensions of 0, all activations. A fault that both see is reported by
+both, once each.
 """
 
 from __future__ import annotations
@@ -36,8 +36,8 @@ def all_cells(facts: DelegateFacts) -> SearchStrategy[DomainCase]:
     "DOM-01",
     Level.MUST,
     "A node that the delegate claims is prepared and invoked, and gives what its operator computes: in every "
-    "type, at every rank from 0 to 8, with dimensions of 0 and 1, with each fused activation, with operands that "
-    "are constant or broadcast.",
+    "type, at every rank from 0 to 8, with dimensions of 0 and 1, with each fused activation, with operands "
+    "that are constant or broadcast.",
     source="tflite/delegates/utils/simple_delegate.h, IsNodeSupportedByDelegate; tflite/schema/schema.fbs",
     subject="delegate",
     cases=all_cells,
