@@ -664,8 +664,8 @@ class CellSeen(msgspec.Struct, frozen=True, gc=False, array_like=True):
 
     outcome: Literal["none", "refused", "left", "undone", "computed", "failed", "died", "unknown"]
     """``none``: there is no such model; ``refused``: by the runtime itself, also without a delegate;
-    ``left``: to the CPU; ``undone``: its application failed, and the runtime went on without it; ``failed``: only with
-    the delegate; ``died``: the process did, with the delegate at work; ``unknown``: it was not tried."""
+    ``left``: to the CPU; ``undone``: its application failed, and the runtime went on without it; ``failed``:
+    only with the delegate; ``died``: the process did, with the delegate at work; ``unknown``: not tried."""
     reason: str = ""
     """Of what is neither left nor computed; of what is computed and wrong: why the CPU cannot compute it."""
     outputs: tuple[Array, ...] = ()

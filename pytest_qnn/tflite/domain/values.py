@@ -102,11 +102,10 @@ def real(operand: Operand) -> Values:
         return values.astype(np.int64 if values.dtype.kind in "iub" else np.float64)
     scaling = operand.scaling
     if len(scaling.scales) == 1:
-        meant: Values = (values.astype(np.float64) - scaling.zero_points[0]) * scaling.scales[0]
-        return meant
+        return np.asarray((values - float(scaling.zero_points[0])) * scaling.scales[0], np.float64)
     shape = [1] * values.ndim
     shape[scaling.axis] = -1
-    return values.astype(np.float64) * np.reshape(scaling.scales, shape)
+    return np.asarray(values * np.reshape(scaling.scales, shape), np.float64)
 
 
 def result(
