@@ -86,6 +86,7 @@ def _of_two(
     rough: bool = False,
     compares: bool = False,
     alike: bool = False,
+    raw: bool = False,
 ) -> Callable[[Cell], OneNode]:
     """Models of an operator of two operands.
 
@@ -98,6 +99,7 @@ def _of_two(
         rough: libraries approximate the function.
         compares: the result is of type bool.
         alike: the result has the operands' quantisation.
+        raw: it computes with what is stored, and has no quantisation.
     """
 
     def make(cell: Cell) -> OneNode:
@@ -105,11 +107,15 @@ def _of_two(
         constant = cell.form.startswith("constant")
         first = operand(cell, shapes[0], 1, within, constant=cell.form == "constant first")
         other = operand(cell, shapes[1], 2, second, constant=constant and not first.constant)
+        if raw:
+            first, other = first._replace(scaling=None), other._replace(scaling=None)
         computed = activated(cell.activation, function(real(first), real(other)))
         fields: tuple[Field, ...] = ()
         if fused >= 0:
             fields = ((fused, "b", ACTIVATIONS.index(cell.activation)),)
-        if compares:
+        if raw and first.values.dtype.kind in "iub":
+            given = same(cell.dtype, computed.astype(cell.dtype))
+        elif compares:
             given = same("bool", computed.astype(bool))
         else:
             # A difference may be far smaller than what it is of.
@@ -122,8 +128,9 @@ def _of_two(
     return make
 
 
-def _logical(function: Function, tag: int) -> Callable[[Cell], OneNode]:
-    return _of_two(function, tag=tag)
+def _bitwise(function: Function) -> Function:
+    """Of integers; of what a runtime may refuse the whole part."""
+    return lambda first, second: function(first.astype(np.int64), second.astype(np.int64))
 
 
 def _prelu(cell: Cell) -> OneNode:
@@ -136,7 +143,9 @@ def _prelu(cell: Cell) -> OneNode:
 
 def _cast(cell: Cell) -> OneNode:
     to = cell.form.removeprefix("to ") or ("int32" if cell.dtype == "float32" else "float32")
-    value = operand(cell, shape_of(cell))._replace(scaling=None)
+    # What C makes of a negative number that becomes unsigned is its own affair.
+    within: Range = "positive" if to == "uint8" and cell.dtype != "int8" else "any"
+    value = operand(cell, shape_of(cell), 1, within)._replace(scaling=None)
     computed = value.values.astype(to)
     numbers = {name: number for number, name in enumerate(("float32", "float16", "int32", "uint8", "int64"))}
     numbers |= {"bool": 6, "int16": 7, "int8": 9}
@@ -152,7 +161,10 @@ def _quantize(cell: Cell) -> OneNode:
 
 def _dequantize(cell: Cell) -> OneNode:
     value = operand(cell, shape_of(cell))
-    return OneNode((value,), (result(cell, real(value), dtype="float32"),), 38)
+    # A kernel may compute scale * stored - scale * zero point.
+    shift = 0.0 if value.scaling is None else value.scaling.scales[0] * abs(value.scaling.zero_points[0])
+    error = 4 * 2.0**-23 * (np.abs(real(value)) + 2 * shift)
+    return OneNode((value,), (result(cell, real(value), dtype="float32", error=error),), 38)
 
 
 def _zeros(cell: Cell) -> OneNode:
@@ -247,12 +259,12 @@ OPERATORS: Final = (
     _two("MINIMUM", 57, np.minimum, tag=39, alike=True),
     _two("POW", 78, np.power, tag=56, within="positive", second="positive", rough=True),
     _two("SQUARED_DIFFERENCE", 99, lambda one, two: (one - two) ** 2, tag=76),
-    _two("FLOOR_DIV", 90, np.floor_divide, tag=65, second="positive"),
-    _two("FLOOR_MOD", 95, _floor_mod, tag=72, second="positive"),
+    _two("FLOOR_DIV", 90, np.floor_divide, tag=65, second="positive", raw=True),
+    _two("FLOOR_MOD", 95, _floor_mod, tag=72, second="positive", raw=True),
     _two("ATAN2", 156, np.arctan2, tag=122, second="positive", rough=True),
-    _two("LOGICAL_AND", 86, np.bitwise_and, tag=62),
-    _two("LOGICAL_OR", 84, np.bitwise_or, tag=60),
-    _two("BITWISE_XOR", 160, np.bitwise_xor, tag=125),
+    _two("LOGICAL_AND", 86, _bitwise(np.bitwise_and), tag=62),
+    _two("LOGICAL_OR", 84, _bitwise(np.bitwise_or), tag=60),
+    _two("BITWISE_XOR", 160, _bitwise(np.bitwise_xor), tag=125, raw=True),
     _two("EQUAL", 71, np.equal, tag=53, compares=True),
     _two("NOT_EQUAL", 72, np.not_equal, tag=54, compares=True),
     _two("LESS", 58, np.less, tag=41, compares=True),

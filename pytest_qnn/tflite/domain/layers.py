@@ -319,7 +319,8 @@ def _resize(code: str) -> Any:
             error = 64 * 2.0 * EPSILON.get(cell.dtype, 0.0)
             given = result(cell, numbers, error=error, scaling=value.scaling)
         else:
-            nearest = [_nearest(at, shape[axis], align=align) for axis, at in enumerate(places, 1)]
+            shift = 0.5 if half else 0.0
+            nearest = [_nearest(at + shift, shape[axis], align=align) for axis, at in enumerate(places, 1)]
             moved = value.values[:, nearest[0]][:, :, nearest[1]]
             given = same(cell.dtype, moved, value.scaling)
         return OneNode((value, integers(*size)), (given,), tag, fields)

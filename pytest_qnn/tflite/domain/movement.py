@@ -330,7 +330,8 @@ def _one_hot(cell: Cell) -> OneNode:
 
 def _where(cell: Cell) -> OneNode:
     value = operand(cell, shape_of(cell))
-    found = np.argwhere(value.values if not value.scaling else real(value)).astype(np.int64)
+    value = value._replace(scaling=None)
+    found = np.argwhere(value.values).astype(np.int64)
     return OneNode((value,), (same("int64", found),), 85)
 
 
@@ -356,16 +357,15 @@ def _update(cell: Cell) -> OneNode:
 def _lookup(cell: Cell) -> OneNode:
     value = operand(cell, shape_of(cell), constant=True)
     rows = shape_of(cell)[0] if cell.rank else 1
-    places = Operand(np.array([at % max(1, rows) for at in (1, 0, 1)], np.int32))
-    moved = value.values[places.values] if rows and cell.rank else value.values
+    places = Operand(np.array([at % max(1, rows) for at in ((1, 0, 1) if rows else ())], np.int32))
+    moved = value.values[places.values] if cell.rank else value.values
     return OneNode((places, value), (same(cell.dtype, moved, value.scaling),))
 
 
 def _diagonal(cell: Cell) -> OneNode:
-    value = operand(cell, shape_of(cell))
-    zero = value.scaling.zero_points[0] if value.scaling else 0
+    value = operand(cell, shape_of(cell))._replace(scaling=None)
     length = shape_of(cell)[-1] if cell.rank else 1
-    moved = np.where(np.eye(length, dtype=bool), value.values[..., None], zero).astype(cell.dtype)
+    moved = np.where(np.eye(length, dtype=bool), value.values[..., None], 0).astype(cell.dtype)
     return _moved(cell, value, moved, tag=88)
 
 

@@ -102,7 +102,7 @@ def real(operand: Operand) -> Values:
         return values.astype(np.int64 if values.dtype.kind in "iub" else np.float64)
     scaling = operand.scaling
     if len(scaling.scales) == 1:
-        return np.asarray((values - float(scaling.zero_points[0])) * scaling.scales[0], np.float64)
+        return np.asarray((values.astype(np.float64) - scaling.zero_points[0]) * scaling.scales[0])
     shape = [1] * values.ndim
     shape[scaling.axis] = -1
     return np.asarray(values * np.reshape(scaling.scales, shape), np.float64)

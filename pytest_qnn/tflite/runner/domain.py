@@ -152,6 +152,11 @@ def _run(model: Made, chain: Sequence[DelegateFactory] | None, runtime: Runtime)
     return _Ran(claimed, is_undone, failure or outputs)
 
 
+def cpu_outputs(model: Made, runtime: Runtime) -> Any:
+    """What the runtime's own kernel computes: arrays; or why it does not, in words."""
+    return _run(model, None, runtime).outputs
+
+
 def _works_without(interpreter: Any, runtime: Runtime) -> bool:
     """An application has failed: whether the interpreter is ready for an inference on the CPU."""
     try:
