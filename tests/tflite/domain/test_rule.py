@@ -49,21 +49,24 @@ def of_ranks(op: str, *ranks: int) -> DomainCase:
     return DomainCase(tuple(Cell(op, "float32", rank) for rank in ranks))
 
 
-@pytest.mark.parametrize("op", ["CONCATENATION", "MEAN", "FULLY_CONNECTED"])
-def test_xnnpack_of_litert_claims_ranks_7_and_8_and_fails(rule: Any, op: str) -> None:
+RANKS_7_AND_8 = ("CONCATENATION", "MEAN", "FULLY_CONNECTED")
+
+
+def test_xnnpack_of_litert_claims_ranks_7_and_8_and_fails(rule: Any) -> None:
     with opened("xnnpack", "ai_edge_litert", "fork") as target:
-        found = judge_case(rule, target, of_ranks(op, 6, 7, 8))
-        assert isinstance(found, Violation)
-        assert found.where == f"{op} float32 rank 7"
-        assert "failed to prepare" in found.seen
-        assert "rank 7, rank 8" in found.seen
-        assert isinstance(judge_case(rule, target, of_ranks(op, 6)), Examined)
+        for op in RANKS_7_AND_8:
+            found = judge_case(rule, target, of_ranks(op, 6, 7, 8))
+            assert isinstance(found, Violation)
+            assert found.where == f"{op} float32 rank 7"
+            assert "failed to prepare" in found.seen
+            assert "rank 7, rank 8" in found.seen
+            assert isinstance(judge_case(rule, target, of_ranks(op, 6)), Examined)
 
 
-@pytest.mark.parametrize("op", ["CONCATENATION", "MEAN", "FULLY_CONNECTED"])
-def test_xnnpack_of_tflite_runtime_leaves_a_model_of_rank_7_that_works(rule: Any, op: str) -> None:
+def test_xnnpack_of_tflite_runtime_leaves_a_model_of_rank_7_that_works(rule: Any) -> None:
     with opened("xnnpack", "tflite_runtime", "fork") as target:
-        assert isinstance(judge_case(rule, target, of_ranks(op, 4, 7, 8)), Examined | Unsupported)
+        for op in RANKS_7_AND_8:
+            assert isinstance(judge_case(rule, target, of_ranks(op, 4, 7, 8)), Examined | Unsupported)
 
 
 def test_a_death_is_its_cells_and_the_others_are_carried_out(rule: Any) -> None:
@@ -122,7 +125,7 @@ def test_the_reference_gives_what_is_expected(rule: Any, runtime: str) -> None:
     with opened("reference", runtime) as target:
         verdict = judge(rule, target, FEW, 1)
         assert verdict.outcome is Outcome.PASS
-        assert verdict.examined > 100
+        assert verdict.examined > 90
         found = rows({cell: seen for cell, seen in target._domain.items() if cell.op == "ADD"})
     row = next(row for row in found if row.dtype == "float32")
     assert row.ranks == "ccccccccc"
