@@ -44,13 +44,37 @@ def _text(text: str) -> _Bytes:
     return _Bytes(len(text), text.encode() + b"\0")
 
 
+class _Blob(NamedTuple):
+    """A table that is written already, with all that it names: it can stand at any multiple of 16."""
+
+    data: bytes
+    root: int
+    """Where in it the table is."""
+
+
+def _blob(table: _Table) -> _Blob:
+    data = bytearray(_LENGTH.size)
+    _write(data, table)
+    return _Blob(bytes(data), *_LENGTH.unpack_from(data))
+
+
 def _written(root: _Table) -> bytes:
     """The file whose root is this table."""
     data = bytearray(b"\0\0\0\0TFL3")
+    _write(data, root)
+    return bytes(data) + bytes(-len(data) % 16)
+
+
+def _write(data: bytearray, root: _Table) -> None:
+    """Write the table behind what there is, and where it is to the front."""
     waiting: deque[tuple[int, Any]] = deque([(0, root)])
     while waiting:
         field, part = waiting.popleft()
-        if isinstance(part, _Table):
+        if isinstance(part, _Blob):
+            data += bytes(-len(data) % 16)
+            position = len(data) + part.root
+            data += part.data
+        elif isinstance(part, _Table):
             position = _write_table(data, part, waiting)
         elif isinstance(part, _Tables):
             data += bytes(-len(data) % 4)
@@ -63,7 +87,6 @@ def _written(root: _Table) -> bytes:
             data += _LENGTH.pack(part.length)
             data += part.data
         _LENGTH.pack_into(data, field, position - field)
-    return bytes(data) + bytes(-len(data) % 16)
 
 
 class _Layout(NamedTuple):
@@ -119,14 +142,32 @@ def _scaling(scaling: Scaling) -> _Table:
     return _Table(((2, "at", scales), (3, "at", zeros), (6, "i", scaling.axis)))
 
 
-def _tensor(number: int, tensor: Operand | Result, buffer: int) -> _Table:
+def _tensor(number: int, tensor: Operand | Result, buffer: int) -> _Blob:
     dtype = tensor.values.dtype.name if isinstance(tensor, Operand) else tensor.dtype
+    return _tensor_blob(number, dtype, tensor.values.shape, tensor.scaling, buffer)
+
+
+@functools.lru_cache(4096)
+def _tensor_blob(
+    number: int, dtype: str, shape: tuple[int, ...], scaling: Scaling | None, buffer: int
+) -> _Blob:
+    """Tables of tensors recur: of an operator's name nothing is in them."""
     fields: list[Field] = [
-        *((0, "iv", tensor.values.shape), (1, "b", _TYPES[dtype]), (2, "I", buffer)),
+        *((0, "iv", shape), (1, "b", _TYPES[dtype]), (2, "I", buffer)),
         (3, "at", _text(f"t{number}")),
     ]
-    fields += [(4, "at", _scaling(tensor.scaling))] if tensor.scaling else []
-    return _Table([*fields, (8, "?", not tensor.values.shape)])
+    fields += [(4, "at", _scaling(scaling))] if scaling else []
+    return _blob(_Table([*fields, (8, "?", not shape)]))
+
+
+@functools.lru_cache(256)
+def _code(code: int, version: int) -> _Blob:
+    return _blob(_Table(((0, "b", min(code, 127)), (2, "i", version), (3, "i", code))))
+
+
+@functools.lru_cache(4096)
+def _options(fields: tuple[Field, ...]) -> _Blob:
+    return _blob(_Table(fields))
 
 
 def emit(operator: Operator, node: OneNode, version: int) -> bytes:
@@ -138,9 +179,9 @@ def emit(operator: Operator, node: OneNode, version: int) -> bytes:
     inputs = [-1 if operand is None else next(numbers) for operand in node.operands]
     outputs = range(len(operands), len(tensors))
     places = {id(operand): place for place, operand in enumerate(constants, 1)}
-    code = _Table(((0, "b", min(operator.code, 127)), (2, "i", version), (3, "i", operator.code)))
+    code = _code(operator.code, version)
     fields: list[Field] = [(0, "I", 0), (1, "iv", inputs), (2, "iv", outputs)]
-    fields += [(3, "B", node.tag), (4, "at", _Table(node.fields))] if node.tag else []
+    fields += [(3, "B", node.tag), (4, "at", _options(node.fields))] if node.tag else []
     graph = _Table(
         (
             (
