@@ -26,9 +26,11 @@ from pytest_qnn.core.rule import Subject
 
 if TYPE_CHECKING:
     from pytest_qnn.qnn.cases.file import MemoryCaseFile
-    from pytest_qnn.tflite.cases.file import DelegateCaseFile, PluginCaseFile, ScriptCaseFile
+    from pytest_qnn.tflite.cases.file import DelegateCaseFile, DomainCaseFile, PluginCaseFile, ScriptCaseFile
 
-    AnyCaseFile: TypeAlias = MemoryCaseFile | DelegateCaseFile | ScriptCaseFile | PluginCaseFile
+    AnyCaseFile: TypeAlias = (
+        MemoryCaseFile | DelegateCaseFile | ScriptCaseFile | PluginCaseFile | DomainCaseFile
+    )
 
 SCHEMA = 2
 OLDEST = 1

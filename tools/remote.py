@@ -31,6 +31,7 @@ from pytest_qnn.qnn.trace import StepSeen
 from pytest_qnn.rules import catalogue
 from pytest_qnn.tflite.cases.arrays import Array
 from pytest_qnn.tflite.cases.delegate import DelegateCase
+from pytest_qnn.tflite.cases.domain import DomainCase
 from pytest_qnn.tflite.cases.plugin import PluginCase
 from pytest_qnn.tflite.cases.script import ScriptCase
 from pytest_qnn.tflite.target import open_delegate_target
@@ -40,6 +41,7 @@ KINDS: dict[str, type[Any]] = {
     "delegate": DelegateCase,
     "script": ScriptCase,
     "plugin": PluginCase,
+    "domain": DomainCase,
 }
 RUNTIMES = ("tflite_runtime", "ai_edge_litert")
 MEASURED = {

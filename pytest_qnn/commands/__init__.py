@@ -20,6 +20,7 @@ COMMANDS = {
     "certify": "judge a target by the rules of this release, and write a folder that shows it",
     "compare": "what differs between two reports of the suite, or between two targets",
     "corpus": "how many cases a corpus has, and which of them are superfluous",
+    "domain": "what was covered of the input domain of delegates: the table of a report",
     "expect": "enter what reports found into a file of known failures",
     "merge": "put the reports of all shards of a campaign together",
     "verify": "judge such a folder again, without the target",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 import weakref
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NamedTuple, TypeVar
 
 from hypothesis import strategies as st
@@ -42,6 +42,21 @@ def decoded(size: int, decode: Callable[[bytes], T]) -> st.SearchStrategy[T]:
     strategy = st.binary(min_size=drawn, max_size=drawn).map(made.decode)
     _DECODERS[strategy] = made
     return strategy
+
+
+_LISTED: weakref.WeakKeyDictionary[st.SearchStrategy[Any], tuple[Any, ...]] = weakref.WeakKeyDictionary()
+
+
+def listed(cases: Sequence[T]) -> st.SearchStrategy[T]:
+    """These cases, of which a search runs each once, in their order: nothing is drawn."""
+    strategy = st.sampled_from(cases)
+    _LISTED[strategy] = tuple(cases)
+    return strategy
+
+
+def cases_of(strategy: st.SearchStrategy[Any]) -> tuple[Any, ...] | None:
+    """The cases of a strategy of `listed`; None for one that is drawn."""
+    return _LISTED.get(strategy)
 
 
 def changed(strategy: st.SearchStrategy[Any], change: Callable[[Any], T]) -> st.SearchStrategy[T]:

@@ -222,7 +222,7 @@ class _Judge:
             except NothingToJudge as nothing:
                 self.give_up(nothing)
                 return
-            self.search(Search(cases, examples, seed), shrink=shrink)
+            self.search(Search(cases, examples, seed, whole=self.profile.whole_lists), shrink=shrink)
             if self.facts is facts or self.minimal is not None:
                 return
 

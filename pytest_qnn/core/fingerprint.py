@@ -117,6 +117,8 @@ def _step(where: str, case: Any) -> Mapping[str, Any]:
 
 
 def _kinds(case: Any) -> Iterator[tuple[str, int]]:
+    if isinstance(case, Mapping) and "cells" in case:
+        yield from ((f"{cell['op']} {cell['dtype']}", cell["rank"]) for cell in case["cells"])
     for graph in _graphs(case):
         tensors = graph["tensors"]
         for node in graph["nodes"]:

@@ -30,6 +30,8 @@ class Profile:
     (threads, real libraries, measurements): a budget of cases alone made one finding of a leak cost 68 s."""
     hang_budget: int = 5
     """Cases that may hang for one rule, its repeat included: each costs a whole ``--qnn-timeout``."""
+    whole_lists: bool = False
+    """Of a rule that lists its cases all are run, whatever the number of examples."""
     repeats: int = 5
     """Further runs of a minimal case, to tell a failure from a flake; one that hangs is repeated once."""
     plan: Mapping[str, int] = dataclasses.field(default_factory=dict)
@@ -61,8 +63,10 @@ PROFILES = {
     profile.name: profile
     for profile in (
         Profile("quick", in_process_examples=20, isolated_examples=5, shrink_seconds=5.0),
-        Profile("default", in_process_examples=100, isolated_examples=100),
-        Profile("thorough", in_process_examples=1000, isolated_examples=200, shrink_seconds=60.0),
+        Profile("default", in_process_examples=100, isolated_examples=100, whole_lists=True),
+        Profile(
+            "thorough", in_process_examples=1000, isolated_examples=200, shrink_seconds=60.0, whole_lists=True
+        ),
     )
 }
 """The flat numbers; `pytest_qnn.effort.profile` adds the plan."""

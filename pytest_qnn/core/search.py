@@ -10,7 +10,7 @@ from typing import Any
 import hypothesis
 from hypothesis import HealthCheck, Phase
 
-from pytest_qnn.core.drawing import decoder_of, shrunk, strings
+from pytest_qnn.core.drawing import cases_of, decoder_of, shrunk, strings
 
 
 class Search:
@@ -25,17 +25,31 @@ class Search:
         cases: the strategy.
         examples: how many cases.
         seed: of any size.
+        whole: of a strategy that lists its cases, run all of them.
 
     """
 
-    def __init__(self, cases: hypothesis.strategies.SearchStrategy[Any], examples: int, seed: int) -> None:
+    def __init__(
+        self,
+        cases: hypothesis.strategies.SearchStrategy[Any],
+        examples: int,
+        seed: int,
+        *,
+        whole: bool = False,
+    ) -> None:
         self._cases = cases
         self._examples = examples
         self._seed = seed
         self._decoder = decoder_of(cases)
+        self._listed = cases_of(cases)
+        if self._listed is not None and not whole:
+            self._listed = self._listed[:examples]
 
     def __iter__(self) -> Iterator[Any]:
         """The cases. What the strategy raises (of this project, a defect) is raised."""
+        if self._listed is not None:
+            yield from self._listed
+            return
         if self._decoder is None:
             yield from self._drawn_by_hypothesis()
             return
@@ -49,6 +63,8 @@ class Search:
             index: of the case that failed.
             fails: gives the same result for equal cases.
         """
+        if self._listed is not None:
+            return  # there is no smaller draw
         if self._decoder is None:
             with contextlib.suppress(_Fails, hypothesis.errors.Flaky):
                 # Flaky: only a strategy that draws differently each time.

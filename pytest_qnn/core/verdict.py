@@ -207,6 +207,22 @@ def fails(outcome: Outcome, level: Level, *, strict: bool) -> bool:
     return strict or level is Level.MUST or outcome is not Outcome.FAIL
 
 
+class CoverageRow(msgspec.Struct, frozen=True):
+    """Of the input domain of delegates: what became of the cells of one operator and type."""
+
+    op: str
+    dtype: str
+    ranks: str
+    """A letter for each rank from 0 on, of the plain cells: ``c`` covered (claimed, computed, right), ``l``
+    left to the CPU, ``n`` not applied by the runtime, ``r`` refused by the runtime, ``-`` there is no such
+    model, ``w`` wrong, ``f`` failed, ``d`` ended the process, ``u`` not judged, ``?`` not tried any more,
+    ``.`` not tried."""
+    special: dict[str, str]
+    """The same letters of cells with something special, by what it is: ``rank 4 RELU6``."""
+    reasons: dict[str, int]
+    """Why cells are not covered, with the number of cells."""
+
+
 class Verdict(msgspec.Struct, frozen=True, kw_only=True):
     """What the suite says of one rule for one target. It crosses processes as JSON."""
 
@@ -250,6 +266,8 @@ class Verdict(msgspec.Struct, frozen=True, kw_only=True):
     """The files of that folder: what each is, by its name."""
     traceback: str = ""
     """Where the suite itself failed; nothing is known of the target then."""
+    coverage: tuple[CoverageRow, ...] = ()
+    """Of the rule that enumerates the input domain: what became of it."""
     known: tuple[str, ...] = ()
     """Failures that were found and are expected (--qnn-expect); what is beside them is the `finding`."""
     unexpected: str = ""

@@ -238,6 +238,7 @@ def rule(verdict: Verdict, blocks: int = 1) -> dict[str, Any]:
         "reason": verdict.reason,
         "flaky": verdict.flaky,
         "blocked_by": list(verdict.blocked_by),
+        **({"coverage": msgspec.to_builtins(verdict.coverage)} if verdict.coverage else {}),
         "found_by": verdict.found_by,
         "known": list(verdict.known),
         "unexpected": verdict.unexpected,

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 from pytest_qnn.core.printable import FLOOD, one_line, printable
-from pytest_qnn.report import causes, choices, claims, document, failure
+from pytest_qnn.report import causes, choices, claims, document, domain, failure
 from pytest_qnn.report.causes import Cause
 from pytest_qnn.state import Description, Session, spec_of
 
@@ -104,6 +104,7 @@ def _of_target(described: Description | None, verdicts: list[Verdict]) -> Iterat
         yield from map(Line, map(_whole, claims.lines(described.learned)))
         yield from map(Line, choices.summary(described.learned))
         yield from _declared(described.claimed) if described.claimed else ()
+    yield from map(Line, map(_whole, domain.lines(verdicts)))
     yield from map(Line, table(verdicts))
     yield from findings(verdicts)
 

@@ -22,7 +22,7 @@ from pytest_qnn.core.printable import encodable, printable
 from pytest_qnn.core.profile import Profile
 from pytest_qnn.core.rule import Demand, Rule
 from pytest_qnn.core.target import Target, TargetLost
-from pytest_qnn.core.verdict import Crashed, Finding, Hung, Outcome, Verdict, of_blocks
+from pytest_qnn.core.verdict import CoverageRow, Crashed, Finding, Hung, Outcome, Verdict, of_blocks
 from pytest_qnn.options import DEFAULT_DELEGATES
 from pytest_qnn.report import failure
 from pytest_qnn.session import findings, replay
@@ -37,6 +37,8 @@ Each costs up to five times ``--qnn-timeout``, and a call that hangs may be in t
 """
 
 
+_DOMAIN = "DOM"
+"""The area whose rules say what was covered of the input domain."""
 _FRAMES = 8
 """Of a backtrace, what JUnit files have as a property; the whole one is in the failure's text."""
 
@@ -76,6 +78,12 @@ def judge(session: Session, item: pytest.Item, rule_id: str, block: int = 0) -> 
         verdict, handed_over = engine.judge_with_owners(
             rule, target, profile, seed, session.rule, session.expectations, tried
         )
+    covered: tuple[CoverageRow, ...] = ()
+    if rule.area == _DOMAIN:
+        of_delegates: Any = target
+        with session.recorded(rule):
+            covered = of_delegates.covered(whole=profile.whole_lists)
+    verdict = msgspec.structs.replace(verdict, coverage=covered)
     verdict = _as_claimed(session, rule, msgspec.structs.replace(verdict, block=block))
     session.hung[rule.subject] += verdict.outcome is Outcome.HANG and not verdict.is_known
     return engine.Judged(

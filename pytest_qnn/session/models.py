@@ -8,8 +8,9 @@ import numpy as np
 
 from pytest_qnn.core.case_file import CaseFile
 from pytest_qnn.tflite.cases.delegate import DelegateCase
-from pytest_qnn.tflite.cases.file import DelegateCaseFile, PluginCaseFile, ScriptCaseFile
+from pytest_qnn.tflite.cases.file import DelegateCaseFile, DomainCaseFile, PluginCaseFile, ScriptCaseFile
 from pytest_qnn.tflite.cases.inputs import inputs_of
+from pytest_qnn.tflite.domain.table import made
 from pytest_qnn.tflite.graph.model import emit
 
 
@@ -19,6 +20,10 @@ def models(content: CaseFile) -> dict[str, bytes]:
         return {"model.tflite": emit(content.case.graph), "inputs.npz": _inputs(content.case)}
     if isinstance(content, PluginCaseFile):
         return {"model.tflite": emit(content.case.graph)}
+    if isinstance(content, DomainCaseFile):
+        return {
+            f"model{number}.tflite": made(cell).model for number, cell in enumerate(content.case.cells[:8])
+        }
     if isinstance(content, ScriptCaseFile):
         return {f"model{number}.tflite": emit(graph) for number, graph in enumerate(content.case.graphs)}
     return {}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from typing import Any
 
@@ -13,6 +14,7 @@ from pytest_qnn.core.forms import HERE, QNN_DELEGATE
 from pytest_qnn.core.mutant import Mutant
 from pytest_qnn.core.rule import Subject
 from pytest_qnn.core.target import Control, Death
+from pytest_qnn.core.verdict import CoverageRow
 from pytest_qnn.isolation.executor import Executing, Executor, MakeExecutor
 from pytest_qnn.isolation.sandbox import RunnerFailure
 from pytest_qnn.isolation.target import (
@@ -27,6 +29,7 @@ from pytest_qnn.isolation.target import (
 )
 from pytest_qnn.isolation.worker import Unusable
 from pytest_qnn.tflite.cases.delegate import DelegateCase
+from pytest_qnn.tflite.cases.domain import DomainCase
 from pytest_qnn.tflite.cases.plugin import CREATE, PluginCase
 from pytest_qnn.tflite.cases.reduce import smaller_delegate, smaller_plugin, smaller_script, with_more_outputs
 from pytest_qnn.tflite.cases.script import (
@@ -38,6 +41,9 @@ from pytest_qnn.tflite.cases.script import (
     without_guards,
 )
 from pytest_qnn.tflite.controls import around, controls
+from pytest_qnn.tflite.domain.cell import Cell
+from pytest_qnn.tflite.domain.coverage import rows
+from pytest_qnn.tflite.domain.table import OPERATORS, cells_of
 from pytest_qnn.tflite.facts import USUAL_OPTIONS, DelegateFacts, Precision, Sample
 from pytest_qnn.tflite.learned import computed_in, learned
 from pytest_qnn.tflite.mutants import SCRIPT_TRACE, TRACE
@@ -46,7 +52,12 @@ from pytest_qnn.tflite.runner.learn import Question, learn_claims
 from pytest_qnn.tflite.runner.precision import half_in, precision_cases
 from pytest_qnn.tflite.runner.run import phase_name
 from pytest_qnn.tflite.runner.spec import CODEC, LEARN_LIMITS, LEARN_SAMPLES, PROBE, DelegateSpec
-from pytest_qnn.tflite.trace import DelegateTrace, ScriptTrace
+from pytest_qnn.tflite.trace import CellSeen, DelegateTrace, DomainTrace, ScriptTrace
+
+_MOST_DEATHS = 2
+"""Of the cells of one operator and type, before the rest of them is not tried; of hangs, of one operator."""
+_TOO_MANY = CellSeen("unknown", f"not tried after {_MOST_DEATHS} others have ended the process")
+_NOT_AGAIN = CellSeen("unknown", "the process has ended when it was carried out again")
 
 
 def smaller(case: Any) -> Iterator[Any]:
@@ -73,9 +84,13 @@ class DelegateTarget(OpenTarget):
         self._precision = precision
         super().__init__(spec, options, executor)
         self._distort = distort or {}
+        self._domain: dict[Cell, CellSeen] = {}
+        """What became of cells of the input domain so far."""
 
     def run(self, case: Any) -> Any:
         """Carry out the case, of any kind that concerns delegates; how a child died is in the trace."""
+        if isinstance(case, DomainCase):
+            return self._run_domain(case)
         guarded = isinstance(case, ScriptCase) and needs_child(case)
         try:
             answer = self._executor.run(case, guarded=guarded)
@@ -89,8 +104,62 @@ class DelegateTarget(OpenTarget):
             answer = fresh if died else msgspec.structs.replace(answer, again=fresh.outputs)
         return self._seen(case, answer)
 
+    def _run_domain(self, case: DomainCase) -> Any:
+        """Carry out cells, also behind those that end the process.
+
+        A kernel of the runtime may have written over memory in an earlier cell: only what ends a process as
+        the first of its cells has done so itself.
+        """
+        seen: dict[int, CellSeen] = {}
+        deaths: dict[int, Death] = {}
+        while left := [number for number in range(len(case.cells)) if number not in seen]:
+            answer = self._run_cells(_picked(case, left))
+            if not isinstance(answer, Death):
+                seen.update(zip(left, answer.cells, strict=True))
+                break
+            if answer.lost:
+                return self._seen(case, answer)
+            place = min(max(0, answer.step // 2), len(left) - 1)
+            if place:  # what were carried out before it are again; it is the first of the next process
+                before = self._run_cells(_picked(case, left[:place]))
+                known = before.cells if not isinstance(before, Death) else [_NOT_AGAIN] * place
+                seen.update(zip(left[:place], known, strict=True))
+            else:
+                seen[left[0]] = _of_death(answer)
+                deaths[left[0]] = described(case, len(self.facts.delegates), answer)
+                seen.update(dict.fromkeys(_hopeless(case, left[1:], deaths), _TOO_MANY))
+        cells = tuple(seen[number] for number in range(len(case.cells)))
+        trace = DomainTrace(cells=cells, deaths=tuple(sorted(deaths.items())), facts=self.facts)
+        distort = self._distort.get(DomainTrace)
+        trace = distort(trace) if distort else trace
+        self._domain.update(zip(case.cells, trace.cells, strict=False))
+        return trace
+
+    def _run_cells(self, cells: DomainCase) -> Any:
+        """In a child where a native delegate is in the chain: one of them ends the process in some cells."""
+        return self._executor.run(cells, guarded="xnnpack" in self.facts.delegates)
+
+    def covered(self, *, whole: bool) -> tuple[CoverageRow, ...]:
+        """What became of the input domain.
+
+        Args:
+            whole: carry out what no case has carried out yet.
+        """
+        for name in OPERATORS if whole else ():
+            left = tuple(cell for cell in cells_of(name) if cell not in self._domain)
+            if left:
+                self._run_domain(DomainCase(left))
+        facts: DelegateFacts = self.facts
+        everything = facts.precision == "float16"
+        return rows(self._domain, OPERATORS if everything else facts.half)
+
     def smaller(self, case: Any, *, deadly: bool) -> Iterator[Any]:  # noqa: ARG002 - the signature is Target's
-        """See `pytest_qnn.tflite.cases.reduce` and its neighbours."""
+        """See `pytest_qnn.tflite.cases.reduce` and its neighbours.
+
+        Of cells those are left that were not as expected when they were carried out last.
+        """
+        if isinstance(case, DomainCase):
+            return _smaller_domain(case, self._domain)
         return smaller(case)
 
     def revealing(self, case: Any) -> Iterator[Any]:
@@ -101,15 +170,17 @@ class DelegateTarget(OpenTarget):
         return with_more_outputs(case) if isinstance(case, DelegateCase) else iter(())
 
     def controls(self, case: Any, *, died: bool) -> Iterator[Control]:
-        """See `pytest_qnn.tflite.controls`."""
-        return controls(case, died=died)
+        """See `pytest_qnn.tflite.controls`. A cell is as plain as any control."""
+        return iter(()) if isinstance(case, DomainCase) else controls(case, died=died)
 
     def around(self, facts: Any, case: Any) -> DelegateFacts:
         """See `pytest_qnn.tflite.controls`."""
-        return around(facts, case)
+        return facts if isinstance(case, DomainCase) else around(facts, case)
 
     def run_fresh(self, case: Any) -> Any:
         """The same in a process of its own."""
+        if isinstance(case, DomainCase):
+            return self._run_domain(case)
         try:
             answer = self._executor.run_fresh(case)
         except RunnerFailure as failure:
@@ -117,7 +188,12 @@ class DelegateTarget(OpenTarget):
         return self._of_death(case, answer) if isinstance(answer, Death) else self._seen(case, answer)
 
     def _bears_company(self, case: Any) -> bool:
-        """Nor a case with control edges: what the runtime writes by RT-05 may end the next case."""
+        """Nor a case with control edges: what the runtime writes by RT-05 may end the next case.
+
+        Nor one of cells, in which what a kernel of the runtime writes may.
+        """
+        if isinstance(case, DomainCase):
+            return False
         if isinstance(case, DelegateCase):
             return super()._bears_company(case) and case.again != "process"
         return super()._bears_company(case) and not (
@@ -242,6 +318,34 @@ class DelegateTarget(OpenTarget):
         return answer
 
 
+def _picked(case: DomainCase, numbers: Sequence[int]) -> DomainCase:
+    return DomainCase(tuple(case.cells[number] for number in numbers))
+
+
+def _hopeless(case: DomainCase, numbers: Sequence[int], deaths: Mapping[int, Death]) -> Iterator[int]:
+    """Those of the cells whose like has ended the process so often that they are not tried."""
+    hangs = sum(death.kind == "hang" for death in deaths.values())
+    dead = Counter((case.cells[number].op, case.cells[number].dtype) for number in deaths)
+    for number in numbers:
+        cell = case.cells[number]
+        if hangs >= _MOST_DEATHS or dead[cell.op, cell.dtype] >= _MOST_DEATHS:
+            yield number
+
+
+def _of_death(death: Death) -> CellSeen:
+    """What became of a cell that ended its process: with the delegate, or on the CPU alone."""
+    if death.step % 2 == 1:
+        return CellSeen("refused", f"the runtime's own kernel: {death.text}")
+    return CellSeen("died", death.text)
+
+
+def _smaller_domain(case: DomainCase, known: Mapping[Cell, CellSeen]) -> Iterator[DomainCase]:
+    found = [(cell, known[cell]) for cell in case.cells if cell in known]
+    suspects = tuple(cell for cell, seen in found if seen.cpu or seen.outcome in ("failed", "died"))
+    if suspects and len(suspects) < len(case.cells):
+        yield DomainCase(suspects)
+
+
 def described(case: Any, chain_length: int, death: Death) -> Death:
     """The death with its step or phase, its calls and their results in words.
 
@@ -261,6 +365,8 @@ def described(case: Any, chain_length: int, death: Death) -> Death:
 
 
 def _place(case: Any, chain_length: int, step: int) -> str:
+    if isinstance(case, DomainCase):
+        return ""  # the rule names the cell
     if isinstance(case, DelegateCase):
         return phase_name(case, chain_length, step)
     steps = flat(case.steps) if isinstance(case, ScriptCase) else case.steps
@@ -274,6 +380,8 @@ _NODES = re.compile(r"(?<=, node)s? [\d, ]+$")
 
 def _with_operators(case: Any, name: str) -> str:
     """The name of a kernel's callback, with the operators of its nodes where the case has one graph."""
+    if isinstance(case, DomainCase):
+        return name
     graphs = case.graphs if isinstance(case, ScriptCase) else (case.graph,)
     if len(graphs) > 1 or graphs[0].subgraphs:
         return name

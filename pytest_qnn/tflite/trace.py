@@ -659,5 +659,34 @@ class PluginTrace(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     """What is known of the target; the target adds it after the trace has come back."""
 
 
+class CellSeen(msgspec.Struct, frozen=True, gc=False, array_like=True):
+    """What became of one cell of the input domain."""
+
+    outcome: Literal["none", "refused", "left", "undone", "computed", "failed", "died", "unknown"]
+    """``none``: there is no such model; ``refused``: by the runtime itself, also without a delegate;
+    ``left``: to the CPU; ``undone``: its application failed, and the runtime went on without it; ``failed``:
+    only with the delegate; ``died``: the process did, with the delegate at work; ``unknown``: not tried."""
+    reason: str = ""
+    """Of what is neither left nor computed; of what is computed and wrong: why the CPU cannot compute it."""
+    outputs: tuple[Array, ...] = ()
+    """The delegate's."""
+    cpu: tuple[Array, ...] = ()
+    """The CPU's, where the delegate's are not what is expected."""
+
+
+class DomainTrace(msgspec.Struct, frozen=True, gc=False, kw_only=True):
+    """What was seen of a `pytest_qnn.tflite.cases.domain.DomainCase`."""
+
+    cells: tuple[CellSeen, ...] = ()
+    """In the order of the case."""
+    deaths: tuple[tuple[int, Death], ...] = ()
+    """Of cells in which the process died, by their number."""
+    past: str = ""
+    """Empty: such a case has no history."""
+    death: Death | None = None
+    facts: DelegateFacts | None = None
+    """What is known of the target; the target adds it after the trace has come back."""
+
+
 DELEGATE = 51
 """TfLiteBuiltinOperator of a delegate's kernel."""

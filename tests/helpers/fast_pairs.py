@@ -17,7 +17,7 @@ Pair = tuple[str, str]
 """Id of a rule, name of a target."""
 AnyRule = Rule[object, object, object]
 
-DEAR = ("LEAK-", "OWN-", "THR-", "LIFE-05", "RSZ-05", "QLEAK-")
+DEAR = ("LEAK-", "OWN-", "THR-", "LIFE-05", "RSZ-05", "QLEAK-", "DOM-")
 """Rules that take seconds, and look at what variants have in common: the fast run has them in one place."""
 OF_THEIR_OWN = ("device-buffers", "dynamic")
 """Variants that hold something of their own, which dear rules are about."""

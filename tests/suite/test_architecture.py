@@ -51,7 +51,8 @@ ROOMS: dict[str, set[str]] = {
     "tflite.graph": {"core"},
     "tflite.facts": {"tflite.graph"},
     "tflite.learned": {"tflite.facts", "tflite.graph"},
-    "tflite.cases": {"core", "tflite.graph"},
+    "tflite.domain": {"core"},
+    "tflite.cases": {"core", "tflite.domain", "tflite.graph"},
     "tflite.trace": {"core", "tflite.cases", "tflite.facts"},
     "tflite.controls": {"core", "tflite.cases", "tflite.facts", "tflite.graph", "tflite.numerics"},
     "tflite.strategies": {"core", "tflite.cases", "tflite.facts", "tflite.graph"},
@@ -62,8 +63,8 @@ ROOMS: dict[str, set[str]] = {
         *("tflite.strategies", "tflite.trace"),
     },
     "tflite.rules": {
-        *("core", "tflite.cases", "tflite.checks", "tflite.facts", "tflite.graph", "tflite.numerics"),
-        *("tflite.partition", "tflite.strategies", "tflite.trace"),
+        *("core", "tflite.cases", "tflite.checks", "tflite.domain", "tflite.facts", "tflite.graph"),
+        *("tflite.numerics", "tflite.partition", "tflite.strategies", "tflite.trace"),
     },
     "tflite.reference": {"isolation", "tflite.abi", "tflite.cases", "tflite.graph", "tflite.numerics"},
     "tflite.mutants": {"core"},
@@ -80,12 +81,13 @@ ROOMS: dict[str, set[str]] = {
         *("core", "isolation", "tflite.abi", "tflite.cases", "tflite.runtime", "tflite.trace"),
     },
     "tflite.runner": {
-        *("core", "isolation", "tflite.abi", "tflite.cases", "tflite.facts", "tflite.graph"),
+        *("core", "isolation", "tflite.abi", "tflite.cases", "tflite.domain", "tflite.facts", "tflite.graph"),
         *("tflite.mutants", "tflite.numerics", "tflite.observe", "tflite.reference", "tflite.runtime"),
         "tflite.trace",
     },
     "tflite.target": {
-        *("core", "isolation", "tflite.cases", "tflite.controls", "tflite.facts", "tflite.learned"),
+        *("core", "isolation", "tflite.cases", "tflite.controls", "tflite.domain", "tflite.facts"),
+        "tflite.learned",
         *("tflite.mutants", "tflite.runner", "tflite.trace"),
     },
     "tflite.live": {
@@ -143,7 +145,7 @@ ROOMS: dict[str, set[str]] = {
             "state",
             "targets",
         ),
-        *("tflite.cases", "tflite.graph", "tflite.reproduce", "tflite.trace"),
+        *("tflite.cases", "tflite.domain", "tflite.graph", "tflite.reproduce", "tflite.trace"),
     },
     "session.certification": {
         *("core", "effort", "isolation", "options", "report", "rules", "session", "state", "targets"),
@@ -165,7 +167,9 @@ ROOMS: dict[str, set[str]] = {
 ``HALF.rules/mutants`` are the modules ``mutants`` of the areas: what makes a faulty reference. ``""`` is the
 package itself, which gives out names of both halves.
 """
-PURE = re.compile(r"(qnn|tflite)\.(cases|facts|trace|strategies|model|graph|partition|numerics|rules)\b")
+PURE = re.compile(
+    r"(qnn|tflite)\.(cases|domain|facts|trace|strategies|model|graph|partition|numerics|rules)\b"
+)
 """Rooms that know no ctypes, the mutants in them aside."""
 
 

@@ -42,9 +42,19 @@ UNSUPPORTED_THERE = {
     ("CAP-02", "null-memory"): "memRegister is NULL in the table",
     ("ION-06", "null-memory"): "memRegister is NULL in the table",
     ("CAP-07", "null-features"): "graphPrepareExecutionEnvironment is NULL in the table",
+    **{
+        ("DOM-01", f"{name}-{runtime}"): "it leaves models of one small node alone"
+        for name in ("large-tensors", "long-partitions")
+        for runtime in RUNTIMES
+    },
     **{(f"EXT-{number:02}", "no-external-needs"): "no context needs external memory" for number in _EXTERNAL},
 }
 """Where a gate is open, and the target legally does not offer what the rule is about."""
+_FOUND_IN_XNNPACK = "docs/findings.md: CONCATENATION of rank 7 and 8 fails in allocate_tensors on 2.3"
+ACCUSED = {
+    ("DOM-01", f"{chain}-ai_edge_litert"): _FOUND_IN_XNNPACK for chain in ("xnnpack", "xnnpack+reference")
+}
+"""Where a rule finds a true fault, and in which of its first cases."""
 SAYS_SO = {"PART-03"}
 """Inconclusive of a delegate that claims nothing; whatever else needs a claim is unsupported then."""
 
@@ -74,6 +84,8 @@ def outcomes(rule_id: str, target: Conforming) -> set[Outcome]:
     """What the rule may say of the target."""
     if (rule_id, target.name) in SEES_NOTHING:
         return {Outcome.INCONCLUSIVE}
+    if (rule_id, target.name) in ACCUSED:
+        return {Outcome.FAIL}
     if (rule_id, target.name) in UNSUPPORTED_THERE:
         return {Outcome.UNSUPPORTED}
     usual = Outcome.UNSUPPORTED if closed(catalogue()[rule_id].gate, target.holding) else Outcome.PASS
@@ -93,8 +105,9 @@ def test_a_rule_is_unsupported_exactly_where_its_gate_is_closed(
         verdict = judge(catalogue()[rule_id], opened(name), PROFILES["quick"], seed)
     passed = verdict.outcome is Outcome.PASS
     assert verdict.outcome in wanted, verdict
-    assert (verdict.examined > 0) is passed
-    assert bool(verdict.reason) is not passed
+    if verdict.outcome is not Outcome.FAIL:
+        assert (verdict.examined > 0) is passed
+        assert bool(verdict.reason) is not passed
 
 
 @pytest.mark.parametrize("name", [target.name for target in MEMORY])

@@ -17,6 +17,13 @@ def lines(case: Any) -> list[str]:
     # A case of one half loads nothing of the other.
     from pytest_qnn.qnn.cases.case import MemoryCase
 
+    if hasattr(case, "cells"):
+        return numbered(
+            [
+                f"a model of one node: {cell}; the delegate is applied, and invoked if it claims it"
+                for cell in case.cells
+            ]
+        )
     if isinstance(case, MemoryCase):
         from pytest_qnn.report.explain import memory_calls
 

@@ -11,6 +11,7 @@ NAMES = {
     "CTX": "Contexts",
     "DET": "Determinism",
     "DMA": "DMA_BUF memory",
+    "DOM": "Input domain",
     "DRG": "Deregistration",
     "DYN": "Dynamic tensors",
     "ERR": "Failures and how they are handled",

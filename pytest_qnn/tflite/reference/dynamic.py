@@ -39,7 +39,14 @@ class DynamicDelegate(ReferenceDelegate):
         super().__init__(flags=flags, **options)
 
     def supports(self, node: Node, tensors: Any, constants: set[int]) -> bool:
-        """As the reference, and RESHAPE by a shape that is no constant."""
+        """As the reference, and RESHAPE by a shape that is no constant.
+
+        Of FULLY_CONNECTED that keeps dimensions, and RESHAPE of nothing, it does not work out the shape.
+        """
+        if node.op == "FULLY_CONNECTED" and len(tensors[node.outputs[0]].shape) != 2:
+            return False
+        if node.op == "RESHAPE" and 0 in tensors[node.inputs[0]].shape:
+            return False
         if node.op == "RESHAPE" and len(node.inputs) == 2 and tensors[node.inputs[1]].dtype == "int32":
             return supports(node, tensors, {*constants, node.inputs[1]})
         return super().supports(node, tensors, constants)

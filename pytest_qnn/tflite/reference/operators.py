@@ -14,6 +14,8 @@ def supports(node: Node, tensors: Mapping[int, Tensor], constants: Collection[in
     that the model fixes. Shapes of results must follow from shapes of operands and constants alone.
     """
     operands = [index for index in node.inputs if index >= 0]
+    if node.op in ("MEAN", "FULLY_CONNECTED") and any(0 in tensors[index].shape for index in operands):
+        return False  # nothing to sum
     if node.op in ("RESHAPE", "MEAN"):
         if any(index not in constants for index in operands[1:]):
             return False

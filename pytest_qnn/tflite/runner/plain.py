@@ -7,6 +7,7 @@ from collections.abc import Iterable
 from typing import Any, Final
 
 from pytest_qnn.tflite.cases.delegate import DelegateCase
+from pytest_qnn.tflite.cases.domain import DomainCase
 from pytest_qnn.tflite.cases.history import History
 from pytest_qnn.tflite.cases.plugin import Cycle, PluginCase
 from pytest_qnn.tflite.cases.script import AnyScriptStep, Parallel, Repeat, ScriptCase
@@ -74,6 +75,8 @@ def cycles(case: Any) -> int:
     if isinstance(case, ScriptCase):
         times = 1 + _performed(case.steps) // _STEPS
         return (times + _before(case.history)) * max(map(_size, case.graphs), default=1)
+    if isinstance(case, DomainCase):
+        return len(case.cells)
     delegate: DelegateCase = case
     again = 2 if delegate.again or delegate.baseline else 1
     times = max(1, delegate.invokes + delegate.redo + delegate.late) * max(1, len(delegate.applications))

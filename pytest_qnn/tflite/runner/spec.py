@@ -7,10 +7,11 @@ from typing import Any, ClassVar, Final
 from pytest_qnn.isolation.codec import Codec, Kind
 from pytest_qnn.isolation.worker import WorkerSpec
 from pytest_qnn.tflite.cases.delegate import DelegateCase
+from pytest_qnn.tflite.cases.domain import DomainCase
 from pytest_qnn.tflite.cases.plugin import Cycle, PluginCase
 from pytest_qnn.tflite.cases.script import Measure, ScriptCase, flat
 from pytest_qnn.tflite.runner.plain import PLAIN, cycles
-from pytest_qnn.tflite.trace import DelegateTrace, PluginTrace, ScriptTrace
+from pytest_qnn.tflite.trace import DelegateTrace, DomainTrace, PluginTrace, ScriptTrace
 
 
 class DelegateSpec(WorkerSpec, frozen=True):
@@ -39,6 +40,7 @@ CODEC: Final = Codec(
         Kind(DelegateCase, DelegateTrace),
         Kind(ScriptCase, ScriptTrace, b"script "),
         Kind(PluginCase, PluginTrace, b"plugin "),
+        Kind(DomainCase, DomainTrace, b"domain "),
     ),
     _measures,
     cycles,

@@ -11,6 +11,7 @@ import msgspec
 
 from pytest_qnn.isolation.worker import ASKED, Depth, OnStep, Unusable
 from pytest_qnn.tflite.cases.delegate import Application, DelegateCase
+from pytest_qnn.tflite.cases.domain import DomainCase
 from pytest_qnn.tflite.cases.plugin import PluginCase
 from pytest_qnn.tflite.facts import DelegateFacts
 from pytest_qnn.tflite.runner import learn
@@ -24,6 +25,7 @@ from pytest_qnn.tflite.runner.delegates import (
     known_options,
     why_broken,
 )
+from pytest_qnn.tflite.runner.domain import run_domain_case
 from pytest_qnn.tflite.runner.plain import PLAIN
 from pytest_qnn.tflite.runner.plugin import run_plugin_case
 from pytest_qnn.tflite.runner.plugin_library import NoInterface, open_plugin
@@ -120,6 +122,8 @@ class DelegateWorker:
             _, options = self._spec.delegates[min(case.delegate, len(self._chain) - 1)]
             given = tuple((key.encode(), value.encode()) for key, value in options.items())
             return run_plugin_case(case, self._chain, self._runtime, on_step, given)
+        if isinstance(case, DomainCase):
+            return run_domain_case(case, self._chain, self._runtime, on_step)
         return run_script_case(case, self._chain, self._runtime, self._remake, on_step)
 
     def _remake(self, position: int, options: Mapping[str, str]) -> DelegateFactory:

@@ -15,11 +15,13 @@ from pytest_qnn.tflite.strategies.history import with_history
 _MEASURES: Final = (
     "it measures what cycles of its own leave behind, and takes what was there before for given"
 )
+_CELLS: Final = "it lists models of one node, each looked at once"
 _FILE: Final = "it looks at the library's file alone"
 OPTED_OUT: Final[dict[str, str]] = {
     **dict.fromkeys(("LEAK-01", "LEAK-02", "LEAK-03", "LEAK-04", "LIFE-05"), _MEASURES),
     **dict.fromkeys(("OWN-02", "OWN-03", "RSZ-05", "THR-05", "TFL-03", "ABI-08"), _MEASURES),
     **dict.fromkeys(("ABI-01", "ABI-12"), _FILE),
+    "DOM-01": _CELLS,
 }
 """Rules whose cases have no history, and why. Nor have those that judge the runtime (`Rule.self_check`)."""
 

@@ -66,7 +66,15 @@ def _answers(
     """What the client says of each model, by name; each list of words is asked once."""
     command = [sys.executable, str(CLIENTS / "ort_compare.py"), str(libraries.backend), *words]
     environment = os.environ | libraries.environment(personality)
-    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=300, check=False)
+    done = subprocess.run(
+        command,
+        env=environment,
+        cwd=libraries.backend.parent,  # the provider writes beside what it profiles, and where it is started
+        capture_output=True,
+        text=True,
+        timeout=300,
+        check=False,
+    )
     assert done.returncode == 0, done.stderr
     answers = [json.loads(line) for line in done.stdout.splitlines() if line.startswith("{")]
     return {each["name"]: each for each in answers}

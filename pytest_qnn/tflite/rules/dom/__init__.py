@@ -1,0 +1,1 @@
+"""DOM: its rules and their mutants."""
