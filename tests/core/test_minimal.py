@@ -39,8 +39,6 @@ from pytest_qnn.tflite.runtime.runtime import load_runtime
 from pytest_qnn.tflite.target import open_delegate_target
 from pytest_qnn.tflite.trace import DelegateTrace
 
-pytestmark = pytest.mark.usefixtures("lessons")
-
 SEEDS = (1, 2, 3)
 CUSTOM = 2
 WIDE = Profile("wide", in_process_examples=300, isolated_examples=100)

@@ -36,8 +36,6 @@ from pytest_qnn.tflite.graph.graph import Graph, Node, Tensor
 from pytest_qnn.tflite.graph.model import emit
 from pytest_qnn.tflite.target import DelegateTarget, open_delegate_target
 
-pytestmark = pytest.mark.usefixtures("lessons")
-
 REGISTERED = (
     ContextCreate("c0"),
     Alloc("b0", 4),

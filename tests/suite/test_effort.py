@@ -18,8 +18,6 @@ from pytest_qnn.mutants.__main__ import main
 from pytest_qnn.mutants.planning import LEAST, needed
 from pytest_qnn.rules import catalogue
 
-pytestmark = pytest.mark.usefixtures("lessons")
-
 ROOT = Path(__file__).parents[2]
 PLAN = effort.read()
 

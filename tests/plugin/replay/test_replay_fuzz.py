@@ -42,8 +42,6 @@ from pytest_qnn.tflite.cases.script import ScriptCase, flat
 from pytest_qnn.tflite.graph.graph import Graph, Node, Tensor
 from pytest_qnn.tflite.target import DelegateTarget, open_delegate_target
 
-pytestmark = pytest.mark.usefixtures("lessons")
-
 RUN = 50
 """Mutated cases of each kind that are carried out."""
 LONGEST_READ = 0.5

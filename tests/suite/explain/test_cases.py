@@ -18,8 +18,6 @@ from pytest_qnn.report.explain import stored
 from pytest_qnn.rules import catalogue
 from pytest_qnn.tflite.target import open_delegate_target
 
-pytestmark = pytest.mark.usefixtures("lessons")
-
 MEASURED = ("LEAK-", "QLEAK-", "THR-", "QTHR-", "RSZ-05", "OWN-02", "OWN-03", "LIFE-05", "SSR-01")
 """Rules whose cases take seconds, and of which threads make some a matter of chance."""
 TRIES = 20

@@ -22,8 +22,6 @@ from pytest_qnn.tflite.numerics.kernels import run_graph, run_node
 from pytest_qnn.tflite.numerics.precision import EVERY_OP, SINGLE, Array, is_half, to_half
 from pytest_qnn.tflite.target import open_delegate_target
 
-pytestmark = pytest.mark.usefixtures("lessons")
-
 RUNTIMES = ("tflite_runtime", "ai_edge_litert")
 HALF = SINGLE.with_half(EVERY_OP)
 RULES = (

@@ -23,8 +23,6 @@ from pytest_qnn.tflite.graph.scales import CLASSES, MOST_OF_MANY
 from pytest_qnn.tflite.strategies.shapes import MakeGraph
 from pytest_qnn.tflite.target import open_delegate_target
 
-pytestmark = pytest.mark.usefixtures("lessons")
-
 RUNTIMES = ("tflite_runtime", "ai_edge_litert")
 FEW = Profile("few", 12, 12)
 RULES = (

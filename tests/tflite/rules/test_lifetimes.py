@@ -34,8 +34,6 @@ from pytest_qnn.tflite.strategies.lifetimes import CYCLES, FEW, LEAST, REPETITIO
 from pytest_qnn.tflite.target import open_delegate_target
 from pytest_qnn.tflite.trace import MeasureCounts, ScriptSeen, ScriptTrace
 
-pytestmark = pytest.mark.usefixtures("lessons")
-
 T = Tensor((2, 3))
 GRAPH = Graph((T, T, T), (Node("ADD", (0, 0), (1,)), Node("MUL", (1, 0), (2,))), (0,), (2,))
 RUNTIMES = ("tflite_runtime", "ai_edge_litert")
