@@ -1,10 +1,11 @@
-"""Where figures were measured."""
+"""Where figures were measured, and how fast it was: ``python -m benchmarks.machine``."""
 
 from __future__ import annotations
 
 import importlib.metadata
 import os
 import platform
+import time
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -17,6 +18,7 @@ _PACKAGES = (
     "tflite-runtime",
     "ai-edge-litert",
 )
+_ADDITIONS = 5_000_000
 
 
 def facts() -> dict[str, str]:
@@ -29,6 +31,7 @@ def facts() -> dict[str, str]:
         "niceness": str(os.getpriority(os.PRIO_PROCESS, 0)),
         "system": platform.platform(),
         "python": platform.python_version(),
+        "yardstick": f"{yardstick():.2f} s of processor time for {_ADDITIONS:,} additions",
         "packages": ", ".join(f"{name} {version}" for name in _PACKAGES if (version := _version(name))),
     }
 
@@ -46,3 +49,23 @@ def _processor() -> str:
         if line.startswith("model name"):
             return line.partition(":")[2].strip()
     return platform.machine()
+
+
+def yardstick() -> float:
+    """Seconds of processor time for a loop that is the same everywhere, the least of three.
+
+    A virtual machine of the same kind took 1.0 to 2.2 times the time of another day.
+    """
+    return min(_added() for _ in range(3))
+
+
+def _added() -> float:
+    begun = time.process_time()
+    total = 0
+    for number in range(_ADDITIONS):
+        total += number
+    return time.process_time() - begun
+
+
+if __name__ == "__main__":
+    print("\n".join(f"{name}: {value}" for name, value in facts().items()))

@@ -13,9 +13,11 @@ from typing import Any
 import fake_suite
 import kept
 import pytest
+from lessons import learned_once
 
 from pytest_qnn.isolation import namespaces
 from pytest_qnn.isolation.observe.process import reuse_freed_memory
+from pytest_qnn.tflite.target import DelegateTarget
 
 pytest_plugins = ["pytester"]
 
@@ -115,6 +117,17 @@ def frozen() -> Iterator[None]:
     gc.freeze()
     yield
     gc.unfreeze()
+
+
+@pytest.fixture(scope="module")
+def lessons(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """Delegates of ours are learned about once in a run, and not by each test that opens one."""
+    base = tmp_path_factory.getbasetemp()
+    folder = (base.parent if os.environ.get("PYTEST_XDIST_WORKER") else base) / "lessons"
+    folder.mkdir(exist_ok=True)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(DelegateTarget, "_learn", learned_once(DelegateTarget._learn, folder))
+        yield
 
 
 @pytest.fixture

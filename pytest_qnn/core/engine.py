@@ -89,7 +89,10 @@ _FEW_SEARCHES = 6
 _MOST_FURTHER = 9
 """Findings of a rule beside its first."""
 _FURTHER_SHARE = 1 / 8
-"""Of the cases of the budget of shrinking, for each of them."""
+"""Of the cases of the budget of shrinking, for the first of them."""
+_NEXT_SHARE = 0.7
+"""Of the share of the one before, for the next: all of them together have two fifths of the budget. With an
+eighth for each, IF-10 took twice as long on libQnnHtp, where a case takes half a second of processor time."""
 _OUTER = "Interpreter."
 """How calls begin in which those of a target are nested."""
 _COLLECTION_INTERVAL = 10.0
@@ -184,10 +187,14 @@ class _Judge:
         self.shrinking = _ShrinkBudget(
             profile.shrink_budget(isolated=target.isolated), profile.shrink_seconds
         )
+        self.further_share = _FURTHER_SHARE
+        """Of the budget, for the judge behind this one's finding (`behind`)."""
         self.hangs_left = profile.hang_budget
         self.control_hangs_left = _CONTROL_HANGS
         self.known: dict[bytes, Violation | None] = {}
         """By encoded case: bytes are small, and the garbage collector does not track them."""
+        self.kept: dict[bytes, tuple[Any, list[Any]]] = {}
+        """By encoded case: what was carried out and not judged yet."""
         self.examples = 0
         self.only_in_company = 0
         """Cases that broke the rule after others in one process, and neither alone nor joined with them."""
@@ -272,18 +279,16 @@ class _Judge:
         """Run the cases; the number of the first that broke the rule, which is then `minimal`."""
         new = [(index, case) for index, case in company if msgspec.msgpack.encode(case) not in self.known]
         fit = [(index, case) for index, case in new if not self._unfit(case)]
-        traces = iter(self.target.run_all([case for _, case in fit]))
+        traces = self._carried_out([case for _, case in fit])
         together = len(fit) > 1
-        before: list[Any] = []
         for position, (index, case) in enumerate(fit):
             try:
-                trace, alone = next(traces)
+                trace, before = next(traces)
             except TargetLost:
                 raise
             except Exception as error:
                 raise InternalError(case) from error
             self.examples += 1
-            before = [] if alone else before
             violation = self._judged(case, trace, before)
             if isinstance(violation, Measured):
                 violation = self._in_fresh_processes(case)  # None: a chance result; the search continues
@@ -295,15 +300,43 @@ class _Judge:
                 if isinstance(violation, Measured):
                     self.confirmed = self.minimal
             if self.minimal is not None:
+                self._keep([case for _, case in fit[position + 1 :]], traces)
                 return index
             if self.facts is not facts:
                 return None
-            before.append(case)
             if together and self.only_in_company:  # the rest of them are alone already
                 rest = [[case] for _, case in fit[position + 1 :]]
-                traces = itertools.chain.from_iterable(map(self.target.run_all, rest))
+                traces = itertools.chain.from_iterable(map(self._carried_out, rest))
                 together = False
         return None
+
+    def _carried_out(self, cases: Sequence[Any]) -> Iterator[tuple[Any, list[Any]]]:
+        """The traces in order, each with the cases that ran in its process before it."""
+        kept = [self.kept.pop(msgspec.msgpack.encode(case), None) for case in cases]
+        traces = iter(
+            self.target.run_all([case for case, there in zip(cases, kept, strict=True) if there is None])
+        )
+        before: list[Any] = []
+        for case, there in zip(cases, kept, strict=True):
+            if there is not None:
+                yield there
+                continue
+            trace, alone = next(traces)
+            before = [] if alone else before
+            yield trace, list(before)
+            before.append(case)
+
+    def _keep(self, cases: Sequence[Any], traces: Iterator[tuple[Any, list[Any]]]) -> None:
+        """What the rest of a company has given, for the search behind what failed in it: it ran already.
+
+        Nothing is looked for behind a hang, nor behind what is measured (`behind`).
+        """
+        if not self.target.isolated or self.minimal is None or isinstance(self.minimal[1], Hung | Measured):
+            return
+        # Whatever goes wrong comes again where the case is needed.
+        with contextlib.suppress(Exception):
+            for case in cases:
+                self.kept[msgspec.msgpack.encode(case)] = next(traces)
 
     def _joined(self, cases: list[Any]) -> None:
         """Judge as one case those that ran in a child that died, which none of them does alone."""
@@ -566,10 +599,12 @@ class _Judge:
         other = _Judge(self.rule, self.target, profile, self.rule_named, self.accepted)
         other.passed_over = (*self.passed_over, place)
         other.met, other.causes, other.controlled = self.met, self.causes, self.controlled
+        other.kept = self.kept
         other.facts, other.hangs_left = self.facts, self.hangs_left
         other.control_hangs_left = self.control_hangs_left
         # Few cases, but all of the seconds: otherwise it would depend on load how small a case becomes.
-        cases = int(self.profile.shrink_budget(isolated=self.target.isolated) * _FURTHER_SHARE)
+        other.further_share = self.further_share * _NEXT_SHARE
+        cases = int(self.profile.shrink_budget(isolated=self.target.isolated) * self.further_share)
         other.shrinking = _ShrinkBudget(cases, self.profile.shrink_seconds)
         # What was wrong in the same place is no failure there; what was wrong elsewhere may be found again.
         other.known = {

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import msgspec
+import numpy as np
 
 from pytest_qnn.core.evidence import Evidence
 from pytest_qnn.core.forms import DELEGATES, HERE, is_soname, unwrapped
@@ -56,7 +57,9 @@ class OpenTarget:
                 followed.
         """
         try:
-            return self._learn()
+            # A target may leave anything in an output, signalling NaN included, of which numpy warns.
+            with np.errstate(invalid="ignore"):
+                return self._learn()
         except (TargetLost, Unusable, RunnerFailure):
             raise
         except Exception as error:

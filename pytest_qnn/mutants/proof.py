@@ -39,7 +39,8 @@ class Tried(msgspec.Struct, frozen=True):
     digest: str
     limit: int
     """Examples of the plan."""
-    seeds: tuple[int, ...]
+    first: int
+    """The first seed; the others follow it."""
     counts: tuple[int | None, ...]
     """By seed: examples up to the first failure; None: none within the plan's."""
     seconds: float
@@ -80,7 +81,7 @@ def known(file: Path) -> dict[tuple[str, ...], dict[int, int | None]]:
     """By what was tried (`Tried.key`): the count of each seed."""
     counts: dict[tuple[str, ...], dict[int, int | None]] = {}
     for tried in _lines(file):
-        counts.setdefault(tried.key, {}).update(zip(tried.seeds, tried.counts, strict=True))
+        counts.setdefault(tried.key, {}).update(enumerate(tried.counts, tried.first))
     return counts
 
 
@@ -114,7 +115,8 @@ def run(file: Path, wanted: Sequence[Task], jobs: int = 1, minutes: float | None
     with file.open("ab") as output:
         for task, (found,) in in_processes(measured, left, jobs):
             mutant, rule, place, digest, limit = key_of(task)
-            line = Tried(mutant, rule, place, digest, int(limit), task.seeds, found.counts, found.seconds)
+            first, seconds_of_task = task.seeds[0], round(found.seconds, 2)
+            line = Tried(mutant, rule, place, digest, int(limit), first, found.counts, seconds_of_task)
             output.write(msgspec.json.encode(line) + b"\n")
             output.flush()
             seconds += found.seconds
@@ -127,9 +129,11 @@ def _left(
 ) -> Iterator[Task]:
     for task in wanted:
         done = counts.get(key_of(task), {})
-        seeds = [seed for seed in task.seeds if seed not in done]
-        for start in range(0, len(seeds), _BATCH):
-            yield dataclasses.replace(task, seeds=tuple(seeds[start : start + _BATCH]))
+        for batch in range(0, len(task.seeds), _BATCH):
+            # What is done of a batch is its beginning.
+            seeds = tuple(seed for seed in task.seeds[batch : batch + _BATCH] if seed not in done)
+            if seeds:
+                yield dataclasses.replace(task, seeds=seeds)
 
 
 @dataclasses.dataclass(frozen=True)

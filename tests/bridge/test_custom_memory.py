@@ -46,6 +46,8 @@ from pytest_qnn.tflite.target import DelegateTarget, open_delegate_target
 from pytest_qnn.tflite.trace import AllocCounts, InspectCounts, LogCounts, PlaceCounts, ReadCounts, ScriptSeen
 from tests.bridge import native_qnn
 
+pytestmark = pytest.mark.usefixtures("lessons")
+
 RUNTIMES = ("tflite_runtime", "ai_edge_litert")
 T = Tensor((2, 3))
 GRAPH = Graph((T, T, T), (Node("ADD", (0, 0), (1,)), Node("RELU", (1,), (2,))), (0,), (2,))

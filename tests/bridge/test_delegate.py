@@ -27,6 +27,8 @@ from pytest_qnn.tflite.runner.run import run_delegate_case
 from pytest_qnn.tflite.runtime.runtime import Runtime, load_runtime
 from pytest_qnn.tflite.target import DelegateTarget, open_delegate_target
 
+pytestmark = pytest.mark.usefixtures("lessons")
+
 SHAPE = (1, 2, 3, 4)
 CONSTANT = np.arange(24, dtype="<f4")
 GRAPH = Graph(

@@ -24,7 +24,10 @@ from pytest_qnn.tflite.runner import qnn_interface
 from pytest_qnn.tflite.target import DelegateTarget, open_delegate_target
 from tests.bridge import native_qnn
 
-pytestmark = pytest.mark.skipif(shutil.which("gcc") is None, reason="there is no C compiler (gcc)")
+pytestmark = [
+    pytest.mark.skipif(shutil.which("gcc") is None, reason="there is no C compiler (gcc)"),
+    pytest.mark.usefixtures("lessons"),
+]
 
 RUNTIMES = ("tflite_runtime", "ai_edge_litert")
 HTP = {"backend_type": "htp"}

@@ -20,6 +20,8 @@ from pytest_qnn.tflite.cases.script import ScriptCase
 from pytest_qnn.tflite.mutants import QNN
 from pytest_qnn.tflite.target import DelegateTarget, open_delegate_target
 
+pytestmark = pytest.mark.usefixtures("lessons")
+
 RUNTIMES = ("tflite_runtime", "ai_edge_litert")
 RULES = sorted(rule.id for rule in catalogue().values() if rule.area == "TFL")
 MUTANTS = [mutant for mutant in table().values() if mutant.part == QNN]

@@ -48,6 +48,7 @@ def found_in(bundles: Bundles, folder: Path, kind: str, number: int) -> str:
     return "; ".join(found.false)
 
 
+@pytest.mark.full
 def test_a_crash_and_what_passes_are_judged_again_without_the_library(
     bundles: Bundles, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import msgspec
@@ -102,6 +102,25 @@ def test_what_is_worst_is_the_finding() -> None:
     verdict = judged(check, dying_in({12: "QnnMem_register"}))
     assert (verdict.outcome, sizes_of(verdict)[0]) == (Outcome.CRASH, 12)
     assert [each.outcome for each in verdict.further] == [Outcome.FAIL]
+
+
+class Company(Alone):
+    """Cases that are sent together run in one child."""
+
+    isolated = True
+
+    def run_all(self, cases: Sequence[Any]) -> Iterator[tuple[Any, bool]]:
+        self.together = [*getattr(self, "together", ()), *map(size_of, cases)]
+        return ((self.run(case), False) for case in cases)
+
+
+def test_what_ran_in_the_company_of_a_failure_is_judged_behind_it_without_another_run() -> None:
+    rule = a_rule(examined)
+    target = Company("memory", dying_in({1: "QnnGraph_create", 3: "QnnLog_create", 5: "QnnMem_register"}))
+    verdict = judge_with_owners(rule, target, PROFILES["default"], 1, {"REG-99": rule}.__getitem__).verdict
+    assert len(verdict.further) == 2
+    again = {size for size in target.together if target.together.count(size) > 1}
+    assert again <= set(sizes_of(verdict))  # what failed is judged again, for what else is wrong in it
 
 
 def test_at_most_nine_are_told_beside_the_first() -> None:

@@ -26,6 +26,8 @@ from pytest_qnn.rules import catalogue
 from pytest_qnn.tflite.cases.script import DestroyDelegate, ScriptCase
 from pytest_qnn.tflite.target import DelegateTarget, open_delegate_target
 
+pytestmark = pytest.mark.usefixtures("lessons")
+
 needs_gcc = pytest.mark.skipif(shutil.which("gcc") is None, reason="there is no C compiler (gcc)")
 RUNTIMES = ("tflite_runtime", "ai_edge_litert")
 PROFILE = PROFILES["default"]

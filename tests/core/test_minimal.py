@@ -39,6 +39,8 @@ from pytest_qnn.tflite.runtime.runtime import load_runtime
 from pytest_qnn.tflite.target import open_delegate_target
 from pytest_qnn.tflite.trace import DelegateTrace
 
+pytestmark = pytest.mark.usefixtures("lessons")
+
 SEEDS = (1, 2, 3)
 CUSTOM = 2
 WIDE = Profile("wide", in_process_examples=300, isolated_examples=100)
@@ -162,6 +164,7 @@ def test_a_library_that_dies_at_the_third_registration_is_given_the_bare_case(tm
         target.close()
 
 
+@pytest.mark.full
 def test_a_library_that_hangs_at_an_odd_offset_is_given_the_bare_case_in_few_hangs(tmp_path: Path) -> None:
     library = breaking_library(tmp_path, "if (offset % 2) for (;;);")
     target = open_memory_target(str(library), "emulated", "fork", 0.4)

@@ -102,8 +102,8 @@ def check_all(folder: Path, name: str, where: Where) -> None:
 
 @pytest.mark.parametrize(
     "name",
-    # Part 0: in test_memory.py, and with it the other way to kill a supervisor.
-    [later(name) if name == "kill-supervisor" else name for name in part(DEEDS, 1)],
+    # Part 2 of four: in test_memory.py, and with it the other way to kill a supervisor.
+    [later(name) if name == "kill-supervisor" else name for name in part(DEEDS, 1, 4)],
 )
 def test_a_deed_of_a_kernel_costs_its_case_and_nothing_else(tmp_path: Path, name: str) -> None:
     check_all(tmp_path, name, "invoke")

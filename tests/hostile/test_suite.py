@@ -191,6 +191,7 @@ def test_what_shows_when_a_process_ends_only_is_found_by_the_rules_about_its_end
     assert replays(judged) == dict.fromkeys(ENDS, "STILL FAILS")
 
 
+@pytest.mark.full
 def test_garbage_in_every_descriptor_reaches_shared_memory_and_nothing_else(
     bench: Bench, calm_all: Judged
 ) -> None:
@@ -281,6 +282,7 @@ def replays(judged: Judged) -> dict[str, str]:
     return found
 
 
+@pytest.mark.full
 def test_a_target_that_dies_one_time_in_three_is_flaky_everywhere(bench: Bench, calm_many: Judged) -> None:
     calm = calm_many.of(FEW)
     judged = bench.judge("one-in-three", third_process(bench.folder / "one-in-three" / "note"), only=FEW)

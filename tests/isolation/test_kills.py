@@ -104,6 +104,7 @@ def cgroup() -> Iterator[Path]:
         folder.rmdir()
 
 
+@pytest.mark.full
 def test_a_case_that_needs_more_memory_than_there_is_is_a_death_with_its_reason(
     tmp_path: Path, cgroup: Path
 ) -> None:

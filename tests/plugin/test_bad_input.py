@@ -322,6 +322,7 @@ def test_a_mutant_that_there_is_not(pytester: pytest.Pytester, flag: str, value:
     assert value in judged(pytester, f"{flag}={value}")
 
 
+@pytest.mark.full
 def test_the_longest_time_limit_overflows_nothing(pytester: pytest.Pytester) -> None:
     """Of the target that is learned, of a case in a child, and of one that dies: milliseconds are C's int."""
     path = qnn_library(pytester.path, "abort()")

@@ -51,6 +51,7 @@ def test_a_rule_of_which_nothing_is_left_is_blocked_and_the_run_red(pytester: py
     assert '<property name="blocked_by" value="RUN-01" />' in Path("out.xml").read_text(encoding="utf-8")
 
 
+@pytest.mark.full
 def test_the_owner_and_who_met_its_fault_are_one_finding(pytester: pytest.Pytester) -> None:
     result, rules = judged(pytester, "aborts-at-rank-3", "-k", "test_life_09 or test_run_01 or test_abi_07")
     assert result.ret == pytest.ExitCode.TESTS_FAILED

@@ -116,6 +116,7 @@ def lines(comparison: Comparison) -> list[str]:
     return list(text.lines(comparison, "old.json", "new.json"))
 
 
+@pytest.mark.full
 def test_what_was_run_is_compared_as_its_reports_are(
     ran: Ran, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -317,6 +318,7 @@ def test_a_finding_by_another_rules_control_may_go_without_a_verdict(ran: Ran) -
     assert (rules(lost)["REG-02"].kind, lost.worse) == ("no longer judged", 1)
 
 
+@pytest.mark.full
 def test_rules_of_another_catalogue_are_new_or_removed(ran: Ran) -> None:
     less = replace(without_rule(ran.old, "REG-02"), catalogue=loaded.Catalogue(1, "0" * 64))
     removed, added = compare(ran.old, less), compare(less, ran.old)

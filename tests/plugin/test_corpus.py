@@ -10,6 +10,7 @@ from typing import Any
 
 import msgspec
 import pytest
+from fast_run import later
 from reports import refusal
 
 from pytest_qnn import case_file, commands
@@ -44,6 +45,7 @@ def test_a_finding_joins_it_without_what_belongs_to_the_machine(found: Path) -> 
     assert corpus.cases(Path("cases"), "NUM-02") == ()
 
 
+@pytest.mark.full
 def test_what_is_in_it_is_tried_first_whatever_the_seed(pytester: pytest.Pytester, found: Path) -> None:
     for options in (("--qnn-seed=4",), ("--qnn-seed=5", "--qnn-sandbox=fork"), ("--qnn-seed=6", "-n", "1")):
         _, rule = judged(pytester, MUTANT, "--qnn-corpus=cases", *options)
@@ -89,8 +91,8 @@ def test_a_case_that_the_rule_cannot_judge_is_passed_over(pytester: pytest.Pytes
     ("name", "text", "said"),
     [
         ("NUM-10-0123456789abcdef.json", "{}", "is not a case file of pytest-qnn"),
-        ("NUM-10-0123456789abcdef.json", None, "is a case of NUM-10"),
-        ("notes.json", "{}", "is not called RULE-DIGEST.json"),
+        later("NUM-10-0123456789abcdef.json", None, "is a case of NUM-10"),
+        later("notes.json", "{}", "is not called RULE-DIGEST.json"),
     ],
 )
 def test_what_is_no_case_is_refused_in_one_sentence(

@@ -120,6 +120,7 @@ def test_the_page_on_installing_names_what_the_package_requires(pytestconfig: py
     assert listed == wanted | {"numpy>=2", "ai-edge-litert>=2.0"}
 
 
+@pytest.mark.full
 def test_pytest_as_a_module_runs_in_a_clone_whose_package_is_installed(
     wheel: zipfile.ZipFile, source: Path, tmp_path: Path
 ) -> None:
@@ -229,6 +230,7 @@ def ran(folder: Path, installed: Path, *arguments: str) -> str:
     return done.stdout
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("rootdir", ["around the environment", "beside the environment"])
 def test_ids_of_the_installed_suite_can_be_given_back(
     wheel: zipfile.ZipFile, tmp_path: Path, rootdir: str

@@ -121,6 +121,7 @@ def test_a_worker_that_somebody_kills_costs_nothing(tmp_path: Path) -> None:
     assert {rule["verdict"] for rule in judged_rules(two)} == {"pass"}
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("options", [("-n2",), later(("-n2", "--dist=loadscope"))])
 def test_a_rule_whose_worker_is_always_killed_costs_itself(tmp_path: Path, options: tuple[str, ...]) -> None:
     options = ("-k", "reg_03 or reg_04 or reg_05", "--qnn-sandbox=fork", *options)
@@ -192,6 +193,7 @@ def interrupt_workers(process: subprocess.Popen[str]) -> None:
         os.kill(int(child), signal.SIGINT)
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("end", [later(interrupt), later(interrupt_all), later(terminate), interrupt_workers])
 def test_a_run_that_is_ended_says_what_was_judged_and_what_was_not(
     tmp_path: Path, stuck: subprocess.Popen[str], end: Any

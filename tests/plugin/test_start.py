@@ -104,6 +104,7 @@ def test_a_replay_imports_the_area_of_its_rule_only(
     assert found.loaded(f"pytest_qnn.{other}") == []
 
 
+@pytest.mark.full
 def test_one_verdict_costs_little_more_than_an_empty_run(tmp_path: Path) -> None:
     empty = tmp_path / "empty"
     empty.mkdir()

@@ -55,6 +55,11 @@ SIZES: dict[Any, int] = {
     system.SystemInterface: 160,
     system.BinaryInfo: 144,
     system.GraphInfo: 88,
+    system.ExtendedEventData: 56,
+    system.ProfileEvent: 80,
+    system.ProfileData: 72,
+    system.SerializationTarget: 24,
+    system.SerializationConfig: 32,
 }
 OFFSETS: dict[Any, dict[str, int]] = {
     table.Interface: {"backendId": 0, "providerName": 8, "apiVersion": 16, "implementation": 40},

@@ -18,6 +18,8 @@ from pytest_qnn.mutants.__main__ import main
 from pytest_qnn.mutants.planning import LEAST, needed
 from pytest_qnn.rules import catalogue
 
+pytestmark = pytest.mark.usefixtures("lessons")
+
 ROOT = Path(__file__).parents[2]
 PLAN = effort.read()
 
@@ -149,6 +151,7 @@ def copy(tmp_path: Path) -> Path:
     return tmp_path
 
 
+@pytest.mark.full
 def test_the_plan_is_stale_for_exactly_the_pairs_of_what_changed(copy: Path) -> None:
     """Not after remarks, annotations or what no rule uses: all of these are edited at once."""
     scene, rules, steps = "qnn/strategies/scene.py", "qnn/rules/reg/rules.py", "qnn/cases/case.py"

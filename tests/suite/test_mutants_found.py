@@ -21,6 +21,8 @@ from pytest_qnn.qnn.cases.case import BOGUS, Binding, ContextCreate, Execute, Me
 from pytest_qnn.qnn.proxies import proxy_table
 from pytest_qnn.rules import catalogue
 
+pytestmark = pytest.mark.usefixtures("lessons")
+
 PROXY = "proxy"
 """In front of a library that has no QnnMem of its own."""
 CRASHES = {Outcome.CRASH, Outcome.FAIL}

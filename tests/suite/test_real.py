@@ -143,6 +143,7 @@ PROXY_FINDINGS = {"EXE-13": "fail", "EXE-14": "crash"}
 """What the library finds of raw memory, which the proxy passes on."""
 
 
+@pytest.mark.full
 @SOME_OR_ALL
 def test_libqnnhtp_behind_a_proxy(tmp_path: Path, which: str) -> None:
     if which == "some":  # what the library itself does is found without a proxy too
@@ -168,6 +169,7 @@ def test_libqnngpu(tmp_path: Path, which: str) -> None:
     assert any("backendCreate answers 4000" in reason for reason in closed)
 
 
+@pytest.mark.full
 @SOME_OR_ALL
 def test_libqnnsaver(tmp_path: Path, which: str) -> None:
     findings = ("PRE-02", "IF-10", "PRE-03", "CTX-07")
@@ -177,6 +179,7 @@ def test_libqnnsaver(tmp_path: Path, which: str) -> None:
     assert list(tmp_path.glob("saver_output*")) == []
 
 
+@pytest.mark.full
 @SOME_OR_ALL
 def test_libqnnir(tmp_path: Path, which: str) -> None:
     contradictions = {"IF-08": "contradiction"}  # key 1001 says that it gives no texts, and it gives one

@@ -21,6 +21,8 @@ from pytest_qnn.qnn.runner.worker import KEYS
 from pytest_qnn.rules import catalogue
 from pytest_qnn.tflite.facts import LIMITS, DelegateFacts
 
+pytestmark = pytest.mark.usefixtures("lessons")
+
 FAST = fast_pairs()
 FEWEST, FEW = (Profile("few", in_process_examples=count, isolated_examples=5) for count in (6, 10))
 """Of each pair, in the fast run and in the full one; more where so few show nothing, as behind gates that

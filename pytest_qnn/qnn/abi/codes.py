@@ -319,6 +319,9 @@ class QuantizationEncoding(IntEnum):
     """Qnn_QuantizationEncoding_t, the members used here."""
 
     SCALE_OFFSET = 0
+    AXIS_SCALE_OFFSET = 1
+    BW_SCALE_OFFSET = 2
+    BW_AXIS_SCALE_OFFSET = 3
     UNDEFINED = 0x7FFFFFFF
 
 

@@ -24,13 +24,15 @@ from __future__ import annotations
 import ctypes
 import os
 from collections.abc import Callable
-from typing import Any
+from typing import Any, ClassVar
 
 from pytest_qnn.qnn.reference.core import Devices
-from pytest_qnn.qnn.reference.execute import Asynchronous, InOnePiece
+from pytest_qnn.qnn.reference.execute import Asynchronous, InOnePiece, Stored
 from pytest_qnn.qnn.reference.external import ExternalBuffers
 from pytest_qnn.qnn.reference.graphs import Retrieval
 from pytest_qnn.qnn.reference.lists import Lists
+from pytest_qnn.qnn.reference.objects import Graph, Node, Tensor
+from pytest_qnn.qnn.reference.operators.values import Values, to_steps
 from pytest_qnn.qnn.reference.personalities import PERSONALITIES
 from pytest_qnn.qnn.reference.pieces import ProvidedPieces
 from pytest_qnn.qnn.reference.profiles import Profiles
@@ -60,6 +62,28 @@ class ReferenceBackend(
     """
 
 
+class ServedBackend(ReferenceBackend):
+    """The reference as a library for foreign clients, with the versions of the library that it stands for.
+
+    ONNX Runtime's provider takes core API 2.40.0 or newer; LiteRT's compiler plugin also asks for backend API
+    5.50. What API 2.40 has behind the members of 2.32 is NULL: functions that are not supported.
+    """
+
+    build_id: ClassVar[bytes] = b"v2.51.0.0"
+    """The SDK of API 2.40, as vMajor.Minor.Patch.Build: clients take it apart."""
+    core_version: ClassVar[tuple[int, int, int]] = (2, 40, 0)
+    backend_version: ClassVar[tuple[int, int, int]] = (5, 51, 0)
+
+    def results(
+        self, graph: Graph, node: Node, outputs: list[Tensor], values: dict[int, Stored]
+    ) -> list[Values]:
+        """A Relu of fixed point takes halves to the even number, as only that of libQnnHtp does (2.51)."""
+        found = super().results(graph, node, outputs, values)
+        if node.operator == "Relu" and self.personality.rounding == "half-up":
+            return [to_steps(tensor, each) for tensor, each in zip(outputs, found, strict=True)]
+        return found
+
+
 _SERVED: list[Any] = []
 """What C holds pointers into, until the process ends: its clients may call at any time."""
 
@@ -85,8 +109,8 @@ def serve(library: bytes, kind: str) -> None:
     loaded.pytest_qnn_serve(ctypes.cast(made.get_providers, ctypes.c_void_p))
 
 
-def _backend() -> ReferenceBackend:
-    return ReferenceBackend(PERSONALITIES[os.environ.get("PYTEST_QNN_PERSONALITY") or "default"])
+def _backend() -> ServedBackend:
+    return ServedBackend(PERSONALITIES[os.environ.get("PYTEST_QNN_PERSONALITY") or "default"])
 
 
 _KINDS: dict[str, Callable[[], Any]] = {"backend": _backend, "system": ReferenceSystem}

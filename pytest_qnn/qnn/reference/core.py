@@ -10,7 +10,7 @@ from ctypes import CFUNCTYPE, POINTER, c_uint32, c_void_p
 from typing import Any, ClassVar
 
 from pytest_qnn.qnn.abi.codes import ContextOption, Error, HtpContextConfigOption, LogLevel, Property, low
-from pytest_qnn.qnn.abi.layouts import API_VERSION, ContextConfig, ErrorHandle, Version
+from pytest_qnn.qnn.abi.layouts import ContextConfig, ErrorHandle, Version
 from pytest_qnn.qnn.reference.logs import Log, Logs
 from pytest_qnn.qnn.reference.mapping import Mapping
 from pytest_qnn.qnn.reference.objects import KINDS, Context, Graph, Kind, QnnError, Registration
@@ -200,7 +200,7 @@ class Core(Logs, abc.ABC):
         """QnnBackend_getApiVersion; works before backendCreate."""
         if not out:
             raise QnnError(Error.BACKEND_ERROR_INVALID_ARGUMENT)
-        out[0].coreApiVersion = Version(*API_VERSION)
+        out[0].coreApiVersion = Version(*self.core_version)
         out[0].backendApiVersion = Version(*self.backend_version)
 
     def backend_get_build_id(self, out: Any) -> None:

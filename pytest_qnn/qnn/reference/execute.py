@@ -10,13 +10,16 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+from msgspec import UnsetType
 
 from pytest_qnn.qnn.abi.codes import Error, LogLevel, TensorMemType
 from pytest_qnn.qnn.abi.layouts import NotifyFn, NotifyStatus
-from pytest_qnn.qnn.reference import mapping, operators
+from pytest_qnn.qnn.reference import mapping
 from pytest_qnn.qnn.reference.graphs import Graphs
 from pytest_qnn.qnn.reference.mapping import Mapping, at
 from pytest_qnn.qnn.reference.objects import Binding, Graph, Node, QnnError, Registration, Tensor
+from pytest_qnn.qnn.reference.operators import suite, table
+from pytest_qnn.qnn.reference.operators import values as numbers
 from pytest_qnn.qnn.reference.personalities import DEFAULT, Personality
 
 _BAD_TENSOR = Error.GRAPH_ERROR_INVALID_TENSOR
@@ -157,11 +160,22 @@ class Execution(Graphs):
 
     def compute_node(self, graph: Graph, node: Node, values: dict[int, Stored]) -> None:
         """Hook: one operator, on real values."""
-        operands = [operators.load(graph.tensors[each], values[each]) for each in node.inputs]
-        result = operators.OPERATORS[node.operator].compute(*operands)
-        (output,) = node.outputs
-        tensor = graph.tensors[output]
-        values[output] = self.keep(graph, tensor, self.store(tensor, result))
+        outputs = [graph.tensors[each] for each in node.outputs]
+        for tensor, result in zip(outputs, self.results(graph, node, outputs, values), strict=True):
+            values[tensor.id] = self.keep(graph, tensor, self.store(tensor, result))
+
+    def results(
+        self, graph: Graph, node: Node, outputs: list[Tensor], values: dict[int, Stored]
+    ) -> list[numbers.Values]:
+        """Hook: the real values that a node computes of the bytes of its inputs."""
+        inputs = [graph.tensors[each] for each in node.inputs]
+        if not isinstance(node.parameters, UnsetType):
+            try:
+                return table.results(node.operator, inputs, outputs, node.parameters, values)
+            except table.UNFIT:  # an index out of the data, which only the data shows
+                raise QnnError(Error.GRAPH_ERROR_GENERAL) from None
+        operands = [numbers.load(each, values[each.id]) for each in inputs]
+        return [suite.OPERATORS[node.operator].compute(*operands)]
 
     def constant(self, graph: Graph, tensor: Tensor, data: bytes) -> Stored:
         """Hook: the bytes of a STATIC tensor."""
@@ -173,9 +187,9 @@ class Execution(Graphs):
         del graph, tensor
         return stored
 
-    def store(self, tensor: Tensor, real: operators.Values) -> Stored:
+    def store(self, tensor: Tensor, real: numbers.Values) -> Stored:
         """Hook: the bytes of a tensor's real values."""
-        return operators.store(tensor, real, self.personality.rounding)
+        return numbers.store(tensor, real, self.personality.rounding)
 
 
 _ALIGNMENT = 64

@@ -3,17 +3,12 @@
 from __future__ import annotations
 
 import ctypes
-import math
 from typing import Any
 
-from pytest_qnn.qnn.abi import layouts
 from pytest_qnn.qnn.abi.codes import (
     ITEM_SIZE,
-    DataType,
-    EncodingDefinition,
     Error,
     LogLevel,
-    QuantizationEncoding,
     TensorMemType,
     TensorType,
 )
@@ -26,13 +21,21 @@ from pytest_qnn.qnn.abi.layouts import (
 )
 from pytest_qnn.qnn.reference import mapping
 from pytest_qnn.qnn.reference.core import Core
-from pytest_qnn.qnn.reference.objects import MAX_RANK, Context, Graph, Node, QnnError, Tensor, bytes_of
-from pytest_qnn.qnn.reference.operators import OPERATORS, PACKAGE, Operator, accepts
+from pytest_qnn.qnn.reference.objects import (
+    MAX_RANK,
+    Context,
+    Graph,
+    Node,
+    Parameters,
+    QnnError,
+    Tensor,
+    bytes_of,
+)
+from pytest_qnn.qnn.reference.operators import suite, table
+from pytest_qnn.qnn.reference.operators.described import find_operator, read_parameters, read_tensor
 from pytest_qnn.qnn.reference.personalities import DEFAULT, Personality
 
 _IO = frozenset({int(TensorType.APP_WRITE), int(TensorType.APP_READ)})
-_WITH_DATA = frozenset({int(TensorType.STATIC), int(TensorType.UPDATEABLE_STATIC)})
-_TYPES = _IO | _WITH_DATA | {int(TensorType.NATIVE)}
 _ARENA, _ARENAS = 32 << 20, 11
 """Bytes of an arena, and how many there are: what libQnnHtp maps."""
 _MEM_TYPES = frozenset({int(TensorMemType.RAW), int(TensorMemType.MEMHANDLE)})
@@ -118,14 +121,20 @@ class Graphs(Core):
         try:
             inputs = [self.read(node.inputTensors[i].v1) for i in range(node.numOfInputs)]
             outputs = [self.read(node.outputTensors[i].v1) for i in range(node.numOfOutputs)]
+            parameters = read_parameters(node, {})
         except (QnnError, ValueError):
             raise QnnError(Error.OP_PACKAGE_ERROR_VALIDATION_FAILURE) from None
-        if not self.operator_accepts(operator, inputs, outputs):
+        if not self.operator_accepts(operator, inputs, outputs, parameters):
             raise QnnError(Error.OP_PACKAGE_ERROR_VALIDATION_FAILURE)
 
-    def operator_accepts(self, operator: Operator, inputs: list[Tensor], outputs: list[Tensor]) -> bool:
+    def operator_accepts(
+        self, operator: str, inputs: list[Tensor], outputs: list[Tensor], parameters: Parameters
+    ) -> bool:
         """Hook: the personality's operators can compute these tensors."""
-        return accepts(operator, inputs, outputs, self.personality.data_types)
+        types = self.personality.data_types
+        if suite.concerns(operator, (*inputs, *outputs)):
+            return suite.accepts(suite.OPERATORS[operator], inputs, outputs, types)
+        return table.takes(operator, inputs, outputs, parameters, types)
 
     def graph_add_node(self, graph: int | None, config: Any) -> None:
         """QnnGraph_addNode: tensors by id; 6005 for anything that does not fit, 6007 if not yet produced."""
@@ -139,18 +148,22 @@ class Graphs(Core):
         try:
             inputs = [owner.tensors[node.inputTensors[i].v1.id] for i in range(node.numOfInputs)]
             outputs = [owner.tensors[node.outputTensors[i].v1.id] for i in range(node.numOfOutputs)]
-        except (KeyError, ValueError):
+            parameters = read_parameters(node, owner.tensors)
+        except (KeyError, ValueError, QnnError):
             raise QnnError(Error.GRAPH_ERROR_INVALID_OP_CONFIG) from None
         produced = {tensor for each in owner.nodes for tensor in each.outputs}
         written = {int(TensorType.APP_READ), int(TensorType.NATIVE)}
         if not all(tensor.type in written and tensor.id not in produced for tensor in outputs):
             raise QnnError(Error.GRAPH_ERROR_INVALID_OP_CONFIG)
-        if not self.operator_accepts(operator, inputs, outputs):
+        if not self.operator_accepts(operator, inputs, outputs, parameters):
             raise QnnError(Error.GRAPH_ERROR_INVALID_OP_CONFIG)
         if any(tensor.type in written and tensor.id not in produced for tensor in inputs):
             raise QnnError(Error.GRAPH_ERROR_UNCONNECTED_NODE)
         ids = (tuple(tensor.id for tensor in inputs), tuple(tensor.id for tensor in outputs))
-        owner.nodes.append(Node(node.typeName.decode(), *ids))
+        made = Node(operator, *ids)
+        if not suite.concerns(operator, (*inputs, *outputs)):
+            made.parameters = parameters
+        owner.nodes.append(made)
 
     def graph_finalize(self, graph: int | None, profile: int | None, signal: int | None) -> None:
         """QnnGraph_finalize: 6022 without a node, 6020 with an output that no node writes, 1000 twice."""
@@ -203,62 +216,6 @@ class Graphs(Core):
         for buffer in graph.buffers.values():
             buffer.release()
         graph.buffers.clear()
-
-
-def find_operator(config: Any) -> Operator | None:
-    """The operator that a Qnn_OpConfig_t names, or None."""
-    if config.version != 1 or not config.v1.typeName or config.v1.packageName != PACKAGE.encode():
-        return None
-    return OPERATORS.get(config.v1.typeName.decode(errors="replace"))
-
-
-def read_tensor(given: Any) -> Tensor:
-    """Copy a Qnn_TensorV1_t out of client memory; the id is kept as given.
-
-    Raises:
-        QnnError: 7004, the struct does not describe a tensor that this backend can hold.
-    """
-    known = given.type in _TYPES and given.dataType in ITEM_SIZE
-    if not known or given.name is None or given.rank > MAX_RANK or (given.rank and not given.dimensions):
-        raise QnnError(_BAD_TENSOR)
-    shape = tuple(given.dimensions[i] for i in range(given.rank))
-    if 0 in shape:
-        raise QnnError(_BAD_TENSOR)
-    scale, offset = _read_encoding(given)
-    tensor = Tensor(
-        id=given.id,
-        name=given.name.decode(errors="replace"),
-        type=given.type,
-        data_type=given.dataType,
-        shape=shape,
-        scale=scale,
-        offset=offset,
-        mem_type=given.memType,
-        size=bytes_of(shape, given.dataType),
-    )
-    if given.type in _WITH_DATA:
-        tensor.data = _read_static(given, tensor.size)
-    return tensor
-
-
-def _read_encoding(given: Any) -> tuple[float, int]:
-    if given.dataType != DataType.UFIXED_POINT_8:
-        return 1.0, 0
-    params: layouts.QuantizeParams = given.quantizeParams
-    defined = params.encodingDefinition == EncodingDefinition.DEFINED
-    if not defined or params.quantizationEncoding != QuantizationEncoding.SCALE_OFFSET:
-        raise QnnError(_BAD_TENSOR)
-    scale, offset = params.scaleOffsetEncoding.scale, params.scaleOffsetEncoding.offset
-    if not (math.isfinite(scale) and scale > 0):
-        raise QnnError(_BAD_TENSOR)
-    return scale, offset
-
-
-def _read_static(given: Any, size: int) -> bytes:
-    buffer: layouts.ClientBuffer = given.clientBuf
-    if given.memType != TensorMemType.RAW or not buffer.data or buffer.dataSize < size:
-        raise QnnError(_BAD_TENSOR)
-    return ctypes.string_at(buffer.data, size)
 
 
 _Calls = tuple[int, int]

@@ -5,6 +5,8 @@ from __future__ import annotations
 import dataclasses
 from typing import Any, Literal, get_args
 
+from msgspec import UNSET, UnsetType
+
 from pytest_qnn.qnn.abi.codes import ITEM_SIZE, HtpMemType
 from pytest_qnn.qnn.reference.mapping import Mapping
 
@@ -21,6 +23,18 @@ class QnnError(Exception):
     def __init__(self, code: int) -> None:
         super().__init__(code)
         self.code = int(code)
+
+
+@dataclasses.dataclass(frozen=True)
+class Encoding:
+    """How a tensor of fixed point stores real numbers, where one scale and one offset do not say it."""
+
+    axis: int = -1
+    """Scales and offsets are by index of this axis; -1: the tensor's own count."""
+    scales: tuple[float, ...] = ()
+    offsets: tuple[int, ...] = ()
+    bits: int = 0
+    """Low bits of an element that count; 0: all."""
 
 
 @dataclasses.dataclass(eq=False)
@@ -42,6 +56,12 @@ class Tensor:
     """Contents of a STATIC tensor."""
     placed: int = -1
     """Where its bytes are in the external weights (STATIC) or spill-fill (NATIVE) buffer; -1: in neither."""
+    encoding: Encoding | UnsetType = UNSET
+    """UNSET is not written into binaries: those of the memory suite's graphs stay as short as they were."""
+
+
+Parameters = dict[str, bool | int | float | Tensor]
+"""Of an operator, by name: scalars, and tensors with data."""
 
 
 @dataclasses.dataclass(eq=False)
@@ -51,6 +71,8 @@ class Node:
     operator: str
     inputs: tuple[int, ...]
     outputs: tuple[int, ...]
+    parameters: Parameters | UnsetType = UNSET
+    """UNSET for an operator of the memory suite (`operators.suite`), else one of `operators.table`."""
 
 
 @dataclasses.dataclass(eq=False)

@@ -13,8 +13,8 @@ from typing import Any, ClassVar
 from pytest_qnn.qnn.abi.codes import Error, Property, TensorMemType
 from pytest_qnn.qnn.abi.layouts import Tensor as TensorStruct
 from pytest_qnn.qnn.abi.table import PROTOTYPES, Interface
-from pytest_qnn.qnn.reference.graphs import read_tensor
 from pytest_qnn.qnn.reference.objects import Context, Graph, QnnError, Registration, Tensor
+from pytest_qnn.qnn.reference.operators.described import read_tensor
 from pytest_qnn.qnn.reference.personalities import DEFAULT, Personality
 from pytest_qnn.qnn.reference.registrations import Memory
 from pytest_qnn.qnn.reference.table import ENTRIES

@@ -18,9 +18,9 @@ from pytest_qnn.qnn.abi.layouts import ContextBuffer, ContextMemType, SectionTyp
 from pytest_qnn.qnn.abi.layouts import Tensor as TensorStruct
 from pytest_qnn.qnn.reference.binaries import Binaries
 from pytest_qnn.qnn.reference.execute import Stored
-from pytest_qnn.qnn.reference.graphs import read_tensor
 from pytest_qnn.qnn.reference.mapping import at
 from pytest_qnn.qnn.reference.objects import Context, Graph, QnnError, Registration
+from pytest_qnn.qnn.reference.operators.described import read_tensor
 
 MAGIC = b"PQNNSEC1"
 _HEADER = struct.Struct("<8sQI")

@@ -11,7 +11,8 @@ from pytest_qnn.qnn.reference.binaries import Binaries
 from pytest_qnn.qnn.reference.core import context_config
 from pytest_qnn.qnn.reference.execute import Execution
 from pytest_qnn.qnn.reference.objects import Graph, QnnError
-from pytest_qnn.qnn.reference.operators import OPERATORS, PACKAGE
+from pytest_qnn.qnn.reference.operators.suite import PACKAGE
+from pytest_qnn.qnn.reference.operators.table import NAMES
 from pytest_qnn.qnn.reference.personalities import DEFAULT, Personality
 from pytest_qnn.qnn.reference.sections import pointers
 
@@ -25,8 +26,8 @@ class Settings(Binaries):
 
     def __init__(self, personality: Personality = DEFAULT) -> None:
         super().__init__(personality)
-        self._operations = (OperationName * len(OPERATORS))(
-            *(OperationName(PACKAGE.encode(), name.encode(), None) for name in OPERATORS)
+        self._operations = (OperationName * len(NAMES))(
+            *(OperationName(PACKAGE.encode(), name.encode(), None) for name in NAMES)
         )
         self.texts: dict[int, Any] = {}
         """Verbose messages that clients have not given back, by address."""

@@ -7,10 +7,14 @@ import itertools
 from collections.abc import Callable
 from typing import Any
 
+from msgspec import UnsetType
+
 from pytest_qnn.qnn.abi import layouts, system
-from pytest_qnn.qnn.abi.codes import DataType, EncodingDefinition, Error, QuantizationEncoding, TensorType
+from pytest_qnn.qnn.abi.codes import EncodingDefinition, Error, QuantizationEncoding, TensorType
 from pytest_qnn.qnn.reference.binaries import Binary, StoredGraph, decode
 from pytest_qnn.qnn.reference.objects import QnnError, Tensor
+from pytest_qnn.qnn.reference.operators.values import STORED, kind_of
+from pytest_qnn.qnn.reference.serialisation import SerialisationTargets
 from pytest_qnn.qnn.reference.table import HTP_BACKEND_ID
 
 _INVALID = Error.SYSTEM_CONTEXT_ERROR_INVALID_ARGUMENT
@@ -51,6 +55,7 @@ class Info:
             self._kept += [dimensions, tensor]
             struct.version = 1
             _describe(struct.v1, tensor, dimensions)
+            self._kept += encode(struct.v1.quantizeParams, tensor)
         self._kept.append(made)
         return made
 
@@ -61,14 +66,40 @@ def _describe(v1: Any, tensor: Tensor, dimensions: Any) -> None:
     v1.id, v1.name, v1.type = tensor.id, tensor.name.encode(), tensor.type
     v1.dataType, v1.memType = tensor.data_type, tensor.mem_type
     v1.rank, v1.dimensions = len(dimensions), ctypes.cast(dimensions, ctypes.POINTER(ctypes.c_uint32))
-    parameters = v1.quantizeParams
-    if tensor.data_type == DataType.UFIXED_POINT_8:
-        parameters.encodingDefinition = EncodingDefinition.DEFINED
-        parameters.quantizationEncoding = QuantizationEncoding.SCALE_OFFSET
-        parameters.scaleOffsetEncoding = layouts.ScaleOffset(tensor.scale, tensor.offset)
-    else:
+
+
+def encode(parameters: Any, tensor: Tensor) -> list[Any]:
+    """Fill a Qnn_QuantizeParams_t; arrays that it points to, which must live as long."""
+    if tensor.data_type not in STORED or kind_of(tensor.data_type) != "fixed":
         parameters.encodingDefinition = EncodingDefinition.UNDEFINED
         parameters.quantizationEncoding = QuantizationEncoding.UNDEFINED
+        return []
+    parameters.encodingDefinition = EncodingDefinition.DEFINED
+    encoding = tensor.encoding
+    if isinstance(encoding, UnsetType):
+        parameters.quantizationEncoding = QuantizationEncoding.SCALE_OFFSET
+        parameters.scaleOffsetEncoding = layouts.ScaleOffset(tensor.scale, tensor.offset)
+        return []
+    if encoding.axis < 0:
+        parameters.quantizationEncoding = QuantizationEncoding.BW_SCALE_OFFSET
+        parameters.bwScaleOffsetEncoding = layouts.BwScaleOffset(encoding.bits, tensor.scale, tensor.offset)
+        return []
+    count = len(encoding.scales)
+    if encoding.bits:
+        scales, offsets = (
+            (ctypes.c_float * count)(*encoding.scales),
+            (ctypes.c_int32 * count)(*encoding.offsets),
+        )
+        parameters.quantizationEncoding = QuantizationEncoding.BW_AXIS_SCALE_OFFSET
+        parameters.bwAxisScaleOffsetEncoding = layouts.BwAxisScaleOffset(
+            encoding.bits, encoding.axis, count, scales, offsets
+        )
+        return [scales, offsets]
+    both = zip(encoding.scales, encoding.offsets, strict=True)
+    pairs = (layouts.ScaleOffset * count)(*(layouts.ScaleOffset(*each) for each in both))
+    parameters.quantizationEncoding = QuantizationEncoding.AXIS_SCALE_OFFSET
+    parameters.axisScaleOffsetEncoding = layouts.AxisScaleOffset(encoding.axis, count, pairs)
+    return [pairs]
 
 
 class ReferenceSystem:
@@ -81,17 +112,17 @@ class ReferenceSystem:
         self.escaped: list[tuple[str, BaseException]] = []
         self._handles: dict[int, list[Info]] = {}
         self._serial = itertools.count(1)
-        self._interface = system.SystemInterface(
-            backendId=0,
-            providerName=b"PYTEST_QNN_SYSTEM",
-            systemApiVersion=layouts.Version(*system.SYSTEM_VERSION),
-        )
+        self._padded = system.PaddedSystemInterface()
+        self._interface = self._padded.interface
+        self._interface.providerName = b"PYTEST_QNN_SYSTEM"
+        self._interface.systemApiVersion = layouts.Version(*system.SYSTEM_VERSION)
         self._list = (system.SystemInterfaceP * 1)(ctypes.pointer(self._interface))
         methods: dict[str, Callable[..., None]] = {
             "systemContextCreate": self.create,
             "systemContextGetBinaryInfo": self.get_binary_info,
             "systemContextGetMetaData": self.get_metadata,
             "systemContextFree": self.free,
+            **SerialisationTargets().methods(),
         }
         self._thunks: list[Any] = []
         for name, prototype in system.SYSTEM_PROTOTYPES.items():

@@ -145,8 +145,8 @@ def mismatch(expected: Expected, seen: Array) -> Mismatch | None:
     if seen.shape != expected.value.shape:
         wrong = f"shape {seen.shape} instead of {expected.value.shape}"
         return Mismatch((), np.nan, np.nan, 0.0, seen.size, wrong)
-    values = seen.astype(np.float64)
-    with np.errstate(invalid="ignore"):
+    with np.errstate(invalid="ignore"):  # seen may be anything, signalling NaN included
+        values = seen.astype(np.float64)
         near = np.abs(values - expected.value) <= expected.tolerance
     within = (near | (values == expected.value)) & (values >= expected.least) & (values <= expected.greatest)
     within |= np.isinf(expected.tolerance)

@@ -6,6 +6,7 @@ import shutil
 from typing import Any
 
 import pytest
+from fast_run import turn
 
 from benchmarks.gallery import judged
 from tests.gallery.qnn import libraries
@@ -18,12 +19,16 @@ _WAITS = {"c-slow": "2 examples"}
 _LIBRARIES = pytest.mark.skipif(shutil.which("gcc") is None, reason="there is no C compiler (gcc)")
 
 
-def each(*marks: Any) -> list[Any]:
-    """Every oddity; those that are C libraries need a compiler."""
+def each(*marks: Any, parts: int = 1) -> list[Any]:
+    """Every oddity, one in ``parts`` of them in the fast run; those that are C libraries need a compiler."""
     return [
-        pytest.param(name, marks=(*marks, _LIBRARIES) if name in libraries.ABOUT else marks)
+        pytest.param(name, marks=(*marks, *_needs(name), *[pytest.mark.full] * (turn(name) % parts != 0)))
         for name in gallery.targets()
     ]
+
+
+def _needs(name: str) -> list[pytest.MarkDecorator]:
+    return [_LIBRARIES] if name in libraries.ABOUT else []
 
 
 def test_there_are_so_many() -> None:
@@ -32,7 +37,7 @@ def test_there_are_so_many() -> None:
     assert all(all(about) for about in gallery.FREEDOMS.values())
 
 
-@pytest.mark.parametrize("name", each())
+@pytest.mark.parametrize("name", each(parts=2))
 def test_the_rules_that_meet_its_freedom_do_not_accuse_it(name: str) -> None:
     wanted = set(gallery.tried_by(name))
     found = judged(gallery, ("qnn", name, _FEW, 1, 0), wanted)

@@ -42,6 +42,8 @@ from pytest_qnn.tflite.cases.script import ScriptCase, flat
 from pytest_qnn.tflite.graph.graph import Graph, Node, Tensor
 from pytest_qnn.tflite.target import DelegateTarget, open_delegate_target
 
+pytestmark = pytest.mark.usefixtures("lessons")
+
 RUN = 50
 """Mutated cases of each kind that are carried out."""
 LONGEST_READ = 0.5
@@ -227,7 +229,7 @@ def test_large_batches_beside_a_graphs_tensors_can_be_read_back(memory: MemoryTa
     case_mutations.draw(catalogue()["REG-02"].cases(memory.facts), 300, case_mutations.read_back)
 
 
-@pytest.mark.parametrize("most", [20, later(100)])
+@pytest.mark.parametrize("most", [8, later(100)])
 def test_every_case_that_the_engine_reduces_to_can_be_read_back(
     memory: MemoryTarget, delegate: DelegateTarget, most: int
 ) -> None:

@@ -147,8 +147,7 @@ def test_the_libraries_pass_the_suite_as_foreign_ones(
 def test_onnx_runtime_computes_on_the_reference_as_on_its_own_kernels(
     libraries: NativeReference, kind: str
 ) -> None:
-    # The provider asks for the interface version of its own SDK; the reference has that of API 2.32.
-    found = _ort(libraries, kind, str(libraries.backend), "skip_qnn_version_check=1")
+    found = _ort(libraries, kind, str(libraries.backend))
     wanted = _ort(libraries, kind, "cpu")
     assert "QNNExecutionProvider" in found["providers"]
     # One unit of uint8: sums that are halfway between two are rounded to even there, and up here.
@@ -160,7 +159,7 @@ def test_onnx_runtime_gets_the_same_bits_from_the_reference_and_from_libqnnhtp(
     libraries: NativeReference,
 ) -> None:
     real = _ort(libraries, "u8", _ort_library("libQnnHtp.so"))
-    found = _ort(libraries, "u8", str(libraries.backend), "skip_qnn_version_check=1")
+    found = _ort(libraries, "u8", str(libraries.backend))
     assert found["c"] == real["c"]
     assert len(set(found["c"])) > 60
 
@@ -168,24 +167,23 @@ def test_onnx_runtime_gets_the_same_bits_from_the_reference_and_from_libqnnhtp(
 def test_onnx_runtime_loads_in_another_process_what_it_saved(
     libraries: NativeReference, tmp_path: Path
 ) -> None:
-    model, version = tmp_path / "saved.onnx", "skip_qnn_version_check=1"
-    saving = [version, "ep.context_enable=1", f"ep.context_file_path={model}"]
+    model = tmp_path / "saved.onnx"
+    saving = ["ep.context_enable=1", f"ep.context_file_path={model}"]
     saved = _ort(libraries, "u8", str(libraries.backend), *saving)
     binaries = [path.read_bytes() for path in tmp_path.glob("*.bin")]
     assert [data[:8] for data in binaries] == [b"PQNNCTX1"]
-    loaded = _ort(libraries, "u8", str(libraries.backend), version, f"model={model}")
+    loaded = _ort(libraries, "u8", str(libraries.backend), f"model={model}")
     assert loaded == saved
 
 
 def test_onnx_runtime_takes_the_emulated_rpcmem(libraries: NativeReference) -> None:
-    options = ["skip_qnn_version_check=1", "enable_htp_shared_memory_allocator=1"]
-    found = _ort(libraries, "u8", str(libraries.backend), *options)
-    assert found["c"] == _ort(libraries, "u8", str(libraries.backend), *options[:1])["c"]
+    found = _ort(libraries, "u8", str(libraries.backend), "enable_htp_shared_memory_allocator=1")
+    assert found["c"] == _ort(libraries, "u8", str(libraries.backend))["c"]
 
 
 def test_onnx_runtime_registers_shared_memory_at_offsets_and_lets_it_go(libraries: NativeReference) -> None:
     found = _ort(libraries, str(libraries.backend), client="ort_shared_client.py")
-    wanted = _ort(libraries, "u8", str(libraries.backend), "skip_qnn_version_check=1")
+    wanted = _ort(libraries, "u8", str(libraries.backend))
     assert found["c"] == wanted["c"]
     inputs = [{"offset": offset, "size": 4096, "bytes": 128} for offset in (256, 512)]
     output = {"offset": 0, "size": 128, "bytes": 128}

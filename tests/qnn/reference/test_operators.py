@@ -153,7 +153,7 @@ def test_operators_that_do_not_fit_are_refused(
 def test_unknown_operators_and_packages_are_refused(backend: ReferenceBackend) -> None:
     client = Client(backend.get_providers)
     made = [tensor("a", IN), tensor("o", OUT)]
-    for config in (operation("Softmax", made[:1], made[1:]), operation("Relu", made[:1], made[1:], b"mine")):
+    for config in (operation("Softmin", made[:1], made[1:]), operation("Relu", made[:1], made[1:], b"mine")):
         assert client.api.backendValidateOpConfig(client.backend, config) == 4005
 
 

@@ -18,6 +18,8 @@ from pytest_qnn.report.explain import stored
 from pytest_qnn.rules import catalogue
 from pytest_qnn.tflite.target import open_delegate_target
 
+pytestmark = pytest.mark.usefixtures("lessons")
+
 MEASURED = ("LEAK-", "QLEAK-", "THR-", "QTHR-", "RSZ-05", "OWN-02", "OWN-03", "LIFE-05", "SSR-01")
 """Rules whose cases take seconds, and of which threads make some a matter of chance."""
 TRIES = 20
@@ -52,9 +54,9 @@ EXAMPLES = stored.examples()
 
 
 def parameters() -> Iterator[Any]:
-    """Every example; a tenth of those that are cheap in the fast run."""
+    """Every example; a twentieth of those that are cheap in the fast run."""
     for rule_id in EXAMPLES:
-        is_fast = turn(rule_id) % 10 == 0 and not rule_id.startswith(MEASURED)
+        is_fast = turn(rule_id) % 20 == 0 and not rule_id.startswith(MEASURED)
         yield pytest.param(rule_id, marks=[] if is_fast else [pytest.mark.full])
 
 

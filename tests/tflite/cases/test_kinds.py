@@ -24,6 +24,8 @@ from pytest_qnn.tflite.strategies import delegates as cases
 from pytest_qnn.tflite.strategies.claimed import and_larger, claimed_kinds, mixed_kinds, taken
 from pytest_qnn.tflite.target import open_delegate_target
 
+pytestmark = pytest.mark.usefixtures("lessons")
+
 SOME = settings(max_examples=60, database=None, derandomize=True, suppress_health_check=list(HealthCheck))
 
 

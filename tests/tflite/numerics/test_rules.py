@@ -38,6 +38,8 @@ from pytest_qnn.tflite.runtime.runtime import load_runtime
 from pytest_qnn.tflite.target import DelegateTarget, open_delegate_target
 from pytest_qnn.tflite.trace import DelegateTrace
 
+pytestmark = pytest.mark.usefixtures("lessons")
+
 RUNTIMES = ("tflite_runtime", "ai_edge_litert")
 STEERABLE = DelegateFacts(steerable=True)
 FACTORIES = [

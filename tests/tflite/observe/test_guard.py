@@ -33,6 +33,8 @@ from pytest_qnn.tflite.observe.guard_pages import ALIGNMENT, PAGE, TAIL, Guarded
 from pytest_qnn.tflite.target import DelegateTarget, open_delegate_target
 from pytest_qnn.tflite.trace import ScriptTrace
 
+pytestmark = pytest.mark.usefixtures("lessons")
+
 RUNTIMES = ("tflite_runtime", "ai_edge_litert")
 T = Tensor((3, 5))
 CONSTANT = Tensor((3, 5), data=np.arange(15, dtype=np.float32).tobytes())

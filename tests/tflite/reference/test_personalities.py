@@ -17,6 +17,8 @@ from pytest_qnn.tflite.graph.graph import Graph, Node, Tensor
 from pytest_qnn.tflite.strategies.claimed import taken
 from pytest_qnn.tflite.target import DelegateTarget, open_delegate_target
 
+pytestmark = pytest.mark.usefixtures("lessons")
+
 RUNTIMES = ("tflite_runtime", "ai_edge_litert")
 FEW = Profile("few", in_process_examples=3, isolated_examples=3)
 RULES = sorted(rule.id for rule in catalogue().values() if rule.subject == "delegate")

@@ -46,6 +46,8 @@ from pytest_qnn.tflite.runtime.state import context_of
 from pytest_qnn.tflite.target import DelegateTarget, open_delegate_target
 from pytest_qnn.tflite.trace import InvokeCounts
 
+pytestmark = pytest.mark.usefixtures("lessons")
+
 RUNTIMES = ("tflite_runtime", "ai_edge_litert")
 T = Tensor((2, 3))
 CHAIN = Graph(

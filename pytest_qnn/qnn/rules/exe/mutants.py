@@ -15,7 +15,7 @@ from pytest_qnn.qnn.reference.backend import ReferenceBackend
 from pytest_qnn.qnn.reference.execute import Job, Stored
 from pytest_qnn.qnn.reference.mapping import at
 from pytest_qnn.qnn.reference.objects import Binding, Graph, Node, QnnError, Registration, Tensor
-from pytest_qnn.qnn.reference.operators import Values
+from pytest_qnn.qnn.reference.operators.values import Values
 from pytest_qnn.qnn.reference.personalities import DEFAULT, PERSONALITIES, Personality
 
 _SLOW = 0.003

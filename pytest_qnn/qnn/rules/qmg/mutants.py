@@ -13,7 +13,7 @@ from pytest_qnn.qnn.reference.backend import ReferenceBackend
 from pytest_qnn.qnn.reference.execute import Stored
 from pytest_qnn.qnn.reference.mapping import Mapping
 from pytest_qnn.qnn.reference.objects import Binding, Graph, QnnError, Tensor
-from pytest_qnn.qnn.reference.operators import Values
+from pytest_qnn.qnn.reference.operators.values import Values
 from pytest_qnn.qnn.reference.personalities import DEFAULT, PERSONALITIES, Personality
 from pytest_qnn.qnn.rules.exe.mutants import BAD_TENSOR, INVALID_HANDLE
 

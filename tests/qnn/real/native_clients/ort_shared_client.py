@@ -103,11 +103,7 @@ def open_session(api: Api, model: bytes, backend: str) -> c_void_p:
     settings = api.make("CreateSessionOptions")
     strict = "session.disable_cpu_ep_fallback"
     api("AddSessionConfigEntry", settings, c_char_p(strict.encode()), c_char_p(b"1"))
-    options = {
-        "backend_path": backend,
-        "enable_htp_shared_memory_allocator": "1",
-        "skip_qnn_version_check": "1",
-    }
+    options = {"backend_path": backend, "enable_htp_shared_memory_allocator": "1"}
     keys, values = _texts(list(options)), _texts(list(options.values()))
     append = (settings, environment, device, c_size_t(1), keys, values, c_size_t(len(options)))
     api("SessionOptionsAppendExecutionProvider_V2", *append)
