@@ -22,7 +22,7 @@ from pytest_qnn.core.printable import encodable, printable
 from pytest_qnn.core.profile import Profile
 from pytest_qnn.core.rule import Demand, Rule
 from pytest_qnn.core.target import Target, TargetLost
-from pytest_qnn.core.verdict import CoverageRow, Crashed, Finding, Hung, Outcome, Verdict, of_blocks
+from pytest_qnn.core.verdict import Crashed, Finding, Hung, Outcome, Verdict, of_blocks
 from pytest_qnn.options import DEFAULT_DELEGATES
 from pytest_qnn.report import failure
 from pytest_qnn.session import findings, replay
@@ -78,12 +78,7 @@ def judge(session: Session, item: pytest.Item, rule_id: str, block: int = 0) -> 
         verdict, handed_over = engine.judge_with_owners(
             rule, target, profile, seed, session.rule, session.expectations, tried
         )
-    covered: tuple[CoverageRow, ...] = ()
-    if rule.area == _DOMAIN:
-        of_delegates: Any = target
-        with session.recorded(rule):
-            covered = of_delegates.covered(whole=profile.whole_lists)
-    verdict = msgspec.structs.replace(verdict, coverage=covered)
+        verdict = with_coverage(verdict, target, profile)
     verdict = _as_claimed(session, rule, msgspec.structs.replace(verdict, block=block))
     session.hung[rule.subject] += verdict.outcome is Outcome.HANG and not verdict.is_known
     return engine.Judged(
@@ -92,6 +87,13 @@ def judge(session: Session, item: pytest.Item, rule_id: str, block: int = 0) -> 
             _completed(session, target, msgspec.structs.replace(other, block=block)) for other in handed_over
         ),
     )
+
+
+def with_coverage(verdict: Verdict, target: Any, profile: Profile) -> Verdict:
+    """The verdict; of a rule about the input domain with what was covered of it, and the rest carried out."""
+    if verdict.area != _DOMAIN:
+        return verdict
+    return msgspec.structs.replace(verdict, coverage=target.covered(whole=profile.whole_lists))
 
 
 def with_hangs(profile: Profile, hung: int) -> Profile:

@@ -13,7 +13,7 @@ import pytest
 from hypothesis import strategies as st
 from minimal_doubles import FakeTarget, finding, made_up, refusing
 
-from pytest_qnn.core.drawing import LEADING, changed, decoded, shrunk, strings
+from pytest_qnn.core.drawing import LEADING, changed, decoded, listed, shrunk, strings
 from pytest_qnn.core.engine import judge
 from pytest_qnn.core.profile import PROFILES
 from pytest_qnn.core.search import Search
@@ -250,3 +250,12 @@ def test_joined_cases_keep_their_own_objects() -> None:
 def test_refusing_rules_are_refused_in_company_too() -> None:
     rule = made_up(NUMBERED, "memory", refusing(lambda case: size_of(case) > 1))
     assert judge(rule, Children(lambda _case, _count: False), PROFILE, 1).outcome is Outcome.FAIL
+
+
+def test_cases_that_are_listed_are_run_in_their_order_and_have_no_smaller_draw() -> None:
+    strategy = listed([3, 1, 2])
+    assert list(Search(strategy, 2, seed=1)) == [3, 1]
+    assert list(Search(strategy, 2, seed=1, whole=True)) == [3, 1, 2]
+    tried: list[int] = []
+    Search(strategy, 3, seed=1).shrink(1, lambda case: bool(tried.append(case)))
+    assert tried == []

@@ -107,6 +107,7 @@ NOT_RUN = {
     "LEAK-01": "needs valgrind, and half a minute of it",
     "leak_01": "needs a leak that is planted in the example by hand",
     "NUM-01": "needs AddressSanitizer's build; tests/plugin/test_debug.py has one",
+    "qnn domain": "needs a report of DOM-01; tests/tflite/domain/test_rule.py has a small one",
     "qnn campaign": "starts Dask's workers; tests/campaign/test_campaign.py does so",
     "tools.remote": "contributors' comparison of two machines; tests/isolation/test_remote.py has small ones",
     "tools.aarch64": "makes an arm64 Debian with debootstrap, as root: an hour",

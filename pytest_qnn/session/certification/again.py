@@ -112,6 +112,7 @@ class Again:
         seed = judging.rule_seed(self._seed, rule.id)
         try:
             verdict, handed_over = engine.judge_with_owners(rule, opened.target, profile, seed, rules.named)
+            verdict = judging.with_coverage(verdict, opened.target, profile)
         except TargetLost:
             handed_over = ()
         except Exception as error:

@@ -19,6 +19,7 @@ import numpy as np
 from pytest_qnn.core.target import Death
 from pytest_qnn.tflite.cases.arrays import Array
 from pytest_qnn.tflite.cases.delegate import DelegateCase
+from pytest_qnn.tflite.cases.domain import DomainCase
 from pytest_qnn.tflite.cases.inputs import inputs_of
 from pytest_qnn.tflite.cases.script import (
     Allocate,
@@ -139,6 +140,8 @@ def files(case: Any, trace: Any, finding: Finding) -> dict[str, bytes]:
         return _of_delegate(case, trace, finding)
     if isinstance(case, ScriptCase):
         return _of_script(case, trace, finding)
+    if isinstance(case, DomainCase):
+        raise NotWritten("it has a model file for each of its first cells, to which the delegate is applied")
     raise NotWritten("it shows in the plugin's functions or in its file, not at an interpreter")
 
 
