@@ -35,7 +35,7 @@ from pytest_qnn.tflite.target import open_delegate_target
 from tests.isolation import forging
 from tests.isolation.forging import forged
 
-MOST_SECONDS = 0.5
+MOST_SECONDS = 2.0
 MOST_BYTES = 32 << 20
 
 
