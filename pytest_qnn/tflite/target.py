@@ -41,6 +41,7 @@ from pytest_qnn.tflite.cases.script import (
     without_guards,
 )
 from pytest_qnn.tflite.controls import around, controls
+from pytest_qnn.tflite.controls.cells import drawn
 from pytest_qnn.tflite.domain.cell import Cell
 from pytest_qnn.tflite.domain.coverage import rows
 from pytest_qnn.tflite.domain.table import OPERATORS, cells_of
@@ -170,8 +171,17 @@ class DelegateTarget(OpenTarget):
         return with_more_outputs(case) if isinstance(case, DelegateCase) else iter(())
 
     def controls(self, case: Any, *, died: bool) -> Iterator[Control]:
-        """See `pytest_qnn.tflite.controls`. A cell is as plain as any control."""
-        return iter(()) if isinstance(case, DomainCase) else controls(case, died=died)
+        """See `pytest_qnn.tflite.controls`; of cells those of the graphs that strategies draw instead.
+
+        Not their scripts: in a cell nothing is resized, and nothing is done twice.
+        """
+        if not isinstance(case, DomainCase):
+            yield from controls(case, died=died)
+            return
+        for each in drawn(case):
+            for control in controls(each, died=died):
+                if isinstance(control.case, DelegateCase):
+                    yield control
 
     def around(self, facts: Any, case: Any) -> DelegateFacts:
         """See `pytest_qnn.tflite.controls`."""

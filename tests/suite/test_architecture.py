@@ -54,7 +54,9 @@ ROOMS: dict[str, set[str]] = {
     "tflite.domain": {"core"},
     "tflite.cases": {"core", "tflite.domain", "tflite.graph"},
     "tflite.trace": {"core", "tflite.cases", "tflite.facts"},
-    "tflite.controls": {"core", "tflite.cases", "tflite.facts", "tflite.graph", "tflite.numerics"},
+    "tflite.controls": {
+        *("core", "tflite.cases", "tflite.domain", "tflite.facts", "tflite.graph", "tflite.numerics"),
+    },
     "tflite.strategies": {"core", "tflite.cases", "tflite.facts", "tflite.graph"},
     "tflite.partition": {"tflite.graph", "tflite.trace"},
     "tflite.numerics": {"tflite.graph"},

@@ -163,6 +163,9 @@ static Operand operand(const Context* context, const Kernel* kernel, int index) 
   return (Operand){tensor, kernel->inside[index] ? kernel->inside[index] : tensor->data};
 }
 
+/* A tensor without elements has no memory, and needs none. */
+static bool has_no_memory(Operand operand) { return !operand.data && operand.tensor->bytes > 0; }
+
 static int kernel_invoke(Context* context, Node* node) {
   const Kernel* kernel = node->user_data;
   for (int i = 0; i < kernel->steps_size; ++i) {
@@ -171,9 +174,9 @@ static int kernel_invoke(Context* context, Node* node) {
     Operand in[kMaxInputs];
     for (int k = 0; k < kMaxInputs; ++k) {
       in[k] = operand(context, kernel, step->inputs[k]);
-      if (in[k].tensor && !in[k].data) return kError;
+      if (in[k].tensor && has_no_memory(in[k])) return kError;
     }
-    if (!out.data) return kError;
+    if (has_no_memory(out)) return kError;
     const size_t count = out.tensor->bytes / (out.tensor->type == kFloat32 ? sizeof(float) : 1);
     (is_elementwise(step->op) ? elementwise : fully_connected)(step, in, out, count);
   }

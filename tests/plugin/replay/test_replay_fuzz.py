@@ -37,6 +37,7 @@ from pytest_qnn.qnn.cases.file import MemoryCaseFile
 from pytest_qnn.qnn.target import MemoryTarget, open_memory_target
 from pytest_qnn.rules import catalogue
 from pytest_qnn.tflite.cases.delegate import Application, DelegateCase
+from pytest_qnn.tflite.cases.domain import DomainCase
 from pytest_qnn.tflite.cases.file import DelegateCaseFile, PluginCaseFile, ScriptCaseFile
 from pytest_qnn.tflite.cases.script import ScriptCase, flat
 from pytest_qnn.tflite.graph.graph import Graph, Node, Tensor
@@ -233,7 +234,9 @@ def test_every_case_that_the_engine_reduces_to_can_be_read_back(
 ) -> None:
     for target in (memory, delegate):
         for case in case_mutations.examples(target.subject, target.facts):
-            for candidate in itertools.islice(smaller(case), most):
+            # Of cells those are left that were wrong: there are none.
+            reduced = iter(()) if isinstance(case, DomainCase) else smaller(case)
+            for candidate in itertools.islice(reduced, most):
                 case_mutations.read_back(candidate)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import faulthandler
 import os
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -85,10 +86,13 @@ def in_children(runtime: str, chosen: Sequence[Cell]) -> dict[Cell, str]:
         read_fd, write_fd = os.pipe()
         child = os.fork()
         if not child:
-            with os.fdopen(write_fd, "w") as answers:
-                for cell in chosen[len(found) :]:
-                    print(said_of(cell, loaded), file=answers, flush=True)
-            os._exit(0)
+            faulthandler.disable()  # some kernels end the process: it is not told each time
+            try:
+                with os.fdopen(write_fd, "w") as answers:
+                    for cell in chosen[len(found) :]:
+                        print(said_of(cell, loaded), file=answers, flush=True)
+            finally:
+                os._exit(0)
         os.close(write_fd)
         with os.fdopen(read_fd) as answers:
             lines = answers.read().splitlines()

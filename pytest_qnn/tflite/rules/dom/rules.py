@@ -1,9 +1,9 @@
 """DOM: the input domain, cell by cell.
 
 What is wrong in a graph that a strategy draws is PART-03's (numbers), PART-04's (calls that fail) or NUM's
-(precision). This rule owns what a model of one node shows that no strategy draws: other operators and
-types, rank 0 and ranks from 5 to 8, dimensions of 0, all activations. A fault that both see is reported by
-both, once each.
+(precision): where a plain graph of the same operator shows it too, it is handed to them (`controls.cells`).
+This rule owns what a model of one node shows that no strategy draws: other operators and types, rank 0 and
+ranks from 5 to 8, dimensions of 0, all activations.
 """
 
 from __future__ import annotations
