@@ -35,7 +35,7 @@ from pytest_qnn.tflite.target import open_delegate_target
 from tests.isolation import forging
 from tests.isolation.forging import forged
 
-MOST_SECONDS = 2.0
+MOST_SECONDS = 0.5
 MOST_BYTES = 32 << 20
 
 
@@ -56,6 +56,17 @@ def taken_at_most() -> Iterator[None]:
     assert tracemalloc.get_traced_memory()[1] - before < MOST_BYTES
 
 
+def seconds_of_reading(codec: Codec, case: Any, message: bytes) -> float:
+    """Of processor time, without counting what is allocated, which takes most of it."""
+    tracemalloc.stop()
+    began = time.process_time()
+    with contextlib.suppress(msgspec.DecodeError):
+        codec.trace_of(case, message)
+    took = time.process_time() - began
+    tracemalloc.start()
+    return took
+
+
 @pytest.fixture(scope="module")
 def answers() -> list[tuple[Codec, Any, bytes]]:
     """Codec, case, and the reference's answer, of one case of each rule."""
@@ -70,6 +81,7 @@ def answers() -> list[tuple[Codec, Any, bytes]]:
     return found
 
 
+@pytest.mark.usefixtures("frozen")
 @pytest.mark.parametrize("count", [500, later(5_000)])
 def test_a_forged_answer_is_a_trace_of_its_case_or_none(
     answers: list[tuple[Codec, Any, bytes]], count: int
@@ -81,11 +93,10 @@ def test_a_forged_answer_is_a_trace_of_its_case_or_none(
     for number in range(count):
         codec, case, answer = answers[number % len(answers)]
         message = forged(chance, answer)
-        began = time.process_time()
         trace = None
         with taken_at_most(), contextlib.suppress(msgspec.DecodeError):
             trace = codec.trace_of(case, message)
-        longest = max(longest, time.process_time() - began)
+        longest = max(longest, seconds_of_reading(codec, case, message))
         if trace is not None:
             read += 1
             asked = len(getattr(case, "steps", ()))

@@ -121,7 +121,9 @@ def test_the_cpu_gives_what_the_oracle_expects_of_frequent_operators(runtime: st
         if cell.dtype in ("float32", "int8", "int32") and is_plain(cell)
     ]
     found = in_children(runtime, chosen)
-    assert set(differing(found)) <= set(RUNTIME_DEFECTS[runtime])
+    # Of the defects these cells show one, and no other of that operator.
+    wrongs = {str(cell) for cell, said in found.items() if said not in ("refused", "right")}
+    assert wrongs <= {f"TRANSPOSE {dtype} rank 0" for dtype in ("float32", "int8", "int32")}
     assert list(found.values()).count("right") > 150
 
 
@@ -129,7 +131,7 @@ def test_the_cpu_gives_what_the_oracle_expects_of_frequent_operators(runtime: st
 @pytest.mark.parametrize("name", OPERATORS)
 @pytest.mark.parametrize("runtime", RUNTIMES)
 def test_the_cpu_gives_what_the_oracle_expects(runtime: str, name: str) -> None:
-    """Thousands of cells. What differs stands in ``tests/helpers/runtime_defects.py``."""
+    """Thousands of cells. What differs stands in `RUNTIME_DEFECTS`."""
     told = differing(in_children(runtime, cells_of(name)))
     unknown = {key: text for key, text in told.items() if key not in RUNTIME_DEFECTS[runtime]}
     assert unknown == {}
@@ -162,14 +164,14 @@ def test_every_model_names_its_operator_and_its_tensors() -> None:
         node = graph.Operators(0)
         assert node.OutputsLength() == len(model.node.results)
         assert node.BuiltinOptionsType() == model.node.tag
-        shapes = [tuple(int(n) for n in graph.Tensors(node.Outputs(0)).ShapeAsNumpy())] if graph else []
-        assert shapes == [model.node.results[0].values.shape] or not model.node.results[0].values.shape
+        shape, tensor = model.node.results[0].values.shape, graph.Tensors(node.Outputs(0))
+        assert tuple(tensor.Shape(at) for at in range(tensor.ShapeLength())) == shape
 
 
 @pytest.mark.parametrize("name", OPERATORS)
 def test_an_operators_name_and_code_are_those_of_the_schema(name: str) -> None:
     schema = pytest.importorskip("tflite")
-    assert getattr(schema.BuiltinOperator, name, OPERATORS[name].code) == OPERATORS[name].code
+    assert getattr(schema.BuiltinOperator, name) == OPERATORS[name].code
 
 
 def test_a_case_of_an_operator_is_no_larger_than_a_case_may_be() -> None:
