@@ -53,6 +53,7 @@ from pytest_qnn.qnn.cases.case import (
     ToFd,
     UpdateWeights,
     Version,
+    WholeSession,
     Write,
 )
 
@@ -103,5 +104,6 @@ __all__ = [
     "ToFd",
     "UpdateWeights",
     "Version",
+    "WholeSession",
     "Write",
 ]

@@ -25,7 +25,7 @@ from pytest_qnn.isolation.target import (
     sentence,
 )
 from pytest_qnn.isolation.worker import Unusable
-from pytest_qnn.qnn.cases.case import AnyStep, Churn, MemoryCase
+from pytest_qnn.qnn.cases.case import AnyStep, Churn, MemoryCase, WholeSession
 from pytest_qnn.qnn.cases.join import joined
 from pytest_qnn.qnn.cases.plain import PLAIN, cycles
 from pytest_qnn.qnn.cases.reduce import smaller_memory
@@ -35,13 +35,13 @@ from pytest_qnn.qnn.model.codes import named
 from pytest_qnn.qnn.mutants import named as mutant_named
 from pytest_qnn.qnn.proxies import proxy_table
 from pytest_qnn.qnn.runner.choices import choices
-from pytest_qnn.qnn.runner.processes import run_in_processes, several_processes
+from pytest_qnn.qnn.runner.processes import is_killed, run_in_processes, several_processes
 from pytest_qnn.qnn.runner.sources import MemorySpec
 from pytest_qnn.qnn.trace import MemoryTrace
 
 
 def _measures(case: MemoryCase) -> bool:
-    return any(isinstance(step, Churn) for step in case.steps)
+    return any(isinstance(step, Churn | WholeSession) for step in case.steps)
 
 
 CODEC: Final = Codec(
@@ -64,7 +64,8 @@ class MemoryTarget(OpenTarget):
         """Carry out the case; how a child died is in the trace."""
         if several_processes(case):
             later = self._executor.run if self.isolated else self._executor.run_apart
-            return self._seen(case, run_in_processes(case, self._executor.run, later))
+            first = later if is_killed(case) else self._executor.run
+            return self._seen(case, run_in_processes(case, first, later))
         return self._seen(case, self._executor.run(case))
 
     def joined(self, cases: Sequence[MemoryCase]) -> MemoryCase | None:

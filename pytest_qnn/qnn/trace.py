@@ -92,6 +92,21 @@ class AsyncCounts(ExecuteCounts, frozen=True, gc=False, omit_defaults=True, tag=
     """Bytes that are not what the client wrote after a notification."""
 
 
+class ListCounts(Counts, frozen=True, gc=False, omit_defaults=True, tag="listed"):
+    """Of a `ContextFromBinary` by a list: notifications up to 20 ms after its call, or its last context."""
+
+    accepted: bool = False
+    """The call answered 0."""
+    notified: int = 0
+    """Notifications with a parameter of the list."""
+    twice: int = 0
+    """Contexts of which there was more than one."""
+    silent: int = 0
+    """Contexts of which there was none in time."""
+    strange: int = 0
+    """Notifications with a parameter that no list was given."""
+
+
 class WrittenCounts(Counts, frozen=True, gc=False, omit_defaults=True, tag="written"):
     """Of `GetBinary` and `GetSection`."""
 
@@ -203,6 +218,7 @@ AnyCounts = (
     | PrepareCounts
     | ExecuteCounts
     | AsyncCounts
+    | ListCounts
     | WrittenCounts
     | InspectCounts
     | PieceCounts

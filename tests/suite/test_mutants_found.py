@@ -31,7 +31,13 @@ CONTRADICTIONS = {
     *("cap-dma-buf-as-ion", "dma-takes-ion", "ion-undeclared"),
 }
 """Rules about what a target declares, and mutants that declare what they do not do."""
-HANGS = {"async-never-notifies", "async-one-parameter", "waits-at-a-mean", "waits-for-python"}
+HANGS = {
+    "async-never-notifies",
+    "async-one-parameter",
+    "list-forgets-last",
+    "waits-at-a-mean",
+    "waits-for-python",
+}
 
 
 MEASURED = ("LEAK-01", "LEAK-02", "LEAK-03", "OWN-02", "THR-05", "RSZ-05")

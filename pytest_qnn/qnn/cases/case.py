@@ -34,6 +34,8 @@ MOST_ROUNDS = 20_000
 MOST_THREADS = 16
 MOST_CALLS = 8
 """Asynchronous executes of one step."""
+MOST_AHEAD = 2
+"""Contexts before the last of a list."""
 MOST_OFFSET = 1 << 40
 """Bytes before what a client writes."""
 INT_MAX = (1 << 31) - 1
@@ -171,6 +173,20 @@ class Churn(Step, tag="churn", frozen=True, gc=False, omit_defaults=True):
     tensors: Annotated[int, Meta(ge=1, le=MOST_PARTS)] = 1
     """Shared buffers (CUSTOM) one behind the other, of `TENSOR` bytes each."""
     mem_type: U32 = 1
+
+
+class WholeSession(Step, tag="whole-session", frozen=True, gc=False, omit_defaults=True):
+    """A session from its beginning to its end, while no other is open; what the process has kept is measured.
+
+    A backend, a device and a context are made, and a graph of an operator with two inputs, of which the
+    second is STATIC with contents of ``shape``; it is executed with raw memory, and all is freed, the backend
+    last. This is done with one element, with ``shape``, with one element, and with ``shape``: malloc's blocks
+    are counted over the first large session, resident memory over the second.
+    """
+
+    op: QnnOp = "ElementWiseAdd"
+    dtype: QnnDType = "UFIXED_POINT_8"
+    shape: Shape = (1, 2, 2, 2)
 
 
 class Parallel(Step, tag="parallel", frozen=True, gc=False, omit_defaults=True):
@@ -348,8 +364,11 @@ class ContextFromBinary(Step, tag="context-from-binary", frozen=True, gc=False, 
     """Graph switching is asked for as well: a limit of memory, and that the binary persists."""
     damage: Damage = ""
     by: Literal["", "signal", "list", "list-config"] = ""
-    """Another call: createFromBinaryWithSignal without a signal, or createFromBinaryListAsync of one context,
-    which is waited for; the options stand with the context, or with the list."""
+    """Another call: createFromBinaryWithSignal without a signal, or createFromBinaryListAsync, whose contexts
+    are waited for; the options stand with each context, or with the list."""
+    ahead: Annotated[int, Meta(ge=0, le=MOST_AHEAD)] = 0
+    """Of a list: contexts of the same binary, undamaged, that stand before this one in it, and are freed once
+    they are there."""
 
 
 class ReleaseBinary(Step, tag="release-binary", frozen=True, gc=False, omit_defaults=True):
@@ -394,6 +413,9 @@ class NewProcess(Step, tag="new-process", frozen=True, gc=False, omit_defaults=T
 
     Nothing is left but the binaries, and what the client knows of the graphs in them (`Carry`).
     """
+
+    killed: bool = False
+    """It ends at once, with all that it has alive; else what it has made is given back before."""
 
 
 class ContextFree(Step, tag="context-free", frozen=True, gc=False, omit_defaults=True):
@@ -686,6 +708,7 @@ AnyStep = (
     | FreeParent
     | Restart
     | Churn
+    | WholeSession
     | Lived
     | Logged
     | Parallel
@@ -700,6 +723,8 @@ class MemoryCase(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
     steps: Annotated[tuple[AnyStep, ...], Meta(max_length=MOST_STEPS)]
     ends: bool = False
     """After the last step the process ends in good order, by exit(3): what is live then stays live."""
+    killed: bool = False
+    """After the last step the process ends as if killed, by _exit(2): what is live then stays live."""
 
 
 OVER_INPUT = 0xA5

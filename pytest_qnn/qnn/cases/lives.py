@@ -352,6 +352,7 @@ EFFECTS: dict[type[AnyStep], Effect] = {
     case.Churn: Effect(uses=("context", "buffer")),
     case.Lived: _OF_CONTEXT,
     case.Logged: _NOTHING,
+    case.WholeSession: _NOTHING,
     case.Parallel: _NOTHING,
     case.Observe: Effect(uses=("buffers",)),
     case.Providers: _NOTHING,

@@ -50,6 +50,7 @@ from pytest_qnn.qnn.cases.case import (
     Retrieve,
     ToFd,
     Version,
+    WholeSession,
     Write,
 )
 from pytest_qnn.qnn.cases.lives import Spent, effect_of, ended_by, made_by, used_by
@@ -61,7 +62,7 @@ Sort = Literal["context", "buffer", "handles", "graph", "binary", "section"]
 
 EVERYTHING: Final[frozenset[Sort]] = frozenset({"context", "buffer", "handles", "graph", "binary", "section"})
 REPEATED_NEVER: Final[tuple[type[AnyStep], ...]] = (
-    *(Capability, Carry, Churn, FreeParent, NewProcess, Observe, Parallel, Restart),
+    *(Capability, Carry, Churn, FreeParent, NewProcess, Observe, Parallel, Restart, WholeSession),
 )
 """Steps that look at, measure or end the whole process or session, or do something many times themselves."""
 _MOST_TOUCHED = 1 << 20

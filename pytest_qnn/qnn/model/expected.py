@@ -68,6 +68,7 @@ from pytest_qnn.qnn.cases.case import (
     ToFd,
     UpdateWeights,
     Version,
+    WholeSession,
     Write,
 )
 from pytest_qnn.qnn.cases.lives import Alive, Known, made_by
@@ -1024,8 +1025,9 @@ JUDGED_ALONE: Final = frozenset(
         Parallel,
         Providers,
         ReleaseBinary,
+        Version,
+        WholeSession,
     }
-    | {Version}
 )
 """Steps whose codes depend on nothing that the model follows: their rules name them."""
 

@@ -56,7 +56,11 @@ class Lists(Signals):
             for one in made:
                 self.free_context(one.context)
             raise
-        threading.Thread(target=_notify, args=(made,), name="qnn-lists", daemon=True).start()
+        self.start_notifying(made)
+
+    def start_notifying(self, made: list[Made]) -> None:
+        """Hook: begin to notify of the contexts of a list that is accepted."""
+        threading.Thread(target=notify, args=(made,), name="qnn-lists", daemon=True).start()
 
     def make_listed(
         self, backend: int | None, device: int | None, entry: ContextParamsV1, of_list: int | None
@@ -86,6 +90,7 @@ def _listed(listed: int | None) -> list[ContextParamsV1]:
     return bodies
 
 
-def _notify(made: list[Made]) -> None:
+def notify(made: list[Made]) -> None:
+    """Notify of contexts that are there, one after the other."""
     for each in made:
         each.notify(each.context.handle, None, None, ContextNotifyType.CONTEXT_INIT, each.parameter, 0)

@@ -18,6 +18,9 @@ from pytest_qnn.qnn.reference.sections import pointers
 
 _GRAPH_PRIORITY = 3
 """QNN_GRAPH_CONFIG_OPTION_PRIORITY."""
+_OPERATIONS = (OperationName * len(NAMES))(
+    *(OperationName(PACKAGE.encode(), name.encode(), None) for name in NAMES)
+)
 _HARMLESS = frozenset({ContextOption.PRIORITY, ContextOption.ERROR_REPORTING})
 
 
@@ -26,9 +29,6 @@ class Settings(Binaries):
 
     def __init__(self, personality: Personality = DEFAULT) -> None:
         super().__init__(personality)
-        self._operations = (OperationName * len(NAMES))(
-            *(OperationName(PACKAGE.encode(), name.encode(), None) for name in NAMES)
-        )
         self.texts: dict[int, Any] = {}
         """Verbose messages that clients have not given back, by address."""
 
@@ -72,7 +72,7 @@ class Settings(Binaries):
             self.require("backend", backend, Error.BACKEND_ERROR_INVALID_HANDLE)
         if not count or not out:
             raise QnnError(Error.BACKEND_ERROR_INVALID_ARGUMENT)
-        count[0], out[0] = len(self._operations), ctypes.addressof(self._operations)
+        count[0], out[0] = len(_OPERATIONS), ctypes.addressof(_OPERATIONS)
 
     def context_validate_binary(
         self, backend: int | None, device: int | None, config: int | None, buffer: int | None, size: int

@@ -253,6 +253,7 @@ NOT_WRITTEN: Final[dict[type, str]] = {
     case.NewProcess: "it needs several processes",
     case.Carry: "it needs a binary that another process has made",
     case.Restart: "nothing in C can make the subsystem behind a backend restart",
+    case.WholeSession: "it measures what is left of a session that is over",
     case.Parallel: "it needs calls of several threads at once",
     case.Inspect: "it shows in what the System interface says of a binary",
 }

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import time
 from collections.abc import Callable, Collection
 from contextlib import closing
@@ -81,6 +82,12 @@ def _carried_out(
 
 def answers(keys: Collection[int], personality: Personality = DEFAULT) -> dict[int, int]:
     """What a reference says to property keys: the low 16 bits of each answer."""
+    return dict(_answers(tuple(keys), personality))
+
+
+@functools.lru_cache(maxsize=128)
+def _answers(keys: tuple[int, ...], personality: Personality) -> dict[int, int]:
+    """Of all personalities, for each finding: they are asked once in a process."""
     with closing(ReferenceBackend(personality)) as backend:
         client = QnnClient(QnnEntry(backend.get_providers, backend, "reference"))
         return {key: client.call("propertyHasCapability", key) & 0xFFFF for key in keys}

@@ -11,7 +11,8 @@ import ctypes
 import itertools
 import threading
 import time
-from typing import Any, Final
+from collections.abc import Sequence
+from typing import Any, Final, NamedTuple
 
 from pytest_qnn.qnn.abi.codes import Error, low
 from pytest_qnn.qnn.abi.layouts import (
@@ -23,10 +24,10 @@ from pytest_qnn.qnn.abi.layouts import (
     NotifyStatus,
 )
 from pytest_qnn.qnn.cases.case import OVER_INPUT, OVER_OUTPUT, PATIENCE, Binding, Execute, queued_seed
-from pytest_qnn.qnn.runner.client import QnnClient, array_of
+from pytest_qnn.qnn.runner.client import array_of
 from pytest_qnn.qnn.runner.graphs import Run
 from pytest_qnn.qnn.runner.state import Skip, State
-from pytest_qnn.qnn.trace import AsyncCounts, ExecuteCounts, StepSeen
+from pytest_qnn.qnn.trace import AsyncCounts, ExecuteCounts, ListCounts, StepSeen
 
 _deadline = PATIENCE
 _LOOKS, _PAUSE = 5, 0.001
@@ -191,12 +192,13 @@ _CALLBACK: Any = ctypes.cast(_callback, ctypes.c_void_p)
 _LIST_CALL: Final = "contextCreateFromBinaryListAsync"
 _FIRST_CONTEXT: Final = 0x0B5F_0000_0000
 """Parameters are numbers from here on: they lead nowhere."""
+_LATE_LOOKS = 20
+"""How often, after `_PAUSE` each, the client looks for notifications of a call that was refused."""
 
 _contexts: Final = itertools.count(_FIRST_CONTEXT)
 _waiting: Final[dict[int, _Created]] = {}
 """Contexts that are under way, by parameter."""
-_unfinished: Final[list[Any]] = []
-"""What the calls were given of which no notification came: the target may use it at any time."""
+_unfinished: Final[list[_Unfinished]] = []
 
 
 class _Created:
@@ -205,50 +207,100 @@ class _Created:
     def __init__(self) -> None:
         self.parameter = next(_contexts)
         self.notified = threading.Event()
+        self.times = 0
         self.context = 0
         self.status = 0
+        """Of the first notification, as the context."""
+        self.strange = 0
+        """Notifications, while this context was waited for, with a parameter that no context has."""
 
 
-def create_listed(
-    client: QnnClient,
-    owners: tuple[int | None, int | None],
-    config: int | None,
-    list_config: int | None,
-    binary: tuple[Any, int],
-    out: Any,
-) -> int:
-    """The code of the call or, where that is 0, the status of the context's notification.
+class Entry(NamedTuple):
+    """A context of a list. What it names must stay until the context is there."""
+
+    config: int | None
+    """Its options; an address, or None."""
+    binary: Any
+    """A buffer."""
+    size: int
+    """Bytes of the binary in it."""
+
+
+class _Unfinished(NamedTuple):
+    """What a call was given of which no notification came: the target may use it at any time."""
+
+    made: Sequence[_Created]
+    given: Sequence[Any]
+    entries: Sequence[Entry]
+
+
+def create_listed(state: State, entries: Sequence[Entry], list_config: int | None, out: Any) -> StepSeen:
+    """Make the contexts of a list, and free all but the last. ``values``: (the last one's handle,).
+
+    ``code``: the call's, or, where that is 0, the status of the last context's notification; None where there
+    is none in time.
 
     Args:
-        client: calls the target.
-        owners: backend and device.
-        config: options of the one context; an address, or None.
+        state: of the case, with an open session.
+        entries: the contexts, at least one.
         list_config: options of all contexts of the list.
-        binary: a buffer, and the bytes of the binary in it. They must stay until the context is there.
-        out: a c_void_p, which gets the context's handle.
+        out: a c_void_p, which gets the last context's handle.
 
     Raises:
-        Skip: the call has succeeded, and no notification of the context came.
+        Skip: a list of the case was not notified of.
     """
-    created = _Created()
+    if any(isinstance(each, _Unfinished) for each in state.held):
+        raise Skip("a list before was not notified of")
+    made = [_Created() for _ in entries]
     # The entries are const members of a struct that the call reads, maybe until it notifies.
-    entry = ContextParams(version=VERSION_1)
-    entry.v1.config = config
-    entry.v1.binaryBuffer, entry.v1.binaryBufferSize = ctypes.addressof(binary[0]), binary[1]
-    entry.v1.notifyFunc, entry.v1.notifyParam = _CREATED, created.parameter
-    listed = array_of(ctypes.c_void_p, 2)(ctypes.addressof(entry), None)
+    given = [_params(entry, created) for entry, created in zip(entries, made, strict=True)]
+    addresses = (*map(ctypes.addressof, given), None)
+    listed = array_of(ctypes.c_void_p, len(addresses))(*addresses)
     # Before the call: a target may notify before it returns.
-    _waiting[created.parameter] = created
-    code = client.call(_LIST_CALL, *owners, ctypes.addressof(listed), list_config, None)
+    _waiting.update({each.parameter: each for each in made})
+    owners = (state.session.backend, state.session.device)
+    code = state.client.call(_LIST_CALL, *owners, ctypes.addressof(listed), list_config, None)
+    counts = _notifications(made, accepted=code == 0)
+    for each in made:
+        del _waiting[each.parameter]
+    if counts.silent or counts.strange:
+        unfinished = _Unfinished(made, (*given, listed), entries)
+        state.held.append(unfinished)
+        _unfinished.append(unfinished)  # longer than the case
+        return StepSeen(skipped=f"no notification of a context within {PATIENCE:g} s", counts=counts)
     if code:
-        del _waiting[created.parameter]
-        return code
-    if not created.notified.wait(PATIENCE):
-        _unfinished.append((created, entry, listed, binary))
-        raise Skip(f"no notification of the context within {PATIENCE:g} s")
-    del _waiting[created.parameter]
-    out.value = created.context
-    return created.status
+        return StepSeen(code=code, values=(out.value or 0,), counts=counts)
+    for each in made[:-1]:
+        if each.status == 0:
+            state.client.call("contextFree", each.context, None)
+    out.value = made[-1].context
+    return StepSeen(code=made[-1].status, values=(made[-1].context,), counts=counts)
+
+
+def _params(entry: Entry, created: _Created) -> ContextParams:
+    params = ContextParams(version=VERSION_1)
+    params.v1.config = entry.config
+    params.v1.binaryBuffer, params.v1.binaryBufferSize = ctypes.addressof(entry.binary), entry.size
+    params.v1.notifyFunc, params.v1.notifyParam = _CREATED, created.parameter
+    return params
+
+
+def _notifications(made: Sequence[_Created], *, accepted: bool) -> ListCounts:
+    """Wait for those that must come, and then a little for those that must not."""
+    deadline = time.monotonic() + PATIENCE
+    awaited = made if accepted else ()
+    silent = sum(not each.notified.wait(max(0.0, deadline - time.monotonic())) for each in awaited)
+    for _ in range(_LOOKS if accepted else _LATE_LOOKS):
+        if silent or any(each.times > int(accepted) for each in made):
+            break
+        time.sleep(_PAUSE)
+    return ListCounts(
+        accepted=accepted,
+        notified=sum(each.times for each in made),
+        twice=sum(each.times > 1 for each in made),
+        silent=silent,
+        strange=max(each.strange for each in made),
+    )
 
 
 def _notify_context(
@@ -259,8 +311,17 @@ def _notify_context(
     parameter: int | None,
     status: int,
 ) -> None:
+    if kind != ContextNotifyType.CONTEXT_INIT:
+        return
     found = _waiting.get(parameter or 0)
-    if found is not None and kind == ContextNotifyType.CONTEXT_INIT and not found.notified.is_set():
+    if found is None:
+        if not _FIRST_CONTEXT <= (parameter or 0) < _FIRST_CONTEXT + (1 << 32):
+            for each in list(_waiting.values()):
+                each.strange += 1
+                each.notified.set()
+        return
+    found.times += 1
+    if found.times == 1:
         found.context, found.status = context or 0, status
         found.notified.set()
 

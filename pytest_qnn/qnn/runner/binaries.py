@@ -10,6 +10,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, TypeVar
 
+import msgspec
+
 from pytest_qnn.isolation.libc import few_descriptors
 from pytest_qnn.qnn.abi.codes import ContextOption
 from pytest_qnn.qnn.abi.layouts import ContextConfig, ContextProperty, HtpContextProperty
@@ -17,7 +19,7 @@ from pytest_qnn.qnn.abi.system import BinaryInfoP, GetSystemProviders, SystemInt
 from pytest_qnn.qnn.cases import case
 from pytest_qnn.qnn.cases.case import Damage
 from pytest_qnn.qnn.reference.system import ReferenceSystem
-from pytest_qnn.qnn.runner.asynchronous import create_listed
+from pytest_qnn.qnn.runner.asynchronous import Entry, create_listed
 from pytest_qnn.qnn.runner.client import UNTOUCHED, array_of
 from pytest_qnn.qnn.runner.graphs import operator_of
 from pytest_qnn.qnn.runner.handlers import handles
@@ -88,8 +90,8 @@ def get_binary(state: State, step: case.GetBinary) -> StepSeen:
 def context_from_binary(state: State, step: case.ContextFromBinary) -> StepSeen:
     """QnnContext_createFromBinary, or another call (``by``); ``values``: (handle,).
 
-    ``code`` of createFromBinaryListAsync: the call's, or, where that is 0, the notification's status. After a
-    refusal that has written a handle: (handle, what contextFree answers to it).
+    Of createFromBinaryListAsync: `pytest_qnn.qnn.runner.asynchronous.create_listed`. After a refusal that has
+    written a handle: (handle, what contextFree answers to it).
     """
     if not state.session.open():
         raise Skip(f"there is no session: {state.session.failure}")
@@ -101,31 +103,46 @@ def context_from_binary(state: State, step: case.ContextFromBinary) -> StepSeen:
     # What is given must stay until contextFinalize of a deferred context; here, to the end of the case.
     state.held.append((held, kept))
     out = ctypes.c_void_p(UNTOUCHED)
-    code = _create(state, step, config, held, len(data), out)
-    if code == 0:
+    if step.by.startswith("list"):
+        seen = _create_listed(state, step, Entry(config, held, len(data)), out)
+    else:
+        seen = StepSeen(code=_create(state, step, config, held, len(data), out))
+    if seen.code == 0:
         graphs = state.written.get(step.binary, {})
         made = Context(out.value or 0, held=held, held_size=len(data), graphs=graphs)
         if kept is not None:
             listed, options, behind = kept
             made.config = (listed, *options, *behind)
         state.take_context(step.context, made)
-    elif out.value not in (None, UNTOUCHED):
-        return StepSeen(code=code, values=(out.value, state.client.call("contextFree", out.value, None)))
-    return StepSeen(code=code, values=(out.value or 0,))
+    values: tuple[int, ...] = (out.value or 0,)
+    if seen.code and out.value not in (None, UNTOUCHED):
+        values = (*values, state.client.call("contextFree", out.value, None))
+    return msgspec.structs.replace(seen, values=values)
 
 
 def _create(
     state: State, step: case.ContextFromBinary, config: int | None, held: Any, size: int, out: Any
 ) -> int:
-    """The call that the step names; its code, and the handle in ``out``."""
+    """The call that the step names, but for a list; its code, and the handle in ``out``."""
     session, client = state.session, state.client
-    if step.by.startswith("list"):
-        mine, of_list = (None, config) if step.by == "list-config" else (config, None)
-        return create_listed(client, (session.backend, session.device), mine, of_list, (held, size), out)
     place = (session.backend, session.device, config, ctypes.addressof(held), size, ctypes.byref(out), None)
     if step.by == "signal":
         return client.call("contextCreateFromBinaryWithSignal", *place, None)
     return client.call("contextCreateFromBinary", *place)
+
+
+def _create_listed(state: State, step: case.ContextFromBinary, last: Entry, out: Any) -> StepSeen:
+    """The step's context as the last of a list."""
+    whole = state.binaries[step.binary]
+    others = []
+    for _ in range(step.ahead):
+        held = ctypes.create_string_buffer(whole, max(1, len(whole)))
+        state.held.append(held)
+        others.append(Entry(last.config, held, len(whole)))
+    entries, of_list = [*others, last], None
+    if step.by == "list-config":
+        entries, of_list = [each._replace(config=None) for each in entries], last.config
+    return create_listed(state, entries, of_list, out)
 
 
 @handles(case.ReleaseBinary)

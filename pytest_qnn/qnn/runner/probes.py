@@ -182,7 +182,7 @@ def churn(state: State, step: Churn) -> StepSeen:
     if found is not None:
         return StepSeen(code=found[1], calls=(found,))
     started = time.monotonic()
-    found, counts = _grown(once, step.rounds)
+    found, counts = grown(once, step.rounds)
     # Descriptors, mappings and malloc's blocks are counted exactly. Resident memory is a leak where it grows
     # again: a worker that has still to do fills it once, to a height that no warm-up reaches.
     for _ in range(_AGAIN):
@@ -191,13 +191,13 @@ def churn(state: State, step: Churn) -> StepSeen:
             break
         if time.monotonic() - started > _SECONDS / 2:
             break
-        found, counts = _grown(once, step.rounds)
+        found, counts = grown(once, step.rounds)
     if found is not None:
         return StepSeen(code=found[1], calls=(found,), counts=GrowthCounts(counts.rounds))
     return StepSeen(code=batch.refusal, counts=counts)
 
 
-def _grown(once: Callable[[], Found | None], rounds: int) -> tuple[Found | None, GrowthCounts]:
+def grown(once: Callable[[], Found | None], rounds: int) -> tuple[Found | None, GrowthCounts]:
     """The call that gave another code than it had to, or else the growth of the process over the rounds."""
     gc.collect()
     before, heap = snapshot(), libc.malloc_in_use()

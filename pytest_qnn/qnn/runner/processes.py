@@ -23,8 +23,16 @@ def several_processes(case: MemoryCase) -> bool:
     return any(isinstance(step, NewProcess) for step in case.steps)
 
 
+def is_killed(case: MemoryCase) -> bool:
+    """A process of the case is killed: none of them may be this one."""
+    return case.killed or any(isinstance(step, NewProcess) and step.killed for step in case.steps)
+
+
 def run_in_processes(case: MemoryCase, first: Run, later: Run) -> MemoryTrace:
     """Carry out each part of the case in a process of its own: one trace, as if of one.
+
+    A process that is to be killed ends by _exit(2): the kernel, and whoever else holds something of it, see
+    the same as of SIGKILL, and the trace is there before.
 
     ``first`` and ``later`` carry out a case in a process; the later ones must not be the first.
     """
@@ -33,11 +41,15 @@ def run_in_processes(case: MemoryCase, first: Run, later: Run) -> MemoryTrace:
     plain: list[PlainRun] = []
     trace = MemoryTrace()
     parts = _parts(case.steps)
+    kills = [step.killed for step in case.steps if isinstance(step, NewProcess)]
     for number, part in enumerate(parts):
         carries = tuple(carried.values())
         wanted = tuple(_kept(step) for step in part)
-        ends = case.ends and number == len(parts) - 1
-        answer = (later if number else first)(MemoryCase((*carries, *wanted), ends))
+        is_last = number == len(parts) - 1
+        given = MemoryCase(
+            (*carries, *wanted), ends=case.ends and is_last, killed=case.killed if is_last else kills[number]
+        )
+        answer = (later if number else first)(given)
         if number:
             seen.append(StepSeen())
         if isinstance(answer, Death):

@@ -14,12 +14,26 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
+import functools
 from collections.abc import Callable
 from types import ModuleType
 from typing import Any, Final
 
+import msgspec
+
+from pytest_qnn.isolation import libc
 from pytest_qnn.isolation.observe.process import large_blocks_visible
-from pytest_qnn.qnn.cases.case import AnyStep, Execute, MemoryCase, Observe, Parallel
+from pytest_qnn.qnn.cases.case import (
+    AnyStep,
+    Binding,
+    ContextCreate,
+    Execute,
+    MemoryCase,
+    Observe,
+    Parallel,
+    Prepare,
+    WholeSession,
+)
 from pytest_qnn.qnn.runner import (
     asynchronous,
     binaries,
@@ -39,9 +53,10 @@ from pytest_qnn.qnn.runner.handlers import HANDLERS, handles
 from pytest_qnn.qnn.runner.library import QnnEntry
 from pytest_qnn.qnn.runner.misuses import arguments
 from pytest_qnn.qnn.runner.misuses import handles as handles_misused
+from pytest_qnn.qnn.runner.probes import Found, grown
 from pytest_qnn.qnn.runner.rpcmem import Rpcmem
 from pytest_qnn.qnn.runner.state import Buffer, Context, Executed, MemHandle, NeverMade, Skip, State
-from pytest_qnn.qnn.trace import MemoryTrace, StepSeen
+from pytest_qnn.qnn.trace import GrowthCounts, MemoryTrace, StepSeen
 
 MODULES: Final[tuple[ModuleType, ...]] = (
     *(arguments, asynchronous, binaries, buffers, graphs, handles_misused, lived, logs),
@@ -91,7 +106,7 @@ def _run_memory_case(
             seen.append(carry_out(state, step))
             differing.append(_differing(state))
     finally:
-        closing = _leave(state) if case.ends else release(state)
+        closing = _leave(state) if case.ends or case.killed else release(state)
     return MemoryTrace(
         session=tuple(state.session.codes),
         steps=tuple(seen),
@@ -132,6 +147,58 @@ def _parallel(state: State, step: Parallel) -> StepSeen:
 @handles(Execute)
 def _execute(state: State, step: Execute) -> StepSeen:
     return asynchronous.execute(state, step) if step.asynchronous else graphs.execute(state, step)
+
+
+@handles(WholeSession)
+def _whole_session(state: State, step: WholeSession) -> StepSeen:
+    """``calls``: the first call of a session that failed, which is ``code`` as well; else that is 0."""
+    if state.session.opened:
+        raise Skip("the session is open already")
+    small = functools.partial(_once, state, msgspec.structs.replace(step, shape=(1,)))
+    large = functools.partial(_once, state, step)
+    found, first, second = small(), GrowthCounts(), GrowthCounts()
+    if found is None:
+        found, first = grown(large, 1)
+    # An allocator keeps pages of the first large session for the next one: resident memory is compared when
+    # it has had one, and what was kept of it is replaced by that of a small one.
+    found = found or small()
+    if found is None:
+        found, second = grown(large, 1)
+    if found is not None:
+        return StepSeen(code=found[1], calls=(found,))
+    return StepSeen(code=0, counts=msgspec.structs.replace(first, rss=second.rss))
+
+
+def _once(state: State, step: WholeSession) -> Found | None:
+    """`_session`, and what the client itself has freed is given back to the system."""
+    found = _session(state, step)
+    libc.trim()
+    return found
+
+
+def _session(state: State, step: WholeSession) -> Found | None:
+    """A session of its own; the first call that fails in it."""
+    own = State(state.client, state.rpcmem)
+    steps = (
+        ContextCreate("c"),
+        Prepare("g", "c", step.op, step.dtype, step.shape, weights=1),
+        Execute("g", (Binding(), Binding())),
+    )
+    found: Found | None = None
+    try:
+        for each in steps:
+            seen = carry_out(own, each)
+            if seen.skipped:
+                raise Skip(seen.skipped)
+            if seen.code:
+                found = seen.calls[-1] if seen.calls else (_ONE_CALL[type(each)], seen.code)
+                break
+    finally:
+        closing = release(own)
+    return found or next((each for each in closing if each[1]), None)
+
+
+_ONE_CALL: Final = {ContextCreate: "contextCreate", Execute: "graphExecute"}
 
 
 _LEFT: list[State] = []

@@ -179,6 +179,10 @@ TOLD: Mapping[type, Told] = {
     steps.Churn: Told(
         "The same is done {rounds} times with {buffer}: {what}", _LIVED | {"tensors": "{} tensors"}
     ),
+    steps.WholeSession: Told(
+        "A session is opened, {op} with weights of shape {shape} is executed in it, and it is closed",
+        {"dtype": "with elements {}"},
+    ),
     steps.Parallel: Told(
         "{threads} threads at once, each {rounds} times: {what}",
         {

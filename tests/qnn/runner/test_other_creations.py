@@ -28,12 +28,13 @@ from pytest_qnn.qnn.cases.case import (
 )
 from pytest_qnn.qnn.reference import lists
 from pytest_qnn.qnn.reference.backend import ReferenceBackend
+from pytest_qnn.qnn.reference.objects import Context
 from pytest_qnn.qnn.reference.personalities import PERSONALITIES
 from pytest_qnn.qnn.reference.rpcmem import EmulatedRpcmem
 from pytest_qnn.qnn.runner import asynchronous
 from pytest_qnn.qnn.runner.library import QnnEntry
 from pytest_qnn.qnn.runner.run import run_memory_case
-from pytest_qnn.qnn.trace import StepSeen
+from pytest_qnn.qnn.trace import ListCounts, StepSeen
 
 WAYS = ("signal", "list", "list-config")
 SAVED = (ContextCreate("c"), Prepare("g", "c", weights=3), GetBinary("c", "b", keep=True))
@@ -91,19 +92,43 @@ def test_a_context_of_which_no_notification_comes_is_none(monkeypatch: pytest.Mo
     *_, made, retrieved = run("", *SAVED, ContextFromBinary("d", "b", by="list"), RUN[0], backend=_Silent())
     assert "no notification" in made.skipped
     assert retrieved.skipped
+    assert made.counts == ListCounts(accepted=True, silent=1)
 
 
 def test_the_notification_comes_from_another_thread(monkeypatch: pytest.MonkeyPatch) -> None:
     seen: list[bool] = []
-    usual: Callable[..., None] = lists._notify
+    usual: Callable[..., None] = lists.notify
 
     def notify(made: Any) -> None:
         seen.append(threading.current_thread() is threading.main_thread())
         usual(made)
 
-    monkeypatch.setattr(lists, "_notify", notify)
+    monkeypatch.setattr(lists, "notify", notify)
     assert run("lists-of-binaries", *SAVED, ContextFromBinary("d", "b", by="list"))[-1].code == 0
     assert seen == [False]
+
+
+def test_each_context_of_a_list_is_notified_of_once_and_those_ahead_are_freed() -> None:
+    freed: list[Context] = []
+
+    class Freeing(ReferenceBackend):
+        def free_context(self, context: Context) -> None:
+            freed.append(context)
+            super().free_context(context)
+
+    backend = Freeing(PERSONALITIES["lists-of-binaries"])
+    made = ContextFromBinary("d", "b", by="list", ahead=2)
+    seen, *rest = run("", *SAVED, made, *RUN, ContextFree("d"), backend=backend)[len(SAVED) :]
+    assert (seen.code, seen.counts) == (0, ListCounts(accepted=True, notified=3))
+    assert [each.code for each in rest] == [0, 0, 0]
+    assert len({each.handle for each in freed}) == len(freed) == 4  # with the first, at the end of the case
+
+
+def test_of_a_list_that_is_refused_nobody_is_notified() -> None:
+    made = ContextFromBinary("d", "b", by="list", ahead=2, damage="garbage")
+    seen = run("lists-of-binaries", *SAVED, made)[-1]
+    assert seen.code
+    assert seen.counts == ListCounts()
 
 
 @pytest.mark.parametrize(("personality", "another"), [("default", False), ("late-limits", True)])

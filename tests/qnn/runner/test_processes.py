@@ -90,3 +90,16 @@ def test_a_later_process_dies_at_its_own_step() -> None:
     trace = run_in_processes(case, lambda _: seen, lambda _: Death("signal", "SIGSEGV", step=2))
     assert trace.death is not None
     assert case.steps[trace.death.step] == LOADED[1]
+
+
+@pytest.mark.parametrize("mode", ["off", "fork"])
+def test_a_process_that_is_killed_gives_nothing_back(mode: str) -> None:
+    """Its contexts stay, and with them what the mutant's driver holds: which the next process meets."""
+    target = open_memory_target("mutant:killed-keeps-lock", "emulated", mode, 10.0)
+    try:
+        for killed in (False, True):
+            steps = (ContextCreate("c"), NewProcess(killed=killed), ContextCreate("d"), ContextCreate("e"))
+            codes = [seen.code for seen in target.run(MemoryCase(steps)).steps]
+            assert codes == [0, None, 1002 if killed else 0, 0]
+    finally:
+        target.close()

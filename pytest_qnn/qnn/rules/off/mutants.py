@@ -4,15 +4,19 @@ from __future__ import annotations
 
 import ctypes
 import dataclasses
+import threading
+import time
 from typing import Any, ClassVar
 
 from pytest_qnn.qnn.abi.codes import DataType, Error, TensorMemType, TensorType
+from pytest_qnn.qnn.abi.layouts import ContextNotifyType, ContextParamsV1
 from pytest_qnn.qnn.mutants import faulty_backend
 from pytest_qnn.qnn.reference.backend import ReferenceBackend
 from pytest_qnn.qnn.reference.binaries import HEADER_SIZE, MAGIC, Binary, decode
 from pytest_qnn.qnn.reference.execute import Stored
+from pytest_qnn.qnn.reference.lists import Made, notify
 from pytest_qnn.qnn.reference.objects import Binding, Context, Graph, QnnError, Tensor
-from pytest_qnn.qnn.reference.personalities import DEFAULT, Personality
+from pytest_qnn.qnn.reference.personalities import DEFAULT, PERSONALITIES, Personality
 
 _IO = frozenset({int(TensorType.APP_WRITE), int(TensorType.APP_READ)})
 
@@ -261,3 +265,64 @@ class _SizeUntold(ReferenceBackend):
 class _WrittenUntold(ReferenceBackend):
     def context_get_binary(self, context: int | None, buffer: int | None, size: int, written: Any) -> None:
         super().context_get_binary(context, buffer, size, written and (ctypes.c_uint64 * 1)())
+
+
+class _Listing(ReferenceBackend):
+    """Makes contexts out of lists."""
+
+    def __init__(self) -> None:
+        super().__init__(PERSONALITIES["lists-of-binaries"])
+
+
+@faulty_backend(
+    "list-notifies-as-made", "Notifies of each context of a list when it is made, refused or not.", "OFF-12"
+)
+class _NotifiesAsMade(_Listing):
+    """As in onnxruntime-qnn#839: where one binary of a list cannot be read, the others have been told of."""
+
+    def make_listed(
+        self, backend: int | None, device: int | None, entry: ContextParamsV1, of_list: int | None
+    ) -> Made:
+        made = super().make_listed(backend, device, entry, of_list)
+        threading.Thread(target=_notify_late, args=(made,), daemon=True).start()
+        return made
+
+    def start_notifying(self, made: list[Made]) -> None:
+        """Each was told already."""
+
+
+def _notify_late(made: Made) -> None:
+    """After the call has returned, as far as that can be arranged."""
+    time.sleep(0.005)
+    notify([made])
+
+
+@faulty_backend("list-notifies-failure", "Notifies of the context that a list was refused for.", "OFF-12")
+class _NotifiesFailure(_Listing):
+    def make_listed(
+        self, backend: int | None, device: int | None, entry: ContextParamsV1, of_list: int | None
+    ) -> Made:
+        try:
+            return super().make_listed(backend, device, entry, of_list)
+        except QnnError as error:
+            kind = ContextNotifyType.CONTEXT_INIT
+            entry.notifyFunc(None, None, None, kind, entry.notifyParam, error.code)
+            raise
+
+
+@faulty_backend("list-own-parameter", "Notifies of contexts of a list with NULL for a parameter.", "OFF-12")
+class _OwnListParameter(_Listing):
+    def start_notifying(self, made: list[Made]) -> None:
+        super().start_notifying([dataclasses.replace(each, parameter=None) for each in made])
+
+
+@faulty_backend("list-notifies-twice", "Notifies twice of the last context of a list.", "OFF-12")
+class _NotifiesTwice(_Listing):
+    def start_notifying(self, made: list[Made]) -> None:
+        super().start_notifying([*made, made[-1]])
+
+
+@faulty_backend("list-forgets-last", "Notifies of the first two contexts of a list.", "OFF-12")
+class _ForgetsLast(_Listing):
+    def start_notifying(self, made: list[Made]) -> None:
+        super().start_notifying(made[:2])

@@ -100,3 +100,31 @@ class _NeedsNoContexts(ReferenceBackend):
             self.armed = True
             die_at_exit(lambda: bool(self.contexts))
         super().context_create(backend, device, config, out)
+
+
+@faulty_backend("end-keeps-weights", "The weights of a context stay until another is freed.", "QLEAK-05")
+class _KeepsWeights(ReferenceBackend):
+    """As in onnxruntime#22511: what a session took stays in use when it is over, once and not each time."""
+
+    def __init__(self, personality: Personality = DEFAULT) -> None:
+        super().__init__(personality)
+        self.last: list[bytes] = []
+
+    def release_graphs(self, context: Context) -> None:
+        tensors = [each for graph in context.graphs.values() for each in graph.tensors.values()]
+        self.last = [each.data for each in tensors if each.data is not None]
+        super().release_graphs(context)
+
+
+@faulty_backend("end-keeps-arena", "The memory of the last tensors stays for the next session.", "QLEAK-05")
+class _KeepsArena(ReferenceBackend):
+    """One arena, as large as the last context needed."""
+
+    def __init__(self, personality: Personality = DEFAULT) -> None:
+        super().__init__(personality)
+        self.arena = bytearray()
+
+    def release_graphs(self, context: Context) -> None:
+        tensors = [each for graph in context.graphs.values() for each in graph.tensors.values()]
+        self.arena = bytearray(b"\1") * sum(each.size for each in tensors)
+        super().release_graphs(context)

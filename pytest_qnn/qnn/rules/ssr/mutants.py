@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+import tempfile
+from pathlib import Path
 from typing import Any
+
+import numpy as np
 
 from pytest_qnn.qnn.abi.codes import Error
 from pytest_qnn.qnn.mutants import faulty_backend
 from pytest_qnn.qnn.reference.backend import ReferenceBackend
-from pytest_qnn.qnn.reference.objects import Context, Kind, QnnError
+from pytest_qnn.qnn.reference.execute import Stored
+from pytest_qnn.qnn.reference.objects import Binding, Context, Graph, Kind, QnnError
+from pytest_qnn.qnn.reference.personalities import DEFAULT, Personality
 
 _GONE = Error.COMMON_ERROR_SYSTEM_COMMUNICATION
 
@@ -59,3 +65,86 @@ class _ForgetsHandles(ReferenceBackend):
 class _GivesBackEver(ReferenceBackend):
     def given_back(self, kind: Kind, value: int | None) -> bool:
         return value is not None and (kind, value) in self.lost
+
+
+class _Driver(ReferenceBackend):
+    """Has a file in the place of a driver, which lives longer than its clients."""
+
+    def __init__(self, personality: Personality = DEFAULT) -> None:
+        super().__init__(personality)
+        # Beside the folder of a case, which is empty for each process, and gone with that of the target.
+        self.driver = Path(tempfile.gettempdir()).parent / "qnn-driver"
+
+    def left_by_another(self) -> bool:
+        """Whether a client that is gone has left something, which is then put right."""
+        left = self.driver.exists()
+        self.driver.unlink(missing_ok=True)
+        return left
+
+
+@faulty_backend("killed-keeps-lock", "A context of a killed client keeps the next one out.", "SSR-02")
+class _KeepsLock(_Driver):
+    """The first context of a process takes the device, the last gives it back."""
+
+    def context_create(self, backend: int | None, device: int | None, config: int | None, out: Any) -> None:
+        if not self.contexts and self.left_by_another():
+            raise QnnError(Error.CONTEXT_ERROR_MEM_ALLOC)
+        super().context_create(backend, device, config, out)
+        self.driver.touch()
+
+    def free_context(self, context: Context) -> None:
+        super().free_context(context)
+        if not self.contexts:
+            self.driver.unlink(missing_ok=True)
+
+
+@faulty_backend("killed-keeps-mapping", "Memory that a killed client had registered stays taken.", "SSR-02")
+class _KeepsMapping(_Driver):
+    """The next registration after such a death is refused."""
+
+    own = 0
+    """Registrations that are alive, at least."""
+
+    def mem_register(self, context: int | None, descriptors: Any, count: int, handles: Any) -> None:
+        if not self.own and self.left_by_another():
+            raise QnnError(Error.MEM_ERROR_MAPPING)
+        super().mem_register(context, descriptors, count, handles)
+        self._are_alive(self.own + count)
+
+    def mem_deregister(self, handles: Any, count: int) -> None:
+        super().mem_deregister(handles, count)
+        self._are_alive(self.own - count)
+
+    def free_context(self, context: Context) -> None:
+        super().free_context(context)
+        if not self.contexts:
+            self._are_alive(0)
+
+    def _are_alive(self, count: int) -> None:
+        self.own = max(0, count)
+        if self.own:
+            self.driver.touch()
+        else:
+            self.driver.unlink(missing_ok=True)
+
+
+@faulty_backend("killed-leaves-graph", "The first execute after a killed client gives zeros.", "SSR-02")
+class _LeavesGraph(_Driver):
+    """A graph of the dead client is still on the device when the next one executes."""
+
+    ran = False
+    stale = False
+
+    def carry_out(self, graph: Graph, sources: list[Binding], sinks: list[Binding]) -> None:
+        self.stale = not self.ran and self.left_by_another()
+        self.ran = True
+        self.driver.touch()
+        super().carry_out(graph, sources, sinks)
+
+    def write_output(self, graph: Graph, binding: Binding, stored: Stored) -> None:
+        super().write_output(graph, binding, np.zeros_like(stored) if self.stale else stored)
+
+    def free_context(self, context: Context) -> None:
+        super().free_context(context)
+        if not self.contexts:
+            self.driver.unlink(missing_ok=True)
