@@ -13,7 +13,7 @@ import threading
 from typing import Any
 
 from pytest_qnn.qnn.abi.codes import Error
-from pytest_qnn.qnn.abi.layouts import ContextNotifyType, ContextParams, ContextParamsV1
+from pytest_qnn.qnn.abi.layouts import ContextNotifyType, ContextParams, ContextParamsV1, Notify
 from pytest_qnn.qnn.reference.objects import Context, QnnError
 from pytest_qnn.qnn.reference.signals import Signals
 
@@ -73,7 +73,9 @@ class Lists(Signals):
         self.context_create_from_binary(backend, device, config, *place)
         context = self.contexts[out.value or 0]
         self.made_elsewhere(context)
-        return Made(context, entry.notifyFunc, entry.notifyParam)
+        # A copy: what a field of a struct gives reads the client's memory whenever it is called.
+        notify = Notify(ctypes.cast(entry.notifyFunc, ctypes.c_void_p).value or 0)
+        return Made(context, notify, entry.notifyParam)
 
     def listed_config(self, own: int | None, of_list: int | None) -> int | None:
         """Hook: the options that a context of a list is made with."""

@@ -5,7 +5,7 @@ import json
 from collections.abc import Iterable
 from importlib import resources
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import fake_suite
 import jsonschema
@@ -29,13 +29,26 @@ def schema() -> dict[str, Any]:
     return content
 
 
+class Run(NamedTuple):
+    """What one run of all these rules has written."""
+
+    folder: Path
+    report: str
+
+
+RUN: list[Run] = []
+"""Of the first test that asks for it."""
+
+
 @pytest.fixture
 def document(pytester: pytest.Pytester, fakes: None) -> dict[str, Any]:
-    pytester.makepyfile(fake_suite.suite(*ALL_RULES))
-    pytester.runpytest_inprocess(
-        "--qnn-report=out.json", "--qnn-seed=3", "--tflite-delegate=xnnpack", "--qnn-backend=reference"
-    )
-    content: dict[str, Any] = json.loads(Path("out.json").read_text())
+    if not RUN:
+        pytester.makepyfile(fake_suite.suite(*ALL_RULES))
+        pytester.runpytest_inprocess(
+            "--qnn-report=out.json", "--qnn-seed=3", "--tflite-delegate=xnnpack", "--qnn-backend=reference"
+        )
+        RUN.append(Run(Path.cwd(), Path("out.json").read_text()))
+    content: dict[str, Any] = json.loads(RUN[0].report)
     return content
 
 
@@ -72,10 +85,10 @@ def test_a_finding_carries_violation_case_and_replay(document: dict[str, Any]) -
         "fingerprint": {"call": "alloc", "seen": "code # <&>"},
     }
     assert rule["case"]["steps"][1] == {"do": "alloc", "buffer": "b0", "size": 4096}
-    assert f"pytest --qnn-replay {Path.cwd() / '.pytest-qnn' / 'memory-'}" in rule["replay"]
+    assert f"pytest --qnn-replay {RUN[0].folder / '.pytest-qnn' / 'memory-'}" in rule["replay"]
     assert rule["replay"].endswith(" --qnn-backend=reference --qnn-rpcmem=emulated")
     assert rule["explain"] == "pytest --qnn-explain=REG-02"
-    kept = {path.name for path in (Path(".pytest-qnn") / rule["folder"]).iterdir()}
+    kept = {path.name for path in (RUN[0].folder / ".pytest-qnn" / rule["folder"]).iterdir()}
     assert {file["name"] for file in rule["files"]} == kept - {"README.txt"}
     assert all(file["what"] for file in rule["files"])
 
