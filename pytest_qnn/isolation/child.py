@@ -57,12 +57,13 @@ def main() -> None:
 
 
 def carry_out(worker: Callable[[], Worker], slot: wire.Slot) -> None:
-    """Answer the requests, one after another, and end the process.
+    """Answer the requests, one after another, and end the process. Each begins in the folder of the first.
 
     Exit status 0 of a child that has stopped by itself (`wire.Slot.stop`) says that its answers are whole.
     After an answer that is a death or an error it ends: the rest is for another child.
     """
     requests = _REQUESTS.decode(slot.read_request())
+    folder = os.getcwd()
     slot.record_crash()
     calls = slot.call_log()
     call_log.activate(calls)
@@ -81,6 +82,9 @@ def carry_out(worker: Callable[[], Worker], slot: wire.Slot) -> None:
         calls.begin_step(step)
 
     for number, request in enumerate(requests):
+        if number:
+            with contextlib.suppress(OSError):  # the case before has removed it
+                os.chdir(folder)
         slot.step(-1)
         calls.restart()
         ends = request.startswith(ENDS)

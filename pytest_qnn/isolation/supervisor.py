@@ -56,6 +56,11 @@ _STACK_LIMIT = 64 << 20
 _LONGEST_TEXT = 1000
 """Characters of what a child says in words."""
 _OVERWRITTEN = "the process has written over memory that is not its own, its answers among it"
+_FULL = "what it has left in its working directory takes too long to remove"
+_REMOVING = 5.0
+"""Times of a case, in processor time, after which what a case has left is not removed before the next one."""
+_REMOVING_ON_THE_CLOCK = 20.0
+"""The same by the clock: others may have the processors, or the disk."""
 _START_TIMEOUT = 2.0
 """Seconds after which a waiting child that has not taken its request is replaced by a fresh one."""
 
@@ -237,15 +242,17 @@ class _Server:
         leftovers = self._loaded.leftovers
         alone = leftovers is not None and not self._loaded.library
         left_any = processes.end_orphans(self._not_of_the_case(), alone=alone)
-        self._directory.prepare()
+        emptied = self._emptied()
         leaves = leftovers is not None and leftovers.remove()
         whole = bool(payloads) and (stopped or len(payloads) >= wanted)
         replies = judge(status, step, payloads, whole=whole)
-        if wanted > 1 and child.slot.overwritten:
+        if wanted > 1 and (child.slot.overwritten or not emptied):
             replies = [wire.Reply(death="garbage", detail=_OVERWRITTEN, unclear=True)]
         elif hangs:
             late = len(payloads) >= wanted
             replies = [*replies[: len(payloads) - late], _hung(hangs, step, late=late)]
+        elif not emptied:
+            replies = [wire.Reply(death="hang", detail=_FULL, step=step, late=True)]
         if left_any or replies[-1].death or not begun:
             self._discard_waiting()
         _, call = child.slot.progress()
@@ -296,6 +303,17 @@ class _Server:
         poll = select.poll()
         poll.register(self._connection, select.POLLRDHUP)
         return bool(poll.poll(0))
+
+    def _emptied(self) -> bool:
+        """Empty the folder of cases; whether that took no longer than it may."""
+        cpu = time.process_time() + _REMOVING * self._timeout
+        clock = time.monotonic() + _REMOVING_ON_THE_CLOCK * self._timeout
+
+        def enough() -> bool:
+            self._show_life()
+            return time.process_time() > cpu or time.monotonic() > clock
+
+        return self._directory.emptied(enough)
 
     def _show_life(self) -> None:
         """Let pytest know that this process is not what hangs, by an empty message."""
