@@ -94,6 +94,7 @@ def carry_out(worker: Callable[[], Worker], slot: wire.Slot) -> None:
             answer = wire.Answer(unusable=str(error))
         except Exception as error:
             answer = _failure(error)
+        calls.end_copy()
         starved = had_space and _limits_of_memory() != limits and not _has_space()
         if exhausted := _without_files(largest) or (_MEMORY if starved else ""):
             if number:  # those before it may have used most: it is the first of another child

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import random
 import socket
@@ -21,6 +22,7 @@ from sandboxed import CASE, HARMLESS, within
 
 from pytest_qnn.isolation import supervisor, wire
 from pytest_qnn.isolation.target import TargetUnusable
+from pytest_qnn.qnn.cases.case import ContextCreate, MemoryCase
 from pytest_qnn.qnn.target import MemoryTarget, open_memory_target
 
 LIMITS = {"fork": 1.0, "spawn": 4.0}
@@ -109,6 +111,18 @@ def test_a_grandchild_does_not_outlive_its_case(tmp_path: Path) -> None:
         target.close()
     time.sleep(1.3)
     assert not note.exists()
+
+
+def test_a_copy_of_the_process_does_not_go_on_with_the_cases(tmp_path: Path) -> None:
+    """Each of nine calls would double the processes, and the answers would be those of several."""
+    note = tmp_path / "note"
+    forks = f'fork();int fd=open("{note}",O_WRONLY|O_CREAT|O_APPEND,0600);write(fd,"!",1);close(fd);'
+    library = qnn_library(tmp_path, forks, before="#include <fcntl.h>")
+    cases = [MemoryCase(tuple(ContextCreate(f"c{number}") for number in range(3)))] * 3
+    with contextlib.closing(open_memory_target(str(library), "emulated", "fork", 5.0)) as target:
+        answers = list(target.run_all(cases))
+    assert [(trace.death, len(trace.steps)) for trace, _ in answers] == [(None, 3)] * 3
+    assert 9 <= len(note.read_bytes()) <= 2 * 9
 
 
 def test_closing_leaves_no_process_and_no_descriptor(tmp_path: Path) -> None:
