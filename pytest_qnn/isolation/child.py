@@ -72,6 +72,7 @@ def carry_out(worker: Callable[[], Worker], slot: wire.Slot) -> None:
     canary = _Canary()
     largest = resource.getrlimit(resource.RLIMIT_FSIZE)[0]
     had_space, limits = _has_space(), _limits_of_memory()
+    threads = _threads()
 
     def begin(step: int) -> None:
         if not canary.lives():  # the step before did it
@@ -95,7 +96,7 @@ def carry_out(worker: Callable[[], Worker], slot: wire.Slot) -> None:
         except Exception as error:
             answer = _failure(error)
         calls.end_copy()
-        starved = had_space and _limits_of_memory() != limits and not _has_space()
+        starved = had_space and not _has_space() and (_limits_of_memory() != limits or _threads() <= threads)
         if exhausted := _without_files(largest) or (_MEMORY if starved else ""):
             if number:  # those before it may have used most: it is the first of another child
                 _leave(slot)
@@ -113,10 +114,17 @@ def _limits_of_memory() -> tuple[tuple[int, int], tuple[int, int]]:
     return resource.getrlimit(resource.RLIMIT_DATA), resource.getrlimit(resource.RLIMIT_AS)
 
 
+def _threads() -> int:
+    with contextlib.suppress(OSError):
+        return len(os.listdir("/proc/self/task"))
+    return 0
+
+
 def _has_space() -> bool:
     """Whether this process is given memory. Else what needs some next would die of it.
 
-    That alone is nobody's fault: threads that a target leaves, each with a stack, may have taken it.
+    Where there are more threads than at first that alone is nobody's fault: each has a stack, of which it
+    uses next to nothing.
     """
     address = libc.mmap(None, _SPACE, libc.PROT_READ | libc.PROT_WRITE, libc.MAP_PRIVATE_ANONYMOUS, -1, 0)
     if address in (None, libc.MAP_FAILED):

@@ -120,7 +120,7 @@ class Watch:
     def _too_long(self, taken: float, now: float, used: Usage) -> str:
         assert self._at_first is not None
         cpu = max(0.0, used.cpu - self._at_first.cpu)
-        spent = max(min(cpu, taken), taken - (used.waited - self._at_first.waited))
+        spent = max(min(cpu, taken), taken - max(0.0, used.waited - self._at_first.waited))
         if taken < _ON_THE_CLOCK * self._timeout and spent < self._limit:
             return ""
         idle = now - self._active

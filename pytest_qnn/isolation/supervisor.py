@@ -45,6 +45,7 @@ from pytest_qnn.isolation.hangs import Watch
 from pytest_qnn.isolation.host.lacks import why_no_process
 from pytest_qnn.isolation.namespaces import Leftovers
 from pytest_qnn.isolation.observe import cpu_time
+from pytest_qnn.isolation.observe.cpu_time import Usage
 from pytest_qnn.isolation.process_state import ProcessState
 from pytest_qnn.isolation.warm_start import compact, enabled, written_by
 from pytest_qnn.isolation.worker import Unusable, make_worker
@@ -275,7 +276,7 @@ class _Server:
         watch = Watch(
             self._timeout,
             work.cycles,
-            lambda: cpu_time.usage(pid for pid in processes.children() if pid not in spared),
+            lambda: _used(pid for pid in processes.children() if pid not in spared),
             lambda: self._plain(work.plain, child),
         )
         self._said = time.monotonic()
@@ -340,7 +341,7 @@ class _Server:
         started = time.monotonic()
         child.begin(msgspec.msgpack.encode([request]))
         # Of which nothing is known: it gets the time of one case.
-        watch = Watch(self._timeout, (), lambda: cpu_time.usage([child.pid]), lambda: math.inf)
+        watch = Watch(self._timeout, (), lambda: _used([child.pid]), lambda: math.inf)
         hangs = self._why_not_ended(child, watch, math.inf)
         seconds = time.monotonic() - started
         status = child.end()
@@ -361,6 +362,15 @@ class _Server:
             self._waiting.end()
             self._waiting.slot.close()
             self._waiting = None
+
+
+def _used(pids: Iterable[int]) -> Usage:
+    """What the processes of a case have used.
+
+    Where this process had no processor, nobody took what they write to stderr, and they waited for that.
+    """
+    used = cpu_time.usage(pids)
+    return Usage(used.cpu, used.waited + cpu_time.own_wait())
 
 
 def _hung(why: str, step: int, *, late: bool) -> wire.Reply:
