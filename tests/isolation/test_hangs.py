@@ -238,6 +238,24 @@ def test_what_the_supervisor_waits_for_a_processor_its_case_waits_too(
     assert supervisor._used([1 << 22]) == Usage(0.0, 7.0)
 
 
+def test_looks_that_are_costly_are_rare() -> None:
+    """Of a case with a thousand processes; at its end there is one in time nevertheless."""
+
+    def look() -> Usage:
+        until = time.thread_time() + 0.02
+        while time.thread_time() < until:
+            pass
+        return Usage()
+
+    watch = hangs.Watch(2.0, (1,), look, lambda: 0.0)
+    assert watch.pause() <= 0.05
+    watch.hangs(0, 0)
+    assert 0.4 <= watch.pause() <= 2.0
+    short = hangs.Watch(0.1, (1,), look, lambda: 0.0)
+    short.hangs(0, 0)
+    assert short.pause() <= 0.1
+
+
 def test_cycles_of_cases() -> None:
     assert qnn_plain.cycles(qnn_plain.PLAIN) == 1
     assert qnn_plain.cycles(MemoryCase((ContextCreate("c"), Lived("contexts", rounds=70)))) == 71
