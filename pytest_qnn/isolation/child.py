@@ -57,12 +57,13 @@ def main() -> None:
 
 
 def carry_out(worker: Callable[[], Worker], slot: wire.Slot) -> None:
-    """Answer the requests, one after another, and end the process.
+    """Answer the requests, one after another, and end the process. Each begins in the folder of the first.
 
     Exit status 0 of a child that has stopped by itself (`wire.Slot.stop`) says that its answers are whole.
     After an answer that is a death or an error it ends: the rest is for another child.
     """
     requests = _REQUESTS.decode(slot.read_request())
+    folder = os.getcwd()
     slot.record_crash()
     calls = slot.call_log()
     call_log.activate(calls)
@@ -71,6 +72,7 @@ def carry_out(worker: Callable[[], Worker], slot: wire.Slot) -> None:
     canary = _Canary()
     largest = resource.getrlimit(resource.RLIMIT_FSIZE)[0]
     had_space, limits = _has_space(), _limits_of_memory()
+    threads = _threads()
 
     def begin(step: int) -> None:
         if not canary.lives():  # the step before did it
@@ -81,6 +83,9 @@ def carry_out(worker: Callable[[], Worker], slot: wire.Slot) -> None:
         calls.begin_step(step)
 
     for number, request in enumerate(requests):
+        if number:
+            with contextlib.suppress(OSError):  # the case before has removed it
+                os.chdir(folder)
         slot.step(-1)
         calls.restart()
         ends = request.startswith(ENDS)
@@ -90,7 +95,8 @@ def carry_out(worker: Callable[[], Worker], slot: wire.Slot) -> None:
             answer = wire.Answer(unusable=str(error))
         except Exception as error:
             answer = _failure(error)
-        starved = had_space and _limits_of_memory() != limits and not _has_space()
+        calls.end_copy()
+        starved = had_space and not _has_space() and (_limits_of_memory() != limits or _threads() <= threads)
         if exhausted := _without_files(largest) or (_MEMORY if starved else ""):
             if number:  # those before it may have used most: it is the first of another child
                 _leave(slot)
@@ -108,10 +114,17 @@ def _limits_of_memory() -> tuple[tuple[int, int], tuple[int, int]]:
     return resource.getrlimit(resource.RLIMIT_DATA), resource.getrlimit(resource.RLIMIT_AS)
 
 
+def _threads() -> int:
+    with contextlib.suppress(OSError):
+        return len(os.listdir("/proc/self/task"))
+    return 0
+
+
 def _has_space() -> bool:
     """Whether this process is given memory. Else what needs some next would die of it.
 
-    That alone is nobody's fault: threads that a target leaves, each with a stack, may have taken it.
+    Where there are more threads than at first that alone is nobody's fault: each has a stack, of which it
+    uses next to nothing.
     """
     address = libc.mmap(None, _SPACE, libc.PROT_READ | libc.PROT_WRITE, libc.MAP_PRIVATE_ANONYMOUS, -1, 0)
     if address in (None, libc.MAP_FAILED):

@@ -33,6 +33,8 @@ _FIRST_LOOK = 0.05
 """Seconds. Most cases take a tenth of it, and cost nothing here."""
 _LOOKS = 10
 """In the time of a case."""
+_LOOKING = 0.05
+"""Part of the time that looks may take: each at a thousand processes takes tenths of a second."""
 
 
 class Watch:
@@ -65,7 +67,8 @@ class Watch:
         """When it was last seen at work."""
         self._at_active = Usage()
         self._progress = -1
-        self._looked = self._began
+        self._cost = 0.0
+        """Seconds of processor time that the last look took."""
         self._limit = 0.0
         """Seconds for this case; 0: not known yet."""
 
@@ -73,7 +76,7 @@ class Watch:
         """Seconds until the next look."""
         taken = time.monotonic() - self._began
         left = self._active + self._timeout - time.monotonic()
-        interval = min(max(taken, _FIRST_LOOK), self._timeout / _LOOKS)
+        interval = max(min(max(taken, _FIRST_LOOK), self._timeout / _LOOKS), self._cost / _LOOKING)
         return max(0.001, min(interval, left)) if left > 0 else 0.001
 
     def hangs(self, answered: int, progress: int) -> str:
@@ -83,7 +86,9 @@ class Watch:
             answered: cases that it has answered.
             progress: steps and calls that it has begun.
         """
+        before = time.thread_time()
         now, used = time.monotonic(), self._usage()
+        self._cost = time.thread_time() - before
         if self._at_first is None or answered != self._answered:
             self._next_case(answered, progress, now, used)
         elif progress != self._progress or self._worked(now, used):
@@ -120,7 +125,7 @@ class Watch:
     def _too_long(self, taken: float, now: float, used: Usage) -> str:
         assert self._at_first is not None
         cpu = max(0.0, used.cpu - self._at_first.cpu)
-        spent = max(min(cpu, taken), taken - (used.waited - self._at_first.waited))
+        spent = max(min(cpu, taken), taken - max(0.0, used.waited - self._at_first.waited))
         if taken < _ON_THE_CLOCK * self._timeout and spent < self._limit:
             return ""
         idle = now - self._active

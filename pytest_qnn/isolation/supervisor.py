@@ -45,6 +45,7 @@ from pytest_qnn.isolation.hangs import Watch
 from pytest_qnn.isolation.host.lacks import why_no_process
 from pytest_qnn.isolation.namespaces import Leftovers
 from pytest_qnn.isolation.observe import cpu_time
+from pytest_qnn.isolation.observe.cpu_time import Usage
 from pytest_qnn.isolation.process_state import ProcessState
 from pytest_qnn.isolation.warm_start import compact, enabled, written_by
 from pytest_qnn.isolation.worker import Unusable, make_worker
@@ -56,6 +57,11 @@ _STACK_LIMIT = 64 << 20
 _LONGEST_TEXT = 1000
 """Characters of what a child says in words."""
 _OVERWRITTEN = "the process has written over memory that is not its own, its answers among it"
+_FULL = "what it has left in its working directory takes too long to remove"
+_REMOVING = 5.0
+"""Times of a case, in processor time, after which what a case has left is not removed before the next one."""
+_REMOVING_ON_THE_CLOCK = 20.0
+"""The same by the clock: others may have the processors, or the disk."""
 _START_TIMEOUT = 2.0
 """Seconds after which a waiting child that has not taken its request is replaced by a fresh one."""
 
@@ -237,15 +243,17 @@ class _Server:
         leftovers = self._loaded.leftovers
         alone = leftovers is not None and not self._loaded.library
         left_any = processes.end_orphans(self._not_of_the_case(), alone=alone)
-        self._directory.prepare()
+        emptied = self._emptied()
         leaves = leftovers is not None and leftovers.remove()
         whole = bool(payloads) and (stopped or len(payloads) >= wanted)
         replies = judge(status, step, payloads, whole=whole)
-        if wanted > 1 and child.slot.overwritten:
+        if wanted > 1 and (child.slot.overwritten or not emptied):
             replies = [wire.Reply(death="garbage", detail=_OVERWRITTEN, unclear=True)]
         elif hangs:
             late = len(payloads) >= wanted
             replies = [*replies[: len(payloads) - late], _hung(hangs, step, late=late)]
+        elif not emptied:
+            replies = [wire.Reply(death="hang", detail=_FULL, step=step, late=True)]
         if left_any or replies[-1].death or not begun:
             self._discard_waiting()
         _, call = child.slot.progress()
@@ -268,7 +276,7 @@ class _Server:
         watch = Watch(
             self._timeout,
             work.cycles,
-            lambda: cpu_time.usage(pid for pid in processes.children() if pid not in spared),
+            lambda: _used(pid for pid in processes.children() if pid not in spared),
             lambda: self._plain(work.plain, child),
         )
         self._said = time.monotonic()
@@ -297,6 +305,17 @@ class _Server:
         poll.register(self._connection, select.POLLRDHUP)
         return bool(poll.poll(0))
 
+    def _emptied(self) -> bool:
+        """Empty the folder of cases; whether that took no longer than it may."""
+        cpu = time.process_time() + _REMOVING * self._timeout
+        clock = time.monotonic() + _REMOVING_ON_THE_CLOCK * self._timeout
+
+        def enough() -> bool:
+            self._show_life()
+            return time.process_time() > cpu or time.monotonic() > clock
+
+        return self._directory.emptied(enough)
+
     def _show_life(self) -> None:
         """Let pytest know that this process is not what hangs, by an empty message."""
         if time.monotonic() - self._said > self._timeout / 2:
@@ -322,7 +341,7 @@ class _Server:
         started = time.monotonic()
         child.begin(msgspec.msgpack.encode([request]))
         # Of which nothing is known: it gets the time of one case.
-        watch = Watch(self._timeout, (), lambda: cpu_time.usage([child.pid]), lambda: math.inf)
+        watch = Watch(self._timeout, (), lambda: _used([child.pid]), lambda: math.inf)
         hangs = self._why_not_ended(child, watch, math.inf)
         seconds = time.monotonic() - started
         status = child.end()
@@ -343,6 +362,15 @@ class _Server:
             self._waiting.end()
             self._waiting.slot.close()
             self._waiting = None
+
+
+def _used(pids: Iterable[int]) -> Usage:
+    """What the processes of a case have used.
+
+    Where this process had no processor, nobody took what they write to stderr, and they waited for that.
+    """
+    used = cpu_time.usage(pids)
+    return Usage(used.cpu, used.waited + cpu_time.own_wait())
 
 
 def _hung(why: str, step: int, *, late: bool) -> wire.Reply:

@@ -36,8 +36,13 @@ def _why_not() -> str:
 @pytest.mark.parametrize("side", SIDES)
 @pytest.mark.parametrize("name", ACTIONS)
 def test_row(name: str, side: Subject) -> None:
-    """Once more where it is not as expected: on a busy machine a second may be too short for a case."""
+    """Once more where it is not as expected: on a busy machine a second may be too short for a case.
+
+    Not one that did not end: it would take as long again.
+    """
     if why := _why_not():
         pytest.skip(why)
-    wrong = judge(name, side).wrong and judge(name, side).wrong
-    assert not wrong, "\n".join(wrong)
+    row = judge(name, side)
+    if row.wrong and row.status is not None:
+        row = judge(name, side)
+    assert not row.wrong, "\n".join(row.wrong)

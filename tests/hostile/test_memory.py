@@ -231,3 +231,20 @@ def test_a_supervisor_that_is_stopped_without_end_is_given_up(tmp_path: Path) ->
         assert "watched over it" in death.detail
         assert time.monotonic() - started < 5.0
         assert target.run(HARMLESS).death is None
+
+
+_MAPS = "while (mmap(0, 64 << 20, 3, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0) != MAP_FAILED) {}"
+
+
+@pytest.mark.parametrize("threads", [False, True])
+def test_who_leaves_no_memory_dies_of_it_unless_threads_may_have_taken_it(
+    tmp_path: Path, threads: bool
+) -> None:
+    thread = "pthread_t t; pthread_create(&t, 0, rest, 0); "
+    before = (
+        "#include <pthread.h>\n#include <sys/mman.h>\nstatic void* rest(void* p) { for (;;) sleep(9); }\n"
+    )
+    with opened(tmp_path, Deed(f"{thread * threads}{_MAPS}", before=before), limit=5.0) as target:
+        death = target.run(CASE).death
+        assert (death is None) is threads
+        assert death is None or "used up the memory" in death.detail

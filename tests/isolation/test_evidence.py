@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import fcntl
+import os
 import platform
 import re
 import subprocess
@@ -16,6 +18,7 @@ from pytest_qnn.core.engine import died
 from pytest_qnn.core.evidence import Evidence
 from pytest_qnn.core.target import Death
 from pytest_qnn.isolation.evidence import call_log, crash_handler
+from pytest_qnn.isolation.evidence.stderr import KEPT, Stderr
 from pytest_qnn.isolation.evidence.symbols import symbolised
 from pytest_qnn.native import crash_handler as native
 from pytest_qnn.qnn.target import MemoryTarget, open_memory_target
@@ -78,6 +81,22 @@ def test_of_much_on_stderr_the_end_is_kept_and_nobody_waits(tmp_path: Path) -> N
     left = death_of(qnn_library(tmp_path, flood)).evidence
     assert left.stderr.splitlines()[-2:] == ["some words of a log", r"last\x1b[1m"]
     assert len(left.stderr) < 1 << 15
+
+
+def test_who_writes_a_mebibyte_to_stderr_waits_for_nobody() -> None:
+    """Where the kernel lets a pipe hold so much: it does not once a user has 64 MiB in pipes (pipe(7))."""
+    own = os.dup(2)
+    try:
+        kept = Stderr()
+        holds = fcntl.fcntl(2, fcntl.F_GETPIPE_SZ)
+        written = os.write(2, b"x" * (holds - 4) + b" end")
+        said = kept.take()
+    finally:
+        os.dup2(own, 2)
+        os.close(own)
+    os.close(kept.fileno())
+    assert (holds, written) == (1 << 20, 1 << 20)
+    assert (len(said), said[-4:]) == (KEPT, " end")
 
 
 def test_who_writes_without_end_hangs(tmp_path: Path) -> None:

@@ -14,7 +14,8 @@ from fast_run import later
 from native import qnn_library
 from sandboxed import CASE, HARMLESS
 
-from pytest_qnn.isolation import hangs
+from pytest_qnn.isolation import hangs, processes, supervisor
+from pytest_qnn.isolation.observe import cpu_time
 from pytest_qnn.isolation.observe.cpu_time import Usage, usage
 from pytest_qnn.qnn.cases import plain as qnn_plain
 from pytest_qnn.qnn.cases.case import ContextCreate, Lived, MemoryCase
@@ -214,6 +215,45 @@ def test_the_time_of_processes_counts_their_descendants() -> None:
             time.sleep(0.05)
         assert usage([os.getpid()]).cpu - before >= 0.1
     assert usage([1 << 22]) == Usage()  # no such process
+
+
+def test_who_has_ended_waited_as_long_for_each_second_as_who_is_there(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A process that starts one after another, each of which soon ends."""
+    monkeypatch.setattr(cpu_time, "_threads", lambda _: ["1", "2"])
+    monkeypatch.setattr(cpu_time, "_cpu", lambda _: 4.0)
+    monkeypatch.setattr(cpu_time, "_schedule", lambda *_: (0.5, 1.5))
+    monkeypatch.setattr(processes, "descendants", lambda _: [])
+    assert usage([1]) == Usage(4.0, 12.0)
+    monkeypatch.setattr(cpu_time, "_schedule", lambda *_: (0.001, 1.5))
+    assert usage([1]) == Usage(4.0, 3.0)  # it has run too little to tell
+
+
+def test_what_the_supervisor_waits_for_a_processor_its_case_waits_too(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """As long as nobody takes what it writes to stderr, for one."""
+    monkeypatch.setattr(cpu_time, "own_wait", lambda: 7.0)
+    assert supervisor._used([1 << 22]) == Usage(0.0, 7.0)
+
+
+def test_looks_that_are_costly_are_rare() -> None:
+    """Of a case with a thousand processes; at its end there is one in time nevertheless."""
+
+    def look() -> Usage:
+        until = time.thread_time() + 0.02
+        while time.thread_time() < until:
+            pass
+        return Usage()
+
+    watch = hangs.Watch(2.0, (1,), look, lambda: 0.0)
+    assert watch.pause() <= 0.05
+    watch.hangs(0, 0)
+    assert 0.4 <= watch.pause() <= 2.0
+    short = hangs.Watch(0.1, (1,), look, lambda: 0.0)
+    short.hangs(0, 0)
+    assert short.pause() <= 0.1
 
 
 def test_cycles_of_cases() -> None:

@@ -5,26 +5,24 @@ from __future__ import annotations
 import contextlib
 import os
 import random
-import shutil
 import socket
 import struct
 import subprocess
 import sys
-import tempfile
 import time
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 import sandboxed
-from fast_run import first, later
+from fast_run import first
 from hostile import relatives
 from native import qnn_library
 from sandboxed import CASE, HARMLESS, within
 
 from pytest_qnn.isolation import supervisor, wire
 from pytest_qnn.isolation.target import TargetUnusable
-from pytest_qnn.isolation.working_directory import WorkingDirectory, remove
+from pytest_qnn.qnn.cases.case import ContextCreate, MemoryCase
 from pytest_qnn.qnn.target import MemoryTarget, open_memory_target
 
 LIMITS = {"fork": 1.0, "spawn": 4.0}
@@ -113,6 +111,18 @@ def test_a_grandchild_does_not_outlive_its_case(tmp_path: Path) -> None:
         target.close()
     time.sleep(1.3)
     assert not note.exists()
+
+
+def test_a_copy_of_the_process_does_not_go_on_with_the_cases(tmp_path: Path) -> None:
+    """Each of nine calls would double the processes, and the answers would be those of several."""
+    note = tmp_path / "note"
+    forks = f'fork();int fd=open("{note}",O_WRONLY|O_CREAT|O_APPEND,0600);write(fd,"!",1);close(fd);'
+    library = qnn_library(tmp_path, forks, before="#include <fcntl.h>")
+    cases = [MemoryCase(tuple(ContextCreate(f"c{number}") for number in range(3)))] * 3
+    with contextlib.closing(open_memory_target(str(library), "emulated", "fork", 5.0)) as target:
+        answers = list(target.run_all(cases))
+    assert [(trace.death, len(trace.steps)) for trace, _ in answers] == [(None, 3)] * 3
+    assert 9 <= len(note.read_bytes()) <= 2 * 9
 
 
 def test_closing_leaves_no_process_and_no_descriptor(tmp_path: Path) -> None:
@@ -258,86 +268,6 @@ def test_a_message_that_does_not_come_is_a_timeout_and_an_absurd_one_no_message(
             wire.receive(ours, time.monotonic() + 1.0)
         with pytest.raises(TimeoutError):  # nobody reads it
             wire.send(theirs, bytes(16 << 20), time.monotonic() + 0.05)
-
-
-@contextlib.contextmanager
-def as_nobody() -> Iterator[Path]:
-    """A folder of a user without privileges, and that user."""
-    root = os.geteuid() == 0
-    if root:
-        os.seteuid(65534)
-    folder = Path(tempfile.mkdtemp())
-    try:
-        yield folder
-    finally:
-        if root:
-            os.seteuid(0)
-        remove(folder)
-
-
-def test_what_a_case_locked_up_is_removed() -> None:
-    with as_nobody() as folder:
-        room = WorkingDirectory(folder / "root")
-        inner = room.prepare() / "a" / "b"
-        inner.mkdir(parents=True)
-        (inner / "file").write_text("")
-        for path in (inner, inner.parent, room.path):
-            path.chmod(0)
-        assert list(room.prepare().iterdir()) == []
-        room.close()
-        assert list(folder.iterdir()) == []
-
-
-@pytest.mark.parametrize("depth", [600, later(3000)])
-def test_a_folder_deeper_than_a_path_is_removed(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, depth: int
-) -> None:
-    """Each level has a file, a link and a folder that nobody may enter."""
-
-    def refuse(path: Path) -> None:
-        raise RecursionError(path)
-
-    monkeypatch.setattr(shutil, "rmtree", refuse)
-    kept = tmp_path / "kept"
-    kept.mkdir()
-    room = WorkingDirectory(tmp_path / "root")
-    monkeypatch.chdir(room.prepare())
-    for _ in range(depth):
-        for name in ("d", "closed"):
-            os.mkdir(name, 0o700)
-        os.close(os.open("closed/file", os.O_CREAT))
-        os.chmod("closed", 0)
-        os.symlink(kept, "link")
-        os.chdir("d")
-    os.chdir(tmp_path)
-    room.close()
-    assert not (tmp_path / "root").exists()
-    assert kept.exists()
-
-
-def test_what_nobody_may_change_is_removed(tmp_path: Path) -> None:
-    room = WorkingDirectory(tmp_path / "root")
-    file = room.prepare() / "folder" / "file"
-    file.parent.mkdir()
-    file.touch()
-    if subprocess.run(["chattr", "+i", str(file)], capture_output=True, check=False).returncode:
-        pytest.skip("needs CAP_LINUX_IMMUTABLE, and a file system with this attribute")
-    room.close()
-    assert not (tmp_path / "root").exists()
-
-
-def test_what_a_link_leads_to_is_not_removed(tmp_path: Path) -> None:
-    kept = tmp_path / "kept"
-    kept.mkdir()
-    (kept / "file").write_text("")
-    room = WorkingDirectory(tmp_path / "root")
-    room.prepare().rmdir()
-    room.path.symlink_to(kept)
-    assert room.prepare().is_symlink() is False
-    (room.path / "link").symlink_to(kept)
-    room.close()
-    assert (kept / "file").exists()
-    assert not (tmp_path / "root").exists()
 
 
 def test_a_killed_pytest_leaves_no_process_and_no_file(tmp_path: Path) -> None:

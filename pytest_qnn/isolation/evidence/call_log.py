@@ -8,6 +8,7 @@ is noted. While the child runs, the supervisor sees there whether it goes on (`p
 from __future__ import annotations
 
 import itertools
+import os
 import struct
 from collections.abc import Callable
 from threading import get_ident
@@ -42,6 +43,16 @@ class CallLog:
         self._begun = itertools.count(1)
         self._last = 0
         self._step = -1
+        self._process = os.getpid()
+
+    def end_copy(self) -> None:
+        """End this process where a target has forked it, and goes on in both.
+
+        The copy would carry out the rest of the cases too, fork at each further call, and answer in the place
+        of the one that it is a copy of.
+        """
+        if os.getpid() != self._process:
+            os._exit(0)
 
     def restart(self) -> None:
         """Forget everything: the next case begins."""
@@ -53,6 +64,7 @@ class CallLog:
 
     def begin_step(self, step: int) -> None:
         """A step begins: the calls from now on are its."""
+        self.end_copy()
         self._step = step
         _HEAD.pack_into(self._memory, self._at, next(self._begun), self._last)
 
@@ -66,6 +78,7 @@ class CallLog:
 
     def end(self, place: int, status: int) -> None:
         """A call has returned; its status, 64 bits, signed or not."""
+        self.end_copy()
         _RESULT.pack_into(self._memory, place + 8, (status & _ALL ^ _SIGN) - _SIGN)
 
 

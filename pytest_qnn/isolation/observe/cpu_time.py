@@ -14,6 +14,10 @@ _TIMES = slice(11, 15)
 """Fields 14 to 17 of proc(5), utime, stime, cutime and cstime, behind the name."""
 
 
+_LITTLE = 0.01
+"""Seconds of processor time, of which nothing is concluded."""
+
+
 class Usage(NamedTuple):
     """What processes took of the processors, in seconds."""
 
@@ -24,12 +28,28 @@ class Usage(NamedTuple):
 
 
 def usage(pids: Iterable[int]) -> Usage:
-    """Of these processes and all their living descendants; one that is gone has used nothing."""
+    """Of these processes and all their living descendants; one that is gone has used nothing.
+
+    How long threads and children waited that have ended is not told. They are taken to have waited as long
+    for each second of processor time as the threads that are there.
+    """
     cpu = waited = 0.0
     for pid in [each for one in pids for each in (one, *processes.descendants(one))]:
-        cpu += _cpu(pid)
-        waited += sum(_waited(pid, thread) for thread in _threads(pid))
+        taken, (ran, lacked) = _cpu(pid), _schedules(pid)
+        cpu += taken
+        waited += lacked * max(1.0, taken / ran) if ran > _LITTLE else lacked
     return Usage(cpu, waited)
+
+
+def own_wait() -> float:
+    """Seconds in which threads of this process that could have run had no processor."""
+    return _schedules("self")[1]
+
+
+def _schedules(pid: int | str) -> tuple[float, float]:
+    """Seconds in which the threads of a process ran, and in which they waited for a processor."""
+    found = [_schedule(pid, thread) for thread in _threads(pid)]
+    return sum(ran for ran, _ in found), sum(waited for _, waited in found)
 
 
 def _threads(pid: int | str) -> list[str]:
@@ -48,10 +68,13 @@ def _stat(pid: int) -> list[bytes]:
     return _read(f"/proc/{pid}/stat").rpartition(b")")[2].split()
 
 
-def _waited(pid: int, thread: str) -> float:
-    """The second number of schedstat: nanoseconds on a run queue (Documentation/scheduler/sched-stats)."""
+def _schedule(pid: int | str, thread: str) -> tuple[float, float]:
+    """The first numbers of schedstat: nanoseconds that a thread ran, and was on a run queue.
+
+    Documentation/scheduler/sched-stats.
+    """
     words = _read(f"/proc/{pid}/task/{thread}/schedstat").split()
-    return int(words[1]) * 1e-9 if len(words) > 1 else 0.0
+    return (int(words[0]) * 1e-9, int(words[1]) * 1e-9) if len(words) > 1 else (0.0, 0.0)
 
 
 def _read(path: str) -> bytes:

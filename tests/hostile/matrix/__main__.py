@@ -14,6 +14,8 @@ from tests.hostile.matrix.action import SIDES
 from tests.hostile.matrix.actions import ACTIONS
 from tests.hostile.matrix.row import Row, is_possible, judge
 
+_ROWS = Path(__file__).parents[3] / "docs" / "measured" / "hostile.jsonl"
+
 
 def known(judged: Path) -> dict[tuple[str, str], Row]:
     """The rows that were judged, the last of each."""
@@ -30,7 +32,7 @@ def main() -> None:
     parser.add_argument("--missing", action="store_true", help="only rows that were not judged yet")
     parser.add_argument("--wrong", action="store_true", help="only rows that were wrong the last time")
     parser.add_argument("--jobs", type=int, default=1)
-    parser.add_argument("--rows", type=Path, default=Path("rows.jsonl"), help="file that rows are added to")
+    parser.add_argument("--rows", type=Path, default=_ROWS, help="file that rows are added to")
     parser.add_argument("--document", type=Path, help="judge nothing, and write this page from the file")
     asked = parser.parse_args()
     if asked.document:

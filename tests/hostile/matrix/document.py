@@ -14,17 +14,19 @@ from tests.hostile.matrix.row import Row
 _BEGINNING = """\
 # Hostile actions, and what the suite says of them
 
-Made by `python -m tests.hostile.matrix --rows FILE --document docs/measured/hostile.md`, from rows that
-the same command judged before (`--missing`, `--wrong`). Each row is a conforming library in C
-(`tests/faults`) that does one thing at one moment: while it is loaded (load), where a backend or
-delegate is made (open), where a graph with a multiplication is finalised or prepared (prepare), where
-that is executed (work), where a context or delegate is freed (close), while it is unloaded (unload).
+Made by `python -m tests.hostile.matrix --document docs/measured/hostile.md`, from the rows in
+[hostile.jsonl](hostile.jsonl), to which the same command adds what it judges (`--missing`, `--wrong`).
+Each row is a conforming library in C (`tests/faults`) that does one thing at one moment: while it is
+loaded (load), where a backend or delegate is made (open), where a graph with a multiplication is
+finalised or prepared (prepare), where that is executed (work), where a context or delegate is freed
+(close), while it is unloaded (unload).
 {rules}
 
 A row is as expected if the verdicts are those of its column *expected*, every selected rule has one,
 pytest ends by itself with a status of its own, writes no traceback and no control character, takes less
 than 400 MiB, keeps no descriptor, and nothing is left: no process, file, shared memory, semaphore or
-queue.
+queue. A case has 10 s (`--qnn-timeout`) where the action is to pass: a delegate does it at each
+invoke, of which a case may have dozens. Elsewhere it has 1 s, since a hang takes all of it.
 
 | expected | the verdicts |
 |---|---|
@@ -66,13 +68,12 @@ def _summary(rows: Sequence[Row]) -> str:
     wrong = sum(bool(row.wrong) for row in rows)
     days = sorted({row.on for row in rows})
     between = " to ".join(dict.fromkeys((days[0], days[-1]))) if days else "never"
-    cpu, wall = (sum(getattr(row, name) for row in rows) for name in ("cpu", "wall"))
+    cpu = sum(row.cpu for row in rows)
     peak = max((row.peak for row in rows), default=0) >> 20
     return (
         f"{len(rows)} of {len(ACTIONS) * len(SIDES)} rows were judged ({between}; Linux "
         f"{platform.release()}, as root): {len(rows) - wrong} are as expected, {wrong} are not. "
-        f"They took {cpu:.0f} s of processor time, {wall:.0f} s by the clock one after "
-        f"another; the largest pytest had {peak} MiB."
+        f"They took {cpu:.0f} s of processor time; the largest pytest had {peak} MiB."
     )
 
 

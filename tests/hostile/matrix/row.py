@@ -27,6 +27,9 @@ _LIMIT = 300.0
 """Seconds until a row is ended, as a hang of the suite's own."""
 PEAK = 400 << 20
 """Bytes that pytest's process may take; 150 MiB of it are taken when nothing is wrong."""
+_SECONDS, _FEW_SECONDS = 10, 1
+"""For a case: the default, where nothing is to hang, since an action may take its time and does so at each of
+many invokes; else less, since each hang takes all of it."""
 _QUIET = {"pass", "unsupported"}
 _SAID = re.compile(rb"INTERNALERROR|Traceback \(most recent call last\)")
 _CONTROL = re.compile(rb"[\x00-\x08\x0b-\x1f\x7f]|\xc2[\x80-\x9f]")
@@ -68,13 +71,13 @@ def judge(name: str, side: Subject) -> Row:
     """Judge one row in a folder that is gone afterwards."""
     with tempfile.TemporaryDirectory(prefix="row-", dir="/tmp") as work:
         action = ACTIONS[name]
-        seen = _run(build(action, side, Path(work)), side, Path(work))
+        seen = _run(action, build(action, side, Path(work)), side, Path(work))
         return _judged(action, side, seen, Path(work))
 
 
-def _run(library: Path, side: Subject, work: Path) -> dict[str, Any]:
+def _run(action: Action, library: Path, side: Subject, work: Path) -> dict[str, Any]:
     specification = {
-        "command": _command(library, side, work),
+        "command": _command(library, side, work, _SECONDS if action.expected == "pass" else _FEW_SECONDS),
         "environment": {"PYTHONPATH": str(_HERE), "COUNTED": str(work / "counted.json"), "NO_COLOR": "1"},
         "kept": [str(_ROOT), str(work)],
         "limit": _LIMIT,
@@ -91,12 +94,12 @@ def _run(library: Path, side: Subject, work: Path) -> dict[str, Any]:
     return seen
 
 
-def _command(library: Path, side: Subject, work: Path) -> list[str]:
+def _command(library: Path, side: Subject, work: Path, timeout: int) -> list[str]:
     half, option = ("qnn", "--qnn-backend") if side == "memory" else ("tflite", "--tflite-delegate")
     return [
         *(sys.executable, "-m", "pytest", "-q", "--color=no", "-p", "no:cacheprovider", "-p", "counted"),
         *("--pyargs", f"pytest_qnn.conformance.{half}", "--qnn-profile=quick", "--qnn-seed=1"),
-        *("--qnn-timeout=1", f"--qnn-rule={','.join(RULES[side])}", f"{option}={library}"),
+        *(f"--qnn-timeout={timeout}", f"--qnn-rule={','.join(RULES[side])}", f"{option}={library}"),
         f"--qnn-report={work / 'run' / 'report.json'}",
     ]
 
