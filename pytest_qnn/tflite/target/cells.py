@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
+
+import msgspec
 
 from pytest_qnn.core.target import Control, Death
 from pytest_qnn.core.verdict import CoverageRow
 from pytest_qnn.isolation.executor import Executing
 from pytest_qnn.tflite.cases.delegate import DelegateCase
 from pytest_qnn.tflite.cases.domain import DomainCase
+from pytest_qnn.tflite.cases.drawn_cells import Went, showing, unlike, went, witnesses
 from pytest_qnn.tflite.controls import controls
 from pytest_qnn.tflite.controls.cells import drawn
 from pytest_qnn.tflite.domain.cell import Cell
@@ -45,7 +48,25 @@ class Cells:
         self.known: dict[Cell, CellSeen] = {}
 
     def run(self, case: DomainCase) -> DomainTrace:
-        """Carry out cells, also behind those that end the process.
+        """Carry out the cells; where some are not as expected, also cells that may show why."""
+        trace = self._carried_out(case)
+        if trace.death is None and any(map(_is_suspect, trace.cells)):
+            trace = msgspec.structs.replace(trace, witnesses=self._witnesses(case, trace))
+        return self._distort(trace) if self._distort else trace
+
+    def _witnesses(self, case: DomainCase, trace: DomainTrace) -> tuple[tuple[Cell, CellSeen], ...]:
+        """What became of drawn cells that are not the case's own: what is not known is carried out."""
+        found = zip(case.cells, trace.cells, strict=True)
+        operators = dict.fromkeys(cell.op for cell, seen in found if _is_suspect(seen))
+        own = set(case.cells)
+        wanted = [cell for op in operators for cell in witnesses(op) if cell not in own]
+        left = tuple(cell for cell in dict.fromkeys(wanted) if cell not in self.known)
+        if left:
+            self._carried_out(DomainCase(left))
+        return tuple((cell, self.known[cell]) for cell in dict.fromkeys(wanted) if cell in self.known)
+
+    def _carried_out(self, case: DomainCase) -> DomainTrace:
+        """What became of the cells, also behind those that end the process.
 
         A kernel of the runtime may have written over memory in an earlier cell: only what ends a process as
         the first of its cells has done so itself.
@@ -70,10 +91,8 @@ class Cells:
                 deaths[left[0]] = described(answer)
                 seen.update(dict.fromkeys(_hopeless(case, left[1:], deaths), _TOO_MANY))
         cells = tuple(seen[number] for number in range(len(case.cells)))
-        trace = DomainTrace(cells=cells, deaths=tuple(sorted(deaths.items())), facts=self._facts)
-        trace = self._distort(trace) if self._distort else trace
-        self.known.update(zip(case.cells, trace.cells, strict=False))
-        return trace
+        self.known.update(zip(case.cells, cells, strict=True))
+        return DomainTrace(cells=cells, deaths=tuple(sorted(deaths.items())), facts=self._facts)
 
     def run_fresh(self, case: DomainCase) -> DomainTrace:
         """The same: what ends a process is carried out as the first of another one anyway."""
@@ -101,25 +120,42 @@ class Cells:
         return rows(self.known, OPERATORS if everything else self._facts.half)
 
     def smaller(self, case: DomainCase) -> Iterator[DomainCase]:
-        """Those of the cells that were not as expected when they were carried out last."""
-        found = [(cell, self.known[cell]) for cell in case.cells if cell in self.known]
-        suspects = tuple(cell for cell, seen in found if seen.cpu or seen.outcome in ("failed", "died"))
-        if suspects and len(suspects) < len(case.cells):
-            yield DomainCase(suspects)
+        """Of what was carried out last: what no drawn cell shows, else what was not as expected."""
+        suspects = tuple(cell for cell in case.cells if cell in self.known and _is_suspect(self.known[cell]))
+        for some in (unlike(case.cells, self._went(suspects)), suspects):
+            if some and len(some) < len(case.cells):
+                yield DomainCase(some)
 
     def controls(self, case: DomainCase, *, died: bool) -> Iterator[Control]:
-        """Those of the graphs that strategies draw, of the same operators.
+        """Of the graphs that strategies draw, and in which the case's cells may show what is wrong in theirs.
 
-        Not their scripts: in a cell nothing is resized, and nothing is done twice.
+        Not their scripts: in a cell nothing is resized, and nothing is done twice. None where a cell goes
+        wrong as no drawn one does.
         """
-        for each in drawn(case):
+        known = self._went(case.cells)
+        wrong = [cell for cell in case.cells if cell in known and known[cell].way]
+        if unlike(wrong, known):
+            return
+        for each in drawn(shown for cell in wrong for shown in showing(cell, known)):
             for control in controls(each, died=died):
                 if isinstance(control.case, DelegateCase):
                     yield control
 
+    def _went(self, cells: Iterable[Cell]) -> dict[Cell, Went]:
+        """How these cells went, and those that may show why."""
+        wanted = dict.fromkeys(cells)
+        wanted.update(dict.fromkeys(each for cell in tuple(wanted) for each in witnesses(cell.op)))
+        seen = ((cell, self.known[cell]) for cell in wanted if cell in self.known)
+        return went(seen, self._facts.is_in_half)
+
     def around(self, facts: DelegateFacts, case: DomainCase) -> DelegateFacts:  # noqa: ARG002 - as `bears_company`
         """The same facts: which cells there are does not depend on them."""
         return facts
+
+
+def _is_suspect(seen: CellSeen) -> bool:
+    """It may go wrong: what is expected was not computed by the delegate."""
+    return bool(seen.cpu) or seen.outcome in ("failed", "died")
 
 
 def _picked(case: DomainCase, numbers: Sequence[int]) -> DomainCase:
