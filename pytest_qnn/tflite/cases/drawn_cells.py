@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import functools
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Final, NamedTuple
 
 from pytest_qnn.tflite.domain.cell import Cell, DType
@@ -78,8 +78,8 @@ def witnesses(op: str) -> tuple[Cell, ...]:
 def showing(cell: Cell, known: Mapping[Cell, Went]) -> tuple[Cell, ...]:
     """Drawn cells that go wrong as this one does; none: the fault is one that only such a cell shows.
 
-    Of the cell's own operator the most alike of those that the delegate takes. Of an operator that is not
-    drawn, one of each that is: all of these must go wrong alike.
+    Of the cell's own operator one. Of an operator that is not drawn, one of each that is: all must go wrong
+    alike.
 
     Args:
         cell: one that goes wrong.
@@ -89,8 +89,21 @@ def showing(cell: Cell, known: Mapping[Cell, Went]) -> tuple[Cell, ...]:
     for each in witnesses(cell.op):
         if each in known:
             by_operator.setdefault(each.op, []).append(each)
-    nearest = tuple(min(found, key=lambda each: _distance(cell, each)) for found in by_operator.values())
-    return nearest if all(known[each].way == known[cell].way for each in nearest) else ()
+    found = [_alike(cell, some, known) for some in by_operator.values()]
+    alike = tuple(each for each in found if each is not None)
+    return alike if len(alike) == len(found) else ()
+
+
+def _alike(cell: Cell, drawn: Sequence[Cell], known: Mapping[Cell, Went]) -> Cell | None:
+    """One of an operator's drawn cells that goes wrong as this one does: one of the most alike.
+
+    Or any, if most of its type do: a number may be right by chance.
+    """
+    nearest = _nearest(cell, drawn)
+    of_type = [each for each in drawn if each.dtype == nearest[0].dtype]
+    wrong = [each for each in of_type if known[each].way == known[cell].way]
+    most = wrong if 2 * len(wrong) > len(of_type) else ()
+    return next((each for each in (*nearest, *most) if each in wrong), None)
 
 
 def unlike(cells: Iterable[Cell], known: Mapping[Cell, Went]) -> tuple[Cell, ...]:
@@ -99,14 +112,22 @@ def unlike(cells: Iterable[Cell], known: Mapping[Cell, Went]) -> tuple[Cell, ...
     return tuple(cell for cell in wrong if not showing(cell, known))
 
 
-def _distance(cell: Cell, drawn: Cell) -> tuple[int, int, int, int]:
-    """How little a drawn cell is like another: by type, by what is special, by rank."""
-    special = (
-        _apart(cell.quantisation, drawn.quantisation),
-        _apart(cell.activation.replace("NONE", ""), drawn.activation.replace("NONE", ""), akin=True),
-        _apart(cell.form, drawn.form, akin=cell.form.split()[:1] == drawn.form.split()[:1]),
+def _nearest(cell: Cell, drawn: Sequence[Cell]) -> tuple[Cell, Cell]:
+    """The most alike, of its type if they can be: in what is special, then in rank; in rank first."""
+
+    def special(each: Cell) -> int:
+        apart = (
+            _apart(cell.quantisation, each.quantisation),
+            _apart(cell.activation.replace("NONE", ""), each.activation.replace("NONE", ""), akin=True),
+            _apart(cell.form, each.form, akin=cell.form.split()[:1] == each.form.split()[:1]),
+        )
+        return sum(apart)
+
+    types = _TYPES[cell.dtype]
+    return (
+        min(drawn, key=lambda each: (types.index(each.dtype), special(each), abs(cell.rank - each.rank))),
+        min(drawn, key=lambda each: (types.index(each.dtype), abs(cell.rank - each.rank), special(each))),
     )
-    return _TYPES[cell.dtype].index(drawn.dtype), sum(special), abs(cell.rank - drawn.rank), drawn.rank
 
 
 def _apart(wanted: str, drawn: str, *, akin: bool = False) -> int:

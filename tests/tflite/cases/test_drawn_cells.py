@@ -77,7 +77,8 @@ def test_of_an_operator_that_is_not_drawn_all_that_are_must_go_wrong() -> None:
     all_wrong = dict.fromkeys(witnesses("DIV"), WRONG) | {cell: WRONG}
     assert {each.op for each in showing(cell, all_wrong)} == {kind.op for kind in GRID}
     assert {each.rank for each in showing(cell, all_wrong)} == {4}
-    assert unlike([cell], all_wrong | {Cell("ABS", "float32", 4): RIGHT}) == (cell,)
+    right = dict.fromkeys((Cell("ABS", "float32", rank) for rank in (2, 3, 4)), RIGHT)
+    assert unlike([cell], all_wrong | right) == (cell,)
 
 
 def test_how_a_cell_goes_wrong_has_no_number_in_it() -> None:
@@ -91,3 +92,22 @@ def test_how_a_cell_goes_wrong_has_no_number_in_it() -> None:
     }
     assert {went.way: went for went in ways.values()} == ways
     assert Went("wrong", "type int8, not float32").way == Went("wrong", "2 outputs, not 1").way == "shape"
+
+
+def test_a_form_at_a_rank_at_which_it_is_not_drawn_is_like_the_plain_one_there_too() -> None:
+    cell, at_its_rank, formed = (
+        Cell("MEAN", "float32", 2, form="plane"),
+        Cell("MEAN", "float32", 2),
+        Cell("MEAN", "float32", 4, form="plane"),
+    )
+    right = dict.fromkeys(witnesses("MEAN"), RIGHT) | {cell: WRONG}
+    assert showing(cell, right | {at_its_rank: WRONG}) == (at_its_rank,)
+    assert showing(cell, right | {formed: WRONG}) == (formed,)
+    assert unlike([cell], right) == (cell,)
+
+
+def test_where_most_drawn_cells_of_a_type_go_wrong_one_may_be_right_by_chance() -> None:
+    cell, *drawn = (Cell("ABS", "int8", rank) for rank in (7, 1, 2, 3, 4))
+    known = {cell: WRONG, **dict.fromkeys(drawn, WRONG), drawn[-1]: RIGHT, Cell("ABS", "float32", 4): RIGHT}
+    assert showing(cell, known) == (drawn[0],)
+    assert unlike([cell], known | {drawn[0]: RIGHT}) == (cell,)
