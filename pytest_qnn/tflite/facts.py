@@ -81,3 +81,7 @@ class DelegateFacts(msgspec.Struct, frozen=True, kw_only=True):
     """Operators that compute float32 in float16 although that was not declared, as a plain case showed."""
     limits: dict[str, str] = {}
     """Of `USUAL_OPTIONS`: why the delegate is taken not to have the option; empty: it has it."""
+
+    def is_in_half(self, op: str) -> bool:
+        """Whether an operator computes float32 in float16, as declared or as a plain case has shown."""
+        return self.precision == "float16" or op in self.half

@@ -8,6 +8,7 @@ import msgspec
 
 from pytest_qnn.core.target import Death
 from pytest_qnn.tflite.cases.arrays import Array
+from pytest_qnn.tflite.domain.cell import Cell
 from pytest_qnn.tflite.facts import DelegateFacts
 
 EventKind = Literal["Prepare", "init", "prepare", "invoke", "free"]
@@ -681,6 +682,9 @@ class DomainTrace(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     """In the order of the case."""
     deaths: tuple[tuple[int, Death], ...] = ()
     """Of cells in which the process died, by their number."""
+    witnesses: tuple[tuple[Cell, CellSeen], ...] = ()
+    """Where some of the case's are not as expected: others, of which strategies draw the like; see
+    `pytest_qnn.tflite.cases.drawn_cells`."""
     past: str = ""
     """Empty: such a case has no history."""
     death: Death | None = None

@@ -14,7 +14,7 @@ from pytest_qnn.qnn.cases.join import joined
 from pytest_qnn.qnn.cases.reduce import smaller_memory
 from pytest_qnn.tflite.cases.delegate import DelegateCase
 from pytest_qnn.tflite.cases.reduce import with_more_outputs
-from pytest_qnn.tflite.target import smaller as smaller_on_delegates
+from pytest_qnn.tflite.target.graphs import smaller as smaller_on_delegates
 
 
 def smaller(case: Any, *, deadly: bool = False) -> Iterator[Any]:

@@ -53,7 +53,7 @@ ROOMS: dict[str, set[str]] = {
     "tflite.learned": {"tflite.facts", "tflite.graph"},
     "tflite.domain": {"core"},
     "tflite.cases": {"core", "tflite.domain", "tflite.graph"},
-    "tflite.trace": {"core", "tflite.cases", "tflite.facts"},
+    "tflite.trace": {"core", "tflite.cases", "tflite.domain", "tflite.facts"},
     "tflite.controls": {
         *("core", "tflite.cases", "tflite.domain", "tflite.facts", "tflite.graph", "tflite.numerics"),
     },

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping
 from typing import Any, Final, Protocol
@@ -12,7 +13,7 @@ from pytest_qnn.core.verdict import CoverageRow
 from pytest_qnn.tflite.domain.cell import Cell
 from pytest_qnn.tflite.domain.judging import wrong
 from pytest_qnn.tflite.domain.node import NoSuchCellError, Result
-from pytest_qnn.tflite.domain.table import is_plain, made
+from pytest_qnn.tflite.domain.table import is_plain, node_of
 
 LETTERS: Final = {
     "covered": "c",
@@ -65,7 +66,7 @@ def state_of(cell: Cell, seen: Seen, *, in_half: bool = False) -> tuple[str, str
     if seen.outcome != "computed":
         return seen.outcome, seen.reason
     try:
-        results = [_loosened(result) if in_half else result for result in made(cell).node.results]
+        results = [_loosened(result) if in_half else result for result in _results(cell)]
     except NoSuchCellError as error:
         return "none", str(error)
     try:
@@ -80,6 +81,12 @@ def state_of(cell: Cell, seen: Seen, *, in_half: bool = False) -> tuple[str, str
         return "unjudged", str(error)
     why = seen.reason or "the CPU's result is another one, too"
     return "unjudged", f"{first}; {why}"
+
+
+@functools.lru_cache(4096)
+def _results(cell: Cell) -> tuple[Result, ...]:
+    """What is expected: it is asked for by the rule, and again for the table."""
+    return node_of(cell).results
 
 
 def _loosened(result: Result) -> Result:

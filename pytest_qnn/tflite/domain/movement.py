@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from typing import Final
 
@@ -205,64 +206,46 @@ def _reverse(cell: Cell) -> OneNode:
     return _moved(cell, value, turned, integers(axis), tag=81)
 
 
-def _image(cell: Cell, *, deep: bool) -> tuple[int, ...]:
-    """A shape whose plane, or depth, can be divided by two; of another rank than 4 what the cell says."""
+def _image(cell: Cell, before: str) -> tuple[int, ...]:
+    """A shape that `_regrouped` can divide; of another rank than 4 what the cell says."""
     if cell.rank != 4:
         return shape_of(cell)
     batch, depth = (0 if cell.size == "zero" else 1), {"ones": 1, "odd": 17}.get(cell.size, 3)
-    return (batch, 2, 3, 4 * depth) if deep else (batch, 2, 4, depth)
+    if "yxc" in before:
+        return (batch, 2, 3, 4 * depth)
+    return (4 * batch if "yxn" in before else batch, 2, 4, depth)
 
 
-def _to_depth(cell: Cell) -> OneNode:
-    value = operand(cell, _image(cell, deep=False))
-    moved = value.values
-    if cell.rank == 4:
-        n, h, w, c = moved.shape
-        moved = (
-            moved.reshape(n, h // 2, 2, w // 2, 2, c)
-            .transpose(0, 1, 3, 2, 4, 5)
-            .reshape(n, h // 2, w // 2, 4 * c)
-        )
-    return _moved(cell, value, moved, tag=19, fields=((0, "i", 2),))
+def _regrouped(values: Values, before: str, after: str) -> Values:
+    """Elements of blocks of 2 by 2, moved from the plane into another dimension or back.
+
+    Args:
+        values: as many dimensions as ``before`` has words.
+        before: a word for each dimension, a letter for each index that it consists of, the slowest first:
+            y and x, which are 0 or 1, are row and column within a block.
+        after: the same of the result.
+    """
+    lengths = dict.fromkeys("yx", 2)
+    for word, length in zip(before.split(), values.shape, strict=True):
+        lengths[word.strip("yx")] = length // 2 ** (len(word) - 1)
+    letters = before.replace(" ", "")
+    apart = values.reshape([lengths[letter] for letter in letters])
+    ordered = apart.transpose([letters.index(letter) for letter in after.replace(" ", "")])
+    return ordered.reshape([math.prod(map(lengths.__getitem__, word)) for word in after.split()])
 
 
-def _to_space(cell: Cell) -> OneNode:
-    value = operand(cell, _image(cell, deep=True))
-    moved = value.values
-    if cell.rank == 4:
-        n, h, w, c = moved.shape
-        moved = (
-            moved.reshape(n, h, w, 2, 2, c // 4).transpose(0, 1, 3, 2, 4, 5).reshape(n, 2 * h, 2 * w, c // 4)
-        )
-    return _moved(cell, value, moved, tag=94, fields=((0, "i", 2),))
+def _blocks(before: str, after: str, tag: int) -> Callable[[Cell], OneNode]:
+    """Models of an operator that moves blocks of 2 by 2; see `_regrouped`."""
 
+    def make(cell: Cell) -> OneNode:
+        value = operand(cell, _image(cell, before))
+        moved = _regrouped(value.values, before, after) if cell.rank == 4 else value.values
+        if "yxn" not in before + after:
+            return _moved(cell, value, moved, tag=tag, fields=((0, "i", 2),))
+        zeros = Operand(np.zeros((2, 2), np.int32), True)
+        return _moved(cell, value, moved, integers(2, 2), zeros, tag=tag)
 
-def _to_batch_nd(cell: Cell) -> OneNode:
-    value = operand(cell, _image(cell, deep=False))
-    moved = value.values
-    if cell.rank == 4:
-        n, h, w, c = moved.shape
-        moved = (
-            moved.reshape(n, h // 2, 2, w // 2, 2, c)
-            .transpose(2, 4, 0, 1, 3, 5)
-            .reshape(4 * n, h // 2, w // 2, c)
-        )
-    zeros = Operand(np.zeros((2, 2), np.int32), True)
-    return _moved(cell, value, moved, integers(2, 2), zeros, tag=25)
-
-
-def _from_batch_nd(cell: Cell) -> OneNode:
-    shape = _image(cell, deep=False)
-    shape = (4 * shape[0], *shape[1:]) if cell.rank == 4 else shape
-    value = operand(cell, shape)
-    moved = value.values
-    if cell.rank == 4:
-        n, h, w, c = moved.shape
-        moved = (
-            moved.reshape(2, 2, n // 4, h, w, c).transpose(2, 3, 0, 4, 1, 5).reshape(n // 4, 2 * h, 2 * w, c)
-        )
-    zeros = Operand(np.zeros((2, 2), np.int32), True)
-    return _moved(cell, value, moved, integers(2, 2), zeros, tag=24)
+    return make
 
 
 def _gather(cell: Cell) -> OneNode:
@@ -393,10 +376,10 @@ OPERATORS: Final = (
     _move("TILE", 69, _tile),
     _move("BROADCAST_TO", 130, _broadcast_to, "higher"),
     _move("REVERSE_V2", 105, _reverse, "first", version=1),
-    _move("SPACE_TO_DEPTH", 26, _to_depth),
-    _move("DEPTH_TO_SPACE", 5, _to_space),
-    _move("SPACE_TO_BATCH_ND", 38, _to_batch_nd),
-    _move("BATCH_TO_SPACE_ND", 37, _from_batch_nd),
+    _move("SPACE_TO_DEPTH", 26, _blocks("n hy wx c", "n h w yxc", 19)),
+    _move("DEPTH_TO_SPACE", 5, _blocks("n h w yxc", "n hy wx c", 94)),
+    _move("SPACE_TO_BATCH_ND", 38, _blocks("n hy wx c", "yxn h w c", 25)),
+    _move("BATCH_TO_SPACE_ND", 37, _blocks("yxn h w c", "n hy wx c", 24)),
     _move("GATHER", 36, _gather, "constant", "last"),
     _move("GATHER_ND", 107, _gather_nd),
     _move("SHAPE", 77, _shape, version=1),

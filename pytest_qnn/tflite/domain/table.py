@@ -75,10 +75,18 @@ def made(cell: Cell) -> Made:
     Raises:
         NoSuchCellError: there is none.
     """
-    operator = OPERATORS[cell.op]
+    node, operator = node_of(cell), OPERATORS[cell.op]
+    return Made(node, emit(operator, node, operator.version(cell)))
+
+
+def node_of(cell: Cell) -> OneNode:
+    """What the model of a cell consists of, and what it computes.
+
+    Raises:
+        NoSuchCellError: there is none.
+    """
     try:
         with np.errstate(all="ignore"):
-            node = operator.make(cell)
+            return OPERATORS[cell.op].make(cell)
     except (IndexError, ValueError, TypeError, ZeroDivisionError, OverflowError) as error:
         raise NoSuchCellError(f"{type(error).__name__}: {error}") from None
-    return Made(node, emit(operator, node, operator.version(cell)))

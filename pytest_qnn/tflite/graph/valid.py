@@ -97,7 +97,7 @@ def _broadcast(where: str, _node: Node, operands: Sequence[Tensor]) -> Shape:
     lengths = []
     for pair in zip(*shapes, strict=True):
         need(len({length for length in pair if length != 1}) <= 1, f"{where} has operands that do not match")
-        lengths.append(max(pair))
+        lengths.append(next((length for length in pair if length != 1), 1))
     return tuple(lengths)
 
 

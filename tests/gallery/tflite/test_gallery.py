@@ -19,6 +19,8 @@ from tests.gallery.tflite.plugins import PLUGINS
 from tests.gallery.tflite.targets import FIRST, FREEDOMS, MEANT, RUNTIMES, SECOND, met, opened, targets
 
 FEW, SOME, MORE = (dataclasses.replace(PROFILES["quick"], in_process_examples=count) for count in (4, 5, 10))
+DRAWN = dataclasses.replace(PROFILES["quick"], in_process_examples=20, isolated_examples=20)
+"""Of the input domain the operators that these delegates know, and some more."""
 RULES = {
     "all-flags": "PROF-01",
     "by-turns": "PART-17",
@@ -90,3 +92,11 @@ def test_no_rule_accuses_an_oddity(name: str, runtime: str) -> None:
             if rule.subject == "delegate":
                 judged(rule.id, f"{name}, {runtime}", target, SOME)
     assert met(name) > before
+
+
+@pytest.mark.full
+@pytest.mark.parametrize("runtime", RUNTIMES)
+@pytest.mark.parametrize("name", [*ODDITIES, *PLUGINS])
+def test_no_cell_accuses_an_oddity(name: str, runtime: str) -> None:
+    with closing(opened(name, runtime)) as target:
+        judged("DOM-01", f"{name}, {runtime}", target, DRAWN)
