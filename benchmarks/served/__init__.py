@@ -10,6 +10,7 @@ import json
 import os
 import subprocess
 from collections.abc import Callable
+from contextlib import closing
 from pathlib import Path
 from typing import Any, Final
 
@@ -19,6 +20,7 @@ from pytest_qnn.native import NativeReference
 from pytest_qnn.qnn.abi.table import GetProviders
 from pytest_qnn.qnn.mutants import BACKEND, RPCMEM, named
 from pytest_qnn.qnn.reference.backend import ReferenceBackend
+from pytest_qnn.qnn.reference.personalities import DEFAULT
 from pytest_qnn.qnn.reference.rpcmem import EmulatedRpcmem
 from pytest_qnn.qnn.reference.system import ReferenceSystem
 from pytest_qnn.tflite.abi import layouts
@@ -90,6 +92,15 @@ def serve(library: bytes, kind: str) -> None:
     loaded.pytest_qnn_serve.argtypes = (ctypes.c_void_p,)
     loaded.pytest_qnn_serve.restype = None
     loaded.pytest_qnn_serve(ctypes.cast(made.get_providers, ctypes.c_void_p))
+
+
+def declares(mutant: Mutant) -> bool:
+    """The conforming library that is served beside the mutant is another one than the plain reference."""
+    backend = mutant.of(BACKEND) if mutant.subject == "memory" else None
+    if backend is None:
+        return False
+    with closing(backend()) as made:
+        return bool(made.personality != DEFAULT)
 
 
 def _mutant(name: str, kind: str) -> Mutant | None:

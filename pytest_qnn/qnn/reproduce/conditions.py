@@ -10,9 +10,18 @@ from typing import Final, NamedTuple
 from pytest_qnn.qnn.abi.table import PROTOTYPES
 from pytest_qnn.qnn.cases import case
 from pytest_qnn.qnn.model.expected import walk
-from pytest_qnn.qnn.reproduce.observed import NULL_SEEN, OWN_SEEN, UNTOUCHED_SEEN, Seen, Where, observations
+from pytest_qnn.qnn.reproduce.observed import (
+    NULL_SEEN,
+    OWN_SEEN,
+    UNTOUCHED_SEEN,
+    Seen,
+    Where,
+    failures,
+    observations,
+)
 from pytest_qnn.qnn.reproduce.recorder import Called
-from pytest_qnn.qnn.reproduce.text import NotWritten, literal
+from pytest_qnn.qnn.reproduce.text import NothingSeen, literal
+from pytest_qnn.qnn.reproduce.threads import failure_of
 from pytest_qnn.qnn.runner.client import function_name
 from pytest_qnn.qnn.trace import MemoryTrace, StepSeen
 
@@ -38,11 +47,21 @@ def differences(
         for index, (seen, there) in enumerate(zip(found.steps, conforming.steps, strict=False))
         if seen.absent in PROTOTYPES and not there.absent
     ]
-    return absent + [
-        Difference(where, value, other[where])
-        for where, value in one.items()
-        if where in other and value != other[where]
+    threads = [
+        Difference(Where(index, label), 1, 0)
+        for index, (step, seen, there) in enumerate(zip(steps, found.steps, conforming.steps, strict=False))
+        if isinstance(step, case.Parallel)
+        for label in sorted(failures(seen) - failures(there))
     ]
+    return (
+        absent
+        + threads
+        + [
+            Difference(where, value, other[where])
+            for where, value in one.items()
+            if where in other and value != other[where]
+        ]
+    )
 
 
 def missing(names: Collection[str]) -> list[Difference]:
@@ -102,7 +121,7 @@ def chosen(
             even where it is the same.
 
     Raises:
-        NotWritten: there is none.
+        NothingSeen: there is none.
     """
     step = _step_named(where)
     own = at_named_step(all_of_them, where) if step is not None else []
@@ -114,7 +133,7 @@ def chosen(
     free = _free_choices(given, found)
     left = [each for each in all_of_them if each.where not in free]
     if not left:
-        raise NotWritten("a run on the reference gives the same codes, contents and counts of memory")
+        raise NothingSeen("a run on the reference gives the same codes, contents and counts of memory")
     return left
 
 
@@ -178,6 +197,10 @@ def of_fact(slot: int, difference: Difference, facts: Mapping[Where, str]) -> st
     """The statement that looks at something else; None: C cannot see it."""
     place, found = difference.where, difference.found
     expression = facts.get(place)
+    if place.label.startswith("failed:"):
+        what = place.label.removeprefix("failed:").replace(":", " gives ")
+        shown = literal(f"a thread ends as {what}".encode())
+        return f"observe({slot}, {shown}, {failure_of(place.label)});"
     if place.label.startswith("entry:"):
         name = place.label.partition(":")[2]
         not_null = "" if found == OWN_SEEN else "!"
