@@ -118,7 +118,7 @@ def _death(outcome: Outcome, finding: Finding) -> Death | None:
     """
     step = re.search(r"\bstep (\d+)\b", finding.where)
     number = int(step[1]) if step else -1
-    if outcome is Outcome.HANG:
+    if outcome is Outcome.HANG and finding.expected == "an answer":  # else only a notification was missing
         return Death("hang", finding.seen, number)
     signal = re.search(r"\bdied of (SIG[A-Z0-9]+)", finding.seen)
     if outcome is Outcome.CRASH and signal is not None:

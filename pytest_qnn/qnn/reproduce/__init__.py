@@ -77,6 +77,9 @@ def program(given: MemoryCase, found: MemoryTrace, finding: Finding) -> str:
     if found.death is not None:
         return _of_death(given, found, finding, _death(given, found))
     run = _nearest(given, found, finding.where)
+    in_thread = conditions.of_thread(given, finding.seen, finding.where)
+    if in_thread is not None:
+        run = run._replace(differences=[in_thread])
     recorder, slots = _written(given, found, run, finding)
     return _text(given, recorder, finding, slots, _Death())
 

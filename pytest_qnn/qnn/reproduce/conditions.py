@@ -21,7 +21,7 @@ from pytest_qnn.qnn.reproduce.observed import (
 )
 from pytest_qnn.qnn.reproduce.recorder import Called
 from pytest_qnn.qnn.reproduce.text import NothingSeen, literal
-from pytest_qnn.qnn.reproduce.threads import failure_of
+from pytest_qnn.qnn.reproduce.threads import WITHOUT_CODE, failure_of
 from pytest_qnn.qnn.runner.client import function_name
 from pytest_qnn.qnn.trace import MemoryTrace, StepSeen
 
@@ -51,7 +51,7 @@ def differences(
         Difference(Where(index, label), 1, 0)
         for index, (step, seen, there) in enumerate(zip(steps, found.steps, conforming.steps, strict=False))
         if isinstance(step, case.Parallel)
-        for label in sorted(failures(seen) - failures(there))
+        for label in _first_failure(seen, there)
     ]
     return (
         absent
@@ -62,6 +62,13 @@ def differences(
             if where in other and value != other[where]
         ]
     )
+
+
+def _first_failure(seen: StepSeen, there: StepSeen) -> list[str]:
+    """Of the calls that failed in threads the first one: the others may follow from it."""
+    labels = sorted(failures(seen) - failures(there))
+    first = [label for label in labels if label.endswith(f":{seen.code}")]
+    return (first or labels)[:1]
 
 
 def missing(names: Collection[str]) -> list[Difference]:
@@ -90,10 +97,15 @@ def lacks_named_step(found: MemoryTrace, conforming: MemoryTrace, where: str) ->
     return bool(conforming.steps[step].skipped) and not found.steps[step].skipped
 
 
-def begins_there(all_of_them: list[Difference], where: str) -> bool:
-    """Nothing differs before the step that the finding names."""
+def of_thread(given: case.MemoryCase, seen: str, where: str) -> Difference | None:
+    """The call of a thread that the finding says failed: another run may see another one fail."""
     step = _step_named(where)
-    return step is None or all(each.where.step >= step for each in all_of_them)
+    if step is None or step >= len(given.steps) or not isinstance(given.steps[step], case.Parallel):
+        return None
+    failed = re.match(r"(\w+) answers (\d+)", seen)
+    label = f"failed:{failed[1]}:{failed[2]}" if failed else f"failed:{seen}:0"
+    known = (failed and failed[1] in PROTOTYPES) or seen in WITHOUT_CODE
+    return Difference(Where(step, label), 1, 0) if known else None
 
 
 def of_answer(slot: int, key: int, answer: int) -> str:
@@ -209,7 +221,7 @@ def of_fact(slot: int, difference: Difference, facts: Mapping[Where, str]) -> st
     if expression is None:
         return None
     if place.label == "count:changed":  # whether, and not how much
-        expression = f"!!({expression})"
+        expression, found = f"!!({expression})", int(bool(found))
     if isinstance(found, bytes):
         return _of_bytes(slot, difference, expression)
     if isinstance(found, int):

@@ -114,7 +114,7 @@ def _of_step(
     elif seen.code is not None:
         yield "call:main", seen.code
     yield from _values(index, step, seen, relations)
-    if not isinstance(step, case.Interface):
+    if not isinstance(step, case.Interface | case.GetBinary):  # a binary's format is the target's own
         for position, data in enumerate(seen.data):
             yield f"data:{position}", data
     yield from _counts(step, seen, relations)

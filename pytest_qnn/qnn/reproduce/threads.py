@@ -20,7 +20,13 @@ _SERIAL: Final = ("contextCreate", "contextFree")
 _GOES_ON: Final = 200
 """Executes after the end of what an execute needs, after which it counts as going on."""
 
-_TRIES: Final = 10
+_TRIES: Final = 20
+WITHOUT_CODE: Final = (
+    "wrong output",
+    "rpcmem_alloc gave NULL",
+    "rpcmem_to_fd gave a descriptor of other memory",
+)
+"""What a thread ends with besides failed calls."""
 
 
 def failure_of(label: str) -> str:
