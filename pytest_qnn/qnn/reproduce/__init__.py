@@ -15,8 +15,9 @@ from collections.abc import Iterator, Mapping
 from typing import Final, NamedTuple
 
 from pytest_qnn.qnn.cases.case import MemoryCase
-from pytest_qnn.qnn.reference.personalities import PERSONALITIES, Personality
+from pytest_qnn.qnn.reference.personalities import DEFAULT, PERSONALITIES, Personality
 from pytest_qnn.qnn.reproduce import conditions, declarations
+from pytest_qnn.qnn.reproduce.observed import observations
 from pytest_qnn.qnn.reproduce.recorder import ASYNCHRONOUS, FRAME, PIECES, SYSTEM, THREADS, Recorder
 from pytest_qnn.qnn.reproduce.recording import answers, recorded
 from pytest_qnn.qnn.reproduce.text import NothingSeen, NotWritten, comment, literal
@@ -178,7 +179,9 @@ def _written(given: MemoryCase, found: MemoryTrace, run: _Run, finding: Finding)
     if slots == len(run.declared) and not facts:
         raise NotWritten("no call of the case has given what was seen")
     labels = frozenset(each.where for each in facts)
-    recorder = Recorder(behind, _failed(given, run), labels)
+    recorder = Recorder(behind, _failed(given, run), labels, conditions.step_named(finding.where))
+    if not run.declared and run.personality is not DEFAULT:
+        _demand_otherwise(given, wanted)
     count = _looked(given, recorder, run, facts, slots, found)
     if count == len(run.declared):
         shown = ", ".join(sorted({each.where.label.partition(":")[0] for each in wanted}))
@@ -186,6 +189,17 @@ def _written(given: MemoryCase, found: MemoryTrace, run: _Run, finding: Finding)
     recorder.asks = [conditions.of_answer(slot, *each) for slot, each in enumerate(run.declared.items())]
     recorder.used |= {"propertyHasCapability"} if run.declared else set()
     return recorder, count
+
+
+def _demand_otherwise(given: MemoryCase, wanted: list[conditions.Difference]) -> None:
+    """The plain reference must not show all of it: it conforms.
+
+    Raises:
+        NothingSeen: it does.
+    """
+    plain = observations(given.steps, recorded(given, Recorder()))
+    if all(plain.get(each.where) == each.found for each in wanted):
+        raise NothingSeen("a run on the plain reference gives the same codes, contents and counts of memory")
 
 
 def _looked(

@@ -78,20 +78,21 @@ def missing(names: Collection[str]) -> list[Difference]:
     ]
 
 
-def _step_named(where: str) -> int | None:
+def step_named(where: str) -> int | None:
+    """The number of the step in a finding's place; None: it names none."""
     named = re.search(r"\bstep (\d+)\b", where)
     return int(named[1]) if named is not None else None
 
 
 def at_named_step(all_of_them: list[Difference], where: str) -> list[Difference]:
     """Those of the step that the finding names; of all steps, if it names none."""
-    step = _step_named(where)
+    step = step_named(where)
     return [each for each in all_of_them if step is None or each.where.step == step]
 
 
 def lacks_named_step(found: MemoryTrace, conforming: MemoryTrace, where: str) -> bool:
     """The step that the finding names was carried out on the target, and not on the reference."""
-    step = _step_named(where)
+    step = step_named(where)
     if step is None or step >= min(len(found.steps), len(conforming.steps)):
         return False
     return bool(conforming.steps[step].skipped) and not found.steps[step].skipped
@@ -99,7 +100,7 @@ def lacks_named_step(found: MemoryTrace, conforming: MemoryTrace, where: str) ->
 
 def of_thread(given: case.MemoryCase, seen: str, where: str) -> Difference | None:
     """The call of a thread that the finding says failed: another run may see another one fail."""
-    step = _step_named(where)
+    step = step_named(where)
     if step is None or step >= len(given.steps) or not isinstance(given.steps[step], case.Parallel):
         return None
     failed = re.match(r"(\w+) answers (\d+)", seen)
@@ -135,7 +136,7 @@ def chosen(
     Raises:
         NothingSeen: there is none.
     """
-    step = _step_named(where)
+    step = step_named(where)
     own = at_named_step(all_of_them, where) if step is not None else []
     if own:
         return own

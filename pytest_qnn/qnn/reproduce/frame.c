@@ -36,6 +36,12 @@ HELPER void stop(const char* why) {
   finish();
 }
 
+/* What was found did not fail here. */
+HELPER void otherwise(const char* why) {
+  shared->seen[0] = 2;
+  stop(why);
+}
+
 static int is_quiet; /* what is repeated is not told of */
 
 HELPER void begin(int number, const char* name) {

@@ -87,6 +87,7 @@ class Recorder:
         wanted: dict[int, list[str]] | None = None,
         failed: frozenset[int] = frozenset(),
         labels: frozenset[Where] = frozenset(),
+        named: int | None = None,
     ) -> None:
         """Begin without a step.
 
@@ -94,6 +95,7 @@ class Recorder:
             wanted: by number of a call, statements to stand behind it.
             failed: numbers of calls that failed on the target, and not on the reference.
             labels: what is to be looked at.
+            named: the step that the finding names: what fails there, and did not, is not what was found.
         """
         self.bodies: list[list[str]] = []
         self.globals: list[str] = []
@@ -107,6 +109,7 @@ class Recorder:
         self.quiet = False
         self.names = Names(FRAME_WORDS)
         self._wanted, self._failed, self._labels = wanted or {}, failed, labels
+        self._named = named
         self._values: dict[int, str] = {}
         self._ids: dict[int, dict[int, str]] = {}
         self._fds: dict[int, str] = {}
@@ -386,7 +389,8 @@ class Recorder:
         elif (
             code == 0 and self.step is not None and name not in ("propertyHasCapability", "graphExecuteAsync")
         ):
-            self.line(f'if (code) stop("{function_name(name)} fails");')
+            ends = "otherwise" if self.index == self._named else "stop"
+            self.line(f'if (code) {ends}("{function_name(name)} fails");')
         token.returned(code)
 
     def _opens(self, name: str) -> bool:

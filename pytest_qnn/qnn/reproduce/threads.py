@@ -20,7 +20,7 @@ _SERIAL: Final = ("contextCreate", "contextFree")
 _GOES_ON: Final = 200
 """Executes after the end of what an execute needs, after which it counts as going on."""
 
-_TRIES: Final = 20
+_TRIES: Final = 40
 WITHOUT_CODE: Final = (
     "wrong output",
     "rpcmem_alloc gave NULL",

@@ -183,10 +183,22 @@ def judged(status: int | None, lines: list[dict[str, Any]]) -> int:
     if failed is not None:
         print(f"{failed['name']} fails: {failed['text']}")
     if look["kind"] == "status":
-        return int(failed is not None and failed["failed"] == look["step"]) if failed or done else 2
+        # -1: whichever step it was that failed.
+        return int(failed is not None and look["step"] in (-1, failed["failed"])) if failed or done else 2
     if look["kind"] in ("signal", "hang"):
         return 0 if done or failed else 2
-    return of_element(look, lines) if look["kind"] == "element" else of_growth(look, lines)
+    judges = {"element": of_element, "shape": of_shape, "growth": of_growth}
+    return judges[look["kind"]](look, lines)
+
+
+def of_shape(look: dict[str, Any], lines: list[dict[str, Any]]) -> int:
+    """Whether the tensor has the shape that was found, and not the one that was expected."""
+    reads = [each for each in lines if "read" in each]
+    if not reads:
+        return 2
+    print(f"tensor {reads[-1]['read']}: shape {reads[-1]['shape']}")
+    print(f"  expected {look['expected']}, found then {look['seen']}")
+    return int(reads[-1]["shape"] == look["seen"])
 
 
 def of_element(look: dict[str, Any], lines: list[dict[str, Any]]) -> int:
