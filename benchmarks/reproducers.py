@@ -41,12 +41,19 @@ from pytest_qnn.native import NativeReference
 from pytest_qnn.rules import catalogue
 from pytest_qnn.session import reproducers
 from pytest_qnn.session.models import models
+from pytest_qnn.tflite.mutants import QNN, SCRIPT_TRACE, TRACE
 
 if TYPE_CHECKING:
     from pytest_qnn.case_file import AnyCaseFile
 
 SEEDS: Final = (1, 2, 3)
 _SHRINK_SECONDS: Final = 1.5
+_NO_LIBRARY: Final = {
+    TRACE: "no library has the fault: a runtime's is put into what was seen",
+    SCRIPT_TRACE: "no library has the fault: a runtime's is put into what was seen",
+    QNN: "no plugin has the fault: it is in a delegate in the suite's own process, with its backend",
+}
+"""By the part of the reference that has the fault."""
 _PATIENCE: Final = 90
 """Seconds for one run of a program."""
 
@@ -126,6 +133,8 @@ def _cpu() -> float:
 
 
 def _result(mutant: Mutant, rule: str, folder: Path, libraries: NativeReference) -> str:
+    if mutant.part in _NO_LIBRARY:
+        return _NO_LIBRARY[mutant.part]
     files = files_of(mutant, rule)
     if reproducers.WHY_NOT in files:
         return files[reproducers.WHY_NOT].decode().partition(": ")[2].strip()

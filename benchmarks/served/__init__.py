@@ -33,6 +33,7 @@ CLAIM: Final = "PYTEST_QNN_CLAIM"
 MUTANT: Final = "PYTEST_QNN_MUTANT"
 CONFORMING: Final = "conforming:"
 """Before a mutant's name: the reference with what that mutant declares, without its fault."""
+_VARIANTS: Final = ReferenceDelegate.__module__.rpartition(".")[0]
 _HERE: Final = Path(__file__).resolve().parent
 _FLAGS: Final = ("-shared", "-fPIC", "-O1", "-Wall", "-Wextra", "-fvisibility=hidden")
 _ALLOC: Any = ctypes.CFUNCTYPE(ctypes.c_void_p, ctypes.c_int, ctypes.c_uint32, ctypes.c_ssize_t)
@@ -83,7 +84,8 @@ def serve(library: bytes, kind: str) -> None:
     elif kind == "system":
         made = ReferenceSystem()
     elif kind == "delegate":
-        made = _Delegates(None if conforming or mutant is None else mutant.of(DELEGATE))
+        faulty = None if mutant is None else mutant.of(DELEGATE)
+        made = _Delegates(_faultless(faulty) if conforming else faulty)
     else:
         faulty = None if conforming or mutant is None else mutant.of(RPCMEM)
         made = _Functions((faulty or EmulatedRpcmem)())
@@ -101,6 +103,12 @@ def declares(mutant: Mutant) -> bool:
         return False
     with closing(backend()) as made:
         return bool(made.personality != DEFAULT)
+
+
+def _faultless(faulty: Any) -> Any:
+    """The variant of the reference delegate that a faulty one is made from."""
+    bases = faulty.__mro__ if isinstance(faulty, type) else ()
+    return next((each for each in bases if each.__module__.startswith(_VARIANTS)), None)
 
 
 def _mutant(name: str, kind: str) -> Mutant | None:

@@ -316,6 +316,8 @@ class _Script:
         self.look: dict[str, Any] | None = None
         self.measures: list[MeasureCounts] = []
         self.turns: list[int] = []
+        """Before each measure, since the one before."""
+        self._turns = 0
 
     def write(self, step: AnyScriptStep) -> list[Step]:  # noqa: PLR0911 - one for each kind of step
         """A step's own steps.
@@ -329,11 +331,13 @@ class _Script:
             return []
         if isinstance(step, Repeat):
             inner = [each for inside in step.steps for each in self.write(inside)]
-            self.turns.append(step.times)
+            self._turns += step.times
             return [["repeat", step.times, inner]]
         if isinstance(step, MakeDelegate):
             if step.who != "target" or step.position or step.without or step.interface != "selected":
                 raise NotWritten("it needs delegates of the suite's own beside the target")
+            if step.fault:
+                raise NotWritten("it needs an error that the suite makes within a callback")
             return [["delegate", step.delegate, dict(step.options)]]
         if isinstance(step, DestroyDelegate):
             return [["destroy", step.delegate]]
@@ -349,6 +353,8 @@ class _Script:
         if isinstance(step, Measure):
             if isinstance(seen.counts, MeasureCounts):
                 self.measures.append(seen.counts)
+                self.turns.append(self._turns)
+                self._turns = 0
             return [["measure"]]
         name = getattr(step, "interpreter", "")
         return [*self._opened(name), *self._plain(step, seen)]
@@ -423,7 +429,12 @@ def _off(seen: Array, cpu: Array) -> dict[str, Any] | None:
 def _of_script(case: ScriptCase, trace: ScriptTrace, finding: Finding) -> dict[str, bytes]:
     written = _Script(case, trace)
     for step in case.steps:
-        written.plan.steps += written.write(step)
+        try:
+            written.plan.steps += written.write(step)
+        except NotWritten:
+            if trace.death is not None or not _grown(written):
+                raise
+            break  # what follows is measured only to compare with it
         if written.look is not None:
             return written.plan.files(written.look, finding)
     if trace.death is not None:
@@ -460,13 +471,26 @@ _MALLOC_OF_A_TURN: Final = 16
 
 
 def _growth(written: _Script) -> dict[str, Any]:
-    """What has grown with the turns of the last repetition."""
-    if len(written.measures) >= 2 and written.turns:
-        last, turns = len(written.measures) - 1, written.turns[-1]
+    """What has grown with the turns of a repetition.
+
+    Raises:
+        NotWritten: nothing has.
+    """
+    look = _grown(written)
+    if look is None:
+        raise NotWritten(_INSIDE)
+    return look
+
+
+def _grown(written: _Script) -> dict[str, Any] | None:
+    """What has grown between two measures, those with most turns in between first; None: nothing has."""
+    places = sorted(range(1, len(written.measures)), key=lambda at: -written.turns[at])
+    for last in places:
+        turns = written.turns[last]
         for what, each in (("fds", 1), ("threads", 1), ("mappings", 1), ("malloc", _MALLOC_OF_A_TURN)):
             before, after = (getattr(written.measures[at], what) or 0 for at in (last - 1, last))
             least = max(1, turns // 2) * each
             if after - before >= least and turns > 1:
                 look = {"what": what, "first": last - 1, "last": last, "least": least, "turns": turns}
                 return {"kind": "growth", **look}
-    raise NotWritten(_INSIDE)
+    return None
