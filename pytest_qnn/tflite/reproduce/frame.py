@@ -138,9 +138,18 @@ def malloc_in_use() -> int:
     function = getattr(ctypes.CDLL(None), "mallinfo2", None)
     if function is None:
         return 0
-    function.restype = ctypes.c_size_t * 10
+    function.restype = Mallinfo2
     found = function()
-    return int(found[4] + found[7])
+    return int(found.hblkhd + found.uordblks)
+
+
+class Mallinfo2(ctypes.Structure):
+    """glibc's struct mallinfo2: ten numbers of type size_t."""
+
+    _fields_ = (
+        *((name, ctypes.c_size_t) for name in ("arena", "ordblks", "smblks", "hblks", "hblkhd")),
+        *((name, ctypes.c_size_t) for name in ("usmblks", "fsmblks", "uordblks", "fordblks", "keepcost")),
+    )
 
 
 def child(library: str, options: dict[str, str]) -> int:
