@@ -1,11 +1,15 @@
 """How many findings on mutants are shown by the files that do without this suite.
 
-    python -m benchmarks.reproducers [--half memory|delegate] [--slice K/N] [--only WORD] [--keep FOLDER]
+    python -m benchmarks.reproducers --results FILE [--half memory|delegate] [--slice K/N] [--only WORD]
 
 Each mutant's finding is made (first failure, a short reduction), its file written, a C file compiled with
 ``gcc -Wall -Wextra``, and the program run on the mutant served as a library, and on the conforming reference
 served alike (and on the plain reference, which it must not accuse either). Prints what did not end with 1 and
 0, with the reason, and the share.
+
+Results are added to the file as they come, one JSON object a line: a run that was ended goes on where it was.
+What is there is not measured again, but for what did not end with 1 and 0 where ``--again`` says so; the last
+line of a mutant and a rule counts. ``--document`` writes a table of what the file holds.
 """
 
 from __future__ import annotations
@@ -13,16 +17,20 @@ from __future__ import annotations
 import argparse
 import dataclasses
 import json
+import resource
 import subprocess
 import sys
 import tempfile
-from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import closing
+from datetime import date
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final
+
+import msgspec
 
 from benchmarks import served
+from benchmarks.reproducers_document import GOOD, Shown, document, newest, summary
 from pytest_qnn import effort
 from pytest_qnn.case_file import SCHEMA, encode, with_case
 from pytest_qnn.core import engine
@@ -33,23 +41,21 @@ from pytest_qnn.native import NativeReference
 from pytest_qnn.rules import catalogue
 from pytest_qnn.session import reproducers
 from pytest_qnn.session.models import models
+from pytest_qnn.tflite.mutants import QNN, SCRIPT_TRACE, TRACE
 
 if TYPE_CHECKING:
     from pytest_qnn.case_file import AnyCaseFile
 
 SEEDS: Final = (1, 2, 3)
 _SHRINK_SECONDS: Final = 1.5
+_NO_LIBRARY: Final = {
+    TRACE: "no library has the fault: a runtime's is put into what was seen",
+    SCRIPT_TRACE: "no library has the fault: a runtime's is put into what was seen",
+    QNN: "no plugin has the fault: it is in a delegate in the suite's own process, with its backend",
+}
+"""By the part of the reference that has the fault."""
 _PATIENCE: Final = 90
-GOOD: Final = "1/0"
-
-
-class Shown(NamedTuple):
-    """What became of one finding."""
-
-    mutant: str
-    rule: str
-    result: str
-    """``1/0``: exit statuses on the mutant and on the reference; else the reason why there is no program."""
+"""Seconds for one run of a program."""
 
 
 def pairs(half: str, part: str, only: Sequence[str]) -> Iterator[tuple[Mutant, str]]:
@@ -114,26 +120,40 @@ def _content(verdict: Verdict) -> AnyCaseFile:
 
 def shown(mutant: Mutant, rule: str, folder: Path, libraries: NativeReference) -> Shown:
     """Make the finding's files and try them."""
+    started = _cpu()
+    result = _result(mutant, rule, folder, libraries)
+    day = date.today().isoformat()
+    return Shown(mutant.subject, mutant.name, rule, result, day, round(_cpu() - started, 2))
+
+
+def _cpu() -> float:
+    """Seconds of processor time, of children too that have ended."""
+    used = [resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)]
+    return sum(each.ru_utime + each.ru_stime for each in used)
+
+
+def _result(mutant: Mutant, rule: str, folder: Path, libraries: NativeReference) -> str:
+    if mutant.part in _NO_LIBRARY:
+        return _NO_LIBRARY[mutant.part]
     files = files_of(mutant, rule)
     if reproducers.WHY_NOT in files:
-        reason = files[reproducers.WHY_NOT].decode().partition(": ")[2].strip()
-        return Shown(mutant.name, rule, reason)
+        return files[reproducers.WHY_NOT].decode().partition(": ")[2].strip()
     if not files:
-        return Shown(mutant.name, rule, "it was not found")
+        return "it was not found"
     home = folder / f"{mutant.name}-{rule}"
     home.mkdir(parents=True, exist_ok=True)
     for name, content in files.items():
         (home / name).write_bytes(content)
     try:
-        result = _tried(home, mutant, libraries)
+        return _tried(home, mutant, libraries)
     except subprocess.TimeoutExpired:
-        result = f"no end within {_PATIENCE} s"
-    return Shown(mutant.name, rule, result)
+        return f"no end within {_PATIENCE} s"
 
 
 def _tried(home: Path, mutant: Mutant, libraries: NativeReference) -> str:
     if (home / reproducers.PROGRAM).exists():
-        command = ["gcc", "-Wall", "-Wextra", "-o", "reproduce", reproducers.PROGRAM, "-ldl"]
+        first = (home / reproducers.PROGRAM).read_text().partition("\n")[0]
+        command = first.removeprefix("//").split()  # as its users build it
         built = subprocess.run(command, cwd=home, capture_output=True, text=True, check=False)
         if built.returncode or built.stderr:
             return f"gcc: {built.stderr.splitlines()[0] if built.stderr else built.returncode}"
@@ -142,7 +162,9 @@ def _tried(home: Path, mutant: Mutant, libraries: NativeReference) -> str:
     else:
         run = [sys.executable, str(home / reproducers.SCRIPT), str(libraries.backend.with_name(_PLUGIN))]
         variables = _claim(home)
-    named = (mutant.name, f"{served.CONFORMING}{mutant.name}", "")
+    named = [mutant.name, f"{served.CONFORMING}{mutant.name}"]
+    # The plain reference is that one once more, unless the mutant declares something of its own.
+    named += [""] if served.declares(mutant) else []
     statuses = [
         subprocess.run(
             run,
@@ -153,7 +175,7 @@ def _tried(home: Path, mutant: Mutant, libraries: NativeReference) -> str:
         ).returncode
         for name in named
     ]
-    accused = ", accuses the plain reference" if statuses[2] == 1 else ""
+    accused = ", accuses the plain reference" if statuses[2:] == [1] else ""
     return f"{statuses[0]}/{statuses[1]}{accused}"
 
 
@@ -166,14 +188,11 @@ def _claim(home: Path) -> dict[str, str]:
     return {served.CLAIM: path.read_text()} if path.exists() else {}
 
 
-def summary(found: Sequence[Shown]) -> str:
-    """What did not end as it should, and the share."""
-    good = sum(each.result == GOOD for each in found)
-    lines = [f"{each.result}: {each.mutant}/{each.rule}" for each in found if each.result != GOOD]
-    reasons = Counter(each.result for each in found if each.result != GOOD)
-    counted = [f"{number:4}  {reason}" for reason, number in reasons.most_common()]
-    share = f"{good} of {len(found)} end with 1 on the mutant and with 0 on the reference"
-    return "\n".join([*sorted(lines), "", *counted, "", share])
+def read(path: Path | None) -> list[Shown]:
+    """The results of a file; none, if it does not exist."""
+    if path is None or not path.exists():
+        return []
+    return [msgspec.json.decode(line, type=Shown) for line in path.read_bytes().splitlines()]
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -182,21 +201,37 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--half", choices=["memory", "delegate"], default="memory")
     parser.add_argument("--slice", default="0/1", metavar="K/N", dest="part")
     parser.add_argument("--only", action="append", default=[], metavar="WORD")
-    parser.add_argument("--keep", type=Path, metavar="FOLDER", help="where files and results stay")
+    parser.add_argument("--keep", type=Path, metavar="FOLDER", help="where programs stay")
+    parser.add_argument("--results", type=Path, metavar="FILE", help="to which results are added")
+    parser.add_argument("--again", action="store_true", help="measure again what was not right")
+    parser.add_argument("--document", type=Path, metavar="FILE", help="write the results there, and end")
     options = parser.parse_args(arguments)
+    if options.document:
+        halves = {half: list(pairs(half, "0/1", ())) for half in ("memory", "delegate")}
+        options.document.write_text(document(read(options.results), halves))
+        return 0
+    known = newest(read(options.results))
+    done = {name for name, each in known.items() if not options.again or each.result == GOOD}
+    listed = list(pairs(options.half, options.part, options.only))
+    todo = [(mutant, rule) for mutant, rule in listed if (mutant.name, rule) not in done]
+    for each in measured(todo, options.keep):
+        known[each.mutant, each.rule] = each
+        print(f"{each.result}: {each.mutant}/{each.rule} ({each.seconds} s)", file=sys.stderr, flush=True)
+        if options.results:
+            with options.results.open("ab") as file:
+                file.write(msgspec.json.encode(each) + b"\n")
+    print(summary([known[mutant.name, rule] for mutant, rule in listed]))
+    return 0
+
+
+def measured(todo: Sequence[tuple[Mutant, str]], keep: Path | None = None) -> Iterator[Shown]:
+    """What becomes of each finding; ``keep``: the folder where programs stay."""
     with tempfile.TemporaryDirectory() as temporary:
-        folder = options.keep or Path(temporary)
+        folder = keep or Path(temporary)
         libraries = served.build(folder / "libraries")
         served.build_delegate(libraries.backend.with_name(_PLUGIN))
-        found = []
-        for mutant, rule in pairs(options.half, options.part, options.only):
-            found.append(shown(mutant, rule, folder, libraries))
-            print(f"{found[-1].result}: {mutant.name}/{rule}", file=sys.stderr, flush=True)
-        print(summary(found))
-        if options.keep:
-            name = f"{options.half}-{options.part.replace('/', '-of-')}.json"
-            (folder / name).write_text(json.dumps([each._asdict() for each in found], indent=1))
-    return 0
+        for mutant, rule in todo:
+            yield shown(mutant, rule, folder, libraries)
 
 
 if __name__ == "__main__":

@@ -10,6 +10,7 @@ import json
 import os
 import subprocess
 from collections.abc import Callable
+from contextlib import closing
 from pathlib import Path
 from typing import Any, Final
 
@@ -19,6 +20,7 @@ from pytest_qnn.native import NativeReference
 from pytest_qnn.qnn.abi.table import GetProviders
 from pytest_qnn.qnn.mutants import BACKEND, RPCMEM, named
 from pytest_qnn.qnn.reference.backend import ReferenceBackend
+from pytest_qnn.qnn.reference.personalities import DEFAULT
 from pytest_qnn.qnn.reference.rpcmem import EmulatedRpcmem
 from pytest_qnn.qnn.reference.system import ReferenceSystem
 from pytest_qnn.tflite.abi import layouts
@@ -31,6 +33,7 @@ CLAIM: Final = "PYTEST_QNN_CLAIM"
 MUTANT: Final = "PYTEST_QNN_MUTANT"
 CONFORMING: Final = "conforming:"
 """Before a mutant's name: the reference with what that mutant declares, without its fault."""
+_VARIANTS: Final = ReferenceDelegate.__module__.rpartition(".")[0]
 _HERE: Final = Path(__file__).resolve().parent
 _FLAGS: Final = ("-shared", "-fPIC", "-O1", "-Wall", "-Wextra", "-fvisibility=hidden")
 _ALLOC: Any = ctypes.CFUNCTYPE(ctypes.c_void_p, ctypes.c_int, ctypes.c_uint32, ctypes.c_ssize_t)
@@ -81,7 +84,8 @@ def serve(library: bytes, kind: str) -> None:
     elif kind == "system":
         made = ReferenceSystem()
     elif kind == "delegate":
-        made = _Delegates(None if conforming or mutant is None else mutant.of(DELEGATE))
+        faulty = None if mutant is None else mutant.of(DELEGATE)
+        made = _Delegates(_faultless(faulty) if conforming else faulty)
     else:
         faulty = None if conforming or mutant is None else mutant.of(RPCMEM)
         made = _Functions((faulty or EmulatedRpcmem)())
@@ -90,6 +94,21 @@ def serve(library: bytes, kind: str) -> None:
     loaded.pytest_qnn_serve.argtypes = (ctypes.c_void_p,)
     loaded.pytest_qnn_serve.restype = None
     loaded.pytest_qnn_serve(ctypes.cast(made.get_providers, ctypes.c_void_p))
+
+
+def declares(mutant: Mutant) -> bool:
+    """The conforming library that is served beside the mutant is another one than the plain reference."""
+    backend = mutant.of(BACKEND) if mutant.subject == "memory" else None
+    if backend is None:
+        return False
+    with closing(backend()) as made:
+        return bool(made.personality != DEFAULT)
+
+
+def _faultless(faulty: Any) -> Any:
+    """The variant of the reference delegate that a faulty one is made from."""
+    bases = faulty.__mro__ if isinstance(faulty, type) else ()
+    return next((each for each in bases if each.__module__.startswith(_VARIANTS)), None)
 
 
 def _mutant(name: str, kind: str) -> Mutant | None:

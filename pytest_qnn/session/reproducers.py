@@ -29,6 +29,8 @@ CONTENTS: Final = {
     SNIPPET: "a test to paste into your own, which judges the case",
 }
 """What each file is, by its name."""
+_RUNS: Final = 4
+"""How often the target carries a case out, until what was found shows: threads do not meet in every run."""
 _LONGEST_SNIPPET: Final = 20_000
 """Characters of a case that is pasted."""
 
@@ -60,7 +62,6 @@ def _memory(
 
     case = cast("Any", content).case
     death = _death(verdict.outcome, finding)
-    found = MemoryTrace(death=death, facts=target.facts) if death is not None else target.run(case)
     said = reproduce.Finding(
         rule=verdict.rule,
         sentence=verdict.sentence,
@@ -70,10 +71,16 @@ def _memory(
         seen=finding.seen,
         where=finding.where,
     )
-    try:
-        return {PROGRAM: reproduce.program(case, found, said).encode()}
-    except reproduce.NotWritten as reason:
-        return {WHY_NOT: _why(str(reason))}
+    why = ""
+    for _ in range(_RUNS):
+        found = MemoryTrace(death=death, facts=target.facts) if death is not None else target.run(case)
+        try:
+            return {PROGRAM: reproduce.program(case, found, said).encode()}
+        except reproduce.NothingSeen as reason:
+            why = str(reason)
+        except reproduce.NotWritten as reason:
+            return {WHY_NOT: _why(str(reason))}
+    return {WHY_NOT: _why(why)}
 
 
 def _delegate(
@@ -111,11 +118,11 @@ def _death(outcome: Outcome, finding: Finding) -> Death | None:
     """
     step = re.search(r"\bstep (\d+)\b", finding.where)
     number = int(step[1]) if step else -1
-    if outcome is Outcome.HANG:
+    if outcome is Outcome.HANG and finding.expected == "an answer":  # else only a notification was missing
         return Death("hang", finding.seen, number)
     signal = re.search(r"\bdied of (SIG[A-Z0-9]+)", finding.seen)
     if outcome is Outcome.CRASH and signal is not None:
-        return Death("signal", signal[1], number)
+        return Death("signal", signal[1], number, late=finding.where == "after the last step")
     return None
 
 

@@ -174,7 +174,10 @@ def test_every_module_is_installed_and_nothing_else(wheel: zipfile.ZipFile, sour
         f"pytest_qnn/report/{name}" for name in ("schema.json", "case.schema.json", "compare/schema.json")
     }
     sources = {f"pytest_qnn/native/{name}.c" for name in ("provider", "cdsprpc", "crash_handler")}
-    sources |= {f"pytest_qnn/qnn/reproduce/{name}.c" for name in ("frame", "pieces", "asynchronous")}
+    sources |= {
+        f"pytest_qnn/qnn/reproduce/{name}.c"
+        for name in ("frame", "pieces", "asynchronous", "system", "threads")
+    }
     pages = (source / "pytest_qnn/report/html").rglob("*.*")
     data = {
         *(str(path.relative_to(source)) for path in pages if path.suffix in (".css", ".jinja", ".js")),

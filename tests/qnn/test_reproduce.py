@@ -14,7 +14,7 @@ from pytest_qnn.core.target import Death
 from pytest_qnn.mutants import PLACES, opened, table
 from pytest_qnn.native import NativeReference
 from pytest_qnn.qnn import reproduce
-from pytest_qnn.qnn.cases.case import Alloc, ContextCreate, Free, MemoryCase, NewProcess
+from pytest_qnn.qnn.cases.case import Alloc, ContextCreate, Free, MemoryCase, Restart
 from pytest_qnn.qnn.reproduce.text import Names, comment, literal
 from pytest_qnn.qnn.trace import MemoryTrace
 from pytest_qnn.report.explain.stored import example_of
@@ -65,8 +65,12 @@ def run(program: Path, libraries: NativeReference, mutant: str) -> tuple[int, st
         ("EXE-01", "of them wrong"),
         ("REG-28", "grown"),
         ("QLEAK-04", "died of signal 11"),
+        ("QTHR-01", "a thread ends as backendFree"),
+        pytest.param("QLEAK-02", "grows heap is 1: yes", marks=pytest.mark.full),
+        pytest.param("OFF-03", "step 3: QnnLog_create -> 0", marks=pytest.mark.full),
+        pytest.param("OFF-06", "QnnSystemContext_getBinaryInfo -> 0", marks=pytest.mark.full),
     ],
-    ids=["code", "contents", "left", "death"],
+    ids=["code", "contents", "left", "death", "threads", "growth", "processes", "system"],
 )
 def test_a_program_ends_with_1_on_the_mutant_and_with_0_on_the_reference(
     tmp_path: Path, libraries: NativeReference, rule: str, says: str
@@ -80,8 +84,8 @@ def test_a_program_ends_with_1_on_the_mutant_and_with_0_on_the_reference(
 
 
 def test_what_no_program_shows_is_refused_with_the_reason() -> None:
-    case = MemoryCase((ContextCreate("c0"), NewProcess()))
-    with pytest.raises(reproduce.NotWritten, match="several processes"):
+    case = MemoryCase((ContextCreate("c0"), Restart()))
+    with pytest.raises(reproduce.NotWritten, match="restart"):
         reproduce.program(case, MemoryTrace(), SAID)
     case = MemoryCase((Alloc("b0", 8), Free("b0")))
     with pytest.raises(reproduce.NotWritten, match="gives the same"):

@@ -77,7 +77,9 @@ ROOMS: dict[str, set[str]] = {
     "tflite.late": {
         *("isolation", "tflite.abi", "tflite.graph", "tflite.mutants", "tflite.reference"),
     },
-    "tflite.reproduce": {"core", "tflite.cases", "tflite.graph", "tflite.numerics", "tflite.trace"},
+    "tflite.reproduce": {
+        *("core", "tflite.cases", "tflite.domain", "tflite.graph", "tflite.numerics", "tflite.trace"),
+    },
     "tflite.runtime": {"tflite.abi", "tflite.graph", "tflite.reference", "tflite.trace"},
     "tflite.observe": {
         *("core", "isolation", "tflite.abi", "tflite.cases", "tflite.runtime", "tflite.trace"),

@@ -11,18 +11,19 @@ from __future__ import annotations
 import re
 import signal
 import time
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Final, NamedTuple
 
 from pytest_qnn.qnn.cases.case import MemoryCase
-from pytest_qnn.qnn.reference.personalities import PERSONALITIES, Personality
+from pytest_qnn.qnn.reference.personalities import DEFAULT, PERSONALITIES, Personality
 from pytest_qnn.qnn.reproduce import conditions, declarations
-from pytest_qnn.qnn.reproduce.recorder import ASYNCHRONOUS, FRAME, PIECES, Recorder
+from pytest_qnn.qnn.reproduce.observed import observations
+from pytest_qnn.qnn.reproduce.recorder import ASYNCHRONOUS, FRAME, PIECES, SYSTEM, THREADS, Recorder
 from pytest_qnn.qnn.reproduce.recording import answers, recorded
-from pytest_qnn.qnn.reproduce.text import NotWritten, comment, literal
+from pytest_qnn.qnn.reproduce.text import NothingSeen, NotWritten, comment, literal
 from pytest_qnn.qnn.trace import MemoryTrace, StepSeen
 
-__all__ = ["Finding", "NotWritten", "program"]
+__all__ = ["Finding", "NotWritten", "NothingSeen", "program"]
 
 NAME: Final = "reproduce.c"
 _SECONDS: Final = 30
@@ -31,7 +32,8 @@ _HANG_SECONDS: Final = 10
 _CHOICE_SECONDS: Final = 2.0
 """Of processor time, after which no further reference is compared with."""
 _HEADERS = (
-    *("dirent.h", "dlfcn.h", "fcntl.h", "inttypes.h", "signal.h", "stdint.h", "stdio.h", "stdlib.h"),
+    *("dirent.h", "dlfcn.h", "fcntl.h", "inttypes.h", "malloc.h", "pthread.h", "signal.h", "stdint.h"),
+    *("stdio.h", "stdlib.h"),
     *("string.h", "sys/mman.h", "sys/resource.h", "sys/socket.h", "sys/stat.h", "sys/wait.h", "unistd.h"),
 )
 
@@ -70,11 +72,15 @@ def program(given: MemoryCase, found: MemoryTrace, finding: Finding) -> str:
         finding: what is said of that.
 
     Raises:
+        NothingSeen: there is nothing to show in this run of the target.
         NotWritten: no program can show it.
     """
     if found.death is not None:
         return _of_death(given, found, finding, _death(given, found))
     run = _nearest(given, found, finding.where)
+    in_thread = conditions.of_thread(given, finding.seen, finding.where)
+    if in_thread is not None:
+        run = run._replace(differences=[in_thread])
     recorder, slots = _written(given, found, run, finding)
     return _text(given, recorder, finding, slots, _Death())
 
@@ -173,7 +179,9 @@ def _written(given: MemoryCase, found: MemoryTrace, run: _Run, finding: Finding)
     if slots == len(run.declared) and not facts:
         raise NotWritten("no call of the case has given what was seen")
     labels = frozenset(each.where for each in facts)
-    recorder = Recorder(behind, _failed(given, run), labels)
+    recorder = Recorder(behind, _failed(given, run), labels, conditions.step_named(finding.where))
+    if not run.declared and run.personality is not DEFAULT:
+        _demand_otherwise(given, wanted)
     count = _looked(given, recorder, run, facts, slots, found)
     if count == len(run.declared):
         shown = ", ".join(sorted({each.where.label.partition(":")[0] for each in wanted}))
@@ -181,6 +189,17 @@ def _written(given: MemoryCase, found: MemoryTrace, run: _Run, finding: Finding)
     recorder.asks = [conditions.of_answer(slot, *each) for slot, each in enumerate(run.declared.items())]
     recorder.used |= {"propertyHasCapability"} if run.declared else set()
     return recorder, count
+
+
+def _demand_otherwise(given: MemoryCase, wanted: list[conditions.Difference]) -> None:
+    """The plain reference must not show all of it: it conforms.
+
+    Raises:
+        NothingSeen: it does.
+    """
+    plain = observations(given.steps, recorded(given, Recorder()))
+    if all(plain.get(each.where) == each.found for each in wanted):
+        raise NothingSeen("a run on the plain reference gives the same codes, contents and counts of memory")
 
 
 def _looked(
@@ -209,7 +228,10 @@ def _looked(
         closing = index == len(given.steps)
         skipped = not closing and index < len(found.steps) and bool(found.steps[index].skipped)
         head = ["if (failed) return;"] if (skipped or closing) and recorder.may_fail else []
-        body[:] = [*head, "do {", *(f"  {line}" for line in body), "} while (0);", *ends.get(index, ())]
+        # What a thread was told to give up leaves things alive.
+        last = ["if (failure_count) finish();"] if recorder.threads.of(index) and index in ends else []
+        looks = [*ends.get(index, ()), *last]
+        body[:] = [*head, "do {", *(f"  {line}" for line in body), "} while (0);", *looks]
     return count
 
 
@@ -248,6 +270,8 @@ def _text(given: MemoryCase, recorder: Recorder, finding: Finding, slots: int, d
     declarations.declared(declarations.BEHIND_POINTERS, done)
     if "contextCreateFromBinaryWithCallback" in used:
         declarations.declared(declarations.PIECES, done)
+    if recorder.inspects:
+        table += "\n" + declarations.system_table(done)
     parts = [
         _head(finding, recorder),
         "#define _GNU_SOURCE",
@@ -266,6 +290,7 @@ def _text(given: MemoryCase, recorder: Recorder, finding: Finding, slots: int, d
         f"#define FOUND_HANG {death.hang}",
         f"#define FOUND_STEP {death.step}",
         f"#define NEEDS_RPCMEM {int(recorder.uses_rpcmem)}",
+        f"#define PROCESSES {len(recorder.processes.starts) + 1}",
         "",
         FRAME.replace("/* OPTIONAL */\n", _optional(recorder)),
     ]
@@ -276,6 +301,8 @@ def _optional(recorder: Recorder) -> str:
     """What only some programs need."""
     parts = [ASYNCHRONOUS] if "graphExecuteAsync" in recorder.used else []
     parts += [PIECES] if "contextCreateFromBinaryWithCallback" in recorder.used else []
+    parts += [THREADS] if recorder.threads.any() else []
+    parts += [SYSTEM] if recorder.inspects else []
     return "\n".join(parts)
 
 
@@ -285,15 +312,28 @@ def _with_steps(text: str, given: MemoryCase, recorder: Recorder) -> str:
     for index, body in enumerate(recorder.bodies):
         name = type(given.steps[index]).__name__ if index < len(given.steps) else "the end"
         lines = "\n".join(f"  {line}" for line in body)
+        threads = "".join(f"{line}\n" for line in recorder.threads.text(index))
         steps.append(
-            f"/* {name} */\nstatic void step_{index}(void) {{\n  shared->step = {index};\n{lines}\n}}\n"
+            f"/* {name} */\n{threads}"
+            f"static void step_{index}(void) {{\n  shared->step = {index};\n{lines}\n}}\n"
         )
-    calls = "\n".join(f"  step_{index}();" for index in range(len(recorder.bodies)))
-    ends = "  shared->done = 1;\n  exit(0); /* in good order, with what is live */\n" if given.ends else ""
+    calls = "\n".join(_steps_called(recorder))
+    last = "if (process + 1 == PROCESSES) " if recorder.processes.starts else ""
+    ended = f"  shared->done = 1;\n  {last}exit(0); /* in good order, with what is live */\n"
+    ends = ended if given.ends else ""
     asks = "".join(f"  {each}\n" for each in recorder.asks)
     made = f"static void make_calls(void) {{\n{asks}{calls}\n{ends}}}\n"
     variables = "\n".join(recorder.globals)
     return f"{before}\n{variables}\n\n{chr(10).join(steps)}\n{made}\n/* 1: what was found is there{main}"
+
+
+def _steps_called(recorder: Recorder) -> Iterator[str]:
+    """The steps of each process; one that begins a process is carried out as the one before ends, too."""
+    starts = recorder.processes.starts
+    for index in range(len(recorder.bodies)):
+        before = sum(start < index for start in starts)
+        own = f"process == {before} || process == {before + 1}" if index in starts else f"process == {before}"
+        yield f"  if ({own}) step_{index}();" if starts else f"  step_{index}();"
 
 
 def _plain(text: str) -> bytes:
@@ -303,8 +343,9 @@ def _plain(text: str) -> bytes:
 
 def _head(finding: Finding, recorder: Recorder) -> str:
     memory = " LIBCDSPRPC.so" if recorder.uses_rpcmem else ""
+    threads = " -lpthread" if recorder.threads.any() else ""
     lines = [
-        "// gcc -Wall -Wextra -o reproduce reproduce.c -ldl",
+        f"// gcc -Wall -Wextra -o reproduce reproduce.c -ldl{threads}",
         f"// ./reproduce BACKEND.so{memory}",
         "//",
         "// Ends with 1 where what was found is seen again, 0 where it is not, 2 where it cannot tell.",

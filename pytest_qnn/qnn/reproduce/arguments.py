@@ -138,7 +138,8 @@ class Arguments:
         return "NULL"
 
     def _log(self, address: int | None) -> str:
-        return "(void*)on_log" if address else "NULL"
+        own = "on_threads_log" if isinstance(self._recorder.step, case.Parallel) else "on_log"
+        return f"(void*){own}" if address else "NULL"
 
     def _number(self, value: int) -> str:
         return str(value)

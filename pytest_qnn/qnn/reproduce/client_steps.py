@@ -6,9 +6,9 @@ from collections.abc import Callable
 from typing import Any, Final
 
 from pytest_qnn.qnn.cases import case
-from pytest_qnn.qnn.reproduce.observed import Where
+from pytest_qnn.qnn.reproduce.observed import GROWING, Where
 from pytest_qnn.qnn.reproduce.recorder import Recorder
-from pytest_qnn.qnn.reproduce.text import NotWritten
+from pytest_qnn.qnn.reproduce.text import NotWritten, literal
 from pytest_qnn.qnn.runner.buffers import data_of
 from pytest_qnn.qnn.runner.probes import _ONCE, Batch
 from pytest_qnn.qnn.runner.state import State
@@ -182,7 +182,7 @@ def _from_binary(recorder: Recorder, step: case.ContextFromBinary, state: State,
         recorder.made(made.value, recorder.listed[step.context])
 
 
-_MOST_TURNS: Final = 200
+_MOST_TURNS: Final = 1000
 _WARM_UP: Final = 20
 
 
@@ -191,34 +191,61 @@ def repeated(recorder: Recorder, step: case.Churn, state: State) -> StepSeen:
     if not state.session.open():
         raise NotWritten("there is no session")
     batch = Batch(state, step)
-    begin = len(recorder.bodies[-1])
+    lines = recorder.lines()
+    begin = len(lines)
     found = _ONCE[step.what](state, step, batch)
     if found is not None:
         raise NotWritten("a reference does not carry out what is repeated")
-    turn = recorder.bodies[-1][begin:]
+    turn = lines[begin:]
     turns = min(step.rounds, _MOST_TURNS)
-    names = {}
-    for what in ("fds", "memfds"):
-        for when in ("before", "after"):
-            names[what, when] = recorder.names.free(f"{what}_{when}")
-            recorder.globals.append(f"static long {names[what, when]};")
-    looks = {"fds": "open_descriptors()", "memfds": "mappings(-1)"}
-    recorder.bodies[-1][begin:] = [
+    before, after = recorder.names.free("before"), recorder.names.free("after")
+    recorder.globals.append(f"static struct held {before}, {after};")
+    lines[begin:] = [
         f"for (int turn = 0; turn < {_WARM_UP + turns}; ++turn) {{",
-        f"  if (turn == {_WARM_UP}) {names['fds', 'before']} = {looks['fds']};",
-        f"  if (turn == {_WARM_UP}) {names['memfds', 'before']} = {looks['memfds']};",
+        f"  if (turn == {_WARM_UP}) {before} = held_now();",
         "  if (turn == 1) is_quiet = 1; /* one turn is told of */",
         *(f"  {line}" for line in turn),
         "}",
         "is_quiet = 0;",
-        "usleep(200000); /* for a worker that gives back */",
-        *(f"{names[what, 'after']} = {look};" for what, look in looks.items()),
+        f"{after} = held_again(&{before}, {turns});",
     ]
-    for what in looks:
-        recorder.fact(
-            f"grows:{what}", f"({names[what, 'after']} - {names[what, 'before']} >= {turns // 2 or 1})"
-        )
+    for what in GROWING:
+        recorder.fact(f"grows:{what}", f"grown(&{before}, &{after}, {turns}, {literal(what.encode())})")
     return StepSeen(code=batch.refusal, counts=GrowthCounts(rounds=step.rounds))
+
+
+def _threads(recorder: Recorder, step: case.Parallel, state: State, seen: StepSeen) -> None:
+    del state, seen
+    if step.what == "logs":
+        for name in ("late", "null_formats", "strange", "loud"):
+            recorder.fact(f"heard:{name}", f"(heard.{name} > 0)")
+
+
+def _inspect(recorder: Recorder, step: case.Inspect, state: State, seen: StepSeen) -> None:
+    del state
+    if step.binary not in recorder.binaries:
+        raise NotWritten("a binary is looked at that this case has not made")
+    recorder.inspects = True
+    held, size = recorder.binaries[step.binary]
+    name = recorder.names.free("found")
+    recorder.globals.append(f"static struct inspected {name};")
+    call = f"inspect({held}, {size}, &{name})"
+    recorder.called("systemContextGetBinaryInfo", "QnnSystemContext_getBinaryInfo", call, seen.code or 0)
+    for position in range(len(seen.values)):
+        recorder.fact(f"value:{position}", f"{name}.kinds[{position}]")
+    for each in ("version", "graphs", "inputs", "outputs", "data"):
+        recorder.fact(f"count:{each}", f"{name}.{each}")
+
+
+def _keep(recorder: Recorder, step: case.GetBinary, state: State, seen: StepSeen) -> None:
+    del state
+    if seen.code == 0:
+        recorder.processes.keep(step.binary)
+
+
+def _take_over(recorder: Recorder, step: case.Carry, state: State, seen: StepSeen) -> None:
+    del state, seen
+    recorder.processes.take_over(step.binary)
 
 
 def _retrieve(recorder: Recorder, step: case.Retrieve, state: State, seen: StepSeen) -> None:
@@ -247,14 +274,15 @@ BEHIND: Final[dict[type, Writes]] = {
     case.Execute: _execute,
     case.ContextWithCallback: _pieces,
     case.Pieces: _pieces,
+    case.Parallel: _threads,
+    case.Inspect: _inspect,
+    case.GetBinary: _keep,
+    case.Carry: _take_over,
 }
 """What stands behind the calls of a step, by its type."""
 NOT_WRITTEN: Final[dict[type, str]] = {
-    case.NewProcess: "it needs several processes",
     case.Carry: "it needs a binary that another process has made",
     case.Restart: "nothing in C can make the subsystem behind a backend restart",
     case.WholeSession: "it measures what is left of a session that is over",
-    case.Parallel: "it needs calls of several threads at once",
-    case.Inspect: "it shows in what the System interface says of a binary",
 }
 """Steps that no program is written for, and why."""

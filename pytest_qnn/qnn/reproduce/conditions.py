@@ -10,9 +10,18 @@ from typing import Final, NamedTuple
 from pytest_qnn.qnn.abi.table import PROTOTYPES
 from pytest_qnn.qnn.cases import case
 from pytest_qnn.qnn.model.expected import walk
-from pytest_qnn.qnn.reproduce.observed import NULL_SEEN, OWN_SEEN, UNTOUCHED_SEEN, Seen, Where, observations
+from pytest_qnn.qnn.reproduce.observed import (
+    NULL_SEEN,
+    OWN_SEEN,
+    UNTOUCHED_SEEN,
+    Seen,
+    Where,
+    failures,
+    observations,
+)
 from pytest_qnn.qnn.reproduce.recorder import Called
-from pytest_qnn.qnn.reproduce.text import NotWritten, literal
+from pytest_qnn.qnn.reproduce.text import NothingSeen, literal
+from pytest_qnn.qnn.reproduce.threads import WITHOUT_CODE, failure_of
 from pytest_qnn.qnn.runner.client import function_name
 from pytest_qnn.qnn.trace import MemoryTrace, StepSeen
 
@@ -38,11 +47,28 @@ def differences(
         for index, (seen, there) in enumerate(zip(found.steps, conforming.steps, strict=False))
         if seen.absent in PROTOTYPES and not there.absent
     ]
-    return absent + [
-        Difference(where, value, other[where])
-        for where, value in one.items()
-        if where in other and value != other[where]
+    threads = [
+        Difference(Where(index, label), 1, 0)
+        for index, (step, seen, there) in enumerate(zip(steps, found.steps, conforming.steps, strict=False))
+        if isinstance(step, case.Parallel)
+        for label in _first_failure(seen, there)
     ]
+    return (
+        absent
+        + threads
+        + [
+            Difference(where, value, other[where])
+            for where, value in one.items()
+            if where in other and value != other[where]
+        ]
+    )
+
+
+def _first_failure(seen: StepSeen, there: StepSeen) -> list[str]:
+    """Of the calls that failed in threads the first one: the others may follow from it."""
+    labels = sorted(failures(seen) - failures(there))
+    first = [label for label in labels if label.endswith(f":{seen.code}")]
+    return (first or labels)[:1]
 
 
 def missing(names: Collection[str]) -> list[Difference]:
@@ -52,29 +78,35 @@ def missing(names: Collection[str]) -> list[Difference]:
     ]
 
 
-def _step_named(where: str) -> int | None:
+def step_named(where: str) -> int | None:
+    """The number of the step in a finding's place; None: it names none."""
     named = re.search(r"\bstep (\d+)\b", where)
     return int(named[1]) if named is not None else None
 
 
 def at_named_step(all_of_them: list[Difference], where: str) -> list[Difference]:
     """Those of the step that the finding names; of all steps, if it names none."""
-    step = _step_named(where)
+    step = step_named(where)
     return [each for each in all_of_them if step is None or each.where.step == step]
 
 
 def lacks_named_step(found: MemoryTrace, conforming: MemoryTrace, where: str) -> bool:
     """The step that the finding names was carried out on the target, and not on the reference."""
-    step = _step_named(where)
+    step = step_named(where)
     if step is None or step >= min(len(found.steps), len(conforming.steps)):
         return False
     return bool(conforming.steps[step].skipped) and not found.steps[step].skipped
 
 
-def begins_there(all_of_them: list[Difference], where: str) -> bool:
-    """Nothing differs before the step that the finding names."""
-    step = _step_named(where)
-    return step is None or all(each.where.step >= step for each in all_of_them)
+def of_thread(given: case.MemoryCase, seen: str, where: str) -> Difference | None:
+    """The call of a thread that the finding says failed: another run may see another one fail."""
+    step = step_named(where)
+    if step is None or step >= len(given.steps) or not isinstance(given.steps[step], case.Parallel):
+        return None
+    failed = re.match(r"(\w+) answers (\d+)", seen)
+    label = f"failed:{failed[1]}:{failed[2]}" if failed else f"failed:{seen}:0"
+    known = (failed and failed[1] in PROTOTYPES) or seen in WITHOUT_CODE
+    return Difference(Where(step, label), 1, 0) if known else None
 
 
 def of_answer(slot: int, key: int, answer: int) -> str:
@@ -102,9 +134,9 @@ def chosen(
             even where it is the same.
 
     Raises:
-        NotWritten: there is none.
+        NothingSeen: there is none.
     """
-    step = _step_named(where)
+    step = step_named(where)
     own = at_named_step(all_of_them, where) if step is not None else []
     if own:
         return own
@@ -114,7 +146,7 @@ def chosen(
     free = _free_choices(given, found)
     left = [each for each in all_of_them if each.where not in free]
     if not left:
-        raise NotWritten("a run on the reference gives the same codes, contents and counts of memory")
+        raise NothingSeen("a run on the reference gives the same codes, contents and counts of memory")
     return left
 
 
@@ -178,6 +210,10 @@ def of_fact(slot: int, difference: Difference, facts: Mapping[Where, str]) -> st
     """The statement that looks at something else; None: C cannot see it."""
     place, found = difference.where, difference.found
     expression = facts.get(place)
+    if place.label.startswith("failed:"):
+        what = place.label.removeprefix("failed:").replace(":", " gives ")
+        shown = literal(f"a thread ends as {what}".encode())
+        return f"observe({slot}, {shown}, {failure_of(place.label)});"
     if place.label.startswith("entry:"):
         name = place.label.partition(":")[2]
         not_null = "" if found == OWN_SEEN else "!"
@@ -186,7 +222,7 @@ def of_fact(slot: int, difference: Difference, facts: Mapping[Where, str]) -> st
     if expression is None:
         return None
     if place.label == "count:changed":  # whether, and not how much
-        expression = f"!!({expression})"
+        expression, found = f"!!({expression})", int(bool(found))
     if isinstance(found, bytes):
         return _of_bytes(slot, difference, expression)
     if isinstance(found, int):

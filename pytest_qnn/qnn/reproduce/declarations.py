@@ -28,6 +28,7 @@ from pytest_qnn.qnn.abi.layouts import (
     RawDataResponse,
     Tensor,
 )
+from pytest_qnn.qnn.abi.system import SYSTEM_FUNCTIONS, BinaryInfo, SystemInterface
 from pytest_qnn.qnn.abi.table import FUNCTIONS, Interface
 
 _SCALARS: Final[dict[Any, str]] = {
@@ -75,23 +76,54 @@ def table(used: Collection[str], done: dict[str, str]) -> str:
         used: names of entries.
         done: as for `declared`; what the entries need is entered.
     """
-    lines = ["typedef struct {"]
-    for name, types in FUNCTIONS:
+    entries = _entries(FUNCTIONS, used, done)
+    head = ("  uint32_t backendId;", "  const char* providerName;")
+    return _interface("QnnInterface", "apiVersion", "V2_32", Interface, entries, head, done)
+
+
+def system_table(done: dict[str, str]) -> str:
+    """The same of the System interface; and what it says of a binary."""
+    declared([BinaryInfo], done)
+    used = ("systemContextCreate", "systemContextGetBinaryInfo", "systemContextFree")
+    entries = _entries(SYSTEM_FUNCTIONS, used, done)
+    head = ("  uint32_t backendId;", "  const char* providerName;")
+    return _interface("QnnSystemInterface", "systemApiVersion", "V1", SystemInterface, entries, head, done)
+
+
+def _entries(
+    functions: Collection[tuple[str, tuple[Any, ...]]], used: Collection[str], done: dict[str, str]
+) -> list[str]:
+    lines = []
+    for name, types in functions:
         if name not in used:
             lines.append(f"  void* {name};")
             continue
         declared(types, done)
         lines.append(f"  uint64_t (*{name})({', '.join(map(c_type, types))});")
-    lines.append("} QnnInterface_ImplementationV2_32_t;")
-    fields = {field[0]: field[1] for field in Interface._fields_}
-    declared([fields["apiVersion"]], done)
-    lines += [
+    return lines
+
+
+def _interface(
+    name: str,
+    version: str,
+    number: str,
+    kind: Any,
+    entries: list[str],
+    head: Collection[str],
+    done: dict[str, str],
+) -> str:
+    fields = {field[0]: field[1] for field in kind._fields_}
+    declared([fields[version]], done)
+    implementation = f"{name}_Implementation{number}_t"
+    lines = [
         "typedef struct {",
-        "  uint32_t backendId;",
-        "  const char* providerName;",
-        "  Qnn_ApiVersion_t apiVersion;",
-        "  QnnInterface_ImplementationV2_32_t implementation;",
-        "} QnnInterface_t;",
+        *entries,
+        f"}} {implementation};",
+        "typedef struct {",
+        *head,
+        f"  {c_type(fields[version])} {version};",
+        f"  {implementation} implementation;",
+        f"}} {name}_t;",
     ]
     return "\n".join(lines)
 
@@ -112,7 +144,11 @@ def _needed(kind: Any) -> Iterator[Any]:
         if isinstance(inner, type) and issubclass(inner, ctypes.Union):
             yield from _needed(inner)
         else:
-            yield inner
+            yield getattr(inner, "_type_", inner) if _is_array(inner) else inner
+
+
+def _is_array(kind: Any) -> bool:
+    return isinstance(kind, type) and issubclass(kind, ctypes.Array)
 
 
 def _fields(kind: Any, indent: str) -> Iterator[str]:
@@ -122,6 +158,8 @@ def _fields(kind: Any, indent: str) -> Iterator[str]:
             yield f"{indent}union {{"
             yield from _fields(inner, indent + "  ")
             yield f"{indent}}}{'' if name in anonymous else ' ' + name};"
+        elif _is_array(inner):
+            yield f"{indent}{c_type(inner._type_)} {name}[{inner._length_}];"
         else:
             yield f"{indent}{c_type(inner)} {name};"
 

@@ -6,7 +6,7 @@
 
 /* What the process that makes the calls tells the one that judges. */
 static struct {
-  volatile int step, call, done;
+  volatile int step, call, done, stopped;
   volatile signed char seen[SLOTS + 1]; /* 0: not looked at, 1: as it was found, 2: otherwise */
 }* shared;
 
@@ -17,7 +17,11 @@ static void (*rpcmem_free)(void* pointer);
 static int (*rpcmem_to_fd)(void* pointer);
 static const QnnInterface_t* interface;
 static uint64_t (*get_providers)(const QnnInterface_t*** list, uint32_t* count);
-static uint64_t code __attribute__((unused));
+static __thread uint64_t code __attribute__((unused));
+static __thread int thread_number; /* 0: that of the case's other calls */
+static __thread const char* calling;
+static const char* backend_path __attribute__((unused));
+static int process __attribute__((unused)); /* of those that the case needs, one after the other */
 static int failed __attribute__((unused)); /* a call failed, as it did when this was found: what needs its object is left out */
 
 HELPER void finish(void) {
@@ -28,21 +32,32 @@ HELPER void finish(void) {
 
 HELPER void stop(const char* why) {
   printf("the calls end here: %s\n", why);
+  shared->stopped = 1;
   finish();
+}
+
+/* What was found did not fail here. */
+HELPER void otherwise(const char* why) {
+  shared->seen[0] = 2;
+  stop(why);
 }
 
 static int is_quiet; /* what is repeated is not told of */
 
 HELPER void begin(int number, const char* name) {
   shared->call = number;
-  if (is_quiet) return;
+  calling = name;
+  if (is_quiet || thread_number) return;
   printf("step %d: %s", shared->step, name);
   fflush(stdout);
 }
 
 HELPER uint64_t end(uint64_t result) {
   if (is_quiet) return result;
-  printf(" -> %" PRIu64 "\n", result);
+  if (thread_number)
+    printf("step %d, thread %d: %s -> %" PRIu64 "\n", shared->step, thread_number, calling, result);
+  else
+    printf(" -> %" PRIu64 "\n", result);
   fflush(stdout);
   return result;
 }
@@ -63,6 +78,27 @@ HELPER uint32_t digest(const void* pointer, size_t size) {
     for (int bit = 0; bit < 8; ++bit) found = found >> 1 ^ (found & 1 ? 0xedb88320u : 0);
   }
   return ~found;
+}
+
+/* What one process hands on to the next: in memory that all of them share. */
+#define HANDED_BYTES ((size_t)1 << 28)
+#define HANDED 1024
+static struct {
+  size_t used, at[HANDED], size[HANDED];
+  unsigned char bytes[];
+}* handed;
+
+HELPER void hand_on(int number, const void* pointer, size_t size) {
+  if (number >= HANDED || size > HANDED_BYTES - sizeof *handed - handed->used) stop("there is too much to hand on");
+  memcpy(handed->bytes + handed->used, pointer, size);
+  handed->at[number] = handed->used;
+  handed->size[number] = size;
+  handed->used += (size + 15) / 16 * 16;
+}
+
+HELPER void* taken_over(int number, uint64_t* size) {
+  if (size) *size = handed->size[number];
+  return handed->bytes + handed->at[number];
 }
 
 HELPER size_t differing(const void* one, const void* other, size_t size) {
@@ -223,6 +259,52 @@ HELPER long open_now(int unused) {
   return open_descriptors();
 }
 
+/* What the process holds. */
+struct held {
+  long fds, mappings, heap, resident;
+};
+
+HELPER struct held held_now(void) {
+  struct held found = {open_descriptors(), 0, 0, 0};
+  long size = 0, pages = 0;
+  char* line = NULL;
+  size_t room = 0;
+  FILE* file = fopen("/proc/self/maps", "r");
+  while (file && getline(&line, &room, file) > 0) ++found.mappings;
+  if (file) fclose(file);
+  free(line);
+  file = fopen("/proc/self/statm", "r");
+  if (file && fscanf(file, "%ld %ld", &size, &pages) == 2) found.resident = pages * sysconf(_SC_PAGESIZE);
+  if (file) fclose(file);
+#if __GLIBC_PREREQ(2, 33)
+  struct mallinfo2 heap = mallinfo2();
+  found.heap = (long)(heap.uordblks + heap.hblkhd);
+#endif
+  return found;
+}
+
+/* It grew with the turns, and by more than what is made once. */
+HELPER int grown(const struct held* before, const struct held* after, long turns, const char* what) {
+  if (!strcmp(what, "fds")) return after->fds - before->fds > 4;
+  if (!strcmp(what, "mappings")) return after->mappings - before->mappings > 16;
+  if (!strcmp(what, "heap")) return after->heap - before->heap > (1L << 16) + 64 * turns;
+  return after->resident - before->resident > (1L << 20) + 64 * turns;
+}
+
+/* What a worker of the library's gives back within a second is given back. */
+HELPER struct held held_again(const struct held* before, long turns) {
+  struct held found = held_now();
+  for (int i = 0; i < 50; ++i) {
+    const char* const each[] = {"fds", "mappings", "heap", "resident"};
+    int grows = 0;
+    for (int what = 0; what < 4; ++what) grows += grown(before, &found, turns, each[what]);
+    if (!grows) break;
+    usleep(20000);
+    found = held_now();
+  }
+  return found;
+}
+
 /* The provider that a client takes: the first of this major version, else the first of all. */
 static uint64_t provided(const QnnInterface_t** chosen) {
   const QnnInterface_t** list = NULL;
@@ -260,6 +342,16 @@ HELPER void enough_descriptors(void) {
   setrlimit(RLIMIT_NOFILE, &allowed);
 }
 
+static void* symbol(void* library, const char* name, int needed) {
+  void* found = dlsym(library, name);
+  if (!found && needed) {
+    printf("%s is not exported\n", name);
+    fflush(stdout);
+    _exit(2);
+  }
+  return found;
+}
+
 /* OPTIONAL */
 
 /* A client's log. */
@@ -286,17 +378,8 @@ HELPER uint64_t wait_created(void** context) {
   return created_status;
 }
 
-static void* symbol(void* library, const char* name, int needed) {
-  void* found = dlsym(library, name);
-  if (!found && needed) {
-    printf("%s is not exported\n", name);
-    fflush(stdout);
-    _exit(2);
-  }
-  return found;
-}
-
 static void open_libraries(const char* backend, const char* rpcmem) {
+  backend_path = backend;
   dlopen("libgcc_s.so.1", RTLD_NOW | RTLD_GLOBAL); /* some backends bring an unwinder of their own */
   void* library = dlopen(backend, RTLD_NOW);
   void* memory = NEEDS_RPCMEM ? dlopen(rpcmem, RTLD_NOW) : NULL;
@@ -316,6 +399,7 @@ static void open_libraries(const char* backend, const char* rpcmem) {
   if (interface) qnn = &interface->implementation;
 }
 
+#define NEXT (-1)
 /* 1: what was found is there, 0: it is not, 2: it cannot be told. */
 static int judged(int status) {
   if (WIFSIGNALED(status)) {
@@ -336,6 +420,30 @@ static int judged(int status) {
   return missing ? 2 : 1;
 }
 
+/* Make the calls of one process in a child; NEXT: it has come to its end, and there is another one. */
+static int result_of_process(const char* backend, const char* rpcmem) {
+  shared->done = 0;
+  pid_t child = fork();
+  if (child < 0) return 2;
+  if (!child) {
+    open_libraries(backend, rpcmem);
+    make_calls();
+    finish();
+  }
+  int status = 0;
+  for (int i = 0; i < 100 * SECONDS; ++i) {
+    if (waitpid(child, &status, WNOHANG) == child) {
+      int good = WIFEXITED(status) && shared->done && !shared->stopped;
+      return good && process + 1 < PROCESSES ? NEXT : judged(status);
+    }
+    usleep(10000);
+  }
+  printf("\nno answer within %d s, step %d\n", SECONDS, shared->step);
+  kill(child, SIGKILL);
+  waitpid(child, &status, 0);
+  return FOUND_HANG && FOUND_STEP == shared->step ? 1 : 2;
+}
+
 int main(int argc, char** argv) {
   setvbuf(stdout, NULL, _IOLBF, 0);
   if (argc < 2) {
@@ -346,26 +454,11 @@ int main(int argc, char** argv) {
   if (shared == MAP_FAILED) return 2;
   memset((void*)shared, 0, sizeof *shared);
   shared->step = -1;
-  pid_t child = fork();
-  if (child < 0) return 2;
-  if (!child) {
-    open_libraries(argv[1], argc > 2 ? argv[2] : "libcdsprpc.so");
-    make_calls();
-    finish();
-  }
-  int status = 0, result = -1;
-  for (int i = 0; i < 100 * SECONDS && result < 0; ++i) {
-    if (waitpid(child, &status, WNOHANG) == child)
-      result = judged(status);
-    else
-      usleep(10000);
-  }
-  if (result < 0) {
-    printf("\nno answer within %d s, step %d\n", SECONDS, shared->step);
-    kill(child, SIGKILL);
-    waitpid(child, &status, 0);
-    result = FOUND_HANG && FOUND_STEP == shared->step ? 1 : 2;
-  }
+  handed = mmap(NULL, HANDED_BYTES, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+  if (handed == MAP_FAILED) return 2;
+  int result = NEXT;
+  for (process = 0; process < PROCESSES && result == NEXT; ++process)
+    result = result_of_process(argv[1], argc > 2 ? argv[2] : "libcdsprpc.so");
   printf("\nexpected: %s\nseen:     %s\n", EXPECTED, SEEN);
   printf("%s\n", result == 1   ? "1: this is seen here"
                  : result == 0 ? "0: this is not seen here"

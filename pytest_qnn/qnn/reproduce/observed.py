@@ -12,10 +12,11 @@ from typing import NamedTuple
 
 import msgspec
 
-from pytest_qnn.qnn.abi.table import FUNCTIONS, Implementation, Interface
+from pytest_qnn.qnn.abi.table import FUNCTIONS, PROTOTYPES, Implementation, Interface
 from pytest_qnn.qnn.cases import case
+from pytest_qnn.qnn.model.growth import RESIDENT, beyond
 from pytest_qnn.qnn.runner.client import UNTOUCHED
-from pytest_qnn.qnn.trace import GrowthCounts, MemoryTrace, PieceCounts, ProcessCounts, StepSeen
+from pytest_qnn.qnn.trace import GrowthCounts, LogCounts, MemoryTrace, PieceCounts, ProcessCounts, StepSeen
 
 Seen = int | tuple[str, ...] | bytes
 """A number; a relation: ``("untouched",)``, ``("null",)``, ``("same", LABEL)``, ``("own",)``; or memory."""
@@ -40,10 +41,18 @@ _COUNTS = frozenset(
         *("overrun", "touched", "notified", "silent", "late_writes", "strange_notifications", "count"),
         *("listed", "core", "backend", "first_writable", "last_writable", "released", "given"),
         *("released_again", "released_wrongly", "other_parameter", "mapped", "rounds", "queued_amiss"),
+        *("version", "graphs", "inputs", "outputs", "data"),
     }
 )
 """Numbers of steps that are the same in each process."""
 _PAGE = 4096
+GROWING = {
+    "fds": "open descriptors",
+    "mappings": "mappings",
+    "heap": "bytes of malloc in use",
+    "resident": RESIDENT,
+}
+"""What grows with the same calls again and again, by what a program calls it."""
 
 
 class Where(NamedTuple):
@@ -96,16 +105,31 @@ def _of_step(
 ) -> Iterator[tuple[str, Seen]]:
     if seen.skipped:
         return
-    if seen.calls and not isinstance(step, case.Churn | case.Parallel | case.ContextWithCallback):
+    if isinstance(step, case.Parallel):
+        yield from _threads(seen)
+        return
+    if seen.calls and not isinstance(step, case.Churn | case.ContextWithCallback):
         for position, (_, code) in enumerate(seen.calls):
             yield f"call:{position}", code
     elif seen.code is not None:
         yield "call:main", seen.code
     yield from _values(index, step, seen, relations)
-    if not isinstance(step, case.Interface):
+    if not isinstance(step, case.Interface | case.GetBinary):  # a binary's format is the target's own
         for position, data in enumerate(seen.data):
             yield f"data:{position}", data
     yield from _counts(step, seen, relations)
+
+
+def _threads(seen: StepSeen) -> Iterator[tuple[str, Seen]]:
+    """Whether the log was told what it must not be; the calls that failed are no more than `failures`."""
+    if isinstance(seen.counts, LogCounts):
+        for name in ("late", "null_formats", "strange", "loud"):
+            yield f"heard:{name}", int(getattr(seen.counts, name) > 0)
+
+
+def failures(seen: StepSeen) -> set[str]:
+    """The calls that failed in threads, as labels: "failed:CALL:CODE"."""
+    return {f"failed:{call}:{code if call in PROTOTYPES else 0}" for call, code in seen.calls}
 
 
 def _values(
@@ -182,9 +206,9 @@ def _counts(step: case.AnyStep, seen: StepSeen, relations: _Relations) -> Iterat
         yield from _process(step, seen.counts, relations)
         return
     if isinstance(seen.counts, GrowthCounts):
-        least = max(1, min(seen.counts.rounds, 200) // 2)
-        yield "grows:fds", int(seen.counts.fds >= least)
-        yield "grows:memfds", int(seen.counts.mappings >= least)
+        grown = beyond(seen.counts)
+        for name, what in GROWING.items():
+            yield f"grows:{name}", int(grown is not None and grown.what == what)
         return
     if seen.counts is None:
         return

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import ctypes
+import itertools
 import math
 import re
+import threading
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Final, NamedTuple, Protocol
@@ -12,7 +14,9 @@ from typing import Any, Final, NamedTuple, Protocol
 from pytest_qnn.qnn.abi.codes import ITEM_SIZE
 from pytest_qnn.qnn.cases import case
 from pytest_qnn.qnn.reproduce.observed import Where
+from pytest_qnn.qnn.reproduce.processes import Processes
 from pytest_qnn.qnn.reproduce.text import Names, NotWritten, bytes_of
+from pytest_qnn.qnn.reproduce.threads import Threads
 from pytest_qnn.qnn.runner.buffers import data_of
 from pytest_qnn.qnn.runner.client import function_name
 from pytest_qnn.qnn.runner.graphs import GUARD
@@ -32,7 +36,11 @@ ASYNCHRONOUS: Final = Path(__file__).with_name("asynchronous.c").read_text(encod
 """What a program has whose executions notify it."""
 PIECES: Final = Path(__file__).with_name("pieces.c").read_text(encoding="utf-8")
 """What a program has that gives a binary in pieces."""
-FRAME_WORDS: Final = frozenset(re.findall(r"[A-Za-z_]\w+", FRAME + ASYNCHRONOUS + PIECES))
+THREADS: Final = Path(__file__).with_name("threads.c").read_text(encoding="utf-8")
+"""What a program has whose calls come from several threads."""
+SYSTEM: Final = Path(__file__).with_name("system.c").read_text(encoding="utf-8")
+"""What a program has that asks the System interface."""
+FRAME_WORDS: Final = frozenset(re.findall(r"[A-Za-z_]\w+", FRAME + ASYNCHRONOUS + PIECES + THREADS + SYSTEM))
 SESSION: Final = ("logCreate", "backendCreate", "deviceCreate", "profileCreate")
 _NAMES: Final = {
     "logCreate": "log_handle",
@@ -79,6 +87,7 @@ class Recorder:
         wanted: dict[int, list[str]] | None = None,
         failed: frozenset[int] = frozenset(),
         labels: frozenset[Where] = frozenset(),
+        named: int | None = None,
     ) -> None:
         """Begin without a step.
 
@@ -86,6 +95,7 @@ class Recorder:
             wanted: by number of a call, statements to stand behind it.
             failed: numbers of calls that failed on the target, and not on the reference.
             labels: what is to be looked at.
+            named: the step that the finding names: what fails there, and did not, is not what was found.
         """
         self.bodies: list[list[str]] = []
         self.globals: list[str] = []
@@ -99,6 +109,7 @@ class Recorder:
         self.quiet = False
         self.names = Names(FRAME_WORDS)
         self._wanted, self._failed, self._labels = wanted or {}, failed, labels
+        self._named = named
         self._values: dict[int, str] = {}
         self._ids: dict[int, dict[int, str]] = {}
         self._fds: dict[int, str] = {}
@@ -128,6 +139,12 @@ class Recorder:
         """Statements for the next call: what the client does with memory once a call has returned."""
         self.given: dict[str, tuple[str, str, list[str]]] = {}
         """By context: the bytes of the binary that it was made from, their number, and its configuration."""
+        self.threads = Threads(self, labels)
+        self.inspects = False
+        """The System interface is asked."""
+        self.processes = Processes(self)
+        self._lock = threading.RLock()
+        """Held from before a call until it has returned: calls of threads are written one after the other."""
 
     # Steps
 
@@ -139,8 +156,12 @@ class Recorder:
         self._near.clear()
 
     def line(self, text: str) -> None:
-        """One more statement of the step."""
-        self.bodies[-1].append(text)
+        """One more statement of the step, or of the thread of it that is running."""
+        self.lines().append(text)
+
+    def lines(self) -> list[str]:
+        """The statements so far."""
+        return self.threads.lines(self.bodies[-1])
 
     def variable(self, kind: str, wanted: str, count: int = 1) -> str:
         """The name of a new array that lives as long as the program."""
@@ -163,7 +184,7 @@ class Recorder:
 
     def arrays_of_step(self, *wanted: str) -> list[str]:
         """Names of arrays that this step's statements write to, which begin so."""
-        found = (line.partition("[")[0] for line in self.bodies[-1] if "] = " in line)
+        found = (line.partition("[")[0] for line in self.lines() if "] = " in line)
         return [name for name in dict.fromkeys(found) if name.startswith(wanted)]
 
     def bytes_of_tensor(self, v1: Any) -> int:
@@ -181,6 +202,10 @@ class Recorder:
         if value not in self._values:
             raise NotWritten("a handle is passed that no call of the case has given")
         return self._values[value]
+
+    def id_names(self) -> list[str]:
+        """The variables of all tensors' ids."""
+        return list(dict.fromkeys(name for ids in self._ids.values() for name in ids.values()))
 
     def identity(self, number: int, position: int) -> str:
         """The expression of a tensor's id: the variable that the creation of the tensor has set."""
@@ -302,13 +327,17 @@ class Recorder:
             seeds.append(step.weights)
         elif isinstance(step, case.Write):
             seeds.append(step.seed)
+        elif isinstance(step, case.Parallel):
+            turns = itertools.product(range(step.threads), range(step.rounds), range(2))
+            seeds += [64 * at + 8 * turn + place for at, turn, place in turns]
         return tuple(dict.fromkeys(seed for seed in seeds if seed is not None))
 
     # Calls
 
     def before(self, name: str, arguments: tuple[Any, ...]) -> Any:
         """Statements before a call, and the call; what is to be done behind it."""
-        if self.quiet:
+        self._lock.acquire()
+        if self.quiet or self.threads.is_repeated(name):
             return None
         if len(self.calls) >= MOST_CALLS:
             raise NotWritten(f"the case makes more than {MOST_CALLS} calls")
@@ -324,6 +353,7 @@ class Recorder:
             self.scribbles.append("enough_descriptors();")
         if any(each.label == f"entry:{name}" for each in self._labels):
             self.line(f"if (!qnn->{name}) break;")
+        self.threads.before(name)
         self.line(f'CALL({number}, "{function_name(name)}", qnn->{name}({", ".join(made.expressions)}));')
         return made
 
@@ -337,29 +367,37 @@ class Recorder:
 
     def after(self, name: str, arguments: tuple[Any, ...], token: Any, code: int) -> None:
         """Statements behind a call."""
-        del arguments
-        if self.quiet or token is None:
-            return
+        try:
+            if not self.quiet and token is not None:
+                self._after(name, arguments, token, code)
+        finally:
+            self._lock.release()
+
+    def _after(self, name: str, arguments: tuple[Any, ...], token: Any, code: int) -> None:
         number = len(self.calls)
         self.calls.append(Called(self.index, name, code, self._opens(name)))
-        self.bodies[-1] += self.scribbles
+        self.lines().extend(self.scribbles)
         self.scribbles.clear()
+        self.threads.after(name, arguments)
         for statement in self._wanted.get(number, ()):
             self.line(statement)
-        if number in self._failed:
+        if self.threads.started:
+            self.threads.demand(name)
+        elif number in self._failed:
             leaves = "" if name == "graphExecuteAsync" else " break;"
             self.line(f"if (code) {{ failed = 1;{leaves} }}")
         elif (
             code == 0 and self.step is not None and name not in ("propertyHasCapability", "graphExecuteAsync")
         ):
-            self.line(f'if (code) stop("{function_name(name)} fails");')
+            ends = "otherwise" if self.index == self._named else "stop"
+            self.line(f'if (code) {ends}("{function_name(name)} fails");')
         token.returned(code)
 
     def _opens(self, name: str) -> bool:
         state = self.state
         if state is None or isinstance(self.step, case.Misuse) or name not in SESSION:
             return False
-        made = {each.name for each in self.calls if each.session}
+        made = {each.name for each in self.calls[self.processes.begun :] if each.session}
         return name not in made and state.session.opened
 
     def made(self, value: int | None, name: str) -> None:
@@ -391,8 +429,11 @@ class Recorder:
 
     def allocated(self, function: str, arguments: tuple[int, ...], pointer: int) -> None:
         """rpcmem_alloc or rpcmem_alloc2."""
-        if self.quiet:
-            return
+        with self._lock:
+            if not self.quiet:
+                self._allocated(function, arguments, pointer)
+
+    def _allocated(self, function: str, arguments: tuple[int, ...], pointer: int) -> None:
         self.uses_rpcmem = True
         step = self.step
         wanted = step.buffer if isinstance(step, case.Alloc | case.AllocNeeded) else "block"
@@ -407,6 +448,7 @@ class Recorder:
         self.line(f"{name} = {function}({heap}, {flags}u, {amount});")
         self.line(f'printf("step %d: {function} -> %p\\n", shared->step, {name});')
         self._block(name, pointer, size, amount)
+        self.threads.allocated(name, pointer, size)
 
     def _amount(self, size: int) -> str:
         step, told = self.step, self.section_size()
@@ -443,15 +485,19 @@ class Recorder:
 
     def freed(self, pointer: int) -> None:
         """rpcmem_free."""
-        if not self.quiet:
-            self.uses_rpcmem = True
-            self.line('printf("step %d: rpcmem_free\\n", shared->step);')
-            self.line(f"rpcmem_free({self.pointer(pointer)});")
+        with self._lock:
+            if not self.quiet:
+                self.uses_rpcmem = True
+                self.line('printf("step %d: rpcmem_free\\n", shared->step);')
+                self.line(f"rpcmem_free({self.pointer(pointer)});")
 
     def asked_fd(self, pointer: int, fd: int) -> None:
         """rpcmem_to_fd."""
-        if self.quiet:
-            return
+        with self._lock:
+            if not self.quiet:
+                self._asked_fd(pointer, fd)
+
+    def _asked_fd(self, pointer: int, fd: int) -> None:
         self.uses_rpcmem = True
         name = self.names.free(f"fd_{self.buffers.get(pointer, 'unknown')}")
         self.globals.append(f"static int {name};")
@@ -461,6 +507,7 @@ class Recorder:
             self.fact("value:0", name)
         if fd >= 0:
             self._fds[fd] = name
+        self.threads.asked_fd(name)
 
     def fd_of(self, number: int) -> str:
         """The variable of a descriptor that rpcmem, or the client, has given."""

@@ -10,6 +10,10 @@ class NotWritten(Exception):  # noqa: N818 - a property of the case, not an erro
     """No program can be written that shows the finding; the text says why, as half a sentence."""
 
 
+class NothingSeen(NotWritten):
+    """The finding's run is as one of a conforming library; another run may be otherwise."""
+
+
 def literal(data: bytes) -> str:
     """A C string literal of any bytes but NUL; question marks too are escaped (trigraphs)."""
     return '"' + "".join(_escaped(byte) for byte in data) + '"'

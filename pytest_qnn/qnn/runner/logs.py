@@ -101,7 +101,7 @@ def logs(state: State, step: Parallel) -> StepSeen:
     shared = _Shared(state, step, listener)
     found = shared.open()
     if not found:
-        pace = Pace(step.threads)
+        pace = Pace(step.threads, state.round_begins)
         found = in_threads([functools.partial(shared.work, pace, at) for at in range(step.threads)])
     found += shared.close()
     return seen_of(found, listener.seen(step))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 from pytest_qnn.qnn.cases.case import BOGUS, NULL, Prepare
@@ -118,6 +119,8 @@ class State:
         """Mappings of each buffer at the first Observe that names it."""
         self.mistaken = 0
         """Graphs that were composed with a mistake."""
+        self.round_begins: Callable[[], None] = lambda: None
+        """Called in each thread of a `Parallel` before it waits for the others; who records calls sets it."""
         self.reserve: object = None
         """Room for Python's own objects, where mappings are looked at (`small_blocks_in_reserve`)."""
 

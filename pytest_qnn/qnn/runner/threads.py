@@ -84,11 +84,14 @@ def create(state: State, name: str, *arguments: int | None) -> int:
 class Pace:
     """Lets threads begin each round together, so that every round is a race and not the first alone."""
 
-    def __init__(self, threads: int) -> None:
+    def __init__(self, threads: int, begins: Callable[[], None]) -> None:
+        """``begins`` is called in each thread, before it waits for the others."""
         self._gate = threading.Barrier(threads)
+        self._begins = begins
 
     def together(self) -> None:
         """Wait for the others, unless one of them has failed."""
+        self._begins()
         with contextlib.suppress(threading.BrokenBarrierError):
             self._gate.wait()
 
@@ -136,7 +139,7 @@ Works = tuple[list[Work], list[int]]
 
 
 def _backends(state: State, step: Parallel) -> Works:
-    pace = Pace(step.threads)
+    pace = Pace(step.threads, state.round_begins)
 
     def work() -> None:
         with pace.kept():
@@ -254,7 +257,7 @@ def descriptors_of(
 
 def _contexts(state: State, step: Parallel) -> Works:
     clients = [Client(state, step, number) for number in range(step.threads)]
-    pace = Pace(len(clients))
+    pace = Pace(len(clients), state.round_begins)
     return [functools.partial(client.work, pace) for client in clients], [
         client.context for client in clients
     ]

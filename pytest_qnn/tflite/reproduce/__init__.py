@@ -14,6 +14,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
+import msgspec
 import numpy as np
 
 from pytest_qnn.core.target import Death
@@ -39,9 +40,19 @@ from pytest_qnn.tflite.cases.script import (
     SetInputs,
     flat,
 )
+from pytest_qnn.tflite.domain.coverage import state_of
+from pytest_qnn.tflite.domain.judging import first_wrong, is_right
+from pytest_qnn.tflite.domain.table import Made, made
 from pytest_qnn.tflite.graph.graph import Graph
 from pytest_qnn.tflite.numerics.bounds import expected_outputs, mismatch
-from pytest_qnn.tflite.trace import DelegateTrace, MeasureCounts, ScriptSeen, ScriptTrace
+from pytest_qnn.tflite.trace import (
+    CellSeen,
+    DelegateTrace,
+    DomainTrace,
+    MeasureCounts,
+    ScriptSeen,
+    ScriptTrace,
+)
 
 NAME: Final = "reproduce.py"
 ARRAYS: Final = "reproduce.npz"
@@ -49,6 +60,7 @@ _FRAME: Final = Path(__file__).with_name("frame.py")
 _RELATIVE, _UNITS = 1e-3, 2.0
 """How far an element may be from the CPU's where no bound of its operators is at hand: of float32, relative
 to the largest element; of integers, in units."""
+_INSIDE: Final = "the outputs are right, and no step fails: it is seen from inside the runtime only"
 Step = list[Any]
 
 
@@ -141,7 +153,7 @@ def files(case: Any, trace: Any, finding: Finding) -> dict[str, bytes]:
     if isinstance(case, ScriptCase):
         return _of_script(case, trace, finding)
     if isinstance(case, DomainCase):
-        raise NotWritten("it has a model file for each of its first cells, to which the delegate is applied")
+        return _of_domain(case, trace, finding)
     raise NotWritten("it shows in the plugin's functions or in its file, not at an interpreter")
 
 
@@ -217,17 +229,65 @@ def _first_mismatch(plan: _Plan, case: DelegateCase, trace: DelegateTrace) -> di
         wanted = expected_outputs(case.graph, _inputs(case, invoke))
         for tensor, expected, seen in zip(case.graph.outputs, wanted, outputs, strict=False):
             found = mismatch(expected, seen.numpy())
-            if found is not None and found.index:
-                _add_invokes(plan, case, invoke + 1)
-                plan.steps.append(["read", "i", tensor, list(found.index)])
-                return _element(found.index, found.expected, found.tolerance, found.seen)
-    raise NotWritten("the outputs are right, and no step fails: it is seen from inside the runtime only")
+            if found is None:
+                continue
+            _add_invokes(plan, case, invoke + 1)
+            plan.steps.append(["read", "i", tensor, list(found.index)])
+            if seen.numpy().shape != expected.value.shape:
+                return _shape(expected.value.shape, seen.numpy().shape)
+            return _element(found.index, found.expected, found.tolerance, found.seen)
+    raise NotWritten(_INSIDE)
 
 
 def _element(index: Sequence[int], expected: float, tolerance: float, seen: float) -> dict[str, Any]:
     # As text: JSON has no NaN and no infinity.
     values = {"expected": repr(expected), "tolerance": repr(tolerance), "seen": repr(seen)}
     return {"kind": "element", "index": [int(at) for at in index], **values}
+
+
+def _shape(expected: Sequence[int], seen: Sequence[int]) -> dict[str, Any]:
+    return {"kind": "shape", "expected": list(map(int, expected)), "seen": list(map(int, seen))}
+
+
+# Cells of the input domain
+
+
+def _of_domain(case: DomainCase, trace: DomainTrace, finding: Finding) -> dict[str, bytes]:
+    """The first cell that is amiss, with its own model."""
+    deaths = dict(trace.deaths)
+    for number, (cell, seen) in enumerate(zip(case.cells, trace.cells, strict=False)):
+        state, _ = state_of(cell, seen)
+        if state not in ("died", "failed", "wrong"):
+            continue
+        model, name = made(cell), f"cell{number}.tflite"
+        plan = _Plan()
+        plan.steps = [["delegate", "d", {}], ["open", "i", name, ["d"], "bare", 1], ["allocate", "i"]]
+        operands = [operand for operand in model.node.operands if operand is not None]
+        given = [at for at, each in enumerate(operands) if not each.constant and each.values.size]
+        plan.steps.append(["set", "i", given, plan.kept([operands[at].values for at in given])])
+        plan.steps.append(["invoke", "i"])
+        if state == "died":
+            look = _of_death(deaths[number])
+        elif state == "failed":
+            look = {"kind": "status", "step": -1}
+        else:
+            look = _wrong_result(plan, model, seen, len(operands))
+        return plan.files(look, finding) | {name: model.model}
+    raise NotWritten(_INSIDE)
+
+
+def _wrong_result(plan: _Plan, model: Made, seen: CellSeen, first: int) -> dict[str, Any]:
+    for tensor, (result, array) in enumerate(zip(model.node.results, seen.outputs, strict=False), first):
+        values = array.numpy()
+        if is_right(result, values):
+            continue
+        if values.shape != result.values.shape:
+            plan.steps.append(["read", "i", tensor, []])
+            return _shape(result.values.shape, values.shape)
+        index, within = first_wrong(result, values)
+        plan.steps.append(["read", "i", tensor, list(index)])
+        return _element(index, float(result.values[index]), within, float(values[index]))
+    raise NotWritten(_INSIDE)
 
 
 def _of_death(death: Death) -> dict[str, Any]:
@@ -256,6 +316,8 @@ class _Script:
         self.look: dict[str, Any] | None = None
         self.measures: list[MeasureCounts] = []
         self.turns: list[int] = []
+        """Before each measure, since the one before."""
+        self._turns = 0
 
     def write(self, step: AnyScriptStep) -> list[Step]:  # noqa: PLR0911 - one for each kind of step
         """A step's own steps.
@@ -269,11 +331,13 @@ class _Script:
             return []
         if isinstance(step, Repeat):
             inner = [each for inside in step.steps for each in self.write(inside)]
-            self.turns.append(step.times)
+            self._turns += step.times
             return [["repeat", step.times, inner]]
         if isinstance(step, MakeDelegate):
             if step.who != "target" or step.position or step.without or step.interface != "selected":
                 raise NotWritten("it needs delegates of the suite's own beside the target")
+            if step.fault:
+                raise NotWritten("it needs an error that the suite makes within a callback")
             return [["delegate", step.delegate, dict(step.options)]]
         if isinstance(step, DestroyDelegate):
             return [["destroy", step.delegate]]
@@ -289,6 +353,8 @@ class _Script:
         if isinstance(step, Measure):
             if isinstance(seen.counts, MeasureCounts):
                 self.measures.append(seen.counts)
+                self.turns.append(self._turns)
+                self._turns = 0
             return [["measure"]]
         name = getattr(step, "interpreter", "")
         return [*self._opened(name), *self._plain(step, seen)]
@@ -307,10 +373,12 @@ class _Script:
         if isinstance(step, Invoke):
             return [["invoke", step.interpreter]]
         if isinstance(step, SetInputs):
-            names = self.plan.kept([array.numpy() for array in seen.outputs])
+            given = [array.numpy() for array in seen.outputs] or self._given(step)
+            names = self.plan.kept(given)
             return [["set", step.interpreter, list(self._graphs[step.interpreter].inputs), names]]
         if isinstance(step, Resize):
             graph = self._graphs[step.interpreter]
+            self._resized(step, graph)
             return [["resize", step.interpreter, graph.inputs[step.input], list(step.shape), step.strict]]
         if isinstance(step, Poison):
             graph = self._graphs[step.interpreter]
@@ -319,6 +387,16 @@ class _Script:
         if isinstance(step, Read):
             return self._read(step, seen)
         raise NotWritten(f"the runtime's Python interface has no step {step.__struct_config__.tag}")
+
+    def _given(self, step: SetInputs) -> list[np.ndarray[Any, Any]]:
+        """The inputs, where the process died and nothing is known of what it was given."""
+        graph = self._graphs[step.interpreter]
+        return inputs_of(DelegateCase(graph, data_seed=step.seed, fill=step.fill))
+
+    def _resized(self, step: Resize, graph: Graph) -> None:
+        tensors, tensor = list(graph.tensors), graph.inputs[step.input]
+        tensors[tensor] = msgspec.structs.replace(tensors[tensor], shape=tuple(step.shape))
+        self._graphs[step.interpreter] = msgspec.structs.replace(graph, tensors=tuple(tensors))
 
     def _read(self, step: Read, seen: ScriptSeen) -> list[Step]:
         tensors = step.tensors or self._graphs[step.interpreter].outputs
@@ -333,7 +411,9 @@ class _Script:
 def _off(seen: Array, cpu: Array) -> dict[str, Any] | None:
     """The first element that is far from the CPU's."""
     one, other = seen.numpy(), cpu.numpy()
-    if one.shape != other.shape or not one.size:
+    if one.shape != other.shape:
+        return _shape(other.shape, one.shape) | {"index": []}
+    if not one.size:
         return None
     exact = other.astype(np.float64)
     largest = float(np.nanmax(np.abs(np.where(np.isfinite(exact), exact, 0.0))))
@@ -349,7 +429,12 @@ def _off(seen: Array, cpu: Array) -> dict[str, Any] | None:
 def _of_script(case: ScriptCase, trace: ScriptTrace, finding: Finding) -> dict[str, bytes]:
     written = _Script(case, trace)
     for step in case.steps:
-        written.plan.steps += written.write(step)
+        try:
+            written.plan.steps += written.write(step)
+        except NotWritten:
+            if trace.death is not None or not _grown(written):
+                raise
+            break  # what follows is measured only to compare with it
         if written.look is not None:
             return written.plan.files(written.look, finding)
     if trace.death is not None:
@@ -386,13 +471,26 @@ _MALLOC_OF_A_TURN: Final = 16
 
 
 def _growth(written: _Script) -> dict[str, Any]:
-    """What has grown with the turns of the last repetition."""
-    if len(written.measures) >= 2 and written.turns:
-        last, turns = len(written.measures) - 1, written.turns[-1]
+    """What has grown with the turns of a repetition.
+
+    Raises:
+        NotWritten: nothing has.
+    """
+    look = _grown(written)
+    if look is None:
+        raise NotWritten(_INSIDE)
+    return look
+
+
+def _grown(written: _Script) -> dict[str, Any] | None:
+    """What has grown between two measures, those with most turns in between first; None: nothing has."""
+    places = sorted(range(1, len(written.measures)), key=lambda at: -written.turns[at])
+    for last in places:
+        turns = written.turns[last]
         for what, each in (("fds", 1), ("threads", 1), ("mappings", 1), ("malloc", _MALLOC_OF_A_TURN)):
             before, after = (getattr(written.measures[at], what) or 0 for at in (last - 1, last))
             least = max(1, turns // 2) * each
             if after - before >= least and turns > 1:
                 look = {"what": what, "first": last - 1, "last": last, "least": least, "turns": turns}
                 return {"kind": "growth", **look}
-    raise NotWritten("the outputs are right, and no step fails: it is seen from inside the runtime only")
+    return None

@@ -138,9 +138,18 @@ def malloc_in_use() -> int:
     function = getattr(ctypes.CDLL(None), "mallinfo2", None)
     if function is None:
         return 0
-    function.restype = ctypes.c_size_t * 10
+    function.restype = Mallinfo2
     found = function()
-    return int(found[4] + found[7])
+    return int(found.hblkhd + found.uordblks)
+
+
+class Mallinfo2(ctypes.Structure):
+    """glibc's struct mallinfo2: ten numbers of type size_t."""
+
+    _fields_ = (
+        *((name, ctypes.c_size_t) for name in ("arena", "ordblks", "smblks", "hblks", "hblkhd")),
+        *((name, ctypes.c_size_t) for name in ("usmblks", "fsmblks", "uordblks", "fordblks", "keepcost")),
+    )
 
 
 def child(library: str, options: dict[str, str]) -> int:
@@ -183,10 +192,22 @@ def judged(status: int | None, lines: list[dict[str, Any]]) -> int:
     if failed is not None:
         print(f"{failed['name']} fails: {failed['text']}")
     if look["kind"] == "status":
-        return int(failed is not None and failed["failed"] == look["step"]) if failed or done else 2
+        # -1: whichever step it was that failed.
+        return int(failed is not None and look["step"] in (-1, failed["failed"])) if failed or done else 2
     if look["kind"] in ("signal", "hang"):
         return 0 if done or failed else 2
-    return of_element(look, lines) if look["kind"] == "element" else of_growth(look, lines)
+    judges = {"element": of_element, "shape": of_shape, "growth": of_growth}
+    return judges[look["kind"]](look, lines)
+
+
+def of_shape(look: dict[str, Any], lines: list[dict[str, Any]]) -> int:
+    """Whether the tensor has the shape that was found, and not the one that was expected."""
+    reads = [each for each in lines if "read" in each]
+    if not reads:
+        return 2
+    print(f"tensor {reads[-1]['read']}: shape {reads[-1]['shape']}")
+    print(f"  expected {look['expected']}, found then {look['seen']}")
+    return int(reads[-1]["shape"] == look["seen"])
 
 
 def of_element(look: dict[str, Any], lines: list[dict[str, Any]]) -> int:
