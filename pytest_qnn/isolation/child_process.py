@@ -5,7 +5,8 @@ The protocol of a forked child. `_Server._carry_out` of the supervisor drives it
 1. The supervisor makes a `wire.Slot` (shared memory) and a start pipe, and forks (`fork`).
 2. The child (`_run_child`) leads a session of its own, and with it a process group, closes every descriptor
    that is not its own, copies the pages that it will write to (`pytest_qnn.isolation.warm_start`), and
-   blocks in a read of the start pipe. All this happens while the case before it runs. It has not touched the target.
+   blocks in a read of the start pipe. All this happens while the case before it runs. It has not touched
+   the target.
 3. The supervisor has requests: it writes them to the slot, then one byte to the pipe (`ChildProcess.begin`).
    Where the supervisor is gone instead, the read gives the end of file, and the child exits.
 4. The supervisor forks the child of the next case (step 1), which must not keep this child's descriptors.
