@@ -3,9 +3,10 @@
 The protocol of a forked child. `_Server._carry_out` of the supervisor drives it.
 
 1. The supervisor makes a `wire.Slot` (shared memory) and a start pipe, and forks (`fork`).
-2. The child (`_run_child`) leads a process group of its own, closes every descriptor that is not its own,
-   copies the pages that it will write to (`pytest_qnn.isolation.warm_start`), and blocks in a read of the
-   start pipe. All this happens while the case before it runs. It has not touched the target.
+2. The child (`_run_child`) leads a session of its own, and with it a process group, closes every descriptor
+   that is not its own, copies the pages that it will write to (`pytest_qnn.isolation.warm_start`), and
+   blocks in a read of the start pipe. All this happens while the case before it runs. It has not touched
+   the target.
 3. The supervisor has requests: it writes them to the slot, then one byte to the pipe (`ChildProcess.begin`).
    Where the supervisor is gone instead, the read gives the end of file, and the child exits.
 4. The supervisor forks the child of the next case (step 1), which must not keep this child's descriptors.
@@ -131,10 +132,6 @@ def fork(worker: Worker, folder: Path, fds_to_close: Iterable[int], pages: warm_
                 _run_child(worker, folder, slot, read_fd, [*fds_to_close, start_fd], pages)
         finally:
             os.close(read_fd)
-        # Parent and child both do it, since either may run first: `end` must find the group in any case, and
-        # the target must not run outside it. The child may have ended already.
-        with contextlib.suppress(OSError):
-            os.setpgid(pid, pid)
         slot.close_in_parent()
         undo.pop_all()
         return ChildProcess(pid, slot, start_fd)
@@ -150,7 +147,10 @@ def _run_child(
 ) -> None:
     """Steps 2, 5 and 6 of the protocol: everything that a forked child does; never returns."""
     try:
-        os.setpgid(0, 0)
+        # Not only a group: where the kernel shares processors out by session (autogroup, sched(7)), the
+        # supervisor has its part beside a thousand processes of a case. It need not do this too: the target
+        # does not run before.
+        os.setsid()
         processes.die_with_parent()
         signal.pthread_sigmask(signal.SIG_SETMASK, ())  # which the supervisor has blocked
         for descriptor in fds_to_close:

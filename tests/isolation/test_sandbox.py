@@ -113,6 +113,12 @@ def test_a_grandchild_does_not_outlive_its_case(tmp_path: Path) -> None:
     assert not note.exists()
 
 
+@pytest.mark.parametrize("target", modes("if(getsid(0)!=getpid())abort()"), indirect=True)
+def test_a_case_has_a_session_of_its_own(target: MemoryTarget) -> None:
+    """Where the kernel shares processors out by session, its processes leave the supervisor a part."""
+    assert target.run(CASE).death is None
+
+
 def test_a_copy_of_the_process_does_not_go_on_with_the_cases(tmp_path: Path) -> None:
     """Each of nine calls would double the processes, and the answers would be those of several."""
     note = tmp_path / "note"
