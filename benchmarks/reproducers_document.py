@@ -54,6 +54,8 @@ and its program (`reproduce.c`, `reproduce.py`: [what they are](../how-to/reprod
 served as a library and on the conforming reference served alike: **1/0** is right, its statuses on the two.
 Where there is no program, `reproduce.txt` gives the reason that stands beside the mutant. "Accuses the plain
 reference" stands beside a program that ends with 1 on the reference that declares nothing of its own.
+A result is kept until it is measured again, also when what writes the programs has changed since: the tests
+marked `full` (`tests/qnn/test_reproduce.py`) do that, and compare.
 """
 _TITLES: Final = {"memory": "QNN memory", "delegate": "TensorFlow Lite delegates"}
 

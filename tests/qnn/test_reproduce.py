@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from benchmarks import reproducers, served
+from benchmarks.reproducers_document import GOOD, Shown, document, newest
 from pytest_qnn.core.target import Death
 from pytest_qnn.mutants import PLACES, opened, table
 from pytest_qnn.native import NativeReference
@@ -116,15 +117,52 @@ def test_names_are_identifiers_and_given_once() -> None:
     assert literal(b'"\\?\n') == '"\\042\\134\\077\\012"'
 
 
+RESULTS = reproducers.read(Path(reproducers.__file__).with_name("reproducers.jsonl"))
+DOCUMENT = Path(__file__).parents[2] / "docs" / "measured" / "reproducers.md"
+
+
+def test_95_of_100_findings_on_backends_were_measured_as_right_and_none_accuses_a_reference() -> None:
+    known = newest(RESULTS)
+    listed = [known.get((mutant.name, rule)) for mutant, rule in reproducers.pairs("memory", "0/1", ())]
+    measured = [each for each in listed if each is not None]
+    assert len(measured) >= 0.95 * len(listed)
+    assert sum(each.result == GOOD for each in measured) >= 0.95 * len(measured)
+    assert [each for each in known.values() if accuses(each)] == []
+
+
+def test_the_document_holds_the_results() -> None:
+    halves = {half: list(reproducers.pairs(half, "0/1", ())) for half in ("memory", "delegate")}
+    assert DOCUMENT.read_text() == document(RESULTS, halves), (
+        "run python -m benchmarks.reproducers --results benchmarks/reproducers.jsonl "
+        "--document docs/measured/reproducers.md"
+    )
+
+
+def accuses(each: Shown) -> bool:
+    """The program ends with 1 on a reference."""
+    return each.result.endswith("/1") or "accuses" in each.result
+
+
+@pytest.mark.full
+@pytest.mark.parametrize(
+    ("mutant", "rule"),
+    [("wrong-for-scalars", "DOM-01"), ("keeps-old-shapes", "DYN-02"), ("frees-twice", "BUF-06")],
+    ids=["element", "shape", "death"],
+)
+def test_a_script_ends_with_1_on_the_mutant_and_with_0_on_the_reference(mutant: str, rule: str) -> None:
+    (found,) = reproducers.measured([(table()[mutant], rule)])
+    assert found.result == GOOD
+
+
 @pytest.mark.full
 @pytest.mark.parametrize("half", ["memory", "delegate"])
 @pytest.mark.parametrize("part", range(16))
-def test_no_program_accuses_the_reference(tmp_path: Path, half: str, part: int) -> None:
-    made = served.build(tmp_path / "libraries")
-    served.build_delegate(made.backend.with_name("libdelegate.so"))
-    found = [
-        reproducers.shown(mutant, rule, tmp_path, made)
-        for mutant, rule in reproducers.pairs(half, f"{part}/16", ())
-    ]
-    assert [each for each in found if each.result.endswith("/1") or "accuses" in each.result] == []
-    assert sum(each.result == reproducers.GOOD for each in found) > 0
+def test_no_program_accuses_the_reference_and_what_was_right_is_right(half: str, part: int) -> None:
+    found = list(reproducers.measured(list(reproducers.pairs(half, f"{part}/16", ()))))
+    known = newest(RESULTS)
+    assert [each for each in found if accuses(each)] == []
+    right = [each for each in found if known.get((each.mutant, each.rule), each).result == GOOD]
+    worse = [each for each in right if each.result != GOOD]
+    # One finding of a race may not be met again.
+    assert len(worse) <= 1, worse
+    assert right

@@ -101,7 +101,7 @@ def _nearest(given: MemoryCase, found: MemoryTrace, where: str) -> _Run:
 
     What documents leave open is then no difference.
     """
-    told = found.facts.capabilities if found.facts is not None else {}
+    told = found.facts.capabilities if found.facts is not None and conditions.is_steady(given, found) else {}
     plain = answers(told)
     declared = {key: code for key, code in told.items() if plain[key] != code}
     missing = conditions.missing(found.facts.null_functions if found.facts is not None else ())

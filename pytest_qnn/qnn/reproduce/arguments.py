@@ -577,12 +577,15 @@ class Arguments:
 
     def _callback(self, address: int | None) -> str:
         recorder, step = self._recorder, self._recorder.step
-        if not address or not isinstance(step, case.ContextWithCallback):
+        if not address or not isinstance(step, case.ContextWithCallback | case.Misuse):
             raise NotWritten("the functions that provide a binary are not those of the case")
-        recorder.accounts[step.context] = len(recorder.accounts)
+        number = len(recorder.accounts)
+        recorder.accounts[getattr(step, "context", f"step {recorder.index}")] = number
         recorder.uses_rpcmem = True
         name = recorder.names.free("callback")
         recorder.globals.append(f"static void* {name};")
+        if isinstance(step, case.Misuse):
+            recorder.line(f"{name} = in_pieces({number}, NULL, 0, 1, 0, 0);")
         return name
 
     def _contexts(self, address: int | None) -> str:

@@ -98,6 +98,17 @@ def lacks_named_step(found: MemoryTrace, conforming: MemoryTrace, where: str) ->
     return bool(conforming.steps[step].skipped) and not found.steps[step].skipped
 
 
+def is_steady(given: case.MemoryCase, found: MemoryTrace) -> bool:
+    """No property key is answered in two ways: else what the target declares is not known."""
+    known = dict(found.facts.capabilities) if found.facts is not None else {}
+    for step, seen in zip(given.steps, found.steps, strict=False):
+        if isinstance(step, case.Capability) and seen.code is not None:
+            code = seen.code & 0xFFFF
+            if known.setdefault(step.key, code) != code:
+                return False
+    return True
+
+
 def of_thread(given: case.MemoryCase, seen: str, where: str) -> Difference | None:
     """The call of a thread that the finding says failed: another run may see another one fail."""
     step = step_named(where)

@@ -319,7 +319,7 @@ class _Script:
         """Before each measure, since the one before."""
         self._turns = 0
 
-    def write(self, step: AnyScriptStep) -> list[Step]:  # noqa: PLR0911 - one for each kind of step
+    def write(self, step: AnyScriptStep) -> list[Step]:
         """A step's own steps.
 
         Raises:
@@ -339,8 +339,6 @@ class _Script:
             if step.fault:
                 raise NotWritten("it needs an error that the suite makes within a callback")
             return [["delegate", step.delegate, dict(step.options)]]
-        if isinstance(step, DestroyDelegate):
-            return [["destroy", step.delegate]]
         if isinstance(step, Open):
             self._pending[step.interpreter] = step, []
             self._graphs[step.interpreter] = self.case.graphs[step.graph]
@@ -350,20 +348,27 @@ class _Script:
                 raise NotWritten("it needs a delegate that is applied after an allocation")
             self._pending[step.interpreter][1].append(step.delegate)
             return []
+        return [*self.opened(), *self._behind_opened(step, seen)]
+
+    def _behind_opened(self, step: AnyScriptStep, seen: ScriptSeen) -> list[Step]:
+        if isinstance(step, DestroyDelegate):
+            return [["destroy", step.delegate]]
         if isinstance(step, Measure):
             if isinstance(seen.counts, MeasureCounts):
                 self.measures.append(seen.counts)
                 self.turns.append(self._turns)
                 self._turns = 0
             return [["measure"]]
-        name = getattr(step, "interpreter", "")
-        return [*self._opened(name), *self._plain(step, seen)]
+        return self._plain(step, seen)
 
-    def _opened(self, name: str) -> list[Step]:
-        if name not in self._pending:
-            return []
-        opened, delegates = self._pending.pop(name)
-        return [["open", name, f"model{opened.graph}.tflite", delegates, opened.resolver, opened.threads]]
+    def opened(self) -> list[Step]:
+        """The constructor of the runtime's interface applies delegates: all that wait for theirs are made."""
+        made = [
+            ["open", name, f"model{opened.graph}.tflite", delegates, opened.resolver, opened.threads]
+            for name, (opened, delegates) in self._pending.items()
+        ]
+        self._pending.clear()
+        return made
 
     def _plain(self, step: AnyScriptStep, seen: ScriptSeen) -> list[Step]:  # noqa: PLR0911 - as above
         if isinstance(step, Allocate):
@@ -437,6 +442,7 @@ def _of_script(case: ScriptCase, trace: ScriptTrace, finding: Finding) -> dict[s
             break  # what follows is measured only to compare with it
         if written.look is not None:
             return written.plan.files(written.look, finding)
+    written.plan.steps += written.opened()
     if trace.death is not None:
         return written.plan.files(_of_death(trace.death), finding)
     failed = _failed_step(case, trace)
@@ -479,6 +485,8 @@ def _growth(written: _Script) -> dict[str, Any]:
     look = _grown(written)
     if look is None:
         raise NotWritten(_INSIDE)
+    if look["what"] == "malloc":
+        raise NotWritten("it grows by a few bytes of malloc's, less than a script's own memory changes")
     return look
 
 
