@@ -45,6 +45,10 @@ UNSUPPORTED_THERE = {
         for name in ("large-tensors", "long-partitions")
         for runtime in RUNTIMES
     },
+    **{
+        ("PART-22", f"long-partitions-{runtime}"): "each of its kernels would have one node"
+        for runtime in RUNTIMES
+    },
     **{(f"EXT-{number:02}", "no-external-needs"): "no context needs external memory" for number in _EXTERNAL},
 }
 """Where a gate is open, and the target legally does not offer what the rule is about."""

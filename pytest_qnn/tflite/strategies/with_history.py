@@ -17,11 +17,13 @@ _MEASURES: Final = (
 )
 _CELLS: Final = "it lists models of one node, each looked at once"
 _FILE: Final = "it looks at the library's file alone"
+_ALIVE: Final = "its cases are of dozens of interpreters or kernels, which are a history of their own"
 OPTED_OUT: Final[dict[str, str]] = {
     **dict.fromkeys(("LEAK-01", "LEAK-02", "LEAK-03", "LEAK-04", "LIFE-05"), _MEASURES),
     **dict.fromkeys(("OWN-02", "OWN-03", "RSZ-05", "THR-05", "TFL-03", "ABI-08"), _MEASURES),
     **dict.fromkeys(("ABI-01", "ABI-12"), _FILE),
     "DOM-01": _CELLS,
+    **dict.fromkeys(("OWN-06", "PART-22"), _ALIVE),
 }
 """Rules whose cases have no history, and why. Nor have those that judge the runtime (`Rule.self_check`)."""
 
@@ -29,13 +31,15 @@ _REPEATS: Final = "it runs one graph again and again, or on many threads"
 _RESIZES: Final = "its graphs are made to be resized, or to depend on data, in sizes of their own"
 _WHERE: Final = "it is about where tensors are, and TFL-18 about how large"
 _OWN: Final = "its cases are of few graphs or steps of its own"
+_PARTED: Final = "all its graphs are of many nodes, and of many partitions"
 NOT_LARGE: Final[dict[str, str]] = {
     **dict.fromkeys(("LEAK-01", "LEAK-02", "LEAK-03", "LEAK-04", "LIFE-05", "OWN-02"), _REPEATS),
-    **dict.fromkeys(("OWN-04", "OWN-05", *(f"THR-0{number}" for number in range(1, 7))), _REPEATS),
+    **dict.fromkeys(("OWN-04", "OWN-05", "OWN-06", *(f"THR-0{number}" for number in range(1, 7))), _REPEATS),
     **dict.fromkeys((f"RSZ-0{number}" for number in range(1, 6)), _RESIZES),
     **dict.fromkeys((f"DYN-0{number}" for number in range(1, 7)), _RESIZES),
     **dict.fromkeys(("CTRL-01", "CTRL-02", "CTRL-03", "CTRL-04", "PART-18", "MEM-09", "BUF-09"), _RESIZES),
     **dict.fromkeys((f"ABI-{number:02}" for number in (1, 2, 3, 4, 9, 10, 12, 15)), _OWN),
+    "PART-22": _PARTED,
     **dict.fromkeys(("TFL-17", "TFL-19"), _WHERE),
     **dict.fromkeys(("NUM-08", "TFL-01", "TFL-02", "TFL-03", "TFL-20", "TFL-21"), _OWN),
 }

@@ -65,7 +65,7 @@ def test_a_script_has_graphs_but_not_too_many_nor_too_many_steps() -> None:
     for graphs, steps, said in (
         ((), 0, "Expected `array` of length >= 1 - at `$.graphs`"),
         ((GRAPH,) * 9, 0, "Expected `array` of length <= 8 - at `$.graphs`"),
-        ((GRAPH,), 401, "401 steps are more than 400"),
+        ((GRAPH,), 801, "801 steps are more than 800"),
     ):
         assert case_mutations.refusal(ScriptCase(graphs, (Open("i0"),) * steps)) == said
 

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import ctypes
 import itertools
-from typing import Any
+import os
+from typing import Any, ClassVar
 
 import msgspec
 import numpy as np
 import numpy.typing as npt
 
 from pytest_qnn.isolation import libc
+from pytest_qnn.tflite.abi import layouts
 from pytest_qnn.tflite.mutants import faulty_delegate, faulty_runtime_of_scripts
 from pytest_qnn.tflite.reference.delegate import Kernel, ReferenceDelegate
 from pytest_qnn.tflite.reference.plan import PlanView
@@ -67,6 +69,114 @@ class _EverySecond(ReferenceDelegate):
     def choose(self, plan: PlanView) -> tuple[int, ...]:
         chosen = super().choose(plan)
         return chosen if self._set_up else chosen[1:]
+
+
+@faulty_delegate(
+    "refuses-second-model", "Fails in Prepare while a delegate of another model lives.", "OWN-06"
+)
+class _RefusesSecondModel(ReferenceDelegate):
+    """The process has one device, set up for one model until the last delegate that uses it is destroyed."""
+
+    _users: ClassVar[dict[int, tuple[Any, ...]]] = {}
+    """By delegate: the operators of its model, and the dimensions that they work on."""
+
+    def choose(self, plan: PlanView) -> tuple[int, ...]:
+        chosen = super().choose(plan)
+        model = tuple(
+            (plan.nodes[n], *(plan.tensors[t].shape for t in plan.nodes[n].outputs)) for n in chosen
+        )
+        if any(other != model for user, other in self._users.items() if user != self.address):
+            raise RuntimeError("the device is in use")
+        if chosen:
+            self._users[self.address] = model
+        return chosen
+
+    def close(self) -> None:
+        self._users.pop(self.address, None)
+        super().close()
+
+
+class _Contexts(ReferenceDelegate):
+    """Each delegate that has work takes a context of the process, and gives it back when it is destroyed."""
+
+    _alive: ClassVar[set[int]] = set()
+
+    def prepare(self, context: int) -> int:
+        status = super().prepare(context)
+        if self.choose(self.plan) and self.address not in self._alive:
+            self._alive.add(self.address)
+            self.has_taken(len(self._alive))
+        return status
+
+    def has_taken(self, count: int) -> None:
+        """A context more is in use: so many."""
+
+    def close(self) -> None:
+        self._alive.discard(self.address)
+        super().close()
+
+
+@faulty_delegate(
+    "dies-at-36th",
+    "Takes one of 35 contexts for each delegate, and the process dies where there is none left.",
+    "OWN-06",
+    deadly=True,
+)
+class _DiesAt36th(_Contexts):
+    """That a context was not made is not looked at: what is no context is used."""
+
+    _alive: ClassVar[set[int]] = set()
+
+    def has_taken(self, count: int) -> None:
+        if count > 35:
+            os.abort()
+
+
+@faulty_delegate(
+    "recovers-late", "Where more than 32 were alive, the first one after all of them is refused.", "OWN-06"
+)
+class _RecoversLate(_Contexts):
+    """That there is no context left is remembered until a delegate was refused and no other one is alive."""
+
+    _alive: ClassVar[set[int]] = set()
+    _full: ClassVar[list[bool]] = []
+
+    def choose(self, plan: PlanView) -> tuple[int, ...]:
+        if self._full:
+            if not self._alive:
+                self._full.clear()
+            raise RuntimeError("there is no context left")
+        return super().choose(plan)
+
+    def has_taken(self, count: int) -> None:
+        if count > 32:
+            self._full.append(True)
+
+
+@faulty_delegate("numbers-in-five-bits", "The 33rd live kernel takes the place of the first.", "OWN-06")
+class _NumbersInFiveBits(ReferenceDelegate):
+    """Kernels are in a table of the process, by five bits; what stands there runs on memory of its own."""
+
+    _table: ClassVar[dict[int, Kernel]] = {}
+    _made: ClassVar[Any] = itertools.count()
+
+    def init(
+        self, context: int, nodes: tuple[int, ...], inputs: tuple[int, ...], outputs: tuple[int, ...]
+    ) -> Kernel | None:
+        kernel = super().init(context, nodes, inputs, outputs)
+        if kernel is not None:
+            kernel.number = next(self._made) % 32  # type: ignore[attr-defined] # the mutant's own memory
+            self._table[kernel.number] = kernel  # type: ignore[attr-defined] # as above
+        return kernel
+
+    def kernel_invoke(self, context: int, kernel: Kernel) -> int:
+        found = self._table.get(kernel.number)  # type: ignore[attr-defined] # as above
+        return super().kernel_invoke(context, kernel) if found is kernel else layouts.OK
+
+    def free(self, kernel: Kernel) -> None:
+        if self._table.get(kernel.number) is kernel:  # type: ignore[attr-defined] # as above
+            del self._table[kernel.number]  # type: ignore[attr-defined] # as above
+        super().free(kernel)
 
 
 @faulty_runtime_of_scripts(

@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from typing import NamedTuple
+
 import msgspec
 
-from pytest_qnn.core.drawing import changed
+from pytest_qnn.core.drawing import changed, decoded
 from pytest_qnn.core.rule import rule
-from pytest_qnn.core.verdict import Examined, FailedCall, Level, Unsupported, Violation
+from pytest_qnn.core.verdict import Examined, FailedCall, Level, Unsupported, Violation, WrongOutput
+from pytest_qnn.tflite.cases.arrays import Array
 from pytest_qnn.tflite.cases.delegate import DelegateCase
+from pytest_qnn.tflite.cases.effects import named
 from pytest_qnn.tflite.cases.script import (
     Allocate,
     AnyScriptStep,
@@ -24,10 +29,13 @@ from pytest_qnn.tflite.cases.script import (
     Unload,
 )
 from pytest_qnn.tflite.checks import judging, leaks, scripts
-from pytest_qnn.tflite.checks.numbers import outputs_are_right
+from pytest_qnn.tflite.checks.numbers import arithmetic, gravely_wrong, outputs_are_right
 from pytest_qnn.tflite.facts import DelegateFacts
 from pytest_qnn.tflite.graph.constants import with_other_constants
+from pytest_qnn.tflite.graph.graph import Graph
+from pytest_qnn.tflite.graph.kinds import decode_graph, size_of
 from pytest_qnn.tflite.strategies import delegates, lifetimes
+from pytest_qnn.tflite.strategies.claimed import claimed_kinds
 from pytest_qnn.tflite.strategies.lifetimes import (
     KEYS,
     Plain,
@@ -36,7 +44,7 @@ from pytest_qnn.tflite.strategies.lifetimes import (
     make_target,
     measured_script,
 )
-from pytest_qnn.tflite.trace import LentCounts, ScriptTrace
+from pytest_qnn.tflite.trace import LentCounts, ScriptSeen, ScriptTrace
 
 _PLUGIN = "tflite/delegates/external/external_delegate_interface.h"
 _OWNER = "tflite/core/interpreter.h, ModifyGraphWithDelegate (the delegate outlives the interpreter)"
@@ -250,6 +258,158 @@ def can_be_made_again(case: ScriptCase, trace: ScriptTrace) -> Examined:
             raise Violation(f"kernels of the nodes {claims[0]}, as the first", str(claims[1]), name)
         looked_at += _judge_reads(case, trace, name, 0)
     return Examined(looked_at, "delegates made again")
+
+
+_ALIVE = (36, 64) + (2,) * 3
+"""Interpreters that live at the same time, by fifths of a byte: as many as ended an application (LiteRT issue
+38), of which the first case is, so that every search meets them; as many as no table of 36 to 63 has; two."""
+_MODELS = 4
+"""Different models, by turns."""
+_NODES = 3
+"""Of a model at most."""
+_LAST = "last"
+"""The interpreter, and its delegate, that begin when all others have ended."""
+
+
+def alive_together(facts: DelegateFacts) -> Strategy:
+    """36, 64 or two interpreters of up to four models, each with a delegate of its own; then one more."""
+    kinds = claimed_kinds(facts)
+    size = size_of(_NODES, 0)
+
+    def model(data: bytes, number: int) -> Graph:
+        header = bytearray(data)
+        header[2] = (header[2] + number) % 256  # another shape: models of the same bytes are two
+        return delegates.plain_case(decode_graph(bytes(header), kinds, 0, 1, _NODES)[0])
+
+    def decode(data: bytes) -> ScriptCase:
+        parts = (data[start : start + size] for start in range(3, 3 + _MODELS * size, size))
+        models = tuple(dict.fromkeys(model(part, number) for number, part in enumerate(parts)))
+        position = data[1] % max(1, len(facts.delegates))
+        count = _ALIVE[data[0] * len(_ALIVE) // 256]
+        return ScriptCase(models, _together(len(models), count, position, data[2]))
+
+    return decoded(3 + _MODELS * size, decode)
+
+
+def _together(models: int, count: int, position: int, seed: int) -> tuple[AnyScriptStep, ...]:
+    """All are made ready before the inputs of any are set, all invoked before the outputs of any are read."""
+    numbers = range(count)
+    steps: list[AnyScriptStep] = []
+    for at in numbers:
+        steps += (MakeDelegate(f"d{at}", position=position), *_ready(f"i{at}", f"d{at}", at % models))
+    steps += (SetInputs(f"i{at}", seed + at) for at in numbers)
+    steps += (Invoke(f"i{at}") for at in numbers)
+    steps += (Read(f"i{at}") for at in numbers)
+    steps += (Close(f"i{at}") for at in numbers)
+    steps += (DestroyDelegate(f"d{at}") for at in numbers)
+    ready = (MakeDelegate(_LAST, position=position), *_ready(_LAST, _LAST, count % models))
+    return (*steps, *ready, *_use(_LAST, seed))
+
+
+def _ready(interpreter: str, delegate: str, model: int) -> Plain:
+    return (Open(interpreter, model), Apply(interpreter, delegate), Allocate(interpreter))
+
+
+_UNREFUSED = 2
+"""Interpreters that must work at the same time, where each does alone."""
+
+
+@rule(
+    "OWN-06",
+    Level.SHOULD,
+    "Interpreters of different models, each with a delegate of its own, work while the others live: two in "
+    "any case, and of more each works or is refused with an error; when they are gone, a new one works.",
+    source="tflite/core/interpreter.h (an interpreter knows of no other one); c_api.h, "
+    "TfLiteInterpreterOptionsAddDelegate (a delegate lives as long as its interpreters, and no longer); "
+    "no document says how many may live at once",
+    subject="delegate",
+    cases=alive_together,
+    weight=0.2,
+)
+def work_while_others_live(case: ScriptCase, trace: ScriptTrace) -> Examined:
+    """Looks at what each interpreter computes when all are alive, and at one more after them.
+
+    The first that is refused is PART-04's. A second one that is refused is a finding: it works alone, as the
+    controls show. From the third on, a refusal (of making the delegate, of applying it, or of
+    allocate_tensors) is a limit that is reported to the application. What was accepted must work.
+    """
+    scripts.need_trace(trace)
+    refused = _refusals(case, trace)
+    first = next(iter(scripts.names(case)), "")
+    if first in refused:
+        raise Unsupported(f"the delegate does not work with one interpreter: {refused[first]}", final=False)
+    for name, others in _others(case).items():
+        if name in refused and others < _UNREFUSED:
+            expected = f"a delegate that works beside {others} others, or after they have gone"
+            raise FailedCall(expected, refused[name], f"interpreter {name}")
+    judged = [
+        _judge_read(case, trace, read) for read in _reads(case, trace) if read.interpreter not in refused
+    ]
+    return Examined(sum(judged) if sum(judged) > 1 else 0, "outputs of interpreters that live together")
+
+
+def _others(case: ScriptCase) -> dict[str, int]:
+    """By interpreter, in the order of opening: how many are alive already."""
+    found: dict[str, int] = {}
+    alive = 0
+    for step in case.steps:
+        if isinstance(step, Open):
+            found[step.interpreter] = alive
+        alive += isinstance(step, Open) - isinstance(step, Close)
+    return found
+
+
+def _refusals(case: ScriptCase, trace: ScriptTrace) -> dict[str, str]:
+    """By interpreter: why it is not to have its delegate. Nothing of one that has it, or was to have none."""
+    users = {step.delegate: step.interpreter for step in case.steps if isinstance(step, Apply)}
+    found: dict[str, str] = {}
+    for _, step, seen in scripts.numbered(case, trace):
+        name = users.get(step.delegate, "") if isinstance(step, MakeDelegate) else named(step, "interpreter")
+        if isinstance(step, MakeDelegate | Apply | Allocate) and not seen.ok and not seen.skipped:
+            found.setdefault(name, f"{type(step).__name__} failed: {judging.line(seen.message)}")
+    return found
+
+
+class _OneRead(NamedTuple):
+    """What an interpreter has computed."""
+
+    number: int
+    """Of the step that read it; of the one that failed."""
+    interpreter: str
+    graph: Graph
+    inputs: tuple[Array, ...]
+    seen: ScriptSeen
+    """Of the read, or of the invoke that failed."""
+
+
+def _reads(case: ScriptCase, trace: ScriptTrace) -> Iterator[_OneRead]:
+    """What was read, and what could not be because an invoke failed; in one pass, of hundreds of steps."""
+    graphs: dict[str, Graph] = {}
+    inputs: dict[str, tuple[Array, ...]] = {}
+    for number, step, seen in scripts.numbered(case, trace):
+        if isinstance(step, Open):
+            graphs[step.interpreter] = case.graphs[step.graph % len(case.graphs)]
+        elif isinstance(step, SetInputs) and seen.ok:
+            inputs[step.interpreter] = seen.outputs
+        elif isinstance(step, Read) or (isinstance(step, Invoke) and not seen.ok):
+            name = step.interpreter
+            if not seen.skipped and name in inputs:
+                yield _OneRead(number, name, graphs[name], inputs[name], seen)
+
+
+def _judge_read(case: ScriptCase, trace: ScriptTrace, read: _OneRead) -> bool:
+    """Whether a kernel of the target had a part in it. Raises FailedCall or WrongOutput."""
+    where = f"interpreter {read.interpreter}, step {read.number}"
+    if not read.seen.ok:
+        raise FailedCall("every invoke to succeed", judging.line(read.seen.message), where)
+    found = scripts.interpreter(trace, read.interpreter)
+    if found is None or not any(found.applied[kernel.application].is_target for kernel in found.kernels):
+        return False
+    values = [array.numpy() for array in read.inputs]
+    wrong = gravely_wrong(read.graph, values, read.seen.outputs, read.seen.cpu, arithmetic(trace.facts))
+    if wrong:
+        raise WrongOutput(f"the CPU's values, beside {len(scripts.names(case)) - 1} others", wrong, where)
+    return True
 
 
 def _need_application(case: ScriptCase, trace: ScriptTrace, name: str, reason: str) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ctypes
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import Any, ClassVar
 
 import msgspec
 import numpy as np
@@ -136,6 +136,71 @@ class _WritesLastOutput(ReferenceDelegate):
         self, context: int, nodes: tuple[int, ...], inputs: tuple[int, ...], outputs: tuple[int, ...]
     ) -> Kernel | None:
         return super().init(context, nodes, inputs, outputs[-1:])
+
+
+@faulty_delegate("skips-last-output", "Never writes the last of several outputs.", "PART-10")
+class _SkipsLastOutput(ReferenceDelegate):
+    """The last of a kernel's outputs stays as it was, unless a node of the kernel reads it too."""
+
+    def init(
+        self, context: int, nodes: tuple[int, ...], inputs: tuple[int, ...], outputs: tuple[int, ...]
+    ) -> Kernel | None:
+        read = {tensor for index in nodes for tensor in self.plan.nodes[index].inputs}
+        skipped = len(outputs) > 1 and outputs[-1] not in read
+        return super().init(context, nodes, inputs, outputs[:-1] if skipped else outputs)
+
+
+@faulty_delegate(
+    "cannot-divide", "Claims more than eight nodes at once, and fails in kernel prepare.", "PART-04"
+)
+class _CannotDivide(ReferenceDelegate):
+    """A program has at most eight operators. A partition of more is not divided, and not left out."""
+
+    def kernel_prepare(self, context: int, kernel: Kernel) -> int:
+        return layouts.ERROR if len(kernel.nodes) > 8 else super().kernel_prepare(context, kernel)
+
+
+@faulty_delegate(
+    "context-for-each-kernel", "Takes one of 36 contexts for each kernel, and fails without one.", "PART-22"
+)
+class _ContextForEachKernel(ReferenceDelegate):
+    """Claims whatever it supports, although the process has no more contexts than these."""
+
+    _taken: ClassVar[set[int]] = set()
+
+    def init(
+        self, context: int, nodes: tuple[int, ...], inputs: tuple[int, ...], outputs: tuple[int, ...]
+    ) -> Kernel | None:
+        if len(self._taken) >= 36:
+            return None
+        kernel = super().init(context, nodes, inputs, outputs)
+        self._taken.add(id(kernel))
+        return kernel
+
+    def free(self, kernel: Kernel) -> None:
+        self._taken.discard(id(kernel))
+        super().free(kernel)
+
+    def close(self) -> None:
+        self._taken.clear()
+        super().close()
+
+
+@faulty_delegate("counts-kernels-in-four-bits", "Its 17th kernel takes the place of the first.", "PART-22")
+class _CountsKernelsInFourBits(ReferenceDelegate):
+    """A kernel whose place another one has taken does nothing."""
+
+    def init(
+        self, context: int, nodes: tuple[int, ...], inputs: tuple[int, ...], outputs: tuple[int, ...]
+    ) -> Kernel | None:
+        kernel = super().init(context, nodes, inputs, outputs)
+        self._made = getattr(self, "_made", -1) + 1
+        self._places = {**getattr(self, "_places", {}), self._made % 16: kernel}
+        return kernel
+
+    def kernel_invoke(self, context: int, kernel: Kernel) -> int:
+        known = any(kernel is each for each in self._places.values())
+        return super().kernel_invoke(context, kernel) if known else layouts.OK
 
 
 @faulty_delegate(

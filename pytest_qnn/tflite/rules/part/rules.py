@@ -11,7 +11,7 @@ import numpy as np
 from hypothesis.strategies import SearchStrategy
 from msgspec.structs import replace
 
-from pytest_qnn.core.drawing import changed
+from pytest_qnn.core.drawing import changed, decoded
 from pytest_qnn.core.rule import NothingToJudge, rule
 from pytest_qnn.core.verdict import Examined, FailedCall, Level, Unsupported, Violation
 from pytest_qnn.tflite.cases.arrays import Array
@@ -23,11 +23,13 @@ from pytest_qnn.tflite.facts import DelegateFacts
 from pytest_qnn.tflite.graph import control
 from pytest_qnn.tflite.graph.combinations import combination_of
 from pytest_qnn.tflite.graph.control import Bytes, Choice
-from pytest_qnn.tflite.graph.graph import Graph
-from pytest_qnn.tflite.graph.kinds import Claims
+from pytest_qnn.tflite.graph.decode import HEADER, RECORD
+from pytest_qnn.tflite.graph.graph import Graph, Op
+from pytest_qnn.tflite.graph.kinds import Claims, decode_graph
+from pytest_qnn.tflite.graph.scales import Scale
 from pytest_qnn.tflite.partition.oracle import Delegated, delegate, operators, operators_of_plan, resources_of
 from pytest_qnn.tflite.strategies import delegates, spied
-from pytest_qnn.tflite.strategies.claimed import mixed_kinds, need_claims, option_kinds
+from pytest_qnn.tflite.strategies.claimed import claimed_kinds, mixed_kinds, need_claims, option_kinds
 from pytest_qnn.tflite.strategies.delegates import (
     MILD,
     POISON,
@@ -903,3 +905,52 @@ def forgets_old_plans(case: DelegateCase, trace: DelegateTrace) -> Examined:
         if not failed:
             outputs_are_right(case, trace, f"the CPU's values from {expected}")
     return Examined(count, "plans that a later call made invalid")
+
+
+_KERNELS = (64, 40) + (24,) * 6
+"""Partitions of the target, by eighths of a byte. The first case has the most: every search meets it."""
+_RECORDS = 16
+"""Of nodes that are drawn: they stand again and again."""
+_ENDS: frozenset[Op] = frozenset(("CONCATENATION", "CONV_2D", "MEAN"))
+"""Operators that end a chain, or cost too much: RELU stands in their place."""
+
+
+def many_kernels(facts: DelegateFacts) -> CaseStrategy:
+    """A chain of up to 128 nodes, of which a probe has taken each second one: no two of the rest touch."""
+    kinds = claimed_kinds(facts)
+    head, stride = HEADER + 2, RECORD + 1  # 2: modes of the claims
+
+    def decode(data: bytes) -> DelegateCase:
+        nodes = 2 * _KERNELS[data[0] // 32]
+        first, records = data[2 : 2 + head], data[2 + head :]
+        drawn = bytes(first[:HEADER]) + bytes(2) + (records * -(-nodes // _RECORDS))[: nodes * stride]
+        scale = Scale("many kernels", many=True, parted=True, most=nodes, without=_ENDS)
+        graph, claims = decode_graph(drawn, kinds, 2, nodes, nodes, scale)
+        applications = (probe_application(claims[data[1] & 1]), Application())
+        return DelegateCase(plain_case(graph), applications, data_seed=data[1], fill="mixed")
+
+    return decoded(2 + head + _RECORDS * stride, decode)
+
+
+@rule(
+    "PART-22",
+    Level.SHOULD,
+    "A graph in which a delegate's nodes fall into up to 64 partitions runs: nodes for whose kernels the "
+    "delegate has no means are left to the CPU.",
+    source=f"{_OPTIONS}: {_MOST} is for a delegate that cannot have a kernel for each partition",
+    subject="delegate",
+    cases=many_kernels,
+    weight=0.2,
+)
+def runs_many_kernels(case: DelegateCase, trace: DelegateTrace) -> Examined:
+    """Each second node of a chain is another delegate's. The chain itself, one partition, is the control.
+
+    A delegate that takes as many partitions as it has means for does as it should, and so does one that finds
+    none large enough. What it claims must be prepared and carried out.
+    """
+    judging.runs_end_to_end(case, trace)
+    kernels = judging.live_target_kernels(trace)
+    if not kernels:
+        raise Unsupported("the delegate leaves partitions of one node to the CPU", final=False)
+    outputs_are_right(case, trace, f"the CPU's values from {len(kernels)} kernels of the delegate")
+    return Examined(len(kernels), "kernels of graphs of many partitions")
