@@ -40,6 +40,9 @@ BY_MUTANTS = {
     13: (("OWN-06", "refuses-second-model"),),
     14: (("PART-22", "context-for-each-kernel"),),
     15: (("PART-04", "cannot-divide"),),
+    19: (("QLEAK-05", "end-keeps-weights"),),
+    24: (("OFF-12", "list-notifies-as-made"),),
+    27: (("SSR-02", "killed-leaves-graph"),),
     31: (("OWN-06", "dies-at-36th"),),
 }
 """By report: pairs of a rule and a mutant with the report's fault."""

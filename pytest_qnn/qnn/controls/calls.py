@@ -31,7 +31,6 @@ from pytest_qnn.qnn.cases.case import (
     Miscompose,
     Prepare,
     Register,
-    WholeSession,
 )
 from pytest_qnn.qnn.controls.binaries import executed, right_binaries
 from pytest_qnn.qnn.controls.handles import Owned, right_handles, uses_handles
@@ -101,8 +100,7 @@ def controls(case: Any, types: Sequence[int], *, died: bool) -> Iterator[Control
     # Other steps open a session too, and some make calls in a row (`Lived`, `Churn`, ...): what is ordinary
     # in them is in an ordinary session.
     yield Control(MemoryCase(_CONTEXT), (), _SESSION)
-    composed = [step for step in case.steps if isinstance(step, Lived | Prepare | WholeSession)]
-    operators = {(step.op, step.dtype): None for step in composed}
+    operators = {(step.op, step.dtype): None for step in case.steps if isinstance(step, Lived | Prepare)}
     for op, dtype in operators or {("ElementWiseAdd", "UFIXED_POINT_8"): None}:
         yield Control(MemoryCase(_session(Prepare("g0", "c0", op, dtype))), (), _CALLS)
 
