@@ -113,7 +113,7 @@ def test_a_grandchild_does_not_outlive_its_case(tmp_path: Path) -> None:
     assert not note.exists()
 
 
-@pytest.mark.parametrize("target", modes("if(getsid(0)!=getpid())abort()"), indirect=True)
+@pytest.mark.parametrize("target", [("if(getsid(0)!=getpid())abort()", "fork")], indirect=True)
 def test_a_case_has_a_session_of_its_own(target: MemoryTarget) -> None:
     """Where the kernel shares processors out by session, its processes leave the supervisor a part."""
     assert target.run(CASE).death is None
