@@ -23,7 +23,7 @@ _TYPES: Final[Mapping[str, tuple[DType, DType]]] = {
     **dict.fromkeys(("int8", "uint8", "int16", "int32", "int64", "bool"), ("int8", "float32")),
 }
 """By type: the two types that are drawn, the one that is more like it first."""
-_CALL = re.compile(r"failed to (\w+)")
+_CALL = re.compile(r"failed to (prepare|invoke)")
 """In what the runtime says of a kernel."""
 
 

@@ -13,7 +13,7 @@ from pytest_qnn.core.verdict import CoverageRow
 from pytest_qnn.isolation.executor import Executing
 from pytest_qnn.tflite.cases.delegate import DelegateCase
 from pytest_qnn.tflite.cases.domain import DomainCase
-from pytest_qnn.tflite.cases.drawn_cells import Went, showing, unlike, went, witnesses
+from pytest_qnn.tflite.cases.drawn_cells import Went, drawn_as, showing, unlike, went, witnesses
 from pytest_qnn.tflite.controls import controls
 from pytest_qnn.tflite.controls.cells import drawn
 from pytest_qnn.tflite.domain.cell import Cell
@@ -163,13 +163,21 @@ def _picked(case: DomainCase, numbers: Sequence[int]) -> DomainCase:
 
 
 def _hopeless(case: DomainCase, numbers: Sequence[int], deaths: Mapping[int, Death]) -> Iterator[int]:
-    """Those of the cells whose like has ended the process so often that they are not tried."""
+    """Those of the cells whose like has ended the process so often that they are not tried.
+
+    One that strategies draw is tried all the same: it tells whether other rules own the deaths.
+    """
     hangs = sum(death.kind == "hang" for death in deaths.values())
     dead = Counter((case.cells[number].op, case.cells[number].dtype) for number in deaths)
+    drawn_ones = {cell: (cell.op, cell.dtype) for cell in case.cells if drawn_as(cell)}
+    tried = {drawn_ones[cell] for cell in map(case.cells.__getitem__, deaths) if cell in drawn_ones}
     for number in numbers:
         cell = case.cells[number]
         if hangs >= _MOST_DEATHS or dead[cell.op, cell.dtype] >= _MOST_DEATHS:
-            yield number
+            if cell in drawn_ones and drawn_ones[cell] not in tried:
+                tried.add(drawn_ones[cell])
+            else:
+                yield number
 
 
 def _of_death(death: Death) -> CellSeen:

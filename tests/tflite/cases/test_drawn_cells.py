@@ -13,7 +13,7 @@ from pytest_qnn.tflite.graph.kinds import OPS
 RIGHT, WRONG, FAILED = (
     Went("covered", ""),
     Went("wrong", "1, not 2"),
-    Went("failed", "(Delegate) failed to prepare."),
+    Went("failed", "failed to delegate ADD; node number 1 (Delegate) failed to prepare."),
 )
 PLAIN = Cell("ADD", "float32", 4)
 
