@@ -86,7 +86,7 @@ ELSEWHERE = {
 """Pages whose own test runs them."""
 NOT_RUN = {
     "reproduce.py": "a finding's own program; python -m benchmarks.reproducers runs those of every mutant",
-    "benchmarks.reproducers": "an hour for all mutants' programs; tests/qnn/test_reproduce.py runs some",
+    "benchmarks.reproducers": "measures the programs of every mutant: an hour; its tests run some",
     "test_mine.py": "a test of the reader's own; tests/plugin/test_fixtures.py has some",
     "pip install": "installs; .ci/run installs the package and its extras",
     "pip check": "looks at what a reader has installed",
