@@ -25,7 +25,7 @@ def _acts(scene: Scene, tape: Tape) -> Acts:
     return [
         lambda: handles.extend(scene.tensor_memory(graph)),
         lambda: scene.register(context, scene.descriptor(tape)),
-        lambda: scene.execute_handles(graph, handles[: len(handles)]),
+        lambda: scene.execute_handles(graph, handles),
         lambda: scene.execute_raw(graph, tape.byte()),
         lambda: scene.add(Deregister(tuple(handles))),
     ]
@@ -35,7 +35,8 @@ def _core(scene: Scene, tape: Tape) -> None:
     """One or two processes that are killed somewhere in their lives; then one that lives to its end."""
     for _ in range(1 + tape.chance(4)):
         acts = _acts(scene, tape)
-        for act in acts[: tape.below(len(acts) + 1)]:
+        done = tape.below(len(acts) + 1) if tape.chance(2) else len(acts) - 1
+        for act in acts[:done]:
             act()
         scene.follow(NewProcess(killed=True))
     context = scene.context()
