@@ -81,6 +81,7 @@ def holding_memory(personality: Personality) -> frozenset[str]:
     it = personality
     answers = {
         "202": it.binaries,
+        "212": it.lists,
         "213": it.sections,
         "506": it.sections,
         "215": it.deferred,

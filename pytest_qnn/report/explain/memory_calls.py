@@ -229,6 +229,7 @@ TOLD: Mapping[type, Told] = {
             "switching": lambda _: "graph switching is asked for",
             "damage": lambda value: f"the binary is one {_DAMAGE[value]}",
             "by": "by the call for: {}",
+            "ahead": "behind {} of the same binary in the list",
         },
     ),
     steps.ReleaseBinary: Told(
@@ -247,7 +248,10 @@ TOLD: Mapping[type, Told] = {
         "QnnGraph_retrieve finds in {context} the graph prepared as {source}; it is {graph}"
     ),
     steps.Inspect: Told("The System interface is asked what is in {binary}"),
-    steps.NewProcess: Told("The process ends, and all that follows happens in a new one"),
+    steps.NewProcess: Told(
+        "The process ends, and all that follows happens in a new one",
+        {"killed": lambda _: "it is killed, with all that it has alive"},
+    ),
     steps.Carry: Told("The client has the binary {binary} from an earlier process"),
     steps.ContextFree: Told("QnnContext_free of {context}"),
     steps.Alloc: Told(

@@ -39,7 +39,7 @@ def _listed(scene: Scene, tape: Tape) -> None:
     "onnxruntime-qnn#839 (a client frees what a refused call was given)",
     subject="memory",
     cases=embedded(_listed, before=0, after=0),
-    gate=("202",),
+    gate=("202", "212"),
     weight=0.3,
 )
 def off_12(case: MemoryCase, trace: MemoryTrace) -> Examined:
