@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import tempfile
 from pathlib import Path
 from typing import Any
@@ -13,7 +14,6 @@ from pytest_qnn.qnn.mutants import faulty_backend
 from pytest_qnn.qnn.reference.backend import ReferenceBackend
 from pytest_qnn.qnn.reference.execute import Stored
 from pytest_qnn.qnn.reference.objects import Binding, Context, Graph, Kind, QnnError
-from pytest_qnn.qnn.reference.personalities import DEFAULT, Personality
 
 _GONE = Error.COMMON_ERROR_SYSTEM_COMMUNICATION
 
@@ -67,13 +67,24 @@ class _GivesBackEver(ReferenceBackend):
         return value is not None and (kind, value) in self.lost
 
 
+_DRIVER = "qnn-driver"
+
+
 class _Driver(ReferenceBackend):
     """Has a file in the place of a driver, which lives longer than its clients."""
 
-    def __init__(self, personality: Personality = DEFAULT) -> None:
-        super().__init__(personality)
-        # Beside the folder of a case, which is empty for each process, and gone with that of the target.
-        self.driver = Path(tempfile.gettempdir()).parent / "qnn-driver"
+    @property
+    def driver(self) -> Path:
+        """Of children beside the folder of their cases, which goes with the target; else this process's."""
+        here = Path.cwd()
+        if here.name == "case" and here.parent.name.startswith("pytest-qnn-"):
+            return here.parent / _DRIVER
+        return Path(tempfile.gettempdir()) / f"{_DRIVER}-{os.getpid()}"
+
+    def close(self) -> None:
+        super().close()
+        if self.driver.name != _DRIVER:
+            self.driver.unlink(missing_ok=True)
 
     def left_by_another(self) -> bool:
         """Whether a client that is gone has left something, which is then put right."""
