@@ -795,6 +795,12 @@ def _examined(rule: Rule[Any, Any, Any], case: Any, trace: TraceLike) -> Examine
         return rule.check(case, trace)
 
 
+ANSWER = "an answer"
+"""What is expected of a process that hangs."""
+AFTER_ALL = "after the last step"
+"""Where a process died of its end."""
+
+
 def died(death: Death) -> Violation:
     """The violation that every rule shares: the process that ran the case did not survive it."""
     left = death.evidence
@@ -803,9 +809,9 @@ def died(death: Death) -> Violation:
         filter(None, (during, death.place or (f"step {death.step}" if death.step >= 0 else "")))
     )
     kind = Hung if death.kind == "hang" else Crashed
-    expected = "an answer" if kind is Hung else "the call returns, with success or an error"
+    expected = ANSWER if kind is Hung else "the call returns, with success or an error"
     if death.late:
-        expected, where = "the process ends in good order, whatever is alive", "after the last step"
+        expected, where = "the process ends in good order, whatever is alive", AFTER_ALL
     said = left.said and kind is Crashed and f"; stderr: {left.said}"
     seen = death.detail + (f", {left.fault}" if left.fault else "") + (said or "")
     violation = kind(expected, seen, where)

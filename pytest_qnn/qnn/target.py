@@ -62,11 +62,11 @@ class MemoryTarget(OpenTarget):
 
     def run(self, case: MemoryCase) -> MemoryTrace:
         """Carry out the case; how a child died is in the trace."""
+        later = self._executor.run if self.isolated else self._executor.run_apart
+        first = later if is_killed(case) else self._executor.run
         if several_processes(case):
-            later = self._executor.run if self.isolated else self._executor.run_apart
-            first = later if is_killed(case) else self._executor.run
             return self._seen(case, run_in_processes(case, first, later))
-        return self._seen(case, self._executor.run(case))
+        return self._seen(case, first(case))
 
     def joined(self, cases: Sequence[MemoryCase]) -> MemoryCase | None:
         """See `pytest_qnn.qnn.cases.join`."""
@@ -93,10 +93,10 @@ class MemoryTarget(OpenTarget):
         return self._seen(case, self._executor.run_fresh(case))
 
     def _bears_company(self, case: MemoryCase) -> bool:
-        return super()._bears_company(case) and not several_processes(case)
+        return super()._bears_company(case) and not (several_processes(case) or is_killed(case))
 
     def _goes_ahead(self, case: MemoryCase) -> bool:
-        return not several_processes(case)
+        return not (several_processes(case) or is_killed(case))
 
     def _seen(self, case: MemoryCase, answer: Any) -> MemoryTrace:
         if isinstance(answer, Death):

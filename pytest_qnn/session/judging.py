@@ -338,7 +338,7 @@ def _of_crash(verdict: Verdict) -> list[tuple[str, str]]:
 
 
 def conclude(verdict: Verdict, run_seed: int, *, strict: bool, xfails: bool = True) -> None:
-    """Pass, skip, xfail or fail the running test; without ``xfails`` (--runxfail) fail for xfail."""
+    """Pass, skip, xfail or fail the running test; with --runxfail (not ``xfails``) it never xfails."""
     if verdict.unexpected:
         pytest.fail(failure.text(verdict, run_seed), pytrace=False)
     if verdict.is_known and xfails:
@@ -356,5 +356,5 @@ def conclude(verdict: Verdict, run_seed: int, *, strict: bool, xfails: bool = Tr
 
 
 def _xfail(reason: str) -> BaseException:
-    """What `pytest.xfail` raises, without a traceback, which pytest takes 0.2 s to write and nobody wants."""
+    """What `pytest.xfail` raises, but without a traceback: to write one takes pytest 0.2 s."""
     return pytest.xfail.Exception(printable(reason), pytrace=False)

@@ -10,6 +10,7 @@ import re
 from typing import TYPE_CHECKING, Any, Final, cast
 
 from pytest_qnn.case_file import encode
+from pytest_qnn.core.engine import AFTER_ALL, ANSWER
 from pytest_qnn.core.target import Death, Target
 from pytest_qnn.core.verdict import Finding, Outcome, Verdict
 
@@ -72,8 +73,9 @@ def _memory(
         where=finding.where,
     )
     why = ""
-    for _ in range(_RUNS):
-        found = MemoryTrace(death=death, facts=target.facts) if death is not None else target.run(case)
+    dead = None if death is None else MemoryTrace(death=death, facts=target.facts)
+    for _ in range(1 if dead else _RUNS):
+        found = dead or target.run(case)
         try:
             return {PROGRAM: reproduce.program(case, found, said).encode()}
         except reproduce.NothingSeen as reason:
@@ -88,11 +90,12 @@ def _delegate(
 ) -> dict[str, bytes]:
     # A run about QNN memory loads nothing of TensorFlow Lite.
     from pytest_qnn.tflite import reproduce
+    from pytest_qnn.tflite.cases.domain import DomainCase
     from pytest_qnn.tflite.trace import DelegateTrace, ScriptTrace
 
     case = cast("Any", content).case
     # Cells of the input domain are a process each: their trace says which of them died.
-    death = None if hasattr(case, "cells") else _death(verdict.outcome, finding)
+    death = None if isinstance(case, DomainCase) else _death(verdict.outcome, finding)
     if death is None:
         found = target.run(case)
     else:
@@ -119,11 +122,11 @@ def _death(outcome: Outcome, finding: Finding) -> Death | None:
     """
     step = re.search(r"\bstep (\d+)\b", finding.where)
     number = int(step[1]) if step else -1
-    if outcome is Outcome.HANG and finding.expected == "an answer":  # else only a notification was missing
+    if outcome is Outcome.HANG and finding.expected == ANSWER:  # else only a notification was missing
         return Death("hang", finding.seen, number)
     signal = re.search(r"\bdied of (SIG[A-Z0-9]+)", finding.seen)
     if outcome is Outcome.CRASH and signal is not None:
-        return Death("signal", signal[1], number, late=finding.where == "after the last step")
+        return Death("signal", signal[1], number, late=finding.where == AFTER_ALL)
     return None
 
 

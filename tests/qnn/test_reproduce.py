@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from benchmarks import reproducers, served
-from benchmarks.reproducers_document import GOOD, Shown, document, newest
+from benchmarks.reproducers.document import GOOD, Shown, document, newest
 from pytest_qnn.core.target import Death
 from pytest_qnn.mutants import PLACES, opened, table
 from pytest_qnn.native import NativeReference
@@ -117,7 +117,7 @@ def test_names_are_identifiers_and_given_once() -> None:
     assert literal(b'"\\?\n') == '"\\042\\134\\077\\012"'
 
 
-RESULTS = reproducers.read(Path(reproducers.__file__).with_name("reproducers.jsonl"))
+RESULTS = reproducers.read(Path(reproducers.__file__).with_name("results.jsonl"))
 DOCUMENT = Path(__file__).parents[2] / "docs" / "measured" / "reproducers.md"
 
 
@@ -138,7 +138,7 @@ def test_no_fewer_programs_were_measured_as_right_than_before_and_none_accuses_a
 def test_the_document_holds_the_results() -> None:
     halves = {half: list(reproducers.pairs(half, "0/1", ())) for half in ("memory", "delegate")}
     assert DOCUMENT.read_text() == document(RESULTS, halves), (
-        "run python -m benchmarks.reproducers --results benchmarks/reproducers.jsonl "
+        "run python -m benchmarks.reproducers --results benchmarks/reproducers/results.jsonl "
         "--document docs/measured/reproducers.md"
     )
 

@@ -235,10 +235,10 @@ class _Unfinished(NamedTuple):
 
 
 def create_listed(state: State, entries: Sequence[Entry], list_config: int | None, out: Any) -> StepSeen:
-    """Make the contexts of a list, and free all but the last. ``values``: (the last one's handle,).
+    """Make the contexts of a list, and free all but the last.
 
-    ``code``: the call's, or, where that is 0, the status of the last context's notification; None where there
-    is none in time.
+    ``code``: the call's, or, where that is 0, the status of the last context's notification. The step is
+    skipped where a notification does not come in time, or has another parameter.
 
     Args:
         state: of the case, with an open session.
@@ -267,14 +267,16 @@ def create_listed(state: State, entries: Sequence[Entry], list_config: int | Non
         unfinished = _Unfinished(made, (*given, listed), entries)
         state.held.append(unfinished)
         _unfinished.append(unfinished)  # longer than the case
-        return StepSeen(skipped=f"no notification of a context within {PATIENCE:g} s", counts=counts)
+        late = f"no notification of a context within {PATIENCE:g} s"
+        why = "a notification has another parameter than those of the list" if counts.strange else late
+        return StepSeen(skipped=why, counts=counts)
     if code:
-        return StepSeen(code=code, values=(out.value or 0,), counts=counts)
+        return StepSeen(code=code, counts=counts)
     for each in made[:-1]:
         if each.status == 0:
             state.client.call("contextFree", each.context, None)
     out.value = made[-1].context
-    return StepSeen(code=made[-1].status, values=(made[-1].context,), counts=counts)
+    return StepSeen(code=made[-1].status, counts=counts)
 
 
 def _params(entry: Entry, created: _Created) -> ContextParams:

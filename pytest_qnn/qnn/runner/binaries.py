@@ -107,6 +107,8 @@ def context_from_binary(state: State, step: case.ContextFromBinary) -> StepSeen:
         seen = _create_listed(state, step, Entry(config, held, len(data)), out)
     else:
         seen = StepSeen(code=_create(state, step, config, held, len(data), out))
+    if seen.skipped:
+        return seen
     if seen.code == 0:
         graphs = state.written.get(step.binary, {})
         made = Context(out.value or 0, held=held, held_size=len(data), graphs=graphs)

@@ -141,7 +141,7 @@ def _step(op: QnnOp, dtype: QnnDType) -> Prepare:
 
 _CASE = msgspec.msgpack.Decoder(MemoryCase)
 _LEFT: list[contextlib.ExitStack] = []
-"""What a case that ends its process leaves open."""
+"""What a case that ends its process, or has it killed, leaves open."""
 
 
 class MemoryWorker:
@@ -175,7 +175,7 @@ class MemoryWorker:
         with contextlib.ExitStack() as ending:
             entry, rpcmem = ending.enter_context(self._source.open())
             trace = run_memory_case(case, entry, rpcmem, on_step, self._refused)
-            if case.ends:
+            if case.ends or case.killed:
                 _LEFT.append(ending.pop_all())
         return self._with_plain_runs(trace) if trace.plain else trace
 

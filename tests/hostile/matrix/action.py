@@ -71,6 +71,12 @@ class Action(NamedTuple):
     """Names of files that it may leave outside its folder: nobody can tell that they are its own."""
     why: str = ""
     """Why something else is expected than was, before any row was judged."""
+    of_delegate: Expected | None = None
+    """What is expected of a delegate, where that is something else than of a backend."""
+
+    def on(self, side: Subject) -> Action:
+        """The same with what is expected of this side."""
+        return self._replace(expected=self.of_delegate) if self.of_delegate and side == "delegate" else self
 
 
 _MOMENTS: dict[Subject, dict[Moment, tuple[str, str]]] = {

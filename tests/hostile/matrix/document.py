@@ -70,11 +70,13 @@ def _summary(rows: Sequence[Row]) -> str:
     between = " to ".join(dict.fromkeys((days[0], days[-1]))) if days else "never"
     cpu = sum(row.cpu for row in rows)
     peak = max((row.peak for row in rows), default=0) >> 20
+    read_back = sum(not row.wall for row in rows)
+    older = f" {read_back} of them were judged by code of earlier that day, and are not timed by the clock."
     return (
         f"{len(rows)} of {len(ACTIONS) * len(SIDES)} rows were judged ({between}; Linux "
         f"{platform.release()}, as root): {len(rows) - wrong} are as expected, {wrong} are not. "
         f"They took {cpu:.0f} s of processor time; the largest pytest had {peak} MiB."
-    )
+    ) + (older if read_back else "")
 
 
 def _table(kind: str, rows: Mapping[tuple[str, str], Row]) -> str:
@@ -96,7 +98,8 @@ def _line(action: Action, rows: Mapping[tuple[str, str], Row]) -> str:
 
 
 def _expected(action: Action) -> str:
-    return f"{action.expected}: {action.why}" if action.why else action.expected
+    expected = action.expected + (f", of a delegate {action.of_delegate}" if action.of_delegate else "")
+    return f"{expected}: {action.why}" if action.why else expected
 
 
 def _result(row: Row | None) -> str:

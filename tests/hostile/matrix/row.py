@@ -70,7 +70,7 @@ _APART = ("unshare", "--pid", "--fork", "--kill-child", "--mount", "--mount-proc
 def judge(name: str, side: Subject) -> Row:
     """Judge one row in a folder that is gone afterwards."""
     with tempfile.TemporaryDirectory(prefix="row-", dir="/tmp") as work:
-        action = ACTIONS[name]
+        action = ACTIONS[name].on(side)
         seen = _run(action, build(action, side, Path(work)), side, Path(work))
         return _judged(action, side, seen, Path(work))
 

@@ -21,6 +21,7 @@ from pytest_qnn.qnn.cases.case import (
     Retrieve,
 )
 from pytest_qnn.qnn.model.contents import compare
+from pytest_qnn.qnn.runner import run as run_module
 from pytest_qnn.qnn.runner.processes import run_in_processes
 from pytest_qnn.qnn.target import MemoryTarget, open_memory_target
 from pytest_qnn.qnn.trace import MemoryTrace, StepSeen
@@ -103,3 +104,16 @@ def test_a_process_that_is_killed_gives_nothing_back(mode: str) -> None:
             assert codes == [0, None, 1002 if killed else 0, 0]
     finally:
         target.close()
+
+
+@pytest.mark.parametrize("mode", ["off", "fork"])
+def test_a_case_that_is_killed_leaves_nothing_in_this_process(mode: str) -> None:
+    """Such a case may come from a file, without a step that begins another process."""
+    before = len(run_module._LEFT)
+    target = open_memory_target("reference", "emulated", mode, 10.0)
+    try:
+        trace = target.run(MemoryCase((ContextCreate("c"),), killed=True))
+    finally:
+        target.close()
+    assert ([seen.code for seen in trace.steps], trace.closing) == ([0], ())
+    assert len(run_module._LEFT) == before

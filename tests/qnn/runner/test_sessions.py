@@ -6,13 +6,16 @@ from typing import Any
 
 import pytest
 
+from pytest_qnn.core.verdict import Unsupported
 from pytest_qnn.qnn.cases.case import ContextCreate, MemoryCase, WholeSession
+from pytest_qnn.qnn.facts import MemoryFacts
 from pytest_qnn.qnn.reference.backend import ReferenceBackend
 from pytest_qnn.qnn.reference.objects import QnnError
 from pytest_qnn.qnn.reference.rpcmem import EmulatedRpcmem
 from pytest_qnn.qnn.runner.library import QnnEntry
 from pytest_qnn.qnn.runner.run import run_memory_case
-from pytest_qnn.qnn.trace import GrowthCounts, StepSeen
+from pytest_qnn.qnn.trace import GrowthCounts, MemoryTrace, StepSeen
+from pytest_qnn.rules import catalogue
 
 LARGE = (1, 64, 64, 512)
 MIB = 1 << 20
@@ -65,3 +68,17 @@ def test_the_first_call_that_fails_is_named() -> None:
 def test_it_waits_for_no_session_that_is_open() -> None:
     *_, seen = run(ContextCreate("c"), WholeSession())
     assert "open already" in seen.skipped
+
+
+class _Composes(ReferenceBackend):
+    def graph_execute(self, *arguments: Any) -> None:
+        del arguments
+        raise QnnError(1000)
+
+
+def test_a_backend_that_executes_nothing_is_not_accused() -> None:
+    """libQnnIr.so is one."""
+    case = MemoryCase((WholeSession(),))
+    trace = MemoryTrace(steps=run(*case.steps, backend=_Composes()), facts=MemoryFacts(operators=()))
+    with pytest.raises(Unsupported, match="graphExecute answers 1000"):
+        catalogue()["QLEAK-05"].check(case, trace)

@@ -18,7 +18,7 @@ _DAMAGES: tuple[Damage, ...] = ("truncated", "garbage", "zeros", "empty")
 
 def _listed(scene: Scene, tape: Tape) -> None:
     """A list in order, as a sign that there is the call; lists whose last binary is damaged; one in order."""
-    made = saved(scene, tape.cut(8))
+    made = saved(scene, tape.cut(8), hints=())
     if made is None:
         return
     scene.add(ContextFromBinary(scene.name("c"), made.binary, by="list"))

@@ -67,9 +67,6 @@ class _GivesBackEver(ReferenceBackend):
         return value is not None and (kind, value) in self.lost
 
 
-_DRIVER = "qnn-driver"
-
-
 class _Driver(ReferenceBackend):
     """Has a file in the place of a driver, which lives longer than its clients."""
 
@@ -78,12 +75,17 @@ class _Driver(ReferenceBackend):
         """Of children beside the folder of their cases, which goes with the target; else this process's."""
         here = Path.cwd()
         if here.name == "case" and here.parent.name.startswith("pytest-qnn-"):
-            return here.parent / _DRIVER
-        return Path(tempfile.gettempdir()) / f"{_DRIVER}-{os.getpid()}"
+            return here.parent / "qnn-driver"
+        return Path(tempfile.gettempdir()) / f"qnn-driver-{os.getpid()}"
 
     def close(self) -> None:
         super().close()
-        if self.driver.name != _DRIVER:
+        self.driver.unlink(missing_ok=True)
+
+    def free_context(self, context: Context) -> None:
+        """The driver has nothing of a client without contexts."""
+        super().free_context(context)
+        if not self.contexts:
             self.driver.unlink(missing_ok=True)
 
     def left_by_another(self) -> bool:
@@ -102,11 +104,6 @@ class _KeepsLock(_Driver):
             raise QnnError(Error.CONTEXT_ERROR_MEM_ALLOC)
         super().context_create(backend, device, config, out)
         self.driver.touch()
-
-    def free_context(self, context: Context) -> None:
-        super().free_context(context)
-        if not self.contexts:
-            self.driver.unlink(missing_ok=True)
 
 
 @faulty_backend("killed-keeps-mapping", "Memory that a killed client had registered stays taken.", "SSR-02")
@@ -129,7 +126,7 @@ class _KeepsMapping(_Driver):
     def free_context(self, context: Context) -> None:
         super().free_context(context)
         if not self.contexts:
-            self._are_alive(0)
+            self.own = 0
 
     def _are_alive(self, count: int) -> None:
         self.own = max(0, count)
@@ -154,8 +151,3 @@ class _LeavesGraph(_Driver):
 
     def write_output(self, graph: Graph, binding: Binding, stored: Stored) -> None:
         super().write_output(graph, binding, np.zeros_like(stored) if self.stale else stored)
-
-    def free_context(self, context: Context) -> None:
-        super().free_context(context)
-        if not self.contexts:
-            self.driver.unlink(missing_ok=True)

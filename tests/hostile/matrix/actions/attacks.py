@@ -11,14 +11,12 @@ def _attack(
     return Action(f"attack-{name}", "attack", moment, expected, what, c, before)
 
 
-def _reply(
-    name: str, what: str, c: str, expected: Expected = "owner", before: str = "", why: str = ""
-) -> Action:
-    return Action(f"reply-{name}", "reply", "work", expected, what, c, before, why=why)
+def _reply(name: str, what: str, c: str, expected: Expected = "owner", before: str = "") -> Action:
+    return Action(f"reply-{name}", "reply", "work", expected, what, c, before)
 
 
 _COPIES = (
-    "was *pass*; a kernel with n multiplications makes 2^n processes in one call, before any of them comes back to "
+    "was *pass* of both; a delegate's kernel with n multiplications makes 2^n processes in one call, before any of them comes back to "
     "the suite, where all but one end: ten cost seconds of processor time at each invoke, and which rule has "
     "such graphs is not the library's doing"
 )
@@ -127,9 +125,8 @@ REPLIES = [
         "twice",
         "forks, and returns in both processes",
         "fork();",
-        "any",
-        why=_COPIES,
-    ),
+        "pass",
+    )._replace(of_delegate="any", why=_COPIES),
     _reply(
         "of-python",
         "replaces the encoder of replies by one that answers with a list of 100,000 lists",

@@ -30,7 +30,7 @@ from typing import TYPE_CHECKING, Any, Final
 import msgspec
 
 from benchmarks import served
-from benchmarks.reproducers_document import GOOD, Shown, document, newest, summary
+from benchmarks.reproducers.document import GOOD, Shown, document, newest, summary
 from pytest_qnn import effort
 from pytest_qnn.case_file import SCHEMA, encode, with_case
 from pytest_qnn.core import engine
@@ -232,7 +232,3 @@ def measured(todo: Sequence[tuple[Mutant, str]], keep: Path | None = None) -> It
         served.build_delegate(libraries.backend.with_name(_PLUGIN))
         for mutant, rule in todo:
             yield shown(mutant, rule, folder, libraries)
-
-
-if __name__ == "__main__":
-    sys.exit(main())

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 
 import msgspec
 
-from benchmarks.late_apart import APART
+from benchmarks.late.apart import APART
 from pytest_qnn.core.mutant import Mutant
 
 

@@ -25,7 +25,7 @@ from pathlib import Path
 
 import msgspec
 
-from benchmarks.late_document import Found, document
+from benchmarks.late.document import Found, document
 from pytest_qnn import effort
 from pytest_qnn.core.engine import InternalError, first_failure
 from pytest_qnn.core.mutant import Mutant
@@ -159,7 +159,3 @@ def main() -> None:
         f"{sum(bool(one.rule) for one in found)} of {len(found)} found; "
         f"{time.perf_counter() - started:.0f} s wall, {cpu:.0f} s CPU\n"
     )
-
-
-if __name__ == "__main__":
-    main()

@@ -1,0 +1,5 @@
+"""``python -m benchmarks.late``."""
+
+from benchmarks.late import main
+
+main()
