@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 from pytest_qnn.core.rule import Subject
 from pytest_qnn.core.target import Target
-from pytest_qnn.isolation import interpreter
 from pytest_qnn.isolation.executor import Executor, MakeExecutor
+from pytest_qnn.isolation.start import interpreter
 from pytest_qnn.isolation.target import TargetUnusable
 from pytest_qnn.isolation.worker import WorkerSpec
 from pytest_qnn.options import Options

@@ -12,6 +12,7 @@ from typing import Any
 
 import fake_suite
 import kept
+import left
 import pytest
 
 from pytest_qnn.isolation import namespaces
@@ -105,8 +106,8 @@ def _no_module_leaves_a_process(request: pytest.FixtureRequest) -> Iterator[None
     if not request.path.is_relative_to(Path(__file__).parent):
         return
     kept.close_all()
-    left = [path.read_text().split() for path in Path("/proc/self/task").glob("*/children")]
-    assert not any(left), f"processes {left} are left"
+    processes = left.children()
+    assert not processes, f"processes {processes} are left"
 
 
 @pytest.fixture

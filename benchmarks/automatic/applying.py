@@ -20,7 +20,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 from benchmarks.automatic.listing import ROOT
-from pytest_qnn.isolation import interpreter
+from pytest_qnn.isolation.start import interpreter
 
 Trees = Mapping[str, ast.Module]
 """By file below the package: its changed tree."""

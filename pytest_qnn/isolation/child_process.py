@@ -34,9 +34,10 @@ import time
 from collections.abc import Iterable
 from pathlib import Path
 
-from pytest_qnn.isolation import child, interpreter, processes, warm_start, wire
+from pytest_qnn.isolation import child, processes, warm_start, wire
 from pytest_qnn.isolation.evidence.stderr import Stderr
 from pytest_qnn.isolation.host.exit_watch import ExitWatch
+from pytest_qnn.isolation.start import interpreter
 from pytest_qnn.isolation.worker import Worker
 
 

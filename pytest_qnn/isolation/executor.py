@@ -126,7 +126,7 @@ class Executor:
 
         ``codec``: the kinds of case. ``guards``: even in mode ``off``, cases run in a child that may end
         their process or measure it. ``passed``: environment variables that children get though their names
-        look like credentials' (`pytest_qnn.isolation.interpreter`). ``on``: the machine of
+        look like credentials' (`pytest_qnn.isolation.start.interpreter`). ``on``: the machine of
         the children, as in ``--qnn-on``, in a mode that has some.
 
         Raises:

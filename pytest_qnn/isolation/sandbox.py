@@ -19,10 +19,11 @@ import msgspec
 
 from pytest_qnn.core import activity
 from pytest_qnn.core.target import Death
-from pytest_qnn.isolation import interpreter, processes, wire, working_directory
+from pytest_qnn.isolation import processes, wire, working_directory
 from pytest_qnn.isolation.codec import decoded
 from pytest_qnn.isolation.host.exit_watch import ExitWatch
 from pytest_qnn.isolation.host.lacks import why_no_process
+from pytest_qnn.isolation.start import interpreter, supervisors
 from pytest_qnn.isolation.worker import Spec, Unusable
 
 _REPLIES = msgspec.msgpack.Decoder(list[wire.Reply])
@@ -107,7 +108,7 @@ class Sandbox:
         self._spec = spec
         self._timeout = timeout
         self._exact = exact
-        self._process: subprocess.Popen[bytes] | None = None
+        self._process: supervisors.Process | None = None
         self._connection: socket.socket | None = None
         self._stderr: IO[bytes] | None = None
         self._root: Path | None = None
@@ -337,22 +338,18 @@ class Sandbox:
         # before.
         warm = str(int(self._exact))
         switches = (warm, str(int(self.apart)), str(self._memory))
-        arguments = (str(theirs.fileno()), self.mode, *switches, str(self._timeout), str(self._root))
+        arguments = (self.mode, *switches, str(self._timeout), str(self._root))
         # For a traceback of the supervisor before it is connected: later its standard streams are /dev/null.
         # A file, not a pipe: nobody reads while it runs, and a full pipe would block it.
         self._stderr = tempfile.TemporaryFile()  # noqa: SIM115 - closed with the sandbox
         with theirs:
             try:
-                self._process = subprocess.Popen(
-                    interpreter.command("pytest_qnn.isolation.supervisor", *arguments, self._spec.text()),
-                    pass_fds=(theirs.fileno(),),
-                    stdin=subprocess.DEVNULL,
-                    stdout=subprocess.DEVNULL,
-                    stderr=self._stderr,
-                    env=_environment(self._root, self._passed) | (_exact_malloc() if self._exact else {}),
-                    # A Ctrl-C in the terminal goes to every process of the foreground group: pytest must get
-                    # it, and the supervisor must live on to end the children and remove their files.
-                    start_new_session=True,
+                self._process = supervisors.start(
+                    self._spec,
+                    arguments,
+                    theirs,
+                    self._stderr,
+                    _environment(self._root, self._passed) | (_exact_malloc() if self._exact else {}),
                 )
             except OSError as error:
                 self.close()

@@ -31,7 +31,7 @@ import time
 import traceback
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
-from typing import NamedTuple
+from typing import NamedTuple, NoReturn
 
 import msgspec
 
@@ -471,7 +471,8 @@ def _restore(before: ProcessState) -> None:
     processes.adopt_orphans()
 
 
-if __name__ == "__main__":
+def run() -> NoReturn:
+    """`main`, in a process that is nothing else; its end."""
     try:
         main()
     except BaseException:
@@ -479,3 +480,7 @@ if __name__ == "__main__":
         os._exit(1)
     # Not `sys.exit`: exit(3) would run the target's destructors, which may do anything.
     os._exit(0)
+
+
+if __name__ == "__main__":
+    run()

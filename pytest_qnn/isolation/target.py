@@ -15,11 +15,11 @@ from pytest_qnn.core.evidence import Evidence
 from pytest_qnn.core.forms import DELEGATES, HERE, is_soname, unwrapped
 from pytest_qnn.core.rule import Subject
 from pytest_qnn.core.target import Control, TargetLost
-from pytest_qnn.isolation import interpreter
 from pytest_qnn.isolation.evidence import symbols
 from pytest_qnn.isolation.executor import Executing
 from pytest_qnn.isolation.host import lacks
 from pytest_qnn.isolation.sandbox import RunnerFailure
+from pytest_qnn.isolation.start import interpreter
 from pytest_qnn.isolation.worker import Unusable
 
 if TYPE_CHECKING:

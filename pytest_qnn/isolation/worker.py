@@ -51,6 +51,10 @@ class Worker(Protocol):
 class Spec(Protocol):
     """What a process needs to make a worker, on a command line."""
 
+    @property
+    def ahead(self) -> str | None:
+        """See `WorkerSpec.ahead`; None: it is not known."""
+
     def text(self) -> str:
         """See `WorkerSpec.text`."""
 
@@ -60,7 +64,13 @@ class WorkerSpec(msgspec.Struct, frozen=True):
 
     maker: ClassVar[str]
     """A module with ``make(content) -> Worker``, imported by whoever makes the worker: so a process loads the
-    half that it serves, and no other. ``content``: JSON of this structure, as bytes."""
+    half that it serves, and no other. ``content``: JSON of this structure, as bytes. And with
+    ``make_ready(ahead)``: loads and runs once what workers of this ``ahead`` need besides their targets."""
+
+    @property
+    def ahead(self) -> str:
+        """What of this may be loaded before a target is, in a process that many are forked from."""
+        return ""
 
     def text(self) -> str:
         """For a command line."""

@@ -16,7 +16,7 @@ import pytest
 
 from pytest_qnn.core.forms import BadOption
 from pytest_qnn.core.printable import shell_line
-from pytest_qnn.isolation import interpreter
+from pytest_qnn.isolation.start import interpreter
 from pytest_qnn.options import Options
 from pytest_qnn.targets import held_back, in_one_process, worker_spec
 

@@ -13,6 +13,8 @@ import threading
 from pathlib import Path
 from typing import NamedTuple
 
+import left
+
 HEADERS = r"""
 #define _GNU_SOURCE
 #include <dirent.h>
@@ -209,7 +211,7 @@ def state() -> State:
     temporary = Path(tempfile.gettempdir()).glob("pytest-qnn-*")
     kinds = (resource.RLIMIT_DATA, resource.RLIMIT_STACK, resource.RLIMIT_CORE)
     return State(
-        descriptors=tuple(sorted(filter(_is_not_ours, os.listdir("/proc/self/fd")))),
+        descriptors=tuple(filter(_is_not_ours, left.descriptors())),
         threads=threading.active_count() + len(os.listdir("/proc/self/task")),
         handlers=tuple(signal.getsignal(number) for number in known),
         mask=frozenset(signal.pthread_sigmask(signal.SIG_BLOCK, ())),
@@ -231,13 +233,6 @@ def resident() -> int:
     """Resident bytes of this process."""
     pages = Path("/proc/self/statm").read_text().split()[1]
     return int(pages) * resource.getpagesize()
-
-
-def children() -> list[int]:
-    """Child processes of this process, dead ones that nobody has waited for included."""
-    return [
-        int(word) for path in Path("/proc/self/task").glob("*/children") for word in path.read_text().split()
-    ]
 
 
 def relatives(temporary: str) -> list[int]:

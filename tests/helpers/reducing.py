@@ -7,8 +7,8 @@ from typing import Any
 
 from pytest_qnn.core.evidence import Evidence
 from pytest_qnn.core.target import Control
-from pytest_qnn.isolation import interpreter
 from pytest_qnn.isolation.evidence import symbols
+from pytest_qnn.isolation.start import interpreter
 from pytest_qnn.qnn.cases.case import MemoryCase
 from pytest_qnn.qnn.cases.join import joined
 from pytest_qnn.qnn.cases.reduce import smaller_memory

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import hostile
+import left
 import pytest
 
 from pytest_qnn.core.profile import PROFILES
@@ -43,7 +44,7 @@ class Witness:
         }
         said = {
             "changed": changed,
-            "children": hostile.children(),
+            "children": left.children(),
             "resident": hostile.resident(),
             "came": self.came,
         }

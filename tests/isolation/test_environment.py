@@ -15,7 +15,7 @@ from fast_run import later
 from native import delegate_library, qnn_library
 from sandboxed import CASE
 
-from pytest_qnn.isolation import interpreter
+from pytest_qnn.isolation.start import interpreter
 from pytest_qnn.qnn.target import open_memory_target
 from pytest_qnn.tflite.target import open_delegate_target
 

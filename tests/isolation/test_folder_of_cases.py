@@ -15,7 +15,7 @@ from fast_run import later
 from native import qnn_library
 from sandboxed import CASE, HARMLESS
 
-from pytest_qnn.isolation import interpreter
+from pytest_qnn.isolation.start import interpreter
 from pytest_qnn.isolation.working_directory import WorkingDirectory, remove
 from pytest_qnn.qnn.target import open_memory_target
 

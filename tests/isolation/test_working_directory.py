@@ -85,7 +85,7 @@ def test_a_helper_process_that_fails_says_where(tmp_path: Path) -> None:
     library = plugin(tmp_path)
     (tmp_path / "failing.py").write_text("raise RuntimeError('this module fails')\n")
     script = (
-        "from pytest_qnn.isolation import interpreter\n"
+        "from pytest_qnn.isolation.start import interpreter\n"
         "interpreter._START = 'import sys; sys.path.insert(0, sys.argv[1].split(\":\")[0]); import failing'\n"
         f"import sys; sys.path.insert(0, {str(tmp_path)!r})\n"
         "import pytest\n"

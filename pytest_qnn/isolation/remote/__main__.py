@@ -22,7 +22,6 @@ from typing import NoReturn
 import msgspec
 
 from pytest_qnn.core.target import Death
-from pytest_qnn.isolation import interpreter
 from pytest_qnn.isolation.evidence import symbols
 from pytest_qnn.isolation.host import lacks
 from pytest_qnn.isolation.remote import messages
@@ -42,6 +41,7 @@ from pytest_qnn.isolation.remote.messages import (
     Surroundings,
 )
 from pytest_qnn.isolation.sandbox import LoadingTakesTooLong, NoProcess, RunnerFailure, Sandbox
+from pytest_qnn.isolation.start import interpreter
 from pytest_qnn.isolation.worker import Unusable
 
 _LAST_SECONDS = 1.0
@@ -126,6 +126,7 @@ class _Text:
 
     def __init__(self, text: str) -> None:
         self._text = text
+        self.ahead = None
 
     def text(self) -> str:
         return self._text

@@ -22,6 +22,11 @@ class DelegateSpec(WorkerSpec, frozen=True):
     delegates: tuple[tuple[str, dict[str, str]], ...]
     runtime: str
 
+    @property
+    def ahead(self) -> str:
+        """The runtime: there is one in a process."""
+        return self.runtime
+
 
 LEARN_LIMITS = b"learn limits"
 LEARN_SAMPLES = b"learn samples"

@@ -145,6 +145,15 @@ class DelegateWorker:
         return msgspec.msgpack.encode(self.run(CODEC.case_of(request), on_step))
 
 
+def make_ready(ahead: str) -> None:
+    """Load this runtime, and carry out what a worker does to be warm, without delegates.
+
+    Raises:
+        Unusable: the runtime is missing.
+    """
+    DelegateWorker(DelegateSpec((), ahead)).warm()
+
+
 def make(content: bytes) -> DelegateWorker:
     """From a `DelegateSpec` as JSON. Raises Unusable."""
     return DelegateWorker(msgspec.json.decode(content, type=DelegateSpec))

@@ -1,0 +1,1 @@
+"""How the processes are started in which targets are loaded."""
