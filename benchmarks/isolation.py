@@ -12,7 +12,8 @@ from typing import Any
 
 from benchmarks.delegates import cases
 from benchmarks.memory import sequence
-from benchmarks.timing import Effort, Figure, Row, drawn, in_children
+from benchmarks.timing import Effort, Figure, Row, drawn, in_children, repeated
+from pytest_qnn.isolation.start import supervisors
 from pytest_qnn.isolation.warm_start import SWITCH
 from pytest_qnn.qnn.target import open_memory_target
 from pytest_qnn.tflite.target import open_delegate_target
@@ -42,6 +43,18 @@ def rows(effort: Effort) -> Iterator[Row]:
                 figure = _figure(open_target, mode, fewer, effort)
                 yield Row(name, mode, "ms", figure.times(1000))
                 yield Row(name, f"{mode}/in process", "ratio", figure.over(here))
+            yield from _of_opening(name, open_target, effort)
+
+
+def _of_opening(name: str, open_target: Open, effort: Effort) -> Iterator[Row]:
+    """What it takes to open a target whose cases run in children, and to close it."""
+    for how, switch in (("forked", "1"), ("fresh", "0")):
+        os.environ[supervisors.SWITCH] = switch
+        try:
+            figure = repeated(lambda _: open_target("fork").close(), effort)
+        finally:
+            os.environ.pop(supervisors.SWITCH)
+        yield Row(name, f"opened, {how}", "ms", figure.times(1000))
 
 
 def _subjects(folder: Path, count: int) -> Iterator[tuple[str, Open, Sequence[Any]]]:

@@ -21,7 +21,7 @@ from pytest_qnn.isolation.sandbox import (
     RunnerFailure,
     Sandbox,
 )
-from pytest_qnn.isolation.worker import DEPTHS, Unusable, WorkerSpec, make_worker
+from pytest_qnn.isolation.worker import DEPTHS, MayEndError, Unusable, WorkerSpec, make_worker
 
 if TYPE_CHECKING:
     from pytest_qnn.isolation.remote.connection import Connection
@@ -175,6 +175,7 @@ class Executor:
                 raise
         else:
             self._worker = make_worker(spec.text())
+            self._worker.careful = self._guards is not None
 
     def _start_apart(self, first: AnySandbox) -> None:
         """Start the sandbox in namespaces of its own; where it cannot be, without.
@@ -257,9 +258,13 @@ class Executor:
         """A trace, or the Death of the child."""
         ends = getattr(case, "ends", False)
         sandbox = self._sandbox_of(case, guarded=guarded)
-        if sandbox is None:
+        if sandbox is not None:
+            return self._call(sandbox, case)
+        try:
             return self._worker.run(msgspec.structs.replace(case, ends=False) if ends else case)
-        return self._call(sandbox, case)
+        except MayEndError:
+            assert self._guards is not None
+            return self._call(self._guards, case)
 
     def _sandbox_of(self, case: Any, *, guarded: bool = False) -> AnySandbox | None:
         """Where the case is carried out; None: here."""

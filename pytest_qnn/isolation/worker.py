@@ -29,8 +29,20 @@ ENDS = b"ends "
 ASKED = {request: depth for depth, request in DEPTHS.items()}
 
 
+class MayEndError(Exception):
+    """What a case comes to may end this process, and is for one of its own."""
+
+
 class Worker(Protocol):
-    """A loaded target."""
+    """A loaded target.
+
+    Attributes:
+        careful: `run` raises `MayEndError` rather than do what has ended processes, of whomever: there is
+            another process for it.
+
+    """
+
+    careful: bool
 
     def facts(self, depth: Depth = "all") -> Any:
         """Learn what the target is; with ``nothing`` without calling it at all."""

@@ -25,13 +25,16 @@ from pytest_qnn.isolation.host.exit_watch import ExitWatch
 from pytest_qnn.isolation.start import fork_server, interpreter
 from pytest_qnn.isolation.worker import Spec
 
+SWITCH: Final = "PYTEST_QNN_FORK_SERVER"
+"""Environment variable: with 0 every supervisor is a fresh interpreter."""
 _SUPERVISOR: Final = "pytest_qnn.isolation.supervisor"
 _SERVER: Final = "pytest_qnn.isolation.start.fork_server"
 _OWN: Final = "pytest_qnn."
 """How the names of modules begin that a fork server may import: nobody else's code runs in it."""
 _CHANGES: Final = "PYTEST_CURRENT_TEST"
 """A variable that pytest sets anew for each test, and that nothing reads as a process starts."""
-_MOST_SERVERS: Final = 4
+_MOST_SERVERS: Final = 6
+"""Two halves on two runtimes, with and without `GLIBC_TUNABLES`."""
 _MOST_FAILURES: Final = 3
 """Of fork servers, before no other one is tried in this process."""
 _SECONDS: Final = 30.0
@@ -178,8 +181,10 @@ class _Servers:
     ) -> Process | None:
         """A supervisor; None: no fork server has made one. ``files``: its connection and stderr."""
         module = spec.text().partition(" ")[0]
-        usable = sys.platform == "linux" and platform.machine() in fork_server.MACHINES
-        if not usable or not module.startswith(_OWN) or self._failures >= _MOST_FAILURES:
+        wanted = os.environ.get(SWITCH) != "0" and sys.platform == "linux"
+        if not wanted or platform.machine() not in fork_server.MACHINES:
+            return None
+        if not module.startswith(_OWN) or self._failures >= _MOST_FAILURES:
             return None
         with self._lock:
             self._leave_to_parent()

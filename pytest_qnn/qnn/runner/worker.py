@@ -156,6 +156,7 @@ class MemoryWorker:
         self._source = MemorySource(spec.backend, spec.rpcmem)
         self._refused = spec.refused
         self._plain = PlainRuns()
+        self.careful = False
 
     def facts(self, depth: Depth = "all") -> MemoryFacts:
         """Learn what the backend is; with ``all`` this initialises it."""

@@ -23,6 +23,7 @@ _TYPES: Final[Mapping[str, tuple[DType, DType]]] = {
     **dict.fromkeys(("int8", "uint8", "int16", "int32", "int64", "bool"), ("int8", "float32")),
 }
 """By type: the two types that are drawn, the one that is more like it first."""
+_VALUES: Final = "values"
 _CALL = re.compile(r"failed to (prepare|invoke)")
 """In what the runtime says of a kernel."""
 
@@ -45,7 +46,7 @@ class Went(NamedTuple):
             return (
                 "shape"
                 if self.why.startswith(("type ", "shape ")) or " outputs, not " in self.why
-                else "values"
+                else _VALUES
             )
         return "" if self.state == "covered" else self.state
 
@@ -104,6 +105,15 @@ def _alike(cell: Cell, drawn: Sequence[Cell], known: Mapping[Cell, Went]) -> Cel
     wrong = [each for each in of_type if known[each].way == known[cell].way]
     most = wrong if 2 * len(wrong) > len(of_type) else ()
     return next((each for each in (*nearest, *most) if each in wrong), None)
+
+
+def most_alike(cell: Cell, known: Mapping[Cell, Went]) -> tuple[Cell, ...]:
+    """Drawn cells of the same operator that may be right by chance, where this one computes wrong numbers.
+
+    None where it goes wrong in another way, which does not depend on numbers.
+    """
+    own = tuple(each for each in _drawn() if each.op == cell.op)
+    return tuple(dict.fromkeys(_nearest(cell, own))) if own and known[cell].way == _VALUES else ()
 
 
 def unlike(cells: Iterable[Cell], known: Mapping[Cell, Went]) -> tuple[Cell, ...]:

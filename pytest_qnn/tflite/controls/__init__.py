@@ -124,6 +124,15 @@ def controls(case: Any, *, died: bool) -> Iterator[Control]:
         yield from _presuming(_runs(_of_a_history(case, [_PLAIN]), 0, "mixed", known))
 
 
+def of_numbers(graphs: Sequence[Graph]) -> Iterator[Control]:
+    """What each graph of one node computes, with several inputs; a call that fails computes nothing."""
+    known = set[bytes]()
+    for graph in graphs:
+        for one in _of_a_node(graph, _OTHERS):
+            numbers = tuple(owner for owner in one.owners if owner != _FAILS)
+            yield from _runs(iter((one._replace(owners=numbers),)), 0, "mixed", known)
+
+
 class Owned(NamedTuple):
     """A plain run of a graph, and who owns what goes wrong in it."""
 

@@ -29,6 +29,11 @@ def step_of(cell: int, *, cpu: bool = False) -> int:
     return 2 * cell + cpu
 
 
+def is_on_cpu(step: int) -> bool:
+    """Whether `step_of` gives this number for a run on the CPU."""
+    return bool(step % 2)
+
+
 def run_domain_case(
     case: DomainCase, chain: Sequence[DelegateFactory], runtime: Runtime, on_step: OnStep | None = None
 ) -> DomainTrace:
@@ -96,8 +101,10 @@ def _seen(
     if run.is_undone:
         return CellSeen("undone", str(run.outputs))
     if isinstance(run.outputs, str):
-        tell(True)
-        cpu = _run(model, None, runtime).outputs
+        cpu = _run(model, None, runtime, invoke=False).outputs
+        if not isinstance(cpu, str):
+            tell(True)
+            cpu = _run(model, None, runtime).outputs
         return CellSeen("refused", cpu) if isinstance(cpu, str) else CellSeen("failed", run.outputs)
     return _computed(model, run.outputs, runtime, tell) if run.claimed else CellSeen("left")
 
@@ -125,7 +132,9 @@ class _Ran(NamedTuple):
     """Arrays; or what was raised, in words."""
 
 
-def _run(model: Made, chain: Sequence[DelegateFactory] | None, runtime: Runtime) -> _Ran:
+def _run(
+    model: Made, chain: Sequence[DelegateFactory] | None, runtime: Runtime, *, invoke: bool = True
+) -> _Ran:
     """Apply the chain, and invoke if it claims the node. Without a chain the CPU computes."""
     delegates: list[LiveDelegate] = []
     claimed, failure, outputs = False, "", []
@@ -139,7 +148,7 @@ def _run(model: Made, chain: Sequence[DelegateFactory] | None, runtime: Runtime)
         applied = True
         interpreter.allocate_tensors()
         claimed = chain is not None and _is_claimed(interpreter, runtime)
-        if claimed or chain is None:
+        if invoke and (claimed or chain is None):
             outputs = _invoked(model, interpreter)
     except (DelegateUnusable, RuntimeError, ValueError) as error:
         failure = " ".join(str(error).split())[:_LONGEST] or type(error).__name__

@@ -9,7 +9,7 @@ from typing import Any, Final
 
 import msgspec
 
-from pytest_qnn.isolation.worker import ASKED, Depth, OnStep, Unusable
+from pytest_qnn.isolation.worker import ASKED, Depth, MayEndError, OnStep, Unusable
 from pytest_qnn.tflite.cases.delegate import Application, DelegateCase
 from pytest_qnn.tflite.cases.domain import DomainCase
 from pytest_qnn.tflite.cases.plugin import PluginCase
@@ -25,7 +25,7 @@ from pytest_qnn.tflite.runner.delegates import (
     known_options,
     why_broken,
 )
-from pytest_qnn.tflite.runner.domain import run_domain_case
+from pytest_qnn.tflite.runner.domain import is_on_cpu, run_domain_case
 from pytest_qnn.tflite.runner.plain import PLAIN
 from pytest_qnn.tflite.runner.plugin import run_plugin_case
 from pytest_qnn.tflite.runner.plugin_library import NoInterface, open_plugin
@@ -57,6 +57,7 @@ class DelegateWorker:
         except (DelegateUnusable, RuntimeMissing) as error:
             raise Unusable(str(error)) from None
         self._names = tuple(name for name, _ in spec.delegates)
+        self.careful = False
 
     def facts(self, depth: Depth = "all") -> DelegateFacts:
         """Learn what the chain is, and with ``all`` that each of its delegates can be made."""
@@ -123,7 +124,8 @@ class DelegateWorker:
             given = tuple((key.encode(), value.encode()) for key, value in options.items())
             return run_plugin_case(case, self._chain, self._runtime, on_step, given)
         if isinstance(case, DomainCase):
-            return run_domain_case(case, self._chain, self._runtime, on_step)
+            before_cpu = _leave_to_child if self.careful and on_step is None else None
+            return run_domain_case(case, self._chain, self._runtime, on_step or before_cpu)
         return run_script_case(case, self._chain, self._runtime, self._remake, on_step)
 
     def _remake(self, position: int, options: Mapping[str, str]) -> DelegateFactory:
@@ -143,6 +145,12 @@ class DelegateWorker:
             question = msgspec.msgpack.decode(request[len(PROBE) :], type=learn.Question)
             return msgspec.msgpack.encode(self.probe(question, on_step))
         return msgspec.msgpack.encode(self.run(CODEC.case_of(request), on_step))
+
+
+def _leave_to_child(step: int) -> None:
+    """Some kernels of the runtimes end the process, which must not be pytest's."""
+    if is_on_cpu(step):
+        raise MayEndError
 
 
 def make_ready(ahead: str) -> None:

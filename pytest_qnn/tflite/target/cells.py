@@ -13,9 +13,8 @@ from pytest_qnn.core.verdict import CoverageRow
 from pytest_qnn.isolation.executor import Executing
 from pytest_qnn.tflite.cases.delegate import DelegateCase
 from pytest_qnn.tflite.cases.domain import DomainCase
-from pytest_qnn.tflite.cases.drawn_cells import Went, drawn_as, showing, unlike, went, witnesses
-from pytest_qnn.tflite.controls import controls
-from pytest_qnn.tflite.controls.cells import drawn
+from pytest_qnn.tflite.cases.drawn_cells import Went, drawn_as, most_alike, showing, unlike, went, witnesses
+from pytest_qnn.tflite.controls.cells import of_drawn, of_more_numbers
 from pytest_qnn.tflite.domain.cell import Cell
 from pytest_qnn.tflite.domain.coverage import rows
 from pytest_qnn.tflite.domain.table import OPERATORS, cells_of
@@ -129,17 +128,17 @@ class Cells:
     def controls(self, case: DomainCase, *, died: bool) -> Iterator[Control]:
         """Of the graphs that strategies draw, and in which the case's cells may show what is wrong in theirs.
 
-        Not their scripts: in a cell nothing is resized, and nothing is done twice. None where a cell goes
-        wrong as no drawn one does.
+        Not their scripts: in a cell nothing is resized, and nothing is done twice. Where a cell goes wrong as
+        no drawn one does, what larger drawn graphs compute is looked at: a cell has few elements.
         """
         known = self._went(case.cells)
         wrong = [cell for cell in case.cells if cell in known and known[cell].way]
-        if unlike(wrong, known):
+        if own := unlike(wrong, known):
+            yield from of_more_numbers([most_alike(cell, known) for cell in own])
             return
-        for each in drawn(shown for cell in wrong for shown in showing(cell, known)):
-            for control in controls(each, died=died):
-                if isinstance(control.case, DelegateCase):
-                    yield control
+        for control in of_drawn((shown for cell in wrong for shown in showing(cell, known)), died=died):
+            if isinstance(control.case, DelegateCase):
+                yield control
 
     def _went(self, cells: Iterable[Cell]) -> dict[Cell, Went]:
         """How these cells went, and those that may show why."""

@@ -10,7 +10,6 @@ from contextlib import closing
 from typing import Any
 
 import pytest
-from late_world import World, bound, external, io_buffers, mapped, static
 from qnn_mini import F32, MEMHANDLE, SENTINEL, array, ion, operation, raw, shared, tensor
 
 from pytest_qnn.qnn.abi import layouts
@@ -20,6 +19,7 @@ from pytest_qnn.qnn.mutants import BACKEND, LATE, RPCMEM, late, table
 from pytest_qnn.qnn.reference.backend import ReferenceBackend
 from pytest_qnn.qnn.reference.rpcmem import EmulatedRpcmem
 from pytest_qnn.qnn.target import open_memory_target
+from tests.qnn.reference.late_world import World, bound, external, io_buffers, mapped, static
 
 MIB, KIB64, PAGE, GIB4 = 1 << 20, 1 << 16, 4096, 1 << 32
 BOGUS = 0xB0605

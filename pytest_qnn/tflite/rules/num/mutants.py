@@ -83,7 +83,8 @@ def _real(values: Values, tensor: Tensor) -> Values:
     if not tensor.scales:
         return values
     along = [1] * values.ndim
-    along[tensor.axis] = -1
+    if len(tensor.scales) > 1:
+        along[tensor.axis] = -1
     scale, zero = (np.array(parts).reshape(along) for parts in (tensor.scales, tensor.zero_points))
     return np.asarray((values.astype(np.int64) - zero) * scale, np.float32)
 
@@ -98,7 +99,7 @@ class _IgnoresActivation(ReferenceDelegate):
 class _HalvesLongSums(ReferenceDelegate):
     def compute_node(self, kernel: Kernel, node: Node, operands: Operands) -> Values:
         first = operands[0]
-        long = first is not None and first.dtype == np.float32 and first.shape[-1] >= 1024
+        long = first is not None and first.dtype == np.float32 and first.shape[-1:] >= (1024,)
         return super().compute_node(kernel, node, [_halved(one) for one in operands] if long else operands)
 
 

@@ -287,7 +287,7 @@ class _KnowsTwoDimensions(ReferenceDelegate):
 
     def compute_node(self, kernel: Kernel, node: Node, operands: list[Values | None]) -> Values:
         value = super().compute_node(kernel, node, operands)
-        if value.ndim <= 2:
+        if value.ndim <= 2 or not value.size:
             return value
         known = value.reshape(*value.shape[:2], -1).copy()
         known[..., 1:] = 0
