@@ -16,7 +16,7 @@ from pytest_qnn.session.certification import bundle
 from pytest_qnn.session.certification.verify import verify
 from tests.certification.forged_bundles import KINDS, Bundle, Bundles
 
-SLICE = 20
+SLICE = 8
 EACH = 20
 """Forgeries of each kind."""
 

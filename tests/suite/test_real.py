@@ -109,7 +109,7 @@ HTP_SAYS = {
     "OFF-08": "30010",
     "QTHR-04": "3 (INFO)",
 }
-HTP_SOME = ("CAP-03", "EXE-05", "EXT-04", "IF-10", "OFF-08", "QTHR-04")
+HTP_SOME = ("CAP-03", "EXE-05", "EXT-04", "QTHR-04")
 """A finding of each kind: every one costs seconds of the simulator."""
 
 

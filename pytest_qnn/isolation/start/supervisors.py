@@ -280,11 +280,16 @@ def _key(module: str, ahead: str | None, environment: Mapping[str, str]) -> _Key
 
 def _inherited() -> str:
     """What a new process has from this one, besides its environment, the folder that it is in, and files."""
-    own = Path("/proc/thread-self")
-    status = (own / "status").read_text().splitlines()
-    lines = [line for line in status if line.split(":")[0] in _INHERITED]
-    files = [(own / name).read_text() for name in ("limits", "cgroup", "oom_score_adj")]
+    status, *files = map(_told, ("status", "limits", "cgroup", "oom_score_adj"))
+    lines = [line for line in status.splitlines() if line.split(":")[0] in _INHERITED]
     return "\n".join([*lines, *files, str(os.getpriority(os.PRIO_PROCESS, 0))])
+
+
+def _told(name: str) -> str:
+    """What the system tells of this thread; empty where it does not."""
+    with contextlib.suppress(OSError):
+        return Path("/proc/thread-self", name).read_text()
+    return ""
 
 
 def _wanted(arguments: Sequence[str], environment: Mapping[str, str]) -> fork_server.Wanted:
