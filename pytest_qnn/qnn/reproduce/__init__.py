@@ -18,7 +18,7 @@ from pytest_qnn.qnn.cases.case import MemoryCase
 from pytest_qnn.qnn.reference.personalities import DEFAULT, PERSONALITIES, Personality
 from pytest_qnn.qnn.reproduce import conditions, declarations
 from pytest_qnn.qnn.reproduce.observed import observations
-from pytest_qnn.qnn.reproduce.recorder import ASYNCHRONOUS, FRAME, PIECES, SYSTEM, THREADS, Recorder
+from pytest_qnn.qnn.reproduce.recorder import ASYNCHRONOUS, FRAME, LISTS, PIECES, SYSTEM, THREADS, Recorder
 from pytest_qnn.qnn.reproduce.recording import answers, recorded
 from pytest_qnn.qnn.reproduce.text import NothingSeen, NotWritten, comment, literal
 from pytest_qnn.qnn.trace import MemoryTrace, StepSeen
@@ -155,8 +155,8 @@ def _of_death(given: MemoryCase, found: MemoryTrace, finding: Finding, death: _D
     assert best is not None
     if best[0] >= _CANNOT:
         raise NotWritten("a conforming library does not let the case come so far")
-    for body in best[1].bodies:
-        body[:] = ["do {", *(f"  {line}" for line in body), "} while (0);"]
+    for index, body in enumerate(best[1].bodies):
+        body[:] = [*_in_block(body), *best[1].lists.ending(index, looked=False)]
     return _text(given, best[1], finding, 0, death)
 
 
@@ -231,9 +231,14 @@ def _looked(
         head = ["if (failed) return;"] if (skipped or closing) and recorder.may_fail else []
         # What a thread was told to give up leaves things alive.
         last = ["if (failure_count) finish();"] if recorder.threads.of(index) and index in ends else []
-        looks = [*ends.get(index, ()), *last]
-        body[:] = [*head, "do {", *(f"  {line}" for line in body), "} while (0);", *looks]
+        last += recorder.lists.ending(index, looked=index in ends)
+        body[:] = [*head, *_in_block(body), *ends.get(index, ()), *last]
     return count
+
+
+def _in_block(body: list[str]) -> list[str]:
+    """Statements that a ``break`` leaves."""
+    return ["do {", *(f"  {line}" for line in body), "} while (0);"]
 
 
 def _failed(given: MemoryCase, run: _Run) -> frozenset[int]:
@@ -304,6 +309,7 @@ def _optional(recorder: Recorder) -> str:
     parts += [PIECES] if "contextCreateFromBinaryWithCallback" in recorder.used else []
     parts += [THREADS] if recorder.threads.any() else []
     parts += [SYSTEM] if recorder.inspects else []
+    parts += [f"#define ENTRIES {recorder.lists.entries}\n{LISTS}"] if recorder.lists.entries else []
     return "\n".join(parts)
 
 

@@ -16,7 +16,15 @@ from pytest_qnn.qnn.abi.table import FUNCTIONS, PROTOTYPES, Implementation, Inte
 from pytest_qnn.qnn.cases import case
 from pytest_qnn.qnn.model.growth import RESIDENT, beyond
 from pytest_qnn.qnn.runner.client import UNTOUCHED
-from pytest_qnn.qnn.trace import GrowthCounts, LogCounts, MemoryTrace, PieceCounts, ProcessCounts, StepSeen
+from pytest_qnn.qnn.trace import (
+    GrowthCounts,
+    ListCounts,
+    LogCounts,
+    MemoryTrace,
+    PieceCounts,
+    ProcessCounts,
+    StepSeen,
+)
 
 Seen = int | tuple[str, ...] | bytes
 """A number; a relation: ``("untouched",)``, ``("null",)``, ``("same", LABEL)``, ``("own",)``; or memory."""
@@ -103,6 +111,8 @@ class _Relations:
 def _of_step(
     index: int, step: case.AnyStep, seen: StepSeen, relations: _Relations
 ) -> Iterator[tuple[str, Seen]]:
+    if isinstance(seen.counts, ListCounts):  # also of a step that is skipped since it was notified amiss
+        yield from _listed(seen.counts)
     if seen.skipped:
         return
     if isinstance(step, case.Parallel):
@@ -118,6 +128,14 @@ def _of_step(
         for position, data in enumerate(seen.data):
             yield f"data:{position}", data
     yield from _counts(step, seen, relations)
+
+
+def _listed(counts: ListCounts) -> Iterator[tuple[str, Seen]]:
+    """Whether the client of a list was notified as it must not be: how often depends on when it looks."""
+    yield "notified:strangely", int(counts.strange > 0)
+    yield "notified:refused", int(not counts.accepted and counts.notified > 0)
+    yield "notified:twice", int(counts.twice > 0)
+    yield "notified:never", int(counts.silent > 0)
 
 
 def _threads(seen: StepSeen) -> Iterator[tuple[str, Seen]]:
@@ -210,7 +228,7 @@ def _counts(step: case.AnyStep, seen: StepSeen, relations: _Relations) -> Iterat
         for name, what in GROWING.items():
             yield f"grows:{name}", int(grown is not None and grown.what == what)
         return
-    if seen.counts is None:
+    if seen.counts is None or isinstance(seen.counts, ListCounts):
         return
     for name in seen.counts.__struct_fields__:
         if name not in _COUNTS:

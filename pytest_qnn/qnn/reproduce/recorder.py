@@ -13,6 +13,7 @@ from typing import Any, Final, NamedTuple, Protocol
 
 from pytest_qnn.qnn.abi.codes import ITEM_SIZE
 from pytest_qnn.qnn.cases import case
+from pytest_qnn.qnn.reproduce.lists import Lists
 from pytest_qnn.qnn.reproduce.observed import Where
 from pytest_qnn.qnn.reproduce.processes import Processes
 from pytest_qnn.qnn.reproduce.text import Names, NotWritten, bytes_of
@@ -40,7 +41,10 @@ THREADS: Final = Path(__file__).with_name("threads.c").read_text(encoding="utf-8
 """What a program has whose calls come from several threads."""
 SYSTEM: Final = Path(__file__).with_name("system.c").read_text(encoding="utf-8")
 """What a program has that asks the System interface."""
-FRAME_WORDS: Final = frozenset(re.findall(r"[A-Za-z_]\w+", FRAME + ASYNCHRONOUS + PIECES + THREADS + SYSTEM))
+LISTS: Final = Path(__file__).with_name("lists.c").read_text(encoding="utf-8")
+"""What a program has that makes contexts out of lists of binaries."""
+_ALL: Final = FRAME + ASYNCHRONOUS + PIECES + THREADS + SYSTEM + LISTS
+FRAME_WORDS: Final = frozenset(re.findall(r"[A-Za-z_]\w+", _ALL))
 SESSION: Final = ("logCreate", "backendCreate", "deviceCreate", "profileCreate")
 _NAMES: Final = {
     "logCreate": "log_handle",
@@ -124,8 +128,7 @@ class Recorder:
         """Asynchronous executions of the step so far."""
         self.accounts: dict[str, int] = {}
         """By context: the number of the account of its pieces."""
-        self.listed: dict[str, str] = {}
-        """By context that was made of a list: its variable."""
+        self.lists = Lists(self)
         self.sizes: dict[int, int] = {}
         """Bytes of the output of each."""
         self.asks: list[str] = []
@@ -339,6 +342,7 @@ class Recorder:
         self._lock.acquire()
         if self.quiet or self.threads.is_repeated(name):
             return None
+        self.lists.notified()
         if len(self.calls) >= MOST_CALLS:
             raise NotWritten(f"the case makes more than {MOST_CALLS} calls")
         self._near.clear()
