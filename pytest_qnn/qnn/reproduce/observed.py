@@ -77,6 +77,8 @@ def observations(steps: tuple[case.AnyStep, ...], trace: MemoryTrace) -> dict[Wh
         found[Where(-1, f"session:{name}")] = code
     relations = _Relations()
     for index, (step, seen) in enumerate(zip(steps, trace.steps, strict=False)):
+        if isinstance(step, case.NewProcess):
+            relations = _Relations()  # what was another process's is no number here
         for label, value in _of_step(index, step, seen, relations):
             found[Where(index, label)] = value
     for position, (_, code) in enumerate(trace.closing):
