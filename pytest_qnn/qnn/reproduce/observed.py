@@ -14,6 +14,7 @@ import msgspec
 
 from pytest_qnn.qnn.abi.table import FUNCTIONS, PROTOTYPES, Implementation, Interface
 from pytest_qnn.qnn.cases import case
+from pytest_qnn.qnn.cases.sizes import nbytes
 from pytest_qnn.qnn.model.growth import RESIDENT, beyond
 from pytest_qnn.qnn.runner.client import UNTOUCHED
 from pytest_qnn.qnn.trace import (
@@ -224,6 +225,11 @@ def _interface(seen: StepSeen) -> Iterator[tuple[str, Seen]]:
 def _counts(step: case.AnyStep, seen: StepSeen, relations: _Relations) -> Iterator[tuple[str, Seen]]:
     if isinstance(seen.counts, ProcessCounts) and isinstance(step, case.Observe):
         yield from _process(step, seen.counts, relations)
+        return
+    if isinstance(seen.counts, GrowthCounts) and isinstance(step, case.WholeSession):
+        half = nbytes(step.shape, step.dtype) // 2
+        yield "left:heap", int(seen.counts.heap > half)
+        yield "left:resident", int(seen.counts.rss > half)
         return
     if isinstance(seen.counts, GrowthCounts):
         grown = beyond(seen.counts)
