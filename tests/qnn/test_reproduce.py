@@ -47,9 +47,12 @@ def built(folder: Path, text: str) -> Path:
 
 
 def run(program: Path, libraries: NativeReference, mutant: str) -> tuple[int, str]:
-    """Its exit status, and what it says."""
+    """Its exit status, and what it says; run where a case would be, as `benchmarks.reproducers` does."""
+    folder = program.parent / f"pytest-qnn-{mutant}" / "case"
+    folder.mkdir(parents=True)
     done = subprocess.run(
         [program, libraries.backend, libraries.rpcmem],
+        cwd=folder,
         env=served.environment(libraries, mutant),
         capture_output=True,
         text=True,
@@ -70,8 +73,14 @@ def run(program: Path, libraries: NativeReference, mutant: str) -> tuple[int, st
         pytest.param("QLEAK-02", "grows heap is 1: yes", marks=pytest.mark.full),
         pytest.param("OFF-03", "step 3: QnnLog_create -> 0", marks=pytest.mark.full),
         pytest.param("OFF-06", "QnnSystemContext_getBinaryInfo -> 0", marks=pytest.mark.full),
+        ("OFF-12", "notified refused is 1: yes"),
+        pytest.param("QLEAK-05", "left heap is 1: yes", marks=pytest.mark.full),
+        pytest.param("SSR-02", "step 2: QnnContext_create -> 1002", marks=pytest.mark.full),
     ],
-    ids=["code", "contents", "left", "death", "threads", "growth", "processes", "system"],
+    ids=[
+        *("code", "contents", "left", "death", "threads", "growth", "processes", "system"),
+        *("lists", "sessions", "killed"),
+    ],
 )
 def test_a_program_ends_with_1_on_the_mutant_and_with_0_on_the_reference(
     tmp_path: Path, libraries: NativeReference, rule: str, says: str
