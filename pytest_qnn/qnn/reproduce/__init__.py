@@ -18,7 +18,16 @@ from pytest_qnn.qnn.cases.case import MemoryCase
 from pytest_qnn.qnn.reference.personalities import DEFAULT, PERSONALITIES, Personality
 from pytest_qnn.qnn.reproduce import conditions, declarations
 from pytest_qnn.qnn.reproduce.observed import observations
-from pytest_qnn.qnn.reproduce.recorder import ASYNCHRONOUS, FRAME, LISTS, PIECES, SYSTEM, THREADS, Recorder
+from pytest_qnn.qnn.reproduce.recorder import (
+    ASYNCHRONOUS,
+    FRAME,
+    LISTS,
+    PIECES,
+    SYSTEM,
+    THREADS,
+    TOUCHED,
+    Recorder,
+)
 from pytest_qnn.qnn.reproduce.recording import answers, recorded
 from pytest_qnn.qnn.reproduce.text import NothingSeen, NotWritten, comment, literal
 from pytest_qnn.qnn.trace import MemoryTrace, StepSeen
@@ -188,6 +197,8 @@ def _written(given: MemoryCase, found: MemoryTrace, run: _Run, finding: Finding)
         shown = ", ".join(sorted({each.where.label.partition(":")[0] for each in wanted}))
         raise NotWritten(f"it shows in what no program outside can look at: {shown}")
     recorder.asks = [conditions.of_answer(slot, *each) for slot, each in enumerate(run.declared.items())]
+    # As the case's client: large blocks are mapped on their own, also where others were freed before.
+    recorder.asks += ["mallopt(M_MMAP_THRESHOLD, 128 * 1024);"] if recorder.touched.any else []
     recorder.used |= {"propertyHasCapability"} if run.declared else set()
     return recorder, count
 
@@ -310,6 +321,7 @@ def _optional(recorder: Recorder) -> str:
     parts += [THREADS] if recorder.threads.any() else []
     parts += [SYSTEM] if recorder.inspects else []
     parts += [f"#define ENTRIES {recorder.lists.entries}\n{LISTS}"] if recorder.lists.entries else []
+    parts += [TOUCHED] if recorder.touched.any else []
     return "\n".join(parts)
 
 

@@ -77,6 +77,8 @@ def _read(recorder: Recorder, step: case.Read, state: State, seen: StepSeen) -> 
 
 def _observe(recorder: Recorder, step: case.Observe, state: State, seen: StepSeen) -> None:
     del seen
+    if step.region:
+        recorder.touched.look(step)
     for what, look in (("fds", "open_now"), ("memfds", "mappings")):
         _look(recorder, f"grown:{what}", look, "-1", patient=step.patient)
     for name in step.buffers:

@@ -18,6 +18,7 @@ from pytest_qnn.qnn.cases.sizes import nbytes
 from pytest_qnn.qnn.model.growth import RESIDENT, beyond
 from pytest_qnn.qnn.runner.client import UNTOUCHED
 from pytest_qnn.qnn.trace import (
+    ExecuteCounts,
     GrowthCounts,
     ListCounts,
     LogCounts,
@@ -95,6 +96,7 @@ class _Relations:
         self._ids: dict[tuple[str, int], str] = {}
         self.look: ProcessCounts | None = None
         self.mapped: dict[str, int] = {}
+        self.regions: dict[int, dict[int, bool]] = {}
 
     def of_id(self, label: str, context: str, number: int) -> tuple[str, ...]:
         """What the id of a tensor is to those before it in the context; 0 is that of no tensor."""
@@ -224,7 +226,7 @@ def _interface(seen: StepSeen) -> Iterator[tuple[str, Seen]]:
 
 def _counts(step: case.AnyStep, seen: StepSeen, relations: _Relations) -> Iterator[tuple[str, Seen]]:
     if isinstance(seen.counts, ProcessCounts) and isinstance(step, case.Observe):
-        yield from _process(step, seen.counts, relations)
+        yield from _process(step, seen, relations)
         return
     if isinstance(seen.counts, GrowthCounts) and isinstance(step, case.WholeSession):
         half = nbytes(step.shape, step.dtype) // 2
@@ -238,6 +240,9 @@ def _counts(step: case.AnyStep, seen: StepSeen, relations: _Relations) -> Iterat
         return
     if seen.counts is None or isinstance(seen.counts, ListCounts):
         return
+    if isinstance(seen.counts, ExecuteCounts):  # of a measured execute
+        for name, used in seen.counts.buffers:
+            yield f"used:{name}", int(used > 0)
     for name in seen.counts.__struct_fields__:
         if name not in _COUNTS:
             continue
@@ -247,8 +252,19 @@ def _counts(step: case.AnyStep, seen: StepSeen, relations: _Relations) -> Iterat
             yield f"count:{name}" + (f":{position}" if len(parts) > 1 else ""), int(part)
 
 
-def _process(step: case.Observe, counts: ProcessCounts, relations: _Relations) -> Iterator[tuple[str, Seen]]:
+def _are_begun(size: int, seen: StepSeen) -> dict[int, bool]:
+    """Of each mapping of the size, by address, whether a quarter of its pages is there."""
+    return {address: 4 * resident >= size for address, resident in seen.regions}
+
+
+def _process(step: case.Observe, seen: StepSeen, relations: _Relations) -> Iterator[tuple[str, Seen]]:
+    counts = seen.counted(ProcessCounts)
     first = relations.look = relations.look or counts
+    if step.region:
+        found = _are_begun(step.region, seen)
+        before = relations.regions.get(step.region, found)
+        relations.regions[step.region] = found
+        yield "regions:filled", int(any(found.get(at) and not begun for at, begun in before.items()))
     yield "grown:fds", counts.fds - first.fds
     yield "grown:memfds", counts.memfds - first.memfds
     for name, now in zip(step.buffers, counts.mapped, strict=False):

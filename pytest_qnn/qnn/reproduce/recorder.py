@@ -18,6 +18,7 @@ from pytest_qnn.qnn.reproduce.observed import Where
 from pytest_qnn.qnn.reproduce.processes import Processes
 from pytest_qnn.qnn.reproduce.text import Names, NotWritten, bytes_of
 from pytest_qnn.qnn.reproduce.threads import Threads
+from pytest_qnn.qnn.reproduce.touched import TouchedMemory
 from pytest_qnn.qnn.runner.buffers import data_of
 from pytest_qnn.qnn.runner.client import function_name
 from pytest_qnn.qnn.runner.graphs import GUARD
@@ -43,7 +44,9 @@ SYSTEM: Final = Path(__file__).with_name("system.c").read_text(encoding="utf-8")
 """What a program has that asks the System interface."""
 LISTS: Final = Path(__file__).with_name("lists.c").read_text(encoding="utf-8")
 """What a program has that makes contexts out of lists of binaries."""
-_ALL: Final = FRAME + ASYNCHRONOUS + PIECES + THREADS + SYSTEM + LISTS
+TOUCHED: Final = Path(__file__).with_name("touched.c").read_text(encoding="utf-8")
+"""What a program has that looks at which memory it touches."""
+_ALL: Final = FRAME + ASYNCHRONOUS + PIECES + THREADS + SYSTEM + LISTS + TOUCHED
 FRAME_WORDS: Final = frozenset(re.findall(r"[A-Za-z_]\w+", _ALL))
 SESSION: Final = ("logCreate", "backendCreate", "deviceCreate", "profileCreate")
 _NAMES: Final = {
@@ -129,6 +132,7 @@ class Recorder:
         self.accounts: dict[str, int] = {}
         """By context: the number of the account of its pieces."""
         self.lists = Lists(self)
+        self.touched = TouchedMemory(self)
         self.sizes: dict[int, int] = {}
         """Bytes of the output of each."""
         self.asks: list[str] = []
@@ -359,6 +363,8 @@ class Recorder:
             self.scribbles.append("enough_descriptors();")
         if any(each.label == f"entry:{name}" for each in self._labels):
             self.line(f"if (!qnn->{name}) break;")
+        if isinstance(step, case.Execute) and step.measured and name == "graphExecute":
+            self.touched.watch()
         self.threads.before(name)
         self.line(f'CALL({number}, "{function_name(name)}", qnn->{name}({", ".join(made.expressions)}));')
         return made
