@@ -103,6 +103,8 @@ class _Run(NamedTuple):
     differences: list[conditions.Difference]
     declared: dict[int, int]
     """Property keys that the target answers otherwise than the plain reference, with its answers."""
+    others: int
+    """Keys that this reference answers otherwise than the target."""
 
 
 def _nearest(given: MemoryCase, found: MemoryTrace, where: str) -> _Run:
@@ -128,7 +130,7 @@ def _nearest(given: MemoryCase, found: MemoryTrace, where: str) -> _Run:
         lacks = conditions.lacks_named_step(found, trace, where)
         place = (lacks, others, len(differing))
         if best is None or place < best_place:
-            best, best_place = _Run(personality, recorder, trace, differing, declared), place
+            best, best_place = _Run(personality, recorder, trace, differing, declared, others), place
         # Among those that declare the same, the nearest: what it does too is no fault. None is nearer than
         # one that differs in the finding alone.
         passed = best_place[:2] == (False, 0) and (others or best_place[2] <= 1)
@@ -171,7 +173,9 @@ def _of_death(given: MemoryCase, found: MemoryTrace, finding: Finding, death: _D
 
 def _written(given: MemoryCase, found: MemoryTrace, run: _Run, finding: Finding) -> tuple[Recorder, int]:
     """The calls again, with statements that look at what is wanted; and how many those are."""
-    wanted = conditions.chosen(given, found, run.differences, finding.where, declared=bool(run.declared))
+    # Another conforming library that declares the same, and does the same, has nothing to show.
+    declared = bool(run.declared) and bool(run.differences or run.others)
+    wanted = conditions.chosen(given, found, run.differences, finding.where, declared=declared)
     behind: dict[int, list[str]] = {}
     facts: list[conditions.Difference] = []
     slots = len(run.declared)
@@ -189,7 +193,7 @@ def _written(given: MemoryCase, found: MemoryTrace, run: _Run, finding: Finding)
     if slots == len(run.declared) and not facts:
         raise NotWritten("no call of the case has given what was seen")
     labels = frozenset(each.where for each in facts)
-    recorder = Recorder(behind, _failed(given, run), labels, conditions.step_named(finding.where))
+    recorder = Recorder(behind, _failed(given, run), labels, conditions.deciding(given, found, finding.where))
     if not run.declared and run.personality is not DEFAULT:
         _demand_otherwise(given, wanted)
     count = _looked(given, recorder, run, facts, slots, found)

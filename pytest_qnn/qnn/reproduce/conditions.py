@@ -172,6 +172,13 @@ def _free_choices(given: case.MemoryCase, found: MemoryTrace) -> set[Where]:
     }
 
 
+def deciding(given: case.MemoryCase, found: MemoryTrace, where: str) -> set[int]:
+    """The step that the finding names, and steps that a library may refuse: what it refuses is not seen."""
+    named = step_named(where)
+    refused = {walked.index for walked in walk(given, found) if any(walked.allowed.codes)}
+    return refused | ({named} if named is not None else set())
+
+
 def call_of(
     where: Where, calls: list[Called], steps: tuple[case.AnyStep, ...], trace: MemoryTrace
 ) -> int | None:

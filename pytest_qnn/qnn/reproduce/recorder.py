@@ -7,7 +7,7 @@ import itertools
 import math
 import re
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from pathlib import Path
 from typing import Any, Final, NamedTuple, Protocol
 
@@ -94,7 +94,7 @@ class Recorder:
         wanted: dict[int, list[str]] | None = None,
         failed: frozenset[int] = frozenset(),
         labels: frozenset[Where] = frozenset(),
-        named: int | None = None,
+        deciding: Collection[int] = (),
     ) -> None:
         """Begin without a step.
 
@@ -102,7 +102,7 @@ class Recorder:
             wanted: by number of a call, statements to stand behind it.
             failed: numbers of calls that failed on the target, and not on the reference.
             labels: what is to be looked at.
-            named: the step that the finding names: what fails there, and did not, is not what was found.
+            deciding: steps at which what fails, and did not, is not what was found.
         """
         self.bodies: list[list[str]] = []
         self.globals: list[str] = []
@@ -116,7 +116,7 @@ class Recorder:
         self.quiet = False
         self.names = Names(FRAME_WORDS)
         self._wanted, self._failed, self._labels = wanted or {}, failed, labels
-        self._named = named
+        self._deciding = deciding
         self._values: dict[int, str] = {}
         self._ids: dict[int, dict[int, str]] = {}
         self._fds: dict[int, str] = {}
@@ -401,7 +401,7 @@ class Recorder:
         elif (
             code == 0 and self.step is not None and name not in ("propertyHasCapability", "graphExecuteAsync")
         ):
-            ends = "otherwise" if self.index == self._named else "stop"
+            ends = "otherwise" if self.index in self._deciding else "stop"
             self.line(f'if (code) {ends}("{function_name(name)} fails");')
         token.returned(code)
 
