@@ -229,12 +229,18 @@ def _looked(
     """Record once more, with looks behind the steps; the number of all looks."""
     count = slots
     ends: dict[int, list[str]] = {}
+    done: list[StepSeen] = []
+    at_last = len(given.steps) - 1
 
     def look(index: int, seen: StepSeen) -> None:
         nonlocal count
-        del seen
+        done.append(seen)
+        if index == at_last:
+            recorder.touched.compare(given.steps, MemoryTrace(steps=tuple(done)))
         for each in facts:
-            statement = conditions.of_fact(count, each, recorder.facts) if each.where.step == index else None
+            # An execute is compared with others, the last of which may be at the end.
+            place = at_last if each.where.label.startswith("copies:") else each.where.step
+            statement = conditions.of_fact(count, each, recorder.facts) if place == index else None
             if statement is not None:
                 ends.setdefault(index, []).append(statement)
                 count += 1

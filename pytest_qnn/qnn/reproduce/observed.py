@@ -16,6 +16,7 @@ from pytest_qnn.qnn.abi.table import FUNCTIONS, PROTOTYPES, Implementation, Inte
 from pytest_qnn.qnn.cases import case
 from pytest_qnn.qnn.cases.sizes import nbytes
 from pytest_qnn.qnn.model.growth import RESIDENT, beyond
+from pytest_qnn.qnn.reproduce import copies
 from pytest_qnn.qnn.runner.client import UNTOUCHED
 from pytest_qnn.qnn.trace import (
     ExecuteCounts,
@@ -83,6 +84,7 @@ def observations(steps: tuple[case.AnyStep, ...], trace: MemoryTrace) -> dict[Wh
             relations = _Relations()  # what was another process's is no number here
         for label, value in _of_step(index, step, seen, relations):
             found[Where(index, label)] = value
+    found |= {Where(index, label): value for index, label, value in copies.seen(steps, trace)}
     for position, (_, code) in enumerate(trace.closing):
         found[Where(len(steps), f"call:{position}")] = code
     return found

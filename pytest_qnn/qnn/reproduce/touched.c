@@ -161,3 +161,25 @@ HELPER struct touched watched(void) {
   prctl(PR_SET_THP_DISABLE, 0L, 0L, 0L, 0L);
   return watching;
 }
+
+HELPER long least(int count, const long* numbers) {
+  long found = numbers[0];
+  for (int i = 1; i < count; ++i) found = numbers[i] < found ? numbers[i] : found;
+  return found;
+}
+
+HELPER long most(int count, const long* numbers) {
+  long found = numbers[0];
+  for (int i = 1; i < count; ++i) found = numbers[i] > found ? numbers[i] : found;
+  return found;
+}
+
+HELPER long within(long number, long top) {
+  return number < 0 ? 0 : number > top ? top : number;
+}
+
+/* An execute touches more than a raw one, by half a tensor and more. */
+HELPER int is_copy(long bytes, long raw, long size) {
+  printf("        %ld bytes, a raw execute %ld\n", bytes, raw);
+  return bytes > (raw > 0 ? raw : 0) + size / 2;
+}
