@@ -75,11 +75,13 @@ def run(program: Path, libraries: NativeReference, mutant: str) -> tuple[int, st
         pytest.param("OFF-06", "QnnSystemContext_getBinaryInfo -> 0", marks=pytest.mark.full),
         ("OFF-12", "notified refused is 1: yes"),
         pytest.param("QLEAK-05", "left heap is 1: yes", marks=pytest.mark.full),
+        pytest.param("QMG-12", "copies new is 1: yes", marks=pytest.mark.full),
+        pytest.param("EXT-33", "used b0 is 0: yes", marks=pytest.mark.full),
         pytest.param("SSR-02", "step 2: QnnContext_create -> 1002", marks=pytest.mark.full),
     ],
     ids=[
         *("code", "contents", "left", "death", "threads", "growth", "processes", "system"),
-        *("lists", "sessions", "killed"),
+        *("lists", "sessions", "copies", "pages", "killed"),
     ],
 )
 def test_a_program_ends_with_1_on_the_mutant_and_with_0_on_the_reference(
@@ -130,9 +132,9 @@ RESULTS = reproducers.read(Path(reproducers.__file__).with_name("results.jsonl")
 DOCUMENT = Path(__file__).parents[2] / "docs" / "measured" / "reproducers.md"
 
 
-RIGHT = 388
-"""Programs that were right when all were measured last: 93.0 % of 417. 95 % are wanted (issue 16); the last
-ten pairs came with OFF-12, QLEAK-05 and SSR-02, for whose findings next to no program is written yet."""
+RIGHT = 408
+"""Programs that were right when all were measured last: 97.8 % of 417. 95 % are wanted (issue 16). Of the
+others five need a restart of the subsystem, which no call makes."""
 
 
 def test_no_fewer_programs_were_measured_as_right_than_before_and_none_accuses_a_reference() -> None:

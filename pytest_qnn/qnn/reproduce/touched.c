@@ -98,11 +98,12 @@ HELPER void count_region(const struct mapping* one) {
   size_t size = one->end - one->begin, page = (size_t)sysconf(_SC_PAGESIZE), there = 0;
   if (size < wanted || size >= wanted + REGION_SLACK || one->grows || is_client(one) || own_at(one) >= 0) return;
   int fd = open("/proc/self/pagemap", O_RDONLY | O_CLOEXEC);
+  if (fd < 0) stop("the process cannot see which memory it has");
   for (size_t at = one->begin / page; at < one->end / page; ++at) {
     uint64_t entry = 0;
     if (pread(fd, &entry, sizeof entry, (off_t)(at * sizeof entry)) == sizeof entry) there += !!(entry >> 62);
   }
-  if (fd >= 0) close(fd);
+  close(fd);
   if (counting.count == REGIONS) return;
   counting.begun[counting.count] = there * page >= wanted / 4;
   counting.at[counting.count++] = one->begin;
