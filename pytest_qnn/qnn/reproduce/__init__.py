@@ -117,7 +117,7 @@ def _nearest(given: MemoryCase, found: MemoryTrace, where: str) -> _Run:
     declared = {key: code for key, code in told.items() if plain[key] != code}
     missing = conditions.missing(found.facts.null_functions if found.facts is not None else ())
     ends = time.process_time() + _CHOICE_SECONDS
-    best, best_place = None, (True, 0, 0)
+    best, best_place = None, (True, 0, 0, 0)
     for personality, others in _by_declaration(told):
         recorder = Recorder()
         try:
@@ -128,12 +128,12 @@ def _nearest(given: MemoryCase, found: MemoryTrace, where: str) -> _Run:
             continue
         differing = conditions.differences(given.steps, found, trace) or missing
         lacks = conditions.lacks_named_step(found, trace, where)
-        place = (lacks, others, len(differing))
+        place = (lacks, others, conditions.left_out(found, trace), len(differing))
         if best is None or place < best_place:
             best, best_place = _Run(personality, recorder, trace, differing, declared, others), place
         # Among those that declare the same, the nearest: what it does too is no fault. None is nearer than
         # one that differs in the finding alone.
-        passed = best_place[:2] == (False, 0) and (others or best_place[2] <= 1)
+        passed = best_place[:2] == (False, 0) and (others or sum(best_place[2:]) <= 1)
         if passed or time.process_time() > ends:
             break
     assert best is not None

@@ -98,6 +98,12 @@ def lacks_named_step(found: MemoryTrace, conforming: MemoryTrace, where: str) ->
     return bool(conforming.steps[step].skipped) and not found.steps[step].skipped
 
 
+def left_out(found: MemoryTrace, conforming: MemoryTrace) -> int:
+    """How many steps were carried out on the target, and not on the reference: nothing is seen of them."""
+    both = zip(found.steps, conforming.steps, strict=False)
+    return sum(bool(there.skipped) and not seen.skipped for seen, there in both)
+
+
 def is_steady(given: case.MemoryCase, found: MemoryTrace) -> bool:
     """No property key is answered in two ways: else what the target declares is not known."""
     known = dict(found.facts.capabilities) if found.facts is not None else {}
