@@ -179,8 +179,8 @@ RESULTS = reproducers.read(Path(reproducers.__file__).with_name("results.jsonl")
 DOCUMENT = Path(__file__).parents[2] / "docs" / "measured" / "reproducers.md"
 
 
-RIGHT = 408
-"""Programs that were right when all were measured last: 97.8 % of 417. 95 % are wanted (issue 16). Of the
+RIGHT = 409
+"""Programs that were right when all were measured last: 98.1 % of 417. 95 % are wanted (issue 16). Of the
 others five need a restart of the subsystem, which no call makes."""
 
 
