@@ -165,18 +165,23 @@ def _tried(home: Path, mutant: Mutant, libraries: NativeReference) -> str:
     named = [mutant.name, f"{served.CONFORMING}{mutant.name}"]
     # The plain reference is that one once more, unless the mutant declares something of its own.
     named += [""] if served.declares(mutant) else []
-    statuses = [
-        subprocess.run(
-            run,
-            env=served.environment(libraries, name) | variables,
-            capture_output=True,
-            timeout=_PATIENCE,
-            check=False,
-        ).returncode
-        for name in named
-    ]
+    statuses = [_status(run, home, served.environment(libraries, name) | variables) for name in named]
     accused = ", accuses the plain reference" if statuses[2:] == [1] else ""
     return f"{statuses[0]}/{statuses[1]}{accused}"
+
+
+def _status(run: Sequence[str], home: Path, variables: dict[str, str]) -> int:
+    """The exit status of a program, which is run where a case would be.
+
+    What a fault leaves in a file, as if in a driver, is beside that folder, and gone behind the program.
+    """
+    with tempfile.TemporaryDirectory(prefix="pytest-qnn-", dir=home) as machine:
+        folder = Path(machine) / "case"
+        folder.mkdir()
+        done = subprocess.run(
+            run, cwd=folder, env=variables, capture_output=True, timeout=_PATIENCE, check=False
+        )
+    return done.returncode
 
 
 _PLUGIN: Final = "libdelegate.so"
@@ -227,7 +232,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 def measured(todo: Sequence[tuple[Mutant, str]], keep: Path | None = None) -> Iterator[Shown]:
     """What becomes of each finding; ``keep``: the folder where programs stay."""
     with tempfile.TemporaryDirectory() as temporary:
-        folder = keep or Path(temporary)
+        folder = (keep or Path(temporary)).resolve()  # programs run in folders of their own
         libraries = served.build(folder / "libraries")
         served.build_delegate(libraries.backend.with_name(_PLUGIN))
         for mutant, rule in todo:

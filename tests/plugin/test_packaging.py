@@ -176,7 +176,7 @@ def test_every_module_is_installed_and_nothing_else(wheel: zipfile.ZipFile, sour
     sources = {f"pytest_qnn/native/{name}.c" for name in ("provider", "cdsprpc", "crash_handler")}
     sources |= {
         f"pytest_qnn/qnn/reproduce/{name}.c"
-        for name in ("frame", "pieces", "asynchronous", "system", "threads")
+        for name in ("frame", "pieces", "asynchronous", "lists", "system", "threads", "touched")
     }
     pages = (source / "pytest_qnn/report/html").rglob("*.*")
     data = {

@@ -18,7 +18,16 @@ from pytest_qnn.qnn.cases.case import MemoryCase
 from pytest_qnn.qnn.reference.personalities import DEFAULT, PERSONALITIES, Personality
 from pytest_qnn.qnn.reproduce import conditions, declarations
 from pytest_qnn.qnn.reproduce.observed import observations
-from pytest_qnn.qnn.reproduce.recorder import ASYNCHRONOUS, FRAME, PIECES, SYSTEM, THREADS, Recorder
+from pytest_qnn.qnn.reproduce.recorder import (
+    ASYNCHRONOUS,
+    FRAME,
+    LISTS,
+    PIECES,
+    SYSTEM,
+    THREADS,
+    TOUCHED,
+    Recorder,
+)
 from pytest_qnn.qnn.reproduce.recording import answers, recorded
 from pytest_qnn.qnn.reproduce.text import NothingSeen, NotWritten, comment, literal
 from pytest_qnn.qnn.trace import MemoryTrace, StepSeen
@@ -94,6 +103,8 @@ class _Run(NamedTuple):
     differences: list[conditions.Difference]
     declared: dict[int, int]
     """Property keys that the target answers otherwise than the plain reference, with its answers."""
+    others: int
+    """Keys that this reference answers otherwise than the target."""
 
 
 def _nearest(given: MemoryCase, found: MemoryTrace, where: str) -> _Run:
@@ -106,7 +117,7 @@ def _nearest(given: MemoryCase, found: MemoryTrace, where: str) -> _Run:
     declared = {key: code for key, code in told.items() if plain[key] != code}
     missing = conditions.missing(found.facts.null_functions if found.facts is not None else ())
     ends = time.process_time() + _CHOICE_SECONDS
-    best, best_place = None, (True, 0, 0)
+    best, best_place = None, (True, 0, 0, 0)
     for personality, others in _by_declaration(told):
         recorder = Recorder()
         try:
@@ -117,12 +128,12 @@ def _nearest(given: MemoryCase, found: MemoryTrace, where: str) -> _Run:
             continue
         differing = conditions.differences(given.steps, found, trace) or missing
         lacks = conditions.lacks_named_step(found, trace, where)
-        place = (lacks, others, len(differing))
+        place = (lacks, others, conditions.left_out(found, trace), len(differing))
         if best is None or place < best_place:
-            best, best_place = _Run(personality, recorder, trace, differing, declared), place
+            best, best_place = _Run(personality, recorder, trace, differing, declared, others), place
         # Among those that declare the same, the nearest: what it does too is no fault. None is nearer than
         # one that differs in the finding alone.
-        passed = best_place[:2] == (False, 0) and (others or best_place[2] <= 1)
+        passed = best_place[:2] == (False, 0) and (others or sum(best_place[2:]) <= 1)
         if passed or time.process_time() > ends:
             break
     assert best is not None
@@ -155,14 +166,16 @@ def _of_death(given: MemoryCase, found: MemoryTrace, finding: Finding, death: _D
     assert best is not None
     if best[0] >= _CANNOT:
         raise NotWritten("a conforming library does not let the case come so far")
-    for body in best[1].bodies:
-        body[:] = ["do {", *(f"  {line}" for line in body), "} while (0);"]
+    for index, body in enumerate(best[1].bodies):
+        body[:] = [*_in_block(body), *best[1].lists.ending(index, looked=False)]
     return _text(given, best[1], finding, 0, death)
 
 
 def _written(given: MemoryCase, found: MemoryTrace, run: _Run, finding: Finding) -> tuple[Recorder, int]:
     """The calls again, with statements that look at what is wanted; and how many those are."""
-    wanted = conditions.chosen(given, found, run.differences, finding.where, declared=bool(run.declared))
+    # Another conforming library that declares the same, and does the same, has nothing to show.
+    declared = bool(run.declared) and bool(run.differences or run.others)
+    wanted = conditions.chosen(given, found, run.differences, finding.where, declared=declared)
     behind: dict[int, list[str]] = {}
     facts: list[conditions.Difference] = []
     slots = len(run.declared)
@@ -180,7 +193,7 @@ def _written(given: MemoryCase, found: MemoryTrace, run: _Run, finding: Finding)
     if slots == len(run.declared) and not facts:
         raise NotWritten("no call of the case has given what was seen")
     labels = frozenset(each.where for each in facts)
-    recorder = Recorder(behind, _failed(given, run), labels, conditions.step_named(finding.where))
+    recorder = Recorder(behind, _failed(given, run), labels, conditions.deciding(given, found, finding.where))
     if not run.declared and run.personality is not DEFAULT:
         _demand_otherwise(given, wanted)
     count = _looked(given, recorder, run, facts, slots, found)
@@ -188,6 +201,8 @@ def _written(given: MemoryCase, found: MemoryTrace, run: _Run, finding: Finding)
         shown = ", ".join(sorted({each.where.label.partition(":")[0] for each in wanted}))
         raise NotWritten(f"it shows in what no program outside can look at: {shown}")
     recorder.asks = [conditions.of_answer(slot, *each) for slot, each in enumerate(run.declared.items())]
+    # As the case's client: large blocks are mapped on their own, also where others were freed before.
+    recorder.asks += ["mallopt(M_MMAP_THRESHOLD, 128 * 1024);"] if recorder.touched.any else []
     recorder.used |= {"propertyHasCapability"} if run.declared else set()
     return recorder, count
 
@@ -214,12 +229,18 @@ def _looked(
     """Record once more, with looks behind the steps; the number of all looks."""
     count = slots
     ends: dict[int, list[str]] = {}
+    done: list[StepSeen] = []
+    at_last = len(given.steps) - 1
 
     def look(index: int, seen: StepSeen) -> None:
         nonlocal count
-        del seen
+        done.append(seen)
+        if index == at_last:
+            recorder.touched.compare(given.steps, MemoryTrace(steps=tuple(done)))
         for each in facts:
-            statement = conditions.of_fact(count, each, recorder.facts) if each.where.step == index else None
+            # An execute is compared with others, the last of which may be at the end.
+            place = at_last if each.where.label.startswith("copies:") else each.where.step
+            statement = conditions.of_fact(count, each, recorder.facts) if place == index else None
             if statement is not None:
                 ends.setdefault(index, []).append(statement)
                 count += 1
@@ -231,9 +252,14 @@ def _looked(
         head = ["if (failed) return;"] if (skipped or closing) and recorder.may_fail else []
         # What a thread was told to give up leaves things alive.
         last = ["if (failure_count) finish();"] if recorder.threads.of(index) and index in ends else []
-        looks = [*ends.get(index, ()), *last]
-        body[:] = [*head, "do {", *(f"  {line}" for line in body), "} while (0);", *looks]
+        last += recorder.lists.ending(index, looked=index in ends)
+        body[:] = [*head, *_in_block(body), *ends.get(index, ()), *last]
     return count
+
+
+def _in_block(body: list[str]) -> list[str]:
+    """Statements that a ``break`` leaves."""
+    return ["do {", *(f"  {line}" for line in body), "} while (0);"]
 
 
 def _failed(given: MemoryCase, run: _Run) -> frozenset[int]:
@@ -304,6 +330,8 @@ def _optional(recorder: Recorder) -> str:
     parts += [PIECES] if "contextCreateFromBinaryWithCallback" in recorder.used else []
     parts += [THREADS] if recorder.threads.any() else []
     parts += [SYSTEM] if recorder.inspects else []
+    parts += [f"#define ENTRIES {recorder.lists.entries}\n{LISTS}"] if recorder.lists.entries else []
+    parts += [TOUCHED] if recorder.touched.any else []
     return "\n".join(parts)
 
 

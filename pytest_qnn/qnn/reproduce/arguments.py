@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import itertools
 from collections.abc import Callable
 from typing import Any, Final
 
@@ -12,6 +13,7 @@ from pytest_qnn.qnn.reproduce import structures
 from pytest_qnn.qnn.reproduce.observed import Where
 from pytest_qnn.qnn.reproduce.recorder import BEHIND, Recorder
 from pytest_qnn.qnn.reproduce.text import NotWritten, literal
+from pytest_qnn.qnn.runner.asynchronous import _waiting
 from pytest_qnn.qnn.runner.client import UNTOUCHED, function_name
 from pytest_qnn.qnn.runner.graphs import GUARD
 
@@ -562,10 +564,7 @@ class Arguments:
             damage = "truncated" if isinstance(step, case.Churn) else ""
         else:
             raise NotWritten("a binary is given that this case has not made")
-        name, length = recorder.names.free("given"), recorder.names.free("given_size")
-        recorder.globals += [f"static unsigned char* {name};", f"static size_t {length};"]
-        recorder.line(f"{length} = {size};")
-        recorder.line(f'{name} = damaged({held}, &{length}, "{damage}");')
+        name, length = self._copied(held, size, damage)
         configuration = recorder.arrays_of_step("option", "custom")
         recorder.given[getattr(step, "context", "")] = (name, length, configuration)
         if isinstance(step, case.ContextWithCallback):
@@ -574,6 +573,15 @@ class Arguments:
             recorder.line(f"{self.expressions[-1]} = in_pieces({number}, {name}, {length}, {more});")
         self._binary_expression = length
         return name
+
+    def _copied(self, held: str, size: str, damage: str) -> tuple[str, str]:
+        """The variables of a binary's copy, damaged or not, and of its size."""
+        recorder = self._recorder
+        name, length = recorder.names.free("given"), recorder.names.free("given_size")
+        recorder.globals += [f"static unsigned char* {name};", f"static size_t {length};"]
+        recorder.line(f"{length} = {size};")
+        recorder.line(f'{name} = damaged({held}, &{length}, "{damage}");')
+        return name, length
 
     def _callback(self, address: int | None) -> str:
         recorder, step = self._recorder, self._recorder.step
@@ -589,28 +597,39 @@ class Arguments:
         return name
 
     def _contexts(self, address: int | None) -> str:
-        """A list of one context."""
+        """A list of contexts, which are notified of with a number each."""
         recorder, step = self._recorder, self._recorder.step
         if not address or not isinstance(step, case.ContextFromBinary):
             raise NotWritten("a list of contexts is given that is not the case's")
         listed = ctypes.cast(address, ctypes.POINTER(ctypes.c_void_p))
-        given = ContextParams.from_address(listed[0] or 0).v1
-        options = structures.configurations(recorder, given.config)
-        binary = self._binary(given.binaryBuffer)
-        one = recorder.variable("QnnContext_Params_t", "one")
-        recorder.line(
-            f"{one}[0] = (QnnContext_Params_t){{.version = 1, .v1 = {{.config = {options}, "
-            f".binaryBuffer = {binary}, .binaryBufferSize = {self._binary_expression}, "
-            ".notifyFunc = (void*)on_created}};"
+        addresses = list(itertools.takewhile(bool, (listed[i] for i in itertools.count())))
+        given = [ContextParams.from_address(each or 0).v1 for each in addresses]
+        first, count = recorder.lists.begin(len(given)), len(given)
+        recorder.line("foreign = 0;")
+        entries = recorder.variable("QnnContext_Params_t", "listed", count)
+        name = recorder.variable("const void*", "contexts", count + 1)
+        for position, each in enumerate(given):
+            entry = self._entry(each, first + position, ahead=position + 1 < count)
+            recorder.line(f"{entries}[{position}] = {entry};")
+            recorder.line(f"{name}[{position}] = &{entries}[{position}];")
+        recorder.lists.wait(step, [_waiting[each.notifyParam] for each in given], first)
+        return name
+
+    def _entry(self, given: Any, number: int, *, ahead: bool) -> str:
+        """One context of a list; ``ahead``: it stands before the step's, and its binary is not damaged."""
+        options = structures.configurations(self._recorder, given.config)
+        binary = self._whole_binary() if ahead else self._binary(given.binaryBuffer)
+        fields = (
+            f".config = {options}, .binaryBuffer = {binary}, .binaryBufferSize = {self._binary_expression}, "
+            f".notifyFunc = (void*)on_created, .notifyParam = (void*)(uintptr_t)(LIST_PARAMETER + {number})"
         )
-        recorder.line("created = 0;")
-        name = recorder.variable("const void*", "contexts", 2)
-        recorder.line(f"{name}[0] = {one};")
-        made = recorder.names.free(step.context)
-        recorder.globals.append(f"static void* {made} = UNTOUCHED;")
-        recorder.scribbles.append(f"if (!code) code = wait_created(&{made});")
-        recorder.listed[step.context] = made
-        recorder.fact("value:0", made)
+        return f"(QnnContext_Params_t){{.version = 1, .v1 = {{{fields}}}}}"
+
+    def _whole_binary(self) -> str:
+        step = self._recorder.step
+        assert isinstance(step, case.ContextFromBinary)
+        held, size = self._recorder.binaries[step.binary]
+        name, self._binary_expression = self._copied(held, size, "")
         return name
 
     def _binary_size(self, value: int) -> str:

@@ -5,12 +5,16 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, Final
 
+import msgspec
+
 from pytest_qnn.qnn.cases import case
+from pytest_qnn.qnn.cases.sizes import nbytes
 from pytest_qnn.qnn.reproduce.observed import GROWING, Where
 from pytest_qnn.qnn.reproduce.recorder import Recorder
 from pytest_qnn.qnn.reproduce.text import NotWritten, literal
 from pytest_qnn.qnn.runner.buffers import data_of
 from pytest_qnn.qnn.runner.probes import _ONCE, Batch
+from pytest_qnn.qnn.runner.run import _session
 from pytest_qnn.qnn.runner.state import State
 from pytest_qnn.qnn.trace import GrowthCounts, StepSeen
 
@@ -73,6 +77,8 @@ def _read(recorder: Recorder, step: case.Read, state: State, seen: StepSeen) -> 
 
 def _observe(recorder: Recorder, step: case.Observe, state: State, seen: StepSeen) -> None:
     del seen
+    if step.region:
+        recorder.touched.look(step)
     for what, look in (("fds", "open_now"), ("memfds", "mappings")):
         _look(recorder, f"grown:{what}", look, "-1", patient=step.patient)
     for name in step.buffers:
@@ -177,9 +183,8 @@ def _pieces(
 
 
 def _from_binary(recorder: Recorder, step: case.ContextFromBinary, state: State, seen: StepSeen) -> None:
-    made = state.contexts.get(step.context)
-    if step.context in recorder.listed and made is not None and seen.code == 0:
-        recorder.made(made.value, recorder.listed[step.context])
+    del step, state, seen
+    recorder.lists.notified()
 
 
 _MOST_TURNS: Final = 1000
@@ -212,6 +217,41 @@ def repeated(recorder: Recorder, step: case.Churn, state: State) -> StepSeen:
     for what in GROWING:
         recorder.fact(f"grows:{what}", f"grown(&{before}, &{after}, {turns}, {literal(what.encode())})")
     return StepSeen(code=batch.refusal, counts=GrowthCounts(rounds=step.rounds))
+
+
+def whole_session(recorder: Recorder, step: case.WholeSession, state: State) -> StepSeen:
+    """A small session and the step's, both twice; what the process holds is counted around the latter.
+
+    As the case's client does it: malloc's bytes count the first time, and resident memory the second time,
+    when the program's own memory, and what an allocator keeps for the next session, is there already.
+    """
+    lines = recorder.lines()
+    begin = len(lines)
+    small = _session_lines(recorder, msgspec.structs.replace(step, shape=(1,)), state)
+    large = _session_lines(recorder, step, state)
+    before, after = (recorder.variable("struct held", wanted, 2) for wanted in ("before", "after"))
+    lines[begin:] = [
+        "for (int turn = 0; turn < 2; ++turn) {",
+        *(f"  {line}" for line in small),
+        f"  {before}[turn] = held_now();",
+        *(f"  {line}" for line in large),
+        f"  {after}[turn] = held_again(&{before}[turn], 1);",
+        "  is_quiet = 1; /* the first turn is told of */",
+        "}",
+        "is_quiet = 0;",
+    ]
+    half = nbytes(step.shape, step.dtype) // 2
+    for turn, what in enumerate(("heap", "resident")):
+        recorder.fact(f"left:{what}", f"({after}[{turn}].{what} - {before}[{turn}].{what} > {half})")
+    return StepSeen(code=0, counts=GrowthCounts())
+
+
+def _session_lines(recorder: Recorder, step: case.WholeSession, state: State) -> list[str]:
+    lines = recorder.lines()
+    begin = len(lines)
+    if _session(state, step) is not None:
+        raise NotWritten("a reference does not carry out the session")
+    return [*lines[begin:], "malloc_trim(0);"]
 
 
 def _threads(recorder: Recorder, step: case.Parallel, state: State, seen: StepSeen) -> None:
@@ -283,6 +323,5 @@ BEHIND: Final[dict[type, Writes]] = {
 NOT_WRITTEN: Final[dict[type, str]] = {
     case.Carry: "it needs a binary that another process has made",
     case.Restart: "nothing in C can make the subsystem behind a backend restart",
-    case.WholeSession: "it measures what is left of a session that is over",
 }
 """Steps that no program is written for, and why."""

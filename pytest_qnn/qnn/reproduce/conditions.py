@@ -98,6 +98,12 @@ def lacks_named_step(found: MemoryTrace, conforming: MemoryTrace, where: str) ->
     return bool(conforming.steps[step].skipped) and not found.steps[step].skipped
 
 
+def left_out(found: MemoryTrace, conforming: MemoryTrace) -> int:
+    """How many steps were carried out on the target, and not on the reference: nothing is seen of them."""
+    both = zip(found.steps, conforming.steps, strict=False)
+    return sum(bool(there.skipped) and not seen.skipped for seen, there in both)
+
+
 def is_steady(given: case.MemoryCase, found: MemoryTrace) -> bool:
     """No property key is answered in two ways: else what the target declares is not known."""
     known = dict(found.facts.capabilities) if found.facts is not None else {}
@@ -158,7 +164,9 @@ def chosen(
     left = [each for each in all_of_them if each.where not in free]
     if not left:
         raise NothingSeen("a run on the reference gives the same codes, contents and counts of memory")
-    return left
+    # Mappings of a size come and go with other things of a process: they count where nothing else shows it.
+    counted = [each for each in left if not each.where.label.startswith("regions:")]
+    return counted or left
 
 
 def _free_choices(given: case.MemoryCase, found: MemoryTrace) -> set[Where]:
@@ -168,6 +176,13 @@ def _free_choices(given: case.MemoryCase, found: MemoryTrace) -> set[Where]:
         for walked in walk(given, found)
         if walked.code is not None and walked.code in walked.allowed.codes
     }
+
+
+def deciding(given: case.MemoryCase, found: MemoryTrace, where: str) -> set[int]:
+    """The step that the finding names, and steps that a library may refuse: what it refuses is not seen."""
+    named = step_named(where)
+    refused = {walked.index for walked in walk(given, found) if any(walked.allowed.codes)}
+    return refused | ({named} if named is not None else set())
 
 
 def call_of(

@@ -359,25 +359,6 @@ HELPER void on_log(const char* format, uint32_t level, uint64_t time, void* argu
   (void)format, (void)level, (void)time, (void)arguments;
 }
 
-static volatile int created __attribute__((unused)); /* a context of a list is notified of */
-static void* created_context __attribute__((unused));
-static uint64_t created_status __attribute__((unused));
-
-HELPER void on_created(void* context, void* graph, const char* name, uint32_t kind, void* parameter, uint64_t status) {
-  (void)graph, (void)name, (void)parameter;
-  if (kind != 1 || created) return;
-  created_context = context;
-  created_status = status;
-  created = 1;
-}
-
-HELPER uint64_t wait_created(void** context) {
-  for (int i = 0; i < 2000 && !created; ++i) usleep(1000);
-  if (!created) stop("no notification of the context within 2 s");
-  *context = created_context;
-  return created_status;
-}
-
 static void open_libraries(const char* backend, const char* rpcmem) {
   backend_path = backend;
   dlopen("libgcc_s.so.1", RTLD_NOW | RTLD_GLOBAL); /* some backends bring an unwinder of their own */

@@ -14,9 +14,20 @@ import msgspec
 
 from pytest_qnn.qnn.abi.table import FUNCTIONS, PROTOTYPES, Implementation, Interface
 from pytest_qnn.qnn.cases import case
+from pytest_qnn.qnn.cases.sizes import nbytes
 from pytest_qnn.qnn.model.growth import RESIDENT, beyond
+from pytest_qnn.qnn.reproduce import copies
 from pytest_qnn.qnn.runner.client import UNTOUCHED
-from pytest_qnn.qnn.trace import GrowthCounts, LogCounts, MemoryTrace, PieceCounts, ProcessCounts, StepSeen
+from pytest_qnn.qnn.trace import (
+    ExecuteCounts,
+    GrowthCounts,
+    ListCounts,
+    LogCounts,
+    MemoryTrace,
+    PieceCounts,
+    ProcessCounts,
+    StepSeen,
+)
 
 Seen = int | tuple[str, ...] | bytes
 """A number; a relation: ``("untouched",)``, ``("null",)``, ``("same", LABEL)``, ``("own",)``; or memory."""
@@ -69,8 +80,11 @@ def observations(steps: tuple[case.AnyStep, ...], trace: MemoryTrace) -> dict[Wh
         found[Where(-1, f"session:{name}")] = code
     relations = _Relations()
     for index, (step, seen) in enumerate(zip(steps, trace.steps, strict=False)):
+        if isinstance(step, case.NewProcess):
+            relations = _Relations()  # what was another process's is no number here
         for label, value in _of_step(index, step, seen, relations):
             found[Where(index, label)] = value
+    found |= {Where(index, label): value for index, label, value in copies.seen(steps, trace)}
     for position, (_, code) in enumerate(trace.closing):
         found[Where(len(steps), f"call:{position}")] = code
     return found
@@ -84,6 +98,7 @@ class _Relations:
         self._ids: dict[tuple[str, int], str] = {}
         self.look: ProcessCounts | None = None
         self.mapped: dict[str, int] = {}
+        self.regions: dict[int, dict[int, bool]] = {}
 
     def of_id(self, label: str, context: str, number: int) -> tuple[str, ...]:
         """What the id of a tensor is to those before it in the context; 0 is that of no tensor."""
@@ -103,6 +118,8 @@ class _Relations:
 def _of_step(
     index: int, step: case.AnyStep, seen: StepSeen, relations: _Relations
 ) -> Iterator[tuple[str, Seen]]:
+    if isinstance(seen.counts, ListCounts):  # also of a step that is skipped since it was notified amiss
+        yield from _listed(seen.counts)
     if seen.skipped:
         return
     if isinstance(step, case.Parallel):
@@ -118,6 +135,14 @@ def _of_step(
         for position, data in enumerate(seen.data):
             yield f"data:{position}", data
     yield from _counts(step, seen, relations)
+
+
+def _listed(counts: ListCounts) -> Iterator[tuple[str, Seen]]:
+    """Whether the client of a list was notified as it must not be: how often depends on when it looks."""
+    yield "notified:strangely", int(counts.strange > 0)
+    yield "notified:refused", int(not counts.accepted and counts.notified > 0)
+    yield "notified:twice", int(counts.twice > 0)
+    yield "notified:never", int(counts.silent > 0)
 
 
 def _threads(seen: StepSeen) -> Iterator[tuple[str, Seen]]:
@@ -203,15 +228,23 @@ def _interface(seen: StepSeen) -> Iterator[tuple[str, Seen]]:
 
 def _counts(step: case.AnyStep, seen: StepSeen, relations: _Relations) -> Iterator[tuple[str, Seen]]:
     if isinstance(seen.counts, ProcessCounts) and isinstance(step, case.Observe):
-        yield from _process(step, seen.counts, relations)
+        yield from _process(step, seen, relations)
+        return
+    if isinstance(seen.counts, GrowthCounts) and isinstance(step, case.WholeSession):
+        half = nbytes(step.shape, step.dtype) // 2
+        yield "left:heap", int(seen.counts.heap > half)
+        yield "left:resident", int(seen.counts.rss > half)
         return
     if isinstance(seen.counts, GrowthCounts):
         grown = beyond(seen.counts)
         for name, what in GROWING.items():
             yield f"grows:{name}", int(grown is not None and grown.what == what)
         return
-    if seen.counts is None:
+    if seen.counts is None or isinstance(seen.counts, ListCounts):
         return
+    if isinstance(seen.counts, ExecuteCounts):  # of a measured execute
+        for name, used in seen.counts.buffers:
+            yield f"used:{name}", int(used > 0)
     for name in seen.counts.__struct_fields__:
         if name not in _COUNTS:
             continue
@@ -221,8 +254,19 @@ def _counts(step: case.AnyStep, seen: StepSeen, relations: _Relations) -> Iterat
             yield f"count:{name}" + (f":{position}" if len(parts) > 1 else ""), int(part)
 
 
-def _process(step: case.Observe, counts: ProcessCounts, relations: _Relations) -> Iterator[tuple[str, Seen]]:
+def _are_begun(size: int, seen: StepSeen) -> dict[int, bool]:
+    """Of each mapping of the size, by address, whether a quarter of its pages is there."""
+    return {address: 4 * resident >= size for address, resident in seen.regions}
+
+
+def _process(step: case.Observe, seen: StepSeen, relations: _Relations) -> Iterator[tuple[str, Seen]]:
+    counts = seen.counted(ProcessCounts)
     first = relations.look = relations.look or counts
+    if step.region:
+        found = _are_begun(step.region, seen)
+        before = relations.regions.get(step.region, found)
+        relations.regions[step.region] = found
+        yield "regions:filled", int(any(found.get(at) and not begun for at, begun in before.items()))
     yield "grown:fds", counts.fds - first.fds
     yield "grown:memfds", counts.memfds - first.memfds
     for name, now in zip(step.buffers, counts.mapped, strict=False):

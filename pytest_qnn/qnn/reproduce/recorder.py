@@ -7,16 +7,18 @@ import itertools
 import math
 import re
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from pathlib import Path
 from typing import Any, Final, NamedTuple, Protocol
 
 from pytest_qnn.qnn.abi.codes import ITEM_SIZE
 from pytest_qnn.qnn.cases import case
+from pytest_qnn.qnn.reproduce.lists import Lists
 from pytest_qnn.qnn.reproduce.observed import Where
 from pytest_qnn.qnn.reproduce.processes import Processes
 from pytest_qnn.qnn.reproduce.text import Names, NotWritten, bytes_of
 from pytest_qnn.qnn.reproduce.threads import Threads
+from pytest_qnn.qnn.reproduce.touched import TouchedMemory
 from pytest_qnn.qnn.runner.buffers import data_of
 from pytest_qnn.qnn.runner.client import function_name
 from pytest_qnn.qnn.runner.graphs import GUARD
@@ -40,7 +42,12 @@ THREADS: Final = Path(__file__).with_name("threads.c").read_text(encoding="utf-8
 """What a program has whose calls come from several threads."""
 SYSTEM: Final = Path(__file__).with_name("system.c").read_text(encoding="utf-8")
 """What a program has that asks the System interface."""
-FRAME_WORDS: Final = frozenset(re.findall(r"[A-Za-z_]\w+", FRAME + ASYNCHRONOUS + PIECES + THREADS + SYSTEM))
+LISTS: Final = Path(__file__).with_name("lists.c").read_text(encoding="utf-8")
+"""What a program has that makes contexts out of lists of binaries."""
+TOUCHED: Final = Path(__file__).with_name("touched.c").read_text(encoding="utf-8")
+"""What a program has that looks at which memory it touches."""
+_ALL: Final = FRAME + ASYNCHRONOUS + PIECES + THREADS + SYSTEM + LISTS + TOUCHED
+FRAME_WORDS: Final = frozenset(re.findall(r"[A-Za-z_]\w+", _ALL))
 SESSION: Final = ("logCreate", "backendCreate", "deviceCreate", "profileCreate")
 _NAMES: Final = {
     "logCreate": "log_handle",
@@ -87,7 +94,7 @@ class Recorder:
         wanted: dict[int, list[str]] | None = None,
         failed: frozenset[int] = frozenset(),
         labels: frozenset[Where] = frozenset(),
-        named: int | None = None,
+        deciding: Collection[int] = (),
     ) -> None:
         """Begin without a step.
 
@@ -95,7 +102,7 @@ class Recorder:
             wanted: by number of a call, statements to stand behind it.
             failed: numbers of calls that failed on the target, and not on the reference.
             labels: what is to be looked at.
-            named: the step that the finding names: what fails there, and did not, is not what was found.
+            deciding: steps at which what fails, and did not, is not what was found.
         """
         self.bodies: list[list[str]] = []
         self.globals: list[str] = []
@@ -109,7 +116,7 @@ class Recorder:
         self.quiet = False
         self.names = Names(FRAME_WORDS)
         self._wanted, self._failed, self._labels = wanted or {}, failed, labels
-        self._named = named
+        self._deciding = deciding
         self._values: dict[int, str] = {}
         self._ids: dict[int, dict[int, str]] = {}
         self._fds: dict[int, str] = {}
@@ -124,8 +131,8 @@ class Recorder:
         """Asynchronous executions of the step so far."""
         self.accounts: dict[str, int] = {}
         """By context: the number of the account of its pieces."""
-        self.listed: dict[str, str] = {}
-        """By context that was made of a list: its variable."""
+        self.lists = Lists(self)
+        self.touched = TouchedMemory(self)
         self.sizes: dict[int, int] = {}
         """Bytes of the output of each."""
         self.asks: list[str] = []
@@ -274,7 +281,7 @@ class Recorder:
             return self._near[address]
         if size <= 0 and wanted == "other":
             size = 4096
-        if size > MOST_MEMORY:
+        if size > MOST_MEMORY and not isinstance(self.step, case.WholeSession):
             raise NotWritten(f"a tensor has {size} bytes of memory of its own")
         name = self._near[address] = self._space(address, size, wanted)
         return name
@@ -327,6 +334,8 @@ class Recorder:
             seeds.append(step.weights)
         elif isinstance(step, case.Write):
             seeds.append(step.seed)
+        elif isinstance(step, case.WholeSession):
+            seeds += [1, case.Binding().seed]
         elif isinstance(step, case.Parallel):
             turns = itertools.product(range(step.threads), range(step.rounds), range(2))
             seeds += [64 * at + 8 * turn + place for at, turn, place in turns]
@@ -339,6 +348,7 @@ class Recorder:
         self._lock.acquire()
         if self.quiet or self.threads.is_repeated(name):
             return None
+        self.lists.notified()
         if len(self.calls) >= MOST_CALLS:
             raise NotWritten(f"the case makes more than {MOST_CALLS} calls")
         self._near.clear()
@@ -353,6 +363,8 @@ class Recorder:
             self.scribbles.append("enough_descriptors();")
         if any(each.label == f"entry:{name}" for each in self._labels):
             self.line(f"if (!qnn->{name}) break;")
+        if isinstance(step, case.Execute) and step.measured and name == "graphExecute":
+            self.touched.watch()
         self.threads.before(name)
         self.line(f'CALL({number}, "{function_name(name)}", qnn->{name}({", ".join(made.expressions)}));')
         return made
@@ -389,7 +401,7 @@ class Recorder:
         elif (
             code == 0 and self.step is not None and name not in ("propertyHasCapability", "graphExecuteAsync")
         ):
-            ends = "otherwise" if self.index == self._named else "stop"
+            ends = "otherwise" if self.index in self._deciding else "stop"
             self.line(f'if (code) {ends}("{function_name(name)} fails");')
         token.returned(code)
 

@@ -12,7 +12,7 @@ from pytest_qnn.qnn.cases import case
 from pytest_qnn.qnn.reference.backend import ReferenceBackend
 from pytest_qnn.qnn.reference.personalities import DEFAULT, Personality
 from pytest_qnn.qnn.reproduce.arguments import arguments_of
-from pytest_qnn.qnn.reproduce.client_steps import BEHIND, NOT_WRITTEN, repeated
+from pytest_qnn.qnn.reproduce.client_steps import BEHIND, NOT_WRITTEN, repeated, whole_session
 from pytest_qnn.qnn.reproduce.recorder import Recorder
 from pytest_qnn.qnn.reproduce.spy import SpyInterface, SpyRpcmem
 from pytest_qnn.qnn.reproduce.text import NotWritten
@@ -92,7 +92,12 @@ class _Run:
 
     def _step(self, step: case.AnyStep, state: State, spy: SpyInterface) -> StepSeen:
         recorder = self._recorder
-        seen = repeated(recorder, step, state) if isinstance(step, case.Churn) else carry_out(state, step)
+        if isinstance(step, case.Churn):
+            seen = repeated(recorder, step, state)
+        elif isinstance(step, case.WholeSession):
+            seen = whole_session(recorder, step, state)
+        else:
+            seen = carry_out(state, step)
         if spy.failure is not None:
             raise spy.failure
         if not seen.skipped and type(step) in BEHIND:
