@@ -27,6 +27,7 @@ from pytest_qnn.tflite.abi import layouts
 from pytest_qnn.tflite.mutants import DELEGATE
 from pytest_qnn.tflite.mutants import named as delegate_named
 from pytest_qnn.tflite.reference.delegate import ReferenceDelegate
+from pytest_qnn.tflite.reference.half import HalfDelegate
 
 CLAIM: Final = "PYTEST_QNN_CLAIM"
 """Nodes that a delegate claims, as JSON; without it all that it supports."""
@@ -106,9 +107,14 @@ def declares(mutant: Mutant) -> bool:
 
 
 def _faultless(faulty: Any) -> Any:
-    """The variant of the reference delegate that a faulty one is made from."""
+    """The variant of the reference delegate that a faulty one is made from.
+
+    One that computes in float16 is conforming only where that is declared.
+    """
     bases = faulty.__mro__ if isinstance(faulty, type) else ()
-    return next((each for each in bases if each.__module__.startswith(_VARIANTS)), None)
+    variants = (each for each in bases if each.__module__.startswith(_VARIANTS))
+    half = getattr(faulty, "PRECISION", "float32") == "float16"
+    return next((each for each in variants if half or not issubclass(each, HalfDelegate)), None)
 
 
 def _mutant(name: str, kind: str) -> Mutant | None:

@@ -181,7 +181,8 @@ class WholeSession(Step, tag="whole-session", frozen=True, gc=False, omit_defaul
     A backend, a device and a context are made, and a graph of an operator with two inputs, of which the
     second is STATIC with contents of ``shape``; it is executed with raw memory, and all is freed, the backend
     last. This is done four times: with one element, with ``shape``, and both again. What malloc has given out
-    is measured around the second session, resident memory around the fourth.
+    is measured around the second session and the fourth, of which the smaller growth counts, resident memory
+    around the fourth.
     """
 
     op: QnnOp = "ElementWiseAdd"

@@ -125,9 +125,13 @@ def controls(case: Any, *, died: bool) -> Iterator[Control]:
 
 
 def of_numbers(graphs: Sequence[Graph]) -> Iterator[Control]:
-    """What each graph of one node computes, with several inputs; a call that fails computes nothing."""
+    """What each graph of one node computes, with several inputs; a call that fails computes nothing.
+
+    Bytes that stay as they were are no numbers: they come first.
+    """
     known = set[bytes]()
     for graph in graphs:
+        yield from _runs(iter((Owned(graph, ("DET-04",), _FILLED),)), 0, "mixed", known)
         for one in _of_a_node(graph, _OTHERS):
             numbers = tuple(owner for owner in one.owners if owner != _FAILS)
             yield from _runs(iter((one._replace(owners=numbers),)), 0, "mixed", known)
