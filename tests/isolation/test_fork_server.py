@@ -82,6 +82,27 @@ def test_one_that_is_stopped_is_given_up(tmp_path: Path, monkeypatch: pytest.Mon
     assert fork_servers() == {}
 
 
+def test_one_whose_answer_is_late_leaves_no_second_supervisor(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    answered = supervisors._Server._answered
+    late = iter((True, False))
+
+    def is_late(server: supervisors._Server) -> int:
+        """It has been asked, and answers when nobody waits any more."""
+        if next(late):
+            raise TimeoutError
+        return answered(server)
+
+    library = qnn_library(tmp_path)
+    with monkeypatch.context() as patched:
+        patched.setattr(supervisors._Server, "_answered", is_late)
+        assert _steps(library) == 2
+    assert next(late, None) is None, "what it answers is read"
+    assert _supervisors() == []
+    assert fork_servers() == {}
+
+
 def test_where_there_can_be_none_supervisors_are_fresh_interpreters(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -14,6 +14,7 @@ continued and killed as a fresh one, and does not end with this one.
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import gc
 import importlib
@@ -25,11 +26,11 @@ import socket
 import sys
 import tempfile
 import traceback
-from typing import Final
+from typing import Final, NoReturn
 
 import msgspec
 
-from pytest_qnn.isolation import supervisor
+from pytest_qnn.isolation import supervisor, wire
 
 MARK: Final = "TMPDIR"
 """The variable by which a supervisor and its descendants are recognised in /proc/PID/environ."""
@@ -80,29 +81,49 @@ def main() -> None:
         if not message:
             return
         try:
-            made = _made(connection, _WANTED.decode(message), descriptors, mark)
+            _make(connection, _WANTED.decode(message), descriptors, mark)
         except (OSError, msgspec.DecodeError) as error:
-            made = Made(0, str(error))
+            connection.send(msgspec.msgpack.encode(Made(0, str(error))))
         for descriptor in descriptors:
             os.close(descriptor)
-        connection.send(msgspec.msgpack.encode(made))
 
 
-def _made(connection: socket.socket, wanted: Wanted, descriptors: list[int], mark: int) -> Made:
-    pid = _fork_sibling()
-    if pid:
-        return Made(pid)
+def _make(connection: socket.socket, wanted: Wanted, descriptors: list[int], mark: int) -> None:
+    """Make a supervisor and answer with its number; it begins once pytest can know of it.
+
+    Raises:
+        OSError: the system makes no process.
+    """
+    read_fd, begin_fd = os.pipe()
+    with contextlib.ExitStack() as ending:
+        ending.callback(os.close, begin_fd)
+        try:
+            pid = _fork_sibling()
+            if not pid:
+                os.close(begin_fd)
+                connection.close()
+                _become_supervisor(wanted, descriptors, mark, read_fd)
+        finally:
+            os.close(read_fd)
+        connection.send(msgspec.msgpack.encode(Made(pid)))
+        with contextlib.suppress(BrokenPipeError):  # somebody has killed it
+            os.write(begin_fd, b"!")
+
+
+def _become_supervisor(wanted: Wanted, descriptors: list[int], mark: int, read_fd: int) -> NoReturn:
+    """What `subprocess.Popen` and a fresh interpreter do otherwise."""
     try:
-        connection.close()
-        _become_supervisor(wanted, descriptors, mark)
+        if wire.wait_for_start(read_fd):
+            _take_over(wanted, descriptors, mark)
+            supervisor.run()
     except BaseException:
         traceback.print_exc()
     finally:
         os._exit(1)
 
 
-def _become_supervisor(wanted: Wanted, descriptors: list[int], mark: int) -> None:
-    """What `subprocess.Popen` and a fresh interpreter do otherwise; never returns."""
+def _take_over(wanted: Wanted, descriptors: list[int], mark: int) -> None:
+    """Have the session, standard streams, folder, environment and arguments of a supervisor."""
     fd, stderr, folder = descriptors
     os.setsid()
     null = os.open(os.devnull, os.O_RDWR)
@@ -119,7 +140,6 @@ def _become_supervisor(wanted: Wanted, descriptors: list[int], mark: int) -> Non
         os.environb[name] = value
     tempfile.tempdir = None  # which somebody may have asked for here
     sys.argv[:] = [supervisor.__file__, str(fd), *map(os.fsdecode, wanted.arguments)]
-    supervisor.run()
 
 
 def _address_of_mark() -> int:

@@ -115,7 +115,7 @@ class _Server:
         OSError: there is no process for it.
     """
 
-    def __init__(self, key: _Key, environment: Mapping[str, str]) -> None:
+    def __init__(self, key: _Key) -> None:
         self._connection, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         ahead = () if key.ahead is None else (key.ahead,)
         with theirs:
@@ -126,7 +126,7 @@ class _Server:
                 stdout=subprocess.DEVNULL,
                 stderr=subprocess.DEVNULL,
                 # The folder of no case: this process is not ended with what a case has left.
-                env={**environment, fork_server.MARK: "/" * key.mark},
+                env={**dict(key.variables), fork_server.MARK: "/" * key.mark},
                 start_new_session=True,
             )
         process.returncode = 0  # it is waited for here
@@ -148,10 +148,32 @@ class _Server:
             socket.send_fds(self._connection, [message], [connection, stderr, folder])
         finally:
             os.close(folder)
+        return self._answered()
+
+    def _answered(self) -> int:
+        """The process number that it answers with; raises as `make`."""
         made = _MADE.decode(self._connection.recv(fork_server.MOST))
         if made.error or made.pid <= 0:
             raise OSError(made.error)
         return made.pid
+
+    def give_up(self) -> None:
+        """End it, and the supervisor that it may have made: nobody waits for that any more.
+
+        It has a second to answer after all: of one that is killed while it makes a supervisor, which ends by
+        itself then, the number is not known, and so nobody collects its status.
+        """
+        self._connection.settimeout(_END_SECONDS)
+        with contextlib.suppress(OSError, msgspec.DecodeError):
+            self._connection.shutdown(socket.SHUT_WR)
+            unknown = _Child(self._answered())
+            unknown.kill()
+            unknown.wait()
+        self.end()
+
+    def leave(self) -> None:
+        """It is another process's: this one is a fork of that."""
+        self._connection.close()
 
     def fileno(self) -> int:
         """The descriptor of the connection."""
@@ -190,29 +212,27 @@ class _Servers:
             self._leave_to_parent()
             key = _key(module, spec.ahead, environment)
             try:
-                server = self._server(key, environment)
-                return _Child(server.make(_wanted(arguments, environment), *files))
+                return _Child(self._server(key).make(_wanted(arguments, environment), *files))
             except (OSError, msgspec.DecodeError):
                 self._failures += 1
-                self._end(key)
+                if server := self._servers.pop(key, None):
+                    server.give_up()
                 return None
 
     def _leave_to_parent(self) -> None:
         """In a fork of the process that has made them they are not this one's."""
         if self._pid != os.getpid():
+            for server in self._servers.values():
+                server.leave()
             self._servers.clear()
             self._pid = os.getpid()
 
-    def _server(self, key: _Key, environment: Mapping[str, str]) -> _Server:
-        server = self._servers.pop(key, None) or _Server(key, environment)
+    def _server(self, key: _Key) -> _Server:
+        server = self._servers.pop(key, None) or _Server(key)
         while len(self._servers) >= _MOST_SERVERS:
-            self._end(next(iter(self._servers)))
+            self._servers.pop(next(iter(self._servers))).end()
         self._servers[key] = server  # the last one that was used is the last
         return server
-
-    def _end(self, key: _Key) -> None:
-        if server := self._servers.pop(key, None):
-            server.end()
 
     def known(self) -> dict[int, int]:
         """Their process numbers, and the descriptors here of their connections."""
@@ -222,8 +242,8 @@ class _Servers:
     def end(self) -> None:
         """End all of them."""
         self._leave_to_parent()
-        for key in [*self._servers]:
-            self._end(key)
+        while self._servers:
+            self._servers.popitem()[1].end()
 
 
 _SERVERS: Final = _Servers()
@@ -248,8 +268,8 @@ def start(
     supervisor, in a session of its own, must live on to end the children and remove their files.
 
     Args:
-        spec: of the worker; the last of its arguments is made here.
-        arguments: between the descriptor of the connection and the specification.
+        spec: what the supervisor loads.
+        arguments: of the supervisor, but for the first (its connection's descriptor) and the last (``spec``).
         connection: the supervisor's end of it.
         stderr: what it writes there.
         environment: all of it; `fork_server.MARK` is set.

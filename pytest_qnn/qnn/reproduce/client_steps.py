@@ -219,9 +219,6 @@ def repeated(recorder: Recorder, step: case.Churn, state: State) -> StepSeen:
     return StepSeen(code=batch.refusal, counts=GrowthCounts(rounds=step.rounds))
 
 
-_LEFT: Final = ("heap", "resident")
-
-
 def whole_session(recorder: Recorder, step: case.WholeSession, state: State) -> StepSeen:
     """A small session and the step's, both twice; what the process holds is counted around the latter.
 
@@ -244,11 +241,12 @@ def whole_session(recorder: Recorder, step: case.WholeSession, state: State) -> 
         "is_quiet = 0;",
     ]
     half = nbytes(step.shape, step.dtype) // 2
-    grown = [
-        [f"{after}[{turn}].{what} - {before}[{turn}].{what} > {half}" for turn in (0, 1)] for what in _LEFT
-    ]
-    recorder.fact("left:heap", f"({' && '.join(grown[0])})")
-    recorder.fact("left:resident", f"({grown[1][1]})")
+
+    def grown(what: str, turn: int) -> str:
+        return f"{after}[{turn}].{what} - {before}[{turn}].{what} > {half}"
+
+    recorder.fact("left:heap", f"({grown('heap', 0)} && {grown('heap', 1)})")
+    recorder.fact("left:resident", f"({grown('resident', 1)})")
     return StepSeen(code=0, counts=GrowthCounts())
 
 

@@ -1,6 +1,7 @@
 """Whether executes with memory handles copy tensors: their memory compared with that of raw executes.
 
-What is compared with what is as in QMG-12: of numbers that were measured, or of C expressions for them.
+What is compared with what is as in QMG-12 (`qnn/rules/qmg/copies.py`, which this may not import: who changes
+one changes both): of numbers that were measured, or of C expressions for them.
 """
 
 from __future__ import annotations

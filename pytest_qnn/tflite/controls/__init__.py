@@ -129,12 +129,7 @@ def of_numbers(graphs: Sequence[Graph]) -> Iterator[Control]:
 
     Bytes that stay as they were are no numbers: they come first.
     """
-    known = set[bytes]()
-    for graph in graphs:
-        yield from _runs(iter((Owned(graph, ("DET-04",), _FILLED),)), 0, "mixed", known)
-        for one in _of_a_node(graph, _OTHERS):
-            numbers = tuple(owner for owner in one.owners if owner != _FAILS)
-            yield from _runs(iter((one._replace(owners=numbers),)), 0, "mixed", known)
+    return _runs(_numbers_of(graphs), 0, "mixed", set())
 
 
 class Owned(NamedTuple):
@@ -303,6 +298,13 @@ def _of_a_node(graph: Graph, others: Sequence[int]) -> Iterator[Owned]:
     for owner, one in (("NUM-06", active), ("NUM-05", bare), ("NUM-06", graph)):
         if one != barest:
             yield from _in_turn(one, ((owner,), *ends, common), others)
+
+
+def _numbers_of(graphs: Sequence[Graph]) -> Iterator[Owned]:
+    for graph in graphs:
+        yield Owned(graph, ("DET-04",), _FILLED)
+        for one in _of_a_node(graph, _OTHERS):
+            yield one._replace(owners=tuple(owner for owner in one.owners if owner != _FAILS))
 
 
 def _of_a_whole(graph: Graph, others: Sequence[int]) -> Iterator[Owned]:

@@ -124,8 +124,8 @@ class DelegateWorker:
             given = tuple((key.encode(), value.encode()) for key, value in options.items())
             return run_plugin_case(case, self._chain, self._runtime, on_step, given)
         if isinstance(case, DomainCase):
-            before_cpu = _leave_to_child if self.careful and on_step is None else None
-            return run_domain_case(case, self._chain, self._runtime, on_step or before_cpu)
+            on_step = on_step or (_leave_to_child if self.careful else None)
+            return run_domain_case(case, self._chain, self._runtime, on_step)
         return run_script_case(case, self._chain, self._runtime, self._remake, on_step)
 
     def _remake(self, position: int, options: Mapping[str, str]) -> DelegateFactory:

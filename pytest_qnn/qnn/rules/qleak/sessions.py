@@ -47,8 +47,8 @@ def qleak_05(case: MemoryCase, trace: MemoryTrace) -> Examined:
     """The process has grown by less than half of the weights, a second after the end at the latest.
 
     A session with a graph of one element comes before, so that what a library loads and makes once does not
-    count. Of malloc's blocks those count that are given out, if it is so twice (libQnnHtp on a host makes
-    something once for large graphs), of other memory what is resident.
+    count. Of malloc's blocks those count that are given out, and only where both large sessions leave some:
+    libQnnHtp on a host makes something once for large graphs. Of other memory what is resident counts.
     """
     count = 0
     for index, (step, seen) in enumerate(zip(case.steps, trace.steps, strict=False)):
