@@ -43,6 +43,7 @@ from pytest_qnn.tflite.controls.graphs import (
 from pytest_qnn.tflite.facts import Claim, DelegateFacts
 from pytest_qnn.tflite.graph.combinations import GRID, Combination, combination_of
 from pytest_qnn.tflite.graph.graph import Graph
+from pytest_qnn.tflite.graph.numbering import ascending
 from pytest_qnn.tflite.graph.operators import SUMS
 
 _SURVIVES = ("RUN-01",)
@@ -94,7 +95,8 @@ _LINKED = DelegateCase(_NOTHING, (Application("probe", _BETWEEN), Application())
 def controls(case: Any, *, died: bool) -> Iterator[Control]:
     """See `pytest_qnn.core.target.Target.controls`; ``case`` is of any kind that concerns delegates."""
     graphs, seed, fill = _used(case)
-    present = map(with_operands, graphs)
+    # What a number of a tensor does is no plain run's.
+    present = map(with_operands, map(ascending, graphs))
     each = {msgspec.msgpack.encode(one): one for one in present if not has_absent_operands(one)}
     alone = [one for graph in each.values() for one in single_nodes(graph)]
     whole = [graph for graph in each.values() if is_plain(graph)]

@@ -15,6 +15,7 @@ from pytest_qnn.tflite.reference.delegate import Kernel, ReferenceDelegate
 from pytest_qnn.tflite.reference.device_buffers import DeviceBuffers
 
 Values = npt.NDArray[Any]
+_EINVAL = 22
 _LIBC = ctypes.CDLL(None)
 _LIBC.free.restype, _LIBC.free.argtypes = None, (ctypes.c_void_p,)
 
@@ -137,6 +138,12 @@ class _IgnoresMistakes(DeviceBuffers):
     def copy_from(self, context: int, handle: int, tensor: layouts.Tensor) -> int:
         super().copy_from(context, handle, tensor)
         return layouts.OK
+
+
+@faulty_delegate("copy-returns-errno", "Answers a copy from no handle with an errno.", "BUF-05")
+class _CopyReturnsErrno(DeviceBuffers):
+    def copy_from(self, context: int, handle: int, tensor: layouts.Tensor) -> int:
+        return -_EINVAL if super().copy_from(context, handle, tensor) else layouts.OK
 
 
 @faulty_delegate("frees-all", "Frees every buffer with the first handle.", "BUF-06")

@@ -174,6 +174,8 @@ def _cases(facts: DelegateFacts, *, scaled: bool = True) -> SearchStrategy[Deleg
 
 
 Steps = tuple[AnyScriptStep, ...]
+_LAST_STATUS = 9
+"""The greatest value of TfLiteStatus."""
 _NOT_NEW = 192
 """Of the seed's lower byte, which is spread evenly: from here on the delegate was at work before."""
 
@@ -568,6 +570,12 @@ def bad_handles_are_refused(case: ScriptCase, trace: ScriptTrace) -> Examined:
             handle = -1 if step.wrong == "none" else counts.handle
             raise Violation(
                 f"an error for the handle {handle}", f"success{wrote}", f"output {step.output}, step {number}"
+            )
+        if not 0 <= counts.status <= _LAST_STATUS:
+            raise Violation(
+                "the status of an error",
+                f"{counts.status}, which is no TfLiteStatus",
+                f"output {step.output}, step {number}",
             )
     return Examined(len(done), "copies from no handle")
 

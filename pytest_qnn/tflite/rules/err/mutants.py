@@ -103,6 +103,16 @@ class _ReturnsErrno(ReferenceDelegate):
         return _EINVAL if super().kernel_invoke(context, kernel) else layouts.OK
 
 
+@faulty_delegate("prepare-returns-errno", "Returns an errno from Prepare.", "ERR-08")
+class _PrepareReturnsErrno(ReferenceDelegate):
+    def prepare(self, context: int) -> int:
+        try:
+            return super().prepare(context)
+        except RuntimeError as error:
+            self.explain(context, str(error))
+            return -_EINVAL
+
+
 @faulty_delegate("calls-it-cancelled", "Calls a failure a cancellation.", "ERR-08")
 class _CallsItCancelled(ReferenceDelegate):
     def kernel_prepare(self, context: int, kernel: Kernel) -> int:

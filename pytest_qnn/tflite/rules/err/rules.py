@@ -636,9 +636,14 @@ _FAULTS: tuple[Fault, ...] = ("kernel-invoke", "kernel-prepare", "")
 
 
 def failing_callbacks(facts: DelegateFacts) -> CaseStrategy:
-    """Any graph; a steerable target fails in kernel prepare or in invoke, or does not."""
+    """Any graph; in each fourth case Prepare cannot read the plan.
+
+    Else a steerable target fails in kernel prepare or in invoke, or does not.
+    """
 
     def change(application: Application, seed: int) -> Application:
+        if seed % 4 == 3:
+            return replace(application, refused="plan")
         return replace(application, fault=_FAULTS[seed % 3] if facts.steerable else "")
 
     need_claims(facts)
@@ -648,26 +653,31 @@ def failing_callbacks(facts: DelegateFacts) -> CaseStrategy:
 @rule(
     "ERR-08",
     Level.SHOULD,
-    "A kernel returns a value of TfLiteStatus: kTfLiteCancelled (8) only for a cancellation, and "
+    "Prepare and kernels return a value of TfLiteStatus: kTfLiteCancelled (8) only for a cancellation, and "
     "kTfLiteOutputShapeNotKnown (9) never on TensorFlow Lite 2.14, which does not define it.",
     source=_STATUSES,
     subject="delegate",
     cases=failing_callbacks,
 )
 def answers_with_a_status(case: DelegateCase, trace: DelegateTrace) -> Examined:
-    """Looks at the status of each prepare and invoke of the target's kernels. Nothing is cancelled here."""
+    """Looks at the status of each Prepare, and of each prepare and invoke of the target's kernels.
+
+    Nothing is cancelled here.
+    """
     judging.need_callbacks(trace)
     mine = {kernel.kernel for kernel in judging.target_kernels(trace)}
     old = trace.facts is not None and trace.facts.runtime == "tflite_runtime"
     looked_at = 0
     for event in trace.events:
-        if event.kind not in ("prepare", "invoke") or event.kernel not in mine:
+        of_kernel = event.kind in ("prepare", "invoke") and event.kernel in mine
+        of_target = event.kind == "Prepare" and trace.applied[event.application].is_target
+        if not (of_kernel or of_target):
             continue
         looked_at += 1
         wrong = ""
         if event.status == _CANCELLED:
             wrong = "8 (kTfLiteCancelled), although nothing was cancelled"
-        elif event.status == _SHAPE_NOT_KNOWN and (old or event.kind == "invoke"):
+        elif event.status == _SHAPE_NOT_KNOWN and (old or event.kind != "prepare"):
             wrong = "9 (kTfLiteOutputShapeNotKnown)"
         elif not 0 <= event.status <= _SHAPE_NOT_KNOWN:
             wrong = f"{event.status}, which is no TfLiteStatus"
@@ -675,7 +685,7 @@ def answers_with_a_status(case: DelegateCase, trace: DelegateTrace) -> Examined:
             raise Violation(
                 "0, or the status of an error",
                 wrong,
-                f"{event.kind} of kernel {event.kernel}",
+                f"{event.kind} of kernel {event.kernel}" if of_kernel else "Prepare of the delegate",
                 judging.draw(case, trace),
             )
-    return Examined(looked_at, "statuses of kernel prepare and invoke")
+    return Examined(looked_at, "statuses of Prepare, and of kernel prepare and invoke")

@@ -150,6 +150,27 @@ class _SkipsLastOutput(ReferenceDelegate):
         return super().init(context, nodes, inputs, outputs[:-1] if skipped else outputs)
 
 
+@faulty_delegate("zero-is-absent", "Takes a result of number 0 for an absent one.", "PART-10")
+class _ZeroIsAbsent(ReferenceDelegate):
+    """A kernel's output that is tensor 0 of the model is never written."""
+
+    def init(
+        self, context: int, nodes: tuple[int, ...], inputs: tuple[int, ...], outputs: tuple[int, ...]
+    ) -> Kernel | None:
+        return super().init(context, nodes, inputs, tuple(index for index in outputs if index > 0))
+
+
+@faulty_delegate("ascends-by-result", "Carries out nodes in the order of their results' numbers.", "PART-10")
+class _AscendsByResult(ReferenceDelegate):
+    """It takes a tensor's number for the time at which it is computed."""
+
+    def init(
+        self, context: int, nodes: tuple[int, ...], inputs: tuple[int, ...], outputs: tuple[int, ...]
+    ) -> Kernel | None:
+        ascending = sorted(nodes, key=lambda index: self.plan.nodes[index].outputs)
+        return super().init(context, tuple(ascending), inputs, outputs)
+
+
 @faulty_delegate(
     "cannot-divide", "Claims more than eight nodes at once, and fails in kernel prepare.", "PART-04"
 )

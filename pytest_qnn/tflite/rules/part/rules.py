@@ -26,6 +26,7 @@ from pytest_qnn.tflite.graph.control import Bytes, Choice
 from pytest_qnn.tflite.graph.decode import HEADER, RECORD
 from pytest_qnn.tflite.graph.graph import Graph, Op
 from pytest_qnn.tflite.graph.kinds import Claims, decode_graph
+from pytest_qnn.tflite.graph.numbering import backwards
 from pytest_qnn.tflite.graph.scales import Scale
 from pytest_qnn.tflite.partition.oracle import Delegated, delegate, operators, operators_of_plan, resources_of
 from pytest_qnn.tflite.strategies import delegates, spied
@@ -681,6 +682,17 @@ def runs_any_graph(case: DelegateCase, trace: DelegateTrace) -> Examined:
     return Examined(len(case.graph.nodes), "nodes carried out")
 
 
+def any_numbers(facts: DelegateFacts) -> SearchStrategy[DelegateCase]:
+    """As `routing`; half of the graphs number their tensors backwards, so that a result is tensor 0."""
+    need_claims(facts)
+
+    def make(graph: Graph, claims: Claims, choice: int) -> DelegateCase:
+        plain = plain_case(backwards(graph) if choice & 2 else graph)
+        return DelegateCase(plain, (target_application(facts, claims[0], choice),))
+
+    return delegate_cases(mixed_kinds(facts), make, 1, min_nodes=2, max_nodes=16, fills=MILD)
+
+
 @rule(
     "PART-10",
     Level.MUST,
@@ -688,7 +700,7 @@ def runs_any_graph(case: DelegateCase, trace: DelegateTrace) -> Examined:
     "order or number of them.",
     source="tflite/core/c/common.h, TfLiteDelegateParams",
     subject="delegate",
-    cases=delegates.routing,
+    cases=any_numbers,
 )
 def computes_what_it_was_given(case: DelegateCase, trace: DelegateTrace) -> Examined:
     """Looks at kernels that have a shape to get wrong: two nodes, or two boundary tensors of one side.
