@@ -9,6 +9,7 @@ from pytest_qnn.qnn.abi.codes import Error, LogLevel
 from pytest_qnn.qnn.abi.table import InterfaceP, PaddedInterface
 from pytest_qnn.qnn.mutants import faulty_backend
 from pytest_qnn.qnn.reference.backend import ReferenceBackend
+from pytest_qnn.qnn.reference.logs import Log
 from pytest_qnn.qnn.reference.objects import Kind, QnnError
 from pytest_qnn.qnn.reference.profiles import Profile
 from pytest_qnn.qnn.reference.table import ENTRIES
@@ -278,6 +279,36 @@ class _OwnLogTerse(ReferenceBackend):
         if not callback and level > LogLevel.ERROR:
             raise QnnError(Error.LOG_ERROR_INVALID_ARGUMENT)
         super().log_create(callback, level, out)
+
+
+@faulty_backend("log-own-is-called", "The callback of a log that has none is called.", "IF-11", deadly=True)
+class _OwnLogCalled(ReferenceBackend):
+    """A log without a callback is told to listen as well: from the level INFO on NULL is called."""
+
+    def listen(self, backend: int, log: int | None) -> None:
+        found = self.logs.get(log or 0)
+        if found is not None:
+            self.listeners[backend] = found
+
+    def call_client(self, log: Log, level: int, text: bytes) -> None:
+        if not log.callback:
+            ctypes.string_at(0)
+        super().call_client(log, level, text)
+
+
+@faulty_backend("log-none-is-asked", "A message of a backend without a log is an error.", "IF-12")
+class _NoLogAsked(ReferenceBackend):
+    """A backend without a log has messages too, and a call that has one fails."""
+
+    def listen(self, backend: int, log: int | None) -> None:
+        super().listen(backend, log)
+        if not log:
+            self.listeners[backend] = Log(None, LogLevel.DEBUG)
+
+    def call_client(self, log: Log, level: int, text: bytes) -> None:
+        if not log.callback:
+            raise QnnError(Error.COMMON_ERROR_GENERAL)
+        super().call_client(log, level, text)
 
 
 @faulty_backend("backend-needs-log", "backendCreate takes NULL for a handle that is none.", "IF-12")

@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 
 from hypothesis import strategies as st
 
 from pytest_qnn.core.rule import NothingToJudge, rule
-from pytest_qnn.core.verdict import Examined, Level, Unsupported, Violation
-from pytest_qnn.qnn.abi.codes import Error, LogLevel, low
-from pytest_qnn.qnn.cases.case import Logged, LogKind, MemoryCase
+from pytest_qnn.core.verdict import Examined, FailedCall, Level, Unsupported, Violation
+from pytest_qnn.qnn.abi.codes import Error, LogLevel, Property, low
+from pytest_qnn.qnn.cases.case import ContextCreate, Execute, Logged, LogKind, MemoryCase, Prepare
 from pytest_qnn.qnn.facts import MemoryFacts
 from pytest_qnn.qnn.model.codes import named
-from pytest_qnn.qnn.rules.judging import facts_of, require_session
+from pytest_qnn.qnn.rules.judging import call_name, facts_of, own_steps, place, require_session
 from pytest_qnn.qnn.strategies.history import without
 from pytest_qnn.qnn.strategies.scene import Scene, Tape, scenes
 from pytest_qnn.qnn.trace import MemoryTrace
@@ -37,16 +37,27 @@ Cases = st.SearchStrategy[MemoryCase]
 
 
 _LOGS: tuple[LogKind, ...] = ("callback", "own")
+_IN_WORDS: dict[LogKind, str] = {
+    "callback": "a log with a callback",
+    "own": "a log without a callback",
+    "none": "no log",
+}
+_COMPOSITION = Property.BACKEND_SUPPORT_COMPOSITION
+_SHAPE = (1, 2, 2, 2)
+_USES = (ContextCreate, Prepare, Execute)
 _OR_NONE: tuple[LogKind, ...] = ("callback", "none", "own", "none")
 """No log at all stands here twice: all other cases open their sessions with the library's own log."""
 
 
 def _opened(scene: Scene, tape: Tape, logs: Sequence[LogKind]) -> None:
-    """The session is opened by the first step, with one of these logs."""
+    """The first step opens the session with one of these logs; then it is used: backends log what they do."""
     log = tape.pick(logs)
     level = 1 if log == "none" else 1 + tape.below(int(LogLevel.DEBUG))
     scene.add(Logged(level, log))
-    scene.context()
+    context = scene.context()
+    graph = scene.prepare(context, tape, shape=_SHAPE) if scene.facts.supports(_COMPOSITION) else ""
+    if graph:
+        scene.execute_raw(graph)
 
 
 def _opening(call: str, logs: Sequence[LogKind]) -> Callable[[MemoryFacts], Cases]:
@@ -83,11 +94,23 @@ def _judge(trace: MemoryTrace, call: str, *, optional: bool) -> Examined:
     return Examined(len(made), f"{call} calls")
 
 
+def _demand_use(case: MemoryCase, trace: MemoryTrace, logs: Collection[LogKind]) -> None:
+    """With one of these logs a context and a graph are made and executed as with any other."""
+    if not facts_of(trace).supports(_COMPOSITION):
+        return
+    log: LogKind = next((step.log for step in case.steps if isinstance(step, Logged)), "own")
+    for walked in own_steps(case, trace, lambda w: w.allowed.valid and isinstance(w.step, _USES)):
+        if walked.code and log in logs:
+            call = walked.seen.calls[-1][0] if walked.seen.calls else call_name(walked.step)
+            seen = f"{call} answers {named(walked.code)} with {_IN_WORDS[log]}"
+            raise FailedCall(named(0), seen, place(walked), call=call_name(walked.step))
+
+
 @rule(
     "IF-11",
     Level.MUST,
     "QnnLog_create with a valid level, with a callback or without one, succeeds or answers "
-    "QNN_COMMON_ERROR_NOT_SUPPORTED (1000).",
+    "QNN_COMMON_ERROR_NOT_SUPPORTED (1000); the calls behind it succeed with that log.",
     source="QnnLog.h: QnnLog_create",
     subject="memory",
     cases=_opening("logCreate", _LOGS),
@@ -95,15 +118,16 @@ def _judge(trace: MemoryTrace, call: str, *, optional: bool) -> Examined:
 )
 def if_11(case: MemoryCase, trace: MemoryTrace) -> Examined:
     """Levels 1 to 5, with a callback and without one."""
-    del case
-    return _judge(trace, "logCreate", optional=True)
+    examined = _judge(trace, "logCreate", optional=True)
+    _demand_use(case, trace, _LOGS)
+    return examined
 
 
 @rule(
     "IF-12",
     Level.MUST,
     "QnnBackend_create with a live log, or without one, and without configurations succeeds on a machine "
-    "that has what the backend needs.",
+    "that has what the backend needs; so do the calls behind it without a log.",
     source="QnnBackend.h: QnnBackend_create",
     subject="memory",
     cases=_opening("backendCreate", _OR_NONE),
@@ -111,8 +135,9 @@ def if_11(case: MemoryCase, trace: MemoryTrace) -> Examined:
 )
 def if_12(case: MemoryCase, trace: MemoryTrace) -> Examined:
     """Nothing of it is optional: without a backend there is nothing to judge but the interface."""
-    del case
-    return _judge(trace, "backendCreate", optional=False)
+    examined = _judge(trace, "backendCreate", optional=False)
+    _demand_use(case, trace, ("none",))
+    return examined
 
 
 @rule(

@@ -196,6 +196,17 @@ class _LeaksFds(_Spare):
         self.spare_fds.append(fd)
 
 
+@faulty_rpcmem("rpc-failure-keeps-fd", "An allocation that cannot be mapped keeps its descriptor.", "RPC-11")
+class _FailureKeepsFd(EmulatedRpcmem):
+    """The descriptor of memory that no address space has room for is not closed."""
+
+    def _allocate(self, size: int) -> int:
+        pointer = super()._allocate(size)
+        if not pointer:
+            self._create(1)
+        return pointer
+
+
 @faulty_rpcmem("rpc-leaks-mappings", "rpcmem_free does not unmap.", "RPC-11")
 class _LeaksMappings(_Spare):
     def _unmap(self, block: Block) -> None:
