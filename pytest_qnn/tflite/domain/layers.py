@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any, Final
 
 import numpy as np
@@ -11,6 +12,17 @@ from pytest_qnn.tflite.domain.node import Field, OneNode, Operand, Operator, Res
 from pytest_qnn.tflite.domain.reduction import integers
 from pytest_qnn.tflite.domain.values import EPSILON, activated, operand, real, result, same, shape_of, single
 
+_HYBRID: Final = ("hybrid", "hybrid per channel")
+"""Forms of float32 nodes with weights of int8, as converters make for models of dynamic range."""
+HYBRID: Final[Mapping[str, tuple[str, ...]]] = {
+    "FULLY_CONNECTED": _HYBRID,
+    "CONV_2D": _HYBRID,
+    "DEPTHWISE_CONV_2D": _HYBRID[1:],
+}
+"""By operator. Kernels of DEPTHWISE_CONV_2D read a scale for each channel, also where there is one for all
+(both runtimes, measured), and converters give them so; per channel FULLY_CONNECTED is version 12, which
+tflite-runtime 2.14 refuses (in version 5 it uses the first channel's scale for all, measured)."""
+
 
 def _activation(cell: Cell) -> int:
     return ACTIVATIONS.index(cell.activation)
@@ -18,8 +30,8 @@ def _activation(cell: Cell) -> int:
 
 def _weights(cell: Cell, shape: tuple[int, ...], axis: int) -> Operand:
     """Constant weights, of int8 with an int16 operand; with a scale per slice of the axis if so wanted."""
-    dtype: DType = "int8" if cell.dtype == "int16" else cell.dtype
-    if cell.quantisation == "channel":
+    dtype: DType = "int8" if cell.dtype == "int16" or cell.form in _HYBRID else cell.dtype
+    if cell.quantisation == "channel" or cell.form == "hybrid per channel":
         count = shape[axis]
         scaling = Scaling(tuple(single(0.01 + 0.003 * at) for at in range(count)), (0,) * count, axis)
         plain = operand(Cell("", "int8", 0), shape, 7, "small")
@@ -39,13 +51,32 @@ def _bias(cell: Cell, value: Operand, weights: Operand, count: int) -> Operand:
     return Operand(numbers.astype(wide), True, Scaling(scales, (0,) * len(scales)))
 
 
-def _summed(cell: Cell, computed: Values, magnitudes: Values, count: int) -> Result:
-    """A result that sums ``count`` products."""
-    error = (count + 4) * magnitudes * EPSILON.get(cell.dtype, 0.0)
+def _summed(cell: Cell, computed: Values, magnitudes: Values, count: int, within: Any = 0.0) -> Result:
+    """A result that sums ``count`` products; ``within``: how far it may be off beside their rounding."""
+    error = (count + 4) * magnitudes * EPSILON.get(cell.dtype, 0.0) + within
     computed = activated(cell.activation, computed)
     if cell.dtype in QUANTISED:
         return result(cell, computed, error=np.zeros_like(computed, np.float64))
     return result(cell, computed, error=error)
+
+
+def _rounded_within(cell: Cell, value: Operand, weights: Operand, axis: int) -> Any:
+    """How far a hybrid sum is off because the kernel may round its operand to int8; 0 of other forms.
+
+    Args:
+        cell: of the node.
+        value: the operand, of float32.
+        weights: of int8.
+        axis: that of the results' channels in the weights.
+
+    A kernel takes each row of the operand for steps of its largest magnitude over 127 (symmetric), or of its
+    range over 255 with a zero point that is rounded too: each element is within one such step.
+    """
+    if cell.form not in _HYBRID:
+        return 0.0
+    step = np.max(np.abs(real(value)), initial=0.0) / 127
+    others = tuple(at for at in range(weights.values.ndim) if at != axis)
+    return step * np.abs(real(weights)).sum(axis=others)
 
 
 def _fully_connected(cell: Cell) -> OneNode:
@@ -64,7 +95,7 @@ def _fully_connected(cell: Cell) -> OneNode:
     if not keeps or not shape:
         computed, magnitudes = computed.reshape(-1, 4), magnitudes.reshape(-1, 4)
     fields: tuple[Field, ...] = ((0, "b", _activation(cell)), (2, "?", keeps))
-    given = _summed(cell, computed, magnitudes, depth)
+    given = _summed(cell, computed, magnitudes, depth, _rounded_within(cell, value, weights, 0))
     return OneNode((value, weights, bias if with_bias else None), (given,), 8, fields)
 
 
@@ -167,7 +198,8 @@ def _conv(cell: Cell) -> OneNode:
         computed = computed + read @ factors[:, row, column].T
         magnitudes = magnitudes + np.abs(read) @ np.abs(factors[:, row, column]).T
     count = window.size[0] * window.size[1] * depth
-    return OneNode((value, weights, bias), (_summed(cell, computed, magnitudes, count),), 1, fields)
+    given = _summed(cell, computed, magnitudes, count, _rounded_within(cell, value, weights, 0))
+    return OneNode((value, weights, bias), (given,), 1, fields)
 
 
 def _depthwise(cell: Cell) -> OneNode:
@@ -187,7 +219,8 @@ def _depthwise(cell: Cell) -> OneNode:
         read = np.where(inside, numbers[:, at[0], at[1], :], 0) * factors[0, row, column]
         computed, magnitudes = computed + read, magnitudes + np.abs(read)
     count = window.size[0] * window.size[1]
-    return OneNode((value, weights, bias), (_summed(cell, computed, magnitudes, count),), 2, fields)
+    given = _summed(cell, computed, magnitudes, count, _rounded_within(cell, value, weights, 3))
+    return OneNode((value, weights, bias), (given,), 2, fields)
 
 
 def _transpose_conv(cell: Cell) -> OneNode:
@@ -362,7 +395,7 @@ OPERATORS: Final = (
         True,
         ("no bias", "flat"),
         True,
-        {"float32": 5, "int8": 5, "uint8": 5, "int16": 7},
+        {"float32": 5, "float32 hybrid per channel": 12, "int8": 5, "uint8": 5, "int16": 7},
     ),
     Operator(
         "BATCH_MATMUL",

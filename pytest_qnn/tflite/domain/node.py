@@ -73,8 +73,8 @@ class Operator:
     channels: bool = False
     """Its weights may have a scale per channel."""
     versions: Mapping[str, int] = dataclasses.field(default_factory=dict)
-    """By type: the version from which the converter uses the operator with it; others: 1."""
+    """By type, or type and form: the version from which the converter uses the operator; others: 1."""
 
     def version(self, cell: Cell) -> int:
         """Of the operator in the model of the cell."""
-        return self.versions.get(cell.dtype, 1)
+        return self.versions.get(f"{cell.dtype} {cell.form}") or self.versions.get(cell.dtype, 1)

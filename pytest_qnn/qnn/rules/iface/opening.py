@@ -42,6 +42,7 @@ _IN_WORDS: dict[LogKind, str] = {
     "own": "a log without a callback",
     "none": "no log",
 }
+_NO_LOG: tuple[LogKind, ...] = ("none",)
 _COMPOSITION = Property.BACKEND_SUPPORT_COMPOSITION
 _SHAPE = (1, 2, 2, 2)
 _USES = (ContextCreate, Prepare, Execute)
@@ -136,7 +137,7 @@ def if_11(case: MemoryCase, trace: MemoryTrace) -> Examined:
 def if_12(case: MemoryCase, trace: MemoryTrace) -> Examined:
     """Nothing of it is optional: without a backend there is nothing to judge but the interface."""
     examined = _judge(trace, "backendCreate", optional=False)
-    _demand_use(case, trace, ("none",))
+    _demand_use(case, trace, _NO_LOG)
     return examined
 
 

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import ctypes
 import os
+from collections.abc import Mapping
 from typing import Any, Final
 
+import numpy as np
 import numpy.typing as npt
 
 from pytest_qnn.tflite.abi import layouts, view
-from pytest_qnn.tflite.graph.graph import Node
+from pytest_qnn.tflite.graph.graph import Node, Tensor
 from pytest_qnn.tflite.mutants import faulty_delegate
 from pytest_qnn.tflite.reference.delegate import Kernel, ReferenceDelegate
 from pytest_qnn.tflite.reference.plan import PlanView
@@ -97,3 +99,28 @@ class _FirstConstantIsZero(ReferenceDelegate):
         if node.op in ("ADD", "SUB", "MUL") and first is not None and node.inputs[0] in self.plan.constants:
             operands = [first * first.dtype.type(0), *operands[1:]]
         return super().compute_node(kernel, node, operands)
+
+
+@faulty_delegate(
+    "hybrid-one-scale", "Takes one scale for all channels of int8 weights beside floats.", "DOM-01"
+)
+class _HybridOneScale(ReferenceDelegate):
+    """It computes float32 nodes with weights of int8 too, exactly, and with the first channel's scale."""
+
+    def supports(self, node: Node, tensors: Mapping[int, Tensor], constants: set[int]) -> bool:
+        if len(node.inputs) > 1 and _is_hybrid(*(tensors[index].dtype for index in node.inputs[:2])):
+            weights = node.inputs[1]
+            tensors = {**tensors, weights: Tensor(tensors[weights].shape)}
+        return super().supports(node, tensors, constants)
+
+    def compute_node(self, kernel: Kernel, node: Node, operands: Operands) -> Values:
+        if len(node.inputs) > 1 and _is_hybrid(*(kernel.tensors[index].dtype for index in node.inputs[:2])):
+            value, weights, *others = operands
+            assert weights is not None
+            scale = np.float32(kernel.tensors[node.inputs[1]].scales[0])
+            operands = [value, weights.astype(np.float32) * scale, *others]
+        return super().compute_node(kernel, node, operands)
+
+
+def _is_hybrid(value: str, weights: str) -> bool:
+    return value == "float32" and weights == "int8"
