@@ -173,7 +173,8 @@ def _task(mutant: Automatic, profile: str, covered: Coverage, hits: Counter[tupl
     rules = covered.of_statement(mutant) if profile == "default" else covered.of_function(mutant)
     ordered = in_order(rules, hits, mutant, covered)
     every = in_order(list(covered.seconds), hits, mutant, covered)
-    return Task(mutant, profile, tuple(ordered), tuple(every), covered.place, covered.facts)
+    idle = frozenset(covered.idle)
+    return Task(mutant, profile, tuple(ordered), tuple(every), covered.place, covered.facts, idle)
 
 
 def _limited(task: Callable[[], Task], seconds: float, before: Outcome | None) -> Task:

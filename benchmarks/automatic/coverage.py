@@ -67,6 +67,8 @@ class Coverage(msgspec.Struct, frozen=True):
     """CPU time by rule."""
     executed: dict[str, dict[str, list[int]]]
     """By rule (or `OPENING`) and file: the first lines of statements."""
+    idle: tuple[str, ...]
+    """Rules that have nothing to judge."""
 
     def of_statement(self, mutant: Automatic) -> list[str]:
         """The rules that execute the changed statement; of one that opening executes, the function's."""
@@ -163,6 +165,7 @@ def _judged(
     subject: str, place: str, seed: int, executed: mmap.mmap, numbers: list[tuple[str, int]]
 ) -> Coverage:
     seconds: dict[str, float] = {}
+    idle: list[str] = []
     found: dict[str, dict[str, list[int]]] = {}
     with contextlib.closing(opened(subject, place)) as target:
         facts = facts_of(target)
@@ -171,13 +174,18 @@ def _judged(
             if rule.subject != subject or rule.self_check:
                 continue
             began = cpu_seconds()
-            with contextlib.suppress(NothingToJudge, InternalError):
+            try:
                 failure = first_failure(rule, target, effort.profile("default"), seed)
+            except NothingToJudge:
+                idle.append(rule.id)
+            except InternalError:
+                pass
+            else:
                 if failure is not None:
                     raise RuntimeError(f"{rule.id} finds a fault in {place}: {failure.violation}")
             seconds[rule.id] = cpu_seconds() - began
             found[rule.id] = _taken(executed, numbers)
-    return Coverage(place, state(), facts, seconds, found)
+    return Coverage(place, state(), facts, seconds, found, tuple(idle))
 
 
 def _taken(executed: mmap.mmap, numbers: list[tuple[str, int]]) -> dict[str, list[int]]:

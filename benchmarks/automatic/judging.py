@@ -34,6 +34,8 @@ from pytest_qnn.rules import catalogue
 VIOLATION: Final = "violation"
 CRASH: Final = "crash"
 HANG: Final = "hang"
+INCONCLUSIVE: Final = "inconclusive"
+"""A rule that judges the unchanged target has nothing to judge, which is red in a run."""
 UNUSABLE: Final = "unusable"
 INTERNAL: Final = "internal error"
 FAILED: Final = "not judged"
@@ -43,7 +45,7 @@ NOT_EXECUTED: Final = "not executed"
 SURVIVED: Final = "survived"
 UNFINISHED: Final = "unfinished"
 """No rule found it until its time was over; others are left to be asked."""
-KILLED: Final = frozenset({VIOLATION, CRASH, HANG, UNUSABLE})
+KILLED: Final = frozenset({VIOLATION, INCONCLUSIVE, CRASH, HANG, UNUSABLE})
 _WALL = 10
 """Busy processors may give a process a hundredth of one: of wall time there is more than of CPU time."""
 _FAILED = 113
@@ -95,6 +97,8 @@ class Task:
     """The conforming target that has the change."""
     facts: str
     """What is learned of that target without the change."""
+    idle: frozenset[str] = frozenset()
+    """Rules that have nothing to judge there."""
     seconds: float = math.inf
     """CPU time, after which no further rule is asked."""
     before: Outcome | None = None
@@ -273,8 +277,11 @@ def _found(task: Task, seed: int, folder: Path, begin: Callable[[str], None]) ->
         passed.append(rule_id)
         try:
             failure = first_failure(catalogue()[rule_id], target, profile, seed)
-        except NothingToJudge:
-            continue
+        except NothingToJudge as nothing:
+            if rule_id in task.idle:
+                continue
+            found = {"rule": rule_id, "seen": _short(str(nothing))}
+            return task.outcome(INCONCLUSIVE, asked=asked, internal=internal, **found)
         except Exception:  # InternalError, or in a strategy: the suite fails, and a run of it would say so.
             internal += 1
             continue
