@@ -114,7 +114,7 @@ EXPLAINED: dict[str, tuple[str, str]] = {
     "finalise-clears": ("EXT-20", "a graph that it takes away is executed behind the refusal"),
     "first-constant-is-zero": (
         "NUM-03 NUM-10",
-        "graphs with a constant as the first operand are drawn for these rules too, and are out of their bounds",
+        "their graphs have constants as first operands too, and are out of these bounds",
     ),
     "forgets-odd-tail": ("NUM-02 NUM-05 PART-03", "numbers of each kind are wrong in the last element"),
     "forgets-ranges": (
@@ -155,8 +155,7 @@ EXPLAINED: dict[str, tuple[str, str]] = {
     "keeps-scratch": ("DET-02", "what it adds to a result is that of an earlier invoke"),
     "knows-two-dimensions": (
         "DOM-01 NUM-02 NUM-03 NUM-04 NUM-05 NUM-10",
-        "numbers of each kind are wrong from the third dimension on, and so is FULLY_CONNECTED at ranks that "
-        "no other rule draws",
+        "numbers are wrong from the third dimension on; FULLY_CONNECTED has more than two in cells only",
     ),
     "leak-failures": ("REG-28", "each failed registration leaves a descriptor"),
     "leaks-at-init": ("LEAK-01 OWN-02", "what a kernel keeps is in use after the delegate's end too"),
@@ -292,8 +291,7 @@ class Row(msgspec.Struct, frozen=True):
 FALSE: dict[str, tuple[str, str]] = {
     "keeps-first-plan": (
         "PREC-07",
-        "what it claims changes with an array that the runtime has freed, and a claim that changes is this "
-        "rule's own: it has no control",
+        "what it claims changes with an array that is freed; a claim that changes has no control",
     ),
     "packs-weights": (
         "DOM-01 ERR-01 ERR-02",
