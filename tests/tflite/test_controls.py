@@ -30,7 +30,7 @@ from pytest_qnn.tflite.cases.script import (
     SetInputs,
 )
 from pytest_qnn.tflite.controls import around, controls
-from pytest_qnn.tflite.controls.graphs import body_of_addition, chained
+from pytest_qnn.tflite.controls.graphs import body_of_addition, chained, many_kernels
 from pytest_qnn.tflite.facts import Claim, DelegateFacts
 from pytest_qnn.tflite.graph.combinations import GRID, Combination
 from pytest_qnn.tflite.graph.control import loop_around
@@ -86,11 +86,13 @@ def test_what_is_seen_itself_comes_before_any_number_and_behind_any_death() -> N
 
     output, death = owners(died=False), owners(died=True)
     deeds = {"LIFE-10", "MEM-02"}
-    assert set(output[:5]) == deeds
-    assert set(death[5:]) == deeds
+    assert set(output[:6]) == deeds
+    assert set(death[5:-1]) == deeds
     assert set(death[:5]) == {"RUN-01"}
-    spoiling = [each for each in controls(DelegateCase(CHAIN), died=True) if each.spoils]
+    assert death[-1] == "PART-20"
+    *spoiling, lent = (each for each in controls(DelegateCase(CHAIN), died=True) if each.spoils)
     assert {(each.case.watch, "MEM-01" in each.owners) for each in spoiling} == {(True, True)}
+    assert (lent.case.look, lent.owners[-1]) == (("lifetimes",), "PART-21")
 
 
 PLAIN_PAIR = [("ADD NONE+ADD NONE", 2, "PART-11")] * 2
@@ -232,6 +234,43 @@ def test_memory_of_the_client_s_is_given_back_where_a_case_that_died_had_some() 
     (given,) = of_owner(ScriptCase((CHAIN,), (Open("i0"), Place("i0", 0))), "MEM-14", died=True)
     kinds = [type(step) for step in given.steps]
     assert kinds.index(Close) < kinds.index(FreeBuffer)
+
+
+def test_a_graph_of_many_nodes_may_fall_into_as_many_partitions() -> None:
+    assert not of_owner(DelegateCase(CHAIN), "PART-22")
+    (case,) = of_owner(DelegateCase(many_kernels(10)[0]), "PART-22")
+    left = set(range(len(case.graph.nodes))).difference(case.applications[0].claim)
+    written = {case.graph.nodes[at].outputs[0] for at in left}
+    assert len(left) == 20
+    assert not any(written.intersection(case.graph.nodes[at].inputs) for at in left)
+    many = DelegateCase(many_kernels(60)[0])
+    assert [len(each.graph.nodes) for each in of_owner(many, "PART-22")] == [128]
+
+
+def test_interpreters_that_are_kept_live_beside_the_case_s() -> None:
+    assert not of_owner(DelegateCase(CHAIN, history=History(used=3)), "OWN-06")
+    (case,) = of_owner(DelegateCase(CHAIN, history=History(kept=1)), "OWN-06")
+    assert case.graphs[0] != case.graphs[1]
+    assert [step.graph for step in case.steps if isinstance(step, Open)] == [0, 1]
+    assert not any(isinstance(step, Close) for step in case.steps)
+
+
+def test_who_applies_what_is_no_delegate_may_die_of_it() -> None:
+    made = Create(options=((b"a", b"b"),))
+    case = PluginCase(CHAIN, (made, Apply("d0")), delegate=1)
+    (control,) = (each for each in controls(case, died=True) if each.owners == ("ABI-09",))
+    assert control.spoils
+    assert control.case.steps[0] == made
+    assert control.case.delegate == 1
+    assert not any(isinstance(step, Apply) for step in control.case.steps)
+    (lent,) = (each for each in controls(case, died=True) if "PART-21" in each.owners)
+    assert lent.spoils
+    assert lent.case.look == ("lifetimes",)
+
+
+def test_constants_are_looked_at_before_any_number() -> None:
+    watched = of_owner(DelegateCase(CHAIN), "LIFE-10")
+    assert any(tensor.data for each in watched for tensor in each.graph.tensors)
 
 
 def test_a_node_whose_result_is_no_operand_of_it_is_not_chained() -> None:

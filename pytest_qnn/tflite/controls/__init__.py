@@ -24,11 +24,13 @@ from pytest_qnn.tflite.cases.script import ScriptCase, SetInputs, flat
 from pytest_qnn.tflite.controls import scripts
 from pytest_qnn.tflite.controls.graphs import (
     ADDITION,
+    body_of_addition,
     chained,
     forms,
     has_absent_operands,
     kinds_of,
     linked,
+    many_kernels,
     parts,
     plain_scale,
     ranks_of,
@@ -86,6 +88,12 @@ _PARTITIONS = ("PART-11", "PART-10")
 """Owners of a wrong output of a graph whose nodes are right by themselves."""
 _PLAIN = simplest(ADDITION)
 """Of what no part of the case is needed for."""
+_WITH_A_CONSTANT = body_of_addition()
+"""The same of constants, which Prepare may change."""
+_FEW_KERNELS = 8
+"""Nodes of a graph that may fall into many partitions: of more PART-22 judges what has as many."""
+_MOST_KERNELS = 64
+"""PART-22 has no more."""
 _WITHOUT_OPTIONS = PluginCase(_PLAIN, (Create(null_arrays=True), Destroy("d0")))
 _PARTED, _BETWEEN = linked()
 _LINKED = DelegateCase(_NOTHING, (Application("probe", _BETWEEN), Application()))
@@ -104,9 +112,11 @@ def controls(case: Any, *, died: bool) -> Iterator[Control]:
     some = whole or alone[:_FEW]
     spoiling, known = _of_what_spoils(some, few), set[bytes]()
     if died:
-        yield from _runs(itertools.chain(_of_a_death(alone, whole), spoiling), seed, fill, known)
+        made = itertools.chain(_of_a_death(alone, whole), spoiling, _of_what_was_lent())
+        yield from _runs(made, seed, fill, known)
         yield from scripts.of_a_placed_death(case, _PLAIN)
         if isinstance(case, PluginCase) and any(isinstance(step, Create) for step in case.steps):
+            yield from _of_a_struct(case)
             yield Control(_WITHOUT_OPTIONS, ("ABI-02",), _CALLS)
         # No graph of the case may be fit for a plain run. What ends a process in any delegate's life does so
         # with another graph as well; a death in a kernel does not, so this explains calls of `_ENDS` only.
@@ -117,6 +127,8 @@ def controls(case: Any, *, died: bool) -> Iterator[Control]:
         # Of small integers in a row some faults show nothing.
         yield from _runs(_of_plain_operators(alone), seed, "mixed", known)
         yield from _presuming(_runs(_of_pairs([_PLAIN]), 0, "mixed", known))
+        yield from _presuming(_runs(_of_many_kernels(graphs), 0, "mixed", known))
+        yield from _presuming(scripts.of_lives_together(case, _PLAIN, _WITH_A_CONSTANT))
         yield from _runs(_of_an_output(alone, whole, _other_seeds(case)), seed, fill, known)
         yield from _presuming(scripts.of_linked_buffers(_PLAIN))
         yield from _presuming(_runs(_of_a_plain_life(), 0, "mixed", known))
@@ -173,11 +185,35 @@ def _other_seeds(case: Any) -> tuple[int, ...]:
 
 def _of_what_spoils(some: Sequence[Graph], few: Sequence[Graph]) -> Iterator[Owned]:
     """What no number tells: it is seen itself, and any result may be wrong after it, or any process end."""
-    for graph in (*few, *some):
+    for graph in (*few, _WITH_A_CONSTANT, *some):
         yield Owned(graph, ("LIFE-10", "MEM-02", "MEM-01"), _WATCHED, spoils=True)
     # A kernel of all nodes has no other tensors to write to.
     watched = msgspec.structs.replace(_LINKED, watch=True)
     yield Owned(_PARTED, ("MEM-02", "MEM-01"), watched, spoils=True)
+
+
+def _of_what_was_lent() -> Iterator[Owned]:
+    """An array that Prepare was lent and that is used behind its end, where the runtime may have freed it.
+
+    Plain runs mostly find there what was there before, and tell nothing.
+    """
+    yield Owned(_PLAIN, ("PART-20", "LIFE-07", "PART-21"), _LENT, spoils=True)
+
+
+def _of_a_struct(case: PluginCase) -> Iterator[Control]:
+    """What create returned, as the case has it made: who applies a delegate that is none may die of it."""
+    made = next(step for step in case.steps if isinstance(step, Create))
+    looked_at = PluginCase(_PLAIN, (made, Destroy(made.name)), case.delegate)
+    yield Control(looked_at, ("ABI-09",), _CALLS, spoils=True)
+
+
+def _of_many_kernels(graphs: Sequence[Graph]) -> Iterator[Owned]:
+    """As many kernels as the case may have, where these are more than few: each second addition of a row."""
+    count = max((len(graph.nodes) for graph in graphs), default=0)
+    if count > _FEW_KERNELS:
+        graph, others = many_kernels(min(count, _MOST_KERNELS))
+        applications = (Application("probe", others), Application())
+        yield Owned(graph, ("PART-22",), msgspec.structs.replace(_ONCE, applications=applications))
 
 
 def _of_a_death(alone: Sequence[Graph], whole: Sequence[Graph]) -> Iterator[Owned]:

@@ -199,6 +199,16 @@ def _seeds(case: object) -> tuple[int, ...]:
     return tuple(seeds)[:_MOST_SEEDS]
 
 
+def of_lives_together(case: object, plain: Graph, other: Graph) -> Iterator[Control]:
+    """Where interpreters live beside the case's: two, each with a model and a delegate of its own."""
+    history = getattr(case, "history", None)
+    if history is None or not history.kept:
+        return
+    opened = (MakeDelegate("d1"), Open("i1", 1), Apply("i1", "d1"), Allocate("i1"))
+    used = tuple(step for one in ("i0", "i1") for step in (SetInputs(one, 1), Invoke(one), Read(one)))
+    yield Control(ScriptCase((plain, other), (*_applied("0", 0)[:-1], *opened, *used)), ("OWN-06",))
+
+
 def of_a_placed_death(case: object, plain: Graph) -> Iterator[Control]:
     """Memory of the client's is given back before the delegate is destroyed, which must not read it then."""
     if not isinstance(case, ScriptCase) or not any(isinstance(step, Place) for step in flat(case.steps)):

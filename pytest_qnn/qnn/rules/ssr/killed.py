@@ -67,15 +67,15 @@ def killed(facts: MemoryFacts) -> st.SearchStrategy[MemoryCase]:
     weight=0.3,
 )
 def ssr_02(case: MemoryCase, trace: MemoryTrace) -> Examined:
-    """Every call of the last process succeeds, and its outputs are right.
+    """Every call of each process after the first one that was killed succeeds, and its outputs are right.
 
     On a host this is about what a library leaves in files and shared memory, on a device also about
     its driver.
     """
     require_memory(case, trace)
     deaths = [at for at, step in enumerate(case.steps) if isinstance(step, NewProcess) and step.killed]
-    last = max(deaths, default=len(case.steps))
+    first = min(deaths, default=len(case.steps))
     because = "the process before was killed"
     return judge_valid(
-        case, trace, lambda walked: walked.index > last, "calls after a process was killed", because
+        case, trace, lambda walked: walked.index > first, "calls after a process was killed", because
     )

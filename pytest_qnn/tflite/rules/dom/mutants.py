@@ -14,6 +14,7 @@ from pytest_qnn.tflite.abi import layouts, view
 from pytest_qnn.tflite.graph.graph import Node, Tensor
 from pytest_qnn.tflite.mutants import faulty_delegate
 from pytest_qnn.tflite.reference.delegate import Kernel, ReferenceDelegate
+from pytest_qnn.tflite.reference.dynamic import DynamicDelegate
 from pytest_qnn.tflite.reference.plan import PlanView
 
 Values = npt.NDArray[Any]
@@ -40,11 +41,8 @@ class _AbortsAtRank7(ReferenceDelegate):
 
 
 @faulty_delegate("fails-at-rank-8", "Claims nodes of rank 8, and fails in kernel prepare.", "DOM-01")
-class _FailsAtRank8(ReferenceDelegate):
+class _FailsAtRank8(DynamicDelegate):
     """It allows dynamic tensors: allocate_tensors fails, and the runtime restores no plan."""
-
-    def __init__(self, *, flags: int = layouts.FLAG_ALLOW_DYNAMIC_TENSORS, **options: Any) -> None:
-        super().__init__(flags=flags, **options)
 
     def kernel_prepare(self, context: int, kernel: Kernel) -> int:
         return layouts.ERROR if 8 in _ranks(kernel) else super().kernel_prepare(context, kernel)
@@ -94,9 +92,22 @@ class _FailsWithoutElements(ReferenceDelegate):
 
 @faulty_delegate("first-constant-is-zero", "Takes a constant for zero if it is the first of two.", "DOM-01")
 class _FirstConstantIsZero(ReferenceDelegate):
+    def __init__(self, **options: Any) -> None:
+        super().__init__(**options)
+        self._fixed: dict[int, set[int]] = {}
+        """By kernel: the constants of its own subgraph, whose tensors have the numbers of another one's."""
+
+    def init(
+        self, context: int, nodes: tuple[int, ...], inputs: tuple[int, ...], outputs: tuple[int, ...]
+    ) -> Kernel | None:
+        kernel = super().init(context, nodes, inputs, outputs)
+        self._fixed[id(kernel)] = self.plan.constants
+        return kernel
+
     def compute_node(self, kernel: Kernel, node: Node, operands: Operands) -> Values:
         first = operands[0]
-        if node.op in ("ADD", "SUB", "MUL") and first is not None and node.inputs[0] in self.plan.constants:
+        fixed = self._fixed[id(kernel)]
+        if node.op in ("ADD", "SUB", "MUL") and first is not None and node.inputs[0] in fixed:
             operands = [first * first.dtype.type(0), *operands[1:]]
         return super().compute_node(kernel, node, operands)
 

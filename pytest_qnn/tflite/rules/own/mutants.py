@@ -75,20 +75,28 @@ class _EverySecond(ReferenceDelegate):
     "refuses-second-model", "Fails in Prepare while a delegate of another model lives.", "OWN-06"
 )
 class _RefusesSecondModel(ReferenceDelegate):
-    """The process has one device, set up for one model until the last delegate that uses it is destroyed."""
+    """The process has one device, set up for one model until the last delegate that uses it is destroyed.
 
-    _users: ClassVar[dict[int, tuple[Any, ...]]] = {}
-    """By delegate: the operators of its model, and the dimensions that they work on."""
+    Delegates of one interpreter are of one model, whatever each of them claims.
+    """
+
+    _users: ClassVar[dict[int, tuple[int, tuple[Any, ...]]]] = {}
+    """By delegate: its interpreter's context, then the operators of its model, and their dimensions."""
+
+    def prepare(self, context: int) -> int:
+        self._context = context
+        return super().prepare(context)
 
     def choose(self, plan: PlanView) -> tuple[int, ...]:
         chosen = super().choose(plan)
         model = tuple(
             (plan.nodes[n], *(plan.tensors[t].shape for t in plan.nodes[n].outputs)) for n in chosen
         )
-        if any(other != model for user, other in self._users.items() if user != self.address):
+        others = [other for user, other in self._users.items() if user != self.address]
+        if any(context != self._context and other != model for context, other in others):
             raise RuntimeError("the device is in use")
         if chosen:
-            self._users[self.address] = model
+            self._users[self.address] = (self._context, model)
         return chosen
 
     def close(self) -> None:

@@ -813,7 +813,7 @@ def claims_nothing_gracefully(case: DelegateCase, trace: DelegateTrace) -> Exami
     for position, applied in idle:
         where = f"application {position} ({applied.name})"
         if applied.prepare_status:
-            raise Violation("status 0 (kTfLiteOk) of Prepare", f"status {applied.prepare_status}", where)
+            raise FailedCall("status 0 (kTfLiteOk) of Prepare", f"status {applied.prepare_status}", where)
         if not applied.ok and not judging.blame(trace):
             raise Violation("a successful application", applied.message, where)
         if applied.ok and applied.plan_after != applied.plan_seen:

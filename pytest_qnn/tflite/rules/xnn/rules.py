@@ -154,7 +154,7 @@ def leaves_xnnpack_alone(case: ScriptCase, trace: ScriptTrace) -> Examined:
                 )
             need_no_conflict(seen.applied)
             if applied.prepare_status or not applied.ok:
-                raise Violation(
+                raise FailedCall(
                     "Prepare to succeed",
                     f"status {applied.prepare_status}: {line(applied.message)}",
                     f"the plan {_drawn(applied.plan_seen)}",
