@@ -258,6 +258,33 @@ def test_what_has_changed_is_seen_and_leads_to_the_finding(
         assert page.locator("#CAP-03 .new").is_visible()
 
 
+@pytest.mark.parametrize("look", [{}, NARROW | DARK], ids=["wide", "narrow and dark"])
+def test_the_table_of_the_input_domain_opens_and_says_what_became_of_each_operator(
+    visit: Visit, documents: dict[str, Any], look: dict[str, Any]
+) -> None:
+    (covered,) = (rule["coverage"] for rule in rules(documents["plugin"]) if "coverage" in rule)
+    with visit("plugin", **look) as page:
+        part = page.locator("section:has(> h3[id^=domain-])")
+        rows = part.locator("tbody tr")
+        assert rows.count() == len(covered) > 100
+        assert not rows.first.is_visible()
+        part.locator("summary").focus()
+        page.keyboard.press("Enter")
+        assert rows.last.is_visible()
+        told = [row.split()[:3] for row in rows.all_inner_texts()]
+        assert told == [[row["op"], row["dtype"], row["ranks"]] for row in covered]
+        assert page.evaluate("document.documentElement.scrollWidth") <= page.viewport_size["width"]
+        assert violations(page) == []
+
+
+def test_the_rule_of_the_input_domain_is_found_by_filters_and_its_table_stays(visit: Visit) -> None:
+    with visit("plugin") as page:
+        page.select_option("select[name=area]", "DOM")
+        assert shown(page, "tr") == ["DOM-01"]
+        page.locator("section:has(> h3[id^=domain-]) summary").click()
+        assert page.locator("section:has(> h3[id^=domain-]) tbody tr").first.is_visible()
+
+
 def test_foreign_text_stays_text(visit: Visit, documents: dict[str, Any]) -> None:
     document = copy.deepcopy(documents["libqnnhtp"])
     for rule in rules(document):

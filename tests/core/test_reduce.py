@@ -31,7 +31,17 @@ from pytest_qnn.qnn.cases.case import (
 from pytest_qnn.qnn.target import MemoryTarget, open_memory_target
 from pytest_qnn.rules import catalogue
 from pytest_qnn.tflite.cases.delegate import Application, DelegateCase
-from pytest_qnn.tflite.cases.reduce import restricted
+from pytest_qnn.tflite.cases.reduce import restricted, smaller_script
+from pytest_qnn.tflite.cases.script import (
+    Allocate,
+    Apply,
+    Invoke,
+    MakeDelegate,
+    Open,
+    Read,
+    ScriptCase,
+    SetInputs,
+)
 from pytest_qnn.tflite.graph.graph import Graph, Node, Tensor
 from pytest_qnn.tflite.graph.model import emit
 from pytest_qnn.tflite.target import DelegateTarget, open_delegate_target
@@ -266,3 +276,15 @@ def test_no_smaller_case_accuses_a_conforming_backend(
     for case in some_cases(rule_id, backend.facts, 3)[which]:
         for candidate in a_few(rule_id, case, 9)[::rarely]:
             assert not isinstance(judge_case(catalogue()[rule_id], backend, candidate), Violation), candidate
+
+
+def test_no_smaller_script_loses_an_allocation_that_a_later_step_needs() -> None:
+    graph = Graph((Tensor((1,)), Tensor((1,))), (Node("RELU", (0,), (1,)),), (0,), (1,))
+    use = (SetInputs("i0"), Invoke("i0"), Read("i0"))
+    opened = (MakeDelegate("d0"), Open("i0"), Apply("i0", "d0"))
+    proper = ScriptCase((graph,), (*opened, Allocate("i0"), *use))
+    kept = [[type(step) for step in one.steps] for one in smaller_script(proper)]
+    assert kept
+    assert all(Allocate in types for types in kept if SetInputs in types or Invoke in types)
+    without = ScriptCase((graph,), (*opened, *use))
+    assert any(SetInputs in map(type, one.steps) for one in smaller_script(without))

@@ -77,13 +77,30 @@ def _files(folder: Path) -> set[str]:
     return {path.as_posix() for path in paths if path.parts[0] not in ("build", "pytest_qnn.egg-info")}
 
 
-def test_the_description_has_absolute_links_that_lead_to_files(sdist: Path) -> None:
+LINK = re.compile(r"\]\(([^()\s]+)\)")
+
+
+def test_without_a_public_address_no_link_of_the_description_leads_nowhere(sdist: Path) -> None:
     metadata, _, description = (sdist / "PKG-INFO").read_text().partition("\n\n")
-    assert "Project-URL: Repository, https://github.com/pytest-qnn/pytest-qnn" in metadata.splitlines()
     assert "Description-Content-Type: text/markdown" in metadata.splitlines()
+    assert "Project-URL" not in metadata
+    assert len(LINK.findall((sdist / "README.md").read_text())) > 10
+    assert all(re.match(r"https?://", link) for link in LINK.findall(description))
+    assert "github.com/pytest-qnn" not in description
+
+
+def test_with_one_the_description_has_absolute_links_that_lead_to_files(sdist: Path, tmp_path: Path) -> None:
+    folder = Path(shutil.copytree(sdist, tmp_path / "with_an_address"))
+    declared = (folder / "pyproject.toml").read_text()
+    urls = '[project.urls]\nRepository = "https://code.example/qnn"\n\n[project.optional-dependencies]'
+    (folder / "pyproject.toml").write_text(declared.replace("[project.optional-dependencies]", urls, 1))
+    command = [sys.executable, "setup.py", "-q", "egg_info", "--egg-base", str(tmp_path)]
+    subprocess.run(command, cwd=folder, capture_output=True, check=True, timeout=120)
+    metadata, _, description = (tmp_path / "pytest_qnn.egg-info/PKG-INFO").read_text().partition("\n\n")
+    assert "Project-URL: Repository, https://code.example/qnn" in metadata.splitlines()
     (version,) = re.findall(r"^Version: (.*)$", metadata, re.MULTILINE)
-    base = f"https://github.com/pytest-qnn/pytest-qnn/blob/v{version}/"
-    links = re.findall(r"\]\(([^()\s]+)\)", description)
+    base = f"https://code.example/qnn/blob/v{version}/"
+    links = LINK.findall(description)
     ours = [link.removeprefix(base).partition("#")[0] for link in links if link.startswith(base)]
     assert len(ours) > 10
     assert all((sdist / name).exists() for name in ours)

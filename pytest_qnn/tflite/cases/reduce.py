@@ -14,8 +14,10 @@ from pytest_qnn.tflite.cases.effects import all_named, effect_of, named
 from pytest_qnn.tflite.cases.history import smaller_history
 from pytest_qnn.tflite.cases.plugin import PluginCase
 from pytest_qnn.tflite.cases.script import (
+    Allocate,
     AnyScriptStep,
     Apply,
+    Invoke,
     MakeDelegate,
     Measure,
     Open,
@@ -23,6 +25,7 @@ from pytest_qnn.tflite.cases.script import (
     Repeat,
     Resize,
     ScriptCase,
+    SetInputs,
     flat,
 )
 from pytest_qnn.tflite.cases.shapes import shorter
@@ -231,7 +234,31 @@ _PLAIN: dict[str, Any] = {"seed": 0, "fill": "mixed", "extra": 0, "threads": 1, 
 
 
 def smaller_script(case: ScriptCase) -> Iterator[ScriptCase]:
-    """Less before the case, then fewer steps, fewer nodes, plainer in everything else; boldest first."""
+    """Less before the case, then fewer steps, fewer nodes, plainer in everything else; boldest first.
+
+    No allocation goes that a later step needs: its failure would be the client's mistake, on any delegate.
+    """
+    needing = _unallocated(case)
+    for smaller in _smaller_script(case):
+        if _unallocated(smaller) <= needing:
+            yield smaller
+
+
+def _unallocated(case: ScriptCase) -> set[str]:
+    """Interpreters that work before they were allocated, in the order in which the steps are written."""
+    allocated: set[str] = set()
+    found: set[str] = set()
+    for step in flat(case.steps):
+        if isinstance(step, Open):
+            allocated.discard(step.interpreter)
+        elif isinstance(step, Allocate):
+            allocated.add(step.interpreter)
+        elif isinstance(step, SetInputs | Invoke) and step.interpreter not in allocated:
+            found.add(step.interpreter)
+    return found
+
+
+def _smaller_script(case: ScriptCase) -> Iterator[ScriptCase]:
     yield from _less_history(case)
     yield from _shorter_measurements(case)
     for steps in _fewer(case.steps):

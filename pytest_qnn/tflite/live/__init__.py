@@ -114,7 +114,7 @@ def interpreter(
         made = runtime.interpreter(model_bytes(model), delegates=delegates)
         if allocate:
             made.allocate_tensors()
-    except (RuntimeError, ValueError, struct.error):
+    except (KeyError, RuntimeError, ValueError, struct.error):  # KeyError: an operator that there is not
         if isinstance(model, Graph):  # made of another one, past the check where graphs are built
             checked(model)
         raise
