@@ -14,8 +14,9 @@ import multiprocessing
 import resource
 import sys
 import tempfile
+from collections.abc import Callable
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 import msgspec
 
@@ -26,6 +27,7 @@ from benchmarks.timing import cpu_seconds
 from pytest_qnn import effort
 from pytest_qnn.core.engine import InternalError, first_failure
 from pytest_qnn.core.rule import NothingToJudge
+from pytest_qnn.core.verdict import Unsupported
 from pytest_qnn.qnn.target import MemoryTarget, open_memory_target
 from pytest_qnn.rules import catalogue
 from pytest_qnn.tflite.target import DelegateTarget, open_delegate_target
@@ -105,6 +107,18 @@ def facts_of(target: MemoryTarget | DelegateTarget) -> str:
     return msgspec.json.encode(target.facts).decode()
 
 
+def nothing_to_judge(rule: str, target: MemoryTarget | DelegateTarget) -> str:
+    """Why a rule has no case for the target, which makes it inconclusive; empty: it has some."""
+    cases: Callable[[Any], Any] = catalogue()[rule].cases
+    try:
+        cases(target.facts)
+    except NothingToJudge as nothing:
+        return str(nothing)
+    except Unsupported:
+        pass
+    return ""
+
+
 def state() -> str:
     """A digest of the package's code."""
     digest = hashlib.sha256()
@@ -174,15 +188,12 @@ def _judged(
             if rule.subject != subject or rule.self_check:
                 continue
             began = cpu_seconds()
-            try:
+            with contextlib.suppress(InternalError):
                 failure = first_failure(rule, target, effort.profile("default"), seed)
-            except NothingToJudge:
-                idle.append(rule.id)
-            except InternalError:
-                pass
-            else:
                 if failure is not None:
                     raise RuntimeError(f"{rule.id} finds a fault in {place}: {failure.violation}")
+            if nothing_to_judge(rule.id, target):
+                idle.append(rule.id)
             seconds[rule.id] = cpu_seconds() - began
             found[rule.id] = _taken(executed, numbers)
     return Coverage(place, state(), facts, seconds, found, tuple(idle))

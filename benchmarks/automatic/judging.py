@@ -20,13 +20,12 @@ from typing import Any, Final, NoReturn
 import msgspec
 
 from benchmarks.automatic.applying import lead_children, take_over
-from benchmarks.automatic.coverage import Coverage, facts_of, limit_memory, opened
+from benchmarks.automatic.coverage import Coverage, facts_of, limit_memory, nothing_to_judge, opened
 from benchmarks.automatic.listing import Automatic, changed
 from benchmarks.automatic.operators import keeps_cells
 from benchmarks.timing import cpu_seconds
 from pytest_qnn import effort
 from pytest_qnn.core.engine import first_failure
-from pytest_qnn.core.rule import NothingToJudge
 from pytest_qnn.isolation.sandbox import RunnerFailure
 from pytest_qnn.isolation.target import TargetUnusable
 from pytest_qnn.rules import catalogue
@@ -277,11 +276,6 @@ def _found(task: Task, seed: int, folder: Path, begin: Callable[[str], None]) ->
         passed.append(rule_id)
         try:
             failure = first_failure(catalogue()[rule_id], target, profile, seed)
-        except NothingToJudge as nothing:
-            if rule_id in task.idle:
-                continue
-            found = {"rule": rule_id, "seen": _short(str(nothing))}
-            return task.outcome(INCONCLUSIVE, asked=asked, internal=internal, **found)
         except Exception:  # InternalError, or in a strategy: the suite fails, and a run of it would say so.
             internal += 1
             continue
@@ -289,6 +283,10 @@ def _found(task: Task, seed: int, folder: Path, begin: Callable[[str], None]) ->
             seen = _short(f"{failure.violation.expected} / {failure.violation.seen}")
             found = {"rule": rule_id, "examples": failure.examples, "seen": seen}
             return task.outcome(VIOLATION, asked=asked, internal=internal, **found)
+        nothing = "" if rule_id in task.idle else nothing_to_judge(rule_id, target)
+        if nothing:
+            found = {"rule": rule_id, "seen": _short(nothing)}
+            return task.outcome(INCONCLUSIVE, asked=asked, internal=internal, **found)
     return task.outcome(INTERNAL if internal else SURVIVED, asked=asked, internal=internal)
 
 

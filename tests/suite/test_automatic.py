@@ -18,7 +18,7 @@ sys.path.insert(0, str(ROOT))  # The benchmarks are not installed; the path is t
 
 from benchmarks.automatic import results  # noqa: E402
 from benchmarks.automatic.coverage import mark  # noqa: E402
-from benchmarks.automatic.judging import CRASH, SURVIVED, VIOLATION, Outcome  # noqa: E402
+from benchmarks.automatic.judging import CRASH, INCONCLUSIVE, SURVIVED, VIOLATION, Outcome  # noqa: E402
 from benchmarks.automatic.listing import listed, of_function, sample  # noqa: E402
 from benchmarks.automatic.operators import changes, functions  # noqa: E402
 
@@ -175,6 +175,13 @@ def judged_by(
     )
     assert done.returncode == 0, done.stderr
     return done.stdout.strip()
+
+
+def test_a_rule_that_has_nothing_to_judge_any_more_has_found_the_fault() -> None:
+    """Every operator is refused, so that there is no graph: a run of it is red."""
+    read = "inputs = [self.read(node.inputTensors[i].v1) for i in range(node.numOfInputs)]"
+    refused = judged_by("Graphs.backend_validate_op_config", read, "pass", ("IF-01", "PRE-11"))
+    assert refused == f"{INCONCLUSIVE} PRE-11"
 
 
 def test_a_planted_fault_is_found_and_an_equivalent_change_is_not() -> None:
