@@ -22,6 +22,7 @@ from pytest_qnn.tflite.cases.script import (
     Measure,
     Open,
     Parallel,
+    RemoveAll,
     Repeat,
     Resize,
     ScriptCase,
@@ -236,25 +237,36 @@ _PLAIN: dict[str, Any] = {"seed": 0, "fill": "mixed", "extra": 0, "threads": 1, 
 def smaller_script(case: ScriptCase) -> Iterator[ScriptCase]:
     """Less before the case, then fewer steps, fewer nodes, plainer in everything else; boldest first.
 
-    No allocation goes that a later step needs: its failure would be the client's mistake, on any delegate.
+    No allocation goes that a later step needs, and no inputs that an invoke after RemoveAllDelegates needs:
+    what then goes wrong would be the client's mistake, on any delegate.
     """
-    needing = _unallocated(case)
+    unready = _unready(case)
     for smaller in _smaller_script(case):
-        if _unallocated(smaller) <= needing:
+        if _unready(smaller) <= unready:
             yield smaller
 
 
-def _unallocated(case: ScriptCase) -> set[str]:
-    """Interpreters that work before they were allocated, in the order in which the steps are written."""
+def _unready(case: ScriptCase) -> set[str]:
+    """Interpreters that work before they were allocated, or with inputs that a removal has taken away.
+
+    In the order in which the steps are written. RemoveAllDelegates plans the memory of tensors anew.
+    """
     allocated: set[str] = set()
+    emptied: set[str] = set()
     found: set[str] = set()
     for step in flat(case.steps):
         if isinstance(step, Open):
             allocated.discard(step.interpreter)
+            emptied.discard(step.interpreter)
+        elif isinstance(step, RemoveAll):
+            emptied.add(step.interpreter)
         elif isinstance(step, Allocate):
             allocated.add(step.interpreter)
-        elif isinstance(step, SetInputs | Invoke) and step.interpreter not in allocated:
-            found.add(step.interpreter)
+        elif isinstance(step, SetInputs | Invoke):
+            if isinstance(step, SetInputs):
+                emptied.discard(step.interpreter)
+            if step.interpreter not in allocated or step.interpreter in emptied:
+                found.add(step.interpreter)
     return found
 
 

@@ -6,10 +6,14 @@ from collections.abc import Iterable, Iterator
 
 from pytest_qnn.core.verdict import FailedCall, Unsupported, Violation
 from pytest_qnn.tflite.cases.delegate import DelegateCase
+from pytest_qnn.tflite.facts import DelegateFacts
 from pytest_qnn.tflite.partition import picture
 from pytest_qnn.tflite.trace import Applied, Call, DelegateTrace, EventKind, Kernel
 
 KernelMap = dict[int, Kernel]
+_CANCELLED = 8
+_SHAPE_NOT_KNOWN = 9
+"""The greatest value of TfLiteStatus."""
 
 
 def need_observation(trace: DelegateTrace) -> None:
@@ -68,6 +72,20 @@ def need_no_conflict(applications: Iterable[Applied]) -> None:
 def targets(trace: DelegateTrace) -> Iterator[tuple[int, Applied]]:
     """The applications of the target whose Prepare was called, with their positions."""
     return ((i, a) for i, a in enumerate(trace.applied) if a.is_target and a.prepared)
+
+
+def wrong_status(status: int, facts: DelegateFacts | None, *, shape_may_be_unknown: bool = False) -> str:
+    """What is wrong with a status that nobody's cancellation explains, in words; empty: nothing is.
+
+    Source: tflite/core/c/c_api_types.h, TfLiteStatus. TensorFlow Lite 2.14 does not define 9, and later only
+    a kernel's prepare has a use for it.
+    """
+    if status == _CANCELLED:
+        return "8 (kTfLiteCancelled), although nothing was cancelled"
+    is_old = facts is not None and facts.runtime == "tflite_runtime"
+    if status == _SHAPE_NOT_KNOWN and (is_old or not shape_may_be_unknown):
+        return "9 (kTfLiteOutputShapeNotKnown)"
+    return "" if 0 <= status <= _SHAPE_NOT_KNOWN else f"{status}, which is no TfLiteStatus"
 
 
 def target_kernels(trace: DelegateTrace) -> tuple[Kernel, ...]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Any, Final
 
 import numpy as np
@@ -12,16 +11,9 @@ from pytest_qnn.tflite.domain.node import Field, OneNode, Operand, Operator, Res
 from pytest_qnn.tflite.domain.reduction import integers
 from pytest_qnn.tflite.domain.values import EPSILON, activated, operand, real, result, same, shape_of, single
 
-_HYBRID: Final = ("hybrid", "hybrid per channel")
+_PER_CHANNEL: Final = "hybrid per channel"
+_HYBRID: Final = ("hybrid", _PER_CHANNEL)
 """Forms of float32 nodes with weights of int8, as converters make for models of dynamic range."""
-HYBRID: Final[Mapping[str, tuple[str, ...]]] = {
-    "FULLY_CONNECTED": _HYBRID,
-    "CONV_2D": _HYBRID,
-    "DEPTHWISE_CONV_2D": _HYBRID[1:],
-}
-"""By operator. Kernels of DEPTHWISE_CONV_2D read a scale for each channel, also where there is one for all
-(both runtimes, measured), and converters give them so; per channel FULLY_CONNECTED is version 12, which
-tflite-runtime 2.14 refuses (in version 5 it uses the first channel's scale for all, measured)."""
 
 
 def _activation(cell: Cell) -> int:
@@ -31,7 +23,7 @@ def _activation(cell: Cell) -> int:
 def _weights(cell: Cell, shape: tuple[int, ...], axis: int) -> Operand:
     """Constant weights, of int8 with an int16 operand; with a scale per slice of the axis if so wanted."""
     dtype: DType = "int8" if cell.dtype == "int16" or cell.form in _HYBRID else cell.dtype
-    if cell.quantisation == "channel" or cell.form == "hybrid per channel":
+    if cell.quantisation == "channel" or cell.form == _PER_CHANNEL:
         count = shape[axis]
         scaling = Scaling(tuple(single(0.01 + 0.003 * at) for at in range(count)), (0,) * count, axis)
         plain = operand(Cell("", "int8", 0), shape, 7, "small")
@@ -395,7 +387,9 @@ OPERATORS: Final = (
         True,
         ("no bias", "flat"),
         True,
-        {"float32": 5, "float32 hybrid per channel": 12, "int8": 5, "uint8": 5, "int16": 7},
+        # Of version 5 tflite-runtime 2.14 takes the first channel's scale for all (measured); 12 it refuses.
+        versions={"float32": 5, f"float32 {_PER_CHANNEL}": 12, "int8": 5, "uint8": 5, "int16": 7},
+        hybrid=_HYBRID,
     ),
     Operator(
         "BATCH_MATMUL",
@@ -405,7 +399,16 @@ OPERATORS: Final = (
         ("transposed", "constant"),
         versions={"int8": 2, "int16": 3},
     ),
-    Operator("CONV_2D", 3, _conv, True, (*_WINDOWS, "dilation"), True, {"int8": 3, "int16": 4}),
+    Operator(
+        "CONV_2D",
+        3,
+        _conv,
+        True,
+        (*_WINDOWS, "dilation"),
+        True,
+        versions={"int8": 3, "int16": 4},
+        hybrid=_HYBRID,
+    ),
     Operator(
         "DEPTHWISE_CONV_2D",
         4,
@@ -413,7 +416,9 @@ OPERATORS: Final = (
         True,
         (*_WINDOWS, "dilation", "multiplier"),
         True,
-        {"float32": 2, "int8": 3, "int16": 4},
+        versions={"float32": 2, "int8": 3, "int16": 4},
+        # Both runtimes read behind one scale for all channels (measured); converters give one for each.
+        hybrid=(_PER_CHANNEL,),
     ),
     Operator("TRANSPOSE_CONV", 67, _transpose_conv, channels=True, versions={"int8": 2, "int16": 3}),
     Operator("AVERAGE_POOL_2D", 1, _pool("average"), True, _WINDOWS, versions={"int8": 2, "int16": 3}),

@@ -72,6 +72,8 @@ class Operator:
     """Beside the plain one."""
     channels: bool = False
     """Its weights may have a scale per channel."""
+    hybrid: tuple[str, ...] = ()
+    """Forms of its float32 nodes with weights of int8."""
     versions: Mapping[str, int] = dataclasses.field(default_factory=dict)
     """By type, or type and form: the version from which the converter uses the operator; others: 1."""
 

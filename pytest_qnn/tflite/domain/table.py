@@ -61,7 +61,7 @@ def _cells(operator: Operator) -> Iterator[Cell]:
             yield Cell(name, dtype, 4, quantisation="shifted")
         if operator.channels and dtype in ("int8", "int16"):
             yield Cell(name, dtype, 4, quantisation="channel")
-        for form in layers.HYBRID.get(name, ()) if dtype == "float32" else ():
+        for form in operator.hybrid if dtype == "float32" else ():
             yield from (Cell(name, dtype, rank, form=form) for rank in ((4,) if image else (2, 4)))
 
 

@@ -15,7 +15,7 @@ from pytest_qnn.qnn.facts import MemoryFacts
 from pytest_qnn.qnn.model.codes import named
 from pytest_qnn.qnn.rules.judging import call_name, facts_of, own_steps, place, require_session
 from pytest_qnn.qnn.strategies.history import without
-from pytest_qnn.qnn.strategies.scene import Scene, Tape, scenes
+from pytest_qnn.qnn.strategies.scene import SHAPES, Scene, Tape, scenes
 from pytest_qnn.qnn.trace import MemoryTrace
 
 _NOT_SUPPORTED = int(Error.COMMON_ERROR_NOT_SUPPORTED)
@@ -44,7 +44,6 @@ _IN_WORDS: dict[LogKind, str] = {
 }
 _NO_LOG: tuple[LogKind, ...] = ("none",)
 _COMPOSITION = Property.BACKEND_SUPPORT_COMPOSITION
-_SHAPE = (1, 2, 2, 2)
 _USES = (ContextCreate, Prepare, Execute)
 _OR_NONE: tuple[LogKind, ...] = ("callback", "none", "own", "none")
 """No log at all stands here twice: all other cases open their sessions with the library's own log."""
@@ -56,7 +55,7 @@ def _opened(scene: Scene, tape: Tape, logs: Sequence[LogKind]) -> None:
     level = 1 if log == "none" else 1 + tape.below(int(LogLevel.DEBUG))
     scene.add(Logged(level, log))
     context = scene.context()
-    graph = scene.prepare(context, tape, shape=_SHAPE) if scene.facts.supports(_COMPOSITION) else ""
+    graph = scene.prepare(context, tape, shape=SHAPES[0]) if scene.facts.supports(_COMPOSITION) else ""
     if graph:
         scene.execute_raw(graph)
 
@@ -97,11 +96,11 @@ def _judge(trace: MemoryTrace, call: str, *, optional: bool) -> Examined:
 
 def _demand_use(case: MemoryCase, trace: MemoryTrace, logs: Collection[LogKind]) -> None:
     """With one of these logs a context and a graph are made and executed as with any other."""
-    if not facts_of(trace).supports(_COMPOSITION):
-        return
     log: LogKind = next((step.log for step in case.steps if isinstance(step, Logged)), "own")
+    if log not in logs or not facts_of(trace).supports(_COMPOSITION):
+        return
     for walked in own_steps(case, trace, lambda w: w.allowed.valid and isinstance(w.step, _USES)):
-        if walked.code and log in logs:
+        if walked.code:
             call = walked.seen.calls[-1][0] if walked.seen.calls else call_name(walked.step)
             seen = f"{call} answers {named(walked.code)} with {_IN_WORDS[log]}"
             raise FailedCall(named(0), seen, place(walked), call=call_name(walked.step))

@@ -329,7 +329,7 @@ def _cycles(scene: Scene, tape: Tape) -> None:
     "RPC-11",
     Level.MUST,
     "rpcmem_free unmaps the memory and closes its file descriptor: their numbers are as before the "
-    "allocation. One that fails leaves neither.",
+    "allocation. An allocation that fails leaves neither.",
     source="seed 002, rpcmem_free; ONNX Runtime issue 23892",
     subject="memory",
     cases=embedded(_cycles, around=Scene.around_memory, before=1, after=0),

@@ -174,8 +174,6 @@ def _cases(facts: DelegateFacts, *, scaled: bool = True) -> SearchStrategy[Deleg
 
 
 Steps = tuple[AnyScriptStep, ...]
-_LAST_STATUS = 9
-"""The greatest value of TfLiteStatus."""
 _NOT_NEW = 192
 """Of the seed's lower byte, which is spread evenly: from here on the delegate was at work before."""
 
@@ -571,12 +569,9 @@ def bad_handles_are_refused(case: ScriptCase, trace: ScriptTrace) -> Examined:
             raise Violation(
                 f"an error for the handle {handle}", f"success{wrote}", f"output {step.output}, step {number}"
             )
-        if not 0 <= counts.status <= _LAST_STATUS:
-            raise Violation(
-                "the status of an error",
-                f"{counts.status}, which is no TfLiteStatus",
-                f"output {step.output}, step {number}",
-            )
+        wrong = judging.wrong_status(counts.status, trace.facts)
+        if wrong:
+            raise Violation("the status of an error", wrong, f"output {step.output}, step {number}")
     return Examined(len(done), "copies from no handle")
 
 

@@ -327,8 +327,6 @@ def _line(applied: Applied) -> str:
     return repr(" ".join(applied.message.split()))
 
 
-_CANCELLED = 8
-_SHAPE_NOT_KNOWN = 9
 _STATUSES = "tflite/core/c/c_api_types.h, TfLiteStatus"
 
 BINARY: tuple[Op, ...] = ("ADD", "MUL", "SUB", "MAXIMUM")
@@ -666,7 +664,6 @@ def answers_with_a_status(case: DelegateCase, trace: DelegateTrace) -> Examined:
     """
     judging.need_callbacks(trace)
     mine = {kernel.kernel for kernel in judging.target_kernels(trace)}
-    old = trace.facts is not None and trace.facts.runtime == "tflite_runtime"
     looked_at = 0
     for event in trace.events:
         of_kernel = event.kind in ("prepare", "invoke") and event.kernel in mine
@@ -674,13 +671,8 @@ def answers_with_a_status(case: DelegateCase, trace: DelegateTrace) -> Examined:
         if not (of_kernel or of_target):
             continue
         looked_at += 1
-        wrong = ""
-        if event.status == _CANCELLED:
-            wrong = "8 (kTfLiteCancelled), although nothing was cancelled"
-        elif event.status == _SHAPE_NOT_KNOWN and (old or event.kind != "prepare"):
-            wrong = "9 (kTfLiteOutputShapeNotKnown)"
-        elif not 0 <= event.status <= _SHAPE_NOT_KNOWN:
-            wrong = f"{event.status}, which is no TfLiteStatus"
+        prepares = event.kind == "prepare"
+        wrong = judging.wrong_status(event.status, trace.facts, shape_may_be_unknown=prepares)
         if wrong:
             raise Violation(
                 "0, or the status of an error",

@@ -684,13 +684,11 @@ def runs_any_graph(case: DelegateCase, trace: DelegateTrace) -> Examined:
 
 def any_numbers(facts: DelegateFacts) -> SearchStrategy[DelegateCase]:
     """As `routing`; half of the graphs number their tensors backwards, so that a result is tensor 0."""
-    need_claims(facts)
 
-    def make(graph: Graph, claims: Claims, choice: int) -> DelegateCase:
-        plain = plain_case(backwards(graph) if choice & 2 else graph)
-        return DelegateCase(plain, (target_application(facts, claims[0], choice),))
+    def turned(case: DelegateCase) -> DelegateCase:
+        return replace(case, graph=backwards(case.graph)) if case.data_seed & 1 else case
 
-    return delegate_cases(mixed_kinds(facts), make, 1, min_nodes=2, max_nodes=16, fills=MILD)
+    return changed(delegates.routing(facts), turned)
 
 
 @rule(
