@@ -81,6 +81,26 @@ class _RefusesSilently(EmulatedPlugin):
         pass
 
 
+@faulty_plugin("plugin-text-silently", "Returns NULL for text that is not UTF-8, without a report.", "ABI-04")
+class _TextSilently(EmulatedPlugin):
+    """Its reader of text gives up before there is an option that it could name."""
+
+    def create(self, keys: int, values: int, count: int, report: int) -> int:
+        try:
+            self.read_options(keys, values, count)
+        except BadOption:
+            return 0
+        return super().create(keys, values, count, report)
+
+
+@faulty_plugin("plugin-drops-bytes", "Leaves out what is no ASCII before it reads a value.", "ABI-03")
+class _DropsBytes(EmulatedPlugin):
+    """A number with an odd byte behind it is that number."""
+
+    def decode(self, address: int) -> str:
+        return ctypes.string_at(address).decode("ascii", errors="ignore")
+
+
 class _Rereads(ReferenceDelegate):
     """Parses its options again in each Prepare."""
 

@@ -277,6 +277,8 @@ def _flags(struct: StructSeen) -> int:
 
 ALTERED = "altered"
 """The name of a create with a value that is not of its option's kind."""
+NO_UTF_8 = b"\xff"
+"""A byte that no text in UTF-8 has."""
 NOT_NUMBERS = (b"abc", b"", b"None", b"12abc", b"0x", b"--1", b"four")
 NOT_TRUTHS = (b"maybe", b"", b"None", b"truefalse", b"2.5")
 _TRUTHS = frozenset({"true", "false", "yes", "no", "on", "off"})
@@ -286,12 +288,12 @@ def spoilt_values(value: bytes) -> tuple[bytes, ...]:
     """Values that are none of the kind of ``value``; nothing where any text may be right."""
     text = value.decode()
     if text.lower() in _TRUTHS:
-        return NOT_TRUTHS
+        return (*NOT_TRUTHS, value + NO_UTF_8)
     try:
         float(text)
     except ValueError:
         return ()
-    return (*NOT_NUMBERS, value + b"abc", *_long(value))
+    return (*NOT_NUMBERS, value + b"abc", value + NO_UTF_8, *_long(value))
 
 
 _CUT = (15, 31, 63, 127, 255)
@@ -360,7 +362,7 @@ def parses_strictly(case: PluginCase, trace: PluginTrace) -> Examined:
 
 BAD = "bad"
 """The name of a create that must be refused."""
-UNKNOWN_KEYS = (b"pytest-qnn-unknown", b"", "Größe".encode(), b"%s%n%s%n", b"k" * 1000)
+UNKNOWN_KEYS = (b"pytest-qnn-unknown", b"", "Größe".encode(), b"%s%n%s%n", b"k" * 1000, NO_UTF_8)
 
 
 def _inserted(options: Options, key: bytes, at: int) -> Options:

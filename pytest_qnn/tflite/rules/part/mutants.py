@@ -182,6 +182,16 @@ class _CannotDivide(ReferenceDelegate):
 
 
 @faulty_delegate(
+    "fails-at-tensor-zero", "Kernel prepare fails where a kernel's result is tensor 0.", "PART-04"
+)
+class _FailsAtTensorZero(ReferenceDelegate):
+    """Its tables begin at 1: number 0 is for an operand that is absent, and a kernel must write something."""
+
+    def kernel_prepare(self, context: int, kernel: Kernel) -> int:
+        return super().kernel_prepare(context, kernel) if all(kernel.outputs) else layouts.ERROR
+
+
+@faulty_delegate(
     "context-for-each-kernel", "Takes one of 36 contexts for each kernel, and fails without one.", "PART-22"
 )
 class _ContextForEachKernel(ReferenceDelegate):

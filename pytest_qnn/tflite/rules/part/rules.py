@@ -667,6 +667,15 @@ def leaves_foreign_kernels_alone(case: DelegateCase, trace: DelegateTrace) -> Ex
     return Examined(looked_at, "kernels of earlier delegates")
 
 
+def _turned(case: DelegateCase) -> DelegateCase:
+    return replace(case, graph=backwards(case.graph)) if case.data_seed & 1 else case
+
+
+def any_graph(facts: DelegateFacts) -> SearchStrategy[DelegateCase]:
+    """As `with_rare`; half of the graphs number their tensors backwards, as for `any_numbers`."""
+    return changed(delegates.with_rare(facts), _turned)
+
+
 @rule(
     "PART-04",
     Level.MUST,
@@ -674,7 +683,7 @@ def leaves_foreign_kernels_alone(case: DelegateCase, trace: DelegateTrace) -> Ex
     "prepare or in invoke.",
     source="tflite/delegates/utils/simple_delegate.h, IsNodeSupportedByDelegate",
     subject="delegate",
-    cases=delegates.with_rare,
+    cases=any_graph,
 )
 def runs_any_graph(case: DelegateCase, trace: DelegateTrace) -> Examined:
     """Every node of the graph has to be carried out by somebody, whatever the delegate supports."""
@@ -684,11 +693,7 @@ def runs_any_graph(case: DelegateCase, trace: DelegateTrace) -> Examined:
 
 def any_numbers(facts: DelegateFacts) -> SearchStrategy[DelegateCase]:
     """As `routing`; half of the graphs number their tensors backwards, so that a result is tensor 0."""
-
-    def turned(case: DelegateCase) -> DelegateCase:
-        return replace(case, graph=backwards(case.graph)) if case.data_seed & 1 else case
-
-    return changed(delegates.routing(facts), turned)
+    return changed(delegates.routing(facts), _turned)
 
 
 @rule(
