@@ -37,6 +37,7 @@ FINDINGS = {
     "null-arguments": (HTP, SAVER, IR, GPU),
     "null-properties": (HTP,),
     "preset-data": (SAVER,),
+    "refused-name": (HTP,),
     "relu-of-rank-5": (HTP,),
     "small-memory": (HTP,),
     "static-without-data": (SAVER,),
