@@ -10,6 +10,8 @@ _OPTIONAL = frozenset({"logCreate", "deviceCreate"})
 _NOT_SUPPORTED = 1000
 HTP_BACKEND_ID = 6
 """Only with this backend id is QNN_MEM_TYPE_CUSTOM described by a QnnMemHtp_Descriptor_t."""
+_EXECUTE, _UNKNOWN_KEY = 311, 2000
+"""QNN_PROPERTY_GRAPH_SUPPORT_EXECUTE, and the answer of a target that is older than the key."""
 _ION, _CUSTOM, _DMA_BUF = 1, 2, 3
 _KEYS = {_ION: 1102, _CUSTOM: 1103, _DMA_BUF: 1104}
 """Qnn_MemType_t -> the property key that says whether it is supported."""
@@ -50,6 +52,11 @@ class MemoryFacts(msgspec.Struct, frozen=True, kw_only=True):
     def supports(self, key: int) -> bool:
         """The property key was answered with success."""
         return self.capabilities.get(key) == 0
+
+    @property
+    def executes(self) -> bool:
+        """Whether property 311 leaves room for executions; where it is not known, it is silent about them."""
+        return self.capabilities.get(_EXECUTE, 0) in (0, _UNKNOWN_KEY)
 
     @property
     def session_failure(self) -> tuple[str, int] | None:

@@ -61,10 +61,9 @@ def require_prepared(case: MemoryCase, trace: MemoryTrace) -> None:
 
 def require_execution(trace: MemoryTrace) -> None:
     """Raise Unsupported when property 311 says that graphs are not executed (libQnnSaver records them)."""
-    key = Property.GRAPH_SUPPORT_EXECUTE
-    answer = facts_of(trace).capabilities.get(key, 0)
-    if answer not in (0, Error.PROPERTY_ERROR_UNKNOWN_KEY):
-        raise Unsupported(f"property key {int(key)} ({key.name}) answers {named(answer)}")
+    facts, key = facts_of(trace), Property.GRAPH_SUPPORT_EXECUTE
+    if not facts.executes:
+        raise Unsupported(f"property key {int(key)} ({key.name}) answers {named(facts.capabilities[key])}")
 
 
 def require_execute(case: MemoryCase, trace: MemoryTrace) -> None:

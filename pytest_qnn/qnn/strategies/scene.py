@@ -120,8 +120,9 @@ class Scene:
         self._made: dict[str, int] = {}
 
     def case(self) -> MemoryCase:
-        """The case as it stands."""
-        return MemoryCase(tuple(self.steps))
+        """The case as it stands; without executes where the target says that it has none (key 311)."""
+        left = self.steps if self.facts.executes else [s for s in self.steps if not isinstance(s, Execute)]
+        return MemoryCase(tuple(left))
 
     def name(self, kind: str) -> str:
         """A name never used before: ``c0``, ``c1``, ``b0``, ..."""

@@ -200,6 +200,21 @@ class NoDevice(_Without):
 
 
 @odd(
+    "compiles-only",
+    "graphs are composed, finalised and written to binaries; none is executed here",
+    source="facts 3.7, key 311; so libQnnSaver and libQnnIr say, and the compilers of other vendors may",
+    seen="graphExecute answers 1000, as key 311 does",
+    tried_by="IF-11 IF-12 OFF-01 EXE-21 EXE-16",
+)
+class CompilesOnly(_Without):
+    lacks = frozenset({Property.GRAPH_SUPPORT_EXECUTE})
+
+    def graph_execute(self, *arguments: Any) -> None:
+        self.meet()
+        raise QnnError(Error.GRAPH_ERROR_UNSUPPORTED_FEATURE)
+
+
+@odd(
     "no-device-functions",
     "there are no devices, and no function of theirs in the table",
     source="facts IF-05, 7.19: NULL where the feature (key 1501) is not supported",

@@ -27,7 +27,13 @@ from pytest_qnn.qnn.model.codes import SENTINEL, TYPE_KEYS, named
 from pytest_qnn.qnn.model.expected import Walked, walk
 from pytest_qnn.qnn.model.notes import Fault, Note
 from pytest_qnn.qnn.rules.binaries import require_binaries
-from pytest_qnn.qnn.rules.graphs import CREATE_TENSOR, judge_contents, kinds, require_prepared
+from pytest_qnn.qnn.rules.graphs import (
+    CREATE_TENSOR,
+    judge_contents,
+    kinds,
+    require_execution,
+    require_prepared,
+)
 from pytest_qnn.qnn.rules.judging import (
     demand_code,
     facts_of,
@@ -365,6 +371,7 @@ def cap_05(case: MemoryCase, trace: MemoryTrace) -> Examined:
             raise Contradiction(wanted, named(0), place(walked))
         count += 1
     judge_contents(case, trace, lambda seen: seen.where == "output")
+    require_execution(trace)
     return Examined(count, "executes of graphs, most with the hint")
 
 

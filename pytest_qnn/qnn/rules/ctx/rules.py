@@ -23,6 +23,7 @@ from pytest_qnn.qnn.cases.sizes import arity
 from pytest_qnn.qnn.model.codes import named
 from pytest_qnn.qnn.model.expected import Walked
 from pytest_qnn.qnn.model.notes import Event, Fault, Note
+from pytest_qnn.qnn.rules.graphs import require_execution
 from pytest_qnn.qnn.rules.judging import (
     LET_GO,
     demand_code,
@@ -205,6 +206,7 @@ def ctx_05(case: MemoryCase, trace: MemoryTrace) -> Examined:
     """6004. A value that is a live handle in both contexts is not judged."""
     require_memory(case, trace)
     require_operator(trace)
+    require_execution(trace)
     return judge_faults(case, trace, (Fault.FOREIGN_HANDLE,), "executes with a foreign handle")
 
 

@@ -36,6 +36,7 @@ from pytest_qnn.qnn.rules.binaries import (
     require_deferred,
     require_finalize,
 )
+from pytest_qnn.qnn.rules.graphs import require_execution
 from pytest_qnn.qnn.rules.judging import demand_code, facts_of, own_steps, place, require_session
 from pytest_qnn.qnn.strategies.binaries import (
     asked,
@@ -348,6 +349,7 @@ def ext_20(case: MemoryCase, trace: MemoryTrace) -> Examined:
     require_finalize(case, trace)
     judge_flow(case, trace, "the context was finalised")
     composed = {step.graph for step in case.steps if isinstance(step, Prepare)}
+    require_execution(trace)
     return Examined(demand_equal(case, trace, composed), "outputs compared with those of the composed graph")
 
 

@@ -37,6 +37,7 @@ from pytest_qnn.qnn.rules.binaries import (
     require_needed,
     require_page_alignment,
 )
+from pytest_qnn.qnn.rules.graphs import require_execution
 from pytest_qnn.qnn.rules.judging import (
     LET_GO,
     bytes_read,
@@ -270,6 +271,7 @@ def ext_12(case: MemoryCase, trace: MemoryTrace) -> Examined:
     """Registering, finalising and executing succeed in each combination, and outputs are right."""
     require_external(case, trace)
     count = judge_flow(case, trace, "any combination of external memory will do")
+    require_execution(trace)
     return Examined(count, "executes with external memory, or without")
 
 
@@ -586,6 +588,7 @@ def ext_19(case: MemoryCase, trace: MemoryTrace) -> Examined:
     """Both are overwritten after finalising; retrieving and executing give what they must."""
     require_finalize(case, trace)
     judge_flow(case, trace, "the binary was released after contextFinalize")
+    require_execution(trace)
     return Examined(executed_after_release(case, trace), "executes after the binary was released")
 
 
@@ -746,6 +749,7 @@ def ext_26(case: MemoryCase, trace: MemoryTrace) -> Examined:
     require_needed(case, trace, SPILL)
     shared = sum(Note.SPILL_SHARED in walked.allowed.notes for walked in walk(case, trace))
     count = judge_flow(case, trace, "the graphs are executed in turns")
+    require_execution(trace)
     return Examined(count if shared else 0, "executes over shared spill-fill memory")
 
 

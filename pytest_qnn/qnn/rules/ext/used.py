@@ -18,6 +18,7 @@ from pytest_qnn.qnn.cases.memory import SPILL, WEIGHTS
 from pytest_qnn.qnn.model.expected import walk
 from pytest_qnn.qnn.model.notes import Note
 from pytest_qnn.qnn.rules.binaries import judge_flow, require_external, require_page_alignment
+from pytest_qnn.qnn.rules.graphs import require_execution
 from pytest_qnn.qnn.rules.judging import demand_code, place
 from pytest_qnn.qnn.strategies.binaries import external, finalised, given, retrieved
 from pytest_qnn.qnn.strategies.external import begun, ended
@@ -99,6 +100,7 @@ def ext_33(case: MemoryCase, trace: MemoryTrace) -> Examined:
                 wanted = f"the external {what} memory ({buffer}) used by the execute"
                 raise Measured(wanted, "no page of it is", place(walked))
             count += buffer in used
+    require_execution(trace)
     return Examined(count, "external buffers during executes")
 
 

@@ -44,6 +44,7 @@ _IN_WORDS: dict[LogKind, str] = {
 }
 _NO_LOG: tuple[LogKind, ...] = ("none",)
 _COMPOSITION = Property.BACKEND_SUPPORT_COMPOSITION
+_EXECUTION = Property.GRAPH_SUPPORT_EXECUTE
 _USES = (ContextCreate, Prepare, Execute)
 _OR_NONE: tuple[LogKind, ...] = ("callback", "none", "own", "none")
 """No log at all stands here twice: all other cases open their sessions with the library's own log."""
@@ -99,7 +100,10 @@ def _demand_use(case: MemoryCase, trace: MemoryTrace, logs: Collection[LogKind])
     log: LogKind = next((step.log for step in case.steps if isinstance(step, Logged)), "own")
     if log not in logs or not facts_of(trace).supports(_COMPOSITION):
         return
+    declared = facts_of(trace).supports(_EXECUTION)
     for walked in own_steps(case, trace, lambda w: w.allowed.valid and isinstance(w.step, _USES)):
+        if isinstance(walked.step, Execute) and walked.code == _NOT_SUPPORTED and not declared:
+            continue  # As with any log: a target that does not execute need not know the key that says so.
         if walked.code:
             call = walked.seen.calls[-1][0] if walked.seen.calls else call_name(walked.step)
             seen = f"{call} answers {named(walked.code)} with {_IN_WORDS[log]}"

@@ -36,7 +36,7 @@ from pytest_qnn.qnn.rules.binaries import (
     judge_flow,
     require_binaries,
 )
-from pytest_qnn.qnn.rules.graphs import require_execute
+from pytest_qnn.qnn.rules.graphs import require_execute, require_execution
 from pytest_qnn.qnn.rules.io_buffers import (
     Row,
     demand_copied,
@@ -560,6 +560,7 @@ def off_05(case: MemoryCase, trace: MemoryTrace) -> Examined:
         if isinstance(step, Prepare) and TensorMemType.MEMHANDLE in step.mem_types
     }
     plain = {step.graph for step in case.steps if isinstance(step, Retrieve) and step.source not in hinted}
+    require_execution(trace)
     return Examined(demand_equal(case, trace, plain), "outputs with the hint compared with those without")
 
 
@@ -598,6 +599,7 @@ def off_10(case: MemoryCase, trace: MemoryTrace) -> Examined:
     """The binary's bytes are overwritten; retrieving and executing give what they must."""
     require_binaries(case, trace)
     judge_flow(case, trace, "the binary was released after createFromBinary")
+    require_execution(trace)
     return Examined(executed_after_release(case, trace), "executes after the binary was released")
 
 

@@ -199,13 +199,9 @@ def _level(level: int) -> str:
     return f"{level} ({LogLevel(level).name})" if level in set(LogLevel) else str(level)
 
 
-_EXECUTE, _UNKNOWN_KEY = 311, 2000
-"""QNN_PROPERTY_GRAPH_SUPPORT_EXECUTE, and the answer of a target that is older than the key."""
-
-
 def races(facts: MemoryFacts) -> Cases:
     """QTHR-05: an execute while its context is freed; not where graphs are not executed at all."""
-    if facts.capabilities.get(_EXECUTE, 0) not in (0, _UNKNOWN_KEY):
+    if not facts.executes:
         raise NothingToJudge("property key 311 says that graphs are not executed", unsupported=True)
     if not facts.operators:
         raise NothingToJudge("no operator of the suite composes on this target", unsupported=True)
