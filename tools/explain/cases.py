@@ -12,7 +12,7 @@ import argparse
 import dataclasses
 import sys
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing
 from typing import Any, NamedTuple
 
@@ -24,7 +24,7 @@ from pytest_qnn.core.mutant import Mutant
 from pytest_qnn.core.profile import Profile
 from pytest_qnn.core.rule import Rule
 from pytest_qnn.core.target import Target
-from pytest_qnn.core.verdict import Examined, Verdict, Violation
+from pytest_qnn.core.verdict import Examined, Unsupported, Verdict, Violation
 from pytest_qnn.mutants import PLACES, opened, table
 from pytest_qnn.qnn.reference.personalities import PERSONALITIES
 from pytest_qnn.qnn.target import open_memory_target
@@ -50,33 +50,56 @@ class Made(NamedTuple):
     example: stored.Example
 
 
-def references(mutant: Mutant, place: str) -> Iterator[tuple[str, Target[Any, Any]]]:
-    """Conforming targets by their specification, the plain reference first, opened one after another."""
+class Reference(NamedTuple):
+    """A conforming target: its specification, its options where it needs some, and itself, opened."""
+
+    name: str
+    options: Mapping[str, str]
+    target: Target[Any, Any]
+
+
+def references(mutant: Mutant, place: str) -> Iterator[Reference]:
+    """Conforming targets, the plain reference first, opened one after another."""
     sandbox = "fork" if mutant.deadly else "auto"
     if mutant.subject == "memory":
         for name in ("reference", *(f"reference:{each}" for each in PERSONALITIES)):
-            yield name, open_memory_target(name, "emulated", sandbox, _TIMEOUT)
+            yield Reference(name, {}, open_memory_target(name, "emulated", sandbox, _TIMEOUT))
         return
-    qnn = "qnn-reference" if any(rule.startswith("TFL-") for rule in mutant.kills) else "reference"
-    for name in dict.fromkeys((qnn, "reference", *(f"reference:{each}" for each in variants.PERSONALITIES))):
-        yield name, open_delegate_target([(name, {})], place, sandbox, _TIMEOUT)
+    first = "qnn-reference" if any(rule.startswith("TFL-") for rule in mutant.kills) else "reference"
+    variants_of = (f"reference:{each}" for each in variants.PERSONALITIES)
+    under = getattr(mutant.made, "backend", "")
+    specifications: list[tuple[str, dict[str, str]]] = [("qnn-reference", {"backend": under})] if under else []
+    specifications += [(name, {}) for name in dict.fromkeys((first, "reference", *variants_of))]
+    for name, options in specifications:
+        yield Reference(name, options, open_delegate_target([(name, options)], place, sandbox, _TIMEOUT))
 
 
-def passing(rule: Rule[Any, Any, Any], mutant: Mutant, place: str, case: Any) -> str:
-    """The first conforming target on which the rule examines something in the case and holds; empty: none.
+class Passing(NamedTuple):
+    """A conforming target that a case does not accuse; ``unsupported``: since it has not what is judged."""
+
+    name: str
+    options: Mapping[str, str]
+    unsupported: bool = False
+
+
+def passing(rule: Rule[Any, Any, Any], mutant: Mutant, place: str, case: Any) -> Passing | None:
+    """The first conforming target on which the rule examines something in the case and holds.
 
     What is left of a case that ends with its violation may have nothing more that the rule looks at: then it
-    is the first on which nothing speaks against it.
+    is the first on which nothing speaks against it; and where none has what the rule is about, the plain one.
     """
-    idle = ""
-    for name, target in references(mutant, place):
+    idle: Passing | None = None
+    lacks: Passing | None = None
+    for name, options, target in references(mutant, place):
         with closing(target):
             found = engine.judge_case(rule, target, case)
         if isinstance(found, Examined) and found.count:
-            return name
+            return Passing(name, options)
         if isinstance(found, Examined):
-            idle = idle or name
-    return idle
+            idle = idle or Passing(name, options)
+        if isinstance(found, Unsupported):
+            lacks = lacks or Passing(name, options, unsupported=True)
+    return idle or lacks
 
 
 def again(rule: Rule[Any, Any, Any], mutant: Mutant, place: str, file: case_file.AnyCaseFile) -> bool:
@@ -118,10 +141,12 @@ def made(rule: Rule[Any, Any, Any], mutant: Mutant, profile: Profile) -> Made | 
         file = _file(rule, mutant, verdict, options)
         if not again(rule, mutant, place, file):
             continue
-        name = passing(rule, mutant, place, file.case)
-        if name:
+        held = passing(rule, mutant, place, file.case)
+        if held is not None:
             runtime = place if mutant.subject == "delegate" else ""
-            example = stored.Example(rule.id, mutant.name, name, runtime, file)
+            example = stored.Example(
+                rule.id, mutant.name, held.name, runtime, file, held.options, held.unsupported
+            )
             return Made(len(verdict.finding.case), example)
     return None
 

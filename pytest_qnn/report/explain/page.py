@@ -84,7 +84,7 @@ def _smallest(rule: Demand) -> Iterator[Section]:
     yield Section(
         "Smallest violation",
         (
-            Block((f"On the mutant {example.mutant}; {example.passes_on} obeys the rule in it.",)),
+            Block((f"On the mutant {example.mutant}; {_held(example)}.",)),
             Block(tuple(calls.graphs_of(file.case)), "verbatim"),
             Block(tuple(calls.lines(file.case)), "verbatim"),
             Block(
@@ -94,6 +94,14 @@ def _smallest(rule: Demand) -> Iterator[Section]:
             Block((_command(rule, example),), "verbatim"),
         ),
     )
+
+
+def _held(example: stored.Example) -> str:
+    """What a conforming target does in the case."""
+    given = "".join(f" with the option {key}={value}" for key, value in example.options.items())
+    if example.unsupported:
+        return f"{example.passes_on}{given} has not what the rule is about, and no conforming target here has"
+    return f"{example.passes_on}{given} obeys the rule in it"
 
 
 def _command(rule: Demand, example: stored.Example) -> str:

@@ -35,6 +35,14 @@ class Example(NamedTuple):
     runtime: str
     """Of a delegate: the runtime on which it was found."""
     file: AnyCaseFile
+    options: Mapping[str, str] = {}
+    """Of the conforming target: its options, where it needs some."""
+    unsupported: bool = False
+    """No conforming target has what the rule is about: on this one it has nothing to judge in the case."""
+
+
+_DEFAULTS: dict[str, Any] = Example._field_defaults
+"""Fields that most lines leave out."""
 
 
 def examples() -> dict[str, Example]:
@@ -57,7 +65,8 @@ def _lines(subject: str) -> list[str]:
 def _decoded(line: str) -> Example:
     row: dict[str, Any] = json.loads(line)
     file = case_file.decode(json.dumps(row["file"]).encode())
-    return Example(row["rule"], row["mutant"], row["passes_on"], row["runtime"], file)
+    more = {key: row[key] for key in _DEFAULTS if key in row}
+    return Example(row["rule"], row["mutant"], row["passes_on"], row["runtime"], file, **more)
 
 
 def write(made: Mapping[str, Example]) -> None:
@@ -66,6 +75,7 @@ def write(made: Mapping[str, Example]) -> None:
     for _, example in sorted(made.items()):
         file = msgspec.json.decode(msgspec.json.encode(example.file))
         row = example._asdict() | {"file": {key: file[key] for key in file if key not in _NOT_KEPT}}
+        row = {key: value for key, value in row.items() if value != _DEFAULTS.get(key, ...)}
         lines[example.file.subject].append(json.dumps(row))
     for subject, name in FILES.items():
         (FOLDER / name).write_text("".join(f"{line}\n" for line in lines[subject]), encoding="utf-8")

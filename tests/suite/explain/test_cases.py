@@ -11,7 +11,7 @@ from fast_run import turn
 
 from pytest_qnn.core import engine
 from pytest_qnn.core.target import Target
-from pytest_qnn.core.verdict import Examined, Violation
+from pytest_qnn.core.verdict import Examined, Unsupported, Violation
 from pytest_qnn.mutants import REFERENCE, opened, table
 from pytest_qnn.qnn.target import open_memory_target
 from pytest_qnn.report.explain import stored
@@ -66,7 +66,7 @@ def conforming(example: stored.Example) -> Target[Any, Any]:
     sandbox = "fork" if table()[example.mutant].deadly else "auto"
     if example.file.subject == "memory":
         return open_memory_target(example.passes_on, "emulated", sandbox, 10.0)
-    return open_delegate_target([(example.passes_on, {})], example.runtime, sandbox, 10.0)
+    return open_delegate_target([(example.passes_on, example.options)], example.runtime, sandbox, 10.0)
 
 
 @pytest.mark.parametrize("rule_id", list(parameters()))
@@ -84,7 +84,7 @@ def test_the_case_breaks_its_rule_on_the_mutant_and_none_on_the_conforming_targe
     assert found.outcome.value == example.file.verdict
     with closing(conforming(example)) as target:
         held = engine.judge_case(rule, target, case)
-        assert isinstance(held, Examined), held
+        assert isinstance(held, Unsupported if example.unsupported else Examined), held
         trace = target.run(case)
     assert accusations(example, trace) == []
 
