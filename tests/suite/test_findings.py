@@ -50,7 +50,9 @@ SOON = {("relu-of-rank-5", HTP), ("equal-ids", IR), ("handles-left", GPU)}
 """What the fast run looks at: a crash, and one finding of two other libraries."""
 XNNPACK = {
     "conv_same": {"tflite_runtime": 1, "ai_edge_litert": 0},
+    "few_elements": {"tflite_runtime": 0, "ai_edge_litert": 1},
     "rank_7_and_8": {"tflite_runtime": 0, "ai_edge_litert": 1},
+    "transpose_of_float16": {"tflite_runtime": 1, "ai_edge_litert": 0},
     "variable_read_twice": {"tflite_runtime": 0, "ai_edge_litert": 1},
 }
 PERSONALITIES = {"updated-weights": "binary-sections"}
