@@ -100,6 +100,8 @@ class Kind(NamedTuple):
     trace: type[Any]
     word: bytes = b""
     """`_LENGTH` bytes; empty: the most frequent kind of a half."""
+    counted: str = ""
+    """The field of both that has as many entries in a trace as in its case; empty: there is none."""
 
 
 class Codec:
@@ -108,6 +110,7 @@ class Codec:
     Attributes:
         measures: whether a step of the case asks malloc what is in use.
         cycles: how often, at least once, a case does what the plain case does once.
+        contents: bytes of tensors and buffers that the case can give back, at most.
         plain: a case of the most frequent kind that uses the target once, in every way that most cases do.
     """
 
@@ -116,12 +119,14 @@ class Codec:
         kinds: tuple[Kind, ...],
         measures: Callable[[Any], bool],
         cycles: Callable[[Any], int],
+        contents: Callable[[Any], int],
         plain: Any,
         foreteller: str = "",
     ) -> None:
         """``foreteller``: see `foretold`."""
         self.measures = measures
         self.cycles = cycles
+        self.contents = contents
         self.plain = plain
         self._foreteller = foreteller
         self._kinds = {kind.case: kind for kind in kinds}
@@ -150,6 +155,10 @@ class Codec:
         steps = len(getattr(trace, "steps", ()))
         if steps > len(getattr(case, "steps", ())) and steps > (asked := _most_steps(case)):
             raise msgspec.DecodeError(f"it has {steps} steps, of {asked} that were asked for")
+        if counted := self._kinds[type(case)].counted:
+            found, wanted = len(getattr(trace, counted)), len(getattr(case, counted))
+            if found != wanted:
+                raise msgspec.DecodeError(f"it has {found} {counted}, of {wanted} that were asked for")
         return trace
 
     def foretold(self, case: Any, answer: bytes) -> list[bytes]:
