@@ -23,6 +23,7 @@ MOST_ITEMS = 100_000
 """Values, names and collections in a trace. The largest of the default profile has 14,265."""
 _LENGTHS = {0xC4: 1, 0xC5: 2, 0xC6: 4, 0xC7: 1, 0xC8: 2, 0xC9: 4, 0xD9: 1, 0xDA: 2, 0xDB: 4}
 """By first byte of bytes, text or an extension: bytes of its length."""
+_BYTES = (0xC4, 0xC5, 0xC6)
 _EXTENSIONS = (0xC7, 0xC8, 0xC9)
 """Of these the type is a byte more."""
 _COUNTS = {0xDC: (2, 1), 0xDD: (4, 1), 0xDE: (2, 2), 0xDF: (4, 2)}
@@ -74,6 +75,26 @@ def has_at_most(most: int, message: bytes) -> bool:
         if seen + left > most:
             return False
     return True
+
+
+def beside_contents(message: bytes) -> int:
+    """Bytes of MessagePack that are not contents: all but what is within its byte strings.
+
+    One that is cut short, or holds more items than a trace can, has no contents.
+    """
+    left, seen, at, contents = 1, 0, 0, 0
+    while left:
+        if at >= len(message) or seen > MOST_ITEMS:
+            return len(message)
+        first = message[at]
+        left -= 1
+        seen += 1
+        items, size = _extent(message, at, first)
+        if first in _BYTES:
+            contents += size - _LENGTHS[first]
+        left += items
+        at += 1 + size
+    return len(message) - contents if at <= len(message) else len(message)
 
 
 def _extent(message: bytes, at: int, first: int) -> tuple[int, int]:

@@ -37,6 +37,7 @@ import msgspec
 
 from pytest_qnn.isolation import guardian, process_state, processes, wire
 from pytest_qnn.isolation.child_process import ChildProcess, fork, spawn
+from pytest_qnn.isolation.codec import beside_contents
 from pytest_qnn.isolation.evidence import crash_handler
 from pytest_qnn.isolation.evidence.post_mortem import evidence
 from pytest_qnn.isolation.evidence.stderr import Stderr
@@ -415,8 +416,13 @@ def bounded(replies: list[wire.Reply], contents: Sequence[int], step: int) -> li
     for number, reply in enumerate(replies):
         allowed = contents[number] if number < len(contents) else 0
         size = len(reply.payload)
-        if size > (most := wire.ROOM + allowed):
-            said = f"the process left an answer of {size} bytes, and its case gives {most} at most"
+        # Only of large ones it is looked at what they hold: that takes time.
+        beside = size if size <= wire.ROOM else max(size - allowed, beside_contents(reply.payload))
+        if beside > wire.ROOM:
+            said = (
+                f"the process left an answer of {size} bytes, and its case gives {allowed} bytes of contents "
+                f"and {wire.ROOM} of all else at most"
+            )
             return [*replies[:number], wire.Reply(death="garbage", detail=said, step=step)]
         left -= max(0, size - allowed)
         if left < 0:
