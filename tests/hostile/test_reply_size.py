@@ -18,7 +18,7 @@ from pytest_qnn.isolation import wire
 from pytest_qnn.isolation.supervisor import bounded
 from tests.faults import faults
 from tests.hostile.matrix import row
-from tests.hostile.matrix.action import RULES, Action, build
+from tests.hostile.matrix.action import Action, build
 
 MOST = 32 << 20
 OPENING = 48 << 20
@@ -92,6 +92,8 @@ FORGED = {
     "a death": ("load", _SUPERVISOR % "[w.Reply(death='garbage', detail=x)]"),
     "empty replies": ("load", _SUPERVISOR % "[w.Reply()] * (1 << 22)"),
 }
+WORK: dict[Subject, str] = {"memory": "EXE-21,REG-01", "delegate": "RUN-01,DET-01"}
+"""Rules whose cases have multiplications, at which the library acts."""
 _FAST = [("junk", "delegate"), ("a reply", "memory")]
 
 
@@ -105,7 +107,7 @@ _FAST = [("junk", "delegate"), ("a reply", "memory")]
 )
 def test_a_forged_answer_takes_less_than_32_mb_of_pytest(tmp_path: Path, name: str, side: Subject) -> None:
     moment, python = FORGED[name]
-    run = judged(forging(python, moment, side, tmp_path), side, ",".join(RULES[side][:6:3]))
+    run = judged(forging(python, moment, side, tmp_path), side, WORK[side])
     assert run.status in {1, 4}
     assert_small(run)
 
