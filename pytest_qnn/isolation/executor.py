@@ -16,6 +16,7 @@ from pytest_qnn.isolation.codec import Codec, decoded
 from pytest_qnn.isolation.observe.process import reuse_freed_memory
 from pytest_qnn.isolation.sandbox import (
     MEMORY_LIMIT,
+    KilledLoading,
     LoadingTakesTooLong,
     NoProcess,
     RunnerFailure,
@@ -195,7 +196,7 @@ class Executor:
                 self._set_apart(False)
         try:
             first.start()
-        except (LoadingTakesTooLong, NoProcess):
+        except (KilledLoading, LoadingTakesTooLong, NoProcess):  # which want of memory does not explain
             raise
         except Unusable as error:
             raise Unusable(f"{error}{self._for_want_of_memory()}") from None

@@ -329,7 +329,7 @@ class Sandbox:
             Unusable: the target cannot be loaded.
         """
         for _ in range(_KILLED_AGAIN):
-            with contextlib.suppress(_KilledLoading):
+            with contextlib.suppress(KilledLoading):
                 return self._start()
         return self._start()
 
@@ -366,7 +366,7 @@ class Sandbox:
             self.close()
             if own:
                 raise Unusable(f"a helper process failed before it was loaded:\n{own}") from None
-            kind = _KilledLoading if status == -signal.SIGKILL else Unusable
+            kind = KilledLoading if status == -signal.SIGKILL else Unusable
             raise kind(f"the process {_ended(status)} while loading it") from None
         except TimeoutError:
             self.close()
@@ -385,7 +385,7 @@ class LoadingTakesTooLong(Unusable):
     """It will in any other process, too."""
 
 
-class _KilledLoading(Unusable):
+class KilledLoading(Unusable):
     """SIGKILL ended the process while it loaded the target."""
 
 
