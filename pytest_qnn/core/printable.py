@@ -24,6 +24,17 @@ def printable(text: str) -> str:
     return "\n".join(line if line.isprintable() else _escaped(line) for line in text.split("\n"))
 
 
+LONGEST_HEARD = 1 << 16
+"""Bytes, or characters, that are kept of one text of a target's: nobody reads more."""
+
+
+def heard(text: bytes | BaseException) -> str:
+    """What a target said, or what was raised for it, as far as it is kept."""
+    if isinstance(text, bytes):
+        return text[:LONGEST_HEARD].decode(errors="replace")
+    return str(text)[:LONGEST_HEARD]
+
+
 LONGEST_LINE = 200
 """Characters."""
 FLOOD = 4000

@@ -23,6 +23,7 @@ MOST_ITEMS = 100_000
 """Values, names and collections in a trace. The largest of the default profile has 14,265."""
 _LENGTHS = {0xC4: 1, 0xC5: 2, 0xC6: 4, 0xC7: 1, 0xC8: 2, 0xC9: 4, 0xD9: 1, 0xDA: 2, 0xDB: 4}
 """By first byte of bytes, text or an extension: bytes of its length."""
+_BYTES = (0xC4, 0xC5, 0xC6)
 _EXTENSIONS = (0xC7, 0xC8, 0xC9)
 """Of these the type is a byte more."""
 _COUNTS = {0xDC: (2, 1), 0xDD: (4, 1), 0xDE: (2, 2), 0xDF: (4, 2)}
@@ -76,6 +77,26 @@ def has_at_most(most: int, message: bytes) -> bool:
     return True
 
 
+def beside_contents(message: bytes) -> int:
+    """Bytes of MessagePack that are not contents: all but what is within its byte strings.
+
+    One that is cut short, or holds more items than a trace can, has no contents.
+    """
+    left, seen, at, contents = 1, 0, 0, 0
+    while left:
+        if at >= len(message) or seen > MOST_ITEMS:
+            return len(message)
+        first = message[at]
+        left -= 1
+        seen += 1
+        items, size = _extent(message, at, first)
+        if first in _BYTES:
+            contents += size - _LENGTHS[first]
+        left += items
+        at += 1 + size
+    return len(message) - contents if at <= len(message) else len(message)
+
+
 def _extent(message: bytes, at: int, first: int) -> tuple[int, int]:
     """Items within the one at ``at``, and bytes behind its first that are no item's."""
     if first < 0x80 or first >= 0xE0:
@@ -100,6 +121,8 @@ class Kind(NamedTuple):
     trace: type[Any]
     word: bytes = b""
     """`_LENGTH` bytes; empty: the most frequent kind of a half."""
+    counted: str = ""
+    """The field of both that has as many entries in a trace as in its case; empty: there is none."""
 
 
 class Codec:
@@ -108,6 +131,7 @@ class Codec:
     Attributes:
         measures: whether a step of the case asks malloc what is in use.
         cycles: how often, at least once, a case does what the plain case does once.
+        contents: bytes of tensors and buffers that the case can give back, at most.
         plain: a case of the most frequent kind that uses the target once, in every way that most cases do.
     """
 
@@ -116,12 +140,14 @@ class Codec:
         kinds: tuple[Kind, ...],
         measures: Callable[[Any], bool],
         cycles: Callable[[Any], int],
+        contents: Callable[[Any], int],
         plain: Any,
         foreteller: str = "",
     ) -> None:
         """``foreteller``: see `foretold`."""
         self.measures = measures
         self.cycles = cycles
+        self.contents = contents
         self.plain = plain
         self._foreteller = foreteller
         self._kinds = {kind.case: kind for kind in kinds}
@@ -150,6 +176,10 @@ class Codec:
         steps = len(getattr(trace, "steps", ()))
         if steps > len(getattr(case, "steps", ())) and steps > (asked := _most_steps(case)):
             raise msgspec.DecodeError(f"it has {steps} steps, of {asked} that were asked for")
+        if counted := self._kinds[type(case)].counted:
+            found, wanted = len(getattr(trace, counted)), len(getattr(case, counted))
+            if found != wanted:
+                raise msgspec.DecodeError(f"it has {found} {counted}, of {wanted} that were asked for")
         return trace
 
     def foretold(self, case: Any, answer: bytes) -> list[bytes]:

@@ -16,6 +16,7 @@ from pytest_qnn.isolation.codec import Codec, decoded
 from pytest_qnn.isolation.observe.process import reuse_freed_memory
 from pytest_qnn.isolation.sandbox import (
     MEMORY_LIMIT,
+    KilledLoading,
     LoadingTakesTooLong,
     NoProcess,
     RunnerFailure,
@@ -195,7 +196,7 @@ class Executor:
                 self._set_apart(False)
         try:
             first.start()
-        except (LoadingTakesTooLong, NoProcess):
+        except (KilledLoading, LoadingTakesTooLong, NoProcess):  # which want of memory does not explain
             raise
         except Unusable as error:
             raise Unusable(f"{error}{self._for_want_of_memory()}") from None
@@ -280,7 +281,8 @@ class Executor:
 
         sandbox = self._sandbox_of(case)
         if isinstance(sandbox, RemoteSandbox) and sandbox not in self._lost:
-            sandbox.ahead(self._codec.request_of(case), self._codec.cycles(case))
+            codec = self._codec
+            sandbox.ahead(codec.request_of(case), codec.cycles(case), codec.contents(case))
 
     def forget_ahead(self) -> None:
         """`run` will not be called for what was sent ahead and not asked for."""
@@ -303,8 +305,9 @@ class Executor:
         in another child.
         """
         assert self._sandbox is not None
-        requests, cycles = list(map(self._codec.request_of, cases)), list(map(self._codec.cycles, cases))
-        answers = iter(self._sandbox.call_all(requests, cycles))
+        codec = self._codec
+        requests, cycles = list(map(codec.request_of, cases)), list(map(codec.cycles, cases))
+        answers = iter(self._sandbox.call_all(requests, cycles, list(map(codec.contents, cases))))
         for case in cases:
             answer: bytes | Death | None = self._death_of_loss(self._sandbox)
             first = True
@@ -333,7 +336,8 @@ class Executor:
         answer: bytes | Death | None = self._death_of_loss(sandbox)
         if answer is None:
             try:
-                answer = sandbox.call(self._codec.request_of(case), self._codec.cycles(case))
+                codec = self._codec
+                answer = sandbox.call(codec.request_of(case), codec.cycles(case), codec.contents(case))
             except NoProcess as error:
                 raise RunnerFailure(f"the runner itself failed: {error}") from None
             except Unusable as error:
@@ -453,5 +457,6 @@ def _shown(sandbox: AnySandbox, codec: Codec) -> tuple[bytes, bool]:
         Unusable: it cannot be loaded.
     """
     answer = sandbox.call(DEPTHS["all"])
-    survives = not isinstance(sandbox.call(codec.request_of(codec.plain)), Death)
+    plain = codec.request_of(codec.plain), codec.cycles(codec.plain), codec.contents(codec.plain)
+    survives = not isinstance(sandbox.call(*plain), Death)
     return b"" if isinstance(answer, Death) else answer, survives

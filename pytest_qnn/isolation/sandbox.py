@@ -140,22 +140,23 @@ class Sandbox:
         self.apart = ready.apart
         self.leaves |= ready.leaves
 
-    def call(self, request: bytes, cycles: int = 1) -> bytes | Death:
+    def call(self, request: bytes, cycles: int = 1, contents: int = 0) -> bytes | Death:
         """The child's answer to one request, or how the child died.
 
         Args:
             request: what the child is asked.
             cycles: how often the request does what the plain case does once.
+            contents: bytes of tensors and buffers that the answer may have.
 
         Raises:
             Unusable: the target cannot be loaded (any more).
             RunnerFailure: this project's code failed in the child.
         """
-        ((answer, _),) = self.call_all([request], [cycles])
+        ((answer, _),) = self.call_all([request], [cycles], [contents])
         return answer
 
     def call_all(
-        self, requests: Sequence[bytes], cycles: Sequence[int]
+        self, requests: Sequence[bytes], cycles: Sequence[int], contents: Sequence[int]
     ) -> Iterator[tuple[bytes | Death, bool]]:
         """The answers to the requests, in order, each with whether it was the first that its child had.
 
@@ -164,21 +165,22 @@ class Sandbox:
         Args:
             requests: what the children are asked.
             cycles: of each request, as for `call`.
+            contents: the same.
 
         Raises:
             Unusable: the target cannot be loaded (any more).
             RunnerFailure: this project's code failed in the child.
         """
-        left, counts = list(requests), list(cycles)
+        left, counts, sizes = list(requests), list(cycles), list(contents)
         while left:
             first = True
             together = fitting(left)[: self._most_together]
-            for answer in self._answers(together, counts[: len(together)]):
+            for answer in self._answers(together, counts[: len(together)], sizes[: len(together)]):
                 yield answer, first
                 first = False
-                del left[0], counts[0]
+                del left[0], counts[0], sizes[0]
 
-    def _answers(self, requests: list[bytes], cycles: list[int]) -> list[bytes | Death]:
+    def _answers(self, requests: list[bytes], cycles: list[int], contents: list[int]) -> list[bytes | Death]:
         """The answers of one child: at least one, and no more than requests.
 
         Where somebody kills the child or the supervisor, the first request without an answer is tried again.
@@ -188,7 +190,7 @@ class Sandbox:
         before: int | None = None
         killed = 0
         while True:
-            replies = self._replies(requests, cycles)
+            replies = self._replies(requests, cycles, contents)
             last = replies[-1]
             if before is None:  # not earlier: there may have been no supervisor, which counts as it starts
                 before = self._ended_for_memory
@@ -227,14 +229,17 @@ class Sandbox:
             detail += f", while the kernel ended {ended_for_memory} processes for want of memory"
         return msgspec.structs.replace(reply, detail=detail)
 
-    def _replies(self, requests: list[bytes], cycles: list[int]) -> list[wire.Reply]:
-        message = msgspec.msgpack.encode(wire.Work(requests, cycles[: len(requests)], self._plain))
+    def _replies(self, requests: list[bytes], cycles: list[int], contents: list[int]) -> list[wire.Reply]:
+        sizes = contents[: len(requests)]
+        work = wire.Work(requests, cycles[: len(requests)], sizes, self._plain)
+        message = msgspec.msgpack.encode(work)
         if self._connection is None:
             self.start()
         assert self._connection is not None
         try:
             wire.send(self._connection, message, time.monotonic() + self._timeout + _GRACE)
-            return replies_in(self._reply(), len(requests))
+            most = min(wire.MAX_MESSAGE, wire.MAX_WORDS + wire.ROOM + sum(sizes))
+            return replies_in(self._reply(most), len(requests))
         except TimeoutError:
             self.close()
             hang = f"no answer within {self._timeout:g} s, not even of the supervisor"
@@ -246,16 +251,16 @@ class Sandbox:
             detail = "the case brought down the process that watched over it"
             return [wire.Reply(death="garbage", detail=detail, killed=killed, supervisor_lost=True)]
 
-    def _reply(self) -> bytes:
+    def _reply(self, most: int) -> bytes:
         """The supervisor's next message that is not empty: empty ones say that it waits for a slow child.
 
         Raises:
-            Closed: it is gone.
+            Closed: it is gone, or the message has more than ``most`` bytes, which the target has sent then.
             TimeoutError: it said nothing in time.
         """
         message = b""
         while not message:
-            message = self._receive(time.monotonic() + self._timeout + _GRACE)
+            message = self._receive(time.monotonic() + self._timeout + _GRACE, most)
         return message
 
     def close(self) -> None:
@@ -293,8 +298,8 @@ class Sandbox:
         text = self._stderr.read(_MAX_STDERR).decode(errors="replace")
         return text if "Traceback (most recent call last)" in text else ""
 
-    def _receive(self, deadline: float) -> bytes:
-        """The supervisor's next message.
+    def _receive(self, deadline: float, most: int) -> bytes:
+        """The supervisor's next message, of at most ``most`` bytes.
 
         Raises:
             Closed: it is gone, also where a process that the target started holds the connection open.
@@ -310,7 +315,7 @@ class Sandbox:
                 activity.still()
                 woken = watch.wait(min(left, _LOOK_INTERVAL), ours)
                 if woken.ready:
-                    return wire.receive(self._connection, deadline)
+                    return wire.receive(self._connection, deadline, most)
                 if woken.ended:
                     raise wire.Closed("the supervisor is gone")
                 if os.waitid(os.P_PID, self._process.pid, os.WSTOPPED | os.WNOHANG):
@@ -324,7 +329,7 @@ class Sandbox:
             Unusable: the target cannot be loaded.
         """
         for _ in range(_KILLED_AGAIN):
-            with contextlib.suppress(_KilledLoading):
+            with contextlib.suppress(KilledLoading):
                 return self._start()
         return self._start()
 
@@ -355,13 +360,13 @@ class Sandbox:
                 self.close()
                 raise NoProcess(why_no_process(error)) from None
         try:
-            ready = decoded(_READY, self._receive(time.monotonic() + _LOAD_TIMEOUT))
+            ready = decoded(_READY, self._receive(time.monotonic() + _LOAD_TIMEOUT, wire.MAX_WORDS))
         except (wire.Closed, msgspec.DecodeError):
             status, own = self._status(), self._traceback()
             self.close()
             if own:
                 raise Unusable(f"a helper process failed before it was loaded:\n{own}") from None
-            kind = _KilledLoading if status == -signal.SIGKILL else Unusable
+            kind = KilledLoading if status == -signal.SIGKILL else Unusable
             raise kind(f"the process {_ended(status)} while loading it") from None
         except TimeoutError:
             self.close()
@@ -380,7 +385,7 @@ class LoadingTakesTooLong(Unusable):
     """It will in any other process, too."""
 
 
-class _KilledLoading(Unusable):
+class KilledLoading(Unusable):
     """SIGKILL ended the process while it loaded the target."""
 
 

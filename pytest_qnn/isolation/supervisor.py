@@ -37,6 +37,7 @@ import msgspec
 
 from pytest_qnn.isolation import guardian, process_state, processes, wire
 from pytest_qnn.isolation.child_process import ChildProcess, fork, spawn
+from pytest_qnn.isolation.codec import beside_contents
 from pytest_qnn.isolation.evidence import crash_handler
 from pytest_qnn.isolation.evidence.post_mortem import evidence
 from pytest_qnn.isolation.evidence.stderr import Stderr
@@ -247,6 +248,7 @@ class _Server:
         leaves = leftovers is not None and leftovers.remove()
         whole = bool(payloads) and (stopped or len(payloads) >= wanted)
         replies = judge(status, step, payloads, whole=whole)
+        replies = bounded(replies, work.contents, step)
         if wanted > 1 and (child.slot.overwritten or not emptied):
             replies = [wire.Reply(death="garbage", detail=_OVERWRITTEN, unclear=True)]
         elif hangs:
@@ -398,6 +400,34 @@ def judge(status: int, step: int, payloads: Sequence[bytes], *, whole: bool) -> 
     if died is None:
         return [_reply(payload, step) for payload in payloads]
     return [*(_reply(payload, step) for payload in payloads[: len(payloads) - whole]), died]
+
+
+def bounded(replies: list[wire.Reply], contents: Sequence[int], step: int) -> list[wire.Reply]:
+    """The replies up to the first that has more bytes than its case can give; that one is a death.
+
+    Nor do all together have more: those for which there is no room are left out, and asked for again.
+
+    Args:
+        replies: at least one.
+        contents: of each, bytes of tensors and buffers that it may have; 0 where there is none.
+        step: the step that had begun last.
+    """
+    left = wire.ROOM
+    for number, reply in enumerate(replies):
+        allowed = contents[number] if number < len(contents) else 0
+        size = len(reply.payload)
+        # Only of large ones it is looked at what they hold: that takes time.
+        beside = size if size <= wire.ROOM else max(size - allowed, beside_contents(reply.payload))
+        if beside > wire.ROOM:
+            said = (
+                f"the process left an answer of {size} bytes, and its case gives {allowed} bytes of contents "
+                f"and {wire.ROOM} of all else at most"
+            )
+            return [*replies[:number], wire.Reply(death="garbage", detail=said, step=step)]
+        left -= max(0, size - allowed)
+        if left < 0:
+            return replies[:number]
+    return replies
 
 
 def _death(status: int, step: int, *, late: bool) -> wire.Reply | None:

@@ -34,6 +34,11 @@ MAX_TOGETHER = 1 << 26
 """Bytes of requests that are given to a child together, where there is more than one."""
 MAX_MESSAGE = 256 << 20
 """Bytes of the largest message that is accepted."""
+ROOM = 4 << 20
+"""Bytes that the answers of one child may have beside contents of tensors and buffers. Of one case they have
+30 KB at most, of thirty cases together not yet one megabyte."""
+MAX_WORDS = 1 << 20
+"""Bytes that a supervisor's message may have beside the answers: how a child died, and the evidence of it."""
 MAX_REPLIES = 1000
 """Replies of one child, and so requests that it may be given."""
 _MAX_STEPS = 1 << 20
@@ -95,6 +100,8 @@ class Work(msgspec.Struct, frozen=True, omit_defaults=True):
     requests: list[bytes]
     cycles: list[int] = []
     """Of each request: how often it does what the plain case does once; 1 where there is none."""
+    contents: list[int] = []
+    """Of each request: bytes of tensors and buffers that its answer may have; 0 where there is none."""
     plain: bytes = b""
     """The request of the plain case; empty: there is none."""
 
@@ -138,15 +145,17 @@ def send(connection: socket.socket, message: bytes, deadline: float | None) -> N
         raise Closed(str(error)) from None
 
 
-def receive(connection: socket.socket, deadline: float | None) -> bytes:
-    """Receive one message before ``deadline`` (seconds of `time.monotonic`; None waits for ever).
+def receive(connection: socket.socket, deadline: float | None, most: int = MAX_MESSAGE) -> bytes:
+    """Receive one message of at most ``most`` bytes before ``deadline``.
+
+    That is in seconds of `time.monotonic`; None waits for ever.
 
     Raises:
         Closed: the other end is gone, or the length is absurd.
         TimeoutError: nothing (or not everything) came in time.
     """
     (length,) = _LENGTH.unpack(_exactly(connection, _LENGTH.size, deadline))
-    if length > MAX_MESSAGE:
+    if length > most:
         raise Closed(f"a message of {length} bytes was announced")
     return _exactly(connection, length, deadline)
 

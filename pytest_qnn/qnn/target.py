@@ -27,6 +27,7 @@ from pytest_qnn.isolation.target import (
 from pytest_qnn.isolation.worker import Unusable
 from pytest_qnn.qnn.cases.case import AnyStep, Churn, MemoryCase, WholeSession
 from pytest_qnn.qnn.cases.join import joined
+from pytest_qnn.qnn.cases.lives import contents
 from pytest_qnn.qnn.cases.plain import PLAIN, cycles
 from pytest_qnn.qnn.cases.reduce import smaller_memory
 from pytest_qnn.qnn.controls.calls import around, controls
@@ -45,7 +46,7 @@ def _measures(case: MemoryCase) -> bool:
 
 
 CODEC: Final = Codec(
-    (Kind(MemoryCase, MemoryTrace),), _measures, cycles, PLAIN, "pytest_qnn.qnn.model.contents"
+    (Kind(MemoryCase, MemoryTrace),), _measures, cycles, contents, PLAIN, "pytest_qnn.qnn.model.contents"
 )
 
 

@@ -64,6 +64,30 @@ def test_no_other_process_is_signalled_or_limited(tmp_path: Path) -> None:
     assert not os.path.ismount(folder)
 
 
+_I386 = """
+static long limited_by_i386(int pid) { /* as a program of 32 bits calls prlimit64 */
+  unsigned long long* limits = mmap(0, 4096, 3, MAP_PRIVATE | MAP_ANONYMOUS | MAP_32BIT, -1, 0);
+  long result;
+  limits[0] = limits[1] = 9;
+  __asm__ volatile("int $0x80" : "=a"(result)
+                   : "a"(340), "b"((long)pid), "c"((long)RLIMIT_NOFILE), "d"((long)limits), "S"(0L)
+                   : "memory");
+  return (int)result;
+}
+"""
+
+
+@pytest.mark.skipif(not os.path.exists("/proc/sys/abi/vsyscall32"), reason="the kernel runs no i386 programs")
+def test_nor_is_one_limited_as_a_program_of_32_bits_does(tmp_path: Path) -> None:
+    note = tmp_path / "note"
+    writes = f'FILE*n=fopen("{note}","w");fprintf(n,"%ld",limited_by_i386({os.getpid()}));fclose(n);'
+    before = resource.getrlimit(resource.RLIMIT_NOFILE)
+    with opened(tmp_path, writes, before=f"{BEFORE}\n#include <stdio.h>\n{_I386}") as target:
+        assert target.run(CASE).death is None
+    assert note.read_text() == "-1"
+    assert resource.getrlimit(resource.RLIMIT_NOFILE) == before
+
+
 _PARENT = """
 static int parent_of(int pid) {
   char path[64]; int parent = 0;

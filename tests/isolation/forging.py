@@ -128,15 +128,21 @@ class _Forging:
         self.most = ""
         """The test in which it was most."""
         self.contents = 0
-        """Bytes of answers since the test began: they may all be held."""
+        """Bytes of answers since the test began, and of what was made of them: they may all be held."""
+        self.peak = 0
+        """The largest resident size since the test began, in KiB, but for what this plugin takes."""
         self.begun = os.environ.get("FORGED_FROM") == "opening"
 
     def trace(self, plain: Callable[[Any, Any, Any], Any], executor: Any, case: Any, answer: Any) -> Any:
         """In place of `Executor._trace`."""
         if isinstance(answer, Death) or not self.begun:
             return plain(executor, case, answer)
-        self.contents += len(answer)
-        trace = plain(executor, case, misfit(self.chance, answer))
+        self.peak = max(self.peak, _kilobytes("VmHWM"))
+        made = misfit(self.chance, answer)
+        # What was taken to make it is ours. It and the answer are held at once, and what is read of it.
+        Path("/proc/self/clear_refs").write_text("5")
+        self.contents += 2 * len(answer)
+        trace = plain(executor, case, made)
         self.refused += isinstance(trace, Death)
         self.read += not isinstance(trace, Death)
         return trace
@@ -146,11 +152,11 @@ class _Forging:
         """Look how large this process becomes."""
         Path("/proc/self/clear_refs").write_text("5")  # proc(5): VmHWM begins anew
         before = _kilobytes("VmRSS")
-        self.begun, self.contents = True, 0
+        self.begun, self.contents, self.peak = True, 0, 0
         try:
             yield
         finally:
-            grown = ((_kilobytes("VmHWM") - before) << 10) - self.contents
+            grown = ((max(self.peak, _kilobytes("VmHWM")) - before) << 10) - self.contents
             if grown > self.grown:
                 self.grown, self.most = grown, item.name
 

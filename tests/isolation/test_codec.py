@@ -24,11 +24,13 @@ from pytest_qnn.qnn.target import CODEC as QNN
 from pytest_qnn.qnn.target import open_memory_target
 from pytest_qnn.qnn.trace import MemoryTrace, StepSeen
 from pytest_qnn.tflite.cases.delegate import DelegateCase
+from pytest_qnn.tflite.cases.domain import DomainCase
 from pytest_qnn.tflite.cases.script import MakeDelegate, Repeat, ScriptCase
+from pytest_qnn.tflite.domain.cell import Cell
 from pytest_qnn.tflite.runner.spec import CODEC as TFLITE
 from pytest_qnn.tflite.runner.spec import PLAIN
 from pytest_qnn.tflite.target import open_delegate_target
-from pytest_qnn.tflite.trace import ScriptSeen, ScriptTrace
+from pytest_qnn.tflite.trace import CellSeen, DomainTrace, ScriptSeen, ScriptTrace
 
 CASE = MemoryCase(steps=(Providers(), ContextCreate("c0"), ContextCreate("c1")))
 
@@ -138,6 +140,16 @@ def test_steps_within_steps_count_as_often_as_they_are_repeated() -> None:
         TFLITE.trace_of(
             case, msgspec.msgpack.encode(ScriptTrace(steps=tuple(ScriptSeen() for _ in range(13))))
         )
+
+
+@pytest.mark.parametrize("count", [0, 1, 3])
+def test_as_many_cells_come_back_as_were_asked_for(count: int) -> None:
+    """With another number the target's own code failed, and said so with a traceback."""
+    cell = Cell("ADD", "float32", 1)
+    case, seen = DomainCase((cell, cell)), CellSeen("computed")
+    assert len(TFLITE.trace_of(case, msgspec.msgpack.encode(DomainTrace(cells=(seen, seen)))).cells) == 2
+    with pytest.raises(msgspec.DecodeError, match=f"{count} cells, of 2"):
+        TFLITE.trace_of(case, msgspec.msgpack.encode(DomainTrace(cells=(seen,) * count)))
 
 
 def spoilt(chance: random.Random, message: bytes) -> bytes:

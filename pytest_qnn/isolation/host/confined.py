@@ -37,8 +37,12 @@ _LOAD, _JUMP_IF_EQUAL, _RETURN = 0x20, 0x15, 0x06
 _INSTRUCTION = struct.Struct("=HBBI")
 _NUMBER, _ARCHITECTURE, _FIRST_ARGUMENT = 0, 4, 16
 """Bytes before these in struct seccomp_data; each argument has eight."""
-_PRLIMIT64: Final = {"x86_64": (0xC000003E, 302), "aarch64": (0xC00000B7, 261)}
-"""By machine: its AUDIT_ARCH, and the number of prlimit64."""
+_PRLIMIT64: Final = {
+    "x86_64": ((0xC000003E, 302), (0xC000003E, 302 | 1 << 30), (0x40000003, 340)),
+    "aarch64": ((0xC00000B7, 261), (0x40000028, 369)),
+}
+"""By machine: AUDIT_ARCH and the number of prlimit64, of each way by which a process may enter the kernel. Of
+x86-64 also those of x32 and i386, of AArch64 that of 32-bit ARM."""
 
 _CLONE_NEWNS: Final = 0x20000
 _MS_REC_PRIVATE: Final = 0x4000 | 0x40000
@@ -85,15 +89,21 @@ def _keep_limits() -> None:
     known = _PRLIMIT64.get(os.uname().machine)
     if known is None:
         return
-    architecture, number = known
+    calls: list[tuple[int, int, int, int]] = []
+    for place, (architecture, number) in enumerate(known):
+        behind = 4 * (len(known) - place - 1)  # instructions of the calls that are compared later
+        calls += [
+            (_LOAD, 0, 0, _ARCHITECTURE),
+            (_JUMP_IF_EQUAL, 0, 2, architecture),
+            (_LOAD, 0, 0, _NUMBER),
+            (_JUMP_IF_EQUAL, behind + 1, 0, number),
+        ]
     new_limits = _FIRST_ARGUMENT + 2 * 8
     program = b"".join(
         _INSTRUCTION.pack(*instruction)
         for instruction in (
-            (_LOAD, 0, 0, _ARCHITECTURE),
-            (_JUMP_IF_EQUAL, 0, 8, architecture),
-            (_LOAD, 0, 0, _NUMBER),
-            (_JUMP_IF_EQUAL, 0, 6, number),
+            *calls,
+            (_RETURN, 0, 0, _ALLOW),
             (_LOAD, 0, 0, _FIRST_ARGUMENT),
             (_JUMP_IF_EQUAL, 4, 0, 0),  # of the caller
             (_LOAD, 0, 0, new_limits),

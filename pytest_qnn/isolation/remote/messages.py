@@ -70,6 +70,7 @@ class Call(msgspec.Struct, frozen=True, tag="call"):
     sandbox: int
     requests: list[bytes]
     cycles: list[int]
+    contents: list[int]
 
 
 class Cancel(msgspec.Struct, frozen=True, tag="cancel"):

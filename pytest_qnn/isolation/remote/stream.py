@@ -80,17 +80,17 @@ class Stream:
             except OSError as error:
                 raise wire.Closed(str(error)) from None
 
-    def receive(self, seconds: float) -> bytes:
-        """The next message; a part of it, or an empty one, must come each ``seconds``.
+    def receive(self, seconds: float, most: int = wire.MAX_MESSAGE) -> bytes:
+        """The next message, of ``most`` bytes; a part of it, or an empty one, must come each ``seconds``.
 
         Raises:
-            wire.Closed: the standard output has ended, or what comes is no message.
+            wire.Closed: the standard output has ended, or what comes is no such message.
             TimeoutError: nothing came.
         """
         size = messages.LENGTH.size
         self._at_least(size, seconds)
         (length,) = messages.LENGTH.unpack_from(self._read)
-        if length > wire.MAX_MESSAGE:
+        if length > most:
             raise wire.Closed(f"a message of {length} bytes was announced")
         self._at_least(size + length, seconds)
         message = bytes(self._read[size : size + length])

@@ -6,6 +6,7 @@ import contextlib
 
 import msgspec
 
+from pytest_qnn.core.printable import heard
 from pytest_qnn.isolation.worker import ASKED, Depth, OnStep
 from pytest_qnn.qnn.abi.codes import low
 from pytest_qnn.qnn.abi.layouts import Version
@@ -77,7 +78,7 @@ def learn(entry: QnnEntry, rpcmem: Rpcmem, depth: Depth = "all") -> MemoryFacts:
             return MemoryFacts(session=tuple(state.session.codes), rpcmem=rpcmem.name)
         validated = _validated(state) if is_open else UNTRIED if depth == "identity" else ()
         return MemoryFacts(
-            provider=(interface.providerName or b"").decode(errors="replace"),
+            provider=heard(interface.providerName or b""),
             backend_id=interface.backendId,
             core_version=_numbers(interface.apiVersion.coreApiVersion),
             backend_version=_numbers(interface.apiVersion.backendApiVersion),

@@ -11,6 +11,7 @@ import ctypes
 from collections.abc import Callable, Collection, Mapping
 from typing import Any, Final
 
+from pytest_qnn.core.printable import heard
 from pytest_qnn.tflite.abi import layouts, peek, view
 from pytest_qnn.tflite.cases.delegate import Look, Refused
 from pytest_qnn.tflite.observe.immutability import DataSeen, Difference, GraphSeen
@@ -292,9 +293,7 @@ def stale(scope: Scope, nodes: int, function: str) -> bool:
 def _on_report(context: int, text: bytes | None, argument: int | None) -> None:
     scope = _scopes[context]
     shown = ctypes.string_at(argument) if text == b"%s" and argument else text or b""
-    scope.hooks.reports.append(
-        Report(scope.application, scope.kernel, scope.during, shown.decode(errors="replace"))
-    )
+    scope.hooks.reports.append(Report(scope.application, scope.kernel, scope.during, heard(shown)))
     layouts.ReportError(scope.own["ReportError"])(context, b"%s", shown)
 
 

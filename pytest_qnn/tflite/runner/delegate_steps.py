@@ -8,6 +8,7 @@ import weakref
 from collections.abc import Callable, Mapping
 from typing import Final
 
+from pytest_qnn.core.printable import heard
 from pytest_qnn.tflite.cases.delegate import Application
 from pytest_qnn.tflite.cases.script import DestroyDelegate, MakeDelegate, PassToConstructor, ReadLog, Unload
 from pytest_qnn.tflite.runner.custom_buffers import CustomBuffer
@@ -38,7 +39,7 @@ def _make(world: World, step: MakeDelegate) -> ScriptSeen:
         if isinstance(factory, LibraryFactory):  # what is written in Python lives in Python's memory
             world.look_where_it_lives(made.live.address)
     except DelegateUnusable as error:
-        return result(str(error))
+        return result(heard(error))
     return ScriptSeen()
 
 
@@ -92,7 +93,7 @@ def _pass_to_constructor(world: World, step: PassToConstructor) -> ScriptSeen:
     try:
         native = world.runtime.interpreter(world.models[step.graph], delegates=(given,))
     except (RuntimeError, ValueError) as error:
-        return ScriptSeen(ok=False, message=str(error) or type(error).__name__)
+        return ScriptSeen(ok=False, message=heard(error) or type(error).__name__)
     del given
     gc.collect()
     kept = reference() is not None

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from pytest_qnn.core.forms import DIRECT, QNN_DELEGATE
+from pytest_qnn.core.printable import heard
 from pytest_qnn.isolation.evidence import call_log
 from pytest_qnn.tflite.abi import layouts
 from pytest_qnn.tflite.cases.delegate import Application
@@ -230,7 +231,7 @@ class _Said(threading.local):
 
 
 _said = _Said()
-_report = layouts.PluginReport(lambda text: _said.texts.append((text or b"").decode(errors="replace")))
+_report = layouts.PluginReport(lambda text: _said.texts.append(heard(text or b"")))
 
 
 class LibraryFactory:

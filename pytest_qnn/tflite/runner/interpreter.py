@@ -8,6 +8,7 @@ from typing import Any
 
 import msgspec
 
+from pytest_qnn.core.printable import heard
 from pytest_qnn.isolation.evidence import call_log
 from pytest_qnn.tflite.cases.arrays import Array
 from pytest_qnn.tflite.graph.graph import Graph
@@ -33,7 +34,7 @@ def attempt(action: Action) -> str:
         action()
     except (RuntimeError, ValueError) as error:
         status = 1
-        return str(error) or type(error).__name__
+        return heard(error) or type(error).__name__
     finally:
         if log:
             log.end(place, status)

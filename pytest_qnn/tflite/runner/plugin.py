@@ -10,6 +10,7 @@ from typing import Any
 
 import msgspec
 
+from pytest_qnn.core.printable import heard
 from pytest_qnn.core.time_limit import TimeLimit
 from pytest_qnn.isolation import libc
 from pytest_qnn.isolation.libc import few_descriptors
@@ -105,7 +106,7 @@ class _Arguments:
         self._spoilt = _buffer(_SPOILT)
 
     def _hear(self, text: bytes | None) -> None:
-        (self._late if self.returned else self.reports).append((text or b"").decode(errors="replace"))
+        (self._late if self.returned else self.reports).append(heard(text or b""))
 
     def _contents(self) -> list[tuple[str, bytes]]:
         named = [("keys", bytes(self.keys)), ("values", bytes(self.values))]

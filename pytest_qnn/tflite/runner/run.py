@@ -12,6 +12,7 @@ from typing import Any
 import msgspec
 import numpy as np
 
+from pytest_qnn.core.printable import heard
 from pytest_qnn.isolation.evidence import call_log
 from pytest_qnn.tflite.cases.arrays import Array
 from pytest_qnn.tflite.cases.delegate import Application, DelegateCase
@@ -407,7 +408,7 @@ class _Run:
         try:
             delegate = factory.make(application)
         except DelegateUnusable as error:
-            message = str(error)
+            message = heard(error)
         else:
             self._delegates.append(delegate)
             self.session.hook(delegate.address, number)

@@ -6,6 +6,7 @@ from typing import Any, ClassVar, Final
 
 from pytest_qnn.isolation.codec import Codec, Kind
 from pytest_qnn.isolation.worker import WorkerSpec
+from pytest_qnn.tflite.cases.contents import contents
 from pytest_qnn.tflite.cases.delegate import DelegateCase
 from pytest_qnn.tflite.cases.domain import DomainCase
 from pytest_qnn.tflite.cases.plugin import Cycle, PluginCase
@@ -45,10 +46,11 @@ CODEC: Final = Codec(
         Kind(DelegateCase, DelegateTrace),
         Kind(ScriptCase, ScriptTrace, b"script "),
         Kind(PluginCase, PluginTrace, b"plugin "),
-        Kind(DomainCase, DomainTrace, b"domain "),
+        Kind(DomainCase, DomainTrace, b"domain ", counted="cells"),
     ),
     _measures,
     cycles,
+    contents,
     PLAIN,
     "pytest_qnn.tflite.checks.foretold",
 )

@@ -47,6 +47,8 @@ RUN = 50
 """Mutated cases of each kind that are carried out."""
 LONGEST_READ = 0.5
 """Seconds; the usual file takes a tenth of a millisecond."""
+MOST_TAKEN = 32 << 20
+"""Bytes by which this process may grow while one file is read. No file of more than 2 MiB is."""
 
 
 @pytest.fixture(scope="module")
@@ -82,10 +84,15 @@ def timed_read(path: Path) -> tuple[float, case_file.AnyCaseFile | str]:
     return time.perf_counter() - before, content
 
 
+def resident(name: str) -> int:
+    lines = Path("/proc/self/status").read_text().splitlines()
+    return next(int(line.split()[1]) << 10 for line in lines if line.startswith(f"{name}:"))
+
+
 def read_all(
     contents: list[dict[str, Any]], folder: Path, files: int
-) -> tuple[list[case_file.AnyCaseFile], list[str], float]:
-    """What is read of all fuzzed files: contents, refusals, and the longest time.
+) -> tuple[list[case_file.AnyCaseFile], list[str], float, int]:
+    """What is read of all fuzzed files: contents, refusals, the longest time, and the most bytes taken.
 
     A file that took too long is read again: if the file is the reason, and not a busy machine, it does again.
     """
@@ -95,11 +102,14 @@ def read_all(
     (folder / "beside").touch()
     good: list[case_file.AnyCaseFile] = []
     refusals: list[str] = []
-    longest = 0.0
+    longest, most = 0.0, 0
     for number in range(files):
         path = inside / str(number)  # writing over a file again and again is slow on ext4
         path.write_bytes(case_mutations.spoiled(chance, contents))
+        Path("/proc/self/clear_refs").write_text("5")  # proc(5): VmHWM begins anew
+        before = resident("VmRSS")
         seconds, content = timed_read(path)
+        most = max(most, resident("VmHWM") - before)
         if seconds >= LONGEST_READ:
             seconds, content = timed_read(path)
         if isinstance(content, str):
@@ -108,13 +118,13 @@ def read_all(
             good.append(content)
         longest = max(longest, seconds)
         path.unlink()
-    return good, refusals, longest
+    return good, refusals, longest, most
 
 
 @pytest.fixture(scope="module", params=[5_000, later(50_000)])
 def outcome(
     request: pytest.FixtureRequest, contents: list[dict[str, Any]], tmp_path_factory: pytest.TempPathFactory
-) -> tuple[list[case_file.AnyCaseFile], list[str], float, set[tuple[str, int]]]:
+) -> tuple[list[case_file.AnyCaseFile], list[str], float, int, set[tuple[str, int]]]:
     folder = tmp_path_factory.mktemp("fuzz")
     here = Path.cwd()
     os.chdir(folder)
@@ -124,11 +134,11 @@ def outcome(
         os.chdir(here)
 
 
-Outcome = tuple[list[CaseFile], list[str], float, set[tuple[str, int]]]
+Outcome = tuple[list[CaseFile], list[str], float, int, set[tuple[str, int]]]
 
 
 def test_each_fuzzed_file_gives_a_case_or_one_sentence(outcome: Outcome) -> None:
-    good, refusals, _, _ = outcome
+    good, refusals, *_ = outcome
     files = len(good) + len(refusals)
     assert len(good) > files / 10  # the mutations reach beyond the decoder
     assert len(refusals) > files / 2
@@ -162,9 +172,10 @@ def test_the_refusals_are_of_many_kinds(outcome: Outcome) -> None:
         assert said in refusals
 
 
-def test_reading_takes_little_time_and_writes_nothing(outcome: Outcome) -> None:
-    _, _, longest, found = outcome
+def test_reading_takes_little_time_and_memory_and_writes_nothing(outcome: Outcome) -> None:
+    _, _, longest, most, found = outcome
     assert longest < LONGEST_READ
+    assert most < MOST_TAKEN
     assert {Path(path).name for path, _ in found} == {"inside", "beside"}
 
 

@@ -12,9 +12,28 @@ def _state(
 
 
 def _limit(
-    name: str, what: str, c: str, moment: Moment = "work", expected: Expected = "pass", why: str = ""
+    name: str,
+    what: str,
+    c: str,
+    moment: Moment = "work",
+    expected: Expected = "pass",
+    why: str = "",
+    before: str = "",
 ) -> Action:
-    return Action(f"limit-{name}", "limits", moment, expected, what, c, why=why)
+    return Action(f"limit-{name}", "limits", moment, expected, what, c, before, why=why)
+
+
+_FILTER = """
+#include <linux/filter.h>
+#include <linux/seccomp.h>
+#include <stddef.h>
+static struct sock_filter only[] = { /* not SECCOMP_MODE_STRICT, which is refused where there is a filter */
+  BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, nr)),
+  BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, SYS_read, 3, 0), BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, SYS_write, 2, 0),
+  BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, SYS_exit, 1, 0),
+  BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_KILL_PROCESS), BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW)};
+static struct sock_fprog filter = {sizeof only / sizeof *only, only};
+"""
 
 
 _FOR_GOOD = (
@@ -121,8 +140,9 @@ LIMITS = [
     _limit(
         "system-calls",
         "allows itself read, write and exit only (seccomp)",
-        "prctl(PR_SET_SECCOMP, 1); getppid();",
+        "prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &filter); getppid();",
         expected="crash",
+        before=_FILTER,
     ),
 ]
 
