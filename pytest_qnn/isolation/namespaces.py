@@ -16,8 +16,8 @@ import contextlib
 import ctypes
 import itertools
 import os
-import struct
-from typing import Final
+
+from pytest_qnn.isolation.host import capabilities
 
 SWITCH = "PYTEST_QNN_NAMESPACES"
 """Environment variable: 0 for what is in force where the kernel allows none."""
@@ -26,12 +26,6 @@ _LIBC = ctypes.CDLL(None, use_errno=True)
 _CLONE_NEWNS, _CLONE_NEWIPC, _CLONE_NEWPID = 0x20000, 0x08000000, 0x20000000
 _MS_NOSUID, _MS_NODEV, _MS_NOEXEC, _MS_REC, _MS_PRIVATE = 2, 4, 8, 0x4000, 0x40000
 _MNT_DETACH = 2
-_PR_CAPBSET_DROP: Final = 24
-_PR_CAP_AMBIENT: Final = 47
-_PR_CAP_AMBIENT_CLEAR_ALL: Final = 4
-_CAPABILITIES = 64
-"""More than there are."""
-_CAPABILITY_VERSION_3: Final = 0x20080522
 _SHARED_MEMORY = "/dev/shm"
 """Where shm_open(3) puts what it makes."""
 _PID_MAX = "/proc/sys/kernel/pid_max"
@@ -75,7 +69,7 @@ def enter() -> Queues | None:
     if os.path.isdir(_SHARED_MEMORY):
         queues = _queues(_SHARED_MEMORY.encode())
         _mount(b"tmpfs", _SHARED_MEMORY.encode(), b"tmpfs", _MS_NOSUID | _MS_NODEV, b"mode=1777")
-    _drop_capabilities()
+    capabilities.drop_all()
     return queues
 
 
@@ -134,15 +128,6 @@ def _demand(result: int) -> None:
     if result:
         number = ctypes.get_errno()
         raise OSError(number, os.strerror(number))
-
-
-def _drop_capabilities() -> None:
-    """Those that this process has, and those that it could gain by starting a program."""
-    _LIBC.prctl(_PR_CAP_AMBIENT, _PR_CAP_AMBIENT_CLEAR_ALL, 0, 0, 0)
-    for number in range(_CAPABILITIES):
-        _LIBC.prctl(_PR_CAPBSET_DROP, number, 0, 0, 0)  # EINVAL behind the last
-    header = struct.pack("<Ii", _CAPABILITY_VERSION_3, 0)
-    _demand(_LIBC.capset(header, bytes(24)))  # effective, permitted, inheritable: 2 x 32 bits each
 
 
 class Leftovers:

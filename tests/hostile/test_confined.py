@@ -16,7 +16,7 @@ from native import qnn_library
 from sandboxed import CASE, HARMLESS
 
 from pytest_qnn.isolation import namespaces, processes
-from pytest_qnn.isolation.host import confined
+from pytest_qnn.isolation.host import capabilities, confined
 from pytest_qnn.qnn.target import MemoryTarget, open_memory_target
 
 pytestmark = pytest.mark.usefixtures("temporary")
@@ -107,6 +107,26 @@ def _own_namespaces() -> bool:
 
 
 _AS_ROOT = pytest.mark.skipif(not _own_namespaces(), reason="needs CAP_SYS_ADMIN: run the tests as root")
+
+
+@_AS_ROOT
+def test_root_keeps_no_capability_of_the_system(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What a case tries and what it could gain by starting a program; a driver's are there as before."""
+    monkeypatch.setenv(namespaces.SWITCH, "0")
+    note = tmp_path / "note"
+    copies = f'system("cat /proc/self/status >{note}");'
+    with opened(tmp_path, copies) as target:
+        assert target.run(CASE).death is None
+        assert target.provenance()["namespaces"] == "shared"
+    lines = dict(line.split(":\t") for line in note.read_text().splitlines() if line.startswith("Cap"))
+    mine = dict(
+        line.split(":\t") for line in Path("/proc/self/status").read_text().splitlines() if line[:3] == "Cap"
+    )
+    of_the_system = sum(1 << number for number in capabilities.OF_THE_SYSTEM)
+    assert all(int(lines[name], 16) & of_the_system == 0 for name in lines)
+    assert int(lines["CapEff"], 16) == int(mine["CapEff"], 16) & ~of_the_system
+
+
 _LEAVES = {
     "shared-memory": 'close(shm_open("/pytest-qnn-left",O_CREAT|O_RDWR,0600));',
     "system-v": "shmget(IPC_PRIVATE,4096,0600);",
@@ -182,7 +202,7 @@ def test_where_they_cannot_be_lifted_the_library_has_done_it(
 def _as_user(library: Path, note: Path) -> int:
     """Open the library without any capability, and write down what is said."""
     processes.gain_no_privileges()
-    namespaces._drop_capabilities()
+    capabilities.drop_all()
     try:
         open_memory_target(str(library), "emulated", "fork", LIMIT).close()
     except Exception as error:

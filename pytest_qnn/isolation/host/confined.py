@@ -5,6 +5,8 @@
 * Limits of other processes: a filter of system calls refuses prlimit(2) with another process' id and new
   limits (seccomp(2)). Another process cannot be told from the caller: who names itself by its id is refused
   too, and 0 is what setrlimit(3) uses.
+* The system and its network, as root can: of the capabilities those are dropped that no driver needs
+  (`capabilities.OF_THE_SYSTEM`).
 * Mounts, where the process may have some of its own (root): the same ones, of which changes stay here.
 
 Each is left out where the kernel refuses it. In `pytest_qnn.isolation.namespaces` none of it is needed.
@@ -17,6 +19,8 @@ import errno
 import os
 import struct
 from typing import Final
+
+from pytest_qnn.isolation.host import capabilities
 
 _LIBC = ctypes.CDLL(None, use_errno=True)
 _SYS_LANDLOCK_CREATE_RULESET: Final = 444
@@ -57,6 +61,7 @@ def confine() -> None:
         _LIBC.mount(b"none", b"/", None, ctypes.c_ulong(_MS_REC_PRIVATE), None)
     _keep_signals()
     _keep_limits()
+    capabilities.drop_those_of_the_system()
 
 
 def _ruleset() -> int:
