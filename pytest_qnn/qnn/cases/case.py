@@ -133,7 +133,7 @@ class BadArgument(Step, tag="bad-argument", frozen=True, gc=False, omit_defaults
     context: str = ""
     """Of the calls that take one, or compose a graph in one."""
     graph: str = ""
-    """Of graphRetrieve, by its name, and of graphExecute."""
+    """Of graphRetrieve, by its name, of graphExecute, and of the calls on sections."""
     op: QnnOp = "ElementWiseAdd"
     """Of the graph that is composed."""
     dtype: QnnDType = "UFIXED_POINT_8"
@@ -284,6 +284,8 @@ class GetSection(Step, tag="get-section", frozen=True, gc=False, omit_defaults=T
     memory: SectionMemory = "raw"
     mem_type: U32 = 1
     """Qnn_MemType_t of the memory behind a handle."""
+    size_of: str = ""
+    """The size that is asked for is that of the section of this graph, where it is not ``graph``."""
 
 
 class ApplySection(Step, tag="apply-section", frozen=True, gc=False, omit_defaults=True):

@@ -337,7 +337,7 @@ EFFECTS: dict[type[AnyStep], Effect] = {
     case.GetBinary: Effect(makes=("binary",), uses=("context",), follow=_get_binary),
     case.Carry: Effect(makes=("binary",), follow=_carry, cost=_spend_carry),
     case.Inspect: Effect(uses=("binary",)),
-    case.GetSection: Effect(makes=("section",), uses=("context", "graph"), follow=_get_section),
+    case.GetSection: Effect(makes=("section",), uses=("context", "graph", "size_of"), follow=_get_section),
     case.ApplySection: Effect(
         uses=("context", "graph", "section"),
         follow=lambda alive, step: alive.set_weights(step.graph, alive.sections.get(step.section)),

@@ -201,7 +201,10 @@ TOLD: Mapping[type, Told] = {
     steps.UpdateWeights: Told(
         "The updatable weights of {graph} get the contents of seed {weights}, and it is finalised again"
     ),
-    steps.GetSection: Told("The binary section {section} of {graph} in {context} is fetched", _MEMORY),
+    steps.GetSection: Told(
+        "The binary section {section} of {graph} in {context} is fetched",
+        _MEMORY | {"size_of": "into memory of the size that the section of {} has"},
+    ),
     steps.ApplySection: Told("The binary section {section} is applied to {graph} in {context}", _MEMORY),
     steps.ContextWithCallback: Told(
         "QnnContext_createFromBinaryWithCallback makes {context} from {binary}, piece by piece",
