@@ -239,6 +239,11 @@ def _get_binary(alive: Alive, step: case.GetBinary) -> None:
     alive.binaries[step.binary] = alive.out_of_binary(step.context) | graphs
 
 
+def _execute(alive: Alive, step: case.Execute) -> None:
+    if step.asynchronous and step.freed and step.graph in alive.graphs:
+        alive.end_context(alive.graphs[step.graph].context)
+
+
 def _get_section(alive: Alive, step: case.GetSection) -> None:
     if step.graph in alive.prepared:
         alive.sections[step.section] = alive.prepared[step.graph].weights
@@ -327,7 +332,9 @@ EFFECTS: dict[type[AnyStep], Effect] = {
         follow=_retrieve,
         cost=lambda spent, step: spent.size_graph(step.graph, spent.graphs.get(step.source, 0)),
     ),
-    case.Execute: Effect(uses=("graph", "bindings.handle", "bindings.of"), cost=_spend_execute),
+    case.Execute: Effect(
+        uses=("graph", "bindings.handle", "bindings.of"), follow=_execute, cost=_spend_execute
+    ),
     case.Miscompose: _OF_CONTEXT,
     case.Environment: Effect(uses=("graph",)),
     case.UpdateWeights: Effect(

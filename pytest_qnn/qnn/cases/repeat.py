@@ -163,7 +163,7 @@ def in_place(steps: Steps, times: int, valid: frozenset[str], fresh: Callable[[s
                 if model is step or number < times - 1:
                     found += late
                     late = []
-            elif isinstance(model, _REPEATABLE):
+            elif isinstance(model, _REPEATABLE) and not (isinstance(model, Execute) and model.freed):
                 found.append(_renamed(model, names))
         found += (*_refused(step, fresh), step, *late)
     return tuple(found)

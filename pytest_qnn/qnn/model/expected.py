@@ -844,11 +844,18 @@ def _follow_free_parent(model: Model, step: FreeParent, seen: StepSeen) -> None:
         model.end_contexts()
 
 
+def _follow_execute(model: Model, step: Execute, seen: StepSeen) -> None:
+    graph = model.live_graph(step.graph)
+    if graph is not None and ("contextFree", 0) in seen.calls:
+        model.end_context(graph.context)
+
+
 FOLLOW: dict[type[Any], Callable[[Any, Any, StepSeen], None]] = {
     Alloc: _follow_alloc,
     Free: _follow_free,
     ContextCreate: _follow_context_create,
     ContextFree: _follow_context_free,
+    Execute: _follow_execute,
     Prepare: _follow_prepare,
     GetBinary: _follow_get_binary,
     Carry: _follow_carry,
@@ -990,7 +997,7 @@ def _execute(model: Model, step: Execute) -> Allowed:
             unspecified = unspecified or model.context_as_handle(binding.handle)
         if fault is not None:
             faults[fault] = _LOOSE if fault is Fault.SHORT_HANDLE else _TENSOR
-    return _allowed(faults, notes, specified=not unspecified)
+    return _allowed(faults, notes, specified=not unspecified and not step.freed)
 
 
 def _bound(

@@ -196,7 +196,11 @@ TOLD: Mapping[type, Told] = {
     steps.Lived: Told("Ordinary use before the case: {what}", _LIVED),
     steps.Logged: Told(
         "The session is opened with a log at level {level}",
-        {"log": "its kind is {}", "profile": lambda _: "each execute gets a profile"},
+        {
+            "log": "its kind is {}",
+            "profile": lambda _: "each execute gets a profile",
+            "beside": lambda _: "beside another backend, whose log has a callback",
+        },
     ),
     steps.UpdateWeights: Told(
         "The updatable weights of {graph} get the contents of seed {weights}, and it is finalised again"
@@ -315,6 +319,7 @@ TOLD: Mapping[type, Told] = {
             "asynchronous": "by QnnGraph_executeAsync, as the last of {} calls",
             "watch": "",
             "measured": lambda _: "the memory that the call touches besides is counted",
+            "freed": lambda _: "the graph's context is freed while the calls wait",
         },
         {"bindings": _bindings},
     ),

@@ -313,6 +313,16 @@ class _NoLogAsked(ReferenceBackend):
         super().call_client(log, level, text)
 
 
+@faulty_backend("log-of-another", "A backend without a log fails once another one has one.", "IF-12")
+class _LogOfAnother(ReferenceBackend):
+    """Whether anybody listens is known of all backends together, and who does not is not expected then."""
+
+    def log_message(self, backend: int, level: int, text: bytes) -> None:
+        if backend not in self.listeners:
+            raise QnnError(Error.COMMON_ERROR_GENERAL)
+        super().log_message(backend, level, text)
+
+
 @faulty_backend("backend-needs-log", "backendCreate takes NULL for a handle that is none.", "IF-12")
 class _BackendNeedsLog(ReferenceBackend):
     def backend_create(self, log: int | None, config: int | None, out: Any) -> None:
