@@ -478,7 +478,7 @@ class _Sections(ReferenceBackend):
         super().__init__(PERSONALITIES["binary-sections"])
 
 
-@faulty_backend("null-section-size", "The size of a section is told to nobody, with success.", "IF-14")
+@faulty_backend("null-section-size", "The size of a section goes to nobody, with success.", "IF-14")
 class _SizesForNobody(_Sections):
     def context_get_binary_section_size(
         self, context: int | None, graph: int | None, section: int, out: Any
