@@ -294,6 +294,8 @@ class Session:
         self._companion: Log | None = None
         self._beside: dict[str, int] = {}
         """Log and backend of the companion."""
+        self.meets = False
+        """The companion is being created."""
 
     @property
     def backend(self) -> int | None:
@@ -390,7 +392,9 @@ class Session:
         if self.client.interface is None:
             self.failure = f"getProviders gave no provider (code {self.client.code})"
             return
+        self.meets = self._companion is not None
         self._meet()
+        self.meets = False
         if self._log is not None and not self._create("logCreate", *self._log):
             return
         log = self._handles.get("logCreate")
