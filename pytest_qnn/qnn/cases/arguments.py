@@ -22,6 +22,9 @@ PointedCall = Literal[
     "contextValidateBinary",
     "contextCreateFromBinary",
     "contextGetProperty",
+    "contextGetBinarySectionSize",
+    "contextGetBinarySection",
+    "contextApplyBinarySection",
     "graphCreate",
     "graphRetrieve",
     "graphAddNode",
@@ -44,6 +47,8 @@ Argument = Literal[
     "deviceInfra",
     "context",
     "binaryBuffer",
+    "binaryBuffer.version",
+    "binaryBuffer.data",
     "binaryBufferSize",
     "writtenBufferSize",
     "graphName",
@@ -68,7 +73,7 @@ Argument = Literal[
 ]
 """As the headers call parameters and fields."""
 NO_VERSION: Final = 9
-"""What ``opConfig.version`` is; every other argument is NULL."""
+"""What ``opConfig.version`` and ``binaryBuffer.version`` are; every other argument is NULL."""
 
 _NODE: Final[tuple[Argument, ...]] = (
     "opConfig.version",
@@ -95,6 +100,14 @@ ARGUMENTS: Final[dict[PointedCall, tuple[Argument, ...]]] = {
     "contextValidateBinary": ("binaryBuffer",),
     "contextCreateFromBinary": ("binaryBuffer", "context", "config.customConfig"),
     "contextGetProperty": ("properties.customProperty",),
+    "contextGetBinarySectionSize": ("binaryBufferSize",),
+    "contextGetBinarySection": (
+        "binaryBuffer",
+        "binaryBuffer.version",
+        "binaryBuffer.data",
+        "writtenBufferSize",
+    ),
+    "contextApplyBinarySection": ("binaryBuffer", "binaryBuffer.version", "binaryBuffer.data"),
     "graphCreate": ("graphName", "graphHandle"),
     "graphRetrieve": ("graphName", "graphHandle"),
     "graphAddNode": ("opConfig.name", *_NODE),
@@ -110,6 +123,10 @@ Left out is what other steps give: the lists and handles of QnnMem (`Register`, 
 version and the build id, and the list of contextGetProperty. Where NULL is in order (configurations,
 devices, profiles, signals, shapeConfig) ordinary calls have it.
 """
+OF_SECTIONS: Final[frozenset[PointedCall]] = frozenset(
+    {"contextGetBinarySectionSize", "contextGetBinarySection", "contextApplyBinarySection"}
+)
+"""Calls on the section of a graph with updatable weights."""
 WITHOUT_SESSION: Final[frozenset[PointedCall]] = frozenset(
     {
         "logCreate",

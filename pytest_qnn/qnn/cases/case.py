@@ -133,7 +133,7 @@ class BadArgument(Step, tag="bad-argument", frozen=True, gc=False, omit_defaults
     context: str = ""
     """Of the calls that take one, or compose a graph in one."""
     graph: str = ""
-    """Of graphRetrieve, by its name, and of graphExecute."""
+    """Of graphRetrieve, by its name, of graphExecute, and of the calls on sections."""
     op: QnnOp = "ElementWiseAdd"
     """Of the graph that is composed."""
     dtype: QnnDType = "UFIXED_POINT_8"
@@ -256,6 +256,9 @@ class Logged(Step, tag="logged", frozen=True, gc=False, omit_defaults=True):
     """A callback that listens, the library's own log, or NULL for a log, which disables it."""
     profile: bool = False
     """Every QnnGraph_execute of the case gets a profile of the level BASIC, where one can be created."""
+    beside: bool = False
+    """Before the session's backend another one is created with a log of its own that has a callback, at level
+    DEBUG; both are freed behind the session. Where they cannot be had, the session is alone."""
 
 
 SectionMemory = Literal["raw", "handle", "short", "null", "unknown", "dead"]
@@ -284,6 +287,8 @@ class GetSection(Step, tag="get-section", frozen=True, gc=False, omit_defaults=T
     memory: SectionMemory = "raw"
     mem_type: U32 = 1
     """Qnn_MemType_t of the memory behind a handle."""
+    size_of: str = ""
+    """The size that is asked for is that of the section of this graph, where it is not ``graph``."""
 
 
 class ApplySection(Step, tag="apply-section", frozen=True, gc=False, omit_defaults=True):
@@ -589,14 +594,16 @@ class Prepare(Step, tag="prepare", frozen=True, gc=False, omit_defaults=True):
     """Count what creations write to their structs beside the id."""
 
 
-Mistake = Literal["name", "tensor", "late"]
+Mistake = Literal["name", "tensor", "late", "few-inputs", "many-inputs"]
 
 
 class Miscompose(Step, tag="miscompose", frozen=True, gc=False, omit_defaults=True):
     """A graph of one operator is composed with a mistake, and left to its context.
 
     ``name``: a second graph of its name is created. ``tensor``: the node reads a tensor that the graph has
-    not. ``late``: a node is added after graphFinalize.
+    not. ``late``: a node is added after graphFinalize. ``few-inputs``, ``many-inputs``: no graph is composed;
+    backendValidateOpConfig is asked for the operator as it is, and then without its last input, or with that
+    twice.
 
     The graph has a name that no other step gives. The code is that of the mistaken call; None: a call before
     it failed.
@@ -658,6 +665,8 @@ class Execute(Step, tag="execute", frozen=True, gc=False, omit_defaults=True):
     """QnnGraph_executeAsync, as the last of so many calls (`pytest_qnn.qnn.cases.case`). 0: it is not."""
     measured: bool = False
     """Count the memory that the call touches beside that of the tensors; not of an asynchronous one."""
+    freed: bool = False
+    """Of asynchronous calls: the graph's context is freed behind them, before the client waits."""
 
 
 class Observe(Step, tag="observe", frozen=True, gc=False, omit_defaults=True):

@@ -251,6 +251,11 @@ def _get_binary(alive: Alive, step: case.GetBinary) -> None:
     alive.binaries[step.binary] = alive.out_of_binary(step.context) | graphs
 
 
+def _execute(alive: Alive, step: case.Execute) -> None:
+    if step.asynchronous and step.freed and step.graph in alive.graphs:
+        alive.end_context(alive.graphs[step.graph].context)
+
+
 def _get_section(alive: Alive, step: case.GetSection) -> None:
     if step.graph in alive.prepared:
         alive.sections[step.section] = alive.prepared[step.graph].weights
@@ -339,7 +344,9 @@ EFFECTS: dict[type[AnyStep], Effect] = {
         follow=_retrieve,
         cost=lambda spent, step: spent.size_graph(step.graph, spent.graphs.get(step.source, 0)),
     ),
-    case.Execute: Effect(uses=("graph", "bindings.handle", "bindings.of"), cost=_spend_execute),
+    case.Execute: Effect(
+        uses=("graph", "bindings.handle", "bindings.of"), follow=_execute, cost=_spend_execute
+    ),
     case.Miscompose: _OF_CONTEXT,
     case.Environment: Effect(uses=("graph",)),
     case.UpdateWeights: Effect(
@@ -349,7 +356,7 @@ EFFECTS: dict[type[AnyStep], Effect] = {
     case.GetBinary: Effect(makes=("binary",), uses=("context",), follow=_get_binary),
     case.Carry: Effect(makes=("binary",), follow=_carry, cost=_spend_carry),
     case.Inspect: Effect(uses=("binary",)),
-    case.GetSection: Effect(makes=("section",), uses=("context", "graph"), follow=_get_section),
+    case.GetSection: Effect(makes=("section",), uses=("context", "graph", "size_of"), follow=_get_section),
     case.ApplySection: Effect(
         uses=("context", "graph", "section"),
         follow=lambda alive, step: alive.set_weights(step.graph, alive.sections.get(step.section)),

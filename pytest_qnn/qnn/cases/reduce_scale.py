@@ -38,6 +38,8 @@ def without_history(steps: Steps) -> Iterator[Steps]:
                 yield (*steps[:index], msgspec.structs.replace(step, rounds=rounds), *steps[index + 1 :])
             if step.kept:
                 yield (*steps[:index], msgspec.structs.replace(step, kept=0), *steps[index + 1 :])
+        elif isinstance(step, Logged) and step.beside:
+            yield (*steps[:index], msgspec.structs.replace(step, beside=False), *steps[index + 1 :])
 
 
 def _fewer(rounds: int) -> list[int]:

@@ -84,7 +84,7 @@ def is_repetition(name: str) -> bool:
 
 def most_repetitions(steps: Steps, most_steps: int) -> int:
     """How often the steps may be done before they are done: 0 where one of them is done once only."""
-    if not steps or any(isinstance(step, REPEATED_NEVER) for step in steps):
+    if not steps or any(map(_is_done_once, steps)):
         return 0
     most, real = Spent(), Spent()
     for step in steps:
@@ -98,6 +98,11 @@ def most_repetitions(steps: Steps, most_steps: int) -> int:
         MOST_TOUCHED // 2 // max(1, most.touched),
         _MOST_TOUCHED // max(1, real.touched),
     )
+
+
+def _is_done_once(step: AnyStep) -> bool:
+    """It must not be repeated; the context that an execute ends is not named in it."""
+    return isinstance(step, REPEATED_NEVER) or (isinstance(step, Execute) and step.freed)
 
 
 def repetitions(

@@ -94,6 +94,8 @@ class _Follower:
                 yield from self._execute(walked, step, made)
                 if step.asynchronous and seen.data:
                     self._write_over(step, made)
+            if ("contextFree", 0) in seen.calls:
+                self.alive.follow(step)
         elif isinstance(step, Read):
             if step.buffer in self.buffers and seen.data:
                 held = bytes(self.buffers[step.buffer])

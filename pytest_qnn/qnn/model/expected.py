@@ -168,12 +168,16 @@ class Graph:
     finalised: bool = True
     updatable: bool = False
     """It has weights that can be updated."""
+    constant: bool = False
+    """It has weights that cannot be updated."""
 
     @classmethod
     def of(cls, made: Prepare) -> Graph:
         """The graph of a Prepare."""
-        updatable = made.weights is not None and made.weights_as == "updatable"
-        return cls(made.context, io_inputs(made), nbytes(made.shape, made.dtype), made.finalise, updatable)
+        weights = made.weights is not None
+        updatable = weights and made.weights_as == "updatable"
+        kinds = (made.finalise, updatable, weights and not updatable)
+        return cls(made.context, io_inputs(made), nbytes(made.shape, made.dtype), *kinds)
 
 
 def role_of(descriptor: Descriptor) -> int:
@@ -297,21 +301,55 @@ def _updatable(model: Model, name: str) -> bool:
     return graph is not None and graph.finalised and graph.updatable
 
 
+_NOT_UPDATABLE = frozenset({int(Error.TENSOR_ERROR_INCOMPATIBLE_TENSOR_UPDATE)})
+"""QnnTensor.h, QnnTensor_updateGraphTensors: the tensor is invalid and cannot be applied as an update."""
+_SECTION_ARGUMENT = frozenset({int(Error.CONTEXT_ERROR_INVALID_ARGUMENT)})
+"""QnnContext.h, QnnContext_getBinarySection: one of the arguments is invalid."""
+_SECTION_UNFINISHED = frozenset({int(Error.CONTEXT_ERROR_NOT_FINALIZED)})
+"""The same, and its size: there is something in the context that is not finalised."""
+
+
 def _update(model: Model, step: UpdateWeights) -> Allowed:
-    return Allowed(SUCCESS, specified=_updatable(model, step.graph))
+    graph = model.live_graph(step.graph)
+    if graph is None or model.contexts[graph.context].binary is not None:
+        return Allowed(SUCCESS, specified=_updatable(model, step.graph))
+    faults: Faults = {}
+    if not graph.finalised:
+        faults[Fault.NOT_FINALISED] = _UNFINISHED
+    if graph.constant:
+        faults[Fault.NOT_UPDATABLE] = _NOT_UPDATABLE
+    return _allowed(faults, set(), specified=bool(faults) or graph.updatable)
 
 
 def _section(model: Model, step: GetSection | ApplySection) -> Allowed:
-    graph = model.graphs.get(step.graph)
-    own = graph is not None and graph.context == step.context and model.context_lives(step.context)
+    graph = model.live_graph(step.graph)
+    lives = graph is not None and model.context_lives(step.context)
+    own = lives and graph is not None and graph.context == step.context
     specified = own and _updatable(model, step.graph)
     if isinstance(step, GetSection):
-        specified = specified and model.contexts[step.context].binary is None
+        mistaken = _mistaken(model, step, own=own) if lives else None
+        if mistaken is not None:
+            return mistaken
+        specified = specified and model.contexts[step.context].binary is None and not step.size_of
     if step.memory in UNREGISTERED:
         return Allowed(_REFUSED, frozenset({Fault.UNREGISTERED}), specified=specified)
     if step.memory == "short":
         return Allowed(frozenset(), frozenset({Fault.SHORT}), specified=specified)
     return Allowed(SUCCESS, specified=specified)
+
+
+def _mistaken(model: Model, step: GetSection, *, own: bool) -> Allowed | None:
+    """A section of a graph that is not the context's, or not finalised; None: it is neither."""
+    if step.memory != "raw" or model.contexts[step.context].binary is not None:
+        return None
+    if not own:
+        sized = model.live_graph(step.size_of)
+        right = sized is not None and sized.context == step.context and _updatable(model, step.size_of)
+        specified = right or not step.size_of
+        return _allowed({Fault.FOREIGN_GRAPH: _SECTION_ARGUMENT}, set(), specified=specified)
+    if not model.graphs[step.graph].finalised:
+        return _allowed({Fault.UNFINISHED: _SECTION_UNFINISHED}, set(), specified=not step.size_of)
+    return None
 
 
 _ARGUMENT = int(Error.MEM_ERROR_INVALID_ARGUMENT)
@@ -806,11 +844,18 @@ def _follow_free_parent(model: Model, step: FreeParent, seen: StepSeen) -> None:
         model.end_contexts()
 
 
+def _follow_execute(model: Model, step: Execute, seen: StepSeen) -> None:
+    graph = model.live_graph(step.graph)
+    if graph is not None and ("contextFree", 0) in seen.calls:
+        model.end_context(graph.context)
+
+
 FOLLOW: dict[type[Any], Callable[[Any, Any, StepSeen], None]] = {
     Alloc: _follow_alloc,
     Free: _follow_free,
     ContextCreate: _follow_context_create,
     ContextFree: _follow_context_free,
+    Execute: _follow_execute,
     Prepare: _follow_prepare,
     GetBinary: _follow_get_binary,
     Carry: _follow_carry,
@@ -952,7 +997,7 @@ def _execute(model: Model, step: Execute) -> Allowed:
             unspecified = unspecified or model.context_as_handle(binding.handle)
         if fault is not None:
             faults[fault] = _LOOSE if fault is Fault.SHORT_HANDLE else _TENSOR
-    return _allowed(faults, notes, specified=not unspecified)
+    return _allowed(faults, notes, specified=not unspecified and not step.freed)
 
 
 def _bound(

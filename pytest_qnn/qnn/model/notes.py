@@ -67,6 +67,8 @@ class Fault(Enum):
     PENDING = "pending"
     UNREGISTERED = "unregistered"
     SHORT = "short"
+    FOREIGN_GRAPH = "foreign-graph"
+    NOT_UPDATABLE = "not-updatable"
 
 
 class Note(Enum):

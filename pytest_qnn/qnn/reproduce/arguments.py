@@ -651,6 +651,14 @@ class Arguments:
                 f".v1 = {{.memType = {given.v1.memType}, .binaryBuf = {{{room}, 64}}}}}};"
             )
             return name
+        if isinstance(step, case.BadArgument):
+            raw = given.v1.binaryBuf
+            held = recorder.memory(raw.data, raw.dataSize, "section") if raw.data else "NULL"
+            recorder.line(
+                f"{name}[0] = (QnnContext_Buffer_t){{.version = {given.version}, "
+                f".v1 = {{.memType = {given.v1.memType}, .binaryBuf = {{{held}, {raw.dataSize}}}}}}};"
+            )
+            return name
         assert isinstance(step, case.GetSection | case.ApplySection)
         room, size = self._section_space(step)
         if step.memory == "raw":

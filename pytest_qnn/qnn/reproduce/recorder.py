@@ -89,6 +89,9 @@ class Recorder:
         write: gives the arguments of a call their text.
     """
 
+    _met = 0
+    """Calls until the session's companion was made: the session's own come behind them."""
+
     def __init__(
         self,
         wanted: dict[int, list[str]] | None = None,
@@ -409,7 +412,11 @@ class Recorder:
         state = self.state
         if state is None or isinstance(self.step, case.Misuse) or name not in SESSION:
             return False
-        made = {each.name for each in self.calls[self.processes.begun :] if each.session}
+        if state.session.meets:
+            self._met = len(self.calls) + 1
+            return True
+        begun = max(self.processes.begun, self._met)
+        made = {each.name for each in self.calls[begun:] if each.session}
         return name not in made and state.session.opened
 
     def made(self, value: int | None, name: str) -> None:

@@ -23,7 +23,14 @@ from pytest_qnn.qnn.abi.layouts import (
     NotifyFn,
     NotifyStatus,
 )
-from pytest_qnn.qnn.cases.case import OVER_INPUT, OVER_OUTPUT, PATIENCE, Binding, Execute, queued_seed
+from pytest_qnn.qnn.cases.case import (
+    OVER_INPUT,
+    OVER_OUTPUT,
+    PATIENCE,
+    Binding,
+    Execute,
+    queued_seed,
+)
 from pytest_qnn.qnn.runner.client import array_of
 from pytest_qnn.qnn.runner.graphs import Run
 from pytest_qnn.qnn.runner.state import Skip, State
@@ -86,8 +93,9 @@ class _Execution:
 def execute(state: State, step: Execute) -> StepSeen:
     """QnnGraph_executeAsync. ``code``: the call's, or, where that is 0, the notification's status.
 
-    ``calls``: the calls, then each notification with its status; ``data``: as for `graphs.execute`, but at
-    the first notification (without one there is none), and the outputs of the calls before behind it.
+    ``calls``: the calls, then each notification with its status, then contextFree, if the step makes it;
+    ``data``: as for `graphs.execute`, but at the first notification (without one there is none), and the
+    outputs of the calls before behind it.
     """
     state.session.open()
     if any(each in _abandoned for each in _all(state)):
@@ -95,6 +103,7 @@ def execute(state: State, step: Execute) -> StepSeen:
     value = state.graph_value(step.graph)
     queued = [_begin(state, step, value, number) for number in range(step.asynchronous - 1)]
     own = _begin(state, step, value)
+    freed = (("contextFree", _free(state, step)),) if step.freed else ()
     deadline = time.monotonic() + _deadline
     for each in (*queued, own):
         if each.code == 0 and not each.notified.wait(max(0.0, deadline - time.monotonic())):
@@ -103,7 +112,15 @@ def execute(state: State, step: Execute) -> StepSeen:
     late = 0 if silent else _look_later([*queued, own])
     for each in (*queued, own):
         del _executions[each.parameter]
-    return _seen(own, queued, late)
+    return _seen(own, queued, late, freed)
+
+
+def _free(state: State, step: Execute) -> int:
+    """Free the context of the step's graph."""
+    made = state.graphs.get(step.graph)
+    if made is None:
+        raise Skip(f"graph {step.graph} was never made")
+    return state.free_context(made.step.context)
 
 
 def _begin(state: State, step: Execute, graph: int | None, number: int | None = None) -> _Execution:
@@ -144,9 +161,12 @@ def _look_later(executions: list[_Execution]) -> int:
     return 0
 
 
-def _seen(own: _Execution, queued: list[_Execution], late: int) -> StepSeen:
+def _seen(
+    own: _Execution, queued: list[_Execution], late: int, freed: tuple[tuple[str, int], ...]
+) -> StepSeen:
     calls = [("graphExecuteAsync", each.code) for each in (*queued, own)]
     calls += [("notify", status) for each in (*queued, own) for status in each.statuses]
+    calls += freed
     found = own.run.seen(own.code) if own.code else own.seen
     memory = found.counted(ExecuteCounts) if found is not None else ExecuteCounts()
     counts = AsyncCounts(
@@ -154,7 +174,9 @@ def _seen(own: _Execution, queued: list[_Execution], late: int) -> StepSeen:
         output_overrun=memory.output_overrun,
         notified=len(own.statuses),
         silent=sum(each in _abandoned for each in (*queued, own)),
-        queued_amiss=sum(map(_is_amiss, queued[:1])) + sum(map(_is_amiss_behind_others, queued[1:])),
+        queued_amiss=sum(map(_is_lost, queued))
+        if freed
+        else sum(map(_is_amiss, queued[:1])) + sum(map(_is_amiss_behind_others, queued[1:])),
         strange_notifications=max(each.strange for each in (*queued, own)),
         late_writes=late,
     )
@@ -167,6 +189,11 @@ def _seen(own: _Execution, queued: list[_Execution], late: int) -> StepSeen:
 
 def _is_amiss(execution: _Execution) -> bool:
     return execution.code != 0 or execution.statuses != [0]
+
+
+def _is_lost(execution: _Execution) -> bool:
+    """Not notified once, whatever of."""
+    return len(execution.statuses) != int(execution.code == 0)
 
 
 def _is_amiss_behind_others(execution: _Execution) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import math
 from collections.abc import Iterator
@@ -290,6 +291,11 @@ class Session:
         self._handles: dict[str, int] = {}
         self._log: Log | None = (None, _LOG_LEVEL_ERROR)
         self._profiled = False
+        self._companion: Log | None = None
+        self._beside: dict[str, int] = {}
+        """Log and backend of the companion."""
+        self.meets = False
+        """The companion is being created."""
 
     @property
     def backend(self) -> int | None:
@@ -314,6 +320,10 @@ class Session:
         """Open with this log, or without one; ``profile``: and with a profile."""
         self._log = log
         self._profiled = profile
+
+    def accompany(self, log: Log) -> None:
+        """Open beside another backend with this log."""
+        self._companion = log
 
     def refuse(self, codes: tuple[tuple[str, int], ...]) -> None:
         """Do not try: it was tried in other processes, and refused with these codes."""
@@ -344,7 +354,28 @@ class Session:
                     codes.append((freed, self.client.call(freed, handle)))
                 except NullFunction:
                     continue
+        self._part()
         return codes
+
+    def _meet(self) -> None:
+        """Create the companion, if there is to be one. Its codes are not the session's."""
+        log = self._companion
+        if log is None:
+            return
+        with contextlib.suppress(NullFunction):
+            code, self._beside["logFree"] = self.client.create("logCreate", *log)
+            if code:
+                self._beside.clear()
+                return
+            code, backend = self.client.create("backendCreate", self._beside["logFree"], None)
+            if not code:
+                self._beside = {"backendFree": backend, **self._beside}
+
+    def _part(self) -> None:
+        for freed, handle in self._beside.items():
+            with contextlib.suppress(NullFunction):
+                self.client.call(freed, handle)
+        self._beside.clear()
 
     def end(self, what: str) -> int | None:
         """Free the device or the backend now; None: there is none."""
@@ -361,6 +392,9 @@ class Session:
         if self.client.interface is None:
             self.failure = f"getProviders gave no provider (code {self.client.code})"
             return
+        self.meets = self._companion is not None
+        self._meet()
+        self.meets = False
         if self._log is not None and not self._create("logCreate", *self._log):
             return
         log = self._handles.get("logCreate")

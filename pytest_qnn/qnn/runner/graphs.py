@@ -16,7 +16,7 @@ from pytest_qnn.isolation.libc import protect
 from pytest_qnn.isolation.observe.process import file_of
 from pytest_qnn.isolation.observe.touched import Touched, Watch
 from pytest_qnn.qnn.abi.codes import TensorMemType, TensorType
-from pytest_qnn.qnn.abi.layouts import OpConfig, Tensor
+from pytest_qnn.qnn.abi.layouts import OpConfig, Tensor, TensorP
 from pytest_qnn.qnn.cases.case import BOGUS, NULL, Binding, Execute, Miscompose, Prepare
 from pytest_qnn.qnn.cases.sizes import ELEMENT_BYTES, PAGE, is_sum, pages, weights_shape
 from pytest_qnn.qnn.runner.buffers import data_of, mapped
@@ -244,6 +244,20 @@ _NO_ID = 0x7FFF_0000
 """Of a tensor: no graph has as many."""
 
 
+def _validated_wrongly(state: State, operator: Operator, *, few: bool) -> StepSeen:
+    """The node as it is, and with an input less or more."""
+    right = ("backendValidateOpConfig", validated(state, operator))
+    if right[1] != 0:
+        return StepSeen(calls=(right,))
+    config: OpConfig = operator.config()
+    kept = (*operator.inputs[:-1],) if few else (*operator.inputs, operator.inputs[-1])
+    inputs = array_of(Tensor, len(kept))(*kept)
+    config.v1.numOfInputs = len(kept)
+    config.v1.inputTensors = ctypes.cast(inputs, TensorP) if kept else TensorP()
+    code = state.client.call("backendValidateOpConfig", state.session.backend, config)
+    return StepSeen(code=code, calls=(right, ("backendValidateOpConfig", code)))
+
+
 @handles(Miscompose)
 def miscompose(state: State, step: Miscompose) -> StepSeen:
     """Calls in order up to the mistaken one, each with its code in ``calls``."""
@@ -252,6 +266,8 @@ def miscompose(state: State, step: Miscompose) -> StepSeen:
     state.mistaken += 1
     made = Prepare(f"mistaken {state.mistaken}", step.context, step.op, step.dtype)
     operator, name = operator_of(made), made.graph.encode()
+    if step.mistake in ("few-inputs", "many-inputs"):
+        return _validated_wrongly(state, operator, few=step.mistake == "few-inputs")
     if step.mistake == "late":
         graph, calls, _ = compose(client, context, made, operator)
     else:

@@ -11,7 +11,7 @@ import ctypes
 from collections.abc import Callable, Iterator
 
 from pytest_qnn.core.time_limit import TimeLimit
-from pytest_qnn.qnn.abi.codes import HtpMemType, MemType
+from pytest_qnn.qnn.abi.codes import HtpMemType, LogLevel, MemType
 from pytest_qnn.qnn.abi.layouts import HtpMemDescriptor, MemDescriptor
 from pytest_qnn.qnn.abi.rpcmem import DEFAULT_FLAGS, HEAP_ID_SYSTEM
 from pytest_qnn.qnn.cases.case import TENSOR, Lived, Logged, Parallel
@@ -37,6 +37,8 @@ def logged(state: State, step: Logged) -> StepSeen:
     """Nothing is called: the session opens with the log when it is needed."""
     if state.session.opened:
         raise Skip("the session is open already")
+    if step.beside:
+        state.session.accompany((Listener(int(LogLevel.DEBUG), patient=False).address, int(LogLevel.DEBUG)))
     if step.log == "none":
         state.session.listen(None, profile=step.profile)
         return StepSeen()

@@ -55,13 +55,7 @@ def context_create(state: State, step: ContextCreate) -> StepSeen:
 def context_free(state: State, step: ContextFree) -> StepSeen:
     """QnnContext_free without a profile."""
     state.session.open()
-    value = state.context_value(step.context)
-    code = state.client.call("contextFree", value, None)
-    if code == 0 and step.context in state.contexts:
-        state.contexts[step.context].live = False
-        for handle in state.known_handles():
-            handle.live = handle.live and handle.context != value
-    return StepSeen(code=code)
+    return StepSeen(code=state.free_context(step.context))
 
 
 @handles(FreeParent)

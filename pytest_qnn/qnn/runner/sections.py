@@ -82,10 +82,11 @@ def get_section(state: State, step: GetSection) -> StepSeen:
     section as it lies in the memory, where the call succeeded.
     """
     state.session.open()
-    owners = state.context_value(step.context), state.graph_value(step.graph)
+    context = state.context_value(step.context)
     size = ctypes.c_uint64(UNTOUCHED)
-    asked = (*owners, SectionType.UPDATABLE)
-    code = state.client.call("contextGetBinarySectionSize", *asked, ctypes.byref(size))
+    sized = (context, state.graph_value(step.size_of or step.graph), SectionType.UPDATABLE)
+    asked = (context, state.graph_value(step.graph), SectionType.UPDATABLE)
+    code = state.client.call("contextGetBinarySectionSize", *sized, ctypes.byref(size))
     calls = [("contextGetBinarySectionSize", code)]
     if code or not 0 < size.value <= _MOST:
         return StepSeen(code=code, calls=tuple(calls), values=(size.value, UNTOUCHED))

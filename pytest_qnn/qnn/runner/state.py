@@ -131,6 +131,16 @@ class State:
             self.retired.append(previous)
         self.contexts[name] = context
 
+    def free_context(self, name: str) -> int:
+        """QnnContext_free without a profile: its code. What was registered in the context is gone with it."""
+        value = self.context_value(name)
+        code = self.client.call("contextFree", value, None)
+        if code == 0 and name in self.contexts:
+            self.contexts[name].live = False
+            for handle in self.known_handles():
+                handle.live = handle.live and handle.context != value
+        return code
+
     def context_value(self, name: str) -> int | None:
         """The value to pass for a context's name."""
         return self._value(name, self.contexts, "context")

@@ -77,6 +77,16 @@ def composed(
     return name
 
 
+def updatable(scene: Scene, tape: Tape, context: str, *, finalise: bool = True) -> str:
+    """A graph with weights that can be updated; "" where the target takes no such operator."""
+    name = composed(scene, tape, context, weights=True, hints=())
+    if name:
+        made = msgspec.structs.replace(scene.graphs[name], weights_as="updatable", finalise=finalise)
+        scene.steps[scene.steps.index(scene.graphs[name])] = made
+        scene.alive.prepare(name, made)
+    return name
+
+
 def written(scene: Scene, context: str) -> str:
     """The binary of a context."""
     name = scene.name("f")

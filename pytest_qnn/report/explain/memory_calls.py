@@ -196,12 +196,19 @@ TOLD: Mapping[type, Told] = {
     steps.Lived: Told("Ordinary use before the case: {what}", _LIVED),
     steps.Logged: Told(
         "The session is opened with a log at level {level}",
-        {"log": "its kind is {}", "profile": lambda _: "each execute gets a profile"},
+        {
+            "log": "its kind is {}",
+            "profile": lambda _: "each execute gets a profile",
+            "beside": lambda _: "beside another backend, whose log has a callback",
+        },
     ),
     steps.UpdateWeights: Told(
         "The updatable weights of {graph} get the contents of seed {weights}, and it is finalised again"
     ),
-    steps.GetSection: Told("The binary section {section} of {graph} in {context} is fetched", _MEMORY),
+    steps.GetSection: Told(
+        "The binary section {section} of {graph} in {context} is fetched",
+        _MEMORY | {"size_of": "into memory of the size that the section of {} has"},
+    ),
     steps.ApplySection: Told("The binary section {section} is applied to {graph} in {context}", _MEMORY),
     steps.ContextWithCallback: Told(
         "QnnContext_createFromBinaryWithCallback makes {context} from {binary}, piece by piece",
@@ -312,6 +319,7 @@ TOLD: Mapping[type, Told] = {
             "asynchronous": "by QnnGraph_executeAsync, as the last of {} calls",
             "watch": "",
             "measured": lambda _: "the memory that the call touches besides is counted",
+            "freed": lambda _: "the graph's context is freed while the calls wait",
         },
         {"bindings": _bindings},
     ),

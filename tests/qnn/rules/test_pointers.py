@@ -13,7 +13,7 @@ from pytest_qnn.core.bounds import BadCase
 from pytest_qnn.core.search import Search
 from pytest_qnn.core.verdict import Examined, Unsupported, Violation
 from pytest_qnn.qnn.abi.codes import low
-from pytest_qnn.qnn.cases.arguments import ARGUMENTS, Argument, PointedCall
+from pytest_qnn.qnn.cases.arguments import ARGUMENTS, OF_SECTIONS, Argument, PointedCall
 from pytest_qnn.qnn.cases.case import BadArgument, ContextCreate, GetBinary, MemoryCase, Prepare
 from pytest_qnn.qnn.cases.valid import check_memory
 from pytest_qnn.qnn.rules.iface import pointers
@@ -21,19 +21,26 @@ from pytest_qnn.qnn.target import MemoryTarget, open_memory_target
 from pytest_qnn.qnn.trace import MemoryTrace, StepSeen
 from pytest_qnn.rules import catalogue
 
-PRELUDE = (ContextCreate("c0"), Prepare("g0", "c0"), GetBinary("c0", "f0"))
+PRELUDE = (
+    ContextCreate("c0"),
+    Prepare("g0", "c0"),
+    GetBinary("c0", "f0"),
+    ContextCreate("c1"),
+    Prepare("g1", "c1", weights=1, weights_as="updatable"),
+)
 DEVICES = ("deviceGetInfo", "deviceGetPlatformInfo", "deviceFreePlatformInfo")
 ALL = [(call, argument) for call, arguments in ARGUMENTS.items() for argument in arguments]
 
 
 @pytest.fixture(scope="module")
 def target() -> Iterator[MemoryTarget]:
-    with closing(open_memory_target("reference", "emulated", "off", 10.0)) as opened:
+    with closing(open_memory_target("reference:binary-sections", "emulated", "off", 10.0)) as opened:
         yield opened
 
 
 def case_of(call: PointedCall, argument: Argument) -> MemoryCase:
-    return MemoryCase((*PRELUDE, BadArgument(call, argument, "c0", "g0")))
+    made = ("c1", "g1") if call in OF_SECTIONS else ("c0", "g0")
+    return MemoryCase((*PRELUDE, BadArgument(call, argument, *made)))
 
 
 def test_every_call_and_every_argument_is_in_the_table() -> None:

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from typing import Any
 
 import msgspec
@@ -12,7 +12,7 @@ from kept import keep
 
 from pytest_qnn.core.engine import judge
 from pytest_qnn.core.profile import PROFILES
-from pytest_qnn.core.verdict import Outcome
+from pytest_qnn.core.verdict import Outcome, Violation
 from pytest_qnn.qnn.abi.codes import Error
 from pytest_qnn.qnn.cases.case import (
     NULL,
@@ -288,3 +288,20 @@ def test_the_rule_is_quiet_where_execution_conforms(personality: str) -> None:
 def test_a_handle_that_is_deregistered_after_the_notification_is_refused_later() -> None:
     _, trace = carry_out(*REGISTERED, *LOADED, later(HANDLES), Deregister(("ho",)), later(HANDLES))
     assert [trace.steps[at].code for at in (-3, -1)] == [0, Error.GRAPH_ERROR_INVALID_TENSOR]
+
+
+def test_what_waits_when_its_context_is_freed_is_notified_once_each() -> None:
+    with closing(open_memory_target("reference:asynchronous", "emulated", "off", 10.0)) as target:
+        case = MemoryCase((*MADE, Execute("g", RAW, asynchronous=4, freed=True)))
+        trace = target.run(case)
+        seen = trace.steps[-1]
+        assert seen.calls[-1] == ("contextFree", 0)
+        statuses = [status for call, status in seen.calls if call == "notify"]
+        assert len(statuses) == 4
+        assert {*statuses} <= {0, int(Error.GRAPH_ERROR_INVALID_CONTEXT)}
+        assert RULE.check(case, trace).count == 1
+        calls = tuple((call, 1100 if call == "notify" else code) for call, code in seen.calls)
+        wrong = msgspec.structs.replace(seen, code=1100, calls=calls)
+        changed = msgspec.structs.replace(trace, steps=(*trace.steps[:-1], wrong))
+        with pytest.raises(Violation, match="freed meanwhile"):
+            RULE.check(case, changed)

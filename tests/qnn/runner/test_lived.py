@@ -151,6 +151,22 @@ def test_a_session_opens_without_a_callback_or_without_a_log(
     assert noted == logs
 
 
+def test_a_backend_without_a_log_stands_beside_one_that_has_one() -> None:
+    class Noting(ReferenceBackend):
+        def backend_create(self, log: int | None, config: int | None, out: Any) -> None:
+            super().backend_create(log, config, out)
+            noted.append(bool(log))
+
+    noted: list[bool] = []
+    backend = Noting(PERSONALITIES["default"])
+    trace = run(Logged(1, "none", beside=True), ContextCreate("c0"), backend=backend)
+    assert noted == [True, False]
+    assert trace.session == tuple((call, 0) for call in ("getProviders", "backendCreate", "deviceCreate"))
+    assert trace.steps[1].code == 0
+    assert not backend.backends
+    assert not backend.logs
+
+
 def test_a_log_comes_too_late_for_a_session_that_is_open() -> None:
     trace = run(ContextCreate("c0"), Logged(5))
     assert "open already" in trace.steps[1].skipped

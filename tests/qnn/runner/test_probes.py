@@ -24,6 +24,7 @@ from pytest_qnn.qnn.cases.case import (
     Misuse,
     Parallel,
     Prepare,
+    QnnOp,
     Version,
 )
 from pytest_qnn.qnn.cases.contents import contents
@@ -111,6 +112,14 @@ def test_a_mistake_in_composing_comes_after_calls_that_are_right(
         *((call, 0) for call in before),
         (before[0] if mistake == "name" else "graphAddNode", code),
     )
+
+
+@pytest.mark.parametrize("mistake", ["few-inputs", "many-inputs"])
+@pytest.mark.parametrize("op", ["ElementWiseAdd", "Relu"])
+def test_an_operator_with_another_number_of_inputs_is_not_validated(mistake: Mistake, op: QnnOp) -> None:
+    seen = last(CONTEXT, Miscompose("c0", mistake, op))
+    assert seen.calls == (("backendValidateOpConfig", 0), ("backendValidateOpConfig", 3110))
+    assert seen.code == 3110
 
 
 def test_a_mistake_is_not_made_where_calls_before_it_fail() -> None:

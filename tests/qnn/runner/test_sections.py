@@ -100,8 +100,12 @@ def test_updated_weights_are_in_effect_after_finalising_again() -> None:
 
 
 def test_weights_that_are_not_updatable_are_not_updated() -> None:
-    seen = last(ContextCreate("c"), Prepare("g", "c", weights=1), UpdateWeights("g", 9))
-    assert seen.calls == (("tensorUpdateGraphTensors", Error.TENSOR_ERROR_INCOMPATIBLE_TENSOR_UPDATE),)
+    case, trace = carry_out(ContextCreate("c"), Prepare("g", "c", weights=1), UpdateWeights("g", 9))
+    code = Error.TENSOR_ERROR_INCOMPATIBLE_TENSOR_UPDATE
+    assert trace.steps[-1].calls == (("tensorUpdateGraphTensors", code),)
+    allowed = list(walk(case, trace))[-1].allowed
+    assert allowed.only(Fault.NOT_UPDATABLE)
+    assert allowed.codes == {code}
 
 
 @pytest.mark.parametrize("memory", ["raw", "handle"])
@@ -151,6 +155,49 @@ def test_what_is_refused_leaves_the_weights_as_they_are(memory: SectionMemory) -
 def test_a_context_out_of_a_binary_gives_no_section() -> None:
     seen = last(*WRITTEN, *LOADED, GetSection("d", "r", "s"))
     assert seen.calls == (("contextGetBinarySectionSize", Error.COMMON_ERROR_OPERATION_NOT_PERMITTED),)
+
+
+FOREIGN: tuple[AnyStep, ...] = (
+    *MADE,
+    ContextCreate("e"),
+    Prepare("h", "e", weights=1, weights_as="updatable"),
+)
+
+
+@pytest.mark.parametrize(
+    ("section", "calls"),
+    [
+        (
+            GetSection("c", "h", "s"),
+            (("contextGetBinarySectionSize", Error.CONTEXT_ERROR_INVALID_ARGUMENT),),
+        ),
+        (
+            GetSection("c", "h", "s", size_of="g"),
+            (
+                ("contextGetBinarySectionSize", 0),
+                ("contextGetBinarySection", Error.CONTEXT_ERROR_INVALID_ARGUMENT),
+            ),
+        ),
+    ],
+)
+def test_a_context_gives_no_section_of_another_contexts_graph(
+    section: GetSection, calls: tuple[tuple[str, int], ...]
+) -> None:
+    case, trace = carry_out(*FOREIGN, section)
+    assert trace.steps[-1].calls == calls
+    assert list(walk(case, trace))[-1].allowed.only(Fault.FOREIGN_GRAPH)
+
+
+@pytest.mark.parametrize(
+    ("step", "fault"),
+    [(GetSection("c", "g", "s"), Fault.UNFINISHED), (UpdateWeights("g", 9), Fault.NOT_FINALISED)],
+)
+def test_a_graph_that_is_composed_still_has_neither_section_nor_updates(step: AnyStep, fault: Fault) -> None:
+    begun = Prepare("g", "c", weights=1, weights_as="updatable", finalise=False)
+    case, trace = carry_out(ContextCreate("c"), begun, step)
+    allowed = list(walk(case, trace))[-1].allowed
+    assert allowed.only(fault)
+    assert allowed.codes == {trace.steps[-1].code}
 
 
 def test_a_section_of_another_graph_is_not_applied() -> None:

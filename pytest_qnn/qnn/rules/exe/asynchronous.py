@@ -7,11 +7,11 @@ from hypothesis import strategies as st
 
 from pytest_qnn.core.rule import rule
 from pytest_qnn.core.verdict import Contradiction, Examined, Hung, Level, Unsupported, Violation, WrongOutput
-from pytest_qnn.qnn.abi.codes import Error, Property
+from pytest_qnn.qnn.abi.codes import Error, Property, low
 from pytest_qnn.qnn.cases.case import BOGUS, NULL, PATIENCE, Descriptor, Execute, MemoryCase, Register
 from pytest_qnn.qnn.cases.sizes import io_inputs, nbytes
 from pytest_qnn.qnn.facts import MemoryFacts
-from pytest_qnn.qnn.model.codes import named
+from pytest_qnn.qnn.model.codes import named, one_of
 from pytest_qnn.qnn.model.expected import Walked
 from pytest_qnn.qnn.model.notes import Fault
 from pytest_qnn.qnn.rules.graphs import judge_contents, require_execution, require_prepared
@@ -71,10 +71,29 @@ def _demand_notified(walked: Walked) -> None:
     if counts.notified != int(enqueued):
         wanted = "one notification" if enqueued else "no notification, for the call failed"
         raise Violation(wanted, str(counts.notified), place(walked))
-    if counts.queued_amiss:
+    if counts.queued_amiss and step.freed:
+        wanted = "one notification for every execution in the queue"
+        seen = f"other for {counts.queued_amiss} of {step.asynchronous - 1} before the last"
+        raise Violation(wanted, seen, place(walked))
+    if counts.queued_amiss and Fault.BAD_GRAPH not in walked.allowed.faults:
         wanted = "success, and one notification of it, for every execution in the queue"
         seen = f"other for {counts.queued_amiss} of {step.asynchronous - 1} before the last"
         raise Violation(wanted, seen, place(walked))
+
+
+_WITHOUT_CONTEXT = frozenset(
+    {0, int(Error.GRAPH_ERROR_INVALID_HANDLE), int(Error.GRAPH_ERROR_INVALID_CONTEXT)}
+)
+
+
+def _demand_clean_end(walked: Walked) -> None:
+    """An execution whose context was freed behind it was carried out before, or could not be."""
+    if ("contextFree", 0) not in walked.seen.calls:
+        return  # it is busy, and stays
+    for call, status in walked.seen.calls:
+        if call == "notify" and low(status) not in _WITHOUT_CONTEXT:
+            wanted = f"a notification of {one_of(_WITHOUT_CONTEXT)}: the context is freed meanwhile"
+            raise Violation(wanted, named(status), place(walked))
 
 
 def _demand_left_alone(walked: Walked) -> None:
@@ -169,6 +188,9 @@ def asynchronous(facts: MemoryFacts) -> Cases:
             _turn(scene, tape.cut(7), name, memory, 16 * turn)
         if memory is not None and tape.chance(2):
             _with_dead_handle(scene, tape, name, memory)
+        if tape.chance(3):
+            bindings = change(raw(scene, name), 0, seed=tape.below(16))
+            scene.add(Execute(name, bindings, asynchronous=tape.pick((4, 2, 8)), freed=True))
 
     return scenes(facts, core, core_bytes=48)
 
@@ -177,8 +199,10 @@ def asynchronous(facts: MemoryFacts) -> Cases:
     "EXE-18",
     Level.MAY,
     "Asynchronous execution follows the memory rules until its only notification, and does not access the "
-    "memory afterwards.",
-    source="QnnGraph.h: QnnGraph_executeAsync, notifyFn is called when execution is finished",
+    "memory afterwards; where its context is freed meanwhile, it is notified of success, of "
+    "QNN_GRAPH_ERROR_INVALID_HANDLE (6001) or of QNN_GRAPH_ERROR_INVALID_CONTEXT (6039).",
+    source="QnnGraph.h: QnnGraph_executeAsync, notifyFn is called when execution is finished; "
+    "QNN_GRAPH_ERROR_INVALID_CONTEXT",
     subject="memory",
     cases=asynchronous,
     gate=("304",),
@@ -202,6 +226,8 @@ def exe_18(case: MemoryCase, trace: MemoryTrace) -> Examined:
         require_memory(case, trace)
     for walked in found:
         _demand_notified(walked)
+        if isinstance(walked.step, Execute) and walked.step.freed:
+            _demand_clean_end(walked)
         if walked.allowed.specified and not _is_full(walked):
             demand_code(walked, walked.allowed.codes, "the rules of graphExecute hold")
     judge_contents(

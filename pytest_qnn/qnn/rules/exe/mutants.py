@@ -14,7 +14,7 @@ from pytest_qnn.qnn.mutants import faulty_backend
 from pytest_qnn.qnn.reference.backend import ReferenceBackend
 from pytest_qnn.qnn.reference.execute import Job, Stored
 from pytest_qnn.qnn.reference.mapping import at
-from pytest_qnn.qnn.reference.objects import Binding, Graph, Node, QnnError, Registration, Tensor
+from pytest_qnn.qnn.reference.objects import Binding, Context, Graph, Node, QnnError, Registration, Tensor
 from pytest_qnn.qnn.reference.operators.values import Values
 from pytest_qnn.qnn.reference.personalities import DEFAULT, PERSONALITIES, Personality
 
@@ -153,6 +153,27 @@ class _DeadHandles(_Asynchronous):
 
     def check_alive(self, job: Job) -> None:
         pass
+
+
+@faulty_backend("async-forgets-freed", "Forgets what waits when its context is freed.", "EXE-18")
+class _ForgetsFreed(_Asynchronous):
+    """With a context the executions of its graphs leave the queue, and nobody is told."""
+
+    def release_graphs(self, context: Context) -> None:
+        waiting = [job for job in self.jobs if job.admitted[0].context is not context]
+        self.jobs.clear()
+        self.jobs.extend(waiting)
+        super().release_graphs(context)
+
+
+@faulty_backend("async-freed-internal", "Of a freed context it notifies an internal error.", "EXE-18")
+class _InternalError(_Asynchronous):
+    """The graph is looked up when its turn comes, and that it is gone was not foreseen."""
+
+    def check_alive(self, job: Job) -> None:
+        if job.admitted[0].handle not in self.graphs:
+            raise QnnError(Error.COMMON_ERROR_GENERAL)
+        super().check_alive(job)
 
 
 @faulty_backend("async-says-only", "Answers 1000, and property 304 says supported.", "EXE-18")

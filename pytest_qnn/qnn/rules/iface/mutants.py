@@ -6,11 +6,13 @@ import ctypes
 from typing import Any, ClassVar
 
 from pytest_qnn.qnn.abi.codes import Error, LogLevel
+from pytest_qnn.qnn.abi.layouts import ContextBuffer
 from pytest_qnn.qnn.abi.table import InterfaceP, PaddedInterface
 from pytest_qnn.qnn.mutants import faulty_backend
 from pytest_qnn.qnn.reference.backend import ReferenceBackend
 from pytest_qnn.qnn.reference.logs import Log
 from pytest_qnn.qnn.reference.objects import Kind, QnnError
+from pytest_qnn.qnn.reference.personalities import PERSONALITIES
 from pytest_qnn.qnn.reference.profiles import Profile
 from pytest_qnn.qnn.reference.table import ENTRIES
 
@@ -311,6 +313,16 @@ class _NoLogAsked(ReferenceBackend):
         super().call_client(log, level, text)
 
 
+@faulty_backend("log-of-another", "A backend without a log fails once another one has one.", "IF-12")
+class _LogOfAnother(ReferenceBackend):
+    """Whether anybody listens is known of all backends together, and who does not is not expected then."""
+
+    def log_message(self, backend: int, level: int, text: bytes) -> None:
+        if backend not in self.listeners:
+            raise QnnError(Error.COMMON_ERROR_GENERAL)
+        super().log_message(backend, level, text)
+
+
 @faulty_backend("backend-needs-log", "backendCreate takes NULL for a handle that is none.", "IF-12")
 class _BackendNeedsLog(ReferenceBackend):
     def backend_create(self, log: int | None, config: int | None, out: Any) -> None:
@@ -459,3 +471,39 @@ class _AnyPackage(ReferenceBackend):
     def backend_validate_op_config(self, backend: int | None, config: Any) -> None:
         config.v1.packageName = config.v1.packageName or b"qti.aisw"
         super().backend_validate_op_config(backend, config)
+
+
+class _Sections(ReferenceBackend):
+    def __init__(self) -> None:
+        super().__init__(PERSONALITIES["binary-sections"])
+
+
+@faulty_backend("null-section-size", "The size of a section goes to nobody, with success.", "IF-14")
+class _SizesForNobody(_Sections):
+    def context_get_binary_section_size(
+        self, context: int | None, graph: int | None, section: int, out: Any
+    ) -> None:
+        super().context_get_binary_section_size(context, graph, section, out or (ctypes.c_uint64 * 1)())
+
+
+@faulty_backend("null-section-buffer", "A section without memory is left out, with success.", "IF-14")
+class _SectionsForNobody(_Sections):
+    def context_get_binary_section(self, *arguments: Any) -> None:
+        if arguments[3]:
+            super().context_get_binary_section(*arguments)
+
+
+@faulty_backend("section-any-version", "Memory of any version is taken for that of version 1.", "IF-14")
+class _AnyBufferVersion(_Sections):
+    def context_get_binary_section(self, *arguments: Any) -> None:
+        if arguments[3]:
+            ContextBuffer.from_address(arguments[3]).version = 1
+        super().context_get_binary_section(*arguments)
+
+
+@faulty_backend("applied-any-version", "What a struct of any version leads to is applied.", "IF-15")
+class _AppliesAnyVersion(_Sections):
+    def context_apply_binary_section(self, *arguments: Any) -> None:
+        if arguments[3]:
+            ContextBuffer.from_address(arguments[3]).version = 1
+        super().context_apply_binary_section(*arguments)

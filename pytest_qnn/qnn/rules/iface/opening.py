@@ -54,7 +54,8 @@ def _opened(scene: Scene, tape: Tape, logs: Sequence[LogKind]) -> None:
     """The first step opens the session with one of these logs; then it is used: backends log what they do."""
     log = tape.pick(logs)
     level = 1 if log == "none" else 1 + tape.below(int(LogLevel.DEBUG))
-    scene.add(Logged(level, log))
+    beside = log == "none" and tape.chance(2)
+    scene.add(Logged(level, log, beside=beside))
     context = scene.context()
     graph = scene.prepare(context, tape, shape=SHAPES[0]) if scene.facts.supports(_COMPOSITION) else ""
     if graph:
@@ -131,7 +132,8 @@ def if_11(case: MemoryCase, trace: MemoryTrace) -> Examined:
     "IF-12",
     Level.MUST,
     "QnnBackend_create with a live log, or without one, and without configurations succeeds on a machine "
-    "that has what the backend needs; so do the calls behind it without a log.",
+    "that has what the backend needs; so do the calls behind it without a log, even where "
+    "another backend has one.",
     source="QnnBackend.h: QnnBackend_create",
     subject="memory",
     cases=_opening("backendCreate", _OR_NONE),

@@ -9,12 +9,20 @@ from hypothesis import strategies as st
 from pytest_qnn.core.rule import rule
 from pytest_qnn.core.verdict import Examined, Level, Unsupported, Violation
 from pytest_qnn.qnn.abi.codes import Error, Property, low
-from pytest_qnn.qnn.cases.arguments import ARGUMENTS, WITHOUT_SESSION, Argument, PointedCall
+from pytest_qnn.qnn.cases.arguments import (
+    ARGUMENTS,
+    NO_VERSION,
+    OF_SECTIONS,
+    WITHOUT_SESSION,
+    Argument,
+    PointedCall,
+)
 from pytest_qnn.qnn.cases.case import BadArgument, GetBinary, MemoryCase
 from pytest_qnn.qnn.facts import MemoryFacts
 from pytest_qnn.qnn.model.codes import named
 from pytest_qnn.qnn.rules.iface.rules import pairs
 from pytest_qnn.qnn.rules.judging import require_session
+from pytest_qnn.qnn.strategies.binaries import updatable
 from pytest_qnn.qnn.strategies.graphs import graph
 from pytest_qnn.qnn.strategies.scene import Scene, Tape, scenes
 from pytest_qnn.qnn.trace import MemoryTrace
@@ -44,6 +52,12 @@ DOCUMENTED: dict[Pointer, Error] = {
     ("contextValidateBinary", "binaryBuffer"): _CONTEXT,
     ("contextCreateFromBinary", "binaryBuffer"): _CONTEXT,
     ("contextCreateFromBinary", "context"): _CONTEXT,
+    ("contextGetBinarySectionSize", "binaryBufferSize"): _CONTEXT,
+    ("contextGetBinarySection", "binaryBuffer"): _CONTEXT,
+    ("contextGetBinarySection", "binaryBuffer.version"): _CONTEXT,
+    ("contextGetBinarySection", "binaryBuffer.data"): _CONTEXT,
+    ("contextGetBinarySection", "writtenBufferSize"): _CONTEXT,
+    ("contextApplyBinarySection", "binaryBuffer"): _CONTEXT,
     ("graphCreate", "graphName"): Error.GRAPH_ERROR_INVALID_NAME,
     ("graphCreate", "graphHandle"): Error.GRAPH_ERROR_INVALID_ARGUMENT,
     ("graphRetrieve", "graphName"): Error.GRAPH_ERROR_INVALID_NAME,
@@ -92,9 +106,11 @@ def _pointers(facts: MemoryFacts, pointers: tuple[Pointer, ...]) -> Cases:
 
     The graph is there for the calls that want a finalised one, and its binary for those that read one.
     """
+    sections = facts.supports(Property.CONTEXT_SUPPORT_BINARY_UPDATES)
+    offered = tuple(each for each in pointers if sections or each[0] not in OF_SECTIONS)
 
     def core(scene: Scene, tape: Tape) -> None:
-        chosen = pointers[tape.byte() * _GROUPS // 256 :: _GROUPS]
+        chosen = offered[tape.byte() * _GROUPS // 256 :: _GROUPS]
         first = tape.below(len(chosen))
         name = graph(scene, Tape(b""))
         context = scene.graphs[name].context if name else scene.context()
@@ -102,11 +118,16 @@ def _pointers(facts: MemoryFacts, pointers: tuple[Pointer, ...]) -> Cases:
             scene.add(GetBinary(context, "f0"))
         operator = tape.pick(scene.operators) if scene.operators else ()
         if facts.session_failure is not None:
-            chosen, first = tuple(each for each in pointers if each[0] in WITHOUT_SESSION), 0
+            chosen, first = tuple(each for each in offered if each[0] in WITHOUT_SESSION), 0
+        own = ""
+        if any(call in OF_SECTIONS for call, _ in chosen):
+            own = updatable(scene, Tape(b""), elsewhere := scene.context())
         for call, argument in (*chosen[first:], *chosen[:first]):
             step = BadArgument(call, argument)
             if call in _ON_GRAPHS:
                 step = BadArgument(call, argument, graph=name or "")
+            elif call in OF_SECTIONS:
+                step = BadArgument(call, argument, elsewhere, own)
             elif call in _COMPOSING:
                 step = BadArgument(call, argument, context, "", *operator)
             elif call.startswith("context") or call == "graphCreate":
@@ -143,8 +164,8 @@ def _require_session(case: MemoryCase, trace: MemoryTrace) -> None:
 @rule(
     "IF-14",
     Level.MUST,
-    "A call with NULL where it writes a result or reads what it cannot do without fails with the code that "
-    "its header lists for that, without a crash.",
+    "A call with NULL where it writes a result or reads what it cannot do without, or with a struct of a "
+    "version that there is not, fails with the code that its header lists for that, without a crash.",
     source="header of each component, error codes of each function: ..._ERROR_INVALID_ARGUMENT, "
     "QNN_GRAPH_ERROR_INVALID_NAME",
     subject="memory",
@@ -162,8 +183,9 @@ def if_14(case: MemoryCase, trace: MemoryTrace) -> Examined:
             unsupported = f"{step.call} answers {named(code)}"
             continue
         if code != wanted:
+            given = f"version {NO_VERSION}" if step.argument.endswith(".version") else "NULL"
             raise Violation(
-                named(wanted), f"{step.call} with NULL for {step.argument} answers {named(code)}", where
+                named(wanted), f"{step.call} with {given} for {step.argument} answers {named(code)}", where
             )
         count += 1
     if unsupported and not count:

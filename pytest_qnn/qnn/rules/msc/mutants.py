@@ -7,14 +7,14 @@ from typing import Any
 
 import numpy as np
 
-from pytest_qnn.qnn.abi.codes import Error
+from pytest_qnn.qnn.abi.codes import Error, TensorType
 from pytest_qnn.qnn.abi.layouts import ContextBuffer, ContextMemType
 from pytest_qnn.qnn.mutants import faulty_backend
 from pytest_qnn.qnn.reference.backend import ReferenceBackend
 from pytest_qnn.qnn.reference.execute import Stored
 from pytest_qnn.qnn.reference.objects import Context, Graph, QnnError, Registration
 from pytest_qnn.qnn.reference.personalities import PERSONALITIES
-from pytest_qnn.qnn.reference.sections import decode
+from pytest_qnn.qnn.reference.sections import decode, encode
 
 _ROOM = 1 << 16
 
@@ -226,3 +226,68 @@ class _UpdateRefused(_Sections):
 class _UpdateForgotten(_Sections):
     def update(self, graph: Graph, data: dict[int, bytes]) -> None:
         pass
+
+
+@faulty_backend("section-of-anyone", "A context gives the sections of graphs of other contexts.", "MSC-04")
+class _OfAnyone(_Sections):
+    """Whoever asks for the section of a graph gets it from the context that the graph is in."""
+
+    def section(self, context: int | None, graph: int | None, section: int) -> bytes:
+        asked = self.graphs.get(graph or 0)
+        return super().section(asked.context.handle if asked else context, graph, section)
+
+
+@faulty_backend(
+    "section-checks-size-only", "Only the size of another context's section is refused.", "MSC-04"
+)
+class _ChecksSizeOnly(_Sections):
+    """QnnContext_getBinarySection trusts that a client has asked for the size before."""
+
+    def context_get_binary_section(self, context: int | None, graph: int | None, *arguments: Any) -> None:
+        asked = self.graphs.get(graph or 0)
+        super().context_get_binary_section(asked.context.handle if asked else context, graph, *arguments)
+
+
+@faulty_backend(
+    "section-unfinished", "The section of a graph that is still composed is an empty one.", "MSC-04"
+)
+class _Unfinished(_Sections):
+    def section(self, context: int | None, graph: int | None, section: int) -> bytes:
+        asked = self.graphs.get(graph or 0)
+        if asked is not None and not asked.finalised and asked.context is self.contexts.get(context or 0):
+            return encode({asked.name: {}})
+        return super().section(context, graph, section)
+
+
+@faulty_backend("update-constant", "Constant weights are updated too, at the next graphFinalize.", "MSC-04")
+class _UpdatesConstants(_Sections):
+    def tensor_update_graph_tensors(self, graph: int | None, tensors: int | None, count: int) -> None:
+        owner = self.graphs.get(graph or 0)
+        constant = (
+            [each for each in owner.tensors.values() if each.type == TensorType.STATIC] if owner else []
+        )
+        for each in constant:
+            each.type = int(TensorType.UPDATEABLE_STATIC)
+        try:
+            super().tensor_update_graph_tensors(graph, tensors, count)
+        finally:
+            for each in constant:
+                each.type = int(TensorType.STATIC)
+
+
+@faulty_backend("update-early", "Weights are updated before the graph is finalised.", "MSC-04")
+class _UpdatesEarly(_Sections):
+    """What is composed can be changed until it is finalised: the update is taken at once."""
+
+    def tensor_update_graph_tensors(self, graph: int | None, tensors: int | None, count: int) -> None:
+        owner = self.graphs.get(graph or 0)
+        if owner is None or owner.finalised:
+            super().tensor_update_graph_tensors(graph, tensors, count)
+            return
+        owner.finalised = True
+        try:
+            super().tensor_update_graph_tensors(graph, tensors, count)
+        finally:
+            owner.finalised = False
+        self.update(owner, owner.updates)
+        owner.updates.clear()

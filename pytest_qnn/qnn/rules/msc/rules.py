@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-import msgspec
+from typing import Literal
+
 from hypothesis import strategies as st
 
 from pytest_qnn.core.rule import rule
@@ -25,7 +26,7 @@ from pytest_qnn.qnn.model.notes import Fault
 from pytest_qnn.qnn.rules.binaries import demand_sizes
 from pytest_qnn.qnn.rules.graphs import judge_contents, require_prepared
 from pytest_qnn.qnn.rules.judging import call_name, demand_code, facts_of, own_steps, place
-from pytest_qnn.qnn.strategies.binaries import composed, loaded, retrieved, written
+from pytest_qnn.qnn.strategies.binaries import composed, loaded, retrieved, updatable, written
 from pytest_qnn.qnn.strategies.graphs import execute
 from pytest_qnn.qnn.strategies.scene import Scene, Tape, scenes
 from pytest_qnn.qnn.strategies.sequences import embedded
@@ -144,23 +145,13 @@ def _taken(scene: Scene, tape: Tape, context: str, graph: str) -> str:
     return first
 
 
-def _updatable(scene: Scene, tape: Tape, context: str) -> str:
-    """A graph with updatable weights; "" where the target takes no such operator."""
-    name = composed(scene, tape, context, weights=True, hints=())
-    if name:
-        made = msgspec.structs.replace(scene.graphs[name], weights_as="updatable")
-        scene.steps[scene.steps.index(scene.graphs[name])] = made
-        scene.alive.prepare(name, made)
-    return name
-
-
 def sections(facts: MemoryFacts) -> Cases:
     """A graph with updatable weights is written, and updated; its section is applied to what was written."""
     handles = facts.supports(_MEMORY)
 
     def core(scene: Scene, tape: Tape) -> None:
         context = scene.context()
-        name = _updatable(scene, tape.cut(4), context)
+        name = updatable(scene, tape.cut(4), context)
         if not name:
             return
         before = written(scene, context)
@@ -233,7 +224,7 @@ def _updated(scene: Scene, tape: Tape) -> None:
     """MSC-03: one or two graphs, executed with their weights and with one or two others."""
     context = scene.context()
     for _ in range(1 + tape.below(2)):
-        name = _updatable(scene, tape.cut(4), context)
+        name = updatable(scene, tape.cut(4), context)
         if not name:
             return
         seed = tape.below(16)
@@ -274,3 +265,82 @@ def msc_03(case: MemoryCase, trace: MemoryTrace) -> Examined:
             raise Violation(said, _answer(walked), place(walked))
     judge_contents(case, trace, lambda seen: seen.where == "output", "its weights are those given last")
     return Examined(len(found), "updates of weights")
+
+
+_FIRST_WEIGHTS = 300
+"""Seed of the first contents that weights are updated to."""
+_Kind = Literal["foreign", "unfinished", "constant", "early"]
+_MISTAKES: tuple[_Kind, ...] = ("foreign", "unfinished", "constant", "early")
+
+
+def _mistaken(scene: Scene, tape: Tape) -> None:
+    """MSC-04: a graph whose section can be had and whose weights can be updated, and one to four mistakes."""
+    context = scene.context()
+    own = updatable(scene, tape.cut(4), context)
+    if not own:
+        return
+    scene.add(UpdateWeights(own, _FIRST_WEIGHTS + tape.below(8)))
+    scene.add(GetSection(context, own, scene.name("s")))
+    first = tape.below(len(_MISTAKES))
+    for kind in (*_MISTAKES[first:], *_MISTAKES[:first])[: 1 + tape.below(len(_MISTAKES))]:
+        _mistake(scene, tape.cut(4), kind, (context, own))
+
+
+def _mistake(scene: Scene, tape: Tape, kind: _Kind, own: tuple[str, str]) -> None:
+    """Contexts of their own for what would make other calls in them wrong too."""
+    elsewhere = scene.context()
+    if kind == "foreign":
+        other = updatable(scene, tape, elsewhere)
+        scene.add(GetSection(own[0], other, scene.name("s")))
+        scene.add(GetSection(own[0], other, scene.name("s"), size_of=own[1]))
+    elif kind == "unfinished":
+        begun = updatable(scene, tape, elsewhere, finalise=False)
+        scene.add(GetSection(elsewhere, begun, scene.name("s")))
+    elif kind == "constant":
+        constant = composed(scene, tape, elsewhere, weights=True, hints=())
+        scene.add(UpdateWeights(constant, _FIRST_WEIGHTS))
+    else:
+        begun = updatable(scene, tape, elsewhere, finalise=False)
+        scene.add(UpdateWeights(begun, _FIRST_WEIGHTS))
+
+
+_BECAUSE: dict[Fault, str] = {
+    Fault.FOREIGN_GRAPH: "the graph is one of another context",
+    Fault.UNFINISHED: "the graph is not finalised",
+    Fault.NOT_FINALISED: "the graph is not finalised",
+    Fault.NOT_UPDATABLE: "the tensor is STATIC, not UPDATEABLE_STATIC",
+}
+
+
+@rule(
+    "MSC-04",
+    Level.MUST,
+    "A section of another context's graph is refused, by QnnContext_getBinarySection with 5000, a section "
+    "of a graph that is not finalised with 5003, an update of its tensors with 6023, one of a tensor "
+    "that is not updatable with 7007.",
+    source="QnnContext.h: QnnContext_getBinarySectionSize, QnnContext_getBinarySection; "
+    "QnnTensor.h: QnnTensor_updateGraphTensors",
+    subject="memory",
+    cases=embedded(_mistaken),
+    gate=("213", "506"),
+    weight=0.5,
+)
+def msc_04(case: MemoryCase, trace: MemoryTrace) -> Examined:
+    """Where the same call is in order it succeeds; NULL in these calls is IF-14's."""
+    kinds = UpdateWeights | GetSection
+    found = list(own_steps(case, trace, lambda walked: isinstance(walked.step, kinds)))
+    _require_sections(case, trace, [each for each in found if each.allowed.valid], promised=False)
+    count = 0
+    for walked in found:
+        fault = next((each for each in _BECAUSE if walked.allowed.only(each)), None)
+        if fault is None:
+            continue
+        sized = walked.seen.calls[-1][0] == "contextGetBinarySectionSize"
+        if fault is Fault.FOREIGN_GRAPH and sized:
+            # QnnContext.h lists no code of this call for a graph that is none of the context's.
+            if walked.code == 0:
+                raise Violation(f"an error: {_BECAUSE[fault]}", _answer(walked), place(walked))
+        else:
+            demand_code(walked, walked.allowed.codes, _BECAUSE[fault])
+        count += 1
+    return Examined(count, "mistakes with sections and updates")

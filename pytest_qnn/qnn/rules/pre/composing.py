@@ -8,10 +8,12 @@ from hypothesis import strategies as st
 
 from pytest_qnn.core.rule import NothingToJudge, rule
 from pytest_qnn.core.verdict import Examined, FailedCall, Level, Unsupported, Violation
+from pytest_qnn.qnn.abi.codes import Error
 from pytest_qnn.qnn.cases.case import MemoryCase, Miscompose, Mistake, Prepare
 from pytest_qnn.qnn.facts import MemoryFacts
 from pytest_qnn.qnn.model.codes import named
 from pytest_qnn.qnn.rules.judging import (
+    demand_code,
     facts_of,
     own_steps,
     place,
@@ -145,6 +147,8 @@ def pre_12(case: MemoryCase, trace: MemoryTrace) -> Examined:
     count = 0
     for walked in own_steps(case, trace, lambda w: isinstance(w.step, Miscompose)):
         assert isinstance(walked.step, Miscompose)
+        if walked.step.mistake not in _MISTAKES:
+            continue
         if walked.code == 0:
             call, _ = walked.seen.calls[-1]
             raise Violation(
@@ -152,3 +156,53 @@ def pre_12(case: MemoryCase, trace: MemoryTrace) -> Examined:
             )
         count += 1
     return Examined(count, "mistakes in composing")
+
+
+_NUMBERS: dict[Mistake, str] = {
+    "few-inputs": "an input of the operator is missing",
+    "many-inputs": "the operator has no such input",
+}
+
+
+def _misnumbered(facts: MemoryFacts) -> Cases:
+    """One to three validated operators, each with an input too few or too many, or both."""
+
+    def core(scene: Scene, tape: Tape) -> None:
+        context = scene.context()
+        for _ in range(1 + tape.below(3)):
+            operator = tape.pick(facts.validated) if facts.validated else ()
+            mistakes = tuple(_NUMBERS)[:: 1 if tape.below(2) else -1]
+            for mistake in mistakes[: 1 + tape.below(2)]:
+                # QNN's Reshape may have a second input, with the shape.
+                if not (mistake == "many-inputs" and "Reshape" in operator):
+                    scene.add(Miscompose(context, mistake, *operator))
+
+    return scenes(facts, core, before=1)
+
+
+@rule(
+    "PRE-13",
+    Level.MUST,
+    "QnnBackend_validateOpConfig of an operator that it accepts answers "
+    "QNN_OP_PACKAGE_ERROR_VALIDATION_FAILURE (3110) where the same has an input too few or too many.",
+    source="QnnBackend.h: QnnBackend_validateOpConfig",
+    subject="memory",
+    cases=_misnumbered,
+    weight=0.5,
+)
+def pre_13(case: MemoryCase, trace: MemoryTrace) -> Examined:
+    """QnnGraph_addNode need not see that: QnnGraph.h leaves it to this call."""
+    require_composition(trace)
+    count = 0
+    for step, seen in zip(case.steps, trace.steps, strict=False):
+        if isinstance(step, Miscompose) and step.mistake in _NUMBERS and seen.code is None and seen.calls:
+            call, code = seen.calls[-1]
+            raise Unsupported(f"{call} of {step.op} {step.dtype} answers {named(code)}", final=False)
+    for walked in own_steps(case, trace, lambda w: isinstance(w.step, Miscompose)):
+        assert isinstance(walked.step, Miscompose)
+        if walked.step.mistake in _NUMBERS:
+            demand_code(
+                walked, {int(Error.OP_PACKAGE_ERROR_VALIDATION_FAILURE)}, _NUMBERS[walked.step.mistake]
+            )
+            count += 1
+    return Examined(count, "operators with a wrong number of inputs")

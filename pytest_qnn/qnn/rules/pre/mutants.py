@@ -9,7 +9,9 @@ from pytest_qnn.qnn.abi.codes import Error, TensorMemType, TensorType
 from pytest_qnn.qnn.abi.layouts import Tensor as TensorStruct
 from pytest_qnn.qnn.mutants import faulty_backend
 from pytest_qnn.qnn.reference.backend import ReferenceBackend
-from pytest_qnn.qnn.reference.objects import Graph, QnnError, Tensor
+from pytest_qnn.qnn.reference.objects import Graph, Parameters, QnnError, Tensor
+from pytest_qnn.qnn.reference.operators import suite
+from pytest_qnn.qnn.reference.operators.described import find_operator
 from pytest_qnn.qnn.rules.exe.mutants import INVALID_HANDLE, KeepsExecuting
 
 
@@ -199,3 +201,23 @@ class _NodeAfterFinalise(ReferenceBackend):
         owner = self.graphs.get(graph or 0)
         if owner is None or not owner.finalised:
             super().graph_add_node(graph, config)
+
+
+@faulty_backend("validates-names-only", "validateOpConfig looks at the operator's name alone.", "PRE-13")
+class _ValidatesNames(ReferenceBackend):
+    def backend_validate_op_config(self, backend: int | None, config: Any) -> None:
+        self.require("backend", backend, Error.BACKEND_ERROR_INVALID_HANDLE)
+        if find_operator(config) is None:
+            raise QnnError(Error.BACKEND_ERROR_OP_PACKAGE_NOT_FOUND)
+
+
+@faulty_backend("validates-first-inputs", "validateOpConfig takes inputs behind the last for none.", "PRE-13")
+class _ValidatesFirstInputs(ReferenceBackend):
+    """As many inputs as the operator has are looked at; others are left out."""
+
+    def operator_accepts(
+        self, operator: str, inputs: list[Tensor], outputs: list[Tensor], parameters: Parameters
+    ) -> bool:
+        known = suite.OPERATORS.get(operator)
+        own = inputs[: known.arity] if known else inputs
+        return super().operator_accepts(operator, own, outputs, parameters)

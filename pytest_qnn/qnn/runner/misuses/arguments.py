@@ -7,7 +7,14 @@ from collections.abc import Callable
 from typing import Any
 
 from pytest_qnn.qnn.abi.codes import ContextOption, Error
-from pytest_qnn.qnn.abi.layouts import ContextConfig, ContextProperty, OpConfig
+from pytest_qnn.qnn.abi.layouts import (
+    ContextBuffer,
+    ContextConfig,
+    ContextMemType,
+    ContextProperty,
+    OpConfig,
+    SectionType,
+)
 from pytest_qnn.qnn.cases.arguments import NO_VERSION, WITHOUT_SESSION, PointedCall
 from pytest_qnn.qnn.cases.case import BadArgument, Prepare
 from pytest_qnn.qnn.cases.sizes import ELEMENT_BYTES
@@ -152,6 +159,43 @@ def _property(state: State, step: BadArgument) -> int:
     return state.client.call(step.call, state.context_value(step.context), ctypes.addressof(listed))
 
 
+def _section_size(state: State, step: BadArgument) -> int:
+    return state.client.call(step.call, *_asked(state, step), None)
+
+
+def _asked(state: State, step: BadArgument) -> tuple[int | None, int | None, int]:
+    """Context, graph and section. Raises Skip where the graph was never made."""
+    if step.graph not in state.graphs:
+        raise Skip(f"graph {step.graph} was never made")
+    return state.context_value(step.context), state.graph_value(step.graph), SectionType.UPDATABLE
+
+
+def _section(state: State, step: BadArgument) -> int:
+    """ContextGetBinarySection, or contextApplyBinarySection of what that has given."""
+    asked, size, written = _asked(state, step), ctypes.c_uint64(), ctypes.c_uint64()
+    code = state.client.call("contextGetBinarySectionSize", *asked, ctypes.byref(size))
+    if code != 0 or not 0 < size.value <= _ROOM:
+        raise Skip(f"contextGetBinarySectionSize gives {code} and {size.value} bytes")
+    room = ctypes.create_string_buffer(size.value)
+    buffer = ContextBuffer(version=1)
+    buffer.v1.memType = ContextMemType.RAW
+    buffer.v1.binaryBuf.data, buffer.v1.binaryBuf.dataSize = ctypes.addressof(room), size.value
+    given = (ctypes.addressof(buffer), ctypes.byref(written), None, None)
+    if step.call == "contextApplyBinarySection":
+        code = state.client.call("contextGetBinarySection", *asked, *given)
+        if code != 0:
+            raise Skip(f"contextGetBinarySection gives {code}")
+    if step.argument == "binaryBuffer.version":
+        buffer.version = NO_VERSION
+    elif step.argument == "binaryBuffer.data":
+        buffer.v1.binaryBuf.data = None
+    place = _given(step, "binaryBuffer", ctypes.addressof(buffer))
+    if step.call == "contextApplyBinarySection":
+        return state.client.call(step.call, *asked, place, None, None)
+    counted = _given(step, "writtenBufferSize", ctypes.byref(written))
+    return state.client.call(step.call, *asked, place, counted, None, None)
+
+
 def _graph_create(state: State, step: BadArgument) -> int:
     out = ctypes.c_void_p()
     name = _given(step, "graphName", _new_name(state))
@@ -253,6 +297,9 @@ _CALLS: dict[PointedCall, Callable[[State, BadArgument], int]] = {
     "contextValidateBinary": _from_binary,
     "contextCreateFromBinary": _from_binary,
     "contextGetProperty": _property,
+    "contextGetBinarySectionSize": _section_size,
+    "contextGetBinarySection": _section,
+    "contextApplyBinarySection": _section,
     "graphCreate": _graph_create,
     "graphRetrieve": _graph_retrieve,
     "graphAddNode": _node,
