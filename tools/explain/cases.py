@@ -72,7 +72,9 @@ def references(mutant: Mutant, place: str) -> Iterator[Reference]:
     first = "qnn-reference" if any(rule.startswith("TFL-") for rule in mutant.kills) else "reference"
     variants_of = (f"reference:{each}" for each in variants.PERSONALITIES)
     under = getattr(mutant.made, "backend", "")
-    specifications: list[tuple[str, dict[str, str]]] = [("qnn-reference", {"backend": under})] if under else []
+    specifications: list[tuple[str, dict[str, str]]] = (
+        [("qnn-reference", {"backend": under})] if under else []
+    )
     specifications += [(name, {}) for name in dict.fromkeys((first, "reference", *variants_of))]
     for name, options in specifications:
         yield Reference(name, options, open_delegate_target([(name, options)], place, sandbox, _TIMEOUT))
