@@ -4,6 +4,11 @@ from __future__ import annotations
 
 from tests.hostile.matrix.action import Action, Expected, Moment
 
+_ROUNDED = (
+    "was *pass*; the delegate computes in float32 with the rounding that it has set: NUM-01, a SHOULD, asks for the CPU's "
+    "values to the last bit, which these are not; the backend computes in integers"
+)
+
 
 def _state(
     name: str, what: str, c: str, moment: Moment = "work", expected: Expected = "pass", before: str = ""
@@ -78,7 +83,9 @@ STATES = [
     ),
     _state("environment", "empties the environment", "clearenv();"),
     _state("environment-at-load", "empties the environment", "clearenv();", "load"),
-    _state("rounding", "rounds upwards from then on", "fesetround(FE_UPWARD);"),
+    _state("rounding", "rounds upwards from then on", "fesetround(FE_UPWARD);")._replace(
+        of_delegate="any", why=_ROUNDED
+    ),
     _state("standard-descriptors", "closes the three standard descriptors", "close(0); close(1); close(2);"),
     _state(
         "standard-descriptors-at-load",
