@@ -32,6 +32,7 @@ CONTRADICTIONS = {
 }
 """Rules about what a target declares, and mutants that declare what they do not do."""
 HANGS = {
+    "async-forgets-freed",
     "async-never-notifies",
     "async-one-parameter",
     "list-forgets-last",

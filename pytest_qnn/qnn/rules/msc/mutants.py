@@ -228,13 +228,18 @@ class _UpdateForgotten(_Sections):
         pass
 
 
+def _owner(backend: ReferenceBackend, context: int | None, graph: int | None) -> int | None:
+    """In place of a live context: the one that the graph is in."""
+    asked = backend.graphs.get(graph or 0)
+    return asked.context.handle if asked and context in backend.contexts else context
+
+
 @faulty_backend("section-of-anyone", "A context gives the sections of graphs of other contexts.", "MSC-04")
 class _OfAnyone(_Sections):
-    """Whoever asks for the section of a graph gets it from the context that the graph is in."""
+    """Whatever context asks for the section of a graph, it gets it from the one that the graph is in."""
 
     def section(self, context: int | None, graph: int | None, section: int) -> bytes:
-        asked = self.graphs.get(graph or 0)
-        return super().section(asked.context.handle if asked else context, graph, section)
+        return super().section(_owner(self, context, graph), graph, section)
 
 
 @faulty_backend(
@@ -244,8 +249,7 @@ class _ChecksSizeOnly(_Sections):
     """QnnContext_getBinarySection trusts that a client has asked for the size before."""
 
     def context_get_binary_section(self, context: int | None, graph: int | None, *arguments: Any) -> None:
-        asked = self.graphs.get(graph or 0)
-        super().context_get_binary_section(asked.context.handle if asked else context, graph, *arguments)
+        super().context_get_binary_section(_owner(self, context, graph), graph, *arguments)
 
 
 @faulty_backend(
