@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 
+from pytest_qnn import commands
 from pytest_qnn.session.certification import bundle
 from pytest_qnn.session.certification.verify import verify
 from tests.certification.forged_bundles import KINDS, Bundle, Bundles
@@ -65,6 +66,20 @@ def test_a_crash_and_what_passes_are_judged_again_without_the_library(
     assert (result.returncode, result.stderr) == (3, "")
     assert "vendor: ACME" in result.stdout
     assert "NOT A CERTIFICATION: profile quick, and release" in result.stdout
+
+
+OF_EACH_KIND = "ABI-03,DOM-01,LIFE-02,PART-01,REG-08"
+"""Rules whose cases are between them of every kind that there is."""
+
+
+def test_answers_to_every_kind_of_case_are_kept_and_judged_again(tmp_path: Path) -> None:
+    folder = tmp_path / "bundle"
+    trial = ("--qnn-profile=quick", f"--qnn-rule={OF_EACH_KIND}")
+    both = ("--qnn-backend=reference", "--tflite-delegate=reference")
+    assert commands.main(["certify", "--to", str(folder), *trial, *both]) == 3
+    assert verdicts(folder) == dict.fromkeys(OF_EACH_KIND.split(","), "pass")
+    found = verify(folder)
+    assert (found.false, found.violated, found.judged) == ([], [], 5)
 
 
 def test_forgeries_with_right_sums_are_found(bundles: Bundles, tmp_path: Path) -> None:
