@@ -63,7 +63,7 @@ class Reference(NamedTuple):
 
 
 def references(mutant: Mutant, place: str) -> Iterator[Reference]:
-    """Conforming targets, the plain reference first, opened one after another."""
+    """Conforming targets, opened one after another: the one with the mutant's backend, then the plainest."""
     sandbox = "fork" if mutant.deadly else "auto"
     if mutant.subject == "memory":
         for name in ("reference", *(f"reference:{each}" for each in PERSONALITIES)):

@@ -133,7 +133,7 @@ def _place(state: State, step: GetSection | ApplySection, size: int) -> Iterator
     """
     if step.memory == "raw":
         room = ctypes.create_string_buffer(size + _BEHIND)
-        yield _Place(ctypes.addressof(room), size, _raw(ctypes.addressof(room), size))
+        yield _Place(ctypes.addressof(room), size, raw_buffer(ctypes.addressof(room), size))
         return
     address = state.rpcmem.alloc(HEAP_ID_SYSTEM, DEFAULT_FLAGS, size + _BEHIND)
     if not address:
@@ -141,7 +141,7 @@ def _place(state: State, step: GetSection | ApplySection, size: int) -> Iterator
     try:
         with _handle(state, step, address, size) as value:
             # Whoever does not look at memType finds a plausible size behind what it takes for a pointer.
-            buffer = _raw(0, size)
+            buffer = raw_buffer(0, size)
             buffer.v1.memType = ContextMemType.MEMHANDLE
             buffer.v1.memHandle = value
             yield _Place(address, size, buffer)
@@ -149,7 +149,8 @@ def _place(state: State, step: GetSection | ApplySection, size: int) -> Iterator
         state.rpcmem.free(address)
 
 
-def _raw(address: int, size: int) -> ContextBuffer:
+def raw_buffer(address: int, size: int) -> ContextBuffer:
+    """What a call on sections is given for raw memory."""
     buffer = ContextBuffer(version=1)
     buffer.v1.memType = ContextMemType.RAW
     buffer.v1.binaryBuf.data, buffer.v1.binaryBuf.dataSize = address, size

@@ -7,14 +7,7 @@ from collections.abc import Callable
 from typing import Any
 
 from pytest_qnn.qnn.abi.codes import ContextOption, Error
-from pytest_qnn.qnn.abi.layouts import (
-    ContextBuffer,
-    ContextConfig,
-    ContextMemType,
-    ContextProperty,
-    OpConfig,
-    SectionType,
-)
+from pytest_qnn.qnn.abi.layouts import ContextConfig, ContextProperty, OpConfig, SectionType
 from pytest_qnn.qnn.cases.arguments import NO_VERSION, WITHOUT_SESSION, PointedCall
 from pytest_qnn.qnn.cases.case import BadArgument, Prepare
 from pytest_qnn.qnn.cases.sizes import ELEMENT_BYTES
@@ -22,6 +15,7 @@ from pytest_qnn.qnn.runner.client import PROFILE_LEVEL_BASIC, Operator, array_of
 from pytest_qnn.qnn.runner.graphs import bind_raw, create_tensors, operator_of
 from pytest_qnn.qnn.runner.handlers import handles
 from pytest_qnn.qnn.runner.misuses.handles import LOG_LEVEL_ERROR
+from pytest_qnn.qnn.runner.sections import raw_buffer
 from pytest_qnn.qnn.runner.state import Skip, State
 from pytest_qnn.qnn.trace import StepSeen
 
@@ -177,9 +171,7 @@ def _section(state: State, step: BadArgument) -> int:
     if code != 0 or not 0 < size.value <= _ROOM:
         raise Skip(f"contextGetBinarySectionSize gives {code} and {size.value} bytes")
     room = ctypes.create_string_buffer(size.value)
-    buffer = ContextBuffer(version=1)
-    buffer.v1.memType = ContextMemType.RAW
-    buffer.v1.binaryBuf.data, buffer.v1.binaryBuf.dataSize = ctypes.addressof(room), size.value
+    buffer = raw_buffer(ctypes.addressof(room), size.value)
     given = (ctypes.addressof(buffer), ctypes.byref(written), None, None)
     if step.call == "contextApplyBinarySection":
         code = state.client.call("contextGetBinarySection", *asked, *given)
