@@ -10,7 +10,7 @@
  *
  * The text of it, in base64, stands in `crash_handler.py`, so that no compiler is needed where it is used:
  *
- *     python -m pytest_qnn.native.crash_handler
+ *     python -m pytest_qnn.native.machine_code crash_handler
  *
  * compiles this file with gcc, for Linux on x86-64, and prints it.
  *

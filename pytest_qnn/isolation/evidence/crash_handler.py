@@ -13,7 +13,6 @@ that is said of a death does not depend on it.
 from __future__ import annotations
 
 import ctypes
-import mmap
 import os
 import signal
 import struct
@@ -117,7 +116,7 @@ def install() -> bool:
     if os.uname().machine != "x86_64" or sys.platform != "linux" or _STATE.sigaction:
         return False
     library = ctypes.CDLL(None, use_errno=True)
-    entry = _executable(CODE.replace(_MARK, struct.pack("<Q", ctypes.addressof(_STATE))))
+    entry = libc.executable(CODE.replace(_MARK, struct.pack("<Q", ctypes.addressof(_STATE))))
     if not entry:
         return False
     backtrace = getattr(library, "backtrace", None)
@@ -186,19 +185,3 @@ class _Maps:
             if begin <= address < end and path.startswith("/"):
                 return path, address - begin + offset
         return "", address
-
-
-def _executable(code: bytes) -> int:
-    """The address of a copy of the code that can be run; 0: the system refuses."""
-    address = libc.mmap(
-        None, mmap.PAGESIZE, libc.PROT_READ | libc.PROT_WRITE, mmap.MAP_PRIVATE | libc.MAP_ANONYMOUS, -1, 0
-    )
-    if address in (None, libc.MAP_FAILED):
-        return 0
-    ctypes.memmove(address, code, len(code))
-    try:
-        libc.protect(address, mmap.PAGESIZE, mmap.PROT_READ | mmap.PROT_EXEC)
-    except OSError:
-        libc.munmap(address, mmap.PAGESIZE)
-        return 0
-    return int(address)

@@ -15,9 +15,9 @@ from pytest_qnn.qnn.reference.backend import ReferenceBackend
 from pytest_qnn.qnn.reference.objects import QnnError
 from pytest_qnn.qnn.reference.personalities import PERSONALITIES
 from pytest_qnn.qnn.reference.rpcmem import EmulatedRpcmem
-from pytest_qnn.qnn.runner import lived as module
 from pytest_qnn.qnn.runner.library import QnnEntry
 from pytest_qnn.qnn.runner.run import run_memory_case
+from pytest_qnn.qnn.runner.series import lived as module
 from pytest_qnn.qnn.target import open_memory_target
 from pytest_qnn.qnn.trace import LivedCounts, MemoryTrace
 from pytest_qnn.rules import catalogue

@@ -9,14 +9,13 @@ from pytest_qnn.core.verdict import Examined, Level, Retained, Unsupported, Viol
 from pytest_qnn.qnn.cases.case import Alloc, Free, MemoryCase, Observe, Parallel, Read, ToFd, Write
 from pytest_qnn.qnn.cases.sizes import PAGE
 from pytest_qnn.qnn.facts import MemoryFacts
-from pytest_qnn.qnn.rules.rpcmem import (
-    demand_steady,
+from pytest_qnn.qnn.rules.judging import demand_steady, steps_of
+from pytest_qnn.qnn.rules.rpc.buffers import (
     fd_of,
     first_difference,
     pointer_of,
     read_at,
     some_size,
-    steps_of,
     written,
 )
 from pytest_qnn.qnn.strategies.scene import Scene, Tape

@@ -16,7 +16,7 @@ from benchmarks.timing import QUICK, Effort, Row, drawn, figure, repeated
 from pytest_qnn.tflite.graph.model import emit
 
 NODES = (5, 20)
-_SCRIPT = Path(__file__).with_name("peer_nnsmith.py")
+_SCRIPT = Path(__file__).with_name("nnsmith.py")
 
 
 def rows(effort: Effort, python: str) -> Iterator[Row]:

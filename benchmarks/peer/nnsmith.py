@@ -1,4 +1,4 @@
-"""NNSmith's cost of a model, measured in an environment of its own: ``PYTHON peer_nnsmith.py NODES MODELS``.
+"""NNSmith's cost of a model, measured in an environment of its own: ``PYTHON nnsmith.py NODES MODELS``.
 
 Run by `benchmarks.peer`; imports nothing of this project. Prints a line of JSON for each model: its nodes,
 and CPU and wall seconds of its generation (a graph of symbolic shapes, and their solution) and of its

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import ctypes
 import functools
+import math
 import os
 import threading
 from collections.abc import Callable, Iterator
@@ -13,6 +14,7 @@ from pytest_qnn.qnn.abi.codes import HtpMemType, MemType, TensorMemType
 from pytest_qnn.qnn.abi.layouts import HtpMemDescriptor, MemDescriptor
 from pytest_qnn.qnn.abi.rpcmem import DEFAULT_FLAGS, HEAP_ID_SYSTEM
 from pytest_qnn.qnn.cases.case import Parallel, Prepare
+from pytest_qnn.qnn.cases.sizes import ELEMENT_BYTES
 from pytest_qnn.qnn.model.operators import beyond
 from pytest_qnn.qnn.runner.buffers import data_of
 from pytest_qnn.qnn.runner.client import NullFunction, Operator, array_of, data_type
@@ -95,6 +97,10 @@ class Pace:
         with contextlib.suppress(threading.BrokenBarrierError):
             self._gate.wait()
 
+    def leave(self) -> None:
+        """Nobody waits for anybody any more."""
+        self._gate.abort()
+
     @contextlib.contextmanager
     def kept(self) -> Iterator[None]:
         """What fails here keeps nobody waiting."""
@@ -111,7 +117,6 @@ def seen_of(found: list[tuple[str, int]], counts: ThreadCounts | LogCounts) -> S
 
 
 SHAPE = (1, 4, 8, 8)
-SIZE = 256
 _RACES = 10_000
 """Executes after which the thread of a race gives up."""
 _EXECUTES = 200
@@ -156,19 +161,27 @@ def _backends(state: State, step: Parallel) -> Works:
 class Client:
     """A context with a graph and a buffer for each of its tensors: what one thread works on."""
 
-    def __init__(self, state: State, step: Parallel, number: int) -> None:
+    def __init__(
+        self,
+        state: State,
+        step: Parallel,
+        number: int,
+        prepared: Prepare,
+        backend: int | None,
+        device: int | None,
+    ) -> None:
+        """``prepared``: the graph, in whatever context. Raises Skip where something of it cannot be made."""
         self.state = state
+        self.prepared = prepared
         self.step = step
-        session = state.session
-        code, self.context = state.client.create("contextCreate", session.backend, session.device, None)
+        code, self.context = state.client.create("contextCreate", backend, device, None)
         if code:
             raise Skip(f"contextCreate gave {code}")
-        prepared = Prepare(f"thread{number}", "", step.op, step.dtype, SHAPE)
         self.operator: Operator = operator_of(prepared)
         self.graph, calls, _ = compose(state.client, self.context, prepared, self.operator)
         if calls[-1][1]:
             raise Skip(f"{calls[-1][0]} gave {calls[-1][1]}")
-        self.nbytes = bytes_of(step)
+        self.nbytes = bytes_of(prepared)
         self.number = number
 
     def work(self, pace: Pace) -> None:
@@ -193,7 +206,7 @@ class Client:
         for buffer, data in zip(buffers, inputs, strict=False):
             ctypes.memmove(buffer, data, self.nbytes)
         count = len(buffers)
-        described, kept = descriptors_of(self.state, self.step, buffers, self.nbytes)
+        described, kept = descriptors_of(self.state, self.step, buffers, self.prepared)
         handles = array_of(ctypes.c_void_p, count)()
         call(self.state, "memRegister", self.context, described, count, handles)
         self.bind(handles)
@@ -203,14 +216,8 @@ class Client:
         del kept
         # The arithmetic is EXE-21's: other bytes than these inputs' lie far outside its bounds.
         wrong = beyond(self.step.op, self.step.dtype, seen, *inputs)
-        if wrong and seen != self.plain(tuple(inputs)):
+        if wrong and seen != plain(self.state, self.prepared, tuple(inputs)):
             raise Failed("wrong output", 0)
-
-    def plain(self, inputs: tuple[bytes, ...]) -> bytes:
-        """What the target computes from these inputs in raw memory and another context."""
-        return carry_out(
-            self.state, PlainRun(op=self.step.op, dtype=self.step.dtype, shape=SHAPE, inputs=inputs)
-        )
 
     def bind(self, handles: ctypes.Array[ctypes.c_void_p]) -> None:
         """Give each tensor its memory handle."""
@@ -226,37 +233,52 @@ class Client:
         call(self.state, "graphExecute", self.graph, *given, None, None)
 
 
-def bytes_of(step: Parallel) -> int:
-    """Bytes of each tensor of the step's graphs."""
-    return SIZE * (4 if step.dtype == "FLOAT_32" else 1)
+def plain(state: State, prepared: Prepare, inputs: tuple[bytes, ...]) -> bytes:
+    """What the target computes from these inputs in raw memory and another context."""
+    run = PlainRun(op=prepared.op, dtype=prepared.dtype, shape=prepared.shape, inputs=inputs)
+    return carry_out(state, run)
+
+
+def of_session(state: State, step: Parallel, number: int) -> Client:
+    """A client whose context is of the session's backend and device."""
+    prepared = Prepare(f"thread{number}", "", step.op, step.dtype, SHAPE)
+    return Client(state, step, number, prepared, state.session.backend, state.session.device)
+
+
+def bytes_of(prepared: Prepare) -> int:
+    """Bytes of each tensor of the graph."""
+    return math.prod(prepared.shape) * ELEMENT_BYTES[prepared.dtype]
 
 
 def descriptors_of(
-    state: State, step: Parallel, buffers: list[int], size: int
+    state: State, step: Parallel, buffers: list[int], prepared: Prepare, fd: int | None = None
 ) -> tuple[ctypes.Array[MemDescriptor], list[object]]:
-    """A descriptor of the step's memory type for each buffer, and what the descriptors lead to: keep it."""
-    array = array_of(MemDescriptor, len(buffers))()
+    """A descriptor of the step's memory type for each buffer, and what the descriptors lead to: keep it.
+
+    ``fd``: in the place of each buffer's.
+    """
+    array, shape, size = array_of(MemDescriptor, len(buffers))(), prepared.shape, bytes_of(prepared)
     kept: list[object] = []
     for slot, buffer in zip(array, buffers, strict=True):
-        fd = state.rpcmem.to_fd(buffer)
+        known = state.rpcmem.to_fd(buffer) if fd is None else fd
         # Of its own: what a backend writes there (REG-19) is no matter of the next descriptor.
-        lengths = (ctypes.c_uint32 * len(SHAPE))(*SHAPE)
+        lengths = (ctypes.c_uint32 * len(shape))(*shape)
         kept.append(lengths)
-        slot.memShape.numDim, slot.memShape.dimSize = len(SHAPE), lengths
+        slot.memShape.numDim, slot.memShape.dimSize = len(shape), lengths
         slot.dataType, slot.memType = data_type(step.dtype), step.mem_type
-        slot.dmaBufInfo.fd = fd
+        slot.dmaBufInfo.fd = known
         if step.mem_type == MemType.DMA_BUF:
             slot.dmaBufInfo.data = buffer
         elif step.mem_type == MemType.CUSTOM:
             custom = HtpMemDescriptor(type=HtpMemType.SHARED_BUFFER, size=size)
-            custom.sharedBufferConfig.fd = fd
+            custom.sharedBufferConfig.fd = known
             kept.append(custom)
             slot.customInfo = ctypes.addressof(custom)
     return array, kept
 
 
 def _contexts(state: State, step: Parallel) -> Works:
-    clients = [Client(state, step, number) for number in range(step.threads)]
+    clients = [of_session(state, step, number) for number in range(step.threads)]
     pace = Pace(len(clients), state.round_begins)
     return [functools.partial(client.work, pace) for client in clients], [
         client.context for client in clients
@@ -265,7 +287,7 @@ def _contexts(state: State, step: Parallel) -> Works:
 
 def _race(state: State, step: Parallel) -> Works:
     """One thread executes until that fails, the other frees the context."""
-    client = Client(state, step, 0)
+    client = of_session(state, step, 0)
     rooms = bind_raw(client.operator, client.nbytes)
     executed = threading.Event()
 
@@ -288,10 +310,10 @@ def _race(state: State, step: Parallel) -> Works:
 
 def _deregister(state: State, step: Parallel) -> Works:
     """One thread executes with handles until that fails, the other deregisters the output's handle."""
-    client = Client(state, step, 0)
+    client = of_session(state, step, 0)
     buffers = [state.rpcmem.alloc(HEAP_ID_SYSTEM, DEFAULT_FLAGS, client.nbytes) for _ in client.operator.io]
     state.retired += [Buffer(buffer, client.nbytes, usable=True) for buffer in buffers]
-    described, kept = descriptors_of(state, step, buffers, client.nbytes)
+    described, kept = descriptors_of(state, step, buffers, client.prepared)
     handles = array_of(ctypes.c_void_p, len(buffers))()
     code = state.client.call("memRegister", client.context, described, len(buffers), handles)
     if code:

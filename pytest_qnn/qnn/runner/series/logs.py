@@ -11,14 +11,15 @@ import functools
 import threading
 import time
 
+import msgspec
+
 from pytest_qnn.qnn.abi.codes import Error, LogLevel, low
 from pytest_qnn.qnn.abi.rpcmem import DEFAULT_FLAGS, HEAP_ID_SYSTEM
 from pytest_qnn.qnn.abi.table import LogCallback
 from pytest_qnn.qnn.cases.case import Parallel, Prepare
 from pytest_qnn.qnn.runner.client import NullFunction, array_of
 from pytest_qnn.qnn.runner.graphs import bind_raw, compose, operator_of
-from pytest_qnn.qnn.runner.state import Skip, State
-from pytest_qnn.qnn.runner.threads import (
+from pytest_qnn.qnn.runner.series.threads import (
     SHAPE,
     Failed,
     Pace,
@@ -29,6 +30,7 @@ from pytest_qnn.qnn.runner.threads import (
     in_threads,
     seen_of,
 )
+from pytest_qnn.qnn.runner.state import Skip, State
 from pytest_qnn.qnn.trace import LogCounts, StepSeen
 
 _SETTLE = 0.005
@@ -117,7 +119,8 @@ class _Shared:
         self.handles: dict[str, int] = {}
         self.withheld: set[str] = set()
         """Calls that answer "not supported": the threads do without."""
-        self.nbytes = bytes_of(step)
+        self.prepared = Prepare("shared", "", step.op, step.dtype, SHAPE)
+        self.nbytes = bytes_of(self.prepared)
         self.making = threading.Lock()
         """The backend is the parent of every context: contexts are made and freed one after the other."""
 
@@ -187,7 +190,7 @@ class _Shared:
             raise Failed("contextFree", code)
 
     def _execute(self, context: int, number: int) -> None:
-        prepared = Prepare(f"thread{number}", "", self.step.op, self.step.dtype, SHAPE)
+        prepared = msgspec.structs.replace(self.prepared, graph=f"thread{number}")
         operator = operator_of(prepared)
         graph, calls, _ = compose(self.state.client, context, prepared, operator)
         if calls[-1][1]:
@@ -202,7 +205,7 @@ class _Shared:
         buffers = [rpcmem.alloc(HEAP_ID_SYSTEM, DEFAULT_FLAGS, self.nbytes) for _ in range(2)]
         try:
             count = len(buffers)
-            described, kept = descriptors_of(self.state, self.step, buffers, self.nbytes)
+            described, kept = descriptors_of(self.state, self.step, buffers, self.prepared)
             handles = array_of(ctypes.c_void_p, count)()
             if self._if_offered("memRegister", context, described, count, handles):
                 call(self.state, "memDeRegister", handles, count)

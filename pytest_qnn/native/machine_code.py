@@ -1,20 +1,25 @@
-"""The machine code of `crash_handler.c`, for `pytest_qnn/isolation/evidence/crash_handler.py`.
+"""The machine code of C sources beside this file, for who uses it without a compiler.
 
-    python -m pytest_qnn.native.crash_handler
+    python -m pytest_qnn.native.machine_code crash_handler
 
-prints it in base64. Whoever uses the code needs no compiler: it is made when its source changes.
+prints that of `crash_handler.c`, in base64. `pytest_qnn/isolation/evidence/crash_handler.py` has it as text,
+`refusals.py` and `call_threads.py` of `pytest_qnn/isolation/host` have those of `refusals.c` and
+`call_threads.c`: they are made again when their source changes.
 """
 
 from __future__ import annotations
 
 import base64
 import subprocess
+import sys
 import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
 
-SOURCE: Final = Path(__file__).with_suffix(".c")
+SOURCES: Final = {
+    name: Path(__file__).with_name(f"{name}.c") for name in ("crash_handler", "refusals", "call_threads")
+}
 _FLAGS: Final = (
     *(
         "-std=c11",
@@ -33,7 +38,7 @@ _LAYOUT: Final = "SECTIONS { . = 0; .code : { *(.entry) *(.text*) *(.tail) } /DI
 
 
 def compiled(source: Path) -> bytes:
-    """The machine code of the handler's source.
+    """The machine code of a source, for Linux on x86-64.
 
     Raises:
         OSError: there is no gcc, or no ld.
@@ -63,4 +68,4 @@ def _run(command: Sequence[str]) -> None:
 
 
 if __name__ == "__main__":
-    print(base64.b64encode(compiled(SOURCE)).decode())
+    print(base64.b64encode(compiled(SOURCES[sys.argv[1]])).decode())

@@ -1,28 +1,18 @@
-"""What rules about rpcmem share: reading traces of its calls."""
+"""What rules about rpcmem read in traces of its calls."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Literal
 
-from pytest_qnn.core.verdict import Retained, Violation
-from pytest_qnn.qnn.cases.case import Alloc, AnyStep, MemoryCase, Observe, Read, Write
+from pytest_qnn.core.verdict import Violation
+from pytest_qnn.qnn.cases.case import Alloc, MemoryCase, Read, Write
 from pytest_qnn.qnn.cases.contents import contents
 from pytest_qnn.qnn.cases.sizes import PAGE
-from pytest_qnn.qnn.rules.judging import bytes_read
+from pytest_qnn.qnn.rules.judging import bytes_read, steps_of
 from pytest_qnn.qnn.strategies.scene import Tape
-from pytest_qnn.qnn.trace import MemoryTrace, ProcessCounts, StepSeen
+from pytest_qnn.qnn.trace import MemoryTrace, StepSeen
 
-Resource = Literal["fds", "memfds"]
-"""Descriptors, and mappings of memfds."""
 _SIZES = (1, PAGE, PAGE + 1, 3 * PAGE, 64, 1 << 20)
-
-
-def steps_of(case: MemoryCase, trace: MemoryTrace) -> Iterator[tuple[int, AnyStep, StepSeen]]:
-    """Steps that were carried out, and reads that could not be."""
-    for index, (step, seen) in enumerate(zip(case.steps, trace.steps, strict=False)):
-        if not seen.skipped or isinstance(step, Read):
-            yield index, step, seen
 
 
 def pointer_of(seen: StepSeen) -> int:
@@ -71,30 +61,3 @@ def first_difference(expected: bytes, seen: bytes) -> str:
         return f"{len(seen)} bytes of {len(expected)}"
     at = next(at for at, (a, b) in enumerate(zip(expected, seen, strict=True)) if a != b)
     return f"0x{seen[at]:02x} for 0x{expected[at]:02x} at byte {at} of {len(expected)}"
-
-
-def demand_steady(
-    case: MemoryCase, trace: MemoryTrace, doing: str, kinds: tuple[Resource, ...], *, falling: bool = False
-) -> None:
-    """Raise Violation when a count of the last Observe differs from the first one's: Retained if it is more.
-
-    ``falling``: it may be below, since a thread of the backend may have given back what was there before the
-    first look.
-    """
-    looks = [
-        (index, seen.counted(ProcessCounts))
-        for index, step, seen in steps_of(case, trace)
-        if isinstance(step, Observe)
-    ]
-    if len(looks) < 2:
-        return
-    before, (index, after) = looks[0][1], looks[-1]
-    both: dict[Resource, tuple[int, int]] = {
-        "fds": (before.fds, after.fds),
-        "memfds": (before.memfds, after.memfds),
-    }
-    for kind in kinds:
-        was, now = both[kind]
-        if now > was or (now < was and not falling):
-            kind_of = Retained if now > was else Violation
-            raise kind_of(f"{was} {kind}", f"{now} after {doing}", f"step {index}")

@@ -17,9 +17,9 @@ from pytest_qnn.qnn.abi.rpcmem import DEFAULT_FLAGS, HEAP_ID_SYSTEM
 from pytest_qnn.qnn.cases.case import TENSOR, Lived, Logged, Parallel
 from pytest_qnn.qnn.runner.client import array_of, data_type
 from pytest_qnn.qnn.runner.handlers import handles
-from pytest_qnn.qnn.runner.logs import Listener
+from pytest_qnn.qnn.runner.series.logs import Listener
+from pytest_qnn.qnn.runner.series.threads import Failed, call, create, of_session
 from pytest_qnn.qnn.runner.state import Buffer, Skip, State
-from pytest_qnn.qnn.runner.threads import Client, Failed, call, create
 from pytest_qnn.qnn.trace import LivedCounts, StepSeen
 
 _ENOUGH = 0.5
@@ -199,7 +199,7 @@ def _refused(state: State, step: Lived) -> Iterator[Round]:
 @contextlib.contextmanager
 def _turns(state: State, step: Lived) -> Iterator[Round]:
     work = Parallel("contexts", mem_type=step.mem_type, op=step.op, dtype=step.dtype)
-    clients = [Client(state, work, number) for number in range(2)]
+    clients = [of_session(state, work, number) for number in range(2)]
     buffers = [
         [state.rpcmem.alloc(HEAP_ID_SYSTEM, DEFAULT_FLAGS, client.nbytes) for _ in client.operator.io]
         for client in clients

@@ -1,0 +1,1 @@
+"""Steps that make many calls in a row, or several at once."""
