@@ -44,7 +44,7 @@ def _most_steps(part: Any) -> int:
     return 1 + int(getattr(part, "times", 1)) * inner
 
 
-def decoded(decoder: msgspec.msgpack.Decoder[T], answer: bytes) -> T:
+def decoded(decoder: msgspec.msgpack.Decoder[T], answer: bytes | bytearray) -> T:
     """What a child has written, which may be anything.
 
     Raises:
@@ -59,7 +59,7 @@ def decoded(decoder: msgspec.msgpack.Decoder[T], answer: bytes) -> T:
         raise msgspec.DecodeError(str(error)) from None
 
 
-def has_at_most(most: int, message: bytes) -> bool:
+def has_at_most(most: int, message: bytes | bytearray) -> bool:
     """Whether MessagePack holds so many items or fewer, found out without any of them taking memory.
 
     A message of 4 MB can hold as many empty structures. One that ends too soon is for the decoder to refuse.
@@ -77,7 +77,7 @@ def has_at_most(most: int, message: bytes) -> bool:
     return True
 
 
-def beside_contents(message: bytes) -> int:
+def beside_contents(message: bytes | bytearray) -> int:
     """Bytes of MessagePack that are not contents: all but what is within its byte strings.
 
     One that is cut short, or holds more items than a trace can, has no contents.
@@ -97,7 +97,7 @@ def beside_contents(message: bytes) -> int:
     return len(message) - contents if at <= len(message) else len(message)
 
 
-def _extent(message: bytes, at: int, first: int) -> tuple[int, int]:
+def _extent(message: bytes | bytearray, at: int, first: int) -> tuple[int, int]:
     """Items within the one at ``at``, and bytes behind its first that are no item's."""
     if first < 0x80 or first >= 0xE0:
         return 0, 0
@@ -131,7 +131,6 @@ class Codec:
     Attributes:
         measures: whether a step of the case asks malloc what is in use.
         cycles: how often, at least once, a case does what the plain case does once.
-        contents: bytes of tensors and buffers that the case can give back, at most.
         plain: a case of the most frequent kind that uses the target once, in every way that most cases do.
     """
 
@@ -140,14 +139,12 @@ class Codec:
         kinds: tuple[Kind, ...],
         measures: Callable[[Any], bool],
         cycles: Callable[[Any], int],
-        contents: Callable[[Any], int],
         plain: Any,
         foreteller: str = "",
     ) -> None:
         """``foreteller``: see `foretold`."""
         self.measures = measures
         self.cycles = cycles
-        self.contents = contents
         self.plain = plain
         self._foreteller = foreteller
         self._kinds = {kind.case: kind for kind in kinds}

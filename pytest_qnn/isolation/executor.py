@@ -282,7 +282,7 @@ class Executor:
         sandbox = self._sandbox_of(case)
         if isinstance(sandbox, RemoteSandbox) and sandbox not in self._lost:
             codec = self._codec
-            sandbox.ahead(codec.request_of(case), codec.cycles(case), codec.contents(case))
+            sandbox.ahead(codec.request_of(case), codec.cycles(case))
 
     def forget_ahead(self) -> None:
         """`run` will not be called for what was sent ahead and not asked for."""
@@ -307,7 +307,7 @@ class Executor:
         assert self._sandbox is not None
         codec = self._codec
         requests, cycles = list(map(codec.request_of, cases)), list(map(codec.cycles, cases))
-        answers = iter(self._sandbox.call_all(requests, cycles, list(map(codec.contents, cases))))
+        answers = iter(self._sandbox.call_all(requests, cycles))
         for case in cases:
             answer: bytes | Death | None = self._death_of_loss(self._sandbox)
             first = True
@@ -318,7 +318,10 @@ class Executor:
                     raise RunnerFailure(f"the runner itself failed: {error}") from None
                 except Unusable as error:
                     answer = self._lose(self._sandbox, error)
-            yield self._trace(case, answer), first
+            trace = self._trace(case, answer)
+            del answer  # each may be large: neither is held longer than it is needed
+            yield trace, first
+            del trace
 
     def run_apart(self, case: Any) -> Any:
         """A trace from another process than this one, or its Death.
@@ -337,7 +340,7 @@ class Executor:
         if answer is None:
             try:
                 codec = self._codec
-                answer = sandbox.call(codec.request_of(case), codec.cycles(case), codec.contents(case))
+                answer = sandbox.call(codec.request_of(case), codec.cycles(case))
             except NoProcess as error:
                 raise RunnerFailure(f"the runner itself failed: {error}") from None
             except Unusable as error:
@@ -457,6 +460,6 @@ def _shown(sandbox: AnySandbox, codec: Codec) -> tuple[bytes, bool]:
         Unusable: it cannot be loaded.
     """
     answer = sandbox.call(DEPTHS["all"])
-    plain = codec.request_of(codec.plain), codec.cycles(codec.plain), codec.contents(codec.plain)
+    plain = codec.request_of(codec.plain), codec.cycles(codec.plain)
     survives = not isinstance(sandbox.call(*plain), Death)
     return b"" if isinstance(answer, Death) else answer, survives

@@ -140,23 +140,22 @@ class Sandbox:
         self.apart = ready.apart
         self.leaves |= ready.leaves
 
-    def call(self, request: bytes, cycles: int = 1, contents: int = 0) -> bytes | Death:
+    def call(self, request: bytes, cycles: int = 1) -> bytes | Death:
         """The child's answer to one request, or how the child died.
 
         Args:
             request: what the child is asked.
             cycles: how often the request does what the plain case does once.
-            contents: bytes of tensors and buffers that the answer may have.
 
         Raises:
             Unusable: the target cannot be loaded (any more).
             RunnerFailure: this project's code failed in the child.
         """
-        ((answer, _),) = self.call_all([request], [cycles], [contents])
+        ((answer, _),) = self.call_all([request], [cycles])
         return answer
 
     def call_all(
-        self, requests: Sequence[bytes], cycles: Sequence[int], contents: Sequence[int]
+        self, requests: Sequence[bytes], cycles: Sequence[int]
     ) -> Iterator[tuple[bytes | Death, bool]]:
         """The answers to the requests, in order, each with whether it was the first that its child had.
 
@@ -165,22 +164,22 @@ class Sandbox:
         Args:
             requests: what the children are asked.
             cycles: of each request, as for `call`.
-            contents: the same.
 
         Raises:
             Unusable: the target cannot be loaded (any more).
             RunnerFailure: this project's code failed in the child.
         """
-        left, counts, sizes = list(requests), list(cycles), list(contents)
+        left, counts = list(requests), list(cycles)
         while left:
             first = True
             together = fitting(left)[: self._most_together]
-            for answer in self._answers(together, counts[: len(together)], sizes[: len(together)]):
-                yield answer, first
+            answers = self._answers(together, counts[: len(together)])
+            while answers:
+                yield answers.pop(0), first  # it is not held while the next one is waited for
                 first = False
-                del left[0], counts[0], sizes[0]
+                del left[0], counts[0]
 
-    def _answers(self, requests: list[bytes], cycles: list[int], contents: list[int]) -> list[bytes | Death]:
+    def _answers(self, requests: list[bytes], cycles: list[int]) -> list[bytes | Death]:
         """The answers of one child: at least one, and no more than requests.
 
         Where somebody kills the child or the supervisor, the first request without an answer is tried again.
@@ -190,7 +189,7 @@ class Sandbox:
         before: int | None = None
         killed = 0
         while True:
-            replies = self._replies(requests, cycles, contents)
+            replies = self._replies(requests, cycles)
             last = replies[-1]
             if before is None:  # not earlier: there may have been no supervisor, which counts as it starts
                 before = self._ended_for_memory
@@ -229,17 +228,15 @@ class Sandbox:
             detail += f", while the kernel ended {ended_for_memory} processes for want of memory"
         return msgspec.structs.replace(reply, detail=detail)
 
-    def _replies(self, requests: list[bytes], cycles: list[int], contents: list[int]) -> list[wire.Reply]:
-        sizes = contents[: len(requests)]
-        work = wire.Work(requests, cycles[: len(requests)], sizes, self._plain)
+    def _replies(self, requests: list[bytes], cycles: list[int]) -> list[wire.Reply]:
+        work = wire.Work(requests, cycles[: len(requests)], self._plain)
         message = msgspec.msgpack.encode(work)
         if self._connection is None:
             self.start()
         assert self._connection is not None
         try:
             wire.send(self._connection, message, time.monotonic() + self._timeout + _GRACE)
-            most = min(wire.MAX_MESSAGE, wire.MAX_WORDS + wire.ROOM + sum(sizes))
-            return replies_in(self._reply(most), len(requests))
+            return replies_in(self._reply(wire.MAX_WORDS + wire.MOST_TAKEN), len(requests))
         except TimeoutError:
             self.close()
             hang = f"no answer within {self._timeout:g} s, not even of the supervisor"
@@ -251,14 +248,14 @@ class Sandbox:
             detail = "the case brought down the process that watched over it"
             return [wire.Reply(death="garbage", detail=detail, killed=killed, supervisor_lost=True)]
 
-    def _reply(self, most: int) -> bytes:
+    def _reply(self, most: int) -> bytearray:
         """The supervisor's next message that is not empty: empty ones say that it waits for a slow child.
 
         Raises:
             Closed: it is gone, or the message has more than ``most`` bytes, which the target has sent then.
             TimeoutError: it said nothing in time.
         """
-        message = b""
+        message = bytearray()
         while not message:
             message = self._receive(time.monotonic() + self._timeout + _GRACE, most)
         return message
@@ -298,7 +295,7 @@ class Sandbox:
         text = self._stderr.read(_MAX_STDERR).decode(errors="replace")
         return text if "Traceback (most recent call last)" in text else ""
 
-    def _receive(self, deadline: float, most: int) -> bytes:
+    def _receive(self, deadline: float, most: int) -> bytearray:
         """The supervisor's next message, of at most ``most`` bytes.
 
         Raises:
@@ -389,7 +386,7 @@ class KilledLoading(Unusable):
     """SIGKILL ended the process while it loaded the target."""
 
 
-def replies_in(message: bytes, requests: int) -> list[wire.Reply]:
+def replies_in(message: bytes | bytearray, requests: int) -> list[wire.Reply]:
     """The replies to so many requests, at least one.
 
     A target is loaded in the supervisor, and may have sent them in its place.

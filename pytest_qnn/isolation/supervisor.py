@@ -205,7 +205,7 @@ class _Server:
             self._discard_waiting()
             self._directory.close()
 
-    def _answer(self, message: bytes) -> list[wire.Reply]:
+    def _answer(self, message: bytes | bytearray) -> list[wire.Reply]:
         """Have the waiting child carry out the cases, or a fresh one where that one was lost."""
         if len(message) > wire.MAX_REQUEST:
             return [wire.Reply(error=f"the runner itself failed: a request has {len(message)} bytes")]
@@ -248,7 +248,7 @@ class _Server:
         leaves = leftovers is not None and leftovers.remove()
         whole = bool(payloads) and (stopped or len(payloads) >= wanted)
         replies = judge(status, step, payloads, whole=whole)
-        replies = bounded(replies, work.contents, step)
+        replies = bounded(replies, step)
         if wanted > 1 and (child.slot.overwritten or not emptied):
             replies = [wire.Reply(death="garbage", detail=_OVERWRITTEN, unclear=True)]
         elif hangs:
@@ -402,29 +402,27 @@ def judge(status: int, step: int, payloads: Sequence[bytes], *, whole: bool) -> 
     return [*(_reply(payload, step) for payload in payloads[: len(payloads) - whole]), died]
 
 
-def bounded(replies: list[wire.Reply], contents: Sequence[int], step: int) -> list[wire.Reply]:
-    """The replies up to the first that has more bytes than its case can give; that one is a death.
+def bounded(replies: list[wire.Reply], step: int) -> list[wire.Reply]:
+    """The replies up to the first that has more bytes than an answer may have; that one is a death.
 
     Nor do all together have more: those for which there is no room are left out, and asked for again.
 
     Args:
         replies: at least one.
-        contents: of each, bytes of tensors and buffers that it may have; 0 where there is none.
         step: the step that had begun last.
     """
-    left = wire.ROOM
+    left = wire.MOST_TAKEN
     for number, reply in enumerate(replies):
-        allowed = contents[number] if number < len(contents) else 0
         size = len(reply.payload)
         # Only of large ones it is looked at what they hold: that takes time.
-        beside = size if size <= wire.ROOM else max(size - allowed, beside_contents(reply.payload))
-        if beside > wire.ROOM:
+        beside = 0 if size <= wire.ROOM else beside_contents(reply.payload)
+        if size > wire.MOST_TAKEN or beside > wire.ROOM:
             said = (
-                f"the process left an answer of {size} bytes, and its case gives {allowed} bytes of contents "
-                f"and {wire.ROOM} of all else at most"
+                f"the process left an answer of {size} bytes, and an answer has {wire.MOST_TAKEN} at most, "
+                f"{wire.ROOM} of them beside the contents of tensors and buffers"
             )
             return [*replies[:number], wire.Reply(death="garbage", detail=said, step=step)]
-        left -= max(0, size - allowed)
+        left -= size
         if left < 0:
             return replies[:number]
     return replies
@@ -454,6 +452,9 @@ def _reply(payload: bytes, step: int) -> wire.Reply:
         return wire.Reply(death="garbage", detail=_cut(answer.broken), step=step)
     if answer.unusable:
         return wire.Reply(unusable=_cut(answer.unusable))
+    if answer.large:
+        said = f"what the case gives has {answer.large} bytes, and an answer has {wire.MOST_TAKEN} at most"
+        return wire.Reply(death="large", detail=said, step=step)
     return wire.Reply(answer.payload)
 
 

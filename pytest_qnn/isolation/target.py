@@ -83,8 +83,10 @@ class OpenTarget:
             company = list(group)
             if together and len(company) > 1:
                 answers = self._executor.run_all(company)
-                for case, (answer, alone) in zip(company, answers, strict=True):
+                for case in company:
+                    answer, alone = next(answers)
                     yield self._seen(case, answer), alone
+                    del answer  # it may be large, and is not held while the next one comes
             else:
                 yield from ((trace, True) for trace in self._one_by_one(company))
 

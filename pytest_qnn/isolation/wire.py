@@ -27,16 +27,19 @@ _EVIDENCE_AT = _SLOT_SIZE - _EVIDENCE_SIZE
 _CALLS_AT = _EVIDENCE_AT + crash_handler.SIZE
 """The end of the slot is for what a child leaves that dies: pages that hardly any child touches."""
 MAX_ANSWER = _EVIDENCE_AT - 48
-"""Bytes of the largest answer of a child: what its header and the answer's own length leave."""
+"""Bytes of the largest answer that a child has room for, beside its header and the answer's length."""
 MAX_REQUEST = MAX_ANSWER - (1 << 10)
 """Bytes of the largest request that a child can be given."""
 MAX_TOGETHER = 1 << 26
 """Bytes of requests that are given to a child together, where there is more than one."""
 MAX_MESSAGE = 256 << 20
 """Bytes of the largest message that is accepted."""
+MOST_TAKEN = 17 << 19
+"""Bytes that the answers of one child may have together, and so one answer. They are held twice while they
+are read, in memory that has holes of their size: that takes less than 32 MiB."""
 ROOM = 4 << 20
-"""Bytes that the answers of one child may have beside contents of tensors and buffers. Of one case they have
-30 KB at most, of thirty cases together not yet one megabyte."""
+"""Bytes that they may have beside contents of tensors and buffers. Of one case they have 30 KB at most, of
+thirty cases together not yet one megabyte."""
 MAX_WORDS = 1 << 20
 """Bytes that a supervisor's message may have beside the answers: how a child died, and the evidence of it."""
 MAX_REPLIES = 1000
@@ -62,6 +65,8 @@ class Answer(msgspec.Struct, frozen=True, omit_defaults=True):
     """Why there is none: what the target did to the process, or an exception in it."""
     unusable: str = ""
     """Why the target cannot be loaded, in one sentence."""
+    large: int = 0
+    """Bytes that the payload would have, which is left out: more than `MOST_TAKEN`."""
 
 
 class Reply(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -69,7 +74,7 @@ class Reply(msgspec.Struct, frozen=True, omit_defaults=True):
 
     payload: bytes = b""
     """What the child handed over; empty when it died."""
-    death: Literal["", "signal", "exit", "hang", "garbage"] = ""
+    death: Literal["", "signal", "exit", "hang", "garbage", "large"] = ""
     detail: str = ""
     step: int = -1
     late: bool = False
@@ -100,8 +105,6 @@ class Work(msgspec.Struct, frozen=True, omit_defaults=True):
     requests: list[bytes]
     cycles: list[int] = []
     """Of each request: how often it does what the plain case does once; 1 where there is none."""
-    contents: list[int] = []
-    """Of each request: bytes of tensors and buffers that its answer may have; 0 where there is none."""
     plain: bytes = b""
     """The request of the plain case; empty: there is none."""
 
@@ -145,7 +148,7 @@ def send(connection: socket.socket, message: bytes, deadline: float | None) -> N
         raise Closed(str(error)) from None
 
 
-def receive(connection: socket.socket, deadline: float | None, most: int = MAX_MESSAGE) -> bytes:
+def receive(connection: socket.socket, deadline: float | None, most: int = MAX_MESSAGE) -> bytearray:
     """Receive one message of at most ``most`` bytes before ``deadline``.
 
     That is in seconds of `time.monotonic`; None waits for ever.
@@ -160,22 +163,23 @@ def receive(connection: socket.socket, deadline: float | None, most: int = MAX_M
     return _exactly(connection, length, deadline)
 
 
-def _exactly(connection: socket.socket, length: int, deadline: float | None) -> bytes:
-    parts = bytearray()
-    while len(parts) < length:
-        connection.settimeout(_left(deadline))
-        try:
-            part = connection.recv(min(length - len(parts), 1 << 20))
-        except TimeoutError:
-            raise
-        except OSError as error:
-            raise Closed(str(error)) from None
-        if not part:
-            raise Closed("the connection was closed")
-        if len(part) == length:
-            return part
-        parts += part
-    return bytes(parts)
+def _exactly(connection: socket.socket, length: int, deadline: float | None) -> bytearray:
+    """So many bytes, held once."""
+    found = bytearray(length)
+    done = 0
+    with memoryview(found) as room:
+        while done < length:
+            connection.settimeout(_left(deadline))
+            try:
+                size = connection.recv_into(room[done:])
+            except TimeoutError:
+                raise
+            except OSError as error:
+                raise Closed(str(error)) from None
+            if not size:
+                raise Closed("the connection was closed")
+            done += size
+    return found
 
 
 def _left(deadline: float | None) -> float | None:

@@ -212,7 +212,7 @@ def test_a_child_has_no_word_for_a_failure_of_the_suite() -> None:
     """Whatever is raised in its process, by whomever: it is a death of the target, with the traceback."""
     said = child._failure(IndexError("forged"))
     assert said.broken.startswith("an exception ended the case, of the suite's own code or ")
-    assert set(wire.Answer.__struct_fields__) == {"payload", "broken", "unusable"}
+    assert set(wire.Answer.__struct_fields__) == {"payload", "broken", "unusable", "large"}
 
 
 @pytest.mark.parametrize("words", ["the runner itself failed: x", "no process could be started (x)"])

@@ -20,7 +20,7 @@ from pytest_qnn.core.target import Death
 from pytest_qnn.isolation.evidence import call_log, crash_handler
 from pytest_qnn.isolation.evidence.stderr import KEPT, Stderr
 from pytest_qnn.isolation.evidence.symbols import symbolised
-from pytest_qnn.native import crash_handler as native
+from pytest_qnn.native import machine_code
 from pytest_qnn.qnn.target import MemoryTarget, open_memory_target
 from pytest_qnn.tflite.cases.delegate import Application, DelegateCase
 from pytest_qnn.tflite.graph.graph import Graph, Node, Tensor
@@ -246,4 +246,4 @@ def test_the_machine_code_is_that_of_the_source() -> None:
     version = subprocess.run(["gcc", "-dumpfullversion"], capture_output=True, text=True, check=True).stdout
     if platform.machine() != "x86_64" or version.strip() != "12.2.0":
         pytest.skip("another compiler makes other code of the same source")
-    assert native.compiled(native.SOURCE) == crash_handler.CODE
+    assert machine_code.compiled(machine_code.SOURCES["crash_handler"]) == crash_handler.CODE

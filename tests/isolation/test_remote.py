@@ -286,7 +286,7 @@ def test_cases_with_processes_of_their_own_are_sent_ahead(monkeypatch: pytest.Mo
 
 
 def test_a_pending_call_is_alone_after_a_loss_and_given_up_after_three() -> None:
-    pending = Pending(messages.Call(1, 2, [b"a", b"b", b"c"], [1, 2, 3], [4, 5, 6]))
+    pending = Pending(messages.Call(1, 2, [b"a", b"b", b"c"], [1, 2, 3]))
     pending.take(messages.Answer(1, b"x"))
     pending.lose("how")
     assert [(call.requests, call.cycles) for call in pending.again()] == [([b"b"], [2]), ([b"c"], [3])]

@@ -197,7 +197,7 @@ class _Board:
 
     @staticmethod
     def _called(request: Call, sandbox: Sandbox) -> Iterator[Answer]:
-        for answer, first in sandbox.call_all(request.requests, request.cycles, request.contents):
+        for answer, first in sandbox.call_all(request.requests, request.cycles):
             payload, death = (b"", answer) if isinstance(answer, Death) else (answer, None)
             yield Answer(
                 request.number,

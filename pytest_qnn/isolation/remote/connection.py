@@ -68,7 +68,7 @@ class Pending:
 
     Attributes:
         request: as it was asked.
-        left: of a `Call`, requests without an answer, with their cycles and contents.
+        left: of a `Call`, requests without an answer, with their cycles.
         answers: answers that nobody has taken yet.
         unanswered: answers that are to come.
         alone: its requests are sent one by one, since the connection was lost with several.
@@ -78,9 +78,9 @@ class Pending:
 
     def __init__(self, request: Numbered) -> None:
         self.request = request
-        self.left: deque[tuple[bytes, int, int]] = deque()
+        self.left: deque[tuple[bytes, int]] = deque()
         if isinstance(request, Call):
-            self.left.extend(zip(request.requests, request.cycles, request.contents, strict=True))
+            self.left.extend(zip(request.requests, request.cycles, strict=True))
         self.answers: deque[Answer] = deque()
         self.unanswered = len(self.left) or 1
         self.alone = self.unanswered == 1
@@ -100,11 +100,11 @@ class Pending:
             return [self.request]
         if self.alone:
             return [
-                msgspec.structs.replace(self.request, requests=[one], cycles=[cycles], contents=[contents])
-                for one, cycles, contents in self.left
+                msgspec.structs.replace(self.request, requests=[one], cycles=[cycles])
+                for one, cycles in self.left
             ]
-        requests, cycles, contents = map(list, zip(*self.left, strict=True))
-        return [msgspec.structs.replace(self.request, requests=requests, cycles=cycles, contents=contents)]
+        requests, cycles = map(list, zip(*self.left, strict=True))
+        return [msgspec.structs.replace(self.request, requests=requests, cycles=cycles)]
 
     def lose(self, how: str) -> None:
         """The connection was lost while this was being carried out; ``how``, for a sentence."""
@@ -140,8 +140,6 @@ class Connection:
         self._pending: dict[int, Pending] = {}
         """By number, in order: what is to be answered."""
         self._numbers = 0
-        self._largest = wire.MAX_WORDS + wire.ROOM
-        """Bytes that an answer may have. It is of one request, which may have been cancelled by now."""
         self._stream: Stream | None = None
         self.hello = self._connect()
 
@@ -164,12 +162,9 @@ class Connection:
         """Have the target loaded."""
         return self._ask(Start(self._number(), sandbox))
 
-    def call(
-        self, sandbox: int, requests: Sequence[bytes], cycles: Sequence[int], contents: Sequence[int]
-    ) -> Pending:
+    def call(self, sandbox: int, requests: Sequence[bytes], cycles: Sequence[int]) -> Pending:
         """Have requests carried out."""
-        self._largest = max(self._largest, wire.MAX_WORDS + wire.ROOM + max(contents, default=0))
-        return self._ask(Call(self._number(), sandbox, list(requests), list(cycles), list(contents)))
+        return self._ask(Call(self._number(), sandbox, list(requests), list(cycles)))
 
     def digest(self, path: str) -> str:
         """SHA-256 of a file there, in hexadecimal digits.
@@ -257,7 +252,7 @@ class Connection:
             self._reconnect("it was lost before")
             return
         try:
-            message = self._stream.receive(_SILENCE_SECONDS, self._largest)
+            message = self._stream.receive(_SILENCE_SECONDS, wire.MAX_WORDS + wire.MOST_TAKEN)
             answer = decoded(_ANSWER, message) if message else None
         except (wire.Closed, TimeoutError, msgspec.DecodeError) as error:
             self._lost(error)

@@ -70,7 +70,6 @@ class Call(msgspec.Struct, frozen=True, tag="call"):
     sandbox: int
     requests: list[bytes]
     cycles: list[int]
-    contents: list[int]
 
 
 class Cancel(msgspec.Struct, frozen=True, tag="cancel"):

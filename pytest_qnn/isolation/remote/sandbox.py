@@ -64,16 +64,16 @@ class RemoteSandbox:
         self._open_there()
         self._take(self._connection.next(self._connection.start(self._number)))
 
-    def call(self, request: bytes, cycles: int = 1, contents: int = 0) -> bytes | Death:
+    def call(self, request: bytes, cycles: int = 1) -> bytes | Death:
         """See `Sandbox.call`."""
-        ((answer, _),) = self.call_all([request], [cycles], [contents])
+        ((answer, _),) = self.call_all([request], [cycles])
         return answer
 
     def call_all(
-        self, requests: Sequence[bytes], cycles: Sequence[int], contents: Sequence[int]
+        self, requests: Sequence[bytes], cycles: Sequence[int]
     ) -> Iterator[tuple[bytes | Death, bool]]:
         """See `Sandbox.call_all`."""
-        pending = self._asked(list(requests), list(cycles), list(contents))
+        pending = self._asked(list(requests), list(cycles))
         try:
             for one in pending:
                 while one.unanswered or one.answers:
@@ -82,12 +82,12 @@ class RemoteSandbox:
             for one in pending:
                 self._connection.cancel(one)
 
-    def ahead(self, request: bytes, cycles: int, contents: int) -> None:
+    def ahead(self, request: bytes, cycles: int) -> None:
         """Have a request carried out for which `call` will be called: its answer is on its way then."""
         if request not in self._ahead:
             with contextlib.suppress(Unusable):  # `call` will say so
                 self._open_there()
-                pending = self._connection.call(self._number, [request], [cycles], [contents])
+                pending = self._connection.call(self._number, [request], [cycles])
                 self._ahead[request] = pending
 
     def forget_ahead(self) -> None:
@@ -103,16 +103,15 @@ class RemoteSandbox:
             self._open = False
             self._connection.forget(self._number)
 
-    def _asked(self, requests: list[bytes], cycles: list[int], contents: list[int]) -> list[Pending]:
+    def _asked(self, requests: list[bytes], cycles: list[int]) -> list[Pending]:
         if len(requests) == 1 and (known := self._ahead.pop(requests[0], None)) is not None:
             return [known]
         self._open_there()
         made = []
         while requests:
             count = len(fitting(requests))
-            parts = requests[:count], cycles[:count], contents[:count]
-            made.append(self._connection.call(self._number, *parts))
-            del requests[:count], cycles[:count], contents[:count]
+            made.append(self._connection.call(self._number, requests[:count], cycles[:count]))
+            del requests[:count], cycles[:count]
         return made
 
     def _open_there(self) -> None:

@@ -93,7 +93,8 @@ class Stream:
         if length > most:
             raise wire.Closed(f"a message of {length} bytes was announced")
         self._at_least(size + length, seconds)
-        message = bytes(self._read[size : size + length])
+        with memoryview(self._read) as read:
+            message = bytes(read[size : size + length])
         del self._read[: size + length]
         return message
 

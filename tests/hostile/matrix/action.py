@@ -81,7 +81,7 @@ class Action(NamedTuple):
 
 _MOMENTS: dict[Subject, dict[Moment, tuple[str, str]]] = {
     "memory": {
-        "open": ("  *out = ((Object*)adopt(calloc(1, sizeof(Object)), kBackend, NULL))->handle;\n", "1"),
+        "open": ("  const Object* made = adopt(calloc(1, sizeof(Object)), kBackend, NULL);\n", "1"),
         "prepare": ("  owner->finalised = 1;\n", "owner->steps[0].operator->of == multiply"),
         "work": ("  if (!code) compute(owner, data);\n", "owner->steps[0].operator->of == multiply"),
         "close": ("  end(found);\n  return 0;\n}\n\nstatic Graph* named(", "1"),
