@@ -9,8 +9,9 @@ import resource
 import signal
 from collections.abc import Callable, Iterator
 from ctypes import c_int, c_long, c_size_t, c_void_p
+from mmap import PAGESIZE
 
-PROT_READ, PROT_WRITE = 1, 2
+PROT_READ, PROT_WRITE, PROT_EXEC = 1, 2, 4
 MAP_SHARED, MAP_ANONYMOUS = 0x01, 0x20
 MAP_PRIVATE_ANONYMOUS = 0x02 | MAP_ANONYMOUS
 MAP_FAILED = ctypes.c_void_p(-1).value
@@ -150,6 +151,20 @@ def protect(address: int, size: int, protection: int) -> None:
     """
     if _mprotect(address, size, protection):
         raise OSError(ctypes.get_errno(), "mprotect failed")
+
+
+def executable(code: bytes) -> int:
+    """The address of a copy of the machine code, a page at most, that can be run; 0: the system refuses."""
+    address = mmap(None, PAGESIZE, PROT_READ | PROT_WRITE, MAP_PRIVATE_ANONYMOUS, -1, 0)
+    if address in (None, MAP_FAILED):
+        return 0
+    ctypes.memmove(address, code, len(code))
+    try:
+        protect(address, PAGESIZE, PROT_READ | PROT_EXEC)
+    except OSError:
+        munmap(address, PAGESIZE)
+        return 0
+    return int(address)
 
 
 @contextlib.contextmanager

@@ -26,6 +26,8 @@ TouchReason = Literal["outside", "constant", "given-back", "unallocated"]
 """``outside``: beside the data of a placed tensor; ``constant``: the contents of a constant, or of a buffer
 placed as read-only; ``given-back``: a buffer that was given back; ``unallocated``: the data of a tensor
 inside a partition, which has no memory."""
+NOT_REACHED = "not reached"
+"""`ScriptSeen.skipped` of a step that was not come to."""
 NOT_REPORTED = "and reported no error"
 """How the message ends of a create that returned NULL without a word."""
 Access = Literal["read", "write", "access"]
@@ -417,6 +419,17 @@ class LogCounts(ScriptCounts, frozen=True, gc=False, omit_defaults=True, tag="lo
     """Tensors in custom memory that is registered, and whose handle an execute has used."""
 
 
+class RefusedCounts(ScriptCounts, frozen=True, gc=False, omit_defaults=True, tag="refused"):
+    """Of `Refuse`: requests of the target during the step behind it."""
+
+    asked: int = 0
+    refused: int = 0
+    nth: int = 0
+    """The one that was to be refused."""
+    thrown: bool = False
+    """std::bad_alloc left the delegate, and the runtime's Python interface has caught it."""
+
+
 AnyScriptCounts = (
     CallbackCounts
     | MeasureCounts
@@ -432,6 +445,7 @@ AnyScriptCounts = (
     | InspectCounts
     | ReadCounts
     | LogCounts
+    | RefusedCounts
 )
 ScriptCountsT = TypeVar("ScriptCountsT", bound=ScriptCounts)
 
@@ -578,6 +592,8 @@ class ScriptTrace(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     order_lost: bool = False
     """The process died of the runtime's own defect RT-05 (docs/reference/runtimes.md), control edges used on
     a plan that a delegate has shortened: nothing else was seen."""
+    died_alone: bool = False
+    """The process died of a hostile model, and does so without any delegate too: nothing else was seen."""
     misaligned: bool = False
     """The process died, and without guard pages it does too: the buffers' alignment is the cause. Nothing
     else is in the trace then."""

@@ -225,6 +225,7 @@ __attribute__((visibility("default"))) Delegate* tflite_plugin_create_delegate(
     return NULL;
   }
   Delegate* delegate = calloc(1, sizeof(Delegate));
+  if (!delegate && report_error) report_error("ArithmeticDelegate: there is no memory");
   if (delegate) delegate->prepare = delegate_prepare;
   return delegate;
 }

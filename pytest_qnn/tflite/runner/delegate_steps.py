@@ -1,4 +1,4 @@
-"""Steps of a script that make and destroy delegates, ask them, or unload their library."""
+"""Steps of a script that make and destroy delegates, ask them, unload them, or have requests refused."""
 
 from __future__ import annotations
 
@@ -9,12 +9,25 @@ from collections.abc import Callable, Mapping
 from typing import Final
 
 from pytest_qnn.core.printable import heard
+from pytest_qnn.isolation.host.refusals import Lacking, Refusing
 from pytest_qnn.tflite.cases.delegate import Application
-from pytest_qnn.tflite.cases.script import DestroyDelegate, MakeDelegate, PassToConstructor, ReadLog, Unload
+from pytest_qnn.tflite.cases.script import (
+    Allocate,
+    AnyScriptStep,
+    Apply,
+    DestroyDelegate,
+    Invoke,
+    MakeDelegate,
+    PassToConstructor,
+    ReadLog,
+    Refuse,
+    Unload,
+)
 from pytest_qnn.tflite.runner.custom_buffers import CustomBuffer
 from pytest_qnn.tflite.runner.delegates import PROBE, DelegateFactory, DelegateUnusable, LibraryFactory
-from pytest_qnn.tflite.runner.world import BackendCalls, Handlers, Made, Skip, World, result
-from pytest_qnn.tflite.trace import LentCounts, LogCounts, ScriptSeen, UnloadCounts
+from pytest_qnn.tflite.runner.interpreter import THROWN
+from pytest_qnn.tflite.runner.world import BackendCalls, Handlers, Made, Pending, Skip, World, result
+from pytest_qnn.tflite.trace import LentCounts, LogCounts, RefusedCounts, ScriptSeen, UnloadCounts
 
 _CALLS: Final = "pytest_qnn.tflite.qnn_delegate.calls"
 _ByOwn = Callable[[Mapping[str, str]], DelegateFactory]
@@ -146,10 +159,57 @@ def backend_calls(factory: DelegateFactory) -> BackendCalls | None:
     return found
 
 
+def _refuse(world: World, step: Refuse) -> ScriptSeen:
+    if world.where.alone is not None:
+        raise Skip("what other threads ask for would be refused too")
+    if len(world.chain) != 1:
+        raise Skip("which of several delegates asks for something cannot be told")
+    world.pending = Pending(world.where.number, step, _who(world.chain[0]))
+    return ScriptSeen(counts=RefusedCounts())
+
+
+def _who(factory: DelegateFactory) -> Refusing:
+    """Who refuses what this target asks for. Raises Skip where nobody can."""
+    try:
+        # Libraries and the reference have it.
+        found: Refusing | None = getattr(factory, "refusing", None)
+    except (Lacking, DelegateUnusable) as error:
+        raise Skip(str(error)) from None
+    if found is None:
+        raise Skip(f"what {factory.name} asks the system for cannot be refused: it is no library of its own")
+    return found
+
+
+def refusing(world: World, step: AnyScriptStep, perform: Callable[[], ScriptSeen]) -> ScriptSeen:
+    """Carry out a step, with what the `Refuse` before it says, if there is one."""
+    pending = world.pending
+    if pending is None or isinstance(step, Refuse):
+        return perform()
+    world.pending = None
+    is_probe = isinstance(step, MakeDelegate) and step.who == "probe"
+    if is_probe or not isinstance(step, _REFUSABLE):
+        return perform()
+    wanted, who = pending.step, pending.who
+    key = type(step), wanted.what
+    known = world.asked.get(key, 0)
+    nth = 1 + (wanted.nth - 1) % known if wanted.nth and known else wanted.nth
+    with who.during(wanted.what, nth, lasting=wanted.lasting and nth > 0):
+        seen = perform()
+    if not nth:
+        world.asked[key] = who.asked
+    world.thrown = thrown = who.refused > 0 and seen.message.startswith(THROWN)
+    world.record(pending.number, ScriptSeen(counts=RefusedCounts(who.asked, who.refused, nth, thrown)))
+    return seen
+
+
+_REFUSABLE: Final = (MakeDelegate, Apply, Allocate, Invoke, DestroyDelegate)
+
+
 HANDLERS: Final[Handlers] = {
     MakeDelegate: _make,
     DestroyDelegate: _destroy,
     PassToConstructor: _pass_to_constructor,
     Unload: _unload,
     ReadLog: _log,
+    Refuse: _refuse,
 }

@@ -13,12 +13,14 @@ from typing import Any, Protocol
 from pytest_qnn.core.forms import DIRECT, QNN_DELEGATE
 from pytest_qnn.core.printable import heard
 from pytest_qnn.isolation.evidence import call_log
-from pytest_qnn.tflite.abi import layouts
+from pytest_qnn.isolation.host.refusals import Lacking, Refusals, Refusing
+from pytest_qnn.isolation.host.requests import Requests
+from pytest_qnn.tflite.abi import layouts, peek
 from pytest_qnn.tflite.cases.delegate import Application
 from pytest_qnn.tflite.cases.plugin import CREATE, DESTROY
 from pytest_qnn.tflite.mutants import DELEGATE, QNN
 from pytest_qnn.tflite.mutants import named as mutant_named
-from pytest_qnn.tflite.reference.delegate import ReferenceDelegate
+from pytest_qnn.tflite.reference.delegate import REQUESTS, NoMemory, ReferenceDelegate
 from pytest_qnn.tflite.reference.dynamic import DynamicOutputs
 from pytest_qnn.tflite.reference.personalities import PERSONALITIES
 from pytest_qnn.tflite.reference.plugin import SAMPLE_OPTIONS
@@ -133,6 +135,7 @@ class _PythonFactory:
         self._create = create
         self._options = dict(options)
         self._known: tuple[str, ...] = getattr(create, "OPTIONS", ())
+        self.refusing: Refusing = REQUESTS
         self._checked(self._options)
 
     def make(self, application: Application) -> LiveDelegate:
@@ -144,6 +147,8 @@ class _PythonFactory:
                 arguments |= {"claim": application.claim}
                 arguments |= {"fault": application.fault} if application.fault else {}
             return self._create(**arguments)
+        except NoMemory as error:
+            raise NoDelegate(f"the delegate {self.name} cannot be made: {error}") from None
         except ValueError as error:
             raise DelegateUnusable(f"the delegate {self.name} refuses its options: {error}") from None
 
@@ -252,8 +257,31 @@ class LibraryFactory:
         self.name = spec
         self.path = spec.removeprefix(DIRECT)
         self.options = dict(options)
+        self._refusals: tuple[ctypes.CDLL, Refusals] | None = None
         if not Path(self.path).is_file():
             raise DelegateUnusable(f"there is no delegate library {self.path}")
+
+    @property
+    def refusing(self) -> Refusing:
+        """Who can refuse what the library asks the system for; it is loaded for that.
+
+        Raises:
+            Lacking: nobody can.
+            DelegateUnusable: it cannot be loaded.
+        """
+        if call_log.active() is None:
+            raise Lacking(
+                "requests of a library are refused in a process of its own only, not with --qnn-sandbox=off"
+            )
+        library = self.loaded()
+        known = self._refusals
+        if known is None or known[0] is not library:
+            known = self._refusals = library, Refusals(library, self.path)
+        return known[1]
+
+    def loaded(self) -> ctypes.CDLL:
+        """The library. Raises DelegateUnusable."""
+        raise NotImplementedError
 
     @property
     def has_own_interface(self) -> bool:
@@ -319,6 +347,10 @@ class DirectFactory(LibraryFactory):
                 raise _unloadable(self.path, error) from None
         return self._interface
 
+    def loaded(self) -> ctypes.CDLL:
+        """As the base class says."""
+        return self._load().library
+
     def make(self, application: Application) -> LiveDelegate:
         """Do what seed 000's running example does."""
         options = self.options | dict(application.options)
@@ -335,7 +367,7 @@ class DirectFactory(LibraryFactory):
 
     def forget(self) -> None:
         """As the base class says."""
-        self._interface = None
+        self._interface = self._refusals = None
 
 
 def _unloadable(path: str, error: OSError) -> DelegateUnusable:
@@ -385,6 +417,10 @@ class PluginFactory(LibraryFactory):
         self._destroy = call_log.noted(DESTROY, destroy)
         return library
 
+    def loaded(self) -> ctypes.CDLL:
+        """As the base class says."""
+        return self._load()
+
     def make(self, application: Application) -> LiveDelegate:
         """Do what ``load_delegate`` does."""
         if self.broken:
@@ -392,7 +428,7 @@ class PluginFactory(LibraryFactory):
         self._load()
         options = self.options | dict(application.options)
         keys, values = (
-            (ctypes.c_char_p * len(options))(*(str(text).encode() for text in texts))
+            peek.array_type(ctypes.c_char_p, len(options))(*(str(text).encode() for text in texts))
             for texts in (options.keys(), options.values())
         )
         _said.texts.clear()
@@ -404,7 +440,16 @@ class PluginFactory(LibraryFactory):
 
     def forget(self) -> None:
         """As the base class says."""
-        self._library = None
+        self._library = self._refusals = None
+
+
+class _Probe(ReferenceDelegate):
+    custom = True
+    requests = Requests(NoMemory)
+
+
+class _DynamicProbe(DynamicOutputs):
+    requests = _Probe.requests
 
 
 class _ProbeFactory:
@@ -413,7 +458,7 @@ class _ProbeFactory:
     name = "probe"
 
     def make(self, application: Application) -> LiveDelegate:
-        create = DynamicOutputs if application.fault == "dynamic" else ReferenceDelegate
+        create = _DynamicProbe if application.fault == "dynamic" else _Probe
         return create(claim=application.claim, name="probe", fault=application.fault, flags=application.flags)
 
 

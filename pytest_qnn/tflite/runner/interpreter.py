@@ -22,6 +22,8 @@ from pytest_qnn.tflite.runtime.state import context_of, private_plan
 from pytest_qnn.tflite.trace import Applied, EventKind, InterpreterSeen, PlanNode
 
 Action = Callable[[], object]
+THROWN = "MemoryError"
+"""How the message begins of a call that std::bad_alloc has left."""
 
 
 def attempt(action: Action) -> str:
@@ -35,6 +37,9 @@ def attempt(action: Action) -> str:
     except (RuntimeError, ValueError) as error:
         status = 1
         return heard(error) or type(error).__name__
+    except MemoryError as error:  # std::bad_alloc, as pybind11 has it
+        status = 1
+        return f"{THROWN}: {heard(error)}"
     finally:
         if log:
             log.end(place, status)

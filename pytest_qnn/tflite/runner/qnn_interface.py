@@ -92,7 +92,7 @@ class QnnInterface:
     """
 
     def __init__(self, path: str) -> None:
-        library = ctypes.PyDLL(path)
+        self.library = library = ctypes.PyDLL(path)
         self._default, create, delete = (getattr(library, name) for name in FUNCTIONS)
         self._default.argtypes, self._default.restype = (), _Options
         create.argtypes, create.restype = (ctypes.c_void_p,), ctypes.c_void_p

@@ -5,6 +5,7 @@ Steps that hold steps (Repeat, Parallel) are here, and the one that measures the
 
 from __future__ import annotations
 
+import functools
 import gc
 import threading
 import time
@@ -41,6 +42,7 @@ from pytest_qnn.tflite.cases.script import (
 from pytest_qnn.tflite.graph.graph import Graph
 from pytest_qnn.tflite.observe.stderr import capture_stderr
 from pytest_qnn.tflite.runner import custom_memory, delegate_steps, interpreter_steps, tensor_memory
+from pytest_qnn.tflite.runner.delegate_steps import refusing
 from pytest_qnn.tflite.runner.delegates import DelegateFactory
 from pytest_qnn.tflite.runner.history import Past
 from pytest_qnn.tflite.runner.world import Chain, Handlers, OnStep, Skip, World
@@ -57,7 +59,7 @@ _MOST_VAIN = 2
 """Times that nothing was given back in the end, after which a script does not wait any more."""
 # Module-level, so that nothing of them is collected, and destroyed, before exit(3).
 _LEFT: list[World] = []
-"""What scripts that end their process leave alive."""
+"""What scripts leave alive that end their process, or that an exception of C++ has passed through."""
 
 
 def run_script_case(
@@ -89,7 +91,7 @@ def run_script_case(
             for number, step in numbered(case.steps, 0):
                 perform(world, number, step)
     finally:
-        if case.ends:
+        if case.ends or world.thrown:
             _LEFT.append(world)
         else:
             world.end()
@@ -130,11 +132,20 @@ def perform(world: World, number: int, step: AnyScriptStep) -> None:
     else:
         if isinstance(step, Invoke) and world.where.alone is None:
             world.before_invoke()
-        try:
-            seen = HANDLERS[type(step)](world, step)
-        except Skip as reason:
-            seen = ScriptSeen(ok=False, skipped=str(reason))
+        if world.pending is None:
+            seen = _carried_out(world, step)
+        else:
+            seen = refusing(world, step, functools.partial(_carried_out, world, step))
     world.record(number, seen)
+
+
+def _carried_out(world: World, step: AnyScriptStep) -> ScriptSeen:
+    try:
+        if world.thrown:
+            raise Skip("an exception of C++ has passed the runtime before")
+        return HANDLERS[type(step)](world, step)
+    except Skip as reason:
+        return ScriptSeen(ok=False, skipped=str(reason))
 
 
 def numbered(steps: Iterable[AnyScriptStep], first: int) -> list[tuple[int, AnyScriptStep]]:

@@ -6,7 +6,6 @@ from typing import Any, ClassVar, Final
 
 from pytest_qnn.isolation.codec import Codec, Kind
 from pytest_qnn.isolation.worker import WorkerSpec
-from pytest_qnn.tflite.cases.contents import contents
 from pytest_qnn.tflite.cases.delegate import DelegateCase
 from pytest_qnn.tflite.cases.domain import DomainCase
 from pytest_qnn.tflite.cases.plugin import Cycle, PluginCase
@@ -50,7 +49,6 @@ CODEC: Final = Codec(
     ),
     _measures,
     cycles,
-    contents,
     PLAIN,
     "pytest_qnn.tflite.checks.foretold",
 )

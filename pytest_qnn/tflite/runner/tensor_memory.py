@@ -30,7 +30,7 @@ def _place(world: World, step: Place) -> ScriptSeen:
     live = world.interpreter(step.interpreter)
     if not 0 <= step.tensor < len(live.graph.tensors):
         raise Skip(f"there is no tensor {step.tensor}")
-    sizes = tensor_sizes(world.runtime, world.models[live.graph_number], live.resized())
+    sizes = _sizes(world, live)
     size = sizes[step.tensor] if sizes else -1
     if size < 0:
         raise Skip(f"the size of tensor {step.tensor} is not known")
@@ -52,6 +52,18 @@ def _place(world: World, step: Place) -> ScriptSeen:
         if step.tensor in live.graph.inputs:
             live.inputs[live.graph.inputs.index(step.tensor)] = None
     return ScriptSeen(ok=status == layouts.OK, counts=PlaceCounts(status, size, buffer.size))
+
+
+def _sizes(world: World, live: LiveInterpreter) -> tuple[int, ...]:
+    """Bytes of each tensor of the main graph; empty: not known.
+
+    Of a hostile model as the runtime has them at present: alone it may refuse the model.
+    """
+    if live.graph_number or not world.case.edits:
+        return tensor_sizes(world.runtime, world.models[live.graph_number], live.resized())
+    if not live.context:
+        return ()
+    return tuple(int(view.tensor(live.context, index).bytes) for index in range(len(live.graph.tensors)))
 
 
 def _buffer(world: World, live: LiveInterpreter, step: Place, size: int) -> Guarded:
@@ -186,7 +198,7 @@ def too_small(world: World, live: LiveInterpreter) -> list[int]:
     """Placed tensors whose buffer is smaller than they are."""
     if not live.placed:
         return []
-    sizes = tensor_sizes(world.runtime, world.models[live.graph_number], live.resized())
+    sizes = _sizes(world, live)
     return [t for t, buffer in live.placed.items() if not sizes or buffer.size < sizes[t]]
 
 

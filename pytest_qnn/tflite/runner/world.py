@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 import msgspec
 
+from pytest_qnn.isolation.host.refusals import Refusing
 from pytest_qnn.isolation.observe.own_allocator import OwnAllocator
 from pytest_qnn.isolation.observe.process import snapshot
 from pytest_qnn.tflite.cases.delegate import Application
-from pytest_qnn.tflite.cases.script import AnyScriptStep, Kept, Measure, ScriptCase, flat
-from pytest_qnn.tflite.graph.model import emit
+from pytest_qnn.tflite.cases.models import graphs_of, models_of
+from pytest_qnn.tflite.cases.script import AnyScriptStep, Kept, Measure, Refuse, ScriptCase, flat
 from pytest_qnn.tflite.observe import handles, spy
 from pytest_qnn.tflite.observe.guard_pages import Guarded
 from pytest_qnn.tflite.observe.handles import Where
@@ -21,7 +22,14 @@ from pytest_qnn.tflite.runner.custom_buffers import CustomBuffer
 from pytest_qnn.tflite.runner.delegates import DelegateFactory, LiveDelegate
 from pytest_qnn.tflite.runner.interpreter import LiveInterpreter
 from pytest_qnn.tflite.runtime.runtime import Runtime
-from pytest_qnn.tflite.trace import InterpreterSeen, MeasureCounts, ScriptSeen, ScriptTrace, Touch
+from pytest_qnn.tflite.trace import (
+    NOT_REACHED,
+    InterpreterSeen,
+    MeasureCounts,
+    ScriptSeen,
+    ScriptTrace,
+    Touch,
+)
 
 MOST_TOUCHES = 100
 OnStep = Callable[[int], None]
@@ -59,6 +67,14 @@ def _grown(before: MeasureCounts, after: MeasureCounts) -> dict[str, int]:
     return {name: (getattr(after, name) or 0) - (getattr(before, name) or 0) for name in _COUNTED}
 
 
+class Pending(NamedTuple):
+    """A `Refuse` step that waits for the step behind it."""
+
+    number: int
+    step: Refuse
+    who: Refusing
+
+
 class World:
     """Everything that one script has made so far.
 
@@ -82,7 +98,9 @@ class World:
         self.chain = chain
         self.runtime = runtime
         self.remake = remake
-        self.models = [emit(graph) for graph in case.graphs]
+        self.graphs = graphs_of(case)
+        """As the files have them."""
+        self.models = models_of(case)
         self.count = len(flat(case.steps))
         self.where = Where()
         self.lock = threading.RLock()
@@ -111,13 +129,19 @@ class World:
         self.vain = 0
         """How often a Measure has waited for something to be given back, and nothing was."""
         self.stderr: StderrCapture | None = None
+        """What native delegates say; None: nobody asked, or nobody can hear it."""
         self.calls: dict[str, BackendCalls] = {}
         """Of delegates whose log is read, by name: their calls of a QNN backend, where these can be seen."""
-        """What native delegates say; None: nobody asked, or nobody can hear it."""
+        self.pending: Pending | None = None
+        """The step before, if that was a Refuse."""
+        self.thrown = False
+        """An exception has passed the runtime, of which nothing more can be expected: not even its end."""
+        self.asked: dict[tuple[type[AnyScriptStep], str], int] = {}
+        """Requests that steps of a kind made for a resource, where they were counted."""
         self.before_invoke: Callable[[], object] = lambda: None
         """Called before each Invoke of the main thread."""
         self._on_step = on_step
-        self._seen: list[ScriptSeen] = [ScriptSeen(ok=False, skipped="not reached")] * self.count
+        self._seen: list[ScriptSeen] = [ScriptSeen(ok=False, skipped=NOT_REACHED)] * self.count
         self._ended: list[LiveInterpreter] = []
 
     def look_where_it_lives(self, address: int) -> None:

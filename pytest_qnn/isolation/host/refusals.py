@@ -1,0 +1,266 @@
+"""Has requests of a library for memory, mappings, descriptors or threads refused, in this process.
+
+A library calls malloc, mmap, dup, pthread_create and their like through a table of its own (the global
+offset table of the ELF specification), which the loader fills in. Here other addresses are put there: machine
+code that refuses the nth request and else goes on to the function (`pytest_qnn/native/refusals.c`). So what
+other libraries, Python and this suite ask for is never refused, nor is what a library reaches by another way:
+a system call of its own, or a function of another library that asks in its place (std::thread of libstdc++).
+
+Nothing is put back: the tables stay as they are until the process ends, and let every request through outside
+of `Refusals.during`.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import mmap
+import os
+import struct
+import sys
+from binascii import a2b_base64
+from collections.abc import Iterator
+from errno import EAGAIN, EMFILE, ENOMEM
+from typing import Final, NamedTuple, Protocol
+
+from pytest_qnn.core.target import Resource
+from pytest_qnn.isolation import libc
+
+CODE: Final = a2b_base64(
+    "agDp+QEAAGYPH4QAAAAAAGoB6ekBAABmDx+EAAAAAABqAunZAQAAZg8fhAAAAAAAagPpyQEAAGYPH4QAAAAAAGoE6bkBAABmDx+E"
+    "AAAAAABqBempAQAAZg8fhAAAAAAAagbpmQEAAGYPH4QAAAAAAGoH6YkBAABmDx+EAAAAAABqCOl5AQAAZg8fhAAAAAAAagnpaQEA"
+    "AGYPH4QAAAAAAGoK6VkBAABmDx+EAAAAAABqC+lJAQAAZg8fhAAAAAAAagzpOQEAAGYPH4QAAAAAAGoN6SkBAABmDx+EAAAAAABq"
+    "DukZAQAAZg8fhAAAAAAAag/pCQEAAGYPH4QAAAAAAGoQ6fkAAABmDx+EAAAAAABqEenpAAAAZg8fhAAAAAAAahLp2QAAAGYPH4QA"
+    "AAAAAGoT6ckAAABmDx+EAAAAAABqFOm5AAAAZg8fhAAAAAAAahXpqQAAAGYPH4QAAAAAAGoW6ZkAAABmDx+EAAAAAABqF+mJAAAA"
+    "Zg8fhAAAAAAAahjrfGZmLg8fhAAAAAAAkGoZ62xmZi4PH4QAAAAAAJBqGutcZmYuDx+EAAAAAACQahvrTGZmLg8fhAAAAAAAkGoc"
+    "6zxmZi4PH4QAAAAAAJBqHessZmYuDx+EAAAAAACQah7rHGZmLg8fhAAAAAAAkGof6wxmZi4PH4QAAAAAAJBQV1ZSUUFQQVFIg+wI"
+    "SIt8JEDoMQAAAEmJw0iDxAhBWUFYWVpeX1hBWk2F23QDQf/jSIsFCAAAAEqLRNAww2aQUkVIRVRBVFNVU1FIiwXu////SIn5SItQ"
+    "IEiNHPhIi7swBAAASNPqgOIBdFJIg7swAgAAAHQMgf4GBAAAdASF9nU88Ej/QBBIg8r/8EgPwRBI/8pIhdJ/JnQHSIN4CAB0HfBI"
+    "/0AYSIurMAEAAEiF7XQF/1AoiShIi7swAwAAWkiJ+Ftdww=="
+)
+_MARK: Final = struct.pack("<Q", 0x5354415445484552)
+"""Replaced by the address of the state."""
+_ENTRY: Final = 16
+"""Bytes of the code for one function."""
+_MOST: Final = 32
+"""Functions that the code has room for."""
+_BAD_ALLOC: Final = "_ZSt17__throw_bad_allocv"
+"""Throws std::bad_alloc: libstdc++ and libc++ have it, each for its own exceptions."""
+
+
+class _Function(NamedTuple):
+    """A function that may refuse, and what it answers then (its manual page, or the C++ standard)."""
+
+    name: str
+    wanted: Resource
+    result: int = 0
+    error: int = 0
+    """The errno that it sets; 0: it sets none."""
+    by_command: bool = False
+    """It is fcntl: only F_DUPFD and F_DUPFD_CLOEXEC make a descriptor."""
+    throws: bool = False
+
+
+_FUNCTIONS: Final = (
+    *(
+        _Function(name, "memory", error=ENOMEM)
+        for name in ("malloc", "calloc", "realloc", "reallocarray", "aligned_alloc", "memalign", "valloc")
+    ),
+    *(_Function(name, "memory", error=ENOMEM) for name in ("strdup", "__strdup", "strndup", "__strndup")),
+    _Function("posix_memalign", "memory", ENOMEM),
+    # operator new, plain, of arrays and aligned; and those that do not throw (nothrow)
+    *(
+        _Function(name, "new", throws=True)
+        for name in ("_Znwm", "_Znam", "_ZnwmSt11align_val_t", "_ZnamSt11align_val_t")
+    ),
+    *(_Function(name, "memory") for name in ("_ZnwmRKSt9nothrow_t", "_ZnamRKSt9nothrow_t")),
+    *(_Function(name, "mapping", -1, ENOMEM) for name in ("mmap", "mmap64", "mremap")),
+    *(_Function(name, "descriptor", -1, EMFILE) for name in ("dup", "dup3", "memfd_create")),
+    *(_Function(name, "descriptor", -1, EMFILE, by_command=True) for name in ("fcntl", "fcntl64")),
+    _Function("pthread_create", "thread", EAGAIN),
+)
+assert len(_FUNCTIONS) <= _MOST
+
+
+class _State(ctypes.Structure):
+    """`State` of the code's source."""
+
+    _fields_ = [
+        *((name, ctypes.c_int64) for name in ("left", "lasting", "asked", "refused")),
+        ("counted", ctypes.c_uint64),
+        ("errno_location", ctypes.c_void_p),
+        *((name, ctypes.c_int64 * _MOST) for name in ("results", "errors", "commands")),
+        *((name, ctypes.c_void_p * _MOST) for name in ("instead", "real")),
+    ]
+
+
+class Refusing(Protocol):
+    """Who refuses what a target asks the system for: `Refusals`, or a reference's `Requests`."""
+
+    asked: int
+    refused: int
+
+    def during(self, wanted: Resource, nth: int, *, lasting: bool) -> contextlib.AbstractContextManager[None]:
+        """See `Refusals`."""
+
+
+class Lacking(Exception):  # noqa: N818 - what a machine lacks, as a sentence
+    """Nothing can be refused here; the text says why."""
+
+
+class Refusals:
+    """What one library asks for, with those of its folder that it has loaded.
+
+    Attributes:
+        asked: requests during the last `during`.
+        refused: those that were refused.
+
+    Raises:
+        Lacking: this machine has no way to refuse.
+    """
+
+    def __init__(self, library: ctypes.CDLL, path: str) -> None:
+        """``path``: where the library was loaded from."""
+        self._handle: int = library._handle
+        self._folder = os.path.dirname(path)
+        self._seen: set[int] = set()
+        self.asked = self.refused = 0
+        _install()
+        _throw_as(library)
+
+    @contextlib.contextmanager
+    def during(self, wanted: Resource, nth: int, *, lasting: bool) -> Iterator[None]:
+        """Refuse the ``nth`` request for what is ``wanted`` meanwhile, and each after it if ``lasting``."""
+        self._patch_new()
+        _STATE.asked = _STATE.refused = 0
+        _STATE.left, _STATE.lasting = nth, lasting
+        _STATE.counted = sum(1 << i for i, each in enumerate(_FUNCTIONS) if _is_wanted(each, wanted))
+        try:
+            yield
+        finally:
+            _STATE.counted = 0
+            self.asked, self.refused = _STATE.asked, _STATE.refused
+
+    def _patch_new(self) -> None:
+        """Have what is loaded by now ask here."""
+        for object_ in _loaded(self._handle):
+            # Not pathlib: it keeps every part of a path for ever, and memory may be measured here.
+            if object_.address not in self._seen and os.path.dirname(object_.path) == self._folder:
+                self._seen.add(object_.address)
+                _patch(object_)
+
+
+def _is_wanted(function: _Function, wanted: Resource) -> bool:
+    return function.wanted == wanted or (wanted == "any" and not function.throws)
+
+
+_STATE: Final = _State()
+_CODE_AT: list[int] = []
+"""Where the code is, once it is anywhere."""
+
+
+def _install() -> None:
+    """Make the code ready, once for the process."""
+    if _CODE_AT:
+        return
+    if os.uname().machine != "x86_64" or sys.platform != "linux":
+        raise Lacking("what a library asks the system for can be refused on Linux on x86-64 only")
+    here = ctypes.CDLL(None)
+    for i, function in enumerate(_FUNCTIONS):
+        _STATE.real[i] = _address(here, function.name)
+        _STATE.results[i], _STATE.errors[i] = function.result, function.error
+        _STATE.commands[i] = function.by_command
+    _STATE.errno_location = _address(here, "__errno_location")
+    code = libc.executable(CODE.replace(_MARK, struct.pack("<Q", ctypes.addressof(_STATE))))
+    if not code or not _STATE.errno_location:
+        raise Lacking("what a library asks the system for cannot be refused: no memory may be executable")
+    _CODE_AT.append(code)
+
+
+def _throw_as(library: ctypes.CDLL) -> None:
+    """Have exceptions thrown by the C++ runtime that the library was built with.
+
+    An exception of another one passes by its handlers, as a foreign one: the library could not catch it. So
+    the function is looked up among what the library depends on; of one that names no runtime, in the process.
+    """
+    here = ctypes.CDLL(None)
+    bad_alloc = _address(library, _BAD_ALLOC) or _address(here, _BAD_ALLOC)
+    for i, function in enumerate(_FUNCTIONS):
+        if function.throws:
+            _STATE.instead[i] = bad_alloc
+            real = _address(library, function.name) or _address(here, function.name)
+            _STATE.real[i] = real if bad_alloc else 0
+
+
+def _address(library: ctypes.CDLL, name: str) -> int:
+    """Of a function; 0: there is none."""
+    found = getattr(library, name, None)
+    return 0 if found is None else ctypes.cast(found, ctypes.c_void_p).value or 0
+
+
+class _Object(NamedTuple):
+    """Something that the loader has loaded: the begin of its struct link_map (dlinfo(3))."""
+
+    address: int
+    """Of the struct."""
+    base: int
+    path: str
+    dynamic: int
+    """Where its table of what the loader needs to know is."""
+
+
+def _loaded(handle: int) -> Iterator[_Object]:
+    """All that is loaded: before and behind what dlopen gave this handle for."""
+    at = handle
+    while previous := _words(at, 5)[4]:
+        at = previous
+    while at:
+        base, name, dynamic, following, _ = _words(at, 5)
+        path = ctypes.string_at(name).decode(errors="surrogateescape") if name else ""
+        yield _Object(at, base, path, dynamic)
+        at = following
+
+
+def _words(address: int, count: int) -> tuple[int, ...]:
+    return struct.unpack(f"<{count}Q", ctypes.string_at(address, 8 * count))
+
+
+_NULL, _PLT_SIZE, _STRINGS, _SYMBOLS, _RELA, _RELA_SIZE, _PLT = 0, 2, 5, 6, 7, 8, 23
+"""DT_*: tags of the dynamic table."""
+_DIRECT, _GLOBAL, _JUMP = 1, 6, 7
+"""R_X86_64_64, R_X86_64_GLOB_DAT, R_X86_64_JUMP_SLOT."""
+_SYMBOL_BYTES: Final = 24
+_RELOCATION: Final = struct.Struct("<QQq")
+
+
+def _patch(loaded: _Object) -> None:
+    """Put the code's entries where this object has the addresses of the functions."""
+    tags: dict[int, int] = {}
+    at = loaded.dynamic
+    while (entry := _words(at, 2))[0] != _NULL:
+        tags[entry[0]] = entry[1]
+        at += 16
+    # The loader has added the base to addresses; the kernel's own object (vdso) it leaves as it is.
+    if tags.get(_SYMBOLS, 0) < loaded.base or _STRINGS not in tags:
+        return
+    numbers = {function.name.encode(): i for i, function in enumerate(_FUNCTIONS) if _STATE.real[i]}
+    for table, size in ((_RELA, _RELA_SIZE), (_PLT, _PLT_SIZE)):
+        content = ctypes.string_at(tags[table], tags[size]) if table in tags and size in tags else b""
+        for offset, info, addend in _RELOCATION.iter_unpack(content):
+            kind, symbol = info & 0xFFFFFFFF, info >> 32
+            if kind in (_DIRECT, _GLOBAL, _JUMP) and symbol and not addend:
+                (name,) = struct.unpack("<I", ctypes.string_at(tags[_SYMBOLS] + symbol * _SYMBOL_BYTES, 4))
+                number = numbers.get(ctypes.string_at(tags[_STRINGS] + name))
+                if number is not None:
+                    _put(loaded.base + offset, number, direct=kind == _DIRECT)
+
+
+def _put(place: int, number: int, *, direct: bool) -> None:
+    """Put an entry there; into a variable that the library may have changed since only if it has not."""
+    slot = ctypes.c_uint64.from_address(place)
+    if direct and slot.value != _STATE.real[number]:
+        return
+    page = place & -mmap.PAGESIZE
+    # The loader makes such pages read-only where a library asks for it (RELRO).
+    libc.protect(page, mmap.PAGESIZE, mmap.PROT_READ | mmap.PROT_WRITE)
+    slot.value = _CODE_AT[0] + _ENTRY * number

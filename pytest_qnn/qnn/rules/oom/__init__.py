@@ -1,0 +1,1 @@
+"""OOM: its rules and their mutants."""

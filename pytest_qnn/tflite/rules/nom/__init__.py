@@ -1,0 +1,1 @@
+"""NOM: its rules and their mutants."""

@@ -1,0 +1,46 @@
+"""Each fault of `refused.py` is the finding of one rule, its owner's, and of no other of OOM's."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+
+from pytest_qnn.core import engine
+from pytest_qnn.core.verdict import Outcome
+from pytest_qnn.qnn.target import open_memory_target
+from tests.faults.judged import blamed, failing
+from tests.faults.refused import REFUSED, built
+
+pytestmark = pytest.mark.skipif(shutil.which("g++") is None, reason="there is no C++ compiler (g++)")
+_RULES = tuple(f"OOM-{number:02}" for number in range(1, 7))
+_FEW = ("context-throws", "everything-ends", "half-a-batch", "other-memory")
+
+
+def judged_by(name: str, folder: Path, rules: Sequence[str] = _RULES) -> dict[str, engine.Blamed]:
+    return blamed(open_memory_target(str(built(name, folder)), "emulated", "fork", 2.0), rules)
+
+
+@pytest.mark.parametrize("name", _FEW)
+def test_its_owner_finds_it(tmp_path: Path, name: str) -> None:
+    owner = REFUSED[name].owner
+    assert failing(judged_by(name, tmp_path, (owner,))) == {owner}
+
+
+@pytest.mark.full
+@pytest.mark.parametrize("name", REFUSED)
+def test_no_other_rule_of_the_area_fails(tmp_path: Path, name: str) -> None:
+    assert failing(judged_by(name, tmp_path)) == {REFUSED[name].owner}
+
+
+@pytest.mark.full
+def test_exceptions_that_are_caught_are_no_finding(tmp_path: Path) -> None:
+    assert failing(judged_by("conforming", tmp_path)) == set()
+
+
+def test_a_library_that_asks_for_nothing_by_operator_new_is_unsupported(tmp_path: Path) -> None:
+    verdict = judged_by("execute-gives-up", tmp_path, ("OOM-02",))["OOM-02"].verdict
+    assert verdict.outcome is Outcome.UNSUPPORTED
+    assert "ask the system for nothing of the kind: new" in verdict.reason
