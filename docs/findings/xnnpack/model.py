@@ -110,7 +110,7 @@ def answer(runtime: str, case: str, content: bytes, *, at_once: bool = False) ->
     They say the shape of the result and its first numbers. Where the CPU has no such kernel, and says so, the
     process with XNNPACK has to live, and may say anything.
     """
-    told = []
+    told: list[tuple[int, str]] = []
     for xnnpack in (False, True):
         code = (
             "import sys, model; values = model.computed(sys.stdin.buffer.read(), "
@@ -126,7 +126,8 @@ def answer(runtime: str, case: str, content: bytes, *, at_once: bool = False) ->
             check=False,
         )
         lines = (done.stdout if done.returncode == 0 else done.stderr).decode().strip().splitlines()
-        told.append((done.returncode, lines[-1] if lines else ""))
+        raised = [line for line in lines if line.startswith("RuntimeError: ")]
+        told.append((done.returncode, (raised or lines or [""])[-1]))
     (_, alone), (status, seen) = told
     refused = told[0][0] and alone.startswith("RuntimeError: ")
     if told[0][0] and not refused:

@@ -35,6 +35,7 @@ from pytest_qnn.tflite.cases.script import (
     Read,
     ReadCustom,
     ReadLog,
+    Refuse,
     RemoveAll,
     Resize,
     SetInputs,
@@ -91,6 +92,7 @@ EFFECTS: Final[Mapping[type[AnyScriptStep], Effect]] = {
     Unload: Effect(),
     Close: Effect(ends=("interpreter",)),
     Measure: Effect(),
+    Refuse: Effect(),
     AllocCustom: Effect(makes=("buffer",)),
     InspectCustom: Effect(uses=("buffer",)),
     FreeCustom: Effect(ends=("buffer",)),
@@ -99,7 +101,6 @@ EFFECTS: Final[Mapping[type[AnyScriptStep], Effect]] = {
     ReadLog: Effect(uses=("delegate",)),
 }
 """`tests/tflite/runner/test_handlers.py` names a step that is missing here."""
-
 _NOTHING: Final = Effect()
 
 

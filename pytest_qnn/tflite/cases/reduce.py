@@ -10,6 +10,8 @@ import msgspec
 from msgspec.structs import replace
 
 from pytest_qnn.tflite.cases.delegate import Application, DelegateCase
+from pytest_qnn.tflite.cases.edits import fewer
+from pytest_qnn.tflite.cases.edits import renumbered as renumbered_edits
 from pytest_qnn.tflite.cases.effects import all_named, effect_of, named
 from pytest_qnn.tflite.cases.history import smaller_history
 from pytest_qnn.tflite.cases.plugin import PluginCase
@@ -359,7 +361,10 @@ def _smaller_graphs(case: ScriptCase) -> Iterator[ScriptCase]:
                     continue  # a new input, which no step resizes with the others: shapes would not match
                 steps = renumbered.all(case.steps)
                 graphs = (*case.graphs[:number], left, *case.graphs[number + 1 :])
-                yield msgspec.structs.replace(case, graphs=graphs, steps=steps)
+                edits = case.edits
+                if edits and not number:
+                    edits = renumbered_edits(edits, renumbered.tensors, renumbered.nodes)
+                yield msgspec.structs.replace(case, graphs=graphs, steps=steps, edits=edits)
 
 
 class _Renumbered:
@@ -413,7 +418,11 @@ class _Renumbered:
 
 
 def _plainer_script(case: ScriptCase) -> Iterator[ScriptCase]:
-    """No stray writes recorded; the simplest numbers, one step at a time."""
+    """Fewer edits, no stray writes recorded; the simplest numbers, one step at a time."""
+    for index in reversed(range(len(case.edits))):
+        before, after = case.edits[:index], case.edits[index + 1 :]
+        for instead in (*((edit,) for edit in fewer(case.edits[index])), ()):
+            yield msgspec.structs.replace(case, edits=(*before, *instead, *after))
     if case.watch:
         yield msgspec.structs.replace(case, watch=False)
     for index, step in enumerate(case.steps):

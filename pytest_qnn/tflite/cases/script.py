@@ -8,7 +8,9 @@ from typing import Annotated, Literal
 import msgspec
 from msgspec import Meta
 
+from pytest_qnn.core.target import Resource
 from pytest_qnn.tflite.cases.delegate import Byte, Fault, Fill, Flags, Seed
+from pytest_qnn.tflite.cases.edits import AnyEdit, StatedEdges, may_end
 from pytest_qnn.tflite.cases.history import History
 from pytest_qnn.tflite.graph.graph import MOST_NODES, Graph
 
@@ -387,6 +389,23 @@ class Measure(ScriptStep, tag="measure", frozen=True, gc=False, omit_defaults=Tr
     """Not carried out where nothing of this was kept; as in Repeat."""
 
 
+class Refuse(ScriptStep, tag="refuse", frozen=True, gc=False, omit_defaults=True):
+    """During the next step one request of the target for a resource is refused by the system.
+
+    That step is MakeDelegate of the target, Apply, Allocate, Invoke or DestroyDelegate; before any other one
+    nothing is refused. What the runtime, the suite and its probes ask for is never refused. Numbers: the
+    requests during that step that were ``asked`` and ``refused``. Skipped where nothing here can refuse what
+    the target asks for.
+    """
+
+    what: Resource = "any"
+    nth: Annotated[int, Meta(ge=0, le=1000)] = 1
+    """The request that is refused, counted from 1, and around if the same kind of step was counted before: of
+    three, the fourth is the first. 0: none is, and they are counted."""
+    lasting: bool = False
+    """So is every one after it, until the step is over."""
+
+
 PlainStep = (
     MakeDelegate
     | DestroyDelegate
@@ -411,6 +430,7 @@ PlainStep = (
     | Unload
     | Close
     | Measure
+    | Refuse
     | CustomStep
 )
 
@@ -446,6 +466,8 @@ class ScriptCase(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
     """After the last step the process ends in good order, by exit(3): what is live then stays live."""
     history: History | None = None
     """What is done in the process before; `History.warm` is of no concern."""
+    edits: Annotated[tuple[AnyEdit, ...], Meta(max_length=16)] = ()
+    """Of the file of the first graph."""
 
 
 def flat(steps: Iterable[AnyScriptStep]) -> tuple[AnyScriptStep, ...]:
@@ -464,10 +486,12 @@ def flat(steps: Iterable[AnyScriptStep]) -> tuple[AnyScriptStep, ...]:
 def needs_child(case: ScriptCase) -> bool:
     """Whether a faulty delegate is likely to end the process.
 
-    Tensors have memory of their own, or none, or a library's code goes away.
+    Tensors have memory of their own, or none, or a library's code goes away, or a model cannot be trusted, or
+    the system refuses what is asked for.
     """
-    return any(
-        isinstance(step, Place | Unallocate | Unload) or (isinstance(step, Resize) and 0 in step.shape)
+    return any(map(may_end, case.edits)) or any(
+        isinstance(step, Place | Unallocate | Unload | Refuse)
+        or (isinstance(step, Resize) and 0 in step.shape)
         for step in flat(case.steps)
     )
 
@@ -485,12 +509,19 @@ def aligned(case: ScriptCase) -> ScriptCase:
     return _with_places(case, lambda place: msgspec.structs.replace(place, misalign=0))
 
 
+def without_delegates(case: ScriptCase) -> ScriptCase:
+    """The case with nothing that makes, applies or destroys a delegate."""
+    steps = tuple(step for step in case.steps if not isinstance(step, MakeDelegate | Apply | DestroyDelegate))
+    return msgspec.structs.replace(case, steps=steps)
+
+
 def without_edges(case: ScriptCase) -> ScriptCase:
     """The case without control edges in the metadata of its models; the case itself, if there are none."""
-    if all(graph.control_edges is None for graph in case.graphs):
+    edits = tuple(edit for edit in case.edits if not isinstance(edit, StatedEdges))
+    if all(graph.control_edges is None for graph in case.graphs) and edits == case.edits:
         return case
     graphs = tuple(msgspec.structs.replace(graph, control_edges=None) for graph in case.graphs)
-    return msgspec.structs.replace(case, graphs=graphs)
+    return msgspec.structs.replace(case, graphs=graphs, edits=edits)
 
 
 def _is_misaligned(step: AnyScriptStep) -> bool:

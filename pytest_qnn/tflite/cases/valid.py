@@ -15,6 +15,7 @@ from typing import Any
 
 from pytest_qnn.core.bounds import BadCase, need, shown, within
 from pytest_qnn.tflite.cases.delegate import DelegateCase
+from pytest_qnn.tflite.cases.edits import mistaken
 from pytest_qnn.tflite.cases.plugin import Copy, Create, Cycle, PluginCase
 from pytest_qnn.tflite.cases.script import (
     IMPOSSIBLE,
@@ -223,6 +224,9 @@ def check_script(case: ScriptCase) -> None:
     """Raise `pytest_qnn.core.bounds.BadCase` for a case that must not be run."""
     for graph in case.graphs:
         check_graph(graph)
+    for number, edit in enumerate(case.edits):
+        wrong = mistaken(edit, case.graphs[0])
+        need(not wrong, f"edit {number} {wrong}")
     steps = flat(case.steps)
     need(len(steps) <= MOST_STEPS, f"{len(steps)} steps are more than {MOST_STEPS}")
     performed = list(_performed(case.steps))

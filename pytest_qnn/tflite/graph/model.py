@@ -8,7 +8,7 @@ strings and tables are unsigned and lead forwards only.
 from __future__ import annotations
 
 import struct
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import lru_cache
 from itertools import chain
 
@@ -143,7 +143,10 @@ SIGNATURE_SIZE = 8
 """What a tensor with a shape_signature has more."""
 
 Key = tuple[str, int]
-"""An operator and its version."""
+"""An operator and its version; a custom operator's name and `_CUSTOM`."""
+CUSTOM_CODE = 32
+"""BuiltinOperator_CUSTOM."""
+_CUSTOM = 0
 _SUBGRAPH = 1 << 20
 """More than a subgraph has tensors."""
 
@@ -162,14 +165,27 @@ def vector(values: Sequence[int]) -> bytes:
 @lru_cache(256)
 def operator_codes(keys: tuple[Key, ...], at: int) -> bytes:
     """The vector of operator codes, which begins at ``at``, and the tables behind it."""
-    first = at + 4 + 4 * len(keys)
+    position = at + 4 + 4 * len(keys)
     offsets, tables = [], []
     for index, (op, version) in enumerate(keys):
-        position = first + 16 * index
-        offsets.append(position - at - 4 - 4 * index)
-        code = BUILTIN[op]
-        tables.append(struct.pack("<iiib3x", position - VT_CODE, version, code, min(code, 127)))
+        front, table = _custom_code(op) if version == _CUSTOM else _builtin_code(op, version, position)
+        offsets.append(position + len(front) - at - 4 - 4 * index)
+        tables.append(front + table)
+        position += len(tables[-1])
     return vector(offsets) + b"".join(tables)
+
+
+def _builtin_code(op: str, version: int, position: int) -> tuple[bytes, bytes]:
+    """What stands in front of the table, and the table."""
+    code = BUILTIN[op]
+    return b"", struct.pack("<iiib3x", position - VT_CODE, version, code, min(code, 127))
+
+
+def _custom_code(name: str) -> tuple[bytes, bytes]:
+    """As `_builtin_code`: the vtable, and the table with the name behind it."""
+    front = vtable(20, 16, 12, 4, 8)  # deprecated_builtin_code, custom_code, version, builtin_code
+    table = struct.pack("<iiiIb3x", len(front), 1, CUSTOM_CODE, 8, CUSTOM_CODE)
+    return front, table + string(name)
 
 
 def tensor_records(
@@ -274,10 +290,7 @@ def operator_records(
     offsets, records = [], []
     for index, node in enumerate(nodes):
         offsets.append(position - field - 4 * index)
-        op = node.op
-        options, table, tag = (
-            _special(node) if op in _SPECIAL else _options(op, node.activation, node.axis, node.keep_dims)
-        )
+        options, table, tag = (b"", 0, 0) if keys[index][1] == _CUSTOM else _all_options(node)
         inputs, outputs = node.inputs, node.outputs
         reads, writes = len(inputs), len(outputs)
         pack = _operator_struct(reads, writes, tag > 0)
@@ -295,6 +308,13 @@ def operator_records(
 
 
 _SPECIAL = frozenset(("CONV_2D", "IF", "WHILE", "VAR_HANDLE"))
+
+
+def _all_options(node: Node) -> tuple[bytes, int, int]:
+    """As `_options`, of a builtin operator."""
+    if node.op in _SPECIAL:
+        return _special(node)
+    return _options(node.op, node.activation, node.axis, node.keep_dims)
 
 
 def _special(node: Node) -> tuple[bytes, int, int]:
@@ -368,11 +388,15 @@ def buffer_records(contents: Sequence[bytes], position: int) -> list[bytes]:
     return [vector(offsets), *records]
 
 
-def emit(graph: Graph) -> bytes:
+def emit(graph: Graph, custom: Mapping[int, str] | None = None) -> bytes:
     """The .tflite model of ``graph``: subgraph ``main`` with tensors ``t<i>``, and those that it holds.
 
     Both runtimes load it; ai-edge-litert verifies the flatbuffer strictly. Every constant has a buffer
     of its own, aligned to 16 bytes.
+
+    Args:
+        graph: the graph.
+        custom: by node of the main graph: the name of the custom operator that stands in its place.
 
     Raises:
         KeyError: an operator, type or activation outside `pytest_qnn.tflite.graph.graph`.
@@ -381,6 +405,8 @@ def emit(graph: Graph) -> bytes:
     keys: list[list[Key]] = [
         [(node.op, _version(node, part.tensors)) for node in part.nodes] for part in graphs
     ]
+    for node, name in (custom or {}).items():
+        keys[0][node] = name, _CUSTOM
     codes = {key: index for index, key in enumerate(dict.fromkeys(chain.from_iterable(keys)))}
     code_records = operator_codes(tuple(codes), CODES)
     subgraph_vector = CODES + len(code_records)

@@ -16,6 +16,7 @@ from typing import Any, Final
 import numpy as np
 import numpy.typing as npt
 
+from pytest_qnn.isolation.host.requests import Requests
 from pytest_qnn.tflite.abi import layouts, peek, view
 from pytest_qnn.tflite.cases.delegate import Fault
 from pytest_qnn.tflite.graph.graph import Node, Tensor
@@ -28,6 +29,17 @@ _kernels: Final[dict[int, tuple[ReferenceDelegate, Kernel]]] = {}
 _numbers: Final = itertools.count(1)
 
 _USER_DATA: Final = layouts.Node.user_data.offset
+
+
+class NoMemory(Exception):  # noqa: N818 - what the system answers, as a sentence
+    """The system has refused a request."""
+
+    def __init__(self) -> None:
+        super().__init__("there is no memory")
+
+
+REQUESTS: Final = Requests(NoMemory)
+"""What all reference delegates of this process ask for, as one library does."""
 
 
 def _make_reachable(delegate: ReferenceDelegate) -> None:
@@ -58,7 +70,7 @@ def _told(delegate: ReferenceDelegate, context: int, status: int, what: str) -> 
 
 def _raised(delegate: ReferenceDelegate, context: int, what: str, error: BaseException) -> int:
     """The status of a callback that ended in an exception; the message is reported to the runtime."""
-    delegate.errors.append(error.with_traceback(None))
+    delegate.keep(error)
     delegate.explain(context, f"reference delegate: {what} failed: {error}")
     return layouts.ERROR
 
@@ -81,7 +93,7 @@ def _init(context: int, params: int, _length: int) -> int:
     try:
         kernel = delegate.init(context, nodes, inputs, outputs)
     except BaseException as error:
-        delegate.errors.append(error.with_traceback(None))
+        delegate.keep(error)
         kernel = None
     if kernel is None:
         delegate.explain(context, "reference delegate: init of a kernel failed")
@@ -121,7 +133,7 @@ def _free(_context: int, user_data: int | None) -> None:
     try:
         delegate.free(kernel)
     except BaseException as error:
-        delegate.errors.append(error.with_traceback(None))
+        delegate.keep(error)
 
 
 _keep: Final = (
@@ -167,6 +179,11 @@ class ReferenceDelegate:
         flags: TfLiteDelegateFlags.
     """
 
+    custom = False
+    """It knows the custom operators of the suite's own."""
+    requests = REQUESTS
+    """A probe has its own, of which none is refused."""
+
     def __init__(
         self,
         *,
@@ -175,13 +192,15 @@ class ReferenceDelegate:
         fault: Fault = "",
         flags: int = 0,
     ) -> None:
+        self.ask("memory")
         self.claim = None if claim is None else frozenset(claim)
         self.fault = fault
         self.errors: list[BaseException] = []
         """What was raised inside a callback; C has seen an error status instead."""
         self.plan = PlanView((), {}, {}, set())
         """The plan as last read by prepare."""
-        self._name = ctypes.create_string_buffer(name.encode())
+        encoded = name.encode()
+        self._name = peek.array_type(ctypes.c_char, len(encoded) + 1)(*encoded)
         self._struct = layouts.Delegate(Prepare=PREPARE, flags=flags)
         self.address = ctypes.addressof(self._struct)
         _make_reachable(self)
@@ -190,19 +209,35 @@ class ReferenceDelegate:
         """Forget the delegate; C must not call it any more. May be called twice."""
         _forget(self)
 
+    def keep(self, error: BaseException) -> None:
+        """Remember what was raised inside a callback, unless the system had no memory."""
+        if not isinstance(error, NoMemory):
+            self.errors.append(error.with_traceback(None))
+
+    def ask(self, wanted: str) -> None:
+        """Ask the system for something, as a library does that allocates.
+
+        Raises:
+            NoMemory: it is refused.
+        """
+        self.requests.ask(wanted)
+
     # What the delegate does with a graph.
 
     def prepare(self, context: int) -> int:
         """Choose nodes and claim them; the status for ModifyGraphWithDelegate."""
+        self.ask("memory")
         self.plan = self.read(context)
         for subgraph in self.plan.called:
             self.look_into(context, subgraph)
-        status = self.replace(context, self.choose(self.plan))
+        chosen = self.choose(self.plan)
+        self.ask("memory")
+        status = self.replace(context, chosen)
         return status or (layouts.ERROR if self.fault == "prepare" else layouts.OK)
 
     def read(self, context: int) -> PlanView:
         """The plan and the nodes that may be claimed."""
-        return read_plan(context, self.claim)
+        return read_plan(context, self.claim, custom=self.custom)
 
     def look_into(self, context: int, subgraph: int) -> int:
         """How large a subgraph is that a node of this one calls: a call as such is left to the runtime."""
@@ -254,6 +289,7 @@ class ReferenceDelegate:
         outputs: tuple[int, ...],
     ) -> Kernel | None:
         """Make the kernel of one partition; None reports failure."""
+        self.ask("memory")
         if self.fault == "init" or not has_node(context, nodes[0]):
             return None
         steps = tuple(self.plan.nodes[index] for index in nodes)
@@ -261,10 +297,12 @@ class ReferenceDelegate:
 
     def kernel_prepare(self, context: int, kernel: Kernel) -> int:  # noqa: ARG002 - for overriding steps
         """Get ready for invokes; may be called many times."""
+        self.ask("memory")
         return layouts.ERROR if self.fault == "kernel-prepare" else layouts.OK
 
     def kernel_invoke(self, context: int, kernel: Kernel) -> int:
         """Compute the partition. Tensors inside it have no memory: their values are kept here."""
+        self.ask("memory")
         kernel.invokes += 1
         if self.fault == "kernel-invoke" or (self.fault == "second-invoke" and kernel.invokes == 2):
             return layouts.ERROR

@@ -73,10 +73,18 @@ class DynamicDelegate(ReferenceDelegate):
             if not unknown.isdisjoint(node.inputs) or (node.op == "RESHAPE" and operands[1].data is None):
                 unknown.add(output)
                 continue
-            shape = result_shape(node, operands)
+            shape = self.shape_of(node, operands)
             tensors[output] = msgspec.structs.replace(tensors[output], shape=shape)
         kernel.tensors = tensors
         return unknown
+
+    def shape_of(self, node: Node, operands: list[Tensor]) -> Shape:
+        """The shape of a node's result.
+
+        Raises:
+            ValueError: the operands do not match.
+        """
+        return result_shape(node, operands)
 
     def current(self, context: int, index: int, known: Tensor) -> Tensor:
         """A tensor of the runtime with its shape as it is now; an int32 constant with its contents."""
@@ -110,7 +118,9 @@ class DynamicDelegate(ReferenceDelegate):
         """As the reference, with the shape that follows from the operands as they are."""
         output = node.outputs[0]
         pairs = zip(node.inputs, operands, strict=True)
-        shape = result_shape(node, [self._as_is(kernel, i, value) for i, value in pairs if value is not None])
+        shape = self.shape_of(
+            node, [self._as_is(kernel, i, value) for i, value in pairs if value is not None]
+        )
         if kernel.tensors[output].shape != shape:
             changed = msgspec.structs.replace(kernel.tensors[output], shape=shape)
             kernel.tensors = {**kernel.tensors, output: changed}

@@ -32,8 +32,10 @@ class PlanView:
     """Subgraphs that nodes of the plan call."""
 
 
-def read_plan(context: int, wanted: Collection[int] | None = None) -> PlanView:
+def read_plan(context: int, wanted: Collection[int] | None = None, *, custom: bool = False) -> PlanView:
     """Read the plan, and those of its nodes that are wanted (None: all).
+
+    ``custom``: with custom operators of the suite's own.
 
     Raises:
         RuntimeError: the runtime answers with an error.
@@ -51,7 +53,7 @@ def read_plan(context: int, wanted: Collection[int] | None = None) -> PlanView:
             continue
         if get_node(context, index, first, first + 8):
             raise RuntimeError(f"GetNodeAndRegistration failed for node {index}")
-        _add(view, index, peek.pointer(first), peek.pointer(first + 8), table.tensors)
+        _add(view, index, (peek.pointer(first), peek.pointer(first + 8)), table.tensors, custom=custom)
     return view
 
 
@@ -82,10 +84,14 @@ def _function(address: int) -> Any:
     return layouts.GetNodeAndRegistration(address)
 
 
-def _add(view: PlanView, index: int, node: int, registration: int, tensors: int) -> None:
-    """Enter one node with its tensors, unless something of it cannot be expressed."""
+def _add(view: PlanView, index: int, found_at: tuple[int, int], tensors: int, *, custom: bool) -> None:
+    """Enter one node with its tensors, unless something of it cannot be expressed.
+
+    ``found_at``: addresses of the node and of its registration.
+    """
+    node, registration = found_at
     try:
-        found = read_node(node, registration)
+        found = read_node(node, registration, custom=custom)
         for operand in (*found.inputs, *found.outputs):
             if operand == layouts.OPTIONAL_TENSOR or operand in view.tensors:
                 continue

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import struct
 from typing import Final
 
@@ -40,6 +41,10 @@ _ACTIVATIONS: Final[dict[int, Activation]] = {0: "NONE", 1: "RELU", 3: "RELU6"}
 """TfLiteFusedActivation values that are known here."""
 
 
+_CUSTOM: Final = 32
+_NAME: Final = layouts.Registration.custom_name.offset
+_UNKNOWN: Final = "Unknown"
+"""What the names of the suite's own custom operators begin with (`pytest_qnn.tflite.cases.edits`)."""
 _WITH_OPTIONS: Final = frozenset(("ADD", "SUB", "MUL", "CONV_2D", "FULLY_CONNECTED", "CONCATENATION", "MEAN"))
 
 
@@ -71,14 +76,16 @@ def read_tensor(tensors: int, index: int) -> tuple[Tensor, bool]:
     return Tensor(shape, dtype, peek.floats(scale), peek.integers(zero_point), axis), constant
 
 
-def read_node(node: int, registration: int) -> Node:
+def read_node(node: int, registration: int, *, custom: bool = False) -> Node:
     """The operator behind a TfLiteNode and its TfLiteRegistration.
+
+    ``custom``: a custom operator of the suite's own is the builtin one that its name ends with.
 
     Raises:
         Unknown: the operator (a delegate's kernel, 51, included) or an option cannot be expressed.
     """
     code = peek.integer(registration + _CODE)
-    op = _OPS.get(code)
+    op = _custom(registration) if custom and code == _CUSTOM else _OPS.get(code)
     if op is None:
         raise Unknown(f"operator {code}")
     inputs, outputs, options = _NODE.unpack_from(peek.MEMORY, node)
@@ -97,6 +104,13 @@ def read_node(node: int, registration: int) -> Node:
     if op == "MEAN":
         return Node(op, *operands, keep_dims=layouts.ReducerParams.from_address(options).keep_dims)
     return Node(op, *operands)
+
+
+def _custom(registration: int) -> Op | None:
+    """The builtin operator without options that a custom operator of the suite's own stands for."""
+    name = ctypes.string_at(peek.pointer(registration + _NAME)).decode(errors="replace")
+    known = (op for op in _OPS.values() if op not in _WITH_OPTIONS)
+    return next((op for op in known if name == _UNKNOWN + op), None)
 
 
 def called_subgraphs(node: int, registration: int) -> tuple[int, ...]:

@@ -22,6 +22,7 @@ from pytest_qnn.tflite.cases.arrays import Array
 from pytest_qnn.tflite.cases.delegate import DelegateCase
 from pytest_qnn.tflite.cases.domain import DomainCase
 from pytest_qnn.tflite.cases.inputs import inputs_of
+from pytest_qnn.tflite.cases.models import graphs_of
 from pytest_qnn.tflite.cases.script import (
     Allocate,
     AnyScriptStep,
@@ -345,7 +346,7 @@ class _Script:
             return [["delegate", step.delegate, dict(step.options)]]
         if isinstance(step, Open):
             self._pending[step.interpreter] = step, []
-            self._graphs[step.interpreter] = self.case.graphs[step.graph]
+            self._graphs[step.interpreter] = graphs_of(self.case)[step.graph]
             return []
         if isinstance(step, Apply):
             if step.interpreter not in self._pending:

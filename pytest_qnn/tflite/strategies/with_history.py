@@ -17,12 +17,16 @@ _MEASURES: Final = (
 )
 _CELLS: Final = "it lists models of one node, each looked at once"
 _FILE: Final = "it looks at the library's file alone"
+_LISTED: Final = "it lists a few models, each looked at once"
 _ALIVE: Final = "its cases are of dozens of interpreters or kernels, which are a history of their own"
+_REFUSED: Final = "its calls fail on purpose, and what repeats them before the case would fail as well"
 OPTED_OUT: Final[dict[str, str]] = {
     **dict.fromkeys(("LEAK-01", "LEAK-02", "LEAK-03", "LEAK-04", "LIFE-05"), _MEASURES),
     **dict.fromkeys(("OWN-02", "OWN-03", "RSZ-05", "THR-05", "TFL-03", "ABI-08"), _MEASURES),
     **dict.fromkeys(("ABI-01", "ABI-12"), _FILE),
     "DOM-01": _CELLS,
+    **dict.fromkeys(("HOS-04", "HOS-05", "HOS-06"), _LISTED),
+    **dict.fromkeys((f"NOM-0{number}" for number in range(1, 7)), _REFUSED),
     **dict.fromkeys(("OWN-06", "PART-22"), _ALIVE),
 }
 """Rules whose cases have no history, and why. Nor have those that judge the runtime (`Rule.self_check`)."""
@@ -39,6 +43,8 @@ NOT_LARGE: Final[dict[str, str]] = {
     **dict.fromkeys((f"DYN-0{number}" for number in range(1, 7)), _RESIZES),
     **dict.fromkeys(("CTRL-01", "CTRL-02", "CTRL-03", "CTRL-04", "PART-18", "MEM-09", "BUF-09"), _RESIZES),
     **dict.fromkeys((f"ABI-{number:02}" for number in (1, 2, 3, 4, 9, 10, 12, 15)), _OWN),
+    **dict.fromkeys((f"HOS-0{number}" for number in range(1, 4)), _OWN),
+    **dict.fromkeys((f"NOM-0{number}" for number in range(1, 7)), _OWN),
     "PART-22": _PARTED,
     **dict.fromkeys(("TFL-17", "TFL-19"), _WHERE),
     **dict.fromkeys(("NUM-08", "TFL-01", "TFL-02", "TFL-03", "TFL-20", "TFL-21"), _OWN),

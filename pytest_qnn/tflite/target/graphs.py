@@ -19,10 +19,12 @@ from pytest_qnn.tflite.cases.script import (
     aligned,
     flat,
     needs_child,
+    without_delegates,
     without_edges,
     without_guards,
 )
 from pytest_qnn.tflite.controls import around, controls
+from pytest_qnn.tflite.controls.refused import of_refusals
 from pytest_qnn.tflite.facts import DelegateFacts
 from pytest_qnn.tflite.runner.run import phase_name
 from pytest_qnn.tflite.runner.spec import CODEC
@@ -89,8 +91,9 @@ class Graphs:
         return with_more_outputs(case) if isinstance(case, DelegateCase) else iter(())
 
     def controls(self, case: Any, *, died: bool) -> Iterator[Control]:
-        """See `pytest_qnn.tflite.controls`."""
-        return controls(case, died=died)
+        """See `pytest_qnn.tflite.controls`; behind those of any case those of what is refused in it."""
+        yield from controls(case, died=died)
+        yield from of_refusals(case, died=died)
 
     def around(self, facts: DelegateFacts, case: Any) -> DelegateFacts:
         """See `pytest_qnn.tflite.controls`."""
@@ -108,11 +111,13 @@ class Graphs:
 
     def _of_death(self, case: Any, death: Death) -> Any:
         """The trace of a case that ended its process; empty where it was not the delegate that did."""
-        if isinstance(case, ScriptCase) and not death.lost:
-            if needs_child(case) and self._misaligned(case):
+        if isinstance(case, ScriptCase) and not death.lost and death.kind != "large":
+            if needs_child(case) and _in_a_step(death) and self._misaligned(case):
                 return ScriptTrace(misaligned=True, facts=self._facts)
             if self._lost_the_order(case):
                 return ScriptTrace(order_lost=True, facts=self._facts)
+            if case.edits and _in_a_step(death) and self._dies_alone(case):
+                return ScriptTrace(died_alone=True, facts=self._facts)
         return self.seen(case, death)
 
     def _of_failure(self, case: Any, failure: RunnerFailure) -> Any:
@@ -139,6 +144,10 @@ class Graphs:
             len(applied.claims()) > 1 for seen in answer.interpreters for applied in seen.applied
         )
 
+    def _dies_alone(self, case: ScriptCase) -> bool:
+        alone = without_delegates(case)
+        return needs_child(alone) and _in_a_step(self._executor.run(alone, guarded=True))
+
     def _misaligned(self, case: ScriptCase) -> bool:
         """Whether the case ends the process without guard pages too, and does not with aligned buffers.
 
@@ -146,9 +155,14 @@ class Graphs:
         """
         bare = without_guards(case)
         return bare != case and (
-            isinstance(self._executor.run(bare, guarded=True), Death)
+            _in_a_step(self._executor.run(bare, guarded=True))
             and not isinstance(self._executor.run(aligned(bare), guarded=True), Death)
         )
+
+
+def _in_a_step(answer: Any) -> bool:
+    """Whether this is a death, and the case had begun: the process is first made ready with the delegate."""
+    return isinstance(answer, Death) and answer.step >= 0
 
 
 def _place(case: Any, chain_length: int, step: int) -> str:

@@ -55,8 +55,9 @@ FACTS = (
     DelegateFacts(delegates=("library.so",), custom_memory=0, registers=False),
 )
 RULES = [rule for rule in catalogue().values() if rule.subject == "delegate"]
-DRAWN = [rule for rule in RULES if rule.area != "DOM"]
-"""Those of DOM list their cases."""
+LISTED = ("DOM-01", "HOS-04", "HOS-05", "HOS-06")
+DRAWN = [rule for rule in RULES if rule.id not in LISTED]
+"""The others list their cases."""
 GRAPH = Graph(
     (Tensor((2, 3)),) * 3, (Node("ABS", (0,), (1,)), Node("ADD", (1, 0), (2,))), inputs=(0,), outputs=(2,)
 )

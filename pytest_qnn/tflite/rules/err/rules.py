@@ -384,9 +384,16 @@ def grown(facts: DelegateFacts, kinds: list[tuple[DType, Op]], seed: int) -> Scr
 
 MILLIONS, MORE = (1 << 21) + 1, (1 << 24) + 1
 """Elements: more than 20 bits count, and (int8 MAXIMUM, the cheapest to compute) more than float32 does."""
-WIDE = 1 << 20
-"""Elements of a tensor: three of them are as many bytes as a case may have."""
-LARGE = ((WIDE,), (1, WIDE), (256, WIDE // 256), (WIDE, 1, 1, 1))
+WIDE: dict[DType, int] = {"float32": 1 << 19, "int8": 1 << 20}
+"""Elements of a tensor. Four of them, as many as are seen of a case, have 8 MiB at most: of much more there
+is no answer (`MOST_TAKEN` in `pytest_qnn.isolation.wire`)."""
+
+
+def _wide(dtype: DType, choice: int) -> Tensor:
+    """A tensor of so many elements, in one dimension or in several."""
+    count = WIDE[dtype]
+    shapes = ((count,), (1, count), (256, count // 256), (count, 1, 1, 1))
+    return _tensor(shapes[choice % len(shapes)], dtype)
 
 
 def hostile(facts: DelegateFacts) -> SearchStrategy[DelegateCase | ScriptCase]:
@@ -397,15 +404,17 @@ def hostile(facts: DelegateFacts) -> SearchStrategy[DelegateCase | ScriptCase]:
     """
     need_claims(facts)
     kinds = plain_kinds(facts)
-    plain = [op for dtype, op in kinds if dtype == "float32"]
+    # In int8 there are more elements than 20 bits count.
+    wide = [kind for kind in kinds if kind[0] == "int8"] or kinds
 
     def change(case: DelegateCase) -> DelegateCase | ScriptCase:
         changed = replace(case, fill="extreme" if case.data_seed % 3 == 2 else "special")
         choice = case.data_seed // 10
         if kinds and case.data_seed % 10 == 9:
             return grown(facts, kinds, choice)
-        if plain and case.data_seed % 10 == 4:
-            graph = two_nodes(plain[choice % len(plain)], Tensor(LARGE[choice % len(LARGE)]))
+        if wide and case.data_seed % 10 == 4:
+            dtype, op = wide[choice % len(wide)]
+            graph = two_nodes(op, _wide(dtype, choice))
             claimed = tuple(replace(one, claim=one.claim and (0, 1)) for one in case.applications)
             return replace(changed, graph=graph, applications=claimed)
         return with_target(changed, _refuse(_REFUSED_ANYWHERE)) if case.data_seed % 4 == 3 else changed

@@ -1,0 +1,1 @@
+"""HOS: its rules and their mutants."""
