@@ -67,7 +67,7 @@ def table() -> dict[str, Mutant]:
 def late() -> dict[str, Mutant]:
     """The mutants of `pytest_qnn.tflite.late`, by name: in no other table, and no rule has to find them."""
     load(modules_of(_LATE))
-    return of_half("delegate", late=True)
+    return of_half("delegate", LATE)
 
 
 def named(name: str) -> Mutant | None:

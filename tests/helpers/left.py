@@ -19,5 +19,13 @@ def children() -> list[int]:
 
 
 def descriptors() -> list[str]:
-    """Open descriptors, that of the listing itself among them."""
-    return sorted(set(os.listdir("/proc/self/fd")) - set(map(str, fork_servers().values())))
+    """Open descriptors, but for the connections of fork servers, which may be made anew at any time.
+
+    Nor that of the listing: it is closed by now, and has another number where one below it was closed.
+    """
+    own = set(map(str, fork_servers().values()))
+    return sorted(each for each in os.listdir("/proc/self/fd") if each not in own and _is_open(each))
+
+
+def _is_open(descriptor: str) -> bool:
+    return os.path.lexists(f"/proc/self/fd/{descriptor}")

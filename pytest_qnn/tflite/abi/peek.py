@@ -85,6 +85,16 @@ def array(address: int, dtype: npt.DTypeLike, shape: tuple[int, ...]) -> npt.NDA
     return np.frombuffer(MEMORY, dtype, count, address).reshape(shape)
 
 
+@functools.lru_cache(maxsize=1024)
+def array_type(element: Any, length: int) -> Any:
+    """The ctypes array type, made once and kept.
+
+    ctypes forgets one that nobody holds. To make it again for each delegate fills tables of Python's, which
+    grow by a thousand bytes then, now and then: in the middle of what a rule measures.
+    """
+    return element * length
+
+
 def int_array(values: tuple[int, ...]) -> Any:
     """A TfLiteIntArray of our own (a ctypes object to keep alive while C reads it)."""
-    return (ctypes.c_int * (len(values) + 1))(len(values), *values)
+    return array_type(ctypes.c_int, len(values) + 1)(len(values), *values)

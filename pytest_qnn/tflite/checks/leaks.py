@@ -74,7 +74,7 @@ def nothing_left(case: ScriptCase, trace: ScriptTrace, keys: tuple[Key, ...], pe
         target, probe = surplus(values[:_MEASURES]), surplus(values[_MEASURES:])
         least = LEAST[key] * (times - FEW)
         left = is_left(values[:_MEASURES])
-        if probe and left and _regular(key, target, least) and min(target) - max(0, min(probe)) >= least:
+        if probe and left and regular(key, target, least) and min(target) - max(0, min(probe)) >= least:
             raise Measured(
                 f"as many {WORDS[key]} in use after {per} as before it",
                 f"{', '.join(map(str, target))} more after {times - FEW} times more",
@@ -145,7 +145,7 @@ def is_left(values: list[int]) -> bool:
     return values[-1] - values[0] >= sum(surplus(values)) / 2
 
 
-def _regular(key: Key, more: list[int], least: int) -> bool:
+def regular(key: Key, more: list[int], least: int) -> bool:
     """Whether the numbers are about the same: what Python and malloc's caches keep at a time is not.
 
     Those caches hold a few thousand bytes, which weigh less the more there is.

@@ -328,14 +328,14 @@ def _preview(scope: Scope, nodes: int, kernels: int) -> None:
     """Ask the runtime for the partitions of ``nodes``, unless the delegate did so: its answer would die."""
     if not isinstance(scope, _PrepareScope) or scope.previewed or "previews" not in scope.hooks.look:
         return
-    answer = (ctypes.c_void_p * 1)()
+    answer = ctypes.c_void_p()
     count = ctypes.c_int()
     call = layouts.PreviewPartitioning(scope.own["PreviewDelegatePartitioning"])
     status = call(scope.context, nodes, ctypes.addressof(answer), ctypes.addressof(count))
     size = ctypes.sizeof(layouts.DelegateParams)
     found = []
     for position in range(count.value if not status else 0):
-        _, *members = view.params((answer[0] or 0) + position * size)
+        _, *members = view.params((answer.value or 0) + position * size)
         found.append((members[0], members[1], members[2]))
     scope.hooks.previews.append(Preview(scope.application, status, tuple(found), kernels))
 

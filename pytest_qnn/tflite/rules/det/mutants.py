@@ -100,7 +100,16 @@ class _DependsOnTheProcess(ReferenceDelegate):
         return _with_low_byte(super().compute_node(kernel, node, operands), os.getpid())
 
 
+_PID_BITS = 28
+"""More than process ids have."""
+
+
 def _with_low_byte(result: Values, salt: int) -> Values:
+    """Seven bits of the salt in the low byte of each element, the next seven in the next one's.
+
+    With the same seven in all of them, one process in 128 would compute as another one does.
+    """
     changed = np.ascontiguousarray(result).copy()
-    changed.reshape(-1).view(np.uint8)[:: changed.itemsize] = salt & 0x7F
+    low_bytes = changed.reshape(-1).view(np.uint8)[:: changed.itemsize]
+    low_bytes[:] = [salt >> shift % _PID_BITS & 0x7F for shift in range(0, 7 * low_bytes.size, 7)]
     return changed
