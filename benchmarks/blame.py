@@ -16,7 +16,7 @@ import random
 import resource
 import sys
 import tempfile
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import closing
@@ -54,11 +54,16 @@ WILD = (
     "keeps-nodes",
     "packs-weights",
     "plugin-no-prepare",
+    "rows-of-each-operand",
     "rpc-short",
     "writes-elsewhere",
 )
 """Mutants that write where other rules' cases keep conditions of loops: these are judged in children."""
 EXPLAINED: dict[str, tuple[str, str]] = {
+    "aborts-on-mismatch": (
+        "DOM-01 HOS-02",
+        "what its shapes refuse is a mismatch to it: a CONCATENATION of rank 0, an absent operand",
+    ),
     "appends-when-redone": ("LIFE-05", "what every Prepare adds is kept until the delegate is destroyed"),
     "async-dead-handles": ("DRG-10", "it keeps the memory of every handle that was deregistered"),
     "cap-hint-refused": ("PRE-04", "of an operator that is accepted, a graph with the hint is not finalised"),
@@ -152,6 +157,10 @@ EXPLAINED: dict[str, tuple[str, str]] = {
         "ERR-01 PART-04",
         "it goes on where the preview is refused, and its kernels fail in invoke",
     ),
+    "keeps-stated-shapes": (
+        "DYN-03 HOS-05",
+        "a result keeps its stated shape also where that depends on data, or has dimensions that overflow",
+    ),
     "keeps-scratch": ("DET-02", "what it adds to a result is that of an earlier invoke"),
     "knows-two-dimensions": (
         "DOM-01 NUM-02 NUM-03 NUM-04 NUM-05 NUM-10",
@@ -197,6 +206,10 @@ EXPLAINED: dict[str, tuple[str, str]] = {
     "rounds-wrongly-at-the-edge": (
         "NUM-04",
         "what is clamped to an end of the range is rounded down as well",
+    ),
+    "rows-of-each-operand": (
+        "DYN-03",
+        "a result whose shape depends on data is written as long as the operands are, beyond its memory",
     ),
     "rpc-short": ("RPC-05 RPC-09 RPC-10 RPC-14", "only the first page can be written, whoever writes"),
     "rpc-one-fd": ("RPC-10 RPC-14", "through the descriptor of a buffer another one's bytes are read"),
@@ -284,6 +297,8 @@ class Row(msgspec.Struct, frozen=True):
     """By rule of `accused`, what it saw."""
     unjudged: list[str] = []
     """Rules that were left out, or in which the suite itself failed."""
+    later: list[str] = []
+    """Rules of `missed` that fail in profile `default` (``--owners``)."""
 
 
 """Rules that a fault breaks besides those that it was made for, and why."""
@@ -339,13 +354,17 @@ class Failures(msgspec.Struct):
     """Rules in which the suite itself failed, or that have nothing to judge with."""
 
 
-def judged_by(rules: Iterable[Rule[Any, Any, Any]], target: Target[Any, Any], seed: int) -> Failures:
-    """Judge the target by the rules in their order, and close it."""
+def judged_by(
+    rules: Iterable[Rule[Any, Any, Any]], target: Target[Any, Any], seed: int, *, whole: bool = False
+) -> Failures:
+    """Judge the target by the rules in their order, and close it; ``whole``: in profile `default`."""
     found = Failures()
     # Of QNN backends as many as of a vendor's, which is in children: in this process, where the ordinary life
     # before a case is Python's, 20 examples of each rule took two minutes for a mutant.
     examples = PROFILE.isolated_examples if target.subject == "memory" else PROFILE.in_process_examples
     profile = dataclasses.replace(PROFILE, in_process_examples=examples)
+    if whole:
+        profile = dataclasses.replace(PROFILES["default"], shrink_seconds=0.0, repeats=1)
     controlled: dict[bytes, Sequence[engine.Cause]] = {}
     with closing(target):
         for rule in rules:
@@ -397,35 +416,50 @@ def row(name: str, seed: int, only: Sequence[str] = ()) -> Row:
     )
 
 
+def again(name: str, seed: int) -> Row:
+    """A fault's row, with what those of its own rules say in profile `default` that saw nothing in it."""
+    before = known()[name]
+    started = _cpu()
+    with tempfile.TemporaryDirectory() as folder:
+        target = open_fault(faults()[name], Path(folder))
+        found = judged_by([catalogue()[each] for each in before.missed], target, seed, whole=True)
+    later = [rule for rule in before.missed if rule in found.seen]
+    return msgspec.structs.replace(before, later=later, seconds=round(before.seconds + _cpu() - started, 1))
+
+
 def _left_out(rule: Rule[Any, Any, Any], fault: Fault) -> bool:
     """A measured rule, of a mutant that is neither its own nor in the sample."""
     in_sample = not fault.is_mutant or random.Random(fault.name).randrange(_MEASURED_IN) == 0
     return rule.id.startswith(MEASURED) and rule.id not in fault.kills and not in_sample
 
 
-def measure(names: Iterable[str], seed: int, jobs: int) -> Iterator[Row]:
+_Judge = Callable[[str, int], Row]
+"""Makes the row of a fault, by its name and the seed."""
+
+
+def measure(names: Iterable[str], seed: int, jobs: int, judge: _Judge = row) -> Iterator[Row]:
     """Judge all faults, several at a time. Rows come as they are done: a fault that hangs takes long."""
     left = list(names)
     while left:
         with contextlib.suppress(BrokenProcessPool):
-            for done in _several(left, seed, jobs):
+            for done in _several(left, seed, jobs, judge):
                 left.remove(done.name)
                 yield done
         # Whose fault ended its process is not known: of the first that are left one at a time.
         first, left = left[: 2 * jobs], left[2 * jobs :]
-        yield from (done for name in first for done in _alone(name, seed))
+        yield from (done for name in first for done in _alone(name, seed, judge))
 
 
-def _alone(name: str, seed: int) -> list[Row]:
+def _alone(name: str, seed: int, judge: _Judge) -> list[Row]:
     """Its row, or none where the fault ends the process that judges it."""
     try:
-        return list(_several([name], seed, 1))
+        return list(_several([name], seed, 1, judge))
     except BrokenProcessPool:
         sys.stderr.write(f"{name}: the process ended\n")
         return []
 
 
-def _several(names: Sequence[str], seed: int, jobs: int) -> Iterator[Row]:
+def _several(names: Sequence[str], seed: int, jobs: int, judge: _Judge) -> Iterator[Row]:
     """As they are done; begun in their order. Each has a process of its own, as some write where others look.
 
     Raises:
@@ -436,7 +470,7 @@ def _several(names: Sequence[str], seed: int, jobs: int) -> Iterator[Row]:
     with ProcessPoolExecutor(jobs, context, max_tasks_per_child=1) as pool:
         try:
             yield from (
-                done.result() for done in as_completed([pool.submit(row, name, seed) for name in names])
+                done.result() for done in as_completed([pool.submit(judge, name, seed) for name in names])
             )
         finally:
             pool.shutdown(cancel_futures=True)
@@ -477,10 +511,12 @@ def document(rows: dict[str, Row]) -> str:
     for title, is_mutant in (("Faults in C libraries", False), ("Mutants", True)):
         own = [rows[name] for name in sorted(rows) if both[name].is_mutant is is_mutant]
         false = [each for each in own if unexplained(each)]
-        unseen = [each for each in own if not each.owners]
+        unseen = [each for each in own if not each.owners and not each.later]
+        late = sum(not each.owners and bool(each.later) for each in own)
         parts.append(
             f"\n## {title}: {len(own)} judged, {len(false)} with an accusation that is not explained, "
-            f"{len(unseen)} whose owner saw nothing\n\n{_COLUMNS}{''.join(map(_line, own))}"
+            f"{late} whose owner needed the cases of `default`, {len(unseen)} whose owner saw nothing\n\n"
+            f"{_COLUMNS}{''.join(map(_line, own))}"
         )
     for title, said in (("Explained", EXPLAINED), ("False", FALSE)):
         lines = [f"* `{name}` ({rules}): {why}\n" for name, (rules, why) in sorted(said.items())]
@@ -509,9 +545,9 @@ rules (those whose ids begin with {measured})
 judge one mutant in eight, beside their own and the faults in C.
 
 The columns: rules that the fault breaks and that failed (of a fault in C its owner, which was named
-from docs/reference/rules.md before it was judged); those that saw nothing in so few cases; other MUST rules
-that failed, each an accusation to be explained or mended; other SHOULD and MAY rules; rules of which nothing
-was left to judge.
+from docs/reference/rules.md before it was judged); those that saw nothing in so few cases, with * where they
+fail in profile `default` (`--owners` judges them again); other MUST rules that failed, each an accusation to
+be explained or mended; other SHOULD and MAY rules; rules of which nothing was left to judge.
 """
 _COLUMNS = (
     "| fault | own rules | saw nothing | other MUST rules | other SHOULD rules | blocked |\n"
@@ -521,7 +557,8 @@ _MANY = 12
 
 
 def _line(one: Row) -> str:
-    lists = (one.owners, one.missed, one.accused, one.advised)
+    missed = [f"{rule} *" if rule in one.later else rule for rule in one.missed]
+    lists = (one.owners, missed, one.accused, one.advised)
     blocked = ", ".join(one.blocked) if len(one.blocked) <= _MANY else f"{len(one.blocked)} rules"
     cells = [f"`{one.name}`", *(", ".join(each) or "-" for each in lists), blocked or "-"]
     return f"| {' | '.join(cells)} |\n"
@@ -542,11 +579,16 @@ def main() -> None:
     parser.add_argument("--only", action="append", default=[], metavar="NAME", help="again; repeatable")
     parser.add_argument("--minutes", type=float, default=40.0, help="CPU time after which none is begun")
     parser.add_argument("--update", type=Path, metavar="FILE", help="write the matrix")
+    parser.add_argument("--owners", action="store_true", help="rules of their own that saw nothing, again")
     options = parser.parse_args()
     rows = known()
-    names = options.only or [name for name in in_turn(options.seed) if name not in rows]
+    if options.owners:
+        new = [name for name, one in rows.items() if one.missed and not one.later and name in faults()]
+    else:
+        new = [name for name in in_turn(options.seed) if name not in rows]
+    names, judge = options.only or new, again if options.owners else row
     spent = 0.0
-    for one in measure(names if options.minutes else (), options.seed, options.jobs):
+    for one in measure(names if options.minutes else (), options.seed, options.jobs, judge):
         with RESULTS.open("ab") as results:
             results.write(msgspec.json.encode(one) + b"\n")
         rows[one.name] = one

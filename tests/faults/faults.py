@@ -7,6 +7,7 @@ owner of each was written down from docs/reference/rules.md before any was judge
 from __future__ import annotations
 
 import subprocess
+from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -38,6 +39,8 @@ class Fault(NamedTuple):
     by: str
     timeout: float = TIMEOUT
     """Seconds without an answer or processor time after which a case hangs."""
+    also: tuple[tuple[str, str], ...] = ()
+    """Further pieces, each with what stands in its place."""
 
 
 _STEP = "    const size_t count = out.tensor->bytes / (out.tensor->type == kFloat32 ? sizeof(float) : 1);\n"
@@ -173,8 +176,8 @@ BACKENDS: dict[str, Fault] = {
         "memory",
         "QnnBackend_create writes to a bad address.",
         "IF-12",
-        "  *out = ((Object*)adopt(calloc(1, sizeof(Object)), kBackend, NULL))->handle;\n",
-        f"  {_FAULTY_ADDRESS}\n",
+        "  const Object* made = adopt(calloc(1, sizeof(Object)), kBackend, NULL);\n",
+        f"  {_FAULTY_ADDRESS}\n  const Object* made = NULL;\n",
     ),
     "qnn-dies-in-context-create": Fault(
         "memory",
@@ -255,11 +258,21 @@ def faulty(name: str) -> str:
     Raises:
         ValueError: what it replaces does not stand in the conforming source once.
     """
-    fault = FAULTS[name]
-    source = _SOURCES[fault.subject].read_text()
-    if source.count(fault.piece) != 1:
-        raise ValueError(f"{name}: what it replaces stands {source.count(fault.piece)} times")
-    return source.replace(fault.piece, fault.by)
+    return replaced(name, FAULTS[name])
+
+
+def replaced(name: str, fault: Fault) -> str:
+    """The source with this fault.
+
+    Raises:
+        ValueError: what it replaces does not stand in the conforming source once.
+    """
+    source = conforming(fault.subject)
+    for piece, by in ((fault.piece, fault.by), *fault.also):
+        if source.count(piece) != 1:
+            raise ValueError(f"{name}: what it replaces stands {source.count(piece)} times")
+        source = source.replace(piece, by)
+    return source
 
 
 def conforming(subject: Subject) -> str:
@@ -272,15 +285,23 @@ def built(name: str, folder: Path) -> Path:
     return build(folder, FAULTS[name].subject, name, faulty(name))
 
 
-def build(folder: Path, subject: Subject, name: str, source: str = "", *, beside: Path | None = None) -> Path:
+def build(
+    folder: Path,
+    subject: Subject,
+    name: str,
+    source: str = "",
+    *,
+    beside: Path | None = None,
+    libraries: Sequence[str] = (),
+) -> Path:
     """Build one of the two conforming libraries, or another source in its place.
 
-    ``beside`` is an object file that is linked to it.
+    ``beside`` is an object file that is linked to it, ``libraries`` are further ones (``-lNAME``).
     """
     written = folder / f"{name}.c"
     written.write_text(_FIRST + (source or conforming(subject)))
     library = folder / f"lib{name}.so"
     flags = ["-shared", "-fPIC", "-O0", "-g", "-w", *(f"-I{path.parent}" for path in _SOURCES.values())]
-    linked = [str(written), *([str(beside)] if beside else []), "-lm", "-lpthread", "-ldl"]
+    linked = [str(written), *([str(beside)] if beside else []), "-lm", "-lpthread", "-ldl", *libraries]
     subprocess.run(["gcc", *flags, "-o", str(library), *linked], check=True, capture_output=True, timeout=60)
     return library

@@ -36,6 +36,7 @@ sys.path.remove(str(ROOT))
 PAGE = ROOT / "docs" / "known-bugs.md"
 BY_MUTANTS = {
     1: (("DOM-01", "fails-at-rank-8"),),
+    2: (("HOS-01", "rows-of-each-operand"),),
     11: (("PART-10", "skips-last-output"),),
     13: (("OWN-06", "refuses-second-model"),),
     14: (("PART-22", "context-for-each-kernel"),),
