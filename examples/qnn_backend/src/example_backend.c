@@ -89,7 +89,10 @@ static void unlock(int* held) {
   (void)held;                                       \
   pthread_mutex_lock(&mutex)
 
+static const Error no_memory = 1002;
+/* NULL, where there was no memory for the object, stays NULL. */
 static void* adopt(Object* made, Kind kind, Object* owner) {
+  if (!made) return NULL;
   made->kind = kind;
   made->owner = owner;
   made->handle = ((uintptr_t)kind << 56) | ++last_handle;
@@ -152,7 +155,7 @@ static Error has_capability(uint32_t key) {
 static const struct {
   uint32_t code;
   const char* text;
-} messages[] = {{1000, "not supported"},      {1004, "invalid argument"},  {4011, "no such backend"},
+} messages[] = {{1000, "not supported"},      {1002, "no memory"},         {1004, "invalid argument"},  {4011, "no such backend"},
                 {5002, "no such context"},    {6001, "no such graph"},     {6004, "invalid tensor"},
                 {7004, "invalid parameter"},  {8000, "invalid argument"},  {8001, "no such memory"},
                 {8002, "already registered"}, {8003, "cannot be mapped"},  {8004, "invalid shape"},
@@ -170,7 +173,9 @@ static Error log_create(void* callback, uint32_t level, uintptr_t* out) {
   ONE_AT_A_TIME;
   (void)callback; /* it has nothing to say */
   if (!out || level < 1 || level > 5) return 11003;
-  *out = ((Object*)adopt(calloc(1, sizeof(Object)), kLog, NULL))->handle;
+  const Object* made = adopt(calloc(1, sizeof(Object)), kLog, NULL);
+  if (!made) return no_memory;
+  *out = made->handle;
   return 0;
 }
 static Error log_set_level(uintptr_t log, uint32_t level) {
@@ -202,7 +207,9 @@ static Error backend_create(uintptr_t log, void* config, uintptr_t* out) {
   (void)config;
   if (!out) return 4004;
   if (log && !find(kLog, log)) return 4011;
-  *out = ((Object*)adopt(calloc(1, sizeof(Object)), kBackend, NULL))->handle;
+  const Object* made = adopt(calloc(1, sizeof(Object)), kBackend, NULL);
+  if (!made) return no_memory;
+  *out = made->handle;
   return 0;
 }
 static Error backend_free(uintptr_t backend) {
@@ -217,7 +224,9 @@ static Error device_create(uintptr_t log, void* config, uintptr_t* out) {
   (void)config;
   if (!out) return 1004;
   if (log && !find(kLog, log)) return 14000;
-  *out = ((Object*)adopt(calloc(1, sizeof(Object)), kDevice, NULL))->handle;
+  const Object* made = adopt(calloc(1, sizeof(Object)), kDevice, NULL);
+  if (!made) return no_memory;
+  *out = made->handle;
   return 0;
 }
 static Error device_free(uintptr_t device) {
@@ -244,6 +253,7 @@ static Error context_create(uintptr_t backend, uintptr_t device, const ContextCo
     }
   }
   Object* made = adopt(calloc(1, sizeof(Object)), kContext, owner);
+  if (!made) return no_memory;
   made->device = used;
   *out = made->handle;
   return 0;
@@ -270,8 +280,14 @@ static Error graph_create(uintptr_t context, const char* name, void* config, uin
   if (!out) return 6000;
   if (!owner) return 6001;
   if (!name || named(owner, name)) return 6003;
+  char* copy = strdup(name);
+  if (!copy) return no_memory;
   Graph* made = adopt(calloc(1, sizeof(Graph)), kGraph, owner);
-  made->name = strdup(name);
+  if (!made) {
+    free(copy);
+    return no_memory;
+  }
+  made->name = copy;
   *out = made->base.handle;
   return 0;
 }
@@ -337,10 +353,18 @@ static Error create_tensor(uintptr_t graph, Tensor* given) {
   for (uint32_t i = 0; i < owner->tensors_size; ++i) {
     if (!strcmp(owner->tensors[i].name, given->name)) return 7003;
   }
-  if (made.type == kStatic) made.data = memcpy(malloc(made.size), given->pointer, made.size);
+  Entry* tensors = realloc(owner->tensors, (owner->tensors_size + 1) * sizeof(Entry));
+  if (!tensors) return no_memory;
+  owner->tensors = tensors;
   made.name = strdup(given->name);
+  made.data = made.type == kStatic ? malloc(made.size) : NULL;
+  if (!made.name || (made.type == kStatic && !made.data)) {
+    free(made.name);
+    free(made.data);
+    return no_memory;
+  }
+  if (made.type == kStatic) memcpy(made.data, given->pointer, made.size);
   made.id = given->id = ++last_tensor;
-  owner->tensors = realloc(owner->tensors, (owner->tensors_size + 1) * sizeof(Entry));
   owner->tensors[owner->tensors_size++] = made;
   return 0;
 }
@@ -416,7 +440,9 @@ static Error add_node(uintptr_t graph, OpConfig config) {
   if (code) return 6005;
   if (!connected) return 6007;
   step.out = (uint32_t)(out - owner->tensors);
-  owner->steps = realloc(owner->steps, (owner->steps_size + 1) * sizeof(Step));
+  Step* steps = realloc(owner->steps, (owner->steps_size + 1) * sizeof(Step));
+  if (!steps) return no_memory;
+  owner->steps = steps;
   owner->steps[owner->steps_size++] = step;
   return 0;
 }
@@ -486,15 +512,18 @@ static Error graph_execute(uintptr_t graph, const Tensor* in, uint32_t in_size, 
   if (profile || signal) return 1000;
   if (!in || !out || !in_size || !out_size) return 6000;
   void** data = calloc(owner->tensors_size, sizeof(void*));
+  if (!data) return no_memory;
   Error code = bind(owner, kAppWrite, in, in_size, data);
   if (!code) code = bind(owner, kAppRead, out, out_size, data);
   for (uint32_t i = 0; !code && i < owner->tensors_size; ++i) {
     Entry* tensor = &owner->tensors[i];
-    if (tensor->type == kNative) data[i] = malloc(tensor->size);
     if (tensor->type == kStatic) data[i] = tensor->data;
+    if (tensor->type != kNative) continue;
+    data[i] = malloc(tensor->size);
+    if (!data[i]) code = no_memory;
   }
   if (!code) compute(owner, data);
-  for (uint32_t i = 0; !code && i < owner->tensors_size; ++i) {
+  for (uint32_t i = 0; i < owner->tensors_size; ++i) {
     if (owner->tensors[i].type == kNative) free(data[i]);
   }
   free(data);
@@ -517,6 +546,10 @@ static Error register_one(Object* context, const MemDescriptor* given, Memory** 
   void* data = mmap(NULL, (size_t)file.st_size, PROT_READ | PROT_WRITE, MAP_SHARED, given->fd, 0);
   if (data == MAP_FAILED) return 8003;
   *made = adopt(calloc(1, sizeof(Memory)), kMemory, context);
+  if (!*made) {
+    munmap(data, (size_t)file.st_size);
+    return no_memory;
+  }
   (*made)->device = file.st_dev;
   (*made)->file = file.st_ino;
   (*made)->size = size;
@@ -562,6 +595,7 @@ static Interface* providers[] = {&provided};
 
 __attribute__((visibility("default"))) Error QnnInterface_getProviders(Interface*** list, uint32_t* count) {
   if (!list || !count) return 1004;
+  ONE_AT_A_TIME;
   static int is_filled;
   if (!is_filled) {
     for (int i = 0; i < kFunctions; ++i) provided.table[i] = (void*)not_supported;

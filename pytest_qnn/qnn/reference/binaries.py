@@ -104,6 +104,7 @@ class Binaries(Graphs):
             )
             for graph in context.graphs.values()
         )
+        self.ask("memory")
         return encode(Binary(self.build_id, tuple(graphs), context.udma64))
 
     def stored_tensor(self, tensor: Tensor) -> Tensor:
@@ -128,14 +129,23 @@ class Binaries(Graphs):
         if device:
             self.require("device", device, Error.CONTEXT_ERROR_INVALID_HANDLE)
         self.check_binary_config(config)
+        self.ask("memory")
         context = Context(self.mint("context"), backend or 0, device or 0, deserialised=True)
         try:
             binary = self.read_binary(ctypes.string_at(buffer, size))
         except ValueError:
             raise QnnError(Error.CONTEXT_ERROR_CREATE_FROM_BINARY) from None
         self.contexts[context.handle] = context
-        self.load(context, binary, config)
+        try:
+            self.load(context, binary, config)
+        except QnnError:
+            self.undo_load(context)
+            raise
         out[0] = context.handle
+
+    def undo_load(self, context: Context) -> None:
+        """Hook: what is in the binary could not be made: there is no context either."""
+        self.free_context(context)
 
     def check_binary_config(self, config: int | None) -> None:
         """Hook: what contextCreate takes."""

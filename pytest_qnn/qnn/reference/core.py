@@ -9,6 +9,7 @@ import itertools
 from ctypes import CFUNCTYPE, POINTER, c_uint32, c_void_p
 from typing import Any, ClassVar
 
+from pytest_qnn.isolation.host.requests import Requests
 from pytest_qnn.qnn.abi.codes import ContextOption, Error, HtpContextConfigOption, LogLevel, Property, low
 from pytest_qnn.qnn.abi.layouts import ContextConfig, ErrorHandle, Version
 from pytest_qnn.qnn.reference.logs import Log, Logs
@@ -71,6 +72,7 @@ class Core(Logs, abc.ABC):
 
     def __init__(self, personality: Personality = DEFAULT) -> None:
         self.personality = personality
+        self.refusing = Requests(lambda: QnnError(Error.COMMON_ERROR_MEM_ALLOC))
         self.backends: dict[int, None] = {}
         self.logs: dict[int, Log] = {}
         self.listeners: dict[int, Log] = {}
@@ -115,6 +117,10 @@ class Core(Logs, abc.ABC):
         """Hook: success is 0; some personalities set bits above the low 16 in errors."""
         del name
         return code | self.personality.error_bits if code else 0
+
+    def ask(self, wanted: str) -> None:
+        """Hook: ask the system for ``memory`` or a ``mapping``; 1002 where it refuses."""
+        self.refusing.ask(wanted)
 
     def mint(self, kind: Kind) -> int:
         """Hook: the value of a new handle, never 0."""
@@ -216,6 +222,7 @@ class Core(Logs, abc.ABC):
             raise QnnError(Error.BACKEND_ERROR_INVALID_ARGUMENT)
         if log:
             self.require("log", log, Error.BACKEND_ERROR_INVALID_HANDLE)
+        self.ask("memory")
         out[0] = handle = self.mint("backend")
         self.backends[handle] = None
         self.listen(handle, log)
@@ -235,6 +242,7 @@ class Core(Logs, abc.ABC):
             raise QnnError(Error.DEVICE_ERROR_INVALID_ARGUMENT)
         if log:
             self.require("log", log, Error.DEVICE_ERROR_INVALID_HANDLE)
+        self.ask("memory")
         out[0] = handle = self.mint("device")
         self.devices[handle] = None
 
@@ -256,6 +264,7 @@ class Core(Logs, abc.ABC):
         if device:
             self.require("device", device, Error.CONTEXT_ERROR_INVALID_HANDLE)
         self.check_context_config(config)
+        self.ask("memory")
         handle = self.mint("context")
         self.contexts[handle] = Context(handle, backend or 0, device or 0)
         out[0] = handle

@@ -69,6 +69,7 @@ class Execution(Graphs):
 
     def carry_out(self, graph: Graph, sources: list[Binding], sinks: list[Binding]) -> None:
         """Read the inputs, compute, write the outputs."""
+        self.ask("memory")
         self.begin_execute(graph, sources, sinks)
         values = {each.tensor.id: self.read_input(graph, each) for each in sources}
         self.compute(graph, values)
@@ -243,6 +244,7 @@ class InOnePiece(Execution):
             end += -(-tensor.size // _ALIGNMENT) * _ALIGNMENT
         if not offsets:
             return
+        self.ask("mapping")
         whole = mapping.anonymous(f"qnn-io:{graph.name}", end, self.mappings)
         for tensor, offset in offsets.items():
             graph.buffers[tensor.id] = Part(whole, offset, tensor.size)

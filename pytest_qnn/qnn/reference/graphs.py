@@ -55,6 +55,7 @@ class Graphs(Core):
             raise QnnError(Error.COMMON_ERROR_OPERATION_NOT_PERMITTED)
         if name is None or name.decode(errors="replace") in owner.graphs:
             raise QnnError(Error.GRAPH_ERROR_INVALID_NAME)
+        self.ask("memory")
         handle = self.mint("graph")
         graph = Graph(handle, name.decode(errors="replace"), owner)
         self.graphs[handle] = owner.graphs[graph.name] = graph
@@ -87,6 +88,7 @@ class Graphs(Core):
         if any(made.name == other.name for other in owner.tensors.values()):
             raise QnnError(Error.TENSOR_ERROR_ALREADY_EXISTS)
         made.mem_type = self.hint(owner, made)
+        self.ask("memory")
         owner.context.tensors += 1
         made.id = owner.context.tensors
         owner.tensors[made.id] = made
@@ -163,6 +165,7 @@ class Graphs(Core):
         made = Node(operator, *ids)
         if not suite.concerns(operator, (*inputs, *outputs)):
             made.parameters = parameters
+        self.ask("memory")
         owner.nodes.append(made)
 
     def graph_finalize(self, graph: int | None, profile: int | None, signal: int | None) -> None:
@@ -182,12 +185,22 @@ class Graphs(Core):
             raise QnnError(Error.GRAPH_ERROR_CREATE_FAILED)
         if any(tensor.mem_type not in _MEM_TYPES for tensor in owner.tensors.values()):
             raise QnnError(Error.GRAPH_ERROR_FINALIZE_FAILED)
+        self.ask("memory")
         owner.finalised = True
         if self.personality.arenas and not self.arenas:
             self.arenas = [mapping.anonymous("qnn-arena", _ARENA, self.mappings) for _ in range(_ARENAS)]
-        self.prepare_buffers(owner)
+        try:
+            self.prepare_buffers(owner)
+        except QnnError:
+            self.undo_prepare(owner)
+            raise
         if self.listeners:
             self.log_message(owner.context.backend, LogLevel.INFO, b"graph finalised")
+
+    def undo_prepare(self, graph: Graph) -> None:
+        """Hook: a buffer could not be had: the graph is as it was, and may be finalised again."""
+        graph.finalised = False
+        self.release_buffers(graph)
 
     def prepare_buffers(self, graph: Graph) -> None:
         """Hook: allocate IO buffers at preparation, for each tensor that wants one."""
@@ -202,6 +215,7 @@ class Graphs(Core):
 
     def allocate_buffer(self, graph: Graph, tensor: Tensor) -> mapping.Mapping:
         """Hook: one internal IO buffer, a mapping of its own called ``qnn-io:<graph>:<tensor>``."""
+        self.ask("mapping")
         return mapping.anonymous(f"qnn-io:{graph.name}:{tensor.name}", tensor.size, self.mappings)
 
     def release_graphs(self, context: Context) -> None:

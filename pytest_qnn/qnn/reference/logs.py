@@ -42,6 +42,10 @@ class Logs(InterfaceTable, abc.ABC):
     """By backend: its log, where that has a callback."""
 
     @abc.abstractmethod
+    def ask(self, wanted: str) -> None:
+        """Hook: ask the system for something, which it may refuse."""
+
+    @abc.abstractmethod
     def mint(self, kind: Kind) -> int:
         """Hook: the value of a new handle."""
 
@@ -54,6 +58,7 @@ class Logs(InterfaceTable, abc.ABC):
         if not out:
             raise QnnError(Error.LOG_ERROR_INVALID_ARGUMENT)
         self._check_level(level)
+        self.ask("memory")
         out[0] = handle = self.mint("log")
         self.logs[handle] = Log(LogCallback(callback) if callback else None, level)
 

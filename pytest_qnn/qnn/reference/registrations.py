@@ -95,9 +95,19 @@ class Memory(Core):
             if kept is not None:
                 return kept
         shared = self.shared_for(context, request)
+        try:
+            self.ask("memory")
+        except QnnError:
+            self.undo_mapping(context, request, shared)
+            raise
         registration = Registration(self.mint("mem"), context, request, shared)
         self.adopt(registration)
         return registration
+
+    def undo_mapping(self, context: Context, request: Request, shared: Shared) -> None:
+        """Hook: a registration failed behind its mapping, which goes if nobody else uses it."""
+        if not shared.users:
+            self.unmap(context, request.identity)
 
     def roll_back(self, batch: list[Registration]) -> None:
         """Hook: end the registrations of a batch that failed."""
@@ -292,8 +302,9 @@ class Memory(Core):
     def map_memory(self, request: Request) -> Mapping:
         """Hook: map the whole file for reading and writing; 8003 when the system refuses."""
         try:
+            self.ask("mapping")
             return Mapping(request.fd, request.length, self.mappings)
-        except OSError:
+        except (OSError, QnnError):
             raise QnnError(Error.MEM_ERROR_MAPPING) from None
 
     def adopt(self, registration: Registration) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import collections
 import ctypes
 import functools
 import re
@@ -32,6 +33,59 @@ def _constant(name: str, code: int) -> Any:
     return PROTOTYPES[name](lambda *_: code)
 
 
+class InOrder:
+    """A re-entrant lock that threads get in the order in which they asked for it.
+
+    `threading.RLock` is had again by whoever has just released it, before a thread that waits has woken: of
+    several clients that call again and again, one would be served alone, and never meet another one.
+    """
+
+    def __init__(self) -> None:
+        self._guard = threading.Lock()
+        self._owner, self._depth = 0, 0
+        """A thread's identifier, 0 for nobody's, and how often that thread has it."""
+        self._waiting: collections.deque[tuple[int, threading.Lock]] = collections.deque()
+
+    def acquire(self, timeout: float = -1) -> bool:
+        """Have the lock; False: not within so many seconds (-1: however long it takes)."""
+        own = threading.get_ident()
+        if self._owner == own:
+            self._depth += 1
+            return True
+        with self._guard:
+            if not self._owner:
+                self._owner, self._depth = own, 1
+                return True
+            turn = threading.Lock()
+            turn.acquire()
+            self._waiting.append((own, turn))
+        if turn.acquire(timeout=timeout):
+            return True
+        with self._guard:
+            if (own, turn) not in self._waiting:
+                return True  # it was given meanwhile
+            self._waiting.remove((own, turn))
+        return False
+
+    def release(self) -> None:
+        """Give it to the thread that waits longest, if one does."""
+        self._depth -= 1
+        if self._depth:
+            return
+        with self._guard:
+            self._owner = 0
+            if self._waiting:
+                self._owner, turn = self._waiting.popleft()
+                self._depth = 1
+                turn.release()
+
+    def __enter__(self) -> None:
+        self.acquire()
+
+    def __exit__(self, *_: object) -> None:
+        self.release()
+
+
 class InterfaceTable:
     """Turns the methods of ``entries`` into a ``QnnInterface_t`` and serves it.
 
@@ -49,7 +103,7 @@ class InterfaceTable:
     backend_version: ClassVar[tuple[int, int, int]] = (1, 0, 0)
 
     def __init__(self) -> None:
-        self.lock = threading.RLock()
+        self.lock = InOrder()
         self.escaped: list[tuple[str, BaseException]] = []
         self._thunks: list[Any] = []
         self._padded = PaddedInterface()
