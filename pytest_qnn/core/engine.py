@@ -57,6 +57,9 @@ ResultT = TypeVar("ResultT")
 _UNSUPPORTED_CASES = 5
 """Cases that prove that the target lacks support, after which a rule that examined nothing is given up."""
 
+_KEPT = 4 << 20
+"""Bytes of traces that are kept for the search behind a failure."""
+
 FRESH_RUNS = 2
 """Fresh processes in which a measured finding must be reproduced.
 
@@ -290,6 +293,7 @@ class _Judge:
                 raise InternalError(case) from error
             self.examples += 1
             violation = self._judged(case, trace, before)
+            del trace  # it may be large, and is not held while the next one comes
             if isinstance(violation, Measured):
                 violation = self._in_fresh_processes(case)  # None: a chance result; the search continues
             facts = self.facts
@@ -324,6 +328,7 @@ class _Judge:
             trace, alone = next(traces)
             before = [] if alone else before
             yield trace, list(before)
+            del trace
             before.append(case)
 
     def _keep(self, cases: Sequence[Any], traces: Iterator[tuple[Any, list[Any]]]) -> None:
@@ -335,8 +340,13 @@ class _Judge:
             return
         # Whatever goes wrong comes again where the case is needed.
         with contextlib.suppress(Exception):
+            room = _KEPT
             for case in cases:
-                self.kept[msgspec.msgpack.encode(case)] = next(traces)
+                trace, before = next(traces)
+                room -= len(msgspec.msgpack.encode(trace))
+                if room < 0:
+                    return
+                self.kept[msgspec.msgpack.encode(case)] = trace, before
 
     def _joined(self, cases: list[Any]) -> None:
         """Judge as one case those that ran in a child that died, which none of them does alone."""
@@ -374,7 +384,10 @@ class _Judge:
                 return None
             self.examples += 1
             activity.doing("shrinking a finding of" if self.minimal is not None else "judging")
-            self.known[key] = self._own(case, self._run(case))
+            found = self._run(case)
+            if found is not None and self.rule.by_chance and self.minimal is not None:
+                found = self._run(case)
+            self.known[key] = self._own(case, found)
         return self.known[key]
 
     def _own(self, case: Any, violation: Violation | None) -> Violation | None:
@@ -397,6 +410,7 @@ class _Judge:
             cause = self._cause_of_call(case, violation, "")
         else:
             cause = self._cause(case, violation)
+        self.last_control = None
         if cause is None:
             return violation
         self.causes.setdefault(cause.owner.id, cause)
@@ -509,6 +523,7 @@ class _Judge:
             return ()
         # Controls with owners of their own may follow one another with the same case.
         if self.last_control is None or self.last_control[0] != control.case:
+            self.last_control = None  # a trace may be large, and two are not held
             self.last_control = (control.case, self.target.run(control.case))
         _, trace = self.last_control
         causes = []
@@ -694,6 +709,10 @@ class _Judge:
         return violation
 
     def _violation(self, case: Any, trace: TraceLike) -> Violation | None:
+        if trace.death is not None and trace.death.kind == "large":
+            # Not unsupported: then a target that only says so of its process would hide what it does.
+            self.no_cases = trace.death.detail
+            return None
         if trace.death is not None:
             return died(trace.death)
         try:
@@ -778,6 +797,8 @@ def _none_on_internal_error(judge: Callable[[Any], ResultT | None], case: Any) -
 
 def _checked(rule: Rule[Any, Any, Any], case: Any, trace: TraceLike) -> Violation | Unsupported | Examined:
     """What the rule says of the trace; a death is a violation of every rule."""
+    if trace.death is not None and trace.death.kind == "large":
+        return Unsupported(trace.death.detail, final=False)
     if trace.death is not None:
         return died(trace.death)
     try:

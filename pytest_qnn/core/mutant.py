@@ -15,6 +15,9 @@ from pytest_qnn.core.rule import Subject
 MadeT = TypeVar("MadeT")
 LATE = "late-"
 """How the names of mutants begin whose faults start late or hide: no rule has to find them."""
+RACE = "race-"
+"""How the names of those begin that show only where threads meet in one moment: a rule finds them within a
+minute, and not within so many cases (docs/measured/races.md)."""
 TIMEOUT = 10.0
 """Seconds after which a case of most mutants hangs."""
 
@@ -62,12 +65,12 @@ def entered() -> dict[str, Mutant]:
     return _TABLE
 
 
-def of_half(subject: Subject, *, late: bool = False) -> dict[str, Mutant]:
-    """Those entered so far of one half, by name: the ones that start late, or the others (`LATE`)."""
+def of_half(subject: Subject, apart: str = "") -> dict[str, Mutant]:
+    """Those entered so far of one half, by name: those apart whose names begin so, or all others."""
     return {
         name: mutant
         for name, mutant in _TABLE.items()
-        if mutant.subject == subject and name.startswith(LATE) is late
+        if mutant.subject == subject and next(filter(name.startswith, (LATE, RACE)), "") == apart
     }
 
 

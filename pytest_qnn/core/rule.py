@@ -70,6 +70,9 @@ class Rule(Demand, Generic[CaseT, TraceT, FactsT]):
     uncontrolled: str = ""
     """Why no plain case can be the control (`pytest_qnn.core.target.Control`) of a wrong output in its cases:
     each has what the rule is about."""
+    by_chance: bool = False
+    """Whether a case shows what is wrong depends on how threads meet: a smaller case counts only if it does
+    so twice, so that the one that is left shows it again to who replays it."""
 
 
 _CATALOGUE: dict[str, Rule[Any, Any, Any]] = {}
@@ -87,6 +90,7 @@ def rule(
     self_check: bool = False,
     weight: float = 1.0,
     uncontrolled: str = "",
+    by_chance: bool = False,
 ) -> Callable[[Callable[[CaseT, TraceT], Examined]], Callable[[CaseT, TraceT], Examined]]:
     """Enter the decorated check into the catalogue under ``rule_id``.
 
@@ -109,6 +113,7 @@ def rule(
             self_check=self_check,
             weight=weight,
             uncontrolled=uncontrolled,
+            by_chance=by_chance,
         )
         return check
 

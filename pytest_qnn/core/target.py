@@ -13,12 +13,17 @@ from pytest_qnn.core.verdict import Crashed, Hung, Violation, WrongOutput, Wrong
 
 CaseT_contra = TypeVar("CaseT_contra", contravariant=True)
 TraceT_co = TypeVar("TraceT_co", covariant=True)
+Resource = Literal["any", "memory", "new", "mapping", "descriptor", "thread"]
+"""What a target asks the system for, and may be refused: malloc and its like, operator new of C++, which
+throws where it is refused, mmap, dup and its like, pthread_create; ``any``: whatever is asked for by
+functions that do not throw."""
 
 
 class Death(msgspec.Struct, frozen=True, gc=False):
     """How the process of a sandboxed case ended when it did not hand over its trace."""
 
-    kind: Literal["signal", "exit", "hang", "garbage"]
+    kind: Literal["signal", "exit", "hang", "garbage", "large"]
+    """``large`` is none: the process has lived, and its trace has more bytes than an answer may have."""
     detail: str
     """``SIGSEGV``, ``exit status 3``, ``no answer within 10 s``, ..."""
     step: int = -1
@@ -62,11 +67,15 @@ class Control(NamedTuple):
     """What is wrong in it may give any call another answer or end the process; its own death says nothing."""
     explains: tuple[type[Violation], ...] = (WrongOutput, WrongRefusal, WrongSuccess, Crashed, Hung)
     """What a case must have shown for this to be its control."""
+    hung: str = ""
+    """The rule that owns a hang in it; empty: it is owned as any death is."""
 
     def owners_of(self, death: Death | None) -> tuple[str, ...]:
         """Who judges what was seen of the case: of a death one rule at most."""
         if death is None:
             return self.owners
+        if death.kind == "hang" and self.hung:
+            return (self.hung,)
         during = death.evidence.during
         called = [owner for name, owner in self.calls if during == name or during.startswith(f"{name} ")]
         return (*called, *self.owners)[:1]

@@ -46,6 +46,8 @@ class MemoryFacts(msgspec.Struct, frozen=True, kw_only=True):
     validated: tuple[tuple[str, str], ...] = ()
     """(operator, dtype) pairs that QnnBackend_validateOpConfig accepts; of shape (1, 2, 2, 2)."""
     rpcmem: str = "emulated"
+    fatal_calls: tuple[str, ...] = ()
+    """Calls that were seen to end the process where a request of theirs is refused."""
     deaths: tuple[str, ...] = ()
     """How the process died while more than this was to be learned; what is missing here is then unknown."""
 

@@ -25,10 +25,11 @@ from pytest_qnn.qnn.reference.registrations import Memory
 
 _HOOKS = frozenset(vars(Memory))
 """A mutant that overrides any other hook has its fault in what the proxy leaves to the library."""
-_NOT_OFFERED = ("DMA-", "EXT-", "QLEAK-", "REG-17")
+_NOT_OFFERED = ("DMA-", "EXT-", "OOM-", "QLEAK-", "REG-17")
 """How the ids of rules begin that are about what no proxy offers.
 
-DMA-BUF memory, external memory, an end of its own process, and contexts out of binaries (REG-17).
+DMA-BUF memory, external memory, requests that are refused, an end of its own process, and contexts out of
+binaries (REG-17).
 """
 
 

@@ -25,9 +25,8 @@ from pytest_qnn.isolation.target import (
     sentence,
 )
 from pytest_qnn.isolation.worker import Unusable
-from pytest_qnn.qnn.cases.case import AnyStep, Churn, MemoryCase, WholeSession
+from pytest_qnn.qnn.cases.case import AnyStep, Churn, FailedAllocation, MemoryCase, WholeSession
 from pytest_qnn.qnn.cases.join import joined
-from pytest_qnn.qnn.cases.lives import contents
 from pytest_qnn.qnn.cases.plain import PLAIN, cycles
 from pytest_qnn.qnn.cases.reduce import smaller_memory
 from pytest_qnn.qnn.controls.calls import around, controls
@@ -42,11 +41,14 @@ from pytest_qnn.qnn.trace import MemoryTrace
 
 
 def _measures(case: MemoryCase) -> bool:
-    return any(isinstance(step, Churn | WholeSession) for step in case.steps)
+    return any(
+        isinstance(step, Churn | WholeSession) or (isinstance(step, FailedAllocation) and step.rounds > 0)
+        for step in case.steps
+    )
 
 
 CODEC: Final = Codec(
-    (Kind(MemoryCase, MemoryTrace),), _measures, cycles, contents, PLAIN, "pytest_qnn.qnn.model.contents"
+    (Kind(MemoryCase, MemoryTrace),), _measures, cycles, PLAIN, "pytest_qnn.qnn.model.contents"
 )
 
 

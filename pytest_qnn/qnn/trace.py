@@ -179,6 +179,18 @@ class GrowthCounts(Counts, frozen=True, gc=False, omit_defaults=True, tag="growt
     """Bytes that malloc has given out; 0 without glibc."""
 
 
+class RefusalCounts(Counts, frozen=True, gc=False, omit_defaults=True, tag="refusals"):
+    """Of `FailedAllocation`: the first call behind whose refusal something is not as it is without."""
+
+    calls: tuple[str, ...] = ()
+    """Empty: everything is. Several: with none of them alone it is so."""
+    code: int = 0
+    """What it answered; of several what the first answered that failed, 0 where none did."""
+    failed: str = ""
+    """What failed behind it, the same call made again or another one; empty: an output differs."""
+    failed_code: int = 0
+
+
 class LivedCounts(Counts, frozen=True, gc=False, omit_defaults=True, tag="lived"):
     """Of `Lived`."""
 
@@ -224,6 +236,7 @@ AnyCounts = (
     | PieceCounts
     | ProcessCounts
     | GrowthCounts
+    | RefusalCounts
     | LivedCounts
     | ThreadCounts
     | LogCounts

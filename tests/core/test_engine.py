@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import collections
 import dataclasses
 import gc
 import itertools
@@ -127,6 +128,25 @@ def test_a_smaller_case_that_fails_otherwise_is_not_the_finding() -> None:
     verdict = judge(rule, FakeTarget("memory", run), PROFILE, 1)
     assert verdict.outcome is Outcome.CRASH
     assert len(msgspec.json.decode(finding(verdict).case, type=MemoryCase).steps) == 2
+
+
+@pytest.mark.parametrize("by_chance", [True, False])
+def test_of_what_shows_by_chance_a_smaller_case_must_show_it_twice(by_chance: bool) -> None:
+    times: collections.Counter[int] = collections.Counter()
+
+    def check(case: MemoryCase, _trace: Any) -> Examined:
+        size = next((step.size for step in case.steps if isinstance(step, Alloc)), 0)
+        begun = any(each >= 50 for each in times)
+        times[size] += 1
+        # A size below 50 shows it each second time only, once a larger one has.
+        if size >= 50 or (size and begun and times[size] % 2):
+            raise Violation("0", "1000")
+        return Examined(1, "calls")
+
+    rule = dataclasses.replace(made_up(SIZES, "memory", check), by_chance=by_chance)
+    found = msgspec.json.decode(finding(judge(rule, FakeTarget("memory"), PROFILE, 1)).case, type=MemoryCase)
+    (size,) = [step.size for step in found.steps if isinstance(step, Alloc)]
+    assert (size >= 50) is by_chance
 
 
 def test_a_rule_that_stumbles_over_a_smaller_case_keeps_its_finding() -> None:

@@ -204,7 +204,7 @@ def test_invokes_and_poison_go_together() -> None:
 
 @pytest.fixture(scope="module")
 def delegate() -> Iterator[DelegateTarget]:
-    target = open_delegate_target([("reference", {})], "auto", "off", 10.0)
+    target = open_delegate_target([("reference", {})], "auto", "auto", 10.0)
     yield target
     target.close()
 

@@ -5,6 +5,9 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Iterator
 
+import msgspec
+import pytest
+
 from pytest_qnn.core.evidence import Evidence
 from pytest_qnn.core.target import Control, Death
 from pytest_qnn.core.verdict import FalseDeclaration, Retained, Unsupported, Violation
@@ -20,6 +23,7 @@ from pytest_qnn.qnn.cases.case import (
     Deregister,
     Descriptor,
     Execute,
+    FailedAllocation,
     GetBinary,
     GetSection,
     Lived,
@@ -27,6 +31,7 @@ from pytest_qnn.qnn.cases.case import (
     Observe,
     Prepare,
     Register,
+    Resource,
 )
 from pytest_qnn.qnn.controls.calls import around, controls
 from pytest_qnn.qnn.facts import MemoryFacts
@@ -255,3 +260,19 @@ def test_around_leaves_out_the_operator_where_others_are_left() -> None:
     assert around(facts, MemoryCase((CONTEXT,))) is facts
     alone = MemoryFacts(operators=(("Relu", "FLOAT_32"),))
     assert around(alone, control) is alone
+
+
+@pytest.mark.parametrize(("what", "owner"), [("new", "OOM-02"), ("any", "OOM-01")])
+def test_a_death_behind_refusals_may_need_what_was_done_before(what: Resource, owner: str) -> None:
+    before = ContextCreate("c0")
+    refused = FailedAllocation(("contextCreate", "deviceCreate"), what, nth=7, rounds=20)
+    *_, last = of_types(MemoryCase((before, refused)), died=True)
+    assert last.case == MemoryCase((before, msgspec.structs.replace(refused, rounds=0)))
+    assert last.owners == (owner,)
+
+
+def test_a_hang_behind_refusals_is_no_exception() -> None:
+    refused = FailedAllocation(("contextCreate",), "new")
+    *_, last = of_types(MemoryCase((refused,)), died=True)
+    assert last.owners_of(Death("signal", "SIGABRT")) == ("OOM-02",)
+    assert last.owners_of(Death("hang", "no answer")) == ("OOM-01",)

@@ -15,6 +15,7 @@ from typing import Annotated, Literal
 import msgspec
 from msgspec import Meta
 
+from pytest_qnn.core.target import Resource
 from pytest_qnn.qnn.abi.codes import LogLevel
 from pytest_qnn.qnn.cases.arguments import Argument, PointedCall
 from pytest_qnn.qnn.cases.misuses import Misused
@@ -190,6 +191,81 @@ class WholeSession(Step, tag="whole-session", frozen=True, gc=False, omit_defaul
     shape: Shape = (1, 2, 2, 2)
 
 
+AllocatingCall = Literal[
+    "logCreate",
+    "backendCreate",
+    "deviceCreate",
+    "contextCreate",
+    "graphCreate",
+    "tensorCreateGraphTensor",
+    "graphAddNode",
+    "graphFinalize",
+    "graphExecute",
+    "memRegister",
+    "contextGetBinary",
+    "contextCreateFromBinary",
+]
+"""Calls of which a request may be refused."""
+ON_GRAPHS: tuple[AllocatingCall, ...] = (
+    *("graphCreate", "tensorCreateGraphTensor", "graphAddNode", "graphFinalize", "graphExecute"),
+    *("contextGetBinary", "contextCreateFromBinary"),
+)
+"""Those that need a graph."""
+MOST_REFUSED = 1000
+
+
+class FailedAllocation(Step, tag="failed-allocation", frozen=True, gc=False, omit_defaults=True):
+    """Ordinary calls, of some of which one request for a resource is refused by the system.
+
+    The calls are made twice, with objects of their own, which are given back: as they are, to see what they
+    give; and with the refusals. There a call that fails is made again at once, with nothing refused, before
+    the others follow that use what it has made: a graph in the context, an execute of the graph, an execute
+    with the memory, a context from the binary and an execute of its graph. Where something is amiss then, the
+    same is done with each of ``calls`` alone, and told is the first with which it is. Skipped where nothing
+    here can refuse what the target asks for, or where calls fail without a refusal; of several, those are
+    left out.
+    """
+
+    calls: Annotated[tuple[AllocatingCall, ...], Meta(min_length=1, max_length=MOST_PARTS)]
+    """Of each of these a request is refused, the first time that it is called."""
+    what: Resource = "any"
+    nth: Annotated[int, Meta(ge=0, le=MOST_REFUSED)] = 1
+    """The request that is refused, counted from 1 and around: of three, the fourth is the first. 0: none is,
+    and the calls are made once, as they are."""
+    lasting: bool = False
+    """So is every one after it, until the call returns."""
+    rounds: Annotated[int, Meta(ge=0, le=MOST_ROUNDS // 20)] = 0
+    """The calls are made so often again, with the refusals of those that failed, and by how much the process
+    grows is measured."""
+    op: QnnOp = "ElementWiseAdd"
+    dtype: QnnDType = "UFIXED_POINT_8"
+    use: Literal["execute", "compose", "none"] = "execute"
+    """Graphs are executed; are composed only; or there are none, where no call needs one."""
+    mem_type: U32 = 0
+    """Qnn_MemType_t of the memory that memRegister is given."""
+
+
+ThreadCall = Literal[
+    "memRegister",
+    "graphExecute",
+    "memDeRegister",
+    "refused",
+    "backendCreate",
+    "backendFree",
+    "contextCreate",
+    "graphCreate",
+    "kept",
+    "contextFree",
+]
+"""What a thread of a `Parallel` of kind ``histories`` calls: an entry of the table, with what it needs.
+
+``memRegister``: memory for each tensor of the thread's graph, in one call. ``graphExecute``: with the handles
+if there are any, else raw; the output is compared. ``refused``: memRegister with the descriptor -1.
+``contextCreate``: a context more, of the thread's own backend. ``graphCreate``: a graph in it is composed,
+finalised and executed. ``kept``: memRegister in it of what is not deregistered, but ends with the context.
+"""
+
+
 class Parallel(Step, tag="parallel", frozen=True, gc=False, omit_defaults=True):
     """Several threads at once, each ``rounds`` times.
 
@@ -201,11 +277,13 @@ class Parallel(Step, tag="parallel", frozen=True, gc=False, omit_defaults=True):
     it, compares and frees; no session is needed. ``logs``: a log with a callback, a backend and a device are
     made for the step; each thread creates a context, prepares a graph, executes it raw, registers two buffers
     (with ``mem_type`` 0: none), deregisters them and frees the context. Then all is freed, the log last.
+    ``histories``: each thread has a context with a graph of its own, and makes its ``calls``.
     """
 
-    what: Literal["backends", "contexts", "race", "deregister", "rpcmem", "logs"]
+    what: Literal["backends", "contexts", "race", "deregister", "rpcmem", "logs", "histories"]
     threads: Annotated[int, Meta(ge=1, le=MOST_THREADS)] = 2
-    rounds: Annotated[int, Meta(ge=1, le=MOST_ROUNDS // MOST_THREADS)] = 1
+    rounds: Annotated[int, Meta(ge=1, le=MOST_ROUNDS)] = 1
+    """Of all threads together `MOST_ROUNDS` at most. Of ``histories`` none begins once 30 ms have passed."""
     mem_type: U32 = 1
     op: QnnOp = "ElementWiseAdd"
     dtype: QnnDType = "UFIXED_POINT_8"
@@ -213,6 +291,18 @@ class Parallel(Step, tag="parallel", frozen=True, gc=False, omit_defaults=True):
     """QnnLog_Level_t of the log of ``logs``: 1 ERROR to 5 DEBUG."""
     lowered: Annotated[int, Meta(ge=0, le=int(LogLevel.DEBUG))] = 0
     """The level that the log is given halfway, between two rounds; 0: it keeps the one it has."""
+    calls: Annotated[
+        tuple[Annotated[tuple[ThreadCall, ...], Meta(min_length=1, max_length=MOST_CALLS)], ...],
+        Meta(max_length=MOST_THREADS),
+    ] = ()
+    """Of ``histories``, by thread: its calls in each round, in order. What has nothing to work on is left
+    out; at the end of a round the thread deregisters and frees what it has made in it."""
+    ops: Annotated[tuple[QnnOp, ...], Meta(max_length=MOST_THREADS)] = ()
+    """Of ``histories``, by thread, in the place of ``op``."""
+    own: bool = False
+    """Of ``histories``: each thread has a backend of its own."""
+    shared: bool = False
+    """Of ``histories``: the first tensor of every thread's graph is in one memory, which each registers."""
 
 
 TENSOR = 64
@@ -719,6 +809,7 @@ AnyStep = (
     | Restart
     | Churn
     | WholeSession
+    | FailedAllocation
     | Lived
     | Logged
     | Parallel

@@ -151,18 +151,6 @@ class Spent:
         self.graphs[graph] = max(self.graphs.get(graph, 0), size)
 
 
-_GIVEN_BACK = 4
-"""Times of the bytes that a case touches: what it reads, and of a wrong output also a plain run's tensors."""
-
-
-def contents(made: case.MemoryCase) -> int:
-    """Bytes of tensors and buffers that the trace of a case can have, at most."""
-    spent = Spent()
-    for step in made.steps:
-        spent.spend(step)
-    return _GIVEN_BACK * spent.touched
-
-
 class Effect(msgspec.Struct, frozen=True):
     """What one kind of step does if it succeeds.
 
@@ -372,6 +360,7 @@ EFFECTS: dict[type[AnyStep], Effect] = {
     case.Lived: _OF_CONTEXT,
     case.Logged: _NOTHING,
     case.WholeSession: _NOTHING,
+    case.FailedAllocation: _NOTHING,
     case.Parallel: _NOTHING,
     case.Observe: Effect(uses=("buffers",)),
     case.Providers: _NOTHING,

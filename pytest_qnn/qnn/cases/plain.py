@@ -11,6 +11,7 @@ from pytest_qnn.qnn.cases.case import (
     ContextCreate,
     Descriptor,
     Execute,
+    FailedAllocation,
     Lived,
     MemoryCase,
     Observe,
@@ -30,6 +31,11 @@ PLAIN: Final = MemoryCase(
     )
 )
 
+_LIVES = 2
+"""Of a `FailedAllocation`: its calls as they are, and with the refusal."""
+_MET = 10
+"""Of a thread of ``histories``, whose rounds have an end by the clock."""
+
 
 def cycles(case: MemoryCase) -> int:
     """How often, at least once, a case does what `PLAIN` does once; each round is a cycle."""
@@ -37,6 +43,10 @@ def cycles(case: MemoryCase) -> int:
     for step in case.steps:
         if isinstance(step, Churn | Lived):
             rounds += step.rounds
+        elif isinstance(step, FailedAllocation):
+            rounds += _LIVES + step.rounds
+        elif isinstance(step, Parallel) and step.what == "histories":
+            rounds += _MET * step.threads
         elif isinstance(step, Parallel):
             rounds += step.rounds * step.threads
         else:

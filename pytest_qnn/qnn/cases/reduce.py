@@ -198,6 +198,9 @@ def _plainer(steps: Steps) -> Iterator[Steps]:
         if isinstance(step, Parallel) and step.what == "logs":
             for change in ({"lowered": 0}, {"mem_type": 0}):
                 yield (*steps[:index], msgspec.structs.replace(step, **change), *steps[index + 1 :])
+        elif isinstance(step, Parallel) and step.what == "histories":
+            for less in _shorter_histories(step):
+                yield (*steps[:index], less, *steps[index + 1 :])
     for made in steps:
         if not isinstance(made, Prepare):
             continue
@@ -206,6 +209,26 @@ def _plainer(steps: Steps) -> Iterator[Steps]:
         executes = [step for step in steps if isinstance(step, Execute) and step.graph in names]
         for tensor in range(max((len(step.bindings) for step in executes), default=0)):
             yield tuple(_with_raw(step, names, tensor) for step in steps)
+
+
+def _shorter_histories(step: Parallel) -> Iterator[Parallel]:
+    """One thread less, but two; one call less in a thread; nothing shared; a backend for all; raw memory."""
+    changed, calls = msgspec.structs.replace, step.calls
+    for at, own in enumerate(calls):
+        if len(calls) > 2:
+            fewer = {"calls": (*calls[:at], *calls[at + 1 :]), "ops": (*step.ops[:at], *step.ops[at + 1 :])}
+            yield changed(step, threads=len(calls) - 1, **fewer)
+        for gone in range(len(own) if len(own) > 1 else 0):
+            rest = (*own[:gone], *own[gone + 1 :])
+            yield changed(step, calls=(*calls[:at], rest, *calls[at + 1 :]))
+    if step.ops:
+        yield changed(step, ops=())
+    if step.shared:
+        yield changed(step, shared=False)
+    if step.own:
+        yield changed(step, own=False)
+    if step.mem_type:
+        yield changed(step, mem_type=0)
 
 
 def _with_raw(step: AnyStep, graphs: set[str], tensor: int) -> AnyStep:

@@ -7,6 +7,7 @@ from typing import Any
 from pytest_qnn.core.bounds import need, within
 from pytest_qnn.qnn.cases.arguments import ARGUMENTS
 from pytest_qnn.qnn.cases.case import (
+    MOST_ROUNDS,
     MOST_TOUCHED,
     Alloc,
     BadArgument,
@@ -49,6 +50,9 @@ def _check_step(where: str, step: Any) -> None:
         within(f"{where}: error", step.error, 0, _U64)
     elif isinstance(step, Parallel):
         within(f"{where}: lowered", step.lowered, 0, step.level)
+        within(f"{where}: rounds of all threads", step.threads * step.rounds, 1, MOST_ROUNDS)
+        threads = step.threads if step.what == "histories" else 0
+        need(len(step.calls) == threads, f"{where}: calls of {len(step.calls)} threads, and not of {threads}")
     elif isinstance(step, Register):
         for descriptor in step.descriptors:
             _check_descriptor(where, descriptor)

@@ -11,7 +11,7 @@ from typing import Any
 
 import msgspec
 
-from pytest_qnn.core.target import Control
+from pytest_qnn.core.target import Control, Resource
 from pytest_qnn.core.verdict import FalseDeclaration, Retained
 from pytest_qnn.qnn.cases.case import (
     Alloc,
@@ -24,13 +24,16 @@ from pytest_qnn.qnn.cases.case import (
     Deregister,
     Descriptor,
     Execute,
+    FailedAllocation,
     GetBinary,
     GetSection,
     Lived,
     MemoryCase,
     Miscompose,
+    Parallel,
     Prepare,
     Register,
+    ThreadCall,
 )
 from pytest_qnn.qnn.controls.binaries import executed, right_binaries
 from pytest_qnn.qnn.controls.handles import Owned, right_handles, uses_handles
@@ -97,12 +100,73 @@ def controls(case: Any, types: Sequence[int], *, died: bool) -> Iterator[Control
     if any(isinstance(step, ContextCreate) for step in case.steps):
         for steps, owner in _ordinary(case):
             yield Control(MemoryCase(steps), (owner,), _CALLS)
+    yield from _alone(case)
     # Other steps open a session too, and some make calls in a row (`Lived`, `Churn`, ...): what is ordinary
     # in them is in an ordinary session.
     yield Control(MemoryCase(_CONTEXT), (), _SESSION)
-    operators = {(step.op, step.dtype): None for step in case.steps if isinstance(step, Lived | Prepare)}
+    operators = {
+        (step.op, step.dtype): None
+        for step in case.steps
+        if isinstance(step, Lived | Prepare | FailedAllocation | Parallel)
+    }
     for op, dtype in operators or {("ElementWiseAdd", "UFIXED_POINT_8"): None}:
         yield Control(MemoryCase(_session(Prepare("g0", "c0", op, dtype))), (), _CALLS)
+    yield from _refused(case, types)
+
+
+def _alone(case: MemoryCase) -> Iterator[Control]:
+    """What each thread calls, without other threads; before that each call, the same for all cases."""
+    for step in case.steps:
+        if not (isinstance(step, Parallel) and step.what == "histories"):
+            continue
+        alone = msgspec.structs.replace(step, threads=1, rounds=1, ops=(), shared=False)
+        plain = Parallel("histories", threads=1, mem_type=step.mem_type, own=step.own)
+        pieces = [msgspec.structs.replace(plain, calls=(calls,)) for calls in _pieces(step)]
+        for number, calls in enumerate(step.calls):
+            op = step.ops[number] if step.ops else step.op
+            pieces.append(msgspec.structs.replace(alone, calls=(calls,), op=op))
+        for one in dict.fromkeys(pieces):
+            yield Control(MemoryCase((one,)), ("CTX-09",), _CALLS)
+
+
+_BEFORE: dict[ThreadCall, tuple[ThreadCall, ...]] = {
+    "memDeRegister": ("memRegister",),
+    "backendFree": ("backendCreate",),
+    "contextFree": ("contextCreate",),
+    "kept": ("contextCreate",),
+}
+"""What each call needs."""
+
+
+def _pieces(step: Parallel) -> Iterator[tuple[ThreadCall, ...]]:
+    """Each call of the threads but executes, with what it needs: whatever the operator is."""
+    found = sorted({call for calls in step.calls for call in calls} - {"graphExecute", "graphCreate"})
+    return ((*_BEFORE.get(call, ()), call) for call in found)
+
+
+def _refused(case: MemoryCase, types: Sequence[int]) -> Iterator[Control]:
+    """The calls of which requests are refused as they are; each alone, with all refused, with its refusal."""
+    for step in case.steps:
+        if isinstance(step, FailedAllocation):
+            alone = msgspec.structs.replace(step, rounds=0)
+            yield Control(MemoryCase((msgspec.structs.replace(alone, nth=0),)), (), _CALLS)
+            owners = ("OOM-02" if step.what == "new" else "OOM-01",)
+            # The same for many steps: a hang costs much, and each control is run once.
+            kind = types[0] if step.mem_type else 0
+            wanted: tuple[Resource, ...] = ("mapping", "memory") if step.what == "any" else (step.what,)
+            for call in step.calls:
+                for what in wanted:
+                    everything = FailedAllocation((call,), what, lasting=True, mem_type=kind)
+                    yield Control(MemoryCase((everything,)), owners, hung="OOM-01")
+                one = msgspec.structs.replace(alone, calls=(call,))
+                yield Control(MemoryCase((one,)), owners, hung="OOM-01")
+    # Which call dies may depend on what was done before, and on what another call was refused.
+    refusals = [step for step in case.steps if isinstance(step, FailedAllocation)]
+    if refusals:
+        owner = "OOM-02" if any(step.what == "new" for step in refusals) else "OOM-01"
+        once = {step: msgspec.structs.replace(step, rounds=0) for step in refusals}
+        steps = tuple(once[step] if isinstance(step, FailedAllocation) else step for step in case.steps)
+        yield Control(MemoryCase(steps), (owner,), hung="OOM-01")
 
 
 def _right(case: MemoryCase, types: Sequence[int]) -> Iterator[Owned]:
@@ -189,8 +253,13 @@ def _sections(case: MemoryCase) -> Iterator[tuple[tuple[AnyStep, ...], str]]:
 
 
 def around(facts: MemoryFacts, case: Any) -> MemoryFacts:
-    """The facts without the operator of the control's graph, if others are left."""
+    """The facts without the operator of the control's graph, if others are left, or with its fatal call."""
+    fatal_calls = [call for step in case.steps if isinstance(step, FailedAllocation) for call in step.calls]
+    if len(fatal_calls) == 1:
+        return msgspec.structs.replace(facts, fatal_calls=tuple(sorted({*facts.fatal_calls, *fatal_calls})))
     used = {(step.op, step.dtype) for step in case.steps if isinstance(step, Prepare)}
+    threads = [step for step in case.steps if isinstance(step, Parallel)]
+    used |= {(op, step.dtype) for step in threads for op in step.ops or (step.op,)}
     if any(isinstance(step, Register) for step in case.steps):
         return facts  # memory is wrong, and not the operator, which was right with raw memory before
     left = tuple(pair for pair in facts.operators if pair not in used)

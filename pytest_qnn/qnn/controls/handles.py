@@ -85,7 +85,7 @@ def uses_handles(case: MemoryCase) -> bool:
     bindings = (binding for step in case.steps if isinstance(step, Execute) for binding in step.bindings)
     lives = (step for step in case.steps if isinstance(step, Lived | Parallel))
     return any(binding.kind == "handle" for binding in bindings) or any(
-        step.what in ("turns", "contexts", "deregister") and step.mem_type for step in lives
+        step.what in ("turns", "contexts", "deregister", "histories") and step.mem_type for step in lives
     )
 
 

@@ -35,7 +35,8 @@ from pytest_qnn.qnn.cases.case import (
 from pytest_qnn.qnn.live.binaries import BinaryInfo, LoadedContext, binary_info, bytes_of
 from pytest_qnn.qnn.live.errors import QnnError
 from pytest_qnn.qnn.runner.client import QnnClient
-from pytest_qnn.qnn.runner.run import carry_out, release
+from pytest_qnn.qnn.runner.release import release
+from pytest_qnn.qnn.runner.run import carry_out
 from pytest_qnn.qnn.runner.sources import MemorySource
 from pytest_qnn.qnn.runner.state import State
 from pytest_qnn.qnn.trace import StepSeen

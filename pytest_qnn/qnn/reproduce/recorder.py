@@ -340,7 +340,8 @@ class Recorder:
         elif isinstance(step, case.WholeSession):
             seeds += [1, case.Binding().seed]
         elif isinstance(step, case.Parallel):
-            turns = itertools.product(range(step.threads), range(step.rounds), range(2))
+            rounds = case.MOST_CALLS if step.what == "histories" else step.rounds
+            turns = itertools.product(range(step.threads), range(rounds), range(2))
             seeds += [64 * at + 8 * turn + place for at, turn, place in turns]
         return tuple(dict.fromkeys(seed for seed in seeds if seed is not None))
 
@@ -397,7 +398,7 @@ class Recorder:
         for statement in self._wanted.get(number, ()):
             self.line(statement)
         if self.threads.started:
-            self.threads.demand(name)
+            self.threads.demand(name, code)
         elif number in self._failed:
             leaves = "" if name == "graphExecuteAsync" else " break;"
             self.line(f"if (code) {{ failed = 1;{leaves} }}")

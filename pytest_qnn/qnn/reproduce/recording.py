@@ -19,7 +19,8 @@ from pytest_qnn.qnn.reproduce.text import NotWritten
 from pytest_qnn.qnn.runner.client import QnnClient
 from pytest_qnn.qnn.runner.library import QnnEntry
 from pytest_qnn.qnn.runner.processes import run_in_processes, several_processes
-from pytest_qnn.qnn.runner.run import carry_out, release
+from pytest_qnn.qnn.runner.release import release
+from pytest_qnn.qnn.runner.run import carry_out
 from pytest_qnn.qnn.runner.state import State
 from pytest_qnn.qnn.trace import MemoryTrace, StepSeen
 
@@ -76,7 +77,7 @@ class _Run:
     def _carried_out(self, own: case.MemoryCase, state: State, spy: SpyInterface) -> MemoryTrace:
         recorder = self._recorder
         recorder.state, recorder.write = state, arguments_of
-        state.round_begins = recorder.threads.begins
+        state.round_begins, state.recorded = recorder.threads.begins, True
         later = bool(recorder.processes.starts)
         own_ones = (at for at, step in enumerate(own.steps) if not isinstance(step, case.Carry))
         carried = next(own_ones, len(own.steps)) if later else 0

@@ -15,6 +15,8 @@ from pytest_qnn.qnn.runner.client import function_name
 
 _ENDLESS: Final = ("race", "deregister")
 """Kinds in which one thread executes again and again until another one has ended something."""
+_ALIKE: Final = ("contexts", "histories")
+"""Kinds in which each thread has a context of its own: its work alone tells what must come out."""
 _SERIAL: Final = ("contextCreate", "contextFree")
 """Calls that threads with the same backend make one after the other: it is the parent of contexts."""
 _GOES_ON: Final = 200
@@ -100,18 +102,24 @@ class Threads:
         if index not in self._found:
             self._found[index], self._kinds[index] = {}, self._kind
             works = f"step_{index}_works"
-            if self._kind == "contexts":  # what comes out then must come out of all at once, too
+            if self._kind in _ALIKE:  # what comes out then must come out of all at once, too
                 main.append(f"run_alone(COUNT({works}), {works});")
             # What depends on how the threads meet may need several tries.
-            tries = 1 if self._kind in _ENDLESS else _TRIES
+            tries = 1 if self._kind in (*_ENDLESS, "histories") else _TRIES
             run = f"run_together(COUNT({works}), {works});"
+            quiet = self._kind == "histories"  # the words of one call would keep another one waiting
+            main += ["is_quiet = 1;"] if quiet else []
             main.append(f"for (int i = 0; i < {tries} && !({self._wanted(index)}); ++i) {run}")
+            main += ["is_quiet = 0;"] if quiet else []
             main.append("if (failure_count) break;")
         return self._own().lines
 
     def begins(self) -> None:
         """A round begins in all threads at once."""
         self._writer.line("together();")
+        if self._kind == "histories":
+            more = "(alone ? !round : time(NULL) < rounds_end)"
+            self._writer.line(f"for (int round = 0; !failure_count && {more}; round = 1) {{")
 
     def _wanted(self, index: int) -> str:
         """The condition that what is looked for has been seen: calls that failed."""
@@ -135,7 +143,7 @@ class Threads:
             line(f"heard.wanted = {getattr(self._writer.step, 'level', 0)};")
         if not self.inside:
             return
-        if kind == "contexts" and name == "graphExecute":
+        if kind in _ALIKE and name == "graphExecute":
             for block, pointer, size in self._own().blocks[:-1]:
                 self._writer.fill(block, ctypes.string_at(pointer, size))
         if kind == "logs" and name in _SERIAL:
@@ -157,17 +165,18 @@ class Threads:
         if kind in _ENDLESS:
             line("begun = 1;" if name == "graphExecute" else "ended = 1;")
 
-    def demand(self, name: str) -> None:
-        """The call must succeed, or the thread, or the step, ends."""
+    def demand(self, name: str, code: int) -> None:
+        """The call must succeed, or be refused as it was (``code``); else the thread, or the step, ends."""
         line = self._writer.line
         if not self.inside:
             line(f'if (code) {{ fails("{function_name(name)}", code); break; }}')
             return
         own = self._own()
-        line(f'if (code) {{ fails("{function_name(name)}", code); return; }}')
+        wrong = "!code" if code else "code"
+        line(f'if ({wrong}) {{ fails("{function_name(name)}", code); return; }}')
         if own.repeats:
             line("if (ended) --left;")
-        if name == "graphExecute" and self._kind == "contexts" and own.blocks:
+        if name == "graphExecute" and self._kind in _ALIKE and own.blocks:
             block, _, size = own.blocks[-1]
             place = len(self._writer.calls)
             line(f'if (!as_alone({place}, {block}, {size})) {{ fails("wrong output", 0); return; }}')
@@ -204,7 +213,7 @@ class Threads:
             if thread.repeats:
                 yield f"  for (int left = {_GOES_ON}; left > 0;) {{"
             yield from (f"  {line}" for line in thread.lines)
-            if thread.repeats:
+            if thread.repeats or self._kinds[index] == "histories":
                 yield "  }"
             if thread.repeats and self._kinds[index] == "race":
                 yield '  fails("QnnGraph_execute", 0); /* it goes on */'

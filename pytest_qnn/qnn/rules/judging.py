@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Collection, Iterator
-from typing import Any
+from typing import Any, Literal
 
 import msgspec
 
@@ -14,6 +14,7 @@ from pytest_qnn.core.verdict import (
     FalseDeclaration,
     Retained,
     Unsupported,
+    Violation,
     WrongOutput,
     WrongRefusal,
     WrongSuccess,
@@ -28,6 +29,7 @@ from pytest_qnn.qnn.cases.case import (
     Lived,
     MemoryCase,
     Observe,
+    Read,
     Register,
 )
 from pytest_qnn.qnn.facts import MemoryFacts, memory_types, refused_call
@@ -334,3 +336,41 @@ def _mappings(walked: Walked) -> dict[str, int]:
     """By buffer, how often it was mapped at a look."""
     assert isinstance(walked.step, Observe)
     return dict(zip(walked.step.buffers, walked.seen.counted(ProcessCounts).mapped, strict=False))
+
+
+Resource = Literal["fds", "memfds"]
+"""Descriptors, and mappings of memfds."""
+
+
+def steps_of(case: MemoryCase, trace: MemoryTrace) -> Iterator[tuple[int, AnyStep, StepSeen]]:
+    """Steps that were carried out, and reads that could not be."""
+    for index, (step, seen) in enumerate(zip(case.steps, trace.steps, strict=False)):
+        if not seen.skipped or isinstance(step, Read):
+            yield index, step, seen
+
+
+def demand_steady(
+    case: MemoryCase, trace: MemoryTrace, doing: str, kinds: tuple[Resource, ...], *, falling: bool = False
+) -> None:
+    """Raise Violation when a count of the last Observe differs from the first one's: Retained if it is more.
+
+    ``falling``: it may be below, since a thread of the backend may have given back what was there before the
+    first look.
+    """
+    looks = [
+        (index, seen.counted(ProcessCounts))
+        for index, step, seen in steps_of(case, trace)
+        if isinstance(step, Observe)
+    ]
+    if len(looks) < 2:
+        return
+    before, (index, after) = looks[0][1], looks[-1]
+    both: dict[Resource, tuple[int, int]] = {
+        "fds": (before.fds, after.fds),
+        "memfds": (before.memfds, after.memfds),
+    }
+    for kind in kinds:
+        was, now = both[kind]
+        if now > was or (now < was and not falling):
+            kind_of = Retained if now > was else Violation
+            raise kind_of(f"{was} {kind}", f"{now} after {doing}", f"step {index}")

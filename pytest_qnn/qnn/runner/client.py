@@ -77,6 +77,10 @@ class QnnClient:
         code: int = call_log.call(known_as, function, *arguments)
         return code
 
+    def address(self, name: str) -> int:
+        """Where the function of an entry of the table is."""
+        return ctypes.cast(self._function(name), ctypes.c_void_p).value or 0
+
     def create(self, name: str, *arguments: Any) -> tuple[int, int]:
         """Call an entry whose last argument receives a handle: the code, and the handle (or `UNTOUCHED`)."""
         # Neither NULL nor an address of a process: a handle that was not written is distinguished from both.

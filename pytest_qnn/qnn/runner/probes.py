@@ -197,12 +197,17 @@ def churn(state: State, step: Churn) -> StepSeen:
     return StepSeen(code=batch.refusal, counts=counts)
 
 
-def grown(once: Callable[[], Found | None], rounds: int) -> tuple[Found | None, GrowthCounts]:
-    """The call that gave another code than it had to, or else the growth of the process over the rounds."""
+def grown(
+    once: Callable[[], Found | None], rounds: int, seconds: float = _SECONDS
+) -> tuple[Found | None, GrowthCounts]:
+    """The call that gave another code than it had to, or else the growth of the process over the rounds.
+
+    No further round begins after so many ``seconds``.
+    """
     gc.collect()
     before, heap = snapshot(), libc.malloc_in_use()
     done, started, found = 0, time.monotonic(), None
-    while done < rounds and time.monotonic() - started < _SECONDS:
+    while done < rounds and time.monotonic() - started < seconds:
         found = once()
         if found is not None:
             break

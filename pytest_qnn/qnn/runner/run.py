@@ -12,12 +12,10 @@ NULL or BOGUS in place of its context, graph or handles is carried out even wher
 
 from __future__ import annotations
 
-import contextlib
-import ctypes
 import functools
 from collections.abc import Callable
 from types import ModuleType
-from typing import Any, Final
+from typing import Final
 
 import msgspec
 
@@ -39,27 +37,26 @@ from pytest_qnn.qnn.runner import (
     binaries,
     buffers,
     graphs,
-    lived,
-    logs,
     pieces,
     plain,
     probes,
     registrations,
     sections,
-    threads,
 )
-from pytest_qnn.qnn.runner.client import NullFunction, QnnClient, array_of
+from pytest_qnn.qnn.runner.client import NullFunction, QnnClient
 from pytest_qnn.qnn.runner.handlers import HANDLERS, handles
 from pytest_qnn.qnn.runner.library import QnnEntry
 from pytest_qnn.qnn.runner.misuses import arguments
 from pytest_qnn.qnn.runner.misuses import handles as handles_misused
 from pytest_qnn.qnn.runner.probes import Found, grown
+from pytest_qnn.qnn.runner.release import release
 from pytest_qnn.qnn.runner.rpcmem import Rpcmem
-from pytest_qnn.qnn.runner.state import Buffer, Context, Executed, MemHandle, NeverMade, Skip, State
+from pytest_qnn.qnn.runner.series import failed_allocations, histories, lived, logs, threads
+from pytest_qnn.qnn.runner.state import Executed, NeverMade, Skip, State
 from pytest_qnn.qnn.trace import GrowthCounts, MemoryTrace, StepSeen
 
 MODULES: Final[tuple[ModuleType, ...]] = (
-    *(arguments, asynchronous, binaries, buffers, graphs, handles_misused, lived, logs),
+    *(arguments, asynchronous, binaries, buffers, failed_allocations, graphs, handles_misused, lived, logs),
     *(pieces, probes, registrations, sections, threads),
 )
 """The modules whose handlers are entered by their import."""
@@ -141,6 +138,8 @@ def carry_out(state: State, step: AnyStep) -> StepSeen:
 
 @handles(Parallel)
 def _parallel(state: State, step: Parallel) -> StepSeen:
+    if step.what == "histories":
+        return histories.histories(state, step)
     return logs.logs(state, step) if step.what == "logs" else threads.parallel(state, step)
 
 
@@ -210,32 +209,3 @@ _LEFT: list[State] = []
 def _leave(state: State) -> list[tuple[str, int]]:
     _LEFT.append(state)
     return []
-
-
-def release(state: State) -> list[tuple[str, int]]:
-    """End a case: deregister, free contexts, close the session, free buffers, as real clients do.
-
-    Returns each call with its code, in order.
-    """
-    codes: list[tuple[str, int]] = []
-
-    def call(name: str, *arguments: Any) -> None:
-        with contextlib.suppress(NullFunction):
-            codes.append((name, state.client.call(name, *arguments)))
-
-    # Handles before their contexts, contexts before the session, memory last: any other order is tested by
-    # steps of the case, never by its end.
-    left = [*state.retired, *state.handles.values(), *state.contexts.values(), *state.buffers.values()]
-    for handle in left:
-        if isinstance(handle, MemHandle) and handle.live:
-            call("memDeRegister", array_of(ctypes.c_void_p, 1)(handle.value), 1)
-    for context in left:
-        if isinstance(context, Context) and context.live:
-            call("contextFree", context.value, None)
-    codes += state.session.close()
-    asynchronous.release(state)
-    pieces.release(state)
-    for buffer in left:
-        if isinstance(buffer, Buffer) and buffer.live:
-            buffers.give_back(state, buffer)
-    return codes

@@ -121,6 +121,8 @@ class State:
         """Graphs that were composed with a mistake."""
         self.round_begins: Callable[[], None] = lambda: None
         """Called in each thread of a `Parallel` before it waits for the others; who records calls sets it."""
+        self.recorded = False
+        """Somebody records calls: Python makes them all."""
         self.reserve: object = None
         """Room for Python's own objects, where mappings are looked at (`small_blocks_in_reserve`)."""
 

@@ -209,6 +209,7 @@ WITHOUT: Final[dict[str, tuple[frozenset[Kind], str]]] = {
     "QLEAK-03": (ALL, "it measures the growth of a process over rounds of its own"),
     "QLEAK-05": (ALL, "it measures what a process keeps of a session that is its only one"),
     "QTHR-04": (ALL, "its one step makes a log and all else of its own, in threads"),
+    "QTHR-06": (ALL, "its one step makes everything of its own, in threads"),
     "RPC-13": (ALL, "its one step makes everything of its own, in threads"),
     "SHB-13": (frozenset({"batch"}), "it counts the mappings of one buffer, and others would be among them"),
 }

@@ -42,6 +42,7 @@ from pytest_qnn.qnn.rules.judging import (
     demand_code,
     demand_life,
     demand_outputs,
+    demand_steady,
     judge_argument,
     judge_faults,
     judge_valid,
@@ -53,7 +54,6 @@ from pytest_qnn.qnn.rules.judging import (
     require_operator,
     require_session,
 )
-from pytest_qnn.qnn.rules.rpcmem import demand_steady
 from pytest_qnn.qnn.strategies.scene import Scene, Tape
 from pytest_qnn.qnn.strategies.sequences import embedded
 from pytest_qnn.qnn.trace import ArrayCounts, MemoryTrace, ProcessCounts

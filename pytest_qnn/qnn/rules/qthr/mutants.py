@@ -7,11 +7,18 @@ import time
 from typing import Any, ClassVar
 
 from pytest_qnn.qnn.abi.codes import Error, LogLevel
-from pytest_qnn.qnn.mutants import faulty_backend
+from pytest_qnn.qnn.mutants import faulty_backend, without_lock
 from pytest_qnn.qnn.reference.backend import ReferenceBackend
 from pytest_qnn.qnn.reference.execute import Admitted
 from pytest_qnn.qnn.reference.logs import Log
-from pytest_qnn.qnn.reference.objects import Context, Kind, QnnError
+from pytest_qnn.qnn.reference.mapping import Mapping
+from pytest_qnn.qnn.reference.objects import (
+    Context,
+    Kind,
+    QnnError,
+    Registration,
+    Request,
+)
 from pytest_qnn.qnn.reference.personalities import DEFAULT, Personality
 
 
@@ -148,3 +155,27 @@ class _NullFormat(ReferenceBackend):
 class _NoLevel(ReferenceBackend):
     def call_client(self, log: Log, level: int, text: bytes) -> None:
         super().call_client(log, 0 if level == LogLevel.VERBOSE else level, text)
+
+
+@faulty_backend(
+    "thread-batches", "Registrations of a batch are gathered in one list for all threads.", "QTHR-06"
+)
+class _Batch(ReferenceBackend):
+    def __init__(self, personality: Personality = DEFAULT) -> None:
+        super().__init__(personality)
+        self.gathered: list[Registration] = []
+
+    def clear_handles(self, handles: Any, count: int) -> None:
+        super().clear_handles(handles, count)
+        self.gathered = []
+
+    def map_memory(self, request: Request) -> Mapping:
+        with without_lock(self):
+            return super().map_memory(request)
+
+    def adopt(self, registration: Registration) -> None:
+        super().adopt(registration)
+        self.gathered.append(registration)
+
+    def deliver_handles(self, handles: Any, batch: list[Registration]) -> None:
+        super().deliver_handles(handles, self.gathered[: len(batch)])

@@ -11,30 +11,36 @@ from pytest_qnn.core.drawing import decoded
 from pytest_qnn.core.rule import NothingToJudge, rule
 from pytest_qnn.core.verdict import Examined, Level, Unsupported, Violation
 from pytest_qnn.qnn.abi.codes import Error, LogLevel, low
-from pytest_qnn.qnn.cases.case import MemoryCase, Parallel
+from pytest_qnn.qnn.cases.case import MemoryCase, Parallel, ThreadCall
 from pytest_qnn.qnn.facts import MemoryFacts, memory_types
 from pytest_qnn.qnn.model.codes import named, one_of
 from pytest_qnn.qnn.rules.graphs import require_execution
 from pytest_qnn.qnn.rules.judging import require_memory_type, require_operator, require_session
 from pytest_qnn.qnn.strategies.scene import Scene, Tape, scenes
-from pytest_qnn.qnn.trace import LogCounts, MemoryTrace, StepSeen
+from pytest_qnn.qnn.trace import LogCounts, MemoryTrace, StepSeen, ThreadCounts
 
 _UNSUPPORTED = int(Error.COMMON_ERROR_NOT_SUPPORTED)
 _CLEAN = frozenset({int(Error.GRAPH_ERROR_INVALID_HANDLE), int(Error.GRAPH_ERROR_INVALID_CONTEXT)})
 
 
-def _parallel(case: MemoryCase, trace: MemoryTrace) -> Iterator[tuple[str, Parallel, StepSeen]]:
-    """Each step in threads that was carried out; Unsupported where one of its calls answers 1000."""
+def _carried_out(case: MemoryCase, trace: MemoryTrace) -> Iterator[tuple[str, Parallel, StepSeen]]:
+    """Each step in threads; Unsupported where one could not be carried out."""
     require_session(trace)
     for index, (step, seen) in enumerate(zip(case.steps, trace.steps, strict=False)):
         if not isinstance(step, Parallel):
             continue
         if seen.skipped:
             raise Unsupported(seen.skipped)
+        yield f"step {index}, {step.threads} threads", step, seen
+
+
+def _parallel(case: MemoryCase, trace: MemoryTrace) -> Iterator[tuple[str, Parallel, StepSeen]]:
+    """The same; Unsupported also where one of the calls answers 1000."""
+    for where, step, seen in _carried_out(case, trace):
         for call, code in seen.calls:
             if low(code) == _UNSUPPORTED:
                 raise Unsupported(f"{call} answers 1000, not supported")
-        yield f"step {index}, {step.threads} threads", step, seen
+        yield where, step, seen
 
 
 def _demand_nothing_failed(found: Iterator[tuple[str, Parallel, StepSeen]]) -> int:
@@ -124,14 +130,19 @@ _HANDLES = 502
 """QNN_PROPERTY_TENSOR_SUPPORT_MEMHANDLE_TYPE."""
 
 
+def _offered(facts: MemoryFacts) -> tuple[int, ...]:
+    """Qnn_MemType_t of the memory that can be registered; 0: there is none."""
+    if not (facts.supports(MEMORY) and facts.supports(_HANDLES)):
+        return (0,)
+    # Behind MEMORY come the keys of the memory types, in the order of Qnn_MemType_t.
+    return tuple(kind for kind in memory_types(facts) if facts.supports(MEMORY + kind)) or (0,)
+
+
 def logs(facts: MemoryFacts) -> Cases:
     """QTHR-04: all that a backend may tell a log of, in several threads; most logs want less halfway."""
     if not facts.operators:
         raise NothingToJudge("no operator of the suite composes on this target", unsupported=True)
-    operators = Scene(facts).operators
-    offered = facts.supports(MEMORY) and facts.supports(_HANDLES)
-    # Behind _MEMORY come the keys of the memory types, in the order of Qnn_MemType_t.
-    types = tuple(kind for kind in memory_types(facts) if offered and facts.supports(MEMORY + kind)) or (0,)
+    operators, types = Scene(facts).operators, _offered(facts)
 
     def decode(data: bytes) -> MemoryCase:
         tape = Tape(data)
@@ -232,3 +243,111 @@ def qthr_05(case: MemoryCase, trace: MemoryTrace) -> Examined:
             raise Violation(f"{one_of(_CLEAN)} once the context is freed", ended, where)
         count += 1
     return Examined(count, "executes raced by contextFree")
+
+
+_HISTORY_BYTES = 44
+_ROUNDS = 5000
+_MOST_CALLS = 5
+
+
+def histories(facts: MemoryFacts) -> Cases:
+    """QTHR-06: two to four threads, two to five calls each; in every second case all make the same calls."""
+    if not facts.operators:
+        raise NothingToJudge("no operator of the suite composes on this target", unsupported=True)
+    operators, types = Scene(facts).operators, _offered(facts)
+    if not facts.executes and types == (0,):
+        raise NothingToJudge("it has neither executes nor memory to register", unsupported=True)
+
+    def decode(data: bytes) -> MemoryCase:
+        tape = Tape(data)
+        op, dtype = tape.pick(operators)
+        mem_type = tape.pick(types)
+        count, alike = 2 + tape.pick((0, 0, 1, 2)), not tape.chance(2)
+        own, shared = tape.chance(2), tape.chance(3)
+        others = [name for name, kind in operators if kind == dtype] if tape.chance(2) else []
+        drawn = [
+            _calls(tape, memory=mem_type > 0, executes=facts.executes, own=own)
+            for _ in range(1 if alike else count)
+        ]
+        step = Parallel(
+            "histories",
+            threads=count,
+            rounds=_ROUNDS,
+            mem_type=mem_type,
+            op=op,
+            dtype=dtype,
+            calls=tuple(drawn * (count if alike else 1)),
+            ops=tuple(tape.pick(others) for _ in range(count if others else 0)),
+            own=own,
+            shared=shared,
+        )
+        return MemoryCase((step,))
+
+    return decoded(_HISTORY_BYTES, decode)
+
+
+def _calls(tape: Tape, *, memory: bool, executes: bool, own: bool) -> tuple[ThreadCall, ...]:
+    """Calls of one thread, each of which has something to work on."""
+    found: list[ThreadCall] = []
+    there: set[ThreadCall] = set()
+
+    def either(makes: ThreadCall, ends: ThreadCall) -> ThreadCall:
+        return ends if makes in there else makes
+
+    for _ in range(2 + tape.below(_MOST_CALLS - 1)):
+        options: list[ThreadCall] = []
+        if memory:
+            options += [either("memRegister", "memDeRegister")]
+        if executes:
+            options += ["graphExecute"]
+        if memory:
+            options += ["refused"]
+        if own:
+            options += [either("backendCreate", "backendFree"), either("contextCreate", "contextFree")]
+        if own and executes and "contextCreate" in there and "graphCreate" not in there:
+            options += ["graphCreate"] * 2
+        if own and memory and "contextCreate" in there and "kept" not in there:
+            options += ["kept"]
+        call = tape.pick(options)
+        found.append(call)
+        if call in _ENDS:
+            there -= {_ENDS[call], "graphCreate", "kept"} if call == "contextFree" else {_ENDS[call]}
+        else:
+            there.add(call)
+    return tuple(found)
+
+
+_ENDS: dict[ThreadCall, ThreadCall] = {
+    "memDeRegister": "memRegister",
+    "backendFree": "backendCreate",
+    "contextFree": "contextCreate",
+}
+"""What each call ends."""
+
+
+@rule(
+    "QTHR-06",
+    Level.SHOULD,
+    "Calls of several threads, each on a context of its own, answer as they do one after the other.",
+    source="QNN documentation 2.13 by contrast (it serialises one handle's calls); ONNX Runtime does it",
+    subject="memory",
+    cases=histories,
+    weight=0.2,
+    by_chance=True,
+)
+def qthr_06(case: MemoryCase, trace: MemoryTrace) -> Examined:
+    """Every call of every thread answers as without other threads, and every output is what it is then.
+
+    Contexts of different threads have nothing in common that a call could change: in whatever order the calls
+    take effect, each must answer so, and a history in which one does not is not linearisable.
+    """
+    require_operator(trace)
+    count = 0
+    for where, step, seen in _carried_out(case, trace):
+        for call, code in seen.calls:
+            wrong = call if " " in call else f"{call} answers {named(code)}"
+            raise Violation("what is answered without other threads", wrong, where)
+        # How often the clock alone says; what a rule examined is the same in each run.
+        if seen.counted(ThreadCounts).rounds:
+            count += sum(map(len, step.calls))
+    return Examined(count, "calls in threads")

@@ -35,6 +35,7 @@ from pytest_qnn.qnn.rules.graphs import judge_contents, kinds, require_execute
 from pytest_qnn.qnn.rules.judging import (
     demand_code,
     demand_life,
+    demand_steady,
     judge_argument,
     judge_faults,
     judge_relation,
@@ -44,7 +45,6 @@ from pytest_qnn.qnn.rules.judging import (
     require_memory,
     require_memory_calls,
 )
-from pytest_qnn.qnn.rules.rpcmem import demand_steady
 from pytest_qnn.qnn.strategies.binaries import composed, finalised, loaded, retrieved, saved
 from pytest_qnn.qnn.strategies.company import SPREAD
 from pytest_qnn.qnn.strategies.graphs import any_memory, execute, load
