@@ -10,6 +10,7 @@ from pytest_qnn.core.case_file import CaseFile
 from pytest_qnn.tflite.cases.delegate import DelegateCase
 from pytest_qnn.tflite.cases.file import DelegateCaseFile, DomainCaseFile, PluginCaseFile, ScriptCaseFile
 from pytest_qnn.tflite.cases.inputs import inputs_of
+from pytest_qnn.tflite.cases.models import models_of
 from pytest_qnn.tflite.domain.table import made
 from pytest_qnn.tflite.graph.model import emit
 
@@ -25,7 +26,7 @@ def models(content: CaseFile) -> dict[str, bytes]:
             f"model{number}.tflite": made(cell).model for number, cell in enumerate(content.case.cells[:8])
         }
     if isinstance(content, ScriptCaseFile):
-        return {f"model{number}.tflite": emit(graph) for number, graph in enumerate(content.case.graphs)}
+        return {f"model{number}.tflite": model for number, model in enumerate(models_of(content.case))}
     return {}
 
 

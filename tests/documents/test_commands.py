@@ -8,6 +8,7 @@ those of the documents for contributors, are read by the argument parser of thei
 from __future__ import annotations
 
 import argparse
+import importlib.util
 import re
 import runpy
 import shlex
@@ -228,6 +229,16 @@ def _refusal(command: str, config: pytest.Config, monkeypatch: pytest.MonkeyPatc
     return ""
 
 
+def _file_of(module: str) -> str:
+    """What ``python -m`` runs. Not runpy.run_module: pytest's loader, which rewrites, has no code to give."""
+    spec = importlib.util.find_spec(module)
+    if spec is not None and spec.submodule_search_locations is not None:
+        spec = importlib.util.find_spec(f"{module}.__main__")
+    assert spec is not None, module
+    assert spec.origin is not None, module
+    return spec.origin
+
+
 def _parse(command: str, config: pytest.Config, monkeypatch: pytest.MonkeyPatch) -> None:
     plain = re.sub(r"\$\{\{.*?\}\}", "x", command)
     words = shlex.split(re.sub(r"(?<= )\[|\](?= |$)| >.*| \.\.\.$", " ", plain), comments=True)
@@ -246,7 +257,7 @@ def _parse(command: str, config: pytest.Config, monkeypatch: pytest.MonkeyPatch)
     else:
         monkeypatch.setattr(sys, "argv", arguments[1:])
         with warnings.catch_warnings(action="ignore"), pytest.raises(_ParsedError):  # it is imported already
-            runpy.run_module(arguments[1], run_name="__main__", alter_sys=False)
+            runpy.run_path(_file_of(arguments[1]), run_name="__main__")
 
 
 @pytest.fixture(scope="module")

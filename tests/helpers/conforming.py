@@ -24,7 +24,7 @@ CLAIMED = {
     *("empty tensors", "node lookups", "nodes in subgraphs"),
 }
 """By a delegate that computes everything."""
-REFERENCE = CLAIMED | {"plugin interface", "subgraphs"}
+REFERENCE = CLAIMED | {"plugin interface", "refusals", "subgraphs"}
 QNN_REFERENCE = {
     "backend type",
     "own interface",
@@ -111,6 +111,7 @@ def holding_chain(chain: tuple[str, ...], runtime: str) -> frozenset[str]:
         "XNNPACK nodes": "xnnpack" not in chain,
         "dynamic tensors": first_is_xnnpack and runtime == "ai_edge_litert",
         "plugin interface": "reference" in chain,
+        "refusals": chain == ("reference",),
         "subgraphs": not first_is_xnnpack,
     })  # fmt: skip
     # The XNNPACK of tflite-runtime 2.14 claims no int8 node by default.

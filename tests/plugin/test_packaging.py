@@ -190,7 +190,8 @@ def test_every_module_is_installed_and_nothing_else(wheel: zipfile.ZipFile, sour
     schemas = {
         f"pytest_qnn/report/{name}" for name in ("schema.json", "case.schema.json", "compare/schema.json")
     }
-    sources = {f"pytest_qnn/native/{name}.c" for name in ("provider", "cdsprpc", "crash_handler")}
+    named = ("provider", "cdsprpc", "crash_handler", "refusals", "call_threads")
+    sources = {f"pytest_qnn/native/{name}.c" for name in named}
     sources |= {
         f"pytest_qnn/qnn/reproduce/{name}.c"
         for name in ("frame", "pieces", "asynchronous", "lists", "system", "threads", "touched")

@@ -36,6 +36,8 @@ HANGS = {
     "async-never-notifies",
     "async-one-parameter",
     "list-forgets-last",
+    "nom-waits",
+    "oom-waits",
     "waits-at-a-mean",
     "waits-for-python",
 }

@@ -52,11 +52,21 @@ UNSUPPORTED_THERE = {
     **{(f"EXT-{number:02}", "no-external-needs"): "no context needs external memory" for number in _EXTERNAL},
 }
 """Where a gate is open, and the target legally does not offer what the rule is about."""
-_FOUND_IN_XNNPACK = "docs/findings.md: CONCATENATION of rank 7 and 8 fails in allocate_tensors on 2.3"
-ACCUSED = {
-    ("DOM-01", f"{chain}-ai_edge_litert"): _FOUND_IN_XNNPACK for chain in ("xnnpack", "xnnpack+reference")
+_FOUND_IN_XNNPACK = {
+    "DOM-01": {Outcome.FAIL},
+    "HOS-01": {Outcome.FAIL, Outcome.PASS},
 }
-"""Where a rule finds a true fault, and in which of its first cases."""
+"""docs/findings.md, on 2.3: nodes of rank 7 and 8; a short bias, which not all first cases have."""
+IN_CHILDREN_ONLY = {
+    ("HOS-02", f"{chain}-ai_edge_litert") for chain in ("xnnpack", "xnnpack+reference", "reference+xnnpack")
+}
+"""What ends this process: `test_real.py` judges it in children."""
+ACCUSED = {
+    (rule_id, f"{chain}-ai_edge_litert"): outcomes
+    for rule_id, outcomes in _FOUND_IN_XNNPACK.items()
+    for chain in ("xnnpack", "xnnpack+reference")
+}
+"""Where a rule finds a true fault, and what comes of its first cases."""
 SAYS_SO = {"PART-03"}
 """Inconclusive of a delegate that claims nothing; whatever else needs a claim is unsupported then."""
 
@@ -69,6 +79,8 @@ def opened(name: str) -> Any:
 def in_both_runs() -> Iterator[Any]:
     """The pairs of the fast run; and every pair, with other cases."""
     for rule_id, name in by_target():
+        if (rule_id, name) in IN_CHILDREN_ONLY:
+            continue
         place = f"{name}-{rule_id}"
         if (rule_id, name) in FAST:
             yield pytest.param(rule_id, name, FEWEST, 7, id=place)
@@ -87,7 +99,7 @@ def outcomes(rule_id: str, target: Conforming) -> set[Outcome]:
     if (rule_id, target.name) in SEES_NOTHING:
         return {Outcome.INCONCLUSIVE}
     if (rule_id, target.name) in ACCUSED:
-        return {Outcome.FAIL}
+        return ACCUSED[rule_id, target.name]
     if (rule_id, target.name) in UNSUPPORTED_THERE:
         return {Outcome.UNSUPPORTED}
     usual = Outcome.UNSUPPORTED if closed(catalogue()[rule_id].gate, target.holding) else Outcome.PASS

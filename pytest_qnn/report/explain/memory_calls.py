@@ -183,6 +183,19 @@ TOLD: Mapping[type, Told] = {
         "A session is opened, {op} with weights of shape {shape} is executed in it, and it is closed",
         {"dtype": "with elements {}"},
     ),
+    steps.FailedAllocation: Told(
+        "Ordinary calls, of which the system refuses a request of the backend's during: {calls}",
+        {
+            "what": "it is for: {}",
+            "nth": "it is number {} (counted from 1, and around)",
+            "lasting": lambda _: "every one after it is refused too",
+            "rounds": "the same {} times",
+            "op": "graphs of {}",
+            "dtype": "of {}",
+            "use": "what is done with graphs: {}",
+            "mem_type": _LIVED["mem_type"],
+        },
+    ),
     steps.Parallel: Told(
         "{threads} threads at once, each {rounds} times: {what}",
         {
@@ -191,6 +204,12 @@ TOLD: Mapping[type, Told] = {
             "dtype": "of {}",
             "level": "log level {}",
             "lowered": "lowered to {} halfway",
+            "calls": lambda calls: "; ".join(
+                f"thread {number}: {', '.join(own)}" for number, own in enumerate(calls)
+            ),
+            "ops": lambda ops: f"thread by thread graphs of {', '.join(ops)}",
+            "own": lambda _: "each has a backend of its own",
+            "shared": lambda _: "the first tensor of all is in one memory",
         },
     ),
     steps.Lived: Told("Ordinary use before the case: {what}", _LIVED),

@@ -7,7 +7,7 @@ from typing import Any
 
 from pytest_qnn.report.explain import graphs
 from pytest_qnn.report.explain.telling import Told, plain, sentence, shape
-from pytest_qnn.tflite.cases import plugin, script
+from pytest_qnn.tflite.cases import edits, plugin, script
 from pytest_qnn.tflite.cases.plugin import PluginCase
 from pytest_qnn.tflite.cases.script import ScriptCase
 
@@ -102,6 +102,16 @@ TOLD: Mapping[type, Told] = {
     script.Unload: Told("The library of the delegate is unloaded", {"position": "of number {} of the chain"}),
     script.Close: Told("{interpreter} is destroyed"),
     script.Measure: Told("The suite counts memory, descriptors, threads and mappings", {"where_kept": ""}),
+    script.Refuse: Told(
+        "The system refuses the delegate a request during the next step",
+        {
+            "what": "it is for: {}",
+            "nth": lambda value: (
+                f"it is number {value}, counted from 1, and around" if value else "none: they are counted"
+            ),
+            "lasting": lambda _: "every one after it is refused too",
+        },
+    ),
     script.AllocCustom: Told(
         "TfLiteQnnDelegateAllocCustomMem gives the buffer {buffer} of {bytes} bytes",
         {"alignment": "alignment {}", "position": "of number {} of the chain", "seed": "contents of seed {}"},
@@ -158,9 +168,36 @@ def _steps(given: Iterable[Any]) -> list[str]:
     return found
 
 
+EDITS: Mapping[type, Told] = {
+    edits.StatedShape: Told(
+        "The file of graph 0 states the shape {shape} of t{tensor}", values={"shape": shape}
+    ),
+    edits.StatedOperands: Told(
+        "The file of graph 0 states the operands {inputs} of node {node}",
+        values={"inputs": lambda value: ", ".join(f"t{one}" if one >= 0 else "absent" for one in value)},
+    ),
+    edits.CustomOperator: Told("In the file of graph 0, node {node} is the custom operator {name}"),
+    edits.StatedEdges: Told(
+        "The file of graph 0 has the control edges {edges}",
+        values={"edges": lambda value: ", ".join(f"{first} before {then}" for first, then in value)},
+    ),
+    edits.NoNodes: Told(
+        "The file of graph 0 has {where}",
+        values={"where": lambda value: "no node" if value == "main" else "a further graph, without nodes"},
+    ),
+    edits.Copies: Told("The file of graph 0 holds its nodes {times} times, one behind the other"),
+}
+"""By type of edit."""
+
+
+def _edits(given: Iterable[Any]) -> list[str]:
+    return [sentence(edit, EDITS[type(edit)]) for edit in given]
+
+
 def lines(case: ScriptCase | PluginCase) -> list[str]:
-    """A sentence for each step, in order; the graphs are in `graphs.graph`."""
-    told = [*graphs.history(case.history), *_steps(case.steps)]
+    """A sentence for each edit and each step, in order; the graphs are in `graphs.graph`."""
+    edited = _edits(case.edits) if isinstance(case, ScriptCase) else []
+    told = [*graphs.history(case.history), *edited, *_steps(case.steps)]
     if isinstance(case, ScriptCase) and case.ends:
         told.append("The process ends in good order, with all that is live")
     return told
