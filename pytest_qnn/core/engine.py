@@ -57,6 +57,9 @@ ResultT = TypeVar("ResultT")
 _UNSUPPORTED_CASES = 5
 """Cases that prove that the target lacks support, after which a rule that examined nothing is given up."""
 
+_CHANCES = 20
+"""Runs in which a case alone must show once more what it has shown in company, where that depends on chance."""
+
 _KEPT = 4 << 20
 """Bytes of traces that are kept for the search behind a failure."""
 
@@ -697,7 +700,7 @@ class _Judge:
         if before and violation is not None:
             in_company = violation
             try:
-                violation = self._run(case)
+                violation = self._again(case)
             except TargetLost:
                 return in_company
             if violation is None and isinstance(in_company, Crashed | Hung):
@@ -707,6 +710,13 @@ class _Judge:
         elif isinstance(violation, Hung):
             self.hangs_left -= 1
         return violation
+
+    def _again(self, case: Any) -> Violation | None:
+        """What the case does alone that broke the rule in company; where that is chance it has many."""
+        for _ in range(_CHANCES if self.rule.by_chance else 1):
+            if (violation := self._run(case)) is not None:
+                return violation
+        return None
 
     def _violation(self, case: Any, trace: TraceLike) -> Violation | None:
         if trace.death is not None and trace.death.kind == "large":

@@ -88,6 +88,7 @@ def in_library(address: int) -> bool:
     return bool(_LIBC.dladdr(address, info))
 
 
+_PR_SET_TIMERSLACK = 29
 _PR_SET_THP_DISABLE = 41
 
 
@@ -98,6 +99,14 @@ def huge_pages(*, allowed: bool) -> None:
 
 PR_SET_PDEATHSIG, PR_GET_PDEATHSIG = 1, 2
 PR_SET_CHILD_SUBREAPER, PR_GET_CHILD_SUBREAPER = 36, 37
+
+
+def set_timer_slack(nanoseconds: int) -> None:
+    """How late the kernel may wake this thread, and those that it starts, when a time is over (prctl(2)).
+
+    0: as late as before; where nothing was set, 50 microseconds.
+    """
+    _LIBC.prctl(_PR_SET_TIMERSLACK, *map(c_long, (nanoseconds, 0, 0, 0)))
 
 
 def set_as_it_is(get: int, set_: int) -> None:

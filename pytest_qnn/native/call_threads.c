@@ -17,7 +17,7 @@
 
 enum { kArguments = 8, kStruct = 10, kMostThreads = 16 };
 enum { kCall, kCallWithStruct, kCopy, kCompare, kPublish, kMeet };
-enum { kMostPause = 128, kSpins = 2000, kApart = 8, kOften = 4 };
+enum { kMostPause = 128, kSpins = 2000, kApart = 8, kOften = 4, kSlow = 200000 };
 enum { kClosed, kOpen };
 enum { kCode = 0xffff }; /* of an error; the bits above it are the backend's own */
 enum { kFutex = 202, kWait = 128, kWake = 129 }; /* FUTEX_WAIT and FUTEX_WAKE, of this process alone */
@@ -124,11 +124,24 @@ static void leave(State* state) {
   go_on(state);
 }
 
+static uint64_t random_bits(Thread* own) {
+  own->random = own->random * 6364136223846793005u + 1442695040888963407u;
+  return own->random >> 33;
+}
+
 /* Every scale of pause comes as often as every other one: windows are of nanoseconds and of microseconds. */
 static void pause_somewhat(Thread* own) {
-  own->random = own->random * 6364136223846793005u + 1442695040888963407u;
-  const uint64_t bits = own->random >> 33;
+  const uint64_t bits = random_bits(own);
   for (uint64_t left = (bits >> 4) % kMostPause >> bits % 8; left; --left) __asm__ volatile("pause");
+}
+
+/* Where calls are slow, threads that wait for one lock call by turns, and always the same calls meet: each second
+ * time a thread is late by up to half of a round. */
+static void be_late(Thread* own, uint64_t round) {
+  const uint64_t bits = random_bits(own);
+  if (round < kSlow || bits & 1) return;
+  const uint64_t until = now(own->state) + (bits >> 1) % (round / 2);
+  while (now(own->state) < until) __asm__ volatile("pause");
 }
 
 static uint64_t argument(const Action* action, int number) {
@@ -184,9 +197,12 @@ static void* work(void* given) {
   Thread* own = given;
   State* state = own->state;
   uint32_t left = 0; /* rounds up to the next one before which the threads wait */
+  uint64_t begun = 0, round = 0; /* nanoseconds; `round`: of the last one */
   wait_while(state, &state->gate, kClosed);
   while (!__atomic_load_n(&state->stops, __ATOMIC_SEQ_CST) && own->rounds < state->most_rounds) {
-    if (now(state) > state->ends) break;
+    const uint64_t time = now(state);
+    if (time > state->ends) break;
+    round = begun ? time - begun : 0;
     const int meets = !left;
     if (meets) {
       together(state);
@@ -194,10 +210,14 @@ static void* work(void* given) {
     }
     --left;
     ++own->rounds;
+    begun = now(state);
     pause_somewhat(own);
+    be_late(own, round);
     for (uint64_t i = 0; i < own->count; ++i) {
       if (own->actions[i].kind == kMeet) {
-        if (meets) together(state);
+        if (!meets) continue;
+        together(state);
+        be_late(own, round);
         continue;
       }
       const uint64_t code = carry_out(own->actions + i);

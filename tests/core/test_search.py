@@ -196,6 +196,21 @@ def test_what_breaks_the_rule_only_in_company_is_no_finding_and_ends_the_company
     assert set(target.companies[4:]) == {1}
 
 
+@pytest.mark.parametrize(("by_chance", "outcome"), [(True, Outcome.FAIL), (False, Outcome.PASS)])
+def test_what_shows_by_chance_is_tried_alone_more_than_once(by_chance: bool, outcome: Outcome) -> None:
+    seen: list[MemoryCase] = []
+
+    def wrong(case: MemoryCase, count: int) -> bool:
+        """The fourth of a company, and the same case the third time that it is alone."""
+        seen.extend([case] if count == 3 or case in seen else [])
+        return count == 3 or seen.count(case) == 4
+
+    rule = dataclasses.replace(RULE, by_chance=by_chance)
+    verdict = judge(rule, Children(wrong), PROFILE, 1)
+    assert verdict.outcome is outcome
+    assert verdict.only_in_company == (not by_chance)
+
+
 @pytest.mark.parametrize(("kind", "outcome"), [("signal", Outcome.CRASH), ("hang", Outcome.HANG)])
 def test_a_death_only_in_company_is_found_as_one_case_and_cut_down(kind: Any, outcome: Outcome) -> None:
     target = Children(lambda _case, count: Death(kind, "it died", 0) if count == 3 else False)

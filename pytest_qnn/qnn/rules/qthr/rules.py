@@ -248,6 +248,8 @@ def qthr_05(case: MemoryCase, trace: MemoryTrace) -> Examined:
 _HISTORY_BYTES = 44
 _ROUNDS = 5000
 _MOST_CALLS = 5
+_GRAPHS = 2
+"""That a thread composes at most: the first differs from other threads', the second does not."""
 
 
 def histories(facts: MemoryFacts) -> Cases:
@@ -304,14 +306,14 @@ def _calls(tape: Tape, *, memory: bool, executes: bool, own: bool) -> tuple[Thre
             options += ["refused"]
         if own:
             options += [either("backendCreate", "backendFree"), either("contextCreate", "contextFree")]
-        if own and executes and "contextCreate" in there and "graphCreate" not in there:
+        if own and executes and "contextCreate" in there and found.count("graphCreate") < _GRAPHS:
             options += ["graphCreate"] * 2
         if own and memory and "contextCreate" in there and "kept" not in there:
             options += ["kept"]
         call = tape.pick(options)
         found.append(call)
         if call in _ENDS:
-            there -= {_ENDS[call], "graphCreate", "kept"} if call == "contextFree" else {_ENDS[call]}
+            there -= {_ENDS[call], "kept"} if call == "contextFree" else {_ENDS[call]}
         else:
             there.add(call)
     return tuple(found)

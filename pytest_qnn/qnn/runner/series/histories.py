@@ -18,7 +18,10 @@ import sys
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Final, Literal, NamedTuple
 
+import msgspec
+
 from pytest_qnn.core.time_limit import TimeLimit
+from pytest_qnn.isolation import libc
 from pytest_qnn.isolation.evidence import call_log
 from pytest_qnn.isolation.host import call_threads
 from pytest_qnn.isolation.host.refusals import Lacking
@@ -55,6 +58,8 @@ Python has no other threads."""
 _SHAPES: Final = (SHAPE, (1, 8, 4, 4), SHAPE, (1, 2, 8, 2))
 """Of the threads' tensors, by number: what of the next thread is taken in the place of one's own differs, and
 of three threads two ask for the same. None has more elements than the first."""
+_COMPOSED: Final = (None, (1, 4, 2, 2))
+"""Shapes of the graphs that are composed in a round; None: the thread's own."""
 _NO_FD = -1
 TWO = "one handle for two objects"
 """What goes wrong where a call gives a handle that another thread has."""
@@ -89,8 +94,9 @@ class _Copy(NamedTuple):
 class _Output:
     """The output of an execute is compared with what came out without other threads."""
 
-    def __init__(self, address: int, size: int, inputs: tuple[bytes, ...]) -> None:
-        self.address, self.size, self.inputs = address, size, inputs
+    def __init__(self, address: int, size: int, inputs: tuple[bytes, ...], made: Prepare) -> None:
+        """``made``: the graph that was executed."""
+        self.address, self.size, self.inputs, self.made = address, size, inputs, made
         self.wanted = ctypes.create_string_buffer(size)
         self.other = ctypes.create_string_buffer(size)
         """What came out otherwise."""
@@ -158,6 +164,8 @@ class Thread:
         self._blocks: list[int] = []
         self._kept: list[Any] = []
         self._executes = 0
+        self._composed = 0
+        """Graphs in the context that was created in this round."""
         self._made_backend, self._made_context = ctypes.c_void_p(), ctypes.c_void_p()
         self._there: set[ThreadCall] = set()
         """While a round is planned: what was called, and nothing has ended yet that it made."""
@@ -234,26 +242,29 @@ class Thread:
 
     def _execute(self) -> Iterator[_Action]:
         if "memRegister" in self._there:
-            yield from self._executed(self.client.graph, self._bound, self._memories)
+            yield from self._executed(self.client.graph, self._bound, self._memories, self._prepared)
         else:
             rooms = [ctypes.addressof(room) for room in self._raw]
-            yield from self._executed(self.client.graph, self.client.operator, rooms)
+            yield from self._executed(self.client.graph, self.client.operator, rooms, self._prepared)
 
-    def _executed(self, graph: int | In, operator: Operator, addresses: Sequence[int]) -> Iterator[_Action]:
+    def _executed(
+        self, graph: int | In, operator: Operator, addresses: Sequence[int], made: Prepare
+    ) -> Iterator[_Action]:
         """Fill the inputs, clear the output, execute, look at the output."""
         *sources, output = addresses
+        size = bytes_of(made)
         seeds = [64 * self.number + 8 * self._executes + place for place in range(len(sources))]
         self._executes += 1
         inputs = []
         for address, seed in zip(sources, seeds, strict=True):
-            data = data_of(self.step.dtype, 0 if address == self._shared else seed, self._size)
+            data = data_of(self.step.dtype, 0 if address == self._shared else seed, size)
             inputs.append(data)
             if address != self._shared:
                 yield self._filled(address, data)
-        yield self._filled(output, bytes([_CLEARED]) * self._size)
+        yield self._filled(output, bytes([_CLEARED]) * size)
         given = (operator.inputs, operator.io_inputs, operator.outputs, 1)
         yield _Call("graphExecute", graph, *given, None, None)
-        yield _Output(output, self._size, tuple(inputs))
+        yield _Output(output, size, tuple(inputs), made)
 
     def _filled(self, address: int, data: bytes) -> _Copy:
         held = ctypes.create_string_buffer(data, len(data))
@@ -283,9 +294,10 @@ class Thread:
         if "contextCreate" in self._there:
             if "kept" in self._there:
                 yield self._hide("mem", len(self._handles), at=len(self._handles))
-            if "graphCreate" in self._there:
-                yield self._hide("graph")
-            self._there -= {"contextCreate", "graphCreate", "kept"}
+            if self._composed:
+                yield self._hide("graph", self._composed)
+            self._composed = 0
+            self._there -= {"contextCreate", "kept"}
             yield self._hide("context")
             yield _Call("contextFree", In(self._made_context), None)
 
@@ -301,18 +313,25 @@ class Thread:
         yield self._show("mem", handles, count, at=count)
 
     def _compose(self) -> Iterator[_Action]:
-        """A graph in the context that was created in this round, which is then executed."""
-        if "contextCreate" not in self._there or "graphCreate" in self._there:
+        """A graph in the context that was created in this round, which is then executed.
+
+        The second one is alike in all threads, so that two may ask the same at once for the first time, behind
+        something else.
+        """
+        if "contextCreate" not in self._there or self._composed == len(_COMPOSED):
             return
-        self._there.add("graphCreate")
-        name = f"composed{self.number}"
+        shape = _COMPOSED[self._composed] or self._prepared.shape
+        prepared = msgspec.structs.replace(self._prepared, shape=shape)
+        name = f"composed{self.number}_{self._composed}"
         graph = ctypes.c_void_p()
-        operator = operator_of(self._prepared)
+        operator = operator_of(prepared)
         executing = operator.again()
-        rooms = bind_raw(executing, self._size)
+        size = bytes_of(prepared)
+        rooms = bind_raw(executing, size)
         self._kept += [operator, executing, rooms]
         yield _Call("graphCreate", In(self._made_context), name.encode(), None, graph)
-        yield self._show("graph", graph)
+        yield self._show("graph", graph, at=self._composed)
+        self._composed += 1
         for tensor in operator.tensors:
             yield _Call("tensorCreateGraphTensor", In(graph), tensor)
         yield _Call("graphAddNode", In(graph), operator.config())
@@ -320,7 +339,7 @@ class Thread:
         for made, used in zip(operator.tensors, executing.tensors, strict=True):
             at = type(made.v1).id.offset
             yield _Copy(ctypes.addressof(used.v1) + at, ctypes.addressof(made.v1) + at, _ID_BYTES)
-        yield from self._executed(In(graph), executing, [ctypes.addressof(room) for room in rooms])
+        yield from self._executed(In(graph), executing, [ctypes.addressof(room) for room in rooms], prepared)
 
     def _show(self, kind: _Kind, handles: Any, count: int = 1, at: int = 0) -> _Published:
         self._kept.append(handles)
@@ -374,7 +393,7 @@ class Thread:
 
     def _look_at(self, output: _Output, seen: bytes) -> None:
         """The arithmetic is EXE-21's: other bytes than these inputs' lie far outside its bounds."""
-        made = self._prepared
+        made = output.made
         wrong = beyond(made.op, made.dtype, seen, *output.inputs)
         if wrong and seen != plain(self.state, made, output.inputs):
             raise Failed("wrong output", 0)
@@ -541,9 +560,12 @@ def _in_python(state: State, threads: list[Thread], rounds: int, *, plan: bool =
 
 @contextlib.contextmanager
 def _switching_often() -> Iterator[None]:
+    # Whoever waits for Python's lock asks for it when the interval is over, as late as the kernel says so.
     before = sys.getswitchinterval()
     sys.setswitchinterval(_SWITCH)
+    libc.set_timer_slack(1)
     try:
         yield
     finally:
+        libc.set_timer_slack(0)
         sys.setswitchinterval(before)
