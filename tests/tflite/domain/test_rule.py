@@ -107,9 +107,9 @@ def test_a_mutant_is_wrong_in_its_cell_and_right_in_another(rule: Any, name: str
 def test_a_finding_is_judged_again_from_its_file(rule: Any, name: str) -> None:
     """The case file says nothing but cells, and gives the same again."""
     sandbox = "fork" if table()[name].deadly else "off"
-    few = Profile("one", in_process_examples=1, isolated_examples=1, repeats=1)
+    all_operators = Profile("one", in_process_examples=1, isolated_examples=1, repeats=1, whole_lists=True)
     with opened(f"mutant:{name}", RUNTIMES[1], sandbox) as target:
-        verdict = judge(rule, target, few, 1)
+        verdict = judge(rule, target, all_operators, 1)
         assert verdict.outcome in (Outcome.FAIL, Outcome.CRASH)
         assert verdict.finding is not None
         common = {"schema": 2, "rule": "DOM-01", "target": "t", "options": (), "seed": 1}
