@@ -58,7 +58,7 @@ _UNSUPPORTED_CASES = 5
 """Cases that prove that the target lacks support, after which a rule that examined nothing is given up."""
 
 _CHANCES = 20
-"""Runs in which a case alone must show once more what it has shown in company, where that depends on chance."""
+"""Runs in which a case must show alone once more what it has shown in company, where that is chance."""
 
 _KEPT = 4 << 20
 """Bytes of traces that are kept for the search behind a failure."""

@@ -315,8 +315,8 @@ class Thread:
     def _compose(self) -> Iterator[_Action]:
         """A graph in the context that was created in this round, which is then executed.
 
-        The second one is alike in all threads, so that two may ask the same at once for the first time, behind
-        something else.
+        The second one is alike in all threads, so that two of them may ask the same at once, behind something
+        else.
         """
         if "contextCreate" not in self._there or self._composed == len(_COMPOSED):
             return

@@ -100,3 +100,52 @@ class _LeaksFailure(ReferenceDelegate):
         if not status and self.fault != "prepare":
             ctypes.CDLL(None).free(ctypes.c_void_p(memory))
         return status
+
+
+_TENSOR = 112
+"""Bytes of a TfLiteTensor."""
+_STAGED = 1024
+"""Bytes."""
+
+
+@faulty_delegate("kernels-know-all", "Each kernel keeps a copy of the table of all tensors.", "LEAK-05")
+class _KernelsKnowAll(ReferenceDelegate):
+    """Copies the table of the graph's tensors for each partition, and frees the copy with its kernel."""
+
+    def __init__(self, **arguments: Any) -> None:
+        super().__init__(**arguments)
+        self.copies: dict[int, int] = {}
+
+    def init(
+        self, context: int, nodes: tuple[int, ...], inputs: tuple[int, ...], outputs: tuple[int, ...]
+    ) -> Kernel | None:
+        kernel = super().init(context, nodes, inputs, outputs)
+        if kernel is not None:
+            self.copies[id(kernel)] = libc.malloc(_TENSOR * len(self.plan.tensors))
+        return kernel
+
+    def free(self, kernel: Kernel) -> None:
+        ctypes.CDLL(None).free(ctypes.c_void_p(self.copies.pop(id(kernel))))
+        super().free(kernel)
+
+
+@faulty_delegate("pairs-of-partitions", "Keeps a buffer for each pair of partitions of a graph.", "LEAK-05")
+class _PairsOfPartitions(ReferenceDelegate):
+    """A kernel has a staging buffer for what it may be given by each kernel that is there before it."""
+
+    def __init__(self, **arguments: Any) -> None:
+        super().__init__(**arguments)
+        self.staged: dict[int, list[int]] = {}
+
+    def init(
+        self, context: int, nodes: tuple[int, ...], inputs: tuple[int, ...], outputs: tuple[int, ...]
+    ) -> Kernel | None:
+        kernel = super().init(context, nodes, inputs, outputs)
+        if kernel is not None:
+            self.staged[id(kernel)] = [libc.malloc(_STAGED) for _ in self.staged]
+        return kernel
+
+    def free(self, kernel: Kernel) -> None:
+        for buffer in self.staged.pop(id(kernel)):
+            ctypes.CDLL(None).free(ctypes.c_void_p(buffer))
+        super().free(kernel)

@@ -1,12 +1,16 @@
-"""LEAK: what cycles, invokes and failures leave behind."""
+"""LEAK: what cycles, invokes and failures leave behind, and what many partitions take."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from itertools import pairwise
+from typing import Final
+
 import msgspec
 
-from pytest_qnn.core.drawing import changed
+from pytest_qnn.core.drawing import changed, listed
 from pytest_qnn.core.rule import rule
-from pytest_qnn.core.verdict import Examined, Level
+from pytest_qnn.core.verdict import Examined, Level, Measured, Unsupported
 from pytest_qnn.tflite.cases.delegate import DelegateCase, Fault
 from pytest_qnn.tflite.cases.script import (
     Allocate,
@@ -16,14 +20,19 @@ from pytest_qnn.tflite.cases.script import (
     DestroyDelegate,
     Invoke,
     MakeDelegate,
+    Measure,
     Open,
     ScriptCase,
     SetInputs,
 )
 from pytest_qnn.tflite.checks import leaks, scripts
 from pytest_qnn.tflite.facts import DelegateFacts
+from pytest_qnn.tflite.graph.graph import Graph
+from pytest_qnn.tflite.graph.kinds import chained, decode_graph, size_of
 from pytest_qnn.tflite.graph.scales import SOME_PARTITIONS
 from pytest_qnn.tflite.strategies import delegates, lifetimes
+from pytest_qnn.tflite.strategies.claimed import claimed_kinds
+from pytest_qnn.tflite.strategies.delegates import plain_case
 from pytest_qnn.tflite.strategies.lifetimes import (
     KEYS,
     Key,
@@ -34,7 +43,7 @@ from pytest_qnn.tflite.strategies.lifetimes import (
     measured_script,
     repetitions,
 )
-from pytest_qnn.tflite.trace import ScriptTrace
+from pytest_qnn.tflite.trace import InterpreterSeen, MeasureCounts, ScriptTrace
 
 _CLEANUP = "tflite/core/subgraph.cc, Subgraph::~Subgraph and CleanupNode"
 _WHAT = "cycles measured"
@@ -172,3 +181,104 @@ def failures_leave_nothing(case: ScriptCase, trace: ScriptTrace) -> Examined:
     if not failed:
         return Examined(0, "failures measured")
     return Examined(leaks.nothing_left(case, trace, KEYS, "a failure"), "failures measured")
+
+
+_PARTITIONS: Final = (8, 16, 32, 64)
+"""Of the target, in one case, each number twice the one before."""
+_TIMES: Final = 3
+"""What a doubling adds is twice what the one before has added where each partition takes the same, and four
+times that where each pair of them does."""
+_LEAST_ADDED: Final[dict[Key, int]] = {"malloc": 1 << 14, "fds": 4, "threads": 4, "mappings": 8}
+"""By the last doubling: less is nobody's trouble, and what the suite itself takes varies by some of it."""
+
+
+def partitions(facts: DelegateFacts) -> Strategy:
+    """Longer and longer chains of nodes, of which a delegate of the suite's own has claimed every second one.
+
+    Each is prepared and invoked once; then all is done with the suite's own delegate in the target's place.
+    """
+    # A delegate that wants several nodes at once has them in any chain.
+    kinds = [kind._replace(floor=kind.floor._replace(nodes=1)) for kind in claimed_kinds(facts)]
+    last = max(0, len(facts.delegates) - 1)
+    empty = bytes(size_of(1, 0))
+    made = [plain_case(decode_graph(empty, [kind], 0, 1, 1)[0]) for kind in kinds]
+    return listed([_divided(graph, last) for graph in dict.fromkeys(made)])
+
+
+def _divided(graph: Graph, position: int) -> ScriptCase:
+    graphs = tuple(chained(graph, 2 * count) for count in _PARTITIONS)
+    steps: list[AnyScriptStep] = []
+    for who in (MakeDelegate("d0", position=position), MakeDelegate("d0", "probe")):
+        # What the first interpreter of all makes for good is not counted.
+        for number in (0, *range(len(graphs))):
+            others = tuple(range(1, len(graphs[number].nodes), 2))
+            steps += (MakeDelegate("p0", "probe", claim=others), Open("i0", number), Apply("i0", "p0"))
+            steps += (
+                Measure(waits=True),
+                who,
+                Apply("i0", "d0"),
+                Allocate("i0"),
+                SetInputs("i0"),
+                Invoke("i0"),
+            )
+            steps += (Measure(), Close("i0"), DestroyDelegate("d0"), DestroyDelegate("p0"))
+    return ScriptCase(graphs, tuple(steps))
+
+
+@rule(
+    "LEAK-05",
+    Level.SHOULD,
+    "What a delegate holds for a graph is in proportion to the number of its partitions: twice as many do "
+    "not take four times as much.",
+    source="tflite/core/c/common.h, TfLiteDelegateParams: what a kernel is given is of one partition",
+    subject="delegate",
+    cases=partitions,
+)
+def partitions_take_no_more_each(case: ScriptCase, trace: ScriptTrace) -> Examined:
+    """Compares what each doubling of the number adds with what the one before has added, twice in a row.
+
+    A table that grows by doubling, or a pool of blocks, adds more once and nothing next time.
+    """
+    scripts.need_trace(trace)
+    found = scripts.measured(case, trace)
+    rounds = 1 + len(_PARTITIONS)
+    if len(case.graphs) != len(_PARTITIONS) or len(found) != 4 * rounds:
+        return Examined(0, _PARTED)
+    if trace.order_lost:
+        raise Unsupported("the runtime loses the order of nodes after several calls of Replace (RT-05)")
+    claimed, alike = (_kernels(trace.interpreters[half : half + rounds]) for half in (0, rounds))
+    many = ", ".join(map(str, claimed))
+    if any(more < 2 * fewer for fewer, more in pairwise(claimed)):
+        raise Unsupported(f"it has {many} partitions where twice as many are offered each time", final=False)
+    if claimed != alike:  # a case that was made smaller
+        return Examined(0, _PARTED)
+    for key, least in _LEAST_ADDED.items():
+        target, probe = (_held(found[half : half + 2 * rounds], key) for half in (0, 2 * rounds))
+        if _grows_faster(target, least) and not _grows_faster(probe, least):
+            raise Measured(
+                "what each partition takes to stay as it is when there are more of them",
+                f"{', '.join(map(str, target))} {leaks.WORDS[key]} for {many} partitions",
+                f"a probe in its place takes {', '.join(map(str, probe))}",
+            )
+    return Examined(sum(claimed), _PARTED)
+
+
+_PARTED = "partitions of larger and larger graphs"
+
+
+def _kernels(seen: Sequence[InterpreterSeen]) -> list[int]:
+    """Of the delegate that was applied last, by interpreter, the first left out."""
+    return [sum(kernel.application == 1 for kernel in one.kernels) for one in seen[1:]]
+
+
+def _held(found: Sequence[MeasureCounts], key: Key) -> list[int]:
+    """What was taken between the two measurements of each graph, the first time left out."""
+    values: list[int | None] = [getattr(counts, key) for counts in found]
+    known = [value or 0 for value in values]
+    return [after - before for before, after in zip(known[2::2], known[3::2], strict=True)]
+
+
+def _grows_faster(held: Sequence[int], least: int) -> bool:
+    """Each doubling adds more than in proportion, and the last one enough to matter."""
+    added = [more - less for less, more in pairwise(held)]
+    return added[-1] > least and all(0 < _TIMES * less < more for less, more in pairwise(added))
