@@ -5,10 +5,12 @@ from __future__ import annotations
 import contextlib
 import ctypes
 import dataclasses
+import functools
 from pathlib import Path
 from typing import Any
 
 from pytest_qnn.isolation.evidence import call_log
+from pytest_qnn.isolation.host import library_kinds
 from pytest_qnn.qnn.abi.layouts import API_VERSION
 from pytest_qnn.qnn.abi.table import GetProviders, InterfaceP
 
@@ -49,7 +51,8 @@ def open_library(path: str) -> QnnEntry:
         reason = str(error).removeprefix(f"{path}: ")
         raise QnnUnusable(f"{path} cannot be loaded as a shared library: {reason}") from None
     if not hasattr(library, SYMBOL):
-        raise QnnUnusable(f"{path} is no QNN backend: it does not export {SYMBOL}")
+        kind = library_kinds.told(functools.partial(hasattr, library))
+        raise QnnUnusable(f"{path} is no QNN backend: it does not export {SYMBOL}{kind}")
     entry = QnnEntry(GetProviders((SYMBOL, library)), library, str(Path(path).with_name("libQnnSystem.so")))
     code, found = providers(entry)
     if code:

@@ -25,7 +25,7 @@ from pytest_qnn.tflite.reference.dynamic import DynamicOutputs
 from pytest_qnn.tflite.reference.personalities import PERSONALITIES
 from pytest_qnn.tflite.reference.plugin import SAMPLE_OPTIONS
 from pytest_qnn.tflite.runner import qnn_interface
-from pytest_qnn.tflite.runner.plugin_symbols import broken, is_plugin
+from pytest_qnn.tflite.runner.plugin_symbols import broken, is_plugin, other_kind
 from pytest_qnn.tflite.runtime.runtime import Runtime
 from pytest_qnn.tflite.trace import NOT_REPORTED
 
@@ -390,10 +390,13 @@ class PluginFactory(LibraryFactory):
         self._library: ctypes.PyDLL | None = None
         self._create: Callable[..., Any]
         self._destroy: Callable[..., Any]
+        other = ""
         try:
-            self.broken = broken(Path(path))
+            self.broken, other = broken(Path(path)), other_kind(Path(path))
         except (OSError, ValueError):  # the loader says it better
             self.broken = ""
+        if other:  # it is not loaded: what that does in such a library nobody has asked for
+            raise DelegateUnusable(f"{path} is no delegate plugin: {other}")
         if not self.broken:
             self._load()
 

@@ -7,6 +7,7 @@ import functools
 from collections.abc import Iterable
 from pathlib import Path
 
+from pytest_qnn.isolation.host import library_kinds
 from pytest_qnn.tflite.cases.plugin import CREATE, DESTROY
 from pytest_qnn.tflite.runtime.runtime import Runtime
 from pytest_qnn.tflite.runtime.symbols import dynamic_symbols
@@ -25,6 +26,18 @@ def is_plugin(path: Path) -> bool:
         ValueError: it is no ELF file.
     """
     return any(name in export for name in FUNCTIONS for export in dynamic_symbols(path).exports)
+
+
+def other_kind(path: Path) -> str:
+    """Why a file is no plugin at all, with what it is instead, if that is known; empty: it is one.
+
+    Raises:
+        OSError: it cannot be read.
+        ValueError: it is no ELF file.
+    """
+    if is_plugin(path):
+        return ""
+    return f"it exports no {CREATE}{library_kinds.told(dynamic_symbols(path).exports.__contains__)}"
 
 
 @functools.lru_cache(maxsize=8)

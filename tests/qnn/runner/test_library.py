@@ -44,6 +44,22 @@ def test_a_library_without_the_entry_point_is_named(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
+    ("export", "kind"),
+    [
+        (
+            "tflite_plugin_create_delegate",
+            "it is a TensorFlow Lite delegate plugin, for --tflite-delegate=PATH",
+        ),
+        ("QnnSystemInterface_getProviders", "it is a QNN System library"),
+    ],
+)
+def test_a_library_of_another_kind_is_told_what_it_is(tmp_path: Path, export: str, kind: str) -> None:
+    path = native.build(tmp_path, f"int {export}(void) {{ return 1; }}")
+    with pytest.raises(QnnUnusable, match=f"{export} says that {kind}"):
+        open_library(str(path))
+
+
+@pytest.mark.parametrize(
     ("listed", "code", "reason"),
     [("0", "0", "succeeded with an empty list"), ("&interface", "1004", "returned 1004")],
 )

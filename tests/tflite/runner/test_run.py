@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import dataclasses
+import importlib.util
 import itertools
 from collections import Counter
 from collections.abc import Callable
@@ -210,6 +211,40 @@ def test_a_library_without_the_entry_point_is_refused(runtime: Runtime, tmp_path
     path = native.build(tmp_path, "int answer(void) { return 42; }", "libplain.so")
     with pytest.raises(DelegateUnusable, match="exports no tflite_plugin_create_delegate"):
         delegate_factory(str(path), {}, runtime)
+
+
+@pytest.mark.parametrize(
+    ("export", "kind"),
+    [
+        ("void LiteRtAcceleratorImpl(void) {}", "it is a LiteRT accelerator"),
+        ("void LiteRtDispatchGetApi(void) {}", "it is a LiteRT dispatch library"),
+        ("void LiteRtCreateCompilerPlugin(void) {}", "it is a LiteRT compiler plugin"),
+        ("void LiteRtCreateEnvironment(void) {}", "it is the LiteRT runtime itself"),
+        ("void QnnInterface_getProviders(void) {}", "it is a QNN backend, for --qnn-backend=PATH"),
+        ("extern int absent(void); int LiteRtDispatchGetApi(void) { return absent(); }", "dispatch library"),
+    ],
+)
+def test_a_library_of_another_kind_is_told_what_it_is(
+    runtime: Runtime, tmp_path: Path, export: str, kind: str
+) -> None:
+    path = native.build(tmp_path, export, "libother.so")
+    with pytest.raises(DelegateUnusable, match=kind):
+        delegate_factory(str(path), {}, runtime)
+
+
+def test_what_else_the_wheel_of_litert_holds_is_told_by_kind(runtime: Runtime) -> None:
+    spec = importlib.util.find_spec("ai_edge_litert")
+    if spec is None or not spec.submodule_search_locations:
+        pytest.skip("ai-edge-litert is not installed")
+    folder = Path(spec.submodule_search_locations[0])
+    others = {
+        "libLiteRtWebGpuAccelerator.so": "accelerator",
+        "vendors/qualcomm/compiler/libLiteRtCompilerPlugin_Qualcomm.so": "compiler plugin",
+        "vendors/intel_openvino/dispatch/libLiteRtDispatch_IntelOpenvino.so": "dispatch library",
+    }
+    for name, kind in others.items():
+        with pytest.raises(DelegateUnusable, match=f"a LiteRT {kind}"):
+            delegate_factory(str(folder / name), {}, runtime)
 
 
 def test_a_create_that_returns_null_is_told_with_its_reason(runtime: Runtime, tmp_path: Path) -> None:
