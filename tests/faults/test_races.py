@@ -19,10 +19,7 @@ pytestmark = [
 ]
 SOON = ("answer-is-static", "file-is-static", "places-are-static", "device-is-busy", "race-freed-number")
 """Found in less than a second, where a minute is enough."""
-LATE = (
-    *("race-numbers", "race-accepted", "race-wake"),
-    *("binds-without-lock", "deregister-locks-to-read", "table-is-found-unfilled"),
-)
+LATE = ("binds-without-lock", "table-is-found-unfilled")
 """Found in some minutes and not in others, or not at all: see docs/measured/races.md."""
 
 
