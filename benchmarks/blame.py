@@ -223,7 +223,6 @@ EXPLAINED: dict[str, tuple[str, str]] = {
         "shared buffers stay mapped, however their handles end",
     ),
     "shared-padded-output": ("EXE-10", "bytes behind an output in a shared buffer are changed"),
-    "shb-rounds-offset": ("SHB-04", "a tensor that ends behind its buffer is taken, its offset rounded down"),
     "shb-rpcmem-only": ("EXT-35", "memory that rpcmem did not allocate is refused, of whatever use it is"),
     "shb-trusts-size": ("EXT-07 EXT-08", "a size is believed, of whatever use the memory is"),
     "shb-types-apart": ("EXT-16", "memory that is weights is taken for a tensor"),

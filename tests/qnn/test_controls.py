@@ -29,6 +29,7 @@ from pytest_qnn.qnn.cases.case import (
     Lived,
     MemoryCase,
     Observe,
+    Parallel,
     Prepare,
     Register,
     Resource,
@@ -251,6 +252,16 @@ def test_ordinary_life_has_the_operator_of_its_graphs() -> None:
     lived = MemoryCase((Lived("turns", op="Relu", dtype="FLOAT_32"),))
     *_, ordinary = of_types(lived, died=True)
     assert Prepare("g0", "c0", "Relu", "FLOAT_32") in ordinary.case.steps
+
+
+def test_a_hang_in_threads_may_be_of_any_call_of_theirs() -> None:
+    """Of the calls in progress one is known: a control with owners of its own is asked in whatever call it ends."""
+    threads = MemoryCase((Parallel("contexts", op="Relu", dtype="FLOAT_32"),))
+    *_, ordinary = of_types(threads, died=True)
+    assert Prepare("g0", "c0", "Relu", "FLOAT_32") in ordinary.case.steps
+    assert ordinary.owners == ("EXE-21",)
+    *_, other = of_types(MemoryCase((Lived("turns", op="Relu", dtype="FLOAT_32"),)), died=True)
+    assert other.owners == ()
 
 
 def test_around_leaves_out_the_operator_where_others_are_left() -> None:

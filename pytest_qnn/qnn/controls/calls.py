@@ -32,6 +32,8 @@ from pytest_qnn.qnn.cases.case import (
     Miscompose,
     Parallel,
     Prepare,
+    QnnDType,
+    QnnOp,
     Register,
     ThreadCall,
 )
@@ -104,13 +106,20 @@ def controls(case: Any, types: Sequence[int], *, died: bool) -> Iterator[Control
     # Other steps open a session too, and some make calls in a row (`Lived`, `Churn`, ...): what is ordinary
     # in them is in an ordinary session.
     yield Control(MemoryCase(_CONTEXT), (), _SESSION)
-    operators = {
-        (step.op, step.dtype): None
+    operators: dict[tuple[QnnOp, QnnDType], tuple[str, ...]] = {
+        (step.op, step.dtype): ()
         for step in case.steps
         if isinstance(step, Lived | Prepare | FailedAllocation | Parallel)
     }
-    for op, dtype in operators or {("ElementWiseAdd", "UFIXED_POINT_8"): None}:
-        yield Control(MemoryCase(_session(Prepare("g0", "c0", op, dtype))), (), _CALLS)
+    # Where threads hang several calls are in progress: the one that is known need not be the one that does.
+    operators |= {
+        (op, step.dtype): ("EXE-21",)
+        for step in case.steps
+        if isinstance(step, Parallel)
+        for op in step.ops or (step.op,)
+    }
+    for (op, dtype), owners in (operators or {("ElementWiseAdd", "UFIXED_POINT_8"): ()}).items():
+        yield Control(MemoryCase(_session(Prepare("g0", "c0", op, dtype))), owners, _CALLS)
     yield from _refused(case, types)
 
 

@@ -29,7 +29,7 @@ from pytest_qnn.qnn.cases.case import (
     Write,
 )
 from pytest_qnn.qnn.cases.memory import CUSTOM, DMA_BUF, ION
-from pytest_qnn.qnn.cases.sizes import io_inputs, nbytes, pages
+from pytest_qnn.qnn.cases.sizes import ELEMENT_BYTES, io_inputs, nbytes, pages
 
 Owned = tuple[tuple[AnyStep, ...], tuple[str, ...]]
 
@@ -136,6 +136,7 @@ def _in_one_buffer(run: _Run, has: Shown) -> Iterator[Owned]:
     if has.batch:
         yield run._replace(batch=True).steps(), ("SHB-09",)
         yield down._replace(batch=True).steps(), ("SHB-09",)
+    yield run._replace(layout="odd").steps(), ("SHB-10",)
 
 
 def _of_use(run: _Run, has: Shown) -> Iterator[Owned]:
@@ -165,7 +166,8 @@ class _Run(NamedTuple):
     kind: int
     """Qnn_MemType_t."""
     layout: str = "own"
-    """A buffer for each tensor, or one for all of them: ``up`` or ``down`` as the tensors come."""
+    """A buffer for each tensor, or one for all: ``up`` or ``down`` as the tensors come, at multiples of
+    64 bytes; ``odd``: as ``up``, each one element further."""
     batch: bool = False
     """One call registers all of them."""
     late: bool = False
@@ -189,8 +191,9 @@ class _Run(NamedTuple):
         made, size = self.made, self._bytes
         if self.layout == "own":
             return Descriptor(f"b{place}", made.shape, made.dtype, self.kind)
-        at = place if self.layout == "up" else self.places[-1] - place
-        return Descriptor("b0", made.shape, made.dtype, self.kind, offset=at * size)
+        at = self.places[-1] - place if self.layout == "down" else place
+        lead = ELEMENT_BYTES[made.dtype] if self.layout == "odd" else 0
+        return Descriptor("b0", made.shape, made.dtype, self.kind, offset=at * size + lead)
 
     @property
     def _bytes(self) -> int:
@@ -202,7 +205,7 @@ class _Run(NamedTuple):
         """All of it, in a context of its own."""
         spots = [self.descriptor(place) for place in self.places]
         buffers = dict.fromkeys(each.buffer for each in spots)
-        size = pages(self._bytes + 64) if self.layout == "own" else self._bytes * len(spots)
+        size = pages(self._bytes + 64) if self.layout == "own" else self._bytes * len(spots) + 64
         begin: list[AnyStep] = [ContextCreate("c0"), self.made]
         for name in buffers:
             begin += (Alloc(name, size), Fill(name))

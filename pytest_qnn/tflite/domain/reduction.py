@@ -11,6 +11,8 @@ from pytest_qnn.tflite.domain.cell import Cell
 from pytest_qnn.tflite.domain.node import OneNode, Operand, Operator, Values
 from pytest_qnn.tflite.domain.values import EPSILON, limits, operand, real, result, same, shape_of
 
+_OPEN: Final = "axes as input"
+
 
 def integers(*numbers: int, constant: bool = True) -> Operand:
     """An int32 vector: axes, shapes, sizes."""
@@ -25,6 +27,11 @@ def _axes(cell: Cell) -> tuple[int, ...]:
     if "plane" in cell.form and cell.rank >= 3:
         return (cell.rank - 3, cell.rank - 2)
     return (0,) if "first" in cell.form else (cell.rank - 1,)
+
+
+def _given(cell: Cell, axes: tuple[int, ...]) -> Operand:
+    """The axes, as a constant; as an input the shape of the result is known while the graph runs only."""
+    return integers(*axes, constant=cell.form != _OPEN)
 
 
 def _reduce(function: Callable[..., Values], kind: str) -> Callable[[Cell], OneNode]:
@@ -47,7 +54,7 @@ def _reduce(function: Callable[..., Values], kind: str) -> Callable[[Cell], OneN
             given = result(cell, computed, error=error)
             if kind == "mean" and cell.dtype in ("int32", "int64"):
                 given = given._replace(error=1)  # truncated or rounded: no document says which
-        return OneNode((value, integers(*axes)), (given,), *options)
+        return OneNode((value, _given(cell, axes)), (given,), *options)
 
     return make
 
@@ -77,7 +84,7 @@ def _extreme(function: Callable[..., Values]) -> Callable[[Cell], OneNode]:
                 bound = limits(cell.dtype)[function is not np.max] if cell.dtype != "bool" else False
             computed = np.full(shape, bound).astype(cell.dtype)
         return OneNode(
-            (value, integers(*axes)), (same(cell.dtype, computed, value.scaling),), 27, ((0, "?", keep),)
+            (value, _given(cell, axes)), (same(cell.dtype, computed, value.scaling),), 27, ((0, "?", keep),)
         )
 
     return make
@@ -116,7 +123,7 @@ def _cumsum(cell: Cell) -> OneNode:
     return OneNode((value, axes), (given,), 102, ((0, "?", exclusive), (1, "?", backwards)))
 
 
-_FORMS: Final = ("keep", "first", "first keep", "all", "all keep", "plane", "plane keep")
+_FORMS: Final = ("keep", "first", "first keep", "all", "all keep", "plane", "plane keep", _OPEN)
 
 OPERATORS: Final = (
     Operator("MEAN", 40, _reduce(np.mean, "mean"), forms=_FORMS, versions={"int8": 2}),

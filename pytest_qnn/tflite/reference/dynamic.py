@@ -63,7 +63,8 @@ class DynamicDelegate(ReferenceDelegate):
 
     def propagate(self, context: int, kernel: Kernel) -> set[int]:
         """Give the kernel's tensors the shapes that follow from its inputs; the results of unknown shape."""
-        tensors = dict(kernel.tensors)
+        named = {index for node in kernel.steps for index in (*node.inputs, *node.outputs) if index >= 0}
+        tensors = {index: kernel.tensors[index] for index in named}
         for index in kernel.inputs:
             tensors[index] = self.current(context, index, kernel.tensors[index])
         unknown: set[int] = set()

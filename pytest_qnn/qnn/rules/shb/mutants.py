@@ -63,10 +63,12 @@ class _TrustsSize(ReferenceBackend):
             raise QnnError(INVALID)
 
 
-@faulty_backend("shb-rounds-offset", "Offsets are rounded down to 64.", "SHB-10")
+@faulty_backend("shb-rounds-offset", "Data is looked for at offsets that are rounded down to 64.", "SHB-10")
 class _RoundsOffset(ReferenceBackend):
-    def effective_offset(self, offset: int) -> int:
-        return offset // 64 * 64
+    """Registering looks at the offset that is given."""
+
+    def locate(self, registration: Registration) -> int:
+        return super().locate(registration) // 64 * 64
 
 
 @faulty_backend("shb-by-shape", "One offset gets a handle for each size.", "SHB-11")

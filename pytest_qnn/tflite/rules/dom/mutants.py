@@ -135,3 +135,12 @@ class _HybridOneScale(ReferenceDelegate):
 
 def _is_hybrid(value: str, weights: str) -> bool:
     return value == "float32" and weights == "int8"
+
+
+@faulty_delegate("takes-open-axes", "Claims MEAN by axes that are known only while the graph runs.", "DOM-01")
+class _TakesOpenAxes(DynamicDelegate):
+    """It works the result's shape out when it prepares, without axes."""
+
+    def supports(self, node: Node, tensors: Mapping[int, Tensor], constants: set[int]) -> bool:
+        known = {*constants, *node.inputs[1:]} if node.op == "MEAN" else constants
+        return super().supports(node, tensors, known)
