@@ -136,11 +136,12 @@ RAW = (("large", "raw", 1 << 20, 1 << 20), ("large", "raw", 0, 1 << 20))
     [
         (0, 1 << 20, {"copies:new": 0, "copies:used": 0}),
         ((1 << 17) + 1, 1 << 20, {"copies:new": 1}),
-        (0, (1 << 20) + (1 << 17) + 1, {"copies:new": 0, "copies:used": 1}),
+        (0, (1 << 20) + 3 * (1 << 16), {"copies:new": 0, "copies:used": 0}),
+        (0, (1 << 20) + 3 * (1 << 16) + 1, {"copies:new": 0, "copies:used": 1}),
     ],
-    ids=["none", "new", "used"],
+    ids=["none", "new", "little", "used"],
 )
-def test_an_execute_with_handles_copies_where_it_touches_half_a_tensor_more(
+def test_an_execute_with_handles_copies_where_it_takes_half_a_tensor_or_uses_three_quarters(
     new: int, used: int, labels: dict[str, int]
 ) -> None:
     handles = ("large", "handle", new, used)

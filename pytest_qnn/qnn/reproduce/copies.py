@@ -91,7 +91,8 @@ def seen(steps: tuple[case.AnyStep, ...], trace: MemoryTrace) -> Iterator[tuple[
             copied = max(0, min(first - later, group.copies_at_most))
             raw = max(of_small, max(map(used, group.raw)) - copied)
             least = min(map(used, group.known))
-            yield from ((step, "copies:used", int(_is_copy(least, raw, group.size))) for step in group.known)
+            room = group.size + group.size // 2
+            yield from ((step, "copies:used", int(_is_copy(least, raw, room))) for step in group.known)
 
 
 def _is_copy(more: int, raw: int, size: int) -> bool:
@@ -120,4 +121,5 @@ def expressions(
         for step in group.known:
             new = f"{name(step)}.fresh - {late(step)}"
             yield step, "copies:new", f"is_copy({new}, {later}, {group.size})"
-            yield step, "copies:used", f"is_copy(least({listed(group.known)}), {raw}, {group.size})"
+            room = group.size + group.size // 2  # three quarters of a tensor, as in the rule
+            yield step, "copies:used", f"is_copy(least({listed(group.known)}), {raw}, {room})"

@@ -20,8 +20,12 @@ from pytest_qnn.qnn.trace import ExecuteCounts, MemoryTrace
 _SHAPE = (1, 2, 256, 512)
 """A quarter of a mebibyte and more: what a process touches besides, by chance, is a small part of it."""
 _TURNS = 3
-_SHARE = 2
-"""So many times less than a tensor is no copy of it."""
+_NEW, _USED = 1 / 2, 3 / 4
+"""Parts of a tensor that are no copy of it, of new pages and of used ones.
+
+What a backend in Python does besides an execute (it maps memory, say) uses pages of the interpreter's: up to
+150 KiB were seen. A copy that is kept, which is what used pages show, takes a whole tensor.
+"""
 _LEAST = 1 << 17
 """Bytes of a tensor, below which its copy is not told from what a process touches by chance."""
 _WHAT = "executes with memory handles"
@@ -176,23 +180,22 @@ def qmg_12(case: MemoryCase, trace: MemoryTrace) -> Examined:
         # The first execute of a graph, of whatever kind, may take what all later ones need.
         known = graph.handles if graph.raw_first else graph.handles[1:]
         for each in known:
-            _demand(graph, each, "new", each.new, later.new + each.mapped_late, "")
+            _demand(graph, each, each.new, later.new + each.mapped_late, "new memory of a raw execute", _NEW)
             count += 1
         # Another thread of the process may use memory meanwhile; a target that copies does so each time.
         least = min(known, key=lambda each: each.used)
         most = max(each.used for each in graph.raw)
         less = f" less the {graph.copied} that it copies" if graph.copied else ""
         words = less if most - graph.copied >= small else " of a small graph"
-        _demand(graph, least, "used", least.used, max(small, most - graph.copied), words)
+        words = f"used memory of a raw execute{words}"
+        _demand(graph, least, least.used, max(small, most - graph.copied), words, _USED)
     return Examined(count, _WHAT)
 
 
-def _demand(graph: _Graph, each: _Execution, kind: str, seen: int, raw: int, of_which: str) -> None:
-    most = max(raw, 0) + graph.size // _SHARE
-    if seen > most:
+def _demand(graph: _Graph, each: _Execution, seen: int, raw: int, words: str, part: float) -> None:
+    if seen > max(raw, 0) + graph.size * part:
         raise Measured(
-            f"no copy of a tensor ({graph.size} bytes): the {kind} memory of a raw execute{of_which}, "
-            f"{max(raw, 0)} bytes, and little more",
+            f"no copy of a tensor ({graph.size} bytes): the {words}, {max(raw, 0)} bytes, and little more",
             f"{seen} bytes",
             f"step {each.step}, execute",
         )
