@@ -3,6 +3,8 @@
  * Each oddity is this file compiled with one macro (`libraries.py`): ODD_INDEX, ODD_ADDRESS, ODD_CHATTY,
  * ODD_SLOW, ODD_POOL, ODD_FILE_IO, ODD_STATIC_IO, ODD_LATER, ODD_BOUND, ODD_DMA_BUF, ODD_NO_MEMORY,
  * ODD_RESIDENT. How often the odd path ran is counted in LIBRARY.count.
+ *
+ * The system may refuse any request: the call then answers with an error, and all is as it was before it.
  */
 #define _GNU_SOURCE
 #include <dlfcn.h>
@@ -110,13 +112,23 @@ static Handle new_value(Object* made) {
 #endif
 }
 static void* add(Kind kind, size_t size, Object* parent) {
+  if (object_count == object_space) {
+    int space = object_space * 2 + 16;
+    Object** larger = realloc(objects, sizeof(Object*) * space);
+    if (!larger) return NULL;
+    objects = larger;
+    object_space = space;
+  }
   Object* made = calloc(1, size);
+  if (!made) return NULL;
   made->kind = kind;
   made->value = new_value(made);
   made->parent = parent;
-  if (object_count == object_space)
-    objects = realloc(objects, sizeof(Object*) * (object_space = object_space * 2 + 16));
   return objects[object_count++] = made;
+}
+static void* copy_of(const void* from, uint64_t bytes) {
+  void* made = malloc(bytes);
+  return made ? memcpy(made, from, bytes) : NULL;
 }
 static void* find(Kind kind, Handle value) {
   for (int i = 0; i < object_count; ++i)
@@ -157,19 +169,23 @@ static void* reap(void* unused) {
     }
   }
 }
+static int reaper_runs(void) {
+  if (reaping) return 1;
+  pthread_t thread;
+  pthread_attr_t detached;
+  if (pthread_attr_init(&detached)) return 0;
+  pthread_attr_setdetachstate(&detached, PTHREAD_CREATE_DETACHED);
+  reaping = !pthread_create(&thread, &detached, reap, NULL);
+  pthread_attr_destroy(&detached);
+  return reaping;
+}
+/* At once where there is no memory or no thread: what is freed must go, and nobody may come later. */
 static void unmap(void* map, uint64_t length) {
-  Waiting* one = malloc(sizeof *one);
+  Waiting* one = reaper_runs() ? malloc(sizeof *one) : NULL;
+  if (!one) { munmap(map, length); return; }
   *one = (Waiting){map, length, waiting};
   waiting = one;
   met();
-  if (!reaping) {
-    pthread_t thread;
-    pthread_attr_t detached;
-    pthread_attr_init(&detached);
-    pthread_attr_setdetachstate(&detached, PTHREAD_CREATE_DETACHED);
-    reaping = !pthread_create(&thread, &detached, reap, NULL);
-    pthread_attr_destroy(&detached);
-  }
 }
 #else
 static void unmap(void* map, uint64_t length) { munmap(map, length); }
@@ -215,11 +231,20 @@ static void free_buffer(uint8_t* buffer, uint64_t bytes) {
   if (buffer) unmap(buffer, bytes);
 }
 
+static void free_inside(Tensor* tensor) {
+  free_buffer(tensor->inside, tensor->bytes);
+  tensor->inside = NULL;
+}
+
+static void let_go(Memory* memory) {
+  if (memory->map) unmap(memory->map, memory->length);
+  if (memory->fd >= 0) close(memory->fd);
+}
 static void end(Object* gone) {
   if (gone->kind == GRAPH) {
     Graph* graph = (Graph*)gone;
     for (int i = 0; i < graph->tensors; ++i) {
-      free_buffer(graph->tensor[i].inside, graph->tensor[i].bytes);
+      free_inside(&graph->tensor[i]);
       free(graph->tensor[i].data);
       free(graph->tensor[i].name);
     }
@@ -227,9 +252,7 @@ static void end(Object* gone) {
     free(graph->node);
     free(graph->name);
   } else if (gone->kind == MEMORY) {
-    Memory* memory = (Memory*)gone;
-    if (memory->map) unmap(memory->map, memory->length);
-    if (memory->fd >= 0) close(memory->fd);
+    let_go((Memory*)gone);
   }
 }
 
@@ -271,6 +294,7 @@ static Code log_create(LogCallback callback, uint32_t level, Handle* out) {
   LOCKED;
   if (!out || level < 1 || level > 5) return 11003;
   Log* made = add(LOG, sizeof(Log), NULL);
+  if (!made) return NO_MEMORY;
   made->callback = callback;
   made->level = level;
   *out = made->object.value;
@@ -391,19 +415,19 @@ static void for_all(uint64_t elements, void (*part)(void*, uint64_t, uint64_t), 
   while (work.left) pthread_cond_wait(&work_done, &work_lock);
   pthread_mutex_unlock(&work_lock);
 }
-static void start_workers(void) {
-  work.stop = 0;
-  work.next = WORKERS;
-  for (int i = 0; i < WORKERS; ++i) pthread_create(&workers[i], NULL, serve, NULL);
-  working = 1;
-}
 static void stop_workers(void) {
   pthread_mutex_lock(&work_lock);
   work.stop = 1;
   pthread_cond_broadcast(&work_there);
   pthread_mutex_unlock(&work_lock);
-  for (int i = 0; i < WORKERS; ++i) pthread_join(workers[i], NULL);
-  working = 0;
+  while (working) pthread_join(workers[--working], NULL);
+}
+static int start_workers(void) {
+  work.stop = 0;
+  work.next = WORKERS;
+  while (working < WORKERS && !pthread_create(&workers[working], NULL, serve, NULL)) ++working;
+  if (working < WORKERS) stop_workers();
+  return working;
 }
 #else
 static void for_all(uint64_t elements, void (*part)(void*, uint64_t, uint64_t), void* of) { part(of, 0, elements); }
@@ -416,11 +440,12 @@ static Code backend_create(Handle log, const void* config, Handle* out) {
   if (!out) return 4004;
   Log* given = log ? find(LOG, log) : NULL;
   if (log && !given) return 4011;
+  Backend* made = add(BACKEND, sizeof(Backend), NULL);
+  if (!made) return NO_MEMORY;
 #ifdef ODD_POOL
-  if (!backend_count) start_workers();
+  if (!backend_count && !start_workers()) { drop(&made->object); return NO_MEMORY; }
 #endif
   ++backend_count;
-  Backend* made = add(BACKEND, sizeof(Backend), NULL);
   made->log = given;
   *out = made->object.value;
   say(&made->object, "backend");
@@ -442,7 +467,9 @@ static Code device_create(Handle log, const void* config, Handle* out) {
   (void)config;
   if (!out) return 1004;
   if (log && !find(LOG, log)) return 14000;
-  *out = ((Object*)add(DEVICE, sizeof(Object), NULL))->value;
+  Object* made = add(DEVICE, sizeof(Object), NULL);
+  if (!made) return NO_MEMORY;
+  *out = made->value;
   return 0;
 }
 static Code device_free(Handle value) {
@@ -479,6 +506,7 @@ static Code new_context(Handle backend, Handle device, ContextConfig** config, C
   met();
 #endif
   *made = add(CONTEXT, sizeof(Context), owner);
+  if (!*made) return NO_MEMORY;
   (*made)->device = on;
   say(owner, "context");
   return 0;
@@ -510,7 +538,7 @@ static Graph* named(Object* context, const char* name) {
 }
 static Graph* new_graph(Context* context, const char* name) {
   Graph* made = add(GRAPH, sizeof(Graph), &context->object);
-  made->name = strdup(name);
+  if (made && !(made->name = strdup(name))) { drop(&made->object); return NULL; }
   return made;
 }
 static Code graph_create(Handle context, const char* name, const void* config, Handle* out) {
@@ -521,7 +549,9 @@ static Code graph_create(Handle context, const char* name, const void* config, H
   if (!owner) return 6001;
   if (owner->deserialised) return 1005;
   if (!name || named(&owner->object, name)) return 6003;
-  *out = new_graph(owner, name)->object.value;
+  Graph* made = new_graph(owner, name);
+  if (!made) return NO_MEMORY;
+  *out = made->object.value;
   return 0;
 }
 static Code graph_retrieve(Handle context, const char* name, Handle* out) {
@@ -575,10 +605,12 @@ static Code read_tensor(const TensorArgument* given, Tensor* made) {
   }
   return 0;
 }
-static Tensor* append_tensor(Graph* graph, Tensor* made) {
-  graph->tensor = realloc(graph->tensor, sizeof(Tensor) * (graph->tensors + 1));
-  graph->tensor[graph->tensors] = *made;
-  return &graph->tensor[graph->tensors++];
+static int append_tensor(Graph* graph, const Tensor* made) {
+  Tensor* larger = realloc(graph->tensor, sizeof(Tensor) * (graph->tensors + 1));
+  if (!larger) return 0;
+  graph->tensor = larger;
+  graph->tensor[graph->tensors++] = *made;
+  return 1;
 }
 static Code create_tensor(Handle value, TensorArgument* given) {
   LOCKED;
@@ -591,13 +623,16 @@ static Code create_tensor(Handle value, TensorArgument* given) {
   if (code) return code;
   for (int i = 0; i < graph->tensors; ++i)
     if (!strcmp(graph->tensor[i].name, given->v.name)) return 7003;
+  uint32_t* ids = &((Context*)graph->object.parent)->ids;
   made.name = strdup(given->v.name);
-  made.id = 7000 + 11 * ((Context*)graph->object.parent)->ids++;
-  if (made.type == STATIC) {
-    made.data = malloc(made.bytes);
-    memcpy(made.data, given->v.where.raw.data, made.bytes);
+  made.id = 7000 + 11 * *ids;
+  if (made.type == STATIC) made.data = copy_of(given->v.where.raw.data, made.bytes);
+  if (!made.name || (made.type == STATIC && !made.data) || !append_tensor(graph, &made)) {
+    free(made.name);
+    free(made.data);
+    return NO_MEMORY;
   }
-  append_tensor(graph, &made);
+  ++*ids;
   given->v.id = made.id;
   return 0;
 }
@@ -665,7 +700,9 @@ static Code add_node(Handle value, OpConfig config) {
   if (!fits(made.operator, in, config.input_count, out)) return 6005;
   for (int i = 0; i < made.inputs; ++i)
     if (!is_made(graph, made.in[i])) return 6007;
-  graph->node = realloc(graph->node, sizeof(Node) * (graph->nodes + 1));
+  Node* larger = realloc(graph->node, sizeof(Node) * (graph->nodes + 1));
+  if (!larger) return NO_MEMORY;
+  graph->node = larger;
   graph->node[graph->nodes++] = made;
   return 0;
 }
@@ -673,7 +710,9 @@ static int is_io(const Tensor* tensor) { return tensor->type == APP_WRITE || ten
 static Code prepare(Graph* graph) {
   for (int i = 0; i < graph->tensors; ++i) {
     Tensor* tensor = &graph->tensor[i];
-    if (is_io(tensor) && tensor->memory == RAW && !(tensor->inside = new_buffer(tensor->bytes))) return NO_MEMORY;
+    if (!is_io(tensor) || tensor->memory != RAW || (tensor->inside = new_buffer(tensor->bytes))) continue;
+    while (i--) free_inside(&graph->tensor[i]);
+    return NO_MEMORY;
   }
   graph->finalised = 1;
   return 0;
@@ -730,7 +769,7 @@ static void compute(void* argument, uint64_t begin, uint64_t end) {
     job->values[job->node->out][i] = steps < 0 ? 0 : steps > 255 ? 255 : (uint8_t)steps;
   }
 }
-typedef struct { Tensor* tensor; uint8_t* raw; Memory* memory; } Bound;
+typedef struct { Tensor* tensor; uint8_t* raw; Memory* memory; int fresh; } Bound; /* fresh: of this execute */
 static Code bind(Graph* graph, const TensorArgument* given, uint32_t given_count, uint32_t type, Bound* bound) {
   uint32_t wanted = 0;
   for (int i = 0; i < graph->tensors; ++i) wanted += graph->tensor[i].type == type;
@@ -776,6 +815,17 @@ static void deliver(Bound* at, const uint8_t* from) {
   if (at->memory) memcpy(at->memory->map + at->memory->offset, from, at->tensor->bytes);
   else memcpy(at->raw, memcpy(at->tensor->inside, from, at->tensor->bytes), at->tensor->bytes);
 }
+/* Memory for all values, and IO buffers that the graph has not yet. */
+static Code make_room(Graph* graph, Bound* bound, uint8_t** values) {
+  for (int i = 0; i < graph->tensors; ++i) {
+    Tensor* tensor = &graph->tensor[i];
+    if (!(values[i] = malloc(tensor->bytes))) return NO_MEMORY;
+    if (!bound[i].raw || tensor->inside) continue;
+    if (!(tensor->inside = new_buffer(tensor->bytes))) return NO_MEMORY;
+    bound[i].fresh = 1;
+  }
+  return 0;
+}
 static Code graph_execute(Handle value, const TensorArgument* inputs, uint32_t input_count, TensorArgument* outputs,
                           uint32_t output_count, Handle profile, Handle signal) {
   LOCKED;
@@ -786,18 +836,16 @@ static Code graph_execute(Handle value, const TensorArgument* inputs, uint32_t i
   if (!inputs || !outputs || !input_count || !output_count) return 6000;
   Bound* bound = calloc(graph->tensors, sizeof(Bound));
   uint8_t** values = calloc(graph->tensors, sizeof(uint8_t*));
+  if (!bound || !values) { free(bound); free(values); return NO_MEMORY; }
   Code code = bind(graph, inputs, input_count, APP_WRITE, bound);
   if (!code) code = bind(graph, outputs, output_count, APP_READ, bound);
-  for (int i = 0; !code && i < graph->tensors; ++i)
-    if (bound[i].raw && !bound[i].tensor->inside && !(bound[i].tensor->inside = new_buffer(bound[i].tensor->bytes)))
-      code = NO_MEMORY;
+  if (!code) code = make_room(graph, bound, values);
 #ifdef ODD_SLOW
   if (!code) { usleep(3000); met(); }
 #endif
   if (!code) {
     for (int i = 0; i < graph->tensors; ++i) {
       Tensor* tensor = &graph->tensor[i];
-      values[i] = malloc(tensor->bytes);
       if (tensor->type == APP_WRITE) fetch(&bound[i], values[i]);
       if (tensor->type == STATIC) memcpy(values[i], tensor->data, tensor->bytes);
     }
@@ -809,7 +857,10 @@ static Code graph_execute(Handle value, const TensorArgument* inputs, uint32_t i
       if (graph->tensor[i].type == APP_READ) deliver(&bound[i], values[i]);
     say(&graph->object, "execute");
   }
-  for (int i = 0; i < graph->tensors; ++i) free(values[i]);
+  for (int i = 0; i < graph->tensors; ++i) {
+    if (code && bound[i].fresh) free_inside(&graph->tensor[i]);
+    free(values[i]);
+  }
   free(values);
   free(bound);
   return code;
@@ -876,6 +927,7 @@ static Code register_one(Object* context, const MemDescriptor* given, Handle* ou
   met();
 #endif
   Memory* made = add(MEMORY, sizeof(Memory), context);
+  if (!made) { let_go(&read); return NO_MEMORY; }
   Object kept = made->object;
   *made = read;
   made->object = kept;
@@ -913,18 +965,26 @@ static Code mem_deregister(const Handle* handles, uint32_t number) {
 }
 
 /* ---- context binaries ---- */
-typedef struct { uint8_t* at; uint64_t size, space; } Writer;
+typedef struct { uint8_t* at; uint64_t size, space; int bad; } Writer; /* bad: memory was refused */
 static void put(Writer* to, const void* from, uint64_t bytes) {
-  if (to->size + bytes > to->space) to->at = realloc(to->at, to->space = 2 * (to->size + bytes));
+  if (to->bad) return;
+  if (to->size + bytes > to->space) {
+    uint64_t space = 2 * (to->size + bytes);
+    uint8_t* larger = realloc(to->at, space);
+    if (!larger) { to->bad = 1; return; }
+    to->at = larger;
+    to->space = space;
+  }
   if (bytes) memcpy(to->at + to->size, from, bytes);
   to->size += bytes;
 }
 static void put_number(Writer* to, uint64_t number) { put(to, &number, 8); }
 static void put_text(Writer* to, const char* text) { put_number(to, strlen(text)); put(to, text, strlen(text)); }
-typedef struct { const uint8_t *at, *end; int bad; } Reader;
+typedef struct { const uint8_t *at, *end; Code bad; } Reader;
+static void fail(Reader* from, Code code) { if (!from->bad) from->bad = code; }
 static const void* get(Reader* from, uint64_t bytes) {
   static const uint64_t zero;
-  if (from->bad || (uint64_t)(from->end - from->at) < bytes) { from->bad = 1; return &zero; }
+  if (from->bad || (uint64_t)(from->end - from->at) < bytes) { fail(from, 5005); return &zero; }
   const void* found = from->at;
   from->at += bytes;
   return found;
@@ -933,7 +993,9 @@ static uint64_t get_number(Reader* from) { uint64_t number; memcpy(&number, get(
 static char* get_text(Reader* from) {
   uint64_t length = get_number(from);
   const char* text = get(from, length);
-  return from->bad ? strdup("") : strndup(text, length);
+  char* made = from->bad ? NULL : strndup(text, length);
+  if (!made) fail(from, NO_MEMORY);
+  return made;
 }
 static uint64_t checksum(const uint8_t* at, uint64_t bytes) {
   uint64_t sum = 1469598103934665603ull;
@@ -978,13 +1040,14 @@ static Code serialise(Handle value, Writer* made) {
   put_number(&whole, 0);
   put_number(&whole, graphs);
   put(&whole, body.at, body.size);
+  free(body.at);
+  if (body.bad || whole.bad) { free(whole.at); return NO_MEMORY; }
   uint64_t sum = checksum(whole.at + HEADER, whole.size - HEADER);
   memcpy(whole.at + 16, &sum, 8);
 #ifdef ODD_BOUND
   cover(whole.at + HEADER, whole.size - HEADER);
   met();
 #endif
-  free(body.at);
   *made = whole;
   return 0;
 }
@@ -1017,8 +1080,9 @@ static Code get_binary(Handle context, void* buffer, uint64_t size, uint64_t* wr
 }
 static void read_graph(Reader* from, Context* context) {
   char* name = get_text(from);
-  Graph* graph = new_graph(context, name);
+  Graph* graph = name ? new_graph(context, name) : NULL;
   free(name);
+  if (!graph) { fail(from, NO_MEMORY); return; }
   uint64_t tensors = get_number(from);
   for (uint64_t i = 0; i < tensors && !from->bad; ++i) {
     Tensor made;
@@ -1027,19 +1091,23 @@ static void read_graph(Reader* from, Context* context) {
     const void* fixed = get(from, offsetof(Tensor, bytes));
     if (!from->bad) memcpy(&made, fixed, offsetof(Tensor, bytes));
     made.bytes = get_number(from);
-    if (made.rank > MOST || made.bytes != bytes_of(made.data_type, made.rank, made.dimensions)) from->bad = 1;
+    if (made.rank > MOST || made.bytes != bytes_of(made.data_type, made.rank, made.dimensions)) fail(from, 5005);
     if (made.type == STATIC && !from->bad) {
       const void* data = get(from, made.bytes);
-      if (!from->bad) made.data = memcpy(malloc(made.bytes), data, made.bytes);
+      if (!from->bad && !(made.data = copy_of(data, made.bytes))) fail(from, NO_MEMORY);
     }
-    append_tensor(graph, &made);
+    if (!from->bad && append_tensor(graph, &made)) continue;
+    fail(from, NO_MEMORY);
+    free(made.name);
+    free(made.data);
   }
   uint64_t nodes = get_number(from);
-  if (nodes > (1 << 20)) from->bad = 1;
+  if (nodes > (1 << 20)) fail(from, 5005);
   const void* fixed = get(from, sizeof(Node) * nodes);
   if (from->bad) return;
-  graph->node = memcpy(malloc(sizeof(Node) * nodes + 1), fixed, sizeof(Node) * nodes);
-  graph->nodes = nodes;
+  graph->node = copy_of(fixed, sizeof(Node) * nodes);
+  if (graph->node) graph->nodes = nodes;
+  else fail(from, NO_MEMORY);
 }
 static Code from_binary(Handle backend, Handle device, ContextConfig** config, const void* buffer, uint64_t size,
                         Handle* out, Handle profile) {
@@ -1049,23 +1117,24 @@ static Code from_binary(Handle backend, Handle device, ContextConfig** config, c
   Code code = new_context(backend, device, config, &made);
   if (code) return code;
   made->deserialised = 1;
-  uint8_t* copy = memcpy(malloc(size), buffer, size);
+  uint8_t* copy = copy_of(buffer, size);
+  if (!copy) { drop(&made->object); return NO_MEMORY; }
   Reader from = {copy, copy + size, 0};
   const void* magic = get(&from, 8);
-  if (!from.bad && memcmp(magic, MAGIC, 8)) from.bad = 1;
+  if (!from.bad && memcmp(magic, MAGIC, 8)) fail(&from, 5005);
   uint64_t length = get_number(&from), sum = get_number(&from);
-  if (!from.bad && length != size - HEADER) from.bad = 1;
+  if (!from.bad && length != size - HEADER) fail(&from, 5005);
 #ifdef ODD_BOUND
   if (!from.bad) { cover(copy + HEADER, size - HEADER); met(); }
 #endif
-  if (!from.bad && sum != checksum(copy + HEADER, size - HEADER)) from.bad = 1;
+  if (!from.bad && sum != checksum(copy + HEADER, size - HEADER)) fail(&from, 5005);
   uint64_t graphs = get_number(&from);
   for (uint64_t i = 0; i < graphs && !from.bad; ++i) read_graph(&from, made);
-  if (from.at != from.end) from.bad = 1;
-  for (int i = 0; i < object_count && !from.bad; ++i)
-    if (objects[i]->kind == GRAPH && objects[i]->parent == &made->object && prepare((Graph*)objects[i])) code = NO_MEMORY;
+  if (from.at != from.end) fail(&from, 5005);
+  code = from.bad;
+  for (int i = 0; i < object_count && !code; ++i)
+    if (objects[i]->kind == GRAPH && objects[i]->parent == &made->object) code = prepare((Graph*)objects[i]);
   free(copy);
-  if (from.bad) code = 5005;
   if (code) drop(&made->object);
   else *out = made->object.value;
   return code;

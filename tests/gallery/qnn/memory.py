@@ -129,6 +129,12 @@ class OneMappingPerHandle(Odd):
         self.meet()
         return Shared(window, request.declared)
 
+    def undo_mapping(self, context: Context, request: Request, shared: Shared) -> None:
+        if request.role in ROLES:
+            super().undo_mapping(context, request, shared)
+        else:
+            self.give_back(shared.mapping)
+
     def locate(self, registration: Registration) -> int:
         return registration.request.offset % _PAGE
 
