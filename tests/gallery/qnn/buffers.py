@@ -81,7 +81,11 @@ class Twice(Odd):
 
     def allocate_buffer(self, graph: Graph, tensor: Tensor) -> Mapping:
         first = super().allocate_buffer(graph, tensor)
-        self._second[first] = super().allocate_buffer(graph, tensor)
+        try:
+            self._second[first] = super().allocate_buffer(graph, tensor)
+        except BaseException:
+            first.release()
+            raise
         return first
 
     def begin_execute(self, graph: Graph, sources: Any, sinks: Any) -> None:
