@@ -171,7 +171,13 @@ class WholeOrNothing(_ByPlan):
         return found if len(plan.plan) == len(found) else ()
 
 
-@oddity("frequent", "claims the operator that a graph has most of", SEED, "other operators stay on the CPU")
+@oddity(
+    "frequent",
+    "claims the operator that a graph has most of",
+    SEED,
+    "other operators stay on the CPU",
+    "PREC-04",
+)
 class Frequent(_ByPlan):
     def pick(self, found: tuple[int, ...], plan: PlanView) -> tuple[int, ...]:
         counted = Counter(plan.nodes[index].op for index in found).most_common(1)
