@@ -255,7 +255,7 @@ def test_ordinary_life_has_the_operator_of_its_graphs() -> None:
 
 
 def test_a_hang_in_threads_may_be_of_any_call_of_theirs() -> None:
-    """Of the calls in progress one is known: a control with owners of its own is asked in whatever call it ends."""
+    """Of the calls in progress one is known: a control with owners counts in whatever call it ends."""
     threads = MemoryCase((Parallel("contexts", op="Relu", dtype="FLOAT_32"),))
     *_, ordinary = of_types(threads, died=True)
     assert Prepare("g0", "c0", "Relu", "FLOAT_32") in ordinary.case.steps
