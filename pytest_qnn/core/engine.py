@@ -204,6 +204,8 @@ class _Judge:
         self.examples = 0
         self.only_in_company = 0
         """Cases that broke the rule after others in one process, and neither alone nor joined with them."""
+        self.large: set[bytes] = set()
+        """Cases, encoded, that gave too much to be judged."""
         self.examined = 0
         self.what = ""
         self.unsupported = ""
@@ -722,6 +724,7 @@ class _Judge:
         if trace.death is not None and trace.death.kind == "large":
             # Not unsupported: then a target that only says so of its process would hide what it does.
             self.no_cases = trace.death.detail
+            self.large.add(msgspec.msgpack.encode(case))
             return None
         if trace.death is not None:
             return died(trace.death)
@@ -1190,5 +1193,6 @@ def _verdict(run: _Judge, seed: int, flaky: str, seconds: float) -> Verdict:
         flaky=flaky,
         blocked_by=tuple(sorted(run.causes)),
         only_in_company=run.only_in_company,
+        note=f"cases that gave too much to be judged: {len(run.large)}" if run.large else "",
         known=tuple(one.text for one in run.met.values()),
     )

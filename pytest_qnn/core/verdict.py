@@ -257,7 +257,8 @@ class Verdict(msgspec.Struct, frozen=True, kw_only=True):
     only_in_company: int = 0
     """Cases that broke the rule after others in one process, but neither alone nor as one case with them."""
     note: str = ""
-    """Of a self-check in which the process died: whether it does so without the target, too."""
+    """Of a self-check in which the process died: whether it does so without the target, too. Else how many
+    cases gave too much to be judged, if some did."""
     replay: str = ""
     """One shell command that judges the minimal case again."""
     folder: str = ""

@@ -130,6 +130,20 @@ def test_a_smaller_case_that_fails_otherwise_is_not_the_finding() -> None:
     assert len(msgspec.json.decode(finding(verdict).case, type=MemoryCase).steps) == 2
 
 
+@pytest.mark.parametrize("least", [0, 50])
+def test_cases_that_give_too_much_are_counted_and_prove_nothing(least: int) -> None:
+    def run(case: MemoryCase) -> MemoryTrace:
+        size = next((step.size for step in case.steps if isinstance(step, Alloc)), 0)
+        return MemoryTrace(death=Death("large", "the case gives too much") if size >= least else None)
+
+    verdict = judge(made_up(SIZES, "memory"), FakeTarget("memory", run), PROFILE, 1)
+    if least:
+        assert verdict.outcome is Outcome.PASS
+        assert int(verdict.note.partition(": ")[2]) > 0
+    else:
+        assert (verdict.outcome, verdict.reason) == (Outcome.INCONCLUSIVE, "the case gives too much")
+
+
 @pytest.mark.parametrize("by_chance", [True, False])
 def test_of_what_shows_by_chance_a_smaller_case_must_show_it_twice(by_chance: bool) -> None:
     times: collections.Counter[int] = collections.Counter()

@@ -186,9 +186,15 @@ static float* device_buffer(Tensor* tensor, Delegate* owner, size_t count) {
   pthread_mutex_lock(&plugin->lock);
   int handle = tensor->buffer_handle;
   if (handle < 0) handle = plugin->free_count ? plugin->freed[--plugin->free_count] : plugin->used++;
-  if (plugin->buffers[handle].bytes != count * sizeof(float)) {
+  if (plugin->buffers[handle].bytes != count * sizeof(float) || !plugin->buffers[handle].data) {
+    float* data = malloc(count * sizeof(float) + 1);
+    if (!data) {
+      if (tensor->buffer_handle < 0) plugin->freed[plugin->free_count++] = handle;
+      pthread_mutex_unlock(&plugin->lock);
+      return NULL;
+    }
     free(plugin->buffers[handle].data);
-    plugin->buffers[handle].data = malloc(count * sizeof(float) + 1);
+    plugin->buffers[handle].data = data;
     plugin->buffers[handle].bytes = count * sizeof(float);
   }
   pthread_mutex_unlock(&plugin->lock);
@@ -227,10 +233,12 @@ static float* thread_block(size_t count) {
   pthread_once(&key_made, make_key);
   Block* block = pthread_getspecific(key);
   if (!block || block->size < count) {
+    Block* larger = malloc(sizeof(Block) + count * sizeof(float));
+    if (!larger) return NULL;
+    larger->size = count;
+    if (pthread_setspecific(key, larger)) { free(larger); return NULL; }
     free(block);
-    block = malloc(sizeof(Block) + count * sizeof(float));
-    block->size = count;
-    pthread_setspecific(key, block);
+    block = larger;
     note();
   }
   return block->data;
@@ -255,7 +263,7 @@ static int compute(Context* context, Kernel* kernel) {
     const float *a = operand(context, kernel, step, 0), *b = operand(context, kernel, step, 1);
     float* out = step->inside;
 #ifdef ODD_HANDLES
-    if (!out) out = device_buffer(&context->tensors[step->out], kernel->owner, step->count);
+    if (!out && !(out = device_buffer(&context->tensors[step->out], kernel->owner, step->count))) return kError;
 #endif
     if (!out) out = context->tensors[step->out].data;
 #ifdef ODD_FMA
@@ -273,6 +281,7 @@ static int compute(Context* context, Kernel* kernel) {
 #endif
 #ifdef ODD_THREAD_LOCAL
     float* block = thread_block(step->count);
+    if (!block) return kError;
     for (size_t at = 0; at < step->count; ++at)
       block[at] = activated(computed(step->code, a[at], b ? b[at] : 0), step->activation);
     if (step->count) memcpy(out, block, step->count * sizeof(float));
@@ -332,17 +341,17 @@ static void cached(Kernel* kernel) {
     if (equal) found = i;
     if (cache[i].used < cache[oldest].used) oldest = i;
   }
-  if (found < 0) {
-    free(cache[oldest].steps);
-    cache[oldest].steps = malloc(kernel->count * sizeof(Step));
-    memcpy(cache[oldest].steps, kernel->steps, kernel->count * sizeof(Step));
-    cache[oldest].count = kernel->count;
-    found = oldest;
-  } else {
+  Step* steps = found < 0 ? malloc(kernel->count * sizeof(Step)) : NULL;
+  if (found >= 0) {
     memcpy(kernel->steps, cache[found].steps, kernel->count * sizeof(Step));
     note();
+  } else if (steps) { /* without memory nothing is remembered */
+    free(cache[oldest].steps);
+    cache[oldest].steps = memcpy(steps, kernel->steps, kernel->count * sizeof(Step));
+    cache[oldest].count = kernel->count;
+    found = oldest;
   }
-  cache[found].used = ++cache_time;
+  if (found >= 0) cache[found].used = ++cache_time;
   pthread_mutex_unlock(&cache_lock);
 }
 #endif
@@ -381,7 +390,7 @@ static void reaped(void* memory) {
   pthread_attr_t attributes;
   pthread_t thread;
   note();
-  pthread_attr_init(&attributes);
+  if (pthread_attr_init(&attributes)) { free(memory); return; }
   pthread_attr_setdetachstate(&attributes, PTHREAD_CREATE_DETACHED);
   pthread_attr_setstacksize(&attributes, 1 << 16);
   if (pthread_create(&thread, &attributes, reap, memory)) free(memory);
@@ -406,6 +415,7 @@ static int resize(Context* context, const Node* node, Kernel* kernel) {
     if (out->dims->size == wanted->size && !memcmp(out->dims->data, wanted->data, wanted->size * sizeof(int))) continue;
     size_t size = sizeof(IntArray) + wanted->size * sizeof(int);
     IntArray* copy = malloc(size);
+    if (!copy) return kError;
     memcpy(copy, wanted, size);
     note();
     if (context->resize_tensor(context, out, copy) != kOk) return kError;
@@ -474,6 +484,7 @@ static Step* known(Plugin* plugin, Context* context, int node, int make) {
     if (one->context == context && one->node == node) return &one->step;
   if (!make) return NULL;
   Known* one = calloc(1, sizeof(Known));
+  if (!one) return NULL;
   *one = (Known){plugin->known, context, node, {0}};
   plugin->known = one;
   return &one->step;
@@ -483,6 +494,7 @@ static int stateless(Context* context, Node* node) {
   const IntArray* nodes = params->nodes_to_replace;
   Plugin* plugin = plugin_of(node->delegate);
   Kernel* kernel = take(sizeof(Kernel) + nodes->size * sizeof(Step));
+  if (!kernel) return kError;
   int status = kOk;
   pthread_mutex_lock(&plugin->lock);
   for (; kernel->count < nodes->size; ++kernel->count) {
@@ -547,6 +559,7 @@ static int replace_all(Context* context, Delegate* self, IntArray* claimed) {
 #ifdef ODD_PER_OPERATOR
   static const int codes[] = {kBuiltinAdd, kBuiltinSub, kBuiltinMul, kMaximum, kNeg, kAbs, kRelu};
   IntArray* some = malloc(sizeof(IntArray) + claimed->size * sizeof(int));
+  if (!some) return kError;
   int status = kOk;
   for (size_t at = 0; at < sizeof codes / sizeof *codes && status == kOk; ++at) {
     some->size = 0;
@@ -574,6 +587,10 @@ static int prepare(Context* context, Delegate* self) {
     return kError;
   }
   IntArray* claimed = malloc(sizeof(IntArray) + plan->size * sizeof(int));
+  if (!claimed) {
+    context->report_error(context, "odd plugin: there is no memory");
+    return kError;
+  }
   int status = kOk;
   claimed->size = 0;
   for (int i = 0; i < plan->size && status == kOk; ++i) {
@@ -585,11 +602,13 @@ static int prepare(Context* context, Delegate* self) {
 #ifdef ODD_STATELESS
     Plugin* plugin = plugin_of(self);
     pthread_mutex_lock(&plugin->lock);
-    *known(plugin, context, plan->data[i], 1) = step;
+    Step* kept = known(plugin, context, plan->data[i], 1);
+    if (kept) *kept = step;
+    else status = kError;
     pthread_mutex_unlock(&plugin->lock);
 #endif
   }
-  if (status != kOk) context->report_error(context, "odd plugin: a node of the plan cannot be read");
+  if (status != kOk) context->report_error(context, "odd plugin: a node of the plan cannot be read or kept");
 #ifdef ODD_LONG_PARTITIONS
   if (status == kOk) status = long_ones(context, claimed);
 #endif

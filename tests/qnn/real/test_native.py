@@ -135,6 +135,8 @@ def test_the_libraries_pass_the_suite_as_foreign_ones(
         "MSC-01",
         "MSC-02",
         "MSC-03",
+        "MSC-04",
+        "OFF-12",
         *(f"OOM-{number:02}" for number in range(1, 7)),
         "QMG-13",
         "SSR-01",

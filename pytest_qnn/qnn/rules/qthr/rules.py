@@ -346,6 +346,8 @@ def qthr_06(case: MemoryCase, trace: MemoryTrace) -> Examined:
     require_operator(trace)
     count = 0
     for where, step, seen in _carried_out(case, trace):
+        if step.what != "histories":  # where one thread ends what another uses, calls may fail
+            continue
         for call, code in seen.calls:
             wrong = call if " " in call else f"{call} answers {named(code)}"
             raise Violation("what is answered without other threads", wrong, where)
