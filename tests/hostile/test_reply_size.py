@@ -120,7 +120,7 @@ def test_a_forged_answer_takes_less_than_32_mb_of_pytest(tmp_path: Path, name: s
     moment, python = FORGED[name]
     run = judged(forging(python, moment, side, tmp_path), side, WORK[side])
     # Contents of the right form are a trace, whoever made them: a library that forges one may pass. So may
-    # one that says of some cases that they give too much, as some of conforming targets do: reports count them.
+    # one that says of some cases that they give too much, as some of conforming targets do: that is counted.
     assert run.status in ({0, 1} if name in ("contents that are taken", "a size") else {1, 4})
     assert_small(run)
 

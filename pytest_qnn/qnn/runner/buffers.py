@@ -211,19 +211,10 @@ def observe(state: State, step: Observe) -> StepSeen:
     """Count from outside; ``regions``, where asked for: (address, resident bytes) of each."""
     if step.region and state.reserve is None:
         state.reserve = small_blocks_in_reserve()
-    seen = _patient_snapshot(state) if step.patient and not step.buffers else snapshot()
+    seen = _patient_snapshot(state, step) if step.patient and not step.buffers else snapshot()
     state.first_look = state.first_look or _held(seen)
-    found = (
-        ()
-        if not step.region
-        else regions(
-            seen.lines,
-            step.region,
-            own_inodes=state.inodes,
-            # In CPython an object's id is its address.
-            own_addresses=[*map(id, state.kept), *(each.pointer for each in state.buffers.values())],
-        )
-    )
+    found = _regions(state, step, seen)
+    state.first_regions.setdefault(step.region, len(found))
     counts = ProcessCounts(
         mapped=_mapped_patiently(state, step) if step.buffers else (),
         kept=sum(map(_mapped, state.kept)) if step.region else 0,
@@ -237,11 +228,32 @@ def observe(state: State, step: Observe) -> StepSeen:
     return StepSeen(counts=counts, regions=found)
 
 
-def _patient_snapshot(state: State) -> Snapshot:
-    """The first look at which no more is open or mapped than at the case's first one, or the last one."""
+def _regions(state: State, step: Observe, seen: Snapshot) -> tuple[tuple[int, int], ...]:
+    """(address, resident bytes) of each region of the size that is asked for."""
+    if not step.region:
+        return ()
+    return regions(
+        seen.lines,
+        step.region,
+        own_inodes=state.inodes,
+        # In CPython an object's id is its address.
+        own_addresses=[*map(id, state.kept), *(each.pointer for each in state.buffers.values())],
+    )
+
+
+def _patient_snapshot(state: State, step: Observe) -> Snapshot:
+    """The first look at which no more is open or mapped than at the case's first one, or the last one.
+
+    Nor more regions of the size that is asked for: at the first look, what ordinary life has freed before may
+    still be there.
+    """
     seen, first = snapshot(), state.first_look
+    most = state.first_regions.get(step.region)
     end = time.monotonic() + _GIVEN_BACK
-    while first is not None and any(map(gt, _held(seen), first)) and time.monotonic() < end:
+    while first is not None and time.monotonic() < end:
+        is_more = most is not None and len(_regions(state, step, seen)) > most
+        if not is_more and not any(map(gt, _held(seen), first)):
+            break
         time.sleep(_PAUSE)
         seen = snapshot()
     return seen

@@ -46,7 +46,7 @@ class SmallestPartition(_SomePartitions):
         return sorted(found, key=len)[:1]
 
 
-@oddity("even-partitions", "claims each second partition", SEED, "kernels with gaps between them")
+@oddity("even-partitions", "claims each second partition", SEED, "kernels with gaps between them", "PREC-04")
 class EvenPartitions(_SomePartitions):
     def pick(self, found: Partitions) -> Partitions:
         return found[::2]
