@@ -21,11 +21,11 @@ _LISTED: Final = "it lists a few models, each looked at once"
 _ALIVE: Final = "its cases are of dozens of interpreters or kernels, which are a history of their own"
 _REFUSED: Final = "its calls fail on purpose, and what repeats them before the case would fail as well"
 OPTED_OUT: Final[dict[str, str]] = {
-    **dict.fromkeys((*(f"LEAK-0{number}" for number in range(1, 6)), "LIFE-05"), _MEASURES),
+    **dict.fromkeys((*(f"LEAK-0{number}" for number in range(1, 5)), "LIFE-05"), _MEASURES),
     **dict.fromkeys(("OWN-02", "OWN-03", "RSZ-05", "THR-05", "TFL-03", "ABI-08"), _MEASURES),
     **dict.fromkeys(("ABI-01", "ABI-12"), _FILE),
     "DOM-01": _CELLS,
-    **dict.fromkeys(("HOS-04", "HOS-05", "HOS-06"), _LISTED),
+    **dict.fromkeys(("HOS-04", "HOS-05", "HOS-06", "LEAK-05"), _LISTED),
     **dict.fromkeys((f"NOM-0{number}" for number in range(1, 7)), _REFUSED),
     **dict.fromkeys(("OWN-06", "PART-22"), _ALIVE),
 }
@@ -45,7 +45,7 @@ NOT_LARGE: Final[dict[str, str]] = {
     **dict.fromkeys((f"ABI-{number:02}" for number in (1, 2, 3, 4, 9, 10, 12, 15)), _OWN),
     **dict.fromkeys((f"HOS-0{number}" for number in range(1, 4)), _OWN),
     **dict.fromkeys((f"NOM-0{number}" for number in range(1, 7)), _OWN),
-    **dict.fromkeys(("PART-22", "LEAK-05"), _PARTED),
+    "PART-22": _PARTED,
     **dict.fromkeys(("TFL-17", "TFL-19"), _WHERE),
     **dict.fromkeys(("NUM-08", "TFL-01", "TFL-02", "TFL-03", "TFL-20", "TFL-21"), _OWN),
 }
