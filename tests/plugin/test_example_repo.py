@@ -27,6 +27,8 @@ LACKING |= {rule for rule in DELEGATE_RULES if rule.startswith("BUF-")} - {"BUF-
 """It keeps no results in buffers of its own."""
 LACKING |= {"CTRL-03", "DYN-02", "DYN-03", "PART-20"}
 """It acquires no subgraph contexts, allows no dynamic tensors, and previews no partitions."""
+LACKING |= {"NOM-02"}
+"""It is in C, and asks for nothing by operator new."""
 SOURCE = "src/arithmetic_delegate.c"
 
 

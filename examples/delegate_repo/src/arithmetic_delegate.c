@@ -19,8 +19,8 @@ typedef struct {
 typedef struct {
   int steps_size;
   Step* steps;
-  size_t tensors_size;
-  void** inside; /* per tensor index; NULL where the tensor lives in the runtime */
+  int room;      /* for so many steps */
+  void** inside; /* per step; NULL where its output lives in the runtime */
 } Kernel;
 
 /* What a step computes with, at the time of invoke. */
@@ -64,7 +64,7 @@ static void kernel_free(Context* context, void* user_data) {
   (void)context;
   Kernel* kernel = user_data;
   if (!kernel) return;
-  for (size_t i = 0; i < kernel->tensors_size; ++i) free(kernel->inside[i]);
+  for (int i = 0; i < kernel->room; ++i) free(kernel->inside[i]);
   free(kernel->inside);
   free(kernel->steps);
   free(kernel);
@@ -81,7 +81,8 @@ static bool add_step(Context* context, const DelegateParams* params, Kernel* ker
   Node* node;
   Registration* registration;
   if (context->get_node_and_registration(context, index, &node, &registration) != kOk) return false;
-  Step* step = &kernel->steps[kernel->steps_size++];
+  const int number = kernel->steps_size++;
+  Step* step = &kernel->steps[number];
   step->op = registration->builtin_code;
   step->activation = activation_of(node);
   for (int i = 0; i < kMaxInputs; ++i) {
@@ -90,8 +91,8 @@ static bool add_step(Context* context, const DelegateParams* params, Kernel* ker
   step->output = node->outputs->data[0];
   if (is_output(params, step->output)) return true;
   const size_t bytes = context->tensors[step->output].bytes;
-  kernel->inside[step->output] = malloc(bytes ? bytes : 1);
-  return kernel->inside[step->output] != NULL;
+  kernel->inside[number] = malloc(bytes ? bytes : 1);
+  return kernel->inside[number] != NULL;
 }
 
 static void* kernel_init(Context* context, const char* buffer, size_t length) {
@@ -101,9 +102,9 @@ static void* kernel_init(Context* context, const char* buffer, size_t length) {
   Kernel* kernel = calloc(1, sizeof(Kernel));
   if (!kernel) return NULL;
   kernel->steps = calloc((size_t)size, sizeof(Step));
-  kernel->inside = calloc(context->tensors_size, sizeof(void*));
+  kernel->inside = calloc((size_t)size, sizeof(void*));
   bool ok = kernel->steps && kernel->inside;
-  if (kernel->inside) kernel->tensors_size = context->tensors_size;
+  if (kernel->inside) kernel->room = size;
   for (int i = 0; ok && i < size; ++i) {
     ok = add_step(context, params, kernel, params->nodes_to_replace->data[i]);
   }
@@ -156,11 +157,19 @@ static void fully_connected(const Step* step, const Operand* in, Operand out, si
   }
 }
 
+static void* inside_of(const Kernel* kernel, int tensor) {
+  for (int i = 0; i < kernel->steps_size; ++i) {
+    if (kernel->steps[i].output == tensor) return kernel->inside[i];
+  }
+  return NULL;
+}
+
 /* Asked for at each invoke, because the runtime may move its tensors in between. */
 static Operand operand(const Context* context, const Kernel* kernel, int index) {
   if (index == kAbsent) return (Operand){NULL, NULL};
   const Tensor* tensor = &context->tensors[index];
-  return (Operand){tensor, kernel->inside[index] ? kernel->inside[index] : tensor->data};
+  void* inside = inside_of(kernel, index);
+  return (Operand){tensor, inside ? inside : tensor->data};
 }
 
 /* A tensor without elements has no memory, and needs none. */

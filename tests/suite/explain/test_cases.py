@@ -35,6 +35,7 @@ OF_ANOTHER_KIND = {
     ("EXT-29", "EXT-31"): "the backend has no deferred initialisation",
     ("EXT-29", "EXT-32"): "the backend takes no pieces",
     ("NOM-06", "NOM-04"): "requests are refused in each of its rounds, also those of other interpreters",
+    ("OFF-12", "OFF-08"): "the backend makes no contexts of lists",
     ("PART-12", "PART-17"): "an option limits what is claimed",
     ("PART-14", "PART-17"): "an option limits what is claimed",
     ("PRE-01", "PRE-04"): "the graph is composed with a mistake",

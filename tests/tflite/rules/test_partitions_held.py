@@ -14,7 +14,8 @@ from pytest_qnn.rules import catalogue
 from pytest_qnn.tflite.rules.leak import rules
 from pytest_qnn.tflite.target import open_delegate_target
 
-COUNTS = (8, 16, 32, 64)
+COUNTS = rules._PARTITIONS
+LEAST = rules._LEAST_ADDED["malloc"]
 KIB = 1 << 10
 
 
@@ -39,7 +40,7 @@ def block(size: int, least: int = 1) -> int:
     ],
 )
 def test_this_is_no_finding(held: Callable[[int], float]) -> None:
-    assert not rules._grows_faster([int(held(n)) for n in COUNTS], 16 * KIB)
+    assert not rules._grows_faster([int(held(n)) for n in COUNTS], LEAST)
 
 
 @pytest.mark.parametrize(
@@ -52,7 +53,7 @@ def test_this_is_no_finding(held: Callable[[int], float]) -> None:
     ],
 )
 def test_this_is_one(held: Callable[[int], float]) -> None:
-    assert rules._grows_faster([int(held(n)) for n in COUNTS], 16 * KIB)
+    assert rules._grows_faster([int(held(n)) for n in COUNTS], LEAST)
 
 
 @pytest.mark.parametrize("runtime", ["tflite_runtime", "ai_edge_litert"])

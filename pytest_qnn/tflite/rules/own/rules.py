@@ -244,7 +244,7 @@ def can_be_made_again(case: ScriptCase, trace: ScriptTrace) -> Examined:
         made = [
             one
             for _, one, step in scripts.numbered(case, trace)
-            if isinstance(one, MakeDelegate) and not step.ok
+            if isinstance(one, MakeDelegate) and not step.ok and not step.skipped
         ]
         if made or seen is None or found is None or not found.applied:
             if made:
