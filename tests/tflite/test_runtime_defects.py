@@ -27,6 +27,7 @@ from reducing import Reducing
 from pytest_qnn.core.engine import judge
 from pytest_qnn.core.profile import PROFILES
 from pytest_qnn.core.rule import NothingToJudge, Rule
+from pytest_qnn.core.search import Search
 from pytest_qnn.core.verdict import Outcome, Unsupported, Violation
 from pytest_qnn.rules import catalogue
 from pytest_qnn.tflite.abi import layouts, peek, view
@@ -631,6 +632,59 @@ def test_rt_12_options_arrive_whatever_the_runtime_declares(runtime: Runtime, tm
     delegate_factory(str(library), {"a": "1", "b": "2", "c": "3"}, runtime).make(Application()).close()
     with pytest.raises(DelegateUnusable):
         delegate_factory(str(library), {"a": "1"}, runtime).make(Application())
+
+
+# Kernels of the CPU that end the process where operands of many dimensions differ in shape.
+
+
+def broadcast(op: Any, rank: int, dtype: Any = "float32") -> Graph:
+    """A node whose second operand has one dimension."""
+    scale: dict[str, Any] = {"scales": (0.0625,), "zero_points": (0,)} if dtype == "int8" else {}
+    whole = Tensor((2,) * rank, dtype, **scale)
+    return Graph((whole, Tensor((2,), dtype, **scale), whole), (Node(op, (0, 1), (2,)),), (0, 1), (2,))
+
+
+@pytest.fixture(scope="module")
+def forking(runtime: Runtime) -> Iterator[DelegateTarget]:
+    target = open_delegate_target([("reference", {})], runtime.name, "fork", 10.0)
+    yield target
+    target.close()
+
+
+@pytest.mark.parametrize(
+    ("op", "rank", "dtype", "resolver"),
+    [
+        *(("MUL", 5, "float32", "reference"), ("MUL", 5, "int8", "reference")),
+        *(("PRELU", 5, "float32", "reference"), ("PRELU", 5, "int8", "bare")),
+        *(("MAXIMUM", 6, "float32", "bare"), ("SUB", 6, "int8", "bare"), ("ADD", 7, "float32", "reference")),
+    ],
+)
+def test_broadcasts_of_many_dimensions_end_the_process_on_2_14_only(
+    runtime: Runtime, forking: DelegateTarget, op: str, rank: int, dtype: str, resolver: Any
+) -> None:
+    for dimensions in (rank - 1, rank):
+        steps = Open("i0", resolver=resolver), Allocate("i0"), SetInputs("i0", 1, "mixed"), Invoke("i0")
+        trace = forking.run(ScriptCase((broadcast(op, dimensions, dtype),), steps))
+        ends = runtime.name == "tflite_runtime" and dimensions == rank
+        assert (trace.death is not None) == ends
+
+
+def test_the_reference_kernels_are_left_out_where_they_end_the_process(forking: DelegateTarget) -> None:
+    drawn = [
+        case for start in range(8) for case in Search(catalogue()["XNN-04"].cases(forking.facts), 100, start)
+    ]
+    opened = [(case.graphs[0], step) for case in drawn for step in case.steps]
+    used = {(graph, step.resolver) for graph, step in opened if isinstance(step, Open)}
+    ending = {
+        graph
+        for graph, _ in used
+        for node in graph.nodes
+        if node.op == "MUL" and len({graph.tensors[index].shape for index in node.inputs}) > 1
+        if max(len(graph.tensors[index].shape) for index in node.inputs) > 4
+    }
+    assert {resolver for _, resolver in used} == {"default", "bare", "reference"}
+    assert ending
+    assert not {graph for graph, resolver in used if resolver == "reference"} & ending
 
 
 def test_the_state_of_an_interpreter_can_be_read(runtime: Runtime) -> None:
