@@ -9,6 +9,11 @@ from typing import Any
 
 from pytest_qnn.core.rule import Rule
 
+_RULE_SECONDS = 5.0
+"""For the cases of one rule, on a target whose plain case takes long: some fifteen minutes for all rules."""
+_FEWEST = 3
+"""Examples of a rule there."""
+
 
 @dataclasses.dataclass(frozen=True)
 class Profile:
@@ -36,10 +41,23 @@ class Profile:
     """Further runs of a minimal case, to tell a failure from a flake; one that hangs is repeated once."""
     plan: Mapping[str, int] = dataclasses.field(default_factory=dict)
     """Examples by rule: what was measured for it."""
+    most_examples: int = 0
+    """Of any rule; 0: no more than the numbers above say."""
 
     def without_hang_shrinking(self) -> Profile:
         """The same for a target in which several rules have hung: a hang is repeated once and not shrunk."""
         return dataclasses.replace(self, hang_budget=2)
+
+    def for_cases_of(self, seconds: float) -> Profile:
+        """The same for a target whose plain case takes so long; 0: not long.
+
+        Each rule gets as many examples as fit into `_RULE_SECONDS`, at least `_FEWEST`, and no whole lists.
+        ``thorough`` stays what it is: who asks for it has the time.
+        """
+        if not seconds or self.name == "thorough":
+            return self
+        most = max(_FEWEST, int(_RULE_SECONDS / seconds))
+        return dataclasses.replace(self, most_examples=most, whole_lists=False)
 
     def without_seconds(self) -> Profile:
         """The same with budgets in cases only: what is found then depends on nothing but the answers."""
@@ -48,11 +66,11 @@ class Profile:
     def examples(self, rule: Rule[Any, Any, Any], *, isolated: bool) -> int:
         """Examples to draw for a rule, at least one."""
         planned = self.plan.get(rule.id)
-        if planned is not None:
-            return planned
-        in_children = isolated and rule.subject == "memory"
-        examples = self.isolated_examples if in_children else self.in_process_examples
-        return max(1, round(examples * rule.weight))
+        if planned is None:
+            in_children = isolated and rule.subject == "memory"
+            examples = self.isolated_examples if in_children else self.in_process_examples
+            planned = max(1, round(examples * rule.weight))
+        return min(planned, self.most_examples or planned)
 
     def shrink_budget(self, *, isolated: bool) -> int:
         """Cases that may be run after the first failure: a third by Hypothesis, the rest by reduction."""

@@ -9,6 +9,12 @@ from typing import Any
 def lines(found: Mapping[str, Any]) -> list[str]:
     """The same in a few lines of text."""
     text = [line for dtype in ("float32", "int8") for line in _of_type(dtype, found.get("claims", ()))]
+    price = found.get("price")
+    if price:
+        text.append(
+            f"a plain case takes {price['seconds']:g} s: rules have fewer examples, without a history, and "
+            f"at most {price['most_lives']} delegates in a case (--qnn-profile=thorough has all examples)"
+        )
     sums = found.get("partitioning")
     if sums:
         text.append(

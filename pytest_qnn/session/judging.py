@@ -66,7 +66,8 @@ def judge(session: Session, item: pytest.Item, rule_id: str, block: int = 0) -> 
     rule = checked_rule(session, item, rule_id)
     target = session.target(rule.subject)
     seed = rule_seed(block_seed(session.seed, block), rule_id)
-    profile = with_hangs(effort.profile(session.options.profile), session.hung[rule.subject])
+    profile = effort.profile(session.options.profile).for_cases_of(getattr(target.facts, "seconds", 0.0))
+    profile = with_hangs(profile, session.hung[rule.subject])
     tried: tuple[Any, ...] = ()
     if session.options.corpus is not None:
         from pytest_qnn.session import corpus

@@ -79,6 +79,11 @@ class DelegateFacts(msgspec.Struct, frozen=True, kw_only=True):
     """What float32 graphs are declared to be computed in (--tflite-delegate-precision)."""
     half: tuple[Op, ...] = ()
     """Operators that compute float32 in float16 although that was not declared, as a plain case showed."""
+    seconds: float = 0.0
+    """What making the delegates, applying them to a plain graph, invoking it and destroying them takes, as a
+    power of two; 0: less than an eighth of a second."""
+    most_lives: int = 0
+    """How often one case may do so, if that takes long, within --qnn-timeout; 0: as often as it likes."""
     limits: dict[str, str] = {}
     """Of `USUAL_OPTIONS`: why the delegate is taken not to have the option; empty: it has it."""
 

@@ -20,7 +20,8 @@ def learned(facts: object) -> dict[str, Any]:
 
     ``claims`` is a list of {op, dtype, claimed, asked, text}, of kinds of node; ``partitioning`` holds sums
     over the sample graphs (`pytest_qnn.tflite.facts.Sample`), ``left`` operators with numbers of nodes, and
-    under ``samples`` the same for each graph.
+    under ``samples`` the same for each graph. ``price``, of a delegate that takes long: ``seconds`` of a
+    plain case, and ``most_lives`` of a delegate in one case.
     """
     if not isinstance(facts, DelegateFacts) or not facts.claims:
         return {}
@@ -28,6 +29,8 @@ def learned(facts: object) -> dict[str, Any]:
         "claims": [_operator(key, claims) for key, claims in _grouped(facts.claims).items()],
         "capabilities": {"operators": claimed_kinds(facts.claims), "keys": []},
     }
+    if facts.seconds:
+        found["price"] = {"seconds": facts.seconds, "most_lives": facts.most_lives}
     return found | ({"partitioning": _partitioning(facts.samples)} if facts.samples else {})
 
 

@@ -61,6 +61,13 @@ class Partitioning(loaded.Partitioning, frozen=True):
     samples: tuple[Sample, ...] = ()
 
 
+class Price(msgspec.Struct, frozen=True):
+    """What a plain case of a delegate takes, and how often one case may do as much."""
+
+    seconds: float
+    most_lives: int
+
+
 class Declared(msgspec.Struct, frozen=True):
     """Beside what is declared to be supported: what is not there, and what more there is."""
 
@@ -77,6 +84,7 @@ class Target(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     provenance: dict[str, str]
     claims: tuple[loaded.Claim, ...] | msgspec.UnsetType = msgspec.UNSET
     partitioning: Partitioning | msgspec.UnsetType = msgspec.UNSET
+    price: Price | msgspec.UnsetType = msgspec.UNSET
     capabilities: loaded.Capabilities | msgspec.UnsetType = msgspec.UNSET
     choices: tuple[Choice, ...] | msgspec.UnsetType = msgspec.UNSET
     declared: Declared | msgspec.UnsetType = msgspec.UNSET

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import msgspec
 
-from pytest_qnn.tflite.graph.graph import Graph
+from pytest_qnn.tflite.graph.graph import Graph, Node, Tensor
 
 
 def backwards(graph: Graph) -> Graph:
@@ -28,6 +28,28 @@ def ascending(graph: Graph) -> Graph:
     named = [index for node in graph.nodes for index in (*node.inputs, *node.outputs) if index >= 0]
     order = tuple(dict.fromkeys((*named, *range(len(graph.tensors)))))
     return _numbered(graph, order)
+
+
+def side_by_side(graphs: Sequence[Graph]) -> Graph:
+    """One graph with the nodes of all of them, in order, which share nothing. None has subgraphs."""
+    tensors: list[Tensor] = []
+    nodes: list[Node] = []
+    inputs: list[int] = []
+    outputs: list[int] = []
+    for graph in graphs:
+        first = len(tensors)
+
+        def moved(indices: Sequence[int], first: int = first) -> tuple[int, ...]:
+            return tuple(index if index < 0 else first + index for index in indices)
+
+        tensors += graph.tensors
+        nodes += (
+            msgspec.structs.replace(one, inputs=moved(one.inputs), outputs=moved(one.outputs))
+            for one in graph.nodes
+        )
+        inputs += moved(graph.inputs)
+        outputs += moved(graph.outputs)
+    return Graph(tuple(tensors), tuple(nodes), tuple(inputs), tuple(outputs))
 
 
 def _numbered(graph: Graph, order: Sequence[int]) -> Graph:

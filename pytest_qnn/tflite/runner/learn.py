@@ -25,8 +25,10 @@ from pytest_qnn.tflite.graph.floors import FLOORS, Floor
 from pytest_qnn.tflite.graph.graph import Graph
 from pytest_qnn.tflite.graph.kinds import OPS, Kind, decode_graph, graph_of, size_of
 from pytest_qnn.tflite.graph.model import emit
+from pytest_qnn.tflite.graph.numbering import side_by_side
 from pytest_qnn.tflite.observe.spy import Session
 from pytest_qnn.tflite.runner.delegates import DelegateFactory, DelegateUnusable, LiveDelegate
+from pytest_qnn.tflite.runner.plain import PLAIN
 from pytest_qnn.tflite.runtime.runtime import Runtime
 from pytest_qnn.tflite.runtime.state import context_of, private_plan
 from pytest_qnn.tflite.trace import PlanNode
@@ -42,6 +44,8 @@ _BUDGET = 60.0
 _ENOUGH = 2
 """Deaths of one operator and type, or hangs of any, before the rest is not asked."""
 _FOREIGN = "pytest_qnn_no_such_option"
+_LIVES = 3
+"""Of the plain graph, the shortest of which counts."""
 
 
 class Question(msgspec.Struct, frozen=True, tag=True):
@@ -50,6 +54,8 @@ class Question(msgspec.Struct, frozen=True, tag=True):
     first: int
     last: int
     floor: int = 0
+    together: bool = False
+    """In one model, of which the chain is made once."""
 
 
 class Learned(msgspec.Struct, frozen=True):
@@ -63,19 +69,20 @@ class Learned(msgspec.Struct, frozen=True):
 Ask = Callable[[Question], Sequence[str] | Death]
 
 
-def learn_claims(ask: Ask, now: Callable[[], float] = time.monotonic) -> Learned:
+def learn_claims(ask: Ask, now: Callable[[], float] = time.monotonic, *, together: bool = False) -> Learned:
     """Ask about the whole grid; in longer and larger models where nothing in smaller ones is claimed.
 
     Args:
         ask: gives the outcomes of kinds of node.
         now: seconds of the clock by which it is seen that this takes too long.
+        together: first of all kinds in one model: a delegate is made once then, and not a hundred times.
 
     """
     lesson = _Lesson(ask, 0, now)
-    lesson.run()
+    lesson.run(together=together)
     for place in range(1, len(FLOORS)) if set(lesson.found) == {"refused"} else ():
         more = _Lesson(ask, place, now)
-        more.run()
+        more.run(together=together)
         if set(more.found) != {"refused"}:
             lesson = more
             break
@@ -100,8 +107,10 @@ class _Lesson:
         self._now = now
         self._end = now() + _BUDGET
 
-    def run(self) -> None:
+    def run(self, *, together: bool) -> None:
         """Ask as long as it is worth it; what is left is unknown."""
+        if together:
+            self._ask_together()
         while len(self.found) < len(GRID):
             place = len(self.found)
             if place in self.deaths:
@@ -110,6 +119,12 @@ class _Lesson:
                 self.found.append("unknown")
             else:
                 self._ask_from(place)
+
+    def _ask_together(self) -> None:
+        """About all kinds in one model. An answer without a claim says nothing of what is claimed alone."""
+        answer = self._ask(Question(0, len(GRID), self.floor, together=True))
+        if not isinstance(answer, Death) and "claimed" in answer:
+            self.found += answer
 
     def _ask_from(self, first: int) -> None:
         """Those up to the next one that shall not be asked; or learn which one is deadly."""
@@ -140,6 +155,8 @@ def answer(
     question: Question, chain: Sequence[DelegateFactory], runtime: Runtime, on_step: OnStep | None = None
 ) -> list[str]:
     """The outcomes of the question's kinds in order; fewer where they take long."""
+    if question.together:
+        return _together(question, chain, runtime)
     limit = TimeLimit(_SLICE)
     found: list[str] = []
     for number in range(question.first, question.last):
@@ -166,11 +183,47 @@ def _outcome(model: bytes, chain: Sequence[DelegateFactory], runtime: Runtime) -
         return "failed"
 
 
+def _together(question: Question, chain: Sequence[DelegateFactory], runtime: Runtime) -> list[str]:
+    """The outcomes of the question's kinds as nodes of one model; none where it cannot be told."""
+    kinds = GRID[question.first : question.last]
+    graphs = [graph_of(kind, FLOORS[question.floor]) for kind in kinds]
+    try:
+        with _applied(emit(side_by_side(graphs)), chain, runtime) as (session, _):
+            named = {node for calls in session.replaces.values() for each in calls for node in each.nodes}
+    except (DelegateUnusable, RuntimeError, ValueError):
+        return []
+    ends = itertools.accumulate(len(graph.nodes) for graph in graphs)
+    return [
+        "refused" if named.isdisjoint(range(end - len(graph.nodes), end)) else "claimed"
+        for graph, end in zip(graphs, ends, strict=True)
+    ]
+
+
+def learn_seconds(chain: Sequence[DelegateFactory], runtime: Runtime) -> float:
+    """What the chain takes to be made, applied to the plain graph, invoked and destroyed, in seconds.
+
+    The least of several times: the first life in a process may load what later ones find, and a machine may
+    be busy. A failure takes time as well.
+    """
+    model = emit(PLAIN.graph)
+    return min(_seconds(model, chain, runtime) for _ in range(_LIVES))
+
+
+def _seconds(model: bytes, chain: Sequence[DelegateFactory], runtime: Runtime) -> float:
+    began = time.monotonic()
+    with (
+        contextlib.suppress(DelegateUnusable, RuntimeError, ValueError),
+        _applied(model, chain, runtime, invoked=True),
+    ):
+        pass
+    return time.monotonic() - began
+
+
 @contextlib.contextmanager
 def _applied(
-    model: bytes, chain: Sequence[DelegateFactory], runtime: Runtime
+    model: bytes, chain: Sequence[DelegateFactory], runtime: Runtime, *, invoked: bool = False
 ) -> Iterator[tuple[Session, tuple[PlanNode, ...]]]:
-    """An interpreter with the chain applied, ready for an inference: what was seen, and its plan.
+    """An interpreter with the chain applied, ready for an inference or behind one: what was seen, its plan.
 
     Raises:
         DelegateUnusable: a delegate cannot be made.
@@ -186,6 +239,8 @@ def _applied(
             session.hook(delegates[-1].address, number)
             interpreter._interpreter.ModifyGraphWithDelegate(delegates[-1].address)
         interpreter.allocate_tensors()
+        if invoked:
+            interpreter.invoke()
         yield session, private_plan(context_of(interpreter), session.owners) if runtime.observed else ()
     finally:
         del interpreter

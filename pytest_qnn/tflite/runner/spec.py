@@ -30,6 +30,7 @@ class DelegateSpec(WorkerSpec, frozen=True):
 
 LEARN_LIMITS = b"learn limits"
 LEARN_SAMPLES = b"learn samples"
+LEARN_SECONDS = b"learn seconds"
 PROBE = b"probe "
 """Further requests: see `pytest_qnn.tflite.runner.learn`."""
 

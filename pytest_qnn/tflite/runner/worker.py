@@ -32,7 +32,14 @@ from pytest_qnn.tflite.runner.plugin_library import NoInterface, open_plugin
 from pytest_qnn.tflite.runner.qnn_interface import BACKEND_TYPE
 from pytest_qnn.tflite.runner.run import run_delegate_case
 from pytest_qnn.tflite.runner.script import run_script_case, warm_up_script
-from pytest_qnn.tflite.runner.spec import CODEC, LEARN_LIMITS, LEARN_SAMPLES, PROBE, DelegateSpec
+from pytest_qnn.tflite.runner.spec import (
+    CODEC,
+    LEARN_LIMITS,
+    LEARN_SAMPLES,
+    LEARN_SECONDS,
+    PROBE,
+    DelegateSpec,
+)
 from pytest_qnn.tflite.runtime.runtime import RuntimeMissing, load_runtime
 
 WARMING: Final = DelegateCase(PLAIN.graph, (Application("probe", claim=(0, 2, 3, 6, 8, 9, 11)),))
@@ -141,6 +148,8 @@ class DelegateWorker:
             return msgspec.msgpack.encode(self.limits())
         if request == LEARN_SAMPLES:
             return msgspec.msgpack.encode(learn.learn_samples(self._chain, self._runtime))
+        if request == LEARN_SECONDS:
+            return msgspec.msgpack.encode(learn.learn_seconds(self._chain, self._runtime))
         if request.startswith(PROBE):
             question = msgspec.msgpack.decode(request[len(PROBE) :], type=learn.Question)
             return msgspec.msgpack.encode(self.probe(question, on_step))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from typing import Any, Protocol
 
@@ -31,11 +32,22 @@ from pytest_qnn.tflite.learned import computed_in, learned
 from pytest_qnn.tflite.mutants import SCRIPT_TRACE, TRACE
 from pytest_qnn.tflite.mutants import named as mutant_named
 from pytest_qnn.tflite.runner.learn import Question, learn_claims
+from pytest_qnn.tflite.runner.plain import cycles
 from pytest_qnn.tflite.runner.precision import half_in, precision_cases
-from pytest_qnn.tflite.runner.spec import CODEC, LEARN_LIMITS, LEARN_SAMPLES, PROBE, DelegateSpec
+from pytest_qnn.tflite.runner.spec import (
+    CODEC,
+    LEARN_LIMITS,
+    LEARN_SAMPLES,
+    LEARN_SECONDS,
+    PROBE,
+    DelegateSpec,
+)
 from pytest_qnn.tflite.target.cells import Cells
 from pytest_qnn.tflite.target.graphs import Graphs
 from pytest_qnn.tflite.trace import DelegateTrace, DomainTrace, ScriptTrace
+
+_HEAVY = 0.125
+"""Seconds of a plain case from which on there are fewer of them. A usual one takes a hundredth."""
 
 
 class _Kind(Protocol):
@@ -66,9 +78,20 @@ class DelegateTarget(OpenTarget):
         executor: Executing,
         distort: Mapping[type[Any], Callable[[Any], Any]] | None = None,
         precision: Precision = "float32",
+        timeout: float = 10.0,
     ) -> None:
-        """``distort``: by type of trace, what a mutant of the runtime does to it; ``precision``: declared."""
+        """Open it.
+
+        Args:
+            spec: as on the command line.
+            options: that select it again.
+            executor: of its cases.
+            distort: by type of trace, what a mutant of the runtime does to it.
+            precision: declared.
+            timeout: seconds for a case.
+        """
         self._precision = precision
+        self._timeout = timeout
         super().__init__(spec, options, executor)
         distort = distort or {}
         self._graphs = Graphs(executor, self.facts, distort)
@@ -114,9 +137,17 @@ class DelegateTarget(OpenTarget):
         return self._cells.covered(whole=whole)
 
     def unfit(self, case: Any) -> str:
-        """A plugin that makes no delegate is judged by its interface alone."""
+        """A plugin that makes no delegate is judged by its interface alone; a heavy one by short cases."""
         facts: DelegateFacts = self.facts
-        return "" if isinstance(case, PluginCase) else facts.unusable
+        if facts.unusable:
+            return "" if isinstance(case, PluginCase) else facts.unusable
+        lives = cycles(case) if facts.most_lives else 0
+        if lives <= facts.most_lives:
+            return ""
+        return (
+            f"a case of {lives} delegates takes too long where a plain one takes {facts.seconds:g} s: "
+            f"they have at most {facts.most_lives}, by --qnn-timeout"
+        )
 
     def learned(self) -> dict[str, Any]:
         """See `pytest_qnn.tflite.learned`."""
@@ -149,7 +180,8 @@ class DelegateTarget(OpenTarget):
         limits = self._executor.ask(LEARN_LIMITS, dict[str, str])
         if isinstance(limits, Death):
             limits = dict.fromkeys(USUAL_OPTIONS, f"{limits.text} while it was asked for its options")
-        lesson = learn_claims(self._probe, self._executor.now)
+        seconds = self._seconds()
+        lesson = learn_claims(self._probe, self._executor.now, together=seconds > 0)
         samples = () if lesson.deaths else self._executor.ask(LEARN_SAMPLES, tuple[Sample, ...])
         learned = msgspec.structs.replace(
             facts,
@@ -157,10 +189,19 @@ class DelegateTarget(OpenTarget):
             floor=lesson.floor,
             deaths=facts.deaths + lesson.deaths,
             limits=limits,
+            seconds=seconds,
+            most_lives=max(1, int(self._timeout / seconds)) if seconds else 0,
             samples=() if isinstance(samples, Death) else samples,
             precision=self._precision,
         )
         return learned if self._precision == "float16" else self._with_half(learned)
+
+    def _seconds(self) -> float:
+        """`DelegateFacts.seconds`; 0 where a plain graph ends the process, which others find."""
+        answer: float | Death = self._executor.ask(LEARN_SECONDS, float)
+        if isinstance(answer, Death) or answer < _HEAVY:
+            return 0.0
+        return float(2.0 ** math.floor(math.log2(answer)))
 
     def _with_half(self, facts: DelegateFacts) -> DelegateFacts:
         """What is known, and the operators that compute float32 in float16, by plain cases."""
@@ -221,6 +262,7 @@ def open_delegate_target(
             executor,
             distort,
             "float16" if is_half else "float32",
+            timeout,
         )
     except Unusable as error:
         raise TargetUnusable(sentence("--tflite-delegate", name, error)) from None
