@@ -27,6 +27,8 @@ _FOLLOWED = re.compile(
 """Modules, without ``pytest_qnn.``, whose definitions are followed."""
 _DATA = re.compile(r"(qnn|tflite)\.cases(\.|$)")
 """Of these, where classes only hold data: a new kind of step changes no case that was drawn before."""
+_OF_EACH_KIND = re.compile(r"EFFECTS|\w*Step|AnyEdit")
+"""Nor does its entry in a table, or in a union, of all kinds of step."""
 _DECIDING = ("cases", "uncontrolled")
 """Arguments of an entry: what is drawn, and whether a control is asked whose the failure is."""
 _LEFT_OUT = {"annotation", "kind", "returns", "type_comment", "type_params"}
@@ -206,6 +208,8 @@ def _module(name: str) -> _Module:
         else:
             definition = _definition([node])
             for bound in _bound(node):
+                if _DATA.match(name) and _OF_EACH_KIND.fullmatch(bound):
+                    continue
                 found.definitions[bound] = _merged(found.definitions.get(bound), definition)
     return found
 

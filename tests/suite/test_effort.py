@@ -34,6 +34,35 @@ def test_the_plan_was_made_again_since_a_rule_a_strategy_or_a_mutant_changed() -
     )
 
 
+@pytest.mark.parametrize(
+    ("module", "line"),
+    [
+        ("tflite/cases/effects.py", "    SetInputs: _INTERPRETER,\n"),
+        ("tflite/cases/script.py", "    | SetInputs\n"),
+        ("qnn/cases/case.py", "    | WholeSession\n"),
+    ],
+)
+def test_a_new_kind_of_step_makes_no_pair_stale(tmp_path: Path, module: str, line: str) -> None:
+    """It changes no case that was drawn before; and each pair takes seconds to measure."""
+    shutil.copytree(ROOT / "pytest_qnn", tmp_path / "pytest_qnn")
+    changed = tmp_path / "pytest_qnn" / module
+    text = changed.read_text()
+    assert text.count(line) == 1
+    changed.write_text(text.replace(line, ""))
+    # Sources are read, and not imported: one of each half reaches the tables of its half's steps.
+    program = (
+        "from pathlib import Path; from pytest_qnn.mutants import digests, table; "
+        f"digests._ROOT = Path({str(tmp_path / 'pytest_qnn')!r}); "
+        "print(*(digests.pair_digest(rule, table()[name]) for rule, name in "
+        "(('XNN-04', 'xnn-knows-kernels'), ('OOM-05', 'oom-takes-the-name'))))"
+    )
+    found = subprocess.run(
+        [sys.executable, "-c", program], cwd=ROOT, capture_output=True, check=True, text=True
+    )
+    own = PLAN["XNN-04"].pairs["xnn-knows-kernels"], PLAN["OOM-05"].pairs["oom-takes-the-name"]
+    assert found.stdout.split() == [pair.digest for pair in own]
+
+
 def test_the_plan_has_every_rule_with_the_numbers_that_follow_from_its_counts() -> None:
     assert PLAN.keys() == catalogue().keys()
     assert {rule: planning.planned(each.pairs) for rule, each in PLAN.items()} == PLAN
