@@ -430,6 +430,13 @@ class RefusedCounts(ScriptCounts, frozen=True, gc=False, omit_defaults=True, tag
     """std::bad_alloc left the delegate, and the runtime's Python interface has caught it."""
 
 
+class SampleCounts(ScriptCounts, frozen=True, gc=False, omit_defaults=True, tag="sample"):
+    """Of `Sample`: elements of the output, and how many of them are not the CPU's."""
+
+    elements: int = 0
+    otherwise: int = 0
+
+
 AnyScriptCounts = (
     CallbackCounts
     | MeasureCounts
@@ -446,6 +453,7 @@ AnyScriptCounts = (
     | ReadCounts
     | LogCounts
     | RefusedCounts
+    | SampleCounts
 )
 ScriptCountsT = TypeVar("ScriptCountsT", bound=ScriptCounts)
 

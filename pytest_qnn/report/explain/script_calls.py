@@ -81,6 +81,10 @@ TOLD: Mapping[type, Told] = {
     ),
     script.Invoke: Told("{interpreter} is invoked"),
     script.Read: Told("The outputs of {interpreter} are read", {"tensors": "the tensors {}"}),
+    script.Sample: Told(
+        "The inputs of {interpreter} are set, it is invoked, and elements of its output are looked at",
+        {"seed": "contents of seed {}"},
+    ),
     script.RemoveAll: Told("All delegates are removed from {interpreter}"),
     script.HandleOutput: Told(
         "{interpreter} may leave its outputs in buffer handles", {"allow": lambda _: "no longer"}

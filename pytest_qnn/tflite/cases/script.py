@@ -260,6 +260,19 @@ class Read(ScriptStep, tag="read", frozen=True, gc=False, omit_defaults=True):
     tensors: Annotated[tuple[TensorIndex, ...], Meta(max_length=64)] = ()
 
 
+class Sample(ScriptStep, tag="sample", frozen=True, gc=False, omit_defaults=True):
+    """set_tensor of every input, invoke, and some elements of the graph's one output, of tensors of any size.
+
+    The contents of a seed are repeated from `pytest_qnn.tflite.cases.samples.PERIOD` elements. Outputs: where
+    elements were looked at (int64), and the elements; ``cpu``: the same by the runtime's own kernels.
+    Numbers: ``elements``, and how many are ``otherwise`` on the CPU. Skipped before a successful
+    allocate_tensors, and of other graphs than element-wise ones without constants.
+    """
+
+    interpreter: str
+    seed: Seed = 0
+
+
 class RemoveAll(ScriptStep, tag="remove-all", frozen=True, gc=False, omit_defaults=True):
     """Subgraph::RemoveAllDelegates of the main subgraph."""
 
@@ -420,6 +433,7 @@ PlainStep = (
     | Poison
     | Invoke
     | Read
+    | Sample
     | RemoveAll
     | HandleOutput
     | CopyFrom

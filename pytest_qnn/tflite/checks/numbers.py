@@ -11,6 +11,7 @@ import numpy.typing as npt
 from pytest_qnn.core.verdict import Violation, WrongOutput
 from pytest_qnn.tflite.cases.arrays import Array
 from pytest_qnn.tflite.cases.delegate import DelegateCase
+from pytest_qnn.tflite.cases.samples import of_length
 from pytest_qnn.tflite.checks import judging
 from pytest_qnn.tflite.facts import DelegateFacts
 from pytest_qnn.tflite.graph.graph import Graph
@@ -123,6 +124,40 @@ def gravely_wrong(
         if wrong:
             return f"output {position}: {wrong}"
     return ""
+
+
+def first_wrong(
+    graph: Graph,
+    places: npt.NDArray[np.int64],
+    inputs: Sequence[npt.NDArray[Any]],
+    elements: npt.NDArray[Any],
+    cpu: npt.NDArray[Any],
+    computed: Arithmetic,
+) -> str:
+    """The first gravely wrong of some elements of an element-wise graph's only output; empty: none is.
+
+    Args:
+        graph: any shapes; it is computed with those elements alone.
+        places: where they are in the tensor, as it lies in memory.
+        inputs: of each input the elements there.
+        elements: of the output.
+        cpu: the same by the runtime's own kernels.
+        computed: see `arithmetic`.
+    """
+
+    def wrong(first: int, last: int) -> str:
+        some = [values[first:last] for values in inputs]
+        ours, theirs = (Array.of(values[first:last]) for values in (elements, cpu))
+        return gravely_wrong(of_length(graph, last - first), some, (ours,), (theirs,), computed)
+
+    first, last = 0, len(places)
+    if not wrong(first, last):
+        return ""
+    while last - first > 1:
+        middle = (first + last) // 2
+        first, last = (first, middle) if wrong(first, middle) else (middle, last)
+    what = elements[first].item(), float(cpu[first])
+    return f"{what[0]!r} instead of {what[1]!r} in element {int(places[first])}"
 
 
 def judged_outputs(

@@ -23,6 +23,7 @@ from pytest_qnn.tflite.cases.delegate import DelegateCase
 from pytest_qnn.tflite.cases.domain import DomainCase
 from pytest_qnn.tflite.cases.inputs import inputs_of
 from pytest_qnn.tflite.cases.models import graphs_of
+from pytest_qnn.tflite.cases.samples import periods
 from pytest_qnn.tflite.cases.script import (
     Allocate,
     AnyScriptStep,
@@ -37,6 +38,7 @@ from pytest_qnn.tflite.cases.script import (
     Read,
     Repeat,
     Resize,
+    Sample,
     ScriptCase,
     SetInputs,
     flat,
@@ -396,7 +398,25 @@ class _Script:
             return [["poison", step.interpreter, [t for t in graph.outputs if t in produced], step.byte]]
         if isinstance(step, Read):
             return self._read(step, seen)
+        if isinstance(step, Sample):
+            return self._sampled(step, seen)
         raise NotWritten(f"the runtime's Python interface has no step {step.__struct_config__.tag}")
+
+    def _sampled(self, step: Sample, seen: ScriptSeen) -> list[Step]:
+        """The periods of the contents are kept, and the script repeats them."""
+        graph = self._graphs[step.interpreter]
+        shapes = [list(graph.tensors[tensor].shape) for tensor in graph.inputs]
+        names = self.plan.kept(periods(graph, step.seed))
+        steps: list[Step] = [["set", step.interpreter, list(graph.inputs), names, shapes]]
+        steps.append(["invoke", step.interpreter])
+        places, values, *_ = (*seen.outputs, None, None)
+        found = _off(values, seen.cpu[0]) if values and seen.cpu else None
+        if places and found is not None and self.look is None:
+            # An element-wise output is shaped as the input.
+            at = np.unravel_index(int(places.numpy()[found["index"][0]]), shapes[0])
+            self.look = found | {"index": [int(index) for index in at]}
+            steps.append(["read", step.interpreter, graph.outputs[0], self.look["index"]])
+        return steps
 
     def _given(self, step: SetInputs) -> list[np.ndarray[Any, Any]]:
         """The inputs, where the process died and nothing is known of what it was given."""

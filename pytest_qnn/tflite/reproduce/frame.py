@@ -81,10 +81,13 @@ class Player:
         """resize_tensor_input."""
         self.interpreters[name].resize_tensor_input(tensor, shape, strict=strict)
 
-    def set(self, name: str, tensors: Sequence[int], arrays: Sequence[str]) -> None:
-        """set_tensor of each."""
-        for tensor, array in zip(tensors, arrays, strict=True):
-            self.interpreters[name].set_tensor(tensor, self.arrays[array])
+    def set(
+        self, name: str, tensors: Sequence[int], arrays: Sequence[str], shapes: Sequence[Sequence[int]] = ()
+    ) -> None:
+        """set_tensor of each; with shapes the contents are repeated."""
+        for tensor, array, shape in zip(tensors, arrays, shapes or [()] * len(arrays), strict=True):
+            values = self.arrays[array]
+            self.interpreters[name].set_tensor(tensor, np.resize(values, shape) if shapes else values)
 
     def poison(self, name: str, tensors: Sequence[int], byte: int) -> None:
         """Fill outputs with a byte, so that what is not written shows."""

@@ -41,7 +41,7 @@ from pytest_qnn.tflite.cases.script import (
 )
 from pytest_qnn.tflite.graph.graph import Graph
 from pytest_qnn.tflite.observe.stderr import capture_stderr
-from pytest_qnn.tflite.runner import custom_memory, delegate_steps, interpreter_steps, tensor_memory
+from pytest_qnn.tflite.runner import custom_memory, delegate_steps, interpreter_steps, samples, tensor_memory
 from pytest_qnn.tflite.runner.delegate_steps import refusing
 from pytest_qnn.tflite.runner.delegates import DelegateFactory
 from pytest_qnn.tflite.runner.history import Past
@@ -276,6 +276,7 @@ GROUPS: Final[tuple[Handlers, ...]] = (
     delegate_steps.HANDLERS,
     tensor_memory.HANDLERS,
     custom_memory.HANDLERS,
+    samples.HANDLERS,
     {Measure: _measure},
 )
 HANDLERS: Final[Handlers] = {kind: handler for group in GROUPS for kind, handler in group.items()}

@@ -25,7 +25,7 @@ OPTED_OUT: Final[dict[str, str]] = {
     **dict.fromkeys(("OWN-02", "OWN-03", "RSZ-05", "THR-05", "TFL-03", "ABI-08"), _MEASURES),
     **dict.fromkeys(("ABI-01", "ABI-12"), _FILE),
     "DOM-01": _CELLS,
-    **dict.fromkeys(("HOS-04", "HOS-05", "HOS-06", "LEAK-05"), _LISTED),
+    **dict.fromkeys(("HOS-04", "HOS-05", "HOS-06", "LEAK-05", "NUM-11"), _LISTED),
     **dict.fromkeys((f"NOM-0{number}" for number in range(1, 7)), _REFUSED),
     **dict.fromkeys(("OWN-06", "PART-22"), _ALIVE),
 }

@@ -24,6 +24,7 @@ from pytest_qnn.tflite.cases.script import (
     without_guards,
 )
 from pytest_qnn.tflite.controls import around, controls
+from pytest_qnn.tflite.controls.large import of_samples
 from pytest_qnn.tflite.controls.refused import of_refusals
 from pytest_qnn.tflite.facts import DelegateFacts
 from pytest_qnn.tflite.runner.run import phase_name
@@ -91,9 +92,10 @@ class Graphs:
         return with_more_outputs(case) if isinstance(case, DelegateCase) else iter(())
 
     def controls(self, case: Any, *, died: bool) -> Iterator[Control]:
-        """See `pytest_qnn.tflite.controls`; behind those of any case those of what is refused in it."""
+        """See `pytest_qnn.tflite.controls`; behind those of any case those of what only some cases have."""
         yield from controls(case, died=died)
         yield from of_refusals(case, died=died)
+        yield from of_samples(case, died=died)
 
     def around(self, facts: DelegateFacts, case: Any) -> DelegateFacts:
         """See `pytest_qnn.tflite.controls`."""

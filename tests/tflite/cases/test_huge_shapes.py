@@ -25,9 +25,10 @@ from pytest_qnn.tflite.facts import DelegateFacts
 from pytest_qnn.tflite.graph.graph import DType, Graph, Node, Op, Tensor
 from pytest_qnn.tflite.graph.model import emit
 from pytest_qnn.tflite.rules.err import rules as err
-from pytest_qnn.tflite.rules.err.rules import hostile, plain_kinds, two_nodes
+from pytest_qnn.tflite.rules.err.rules import hostile
 from pytest_qnn.tflite.rules.rsz.rules import alternating
 from pytest_qnn.tflite.runtime.runtime import load_runtime
+from pytest_qnn.tflite.strategies.large import plain_kinds, two_nodes
 from pytest_qnn.tflite.target import open_delegate_target
 
 RUNTIMES = ("tflite_runtime", "ai_edge_litert")

@@ -31,10 +31,11 @@ from pytest_qnn.tflite.cases.script import (
 from pytest_qnn.tflite.checks import judging, scripts
 from pytest_qnn.tflite.checks.numbers import outputs_are_right, plan_is_undone, undone_to_cpu
 from pytest_qnn.tflite.facts import DelegateFacts
-from pytest_qnn.tflite.graph.graph import DType, Graph, Node, Op, Tensor
+from pytest_qnn.tflite.graph.graph import DType, Op, Tensor
 from pytest_qnn.tflite.numerics.kernels import run_graph
 from pytest_qnn.tflite.strategies import delegates
-from pytest_qnn.tflite.strategies.claimed import need_claims, taken
+from pytest_qnn.tflite.strategies.claimed import need_claims
+from pytest_qnn.tflite.strategies.large import plain_kinds, plain_tensor, two_nodes
 from pytest_qnn.tflite.strategies.scripts import make_first_target, run_steps
 from pytest_qnn.tflite.strategies.spied import CaseStrategy, Change, with_target
 from pytest_qnn.tflite.trace import DELEGATE, Applied, Call, DelegateTrace, ScriptSeen, ScriptTrace
@@ -329,16 +330,6 @@ def _line(applied: Applied) -> str:
 
 _STATUSES = "tflite/core/c/c_api_types.h, TfLiteStatus"
 
-BINARY: tuple[Op, ...] = ("ADD", "MUL", "SUB", "MAXIMUM")
-UNARY: dict[DType, tuple[Op, ...]] = {"float32": ("RELU", "ABS", "NEG"), "int8": ("RELU",)}
-
-
-def plain_kinds(facts: DelegateFacts) -> list[tuple[DType, Op]]:
-    """What the target claims of operators that take operands of any shape."""
-    known = {(kind.dtype, kind.op) for kind in taken(facts)}
-    return [(dtype, op) for dtype in UNARY for op in (*UNARY[dtype], *BINARY) if (dtype, op) in known]
-
-
 Shape = tuple[int, ...]
 IMPOSSIBLE: tuple[Shape, ...] = ((1 << 24, 1 << 24), ((1 << 31) - 1, (1 << 31) - 1), (1 << 16,) * 3)
 """Shapes of more bytes than a process has addresses; in 32 bits their elements are 0, 1 and 0."""
@@ -347,17 +338,6 @@ IMPOSSIBLE: tuple[Shape, ...] = ((1 << 24, 1 << 24), ((1 << 31) - 1, (1 << 31) -
 def _great(count: int, seed: int) -> Shape:
     """A shape of about so many elements, in one dimension or in two."""
     return ((count,), (1, count), (count, 1, 1), (1 << 10, (count >> 10) + 1))[seed // 16 % 4]
-
-
-def _tensor(shape: Shape, dtype: DType) -> Tensor:
-    return Tensor(shape) if dtype == "float32" else Tensor(shape, dtype, (0.5,), (0,))
-
-
-def two_nodes(op: Op, tensor: Tensor) -> Graph:
-    """The operator applied to the graph's input, or to it twice, and once more to the result."""
-    operands = 2 if op in BINARY else 1
-    nodes = tuple(Node(op, (at,) * operands, (at + 1,)) for at in range(2))
-    return Graph((tensor,) * 3, nodes, (0,), (2,))
 
 
 def grown(facts: DelegateFacts, kinds: list[tuple[DType, Op]], seed: int) -> ScriptCase:
@@ -379,7 +359,7 @@ def grown(facts: DelegateFacts, kinds: list[tuple[DType, Op]], seed: int) -> Scr
         *there,
         *(Resize("i0", 0, small), Allocate("i0"), SetInputs("i0", seed), Invoke("i0")),
     )
-    return ScriptCase((two_nodes(op, _tensor(small, dtype)),), steps)
+    return ScriptCase((two_nodes(op, plain_tensor(small, dtype)),), steps)
 
 
 MILLIONS, MORE = (1 << 21) + 1, (1 << 24) + 1
@@ -393,7 +373,7 @@ def _wide(dtype: DType, choice: int) -> Tensor:
     """A tensor of so many elements, in one dimension or in several."""
     count = WIDE[dtype]
     shapes = ((count,), (1, count), (256, count // 256), (count, 1, 1, 1))
-    return _tensor(shapes[choice % len(shapes)], dtype)
+    return plain_tensor(shapes[choice % len(shapes)], dtype)
 
 
 def hostile(facts: DelegateFacts) -> SearchStrategy[DelegateCase | ScriptCase]:

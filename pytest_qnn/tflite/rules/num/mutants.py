@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import abc
 from collections.abc import Mapping
 from typing import Any, Final
 
@@ -318,3 +319,47 @@ class _DropsZeroSigns(_FloatResults):
     def changed(self, result: Values, node: Node) -> Values:
         copied = node.op in ("RESHAPE", "CONCATENATION")
         return np.where(result == 0, np.float32(0), result) if copied else result
+
+
+class _OfMany(ReferenceDelegate):
+    """Computes element-wise results right, and takes or leaves some elements where there are many."""
+
+    def compute_node(self, kernel: Kernel, node: Node, operands: Operands) -> Values:
+        result = super().compute_node(kernel, node, operands)
+        if result.size <= _COUNTED:
+            return result
+        return self.spoiled(result.ravel()).reshape(result.shape)
+
+    @abc.abstractmethod
+    def spoiled(self, elements: Values) -> Values:
+        """The elements as they come out."""
+
+
+_COUNTED: Final = 1 << 22
+
+
+@faulty_delegate(
+    "counts-in-float32", "Counts elements in float32, which misses odd ones from 2**24 on.", "NUM-11"
+)
+class _CountsInFloat(_OfMany):
+    def spoiled(self, elements: Values) -> Values:
+        exact = 1 << 24
+        index = np.arange(min(exact, elements.size), elements.size)
+        rounded = np.minimum(index.astype(np.float32).astype(np.int64), elements.size - 1)
+        return np.concatenate([elements[:exact], elements[rounded]])
+
+
+@faulty_delegate("counts-in-22-bits", "Counts elements in 22 bits, and begins again behind those.", "NUM-11")
+class _CountsInFewBits(_OfMany):
+    def spoiled(self, elements: Values) -> Values:
+        return np.resize(elements[:_COUNTED], elements.shape)
+
+
+@faulty_delegate(
+    "leaves-last-block", "Leaves out what is behind the last whole block of 64 Ki elements.", "NUM-11"
+)
+class _LeavesLastBlock(_OfMany):
+    def spoiled(self, elements: Values) -> Values:
+        found = elements.copy()
+        found[elements.size & ~0xFFFF :] = 0
+        return found

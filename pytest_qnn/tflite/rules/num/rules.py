@@ -3,22 +3,24 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator
-from typing import Any, NamedTuple
+from typing import Any, Final, NamedTuple
 
 import msgspec
 import numpy as np
 import numpy.typing as npt
 from hypothesis.strategies import SearchStrategy
 
-from pytest_qnn.core.drawing import decoded
+from pytest_qnn.core.drawing import decoded, listed
 from pytest_qnn.core.rule import NothingToJudge, rule
 from pytest_qnn.core.verdict import Divergence, Examined, Level, Unsupported, WrongOutput
 from pytest_qnn.tflite.cases.delegate import Application, DelegateCase
-from pytest_qnn.tflite.checks import judging
-from pytest_qnn.tflite.checks.numbers import arithmetic, judged_outputs
+from pytest_qnn.tflite.cases.samples import periods
+from pytest_qnn.tflite.cases.script import Allocate, Apply, MakeDelegate, Open, Resize, Sample, ScriptCase
+from pytest_qnn.tflite.checks import judging, scripts
+from pytest_qnn.tflite.checks.numbers import arithmetic, first_wrong, judged_outputs
 from pytest_qnn.tflite.facts import LIMITS, DelegateFacts
 from pytest_qnn.tflite.graph.constants import float_weights, integers, single
-from pytest_qnn.tflite.graph.graph import Activation, Graph, Node, Op, Tensor
+from pytest_qnn.tflite.graph.graph import Activation, DType, Graph, Node, Op, Tensor
 from pytest_qnn.tflite.graph.kinds import Claims, copied
 from pytest_qnn.tflite.graph.operators import SUMS
 from pytest_qnn.tflite.numerics import special
@@ -29,8 +31,9 @@ from pytest_qnn.tflite.numerics.precision import EVERY_OP, EXACT, SINGLE, Arithm
 from pytest_qnn.tflite.numerics.real import InUnits, real_outputs
 from pytest_qnn.tflite.strategies.claimed import and_larger, claimed_kinds, mixed_kinds, need_claims, taken
 from pytest_qnn.tflite.strategies.delegates import claimed_alone, delegate_cases
+from pytest_qnn.tflite.strategies.large import plain_kinds, plain_tensor, two_nodes
 from pytest_qnn.tflite.strategies.numeric import numeric_cases
-from pytest_qnn.tflite.trace import DelegateTrace
+from pytest_qnn.tflite.trace import DelegateTrace, SampleCounts, ScriptTrace
 
 Array = npt.NDArray[Any]
 Wanted = Callable[[Graph, Node], bool]
@@ -619,6 +622,78 @@ def cut_anywhere(facts: DelegateFacts) -> SearchStrategy[DelegateCase]:
 def computes_alike_however_cut(case: DelegateCase, trace: DelegateTrace) -> Examined:
     """Partitions of one node and of many; a probe takes nodes first where the target is not steerable."""
     return Examined(within_bounds(case, trace), "elements")
+
+
+_MANY: Final = ((1 << 24) + 5,), ((1 << 12) + 1, 1 << 12)
+"""Shapes of more elements than float32 counts one by one, and than 24 bits count; the first is odd."""
+_KINDS_OF_MANY: Final = 2
+"""Operators of each type: one for each shape. An inference takes a tenth of a second or several."""
+_SAMPLED: Final = "elements of large tensors"
+
+
+def many_elements(facts: DelegateFacts) -> SearchStrategy[ScriptCase]:
+    """Two element-wise nodes with millions of elements, of each type."""
+    kinds = plain_kinds(facts)
+    cases = []
+    for dtype in dict.fromkeys(dtype for dtype, _ in kinds):
+        # What rounds nothing is computed fastest.
+        ops = sorted((op for other, op in kinds if other == dtype), key=_FASTEST.index)[:_KINDS_OF_MANY]
+        cases += [_of_many(facts, dtype, op, shape) for op, shape in zip(ops, _MANY, strict=False)]
+    if not cases:
+        raise NothingToJudge(
+            "the delegate claims no operator that takes operands of any shape", unsupported=True
+        )
+    return listed(cases)
+
+
+_FASTEST: Final[tuple[Op, ...]] = ("MAXIMUM", "RELU", "ABS", "NEG", "ADD", "SUB", "MUL")
+
+
+def _of_many(facts: DelegateFacts, dtype: DType, op: Op, shape: tuple[int, ...]) -> ScriptCase:
+    graph = two_nodes(op, plain_tensor(tuple(min(length, 2) for length in shape), dtype))
+    made = MakeDelegate("d0", position=max(0, len(facts.delegates) - 1))
+    steps = (made, Open("i0"), Resize("i0", 0, shape), Apply("i0", "d0"), Allocate("i0"), Sample("i0", 1))
+    return ScriptCase((graph,), steps)
+
+
+@rule(
+    "NUM-11",
+    Level.MUST,
+    "Each element of a tensor of more than 2**24 elements is computed as one of a small tensor is.",
+    source="tflite/core/c/common.h: TfLiteIntArray has lengths of 32 bits, TfLiteTensor.bytes is a size_t; "
+    "NUM-03, NUM-10",
+    subject="delegate",
+    cases=many_elements,
+)
+def computes_each_of_many(case: ScriptCase, trace: ScriptTrace) -> Examined:
+    """Only grave errors count: precision is the same as in small tensors, and others judge it there."""
+    scripts.need_trace(trace)
+    found = scripts.interpreter(trace)
+    looked_at = 0
+    for _, step, seen in scripts.numbered(case, trace):
+        if not isinstance(step, Sample) or seen.skipped or not seen.cpu or found is None:
+            continue
+        if not any(kernel.nodes and found.applied[kernel.application].is_target for kernel in found.kernels):
+            raise Unsupported("the delegate leaves nodes of so many elements to the CPU", final=False)
+        places, elements = (array.numpy() for array in seen.outputs)
+        graph = case.graphs[0]
+        inputs = [period[places % len(period)] for period in periods(graph, step.seed)]
+        wrong = first_wrong(graph, places, inputs, elements, seen.cpu[0].numpy(), arithmetic(trace.facts))
+        counts = seen.counted(SampleCounts)
+        if wrong:
+            shape = "x".join(str(length) for length in _resized(case))
+            where = f"a tensor of {shape} elements, {counts.otherwise} of which are not the CPU's"
+            raise WrongOutput("the value of a small tensor with these elements", wrong, where)
+        looked_at += len(places)
+    failed = [seen for _, _, seen in scripts.numbered(case, trace) if not seen.ok and not seen.skipped]
+    if failed and not looked_at:
+        said = " ".join(failed[0].message.split())
+        raise Unsupported(f"it fails with tensors of so many elements: {said}", final=False)
+    return Examined(looked_at, _SAMPLED)
+
+
+def _resized(case: ScriptCase) -> tuple[int, ...]:
+    return next((step.shape for step in case.steps if isinstance(step, Resize)), ())
 
 
 def special_values(facts: DelegateFacts) -> SearchStrategy[DelegateCase]:
