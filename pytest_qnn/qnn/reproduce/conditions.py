@@ -10,6 +10,7 @@ from typing import Final, NamedTuple
 from pytest_qnn.qnn.abi.table import PROTOTYPES
 from pytest_qnn.qnn.cases import case
 from pytest_qnn.qnn.model.expected import walk
+from pytest_qnn.qnn.reproduce import refusals
 from pytest_qnn.qnn.reproduce.observed import (
     NULL_SEEN,
     OWN_SEEN,
@@ -283,6 +284,8 @@ def _of_relation(
 ) -> str | None:
     found, conforming = difference.found, difference.conforming
     assert isinstance(found, tuple)
+    if difference.where.label in refusals.LABELS:
+        return refusals.statement(slot, difference.where, found, facts)
     if ".id" in expression:
         unwritten, null = "0", "0"
     else:
