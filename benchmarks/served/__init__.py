@@ -60,7 +60,11 @@ def build(folder: Path) -> NativeReference:
     made = NativeReference(folder / "libQnnServed.so", folder / "libQnnSystem.so", folder / "libcdsprpc.so")
     sources = Path(native.__file__).parent
     module = f'-DMODULE="{__name__}"'
-    backend = ("-DENTRY=QnnInterface_getProviders", '-DKIND="backend"', str(sources / "provider.c"))
+    backend: tuple[str, ...] = (
+        "-DENTRY=QnnInterface_getProviders",
+        '-DKIND="backend"',
+        str(sources / "provider.c"),
+    )
     system = ("-DENTRY=QnnSystemInterface_getProviders", '-DKIND="system"', str(sources / "provider.c"))
     backend += _requests(folder)
     rpcmem = (f"-I{sources}", str(_HERE / "rpcmem.c"))
