@@ -90,16 +90,14 @@ def test_a_program_ends_with_1_on_the_fault_and_with_0_on_a_conforming_library(
     assert requests_of(told)
 
 
-_BEGINS = re.compile(r"^static Error (?:device_create|mem_register)\([^{]*\{\n", re.MULTILINE)
-
-
-def lacking(folder: Path) -> Path:
-    """A library without devices and memory, whose graphs are unusable once an execute found no memory."""
+def lacking(folder: Path, *functions: str) -> Path:
+    """A library without these functions, whose graphs are unusable once an execute found no memory."""
     fault = REFUSED["graph-is-unfinished"]
     source = faults.conforming("memory").replace(fault.piece, fault.by)
-    source, count = _BEGINS.subn(lambda found: f"{found[0]}  return 1000;\n", source)
-    assert count == 2
-    return faults.build(folder, "memory", "lacking", source)
+    begins = re.compile(rf"^static Error (?:{'|'.join(functions)})\([^{{]*\{{\n", re.MULTILINE)
+    source, count = begins.subn(lambda found: f"{found[0]}  return 1000;\n", source)
+    assert count == len(functions)
+    return faults.build(folder, "memory", "-".join(functions), source)
 
 
 def of_step(target_library: Path, rule: str, step: FailedAllocation) -> str:
@@ -111,7 +109,7 @@ def of_step(target_library: Path, rule: str, step: FailedAllocation) -> str:
 
 
 def test_calls_that_a_library_has_not_are_left_out(tmp_path: Path) -> None:
-    library = lacking(tmp_path)
+    library = lacking(tmp_path, "device_create", "mem_register")
     text = of_step(library, "OOM-05", FailedAllocation(("memRegister", "graphExecute"), mem_type=1))
     program, memory = compiled(tmp_path, text), rpcmem(tmp_path)
     status, told = ended(program, library, memory)
@@ -119,6 +117,8 @@ def test_calls_that_a_library_has_not_are_left_out(tmp_path: Path) -> None:
     assert "QnnDevice_create -> 1000" in told
     assert told.count("QnnMem_register -> 1000") == 1
     assert ended(program, faults.build(tmp_path, "memory", "example"), memory)[0] == 0
+    # Where a call fails that all others need, nothing can be said.
+    assert ended(program, lacking(tmp_path, "graph_finalize"), memory)[0] == 2
 
 
 def test_growth_is_counted_around_refusals_and_around_none(tmp_path: Path) -> None:

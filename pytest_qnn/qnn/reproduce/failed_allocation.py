@@ -47,6 +47,8 @@ def refused(recorder: Recorder, step: case.FailedAllocation, state: State, behin
     """
     if not state.session.open():
         raise NotWritten("there is no session")
+    if len(set(step.calls)) < len(step.calls):
+        raise NotWritten("a call is named twice, of which requests are refused the first time only")
     life = _Life(recorder, step, state, behind)
     try:
         whole = life.write()

@@ -1,4 +1,5 @@
 #include <errno.h>
+#include <limits.h>
 #include <link.h>
 
 /* What a library asks the system for, and the refusal of one such request.
@@ -110,10 +111,12 @@ static void find_functions(void* library) {
   }
 }
 
-#ifdef __aarch64__
+#if defined(__x86_64__)
+enum { kDirect = R_X86_64_64, kGlobal = R_X86_64_GLOB_DAT, kJump = R_X86_64_JUMP_SLOT };
+#elif defined(__aarch64__)
 enum { kDirect = R_AARCH64_ABS64, kGlobal = R_AARCH64_GLOB_DAT, kJump = R_AARCH64_JUMP_SLOT };
 #else
-enum { kDirect = R_X86_64_64, kGlobal = R_X86_64_GLOB_DAT, kJump = R_X86_64_JUMP_SLOT };
+#error "the relocations of this machine are not known here"
 #endif
 
 /* A variable that the library may have changed since is overwritten only if it has not been. */
@@ -156,6 +159,13 @@ static void folder_of(const char* path, char* folder) {
   *(end ? end : folder) = '\0';
 }
 
+/* It was not seen, and nothing can be said of it, also where the finding is that the process died. */
+static void cannot_tell(const char* why) {
+  printf("the calls end here: %s\n", why);
+  fflush(stdout);
+  _exit(2);
+}
+
 static const struct link_map* objects_met[256];
 static int objects_met_count;
 
@@ -172,7 +182,7 @@ static void watch_requests(void) {
   static struct link_map* library;
   if (!library) {
     void* handle = dlopen(backend_path, RTLD_NOW | RTLD_NOLOAD);
-    if (!handle || dlinfo(handle, RTLD_DI_LINKMAP, &library)) stop("the library's tables cannot be found");
+    if (!handle || dlinfo(handle, RTLD_DI_LINKMAP, &library)) cannot_tell("the library's tables cannot be found");
     find_functions(handle);
     folder_of(library->l_name, own);
   }
@@ -295,7 +305,7 @@ static void leave_out(const char* name) {
       lives.left_out |= 1u << call;
       return;
     }
-  stop("a call fails though nothing is refused");
+  cannot_tell("a call fails though nothing is refused");
 }
 
 /* Behind the lives that show what is amiss: those around which is counted. */
