@@ -16,7 +16,7 @@ from pytest_qnn.qnn.cases import case
 from pytest_qnn.qnn.reproduce.lists import Lists
 from pytest_qnn.qnn.reproduce.observed import Where
 from pytest_qnn.qnn.reproduce.processes import Processes
-from pytest_qnn.qnn.reproduce.refusals import Refusals
+from pytest_qnn.qnn.reproduce.refused.statements import Refusals
 from pytest_qnn.qnn.reproduce.text import Names, NotWritten, bytes_of
 from pytest_qnn.qnn.reproduce.threads import Threads
 from pytest_qnn.qnn.reproduce.touched import TouchedMemory
@@ -47,7 +47,7 @@ LISTS: Final = Path(__file__).with_name("lists.c").read_text(encoding="utf-8")
 """What a program has that makes contexts out of lists of binaries."""
 TOUCHED: Final = Path(__file__).with_name("touched.c").read_text(encoding="utf-8")
 """What a program has that looks at which memory it touches."""
-REFUSALS: Final = Path(__file__).with_name("refusals.c").read_text(encoding="utf-8")
+REFUSALS: Final = Path(__file__).with_name("refused").joinpath("requests.c").read_text(encoding="utf-8")
 """What a program has that refuses requests of the library."""
 _ALL: Final = FRAME + ASYNCHRONOUS + PIECES + THREADS + SYSTEM + LISTS + TOUCHED + REFUSALS
 FRAME_WORDS: Final = frozenset(re.findall(r"[A-Za-z_]\w+", _ALL))

@@ -13,8 +13,8 @@ from pytest_qnn.qnn.reference.backend import ReferenceBackend
 from pytest_qnn.qnn.reference.personalities import DEFAULT, Personality
 from pytest_qnn.qnn.reproduce.arguments import arguments_of
 from pytest_qnn.qnn.reproduce.client_steps import BEHIND, NOT_WRITTEN, repeated, whole_session
-from pytest_qnn.qnn.reproduce.failed_allocation import refused
 from pytest_qnn.qnn.reproduce.recorder import Recorder
+from pytest_qnn.qnn.reproduce.refused.life import refused
 from pytest_qnn.qnn.reproduce.spy import SpyInterface, SpyRpcmem
 from pytest_qnn.qnn.reproduce.text import NotWritten
 from pytest_qnn.qnn.runner.client import QnnClient

@@ -1,6 +1,6 @@
 """The step `FailedAllocation` as C: its calls are written once, and a loop makes them in several lives.
 
-Which lives there are, and what they are for, stands in refusals.c.
+Which lives there are, and what they are for, stands in requests.c.
 """
 
 from __future__ import annotations
