@@ -8,6 +8,7 @@ from __future__ import annotations
 import ctypes
 import json
 import os
+import shutil
 import subprocess
 from collections.abc import Callable
 from contextlib import closing
@@ -16,10 +17,14 @@ from typing import Any, Final
 
 from pytest_qnn import native
 from pytest_qnn.core.mutant import Mutant
+from pytest_qnn.core.target import Resource
+from pytest_qnn.isolation.host.requests import Requests
 from pytest_qnn.native import NativeReference
+from pytest_qnn.qnn.abi.codes import Error
 from pytest_qnn.qnn.abi.table import GetProviders
 from pytest_qnn.qnn.mutants import BACKEND, RPCMEM, named
 from pytest_qnn.qnn.reference.backend import ReferenceBackend
+from pytest_qnn.qnn.reference.objects import QnnError
 from pytest_qnn.qnn.reference.personalities import DEFAULT
 from pytest_qnn.qnn.reference.rpcmem import EmulatedRpcmem
 from pytest_qnn.qnn.reference.system import ReferenceSystem
@@ -39,6 +44,8 @@ _HERE: Final = Path(__file__).resolve().parent
 _FLAGS: Final = ("-shared", "-fPIC", "-O1", "-Wall", "-Wextra", "-fvisibility=hidden")
 _ALLOC: Any = ctypes.CFUNCTYPE(ctypes.c_void_p, ctypes.c_int, ctypes.c_uint32, ctypes.c_ssize_t)
 _ASK: Any = ctypes.CFUNCTYPE(ctypes.c_int64, ctypes.c_void_p)
+_REFUSED: Final[dict[int, Resource]] = {1: "memory", 2: "new", 3: "mapping"}
+"""What ``requests.cc`` answers; 0: nothing was refused."""
 _SERVED: Final[list[Any]] = []
 """What C holds pointers into, until the process ends."""
 
@@ -53,13 +60,29 @@ def build(folder: Path) -> NativeReference:
     made = NativeReference(folder / "libQnnServed.so", folder / "libQnnSystem.so", folder / "libcdsprpc.so")
     sources = Path(native.__file__).parent
     module = f'-DMODULE="{__name__}"'
-    backend = ("-DENTRY=QnnInterface_getProviders", '-DKIND="backend"', str(sources / "provider.c"))
+    backend: tuple[str, ...] = (
+        "-DENTRY=QnnInterface_getProviders",
+        '-DKIND="backend"',
+        str(sources / "provider.c"),
+    )
     system = ("-DENTRY=QnnSystemInterface_getProviders", '-DKIND="system"', str(sources / "provider.c"))
+    backend += _requests(folder)
     rpcmem = (f"-I{sources}", str(_HERE / "rpcmem.c"))
     for library, arguments in ((made.backend, backend), (made.system, system), (made.rpcmem, rpcmem)):
         command = ["gcc", *_FLAGS, module, "-o", str(library), *arguments, "-ldl", "-lpthread"]
         subprocess.run(command, check=True)
     return made
+
+
+def _requests(folder: Path) -> tuple[str, ...]:
+    """What is linked to a backend that has requests refused: nothing where there is no compiler of C++."""
+    if shutil.which("g++") is None:
+        return ()
+    made = folder / "requests.o"
+    # Not optimised: memory that nobody uses would not be asked for.
+    command = ["g++", "-fPIC", "-O0", "-Wall", "-Wextra", "-c", "-o", str(made), str(_HERE / "requests.cc")]
+    subprocess.run(command, check=True)
+    return str(made), "-lstdc++"
 
 
 def environment(made: NativeReference, mutant: str = "") -> dict[str, str]:
@@ -92,9 +115,30 @@ def serve(library: bytes, kind: str) -> None:
         made = _Functions((faulty or EmulatedRpcmem)())
     _SERVED.append(made)
     loaded = ctypes.CDLL(os.fsdecode(library), mode=os.RTLD_NOLOAD | os.RTLD_NOW)
+    if kind == "backend" and hasattr(loaded, "pytest_qnn_ask"):
+        made.refusing = _Requests(loaded.pytest_qnn_ask)
     loaded.pytest_qnn_serve.argtypes = (ctypes.c_void_p,)
     loaded.pytest_qnn_serve.restype = None
     loaded.pytest_qnn_serve(ctypes.cast(made.get_providers, ctypes.c_void_p))
+
+
+class _Requests(Requests):
+    """What a reference asks for is asked for by the library that serves it, in whose name it may be refused.
+
+    Attributes:
+        wanted: what was refused last, until something is asked for again.
+    """
+
+    def __init__(self, system: Callable[[int], int]) -> None:
+        super().__init__(lambda: QnnError(Error.COMMON_ERROR_MEM_ALLOC))
+        self._system = system
+
+    def ask(self, wanted: str) -> None:
+        """See `Requests`."""
+        self.wanted = _REFUSED.get(self._system(int(wanted == "mapping")))
+        if self.wanted is not None:
+            self.refused += 1
+            raise self._error()
 
 
 def declares(mutant: Mutant) -> bool:

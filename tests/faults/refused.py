@@ -148,4 +148,6 @@ def built(name: str, folder: Path) -> Path:
     if source.count(fault.piece) != 1:
         raise ValueError(f"{name}: what it replaces stands {source.count(fault.piece)} times")
     source = source.replace(fault.piece, fault.by)
-    return faults.build(folder, "memory", name, source, beside=throwing.compiled(name, folder))
+    beside = throwing.compiled(name, folder)
+    # A program in C that loads it has no C++ runtime, other than Python with a runtime of models.
+    return faults.build(folder, "memory", name, source, beside=beside, libraries=("-lstdc++",))

@@ -194,7 +194,16 @@ def test_every_module_is_installed_and_nothing_else(wheel: zipfile.ZipFile, sour
     sources = {f"pytest_qnn/native/{name}.c" for name in named}
     sources |= {
         f"pytest_qnn/qnn/reproduce/{name}.c"
-        for name in ("frame", "pieces", "asynchronous", "lists", "system", "threads", "touched")
+        for name in (
+            "frame",
+            "pieces",
+            "asynchronous",
+            "lists",
+            "refused/requests",
+            "system",
+            "threads",
+            "touched",
+        )
     }
     pages = (source / "pytest_qnn/report/html").rglob("*.*")
     data = {

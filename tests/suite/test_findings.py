@@ -32,25 +32,31 @@ FINDINGS = {
     "half-deferred": (HTP,),
     "handles-left": (GPU,),
     "invalid-handle": (HTP, SAVER, IR, GPU),
+    "kept-memory": (HTP,),
+    "kept-names": (HTP,),
     "keys-without-memory": (HTP,),
     "loud-log": (HTP,),
+    "no-log": (SAVER, IR),
     "no-memory": (HTP,),
     "null-arguments": (HTP, SAVER, IR, GPU),
     "null-properties": (HTP,),
+    "null-used": (IR,),
     "preset-data": (SAVER,),
     "refused-name": (HTP,),
     "relu-of-rank-5": (HTP,),
     "small-memory": (HTP,),
     "static-without-data": (SAVER,),
+    "thrown": (SAVER, IR),
     "unknown-handle": (HTP,),
     "unknown-memory-type": (HTP,),
     "updated-weights": (HTP,),
 }
 """The programs of docs/findings/qnn, and the libraries on which each ends with 1."""
-FOLDERS = {"no-memory": "allocations"}
+ALLOCATIONS = ("kept-memory", "kept-names", "no-log", "no-memory", "null-used", "thrown")
+FOLDERS = dict.fromkeys(ALLOCATIONS, "allocations")
 """Of those that stand elsewhere in docs/findings."""
-SOON = {("relu-of-rank-5", HTP), ("equal-ids", IR), ("handles-left", GPU)}
-"""What the fast run looks at: a crash, and one finding of two other libraries."""
+SOON = {("relu-of-rank-5", HTP), ("equal-ids", IR), ("handles-left", GPU), ("no-log", SAVER)}
+"""What the fast run looks at: a crash, and one finding of each of the other libraries."""
 XNNPACK = {
     "absent_operand": {"tflite_runtime": 0, "ai_edge_litert": 1},
     "conv_same": {"tflite_runtime": 1, "ai_edge_litert": 0},

@@ -3,44 +3,10 @@
  *   gcc -rdynamic -o no-memory no-memory.c -ldl
  *   ./no-memory .../libQnnHtp.so
  *
- * This program has operator new and malloc of its own, which the loader takes for the library's, too (-rdynamic). While a
- * call is judged they count what the library itself asks for, and refuse one request: malloc gives NULL, operator new
- * throws std::bad_alloc, as C++ has it. A call may answer anything; it may not end the process.
+ * A call may answer anything; it may not end the process.
  */
 #define CASES 3
-#include "../qnn/qnn.h"
-
-static volatile long news, mallocs; /* requests up to the one that is refused; 0: none is */
-static const char* whole_path;
-
-extern void* __libc_malloc(size_t size);
-
-/* Whether whoever goes on at this address is the library under judgement. */
-static int is_library(void* address) {
-  Dl_info found;
-  return dladdr(address, &found) && found.dli_fname && !strcmp(found.dli_fname, whole_path);
-}
-
-void* malloc(size_t size) {
-  if (mallocs > 0 && is_library(__builtin_return_address(0)) && --mallocs == 0) return NULL;
-  return __libc_malloc(size);
-}
-
-static void* new_memory(size_t size, void* caller) {
-  if (news > 0 && is_library(caller) && --news == 0) {
-    void (*bad_alloc)(void) = (void (*)(void))dlsym(RTLD_DEFAULT, "_ZSt17__throw_bad_allocv");
-    bad_alloc();
-  }
-  return __libc_malloc(size ? size : 1);
-}
-void* _Znwm(size_t size) { return new_memory(size, __builtin_return_address(0)); } /* operator new */
-void* _Znam(size_t size) { return new_memory(size, __builtin_return_address(0)); } /* operator new[] */
-
-/* Functions that are in no file, as those of a library in another language, ask for nothing that is counted. */
-static void find_library(void) {
-  Dl_info found;
-  whole_path = dladdr(table[kBackendCreate], &found) && found.dli_fname ? found.dli_fname : "";
-}
+#include "refuse.h"
 
 static void judge(void) {
   find_library();

@@ -23,6 +23,7 @@ from pytest_qnn.qnn.reproduce.recorder import (
     FRAME,
     LISTS,
     PIECES,
+    REFUSALS,
     SYSTEM,
     THREADS,
     TOUCHED,
@@ -332,6 +333,7 @@ def _optional(recorder: Recorder) -> str:
     parts += [SYSTEM] if recorder.inspects else []
     parts += [f"#define ENTRIES {recorder.lists.entries}\n{LISTS}"] if recorder.lists.entries else []
     parts += [TOUCHED] if recorder.touched.any else []
+    parts += [REFUSALS] if recorder.refusals.any else []
     return "\n".join(parts)
 
 

@@ -326,7 +326,6 @@ BEHIND: Final[dict[type, Writes]] = {
 """What stands behind the calls of a step, by its type."""
 NOT_WRITTEN: Final[dict[type, str]] = {
     case.Carry: "it needs a binary that another process has made",
-    case.FailedAllocation: "the program does not have requests of a library refused",
     case.Restart: "nothing in C can make the subsystem behind a backend restart",
 }
 """Steps that no program is written for, and why."""

@@ -20,6 +20,7 @@ from pytest_qnn.qnn.reproduce.observed import (
     observations,
 )
 from pytest_qnn.qnn.reproduce.recorder import Called
+from pytest_qnn.qnn.reproduce.refused import statements
 from pytest_qnn.qnn.reproduce.text import NothingSeen, literal
 from pytest_qnn.qnn.reproduce.threads import WITHOUT_CODE, failure_of
 from pytest_qnn.qnn.runner.client import function_name
@@ -283,6 +284,8 @@ def _of_relation(
 ) -> str | None:
     found, conforming = difference.found, difference.conforming
     assert isinstance(found, tuple)
+    if difference.where.label in statements.LABELS:
+        return statements.statement(slot, difference.where, found, facts)
     if ".id" in expression:
         unwritten, null = "0", "0"
     else:

@@ -359,16 +359,21 @@ HELPER void on_log(const char* format, uint32_t level, uint64_t time, void* argu
   (void)format, (void)level, (void)time, (void)arguments;
 }
 
-static void open_libraries(const char* backend, const char* rpcmem) {
-  backend_path = backend;
-  dlopen("libgcc_s.so.1", RTLD_NOW | RTLD_GLOBAL); /* some backends bring an unwinder of their own */
-  void* library = dlopen(backend, RTLD_NOW);
-  void* memory = NEEDS_RPCMEM ? dlopen(rpcmem, RTLD_NOW) : NULL;
-  if (!library || (NEEDS_RPCMEM && !memory)) {
+static void* opened(const char* path) {
+  void* library = dlopen(path, RTLD_NOW);
+  if (!library) {
     printf("%s\n", dlerror());
     fflush(stdout);
     _exit(2);
   }
+  return library;
+}
+
+static void open_libraries(const char* backend, const char* rpcmem) {
+  backend_path = backend;
+  dlopen("libgcc_s.so.1", RTLD_NOW | RTLD_GLOBAL); /* some backends bring an unwinder of their own */
+  void* library = opened(backend);
+  void* memory = NEEDS_RPCMEM ? opened(rpcmem) : NULL;
   if (memory) {
     *(void**)&rpcmem_alloc = symbol(memory, "rpcmem_alloc", 1);
     *(void**)&rpcmem_free = symbol(memory, "rpcmem_free", 1);

@@ -26,6 +26,7 @@ from pytest_qnn.qnn.trace import (
     MemoryTrace,
     PieceCounts,
     ProcessCounts,
+    RefusalCounts,
     StepSeen,
 )
 
@@ -124,6 +125,9 @@ def _of_step(
         return
     if isinstance(step, case.Parallel):
         yield from _threads(seen)
+        return
+    if isinstance(step, case.FailedAllocation):
+        yield from _refused(seen)
         return
     if seen.calls and not isinstance(step, case.Churn | case.ContextWithCallback):
         for position, (_, code) in enumerate(seen.calls):
@@ -236,9 +240,7 @@ def _counts(step: case.AnyStep, seen: StepSeen, relations: _Relations) -> Iterat
         yield "left:resident", int(seen.counts.rss > half)
         return
     if isinstance(seen.counts, GrowthCounts):
-        grown = beyond(seen.counts)
-        for name, what in GROWING.items():
-            yield f"grows:{name}", int(grown is not None and grown.what == what)
+        yield from _growing(seen.counts)
         return
     if seen.counts is None or isinstance(seen.counts, ListCounts):
         return
@@ -252,6 +254,26 @@ def _counts(step: case.AnyStep, seen: StepSeen, relations: _Relations) -> Iterat
         parts = value if isinstance(value, tuple) else (value,)
         for position, part in enumerate(parts):
             yield f"count:{name}" + (f":{position}" if len(parts) > 1 else ""), int(part)
+
+
+def _growing(counts: GrowthCounts) -> Iterator[tuple[str, Seen]]:
+    grown = beyond(counts)
+    for name, what in GROWING.items():
+        yield f"grows:{name}", int(grown is not None and grown.what == what)
+
+
+def _refused(seen: StepSeen) -> Iterator[tuple[str, Seen]]:
+    """Behind which calls something is amiss of which a request was refused, and what; else the growth.
+
+    What such a call answers is its own choice, and an output that was not computed may be any.
+    """
+    if isinstance(seen.counts, GrowthCounts):
+        yield from _growing(seen.counts)
+    if isinstance(seen.counts, RefusalCounts):
+        amiss = seen.counts
+        yield "refused:calls", (*amiss.calls, str(amiss.code)) if amiss.calls else ()
+        yield "refused:failed", (amiss.failed, str(amiss.failed_code)) if amiss.failed_code else ()
+        yield "refused:output", ("differs",) if seen.data and not amiss.failed else ()
 
 
 def _are_begun(size: int, seen: StepSeen) -> dict[int, bool]:

@@ -11,16 +11,17 @@ from collections.abc import Callable, Collection
 from pathlib import Path
 from typing import Any, Final, NamedTuple, Protocol
 
-from pytest_qnn.qnn.abi.codes import ITEM_SIZE
+from pytest_qnn.qnn.abi.codes import ITEM_SIZE, Error
 from pytest_qnn.qnn.cases import case
 from pytest_qnn.qnn.reproduce.lists import Lists
 from pytest_qnn.qnn.reproduce.observed import Where
 from pytest_qnn.qnn.reproduce.processes import Processes
+from pytest_qnn.qnn.reproduce.refused.statements import Refusals
 from pytest_qnn.qnn.reproduce.text import Names, NotWritten, bytes_of
 from pytest_qnn.qnn.reproduce.threads import Threads
 from pytest_qnn.qnn.reproduce.touched import TouchedMemory
 from pytest_qnn.qnn.runner.buffers import data_of
-from pytest_qnn.qnn.runner.client import function_name
+from pytest_qnn.qnn.runner.client import _OPTIONAL, function_name
 from pytest_qnn.qnn.runner.graphs import GUARD
 from pytest_qnn.qnn.runner.registrations import BOGUS_FD
 from pytest_qnn.qnn.runner.state import BOGUS_HANDLE, State
@@ -46,9 +47,12 @@ LISTS: Final = Path(__file__).with_name("lists.c").read_text(encoding="utf-8")
 """What a program has that makes contexts out of lists of binaries."""
 TOUCHED: Final = Path(__file__).with_name("touched.c").read_text(encoding="utf-8")
 """What a program has that looks at which memory it touches."""
-_ALL: Final = FRAME + ASYNCHRONOUS + PIECES + THREADS + SYSTEM + LISTS + TOUCHED
+REFUSALS: Final = Path(__file__).with_name("refused").joinpath("requests.c").read_text(encoding="utf-8")
+"""What a program has that refuses requests of the library."""
+_ALL: Final = FRAME + ASYNCHRONOUS + PIECES + THREADS + SYSTEM + LISTS + TOUCHED + REFUSALS
 FRAME_WORDS: Final = frozenset(re.findall(r"[A-Za-z_]\w+", _ALL))
 SESSION: Final = ("logCreate", "backendCreate", "deviceCreate", "profileCreate")
+_FREES: Final = ("logFree", "deviceFree")
 _NAMES: Final = {
     "logCreate": "log_handle",
     "backendCreate": "backend",
@@ -134,8 +138,9 @@ class Recorder:
         """Asynchronous executions of the step so far."""
         self.accounts: dict[str, int] = {}
         """By context: the number of the account of its pieces."""
-        self.lists = Lists(self)
-        self.touched = TouchedMemory(self)
+        self.lists, self.touched, self.refusals = Lists(self), TouchedMemory(self), Refusals(self)
+        self._dispensable: set[str] = set()
+        """Variables of handles that a session can do without."""
         self.sizes: dict[int, int] = {}
         """Bytes of the output of each."""
         self.asks: list[str] = []
@@ -370,7 +375,12 @@ class Recorder:
         if isinstance(step, case.Execute) and step.measured and name == "graphExecute":
             self.touched.watch()
         self.threads.before(name)
-        self.line(f'CALL({number}, "{function_name(name)}", qnn->{name}({", ".join(made.expressions)}));')
+        call = f'CALL({number}, "{function_name(name)}", qnn->{name}({", ".join(made.expressions)}))'
+        if name in _FREES and made.expressions[0] in self._dispensable:
+            self.line(f"if ({made.expressions[0]}) {call};")
+            self.line("else code = 0;")
+        else:
+            self.line(self.refusals.around(name, call))
         return made
 
     def called(self, name: str, shown: str, expression: str, code: int) -> None:
@@ -397,7 +407,12 @@ class Recorder:
         self.threads.after(name, arguments)
         for statement in self._wanted.get(number, ()):
             self.line(statement)
-        if self.threads.started:
+        if name in _OPTIONAL and self.calls[-1].session:
+            self._do_without(token.expressions[-1].removeprefix("&"))
+        behind = self.refusals.behind(name)
+        if behind:
+            self.line(behind)
+        elif self.threads.started:
             self.threads.demand(name, code)
         elif number in self._failed:
             leaves = "" if name == "graphExecuteAsync" else " break;"
@@ -408,6 +423,12 @@ class Recorder:
             ends = "otherwise" if self.index in self._deciding else "stop"
             self.line(f'if (code) {ends}("{function_name(name)} fails");')
         token.returned(code)
+
+    def _do_without(self, handle: str) -> None:
+        """A session has none where the call is not supported."""
+        self._dispensable.add(handle)
+        not_supported = int(Error.COMMON_ERROR_NOT_SUPPORTED)
+        self.line(f"if ((code & 0xffff) == {not_supported}) {handle} = NULL, code = 0;")
 
     def _opens(self, name: str) -> bool:
         state = self.state

@@ -14,6 +14,7 @@ from pytest_qnn.qnn.reference.personalities import DEFAULT, Personality
 from pytest_qnn.qnn.reproduce.arguments import arguments_of
 from pytest_qnn.qnn.reproduce.client_steps import BEHIND, NOT_WRITTEN, repeated, whole_session
 from pytest_qnn.qnn.reproduce.recorder import Recorder
+from pytest_qnn.qnn.reproduce.refused.life import refused
 from pytest_qnn.qnn.reproduce.spy import SpyInterface, SpyRpcmem
 from pytest_qnn.qnn.reproduce.text import NotWritten
 from pytest_qnn.qnn.runner.client import QnnClient
@@ -97,12 +98,14 @@ class _Run:
             seen = repeated(recorder, step, state)
         elif isinstance(step, case.WholeSession):
             seen = whole_session(recorder, step, state)
+        elif isinstance(step, case.FailedAllocation):
+            seen = refused(recorder, step, state, _behind)
         else:
             seen = carry_out(state, step)
         if spy.failure is not None:
             raise spy.failure
-        if not seen.skipped and type(step) in BEHIND:
-            BEHIND[type(step)](recorder, step, state, seen)
+        if not seen.skipped:
+            _behind(recorder, step, state, seen)
         if time.process_time() > self._ends:
             raise NotWritten(f"the case takes more than {MOST_SECONDS:g} s")
         return seen
@@ -130,6 +133,11 @@ class _Run:
         if spy.failure is not None:
             raise spy.failure
         return MemoryTrace(session=tuple(state.session.codes), steps=tuple(steps), closing=tuple(closed))
+
+
+def _behind(recorder: Recorder, step: case.AnyStep, state: State, seen: StepSeen) -> None:
+    if type(step) in BEHIND:
+        BEHIND[type(step)](recorder, step, state, seen)
 
 
 def _client(spy: SpyInterface, backend: ReferenceBackend) -> QnnClient:
