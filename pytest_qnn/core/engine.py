@@ -11,6 +11,7 @@ tell a failure from a flaky result.
 
 from __future__ import annotations
 
+import collections
 import contextlib
 import dataclasses
 import functools
@@ -83,6 +84,8 @@ _DRAWS = 1 / 3
 
 MOST_CONTROLS = 700
 """Controls of one case: of a graph of 60 nodes each by itself, in three forms, and the whole in others."""
+_LAST_CONTROLS = 50
+"""Of those: where there are more, these are the last ones, which are about the whole case."""
 _CONTROL_HANGS = 3
 """Controls of one rule that may hang. They have a budget of their own: without a control, a hang that any
 case meets is the rule's own."""
@@ -507,7 +510,7 @@ class _Judge:
         """Those that may explain what was seen."""
         controls = self.target.controls(case, died=isinstance(violation, Crashed | Hung))
         fit = (control for control in controls if isinstance(violation, control.explains))
-        return itertools.islice(fit, MOST_CONTROLS)
+        return first_and_last(fit, MOST_CONTROLS - _LAST_CONTROLS, _LAST_CONTROLS)
 
     def _known_hang(self, violation: Violation) -> Cause | None:
         """Where no control can be run any more: another rule's hang in the same call, if one was shown."""
@@ -783,6 +786,12 @@ def _traits_of_data(data: Any, violation: Violation) -> Traits:
 def _call(violation: Violation) -> str:
     """What was at work in a death; of a kernel the callback, since which nodes it has depends on the case."""
     return violation.evidence.during.partition(" kernel ")[0]
+
+
+def first_and_last(items: Iterator[ResultT], first: int, last: int) -> Iterator[ResultT]:
+    """So many items from the beginning, then at most so many from the end of the rest."""
+    yield from itertools.islice(items, first)
+    yield from collections.deque(items, maxlen=last)
 
 
 def _is_in_same_call(one: Violation, other: Violation) -> bool:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import itertools
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -11,7 +12,7 @@ import pytest
 from hypothesis import strategies as st
 from minimal_doubles import FakeTarget, finding, survives
 
-from pytest_qnn.core.engine import Judged, blame, first_failure, judge, judge_with_owners
+from pytest_qnn.core.engine import Judged, blame, first_and_last, first_failure, judge, judge_with_owners
 from pytest_qnn.core.evidence import Evidence
 from pytest_qnn.core.profile import PROFILES
 from pytest_qnn.core.rule import NothingToJudge, Rule
@@ -435,3 +436,29 @@ def test_a_control_that_was_passed_over_still_explains_what_the_rule_would_own(*
     rule = a_rule("REG-99", wrong_at(*wrong, *range(1, 9)))
     found = judge_with_owners(rule, WithPlainerOnes("memory"), PROFILE, 1, rules.__getitem__)
     assert found.verdict.is_blocked is plainer
+
+
+@pytest.mark.parametrize(
+    ("count", "expected"), [(0, []), (3, [0, 1, 2]), (5, [0, 1, 2, 3, 4]), (9, [0, 1, 2, 7, 8])]
+)
+def test_of_many_controls_the_last_are_run_too(count: int, expected: list[int]) -> None:
+    """They are about the whole case: the one that named OOM-02 in 22 joined cases of OOM-04 was the 868th."""
+    assert list(first_and_last(iter(range(count)), 3, 2)) == expected
+
+
+def test_the_last_control_explains_a_death_however_many_there_are() -> None:
+    def dies(case: MemoryCase) -> MemoryTrace:
+        death = Death("signal", "SIGABRT", 0) if len(case.steps) > 1 else None
+        return MemoryTrace(death=death)
+
+    class Many(FakeTarget):
+        def controls(self, case: Any, *, died: bool) -> Iterator[Control]:
+            assert died
+            fine = MemoryCase((ContextCreate("c0"),))
+            yield from itertools.repeat(Control(fine, ("AAA-02",)), 2000)
+            yield Control(case, ("AAA-02",))
+
+    rules = {each: a_rule(each, survives) for each in ("AAA-01", "AAA-02")}
+    found = judge_with_owners(rules["AAA-01"], Many("memory", dies), PROFILE, 1, rules.__getitem__)
+    assert found.verdict.outcome is Outcome.INCONCLUSIVE
+    assert [(each.rule, each.outcome) for each in found.handed_over] == [("AAA-02", Outcome.CRASH)]
