@@ -25,7 +25,7 @@ from pytest_qnn.tflite.reference.dynamic import DynamicOutputs
 from pytest_qnn.tflite.reference.personalities import PERSONALITIES
 from pytest_qnn.tflite.reference.plugin import SAMPLE_OPTIONS
 from pytest_qnn.tflite.runner import qnn_interface
-from pytest_qnn.tflite.runner.plugin_symbols import broken, is_plugin, other_kind
+from pytest_qnn.tflite.runner.plugin.symbols import broken, is_plugin, other_kind
 from pytest_qnn.tflite.runtime.runtime import Runtime
 from pytest_qnn.tflite.trace import NOT_REPORTED
 

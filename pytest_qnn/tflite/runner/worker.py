@@ -27,8 +27,8 @@ from pytest_qnn.tflite.runner.delegates import (
 )
 from pytest_qnn.tflite.runner.domain import is_on_cpu, run_domain_case
 from pytest_qnn.tflite.runner.plain import PLAIN
-from pytest_qnn.tflite.runner.plugin import run_plugin_case
-from pytest_qnn.tflite.runner.plugin_library import NoInterface, open_plugin
+from pytest_qnn.tflite.runner.plugin.library import NoInterface, open_plugin
+from pytest_qnn.tflite.runner.plugin.run import run_plugin_case
 from pytest_qnn.tflite.runner.qnn_interface import BACKEND_TYPE
 from pytest_qnn.tflite.runner.run import run_delegate_case
 from pytest_qnn.tflite.runner.script import run_script_case, warm_up_script

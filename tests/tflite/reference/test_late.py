@@ -44,7 +44,7 @@ from pytest_qnn.tflite.reference.delegate import ReferenceDelegate
 from pytest_qnn.tflite.reference.dynamic import address_of
 from pytest_qnn.tflite.reference.personalities import PERSONALITIES
 from pytest_qnn.tflite.runner.delegates import delegate_factory
-from pytest_qnn.tflite.runner.plugin import run_plugin_case
+from pytest_qnn.tflite.runner.plugin.run import run_plugin_case
 from pytest_qnn.tflite.runner.run import run_delegate_case
 from pytest_qnn.tflite.runner.script import run_script_case
 from pytest_qnn.tflite.runtime.runtime import RuntimeMissing, load_runtime

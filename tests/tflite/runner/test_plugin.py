@@ -31,10 +31,10 @@ from pytest_qnn.tflite.reference.delegate import ReferenceDelegate
 from pytest_qnn.tflite.reference.plugin import EmulatedPlugin
 from pytest_qnn.tflite.rules.abi import mutants
 from pytest_qnn.tflite.rules.abi.rules import TRIVIAL, spoilt_values
-from pytest_qnn.tflite.runner import plugin as run_plugin
-from pytest_qnn.tflite.runner import plugin_library
 from pytest_qnn.tflite.runner.delegates import delegate_factory
-from pytest_qnn.tflite.runner.plugin import run_plugin_case
+from pytest_qnn.tflite.runner.plugin import library as plugin_library
+from pytest_qnn.tflite.runner.plugin import run as run_plugin
+from pytest_qnn.tflite.runner.plugin.run import run_plugin_case
 from pytest_qnn.tflite.runtime.runtime import load_runtime
 from pytest_qnn.tflite.trace import LibrarySeen, PluginSeen, PluginTrace
 

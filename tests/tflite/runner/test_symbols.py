@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 from native import build
 
-from pytest_qnn.tflite.runner.plugin_symbols import described
+from pytest_qnn.tflite.runner.plugin.symbols import described
 from pytest_qnn.tflite.runtime.runtime import load_runtime
 from pytest_qnn.tflite.runtime.symbols import dynamic_symbols, function_offsets
 

@@ -19,7 +19,7 @@ from pytest_qnn.tflite.mutants import named as mutant_named
 from pytest_qnn.tflite.reference.plugin import EmulatedPlugin
 from pytest_qnn.tflite.runner import qnn_interface
 from pytest_qnn.tflite.runner.delegates import DelegateFactory, DirectFactory
-from pytest_qnn.tflite.runner.plugin_symbols import FUNCTIONS, described
+from pytest_qnn.tflite.runner.plugin.symbols import FUNCTIONS, described
 from pytest_qnn.tflite.runtime.runtime import Runtime
 from pytest_qnn.tflite.trace import LibrarySeen
 
