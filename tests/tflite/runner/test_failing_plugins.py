@@ -40,7 +40,7 @@ PROFILE = _NoShrink("some", in_process_examples=200, isolated_examples=5, repeat
 def known_claims() -> Iterator[None]:
     """What the libraries claim is known; to learn it takes longer than to judge a rule."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(delegate_target, "learn_claims", lambda *_: Learned(CLAIMS))
+        patch.setattr(delegate_target, "learn_claims", lambda *_, **__: Learned(CLAIMS))
         yield
 
 

@@ -38,7 +38,8 @@ def learned_once() -> Iterator[None]:
     """What is learned of the plugin takes longer than its rules, and is the same whatever the fault."""
     learned: list[Any] = []
 
-    def learn(ask: Any, _: Any) -> Any:
+    def learn(ask: Any, _: Any, *, together: bool) -> Any:
+        assert not together
         if not learned:
             learned.append(delegate_learn.learn_claims(ask))
         return learned[0]
