@@ -310,6 +310,15 @@ def _of_death(death: Death) -> dict[str, Any]:
 # Scripts
 
 
+class _Opening(NamedTuple):
+    """An interpreter that is not made yet."""
+
+    step: Open
+    delegates: list[str]
+    behind: list[Step]
+    """What is done to it next."""
+
+
 class _Script:
     """The steps of a script, as far as the runtime's interface has them."""
 
@@ -318,7 +327,7 @@ class _Script:
         self.plan = _Plan()
         self.plan.ends = case.ends
         self.number = -1
-        self._pending: dict[str, tuple[Open, list[str]]] = {}
+        self._pending: dict[str, _Opening] = {}
         self._graphs: dict[str, Graph] = {}
         self.look: dict[str, Any] | None = None
         self.measures: list[MeasureCounts] = []
@@ -346,16 +355,24 @@ class _Script:
             if step.fault:
                 raise NotWritten("it needs an error that the suite makes within a callback")
             return [["delegate", step.delegate, dict(step.options)]]
-        if isinstance(step, Open):
-            self._pending[step.interpreter] = step, []
-            self._graphs[step.interpreter] = graphs_of(self.case)[step.graph]
-            return []
-        if isinstance(step, Apply):
-            if step.interpreter not in self._pending:
-                raise NotWritten("it needs a delegate that is applied after an allocation")
-            self._pending[step.interpreter][1].append(step.delegate)
+        if self._waits(step, seen):
             return []
         return [*self.opened(), *self._behind_opened(step, seen)]
+
+    def _waits(self, step: AnyScriptStep, seen: ScriptSeen) -> bool:
+        """What is done to an interpreter before it can be made."""
+        if isinstance(step, Open):
+            self._pending[step.interpreter] = _Opening(step, [], [])
+            self._graphs[step.interpreter] = graphs_of(self.case)[step.graph]
+        elif isinstance(step, Apply):
+            if step.interpreter not in self._pending:
+                raise NotWritten("it needs a delegate that is applied after an allocation")
+            self._pending[step.interpreter].delegates.append(step.delegate)
+        elif isinstance(step, Resize) and step.interpreter in self._pending:
+            self._pending[step.interpreter].behind.extend(self._plain(step, seen))
+        else:
+            return False
+        return True
 
     def _behind_opened(self, step: AnyScriptStep, seen: ScriptSeen) -> list[Step]:
         if isinstance(step, DestroyDelegate):
@@ -369,11 +386,14 @@ class _Script:
         return self._plain(step, seen)
 
     def opened(self) -> list[Step]:
-        """The constructor of the runtime's interface applies delegates: all that wait for theirs are made."""
-        made = [
-            ["open", name, f"model{opened.graph}.tflite", delegates, opened.resolver, opened.threads]
-            for name, (opened, delegates) in self._pending.items()
-        ]
+        """The constructor of the runtime's interface applies delegates: all that wait for theirs are made.
+
+        What was resized before a delegate was applied is so behind it, which has the runtime apply it again.
+        """
+        made: list[Step] = []
+        for name, (opened, delegates, behind) in self._pending.items():
+            model = f"model{opened.graph}.tflite"
+            made += [["open", name, model, delegates, opened.resolver, opened.threads], *behind]
         self._pending.clear()
         return made
 
