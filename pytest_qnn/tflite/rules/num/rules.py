@@ -624,8 +624,9 @@ def computes_alike_however_cut(case: DelegateCase, trace: DelegateTrace) -> Exam
     return Examined(within_bounds(case, trace), "elements")
 
 
-_MANY: Final = ((1 << 24) + 5,), ((1 << 12) + 1, 1 << 12)
-"""Shapes of more elements than float32 counts one by one, and than 24 bits count; the first is odd."""
+_MANY: Final = ((1 << 24) + 64,), ((1 << 12) + 1, 1 << 12)
+"""Shapes of more elements than float32 counts one by one, and than 24 bits count. Both are whole blocks of 64
+elements: what is left behind blocks is the affair of small tensors."""
 _KINDS_OF_MANY: Final = 2
 """Operators of each type: one for each shape. An inference takes a tenth of a second or several."""
 _SAMPLED: Final = "elements of large tensors"
