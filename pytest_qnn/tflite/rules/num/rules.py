@@ -653,7 +653,8 @@ _FASTEST: Final[tuple[Op, ...]] = ("MAXIMUM", "RELU", "ABS", "NEG", "ADD", "SUB"
 def _of_many(facts: DelegateFacts, dtype: DType, op: Op, shape: tuple[int, ...]) -> ScriptCase:
     graph = two_nodes(op, plain_tensor(tuple(min(length, 2) for length in shape), dtype))
     made = MakeDelegate("d0", position=max(0, len(facts.delegates) - 1))
-    steps = (made, Open("i0"), Resize("i0", 0, shape), Apply("i0", "d0"), Allocate("i0"), Sample("i0", 1))
+    # Resized behind the application: before it the result would state another shape than it has (HOS-01).
+    steps = (made, Open("i0"), Apply("i0", "d0"), Resize("i0", 0, shape), Allocate("i0"), Sample("i0", 1))
     return ScriptCase((graph,), steps)
 
 
