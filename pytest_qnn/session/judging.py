@@ -66,8 +66,7 @@ def judge(session: Session, item: pytest.Item, rule_id: str, block: int = 0) -> 
     rule = checked_rule(session, item, rule_id)
     target = session.target(rule.subject)
     seed = rule_seed(block_seed(session.seed, block), rule_id)
-    profile = effort.profile(session.options.profile).for_cases_of(getattr(target.facts, "seconds", 0.0))
-    profile = with_hangs(profile, session.hung[rule.subject])
+    profile = fitted(effort.profile(session.options.profile), target, session.hung[rule.subject])
     tried: tuple[Any, ...] = ()
     if session.options.corpus is not None:
         from pytest_qnn.session import corpus
@@ -97,9 +96,10 @@ def with_coverage(verdict: Verdict, target: Any, profile: Profile) -> Verdict:
     return msgspec.structs.replace(verdict, coverage=target.covered(whole=profile.whole_lists))
 
 
-def with_hangs(profile: Profile, hung: int) -> Profile:
-    """The profile for a target in which so many rules have hung."""
-    return profile.without_hang_shrinking() if hung >= _HUNG else profile
+def fitted(profile: Profile, target: Target[Any, Any], hung: int) -> Profile:
+    """The profile for a target that may take long, and in which so many rules have hung."""
+    fitting = profile.for_cases_of(getattr(target.facts, "seconds", 0.0))
+    return fitting.without_hang_shrinking() if hung >= _HUNG else fitting
 
 
 def _as_claimed(session: Session, rule: Demand, verdict: Verdict) -> Verdict:

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from native_plugins import plugin
 
 from pytest_qnn import commands
 from pytest_qnn.session.certification import bundle
@@ -80,6 +81,19 @@ def test_answers_to_every_kind_of_case_are_kept_and_judged_again(tmp_path: Path)
     assert verdicts(folder) == dict.fromkeys(OF_EACH_KIND.split(","), "pass")
     found = verify(folder)
     assert (found.false, found.violated, found.judged) == ([], [], 5)
+
+
+def test_what_a_heavy_delegate_was_judged_by_is_judged_again(tmp_path: Path) -> None:
+    """How long a case may be follows from its price, and from the time that the run gave to a case."""
+    library = plugin(tmp_path, IN_CREATE="usleep(130000)")
+    trial = ("--qnn-profile=default", "--qnn-timeout=20", "--qnn-rule=ABI-03,LEAK-01,LIFE-11")
+    folder = tmp_path / "bundle"
+    assert commands.main(["certify", "--to", str(folder), *trial, f"--tflite-delegate={library}"]) == 3
+    found = verify(folder)
+    assert (found.false, found.judged) == ([], 3)
+    report = json.loads((folder / bundle.REPORT).read_bytes())
+    assert report["targets"][0]["price"] == {"seconds": 0.125, "most_lives": 160}
+    assert verdicts(folder)["LEAK-01"] == "unsupported"
 
 
 def test_forgeries_with_right_sums_are_found(bundles: Bundles, tmp_path: Path) -> None:

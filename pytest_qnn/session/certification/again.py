@@ -108,7 +108,7 @@ class Again:
         rule = rules.named(log.name)
         opened = self._opened[rule.subject]
         opened.executor.turn_to(log)
-        profile = judging.with_hangs(self._profile, self._hung[rule.subject])
+        profile = judging.fitted(self._profile, opened.target, self._hung[rule.subject])
         seed = judging.rule_seed(self._seed, rule.id)
         try:
             verdict, handed_over = engine.judge_with_owners(rule, opened.target, profile, seed, rules.named)

@@ -96,7 +96,7 @@ def _check(folder: Path, report: ReportSaid, found: Findings) -> None:
         found.add(f"there is no {bundle.ANSWERS}/{name}")
     opened: dict[Subject, Opened] = {}
     for target in targets.values():
-        _open(folder, target, opened, found)
+        _open(folder, target, report.options.qnn_timeout, opened, found)
     again = Again(report.seed, report.profile, opened)
     answers = sum(_judged(folder, name, again, found) for name in names if name not in openings)
     answers += sum(one.answers for one in opened.values())
@@ -109,11 +109,14 @@ def _check(folder: Path, report: ReportSaid, found: Findings) -> None:
         found.add("the report is not as complete as it says")
 
 
-def _open(folder: Path, target: TargetSaid, opened: dict[Subject, Opened], found: Findings) -> None:
-    """Learn of a target again what was learned when it was opened."""
+def _open(
+    folder: Path, target: TargetSaid, timeout: float, opened: dict[Subject, Opened], found: Findings
+) -> None:
+    """Learn of a target again what was learned when it was opened; ``timeout``: seconds for a case."""
     try:
         log = bundle.log(folder, f"{target.subject}{SUFFIX}")
-        opened[target.subject] = Opened(target.subject, of_target(target.options), log)
+        options = dataclasses.replace(of_target(target.options), timeout=timeout)
+        opened[target.subject] = Opened(target.subject, options, log)
     except (Exception, LogMismatch) as error:  # what is said to have been learned may be anything
         found.add(f"the target {target.subject} {target.spec}: {type(error).__name__}: {error}")
 
