@@ -32,7 +32,18 @@ from pytest_qnn.core.verdict import Outcome, Unsupported, Violation
 from pytest_qnn.rules import catalogue
 from pytest_qnn.tflite.abi import layouts, peek, view
 from pytest_qnn.tflite.cases.delegate import Application, DelegateCase
-from pytest_qnn.tflite.cases.script import Allocate, Invoke, Open, Place, ScriptCase, SetInputs, flat
+from pytest_qnn.tflite.cases.script import (
+    Allocate,
+    Apply,
+    Invoke,
+    MakeDelegate,
+    Open,
+    Place,
+    Read,
+    ScriptCase,
+    SetInputs,
+    flat,
+)
 from pytest_qnn.tflite.graph.graph import Graph, Node, Tensor
 from pytest_qnn.tflite.graph.model import emit
 from pytest_qnn.tflite.reference.delegate import Kernel, ReferenceDelegate
@@ -667,6 +678,19 @@ def test_broadcasts_of_many_dimensions_end_the_process_on_2_14_only(
         trace = forking.run(ScriptCase((broadcast(op, dimensions, dtype),), steps))
         ends = runtime.name == "tflite_runtime" and dimensions == rank
         assert (trace.death is not None) == ends
+
+
+def test_a_death_of_the_reference_kernels_is_no_delegates(runtime: Runtime, forking: DelegateTarget) -> None:
+    """Where a version of the runtime has more of such kernels than is known here."""
+    made = MakeDelegate("d0", claim=()), Open("i0", resolver="reference"), Apply("i0", "d0")
+    steps = *made, Allocate("i0"), SetInputs("i0", 1, "mixed"), Invoke("i0"), Read("i0")
+    case = ScriptCase((broadcast("MUL", 5),), steps)
+    trace = forking.run(case)
+    assert trace.death is None
+    assert trace.died_alone == (runtime.name == "tflite_runtime")
+    if trace.died_alone:
+        with pytest.raises(Unsupported, match="without any delegate"):
+            catalogue()["XNN-04"].check(case, trace)
 
 
 def test_the_reference_kernels_are_left_out_where_they_end_the_process(forking: DelegateTarget) -> None:

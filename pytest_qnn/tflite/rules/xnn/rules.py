@@ -249,6 +249,8 @@ def under_each_resolver(facts: DelegateFacts) -> SearchStrategy[ScriptCase]:
 )
 def works_with_any_resolver(case: ScriptCase, trace: ScriptTrace) -> Examined:
     """Compares three interpreters; a graph that the delegate refuses with all of them is not looked at."""
+    if trace.died_alone:
+        raise Unsupported("the runtime's own kernels end the process without any delegate", final=False)
     _need_observation(trace)
     failures = [_failure(trace, case, seen) for seen in trace.interpreters]
     if all(failures):
