@@ -90,7 +90,7 @@ DELEGATES: dict[str, Fault] = {
         "The invoke of a MUL computes it and returns an error.",
         "PART-04",
         _STEP,
-        _computing("elementwise(step, in, out, 1); return kError;"),
+        _computing("if (out.tensor->bytes) elementwise(step, in, out, 1); return kError;"),
     ),
     "delegate-dies-in-create": Fault(
         "delegate",
