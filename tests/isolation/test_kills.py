@@ -147,7 +147,8 @@ def test_a_child_that_somebody_kills_is_made_again(tmp_path: Path) -> None:
             before = {os.getpid()}
             for pid in _descendants(os.getpid()) - before:
                 if _descendants(pid) == set():
-                    os.kill(pid, signal.SIGKILL)
+                    with contextlib.suppress(ProcessLookupError):  # it may end meanwhile
+                        os.kill(pid, signal.SIGKILL)
 
         killer = threading.Thread(target=kill)
         killer.start()

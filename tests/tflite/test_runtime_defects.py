@@ -677,7 +677,8 @@ def test_broadcasts_of_many_dimensions_end_the_process_on_2_14_only(
         steps = Open("i0", resolver=resolver), Allocate("i0"), SetInputs("i0", 1, "mixed"), Invoke("i0")
         trace = forking.run(ScriptCase((broadcast(op, dimensions, dtype),), steps))
         ends = runtime.name == "tflite_runtime" and dimensions == rank
-        assert (trace.death is not None) == ends
+        # With the reference kernels the same is run without delegates, and is nobody's death then.
+        assert (trace.death is not None or trace.died_alone) == ends
 
 
 def test_a_death_of_the_reference_kernels_is_no_delegates(runtime: Runtime, forking: DelegateTarget) -> None:
