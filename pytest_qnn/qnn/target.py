@@ -30,6 +30,7 @@ from pytest_qnn.qnn.cases.join import joined
 from pytest_qnn.qnn.cases.plain import PLAIN, cycles
 from pytest_qnn.qnn.cases.reduce import smaller_memory
 from pytest_qnn.qnn.controls.calls import around, controls
+from pytest_qnn.qnn.controls.rounds import of_rounds
 from pytest_qnn.qnn.facts import Choice, MemoryFacts, memory_types
 from pytest_qnn.qnn.model.codes import named
 from pytest_qnn.qnn.mutants import named as mutant_named
@@ -80,8 +81,9 @@ class MemoryTarget(OpenTarget):
         return smaller_memory(case, deadly=deadly)
 
     def controls(self, case: Any, *, died: bool) -> Iterator[Control]:
-        """See `pytest_qnn.qnn.controls.calls`."""
-        return controls(case, memory_types(self.facts), died=died)
+        """See `pytest_qnn.qnn.controls.calls`; behind those of any case those of repeated refusals."""
+        yield from controls(case, memory_types(self.facts), died=died)
+        yield from of_rounds(case, died=died)
 
     def around(self, facts: Any, case: Any) -> MemoryFacts:
         """See `pytest_qnn.qnn.controls.calls`."""

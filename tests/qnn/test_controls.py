@@ -287,3 +287,16 @@ def test_a_hang_behind_refusals_is_no_exception() -> None:
     *_, last = of_types(MemoryCase((refused,)), died=True)
     assert last.owners_of(Death("signal", "SIGABRT")) == ("OOM-02",)
     assert last.owners_of(Death("hang", "no answer")) == ("OOM-01",)
+
+
+@pytest.mark.parametrize(("what", "owner"), [("new", "OOM-02"), ("memory", "OOM-01"), ("any", "OOM-01")])
+def test_a_death_in_a_later_round_is_the_affair_of_who_judges_deaths(what: Resource, owner: str) -> None:
+    """On libQnnHtp the exception of OOM-02 left a call in a later round only, and OOM-06 was failed."""
+    step = FailedAllocation(("contextCreate",), what, rounds=20, use="none")
+    repeated, once = MemoryCase((step,)), MemoryCase((msgspec.structs.replace(step, rounds=0),))
+    with contextlib.closing(open_memory_target("reference", "emulated", "off", 10.0)) as target:
+        last = [*target.controls(repeated, died=True)][-1]
+        assert (last.case, last.owners) == (repeated, (owner,))
+        assert not any(one.case == repeated for one in target.controls(repeated, died=False))
+        assert [*target.controls(once, died=True)][-1].owners == (owner,)
+        assert len([one for one in target.controls(once, died=True) if one.case == once]) <= 2
