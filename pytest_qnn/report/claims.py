@@ -12,8 +12,8 @@ def lines(found: Mapping[str, Any]) -> list[str]:
     price = found.get("price")
     if price:
         text.append(
-            f"a plain case takes {price['seconds']:g} s: rules have fewer examples, without a history, and "
-            f"at most {price['most_lives']} delegates in a case (--qnn-profile=thorough has all examples)"
+            f"a plain case takes {price['seconds']:g} s: no case has a history, or more than "
+            f"{price['most_lives']} delegates; rules have fewer examples, but for --qnn-profile=thorough"
         )
     sums = found.get("partitioning")
     if sums:

@@ -68,8 +68,8 @@ def test_all_kinds_are_learned_of_few_delegates(tmp_path: Path) -> None:
 def test_the_report_says_so(heavy: DelegateTarget) -> None:
     said = [line for line in claims.lines(heavy.learned()) if line.startswith("a plain case takes")]
     text = (
-        "a plain case takes 0.125 s: rules have fewer examples, without a history, and at most 80 delegates "
-        "in a case (--qnn-profile=thorough has all examples)"
+        "a plain case takes 0.125 s: no case has a history, or more than 80 delegates; rules have fewer "
+        "examples, but for --qnn-profile=thorough"
     )
     assert said == [text]
 
