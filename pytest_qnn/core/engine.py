@@ -422,7 +422,7 @@ class _Judge:
         if cause is None:
             return violation
         self.causes.setdefault(cause.owner.id, cause)
-        self.facts = self.target.around(self.facts, cause.case)
+        self.facts = self.target.around(self.facts, cause.case, _call(cause.violation))
         return None
 
     def is_known(self, case: Any, violation: Violation) -> bool:
@@ -509,7 +509,12 @@ class _Judge:
     def _controls(self, case: Any, violation: Violation) -> Iterator[Control]:
         """Those that may explain what was seen."""
         controls = self.target.controls(case, died=isinstance(violation, Crashed | Hung))
-        fit = (control for control in controls if isinstance(violation, control.explains))
+        call = _call(violation)
+        fit = (
+            control
+            for control in controls
+            if isinstance(violation, control.explains) and not (call and control.within not in ("", call))
+        )
         return first_and_last(fit, MOST_CONTROLS - _LAST_CONTROLS, _LAST_CONTROLS)
 
     def _known_hang(self, violation: Violation) -> Cause | None:

@@ -67,6 +67,8 @@ class Control(NamedTuple):
     """What is wrong in it may give any call another answer or end the process; its own death says nothing."""
     explains: tuple[type[Violation], ...] = (WrongOutput, WrongRefusal, WrongSuccess, Crashed, Hung)
     """What a case must have shown for this to be its control."""
+    within: str = ""
+    """The one call in which it explains a death; empty: any. Of a death in another call it is not run."""
     hung: str = ""
     """The rule that owns a hang in it; empty: it is owned as any death is."""
 
@@ -166,10 +168,15 @@ class Target(Protocol[CaseT_contra, TraceT_co]):
             died: it ended the process, or did not end; else an output is wrong.
         """
 
-    def around(self, facts: Any, case: Any) -> Any:
+    def around(self, facts: Any, case: Any, call: str = "") -> Any:
         """The facts without what the control ``case`` uses, for a search that goes on without it.
 
         The same facts where they do not tell it apart.
+
+        Args:
+            facts: as learned, or as given here before.
+            case: the control in which something is wrong.
+            call: what was at work when it ended the process; empty: it did not, or that is not known.
         """
 
     def provenance(self) -> dict[str, str]:

@@ -156,7 +156,7 @@ class OpenTarget:
         """See `pytest_qnn.core.target.Target`; none, unless a half knows some."""
         return iter(())
 
-    def around(self, facts: Any, case: Any) -> Any:  # noqa: ARG002 - as `revealing`
+    def around(self, facts: Any, case: Any, call: str = "") -> Any:  # noqa: ARG002 - as `revealing`
         """See `pytest_qnn.core.target.Target`."""
         return facts
 

@@ -30,7 +30,7 @@ from pytest_qnn.qnn.cases.join import joined
 from pytest_qnn.qnn.cases.plain import PLAIN, cycles
 from pytest_qnn.qnn.cases.reduce import smaller_memory
 from pytest_qnn.qnn.controls.calls import around, controls
-from pytest_qnn.qnn.controls.rounds import of_rounds
+from pytest_qnn.qnn.controls.refusals import around_call, of_refusals, refuses
 from pytest_qnn.qnn.facts import Choice, MemoryFacts, memory_types
 from pytest_qnn.qnn.model.codes import named
 from pytest_qnn.qnn.mutants import named as mutant_named
@@ -81,13 +81,12 @@ class MemoryTarget(OpenTarget):
         return smaller_memory(case, deadly=deadly)
 
     def controls(self, case: Any, *, died: bool) -> Iterator[Control]:
-        """See `pytest_qnn.qnn.controls.calls`; behind those of any case those of repeated refusals."""
-        yield from controls(case, memory_types(self.facts), died=died)
-        yield from of_rounds(case, died=died)
+        """See `pytest_qnn.qnn.controls.calls`; of refused requests, `pytest_qnn.qnn.controls.refusals`."""
+        return of_refusals(controls(case, memory_types(self.facts), died=died), case, died=died)
 
-    def around(self, facts: Any, case: Any) -> MemoryFacts:
-        """See `pytest_qnn.qnn.controls.calls`."""
-        return around(facts, case)
+    def around(self, facts: Any, case: Any, call: str = "") -> MemoryFacts:
+        """See `pytest_qnn.qnn.controls.calls`; of refused requests, `pytest_qnn.qnn.controls.refusals`."""
+        return around(around_call(facts, case, call), case)
 
     def run_fresh(self, case: MemoryCase) -> MemoryTrace:
         """The same in processes of its own."""
@@ -98,7 +97,9 @@ class MemoryTarget(OpenTarget):
         return self._seen(case, self._executor.run_fresh(case))
 
     def _bears_company(self, case: MemoryCase) -> bool:
-        return super()._bears_company(case) and not (several_processes(case) or is_killed(case))
+        """Nor a case with refused requests: what they damage would be seen in the cases behind it, too."""
+        apart = several_processes(case) or is_killed(case) or refuses(case)
+        return super()._bears_company(case) and not apart
 
     def _goes_ahead(self, case: MemoryCase) -> bool:
         return not (several_processes(case) or is_killed(case))

@@ -83,7 +83,7 @@ class Controlled(FakeTarget):
     def run_fresh(self, case: Any) -> Any:
         return self.run(case)
 
-    def around(self, facts: Any, case: MemoryCase) -> Any:
+    def around(self, facts: Any, case: MemoryCase, call: str = "") -> Any:  # noqa: ARG002 - the interface's
         return (*(facts or ()), *sizes_of(case))
 
 
@@ -208,7 +208,7 @@ def test_without_owners_the_first_failure_is_the_rules() -> None:
 
 def test_a_cause_that_facts_do_not_tell_apart_blocks_its_cases_only() -> None:
     class Stubborn(Controlled):
-        def around(self, facts: Any, case: MemoryCase) -> Any:  # noqa: ARG002 - the signature is Target's
+        def around(self, facts: Any, case: MemoryCase, call: str = "") -> Any:  # noqa: ARG002 - the signature is Target's
             return facts
 
     owners = {"OWN-01": a_rule("OWN-01", wrong_at(2))}
@@ -259,6 +259,44 @@ def test_a_control_without_owners_explains_deaths_in_the_same_call(
     target.owners = ()
     verdict = judge_with_owners(a_rule("REG-99", survives), target, PROFILE, 1, rules.__getitem__).verdict
     assert verdict.blocked_by == blocked_by
+
+
+@pytest.mark.parametrize(
+    ("seen", "outcome", "is_run"),
+    [
+        ("QnnMem_register", Outcome.INCONCLUSIVE, True),
+        ("", Outcome.INCONCLUSIVE, True),
+        ("QnnGraph_execute", Outcome.CRASH, False),
+    ],
+)
+def test_a_control_within_a_call_is_run_for_deaths_in_that_call_only(
+    seen: str, outcome: Outcome, *, is_run: bool
+) -> None:
+    class Within(Controlled):
+        def controls(self, case: MemoryCase, *, died: bool) -> Iterator[Control]:
+            for control in super().controls(case, died=died):
+                yield control._replace(within="QnnMem_register")
+
+    rules = {"OWN-02": a_rule("OWN-02", survives)}
+    target = Within("memory", in_call("QnnMem_register", seen))
+    verdict = judge_with_owners(a_rule("REG-99", survives), target, PROFILE, 1, rules.__getitem__).verdict
+    assert verdict.outcome is outcome
+    has_context = (any(isinstance(step, ContextCreate) for step in case.steps) for case in target.cases)
+    assert (not all(has_context)) is is_run
+
+
+def test_the_search_goes_on_around_the_call_in_which_a_control_died() -> None:
+    calls = []
+
+    class Around(Controlled):
+        def around(self, facts: Any, case: MemoryCase, call: str = "") -> Any:
+            calls.append(call)
+            return super().around(facts, case)
+
+    rules = {"OWN-02": a_rule("OWN-02", survives)}
+    target = Around("memory", in_call("QnnMem_register", "QnnMem_register"))
+    judge_with_owners(a_rule("REG-99", survives), target, PROFILE, 1, rules.__getitem__)
+    assert set(calls) == {"QnnMem_register"}
 
 
 def test_an_owner_whose_own_check_fails_keeps_no_other_quiet() -> None:
@@ -403,7 +441,7 @@ class WithMany(Controlled):
         yield Control(MemoryCase((Alloc("b0", 100 + sizes_of(case)[0]),)), ("OWN-01",))
         yield Control(MemoryCase((Alloc("b0", 7),)), ("OWN-01",))
 
-    def around(self, facts: Any, case: MemoryCase) -> Any:  # noqa: ARG002 - the interface's
+    def around(self, facts: Any, case: MemoryCase, call: str = "") -> Any:  # noqa: ARG002 - the interface's
         """Facts do not tell it apart."""
         return facts
 

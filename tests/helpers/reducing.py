@@ -68,5 +68,5 @@ class Reducing:
     def controls(self, case: Any, *, died: bool) -> Iterator[Control]:  # noqa: ARG002 - the signature is Target's
         return iter(())
 
-    def around(self, facts: Any, case: Any) -> Any:  # noqa: ARG002 - the signature is Target's
+    def around(self, facts: Any, case: Any, call: str = "") -> Any:  # noqa: ARG002 - the signature is Target's
         return facts

@@ -35,7 +35,9 @@ from pytest_qnn.qnn.cases.case import (
     Resource,
 )
 from pytest_qnn.qnn.controls.calls import around, controls
+from pytest_qnn.qnn.controls.refusals import around_call, of_refusals
 from pytest_qnn.qnn.facts import MemoryFacts
+from pytest_qnn.qnn.runner.client import function_name
 from pytest_qnn.qnn.target import open_memory_target
 from pytest_qnn.rules import catalogue, listed
 
@@ -300,3 +302,67 @@ def test_a_death_in_a_later_round_is_the_affair_of_who_judges_deaths(what: Resou
         assert not any(one.case == repeated for one in target.controls(repeated, died=False))
         assert [*target.controls(once, died=True)][-1].owners == (owner,)
         assert len([one for one in target.controls(once, died=True) if one.case == once]) <= 2
+
+
+def test_where_one_call_is_refused_something_a_death_in_that_call_is_explained() -> None:
+    """libQnnHtp dies in one of twelve calls, and all twelve were tried alone: 24 processes for a death."""
+    refused = FailedAllocation(("contextCreate", "deviceCreate"), "new", nth=7)
+    given = MemoryCase((ContextCreate("c0"), refused))
+    plain = of_types(given, died=True)
+    controls = list(of_refusals(plain, given, died=True))
+    alone = [one for one in controls if one.within]
+    assert {one.within for one in alone} == {"QnnContext_create", "QnnDevice_create"}
+    for one in alone:
+        (step,) = one.case.steps
+        assert isinstance(step, FailedAllocation)
+        assert [function_name(call) for call in step.calls] == [one.within]
+    assert (controls[-1].case, controls[-1].within) == (given, "")
+    assert not any(one.within for one in of_refusals(of_types(given, died=False), given, died=False))
+
+
+@pytest.mark.parametrize("rounds", [0, 20])
+def test_a_case_with_one_refused_call_has_a_control_for_deaths_in_any_call(rounds: int) -> None:
+    """Another call may die of what the one that was refused something has left."""
+    given = MemoryCase((FailedAllocation(("contextCreate",), "new", nth=7, rounds=rounds),))
+    controls = list(of_refusals(of_types(given, died=True), given, died=True))
+    assert any(one.owners == ("OOM-02",) and not one.within for one in controls)
+
+
+def test_calls_of_which_nothing_is_refused_are_one_control() -> None:
+    """Whatever would be refused: it is run once."""
+    alike = set()
+    for what in ("new", "mapping", "any"):
+        given = MemoryCase(
+            (FailedAllocation(("contextCreate", "deviceCreate"), what, lasting=what == "new"),)
+        )
+        for one in of_refusals(of_types(given, died=True), given, died=True):
+            match one.case.steps:
+                case (FailedAllocation(nth=0),):
+                    alike.add((one.case, one.owners, one.within))
+    ((case, owners, within),) = alike
+    assert case == MemoryCase((FailedAllocation(("contextCreate", "deviceCreate"), nth=0),))
+    assert (owners, within) == ((), "")
+
+
+def test_a_call_that_dies_among_others_is_left_out() -> None:
+    facts, both = MemoryFacts(), FailedAllocation(("contextCreate", "deviceCreate"), "new")
+    left = around_call(facts, MemoryCase((both,)), "QnnContext_create")
+    assert left.fatal_calls == ("contextCreate",)
+    assert around_call(left, MemoryCase((both,)), "QnnContext_create") is left
+    assert around_call(left, MemoryCase((both,)), "QnnDevice_create").fatal_calls == (
+        "contextCreate",
+        "deviceCreate",
+    )
+    for call in ("", "QnnGraph_create"):
+        assert around_call(facts, MemoryCase((both,)), call) is facts
+    nothing = msgspec.structs.replace(both, nth=0)
+    assert around_call(facts, MemoryCase((nothing,)), "QnnContext_create") is facts
+    assert around_call(facts, MemoryCase((ContextCreate("c0"),)), "QnnContext_create") is facts
+
+
+def test_a_case_with_refusals_has_a_process_of_its_own() -> None:
+    """What a refusal damages is seen in whatever the process does next, which may be the next case."""
+    case, other = MemoryCase((FailedAllocation(("contextCreate",)),)), MemoryCase((ContextCreate("c0"),))
+    with contextlib.closing(open_memory_target("reference", "emulated", "fork", 10.0)) as target:
+        alone = [is_first for _, is_first in target.run_all([other, case, other, other, case])]
+    assert alone == [True, True, True, False, True]

@@ -128,7 +128,7 @@ class DelegateTarget(OpenTarget):
         """See `pytest_qnn.tflite.controls`; of cells those of the graphs that strategies draw instead."""
         return self._kind(case).controls(case, died=died)
 
-    def around(self, facts: Any, case: Any) -> DelegateFacts:
+    def around(self, facts: Any, case: Any, call: str = "") -> DelegateFacts:  # noqa: ARG002 - nothing is learned of calls
         """See `pytest_qnn.tflite.controls`."""
         return self._kind(case).around(facts, case)
 
