@@ -822,6 +822,11 @@ def _none_on_internal_error(judge: Callable[[Any], ResultT | None], case: Any) -
         return None
 
 
+def breaks(rule: Rule[Any, Any, Any], case: Any, trace: TraceLike) -> bool:
+    """Whether the trace shows that the target breaks the rule."""
+    return isinstance(_checked(rule, case, trace), Violation)
+
+
 def _checked(rule: Rule[Any, Any, Any], case: Any, trace: TraceLike) -> Violation | Unsupported | Examined:
     """What the rule says of the trace; a death is a violation of every rule."""
     if trace.death is not None and trace.death.kind == "large":

@@ -9,8 +9,12 @@ import json
 import re
 from typing import TYPE_CHECKING, Any, Final, cast
 
+from pytest_qnn import rules
 from pytest_qnn.case_file import encode
+from pytest_qnn.core import engine
 from pytest_qnn.core.engine import AFTER_ALL, ANSWER
+from pytest_qnn.core.printable import one_line
+from pytest_qnn.core.rule import Rule
 from pytest_qnn.core.target import Death, Target
 from pytest_qnn.core.verdict import Finding, Outcome, Verdict
 
@@ -31,7 +35,9 @@ CONTENTS: Final = {
 }
 """What each file is, by its name."""
 _RUNS: Final = 4
-"""How often the target carries a case out, until what was found shows: threads do not meet in every run."""
+"""How many traces that show the finding are looked at for what a program can see."""
+_MOST_RUNS: Final = 8
+"""How often the target carries a case out for one of them: threads do not meet in every run."""
 _LONGEST_SNIPPET: Final = 20_000
 """Characters of a case that is pasted."""
 
@@ -51,7 +57,8 @@ def files(target: Target[Any, Any], verdict: Verdict, content: AnyCaseFile) -> d
 
 
 def _why(reason: str) -> bytes:
-    return f"No program without this suite shows this finding: {reason}\n".encode("utf-8", "replace")
+    """On one line what went wrong here; it may be in a target's words, which are shown and not obeyed."""
+    return f"No program without this suite shows this finding: {one_line(reason)}\n".encode()
 
 
 def _memory(
@@ -75,7 +82,9 @@ def _memory(
     why = ""
     dead = None if death is None else MemoryTrace(death=death, facts=target.facts)
     for _ in range(1 if dead else _RUNS):
-        found = dead or target.run(case)
+        found = dead or _shown_again(target, rules.named(verdict.rule), case)
+        if found is None:
+            return {WHY_NOT: _why(f"it did not show in {_MOST_RUNS} further runs of the case")}
         try:
             return {PROGRAM: reproduce.program(case, found, said).encode()}
         except reproduce.NothingSeen as reason:
@@ -83,6 +92,15 @@ def _memory(
         except reproduce.NotWritten as reason:
             return {WHY_NOT: _why(str(reason))}
     return {WHY_NOT: _why(why)}
+
+
+def _shown_again(target: Target[Any, Any], rule: Rule[Any, Any, Any], case: Any) -> Any:
+    """A trace of the case in which the target breaks the rule once more; None: it does so no more.
+
+    Any other run may differ from the finding's in what is left to chance, which a program would take for it.
+    """
+    traces = (target.run(case) for _ in range(_MOST_RUNS))
+    return next((trace for trace in traces if engine.breaks(rule, case, trace)), None)
 
 
 def _delegate(

@@ -34,10 +34,10 @@ from pytest_qnn.qnn.cases.case import (
     Register,
     Resource,
 )
+from pytest_qnn.qnn.cases.function_names import function_name
 from pytest_qnn.qnn.controls.calls import around, controls
 from pytest_qnn.qnn.controls.refusals import around_call, of_refusals
 from pytest_qnn.qnn.facts import MemoryFacts
-from pytest_qnn.qnn.runner.client import function_name
 from pytest_qnn.qnn.target import open_memory_target
 from pytest_qnn.rules import catalogue, listed
 

@@ -6,13 +6,16 @@ import shutil
 import subprocess
 from contextlib import closing
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 from benchmarks import reproducers, served
 from benchmarks.reproducers.document import GOOD, Shown, document, newest
+from pytest_qnn import rules
 from pytest_qnn.core.target import Death
+from pytest_qnn.core.verdict import Examined, Finding, Outcome, Violation
 from pytest_qnn.mutants import PLACES, opened, table
 from pytest_qnn.native import NativeReference
 from pytest_qnn.qnn import reproduce
@@ -28,9 +31,11 @@ from pytest_qnn.qnn.cases.case import (
     Restart,
 )
 from pytest_qnn.qnn.reproduce import copies
+from pytest_qnn.qnn.reproduce.observed import Where, observations
 from pytest_qnn.qnn.reproduce.text import Names, comment, literal
-from pytest_qnn.qnn.trace import ExecuteCounts, MemoryTrace, StepSeen
+from pytest_qnn.qnn.trace import AsyncCounts, ExecuteCounts, MemoryTrace, StepSeen
 from pytest_qnn.report.explain.stored import example_of
+from pytest_qnn.session import reproducers as session_reproducers
 
 NEEDS_CXX = pytest.mark.skipif(shutil.which("g++") is None, reason="there is no C++ compiler (g++)")
 SAID = reproduce.Finding("REG-02", "Sentence.", "source", "a target", "this", "that", "step 0")
@@ -233,3 +238,69 @@ def test_no_program_accuses_the_reference_and_what_was_right_is_right(half: str,
     # One finding of a race may not be met again.
     assert len(worse) <= 1, worse
     assert right
+
+
+def freed(silent: int, *statuses: int) -> dict[Where, Any]:
+    """What programs see of an execution in whose queue others wait, and whose context is freed behind it."""
+    step = Execute("g", (Binding(), Binding()), asynchronous=3, freed=True)
+    calls = (
+        *(("graphExecuteAsync", 0) for _ in range(3)),
+        *(("notify", status) for status in statuses),
+        ("contextFree", 0),
+    )
+    data = tuple(bytes([status & 0xFF]) * 4 for status in statuses)
+    counts = AsyncCounts(notified=int(not silent), silent=silent)
+    seen = StepSeen(code=statuses[-1] if statuses else 0, calls=calls, data=data, counts=counts)
+    return observations((step,), MemoryTrace(steps=(seen,)))
+
+
+def test_how_far_a_target_came_before_the_context_was_freed_is_no_finding() -> None:
+    """A program of EXE-18 looked at the outputs of one run of a race, and accused a conforming library."""
+    assert freed(0, 0, 0, 0) == freed(0, 0, 6039, 6039) == freed(0, 6001, 6001, 6001)
+    others = {place.label: found for place, found in freed(0, 0, 1100, 6039).items()}
+    assert others["freed:otherwise"] == 1
+    silent = {place.label: found for place, found in freed(2, 0).items()}
+    assert (silent["freed:silent"], silent["freed:otherwise"]) == (1, 0)
+    assert not any(label.startswith("data:") for label in silent)
+
+
+class _Chance:
+    """A target that breaks every rule in one run of so many, counted from the first."""
+
+    subject, spec, options, facts = "memory", "chance", (), None
+
+    def __init__(self, every: int) -> None:
+        self.every, self.runs = every, 0
+
+    def run(self, case: MemoryCase) -> MemoryTrace:
+        del case
+        self.runs += 1
+        return MemoryTrace(closing=(("contextFree", int(self.runs % self.every == 0)),))
+
+
+@pytest.mark.parametrize(("every", "runs"), [(1, 1), (3, 3), (100, 8)])
+def test_a_program_is_written_from_a_run_that_shows_the_finding(
+    monkeypatch: pytest.MonkeyPatch, every: int, runs: int
+) -> None:
+    def check(case: MemoryCase, trace: MemoryTrace) -> Examined:
+        del case
+        if trace.closing[0][1]:
+            raise Violation("0", "1")
+        return Examined(1, "calls")
+
+    rule: Any = SimpleNamespace(check=check)
+    monkeypatch.setattr(rules, "named", lambda _: rule)
+    monkeypatch.setattr(reproduce, "program", lambda _case, trace, _said: str(trace.closing))
+    target: Any = _Chance(every)
+    said: Any = SAID
+    verdict: Any = SimpleNamespace(
+        **said._asdict(), outcome=Outcome.FAIL, finding=Finding(expected="0", seen="1")
+    )
+    content: Any = SimpleNamespace(subject="memory", case=MemoryCase((Alloc("b0", 1),)))
+    monkeypatch.setattr(session_reproducers, "_snippet", lambda *_: "")
+    made = session_reproducers.files(target, verdict, content)
+    assert target.runs == runs
+    if every > runs:
+        assert b"did not show in 8 further runs" in made[session_reproducers.WHY_NOT]
+    else:
+        assert made == {session_reproducers.PROGRAM: b"(('contextFree', 1),)"}

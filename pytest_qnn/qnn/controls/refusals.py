@@ -8,8 +8,8 @@ import msgspec
 
 from pytest_qnn.core.target import Control
 from pytest_qnn.qnn.cases.case import FailedAllocation, MemoryCase
+from pytest_qnn.qnn.cases.function_names import function_name
 from pytest_qnn.qnn.facts import MemoryFacts
-from pytest_qnn.qnn.runner.client import function_name
 
 
 def of_refusals(controls: Iterable[Control], case: MemoryCase, *, died: bool) -> Iterator[Control]:

@@ -14,7 +14,7 @@ import time
 from collections.abc import Iterator, Mapping
 from typing import Final, NamedTuple
 
-from pytest_qnn.qnn.cases.case import MemoryCase
+from pytest_qnn.qnn.cases.case import AnyStep, Execute, MemoryCase
 from pytest_qnn.qnn.reference.personalities import DEFAULT, PERSONALITIES, Personality
 from pytest_qnn.qnn.reproduce import conditions, declarations
 from pytest_qnn.qnn.reproduce.observed import observations
@@ -44,10 +44,13 @@ _CHOICE_SECONDS: Final = 2.0
 _HEADERS = (
     *("dirent.h", "dlfcn.h", "fcntl.h", "inttypes.h", "malloc.h", "pthread.h", "signal.h", "stdint.h"),
     *("stdio.h", "stdlib.h"),
-    *("string.h", "sys/mman.h", "sys/resource.h", "sys/socket.h", "sys/stat.h", "sys/wait.h", "unistd.h"),
+    *("string.h", "sys/mman.h", "sys/resource.h", "sys/socket.h", "sys/stat.h", "sys/wait.h", "time.h"),
+    "unistd.h",
 )
 
 
+_RUNS: Final = 20
+"""Of a program whose calls race with the target's work, until what was found is seen."""
 _CANNOT: Final = 1000
 """More than any case has steps."""
 
@@ -319,10 +322,16 @@ def _text(given: MemoryCase, recorder: Recorder, finding: Finding, slots: int, d
         f"#define FOUND_STEP {death.step}",
         f"#define NEEDS_RPCMEM {int(recorder.uses_rpcmem)}",
         f"#define PROCESSES {len(recorder.processes.starts) + 1}",
+        f"#define RUNS {_RUNS if any(map(_is_a_race, given.steps)) else 1}",
         "",
         FRAME.replace("/* OPTIONAL */\n", _optional(recorder)),
     ]
     return _with_steps("\n".join(parts), given, recorder)
+
+
+def _is_a_race(step: AnyStep) -> bool:
+    """What is seen of the step depends on how far the target has come when the next call is made."""
+    return isinstance(step, Execute) and step.freed
 
 
 def _optional(recorder: Recorder) -> str:

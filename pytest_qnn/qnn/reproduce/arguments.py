@@ -9,12 +9,13 @@ from typing import Any, Final
 
 from pytest_qnn.qnn.abi.layouts import ContextBuffer, ContextParams, ExecuteEnvironment, Tensor
 from pytest_qnn.qnn.cases import case
+from pytest_qnn.qnn.cases.function_names import function_name
 from pytest_qnn.qnn.reproduce import structures
 from pytest_qnn.qnn.reproduce.observed import Where
 from pytest_qnn.qnn.reproduce.recorder import BEHIND, Recorder
 from pytest_qnn.qnn.reproduce.text import NotWritten, literal
 from pytest_qnn.qnn.runner.asynchronous import _waiting
-from pytest_qnn.qnn.runner.client import UNTOUCHED, function_name
+from pytest_qnn.qnn.runner.client import UNTOUCHED
 from pytest_qnn.qnn.runner.graphs import GUARD
 
 _BINARY = "handle handle options binary binary_size out_handle none"

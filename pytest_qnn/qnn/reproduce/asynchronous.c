@@ -50,11 +50,11 @@ HELPER void on_notify(void* parameter, Qnn_NotifyStatus_t status) {
 
 /* Wait for all; the bytes that were changed after a notification. */
 HELPER long wait_for(int count) {
-  for (int i = 0; i < 2000; ++i) {
-    int missing = 0;
+  int64_t before = 0;
+  for (int i = 0, missing = 1; missing; ++i) {
+    missing = 0;
     for (int each = 0; each < count; ++each) missing += !executions[each].code && !executions[each].notified;
-    if (!missing) break;
-    usleep(1000);
+    if (missing && !is_to_come(i, &before)) break;
   }
   long late = 0;
   usleep(5000);
@@ -74,6 +74,23 @@ HELPER long wait_for(int count) {
 HELPER int silent(int count) {
   int found = 0;
   for (int each = 0; each < count; ++each) found += !executions[each].code && !executions[each].notified;
+  return found;
+}
+
+/* Where their context is freed: executions before the last that were not notified once. */
+HELPER int lost(int count) {
+  int found = 0;
+  for (int each = 0; each < count - 1; ++each) found += executions[each].notified != !executions[each].code;
+  return found;
+}
+
+/* Those that were notified of other than success (0), or than that they could not be carried out (6001, 6039). */
+HELPER int ended_otherwise(int count) {
+  int found = 0;
+  for (int each = 0; each < count; ++each) {
+    uint64_t status = executions[each].status & 0xffff;
+    found += executions[each].notified && status && status != 6001 && status != 6039;
+  }
   return found;
 }
 

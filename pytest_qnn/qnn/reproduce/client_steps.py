@@ -148,6 +148,11 @@ def _execute(recorder: Recorder, step: case.Execute, state: State, seen: StepSee
     count = recorder.executions
     if not step.asynchronous or not count:
         return
+    if step.freed:
+        recorder.fact("freed:silent", f"(silent({count}) > 0)")
+        recorder.fact("freed:twice", f"(executions[{count - 1}].notified > 1)")
+        recorder.fact("freed:lost", f"(lost({count}) > 0)")
+        recorder.fact("freed:otherwise", f"(ended_otherwise({count}) > 0)")
     late = recorder.names.free("late")
     recorder.globals.append(f"static long {late};")
     recorder.line(f"{late} = wait_for({count});")

@@ -9,6 +9,7 @@ from typing import Final, NamedTuple
 
 from pytest_qnn.qnn.abi.table import PROTOTYPES
 from pytest_qnn.qnn.cases import case
+from pytest_qnn.qnn.cases.function_names import function_name
 from pytest_qnn.qnn.model.expected import walk
 from pytest_qnn.qnn.reproduce.observed import (
     NULL_SEEN,
@@ -23,7 +24,6 @@ from pytest_qnn.qnn.reproduce.recorder import Called
 from pytest_qnn.qnn.reproduce.refused import statements
 from pytest_qnn.qnn.reproduce.text import NothingSeen, literal
 from pytest_qnn.qnn.reproduce.threads import WITHOUT_CODE, failure_of
-from pytest_qnn.qnn.runner.client import function_name
 from pytest_qnn.qnn.trace import MemoryTrace, StepSeen
 
 _MOST_WINDOW: Final = 1 << 22

@@ -244,6 +244,25 @@ HELPER long mappings(int fd) {
   return found;
 }
 
+/* Nanoseconds of processor time of the threads of this process but this one. */
+HELPER int64_t computed(void) {
+  struct timespec all, own;
+  clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &all);
+  clock_gettime(CLOCK_THREAD_CPUTIME_ID, &own);
+  return (int64_t)(all.tv_sec - own.tv_sec) * 1000000000 + all.tv_nsec - own.tv_nsec;
+}
+
+/* Whether to wait a millisecond more: two seconds in which nothing is computed are enough, or eight in all. */
+HELPER int is_to_come(int waited, int64_t* before) {
+  if (waited % 2000 == 0) {
+    int64_t now = computed();
+    if (waited && (waited >= 8000 || now - *before < 10000000)) return 0;
+    *before = now;
+  }
+  usleep(1000);
+  return 1;
+}
+
 /* What a worker of the library's gives back within a second is given back. */
 HELPER long patiently(long (*look)(int), int fd, long wanted) {
   long found = look(fd);
@@ -438,13 +457,16 @@ int main(int argc, char** argv) {
   }
   shared = mmap(NULL, sizeof *shared, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
   if (shared == MAP_FAILED) return 2;
-  memset((void*)shared, 0, sizeof *shared);
-  shared->step = -1;
   handed = mmap(NULL, HANDED_BYTES, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
   if (handed == MAP_FAILED) return 2;
-  int result = NEXT;
-  for (process = 0; process < PROCESSES && result == NEXT; ++process)
-    result = result_of_process(argv[1], argc > 2 ? argv[2] : "libcdsprpc.so");
+  int result = 0;
+  for (int run = 0; run < RUNS && result != 1; ++run) {
+    memset((void*)shared, 0, sizeof *shared);
+    shared->step = -1;
+    result = NEXT;
+    for (process = 0; process < PROCESSES && result == NEXT; ++process)
+      result = result_of_process(argv[1], argc > 2 ? argv[2] : "libcdsprpc.so");
+  }
   printf("\nexpected: %s\nseen:     %s\n", EXPECTED, SEEN);
   printf("%s\n", result == 1   ? "1: this is seen here"
                  : result == 0 ? "0: this is not seen here"

@@ -25,10 +25,11 @@ static void on_created(void* context, void* graph, const char* name, uint32_t ki
 /* Wait for those that must come, and then a little for those that must not. */
 HELPER struct notified notifications(int first, int count, int accepted) {
   int missing = accepted, more = 0, twice = 0, looks = accepted ? 5 : 20;
-  for (int i = 0; i < 2000 && missing && !foreign; ++i) {
+  int64_t before = 0;
+  for (int i = 0; missing && !foreign; ++i) {
     missing = 0;
     for (int each = first; each < first + count; ++each) missing += !entries[each].times;
-    if (missing) usleep(1000);
+    if (missing && !is_to_come(i, &before)) break;
   }
   missing *= !foreign;
   for (int i = 0; i < looks && !missing && !more; ++i) {

@@ -12,6 +12,7 @@ from typing import NamedTuple
 
 import msgspec
 
+from pytest_qnn.qnn.abi.codes import Error
 from pytest_qnn.qnn.abi.table import FUNCTIONS, PROTOTYPES, Implementation, Interface
 from pytest_qnn.qnn.cases import case
 from pytest_qnn.qnn.cases.sizes import nbytes
@@ -19,6 +20,7 @@ from pytest_qnn.qnn.model.growth import RESIDENT, beyond
 from pytest_qnn.qnn.reproduce import copies
 from pytest_qnn.qnn.runner.client import UNTOUCHED
 from pytest_qnn.qnn.trace import (
+    AsyncCounts,
     ExecuteCounts,
     GrowthCounts,
     ListCounts,
@@ -58,6 +60,8 @@ _COUNTS = frozenset(
 )
 """Numbers of steps that are the same in each process."""
 _PAGE = 4096
+FREED_ENDS = frozenset({0, int(Error.GRAPH_ERROR_INVALID_HANDLE), int(Error.GRAPH_ERROR_INVALID_CONTEXT)})
+"""What an execution may be notified of whose context is freed behind it (EXE-18)."""
 GROWING = {
     "fds": "open descriptors",
     "mappings": "mappings",
@@ -128,6 +132,9 @@ def _of_step(
         return
     if isinstance(step, case.FailedAllocation):
         yield from _refused(seen)
+        return
+    if isinstance(step, case.Execute) and step.freed:
+        yield from _freed(step, seen)
         return
     if seen.calls and not isinstance(step, case.Churn | case.ContextWithCallback):
         for position, (_, code) in enumerate(seen.calls):
@@ -254,6 +261,25 @@ def _counts(step: case.AnyStep, seen: StepSeen, relations: _Relations) -> Iterat
         parts = value if isinstance(value, tuple) else (value,)
         for position, part in enumerate(parts):
             yield f"count:{name}" + (f":{position}" if len(parts) > 1 else ""), int(part)
+
+
+def _freed(step: case.Execute, seen: StepSeen) -> Iterator[tuple[str, Seen]]:
+    """Of executions whose context is freed behind them what does not depend on how far the target has come.
+
+    In one run of it each was carried out before, in the next none: what they were notified of and what is in
+    their outputs is told of that one run.
+    """
+    for position, (_, code) in enumerate(seen.calls[: step.asynchronous]):
+        yield f"call:{position}", code
+    if isinstance(seen.counts, AsyncCounts):
+        counts = seen.counts
+        yield "freed:silent", int(counts.silent > 0)
+        yield "freed:twice", int(counts.notified > 1)
+        yield "freed:lost", int(counts.queued_amiss > 0)
+        ended = {code & 0xFFFF for name, code in seen.calls if name == "notify"}
+        yield "freed:otherwise", int(not ended <= FREED_ENDS)
+        for name in ("inputs_changed", "output_overrun", "late_writes", "strange_notifications"):
+            yield f"count:{name}", int(getattr(counts, name))
 
 
 def _growing(counts: GrowthCounts) -> Iterator[tuple[str, Seen]]:

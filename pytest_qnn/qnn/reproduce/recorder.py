@@ -13,6 +13,7 @@ from typing import Any, Final, NamedTuple, Protocol
 
 from pytest_qnn.qnn.abi.codes import ITEM_SIZE, Error
 from pytest_qnn.qnn.cases import case
+from pytest_qnn.qnn.cases.function_names import function_name
 from pytest_qnn.qnn.reproduce.lists import Lists
 from pytest_qnn.qnn.reproduce.observed import Where
 from pytest_qnn.qnn.reproduce.processes import Processes
@@ -21,7 +22,7 @@ from pytest_qnn.qnn.reproduce.text import Names, NotWritten, bytes_of
 from pytest_qnn.qnn.reproduce.threads import Threads
 from pytest_qnn.qnn.reproduce.touched import TouchedMemory
 from pytest_qnn.qnn.runner.buffers import data_of
-from pytest_qnn.qnn.runner.client import _OPTIONAL, function_name
+from pytest_qnn.qnn.runner.client import _OPTIONAL
 from pytest_qnn.qnn.runner.graphs import GUARD
 from pytest_qnn.qnn.runner.registrations import BOGUS_FD
 from pytest_qnn.qnn.runner.state import BOGUS_HANDLE, State

@@ -9,9 +9,9 @@ from typing import Any, Final, Protocol
 
 from pytest_qnn.qnn.abi.table import PROTOTYPES
 from pytest_qnn.qnn.cases import case
+from pytest_qnn.qnn.cases.function_names import function_name
 from pytest_qnn.qnn.reproduce.observed import Where
 from pytest_qnn.qnn.reproduce.text import literal
-from pytest_qnn.qnn.runner.client import function_name
 
 _ENDLESS: Final = ("race", "deregister")
 """Kinds in which one thread executes again and again until another one has ended something."""

@@ -12,7 +12,7 @@ import itertools
 import threading
 import time
 from collections.abc import Sequence
-from typing import Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple, Protocol, TypeVar
 
 from pytest_qnn.qnn.abi.codes import Error, low
 from pytest_qnn.qnn.abi.layouts import (
@@ -36,7 +36,11 @@ from pytest_qnn.qnn.runner.graphs import Run
 from pytest_qnn.qnn.runner.state import Skip, State
 from pytest_qnn.qnn.trace import AsyncCounts, ExecuteCounts, ListCounts, StepSeen
 
-_deadline = PATIENCE
+_patience = PATIENCE
+_LONGEST = 4
+"""Times `_patience`, after which a target is silent however much it computes."""
+_AT_WORK = 1 / 200
+"""Part of the time in which other threads of the process compute, from which on it is not counted."""
 _LOOKS, _PAUSE = 5, 0.001
 """How often, and after how many seconds each, the client looks at its memory once it was notified."""
 _FIRST = 0x0A5F_0000_0000
@@ -104,15 +108,40 @@ def execute(state: State, step: Execute) -> StepSeen:
     queued = [_begin(state, step, value, number) for number in range(step.asynchronous - 1)]
     own = _begin(state, step, value)
     freed = (("contextFree", _free(state, step)),) if step.freed else ()
-    deadline = time.monotonic() + _deadline
-    for each in (*queued, own):
-        if each.code == 0 and not each.notified.wait(max(0.0, deadline - time.monotonic())):
-            _abandoned.append(each)
+    _abandoned.extend(_silent([each for each in (*queued, own) if each.code == 0]))
     silent = any(each in _abandoned for each in (*queued, own))
     late = 0 if silent else _look_later([*queued, own])
     for each in (*queued, own):
         del _executions[each.parameter]
     return _seen(own, queued, late, freed)
+
+
+class _Awaited(Protocol):
+    notified: threading.Event
+
+
+AwaitedT = TypeVar("AwaitedT", bound=_Awaited)
+
+
+def _silent(awaited: Sequence[AwaitedT]) -> list[AwaitedT]:
+    """Those that are not notified, though the target had `_patience` seconds in which it did not compute.
+
+    A slow one, or any on a machine with much else to do, has not come to it.
+    """
+    left, computed = list(awaited), _computed()
+    end = time.monotonic() + _LONGEST * _patience
+    while left:
+        deadline = min(time.monotonic() + _patience, end)
+        left = [each for each in left if not each.notified.wait(max(0.0, deadline - time.monotonic()))]
+        before, computed = computed, _computed()
+        if time.monotonic() >= end or computed - before < _AT_WORK * _patience:
+            break
+    return left
+
+
+def _computed() -> float:
+    """Seconds of processor time of the threads of this process but the one that waits."""
+    return time.process_time() - time.thread_time()
 
 
 def _free(state: State, step: Execute) -> int:
@@ -316,9 +345,7 @@ def _params(entry: Entry, created: _Created) -> ContextParams:
 
 def _notifications(made: Sequence[_Created], *, accepted: bool) -> ListCounts:
     """Wait for those that must come, and then a little for those that must not."""
-    deadline = time.monotonic() + PATIENCE
-    awaited = made if accepted else ()
-    silent = sum(not each.notified.wait(max(0.0, deadline - time.monotonic())) for each in awaited)
+    silent = len(_silent(made if accepted else ()))
     for _ in range(_LOOKS if accepted else _LATE_LOOKS):
         if silent or any(each.times > int(accepted) for each in made):
             break

@@ -21,6 +21,7 @@ from pytest_qnn.qnn.abi.codes import (
 from pytest_qnn.qnn.abi.layouts import OpConfig, OpConfigV1, Tensor, TensorP
 from pytest_qnn.qnn.abi.table import FUNCTIONS
 from pytest_qnn.qnn.cases.case import QnnDType, QnnOp
+from pytest_qnn.qnn.cases.function_names import function_name
 from pytest_qnn.qnn.model.operators import QUANTIZATION, Encoding
 from pytest_qnn.qnn.runner.library import QnnEntry, chosen, providers
 
@@ -44,14 +45,6 @@ class NullFunction(Exception):  # noqa: N818 - a finding about the table, not an
         super().__init__(reason)
         self.function = function
         """Its name; empty: there is no table."""
-
-
-def function_name(entry: str) -> str:
-    """What QNN's headers call an entry of the table: ``memDeRegister`` is QnnMem_deRegister."""
-    if entry == "globalConfigSet":  # the one group of two words
-        return "QnnGlobalConfig_set"
-    group = next((at for at, letter in enumerate(entry) if letter.isupper()), len(entry))
-    return f"Qnn{entry[:group].capitalize()}_{entry[group : group + 1].lower()}{entry[group + 1 :]}"
 
 
 class QnnClient:

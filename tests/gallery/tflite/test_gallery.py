@@ -82,6 +82,12 @@ def test_nodes_that_are_claimed_only_beside_others_are_learned_in_chains(name: s
         assert sum(claim.outcome == "claimed" for claim in target.facts.claims) > 200
 
 
+def test_room_for_two_kernels_is_less_while_the_runtime_keeps_one() -> None:
+    """LiteRT never frees one of two kernels that it undoes because a later init failed (RT-02)."""
+    with closing(opened("two-kernels", SECOND, "off")) as target:
+        judged("PREC-07", f"two-kernels, {SECOND}", target, profile("default"))
+
+
 @pytest.mark.full
 @pytest.mark.parametrize("runtime", RUNTIMES)
 @pytest.mark.parametrize("name", [*ODDITIES, *PLUGINS])

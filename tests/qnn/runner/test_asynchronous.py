@@ -239,12 +239,38 @@ class Silent(ReferenceBackend):
 def test_without_a_notification_the_wait_ends_and_no_further_execution_is_tried(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(asynchronous, "_deadline", 0.05)
+    monkeypatch.setattr(asynchronous, "_patience", 0.05)
     _, trace = carry_out(*MADE, later(RAW), later(RAW), ContextFree("c"), backend=Silent())
     silent, skipped, freed = trace.steps[-3:]
     assert (silent.code, silent.data, silent.counts) == (0, (), AsyncCounts(silent=1))
     assert "not notified" in skipped.skipped
     assert freed.code == 0
+
+
+class Slow(ReferenceBackend):
+    """Computes for a while, or until nobody waits any more, before it notifies."""
+
+    def __init__(self, seconds: float) -> None:
+        super().__init__(ASYNCHRONOUS)
+        self.seconds = seconds
+
+    def notify(self, job: Job, status: int) -> None:
+        end = time.monotonic() + self.seconds
+        while time.monotonic() < end:
+            pass
+        super().notify(job, status)
+
+
+@pytest.mark.parametrize(("seconds", "silent"), [(0.5, 0), (2.5, 1)])
+def test_a_target_that_computes_is_waited_for_longer_but_not_for_ever(
+    monkeypatch: pytest.MonkeyPatch, seconds: float, silent: int
+) -> None:
+    """A slow one, or one on a busy machine, was called silent after the time of one that does nothing."""
+    monkeypatch.setattr(asynchronous, "_patience", 0.2)
+    _, trace = carry_out(*MADE, later(RAW), backend=Slow(seconds))
+    counts = trace.steps[-1].counts
+    assert isinstance(counts, AsyncCounts)
+    assert (counts.silent, counts.notified) == (silent, 1 - silent)
 
 
 def test_an_idle_backend_has_no_thread() -> None:

@@ -88,7 +88,7 @@ class _Silent(ReferenceBackend):
 
 
 def test_a_context_of_which_no_notification_comes_is_none(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(asynchronous, "PATIENCE", 0.05)
+    monkeypatch.setattr(asynchronous, "_patience", 0.05)
     *_, made, retrieved = run("", *SAVED, ContextFromBinary("d", "b", by="list"), RUN[0], backend=_Silent())
     assert "no notification" in made.skipped
     assert retrieved.skipped

@@ -12,11 +12,12 @@ from typing import Any, NamedTuple
 import msgspec
 
 from pytest_qnn.qnn.cases import case
+from pytest_qnn.qnn.cases.function_names import function_name
 from pytest_qnn.qnn.reproduce.observed import GROWING, Where
 from pytest_qnn.qnn.reproduce.recorder import Recorder
 from pytest_qnn.qnn.reproduce.text import NotWritten
 from pytest_qnn.qnn.runner.buffers import give_back
-from pytest_qnn.qnn.runner.client import array_of, function_name
+from pytest_qnn.qnn.runner.client import array_of
 from pytest_qnn.qnn.runner.run import carry_out
 from pytest_qnn.qnn.runner.series.failed_allocations import _OPENING, _life, _opened
 from pytest_qnn.qnn.runner.state import State

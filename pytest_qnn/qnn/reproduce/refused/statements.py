@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Final, Protocol
 
+from pytest_qnn.qnn.cases.function_names import function_name
 from pytest_qnn.qnn.reproduce.observed import Where
 from pytest_qnn.qnn.reproduce.text import literal
-from pytest_qnn.qnn.runner.client import function_name
 
 LABELS: Final = ("refused:calls", "refused:failed", "refused:output")
 """What may be amiss: behind which calls, which call fails then, or an output that differs."""

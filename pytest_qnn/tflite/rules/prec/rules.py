@@ -303,7 +303,10 @@ def undone(facts: DelegateFacts) -> ScriptStrategy:
     cases=undone,
 )
 def survives_being_undone(case: ScriptCase, trace: ScriptTrace) -> Examined:
-    """The first interpreter is gone when the second one gets the delegate; it must claim as before."""
+    """The first interpreter is gone when the second one gets the delegate; it must claim as before.
+
+    Unless the runtime has not freed what was undone, and the delegate claims a part of it.
+    """
     scripts.need_trace(trace)
     first, second = scripts.view(case, trace, "i0"), scripts.view(case, trace, "i1")
     what = "kernels undone and made again"
@@ -319,6 +322,13 @@ def survives_being_undone(case: ScriptCase, trace: ScriptTrace) -> Examined:
     earlier = scripts.view(case, trace, "before")
     if earlier is not None and [k.nodes for k in judging.target_kernels(earlier[1])] != before:
         raise Unsupported("the delegate claims otherwise each time (PART-17)", final=False)
+    kept = any(not judging.statuses(first[1], "free", kernel) for kernel in kernels)
+    if kept and set(after) < set(before):
+        # A delegate that has room for so many kernels, and no more, may leave to the CPU what does not fit.
+        raise Unsupported(
+            "the runtime keeps kernels that were undone (RT-02), and the delegate claims less beside them",
+            final=False,
+        )
     if before != after:
         raise Violation(
             f"kernels of the nodes {_listed(before)}, as before it was undone",
