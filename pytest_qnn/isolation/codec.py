@@ -44,6 +44,10 @@ def _most_steps(part: Any) -> int:
     return 1 + int(getattr(part, "times", 1)) * inner
 
 
+class TooManyItemsError(msgspec.DecodeError):
+    """An answer has more items than can be judged; it may be right otherwise."""
+
+
 def decoded(decoder: msgspec.msgpack.Decoder[T], answer: bytes | bytearray) -> T:
     """What a child has written, which may be anything.
 
@@ -52,7 +56,7 @@ def decoded(decoder: msgspec.msgpack.Decoder[T], answer: bytes | bytearray) -> T
     """
     # Each item is a byte at least, and a structure of some hundred bytes here at most.
     if len(answer) > MOST_ITEMS and not has_at_most(MOST_ITEMS, answer):
-        raise msgspec.DecodeError(f"it has more than {MOST_ITEMS} items")
+        raise TooManyItemsError(f"it has more than {MOST_ITEMS} items")
     try:
         return decoder.decode(answer)
     except (UnicodeDecodeError, RecursionError) as error:

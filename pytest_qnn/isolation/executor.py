@@ -12,7 +12,7 @@ import msgspec
 from pytest_qnn.core.forms import HERE
 from pytest_qnn.core.target import Death, TargetLost
 from pytest_qnn.isolation import namespaces
-from pytest_qnn.isolation.codec import Codec, decoded
+from pytest_qnn.isolation.codec import Codec, TooManyItemsError, decoded
 from pytest_qnn.isolation.observe.process import reuse_freed_memory
 from pytest_qnn.isolation.sandbox import (
     MEMORY_LIMIT,
@@ -373,6 +373,8 @@ class Executor:
             return answer
         try:
             trace = self._codec.trace_of(case, answer)
+        except TooManyItemsError as error:
+            return Death("large", f"the trace is more than can be judged: {error}")
         except msgspec.DecodeError as error:
             return Death("garbage", f"the process left a trace that is none: {error}")
         return msgspec.structs.replace(trace, ended=True) if getattr(case, "ends", False) else trace
