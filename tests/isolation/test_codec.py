@@ -254,3 +254,14 @@ def test_a_target_that_makes_our_code_fail_has_a_finding(tmp_path: Path) -> None
 def test_what_is_no_text_is_no_answer() -> None:
     with pytest.raises(msgspec.DecodeError):
         decoded(msgspec.msgpack.Decoder(wire.Answer), b"\x81\xa6broken\xa2\xff\xfe")
+
+
+def test_a_trace_of_too_many_items_is_no_crash() -> None:
+    """It may be right, and is not judged: a conforming delegate's trace of thousands of nodes had as many."""
+    count = MOST_ITEMS + 1
+    answer = b"\xdd" + count.to_bytes(4, "big") + b"\xc0" * count
+    with contextlib.closing(open_memory_target("reference", "emulated", "off", 10.0)) as target:
+        executor: Any = target._executor
+        assert executor._trace(MemoryCase(()), answer).kind == "large"
+        assert executor._trace(MemoryCase(()), answer[:-1]).kind == "large"
+        assert executor._trace(MemoryCase(()), b"\xc1").kind == "garbage"

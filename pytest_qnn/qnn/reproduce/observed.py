@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 import msgspec
 
-from pytest_qnn.qnn.abi.codes import Error
+from pytest_qnn.qnn.abi.codes import Error, low
 from pytest_qnn.qnn.abi.table import FUNCTIONS, PROTOTYPES, Implementation, Interface
 from pytest_qnn.qnn.cases import case
 from pytest_qnn.qnn.cases.sizes import nbytes
@@ -276,7 +276,7 @@ def _freed(step: case.Execute, seen: StepSeen) -> Iterator[tuple[str, Seen]]:
         yield "freed:silent", int(counts.silent > 0)
         yield "freed:twice", int(counts.notified > 1)
         yield "freed:lost", int(counts.queued_amiss > 0)
-        ended = {code & 0xFFFF for name, code in seen.calls if name == "notify"}
+        ended = {low(code) for name, code in seen.calls if name == "notify"}
         yield "freed:otherwise", int(not ended <= FREED_ENDS)
         for name in ("inputs_changed", "output_overrun", "late_writes", "strange_notifications"):
             yield f"count:{name}", int(getattr(counts, name))
