@@ -233,7 +233,7 @@ class _Judge:
             except NothingToJudge as nothing:
                 self.give_up(nothing)
                 return
-            self.search(Search(cases, examples, seed, whole=self.profile.whole_lists), shrink=shrink)
+            self.search(Search(cases, examples, seed, whole=self.profile.whole(self.rule)), shrink=shrink)
             if self.facts is facts or self.minimal is not None:
                 return
 

@@ -51,13 +51,16 @@ class Profile:
     def for_cases_of(self, seconds: float) -> Profile:
         """The same for a target whose plain case takes so long; 0: not long.
 
-        Each rule gets as many examples as fit into `_RULE_SECONDS`, at least `_FEWEST`, and no whole lists.
-        ``thorough`` stays what it is: who asks for it has the time.
+        Each rule gets as many examples as fit into `_RULE_SECONDS`, at least `_FEWEST`, and no whole lists
+        but those of `Rule.listed_whole`. ``thorough`` stays what it is: who asks for it has the time.
         """
         if not seconds or self.name == "thorough":
             return self
-        most = max(_FEWEST, int(_RULE_SECONDS / seconds))
-        return dataclasses.replace(self, most_examples=most, whole_lists=False)
+        return dataclasses.replace(self, most_examples=max(_FEWEST, int(_RULE_SECONDS / seconds)))
+
+    def whole(self, rule: Rule[Any, Any, Any]) -> bool:
+        """Whether all cases are run of a rule that lists them."""
+        return self.whole_lists and (rule.listed_whole or not self.most_examples)
 
     def without_seconds(self) -> Profile:
         """The same with budgets in cases only: what is found then depends on nothing but the answers."""

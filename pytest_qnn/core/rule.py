@@ -73,6 +73,9 @@ class Rule(Demand, Generic[CaseT, TraceT, FactsT]):
     by_chance: bool = False
     """Whether a case shows what is wrong depends on how threads meet: a smaller case counts only if it does
     so twice, so that the one that is left shows it again to who replays it."""
+    listed_whole: bool = False
+    """Its listed cases are all run where a plain case takes long, too: the target has its ways to carry out
+    many at the price of few."""
 
 
 _CATALOGUE: dict[str, Rule[Any, Any, Any]] = {}
@@ -91,6 +94,7 @@ def rule(
     weight: float = 1.0,
     uncontrolled: str = "",
     by_chance: bool = False,
+    listed_whole: bool = False,
 ) -> Callable[[Callable[[CaseT, TraceT], Examined]], Callable[[CaseT, TraceT], Examined]]:
     """Enter the decorated check into the catalogue under ``rule_id``.
 
@@ -114,6 +118,7 @@ def rule(
             weight=weight,
             uncontrolled=uncontrolled,
             by_chance=by_chance,
+            listed_whole=listed_whole,
         )
         return check
 

@@ -66,7 +66,7 @@ def state_of(cell: Cell, seen: Seen, *, in_half: bool = False) -> tuple[str, str
     if seen.outcome != "computed":
         return seen.outcome, seen.reason
     try:
-        results = [_loosened(result) if in_half else result for result in _results(cell)]
+        results = [loosened(result) if in_half else result for result in _results(cell)]
     except NoSuchCellError as error:
         return "none", str(error)
     try:
@@ -89,7 +89,7 @@ def _results(cell: Cell) -> tuple[Result, ...]:
     return node_of(cell).results
 
 
-def _loosened(result: Result) -> Result:
+def loosened(result: Result) -> Result:
     """What is expected of float32 that is computed in float16: 13 bits fewer, and coarser near zero."""
     return result._replace(error=result.error * 2.0**13 + 2.0**-14) if result.dtype == "float32" else result
 

@@ -170,31 +170,44 @@ def _options(fields: tuple[Field, ...]) -> _Blob:
     return _blob(_Table(fields))
 
 
-def emit(operator: Operator, node: OneNode, version: int) -> bytes:
-    """The model: tensors of the operands that are there, then those of the results, in order."""
-    operands = [operand for operand in node.operands if operand is not None]
-    constants = [operand for operand in operands if operand.constant]
-    tensors: list[Operand | Result] = [*operands, *node.results]
-    numbers = iter(range(len(operands)))
-    inputs = [-1 if operand is None else next(numbers) for operand in node.operands]
-    outputs = range(len(operands), len(tensors))
-    places = {id(operand): place for place, operand in enumerate(constants, 1)}
-    code = _code(operator.code, version)
-    fields: list[Field] = [(0, "I", 0), (1, "iv", inputs), (2, "iv", outputs)]
-    fields += [(3, "B", node.tag), (4, "at", _options(node.fields))] if node.tag else []
+def emit(nodes: Sequence[tuple[Operator, OneNode, int]]) -> bytes:
+    """The model of nodes that share nothing, each with its operator's version.
+
+    Tensors, node by node: the operands that are there, then the results, in order.
+    """
+    codes: dict[tuple[int, int], int] = {}
+    tensors: list[_Blob] = []
+    written: list[_Table] = []
+    inputs: list[int] = []
+    outputs: list[int] = []
+    contents: list[_Bytes] = []
+    for operator, node, version in nodes:
+        reads: list[int] = []
+        for operand in node.operands:
+            if operand is None:
+                reads.append(-1)
+                continue
+            reads.append(len(tensors))
+            if operand.constant:
+                contents.append(_Bytes(operand.values.nbytes, operand.values.tobytes(), 16))
+            else:
+                inputs.append(len(tensors))
+            tensors.append(_tensor(len(tensors), operand, len(contents) if operand.constant else 0))
+        writes = range(len(tensors), len(tensors) + len(node.results))
+        tensors += map(_tensor, writes, node.results, [0] * len(node.results))
+        outputs += writes
+        code = codes.setdefault((operator.code, version), len(codes))
+        fields: list[Field] = [(0, "I", code), (1, "iv", reads), (2, "iv", writes)]
+        fields += [(3, "B", node.tag), (4, "at", _options(node.fields))] if node.tag else []
+        written.append(_Table(fields))
     graph = _Table(
         (
-            (
-                0,
-                "at",
-                _Tables([_tensor(at, each, places.get(id(each), 0)) for at, each in enumerate(tensors)]),
-            ),
-            (1, "iv", [at for at, operand in enumerate(operands) if not operand.constant]),
-            *((2, "iv", outputs), (3, "at", _Tables([_Table(fields)])), (4, "at", _text("main"))),
+            *((0, "at", _Tables(tensors)), (1, "iv", inputs), (2, "iv", outputs)),
+            *((3, "at", _Tables(written)), (4, "at", _text("main"))),
         )
     )
-    contents = (_Bytes(each.values.nbytes, each.values.tobytes(), 16) for each in constants)
     buffers = _Tables([_Table(()), *(_Table(((0, "at", each),)) for each in contents)])
+    operators = _Tables([_code(*each) for each in codes])
     return _written(
-        _Table(((0, "I", 3), (1, "at", _Tables([code])), (2, "at", _Tables([graph])), (4, "at", buffers)))
+        _Table(((0, "I", 3), (1, "at", operators), (2, "at", _Tables([graph])), (4, "at", buffers)))
     )

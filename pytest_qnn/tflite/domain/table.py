@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Final, NamedTuple
 
 import numpy as np
@@ -32,6 +32,13 @@ class Made(NamedTuple):
     """A cell's model and what it consists of."""
 
     node: OneNode
+    model: bytes
+
+
+class Beside(NamedTuple):
+    """The model of several cells, and what it consists of: a node of each, which share nothing."""
+
+    nodes: tuple[OneNode, ...]
     model: bytes
 
 
@@ -78,7 +85,19 @@ def made(cell: Cell) -> Made:
         NoSuchCellError: there is none.
     """
     node, operator = node_of(cell), OPERATORS[cell.op]
-    return Made(node, emit(operator, node, operator.version(cell)))
+    return Made(node, emit([(operator, node, operator.version(cell))]))
+
+
+def beside(cells: Sequence[Cell]) -> Beside:
+    """One model of cells each of which has one.
+
+    Raises:
+        NoSuchCellError: a cell has none.
+    """
+    nodes = tuple(map(node_of, cells))
+    operators = [OPERATORS[cell.op] for cell in cells]
+    versions = [operator.version(cell) for operator, cell in zip(operators, cells, strict=True)]
+    return Beside(nodes, emit(list(zip(operators, nodes, versions, strict=True))))
 
 
 def node_of(cell: Cell) -> OneNode:

@@ -2,19 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import itertools
+from collections.abc import Callable, Collection, Sequence
 from typing import Any, NamedTuple
 
+import msgspec
 import numpy as np
 
 from pytest_qnn.isolation.worker import OnStep
+from pytest_qnn.tflite.abi import layouts, view
 from pytest_qnn.tflite.cases.arrays import Array
 from pytest_qnn.tflite.cases.delegate import Application
 from pytest_qnn.tflite.cases.domain import DomainCase
 from pytest_qnn.tflite.domain.cell import Cell
+from pytest_qnn.tflite.domain.coverage import loosened
 from pytest_qnn.tflite.domain.judging import is_right
-from pytest_qnn.tflite.domain.node import NoSuchCellError
-from pytest_qnn.tflite.domain.table import Made, is_plain, made
+from pytest_qnn.tflite.domain.node import NoSuchCellError, OneNode
+from pytest_qnn.tflite.domain.table import Beside, Made, beside, is_plain, made
 from pytest_qnn.tflite.runner.delegates import DelegateFactory, DelegateUnusable, LiveDelegate
 from pytest_qnn.tflite.runtime.runtime import Runtime
 from pytest_qnn.tflite.runtime.state import context_of, private_plan
@@ -22,6 +26,20 @@ from pytest_qnn.tflite.trace import DELEGATE, CellSeen, DomainTrace
 
 _LONGEST = 200
 """Characters of a message."""
+
+
+TOGETHER = "beside others it fails"
+"""Why the outcome of a cell is unknown: the model of several of which it is one has failed."""
+WRONG = "beside others its results are not as expected"
+"""Why it is unknown: it is for a model of its own to show what is wrong."""
+
+
+class CellsBeside(msgspec.Struct, frozen=True):
+    """Cells that are looked at as nodes of one model."""
+
+    cells: tuple[Cell, ...]
+    half: tuple[str, ...] = ()
+    """Operators that compute float32 in float16."""
 
 
 def step_of(cell: int, *, cpu: bool = False) -> int:
@@ -58,6 +76,80 @@ def run_domain_case(
         refused.note(cell, found)
         seen.append(found)
     return DomainTrace(cells=tuple(seen))
+
+
+def run_beside(
+    question: CellsBeside, chain: Sequence[DelegateFactory], runtime: Runtime, on_step: OnStep | None = None
+) -> tuple[CellSeen, ...]:
+    """What becomes of the cells as nodes of one model, or of two: many delegates cannot take dynamic tensors.
+
+    What the runtime refuses, which a delegate may be able to do, is not shown to any. Where a model fails it
+    is not known because of which cell (`TOGETHER`), but for dynamic tensors: it is refused for the first.
+
+    Args:
+        question: the cells.
+        chain: delegates that are applied, made twice at most for each model.
+        runtime: loads the models.
+        on_step: called with `step_of` before each cell is prepared on the CPU, and with the step of a cell
+            behind the last one before delegates are made.
+    """
+    found: dict[int, CellSeen] = {}
+    static: list[int] = []
+    dynamic: list[int] = []
+    for number, cell in enumerate(question.cells):
+        _teller(on_step, number)(True)
+        try:
+            run = _run(made(cell), None, runtime, invoke=False)
+        except NoSuchCellError as error:
+            found[number] = CellSeen("none", str(error))
+            continue
+        if isinstance(run.outputs, str):
+            found[number] = CellSeen("refused", run.outputs)
+        else:
+            (dynamic if run.is_dynamic else static).append(number)
+    _teller(on_step, len(question.cells))(False)
+    for numbers in filter(None, (static, dynamic)):
+        cells = [question.cells[number] for number in numbers]
+        shown = _run(beside(cells), chain, runtime, invoke=False)
+        if not isinstance(shown.outputs, str):
+            seen = _seen_beside(cells, shown.claimed, question.half, chain, runtime)
+        elif shown.is_undone and numbers is dynamic:
+            seen = [CellSeen("undone", shown.outputs)] * len(cells)
+        else:
+            seen = [CellSeen("unknown", TOGETHER)] * len(cells)
+        found.update(zip(numbers, seen, strict=True))
+    return tuple(found[number] for number in range(len(question.cells)))
+
+
+def _seen_beside(
+    cells: Sequence[Cell],
+    claimed: Collection[int],
+    half: Collection[str],
+    chain: Sequence[DelegateFactory],
+    runtime: Runtime,
+) -> list[CellSeen]:
+    """What a chain gives for those that it has claimed beside the others; these are left to the CPU."""
+    seen = [CellSeen("left")] * len(cells)
+    places = sorted(claimed)
+    if not places:
+        return seen
+    model = beside([cells[at] for at in places])
+    run = _run(model, chain, runtime)
+    outputs = iter(run.outputs)
+    for number, (at, node) in enumerate(zip(places, model.nodes, strict=True)):
+        if isinstance(run.outputs, str):
+            seen[at] = CellSeen("unknown", TOGETHER)
+        elif number in run.claimed:
+            expected = list(map(loosened, node.results)) if cells[at].op in half else node.results
+            given = [next(outputs) for _ in expected]
+            # The CPU is asked by who carries it out alone: its kernel may end the process.
+            right = all(map(is_right, expected, given))
+            computed = CellSeen("computed", outputs=tuple(map(Array.of, given)))
+            seen[at] = computed if right else CellSeen("unknown", WRONG)
+        elif run.claimed:
+            for _ in node.results:
+                next(outputs)
+    return seen
 
 
 def _teller(on_step: OnStep | None, number: int) -> Callable[[bool], None]:
@@ -124,21 +216,25 @@ def _computed(
 
 
 class _Ran(NamedTuple):
-    claimed: bool
-    """By a delegate."""
+    claimed: frozenset[int]
+    """Nodes that delegates claim, by their number in the model."""
     is_undone: bool
     """The application failed, and the runtime goes on without it, as it is made to."""
     outputs: Any
-    """Arrays; or what was raised, in words."""
+    """Arrays, node by node; or what was raised, in words."""
+    is_dynamic: bool = False
+    """On the CPU, without an inference: how large a result is shows in an inference only."""
 
 
 def _run(
-    model: Made, chain: Sequence[DelegateFactory] | None, runtime: Runtime, *, invoke: bool = True
+    model: Made | Beside, chain: Sequence[DelegateFactory] | None, runtime: Runtime, *, invoke: bool = True
 ) -> _Ran:
-    """Apply the chain, and invoke if it claims the node. Without a chain the CPU computes."""
+    """Apply the chain, and invoke if it claims a node. Without a chain the CPU computes."""
+    nodes = model.nodes if isinstance(model, Beside) else (model.node,)
     delegates: list[LiveDelegate] = []
-    claimed, failure, outputs = False, "", []
-    applied = is_undone = False
+    claimed: frozenset[int] = frozenset()
+    failure, outputs = "", []
+    applied = is_undone = is_dynamic = False
     interpreter: Any = None
     try:
         interpreter = runtime.interpreter(model.model)
@@ -147,9 +243,11 @@ def _run(
             interpreter._interpreter.ModifyGraphWithDelegate(delegates[-1].address)
         applied = True
         interpreter.allocate_tensors()
-        claimed = chain is not None and _is_claimed(interpreter, runtime)
+        claimed = _claimed(interpreter, runtime, len(nodes)) if chain is not None else claimed
         if invoke and (claimed or chain is None):
-            outputs = _invoked(model, interpreter)
+            outputs = _invoked(nodes, interpreter)
+        elif chain is None and runtime.observed:
+            is_dynamic = _is_dynamic(interpreter)
     except (DelegateUnusable, RuntimeError, ValueError) as error:
         failure = " ".join(str(error).split())[:_LONGEST] or type(error).__name__
     if failure and interpreter is not None and not applied:
@@ -158,7 +256,7 @@ def _run(
     del interpreter
     for delegate in reversed(delegates):
         delegate.close()
-    return _Ran(claimed, is_undone, failure or outputs)
+    return _Ran(claimed, is_undone, failure or outputs, is_dynamic)
 
 
 def cpu_outputs(model: Made, runtime: Runtime) -> Any:
@@ -172,25 +270,35 @@ def _works_without(interpreter: Any, runtime: Runtime) -> bool:
         interpreter.allocate_tensors()
     except (RuntimeError, ValueError):
         return False
-    return not runtime.observed or not _is_claimed(interpreter, runtime)
+    return not runtime.observed or not _claimed(interpreter, runtime, 1)
 
 
-def _is_claimed(interpreter: Any, runtime: Runtime) -> bool:
-    """Where plans cannot be read, every node is taken to be claimed."""
-    if not runtime.observed:
-        return True
-    return any(node.op == DELEGATE for node in private_plan(context_of(interpreter), {}))
+def _claimed(interpreter: Any, runtime: Runtime, nodes: int) -> frozenset[int]:
+    """Of so many nodes. Where plans cannot be read, every one is taken to be claimed."""
+    plan = private_plan(context_of(interpreter), {}) if runtime.observed else ()
+    left = {node.index for node in plan if node.op != DELEGATE}
+    return frozenset(range(nodes)) - left
 
 
-def _invoked(model: Made, interpreter: Any) -> list[Any]:
-    operands = [operand for operand in model.node.operands if operand is not None]
-    for index, operand in enumerate(operands):
-        if not operand.constant and operand.values.size:
-            interpreter.set_tensor(index, operand.values)
+def _is_dynamic(interpreter: Any) -> bool:
+    """Whether a result of the model is allocated when it is invoked."""
+    context = context_of(interpreter)
+    outputs = map(int, interpreter._interpreter.OutputIndices())
+    return any(view.tensor(context, index).allocation_type == layouts.ALLOCATION_DYNAMIC for index in outputs)
+
+
+def _invoked(nodes: Sequence[OneNode], interpreter: Any) -> list[Any]:
+    """Results, in the order of their tensors (`pytest_qnn.tflite.domain.model.emit`)."""
+    tensor = itertools.count()
+    results = []
+    for node in nodes:
+        for operand in filter(None, node.operands):
+            index = next(tensor)
+            if not operand.constant and operand.values.size:
+                interpreter.set_tensor(index, operand.values)
+        results += [(next(tensor), result) for result in node.results]
     interpreter.invoke()
-    return [
-        _read(interpreter, len(operands) + place, result) for place, result in enumerate(model.node.results)
-    ]
+    return [_read(interpreter, index, result) for index, result in results]
 
 
 def _read(interpreter: Any, index: int, result: Any) -> Any:

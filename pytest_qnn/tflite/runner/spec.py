@@ -32,6 +32,7 @@ LEARN_LIMITS = b"learn limits"
 LEARN_SAMPLES = b"learn samples"
 LEARN_SECONDS = b"learn seconds"
 PROBE = b"probe "
+BESIDE = b"beside "
 """Further requests: see `pytest_qnn.tflite.runner.learn`."""
 
 

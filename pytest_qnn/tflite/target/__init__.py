@@ -141,7 +141,9 @@ class DelegateTarget(OpenTarget):
         facts: DelegateFacts = self.facts
         if facts.unusable:
             return "" if isinstance(case, PluginCase) else facts.unusable
-        lives = cycles(case) if facts.most_lives else 0
+        # Cells are shown side by side, but not in this process, which they may end.
+        beside = isinstance(case, DomainCase) and self._executor.isolated
+        lives = cycles(case) if facts.most_lives and not beside else 0
         if lives <= facts.most_lives:
             return ""
         return (

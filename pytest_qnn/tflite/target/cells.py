@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
@@ -19,12 +20,18 @@ from pytest_qnn.tflite.domain.cell import Cell
 from pytest_qnn.tflite.domain.coverage import rows
 from pytest_qnn.tflite.domain.table import OPERATORS, cells_of
 from pytest_qnn.tflite.facts import DelegateFacts
-from pytest_qnn.tflite.runner.spec import CODEC
+from pytest_qnn.tflite.runner.domain import CellsBeside
+from pytest_qnn.tflite.runner.spec import BESIDE, CODEC
+from pytest_qnn.tflite.target.beside import MOST, NOT_ALONE, learn_beside
 from pytest_qnn.tflite.target.deaths import described
 from pytest_qnn.tflite.trace import CellSeen, DomainTrace
 
 _MOST_DEATHS = 2
 """Of the cells of one operator and type, before the rest of them is not tried; of hangs, of one operator."""
+_FEW = 8
+"""Cells that are carried out alone there."""
+_HALVINGS = 32
+"""How often cells may be halved that fail beside others, where making a delegate takes long."""
 _TOO_MANY = CellSeen("unknown", f"not tried after {_MOST_DEATHS} others have ended the process")
 _NOT_AGAIN = CellSeen("unknown", "the process has ended when it was carried out again")
 
@@ -45,6 +52,9 @@ class Cells:
         self._facts = facts
         self._distort = distort
         self.known: dict[Cell, CellSeen] = {}
+        self._suspects: set[Cell] = set()
+        """Of a target that takes long: what went wrong beside others."""
+        self._halvings = _HALVINGS
 
     def run(self, case: DomainCase) -> DomainTrace:
         """Carry out the cells; where some are not as expected, also cells that may show why."""
@@ -65,7 +75,45 @@ class Cells:
         return tuple((cell, self.known[cell]) for cell in dict.fromkeys(wanted) if cell in self.known)
 
     def _carried_out(self, case: DomainCase) -> DomainTrace:
-        """What became of the cells, also behind those that end the process.
+        """What became of the cells; of many, where making a delegate takes long, as nodes of few models."""
+        most = self._facts.most_lives
+        if not most or len(case.cells) <= min(most, _FEW):
+            return self._alone(case)
+        self._learn_beside(self._and_further(case.cells))
+        wrong = [number for number, cell in enumerate(case.cells) if cell in self._suspects]
+        trace = self._alone(_picked(case, wrong[:most])) if wrong else DomainTrace(facts=self._facts)
+        if trace.death is not None:
+            return trace
+        seen = {**self.known, **dict.fromkeys(map(case.cells.__getitem__, wrong[most:]), NOT_ALONE)}
+        self.known.update((cell, seen[cell]) for cell in case.cells)
+        deaths = tuple((wrong[number], death) for number, death in trace.deaths)
+        return DomainTrace(cells=tuple(map(seen.__getitem__, case.cells)), deaths=deaths, facts=self._facts)
+
+    def _learn_beside(self, cells: Sequence[Cell]) -> None:
+        """Ask what becomes of the cells as nodes of few models."""
+
+        def ask(some: Sequence[Cell]) -> Sequence[CellSeen] | Death:
+            half = tuple(filter(self._facts.is_in_half, dict.fromkeys(cell.op for cell in some)))
+            request = BESIDE + msgspec.msgpack.encode(CellsBeside(tuple(some), half))
+            answer: Sequence[CellSeen] | Death = self._executor.ask(request, tuple[CellSeen, ...])
+            return answer
+
+        learned = learn_beside(cells, ask, self._halvings)
+        self.known.update(learned.known)
+        self._suspects.update(learned.suspects)
+        self._halvings = learned.halvings
+
+    def _and_further(self, cells: Sequence[Cell]) -> list[Cell]:
+        """These of which nothing is known, and, up to a model's worth, those of the next operators."""
+        seen = self.known.keys() | self._suspects
+        unknown = [cell for cell in cells if cell not in seen]
+        behind = itertools.dropwhile(lambda name: name != cells[-1].op, OPERATORS if unknown else ())
+        more = itertools.chain.from_iterable(map(cells_of, behind))
+        every = dict.fromkeys(itertools.chain(unknown, (cell for cell in more if cell not in seen)))
+        return list(itertools.islice(every, max(len(unknown), MOST)))
+
+    def _alone(self, case: DomainCase) -> DomainTrace:
+        """What became of the cells in models of their own, also behind those that end the process.
 
         A kernel of the runtime may have written over memory in an earlier cell: only what ends a process as
         the first of its cells has done so itself.
@@ -111,7 +159,8 @@ class Cells:
         Args:
             whole: carry out what no case has carried out yet.
         """
-        for name in OPERATORS if whole else ():
+        too_long = self._facts.most_lives and not self._executor.isolated
+        for name in OPERATORS if whole and not too_long else ():
             left = tuple(cell for cell in cells_of(name) if cell not in self.known)
             if left:
                 self.run(DomainCase(left))

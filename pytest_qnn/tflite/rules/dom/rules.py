@@ -40,6 +40,7 @@ def all_cells(facts: DelegateFacts) -> SearchStrategy[DomainCase]:
     source="tflite/delegates/utils/simple_delegate.h, IsNodeSupportedByDelegate; tflite/schema/schema.fbs",
     subject="delegate",
     cases=all_cells,
+    listed_whole=True,
 )
 def runs_what_it_claims(case: DomainCase, trace: DomainTrace) -> Examined:
     """Models of one node, each looked at once. The cells of one operator that are wrong are one finding."""
