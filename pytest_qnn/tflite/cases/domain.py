@@ -24,6 +24,17 @@ class DomainCase(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
     cells: Annotated[tuple[Cell, ...], Meta(min_length=1, max_length=MOST_CELLS)]
 
 
+class CellsBeside(msgspec.Struct, frozen=True, gc=False):
+    """Nodes of one model, to which delegates are applied once, and once more to what they claim of it.
+
+    No rule has such cases: one is carried out in place of a `DomainCase` where making a delegate takes long.
+    """
+
+    cells: Annotated[tuple[Cell, ...], Meta(min_length=1, max_length=MOST_CELLS)]
+    half: tuple[str, ...] = ()
+    """Operators that compute float32 in float16."""
+
+
 def check_domain(case: DomainCase) -> None:
     """Raise `pytest_qnn.core.bounds.BadCase` unless each cell is one of the domain."""
     for cell in case.cells:

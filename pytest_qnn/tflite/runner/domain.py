@@ -6,14 +6,13 @@ import itertools
 from collections.abc import Callable, Collection, Sequence
 from typing import Any, NamedTuple
 
-import msgspec
 import numpy as np
 
 from pytest_qnn.isolation.worker import OnStep
 from pytest_qnn.tflite.abi import layouts, view
 from pytest_qnn.tflite.cases.arrays import Array
 from pytest_qnn.tflite.cases.delegate import Application
-from pytest_qnn.tflite.cases.domain import DomainCase
+from pytest_qnn.tflite.cases.domain import CellsBeside, DomainCase
 from pytest_qnn.tflite.domain.cell import Cell
 from pytest_qnn.tflite.domain.coverage import loosened
 from pytest_qnn.tflite.domain.judging import is_right
@@ -32,14 +31,6 @@ TOGETHER = "beside others it fails"
 """Why the outcome of a cell is unknown: the model of several of which it is one has failed."""
 WRONG = "beside others its results are not as expected"
 """Why it is unknown: it is for a model of its own to show what is wrong."""
-
-
-class CellsBeside(msgspec.Struct, frozen=True):
-    """Cells that are looked at as nodes of one model."""
-
-    cells: tuple[Cell, ...]
-    half: tuple[str, ...] = ()
-    """Operators that compute float32 in float16."""
 
 
 def step_of(cell: int, *, cpu: bool = False) -> int:
@@ -79,15 +70,15 @@ def run_domain_case(
 
 
 def run_beside(
-    question: CellsBeside, chain: Sequence[DelegateFactory], runtime: Runtime, on_step: OnStep | None = None
-) -> tuple[CellSeen, ...]:
+    case: CellsBeside, chain: Sequence[DelegateFactory], runtime: Runtime, on_step: OnStep | None = None
+) -> DomainTrace:
     """What becomes of the cells as nodes of one model, or of two: many delegates cannot take dynamic tensors.
 
     What the runtime refuses, which a delegate may be able to do, is not shown to any. Where a model fails it
     is not known because of which cell (`TOGETHER`), but for dynamic tensors: it is refused for the first.
 
     Args:
-        question: the cells.
+        case: the cells.
         chain: delegates that are applied, made twice at most for each model.
         runtime: loads the models.
         on_step: called with `step_of` before each cell is prepared on the CPU, and with the step of a cell
@@ -96,7 +87,7 @@ def run_beside(
     found: dict[int, CellSeen] = {}
     static: list[int] = []
     dynamic: list[int] = []
-    for number, cell in enumerate(question.cells):
+    for number, cell in enumerate(case.cells):
         _teller(on_step, number)(True)
         try:
             run = _run(made(cell), None, runtime, invoke=False)
@@ -107,18 +98,18 @@ def run_beside(
             found[number] = CellSeen("refused", run.outputs)
         else:
             (dynamic if run.is_dynamic else static).append(number)
-    _teller(on_step, len(question.cells))(False)
+    _teller(on_step, len(case.cells))(False)
     for numbers in filter(None, (static, dynamic)):
-        cells = [question.cells[number] for number in numbers]
+        cells = [case.cells[number] for number in numbers]
         shown = _run(beside(cells), chain, runtime, invoke=False)
         if not isinstance(shown.outputs, str):
-            seen = _seen_beside(cells, shown.claimed, question.half, chain, runtime)
+            seen = _seen_beside(cells, shown.claimed, case.half, chain, runtime)
         elif shown.is_undone and numbers is dynamic:
             seen = [CellSeen("undone", shown.outputs)] * len(cells)
         else:
             seen = [CellSeen("unknown", TOGETHER)] * len(cells)
         found.update(zip(numbers, seen, strict=True))
-    return tuple(found[number] for number in range(len(question.cells)))
+    return DomainTrace(cells=tuple(found[number] for number in range(len(case.cells))))
 
 
 def _seen_beside(

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from typing import Any, Final
 
 from pytest_qnn.tflite.cases.delegate import DelegateCase
-from pytest_qnn.tflite.cases.domain import DomainCase
+from pytest_qnn.tflite.cases.domain import CellsBeside, DomainCase
 from pytest_qnn.tflite.cases.history import History
 from pytest_qnn.tflite.cases.plugin import Cycle, PluginCase
 from pytest_qnn.tflite.cases.script import AnyScriptStep, Parallel, Repeat, ScriptCase
@@ -75,7 +75,7 @@ def cycles(case: Any) -> int:
     if isinstance(case, ScriptCase):
         times = 1 + _performed(case.steps) // _STEPS
         return (times + _before(case.history)) * max(map(_size, case.graphs), default=1)
-    if isinstance(case, DomainCase):
+    if isinstance(case, DomainCase | CellsBeside):
         return len(case.cells)
     delegate: DelegateCase = case
     again = 2 if delegate.again or delegate.baseline else 1

@@ -7,7 +7,7 @@ from typing import Any, ClassVar, Final
 from pytest_qnn.isolation.codec import Codec, Kind
 from pytest_qnn.isolation.worker import WorkerSpec
 from pytest_qnn.tflite.cases.delegate import DelegateCase
-from pytest_qnn.tflite.cases.domain import DomainCase
+from pytest_qnn.tflite.cases.domain import CellsBeside, DomainCase
 from pytest_qnn.tflite.cases.plugin import Cycle, PluginCase
 from pytest_qnn.tflite.cases.script import Measure, ScriptCase, flat
 from pytest_qnn.tflite.runner.plain import PLAIN, cycles
@@ -32,7 +32,6 @@ LEARN_LIMITS = b"learn limits"
 LEARN_SAMPLES = b"learn samples"
 LEARN_SECONDS = b"learn seconds"
 PROBE = b"probe "
-BESIDE = b"beside "
 """Further requests: see `pytest_qnn.tflite.runner.learn`."""
 
 
@@ -48,6 +47,7 @@ CODEC: Final = Codec(
         Kind(ScriptCase, ScriptTrace, b"script "),
         Kind(PluginCase, PluginTrace, b"plugin "),
         Kind(DomainCase, DomainTrace, b"domain ", counted="cells"),
+        Kind(CellsBeside, DomainTrace, b"beside ", counted="cells"),
     ),
     _measures,
     cycles,

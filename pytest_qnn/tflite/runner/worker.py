@@ -11,7 +11,7 @@ import msgspec
 
 from pytest_qnn.isolation.worker import ASKED, Depth, MayEndError, OnStep, Unusable
 from pytest_qnn.tflite.cases.delegate import Application, DelegateCase
-from pytest_qnn.tflite.cases.domain import DomainCase
+from pytest_qnn.tflite.cases.domain import CellsBeside, DomainCase
 from pytest_qnn.tflite.cases.plugin import PluginCase
 from pytest_qnn.tflite.facts import DelegateFacts
 from pytest_qnn.tflite.runner import learn
@@ -25,7 +25,7 @@ from pytest_qnn.tflite.runner.delegates import (
     known_options,
     why_broken,
 )
-from pytest_qnn.tflite.runner.domain import CellsBeside, is_on_cpu, run_beside, run_domain_case
+from pytest_qnn.tflite.runner.domain import is_on_cpu, run_beside, run_domain_case
 from pytest_qnn.tflite.runner.plain import PLAIN
 from pytest_qnn.tflite.runner.plugin.library import NoInterface, open_plugin
 from pytest_qnn.tflite.runner.plugin.run import run_plugin_case
@@ -33,7 +33,6 @@ from pytest_qnn.tflite.runner.qnn_interface import BACKEND_TYPE
 from pytest_qnn.tflite.runner.run import run_delegate_case
 from pytest_qnn.tflite.runner.script import run_script_case, warm_up_script
 from pytest_qnn.tflite.runner.spec import (
-    BESIDE,
     CODEC,
     LEARN_LIMITS,
     LEARN_SAMPLES,
@@ -134,6 +133,8 @@ class DelegateWorker:
         if isinstance(case, DomainCase):
             on_step = on_step or (_leave_to_child if self.careful else None)
             return run_domain_case(case, self._chain, self._runtime, on_step)
+        if isinstance(case, CellsBeside):
+            return run_beside(case, self._chain, self._runtime, on_step)
         return run_script_case(case, self._chain, self._runtime, self._remake, on_step)
 
     def _remake(self, position: int, options: Mapping[str, str]) -> DelegateFactory:
@@ -145,23 +146,16 @@ class DelegateWorker:
         """Facts or trace as MessagePack."""
         if request in ASKED:
             return msgspec.msgpack.encode(self.facts(ASKED[request]))
-        return msgspec.msgpack.encode(self._answer(request, on_step))
-
-    def _answer(self, request: bytes, on_step: OnStep) -> Any:
-        """What was learned, or a trace."""
-        chain, runtime = self._chain, self._runtime
         if request == LEARN_LIMITS:
-            return self.limits()
+            return msgspec.msgpack.encode(self.limits())
         if request == LEARN_SAMPLES:
-            return learn.learn_samples(chain, runtime)
+            return msgspec.msgpack.encode(learn.learn_samples(self._chain, self._runtime))
         if request == LEARN_SECONDS:
-            return learn.learn_seconds(chain, runtime)
+            return msgspec.msgpack.encode(learn.learn_seconds(self._chain, self._runtime))
         if request.startswith(PROBE):
-            return self.probe(msgspec.msgpack.decode(request[len(PROBE) :], type=learn.Question), on_step)
-        if request.startswith(BESIDE):
-            cells = msgspec.msgpack.decode(request[len(BESIDE) :], type=CellsBeside)
-            return run_beside(cells, chain, runtime, on_step)
-        return self.run(CODEC.case_of(request), on_step)
+            question = msgspec.msgpack.decode(request[len(PROBE) :], type=learn.Question)
+            return msgspec.msgpack.encode(self.probe(question, on_step))
+        return msgspec.msgpack.encode(self.run(CODEC.case_of(request), on_step))
 
 
 def _leave_to_child(step: int) -> None:

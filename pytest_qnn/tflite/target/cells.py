@@ -13,15 +13,14 @@ from pytest_qnn.core.target import Control, Death
 from pytest_qnn.core.verdict import CoverageRow
 from pytest_qnn.isolation.executor import Executing
 from pytest_qnn.tflite.cases.delegate import DelegateCase
-from pytest_qnn.tflite.cases.domain import DomainCase
+from pytest_qnn.tflite.cases.domain import CellsBeside, DomainCase
 from pytest_qnn.tflite.cases.drawn_cells import Went, drawn_as, most_alike, showing, unlike, went, witnesses
 from pytest_qnn.tflite.controls.cells import of_drawn, of_more_numbers
 from pytest_qnn.tflite.domain.cell import Cell
 from pytest_qnn.tflite.domain.coverage import rows
 from pytest_qnn.tflite.domain.table import OPERATORS, cells_of
 from pytest_qnn.tflite.facts import DelegateFacts
-from pytest_qnn.tflite.runner.domain import CellsBeside
-from pytest_qnn.tflite.runner.spec import BESIDE, CODEC
+from pytest_qnn.tflite.runner.spec import CODEC
 from pytest_qnn.tflite.target.beside import MOST, NOT_ALONE, learn_beside
 from pytest_qnn.tflite.target.deaths import described
 from pytest_qnn.tflite.trace import CellSeen, DomainTrace
@@ -93,10 +92,9 @@ class Cells:
         """Ask what becomes of the cells as nodes of few models."""
 
         def ask(some: Sequence[Cell]) -> Sequence[CellSeen] | Death:
-            half = tuple(filter(self._facts.is_in_half, dict.fromkeys(cell.op for cell in some)))
-            request = BESIDE + msgspec.msgpack.encode(CellsBeside(tuple(some), half))
-            answer: Sequence[CellSeen] | Death = self._executor.ask(request, tuple[CellSeen, ...])
-            return answer
+            half = filter(self._facts.is_in_half, dict.fromkeys(cell.op for cell in some))
+            answer = self._executor.run(CellsBeside(tuple(some), tuple(half)))
+            return answer if isinstance(answer, Death) else answer.cells
 
         learned = learn_beside(cells, ask, self._halvings)
         self.known.update(learned.known)
