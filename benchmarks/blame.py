@@ -246,8 +246,8 @@ EXPLAINED: dict[str, tuple[str, str]] = {
         "it computes from inputs that are not the case's, so that all numbers are wrong",
     ),
     "works-in-pairs": (
-        "NUM-02 NUM-03 NUM-04 NUM-10",
-        "numbers of each kind are wrong in the last element of a row",
+        "DOM-01 NUM-04 PART-03",
+        "numbers of each kind are wrong in the last element of a row, also where only these rules look",
     ),
     "wraps-around": ("NUM-03 PART-03", "results that leave the range are out of their bounds too"),
     "writes-elsewhere": ("MEM-10", "the tensor that it writes to may be one without memory"),

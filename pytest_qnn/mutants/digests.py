@@ -159,12 +159,11 @@ def _found(place: Place) -> _Definition | None:
     return _module(module).definitions.get(name)
 
 
-def _targets(module: str, definition: _Definition) -> Iterator[Place]:
+@functools.cache
+def _targets(module: str, definition: _Definition) -> tuple[Place, ...]:
     """Where the names that a definition reads are defined, as far as they are followed."""
-    for dotted in sorted(definition.names):
-        place = _resolved(module, dotted)
-        if place is not None:
-            yield place
+    places = (_resolved(module, dotted) for dotted in sorted(definition.names))
+    return tuple(place for place in places if place is not None)
 
 
 @functools.cache

@@ -53,7 +53,7 @@ PAGES: Mapping[str, Mapping[str, str]] = {
     "README.md": {"--qnn-replay=FOLDER": "--qnn-replay=finding"},
     "docs/index.md": {},
     "docs/findings.md": {"$LIB": "build/libexample.so"},
-    "docs/how-to/certification.md": {"--to certified": f"--to certified {RULES} --qnn-profile=quick"},
+    "docs/how-to/certification.md": {"certify --to": f"certify {RULES} --qnn-profile=quick --to"},
     "docs/how-to/compare.md": {"OLD.json": "old.json", "NEW.json": "report.json"},
     "docs/how-to/corpus.md": {"corpus FOLDER": "corpus tests/cases"},
     "docs/how-to/debugging.md": {},

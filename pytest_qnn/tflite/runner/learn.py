@@ -48,6 +48,18 @@ _LIVES = 3
 """Of the plain graph, the shortest of which counts."""
 
 
+def _sample() -> tuple[int, ...]:
+    """Of each operator and type the first and the last kind of the grid, and each 18th of all."""
+    places: dict[tuple[str, str], list[int]] = {}
+    for place, kind in enumerate(GRID):
+        places.setdefault((kind.op, kind.dtype), []).append(place)
+    ends = {place for each in places.values() for place in (each[0], each[-1])}
+    return tuple(sorted(ends | set(range(0, len(GRID), 18))))
+
+
+_SAMPLE = _sample()
+
+
 class Question(msgspec.Struct, frozen=True, tag=True):
     """What becomes of the grid's kinds ``first`` to ``last`` (excluded) in models of one of `FLOORS`."""
 
@@ -56,6 +68,8 @@ class Question(msgspec.Struct, frozen=True, tag=True):
     floor: int = 0
     together: bool = False
     """In one model, of which the chain is made once."""
+    only: tuple[int, ...] = ()
+    """These in place of a range."""
 
 
 class Learned(msgspec.Struct, frozen=True):
@@ -72,10 +86,13 @@ Ask = Callable[[Question], Sequence[str] | Death]
 def learn_claims(ask: Ask, now: Callable[[], float] = time.monotonic, *, together: bool = False) -> Learned:
     """Ask about the whole grid; in longer and larger models where nothing in smaller ones is claimed.
 
+    All kinds are asked about in one model first, which takes a tenth of the time. A delegate may choose by
+    what stands beside a node: the answer is taken if it is that of kinds of each operator and type alone.
+
     Args:
         ask: gives the outcomes of kinds of node.
         now: seconds of the clock by which it is seen that this takes too long.
-        together: first of all kinds in one model: a delegate is made once then, and not a hundred times.
+        together: an answer with a claim is taken as it is: making a delegate takes long.
 
     """
     lesson = _Lesson(ask, 0, now)
@@ -109,8 +126,7 @@ class _Lesson:
 
     def run(self, *, together: bool) -> None:
         """Ask as long as it is worth it; what is left is unknown."""
-        if together:
-            self._ask_together()
+        self._ask_together(trusted=together)
         while len(self.found) < len(GRID):
             place = len(self.found)
             if place in self.deaths:
@@ -120,11 +136,18 @@ class _Lesson:
             else:
                 self._ask_from(place)
 
-    def _ask_together(self) -> None:
+    def _ask_together(self, *, trusted: bool) -> None:
         """About all kinds in one model. An answer without a claim says nothing of what is claimed alone."""
         answer = self._ask(Question(0, len(GRID), self.floor, together=True))
-        if not isinstance(answer, Death) and "claimed" in answer:
-            self.found += answer
+        if isinstance(answer, Death) or len(answer) < len(GRID):
+            return
+        if trusted and "claimed" not in answer:
+            return
+        if not trusted:
+            alone = self._ask(Question(0, 0, self.floor, only=_SAMPLE))
+            if isinstance(alone, Death) or list(alone) != [answer[place] for place in _SAMPLE]:
+                return
+        self.found += answer
 
     def _ask_from(self, first: int) -> None:
         """Those up to the next one that shall not be asked; or learn which one is deadly."""
@@ -159,7 +182,7 @@ def answer(
         return _together(question, chain, runtime)
     limit = TimeLimit(_SLICE)
     found: list[str] = []
-    for number in range(question.first, question.last):
+    for number in question.only or range(question.first, question.last):
         if on_step is not None:
             on_step(number)
         found.append(_outcome(_model(number, question.floor), chain, runtime))
@@ -185,18 +208,22 @@ def _outcome(model: bytes, chain: Sequence[DelegateFactory], runtime: Runtime) -
 
 def _together(question: Question, chain: Sequence[DelegateFactory], runtime: Runtime) -> list[str]:
     """The outcomes of the question's kinds as nodes of one model; none where it cannot be told."""
-    kinds = GRID[question.first : question.last]
-    graphs = [graph_of(kind, FLOORS[question.floor]) for kind in kinds]
+    model, places = _model_of_all(question.first, question.last, question.floor)
     try:
-        with _applied(emit(side_by_side(graphs)), chain, runtime) as (session, _):
+        with _applied(model, chain, runtime) as (session, _):
             named = {node for calls in session.replaces.values() for each in calls for node in each.nodes}
     except (DelegateUnusable, RuntimeError, ValueError):
         return []
+    return ["refused" if named.isdisjoint(nodes) else "claimed" for nodes in places]
+
+
+@functools.lru_cache(maxsize=len(FLOORS))
+def _model_of_all(first: int, last: int, floor: int) -> tuple[bytes, tuple[range, ...]]:
+    """These kinds of the grid side by side, and the nodes of each."""
+    graphs = [graph_of(kind, FLOORS[floor]) for kind in GRID[first:last]]
     ends = itertools.accumulate(len(graph.nodes) for graph in graphs)
-    return [
-        "refused" if named.isdisjoint(range(end - len(graph.nodes), end)) else "claimed"
-        for graph, end in zip(graphs, ends, strict=True)
-    ]
+    places = (range(end - len(graph.nodes), end) for graph, end in zip(graphs, ends, strict=True))
+    return emit(side_by_side(graphs)), tuple(places)
 
 
 def learn_seconds(chain: Sequence[DelegateFactory], runtime: Runtime) -> float:
@@ -252,9 +279,9 @@ def _applied(
 def learn_samples(chain: Sequence[DelegateFactory], runtime: Runtime) -> tuple[Sample, ...]:
     """How the chain cuts up the sample graphs; those of which an application fails are left out."""
     found = []
-    for graph in _sample_graphs() if runtime.observed else ():
+    for graph, model in _sample_graphs() if runtime.observed else ():
         try:
-            with _applied(emit(graph), chain, runtime) as (_, plan):
+            with _applied(model, chain, runtime) as (_, plan):
                 sides = [node.index if node.op == _DELEGATE else -1 for node in plan]
         except (DelegateUnusable, RuntimeError, ValueError):
             continue
@@ -266,12 +293,13 @@ def learn_samples(chain: Sequence[DelegateFactory], runtime: Runtime) -> tuple[S
 
 
 @functools.cache
-def _sample_graphs() -> tuple[Graph, ...]:
-    """As the strategies' graphs of any operators, of fixed bytes."""
+def _sample_graphs() -> tuple[tuple[Graph, bytes], ...]:
+    """As the strategies' graphs of any operators, of fixed bytes, with their models."""
     kinds = [Kind(dtype, ops) for dtype, ops in OPS.items()]
     size = size_of(_SAMPLE_NODES, 0)
     contents = (hashed(size // 4 + 1, seed).tobytes()[:size] for seed in range(1, _SAMPLES + 1))
-    return tuple(decode_graph(data, kinds, 0, _SAMPLE_NODES, _SAMPLE_NODES)[0] for data in contents)
+    graphs = [decode_graph(data, kinds, 0, _SAMPLE_NODES, _SAMPLE_NODES)[0] for data in contents]
+    return tuple((graph, emit(graph)) for graph in graphs)
 
 
 def learn_limits(chain: Sequence[DelegateFactory]) -> dict[str, str]:

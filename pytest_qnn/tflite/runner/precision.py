@@ -57,13 +57,14 @@ def _is_half(case: DelegateCase, trace: DelegateTrace) -> bool | None:
     if not trace.kernels or len(trace.outputs) != len(_SEEDS):
         return None
     written = {tensor for kernel in trace.kernels for tensor in kernel.outputs}
-    answers = []
+    found = None
     for seed, outputs in zip(_SEEDS, trace.outputs, strict=True):
         inputs = inputs_of(msgspec.structs.replace(case, data_seed=seed))
         if len(outputs) != len(case.graph.outputs):
             return None
         seen = [array.numpy() for array in outputs]
-        answers.append(is_computed_in_half(case.graph, inputs, seen, written))
-    if False in answers:
-        return False
-    return True if True in answers else None
+        answer = is_computed_in_half(case.graph, inputs, seen, written)
+        if answer is False:
+            return False
+        found = answer or found
+    return found

@@ -128,7 +128,9 @@ _keep = layouts.KernelCall(_scratch_prepare)
     "scratch-tensors",
     "adds tensors to the interpreter, one for each result inside a partition, and computes there",
     "common.h, TfLiteContext.AddTensors, and TfLiteNode.temporaries",
-    "more tensors in the interpreter than in the model",
+    "more tensors in the interpreter than in the model, and more with each resize: kernels are made again, "
+    "and no function takes a tensor away",
+    "RSZ-05",
 )
 class ScratchTensors(ReferenceDelegate):
     def __init__(self, **options: Any) -> None:

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import msgspec
 import pytest
+from fast_run import later
 from native_plugins import plugin
 
 from pytest_qnn import effort
@@ -138,11 +139,11 @@ def judged_on_negs(target: DelegateTarget) -> Verdict:
 @pytest.mark.parametrize(
     ("macro", "answer", "outcome", "letter"),
     [
-        ("IN_INVOKE", "return kError", Outcome.FAIL, "f"),
+        later("IN_INVOKE", "return kError", Outcome.FAIL, "f"),
         ("IN_INVOKE", "{ memset(out->data, 0, out->bytes); return kOk; }", Outcome.FAIL, "w"),
         ("IN_INVOKE", "abort()", Outcome.CRASH, "d"),
-        ("IN_KERNEL_PREPARE", "return kError", Outcome.PASS, "n"),
-        ("IN_KERNEL_PREPARE", "abort()", Outcome.CRASH, "d"),
+        later("IN_KERNEL_PREPARE", "return kError", Outcome.PASS, "n"),
+        later("IN_KERNEL_PREPARE", "abort()", Outcome.CRASH, "d"),
     ],
 )
 def test_what_goes_wrong_beside_others_is_found_alone(

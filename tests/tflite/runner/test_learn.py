@@ -1,7 +1,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import pytest
@@ -111,11 +111,58 @@ def test_slow_answers_are_asked_for_in_parts() -> None:
     asked: list[Question] = []
 
     def slow(question: Question) -> Sequence[str]:
+        if question.together:
+            return []
         asked.append(question)
         return ["claimed"] * min(100, question.last - question.first)
 
     assert {claim.outcome for claim in learn_claims(slow).claims} == {"claimed"}
     assert [question.first for question in asked] == [0, 100, 200, 300]
+
+
+def alone(outcome: Callable[[int], str], together: Sequence[str] | Death) -> tuple[list[str], int]:
+    """What is learned of a target with these outcomes of kinds alone, and how many kinds were asked alone."""
+    asked = 0
+
+    def ask(question: Question) -> Sequence[str] | Death:
+        nonlocal asked
+        if question.together:
+            return together
+        places = question.only or range(question.first, question.last)
+        asked += len(places)
+        return [outcome(place) for place in places]
+
+    return [claim.outcome for claim in learn_claims(ask).claims], asked
+
+
+def test_what_is_claimed_beside_others_is_asked_about_alone_for_some_of_each_operator_and_type() -> None:
+    answer = ["claimed" if place % 2 else "refused" for place in range(len(GRID))]
+    found, asked = alone(answer.__getitem__, answer)
+    assert found == answer
+    assert 2 * len({(kind.op, kind.dtype) for kind in GRID}) <= asked < len(GRID) // 4
+
+
+@pytest.mark.parametrize("together", [Death("signal", "SIGSEGV"), [], ["claimed"] * 7])
+def test_where_no_model_of_all_kinds_can_be_shown_each_is_asked_about(
+    together: Sequence[str] | Death,
+) -> None:
+    assert alone(lambda _: "claimed", together) == (["claimed"] * len(GRID), len(GRID))
+
+
+@pytest.mark.parametrize(
+    "kind", [("ADD", "float32"), ("CONV_2D", "int8"), ("NEG", "float32"), ("MEAN", "int8")]
+)
+def test_one_that_chooses_by_what_stands_beside_is_asked_about_each(kind: tuple[str, str]) -> None:
+    """Of one operator and type it takes what is alone only."""
+    beside = ["refused" if (each.op, each.dtype) == kind else "claimed" for each in GRID]
+    found, asked = alone(lambda _: "claimed", beside)
+    assert found == ["claimed"] * len(GRID)
+    assert asked > len(GRID)
+
+
+def test_one_that_takes_its_first_nodes_only_is_asked_about_each() -> None:
+    found, _ = alone(lambda _: "claimed", ["claimed"] * 3 + ["refused"] * (len(GRID) - 3))
+    assert found == ["claimed"] * len(GRID)
 
 
 def test_a_death_without_a_place_ends_the_lesson() -> None:

@@ -342,7 +342,9 @@ def _lengthened(value: Values, shape: tuple[int, ...]) -> Values:
     return flat.reshape(shape)
 
 
-@faulty_delegate("works-in-pairs", "Leaves out the last element of rows of odd length.", "PART-03")
+@faulty_delegate(
+    "works-in-pairs", "Leaves out the last element of rows of odd length.", "NUM-02", "NUM-03", "NUM-10"
+)
 class _WorksInPairs(ReferenceDelegate):
     """Computes two elements at a time, and not the last one of a row of odd length."""
 
