@@ -151,9 +151,10 @@ def _death(outcome: Outcome, finding: Finding) -> Death | None:
 def _snippet(verdict: Verdict, content: AnyCaseFile) -> str:
     """A test that judges exactly this case; empty: it is too long to be pasted."""
     kept = json.loads(encode(content))
-    text = json.dumps(
-        {key: kept[key] for key in ("schema", "subject", "rule", "case", "expected", "seen") if key in kept}
-    )
+    names = ("schema", "subject", "rule", "case", "expected", "seen")
+    # Where the finding was made is of no concern to the test, which has a target of its own.
+    nowhere = {"target": "", "options": [], "seed": 0}
+    text = json.dumps({name: kept[name] for name in names if name in kept} | nowhere)
     if len(text) > _LONGEST_SNIPPET:
         return ""
     fixture = "memory_target" if content.subject == "memory" else "delegate_target"
